@@ -1,0 +1,198 @@
+// Package cache keeps what each origin's robots.txt says now: one fetch an
+// origin however many wait, a time to live, refreshes before it is over,
+// copies held while an origin fails, and what an answer means under a dialect.
+//
+// It does not fetch (robots/fetch does, behind [Fetcher]), does not read the
+// text (robots does) and decides about no request. It writes nothing to disk.
+//
+// How it fails: a fetch that fails is an [Entry] like any other, and its
+// [Ruling] refuses unless a copy is held; it is answered at once until its next
+// try. [Cache.Lookup] itself fails only when its caller leaves or the cache is
+// stopped, and then gives no Entry; a nil Entry refuses. When memory is short
+// the entries least worth keeping are dropped and fetched anew when asked for,
+// their retry times with them.
+//
+// A Cache may be shared by any number of goroutines. It owns the goroutines of
+// its fetches: [Cache.Run] waits for them.
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+const (
+	// maxFetches is how many origins are fetched at once for callers that
+	// wait; further callers wait for a place. It bounds what strangers' hosts
+	// can make the cache hold beside its entries.
+	maxFetches = 512
+
+	// maxRefreshes is how many are refreshed at once; they have places of
+	// their own, so that strangers' hosts cannot keep files in use from them.
+	maxRefreshes = 64
+)
+
+// ErrStopped is what Lookup answers once Run has ended.
+var ErrStopped = errors.New("robots cache is stopped")
+
+// A Fetcher gets an origin's robots.txt once. It must return soon after ctx
+// ends, and never nil.
+type Fetcher interface {
+	Fetch(ctx context.Context, o robots.Origin, userAgent string) *fetch.Answer
+}
+
+// Options make a [Cache]; they are read once.
+type Options struct {
+	Fetcher      Fetcher       // required
+	MaxAge       time.Duration // the longest a file is used without a fetch; zero means 24 hours
+	MinAge       time.Duration // the least time between two fetches of a file; zero means a minute (or MaxAge, if less)
+	Retry        time.Duration // before the first retry of a failing origin; doubles up to 30 minutes; zero means 30 seconds
+	FetchTimeout time.Duration // zero means 20 seconds
+	MaxBytes     int64         // of memory for answers and compiled files; zero means 64 MiB
+	UserAgent    string        // sent with every fetch; "" means that of the client that asked first
+}
+
+// A Cache answers for origins. The zero Cache is not usable; see [New].
+type Cache struct {
+	fetcher   Fetcher
+	clock     clock
+	userAgent string
+
+	entries  *otter.Cache[robots.Origin, *Entry]
+	schedule schedule
+	running  atomic.Bool // Run takes from the schedule
+	stopped  atomic.Bool // written under mu
+
+	places    chan struct{} // fetches for callers that wait
+	refreshes chan struct{} // fetches in the background
+
+	base   context.Context // of every fetch: ends with the cache, not with a caller
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // guards flights, and that no fetch starts once stopped
+	flights map[robots.Origin]*flight
+	wg      sync.WaitGroup
+}
+
+// New makes a Cache. It starts nothing; see [Cache.Run].
+func New(o Options) (*Cache, error) {
+	if o.Fetcher == nil {
+		return nil, errors.New("cache: Options.Fetcher is required")
+	}
+	if min(o.MaxAge, o.MinAge, o.Retry, o.FetchTimeout) < 0 || o.MaxBytes < 0 {
+		return nil, errors.New("cache: a negative value in Options")
+	}
+	o = o.withDefaults()
+	if o.MinAge > o.MaxAge {
+		return nil, fmt.Errorf("cache: Options.MinAge %v is more than MaxAge %v", o.MinAge, o.MaxAge)
+	}
+	c := &Cache{
+		fetcher:   o.Fetcher,
+		clock:     clock{minAge: o.MinAge, maxAge: o.MaxAge, retry: o.Retry, fetchTimeout: o.FetchTimeout},
+		userAgent: o.UserAgent,
+		schedule:  schedule{wake: make(chan struct{}, 1)},
+		places:    make(chan struct{}, maxFetches),
+		refreshes: make(chan struct{}, maxRefreshes),
+		flights:   make(map[robots.Origin]*flight),
+	}
+	var err error
+	c.entries, err = otter.New(&otter.Options[robots.Origin, *Entry]{
+		MaximumWeight: uint64(o.MaxBytes),
+		Weigher:       func(_ robots.Origin, e *Entry) uint32 { return e.weight() },
+		// Maintenance on the goroutine of the caller, and no expiration:
+		// otter starts no goroutine of its own.
+		Executor:   func(work func()) { work() },
+		OnDeletion: c.dropped,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	c.base, c.cancel = context.WithCancel(context.Background())
+	return c, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxAge == 0 {
+		o.MaxAge = 24 * time.Hour
+	}
+	if o.MinAge == 0 {
+		o.MinAge = min(time.Minute, o.MaxAge)
+	}
+	if o.Retry == 0 {
+		o.Retry = 30 * time.Second
+	}
+	if o.FetchTimeout == 0 {
+		o.FetchTimeout = 20 * time.Second
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 64 << 20
+	}
+	return o
+}
+
+// Lookup gives what the robots.txt of o says now: at once where that is known,
+// else after a fetch, made with userAgent unless Options name one. The error is
+// ctx's own, or ErrStopped; the fetch goes on for others when ctx ends.
+func (c *Cache) Lookup(ctx context.Context, o robots.Origin, userAgent string) (*Entry, error) {
+	if c.stopped.Load() {
+		return nil, ErrStopped
+	}
+	if e, ok := c.entries.GetIfPresent(o); ok {
+		if e := c.use(e, time.Now()); e != nil {
+			return e, nil
+		}
+	}
+	return c.wait(ctx, o, userAgent)
+}
+
+// use gives the entry to answer with at now, nil where a fetch must be waited
+// for, and remembers that it was used.
+func (c *Cache) use(e *Entry, now time.Time) *Entry {
+	e = e.answers(now, c.running.Load())
+	if e == nil || e.use.Load() == used { // read first: a hot entry is shared between processors
+		return e
+	}
+	if !e.use.CompareAndSwap(idle, used) && e.use.CompareAndSwap(lapsed, used) {
+		c.schedule.add(e, now) // its refresh passed it by while it was idle
+	}
+	return e
+}
+
+// store puts e in place of before.
+func (c *Cache) store(e, before *Entry) {
+	if !e.due.IsZero() {
+		c.schedule.add(e, e.due) // first: an eviction takes it out again
+	}
+	if before != nil {
+		c.schedule.remove(before)
+	}
+	c.entries.Set(e.origin, e)
+	c.entries.CleanUp() // evict now; otter may leave it to the next use
+}
+
+// weighAgain tells otter that r has grown by a compiled file.
+func (c *Cache) weighAgain(o robots.Origin, r *reply) {
+	c.entries.ComputeIfPresent(o, func(e *Entry) (*Entry, otter.ComputeOp) {
+		if e.last != r && e.held != r {
+			return e, otter.CancelOp
+		}
+		return e, otter.WriteOp
+	})
+	c.entries.CleanUp()
+}
+
+// dropped runs under otter's locks.
+func (c *Cache) dropped(d otter.DeletionEvent[robots.Origin, *Entry]) {
+	if d.Cause != otter.CauseReplacement { // store has seen to that
+		c.schedule.remove(d.Value)
+	}
+}

@@ -1,0 +1,289 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var site = robots.Origin{Scheme: "https", Host: "example.com", Port: 443}
+
+var errDown = errors.New("connection reset")
+
+// script is a Fetcher: it gives its answers in order, the last one for ever,
+// and takes its time.
+type script struct {
+	answers []fetch.Answer
+	takes   time.Duration
+
+	mu     sync.Mutex
+	calls  int
+	begun  time.Time
+	least  time.Duration // between two calls
+	agents []string
+}
+
+func (s *script) Fetch(ctx context.Context, _ robots.Origin, agent string) *fetch.Answer {
+	s.mu.Lock()
+	a := s.answers[min(s.calls, len(s.answers)-1)]
+	if now := time.Now(); s.calls > 0 {
+		s.least, s.begun = min(s.least, now.Sub(s.begun)), now
+	} else {
+		s.least, s.begun = time.Duration(math.MaxInt64), now
+	}
+	s.calls++
+	s.agents = append(s.agents, agent)
+	s.mu.Unlock()
+	if s.takes > 0 {
+		select {
+		case <-time.After(s.takes):
+		case <-ctx.Done():
+			return &fetch.Answer{MaxAge: -1, Connected: true, Err: ctx.Err()}
+		}
+	}
+	return &a
+}
+
+func (s *script) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+func (s *script) lastBegun() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun
+}
+
+func (s *script) gap() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.least
+}
+
+func file(maxAge time.Duration) fetch.Answer {
+	return fetch.Answer{Status: 200, Connected: true, Body: []byte("User-agent: *\nDisallow: /x\n"), SHA256: "ab", MaxAge: maxAge}
+}
+
+func status(code int) fetch.Answer { return fetch.Answer{Status: code, Connected: true, MaxAge: -1} }
+
+func unconnected() fetch.Answer { return fetch.Answer{MaxAge: -1, Err: errDown} }
+
+func newCache(t testing.TB, o Options) *Cache {
+	t.Helper()
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	return c
+}
+
+// start makes a cache whose Run is running until the returned function is called.
+func start(t testing.TB, o Options) (*Cache, func()) {
+	t.Helper()
+	c := newCache(t, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	return c, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}
+
+// rule looks site up and judges; waited is how long that took.
+func rule(t testing.TB, c *Cache) (r Ruling, waited time.Duration) {
+	t.Helper()
+	began := time.Now()
+	e, err := c.Lookup(t.Context(), site, "FooBot/1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Under(robots.Standard()), time.Since(began)
+}
+
+// TestOneFetch: 1,000 callers at once, one fetch.
+func TestOneFetch(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &script{answers: []fetch.Answer{file(-1)}, takes: time.Second}
+				c := newCache(t, Options{Fetcher: f})
+				if running {
+					var stop func()
+					c, stop = start(t, Options{Fetcher: f})
+					defer stop()
+				}
+				var wg sync.WaitGroup
+				for range 1000 {
+					wg.Go(func() {
+						if r, _ := rule(t, c); r.Outcome != Rules || r.File == nil {
+							t.Errorf("%+v", r)
+						}
+					})
+				}
+				wg.Wait()
+				if f.count() != 1 {
+					t.Errorf("%d fetches", f.count())
+				}
+			})
+		})
+	}
+}
+
+func TestCallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
+		c := newCache(t, Options{Fetcher: f})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() { // the first caller, and the first to leave
+			began := time.Now()
+			e, err := c.Lookup(ctx, site, "")
+			if e != nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+				t.Errorf("%v, %v after %v", e, err, time.Since(began))
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if r, waited := rule(t, c); r.Outcome != Rules || waited != 10*time.Second {
+				t.Errorf("the others: %v after %v", r.Outcome, waited)
+			}
+		})
+		wg.Wait()
+		if _, err := c.Lookup(ctx, robots.Origin{Scheme: "http", Host: "other.test", Port: 80}, ""); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who has left already: %v", err)
+		}
+		if f.count() != 1 {
+			t.Errorf("%d fetches", f.count())
+		}
+	})
+}
+
+func TestFetchTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(-1)}, takes: time.Hour}
+		c := newCache(t, Options{Fetcher: f, FetchTimeout: 5 * time.Second})
+		r, waited := rule(t, c)
+		if r.Outcome != Unreachable || !errors.Is(r.Err, context.DeadlineExceeded) || waited != 5*time.Second {
+			t.Errorf("%v, %v after %v", r.Outcome, r.Err, waited)
+		}
+	})
+}
+
+func TestNilAnswer(t *testing.T) {
+	c := newCache(t, Options{Fetcher: nobody{}})
+	if r, _ := rule(t, c); r.Outcome != NoConnection || !errors.Is(r.Err, errNoAnswer) {
+		t.Errorf("%+v", r)
+	}
+}
+
+type nobody struct{}
+
+func (nobody) Fetch(context.Context, robots.Origin, string) *fetch.Answer { return nil }
+
+func TestUserAgent(t *testing.T) {
+	long := string(make([]byte, 2*fetch.MaxUserAgent))
+	for _, tc := range []struct{ name, option, caller, want string }{
+		{"that of the client that asked first", "", "FooBot/1.0", "FooBot/1.0"},
+		{"the proxy's own", "OurBot/1.0", "FooBot/1.0", "OurBot/1.0"},
+		{"none", "", "", ""},
+		{"no longer than is sent", "", long, long[:fetch.MaxUserAgent]},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &script{answers: []fetch.Answer{file(0)}}
+				c, stop := start(t, Options{Fetcher: f, UserAgent: tc.option})
+				defer stop()
+				for _, agent := range []string{tc.caller, "BarBot/1.0"} { // the second keeps it in use
+					if _, err := c.Lookup(t.Context(), site, agent); err != nil {
+						t.Fatal(err)
+					}
+				}
+				wait(time.Minute)
+				if len(f.agents) != 2 || f.agents[0] != tc.want || f.agents[1] != tc.want {
+					t.Errorf("sent %.80q, want %.80q twice", f.agents, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
+		c, stop := start(t, Options{Fetcher: f})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if e, err := c.Lookup(t.Context(), site, ""); e != nil || !errors.Is(err, ErrStopped) {
+				t.Errorf("waiting: %v, %v", e, err)
+			}
+		})
+		synctest.Wait()
+		if err := c.Run(t.Context()); err == nil {
+			t.Error("a second Run is no error")
+		}
+		stop() // returns with the fetch over: the bubble has nobody else
+		wg.Wait()
+		if e, err := c.Lookup(t.Context(), site, ""); e != nil || !errors.Is(err, ErrStopped) {
+			t.Errorf("after: %v, %v", e, err)
+		}
+		if err := c.Run(t.Context()); !errors.Is(err, ErrStopped) {
+			t.Errorf("Run after: %v", err)
+		}
+		if f.count() != 1 || len(c.flights) != 0 || len(c.places) != 0 {
+			t.Errorf("%d fetches, %d flights, %d places", f.count(), len(c.flights), len(c.places))
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	f := &script{}
+	for _, o := range []Options{
+		{}, {Fetcher: f, MaxAge: -1}, {Fetcher: f, MinAge: -1}, {Fetcher: f, Retry: -1}, {Fetcher: f, FetchTimeout: -1},
+		{Fetcher: f, MaxBytes: -1}, {Fetcher: f, MaxAge: time.Hour, MinAge: 2 * time.Hour},
+	} {
+		if _, err := New(o); err == nil {
+			t.Errorf("New(%+v) is no error", o)
+		}
+	}
+	c := newCache(t, Options{Fetcher: f})
+	if c.clock != usual || c.entries.GetMaximum() != 64<<20 {
+		t.Errorf("defaults %+v, %d octets", c.clock, c.entries.GetMaximum())
+	}
+	if c := newCache(t, Options{Fetcher: f, MaxAge: time.Second}); c.clock.minAge != time.Second {
+		t.Errorf("MinAge %v with a MaxAge of a second", c.clock.minAge)
+	}
+}
+
+func ExampleCache_Lookup() {
+	c, err := New(Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
+	if err != nil {
+		panic(err)
+	}
+	origin := robots.Origin{Scheme: "https", Host: "example.com", Port: 443}
+	entry, err := c.Lookup(context.Background(), origin, "FooBot/2.1")
+	if err != nil {
+		panic(err)
+	}
+	ruling := entry.Under(robots.Standard())
+	fmt.Println(ruling.Outcome, ruling.File.For("FooBot").Match("/x").Allow)
+	// Output: rules false
+}

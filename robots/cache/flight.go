@@ -1,0 +1,186 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// errNoAnswer stands for a Fetcher that gave nil.
+var errNoAnswer = errors.New("fetcher gave no answer")
+
+// A flight is a fetch under way; there is one an origin at most.
+type flight struct {
+	done  chan struct{} // closed when entry is set
+	entry *Entry        // nil: the cache was stopped first
+}
+
+// wait joins the fetch of o, or starts it.
+func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string) (*Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	f := c.flights[o]
+	c.mu.Unlock()
+	if f == nil {
+		select {
+		case c.places <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-c.base.Done():
+			return nil, ErrStopped
+		}
+		var e *Entry
+		if f, e = c.start(o, userAgent); e != nil {
+			return e, nil
+		}
+		if f == nil {
+			return nil, ErrStopped
+		}
+	}
+	select {
+	case <-f.done:
+		if f.entry == nil {
+			return nil, ErrStopped
+		}
+		return f.entry, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// start uses the place that its caller took, or gives it back: another caller
+// may have started the fetch, and it may even be over. Both nil: stopped.
+func (c *Cache) start(o robots.Origin, userAgent string) (*flight, *Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped.Load() {
+		<-c.places
+		return nil, nil
+	}
+	if f := c.flights[o]; f != nil {
+		<-c.places
+		return f, nil
+	}
+	before, ok := c.entries.GetIfPresent(o)
+	if ok {
+		if e := c.use(before, time.Now()); e != nil {
+			<-c.places
+			return nil, e
+		}
+	}
+	if c.userAgent != "" {
+		userAgent = c.userAgent
+	}
+	// Copies: a header's string holds on to the whole head it was cut from.
+	o.Host = strings.Clone(o.Host)
+	userAgent = strings.Clone(userAgent[:min(len(userAgent), fetch.MaxUserAgent)])
+	return c.launch(o, userAgent, before, c.places), nil
+}
+
+// refresh fetches e anew in the background, once there is a place. ctx is Run's.
+func (c *Cache) refresh(ctx context.Context, e *Entry) {
+	if e.use.CompareAndSwap(idle, lapsed) {
+		return // nobody asked for it: whoever does next will bring it back
+	}
+	select {
+	case c.refreshes <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, ok := c.entries.GetEntryQuietly(e.origin)
+	if !ok || now.Value != e || c.flights[e.origin] != nil || c.stopped.Load() {
+		<-c.refreshes // evicted, fetched, or being fetched
+		return
+	}
+	c.launch(e.origin, e.agent, e, c.refreshes)
+}
+
+// launch starts a fetch that holds a place in places. c.mu is held.
+func (c *Cache) launch(o robots.Origin, agent string, before *Entry, places chan struct{}) *flight {
+	f := &flight{done: make(chan struct{})}
+	c.flights[o] = f
+	c.wg.Go(func() {
+		f.entry = c.fetch(o, agent, before)
+		c.mu.Lock()
+		delete(c.flights, o) // after the entry is stored: whoever finds no flight finds the entry
+		c.mu.Unlock()
+		close(f.done)
+		<-places
+	})
+	return f
+}
+
+// fetch fetches and stores; nil: the cache was stopped meanwhile, and the
+// failure that this was says nothing about the origin.
+func (c *Cache) fetch(o robots.Origin, agent string, before *Entry) *Entry {
+	ctx, cancel := context.WithTimeout(c.base, c.clock.fetchTimeout)
+	defer cancel()
+	a := c.fetcher.Fetch(ctx, o, agent)
+	if c.base.Err() != nil {
+		return nil
+	}
+	if a == nil {
+		a = &fetch.Answer{MaxAge: -1, Err: errNoAnswer}
+	}
+	e := newEntry(o, agent, a, before, time.Now(), c.clock)
+	if e.last.kind == success && before != nil {
+		// In the dialects that are in use, here rather than in a request.
+		for _, r := range []*reply{before.last, before.held} {
+			if r == nil {
+				continue
+			}
+			for f := r.files.Load(); f != nil; f = f.next {
+				e.last.file(f.dialect)
+			}
+		}
+	}
+	e.weighAgain = c.weighAgain
+	c.store(e, before)
+	return e
+}
+
+// Run refreshes entries in use before they expire and retries origins that
+// fail while a copy of theirs is held. It returns nil when ctx has ended, the
+// cache is stopped and every fetch it started is over. Run it once; until then
+// Lookup fetches only what it waits for.
+func (c *Cache) Run(ctx context.Context) error {
+	if c.stopped.Load() {
+		return ErrStopped
+	}
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("robots cache runs already")
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		e, wait := c.schedule.take(time.Now())
+		if e != nil {
+			c.refresh(ctx, e)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-c.schedule.wake:
+		case <-ctx.Done():
+		}
+	}
+	c.stop()
+	return nil
+}
+
+func (c *Cache) stop() {
+	c.mu.Lock()
+	c.stopped.Store(true)
+	c.mu.Unlock()
+	c.cancel()
+	c.wg.Wait()
+}

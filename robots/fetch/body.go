@@ -1,0 +1,69 @@
+package fetch
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"robotsproxy/robots"
+)
+
+const (
+	// maxDrain is how many octets of an answer nobody reads are taken off the
+	// connection, so that the next request can have it.
+	maxDrain = 16 << 10
+
+	// maxRaw bounds the coded octets of a 2xx: members or blocks that decode
+	// to nothing could otherwise go on until the timeout.
+	maxRaw = 2 * robots.MaxBytes
+)
+
+func drain(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, maxDrain)
+	_ = body.Close()
+}
+
+// decode reads a body up to robots.MaxBytes decoded octets; what comes after is
+// of no interest. A body that breaks off before is no body at all: the lines
+// that are missing may be the ones that forbid.
+func decode(res *http.Response) ([]byte, error) {
+	r, err := decoder(res)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(r, robots.MaxBytes))
+	if err != nil {
+		return nil, fmt.Errorf("read body: %w", err)
+	}
+	return bytes.Clone(body), nil // its own length: it may be kept for weeks
+}
+
+// decoder undoes the codings of RFC 9110 8.4.1 that we asked for. Codings are
+// listed in the order they were applied; more than one gzip is a bomb's.
+func decoder(res *http.Response) (io.Reader, error) {
+	var gzipped bool
+	for _, coding := range strings.Split(strings.Join(res.Header.Values("Content-Encoding"), ","), ",") {
+		switch coding = strings.ToLower(strings.TrimSpace(coding)); {
+		case coding == "" || coding == "identity":
+		case (coding == "gzip" || coding == "x-gzip") && !gzipped:
+			gzipped = true
+		default:
+			return nil, fmt.Errorf("content coding %.40q cannot be read", coding)
+		}
+	}
+	if !gzipped {
+		return res.Body, nil
+	}
+	z, err := gzip.NewReader(io.LimitReader(res.Body, maxRaw))
+	if errors.Is(err, io.EOF) { // no octet at all: servers label empty bodies too
+		return http.NoBody, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read body: %w", err)
+	}
+	return z, nil
+}

@@ -1,0 +1,212 @@
+// Package fetch gets the robots.txt of one origin: one GET, its redirects and
+// its limits, and gives back the raw [Answer].
+//
+// It does not judge. What a status or a failure means, how long an answer is
+// kept and when it is asked for again is the business of robots/cache; what
+// the text says is that of robots. It opens no connection of its own: the
+// http.RoundTripper it was given does, guards included, redirects included.
+//
+// It fails into the Answer: [Client.Fetch] never gives nil, and an Answer with
+// Err set has no Body. One Client may be shared by any number of goroutines.
+// An Answer belongs to who asked for it.
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"robotsproxy/robots"
+)
+
+const (
+	// MaxRedirects is how many redirects are followed: the five of RFC 9309 2.3.1.2.
+	MaxRedirects = 5
+
+	// MaxUserAgent is how many octets of a User-Agent are sent. A client's
+	// header is handed on here, and one long enough to earn a 4xx would
+	// otherwise turn a site's rules into "no file" for everyone.
+	MaxUserAgent = 1 << 10
+
+	defaultTimeout = 20 * time.Second
+)
+
+// An Answer is what came of one fetch, whole or not.
+type Answer struct {
+	URL       string        // what answered last, after redirects
+	Status    int           // of URL; 0: no answer
+	Body      []byte        // of a 2xx: decoded, cut at robots.MaxBytes
+	SHA256    string        // hex, of Body; "" without one
+	Redirects int           // followed
+	Lost      bool          // more than MaxRedirects hops, or a redirect without a usable Location: "no file"
+	MaxAge    time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
+	Connected bool          // the origin was reached: a connection (TLS included) stood
+	Err       error         // network, protocol or decoding failure; nil with a whole answer
+	Fetched   time.Time     // when the answer was complete
+}
+
+// Options make a [Client]; they are read once.
+type Options struct {
+	Transport http.RoundTripper // required; it must not follow redirects
+	Timeout   time.Duration     // for the whole fetch, redirects and body; zero means 20 seconds
+}
+
+// A Client fetches robots.txt files. The zero Client reaches nobody.
+type Client struct {
+	transport http.RoundTripper
+	timeout   time.Duration
+}
+
+// New makes a Client.
+func New(o Options) (*Client, error) {
+	if o.Transport == nil {
+		return nil, errors.New("fetch: Options.Transport is required")
+	}
+	if o.Timeout < 0 {
+		return nil, fmt.Errorf("fetch: Options.Timeout %v is negative", o.Timeout)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	return &Client{transport: o.Transport, timeout: o.Timeout}, nil
+}
+
+// Fetch gets the robots.txt of o. An empty userAgent sends no User-Agent at all.
+// It returns when the answer is complete, has failed, or ctx or the timeout ends.
+func (c *Client) Fetch(ctx context.Context, o robots.Origin, userAgent string) *Answer {
+	a := &Answer{URL: o.RobotsURL(), MaxAge: -1}
+	if err := c.follow(ctx, a, userAgent); err != nil {
+		a.Err = fmt.Errorf("fetch %s: %w", o.RobotsURL(), err)
+	}
+	a.Fetched = time.Now()
+	return a
+}
+
+// follow goes from a.URL to the answer that is no redirect and fills in a.
+func (c *Client) follow(ctx context.Context, a *Answer, userAgent string) error {
+	if c.transport == nil {
+		return errors.New("no transport")
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	header := requestHeader(userAgent)
+	for {
+		res, err := c.hop(ctx, a, header)
+		if err != nil {
+			return err
+		}
+		a.Status = res.StatusCode
+		if !isRedirect(res.StatusCode) {
+			return a.read(res)
+		}
+		drain(res.Body)
+		next := target(res)
+		if next == "" || a.Redirects == MaxRedirects {
+			a.Lost = true
+			return nil
+		}
+		a.Redirects++
+		a.URL, a.Status = next, 0
+	}
+}
+
+// hop asks a.URL. Only the first hop says whether the origin was reached: a
+// redirect speaks for its origin, wherever it leads (RFC 9309 2.3.1.2).
+func (c *Client) hop(ctx context.Context, a *Answer, header http.Header) (*http.Response, error) {
+	var connected atomic.Bool
+	first := a.Redirects == 0
+	if first {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			// A kept connection may prove dead and be replaced by a new one
+			// that fails: the last attempt counts.
+			GetConn: func(string) { connected.Store(false) },
+			GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+		})
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.URL, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header.Clone()
+	res, err := c.transport.RoundTrip(req)
+	if first {
+		a.Connected = connected.Load() || err == nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if res.Request == nil { // a RoundTripper should set it; target resolves against it
+		res.Request = req
+	}
+	return res, nil
+}
+
+// read takes the final answer: its freshness, and the body of a 2xx.
+func (a *Answer) read(res *http.Response) error {
+	if res.StatusCode < 200 {
+		_ = res.Body.Close()
+		return fmt.Errorf("status %d is no answer to a GET", res.StatusCode)
+	}
+	a.MaxAge = maxAge(res.Header)
+	if res.StatusCode > 299 {
+		drain(res.Body)
+		return nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := decode(res)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(body)
+	a.Body, a.SHA256 = body, hex.EncodeToString(sum[:])
+	return nil
+}
+
+func requestHeader(userAgent string) http.Header {
+	userAgent = userAgent[:min(len(userAgent), MaxUserAgent)]
+	if !httpguts.ValidHeaderFieldValue(userAgent) {
+		userAgent = ""
+	}
+	return http.Header{
+		"User-Agent":      {userAgent}, // an empty value, unlike none, keeps net/http from naming itself
+		"Accept":          {"text/plain, */*;q=0.1"},
+		"Accept-Encoding": {"gzip"},
+	}
+}
+
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+// target gives the address a redirect leads to, or "" where it has none that
+// can be asked by HTTP.
+func target(res *http.Response) string {
+	location := res.Header.Get("Location")
+	if location == "" {
+		return ""
+	}
+	u, err := res.Request.URL.Parse(location)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	if !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https") {
+		return ""
+	}
+	u.User = nil // not ours to send, nor to keep in a record
+	u.Fragment, u.RawFragment = "", ""
+	return u.String()
+}

@@ -1,0 +1,160 @@
+package robots_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+// agree fails the test where the compiled file and the oracle disagree.
+func agree(t *testing.T, text, token, path string) {
+	t.Helper()
+	g := robots.Parse([]byte(text), robots.Standard()).For(token)
+	name, rules, delay := newOracle(text).group(token)
+	if g.Name() != name || g.Token() != token {
+		t.Fatalf("group of %q: got %q by %q, want %q; robots.txt:\n%q", token, g.Name(), g.Token(), name, text)
+	}
+	if d := (min(g.CrawlDelay(), 1e8*time.Second) - delay).Abs(); d > time.Microsecond {
+		t.Fatalf("delay of %q: got %v, want %v; robots.txt:\n%q", token, g.CrawlDelay(), delay, text)
+	}
+	got := g.Match(path)
+	allow, size := oracleMatch(rules, path)
+	if got.Allow != allow || (size >= 0) != (got.Line > 0) {
+		t.Fatalf("%q for %q: got %+v, want allow %t by a rule of %d octets; robots.txt:\n%q", path, token, got, allow, size, text)
+	}
+	if got.Line > 0 && !slices.Contains(rules, oracleRule{got.Allow, got.Rule, got.Line}) {
+		t.Fatalf("%q for %q: got %+v, which is no rule of the group; robots.txt:\n%q", path, token, got, text)
+	}
+	if g.DisallowsAll() && got.Allow {
+		t.Fatalf("%q for %q: got %+v where nothing may be fetched; robots.txt:\n%q", path, token, got, text)
+	}
+}
+
+// TestOracle holds the compiled form against the naive one on files made of
+// the pieces where they are most likely to differ.
+func TestOracle(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9309, 2022))
+	pick := func(s ...string) string { return s[rnd.IntN(len(s))] }
+	some := func(most int, pieces ...string) string {
+		var b strings.Builder
+		for range rnd.IntN(most + 1) {
+			b.WriteString(pick(pieces...))
+		}
+		return b.String()
+	}
+	name := func() string {
+		return pick("a", "A", "b", "a-b", "a1", "b2", "b.c_d", "*", "*", "a/1", "Ü", "\x80", "")
+	}
+	pattern := func() string {
+		return pick("/", "/", "/", "*", "", "x") + some(5, "a", "a", "b", "/", "*", "*", "$", "%", "%2A", "%2a", "%24", "%61", "%2f", "ü", "%C3%BC", "?") + pick("", "", "$", "*")
+	}
+	for range 20_000 {
+		var text strings.Builder
+		for range rnd.IntN(12) {
+			switch rnd.IntN(8) {
+			case 0, 1, 2:
+				text.WriteString(pick("User-agent: ", "user agent:", "useragent ") + name())
+			case 3, 4, 5:
+				text.WriteString(pick("Disallow: ", "Allow: ", "ALLOW:", "dissallow ") + pattern())
+			case 6:
+				text.WriteString("Crawl-delay: " + some(3, "1", "2", ".", "x"))
+			case 7:
+				text.WriteString(pick("Sitemap: /s", "#", "", "foo"))
+			}
+			text.WriteString(pick("\n", "\n", "\r", "\r\n", " # c\n"))
+		}
+		path := pick("", "/", "/", "/") + some(6, "a", "a", "b", "/", "*", "$", "%", "%2A", "%24", "%61", "%2F", "ü", "%c3%bc", "?")
+		agree(t, text.String(), name(), path)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("User-agent: *\nDisallow: /\n"), "FooBot", "/a")
+	f.Add([]byte("\xEF\xBBuser-agent a\r\rcrawl-delay: .5\r\nuser-agent: b1\nallow:/*%2a$\x00x\ndisallow *"), "b", "/x%2Ay")
+	f.Fuzz(func(t *testing.T, text []byte, token, path string) {
+		if len(text) > 4<<10 || len(path) > 1<<10 {
+			return // the oracle is slow
+		}
+		agree(t, string(text), token, path)
+
+		// Whatever comes after the last line, and a comment, changes nothing.
+		verdict := func(text string) robots.Verdict {
+			return robots.Parse([]byte(text), robots.Standard()).For(token).Match(path)
+		}
+		if got, want := verdict(string(text)+"\n# Disallow: /"), verdict(string(text)); got != want {
+			t.Fatalf("with a comment: got %+v, want %+v; robots.txt:\n%q", got, want, text)
+		}
+	})
+}
+
+// FuzzMatch takes the patterns of one group, a line each, "+" before those that allow.
+func FuzzMatch(f *testing.F) {
+	f.Add("/\n+/a\n/*.gif$\n/a*b*c", "/a/b.gif")
+	f.Add("/*a*a*a*a*b", "/aaaaaaaaaaaa")
+	f.Add("+/%61$x\n/%e1%bb%a5", "/\u1ee5")
+	f.Fuzz(func(t *testing.T, patterns, path string) {
+		if len(patterns) > 4<<10 || len(path) > 1<<10 {
+			return
+		}
+		var text strings.Builder
+		text.WriteString("User-agent: *\n")
+		for p := range strings.SplitSeq(patterns, "\n") {
+			field := "Disallow: "
+			if rest, allow := strings.CutPrefix(p, "+"); allow {
+				field, p = "Allow: ", rest
+			}
+			fmt.Fprintf(&text, "%s%s\n", field, p)
+		}
+		agree(t, text.String(), "", path)
+	})
+}
+
+func FuzzProductTokens(f *testing.F) {
+	f.Add("Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example) Nutch-1.19")
+	f.Add("((a)(b")
+	f.Add("\x80\xc3\x9cBot/1") // once lower-cased as what it is not
+	f.Fuzz(func(t *testing.T, header string) {
+		tokens := robots.ProductTokens(header)
+		if len(tokens) > 16 {
+			t.Fatalf("%q: %d tokens", header, len(tokens))
+		}
+		for _, token := range tokens {
+			if !strings.Contains(header, token) {
+				t.Fatalf("%q: %q is not in it", header, token)
+			}
+			// A group of that name is the client's own.
+			g := robots.Parse([]byte("User-agent: "+token+"\n"), robots.Standard()).For(token)
+			if g.Token() != token || g.Name() == "" || g.Name() == "*" {
+				t.Fatalf("%q: its token %q names no group", header, token)
+			}
+		}
+	})
+}
+
+func FuzzParseOrigin(f *testing.F) {
+	f.Add("http", "EXAMPLE.com.:80")
+	f.Add("https", "[::FFFF:1.2.3.4]:8443")
+	f.Add("http", "bücher.example")
+	f.Add("http", "\uff11\uff12\uff17.0.0.1")
+	f.Fuzz(func(t *testing.T, scheme, hostport string) {
+		o, err := robots.ParseOrigin(scheme, hostport)
+		if err != nil {
+			if o != (robots.Origin{}) {
+				t.Fatalf("%q %q: %+v beside an error", scheme, hostport, o)
+			}
+			return
+		}
+		if o.Host == "" || len(o.Host) > 253 || o.Port == 0 {
+			t.Fatalf("%q %q: %+v", scheme, hostport, o)
+		}
+		again, err := robots.ParseOrigin(o.Scheme, o.Addr())
+		if err != nil || again != o {
+			t.Fatalf("%q %q: %+v, but again %+v, %v", scheme, hostport, o, again, err)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package robots_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+// group parses the rules of one group.
+func group(t testing.TB, rules ...string) robots.Group {
+	t.Helper()
+	return robots.Parse([]byte("User-agent: *\n"+strings.Join(rules, "\n")+"\n"), robots.Standard()).For("FooBot")
+}
+
+func TestMatch(t *testing.T) {
+	long := strings.Repeat("a", 300)
+	var stars []string
+	for i := range 20 {
+		stars = append(stars, "Disallow: /"+long[:i]+"*y")
+	}
+	stars[16] = "Disallow: /aaaaaaaaaaaaaaaa*z"
+	for _, c := range []struct {
+		name  string
+		rules []string
+		path  string
+		want  robots.Verdict
+	}{
+		{"RFC 9309 2.2.2: no rule matches", []string{"Disallow: /a"}, "/b", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.2: the longest rule", []string{"Disallow: /a", "Allow: /a/b"}, "/a/b", robots.Verdict{Allow: true, Rule: "/a/b", Line: 3}},
+		{"RFC 9309 2.2.2: equal: Allow", []string{"Disallow: /a", "Allow: /a"}, "/a", robots.Verdict{Allow: true, Rule: "/a", Line: 3}},
+		{"RFC 9309 2.2.2: equal, though not alike: Allow", []string{"Allow: /ab", "Disallow: /*b"}, "/ab", robots.Verdict{Allow: true, Rule: "/ab", Line: 2}},
+		{"RFC 9309 2.2.2: a rule twice: the first line", []string{"Disallow: /a", "Disallow: /%61"}, "/a", robots.Verdict{Rule: "/a", Line: 2}},
+		{"RFC 9309 2.2.2: a rule twice, first escaped", []string{"Disallow: /%61", "Disallow: /a"}, "/a", robots.Verdict{Rule: "/%61", Line: 2}},
+		{"RFC 9309 2.2.2: paths are case-sensitive", []string{"Disallow: /A"}, "/a", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.2: unreserved octets, escaped in the rule", []string{"Disallow: /%7e%2D"}, "/~-", robots.Verdict{Rule: "/%7e%2D", Line: 2}},
+		{"RFC 9309 2.2.2: unreserved octets, escaped in the path", []string{"Disallow: /~-"}, "/%7E%2d", robots.Verdict{Rule: "/~-", Line: 2}},
+		{"RFC 9309 2.2.2: reserved octets stay as they are", []string{"Disallow: /a%2Fb"}, "/a/b", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.2: escapes in either case", []string{"Disallow: /a%2fb"}, "/a%2Fb", robots.Verdict{Rule: "/a%2fb", Line: 2}},
+		{"RFC 9309 2.2.2: what is no escape is itself", []string{"Disallow: /100%"}, "/100%x", robots.Verdict{Rule: "/100%", Line: 2}},
+		{"RFC 9309 2.2.2: the query takes part", []string{"Disallow: /*?id="}, "/a?id=1", robots.Verdict{Rule: "/*?id=", Line: 2}},
+		{"RFC 9309 2.2.2: an empty pattern matches nothing", []string{"Disallow:", "Allow:"}, "/", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.2: a pattern begins with a slash or a star", []string{"Disallow: a", "Disallow: $"}, "/a", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.3: * is nothing", []string{"Disallow: /a*b"}, "/ab", robots.Verdict{Rule: "/a*b", Line: 2}},
+		{"RFC 9309 2.2.3: * is anything", []string{"Disallow: /a*b"}, "/a/?%20/b/", robots.Verdict{Rule: "/a*b", Line: 2}},
+		{"RFC 9309 2.2.3: a trailing * counts for nothing", []string{"Disallow: /ab**", "Allow: /ab"}, "/abc", robots.Verdict{Allow: true, Rule: "/ab", Line: 3}},
+		{"RFC 9309 2.2.3: $ is the end", []string{"Disallow: /a$"}, "/a?", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.3: $ counts", []string{"Disallow: /a$", "Allow: /a"}, "/a", robots.Verdict{Rule: "/a$", Line: 2}},
+		{"RFC 9309 2.2.3: $ elsewhere is itself", []string{"Disallow: /a$b"}, "/a$bc", robots.Verdict{Rule: "/a$b", Line: 2}},
+		{"RFC 9309 2.2.3: $ before a trailing * is itself", []string{"Disallow: /a$*"}, "/a", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.3: %24 at the end is no anchor", []string{"Disallow: /a%24"}, "/a$b", robots.Verdict{Rule: "/a%24", Line: 2}},
+		{"RFC 9309 2.2.3: %2A is no wildcard", []string{"Disallow: /a%2Ac"}, "/abc", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.3: * in the path is a plain one", []string{"Disallow: /a%2a"}, "/a*", robots.Verdict{Rule: "/a%2a", Line: 2}},
+		{"RFC 9309 2.2.3: *$ is everything", []string{"Disallow: /*$"}, "/a", robots.Verdict{Rule: "/*$", Line: 2}},
+		{"RFC 9309 2.2.3: what ends the path comes after what * took", []string{"Disallow: /*ab*ab$"}, "/ab", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.3: the last place counts for $", []string{"Disallow: /*.gif$"}, "/a.gif.gif", robots.Verdict{Rule: "/*.gif$", Line: 2}},
+		{"RFC 9309 2.2.3: a later place for what follows *", []string{"Allow: /*a", "Disallow: /*ab"}, "/aab", robots.Verdict{Rule: "/*ab", Line: 3}},
+		{"RFC 9309 2.2.2: the longest rule has a star, and more than 255 octets", []string{"Disallow: /" + long, "Allow: /*" + long}, "/" + long, robots.Verdict{Allow: true, Rule: "/*" + long, Line: 3}},
+		{"RFC 9309 2.2.3: more stars on the way than are kept without allocating", stars, "/aaaaaaaaaaaaaaaaaaaaz", robots.Verdict{Rule: "/aaaaaaaaaaaaaaaa*z", Line: 18}},
+		{"RFC 9110 4.2.3: no path is /", []string{"Disallow: /$"}, "", robots.Verdict{Rule: "/$", Line: 2}},
+		{"a path without its slash", []string{"Disallow: /?a"}, "?a", robots.Verdict{Rule: "/?a", Line: 2}},
+		{"RFC 9309 2.2.2: many octets to escape", []string{"Disallow: /" + strings.Repeat("\u00fc", 1000)}, "/" + strings.Repeat("%c3%bc", 1000), robots.Verdict{Rule: "/" + strings.Repeat("\u00fc", 1000), Line: 2}},
+	} {
+		if got := group(t, c.rules...).Match(c.path); got != c.want {
+			t.Errorf("%s: %q for %q: got %+v, want %+v", c.name, c.rules, c.path, got, c.want)
+		}
+	}
+}
+
+func TestDisallowsAll(t *testing.T) {
+	for _, c := range []struct {
+		rules []string
+		want  bool
+	}{
+		{[]string{"Disallow: /"}, true},
+		{[]string{"Disallow: *"}, true},
+		{[]string{"Disallow: /*$"}, true},
+		{[]string{"Disallow: */"}, true},
+		{[]string{"Disallow: /", "Allow: *"}, true}, // shorter
+		{[]string{"Disallow: /", "Allow: a"}, true}, // matches nothing
+		{[]string{"Disallow: /", "Allow: /"}, false},
+		{[]string{"Disallow: /", "Allow: /public/"}, false},
+		{[]string{"Disallow: /$"}, false},
+		{[]string{"Disallow: /a"}, false},
+		{[]string{"Disallow:"}, false},
+		{nil, false},
+	} {
+		if got := group(t, c.rules...).DisallowsAll(); got != c.want {
+			t.Errorf("%q: got %t", c.rules, got)
+		}
+	}
+}
+
+func TestZeroRefuses(t *testing.T) {
+	var file *robots.File
+	for name, g := range map[string]robots.Group{
+		"zero Group":   {},
+		"nil File":     file.For("FooBot"),
+		"zero Dialect": robots.Parse([]byte("User-agent: *\nAllow: /\n"), robots.Dialect{}).For("FooBot"),
+	} {
+		if got := g.Match("/"); got != (robots.Verdict{}) || got.Allow {
+			t.Errorf("%s: got %+v", name, got)
+		}
+		if !g.DisallowsAll() || g.Name() != "" || g.Token() != "" || g.CrawlDelay() != 0 {
+			t.Errorf("%s: %q %q %v", name, g.Name(), g.Token(), g.CrawlDelay())
+		}
+	}
+	if file.Size() != 0 {
+		t.Errorf("a nil File holds %d octets", file.Size())
+	}
+}
+
+func TestMatchAllocatesNothing(t *testing.T) {
+	big := newCorpus("big", 17235)
+	f := robots.Parse(append(big.text, "Disallow: /*a*b*c*d*e\nAllow: /\u00fc\n"...), robots.Standard())
+	tokens := []string{"MyBot", "FooBot"}
+	for _, path := range append(big.paths, "", "/a/b?c=d", "/th%C6%B0-m%E1%BB%A5c/\u00fc%2f*", "/axbxcxdxexf", "/"+strings.Repeat("%41", 1000)) {
+		if n := testing.AllocsPerRun(10, func() { f.For(tokens...).Match(path) }); n != 0 {
+			t.Errorf("%.40q: %v allocations", path, n)
+		}
+	}
+}
+
+// TestHostileRules takes rule sets made to hurt. One that goes back over what
+// it tried takes longer than anyone waits; the deadline is far from the time
+// that a slow machine takes.
+func TestHostileRules(t *testing.T) {
+	fill := func(line func(i int) string) string {
+		var b strings.Builder
+		b.WriteString("User-agent: *\n")
+		for i := 0; b.Len() < robots.MaxBytes-1<<15; i++ {
+			b.WriteString(line(i))
+		}
+		return b.String()
+	}
+	as := func(n int) string { return strings.Repeat("a", n) }
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, c := range []struct{ name, text string }{
+		{"five stars", "User-agent: *\nDisallow: /*a*a*a*a*b\n"},
+		{"8,000 stars", fill(func(int) string { return "Disallow: /" + strings.Repeat("*a", 8000) + "*b\n" })},
+		{"a star after every prefix", fill(func(i int) string { return "Disallow: /*" + as(i) + "*b\n" })},
+		{"every prefix after a star", fill(func(i int) string { return "Disallow: /*" + as(i) + "b$\n" })},
+		{"17,000 rules with a star", fill(func(i int) string { return fmt.Sprintf("Disallow: /*a%d*b\n", i) })},
+		{"no line feed", fill(func(int) string { return "\r" })},
+		{"an agent a line", fill(func(i int) string { return fmt.Sprintf("user-agent:a%d\n", i) }) + "allow:/\n"},
+		{"a group a line", fill(func(i int) string { return fmt.Sprintf("user-agent:a%d\nallow:/\n", i) })},
+		{"an agent in every company", fill(func(i int) string { return fmt.Sprintf("user-agent:*\nuser-agent:a%d\nallow:/x%d\n", i, i) })},
+		{"a delay for all, again and again", fill(func(i int) string { return fmt.Sprintf("user-agent:a%d\n", i) })[:200<<10] + strings.Repeat("\ncrawl-delay:1", 20_000)},
+	} {
+		done := make(chan robots.Verdict)
+		go func() {
+			done <- robots.Parse([]byte(c.text), robots.Standard()).For("FooBot").Match("/" + as(2000))
+		}()
+		select {
+		case got := <-done:
+			if !got.Allow {
+				t.Errorf("%s: got %+v", c.name, got)
+			}
+		case <-ctx.Done():
+			t.Fatalf("%s: not done after a minute", c.name)
+		}
+	}
+}
+
+// TestSize holds the compiled form to three times the octets of its rules.
+func TestSize(t *testing.T) {
+	big := newCorpus("big", 17235)
+	f := robots.Parse(big.text, robots.Standard())
+	if most := 3 * len(big.text); f.Size() > most || f.Size() < len(big.text)/2 {
+		t.Errorf("%d octets of robots.txt are held in %d, want at most %d", len(big.text), f.Size(), most)
+	}
+	once := robots.Parse([]byte("user-agent:*\nallow:/\n"), robots.Standard())
+	again := robots.Parse([]byte(strings.Repeat("user-agent:*\nuser-agent:*\nallow:/\nuser-agent:*\nallow:/\n", 1000)), robots.Standard())
+	if want := once.Size() + 1999; again.Size() != want { // the patterns as written stay
+		t.Errorf("the same again and again is held in %d octets, want %d", again.Size(), want)
+	}
+}
