@@ -1,0 +1,81 @@
+// Package audit keeps the evidence: one [Record] for each request, handed to
+// every [Sink]: the file of JSON lines ([Log]), the tally of a run ([Tally]).
+//
+// A Record is built in one place, the proxy, and never changed after it was
+// handed over. The Log comes first: a refusal's line is written to the file
+// before the client can read the answer, an allowed request's when it ends.
+// A Log that cannot write says so in [Log.Err] until a probe succeeds, and the
+// proxy then refuses what follows (unless the configuration says otherwise).
+//
+// All Sinks here may be shared by any number of goroutines.
+package audit
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/policy"
+)
+
+// A Record is what is kept of one request.
+type Record struct {
+	Time     time.Time       // when it arrived
+	ID       string          // names it, here and in the answer to the client
+	Request  policy.Request  // who asked for what
+	Target   string          // as the client wrote it, where it could not be normalised
+	Decision policy.Decision // and on what it rests
+	Monitor  bool            // the decision was recorded only, not enforced
+	Waited   time.Duration   // for a slot
+	Status   int             // answered; 0 where no answer was possible
+	Bytes    int64           // of the body, or of both ways of a tunnel, sent on
+	Took     time.Duration   // from arrival to the end
+	Err      error           // what went wrong, in full; for the record only
+}
+
+// Blocked says whether the request was decided against.
+func (r *Record) Blocked() bool { return r.Decision.Verdict != policy.Allow }
+
+// A Sink takes Records. Write must not keep or change r's insides, and must
+// not hold a request up, but for the Log, whose error refuses it.
+type Sink interface {
+	Write(r *Record) error
+}
+
+// Fanout hands each Record to all sinks in their order; the first error is the
+// answer, and no reason to leave the others out.
+func Fanout(sinks ...Sink) Sink { return fanout(sinks) }
+
+type fanout []Sink
+
+func (f fanout) Write(r *Record) error {
+	var first error
+	for _, s := range f {
+		if err := s.Write(r); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// IDs gives out names for Records: a prefix of this process, and a count.
+type IDs struct {
+	prefix string
+	last   atomic.Uint64
+}
+
+// NewIDs begins a series with a random prefix, so that two processes do not
+// give the same name.
+func NewIDs() *IDs {
+	var b [6]byte
+	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
+	return &IDs{prefix: hex.EncodeToString(b[:]) + "-"}
+}
+
+// Next gives the next name.
+func (i *IDs) Next() string {
+	var b [40]byte
+	return string(strconv.AppendUint(append(b[:0], i.prefix...), i.last.Add(1), 36))
+}

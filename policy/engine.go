@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+)
+
+// maxAgents bounds how many User-Agent headers are remembered with their
+// product tokens; maxAgentHeader bounds each, in octets.
+const (
+	maxAgents      = 8192
+	maxAgentHeader = 1 << 10
+)
+
+// OverMax says what happens to a site that asks for a Crawl-delay above the
+// maximum.
+type OverMax uint8
+
+// What may be done. The zero value clamps.
+const (
+	Clamp        OverMax = iota // wait the maximum; what was asked stays in the record
+	Honor                       // wait as long as the site asks
+	RefuseExcess                // refuse the site's pages
+)
+
+// A Book knows what the robots.txt of each origin says now; [cache.Cache] is one.
+type Book interface {
+	Lookup(ctx context.Context, o robots.Origin, userAgent string) (*cache.Entry, error)
+}
+
+// Options make an Engine.
+type Options struct {
+	Book          Book           // required
+	Dialect       robots.Dialect // zero: the standard dialect
+	ProductToken  string         // takes every client for this token; "": from its User-Agent header
+	MaxCrawlDelay time.Duration  // zero: ten seconds
+	OverMax       OverMax        // zero: Clamp
+	Pace          pace.Limits    // for every host; Key and CrawlDelay are filled in for each
+}
+
+// An Engine decides. Make one with New.
+type Engine struct {
+	o      Options
+	fixed  []string // the configured product token alone, or nil
+	agents *otter.Cache[string, []string]
+}
+
+// New checks the options and makes an Engine.
+func New(o Options) (*Engine, error) {
+	if o.Book == nil {
+		return nil, errors.New("policy: no book of robots.txt files")
+	}
+	if o.Dialect == (robots.Dialect{}) {
+		o.Dialect = robots.Standard()
+	}
+	if o.MaxCrawlDelay < 0 {
+		return nil, fmt.Errorf("policy: maximum Crawl-delay %v is negative", o.MaxCrawlDelay)
+	}
+	if o.MaxCrawlDelay == 0 {
+		o.MaxCrawlDelay = 10 * time.Second
+	}
+	agents, err := otter.New(&otter.Options[string, []string]{
+		MaximumSize: maxAgents,
+		Executor:    func(upkeep func()) { upkeep() }, // no goroutine without an owner
+	})
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	e := &Engine{o: o, agents: agents}
+	if o.ProductToken != "" {
+		e.fixed = []string{o.ProductToken}
+	}
+	return e, nil
+}
+
+// Decide judges one request. It may wait for the origin's robots.txt to be
+// fetched, and gives up when ctx ends. It never returns an error: trouble is a
+// refusal with Err.
+func (e *Engine) Decide(ctx context.Context, r Request) Decision {
+	if isRobotsTxt(r.PathQuery) {
+		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed.
+		return Decision{Verdict: Allow, Reason: ReasonRobotsTxt, Token: first(e.tokens(r.UserAgent)), Pace: e.Limits(r.Origin)}
+	}
+	d, g := e.group(ctx, r)
+	if d.Verdict != Allow || d.Ruling.Outcome != cache.Rules {
+		return d
+	}
+	v := g.Match(r.PathQuery)
+	if plain, other := withoutDots(r.PathQuery); other && v.Allow {
+		v = g.Match(plain) // what the origin will take it for
+	}
+	d.Rule, d.Line = v.Rule, v.Line
+	d.Reason = ReasonNoRule
+	if v.Rule != "" {
+		d.Reason = ReasonRule
+	}
+	if !v.Allow {
+		d.Verdict = Refuse
+	}
+	return d
+}
+
+// DecideTunnel judges a tunnel that stays closed to us: it may be made unless
+// the whole site is disallowed for this client.
+func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
+	d, g := e.group(ctx, r)
+	if d.Verdict != Allow {
+		return d
+	}
+	d.Reason = ReasonTunnel
+	if d.Ruling.Outcome == cache.Rules && g.DisallowsAll() {
+		v := g.Match("/")
+		d.Verdict, d.Rule, d.Line = Refuse, v.Rule, v.Line
+	}
+	return d
+}
+
+// group finds the file and the group that apply. The Decision is a refusal,
+// or allowed as far as the file's existence and its Crawl-delay go.
+func (e *Engine) group(ctx context.Context, r Request) (Decision, robots.Group) {
+	tokens := e.tokens(r.UserAgent)
+	d := Decision{Token: first(tokens), Pace: e.Limits(r.Origin)}
+	entry, err := e.o.Book.Lookup(ctx, r.Origin, r.UserAgent)
+	if err != nil {
+		d.Reason, d.Err = ReasonUnreachable, err
+		if ctx.Err() != nil {
+			d.Reason = ReasonClient
+		}
+		return d, robots.Group{}
+	}
+	d.Ruling = entry.Under(e.o.Dialect)
+	d.Err = d.Ruling.Err
+	switch d.Ruling.Outcome {
+	case cache.NoConnection:
+		d.Reason = ReasonOrigin
+		return d, robots.Group{}
+	case cache.NoFile:
+		d.Verdict, d.Reason = Allow, ReasonNoFile
+		return d, robots.Group{}
+	case cache.Rules:
+	default:
+		d.Reason = ReasonUnreachable // RFC 9309 2.3.1.4: unreachable means no access at all
+		return d, robots.Group{}
+	}
+	g := d.Ruling.File.For(tokens...)
+	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
+	d.Asked = g.CrawlDelay()
+	d.Pace.CrawlDelay = d.Asked
+	if d.Asked > e.o.MaxCrawlDelay {
+		switch e.o.OverMax {
+		case Honor:
+		case RefuseExcess:
+			d.Verdict, d.Reason = Refuse, ReasonCrawlDelay
+		default:
+			d.Pace.CrawlDelay = e.o.MaxCrawlDelay
+		}
+	}
+	return d, g
+}
+
+// Limits are those of an origin's host before its robots.txt has been asked.
+func (e *Engine) Limits(o robots.Origin) pace.Limits {
+	l := e.o.Pace
+	l.Key = o.Host
+	return l
+}
+
+// tokens are the product tokens that a client may be known by, the most
+// significant first.
+func (e *Engine) tokens(userAgent string) []string {
+	if e.fixed != nil {
+		return e.fixed
+	}
+	if len(userAgent) > maxAgentHeader {
+		userAgent = userAgent[:maxAgentHeader]
+	}
+	if t, ok := e.agents.GetIfPresent(userAgent); ok {
+		return t
+	}
+	userAgent = strings.Clone(userAgent) // or it and the tokens would keep a whole request's head
+	t := robots.ProductTokens(userAgent)
+	e.agents.Set(userAgent, t)
+	return t
+}
+
+func first(tokens []string) string {
+	if len(tokens) == 0 {
+		return ""
+	}
+	return tokens[0]
+}
+
+// isRobotsTxt says whether a path, whatever its query, is that of the file itself.
+func isRobotsTxt(pathQuery string) bool {
+	rest, ok := strings.CutPrefix(pathQuery, "/robots.txt")
+	return ok && (rest == "" || rest[0] == '?')
+}

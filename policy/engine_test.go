@@ -1,0 +1,199 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// answers is a Fetcher of one answer for every origin.
+type answers struct{ fetch.Answer }
+
+func (a answers) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+	b := a.Answer
+	b.Fetched = time.Now()
+	return &b
+}
+
+func file(text string) answers {
+	return answers{fetch.Answer{URL: "https://site.test/robots.txt", Status: 200, Body: []byte(text), MaxAge: -1, Connected: true}}
+}
+
+func engine(t testing.TB, f cache.Fetcher, o policy.Options) *policy.Engine {
+	t.Helper()
+	book, err := cache.New(cache.Options{Fetcher: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Book = book
+	o.Pace = pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500}
+	e, err := policy.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+var site = robots.Origin{Scheme: "https", Host: "site.test", Port: 443}
+
+func ask(userAgent, pathQuery string) policy.Request {
+	return policy.Request{Client: "127.0.0.1", Method: "GET", Origin: site, PathQuery: pathQuery, UserAgent: userAgent}
+}
+
+const rules = `User-agent: *
+Disallow: /all
+User-agent: FooBot
+Disallow: /private
+Allow: /private/open
+Crawl-delay: 100
+`
+
+func TestDecide(t *testing.T) {
+	status := func(code int) answers { return answers{fetch.Answer{Status: code, MaxAge: -1, Connected: true}} }
+	for _, c := range []struct {
+		name       string
+		origin     answers
+		agent      string
+		path       string
+		verdict    policy.Verdict
+		reason     policy.Reason
+		rule       string
+		line       int
+		group, tok string
+	}{
+		{"a rule disallows", file(rules), "FooBot/1.0", "/private/x", policy.Refuse, policy.ReasonRule, "/private", 4, "foobot", "FooBot"},
+		{"a longer rule allows", file(rules), "FooBot/1.0", "/private/open", policy.Allow, policy.ReasonRule, "/private/open", 5, "foobot", "FooBot"},
+		{"no rule matches", file(rules), "FooBot/1.0", "/all", policy.Allow, policy.ReasonNoRule, "", 0, "foobot", "FooBot"},
+		{"the star group", file(rules), "BarBot", "/all", policy.Refuse, policy.ReasonRule, "/all", 2, "*", "BarBot"},
+		{"a browser is *", file(rules), "Mozilla/5.0 (X11) Gecko/20100101 Firefox/120.0", "/all", policy.Refuse, policy.ReasonRule, "/all", 2, "*", ""},
+		{"no header is *", file(rules), "", "/all", policy.Refuse, policy.ReasonRule, "/all", 2, "*", ""},
+		{"no group applies", file("User-agent: x\nDisallow: /"), "FooBot", "/", policy.Allow, policy.ReasonNoRule, "", 0, "", "FooBot"},
+		{"RFC 9309 2.3.1.3: 404 allows", status(404), "FooBot", "/", policy.Allow, policy.ReasonNoFile, "", 0, "", "FooBot"},
+		{"RFC 9309 2.3.1.4: 503 refuses", status(503), "FooBot", "/", policy.Refuse, policy.ReasonUnreachable, "", 0, "", "FooBot"},
+		{"429 refuses", status(429), "FooBot", "/", policy.Refuse, policy.ReasonUnreachable, "", 0, "", "FooBot"},
+		{"no connection refuses", answers{fetch.Answer{Err: errors.New("refused"), MaxAge: -1}}, "FooBot", "/", policy.Refuse, policy.ReasonOrigin, "", 0, "", "FooBot"},
+		{"RFC 3986 5.2.4: a dot segment is no way round a rule", file(rules), "FooBot", "/a/../private", policy.Refuse, policy.ReasonRule, "/private", 4, "foobot", "FooBot"},
+		{"nor is an escaped one", file(rules), "FooBot", "/a/%2e%2E/./private?x", policy.Refuse, policy.ReasonRule, "/private", 4, "foobot", "FooBot"},
+		{"refused as sent stays refused", file(rules), "FooBot", "/private/../a", policy.Refuse, policy.ReasonRule, "/private", 4, "foobot", "FooBot"},
+		{"RFC 9309 2.2.2: /robots.txt is allowed", file("User-agent: *\nDisallow: /"), "FooBot", "/robots.txt", policy.Allow, policy.ReasonRobotsTxt, "", 0, "", "FooBot"},
+		{"whatever its query", file("User-agent: *\nDisallow: /"), "FooBot", "/robots.txt?x", policy.Allow, policy.ReasonRobotsTxt, "", 0, "", "FooBot"},
+		{"but not what begins so", file("User-agent: *\nDisallow: /"), "FooBot", "/robots.txt.bak", policy.Refuse, policy.ReasonRule, "/", 2, "*", "FooBot"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := engine(t, c.origin, policy.Options{}).Decide(t.Context(), ask(c.agent, c.path))
+			if d.Verdict != c.verdict || d.Reason != c.reason || d.Rule != c.rule || d.Line != c.line || d.Group != c.group || d.Token != c.tok {
+				t.Errorf("%v %q %q line %d group %q token %q", d.Verdict, d.Reason, d.Rule, d.Line, d.Group, d.Token)
+			}
+			if d.Verdict == policy.Refuse && d.Reason != policy.ReasonRule && d.Err == nil {
+				t.Error("it is not said why")
+			}
+		})
+	}
+}
+
+func TestCrawlDelay(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		asked   string
+		over    policy.OverMax
+		given   time.Duration
+		verdict policy.Verdict
+	}{
+		{"under the maximum", "5", policy.Clamp, 5 * time.Second, policy.Allow},
+		{"over_max: clamp, 100 is 10", "100", policy.Clamp, 10 * time.Second, policy.Allow},
+		{"over_max: honor", "100", policy.Honor, 100 * time.Second, policy.Allow},
+		{"over_max: refuse", "100", policy.RefuseExcess, 100 * time.Second, policy.Refuse},
+		{"over_max: refuse, under the maximum", "9.5", policy.RefuseExcess, 9500 * time.Millisecond, policy.Allow},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := engine(t, file("User-agent: *\nDisallow: /x\nCrawl-delay: "+c.asked), policy.Options{OverMax: c.over})
+			d := e.Decide(t.Context(), ask("FooBot", "/"))
+			if d.Pace.CrawlDelay != c.given || d.Verdict != c.verdict {
+				t.Errorf("%v, a delay of %v", d.Verdict, d.Pace.CrawlDelay)
+			}
+			if c.verdict == policy.Refuse && d.Reason != policy.ReasonCrawlDelay {
+				t.Errorf("reason %q", d.Reason)
+			}
+			if got := fmt.Sprint(d.Asked.Seconds()); got != c.asked {
+				t.Errorf("asked for %s, recorded %s", c.asked, got)
+			}
+			if d.Pace.Key != "site.test" {
+				t.Errorf("paced under %q", d.Pace.Key)
+			}
+		})
+	}
+}
+
+func TestProductTokenOfTheConfiguration(t *testing.T) {
+	e := engine(t, file(rules), policy.Options{ProductToken: "FooBot"})
+	if d := e.Decide(t.Context(), ask("Mozilla/5.0", "/private")); d.Group != "foobot" || d.Token != "FooBot" || d.Verdict != policy.Refuse {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestDecideTunnel(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		verdict    policy.Verdict
+		line       int
+	}{
+		{"a wholly disallowed site is refused", "User-agent: *\nDisallow: /", policy.Refuse, 2},
+		{"a partly disallowed site is passed", "User-agent: *\nDisallow: /x", policy.Allow, 0},
+		{"so is one with an exception", "User-agent: *\nDisallow: /\nAllow: /x", policy.Allow, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := engine(t, file(c.text), policy.Options{}).DecideTunnel(t.Context(), ask("FooBot", "/"))
+			if d.Verdict != c.verdict || d.Reason != policy.ReasonTunnel || d.Line != c.line {
+				t.Errorf("%v %q line %d", d.Verdict, d.Reason, d.Line)
+			}
+		})
+	}
+}
+
+func TestZeroDecisionRefuses(t *testing.T) {
+	if (policy.Decision{}).Verdict != policy.Refuse {
+		t.Error("the zero Decision lets a request out")
+	}
+}
+
+func TestClientThatLeftIsNotAnOriginThatFails(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if d := engine(t, file(rules), policy.Options{}).Decide(ctx, ask("FooBot", "/")); d.Verdict != policy.Refuse || d.Reason != policy.ReasonClient {
+		t.Errorf("%v %q", d.Verdict, d.Reason)
+	}
+}
+
+func TestLongHeadersAreCut(t *testing.T) {
+	e := engine(t, file(rules), policy.Options{})
+	if d := e.Decide(t.Context(), ask("FooBot/1.0 "+strings.Repeat("x", 1<<20), "/private")); d.Group != "foobot" {
+		t.Errorf("group %q", d.Group)
+	}
+}
+
+func TestNewRefusesBadOptions(t *testing.T) {
+	if _, err := policy.New(policy.Options{}); err == nil {
+		t.Error("made without a book")
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	e := engine(b, file(rules+strings.Repeat("Disallow: /a*b\nDisallow: /c\n", 75)), policy.Options{})
+	r := ask("Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example)", "/some/page/of/the/site?q=1")
+	if d := e.Decide(b.Context(), r); d.Verdict != policy.Allow {
+		b.Fatalf("%+v", d)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Decide(b.Context(), r)
+	}
+}

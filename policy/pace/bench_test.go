@@ -1,0 +1,95 @@
+package pace
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+)
+
+func out(l Limits) Limits { // limits that never hold anyone up
+	l.PerSecond, l.Burst, l.CrawlDelay = 1e9, 1<<30, 0
+	return l
+}
+
+// BenchmarkWait is the fast path: ask, send, release, with nobody waiting.
+func BenchmarkWait(b *testing.B) {
+	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		s, err := p.Wait(ctx, "client", l)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Sent()
+		s.Release()
+	}
+}
+
+// BenchmarkWaitAlone leaves out Sent.
+func BenchmarkWaitAlone(b *testing.B) {
+	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		s, err := p.Wait(ctx, "client", l)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Release()
+	}
+}
+
+func benchmarkParallel(b *testing.B, hosts int) {
+	p, ctx := New(Options{}), context.Background()
+	keys := make([]string, hosts)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("host-%d.test", i)
+	}
+	var n atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		l := out(rule(1, 1, 0))
+		l.Key = keys[int(n.Add(1))%hosts]
+		for pb.Next() {
+			s, err := p.Wait(ctx, "client", l)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			s.Sent()
+			s.Release()
+		}
+	})
+}
+
+func BenchmarkWaitParallelOneHost(b *testing.B)   { benchmarkParallel(b, 1) }
+func BenchmarkWaitParallelManyHosts(b *testing.B) { benchmarkParallel(b, 64) }
+
+// BenchmarkRefuse is a refusal at once, behind a queue of 500 clients.
+func BenchmarkRefuse(b *testing.B) {
+	p, l := New(Options{}), rule(0.001, 1, 0)
+	l.MaxWait = 1 << 62
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	s, err := p.Wait(ctx, "", l)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.Sent()
+	h := s.host
+	for i := range 500 {
+		h.mu.Lock()
+		if _, err := h.ask(&Slot{host: h, limits: l}, fmt.Sprint(i), true); err != nil {
+			b.Fatal(err)
+		}
+		h.mu.Unlock()
+	}
+	l.MaxWait = 60e9
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := p.Wait(ctx, "late", l); err == nil {
+			b.Fatal("not refused")
+		}
+	}
+	h.timer.Stop()
+}

@@ -1,0 +1,47 @@
+package pace
+
+import "time"
+
+const (
+	firstPause = time.Minute      // after a 429 or 503 that names no time
+	maxPause   = time.Hour        // whatever the origin names
+	forgiveIn  = 30 * time.Minute // quiet after a pause, and the next begins at firstPause again
+)
+
+// pause is a host's back-off. The zero value is none.
+type pause struct {
+	until  time.Time     // the end of the last; zero: there was none
+	length time.Duration // of the last that we chose; zero: forgiven
+}
+
+func (p *pause) left(now time.Time) time.Duration {
+	if p.until.IsZero() {
+		return 0
+	}
+	return max(0, p.until.Sub(now))
+}
+
+func (p *pause) forgiven(now time.Time) bool {
+	return p.until.IsZero() || now.Sub(p.until) >= forgiveIn
+}
+
+// begin starts or lengthens a pause and says whether it did. Without an asked time
+// it does neither for what was sent before the last pause ended.
+func (p *pause) begin(now, sent time.Time, asked time.Duration) bool {
+	if asked <= 0 {
+		if !p.until.IsZero() && !sent.After(p.until) {
+			return false
+		}
+		if p.forgiven(now) {
+			p.length = 0
+		}
+		p.length = min(max(2*p.length, firstPause), maxPause)
+		asked = p.length
+	}
+	until := now.Add(min(asked, maxPause))
+	if !until.After(p.until) {
+		return false
+	}
+	p.until = until
+	return true
+}

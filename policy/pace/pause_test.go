@@ -1,0 +1,148 @@
+package pace
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// goesAfter sends one more and fails unless it could go after want.
+func goesAfter(t *testing.T, p *Pacer, l Limits, want time.Duration) {
+	t.Helper()
+	start := time.Now()
+	s := mustWait(t, p, "", l)
+	s.Sent()
+	s.Release()
+	if d := time.Since(start) - want; d < 0 || d > 2 {
+		t.Errorf("went after %v, want %v", time.Since(start), want)
+	}
+}
+
+func TestBackOffHonoursRetryAfter(t *testing.T) {
+	for asked, want := range map[time.Duration]time.Duration{
+		5 * time.Second: 5 * time.Second,
+		time.Hour:       time.Hour,
+		100 * time.Hour: time.Hour,
+		0:               time.Minute,
+		-time.Second:    time.Minute,
+	} {
+		t.Run(asked.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, l := New(Options{}), rule(10, 5, 0)
+				goesAfter(t, p, l, 0)
+				p.BackOff(l.Key, asked)
+				p.BackOff(l.Key, time.Second) // a shorter one does not shorten it
+				goesAfter(t, p, l, want)
+			})
+		})
+	}
+}
+
+func TestBackOffDoublesAndForgives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), rule(10, 5, 0)
+		goesAfter(t, p, l, 0)
+		for i, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+			p.BackOff(l.Key, 0)
+			pass(time.Duration(i) * time.Second)
+			p.BackOff(l.Key, 0) // an answer to what was sent before: no further incident
+			goesAfter(t, p, l, time.Duration(want)*time.Minute-time.Duration(i)*time.Second)
+			pass(29 * time.Minute)
+			goesAfter(t, p, l, 0)
+		}
+		pass(time.Minute) // 30 in all since the last pause
+		p.BackOff(l.Key, 0)
+		goesAfter(t, p, l, time.Minute)
+	})
+	synctest.Test(t, func(t *testing.T) { // late answers after the pause, with nothing sent since
+		p, l := New(Options{}), rule(10, 5, 0)
+		goesAfter(t, p, l, 0)
+		p.BackOff(l.Key, 0)
+		pass(2 * time.Minute)
+		p.BackOff(l.Key, 0)
+		goesAfter(t, p, l, 0)
+	})
+}
+
+func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		mustWait(t, p, "", l).Sent()
+		start := time.Now()
+		var wg sync.WaitGroup
+		for _, c := range []struct{ maxWait, goes, retry time.Duration }{
+			{maxWait: time.Minute, goes: 30500 * time.Millisecond},
+			{maxWait: 30 * time.Second, retry: 31 * time.Second}, // 29.5 s are left to it
+			{maxWait: 32 * time.Second, goes: 31500 * time.Millisecond},
+			{maxWait: 31 * time.Second, retry: 32 * time.Second},
+		} {
+			wg.Go(func() {
+				l := l
+				l.MaxWait = c.maxWait
+				s, err := p.Wait(t.Context(), "", l)
+				want := c.goes
+				if c.retry > 0 {
+					want = 500 * time.Millisecond // refused when the pause begins
+					if after := isBusy(t, err, WaitTooLong); after != c.retry {
+						t.Errorf("retry after %v, want %v", after, c.retry)
+					}
+				}
+				if d := time.Since(start) - want; d < 0 || d > 10 {
+					t.Errorf("done after %v, want %v", time.Since(start), want)
+				}
+				s.Sent()
+			})
+			synctest.Wait()
+		}
+		pass(500 * time.Millisecond)
+		p.BackOff(l.Key, 30*time.Second)
+		l.MaxWait = 10 * time.Second
+		_, err := p.Wait(t.Context(), "", l)
+		if after := isBusy(t, err, WaitTooLong); after != 32*time.Second {
+			t.Errorf("a newcomer: retry after %v, want 32s", after)
+		}
+		_, err = p.Enter(t.Context(), "", l) // nor is anything dialled
+		if after := isBusy(t, err, WaitTooLong); after != 30*time.Second {
+			t.Errorf("a dial: retry after %v, want 30s", after)
+		}
+		wg.Wait()
+	})
+}
+
+func TestBackOffHoldsDialsAndReplays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), rule(10, 5, 0)
+		p.BackOff(l.Key, 20*time.Second) // a host not known yet
+		start := time.Now()
+		s, err := p.Enter(t.Context(), "", l)
+		if err != nil || time.Since(start) != 20*time.Second {
+			t.Fatalf("Enter: %v after %v", err, time.Since(start))
+		}
+		s.Sent()
+		p.BackOff(l.Key, 20*time.Second)
+		if err := s.Again(t.Context()); err != nil || time.Since(start) != 40*time.Second {
+			t.Errorf("Again: %v after %v", err, time.Since(start))
+		}
+		s.Sent()
+		l.Key, l.MaxConcurrent, l.MaxWait = "b.test", 1, 15*time.Second
+		s = mustWait(t, p, "", l)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := p.Enter(t.Context(), "", l)
+			isBusy(t, err, WaitTooLong)
+		})
+		wg.Go(func() {
+			s.Sent()
+			p.BackOff(l.Key, 14*time.Second)
+			isBusy(t, s.Again(t.Context()), WaitTooLong)
+		})
+		synctest.Wait()
+		p.BackOff(l.Key, time.Minute)
+		now := time.Now()
+		wg.Wait()
+		if time.Since(now) != 0 {
+			t.Error("not refused at once")
+		}
+	})
+}

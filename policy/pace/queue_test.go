@@ -1,0 +1,288 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWhoLeavesCostsNobodyASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l, g := New(Options{}), every(time.Second), newLog()
+		gone := errors.New("the client left")
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				ctx, leave := context.WithCancelCause(t.Context())
+				if i%2 == 1 { // in the middle of the queue
+					time.AfterFunc(1500*time.Millisecond, func() { leave(gone) })
+				}
+				defer leave(nil)
+				s, err := p.Wait(ctx, "", l)
+				if err != nil {
+					if err != gone {
+						t.Errorf("Wait: %v, want the context's cause", err)
+					}
+					return
+				}
+				g.send(s)
+				s.Release()
+			})
+			synctest.Wait() // in order
+		}
+		wg.Wait()
+		at := g.sent()
+		spaced(t, at, time.Second, 2)
+		if len(at) != 11 { // ten who stay, and the second, who went at 1 s
+			t.Errorf("%d went, want 11", len(at))
+		}
+	})
+}
+
+func TestALeaverWithASlotGivesItBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		l.MaxConcurrent = 1
+		s := mustWait(t, p, "", l)
+		s.Sent()
+		h := p.hosts.lock(l.Key)
+		w, err := h.ask(&Slot{host: h, limits: l}, "", true)
+		h.mu.Unlock()
+		if err != nil || w == nil {
+			t.Fatal("not enqueued")
+		}
+		pass(time.Second)
+		s.Release() // w is granted now, and leaves before it looks
+		<-w.ready
+		h.withdraw(w)
+		l.MaxWait = 0
+		mustWait(t, p, "", l)
+	})
+	t.Run("one who left already gets nothing", func(t *testing.T) {
+		ctx, leave := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		leave(gone)
+		if s, err := New(Options{}).Wait(ctx, "", every(time.Second)); s != nil || err != gone {
+			t.Errorf("got %v, %v", s, err)
+		}
+	})
+}
+
+func TestMaxWaitIsKnownAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		l      Limits
+		queued int           // already waiting; one was sent just now
+		after  time.Duration // when the newcomer asks
+		est    time.Duration // what it would wait
+	}{
+		{"what the limiter owes", rule(0.1, 1, 0), 0, 0, 10 * time.Second},
+		{"less by what has passed", rule(0.1, 1, 0), 0, 4 * time.Second, 6 * time.Second},
+		{"position x gap", rule(1, 1, 0), 5, 0, 6 * time.Second},
+		{"position x crawl-delay", rule(10, 9, 5*time.Second), 3, time.Second, 19 * time.Second},
+		{"position x rate, burst spent", rule(2, 2, 0), 5, 0, 2500 * time.Millisecond},
+		{"never less than a second", rule(10, 1, 0), 0, 0, 100 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := New(Options{})
+				mustWait(t, p, "", c.l).Sent()
+				ctx, leave := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				for range c.queued {
+					wg.Go(func() {
+						if s, err := p.Wait(ctx, "", c.l); err == nil {
+							s.Sent()
+						}
+					})
+				}
+				synctest.Wait()
+				pass(c.after)
+				start, l := time.Now(), c.l
+				l.MaxWait = c.est - time.Microsecond
+				_, err := p.Wait(ctx, "", l)
+				after := isBusy(t, err, WaitTooLong)
+				if d := after - max(c.est, minRetry); d < 0 || d > time.Microsecond {
+					t.Errorf("RetryAfter %v, want %v", after, max(c.est, minRetry))
+				}
+				if time.Since(start) != 0 {
+					t.Errorf("refused after %v, not at once", time.Since(start))
+				}
+				l.MaxWait = c.est + time.Microsecond // and the estimate is true
+				s := mustWait(t, p, "", l)
+				if d := time.Since(start) - c.est; d < -time.Microsecond || d > time.Microsecond || s.Waited() != time.Since(start) {
+					t.Errorf("went after %v (Waited says %v), estimated %v", time.Since(start), s.Waited(), c.est)
+				}
+				leave()
+				wg.Wait()
+			})
+		})
+	}
+}
+
+func TestMaxWaitIsKeptWhenPlacesStayTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		l.MaxConcurrent, l.MaxWait = 1, 30*time.Second
+		s := mustWait(t, p, "", l) // a long download
+		s.Sent()
+		start := time.Now()
+		_, err := p.Wait(t.Context(), "", l)
+		if after := isBusy(t, err, WaitTooLong); after != minRetry || time.Since(start) != l.MaxWait {
+			t.Errorf("refused after %v, retry after %v", time.Since(start), after)
+		}
+		s.Release()
+		l.MaxWait = 0
+		mustWait(t, p, "", l) // the refused took no slot
+	})
+}
+
+func TestMaxWaitOfExactlyTheWaitSuffices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := every(time.Second)
+		l.MaxWait = 5 * time.Second
+		if at := demand(t, New(Options{}), l, 6, 0); len(at) != 6 {
+			t.Errorf("went at %v", at)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // also where the waiter's timer is the first to fire
+		p, l := New(Options{}), every(time.Second)
+		s := mustWait(t, p, "", l)
+		s.Sent()
+		s.host.mu.Lock()
+		w, _ := s.host.ask(&Slot{host: s.host, limits: l}, "", true)
+		s.host.timer.Stop()
+		s.host.mu.Unlock()
+		pass(time.Second)
+		if err := s.host.expire(w); err != nil {
+			t.Errorf("refused in its turn: %v", err)
+		}
+	})
+}
+
+func TestMaxQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		l.MaxQueue = 3
+		mustWait(t, p, "", l).Sent()
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() { mustWait(t, p, fmt.Sprint(i), l).Sent() })
+		}
+		synctest.Wait()
+		_, err := p.Wait(t.Context(), "z", l)
+		if after := isBusy(t, err, QueueFull); after != 4*time.Second {
+			t.Errorf("retry after %v, want 4s", after)
+		}
+		pass(time.Second + time.Millisecond)
+		wg.Go(func() { mustWait(t, p, "z", l).Sent() })
+		wg.Wait()
+	})
+}
+
+func TestClientsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		mustWait(t, p, "", l).Sent()
+		var mu sync.Mutex
+		var order []string
+		var wg sync.WaitGroup
+		ask := func(client string, n int) {
+			for i := range n {
+				wg.Go(func() {
+					s := mustWait(t, p, client, l)
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, fmt.Sprint(client, i))
+					s.Sent()
+				})
+				synctest.Wait()
+			}
+		}
+		ask("a", 4)
+		ask("b", 2)
+		ask("c", 1)
+		wg.Wait()
+		want := []string{"a0", "b0", "c0", "a1", "b1", "a2", "a3"}
+		if !slices.Equal(order, want) {
+			t.Errorf("order %v, want %v", order, want)
+		}
+	})
+}
+
+// TestTurns compares a newcomer's foretold position with what the queue then does.
+func TestTurns(t *testing.T) {
+	rnd := rand.New(rand.NewSource(1))
+	for range 500 {
+		var q turns
+		var all []*waiter
+		for range rnd.Intn(60) {
+			switch k := rnd.Intn(5); {
+			case k > 1 || q.n == 0:
+				w := &waiter{client: fmt.Sprint(rnd.Intn(6))}
+				all = append(all, w)
+				ahead := q.ahead(w.client)
+				q.push(w)
+				if got := slices.Index(q.inOrder(), w); got != ahead {
+					t.Fatalf("position %d, foretold %d", got, ahead)
+				}
+			case k == 1:
+				w := q.inOrder()[rnd.Intn(q.n)]
+				q.remove(w)
+				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
+			default:
+				w := q.front()
+				q.pop()
+				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
+			}
+		}
+		if q.n != len(all) {
+			t.Fatalf("%d in the queue, want %d", q.n, len(all))
+		}
+		for _, want := range q.inOrder() {
+			if q.front() != want {
+				t.Fatal("inOrder is not the order")
+			}
+			q.pop()
+		}
+		if q.n != 0 || q.lines != nil || q.client != nil {
+			t.Fatal("an empty queue keeps something")
+		}
+	}
+}
+
+func TestTenThousandLeaveNothingBehind(t *testing.T) {
+	p, l := New(Options{}), every(time.Minute)
+	mustWait(t, p, "", l).Sent()
+	ctx, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	l.MaxWait = 1e6 * time.Hour
+	for i := range 10_000 {
+		wg.Go(func() {
+			if _, err := p.Wait(ctx, fmt.Sprint(i%97), l); !errors.Is(err, context.Canceled) {
+				t.Errorf("Wait: %v", err)
+			}
+		})
+	}
+	h := p.hosts.lock(l.Key)
+	for h.queued() < 10_000 {
+		h.mu.Unlock()
+		runtime.Gosched()
+		h.mu.Lock()
+	}
+	h.mu.Unlock()
+	leave()
+	wg.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.queued() != 0 || h.waits.lines != nil || h.rates.unsent != 0 || h.timer.Stop() {
+		t.Errorf("left behind: %d waiters, %d unsent", h.queued(), h.rates.unsent)
+	}
+}

@@ -1,0 +1,132 @@
+package pace
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	shards     = 64
+	sweepSteps = 8           // hosts looked at for each new one: the idle stay few beside the busy
+	sweepEvery = time.Second // at most so often is a full table searched whole
+	minQuiet   = time.Minute // a host is remembered so long after its last request, whatever its limits then
+)
+
+// A table finds the host of a key. Lock order: a shard, then a host. Hosts of
+// different keys share nothing but, briefly, a shard.
+type table struct {
+	seed   maphash.Seed
+	max    int64
+	known  atomic.Int64 // hosts in all shards
+	shards [shards]shard
+
+	sweepMu sync.Mutex // guards swept, and is held by the one who sweeps all
+	swept   time.Time
+}
+
+type shard struct {
+	mu    sync.Mutex // guards hosts
+	hosts map[string]*host
+}
+
+func newTable(maxHosts int) *table {
+	t := &table{seed: maphash.MakeSeed(), max: int64(maxHosts)}
+	for i := range t.shards {
+		t.shards[i].hosts = make(map[string]*host)
+	}
+	return t
+}
+
+// lock gives the host of key, locked, a new one where there is none; nil where the
+// table is full of hosts that may not be forgotten.
+func (t *table) lock(key string) *host {
+	h := t.find(key)
+	if h == nil && t.sweepAll() {
+		h = t.find(key)
+	}
+	return h
+}
+
+func (t *table) find(key string) *host {
+	sh := &t.shards[maphash.String(t.seed, key)%shards]
+	for {
+		sh.mu.Lock()
+		h := sh.hosts[key]
+		if h == nil {
+			h = t.add(sh, key)
+		}
+		sh.mu.Unlock()
+		if h == nil {
+			return nil
+		}
+		h.mu.Lock()
+		if !h.gone {
+			return h
+		}
+		h.mu.Unlock() // forgotten in between
+	}
+}
+
+// add makes a host in sh, whose lock is held, and forgets a few idle ones for it.
+func (t *table) add(sh *shard, key string) *host {
+	t.known.Add(-sh.sweep(sweepSteps))
+	if t.known.Add(1) > t.max {
+		t.known.Add(-1)
+		return nil
+	}
+	h := new(host)
+	sh.hosts[strings.Clone(key)] = h // the key may be a piece of something large
+	return h
+}
+
+// sweep looks at n hosts and says how many it forgot. The shard's lock is held.
+func (sh *shard) sweep(n int) int64 {
+	now := time.Now()
+	var forgot int64
+	for key, h := range sh.hosts { // a random few
+		if n--; n < 0 {
+			break
+		}
+		if !h.mu.TryLock() {
+			continue // in use
+		}
+		if h.idle(now) {
+			sh.forget(key, h)
+			forgot++
+		}
+		h.mu.Unlock()
+	}
+	return forgot
+}
+
+// forget takes h out for good. Both locks are held.
+func (sh *shard) forget(key string, h *host) {
+	h.gone = true
+	delete(sh.hosts, key)
+}
+
+// sweepAll forgets every idle host, at most once in sweepEvery, and says whether
+// there were any.
+func (t *table) sweepAll() bool {
+	if !t.sweepMu.TryLock() {
+		return false // someone is at it
+	}
+	defer t.sweepMu.Unlock()
+	now := time.Now()
+	if now.Sub(t.swept) < sweepEvery {
+		return false
+	}
+	t.swept = now
+	var forgot int64
+	for i := range t.shards {
+		sh := &t.shards[i]
+		sh.mu.Lock()
+		forgot += sh.sweep(len(sh.hosts))
+		sh.mu.Unlock()
+	}
+	t.known.Add(-forgot)
+	return forgot > 0
+}

@@ -1,0 +1,85 @@
+// Package policy judges requests: who asks, whose robots.txt speaks, and what
+// it says. It is the one place where a request is allowed or refused because
+// of robots.txt; the proxy, `robotsproxy check` and every explanation ask the
+// same [Engine.Decide].
+//
+// It judges and nothing else: it never paces, never dials, never writes to a
+// client. A [Decision] is a value; its zero value refuses. An origin without a
+// usable robots.txt is refused until there is one (RFC 9309 2.3.1.4), and any
+// error on the way is a refusal with Err filled in.
+//
+// An Engine may be used by any number of goroutines at once.
+package policy
+
+import (
+	"time"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+)
+
+// A Verdict says whether a request may go. The zero Verdict refuses.
+type Verdict uint8
+
+// The two verdicts there are.
+const (
+	Refuse Verdict = iota
+	Allow
+)
+
+// String gives the word that the audit uses: "allow" or "block".
+func (v Verdict) String() string {
+	if v == Allow {
+		return "allow"
+	}
+	return "block"
+}
+
+// A Reason says on what a Decision rests. The set is closed: each is a word in
+// the audit's `reason` member.
+type Reason string
+
+// The reasons. Those from ReasonPace on are found outside this package, by
+// the proxy, after or instead of a judgement.
+const (
+	ReasonRule        Reason = "rule"        // a rule of robots.txt decided
+	ReasonNoRule      Reason = "no-rule"     // there is a file, none of its rules matches
+	ReasonNoFile      Reason = "no-file"     // the origin has no robots.txt
+	ReasonRobotsTxt   Reason = "robots-txt"  // /robots.txt itself, always allowed (RFC 9309 2.2.2)
+	ReasonUnreachable Reason = "unreachable" // the origin was reached and gave no usable robots.txt
+	ReasonOrigin      Reason = "origin"      // no connection to the origin: refused, DNS, TLS
+	ReasonCrawlDelay  Reason = "crawl-delay" // the site asks for more than the maximum (over_max: refuse)
+	ReasonTunnel      Reason = "tunnel"      // an unopened tunnel, judged by its host alone
+	ReasonPace        Reason = "pace"        // the wait for a slot would be too long
+	ReasonAddress     Reason = "address"     // a forbidden destination address
+	ReasonPort        Reason = "port"        // a forbidden destination port
+	ReasonMalformed   Reason = "malformed"   // not a request that a proxy can send on
+	ReasonLoop        Reason = "loop"        // the request has been here before
+	ReasonAudit       Reason = "audit"       // its record cannot be written
+	ReasonClient      Reason = "client"      // the client left before its turn came
+	ReasonInternal    Reason = "internal"    // a fault of the proxy's own
+)
+
+// A Request is what is judged: one normalised target and who asks for it.
+type Request struct {
+	Client    string        // who asks, for fairness and the record: an address
+	Method    string        // all methods are judged alike
+	Origin    robots.Origin // whose robots.txt speaks
+	PathQuery string        // path and query as they will be sent
+	UserAgent string        // the header as it will be sent; "" for none
+}
+
+// A Decision is the judgement on one Request. The zero Decision refuses.
+type Decision struct {
+	Verdict Verdict
+	Reason  Reason
+	Rule    string        // the pattern that decided, as written; "" where none did
+	Line    int           // its line in the file, from 1
+	Group   string        // the group that applies: "foobot", "*"; "" for none
+	Token   string        // the product token that the client was taken for; "" for none
+	Asked   time.Duration // the Crawl-delay that the group asks for
+	Pace    pace.Limits   // how fast requests may go; CrawlDelay in it is the one in force
+	Ruling  cache.Ruling  // the robots.txt that the judgement rests on
+	Err     error         // what went wrong, if anything did
+}
