@@ -1,0 +1,124 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/egress"
+)
+
+func TestAnswers(t *testing.T) {
+	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	for _, c := range []struct {
+		name   string
+		err    error
+		status int
+		token  string
+		reason policy.Reason
+	}{
+		{"a refusing decision", errRefused, 403, "http_request_denied", ""},
+		{"forbidden address, found at the dial", dial(egress.ErrForbiddenAddr), 403, "destination_ip_prohibited", policy.ReasonAddress},
+		{"forbidden port", egress.ErrForbiddenPort, 403, "destination_ip_prohibited", policy.ReasonPort},
+		{"too long a wait", &pace.BusyError{}, 429, "connection_limit_reached", policy.ReasonPace},
+		{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},
+		{"DNS too slow", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
+		{"refused", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), 502, "destination_unavailable", policy.ReasonOrigin},
+		{"no answer to the dial", dial(os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonOrigin},
+		{"reset", &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, 502, "destination_unavailable", policy.ReasonOrigin},
+		{"bad certificate", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, 502, "tls_certificate_error", policy.ReasonOrigin},
+		{"wrong name", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, 502, "tls_certificate_error", policy.ReasonOrigin},
+		{"no TLS", tls.RecordHeaderError{Msg: "x"}, 502, "tls_protocol_error", policy.ReasonOrigin},
+		{"too slow", os.ErrDeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
+		{"context's deadline", context.DeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
+		{"malformed", errMalformed, 400, "http_request_error", policy.ReasonMalformed},
+		{"misdirected", errMisdirected, 421, "http_request_error", policy.ReasonMalformed},
+		{"loop", errLoop, 502, "proxy_loop_detected", policy.ReasonLoop},
+		{"audit", audit.ErrUnwritable, 503, "proxy_internal_error", policy.ReasonAudit},
+		{"fault", errInternal, 500, "proxy_internal_error", policy.ReasonInternal},
+		{"the client left", context.Canceled, 499, "http_request_error", policy.ReasonClient},
+		{"anything else", errors.New("x"), 502, "destination_unavailable", policy.ReasonOrigin},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := answerTo(fmt.Errorf("send: %w", c.err))
+			if a.status != c.status || a.token != c.token || a.reason != c.reason {
+				t.Errorf("%d %s %q, want %d %s %q", a.status, a.token, a.reason, c.status, c.token, c.reason)
+			}
+		})
+	}
+}
+
+func TestReasonOfTheRecord(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		d    policy.Decision
+		err  error
+		want bool
+	}{
+		{"refused by the decision", policy.Decision{Reason: policy.ReasonRule}, errRefused, false},
+		{"allowed, and the origin failed", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonRule}, errors.New("reset"), false},
+		{"no connection for robots.txt", policy.Decision{Reason: policy.ReasonOrigin}, errors.New("refused"), false},
+		{"CONNECT to a dead origin", policy.Decision{}, errors.New("refused"), true},
+		{"allowed, and no slot", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}, pace.ErrTooBusy, true},
+		{"allowed, and a forbidden address", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}, egress.ErrForbiddenAddr, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := answerTo(c.err).overrides(c.d); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestAcceptsJSON(t *testing.T) {
+	for accept, want := range map[string]bool{
+		"":                               false,
+		"*/*":                            false,
+		"text/html,*/*;q=0.8":            false,
+		"application/json":               true,
+		"application/problem+json":       true,
+		"text/html, application/json":    true,
+		"application/json;q=0.5, */*":    true,
+		"application/json;q=0":           false,
+		"Application/JSON; charset=utf8": true,
+		",;;,":                           false,
+	} {
+		if got := acceptsJSON([]string{accept}); got != want {
+			t.Errorf("Accept: %s: %t", accept, got)
+		}
+	}
+}
+
+func TestProxyStatusBearsStrangersOctets(t *testing.T) {
+	got := proxyStatus(answer{token: "http_request_denied"}, problem{Reason: "rule", Rule: "/a\"\\\r\n\x1bé", Line: 3, Group: "*"})
+	if strings.ContainsAny(got, "\r\n\x1b") || !strings.HasPrefix(got, `robotsproxy; error=http_request_denied; details="rule: `) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSecondsNeverSaysZero(t *testing.T) {
+	for d, want := range map[time.Duration]int{-time.Second: 1, 0: 1, time.Millisecond: 1, time.Second: 1, 1001 * time.Millisecond: 2} {
+		if got := seconds(d); got != want {
+			t.Errorf("%v: %d", d, got)
+		}
+	}
+}
+
+func TestTextQuotesWhatIsNotPlain(t *testing.T) {
+	p := problem{Title: "Forbidden", Status: http.StatusForbidden, Rule: "/\x1b[2J", Line: 1, URL: "http://x/\u202e", ID: "1"}
+	if got := string(p.text()); strings.ContainsAny(got, "\x1b\u202e") {
+		t.Errorf("got %q", got)
+	}
+}

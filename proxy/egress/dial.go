@@ -1,0 +1,194 @@
+package egress
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+)
+
+const (
+	// maxAddrs of one name are tried: the first ones, as RFC 6724 sorts them.
+	maxAddrs = 16
+	// fallbackDelay is the head start of the family that is preferred
+	// (RFC 8305 5; the value is net.Dialer's).
+	fallbackDelay = 300 * time.Millisecond
+	// minAttempt is the least time an address gets, however many there are.
+	minAttempt = 2 * time.Second
+)
+
+// Dial connects to host (a name, or an IP address without brackets) and port
+// for a tunnel that is passed unopened. The connection is a *net.TCPConn, so
+// that copying from one to another needs no buffer of ours.
+func (d *Door) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	conn, err := d.dialTCP(ctx, host, port)
+	if err != nil {
+		return nil, err // not a nil *net.TCPConn in an interface
+	}
+	return conn, nil
+}
+
+// dialTCP is the only place that connects to anything but a DNS server.
+func (d *Door) dialTCP(ctx context.Context, host string, port uint16) (*net.TCPConn, error) {
+	conn, err := d.tryTCP(ctx, host, port)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", hostPort(host, port), err)
+	}
+	return conn, nil
+}
+
+func (d *Door) tryTCP(ctx context.Context, host string, port uint16) (*net.TCPConn, error) {
+	if err := d.guard.check(host, port); err != nil {
+		return nil, err
+	}
+	if d.isClosed() {
+		return nil, errClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
+	defer cancel()
+	addrs, err := d.resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return d.race(ctx, addrs, port)
+}
+
+// resolve returns the addresses of host that may be dialled: at least one, or
+// an error.
+func (d *Door) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr}, nil // judged by check, and by control
+	}
+	all, err := d.resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	var allowed []netip.Addr
+	for _, addr := range all {
+		if d.guard.allows(addr) && len(allowed) < maxAddrs {
+			allowed = append(allowed, addr.Unmap())
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	case len(allowed) == 0:
+		return nil, fmt.Errorf("%w %s", ErrForbiddenAddr, all[0].Unmap())
+	}
+	return allowed, nil
+}
+
+// race dials the addresses of the preferred family (the first address's), and,
+// once those have failed or had their head start, the other family's besides.
+// net.Dialer does the same for a name, but reports its first error, which
+// would be the guard's wherever a forbidden address stands first.
+func (d *Door) race(ctx context.Context, addrs []netip.Addr, port uint16) (*net.TCPConn, error) {
+	preferred, others := families(addrs)
+	if len(others) == 0 {
+		return d.inTurn(ctx, preferred, port)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		conn *net.TCPConn
+		err  error
+	}
+	outcomes := make(chan outcome)
+	lane := func(addrs []netip.Addr) {
+		conn, err := d.inTurn(ctx, addrs, port)
+		outcomes <- outcome{conn, err}
+	}
+	go lane(preferred)
+	timer := time.NewTimer(fallbackDelay)
+	defer timer.Stop()
+	var won *net.TCPConn
+	var first error
+	// Both lanes are waited for: the one that lost ends at once, by cancel.
+	for running := 1; running > 0; {
+		select {
+		case <-timer.C:
+		case o := <-outcomes:
+			running--
+			switch {
+			case o.err != nil:
+				first = cmp.Or(first, o.err)
+			case won != nil:
+				o.conn.Close()
+			default:
+				won = o.conn
+				cancel()
+			}
+		}
+		if won == nil && others != nil {
+			go lane(others)
+			others = nil
+			running++
+		}
+	}
+	if won == nil {
+		return nil, first
+	}
+	return won, nil
+}
+
+// families splits addrs into those of the first one's family and the rest.
+func families(addrs []netip.Addr) (preferred, others []netip.Addr) {
+	for _, addr := range addrs {
+		if addr.Is4() == addrs[0].Is4() {
+			preferred = append(preferred, addr)
+		} else {
+			others = append(others, addr)
+		}
+	}
+	return preferred, others
+}
+
+// inTurn dials one address after the other, each within its share of the time
+// that is left, and reports the first error if none answers.
+func (d *Door) inTurn(ctx context.Context, addrs []netip.Addr, port uint16) (*net.TCPConn, error) {
+	dialer := net.Dialer{ControlContext: d.guard.control}
+	var first error
+	for i, addr := range addrs {
+		share := d.dialTimeout
+		if deadline, ok := ctx.Deadline(); ok {
+			share = max(time.Until(deadline)/time.Duration(len(addrs)-i), minAttempt)
+		}
+		attempt, cancel := context.WithTimeout(ctx, share)
+		conn, err := dialer.DialContext(attempt, "tcp", netip.AddrPortFrom(addr, port).String())
+		cancel()
+		if err == nil {
+			return conn.(*net.TCPConn), nil
+		}
+		first = cmp.Or(first, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+// newResolver asks server (host:port) instead of those of the system. Whoever
+// runs the proxy chose it, so it may be at a private address. Names in the
+// system's hosts file are answered from there in either case.
+func newResolver(server string) (*net.Resolver, error) {
+	if server == "" {
+		return &net.Resolver{}, nil
+	}
+	host, port, err := net.SplitHostPort(server)
+	if err == nil && (host == "" || port == "") {
+		err = errors.New("host or port is empty")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resolver %q is not host:port: %w", server, err)
+	}
+	return &net.Resolver{
+		PreferGo: true,
+		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, network, server)
+		},
+	}, nil
+}

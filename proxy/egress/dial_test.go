@@ -1,0 +1,223 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func dialOnce(t *testing.T, d *Door, host string, port uint16) error {
+	t.Helper()
+	conn, err := d.Dial(t.Context(), host, port)
+	if err == nil {
+		conn.Close()
+	}
+	return err
+}
+
+// Spellings that some resolvers take for loopback never get there, whether
+// the resolver says what they mean or the socket does.
+func TestForbiddenSpellings(t *testing.T) {
+	spellings := []string{
+		"127.0.0.1", "127.1", "127.0.1", "0x7f.1", "0x7f000001", "2130706433", "017700000001", "0177.0.0.1",
+		"127.0.0.1.", "localhost", "localhost.", "0", "0.0.0.0", "::1", "::ffff:127.0.0.1", "::ffff:7f00:1", "::", "::127.0.0.1",
+		"[::1]", "127.0.0.1%lo", "::1%lo", "fe80::1%lo", "rebound.test", "six.test", "mapped.test", "",
+	}
+	o, _ := listen(t, "http", "127.0.0.1")
+	answers := map[string][][]string{"six.test.": {{"::1"}}, "mapped.test.": {{"64:ff9b::7f00:1"}}}
+	for _, s := range spellings {
+		if name := strings.TrimSuffix(s, ".") + "."; answers[name] == nil {
+			answers[name] = [][]string{{"127.0.0.1"}}
+		}
+	}
+	ours := newDoor(t, Options{Resolver: newNames(t, answers).addr})
+	systems := newDoor(t, Options{DialTimeout: 5 * time.Second})
+	for _, s := range spellings {
+		t.Run(s, func(t *testing.T) {
+			if err := dialOnce(t, ours, s, o.Port); !errors.Is(err, ErrForbiddenAddr) && !isNotFound(err) {
+				t.Errorf("Dial = %v", err)
+			}
+			if err := ours.Reach(t.Context(), o.as(s)); err == nil {
+				t.Error("Reach went there")
+			}
+			if strings.HasSuffix(s, ".test") {
+				return // nobody's to ask but ours
+			}
+			if err := dialOnce(t, systems, s, o.Port); err == nil {
+				t.Error("the system's resolver led there")
+			}
+			if s != "" && !strings.ContainsAny(s, ":%") {
+				if _, _, err := get(t, ours, "http://"+net.JoinHostPort(s, itoa(o.Port))+"/"); err == nil {
+					t.Error("RoundTrip went there")
+				}
+			}
+		})
+	}
+	if n := o.accepted.Load(); n != 0 {
+		t.Errorf("%d connections arrived", n)
+	}
+}
+
+func isNotFound(err error) bool {
+	var dns *net.DNSError
+	return errors.As(err, &dns) && dns.IsNotFound
+}
+
+func TestDialName(t *testing.T) {
+	allowed, l := listen(t, "http", "127.0.0.1")
+	go l.Accept()
+	forbidden, err := net.Listen("tcp", net.JoinHostPort("127.0.0.2", itoa(allowed.Port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { forbidden.Close() })
+	n := newNames(t, map[string][][]string{
+		"mixed.test.":   {{"127.0.0.2", "10.1.2.3", "127.0.0.1", "fd00::1"}},
+		"private.test.": {{"127.0.0.2", "10.1.2.3", "fd00::1"}},
+		"refused.test.": {{"127.0.0.2", "127.0.0.3"}},
+		"empty.test.":   {{}},
+	})
+	d := newDoor(t, Options{Resolver: n.addr, AllowPrivate: prefixes("127.0.0.1/32", "127.0.0.3/32")})
+
+	t.Run("public and private: the public one", func(t *testing.T) {
+		conn, err := d.Dial(t.Context(), "mixed.test", allowed.Port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, ok := conn.(*net.TCPConn); !ok {
+			t.Errorf("a %T cannot be spliced", conn)
+		}
+		if got := conn.RemoteAddr().String(); got != allowed.Addr() {
+			t.Errorf("connected to %s", got)
+		}
+	})
+	t.Run("private alone", func(t *testing.T) {
+		if err := dialOnce(t, d, "private.test", allowed.Port); !errors.Is(err, ErrForbiddenAddr) {
+			t.Errorf("Dial = %v", err)
+		}
+	})
+	t.Run("the allowed one's error counts", func(t *testing.T) {
+		err := dialOnce(t, d, "refused.test", allowed.Port)
+		var op *net.OpError
+		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || errors.Is(err, ErrForbiddenAddr) {
+			t.Errorf("Dial = %v", err)
+		}
+	})
+	t.Run("no addresses", func(t *testing.T) {
+		var dns *net.DNSError
+		if err := dialOnce(t, d, "empty.test", allowed.Port); !errors.As(err, &dns) {
+			t.Errorf("Dial = %v", err)
+		}
+	})
+	t.Run("no such name", func(t *testing.T) {
+		if err := dialOnce(t, d, "unknown.test", allowed.Port); !isNotFound(err) {
+			t.Errorf("Dial = %v", err)
+		}
+	})
+	if tcp := forbidden.(*net.TCPListener); tcp.SetDeadline(time.Unix(1, 0)) == nil {
+		if _, err := tcp.Accept(); err == nil {
+			t.Error("a connection arrived at the forbidden address")
+		}
+	}
+}
+
+// Rebinding: whatever a name meant before, the address dialled is judged.
+func TestDialRebound(t *testing.T) {
+	o := serve(t, hello)
+	n := newNames(t, map[string][][]string{"rebound.test.": {{"127.0.0.1"}, {"127.0.0.2"}}})
+	d := newDoor(t, Options{Resolver: n.addr, AllowPrivate: prefixes("127.0.0.1/32")})
+	if err := d.Reach(t.Context(), o.as("rebound.test")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := get(t, d, o.as("rebound.test").String()); err != nil {
+		t.Errorf("on the connection that stands: %v", err)
+	}
+	if err := dialOnce(t, d, "rebound.test", o.Port); !errors.Is(err, ErrForbiddenAddr) {
+		t.Errorf("Dial = %v", err)
+	}
+	d.transport.CloseIdleConnections()
+	if _, _, err := get(t, d, o.as("rebound.test").String()); !errors.Is(err, ErrForbiddenAddr) {
+		t.Errorf("RoundTrip = %v", err)
+	}
+}
+
+// The last guard stands alone: an address that comes to the socket unjudged
+// is refused there.
+func TestControlGuardsTheSocket(t *testing.T) {
+	o, _ := listen(t, "http", "127.0.0.1")
+	d := newDoor(t, Options{})
+	conn, err := d.inTurn(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")}, o.Port)
+	if !errors.Is(err, ErrForbiddenAddr) || conn != nil {
+		t.Errorf("inTurn = %v, %v", conn, err)
+	}
+}
+
+func TestDialBothFamilies(t *testing.T) {
+	o, l := listen(t, "http", "127.0.0.1")
+	defer l.Close()
+	n := newNames(t, map[string][][]string{"dual.test.": {{"::1", "127.0.0.1"}}})
+	d := newDoor(t, Options{Resolver: n.addr, AllowPrivate: prefixes("127.0.0.0/8", "::1/128")})
+	// Nobody listens at ::1, or there is no IPv6 at all.
+	if err := dialOnce(t, d, "dual.test", o.Port); err != nil {
+		t.Errorf("Dial = %v", err)
+	}
+	l.Close()
+	if err := dialOnce(t, d, "dual.test", o.Port); err == nil || errors.Is(err, ErrForbiddenAddr) {
+		t.Errorf("nobody there: Dial = %v", err)
+	}
+}
+
+func TestDialEndsWithItsContext(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // a DNS server that never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	// No search for leaks here: package net leaves a question that nobody
+	// waits for to its own five seconds.
+	d, err := New(Options{Resolver: silent.LocalAddr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		var b [512]byte
+		silent.ReadFrom(b[:]) // it has asked
+		cancel(nil)
+	}()
+	if conn, err := d.Dial(ctx, "slow.test", 80); err == nil || conn != nil {
+		t.Errorf("Dial = %v, %v", conn, err)
+	}
+	short, err := New(Options{Resolver: silent.LocalAddr().String(), DialTimeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer short.Close()
+	_, err = short.Dial(t.Context(), "slow.test", 80)
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("Dial = %v, want a timeout", err)
+	}
+}
+
+func TestDialAfterClose(t *testing.T) {
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	o := serve(t, hello)
+	d.Close()
+	if err := dialOnce(t, d, o.Host, o.Port); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Dial = %v", err)
+	}
+	if err := d.Reach(t.Context(), o.Origin); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Reach = %v", err)
+	}
+	if _, _, err := get(t, d, o.String()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("RoundTrip = %v", err)
+	}
+}

@@ -1,0 +1,246 @@
+package egress
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"go.uber.org/goleak"
+
+	"robotsproxy/robots"
+)
+
+// newDoor makes a Door for one test and, once it is closed, finds nothing of
+// it left. Origins that the test started are closed before: idle connections
+// of theirs have goroutines too.
+func newDoor(t testing.TB, o Options) *Door {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+	t.Cleanup(d.Close)
+	return d
+}
+
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// names is a DNS server of the test's own. Each name has a list of answers,
+// given in turn, the last one from then on; an answer is a list of addresses.
+type names struct {
+	addr string
+
+	mu      sync.Mutex
+	answers map[string][][]string
+	asked   map[string]int // A questions
+}
+
+func newNames(t testing.TB, answers map[string][][]string) *names {
+	t.Helper()
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &names{addr: socket.LocalAddr().String(), answers: answers, asked: make(map[string]int)}
+	ready, done := make(chan struct{}), make(chan struct{})
+	server := &dns.Server{PacketConn: socket, Handler: n, NotifyStartedFunc: func() { close(ready) }}
+	go func() {
+		defer close(done)
+		server.ActivateAndServe()
+	}()
+	<-ready
+	t.Cleanup(func() {
+		server.Shutdown()
+		<-done
+	})
+	return n
+}
+
+func (n *names) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	question := q.Question[0]
+	reply := new(dns.Msg)
+	reply.SetReply(q)
+	answers, ok := n.answers[question.Name]
+	if !ok {
+		reply.Rcode = dns.RcodeNameError
+		w.WriteMsg(reply)
+		return
+	}
+	n.mu.Lock()
+	turn := min(n.asked[question.Name], len(answers)-1)
+	if question.Qtype == dns.TypeA {
+		n.asked[question.Name]++
+	}
+	n.mu.Unlock()
+	for _, text := range answers[turn] {
+		header := dns.RR_Header{Name: question.Name, Rrtype: question.Qtype, Class: dns.ClassINET}
+		switch ip := net.ParseIP(text); {
+		case question.Qtype == dns.TypeA && ip.To4() != nil:
+			reply.Answer = append(reply.Answer, &dns.A{Hdr: header, A: ip})
+		case question.Qtype == dns.TypeAAAA && ip.To4() == nil:
+			reply.Answer = append(reply.Answer, &dns.AAAA{Hdr: header, AAAA: ip})
+		}
+	}
+	w.WriteMsg(reply)
+}
+
+// An authority of the test's own signs certificates of the origins.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	a := &authority{pool: x509.NewCertPool()}
+	a.cert, a.key = sign(t, nil, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotAfter: time.Now().Add(time.Hour),
+	})
+	a.pool.AddCert(a.cert)
+	return a
+}
+
+// leaf signs a certificate for a name or an address, valid until end.
+func (a *authority) leaf(t testing.TB, name string, end time.Time) tls.Certificate {
+	t.Helper()
+	template := &x509.Certificate{NotBefore: end.Add(-48 * time.Hour), NotAfter: end}
+	if ip := net.ParseIP(name); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{name}
+	}
+	cert, key := sign(t, a, template)
+	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
+}
+
+func sign(t testing.TB, by *authority, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber = big.NewInt(1)
+	parent, signer := template, key
+	if by != nil {
+		parent, signer = by.cert, by.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+// An origin is a listener that counts what connects to it.
+type origin struct {
+	robots.Origin
+	accepted atomic.Int64
+	hung     chan struct{} // one for each connection that ended
+}
+
+type countingListener struct {
+	net.Listener
+	o *origin
+}
+
+func (l countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.o.accepted.Add(1)
+	}
+	return c, err
+}
+
+func listen(t testing.TB, scheme, ip string) (*origin, net.Listener) {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	o := &origin{hung: make(chan struct{}, 1000)}
+	o.Origin = robots.Origin{Scheme: scheme, Host: ip, Port: uint16(l.Addr().(*net.TCPAddr).Port)}
+	return o, countingListener{l, o}
+}
+
+// serve starts an HTTP origin; with a certificate, an HTTPS one.
+func serve(t testing.TB, h http.HandlerFunc, certs ...tls.Certificate) *origin {
+	t.Helper()
+	scheme := "http"
+	if len(certs) > 0 {
+		scheme = "https"
+	}
+	o, l := listen(t, scheme, "127.0.0.1")
+	s := httptest.NewUnstartedServer(h)
+	s.Listener.Close()
+	s.Listener = l
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			o.hung <- struct{}{}
+		}
+	}
+	s.EnableHTTP2 = true
+	if len(certs) > 0 {
+		s.TLS = &tls.Config{Certificates: certs, NextProtos: []string{"h2", "http/1.1"}}
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return o
+}
+
+// as is the origin under another host.
+func (o *origin) as(host string) robots.Origin {
+	named := o.Origin
+	named.Host = host
+	return named
+}
+
+func get(t testing.TB, d *Door, url string) (*http.Response, string, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := d.RoundTrip(r)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp, string(body), err
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }
+
+func only(port uint16) []PortRange { return []PortRange{{port, port}} }
+
+func itoa(port uint16) string { return strconv.Itoa(int(port)) }
+
+func later() time.Time { return time.Now().Add(time.Hour) }

@@ -1,0 +1,362 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+func TestReachThenRoundTripIsOneConnection(t *testing.T) {
+	ca := newAuthority(t)
+	tests := []struct {
+		name string
+		o    *origin
+	}{
+		{"http", serve(t, hello)},
+		{"https", serve(t, hello, ca.leaf(t, "127.0.0.1", later()))},
+	}
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for range 3 { // the second and third find it reached
+				if err := d.Reach(t.Context(), tt.o.Origin); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3 {
+				resp, body, err := get(t, d, tt.o.String()+"/")
+				if err != nil || body != "hello" {
+					t.Fatalf("%q, %v", body, err)
+				}
+				if resp.ProtoMajor != 1 {
+					t.Errorf("spoke %s", resp.Proto)
+				}
+			}
+			if err := d.Reach(t.Context(), tt.o.Origin); err != nil {
+				t.Fatal(err)
+			}
+			if n := tt.o.accepted.Load(); n != 1 {
+				t.Errorf("%d connections, want 1", n)
+			}
+		})
+	}
+}
+
+func TestRoundTripCountsAsReached(t *testing.T) {
+	o := serve(t, hello)
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	if _, _, err := get(t, d, o.String()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Reach(t.Context(), o.Origin); err != nil {
+		t.Fatal(err)
+	}
+	if n := o.accepted.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+func TestReachIsShared(t *testing.T) {
+	ca := newAuthority(t)
+	o := serve(t, hello, ca.leaf(t, "127.0.0.1", later()))
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			if err := d.Reach(t.Context(), o.Origin); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := o.accepted.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+func TestReachVerifies(t *testing.T) {
+	ca, stranger := newAuthority(t), newAuthority(t)
+	n := newNames(t, map[string][][]string{"origin.test.": {{"127.0.0.1"}}})
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool, Resolver: n.addr})
+	isA := func(target any) func(error) bool { return func(err error) bool { return errors.As(err, target) } }
+	expired := func(err error) bool {
+		var invalid x509.CertificateInvalidError
+		return errors.As(err, &invalid) && invalid.Reason == x509.Expired
+	}
+	tests := []struct {
+		name string
+		leaf tls.Certificate
+		host string
+		want func(error) bool // nil: reached
+	}{
+		{"good", ca.leaf(t, "origin.test", later()), "origin.test", nil},
+		{"good, address", ca.leaf(t, "127.0.0.1", later()), "127.0.0.1", nil},
+		{"untrusted", stranger.leaf(t, "origin.test", later()), "origin.test", isA(new(x509.UnknownAuthorityError))},
+		{"expired", ca.leaf(t, "origin.test", time.Now().Add(-time.Hour)), "origin.test", expired},
+		{"another name", ca.leaf(t, "other.test", later()), "origin.test", isA(new(x509.HostnameError))},
+		{"address: another name is none of ours", ca.leaf(t, "other.test", later()), "127.0.0.1", nil},
+		{"address: another name, untrusted", stranger.leaf(t, "other.test", later()), "127.0.0.1", isA(new(x509.HostnameError))},
+		{"address: untrusted", stranger.leaf(t, "127.0.0.1", later()), "127.0.0.1", isA(new(x509.UnknownAuthorityError))},
+		{"address: expired", ca.leaf(t, "other.test", time.Now().Add(-time.Hour)), "127.0.0.1", expired},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := serve(t, hello, tt.leaf)
+			err := d.Reach(t.Context(), o.as(tt.host))
+			if (tt.want == nil) != (err == nil) || err != nil && !tt.want(err) {
+				t.Fatalf("Reach = %v", err)
+			}
+			var verification *tls.CertificateVerificationError
+			if err != nil && !errors.As(err, &verification) {
+				t.Errorf("the chain of %v has lost crypto/tls's type", err)
+			}
+			if err == nil {
+				return
+			}
+			// Nothing is learnt from a failure, and a request fares no better.
+			if err := d.Reach(t.Context(), o.as(tt.host)); err == nil {
+				t.Error("reached at the second try")
+			}
+			if _, _, err := get(t, d, o.as(tt.host).String()); !tt.want(err) {
+				t.Errorf("RoundTrip = %v", err)
+			}
+		})
+	}
+}
+
+// A handshake that is still going on must not count as a connection.
+func TestReachDuringAHandshake(t *testing.T) {
+	o, l := listen(t, "https", "127.0.0.1")
+	d := newDoor(t, Options{AllowPrivate: loopback, TLSTimeout: 200 * time.Millisecond})
+	first := make(chan error, 1)
+	go func() { first <- d.Reach(t.Context(), o.Origin) }()
+	conn, err := l.Accept() // and silence
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, err := range []error{d.Reach(t.Context(), o.Origin), <-first} {
+		var timeout net.Error
+		if !errors.As(err, &timeout) || !timeout.Timeout() || errors.Is(err, errNotTLS) {
+			t.Errorf("Reach = %v, want a timeout", err)
+		}
+	}
+}
+
+func TestReachAlert(t *testing.T) {
+	n := newNames(t, map[string][][]string{"origin.test.": {{"127.0.0.1"}}})
+	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: n.addr})
+	o, l := listen(t, "https", "127.0.0.1")
+	noName := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("whose?") }}
+	answering(t, o, l, func(c net.Conn) { tls.Server(c, noName).HandshakeContext(t.Context()) }) // it sends an alert
+	if err := d.Reach(t.Context(), o.Origin); err != nil {
+		t.Errorf("an address, and no name to send: %v", err)
+	}
+	var op *net.OpError
+	if err := d.Reach(t.Context(), o.as("origin.test")); !errors.As(err, &op) || op.Op != "remote error" {
+		t.Errorf("a name: %v", err)
+	}
+}
+
+func TestReachOfNoTLS(t *testing.T) {
+	banner := func(t *testing.T) *origin { // as ssh does: speaks first, then hangs up
+		o, l := listen(t, "https", "127.0.0.1")
+		return answering(t, o, l, func(c net.Conn) { io.WriteString(c, "SSH-2.0-test\r\n") })
+	}
+	mute := func(t *testing.T) *origin {
+		o, l := listen(t, "https", "127.0.0.1")
+		return answering(t, o, l, func(net.Conn) {})
+	}
+	plain := func(t *testing.T) *origin {
+		o := serve(t, hello)
+		o.Scheme = "https"
+		return o
+	}
+	for name, start := range map[string]func(*testing.T) *origin{"plain HTTP": plain, "a banner": banner, "hangs up": mute} {
+		t.Run(name, func(t *testing.T) {
+			o := start(t)
+			d := newDoor(t, Options{AllowPrivate: loopback})
+			for range 3 {
+				if err := d.Reach(t.Context(), o.Origin); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := o.accepted.Load(); n != 1 {
+				t.Errorf("%d connections, want 1", n)
+			}
+			if !d.contacts.plain(o.Origin) {
+				t.Error("not remembered")
+			}
+			if _, _, err := get(t, d, o.String()); err == nil {
+				t.Error("an https request went through")
+			}
+		})
+	}
+}
+
+// answering gives each connection to f and ends it then.
+func answering(t *testing.T, o *origin, l net.Listener, f func(net.Conn)) *origin {
+	t.Helper()
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f(c)
+			c.Close()
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		serving.Wait()
+	})
+	return o
+}
+
+// What did not speak TLS is reached with TCP alone from then on, and the
+// connection is there for the client's plain request.
+func TestReachOfKnownNoTLS(t *testing.T) {
+	o := serve(t, hello)
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	secure := robots.Origin{Scheme: "https", Host: o.Host, Port: o.Port}
+	d.contacts.notTLS(secure)
+	if err := d.Reach(t.Context(), secure); err != nil {
+		t.Fatal(err)
+	}
+	if _, body, err := get(t, d, o.String()); err != nil || body != "hello" {
+		t.Fatalf("%q, %v", body, err)
+	}
+	if n := o.accepted.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+func TestReachRefused(t *testing.T) {
+	o, l := listen(t, "http", "127.0.0.1")
+	l.Close()
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	for _, scheme := range []string{"http", "https"} {
+		o.Scheme = scheme
+		err := d.Reach(t.Context(), o.Origin)
+		var op *net.OpError
+		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || op.Op != "dial" {
+			t.Errorf("%s: Reach = %v", scheme, err)
+		}
+		if strings.Count(err.Error(), "dial "+o.Addr()) != 1 {
+			t.Errorf("%s: wrapped more than once: %v", scheme, err)
+		}
+	}
+	if err := d.Reach(t.Context(), robots.Origin{}); err == nil {
+		t.Error("the zero Origin was reached")
+	}
+	if err := d.Reach(t.Context(), robots.Origin{Scheme: "https", Host: "10.0.0.1", Port: 443}); !errors.Is(err, ErrForbiddenAddr) {
+		t.Errorf("a forbidden address: %v", err)
+	}
+}
+
+// A caller that leaves goes at once and breaks nothing for those who stay.
+func TestReachCallerLeaves(t *testing.T) {
+	ca := newAuthority(t)
+	o, l := listen(t, "https", "127.0.0.1")
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	gone := errors.New("gone")
+	ctx, leave := context.WithCancelCause(t.Context())
+	left, stays := make(chan error, 1), make(chan error, 1)
+	go func() { left <- d.Reach(ctx, o.Origin) }()
+	raw, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { stays <- d.Reach(t.Context(), o.Origin) }()
+	leave(gone)
+	if err := <-left; !errors.Is(err, gone) {
+		t.Errorf("the caller that left got %v", err)
+	}
+	server := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, o.Host, later())}})
+	if err := server.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if err := <-stays; err != nil {
+		t.Errorf("the caller that stayed got %v", err)
+	}
+	if n := o.accepted.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// A kept connection that the origin closes is noticed and never used.
+func TestWarmConnectionClosedByPeer(t *testing.T) {
+	ca := newAuthority(t)
+	for _, scheme := range []string{"http", "https"} {
+		t.Run(scheme, func(t *testing.T) {
+			o, l := listen(t, scheme, "127.0.0.1")
+			if scheme == "https" {
+				l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, o.Host, later())}})
+			}
+			first := make(chan net.Conn, 1)
+			ln := &firstTaken{Listener: l, first: first}
+			s := &http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: time.Minute}
+			go s.Serve(ln)
+			t.Cleanup(func() { s.Close() })
+			d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+			if err := d.Reach(t.Context(), o.Origin); err != nil {
+				t.Fatal(err)
+			}
+			d.warm.mu.Lock()
+			w := d.warm.conns[o.Origin]
+			d.warm.mu.Unlock()
+			if w == nil {
+				t.Fatal("no connection is kept")
+			}
+			(<-first).Close()
+			<-w.done
+			if _, body, err := get(t, d, o.String()); err != nil || body != "hello" {
+				t.Fatalf("%q, %v", body, err)
+			}
+			if n := o.accepted.Load(); n != 2 {
+				t.Errorf("%d connections, want 2", n)
+			}
+		})
+	}
+}
+
+// firstTaken does the handshake of the first connection and hands it to the
+// test, and the others to the server.
+type firstTaken struct {
+	net.Listener
+	once  sync.Once
+	first chan net.Conn
+}
+
+func (l *firstTaken) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	taken := false
+	l.once.Do(func() {
+		taken = true
+		if secure, ok := c.(*tls.Conn); ok {
+			secure.Handshake()
+		}
+		l.first <- c
+	})
+	if taken {
+		return l.Listener.Accept()
+	}
+	return c, nil
+}

@@ -1,0 +1,127 @@
+package egress
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Bodies and heads pass as they are; nothing of the environment matters.
+func TestRoundTripChangesNothing(t *testing.T) {
+	t.Setenv("http_proxy", "http://127.0.0.1:1")
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	io.WriteString(z, "hello")
+	z.Close()
+	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Accept-Encoding"); got != "" {
+			t.Errorf("Accept-Encoding: %s was added", got)
+		}
+		if r.URL.Path == "/elsewhere" {
+			http.Redirect(w, r, "/", http.StatusFound)
+			return
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Write(packed.Bytes())
+	})
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	resp, body, err := get(t, d, o.String())
+	if err != nil || body != packed.String() || resp.Uncompressed {
+		t.Errorf("%q, %v", body, err)
+	}
+	if resp, _, err := get(t, d, o.String()+"/elsewhere"); err != nil || resp.StatusCode != http.StatusFound {
+		t.Errorf("%v, %v: a redirect is the client's to follow", resp, err)
+	}
+}
+
+func TestRoundTripLimits(t *testing.T) {
+	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/silent" {
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Long", strings.Repeat("x", maxHeadBytes))
+	})
+	d := newDoor(t, Options{AllowPrivate: loopback, HeaderTimeout: 50 * time.Millisecond})
+	if _, _, err := get(t, d, o.String()); err == nil || !strings.Contains(err.Error(), "exceeded") {
+		t.Errorf("a head of %d octets: %v", maxHeadBytes, err)
+	}
+	_, _, err := get(t, d, o.String()+"/silent")
+	if timeout, ok := err.(interface{ Timeout() bool }); !ok || !timeout.Timeout() {
+		t.Errorf("no head: %v, want a timeout", err)
+	}
+}
+
+// HTTP/1.1 alone is offered, and TLS resumes across connections.
+func TestRoundTripTLS(t *testing.T) {
+	ca := newAuthority(t)
+	var resumed []bool
+	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		resumed = append(resumed, r.TLS.DidResume)
+		if got := r.TLS.NegotiatedProtocol; got != "http/1.1" {
+			t.Errorf("ALPN chose %q", got)
+		}
+		if r.TLS.Version < tls.VersionTLS12 {
+			t.Errorf("TLS version %x", r.TLS.Version)
+		}
+		w.Header().Set("Connection", "close")
+	}, ca.leaf(t, "127.0.0.1", later()))
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	for range 2 {
+		if _, _, err := get(t, d, o.String()); err != nil {
+			t.Fatal(err)
+		}
+		<-o.hung
+	}
+	if want := []bool{false, true}; fmt.Sprint(resumed) != fmt.Sprint(want) {
+		t.Errorf("resumed: %v, want %v", resumed, want)
+	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, size := range []int{1 << 10, 64 << 10} {
+		body := bytes.Repeat([]byte("x"), size)
+		o := serve(b, func(w http.ResponseWriter, _ *http.Request) { w.Write(body) })
+		d := newDoor(b, Options{AllowPrivate: loopback})
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			b.SetParallelism(32)
+			b.RunParallel(func(pb *testing.PB) {
+				buffer := make([]byte, 32<<10)
+				for pb.Next() {
+					r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, o.String(), nil)
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					resp, err := d.RoundTrip(r)
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, buffer)
+					resp.Body.Close()
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkReachKnown(b *testing.B) {
+	o := serve(b, hello)
+	d := newDoor(b, Options{AllowPrivate: loopback})
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := d.Reach(b.Context(), o.Origin); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

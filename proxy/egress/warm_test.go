@@ -1,0 +1,183 @@
+package egress
+
+import (
+	"io"
+	"net"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+func named(name string) robots.Origin {
+	return robots.Origin{Scheme: "http", Host: name, Port: 80}
+}
+
+// closedAtPeer reports whether the other end of a pipe is closed.
+func closedAtPeer(c net.Conn) bool {
+	c.SetReadDeadline(time.Now())
+	_, err := c.Read(make([]byte, 1))
+	return err == io.EOF
+}
+
+var warmPoolTests = []struct {
+	name string
+	do   func(t *testing.T, p *warmPool, near, peer net.Conn)
+}{
+	{"taken once, and usable", func(t *testing.T, p *warmPool, near, peer net.Conn) {
+		if got := p.take(named("a.test")); got != near {
+			t.Fatalf("took %v", got)
+		}
+		if p.take(named("a.test")) != nil {
+			t.Error("taken twice")
+		}
+		go io.WriteString(peer, "x")
+		var b [1]byte
+		if _, err := io.ReadFull(near, b[:]); err != nil || b[0] != 'x' {
+			t.Errorf("read %q, %v", b, err)
+		}
+	}},
+	{"another origin's is not taken", func(t *testing.T, p *warmPool, _, _ net.Conn) {
+		if p.take(named("b.test")) != nil {
+			t.Error("taken")
+		}
+	}},
+	{"closed when its time is over", func(t *testing.T, p *warmPool, _, peer net.Conn) {
+		<-time.After(warmFor - time.Nanosecond)
+		synctest.Wait()
+		if closedAtPeer(peer) {
+			t.Fatal("closed too soon")
+		}
+		<-time.After(time.Nanosecond)
+		synctest.Wait()
+		if !closedAtPeer(peer) || p.take(named("a.test")) != nil {
+			t.Error("still kept")
+		}
+	}},
+	{"closed by the peer", func(t *testing.T, p *warmPool, _, peer net.Conn) {
+		peer.Close()
+		synctest.Wait()
+		if len(p.conns) != 0 || p.take(named("a.test")) != nil {
+			t.Error("still kept")
+		}
+	}},
+	{"closed by the peer as it is taken", func(t *testing.T, p *warmPool, _, peer net.Conn) {
+		peer.Close()
+		if p.take(named("a.test")) != nil {
+			t.Error("taken")
+		}
+	}},
+	{"a peer that speaks first", func(t *testing.T, p *warmPool, _, peer net.Conn) {
+		io.WriteString(peer, "x")
+		if p.take(named("a.test")) != nil || !closedAtPeer(peer) {
+			t.Error("taken, or left open")
+		}
+	}},
+	{"a newer one takes its place", func(t *testing.T, p *warmPool, _, peer net.Conn) {
+		near, _ := net.Pipe()
+		p.put(named("a.test"), near)
+		if !closedAtPeer(peer) || p.take(named("a.test")) != near {
+			t.Error("the older one stayed")
+		}
+	}},
+	{"the oldest makes room", func(t *testing.T, p *warmPool, _, peer net.Conn) {
+		for i := range maxWarm {
+			<-time.After(time.Millisecond)
+			near, _ := net.Pipe()
+			p.put(named(strconv.Itoa(i)), near)
+		}
+		if len(p.conns) != maxWarm || !closedAtPeer(peer) {
+			t.Errorf("%d kept, want %d", len(p.conns), maxWarm)
+		}
+	}},
+	{"closed with the pool", func(t *testing.T, p *warmPool, _, peer net.Conn) {
+		p.close()
+		if !closedAtPeer(peer) || p.take(named("a.test")) != nil {
+			t.Error("still kept")
+		}
+		near, far := net.Pipe()
+		p.put(named("a.test"), near)
+		if !closedAtPeer(far) {
+			t.Error("kept after close")
+		}
+	}},
+}
+
+func TestWarmPool(t *testing.T) {
+	for _, tt := range warmPoolTests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // fails where a watch does not end
+				p := newWarmPool()
+				defer p.close()
+				near, peer := net.Pipe()
+				p.put(named("a.test"), near)
+				tt.do(t, p, near, peer)
+			})
+		})
+	}
+}
+
+func TestContacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, o := newContacts(time.Second), named("a.test")
+		check := func(when string, want bool) {
+			t.Helper()
+			if got := c.recent(o); got != want {
+				t.Errorf("%s: recent = %t", when, got)
+			}
+		}
+		check("never seen", false)
+		c.note(o)
+		check("just reached", true)
+		<-time.After(recentFor)
+		check("a while ago", false)
+		c.opened(o)
+		c.opened(o)
+		<-time.After(recentFor)
+		check("two connections stand", true)
+		c.closed(o)
+		check("one stands", true)
+		c.closed(o)
+		check("none stands", false)
+		if len(c.open) != 0 {
+			t.Error("a count of zero is kept")
+		}
+
+		c.notTLS(o)
+		if !c.plain(o) {
+			t.Error("plain is forgotten")
+		}
+		c.speaksTLS(o)
+		if c.plain(o) {
+			t.Error("plain although it spoke TLS")
+		}
+		c.notTLS(o)
+		<-time.After(plainFor)
+		if c.plain(o) {
+			t.Error("plain for ever")
+		}
+	})
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(time.Minute, 10)
+		for i := range 9 {
+			m.note(named(strconv.Itoa(i)))
+		}
+		<-time.After(time.Minute)
+		m.note(named("fresh"))
+		m.note(named("one more")) // the stale ones go first
+		if !m.holds(named("fresh")) || len(m.since) != 2 {
+			t.Errorf("%d held", len(m.since))
+		}
+		for i := range 100 {
+			m.note(named(strconv.Itoa(i)))
+			if len(m.since) > 10 || !m.holds(named(strconv.Itoa(i))) {
+				t.Fatalf("%d held", len(m.since))
+			}
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
+)
+
+// copyOctets is the size of the buffers that bodies are copied through.
+const copyOctets = 32 << 10
+
+var copyBuffers = sync.Pool{New: func() any { return new([copyOctets]byte) }}
+
+// An exchange is one request on its way: what the client is answered with,
+// what is recorded, and the slot it holds. As the pipeline's ResponseWriter it
+// streams: nothing that the origin has sent waits for what it has not.
+type exchange struct {
+	client  http.ResponseWriter
+	request *http.Request // as it came
+	url     *url.URL      // where it goes, normalised
+	record  audit.Record
+	slot    *pace.Slot
+	started time.Time
+
+	muted    bool           // the pipeline's own words are not for the client
+	upgraded *http.Response // the origin changed protocols (101)
+	headSent bool           // the client has been answered
+	recorded bool           // the record has been handed over
+	length   int64          // of the body that the origin announced; -1: unknown
+	body     originBody
+	failure  error // why there is no answer from the origin, or why it broke off
+	watch    watch
+
+	// The transport's goroutines have their hands on these.
+	sent   atomic.Bool              // the request was written to a connection
+	origin atomic.Pointer[net.Conn] // that it was written to
+	upload atomic.Pointer[error]    // why the client's body broke off
+	replay atomic.Pointer[error]    // why the request may not go out a second time
+
+	mu       sync.Mutex // guards the client's header while the transport may still speak
+	answered bool       // the transport has returned: no more answers before the answer
+}
+
+// fail keeps the first thing that went wrong. The pipeline does not say.
+func (x *exchange) fail(err error) {
+	if x.failure != nil || err == nil {
+		return
+	}
+	if x.watch.silent.Load() {
+		err = errSilent // what broke, we have broken
+	}
+	x.failure = err
+}
+
+// release gives back what the exchange holds.
+func (x *exchange) release() { x.slot.Release() }
+
+// trace is what the transport tells: when the request goes out, and the
+// answers before the answer.
+func (x *exchange) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GotConn:        x.gotConn,
+		WroteHeaders:   x.wroteHeaders,
+		Got1xxResponse: x.informational,
+	}
+}
+
+// gotConn holds up a replay: net/http sends a request again by itself when a
+// kept connection turns out to be dead, and the origin may have seen the first.
+func (x *exchange) gotConn(c httptrace.GotConnInfo) {
+	x.origin.Store(&c.Conn)
+	if !x.sent.Load() || x.slot == nil {
+		return
+	}
+	if err := x.slot.Again(x.request.Context()); err != nil {
+		x.replay.Store(&err)
+		c.Conn.Close() // nothing may be written
+	}
+}
+
+func (x *exchange) wroteHeaders() {
+	x.sent.Store(true)
+	if x.slot != nil {
+		x.slot.Sent()
+	}
+}
+
+func (x *exchange) Header() http.Header { return x.client.Header() }
+
+// WriteHeader begins the answer to the client.
+func (x *exchange) WriteHeader(status int) {
+	if x.muted || x.headSent {
+		return
+	}
+	x.headSent = true
+	x.record.Status = status
+	x.client.WriteHeader(status)
+	if x.length < 0 {
+		x.Flush() // the head of a stream does not wait for its first octet
+	}
+}
+
+// Write sends a part of the body on.
+func (x *exchange) Write(b []byte) (int, error) {
+	if x.muted {
+		return len(b), nil
+	}
+	n, err := x.client.Write(b)
+	x.watch.moved()
+	x.record.Bytes += int64(n)
+	x.fail(err)
+	return n, err
+}
+
+// Flush sends what has gathered to the client.
+func (x *exchange) Flush() {
+	if !x.muted {
+		http.NewResponseController(x.client).Flush() // best effort: the next Write tells
+	}
+}
+
+// ReadFrom copies a body, and lets nothing wait in a buffer while the origin
+// is silent.
+func (x *exchange) ReadFrom(body io.Reader) (total int64, err error) {
+	buf := copyBuffers.Get().(*[copyOctets]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		n, rerr := body.Read(buf[:])
+		if n > 0 {
+			m, werr := x.Write(buf[:n])
+			total += int64(m)
+			if werr != nil {
+				return total, werr
+			}
+		}
+		switch {
+		case rerr == io.EOF:
+			return total, nil
+		case rerr != nil:
+			return total, rerr
+		case n < len(buf) && total != x.length:
+			x.Flush()
+		}
+	}
+}
+
+// hijack takes the client's connection from net/http, with what it had read
+// ahead.
+func (x *exchange) hijack() (net.Conn, *bufio.Reader, error) {
+	conn, rw, err := http.NewResponseController(x.client).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	x.headSent = true
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, rw.Reader, nil
+}

@@ -1,0 +1,182 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/elazarl/goproxy"
+)
+
+// exchangeKey is under what a request's context holds its exchange, so that
+// the pipeline's one RoundTripper finds it.
+type exchangeKey struct{}
+
+// newPipeline sets goproxy up so that it sends through us and decides nothing.
+func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
+	p := goproxy.NewProxyHttpServer()
+	p.Tr, p.ConnectDial = nil, nil // there is one door out, and it is not the environment's
+	p.KeepHeader = true            // what has to go is gone: see outgoing
+	p.Logger = pipelineLog{h.o.Log}
+	send := goproxy.RoundTripperFunc(h.roundTrip)
+	p.OnRequest().DoFunc(func(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Request, *http.Response) {
+		ctx.RoundTripper = send
+		return r, nil
+	})
+	return p
+}
+
+// pipelineLog is goproxy's logger: what it warns of is known here already.
+type pipelineLog struct{ log *slog.Logger }
+
+func (l pipelineLog) Printf(format string, v ...any) {
+	l.log.Debug("pipeline: " + strings.TrimSpace(fmt.Sprintf(format, v...)))
+}
+
+// forward sends the request through the pipeline and its answer to the client.
+func (h *Handler) forward(x *exchange) error {
+	ctx := context.WithValue(x.request.Context(), exchangeKey{}, x)
+	r := x.request.WithContext(httptrace.WithClientTrace(ctx, x.trace()))
+	r.URL, r.Host, r.RequestURI = x.url, x.url.Host, ""
+	h.outgoing(x, r)
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &clientBody{r.Body, x}
+		// An origin may answer before it has read all: without this net/http would
+		// throw a part of the body away while it is being sent on.
+		http.NewResponseController(x.client).EnableFullDuplex() // HTTP/2 needs none
+	}
+	x.watch.begin(x.abandon)
+	defer x.watch.stop()
+	h.pipeline.ServeHTTP(x, r)
+	if x.upgraded != nil {
+		x.watch.stop() // the relay has its own
+		return h.upgrade(x)
+	}
+	return x.failure
+}
+
+// roundTrip is the pipeline's way to the origin. A failure is left in the
+// exchange and the pipeline muted: its own words for it are not ours.
+func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	resp, err := h.o.Door.RoundTrip(r)
+	x.mu.Lock()
+	x.answered = true
+	x.mu.Unlock()
+	if err == nil {
+		err = unusable(r, resp)
+	}
+	if err != nil {
+		for _, why := range []*error{x.upload.Load(), x.replay.Load()} {
+			if why != nil {
+				err = *why // the origin is not to blame
+			}
+		}
+		return nil, x.mute(err)
+	}
+	h.heed(x, resp)
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		x.muted, x.upgraded = true, resp
+		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
+	}
+	h.incoming(resp.Header)
+	x.length = resp.ContentLength
+	if isEventStream(resp.Header.Get("Content-Type")) {
+		if err := x.detach(); err != nil {
+			resp.Body.Close()
+			return nil, x.mute(err)
+		}
+	}
+	if resp.Body != http.NoBody {
+		x.body = originBody{resp.Body, x}
+		resp.Body = &x.body
+	}
+	return resp, nil
+}
+
+// unusable says why an answer cannot be passed on: net/http lets no status
+// under 100 through, and a change of protocol that nobody asked for would let
+// requests past that are not judged. It closes such an answer.
+func unusable(r *http.Request, resp *http.Response) error {
+	switch status := resp.StatusCode; {
+	case status < http.StatusContinue:
+		resp.Body.Close()
+		return fmt.Errorf("the origin answers with status %03d", status)
+	case status == http.StatusSwitchingProtocols && (upgradeTo(r.Header) == "" || upgradeTo(resp.Header) == ""):
+		resp.Body.Close()
+		return errors.New("the origin changes to a protocol that it was not asked for")
+	}
+	return nil
+}
+
+// mute keeps why there is no answer, and the pipeline's own words for it from
+// the client.
+func (x *exchange) mute(err error) error {
+	x.muted = true
+	x.fail(err)
+	return err
+}
+
+func isEventStream(contentType string) bool {
+	const media = "text/event-stream"
+	return len(contentType) >= len(media) && strings.EqualFold(contentType[:len(media)], media)
+}
+
+// detach gives the place back of what may last for hours.
+func (x *exchange) detach() error {
+	if x.slot == nil {
+		return nil
+	}
+	return x.slot.Detach()
+}
+
+// heed slows down for an origin that asks for it.
+func (h *Handler) heed(x *exchange, resp *http.Response) {
+	if !h.o.BackOff || x.slot == nil {
+		return
+	}
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
+		h.o.Pacer.BackOff(x.record.Decision.Pace.Key, retryAfter(resp.Header.Get("Retry-After"), time.Now()))
+	}
+}
+
+// retryAfter reads RFC 9110 10.2.3, seconds or a date; 0 where it says nothing
+// that can be read.
+func retryAfter(v string, now time.Time) time.Duration {
+	v = textproto.TrimString(v)
+	if s, err := strconv.ParseUint(v, 10, 31); err == nil {
+		return time.Duration(s) * time.Second
+	}
+	if t, err := http.ParseTime(v); err == nil {
+		return max(0, t.Sub(now))
+	}
+	return 0
+}
+
+// informational passes an answer before the answer on (RFC 9110 15.2). 100 is
+// net/http's own business with each side, 101 is a final answer.
+func (x *exchange) informational(status int, header textproto.MIMEHeader) error {
+	if status == http.StatusContinue || status == http.StatusSwitchingProtocols || !x.request.ProtoAtLeast(1, 1) {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.answered {
+		return nil
+	}
+	h := x.client.Header()
+	for name, values := range header {
+		h[name] = values
+	}
+	stripHop(h)
+	x.client.WriteHeader(status)
+	clear(h)
+	return nil
+}

@@ -1,0 +1,262 @@
+// Package proxy is the only http.Handler that a client meets. A request's way
+// through it is one straight line, [Handler.serve]: one normalised target, the
+// judgement, the wait for a slot, the sending, the record, the answer. What
+// comes out of an intercepted tunnel takes the very same way.
+//
+// goproxy is the pipeline that a request is sent through (its OnRequest and
+// OnResponse hooks, its copying of heads and bodies); CONNECT, interception,
+// upgrades and every answer of our own are handled here.
+//
+// It fails closed: whatever goes wrong before the origin's answer has begun
+// becomes a refusal from one table, and its record is written first. What
+// breaks after that breaks the client's transfer, never shortens it silently.
+//
+// A Handler may be used by any number of goroutines at once.
+package proxy
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/elazarl/goproxy"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/mitm"
+)
+
+// Options make a Handler. All but the last six fields are required.
+type Options struct {
+	Engine    *policy.Engine
+	Pacer     *pace.Pacer
+	Door      *egress.Door
+	Authority *mitm.Authority
+	Audit     audit.Sink   // the evidence first, then whoever else listens
+	Ready     func() error // why requests must be refused at present: the audit cannot be written
+	Log       *slog.Logger
+	UserAgent string            // sent instead of the client's; "": the client's own
+	Monitor   bool              // decide and record, block nothing and hold nothing up
+	Sealed    bool              // open no tunnel (tls.intercept: false)
+	Tunnel    func(string) bool // which hosts' tunnels are never opened; nil: none
+	BackOff   bool              // honour 429 and 503 of an origin
+	Linger    time.Duration     // how long Shutdown lets requests finish; zero: 20 s
+}
+
+// A Handler answers the clients of a proxy. Make one with New, end it with
+// Shutdown.
+type Handler struct {
+	o        Options
+	pseudo   string   // our name in Via, unlike any other proxy's
+	via      []string // what we add to a Via header; one value
+	pipeline *goproxy.ProxyHttpServer
+	outer    *http.Server
+	inner    *http.Server // serves what comes out of intercepted tunnels
+	conns    *connections // hijacked ones
+	unused   unused
+	handoff  *handoff
+	serving  sync.WaitGroup
+	ids      *audit.IDs
+}
+
+// New checks the options and makes a Handler.
+func New(o Options) (*Handler, error) {
+	for name, missing := range map[string]bool{
+		"Engine": o.Engine == nil, "Pacer": o.Pacer == nil, "Door": o.Door == nil, "Authority": o.Authority == nil,
+		"Audit": o.Audit == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
+	} {
+		if missing {
+			return nil, fmt.Errorf("proxy: option %s is missing", name)
+		}
+	}
+	if o.Tunnel == nil {
+		o.Tunnel = func(string) bool { return false }
+	}
+	if o.Linger == 0 {
+		o.Linger = 20 * time.Second
+	}
+	var b [4]byte
+	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
+	h := &Handler{
+		o:       o,
+		pseudo:  "robotsproxy-" + hex.EncodeToString(b[:]),
+		conns:   newConnections(),
+		handoff: newHandoff(),
+		ids:     audit.NewIDs(),
+	}
+	h.via = []string{"1.1 " + h.pseudo}
+	h.pipeline = h.newPipeline()
+	h.outer = h.newServer(o.Log)
+	h.inner = h.newServer(o.Log)
+	h.inner.ConnContext = withTunnel
+	return h, nil
+}
+
+// ServeHTTP answers one request, whether it came to the proxy's own port or
+// out of an intercepted tunnel.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.serving.Add(1)
+	defer h.serving.Done()
+	x := &exchange{client: w, request: r, started: time.Now()}
+	x.record.Time = x.started
+	x.record.ID = h.ids.Next()
+	x.record.Monitor = h.o.Monitor
+	x.record.Request.Client = clientAddr(r)
+	x.record.Request.Method = r.Method
+	defer h.survive(x)
+	if r.Method == http.MethodConnect {
+		h.serveConnect(x)
+		return
+	}
+	h.serve(x)
+}
+
+// serve is a request's way, from top to bottom.
+func (h *Handler) serve(x *exchange) {
+	defer x.release()
+	err := h.admit(x)
+	if err == nil {
+		err = h.judge(x)
+	}
+	if err == nil {
+		err = h.wait(x)
+	}
+	if err == nil {
+		err = h.forward(x)
+	}
+	h.finish(x, err)
+}
+
+// admit finds the target, once: every later step trusts it.
+func (h *Handler) admit(x *exchange) error {
+	x.record.Target = x.request.RequestURI
+	if err := h.o.Ready(); err != nil {
+		return err
+	}
+	u, origin, err := target(x.request)
+	if err != nil {
+		return err
+	}
+	x.url = u
+	q := &x.record.Request
+	q.Origin, q.PathQuery, q.UserAgent = origin, u.RequestURI(), x.request.UserAgent()
+	if h.o.UserAgent != "" {
+		q.UserAgent = h.o.UserAgent
+	}
+	if looped(x.request.Header, h.pseudo) {
+		return errLoop
+	}
+	return h.o.Door.Check(origin.Host, origin.Port)
+}
+
+// judge asks the policy.
+func (h *Handler) judge(x *exchange) error {
+	x.record.Decision = h.o.Engine.Decide(x.request.Context(), x.record.Request)
+	return h.verdict(x)
+}
+
+// verdict turns a refusing Decision into an error, unless we only watch.
+func (h *Handler) verdict(x *exchange) error {
+	d := &x.record.Decision
+	switch {
+	case d.Verdict == policy.Allow || h.o.Monitor:
+		return nil
+	case d.Err != nil && (d.Reason == policy.ReasonOrigin || d.Reason == policy.ReasonClient):
+		return d.Err // what kind of failure it was makes the answer
+	}
+	return errRefused
+}
+
+// wait holds the request until its slot has come.
+func (h *Handler) wait(x *exchange) error {
+	if h.o.Monitor || takesNoSlot(x) {
+		return nil
+	}
+	x.watch.begin(x.abandon)
+	err := readAhead(x.request)
+	x.watch.stop()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.record.Request.Client, x.record.Decision.Pace)
+	if err != nil {
+		x.record.Waited = time.Since(began)
+	}
+	return err
+}
+
+// takesNoSlot says whether a client asks for robots.txt as crawlers do. What
+// only looks like it waits its turn.
+func takesNoSlot(x *exchange) bool {
+	q := &x.record.Request
+	return x.record.Decision.Reason == policy.ReasonRobotsTxt && q.PathQuery == "/robots.txt" &&
+		(q.Method == http.MethodGet || q.Method == http.MethodHead) && upgradeTo(x.request.Header) == ""
+}
+
+// finish writes the record, and then, where nothing has been answered yet,
+// the answer. A transfer that broke off is broken for the client too.
+func (h *Handler) finish(x *exchange, err error) {
+	rec := &x.record
+	var a answer
+	if err != nil && !x.headSent {
+		a = answerTo(err)
+		rec.Status = a.status
+		if !x.sent.Load() && a.overrides(rec.Decision) {
+			rec.Decision.Verdict, rec.Decision.Reason = policy.Refuse, a.reason
+			rec.Monitor = false // what is refused all the same is enforced
+		}
+	}
+	rec.Err = err
+	if errors.Is(err, errRefused) {
+		rec.Err = nil // the decision says it all
+	}
+	if x.slot != nil {
+		rec.Waited = x.slot.Waited()
+	}
+	rec.Took = time.Since(x.started)
+	x.recorded = true
+	if werr := h.o.Audit.Write(rec); werr != nil && !x.headSent {
+		err, a = werr, answerTo(werr)
+	}
+	switch {
+	case x.headSent && err != nil:
+		panic(http.ErrAbortHandler) // net/http cuts the connection or resets the stream
+	case err != nil:
+		h.refuse(x, a, err)
+	}
+}
+
+// survive makes a panic cost one request and nothing else.
+func (h *Handler) survive(x *exchange) {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	if fault == http.ErrAbortHandler {
+		panic(fault)
+	}
+	h.o.Log.Error("a request was lost to a fault", "id", x.record.ID, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+	if x.recorded {
+		panic(http.ErrAbortHandler)
+	}
+	h.finish(x, errInternal)
+}
+
+// clientAddr is the address that a request came from, without its port.
+func clientAddr(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// hopByHop says whether a header, in its canonical form, speaks of one
+// connection alone (RFC 9110 7.6.1, and those that older software takes for such).
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+		"Proxy-Authentication-Info", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings":
+		return true
+	}
+	return false
+}
+
+// stripHop takes the hop-by-hop headers away, and those that Connection names.
+func stripHop(h http.Header) {
+	for _, list := range h["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			if name = textproto.TrimString(name); name != "" {
+				h.Del(name)
+			}
+		}
+	}
+	for name := range h {
+		if hopByHop(name) {
+			delete(h, name)
+		}
+	}
+}
+
+// upgradeTo is the protocol that a request asks to change to, in lower case;
+// "" for none. Only websocket is ever passed on: what is spoken after an
+// upgrade is not judged, and h2c would carry further requests.
+func upgradeTo(h http.Header) string {
+	if len(h["Upgrade"]) == 0 || !hasToken(h["Connection"], "upgrade") || !hasToken(h["Upgrade"], "websocket") {
+		return ""
+	}
+	return "websocket"
+}
+
+func hasToken(lists []string, token string) bool {
+	for _, list := range lists {
+		for t := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(textproto.TrimString(t), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// looped says whether a request has been through the proxy of this name.
+func looped(h http.Header, pseudonym string) bool {
+	for _, v := range h["Via"] {
+		if strings.Contains(v, pseudonym) {
+			return true
+		}
+	}
+	return false
+}
+
+// outgoing makes a client's headers those of the request to the origin.
+func (h *Handler) outgoing(x *exchange, r *http.Request) {
+	upgrade := ""
+	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
+		upgrade = upgradeTo(r.Header)
+	}
+	stripHop(r.Header)
+	if upgrade != "" {
+		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
+	}
+	if ua := x.record.Request.UserAgent; ua != "" {
+		if sent := r.Header["User-Agent"]; len(sent) != 1 || sent[0] != ua {
+			r.Header["User-Agent"] = []string{ua}
+		}
+	} else {
+		r.Header["User-Agent"] = nil // or net/http would make one up
+	}
+	h.addVia(r.Header)
+	r.Close = false // the client's connection, not the origin's
+}
+
+// incoming makes an origin's headers those of the answer to the client.
+func (h *Handler) incoming(header http.Header) {
+	stripHop(header)
+	h.addVia(header)
+	for _, name := range [...]string{"Content-Type", "Date"} {
+		if _, ok := header[name]; !ok {
+			header[name] = nil // or net/http would make one up
+		}
+	}
+}
+
+// addVia says that the message came through here (RFC 9110 7.6.3). Nearly all
+// come with no Via, and share one slice that nobody changes.
+func (h *Handler) addVia(header http.Header) {
+	if before := header["Via"]; len(before) > 0 {
+		header["Via"] = append(before, h.via[0])
+		return
+	}
+	header["Via"] = h.via
+}

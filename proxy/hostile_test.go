@@ -1,0 +1,246 @@
+package proxy_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
+)
+
+// raw is an origin without robots.txt that answers everything else by f, on
+// the bare connection.
+func raw(t *testing.T, f func(c net.Conn, br *bufio.Reader, r *http.Request)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	serve := func(c net.Conn) {
+		defer c.Close()
+		for br := bufio.NewReader(c); ; {
+			r, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			if r.URL.Path != "/robots.txt" {
+				f(c, br, r)
+				return
+			}
+			io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+		}
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// TestEarlyAnswerLosesNoneOfTheUpload: the origin answers before it has read,
+// and the client goes on when it has seen that.
+func TestEarlyAnswerLosesNoneOfTheUpload(t *testing.T) {
+	got := make(chan string, 1)
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		must(t, http.NewResponseController(w).EnableFullDuplex())
+		w.(http.Flusher).Flush()
+		n, err := io.Copy(io.Discard, r.Body)
+		got <- fmt.Sprint(n, err)
+	})
+	conn, br := start(t, setup{}).dial()
+	fmt.Fprintf(conn, "POST %s/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", origin.URL)
+	fmt.Fprintf(conn, "3e8\r\n%s\r\n", strings.Repeat("x", 1000))
+	resp, err := http.ReadResponse(br, nil)
+	must(t, err)
+	for range 19 {
+		fmt.Fprintf(conn, "3e8\r\n%s\r\n", strings.Repeat("x", 1000))
+	}
+	io.WriteString(conn, "0\r\n\r\n")
+	_, err = io.Copy(io.Discard, resp.Body)
+	must(t, err)
+	if g := <-got; g != "20000 <nil>" {
+		t.Errorf("of 20000 octets the origin got %s", g)
+	}
+}
+
+func TestAnswersThatCannotBePassedOn(t *testing.T) {
+	for _, c := range []struct{ name, answer string }{
+		{"a status that net/http cannot write", "HTTP/1.1 099 hm\r\nContent-Length: 0\r\n\r\n"},
+		{"a change of protocol nobody asked for", "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"},
+		{"nothing", ""},
+		{"no HTTP", "hello\r\n\r\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			origin := raw(t, func(conn net.Conn, _ *bufio.Reader, _ *http.Request) { io.WriteString(conn, c.answer) })
+			r := start(t, setup{})
+			resp := r.say("GET http://" + origin + "/x HTTP/1.1\r\nHost: x\r\n\r\n")
+			if resp.StatusCode != 502 {
+				t.Errorf("%s", resp.Status)
+			}
+			if rec := r.records.last(t, 1); rec.Status != 502 || rec.Err == nil || rec.Blocked() {
+				t.Errorf("record: %+v", rec)
+			}
+		})
+	}
+}
+
+func TestUpgradeToAnotherProtocolThanAsked(t *testing.T) {
+	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, _ *http.Request) {
+		io.WriteString(conn, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+	})
+	resp := start(t, setup{}).say("GET http://" + origin + "/x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if resp.StatusCode != 502 {
+		t.Errorf("%s", resp.Status)
+	}
+}
+
+func TestClientThatLeavesAfterItsRequestWentOut(t *testing.T) {
+	arrived := make(chan struct{})
+	origin := raw(t, func(conn net.Conn, br *bufio.Reader, _ *http.Request) {
+		close(arrived)
+		br.ReadByte() // until we hang up
+	})
+	r := start(t, setup{})
+	ctx, leave := context.WithCancel(context.Background())
+	req, _ := http.NewRequestWithContext(ctx, "GET", "http://"+origin+"/x", nil)
+	go func() {
+		<-arrived
+		leave()
+	}()
+	if resp, err := r.client(false).Do(req); err == nil {
+		t.Errorf("answered with %s", resp.Status)
+	}
+	if rec := r.records.last(t, 1); rec.Blocked() || rec.Err == nil {
+		t.Errorf("what the origin has served is recorded as %+v", rec)
+	}
+}
+
+func TestUpgradedConnectionEndsWithItsClient(t *testing.T) {
+	held := make(chan struct{})
+	defer close(held)
+	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, _ *http.Request) {
+		io.WriteString(conn, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		<-held // and never looks whether anybody is there
+	})
+	r := start(t, setup{})
+	conn, br := r.dial()
+	fmt.Fprintf(conn, "GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", origin)
+	_, err := http.ReadResponse(br, nil)
+	must(t, err)
+	conn.Close()
+	if rec := r.records.last(t, 1); rec.Status != 101 {
+		t.Errorf("record: %+v", rec)
+	}
+}
+
+func TestWhatOnlyLooksLikeRobotsTxtWaitsItsTurn(t *testing.T) {
+	origin := serve(t, false, "User-agent: *\nDisallow: /\n", hello)
+	r := start(t, setup{limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}})
+	for i, head := range []string{"POST %s/robots.txt", "GET %s/robots.txt?2", "DELETE %s/robots.txt"} {
+		want := http.StatusTooManyRequests
+		if i == 0 {
+			want = http.StatusOK
+		}
+		resp := r.say(fmt.Sprintf(head, origin.URL) + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s", head, resp.Status)
+		}
+	}
+}
+
+func TestClientsBrokenUploadIsNotTheOriginsFault(t *testing.T) {
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+	resp := start(t, setup{}).say("POST " + origin.URL + "/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+	if resp.StatusCode != 400 {
+		t.Errorf("%s", resp.Status)
+	}
+}
+
+func TestPlainHTTPInASealedTunnelIsJudged(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.80:80")
+	if err != nil {
+		t.Skip("port 80, which alone tells plain HTTP in an unopened tunnel, cannot be had: ", err)
+	}
+	origin := serveOn(t, l, rules, hello)
+	r := start(t, setup{change: func(o *proxy.Options) { o.Sealed = true }})
+	conn, br := r.dial()
+	io.WriteString(conn, "CONNECT "+l.Addr().String()+" HTTP/1.1\r\nHost: x\r\n\r\nGET /private HTTP/1.1\r\nHost: "+l.Addr().String()+"\r\n\r\n")
+	for _, want := range []int{200, 403} {
+		resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
+		must(t, err)
+		if resp.StatusCode != want {
+			t.Errorf("%s, want %d", resp.Status, want)
+		}
+	}
+	if got := origin.paths(); slices.Contains(got, "/private") {
+		t.Errorf("the origin saw %q", got)
+	}
+	if rec := r.records.last(t, 1); rec.Decision.Reason != policy.ReasonRule {
+		t.Errorf("record: %+v", rec)
+	}
+}
+
+func TestUnreachableOriginIsLeftAlone(t *testing.T) {
+	var conns atomic.Int64
+	origin := httptest.NewUnstartedServer(http.NotFoundHandler())
+	origin.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	origin.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	origin.StartTLS() // with a certificate that the proxy does not trust
+	defer origin.Close()
+	r := start(t, setup{})
+	target := origin.Listener.Addr().String()
+	for range 5 {
+		resp := r.say("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n")
+		if resp.StatusCode != 502 || resp.Header.Get("Retry-After") != "30" {
+			t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+		}
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("the origin was tried %d times", n)
+	}
+}
+
+func TestShutdownWaitsForTheRecords(t *testing.T) {
+	gone := make(chan struct{})
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-gone
+	})
+	defer close(gone)
+	r := start(t, setup{change: func(o *proxy.Options) { o.Linger = 100 * time.Millisecond }})
+	const requests = 40
+	for i := range requests {
+		conn, br := r.dial()
+		fmt.Fprintf(conn, "GET %s/%d HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL, i)
+		_, err := http.ReadResponse(br, nil)
+		must(t, err)
+	}
+	if err := r.handler.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	r.records.mu.Lock()
+	defer r.records.mu.Unlock()
+	if n := len(r.records.all); n != requests {
+		t.Errorf("%d records of %d requests", n, requests)
+	}
+}

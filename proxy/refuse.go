@@ -1,0 +1,198 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/egress"
+)
+
+// A problem is what a refused client reads: RFC 9457 with members of ours, or
+// the same in a few lines of text.
+type problem struct {
+	Title      string  `json:"title"`
+	Status     int     `json:"status"`
+	Detail     string  `json:"detail"`
+	URL        string  `json:"url,omitempty"`
+	Reason     string  `json:"reason"`
+	Rule       string  `json:"rule,omitempty"`
+	Line       int     `json:"line,omitempty"`
+	Group      string  `json:"group,omitempty"`
+	Agent      string  `json:"agent,omitempty"`
+	Robots     string  `json:"robots_url,omitempty"`
+	Fetched    string  `json:"robots_fetched,omitempty"`
+	Delay      float64 `json:"crawl_delay_s,omitempty"`
+	Asked      float64 `json:"crawl_delay_asked_s,omitempty"`
+	RetryAfter int     `json:"retry_after_s,omitempty"`
+	Mend       string  `json:"what_to_do,omitempty"`
+	ID         string  `json:"id"`
+}
+
+// refuse answers the client. The record has been written.
+func (h *Handler) refuse(x *exchange, a answer, err error) {
+	p := h.explain(x, a, err)
+	x.headSent = true
+	if a.status == statusClientLeft {
+		panic(http.ErrAbortHandler)
+	}
+	header := x.client.Header()
+	clear(header)
+	header.Set("Proxy-Status", proxyStatus(a, p))
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if p.RetryAfter > 0 {
+		header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	body := p.text()
+	header.Set("Content-Type", "text/plain; charset=utf-8")
+	if acceptsJSON(x.request.Header["Accept"]) {
+		header.Set("Content-Type", "application/problem+json")
+		body, _ = json.Marshal(p) // strings and numbers: cannot fail
+		body = append(body, '\n')
+	}
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	x.client.WriteHeader(a.status)
+	if x.request.Method != http.MethodHead {
+		x.client.Write(body) // the record stands, whether the client reads on or not
+	}
+}
+
+// explain says what is refused and on what grounds.
+func (h *Handler) explain(x *exchange, a answer, err error) problem {
+	q, d := &x.record.Request, &x.record.Decision
+	p := problem{
+		Title: http.StatusText(a.status), Status: a.status, Detail: a.say, Mend: a.mend, ID: x.record.ID,
+		Reason: string(a.reason), Agent: d.Token,
+	}
+	if a.reason == "" {
+		p.Reason = string(d.Reason)
+		p.Rule, p.Line = d.Rule, d.Line
+		p.Detail, p.Mend = refusalText(d)
+	}
+	if q.Origin.Host != "" && q.Method != http.MethodConnect {
+		p.URL = q.Origin.String() + q.PathQuery
+	} else if q.Origin.Host != "" {
+		p.URL = q.Origin.Addr()
+	}
+	p.Group = d.Group
+	if f := d.Ruling.Answer; f != nil {
+		p.Robots, p.Fetched = f.URL, f.Fetched.UTC().Format(time.RFC3339)
+	}
+	p.Delay, p.Asked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
+	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
+		p.RetryAfter = seconds(busy.RetryAfter)
+	} else if again, ok := errors.AsType[*egress.RetryError](err); ok {
+		p.RetryAfter = seconds(time.Until(again.At))
+	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
+		p.RetryAfter = seconds(time.Until(retry))
+	} else if a.reason == policy.ReasonAudit {
+		p.RetryAfter = 1
+	}
+	return p
+}
+
+// refusalText puts a refusing decision into words.
+func refusalText(d *policy.Decision) (say, mend string) {
+	switch d.Reason {
+	case policy.ReasonRule:
+		return "The site's robots.txt disallows this address for this client.",
+			"Leave this address out. If the client was taken for another than it is, give it a User-Agent of its own."
+	case policy.ReasonTunnel:
+		return "The site's robots.txt disallows the whole site for this client.",
+			"Leave this site out."
+	case policy.ReasonUnreachable:
+		return "The site was reached but gave no usable robots.txt, so nothing of it may be fetched (RFC 9309 2.3.1.4).",
+			"Try again later; the proxy asks for robots.txt again by itself."
+	case policy.ReasonCrawlDelay:
+		return "The site asks for a longer Crawl-delay than the proxy is set to keep.",
+			"Whoever runs the proxy can raise robots.max_crawl_delay, or change robots.over_max."
+	}
+	return "The request was refused.", ""
+}
+
+// seconds rounds up, and never says zero.
+func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
+
+// proxyStatus is the field of RFC 9209, which tells machines that the answer
+// is not the origin's.
+func proxyStatus(a answer, p problem) string {
+	details := p.Reason
+	if p.Rule != "" {
+		details = fmt.Sprintf("%s: %q, line %d, group %s", p.Reason, p.Rule, p.Line, p.Group)
+	}
+	status := "robotsproxy; error=" + a.token
+	quoted, err := httpsfv.Marshal(httpsfv.NewItem(strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' { // RFC 9651 3.3.3: strings are printable ASCII
+			return '?'
+		}
+		return r
+	}, details)))
+	if err != nil {
+		return status
+	}
+	return status + "; details=" + quoted
+}
+
+// acceptsJSON says whether a client asked for JSON by name.
+func acceptsJSON(accept []string) bool {
+	for _, list := range accept {
+		for item := range strings.SplitSeq(list, ",") {
+			media, params, err := mime.ParseMediaType(item)
+			if err != nil || media != "application/json" && media != "application/problem+json" {
+				continue
+			}
+			if q, err := strconv.ParseFloat(params["q"], 64); err != nil || q > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// text is the problem in a few lines. Strangers' strings are quoted where they
+// are not plain.
+func (p problem) text() []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "robotsproxy: %d %s\n%s\n\n", p.Status, p.Title, p.Detail)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-12s %s\n", name+":", value)
+		}
+	}
+	line("address", plain(p.URL))
+	if p.Line > 0 {
+		line("rule", fmt.Sprintf("Disallow: %s (line %d)", plain(p.Rule), p.Line))
+	}
+	line("group", plain(p.Group))
+	line("agent", plain(p.Agent))
+	line("robots.txt", plain(p.Robots))
+	line("fetched", p.Fetched)
+	if p.Asked > 0 {
+		line("crawl-delay", fmt.Sprintf("%g s (asked: %g s)", p.Delay, p.Asked))
+	}
+	if p.RetryAfter > 0 {
+		line("try again in", fmt.Sprintf("%d s", p.RetryAfter))
+	}
+	line("what to do", p.Mend)
+	line("id", p.ID)
+	return []byte(b.String())
+}
+
+// plain gives a stranger's string as it is where it is printable, else quoted.
+func plain(s string) string {
+	if q := strconv.Quote(s); q[1:len(q)-1] != s {
+		return q
+	}
+	return s
+}

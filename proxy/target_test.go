@@ -1,0 +1,143 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"robotsproxy/robots"
+)
+
+// read parses a request's head as net/http's server does.
+func read(t *testing.T, head string) *http.Request {
+	t.Helper()
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.ReplaceAll(head, "\n", "\r\n") + "\r\n\r\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestTargetOnTheProxysOwnPort(t *testing.T) {
+	for _, c := range []struct {
+		name, head string
+		origin     string // "" : refused
+		pathQuery  string
+	}{
+		{"absolute form (RFC 9112 3.2.2)", "GET http://site.test/a?b=c HTTP/1.1\nHost: site.test", "http://site.test", "/a?b=c"},
+		{"absolute form overrides Host", "GET http://site.test/ HTTP/1.1\nHost: other.test", "http://site.test", "/"},
+		{"upper-case scheme and host", "GET HTTP://SITE.test/A HTTP/1.1\nHost: x", "http://site.test", "/A"},
+		{"explicit default port", "GET http://site.test:80/ HTTP/1.1\nHost: x", "http://site.test", "/"},
+		{"another port", "GET http://site.test:8080/ HTTP/1.1\nHost: x", "http://site.test:8080", "/"},
+		{"IPv6 literal", "GET http://[::1]:8080/ HTTP/1.1\nHost: x", "http://[::1]:8080", "/"},
+		{"https in the clear", "GET https://site.test/ HTTP/1.1\nHost: x", "https://site.test", "/"},
+		{"empty path", "GET http://site.test HTTP/1.1\nHost: x", "http://site.test", "/"},
+		{"empty query kept", "GET http://site.test/? HTTP/1.1\nHost: x", "http://site.test", "/?"},
+		{"escapes as they were sent", "GET http://site.test/%2e%2E/%7Ea HTTP/1.1\nHost: x", "http://site.test", "/%2e%2E/%7Ea"},
+		{"a path that begins with two slashes", "GET http://site.test//other.test/ HTTP/1.1\nHost: x", "http://site.test", "//other.test/"},
+		{"origin form: not for a proxy", "GET /a HTTP/1.1\nHost: site.test", "", ""},
+		{"userinfo", "GET http://a@site.test/ HTTP/1.1\nHost: x", "", ""},
+		{"userinfo with a password", "GET http://site.test:80@other.test/ HTTP/1.1\nHost: x", "", ""},
+		{"asterisk", "OPTIONS * HTTP/1.1\nHost: site.test", "", ""},
+		{"another scheme", "GET gopher://site.test/ HTTP/1.1\nHost: x", "", ""},
+		{"no host", "GET http:///a HTTP/1.1\nHost: x", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u, o, err := target(read(t, c.head))
+			if c.origin == "" {
+				if !errors.Is(err, errMalformed) {
+					t.Errorf("went to %v: %v", u, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.String() != c.origin || u.RequestURI() != c.pathQuery || u.Scheme+"://"+u.Host != c.origin {
+				t.Errorf("origin %s, request %s %s; want %s %s", o, u, u.RequestURI(), c.origin, c.pathQuery)
+			}
+		})
+	}
+}
+
+func TestTargetInsideATunnel(t *testing.T) {
+	for _, c := range []struct {
+		name, connect, sni, head string
+		origin                   string
+		err                      error
+	}{
+		{"origin form", "site.test:443", "site.test", "GET /a HTTP/1.1\nHost: site.test", "https://site.test", nil},
+		{"unusual port left out of Host", "site.test:8443", "site.test", "GET /a HTTP/1.1\nHost: site.test", "https://site.test:8443", nil},
+		{"unusual port in Host", "site.test:8443", "site.test", "GET /a HTTP/1.1\nHost: site.test:8443", "https://site.test:8443", nil},
+		{"upper-case Host", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: SITE.test", "https://site.test", nil},
+		{"the name of the TLS handshake", "127.0.0.9:443", "site.test", "GET / HTTP/1.1\nHost: site.test", "https://site.test", nil},
+		{"the CONNECT host behind another SNI", "site.test:443", "front.test", "GET / HTTP/1.1\nHost: site.test", "https://site.test", nil},
+		{"absolute form of the same host", "site.test:443", "site.test", "GET https://site.test/x HTTP/1.1\nHost: site.test", "https://site.test", nil},
+		{"HTTP/1.0 without Host", "site.test:443", "site.test", "GET / HTTP/1.0", "https://site.test", nil},
+		{"in the clear", "site.test:80", "", "GET / HTTP/1.1\nHost: site.test", "http://site.test", nil},
+		{"in the clear on another port", "site.test:8080", "", "GET / HTTP/1.1\nHost: site.test:8080", "http://site.test:8080", nil},
+		{"foreign Host", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: other.test", "", errMisdirected},
+		{"foreign port", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test:8443", "", errMisdirected},
+		{"foreign absolute form", "site.test:443", "site.test", "GET https://other.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
+		{"absolute form of another scheme", "site.test:443", "site.test", "GET http://site.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
+		{"Host with userinfo", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test@other.test", "", errMalformed},
+		{"Host with a path", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test/evil?", "", errMalformed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := read(t, c.head)
+			o, err := robots.ParseOrigin("https", c.connect)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.sni != "" {
+				r.TLS = &tls.ConnectionState{ServerName: c.sni}
+			}
+			r = r.WithContext(context.WithValue(t.Context(), tunnelKey{}, &tunnelConn{origin: o}))
+			u, got, err := target(r)
+			if c.err != nil {
+				if !errors.Is(err, c.err) {
+					t.Errorf("went to %v: %v; want %v", u, err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.String() != c.origin || u.Scheme+"://"+u.Host != c.origin {
+				t.Errorf("%s (%s), want %s", got, u, c.origin)
+			}
+		})
+	}
+}
+
+func TestReadAhead(t *testing.T) {
+	for _, c := range []struct {
+		name, request string
+		read          bool
+		err           error
+	}{
+		{"no body", "GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", false, nil},
+		{"small body", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", true, nil},
+		{"large body streams", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\nabc", false, nil},
+		{"a client that waits for 100 is not asked before its turn", "POST http://x/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc", false, nil},
+		{"torn body", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabc", false, errMalformed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(c.request)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := r.Body
+			if err := readAhead(r); !errors.Is(err, c.err) {
+				t.Fatalf("got %v, want %v", err, c.err)
+			}
+			if got := r.Body != before; got != c.read {
+				t.Errorf("read ahead: %t, want %t", got, c.read)
+			}
+		})
+	}
+}

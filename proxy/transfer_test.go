@@ -1,0 +1,304 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/policy/pace"
+)
+
+func TestBodiesPassToTheOctet(t *testing.T) {
+	noise := make([]byte, 3<<20)
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	for _, way := range ways {
+		origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+			var n int
+			fmt.Sscanf(r.URL.Path, "/%d", &n)
+			if r.URL.Query().Has("chunked") {
+				w.(http.Flusher).Flush()
+			} else {
+				w.Header().Set("Content-Length", fmt.Sprint(n))
+			}
+			if enc := r.URL.Query().Get("encoding"); enc != "" {
+				w.Header().Set("Content-Encoding", enc)
+			}
+			w.Write(noise[:n])
+		})
+		r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+		c := r.client(way.h2)
+		for _, n := range []int{0, 1, 1 << 10, 64 << 10, len(noise)} {
+			for _, query := range []string{"", "?chunked", "?encoding=gzip", "?chunked&encoding=br"} {
+				t.Run(fmt.Sprintf("%s/%d%s", way.name, n, query), func(t *testing.T) {
+					resp, body, err := get(c, fmt.Sprintf("%s/%d%s", origin.URL, n, query))
+					must(t, err)
+					if !bytes.Equal([]byte(body), noise[:n]) {
+						t.Errorf("%d octets, not those that were sent", len(body))
+					}
+					if query == "" && resp.ContentLength != int64(n) {
+						t.Errorf("length announced: %d", resp.ContentLength)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestUploadsPassToTheOctet(t *testing.T) {
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		h := sha256.New()
+		n, err := io.Copy(h, r.Body)
+		fmt.Fprintf(w, "%d %x %v %s", n, h.Sum(nil), err, r.Trailer.Get("X-Sum"))
+	})
+	c := start(t, setup{}).client(false)
+	noise := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{1}).Read(noise)
+	for _, n := range []int{1, 1000, maxReadAheadForTest, maxReadAheadForTest + 1, len(noise)} {
+		for _, form := range []string{"length", "expect", "chunked"} {
+			t.Run(fmt.Sprintf("%s/%d", form, n), func(t *testing.T) {
+				req, _ := http.NewRequest("POST", origin.URL+"/", bytes.NewReader(noise[:n]))
+				trailer := ""
+				switch form {
+				case "expect":
+					req.Header.Set("Expect", "100-continue")
+				case "chunked":
+					req.ContentLength = -1
+					req.Trailer = http.Header{"X-Sum": {"7"}}
+					trailer = "7"
+				}
+				resp, err := c.Do(req)
+				must(t, err)
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				must(t, err)
+				if want := fmt.Sprintf("%d %x <nil> %s", n, sha256.Sum256(noise[:n]), trailer); string(body) != want {
+					t.Errorf("the origin got %s, want %s", body, want)
+				}
+			})
+		}
+	}
+}
+
+const maxReadAheadForTest = 64 << 10
+
+// TestNothingWaitsForWhatIsNotSent: the first part arrives while the origin
+// holds the second back.
+func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
+	for _, way := range ways {
+		for _, form := range []string{"text/event-stream", "chunked", "length"} {
+			t.Run(way.name+"/"+form, func(t *testing.T) {
+				release := make(chan struct{})
+				origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+					if form == "length" {
+						w.Header().Set("Content-Length", "18")
+					} else {
+						w.Header().Set("Content-Type", form)
+					}
+					io.WriteString(w, "data: 1\n\n")
+					w.(http.Flusher).Flush()
+					<-release
+					io.WriteString(w, "data: 2\n\n")
+				})
+				r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+				resp, err := r.client(way.h2).Get(origin.URL + "/events")
+				must(t, err)
+				defer resp.Body.Close()
+				first := make([]byte, 9)
+				_, err = io.ReadFull(resp.Body, first)
+				must(t, err)
+				close(release)
+				rest, err := io.ReadAll(resp.Body)
+				must(t, err)
+				if string(first)+string(rest) != "data: 1\n\ndata: 2\n\n" {
+					t.Errorf("%q %q", first, rest)
+				}
+			})
+		}
+	}
+}
+
+func TestEventStreamsGiveTheirPlaceBack(t *testing.T) {
+	release := make(chan struct{})
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/events" {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+			<-release
+		}
+	})
+	r := start(t, setup{limits: pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: 5 * time.Second, MaxQueue: 9}})
+	c := r.client(false)
+	resp, err := c.Get(origin.URL + "/events")
+	must(t, err)
+	defer resp.Body.Close()
+	if page, _, err := get(c, origin.URL+"/page"); err != nil || page.StatusCode != 200 {
+		t.Errorf("a page beside the stream: %v %v", page, err)
+	}
+	close(release)
+}
+
+// TestBrokenTransferIsBroken: what the origin breaks off never looks whole.
+func TestBrokenTransferIsBroken(t *testing.T) {
+	for _, way := range ways {
+		for name, raw := range map[string]string{
+			"length": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this",
+			"chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n",
+			"chunk":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nonly this\r\n",
+		} {
+			t.Run(way.name+"/"+name, func(t *testing.T) {
+				origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+					conn, _, err := http.NewResponseController(w).Hijack()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					io.WriteString(conn, raw)
+					conn.Close()
+				})
+				r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+				resp, body, err := get(r.client(way.h2), origin.URL+"/")
+				if err == nil {
+					t.Errorf("%s %q looks whole", resp.Status, body)
+				}
+				if rec := r.records.last(t, 1); rec.Err == nil || rec.Blocked() {
+					t.Errorf("record: %+v", rec)
+				}
+			})
+		}
+	}
+}
+
+func TestTrailers(t *testing.T) {
+	for _, way := range ways {
+		for _, announced := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/announced %t", way.name, announced), func(t *testing.T) {
+				origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+					name := http.TrailerPrefix + "X-Sum"
+					if announced {
+						name = "X-Sum"
+						w.Header().Set("Trailer", name)
+					}
+					w.(http.Flusher).Flush()
+					io.WriteString(w, "body")
+					w.Header().Set(name, "7")
+				})
+				r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+				resp, body, err := get(r.client(way.h2), origin.URL+"/")
+				must(t, err)
+				if body != "body" || resp.Trailer.Get("X-Sum") != "7" {
+					t.Errorf("%q, trailer %v", body, resp.Trailer)
+				}
+			})
+		}
+	}
+}
+
+func TestHeadsAndRanges(t *testing.T) {
+	for _, way := range ways {
+		origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/204":
+				w.WriteHeader(http.StatusNoContent)
+			case "/304":
+				w.Header().Set("Etag", `"x"`)
+				w.WriteHeader(http.StatusNotModified)
+			default:
+				http.ServeContent(w, r, "x.txt", time.Time{}, strings.NewReader("0123456789"))
+			}
+		})
+		r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+		c := r.client(way.h2)
+		for _, ask := range []struct {
+			name, method, path, ranges string
+			status                     int
+			length                     int64
+			body                       string
+		}{
+			{"HEAD tells the length", "HEAD", "/x", "", 200, 10, ""},
+			{"GET", "GET", "/x", "", 200, 10, "0123456789"},
+			{"range", "GET", "/x", "bytes=2-4", 206, 3, "234"},
+			{"range that cannot be", "GET", "/x", "bytes=20-", 416, -2, ""},
+			{"204", "GET", "/204", "", 204, 0, ""},
+			{"304", "GET", "/304", "", 304, -2, ""},
+		} {
+			t.Run(way.name+"/"+ask.name, func(t *testing.T) {
+				req, _ := http.NewRequest(ask.method, origin.URL+ask.path, nil)
+				if ask.ranges != "" {
+					req.Header.Set("Range", ask.ranges)
+				}
+				resp, err := c.Do(req)
+				must(t, err)
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				must(t, err)
+				if resp.StatusCode != ask.status || ask.length != -2 && resp.ContentLength != ask.length || ask.length != -2 && string(body) != ask.body {
+					t.Errorf("%s, length %d, %q", resp.Status, resp.ContentLength, body)
+				}
+			})
+		}
+	}
+}
+
+func TestWebSocket(t *testing.T) {
+	for _, overTLS := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {
+			origin := serve(t, overTLS, "User-agent: *\nDisallow: /private\n", func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Upgrade") != "websocket" || r.Header.Get("Connection") != "Upgrade" {
+					t.Errorf("%v arrived", r.Header)
+				}
+				conn, rw, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
+				io.Copy(conn, rw)
+			})
+			r := start(t, setup{
+				origins: []*httptest.Server{origin.Server},
+				limits:  pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: 5 * time.Second, MaxQueue: 9},
+			})
+			conn, br, target := net.Conn(nil), (*bufio.Reader)(nil), "/ws"
+			if overTLS {
+				conn = r.tunnel(origin.host())
+				br = bufio.NewReader(conn)
+			} else {
+				conn, br = r.dial()
+				target = origin.URL + target
+			}
+			// The first frame comes right behind the head.
+			io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: "+origin.host()+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly")
+			resp, err := http.ReadResponse(br, nil)
+			must(t, err)
+			if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "websocket" || resp.Header.Get("Sec-Websocket-Accept") != "x" {
+				t.Fatalf("%s %v", resp.Status, resp.Header)
+			}
+			io.WriteString(conn, " late")
+			echo := make([]byte, 10)
+			_, err = io.ReadFull(br, echo)
+			must(t, err)
+			if string(echo) != "early late" {
+				t.Errorf("came back as %q", echo)
+			}
+			// Its place is free for others.
+			c := r.client(false)
+			if resp, _, err := get(c, origin.URL+"/private"); err != nil || resp.StatusCode != 403 {
+				t.Errorf("beside it: %v %v", resp, err)
+			}
+			conn.Close()
+			if rec := r.records.last(t, 2); rec.Status != 101 || rec.Bytes != 20 {
+				t.Errorf("record: %+v", rec)
+			}
+		})
+	}
+}

@@ -1,0 +1,139 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+
+	"robotsproxy/robots"
+)
+
+// A tunnelConn is a client's connection after its CONNECT was answered: the
+// octets that net/http had read ahead come first.
+type tunnelConn struct {
+	net.Conn
+	buffered  *bufio.Reader
+	origin    robots.Origin // that CONNECT named; its scheme is a guess
+	authority string        // the same as a Host header has it
+}
+
+// Read reads what came behind the CONNECT, then the connection.
+func (c *tunnelConn) Read(b []byte) (int, error) {
+	if c.buffered != nil {
+		if c.buffered.Buffered() > 0 {
+			return c.buffered.Read(b[:min(len(b), c.buffered.Buffered())])
+		}
+		c.buffered = nil
+	}
+	return c.Conn.Read(b)
+}
+
+// CloseWrite ends what we send and leaves the other direction open.
+func (c *tunnelConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return c.Conn.Close()
+}
+
+type tunnelKey struct{}
+
+// withTunnel lets the inner server's requests know the tunnel that they came
+// out of (http.Server.ConnContext).
+func withTunnel(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	t, _ := c.(*tunnelConn)
+	return context.WithValue(ctx, tunnelKey{}, t)
+}
+
+// tunnelOf is the tunnel that a request came out of; nil for one on the
+// proxy's own port.
+func tunnelOf(r *http.Request) *tunnelConn {
+	t, _ := r.Context().Value(tunnelKey{}).(*tunnelConn)
+	return t
+}
+
+// A handoff is the inner server's listener: connections come out of tunnels.
+type handoff struct {
+	conns chan net.Conn
+	once  sync.Once
+	ended chan struct{}
+}
+
+func newHandoff() *handoff {
+	return &handoff{conns: make(chan net.Conn), ended: make(chan struct{})}
+}
+
+// give hands a connection to the inner server; false when that has ended.
+func (l *handoff) give(c net.Conn) bool {
+	select {
+	case l.conns <- c:
+		return true
+	case <-l.ended:
+		return false
+	}
+}
+
+// Accept takes the next connection.
+func (l *handoff) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends the listener.
+func (l *handoff) Close() error {
+	l.once.Do(func() { close(l.ended) })
+	return nil
+}
+
+// Addr names the listener in net/http's words.
+func (l *handoff) Addr() net.Addr { return &net.TCPAddr{} }
+
+// connections are those that net/http no longer knows of: hijacked ones.
+type connections struct {
+	mu    sync.Mutex
+	open  map[net.Conn]struct{}
+	ended bool
+	all   sync.WaitGroup
+}
+
+func newConnections() *connections { return &connections{open: map[net.Conn]struct{}{}} }
+
+// add notes a connection; false when no more are taken.
+func (c *connections) add(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	c.open[conn] = struct{}{}
+	c.all.Add(1)
+	return true
+}
+
+func (c *connections) remove(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, conn)
+	c.all.Done()
+}
+
+// close closes all, takes no more, and waits until their owners have let go.
+func (c *connections) close() {
+	c.mu.Lock()
+	c.ended = true
+	for conn := range c.open {
+		conn.Close()
+	}
+	c.mu.Unlock()
+	c.all.Wait()
+}

@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxSilence is how long a transfer may stand still, on both its sides, before
+// it is ended; at the most it is found after twice the time.
+const maxSilence = 5 * time.Minute
+
+// errSilent ends a transfer in which nothing has moved for too long.
+var errSilent = errors.New("nothing was sent for too long")
+
+// A watch ends what stands still. Whoever moves something counts it up, which
+// costs next to nothing; its timer looks whether the count has changed.
+type watch struct {
+	moves  atomic.Uint64
+	silent atomic.Bool // it has ended the transfer
+
+	mu    sync.Mutex
+	timer *time.Timer
+	seen  uint64
+	over  bool
+	end   func() // called once, under mu: must not wait
+}
+
+// begin watches until stop; end closes what may be waiting.
+func (w *watch) begin(end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen, w.over, w.end = w.moves.Load(), false, end
+	if w.timer == nil {
+		w.timer = time.AfterFunc(maxSilence, w.look)
+	} else {
+		w.timer.Reset(maxSilence)
+	}
+}
+
+func (w *watch) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.moves.Load()
+	switch {
+	case w.over:
+	case now != w.seen:
+		w.seen = now
+		w.timer.Reset(maxSilence)
+	default:
+		w.over = true
+		w.silent.Store(true)
+		w.end()
+	}
+}
+
+// stop ends the watching; end is not called any more.
+func (w *watch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.timer.Stop()
+}
+
+// moved notes that something has.
+func (w *watch) moved() { w.moves.Add(1) }
+
+// abandon makes all that waits for the client or the origin fail.
+func (x *exchange) abandon() {
+	past := time.Unix(1, 0)
+	client := http.NewResponseController(x.client)
+	client.SetReadDeadline(past) // where it cannot be done there is nothing that waits
+	client.SetWriteDeadline(past)
+	if c := x.origin.Load(); c != nil {
+		(*c).Close()
+	}
+}
+
+// An originBody notes why it broke off, since the pipeline does not say.
+type originBody struct {
+	io.ReadCloser
+	x *exchange
+}
+
+// Read reads from the origin.
+func (b *originBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.x.watch.moved()
+	if err != nil && err != io.EOF {
+		b.x.fail(err)
+	}
+	return n, err
+}
+
+// A clientBody notes why it broke off, so that the origin is not blamed for it.
+type clientBody struct {
+	io.ReadCloser
+	x *exchange
+}
+
+// Read reads from the client.
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.x.watch.moved()
+	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
+		b.x.upload.Store(new(fmt.Errorf("%w: body: %w", errMalformed, err)))
+	}
+	return n, err
+}

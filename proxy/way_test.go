@@ -1,0 +1,285 @@
+package proxy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/netip"
+	"net/textproto"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const rules = "User-agent: *\nDisallow: /private\n\nUser-agent: FooBot\nDisallow: /foo\n"
+
+func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from %s", r.URL.Path) }
+
+// ways are the forms in which a client's request comes.
+var ways = []struct {
+	name    string
+	tls, h2 bool
+}{{"plain", false, false}, {"intercepted h1", true, false}, {"intercepted h2", true, true}}
+
+func TestWay(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := serve(t, way.tls, rules, hello)
+			r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+			c := r.client(way.h2)
+			resp, body, err := get(c, origin.URL+"/page?q=1")
+			must(t, err)
+			if resp.StatusCode != 200 || body != "hello from /page" || resp.Header.Get("Via") == "" {
+				t.Errorf("%s %q %v", resp.Status, body, resp.Header)
+			}
+			if way.h2 != (resp.ProtoMajor == 2) {
+				t.Errorf("the client was spoken to in %s", resp.Proto)
+			}
+			if rec := r.records.last(t, 1); rec.Blocked() || rec.Decision.Reason != policy.ReasonNoRule || rec.Status != 200 || rec.Bytes != int64(len(body)) {
+				t.Errorf("record: %+v", rec)
+			}
+			resp, body, err = get(c, origin.URL+"/private/x")
+			must(t, err)
+			if resp.StatusCode != 403 || !strings.HasPrefix(resp.Header.Get("Proxy-Status"), "robotsproxy; error=http_request_denied") {
+				t.Errorf("%s %v", resp.Status, resp.Header)
+			}
+			for _, want := range []string{"Disallow: /private (line 2)", "*", origin.URL + "/robots.txt", origin.URL + "/private/x", r.records.last(t, 2).ID} {
+				if !strings.Contains(body, want) {
+					t.Errorf("%q is not told in %q", want, body)
+				}
+			}
+			if rec := r.records.last(t, 2); !rec.Blocked() || rec.Decision.Rule != "/private" || rec.Decision.Line != 2 || rec.Status != 403 {
+				t.Errorf("record: %+v", rec)
+			}
+			if got, want := origin.paths(), []string{"/robots.txt", "/page?q=1"}; !slices.Equal(got, want) {
+				t.Errorf("the origin saw %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestRefusalAsProblemJSON(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	r := start(t, setup{})
+	req, _ := http.NewRequest("GET", origin.URL+"/foo", nil)
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "FooBot/1.0")
+	resp, err := r.client(false).Do(req)
+	must(t, err)
+	defer resp.Body.Close()
+	var p map[string]any
+	must(t, json.NewDecoder(resp.Body).Decode(&p))
+	for name, want := range map[string]any{
+		"status": 403.0, "reason": "rule", "rule": "/foo", "line": 5.0, "group": "foobot", "agent": "FooBot", "robots_url": origin.URL + "/robots.txt", "url": origin.URL + "/foo",
+	} {
+		if p[name] != want {
+			t.Errorf("%s: %v, want %v", name, p[name], want)
+		}
+	}
+	if ct := resp.Header.Get("Content-Type"); ct != "application/problem+json" {
+		t.Errorf("Content-Type: %s", ct)
+	}
+}
+
+func TestHeadersOfTheRequest(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	r := start(t, setup{})
+	r.say("GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, X-Gone\r\nX-Gone: 1\r\nTE: deflate\r\n" +
+		"Proxy-Authorization: Basic c2VjcmV0\r\nProxy-Connection: keep-alive\r\nUpgrade: h2c\r\nAccept-Encoding: br\r\n\r\n")
+	got := origin.seen[1]
+	for _, name := range []string{"X-Gone", "Te", "Proxy-Authorization", "Proxy-Connection", "Upgrade", "Connection", "User-Agent"} {
+		if v, ok := got.Header[name]; ok {
+			t.Errorf("%s: %q arrived", name, v)
+		}
+	}
+	if got.Header.Get("Accept-Encoding") != "br" || !strings.HasPrefix(got.Header.Get("Via"), "1.1 robotsproxy-") || got.Host != origin.host() {
+		t.Errorf("%v, Host %s", got.Header, got.Host)
+	}
+}
+
+func TestUserAgentOfTheConfiguration(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	r := start(t, setup{change: func(o *proxy.Options) { o.UserAgent = "FooBot/9" }})
+	c := r.client(false)
+	if resp, _, err := get(c, origin.URL+"/foo"); err != nil || resp.StatusCode != 403 {
+		t.Errorf("judged as somebody else: %v %v", resp, err)
+	}
+	_, _, err := get(c, origin.URL+"/page")
+	must(t, err)
+	if ua := origin.seen[1].UserAgent(); ua != "FooBot/9" {
+		t.Errorf("sent as %q", ua)
+	}
+}
+
+func TestMonitorBlocksNothing(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }, limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1}})
+	c := r.client(false)
+	for range 2 {
+		if resp, _, err := get(c, origin.URL+"/private"); err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%v %v", resp, err)
+		}
+	}
+	if rec := r.records.last(t, 1); !rec.Blocked() || !rec.Monitor || rec.Status != 200 || rec.Decision.Rule != "/private" {
+		t.Errorf("record: %+v", rec)
+	}
+}
+
+func TestClientsOwnRobotsTxtTakesNoSlot(t *testing.T) {
+	origin := serve(t, false, "User-agent: *\nDisallow: /\n", hello)
+	r := start(t, setup{limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}})
+	c := r.client(false)
+	for i := range 3 {
+		if resp, _, err := get(c, origin.URL+"/robots.txt"); err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%v %v", resp, err)
+		}
+		if rec := r.records.last(t, i+1); rec.Decision.Reason != policy.ReasonRobotsTxt {
+			t.Errorf("record: %+v", rec)
+		}
+	}
+}
+
+func TestTooLongAWait(t *testing.T) {
+	origin := serve(t, false, "User-agent: *\nCrawl-delay: 10\n", hello)
+	r := start(t, setup{limits: pace.Limits{PerSecond: 100, Burst: 1, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9}})
+	c := r.client(false)
+	_, _, err := get(c, origin.URL+"/1")
+	must(t, err)
+	resp, _, err := get(c, origin.URL+"/2")
+	must(t, err)
+	if resp.StatusCode != 429 || !strings.Contains(resp.Header.Get("Proxy-Status"), "connection_limit_reached") {
+		t.Errorf("%s %v", resp.Status, resp.Header)
+	}
+	if after := resp.Header.Get("Retry-After"); after != "10" {
+		t.Errorf("Retry-After: %s", after)
+	}
+	if rec := r.records.last(t, 2); !rec.Blocked() || rec.Decision.Reason != policy.ReasonPace {
+		t.Errorf("record: %+v", rec)
+	}
+	if got := origin.paths(); len(got) != 2 {
+		t.Errorf("the origin saw %q", got)
+	}
+}
+
+func TestUnwritableAuditRefuses(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	t.Run("at the door", func(t *testing.T) {
+		r := start(t, setup{change: func(o *proxy.Options) {
+			o.Ready = func() error { return fmt.Errorf("%w: disk full", audit.ErrUnwritable) }
+		}})
+		if resp, body, err := get(r.client(false), origin.URL+"/"); err != nil || resp.StatusCode != 503 || strings.Contains(body, "disk full") {
+			t.Errorf("%v %q %v", resp, body, err)
+		}
+	})
+	t.Run("at the refusal", func(t *testing.T) {
+		r := start(t, setup{})
+		r.records.err = audit.ErrUnwritable
+		if resp, _, err := get(r.client(false), origin.URL+"/private"); err != nil || resp.StatusCode != 503 {
+			t.Errorf("%v %v", resp, err)
+		}
+	})
+	if got := origin.paths(); slices.Contains(got, "/") {
+		t.Errorf("the origin saw %q", got)
+	}
+}
+
+func TestForbiddenAddressNeverArrives(t *testing.T) {
+	origin := serve(t, false, "", hello)
+	r := start(t, setup{private: []netip.Prefix{}})
+	for _, raw := range []string{"GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		resp := r.say(raw)
+		if resp.StatusCode != 403 || !strings.Contains(resp.Header.Get("Proxy-Status"), "destination_ip_prohibited") {
+			t.Errorf("%s %v", resp.Status, resp.Header)
+		}
+	}
+	if got := origin.paths(); got != nil {
+		t.Errorf("the origin saw %q", got)
+	}
+	if rec := r.records.last(t, 1); rec.Decision.Reason != policy.ReasonAddress || !rec.Blocked() {
+		t.Errorf("record: %+v", rec)
+	}
+}
+
+func TestLoop(t *testing.T) {
+	r := start(t, setup{})
+	resp := r.say("GET http://" + r.url.Host + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
+	if resp.StatusCode/100 == 2 {
+		t.Errorf("the proxy went through itself: %s", resp.Status)
+	}
+}
+
+func TestInformationalAnswersPass(t *testing.T) {
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		io.WriteString(w, "page")
+	})
+	r := start(t, setup{})
+	var early []string
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			early = append(early, fmt.Sprint(code)+" "+h.Get("Link"))
+			return nil
+		},
+	})
+	req, _ := http.NewRequestWithContext(ctx, "GET", origin.URL+"/", nil)
+	resp, err := r.client(false).Do(req)
+	must(t, err)
+	resp.Body.Close()
+	if want := []string{"103 </style.css>; rel=preload"}; !slices.Equal(early, want) || resp.Header.Get("Link") != "" {
+		t.Errorf("early: %q, final Link: %q", early, resp.Header.Get("Link"))
+	}
+}
+
+// TestShutdownLetsRequestsFinish has a transfer in flight and an idle tunnel.
+func TestShutdownLetsRequestsFinish(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "first ")
+		w.(http.Flusher).Flush()
+		close(began)
+		<-release
+		io.WriteString(w, "second")
+	})
+	secure := serve(t, true, "", hello)
+	r := start(t, setup{origins: []*httptest.Server{secure.Server}})
+	r.tunnel(secure.host())
+	got := make(chan string, 1)
+	go func() {
+		_, body, err := get(r.client(false), origin.URL+"/")
+		got <- fmt.Sprint(body, err)
+	}()
+	<-began
+	ended := make(chan error, 1)
+	go func() { ended <- r.handler.Shutdown(context.Background()) }()
+	for { // until no more connections are taken
+		c, err := net.Dial("tcp", r.url.Host)
+		if err != nil {
+			break
+		}
+		c.Close()
+	}
+	close(release)
+	if body := <-got; body != "first second<nil>" {
+		t.Errorf("the transfer ended with %q", body)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
