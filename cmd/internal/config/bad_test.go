@@ -1,0 +1,41 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// One file per mistake, and beside it all that is said of it.
+func TestBadFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.ReadFile(strings.TrimSuffix(file, ".yaml") + ".want")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := Parse("config.yaml", text)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if diff := cmp.Diff(string(want), err.Error()+"\n"); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(Config{}, c); diff != "" {
+				t.Errorf("a configuration besides the error: %s", diff)
+			}
+		})
+	}
+}

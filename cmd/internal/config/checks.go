@@ -1,0 +1,116 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// checks are what a value must be, by the name in a field's check tag; each
+// answers with the whole sentence, "" where all is well.
+var checks = map[string]func(any) string{
+	"positive": func(v any) string {
+		return unless(v.(time.Duration) > 0, v, "is not more than 0")
+	},
+	"not-negative": func(v any) string {
+		return unless(v.(time.Duration) >= 0, v, "is less than 0")
+	},
+	"retry": func(v any) string {
+		d := v.(time.Duration)
+		return unless(d > 0 && d <= maxRetry, v, "is not between 0 and "+writeDuration(maxRetry)+", to which it doubles")
+	},
+	"rate": func(v any) string {
+		x := v.(float64)
+		if !(x > 0) {
+			return unless(false, v, "is not more than 0")
+		}
+		return unless(x >= minRate && x <= maxRate, v, fmt.Sprintf("is not between %g and %g", minRate, maxRate))
+	},
+	"count": func(v any) string {
+		n := v.(int)
+		return unless(n >= 1 && n <= maxCount, v, fmt.Sprintf("is not between 1 and %d", maxCount))
+	},
+	"some": func(v any) string {
+		if len(v.([]PortRange)) == 0 {
+			return "an empty list: nothing could be fetched"
+		}
+		return ""
+	},
+}
+
+const (
+	maxRetry = 30 * time.Minute
+	minRate  = 1e-6 // a request in eleven days; a gap that still fits a time.Duration
+	maxRate  = 1e9  // a gap of a nanosecond
+	maxCount = 1 << 20
+)
+
+func unless(holds bool, v any, why string) string {
+	if holds {
+		return ""
+	}
+	if d, ok := v.(time.Duration); ok {
+		v = writeDuration(d)
+	}
+	return fmt.Sprint(v, " ", why)
+}
+
+// rule is what keys say together. It is not asked where one of them is wrong by itself.
+type rule struct {
+	keys   []string // the first is the one to blame where the file names it
+	broken func(Config) string
+}
+
+var rules = []rule{
+	{[]string{"listen", "open"}, func(c Config) string {
+		if c.Open || loopback(c.Listen) {
+			return ""
+		}
+		return fmt.Sprintf("%q is not loopback, so that others could use the proxy: say so with open: true", c.Listen)
+	}},
+	{[]string{"admin.listen", "listen"}, func(c Config) string {
+		_, port, _ := net.SplitHostPort(c.Listen)
+		if c.Admin.Listen == c.Listen && port != "0" {
+			return fmt.Sprintf("%q is the address of listen as well", c.Listen)
+		}
+		return ""
+	}},
+	{[]string{"admin.listen"}, func(c Config) string {
+		if c.Admin.Listen == "" || loopback(c.Admin.Listen) {
+			return ""
+		}
+		return fmt.Sprintf("%q is not loopback", c.Admin.Listen)
+	}},
+	{[]string{"robots.min_age", "robots.max_age"}, func(c Config) string {
+		if c.Robots.MinAge <= c.Robots.MaxAge {
+			return ""
+		}
+		return fmt.Sprintf("%s is more than robots.max_age, %s", writeDuration(c.Robots.MinAge), writeDuration(c.Robots.MaxAge))
+	}},
+	{[]string{"tls.ca_cert", "tls.ca_key"}, func(c Config) string {
+		if c.TLS.CACert != "" && c.TLS.CAKey == "" {
+			return "half a CA: tls.ca_key is missing"
+		}
+		return ""
+	}},
+	{[]string{"tls.ca_key", "tls.ca_cert"}, func(c Config) string {
+		if c.TLS.CAKey != "" && c.TLS.CACert == "" {
+			return "half a CA: tls.ca_cert is missing"
+		}
+		return ""
+	}},
+}
+
+// loopback says whether only this machine reaches address. No host is every interface.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

@@ -1,0 +1,182 @@
+// Package config is the YAML file and nothing else: its keys, their defaults,
+// and what is wrong with a file that somebody wrote.
+//
+// It is strict. A key that nobody knows, a key given twice, a value of the
+// wrong type or out of range is an error that names file, line and key; all
+// that is wrong with a file is said at once, one line each, in file order.
+//
+// The structs below are the table of keys: a field's tags hold its name in the
+// file, its default as it would be written there, how its text is read where
+// the type alone does not say (kind, see kinds), what its value must be (oneof,
+// or check, see checks) and the comment it carries in config.example.yaml. What
+// two keys say together stands in rules.
+//
+// The package opens no file but the one it is given, and checks nothing that
+// only the disk or the network can tell. A [Config] is a value of the one who
+// holds it; its types never leave cmd.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"reflect"
+	"time"
+)
+
+// Config is a whole configuration. Its zero value is no configuration: start from [Default].
+type Config struct {
+	Listen   string   `key:"listen" default:"127.0.0.1:8080" kind:"address" doc:"elsewhere than loopback only with open: true"`
+	Open     bool     `key:"open" default:"false" doc:"true: anyone who reaches the listener may use it"`
+	StateDir string   `key:"state_dir" default:"" doc:"default: XDG state home/robotsproxy; CA and audit live here; 0700"`
+	Mode     string   `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"or monitor: decide and record, block nothing"`
+	Robots   Robots   `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
+	Identity Identity `key:"identity" doc:"who asks, to the sites"`
+	Pace     Pace     `key:"pace" doc:"how fast one host is asked"`
+	TLS      TLS      `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
+	Egress   Egress   `key:"egress" doc:"where requests may go"`
+	Audit    Audit    `key:"audit" doc:"one JSON line for each request"`
+	Admin    Admin    `key:"admin" doc:"health of the proxy, on a listener of its own"`
+	Log      Log      `key:"log" doc:"what the proxy says of itself, on standard error"`
+}
+
+// Robots is how robots.txt is read, fetched and kept.
+type Robots struct {
+	Dialect          string        `key:"dialect" default:"standard" oneof:"standard" doc:"how a file is read: RFC 9309, with Crawl-delay"`
+	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"a copy is fetched anew after this, or sooner if the site says so"`
+	MinAge           time.Duration `key:"min_age" default:"1m" check:"not-negative" doc:"a file is not fetched again sooner"`
+	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"for one robots.txt, its redirects included"`
+	MaxCrawlDelay    time.Duration `key:"max_crawl_delay" default:"10s" check:"positive" doc:"the longest Crawl-delay that is kept"`
+	OverMax          string        `key:"over_max" default:"clamp" oneof:"clamp honor refuse" doc:"clamp, honor or refuse: a site that asks for more than the maximum"`
+	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"first retry of a robots.txt that failed; doubles up to 30m"`
+}
+
+// Identity is who the client is, to the sites.
+type Identity struct {
+	ProductToken string `key:"product_token" default:"" kind:"token" doc:"\"\": taken from the User-Agent header"`
+	UserAgent    string `key:"user_agent" default:"" kind:"header" doc:"\"\": the client's is passed on"`
+}
+
+// Pace is how fast requests go to one host.
+type Pace struct {
+	RequestsPerSecond float64       `key:"requests_per_second" default:"1" check:"rate" doc:"per host; Crawl-delay makes it slower, never faster"`
+	Burst             int           `key:"burst" default:"1" check:"count" doc:"requests that may go at once after a pause; 1 where Crawl-delay rules"`
+	MaxConcurrent     int           `key:"max_concurrent" default:"2" check:"count" doc:"per host"`
+	Per               string        `key:"per" default:"host" oneof:"host" doc:"what shares one pace"`
+	MaxWait           time.Duration `key:"max_wait" default:"60s" check:"positive" doc:"longer: 429 with Retry-After"`
+	MaxQueue          int           `key:"max_queue" default:"500" check:"count" doc:"waiting requests per host"`
+	BackOff           bool          `key:"back_off" default:"true" doc:"honour Retry-After, and slow down on 429 and 503"`
+}
+
+// TLS is how the inside of HTTPS is reached.
+type TLS struct {
+	Intercept bool     `key:"intercept" default:"true" doc:"false: only hosts are known, a wholly disallowed site is refused"`
+	Tunnel    []string `key:"tunnel" default:"[]" kind:"pattern" doc:"hosts never opened: exact, *.suffix, or *"`
+	CACert    string   `key:"ca_cert" default:"" doc:"default: made on first run in state_dir"`
+	CAKey     string   `key:"ca_key" default:"" doc:"the key of ca_cert; both or neither"`
+}
+
+// Egress is where requests may go.
+type Egress struct {
+	AllowPrivate []netip.Prefix `key:"allow_private" default:"[]" doc:"networks; loopback, private, link-local and metadata addresses are refused otherwise"`
+	Ports        []PortRange    `key:"ports" default:"[80, 443, 1024-65535, 21]" check:"some" doc:"ports of origins that may be reached"`
+	Resolver     string         `key:"resolver" default:"" kind:"server" doc:"host:port of a DNS server; default: the system's"`
+	ExtraCA      string         `key:"extra_ca" default:"" doc:"PEM added to the roots that origins are verified against"`
+}
+
+// Audit is where and what is recorded.
+type Audit struct {
+	File         string `key:"file" default:"" doc:"default: state_dir/audit.jsonl; \"-\" for standard output"`
+	Include      string `key:"include" default:"all" oneof:"all blocked" doc:"all, or blocked alone"`
+	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop" doc:"or drop"`
+	OnError      string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"after a failed write everything is refused until one succeeds; or continue"`
+}
+
+// Admin is the listener for operators.
+type Admin struct {
+	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" doc:"/healthz and /readyz, on loopback; \"\": off"`
+}
+
+// Log is what the proxy says of itself.
+type Log struct {
+	Level  string `key:"level" default:"info" oneof:"debug info warn error" doc:"debug, info, warn or error"`
+	Format string `key:"format" default:"text" oneof:"text json" doc:"or json"`
+}
+
+// PortRange is the ports from First to Last, both included.
+type PortRange struct{ First, Last uint16 }
+
+// String writes the range as the file does: "443", "1024-65535".
+func (p PortRange) String() string {
+	if p.First == p.Last {
+		return fmt.Sprint(p.First)
+	}
+	return fmt.Sprintf("%d-%d", p.First, p.Last)
+}
+
+// MaxBytes is the size above which a file is refused unread.
+const MaxBytes = 1 << 20
+
+// Default is the configuration without a file.
+func Default() Config {
+	var c Config
+	setDefaults(&c)
+	return c
+}
+
+// Load reads the file at path.
+func Load(path string) (Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Config{}, fileError(path, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	if err != nil {
+		return Config{}, fileError(path, err)
+	}
+	return Parse(path, b)
+}
+
+// fileError names the file once: "config.yaml: no such file or directory".
+func fileError(path string, err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pe.Err
+	}
+	return fmt.Errorf("%s: %w", printable(path), err)
+}
+
+// Parse reads b, which messages call name. What it leaves out has its default.
+// The error has a line for each thing that is wrong.
+func Parse(name string, b []byte) (Config, error) {
+	r := reader{bad: map[string]bool{}, lines: map[string]int{}}
+	c := Default()
+	if root := r.document(b); root != nil {
+		r.section(root, "", reflect.ValueOf(&c).Elem())
+		r.together(c)
+	}
+	if err := r.err(name); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// Check says what is wrong with a configuration that was changed after it was
+// read, by a flag, in lines that name the keys.
+func (c Config) Check() error {
+	var errs []error
+	for _, k := range leaves(reflect.ValueOf(&c).Elem(), "") {
+		if why := k.wrong(); why != "" {
+			errs = append(errs, fmt.Errorf("%s: %s", k.path, why))
+		}
+	}
+	for _, rule := range rules {
+		if why := rule.broken(c); why != "" {
+			errs = append(errs, fmt.Errorf("%s: %s", rule.keys[0], why))
+		}
+	}
+	return errors.Join(errs...)
+}

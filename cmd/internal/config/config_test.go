@@ -1,0 +1,237 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var compare = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
+
+func parse(t *testing.T, text string) Config {
+	t.Helper()
+	c, err := Parse("config.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestDefault: a change of a default changes what runs without a file.
+func TestDefault(t *testing.T) {
+	want := Config{
+		Listen: "127.0.0.1:8080", Mode: "enforce",
+		Robots: Robots{Dialect: "standard", MaxAge: 24 * time.Hour, MinAge: time.Minute, FetchTimeout: 20 * time.Second,
+			MaxCrawlDelay: 10 * time.Second, OverMax: "clamp", UnreachableRetry: 30 * time.Second},
+		Pace: Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: time.Minute, MaxQueue: 500, BackOff: true},
+		TLS:  TLS{Intercept: true, Tunnel: []string{}},
+		Egress: Egress{AllowPrivate: []netip.Prefix{},
+			Ports: []PortRange{{80, 80}, {443, 443}, {1024, 65535}, {21, 21}}},
+		Audit: Audit{Include: "all", QueryStrings: "keep", OnError: "refuse"},
+		Admin: Admin{Listen: "127.0.0.1:8081"},
+		Log:   Log{Level: "info", Format: "text"},
+	}
+	if diff := cmp.Diff(want, Default(), compare); diff != "" {
+		t.Error(diff)
+	}
+	if err := Default().Check(); err != nil {
+		t.Error("Check:", err)
+	}
+}
+
+// The file in the repository is the defaults, each with its comment.
+func TestExampleFile(t *testing.T) {
+	const file = "../../../config.example.yaml"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(text), string(Default().Marshal())); diff != "" {
+		t.Error("robotsproxy config example would write another:", diff)
+	}
+	c, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), c, compare); diff != "" {
+		t.Error(diff)
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, comment, ok := strings.Cut(line, " # "); !ok || strings.TrimSpace(comment) == "" {
+			t.Errorf("no comment: %s", line)
+		}
+	}
+}
+
+func TestNothingIsTheDefault(t *testing.T) {
+	for _, text := range []string{"", "\n", "# only a comment\n", "---\n", "{}\n", "~\n", "pace:\nlog:\n", "pace: {}\n", "\ufeff"} {
+		if diff := cmp.Diff(Default(), parse(t, text), compare); diff != "" {
+			t.Errorf("%q: %s", text, diff)
+		}
+	}
+}
+
+// A configuration with no key at its default, as written and as it comes back.
+func TestEveryKey(t *testing.T) {
+	c := Config{
+		Listen: "[::1]:3128", Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
+		Robots: Robots{Dialect: "standard", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
+			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
+		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'"},
+		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "host", MaxWait: time.Minute + time.Second, MaxQueue: 1},
+		TLS:      TLS{Tunnel: []string{"*.example.com", "*", "bücher.example"}, CACert: "true", CAKey: "~"},
+		Egress: Egress{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+			Ports: []PortRange{{8000, 8999}}, Resolver: "[2001:db8::1]:53", ExtraCA: "/etc/ca.pem"},
+		Audit: Audit{File: "-", Include: "blocked", QueryStrings: "drop", OnError: "continue"},
+		Admin: Admin{Listen: ""},
+		Log:   Log{Level: "debug", Format: "json"},
+	}
+	if err := c.Check(); err != nil {
+		t.Error("Check:", err)
+	}
+	text := c.Marshal()
+	if diff := cmp.Diff(c, parse(t, string(text)), compare); diff != "" {
+		t.Errorf("%s\n%s", diff, text)
+	}
+}
+
+// Check is for what a flag has changed: no file, no line.
+func TestCheck(t *testing.T) {
+	c := Default()
+	c.Listen, c.Pace.Burst, c.Egress.Ports = "0.0.0.0:80", 0, nil
+	c.Identity.UserAgent = "two\nlines"
+	want := []string{
+		`identity.user_agent: "two\nlines" is not the value of a header`,
+		`pace.burst: 0 is not between 1 and 1048576`,
+		`egress.ports: an empty list: nothing could be fetched`,
+		`listen: "0.0.0.0:80" is not loopback, so that others could use the proxy: say so with open: true`,
+	}
+	lines := strings.Split(c.Check().Error(), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d: %q", len(lines), len(want), lines)
+	}
+	for i, line := range lines {
+		if !strings.HasPrefix(line, want[i]) {
+			t.Errorf("%q, want %q", line, want[i])
+		}
+	}
+	if (Config{}).Check() == nil {
+		t.Error("the zero Config is in order")
+	}
+}
+
+func TestLoopback(t *testing.T) {
+	for address, want := range map[string]bool{
+		"127.0.0.1:0": true, "127.8.8.8:80": true, "[::1]:80": true, "localhost:80": true, "[::ffff:127.0.0.1]:80": true,
+		":80": false, "0.0.0.0:80": false, "[::]:80": false, "192.0.2.1:80": false, "localhost.example:80": false, "127.0.0.1": false,
+	} {
+		if got := loopback(address); got != want {
+			t.Errorf("%q: %v, want %v", address, got, want)
+		}
+	}
+}
+
+func TestCeilings(t *testing.T) {
+	for name, c := range map[string]struct {
+		text, want string
+	}{
+		"a file over 1 MiB":    {strings.Repeat("#", MaxBytes+1), "big: more than 1024 KiB: not a configuration"},
+		"a thousand problems":  {strings.Repeat("x: 1\n", 1000), "and 980 more"},
+		"nesting without end":  {strings.Repeat("[", 100_000), "not YAML"},
+		"a value without end":  {"mode: " + strings.Repeat("x", 100_000) + "\n", "x…\" is not one of"},
+		"a key without end":    {strings.Repeat("x", 1000) + ": 1\n", "x…: unknown key"},
+		"terminal escapes":     {"\"\\e[2J\": \"\\e[2J\"\n", "unknown key"},
+		"terminal in the name": {"mode: \"\\e[2J\"\n", `"\x1b[2J" is not one of`},
+	} {
+		_, err := Parse("big", []byte(c.text))
+		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 8<<10 {
+			t.Errorf("%s: %.200v", name, err)
+		}
+		if err != nil && strings.ContainsRune(err.Error(), 0x1b) {
+			t.Errorf("%s: an escape in the message", name)
+		}
+	}
+}
+
+func TestLoadErrors(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "none.yaml")
+	if _, err := Load(missing); !errors.Is(err, fs.ErrNotExist) || err.Error() != missing+": no such file or directory" {
+		t.Error(err)
+	}
+	if _, err := Load(dir); err == nil || err.Error() != dir+": is a directory" {
+		t.Error(err)
+	}
+	endless := filepath.Join(dir, "endless")
+	if err := os.WriteFile(endless, make([]byte, 2*MaxBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(endless); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Error(err)
+	}
+}
+
+func TestState(t *testing.T) {
+	t.Chdir(t.TempDir())
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, dir, xdg, home, want string }{
+		{"the configuration's", "/s", "/x", "/h", "/s"},
+		{"the configuration's, relative", "s", "/x", "/h", filepath.Join(wd, "s")},
+		{"XDG_STATE_HOME", "", "/x", "/h", "/x/robotsproxy"},
+		{"XDG: a relative path is ignored", "", "x", "/h", "/h/.local/state/robotsproxy"},
+		{"HOME", "", "", "/h", "/h/.local/state/robotsproxy"},
+		{"nothing", "", "", "", ""},
+	} {
+		got, err := Config{StateDir: c.dir}.State(func(name string) string {
+			return map[string]string{"XDG_STATE_HOME": c.xdg, "HOME": c.home}[name]
+		})
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: %q, %v; want %q", c.name, got, err, c.want)
+		}
+	}
+}
+
+// Whatever the file: no panic, messages of one line each, and what is read is
+// in order and comes back from Marshal as it was.
+func FuzzParse(f *testing.F) {
+	f.Add(Default().Marshal())
+	files, _ := filepath.Glob("testdata/bad/*.yaml")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := Parse("f", text)
+		if err != nil {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				if !strings.HasPrefix(line, "f:") || strings.ContainsAny(line, "\r\x1b") {
+					t.Errorf("%q", line)
+				}
+			}
+			return
+		}
+		if err := c.Check(); err != nil {
+			t.Error("Check:", err)
+		}
+		again, err := Parse("again", c.Marshal())
+		if err != nil {
+			t.Fatalf("%v\n%s", err, c.Marshal())
+		}
+		if diff := cmp.Diff(c, again, compare); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// key is one line of the table: a field of a section, and its place in a Config.
+type key struct {
+	path  string // "pace.max_wait"
+	name  string // "max_wait"
+	tag   reflect.StructTag
+	value reflect.Value // settable where the Config was
+}
+
+// fields are the keys of one section, in the table's order.
+func fields(section reflect.Value, path string) []key {
+	keys := make([]key, 0, section.NumField())
+	for f, v := range section.Fields() {
+		name := f.Tag.Get("key")
+		k := key{path: name, name: name, tag: f.Tag, value: v}
+		if path != "" {
+			k.path = path + "." + name
+		}
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// leaves are the keys of a section and of all sections in it that hold a value.
+func leaves(section reflect.Value, path string) []key {
+	var all []key
+	for _, k := range fields(section, path) {
+		if k.section() {
+			all = append(all, leaves(k.value, k.path)...)
+			continue
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+// section says whether the key holds keys rather than a value: a struct that no kind reads.
+func (k key) section() bool {
+	_, isKind := kinds[k.value.Type().String()]
+	return k.value.Kind() == reflect.Struct && !isKind
+}
+
+func (k key) list() bool { return k.value.Kind() == reflect.Slice }
+
+// kind is how one value of the key is read: by the tag, else by its type.
+func (k key) kind() kind {
+	name := k.tag.Get("kind")
+	if name == "" {
+		t := k.value.Type()
+		if k.list() {
+			t = t.Elem()
+		}
+		name = t.String()
+	}
+	found, ok := kinds[name]
+	if !ok {
+		panic("config: no kind " + name + " for " + k.path) // a row of the table without a reader: our own fault
+	}
+	return found
+}
+
+// wrong is what the value itself breaks, "" where it is in order.
+func (k key) wrong() string {
+	values := []reflect.Value{k.value}
+	if k.list() {
+		values = nil
+		for _, v := range k.value.Seq2() {
+			values = append(values, v)
+		}
+	}
+	for _, v := range values {
+		text := k.kind().write(v.Interface())
+		if _, why := k.kind().readText(text, quoted(text)); why != "" {
+			return why
+		}
+	}
+	return k.outOfRange()
+}
+
+// outOfRange is what the value breaks of oneof and check.
+func (k key) outOfRange() string {
+	if names, ok := k.tag.Lookup("oneof"); ok {
+		if all := strings.Fields(names); !slices.Contains(all, k.value.String()) {
+			return fmt.Sprintf("%s is not one of: %s", quoted(k.value.String()), strings.Join(all, ", "))
+		}
+	}
+	name, ok := k.tag.Lookup("check")
+	if !ok {
+		return ""
+	}
+	check, ok := checks[name]
+	if !ok {
+		panic("config: no check " + name + " for " + k.path)
+	}
+	return check(k.value.Interface())
+}
+
+// setDefaults fills c with the table's defaults, read as if they stood in a file.
+func setDefaults(c *Config) {
+	for _, k := range leaves(reflect.ValueOf(c).Elem(), "") {
+		text := k.tag.Get("default")
+		if text == "" {
+			text = `""`
+		}
+		var doc yaml.Node
+		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+			panic("config: default of " + k.path + ": " + err.Error())
+		}
+		k.set(doc.Content[0], func(_ *yaml.Node, why string) {
+			panic("config: default of " + k.path + ": " + why)
+		})
+	}
+}

@@ -1,0 +1,184 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+)
+
+// straight is a client that goes to an origin itself, as no test of the proxy does.
+func straight(t *testing.T, o *origin) *http.Client {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(trusted(t).pem)
+	addr := o.addr()
+	tr := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: o.Name},
+		DialContext: func(ctx context.Context, _, hostport string) (net.Conn, error) {
+			_, port, _ := net.SplitHostPort(hostport)
+			return new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(addr, port))
+		},
+	}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: patience}
+}
+
+func TestHarnessOriginLogsWhatArrives(t *testing.T) {
+	t.Parallel()
+	body := octets(64 << 10)
+	o := newOrigin(t, "harness", "User-agent: *\nDisallow:\n")
+	o.handle("/page", sizedPage(body))
+	client := straight(t, o)
+	for _, scheme := range []string{"http", "https"} {
+		before := time.Now()
+		if got := get(t, client, o.url(scheme, "/page?q=1"), "X-Test", "yes"); !bytes.Equal(got.Body, body) {
+			t.Errorf("%s: %d octets, want %d", scheme, len(got.Body), len(body))
+		}
+		if got := get(t, client, o.url(scheme, "/robots.txt")); string(got.Body) != "User-agent: *\nDisallow:\n" {
+			t.Errorf("robots.txt is %q", got.Body)
+		}
+		hits := o.arrivals(scheme)
+		if len(hits) != 2 || len(o.pages(scheme)) != 1 {
+			t.Fatalf("%s: %d arrivals, %d of pages", scheme, len(hits), len(o.pages(scheme)))
+		}
+		h := hits[0]
+		got := []string{h.Method, h.Path, h.Host, h.Header.Get("X-Test")}
+		if diff := cmp.Diff([]string{"GET", "/page?q=1", o.hostport(scheme), "yes"}, got); diff != "" {
+			t.Errorf("%s: logged (-want +got):\n%s", scheme, diff)
+		}
+		if h.At.Before(before.Add(-time.Millisecond)) || h.At.After(time.Now()) {
+			t.Errorf("%s: arrived at %v, asked at %v", scheme, h.At, before)
+		}
+	}
+	if o.connections() != 2 {
+		t.Errorf("%d connections, want 2", o.connections())
+	}
+}
+
+// A busy origin reads late; what is logged is when the octets reached the machine.
+func TestHarnessArrivalIsTheKernels(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("other kernels are not asked for the time of arrival")
+	}
+	lc := net.ListenConfig{Control: stampNew}
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	before := time.Now()
+	io.WriteString(c, "GET ")
+	sent := time.Now()
+	eventually(t, patience, "the origin is late", func() bool { return time.Since(sent) > 50*time.Millisecond })
+	n, at, err := readStamped(server.(*net.TCPConn), make([]byte, 16))
+	if n != 4 || err != nil {
+		t.Fatalf("read %d octets, %v", n, err)
+	}
+	if at.Before(before.Add(-time.Millisecond)) || at.After(sent.Add(time.Millisecond)) {
+		t.Errorf("arrived %v after it was sent, and was read %v after", at.Sub(before), time.Since(sent))
+	}
+}
+
+func TestHarnessNames(t *testing.T) {
+	t.Parallel()
+	name, addr := newName("names")
+	names.point("both.test", netip.MustParseAddr("127.9.9.9"), netip.MustParseAddr("::1"))
+	for _, network := range []string{"udp", "tcp"} {
+		for _, c := range []struct {
+			name  string
+			qtype uint16
+			rcode int
+			want  []string
+		}{
+			{name, dns.TypeA, dns.RcodeSuccess, []string{addr.String()}},
+			{strings.ToUpper(name), dns.TypeA, dns.RcodeSuccess, []string{addr.String()}},
+			{name, dns.TypeAAAA, dns.RcodeSuccess, nil},
+			{"both.test", dns.TypeAAAA, dns.RcodeSuccess, []string{"::1"}},
+			{"nowhere.test", dns.TypeA, dns.RcodeNameError, nil},
+		} {
+			query := new(dns.Msg).SetQuestion(dns.Fqdn(c.name), c.qtype)
+			reply, _, err := (&dns.Client{Net: network}).Exchange(query, names.addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, rr := range reply.Answer {
+				got = append(got, rr.String()[strings.LastIndex(rr.String(), "\t")+1:])
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" || reply.Rcode != c.rcode {
+				t.Errorf("%s %s %d: rcode %d, (-want +got):\n%s", network, c.name, c.qtype, reply.Rcode, diff)
+			}
+		}
+	}
+}
+
+func TestHarnessSettings(t *testing.T) {
+	t.Parallel()
+	got := settings{
+		"listen": "127.0.0.1:1", "pace.burst": 3, "pace.max_wait": "1s", "mode": nil, "egress.allow_private": []string{"127.0.0.0/8"},
+	}.yaml(t)
+	want := "egress:\n  allow_private: [\"127.0.0.0/8\"]\nlisten: \"127.0.0.1:1\"\npace:\n  burst: 3\n  max_wait: \"1s\"\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestHarnessEnvironmentIsClean(t *testing.T) {
+	for _, name := range []string{"HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "NODE_USE_ENV_PROXY", "WGETRC"} {
+		t.Setenv(name, "leaked")
+	}
+	t.Setenv("E2E_HARMLESS", "kept")
+	env := strings.Join(cleanEnv("ALL_PROXY=own"), "\n")
+	if strings.Contains(env, "leaked") || !strings.Contains(env, "kept") || !strings.Contains(env, "ALL_PROXY=own") {
+		t.Errorf("environment of children:\n%s", env)
+	}
+}
+
+// Each peer must be able to speak of what it fetched, without any proxy in between.
+func TestHarnessPeers(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "peers", "")
+	body := octets(1 << 10)
+	o.handle("/page", sizedPage(body))
+	o.handle("/denied", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Why", "because")
+		w.WriteHeader(http.StatusForbidden)
+		io.WriteString(w, "no\n")
+	})
+	base := fmt.Sprintf("http://%s:%d", o.addr(), o.ports["http"])
+	for _, p := range peers {
+		t.Run(p.name, func(t *testing.T) {
+			argv := p.need(t)
+			got := p.fetch(t, argv, cleanEnv(), []string{base + "/page", base + "/denied"})
+			if got[0].Status != http.StatusOK || !bytes.Equal(got[0].Body, body) {
+				t.Errorf("page: %v", got[0])
+			}
+			if got[1].Status != http.StatusForbidden || string(got[1].Body) != "no\n" || got[1].Header.Get("X-Why") != "because" {
+				t.Errorf("denied: %v, body %q", got[1], got[1].Body)
+			}
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ask sends a request of the test's own lines over the scheme and reads the answer.
+func ask(t *testing.T, p *proxy, o *origin, scheme, path string, header ...string) result {
+	t.Helper()
+	w, target := p.dial(t), o.url("http", path)
+	if scheme == "https" {
+		w, target = p.connect(t, o.hostport("https")).secure(t, p, o.Name), path
+	}
+	w.send(t, append([]string{"GET " + target + " HTTP/1.1", "Host: " + o.hostport(scheme)}, header...)...)
+	return w.receive(t, http.MethodGet)
+}
+
+// lastPage is the newest page request of the scheme.
+func lastPage(t *testing.T, o *origin, scheme string) hit {
+	t.Helper()
+	pages := o.pages(scheme)
+	if len(pages) == 0 {
+		t.Fatal("nothing arrived")
+	}
+	return pages[len(pages)-1]
+}
+
+// Eight clients send no User-Agent; Go must not make one up for them.
+func TestNoUserAgentStaysNone(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "noagent", "User-agent: Go-http-client\nDisallow: /\n\nUser-agent: *\nDisallow: /private\n")
+	o.handle("/a", textPage("text/plain", "a"))
+	p := startProxy(t, outOfTheWay)
+	for _, scheme := range schemes {
+		if got := ask(t, p, o, scheme, "/a"); got.Status != http.StatusOK {
+			t.Fatalf("%s: %v %s", scheme, got, got.Body)
+		}
+		if got, there := lastPage(t, o, scheme).Header["User-Agent"]; there {
+			t.Errorf("%s: User-Agent %q was added", scheme, got)
+		}
+		for _, h := range o.arrivals(scheme) {
+			if strings.HasPrefix(h.Header.Get("User-Agent"), "Go-http-client") {
+				t.Errorf("%s %s arrived with User-Agent %q", scheme, h.Path, h.Header.Get("User-Agent"))
+			}
+		}
+		if r := awaitRecord(t, p.audit, o.url(scheme, "/a")); r.UserAgent != "" || r.Group != "*" {
+			t.Errorf("%s: user_agent %q, group %q", scheme, r.UserAgent, r.Group)
+		}
+		wantOwn(t, ask(t, p, o, scheme, "/private"), http.StatusForbidden, "http_request_denied")
+	}
+}
+
+// RFC 9110 7.6.1: what is for the next hop alone ends here, whichever way it goes.
+func TestHopByHopHeaders(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "hop", "")
+	o.handle("/a", func(w http.ResponseWriter, _ *http.Request) {
+		for name, value := range map[string]string{
+			"Connection": "X-Origin-Hop, keep-alive", "X-Origin-Hop": "1", "Keep-Alive": "timeout=5", "Proxy-Connection": "keep-alive",
+			"Proxy-Authenticate": "Basic", "Upgrade": "h2c", "X-End": "kept",
+		} {
+			w.Header().Set(name, value)
+		}
+		w.Write([]byte("a"))
+	})
+	p := startProxy(t, outOfTheWay)
+	hops := []string{"X-Hop", "X-Other-Hop", "Keep-Alive", "Te", "Proxy-Connection", "Proxy-Authorization", "Upgrade", "Trailer", "X-Origin-Hop"}
+	for _, scheme := range schemes {
+		got := ask(t, p, o, scheme, "/a", "Connection: X-Hop, keep-alive", "Connection: x-other-hop, TE, Upgrade", "X-Hop: 1", "X-Other-Hop: 1",
+			"Keep-Alive: 300", "TE: deflate, trailers", "Proxy-Connection: keep-alive", "Proxy-Authorization: Basic c2VjcmV0", "Upgrade: h2c",
+			"X-End: kept", "Cookie: a=1", "Referer: http://r.test/")
+		if got.Status != http.StatusOK || string(got.Body) != "a" {
+			t.Fatalf("%s: %v", scheme, got)
+		}
+		arrived := lastPage(t, o, scheme).Header
+		for _, name := range hops {
+			if v, there := arrived[name]; there {
+				t.Errorf("%s: %s: %q arrived at the origin", scheme, name, v)
+			}
+			if v, there := got.Header[name]; there {
+				t.Errorf("%s: %s: %q arrived at the client", scheme, name, v)
+			}
+		}
+		if strings.Contains(strings.Join(arrived["Connection"], ","), "op") {
+			t.Errorf("%s: Connection: %q arrived", scheme, arrived["Connection"])
+		}
+		for name, want := range map[string]string{"X-End": "kept", "Cookie": "a=1", "Referer": "http://r.test/"} {
+			if arrived.Get(name) != want {
+				t.Errorf("%s: %s arrived as %q", scheme, name, arrived.Get(name))
+			}
+		}
+		if got.Header.Get("X-End") != "kept" || got.Header.Get("Proxy-Authenticate") != "" {
+			t.Errorf("%s: header at the client %v", scheme, got.Header)
+		}
+		for where, h := range map[string]http.Header{"origin": arrived, "client": got.Header} {
+			if !strings.HasPrefix(h.Get("Via"), "1.1 ") || !strings.Contains(h.Get("Via"), "robotsproxy") {
+				t.Errorf("%s: Via at the %s is %q", scheme, where, h.Get("Via"))
+			}
+		}
+		for _, name := range []string{"X-Forwarded-For", "Forwarded", "Proxy-Status"} {
+			if v := arrived.Get(name) + got.Header.Get(name); v != "" {
+				t.Errorf("%s: %s: %q was added", scheme, name, v)
+			}
+		}
+	}
+	// An origin's connection headers would break an HTTP/2 stream.
+	if got := get(t, p.client(t, true), o.url("https", "/a")); got.Status != http.StatusOK || got.Proto != "HTTP/2.0" {
+		t.Errorf("over HTTP/2: %s %v", got.Proto, got)
+	}
+}
+
+// The proxy asked for itself, by address and by name, ends in one refusal.
+func TestLoopIsRefused(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, outOfTheWay)
+	name, _ := newName("itself")
+	names.point(name, netip.MustParseAddr("127.0.0.1"))
+	_, port, _ := net.SplitHostPort(p.listen)
+	start := time.Now()
+	for _, authority := range []string{p.listen, name + ":" + port} {
+		got := get(t, p.client(t, false), "http://"+authority+"/a")
+		if token, _ := proxyStatus(t, got.Header); got.Status < 400 || token == "" {
+			t.Errorf("the proxy asked for itself as %s: %v", authority, got)
+		}
+		w := p.dial(t)
+		w.send(t, "CONNECT "+authority+" HTTP/1.1", "Host: "+authority)
+		if got := w.receive(t, http.MethodConnect); got.Status == http.StatusOK {
+			w.send(t, "GET /a HTTP/1.1", "Host: "+authority)
+			if got := w.receive(t, http.MethodGet); got.Status < 400 {
+				t.Errorf("the proxy asked for itself in a tunnel to %s: %v", authority, got)
+			}
+		}
+	}
+	if took := time.Since(start); took > patience/2 {
+		t.Errorf("four loops took %v", took)
+	}
+	if n := len(readAudit(t, p.audit)); n > 16 {
+		t.Errorf("four loops left %d records", n)
+	}
+}
+
+// Via says who passed: the same message does not pass twice, by whatever way it came back.
+func TestOwnViaIsRefused(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "again", "")
+	o.handle("/a", textPage("text/plain", "a"))
+	p := startProxy(t, outOfTheWay)
+	for _, scheme := range schemes {
+		ask(t, p, o, scheme, "/a")
+		via := lastPage(t, o, scheme).Header.Get("Via")
+		got := ask(t, p, o, scheme, "/a", "Via: 1.0 fred, "+via)
+		if token, _ := proxyStatus(t, got.Header); got.Status < 400 || token == "" {
+			t.Errorf("%s: with a Via of its own (%s): %v", scheme, via, got)
+		}
+		if n := len(o.pages(scheme)); n != 1 {
+			t.Errorf("%s: %d pages arrived, want 1", scheme, n)
+		}
+	}
+}
+
+// A chain of proxies is no loop, and Via grows along it.
+func TestViaOfOthersIsKept(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "via", "")
+	o.handle("/a", textPage("text/plain", "a"))
+	p := startProxy(t, outOfTheWay)
+	if got := ask(t, p, o, "http", "/a", "Via: 1.0 fred, 1.1 p.example.net"); got.Status != http.StatusOK {
+		t.Fatalf("%v", got)
+	}
+	via := strings.Join(lastPage(t, o, "http").Header["Via"], ", ")
+	if !strings.HasPrefix(via, "1.0 fred, 1.1 p.example.net, 1.1 ") || !strings.Contains(via, "robotsproxy") {
+		t.Errorf("Via is %q", via)
+	}
+}
+
+// The octets of the target go through as they came: no cleaning, no decoding.
+func TestTargetIsUntouched(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "target", "")
+	p := startProxy(t, outOfTheWay)
+	for _, scheme := range schemes {
+		for _, path := range []string{"/a//b/../c/./d", "/%7Euser/%2f%2F/a%20b", "/a;p=1?q=%41+b&&c=d?e", "/?", "/a%00b", "/%E4%BD%A0", "/*"} {
+			ask(t, p, o, scheme, path)
+			if got := lastPage(t, o, scheme).Path; got != path {
+				t.Errorf("%s: %s arrived as %s", scheme, path, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// inFlight starts a download that the origin holds after its first line.
+func inFlight(t *testing.T, p *proxy, o *origin, scheme string, h2 bool) *http.Response {
+	t.Helper()
+	resp, err := p.client(t, h2).Get(o.url(scheme, "/held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	if line, err := bufio.NewReaderSize(io.LimitReader(resp.Body, 6), 16).ReadString('\n'); line != "first\n" {
+		t.Fatalf("the download begins %q, %v", line, err)
+	}
+	return resp
+}
+
+// awaitClosed waits until the proxy takes no more connections.
+func awaitClosed(t *testing.T, p *proxy) {
+	t.Helper()
+	eventually(t, patience, "the listener is closed", func() bool {
+		c, err := net.Dial("tcp", p.listen)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+}
+
+// SIGTERM and Ctrl-C: no more connections, requests in flight finish, their
+// records are written, the status is 0.
+func TestSignalLetsDownloadsFinish(t *testing.T) {
+	t.Parallel()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		for name, way := range map[string]struct {
+			scheme string
+			h2     bool
+		}{"http": {"http", false}, "https h1": {"https", false}, "https h2": {"https", true}} {
+			t.Run(s.String()+"/"+name, func(t *testing.T) {
+				release := make(chan struct{})
+				o := newOrigin(t, "flight", "")
+				o.handle("/held", heldPage("application/octet-stream", "first\n", "second\n", release))
+				p := startProxy(t, outOfTheWay)
+				resp := inFlight(t, p, o, way.scheme, way.h2)
+				p.signal(t, s)
+				awaitClosed(t, p)
+				select {
+				case <-p.exited:
+					t.Fatalf("ended with status %d under a request in flight", p.code)
+				default:
+				}
+				close(release)
+				if rest, err := io.ReadAll(resp.Body); string(rest) != "second\n" || err != nil {
+					t.Errorf("after the signal came %q, %v", rest, err)
+				}
+				within(t, patience, "serve ends", p.exited)
+				if p.code != 0 {
+					t.Errorf("status %d, want 0", p.code)
+				}
+				found := recordsOf(readAudit(t, p.audit), o.url(way.scheme, "/held"))
+				if len(found) != 1 || found[0].Status != http.StatusOK || found[0].Bytes != int64(len("first\nsecond\n")) {
+					t.Errorf("records of the download: %+v", found)
+				}
+			})
+		}
+	}
+}
+
+// A second signal does not wait for anybody.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(s.String(), func(t *testing.T) {
+			release := make(chan struct{})
+			defer close(release)
+			o := newOrigin(t, "second", "")
+			o.handle("/held", heldPage("application/octet-stream", "first\n", "second\n", release))
+			p := startProxy(t, outOfTheWay)
+			inFlight(t, p, o, "https", false)
+			p.signal(t, s)
+			awaitClosed(t, p)
+			start := time.Now()
+			p.signal(t, s)
+			within(t, patience, "serve ends", p.exited)
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("ended %v after the second signal", took)
+			}
+		})
+	}
+}
+
+// Idle tunnels and kept connections hold nothing up.
+func TestIdleConnectionsDoNotHoldShutdown(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "idle", "")
+	o.handle("/a", textPage("text/plain", "a"))
+	o.handle("/echo", echoPage(t))
+	p := startProxy(t, outOfTheWay)
+	for _, scheme := range schemes {
+		get(t, p.client(t, false), o.url(scheme, "/a"))
+		get(t, p.client(t, true), o.url(scheme, "/a"))
+	}
+	p.connect(t, o.hostport("https"))
+	p.dial(t)
+	start := time.Now()
+	p.signal(t, syscall.SIGTERM)
+	within(t, patience, "serve ends", p.exited)
+	if took := time.Since(start); p.code != 0 || took > 10*time.Second {
+		t.Errorf("ended with status %d after %v", p.code, took)
+	}
+}
+
+// A refusal that was answered is in the audit, whatever happens next.
+func TestKillLosesNoRefusal(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "kill", "User-agent: *\nDisallow: /private\n")
+	p := startProxy(t, outOfTheWay)
+	client := p.client(t, false)
+	const n = 50
+	for i := range n {
+		get(t, client, o.url("http", "/private?"+itoa(i)))
+	}
+	p.signal(t, syscall.SIGKILL)
+	within(t, patience, "serve ends", p.exited)
+	if got := len(readAudit(t, p.audit)); got != n {
+		t.Errorf("%d records of %d refusals", got, n)
+	}
+	// The next one takes up the same state directory, and appends.
+	again := launch(t, p.house)
+	again.awaitReady(t)
+	again.ca = p.ca
+	get(t, again.client(t, false), o.url("http", "/private?last"))
+	onlyRecord(t, again.audit, o.url("http", "/private?last"))
+	if got := len(readAudit(t, again.audit)); got != n+1 {
+		t.Errorf("%d records after a new start, want %d", got, n+1)
+	}
+	again.end(t)
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/config"
+)
+
+func configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check or show the configuration",
+		Example: `  robotsproxy config example > robotsproxy.yaml
+  robotsproxy config check -c robotsproxy.yaml
+  robotsproxy config show -c robotsproxy.yaml`,
+	}
+	cmd.AddCommand(configCheckCommand(), configShowCommand(), configExampleCommand())
+	return cmd
+}
+
+func configCheckCommand() *cobra.Command {
+	var f configFlags
+	cmd := &cobra.Command{
+		Use:     "check",
+		Short:   "Say what is wrong with a configuration, a line each",
+		Example: `  robotsproxy config check -c robotsproxy.yaml`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := f.load(); err != nil {
+				return err
+			}
+			name := f.file
+			if name == "" {
+				name = "the defaults"
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", harmless(name))
+			return err
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func configShowCommand() *cobra.Command {
+	var f configFlags
+	cmd := &cobra.Command{
+		Use:     "show",
+		Short:   "Print the configuration in force, every key of it",
+		Example: `  robotsproxy config show -c robotsproxy.yaml`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := f.load()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(cfg.Marshal())
+			return err
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func configExampleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "example",
+		Short:   "Print a configuration of every key with its default",
+		Example: `  robotsproxy config example > robotsproxy.yaml`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(config.Default().Marshal())
+			return err
+		},
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mayImport says, for each package of ours, which others of ours it may import
+// directly. Imports point one way:
+// robots ← fetch ← cache ← policy ← audit ← proxy ← cmd.
+var mayImport = map[string][]string{
+	"robots":              {},
+	"robots/fetch":        {"robots"},
+	"robots/cache":        {"robots", "robots/fetch"},
+	"policy/pace":         {},
+	"policy":              {"robots", "robots/cache", "policy/pace"},
+	"policy/audit":        {"policy"},
+	"proxy/egress":        {"robots"},
+	"proxy/mitm":          {"robots"},
+	"proxy/admin":         {},
+	"proxy":               {"robots", "policy", "policy/pace", "policy/audit", "proxy/egress", "proxy/mitm"},
+	"cmd/internal/config": {},
+	"cmd/internal/e2e":    {},
+}
+
+// keptIn says which library is known to one package alone.
+var keptIn = map[string]string{
+	"github.com/elazarl/goproxy": "proxy",
+	"golang.org/x/time/rate":     "policy/pace",
+	"gopkg.in/yaml.v3":           "cmd/internal/config",
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "robotsproxy/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(p.ImportPath, "robotsproxy/")
+		allowed, known := mayImport[name]
+		if !known && name != "cmd/robotsproxy" {
+			t.Errorf("%s has no place in the house: give it a line here", name)
+		}
+		for _, imp := range p.Imports {
+			if home, kept := keptIn[imp]; kept && home != name {
+				t.Errorf("%s imports %s, which is known to %s alone", name, imp, home)
+			}
+			if ours, ok := strings.CutPrefix(imp, "robotsproxy/"); ok && known && !slices.Contains(allowed, ours) {
+				t.Errorf("%s imports %s", name, ours)
+			}
+		}
+	}
+}

@@ -1,0 +1,16 @@
+// Command robotsproxy is a forward proxy that makes the scrapers behind it keep
+// to robots.txt and to a polite pace, without a change to them.
+//
+// Each subcommand has a file of its own; wire.go is the page where the packages
+// become one proxy. What is printed and with which status the process ends is
+// decided here and nowhere else.
+package main
+
+import (
+	"context"
+	"os"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// asRun makes the test binary run a command as `run` does, without a proxy.
+const asRun = "ROBOTSPROXY_TEST_AS_RUN"
+
+func TestMain(m *testing.M) {
+	if script := os.Getenv(asRun); script != "" {
+		os.Exit(runScript(script))
+	}
+	testscript.Main(m, map[string]func(){"robotsproxy": main})
+}
+
+func runScript(script string) int {
+	caught, release := catchSignals()
+	defer release()
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	status, err := runChild(cmd, caught)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return status
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:  "testdata",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exec-status": execStatus},
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
+			e.Setenv("HOME", e.WorkDir+"/home")
+			for _, name := range []string{"http_proxy", "https_proxy", "SSL_CERT_DIR", "WGETRC"} {
+				e.Setenv(name, "")
+			}
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each command of a -race run takes a second to end
+			roots := e.WorkDir + "/roots.pem"       // none: the machine's many take their time
+			e.Setenv("SSL_CERT_FILE", roots)
+			return os.WriteFile(roots, nil, 0o600)
+		},
+	})
+}
+
+// execStatus is exec for a command that has to end with a status, and to say
+// why where the status is our own.
+func execStatus(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exec-status STATUS COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != want {
+		ts.Fatalf("%v, want exit status %d", err, want)
+	}
+	if text := ts.ReadFile("stderr"); want <= exitUsage && !strings.HasPrefix(text, "robotsproxy: ") {
+		ts.Fatalf("standard error is not a line of ours: %s", text)
+	}
+}

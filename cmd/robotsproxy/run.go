@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/audit"
+)
+
+type runFlags struct {
+	configFlags
+	userAgent, audit string
+}
+
+func runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run one command behind a proxy of its own",
+		Long: `Run one command behind a proxy of its own, on a free port of loopback. The
+variables by which clients find a proxy and trust a CA are set for it; its
+input, output and signals are its own, and so is the exit status. What happened
+is said on standard error when it has ended.`,
+		Example: `  robotsproxy run -- scrapy crawl books
+  robotsproxy run -A 'FooBot/1.0 (+https://foo.example)' -- curl -sS https://example.com/
+  robotsproxy run -c robotsproxy.yaml --audit crawl.jsonl -- python3 crawl.py`,
+		DisableFlagsInUseLine: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || args[0] == "" {
+				return errors.New("no command after run --")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			return runBehind(cmd, f, argv)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "a whole User-Agent `HEADER`, sent in place of the command's own")
+	cmd.Flags().StringVar(&f.audit, "audit", "", "`FILE` for the audit, instead of one in the run's own directory")
+	cmd.Flags().SetInterspersed(false) // flags behind the command are the command's
+	return cmd
+}
+
+// runBehind builds a house of the run's own, runs argv behind it and says what has happened.
+func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
+	cfg, err := f.load()
+	if err != nil {
+		return err
+	}
+	child, err := findCommand(argv)
+	if err != nil {
+		return err
+	}
+	dir, err := f.settle(&cfg)
+	if err != nil {
+		return err
+	}
+	// Standard error is the child's: the proxy's own log goes beside the audit.
+	logFile, err := os.OpenFile(filepath.Join(dir, "proxy.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	var tally audit.Tally
+	h, err := build(cfg, newLogger(cfg.Log, logFile), &tally)
+	if err != nil {
+		os.RemoveAll(dir) // nothing has happened there, and the next try makes its own
+		return err
+	}
+	caught, release := catchSignals()
+	defer release()
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- h.Run(ctx) }()
+
+	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	status, err := behind(h, dir, child, caught)
+	stop()
+	if failed := ended(served, caught); failed != nil {
+		report(cmd.ErrOrStderr(), fmt.Errorf("the proxy has not ended well: %w", failed))
+	}
+	if err != nil {
+		return err
+	}
+	printSummary(cmd.ErrOrStderr(), tally.Summary(), h.AuditFile())
+	if status != 0 {
+		return exitError(status)
+	}
+	return nil
+}
+
+// behind runs child with the environment that leads it through h.
+func behind(h *house, dir string, child *exec.Cmd, caught <-chan os.Signal) (status int, err error) {
+	files, err := writeRunFiles(dir, h.Addr(), h.CAPEM(), os.Getenv)
+	if err != nil {
+		return 0, err
+	}
+	child.Env = childEnv(os.Environ(), h.Addr(), files)
+	return runChild(child, caught)
+}
+
+// ended waits until the house has finished its last requests, or until it is
+// asked once more to end: the child is gone, and signals are ours now.
+func ended(served <-chan error, caught <-chan os.Signal) error {
+	for len(caught) > 0 {
+		<-caught // came while the child was there
+	}
+	for {
+		select {
+		case err := <-served:
+			return err
+		case s := <-caught:
+			if s == syscall.SIGINT || s == syscall.SIGTERM {
+				return errors.New("cut short by a signal")
+			}
+		}
+	}
+}
+
+// settle makes the run's own directory and puts all that a run does not share
+// with others into cfg: listener, admin, audit.
+func (f *runFlags) settle(cfg *config.Config) (dir string, err error) {
+	cfg.Listen, cfg.Open, cfg.Admin.Listen = "127.0.0.1:0", false, ""
+	if f.userAgent != "" {
+		cfg.Identity.UserAgent = f.userAgent
+	}
+	if f.audit == "-" {
+		return "", usageError{errors.New("--audit -: standard output is the command's")}
+	}
+	if err := cfg.Check(); err != nil {
+		return "", err
+	}
+	state, err := stateDir(*cfg)
+	if err != nil {
+		return "", err
+	}
+	if dir, err = newRunDir(state, time.Now(), os.Getpid()); err != nil {
+		return "", err
+	}
+	cfg.Audit.File = filepath.Join(dir, "audit.jsonl")
+	if f.audit != "" {
+		cfg.Audit.File, err = filepath.Abs(f.audit)
+	}
+	return dir, err
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"robotsproxy/cmd/internal/config"
+)
+
+// configFlags are the flags of every command that reads configuration or state.
+type configFlags struct {
+	file, state string
+	flags       *pflag.FlagSet // tells an empty -c from none
+}
+
+func (f *configFlags) add(cmd *cobra.Command) {
+	f.flags = cmd.Flags()
+	f.flags.StringVarP(&f.file, "config", "c", "", "configuration `FILE` (without one: the defaults)")
+	f.flags.StringVar(&f.state, "state", "", "state `DIR`, instead of the configuration's state_dir")
+}
+
+// load reads the configuration and lays the flags over it.
+func (f *configFlags) load() (config.Config, error) {
+	cfg := config.Default()
+	if f.file != "" {
+		var err error
+		if cfg, err = config.Load(f.file); err != nil {
+			return config.Config{}, err
+		}
+	} else if f.flags != nil && f.flags.Changed("config") {
+		// An unset variable of a script must not put the defaults in force.
+		return config.Config{}, usageError{errors.New("-c: the name of the file is empty")}
+	}
+	if f.state != "" {
+		cfg.StateDir = f.state
+	}
+	return cfg, nil
+}
+
+// stateDir is the state directory, made where there is none, open to its owner alone.
+func stateDir(cfg config.Config) (string, error) {
+	dir, err := cfg.State(os.Getenv)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("state directory: %w", err)
+	}
+	return dir, nil
+}
+
+// newLogger is what the proxy says of itself, as the configuration wants it.
+func newLogger(l config.Log, w io.Writer) *slog.Logger {
+	var o slog.HandlerOptions
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err == nil { // config has checked it
+		o.Level = level
+	}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, &o))
+	}
+	return slog.New(slog.NewTextHandler(w, &o))
+}

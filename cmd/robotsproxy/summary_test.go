@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/policy/audit"
+)
+
+func TestPrintSummary(t *testing.T) {
+	s := audit.Summary{
+		Allowed: 134, Blocked: 67, Waited: 2*time.Minute + 12*time.Second,
+		Hosts: []audit.HostSummary{
+			{Host: "example.com", Allowed: 133, Blocked: 66, Waited: 2 * time.Minute},
+			{Host: "evil\x1b[2J.test", Allowed: 1, Blocked: 1, Waited: 12 * time.Second},
+		},
+		Rules: []audit.RuleSummary{
+			{Host: "example.com", Reason: "rule", Rule: "/private", Line: 3, Count: 66},
+			{Host: "evil\x1b[2J.test", Reason: "pace", Count: 1},
+		},
+	}
+	var b strings.Builder
+	printSummary(&b, s, "/state/audit.jsonl")
+	want := `robotsproxy: 201 requests, 134 allowed, 67 blocked, waited 2m12s
+  example.com           133 allowed  66 blocked  waited 2m
+  "evil\x1b[2J.test"    1 allowed    1 blocked   waited 12s
+  blocked 66  at example.com         by line 3, Disallow: /private
+  blocked 1   at "evil\x1b[2J.test"  by pace
+robotsproxy: audit in /state/audit.jsonl
+robotsproxy: each run keeps a pace of its own: several at once, or beside a serve, do not share it
+`
+	want = strings.Replace(want, `example.com           133`, `example.com         133`, 1)
+	want = strings.Replace(want, `test"    1 allowed`, `test"  1 allowed`, 1)
+	if b.String() != want {
+		t.Errorf("%s\nwant\n%s", b.String(), want)
+	}
+}
+
+func TestPrintSummaryOfNothing(t *testing.T) {
+	var b strings.Builder
+	printSummary(&b, audit.Summary{}, "/a")
+	if !strings.Contains(b.String(), "no request came through the proxy") || strings.Count(b.String(), "\n") != 1 {
+		t.Error(b.String())
+	}
+}
+
+func TestPrintSummaryIsBounded(t *testing.T) {
+	s := audit.Summary{Blocked: 5000}
+	for i := range 5000 {
+		host := fmt.Sprint(i, ".test")
+		s.Hosts = append(s.Hosts, audit.HostSummary{Host: host, Blocked: 1})
+		s.Rules = append(s.Rules, audit.RuleSummary{Host: host, Reason: "pace", Count: 1})
+	}
+	var b strings.Builder
+	printSummary(&b, s, "/a")
+	if n := strings.Count(b.String(), "\n"); n != 2*maxSummary+5 {
+		t.Errorf("%d lines", n)
+	}
+	for _, want := range []string{"and 4980 more hosts", "and 4980 more rules"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
+	"robotsproxy/proxy/admin"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// A house is the whole proxy: every package made from one configuration, in
+// the order in which they need each other. This is the one page where the
+// configuration becomes the packages' own Options.
+type house struct {
+	log       *slog.Logger
+	door      *egress.Door
+	authority *mitm.Authority
+	book      *cache.Cache
+	evidence  *audit.Log
+	auditFile string
+	handler   *proxy.Handler
+	listener  net.Listener
+	admin     *admin.Server // nil where it is off
+	adminAt   net.Listener
+	draining  atomic.Bool
+}
+
+// build makes everything and listens; others are handed the records too. What
+// it made before an error is undone.
+func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house, err error) {
+	h := &house{log: log}
+	defer func() {
+		if err != nil {
+			h.close() // of two errors the first is told
+		}
+	}()
+	state, err := stateDir(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if h.authority, err = authority(cfg, state); err != nil {
+		return nil, err
+	}
+	if h.door, err = door(cfg); err != nil {
+		return nil, err
+	}
+	if h.book, err = book(cfg, h.door); err != nil {
+		return nil, err
+	}
+	engine, err := judge(cfg, h.book)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.openAudit(cfg, state); err != nil {
+		return nil, err
+	}
+	h.handler, err = proxy.New(proxy.Options{
+		Engine: engine, Pacer: pace.New(pace.Options{}), Door: h.door, Authority: h.authority,
+		Audit: audit.Fanout(append([]audit.Sink{h.evidence}, others...)...), Ready: h.evidence.Refusal, Log: log,
+		UserAgent: cfg.Identity.UserAgent,
+		Monitor:   cfg.Mode == "monitor",
+		Sealed:    !cfg.TLS.Intercept,
+		Tunnel:    hostPatterns(cfg.TLS.Tunnel),
+		BackOff:   cfg.Pace.BackOff,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return h, h.listen(cfg)
+}
+
+// authority loads the CA of the configuration, or the state directory's own.
+func authority(cfg config.Config, state string) (*mitm.Authority, error) {
+	if cfg.TLS.CACert != "" {
+		return mitm.Load(cfg.TLS.CACert, cfg.TLS.CAKey)
+	}
+	return mitm.LoadOrCreate(state)
+}
+
+func door(cfg config.Config) (*egress.Door, error) {
+	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
+	for _, p := range cfg.Egress.Ports {
+		o.Ports = append(o.Ports, egress.PortRange(p))
+	}
+	if file := cfg.Egress.ExtraCA; file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("egress.extra_ca: %w", err)
+		}
+		if o.Roots, err = x509.SystemCertPool(); err != nil {
+			return nil, fmt.Errorf("the system's root certificates: %w", err)
+		}
+		if !o.Roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("egress.extra_ca: no certificate in %s", file)
+		}
+	}
+	return egress.New(o)
+}
+
+func book(cfg config.Config, d *egress.Door) (*cache.Cache, error) {
+	client, err := fetch.New(fetch.Options{Transport: d, Timeout: cfg.Robots.FetchTimeout})
+	if err != nil {
+		return nil, err
+	}
+	return cache.New(cache.Options{
+		Fetcher:      client,
+		MaxAge:       cfg.Robots.MaxAge,
+		MinAge:       cfg.Robots.MinAge,
+		Retry:        cfg.Robots.UnreachableRetry,
+		FetchTimeout: cfg.Robots.FetchTimeout,
+		UserAgent:    cfg.Identity.UserAgent,
+	})
+}
+
+func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
+	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
+	if err != nil {
+		return nil, err
+	}
+	return policy.New(policy.Options{
+		Book:          b,
+		Dialect:       dialect,
+		ProductToken:  cfg.Identity.ProductToken,
+		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
+		OverMax: map[string]policy.OverMax{
+			"clamp": policy.Clamp, "honor": policy.Honor, "refuse": policy.RefuseExcess,
+		}[cfg.Robots.OverMax],
+		Pace: pace.Limits{
+			PerSecond:     cfg.Pace.RequestsPerSecond,
+			Burst:         cfg.Pace.Burst,
+			MaxConcurrent: cfg.Pace.MaxConcurrent,
+			MaxWait:       cfg.Pace.MaxWait,
+			MaxQueue:      cfg.Pace.MaxQueue,
+		},
+	})
+}
+
+func (h *house) openAudit(cfg config.Config, state string) (err error) {
+	h.auditFile = cfg.Audit.File
+	if h.auditFile == "" {
+		h.auditFile = filepath.Join(state, "audit.jsonl")
+	}
+	h.evidence, err = audit.Open(audit.Options{
+		File:        h.auditFile,
+		BlockedOnly: cfg.Audit.Include == "blocked",
+		DropQuery:   cfg.Audit.QueryStrings == "drop",
+		Continue:    cfg.Audit.OnError == "continue",
+		Log:         h.log,
+	})
+	return err
+}
+
+func (h *house) listen(cfg config.Config) (err error) {
+	if h.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if cfg.Admin.Listen == "" {
+		return nil
+	}
+	if h.adminAt, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
+		return fmt.Errorf("admin.listen: %w", err)
+	}
+	h.admin, err = admin.New(admin.Options{Healthy: h.evidence.Err, Ready: h.ready, Log: h.log})
+	return err
+}
+
+// ready says why no requests are taken at present.
+func (h *house) ready() error {
+	if h.draining.Load() {
+		return errors.New("shutting down")
+	}
+	return h.evidence.Refusal()
+}
+
+// Run serves until ctx ends, lets the requests in flight finish, and closes
+// everything. It is called once.
+func (h *house) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, h.close()) }()
+	background, stop := context.WithCancel(context.Background())
+	defer stop()
+	g, failed := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.handler.Serve(h.listener) })
+	g.Go(func() error { return h.book.Run(background) })
+	g.Go(func() error { return h.evidence.Run(background) })
+	if h.admin != nil {
+		g.Go(func() error { return h.admin.Serve(h.adminAt) })
+	}
+	g.Go(func() error {
+		<-failed.Done() // asked to end, or one of the above has
+		h.draining.Store(true)
+		defer stop()
+		err := h.handler.Shutdown(context.Background())
+		if h.admin != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			err = errors.Join(err, h.admin.Shutdown(ctx))
+		}
+		return err
+	})
+	return g.Wait()
+}
+
+// close undoes what build has made, the audit last: it is the evidence.
+func (h *house) close() error {
+	for _, l := range []net.Listener{h.listener, h.adminAt} {
+		if l != nil {
+			l.Close() // closed already where it was served
+		}
+	}
+	if h.door != nil {
+		h.door.Close()
+	}
+	if h.evidence == nil {
+		return nil
+	}
+	return h.evidence.Close()
+}
+
+// Addr is where the proxy listens, as host:port.
+func (h *house) Addr() string { return h.listener.Addr().String() }
+
+// CAPEM is the certificate that clients have to trust.
+func (h *house) CAPEM() []byte { return h.authority.CertPEM() }
+
+// AuditFile is where the records go.
+func (h *house) AuditFile() string { return h.auditFile }
+
+// hostPatterns matches hosts against patterns: exact, *.suffix, or *.
+func hostPatterns(patterns []string) func(string) bool {
+	exact, suffixes := map[string]bool{}, []string{}
+	for _, p := range patterns {
+		if p = strings.ToLower(p); p[0] == '*' {
+			suffixes = append(suffixes, p[1:])
+		} else {
+			exact[p] = true
+		}
+	}
+	return func(host string) bool {
+		if exact[host] {
+			return true
+		}
+		for _, s := range suffixes {
+			if strings.HasSuffix(host, s) && len(host) > len(s) {
+				return true
+			}
+		}
+		return false
+	}
+}
