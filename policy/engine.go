@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/maypok86/otter/v2"
 
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
@@ -51,7 +51,7 @@ type Options struct {
 type Engine struct {
 	o      Options
 	fixed  []string // the configured product token alone, or nil
-	agents *otter.Cache[string, []string]
+	agents agents
 }
 
 // New checks the options and makes an Engine.
@@ -68,14 +68,7 @@ func New(o Options) (*Engine, error) {
 	if o.MaxCrawlDelay == 0 {
 		o.MaxCrawlDelay = 10 * time.Second
 	}
-	agents, err := otter.New(&otter.Options[string, []string]{
-		MaximumSize: maxAgents,
-		Executor:    func(upkeep func()) { upkeep() }, // no goroutine without an owner
-	})
-	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	e := &Engine{o: o, agents: agents}
+	e := &Engine{o: o}
 	if o.ProductToken != "" {
 		e.fixed = []string{o.ProductToken}
 	}
@@ -180,15 +173,30 @@ func (e *Engine) tokens(userAgent string) []string {
 	if e.fixed != nil {
 		return e.fixed
 	}
+	return e.agents.tokens(userAgent)
+}
+
+// agents remembers the product tokens of User-Agent headers. When it is full it
+// forgets all of them: to read one again costs about a microsecond.
+type agents struct {
+	known sync.Map // of []string, by header
+	n     atomic.Int64
+}
+
+func (a *agents) tokens(userAgent string) []string {
 	if len(userAgent) > maxAgentHeader {
 		userAgent = userAgent[:maxAgentHeader]
 	}
-	if t, ok := e.agents.GetIfPresent(userAgent); ok {
-		return t
+	if t, ok := a.known.Load(userAgent); ok {
+		return t.([]string)
+	}
+	if a.n.Add(1) > maxAgents {
+		a.known.Clear()
+		a.n.Store(1)
 	}
 	userAgent = strings.Clone(userAgent) // or it and the tokens would keep a whole request's head
 	t := robots.ProductTokens(userAgent)
-	e.agents.Set(userAgent, t)
+	a.known.Store(userAgent, t)
 	return t
 }
 

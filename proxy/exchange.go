@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +19,10 @@ import (
 
 // copyOctets is the size of the buffers that bodies are copied through.
 const copyOctets = 32 << 10
+
+// maxReadAhead bounds, in octets, the request bodies that are read before a
+// wait. net/http notices that a client has left only when the body is read.
+const maxReadAhead = 64 << 10
 
 var copyBuffers = sync.Pool{New: func() any { return new([copyOctets]byte) }}
 
@@ -48,6 +54,28 @@ type exchange struct {
 
 	mu       sync.Mutex // guards the client's header while the transport may still speak
 	answered bool       // the transport has returned: no more answers before the answer
+}
+
+// readAhead reads a small body of known length into memory, so that a client
+// that leaves during the wait is noticed. A client that expects 100 Continue
+// has not sent its body, and is not asked for it before its turn.
+func (x *exchange) readAhead() error {
+	r := x.request
+	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" {
+		return nil
+	}
+	x.watch.begin(x.abandon)
+	defer x.watch.stop()
+	b := make([]byte, r.ContentLength)
+	if _, err := io.ReadFull(r.Body, b); err != nil {
+		return fmt.Errorf("%w: body: %w", errMalformed, err)
+	}
+	// The EOF that net/http waits for before it watches the connection.
+	if _, err := r.Body.Read(make([]byte, 1)); err != io.EOF {
+		return fmt.Errorf("%w: body is longer than its length", errMalformed)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	return nil
 }
 
 // fail keeps the first thing that went wrong. The pipeline does not say.

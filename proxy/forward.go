@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -24,6 +25,7 @@ func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
 	p.Tr, p.ConnectDial = nil, nil // there is one door out, and it is not the environment's
 	p.KeepHeader = true            // what has to go is gone: see outgoing
+	p.KeepDestinationHeaders = true
 	p.Logger = pipelineLog{h.o.Log}
 	send := goproxy.RoundTripperFunc(h.roundTrip)
 	p.OnRequest().DoFunc(func(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Request, *http.Response) {
@@ -87,6 +89,8 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
 	}
 	h.incoming(resp.Header)
+	// Handed on as it is: the pipeline would copy each value.
+	maps.Copy(x.client.Header(), resp.Header)
 	x.length = resp.ContentLength
 	if isEventStream(resp.Header.Get("Content-Type")) {
 		if err := x.detach(); err != nil {
@@ -94,6 +98,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 			return nil, x.mute(err)
 		}
 	}
+	resp.Header = nil
 	if resp.Body != http.NoBody {
 		x.body = originBody{resp.Body, x}
 		resp.Body = &x.body

@@ -181,13 +181,11 @@ func (h *Handler) wait(x *exchange) error {
 	if h.o.Monitor || takesNoSlot(x) {
 		return nil
 	}
-	x.watch.begin(x.abandon)
-	err := readAhead(x.request)
-	x.watch.stop()
-	if err != nil {
+	if err := x.readAhead(); err != nil {
 		return err
 	}
 	began := time.Now()
+	var err error
 	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.record.Request.Client, x.record.Decision.Pace)
 	if err != nil {
 		x.record.Waited = time.Since(began)

@@ -83,19 +83,27 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 // would wait for them at a shutdown, and browsers make them ahead of need.
 type unused struct {
 	conns sync.Map
+	n     atomic.Int64 // of conns, or more
 	ended atomic.Bool
 }
 
-// note is an http.Server's ConnState.
+// note is an http.Server's ConnState. It hears of every request, and has
+// something to do for a connection's first alone.
 func (u *unused) note(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
+		u.n.Add(1)
 		u.conns.Store(c, nil)
 		if u.ended.Load() {
 			c.Close()
 		}
 	case http.StateActive, http.StateHijacked, http.StateClosed:
-		u.conns.Delete(c)
+		if u.n.Load() == 0 {
+			return
+		}
+		if _, was := u.conns.LoadAndDelete(c); was {
+			u.n.Add(-1)
+		}
 	}
 }
 

@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,10 +15,6 @@ var (
 	errMisdirected = errors.New("the request is for another host than its tunnel")
 	errLoop        = errors.New("the request has been through this proxy before")
 )
-
-// maxReadAhead bounds, in octets, the request bodies that are read before a
-// wait. net/http notices that a client has left only when the body is read.
-const maxReadAhead = 64 << 10
 
 // target finds where a request goes. It is the one place where a request's
 // form is judged: absolute (RFC 9112 3.2.2) on the proxy's own port, origin
@@ -90,23 +84,4 @@ func authority(o robots.Origin) string { return o.String()[len(o.Scheme)+len(":/
 
 func hasPort(hostport string) bool {
 	return strings.LastIndexByte(hostport, ':') > strings.LastIndexByte(hostport, ']')
-}
-
-// readAhead reads a small body of known length into memory, so that a client
-// that leaves during the wait is noticed. A client that expects 100 Continue
-// has not sent its body, and is not asked for it before its turn.
-func readAhead(r *http.Request) error {
-	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" {
-		return nil
-	}
-	b := make([]byte, r.ContentLength)
-	if _, err := io.ReadFull(r.Body, b); err != nil {
-		return fmt.Errorf("%w: body: %w", errMalformed, err)
-	}
-	// The EOF that net/http waits for before it watches the connection.
-	if _, err := r.Body.Read(make([]byte, 1)); err != io.EOF {
-		return fmt.Errorf("%w: body is longer than its length", errMalformed)
-	}
-	r.Body = io.NopCloser(bytes.NewReader(b))
-	return nil
 }

@@ -132,7 +132,7 @@ func TestReadAhead(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := r.Body
-			if err := readAhead(r); !errors.Is(err, c.err) {
+			if err := (&exchange{request: r}).readAhead(); !errors.Is(err, c.err) {
 				t.Fatalf("got %v, want %v", err, c.err)
 			}
 			if got := r.Body != before; got != c.read {

@@ -1,7 +1,7 @@
 package audit
 
 import (
-	"math"
+	"bytes"
 	"net/http"
 	"strconv"
 	"strings"
@@ -105,9 +105,15 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 	return strconv.AppendFloat(b, d.Seconds(), 'f', -1, 64)
 }
 
-// appendMillis writes milliseconds to the microsecond.
+// appendMillis writes milliseconds to the microsecond, without zeros at the end.
 func appendMillis(b []byte, d time.Duration) []byte {
-	return strconv.AppendFloat(b, math.Round(float64(d)/1e3)/1e3, 'f', -1, 64)
+	us := max(0, d.Round(time.Microsecond).Microseconds())
+	b = strconv.AppendInt(b, us/1000, 10)
+	if us %= 1000; us == 0 {
+		return b
+	}
+	b = append(b, '.', byte('0'+us/100), byte('0'+us/10%10), byte('0'+us%10))
+	return bytes.TrimRight(b, "0")
 }
 
 func appendOptional(b []byte, name, value string) []byte {

@@ -1,0 +1,24 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"robotsproxy/robots"
+)
+
+func TestAgentsAreBounded(t *testing.T) {
+	var a agents
+	for i := range 2*maxAgents + 1 {
+		header := fmt.Sprintf("Bot%c/%d", 'A'+i%26, i)
+		if got, want := a.tokens(header), robots.ProductTokens(header); !slices.Equal(got, want) {
+			t.Fatalf("%s: %q, want %q", header, got, want)
+		}
+	}
+	known := 0
+	a.known.Range(func(_, _ any) bool { known++; return true })
+	if known > maxAgents {
+		t.Errorf("%d are remembered", known)
+	}
+}
