@@ -14,8 +14,8 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// maxAgents bounds how many User-Agent headers are remembered with their
-// product tokens; maxAgentHeader bounds each, in octets.
+// maxAgents bounds, but for a few, how many User-Agent headers are remembered
+// with their product tokens; maxAgentHeader bounds each, in octets.
 const (
 	maxAgents      = 8192
 	maxAgentHeader = 1 << 10
@@ -185,7 +185,7 @@ type agents struct {
 
 func (a *agents) tokens(userAgent string) []string {
 	if len(userAgent) > maxAgentHeader {
-		userAgent = userAgent[:maxAgentHeader]
+		userAgent = userAgent[:maxAgentHeader+1] // one more, so that it is seen to be cut
 	}
 	if t, ok := a.known.Load(userAgent); ok {
 		return t.([]string)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -29,7 +30,7 @@ func (h *Handler) serveConnect(x *exchange) {
 		return
 	}
 	// Plain HTTP needs no opening: it is judged like all other requests.
-	if o.Scheme == "https" && (h.o.Sealed || h.o.Tunnel(o.Host)) {
+	if o.Scheme == "https" && h.sealed(o.Host) {
 		h.finish(x, h.seal(x, o))
 		return
 	}
@@ -38,10 +39,13 @@ func (h *Handler) serveConnect(x *exchange) {
 	}
 }
 
+// sealed says whether the TLS of tunnels to a host is not to be opened.
+func (h *Handler) sealed(host string) bool { return h.o.Sealed || h.o.Tunnel(host) }
+
 // admitConnect finds what the tunnel is to (RFC 9112 3.2.3: host and port).
 func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 	r := x.request
-	x.record.Target = r.RequestURI
+	x.record.Target = withoutUserinfo(r.RequestURI)
 	x.record.Request.UserAgent = r.UserAgent()
 	if err := h.o.Ready(); err != nil {
 		return robots.Origin{}, err
@@ -124,6 +128,9 @@ func (h *Handler) intercept(t *tunnelConn) (net.Conn, error) {
 	if err != nil || first[0] != handshakeRecord {
 		return t, err
 	}
+	if h.sealed(t.origin.Host) {
+		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are not to be opened")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), headTimeout)
 	defer cancel()
 	return h.o.Authority.Handshake(ctx, t, t.origin.Host)
@@ -158,6 +165,6 @@ func (h *Handler) seal(x *exchange, o robots.Origin) error {
 	if _, err := io.WriteString(t.Conn, established); err != nil {
 		return err
 	}
-	x.record.Bytes, err = relay(t.Conn, t.buffered, origin, true)
+	x.record.Bytes, err = relay(t.Conn, t.buffered, origin, true, h.o.Silence)
 	return err
 }

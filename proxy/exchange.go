@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,9 +50,11 @@ type exchange struct {
 
 	// The transport's goroutines have their hands on these.
 	sent   atomic.Bool              // the request was written to a connection
-	origin atomic.Pointer[net.Conn] // that it was written to
+	origin atomic.Pointer[net.Conn] // that it was written to, while it is ours
 	upload atomic.Pointer[error]    // why the client's body broke off
 	replay atomic.Pointer[error]    // why the request may not go out a second time
+
+	uploaded atomic.Bool // the client's body has been read to its end
 
 	mu       sync.Mutex // guards the client's header while the transport may still speak
 	answered bool       // the transport has returned: no more answers before the answer
@@ -66,12 +70,13 @@ func (x *exchange) readAhead() error {
 	}
 	x.watch.begin(x.abandon)
 	defer x.watch.stop()
+	body := &clientBody{r.Body, x}
 	b := make([]byte, r.ContentLength)
-	if _, err := io.ReadFull(r.Body, b); err != nil {
+	if _, err := io.ReadFull(body, b); err != nil {
 		return fmt.Errorf("%w: body: %w", errMalformed, err)
 	}
 	// The EOF that net/http waits for before it watches the connection.
-	if _, err := r.Body.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := body.Read(make([]byte, 1)); err != io.EOF {
 		return fmt.Errorf("%w: body is longer than its length", errMalformed)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(b))
@@ -131,9 +136,34 @@ func (x *exchange) WriteHeader(status int) {
 	}
 	x.headSent = true
 	x.record.Status = status
+	x.lastOfUpload()
 	x.client.WriteHeader(status)
+	for _, list := range x.client.Header()["Trailer"] { // a field of the same name in the head is not the trailer's
+		for name := range strings.SplitSeq(list, ",") {
+			x.client.Header().Del(textproto.TrimString(name))
+		}
+	}
 	if x.length < 0 {
 		x.Flush() // the head of a stream does not wait for its first octet
+	}
+}
+
+// lastOfUpload makes the answer the connection's last where the client's body
+// has not been read to its end: what is left of it must not be taken for the
+// next request. The answer does not wait for it either. HTTP/2 needs neither.
+func (x *exchange) lastOfUpload() {
+	if x.uploaded.Load() || x.request.ProtoMajor != 1 {
+		return
+	}
+	x.client.Header().Set("Connection", "close")
+	http.NewResponseController(x.client).EnableFullDuplex()
+}
+
+// hurryUpload bounds how long net/http reads, after the answer, what is left of
+// the client's body.
+func (x *exchange) hurryUpload() {
+	if !x.uploaded.Load() && x.request.ProtoMajor == 1 {
+		http.NewResponseController(x.client).SetReadDeadline(time.Now().Add(lastWait))
 	}
 }
 

@@ -57,9 +57,17 @@ func (h *Handler) forward(x *exchange) error {
 	x.watch.begin(x.abandon)
 	defer x.watch.stop()
 	h.pipeline.ServeHTTP(x, r)
-	if x.upgraded != nil {
+	switch {
+	case x.upgraded != nil:
 		x.watch.stop() // the relay has its own
 		return h.upgrade(x)
+	case x.failure != nil:
+	case x.length >= 0 && x.record.Bytes > 0:
+		x.Flush() // the last octets, while somebody watches
+	case x.length < 0 && x.body.x != nil && ctx.Err() != nil:
+		// The client left before it can have read the end. The origin may have
+		// ended in good order all the same, when it saw us leave.
+		x.fail(context.Cause(ctx))
 	}
 	return x.failure
 }
@@ -99,7 +107,9 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		}
 	}
 	resp.Header = nil
-	if resp.Body != http.NoBody {
+	if resp.Body == http.NoBody {
+		x.origin.Store(nil) // the connection may be another's already
+	} else {
 		x.body = originBody{resp.Body, x}
 		resp.Body = &x.body
 	}
@@ -170,6 +180,9 @@ func retryAfter(v string, now time.Time) time.Duration {
 func (x *exchange) informational(status int, header textproto.MIMEHeader) error {
 	if status == http.StatusContinue || status == http.StatusSwitchingProtocols || !x.request.ProtoAtLeast(1, 1) {
 		return nil
+	}
+	if len(x.request.Header["Expect"]) > 0 {
+		return nil // net/http may be about to answer 100 Continue from another goroutine
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

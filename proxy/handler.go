@@ -35,7 +35,7 @@ import (
 	"robotsproxy/proxy/mitm"
 )
 
-// Options make a Handler. All but the last six fields are required.
+// Options make a Handler. All but the last seven fields are required.
 type Options struct {
 	Engine    *policy.Engine
 	Pacer     *pace.Pacer
@@ -50,6 +50,7 @@ type Options struct {
 	Tunnel    func(string) bool // which hosts' tunnels are never opened; nil: none
 	BackOff   bool              // honour 429 and 503 of an origin
 	Linger    time.Duration     // how long Shutdown lets requests finish; zero: 20 s
+	Silence   time.Duration     // a transfer that stands still so long, at the most twice, is ended; zero: 5 minutes
 }
 
 // A Handler answers the clients of a proxy. Make one with New, end it with
@@ -84,6 +85,9 @@ func New(o Options) (*Handler, error) {
 	if o.Linger == 0 {
 		o.Linger = 20 * time.Second
 	}
+	if o.Silence == 0 {
+		o.Silence = 5 * time.Minute
+	}
 	var b [4]byte
 	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
 	h := &Handler{
@@ -107,6 +111,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serving.Add(1)
 	defer h.serving.Done()
 	x := &exchange{client: w, request: r, started: time.Now()}
+	x.watch.limit = h.o.Silence
+	x.uploaded.Store(r.Body == nil || r.Body == http.NoBody)
 	x.record.Time = x.started
 	x.record.ID = h.ids.Next()
 	x.record.Monitor = h.o.Monitor
@@ -138,7 +144,7 @@ func (h *Handler) serve(x *exchange) {
 
 // admit finds the target, once: every later step trusts it.
 func (h *Handler) admit(x *exchange) error {
-	x.record.Target = x.request.RequestURI
+	x.record.Target = withoutUserinfo(x.request.RequestURI)
 	if err := h.o.Ready(); err != nil {
 		return err
 	}
@@ -220,6 +226,7 @@ func (h *Handler) finish(x *exchange, err error) {
 	}
 	if x.slot != nil {
 		rec.Waited = x.slot.Waited()
+		x.release() // the origin has done its part: a client that does not read holds up nobody else
 	}
 	rec.Took = time.Since(x.started)
 	x.recorded = true
@@ -232,6 +239,7 @@ func (h *Handler) finish(x *exchange, err error) {
 	case err != nil:
 		h.refuse(x, a, err)
 	}
+	x.hurryUpload()
 }
 
 // survive makes a panic cost one request and nothing else.

@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/dunglas/httpsfv"
 
@@ -59,13 +62,33 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 	if acceptsJSON(x.request.Header["Accept"]) {
 		header.Set("Content-Type", "application/problem+json")
 		body, _ = json.Marshal(p) // strings and numbers: cannot fail
-		body = append(body, '\n')
+		body = append(escapeUnprintable(body), '\n')
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
+	x.lastOfUpload()
+	x.watch.begin(x.abandon)
+	defer x.watch.stop()
 	x.client.WriteHeader(a.status)
 	if x.request.Method != http.MethodHead {
 		x.client.Write(body) // the record stands, whether the client reads on or not
+		x.Flush()
 	}
+}
+
+// escapeUnprintable escapes in a JSON text what a terminal would not print as
+// it stands, which encoding/json lets pass.
+func escapeUnprintable(text []byte) []byte {
+	var out []byte
+	for _, r := range string(text) {
+		if unicode.IsPrint(r) {
+			out = utf8.AppendRune(out, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, "\\u%04x", unit)
+		}
+	}
+	return out
 }
 
 // explain says what is refused and on what grounds.
@@ -87,7 +110,10 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 	}
 	p.Group = d.Group
 	if f := d.Ruling.Answer; f != nil {
-		p.Robots, p.Fetched = f.URL, f.Fetched.UTC().Format(time.RFC3339)
+		p.Robots = f.URL
+	}
+	if at := d.Ruling.Fetched(); !at.IsZero() {
+		p.Fetched = at.UTC().Format(time.RFC3339)
 	}
 	p.Delay, p.Asked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
@@ -127,10 +153,12 @@ func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 // proxyStatus is the field of RFC 9209, which tells machines that the answer
 // is not the origin's.
 func proxyStatus(a answer, p problem) string {
+	const most = 256 // octets of details: some clients take no more than 16 KiB of header
 	details := p.Reason
 	if p.Rule != "" {
 		details = fmt.Sprintf("%s: %q, line %d, group %s", p.Reason, p.Rule, p.Line, p.Group)
 	}
+	details = details[:min(len(details), most)]
 	status := "robotsproxy; error=" + a.token
 	quoted, err := httpsfv.Marshal(httpsfv.NewItem(strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' { // RFC 9651 3.3.3: strings are printable ASCII

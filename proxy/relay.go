@@ -12,9 +12,9 @@ import (
 // relay copies between a client and an origin until both directions have
 // ended, and closes both. Where half is false the first end ends both. It gives
 // the octets that went either way. Between TCP connections the kernel does the
-// copying (splice). What stands still both ways is ended.
-func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, half bool) (int64, error) {
-	var w watch
+// copying (splice). What stands still both ways for longer than silence is ended.
+func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, half bool, silence time.Duration) (int64, error) {
+	w := watch{limit: silence}
 	closeBoth := func() {
 		client.Close()
 		origin.Close()
@@ -74,7 +74,7 @@ func (p *pump) run() {
 		return
 	}
 	for {
-		src.SetReadDeadline(time.Now().Add(maxSilence / 2)) // an error shows in the next read
+		src.SetReadDeadline(time.Now().Add(p.watch.limit / 2)) // an error shows in the next read
 		n, err := io.Copy(p.dst, p.src)
 		p.total += n
 		if n > 0 {

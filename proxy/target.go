@@ -79,6 +79,20 @@ func normal(u *url.URL, o robots.Origin) *url.URL {
 	return u
 }
 
+// withoutUserinfo leaves out of a target, as a client wrote it, what may be a
+// password: the record of a refused request is no place for it.
+func withoutUserinfo(target string) string {
+	from := 0
+	if i := strings.Index(target, "://"); i >= 0 {
+		from = i + len("://")
+	}
+	authority := target[from:]
+	if i := strings.IndexAny(authority, "/?#"); i >= 0 {
+		authority = authority[:i]
+	}
+	return target[:from] + target[from+strings.LastIndexByte(authority, '@')+1:]
+}
+
 // authority is an origin as a URL and a Host header have it.
 func authority(o robots.Origin) string { return o.String()[len(o.Scheme)+len("://"):] }
 

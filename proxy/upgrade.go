@@ -34,13 +34,16 @@ func (h *Handler) upgrade(x *exchange) error {
 	defer h.conns.remove(conn)
 	x.record.Status = resp.StatusCode
 	resp.Body = nil
-	err = conn.SetWriteDeadline(time.Now().Add(headTimeout))
+	err = conn.SetWriteDeadline(time.Now().Add(h.o.Silence))
 	if err == nil {
 		err = resp.Write(conn)
+	}
+	if err == nil {
+		err = conn.SetWriteDeadline(time.Time{}) // from here on the relay's watch ends what stands still
 	}
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
-	x.record.Bytes, err = relay(conn, buffered, origin, false)
+	x.record.Bytes, err = relay(conn, buffered, origin, false, h.o.Silence)
 	return err
 }

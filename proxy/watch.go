@@ -10,16 +10,14 @@ import (
 	"time"
 )
 
-// maxSilence is how long a transfer may stand still, on both its sides, before
-// it is ended; at the most it is found after twice the time.
-const maxSilence = 5 * time.Minute
-
 // errSilent ends a transfer in which nothing has moved for too long.
 var errSilent = errors.New("nothing was sent for too long")
 
-// A watch ends what stands still. Whoever moves something counts it up, which
-// costs next to nothing; its timer looks whether the count has changed.
+// A watch ends what stands still for longer than its limit; at the most it is
+// found after twice the time. Whoever moves something counts it up, which costs
+// next to nothing; its timer looks whether the count has changed.
 type watch struct {
+	limit  time.Duration
 	moves  atomic.Uint64
 	silent atomic.Bool // it has ended the transfer
 
@@ -36,9 +34,9 @@ func (w *watch) begin(end func()) {
 	defer w.mu.Unlock()
 	w.seen, w.over, w.end = w.moves.Load(), false, end
 	if w.timer == nil {
-		w.timer = time.AfterFunc(maxSilence, w.look)
+		w.timer = time.AfterFunc(w.limit, w.look)
 	} else {
-		w.timer.Reset(maxSilence)
+		w.timer.Reset(w.limit)
 	}
 }
 
@@ -50,7 +48,7 @@ func (w *watch) look() {
 	case w.over:
 	case now != w.seen:
 		w.seen = now
-		w.timer.Reset(maxSilence)
+		w.timer.Reset(w.limit)
 	default:
 		w.over = true
 		w.silent.Store(true)
@@ -90,8 +88,11 @@ type originBody struct {
 func (b *originBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.x.watch.moved()
-	if err != nil && err != io.EOF {
-		b.x.fail(err)
+	if err != nil {
+		b.x.origin.Store(nil) // at its end the connection may be another's already
+		if err != io.EOF {
+			b.x.fail(err)
+		}
 	}
 	return n, err
 }
@@ -106,7 +107,10 @@ type clientBody struct {
 func (b *clientBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.x.watch.moved()
-	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
+	switch {
+	case err == io.EOF:
+		b.x.uploaded.Store(true)
+	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
 		b.x.upload.Store(new(fmt.Errorf("%w: body: %w", errMalformed, err)))
 	}
 	return n, err

@@ -6,9 +6,11 @@ import (
 	"time"
 )
 
+const maxSilence = 5 * time.Minute
+
 func TestWatchEndsWhatStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w watch
+		w := watch{limit: maxSilence}
 		var ended time.Time
 		began := time.Now()
 		w.begin(func() { ended = time.Now() })
@@ -28,7 +30,7 @@ func TestWatchEndsWhatStandsStill(t *testing.T) {
 
 func TestWatchThatIsOverEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w watch
+		w := watch{limit: maxSilence}
 		w.begin(func() { t.Error("ended") })
 		w.stop()
 		<-time.After(3 * maxSilence)

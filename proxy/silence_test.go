@@ -1,0 +1,263 @@
+package proxy_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
+)
+
+// short makes a proxy lose its patience soon.
+func short(o *proxy.Options) { o.Silence, o.Linger = 400*time.Millisecond, time.Second }
+
+// bounded fails a read from conn that lasts much longer than short allows.
+func bounded(t *testing.T, conn net.Conn) {
+	t.Helper()
+	must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+}
+
+func TestUpgradedConnectionOutlivesItsAnswer(t *testing.T) {
+	origin := raw(t, func(conn net.Conn, br *bufio.Reader, _ *http.Request) {
+		io.WriteString(conn, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		io.Copy(conn, br)
+	})
+	r := start(t, setup{change: short})
+	conn, br := r.dial()
+	bounded(t, conn)
+	fmt.Fprintf(conn, "GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", origin)
+	_, err := http.ReadResponse(br, nil)
+	must(t, err)
+	for i := range 20 {
+		io.WriteString(conn, "ping")
+		if _, err := io.ReadFull(br, make([]byte, 4)); err != nil {
+			t.Fatalf("ping %d: %v", i, err)
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+}
+
+// flood sends requests on a connection of its own and reads nothing.
+func (r *rig) flood(t *testing.T, request string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", r.url.Host)
+	must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	go func() {
+		for range 3000 {
+			if _, err := io.WriteString(conn, request); err != nil {
+				return
+			}
+		}
+	}()
+}
+
+func TestRefusalThatNobodyReadsHoldsNoPlace(t *testing.T) {
+	origin := raw(t, func(net.Conn, *bufio.Reader, *http.Request) {}) // hangs up: 502
+	r := start(t, setup{
+		limits: pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: 10 * time.Second, MaxQueue: 9},
+		change: func(o *proxy.Options) { o.Linger = time.Second },
+	})
+	r.flood(t, fmt.Sprintf("GET http://%s/%s HTTP/1.1\r\nHost: x\r\n\r\n", origin, strings.Repeat("x", 50_000)))
+	<-time.After(500 * time.Millisecond) // until its window is full
+	if resp := r.say("GET http://" + origin + "/y HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != http.StatusBadGateway {
+		t.Errorf("another client gets %s", resp.Status)
+	}
+}
+
+func TestRefusalDoesNotWaitForTheUpload(t *testing.T) {
+	origin := serve(t, false, "User-agent: *\nDisallow: /private\n", hello)
+	r := start(t, setup{change: short})
+	conn, br := r.dial()
+	bounded(t, conn)
+	fmt.Fprintf(conn, "POST %s/private HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", origin.URL)
+	resp, err := http.ReadResponse(br, nil)
+	must(t, err)
+	if resp.StatusCode != http.StatusForbidden || !resp.Close {
+		t.Errorf("%s, closing: %t", resp.Status, resp.Close)
+	}
+	io.Copy(io.Discard, resp.Body)
+	if _, err := br.ReadByte(); err == nil || isTimeout(err) {
+		t.Errorf("then %v, want the end of the connection", err)
+	}
+}
+
+func isTimeout(err error) bool {
+	ne, ok := err.(net.Error)
+	return ok && ne.Timeout()
+}
+
+func TestRefusalOfAClientWithoutAWindowEnds(t *testing.T) {
+	origin := serve(t, true, "User-agent: *\nDisallow: /private\n", hello)
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: short})
+	conn := r.tunnel(origin.host(), "h2")
+	bounded(t, conn)
+	io.WriteString(conn, http2.ClientPreface)
+	framer := http2.NewFramer(conn, conn)
+	must(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	var block strings.Builder
+	e := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", origin.host()}, {":path", "/private"}} {
+		must(t, e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+	}
+	must(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true, EndHeaders: true}))
+	for {
+		f, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatalf("the stream is not ended: %v", err)
+		}
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				must(t, framer.WriteSettingsAck())
+			}
+		case *http2.RSTStreamFrame:
+			return
+		}
+	}
+}
+
+// What is left of an upload after an early answer is no request.
+func TestEarlyAnswerEndsTheConnection(t *testing.T) {
+	origin := serve(t, false, "User-agent: *\nDisallow: /smuggled\n", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+	})
+	r := start(t, setup{change: short})
+	for range 3 {
+		conn, br := r.dial()
+		bounded(t, conn)
+		fmt.Fprintf(conn, "POST %s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc", origin.URL)
+		resp, err := http.ReadResponse(br, nil)
+		must(t, err)
+		if !resp.Close {
+			t.Error("the answer is not said to be the last")
+		}
+		io.Copy(io.Discard, resp.Body)
+		fmt.Fprintf(conn, "GET %s/smuggled HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
+		if b, err := br.ReadByte(); err == nil || isTimeout(err) {
+			t.Errorf("then %q, %v, want the end of the connection", b, err)
+		}
+	}
+	r.records.mu.Lock()
+	defer r.records.mu.Unlock()
+	if n := len(r.records.all); n != 3 {
+		t.Errorf("%d records of 3 requests", n)
+	}
+}
+
+func TestHintsBesideContinue(t *testing.T) {
+	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, r *http.Request) {
+		io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n"+strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 20))
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	})
+	r := start(t, setup{})
+	for range 30 {
+		conn, br := r.dial()
+		bounded(t, conn)
+		fmt.Fprintf(conn, "POST http://%s/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", origin)
+		for status := 0; status < 200; {
+			resp, err := http.ReadResponse(br, nil)
+			must(t, err)
+			if status = resp.StatusCode; status == http.StatusContinue {
+				io.WriteString(conn, "hello")
+			}
+		}
+		conn.Close()
+	}
+}
+
+// A connection to the origin that has gone back to the pool is not closed
+// because the client that used it first does not read.
+func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
+	origin := raw(t, func(conn net.Conn, br *bufio.Reader, q *http.Request) {
+		for err := error(nil); err == nil; q, err = http.ReadRequest(br) {
+			if q.URL.Path == "/a" {
+				io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4045\r\n\r\n"+strings.Repeat("x", 4045))
+				continue
+			}
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 300\r\n\r\n")
+			for range 30 {
+				io.WriteString(conn, "0123456789")
+				<-time.After(50 * time.Millisecond)
+			}
+		}
+	})
+	r := start(t, setup{change: short})
+	r.flood(t, "GET http://"+origin+"/a HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-time.After(300 * time.Millisecond)
+	resp, body, err := get(r.client(false), "http://"+origin+"/b")
+	if err != nil || len(body) != 300 {
+		t.Errorf("%v, %d of 300 octets, %v", resp, len(body), err)
+	}
+}
+
+func TestSlowUploadIsNotSilent(t *testing.T) {
+	origin := serve(t, false, "", hello)
+	r := start(t, setup{change: short})
+	conn, br := r.dial()
+	bounded(t, conn)
+	fmt.Fprintf(conn, "POST %s/x HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n", origin.URL)
+	go func() {
+		for range 20 {
+			io.WriteString(conn, "x")
+			<-time.After(100 * time.Millisecond)
+		}
+	}()
+	resp, err := http.ReadResponse(br, nil)
+	must(t, err)
+	if resp.StatusCode != http.StatusOK {
+		t.Error(resp.Status)
+	}
+}
+
+func TestTrailerNamedLikeAHeader(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				must(t, err)
+				defer conn.Close()
+				io.WriteString(conn, "HTTP/1.1 200 OK\r\nX-Sum: head\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Sum: tail\r\n\r\n")
+			})
+			r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+			resp, _, err := get(r.client(way.h2), origin.URL+"/")
+			must(t, err)
+			if got := resp.Trailer["X-Sum"]; len(got) != 1 || got[0] != "tail" {
+				t.Errorf("trailer %q", got)
+			}
+		})
+	}
+}
+
+func TestUnprintableIsEscapedInJSON(t *testing.T) {
+	origin := serve(t, false, "User-agent: *\nDisallow: /\u009b31m\u202eltr\n", hello)
+	r := start(t, setup{})
+	resp := r.say("GET " + origin.URL + "/%C2%9B31m%E2%80%AEltr HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\n\r\n")
+	body, err := io.ReadAll(resp.Body)
+	must(t, err)
+	if resp.StatusCode != http.StatusForbidden || strings.ContainsAny(string(body), "\u009b\u202e") || !strings.Contains(string(body), `\u202e`) {
+		t.Errorf("%s: %+q", resp.Status, body)
+	}
+}
+
+func TestProxyStatusIsShort(t *testing.T) {
+	origin := serve(t, false, "User-agent: *\nDisallow: /"+strings.Repeat("*", 16000)+"\n", hello)
+	r := start(t, setup{})
+	resp := r.say("GET " + origin.URL + "/x HTTP/1.1\r\nHost: x\r\n\r\n")
+	if n := len(resp.Header.Get("Proxy-Status")); resp.StatusCode != http.StatusForbidden || n == 0 || n > 1024 {
+		t.Errorf("%s with %d octets", resp.Status, n)
+	}
+}
