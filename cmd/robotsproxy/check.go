@@ -15,6 +15,7 @@ import (
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy"
+	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -168,8 +169,17 @@ func explain(ctx context.Context, e *policy.Engine, userAgent, address string) f
 	f.Allow, f.Reason = d.Verdict == policy.Allow, string(d.Reason)
 	f.Rule, f.Line, f.Group, f.Agent = d.Rule, d.Line, d.Group, d.Token
 	f.Delay, f.Asked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
-	if a := d.Ruling.Answer; a != nil && a.Err == nil {
-		f.Robots, f.Fetched = a.URL, a.Fetched.UTC().Format(time.RFC3339)
+	if a := d.Ruling.Answer; a != nil {
+		f.Robots = a.URL
+	}
+	if at := d.Ruling.Fetched(); !at.IsZero() {
+		f.Fetched = at.UTC().Format(time.RFC3339)
+	}
+	switch {
+	case errors.Is(d.Err, egress.ErrForbiddenAddr):
+		f.Reason = string(policy.ReasonAddress)
+	case errors.Is(d.Err, egress.ErrForbiddenPort):
+		f.Reason = string(policy.ReasonPort)
 	}
 	if d.Err != nil {
 		f.Error = d.Err.Error()
@@ -180,7 +190,7 @@ func explain(ctx context.Context, e *policy.Engine, userAgent, address string) f
 // status is what this finding alone would make the exit status.
 func (f finding) status() int {
 	switch policy.Reason(f.Reason) {
-	case "", policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonClient:
+	case "", policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonClient, policy.ReasonAddress, policy.ReasonPort:
 		return exitUnknown
 	}
 	if f.Allow {

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/proxy/mitm"
 )
 
 func configCommand() *cobra.Command {
@@ -24,23 +28,48 @@ func configCheckCommand() *cobra.Command {
 	var f configFlags
 	cmd := &cobra.Command{
 		Use:     "check",
-		Short:   "Say what is wrong with a configuration, a line each",
+		Short:   "Say what is wrong with a configuration and the files it names, a line each",
 		Example: `  robotsproxy config check -c robotsproxy.yaml`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := f.load(); err != nil {
+			cfg, err := f.load()
+			if err == nil {
+				err = checkFiles(cfg)
+			}
+			if err != nil {
 				return err
 			}
 			name := f.file
 			if name == "" {
 				name = "the defaults"
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", harmless(name))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", harmless(name))
 			return err
 		},
 	}
 	f.add(cmd)
 	return cmd
+}
+
+// checkFiles says what is wrong with the files that a configuration names. It
+// makes none.
+func checkFiles(cfg config.Config) error {
+	var faults []error
+	if cfg.TLS.CACert != "" {
+		_, err := mitm.Load(cfg.TLS.CACert, cfg.TLS.CAKey)
+		faults = append(faults, err)
+	}
+	d, err := door(cfg)
+	if err == nil {
+		d.Close()
+	}
+	faults = append(faults, err)
+	if file := cfg.Audit.File; file != "" && file != "-" {
+		if _, err := os.Stat(filepath.Dir(file)); err != nil {
+			faults = append(faults, fmt.Errorf("audit.file: %w", err))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 func configShowCommand() *cobra.Command {

@@ -81,13 +81,15 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	defer release()
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
+	urged, urge := context.WithCancel(context.Background())
+	defer urge()
 	served := make(chan error, 1)
-	go func() { served <- h.Run(ctx) }()
+	go func() { served <- h.Run(ctx, urged) }()
 
 	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	status, err := behind(h, dir, child, caught)
 	stop()
-	if failed := ended(served, caught); failed != nil {
+	if failed := ended(served, caught, urge); failed != nil {
 		report(cmd.ErrOrStderr(), fmt.Errorf("the proxy has not ended well: %w", failed))
 	}
 	if err != nil {
@@ -103,6 +105,7 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 // behind runs child with the environment that leads it through h.
 func behind(h *house, dir string, child *exec.Cmd, caught <-chan os.Signal) (status int, err error) {
 	files, err := writeRunFiles(dir, h.Addr(), h.CAPEM(), os.Getenv)
+	defer files.remove()
 	if err != nil {
 		return 0, err
 	}
@@ -110,9 +113,10 @@ func behind(h *house, dir string, child *exec.Cmd, caught <-chan os.Signal) (sta
 	return runChild(child, caught)
 }
 
-// ended waits until the house has finished its last requests, or until it is
-// asked once more to end: the child is gone, and signals are ours now.
-func ended(served <-chan error, caught <-chan os.Signal) error {
+// ended waits until the house has finished its last requests, or has broken
+// them off because it is asked once more to end: the child is gone, and signals
+// are ours now.
+func ended(served <-chan error, caught <-chan os.Signal, urge func()) error {
 	for len(caught) > 0 {
 		<-caught // came while the child was there
 	}
@@ -122,7 +126,8 @@ func ended(served <-chan error, caught <-chan os.Signal) error {
 			return err
 		case s := <-caught:
 			if s == syscall.SIGINT || s == syscall.SIGTERM {
-				return errors.New("cut short by a signal")
+				urge()
+				return errors.Join(errors.New("cut short by a signal"), <-served)
 			}
 		}
 	}

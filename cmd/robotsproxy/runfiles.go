@@ -73,6 +73,13 @@ func writeRunFiles(dir, proxy string, caPEM []byte, getenv func(string) string) 
 	return f, nil
 }
 
+// remove takes the files away: they are of no use once the proxy has ended.
+func (f runFiles) remove() {
+	for _, name := range []string{f.bundle, f.wgetrc, f.phpDir, f.java, f.preload} {
+		os.RemoveAll(name) // best effort
+	}
+}
+
 // wgetrc is the user's own file and then ours: the later line wins, so that no
 // line of the user's leads past the proxy.
 func wgetrc(users []byte, proxy, bundle string) []byte {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -23,9 +24,11 @@ func serveCommand() *cobra.Command {
 	var listen string
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the proxy until SIGINT or SIGTERM",
-		Long: `Run the proxy until SIGINT or SIGTERM. Requests in flight may then finish;
-a second signal ends it at once.`,
+		Short: "Run the proxy until SIGINT, SIGTERM or SIGHUP",
+		Long: `Run the proxy until SIGINT, SIGTERM or SIGHUP. Requests in flight may then
+finish, for 20 seconds at most. A second signal breaks them off, and the exit
+status says so (128 and the signal's number); a third does not wait for their
+records.`,
 		Example: `  robotsproxy serve
   robotsproxy serve -c /etc/robotsproxy.yaml --listen 127.0.0.1:3128
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
@@ -50,10 +53,10 @@ a second signal ends it at once.`,
 	return cmd
 }
 
-// serve runs a house until the first signal; a second ends the process at once.
+// serve runs a house until the first signal.
 func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	ctx, release := untilSignal(ctx)
-	defer release()
+	end := catchEnd(ctx)
+	defer end.release()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -63,32 +66,53 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	}
 	log.Info("robotsproxy serves", "listen", h.Addr(), "audit", h.AuditFile())
 	defer log.Info("robotsproxy has ended")
-	return h.Run(ctx)
+	err = h.Run(end.asked, end.urged)
+	if s, ok := errors.AsType[signalled](context.Cause(end.urged)); ok && err == nil {
+		return exitError(exitSignal + int(s.Signal.(syscall.Signal)))
+	}
+	return err
 }
 
-// untilSignal is a context that ends with the first SIGINT or SIGTERM. One
-// goroutine hears both signals, so that a second close behind cannot be lost.
-func untilSignal(parent context.Context) (ctx context.Context, release func()) {
-	ctx, cancel := context.WithCancel(parent)
-	caught := make(chan os.Signal, 2)
-	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
+// An ending is how far the process has been told to end.
+type ending struct {
+	asked   context.Context // over with the first signal
+	urged   context.Context // over with the second; its cause says which
+	release func()
+}
+
+// signalled is the cause of an end by a signal.
+type signalled struct{ os.Signal }
+
+func (s signalled) Error() string { return s.String() }
+
+// catchEnd takes the signals that end a process; a third ends it at once. One
+// goroutine hears all, so that one close behind another cannot be lost.
+func catchEnd(parent context.Context) ending {
+	asked, ask := context.WithCancel(parent)
+	urged, urge := context.WithCancelCause(context.Background())
+	caught := make(chan os.Signal, 3)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	over := make(chan struct{})
 	go func() {
-		for asked := false; ; asked = true {
+		for {
 			select {
 			case <-over:
 				return
 			case s := <-caught:
-				if asked {
+				switch {
+				case urged.Err() != nil:
 					os.Exit(exitSignal + int(s.(syscall.Signal)))
+				case asked.Err() != nil:
+					urge(signalled{s})
 				}
-				cancel()
+				ask()
 			}
 		}
 	}()
-	return ctx, func() {
+	return ending{asked, urged, func() {
 		signal.Stop(caught)
 		close(over)
-		cancel()
-	}
+		ask()
+		urge(nil)
+	}}
 }

@@ -52,6 +52,13 @@ func stateDir(cfg config.Config) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("state directory: %w", err)
 	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("state directory: %w", err)
+	case info.Mode().Perm()&0o022 != 0:
+		return "", fmt.Errorf("state directory: others may write to %s (mode %04o), and so replace the CA in it: chmod 700 it", dir, info.Mode().Perm())
+	}
 	return dir, nil
 }
 

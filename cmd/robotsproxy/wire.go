@@ -192,9 +192,9 @@ func (h *house) ready() error {
 	return h.evidence.Refusal()
 }
 
-// Run serves until ctx ends, lets the requests in flight finish, and closes
-// everything. It is called once.
-func (h *house) Run(ctx context.Context) (err error) {
+// Run serves until ctx ends, lets the requests in flight finish, but not after
+// urged has ended, and closes everything. It is called once.
+func (h *house) Run(ctx, urged context.Context) (err error) {
 	defer func() { err = errors.Join(err, h.close()) }()
 	background, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -208,8 +208,9 @@ func (h *house) Run(ctx context.Context) (err error) {
 	g.Go(func() error {
 		<-failed.Done() // asked to end, or one of the above has
 		h.draining.Store(true)
+		h.log.Info("robotsproxy ends; requests in flight may finish, for 20 s or until the next signal")
 		defer stop()
-		err := h.handler.Shutdown(context.Background())
+		err := h.handler.Shutdown(urged)
 		if h.admin != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()

@@ -37,7 +37,9 @@ func appendRecord(b []byte, r *Record, dropQuery bool) []byte {
 	b = appendOptional(b, "group", d.Group)
 	if a := d.Ruling.Answer; a != nil {
 		b = appendOptional(b, "robots_url", a.URL)
-		b = append(appendTime(append(b, `,"robots_fetched":"`...), a.Fetched), '"')
+		if at := d.Ruling.Fetched(); !at.IsZero() {
+			b = append(appendTime(append(b, `,"robots_fetched":"`...), at), '"')
+		}
 		b = appendOptional(b, "robots_sha256", a.SHA256)
 		if d.Ruling.Stale {
 			b = append(b, `,"robots_stale":true`...)

@@ -51,6 +51,14 @@ type Ruling struct {
 	Retry   time.Time     // when it is next tried, with Unreachable and NoConnection
 }
 
+// Fetched is when what is in force was fetched; zero where nothing is.
+func (r Ruling) Fetched() time.Time {
+	if r.Outcome != Rules && r.Outcome != NoFile {
+		return time.Time{}
+	}
+	return r.Answer.Fetched
+}
+
 // Under judges the entry by a dialect. A file is compiled once a dialect, by
 // who asks first. A nil Entry gives the zero Ruling.
 func (e *Entry) Under(d robots.Dialect) Ruling {

@@ -36,11 +36,11 @@ func awaitClosed(t *testing.T, p *proxy) {
 	})
 }
 
-// SIGTERM and Ctrl-C: no more connections, requests in flight finish, their
+// SIGTERM, Ctrl-C and a terminal that closes: no more connections, requests in flight finish, their
 // records are written, the status is 0.
 func TestSignalLetsDownloadsFinish(t *testing.T) {
 	t.Parallel()
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		for name, way := range map[string]struct {
 			scheme string
 			h2     bool
@@ -75,7 +75,7 @@ func TestSignalLetsDownloadsFinish(t *testing.T) {
 	}
 }
 
-// A second signal does not wait for anybody.
+// A second signal waits for nobody, but for the records.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -93,6 +93,12 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			within(t, patience, "serve ends", p.exited)
 			if took := time.Since(start); took > 2*time.Second {
 				t.Errorf("ended %v after the second signal", took)
+			}
+			if want := 128 + int(s); p.code != want {
+				t.Errorf("ended with status %d, want %d", p.code, want)
+			}
+			if n := len(recordsOf(readAudit(t, p.audit), o.url("https", "/held"))); n != 1 {
+				t.Errorf("%d records of the request that was broken off, want 1", n)
 			}
 		})
 	}
