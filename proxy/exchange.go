@@ -22,6 +22,9 @@ import (
 // copyOctets is the size of the buffers that bodies are copied through.
 const copyOctets = 32 << 10
 
+// maxLateUpload bounds, in octets, what is read of a body after its answer.
+const maxLateUpload = 256 << 10
+
 // maxReadAhead bounds, in octets, the request bodies that are read before a
 // wait. net/http notices that a client has left only when the body is read.
 const maxReadAhead = 64 << 10
@@ -159,12 +162,16 @@ func (x *exchange) lastOfUpload() {
 	http.NewResponseController(x.client).EnableFullDuplex()
 }
 
-// hurryUpload bounds how long net/http reads, after the answer, what is left of
-// the client's body.
-func (x *exchange) hurryUpload() {
-	if !x.uploaded.Load() && x.request.ProtoMajor == 1 {
-		http.NewResponseController(x.client).SetReadDeadline(time.Now().Add(lastWait))
+// endUpload reads, after the answer, what is left of the client's body, for a
+// bounded time: net/http would do it without an end.
+func (x *exchange) endUpload() {
+	if x.uploaded.Load() || x.request.ProtoMajor != 1 {
+		return
 	}
+	client := http.NewResponseController(x.client)
+	client.Flush() // the answer does not wait for it
+	client.SetReadDeadline(time.Now().Add(lastWait))
+	io.CopyN(io.Discard, x.request.Body, maxLateUpload) // waits for the transport too, which may be reading it still
 }
 
 // Write sends a part of the body on.
@@ -219,6 +226,7 @@ func (x *exchange) hijack() (net.Conn, *bufio.Reader, error) {
 		return nil, nil, err
 	}
 	x.headSent = true
+	x.uploaded.Store(true) // what follows is no body of net/http's
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		conn.Close()
 		return nil, nil, err

@@ -239,7 +239,7 @@ func (h *Handler) finish(x *exchange, err error) {
 	case err != nil:
 		h.refuse(x, a, err)
 	}
-	x.hurryUpload()
+	x.endUpload()
 }
 
 // survive makes a panic cost one request and nothing else.

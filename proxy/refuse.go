@@ -71,7 +71,7 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 	x.client.WriteHeader(a.status)
 	if x.request.Method != http.MethodHead {
 		x.client.Write(body) // the record stands, whether the client reads on or not
-		x.Flush()
+		http.NewResponseController(x.client).Flush()
 	}
 }
 

@@ -157,11 +157,25 @@ func TestEarlyAnswerEndsTheConnection(t *testing.T) {
 	}
 }
 
+// An origin that hangs up is a 502 at once, though the client has not sent its body yet.
+func TestOriginHangsUpBeforeTheBody(t *testing.T) {
+	origin := raw(t, func(net.Conn, *bufio.Reader, *http.Request) {})
+	r := start(t, setup{})
+	conn, br := r.dial()
+	bounded(t, conn)
+	fmt.Fprintf(conn, "POST http://%s/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", origin)
+	resp, err := http.ReadResponse(br, nil)
+	must(t, err)
+	if resp.StatusCode != http.StatusBadGateway {
+		t.Error(resp.Status)
+	}
+}
+
 func TestHintsBesideContinue(t *testing.T) {
 	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, r *http.Request) {
 		io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n"+strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 20))
 		io.Copy(io.Discard, r.Body)
-		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
 	})
 	r := start(t, setup{})
 	for range 30 {
