@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"robotsproxy/robots"
@@ -20,5 +21,12 @@ func TestAgentsAreBounded(t *testing.T) {
 	a.known.Range(func(_, _ any) bool { known++; return true })
 	if known > maxAgents {
 		t.Errorf("%d are remembered", known)
+	}
+}
+
+func TestCutWordIsNoToken(t *testing.T) {
+	header := strings.Repeat("x ", maxAgentHeader/2-3) + "GoodBotEvil/1.0"
+	if got := new(agents).tokens(header); slices.ContainsFunc(got, func(token string) bool { return strings.HasPrefix(token, "Good") }) {
+		t.Errorf("%q", got)
 	}
 }

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"bufio"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"robotsproxy/policy"
 	"robotsproxy/proxy"
@@ -162,5 +164,27 @@ func TestSealedTunnels(t *testing.T) {
 	}
 	if got := closed.paths(); !slices.Equal(got, []string{"/robots.txt", "/robots.txt"}) {
 		t.Errorf("the closed site saw %q", got)
+	}
+}
+
+// Port 80 is taken for plain HTTP; TLS there is not opened either where tunnels are not to be.
+func TestSealedHostIsNotOpenedOnPort80(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.81:80")
+	if err != nil {
+		t.Skipf("needs port 80: %v", err)
+	}
+	defer l.Close()
+	r := start(t, setup{change: func(o *proxy.Options) { o.Tunnel = func(host string) bool { return host == "127.0.0.81" } }})
+	conn, br := r.dial()
+	must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	fmt.Fprintf(conn, "CONNECT 127.0.0.81:80 HTTP/1.1\r\nHost: 127.0.0.81:80\r\n\r\n")
+	resp, err := http.ReadResponse(br, nil)
+	must(t, err)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // any certificate would be one too many
+	if err := client.Handshake(); err == nil || isTimeout(err) {
+		t.Errorf("the handshake ended with %v", err)
 	}
 }
