@@ -125,7 +125,7 @@ func ended(served <-chan error, caught <-chan os.Signal, urge func()) error {
 		case err := <-served:
 			return err
 		case s := <-caught:
-			if s == syscall.SIGINT || s == syscall.SIGTERM {
+			if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP {
 				urge()
 				return errors.Join(errors.New("cut short by a signal"), <-served)
 			}
