@@ -26,19 +26,6 @@ func BenchmarkWait(b *testing.B) {
 	}
 }
 
-// BenchmarkWaitAlone leaves out Sent.
-func BenchmarkWaitAlone(b *testing.B) {
-	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), context.Background()
-	b.ReportAllocs()
-	for b.Loop() {
-		s, err := p.Wait(ctx, "client", l)
-		if err != nil {
-			b.Fatal(err)
-		}
-		s.Release()
-	}
-}
-
 func benchmarkParallel(b *testing.B, hosts int) {
 	p, ctx := New(Options{}), context.Background()
 	keys := make([]string, hosts)
