@@ -1,86 +1,35 @@
 package robots_test
 
 import (
-	"math/rand/v2"
-	"strconv"
 	"strings"
 	"testing"
 
 	"robotsproxy/robots"
+	"robotsproxy/robots/internal/corpus"
 )
 
-// A corpus is a robots.txt of a given size and paths to judge by it.
-type corpus struct {
-	name  string
-	text  []byte
-	paths []string
-}
-
-// corpora are a small file of 13 rules, a middling one of 150, and one of
-// 17,235 that fills the 500 KiB which are read; a quarter have a wildcard.
-func corpora() []corpus {
-	return []corpus{newCorpus("small", 13), newCorpus("mid", 150), newCorpus("big", 17235)}
-}
-
-func newCorpus(name string, rules int) corpus {
-	rnd := rand.New(rand.NewPCG(1, uint64(rules)))
-	words := make([]string, max(8, rules/8))
-	for i := range words {
-		word := make([]byte, 5+rnd.IntN(7))
-		for j := range word {
-			word[j] = "abcdefghijklmnopqrstuvwxyz-"[rnd.IntN(27)]
-		}
-		words[i] = string(word)
-	}
-	word := func() string { return words[rnd.IntN(len(words))] }
-	c := corpus{name: name}
-	text := []byte("User-agent: *\n")
-	for i := range rules {
-		pattern := "/" + word() + "/" + word()
-		switch i % 8 {
-		case 0:
-			pattern = "/" + word() + "/*" + word()
-		case 4:
-			pattern = "/" + word() + "/*." + word()[:3] + "$"
-		case 2, 6:
-			pattern += "/"
-		}
-		field := "Disallow: "
-		if i%5 == 0 {
-			field = "Allow: "
-		}
-		text = append(text, field+pattern+"\n"...)
-		if i%(rules/8) == 0 {
-			path := strings.NewReplacer("*", word(), "$", "").Replace(pattern)
-			c.paths = append(c.paths, path, "/"+word()+"/"+word()+"/page.html?id="+strconv.Itoa(i))
-		}
-	}
-	c.text = text
-	return c
-}
-
 func BenchmarkParse(b *testing.B) {
-	for _, c := range corpora() {
-		b.Run(c.name, func(b *testing.B) {
+	for _, c := range corpus.All() {
+		b.Run(c.Name, func(b *testing.B) {
 			b.ReportAllocs()
-			b.SetBytes(int64(len(c.text)))
+			b.SetBytes(int64(len(c.Text)))
 			for b.Loop() {
-				robots.Parse(c.text, robots.Standard())
+				robots.Parse(c.Text, robots.Standard())
 			}
-			b.ReportMetric(float64(robots.Parse(c.text, robots.Standard()).Size()), "octets-held")
+			b.ReportMetric(float64(robots.Parse(c.Text, robots.Standard()).Size()), "octets-held")
 		})
 	}
 }
 
 func BenchmarkMatch(b *testing.B) {
-	for _, c := range corpora() {
-		b.Run(c.name, func(b *testing.B) {
-			g := robots.Parse(c.text, robots.Standard()).For("FooBot")
+	for _, c := range corpus.All() {
+		b.Run(c.Name, func(b *testing.B) {
+			g := robots.Parse(c.Text, robots.Standard()).For("FooBot")
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				g.Match(c.paths[i])
-				if i++; i == len(c.paths) {
+				g.Match(c.Paths[i])
+				if i++; i == len(c.Paths) {
 					i = 0
 				}
 			}
@@ -89,8 +38,8 @@ func BenchmarkMatch(b *testing.B) {
 }
 
 func BenchmarkMatchEscaped(b *testing.B) {
-	c := newCorpus("small", 13)
-	g := robots.Parse(c.text, robots.Standard()).For("FooBot")
+	c := corpus.New("small", 13)
+	g := robots.Parse(c.Text, robots.Standard()).For("FooBot")
 	b.ReportAllocs()
 	for b.Loop() {
 		g.Match("/th%C6%B0-m%E1%BB%A5c/a?q=%20b")
@@ -128,5 +77,17 @@ func BenchmarkParseOrigin(b *testing.B) {
 		if _, err := robots.ParseOrigin("https", "www.example.com:8443"); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func BenchmarkHostile(b *testing.B) {
+	for _, c := range corpus.Hostile() {
+		b.Run(c.Name, func(b *testing.B) {
+			g := robots.Parse(c.Text, robots.Standard()).For("FooBot")
+			b.ReportAllocs()
+			for b.Loop() {
+				g.Match(c.Paths[0])
+			}
+		})
 	}
 }

@@ -28,22 +28,37 @@ type key struct {
 
 // A compiler turns statements into a File.
 type compiler struct {
-	statements
+	*statements
 	file  *File
 	sets  []int  // of each block; -1: it names nobody
+	words []byte // of the File
 	heads []byte // of the File
 	spans []span // one for each node of the trie being built
 }
 
-func compile(s statements) *File {
-	c := compiler{statements: s, file: new(File)}
+func compile(s *statements) *File {
+	c := compiler{statements: s, file: &File{
+		dialect:     shared(s.dialect),
+		lettersOnly: s.dialect.LettersOnly, family: s.dialect.Family, asWritten: s.dialect.AsWritten,
+	}}
 	keys := c.keys()
 	c.joinBlocks(keys)
 	c.addNames(keys)
-	c.file.text = string(c.text)
+	c.file.source, c.file.words = c.source, string(c.words)
 	c.addTries()
 	c.file.heads = string(c.heads)
+	c.addExtras(keys)
 	return c.file
+}
+
+// shared gives a dialect that has a name here without a copy of its own.
+func shared(d Dialect) *Dialect {
+	for i := range dialects {
+		if dialects[i] == d {
+			return &dialects[i]
+		}
+	}
+	return &d
 }
 
 // keys gives all names in order, and of the same name the full ones first.
@@ -51,16 +66,20 @@ func (s *statements) keys() []key {
 	keys := make([]key, 0, len(s.agents))
 	for _, a := range s.agents {
 		r := s.runs[a.run]
-		if v := a.value; len(v) > 0 && v[0] == '*' && (len(v) == 1 || isSpace(v[1])) {
+		if isStar(a.value) {
 			keys = append(keys, key{"*", false, r.block, r.delay})
 			continue
 		}
 		full := lower(word(a.value))
+		run := letters(full)
+		if s.dialect.LettersOnly {
+			full = run
+		}
 		if full == "" {
 			continue
 		}
 		keys = append(keys, key{full, false, r.block, r.delay})
-		if run := letters(full); run != "" && len(run) < len(full) {
+		if run != "" && len(run) < len(full) {
 			keys = append(keys, key{run, true, r.block, r.delay})
 		}
 	}
@@ -79,11 +98,16 @@ func (s *statements) keys() []key {
 	return keys
 }
 
+// isStar reports whether a User-agent line speaks to everyone.
+func isStar(value string) bool {
+	return len(value) > 0 && value[0] == '*' && (len(value) == 1 || isSpace(value[1]))
+}
+
 // lower gives a name in lower case. Octets over 0x7F stay as they are.
-func lower(s []byte) string {
+func lower(s string) string {
 	b := make([]byte, len(s))
-	for i, c := range s {
-		b[i] = toLower(c)
+	for i := range len(s) {
+		b[i] = toLower(s[i])
 	}
 	return string(b)
 }
@@ -132,10 +156,10 @@ func (c *compiler) addNames(keys []key) {
 	for len(keys) > 0 {
 		first := keys[0]
 		n := name{
-			text: uint32(len(c.text)), size: uint32(len(first.text)),
+			text: uint32(len(c.words)), size: uint32(len(first.text)),
 			refs: uint32(len(c.file.refs)), cut: first.cut,
 		}
-		c.text = append(c.text, first.text...)
+		c.words = append(c.words, first.text...)
 		for ; len(keys) > 0 && keys[0].text == first.text; keys = keys[1:] {
 			if keys[0].cut == first.cut {
 				n.delay = max(n.delay, keys[0].delay)

@@ -49,3 +49,60 @@ func ExampleParseOrigin() {
 	// https://xn--bcher-kva.example xn--bcher-kva.example:443 <nil>
 	// https://xn--bcher-kva.example/robots.txt
 }
+
+func ExampleDialectByName() {
+	text := []byte("User-agent: googlebot\nDisallow: /private\n")
+	for _, name := range []string{"google", "google-2019"} {
+		dialect, err := robots.DialectByName(name)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		group := robots.Parse(text, dialect).For("Googlebot-Images")
+		fmt.Printf("%s: group %q, allow %t\n", name, group.Name(), group.Match("/private").Allow)
+	}
+	// Output:
+	// google: group "", allow true
+	// google-2019: group "googlebot", allow false
+}
+
+func ExampleGroup_Match() {
+	group := robots.Parse([]byte("User-agent: *\nDisallow: /th\u01b0\nDisallow: /*.gif$\n"), robots.Standard()).For("FooBot")
+	for _, url := range []string{"https://foo.example/th%c6%b0/a", "https://foo.example/a.gif", "https://foo.example/a.gif?b#c"} {
+		fmt.Println(group.Match(robots.PathQuery(url)))
+	}
+	// Output:
+	// {false /thư 2}
+	// {false /*.gif$ 3}
+	// {true  0}
+}
+
+func ExampleFile_Sitemaps() {
+	file := robots.Parse([]byte("Sitemap: https://foo.example/sitemap.xml\nUser-agent: *\nContent-Signal: search=yes, ai-train=no\n"+
+		"Content-Usage: /blog/ train-ai=n\nAllow: /\n"), robots.Standard())
+	group := file.For("FooBot")
+	fmt.Println(file.Sitemaps(), group.ContentSignals().AITrain, group.ContentUsage("/blog/1"))
+	// Output:
+	// [https://foo.example/sitemap.xml] no train-ai=n
+}
+
+func ExampleLint() {
+	text := []byte("Disallow: /\nUser-agent: *\nNoindex: /a\nDisallow: /a\nAllow: /a\n")
+	for _, r := range robots.Lint(text, robots.Standard()) {
+		fmt.Printf("%d: %s: %s\n", r.Line, r.Fault, r.Text)
+	}
+	// Output:
+	// 1: no-group: applies to nobody: it stands before any User-agent line
+	// 3: not-read: no field is called "Noindex"
+	// 4: never-wins: line 5 always decides in its place
+}
+
+func ExampleGroup_Rivals() {
+	text := []byte("User-agent: *\nDisallow: /a\nAllow: /a/b\nDisallow: /a/beta\n")
+	for _, r := range robots.Parse(text, robots.Standard()).For("FooBot").Rivals("/a/b", 3) {
+		fmt.Printf("%+v\n", r)
+	}
+	// Output:
+	// {Allow:false Rule:/a Line:2 Matches:true}
+	// {Allow:false Rule:/a/beta Line:4 Matches:false}
+}

@@ -1,6 +1,7 @@
 package robots
 
 import (
+	"cmp"
 	"strings"
 	"unsafe"
 )
@@ -24,27 +25,35 @@ const mostAny = 255
 // A rule in twelve octets. At most two end at one node: one with an anchor
 // and one without.
 type rule struct {
-	text    uint32 // the pattern as written, in File.text
+	text    uint32 // the pattern as written, in File.source
 	meta    uint32 // the line, and the flags below
 	written uint16 // size of the pattern as written
-	size    uint16 // of the one form, without trailing "*": what rules are ranked by
+	size    uint16 // what rules are ranked by: octets of the one form
 }
 
 const (
 	flagAllow    uint32 = 1 << 31
-	flagAnchored uint32 = 1 << 30 // the last octet of the one form is the anchor, not a plain "$"
-	flagChanged  uint32 = 1 << 29 // the one form follows the pattern as written; else it is its beginning
-	maskLine     uint32 = 1<<29 - 1
+	flagAnchored uint32 = 1 << 30 // the path has to end where the rule does
+	maskLine     uint32 = 1<<30 - 1
 )
 
 func (r *rule) is(flag uint32) bool { return r.meta&flag != 0 }
 
-// outranks reports whether r would decide where best, if any, does now
-// (RFC 9309 2.2.2: the most octets; Allow among equals).
-func (r *rule) outranks(best *rule) bool {
-	return best == nil || r.size > best.size ||
-		r.size == best.size && r.is(flagAllow) && !best.is(flagAllow)
+// compareRank is positive where r decides and not s (RFC 9309 2.2.2: the most
+// octets; Allow among equals), and of two that say the same, where r comes
+// first in the file.
+func (r *rule) compareRank(s *rule) int {
+	switch {
+	case r.size != s.size:
+		return int(r.size) - int(s.size)
+	case r.is(flagAllow) != s.is(flagAllow):
+		return cmp.Compare(r.meta&flagAllow, s.meta&flagAllow)
+	}
+	return cmp.Compare(s.meta&maskLine, r.meta&maskLine)
 }
+
+// outranks reports whether r would decide where best, if any, does now.
+func (r *rule) outranks(best *rule) bool { return best == nil || r.compareRank(best) > 0 }
 
 // label gives the text on the way from a node's parent to it.
 func (f *File) label(at uint32) string {
@@ -55,184 +64,46 @@ func (f *File) label(at uint32) string {
 // matchNormalised is match for a path that is not in the one form.
 func (g Group) matchNormalised(path string) Verdict {
 	var space [1 << 10]byte
-	normal := appendPath(space[:0], path)
-	// A view, not a copy: match keeps nothing of its path.
-	return g.match(unsafe.String(unsafe.SliceData(normal), len(normal)))
+	return g.matchBytes(appendPath(space[:0], path))
+}
+
+// matchAsWritten is match for a dialect that takes paths as they are: as a C
+// string, that is, which NUL ends.
+func (g Group) matchAsWritten(path string) Verdict {
+	if i := strings.IndexByte(path, 0); i >= 0 {
+		path = path[:i]
+	}
+	if path != "" && path[0] == '/' {
+		return g.match(path)
+	}
+	var space [1 << 10]byte
+	return g.matchBytes(append(append(space[:0], '/'), path...))
+}
+
+// matchBytes hands on a view, not a copy: match keeps nothing of its path.
+func (g Group) matchBytes(path []byte) Verdict {
+	return g.match(unsafe.String(unsafe.SliceData(path), len(path)))
 }
 
 func (g Group) match(path string) Verdict {
-	w := walker{file: g.file}
-	for _, in := range g.sets() {
-		w.search(g.file.sets[in].root, path)
+	var w walker
+	w.file, w.steps = g.file, maxSteps*(len(path)+8)
+	if g.root != manySets {
+		w.search(g.root, path)
+	} else {
+		for _, in := range g.sets() {
+			w.search(g.file.sets[in].root, path)
+		}
 	}
 	if w.best == nil {
 		return Verdict{Allow: true}
 	}
 	return Verdict{
-		Allow: w.best.is(flagAllow),
-		Rule:  g.file.text[w.best.text : w.best.text+uint32(w.best.written)],
+		Allow: w.best.is(flagAllow) || w.best.written == 0,
+		Rule:  g.file.written(w.best),
 		Line:  int(w.best.meta & maskLine),
 	}
 }
 
-// A walker takes one path, in the one form, through the tries of a group.
-//
-// From a node with "*" on, it tries every octet of the path to come next. It
-// does so once for each such node, from the first octet on where it got there:
-// what follows later follows there as well. So the cost is that of the nodes,
-// not of the ways in which stars may share out a path.
-//
-// The path is no field of a walker, so that it may stand on the caller's stack.
-type walker struct {
-	file   *File
-	best   *rule
-	count  int              // of places in the current trie
-	places [maxPlaces]place // the first of them
-	more   []place          // the others
-	seen   []uint64         // a bit for each node of places, once there are others
-}
-
-// A place is a node with "*" and the first octet of the path that may come next.
-type place struct{ node, from uint32 }
-
-// maxPlaces is how many are kept without allocating: more than the patterns
-// of an ordinary file have for one path.
-const maxPlaces = 8
-
-// search takes the path down one trie.
-func (w *walker) search(root uint32, path string) {
-	label := w.file.label(root)
-	if !strings.HasPrefix(path, label) {
-		return
-	}
-	w.count, w.more, w.seen = 0, nil, nil
-	w.descend(root, path, len(label))
-	for i := 0; i < w.count; i++ { // it grows
-		if i < maxPlaces {
-			w.tryFrom(w.places[i], path)
-		} else {
-			w.tryFrom(w.more[i-maxPlaces], path)
-		}
-	}
-}
-
-// descend goes down from a node whose label ends at from, and takes the rules
-// that end on the way.
-func (w *walker) descend(at uint32, path string, from int) {
-	f := w.file
-	for {
-		n := &f.nodes[at]
-		for i := n.rules; i < f.nodes[at+1].rules; i++ {
-			if r := &f.rules[i]; r.outranks(w.best) && (from == len(path) || !r.is(flagAnchored)) {
-				w.best = r
-			}
-		}
-		if n.count == 0 {
-			return
-		}
-		heads := f.headsBelow(n)
-		if heads[0] == '*' {
-			w.reach(place{n.kids, uint32(from)})
-		}
-		if from == len(path) {
-			return
-		}
-		kid := strings.IndexByte(heads, path[from]) // never the "*": the path has none
-		if kid < 0 {
-			return
-		}
-		at = n.kids + uint32(kid)
-		label := f.label(at)
-		if !strings.HasPrefix(path[from:], label) {
-			return
-		}
-		from += len(label)
-	}
-}
-
-// reach notes a place, unless its node was reached before.
-func (w *walker) reach(p place) {
-	if w.seen == nil {
-		for _, q := range w.places[:w.count] {
-			if q.node == p.node {
-				return
-			}
-		}
-		if w.count < maxPlaces {
-			w.places[w.count] = p
-			w.count++
-			return
-		}
-		w.seen = make([]uint64, len(w.file.nodes)/64+1)
-		for _, q := range w.places {
-			w.seen[q.node/64] |= 1 << (q.node % 64)
-		}
-	}
-	if bit := uint64(1) << (p.node % 64); w.seen[p.node/64]&bit == 0 {
-		w.seen[p.node/64] |= bit
-		w.more = append(w.more, p)
-		w.count++
-	}
-}
-
-// tryFrom goes down from a node with "*" at every octet from the place's on.
-func (w *walker) tryFrom(p place, path string) {
-	f := w.file
-	n := &f.nodes[p.node]
-	if b := w.best; b != nil && n.most < mostAny &&
-		(uint16(n.most) < b.size || uint16(n.most) == b.size && b.is(flagAllow)) {
-		return // nothing there outranks it
-	}
-	from := int(p.from)
-	if literal := f.label(p.node)[1:]; literal != "" {
-		once := f.endsOnce(p.node)
-		for {
-			i := strings.Index(path[from:], literal)
-			if i < 0 {
-				return
-			}
-			w.descend(p.node, path, from+i+len(literal))
-			if from += i + 1; once {
-				return
-			}
-		}
-	}
-	// The first time for a "*" that follows, the last for an anchor.
-	w.descend(p.node, path, from)
-	var heads octets
-	heads.add(f.headsBelow(n))
-	for from++; from < len(path); from++ {
-		if heads.has(path[from]) {
-			w.descend(p.node, path, from)
-		}
-	}
-	w.descend(p.node, path, len(path))
-}
-
-// endsOnce reports whether the first time that a node is matched says all: no
-// anchor is there, and nothing but "*" follows.
-func (f *File) endsOnce(at uint32) bool {
-	n := &f.nodes[at]
-	for i := n.rules; i < f.nodes[at+1].rules; i++ {
-		if f.rules[i].is(flagAnchored) {
-			return false
-		}
-	}
-	return n.count == 0 || n.count == 1 && f.heads[n.kids] == '*'
-}
-
-// headsBelow gives the first octets of the labels of a node's children.
-func (f *File) headsBelow(n *node) string {
-	return f.heads[n.kids : n.kids+uint32(n.count)]
-}
-
-// octets is a set of them.
-type octets [4]uint64
-
-func (o *octets) add(s string) {
-	for i := range len(s) {
-		o[s[i]/64] |= 1 << (s[i] % 64)
-	}
-}
-
-func (o *octets) has(c byte) bool { return o[c/64]&(1<<(c%64)) != 0 }
+// written gives a rule's pattern as it stands in the file.
+func (f *File) written(r *rule) string { return f.source[r.text : r.text+uint32(r.written)] }

@@ -48,13 +48,10 @@ func appendPath(dst []byte, path string) []byte {
 	return appendNormal(dst, path, "%2A")
 }
 
-// appendPattern appends a pattern in the one form, its wildcards as "*".
-func appendPattern(dst, pattern []byte) []byte {
-	return appendNormal(dst, pattern, "*")
-}
+const upperHex = "0123456789ABCDEF"
 
-func appendNormal[T string | []byte](dst []byte, s T, star string) []byte {
-	const upperHex = "0123456789ABCDEF"
+// appendNormal appends a path or a pattern, with star for each "*" in it.
+func appendNormal(dst []byte, s, star string) []byte {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		switch {
@@ -70,6 +67,23 @@ func appendNormal[T string | []byte](dst []byte, s T, star string) []byte {
 			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
 		case c == '*':
 			dst = append(dst, star...)
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+// appendEscaped appends a pattern as Google's open parser compares it: escapes
+// in upper case, octets over 0x7F escaped, nothing decoded.
+func appendEscaped(dst []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]):
+			dst = append(dst, '%', toUpper(s[i+1]), toUpper(s[i+2]))
+			i += 2
+		case c >= 0x80:
+			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
 		default:
 			dst = append(dst, c)
 		}
@@ -97,6 +111,13 @@ func unhex(c byte) byte {
 func toLower(c byte) byte {
 	if 'A' <= c && c <= 'Z' {
 		return c | 0x20
+	}
+	return c
+}
+
+func toUpper(c byte) byte {
+	if 'a' <= c && c <= 'z' {
+		return c &^ 0x20
 	}
 	return c
 }

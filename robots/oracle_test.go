@@ -2,17 +2,22 @@ package robots_test
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"robotsproxy/robots"
 )
 
 // An oracle is a second, naive reading of robots.txt: it keeps every line and
-// tries every rule with a regular expression.
+// tries every rule with a regular expression. It knows the dialects by their
+// names alone.
 type oracle struct {
-	blocks []*oracleBlock
+	dialect string
+	blocks  []*oracleBlock
 }
 
 type oracleBlock struct {
@@ -31,29 +36,33 @@ type oracleRule struct {
 	line    int
 }
 
+func (o *oracle) google() bool { return strings.HasPrefix(o.dialect, "google") }
+
 var (
 	oracleLineEnd = regexp.MustCompile("\r\n|\r|\n")
 	oracleSeconds = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+)$`)
 	oracleFields  = map[string]string{
-		"user-agent": "agent", "useragent": "agent", "user agent": "agent",
-		"allow": "allow", "crawl-delay": "delay", "crawldelay": "delay",
-		"disallow": "disallow", "dissallow": "disallow", "dissalow": "disallow",
+		"user-agent": "agent", "allow": "allow", "crawl-delay": "delay", "disallow": "disallow",
+	}
+	oracleMisspelt = map[string]string{
+		"useragent": "agent", "user agent": "agent", "crawldelay": "delay",
+		"dissallow": "disallow", "dissalow": "disallow",
 		"disalow": "disallow", "diasllow": "disallow", "disallaw": "disallow",
 	}
 )
 
-func newOracle(text string) *oracle {
+func newOracle(text, dialect string) *oracle {
 	for _, bom := range []string{"\xEF\xBB\xBF", "\xEF\xBB", "\xEF"} {
 		if rest, found := strings.CutPrefix(text, bom); found {
 			text = rest
 			break
 		}
 	}
-	o := new(oracle)
+	o := &oracle{dialect: dialect}
 	var delayed []*oracleAgent
 	afterRule, afterDelay := true, true
 	for i, line := range oracleLineEnd.Split(text, -1) {
-		kind, value := oracleLine(line)
+		kind, value := o.line(line)
 		if kind == "agent" {
 			if afterRule {
 				o.blocks = append(o.blocks, new(oracleBlock))
@@ -62,7 +71,7 @@ func newOracle(text string) *oracle {
 				delayed = nil
 			}
 			afterRule, afterDelay = false, false
-			agent := newOracleAgent(value)
+			agent := o.newAgent(value)
 			b := o.blocks[len(o.blocks)-1]
 			b.agents = append(b.agents, agent)
 			delayed = append(delayed, agent)
@@ -72,43 +81,54 @@ func newOracle(text string) *oracle {
 		}
 		switch b := o.blocks[len(o.blocks)-1]; kind {
 		case "delay":
+			if dialect == "coccoc" {
+				afterRule = true
+			}
 			afterDelay = true
 			for _, agent := range delayed {
-				agent.delay = max(agent.delay, oracleDelay(value))
+				agent.delay = max(agent.delay, o.delay(value))
 			}
 		case "allow", "disallow":
 			afterRule = true
-			if value != "" {
-				b.rules = append(b.rules, oracleRule{kind == "allow", value, i + 1})
-			}
+			b.rules = append(b.rules, oracleRule{kind == "allow", value, i + 1})
 		}
 	}
 	return o
 }
 
-func oracleLine(line string) (kind, value string) {
+func (o *oracle) line(line string) (kind, value string) {
 	const space = " \t\n\v\f\r"
+	tolerant := o.dialect == "standard" || o.dialect == "google"
 	line = line[:min(len(line), 16663)]
 	line, _, _ = strings.Cut(line, "\x00")
 	line, _, _ = strings.Cut(line, "#")
 	line = strings.Trim(line, space)
 	key, value, found := strings.Cut(line, ":")
-	if !found {
+	if !found && tolerant {
 		two := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' })
-		if len(two) != 2 {
-			return "", ""
+		if len(two) == 2 {
+			key, value = two[0], two[1]
+			found = true
 		}
-		key, value = two[0], two[1]
 	}
-	for name, kind := range oracleFields {
-		if strings.HasPrefix(oracleLower(key), name) {
-			return kind, strings.Trim(value, space)
+	if !found {
+		return "", ""
+	}
+	fields := []map[string]string{oracleFields}
+	if tolerant {
+		fields = append(fields, oracleMisspelt)
+	}
+	for _, f := range fields {
+		for name, kind := range f {
+			if strings.HasPrefix(oracleLower(key), name) {
+				return kind, strings.Trim(value, space)
+			}
 		}
 	}
 	return "", ""
 }
 
-func newOracleAgent(value string) *oracleAgent {
+func (o *oracle) newAgent(value string) *oracleAgent {
 	if value == "*" || len(value) > 1 && value[0] == '*' && strings.IndexByte(" \t\n\v\f\r", value[1]) >= 0 {
 		return &oracleAgent{full: "*"}
 	}
@@ -116,6 +136,9 @@ func newOracleAgent(value string) *oracleAgent {
 	cut := full
 	if i := strings.IndexFunc(full, func(r rune) bool { return r != '-' && r != '_' && (r < 'a' || r > 'z') }); i >= 0 {
 		cut = full[:i]
+	}
+	if o.google() {
+		full = cut
 	}
 	return &oracleAgent{full: full, cut: cut}
 }
@@ -139,66 +162,124 @@ func oracleLower(s string) string {
 	return string(b)
 }
 
-func oracleDelay(s string) time.Duration {
-	if !oracleSeconds.MatchString(s) {
+func (o *oracle) delay(s string) time.Duration {
+	if o.dialect != "standard" && o.dialect != "coccoc" || !oracleSeconds.MatchString(s) {
 		return 0
 	}
 	seconds, _ := strconv.ParseFloat(s, 64)
+	if o.dialect == "coccoc" {
+		seconds = math.Ceil(seconds)
+	}
 	return time.Duration(min(seconds, 1e8) * float64(time.Second))
 }
 
 // group gives the name of the group for one token, its rules and its delay.
 func (o *oracle) group(token string) (name string, rules []oracleRule, delay time.Duration) {
 	token = oracleLower(oracleWord(token))
-	for _, by := range []struct {
-		name string
-		is   func(*oracleAgent) bool
-	}{
-		{token, func(a *oracleAgent) bool { return token != "" && a.full == token }},
-		{token, func(a *oracleAgent) bool { return token != "" && a.cut == token }},
-		{"*", func(a *oracleAgent) bool { return a.full == "*" }},
-	} {
-		found := false
-		for _, b := range o.blocks {
-			if slices.ContainsFunc(b.agents, by.is) {
-				rules = append(rules, b.rules...)
-			}
-			for _, a := range b.agents {
-				if by.is(a) {
-					found, delay = true, max(delay, a.delay)
-				}
-			}
+	names := []string{token}
+	for o.dialect == "google-2019" || o.dialect == "coccoc" {
+		end := strings.LastIndexAny(token, "-_.")
+		if end < 0 {
+			break
 		}
-		if found {
-			return by.name, rules, delay
+		token = token[:end]
+		names = append(names, token)
+	}
+	for _, name := range names {
+		if name == "" || o.google() && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz-_") != "" {
+			continue
+		}
+		for _, is := range []func(*oracleAgent) bool{
+			func(a *oracleAgent) bool { return a.full == name },
+			func(a *oracleAgent) bool { return a.cut == name },
+		} {
+			if found, rules, delay := o.of(is); found {
+				return name, rules, delay
+			}
 		}
 	}
-	return "", nil, 0
+	found, rules, delay := o.of(func(a *oracleAgent) bool { return a.full == "*" })
+	if !found {
+		return "", nil, 0
+	}
+	return "*", rules, delay
 }
 
-// oracleMatch gives the verdict of rules on a path, and the size of the rule that decided.
-func oracleMatch(rules []oracleRule, path string) (allow bool, size int) {
+// of gives the rules and the delay of the agents that is picks.
+func (o *oracle) of(is func(*oracleAgent) bool) (found bool, rules []oracleRule, delay time.Duration) {
+	for _, b := range o.blocks {
+		if slices.ContainsFunc(b.agents, is) {
+			found = true
+			rules = append(rules, b.rules...)
+		}
+		for _, a := range b.agents {
+			if is(a) {
+				delay = max(delay, a.delay)
+			}
+		}
+	}
+	return found, rules, delay
+}
+
+// verdict gives that of rules on a path.
+func (o *oracle) verdict(rules []oracleRule, path string) robots.Verdict {
+	if o.google() {
+		path, _, _ = strings.Cut(path, "\x00")
+	}
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
-	path = strings.ReplaceAll(oracleNormal(path), "*", "%2A")
-	allow, size = true, -1
-	for _, r := range rules {
-		pattern := oracleNormal(r.pattern)
-		expr := regexp.QuoteMeta(pattern)
-		if strings.HasSuffix(r.pattern, "$") {
-			expr = strings.TrimSuffix(expr, `\$`) + "$"
-		} else {
-			pattern = strings.TrimRight(pattern, "*")
-		}
-		expr = "(?s)^" + strings.ReplaceAll(expr, `\*`, ".*")
-		if (r.pattern[0] == '/' || r.pattern[0] == '*') && regexp.MustCompile(expr).MatchString(path) {
-			if len(pattern) > size || len(pattern) == size && r.allow {
-				allow, size = r.allow, len(pattern)
-			}
+	if !o.google() {
+		path = strings.ReplaceAll(oracleNormal(path), "*", "%2A")
+	}
+	var best *oracleRule
+	most := -1
+	for i, r := range rules {
+		if size := o.size(r, path); size > most || size >= 0 && size == most && r.allow && !best.allow {
+			best, most = &rules[i], size
 		}
 	}
-	return allow, size
+	if best == nil {
+		return robots.Verdict{Allow: true}
+	}
+	return robots.Verdict{Allow: best.allow || best.pattern == "", Rule: best.pattern, Line: best.line}
+}
+
+// size gives what a rule that matches is ranked by, and -1 for others.
+func (o *oracle) size(r oracleRule, path string) int {
+	if r.pattern == "" {
+		if o.dialect == "google" {
+			return 0
+		}
+		return -1
+	}
+	if r.pattern[0] != '/' && r.pattern[0] != '*' {
+		return -1
+	}
+	pattern := oracleNormal(r.pattern)
+	if o.google() {
+		pattern = oracleEscaped(r.pattern)
+	}
+	if oracleMatches(pattern, strings.HasSuffix(r.pattern, "$"), path) {
+		if !o.google() && !strings.HasSuffix(r.pattern, "$") {
+			pattern = strings.TrimRight(pattern, "*")
+		}
+		return len(pattern)
+	}
+	if slash := strings.LastIndexByte(pattern, '/'); o.dialect == "google" && r.allow && slash >= 0 && strings.HasPrefix(pattern[slash:], "/index.htm") {
+		if pattern = pattern[:slash+1] + "$"; oracleMatches(pattern, true, path) {
+			return len(pattern)
+		}
+	}
+	return -1
+}
+
+func oracleMatches(pattern string, anchored bool, path string) bool {
+	expr := regexp.QuoteMeta(pattern)
+	if anchored {
+		expr = strings.TrimSuffix(expr, `\$`) + "$"
+	}
+	return regexp.MustCompile("(?s)^" + strings.ReplaceAll(expr, `\*`, ".*")).MatchString(path)
 }
 
 var oracleEscape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
@@ -211,6 +292,10 @@ func oracleNormal(s string) string {
 		}
 		return strings.ToUpper(e)
 	})
+	return oracleHigh(s)
+}
+
+func oracleHigh(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
 		if s[i] < 0x80 {
@@ -220,4 +305,8 @@ func oracleNormal(s string) string {
 		}
 	}
 	return b.String()
+}
+
+func oracleEscaped(s string) string {
+	return oracleHigh(oracleEscape.ReplaceAllStringFunc(s, strings.ToUpper))
 }

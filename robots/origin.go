@@ -185,7 +185,7 @@ func isNumber(label string) bool {
 	return true
 }
 
-func isASCII[T string | []byte](s T) bool {
+func isASCII(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] >= 0x80 {
 			return false

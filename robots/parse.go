@@ -1,9 +1,9 @@
 package robots
 
 import (
-	"bytes"
 	"iter"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -15,42 +15,51 @@ const maxLine = 16663
 // nothing. It reads at most MaxBytes, and drops a last line that this limit
 // may have cut. It keeps no reference to text.
 func Parse(text []byte, d Dialect) *File {
-	if d != Standard() {
+	return ParseString(string(text[:min(len(text), MaxBytes)]), d)
+}
+
+// ParseString is Parse for a text that is kept anyway: the File points into it.
+func ParseString(text string, d Dialect) *File {
+	if d.Name == "" {
 		return nil
 	}
-	s := statements{
-		// A guess that large files keep to: no growing on the way.
-		rules: make([]item, 0, len(text)/24),
-		text:  make([]byte, 0, len(text)),
+	return compile(read(text, d))
+}
+
+func read(text string, d Dialect) *statements {
+	s := &statements{
+		dialect: d,
+		source:  text[:min(len(text), MaxBytes)],
+		rules:   make([]item, 0, len(text)/24), // a guess that large files keep to: no growing on the way
 	}
 	for number, line := range lines(text) {
-		if f, value := splitLine(line); f != fieldNone {
+		if f, value := splitLine(line, d.Misspellings); f != fieldNone {
 			s.add(f, value, number)
 		}
 	}
-	return compile(s)
+	return s
 }
 
 // lines gives the lines of text with their numbers, from 1. A line ends at
 // CR, LF or CRLF (RFC 9309 2.2, EOL).
-func lines(text []byte) iter.Seq2[int, []byte] {
-	return func(yield func(int, []byte) bool) {
+func lines(text string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
 		if len(text) >= MaxBytes {
 			text = text[:MaxBytes]
-			text = text[:bytes.LastIndexAny(text, "\r\n")+1]
+			text = text[:strings.LastIndexAny(text, "\r\n")+1]
 		}
 		number := 0
 		for rest := trimBOM(text); len(rest) > 0; {
 			// Two steps, so that a file without any LF is searched for one only once.
-			var part []byte
+			var part string
 			var found bool
-			part, rest, found = bytes.Cut(rest, []byte{'\n'})
+			part, rest, found = strings.Cut(rest, "\n")
 			if found {
-				part = bytes.TrimSuffix(part, []byte{'\r'})
+				part = strings.TrimSuffix(part, "\r")
 			}
 			for more := true; more; {
-				var line []byte
-				line, part, more = bytes.Cut(part, []byte{'\r'})
+				var line string
+				line, part, more = strings.Cut(part, "\r")
 				number++
 				if !yield(number, line) {
 					return
@@ -61,7 +70,7 @@ func lines(text []byte) iter.Seq2[int, []byte] {
 }
 
 // trimBOM drops a byte order mark, or as much of one as there is.
-func trimBOM(text []byte) []byte {
+func trimBOM(text string) string {
 	const bom = "\xEF\xBB\xBF"
 	i := 0
 	for i < len(bom) && i < len(text) && text[i] == bom[i] {
@@ -79,59 +88,78 @@ const (
 	fieldAllow
 	fieldDisallow
 	fieldCrawlDelay
+	fieldSitemap
+	fieldLicense
+	fieldContentSignal
+	fieldContentUsage
 )
 
 // spellings are the beginnings of field names that count, in lower case.
 var spellings = [...]struct {
-	text  string
-	field field
+	text     string
+	field    field
+	misspelt bool
 }{
-	{"disallow", fieldDisallow},
-	{"allow", fieldAllow},
-	{"user-agent", fieldUserAgent},
-	{"crawl-delay", fieldCrawlDelay},
-	{"crawldelay", fieldCrawlDelay},
-	{"useragent", fieldUserAgent},
-	{"user agent", fieldUserAgent},
-	{"dissallow", fieldDisallow},
-	{"dissalow", fieldDisallow},
-	{"disalow", fieldDisallow},
-	{"diasllow", fieldDisallow},
-	{"disallaw", fieldDisallow},
+	{"disallow", fieldDisallow, false},
+	{"allow", fieldAllow, false},
+	{"user-agent", fieldUserAgent, false},
+	{"crawl-delay", fieldCrawlDelay, false},
+	{"sitemap", fieldSitemap, false},
+	{"license", fieldLicense, false},
+	{"content-signal", fieldContentSignal, false},
+	{"content-usage", fieldContentUsage, false},
+	{"crawldelay", fieldCrawlDelay, true},
+	{"useragent", fieldUserAgent, true},
+	{"user agent", fieldUserAgent, true},
+	{"dissallow", fieldDisallow, true},
+	{"dissalow", fieldDisallow, true},
+	{"disalow", fieldDisallow, true},
+	{"diasllow", fieldDisallow, true},
+	{"disallaw", fieldDisallow, true},
+	{"site-map", fieldSitemap, true},
 }
 
-// splitLine reads one line as Google's open parser does. Without a colon, a
-// line counts if it is two words.
-func splitLine(line []byte) (field, []byte) {
-	line = line[:min(len(line), maxLine)]
-	if i := bytes.IndexByte(line, 0); i >= 0 {
-		line = line[:i]
+// splitLine reads one line as Google's open parser does: a field, a colon, a
+// value. Misspellings of fields count where they are asked for, as do two
+// words without a colon.
+func splitLine(line string, misspellings bool) (field, string) {
+	line = content(line)
+	if i := strings.IndexByte(line, ':'); i >= 0 {
+		return fieldOf(line[:i], misspellings), trimSpace(line[i+1:])
 	}
-	if i := bytes.IndexByte(line, '#'); i >= 0 {
-		line = line[:i]
+	if !misspellings {
+		return fieldNone, ""
 	}
-	line = trimSpace(line)
-	if i := bytes.IndexByte(line, ':'); i >= 0 {
-		return fieldOf(line[:i]), trimSpace(line[i+1:])
-	}
-	if i := bytes.IndexAny(line, " \t"); i >= 0 {
-		if value := bytes.TrimLeft(line[i:], " \t"); !bytes.ContainsAny(value, " \t") {
-			return fieldOf(line[:i]), value
+	if i := strings.IndexAny(line, " \t"); i >= 0 {
+		if value := strings.TrimLeft(line[i:], " \t"); !strings.ContainsAny(value, " \t") {
+			return fieldOf(line[:i], true), trimSpace(value)
 		}
 	}
-	return fieldNone, nil
+	return fieldNone, ""
 }
 
-func fieldOf(key []byte) field {
+// content gives what is read of a line: up to NUL, without its comment.
+func content(line string) string {
+	line = line[:min(len(line), maxLine)]
+	if i := strings.IndexByte(line, 0); i >= 0 {
+		line = line[:i]
+	}
+	if i := strings.IndexByte(line, '#'); i >= 0 {
+		line = line[:i]
+	}
+	return trimSpace(line)
+}
+
+func fieldOf(key string, misspellings bool) field {
 	for i := range spellings {
-		if s := &spellings[i]; hasPrefixFold(key, s.text) {
+		if s := &spellings[i]; hasPrefixFold(key, s.text) && (misspellings || !s.misspelt) {
 			return s.field
 		}
 	}
 	return fieldNone
 }
 
-func hasPrefixFold(s []byte, lower string) bool {
+func hasPrefixFold(s, lower string) bool {
 	if len(s) < len(lower) {
 		return false
 	}
@@ -143,8 +171,8 @@ func hasPrefixFold(s []byte, lower string) bool {
 	return true
 }
 
-// trimSpace trims ASCII white space alone, unlike bytes.TrimSpace.
-func trimSpace(s []byte) []byte {
+// trimSpace trims ASCII white space alone, unlike strings.TrimSpace.
+func trimSpace(s string) string {
 	for len(s) > 0 && isSpace(s[0]) {
 		s = s[1:]
 	}
@@ -158,11 +186,16 @@ func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
 
 // statements are what the lines of a file say.
 type statements struct {
+	dialect Dialect
+	source  string // what they were read from
+
 	agents []agent
 	runs   []run
 	blocks int
 	rules  []item
-	text   []byte // the patterns of the rules
+	forms  []byte // patterns whose one form is not how they are written
+
+	extra extensions
 
 	ruled   bool // the current block has an Allow or Disallow line: the next User-agent line begins another
 	delayed bool // the current run has a Crawl-delay line: the next User-agent line begins another
@@ -170,7 +203,7 @@ type statements struct {
 
 // An agent is a User-agent line.
 type agent struct {
-	value []byte
+	value string
 	run   int
 }
 
@@ -183,7 +216,7 @@ type run struct {
 	delay time.Duration
 }
 
-func (s *statements) add(f field, value []byte, line int) {
+func (s *statements) add(f field, value string, line int) {
 	switch {
 	case f == fieldUserAgent:
 		if len(s.runs) == 0 || s.ruled {
@@ -194,42 +227,68 @@ func (s *statements) add(f field, value []byte, line int) {
 		}
 		s.ruled, s.delayed = false, false
 		s.agents = append(s.agents, agent{value, len(s.runs) - 1})
+	case f == fieldSitemap || f == fieldLicense:
+		s.extra.addLink(f, value)
 	case len(s.runs) == 0: // RFC 9309 2.2.1: no group yet
+	case f == fieldContentSignal:
+		s.extra.addSignals(value, s.blocks-1)
+	case f == fieldContentUsage:
+		s.extra.addUsage(value, line, s.blocks-1)
 	case f == fieldCrawlDelay:
-		s.delayed = true
-		last := &s.runs[len(s.runs)-1]
-		last.delay = max(last.delay, parseDelay(value))
+		s.addDelay(value)
 	default:
 		s.ruled = true
-		// An empty pattern matches nothing, and one that begins as no path does.
-		if len(value) > 0 && (value[0] == '/' || value[0] == '*') {
+		switch {
+		case len(value) == 0: // it matches nothing
+			if s.dialect.EmptyRules {
+				s.addRule(value, line, f == fieldAllow)
+			}
+		case value[0] == '/' || value[0] == '*': // others begin as no path does
 			s.addRule(value, line, f == fieldAllow)
 		}
 	}
 }
 
-// parseDelay reads decimal seconds, digits and at most one point; anything
-// else is no delay. Beyond 26 years it stops counting.
-func parseDelay(s []byte) time.Duration {
-	const most = math.MaxInt64 / 11 // times ten, and a digit more, is a Duration still
-	whole, fraction, _ := bytes.Cut(s, []byte{'.'})
-	if len(whole)+len(fraction) == 0 {
-		return 0
+func (s *statements) addDelay(value string) {
+	delay, over, _ := parseDelay(value)
+	switch s.dialect.Delay {
+	case DelayOfAgents:
+		s.delayed = true
+	case DelayOfGroup:
+		s.ruled = true
+		if over {
+			delay = delay.Truncate(time.Second) + time.Second
+		}
+	default:
+		return
 	}
-	var delay time.Duration
-	for _, c := range whole {
+	last := &s.runs[len(s.runs)-1]
+	last.delay = max(last.delay, delay)
+}
+
+// parseDelay reads decimal seconds, digits and at most one point; anything
+// else is no delay. Beyond 26 years it stops counting. over: it is more than
+// whole seconds, by whatever fraction.
+func parseDelay(s string) (delay time.Duration, over, ok bool) {
+	const most = math.MaxInt64 / 11 // times ten, and a digit more, is a Duration still
+	whole, fraction, _ := strings.Cut(s, ".")
+	if len(whole)+len(fraction) == 0 {
+		return 0, false, false
+	}
+	for _, c := range []byte(whole) {
 		if !isDigit(c) {
-			return 0
+			return 0, false, false
 		}
 		delay = min(delay*10+time.Duration(c-'0')*time.Second, most)
 	}
 	unit := time.Second
-	for _, c := range fraction {
+	for _, c := range []byte(fraction) {
 		if !isDigit(c) {
-			return 0
+			return 0, false, false
 		}
 		unit /= 10
 		delay += time.Duration(c-'0') * unit
+		over = over || c != '0'
 	}
-	return delay
+	return delay, over, true
 }

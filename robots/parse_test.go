@@ -171,15 +171,3 @@ func TestParseKeepsNoText(t *testing.T) {
 		t.Errorf("got %q, %+v, want %+v", g.Name(), got, want)
 	}
 }
-
-func TestDialectByName(t *testing.T) {
-	if d, err := robots.DialectByName("standard"); err != nil || d != robots.Standard() {
-		t.Errorf("standard: got %+v, %v", d, err)
-	}
-	for _, name := range []string{"", "Standard", "gopher"} {
-		d, err := robots.DialectByName(name)
-		if err == nil || d != (robots.Dialect{}) || !strings.Contains(err.Error(), "standard") {
-			t.Errorf("%q: got %+v, %v", name, d, err)
-		}
-	}
-}

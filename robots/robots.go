@@ -1,5 +1,13 @@
 // Package robots reads and matches robots.txt as RFC 9309 defines it, in the
-// reading that a Dialect names.
+// reading that a [Dialect] names: the RFC's own, those of Google's documents
+// from 2019, 2022 and today with its open parser's verdicts to the octet, and
+// that of Cốc Cốc.
+//
+// A text is compiled once and asked often:
+//
+//	file := robots.Parse(text, robots.Standard())
+//	group := file.For(robots.ProductTokens(userAgent)...)
+//	verdict := group.Match("/path?query")
 //
 // It is pure: no clock, no network, no locks. A [File] never changes after
 // [Parse]; any number of goroutines may share it. Parse never fails: what it
@@ -7,17 +15,23 @@
 // a file is missing or broken, that "/robots.txt" itself may always be
 // fetched, and how long a Crawl-delay may be, is the business of others.
 //
-// Whatever is left out refuses: a nil File, a zero [Group], a zero [Verdict].
+// Whatever is left out refuses: a nil File, a zero [Group], a zero [Verdict],
+// a zero Dialect.
 //
 // A match goes down a trie, a step an octet of the path, whatever the number
 // of rules. Where a "*" stands it does so from every octet that is left, once
 // for all rules that say the same before it. It never backtracks and, for
-// ordinary paths and rules, never allocates. What Parse and a File take is
-// proportional to the text.
+// ordinary paths and rules, never allocates. Where rules are made to hurt it
+// indexes the path instead, and takes a step for each of their nodes at most.
+// What Parse and a File take is proportional to the text.
+//
+// Sitemap, License, Content-Signal and Content-Usage lines are read and
+// offered; they never change a verdict. [Lint] and [Group.Rivals] are for people who
+// want to know why.
 package robots
 
 import (
-	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unsafe"
@@ -26,38 +40,27 @@ import (
 // MaxBytes is how much of a file is read: the least that RFC 9309 2.5 allows.
 const MaxBytes = 500 << 10
 
-// A Dialect is one reading of robots.txt. It is comparable. The zero Dialect
-// reads nothing: Parse gives nil under it, which refuses.
-type Dialect struct {
-	Name string // as users write it
-}
-
-// Standard gives RFC 9309 with the tolerance for misspellings of Google's
-// open parser, and Crawl-delay.
-func Standard() Dialect { return Dialect{Name: "standard"} }
-
-// DialectByName finds a dialect; the error lists the names there are.
-func DialectByName(name string) (Dialect, error) {
-	if d := Standard(); name == d.Name {
-		return d, nil
-	}
-	return Dialect{}, fmt.Errorf("no robots.txt dialect is called %q; there is: %s", clip(name), Standard().Name)
-}
-
 // A File is one robots.txt, compiled. A nil File refuses everything.
 type File struct {
-	text  string   // names and patterns; all the rest points into it
-	names []name   // in order of their text
-	refs  []uint32 // the rule sets of each name
-	sets  []set    // a rule set: what one set of agents has in common
-	nodes []node   // the tries of all sets, and one node more that ends the last one's rules
-	heads string   // the first octet of each node's label
-	rules []rule   // in order of their nodes
+	source string   // what it was read from; patterns as written are parts of it
+	text   string   // what labels are parts of: the source, or the patterns in the one form
+	words  string   // the names
+	names  []name   // in order of their text
+	refs   []uint32 // the rule sets of each name
+	sets   []set    // a rule set: what one set of agents has in common
+	nodes  []node   // the tries of all sets, and one node more that ends the last one's rules
+	heads  string   // the first octet of each node's label
+	rules  []rule   // in order of their nodes
+
+	extras *extras // nil: none
+
+	dialect                        *Dialect
+	lettersOnly, family, asWritten bool // as in the Dialect
 }
 
 // A name is what a client is found by.
 type name struct {
-	text, size uint32 // in File.text, lower case
+	text, size uint32 // in File.words, lower case
 	refs, sets uint32 // in File.refs: from where, and how many
 	delay      time.Duration
 	cut        bool // no group is called this in full: it is the leading run of longer names
@@ -77,22 +80,41 @@ func (f *File) For(tokens ...string) Group {
 		return Group{}
 	}
 	for i, token := range tokens {
-		at := f.find(word(token))
+		at := f.closest(token)
 		if at < 0 {
 			continue
 		}
 		if f.names[at].cut {
-			if g, found := f.inFull(word(token), tokens[i+1:]); found {
+			if g, found := f.inFull(f.nameText(at), tokens[i+1:]); found {
 				return g
 			}
 		}
-		return Group{file: f, name: at, token: token}
+		return f.group(at, token)
 	}
-	g := Group{file: f, name: f.find("*")}
+	g := f.group(f.find("*"), "")
 	if len(tokens) > 0 {
 		g.token = tokens[0]
 	}
 	return g
+}
+
+// closest gives the index of the name that a token goes by, or -1: its own, or
+// under a dialect with families the longest one before a "-", "_" or ".".
+func (f *File) closest(token string) int {
+	full := word(token[:min(len(token), maxLine)]) // a name is part of a line
+	run := len(letters(full))
+	for {
+		if !f.lettersOnly || len(full) <= run {
+			if at := f.find(full); at >= 0 {
+				return at
+			}
+		}
+		end := strings.LastIndexAny(full, "-_.")
+		if !f.family || end < 0 {
+			return -1
+		}
+		full = full[:end]
+	}
 }
 
 // inFull finds the group that one of tokens names in full, where that name
@@ -101,7 +123,7 @@ func (f *File) inFull(run string, tokens []string) (Group, bool) {
 	for _, token := range tokens {
 		full := word(token)
 		if at := f.find(full); at >= 0 && !f.names[at].cut && strings.EqualFold(letters(full), run) {
-			return Group{file: f, name: at, token: token}, true
+			return f.group(at, token), true
 		}
 	}
 	return Group{}, false
@@ -126,7 +148,7 @@ func (f *File) find(s string) int {
 
 func (f *File) nameText(at int) string {
 	n := &f.names[at]
-	return f.text[n.text : n.text+n.size]
+	return f.words[n.text : n.text+n.size]
 }
 
 // compareFold compares lower, which is in lower case, with s, which need not be.
@@ -139,17 +161,23 @@ func compareFold(lower, s string) int {
 	return len(lower) - len(s)
 }
 
-// Size gives the octets of memory that f holds.
+// Size gives the octets of memory that f holds beside the text it was read from.
 func (f *File) Size() int {
 	if f == nil {
 		return 0
 	}
-	return int(unsafe.Sizeof(*f)) + len(f.text) + len(f.heads) +
-		cap(f.names)*int(unsafe.Sizeof(name{})) +
-		cap(f.refs)*int(unsafe.Sizeof(uint32(0))) +
+	size := int(unsafe.Sizeof(*f)) + len(f.heads) + f.namesSize() + f.extras.size() +
 		cap(f.sets)*int(unsafe.Sizeof(set{})) +
 		cap(f.nodes)*int(unsafe.Sizeof(node{})) +
 		cap(f.rules)*int(unsafe.Sizeof(rule{}))
+	if unsafe.StringData(f.text) != unsafe.StringData(f.source) {
+		size += len(f.text)
+	}
+	return size
+}
+
+func (f *File) namesSize() int {
+	return len(f.words) + cap(f.names)*int(unsafe.Sizeof(name{})) + cap(f.refs)*int(unsafe.Sizeof(uint32(0)))
 }
 
 // A Group is the rules of one File for one client. It is a small value; any
@@ -158,6 +186,18 @@ type Group struct {
 	file  *File
 	name  int // in file.names; -1 where no group applies
 	token string
+	root  uint32 // of its one set, as most groups have it; manySets: see sets
+}
+
+const manySets = math.MaxUint32
+
+// group gives that of a name in f.names, or of none: -1.
+func (f *File) group(name int, token string) Group {
+	g := Group{file: f, name: name, token: token, root: manySets}
+	if name >= 0 && f.names[name].sets == 1 {
+		g.root = f.sets[f.refs[f.names[name].refs]].root
+	}
+	return g
 }
 
 // Match judges a path with its query and without a fragment, as it stands in
@@ -167,6 +207,9 @@ type Group struct {
 func (g Group) Match(pathAndQuery string) Verdict {
 	if g.file == nil {
 		return Verdict{}
+	}
+	if g.file.asWritten {
+		return g.matchAsWritten(pathAndQuery)
 	}
 	if isNormal(pathAndQuery) {
 		return g.match(pathAndQuery)
@@ -223,5 +266,5 @@ func (g Group) sets() []uint32 {
 type Verdict struct {
 	Allow bool
 	Rule  string // the pattern as written, part of the File's memory; "" where no rule matched
-	Line  int    // the rule's line, from 1; 0 without a rule
+	Line  int    // the rule's line, from 1; 0 without one; without a Rule, that of an empty one (Dialect.EmptyRules)
 }

@@ -140,7 +140,7 @@ func trimVersion(s string) string {
 
 // word gives the name that s begins with: letters, digits, "-", "_" and ".",
 // which real names have though RFC 9309 2.2.1 does not, and octets over 0x7F.
-func word[T string | []byte](s T) T {
+func word(s string) string {
 	i := 0
 	for i < len(s) && (isNameOctet(s[i]) || isDigit(s[i]) || s[i] == '.' || s[i] >= 0x80) {
 		i++

@@ -1,106 +1,157 @@
 package robots
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // An item is a rule on its way into a trie.
 type item struct {
 	rule
-	block uint32
-	head  uint64 // the first eight octets of its text, to be sorted by
+	at, end uint32 // what goes into the trie, the one form without its anchor and last "*"s; see settle
+	block   uint32
 }
 
-// addRule takes a rule into the current block.
-func (s *statements) addRule(pattern []byte, line int, allow bool) {
-	it := item{block: uint32(s.blocks - 1), rule: rule{
-		text: uint32(len(s.text)), meta: uint32(line), written: uint16(len(pattern)),
+// inForms is set in item.at where it points into statements.forms, not source.
+const inForms uint32 = 1 << 31
+
+// addRule takes a rule into the current block. Its pattern is part of source.
+func (s *statements) addRule(pattern string, line int, allow bool) {
+	at := offset(s.source, pattern)
+	it := item{at: at, block: uint32(s.blocks - 1), rule: rule{
+		text: at, meta: uint32(line), written: uint16(len(pattern)),
 	}}
 	if allow {
 		it.meta |= flagAllow
 	}
-	s.text = append(s.text, pattern...)
-	form := pattern
-	if !isASCII(pattern) || bytes.IndexByte(pattern, '%') >= 0 {
-		end := len(s.text)
-		s.text = appendPattern(s.text, pattern)
-		if form = s.text[end:]; bytes.Equal(form, pattern) {
-			s.text = s.text[:end]
-		} else {
-			it.meta |= flagChanged
+	form := s.oneForm(pattern)
+	if form != pattern {
+		it.at = uint32(len(s.forms)) | inForms
+		s.forms = append(s.forms, form...)
+	}
+	path := strings.TrimRight(form, "*")
+	it.size = uint16(len(path))
+	if s.dialect.AsWritten {
+		it.size = uint16(len(form))
+	}
+	if len(path) > 0 && pattern[len(pattern)-1] == '$' {
+		it.meta |= flagAnchored
+		path = path[:len(path)-1]
+	}
+	it.end = it.at + uint32(len(path))
+	s.rules = append(s.rules, it)
+	if allow && s.dialect.IndexPages {
+		if slash := strings.LastIndexByte(form, '/'); slash >= 0 && strings.HasPrefix(form[slash:], "/index.htm") {
+			it.meta |= flagAnchored
+			it.size = uint16(slash + len("/$"))
+			it.end = it.at + uint32(slash+1)
+			s.rules = append(s.rules, it)
 		}
 	}
-	form = bytes.TrimRight(form, "*")
-	it.size = uint16(len(form))
-	if pattern[len(pattern)-1] == '$' {
-		it.meta |= flagAnchored
-		form = form[:len(form)-1]
-	}
-	var head [8]byte
-	copy(head[:], form)
-	it.head = binary.BigEndian.Uint64(head[:])
-	s.rules = append(s.rules, it)
 }
 
-// textAt gives where the text that goes into the trie begins in File.text.
-func (it *item) textAt() uint32 {
-	if it.is(flagChanged) {
-		return it.text + uint32(it.written)
+// oneForm gives a pattern as it is compared with paths, its wildcards as "*".
+func (s *statements) oneForm(pattern string) string {
+	switch {
+	case isASCII(pattern) && strings.IndexByte(pattern, '%') < 0:
+		return pattern
+	case s.dialect.AsWritten:
+		return string(appendEscaped(nil, pattern))
 	}
-	return it.text
+	return string(appendNormal(nil, pattern, "*"))
 }
 
-// path gives the text that goes into the trie: the one form without its anchor.
-func (it *item) path(text string) string {
-	size := uint32(it.size)
-	if it.is(flagAnchored) {
-		size--
+// offset gives where in whole a part of it begins.
+func offset(whole, part string) uint32 {
+	if part == "" {
+		return 0
 	}
-	from := it.textAt()
-	return text[from : from+size]
+	return uint32(uintptr(unsafe.Pointer(unsafe.StringData(part))) - uintptr(unsafe.Pointer(unsafe.StringData(whole))))
 }
+
+// settle gives the text that all items point into: the source, or where some
+// have another form than they were written in, a copy of what goes into tries.
+func (s *statements) settle() string {
+	if len(s.forms) == 0 {
+		return s.source
+	}
+	var text []byte
+	for i := range s.rules {
+		it := &s.rules[i]
+		at, size := it.at, it.end-it.at
+		it.at = uint32(len(text))
+		if at&inForms != 0 {
+			at &^= inForms
+			text = append(text, s.forms[at:at+size]...)
+		} else {
+			text = append(text, s.source[at:at+size]...)
+		}
+		it.end = it.at + size
+	}
+	s.forms = nil
+	return string(text)
+}
+
+// path gives what goes into the trie, once the statements are settled.
+func (it *item) path(text string) string { return text[it.at:it.end] }
 
 // addTries builds the trie of each set.
 func (c *compiler) addTries() {
 	f := c.file
 	c.rules = slices.DeleteFunc(c.rules, func(it item) bool { return c.sets[it.block] < 0 })
-	slices.SortFunc(c.rules, c.compare)
-	f.rules = make([]rule, 0, len(c.rules))
-	f.nodes = make([]node, 0, 2*len(c.rules)+len(f.sets)+1) // a guess: a rule is a leaf and parts a label
-	rest := c.rules
+	f.text = c.settle()
+	items := c.sorted()
+	f.rules = make([]rule, 0, len(items))
+	f.nodes = make([]node, 0, 2*len(items)+len(f.sets)+1) // a guess: a rule is a leaf and parts a label
 	for in := range f.sets {
 		n := 0
-		for n < len(rest) && c.sets[rest[n].block] == in {
+		for n < len(items) && c.sets[items[n].block] == in {
 			n++
 		}
-		f.sets[in] = c.newSet(rest[:n])
-		c.addTrie(rest[:n])
-		rest = rest[n:]
+		f.sets[in] = c.newSet(items[:n])
+		c.addTrie(items[:n])
+		items = items[n:]
 	}
 	f.nodes = slices.Clone(append(f.nodes, node{rules: uint32(len(f.rules))}))
 	f.rules = slices.Clone(f.rules)
 }
 
-// compare puts the rules of a set in the order of their text, those that
-// allow first among equals, then those that come first in the file.
-func (c *compiler) compare(a, b item) int {
-	switch {
-	case a.block != b.block && c.sets[a.block] != c.sets[b.block]:
-		return c.sets[a.block] - c.sets[b.block]
-	case a.head != b.head:
-		return cmp.Compare(a.head, b.head)
+// sorted gives the rules in the order of their sets, then of their texts, and
+// among equals the one that decides first. It sorts what is small: the first
+// eight octets of each text tell most apart.
+func (c *compiler) sorted() []item {
+	type entry struct {
+		head    uint64
+		set, at uint32
 	}
-	if order := strings.Compare(a.path(c.file.text), b.path(c.file.text)); order != 0 {
-		return order
+	entries := make([]entry, len(c.rules))
+	for i := range c.rules {
+		it := &c.rules[i]
+		var head [8]byte
+		copy(head[:], it.path(c.file.text))
+		entries[i] = entry{binary.BigEndian.Uint64(head[:]), uint32(c.sets[it.block]), uint32(i)}
 	}
-	if a.is(flagAllow) != b.is(flagAllow) {
-		return cmp.Compare(b.meta, a.meta) // it is the top bit
+	slices.SortFunc(entries, func(a, b entry) int {
+		switch {
+		case a.set != b.set:
+			return cmp.Compare(a.set, b.set)
+		case a.head != b.head:
+			return cmp.Compare(a.head, b.head)
+		}
+		x, y := &c.rules[a.at], &c.rules[b.at]
+		if order := strings.Compare(x.path(c.file.text), y.path(c.file.text)); order != 0 {
+			return order
+		}
+		return -x.compareRank(&y.rule)
+	})
+	items := make([]item, len(entries))
+	for i, e := range entries {
+		items[i] = c.rules[e.at]
 	}
-	return cmp.Compare(a.meta&maskLine, b.meta&maskLine)
+	return items
 }
 
 func (c *compiler) newSet(items []item) set {
@@ -110,7 +161,7 @@ func (c *compiler) newSet(items []item) set {
 		switch size := int32(it.size); {
 		case it.is(flagAllow):
 			s.allow = max(s.allow, size)
-		case it.matchesAll(c.file.text):
+		case it.written > 0 && it.matchesAll(c.file.text):
 			s.barrier = max(s.barrier, size)
 		}
 	}
@@ -143,10 +194,10 @@ func (c *compiler) addTrie(items []item) {
 		if s.from < s.to {
 			first, last := &items[s.from], &items[s.to-1]
 			size := labelSize(first.path(f.text)[s.depth:], last.path(f.text)[s.depth:], i == 0)
-			n.text, n.size = first.textAt()+uint32(s.depth), uint16(size)
+			n.text, n.size = first.at+uint32(s.depth), uint16(size)
 			s.depth += size
 		}
-		for s.from < s.to && len(items[s.from].path(f.text)) == s.depth {
+		for s.from < s.to && int(items[s.from].end-items[s.from].at) == s.depth {
 			c.addEnd(n.rules, items[s.from].rule)
 			s.from++
 		}

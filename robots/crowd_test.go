@@ -1,0 +1,121 @@
+package robots
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSuffixes holds the index of a path against what it says in plain words.
+func TestSuffixes(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		path := make([]byte, 1+rnd.IntN(40))
+		for i := range path {
+			path[i] = "ab\x00\xff/"[rnd.IntN(2+rnd.IntN(4))]
+		}
+		x := newSuffixes(string(path))
+		if !slices.IsSortedFunc(x.starts, func(a, b int32) int { return strings.Compare(string(path[a:]), string(path[b:])) }) {
+			t.Fatalf("%q: suffixes in order %v", path, x.starts)
+		}
+		at := rnd.IntN(len(path))
+		text := string(path[at : at+rnd.IntN(min(4, len(path)-at)+1)])
+		if rnd.IntN(4) == 0 {
+			text += "x"
+		}
+		depth := rnd.IntN(len(text) + 1)
+		s := x.narrow(x.narrow(x.all(), 0, text[:depth]), depth, text[depth:])
+		if text == "" {
+			continue
+		}
+		if got, want := int(s.hi-s.lo), countAll(string(path), text); got != want {
+			t.Fatalf("%q in %q: %d times, want %d", text, path, got, want)
+		}
+		if s.lo == s.hi {
+			continue
+		}
+		for from := range len(path) + 1 {
+			want := strings.Index(string(path[from:]), text)
+			if want >= 0 {
+				want += from
+			}
+			if got := x.next(s, len(text), from); got != want {
+				t.Fatalf("%q in %q from %d: %d, want %d", text, path, from, got, want)
+			}
+			if got := x.nextIn(s, from); got != want {
+				t.Fatalf("%q in %q from %d, by its numbers: %d, want %d", text, path, from, got, want)
+			}
+			ends := strings.HasSuffix(string(path[from:]), text)
+			if got := x.endsPath(s, len(text), from); got != ends {
+				t.Fatalf("%q at the end of %q from %d: %t", text, path, from, got)
+			}
+		}
+	}
+}
+
+func countAll(s, part string) (n int) {
+	for i := range s {
+		if strings.HasPrefix(s[i:], part) {
+			n++
+		}
+	}
+	return n
+}
+
+// agreeCrowded fails the test where a crowd and a walker that tries octet by
+// octet disagree about a path.
+func agreeCrowded(t *testing.T, d Dialect, patterns []string, path string) {
+	t.Helper()
+	f := Parse([]byte("User-agent: *\n"+strings.Join(patterns, "\n")+"\n"), d)
+	path = f.normal(path)
+	plain, crowded := walker{file: f, steps: 1 << 20}, walker{file: f, crowd: newCrowd(path)}
+	for _, s := range f.sets {
+		plain.search(s.root, path)
+		crowded.search(s.root, path)
+	}
+	if plain.best != crowded.best {
+		t.Fatalf("%s: %q by %q: tried one by one %+v, as a crowd %+v", d.Name, path, patterns, plain.best, crowded.best)
+	}
+}
+
+func TestCrowd(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	some := func(most int, pieces ...string) string {
+		var b strings.Builder
+		for range rnd.IntN(most + 1) {
+			b.WriteString(pieces[rnd.IntN(len(pieces))])
+		}
+		return b.String()
+	}
+	for range 20_000 {
+		var patterns []string
+		for range 1 + rnd.IntN(8) {
+			field := [...]string{"Allow: ", "Disallow: "}[rnd.IntN(2)]
+			end := [...]string{"", "", "$", "*"}[rnd.IntN(4)]
+			patterns = append(patterns, field+[...]string{"/", "*"}[rnd.IntN(2)]+some(8, "a", "a", "b", "*", "*", "$", "/")+end)
+		}
+		path := "/" + some(20, "a", "a", "b", "$", "/", "*")
+		for _, d := range []Dialect{Standard(), dialects[2]} {
+			agreeCrowded(t, d, patterns, path)
+		}
+	}
+}
+
+// FuzzCrowd takes the patterns of one group, a line each.
+func FuzzCrowd(f *testing.F) {
+	f.Add("/*a*b$\n/*ab*\n*", "/aabab")
+	f.Add("/*aa*aa$\n/*aaa$\n/a*aaaa", "/aaaa")
+	f.Fuzz(func(t *testing.T, patterns, path string) {
+		if len(patterns) > 1<<10 || len(path) > 100 {
+			return // a walker alone may take long, or give up
+		}
+		var rules []string
+		for p := range strings.SplitSeq(patterns, "\n") {
+			rules = append(rules, "Disallow: "+p)
+		}
+		for _, d := range dialects {
+			agreeCrowded(t, d, rules, path)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package robots_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"robotsproxy/robots"
+)
+
+func TestLinks(t *testing.T) {
+	const text = "Sitemap: https://a.example/1.xml\nsitemap : /2.xml # c\nUser-agent: a\nSITEMAP: https://a.example/3.xml\nSitemap:\n" +
+		"License: https://a.example/license.xml\nlicence: no\nDisallow: /\nsite-map: /4.xml\n"
+	for _, d := range robots.Dialects() {
+		f := robots.Parse([]byte(text), d)
+		want := []string{"https://a.example/1.xml", "/2.xml", "https://a.example/3.xml"}
+		if d.Misspellings {
+			want = append(want, "/4.xml")
+		}
+		if got := f.Sitemaps(); !slices.Equal(got, want) {
+			t.Errorf("%s: sitemaps %q, want %q", d.Name, got, want)
+		}
+		if got := f.Licenses(); !slices.Equal(got, []string{"https://a.example/license.xml"}) {
+			t.Errorf("%s: licenses %q", d.Name, got)
+		}
+	}
+	var none *robots.File
+	if none.Sitemaps() != nil || none.Licenses() != nil {
+		t.Error("a nil File has extensions")
+	}
+}
+
+func TestContentSignals(t *testing.T) {
+	type S = robots.Signals
+	for _, c := range []struct {
+		name, text, agent string
+		want              S
+	}{
+		{"all", "user-agent: *\ncontent-signal: search=yes,ai-train=no , AI-Input = YES\n", "a", S{robots.Yes, robots.Yes, robots.No}},
+		{"some", "user-agent: *\ncontent-signal: ai-train=no", "a", S{AITrain: robots.No}},
+		{"what nobody knows", "user-agent: *\ncontent-signal: ai-train=maybe, use=all, =, ,search", "a", S{}},
+		{"no group yet", "content-signal: ai-train=no\nuser-agent: *\nallow: /", "a", S{}},
+		{"another's group", "user-agent: a\ncontent-signal: ai-train=no\ndisallow: /b\n\nuser-agent: *\ncontent-signal: search=no", "b", S{Search: robots.No}},
+		{"groups of one name", "user-agent: a\ncontent-signal: ai-train=no\ndisallow: /b\n\nuser-agent: A\ncontent-signal: search=yes", "a", S{Search: robots.Yes, AITrain: robots.No}},
+		{"no counts", "user-agent: a\ncontent-signal: search=no\ncontent-signal: search=yes", "a", S{Search: robots.No}},
+		{"no group at all", "user-agent: a\ncontent-signal: search=no", "b", S{}},
+		{"before its rules and in a list of agents", "user-agent: a\ncontent-signal: search=no\nuser-agent: b\ndisallow: /", "b", S{Search: robots.No}},
+		{"none", "user-agent: *\nsitemap: /s", "a", S{}},
+	} {
+		if got := robots.Parse([]byte(c.text), robots.Standard()).For(c.agent).ContentSignals(); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+	if s := fmt.Sprint(S{robots.Unsaid, robots.Yes, robots.No}); s != "{ yes no}" {
+		t.Errorf("in words: %q", s)
+	}
+	if (robots.Group{}).ContentSignals() != (S{}) {
+		t.Error("the zero Group has signals")
+	}
+}
+
+func TestContentUsage(t *testing.T) {
+	const text = "user-agent: *\ncontent-usage: train-ai=n\ncontent-usage: /ok/ train-ai=y, search=y\n" +
+		"content-usage: /ok/*.gif$ train-ai=n\ncontent-usage: /nothing\nallow: /\n\nuser-agent: b\ndisallow: /x\n"
+	for _, c := range []struct{ agent, path, want string }{
+		{"a", "/", "train-ai=n"},
+		{"a", "/ok/page", "train-ai=y, search=y"},
+		{"a", "/o%6b/page", "train-ai=y, search=y"},
+		{"a", "/ok/a.gif", "train-ai=n"},
+		{"a", "/nothing", "train-ai=n"},
+		{"b", "/", ""},
+	} {
+		if got := robots.Parse([]byte(text), robots.Standard()).For(c.agent).ContentUsage(c.path); got != c.want {
+			t.Errorf("%s for %s: got %q, want %q", c.path, c.agent, got, c.want)
+		}
+	}
+	const twice = "user-agent: a\ncontent-usage: / train-ai=n\ncontent-usage: search=y\ndisallow: /x\n\n" +
+		"user-agent: b\ncontent-usage: / train-ai=y\ndisallow: /\n\nuser-agent: A\ncontent-usage: / c=d\ncontent-usage: /%61 e=f\ncontent-usage: /a g=h\n"
+	group := robots.Parse([]byte(twice), robots.Standard()).For("a")
+	if got, want := group.ContentUsage("/b"), "train-ai=n, search=y, c=d"; got != want {
+		t.Errorf("of one pattern: got %q, want %q", got, want)
+	}
+	if got, want := group.ContentUsage("/a"), "e=f, g=h"; got != want {
+		t.Errorf("of one pattern, written in two ways: got %q, want %q", got, want)
+	}
+	if (robots.Group{}).ContentUsage("/") != "" {
+		t.Error("the zero Group has preferences")
+	}
+}
+
+// TestExtensionsAreBounded fills a file with nothing else.
+func TestExtensionsAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 3<<10)
+	for name, line := range map[string]string{
+		"sitemap": "sitemap: x\n", "long": "sitemap: " + long + "\n", "license": "license: " + long[:1<<10] + "\n",
+		"signal": "content-signal: search=no\n", "usage": "content-usage: /a b=c\n", "usage with stars": "content-usage: /*a*a b=c\n",
+	} {
+		text := "user-agent: *\n" + strings.Repeat(line, 400<<10/len(line))
+		f := robots.Parse([]byte(text), robots.Standard())
+		if f.Size() > 256<<10 {
+			t.Errorf("%s: held in %d octets", name, f.Size())
+		}
+		if n := len(f.Sitemaps()) + len(f.Licenses()); n > 1000 {
+			t.Errorf("%s: %d links", name, n)
+		}
+	}
+}
+
+// TestExtensionsDisturbNothing puts such lines anywhere.
+func TestExtensionsDisturbNothing(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	pick := func(s ...string) string { return s[rnd.IntN(len(s))] }
+	for range 5000 {
+		var plain, extended strings.Builder
+		for range rnd.IntN(10) {
+			line := pick("user-agent: a", "user-agent: b", "user-agent: *", "disallow: /a", "allow: /a/b", "disallow:", "crawl-delay: 2") + "\n"
+			plain.WriteString(line)
+			extended.WriteString(pick("", "sitemap: /", "license: x", "content-signal: search=no", "content-usage: /a train-ai=n", "content-usage: b", "content-signal: =") + "\n")
+			extended.WriteString(line)
+		}
+		for _, d := range robots.Dialects() {
+			want := robots.Parse([]byte(plain.String()), d).For("a")
+			got := robots.Parse([]byte(extended.String()), d).For("a")
+			for _, path := range []string{"/", "/a", "/a/b"} {
+				w, g := want.Match(path), got.Match(path)
+				if w.Line *= 2; w != g || want.Name() != got.Name() || want.CrawlDelay() != got.CrawlDelay() {
+					t.Fatalf("%s: %s: got %+v, want %+v:\n%s", d.Name, path, g, w, extended.String())
+				}
+			}
+		}
+	}
+}

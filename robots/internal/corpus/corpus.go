@@ -1,0 +1,126 @@
+// Package corpus makes the files that robots is measured by: three as sites
+// have them, small, middling and as large as is read, and those that are made
+// to hurt. They are the same on every run.
+package corpus
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"robotsproxy/robots"
+)
+
+// A Corpus is a robots.txt of a given size and paths to judge by it.
+type Corpus struct {
+	Name  string
+	Text  []byte
+	Paths []string
+}
+
+// All are a small file of 13 rules, a middling one of 150, and one of
+// 17,235 that fills the 500 KiB which are read; a quarter have a wildcard.
+func All() []Corpus {
+	return []Corpus{New("small", 13), New("mid", 150), New("big", 17235)}
+}
+
+// New makes a file of so many rules, a quarter of them with a wildcard, and
+// paths of which half are made from rules.
+func New(name string, rules int) Corpus {
+	rnd := rand.New(rand.NewPCG(1, uint64(rules)))
+	words := make([]string, max(8, rules/8))
+	for i := range words {
+		word := make([]byte, 5+rnd.IntN(7))
+		for j := range word {
+			word[j] = "abcdefghijklmnopqrstuvwxyz-"[rnd.IntN(27)]
+		}
+		words[i] = string(word)
+	}
+	word := func() string { return words[rnd.IntN(len(words))] }
+	c := Corpus{Name: name}
+	text := []byte("User-agent: *\n")
+	for i := range rules {
+		pattern := "/" + word() + "/" + word()
+		switch i % 8 {
+		case 0:
+			pattern = "/" + word() + "/*" + word()
+		case 4:
+			pattern = "/" + word() + "/*." + word()[:3] + "$"
+		case 2, 6:
+			pattern += "/"
+		}
+		field := "Disallow: "
+		if i%5 == 0 {
+			field = "Allow: "
+		}
+		text = append(text, field+pattern+"\n"...)
+		if i%(rules/8) == 0 {
+			path := strings.NewReplacer("*", word(), "$", "").Replace(pattern)
+			c.Paths = append(c.Paths, path, "/"+word()+"/"+word()+"/page.html?id="+strconv.Itoa(i))
+		}
+	}
+	c.Text = text
+	return c
+}
+
+// Hostile are rule files of the size that is read, made so that a path of 2,000
+// octets costs the most: each has a star in every rule.
+func Hostile() []Corpus {
+	const path = 2000
+	rnd := rand.New(rand.NewPCG(3, 9309))
+	from := func(alphabet string, n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = alphabet[rnd.IntN(len(alphabet))]
+		}
+		return string(b)
+	}
+	as := strings.Repeat("a", path)
+	words := make([]string, 1000)
+	for i := range words {
+		words[i] = from("abcdefghijklmnopqrstuvwxyz", 4+rnd.IntN(5))
+	}
+	word := func() string { return words[rnd.IntN(len(words))] }
+	var sentence strings.Builder
+	for sentence.Len() < path {
+		sentence.WriteString(word())
+	}
+	make := func(name, path string, pattern func(i int) string) Corpus {
+		text := []byte("User-agent: *\n")
+		for i := 0; ; i++ {
+			line := "Disallow: " + pattern(i) + "\n"
+			if len(text)+len(line) >= robots.MaxBytes {
+				return Corpus{Name: name, Text: text, Paths: []string{path}}
+			}
+			text = append(text, line...)
+		}
+	}
+	return []Corpus{
+		make("number-after-letter", "/"+as, func(i int) string { return fmt.Sprintf("/*a%d*b", i) }),
+		make("numbers", "/"+from("0123456789", path), func(i int) string { return fmt.Sprintf("/*%d*b", i) }),
+		make("two-words", "/"+sentence.String(), func(int) string { return "/*" + word() + "*" + word() + "*z" }),
+		make("all-there", "/"+from("abcd", path), func(int) string { return "/*" + from("abcd", 5) + "*" + from("abcd", 5) + "*z" }),
+		make("second-missing", "/"+from("abcd", path), func(int) string { return "/*" + from("abcd", 5) + "*" + from("abcd", 6) + "e*z" }),
+		make("second-missing-long", "/"+from("ab", path), func(int) string { return "/*" + from("ab", 8) + "*" + from("ab", 10) + "a*z" }),
+		make("chain", "/"+as, func(i int) string { return "/*" + as[:i%900] + "b" }),
+		make("chain-anchored", "/"+as, func(i int) string { return "/*" + as[:i%900] + "b$" }),
+		make("every-prefix", "/"+as, func(i int) string { return "/" + as[:i%900] + "*b" }),
+		make("nested", "/"+from("ab", path), func(i int) string {
+			return "/*" + strings.Join(strings.Split(from("ab", 14), ""), "*") + "*c"
+		}),
+		make("nested-absent", "/"+from("ab", path), func(i int) string {
+			return "/*" + strings.Join(strings.Split(from("abab", 12)+from("abc", 1), ""), "*") + "*c"
+		}),
+		make("many-groups", "/"+as, func(i int) string {
+			return fmt.Sprintf("/*a*%d\nDisallow: /a*%d\nDisallow: /aa*%d\nDisallow: /*a*a*a*a*a*a*a*b\nUser-agent: *\nUser-agent: a%d", i, i, i, i)
+		}),
+		make("many-searches", "/"+as, func(i int) string {
+			return fmt.Sprintf("/*aaab\nDisallow: /a*aaab\nDisallow: /aa*aaab\nDisallow: /aaa*aaab\nDisallow: /aaaa*aaab\nDisallow: /aaaaa*aaab\nDisallow: /aaaaaa*aaab\nUser-agent: *\nUser-agent: a%d", i)
+		}),
+		make("four-pieces", "/"+from("ab", path), func(int) string {
+			return "/*" + from("ab", 8) + "*" + from("ab", 8) + "*" + from("ab", 4) + "*" + from("ab", 4)
+		}),
+		make("deep", "/"+as, func(i int) string { return "/" + strings.Repeat("*a", 8000) + "*b" }),
+	}
+}

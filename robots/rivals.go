@@ -1,0 +1,124 @@
+package robots
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// A Rival is a rule of a client's group that did not decide about a path.
+type Rival struct {
+	Allow   bool
+	Rule    string // the pattern as written
+	Line    int
+	Matches bool // it matches, but another rule outranks it; else it only begins as the path does
+}
+
+// Rivals gives the rules that came nearest to deciding about a path, at most
+// as many as asked for: those that match first, as they rank, then those that
+// begin as the path does, for half of what they say before any "*" at least. It
+// reads the file anew and tries every rule by itself, so that it is for
+// explanations, not for every request.
+func (g Group) Rivals(pathAndQuery string, most int) []Rival {
+	if g.file == nil || g.name < 0 {
+		return nil
+	}
+	s := read(g.file.source, *g.file.dialect)
+	text := s.settle()
+	blocks := s.blocksOf(g)
+	winner := g.Match(pathAndQuery).Line
+	c := contest{path: g.file.normal(pathAndQuery)}
+	for i := range s.rules {
+		if it := &s.rules[i]; blocks[it.block] && int(it.meta&maskLine) != winner {
+			c.enter(it, it.path(text), g.file.written(&it.rule))
+		}
+	}
+	return c.result(most)
+}
+
+// normal gives a path as it is compared with the texts of rules.
+func (f *File) normal(pathAndQuery string) string {
+	if !f.asWritten {
+		return string(appendPath(nil, pathAndQuery))
+	}
+	pathAndQuery, _, _ = strings.Cut(pathAndQuery, "\x00")
+	if !strings.HasPrefix(pathAndQuery, "/") {
+		return "/" + pathAndQuery
+	}
+	return pathAndQuery
+}
+
+// blocksOf gives the blocks that name a group.
+func (s *statements) blocksOf(g Group) map[uint32]bool {
+	blocks := make(map[uint32]bool)
+	for _, k := range s.keys() {
+		if k.text == g.Name() && k.cut == g.file.names[g.name].cut {
+			blocks[uint32(k.block)] = true
+		}
+	}
+	return blocks
+}
+
+// A contest is over one path, in the one form.
+type contest struct {
+	path    string
+	entries []entry
+}
+
+type entry struct {
+	Rival
+	rule   rule
+	shared int // octets that its beginning and the path's have in common
+}
+
+// enter takes a rule that may be a rival. The slash that all paths begin with
+// is nothing to have in common.
+func (c *contest) enter(it *item, pattern, written string) {
+	e := entry{rule: it.rule, Rival: Rival{
+		Allow: it.is(flagAllow), Rule: written, Line: int(it.meta & maskLine),
+		Matches: it.written > 0 && matchesAlone(pattern, c.path, it.is(flagAnchored)),
+	}}
+	literal, _, _ := strings.Cut(pattern, "*")
+	for e.shared < min(len(literal), len(c.path)) && literal[e.shared] == c.path[e.shared] {
+		e.shared++
+	}
+	if e.Matches || e.shared > 1 && 2*e.shared >= len(literal) {
+		c.entries = append(c.entries, e)
+	}
+}
+
+// matchesAlone reports whether one pattern matches a path, both in the one
+// form: each piece at the first place after the one before.
+func matchesAlone(pattern, path string, anchored bool) bool {
+	piece, rest, star := strings.Cut(pattern, "*")
+	path, ok := strings.CutPrefix(path, piece)
+	for ok && star {
+		piece, rest, star = strings.Cut(rest, "*")
+		if !star && anchored {
+			return strings.HasSuffix(path, piece)
+		}
+		_, path, ok = strings.Cut(path, piece)
+	}
+	return ok && (!anchored || path == "")
+}
+
+func (c *contest) result(most int) []Rival {
+	slices.SortFunc(c.entries, func(a, b entry) int {
+		switch {
+		case a.Matches != b.Matches && a.Matches:
+			return -1
+		case a.Matches != b.Matches:
+			return 1
+		case a.Matches:
+			return -a.rule.compareRank(&b.rule)
+		}
+		return cmp.Or(cmp.Compare(b.shared, a.shared), cmp.Compare(a.Line, b.Line))
+	})
+	// A rule that allows an index page is there twice.
+	c.entries = slices.CompactFunc(c.entries, func(a, b entry) bool { return a.Line == b.Line })
+	var rivals []Rival
+	for _, e := range c.entries[:min(len(c.entries), most)] {
+		rivals = append(rivals, e.Rival)
+	}
+	return rivals
+}

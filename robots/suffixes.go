@@ -1,0 +1,240 @@
+package robots
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// A suffixes is an index of one path: its suffixes in the order of their text.
+// All places where a string occurs in the path stand together in it, so that a
+// trie below a "*" can be gone through once for all of them.
+type suffixes struct {
+	path   string
+	starts []int32     // of the suffixes, sorted
+	octets [257]int32  // in starts: where those that begin with each octet do, and with any above
+	taken  []taken     // by a hash of what was asked
+	levels []wavelevel // of starts, for nextIn
+}
+
+// A taken step is one whose answer is kept.
+type taken struct {
+	from, to stretch
+	depth    int32
+	octet    byte
+}
+
+// A stretch of suffixes.starts: the suffixes that share their first octets.
+type stretch struct{ lo, hi int32 }
+
+func newSuffixes(path string) *suffixes {
+	x := &suffixes{path: path, starts: sortSuffixes(path), taken: make([]taken, 4<<bits.Len(uint(len(path))))}
+	for c := range x.octets {
+		x.octets[c] = x.search(x.all(), 0, c)
+	}
+	x.levels = newWavelevels(x.starts)
+	return x
+}
+
+// sortSuffixes sorts by the first octets, as many as fit into a number, and
+// then by twice as many each time, until no two suffixes are alike.
+func sortSuffixes(path string) []int32 {
+	type suffix struct {
+		key uint64
+		at  int32
+	}
+	const first = 7 // octets of nine bits: 0 stands for none
+	n := len(path)
+	sorted, rank := make([]suffix, n), make([]uint32, n)
+	key := uint64(0)
+	for i := n - 1; i >= 0; i-- {
+		key = key>>9 | (uint64(path[i])+1)<<(9*(first-1))
+		sorted[i] = suffix{key, int32(i)}
+	}
+	for size := first; ; size *= 2 {
+		slices.SortFunc(sorted, func(a, b suffix) int { return cmp.Compare(a.key, b.key) })
+		ranks := uint32(0)
+		for i, s := range sorted {
+			if i == 0 || s.key != sorted[i-1].key {
+				ranks++
+			}
+			rank[s.at] = ranks
+		}
+		if int(ranks) == n {
+			break
+		}
+		for i := range sorted { // by the rank of the first half, then by that of the second
+			s := &sorted[i]
+			s.key = uint64(rank[s.at]) << 32
+			if second := int(s.at) + size; second < n {
+				s.key |= uint64(rank[second])
+			}
+		}
+	}
+	starts := make([]int32, n)
+	for i, s := range sorted {
+		starts[i] = s.at
+	}
+	return starts
+}
+
+// octet gives the one at depth in the suffix at a place in starts; -1: it is shorter.
+func (x *suffixes) octet(at int32, depth int) int {
+	if i := int(x.starts[at]) + depth; i < len(x.path) {
+		return int(x.path[i])
+	}
+	return -1
+}
+
+// all are the suffixes of the empty string.
+func (x *suffixes) all() stretch { return stretch{0, int32(len(x.starts))} }
+
+// narrow gives those of s, alike in their first depth octets, that go on with text.
+func (x *suffixes) narrow(s stretch, depth int, text string) stretch {
+	for i := range len(text) {
+		switch {
+		case s.lo == s.hi:
+			return s
+		case s.hi-s.lo == 1:
+			if !strings.HasPrefix(x.path[int(x.starts[s.lo])+depth+i:], text[i:]) {
+				s.hi = s.lo
+			}
+			return s
+		case depth+i == 0:
+			s = stretch{x.octets[text[0]], x.octets[int(text[0])+1]}
+		default:
+			s = x.step(s, depth+i, text[i])
+		}
+	}
+	return s
+}
+
+// step is narrow by one octet. Patterns that are alike ask the same again and
+// again, so that answers are kept, as many as there is room for.
+func (x *suffixes) step(s stretch, depth int, c byte) stretch {
+	question := taken{from: s, depth: int32(depth), octet: c}
+	hash := (uint32(s.lo)*0x9E3779B1 ^ uint32(s.hi)*0x85EBCA6B ^ uint32(depth)<<8 ^ uint32(c)) * 0xC2B2AE35
+	place := &x.taken[hash&uint32(len(x.taken)-1)]
+	if place.from == question.from && place.depth == question.depth && place.octet == c {
+		return place.to
+	}
+	question.to.lo = x.search(s, depth, int(c))
+	question.to.hi = x.search(stretch{question.to.lo, s.hi}, depth, int(c)+1)
+	*place = question
+	return question.to
+}
+
+// search gives the first of s, alike in their first depth octets, whose next
+// octet is c or above. A suffix that ends there has none, and sorts first.
+func (x *suffixes) search(s stretch, depth, c int) int32 {
+	for s.lo < s.hi {
+		middle := s.lo + (s.hi-s.lo)/2
+		if x.octet(middle, depth) < c {
+			s.lo = middle + 1
+		} else {
+			s.hi = middle
+		}
+	}
+	return s.lo
+}
+
+// next gives the first octet, not before from, where one of s begins; depth is
+// what they share; -1: none does.
+func (x *suffixes) next(s stretch, depth, from int) int {
+	const near = 64
+	if s.hi-s.lo > near/8 { // so many may well be near
+		shared := x.path[x.starts[s.lo]:][:depth]
+		if i := strings.Index(x.path[from:min(len(x.path), from+near+depth)], shared); i >= 0 {
+			return from + i
+		}
+		return x.nextIn(s, from)
+	}
+	first := -1
+	for _, at := range x.starts[s.lo:s.hi] {
+		if at := int(at); at >= from && (first < 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// endsPath reports whether what s shares, depth octets, ends the path, not
+// beginning before from. The shortest suffix sorts first.
+func (x *suffixes) endsPath(s stretch, depth, from int) bool {
+	at := int(x.starts[s.lo])
+	return at >= from && at+depth == len(x.path)
+}
+
+// A wavelevel is one bit of numbers, the level above having sorted them by the
+// bits before it: how many of the first i have a 0 there.
+type wavelevel struct {
+	zeros []int32
+	bit   uint32
+}
+
+// newWavelevels makes a wavelet matrix of the numbers 0 to n-1 in any order.
+func newWavelevels(numbers []int32) []wavelevel {
+	var levels []wavelevel
+	now, then := slices.Clone(numbers), make([]int32, 0, len(numbers))
+	for b := bits.Len(uint(len(numbers))) - 1; b >= 0; b-- {
+		l := wavelevel{zeros: make([]int32, 1, len(numbers)+1), bit: 1 << b}
+		then = then[:0]
+		for _, v := range now {
+			if uint32(v)&l.bit == 0 {
+				then = append(then, v)
+			}
+			l.zeros = append(l.zeros, int32(len(then)))
+		}
+		for _, v := range now {
+			if uint32(v)&l.bit != 0 {
+				then = append(then, v)
+			}
+		}
+		levels = append(levels, l)
+		now, then = then, now
+	}
+	return levels
+}
+
+// nextIn gives the least of the numbers in s that is not below from, or -1.
+func (x *suffixes) nextIn(s stretch, from int) int {
+	below := x.countBelow(s, from)
+	if below == s.hi-s.lo {
+		return -1
+	}
+	value := uint32(0)
+	for i := range x.levels {
+		l := &x.levels[i]
+		zlo, zhi := l.zeros[s.lo], l.zeros[s.hi]
+		if below < zhi-zlo {
+			s = stretch{zlo, zhi}
+			continue
+		}
+		below -= zhi - zlo
+		value |= l.bit
+		all := l.zeros[len(l.zeros)-1]
+		s = stretch{all + s.lo - zlo, all + s.hi - zhi}
+	}
+	return int(value)
+}
+
+// countBelow gives how many of the numbers in s are below limit.
+func (x *suffixes) countBelow(s stretch, limit int) int32 {
+	if limit >= len(x.starts) {
+		return s.hi - s.lo
+	}
+	count := int32(0)
+	for i := range x.levels {
+		l := &x.levels[i]
+		zlo, zhi := l.zeros[s.lo], l.zeros[s.hi]
+		if uint32(limit)&l.bit == 0 {
+			s = stretch{zlo, zhi}
+			continue
+		}
+		count += zhi - zlo
+		all := l.zeros[len(l.zeros)-1]
+		s = stretch{all + s.lo - zlo, all + s.hi - zhi}
+	}
+	return count
+}
