@@ -32,15 +32,28 @@ const (
 	RefuseExcess                // refuse the site's pages
 )
 
+// Keep gives the Crawl-delay in force where a site asks for one and most is
+// the maximum, and whether the site's pages may be fetched at all.
+func (m OverMax) Keep(asked, most time.Duration) (given time.Duration, ok bool) {
+	switch {
+	case asked <= most || m == Honor:
+		return asked, true
+	case m == RefuseExcess:
+		return asked, false
+	}
+	return most, true
+}
+
 // A Book knows what the robots.txt of each origin says now; [cache.Cache] is one.
 type Book interface {
-	Lookup(ctx context.Context, o robots.Origin, userAgent string) (*cache.Entry, error)
+	Lookup(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect) (*cache.Entry, error)
 }
 
 // Options make an Engine.
 type Options struct {
 	Book          Book           // required
 	Dialect       robots.Dialect // zero: the standard dialect
+	Clients       []Client       // those that are judged otherwise; the first that fits counts
 	ProductToken  string         // takes every client for this token; "": from its User-Agent header
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
@@ -49,9 +62,10 @@ type Options struct {
 
 // An Engine decides. Make one with New.
 type Engine struct {
-	o      Options
-	fixed  []string // the configured product token alone, or nil
-	agents agents
+	o        Options
+	dialects map[string]robots.Dialect // of clients that have one of their own, by name
+	fixed    []string                  // the configured product token alone, or nil
+	agents   agents
 }
 
 // New checks the options and makes an Engine.
@@ -68,7 +82,12 @@ func New(o Options) (*Engine, error) {
 	if o.MaxCrawlDelay == 0 {
 		o.MaxCrawlDelay = 10 * time.Second
 	}
-	e := &Engine{o: o}
+	e := &Engine{o: o, dialects: make(map[string]robots.Dialect)}
+	for _, c := range o.Clients {
+		if c.Dialect != (robots.Dialect{}) {
+			e.dialects[c.Name] = c.Dialect
+		}
+	}
 	if o.ProductToken != "" {
 		e.fixed = []string{o.ProductToken}
 	}
@@ -79,7 +98,7 @@ func New(o Options) (*Engine, error) {
 // fetched, and gives up when ctx ends. It never returns an error: trouble is a
 // refusal with Err.
 func (e *Engine) Decide(ctx context.Context, r Request) Decision {
-	if isRobotsTxt(r.PathQuery) {
+	if robots.IsRobotsTxt(r.PathQuery) {
 		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed.
 		return Decision{Verdict: Allow, Reason: ReasonRobotsTxt, Token: first(e.tokens(r.UserAgent)), Pace: e.Limits(r.Origin)}
 	}
@@ -87,10 +106,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	if d.Verdict != Allow || d.Ruling.Outcome != cache.Rules {
 		return d
 	}
-	v := g.Match(r.PathQuery)
-	if plain, other := withoutDots(r.PathQuery); other && v.Allow {
-		v = g.Match(plain) // what the origin will take it for
-	}
+	v, _ := match(g, r.PathQuery)
 	d.Rule, d.Line = v.Rule, v.Line
 	d.Reason = ReasonNoRule
 	if v.Rule != "" {
@@ -121,8 +137,9 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 // or allowed as far as the file's existence and its Crawl-delay go.
 func (e *Engine) group(ctx context.Context, r Request) (Decision, robots.Group) {
 	tokens := e.tokens(r.UserAgent)
-	d := Decision{Token: first(tokens), Pace: e.Limits(r.Origin)}
-	entry, err := e.o.Book.Lookup(ctx, r.Origin, r.UserAgent)
+	dialect := e.dialect(r.Client)
+	d := Decision{Token: first(tokens), Dialect: dialect.Name, Pace: e.Limits(r.Origin)}
+	entry, err := e.o.Book.Lookup(ctx, r.Origin, r.UserAgent, dialect)
 	if err != nil {
 		d.Reason, d.Err = ReasonUnreachable, err
 		if ctx.Err() != nil {
@@ -130,7 +147,7 @@ func (e *Engine) group(ctx context.Context, r Request) (Decision, robots.Group) 
 		}
 		return d, robots.Group{}
 	}
-	d.Ruling = entry.Under(e.o.Dialect)
+	d.Ruling = entry.Under(dialect)
 	d.Err = d.Ruling.Err
 	switch d.Ruling.Outcome {
 	case cache.NoConnection:
@@ -147,15 +164,9 @@ func (e *Engine) group(ctx context.Context, r Request) (Decision, robots.Group) 
 	g := d.Ruling.File.For(tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
 	d.Asked = g.CrawlDelay()
-	d.Pace.CrawlDelay = d.Asked
-	if d.Asked > e.o.MaxCrawlDelay {
-		switch e.o.OverMax {
-		case Honor:
-		case RefuseExcess:
-			d.Verdict, d.Reason = Refuse, ReasonCrawlDelay
-		default:
-			d.Pace.CrawlDelay = e.o.MaxCrawlDelay
-		}
+	var ok bool
+	if d.Pace.CrawlDelay, ok = e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay); !ok {
+		d.Verdict, d.Reason = Refuse, ReasonCrawlDelay
 	}
 	return d, g
 }
@@ -205,10 +216,4 @@ func first(tokens []string) string {
 		return ""
 	}
 	return tokens[0]
-}
-
-// isRobotsTxt says whether a path, whatever its query, is that of the file itself.
-func isRobotsTxt(pathQuery string) bool {
-	rest, ok := strings.CutPrefix(pathQuery, "/robots.txt")
-	return ok && (rest == "" || rest[0] == '?')
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -196,4 +197,50 @@ func BenchmarkDecide(b *testing.B) {
 	for b.Loop() {
 		e.Decide(b.Context(), r)
 	}
+}
+
+// TestClients: two clients are judged under two dialects by one fetch.
+func TestClients(t *testing.T) {
+	coccoc, err := robots.DialectByName("coccoc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetches := 0
+	f := counted{file("User-agent: foobot\nDisallow: /private\nCrawl-delay: 1.5\n"), &fetches}
+	e := engine(t, f, policy.Options{Clients: []policy.Client{
+		{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}, Dialect: coccoc},
+		{Name: "lab-b", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.0.0/16")}},
+	}})
+	for _, c := range []struct {
+		address, name, dialect string
+		verdict                policy.Verdict
+	}{
+		{"192.0.2.7", "lab-a", "coccoc", policy.Refuse},
+		{"::ffff:192.0.2.7", "lab-a", "coccoc", policy.Refuse},
+		{"2001:db8::1%eth0", "lab-a", "coccoc", policy.Refuse},
+		{"192.0.3.7", "lab-b", "standard", policy.Allow},
+		{"127.0.0.1", "127.0.0.1", "standard", policy.Allow},
+		{"@", "@", "standard", policy.Allow},
+	} {
+		r := ask("FooBot-Images/1.0", "/private")
+		if r.Client = e.Identify(c.address); r.Client != c.name {
+			t.Errorf("%s: %q, want %q", c.address, r.Client, c.name)
+		}
+		if d := e.Decide(t.Context(), r); d.Verdict != c.verdict || d.Dialect != c.dialect {
+			t.Errorf("%s: %v under %q, want %v under %q", c.address, d.Verdict, d.Dialect, c.verdict, c.dialect)
+		}
+	}
+	if fetches != 1 {
+		t.Errorf("%d fetches", fetches)
+	}
+}
+
+type counted struct {
+	cache.Fetcher
+	n *int
+}
+
+func (c counted) Fetch(ctx context.Context, o robots.Origin, userAgent string) *fetch.Answer {
+	*c.n++
+	return c.Fetcher.Fetch(ctx, o, userAgent)
 }

@@ -63,7 +63,7 @@ const (
 
 // A Request is what is judged: one normalised target and who asks for it.
 type Request struct {
-	Client    string        // who asks, for fairness and the record: an address
+	Client    string        // who asks, for fairness and the record; see Engine.Identify
 	Method    string        // all methods are judged alike
 	Origin    robots.Origin // whose robots.txt speaks
 	PathQuery string        // path and query as they will be sent
@@ -78,6 +78,7 @@ type Decision struct {
 	Line    int           // its line in the file, from 1
 	Group   string        // the group that applies: "foobot", "*"; "" for none
 	Token   string        // the product token that the client was taken for; "" for none
+	Dialect string        // how robots.txt was read: the dialect's name; "" where it was not asked
 	Asked   time.Duration // the Crawl-delay that the group asks for
 	Pace    pace.Limits   // how fast requests may go; CrawlDelay in it is the one in force
 	Ruling  cache.Ruling  // the robots.txt that the judgement rests on

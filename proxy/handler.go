@@ -116,7 +116,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.record.Time = x.started
 	x.record.ID = h.ids.Next()
 	x.record.Monitor = h.o.Monitor
-	x.record.Request.Client = clientAddr(r)
+	x.record.Request.Client = h.o.Engine.Identify(clientAddr(r))
 	x.record.Request.Method = r.Method
 	defer h.survive(x)
 	if r.Method == http.MethodConnect {

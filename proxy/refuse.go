@@ -33,6 +33,7 @@ type problem struct {
 	Line       int     `json:"line,omitempty"`
 	Group      string  `json:"group,omitempty"`
 	Agent      string  `json:"agent,omitempty"`
+	Dialect    string  `json:"dialect,omitempty"`
 	Robots     string  `json:"robots_url,omitempty"`
 	Fetched    string  `json:"robots_fetched,omitempty"`
 	Delay      float64 `json:"crawl_delay_s,omitempty"`
@@ -110,7 +111,7 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 	}
 	p.Group = d.Group
 	if f := d.Ruling.Answer; f != nil {
-		p.Robots = f.URL
+		p.Robots, p.Dialect = f.URL, d.Dialect
 	}
 	if at := d.Ruling.Fetched(); !at.IsZero() {
 		p.Fetched = at.UTC().Format(time.RFC3339)
@@ -199,11 +200,12 @@ func (p problem) text() []byte {
 		}
 	}
 	line("address", plain(p.URL))
-	if p.Line > 0 {
+	if p.Rule != "" {
 		line("rule", fmt.Sprintf("Disallow: %s (line %d)", plain(p.Rule), p.Line))
 	}
 	line("group", plain(p.Group))
 	line("agent", plain(p.Agent))
+	line("dialect", p.Dialect)
 	line("robots.txt", plain(p.Robots))
 	line("fetched", p.Fetched)
 	if p.Asked > 0 {

@@ -137,14 +137,17 @@ func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	clients, err := clients(cfg)
+	if err != nil {
+		return nil, err
+	}
 	return policy.New(policy.Options{
 		Book:          b,
 		Dialect:       dialect,
+		Clients:       clients,
 		ProductToken:  cfg.Identity.ProductToken,
 		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
-		OverMax: map[string]policy.OverMax{
-			"clamp": policy.Clamp, "honor": policy.Honor, "refuse": policy.RefuseExcess,
-		}[cfg.Robots.OverMax],
+		OverMax:       overMax(cfg),
 		Pace: pace.Limits{
 			PerSecond:     cfg.Pace.RequestsPerSecond,
 			Burst:         cfg.Pace.Burst,
@@ -153,6 +156,25 @@ func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
 			MaxQueue:      cfg.Pace.MaxQueue,
 		},
 	})
+}
+
+func overMax(cfg config.Config) policy.OverMax {
+	return map[string]policy.OverMax{
+		"clamp": policy.Clamp, "honor": policy.Honor, "refuse": policy.RefuseExcess,
+	}[cfg.Robots.OverMax]
+}
+
+func clients(cfg config.Config) (all []policy.Client, err error) {
+	for _, c := range cfg.Clients {
+		client := policy.Client{Name: c.Name, Networks: c.Networks}
+		if c.Robots.Dialect != "" {
+			if client.Dialect, err = robots.DialectByName(c.Robots.Dialect); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, client)
+	}
+	return all, nil
 }
 
 func (h *house) openAudit(cfg config.Config, state string) (err error) {
@@ -245,6 +267,12 @@ func (h *house) CAPEM() []byte { return h.authority.CertPEM() }
 
 // AuditFile is where the records go.
 func (h *house) AuditFile() string { return h.auditFile }
+
+// sealed says whose HTTPS is passed on unopened.
+func sealed(cfg config.Config) func(host string) bool {
+	listed := hostPatterns(cfg.TLS.Tunnel)
+	return func(host string) bool { return !cfg.TLS.Intercept || listed(host) }
+}
 
 // hostPatterns matches hosts against patterns: exact, *.suffix, or *.
 func hostPatterns(patterns []string) func(string) bool {

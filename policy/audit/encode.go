@@ -41,6 +41,7 @@ func appendRecord(b []byte, r *Record, dropQuery bool) []byte {
 			b = append(appendTime(append(b, `,"robots_fetched":"`...), at), '"')
 		}
 		b = appendOptional(b, "robots_sha256", a.SHA256)
+		b = appendOptional(b, "dialect", d.Dialect)
 		if d.Ruling.Stale {
 			b = append(b, `,"robots_stale":true`...)
 		}

@@ -32,7 +32,7 @@ func (sized) Fetch(_ context.Context, o robots.Origin, _ string) *fetch.Answer {
 		a := unconnected()
 		return &a
 	}
-	a := file(-1)
+	a := file(time.Duration(n) * time.Microsecond)
 	a.Body = bytes.Repeat(a.Body, n)
 	return &a
 }
@@ -43,7 +43,7 @@ func TestMemory(t *testing.T) {
 	const most = 1 << 20
 	c := newCache(t, Options{Fetcher: sized{}, MaxBytes: most})
 	for i := range 5000 {
-		e, err := c.Lookup(t.Context(), host(i), "")
+		e, err := c.Lookup(t.Context(), host(i), "", robots.Standard())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestMemory(t *testing.T) {
 		held, scheduled := 0, 0
 		for _, e := range c.entries.All() {
 			held += int(e.weight())
-			if !e.due.IsZero() {
+			if !e.life[said].due.IsZero() {
 				scheduled++
 			}
 		}
@@ -76,7 +76,7 @@ func TestMemory(t *testing.T) {
 // TestCompiledCounts: a compiled file is weighed when it is compiled.
 func TestCompiledCounts(t *testing.T) {
 	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
-	e, err := c.Lookup(t.Context(), site, "")
+	e, err := c.Lookup(t.Context(), site, "", robots.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,12 +112,12 @@ func TestFetchesAtOnce(t *testing.T) {
 		c := newCache(t, Options{Fetcher: f})
 		var wg sync.WaitGroup
 		for i := range maxFetches {
-			wg.Go(func() { _, _ = c.Lookup(t.Context(), host(i), "") })
+			wg.Go(func() { _, _ = c.Lookup(t.Context(), host(i), "", robots.Standard()) })
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.Lookup(ctx, site, ""); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Lookup(ctx, site, "", robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("err = %v", err)
 		}
 		if f.count() != maxFetches {
@@ -140,7 +140,7 @@ func TestManyRefreshes(t *testing.T) {
 		for range 2 {
 			var wg sync.WaitGroup
 			for i := range hosts {
-				wg.Go(func() { _, _ = c.Lookup(t.Context(), host(i), "") })
+				wg.Go(func() { _, _ = c.Lookup(t.Context(), host(i), "", robots.Standard()) })
 			}
 			wg.Wait()
 		}
@@ -149,7 +149,7 @@ func TestManyRefreshes(t *testing.T) {
 			t.Errorf("%d fetches of %d hosts", f.count(), hosts)
 		}
 		for i := range hosts {
-			if _, err := c.Lookup(t.Context(), host(i), ""); err != nil {
+			if _, err := c.Lookup(t.Context(), host(i), "", robots.Standard()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -161,19 +161,20 @@ func TestManyRefreshes(t *testing.T) {
 
 // TestTogether lets everything happen at once, for the race detector.
 func TestTogether(t *testing.T) {
-	c, stop := start(t, Options{Fetcher: sized{}, MaxBytes: 100 << 10, MaxAge: time.Millisecond, Retry: time.Millisecond})
+	c, stop := start(t, Options{Fetcher: sized{}, MaxBytes: 100 << 10, MaxAge: 3 * time.Millisecond, MinAge: time.Microsecond, Retry: time.Millisecond})
 	defer stop()
 	var wg sync.WaitGroup
 	for seed := range uint64(4) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(seed, 0))
 			for range 3000 {
-				e, err := c.Lookup(t.Context(), host(random.IntN(200)), "")
+				d := columns[random.IntN(len(columns))]
+				e, err := c.Lookup(t.Context(), host(random.IntN(200)), "", d)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				e.Under(robots.Standard())
+				e.Under(d)
 			}
 		})
 	}
@@ -186,7 +187,7 @@ func BenchmarkLookup(b *testing.B) {
 		origins := make([]robots.Origin, hosts)
 		for i := range origins {
 			origins[i] = host(i)
-			if _, err := c.Lookup(b.Context(), origins[i], ""); err != nil {
+			if _, err := c.Lookup(b.Context(), origins[i], "", robots.Standard()); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -194,7 +195,7 @@ func BenchmarkLookup(b *testing.B) {
 		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if e, err := c.Lookup(ctx, origins[i%hosts], ""); e == nil || err != nil {
+				if e, err := c.Lookup(ctx, origins[i%hosts], "", robots.Standard()); e == nil || err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -202,7 +203,7 @@ func BenchmarkLookup(b *testing.B) {
 		b.Run(fmt.Sprintf("hosts=%d/parallel", hosts), func(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					if e, err := c.Lookup(ctx, origins[i%hosts], ""); e == nil || err != nil {
+					if e, err := c.Lookup(ctx, origins[i%hosts], "", robots.Standard()); e == nil || err != nil {
 						b.Error(err)
 						return
 					}
@@ -214,7 +215,7 @@ func BenchmarkLookup(b *testing.B) {
 
 func BenchmarkUnder(b *testing.B) {
 	c := newCache(b, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
-	e, err := c.Lookup(b.Context(), site, "")
+	e, err := c.Lookup(b.Context(), site, "", robots.Standard())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,7 +10,9 @@
 // try. [Cache.Lookup] itself fails only when its caller leaves or the cache is
 // stopped, and then gives no Entry; a nil Entry refuses. When memory is short
 // the entries least worth keeping are dropped and fetched anew when asked for,
-// their retry times with them.
+// their retry times with them. How long an origin has failed is known in memory
+// alone: after a restart, or once its entry was dropped, the count for a dialect
+// that gives origins up begins anew, which refuses.
 //
 // A Cache may be shared by any number of goroutines. It owns the goroutines of
 // its fetches: [Cache.Run] waits for them.
@@ -139,29 +141,32 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Lookup gives what the robots.txt of o says now: at once where that is known,
-// else after a fetch, made with userAgent unless Options name one. The error is
-// ctx's own, or ErrStopped; the fetch goes on for others when ctx ends.
-func (c *Cache) Lookup(ctx context.Context, o robots.Origin, userAgent string) (*Entry, error) {
+// Lookup gives what the robots.txt of o says now: at once where that is known
+// and good for longer under d, else after a fetch, made with userAgent unless
+// Options name one. Whoever asks has the same entry, to be judged by the same
+// d. The error is ctx's own, or ErrStopped; the fetch goes on for others when
+// ctx ends.
+func (c *Cache) Lookup(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect) (*Entry, error) {
 	if c.stopped.Load() {
 		return nil, ErrStopped
 	}
 	if e, ok := c.entries.GetIfPresent(o); ok {
-		if e := c.use(e, time.Now()); e != nil {
+		if e := c.use(e, d, time.Now()); e != nil {
 			return e, nil
 		}
 	}
-	return c.wait(ctx, o, userAgent)
+	return c.wait(ctx, o, userAgent, d)
 }
 
-// use gives the entry to answer with at now, nil where a fetch must be waited
-// for, and remembers that it was used.
-func (c *Cache) use(e *Entry, now time.Time) *Entry {
-	e = e.answers(now, c.running.Load())
-	if e == nil || e.use.Load() == used { // read first: a hot entry is shared between processors
+// use gives the entry to answer with under d at now, nil where a fetch must be
+// waited for, and remembers that it was used.
+func (c *Cache) use(e *Entry, d robots.Dialect, now time.Time) *Entry {
+	e = e.answers(d, now, c.running.Load())
+	by := lifeOf(d)
+	if e == nil || e.use.Load()&used(by) != 0 { // read first: a hot entry is shared between processors
 		return e
 	}
-	if !e.use.CompareAndSwap(idle, used) && e.use.CompareAndSwap(lapsed, used) {
+	if was := e.use.Or(used(by)); was&used(by) == 0 && was&missed(by) != 0 {
 		c.schedule.add(e, now) // its refresh passed it by while it was idle
 	}
 	return e
@@ -169,13 +174,13 @@ func (c *Cache) use(e *Entry, now time.Time) *Entry {
 
 // store puts e in place of before.
 func (c *Cache) store(e, before *Entry) {
-	if !e.due.IsZero() {
-		c.schedule.add(e, e.due) // first: an eviction takes it out again
-	}
-	if before != nil {
-		c.schedule.remove(before)
+	if due := e.life[said].due; !due.IsZero() {
+		c.schedule.add(e, due) // first: an eviction takes it out again
 	}
 	c.entries.Set(e.origin, e)
+	if before != nil {
+		c.schedule.remove(before) // then: see postpone
+	}
 	c.entries.CleanUp() // evict now; otter may leave it to the next use
 }
 

@@ -53,6 +53,7 @@ func (s *script) Fetch(ctx context.Context, _ robots.Origin, agent string) *fetc
 			return &fetch.Answer{MaxAge: -1, Connected: true, Err: ctx.Err()}
 		}
 	}
+	a.Fetched = time.Now()
 	return &a
 }
 
@@ -111,7 +112,7 @@ func start(t testing.TB, o Options) (*Cache, func()) {
 func rule(t testing.TB, c *Cache) (r Ruling, waited time.Duration) {
 	t.Helper()
 	began := time.Now()
-	e, err := c.Lookup(t.Context(), site, "FooBot/1.0")
+	e, err := c.Lookup(t.Context(), site, "FooBot/1.0", robots.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestCallerLeaves(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { // the first caller, and the first to leave
 			began := time.Now()
-			e, err := c.Lookup(ctx, site, "")
+			e, err := c.Lookup(ctx, site, "", robots.Standard())
 			if e != nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 				t.Errorf("%v, %v after %v", e, err, time.Since(began))
 			}
@@ -168,7 +169,7 @@ func TestCallerLeaves(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		if _, err := c.Lookup(ctx, robots.Origin{Scheme: "http", Host: "other.test", Port: 80}, ""); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Lookup(ctx, robots.Origin{Scheme: "http", Host: "other.test", Port: 80}, "", robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who has left already: %v", err)
 		}
 		if f.count() != 1 {
@@ -213,7 +214,7 @@ func TestUserAgent(t *testing.T) {
 				c, stop := start(t, Options{Fetcher: f, UserAgent: tc.option})
 				defer stop()
 				for _, agent := range []string{tc.caller, "BarBot/1.0"} { // the second keeps it in use
-					if _, err := c.Lookup(t.Context(), site, agent); err != nil {
+					if _, err := c.Lookup(t.Context(), site, agent, robots.Standard()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -232,7 +233,7 @@ func TestStop(t *testing.T) {
 		c, stop := start(t, Options{Fetcher: f})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if e, err := c.Lookup(t.Context(), site, ""); e != nil || !errors.Is(err, ErrStopped) {
+			if e, err := c.Lookup(t.Context(), site, "", robots.Standard()); e != nil || !errors.Is(err, ErrStopped) {
 				t.Errorf("waiting: %v, %v", e, err)
 			}
 		})
@@ -242,7 +243,7 @@ func TestStop(t *testing.T) {
 		}
 		stop() // returns with the fetch over: the bubble has nobody else
 		wg.Wait()
-		if e, err := c.Lookup(t.Context(), site, ""); e != nil || !errors.Is(err, ErrStopped) {
+		if e, err := c.Lookup(t.Context(), site, "", robots.Standard()); e != nil || !errors.Is(err, ErrStopped) {
 			t.Errorf("after: %v, %v", e, err)
 		}
 		if err := c.Run(t.Context()); !errors.Is(err, ErrStopped) {
@@ -279,7 +280,7 @@ func ExampleCache_Lookup() {
 		panic(err)
 	}
 	origin := robots.Origin{Scheme: "https", Host: "example.com", Port: 443}
-	entry, err := c.Lookup(context.Background(), origin, "FooBot/2.1")
+	entry, err := c.Lookup(context.Background(), origin, "FooBot/2.1", robots.Standard())
 	if err != nil {
 		panic(err)
 	}

@@ -1,45 +1,58 @@
 package cache
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
 )
 
+var errNoDialect = errors.New("a dialect without a name reads nothing")
+
 // An Entry is what an origin's robots.txt says now: its last answer, and the
 // one held from before where the last one failed. It does not change; any
-// number of goroutines may share it.
+// number of goroutines may share it, whatever their dialects.
 type Entry struct {
 	origin robots.Origin
 	agent  string // the User-Agent it was fetched with
 	last   *reply
-	held   *reply        // in force while the origin fails; nil without one, and with a settled last
-	delay  time.Duration // before the next try; 0 with a settled last
-	retry  time.Time     // when that is; zero with a settled last
+	held   *reply        // the one before, while the origin fails; nil without one
+	failed time.Time     // the first failure in a row, 429 being one; zero with a settled last
+	tried  time.Time     // the last one
+	delay  time.Duration // from then to the next try; 0 with a settled last
 
-	// When it is answered with; see answers.
-	due     time.Time // its refresh or retry in the background; zero: none
-	expires time.Time // answered with before, used or not
-	until   time.Time // answered with before, if in use: its refresh is under way
-	bare    *Entry    // with held: what remains when held's time is over
+	life [lives]life // when it is answered with; see answers
+	bare *Entry      // with held: what remains without it
 
-	use  atomic.Uint32 // idle, used, lapsed
+	use  atomic.Uint32 // used and missed, of each life
 	slot int           // place in the schedule, from 1; guarded by schedule.mu
 
 	weighAgain func(robots.Origin, *reply) // after a compilation; nil: no cache holds it
 }
 
-// The life of an Entry between two fetches.
+// The lives of an Entry. The one said is never longer than the whole.
 const (
-	idle   = iota // nobody asked since it was fetched
-	used          // it will be refreshed
-	lapsed        // its refresh was due while it was idle
+	said  = iota // by the origin's Cache-Control
+	whole        // for the dialects that heed none
+	lives
 )
+
+func lifeOf(d robots.Dialect) int {
+	if d.Stays {
+		return whole
+	}
+	return said
+}
+
+// The bits of Entry.use.
+func used(by int) uint32   { return 1 << by }           // somebody asked by this life since the fetch: it will be refreshed
+func missed(by int) uint32 { return 1 << (lives + by) } // its refresh was due, and maybe nobody had asked
 
 // A Ruling is what an Entry means under a dialect. The zero Ruling refuses.
 type Ruling struct {
@@ -47,47 +60,71 @@ type Ruling struct {
 	File    *robots.File  // with Rules
 	Answer  *fetch.Answer // the one in force: the held copy's when Stale, the failed one when nothing is
 	Stale   bool          // a held copy rules while the origin fails
-	Err     error         // why, with Unreachable, NoConnection and Stale
+	Err     error         // why, with Unreachable, NoConnection and Stale, and with NoFile if only because the origin is given up
 	Retry   time.Time     // when it is next tried, with Unreachable and NoConnection
 }
 
 // Fetched is when what is in force was fetched; zero where nothing is.
 func (r Ruling) Fetched() time.Time {
-	if r.Outcome != Rules && r.Outcome != NoFile {
+	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil { // given up
 		return time.Time{}
 	}
 	return r.Answer.Fetched
 }
 
 // Under judges the entry by a dialect. A file is compiled once a dialect, by
-// who asks first. A nil Entry gives the zero Ruling.
+// who asks first. A nil Entry gives the zero Ruling; a Dialect without a name
+// has nothing allowed.
 func (e *Entry) Under(d robots.Dialect) Ruling {
 	if e == nil {
 		return Ruling{}
 	}
-	switch o := outcome(e.last.kind, d); o {
-	case Rules:
+	if d.Name == "" {
+		return Ruling{Err: errNoDialect}
+	}
+	if e.holds(d, e.tried) {
+		if outcome(e.held.kind, d) == NoFile { // fresh in its own right
+			return Ruling{Outcome: NoFile, Answer: e.held.answer}
+		}
+		return Ruling{Outcome: Rules, File: e.file(e.held, d), Answer: e.held.answer, Stale: true, Err: e.last.err}
+	}
+	switch o := outcome(e.last.kind, d); {
+	case o == Rules:
 		return Ruling{Outcome: Rules, File: e.file(e.last, d), Answer: e.last.answer}
-	case NoFile:
+	case o == NoFile:
 		return Ruling{Outcome: NoFile, Answer: e.last.answer}
+	case o == Unreachable && e.givenUp(d):
+		return Ruling{Outcome: NoFile, Answer: e.last.answer, Err: e.last.err}
 	default:
-		return e.failing(o, d)
+		return Ruling{Outcome: o, Answer: e.last.answer, Err: e.last.err, Retry: e.retry()}
 	}
 }
 
-// failing judges an entry whose last answer is none: a copy fetched before
-// stays in force (RFC 9309 2.3.1.4, 2.4).
-func (e *Entry) failing(o Outcome, d robots.Dialect) Ruling {
-	if e.held != nil {
-		switch outcome(e.held.kind, d) {
-		case Rules:
-			return Ruling{Outcome: Rules, File: e.file(e.held, d), Answer: e.held.answer, Stale: true, Err: e.last.err}
-		case NoFile: // held only while it is fresh in its own right
-			return Ruling{Outcome: NoFile, Answer: e.held.answer}
-		}
-	}
-	return Ruling{Outcome: o, Answer: e.last.answer, Err: e.last.err, Retry: e.retry}
+// givenUp says whether the origin has failed for as long as d goes on asking
+// before it takes it to have no rules.
+func (e *Entry) givenUp(d robots.Dialect) bool {
+	return d.GivesUp > 0 && e.tried.Sub(e.failed) >= d.GivesUp
 }
+
+// holds says whether the copy from before is in force under d at a time: while
+// the origin fails (RFC 9309 2.3.1.4, 2.4), for 30 days. A dialect that would
+// give the origin up goes by it for good: Google's documents set "the last
+// copy" no end, and it may forbid what giving up allows.
+func (e *Entry) holds(d robots.Dialect, at time.Time) bool {
+	if e.held == nil || d.Forgets || !outcome(e.last.kind, d).refuses() {
+		return false
+	}
+	switch outcome(e.held.kind, d) {
+	case Rules:
+		return d.GivesUp > 0 || at.Before(e.held.force)
+	case NoFile:
+		return at.Before(e.held.fresh)
+	}
+	return false
+}
+
+// retry is when a failing origin is next tried.
+func (e *Entry) retry() time.Time { return e.tried.Add(e.delay) }
 
 func (e *Entry) file(r *reply, d robots.Dialect) *robots.File {
 	file, compiled := r.file(d)
@@ -97,21 +134,38 @@ func (e *Entry) file(r *reply, d robots.Dialect) *robots.File {
 	return file
 }
 
-// answers gives the entry to answer with at now without waiting: e, or what
-// remains of it; nil: a fetch must be waited for. refreshing: the background
-// refreshes run, so that an entry in use may be used until they are through.
-func (e *Entry) answers(now time.Time, refreshing bool) *Entry {
-	if e.bare != nil && !now.Before(e.held.force) {
+// answers gives the entry to answer with under d at now without waiting: e, or
+// what remains of it; nil: a fetch must be waited for. refreshing: the
+// background refreshes run, so that an entry in use may be used until they are
+// through.
+func (e *Entry) answers(d robots.Dialect, now time.Time, refreshing bool) *Entry {
+	if e.bare != nil && !e.holds(d, now) {
 		e = e.bare
 	}
-	if now.Before(e.expires) || refreshing && e.use.Load() == used && now.Before(e.until) {
+	by := lifeOf(d)
+	l := &e.life[by]
+	if now.Before(l.expires) || refreshing && e.use.Load()&used(by) != 0 && now.Before(l.until) {
 		return e
 	}
 	return nil
 }
 
-// settledReply is the reply that stays in force if the next fetch fails at now.
-func (e *Entry) settledReply(now time.Time) *reply {
+// wanted says whether e is used by a life whose refresh is due at now; if not,
+// next is when that of another will be, zero without one.
+func (e *Entry) wanted(now time.Time) (wanted bool, next time.Time) {
+	for by := range e.life {
+		if due := e.life[by].due; now.Before(due) {
+			return false, due
+		}
+		if e.use.Or(missed(by))&used(by) != 0 {
+			return true, time.Time{}
+		}
+	}
+	return false, time.Time{}
+}
+
+// heldReply is what is held if the next fetch fails at now.
+func (e *Entry) heldReply(now time.Time) *reply {
 	if e == nil {
 		return nil
 	}
@@ -119,7 +173,7 @@ func (e *Entry) settledReply(now time.Time) *reply {
 	if e.last.kind.settled() {
 		r = e.last
 	}
-	if r == nil || !now.Before(r.force) {
+	if r == nil || !r.kind.hasText() && !now.Before(r.fresh) {
 		return nil
 	}
 	return r
@@ -131,35 +185,42 @@ func newEntry(o robots.Origin, agent string, a *fetch.Answer, before *Entry, now
 	r := newReply(a, now, c)
 	e := &Entry{origin: o, agent: agent, last: r}
 	if r.kind.settled() {
-		refresh, until := c.plan(r.fresh.Sub(now))
-		e.due, e.expires, e.until = now.Add(refresh), r.fresh, now.Add(until)
+		e.life = [...]life{said: c.life(now, r.fresh.Sub(now)), whole: c.life(now, c.maxAge)}
 		return e
 	}
-	if before != nil {
-		e.delay = before.delay
-	}
-	e.delay = c.backoff(e.delay)
-	e.retry = now.Add(e.delay)
-	e.expires, e.until = e.retry, e.retry
-	if held := before.settledReply(now); held != nil {
-		e.bare = &Entry{origin: o, agent: agent, last: r, delay: e.delay, retry: e.retry, expires: e.retry, until: e.retry}
-		e.held, e.due = held, e.retry
-		e.expires = earlier(held.force, later(e.retry, held.fresh))
-		e.until = earlier(held.force, later(e.expires, e.retry.Add(c.overtime())))
+	e.fails(before, now, c)
+	if held := before.heldReply(now); held != nil {
+		e.bare = &Entry{origin: o, agent: agent, last: r}
+		e.bare.fails(before, now, c)
+		e.held = held
+		l := life{due: e.retry(), expires: later(e.retry(), held.fresh)}
+		l.until = later(l.expires, e.retry().Add(c.overtime()))
+		e.life = [...]life{said: l, whole: l}
 	}
 	return e
 }
 
+// fails makes e one that failed at now, with nothing held.
+func (e *Entry) fails(before *Entry, now time.Time, c clock) {
+	e.failed, e.tried = now, now
+	if before != nil && !before.failed.IsZero() {
+		e.failed, e.delay = before.failed, before.delay
+	}
+	e.delay = c.backoff(e.delay)
+	l := life{expires: e.retry(), until: e.retry()}
+	e.life = [...]life{said: l, whole: l}
+}
+
 // entryOverhead is what an entry costs beside its octets and its compiled
-// files: the structs, its places in the map and in the schedule (measured: 700
-// to 1,000 with 100 octets of text).
+// files: the structs, its places in the map and in the schedule (measured: 800
+// to 1,100 with 100 octets of text). A copy held costs half as much again.
 const entryOverhead = 1 << 10
 
 // weight is the memory an entry holds, in octets.
 func (e *Entry) weight() uint32 {
 	n := entryOverhead + int64(len(e.origin.Host)+len(e.agent)) + e.last.weight()
 	if e.held != nil {
-		n += e.held.weight()
+		n += entryOverhead/2 + e.held.weight()
 	}
 	return uint32(min(n, math.MaxUint32))
 }
@@ -171,7 +232,7 @@ type reply struct {
 	kind   kind
 	err    error     // why it is no answer to go by; nil when settled
 	fresh  time.Time // the end of its ttl; zero unless settled
-	force  time.Time // until when it stays in force if its origin fails
+	force  time.Time // until when it stays in force if its origin fails; zero without a text
 	words  int       // octets of err's text
 
 	mu    sync.Mutex // taken to compile
@@ -191,8 +252,7 @@ func newReply(a *fetch.Answer, now time.Time, c clock) *reply {
 	switch {
 	case r.kind.settled():
 		r.fresh = now.Add(c.ttl(a.MaxAge))
-		r.force = r.fresh
-		if r.kind == success {
+		if r.kind.hasText() {
 			r.force = now.Add(max(maxHeld, r.fresh.Sub(now)))
 		}
 	case a.Err != nil:
@@ -216,10 +276,15 @@ func (r *reply) file(d robots.Dialect) (file *robots.File, now bool) {
 	if f := r.find(d); f != nil {
 		return f, false
 	}
-	f := robots.Parse(r.answer.Body, d)
+	f := robots.ParseString(r.text(), d)
 	r.files.Store(&compiled{dialect: d, file: f, next: r.files.Load()})
 	r.size.Add(int64(f.Size()))
 	return f, true
+}
+
+// text gives the body as the string that it is: nobody writes to it any more.
+func (r *reply) text() string {
+	return unsafe.String(unsafe.SliceData(r.answer.Body), len(r.answer.Body))
 }
 
 func (r *reply) find(d robots.Dialect) *robots.File {

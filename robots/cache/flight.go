@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unique"
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
@@ -20,7 +21,7 @@ type flight struct {
 }
 
 // wait joins the fetch of o, or starts it.
-func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string) (*Entry, error) {
+func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect) (*Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -36,7 +37,7 @@ func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string) (*E
 			return nil, ErrStopped
 		}
 		var e *Entry
-		if f, e = c.start(o, userAgent); e != nil {
+		if f, e = c.start(o, userAgent, d); e != nil {
 			return e, nil
 		}
 		if f == nil {
@@ -56,7 +57,7 @@ func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string) (*E
 
 // start uses the place that its caller took, or gives it back: another caller
 // may have started the fetch, and it may even be over. Both nil: stopped.
-func (c *Cache) start(o robots.Origin, userAgent string) (*flight, *Entry) {
+func (c *Cache) start(o robots.Origin, userAgent string, d robots.Dialect) (*flight, *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped.Load() {
@@ -69,7 +70,7 @@ func (c *Cache) start(o robots.Origin, userAgent string) (*flight, *Entry) {
 	}
 	before, ok := c.entries.GetIfPresent(o)
 	if ok {
-		if e := c.use(before, time.Now()); e != nil {
+		if e := c.use(before, d, time.Now()); e != nil {
 			<-c.places
 			return nil, e
 		}
@@ -79,14 +80,15 @@ func (c *Cache) start(o robots.Origin, userAgent string) (*flight, *Entry) {
 	}
 	// Copies: a header's string holds on to the whole head it was cut from.
 	o.Host = strings.Clone(o.Host)
-	userAgent = strings.Clone(userAgent[:min(len(userAgent), fetch.MaxUserAgent)])
+	userAgent = unique.Make(userAgent[:min(len(userAgent), fetch.MaxUserAgent)]).Value() // a few clients ask for many origins
 	return c.launch(o, userAgent, before, c.places), nil
 }
 
 // refresh fetches e anew in the background, once there is a place. ctx is Run's.
 func (c *Cache) refresh(ctx context.Context, e *Entry) {
-	if e.use.CompareAndSwap(idle, lapsed) {
-		return // nobody asked for it: whoever does next will bring it back
+	if wanted, next := e.wanted(time.Now()); !wanted {
+		c.postpone(e, next) // nobody asked for it: whoever does next will bring it back
+		return
 	}
 	select {
 	case c.refreshes <- struct{}{}:
@@ -101,6 +103,17 @@ func (c *Cache) refresh(ctx context.Context, e *Entry) {
 		return
 	}
 	c.launch(e.origin, e.agent, e, c.refreshes)
+}
+
+// postpone has e refreshed at next, where it is not zero.
+func (c *Cache) postpone(e *Entry, next time.Time) {
+	if next.IsZero() {
+		return
+	}
+	c.schedule.add(e, next)
+	if now, ok := c.entries.GetEntryQuietly(e.origin); !ok || now.Value != e {
+		c.schedule.remove(e) // evicted or replaced before it was back in the schedule
+	}
 }
 
 // launch starts a fetch that holds a place in places. c.mu is held.
@@ -131,14 +144,16 @@ func (c *Cache) fetch(o robots.Origin, agent string, before *Entry) *Entry {
 		a = &fetch.Answer{MaxAge: -1, Err: errNoAnswer}
 	}
 	e := newEntry(o, agent, a, before, time.Now(), c.clock)
-	if e.last.kind == success && before != nil {
+	if before != nil {
 		// In the dialects that are in use, here rather than in a request.
 		for _, r := range []*reply{before.last, before.held} {
 			if r == nil {
 				continue
 			}
 			for f := r.files.Load(); f != nil; f = f.next {
-				e.last.file(f.dialect)
+				if outcome(e.last.kind, f.dialect) == Rules {
+					e.last.file(f.dialect)
+				}
 			}
 		}
 	}

@@ -33,8 +33,10 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// kind sorts answers as finely as any dialect needs; what a kind means is in
-// the dialect's table.
+// refuses says whether nothing may be fetched.
+func (o Outcome) refuses() bool { return o != NoFile && o != Rules }
+
+// kind sorts answers as finely as any dialect needs.
 type kind uint8
 
 const (
@@ -45,8 +47,8 @@ const (
 	tooMany           // 429
 	clientError       // other 4xx
 	lost              // too many redirects, or one that leads nowhere
-	success           // 2xx
-	kinds
+	otherSuccess      // 2xx but 200
+	success           // 200
 )
 
 func kindOf(a *fetch.Answer) kind {
@@ -59,8 +61,10 @@ func kindOf(a *fetch.Answer) kind {
 		return lost
 	case s == 0:
 		return noConnection
-	case s >= 200 && s <= 299:
+	case s == 200:
 		return success
+	case s >= 201 && s <= 299:
+		return otherSuccess
 	case s == 429:
 		return tooMany
 	case s >= 400 && s <= 499:
@@ -71,31 +75,40 @@ func kindOf(a *fetch.Answer) kind {
 	return odd
 }
 
+// hasText: the answer brings a text, which may be rules.
+func (k kind) hasText() bool { return k == success || k == otherSuccess }
+
 // settled: the origin has said what it has to say, and it is kept for its time
 // to live. The others are asked again soon, whatever a dialect makes of them.
 func (k kind) settled() bool {
-	return k == success || k == clientError || k == lost
-}
-
-// table is a dialect's reading of the kinds. The zero table refuses.
-type table [kinds]Outcome
-
-var standard = table{
-	noConnection: NoConnection,
-	broken:       Unreachable, // RFC 9309 2.3.1.4
-	odd:          Unreachable,
-	serverError:  Unreachable, // RFC 9309 2.3.1.4
-	tooMany:      Unreachable, // a busy server, not a missing file
-	clientError:  NoFile,      // RFC 9309 2.3.1.3
-	lost:         NoFile,      // RFC 9309 2.3.1.2
-	success:      Rules,       // RFC 9309 2.3.1.1
+	return k.hasText() || k == clientError || k == lost
 }
 
 // outcome is the one place where a dialect meets HTTP.
 func outcome(k kind, d robots.Dialect) Outcome {
-	switch d.Name {
-	case "standard":
-		return standard[k]
+	if d.Name == "" {
+		return Unreachable
 	}
-	return table{}[k]
+	switch k {
+	case noConnection:
+		return NoConnection
+	case success: // RFC 9309 2.3.1.1
+		return Rules
+	case otherSuccess:
+		if !d.OnlyOK {
+			return Rules
+		}
+		return NoFile
+	case clientError, lost: // RFC 9309 2.3.1.3, 2.3.1.2
+		return NoFile
+	case tooMany: // a busy server, if not by the RFC's letter, which is of all 4xx
+		if d.OnlyOK || d.BusyIsNone {
+			return NoFile
+		}
+	case serverError, odd:
+		if d.OnlyOK {
+			return NoFile
+		}
+	}
+	return Unreachable // RFC 9309 2.3.1.4
 }

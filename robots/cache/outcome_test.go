@@ -10,54 +10,116 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
+// Outcomes as the tables of the tests write them.
+const (
+	rules   = Rules
+	none    = NoFile
+	refused = Unreachable
+	nowhere = NoConnection
+)
+
+// columns are the dialects in the order in which the tables have them.
+var columns = [...]robots.Dialect{
+	named("standard"), named("rfc9309"), named("google"), named("google-2022"), named("google-2019"), named("coccoc"),
+}
+
+func named(name string) robots.Dialect {
+	d, err := robots.DialectByName(name)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// under is a row: an outcome for each of columns.
+type under [len(columns)]Outcome
+
+func TestColumnsAreAllDialects(t *testing.T) {
+	for _, d := range robots.Dialects() {
+		found := false
+		for _, c := range columns {
+			found = found || c == d
+		}
+		if !found {
+			t.Errorf("%s has no column", d.Name)
+		}
+	}
+}
+
 func TestOutcome(t *testing.T) {
 	err := errors.New("reset")
 	for _, tc := range []struct {
 		name   string
 		answer fetch.Answer
-		want   Outcome
+		want   under // standard, rfc9309, google, google-2022, google-2019, coccoc
 	}{
-		{"2.3.1.1: 200", fetch.Answer{Status: 200}, Rules},
-		{"2.3.1.1: 204", fetch.Answer{Status: 204}, Rules},
-		{"2.3.1.1: 206", fetch.Answer{Status: 206}, Rules},
-		{"2.3.1.1: 299", fetch.Answer{Status: 299}, Rules},
-		{"2.3.1.2: more than five redirects", fetch.Answer{Status: 302, Lost: true, Redirects: 5}, NoFile},
-		{"2.3.1.3: 400", fetch.Answer{Status: 400}, NoFile},
-		{"2.3.1.3: 401", fetch.Answer{Status: 401}, NoFile},
-		{"2.3.1.3: 403", fetch.Answer{Status: 403}, NoFile},
-		{"2.3.1.3: 404", fetch.Answer{Status: 404}, NoFile},
-		{"2.3.1.3: 410", fetch.Answer{Status: 410}, NoFile},
-		{"2.3.1.3: 499", fetch.Answer{Status: 499}, NoFile},
-		{"too busy: 429", fetch.Answer{Status: 429}, Unreachable},
-		{"2.3.1.4: 500", fetch.Answer{Status: 500}, Unreachable},
-		{"2.3.1.4: 503", fetch.Answer{Status: 503}, Unreachable},
-		{"2.3.1.4: 599", fetch.Answer{Status: 599}, Unreachable},
-		{"2.3.1.4: reset", fetch.Answer{Connected: true, Err: err}, Unreachable},
-		{"2.3.1.4: a body that breaks off", fetch.Answer{Status: 200, Connected: true, Err: err}, Unreachable},
-		{"a 404 of bad HTTP", fetch.Answer{Status: 404, Connected: true, Err: err}, Unreachable},
-		{"no meaning: 300", fetch.Answer{Status: 300}, Unreachable},
-		{"no meaning: 304", fetch.Answer{Status: 304}, Unreachable},
-		{"no meaning: 600", fetch.Answer{Status: 600}, Unreachable},
-		{"no connection", fetch.Answer{Err: err}, NoConnection},
-		{"nothing at all", fetch.Answer{}, NoConnection},
+		{"2.3.1.1: 200", fetch.Answer{Status: 200}, under{rules, rules, rules, rules, rules, rules}},
+		{"2.3.1.1: 201", fetch.Answer{Status: 201}, under{rules, rules, rules, rules, rules, none}},
+		{"2.3.1.1: 204", fetch.Answer{Status: 204}, under{rules, rules, rules, rules, rules, none}},
+		{"2.3.1.1: 206", fetch.Answer{Status: 206}, under{rules, rules, rules, rules, rules, none}},
+		{"2.3.1.1: 299", fetch.Answer{Status: 299}, under{rules, rules, rules, rules, rules, none}},
+		{"2.3.1.2: more than five redirects", fetch.Answer{Status: 302, Lost: true, Redirects: 5}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 400", fetch.Answer{Status: 400}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 401", fetch.Answer{Status: 401}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 403", fetch.Answer{Status: 403}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 404", fetch.Answer{Status: 404}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 410", fetch.Answer{Status: 410}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 499", fetch.Answer{Status: 499}, under{none, none, none, none, none, none}},
+		{"2.3.1.3, or too busy: 429", fetch.Answer{Status: 429}, under{refused, none, refused, none, none, none}},
+		{"2.3.1.4: 500", fetch.Answer{Status: 500}, under{refused, refused, refused, refused, refused, none}},
+		{"2.3.1.4: 503", fetch.Answer{Status: 503}, under{refused, refused, refused, refused, refused, none}},
+		{"2.3.1.4: 599", fetch.Answer{Status: 599}, under{refused, refused, refused, refused, refused, none}},
+		{"2.3.1.4: reset", fetch.Answer{Connected: true, Err: err}, under{}},
+		{"2.3.1.4: a body that breaks off", fetch.Answer{Status: 200, Connected: true, Err: err}, under{}},
+		{"a 404 of bad HTTP", fetch.Answer{Status: 404, Connected: true, Err: err}, under{}},
+		{"no meaning: 300", fetch.Answer{Status: 300}, under{refused, refused, refused, refused, refused, none}},
+		{"no meaning: 304", fetch.Answer{Status: 304}, under{refused, refused, refused, refused, refused, none}},
+		{"no meaning: 600", fetch.Answer{Status: 600}, under{refused, refused, refused, refused, refused, none}},
+		{"no connection", fetch.Answer{Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
+		{"nothing at all", fetch.Answer{}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			tc.answer.Fetched = time.Now()
 			e := newEntry(robots.Origin{}, "", &tc.answer, nil, time.Now(), usual)
-			r := e.Under(robots.Standard())
-			if r.Outcome != tc.want || r.Stale || r.Answer != &tc.answer {
-				t.Errorf("ruling %+v, want %v", r, tc.want)
-			}
-			if (r.File != nil) != (tc.want == Rules) {
-				t.Errorf("File = %v with %v", r.File, r.Outcome)
-			}
-			refuses := tc.want == Unreachable || tc.want == NoConnection
-			if (r.Err != nil) != refuses || r.Retry.IsZero() == refuses {
-				t.Errorf("Err %v, Retry %v with %v", r.Err, r.Retry, r.Outcome)
-			}
-			if unknown := e.Under(robots.Dialect{}); unknown.Outcome != Unreachable || unknown.File != nil {
-				t.Errorf("an unknown dialect does not refuse: %+v", unknown)
+			for i, d := range columns {
+				r, want := e.Under(d), tc.want[i]
+				if r.Outcome != want || r.Stale || r.Answer != &tc.answer {
+					t.Errorf("%s: ruling %+v, want %v", d.Name, r, want)
+				}
+				if (r.File != nil) != (want == Rules) {
+					t.Errorf("%s: File = %v with %v", d.Name, r.File, r.Outcome)
+				}
+				refuses := want == Unreachable || want == NoConnection
+				if (r.Err != nil) != refuses || r.Retry.IsZero() == refuses || r.Fetched().IsZero() != refuses {
+					t.Errorf("%s: Err %v, Retry %v, Fetched %v with %v", d.Name, r.Err, r.Retry, r.Fetched(), r.Outcome)
+				}
 			}
 		})
+	}
+}
+
+// TestNoName: a dialect that somebody forgot to name reads nothing, whatever
+// else it says.
+func TestNoName(t *testing.T) {
+	for _, d := range columns {
+		d.Name = ""
+		for _, a := range []fetch.Answer{file(-1), status(204), status(404), status(429), status(503), unconnected(), {}} {
+			old := newEntry(robots.Origin{}, "", &a, nil, time.Now(), usual)
+			for _, e := range []*Entry{old, newEntry(robots.Origin{}, "", &a, old, time.Now().Add(31*day), usual)} {
+				if r := e.Under(d); r.Outcome != Unreachable || r.File != nil || r.Err == nil || !r.Fetched().IsZero() {
+					t.Errorf("%d: %+v", a.Status, r)
+				}
+			}
+		}
+	}
+}
+
+// TestOwnDialect: a program may make its own.
+func TestOwnDialect(t *testing.T) {
+	a := file(-1)
+	e := newEntry(robots.Origin{}, "", &a, nil, time.Now(), usual)
+	if r := e.Under(robots.Dialect{Name: "mine"}); r.Outcome != Rules || r.File.For("FooBot").Match("/x").Allow {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -65,14 +127,17 @@ func TestZeroRefuses(t *testing.T) {
 	if (Ruling{}).Outcome != Unreachable || (*Entry)(nil).Under(robots.Standard()) != (Ruling{}) {
 		t.Error("the zero Ruling does not refuse")
 	}
-	if outcome(success, robots.Dialect{Name: "nobody's"}) != Unreachable {
-		t.Error("an unknown dialect does not refuse")
+	if outcome(success, robots.Dialect{}) != Unreachable || outcome(99, named("coccoc")) != Unreachable {
+		t.Error("what nobody knows does not refuse")
 	}
 	for o, want := range map[Outcome]string{
 		Unreachable: "unreachable", NoConnection: "no connection", NoFile: "no file", Rules: "rules", 9: "Outcome(9)",
 	} {
 		if got := fmt.Sprint(o); got != want {
 			t.Errorf("String = %q, want %q", got, want)
+		}
+		if o.refuses() != (o != Rules && o != NoFile) {
+			t.Errorf("%v: refuses is %v", o, o.refuses())
 		}
 	}
 }

@@ -41,6 +41,19 @@ func (c clock) plan(ttl time.Duration) (refresh, until time.Duration) {
 	return refresh, until
 }
 
+// A life is the time of an entry between two fetches.
+type life struct {
+	due     time.Time // its refresh or retry in the background; zero: none
+	expires time.Time // answered with before, used or not
+	until   time.Time // answered with before, if in use: its refresh is under way
+}
+
+// life is that of an answer which may be used for ttl from now on.
+func (c clock) life(now time.Time, ttl time.Duration) life {
+	refresh, until := c.plan(ttl)
+	return life{due: now.Add(refresh), expires: now.Add(ttl), until: now.Add(until)}
+}
+
 // backoff is how long after a failure the next try comes; last is the wait
 // before this failure, 0 for the first in a row.
 func (c clock) backoff(last time.Duration) time.Duration {
@@ -48,13 +61,6 @@ func (c clock) backoff(last time.Duration) time.Duration {
 		return c.retry
 	}
 	return min(2*last, max(maxRetry, c.retry))
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 func later(a, b time.Time) time.Time {

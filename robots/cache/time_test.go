@@ -282,6 +282,9 @@ func TestHeldNoFile(t *testing.T) {
 			if want == Unreachable && !r.Retry.After(time.Now()) {
 				t.Fatalf("after %v: next try was %v ago", time.Since(fetched), time.Since(r.Retry))
 			}
+			if e, _ := c.entries.GetIfPresent(site); time.Since(fetched) > day+time.Hour && e.held != nil {
+				t.Fatal("of no use any more, it is kept")
+			}
 			<-time.After(time.Minute)
 		}
 	})

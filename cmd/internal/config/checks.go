@@ -88,6 +88,19 @@ var rules = []rule{
 		}
 		return fmt.Sprintf("%s is more than robots.max_age, %s", writeDuration(c.Robots.MinAge), writeDuration(c.Robots.MaxAge))
 	}},
+	{[]string{"clients"}, func(c Config) string {
+		first := map[string]int{}
+		for i, client := range c.Clients {
+			if key, why := client.wrong(); why != "" { // not from a file: that names its line
+				return fmt.Sprintf("entry %d: %s: %s", i+1, key, why)
+			}
+			if at, twice := first[client.Name]; twice {
+				return fmt.Sprintf("entries %d and %d are both called %q", at+1, i+1, client.Name)
+			}
+			first[client.Name] = i
+		}
+		return ""
+	}},
 	{[]string{"tls.ca_cert", "tls.ca_key"}, func(c Config) string {
 		if c.TLS.CACert != "" && c.TLS.CAKey == "" {
 			return "half a CA: tls.ca_key is missing"

@@ -36,6 +36,7 @@ type Config struct {
 	Robots   Robots   `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
 	Identity Identity `key:"identity" doc:"who asks, to the sites"`
 	Pace     Pace     `key:"pace" doc:"how fast one host is asked"`
+	Clients  []Client `key:"clients" doc:"who asks, where that makes a difference; the first entry that fits counts"`
 	TLS      TLS      `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
 	Egress   Egress   `key:"egress" doc:"where requests may go"`
 	Audit    Audit    `key:"audit" doc:"one JSON line for each request"`
@@ -45,7 +46,7 @@ type Config struct {
 
 // Robots is how robots.txt is read, fetched and kept.
 type Robots struct {
-	Dialect          string        `key:"dialect" default:"standard" oneof:"standard" doc:"how a file is read: RFC 9309, with Crawl-delay"`
+	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"whose reading: standard, rfc9309, google, google-2022, google-2019, coccoc (see README.md)"`
 	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"a copy is fetched anew after this, or sooner if the site says so"`
 	MinAge           time.Duration `key:"min_age" default:"1m" check:"not-negative" doc:"a file is not fetched again sooner"`
 	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"for one robots.txt, its redirects included"`
@@ -69,6 +70,29 @@ type Pace struct {
 	MaxWait           time.Duration `key:"max_wait" default:"60s" check:"positive" doc:"longer: 429 with Retry-After"`
 	MaxQueue          int           `key:"max_queue" default:"500" check:"count" doc:"waiting requests per host"`
 	BackOff           bool          `key:"back_off" default:"true" doc:"honour Retry-After, and slow down on 429 and 503"`
+}
+
+// Client is one that is known by where it asks from.
+type Client struct {
+	Name     string         `key:"name" default:"" example:"lab-a" kind:"name" doc:"who it is, in the audit"`
+	Networks []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" doc:"where it asks from"`
+	Robots   ClientRobots   `key:"robots" doc:"what is different for it"`
+}
+
+// wrong is what an entry breaks as a whole, and the key to blame.
+func (c Client) wrong() (key, why string) {
+	switch {
+	case c.Name == "":
+		return "name", "missing"
+	case len(c.Networks) == 0:
+		return "networks", "missing: nobody could be this client"
+	}
+	return "", ""
+}
+
+// ClientRobots is how robots.txt is read for one client.
+type ClientRobots struct {
+	Dialect string `key:"dialect" default:"" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"\"\": that of robots.dialect"`
 }
 
 // TLS is how the inside of HTTPS is reached.
@@ -123,7 +147,7 @@ const MaxBytes = 1 << 20
 // Default is the configuration without a file.
 func Default() Config {
 	var c Config
-	setDefaults(&c)
+	setDefaults(reflect.ValueOf(&c).Elem())
 	return c
 }
 

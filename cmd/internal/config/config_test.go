@@ -6,11 +6,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/robots"
 )
 
 var compare = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
@@ -70,6 +73,30 @@ func TestExampleFile(t *testing.T) {
 	}
 }
 
+// The dialects are those that there are, the standard one by default.
+func TestDialects(t *testing.T) {
+	f, ok := reflect.TypeFor[Robots]().FieldByName("Dialect")
+	if !ok {
+		t.Fatal("no key")
+	}
+	var names []string
+	for _, d := range robots.Dialects() {
+		names = append(names, d.Name)
+		if c := parse(t, "robots: {dialect: "+d.Name+"}"); c.Robots.Dialect != d.Name {
+			t.Errorf("%s is read as %q", d.Name, c.Robots.Dialect)
+		}
+	}
+	ofClients, _ := reflect.TypeFor[ClientRobots]().FieldByName("Dialect")
+	for _, f := range []reflect.StructField{f, ofClients} {
+		if diff := cmp.Diff(names, strings.Fields(f.Tag.Get("oneof"))); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if got := Default().Robots.Dialect; got != robots.Standard().Name {
+		t.Errorf("default %q", got)
+	}
+}
+
 func TestNothingIsTheDefault(t *testing.T) {
 	for _, text := range []string{"", "\n", "# only a comment\n", "---\n", "{}\n", "~\n", "pace:\nlog:\n", "pace: {}\n", "\ufeff"} {
 		if diff := cmp.Diff(Default(), parse(t, text), compare); diff != "" {
@@ -82,11 +109,15 @@ func TestNothingIsTheDefault(t *testing.T) {
 func TestEveryKey(t *testing.T) {
 	c := Config{
 		Listen: "[::1]:3128", Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
-		Robots: Robots{Dialect: "standard", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
+		Robots: Robots{Dialect: "google-2019", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
 		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'"},
 		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "host", MaxWait: time.Minute + time.Second, MaxQueue: 1},
-		TLS:      TLS{Tunnel: []string{"*.example.com", "*", "bücher.example"}, CACert: "true", CAKey: "~"},
+		Clients: []Client{
+			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32"), netip.MustParsePrefix("::1/128")}, Robots: ClientRobots{Dialect: "coccoc"}},
+			{Name: "Viện 2", Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+		},
+		TLS: TLS{Tunnel: []string{"*.example.com", "*", "bücher.example"}, CACert: "true", CAKey: "~"},
 		Egress: Egress{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 			Ports: []PortRange{{8000, 8999}}, Resolver: "[2001:db8::1]:53", ExtraCA: "/etc/ca.pem"},
 		Audit: Audit{File: "-", Include: "blocked", QueryStrings: "drop", OnError: "continue"},

@@ -35,19 +35,32 @@ func fields(section reflect.Value, path string) []key {
 func leaves(section reflect.Value, path string) []key {
 	var all []key
 	for _, k := range fields(section, path) {
-		if k.section() {
+		switch {
+		case k.section():
 			all = append(all, leaves(k.value, k.path)...)
-			continue
+		case k.entries():
+			for i := range k.value.Len() {
+				all = append(all, leaves(k.value.Index(i), entryPath(k.path, i))...)
+			}
+		default:
+			all = append(all, k)
 		}
-		all = append(all, k)
 	}
 	return all
 }
 
-// section says whether the key holds keys rather than a value: a struct that no kind reads.
-func (k key) section() bool {
-	_, isKind := kinds[k.value.Type().String()]
-	return k.value.Kind() == reflect.Struct && !isKind
+func entryPath(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// section says whether the key holds keys rather than a value.
+func (k key) section() bool { return isSection(k.value.Type()) }
+
+// entries says whether the key holds a list of sections.
+func (k key) entries() bool { return k.list() && isSection(k.value.Type().Elem()) }
+
+// isSection says whether a type is a struct that no kind reads.
+func isSection(t reflect.Type) bool {
+	_, isKind := kinds[t.String()]
+	return t.Kind() == reflect.Struct && !isKind
 }
 
 func (k key) list() bool { return k.value.Kind() == reflect.Slice }
@@ -90,7 +103,8 @@ func (k key) wrong() string {
 // outOfRange is what the value breaks of oneof and check.
 func (k key) outOfRange() string {
 	if names, ok := k.tag.Lookup("oneof"); ok {
-		if all := strings.Fields(names); !slices.Contains(all, k.value.String()) {
+		unset := k.value.String() == "" && k.tag.Get("default") == ""
+		if all := strings.Fields(names); !unset && !slices.Contains(all, k.value.String()) {
 			return fmt.Sprintf("%s is not one of: %s", quoted(k.value.String()), strings.Join(all, ", "))
 		}
 	}
@@ -105,19 +119,25 @@ func (k key) outOfRange() string {
 	return check(k.value.Interface())
 }
 
-// setDefaults fills c with the table's defaults, read as if they stood in a file.
-func setDefaults(c *Config) {
-	for _, k := range leaves(reflect.ValueOf(c).Elem(), "") {
-		text := k.tag.Get("default")
+// setDefaults fills a section with the table's defaults, read as if they stood in a file.
+func setDefaults(section reflect.Value) { setTo("default", section) }
+
+// setTo is setDefaults by a tag; a key without it takes its default.
+func setTo(tag string, section reflect.Value) {
+	for _, k := range leaves(section, "") {
+		text, ok := k.tag.Lookup(tag)
+		if !ok {
+			text = k.tag.Get("default")
+		}
 		if text == "" {
 			text = `""`
 		}
 		var doc yaml.Node
 		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-			panic("config: default of " + k.path + ": " + err.Error())
+			panic("config: " + tag + " of " + k.path + ": " + err.Error())
 		}
 		k.set(doc.Content[0], func(_ *yaml.Node, why string) {
-			panic("config: default of " + k.path + ": " + why)
+			panic("config: " + tag + " of " + k.path + ": " + why)
 		})
 	}
 }

@@ -51,6 +51,7 @@ var kinds = map[string]kind{
 	"server":         {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText},
 	"pattern":        {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText},
 	"token":          {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText},
+	"name":           {what: "a name of letters, digits, blanks and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText},
 	"header":         {what: "the value of a header", example: "FooBot/1.0 (+https://foo.example)", text: true, read: textThat(emptyOr(isHeader)), write: asText},
 }
 
@@ -112,6 +113,9 @@ func readPrefix(s string) (any, bool) {
 
 // hostBits is for a network that names one of its hosts: it might mean either.
 func hostBits(s string) string {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return "is one address: as a network it is " + netip.PrefixFrom(a, a.BitLen()).String()
+	}
 	if p, err := netip.ParsePrefix(s); err == nil && p != p.Masked() {
 		return "has bits set after the first " + strconv.Itoa(p.Bits()) + " (the network is " + p.Masked().String() + ")"
 	}
@@ -163,6 +167,14 @@ func isPattern(s string) bool {
 var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$")
 
 func isToken(s string) bool { return token.MatchString(s) }
+
+// name is what a client is called: no address, which unnamed clients are called by.
+var name = regexp.MustCompile(`^[\pL\pN][\pL\pM\pN ._@-]{0,99}$`)
+
+func isName(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err != nil && name.MatchString(s) && s == strings.TrimSpace(s)
+}
 
 const maxHeader = 4 << 10 // octets of a header's value
 

@@ -30,6 +30,9 @@ type problem struct {
 func (r *reader) problem(line int, key, text string) {
 	if key != "" {
 		r.bad[key] = true
+		if list, _, inList := strings.Cut(key, "["); inList {
+			r.bad[list] = true
+		}
 		text = key + ": " + text
 	}
 	r.problems = append(r.problems, problem{line, text})
@@ -143,9 +146,53 @@ func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 			r.section(value, k.path, k.value)
 			continue
 		}
+		if k.entries() {
+			r.entries(value, k)
+			continue
+		}
 		k.set(value, func(at *yaml.Node, why string) { r.problem(at.Line, k.path, why) })
 	}
 }
+
+// maxEntries is how long a list of sections may be.
+const maxEntries = 10_000
+
+// entries reads a list of sections.
+func (r *reader) entries(n *yaml.Node, k key) {
+	if isNull(n) {
+		return
+	}
+	if why := aliased(n); why != "" {
+		r.problem(n.Line, k.path, why)
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		r.problem(n.Line, k.path, "a list of entries belongs here, each begun with a dash, not "+shapeOf(n))
+		return
+	}
+	if len(n.Content) > maxEntries {
+		r.problem(n.Line, k.path, fmt.Sprintf("%d entries: at most %d are taken", len(n.Content), maxEntries))
+		return
+	}
+	if len(n.Content) == 0 {
+		return
+	}
+	k.value.Set(reflect.MakeSlice(k.value.Type(), len(n.Content), len(n.Content)))
+	for i, item := range n.Content {
+		path := entryPath(k.path, i)
+		r.lines[path] = item.Line
+		setDefaults(k.value.Index(i))
+		r.section(item, path, k.value.Index(i))
+		if e, ok := k.value.Index(i).Interface().(entry); ok {
+			if key, why := e.wrong(); why != "" && !r.bad[path] && !r.bad[path+"."+key] {
+				r.problem(item.Line, path+"."+key, why)
+			}
+		}
+	}
+}
+
+// An entry of a list may say what is wrong with it as a whole.
+type entry interface{ wrong() (key, why string) }
 
 // set puts what n says into the key's place, or reports why not.
 func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {

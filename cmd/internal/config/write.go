@@ -31,11 +31,39 @@ func writeSection(b *bytes.Buffer, indent string, section, defaults reflect.Valu
 			writeSection(b, indent+"  ", k.value, byDefault[i].value)
 			continue
 		}
+		if k.entries() {
+			writeEntries(b, indent, k)
+			continue
+		}
 		text := k.text()
 		if written := k.tag.Get("default"); written != "" && text == byDefault[i].text() {
 			text = written // "60s" stays "60s", not "1m"
 		}
 		writeLine(b, line+" "+text, k.tag.Get("doc"))
+	}
+}
+
+// writeEntries writes a list of sections; where there is none, what one would
+// hold, as a comment.
+func writeEntries(b *bytes.Buffer, indent string, k key) {
+	entry := reflect.New(k.value.Type().Elem()).Elem()
+	setDefaults(entry)
+	write := func(section reflect.Value, before string) {
+		var one bytes.Buffer
+		before += indent + "  "
+		writeSection(&one, before+"  ", section, entry)
+		b.WriteString(before + "- " + one.String()[len(before)+2:])
+	}
+	if k.value.Len() == 0 {
+		writeLine(b, indent+k.name+": []", k.tag.Get("doc"))
+		sample := reflect.New(entry.Type()).Elem()
+		setTo("example", sample)
+		write(sample, "#")
+		return
+	}
+	writeLine(b, indent+k.name+":", k.tag.Get("doc"))
+	for i := range k.value.Len() {
+		write(k.value.Index(i), "")
 	}
 }
 

@@ -29,6 +29,7 @@ type record struct {
 	RobotsURL     string    `json:"robots_url"`
 	RobotsFetched string    `json:"robots_fetched"`
 	RobotsSHA256  string    `json:"robots_sha256"`
+	Dialect       string    `json:"dialect"`
 	RobotsStale   bool      `json:"robots_stale"`
 	CrawlDelay    float64   `json:"crawl_delay_s"`
 	CrawlAsked    float64   `json:"crawl_delay_asked_s"`
@@ -42,7 +43,7 @@ type record struct {
 // members is the closed set of names a line may have; robots_stale says that a
 // held copy ruled while its origin failed.
 var members = strings.Fields(`time id client method url host user_agent agent decision reason enforced rule line group
-	robots_url robots_fetched robots_sha256 robots_stale crawl_delay_s crawl_delay_asked_s wait_ms status bytes duration_ms error seq prev hash`)
+	robots_url robots_fetched robots_sha256 dialect robots_stale crawl_delay_s crawl_delay_asked_s wait_ms status bytes duration_ms error seq prev hash`)
 
 // readAudit parses the file as it stands; a last line still being written is left out.
 func readAudit(t testing.TB, file string) []record {

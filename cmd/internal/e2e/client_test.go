@@ -55,6 +55,17 @@ func (p *proxy) client(t testing.TB, h2 bool) *http.Client {
 	}
 }
 
+// from makes a client ask from another address of the loopback network.
+func from(t testing.TB, c *http.Client, address string) *http.Client {
+	t.Helper()
+	tr := c.Transport.(*http.Transport).Clone()
+	tr.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
+	t.Cleanup(tr.CloseIdleConnections)
+	own := *c
+	own.Transport = tr
+	return &own
+}
+
 // A result is an answer as a client saw it.
 type result struct {
 	Status int

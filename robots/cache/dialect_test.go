@@ -1,0 +1,399 @@
+package cache
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+func reset() fetch.Answer { return fetch.Answer{MaxAge: -1, Connected: true, Err: errDown} }
+
+// ruleBy is rule under a dialect.
+func ruleBy(t testing.TB, c *Cache, d robots.Dialect) (r Ruling, waited time.Duration) {
+	t.Helper()
+	began := time.Now()
+	e, err := c.Lookup(t.Context(), site, "FooBot/1.0", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Under(d), time.Since(began)
+}
+
+// wantAll judges site under each of columns.
+func wantAll(t testing.TB, c *Cache, want under) {
+	t.Helper()
+	for i, d := range columns {
+		if r, _ := ruleBy(t, c, d); r.Outcome != want[i] {
+			t.Errorf("%s: %+v, want %v", d.Name, r, want[i])
+		}
+	}
+}
+
+// TestOneFetchForAll: clients of two dialects share a fetch, the entry, and
+// its octets; each has the file compiled for it.
+func TestOneFetchForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(-1)}, takes: time.Second}
+		c := newCache(t, Options{Fetcher: f})
+		two := []robots.Dialect{named("standard"), named("coccoc")}
+		entries := make([]*Entry, len(two))
+		var wg sync.WaitGroup
+		for i, d := range two {
+			wg.Go(func() { entries[i], _ = c.Lookup(t.Context(), site, "", d) })
+		}
+		wg.Wait()
+		one, other := entries[0].Under(two[0]), entries[1].Under(two[1])
+		if f.count() != 1 || entries[0] != entries[1] || one.Answer != other.Answer {
+			t.Errorf("%d fetches, entries %p and %p, answers %p and %p", f.count(), entries[0], entries[1], one.Answer, other.Answer)
+		}
+		if one.File == nil || other.File == nil || one.File == other.File {
+			t.Errorf("files %p and %p", one.File, other.File)
+		}
+	})
+}
+
+// TestThirtyDays: an origin that fails, and of which there is no copy, has no
+// rules after 30 days by Google's documents; by RFC 9309 2.3.1.4 nothing of it
+// is ever allowed.
+func TestThirtyDays(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		failure, last fetch.Answer // the last try comes when the time is over
+		before, after under        // standard, rfc9309, google, google-2022, google-2019, coccoc
+	}{
+		{"503", status(503), status(503),
+			under{refused, refused, refused, refused, refused, none}, under{refused, refused, none, none, none, none}},
+		{"429", status(429), status(429),
+			under{refused, none, refused, none, none, none}, under{refused, none, none, none, none, none}},
+		{"reset", reset(), reset(),
+			under{}, under{refused, refused, none, none, none, refused}},
+		{"no connection, then 503", unconnected(), status(503),
+			under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}, under{refused, refused, none, none, none, none}},
+		{"503, then no connection", status(503), unconnected(),
+			under{refused, refused, refused, refused, refused, none}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &script{answers: []fetch.Answer{tc.failure}}
+				c := newCache(t, Options{Fetcher: f})
+				for range 30 {
+					wantAll(t, c, tc.before)
+					wait(day - time.Hour)
+				}
+				wait(30*time.Hour - time.Nanosecond)
+				wantAll(t, c, tc.before)
+				tries := f.count()
+				f.answers = []fetch.Answer{tc.last}
+				wait(30 * time.Minute) // the tries are never further apart
+				wantAll(t, c, tc.after)
+				if f.count() != tries+1 {
+					t.Errorf("%d fetches, want %d", f.count(), tries+1)
+				}
+			})
+		})
+	}
+}
+
+// TestGivenUp: that an origin is given up is told from its having no file.
+func TestGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{status(503)}}
+		c := newCache(t, Options{Fetcher: f})
+		google := named("google")
+		ruleBy(t, c, google)
+		wait(30 * day)
+		r, _ := ruleBy(t, c, google)
+		if r.Outcome != NoFile || r.Err == nil || !r.Fetched().IsZero() || r.Answer.Status != 503 || r.Stale {
+			t.Errorf("%+v, fetched %v", r, r.Fetched())
+		}
+		f.answers = []fetch.Answer{file(-1), status(503)}
+		f.calls = 0
+		wait(30 * time.Minute)
+		if r, _ := ruleBy(t, c, google); r.Outcome != Rules || r.Stale {
+			t.Errorf("a success does not bring it back: %+v", r)
+		}
+	})
+}
+
+// TestRowEnds: what settles something ends the row, and so does the end of the
+// entry: the count begins anew.
+func TestRowEnds(t *testing.T) {
+	google := named("google")
+	for _, tc := range []struct {
+		name    string
+		between func(f *script, c *Cache)
+		first   Outcome
+	}{
+		{"404", func(f *script, _ *Cache) { f.answers = []fetch.Answer{status(404)} }, NoFile},
+		{"too many redirects", func(f *script, _ *Cache) {
+			f.answers = []fetch.Answer{{Status: 301, Lost: true, Connected: true, MaxAge: -1}}
+		}, NoFile},
+		{"eviction", func(_ *script, c *Cache) { c.entries.Invalidate(site) }, Unreachable},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &script{answers: []fetch.Answer{status(503)}}
+				c := newCache(t, Options{Fetcher: f})
+				ruleBy(t, c, google)
+				wait(29 * day)
+				tc.between(f, c)
+				for i, want := range []Outcome{tc.first, Unreachable, Unreachable, NoFile} {
+					if r, _ := ruleBy(t, c, google); r.Outcome != want {
+						t.Fatalf("try %d: %+v, want %v", i, r, want)
+					}
+					f.answers = []fetch.Answer{status(503)}
+					wait([]time.Duration{day, 28 * day, 2 * day, 0}[i])
+				}
+			})
+		})
+	}
+}
+
+// TestLastCopy: a copy stays in force while its origin fails, for 30 days, and
+// for good under the dialects that would give the origin up then; coccoc goes
+// by the last answer alone.
+func TestLastCopy(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		failure        fetch.Answer
+		within, beyond under // standard, rfc9309, google, google-2022, google-2019, coccoc
+	}{
+		{"503", status(503), under{rules, rules, rules, rules, rules, none}, under{refused, refused, rules, rules, rules, none}},
+		{"429", status(429), under{rules, none, rules, none, none, none}, under{refused, none, rules, none, none, none}},
+		{"reset", reset(), under{rules, rules, rules, rules, rules, refused}, under{refused, refused, rules, rules, rules, refused}},
+		{"no connection", unconnected(), under{rules, rules, rules, rules, rules, nowhere}, under{nowhere, nowhere, rules, rules, rules, nowhere}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &script{answers: []fetch.Answer{file(-1), tc.failure}}
+				c, stop := start(t, Options{Fetcher: f})
+				defer stop()
+				wantAll(t, c, under{rules, rules, rules, rules, rules, rules})
+				fetched := time.Now()
+				wait(day)
+				for time.Since(fetched) < 90*day {
+					want := tc.within
+					if time.Since(fetched) >= 30*day {
+						want = tc.beyond
+					}
+					wantAll(t, c, want)
+					for i, d := range columns {
+						if r, _ := ruleBy(t, c, d); r.Stale != (want[i] == rules) || r.Stale && !r.Fetched().Equal(r.Answer.Fetched) {
+							t.Errorf("%s: %+v", d.Name, r)
+						}
+					}
+					<-time.After(3 * time.Hour)
+				}
+				if f.gap() < 30*time.Second {
+					t.Errorf("tried again after %v", f.gap())
+				}
+			})
+		})
+	}
+}
+
+// TestCopyAndLaterFile: a dialect that forgets has the file again with the
+// others, and is told when the next try is.
+func TestCopyAndLaterFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(0), reset(), file(0)}, takes: time.Second}
+		c := newCache(t, Options{Fetcher: f})
+		standard, coccoc := named("standard"), named("coccoc")
+		ruleBy(t, c, standard)
+		wait(time.Minute)
+		if r, waited := ruleBy(t, c, standard); !r.Stale || waited != time.Second {
+			t.Fatalf("%+v after %v", r, waited)
+		}
+		r, waited := ruleBy(t, c, coccoc)
+		if r.Outcome != Unreachable || waited != 0 || time.Until(r.Retry) != 30*time.Second || r.Err == nil {
+			t.Fatalf("%+v after %v", r, waited)
+		}
+		wait(30*time.Second - 1)
+		if again, waited := ruleBy(t, c, coccoc); again != r || waited != 0 {
+			t.Fatalf("before its time: %+v after %v", again, waited)
+		}
+		wait(1)
+		if r, waited := ruleBy(t, c, coccoc); r.Outcome != Rules || waited != time.Second {
+			t.Fatalf("at its time: %+v after %v", r, waited)
+		}
+		if r, waited := ruleBy(t, c, standard); r.Outcome != Rules || r.Stale || waited != 0 || f.count() != 3 {
+			t.Errorf("%+v after %v, %d fetches", r, waited, f.count())
+		}
+	})
+}
+
+// TestRetryBesideFreshCopy: a copy that is fresh in its own right puts off no
+// try for those by whom it does not rule.
+func TestRetryBesideFreshCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(-1), status(429), file(-1)}}
+		c, stop := start(t, Options{Fetcher: f})
+		defer stop()
+		letter := named("rfc9309")
+		ruleBy(t, c, letter)
+		ruleBy(t, c, letter) // in use
+		refresh, _ := usual.plan(day)
+		wait(refresh) // which is answered with 429, while the file is fresh
+		if r, _ := ruleBy(t, c, letter); r.Outcome != NoFile || f.count() != 2 {
+			t.Fatalf("%+v, %d fetches", r, f.count())
+		}
+		wait(30 * time.Second)
+		if r, _ := ruleBy(t, c, letter); r.Outcome != Rules || r.Stale || f.count() != 3 {
+			t.Errorf("%+v, %d fetches", r, f.count())
+		}
+	})
+}
+
+// TestStays: a file is good for a day, whatever its Cache-Control says, to
+// those who heed none; the others' fetches serve them too.
+func TestStays(t *testing.T) {
+	for name, answer := range map[string]fetch.Answer{"file": file(time.Minute), "no file": {Status: 404, Connected: true, MaxAge: time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &script{answers: []fetch.Answer{answer}, takes: time.Second}
+				c := newCache(t, Options{Fetcher: f})
+				standard, coccoc := named("standard"), named("coccoc")
+				for _, step := range []struct {
+					after   time.Duration
+					dialect robots.Dialect
+					fetches int
+				}{
+					{0, coccoc, 1},
+					{time.Minute - 1, standard, 1},
+					{1, coccoc, 1},
+					{23 * time.Hour, coccoc, 1},
+					{0, standard, 2}, // which serves all
+					{day - 1, coccoc, 2},
+					{1, coccoc, 3},
+					{0, standard, 3},
+				} {
+					wait(step.after)
+					before := f.count()
+					_, waited := ruleBy(t, c, step.dialect)
+					if f.count() != step.fetches || (waited > 0) != (step.fetches > before) {
+						t.Fatalf("%+v: %d fetches, waited %v", step, f.count(), waited)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestStaysInTheBackground: an entry is refreshed by Cache-Control only if
+// somebody uses it who heeds that, and nobody waits for a refresh.
+func TestStaysInTheBackground(t *testing.T) {
+	standard, coccoc := named("standard"), named("coccoc")
+	for _, tc := range []struct {
+		name    string
+		used    []robots.Dialect
+		every   time.Duration
+		fetches [2]int // least and most in ten days
+	}{
+		{"by those who heed none", []robots.Dialect{coccoc}, time.Hour, [2]int{11, 12}},
+		{"by those who heed it", []robots.Dialect{standard}, time.Minute, [2]int{2800, 3200}}, // every 280 s
+		{"by both", []robots.Dialect{coccoc, standard}, time.Minute, [2]int{2800, 3200}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &script{answers: []fetch.Answer{file(5 * time.Minute)}, takes: 10 * time.Second}
+				c, stop := start(t, Options{Fetcher: f})
+				defer stop()
+				ruleBy(t, c, tc.used[0]) // the first one waits
+				for began := time.Now(); time.Since(began) < 10*day; {
+					for _, d := range tc.used {
+						if r, waited := ruleBy(t, c, d); waited != 0 || r.Outcome != Rules {
+							t.Fatalf("%s: %v after %v, waited %v", d.Name, r.Outcome, time.Since(began), waited)
+						}
+					}
+					<-time.After(tc.every)
+				}
+				if n := f.count(); n < tc.fetches[0] || n > tc.fetches[1] {
+					t.Errorf("%d fetches, want %v", n, tc.fetches)
+				}
+			})
+		})
+	}
+}
+
+// TestStaysLapses: the refresh by Cache-Control passes by an entry that only
+// those use who heed none, and is made up for when somebody else comes; the
+// refresh of the whole life is none the worse for it.
+func TestStaysLapses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(time.Hour)}}
+		c, stop := start(t, Options{Fetcher: f})
+		defer stop()
+		standard, coccoc := named("standard"), named("coccoc")
+		ruleBy(t, c, coccoc)
+		ruleBy(t, c, coccoc)
+		wait(55 * time.Minute) // after 54 it was due
+		if f.count() != 1 {
+			t.Fatalf("%d fetches", f.count())
+		}
+		if _, waited := ruleBy(t, c, standard); waited != 0 {
+			t.Errorf("within the hour a request waited %v", waited)
+		}
+		wait(time.Second)
+		if f.count() != 2 {
+			t.Errorf("used again, its refresh did not come: %d fetches", f.count())
+		}
+		ruleBy(t, c, coccoc)
+		wait(22 * time.Hour) // after 21.6 it was due
+		if f.count() != 3 {
+			t.Errorf("before its day was over: %d fetches", f.count())
+		}
+		wait(3 * day) // nobody asks
+		if f.count() != 3 || len(c.schedule.entries) != 0 {
+			t.Errorf("an idle entry: %d fetches, %d scheduled", f.count(), len(c.schedule.entries))
+		}
+	})
+}
+
+// TestStaysIsNoUse: that those use an entry who heed no Cache-Control makes it
+// last no longer for those who do.
+func TestStaysIsNoUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(0)}, takes: time.Second}
+		c, stop := start(t, Options{Fetcher: f})
+		defer stop()
+		standard, coccoc := named("standard"), named("coccoc")
+		ruleBy(t, c, coccoc)
+		ruleBy(t, c, coccoc)
+		wait(time.Minute)
+		if _, waited := ruleBy(t, c, standard); waited != time.Second || f.count() != 2 {
+			t.Errorf("after its minute a request waited %v, %d fetches", waited, f.count())
+		}
+	})
+}
+
+// TestEvictedWhilePostponed: an entry that is evicted between the two refreshes
+// it may have leaves the schedule.
+func TestEvictedWhilePostponed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, stop := start(t, Options{Fetcher: &script{answers: []fetch.Answer{file(time.Hour)}}})
+		defer stop()
+		rule(t, c)
+		e, _ := c.entries.GetIfPresent(site)
+		wait(2 * time.Hour)
+		scheduled := func() bool {
+			return slices.ContainsFunc(c.schedule.entries, func(i item) bool { return i.entry == e })
+		}
+		if !scheduled() {
+			t.Fatal("not scheduled for the end of its day")
+		}
+		c.entries.Invalidate(site)
+		c.entries.CleanUp()
+		if scheduled() {
+			t.Error("evicted, it is scheduled still")
+		}
+		c.postpone(e, time.Now().Add(time.Hour))
+		if scheduled() {
+			t.Error("evicted before it was postponed, it is scheduled")
+		}
+	})
+}

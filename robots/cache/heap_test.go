@@ -1,0 +1,65 @@
+//go:build !race
+
+package cache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// small is a Fetcher of files as most sites have them.
+type small struct{}
+
+func (small) Fetch(_ context.Context, o robots.Origin, _ string) *fetch.Answer {
+	var text strings.Builder
+	text.WriteString("User-agent: *\n")
+	for i := range 13 {
+		fmt.Fprintf(&text, "Disallow: /directory-%d/%.5s\n", i, o.Host)
+	}
+	body := []byte(text.String())
+	sum := sha256.Sum256(body)
+	return &fetch.Answer{
+		URL: o.RobotsURL(), Status: 200, Body: body[:len(body):len(body)], SHA256: hex.EncodeToString(sum[:]),
+		MaxAge: -1, Connected: true, Fetched: time.Now(),
+	}
+}
+
+// TestHeap measures what an origin with a small file takes of the heap, all
+// told, and that it is not more than it is weighed.
+func TestHeap(t *testing.T) {
+	const origins = 20_000
+	c := newCache(t, Options{Fetcher: small{}, MaxBytes: 1 << 30})
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for i := range origins {
+		e, err := c.Lookup(t.Context(), host(i), "FooBot/1.0 (+https://foo.example)", robots.Standard())
+		if err != nil || e.Under(robots.Standard()).File == nil {
+			t.Fatal(err)
+		}
+	}
+	each := int(heap()-before) / origins
+	weighed := int(c.entries.WeightedSize()) / origins
+	t.Logf("%d octets an origin, weighed as %d", each, weighed)
+	if each > 2<<10 {
+		t.Errorf("an origin takes %d octets, want at most 2 KiB", each)
+	}
+	if each > weighed {
+		t.Errorf("an origin takes %d octets, but is weighed as %d", each, weighed)
+	}
+	runtime.KeepAlive(c)
+}
