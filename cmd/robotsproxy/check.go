@@ -1,24 +1,16 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"os"
-	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy"
-	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
-	"robotsproxy/robots/fetch"
 )
 
 // The exit statuses of check.
@@ -30,21 +22,40 @@ const (
 type checkFlags struct {
 	configFlags
 	userAgent, dialect, robots string
-	json                       bool
+	json, batch                bool
 }
 
 func checkCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
-		Use:   "check [flags] URL...",
+		Use:   "check [flags] [URL...]",
 		Short: "Say whether addresses may be fetched, and why",
-		Long: `Say whether addresses may be fetched, and which rule says so, by the same
-judgement that the proxy makes. The exit status is 0 when all are allowed, 1
-when one is disallowed, 2 when it cannot be told.`,
+		Long: `Say whether addresses may be fetched, and on what that rests, by the same
+judgement that the proxy makes for a client that has no entry in clients. The
+exit status is 0 when all are allowed, 1 when one is disallowed, 2 when it
+cannot be told of one, whatever the others are.
+
+With --robots a file is asked instead of the origins, and what is likely wrong
+with it is said as well: after the answers, on standard error. Without a URL
+that is all, and the exit status is 1 when there is something to say.
+
+With --batch cases are read from standard input, a JSON object a line, and
+answered in their order on standard output, without any network:
+
+  {"robots": TEXT or "robots_b64": BASE64, "agent": TOKEN or "user_agent": HEADER, "url": URL}
+  {"allow": false, "rule": "/x", "line": 3, "group": "foobot", "crawl_delay": 5}
+
+An answer to a user_agent names the token it was taken for as "agent". A line
+that is no such case is answered {"error": TEXT}; a blank one is passed over. Of
+a URL only path and query count, as they stand. Verdicts and errors of lines
+are data: the exit status is 0 when each line was answered, 2 when the cases
+could not be read or the answers not be written.`,
 		Example: `  robotsproxy check -A 'FooBot/1.0' https://example.com/page https://example.com/private
   robotsproxy check --robots robots.txt --json https://example.com/
-  curl -s https://example.com/robots.txt | robotsproxy check --robots - https://example.com/`,
-		Args: cobra.MinimumNArgs(1),
+  curl -s https://example.com/robots.txt | robotsproxy check --robots - https://example.com/
+  robotsproxy check --robots robots.txt --dialect google
+  robotsproxy check --batch < cases.jsonl > answers.jsonl`,
+		Args: func(cmd *cobra.Command, urls []string) error { return f.usage(cmd, urls) },
 		RunE: func(cmd *cobra.Command, urls []string) error {
 			err := check(cmd, f, urls)
 			if _, said := exitStatus(err); !said {
@@ -54,40 +65,64 @@ when one is disallowed, 2 when it cannot be told.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "a whole User-Agent header: who asks")
-	cmd.Flags().StringVar(&f.dialect, "dialect", "", "how robots.txt is read, instead of the configuration's")
-	cmd.Flags().StringVar(&f.robots, "robots", "", "a file to judge by instead of the origin's robots.txt; - for standard input")
+	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "a whole User-Agent `HEADER`: who asks")
+	cmd.Flags().StringVar(&f.dialect, "dialect", "", "how robots.txt is read, by `NAME`, instead of the configuration's")
+	cmd.Flags().StringVar(&f.robots, "robots", "", "a `FILE` to judge by instead of the origin's robots.txt, and to look for faults in; - for standard input")
 	cmd.Flags().BoolVar(&f.json, "json", false, "one JSON object a line")
+	cmd.Flags().BoolVar(&f.batch, "batch", false, "judge cases from standard input, a JSON object a line")
+	var names []string
+	for _, d := range robots.Dialects() {
+		names = append(names, d.Name)
+	}
+	if err := cmd.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // no such flag: our own fault
+	}
 	return cmd
 }
 
+// usage says what cannot be meant together.
+func (f *checkFlags) usage(cmd *cobra.Command, urls []string) error {
+	set := cmd.Flags().Changed
+	switch {
+	case f.batch && len(urls) > 0:
+		return fmt.Errorf("--batch takes its addresses from standard input, %q is one", urls[0])
+	case f.batch && set("robots"):
+		return errors.New("--batch has a robots.txt in each of its lines, --robots names another")
+	case f.batch && set("user-agent"):
+		return errors.New(`--batch has an "agent" or "user_agent" in each of its lines, -A names another`)
+	case f.batch && f.json:
+		return errors.New("--batch answers in JSON of its own, --json asks for another")
+	case set("robots") && f.robots == "": // an unset variable of a script must not ask the origins
+		return errors.New("--robots: the name of the file is empty")
+	case !f.batch && len(urls) == 0 && f.robots == "":
+		return errors.New("nothing to check: no URL, no --robots, no --batch")
+	}
+	return nil
+}
+
 func check(cmd *cobra.Command, f checkFlags, urls []string) error {
-	cfg, err := f.load()
+	cfg, dialect, err := f.settings(cmd)
 	if err != nil {
 		return err
 	}
-	if f.dialect != "" {
-		cfg.Robots.Dialect = f.dialect
+	if f.batch {
+		return checkBatch(cfg, dialect, cmd.InOrStdin(), cmd.OutOrStdout())
 	}
-	if f.userAgent != "" {
-		cfg.Identity.UserAgent = f.userAgent
-	}
-	b, done, err := checkBook(cfg, f.robots, cmd.InOrStdin())
-	if err != nil {
-		return err
-	}
-	defer done()
-	engine, err := judge(cfg, b)
-	if err != nil {
-		return err
-	}
-	status := 0
-	for _, u := range urls {
-		v := explain(cmd.Context(), engine, cfg.Identity.UserAgent, u)
-		status = max(status, v.status())
-		if err := v.print(cmd.OutOrStdout(), f.json); err != nil {
+	var file *oneFile
+	if f.robots != "" {
+		if file, err = readRobots(f.robots, cmd.InOrStdin()); err != nil {
 			return err
 		}
+	}
+	if len(urls) == 0 {
+		return lint(cmd.OutOrStdout(), file, dialect, f.json)
+	}
+	status, err := checkURLs(cmd, f, cfg, file, urls)
+	if err != nil {
+		return err
+	}
+	if file != nil {
+		lintBriefly(cmd.ErrOrStderr(), file, dialect)
 	}
 	if status != 0 {
 		return exitError(status)
@@ -95,142 +130,72 @@ func check(cmd *cobra.Command, f checkFlags, urls []string) error {
 	return nil
 }
 
+// settings are the configuration's with the flags over them.
+func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect, error) {
+	cfg, err := f.load()
+	if err != nil {
+		return cfg, robots.Dialect{}, err
+	}
+	if cmd.Flags().Changed("dialect") {
+		cfg.Robots.Dialect = f.dialect
+	}
+	if cmd.Flags().Changed("user-agent") {
+		cfg.Identity.UserAgent = f.userAgent
+		if err := cfg.Check(); err != nil { // what the file says was in order
+			return cfg, robots.Dialect{}, fmt.Errorf("-A: %w", err)
+		}
+	}
+	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
+	if err != nil {
+		return cfg, dialect, err
+	}
+	return cfg, dialect, cfg.Check()
+}
+
+// checkURLs answers for each address, and gives the exit status.
+func checkURLs(cmd *cobra.Command, f checkFlags, cfg config.Config, file *oneFile, urls []string) (status int, err error) {
+	b, done, err := checkBook(cfg, file)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	engine, err := judge(cfg, b)
+	if err != nil {
+		return 0, err
+	}
+	c := checker{engine: engine, userAgent: cfg.Identity.UserAgent, file: file, sealed: sealed(cfg)}
+	out := cmd.OutOrStdout()
+	lines, colours := newJSONLines(out), colourful(out)
+	gap := ""
+	for _, u := range urls {
+		found := c.explain(cmd.Context(), u)
+		status = max(status, found.status())
+		if f.json {
+			err = lines.write(found)
+		} else {
+			_, err = io.WriteString(out, gap+found.text(colours))
+			gap = "\n"
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return status, nil
+}
+
 // checkBook knows each origin's robots.txt: the real one, or one file for all.
-func checkBook(cfg config.Config, file string, stdin io.Reader) (policy.Book, func(), error) {
-	if file == "" {
-		d, err := door(cfg)
-		if err != nil {
-			return nil, nil, err
-		}
-		b, err := book(cfg, d)
-		if err != nil {
-			d.Close()
-		}
-		return b, d.Close, err
+func checkBook(cfg config.Config, file *oneFile) (policy.Book, func(), error) {
+	if file != nil {
+		b, err := cache.New(cache.Options{Fetcher: file})
+		return b, func() {}, err
 	}
-	in := stdin
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	text, err := io.ReadAll(io.LimitReader(in, robots.MaxBytes+1))
+	d, err := door(cfg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read %s: %w", file, err)
+		return nil, nil, err
 	}
-	b, err := cache.New(cache.Options{Fetcher: oneFile{name: file, text: text}})
-	return b, func() {}, err
-}
-
-// oneFile is the robots.txt of every origin.
-type oneFile struct {
-	name string
-	text []byte
-}
-
-func (f oneFile) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
-	return &fetch.Answer{URL: f.name, Status: 200, Body: f.text, MaxAge: -1, Connected: true, Fetched: time.Now()}
-}
-
-// A finding is what check says of one address; as JSON, in the audit's words.
-type finding struct {
-	URL     string  `json:"url"`
-	Allow   bool    `json:"allow"`
-	Reason  string  `json:"reason,omitempty"`
-	Rule    string  `json:"rule,omitempty"`
-	Line    int     `json:"line,omitempty"`
-	Group   string  `json:"group,omitempty"`
-	Agent   string  `json:"agent,omitempty"`
-	Delay   float64 `json:"crawl_delay_s,omitempty"`
-	Asked   float64 `json:"crawl_delay_asked_s,omitempty"`
-	Robots  string  `json:"robots_url,omitempty"`
-	Fetched string  `json:"robots_fetched,omitempty"`
-	Error   string  `json:"error,omitempty"`
-}
-
-func explain(ctx context.Context, e *policy.Engine, userAgent, address string) finding {
-	f := finding{URL: address}
-	u, err := url.Parse(address)
-	var origin robots.Origin
-	if err == nil {
-		origin, err = robots.ParseOrigin(u.Scheme, u.Host)
-	}
-	if err == nil && u.User != nil {
-		err = errors.New("credentials in the address")
-	}
+	b, err := book(cfg, d)
 	if err != nil {
-		f.Error = err.Error()
-		return f
+		d.Close()
 	}
-	d := e.Decide(ctx, policy.Request{Method: "GET", Origin: origin, PathQuery: u.RequestURI(), UserAgent: userAgent})
-	f.Allow, f.Reason = d.Verdict == policy.Allow, string(d.Reason)
-	f.Rule, f.Line, f.Group, f.Agent = d.Rule, d.Line, d.Group, d.Token
-	f.Delay, f.Asked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
-	if a := d.Ruling.Answer; a != nil {
-		f.Robots = a.URL
-	}
-	if at := d.Ruling.Fetched(); !at.IsZero() {
-		f.Fetched = at.UTC().Format(time.RFC3339)
-	}
-	switch {
-	case errors.Is(d.Err, egress.ErrForbiddenAddr):
-		f.Reason = string(policy.ReasonAddress)
-	case errors.Is(d.Err, egress.ErrForbiddenPort):
-		f.Reason = string(policy.ReasonPort)
-	}
-	if d.Err != nil {
-		f.Error = d.Err.Error()
-	}
-	return f
-}
-
-// status is what this finding alone would make the exit status.
-func (f finding) status() int {
-	switch policy.Reason(f.Reason) {
-	case "", policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonClient, policy.ReasonAddress, policy.ReasonPort:
-		return exitUnknown
-	}
-	if f.Allow {
-		return 0
-	}
-	return exitDisallowed
-}
-
-func (f finding) print(w io.Writer, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(w).Encode(f)
-	}
-	word := map[int]string{0: "allowed", exitDisallowed: "disallowed", exitUnknown: "unknown"}[f.status()]
-	line := fmt.Sprintf("%-10s %s", word, printable(f.URL))
-	switch {
-	case f.Line > 0 && f.Allow:
-		line += fmt.Sprintf("  line %d: Allow: %s", f.Line, printable(f.Rule))
-	case f.Line > 0:
-		line += fmt.Sprintf("  line %d: Disallow: %s", f.Line, printable(f.Rule))
-	case f.Reason != "":
-		line += "  " + f.Reason
-	}
-	for _, part := range []struct{ name, value string }{
-		{"group", f.Group}, {"agent", f.Agent}, {"robots.txt", f.Robots}, {"fetched", f.Fetched}, {"error", f.Error},
-	} {
-		if part.value != "" {
-			line += "  " + part.name + " " + printable(part.value)
-		}
-	}
-	if f.Asked > 0 {
-		line += fmt.Sprintf("  crawl-delay %g s (asked: %g s)", f.Delay, f.Asked)
-	}
-	_, err := fmt.Fprintln(w, line)
-	return err
-}
-
-// printable gives a stranger's string as it is where it is harmless, else quoted.
-func printable(s string) string {
-	if q := strconv.Quote(s); q[1:len(q)-1] != s {
-		return q
-	}
-	return s
+	return b, d.Close, err
 }

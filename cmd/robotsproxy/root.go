@@ -155,3 +155,11 @@ func harmless(s string) string {
 	}
 	return b.String()
 }
+
+// printable gives a stranger's string as it is where it is harmless, else quoted.
+func printable(s string) string {
+	if q := strconv.Quote(s); q[1:len(q)-1] != s {
+		return q
+	}
+	return s
+}

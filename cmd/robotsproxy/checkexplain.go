@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/robots"
+)
+
+// maxOthers is how many rules that did not win are shown.
+const maxOthers = 3
+
+// Where the product token of a finding is from.
+const (
+	fromConfig = "identity.product_token"
+	fromHeader = "user_agent"
+	fromNobody = "none"
+)
+
+// A finding is what check says of one address; as JSON, in the audit's words.
+type finding struct {
+	URL    string `json:"url"`
+	Allow  bool   `json:"allow"`
+	Reason string `json:"reason,omitempty"`
+	Rule   string `json:"rule,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	asker
+	Delay float64 `json:"crawl_delay_s,omitempty"`
+	Asked float64 `json:"crawl_delay_asked_s,omitempty"`
+	source
+	wishes
+	Others []other `json:"others,omitempty"`
+	Error  string  `json:"error,omitempty"`
+}
+
+// An asker is whom the judgement is for.
+type asker struct {
+	Group     string   `json:"group,omitempty"`
+	Agent     string   `json:"agent,omitempty"`
+	AgentFrom string   `json:"agent_from,omitempty"`
+	Agents    []string `json:"agents,omitempty"`
+	Header    string   `json:"-"` // the User-Agent header
+}
+
+// A source is what the judgement rests on.
+type source struct {
+	Dialect string `json:"dialect,omitempty"`
+	Robots  string `json:"robots_url,omitempty"`
+	Fetched string `json:"robots_fetched,omitempty"`
+	Status  int    `json:"robots_status,omitempty"`
+	SHA256  string `json:"robots_sha256,omitempty"` // of what was read
+	Cut     bool   `json:"robots_cut,omitempty"`    // there may be more than is read
+	Means   string `json:"-"`                       // in words: what came of the fetch
+}
+
+// wishes are what the file says beside its rules.
+type wishes struct {
+	Sitemaps []string `json:"sitemaps,omitempty"`
+	Licenses []string `json:"licenses,omitempty"`
+	Signals  signals  `json:"content_signals,omitzero"`
+	Usage    string   `json:"content_usage,omitempty"`
+}
+
+// signals are the members of a Content-Signal line.
+type signals struct {
+	Search  string `json:"search,omitempty"`
+	AIInput string `json:"ai-input,omitempty"`
+	AITrain string `json:"ai-train,omitempty"`
+}
+
+// An other is a rule that did not decide.
+type other struct {
+	Rule    string `json:"rule"`
+	Allow   bool   `json:"allow"`
+	Line    int    `json:"line"`
+	Matches bool   `json:"matches"`
+}
+
+// A checker explains judgements.
+type checker struct {
+	engine    *policy.Engine
+	userAgent string                 // who asks
+	file      *oneFile               // asked instead of the origins; nil: they are
+	sealed    func(host string) bool // its HTTPS is not opened
+}
+
+func (c *checker) explain(ctx context.Context, address string) finding {
+	f := finding{URL: address}
+	r, err := c.request(address)
+	if err != nil {
+		f.Error = err.Error()
+		return f
+	}
+	judge := c.engine.Decide
+	if r.Origin.Scheme == "https" && c.sealed(r.Origin.Host) {
+		judge = c.engine.DecideTunnel // as the proxy does: all it would see is the host
+	}
+	d := judge(ctx, r)
+	f.Allow, f.Reason = d.Verdict == policy.Allow, string(d.Reason)
+	f.Rule, f.Line = d.Rule, d.Line
+	f.Delay, f.Asked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
+	switch {
+	case errors.Is(d.Err, egress.ErrForbiddenAddr):
+		f.Reason = string(policy.ReasonAddress)
+	case errors.Is(d.Err, egress.ErrForbiddenPort):
+		f.Reason = string(policy.ReasonPort)
+	}
+	if d.Err != nil {
+		f.Error = d.Err.Error()
+	}
+	reading := c.engine.Reading(r, d)
+	f.asker = askerOf(r, d, reading)
+	f.source = c.sourceOf(d)
+	f.Dialect = reading.Dialect.Name
+	f.wishes = wishesOf(d, reading)
+	f.Others = othersOf(reading)
+	return f
+}
+
+// request reads an address as the proxy would.
+func (c *checker) request(address string) (policy.Request, error) {
+	if !strings.Contains(address, "://") { // url.Parse would take "site.test:8000" for a scheme
+		return policy.Request{}, errors.New("no scheme: an address begins with http:// or https://")
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return policy.Request{}, err
+	}
+	origin, err := robots.ParseOrigin(u.Scheme, u.Host)
+	if err == nil && u.User != nil {
+		err = errors.New("credentials in the address")
+	}
+	return policy.Request{Method: "GET", Origin: origin, PathQuery: u.RequestURI(), UserAgent: c.userAgent}, err
+}
+
+func askerOf(r policy.Request, d policy.Decision, x policy.Reading) asker {
+	a := asker{Group: d.Group, Agent: d.Token, AgentFrom: fromHeader, Agents: x.Tokens, Header: r.UserAgent}
+	switch {
+	case x.Configured:
+		a.AgentFrom = fromConfig
+	case len(x.Tokens) == 0:
+		a.AgentFrom = fromNobody
+	}
+	return a
+}
+
+func (c *checker) sourceOf(d policy.Decision) source {
+	answer := d.Ruling.Answer
+	if answer == nil {
+		return source{}
+	}
+	s := source{Robots: answer.URL, SHA256: answer.SHA256, Cut: len(answer.Body) >= robots.MaxBytes, Means: meaning(d.Ruling)}
+	if c.file != nil {
+		return s // nothing was fetched
+	}
+	s.Status = answer.Status
+	if at := d.Ruling.Fetched(); !at.IsZero() {
+		s.Fetched = at.UTC().Format(time.RFC3339)
+	}
+	return s
+}
+
+func wishesOf(d policy.Decision, x policy.Reading) wishes {
+	s := x.Group.ContentSignals()
+	w := wishes{
+		Sitemaps: d.Ruling.File.Sitemaps(),
+		Licenses: d.Ruling.File.Licenses(),
+		Signals:  signals{s.Search.String(), s.AIInput.String(), s.AITrain.String()},
+	}
+	if x.PathQuery != "" {
+		w.Usage = x.Group.ContentUsage(x.PathQuery)
+	}
+	return w
+}
+
+// othersOf are the rules that came nearest to deciding.
+func othersOf(x policy.Reading) []other {
+	if x.PathQuery == "" {
+		return nil
+	}
+	var others []other
+	for _, v := range x.Group.Rivals(x.PathQuery, maxOthers) {
+		others = append(others, other{v.Rule, v.Allow, v.Line, v.Matches})
+	}
+	return slices.Clip(others)
+}
+
+// status is what this finding alone would make the exit status.
+func (f *finding) status() int {
+	switch policy.Reason(f.Reason) {
+	case "", policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonClient, policy.ReasonAddress, policy.ReasonPort:
+		return exitUnknown
+	}
+	if f.Allow {
+		return 0
+	}
+	return exitDisallowed
+}

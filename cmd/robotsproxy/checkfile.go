@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// oneFile is the robots.txt of every origin.
+type oneFile struct {
+	name string // as people are told
+	text []byte // one octet more than is read where the file is too long
+}
+
+// readRobots reads the file that --robots names.
+func readRobots(name string, stdin io.Reader) (*oneFile, error) {
+	in := stdin
+	if name == "-" {
+		name = "<stdin>"
+	} else {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fileError(name, err)
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, robots.MaxBytes+1))
+	if err != nil {
+		return nil, fileError(name, err)
+	}
+	return &oneFile{name, text}, nil
+}
+
+// fileError names the file once: "robots.txt: no such file or directory".
+func fileError(name string, err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("%s: %w", printable(name), err)
+}
+
+// Fetch answers with the file, as an origin would.
+func (f *oneFile) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+	body := f.text[:min(len(f.text), robots.MaxBytes)]
+	sum := sha256.Sum256(body)
+	return &fetch.Answer{
+		URL: f.name, Status: 200, Body: body, SHA256: hex.EncodeToString(sum[:]),
+		MaxAge: -1, Connected: true, Fetched: time.Now(),
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"robotsproxy/robots"
+)
+
+// maxBrief is how many remarks are made beside answers.
+const maxBrief = 10
+
+// A fault is a remark of the linter as JSON.
+type fault struct {
+	Line  int    `json:"line"`
+	Fault string `json:"fault"`
+	Text  string `json:"text"`
+}
+
+// lint says what is likely wrong with a file. The exit status is 1 when
+// something is.
+func lint(out io.Writer, file *oneFile, d robots.Dialect, asJSON bool) error {
+	remarks := robots.Lint(file.text, d)
+	if asJSON {
+		lines := newJSONLines(out)
+		for _, r := range remarks {
+			if err := lines.write(fault{r.Line, string(r.Fault), r.Text}); err != nil {
+				return err
+			}
+		}
+	} else {
+		said := count(int64(len(remarks)), "remark")
+		switch len(remarks) {
+		case 0:
+			said = "no remarks"
+		case robots.MaxRemarks:
+			said = "the first " + said
+		}
+		_, err := fmt.Fprintf(out, "%s%s: %s under %s\n", remarkLines(file, remarks), printable(file.name), said, d.Name)
+		if err != nil {
+			return err
+		}
+	}
+	if len(remarks) > 0 {
+		return exitError(exitFailure)
+	}
+	return nil
+}
+
+// lintBriefly says it beside answers, which do not depend on it.
+func lintBriefly(out io.Writer, file *oneFile, d robots.Dialect) {
+	remarks := robots.Lint(file.text, d)
+	first := remarks[:min(len(remarks), maxBrief)]
+	if n := len(remarks); n > maxBrief && remarks[n-1].Fault == robots.TooLong { // what it hides counts most
+		first = append(slices.Clone(first[1:]), remarks[n-1])
+	}
+	io.WriteString(out, remarkLines(file, first)) // nobody may be reading
+	if more := len(remarks) - len(first); more > 0 {
+		fmt.Fprintf(out, "%s: and %s (without a URL more are listed)\n", printable(file.name), count(int64(more), "more remark"))
+	}
+}
+
+// remarkLines are the remarks as compilers make them, each with the line that
+// it is about.
+func remarkLines(file *oneFile, remarks []robots.Remark) string {
+	var b strings.Builder
+	for _, r := range remarks {
+		fmt.Fprintf(&b, "%s:%d: %s: %s", printable(file.name), r.Line, r.Fault, harmless(r.Text))
+		if line := printable(clip(r.Source)); r.Fault != robots.TooLong && !strings.Contains(r.Text, line) {
+			b.WriteString("  | " + line)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
