@@ -30,7 +30,7 @@ func (h *Handler) serveConnect(x *exchange) {
 		return
 	}
 	// Plain HTTP needs no opening: it is judged like all other requests.
-	if o.Scheme == "https" && h.sealed(o.Host) {
+	if o.Scheme == "https" && h.o.Sealed(o.Host) {
 		h.finish(x, h.seal(x, o))
 		return
 	}
@@ -38,9 +38,6 @@ func (h *Handler) serveConnect(x *exchange) {
 		h.finish(x, err)
 	}
 }
-
-// sealed says whether the TLS of tunnels to a host is not to be opened.
-func (h *Handler) sealed(host string) bool { return h.o.Sealed || h.o.Tunnel(host) }
 
 // admitConnect finds what the tunnel is to (RFC 9112 3.2.3: host and port).
 func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
@@ -128,7 +125,7 @@ func (h *Handler) intercept(t *tunnelConn) (net.Conn, error) {
 	if err != nil || first[0] != handshakeRecord {
 		return t, err
 	}
-	if h.sealed(t.origin.Host) {
+	if h.o.Sealed(t.origin.Host) {
 		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are not to be opened")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), headTimeout)

@@ -46,8 +46,7 @@ type Options struct {
 	Log       *slog.Logger
 	UserAgent string            // sent instead of the client's; "": the client's own
 	Monitor   bool              // decide and record, block nothing and hold nothing up
-	Sealed    bool              // open no tunnel (tls.intercept: false)
-	Tunnel    func(string) bool // which hosts' tunnels are never opened; nil: none
+	Sealed    func(string) bool // which hosts' tunnels are never opened; nil: none
 	BackOff   bool              // honour 429 and 503 of an origin
 	Linger    time.Duration     // how long Shutdown lets requests finish; zero: 20 s
 	Silence   time.Duration     // a transfer that stands still so long, at the most twice, is ended; zero: 5 minutes
@@ -79,8 +78,8 @@ func New(o Options) (*Handler, error) {
 			return nil, fmt.Errorf("proxy: option %s is missing", name)
 		}
 	}
-	if o.Tunnel == nil {
-		o.Tunnel = func(string) bool { return false }
+	if o.Sealed == nil {
+		o.Sealed = func(string) bool { return false }
 	}
 	if o.Linger == 0 {
 		o.Linger = 20 * time.Second

@@ -79,8 +79,7 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 		Audit: audit.Fanout(append([]audit.Sink{h.evidence}, others...)...), Ready: h.evidence.Refusal, Log: log,
 		UserAgent: cfg.Identity.UserAgent,
 		Monitor:   cfg.Mode == "monitor",
-		Sealed:    !cfg.TLS.Intercept,
-		Tunnel:    hostPatterns(cfg.TLS.Tunnel),
+		Sealed:    sealed(cfg),
 		BackOff:   cfg.Pace.BackOff,
 	})
 	if err != nil {
