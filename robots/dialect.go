@@ -8,9 +8,10 @@ import (
 )
 
 // A Dialect is one reading of robots.txt: a value whose fields say where it
-// departs from RFC 9309, for which they are all zero but the name. It is
-// comparable, and a program may make its own. The zero Dialect has no name
-// and reads nothing: Parse gives nil under it, which refuses.
+// departs from RFC 9309. Under the RFC they are all zero but the name and
+// BusyIsNone, whose zero value is the careful one. It is comparable, and a
+// program may make its own. The zero Dialect has no name and reads nothing:
+// Parse gives nil under it, which refuses.
 type Dialect struct {
 	Name string // as users write it; required
 
@@ -30,7 +31,7 @@ type Dialect struct {
 
 	// What an answer to the request for the file means; robots/cache asks.
 	OnlyOK     bool          // only 200 brings rules; any other status says that there are none
-	BusyIsNone bool          // 429 says that there are none
+	BusyIsNone bool          // 429 says that there are none, as any other 4xx (RFC 9309 2.3.1.3)
 	Forgets    bool          // a copy from before does not rule while the origin fails
 	GivesUp    time.Duration // an origin that has failed for so long, with no copy held, has no rules; 0: never
 	Stays      bool          // a file is good for its whole time, whatever its Cache-Control says

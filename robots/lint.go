@@ -37,7 +37,7 @@ type Remark struct {
 // up looking for rules that always lose.
 func Lint(text []byte, d Dialect) []Remark {
 	l := linter{dialect: d}
-	source, last := string(text), 0
+	source, last := string(text[:min(len(text), MaxBytes)]), 0
 	for number, line := range lines(source) {
 		l.line(number, line)
 		last = number

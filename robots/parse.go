@@ -18,7 +18,8 @@ func Parse(text []byte, d Dialect) *File {
 	return ParseString(string(text[:min(len(text), MaxBytes)]), d)
 }
 
-// ParseString is Parse for a text that is kept anyway: the File points into it.
+// ParseString is Parse for a text that is kept anyway: the File points into it,
+// and so keeps all of it.
 func ParseString(text string, d Dialect) *File {
 	if d.Name == "" {
 		return nil
@@ -27,9 +28,10 @@ func ParseString(text string, d Dialect) *File {
 }
 
 func read(text string, d Dialect) *statements {
+	text = text[:min(len(text), MaxBytes)]
 	s := &statements{
 		dialect: d,
-		source:  text[:min(len(text), MaxBytes)],
+		source:  text,
 		rules:   make([]item, 0, len(text)/24), // a guess that large files keep to: no growing on the way
 	}
 	for number, line := range lines(text) {

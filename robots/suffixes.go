@@ -18,6 +18,9 @@ type suffixes struct {
 	levels []wavelevel // of starts, for nextIn
 }
 
+// maxTaken is how many steps of one path are kept, a power of two.
+const maxTaken = 1 << 14
+
 // A taken step is one whose answer is kept.
 type taken struct {
 	from, to stretch
@@ -29,7 +32,7 @@ type taken struct {
 type stretch struct{ lo, hi int32 }
 
 func newSuffixes(path string) *suffixes {
-	x := &suffixes{path: path, starts: sortSuffixes(path), taken: make([]taken, 4<<bits.Len(uint(len(path))))}
+	x := &suffixes{path: path, starts: sortSuffixes(path), taken: make([]taken, min(4<<bits.Len(uint(len(path))), maxTaken))}
 	for c := range x.octets {
 		x.octets[c] = x.search(x.all(), 0, c)
 	}
