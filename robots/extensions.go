@@ -111,6 +111,13 @@ type extras struct {
 	usages             []usage   // in order of their lines
 }
 
+// A usage is a Content-Usage line of a File.
+type usage struct {
+	line             int
+	form, expression string // its pattern in the one form, and what it prefers
+	set              uint32 // in File.sets: that of its block
+}
+
 func (e *extras) size() int {
 	if e == nil {
 		return 0
@@ -130,7 +137,7 @@ type extensions struct {
 	lines, octets      int // taken so far
 	sitemaps, licenses []string
 	signals            []blockSignals
-	usages             []usage
+	usages             []blockUsage
 }
 
 type blockSignals struct {
@@ -138,12 +145,9 @@ type blockSignals struct {
 	Signals
 }
 
-// A usage is a Content-Usage line.
-type usage struct {
-	line, block         int
+type blockUsage struct {
+	block, line         int
 	pattern, expression string
-	form                string // of the pattern: the one form
-	set                 uint32 // in File.sets: that of its block
 }
 
 // take reports whether a value stays within bounds.
@@ -198,7 +202,7 @@ func (e *extensions) addUsage(value string, line, block int) {
 	if !e.take(value) {
 		return
 	}
-	u := usage{line: line, block: block, pattern: "/", expression: value}
+	u := blockUsage{block, line, "/", value}
 	if value[0] == '/' || value[0] == '*' {
 		end := strings.IndexAny(value, " \t")
 		if end < 0 {
@@ -214,28 +218,31 @@ func (c *compiler) addExtras(keys []key) {
 	if c.extra.lines == 0 {
 		return
 	}
-	e := &extras{sitemaps: c.extra.sitemaps, licenses: c.extra.licenses, usages: c.extra.usages}
+	e := &extras{sitemaps: c.extra.sitemaps, licenses: c.extra.licenses}
 	c.file.extras = e
 	if len(c.extra.signals) > 0 {
 		e.signals = c.nameSignals(keys)
 	}
-	if len(e.usages) == 0 {
-		return
+	if len(c.extra.usages) > 0 {
+		c.addUsages(e)
 	}
-	s := &statements{dialect: c.dialect, agents: c.agents, runs: c.runs}
+}
+
+// addUsages compiles the patterns of Content-Usage as a File of its own, whose
+// names are those of the file.
+func (c *compiler) addUsages(e *extras) {
 	var patterns strings.Builder
-	for _, u := range e.usages {
+	for _, u := range c.extra.usages {
 		patterns.WriteString(u.pattern)
 	}
-	s.source = patterns.String()
-	from := 0
-	for i := range e.usages {
-		u := &e.usages[i]
-		u.pattern = s.source[from : from+len(u.pattern)]
-		from += len(u.pattern)
-		u.form, u.set = s.oneForm(u.pattern), uint32(c.sets[u.block])
+	s := &statements{dialect: c.dialect, source: patterns.String(), agents: c.agents, runs: c.runs}
+	rest := s.source
+	for _, u := range c.extra.usages {
+		pattern := rest[:len(u.pattern)]
+		rest = rest[len(u.pattern):]
 		s.blocks = u.block + 1
-		s.addRule(u.pattern, u.line, false)
+		s.addRule(pattern, u.line, false)
+		e.usages = append(e.usages, usage{u.line, s.oneForm(pattern), u.expression, uint32(c.sets[u.block])})
 	}
 	s.blocks = c.blocks
 	e.usage = compile(s)
