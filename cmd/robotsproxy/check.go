@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -117,7 +116,17 @@ func check(cmd *cobra.Command, f checkFlags, urls []string) error {
 	if len(urls) == 0 {
 		return lint(cmd.OutOrStdout(), file, dialect, f.json)
 	}
-	status, err := checkURLs(cmd, f, cfg, file, urls)
+	c, done, err := newChecker(cfg, file)
+	if err != nil {
+		return err
+	}
+	defer done()
+	status := 0
+	if f.json {
+		status, err = c.answerJSON(cmd.Context(), cmd.OutOrStdout(), urls)
+	} else {
+		status, err = c.answer(cmd.Context(), cmd.OutOrStdout(), urls)
+	}
 	if err != nil {
 		return err
 	}
@@ -150,37 +159,6 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 		return cfg, dialect, err
 	}
 	return cfg, dialect, cfg.Check()
-}
-
-// checkURLs answers for each address, and gives the exit status.
-func checkURLs(cmd *cobra.Command, f checkFlags, cfg config.Config, file *oneFile, urls []string) (status int, err error) {
-	b, done, err := checkBook(cfg, file)
-	if err != nil {
-		return 0, err
-	}
-	defer done()
-	engine, err := judge(cfg, b)
-	if err != nil {
-		return 0, err
-	}
-	c := checker{engine: engine, userAgent: cfg.Identity.UserAgent, file: file, sealed: sealed(cfg)}
-	out := cmd.OutOrStdout()
-	lines, colours := newJSONLines(out), colourful(out)
-	gap := ""
-	for _, u := range urls {
-		found := c.explain(cmd.Context(), u)
-		status = max(status, found.status())
-		if f.json {
-			err = lines.write(found)
-		} else {
-			_, err = io.WriteString(out, gap+found.text(colours))
-			gap = "\n"
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
-	return status, nil
 }
 
 // checkBook knows each origin's robots.txt: the real one, or one file for all.

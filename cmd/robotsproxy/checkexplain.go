@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
@@ -88,6 +90,48 @@ type checker struct {
 	userAgent string                 // who asks
 	file      *oneFile               // asked instead of the origins; nil: they are
 	sealed    func(host string) bool // its HTTPS is not opened
+}
+
+// newChecker makes one that asks the origins, or file where there is one; done
+// ends it.
+func newChecker(cfg config.Config, file *oneFile) (c *checker, done func(), err error) {
+	b, done, err := checkBook(cfg, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	engine, err := judge(cfg, b)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return &checker{engine: engine, userAgent: cfg.Identity.UserAgent, file: file, sealed: sealed(cfg)}, done, nil
+}
+
+// answer explains each address to people, and gives the exit status.
+func (c *checker) answer(ctx context.Context, out io.Writer, urls []string) (status int, err error) {
+	colours, gap := colourful(out), ""
+	for _, u := range urls {
+		found := c.explain(ctx, u)
+		status = max(status, found.status())
+		if _, err := io.WriteString(out, gap+found.text(colours)); err != nil {
+			return 0, err
+		}
+		gap = "\n"
+	}
+	return status, nil
+}
+
+// answerJSON is answer for programs.
+func (c *checker) answerJSON(ctx context.Context, out io.Writer, urls []string) (status int, err error) {
+	lines := newJSONLines(out)
+	for _, u := range urls {
+		found := c.explain(ctx, u)
+		status = max(status, found.status())
+		if err := lines.write(found); err != nil {
+			return 0, err
+		}
+	}
+	return status, nil
 }
 
 func (c *checker) explain(ctx context.Context, address string) finding {

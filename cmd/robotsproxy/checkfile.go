@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 
@@ -29,24 +26,16 @@ func readRobots(name string, stdin io.Reader) (*oneFile, error) {
 	} else {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fileError(name, err)
+			return nil, err // which names the file
 		}
 		defer f.Close()
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, robots.MaxBytes+1))
 	if err != nil {
-		return nil, fileError(name, err)
+		return nil, err
 	}
 	return &oneFile{name, text}, nil
-}
-
-// fileError names the file once: "robots.txt: no such file or directory".
-func fileError(name string, err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		err = e.Err
-	}
-	return fmt.Errorf("%s: %w", printable(name), err)
 }
 
 // Fetch answers with the file, as an origin would.
