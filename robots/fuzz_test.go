@@ -143,6 +143,7 @@ func FuzzParseOrigin(f *testing.F) {
 	f.Add("http", "EXAMPLE.com.:80")
 	f.Add("https", "[::FFFF:1.2.3.4]:8443")
 	f.Add("http", "bücher.example")
+	f.Add("ftp", "example.com:21")
 	f.Add("http", "\uff11\uff12\uff17.0.0.1")
 	f.Fuzz(func(t *testing.T, scheme, hostport string) {
 		o, err := robots.ParseOrigin(scheme, hostport)

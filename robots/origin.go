@@ -22,7 +22,7 @@ const (
 // (RFC 9309 2.3). It is comparable; equal origins share one file. The zero
 // Origin names none.
 type Origin struct {
-	Scheme string // "http" or "https"
+	Scheme string // "http", "https" or "ftp"
 	Host   string // lower-case ASCII: a name (IDN as Punycode, no trailing dot), or an address (IPv6 without brackets)
 	Port   uint16 // never 0
 }
@@ -41,13 +41,13 @@ func ParseOrigin(scheme, hostport string) (Origin, error) {
 
 func parseOrigin(scheme, hostport string) (Origin, error) {
 	var o Origin
-	switch {
-	case strings.EqualFold(scheme, "http"):
-		o.Scheme, o.Port = "http", 80
-	case strings.EqualFold(scheme, "https"):
-		o.Scheme, o.Port = "https", 443
-	default:
-		return Origin{}, errors.New("the scheme is neither http nor https")
+	for _, known := range [...]string{"http", "https", "ftp"} {
+		if strings.EqualFold(scheme, known) {
+			o.Scheme, o.Port = known, defaultPort(known)
+		}
+	}
+	if o.Scheme == "" {
+		return Origin{}, errors.New("the scheme is none of http, https and ftp")
 	}
 	host, port, err := splitPort(hostport)
 	if err != nil {
@@ -71,9 +71,22 @@ func parseOrigin(scheme, hostport string) (Origin, error) {
 	return o, nil
 }
 
+// defaultPort is the one that an origin of a scheme has where none is said.
+func defaultPort(scheme string) uint16 {
+	switch scheme {
+	case "http":
+		return 80
+	case "https":
+		return 443
+	case "ftp":
+		return 21
+	}
+	return 0
+}
+
 // String gives the origin as RFC 6454 6.2 writes it: without a default port.
 func (o Origin) String() string {
-	if o.Port == 80 && o.Scheme == "http" || o.Port == 443 && o.Scheme == "https" {
+	if o.Port == defaultPort(o.Scheme) {
 		if strings.Contains(o.Host, ":") {
 			return o.Scheme + "://[" + o.Host + "]"
 		}

@@ -19,6 +19,10 @@ func TestParseOrigin(t *testing.T) {
 		{"RFC 3986 6.2.3: no port, https", "https", "example.com", robots.Origin{Scheme: "https", Host: "example.com", Port: 443}, "https://example.com", "example.com:443"},
 		{"RFC 3986 6.2.3: an empty port", "https", "example.com:", robots.Origin{Scheme: "https", Host: "example.com", Port: 443}, "https://example.com", "example.com:443"},
 		{"RFC 3986 6.2.3: the default port", "https", "example.com:443", robots.Origin{Scheme: "https", Host: "example.com", Port: 443}, "https://example.com", "example.com:443"},
+		{"RFC 1738 3.2: ftp", "ftp", "example.com", robots.Origin{Scheme: "ftp", Host: "example.com", Port: 21}, "ftp://example.com", "example.com:21"},
+		{"RFC 1738 3.2: the default port of ftp", "FTP", "example.com:21", robots.Origin{Scheme: "ftp", Host: "example.com", Port: 21}, "ftp://example.com", "example.com:21"},
+		{"RFC 1738 3.2: another port of ftp", "ftp", "[::1]:2121", robots.Origin{Scheme: "ftp", Host: "::1", Port: 2121}, "ftp://[::1]:2121", "[::1]:2121"},
+		{"RFC 9309 2.3: another scheme's port", "http", "example.com:21", robots.Origin{Scheme: "http", Host: "example.com", Port: 21}, "http://example.com:21", "example.com:21"},
 		{"RFC 9309 2.3: another port is another origin", "http", "example.com:443", robots.Origin{Scheme: "http", Host: "example.com", Port: 443}, "http://example.com:443", "example.com:443"},
 		{"RFC 3986 6.2.2.1: case", "HTTP", "Example.COM", robots.Origin{Scheme: "http", Host: "example.com", Port: 80}, "http://example.com", "example.com:80"},
 		{"RFC 1034 3.1: a trailing dot", "http", "example.com.:8080", robots.Origin{Scheme: "http", Host: "example.com", Port: 8080}, "http://example.com:8080", "example.com:8080"},
@@ -50,7 +54,8 @@ func TestParseOrigin(t *testing.T) {
 func TestParseOriginErrors(t *testing.T) {
 	label := strings.Repeat("a", 63)
 	for _, c := range []struct{ name, scheme, hostport string }{
-		{"another scheme", "ftp", "example.com"},
+		{"another scheme", "ftps", "example.com"},
+		{"no scheme", "", "example.com"},
 		{"no scheme", "", "example.com"},
 		{"no host", "http", ""},
 		{"no host, a port", "http", ":80"},

@@ -54,3 +54,19 @@ func IsRobotsTxt(pathAndQuery string) bool {
 	rest, ok := strings.CutPrefix(pathAndQuery, "/robots.txt")
 	return ok && (rest == "" || rest[0] == '?')
 }
+
+// CutFTPType cuts from the path and query of an ftp URL the type code at its
+// end (RFC 1738 3.2.2), which is no part of a file's name: ";type=" and one of
+// a, i and d, given in lower case; 0 where none stands there.
+func CutFTPType(pathAndQuery string) (path string, code byte) {
+	const mark = ";type="
+	at := len(pathAndQuery) - len(mark) - 1
+	if at < 0 || !strings.EqualFold(pathAndQuery[at:at+len(mark)], mark) {
+		return pathAndQuery, 0
+	}
+	switch code = pathAndQuery[at+len(mark)] | 0x20; code {
+	case 'a', 'i', 'd':
+		return pathAndQuery[:at], code
+	}
+	return pathAndQuery, 0
+}

@@ -7,12 +7,14 @@
 //
 // How it fails: a fetch that fails is an [Entry] like any other, and its
 // [Ruling] refuses unless a copy is held; it is answered at once until its next
-// try. [Cache.Lookup] itself fails only when its caller leaves or the cache is
-// stopped, and then gives no Entry; a nil Entry refuses. When memory is short
-// the entries least worth keeping are dropped and fetched anew when asked for,
-// their retry times with them. How long an origin has failed is known in memory
-// alone: after a restart, or once its entry was dropped, the count for a dialect
-// that gives origins up begins anew, which refuses.
+// try. One that no origin is to blame for ([fetch.Answer].Ours) is told to those
+// who wait, and not kept. [Cache.Lookup] itself fails only when its caller
+// leaves or the cache is stopped, and then gives no Entry; a nil Entry refuses.
+// When memory is short the entries least worth keeping are dropped and fetched
+// anew when asked for, their retry times with them. How long an origin has
+// failed is known in memory alone: after a restart, or once its entry was
+// dropped, the count for a dialect that gives origins up begins anew, which
+// refuses.
 //
 // A Cache may be shared by any number of goroutines. It owns the goroutines of
 // its fetches: [Cache.Run] waits for them.

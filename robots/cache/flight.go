@@ -158,6 +158,15 @@ func (c *Cache) fetch(o robots.Origin, agent string, before *Entry) *Entry {
 		}
 	}
 	e.weighAgain = c.weighAgain
+	if a.Ours {
+		// Whoever waits is told. What is known of the origin stays as it was, its
+		// row of failures too, and whoever asks next begins a fetch.
+		e.delay = 0
+		if before != nil && !before.life[said].due.IsZero() {
+			c.postpone(before, e.tried.Add(c.clock.retry))
+		}
+		return e
+	}
 	c.store(e, before)
 	return e
 }

@@ -53,7 +53,7 @@ const (
 
 func kindOf(a *fetch.Answer) kind {
 	switch s := a.Status; {
-	case a.Err != nil && !a.Connected:
+	case a.Err != nil && (!a.Connected || a.Ours):
 		return noConnection
 	case a.Err != nil:
 		return broken

@@ -76,6 +76,7 @@ func TestOutcome(t *testing.T) {
 		{"no meaning: 304", fetch.Answer{Status: 304}, under{refused, refused, refused, refused, refused, none}},
 		{"no meaning: 600", fetch.Answer{Status: 600}, under{refused, refused, refused, refused, refused, none}},
 		{"no connection", fetch.Answer{Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
+		{"no way out to ask by", fetch.Answer{Connected: true, Ours: true, Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
 		{"nothing at all", fetch.Answer{}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

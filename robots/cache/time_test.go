@@ -236,6 +236,73 @@ func TestRetryInBackground(t *testing.T) {
 	})
 }
 
+// TestOwnFailure: what no origin is to blame for is told and forgotten.
+func TestOwnFailure(t *testing.T) {
+	ours := fetch.Answer{MaxAge: -1, Connected: true, Ours: true, Err: errDown}
+	t.Run("nothing known", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &script{answers: []fetch.Answer{ours, ours, file(-1)}}
+			c := newCache(t, Options{Fetcher: f})
+			for range 2 {
+				if r, _ := rule(t, c); r.Outcome != NoConnection || !errors.Is(r.Err, errDown) || r.Retry.After(time.Now()) {
+					t.Errorf("%+v", r)
+				}
+			}
+			if r, _ := rule(t, c); r.Outcome != Rules || f.count() != 3 {
+				t.Errorf("%d fetches, %+v", f.count(), r)
+			}
+		})
+	})
+	t.Run("an origin's row of failures", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &script{answers: []fetch.Answer{status(503), ours, ours, status(503), file(-1)}}
+			c := newCache(t, Options{Fetcher: f})
+			rule(t, c)
+			wait(30 * time.Second)
+			for range 3 {
+				rule(t, c)
+			}
+			if r, _ := rule(t, c); r.Outcome != Unreachable || time.Until(r.Retry) != time.Minute || f.count() != 4 {
+				t.Errorf("%d fetches, the next in %v: %+v", f.count(), time.Until(r.Retry), r)
+			}
+		})
+	})
+	t.Run("a copy stays in force, and is refreshed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &script{answers: []fetch.Answer{file(0), ours, file(-1)}}
+			c, stop := start(t, Options{Fetcher: f})
+			defer stop()
+			rule(t, c)
+			rule(t, c)        // in use
+			wait(time.Minute) // its refresh fails of us
+			wait(30*time.Second - 1)
+			if f.count() != 2 {
+				t.Fatalf("%d fetches", f.count())
+			}
+			wait(1)
+			if f.count() != 3 {
+				t.Errorf("%d fetches in the background, want 3", f.count())
+			}
+			if r, waited := rule(t, c); r.Outcome != Rules || r.Stale || waited != 0 {
+				t.Errorf("%+v after %v", r, waited)
+			}
+		})
+	})
+	t.Run("a copy rules where nothing can be asked", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &script{answers: []fetch.Answer{file(0), ours}}
+			c := newCache(t, Options{Fetcher: f})
+			rule(t, c)
+			wait(day)
+			for range 2 {
+				if r, _ := rule(t, c); r.Outcome != Rules || !r.Stale || !errors.Is(r.Err, errDown) {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	})
+}
+
 // TestIdleHeldCopy: nobody asks while the origin fails: no retries; who asks
 // later waits for one, and has the copy if that fails too.
 func TestIdleHeldCopy(t *testing.T) {

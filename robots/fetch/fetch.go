@@ -50,6 +50,7 @@ type Answer struct {
 	Lost      bool          // more than MaxRedirects hops, or a redirect without a usable Location: "no file"
 	MaxAge    time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
 	Connected bool          // the origin was reached: a connection (TLS included) stood
+	Ours      bool          // Err is of our own way out, and says nothing about the origin
 	Err       error         // network, protocol or decoding failure; nil with a whole answer
 	Fetched   time.Time     // when the answer was complete
 }
@@ -58,12 +59,14 @@ type Answer struct {
 type Options struct {
 	Transport http.RoundTripper // required; it must not follow redirects
 	Timeout   time.Duration     // for the whole fetch, redirects and body; zero means 20 seconds
+	Ours      func(error) bool  // says of an error of Transport that no origin is to blame for it; nil: none is such
 }
 
 // A Client fetches robots.txt files. The zero Client reaches nobody.
 type Client struct {
 	transport http.RoundTripper
 	timeout   time.Duration
+	ours      func(error) bool // may be nil
 }
 
 // New makes a Client.
@@ -77,7 +80,7 @@ func New(o Options) (*Client, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	return &Client{transport: o.Transport, timeout: o.Timeout}, nil
+	return &Client{transport: o.Transport, timeout: o.Timeout, ours: o.Ours}, nil
 }
 
 // Fetch gets the robots.txt of o. An empty userAgent sends no User-Agent at all.
@@ -142,6 +145,7 @@ func (c *Client) hop(ctx context.Context, a *Answer, header http.Header) (*http.
 		a.Connected = connected.Load() || err == nil
 	}
 	if err != nil {
+		a.Ours = c.ours != nil && c.ours(err)
 		return nil, err
 	}
 	if res.Request == nil { // a RoundTripper should set it; target resolves against it

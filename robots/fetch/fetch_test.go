@@ -265,6 +265,32 @@ func TestForbiddenRedirectTarget(t *testing.T) {
 	}
 }
 
+// What Options.Ours says of an error is in the Answer, whatever hop it was on.
+func TestOurs(t *testing.T) {
+	errWay := errors.New("no way out")
+	c, err := New(Options{
+		Transport: tripper(func(r *http.Request) (*http.Response, error) {
+			switch r.URL.Host {
+			case "moved.test":
+				return &http.Response{StatusCode: 302, Header: http.Header{"Location": {"http://a.test/"}}, Body: http.NoBody}, nil
+			case "a.test":
+				return nil, fmt.Errorf("dial: %w", errWay)
+			}
+			return nil, errors.New("refused")
+		}),
+		Ours: func(err error) bool { return errors.Is(err, errWay) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]bool{"a.test": true, "moved.test": true, "b.test": false} {
+		a := c.Fetch(t.Context(), robots.Origin{Scheme: "http", Host: host, Port: 80}, "")
+		if a.Err == nil || a.Ours != want {
+			t.Errorf("%s: Ours = %t, %v", host, a.Ours, a.Err)
+		}
+	}
+}
+
 func TestTimeoutCoversBody(t *testing.T) {
 	for name, first := range map[string]string{"no answer": "", "half a body": "User-agent: *\n"} {
 		t.Run(name, func(t *testing.T) {
