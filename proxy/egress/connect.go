@@ -13,44 +13,59 @@ import (
 	"robotsproxy/robots"
 )
 
-// dialPlain and dialTLS give the Transport its connections: the one that Reach
+// dialPlain and dialTLS give a Transport its connections: the one that Reach
 // has made, if it still stands, else a new one.
 func (d *Door) dialPlain(ctx context.Context, _, addr string) (net.Conn, error) {
-	return d.next(ctx, "http", addr)
+	return d.next(ctx, "http", addr, nil)
 }
 
-func (d *Door) dialTLS(ctx context.Context, _, addr string) (net.Conn, error) {
-	return d.next(ctx, "https", addr)
+func (d *Door) dialTLS(offered protocols) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, _, addr string) (net.Conn, error) {
+		return d.next(ctx, "https", addr, offered)
+	}
 }
 
-func (d *Door) next(ctx context.Context, scheme, addr string) (net.Conn, error) {
+func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols) (net.Conn, error) {
 	o, err := robots.ParseOrigin(scheme, addr) // the spelling that Reach is asked in
 	if err != nil {
 		return nil, err
 	}
-	if conn := d.warm.take(o); conn != nil {
+	if conn := d.warm.take(o, offered); conn != nil {
 		return conn, nil
 	}
-	return d.connect(ctx, o)
+	if err := d.contacts.failure(o); err != nil {
+		return nil, err
+	}
+	conn, err := d.connect(ctx, o, offered)
+	if _, ok := errors.AsType[*undialled](err); ok && !Ours(err) && !errors.Is(err, ErrForbiddenAddr) && !errors.Is(err, context.Canceled) {
+		return nil, d.contacts.failed(o, err)
+	}
+	return conn, err
 }
+
+// undialled is the error of a connection that never stood.
+type undialled struct{ error }
+
+func (e *undialled) Unwrap() error { return e.error }
 
 // connect makes a new connection to o, for https with its handshake done and
 // its certificate verified.
-func (d *Door) connect(ctx context.Context, o robots.Origin) (net.Conn, error) {
-	raw, err := d.dialTCP(ctx, o.Host, o.Port)
+func (d *Door) connect(ctx context.Context, o robots.Origin, offered protocols) (net.Conn, error) {
+	raw, err := d.Dial(ctx, o.Host, o.Port)
 	if err != nil {
-		return nil, err
+		return nil, &undialled{err}
 	}
-	conn := &countedConn{TCPConn: raw}
+	conn := newCountedConn(raw)
 	if o.Scheme == "http" {
 		d.count(o, conn)
 		return conn, nil
 	}
-	secure, err := d.handshake(ctx, o, conn)
+	secure, err := d.handshake(ctx, o, conn, offered)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
+	conn.http2 = secure.ConnectionState().NegotiatedProtocol == "h2"
 	d.count(o, conn)
 	d.contacts.speaksTLS(o)
 	return secure, nil
@@ -67,11 +82,11 @@ func (d *Door) count(o robots.Origin, conn *countedConn) {
 // know TLS.
 var errNotTLS = errors.New("the peer does not seem to speak TLS")
 
-func (d *Door) handshake(ctx context.Context, o robots.Origin, conn net.Conn) (*tls.Conn, error) {
+func (d *Door) handshake(ctx context.Context, o robots.Origin, conn net.Conn, offered protocols) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.tlsTimeout)
 	defer cancel()
 	config := d.tls.Clone()
-	config.ServerName = o.Host
+	config.ServerName, config.NextProtos = o.Host, offered
 	secure := tls.Client(conn, config)
 	err := secure.HandshakeContext(ctx)
 	switch {
@@ -92,13 +107,47 @@ func notTLS(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// A countedConn tells once, if anybody wants to know, that it is closed. It keeps the methods of the
+// A countedConn tells once, if anybody wants to know, that it is closed, and
+// knows whether all that came on it is used up. It keeps the methods of a
 // *net.TCPConn (CloseWrite, ReadFrom) that io.Copy and net/http look for.
 type countedConn struct {
-	*net.TCPConn
+	net.Conn
 	once   sync.Once
 	closed func() // nil: not counted yet
+	ahead  []byte // was read while the connection waited, and comes first
+	reader reader
+	http2  bool // was agreed on
 }
+
+func newCountedConn(raw net.Conn) *countedConn {
+	c := &countedConn{Conn: raw}
+	c.reader.change.L = &c.reader.mu
+	return c
+}
+
+// Read reads what was read ahead, then the connection. Only HTTP/2's
+// connections are read ahead of, by crypto/tls, which calls nothing but Read.
+func (c *countedConn) Read(b []byte) (int, error) {
+	if len(c.ahead) > 0 {
+		n := copy(b, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
+	}
+	if c.http2 {
+		return c.Conn.Read(b)
+	}
+	c.reader.note(true)
+	n, err := c.Conn.Read(b)
+	c.reader.note(false)
+	return n, err
+}
+
+// ReadFrom copies as the connection itself would: from one TCP connection to
+// another the kernel does it.
+func (c *countedConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
+
+// CloseWrite ends what we send and leaves the other direction open.
+func (c *countedConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func (c *countedConn) Close() error {
 	c.once.Do(func() {
@@ -106,5 +155,6 @@ func (c *countedConn) Close() error {
 			c.closed()
 		}
 	})
-	return c.TCPConn.Close()
+	c.reader.close()
+	return c.Conn.Close()
 }

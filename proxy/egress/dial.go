@@ -22,8 +22,16 @@ const (
 
 // Dial connects to host (a name, or an IP address without brackets) and port
 // for a tunnel that is passed unopened. The connection is a *net.TCPConn, so
-// that copying from one to another needs no buffer of ours.
+// that copying from one to another needs no buffer of ours, unless a parent
+// stands between that TLS is spoken to, or that has sent octets ahead.
 func (d *Door) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if d.parent != nil {
+		conn, err := d.through(ctx, host, port)
+		if err != nil {
+			return nil, fmt.Errorf("dial %s through the parent: %w", hostPort(host, port), err)
+		}
+		return conn, nil
+	}
 	conn, err := d.dialTCP(ctx, host, port)
 	if err != nil {
 		return nil, err // not a nil *net.TCPConn in an interface
@@ -34,6 +42,9 @@ func (d *Door) Dial(ctx context.Context, host string, port uint16) (net.Conn, er
 // dialTCP is the only place that connects to anything but a DNS server.
 func (d *Door) dialTCP(ctx context.Context, host string, port uint16) (*net.TCPConn, error) {
 	conn, err := d.tryTCP(ctx, host, port)
+	if exhausted(err) {
+		err = fmt.Errorf("%w: %w", ErrExhausted, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", hostPort(host, port), err)
 	}

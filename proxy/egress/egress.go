@@ -9,14 +9,24 @@
 //
 // It is not a policy (robots.txt, pace and who may ask are decided elsewhere)
 // and it changes no request: no proxy from the environment, no decompression,
-// no redirects, HTTP/1.1 only. Certificates are always verified.
+// no redirects. It speaks HTTP/2 to origins that choose it in their TLS
+// handshake, else HTTP/1.1. Certificates are always verified. A request for
+// an ftp URL becomes a visit to its server as anonymous, whose outcome is an
+// HTTP response (ftp.go): a file, a page of a directory's entries, or the
+// status that means what the server said.
 //
-// How it fails: ErrForbiddenAddr and ErrForbiddenPort for what may never be
-// dialled; else the errors of net, crypto/tls and crypto/x509, which errors.As
+// How it fails: ErrForbiddenAddr (ErrOwnListener is one) and ErrForbiddenPort
+// for what may never be dialled; else the errors of net, crypto/tls and crypto/x509, which errors.As
 // finds. A name that resolves to allowed and forbidden addresses is reached at
 // the allowed ones. DNS that does not answer is a *net.DNSError. Every step
 // has a time limit. NAT64 with a prefix of a network's own cannot be told from
 // other global addresses: such a gateway has to refuse private addresses itself.
+//
+// With a parent proxy everything goes out through it, and names are handed to
+// it unresolved: what a name resolves to is then for the parent to judge. Here
+// are judged still, before anything is sent, the port, the address where the
+// host is one, and names that can only mean the parent's own host or its cloud's
+// metadata. ErrParent marks a failure of the parent itself.
 //
 // A [Door] may be shared by any number of goroutines. It starts some, to watch
 // connections that wait for their first request; Close ends them.
@@ -25,13 +35,17 @@ package egress
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,19 +60,27 @@ const (
 	maxTLSSessions  = 1024      // origins whose TLS session is kept for resumption
 	bufferBytes     = 4 << 10   // a connection's read and write buffer each; up to 32 KiB gained nothing beyond the noise
 	continueTimeout = time.Second
+
+	// HTTP/2: what an origin may send on a stream ahead of a client that reads
+	// slowly, and after how long a silence its connection is tried. All streams of
+	// a connection together have no such bound: the slow ones would use it up.
+	streamAhead = 256 << 10
+	pingAfter   = 30 * time.Second
 )
 
 // Options configure a Door. The zero Options go to the public Internet alone,
 // to the default ports, as the system resolves and trusts.
 type Options struct {
-	AllowPrivate []netip.Prefix // reachable although they are not public; zero: none
-	Ports        []PortRange    // that may be dialled; zero: DefaultPorts
-	Resolver     string         // host:port of a DNS server, not subject to the guard; "": the system's
-	Roots        *x509.CertPool // that origins are verified against; nil: the system's
+	AllowPrivate []netip.Prefix   // reachable although they are not public; zero: none
+	Own          []netip.AddrPort // where the proxy itself listens: never dialled, whatever AllowPrivate says; zero: nowhere
+	Ports        []PortRange      // that may be dialled; zero: DefaultPorts
+	Resolver     string           // host:port of a DNS server, not subject to the guard; "": the system's
+	Roots        *x509.CertPool   // that origins and an https parent are verified against; nil: the system's
+	Parent       *url.URL         // proxy to go out through: http, https or socks5, maybe with user and password; nil: none
 
 	DialTimeout   time.Duration // for resolution and TCP connection together; zero: 10 s
 	TLSTimeout    time.Duration // for a TLS handshake; zero: 10 s
-	HeaderTimeout time.Duration // from a request sent to its response's head; zero: 60 s
+	HeaderTimeout time.Duration // from a request sent (FTP: from the connection) to its response's head; zero: 60 s
 	IdleTimeout   time.Duration // a kept connection is closed after; zero: 90 s
 	Retry         time.Duration // Reach leaves an origin that it could not reach alone for; zero: 30 s
 }
@@ -82,6 +104,11 @@ type Door struct {
 	tlsTimeout  time.Duration
 	tls         *tls.Config // without a ServerName: cloned for each handshake
 	transport   *http.Transport
+	http1       *http.Transport // speaks nothing else
+	parent      *parent         // nil: we go ourselves
+	pseudonym   string
+
+	headerTimeout time.Duration
 
 	contacts *contacts
 	warm     *warmPool
@@ -116,44 +143,112 @@ func New(o Options) (*Door, error) {
 		tls: &tls.Config{
 			RootCAs:            o.Roots,
 			MinVersion:         tls.VersionTLS12,
-			NextProtos:         []string{"http/1.1"},
 			ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions),
 		},
-		contacts: newContacts(cmp.Or(o.Retry, 30*time.Second)),
-		warm:     newWarmPool(),
+		contacts:  newContacts(cmp.Or(o.Retry, 30*time.Second)),
+		warm:      newWarmPool(),
+		pseudonym: newPseudonym(),
+	}
+	if o.Parent != nil {
+		if d.parent, err = newParent(o, d.pseudonym); err != nil {
+			return nil, fmt.Errorf("egress: parent: %w", err)
+		}
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.transport = d.newTransport(cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second))
+	o.HeaderTimeout, o.IdleTimeout = cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second)
+	d.headerTimeout = o.HeaderTimeout
+	d.transport, d.http1 = d.newTransport(o, protocols{"h2", http11}), d.newTransport(o, protocols{http11})
 	return d, nil
 }
 
-func (d *Door) newTransport(header, idle time.Duration) *http.Transport {
-	var http1 http.Protocols
-	http1.SetHTTP1(true)
+// protocols are what a TLS handshake offers (RFC 7301), the preferred first.
+type protocols []string
+
+const http11 = "http/1.1"
+
+func (d *Door) newTransport(o Options, offered protocols) *http.Transport {
+	var spoken http.Protocols
+	spoken.SetHTTP1(true)
+	spoken.SetHTTP2(offered[0] == "h2")
 	return &http.Transport{
 		Proxy:                  nil, // HTTP_PROXY and its kin are the clients', not ours
 		DialContext:            d.dialPlain,
-		DialTLSContext:         d.dialTLS,
-		Protocols:              &http1,
-		TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
+		DialTLSContext:         d.dialTLS(offered),
+		Protocols:              &spoken,
 		DisableCompression:     true, // bodies pass as they are, octet by octet
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdlePerHost,
-		IdleConnTimeout:        idle,
-		ResponseHeaderTimeout:  header,
+		IdleConnTimeout:        o.IdleTimeout,
+		ResponseHeaderTimeout:  o.HeaderTimeout,
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: maxHeadBytes,
 		ReadBufferSize:         bufferBytes,
 		WriteBufferSize:        bufferBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: streamAhead,
+			SendPingTimeout:           pingAfter,
+		},
 	}
 }
 
-// RoundTrip sends one request to its origin; it is an http.RoundTripper.
+// RoundTrip sends one request to its origin; it is an http.RoundTripper. The
+// caller's httptrace has to ask a [Tries] of its own about each connection. A request for an ftp URL is
+// ErrFTPPath or ErrFTPMethod where FTP knows no such thing.
 func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
 	if d.transport == nil {
 		return nil, errClosed
 	}
+	resp, err := d.send(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := closeUp(resp.Header); err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (d *Door) send(r *http.Request) (*http.Response, error) {
+	change := len(r.Header["Upgrade"]) > 0
+	switch {
+	case r.URL.Scheme == "ftp":
+		return d.roundTripFTP(r)
+	case d.parent.forwards(r.URL.Scheme) && !change: // to change protocols takes a tunnel, also from http (RFC 6455 4.1)
+		return d.forward(r)
+	case change: // RFC 9113 8.6: HTTP/2 knows no such thing
+		return d.http1.RoundTrip(r)
+	}
 	return d.transport.RoundTrip(r)
+}
+
+// closeUp takes away the white space before the colon that RFC 9112 5.1 wants
+// gone from an answer; net/http leaves it in the name. It is an error where the
+// name then is one of framing: net/http has not seen it.
+func closeUp(h http.Header) error {
+	for name, values := range h {
+		if strings.IndexByte(name, ' ') < 0 {
+			continue
+		}
+		delete(h, name)
+		switch name = http.CanonicalHeaderKey(strings.TrimRight(name, " ")); {
+		case name == "Content-Length" || name == "Transfer-Encoding":
+			return fmt.Errorf("the origin's answer has white space behind %s", name)
+		case strings.IndexByte(name, ' ') < 0: // else it is still no name
+			h[name] = append(h[name], values...)
+		}
+	}
+	return nil
+}
+
+// Pseudonym is what this proxy is called in a Via field (RFC 9110 7.6.3),
+// unlike any other: by it a request that comes back is known.
+func (d *Door) Pseudonym() string { return d.pseudonym }
+
+func newPseudonym() string {
+	var b [4]byte
+	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
+	return "robotsproxy-" + hex.EncodeToString(b[:])
 }
 
 // errClosed is what a Door says once it is closed.
@@ -172,6 +267,10 @@ func (d *Door) Close() {
 	d.running.Wait()
 	d.warm.close()
 	d.transport.CloseIdleConnections()
+	d.http1.CloseIdleConnections()
+	if d.parent != nil {
+		d.parent.door.Close()
+	}
 }
 
 // begin counts work of the Door's own, which Close waits for.

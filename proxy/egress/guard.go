@@ -75,10 +75,12 @@ func prefixes(texts ...string) []netip.Prefix {
 type guard struct {
 	private []netip.Prefix
 	ports   []PortRange
+	own     []netip.AddrPort
+	names   bool // judge those that need no resolver: nobody here resolves the others
 }
 
 func newGuard(o Options) (guard, error) {
-	g := guard{ports: slices.Clone(o.Ports)}
+	g := guard{ports: slices.Clone(o.Ports), own: slices.Clone(o.Own), names: o.Parent != nil}
 	for _, p := range o.AllowPrivate {
 		if p.Addr().Is4In6() && p.Bits() >= 96 {
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
@@ -87,6 +89,11 @@ func newGuard(o Options) (guard, error) {
 			return guard{}, errors.New("a prefix of private addresses is not valid")
 		}
 		g.private = append(g.private, p)
+	}
+	for _, own := range g.own {
+		if !own.IsValid() || own.Port() == 0 {
+			return guard{}, fmt.Errorf("%v is no address that anybody listens on", own)
+		}
 	}
 	for _, p := range g.ports {
 		if p.First == 0 || p.First > p.Last {
@@ -129,15 +136,18 @@ func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) 
 	switch {
 	case err != nil || !g.allows(ap.Addr()):
 		return fmt.Errorf("%w %s", ErrForbiddenAddr, address)
+	case g.isOwn(ap.Addr(), ap.Port()):
+		return fmt.Errorf("%w %s", ErrOwnListener, address)
 	case !g.allowsPort(ap.Port()):
 		return fmt.Errorf("%w %d", ErrForbiddenPort, ap.Port())
 	}
 	return nil
 }
 
-// check judges what can be judged without a network: the port, and the address
-// where host is one. Other spellings of addresses ("127.1", "0x7f.1",
-// "2130706433") are names here, and judged when they are resolved.
+// check judges what can be judged without a network: the port, the address
+// where host is one, and with a parent the names that mean one to everybody.
+// Other spellings of addresses ("127.1", "0x7f.1", "2130706433") are names
+// here, and judged when they are resolved; a parent gets none of them.
 func (g guard) check(host string, port uint16) error {
 	if !g.allowsPort(port) {
 		return fmt.Errorf("%w %d", ErrForbiddenPort, port)
@@ -145,8 +155,16 @@ func (g guard) check(host string, port uint16) error {
 	if host == "" { // net.Dial would take it for this host
 		return fmt.Errorf("%w: no host", ErrForbiddenAddr)
 	}
-	if addr, err := netip.ParseAddr(host); err == nil && !g.allows(addr) {
+	addr, err := netip.ParseAddr(host)
+	if err != nil && g.names {
+		addr = meantBy(host)
+	}
+	switch {
+	case !addr.IsValid(): // a name
+	case !g.allows(addr):
 		return fmt.Errorf("%w %s", ErrForbiddenAddr, addr)
+	case g.isOwn(addr, port):
+		return fmt.Errorf("%w %s", ErrOwnListener, hostPort(host, port))
 	}
 	return nil
 }
@@ -154,7 +172,7 @@ func (g guard) check(host string, port uint16) error {
 // Check says, without using the network, whether a dial to host and port is
 // bound to be refused: ErrForbiddenPort, or ErrForbiddenAddr where host is an
 // IP address (IPv6 without brackets). What a name resolves to is judged when
-// it is dialled.
+// it is dialled, by a parent if there is one.
 func (d *Door) Check(host string, port uint16) error {
 	if err := d.guard.check(host, port); err != nil {
 		return fmt.Errorf("check %s: %w", hostPort(host, port), err)

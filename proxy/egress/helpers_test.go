@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -187,11 +188,20 @@ func listen(t testing.TB, scheme, ip string) (*origin, net.Listener) {
 	return o, countingListener{l, o}
 }
 
-// serve starts an HTTP origin; with a certificate, an HTTPS one.
+// serve starts an HTTP origin; with a certificate, an HTTPS one that speaks
+// HTTP/2 too.
 func serve(t testing.TB, h http.HandlerFunc, certs ...tls.Certificate) *origin {
 	t.Helper()
+	if len(certs) == 0 {
+		return serveOver(t, h, nil)
+	}
+	return serveOver(t, h, &tls.Config{Certificates: certs, NextProtos: []string{"h2", "http/1.1"}})
+}
+
+func serveOver(t testing.TB, h http.HandlerFunc, secure *tls.Config) *origin {
+	t.Helper()
 	scheme := "http"
-	if len(certs) > 0 {
+	if secure != nil {
 		scheme = "https"
 	}
 	o, l := listen(t, scheme, "127.0.0.1")
@@ -204,9 +214,8 @@ func serve(t testing.TB, h http.HandlerFunc, certs ...tls.Certificate) *origin {
 			o.hung <- struct{}{}
 		}
 	}
-	s.EnableHTTP2 = true
-	if len(certs) > 0 {
-		s.TLS = &tls.Config{Certificates: certs, NextProtos: []string{"h2", "http/1.1"}}
+	if s.TLS = secure; secure != nil {
+		s.EnableHTTP2 = slices.Contains(secure.NextProtos, "h2")
 		s.StartTLS()
 	} else {
 		s.Start()

@@ -16,9 +16,11 @@ import (
 // TLS handshake and a verified certificate. The connection is kept for a short
 // while and is the one that the next RoundTrip to o uses, so that o sees no
 // other. Reach does nothing where a connection to o is open or was made within
-// the last 30 seconds. Callers at the same time share one try, which goes on
-// when one of them leaves; what it met is a [RetryError], and the answer to all
-// who ask within Options.Retry.
+// the last 30 seconds, or where a parent takes requests to o as they are, so
+// that there is nothing to connect to. Callers at the same time share one try,
+// which goes on when one of them leaves; what it met is a [RetryError], and the
+// answer to all who ask within Options.Retry. A failure of the parent's own
+// (ErrParent) is not remembered: o has no part in it.
 //
 // Two failures are none, because a client may still be served in its tunnel:
 // a peer that does not speak TLS (the client may not either), and, where o's
@@ -31,7 +33,7 @@ func (d *Door) Reach(ctx context.Context, o robots.Origin) error {
 	if err := d.guard.check(o.Host, o.Port); err != nil {
 		return fmt.Errorf("reach %s: %w", o, err)
 	}
-	if d.contacts.recent(o) {
+	if d.parent.forwards(o.Scheme) || d.contacts.recent(o) {
 		return nil
 	}
 	if err := d.contacts.failure(o); err != nil {
@@ -57,13 +59,15 @@ func (d *Door) reach(o robots.Origin) error {
 	if o.Scheme == "https" && d.contacts.plain(o) {
 		o.Scheme = "http" // it did not speak TLS a while ago: leave it in peace
 	}
-	if d.contacts.recent(o) { // by a try that ended as this one began
+	if d.parent.forwards(o.Scheme) || d.contacts.recent(o) { // the latter by a try that ended as this one began
 		return nil
 	}
-	conn, err := d.connect(d.ctx, o)
+	conn, err := d.connect(d.ctx, o, protocols{"h2", http11})
 	switch {
 	case err == nil:
 		d.warm.put(o, conn)
+	case Ours(err): // first: a parent's TLS may have failed, its name be unknown
+		return err
 	case errors.Is(err, errNotTLS):
 		d.contacts.note(o)
 		d.contacts.notTLS(o)

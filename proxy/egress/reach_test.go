@@ -19,12 +19,15 @@ import (
 
 func TestReachThenRoundTripIsOneConnection(t *testing.T) {
 	ca := newAuthority(t)
+	cert := ca.leaf(t, "127.0.0.1", later())
 	tests := []struct {
-		name string
-		o    *origin
+		name  string
+		o     *origin
+		speak string
 	}{
-		{"http", serve(t, hello)},
-		{"https", serve(t, hello, ca.leaf(t, "127.0.0.1", later()))},
+		{"http", serve(t, hello), "HTTP/1.1"},
+		{"https without HTTP/2", serveOver(t, hello, &tls.Config{Certificates: []tls.Certificate{cert}}), "HTTP/1.1"},
+		{"https", serve(t, hello, cert), "HTTP/2.0"},
 	}
 	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 	for _, tt := range tests {
@@ -39,8 +42,8 @@ func TestReachThenRoundTripIsOneConnection(t *testing.T) {
 				if err != nil || body != "hello" {
 					t.Fatalf("%q, %v", body, err)
 				}
-				if resp.ProtoMajor != 1 {
-					t.Errorf("spoke %s", resp.Proto)
+				if resp.Proto != tt.speak {
+					t.Errorf("spoke %s, want %s", resp.Proto, tt.speak)
 				}
 			}
 			if err := d.Reach(t.Context(), tt.o.Origin); err != nil {
@@ -359,4 +362,23 @@ func (l *firstTaken) Accept() (net.Conn, error) {
 		return l.Listener.Accept()
 	}
 	return c, nil
+}
+
+// What cannot be connected to is left alone by requests without a tunnel too.
+func TestRoundTripLeavesTheUnreachableAlone(t *testing.T) {
+	o, l := listen(t, "http", "127.0.0.1")
+	l.Close()
+	resolver := newNames(t, map[string][][]string{"site.test.": {{"127.0.0.1"}}})
+	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: resolver.addr})
+	for i := range 3 {
+		_, _, err := get(t, d, o.as("site.test").String())
+		if again, ok := errors.AsType[*RetryError](err); !ok || time.Until(again.At) <= 0 {
+			t.Errorf("try %d: %v", i, err)
+		}
+	}
+	resolver.mu.Lock()
+	defer resolver.mu.Unlock()
+	if n := resolver.asked["site.test."]; n != 1 {
+		t.Errorf("tried %d times, want once", n)
+	}
 }

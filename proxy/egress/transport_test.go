@@ -59,15 +59,12 @@ func TestRoundTripLimits(t *testing.T) {
 	}
 }
 
-// HTTP/1.1 alone is offered, and TLS resumes across connections.
+// TLS resumes across connections.
 func TestRoundTripTLS(t *testing.T) {
 	ca := newAuthority(t)
 	var resumed []bool
 	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		resumed = append(resumed, r.TLS.DidResume)
-		if got := r.TLS.NegotiatedProtocol; got != "http/1.1" {
-			t.Errorf("ALPN chose %q", got)
-		}
 		if r.TLS.Version < tls.VersionTLS12 {
 			t.Errorf("TLS version %x", r.TLS.Version)
 		}
@@ -82,6 +79,38 @@ func TestRoundTripTLS(t *testing.T) {
 	}
 	if want := []bool{false, true}; fmt.Sprint(resumed) != fmt.Sprint(want) {
 		t.Errorf("resumed: %v, want %v", resumed, want)
+	}
+}
+
+// RFC 9113 8.6: HTTP/2 has no Upgrade, so that the request goes by HTTP/1.1,
+// whatever connections wait.
+func TestUpgradeIsAskedByHTTP1(t *testing.T) {
+	ca := newAuthority(t)
+	spoken := make(chan string, 2)
+	o := serve(t, func(_ http.ResponseWriter, r *http.Request) { spoken <- r.Proto }, ca.leaf(t, "127.0.0.1", later()))
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	if err := d.Reach(t.Context(), o.Origin); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, o.String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "websocket")
+	resp, err := d.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if _, _, err := get(t, d, o.String()); err != nil {
+		t.Fatal(err)
+	}
+	if asked, other := <-spoken, <-spoken; asked != "HTTP/1.1" || other != "HTTP/2.0" {
+		t.Errorf("asked by %s, other requests by %s", asked, other)
+	}
+	if n := o.accepted.Load(); n != 2 {
+		t.Errorf("%d connections, want the one that waited and one for the upgrade", n)
 	}
 }
 

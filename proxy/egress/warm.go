@@ -1,9 +1,12 @@
 package egress
 
 import (
+	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,13 +14,15 @@ import (
 )
 
 const (
-	warmFor = 30 * time.Second // a connection waits for its first request this long
-	maxWarm = 256              // connections that wait
+	warmFor  = 30 * time.Second // a connection waits for its first request this long
+	maxWarm  = 256              // connections that wait
+	maxAhead = 16 << 10         // octets that an HTTP/2 peer says before it is asked; its settings take some 100
 )
 
 // A warmPool keeps connections from Reach until the Transport asks for one. A
 // goroutine watches each: it takes in what TLS has to say after the handshake
-// (session tickets) and sees when the peer hangs up.
+// (session tickets), with HTTP/2 the peer's settings too, and sees when the
+// peer hangs up.
 type warmPool struct {
 	watches sync.WaitGroup
 
@@ -28,9 +33,10 @@ type warmPool struct {
 
 type warmConn struct {
 	net.Conn
+	http2 *countedConn // under TLS, where HTTP/2 was agreed on; else nil
 	since time.Time
 	done  chan struct{} // closed when the watch has ended
-	quiet bool          // the peer neither spoke nor hung up; set before done is closed
+	sound bool          // the peer neither spoke out of turn nor hung up; set before done is closed
 }
 
 func newWarmPool() *warmPool {
@@ -40,7 +46,7 @@ func newWarmPool() *warmPool {
 // put keeps conn, which is the pool's from now on. It takes the place of the
 // one that is there for o, or, where the pool is full, of the oldest.
 func (p *warmPool) put(o robots.Origin, conn net.Conn) {
-	w := &warmConn{Conn: conn, since: time.Now(), done: make(chan struct{})}
+	w := &warmConn{Conn: conn, http2: underHTTP2(conn), since: time.Now(), done: make(chan struct{})}
 	if conn.SetReadDeadline(w.since.Add(warmFor)) != nil {
 		conn.Close()
 		return
@@ -73,12 +79,19 @@ func (p *warmPool) oldest() (o robots.Origin, oldest *warmConn) {
 	return o, oldest
 }
 
-// watch reads until the deadline: warmFor, or take's. A peer that speaks
-// before it was asked is not one to send a request to.
+// underHTTP2 is the connection under TLS where HTTP/2 was agreed on; else nil.
+func underHTTP2(conn net.Conn) *countedConn {
+	secure, ok := conn.(*tls.Conn)
+	if !ok || secure.ConnectionState().NegotiatedProtocol != "h2" {
+		return nil
+	}
+	raw, _ := secure.NetConn().(*countedConn)
+	return raw
+}
+
+// watch reads until the deadline: warmFor, or take's.
 func (p *warmPool) watch(o robots.Origin, w *warmConn) {
-	var b [1]byte
-	n, err := w.Read(b[:])
-	w.quiet = n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
+	w.sound = w.listen()
 	close(w.done)
 	p.mu.Lock()
 	waits := p.conns[o] == w
@@ -91,18 +104,35 @@ func (p *warmPool) watch(o robots.Origin, w *warmConn) {
 	}
 }
 
-// take returns a connection to o that stands, or nil. It is the caller's.
-func (p *warmPool) take(o robots.Origin) net.Conn {
+// listen says whether the connection was fit for a request all the while. A
+// peer that speaks HTTP/1 before it was asked is not one to send a request to;
+// one that speaks HTTP/2 begins with its settings (RFC 9113 3.4), which are
+// kept, unread, for the Transport.
+func (w *warmConn) listen() bool {
+	if w.http2 == nil {
+		var b [1]byte
+		n, err := w.Read(b[:])
+		return n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	ahead, err := io.ReadAll(io.LimitReader(w.http2, maxAhead))
+	w.http2.ahead = ahead
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// take returns a connection to o that stands and speaks one of the protocols
+// offered, or nil. It is the caller's.
+func (p *warmPool) take(o robots.Origin, offered protocols) net.Conn {
 	p.mu.Lock()
 	w := p.conns[o]
-	delete(p.conns, o)
-	p.mu.Unlock()
-	if w == nil {
+	if w == nil || w.http2 != nil && !slices.Contains(offered, "h2") {
+		p.mu.Unlock()
 		return nil
 	}
+	delete(p.conns, o)
+	p.mu.Unlock()
 	err := w.SetReadDeadline(time.Unix(1, 0)) // long ago: ends the watch, and leaves TLS intact
 	<-w.done
-	if err != nil || !w.quiet || w.SetReadDeadline(time.Time{}) != nil {
+	if err != nil || !w.sound || w.SetReadDeadline(time.Time{}) != nil {
 		w.Close()
 		return nil
 	}

@@ -27,10 +27,10 @@ var warmPoolTests = []struct {
 	do   func(t *testing.T, p *warmPool, near, peer net.Conn)
 }{
 	{"taken once, and usable", func(t *testing.T, p *warmPool, near, peer net.Conn) {
-		if got := p.take(named("a.test")); got != near {
+		if got := p.take(named("a.test"), nil); got != near {
 			t.Fatalf("took %v", got)
 		}
-		if p.take(named("a.test")) != nil {
+		if p.take(named("a.test"), nil) != nil {
 			t.Error("taken twice")
 		}
 		go io.WriteString(peer, "x")
@@ -40,7 +40,7 @@ var warmPoolTests = []struct {
 		}
 	}},
 	{"another origin's is not taken", func(t *testing.T, p *warmPool, _, _ net.Conn) {
-		if p.take(named("b.test")) != nil {
+		if p.take(named("b.test"), nil) != nil {
 			t.Error("taken")
 		}
 	}},
@@ -52,33 +52,33 @@ var warmPoolTests = []struct {
 		}
 		<-time.After(time.Nanosecond)
 		synctest.Wait()
-		if !closedAtPeer(peer) || p.take(named("a.test")) != nil {
+		if !closedAtPeer(peer) || p.take(named("a.test"), nil) != nil {
 			t.Error("still kept")
 		}
 	}},
 	{"closed by the peer", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		peer.Close()
 		synctest.Wait()
-		if len(p.conns) != 0 || p.take(named("a.test")) != nil {
+		if len(p.conns) != 0 || p.take(named("a.test"), nil) != nil {
 			t.Error("still kept")
 		}
 	}},
 	{"closed by the peer as it is taken", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		peer.Close()
-		if p.take(named("a.test")) != nil {
+		if p.take(named("a.test"), nil) != nil {
 			t.Error("taken")
 		}
 	}},
 	{"a peer that speaks first", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		io.WriteString(peer, "x")
-		if p.take(named("a.test")) != nil || !closedAtPeer(peer) {
+		if p.take(named("a.test"), nil) != nil || !closedAtPeer(peer) {
 			t.Error("taken, or left open")
 		}
 	}},
 	{"a newer one takes its place", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		near, _ := net.Pipe()
 		p.put(named("a.test"), near)
-		if !closedAtPeer(peer) || p.take(named("a.test")) != near {
+		if !closedAtPeer(peer) || p.take(named("a.test"), nil) != near {
 			t.Error("the older one stayed")
 		}
 	}},
@@ -94,7 +94,7 @@ var warmPoolTests = []struct {
 	}},
 	{"closed with the pool", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		p.close()
-		if !closedAtPeer(peer) || p.take(named("a.test")) != nil {
+		if !closedAtPeer(peer) || p.take(named("a.test"), nil) != nil {
 			t.Error("still kept")
 		}
 		near, far := net.Pipe()

@@ -1,0 +1,216 @@
+// Package ftptest is an FTP server on loopback for tests, as httptest is one
+// for HTTP: it serves files from memory, writes down every command that
+// arrives, and misbehaves as it is told.
+//
+// It knows what a reader needs (RFC 959, 2389, 2428, 3659) and lets nobody
+// write. A Server's options are set before Start and not changed after.
+package ftptest
+
+import (
+	"fmt"
+	"net"
+	"net/textproto"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Modified is when every file was changed last.
+var Modified = time.Date(2024, time.March, 1, 12, 30, 45, 0, time.UTC)
+
+// A Command is one line that arrived.
+type Command struct {
+	Session   int // the control connection, from 1
+	Verb, Arg string
+	At        time.Time
+}
+
+// String gives the line.
+func (c Command) String() string { return strings.TrimSuffix(c.Verb+" "+c.Arg, " ") }
+
+// A Server is an FTP server. Start it, Close it.
+type Server struct {
+	Files     map[string]string // by path from the login directory, "pub/a.txt"; a name that ends in "/" is a directory
+	Greeting  string            // in place of 220
+	Features  []string          // of FEAT; nil: those it has; empty: FEAT is not known
+	PassiveIP string            // that PASV names; "": its own
+
+	// Reply gives a reply in place of the server's own, "" for its own; Hangup
+	// instead of one. It is called from many goroutines.
+	Reply func(verb, arg string) string
+	// Transfer sends what RETR, LIST or MLSD give in a way of its own, and gives
+	// the reply that ends the transfer; nil sends all and says 226.
+	Transfer func(data net.Conn, content string) (last string)
+
+	listener net.Listener
+	sessions sync.WaitGroup
+
+	mu       sync.Mutex
+	commands []Command
+	conns    map[net.Conn]bool
+	ended    sync.Cond // one of them has
+	count    int
+	closed   bool
+}
+
+// Hangup as a reply closes the control connection.
+const Hangup = "hangup"
+
+// Start listens on a free port of 127.0.0.1.
+func (s *Server) Start() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.listener, s.conns, s.ended.L = l, make(map[net.Conn]bool), &s.mu
+	s.sessions.Go(s.accept)
+	return nil
+}
+
+// Addr is where it listens, as host:port.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close breaks all sessions off and waits for them.
+func (s *Server) Close() {
+	s.listener.Close()
+	s.mu.Lock()
+	s.closed = true
+	for c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.sessions.Wait()
+}
+
+// Commands are those that arrived, in their order; of the verbs named, if any are.
+func (s *Server) Commands(verbs ...string) []Command {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []Command
+	for _, c := range s.commands {
+		if len(verbs) == 0 || slices.Contains(verbs, c.Verb) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Lines are Commands as text.
+func (s *Server) Lines(verbs ...string) []string {
+	var lines []string
+	for _, c := range s.Commands(verbs...) {
+		lines = append(lines, c.String())
+	}
+	return lines
+}
+
+// Wait returns when no connection stands, control or data, and so every
+// command of those that did has been written down.
+func (s *Server) Wait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.conns) > 0 {
+		s.ended.Wait()
+	}
+}
+
+func (s *Server) accept() {
+	for {
+		c, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		if !s.hold(c) {
+			return
+		}
+		s.mu.Lock()
+		s.count++
+		n := s.count
+		s.mu.Unlock()
+		s.sessions.Go(func() {
+			defer s.drop(c)
+			x := &session{server: s, number: n, conn: c, text: textproto.NewConn(c)}
+			x.run()
+		})
+	}
+}
+
+// hold counts a connection, so that Close ends it.
+func (s *Server) hold(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		c.Close()
+		return false
+	}
+	s.conns[c] = true
+	return true
+}
+
+func (s *Server) drop(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	c.Close()
+	s.ended.Broadcast()
+}
+
+func (s *Server) note(session int, verb, arg string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.commands = append(s.commands, Command{session, verb, arg, time.Now()})
+}
+
+// isDir says whether a name, as it stands in Files but for slashes, is a directory.
+func (s *Server) isDir(name string) bool {
+	for f := range s.Files {
+		if name == "" || strings.HasPrefix(f, name+"/") {
+			return true
+		}
+	}
+	return name == ""
+}
+
+// list gives a directory's entries as LIST or MLSD have them.
+func (s *Server) list(dir string, machine bool) string {
+	if dir != "" {
+		dir += "/"
+	}
+	sizes := map[string]int{} // -1: a directory
+	for f, content := range s.Files {
+		rest, below := strings.CutPrefix(f, dir)
+		switch name, _, deeper := strings.Cut(rest, "/"); {
+		case !below || name == "":
+		case deeper:
+			sizes[name] = -1
+		default:
+			sizes[name] = len(content)
+		}
+	}
+	var names []string
+	for name := range sizes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	if machine {
+		b.WriteString("type=cdir;modify=20240301123045; .\r\n")
+	} else {
+		fmt.Fprintf(&b, "total %d\r\n", len(names))
+	}
+	for _, name := range names {
+		size := sizes[name]
+		switch {
+		case machine && size < 0:
+			fmt.Fprintf(&b, "type=dir;modify=20240301123045; %s\r\n", name)
+		case machine:
+			fmt.Fprintf(&b, "type=file;size=%d;modify=20240301123045; %s\r\n", size, name)
+		case size < 0:
+			fmt.Fprintf(&b, "drwxr-xr-x   2 ftp      ftp          4096 Mar 01  2024 %s\r\n", name)
+		default:
+			fmt.Fprintf(&b, "-rw-r--r--   1 ftp      ftp      %8d Mar 01  2024 %s\r\n", size, name)
+		}
+	}
+	return b.String()
+}

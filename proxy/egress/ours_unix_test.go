@@ -1,0 +1,53 @@
+//go:build unix
+
+package egress
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+)
+
+// noMoreFiles lets the process open none until the returned function is called.
+func noMoreFiles(t *testing.T) (enough func()) {
+	t.Helper()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	none := before
+	none.Cur = 0
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	enough = func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(enough)
+	return enough
+}
+
+// A process that may open no more files blames no origin, and forgets it when it may.
+func TestOutOfFiles(t *testing.T) {
+	o := serve(t, hello)
+	resolver := newNames(t, map[string][][]string{"site.test.": {{"127.0.0.1"}}})
+	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: resolver.addr})
+	enough := noMoreFiles(t)
+	for _, host := range []string{"127.0.0.1", "site.test"} {
+		if _, err := d.Dial(t.Context(), host, o.Port); !errors.Is(err, ErrExhausted) || !Ours(err) {
+			t.Errorf("dial %s: %v", host, err)
+		}
+		err := d.Reach(t.Context(), o.as(host))
+		if _, held := errors.AsType[*RetryError](err); !errors.Is(err, ErrExhausted) || held {
+			t.Errorf("reach %s: %v", host, err)
+		}
+	}
+	enough()
+	for _, host := range []string{"127.0.0.1", "site.test"} {
+		if err := d.Reach(t.Context(), o.as(host)); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// Who leaves while a parent is asked goes at once.
+func TestParentCallerLeaves(t *testing.T) {
+	for _, kind := range []string{"http", "socks5"} {
+		asked := make(chan struct{}, 1)
+		o, l := listen(t, "http", "127.0.0.1")
+		eachConn(t, l, func(c net.Conn) {
+			c.Read(make([]byte, 1024))
+			asked <- struct{}{}
+			io.Copy(io.Discard, c)
+		})
+		d := newDoor(t, Options{Parent: &url.URL{Scheme: kind, Host: o.Addr()}})
+		gone := errors.New("gone")
+		ctx, leave := context.WithCancelCause(t.Context())
+		go func() {
+			<-asked
+			leave(gone)
+		}()
+		if _, err := d.Dial(ctx, "origin.test", 443); !errors.Is(err, gone) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+var errAny = errors.New("")
+
+// Whose failure it is decides what is remembered of an origin and what its
+// client is told.
+func TestParentFailures(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\n\r\n"
+	socks := func(octets ...byte) string { return string(octets) }
+	reply := func(code byte) string { return socks(5, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0) }
+	for _, c := range []struct {
+		name, scheme, says string
+		want               error // ErrParent, os.ErrDeadlineExceeded, or another: errAny
+	}{
+		{"hangs up", "http", "", ErrParent},
+		{"nonsense", "http", "SSH-2.0-x\r\n\r\n", ErrParent},
+		{"an answer that breaks the ceiling", "http", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxConnectHead) + "\r\n\r\n", ErrParent},
+		{"early hints without end", "http", strings.Repeat("HTTP/1.1 103 \r\n\r\n", maxConnectHead/16), ErrParent},
+		{"101", "http", "HTTP/1.1 101 \r\n\r\n", ErrParent},
+		{"302", "http", "HTTP/1.1 302 \r\nLocation: /\r\n\r\n", ErrParent},
+		{"400", "http", "HTTP/1.1 400 \r\n\r\n", ErrParent},
+		{"403", "http", "HTTP/1.1 403 \r\n\r\n", ErrParent},
+		{"407", "http", "HTTP/1.1 407 \r\n\r\n", ErrParent},
+		{"500", "http", "HTTP/1.1 500 \r\n\r\n", ErrParent},
+		{"502", "http", "HTTP/1.1 502 \r\n\r\n", errAny},
+		{"503", "http", "HTTP/1.1 503 \r\n\r\n", errAny},
+		{"504", "http", "HTTP/1.1 504 \r\n\r\n", os.ErrDeadlineExceeded},
+		{"no TLS", "https", ok, ErrParent},
+		{"TLS that is hung up on", "https", "", ErrParent},
+		{"hangs up", "socks5", "", ErrParent},
+		{"another version", "socks5", socks(4, 0), ErrParent},
+		{"no method of ours", "socks5", socks(5, 0xff), ErrParent},
+		{"a method that was not offered", "socks5", socks(5, 1), ErrParent},
+		{"the password is refused", "socks5", socks(5, 2, 1, 1), ErrParent},
+		{"another version, later", "socks5", socks(5, 0, 4, 0, 0, 1, 0, 0, 0, 0, 0, 0), ErrParent},
+		{"an unknown type of address", "socks5", socks(5, 0, 5, 0, 0, 9, 0, 0, 0, 0, 0, 0), ErrParent},
+		{"6: general failure", "socks5", reply(1), ErrParent},
+		{"6: not allowed", "socks5", reply(2), ErrParent},
+		{"6: network unreachable", "socks5", reply(3), errAny},
+		{"6: host unreachable", "socks5", reply(4), errAny},
+		{"6: refused", "socks5", reply(5), errAny},
+		{"6: TTL expired", "socks5", reply(6), errAny},
+		{"6: command not supported", "socks5", reply(7), ErrParent},
+		{"6: address type not supported", "socks5", reply(8), ErrParent},
+		{"6: unassigned", "socks5", reply(99), ErrParent},
+	} {
+		t.Run(c.scheme+" "+c.name, func(t *testing.T) {
+			d := newDoor(t, Options{Parent: saying(t, c.scheme, c.says)})
+			o := robots.Origin{Scheme: "https", Host: "origin.test", Port: 443}
+			_, _, page := get(t, d, o.String())
+			for name, err := range map[string]error{"Dial": dialOnce(t, d, o.Host, o.Port), "Reach": d.Reach(t.Context(), o), "RoundTrip": page} {
+				if err == nil || c.want != errAny && !errors.Is(err, c.want) || c.want != ErrParent && errors.Is(err, ErrParent) {
+					t.Fatalf("%s = %v", name, err)
+				}
+				if timeout := errors.Is(err, os.ErrDeadlineExceeded); timeout != (c.want == os.ErrDeadlineExceeded) {
+					t.Errorf("%s = %v: a time-out: %t", name, err, timeout)
+				}
+				noSecret(t, err.Error())
+			}
+			remembered := d.contacts.failure(o) != nil
+			if remembered == (c.want == ErrParent) || d.contacts.plain(o) || d.contacts.recent(o) {
+				t.Errorf("held against the origin: %t; no TLS: %t", remembered, d.contacts.plain(o))
+			}
+		})
+	}
+}
+
+// A silent parent waits for the origin, as far as can be told, once it knows
+// which; before that its silence is its own.
+func TestParentSilent(t *testing.T) {
+	for _, c := range []struct {
+		scheme, says string
+		want         error
+	}{
+		{"http", "HTTP/1.1 103 \r\n\r\n", os.ErrDeadlineExceeded},
+		{"socks5", "\x05", ErrParent},
+		{"socks5", "\x05\x00", os.ErrDeadlineExceeded},
+	} {
+		d := newDoor(t, Options{Parent: saying(t, c.scheme, c.says), DialTimeout: 100 * time.Millisecond})
+		err := dialOnce(t, d, "origin.test", 443)
+		if !errors.Is(err, c.want) || c.want != ErrParent && errors.Is(err, ErrParent) {
+			t.Errorf("%s, silent after %q: %v", c.scheme, c.says, err)
+		}
+	}
+}
+
+// A parent that is away, or is another: nothing goes out, no origin is to
+// blame, and the way is open again as soon as the parent is there.
+func TestParentAway(t *testing.T) {
+	ca, stranger := newAuthority(t), newAuthority(t)
+	for _, kind := range parentKinds {
+		t.Run(kind, func(t *testing.T) {
+			away, l := listen(t, "http", "127.0.0.1")
+			l.Close()
+			p := &fakeParent{scheme: kind, origin: away, locked: true, names: map[string]string{"origin.test": "127.0.0.1"}}
+			d := behind(t, p, ca)
+			secure := serve(t, hello, ca.leaf(t, "origin.test", later())).as("origin.test")
+			for _, o := range []robots.Origin{secure, serve(t, hello).as("origin.test")} {
+				_, _, err := get(t, d, o.String())
+				if !errors.Is(err, ErrParent) {
+					t.Errorf("RoundTrip(%s) = %v", o, err)
+				}
+				noSecret(t, fmt.Sprint(err))
+			}
+			if err := d.Reach(t.Context(), secure); !errors.Is(err, ErrParent) {
+				t.Errorf("Reach = %v", err)
+			}
+			back, err := net.Listen("tcp", away.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch kind {
+			case "socks5":
+				eachConn(t, back, p.serveSocks)
+			default:
+				s := &http.Server{Handler: http.HandlerFunc(p.serveHTTP), ReadHeaderTimeout: time.Minute}
+				if kind == "https" {
+					back = tls.NewListener(back, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}})
+				}
+				go s.Serve(back)
+				t.Cleanup(func() { s.Close() })
+			}
+			if err := d.Reach(t.Context(), secure); err != nil {
+				t.Errorf("it is back: %v", err)
+			}
+			d.Close() // before the parent ends, which waits for its connections
+		})
+	}
+	t.Run("an untrusted certificate", func(t *testing.T) {
+		p := startParent(t, "https", stranger, true)
+		d := behind(t, p, ca)
+		for _, scheme := range []string{"http", "https"} {
+			var verification *tls.CertificateVerificationError
+			_, _, err := get(t, d, scheme+"://origin.test:8443/")
+			if !errors.Is(err, ErrParent) || !errors.As(err, &verification) {
+				t.Errorf("%s: %v", scheme, err)
+			}
+		}
+		// The parent is at an address: Reach forgives origins there another name.
+		other := startParent(t, "https", ca, true)
+		other.origin = serve(t, other.serveHTTP, ca.leaf(t, "other.test", later()))
+		d = behind(t, other, ca)
+		if err := d.Reach(t.Context(), robots.Origin{Scheme: "https", Host: "8.8.8.8", Port: 443}); !errors.Is(err, ErrParent) {
+			t.Errorf("Reach = %v", err)
+		}
+		if got := append(p.log(), other.log()...); len(got) != 0 {
+			t.Errorf("it was asked %q", got)
+		}
+	})
+}
+
+// RFC 9110 15.5.8: a 407 is about us. It is nobody's answer, least of all a
+// robots.txt that is not there (RFC 9309 2.3.1.3).
+func TestParentWantsCredentials(t *testing.T) {
+	for _, kind := range parentKinds {
+		t.Run(kind, func(t *testing.T) {
+			ca := newAuthority(t)
+			p := startParent(t, kind, ca, true)
+			for name, user := range map[string]*url.Userinfo{"none": nil, "wrong": url.UserPassword(parentUser, "s3cret")} {
+				u := p.url()
+				u.User = user
+				d := newDoor(t, Options{Parent: u, Roots: ca.pool})
+				client, err := fetch.New(fetch.Options{Transport: d, Ours: func(err error) bool { return errors.Is(err, ErrParent) }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, o := range []*origin{serve(t, hello), serve(t, hello, ca.leaf(t, "origin.test", later()))} {
+					resp, _, err := get(t, d, o.as("origin.test").String())
+					if !errors.Is(err, ErrParent) || resp != nil {
+						t.Errorf("%s: %v, %v", name, resp, err)
+					}
+					noSecret(t, fmt.Sprint(err))
+					a := client.Fetch(t.Context(), o.as("origin.test"), "")
+					if !errors.Is(a.Err, ErrParent) || a.Status != 0 || !a.Ours {
+						t.Errorf("%s: robots.txt: %+v", name, a)
+					}
+					if n := o.accepted.Load(); n != 0 {
+						t.Errorf("%s: %d connections to the origin", name, n)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Inside a tunnel a 407 is the origin's own business.
+func TestOriginSays407(t *testing.T) {
+	ca := newAuthority(t)
+	p := startParent(t, "http", ca, false)
+	o := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(407) }, ca.leaf(t, "origin.test", later()))
+	d := behind(t, p, ca)
+	if resp, _, err := get(t, d, o.as("origin.test").String()); err != nil || resp.StatusCode != 407 {
+		t.Errorf("%v, %v", resp, err)
+	}
+}

@@ -1,0 +1,148 @@
+package egress
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"robotsproxy/robots"
+)
+
+func TestNewRefusesParents(t *testing.T) {
+	for text, want := range map[string]string{
+		"ftp://we:s3cr@h":       "scheme",
+		"//we:s3cr@h":           "scheme",
+		"http:we:s3cr@h":        "empty",
+		"http://we:s3cr@":       "empty",
+		"socks5://we:s3cr@":     "empty",
+		"http://we:s3cr@127.1":  "number",
+		"http://we:s3cr@h:0":    "port",
+		"http://we:s3cr@h/path": "behind its host",
+		"http://we:s3cr@h?q":    "behind its host",
+		"http://:s3cr@h":        "no name",
+		"http://w%3Ae:s3cr@h":   "colon",
+		"socks5://we:" + strings.Repeat("s3cr", 64) + "@h": "longer",
+	} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = New(Options{Parent: u})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "egress: parent: ") {
+			t.Errorf("%s: %v, want an error with %q", text, err, want)
+			continue
+		}
+		noSecret(t, err.Error())
+	}
+	for text, want := range map[string]string{
+		"http://h": "http://h:80", "https://H.": "https://h:443", "socks5://h": "socks5://h:1080", "socks5h://[::1]/": "socks5h://[::1]:1080",
+		"socks5://[::1]:9": "socks5://[::1]:9", "http://we:s3cr@h:3128/": "http://h:3128",
+	} {
+		u, _ := url.Parse(text)
+		d, err := New(Options{Parent: u})
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		d.Close()
+		if d.parent.name != want {
+			t.Errorf("%s is called %s, want %s", text, d.parent.name, want)
+		}
+	}
+}
+
+// No request leads anywhere that a name or an address alone forbids; nothing
+// is sent to the parent.
+func TestParentGuard(t *testing.T) {
+	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
+		d := behind(t, p, ca)
+		for _, host := range []string{
+			"127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1", "::ffff:7f00:1", "64:ff9b::7f00:1", "fe80::1%lo",
+			"localhost", "LOCALHOST", "localhost.", "a.localhost", "A.b.LocalHost.", "ip6-localhost", "localhost.localdomain",
+			"metadata.google.internal", "Metadata.Google.Internal.", "metadata", "instance-data", "",
+		} {
+			if err := dialOnce(t, d, host, 443); !errors.Is(err, ErrForbiddenAddr) || errors.Is(err, ErrParent) {
+				t.Errorf("Dial(%q) = %v", host, err)
+			}
+			if err := d.Check(host, 443); !errors.Is(err, ErrForbiddenAddr) {
+				t.Errorf("Check(%q) = %v", host, err)
+			}
+			for _, scheme := range []string{"http", "https"} {
+				if err := d.Reach(t.Context(), robots.Origin{Scheme: scheme, Host: host, Port: 443}); !errors.Is(err, ErrForbiddenAddr) {
+					t.Errorf("Reach(%s %q) = %v", scheme, host, err)
+				}
+				if host == "" || strings.Contains(host, "%") {
+					continue
+				}
+				if _, _, err := get(t, d, scheme+"://"+net.JoinHostPort(host, "443")); !errors.Is(err, ErrForbiddenAddr) {
+					t.Errorf("%s: RoundTrip(%q) = %v", scheme, host, err)
+				}
+			}
+		}
+		// Other spellings of addresses, and what is no name at all.
+		for _, host := range []string{"127.1", "0x7f.1", "2130706433", "0177.0.0.1", "[::1]", "a b", "a\r\nb", "a@b", "a/b", strings.Repeat("a.", 127) + "aa"} {
+			if err := dialOnce(t, d, host, 443); err == nil || errors.Is(err, ErrParent) {
+				t.Errorf("Dial(%q) = %v", host, err)
+			}
+		}
+		if err := dialOnce(t, d, "origin.test", 25); !errors.Is(err, ErrForbiddenPort) {
+			t.Errorf("a forbidden port: %v", err)
+		}
+		if _, _, err := get(t, d, "http://origin.test:25/"); !errors.Is(err, ErrForbiddenPort) {
+			t.Errorf("a forbidden port: %v", err)
+		}
+		if n := p.accepted.Load(); n != 0 {
+			t.Errorf("%d connections to the parent: %q", n, p.log())
+		}
+	})
+}
+
+// The Host field becomes a part of the absolute form: what is judged is what
+// goes out.
+func TestParentForeignHost(t *testing.T) {
+	ca := newAuthority(t)
+	p := startParent(t, "http", ca, false)
+	d := behind(t, p, ca)
+	for name, change := range map[string]func(*http.Request){
+		"another host": func(r *http.Request) { r.Host = "127.0.0.1" },
+		"opaque":       func(r *http.Request) { r.URL.Opaque = "//127.0.0.1/" },
+	} {
+		body := &closing{closed: make(chan struct{})}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://origin.test/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(r)
+		if resp, err := d.RoundTrip(r); err == nil {
+			t.Errorf("%s: %s", name, resp.Status)
+		}
+		<-body.closed
+	}
+	if got := p.log(); len(got) != 0 {
+		t.Errorf("the parent was asked %q", got)
+	}
+}
+
+type closing struct {
+	strings.Reader
+	closed chan struct{}
+}
+
+func (c *closing) Close() error { close(c.closed); return nil }
+
+// What allow_private covers may be asked of the parent as well.
+func TestParentAllowPrivate(t *testing.T) {
+	d, err := New(Options{Parent: &url.URL{Scheme: "http", Host: "h"}, AllowPrivate: loopback})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for host, want := range map[string]bool{"localhost": true, "a.localhost": true, "127.0.0.1": true, "metadata.google.internal": false, "10.0.0.1": false} {
+		if err := d.Check(host, 80); (err == nil) != want {
+			t.Errorf("Check(%s) = %v", host, err)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// settle makes a request wait, on a connection that was used before, until all
+// that has come on it is used up. net/http hands a connection on before it has
+// looked whether the origin sent more than it was asked for (the body of an
+// answer to HEAD, say), and would take that for the answer to the next request:
+// somebody else's. Given the time, it finds it and closes the connection. HTTP/2
+// numbers its answers.
+func settle(got httptrace.GotConnInfo) {
+	if !got.Reused {
+		return
+	}
+	conn := got.Conn
+	for secure, ok := conn.(*tls.Conn); ok; secure, ok = conn.(*tls.Conn) {
+		conn = secure.NetConn()
+	}
+	if c, ok := conn.(*countedConn); ok && !c.http2 && !c.reader.idle() {
+		end := time.AfterFunc(settleTime, func() { c.Close() })
+		c.reader.settle()
+		end.Stop()
+	}
+}
+
+// settleTime is how long a reader may take to use up what has come.
+const settleTime = time.Second
+
+// A Tries counts the new connections that a request was given, and is
+// GotConn's too. net/http sends a request again, without an end, to a peer that
+// says of each HTTP/2 connection that it takes no more requests (GOAWAY). The
+// zero Tries has counted none; it is one request's.
+type Tries struct{ fresh atomic.Int32 }
+
+// maxTries is how many new connections one request is worth.
+const maxTries = 3
+
+var errTries = errors.New("the origin takes requests on none of its connections")
+
+// Got settles a connection. An error says that the request has had its tries;
+// whoever called for it has to cancel it, by that cause.
+func (t *Tries) Got(got httptrace.GotConnInfo) error {
+	if !got.Reused && t.fresh.Add(1) > maxTries {
+		return errTries
+	}
+	settle(got)
+	return nil
+}
+
+// Settling is the Door for those who have no httptrace of their own to count
+// tries and settle connections.
+func (d *Door) Settling() http.RoundTripper { return settling{d} }
+
+type settling struct{ door *Door }
+
+// RoundTrip sends one request to its origin. Its context has to end.
+func (s settling) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	var tries Tries
+	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		if err := tries.Got(got); err != nil {
+			cancel(err)
+		}
+	}}
+	return s.door.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, trace)))
+}
+
+// A reader knows whether somebody waits for what the peer sends next, and so
+// has used up what came before.
+type reader struct {
+	mu      sync.Mutex
+	change  sync.Cond // of what follows; its L is mu
+	waiting bool
+	closed  bool
+}
+
+func (r *reader) note(waiting bool) {
+	r.mu.Lock()
+	r.waiting = waiting
+	r.mu.Unlock()
+	if waiting {
+		r.change.Broadcast()
+	}
+}
+
+// close ends all waits.
+func (r *reader) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.change.Broadcast()
+}
+
+// idle says whether somebody waits, or nobody will.
+func (r *reader) idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting || r.closed
+}
+
+func (r *reader) settle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for !r.waiting && !r.closed {
+		r.change.Wait()
+	}
+}
