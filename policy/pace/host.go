@@ -282,6 +282,15 @@ func (h *host) refuseLate(now time.Time) {
 	}
 }
 
+// dismiss refuses all who wait.
+func (h *host) dismiss(err error) {
+	for _, w := range slices.Concat(h.replays, h.waits.inOrder(), h.enters.inOrder()) {
+		h.remove(w)
+		w.finish(err)
+	}
+	h.dispatch()
+}
+
 // idle says that forgetting h can shorten nobody's wait.
 func (h *host) idle(now time.Time) bool {
 	return h.places == 0 && h.streams == 0 && h.queued() == 0 && h.pause.forgiven(now) && h.rates.rested(now)

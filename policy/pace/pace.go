@@ -19,14 +19,15 @@
 // leaves gets its context's cause, and its place goes to the next.
 //
 // Any number of goroutines may share a Pacer and a Slot. The package starts no
-// goroutine: a host with waiters has one timer, one without has none, so there is
-// nothing to close. The state is this process's own and ends with it.
+// goroutine: a host with waiters has one timer, one without has none. Close sends
+// away who waits; nothing is left to end. The state is this process's own.
 package pace
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,6 +36,9 @@ var ErrTooBusy = errors.New("pace: too busy")
 
 // ErrLimits is the error of Limits that permit nothing, as their zero value.
 var ErrLimits = errors.New("pace: unusable limits")
+
+// ErrClosed is the error of who waits, or would have to, when the Pacer is closed.
+var ErrClosed = errors.New("pace: closed")
 
 const (
 	defaultMaxStreams = 64
@@ -122,6 +126,7 @@ type Options struct {
 type Pacer struct {
 	maxStreams int
 	hosts      *table
+	closed     atomic.Bool
 }
 
 // New gives a Pacer that knows no host yet.
@@ -161,6 +166,9 @@ func (p *Pacer) take(ctx context.Context, client string, l Limits, rated bool) (
 	}
 	s := &Slot{host: h, limits: l, maxStreams: p.maxStreams}
 	w, err := h.ask(s, client, rated)
+	if w != nil && p.closed.Load() { // under the lock: Close comes by later, or has been heard of
+		h.dismiss(ErrClosed)
+	}
 	h.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -171,6 +179,22 @@ func (p *Pacer) take(ctx context.Context, client string, l Limits, rated bool) (
 		}
 	}
 	return s, nil
+}
+
+// Close sends away all who wait, with ErrClosed, and from now on those who would
+// have to. Slots that are held stay good.
+func (p *Pacer) Close() {
+	p.closed.Store(true)
+	for i := range p.hosts.shards {
+		sh := &p.hosts.shards[i]
+		sh.mu.Lock()
+		for _, h := range sh.hosts {
+			h.mu.Lock()
+			h.dismiss(ErrClosed)
+			h.mu.Unlock()
+		}
+		sh.mu.Unlock()
+	}
 }
 
 // BackOff says that the origin answered 429 or 503: nothing more is granted for key

@@ -286,3 +286,37 @@ func TestTenThousandLeaveNothingBehind(t *testing.T) {
 		t.Errorf("left behind: %d waiters, %d unsent", h.queued(), h.rates.unsent)
 	}
 }
+
+func TestCloseSendsAwayWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		held := mustWait(t, p, "", l)
+		held.Sent()
+		outcomes := make(chan error, 3)
+		for range 2 {
+			go func() {
+				_, err := p.Wait(t.Context(), "", l)
+				outcomes <- err
+			}()
+		}
+		synctest.Wait()
+		p.Close()
+		for range 2 {
+			if err := <-outcomes; err != ErrClosed {
+				t.Errorf("who waited: %v", err)
+			}
+		}
+		if _, err := p.Wait(t.Context(), "", l); err != ErrClosed {
+			t.Errorf("who would have to wait: %v", err)
+		}
+		other := l
+		other.Key = "other.test"
+		mustWait(t, p, "", other).Release() // one who need not
+		held.Release()
+		if h := p.hosts.lock(l.Key); h.queued() != 0 || h.places != 0 {
+			t.Errorf("%d wait, %d places are taken", h.queued(), h.places)
+		} else {
+			h.mu.Unlock()
+		}
+	})
+}
