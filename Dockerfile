@@ -5,7 +5,8 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/robotsproxy ./cmd/robotsproxy
-# The state directory has to exist, and be the user's, before a volume is laid over it.
+# The state directory has to exist, and be the user's, before a volume is laid over it. The configuration is open to
+# whoever reaches the port: nobody is known yet. Lay one with clients over it to say who may come in.
 RUN mkdir -p /out/state && chmod 0700 /out/state && \
     printf 'listen: 0.0.0.0:8080\nopen: true\nstate_dir: /var/lib/robotsproxy\nadmin: {listen: 127.0.0.1:8081}\n' > /out/config.yaml
 

@@ -1,38 +1,53 @@
 package policy
 
 import (
+	"context"
 	"net/netip"
 
 	"robotsproxy/robots"
 )
 
-// A Client is one that is known by where it asks from, and judged in a way of
-// its own.
+// A Client is one that is known by where it asks from, by a password, or by
+// both, and may be judged in a way of its own.
 type Client struct {
-	Name     string // never an address
-	Networks []netip.Prefix
-	Dialect  robots.Dialect // zero: that of the Engine
+	Name         string         // what it is called, and logs in as; never an address
+	Networks     []netip.Prefix // where it asks from; none: anywhere, with its password
+	PasswordHash string         // bcrypt's ($2a$, $2b$ or $2y$); "": whoever asks from Networks is this client
+	Dialect      robots.Dialect // zero: that of the Engine
 }
 
-// Identify gives what a client that asks from an address is called: the name
-// of the first of Options.Clients that it belongs to, else the address.
-func (e *Engine) Identify(address string) string {
-	if len(e.o.Clients) == 0 {
-		return address
-	}
-	addr, err := netip.ParseAddr(address)
-	if err != nil {
-		return address
-	}
-	addr = addr.Unmap().WithZone("")
-	for i := range e.o.Clients {
-		for _, network := range e.o.Clients[i].Networks {
-			if network.Contains(addr) {
-				return e.o.Clients[i].Name
-			}
+// asksFrom says whether addr is in one of the client's networks.
+func (c *Client) asksFrom(addr netip.Addr) bool {
+	for _, network := range c.Networks {
+		if network.Contains(addr) {
+			return true
 		}
 	}
-	return address
+	return false
+}
+
+// A Login is what a request offers to say who asks. The zero Login offers
+// nothing; one that is offered without a name, or without a password, is wrong.
+type Login struct {
+	Offered  bool
+	Name     string
+	Password string
+}
+
+// Admit finds out who asks from an address, and keeps out whom no entry of
+// Options.Clients fits. It gives the name of the client, or the address where
+// there are no Clients, or where Options.Open lets strangers in.
+//
+// A Login that is offered is judged first, where any client could log in from
+// the address: it has to be right, and asked from the client's Networks if it has
+// some; a wrong one is refused even where the address alone would have been let
+// in. Elsewhere, and without one, the first client counts that has no password
+// and is at home at the address.
+//
+// The error is ErrLogin, ErrStranger, ErrTooManyLogins, or that ctx ended while
+// the password waited to be checked. It never holds what was offered.
+func (e *Engine) Admit(ctx context.Context, address string, l Login) (client string, err error) {
+	return e.gate.admit(ctx, address, l)
 }
 
 // dialect is the one that a client's requests are judged under.

@@ -53,7 +53,8 @@ type Book interface {
 type Options struct {
 	Book          Book           // required
 	Dialect       robots.Dialect // zero: the standard dialect
-	Clients       []Client       // those that are judged otherwise; the first that fits counts
+	Clients       []Client       // who may come in; none: everybody, under its address
+	Open          bool           // strangers may come in beside Clients
 	ProductToken  string         // takes every client for this token; "": from its User-Agent header
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
@@ -63,6 +64,7 @@ type Options struct {
 // An Engine decides. Make one with New.
 type Engine struct {
 	o        Options
+	gate     *gate
 	dialects map[string]robots.Dialect // of clients that have one of their own, by name
 	fixed    []string                  // the configured product token alone, or nil
 	agents   agents
@@ -82,7 +84,11 @@ func New(o Options) (*Engine, error) {
 	if o.MaxCrawlDelay == 0 {
 		o.MaxCrawlDelay = 10 * time.Second
 	}
-	e := &Engine{o: o, dialects: make(map[string]robots.Dialect)}
+	gate, err := newGate(o.Clients, o.Open)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{o: o, gate: gate, dialects: make(map[string]robots.Dialect)}
 	for _, c := range o.Clients {
 		if c.Dialect != (robots.Dialect{}) {
 			e.dialects[c.Name] = c.Dialect
@@ -106,7 +112,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	if d.Verdict != Allow || d.Ruling.Outcome != cache.Rules {
 		return d
 	}
-	v, _ := match(g, r.PathQuery)
+	v, _ := match(g, r)
 	d.Rule, d.Line = v.Rule, v.Line
 	d.Reason = ReasonNoRule
 	if v.Rule != "" {

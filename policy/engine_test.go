@@ -101,6 +101,34 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// The type code of an ftp URL (RFC 1738 3.2.2) is no part of a file's name, and
+// a name has one spelling there.
+func TestDecideFTP(t *testing.T) {
+	for _, c := range []struct {
+		name, scheme, path, rule string // "": allowed
+	}{
+		{"a rule up to the end", "ftp", "/a.zip;type=i", "/*.zip$"},
+		{"a rule on a directory", "ftp", "/private;type=d", "/private/"},
+		{"a directory as it is", "ftp", "/private/;TYPE=D", "/private/"},
+		{"a rule on what was sent", "ftp", "/b;type=a", "/b;type="},
+		{"no type code", "ftp", "/private;type=x", ""},
+		{"another file", "ftp", "/a.zip.txt;type=i", ""},
+		{"what is escaped here and not in the rule", "ftp", "/a%2Bb/x", "/a+b/"},
+		{"what is escaped in the rule and not here", "ftp", "/c+d/x", "/c%2Bd/"},
+		{"a percent sign is one", "ftp", "/a%252Bb/x", ""},
+		{"http keeps them apart (RFC 9309 2.2.2)", "http", "/a%2Bb/x", ""},
+		{"http has none", "http", "/private;type=d", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := engine(t, file("User-agent: *\nDisallow: /*.zip$\nDisallow: /private/\nDisallow: /b;type=\nDisallow: /a+b/\nDisallow: /c%2Bd/"), policy.Options{})
+			d := e.Decide(t.Context(), policy.Request{Origin: robots.Origin{Scheme: c.scheme, Host: "site.test", Port: 21}, PathQuery: c.path})
+			if d.Rule != c.rule || (d.Verdict == policy.Allow) != (c.rule == "") {
+				t.Errorf("%v by %q", d.Verdict, d.Rule)
+			}
+		})
+	}
+}
+
 func TestCrawlDelay(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -207,7 +235,7 @@ func TestClients(t *testing.T) {
 	}
 	fetches := 0
 	f := counted{file("User-agent: foobot\nDisallow: /private\nCrawl-delay: 1.5\n"), &fetches}
-	e := engine(t, f, policy.Options{Clients: []policy.Client{
+	e := engine(t, f, policy.Options{Open: true, Clients: []policy.Client{
 		{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}, Dialect: coccoc},
 		{Name: "lab-b", Networks: []netip.Prefix{netip.MustParsePrefix("192.0.0.0/16")}},
 	}})
@@ -223,8 +251,9 @@ func TestClients(t *testing.T) {
 		{"@", "@", "standard", policy.Allow},
 	} {
 		r := ask("FooBot-Images/1.0", "/private")
-		if r.Client = e.Identify(c.address); r.Client != c.name {
-			t.Errorf("%s: %q, want %q", c.address, r.Client, c.name)
+		var err error
+		if r.Client, err = e.Admit(t.Context(), c.address, policy.Login{}); r.Client != c.name || err != nil {
+			t.Errorf("%s: %q, want %q (%v)", c.address, r.Client, c.name, err)
 		}
 		if d := e.Decide(t.Context(), r); d.Verdict != c.verdict || d.Dialect != c.dialect {
 			t.Errorf("%s: %v under %q, want %v under %q", c.address, d.Verdict, d.Dialect, c.verdict, c.dialect)

@@ -8,6 +8,9 @@
 // usable robots.txt is refused until there is one (RFC 9309 2.3.1.4), and any
 // error on the way is a refusal with Err filled in.
 //
+// Who may come in at all is asked before ([Engine.Admit]). Any error there keeps
+// the client out; passwords are checked in the caller's goroutine.
+//
 // An Engine may be used by any number of goroutines at once.
 package policy
 
@@ -49,11 +52,15 @@ const (
 	ReasonRobotsTxt   Reason = "robots-txt"  // /robots.txt itself, always allowed (RFC 9309 2.2.2)
 	ReasonUnreachable Reason = "unreachable" // the origin was reached and gave no usable robots.txt
 	ReasonOrigin      Reason = "origin"      // no connection to the origin: refused, DNS, TLS
+	ReasonParent      Reason = "parent"      // the parent proxy does not serve
 	ReasonCrawlDelay  Reason = "crawl-delay" // the site asks for more than the maximum (over_max: refuse)
 	ReasonTunnel      Reason = "tunnel"      // an unopened tunnel, judged by its host alone
 	ReasonPace        Reason = "pace"        // the wait for a slot would be too long
+	ReasonShutdown    Reason = "shutdown"    // the proxy ends, and its turn would have come later
+	ReasonLimit       Reason = "limit"       // the client has too many connections open
 	ReasonAddress     Reason = "address"     // a forbidden destination address
 	ReasonPort        Reason = "port"        // a forbidden destination port
+	ReasonAuth        Reason = "auth"        // who asks is nobody's client, or could not show whose
 	ReasonMalformed   Reason = "malformed"   // not a request that a proxy can send on
 	ReasonLoop        Reason = "loop"        // the request has been here before
 	ReasonAudit       Reason = "audit"       // its record cannot be written
@@ -63,7 +70,7 @@ const (
 
 // A Request is what is judged: one normalised target and who asks for it.
 type Request struct {
-	Client    string        // who asks, for fairness and the record; see Engine.Identify
+	Client    string        // who asks, for fairness and the record; see Engine.Admit
 	Method    string        // all methods are judged alike
 	Origin    robots.Origin // whose robots.txt speaks
 	PathQuery string        // path and query as they will be sent

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"syscall"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
@@ -17,11 +18,15 @@ import (
 var (
 	errRefused  = errors.New("refused by the decision")
 	errInternal = errors.New("a fault of the proxy's own")
+	errCrowded  = errors.New("the client has too many connections open")
+	errCut      = errors.New("the proxy ended before the request had")
+
+	errFTPTunnel = errors.New("a tunnel to the port of FTP")
 )
 
 // An answer of the proxy's own: its status, its Proxy-Status error type (RFC
-// 9209 2.3), the reason for the record, and a sentence for people. What went
-// wrong inside is for the record alone.
+// 9209 2.3; "" where none fits), the reason for the record, and a sentence for
+// people. What went wrong inside is for the record alone.
 type answer struct {
 	status int
 	token  string
@@ -31,18 +36,32 @@ type answer struct {
 }
 
 // answers turns errors into answers: the first that matches. What matches none
-// is an origin that could not be reached.
+// else is an origin that broke off.
 var answers = []struct {
 	match func(error) bool
 	answer
 }{
 	{is(errRefused), answer{http.StatusForbidden, "http_request_denied", "", "", ""}},
+	{is(policy.ErrLogin), answer{http.StatusProxyAuthRequired, "", policy.ReasonAuth,
+		"The proxy is for its known clients: it asks for a name and a password, and these were missing or wrong.",
+		"Put them into the address of the proxy, as in http://NAME:PASSWORD@proxy.example:8080, or into your client's settings."}},
+	{is(policy.ErrStranger), answer{http.StatusForbidden, "http_request_denied", policy.ReasonAuth,
+		"The proxy is for its known clients, and none of them is known at your address.",
+		"Whoever runs the proxy can give you an entry in clients."}},
+	{is(policy.ErrTooManyLogins), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonAuth,
+		"More names and passwords wait to be checked than the proxy lets wait.",
+		"Try again in a moment."}},
 	{is(errMisdirected), answer{http.StatusMisdirectedRequest, "http_request_error", policy.ReasonMalformed,
 		"The request names another host than the tunnel it came through.",
 		"Make a tunnel for each host, or send the request to the proxy without one."}},
+	{is(egress.ErrFTPPath), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed,
+		"The path is not one that the proxy asks an FTP server for.",
+		"Name each directory and the file from the login directory on: no empty name, no dots, no escaped slash or control character."}},
+	{is(egress.ErrFTPMethod), answer{http.StatusMethodNotAllowed, "http_request_error", policy.ReasonMalformed,
+		"What is on an FTP server can only be read.", "Send GET or HEAD."}},
 	{is(errMalformed), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed,
 		"The request is not one that a proxy can send on.",
-		"Send an absolute http:// or https:// address, or CONNECT host:port, without credentials in it."}},
+		"Send an absolute http://, https:// or ftp:// address, or CONNECT host:port, without credentials in it."}},
 	{is(errLoop), answer{http.StatusBadGateway, "proxy_loop_detected", policy.ReasonLoop,
 		"The request has been through this proxy before.",
 		"Look for a proxy setting that points back here."}},
@@ -55,31 +74,72 @@ var answers = []struct {
 	{is(egress.ErrForbiddenPort), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonPort,
 		"The proxy does not go to this port.",
 		"Whoever runs the proxy can allow it with egress.ports."}},
+	{is(egress.ErrOwnListener), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress,
+		"The proxy does not go to its own listeners.",
+		"Look for a proxy setting that points back here."}},
 	{is(egress.ErrForbiddenAddr), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress,
 		"The proxy does not go to this address: it is private, local or reserved.",
 		"Whoever runs the proxy can allow it with egress.allow_private."}},
 	{is(pace.ErrTooBusy), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"The wait for this host would be longer than the proxy lets requests wait.",
 		"Send fewer requests at once, or try again later."}},
+	{is(errFTPTunnel), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonPort,
+		"The proxy makes no tunnels to the port of FTP: nothing in them could be judged.",
+		"Send the ftp:// address itself to the proxy, as in GET ftp://example.com/."}},
+	{is(errCut), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonShutdown,
+		"The proxy ended before the request had.", "Try again in a while."}},
+	{is(pace.ErrClosed), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonShutdown,
+		"The proxy is shutting down, and the request's turn had not come.", "Try again in a while."}},
+	{is(errCrowded), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonLimit,
+		"The client has too many connections open to the proxy.",
+		"Use fewer connections, or close those that are not needed."}},
 	{is(context.Canceled), answer{statusClientLeft, "http_request_error", policy.ReasonClient,
 		"The client left.", ""}},
+	{is(egress.ErrExhausted), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonInternal,
+		"The proxy has no room for another connection.",
+		"Try again later; whoever runs the proxy can let it open more files (ulimit -n), or lower limits.connections."}},
+	{is(egress.ErrParent), answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonParent, // before what it failed of
+		"The proxy's own way out does not work.",
+		"Whoever runs the proxy finds the cause in its log, and looks whether egress.parent is up and takes its credentials."}},
+	{func(err error) bool { return errors.Is(err, egress.ErrBeyondParent) && !isTimeout(err) }, answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
+		"The proxy's parent says that it cannot reach the origin.", "Look for a mistake in the name; or try again later."}},
+	{isNoSuchHost, answer{http.StatusBadGateway, "dns_error", policy.ReasonOrigin,
+		"There is no host of that name.",
+		"Look for a mistake in the name; the proxy asks again after a while."}},
 	{as[*net.DNSError], answer{http.StatusBadGateway, "dns_error", policy.ReasonOrigin,
-		"The host's name could not be resolved.",
-		"Look for a mistake in the name; the proxy tries again after a while."}},
+		"The host's name could not be resolved: no name server answered.",
+		"Try again later."}},
+	{isExpired, answer{http.StatusBadGateway, "tls_certificate_error", policy.ReasonOrigin,
+		"The origin's certificate has expired, or is not valid yet.",
+		"Tell whoever runs the site; look whether this machine's clock is right."}},
+	{as[x509.HostnameError], answer{http.StatusBadGateway, "tls_certificate_error", policy.ReasonOrigin,
+		"The origin's certificate is for another name.",
+		"Look for a mistake in the name; the site may have another one."}},
+	{as[x509.UnknownAuthorityError], answer{http.StatusBadGateway, "tls_certificate_error", policy.ReasonOrigin,
+		"The origin's certificate is signed by an authority that the proxy does not trust, or by itself.",
+		"If that is a private authority, whoever runs the proxy can name it in egress.extra_ca."}},
 	{isCertificate, answer{http.StatusBadGateway, "tls_certificate_error", policy.ReasonOrigin,
 		"The origin's certificate could not be verified.",
-		"If the certificate comes from a private authority, whoever runs the proxy can name that in egress.extra_ca."}},
-	{isTLS, answer{http.StatusBadGateway, "tls_protocol_error", policy.ReasonOrigin,
+		"Tell whoever runs the site."}},
+	{isAlert, answer{http.StatusBadGateway, "tls_alert_received", policy.ReasonOrigin,
+		"The origin refused the TLS handshake.",
+		"It may want a client certificate, or know no site of that name."}},
+	{as[tls.RecordHeaderError], answer{http.StatusBadGateway, "tls_protocol_error", policy.ReasonOrigin,
 		"The origin and the proxy could not agree on TLS.",
 		"Look whether the origin speaks TLS on this port."}},
-	{isDial, unavailable},
+	{isRefused, answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
+		"The origin refuses connections.",
+		"Look for a mistake in the port; or try again later."}},
+	{isDial, answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
+		"The origin could not be reached: there is no way to it, or it does not answer.",
+		"Try again later."}},
 	{isTimeout, answer{http.StatusGatewayTimeout, "http_response_timeout", policy.ReasonOrigin,
 		"The origin took too long to answer.", "Try again later."}},
-	{func(error) bool { return true }, unavailable},
+	{func(error) bool { return true }, brokeOff},
 }
 
-var unavailable = answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
-	"The origin could not be reached, or broke off.", "Try again later."}
+var brokeOff = answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
+	"The origin broke off, or its answer is no HTTP.", "Try again later."}
 
 // statusClientLeft is for the record of a request whose client did not wait;
 // nobody reads the answer. It is nginx's number for the same.
@@ -94,14 +154,28 @@ func as[E error](err error) bool {
 	return ok
 }
 
-func isCertificate(err error) bool {
-	return as[*tls.CertificateVerificationError](err) || as[x509.UnknownAuthorityError](err) ||
-		as[x509.HostnameError](err) || as[x509.CertificateInvalidError](err)
+func isNoSuchHost(err error) bool {
+	d, ok := errors.AsType[*net.DNSError](err)
+	return ok && d.IsNotFound
 }
 
-func isTLS(err error) bool {
-	return as[tls.RecordHeaderError](err) || as[tls.AlertError](err)
+func isExpired(err error) bool {
+	c, ok := errors.AsType[x509.CertificateInvalidError](err)
+	return ok && c.Reason == x509.Expired
 }
+
+func isCertificate(err error) bool {
+	return as[*tls.CertificateVerificationError](err) || as[x509.CertificateInvalidError](err)
+}
+
+// isAlert says whether the other side ended a TLS handshake: crypto/tls marks
+// what it received so.
+func isAlert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error" || as[tls.AlertError](err)
+}
+
+func isRefused(err error) bool { return isDial(err) && errors.Is(err, syscall.ECONNREFUSED) }
 
 // isDial says whether no connection came about, however long it took.
 func isDial(err error) bool {
@@ -120,7 +194,7 @@ func answerTo(err error) answer {
 			return a.answer
 		}
 	}
-	return unavailable
+	return brokeOff
 }
 
 // overrides says whether the answer's reason takes the place of the decision's:
@@ -132,6 +206,8 @@ func (a answer) overrides(d policy.Decision) bool {
 		return false
 	case policy.ReasonOrigin:
 		return d.Verdict != policy.Allow && d.Reason == ""
+	case policy.ReasonParent:
+		return d.Verdict != policy.Allow
 	}
 	return true
 }

@@ -30,20 +30,36 @@ func TestAnswers(t *testing.T) {
 		reason policy.Reason
 	}{
 		{"a refusing decision", errRefused, 403, "http_request_denied", ""},
+		{"bad credentials (RFC 9110 15.5.8)", policy.ErrLogin, 407, "", policy.ReasonAuth},
+		{"a stranger", policy.ErrStranger, 403, "http_request_denied", policy.ReasonAuth},
+		{"too many passwords to check", policy.ErrTooManyLogins, 429, "connection_limit_reached", policy.ReasonAuth},
 		{"forbidden address, found at the dial", dial(egress.ErrForbiddenAddr), 403, "destination_ip_prohibited", policy.ReasonAddress},
+		{"a listener of the proxy's own", dial(egress.ErrOwnListener), 403, "destination_ip_prohibited", policy.ReasonAddress},
 		{"forbidden port", egress.ErrForbiddenPort, 403, "destination_ip_prohibited", policy.ReasonPort},
 		{"too long a wait", &pace.BusyError{}, 429, "connection_limit_reached", policy.ReasonPace},
 		{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},
 		{"DNS too slow", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
+		{"the parent's name", fmt.Errorf("%w: %w", egress.ErrParent, dial(&net.DNSError{Err: "no such host"})), 502, "destination_unavailable", policy.ReasonParent},
+		{"the parent's certificate", fmt.Errorf("%w: %w", egress.ErrParent, &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), 502, "destination_unavailable", policy.ReasonParent},
+		{"the parent too slow", fmt.Errorf("%w: %w", egress.ErrParent, os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonParent},
+		{"the client left while the parent was dialled", fmt.Errorf("%w: %w", context.Canceled, egress.ErrParent), 499, "http_request_error", policy.ReasonClient},
 		{"refused", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), 502, "destination_unavailable", policy.ReasonOrigin},
 		{"no answer to the dial", dial(os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonOrigin},
 		{"reset", &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, 502, "destination_unavailable", policy.ReasonOrigin},
 		{"bad certificate", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, 502, "tls_certificate_error", policy.ReasonOrigin},
 		{"wrong name", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, 502, "tls_certificate_error", policy.ReasonOrigin},
+		{"expired", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}, 502, "tls_certificate_error", policy.ReasonOrigin},
+		{"another flaw", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.NotAuthorizedToSign}, 502, "tls_certificate_error", policy.ReasonOrigin},
+		{"an alert", &net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, 502, "tls_alert_received", policy.ReasonOrigin},
+		{"no more files", fmt.Errorf("%w: %w", egress.ErrExhausted, dial(syscall.EMFILE)), 503, "proxy_internal_error", policy.ReasonInternal},
+		{"shutdown", pace.ErrClosed, 503, "proxy_internal_error", policy.ReasonShutdown},
+		{"too many connections", errCrowded, 429, "connection_limit_reached", policy.ReasonLimit},
 		{"no TLS", tls.RecordHeaderError{Msg: "x"}, 502, "tls_protocol_error", policy.ReasonOrigin},
 		{"too slow", os.ErrDeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
 		{"context's deadline", context.DeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
 		{"malformed", errMalformed, 400, "http_request_error", policy.ReasonMalformed},
+		{"a path that FTP is not asked for", fmt.Errorf("%w: %w", errMalformed, egress.ErrFTPPath), 400, "http_request_error", policy.ReasonMalformed},
+		{"a method that FTP does not know", egress.ErrFTPMethod, 405, "http_request_error", policy.ReasonMalformed},
 		{"misdirected", errMisdirected, 421, "http_request_error", policy.ReasonMalformed},
 		{"loop", errLoop, 502, "proxy_loop_detected", policy.ReasonLoop},
 		{"audit", audit.ErrUnwritable, 503, "proxy_internal_error", policy.ReasonAudit},
@@ -57,6 +73,33 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%d %s %q, want %d %s %q", a.status, a.token, a.reason, c.status, c.token, c.reason)
 			}
 		})
+	}
+}
+
+// What kind of failure it was is said, in words of ours.
+func TestKindsOfFailureAreTold(t *testing.T) {
+	for err, want := range map[error]string{
+		&net.DNSError{IsNotFound: true}: "no host of that name",
+		&net.DNSError{IsTimeout: true}:  "no name server answered",
+		x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}: "expired",
+		x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}:               "for another name",
+		x509.UnknownAuthorityError{}:                                                  "does not trust",
+		&net.OpError{Op: "remote error", Err: errors.New("x")}:                        "refused the TLS handshake",
+		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}:                           "refuses connections",
+		&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}:                         "does not answer",
+		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:                             "broke off",
+	} {
+		if a := answerTo(fmt.Errorf("send: %w", err)); !strings.Contains(a.say, want) || a.mend == "" {
+			t.Errorf("%v: %q, %q; want %q", err, a.say, a.mend, want)
+		}
+	}
+}
+
+// A failing parent is no origin's: whoever reads the answer is sent elsewhere.
+func TestAnswerForAFailingParent(t *testing.T) {
+	a, of := answerTo(fmt.Errorf("dial: %w", egress.ErrParent)), answerTo(errors.New("reset"))
+	if a.say == of.say || !strings.Contains(a.mend, "egress.parent") {
+		t.Errorf("%q, %q", a.say, a.mend)
 	}
 }
 
@@ -105,6 +148,20 @@ func TestProxyStatusBearsStrangersOctets(t *testing.T) {
 	got := proxyStatus(answer{token: "http_request_denied"}, problem{Reason: "rule", Rule: "/a\"\\\r\n\x1bé", Line: 3, Group: "*"})
 	if strings.ContainsAny(got, "\r\n\x1b") || !strings.HasPrefix(got, `robotsproxy; error=http_request_denied; details="rule: `) {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestProxyStatusWithoutAnError(t *testing.T) {
+	if got, want := proxyStatus(answer{}, problem{Reason: "auth"}), `robotsproxy; details="auth"`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// RFC 6585 4: who is told that there are too many is told when to try again.
+func TestTooManyLoginsAreToldWhenToTryAgain(t *testing.T) {
+	h, x := &Handler{}, &exchange{}
+	if p := h.explain(x, answerTo(policy.ErrTooManyLogins), policy.ErrTooManyLogins); p.RetryAfter != 1 {
+		t.Errorf("Retry-After: %d", p.RetryAfter)
 	}
 }
 

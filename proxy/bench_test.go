@@ -23,7 +23,7 @@ func BenchmarkWay(b *testing.B) {
 	page := make([]byte, 1<<10)
 	for _, way := range ways[:2] {
 		b.Run(way.name, func(b *testing.B) {
-			origin := serve(b, way.tls, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
+			origin := way.serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 			log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl"), Log: slog.New(slog.DiscardHandler)})
 			must(b, err)
 			defer log.Close()

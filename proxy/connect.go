@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,16 +14,14 @@ import (
 	"robotsproxy/robots"
 )
 
-// maxSilentTunnel is how long a client may take to begin to speak inside its
-// tunnel; browsers make tunnels ahead of need.
-const maxSilentTunnel = time.Minute
-
-const established = "HTTP/1.1 200 Connection established\r\n\r\n"
+// ftpPort is where nothing is spoken that could be judged in a tunnel.
+const ftpPort = 21
 
 // serveConnect answers CONNECT. The identity is that of the requests inside,
 // so only form, address and port are judged here; and the origin is dialled
 // first, so that a dead one is a 502 that the client can see.
 func (h *Handler) serveConnect(x *exchange) {
+	defer x.endStream()
 	defer x.release()
 	o, err := h.admitConnect(x)
 	if err != nil {
@@ -42,16 +41,20 @@ func (h *Handler) serveConnect(x *exchange) {
 // admitConnect finds what the tunnel is to (RFC 9112 3.2.3: host and port).
 func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 	r := x.request
-	x.record.Target = withoutUserinfo(r.RequestURI)
-	x.record.Request.UserAgent = r.UserAgent()
 	if err := h.o.Ready(); err != nil {
 		return robots.Origin{}, err
 	}
 	if tunnelOf(r) != nil {
 		return robots.Origin{}, fmt.Errorf("%w: a tunnel inside a tunnel", errMalformed)
 	}
+	if strings.Contains(r.Host, "@") {
+		return robots.Origin{}, fmt.Errorf("%w: credentials in the address", errMalformed)
+	}
 	if r.RequestURI != r.Host || !hasPort(r.Host) || strings.HasSuffix(r.Host, ":") {
 		return robots.Origin{}, fmt.Errorf("%w: CONNECT needs host:port, and nothing else", errMalformed)
+	}
+	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; whether what follows is a body or the tunnel's, two may see differently
+		return robots.Origin{}, fmt.Errorf("%w: CONNECT has no body", errMalformed)
 	}
 	o, err := robots.ParseOrigin("https", r.Host)
 	if err != nil {
@@ -61,6 +64,9 @@ func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 		o.Scheme = "http"
 	}
 	x.record.Request.Origin, x.record.Request.PathQuery = o, "/"
+	if o.Port == ftpPort {
+		return o, errFTPTunnel
+	}
 	if looped(r.Header, h.pseudo) {
 		return o, errLoop
 	}
@@ -94,10 +100,14 @@ func (h *Handler) open(x *exchange, o robots.Origin) error {
 	return nil
 }
 
-// take makes a client's connection a tunnel. The caller removes it from
-// h.conns when somebody else has it, or it is closed.
+// take answers a CONNECT and makes its connection a tunnel. The caller removes
+// that from h.conns when somebody else has it, or it is closed.
 func (h *Handler) take(x *exchange, o robots.Origin) (*tunnelConn, error) {
-	conn, buffered, err := x.hijack()
+	accept := x.streamed
+	if x.request.ProtoMajor == 1 {
+		accept = x.established
+	}
+	conn, buffered, err := accept()
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -105,32 +115,62 @@ func (h *Handler) take(x *exchange, o robots.Origin) (*tunnelConn, error) {
 		conn.Close()
 		return nil, http.ErrServerClosed
 	}
-	return &tunnelConn{Conn: conn, buffered: buffered, origin: o, authority: authority(o)}, nil
+	return &tunnelConn{Conn: conn, buffered: buffered, client: x.record.Request.Client, origin: o, authority: authority(o)}, nil
 }
 
-// intercept answers the CONNECT and finds out what the client speaks: TLS, or
-// HTTP in the clear.
-func (h *Handler) intercept(t *tunnelConn) (net.Conn, error) {
-	if err := t.SetDeadline(time.Now().Add(maxSilentTunnel)); err != nil {
-		return nil, err
+// established takes an HTTP/1 connection over and answers its CONNECT.
+func (x *exchange) established() (net.Conn, *bufio.Reader, error) {
+	conn, buffered, err := x.hijack()
+	if err != nil {
+		return nil, nil, err
 	}
-	if _, err := io.WriteString(t.Conn, established); err != nil {
+	err = conn.SetWriteDeadline(time.Now().Add(lastWait))
+	if err == nil {
+		_, err = io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n")
+	}
+	if err == nil {
+		err = conn.SetWriteDeadline(time.Time{})
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, buffered, nil
+}
+
+// intercept finds out what the client of a tunnel speaks: TLS, or HTTP in the
+// clear.
+func (h *Handler) intercept(t *tunnelConn) (net.Conn, error) {
+	// Browsers make tunnels ahead of need.
+	if err := t.SetDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
 	first, err := t.buffered.Peek(1)
 	if err == nil {
 		err = t.SetDeadline(time.Time{})
 	}
+	if err != nil {
+		return nil, err
+	}
 	const handshakeRecord = 22 // RFC 8446 5.1
-	if err != nil || first[0] != handshakeRecord {
-		return t, err
+	if first[0] != handshakeRecord {
+		return h.newHTTPConn(t), nil
 	}
 	if h.o.Sealed(t.origin.Host) {
 		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are not to be opened")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), headTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), h.o.HeadTimeout)
 	defer cancel()
-	return h.o.Authority.Handshake(ctx, t, t.origin.Host)
+	secure, err := h.o.Authority.Handshake(ctx, t, t.origin.Host)
+	if err != nil {
+		return nil, err
+	}
+	state := secure.ConnectionState()
+	t.secure, t.named = true, state.ServerName
+	if state.NegotiatedProtocol == "h2" {
+		return secure, nil
+	}
+	return h.newHTTPConn(secure), nil
 }
 
 // seal judges a tunnel by its host alone and passes it unopened.
@@ -159,9 +199,6 @@ func (h *Handler) seal(x *exchange, o robots.Origin) error {
 	defer h.conns.remove(t.Conn)
 	defer t.Close()
 	x.record.Status = http.StatusOK
-	if _, err := io.WriteString(t.Conn, established); err != nil {
-		return err
-	}
-	x.record.Bytes, err = relay(t.Conn, t.buffered, origin, true, h.o.Silence)
+	x.record.Bytes, err = relay(bare(t.Conn), t.buffered, origin, true, h.o.Silence)
 	return err
 }

@@ -3,6 +3,8 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +19,7 @@ import (
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/egress"
 )
 
 // copyOctets is the size of the buffers that bodies are copied through.
@@ -42,6 +45,8 @@ type exchange struct {
 	slot    *pace.Slot
 	started time.Time
 
+	connection []string // the request's Connection header, which speaks of trailers too
+
 	muted    bool           // the pipeline's own words are not for the client
 	upgraded *http.Response // the origin changed protocols (101)
 	headSent bool           // the client has been answered
@@ -50,17 +55,23 @@ type exchange struct {
 	body     originBody
 	failure  error // why there is no answer from the origin, or why it broke off
 	watch    watch
+	cancel   context.CancelCauseFunc // ends what goes on with the origin; nil before anything does
 
 	// The transport's goroutines have their hands on these.
-	sent   atomic.Bool              // the request was written to a connection
-	origin atomic.Pointer[net.Conn] // that it was written to, while it is ours
-	upload atomic.Pointer[error]    // why the client's body broke off
-	replay atomic.Pointer[error]    // why the request may not go out a second time
+	dialed atomic.Bool // a connection was asked for, and has not come
+	tries  egress.Tries
+	sent   atomic.Bool           // the request was written to a connection
+	upload atomic.Pointer[error] // why the client's body broke off
+	replay atomic.Pointer[error] // why the request may not go out a second time
 
 	uploaded atomic.Bool // the client's body has been read to its end
+	reading  atomic.Bool // the client's body is waited for
+	writing  atomic.Bool // the client is being answered
 
-	mu       sync.Mutex // guards the client's header while the transport may still speak
-	answered bool       // the transport has returned: no more answers before the answer
+	stream *streamConn    // that a CONNECT came as, when it has become a tunnel
+	pumps  sync.WaitGroup // that join the two
+
+	early earlyAnswers
 }
 
 // readAhead reads a small body of known length into memory, so that a client
@@ -91,7 +102,7 @@ func (x *exchange) fail(err error) {
 	if x.failure != nil || err == nil {
 		return
 	}
-	if x.watch.silent.Load() {
+	if x.watch.silent.Load() && x.upload.Load() == nil {
 		err = errSilent // what broke, we have broken
 	}
 	x.failure = err
@@ -113,13 +124,21 @@ func (x *exchange) trace() *httptrace.ClientTrace {
 // gotConn holds up a replay: net/http sends a request again by itself when a
 // kept connection turns out to be dead, and the origin may have seen the first.
 func (x *exchange) gotConn(c httptrace.GotConnInfo) {
-	x.origin.Store(&c.Conn)
+	x.dialed.Store(false)
+	if err := x.tries.Got(c); err != nil {
+		x.replay.Store(&err)
+		x.cancel(err)
+		return
+	}
 	if !x.sent.Load() || x.slot == nil {
 		return
 	}
 	if err := x.slot.Again(x.request.Context()); err != nil {
 		x.replay.Store(&err)
-		c.Conn.Close() // nothing may be written
+		x.cancel(err) // nothing may be written; HTTP/2 looks before it does
+		if tc, ok := c.Conn.(*tls.Conn); !ok || tc.ConnectionState().NegotiatedProtocol != "h2" {
+			c.Conn.Close()
+		}
 	}
 }
 
@@ -140,6 +159,7 @@ func (x *exchange) WriteHeader(status int) {
 	x.headSent = true
 	x.record.Status = status
 	x.lastOfUpload()
+	x.write()
 	x.client.WriteHeader(status)
 	for _, list := range x.client.Header()["Trailer"] { // a field of the same name in the head is not the trailer's
 		for name := range strings.SplitSeq(list, ",") {
@@ -151,15 +171,35 @@ func (x *exchange) WriteHeader(status int) {
 	}
 }
 
-// lastOfUpload makes the answer the connection's last where the client's body
-// has not been read to its end: what is left of it must not be taken for the
-// next request. The answer does not wait for it either. HTTP/2 needs neither.
+// lastOfUpload makes the answer an HTTP/1 connection's last where what follows
+// might be taken for another request than it is: where the client's body has
+// not been read to its end, which the answer does not wait for either; after
+// chunks, since net/http does not say whether a Content-Length stood beside them
+// (RFC 9112 6.1); and with HTTP/1.0, whose Transfer-Encoding it passes over (9.3).
 func (x *exchange) lastOfUpload() {
-	if x.uploaded.Load() || x.request.ProtoMajor != 1 {
+	if x.request.ProtoMajor != 1 {
+		return
+	}
+	whole := x.uploaded.Load()
+	if whole && x.request.ProtoAtLeast(1, 1) && len(x.request.TransferEncoding) == 0 {
 		return
 	}
 	x.client.Header().Set("Connection", "close")
-	http.NewResponseController(x.client).EnableFullDuplex()
+	if !whole {
+		http.NewResponseController(x.client).EnableFullDuplex()
+	}
+}
+
+// abort breaks the client's transfer off so that it is seen to be broken:
+// net/http cuts the connection, or resets the stream. Where the end of the
+// connection is the end of the body as well, that takes a reset.
+func (x *exchange) abort() {
+	if x.length < 0 && !x.request.ProtoAtLeast(1, 1) {
+		if conn, _, err := http.NewResponseController(x.client).Hijack(); err == nil {
+			reset(conn)
+		}
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // endUpload reads, after the answer, what is left of the client's body, for a

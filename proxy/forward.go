@@ -44,7 +44,9 @@ func (l pipelineLog) Printf(format string, v ...any) {
 
 // forward sends the request through the pipeline and its answer to the client.
 func (h *Handler) forward(x *exchange) error {
-	ctx := context.WithValue(x.request.Context(), exchangeKey{}, x)
+	ctx, cancel := context.WithCancelCause(context.WithValue(x.request.Context(), exchangeKey{}, x))
+	defer cancel(nil)
+	x.cancel = cancel
 	r := x.request.WithContext(httptrace.WithClientTrace(ctx, x.trace()))
 	r.URL, r.Host, r.RequestURI = x.url, x.url.Host, ""
 	h.outgoing(x, r)
@@ -76,10 +78,9 @@ func (h *Handler) forward(x *exchange) error {
 // exchange and the pipeline muted: its own words for it are not ours.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
+	x.dialed.Store(true)
 	resp, err := h.o.Door.RoundTrip(r)
-	x.mu.Lock()
-	x.answered = true
-	x.mu.Unlock()
+	x.early.end()
 	if err == nil {
 		err = unusable(r, resp)
 	}
@@ -96,7 +97,9 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		x.muted, x.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
 	}
-	h.incoming(resp.Header)
+	connection := resp.Header["Connection"]
+	h.incoming(resp.StatusCode, resp.Header)
+	stripTrailer(resp.Trailer, connection)
 	// Handed on as it is: the pipeline would copy each value.
 	maps.Copy(x.client.Header(), resp.Header)
 	x.length = resp.ContentLength
@@ -107,10 +110,8 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		}
 	}
 	resp.Header = nil
-	if resp.Body == http.NoBody {
-		x.origin.Store(nil) // the connection may be another's already
-	} else {
-		x.body = originBody{resp.Body, x}
+	if resp.Body != http.NoBody {
+		x.body = originBody{resp.Body, x, resp, connection}
 		resp.Body = &x.body
 	}
 	return resp, nil
@@ -173,28 +174,4 @@ func retryAfter(v string, now time.Time) time.Duration {
 		return max(0, t.Sub(now))
 	}
 	return 0
-}
-
-// informational passes an answer before the answer on (RFC 9110 15.2). 100 is
-// net/http's own business with each side, 101 is a final answer.
-func (x *exchange) informational(status int, header textproto.MIMEHeader) error {
-	if status == http.StatusContinue || status == http.StatusSwitchingProtocols || !x.request.ProtoAtLeast(1, 1) {
-		return nil
-	}
-	if len(x.request.Header["Expect"]) > 0 {
-		return nil // net/http may be about to answer 100 Continue from another goroutine
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.answered {
-		return nil
-	}
-	h := x.client.Header()
-	for name, values := range header {
-		h[name] = values
-	}
-	stripHop(h)
-	x.client.WriteHeader(status)
-	clear(h)
-	return nil
 }

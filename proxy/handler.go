@@ -15,8 +15,8 @@
 package proxy
 
 import (
-	"crypto/rand"
-	"encoding/hex"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elazarl/goproxy"
@@ -35,21 +36,26 @@ import (
 	"robotsproxy/proxy/mitm"
 )
 
-// Options make a Handler. All but the last seven fields are required.
+// Options make a Handler. The first seven are required.
 type Options struct {
-	Engine    *policy.Engine
-	Pacer     *pace.Pacer
-	Door      *egress.Door
-	Authority *mitm.Authority
-	Audit     audit.Sink   // the evidence first, then whoever else listens
-	Ready     func() error // why requests must be refused at present: the audit cannot be written
-	Log       *slog.Logger
-	UserAgent string            // sent instead of the client's; "": the client's own
-	Monitor   bool              // decide and record, block nothing and hold nothing up
-	Sealed    func(string) bool // which hosts' tunnels are never opened; nil: none
-	BackOff   bool              // honour 429 and 503 of an origin
-	Linger    time.Duration     // how long Shutdown lets requests finish; zero: 20 s
-	Silence   time.Duration     // a transfer that stands still so long, at the most twice, is ended; zero: 5 minutes
+	Engine      *policy.Engine
+	Pacer       *pace.Pacer
+	Door        *egress.Door
+	Authority   *mitm.Authority
+	Audit       audit.Sink   // the evidence first, then whoever else listens
+	Ready       func() error // why requests must be refused at present: the audit cannot be written
+	Log         *slog.Logger
+	UserAgent   string            // sent instead of the client's; "": the client's own
+	Monitor     bool              // decide and record, block nothing and hold nothing up
+	Sealed      func(string) bool // which hosts' tunnels are never opened; nil: none
+	BackOff     bool              // honour 429 and 503 of an origin
+	Linger      time.Duration     // how long Shutdown lets requests finish; zero: 20 s
+	Silence     time.Duration     // a transfer that stands still so long, at the most twice, is ended; zero: 5 minutes
+	HeadTimeout time.Duration     // a client may take so long for a request's head or a TLS handshake, and twice to begin in a tunnel; zero: 30 s
+
+	TLS          *tls.Config // that clients speak to the proxy itself; nil: none
+	MaxConns     int         // open connections of clients; zero: 20,000
+	MaxConnsEach int         // of one client; zero: 10,000
 }
 
 // A Handler answers the clients of a proxy. Make one with New, end it with
@@ -65,6 +71,8 @@ type Handler struct {
 	unused   unused
 	handoff  *handoff
 	serving  sync.WaitGroup
+	cut      atomic.Bool // Shutdown breaks requests off
+	parent   throttle    // of what is said of it
 	ids      *audit.IDs
 }
 
@@ -87,20 +95,20 @@ func New(o Options) (*Handler, error) {
 	if o.Silence == 0 {
 		o.Silence = 5 * time.Minute
 	}
-	var b [4]byte
-	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
+	if o.HeadTimeout == 0 {
+		o.HeadTimeout = 30 * time.Second
+	}
 	h := &Handler{
 		o:       o,
-		pseudo:  "robotsproxy-" + hex.EncodeToString(b[:]),
+		pseudo:  o.Door.Pseudonym(),
 		conns:   newConnections(),
 		handoff: newHandoff(),
 		ids:     audit.NewIDs(),
 	}
 	h.via = []string{"1.1 " + h.pseudo}
 	h.pipeline = h.newPipeline()
-	h.outer = h.newServer(o.Log)
-	h.inner = h.newServer(o.Log)
-	h.inner.ConnContext = withTunnel
+	h.outer = h.newServer()
+	h.inner = h.newServer()
 	return h, nil
 }
 
@@ -109,20 +117,32 @@ func New(o Options) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serving.Add(1)
 	defer h.serving.Done()
+	if c := arrivedBy(r).http; c != nil {
+		c.serving.Store(true)
+	}
+	if r.ContentLength == 0 {
+		r.Body = http.NoBody // as HTTP/1.1 has it: only so may the request go out again on a new connection
+	}
 	x := &exchange{client: w, request: r, started: time.Now()}
 	x.watch.limit = h.o.Silence
 	x.uploaded.Store(r.Body == nil || r.Body == http.NoBody)
 	x.record.Time = x.started
 	x.record.ID = h.ids.Next()
 	x.record.Monitor = h.o.Monitor
-	x.record.Request.Client = h.o.Engine.Identify(clientAddr(r))
-	x.record.Request.Method = r.Method
+	x.record.Target = requested(r)
+	x.record.Request.Method, x.record.Request.UserAgent = r.Method, r.UserAgent()
 	defer h.survive(x)
-	if r.Method == http.MethodConnect {
+	switch err := h.enter(x); {
+	case err != nil:
+		if _, origin, terr := target(r); terr == nil {
+			x.record.Request.Origin, x.record.Request.PathQuery = origin, r.URL.RequestURI()
+		}
+		h.finish(x, err)
+	case r.Method == http.MethodConnect:
 		h.serveConnect(x)
-		return
+	default:
+		h.serve(x)
 	}
-	h.serve(x)
 }
 
 // serve is a request's way, from top to bottom.
@@ -143,7 +163,6 @@ func (h *Handler) serve(x *exchange) {
 
 // admit finds the target, once: every later step trusts it.
 func (h *Handler) admit(x *exchange) error {
-	x.record.Target = withoutUserinfo(x.request.RequestURI)
 	if err := h.o.Ready(); err != nil {
 		return err
 	}
@@ -153,7 +172,7 @@ func (h *Handler) admit(x *exchange) error {
 	}
 	x.url = u
 	q := &x.record.Request
-	q.Origin, q.PathQuery, q.UserAgent = origin, u.RequestURI(), x.request.UserAgent()
+	q.Origin, q.PathQuery = origin, u.RequestURI()
 	if h.o.UserAgent != "" {
 		q.UserAgent = h.o.UserAgent
 	}
@@ -210,6 +229,9 @@ func takesNoSlot(x *exchange) bool {
 // the answer. A transfer that broke off is broken for the client too.
 func (h *Handler) finish(x *exchange, err error) {
 	rec := &x.record
+	if errors.Is(err, context.Canceled) && h.cut.Load() {
+		err = errCut // and not the client
+	}
 	var a answer
 	if err != nil && !x.headSent {
 		a = answerTo(err)
@@ -219,11 +241,17 @@ func (h *Handler) finish(x *exchange, err error) {
 			rec.Monitor = false // what is refused all the same is enforced
 		}
 	}
+	if errors.Is(err, egress.ErrParent) && h.parent.due() {
+		h.o.Log.Warn("the parent proxy does not serve", "error", err)
+	}
 	rec.Err = err
 	if errors.Is(err, errRefused) {
 		rec.Err = nil // the decision says it all
 	}
 	if x.slot != nil {
+		if x.dialed.Load() && errors.Is(err, context.Canceled) {
+			x.slot.Sent() // the client has left, and net/http goes on to connect all the same
+		}
 		rec.Waited = x.slot.Waited()
 		x.release() // the origin has done its part: a client that does not read holds up nobody else
 	}
@@ -234,7 +262,7 @@ func (h *Handler) finish(x *exchange, err error) {
 	}
 	switch {
 	case x.headSent && err != nil:
-		panic(http.ErrAbortHandler) // net/http cuts the connection or resets the stream
+		x.abort()
 	case err != nil:
 		h.refuse(x, a, err)
 	}
@@ -257,11 +285,11 @@ func (h *Handler) survive(x *exchange) {
 	h.finish(x, errInternal)
 }
 
-// clientAddr is the address that a request came from, without its port.
-func clientAddr(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+// addressOf is the address of a host:port that a request came from.
+func addressOf(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
-		return r.RemoteAddr
+		return remote
 	}
 	return host
 }

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -40,6 +41,13 @@ func (r *records) Write(rec *audit.Record) error {
 	return r.err
 }
 
+// forget lets go of what has been.
+func (r *records) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = nil
+}
+
 // last waits for the n-th record, which may follow its answer.
 func (r *records) last(t *testing.T, n int) audit.Record {
 	t.Helper()
@@ -57,6 +65,21 @@ func (r *records) last(t *testing.T, n int) audit.Record {
 	return audit.Record{}
 }
 
+// of waits for a record of a reason: those of allowed requests may come late.
+func (r *records) of(t *testing.T, reason policy.Reason) (found audit.Record) {
+	t.Helper()
+	within(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		i := slices.IndexFunc(r.all, func(rec audit.Record) bool { return rec.Decision.Reason == reason })
+		if i >= 0 {
+			found = r.all[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
 // A rig is a whole proxy on loopback, and the client's side of it.
 type rig struct {
 	t       testing.TB
@@ -69,9 +92,13 @@ type rig struct {
 
 type setup struct {
 	origins []*httptest.Server // whose certificates are trusted
+	front   front
+	listen  func(net.Listener) net.Listener // nil: as it is
 	limits  pace.Limits
 	change  func(*proxy.Options)
 	private []netip.Prefix
+	clients []policy.Client // who may come in
+	open    bool            // and others too
 }
 
 func start(t testing.TB, s setup) *rig {
@@ -90,11 +117,11 @@ func start(t testing.TB, s setup) *rig {
 	}
 	door, err := egress.New(egress.Options{AllowPrivate: s.private, Roots: trusted})
 	must(t, err)
-	client, err := fetch.New(fetch.Options{Transport: door})
+	client, err := fetch.New(fetch.Options{Transport: door.Settling()})
 	must(t, err)
 	book, err := cache.New(cache.Options{Fetcher: client})
 	must(t, err)
-	engine, err := policy.New(policy.Options{Book: book, Pace: s.limits})
+	engine, err := policy.New(policy.Options{Book: book, Pace: s.limits, Clients: s.clients, Open: s.open})
 	must(t, err)
 	authority, err := mitm.LoadOrCreate(t.TempDir())
 	must(t, err)
@@ -104,6 +131,14 @@ func start(t testing.TB, s setup) *rig {
 		Engine: engine, Pacer: pace.New(pace.Options{}), Door: door, Authority: authority,
 		Audit: r.records, Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler), Linger: 5 * time.Second,
 	}
+	r.url = &url.URL{Scheme: "http"}
+	if s.front == overTLS {
+		r.url.Scheme = "https"
+		own := httptest.NewTLSServer(nil) // for its certificate
+		own.Close()
+		r.roots.AddCert(own.Certificate())
+		o.TLS = &tls.Config{Certificates: own.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
+	}
 	if s.change != nil {
 		s.change(&o)
 	}
@@ -111,7 +146,10 @@ func start(t testing.TB, s setup) *rig {
 	must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	r.url = &url.URL{Scheme: "http", Host: l.Addr().String()}
+	r.url.Host = l.Addr().String()
+	if s.listen != nil {
+		l = s.listen(l)
+	}
 	go func() { r.served <- r.handler.Serve(l) }()
 	running, stop := context.WithCancel(context.Background())
 	go func() { r.served <- book.Run(running) }()
@@ -156,7 +194,24 @@ func (r *rig) dial() (net.Conn, *bufio.Reader) {
 	must(r.t, err)
 	r.t.Cleanup(func() { c.Close() })
 	must(r.t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	if r.url.Scheme == "https" {
+		c = tls.Client(c, &tls.Config{RootCAs: r.roots, ServerName: "example.com"})
+	}
 	return c, bufio.NewReader(c)
+}
+
+// tunnelInTheClear makes one and leaves what is spoken in it to the caller.
+func (r *rig) tunnelInTheClear(origin string) (net.Conn, *bufio.Reader) {
+	r.t.Helper()
+	c, br := r.dial()
+	_, err := io.WriteString(c, "CONNECT "+origin+" HTTP/1.1\r\nHost: "+origin+"\r\n\r\n")
+	must(r.t, err)
+	resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
+	must(r.t, err)
+	if resp.StatusCode != http.StatusOK {
+		r.t.Fatalf("CONNECT: %s", resp.Status)
+	}
+	return c, br
 }
 
 // say sends raw octets and reads one answer.
@@ -173,91 +228,9 @@ func (r *rig) say(raw string) *http.Response {
 // tunnel makes one and speaks TLS in it.
 func (r *rig) tunnel(origin string, protos ...string) *tls.Conn {
 	r.t.Helper()
-	c, br := r.dial()
-	_, err := io.WriteString(c, "CONNECT "+origin+" HTTP/1.1\r\nHost: "+origin+"\r\n\r\n")
-	must(r.t, err)
-	resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
-	must(r.t, err)
-	if resp.StatusCode != http.StatusOK {
-		r.t.Fatalf("CONNECT: %s", resp.Status)
-	}
+	c, _ := r.tunnelInTheClear(origin)
 	host, _, _ := net.SplitHostPort(origin)
 	tc := tls.Client(c, &tls.Config{RootCAs: r.roots, ServerName: host, NextProtos: protos})
 	must(r.t, tc.Handshake())
 	return tc
-}
-
-// A site is an origin whose log is what counts.
-type site struct {
-	*httptest.Server
-	mu   sync.Mutex
-	seen []*http.Request
-}
-
-// serve makes a site with a robots.txt and pages.
-func serve(t testing.TB, overTLS bool, robotsTxt string, pages http.HandlerFunc) *site {
-	t.Helper()
-	s := newSite(robotsTxt, pages)
-	if overTLS {
-		s.StartTLS()
-	} else {
-		s.Start()
-	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-// serveOn makes one at an address of the caller's.
-func serveOn(t testing.TB, l net.Listener, robotsTxt string, pages http.HandlerFunc) *site {
-	t.Helper()
-	s := newSite(robotsTxt, pages)
-	s.Listener.Close()
-	s.Listener = l
-	s.Start()
-	t.Cleanup(s.Close)
-	return s
-}
-
-func newSite(robotsTxt string, pages http.HandlerFunc) *site {
-	s := &site{}
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.seen = append(s.seen, r)
-		s.mu.Unlock()
-		if r.URL.Path == "/robots.txt" {
-			io.WriteString(w, robotsTxt)
-			return
-		}
-		pages(w, r)
-	})
-	s.Server = httptest.NewUnstartedServer(h)
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	return s
-}
-
-// paths are those that arrived, in their order.
-func (s *site) paths() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var p []string
-	for _, r := range s.seen {
-		p = append(p, r.URL.RequestURI())
-	}
-	return p
-}
-
-func (s *site) host() string {
-	u, _ := url.Parse(s.URL)
-	return u.Host
-}
-
-// get reads a whole answer; err is what the client's library said.
-func get(c *http.Client, address string) (*http.Response, string, error) {
-	resp, err := c.Get(address)
-	if err != nil {
-		return nil, "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return resp, string(b), err
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // hopByHop says whether a header, in its canonical form, speaks of one
@@ -29,6 +31,17 @@ func stripHop(h http.Header) {
 	for name := range h {
 		if hopByHop(name) {
 			delete(h, name)
+		}
+	}
+}
+
+// stripTrailer takes away what may not stand behind a body: fields that frame,
+// route or authenticate a message, or say how to read it (RFC 9110 6.5.1), those
+// of one connection, and those that its Connection header named (7.6.1).
+func stripTrailer(trailer http.Header, connection []string) {
+	for name := range trailer {
+		if !httpguts.ValidTrailerHeader(name) || hopByHop(name) || name == "Cookie" || name == "Set-Cookie" || hasToken(connection, name) {
+			delete(trailer, name)
 		}
 	}
 }
@@ -66,6 +79,10 @@ func looped(h http.Header, pseudonym string) bool {
 
 // outgoing makes a client's headers those of the request to the origin.
 func (h *Handler) outgoing(x *exchange, r *http.Request) {
+	x.connection = r.Header["Connection"]
+	if stripTrailer(r.Trailer, x.connection); len(r.Trailer) == 0 {
+		r.Trailer = nil // nor what comes unannounced
+	}
 	upgrade := ""
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
 		upgrade = upgradeTo(r.Header)
@@ -86,8 +103,11 @@ func (h *Handler) outgoing(x *exchange, r *http.Request) {
 }
 
 // incoming makes an origin's headers those of the answer to the client.
-func (h *Handler) incoming(header http.Header) {
+func (h *Handler) incoming(status int, header http.Header) {
 	stripHop(header)
+	if status == http.StatusNoContent || status == http.StatusNotModified {
+		delete(header, "Content-Length") // no body has it (RFC 9110 8.6), and some clients wait for one
+	}
 	h.addVia(header)
 	for _, name := range [...]string{"Content-Type", "Date"} {
 		if _, ok := header[name]; !ok {

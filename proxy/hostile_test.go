@@ -131,6 +131,36 @@ func TestClientThatLeavesAfterItsRequestWentOut(t *testing.T) {
 	}
 }
 
+// A connection is made to its end although its client has left: it counts as a
+// request, or clients that come and go would open one after the other.
+func TestClientThatLeavesWhileItsRequestIsConnected(t *testing.T) {
+	origin := listenRaw(t, true)
+	origin.answers = map[string]string{"/first": "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"}
+	r := start(t, setup{
+		origins: []*httptest.Server{origin.trusted},
+		limits:  pace.Limits{PerSecond: 0.001, Burst: 2, MaxConcurrent: 1, MaxWait: time.Millisecond, MaxQueue: 9},
+	})
+	ask := "GET https://" + origin.host() + "%s HTTP/1.1\r\nHost: x\r\n\r\n"
+	if resp := r.say(fmt.Sprintf(ask, "/first")); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	connected := make(chan struct{}, 9)
+	origin.stalled.Store(&connected)
+	conn, _ := r.dial()
+	fmt.Fprintf(conn, ask, "/a")
+	<-connected // and TLS is not answered
+	conn.Close()
+	r.records.last(t, 2)
+	if resp := r.say(fmt.Sprintf(ask, "/b")); resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("another client gets %s", resp.Status)
+	}
+	select {
+	case <-connected:
+		t.Error("a second connection was made")
+	default:
+	}
+}
+
 func TestUpgradedConnectionEndsWithItsClient(t *testing.T) {
 	held := make(chan struct{})
 	defer close(held)

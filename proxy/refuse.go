@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"mime"
 	"net/http"
@@ -52,11 +53,12 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 	}
 	header := x.client.Header()
 	clear(header)
-	header.Set("Proxy-Status", proxyStatus(a, p))
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff")
-	if p.RetryAfter > 0 {
-		header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	maps.Copy(header, ownHeader(a, p))
+	if a.status == http.StatusProxyAuthRequired {
+		header.Set("Proxy-Authenticate", challenge)
+	}
+	if a.status == http.StatusMethodNotAllowed { // RFC 9110 15.5.6
+		header.Set("Allow", "GET, HEAD")
 	}
 	body := p.text()
 	header.Set("Content-Type", "text/plain; charset=utf-8")
@@ -67,6 +69,11 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	x.lastOfUpload()
+	if a.reason == policy.ReasonLimit {
+		header.Set("Connection", "close")
+	}
+	x.watch.silent.Store(false) // the answer has a time of its own
+	x.write()
 	x.watch.begin(x.abandon)
 	defer x.watch.stop()
 	x.client.WriteHeader(a.status)
@@ -74,6 +81,19 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 		x.client.Write(body) // the record stands, whether the client reads on or not
 		http.NewResponseController(x.client).Flush()
 	}
+}
+
+// ownHeader is what all answers of our own have.
+func ownHeader(a answer, p problem) http.Header {
+	h := http.Header{
+		"Proxy-Status":           {proxyStatus(a, p)},
+		"Cache-Control":          {"no-store"},
+		"X-Content-Type-Options": {"nosniff"},
+	}
+	if p.RetryAfter > 0 {
+		h["Retry-After"] = []string{strconv.Itoa(p.RetryAfter)}
+	}
+	return h
 }
 
 // escapeUnprintable escapes in a JSON text what a terminal would not print as
@@ -123,8 +143,8 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 		p.RetryAfter = seconds(time.Until(again.At))
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
 		p.RetryAfter = seconds(time.Until(retry))
-	} else if a.reason == policy.ReasonAudit {
-		p.RetryAfter = 1
+	} else if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {
+		p.RetryAfter = 1 // nothing foretells it
 	}
 	return p
 }
@@ -156,11 +176,17 @@ func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 func proxyStatus(a answer, p problem) string {
 	const most = 256 // octets of details: some clients take no more than 16 KiB of header
 	details := p.Reason
-	if p.Rule != "" {
+	switch {
+	case a.reason == policy.ReasonOrigin: // what kind of failure it was
+		details = p.Reason + ": " + a.say
+	case p.Rule != "":
 		details = fmt.Sprintf("%s: %q, line %d, group %s", p.Reason, p.Rule, p.Line, p.Group)
 	}
 	details = details[:min(len(details), most)]
-	status := "robotsproxy; error=" + a.token
+	status := "robotsproxy"
+	if a.token != "" {
+		status += "; error=" + a.token
+	}
 	quoted, err := httpsfv.Marshal(httpsfv.NewItem(strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' { // RFC 9651 3.3.3: strings are printable ASCII
 			return '?'

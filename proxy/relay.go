@@ -64,9 +64,13 @@ type pump struct {
 	err   error
 }
 
+// stretch is how long a direction may stand still before it gives back what
+// the kernel's copying takes.
+const stretch = time.Second
+
 // run copies until the source ends. A source that knows deadlines is read in
-// stretches, so that the kernel may do the copying and what moved is noted all
-// the same.
+// stretches, so that the kernel may do the copying, what moved is noted all the
+// same, and a tunnel at rest holds next to nothing.
 func (p *pump) run() {
 	src, timed := p.src.(interface{ SetReadDeadline(time.Time) error })
 	if !timed {
@@ -74,11 +78,16 @@ func (p *pump) run() {
 		return
 	}
 	for {
-		src.SetReadDeadline(time.Now().Add(p.watch.limit / 2)) // an error shows in the next read
-		n, err := io.Copy(p.dst, p.src)
-		p.total += n
-		if n > 0 {
-			p.watch.moved()
+		src.SetReadDeadline(time.Now().Add(p.watch.limit)) // an error shows in the next read
+		err := awaitReadable(p.src)
+		if err == nil {
+			src.SetReadDeadline(time.Now().Add(min(stretch, p.watch.limit/2)))
+			var n int64
+			n, err = io.Copy(p.dst, p.src)
+			p.total += n
+			if n > 0 {
+				p.watch.moved()
+			}
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			p.err = err

@@ -13,25 +13,32 @@ import (
 )
 
 const (
-	headTimeout = 30 * time.Second // for a request's head, a TLS handshake
-	idleTimeout = 3 * time.Minute  // of a kept connection between requests
-	lastWait    = 5 * time.Second  // for requests whose connections are closed
-	maxHead     = 64 << 10         // octets of a request's head
-	maxStreams  = 250              // requests at once on one HTTP/2 connection
+	idleTimeout = 3 * time.Minute // of a kept connection between requests
+	lastWait    = 5 * time.Second // for requests whose connections are closed
+	maxHead     = 64 << 10        // octets of a request's head
+	maxStreams  = 250             // requests at once on one HTTP/2 connection
 )
 
-func (h *Handler) newServer(log *slog.Logger) *http.Server {
-	return &http.Server{
+func (h *Handler) newServer() *http.Server {
+	var spoken http.Protocols
+	spoken.SetHTTP1(true)
+	spoken.SetHTTP2(true)
+	spoken.SetUnencryptedHTTP2(true)
+	s := &http.Server{
 		Handler:           h,
-		ReadHeaderTimeout: headTimeout,
+		Protocols:         &spoken,
+		ReadHeaderTimeout: h.o.HeadTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHead,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: h.o.Silence},
 		ConnState:         h.unused.note,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnContext:       withArrival,
+		ErrorLog:          slog.NewLogLogger(h.o.Log.Handler(), slog.LevelDebug),
 
 		DisableGeneralOptionsHandler: true, // OPTIONS * is judged like the rest
 	}
+	tellScheme(s)
+	return s
 }
 
 // Serve answers the clients of a listener until Shutdown. It may be called
@@ -39,7 +46,7 @@ func (h *Handler) newServer(log *slog.Logger) *http.Server {
 func (h *Handler) Serve(l net.Listener) error {
 	inner := make(chan error, 1)
 	go func() { inner <- h.inner.Serve(h.handoff) }()
-	err := h.outer.Serve(l)
+	err := h.outer.Serve(h.newListener(l))
 	h.handoff.Close()
 	if ierr := <-inner; err == nil {
 		err = ierr
@@ -50,22 +57,26 @@ func (h *Handler) Serve(l net.Listener) error {
 	return fmt.Errorf("proxy: %w", err)
 }
 
-// Shutdown takes no more connections, lets the requests in flight finish for
-// as long as Linger and ctx allow, then closes what is left: tunnels, upgraded
-// connections, transfers.
+// Shutdown takes no more connections, answers those who wait for their turn,
+// lets the requests in flight finish for as long as Linger and ctx allow, and
+// closes tunnels and upgraded connections, and what is left at the end. It closes
+// the Pacer.
 func (h *Handler) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.o.Linger)
 	defer cancel()
 	h.unused.close()
 	h.handoff.Close()
-	inner := make(chan error, 1)
-	go func() { inner <- h.inner.Shutdown(ctx) }()
-	err := errors.Join(h.outer.Shutdown(ctx), <-inner)
+	h.o.Pacer.Close()
+	outer := make(chan error, 1)
+	go func() { outer <- h.outer.Shutdown(ctx) }()
+	err := h.inner.Shutdown(ctx)
+	h.conns.close() // tunnels that are streams are requests of the outer server
+	err = errors.Join(<-outer, err)
 	if ctx.Err() != nil {
-		h.o.Log.Warn("some requests were still in flight when the time to finish was over")
+		h.o.Log.Warn("requests are broken off that are still in flight")
+		h.cut.Store(true)
 		err = errors.Join(h.outer.Close(), h.inner.Close())
 	}
-	h.conns.close()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -88,9 +99,16 @@ type unused struct {
 }
 
 // note is an http.Server's ConnState. It hears of every request, and has
-// something to do for a connection's first alone.
+// next to nothing to do but for a connection's first.
 func (u *unused) note(c net.Conn, state http.ConnState) {
+	if p, ok := c.(priorConn); ok {
+		c = p.Conn
+	}
 	switch state {
+	case http.StateIdle: // the answer is out
+		if c, ok := c.(*httpConn); ok {
+			c.serving.Store(false)
+		}
 	case http.StateNew:
 		u.n.Add(1)
 		u.conns.Store(c, nil)

@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
+	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 )
 
@@ -20,6 +24,9 @@ var (
 // form is judged: absolute (RFC 9112 3.2.2) on the proxy's own port, origin
 // form inside a tunnel, where the host must be the tunnel's.
 func target(r *http.Request) (*url.URL, robots.Origin, error) {
+	if err := wellFormed(r); err != nil {
+		return nil, robots.Origin{}, err
+	}
 	u := *r.URL
 	t := tunnelOf(r)
 	switch {
@@ -29,21 +36,57 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 		return nil, robots.Origin{}, fmt.Errorf("%w: no address to send it to", errMalformed)
 	case t != nil:
 		return t.target(r, &u)
+	case u.Host == "" && r.ProtoMajor == 2:
+		// Its pseudo-headers are an absolute address (RFC 9113 8.3.1); see tellScheme.
+		u.Scheme, u.Host = "http", r.Host
+		if r.TLS != nil {
+			u.Scheme = "https"
+		}
 	case u.Host == "":
 		return nil, robots.Origin{}, fmt.Errorf("%w: this is a proxy; it takes whole addresses, as in GET http://example.com/", errMalformed)
 	}
 	o, err := robots.ParseOrigin(strings.ToLower(u.Scheme), u.Host)
+	if err == nil && o.Scheme == "ftp" {
+		err = egress.CheckFTPPath(u.RequestURI())
+	}
 	if err != nil {
 		return nil, robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	return normal(&u, o), o, nil
 }
 
+// wellFormed looks for what net/http lets pass although it may mean one thing
+// here and another at the origin, where all is HTTP/1.1 again. A space ends a
+// target there, and "#" does at some; nothing of the kind is to be set right
+// (RFC 9112 3.2). The rest can come by HTTP/2 alone (RFC 9113 8.1.1, 8.3.1).
+func wellFormed(r *http.Request) error {
+	if strings.ContainsAny(r.RequestURI, " #") {
+		return fmt.Errorf("%w: a space or a fragment in the address", errMalformed)
+	}
+	if r.ProtoMajor < 2 {
+		return nil
+	}
+	if !httpguts.ValidHeaderFieldName(r.Method) { // a token, as a method is
+		return fmt.Errorf("%w: the method is no token", errMalformed)
+	}
+	for _, host := range r.Header["Host"] {
+		if host != r.Host {
+			return fmt.Errorf("%w: Host is not :authority", errMalformed)
+		}
+	}
+	for i, length := range r.Header["Content-Length"] {
+		if n, err := strconv.ParseUint(length, 10, 63); err != nil || i > 0 || int64(n) != r.ContentLength {
+			return fmt.Errorf("%w: Content-Length is not the length of the body", errMalformed)
+		}
+	}
+	return nil
+}
+
 // target is that of a request inside a tunnel: its host is the one that the
 // tunnel was made for, or the one of the TLS handshake in it (RFC 9110 15.5.20).
 func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origin, error) {
 	scheme, host := "http", r.Host
-	if r.TLS != nil {
+	if t.secure || r.TLS != nil {
 		scheme = "https"
 	}
 	if u.Host == "" && host != "" && host == t.authority && scheme == t.origin.Scheme {
@@ -66,7 +109,7 @@ func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origi
 	if !hasPort(host) {
 		o.Port = t.origin.Port // many clients leave even an unusual port out
 	}
-	if o.Port != t.origin.Port || o.Host != t.origin.Host && (r.TLS == nil || !strings.EqualFold(o.Host, r.TLS.ServerName)) {
+	if o.Port != t.origin.Port || o.Host != t.origin.Host && (t.named == "" || !strings.EqualFold(o.Host, t.named)) {
 		return nil, robots.Origin{}, errMisdirected
 	}
 	return normal(u, o), o, nil
@@ -79,8 +122,16 @@ func normal(u *url.URL, o robots.Origin) *url.URL {
 	return u
 }
 
-// withoutUserinfo leaves out of a target, as a client wrote it, what may be a
-// password: the record of a refused request is no place for it.
+// requested is a request's target as the client wrote it.
+func requested(r *http.Request) string {
+	if r.ProtoMajor == 2 && strings.HasPrefix(r.RequestURI, "/") {
+		return withoutUserinfo(r.Host) + r.RequestURI
+	}
+	return withoutUserinfo(r.RequestURI)
+}
+
+// withoutUserinfo leaves out of a target what may be a password: the record of
+// a refused request is no place for it.
 func withoutUserinfo(target string) string {
 	from := 0
 	if i := strings.Index(target, "://"); i >= 0 {

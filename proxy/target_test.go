@@ -3,7 +3,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"net/http"
 	"strings"
@@ -39,6 +38,11 @@ func TestTargetOnTheProxysOwnPort(t *testing.T) {
 		{"empty query kept", "GET http://site.test/? HTTP/1.1\nHost: x", "http://site.test", "/?"},
 		{"escapes as they were sent", "GET http://site.test/%2e%2E/%7Ea HTTP/1.1\nHost: x", "http://site.test", "/%2e%2E/%7Ea"},
 		{"a path that begins with two slashes", "GET http://site.test//other.test/ HTTP/1.1\nHost: x", "http://site.test", "//other.test/"},
+		{"ftp (RFC 1738 3.2)", "GET ftp://SITE.test:21/a%20b/c;type=i HTTP/1.1\nHost: x", "ftp://site.test", "/a%20b/c;type=i"},
+		{"ftp, another port", "GET ftp://site.test:2121 HTTP/1.1\nHost: x", "ftp://site.test:2121", "/"},
+		{"ftp, the root by an escaped slash", "GET ftp://site.test/%2Fetc/motd HTTP/1.1\nHost: x", "", ""},
+		{"ftp, a second command", "GET ftp://site.test/a%0D%0ADELE%20b HTTP/1.1\nHost: x", "", ""},
+		{"ftp with a password", "GET ftp://u:p@site.test/a HTTP/1.1\nHost: x", "", ""},
 		{"origin form: not for a proxy", "GET /a HTTP/1.1\nHost: site.test", "", ""},
 		{"userinfo", "GET http://a@site.test/ HTTP/1.1\nHost: x", "", ""},
 		{"userinfo with a password", "GET http://site.test:80@other.test/ HTTP/1.1\nHost: x", "", ""},
@@ -84,6 +88,8 @@ func TestTargetInsideATunnel(t *testing.T) {
 		{"foreign port", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test:8443", "", errMisdirected},
 		{"foreign absolute form", "site.test:443", "site.test", "GET https://other.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
 		{"absolute form of another scheme", "site.test:443", "site.test", "GET http://site.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
+		{"absolute form of ftp", "site.test:443", "site.test", "GET ftp://site.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
+		{"absolute form of ftp in the clear", "site.test:21", "", "GET ftp://site.test/ HTTP/1.1\nHost: site.test", "", errMisdirected},
 		{"Host with userinfo", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test@other.test", "", errMalformed},
 		{"Host with a path", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: site.test/evil?", "", errMalformed},
 	} {
@@ -93,10 +99,8 @@ func TestTargetInsideATunnel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.sni != "" {
-				r.TLS = &tls.ConnectionState{ServerName: c.sni}
-			}
-			r = r.WithContext(context.WithValue(t.Context(), tunnelKey{}, &tunnelConn{origin: o}))
+			by := arrival{tunnel: &tunnelConn{origin: o, secure: c.sni != "", named: c.sni}}
+			r = r.WithContext(context.WithValue(t.Context(), arrivalKey{}, by))
 			u, got, err := target(r)
 			if c.err != nil {
 				if !errors.Is(err, c.err) {

@@ -21,7 +21,7 @@ func TestBodiesPassToTheOctet(t *testing.T) {
 	noise := make([]byte, 3<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	for _, way := range ways {
-		origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+		origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 			var n int
 			fmt.Sscanf(r.URL.Path, "/%d", &n)
 			if r.URL.Query().Has("chunked") {
@@ -34,8 +34,8 @@ func TestBodiesPassToTheOctet(t *testing.T) {
 			}
 			w.Write(noise[:n])
 		})
-		r := start(t, setup{origins: []*httptest.Server{origin.Server}})
-		c := r.client(way.h2)
+		r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+		c := way.client(r)
 		for _, n := range []int{0, 1, 1 << 10, 64 << 10, len(noise)} {
 			for _, query := range []string{"", "?chunked", "?encoding=gzip", "?chunked&encoding=br"} {
 				t.Run(fmt.Sprintf("%s/%d%s", way.name, n, query), func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
 		for _, form := range []string{"text/event-stream", "chunked", "length"} {
 			t.Run(way.name+"/"+form, func(t *testing.T) {
 				release := make(chan struct{})
-				origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+				origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 					if form == "length" {
 						w.Header().Set("Content-Length", "18")
 					} else {
@@ -108,8 +108,8 @@ func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
 					<-release
 					io.WriteString(w, "data: 2\n\n")
 				})
-				r := start(t, setup{origins: []*httptest.Server{origin.Server}})
-				resp, err := r.client(way.h2).Get(origin.URL + "/events")
+				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+				resp, err := way.client(r).Get(origin.URL + "/events")
 				must(t, err)
 				defer resp.Body.Close()
 				first := make([]byte, 9)
@@ -155,7 +155,15 @@ func TestBrokenTransferIsBroken(t *testing.T) {
 			"chunk":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nonly this\r\n",
 		} {
 			t.Run(way.name+"/"+name, func(t *testing.T) {
-				origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+				origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+					if r.ProtoMajor == 2 {
+						if name == "length" {
+							w.Header().Set("Content-Length", "100")
+						}
+						io.WriteString(w, "only this")
+						w.(http.Flusher).Flush()
+						panic(http.ErrAbortHandler)
+					}
 					conn, _, err := http.NewResponseController(w).Hijack()
 					if err != nil {
 						t.Error(err)
@@ -164,8 +172,8 @@ func TestBrokenTransferIsBroken(t *testing.T) {
 					io.WriteString(conn, raw)
 					conn.Close()
 				})
-				r := start(t, setup{origins: []*httptest.Server{origin.Server}})
-				resp, body, err := get(r.client(way.h2), origin.URL+"/")
+				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+				resp, body, err := get(way.client(r), origin.URL+"/")
 				if err == nil {
 					t.Errorf("%s %q looks whole", resp.Status, body)
 				}
@@ -181,7 +189,7 @@ func TestTrailers(t *testing.T) {
 	for _, way := range ways {
 		for _, announced := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/announced %t", way.name, announced), func(t *testing.T) {
-				origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+				origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 					name := http.TrailerPrefix + "X-Sum"
 					if announced {
 						name = "X-Sum"
@@ -191,8 +199,8 @@ func TestTrailers(t *testing.T) {
 					io.WriteString(w, "body")
 					w.Header().Set(name, "7")
 				})
-				r := start(t, setup{origins: []*httptest.Server{origin.Server}})
-				resp, body, err := get(r.client(way.h2), origin.URL+"/")
+				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+				resp, body, err := get(way.client(r), origin.URL+"/")
 				must(t, err)
 				if body != "body" || resp.Trailer.Get("X-Sum") != "7" {
 					t.Errorf("%q, trailer %v", body, resp.Trailer)
@@ -204,7 +212,7 @@ func TestTrailers(t *testing.T) {
 
 func TestHeadsAndRanges(t *testing.T) {
 	for _, way := range ways {
-		origin := serve(t, way.tls, "", func(w http.ResponseWriter, r *http.Request) {
+		origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/204":
 				w.WriteHeader(http.StatusNoContent)
@@ -215,8 +223,8 @@ func TestHeadsAndRanges(t *testing.T) {
 				http.ServeContent(w, r, "x.txt", time.Time{}, strings.NewReader("0123456789"))
 			}
 		})
-		r := start(t, setup{origins: []*httptest.Server{origin.Server}})
-		c := r.client(way.h2)
+		r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+		c := way.client(r)
 		for _, ask := range []struct {
 			name, method, path, ranges string
 			status                     int

@@ -2,10 +2,7 @@ package proxy
 
 import (
 	"bufio"
-	"context"
-	"crypto/tls"
 	"net"
-	"net/http"
 	"sync"
 
 	"robotsproxy/robots"
@@ -16,8 +13,11 @@ import (
 type tunnelConn struct {
 	net.Conn
 	buffered  *bufio.Reader
+	client    string        // who asked for it, and so for all that comes out of it
 	origin    robots.Origin // that CONNECT named; its scheme is a guess
 	authority string        // the same as a Host header has it
+	secure    bool          // the client speaks TLS in it
+	named     string        // the host that it names in that; "": none
 }
 
 // Read reads what came behind the CONNECT, then the connection.
@@ -32,31 +32,7 @@ func (c *tunnelConn) Read(b []byte) (int, error) {
 }
 
 // CloseWrite ends what we send and leaves the other direction open.
-func (c *tunnelConn) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return c.Conn.Close()
-}
-
-type tunnelKey struct{}
-
-// withTunnel lets the inner server's requests know the tunnel that they came
-// out of (http.Server.ConnContext).
-func withTunnel(ctx context.Context, c net.Conn) context.Context {
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
-	}
-	t, _ := c.(*tunnelConn)
-	return context.WithValue(ctx, tunnelKey{}, t)
-}
-
-// tunnelOf is the tunnel that a request came out of; nil for one on the
-// proxy's own port.
-func tunnelOf(r *http.Request) *tunnelConn {
-	t, _ := r.Context().Value(tunnelKey{}).(*tunnelConn)
-	return t
-}
+func (c *tunnelConn) CloseWrite() error { return endWriting(c.Conn) }
 
 // A handoff is the inner server's listener: connections come out of tunnels.
 type handoff struct {

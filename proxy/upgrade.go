@@ -18,7 +18,7 @@ func (h *Handler) upgrade(x *exchange) error {
 	}
 	defer origin.Close()
 	protocol := resp.Header.Get("Upgrade")
-	h.incoming(resp.Header)
+	h.incoming(resp.StatusCode, resp.Header)
 	resp.Header["Connection"], resp.Header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
 	if err := x.detach(); err != nil {
 		return err
@@ -44,6 +44,6 @@ func (h *Handler) upgrade(x *exchange) error {
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
-	x.record.Bytes, err = relay(conn, buffered, origin, false, h.o.Silence)
+	x.record.Bytes, err = relay(bare(conn), buffered, origin, false, h.o.Silence)
 	return err
 }

@@ -67,21 +67,42 @@ func (w *watch) stop() {
 // moved notes that something has.
 func (w *watch) moved() { w.moves.Add(1) }
 
-// abandon makes all that waits for the client or the origin fail.
+// abandon makes all that waits for the client or the origin fail. A client that
+// has not been answered still can be.
 func (x *exchange) abandon() {
-	past := time.Unix(1, 0)
-	client := http.NewResponseController(x.client)
-	client.SetReadDeadline(past) // where it cannot be done there is nothing that waits
-	client.SetWriteDeadline(past)
-	if c := x.origin.Load(); c != nil {
-		(*c).Close()
+	if x.reading.Load() {
+		x.upload.Store(new(fmt.Errorf("%w: body: %w", errMalformed, errSilent))) // the origin waits for it too
+	}
+	if !x.uploaded.Load() { // or what net/http reads ahead would end the connection, and with it the next request
+		http.NewResponseController(x.client).SetReadDeadline(longAgo) // where it cannot be done there is nothing that waits
+	}
+	if x.writing.Load() {
+		x.cutWrites()
+	}
+	if x.cancel != nil {
+		x.cancel(errSilent)
+	}
+}
+
+var longAgo = time.Unix(1, 0)
+
+func (x *exchange) cutWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
+
+// write notes that the client is being written to. Where the watch has ended
+// the transfer in that very moment, that ends here too.
+func (x *exchange) write() {
+	x.writing.Store(true)
+	if x.watch.silent.Load() {
+		x.cutWrites()
 	}
 }
 
 // An originBody notes why it broke off, since the pipeline does not say.
 type originBody struct {
 	io.ReadCloser
-	x *exchange
+	x          *exchange
+	answer     *http.Response // whose trailer is there when the body has been read
+	connection []string       // its Connection header
 }
 
 // Read reads from the origin.
@@ -89,10 +110,10 @@ func (b *originBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.x.watch.moved()
 	if err != nil {
-		b.x.origin.Store(nil) // at its end the connection may be another's already
-		if err != io.EOF {
-			b.x.fail(err)
-		}
+		stripTrailer(b.answer.Trailer, b.connection)
+	}
+	if err != nil && err != io.EOF {
+		b.x.fail(err)
 	}
 	return n, err
 }
@@ -105,11 +126,14 @@ type clientBody struct {
 
 // Read reads from the client.
 func (b *clientBody) Read(p []byte) (int, error) {
+	b.x.reading.Store(true)
 	n, err := b.ReadCloser.Read(p)
+	b.x.reading.Store(false)
 	b.x.watch.moved()
 	switch {
 	case err == io.EOF:
 		b.x.uploaded.Store(true)
+		stripTrailer(b.x.request.Trailer, b.x.connection)
 	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
 		b.x.upload.Store(new(fmt.Errorf("%w: body: %w", errMalformed, err)))
 	}

@@ -30,18 +30,12 @@ const rules = "User-agent: *\nDisallow: /private\n\nUser-agent: FooBot\nDisallow
 
 func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from %s", r.URL.Path) }
 
-// ways are the forms in which a client's request comes.
-var ways = []struct {
-	name    string
-	tls, h2 bool
-}{{"plain", false, false}, {"intercepted h1", true, false}, {"intercepted h2", true, true}}
-
 func TestWay(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			origin := serve(t, way.tls, rules, hello)
-			r := start(t, setup{origins: []*httptest.Server{origin.Server}})
-			c := r.client(way.h2)
+			origin := way.serve(t, rules, hello)
+			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+			c := way.client(r)
 			resp, body, err := get(c, origin.URL+"/page?q=1")
 			must(t, err)
 			if resp.StatusCode != 200 || body != "hello from /page" || resp.Header.Get("Via") == "" {
@@ -68,6 +62,9 @@ func TestWay(t *testing.T) {
 			}
 			if got, want := origin.paths(), []string{"/robots.txt", "/page?q=1"}; !slices.Equal(got, want) {
 				t.Errorf("the origin saw %q, want %q", got, want)
+			}
+			if by := origin.arrived(1).Proto; (by == "HTTP/2.0") != way.h2origin {
+				t.Errorf("the origin was spoken to in %s", by)
 			}
 		})
 	}
@@ -249,37 +246,42 @@ func TestInformationalAnswersPass(t *testing.T) {
 
 // TestShutdownLetsRequestsFinish has a transfer in flight and an idle tunnel.
 func TestShutdownLetsRequestsFinish(t *testing.T) {
-	began, release := make(chan struct{}), make(chan struct{})
-	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "first ")
-		w.(http.Flusher).Flush()
-		close(began)
-		<-release
-		io.WriteString(w, "second")
-	})
-	secure := serve(t, true, "", hello)
-	r := start(t, setup{origins: []*httptest.Server{secure.Server}})
-	r.tunnel(secure.host())
-	got := make(chan string, 1)
-	go func() {
-		_, body, err := get(r.client(false), origin.URL+"/")
-		got <- fmt.Sprint(body, err)
-	}()
-	<-began
-	ended := make(chan error, 1)
-	go func() { ended <- r.handler.Shutdown(context.Background()) }()
-	for { // until no more connections are taken
-		c, err := net.Dial("tcp", r.url.Host)
-		if err != nil {
-			break
-		}
-		c.Close()
-	}
-	close(release)
-	if body := <-got; body != "first second<nil>" {
-		t.Errorf("the transfer ended with %q", body)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			began, release := make(chan struct{}), make(chan struct{})
+			origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+				io.WriteString(w, "first ")
+				w.(http.Flusher).Flush()
+				close(began)
+				<-release
+				io.WriteString(w, "second")
+			})
+			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+			if way.tls && way.front == inTheClear {
+				r.tunnel(origin.host()) // in which nothing is asked
+			}
+			got := make(chan string, 1)
+			go func() {
+				_, body, err := get(way.client(r), origin.URL+"/")
+				got <- fmt.Sprint(body, err)
+			}()
+			<-began
+			ended := make(chan error, 1)
+			go func() { ended <- r.handler.Shutdown(context.Background()) }()
+			for { // until no more connections are taken
+				c, err := net.Dial("tcp", r.url.Host)
+				if err != nil {
+					break
+				}
+				c.Close()
+			}
+			close(release)
+			if body := <-got; body != "first second<nil>" {
+				t.Errorf("the transfer ended with %q; record: %v", body, r.records.last(t, 1).Err)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -170,15 +170,19 @@ func (c *checker) explain(ctx context.Context, address string) finding {
 // request reads an address as the proxy would.
 func (c *checker) request(address string) (policy.Request, error) {
 	if !strings.Contains(address, "://") { // url.Parse would take "site.test:8000" for a scheme
-		return policy.Request{}, errors.New("no scheme: an address begins with http:// or https://")
+		return policy.Request{}, errors.New("no scheme: an address begins with http://, https:// or ftp://")
 	}
 	u, err := url.Parse(address)
 	if err != nil {
 		return policy.Request{}, err
 	}
 	origin, err := robots.ParseOrigin(u.Scheme, u.Host)
-	if err == nil && u.User != nil {
+	switch {
+	case err != nil:
+	case u.User != nil:
 		err = errors.New("credentials in the address")
+	case origin.Scheme == "ftp":
+		err = egress.CheckFTPPath(u.RequestURI())
 	}
 	return policy.Request{Method: "GET", Origin: origin, PathQuery: u.RequestURI(), UserAgent: c.userAgent}, err
 }

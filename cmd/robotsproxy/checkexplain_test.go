@@ -189,8 +189,9 @@ func TestExplanationOfDotSegments(t *testing.T) {
 
 func TestExplanationOfNoAddress(t *testing.T) {
 	for address, want := range map[string]string{
-		"a.test/":             "no scheme: an address begins with http:// or https://",
-		"ftp://a.test/":       "the scheme is neither http nor https",
+		"a.test/":             "no scheme: an address begins with http://, https:// or ftp://",
+		"gopher://a.test/":    "the scheme is none of http, https and ftp",
+		"ftp://a.test//x":     "no path that is asked for by FTP",
 		"http:///x":           "the host is empty",
 		"http://u:p@a.test/":  "credentials in the address",
 		"http://a.test/%zz":   "invalid URL escape",

@@ -59,6 +59,8 @@ func checkFiles(cfg config.Config) error {
 		_, err := mitm.Load(cfg.TLS.CACert, cfg.TLS.CAKey)
 		faults = append(faults, err)
 	}
+	_, err := ownTLS(cfg)
+	faults = append(faults, err)
 	d, err := door(cfg)
 	if err == nil {
 		d.Close()
@@ -75,8 +77,11 @@ func checkFiles(cfg config.Config) error {
 func configShowCommand() *cobra.Command {
 	var f configFlags
 	cmd := &cobra.Command{
-		Use:     "show",
-		Short:   "Print the configuration in force, every key of it",
+		Use:   "show",
+		Short: "Print the configuration in force, every key of it",
+		Long: `Print the configuration in force, every key of it, in a form that can be read
+again. Passwords are left out, and their hashes: no password fits what stands
+there.`,
 		Example: `  robotsproxy config show -c robotsproxy.yaml`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -84,7 +89,7 @@ func configShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = cmd.OutOrStdout().Write(cfg.Marshal())
+			_, err = cmd.OutOrStdout().Write(cfg.Redacted().Marshal())
 			return err
 		},
 	}

@@ -61,8 +61,10 @@ func variables(proxy string, f runFiles) []variable {
 			all = append(all, variable{name, func(string, bool) string { return value }})
 		}
 	}
-	// curl, wget and git read only the lower-case http_proxy, global-agent only upper case.
-	fixed("http://"+proxy, "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+	// curl, wget and git read only the lower-case http_proxy, global-agent only upper case. For ftp, wget and urllib
+	// read no other than ftp_proxy.
+	fixed("http://"+proxy, "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ftp_proxy", "FTP_PROXY",
+		"all_proxy", "ALL_PROXY")
 	// Most of these replace the client's roots; a CURL_CA_BUNDLE that is set already would win over SSL_CERT_FILE.
 	fixed(f.bundle, "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT",
 		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE")
@@ -96,7 +98,9 @@ func javaOptions(proxy, store string) string {
 	options := []string{
 		"-Dhttp.proxyHost=" + host, "-Dhttp.proxyPort=" + port,
 		"-Dhttps.proxyHost=" + host, "-Dhttps.proxyPort=" + port,
+		"-Dftp.proxyHost=" + host, "-Dftp.proxyPort=" + port,
 		"-Dhttp.nonProxyHosts=", // for https too; the default goes past the proxy for loopback
+		"-Dftp.nonProxyHosts=",
 		javaQuote("-Djavax.net.ssl.trustStore=" + store),
 		"-Djavax.net.ssl.trustStoreType=PKCS12",
 		"-Djavax.net.ssl.trustStorePassword=" + javaPassword,

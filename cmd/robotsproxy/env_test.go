@@ -35,7 +35,7 @@ func asMap(t *testing.T, env []string) map[string]string {
 
 func TestChildEnv(t *testing.T) {
 	const java = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=4711 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=4711 " +
-		"-Dhttp.nonProxyHosts= -Djavax.net.ssl.trustStore=/r/b.p12 -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=changeit"
+		"-Dftp.proxyHost=127.0.0.1 -Dftp.proxyPort=4711 -Dhttp.nonProxyHosts= -Dftp.nonProxyHosts= -Djavax.net.ssl.trustStore=/r/b.p12 -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=changeit"
 	got := asMap(t, childEnv([]string{
 		"PATH=/bin", "ODD=a=b", "EMPTY=",
 		"http_proxy=http://other:1", "HTTPS_PROXY=http://other:1", "NO_PROXY=*", "no_proxy=localhost",
@@ -47,7 +47,7 @@ func TestChildEnv(t *testing.T) {
 		"NODE_USE_ENV_PROXY": "1", "PERL_LWP_ENV_PROXY": "1",
 		"WGETRC": "/r/wgetrc", "PHP_INI_SCAN_DIR": ":/r/php", "JAVA_TOOL_OPTIONS": java, "NODE_OPTIONS": "--require=/r/preload.cjs",
 	}
-	for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+	for _, name := range []string{"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY"} {
 		want[name] = "http://127.0.0.1:4711"
 	}
 	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT",

@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"policy":                 {"robots", "robots/cache", "policy/pace"},
 	"policy/audit":           {"policy"},
 	"proxy/egress":           {"robots"},
+	"proxy/egress/ftptest":   {},
 	"proxy/mitm":             {"robots"},
 	"proxy/admin":            {},
 	"proxy":                  {"robots", "policy", "policy/pace", "policy/audit", "proxy/egress", "proxy/mitm"},
@@ -32,6 +33,8 @@ var mayImport = map[string][]string{
 // keptIn says which library is known to one package alone.
 var keptIn = map[string]string{
 	"github.com/elazarl/goproxy": "proxy",
+	"github.com/jlaffaye/ftp":    "proxy/egress",
+	"golang.org/x/crypto/bcrypt": "policy",
 	"golang.org/x/time/rate":     "policy/pace",
 	"gopkg.in/yaml.v3":           "cmd/internal/config",
 }

@@ -8,9 +8,12 @@ package main
 
 import (
 	"context"
+	"io"
+	"log"
 	"os"
 )
 
 func main() {
+	log.SetOutput(io.Discard) // none of ours: net/http's Transport quotes there what origins send unasked, a line each
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -133,10 +133,23 @@ func ended(served <-chan error, caught <-chan os.Signal, urge func()) error {
 	}
 }
 
+// withoutPasswords leaves of the clients those that a network names: a command
+// knows none of their passwords, and nobody else is told of its proxy.
+func withoutPasswords(clients []config.Client) (named []config.Client) {
+	for _, c := range clients {
+		c.PasswordHash = ""
+		if len(c.Networks) > 0 {
+			named = append(named, c)
+		}
+	}
+	return named
+}
+
 // settle makes the run's own directory and puts all that a run does not share
-// with others into cfg: listener, admin, audit.
+// with others into cfg: listener, who may come in, admin, audit.
 func (f *runFlags) settle(cfg *config.Config) (dir string, err error) {
-	cfg.Listen, cfg.Open, cfg.Admin.Listen = "127.0.0.1:0", false, ""
+	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen = "127.0.0.1:0", config.ListenTLS{}, true, ""
+	cfg.Clients = withoutPasswords(cfg.Clients)
 	if f.userAgent != "" {
 		cfg.Identity.UserAgent = f.userAgent
 	}

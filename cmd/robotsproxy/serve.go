@@ -6,18 +6,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/config"
 )
-
-// gcPercent trades memory for speed: a proxy's live heap is small, and
-// collecting it often is where much of its time would go. The environment's
-// GOGC takes precedence.
-const gcPercent = 400
 
 func serveCommand() *cobra.Command {
 	var f configFlags
@@ -57,9 +51,7 @@ records.`,
 func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	end := catchEnd(ctx)
 	defer end.release()
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	tuneGC()
 	h, err := build(cfg, log)
 	if err != nil {
 		return err

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,7 +48,7 @@ type house struct {
 	draining  atomic.Bool
 }
 
-// build makes everything and listens; others are handed the records too. What
+// build listens and makes everything; others are handed the records too. What
 // it made before an error is undone.
 func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house, err error) {
 	h := &house{log: log}
@@ -61,7 +64,10 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 	if h.authority, err = authority(cfg, state); err != nil {
 		return nil, err
 	}
-	if h.door, err = door(cfg); err != nil {
+	if err := h.listen(cfg); err != nil { // first: which port it got decides where the door does not lead
+		return nil, err
+	}
+	if h.door, err = door(cfg, h.own()...); err != nil {
 		return nil, err
 	}
 	if h.book, err = book(cfg, h.door); err != nil {
@@ -74,6 +80,10 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 	if err := h.openAudit(cfg, state); err != nil {
 		return nil, err
 	}
+	own, err := ownTLS(cfg)
+	if err != nil {
+		return nil, err
+	}
 	h.handler, err = proxy.New(proxy.Options{
 		Engine: engine, Pacer: pace.New(pace.Options{}), Door: h.door, Authority: h.authority,
 		Audit: audit.Fanout(append([]audit.Sink{h.evidence}, others...)...), Ready: h.evidence.Refusal, Log: log,
@@ -81,11 +91,16 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 		Monitor:   cfg.Mode == "monitor",
 		Sealed:    sealed(cfg),
 		BackOff:   cfg.Pace.BackOff,
+		TLS:       own,
+		MaxConns:  cfg.Limits.Connections, MaxConnsEach: cfg.Limits.ConnectionsPerClient,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return h, h.listen(cfg)
+	if h.adminAt != nil {
+		h.admin, err = admin.New(admin.Options{Healthy: h.evidence.Err, Ready: h.ready, Log: h.log})
+	}
+	return h, err
 }
 
 // authority loads the CA of the configuration, or the state directory's own.
@@ -96,8 +111,24 @@ func authority(cfg config.Config, state string) (*mitm.Authority, error) {
 	return mitm.LoadOrCreate(state)
 }
 
-func door(cfg config.Config) (*egress.Door, error) {
-	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
+// ownTLS is what the proxy's own port shows; nil where it speaks in the clear.
+func ownTLS(cfg config.Config) (*tls.Config, error) {
+	if cfg.ListenTLS.Cert == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(cfg.ListenTLS.Cert, cfg.ListenTLS.Key)
+	if err != nil {
+		return nil, fmt.Errorf("listen_tls: %w", err)
+	}
+	if end := cert.Leaf.NotAfter; time.Now().After(end) {
+		return nil, fmt.Errorf("listen_tls: the certificate in %s expired on %s", cfg.ListenTLS.Cert, end.Format(time.DateOnly))
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}, nil
+}
+
+// door makes the way out; own is where this process listens.
+func door(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
+	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Own: own, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
 	for _, p := range cfg.Egress.Ports {
 		o.Ports = append(o.Ports, egress.PortRange(p))
 	}
@@ -113,11 +144,17 @@ func door(cfg config.Config) (*egress.Door, error) {
 			return nil, fmt.Errorf("egress.extra_ca: no certificate in %s", file)
 		}
 	}
+	if cfg.Egress.Parent != "" {
+		var err error
+		if o.Parent, err = url.Parse(cfg.Egress.Parent); err != nil {
+			return nil, errors.New("egress.parent: not a URL") // err has the password
+		}
+	}
 	return egress.New(o)
 }
 
 func book(cfg config.Config, d *egress.Door) (*cache.Cache, error) {
-	client, err := fetch.New(fetch.Options{Transport: d, Timeout: cfg.Robots.FetchTimeout})
+	client, err := fetch.New(fetch.Options{Transport: d.Settling(), Timeout: cfg.Robots.FetchTimeout, Ours: egress.Ours})
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +181,7 @@ func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
 		Book:          b,
 		Dialect:       dialect,
 		Clients:       clients,
+		Open:          cfg.Open,
 		ProductToken:  cfg.Identity.ProductToken,
 		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
 		OverMax:       overMax(cfg),
@@ -165,7 +203,7 @@ func overMax(cfg config.Config) policy.OverMax {
 
 func clients(cfg config.Config) (all []policy.Client, err error) {
 	for _, c := range cfg.Clients {
-		client := policy.Client{Name: c.Name, Networks: c.Networks}
+		client := policy.Client{Name: c.Name, Networks: c.Networks, PasswordHash: c.PasswordHash}
 		if c.Robots.Dialect != "" {
 			if client.Dialect, err = robots.DialectByName(c.Robots.Dialect); err != nil {
 				return nil, err
@@ -192,7 +230,11 @@ func (h *house) openAudit(cfg config.Config, state string) (err error) {
 }
 
 func (h *house) listen(cfg config.Config) (err error) {
-	if h.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
+	network := "tcp"
+	if ip, err := netip.ParseAddrPort(cfg.Listen); err == nil && ip.Addr().Is4() {
+		network = "tcp4" // or 0.0.0.0 would be every IPv6 address too
+	}
+	if h.listener, err = net.Listen(network, cfg.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if cfg.Admin.Listen == "" {
@@ -201,8 +243,17 @@ func (h *house) listen(cfg config.Config) (err error) {
 	if h.adminAt, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
 		return fmt.Errorf("admin.listen: %w", err)
 	}
-	h.admin, err = admin.New(admin.Options{Healthy: h.evidence.Err, Ready: h.ready, Log: h.log})
-	return err
+	return nil
+}
+
+// own is where the house listens.
+func (h *house) own() (all []netip.AddrPort) {
+	for _, l := range []net.Listener{h.listener, h.adminAt} {
+		if l != nil {
+			all = append(all, l.Addr().(*net.TCPAddr).AddrPort())
+		}
+	}
+	return all
 }
 
 // ready says why no requests are taken at present.

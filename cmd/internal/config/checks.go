@@ -63,11 +63,11 @@ type rule struct {
 }
 
 var rules = []rule{
-	{[]string{"listen", "open"}, func(c Config) string {
-		if c.Open || loopback(c.Listen) {
+	{[]string{"listen", "open", "clients"}, func(c Config) string {
+		if c.Open || len(c.Clients) > 0 || loopback(c.Listen) {
 			return ""
 		}
-		return fmt.Sprintf("%q is not loopback, so that others could use the proxy: say so with open: true", c.Listen)
+		return fmt.Sprintf("%q is not loopback, so that others could use the proxy: say who may with clients, or open: true", c.Listen)
 	}},
 	{[]string{"admin.listen", "listen"}, func(c Config) string {
 		_, port, _ := net.SplitHostPort(c.Listen)
@@ -91,8 +91,8 @@ var rules = []rule{
 	{[]string{"clients"}, func(c Config) string {
 		first := map[string]int{}
 		for i, client := range c.Clients {
-			if key, why := client.wrong(); why != "" { // not from a file: that names its line
-				return fmt.Sprintf("entry %d: %s: %s", i+1, key, why)
+			if keys, why := client.wrong(); why != "" { // not from a file: that names its line
+				return fmt.Sprintf("entry %d: %s: %s", i+1, keys[0], why)
 			}
 			if at, twice := first[client.Name]; twice {
 				return fmt.Sprintf("entries %d and %d are both called %q", at+1, i+1, client.Name)
@@ -101,18 +101,20 @@ var rules = []rule{
 		}
 		return ""
 	}},
-	{[]string{"tls.ca_cert", "tls.ca_key"}, func(c Config) string {
-		if c.TLS.CACert != "" && c.TLS.CAKey == "" {
-			return "half a CA: tls.ca_key is missing"
+	half("tls.ca_cert", "tls.ca_key", "a CA", func(c Config) (string, string) { return c.TLS.CACert, c.TLS.CAKey }),
+	half("tls.ca_key", "tls.ca_cert", "a CA", func(c Config) (string, string) { return c.TLS.CAKey, c.TLS.CACert }),
+	half("listen_tls.cert", "listen_tls.key", "a certificate", func(c Config) (string, string) { return c.ListenTLS.Cert, c.ListenTLS.Key }),
+	half("listen_tls.key", "listen_tls.cert", "a certificate", func(c Config) (string, string) { return c.ListenTLS.Key, c.ListenTLS.Cert }),
+}
+
+// half is the rule that one file is not given without the other.
+func half(key, other, of string, values func(Config) (string, string)) rule {
+	return rule{[]string{key, other}, func(c Config) string {
+		if given, needed := values(c); given != "" && needed == "" {
+			return "half " + of + ": " + other + " is missing"
 		}
 		return ""
-	}},
-	{[]string{"tls.ca_key", "tls.ca_cert"}, func(c Config) string {
-		if c.TLS.CAKey != "" && c.TLS.CACert == "" {
-			return "half a CA: tls.ca_cert is missing"
-		}
-		return ""
-	}},
+	}}
 }
 
 // loopback says whether only this machine reaches address. No host is every interface.

@@ -29,19 +29,33 @@ import (
 
 // Config is a whole configuration. Its zero value is no configuration: start from [Default].
 type Config struct {
-	Listen   string   `key:"listen" default:"127.0.0.1:8080" kind:"address" doc:"elsewhere than loopback only with open: true"`
-	Open     bool     `key:"open" default:"false" doc:"true: anyone who reaches the listener may use it"`
-	StateDir string   `key:"state_dir" default:"" doc:"default: XDG state home/robotsproxy; CA and audit live here; 0700"`
-	Mode     string   `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"or monitor: decide and record, block nothing"`
-	Robots   Robots   `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
-	Identity Identity `key:"identity" doc:"who asks, to the sites"`
-	Pace     Pace     `key:"pace" doc:"how fast one host is asked"`
-	Clients  []Client `key:"clients" doc:"who asks, where that makes a difference; the first entry that fits counts"`
-	TLS      TLS      `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
-	Egress   Egress   `key:"egress" doc:"where requests may go"`
-	Audit    Audit    `key:"audit" doc:"one JSON line for each request"`
-	Admin    Admin    `key:"admin" doc:"health of the proxy, on a listener of its own"`
-	Log      Log      `key:"log" doc:"what the proxy says of itself, on standard error"`
+	Listen    string    `key:"listen" default:"127.0.0.1:8080" kind:"address" doc:"elsewhere than loopback only with clients: or open: true"`
+	Open      bool      `key:"open" default:"false" doc:"true: anyone who reaches the listener may use it, beside clients too"`
+	ListenTLS ListenTLS `key:"listen_tls" doc:"serve the proxy itself over TLS: clients then name it https://"`
+	Limits    Limits    `key:"limits" doc:"how many connections clients may have open"`
+	StateDir  string    `key:"state_dir" default:"" doc:"default: XDG state home/robotsproxy; CA and audit live here; 0700"`
+	Mode      string    `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"or monitor: decide and record, block nothing"`
+	Robots    Robots    `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
+	Identity  Identity  `key:"identity" doc:"who asks, to the sites"`
+	Pace      Pace      `key:"pace" doc:"how fast one host is asked"`
+	Clients   []Client  `key:"clients" doc:"who may use it; []: whoever reaches the listener; the first entry that fits counts"`
+	TLS       TLS       `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
+	Egress    Egress    `key:"egress" doc:"where requests may go"`
+	Audit     Audit     `key:"audit" doc:"one JSON line for each request"`
+	Admin     Admin     `key:"admin" doc:"health of the proxy, on a listener of its own"`
+	Log       Log       `key:"log" doc:"what the proxy says of itself, on standard error"`
+}
+
+// ListenTLS is what the proxy's own port shows to clients.
+type ListenTLS struct {
+	Cert string `key:"cert" default:"" doc:"PEM, the issuers behind it; \"\": no TLS"`
+	Key  string `key:"key" default:"" doc:"its key, PEM; both or neither"`
+}
+
+// Limits is what clients may take of the proxy.
+type Limits struct {
+	Connections          int `key:"connections" default:"20000" check:"count" doc:"of all clients together; over it the next ones wait"`
+	ConnectionsPerClient int `key:"connections_per_client" default:"10000" check:"count" doc:"over it 429"`
 }
 
 // Robots is how robots.txt is read, fetched and kept.
@@ -72,22 +86,23 @@ type Pace struct {
 	BackOff           bool          `key:"back_off" default:"true" doc:"honour Retry-After, and slow down on 429 and 503"`
 }
 
-// Client is one that is known by where it asks from.
+// Client is one that is known by where it asks from, by a password, or by both.
 type Client struct {
-	Name     string         `key:"name" default:"" example:"lab-a" kind:"name" doc:"who it is, in the audit"`
-	Networks []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" doc:"where it asks from"`
-	Robots   ClientRobots   `key:"robots" doc:"what is different for it"`
+	Name         string         `key:"name" default:"" example:"lab-a" kind:"name" doc:"who it is, in the audit and to log in"`
+	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" doc:"bcrypt, as htpasswd -nBC 10 gives it behind the colon; with networks both must hold"`
+	Networks     []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" doc:"where it asks from"`
+	Robots       ClientRobots   `key:"robots" doc:"what is different for it"`
 }
 
-// wrong is what an entry breaks as a whole, and the key to blame.
-func (c Client) wrong() (key, why string) {
+// wrong is what an entry breaks as a whole, and the keys that break it together.
+func (c Client) wrong() (keys []string, why string) {
 	switch {
 	case c.Name == "":
-		return "name", "missing"
-	case len(c.Networks) == 0:
-		return "networks", "missing: nobody could be this client"
+		return []string{"name"}, "missing"
+	case len(c.Networks) == 0 && c.PasswordHash == "":
+		return []string{"networks", "password_hash"}, "missing, and so is password_hash: everybody could be this client"
 	}
-	return "", ""
+	return nil, ""
 }
 
 // ClientRobots is how robots.txt is read for one client.
@@ -108,6 +123,7 @@ type Egress struct {
 	AllowPrivate []netip.Prefix `key:"allow_private" default:"[]" doc:"networks; loopback, private, link-local and metadata addresses are refused otherwise"`
 	Ports        []PortRange    `key:"ports" default:"[80, 443, 1024-65535, 21]" check:"some" doc:"ports of origins that may be reached"`
 	Resolver     string         `key:"resolver" default:"" kind:"server" doc:"host:port of a DNS server; default: the system's"`
+	Parent       string         `key:"parent" default:"" kind:"parent" doc:"http://, https:// or socks5:// proxy to go out through, maybe with user:password@; default: none"`
 	ExtraCA      string         `key:"extra_ca" default:"" doc:"PEM added to the roots that origins are verified against"`
 }
 

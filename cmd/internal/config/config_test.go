@@ -30,7 +30,7 @@ func parse(t *testing.T, text string) Config {
 // TestDefault: a change of a default changes what runs without a file.
 func TestDefault(t *testing.T) {
 	want := Config{
-		Listen: "127.0.0.1:8080", Mode: "enforce",
+		Listen: "127.0.0.1:8080", Mode: "enforce", Limits: Limits{Connections: 20_000, ConnectionsPerClient: 10_000},
 		Robots: Robots{Dialect: "standard", MaxAge: 24 * time.Hour, MinAge: time.Minute, FetchTimeout: 20 * time.Second,
 			MaxCrawlDelay: 10 * time.Second, OverMax: "clamp", UnreachableRetry: 30 * time.Second},
 		Pace: Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: time.Minute, MaxQueue: 500, BackOff: true},
@@ -105,21 +105,25 @@ func TestNothingIsTheDefault(t *testing.T) {
 	}
 }
 
+// hashed is crypt_blowfish's vector for U*U.
+const hashed = "$2y$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"
+
 // A configuration with no key at its default, as written and as it comes back.
 func TestEveryKey(t *testing.T) {
 	c := Config{
-		Listen: "[::1]:3128", Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
+		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20}, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
 		Robots: Robots{Dialect: "google-2019", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
 		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'"},
 		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "host", MaxWait: time.Minute + time.Second, MaxQueue: 1},
 		Clients: []Client{
 			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32"), netip.MustParsePrefix("::1/128")}, Robots: ClientRobots{Dialect: "coccoc"}},
-			{Name: "Viện 2", Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+			{Name: "lab-b", PasswordHash: hashed, Networks: []netip.Prefix{}},
+			{Name: "Viện 2", PasswordHash: hashed, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 		},
 		TLS: TLS{Tunnel: []string{"*.example.com", "*", "bücher.example"}, CACert: "true", CAKey: "~"},
 		Egress: Egress{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
-			Ports: []PortRange{{8000, 8999}}, Resolver: "[2001:db8::1]:53", ExtraCA: "/etc/ca.pem"},
+			Ports: []PortRange{{8000, 8999}}, Resolver: "[2001:db8::1]:53", Parent: "https://we:p%20w@proxy.example:3128", ExtraCA: "/etc/ca.pem"},
 		Audit: Audit{File: "-", Include: "blocked", QueryStrings: "drop", OnError: "continue"},
 		Admin: Admin{Listen: ""},
 		Log:   Log{Level: "debug", Format: "json"},
@@ -133,6 +137,60 @@ func TestEveryKey(t *testing.T) {
 	}
 }
 
+// Others may see a configuration, not the hashes in it; what they see can be read.
+func TestHashesAreRedacted(t *testing.T) {
+	c := Default()
+	c.Clients = []Client{{Name: "a", PasswordHash: hashed, Networks: []netip.Prefix{}}, {Name: "b", Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
+	shown := c.Redacted()
+	if c.Clients[0].PasswordHash != hashed {
+		t.Error("the configuration itself has changed")
+	}
+	if got, want := shown.Clients[0].PasswordHash, "$2y$05$hidden"+strings.Repeat(".", 47); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := shown.Clients[1].PasswordHash; got != "" {
+		t.Errorf("a client without a password is shown with %q", got)
+	}
+	if diff := cmp.Diff(shown, parse(t, string(shown.Marshal())), compare); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A password is for the proxy to read, and for nobody else.
+func TestRedacted(t *testing.T) {
+	for give, want := range map[string]string{
+		"":                                 "",
+		"http://proxy.example":             "http://proxy.example",
+		"socks5://we@proxy.example:1080":   "socks5://we@proxy.example:1080",
+		"https://we:s3cret@proxy.example/": "https://we:xxxxx@proxy.example/",
+		"http://we:%":                      "",
+	} {
+		c := Default()
+		c.Egress.Parent = give
+		if got := c.Redacted(); got.Egress.Parent != want {
+			t.Errorf("%s is shown as %s, want %s", give, got.Egress.Parent, want)
+		}
+		if c.Egress.Parent != give {
+			t.Errorf("%s is changed for good", give)
+		}
+	}
+	c := Default()
+	c.Egress.Parent = "ftp://we:s3cret@proxy.example"
+	if err := c.Check(); err == nil || !strings.HasPrefix(err.Error(), "egress.parent: ") || strings.Contains(err.Error(), "s3cret") {
+		t.Error(err)
+	}
+}
+
+func TestParents(t *testing.T) {
+	for _, parent := range []string{
+		"http://proxy.example", "https://[2001:db8::1]:3128/", "socks5://127.0.0.1:1080", "socks5h://we:p%40%2F@proxy.example", "",
+	} {
+		if got := parse(t, "egress: {parent: \""+parent+"\"}").Egress.Parent; got != parent {
+			t.Errorf("%s is read as %q", parent, got)
+		}
+	}
+}
+
 // Check is for what a flag has changed: no file, no line.
 func TestCheck(t *testing.T) {
 	c := Default()
@@ -142,7 +200,7 @@ func TestCheck(t *testing.T) {
 		`identity.user_agent: "two\nlines" is not the value of a header`,
 		`pace.burst: 0 is not between 1 and 1048576`,
 		`egress.ports: an empty list: nothing could be fetched`,
-		`listen: "0.0.0.0:80" is not loopback, so that others could use the proxy: say so with open: true`,
+		`listen: "0.0.0.0:80" is not loopback, so that others could use the proxy: say who may with clients, or open: true`,
 	}
 	lines := strings.Split(c.Check().Error(), "\n")
 	if len(lines) != len(want) {

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"math"
 	"net"
 	"net/netip"
+	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +19,7 @@ type kind struct {
 	example string                   // as in a file
 	bare    bool                     // a number or a truth value: YAML's own type counts, quotes make it text
 	text    bool                     // text alone: a bare number is not
+	secret  bool                     // may hold a password: no message repeats it
 	read    func(string) (any, bool) // false: the text is none of this kind
 	hint    func(text string) string // more of what is wrong with it, in place of the example; may be nil
 	write   func(any) string         // the reverse of read
@@ -27,12 +31,21 @@ func (k kind) readText(text, shown string) (value any, why string) {
 	if ok {
 		return value, ""
 	}
+	shown = k.shown(shown)
 	if k.hint != nil {
 		if h := k.hint(text); h != "" {
 			return nil, shown + " " + h
 		}
 	}
 	return nil, shown + " is not " + k.what + " (example: " + k.example + ")"
+}
+
+// shown is what a message calls the text by.
+func (k kind) shown(text string) string {
+	if k.secret {
+		return "the value"
+	}
+	return text
 }
 
 // kinds are found by the Go type, or by the name that a field's kind tag gives.
@@ -49,9 +62,11 @@ var kinds = map[string]kind{
 	"address":        {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), write: asText},
 	"address-or-off": {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), write: asText},
 	"server":         {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText},
+	"parent":         {what: "the address of a proxy", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText},
 	"pattern":        {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText},
 	"token":          {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText},
 	"name":           {what: "a name of letters, digits, blanks and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText},
+	"bcrypt":         {what: "a bcrypt hash", example: `"$2y$10$…", as htpasswd -nBC 10 gives it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText},
 	"header":         {what: "the value of a header", example: "FooBot/1.0 (+https://foo.example)", text: true, read: textThat(emptyOr(isHeader)), write: asText},
 }
 
@@ -151,6 +166,30 @@ func isServer(s string) bool {
 	return err == nil && n > 0 && isHost(host)
 }
 
+func isParent(s string) bool { return notParent(s) == "" }
+
+// notParent says what keeps s from being the address of a proxy.
+func notParent(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "is not a URL (example: http://proxy.example:3128)" // err repeats the password
+	}
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16)
+	switch {
+	case !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme):
+		return "begins with none of http://, https:// and socks5://"
+	case !isHost(u.Hostname()):
+		return "names no host"
+	case err != nil || port == 0:
+		return "has a port that is none"
+	case u.User != nil && u.User.Username() == "":
+		return "has a password, but no user"
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return "has more behind the host than a port"
+	}
+	return ""
+}
+
 // hostName is loose: names in any script, judged further by who looks them up.
 var hostName = regexp.MustCompile(`^[\pL\pM\pN_-]+(\.[\pL\pM\pN_-]+)*\.?$`)
 
@@ -174,6 +213,32 @@ var name = regexp.MustCompile(`^[\pL\pN][\pL\pM\pN ._@-]{0,99}$`)
 func isName(s string) bool {
 	_, err := netip.ParseAddr(s)
 	return err != nil && name.MatchString(s) && s == strings.TrimSpace(s)
+}
+
+// bcryptHash is the form of today's bcrypt hashes; what it was made of cannot be told.
+// $2x$ marks those of a faulty program.
+var bcryptHash = regexp.MustCompile(`^(\$2[aby]\$)([0-9]{2})\$[./A-Za-z0-9]{53}$`)
+
+// minCost and maxCost bound a hash's cost, which is what a guess costs the
+// machine: 16 is some three seconds, 10 a twentieth of one.
+const minCost, maxCost = 4, 16
+
+func isBcrypt(s string) bool { return bcryptHash.MatchString(s) && notQuiteBcrypt(s) == "" }
+
+// notQuiteBcrypt is for a whole line of htpasswd's, and for a hash that is too
+// cheap or too dear.
+func notQuiteBcrypt(s string) string {
+	if _, hash, named := strings.Cut(s, ":"); named && bcryptHash.MatchString(hash) {
+		return "begins with a name: the hash alone, behind the colon, belongs here"
+	}
+	m := bcryptHash.FindStringSubmatch(s)
+	if m == nil {
+		return ""
+	}
+	if cost, err := strconv.Atoi(m[2]); err != nil || cost < minCost || cost > maxCost {
+		return "has the cost " + m[2] + ", which is not between " + strconv.Itoa(minCost) + " and " + strconv.Itoa(maxCost)
+	}
+	return ""
 }
 
 const maxHeader = 4 << 10 // octets of a header's value

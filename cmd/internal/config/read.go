@@ -184,15 +184,20 @@ func (r *reader) entries(n *yaml.Node, k key) {
 		setDefaults(k.value.Index(i))
 		r.section(item, path, k.value.Index(i))
 		if e, ok := k.value.Index(i).Interface().(entry); ok {
-			if key, why := e.wrong(); why != "" && !r.bad[path] && !r.bad[path+"."+key] {
-				r.problem(item.Line, path+"."+key, why)
+			keys, why := e.wrong()
+			bad := slices.ContainsFunc(keys, func(key string) bool { return r.bad[path+"."+key] })
+			if why != "" && !bad && !r.bad[path] {
+				r.problem(item.Line, path+"."+keys[0], why)
 			}
 		}
 	}
 }
 
-// An entry of a list may say what is wrong with it as a whole.
-type entry interface{ wrong() (key, why string) }
+// An entry of a list may say what is wrong with it as a whole, and of which
+// keys that is said, the one to blame first.
+type entry interface {
+	wrong() (keys []string, why string)
+}
 
 // set puts what n says into the key's place, or reports why not.
 func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {
@@ -244,7 +249,7 @@ func (k kind) scalar(n *yaml.Node) (value any, why string) {
 	case n.Kind != yaml.ScalarNode:
 		return nil, shapeOf(n) + " is not " + k.what + " (example: " + k.example + ")"
 	case k.text && n.ShortTag() != "!!str":
-		return nil, cut(printable(n.Value)) + " is not text: put it in quotes"
+		return nil, k.shown(cut(printable(n.Value))) + " is not text: put it in quotes"
 	case k.bare && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
 		if _, ok := k.read(n.Value); ok {
 			return nil, quoted(n.Value) + " in quotes is text, not " + k.what

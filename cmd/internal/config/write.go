@@ -3,8 +3,10 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -18,6 +20,25 @@ func (c Config) Marshal() []byte {
 	defaults := Default()
 	writeSection(&b, "", reflect.ValueOf(&c).Elem(), reflect.ValueOf(&defaults).Elem())
 	return b.Bytes()
+}
+
+// Redacted is the configuration without its passwords, for people to read. In
+// place of each password's hash stands one that no password fits: whoever loads
+// it lets nobody in whom it was not meant to let in.
+func (c Config) Redacted() Config {
+	c.Clients = slices.Clone(c.Clients)
+	for i := range c.Clients {
+		if m := bcryptHash.FindStringSubmatch(c.Clients[i].PasswordHash); m != nil {
+			hidden := m[1] + m[2] + "$hidden"
+			c.Clients[i].PasswordHash = hidden + strings.Repeat(".", len(m[0])-len(hidden))
+		}
+	}
+	if u, err := url.Parse(c.Egress.Parent); err != nil {
+		c.Egress.Parent = "" // none that was read
+	} else if _, has := u.User.Password(); has {
+		c.Egress.Parent = u.Redacted()
+	}
+	return c
 }
 
 const commentColumn = 34

@@ -1,0 +1,13 @@
+package main
+
+import "testing"
+
+func TestGCPercent(t *testing.T) {
+	for live, want := range map[uint64]int{
+		0: 400, 1: 400, 10 << 20: 400, 16 << 20: 250, 40 << 20: 100, 64 << 20: 75, 1 << 30: 75, 1 << 40: 75,
+	} {
+		if got := gcPercent(live); got != want {
+			t.Errorf("%d MiB kept: %d, want %d", live>>20, got, want)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+// counted makes a gate of accounts, with the password "secret" at the costs
+// given, whose runs of bcrypt are counted by cost.
+func counted(t *testing.T, costs ...int) (*gate, *runs) {
+	t.Helper()
+	var clients []Client
+	for _, cost := range costs {
+		h, err := bcrypt.GenerateFromPassword([]byte("secret"), cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, Client{Name: fmt.Sprint("c", cost), PasswordHash: string(h)})
+	}
+	g, err := newGate(clients, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &runs{}
+	g.passwords.compare = func(hash, password []byte) error {
+		if r.hold != nil {
+			<-r.hold
+		}
+		now := r.now.Add(1)
+		defer r.now.Add(-1)
+		r.mu.Lock()
+		r.most = max(r.most, now)
+		r.mu.Unlock()
+		cost, err := bcrypt.Cost(hash)
+		if err != nil {
+			t.Error(err)
+		}
+		r.n.Add(1)
+		r.work.Add(1 << cost)
+		return bcrypt.CompareHashAndPassword(hash, password)
+	}
+	return g, r
+}
+
+type runs struct {
+	n, work, now atomic.Int64 // how many; their work, in rounds; at this moment
+	hold         chan struct{}
+
+	mu   sync.Mutex // guards most
+	most int64      // at once
+}
+
+func login(name, password string) Login { return Login{Offered: true, Name: name, Password: password} }
+
+func TestAThousandRequestsAreOneRun(t *testing.T) {
+	for name, c := range map[string]struct {
+		l    Login
+		want error
+	}{
+		"right":        {login("c4", "secret"), nil},
+		"wrong":        {login("c4", "wrong"), ErrLogin},
+		"unknown name": {login("nobody", "secret"), ErrLogin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, r := counted(t, 4)
+			var all sync.WaitGroup
+			for range 1000 {
+				all.Go(func() {
+					if _, err := g.admit(t.Context(), "192.0.2.1", c.l); !errors.Is(err, c.want) {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if n := r.n.Load(); n != 1 {
+				t.Errorf("bcrypt ran %d times", n)
+			}
+		})
+	}
+}
+
+// TestWrongLoginsCostTheSame: whether there is such a name cannot be told by
+// how long the answer takes.
+func TestWrongLoginsCostTheSame(t *testing.T) {
+	g, r := counted(t, 4, 5, 7)
+	for _, l := range []Login{
+		login("c4", "wrong"), login("c5", "wrong"), login("c7", "wrong"), login("nobody", "wrong"), login("nobody", "secret"),
+	} {
+		r.work.Store(0)
+		if _, err := g.admit(t.Context(), "192.0.2.1", l); !errors.Is(err, ErrLogin) {
+			t.Error(err)
+		}
+		if work := r.work.Load(); work != 1<<7 {
+			t.Errorf("%s: %d rounds, want %d", l.Name, work, 1<<7)
+		}
+	}
+}
+
+// TestWhatCannotBeRightCostsNothing: it is refused before bcrypt is asked.
+func TestWhatCannotBeRightCostsNothing(t *testing.T) {
+	g, r := counted(t, 4)
+	for _, l := range []Login{
+		{Offered: true}, login("c4", ""), login("", "secret"), login("c4", strings.Repeat("x", 73)), login("c4", "a\nb"),
+		login(strings.Repeat("x", maxName+1), "secret"),
+	} {
+		if _, err := g.admit(t.Context(), "192.0.2.1", l); !errors.Is(err, ErrLogin) {
+			t.Errorf("%.20q: %v", l.Name, err)
+		}
+	}
+	if n := r.n.Load(); n != 0 {
+		t.Errorf("bcrypt ran %d times", n)
+	}
+}
+
+func TestWrongLoginsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, r := counted(t, 4)
+		for _, c := range []struct {
+			after time.Duration
+			runs  int64
+		}{{0, 1}, {wrongFor - 1, 1}, {1, 2}, {wrongFor - 1, 2}, {wrongFor, 3}} {
+			time.Sleep(c.after)
+			if _, err := g.admit(t.Context(), "192.0.2.1", login("c4", "wrong")); !errors.Is(err, ErrLogin) {
+				t.Error(err)
+			}
+			if n := r.n.Load(); n != c.runs {
+				t.Errorf("%v later: %d runs, want %d", c.after, n, c.runs)
+			}
+		}
+		if name, err := g.admit(t.Context(), "192.0.2.1", login("c4", "secret")); name != "c4" || err != nil {
+			t.Errorf("the right one after wrong ones: %q, %v", name, err)
+		}
+		time.Sleep(1000 * time.Hour)
+		if _, err := g.admit(t.Context(), "192.0.2.1", login("c4", "secret")); err != nil || r.n.Load() != 4 {
+			t.Errorf("a right one is forgotten: %d runs, %v", r.n.Load(), err)
+		}
+	})
+}
+
+func TestMistakesAreBounded(t *testing.T) {
+	m := mistakes{until: map[digest]time.Time{}}
+	now := time.Now()
+	for i := range 3 * maxWrong {
+		d := digest{byte(i), byte(i >> 8)}
+		m.add(d, now)
+		if !m.has(d, now) {
+			t.Fatal("not remembered")
+		}
+		if len(m.until) > maxWrong || len(m.order) != len(m.until) {
+			t.Fatalf("%d remembered, in an order of %d", len(m.until), len(m.order))
+		}
+	}
+	m.add(digest{0xff, 0xff}, now.Add(wrongFor))
+	if len(m.until) != 1 || len(m.order) != 1 {
+		t.Errorf("%d are left of those whose time was over", len(m.until)-1)
+	}
+}
+
+// TestGuessesAreFew: how many passwords are checked at once, and how many wait.
+func TestGuessesAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, r := counted(t, 4)
+		r.hold = make(chan struct{})
+		var all sync.WaitGroup
+		var busy atomic.Int64
+		try := func(l Login) {
+			if _, err := g.admit(t.Context(), "192.0.2.1", l); errors.Is(err, ErrTooManyLogins) {
+				busy.Add(1)
+			}
+		}
+		for i := range maxChecks {
+			all.Go(func() { try(login("c4", fmt.Sprint(i))) })
+		}
+		synctest.Wait()
+		try(login("c4", "one more"))
+		try(login("c4", "secret"))
+		if n := busy.Load(); n != 2 {
+			t.Errorf("%d of 2 were told that too many wait", n)
+		}
+		all.Go(func() { try(login("c4", "0")) }) // waits for the run that there is
+		synctest.Wait()
+		close(r.hold)
+		all.Wait()
+		if n := r.n.Load(); n != maxChecks || busy.Load() != 2 {
+			t.Errorf("%d runs, want %d; %d were told to wait", n, maxChecks, busy.Load())
+		}
+		if atOnce := int64(max(1, runtime.GOMAXPROCS(0)/2)); r.most > atOnce {
+			t.Errorf("%d runs at once, want %d", r.most, atOnce)
+		}
+		if len(g.passwords.checks) != 0 {
+			t.Errorf("%d checks are left", len(g.passwords.checks))
+		}
+	})
+}
+
+// TestWhoBeganAndLeftHoldsUpNobody: the next of those who wait takes over.
+func TestWhoBeganAndLeftHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, r := counted(t, 4)
+		for range cap(g.passwords.slots) {
+			g.passwords.slots <- struct{}{} // bcrypt is busy
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := g.admit(ctx, "192.0.2.1", login("c4", "secret"))
+			left <- err
+		}()
+		synctest.Wait()
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				if name, err := g.admit(t.Context(), "192.0.2.1", login("c4", "secret")); name != "c4" || err != nil {
+					t.Errorf("%q, %v", name, err)
+				}
+			})
+		}
+		synctest.Wait()
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		<-g.passwords.slots
+		all.Wait()
+		if n := r.n.Load(); n != 1 {
+			t.Errorf("bcrypt ran %d times", n)
+		}
+	})
+}

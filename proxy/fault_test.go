@@ -1,0 +1,90 @@
+package proxy_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/proxy"
+)
+
+// A fault of our own costs one request, is logged under its id, and nothing else.
+func TestFaultCostsOneRequest(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := way.serve(t, "", hello)
+			said := &lines{}
+			var faulty atomic.Bool
+			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
+				o.Log = slog.New(slog.NewTextHandler(said, nil))
+				o.Ready = func() error {
+					if faulty.Swap(false) {
+						panic("out of order")
+					}
+					return nil
+				}
+			}})
+			c := way.client(r)
+			if _, body, err := get(c, origin.URL+"/before"); err != nil || body != "hello from /before" { // and its tunnel stands
+				t.Fatal(body, err)
+			}
+			faulty.Store(true)
+			resp, body, err := get(c, origin.URL+"/lost")
+			must(t, err)
+			if resp.StatusCode != http.StatusInternalServerError || !strings.Contains(resp.Header.Get("Proxy-Status"), "error=proxy_internal_error") || strings.Contains(body, "out of order") {
+				t.Errorf("%s %v %q", resp.Status, resp.Header, body)
+			}
+			rec := r.records.last(t, 2)
+			if rec.Decision.Reason != policy.ReasonInternal || !rec.Blocked() || rec.Status != 500 {
+				t.Errorf("record: %+v", rec)
+			}
+			if !said.has("out of order") || !said.has("id="+rec.ID) {
+				t.Errorf("log: %s", said.text.String())
+			}
+			if _, body, err := get(c, origin.URL+"/after"); err != nil || body != "hello from /after" {
+				t.Errorf("the next one: %q %v", body, err)
+			}
+		})
+	}
+}
+
+func TestFaultInConnectCostsOneTunnel(t *testing.T) {
+	var faulty atomic.Bool
+	faulty.Store(true)
+	origin := serve(t, true, "", hello)
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
+		o.Ready = func() error {
+			if faulty.Swap(false) {
+				panic("out of order")
+			}
+			return nil
+		}
+	}})
+	ask := fmt.Sprintf("CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", origin.host())
+	if resp := r.say(ask); resp.StatusCode != http.StatusInternalServerError {
+		t.Errorf("%s", resp.Status)
+	}
+	if resp := r.say(ask); resp.StatusCode != http.StatusOK {
+		t.Errorf("the next one: %s", resp.Status)
+	}
+}
+
+// A fault once the answer has begun breaks that off.
+type faultySink struct{}
+
+func (faultySink) Write(*audit.Record) error { panic("out of order") }
+
+func TestFaultAfterTheAnswerBegan(t *testing.T) {
+	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })
+	r := start(t, setup{change: func(o *proxy.Options) { o.Audit = faultySink{} }})
+	resp, body, err := get(r.client(false), origin.URL+"/")
+	if err == nil {
+		t.Errorf("%v %q looks whole", resp, body)
+	}
+}

@@ -1,0 +1,269 @@
+package proxy_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// frames is the client's side of HTTP/2 in a tunnel, frame by frame.
+type frames struct {
+	*http2.Framer
+	t     *testing.T
+	conn  net.Conn
+	block bytes.Buffer
+	pack  *hpack.Encoder
+	next  uint32 // stream
+	ended string // how the connection ended; "": it stands
+}
+
+// speak makes a tunnel to an origin and begins HTTP/2 in it.
+func (r *rig) speak(t *testing.T, origin string) *frames {
+	t.Helper()
+	return newFrames(t, r.tunnel(origin, "h2"))
+}
+
+// prior speaks HTTP/2 to the proxy's own port, with prior knowledge.
+func (r *rig) prior(t *testing.T) *frames {
+	t.Helper()
+	c, _ := r.dial()
+	return newFrames(t, c)
+}
+
+func newFrames(t *testing.T, c net.Conn) *frames {
+	t.Helper()
+	f := &frames{t: t, conn: c, next: 1}
+	must(t, f.conn.SetDeadline(time.Now().Add(20*time.Second)))
+	f.pack = hpack.NewEncoder(&f.block)
+	f.Framer = http2.NewFramer(f.conn, f.conn)
+	f.AllowIllegalWrites = true
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	io.WriteString(f.conn, http2.ClientPreface)
+	must(t, f.WriteSettings())
+	for {
+		frame, err := f.ReadFrame()
+		must(t, err)
+		if s, ok := frame.(*http2.SettingsFrame); ok && !s.IsAck() {
+			must(t, f.WriteSettingsAck())
+			return f
+		}
+	}
+}
+
+// pairs encodes header fields, in their order and as they are.
+func (f *frames) pairs(fields ...string) []byte {
+	f.t.Helper()
+	f.block.Reset()
+	for i := 0; i < len(fields); i += 2 {
+		must(f.t, f.pack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+	}
+	return slices.Clone(f.block.Bytes())
+}
+
+// open begins a stream; body is sent where it is not "".
+func (f *frames) open(body string, fields ...string) uint32 {
+	f.t.Helper()
+	id := f.next
+	f.next += 2
+	must(f.t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.pairs(fields...), EndHeaders: true, EndStream: body == ""}))
+	if body != "" {
+		must(f.t, f.WriteData(id, true, []byte(body)))
+	}
+	return id
+}
+
+// outcome reads until the stream has an answer or is over: its status, the
+// code it was reset with, or how the connection ended. It writes nothing.
+func (f *frames) outcome(stream uint32) string {
+	f.t.Helper()
+	for f.ended == "" {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			f.lost(err)
+			break
+		}
+		switch frame := frame.(type) {
+		case *http2.GoAwayFrame:
+			if frame.ErrCode != http2.ErrCodeNo {
+				f.ended = "GOAWAY " + frame.ErrCode.String()
+			}
+		case *http2.RSTStreamFrame:
+			if frame.StreamID == stream {
+				return frame.ErrCode.String()
+			}
+		case *http2.MetaHeadersFrame:
+			if frame.StreamID == stream {
+				return frame.PseudoValue("status")
+			}
+		}
+	}
+	return f.ended
+}
+
+func (f *frames) lost(err error) {
+	f.t.Helper()
+	if isTimeout(err) {
+		f.t.Errorf("the connection stands still: %v", err)
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !strings.Contains(err.Error(), "connection reset") {
+		f.t.Logf("the connection ended with %v", err)
+	}
+	f.ended = "closed"
+}
+
+const valid = ":method GET :scheme https :authority o.test :path /a"
+
+func TestHTTP2Requests(t *testing.T) {
+	origin := listenRaw(t, true)
+	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
+	const (
+		get  = "GET /a HTTP/1.1\r\nHost: o.test\r\n"
+		post = "POST /a HTTP/1.1\r\nHost: o.test\r\n"
+	)
+	for _, c := range []struct {
+		name, fields string // a name and a value in turn; "_" in a value stands for a space, "nul", "cr", "lf" for those
+		body         string
+		want         string
+		arrives      []string
+		inside       bool // a tunnel alone
+	}{
+		{"a request", valid, "", "200", []string{get + "\r\n"}, false},
+		{"a rule", ":method GET :scheme https :authority o.test :path /private", "", "403", nil, false},
+		// RFC 9113 8.2.1
+		{"upper case in a name", valid + " X-A b", "", "PROTOCOL_ERROR", nil, false},
+		{"a space in a name", valid + " x_a b", "", "PROTOCOL_ERROR", nil, false},
+		{"a colon in a name", valid + " x:a b", "", "PROTOCOL_ERROR", nil, false},
+		{"CR in a value", valid + " x acrb", "", "PROTOCOL_ERROR", nil, false},
+		{"LF in a value", valid + " x alfb", "", "PROTOCOL_ERROR", nil, false},
+		{"a request in a value", valid + " x acrlfcrlfGET_/private_HTTP/1.1crlf", "", "PROTOCOL_ERROR", nil, false},
+		{"NUL in a value", valid + " x anulb", "", "PROTOCOL_ERROR", nil, false},
+		// RFC 9113 8.2.2
+		{"connection", valid + " connection x-a", "", "400", nil, false},
+		{"keep-alive", valid + " keep-alive 5", "", "400", nil, false},
+		{"proxy-connection", valid + " proxy-connection keep-alive", "", "400", nil, false},
+		{"transfer-encoding", valid + " transfer-encoding chunked", "0crlfcrlfGET_/private_HTTP/1.1crlfcrlf", "400", nil, false},
+		{"upgrade", valid + " upgrade h2c", "", "400", nil, false},
+		{"te: gzip", valid + " te gzip", "", "400", nil, false},
+		{"te: trailers", valid + " te trailers", "", "200", []string{get + "\r\n"}, false},
+		// RFC 9113 8.3
+		{"a pseudo-header behind a header", ":method GET :scheme https :authority o.test x a :path /a", "", "PROTOCOL_ERROR", nil, false},
+		{"an unknown pseudo-header", valid + " :x a", "", "PROTOCOL_ERROR", nil, false},
+		{"a pseudo-header of answers", valid + " :status 200", "", "PROTOCOL_ERROR", nil, false},
+		{"two :path", valid + " :path /private", "", "PROTOCOL_ERROR", nil, false},
+		{"two :authority", valid + " :authority victim.test", "", "PROTOCOL_ERROR", nil, false},
+		{"no :method", ":scheme https :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+		{"no :scheme", ":method GET :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+		{"no :path", ":method GET :scheme https :authority o.test", "", "PROTOCOL_ERROR", nil, false},
+		{"an empty :path", ":method GET :scheme https :authority o.test :path ", "", "PROTOCOL_ERROR", nil, false},
+		{"another :scheme does not leave TLS", ":method GET :scheme http :authority o.test :path /a", "", "200", []string{get + "\r\n"}, true},
+		{"an unknown :scheme", ":method GET :scheme ftp :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+		{"a :method that is no token", ":method GET_/private_HTTP/1.1 :scheme https :authority o.test :path /a", "", "400", nil, false},
+		{":authority with userinfo", ":method GET :scheme https :authority x@o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+		{":authority of another", ":method GET :scheme https :authority victim.test :path /a", "", "421", nil, true},
+		{":authority with a path", ":method GET :scheme https :authority o.test/private :path /a", "", "400", nil, false},
+		{"neither :authority nor host", ":method GET :scheme https :path /a", "", "400", nil, false},
+		{"host for :authority", ":method GET :scheme https :path /a host o.test", "", "200", []string{get + "\r\n"}, false},
+		{"host is :authority", valid + " host o.test", "", "200", []string{get + "\r\n"}, false},
+		{"host is not :authority", valid + " host victim.test", "", "400", nil, false},
+		{"a second host is not :authority", valid + " host o.test host victim.test", "", "400", nil, false},
+		{":path *", ":method GET :scheme https :authority o.test :path *", "", "400", nil, false},
+		{":path * of OPTIONS", ":method OPTIONS :scheme https :authority o.test :path *", "", "400", nil, false},
+		{"an absolute :path is judged by its path", ":method GET :scheme https :authority o.test :path https://o.test/private", "", "403", nil, false},
+		{"an absolute :path elsewhere", ":method GET :scheme https :authority o.test :path https://victim.test/", "", "421", nil, true},
+		{"a :path without a slash", ":method GET :scheme https :authority o.test :path a", "", "PROTOCOL_ERROR", nil, false},
+		{"a :path with a space", ":method GET :scheme https :authority o.test :path /a_HTTP/1.1", "", "400", nil, false},
+		{"a query with a space", ":method GET :scheme https :authority o.test :path /?a_HTTP/1.1", "", "400", nil, false},
+		{"a :path with a line end", ":method GET :scheme https :authority o.test :path /acrlf", "", "PROTOCOL_ERROR", nil, false},
+		{"a fragment", ":method GET :scheme https :authority o.test :path /a?b#c", "", "400", nil, false},
+		{"a tunnel in a tunnel", ":method CONNECT :authority victim.test:443", "", "400", nil, true},
+		{"an extended CONNECT", ":method CONNECT :protocol websocket :scheme https :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+		// RFC 9113 8.1.1
+		{"content-length", ":method POST :scheme https :authority o.test :path /a content-length 5", "hello", "200", []string{post + "Content-Length: 5\r\n\r\nhello"}, false},
+		{"a body without content-length", ":method POST :scheme https :authority o.test :path /a", "hello", "200", []string{post + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"}, false},
+		{"more than content-length", ":method POST :scheme https :authority o.test :path /a content-length 4", "hello", "PROTOCOL_ERROR", nil, false},
+		{"less than content-length", ":method POST :scheme https :authority o.test :path /a content-length 6", "hello", "400", nil, false},
+		{"content-length and no body", ":method POST :scheme https :authority o.test :path /a content-length 5", "", "400", nil, false},
+		{"two content-lengths", ":method POST :scheme https :authority o.test :path /a content-length 5 content-length 6", "hello", "400", nil, false},
+		{"the same content-length twice", ":method POST :scheme https :authority o.test :path /a content-length 5 content-length 5", "hello", "400", nil, false},
+		{"a content-length that is no number", ":method POST :scheme https :authority o.test :path /a content-length x", "hello", "400 or PROTOCOL_ERROR", nil, false}, // whichever sees it first
+		{"a content-length that is no number, and no body", valid + " content-length x", "", "400", nil, false},
+		{"a value beyond the ceiling of heads", valid + " x " + strings.Repeat("x", 70_000), "", "GOAWAY COMPRESSION_ERROR", nil, false},
+		{"a head beyond its ceiling", valid + strings.Repeat(" x "+strings.Repeat("x", 1000), 70), "", "431", nil, false},
+		{"an HPACK bomb: 8 kilobytes make 16 MB", valid + strings.Repeat(" x "+strings.Repeat("x", 4000), 4000), "", "431", nil, false},
+	} {
+		run := func(t *testing.T, f *frames) {
+			defer f.conn.Close()
+			arrives := c.arrives
+			text := strings.NewReplacer("o.test", origin.host(), "nul", "\x00", "cr", "\r", "lf", "\n", "_", " ")
+			fields := strings.Split(c.fields, " ")
+			for i := range fields {
+				fields[i] = text.Replace(fields[i])
+			}
+			if got := f.outcome(f.open(text.Replace(c.body), fields...)); !slices.Contains(strings.Split(c.want, " or "), got) {
+				t.Errorf("ended with %s, want %s", got, c.want)
+			}
+			if f.ended == "" { // whatever became of the stream, the connection goes on
+				if got := f.outcome(f.open("", ":method", "GET", ":scheme", "https", ":authority", origin.host(), ":path", "/last")); got != "200" {
+					t.Errorf("then %s", got)
+				}
+				arrives = append(slices.Clone(arrives), lastThere)
+			}
+			if got := origin.take(); !slices.Equal(got, arrives) {
+				t.Errorf("at the origin arrived\n%q, want\n%q", got, arrives)
+			}
+		}
+		t.Run("tunnel/"+c.name, func(t *testing.T) { run(t, r.speak(t, origin.host())) })
+		if !c.inside {
+			t.Run("own port/"+c.name, func(t *testing.T) { run(t, r.prior(t)) })
+		}
+	}
+}
+
+func TestHTTP2Trailers(t *testing.T) {
+	origin := listenRaw(t, true)
+	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
+	for _, c := range []struct {
+		name, announced string
+		fields          []string
+		want            string
+		arrives         []string
+	}{
+		{"announced", "x-sum", []string{"x-sum", "7", "x-more", "8"}, "200", []string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n"}},
+		{"not announced", "", []string{"x-sum", "7"}, "200", []string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"}},
+		{"none of a trailer's", "x-sum, cookie, proxy-authenticate-info, upgrade", []string{"x-sum", "7", "cookie", "a=b", "upgrade", "h2c"}, "200",
+			[]string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: Proxy-Authenticate-Info,X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n"}},
+		{"of framing", "x-sum", []string{"content-length", "5"}, "PROTOCOL_ERROR", nil},
+		{"a pseudo-header", "x-sum", []string{":path", "/private"}, "PROTOCOL_ERROR", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := r.speak(t, origin.host())
+			defer f.conn.Close()
+			fields := []string{":method", "POST", ":scheme", "https", ":authority", origin.host(), ":path", "/a"}
+			if c.announced != "" {
+				fields = append(fields, "trailer", c.announced)
+			}
+			must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(fields...), EndHeaders: true}))
+			must(t, f.WriteData(1, false, []byte("hello")))
+			must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(c.fields...), EndHeaders: true, EndStream: true}))
+			if got := f.outcome(1); got != c.want {
+				t.Errorf("ended with %s, want %s", got, c.want)
+			}
+			if got := origin.take(); !slices.Equal(got, c.arrives) {
+				t.Errorf("at the origin arrived\n%q, want\n%q", got, c.arrives)
+			}
+		})
+	}
+	if resp, _, err := get(r.client(true), "https://"+origin.host()+"/a"); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("after all that: %v, %v", resp, err)
+	}
+}

@@ -1,0 +1,155 @@
+package proxy_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"robotsproxy/proxy"
+)
+
+// A refuser is an origin that speaks HTTP/2 and, after a while, takes no more
+// requests on any connection (RFC 9113 6.8), as one does that is being drained.
+type refuser struct {
+	*httptest.Server // for its certificate
+	addr             string
+	conns            atomic.Int64
+}
+
+// refuseAfter serves so many connections before.
+func refuseAfter(t *testing.T, served int64) *refuser {
+	t.Helper()
+	o := &refuser{Server: httptest.NewTLSServer(nil)}
+	o.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	o.addr = l.Addr().String()
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		l.Close()
+		<-ended
+	})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			config := &tls.Config{Certificates: o.TLS.Certificates, NextProtos: []string{"h2"}}
+			serves := o.conns.Add(1) <= served
+			if serves {
+				config.NextProtos = nil
+			}
+			secure := tls.Server(c, config)
+			go func() {
+				defer c.Close()
+				if secure.Handshake() != nil {
+					return
+				}
+				if serves {
+					if _, err := http.ReadRequest(bufio.NewReader(secure)); err == nil {
+						io.WriteString(secure, "HTTP/1.1 200 OK\r\nContent-Length: 23\r\nConnection: close\r\n\r\nUser-agent: *\nAllow: /\n")
+					}
+					return
+				}
+				var err error
+				io.ReadFull(secure, make([]byte, len(http2.ClientPreface)))
+				f := http2.NewFramer(secure, secure)
+				f.WriteSettings()
+				f.WriteGoAway(0, http2.ErrCodeNo, nil)
+				for err == nil {
+					_, err = f.ReadFrame()
+				}
+			}()
+		}
+	}()
+	return o
+}
+
+// net/http would connect for ever to an origin that takes no request.
+func TestOriginThatTakesNoRequests(t *testing.T) {
+	for name, monitor := range map[string]bool{"enforce": false, "monitor": true} {
+		t.Run(name, func(t *testing.T) {
+			o := refuseAfter(t, 1)
+			r := start(t, setup{origins: []*httptest.Server{o.Server}, change: func(p *proxy.Options) { p.Monitor = monitor }})
+			resp, _, err := get(r.client(false), "https://"+o.addr+"/page")
+			if err != nil || resp.StatusCode != http.StatusBadGateway {
+				t.Errorf("a page: %v %v", resp, err)
+			}
+			if n := o.conns.Load(); n > 10 { // it was thousands
+				t.Errorf("%d connections for robots.txt and a page", n)
+			}
+		})
+	}
+	t.Run("robots.txt", func(t *testing.T) {
+		o := refuseAfter(t, 0)
+		r := start(t, setup{origins: []*httptest.Server{o.Server}})
+		resp, _, err := get(r.client(false), "https://"+o.addr+"/page")
+		if err != nil || resp.StatusCode != http.StatusForbidden {
+			t.Errorf("a page: %v %v", resp, err)
+		}
+		if n := o.conns.Load(); n > 10 { // the same
+			t.Errorf("%d connections for robots.txt", n)
+		}
+	})
+}
+
+// A client that does not read holds up no other, whatever its origin sends:
+// the answers of an HTTP/2 connection are read in one place.
+func TestHintsHoldUpNobodyElse(t *testing.T) {
+	var written atomic.Int64
+	hinted := make(chan struct{})
+	s := newSite("", func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/big":
+			for b := make([]byte, 64<<10); ; written.Add(1) {
+				if _, err := w.Write(b); err != nil {
+					return
+				}
+			}
+		case "/hint":
+			w.Header().Set("Link", "</x>; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
+			close(hinted)
+			<-r.Context().Done()
+		}
+	})
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	r := start(t, setup{origins: []*httptest.Server{s.Server}, change: func(o *proxy.Options) { o.Linger = 100 * time.Millisecond }})
+	f := r.speak(t, s.host())
+	f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+	f.WriteWindowUpdate(0, 1<<30)
+	ask := func(path string) {
+		f.open("", ":method", "GET", ":scheme", "https", ":authority", s.host(), ":path", path, "user-agent", "x")
+	}
+	ask("/big")
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for before, same := int64(-1), 0; same < 5; <-tick.C { // until nothing more fits between
+		if now := written.Load(); now > 0 && now == before {
+			same++
+		} else {
+			before, same = now, 0
+		}
+	}
+	ask("/hint")
+	<-hinted
+	c := r.client(false)
+	c.Timeout = 10 * time.Second
+	if resp, err := c.Get(s.URL + "/fast"); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("another client: %v %v", resp, err)
+	}
+	f.conn.Close()
+}

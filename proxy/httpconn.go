@@ -1,0 +1,241 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+)
+
+// An httpConn is a connection on which net/http speaks HTTP/1, as if it were
+// in the clear: TLS, where there is some, is under it. Two things of net/http's
+// own are set right here: how it looks for HTTP/2 (opening), and the answers
+// that it gives to what is no HTTP, which say neither whose they are nor why,
+// and would leave no record.
+type httpConn struct {
+	net.Conn
+	h       *Handler
+	opening opening
+	serving atomic.Bool // a request has been read, and its answer is not out yet
+	fault   error       // of TLS; net/http reads and writes on one goroutine before there is a request
+}
+
+func (h *Handler) newHTTPConn(c net.Conn) *httpConn {
+	return &httpConn{Conn: c, h: h, opening: opening{sought: true}}
+}
+
+// Read reads from the connection; its beginning as an opening does.
+func (c *httpConn) Read(b []byte) (int, error) {
+	if !c.opening.sought {
+		return c.Conn.Read(b)
+	}
+	n, err := c.opening.read(c.Conn.Read, b)
+	if secure, ok := c.Conn.(*tls.Conn); ok && err != nil && !secure.ConnectionState().HandshakeComplete {
+		c.fault = err
+	}
+	return n, err
+}
+
+// Write sends an answer. One to no request is net/http's own, and replaced.
+func (c *httpConn) Write(b []byte) (int, error) {
+	if c.serving.Load() || c.opening.http2 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
+		return c.Conn.Write(b)
+	}
+	return len(b), c.h.notHTTP(c, b)
+}
+
+// CloseWrite ends what we send and leaves the other direction open.
+func (c *httpConn) CloseWrite() error { return endWriting(c.Conn) }
+
+// An opening is the beginning of a connection in the clear. net/http looks in
+// it for HTTP/2's preface (RFC 9113 3.4), and would wait for as many octets as
+// that has, although the first ones tell. So where another beginning has come,
+// and a shorter one, it is read as a reader without progress, which ends the
+// look (bufio.Reader gives up for then) and leaves all else as it is.
+type opening struct {
+	sought bool // net/http looks for the preface
+	http2  bool // and has found it
+	came   int  // octets, all but the last ones as in the preface
+	empty  int  // reads that are to give nothing
+}
+
+// noProgress is how many reads without an octet make a bufio.Reader give up.
+const noProgress = 100
+
+func (o *opening) read(read func([]byte) (int, error), b []byte) (int, error) {
+	const preface = "PRI * HTTP/2.0" // what net/http waits for first
+	if o.empty > 0 {
+		o.empty--
+		o.sought = o.empty > 0
+		return 0, nil
+	}
+	n, err := read(b)
+	begun := string(b[:min(n, len(preface)-o.came)])
+	other := begun != preface[o.came:o.came+len(begun)]
+	o.came += len(begun)
+	o.sought = o.came < len(preface)
+	o.http2 = !o.sought && !other
+	if o.sought && other {
+		o.empty = noProgress
+	}
+	return n, err
+}
+
+// notHTTP answers what net/http cannot read as a request, in place of the
+// answer that it has for it, and records it.
+func (h *Handler) notHTTP(c *httpConn, own []byte) error {
+	line, _, _ := strings.Cut(string(own), "\r\n") // constant but for what kind of fault it is
+	a, to := notHTTPAnswer(line), c.Conn
+	err := errors.New("no request that can be read: " + line)
+	if c.fault != nil {
+		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.fault)
+		if !ok || inTheClear.Conn == nil {
+			h.o.Log.Debug("a TLS handshake with a client failed", "error", c.fault)
+			return c.fault // nothing was asked, and nothing can be answered
+		}
+		err, to = fmt.Errorf("tls handshake with the client: %w", c.fault), inTheClear.Conn
+		a.say, a.mend = "This port speaks TLS.", "Give the proxy's address as https:// to the client."
+	}
+	rec := &audit.Record{Time: time.Now(), ID: h.ids.Next(), Status: a.status, Err: err}
+	rec.Request.Client = arrivalOf(c).who()
+	rec.Decision.Reason = policy.ReasonMalformed
+	if err := h.o.Audit.Write(rec); err != nil {
+		a = answerTo(err)
+	}
+	p := problem{Title: http.StatusText(a.status), Status: a.status, Detail: a.say, Mend: a.mend, Reason: string(a.reason), ID: rec.ID}
+	body := p.text()
+	resp := http.Response{StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Close: true, Header: ownHeader(a, p), ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body))}
+	resp.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	var whole bytes.Buffer
+	if err := resp.Write(&whole); err != nil {
+		return err
+	}
+	_, err = to.Write(whole.Bytes())
+	return err
+}
+
+// notHTTPAnswer is what is said in place of an answer of net/http's.
+func notHTTPAnswer(line string) answer {
+	a := answerTo(errMalformed)
+	a.say, a.mend = "The request is no HTTP that can be read.", "Look for what is wrong with its head: a missing or second Host, a length, a blank before a colon."
+	if fields := strings.Fields(line); len(fields) > 1 {
+		if n, err := strconv.Atoi(fields[1]); err == nil && n >= 400 && n <= 599 {
+			a.status = n
+		}
+	}
+	switch a.status {
+	case http.StatusRequestHeaderFieldsTooLarge:
+		a.say, a.mend = "The head of the request is longer than 64 KiB.", "Send less in its address and headers."
+	case http.StatusNotImplemented:
+		a.say, a.mend = "The request has a transfer coding that the proxy does not know.", "Send its body with a length, or in chunks."
+	case http.StatusExpectationFailed:
+		a.say, a.mend = "The request expects what the proxy does not know.", "Leave Expect out, or at 100-continue."
+	case http.StatusHTTPVersionNotSupported:
+		a.say, a.mend = "The request is of a version of HTTP that the proxy does not speak.", "Use HTTP/1.1 or HTTP/2."
+	}
+	return a
+}
+
+// An arrival is the connection that requests come by.
+type arrival struct {
+	http   *httpConn   // nil where HTTP/2 was agreed on
+	client *clientConn // to the proxy's own port; nil in a tunnel
+	tunnel *tunnelConn // nil on the proxy's own port
+}
+
+// who is the client, as far as it is known without a request.
+func (a arrival) who() string {
+	if a.tunnel != nil {
+		return a.tunnel.client
+	}
+	return *a.client.client.Load()
+}
+
+// arrivalOf takes apart what a server of ours was given.
+func arrivalOf(c net.Conn) (a arrival) {
+	a.http, _ = c.(*httpConn)
+	switch c := underneath(c).(type) {
+	case *clientConn:
+		a.client = c
+	case *tunnelConn:
+		a.tunnel = c
+	}
+	return a
+}
+
+// underneath is the connection under HTTP and TLS.
+func underneath(c net.Conn) net.Conn {
+	if h, ok := c.(*httpConn); ok {
+		c = h.Conn
+	}
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // *tls.Conn
+		c = t.NetConn()
+	}
+	return c
+}
+
+// bare is the connection that the kernel can copy from and to, or the one of
+// TLS: what it is wrapped in does nothing between its beginning and its end.
+func bare(c net.Conn) net.Conn {
+	if h, ok := c.(*httpConn); ok {
+		c = h.Conn
+	}
+	if cc, ok := c.(*clientConn); ok {
+		c = cc.Conn
+	}
+	return c
+}
+
+// endWriting ends one direction of a connection, of one that cannot do that both.
+func endWriting(c net.Conn) error {
+	if w, ok := c.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return c.Close()
+}
+
+// reset closes a client's connection with nothing that could be taken for an
+// end in good order.
+func reset(c net.Conn) {
+	under := underneath(c)
+	if t, ok := under.(*tunnelConn); ok {
+		under = underneath(t.Conn)
+	}
+	switch c := bare(under).(type) {
+	case *net.TCPConn:
+		c.SetLinger(0)
+	case *streamConn:
+		c.broken.Store(true)
+	}
+	under.Close()
+}
+
+type arrivalKey struct{}
+
+// withArrival lets requests know the connection that they came by
+// (http.Server.ConnContext).
+func withArrival(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, arrivalKey{}, arrivalOf(c))
+}
+
+// arrivedBy is the connection that a request came by.
+func arrivedBy(r *http.Request) arrival {
+	a, _ := r.Context().Value(arrivalKey{}).(arrival)
+	return a
+}
+
+// tunnelOf is the tunnel that a request came out of; nil for one on the
+// proxy's own port.
+func tunnelOf(r *http.Request) *tunnelConn { return arrivedBy(r).tunnel }

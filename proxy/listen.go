@@ -1,0 +1,180 @@
+package proxy
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	maxConns     = 20_000           // open connections of clients, where Options.MaxConns is zero
+	maxConnsEach = 10_000           // of one client, where Options.MaxConnsEach is zero
+	maxTurnedOff = 16               // connections over a client's most that are told so; more are closed at once
+	sayEvery     = 10 * time.Second // what goes on and on is said so often
+)
+
+// A listener takes connections up to a most, for all clients together and for
+// each. At the first the next ones wait in the system's queue; over the second
+// they are answered with a refusal. A client is counted by its address until it
+// is known by name.
+type listener struct {
+	net.Listener
+	h      *Handler
+	secure *tls.Config   // nil: in the clear
+	places chan struct{} // one for each open connection
+	each   int
+	full   throttle
+	broken throttle
+	ended  chan struct{}
+	end    sync.Once
+
+	mu   sync.Mutex
+	open map[string]int // connections, by client
+}
+
+func (h *Handler) newListener(l net.Listener) *listener {
+	own := &listener{
+		Listener: l,
+		h:        h,
+		places:   make(chan struct{}, cmp.Or(h.o.MaxConns, maxConns)),
+		each:     cmp.Or(h.o.MaxConnsEach, maxConnsEach),
+		ended:    make(chan struct{}),
+		open:     make(map[string]int),
+	}
+	if h.o.TLS != nil {
+		own.secure = h.o.TLS.Clone()
+		own.secure.NextProtos = nil // Go's own client, offered h2 by a proxy, takes it and speaks HTTP/1.1 all the same
+	}
+	return own
+}
+
+// Accept waits for a place, then for a connection. An error of the system's,
+// as when the process may open no more files, is said and handed on: net/http
+// tries again after a while.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		select {
+		case l.places <- struct{}{}:
+		default:
+			if l.full.due() {
+				l.h.o.Log.Warn("as many connections are open as are taken; the next ones wait", "connections", cap(l.places))
+			}
+			select {
+			case l.places <- struct{}{}:
+			case <-l.ended:
+				return nil, net.ErrClosed
+			}
+		}
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			<-l.places
+			if !errors.Is(err, net.ErrClosed) && l.broken.due() {
+				l.h.o.Log.Warn("connections cannot be taken at present", "error", err)
+			}
+			return nil, err
+		}
+		c := &clientConn{Conn: conn, listener: l}
+		client := addressOf(conn.RemoteAddr().String())
+		c.client.Store(&client)
+		switch over := l.count(client, 1) - l.each; {
+		case over > maxTurnedOff:
+			c.Close()
+			continue
+		case over > 0:
+			c.tooMany = true
+		}
+		if l.secure != nil {
+			return l.h.newHTTPConn(tls.Server(c, l.secure)), nil
+		}
+		return l.h.newHTTPConn(c), nil
+	}
+}
+
+func (l *listener) Close() error {
+	l.end.Do(func() { close(l.ended) })
+	return l.Listener.Close()
+}
+
+// count adds to a client's open connections, and gives how many they are.
+func (l *listener) count(client string, n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.add(client, n)
+}
+
+// gone counts a closed connection no more.
+func (l *listener) gone(c *clientConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.closed = true
+	l.add(*c.client.Load(), -1)
+}
+
+// add is count under the lock.
+func (l *listener) add(client string, n int) int {
+	now := l.open[client] + n
+	if now == 0 {
+		delete(l.open, client)
+	} else {
+		l.open[client] = now
+	}
+	return now
+}
+
+// A clientConn is a client's connection to the proxy's own port.
+type clientConn struct {
+	net.Conn
+	listener *listener
+	client   atomic.Pointer[string] // whose it is; changed under listener.mu
+	tooMany  bool                   // it is one more than its client may have
+	closed   bool                   // and so nobody's; guarded by listener.mu
+	once     sync.Once
+}
+
+// belongsTo counts it among those of the client that it is now known to be of.
+// It says no where that client has as many as it may.
+func (c *clientConn) belongsTo(client string) bool {
+	before := c.client.Load()
+	if *before == client {
+		return true
+	}
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.closed { // HTTP/2's requests may outlive it
+		return true
+	}
+	if l.open[client] >= l.each {
+		return false
+	}
+	if c.client.CompareAndSwap(before, &client) { // else by another request of the same connection
+		l.add(*before, -1)
+		l.add(client, 1)
+	}
+	return true
+}
+
+// Close closes it and gives its place to another.
+func (c *clientConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() {
+		c.listener.gone(c)
+		<-c.listener.places
+	})
+	return err
+}
+
+// CloseWrite ends what we send and leaves the other direction open.
+func (c *clientConn) CloseWrite() error { return endWriting(c.Conn) }
+
+// A throttle says now and then that it is time to say something again.
+type throttle struct{ last atomic.Int64 }
+
+func (t *throttle) due() bool {
+	now, last := time.Now().UnixNano(), t.last.Load()
+	return (last == 0 || now-last > int64(sayEvery)) && t.last.CompareAndSwap(last, now)
+}

@@ -1,0 +1,371 @@
+package proxy_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/proxy"
+)
+
+// knock opens a connection and asks for a page by it; nil without an answer.
+func (r *rig) knock(address string) (net.Conn, *http.Response) {
+	r.t.Helper()
+	c, br := r.dial()
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", address)
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		return c, nil
+	}
+	io.Copy(io.Discard, resp.Body)
+	return c, resp
+}
+
+func TestConnectionsOfOneClient(t *testing.T) {
+	const most, told = 3, 16
+	origin := serve(t, false, "", hello)
+	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsEach = most }})
+	first, _ := r.knock(origin.URL)
+	for range most - 1 {
+		if _, resp := r.knock(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("one of %d: %v", most, resp)
+		}
+	}
+	over, resp := r.knock(origin.URL)
+	if resp == nil || resp.StatusCode != http.StatusTooManyRequests || !resp.Close || resp.Header.Get("Retry-After") == "" ||
+		!strings.HasPrefix(resp.Header.Get("Proxy-Status"), "robotsproxy; error=connection_limit_reached") {
+		t.Fatalf("one more: %v", resp)
+	}
+	if rec := r.records.of(t, policy.ReasonLimit); !rec.Blocked() || rec.Status != http.StatusTooManyRequests {
+		t.Errorf("record: %+v", rec)
+	}
+	if _, err := over.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection that is one too many stays: %v", err)
+	}
+	// Those that are over do not stay to be told, however many there are.
+	silent := make([]net.Conn, told)
+	for i := range silent {
+		silent[i], _ = r.dial()
+		silent[i].Write([]byte("G"))
+	}
+	if c, _ := r.dial(); !ends(c) {
+		t.Error("there is no end to those that are told")
+	}
+	if n := len(origin.paths()); n != 1+most {
+		t.Errorf("%d requests arrived, want robots.txt and %d", n, most)
+	}
+	// A place that is given up is another's, once the proxy has noticed.
+	for _, c := range append(silent, first) {
+		c.Close()
+	}
+	within(t, func() bool {
+		c, resp := r.knock(origin.URL)
+		c.Close()
+		return resp != nil && resp.StatusCode == http.StatusOK
+	})
+}
+
+// ends says whether the other side closes a connection without a word.
+func ends(c net.Conn) bool {
+	n, err := c.Read(make([]byte, 1))
+	return n == 0 && err != nil && !isTimeout(err)
+}
+
+// within asks until the answer is yes.
+func within(t *testing.T, yes func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(5 * time.Second); !yes(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatal("it never came true")
+		}
+	}
+}
+
+func TestConnectionsOfAll(t *testing.T) {
+	origin := serve(t, false, "", hello)
+	said := &lines{}
+	r := start(t, setup{change: func(o *proxy.Options) {
+		o.MaxConns, o.Log = 2, slog.New(slog.NewTextHandler(said, nil))
+	}})
+	first, _ := r.knock(origin.URL)
+	r.knock(origin.URL)
+	third, br := r.dial()
+	fmt.Fprintf(third, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
+	within(t, func() bool { return said.has("as many connections are open as are taken") })
+	if n := len(origin.paths()); n != 3 {
+		t.Fatalf("%d requests arrived, want robots.txt and two", n)
+	}
+	first.Close()
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("the one that waited: %v %v", resp, err)
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) has(s string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), s)
+}
+
+// A failing listener is one of a process that may open no more files.
+type failing struct {
+	net.Listener
+	left chan struct{} // a failure for each
+}
+
+func (l failing) Accept() (net.Conn, error) {
+	select {
+	case <-l.left:
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	default:
+		return l.Listener.Accept()
+	}
+}
+
+func TestNoMoreFilesIsSurvivedAndSaid(t *testing.T) {
+	origin := serve(t, false, "", hello)
+	said := &lines{}
+	short := make(chan struct{}, 5)
+	for range cap(short) {
+		short <- struct{}{}
+	}
+	r := start(t, setup{
+		listen: func(l net.Listener) net.Listener { return failing{l, short} },
+		change: func(o *proxy.Options) { o.Log = slog.New(slog.NewTextHandler(said, nil)) },
+	})
+	if _, resp := r.knock(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("afterwards: %v", resp)
+	}
+	if !said.has("connections cannot be taken at present") || !said.has("too many open files") {
+		t.Errorf("said: %s", said.text.String())
+	}
+}
+
+// RFC 9113 3.3: HTTP/2 with prior knowledge, inside a tunnel in the clear.
+func TestHTTP2InTheClearInsideATunnel(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	r := start(t, setup{})
+	var spoken http.Protocols
+	spoken.SetUnencryptedHTTP2(true)
+	tr := &http.Transport{Protocols: &spoken, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		c, br := r.dial()
+		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", origin.host())
+		resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("%v %w", resp, err)
+		}
+		return c, nil
+	}}
+	defer tr.CloseIdleConnections()
+	for path, want := range map[string]int{"/page": 200, "/private": 403} {
+		resp, _, err := get(&http.Client{Transport: tr}, origin.URL+path)
+		if err != nil || resp.StatusCode != want || resp.ProtoMajor != 2 {
+			t.Errorf("%s: %v %v", path, resp, err)
+		}
+	}
+}
+
+// A tunnel that stays closed, in a stream of HTTP/2.
+func TestSealedTunnelInAStream(t *testing.T) {
+	origin := way{tls: true}.serve(t, "User-agent: *\nDisallow: /x", hello)
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Sealed = func(string) bool { return true } }})
+	c := way{tls: true, front: withHTTP2}.client(r)
+	c.Transport.(*http.Transport).TLSClientConfig.RootCAs.AddCert(origin.Certificate())
+	resp, body, err := get(c, origin.URL+"/page")
+	if err != nil || body != "hello from /page" || resp.Header.Get("Via") != "" {
+		t.Errorf("%v %q %v", resp, body, err)
+	}
+	c.CloseIdleConnections()
+	if rec := r.records.last(t, 1); rec.Decision.Reason != policy.ReasonTunnel || rec.Status != 200 || rec.Bytes == 0 || rec.Err != nil {
+		t.Errorf("record: %+v", rec)
+	}
+}
+
+// A refused CONNECT of a stream is an answer like any other.
+func TestStreamIsRefused(t *testing.T) {
+	r := start(t, setup{})
+	_, err := r.streamTo(r.speaking2(), "127.0.0.1:22")
+	if err == nil || !strings.Contains(err.Error(), "403") || !strings.Contains(err.Error(), "destination_ip_prohibited") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestConnectionThatSaysNothingIsBounded(t *testing.T) {
+	const limit = 50 * time.Millisecond
+	r := start(t, setup{change: func(o *proxy.Options) { o.HeadTimeout = limit }})
+	origin := serve(t, false, "", hello)
+	silent, _ := r.dial()
+	if !ends(silent) {
+		t.Error("on the proxy's own port")
+	}
+	c, br := r.dial()
+	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", origin.host())
+	if resp, err := http.ReadResponse(bufio.NewReader(br), &http.Request{Method: http.MethodConnect}); err != nil || resp.StatusCode != 200 {
+		t.Fatal(resp, err)
+	}
+	io.WriteString(c, "PRI * HTTP/2.0\r\n")
+	if !ends(c) {
+		t.Error("in a tunnel")
+	}
+}
+
+// What net/http cannot read is answered as all else is, at once, and recorded.
+func TestWhatIsNotHTTP(t *testing.T) {
+	origin := serve(t, true, "", hello)
+	plain := serve(t, false, "", hello)
+	for name, front := range map[string]front{"in the clear": inTheClear, "over TLS": overTLS} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, setup{front: front, origins: []*httptest.Server{origin.Server}})
+			within := map[string]func() (net.Conn, *bufio.Reader){"own port": r.dial}
+			if front == inTheClear {
+				within["in a tunnel"] = func() (net.Conn, *bufio.Reader) {
+					c := r.tunnel(origin.host())
+					return c, bufio.NewReader(c)
+				}
+				within["in a tunnel in the clear"] = func() (net.Conn, *bufio.Reader) { return r.tunnelInTheClear(plain.host()) }
+			}
+			n := 0
+			for where, dial := range within {
+				for raw, want := range map[string]int{
+					"\r\n\r\n":               400,
+					"x\r\n\r\n":              400,
+					"PRI\r\n\r\n":            400,
+					"PRI * HTTP/1\r\n":       400,
+					"GET / HTTP/1.1\r\n\r\n": 400, // no Host
+					"GET / HTTP/1.1\r\nHost: x\r\nA b: c\r\n\r\n":                                  400,
+					"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n":             501,
+					"GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 100<<10) + "\r\n\r\n": 431,
+					"GET / HTTP/1.1\r\nHost: x\r\nExpect: miracles\r\n\r\n":                        417,
+				} {
+					c, br := dial()
+					io.WriteString(c, raw)
+					resp, err := http.ReadResponse(br, nil)
+					if err != nil {
+						t.Errorf("%s: %.40q: %v", where, raw, err)
+						continue
+					}
+					body, _ := io.ReadAll(resp.Body)
+					n++
+					rec := r.records.last(t, n)
+					if resp.StatusCode != want || !resp.Close || resp.Header.Get("Proxy-Status") != `robotsproxy; error=http_request_error; details="malformed"` || !strings.Contains(string(body), rec.ID) {
+						t.Errorf("%s: %.40q: %s %v %s", where, raw, resp.Status, resp.Header, body)
+					}
+					if rec.Status != want || rec.Decision.Reason != policy.ReasonMalformed || !rec.Blocked() || rec.Request.Client != "127.0.0.1" {
+						t.Errorf("%s: %.40q: record %+v", where, raw, rec)
+					}
+					c.Close()
+				}
+			}
+		})
+	}
+	if n := len(origin.paths()) + len(plain.paths()); n != 0 {
+		t.Errorf("%d requests arrived", n)
+	}
+}
+
+// A request that comes octet by octet is no other.
+func TestRequestOctetByOctet(t *testing.T) {
+	r := start(t, setup{})
+	origin := serve(t, false, "", hello)
+	c, br := r.dial()
+	for _, octet := range []byte("GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n") {
+		c.Write([]byte{octet})
+	}
+	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("%v %v", resp, err)
+	}
+}
+
+// Whatever an origin's body looks like, it passes.
+func TestBodyThatLooksLikeAnAnswer(t *testing.T) {
+	const text = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
+	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(2*len(text)))
+		for range 2 {
+			io.WriteString(w, text)
+			w.(http.Flusher).Flush()
+		}
+	})
+	r := start(t, setup{})
+	c := r.client(false)
+	for range 2 { // the second by a kept connection
+		if _, body, err := get(c, origin.URL+"/"); err != nil || body != text+text {
+			t.Errorf("%q %v", body, err)
+		}
+	}
+}
+
+// A client is counted by its name, wherever its connections come from.
+func TestConnectionsOfANamedClient(t *testing.T) {
+	origin := serve(t, false, "", hello)
+	r := start(t, setup{
+		clients: []policy.Client{{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}},
+		change:  func(o *proxy.Options) { o.MaxConnsEach = 2 },
+	})
+	first, _ := r.knock(origin.URL)
+	r.knock(origin.URL)
+	if _, resp := r.knock(origin.URL); resp == nil || resp.StatusCode != http.StatusTooManyRequests {
+		t.Fatalf("one more: %v", resp)
+	}
+	if rec := r.records.of(t, policy.ReasonLimit); rec.Request.Client != "lab-a" {
+		t.Errorf("record: %+v", rec)
+	}
+	first.Close()
+	within(t, func() bool {
+		_, resp := r.knock(origin.URL)
+		return resp != nil && resp.StatusCode == http.StatusOK
+	})
+}
+
+// A client that has not been told of the TLS is told, and what fails before
+// anything was asked leaves no record.
+func TestHandshakesThatFail(t *testing.T) {
+	r := start(t, setup{front: overTLS})
+	distrusts, err := net.Dial("tcp", r.url.Host)
+	must(t, err)
+	defer distrusts.Close()
+	if err := tls.Client(distrusts, &tls.Config{ServerName: "example.com"}).Handshake(); err == nil {
+		t.Fatal("a certificate of nobody's is trusted")
+	}
+	clear, err := net.Dial("tcp", r.url.Host)
+	must(t, err)
+	defer clear.Close()
+	io.WriteString(clear, "GET http://site.test/ HTTP/1.1\r\nHost: site.test\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(clear), nil)
+	must(t, err)
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "This port speaks TLS.") {
+		t.Errorf("%s %s", resp.Status, body)
+	}
+	if rec := r.records.last(t, 1); rec.Status != 400 || rec.Err == nil || !strings.Contains(rec.Err.Error(), "tls handshake") {
+		t.Errorf("record: %+v", rec)
+	}
+}

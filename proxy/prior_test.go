@@ -1,0 +1,199 @@
+package proxy_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"robotsproxy/policy"
+	"robotsproxy/proxy"
+)
+
+// RFC 9113 8.3.1: what is asked for by https goes by https, also from a client
+// that asks in the clear.
+func TestSchemeOfPriorKnowledge(t *testing.T) {
+	secure, plain := serve(t, true, rules, hello), serve(t, false, rules, hello)
+	r := start(t, setup{origins: []*httptest.Server{secure.Server}})
+	for scheme, o := range map[string]*site{"https": secure, "http": plain} {
+		f := r.prior(t)
+		for path, want := range map[string]string{"/a": "200", "/private": "403"} {
+			if got := f.outcome(f.open("", ":method", "GET", ":scheme", scheme, ":authority", o.host(), ":path", path)); got != want {
+				t.Errorf("%s %s: %s, want %s", scheme, path, got, want)
+			}
+		}
+		if got := o.paths(); !slices.Equal(got, []string{"/robots.txt", "/a"}) {
+			t.Errorf("%s: arrived %q", scheme, got)
+		}
+	}
+}
+
+func TestNoPasswordOfAStreamIsRecorded(t *testing.T) {
+	r := start(t, setup{})
+	f := r.prior(t)
+	if got := f.outcome(f.open("", ":method", "CONNECT", ":authority", "user:hunter2@site.test:443")); got != "400" {
+		t.Error(got)
+	}
+	if rec := r.records.last(t, 1); strings.Contains(fmt.Sprintf("%v %+v", rec.Err, rec), "hunter2") {
+		t.Errorf("recorded as %+v", rec)
+	}
+}
+
+// A client that reads nothing of its connection is ended, and its places free.
+func TestClientThatReadsNothingAtAll(t *testing.T) {
+	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) {
+		for b := make([]byte, 64<<10); ; {
+			if _, err := w.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	r := start(t, setup{change: short})
+	f := r.prior(t)
+	f.conn.(*net.TCPConn).SetReadBuffer(4096)
+	must(t, f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}))
+	must(t, f.WriteWindowUpdate(0, 1<<31-1-65535))
+	for range 3 {
+		f.open("", ":method", "GET", ":scheme", "http", ":authority", origin.host(), ":path", "/a")
+	}
+	for i := range 3 {
+		if rec := r.records.last(t, i+1); rec.Err == nil {
+			t.Errorf("record: %+v", rec)
+		}
+	}
+}
+
+// A connection that ends before its requests have begun is nobody's for good.
+func TestConnectionsThatEndEarlyAreNotCounted(t *testing.T) {
+	origin := serve(t, false, "", hello)
+	r := start(t, setup{
+		clients: []policy.Client{{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}},
+		change:  func(o *proxy.Options) { o.MaxConnsEach = 2 },
+	})
+	for range 500 {
+		f := r.prior(t)
+		f.open("", ":method", "GET", ":scheme", "http", ":authority", origin.host(), ":path", "/a")
+		f.conn.Close()
+	}
+	within(t, func() bool {
+		c, resp := r.knock(origin.URL)
+		c.Close()
+		return resp != nil && resp.StatusCode == http.StatusOK
+	})
+}
+
+// After 504 the client's connection is as good as before.
+func TestKeptConnectionAfterASilentOrigin(t *testing.T) {
+	origin := serve(t, false, "", hello)
+	for _, front := range []front{inTheClear, overTLS} {
+		silent := raw(t, func(_ net.Conn, br *bufio.Reader, _ *http.Request) { io.Copy(io.Discard, br) })
+		r := start(t, setup{front: front, change: short})
+		c, br := r.dial()
+		for address, want := range map[string]int{"http://" + silent: http.StatusGatewayTimeout, origin.URL: http.StatusOK} {
+			for range 2 {
+				fmt.Fprintf(c, "GET %s/ HTTP/1.1\r\nHost: x\r\n\r\n", address)
+				resp, err := http.ReadResponse(br, nil)
+				if err != nil || resp.StatusCode != want || resp.Close {
+					t.Fatalf("%s: %v %v", address, resp, err)
+				}
+				io.Copy(io.Discard, resp.Body)
+			}
+		}
+	}
+}
+
+// stream makes a tunnel of a stream, whose two halves the caller has.
+func (r *rig) stream(origin string) (to *io.PipeWriter, from io.ReadCloser) {
+	r.t.Helper()
+	body, to := io.Pipe()
+	req, err := http.NewRequest(http.MethodConnect, "http://"+origin, body)
+	must(r.t, err)
+	req.Host = origin
+	resp, err := r.speaking2().RoundTrip(req)
+	must(r.t, err)
+	if resp.StatusCode != http.StatusOK {
+		r.t.Fatalf("CONNECT: %s", resp.Status)
+	}
+	r.t.Cleanup(func() {
+		to.Close()
+		resp.Body.Close()
+	})
+	return to, resp.Body
+}
+
+// RFC 9113 8.5: the end of the client's half leaves the other open.
+func TestHalfOfAStreamEnds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			br := bufio.NewReader(c)
+			if first, err := br.Peek(1); err == nil && first[0] != 22 { // else it is for robots.txt
+				all, _ := io.ReadAll(br)
+				fmt.Fprintf(c, "got %d octets", len(all))
+			}
+			c.Close()
+		}
+	}()
+	r := start(t, setup{change: func(o *proxy.Options) {
+		o.Sealed, o.Monitor = func(string) bool { return true }, true // robots.txt is none
+	}})
+	to, from := r.stream(l.Addr().String())
+	io.WriteString(to, "hello")
+	to.Close()
+	if got, err := io.ReadAll(from); err != nil || string(got) != "got 5 octets" {
+		t.Errorf("%q %v", got, err)
+	}
+	l.Close()
+	<-ended
+}
+
+// What breaks off inside of a stream is broken for the client, whatever it speaks.
+func TestBrokenTransferInAStream(t *testing.T) {
+	origin := raw(t, func(c net.Conn, _ *bufio.Reader, _ *http.Request) {
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+	})
+	to, from := start(t, setup{}).stream(origin)
+	fmt.Fprintf(to, "GET / HTTP/1.0\r\nHost: %s\r\n\r\n", origin)
+	if got, err := io.ReadAll(from); err == nil {
+		t.Errorf("%q looks whole", got)
+	}
+}
+
+// Tunnels are closed at once, streams too.
+func TestShutdownDoesNotWaitForStreams(t *testing.T) {
+	for name, sealed := range map[string]bool{"sealed": true, "opened": false} {
+		t.Run(name, func(t *testing.T) {
+			origin := serve(t, true, "", hello)
+			r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
+				o.Sealed, o.Linger = func(string) bool { return sealed }, time.Minute
+			}})
+			r.stream(origin.host())
+			ended := make(chan error, 1)
+			go func() { ended <- r.handler.Shutdown(context.Background()) }()
+			select {
+			case err := <-ended:
+				must(t, err)
+			case <-time.After(10 * time.Second):
+				t.Error("a tunnel at rest holds it up")
+			}
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package proxy_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// The ways in which a client can speak to the proxy itself.
+type front int
+
+const (
+	inTheClear front = iota
+	overTLS
+	withHTTP2 // in the clear
+)
+
+// A way is a form in which a client's request comes, and goes on.
+type way struct {
+	name     string
+	tls      bool // the origin's is an https:// address
+	h2       bool // the client speaks HTTP/2
+	h2origin bool
+	front    front
+}
+
+var ways = []way{
+	{name: "plain"},
+	{name: "intercepted h1", tls: true},
+	{name: "intercepted h2", tls: true, h2: true},
+	{name: "h1 to an h2 origin", tls: true, h2origin: true},
+	{name: "h2 to an h2 origin", tls: true, h2: true, h2origin: true},
+	{name: "plain to a proxy with TLS", front: overTLS},
+	{name: "intercepted h2 in a proxy with TLS", tls: true, h2: true, front: overTLS},
+	{name: "plain by h2", h2: true, front: withHTTP2},
+	{name: "intercepted h1 in a stream of h2", tls: true, front: withHTTP2},
+	{name: "intercepted h2 in a stream of h2", tls: true, h2: true, h2origin: true, front: withHTTP2},
+}
+
+// serve makes a site that is reached this way.
+func (w way) serve(t testing.TB, robotsTxt string, pages http.HandlerFunc) *site {
+	t.Helper()
+	s := newSite(robotsTxt, pages)
+	s.EnableHTTP2 = w.h2origin
+	if w.tls {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// client is one that goes this way.
+func (w way) client(r *rig) *http.Client {
+	if w.front != withHTTP2 {
+		return r.client(w.h2)
+	}
+	toProxy := r.speaking2()
+	if !w.tls {
+		return &http.Client{Transport: toProxy}
+	}
+	tr := &http.Transport{
+		TLSClientConfig:    &tls.Config{RootCAs: r.roots},
+		ForceAttemptHTTP2:  w.h2,
+		DisableCompression: true,
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return r.streamTo(toProxy, addr)
+		},
+	}
+	r.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// speaking2 speaks HTTP/2 to the proxy, whatever address it is asked for.
+func (r *rig) speaking2() *http.Transport {
+	var spoken http.Protocols
+	spoken.SetUnencryptedHTTP2(true)
+	tr := &http.Transport{Protocols: &spoken, DisableCompression: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, r.url.Host)
+	}}
+	r.t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+// streamTo makes a tunnel of a stream (RFC 9113 8.5).
+func (r *rig) streamTo(proxy http.RoundTripper, addr string) (net.Conn, error) {
+	near, far := net.Pipe()
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Scheme: r.url.Scheme, Host: addr}, Host: addr, Header: http.Header{}, Body: io.NopCloser(far)}
+	resp, err := proxy.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		far.Close()
+		return nil, fmt.Errorf("CONNECT: %s, %s", resp.Status, resp.Header.Get("Proxy-Status"))
+	}
+	go func() {
+		io.Copy(far, resp.Body)
+		far.Close()
+	}()
+	return near, nil
+}
+
+// A site is an origin whose log is what counts.
+type site struct {
+	*httptest.Server
+	mu   sync.Mutex
+	seen []*http.Request
+}
+
+// serve makes a site with a robots.txt and pages.
+func serve(t testing.TB, overTLS bool, robotsTxt string, pages http.HandlerFunc) *site {
+	t.Helper()
+	s := newSite(robotsTxt, pages)
+	if overTLS {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// serveOn makes one at an address of the caller's.
+func serveOn(t testing.TB, l net.Listener, robotsTxt string, pages http.HandlerFunc) *site {
+	t.Helper()
+	s := newSite(robotsTxt, pages)
+	s.Listener.Close()
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func newSite(robotsTxt string, pages http.HandlerFunc) *site {
+	s := &site{}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.seen = append(s.seen, r)
+		s.mu.Unlock()
+		if r.URL.Path == "/robots.txt" {
+			io.WriteString(w, robotsTxt)
+			return
+		}
+		pages(w, r)
+	})
+	s.Server = httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	return s
+}
+
+// arrived is the n-th request, from 0.
+func (s *site) arrived(n int) *http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen[n]
+}
+
+// paths are those that arrived, in their order.
+func (s *site) paths() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var p []string
+	for _, r := range s.seen {
+		p = append(p, r.URL.RequestURI())
+	}
+	return p
+}
+
+func (s *site) host() string {
+	u, _ := url.Parse(s.URL)
+	return u.Host
+}
+
+// get reads a whole answer; err is what the client's library said.
+func get(c *http.Client, address string) (*http.Response, string, error) {
+	resp, err := c.Get(address)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp, string(b), err
+}

@@ -1,0 +1,190 @@
+package proxy_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/proxy"
+)
+
+// impatient is short for clients that are slow to begin, too.
+func impatient(o *proxy.Options) {
+	short(o)
+	o.HeadTimeout = 200 * time.Millisecond
+}
+
+// drip writes an octet at a time, faster than any limit, until it is cut off.
+func drip(conn net.Conn, octets string) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for i := range len(octets) {
+		if _, err := io.WriteString(conn, octets[i:i+1]); err != nil {
+			return
+		}
+		<-tick.C
+	}
+}
+
+// clientHello is the first octets of a client that begins TLS.
+func clientHello(t *testing.T) string {
+	t.Helper()
+	client, server := net.Pipe()
+	go func() {
+		tls.Client(client, &tls.Config{ServerName: "o.test"}).Handshake()
+		client.Close()
+	}()
+	first := make([]byte, 100)
+	_, err := io.ReadFull(server, first)
+	must(t, err)
+	server.Close()
+	return string(first)
+}
+
+// Clients that do not come to the point lose their connection, and cost the
+// origin no more than the connection that their tunnel was made with.
+func TestSlowToBegin(t *testing.T) {
+	origin := listenRaw(t, true)
+	hello := clientHello(t)
+	for _, c := range []struct {
+		name    string
+		begin   func(r *rig) net.Conn
+		octets  string
+		dripped bool
+		answers []int
+	}{
+		{"nothing", plainly, "", false, nil},
+		{"a request line without an end", plainly, "GET http://o.test/", false, nil},
+		{"a head without an end", plainly, "GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n", false, nil},
+		{"a head in drops", plainly, "GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
+		{"empty lines in drops", plainly, strings.Repeat("\r\n", 1000), true, nil},
+		{"a second head without an end", plainly, "OPTIONS * HTTP/1.1\r\nHost: o.test\r\n\r\nGET http://o.test/", false, []int{400}},
+		{"a silent tunnel", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\n", false, []int{200}},
+		{"half a ClientHello", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\n" + hello, false, []int{200}},
+		{"a ClientHello in drops", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\n" + hello, true, []int{200}},
+		{"half a head in a tunnel", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nGET / HTTP/1.1\r\n", false, []int{200}},
+		{"nothing behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "", false, nil},
+		{"half a head behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "GET / HTTP/1.1\r\n", false, nil},
+		{"a head in drops behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, setup{origins: []*httptest.Server{origin.trusted}, change: impatient})
+			conn := c.begin(r)
+			defer conn.Close()
+			bounded(t, conn)
+			written := make(chan struct{})
+			octets := strings.ReplaceAll(c.octets, "o.test", origin.host())
+			go func() {
+				defer close(written)
+				if c.dripped {
+					head, rest, _ := strings.Cut(octets, "\r\n\r\n")
+					if strings.HasPrefix(head, "CONNECT") {
+						io.WriteString(conn, head+"\r\n\r\n")
+						octets = rest
+					}
+					drip(conn, octets)
+				} else {
+					io.WriteString(conn, octets)
+				}
+			}()
+			got, br := []int(nil), bufio.NewReader(conn)
+			for {
+				resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
+				if err != nil {
+					if isTimeout(err) {
+						t.Error("the connection stands")
+					}
+					break
+				}
+				got = append(got, resp.StatusCode)
+				if resp.StatusCode != http.StatusOK {
+					io.CopyN(io.Discard, br, resp.ContentLength)
+				}
+			}
+			if n := len(c.answers); len(got) == n+1 && got[n] == http.StatusBadRequest {
+				got = got[:n] // net/http answers half a line, and half a head it does not
+			}
+			if fmt.Sprint(got) != fmt.Sprint(c.answers) {
+				t.Errorf("answered %v, want %v", got, c.answers)
+			}
+			conn.Close()
+			<-written
+		})
+	}
+	t.Cleanup(func() {
+		if got := origin.take(); got != nil {
+			t.Errorf("at the origin arrived %q", got)
+		}
+	})
+}
+
+func plainly(r *rig) net.Conn {
+	conn, _ := r.dial()
+	return conn
+}
+
+// Bodies that stand still, on either side, and what a client sees of it.
+func TestSilentBodies(t *testing.T) {
+	still := make(chan struct{})
+	t.Cleanup(func() { close(still) })
+	origin := raw(t, func(conn net.Conn, br *bufio.Reader, r *http.Request) {
+		switch r.URL.Path {
+		case "/upload":
+			io.Copy(io.Discard, r.Body)
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n"+whole)
+		case "/head":
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Le")
+			<-still
+		case "/nothing":
+			<-still
+		case "/body":
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok")
+			<-still
+		case "/hints":
+			for range 50 {
+				if _, err := io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\n\r\n"); err != nil {
+					return
+				}
+				<-time.After(20 * time.Millisecond)
+			}
+			<-still
+		}
+	})
+	for _, c := range []struct {
+		name, raw string
+		status    int
+		broken    bool
+		reason    string
+	}{
+		{"a small body that does not come", "POST http://o.test/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nok", 400, false, "malformed"},
+		{"a large body that does not come", "POST http://o.test/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\nok", 400, false, "no-file"},
+		{"chunks that do not come", "POST http://o.test/upload HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", 400, false, "no-file"},
+		{"no answer", "GET http://o.test/nothing HTTP/1.1\r\nHost: x\r\n\r\n", 504, false, "no-file"},
+		{"half a head", "GET http://o.test/head HTTP/1.1\r\nHost: x\r\n\r\n", 504, false, "no-file"},
+		{"half a body", "GET http://o.test/body HTTP/1.1\r\nHost: x\r\n\r\n", 200, true, "no-file"},
+		{"half a body, HTTP/1.0", "GET http://o.test/body HTTP/1.0\r\n\r\n", 200, true, "no-file"},
+		{"hints and no answer", "GET http://o.test/hints HTTP/1.1\r\nHost: x\r\n\r\n", 504, false, "no-file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, setup{change: short})
+			conn := plainly(r)
+			bounded(t, conn)
+			resp, body, err := readRaw(conn, strings.ReplaceAll(c.raw, "o.test", origin))
+			if resp == nil || resp.StatusCode != c.status || (err != nil) != c.broken || isTimeout(err) {
+				t.Fatalf("%v %q, %v", resp, body, err)
+			}
+			if rec := r.records.last(t, 1); string(rec.Decision.Reason) != c.reason || rec.Err == nil || rec.Status != c.status {
+				t.Errorf("record: %+v", rec)
+			}
+		})
+	}
+}
