@@ -75,6 +75,39 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 }
 
+// What an origin sends unasked is no answer, and does not come to the log.
+func TestStrayOctetsOfAnOrigin(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "stray", "")
+	ended := make(chan struct{}, 4)
+	o.handle("/a", func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		rw.WriteString("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray")
+		rw.Flush()
+		io.Copy(io.Discard, rw) // until the proxy hangs up
+		ended <- struct{}{}
+	})
+	o.handle("/b", textPage("text/plain", "b"))
+	p := startProxy(t, outOfTheWay)
+	for _, scheme := range schemes {
+		client := p.client(t, false)
+		if got := get(t, client, o.url(scheme, "/a")); got.Status != http.StatusNoContent {
+			t.Errorf("%s: %v", scheme, got)
+		}
+		within(t, patience, "the proxy hangs up", ended)
+		if got := get(t, client, o.url(scheme, "/b")); string(got.Body) != "b" {
+			t.Errorf("%s: then %v", scheme, got)
+		}
+	}
+	if strings.Contains(p.stderr.String(), "stray") {
+		t.Errorf("the log has what the origin sent")
+	}
+}
+
 // A client that leaves takes its request at the origin with it.
 func TestClientLeavesADownload(t *testing.T) {
 	t.Parallel()

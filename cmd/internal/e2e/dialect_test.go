@@ -13,6 +13,7 @@ func TestDialectOfClients(t *testing.T) {
 	o.handle("/private", sizedPage(octets(10)))
 	p := startProxy(t, outOfTheWay.with(settings{
 		"robots.dialect": "rfc9309",
+		"open":           true, // to others than lab-a
 		"clients": []any{
 			map[string]any{"name": "lab-a", "networks": []string{"127.0.0.2/32"}, "robots": map[string]any{"dialect": "coccoc"}},
 		},

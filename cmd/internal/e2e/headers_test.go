@@ -1,12 +1,12 @@
 package e2e
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 )
 
 // ask sends a request of the test's own lines over the scheme and reads the answer.
@@ -114,33 +114,103 @@ func TestHopByHopHeaders(t *testing.T) {
 	}
 }
 
-// The proxy asked for itself, by address and by name, ends in one refusal.
-func TestLoopIsRefused(t *testing.T) {
+// The proxy's own listeners are no origins, by whatever address or name, nor
+// may a robots.txt lead there.
+func TestOwnListenersAreRefused(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, outOfTheWay)
+	p := startProxy(t, outOfTheWay.with(settings{"egress.allow_private": []string{"127.0.0.0/8", "0.0.0.0/8", "::/0"}}))
 	name, _ := newName("itself")
 	names.point(name, netip.MustParseAddr("127.0.0.1"))
-	_, port, _ := net.SplitHostPort(p.listen)
-	start := time.Now()
-	for _, authority := range []string{p.listen, name + ":" + port} {
-		got := get(t, p.client(t, false), "http://"+authority+"/a")
-		if token, _ := proxyStatus(t, got.Header); got.Status < 400 || token == "" {
-			t.Errorf("the proxy asked for itself as %s: %v", authority, got)
-		}
-		w := p.dial(t)
-		w.send(t, "CONNECT "+authority+" HTTP/1.1", "Host: "+authority)
-		if got := w.receive(t, http.MethodConnect); got.Status == http.StatusOK {
-			w.send(t, "GET /a HTTP/1.1", "Host: "+authority)
-			if got := w.receive(t, http.MethodGet); got.Status < 400 {
-				t.Errorf("the proxy asked for itself in a tunnel to %s: %v", authority, got)
+	_, listen, _ := net.SplitHostPort(p.listen)
+	_, admin, _ := net.SplitHostPort(p.admin)
+	asked := 0
+	for _, host := range []string{"127.0.0.1", name, "localhost", "0.0.0.0", "[::ffff:127.0.0.1]", "[::]"} {
+		for _, port := range []string{listen, admin} {
+			authority := host + ":" + port
+			for _, lines := range [][]string{
+				{"GET http://" + authority + "/healthz HTTP/1.1", "Host: " + authority},
+				{"GET http://" + authority + "/robots.txt HTTP/1.1", "Host: " + authority},
+				{"GET https://" + authority + "/ HTTP/1.1", "Host: " + authority},
+				{"CONNECT " + authority + " HTTP/1.1", "Host: " + authority},
+			} {
+				w := p.dial(t)
+				w.send(t, lines...)
+				got := w.receive(t, http.MethodGet)
+				asked++
+				if wantOwn(t, got, http.StatusForbidden, "destination_ip_prohibited"); t.Failed() {
+					t.Fatalf("that was %s", lines[0])
+				}
 			}
 		}
 	}
-	if took := time.Since(start); took > patience/2 {
-		t.Errorf("four loops took %v", took)
+	records := readAudit(t, p.audit)
+	if len(records) != asked {
+		t.Errorf("%d records of %d requests", len(records), asked) // none came in by way of ourselves
 	}
-	if n := len(readAudit(t, p.audit)); n > 16 {
-		t.Errorf("four loops left %d records", n)
+	for _, r := range records {
+		wantBlocked(t, r, "address", http.StatusForbidden)
+	}
+	o := newOrigin(t, "leads-to-admin", "")
+	o.handle("/robots.txt", http.RedirectHandler("http://"+p.admin+"/healthz", http.StatusFound).ServeHTTP)
+	o.handle("/a", textPage("text/plain", "a"))
+	wantOwn(t, get(t, p.client(t, false), o.url("http", "/a")), http.StatusForbidden, "http_request_denied")
+	wantBlocked(t, onlyRecord(t, p.audit, o.url("http", "/a")), "unreachable", http.StatusForbidden)
+}
+
+// A loop through another hop is found by Via, the first time round: that hop
+// sends what it is asked for to the proxy again.
+func TestLoopThroughAnotherHop(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		loops []string
+		want  int // requests at the hop
+	}{
+		{"a page", []string{"/a"}, 2},                        // robots.txt, then the page
+		{"robots.txt too", []string{"/a", "/robots.txt"}, 2}, // the fetch, and its own way back as a client's
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := startProxy(t, outOfTheWay)
+			hop := newOrigin(t, "hop", "")
+			again := p.client(t, false)
+			for _, path := range c.loops {
+				hop.handle(path, func(w http.ResponseWriter, r *http.Request) {
+					back, err := http.NewRequestWithContext(r.Context(), r.Method, hop.url("http", r.URL.Path), nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					back.Header = r.Header.Clone()
+					resp, err := again.Transport.RoundTrip(back)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer resp.Body.Close()
+					w.Header()["Proxy-Status"] = resp.Header["Proxy-Status"]
+					w.WriteHeader(resp.StatusCode)
+					io.Copy(w, resp.Body)
+				})
+			}
+			got := get(t, p.client(t, false), hop.url("http", "/a"))
+			if len(c.loops) == 1 {
+				wantOwn(t, got, http.StatusBadGateway, "proxy_loop_detected")
+			} else {
+				wantOwn(t, got, http.StatusForbidden, "http_request_denied")
+			}
+			if n := len(hop.arrivals("http")); n != c.want {
+				t.Errorf("%d requests arrived at the hop, want %d: %+v", n, c.want, hop.arrivals("http"))
+			}
+			loops := 0
+			for _, r := range readAudit(t, p.audit) {
+				if r.Reason == "loop" {
+					loops++
+				}
+			}
+			if loops != 1 {
+				t.Errorf("%d loops are recorded, want 1", loops)
+			}
+		})
 	}
 }
 

@@ -62,6 +62,19 @@ func newOrigin(t testing.TB, label, robots string) *origin {
 	})
 }
 
+// newOrigin2 is newOrigin, but HTTP/2 is spoken by https.
+func newOrigin2(t testing.TB, label, robots string) *origin {
+	t.Helper()
+	name, addr := newName(label)
+	o := &origin{Name: name, ip: addr, ports: map[string]int{}, routes: map[string]http.HandlerFunc{}}
+	o.handle("/robots.txt", textPage("text/plain", robots))
+	o.listen(t, "https", addr, &tls.Config{
+		Certificates: []tls.Certificate{trusted(t).leaf(t, name, time.Now().Add(24*time.Hour))},
+		NextProtos:   []string{"h2", "http/1.1"},
+	})
+	return o
+}
+
 // newOriginWith is newOrigin with a certificate of the caller's choice.
 func newOriginWith(t testing.TB, label, robots string, certify func(name string) tls.Certificate) *origin {
 	t.Helper()
@@ -69,10 +82,7 @@ func newOriginWith(t testing.TB, label, robots string, certify func(name string)
 	o := &origin{Name: name, ip: addr, ports: map[string]int{}, routes: map[string]http.HandlerFunc{}}
 	o.handle("/robots.txt", textPage("text/plain", robots))
 	o.listen(t, "http", addr, nil)
-	o.listen(t, "https", addr, &tls.Config{
-		Certificates: []tls.Certificate{certify(name)},
-		NextProtos:   []string{"h2", "http/1.1"},
-	})
+	o.listen(t, "https", addr, &tls.Config{Certificates: []tls.Certificate{certify(name)}})
 	return o
 }
 

@@ -131,7 +131,7 @@ func (p *proxy) env(t testing.TB) []string {
 	wgetrc := filepath.Join(home, "wgetrc")
 	writeFile(t, wgetrc, "ca_certificate = "+p.ca+"\n")
 	env := cleanEnv("CURL_HOME="+home, "WGETRC="+wgetrc, "NODE_USE_ENV_PROXY=1")
-	for _, name := range []string{"http_proxy", "https_proxy", "all_proxy"} {
+	for _, name := range []string{"http_proxy", "https_proxy", "ftp_proxy", "all_proxy"} {
 		env = append(env, name+"=http://"+p.listen, strings.ToUpper(name)+"=http://"+p.listen)
 	}
 	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {

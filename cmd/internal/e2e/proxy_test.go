@@ -105,18 +105,26 @@ type proxy struct {
 // startProxy runs serve until the test ends, and holds it to a clean end.
 func startProxy(t testing.TB, own settings) *proxy {
 	t.Helper()
-	p := launch(t, newHouse(t, own))
+	return startBy(t, own)
+}
+
+// startBy is startProxy for a serve that a command runs.
+func startBy(t testing.TB, own settings, by ...string) *proxy {
+	t.Helper()
+	p := launch(t, newHouse(t, own), by...)
 	p.awaitReady(t)
 	p.ca = strings.TrimSuffix(command(t, "ca", "path", "-c", p.config).want(t, 0).stdout, "\n")
 	t.Cleanup(func() { p.end(t) })
 	return p
 }
 
-// launch starts serve and waits for nothing.
-func launch(t testing.TB, h *house) *proxy {
+// launch starts serve, by a command that runs it if one is given, and waits
+// for nothing.
+func launch(t testing.TB, h *house, by ...string) *proxy {
 	t.Helper()
 	p := &proxy{house: h, audit: filepath.Join(h.state, "audit.jsonl"), stderr: &syncBuffer{}, exited: make(chan struct{})}
-	p.cmd = exec.Command(robotsproxy(t), "serve", "-c", h.config)
+	argv := append(by, robotsproxy(t), "serve", "-c", h.config)
+	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Env = cleanEnv("XDG_STATE_HOME="+filepath.Join(h.dir, "xdg"), "HOME="+h.dir)
 	p.cmd.Dir = h.dir
 	p.cmd.Stdout, p.cmd.Stderr = p.stderr, p.stderr

@@ -83,7 +83,7 @@ func TestRunSetsTheEnvironment(t *testing.T) {
 	if !strings.HasPrefix(address, "http://127.0.0.1:") || address == "http://127.0.0.1:1" || strings.Contains(address, h.listen) {
 		t.Errorf("http_proxy=%s, want a free loopback port of the run's own", address)
 	}
-	for _, name := range []string{"https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+	for _, name := range []string{"https_proxy", "ftp_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY"} {
 		if env[name] != address {
 			t.Errorf("%s=%s, want %s", name, env[name], address)
 		}

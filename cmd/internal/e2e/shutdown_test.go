@@ -2,9 +2,13 @@ package e2e
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +79,87 @@ func TestSignalLetsDownloadsFinish(t *testing.T) {
 	}
 }
 
+// SIGTERM with all there can be in flight: requests finish, who waits is told,
+// tunnels and WebSockets are closed, and each leaves its record.
+func TestSignalWithAllInFlight(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	o := newOrigin(t, "all", "")
+	o.handle("/held", heldPage("application/octet-stream", "first\n", "second\n", release))
+	o.handle("/echo", echoPage(t))
+	slow := newOrigin(t, "slow", "User-agent: *\nCrawl-delay: 10\n")
+	slow.handle("/a", textPage("text/plain", "a"))
+	slow.handle("/b", textPage("text/plain", "b"))
+	sealed := newOrigin(t, "sealed", "")
+	sealed.handle("/a", textPage("text/plain", "a"))
+	p := startProxy(t, outOfTheWay.with(settings{"tls.tunnel": []string{sealed.Name}, "pace.max_queue": 1}))
+
+	plain, h2 := inFlight(t, p, o, "http", false), inFlight(t, p, o, "https", true)
+	p.connect(t, o.hostport("https")) // and nothing said in it
+	idle := p.connect(t, o.hostport("https")).secure(t, p, o.Name, "h2")
+	through := p.client(t, false)
+	trustOrigins(t, through)
+	if got := get(t, through, sealed.url("https", "/a")); got.Status != http.StatusOK { // its tunnel stays
+		t.Fatalf("through a tunnel that is not opened: %v", got)
+	}
+	socket := p.dial(t)
+	upgrade(t, socket, o.url("http", "/echo"), o.hostport("http"))
+	get(t, p.client(t, false), slow.url("http", "/a"))
+	waiting := make(chan result, 2) // two ask, one may wait: the refusal of the other says that it does
+	for range 2 {
+		client := p.client(t, false)
+		go func() { waiting <- get(t, client, slow.url("http", "/b")) }()
+	}
+	wantOwn(t, within(t, patience, "the queue is full", waiting), http.StatusTooManyRequests, "connection_limit_reached")
+
+	p.signal(t, syscall.SIGTERM)
+	told := within(t, patience, "who waits is told", waiting)
+	wantOwn(t, told, http.StatusServiceUnavailable, "proxy_internal_error")
+	if told.Header.Get("Retry-After") == "" {
+		t.Error("it is not told when to come again")
+	}
+	awaitClosed(t, p)
+	close(release)
+	for name, resp := range map[string]*http.Response{"http": plain, "https h2": h2} {
+		if rest, err := io.ReadAll(resp.Body); string(rest) != "second\n" || err != nil {
+			t.Errorf("%s: after the signal came %q, %v", name, rest, err)
+		}
+	}
+	within(t, patience, "serve ends", p.exited)
+	if p.code != 0 {
+		t.Errorf("status %d, want 0", p.code)
+	}
+	for name, w := range map[string]*wireClient{"WebSocket": socket, "idle tunnel": idle} {
+		if _, err := io.Copy(io.Discard, w.r); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the %s is still open", name)
+		}
+	}
+	records := readAudit(t, p.audit)
+	for url, want := range map[string]record{
+		o.url("http", "/held"):  {Decision: "allow", Status: 200},
+		o.url("https", "/held"): {Decision: "allow", Status: 200},
+		o.url("http", "/echo"):  {Decision: "allow", Status: 101},
+		slow.url("http", "/b"):  {Decision: "block", Status: 503, Reason: "shutdown"},
+	} {
+		found := slices.DeleteFunc(recordsOf(records, url), func(r record) bool { return r.Status == http.StatusTooManyRequests })
+		if len(found) != 1 || found[0].Decision != want.Decision || found[0].Status != want.Status || want.Reason != "" && found[0].Reason != want.Reason {
+			t.Errorf("%s: records %+v", url, found)
+		}
+	}
+	tunnels := 0
+	for _, r := range records {
+		if r.Reason == "tunnel" && r.Bytes > 0 && r.Host == sealed.Name {
+			tunnels++
+		}
+	}
+	if tunnels != 1 {
+		t.Errorf("%d records of the tunnel that was not opened, want 1", tunnels)
+	}
+	if n := len(slow.pages("http")); n != 1 {
+		t.Errorf("%d pages of the slow host arrived, want 1", n)
+	}
+}
+
 // A second signal waits for nobody, but for the records.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -97,8 +182,9 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			if want := 128 + int(s); p.code != want {
 				t.Errorf("ended with status %d, want %d", p.code, want)
 			}
-			if n := len(recordsOf(readAudit(t, p.audit), o.url("https", "/held"))); n != 1 {
-				t.Errorf("%d records of the request that was broken off, want 1", n)
+			found := recordsOf(readAudit(t, p.audit), o.url("https", "/held"))
+			if len(found) != 1 || !strings.Contains(found[0].Error, "the proxy ended") {
+				t.Errorf("records of the request that was broken off: %+v", found)
 			}
 		})
 	}
