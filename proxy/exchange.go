@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -125,20 +124,14 @@ func (x *exchange) trace() *httptrace.ClientTrace {
 // kept connection turns out to be dead, and the origin may have seen the first.
 func (x *exchange) gotConn(c httptrace.GotConnInfo) {
 	x.dialed.Store(false)
-	if err := x.tries.Got(c); err != nil {
+	err := x.tries.Got(c)
+	if err == nil && x.sent.Load() && x.slot != nil {
+		err = x.slot.Again(x.request.Context())
+	}
+	if err != nil {
 		x.replay.Store(&err)
 		x.cancel(err)
-		return
-	}
-	if !x.sent.Load() || x.slot == nil {
-		return
-	}
-	if err := x.slot.Again(x.request.Context()); err != nil {
-		x.replay.Store(&err)
-		x.cancel(err) // nothing may be written; HTTP/2 looks before it does
-		if tc, ok := c.Conn.(*tls.Conn); !ok || tc.ConnectionState().NegotiatedProtocol != "h2" {
-			c.Conn.Close()
-		}
+		egress.Drop(c)
 	}
 }
 

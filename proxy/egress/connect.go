@@ -37,10 +37,19 @@ func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols)
 		return nil, err
 	}
 	conn, err := d.connect(ctx, o, offered)
-	if _, ok := errors.AsType[*undialled](err); ok && !Ours(err) && !errors.Is(err, ErrForbiddenAddr) && !errors.Is(err, context.Canceled) {
-		return nil, d.contacts.failed(o, err)
+	if _, ok := errors.AsType[*undialled](err); ok {
+		return nil, d.blame(o, err)
 	}
 	return conn, err
+}
+
+// blame holds against o that it could not be reached, so that it is left alone
+// for a while; not what was forbidden, failed here, or ended on this side.
+func (d *Door) blame(o robots.Origin, err error) error {
+	if Ours(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, context.Canceled) || d.ctx.Err() != nil {
+		return err
+	}
+	return d.contacts.failed(o, err)
 }
 
 // undialled is the error of a connection that never stood.
@@ -117,6 +126,15 @@ type countedConn struct {
 	ahead  []byte // was read while the connection waited, and comes first
 	reader reader
 	http2  bool // was agreed on
+}
+
+// counted is the one under a connection that a Transport was given, or nil.
+func counted(conn net.Conn) *countedConn {
+	for secure, ok := conn.(*tls.Conn); ok; secure, ok = conn.(*tls.Conn) {
+		conn = secure.NetConn()
+	}
+	c, _ := conn.(*countedConn)
+	return c
 }
 
 func newCountedConn(raw net.Conn) *countedConn {

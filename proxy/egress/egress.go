@@ -16,11 +16,12 @@
 // status that means what the server said.
 //
 // How it fails: ErrForbiddenAddr (ErrOwnListener is one) and ErrForbiddenPort
-// for what may never be dialled; else the errors of net, crypto/tls and crypto/x509, which errors.As
-// finds. A name that resolves to allowed and forbidden addresses is reached at
-// the allowed ones. DNS that does not answer is a *net.DNSError. Every step
-// has a time limit. NAT64 with a prefix of a network's own cannot be told from
-// other global addresses: such a gateway has to refuse private addresses itself.
+// for what may never be dialled; ErrExhausted where this machine has no room;
+// else the errors of net, crypto/tls and crypto/x509, which errors.As finds. A
+// name that resolves to allowed and forbidden addresses is reached at the
+// allowed ones. DNS that does not answer is a *net.DNSError. Every step has a
+// time limit. NAT64 with a prefix of a network's own cannot be told from other
+// global addresses: such a gateway has to refuse private addresses itself.
 //
 // With a parent proxy everything goes out through it, and names are handed to
 // it unresolved: what a name resolves to is then for the parent to judge. Here
@@ -192,8 +193,9 @@ func (d *Door) newTransport(o Options, offered protocols) *http.Transport {
 }
 
 // RoundTrip sends one request to its origin; it is an http.RoundTripper. The
-// caller's httptrace has to ask a [Tries] of its own about each connection. A request for an ftp URL is
-// ErrFTPPath or ErrFTPMethod where FTP knows no such thing.
+// caller's httptrace has to ask a [Tries] of its own about each connection. A
+// request for an ftp URL is ErrFTPPath or ErrFTPMethod where FTP knows no such
+// thing.
 func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
 	if d.transport == nil {
 		return nil, errClosed

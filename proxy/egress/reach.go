@@ -73,10 +73,8 @@ func (d *Door) reach(o robots.Origin) error {
 		d.contacts.notTLS(o)
 	case d.wantsName(o, err):
 		d.contacts.note(o)
-	case errors.Is(err, ErrForbiddenAddr) || d.ctx.Err() != nil:
-		return err // for good
 	default:
-		return d.contacts.failed(o, err)
+		return d.blame(o, err)
 	}
 	return nil
 }

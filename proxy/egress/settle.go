@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net/http"
 	"net/http/httptrace"
@@ -21,11 +20,7 @@ func settle(got httptrace.GotConnInfo) {
 	if !got.Reused {
 		return
 	}
-	conn := got.Conn
-	for secure, ok := conn.(*tls.Conn); ok; secure, ok = conn.(*tls.Conn) {
-		conn = secure.NetConn()
-	}
-	if c, ok := conn.(*countedConn); ok && !c.http2 && !c.reader.idle() {
+	if c := counted(got.Conn); c != nil && !c.http2 && !c.reader.idle() {
 		end := time.AfterFunc(settleTime, func() { c.Close() })
 		c.reader.settle()
 		end.Stop()
@@ -56,6 +51,15 @@ func (t *Tries) Got(got httptrace.GotConnInfo) error {
 	return nil
 }
 
+// Drop keeps a request, whose context has been cancelled, from being written to
+// the connection that it was given. HTTP/2 looks at the context before it
+// writes, and has other requests on the connection.
+func Drop(got httptrace.GotConnInfo) {
+	if c := counted(got.Conn); c == nil || !c.http2 {
+		got.Conn.Close()
+	}
+}
+
 // Settling is the Door for those who have no httptrace of their own to count
 // tries and settle connections.
 func (d *Door) Settling() http.RoundTripper { return settling{d} }
@@ -69,6 +73,7 @@ func (s settling) RoundTrip(r *http.Request) (*http.Response, error) {
 	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		if err := tries.Got(got); err != nil {
 			cancel(err)
+			Drop(got)
 		}
 	}}
 	return s.door.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, trace)))

@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -33,7 +32,7 @@ type warmPool struct {
 
 type warmConn struct {
 	net.Conn
-	http2 *countedConn // under TLS, where HTTP/2 was agreed on; else nil
+	http2 *countedConn // the same under TLS, where HTTP/2 was agreed on; else nil
 	since time.Time
 	done  chan struct{} // closed when the watch has ended
 	sound bool          // the peer neither spoke out of turn nor hung up; set before done is closed
@@ -46,7 +45,10 @@ func newWarmPool() *warmPool {
 // put keeps conn, which is the pool's from now on. It takes the place of the
 // one that is there for o, or, where the pool is full, of the oldest.
 func (p *warmPool) put(o robots.Origin, conn net.Conn) {
-	w := &warmConn{Conn: conn, http2: underHTTP2(conn), since: time.Now(), done: make(chan struct{})}
+	w := &warmConn{Conn: conn, since: time.Now(), done: make(chan struct{})}
+	if c := counted(conn); c != nil && c.http2 {
+		w.http2 = c
+	}
 	if conn.SetReadDeadline(w.since.Add(warmFor)) != nil {
 		conn.Close()
 		return
@@ -77,16 +79,6 @@ func (p *warmPool) oldest() (o robots.Origin, oldest *warmConn) {
 		}
 	}
 	return o, oldest
-}
-
-// underHTTP2 is the connection under TLS where HTTP/2 was agreed on; else nil.
-func underHTTP2(conn net.Conn) *countedConn {
-	secure, ok := conn.(*tls.Conn)
-	if !ok || secure.ConnectionState().NegotiatedProtocol != "h2" {
-		return nil
-	}
-	raw, _ := secure.NetConn().(*countedConn)
-	return raw
 }
 
 // watch reads until the deadline: warmFor, or take's.
