@@ -15,6 +15,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -38,24 +39,39 @@ import (
 
 // Options make a Handler. The first seven are required.
 type Options struct {
-	Engine      *policy.Engine
-	Pacer       *pace.Pacer
-	Door        *egress.Door
-	Authority   *mitm.Authority
-	Audit       audit.Sink   // the evidence first, then whoever else listens
-	Ready       func() error // why requests must be refused at present: the audit cannot be written
-	Log         *slog.Logger
-	UserAgent   string            // sent instead of the client's; "": the client's own
-	Monitor     bool              // decide and record, block nothing and hold nothing up
-	Sealed      func(string) bool // which hosts' tunnels are never opened; nil: none
-	BackOff     bool              // honour 429 and 503 of an origin
-	Linger      time.Duration     // how long Shutdown lets requests finish; zero: 20 s
-	Silence     time.Duration     // a transfer that stands still so long, at the most twice, is ended; zero: 5 minutes
-	HeadTimeout time.Duration     // a client may take so long for a request's head or a TLS handshake, and twice to begin in a tunnel; zero: 30 s
+	Engine    *policy.Engine
+	Pacer     *pace.Pacer
+	Door      *egress.Door
+	Authority *mitm.Authority
+	Audit     audit.Sink   // the evidence first, then whoever else listens
+	Ready     func() error // why requests must be refused at present: the audit cannot be written
+	Log       *slog.Logger
+	UserAgent string            // sent instead of the client's; "": the client's own
+	Monitor   bool              // decide and record, block nothing and hold nothing up
+	Sealed    func(string) bool // which hosts' tunnels are never opened; nil: none
+	BackOff   bool              // honour 429 and 503 of an origin
+	TLS       *tls.Config       // that clients speak to the proxy itself; nil: none
+	Limits
+}
 
-	TLS          *tls.Config // that clients speak to the proxy itself; nil: none
-	MaxConns     int         // open connections of clients; zero: 20,000
-	MaxConnsEach int         // of one client; zero: 10,000
+// Limits are what clients may take of the proxy.
+type Limits struct {
+	Linger       time.Duration // how long Shutdown lets requests finish; zero: 20 s
+	Silence      time.Duration // a transfer that stands still so long, at the most twice, is ended; zero: 5 minutes
+	HeadTimeout  time.Duration // for a request's head or a TLS handshake, and twice that to begin in a tunnel; zero: 30 s
+	MaxConns     int           // open connections of clients; zero: 20,000
+	MaxConnsEach int           // of one client; zero: 10,000
+}
+
+// orDefault gives the limits with what zero stands for.
+func (l Limits) orDefault() Limits {
+	return Limits{
+		Linger:       cmp.Or(l.Linger, 20*time.Second),
+		Silence:      cmp.Or(l.Silence, 5*time.Minute),
+		HeadTimeout:  cmp.Or(l.HeadTimeout, 30*time.Second),
+		MaxConns:     cmp.Or(l.MaxConns, 20_000),
+		MaxConnsEach: cmp.Or(l.MaxConnsEach, 10_000),
+	}
 }
 
 // A Handler answers the clients of a proxy. Make one with New, end it with
@@ -89,15 +105,10 @@ func New(o Options) (*Handler, error) {
 	if o.Sealed == nil {
 		o.Sealed = func(string) bool { return false }
 	}
-	if o.Linger == 0 {
-		o.Linger = 20 * time.Second
+	if min(o.Linger, o.Silence, o.HeadTimeout) < 0 || min(o.MaxConns, o.MaxConnsEach) < 0 {
+		return nil, errors.New("proxy: a limit is negative")
 	}
-	if o.Silence == 0 {
-		o.Silence = 5 * time.Minute
-	}
-	if o.HeadTimeout == 0 {
-		o.HeadTimeout = 30 * time.Second
-	}
+	o.Limits = o.Limits.orDefault()
 	h := &Handler{
 		o:       o,
 		pseudo:  o.Door.Pseudonym(),

@@ -129,7 +129,7 @@ func start(t testing.TB, s setup) *rig {
 	r.roots.AddCert(authority.Certificate())
 	o := proxy.Options{
 		Engine: engine, Pacer: pace.New(pace.Options{}), Door: door, Authority: authority,
-		Audit: r.records, Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler), Linger: 5 * time.Second,
+		Audit: r.records, Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler), Limits: proxy.Limits{Linger: 5 * time.Second},
 	}
 	r.url = &url.URL{Scheme: "http"}
 	if s.front == overTLS {

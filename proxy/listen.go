@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -11,8 +10,6 @@ import (
 )
 
 const (
-	maxConns     = 20_000           // open connections of clients, where Options.MaxConns is zero
-	maxConnsEach = 10_000           // of one client, where Options.MaxConnsEach is zero
 	maxTurnedOff = 16               // connections over a client's most that are told so; more are closed at once
 	sayEvery     = 10 * time.Second // what goes on and on is said so often
 )
@@ -40,8 +37,8 @@ func (h *Handler) newListener(l net.Listener) *listener {
 	own := &listener{
 		Listener: l,
 		h:        h,
-		places:   make(chan struct{}, cmp.Or(h.o.MaxConns, maxConns)),
-		each:     cmp.Or(h.o.MaxConnsEach, maxConnsEach),
+		places:   make(chan struct{}, h.o.MaxConns),
+		each:     h.o.MaxConnsEach,
 		ended:    make(chan struct{}),
 		open:     make(map[string]int),
 	}

@@ -16,9 +16,10 @@ const maxCredentials = 1 << 10
 const challenge = `Basic realm="robotsproxy", charset="UTF-8"`
 
 // enter finds out who asks, before anything else is looked at, and keeps out
-// whom the clients' entries do, and who has too many connections open. What comes out of a tunnel is asked by whom the
-// tunnel was made for: clients send their credentials with CONNECT alone. Who
-// is kept out goes by its address; a name that is only claimed is not recorded.
+// whom the clients' entries do, and who has too many connections open. What
+// comes out of a tunnel is asked by whom the tunnel was made for: clients send
+// their credentials with CONNECT alone. Who is kept out goes by its address; a
+// name that is only claimed is not recorded.
 func (h *Handler) enter(x *exchange) error {
 	q := &x.record.Request
 	by := arrivedBy(x.request)

@@ -92,7 +92,7 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 		Sealed:    sealed(cfg),
 		BackOff:   cfg.Pace.BackOff,
 		TLS:       own,
-		MaxConns:  cfg.Limits.Connections, MaxConnsEach: cfg.Limits.ConnectionsPerClient,
+		Limits:    proxy.Limits{MaxConns: cfg.Limits.Connections, MaxConnsEach: cfg.Limits.ConnectionsPerClient},
 	})
 	if err != nil {
 		return nil, err
