@@ -16,6 +16,7 @@ func tellScheme(s *http.Server) {
 	s.Serve(noListener{}) // ends at once, and has set HTTP/2 up
 	serve := s.TLSNextProto[unencrypted]
 	if serve == nil {
+		s.Protocols.SetUnencryptedHTTP2(false) // rather not at all than https in the clear
 		return
 	}
 	s.TLSNextProto[unencrypted] = func(s *http.Server, c *tls.Conn, h http.Handler) {
