@@ -129,7 +129,7 @@ func TestWrongLoginsAreForgotten(t *testing.T) {
 			after time.Duration
 			runs  int64
 		}{{0, 1}, {wrongFor - 1, 1}, {1, 2}, {wrongFor - 1, 2}, {wrongFor, 3}} {
-			time.Sleep(c.after)
+			<-time.After(c.after)
 			if _, err := g.admit(t.Context(), "192.0.2.1", login("c4", "wrong")); !errors.Is(err, ErrLogin) {
 				t.Error(err)
 			}
@@ -140,7 +140,7 @@ func TestWrongLoginsAreForgotten(t *testing.T) {
 		if name, err := g.admit(t.Context(), "192.0.2.1", login("c4", "secret")); name != "c4" || err != nil {
 			t.Errorf("the right one after wrong ones: %q, %v", name, err)
 		}
-		time.Sleep(1000 * time.Hour)
+		<-time.After(1000 * time.Hour)
 		if _, err := g.admit(t.Context(), "192.0.2.1", login("c4", "secret")); err != nil || r.n.Load() != 4 {
 			t.Errorf("a right one is forgotten: %d runs, %v", r.n.Load(), err)
 		}
