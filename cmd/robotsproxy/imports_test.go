@@ -14,20 +14,21 @@ import (
 // directly. Imports point one way:
 // robots ← fetch ← cache ← policy ← audit ← proxy ← cmd.
 var mayImport = map[string][]string{
-	"robots":                 {},
-	"robots/internal/corpus": {"robots"},
-	"robots/fetch":           {"robots"},
-	"robots/cache":           {"robots", "robots/fetch"},
-	"policy/pace":            {},
-	"policy":                 {"robots", "robots/cache", "policy/pace"},
-	"policy/audit":           {"policy"},
-	"proxy/egress":           {"robots"},
-	"proxy/egress/ftptest":   {},
-	"proxy/mitm":             {"robots"},
-	"proxy/admin":            {},
-	"proxy":                  {"robots", "policy", "policy/pace", "policy/audit", "proxy/egress", "proxy/mitm"},
-	"cmd/internal/config":    {},
-	"cmd/internal/e2e":       {},
+	"robots":                  {},
+	"robots/internal/corpus":  {"robots"},
+	"robots/fetch":            {"robots"},
+	"robots/cache":            {"robots", "robots/fetch"},
+	"policy/pace":             {},
+	"policy":                  {"robots", "robots/cache", "policy/pace"},
+	"policy/audit":            {"policy"},
+	"proxy/egress":            {"robots"},
+	"proxy/egress/ftptest":    {},
+	"proxy/egress/parenttest": {},
+	"proxy/mitm":              {"robots"},
+	"proxy/admin":             {},
+	"proxy":                   {"robots", "policy", "policy/pace", "policy/audit", "proxy/egress", "proxy/mitm"},
+	"cmd/internal/config":     {},
+	"cmd/internal/e2e":        {},
 }
 
 // keptIn says which library is known to one package alone.

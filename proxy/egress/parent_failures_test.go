@@ -133,7 +133,8 @@ func TestParentAway(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			away, l := listen(t, "http", "127.0.0.1")
 			l.Close()
-			p := &fakeParent{scheme: kind, origin: away, locked: true, names: map[string]string{"origin.test": "127.0.0.1"}}
+			p := newParentOf(kind, true)
+			p.origin = away
 			d := behind(t, p, ca)
 			secure := serve(t, hello, ca.leaf(t, "origin.test", later())).as("origin.test")
 			for _, o := range []robots.Origin{secure, serve(t, hello).as("origin.test")} {
@@ -152,9 +153,9 @@ func TestParentAway(t *testing.T) {
 			}
 			switch kind {
 			case "socks5":
-				eachConn(t, back, p.serveSocks)
+				eachConn(t, back, p.ServeSocks)
 			default:
-				s := &http.Server{Handler: http.HandlerFunc(p.serveHTTP), ReadHeaderTimeout: time.Minute}
+				s := &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}
 				if kind == "https" {
 					back = tls.NewListener(back, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}})
 				}
@@ -179,12 +180,12 @@ func TestParentAway(t *testing.T) {
 		}
 		// The parent is at an address: Reach forgives origins there another name.
 		other := startParent(t, "https", ca, true)
-		other.origin = serve(t, other.serveHTTP, ca.leaf(t, "other.test", later()))
+		other.origin = serve(t, other.ServeHTTP, ca.leaf(t, "other.test", later()))
 		d = behind(t, other, ca)
 		if err := d.Reach(t.Context(), robots.Origin{Scheme: "https", Host: "8.8.8.8", Port: 443}); !errors.Is(err, ErrParent) {
 			t.Errorf("Reach = %v", err)
 		}
-		if got := append(p.log(), other.log()...); len(got) != 0 {
+		if got := append(p.Asked(), other.Asked()...); len(got) != 0 {
 			t.Errorf("it was asked %q", got)
 		}
 	})

@@ -49,11 +49,11 @@ func eachParent(t *testing.T, f func(t *testing.T, p *fakeParent, ca *authority)
 func (p *fakeParent) want(o robots.Origin, path string) ask {
 	switch {
 	case p.scheme == "socks5" && p.locked:
-		return ask{"name", o.Addr(), parentUser + ":" + parentPassword}
+		return ask{Form: "name", Target: o.Addr(), Auth: parentUser + ":" + parentPassword}
 	case p.scheme == "socks5":
-		return ask{"name", o.Addr(), ""}
+		return ask{Form: "name", Target: o.Addr()}
 	}
-	a := ask{"CONNECT HTTP/1.1", o.Addr(), ""}
+	a := ask{Form: "CONNECT HTTP/1.1", Target: o.Addr()}
 	if o.Scheme == "http" && path != "" {
 		a.Form, a.Target = "GET HTTP/1.1", o.String()+path
 	}
@@ -77,7 +77,7 @@ func TestParentPages(t *testing.T) {
 		}
 		d := behind(t, p, ca)
 		for _, o := range []*origin{serve(t, page), serve(t, page, ca.leaf(t, "origin.test", later()))} {
-			before, conns := len(p.log()), p.accepted.Load()
+			before, conns := len(p.Asked()), p.accepted.Load()
 			for range 3 {
 				if resp, body, err := get(t, d, o.as("origin.test").String()+"/page?q=1"); err != nil || body != "hello" || resp.StatusCode != 200 {
 					t.Fatalf("%q, %v", body, err)
@@ -87,7 +87,7 @@ func TestParentPages(t *testing.T) {
 			if o.Scheme == "http" && p.scheme != "socks5" {
 				want = append(want, want[0], want[0])
 			}
-			if got := p.log()[before:]; !slices.Equal(got, want) {
+			if got := p.Asked()[before:]; !slices.Equal(got, want) {
 				t.Errorf("%s: the parent was asked %q, want %q", o.Scheme, got, want)
 			}
 			if n := p.accepted.Load() - conns; n != 1 {
@@ -106,12 +106,12 @@ func TestParentRobots(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range []*origin{serve(t, hello), serve(t, hello, ca.leaf(t, "origin.test", later()))} {
-			before := len(p.log())
+			before := len(p.Asked())
 			a := client.Fetch(t.Context(), o.as("origin.test"), "FooBot")
 			if a.Err != nil || a.Status != 200 || string(a.Body) != "hello" || !a.Connected {
 				t.Fatalf("%+v", a)
 			}
-			if got, want := p.log()[before:], []ask{p.want(o.as("origin.test"), "/robots.txt")}; !slices.Equal(got, want) {
+			if got, want := p.Asked()[before:], []ask{p.want(o.as("origin.test"), "/robots.txt")}; !slices.Equal(got, want) {
 				t.Errorf("the parent was asked %q, want %q", got, want)
 			}
 		}
@@ -168,7 +168,7 @@ func TestParentDial(t *testing.T) {
 		if got, err := io.ReadAll(conn); string(got) != "you said ping" {
 			t.Errorf("%q, %v", got, err)
 		}
-		if got, want := p.log(), []ask{p.want(o.as("origin.test"), "")}; !slices.Equal(got, want) {
+		if got, want := p.Asked(), []ask{p.want(o.as("origin.test"), "")}; !slices.Equal(got, want) {
 			t.Errorf("the parent was asked %q, want %q", got, want)
 		}
 	})
@@ -179,14 +179,14 @@ func TestParentAddresses(t *testing.T) {
 	for _, kind := range parentKinds {
 		ca := newAuthority(t)
 		p := startParent(t, kind, ca, false)
-		p.status = map[string]int{"http": 502, "https": 502, "socks5": 4}[kind]
+		p.Status = map[string]int{"http": 502, "https": 502, "socks5": 4}[kind]
 		d := behind(t, p, ca)
 		for host, target := range map[string]string{"8.8.8.8": "8.8.8.8:443", "2606:4700::1111": "[2606:4700::1111]:443"} {
-			before := len(p.log())
+			before := len(p.Asked())
 			if err := dialOnce(t, d, host, 443); err == nil {
 				t.Error("a refused tunnel was made")
 			}
-			if got := p.log()[before:]; len(got) != 1 || got[0].Target != target || kind == "socks5" && got[0].Form != "address" {
+			if got := p.Asked()[before:]; len(got) != 1 || got[0].Target != target || kind == "socks5" && got[0].Form != "address" {
 				t.Errorf("%s: the parent was asked %q, want %s", kind, got, target)
 			}
 		}
@@ -202,9 +202,7 @@ func TestParentHeadOfConnect(t *testing.T) {
 	if err := dialOnce(t, d, "origin.test", o.Port); err != nil {
 		t.Fatal(err)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if got, want := fmt.Sprint(p.heads), fmt.Sprintf("[map[Via:[1.1 %s]]]", d.Pseudonym()); got != want {
+	if got, want := fmt.Sprint(p.Heads()), fmt.Sprintf("[map[Via:[1.1 %s]]]", d.Pseudonym()); got != want {
 		t.Errorf("CONNECT had %s, want %s", got, want)
 	}
 	if other := newDoor(t, Options{}); d.Pseudonym() == other.Pseudonym() || d.Pseudonym() == "" {
@@ -232,7 +230,7 @@ func TestParentUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if got := p.log(); resp.StatusCode != 101 || len(got) != 1 || got[0].Form != "CONNECT HTTP/1.1" {
+	if got := p.Asked(); resp.StatusCode != 101 || len(got) != 1 || got[0].Form != "CONNECT HTTP/1.1" {
 		t.Errorf("%s, and the parent was asked %q", resp.Status, got)
 	}
 }

@@ -1,25 +1,20 @@
 package e2e
 
 import (
-	"bufio"
-	"context"
 	"crypto/tls"
 	"encoding/base64"
-	"encoding/binary"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/netip"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"robotsproxy/proxy/egress/parenttest"
 )
 
 const (
@@ -28,161 +23,58 @@ const (
 )
 
 // A parent is a proxy that stands between the one under test and the origins.
-// It wants credentials, knows the origins' names, and notes what it is asked.
+// It wants credentials, and knows the origins' names.
 type parent struct {
+	*parenttest.Parent
 	url *url.URL
-
-	mu     sync.Mutex // guards what follows
-	addrs  map[string]string
-	asked  []string // "CONNECT host:port", "GET http://…"
-	dialed int      // connections to origins
 }
 
 // newParent starts a parent of a kind: http, https or socks5.
 func newParent(t testing.TB, kind string, origins ...*origin) *parent {
 	t.Helper()
-	p := &parent{addrs: map[string]string{}}
+	p := &parent{Parent: &parenttest.Parent{User: parentUser, Password: parentPassword, Names: map[string]string{}}}
 	for _, o := range origins {
-		p.addrs[o.Name] = o.addr()
+		p.Names[o.Name] = o.addr()
 	}
-	var at string
-	if kind == "socks5" {
-		at = p.listenSocks(t)
-	} else {
-		s := httptest.NewUnstartedServer(http.HandlerFunc(p.serveHTTP))
-		if kind == "https" {
-			s.TLS = &tls.Config{Certificates: []tls.Certificate{trusted(t).leaf(t, "parent.test", time.Now().Add(time.Hour))}}
-			s.StartTLS()
-		} else {
-			s.Start()
-		}
-		t.Cleanup(s.Close)
-		at = s.Listener.Addr().String()
+	s := httptest.NewUnstartedServer(p)
+	t.Cleanup(s.Close)
+	switch kind {
+	case "socks5":
+		go func() {
+			for {
+				c, err := s.Listener.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					p.ServeSocks(c)
+				}()
+			}
+		}()
+	case "https":
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{trusted(t).leaf(t, "parent.test", time.Now().Add(time.Hour))}}
+		s.StartTLS()
+	default:
+		s.Start()
 	}
-	_, port, _ := net.SplitHostPort(at)
+	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
 	names.point("parent.test", netip.MustParseAddr("127.0.0.1"))
 	p.url = &url.URL{Scheme: kind, Host: net.JoinHostPort("parent.test", port), User: url.UserPassword(parentUser, parentPassword)}
 	return p
 }
 
-func (p *parent) note(what string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.asked = append(p.asked, what)
-}
-
 // log is what it was asked so far, in a fixed order and each once.
-func (p *parent) log() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Compact(slices.Sorted(slices.Values(p.asked)))
-}
-
-// dial goes to an origin that it knows.
-func (p *parent) dial(_ context.Context, _, hostport string) (net.Conn, error) {
-	host, port, _ := net.SplitHostPort(hostport)
-	p.mu.Lock()
-	addr := p.addrs[host]
-	p.dialed++
-	p.mu.Unlock()
-	if addr == "" {
-		return nil, errors.New("no such host")
-	}
-	return net.Dial("tcp", net.JoinHostPort(addr, port))
-}
-
-func (p *parent) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	want := "Basic " + base64.StdEncoding.EncodeToString([]byte(parentUser+":"+parentPassword))
-	if r.Header.Get("Proxy-Authorization") != want {
-		w.WriteHeader(http.StatusProxyAuthRequired)
-		return
-	}
-	p.note(r.Method + " " + r.RequestURI)
-	if r.Method != http.MethodConnect {
-		forward := httputil.ReverseProxy{
-			Rewrite:   func(r *httputil.ProxyRequest) { r.Out.Host = r.In.Host },
-			Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true, DisableCompression: true},
+func (p *parent) log() (asked []string) {
+	for _, a := range p.Asked() {
+		method, _, _ := strings.Cut(a.Form, " ")
+		if method == "name" {
+			method = "CONNECT"
 		}
-		forward.ServeHTTP(w, r)
-		return
+		asked = append(asked, method+" "+a.Target)
 	}
-	origin, err := p.dial(r.Context(), "tcp", r.Host)
-	if err != nil {
-		w.WriteHeader(http.StatusBadGateway)
-		return
-	}
-	client, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(err)
-	}
-	io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n")
-	join(client, origin)
-}
-
-// join copies both ways until one side ends, and closes both.
-func join(a, b net.Conn) {
-	var up sync.WaitGroup
-	up.Go(func() {
-		io.Copy(a, b)
-		a.Close()
-	})
-	io.Copy(b, a)
-	b.Close()
-	up.Wait()
-}
-
-// listenSocks serves RFC 1928 with the user and password of RFC 1929, to names alone.
-func (p *parent) listenSocks(t testing.TB) (at string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go p.serveSocks(c)
-		}
-	}()
-	return l.Addr().String()
-}
-
-func (p *parent) serveSocks(c net.Conn) {
-	defer c.Close()
-	in := bufio.NewReader(c)
-	octets := func(n int) string {
-		b := make([]byte, n)
-		io.ReadFull(in, b)
-		return string(b)
-	}
-	field := func() string { return octets(int(octets(1)[0])) }
-	if octets(1) != "\x05" || !strings.Contains(field(), "\x02") {
-		c.Write([]byte{5, 0xff})
-		return
-	}
-	c.Write([]byte{5, 2})
-	if octets(1); field() != parentUser || field() != parentPassword {
-		c.Write([]byte{1, 1})
-		return
-	}
-	c.Write([]byte{1, 0})
-	if octets(4) != "\x05\x01\x00\x03" {
-		c.Write([]byte{5, 7, 0, 1, 0, 0, 0, 0, 0, 0})
-		return
-	}
-	target := net.JoinHostPort(field(), itoa(int(binary.BigEndian.Uint16([]byte(octets(2))))))
-	p.note("CONNECT " + target)
-	origin, err := p.dial(context.Background(), "tcp", target)
-	if err != nil {
-		c.Write([]byte{5, 4, 0, 1, 0, 0, 0, 0, 0, 0})
-		return
-	}
-	c.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
-	join(c, origin)
+	slices.Sort(asked)
+	return slices.Compact(asked)
 }
 
 // Behind a parent all goes through it, whatever its kind: robots.txt, pages,
@@ -256,11 +148,9 @@ func wantBehind(t *testing.T, p *proxy, up *parent, origins ...*origin) {
 			}
 		}
 	}
-	up.mu.Lock()
-	if arrived != up.dialed || arrived == 0 {
-		t.Errorf("%d connections at the origins, %d of the parent's", arrived, up.dialed)
+	if dialed := up.Dialed(); arrived != dialed || arrived == 0 {
+		t.Errorf("%d connections at the origins, %d of the parent's", arrived, dialed)
 	}
-	up.mu.Unlock()
 	wantNoPassword(t, p)
 }
 
