@@ -69,7 +69,10 @@ func politeVisit(t *testing.T, who peer, argv []string, p *proxy, o *origin, sch
 			t.Errorf("%s %s: %v; want 200 and %d octets, identical", scheme, paths[i], got, len(bodies[paths[i]]))
 		}
 		r := awaitRecord(t, p.audit, urls[i])
-		if r.Decision != "allow" || r.Reason != "no-rule" || r.Status != http.StatusOK || r.Bytes != int64(len(bodies[paths[i]])) {
+		// curl closes an HTTP/2 connection as soon as it has the octets that it was
+		// promised: net/http may hear of that before it hears that it has written them.
+		left := who.name == "curl-h2" && scheme == "https" && r.Error == "client disconnected"
+		if r.Decision != "allow" || r.Reason != "no-rule" || r.Status != http.StatusOK || r.Bytes != int64(len(bodies[paths[i]])) && !left {
 			t.Errorf("record of an allowed page: %+v", r)
 		}
 		if r.CrawlDelay != 1 || r.CrawlAsked != 1 {
