@@ -80,6 +80,9 @@ var answers = []struct {
 	{is(egress.ErrForbiddenAddr), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress,
 		"The proxy does not go to this address: it is private, local or reserved.",
 		"Whoever runs the proxy can allow it with egress.allow_private."}},
+	{isBackedOff, answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
+		"The host has asked to be left alone for a while (it answered 429 or 503), for longer than the proxy lets requests wait.",
+		"Try again when that time is over; send this host fewer requests."}},
 	{is(pace.ErrTooBusy), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"The wait for this host would be longer than the proxy lets requests wait.",
 		"Send fewer requests at once, or try again later."}},
@@ -152,6 +155,11 @@ func is(target error) func(error) bool {
 func as[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
+}
+
+func isBackedOff(err error) bool {
+	b, ok := errors.AsType[*pace.BusyError](err)
+	return ok && b.Reason == pace.BackedOff
 }
 
 func isNoSuchHost(err error) bool {

@@ -37,6 +37,7 @@ func TestAnswers(t *testing.T) {
 		{"a listener of the proxy's own", dial(egress.ErrOwnListener), 403, "destination_ip_prohibited", policy.ReasonAddress},
 		{"forbidden port", egress.ErrForbiddenPort, 403, "destination_ip_prohibited", policy.ReasonPort},
 		{"too long a wait", &pace.BusyError{}, 429, "connection_limit_reached", policy.ReasonPace},
+		{"a host that has asked for a pause", &pace.BusyError{Reason: pace.BackedOff}, 429, "connection_limit_reached", policy.ReasonPace},
 		{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},
 		{"DNS too slow", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
 		{"the parent's name", fmt.Errorf("%w: %w", egress.ErrParent, dial(&net.DNSError{Err: "no such host"})), 502, "destination_unavailable", policy.ReasonParent},

@@ -188,6 +188,11 @@ func (h *Handler) seal(x *exchange, o robots.Origin) error {
 		return err
 	}
 	defer origin.Close()
+	if x.slot != nil {
+		if err := x.slot.Ready(x.request.Context()); err != nil {
+			return err
+		}
+	}
 	x.wroteHeaders()
 	if err := x.detach(); err != nil {
 		return err

@@ -60,6 +60,7 @@ type exchange struct {
 	dialed atomic.Bool // a connection was asked for, and has not come
 	tries  egress.Tries
 	sent   atomic.Bool           // the request was written to a connection
+	timed  atomic.Bool           // the connection tells the slot when
 	upload atomic.Pointer[error] // why the client's body broke off
 	replay atomic.Pointer[error] // why the request may not go out a second time
 
@@ -120,24 +121,27 @@ func (x *exchange) trace() *httptrace.ClientTrace {
 	}
 }
 
-// gotConn holds up a replay: net/http sends a request again by itself when a
-// kept connection turns out to be dead, and the origin may have seen the first.
+// gotConn holds the request up, now that there is a connection for it, until it
+// may be sent. So it does when net/http sends it again by itself because a kept
+// connection turned out to be dead: the origin may have seen the first.
 func (x *exchange) gotConn(c httptrace.GotConnInfo) {
 	x.dialed.Store(false)
 	err := x.tries.Got(c)
-	if err == nil && x.sent.Load() && x.slot != nil {
-		err = x.slot.Again(x.request.Context())
+	if err == nil && x.slot != nil {
+		err = x.slot.Ready(x.request.Context())
 	}
 	if err != nil {
 		x.replay.Store(&err)
 		x.cancel(err)
 		egress.Drop(c)
+		return
 	}
+	x.timed.Store(x.slot != nil && egress.NextWrite(c, x.slot.Sent))
 }
 
 func (x *exchange) wroteHeaders() {
 	x.sent.Store(true)
-	if x.slot != nil {
+	if !x.timed.Load() {
 		x.slot.Sent()
 	}
 }

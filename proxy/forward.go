@@ -84,6 +84,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	if err == nil {
 		err = unusable(r, resp)
 	}
+	h.heed(x, resp, err)
 	if err != nil {
 		for _, why := range []*error{x.upload.Load(), x.replay.Load()} {
 			if why != nil {
@@ -92,7 +93,6 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		}
 		return nil, x.mute(err)
 	}
-	h.heed(x, resp)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		x.muted, x.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
@@ -153,13 +153,18 @@ func (x *exchange) detach() error {
 	return x.slot.Detach()
 }
 
-// heed slows down for an origin that asks for it.
-func (h *Handler) heed(x *exchange, resp *http.Response) {
-	if !h.o.BackOff || x.slot == nil {
+// heed slows down for an origin that asks for it, or is slow. How long an upload
+// takes is the client's doing as well.
+func (h *Handler) heed(x *exchange, resp *http.Response, err error) {
+	if x.slot == nil {
 		return
 	}
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
-		h.o.Pacer.BackOff(x.record.Decision.Pace.Key, retryAfter(resp.Header.Get("Retry-After"), time.Now()))
+	fine := err == nil && resp.StatusCode < http.StatusBadRequest
+	if (err == nil || isTimeout(err)) && x.request.ContentLength == 0 {
+		x.slot.Answered(fine)
+	}
+	if !fine && err == nil && h.o.BackOff && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
+		x.record.BackOff = x.slot.BackOff(retryAfter(resp.Header.Get("Retry-After"), time.Now()))
 	}
 }
 

@@ -51,6 +51,12 @@ func appendRecord(b []byte, r *Record, dropQuery bool) []byte {
 		b = appendSeconds(append(b, `,"crawl_delay_asked_s":`...), d.Asked)
 	}
 	b = appendMillis(append(b, `,"wait_ms":`...), r.Waited)
+	if r.BackOff > 0 {
+		b = appendSeconds(append(b, `,"back_off_s":`...), r.BackOff.Round(time.Millisecond))
+	}
+	if r.Slowed > 0 {
+		b = appendSeconds(append(b, `,"slowed_s":`...), r.Slowed.Round(time.Millisecond))
+	}
 	if r.Status > 0 {
 		b = strconv.AppendInt(append(b, `,"status":`...), int64(r.Status), 10)
 	}

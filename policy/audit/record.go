@@ -29,6 +29,8 @@ type Record struct {
 	Decision policy.Decision // and on what it rests
 	Monitor  bool            // the decision was recorded only, not enforced
 	Waited   time.Duration   // for a slot
+	BackOff  time.Duration   // for which the host is left alone from the answer on, since it asked for that
+	Slowed   time.Duration   // the least time between two requests, since the host answers slowly
 	Status   int             // answered; 0 where no answer was possible
 	Bytes    int64           // of the body, or of both ways of a tunnel, sent on
 	Took     time.Duration   // from arrival to the end

@@ -17,7 +17,7 @@ func BenchmarkWait(b *testing.B) {
 	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), context.Background()
 	b.ReportAllocs()
 	for b.Loop() {
-		s, err := p.Wait(ctx, "client", l)
+		s, err := wait(ctx, p, "client", l)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func benchmarkParallel(b *testing.B, hosts int) {
 		l := out(rule(1, 1, 0))
 		l.Key = keys[int(n.Add(1))%hosts]
 		for pb.Next() {
-			s, err := p.Wait(ctx, "client", l)
+			s, err := wait(ctx, p, "client", l)
 			if err != nil {
 				b.Error(err)
 				return
@@ -58,7 +58,7 @@ func BenchmarkRefuse(b *testing.B) {
 	l.MaxWait = 1 << 62
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
-	s, err := p.Wait(ctx, "", l)
+	s, err := wait(ctx, p, "", l)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func BenchmarkRefuse(b *testing.B) {
 	h := s.host
 	for i := range 500 {
 		h.mu.Lock()
-		if _, err := h.ask(&Slot{host: h, limits: l}, fmt.Sprint(i), true); err != nil {
+		if _, err := h.ask(&Slot{pacer: p, host: h, limits: l, client: fmt.Sprint(i)}, true); err != nil {
 			b.Fatal(err)
 		}
 		h.mu.Unlock()
@@ -74,7 +74,7 @@ func BenchmarkRefuse(b *testing.B) {
 	l.MaxWait = 60e9
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := p.Wait(ctx, "late", l); err == nil {
+		if _, err := wait(ctx, p, "late", l); err == nil {
 			b.Fatal("not refused")
 		}
 	}

@@ -22,8 +22,12 @@ func Example() {
 			fmt.Printf("not now: %v, in %v\n", busy.Reason, busy.RetryAfter.Round(time.Second))
 			continue
 		}
-		defer slot.Release() // when the body is through
-		slot.Sent()          // when the connection is ready and the request is written
+		defer slot.Release()                                     // when the body is through
+		if err := slot.Ready(context.Background()); err != nil { // when the connection is ready
+			fmt.Println(err)
+			continue
+		}
+		slot.Sent() // when the request is written
 		fmt.Println("sent")
 	}
 	// Output:

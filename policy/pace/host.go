@@ -1,8 +1,6 @@
 package pace
 
 import (
-	"context"
-	"slices"
 	"sync"
 	"time"
 )
@@ -12,160 +10,113 @@ type host struct {
 	mu   sync.Mutex // guards all below; no other lock is taken under it
 	gone bool       // forgotten: to be looked up anew
 
-	rates   rates
+	pages   lane
+	assets  *lane             // nil: none has come
+	clients map[string]*rates // of those that have a rate of their own
+	enters  turns             // Enter: not held up by a rate
 	pause   pause
+	slow    slowness
+	lead    time.Duration
 	places  int
 	streams int
-
-	replays []*waiter // Again: before everyone
-	waits   turns     // Wait
-	enters  turns     // Enter: not held up by a rate
+	expiry  expiry
 	timer   *time.Timer
 }
 
-func (h *host) queued() int { return len(h.replays) + h.waits.n + h.enters.n }
-
-// ask grants s at once, or enqueues it (the waiter is to be awaited), or refuses it.
-func (h *host) ask(s *Slot, client string, rated bool) (*waiter, error) {
+// ask lets s go at once, or enqueues it (the waiter is to be awaited), or refuses it.
+func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	now, l := time.Now(), &s.limits
+	s.deadline = now.Add(l.MaxWait)
+	s.lane, s.own = h.lane(l), h.client(s.client, l)
+	s.apply(now) // so that there are limiters to count what is sent
 	queue := &h.enters
 	if rated {
-		queue = &h.waits
+		queue = &s.lane.waits
 	}
-	held := queue.n > 0 || h.places >= l.MaxConcurrent || h.pause.left(now) > 0
-	if !rated {
-		h.rates.apply(l, now) // so that there are limiters to count what is sent
-	}
-	if rated && !held {
-		held = len(h.replays) > 0 || h.rates.due(l, now) > 0
-	}
-	if !held {
-		h.grant(s, rated, true)
+	if queue.n == 0 && h.places < l.MaxConcurrent && h.pause.left(now) == 0 &&
+		(!rated || h.soon(s, now) <= min(h.leadTime(), l.MaxWait)) {
+		h.admit(s, rated, now)
 		return nil, nil
 	}
-	est := h.estimate(l, client, rated, now)
+	est := h.estimate(s, rated, now)
 	if est > l.MaxWait || l.MaxWait <= 0 {
-		return nil, busy(WaitTooLong, est)
+		return nil, h.busy(now, est)
 	}
-	if h.waits.n+h.enters.n >= l.MaxQueue {
+	if h.waiting() >= l.MaxQueue {
 		return nil, busy(QueueFull, est)
 	}
-	w := newWaiter(s, now)
-	w.client, w.queue, w.rated, w.placed = client, queue, rated, true
-	queue.push(w)
-	h.dispatch()
+	w := &waiter{slot: s, queue: queue, rated: rated, since: now, until: s.deadline, ready: make(chan struct{})}
+	h.enqueue(w)
 	return w, nil
 }
 
-// askAgain is ask for a slot that has its place.
-func (h *host) askAgain(s *Slot) (*waiter, error) {
-	now, l := time.Now(), &s.limits
+// waiting is how many have no place yet.
+func (h *host) waiting() int {
+	n := h.enters.n
+	h.lanes(func(ln *lane) { n += ln.waits.n })
+	return n
+}
+
+// askReady gives s the right to send, or a place before everyone without one.
+func (h *host) askReady(s *Slot) (*waiter, error) {
+	now := time.Now()
 	switch {
 	case s.over:
 		return nil, errReleased
-	case s.unsent:
-		return nil, nil
-	case len(h.replays) == 0 && h.pause.left(now) == 0 && h.rates.due(l, now) == 0:
-		h.grant(s, true, false)
+	case s.stage == granted:
+		return nil, nil // and not used: the connection was not good
+	case s.stage == preparing:
+		h.lead = max(now.Sub(s.admitted), h.lead-h.lead/32) // a warm connection says little of a cold one
+		s.lane.dialed(s)
+	default:
+		h.prepare(s)
+	}
+	ln := s.lane
+	if len(ln.ready) == 0 && h.pause.left(now) == 0 && h.due(s, now) == 0 {
+		h.grant(s, now)
 		return nil, nil
 	}
-	est := h.rates.forecast(l, len(h.replays), now, h.pause.until)
-	if est > l.MaxWait || l.MaxWait <= 0 {
-		return nil, busy(WaitTooLong, est)
+	until := s.deadline
+	if !s.sent.IsZero() {
+		until = now.Add(s.limits.MaxWait) // a replay waits anew
 	}
-	w := newWaiter(s, now)
-	w.rated = true
-	s.replay = w
-	h.replays = append(h.replays, w)
-	h.dispatch()
+	if soon := now.Add(h.leadTime()); until.Before(soon) {
+		until = soon // it was let go in time, and dialling took the rest
+	}
+	if est := h.forecast(s, len(ln.ready), now); est > until.Sub(now) {
+		h.unbook(s)
+		h.dispatch()
+		return nil, h.busy(now, est)
+	}
+	w := &waiter{slot: s, rated: true, since: now, until: until, ready: make(chan struct{})}
+	h.enqueue(w)
 	return w, nil
 }
 
-func newWaiter(s *Slot, now time.Time) *waiter {
-	return &waiter{slot: s, since: now, deadline: now.Add(s.limits.MaxWait), ready: make(chan struct{})}
-}
-
-// estimate is how long one of client's would wait who came now, as far as the rates
-// tell: how long places stay taken is not known.
-func (h *host) estimate(l *Limits, client string, rated bool, now time.Time) time.Duration {
-	if !rated {
-		return h.pause.left(now)
-	}
-	return h.rates.forecast(l, len(h.replays)+h.waits.ahead(client), now, h.pause.until)
-}
-
-// await returns when w is granted or refused, its time is over, or ctx ends.
-func (h *host) await(ctx context.Context, w *waiter) error {
-	timer := time.NewTimer(w.deadline.Sub(w.since))
-	defer timer.Stop()
-	select {
-	case <-w.ready:
-		return w.err
-	case <-ctx.Done():
-		h.withdraw(w)
-		return context.Cause(ctx)
-	case <-timer.C:
-		return h.expire(w)
-	}
-}
-
-// withdraw gives back what w has: its place in the queue, or its slot.
-func (h *host) withdraw(w *waiter) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case !w.done:
-		h.remove(w)
-	case w.err == nil && w.placed:
-		h.release(w.slot)
-	case w.err == nil:
-		h.unbook(w.slot)
-	}
-	h.dispatch()
-}
-
-// expire refuses w, unless its turn comes at this very moment.
-func (h *host) expire(w *waiter) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.dispatch()
-	if w.done {
-		return w.err
-	}
-	h.remove(w)
-	h.dispatch()
-	return busy(WaitTooLong, h.estimate(&w.slot.limits, w.client, w.rated, time.Now()))
-}
-
-// remove takes w out of the queue it stands in.
-func (h *host) remove(w *waiter) {
-	if w.queue != nil {
-		w.queue.remove(w)
-		return
-	}
-	w.slot.replay = nil
-	i := slices.Index(h.replays, w)
-	h.replays = slices.Delete(h.replays, i, i+1)
-}
-
-// dispatch grants what can be granted now and sets the timer for what time will
-// permit. Whatever else frees something, or leaves the queue, calls it.
+// dispatch gives what can be given now and sets the timer for what time will
+// permit. Whatever else frees something, or leaves a queue, calls it.
 func (h *host) dispatch() {
 	wake := never
-	for h.queued() > 0 {
+	for len(h.expiry) > 0 {
 		now := time.Now()
 		w, after := h.next(now)
 		if w == nil {
-			wake = after
+			late, any := h.expire(now)
+			if any {
+				continue
+			}
+			wake = min(after, late)
 			break
 		}
+		s := w.slot
+		h.remove(w)
 		if w.queue != nil {
-			w.queue.pop()
+			w.queue.taken(s.client)
+			h.admit(s, w.rated, now)
 		} else {
-			h.remove(w)
+			h.grant(s, now)
 		}
-		h.grant(w.slot, w.rated, w.placed)
-		w.slot.waited += now.Sub(w.since)
+		s.waited += now.Sub(w.since)
 		w.finish(nil)
 	}
 	switch {
@@ -185,58 +136,80 @@ func (h *host) tick() {
 	h.dispatch()
 }
 
-// next is who may go now, or after how long it is worth looking again.
+// next is who may go on now, or after how long it is worth looking again.
 func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	if d := h.pause.left(now); d > 0 {
 		return nil, d
 	}
 	wake := never
-	rated := h.waits.front()
-	if rated != nil && h.places >= rated.slot.limits.MaxConcurrent {
-		rated = nil
-	}
-	if len(h.replays) > 0 {
-		rated = h.replays[0]
-	}
-	if rated != nil {
-		if d := h.rates.due(&rated.slot.limits, now); d > 0 {
-			rated, wake = nil, d
+	var right, place *waiter
+	h.lanes(func(ln *lane) {
+		for _, w := range ln.ready {
+			if d := h.due(w.slot, now); d > 0 {
+				wake = min(wake, d)
+			} else if right == nil {
+				right = w
+			}
 		}
+		w, after := h.front(ln, now)
+		if w != nil && (place == nil || w.since.Before(place.since)) {
+			place = w
+		}
+		wake = min(wake, after)
+	})
+	if right != nil {
+		return right, 0
 	}
-	enter := h.enters.front()
-	if enter != nil && h.places >= enter.slot.limits.MaxConcurrent {
-		enter = nil
+	if w := h.enters.front(); w != nil && h.places < w.slot.limits.MaxConcurrent && (place == nil || w.since.Before(place.since)) {
+		place = w // both want the place: the one who has waited longer
 	}
-	if rated == nil || enter != nil && enter.since.Before(rated.since) {
-		rated = enter // both want the place: the one who has waited longer
-	}
-	return rated, wake
+	return place, wake
 }
 
-func (h *host) grant(s *Slot, rated, placed bool) {
-	if placed {
-		s.place = true
-		h.places++
-	}
-	if rated && !s.unsent {
-		s.unsent = true
-		h.rates.unsent++
-		if s.limits.spacing() > 0 {
-			h.rates.strict++
-		}
+// admit lets s go to make its connection ready.
+func (h *host) admit(s *Slot, rated bool, now time.Time) {
+	s.place = true
+	h.places++
+	s.admitted = now
+	if rated {
+		h.prepare(s)
+		s.lane.dialing = append(s.lane.dialing, s)
 	}
 }
 
-// unbook takes back a right that was used or will not be.
+func (h *host) prepare(s *Slot) {
+	s.stage = preparing
+	s.each(func(r *rates) { r.preparing++ })
+}
+
+// grant gives s, which was preparing, the right to send.
+func (h *host) grant(s *Slot, now time.Time) {
+	h.unbook(s)
+	s.stage = granted
+	s.strict = s.terms(now).gap() > 0
+	s.each(func(r *rates) {
+		r.unsent++
+		if s.strict {
+			r.strict++
+		}
+	})
+}
+
+// unbook takes back a right that was used or will not be, or the prospect of one.
 func (h *host) unbook(s *Slot) {
-	if !s.unsent {
-		return
+	switch s.stage {
+	case preparing:
+		s.lane.dialed(s)
+		s.each(func(r *rates) { r.preparing-- })
+	case granted:
+		s.each(func(r *rates) {
+			r.unsent--
+			if s.strict {
+				r.strict--
+			}
+		})
 	}
-	s.unsent = false
-	h.rates.unsent--
-	if s.limits.spacing() > 0 {
-		h.rates.strict--
-	}
+	s.stage = idle
 }
 
 func (h *host) vacate(s *Slot) {
@@ -249,49 +222,27 @@ func (h *host) vacate(s *Slot) {
 // release takes back all that s holds. The caller dispatches.
 func (h *host) release(s *Slot) {
 	s.over = true
+	if w := s.waiter; w != nil {
+		h.remove(w)
+		w.finish(errReleased)
+	}
 	h.unbook(s)
 	h.vacate(s)
 	if s.stream {
 		s.stream = false
 		h.streams--
 	}
-	if w := s.replay; w != nil {
-		h.remove(w)
-		w.finish(errReleased)
-	}
-}
-
-// refuseLate refuses all who would wait beyond their time, now that a pause began.
-func (h *host) refuseLate(now time.Time) {
-	ahead := 0
-	late := func(w *waiter, est time.Duration) bool {
-		if est <= w.deadline.Sub(now) {
-			return false
-		}
-		h.remove(w)
-		w.finish(busy(WaitTooLong, est))
-		return true
-	}
-	for _, w := range append(slices.Clone(h.replays), h.waits.inOrder()...) {
-		if !late(w, h.rates.forecast(&w.slot.limits, ahead, now, h.pause.until)) {
-			ahead++
-		}
-	}
-	for _, w := range h.enters.inOrder() {
-		late(w, h.pause.left(now))
-	}
-}
-
-// dismiss refuses all who wait.
-func (h *host) dismiss(err error) {
-	for _, w := range slices.Concat(h.replays, h.waits.inOrder(), h.enters.inOrder()) {
-		h.remove(w)
-		w.finish(err)
-	}
-	h.dispatch()
 }
 
 // idle says that forgetting h can shorten nobody's wait.
 func (h *host) idle(now time.Time) bool {
-	return h.places == 0 && h.streams == 0 && h.queued() == 0 && h.pause.forgiven(now) && h.rates.rested(now)
+	if h.places > 0 || h.streams > 0 || len(h.expiry) > 0 || !h.pause.forgiven(now) || !h.slow.forgotten(now) {
+		return false
+	}
+	rested := true
+	h.lanes(func(ln *lane) { rested = rested && ln.rates.rested(now) })
+	for _, r := range h.clients {
+		rested = rested && r.rested(now)
+	}
+	return rested
 }

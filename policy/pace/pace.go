@@ -3,15 +3,19 @@
 // origin has asked for one.
 //
 // It is not a judge of what may be fetched (package policy) and sends nothing
-// itself: its caller asks for a [Slot], tells it with [Slot.Sent] when the request
-// is handed to a ready connection, and gives it back with [Slot.Release]. The gap
-// to the next request counts from Sent, so that neither a slow dial nor a late
-// timer can narrow it at the origin; a slot given back unsent costs nobody
-// anything.
+// itself. A request's way: [Pacer.Wait] gives it a [Slot] a little before its turn,
+// [Slot.Ready] the right to send once its connection is ready, [Slot.Sent] says that
+// it is written, [Slot.Answered] that the origin has answered, and [Slot.Release]
+// gives back all that it held. The gap to the next request counts from Sent, so that
+// neither a slow dial nor a late timer can narrow it at the origin; and dialling is
+// done before the turn comes, so that it costs no slot. A slot given back unsent costs
+// nobody anything.
 //
 // Requests of one client go in the order they came; clients take turns. Each goes
 // under the [Limits] that it brought, so those of one host may differ from call to
-// call (a robots.txt read anew, another group); a change hands out nothing extra.
+// call (a robots.txt read anew, another group, a client with a rate of its own); a
+// change hands out nothing extra. Where answers are slow on average (over a second),
+// requests go no closer together than the answers take, at the most 30 s.
 //
 // How it fails: a wait that would be longer than Limits.MaxWait, a full queue, and
 // a full table of hosts are a [BusyError], at once where it can be known at once;
@@ -20,13 +24,15 @@
 //
 // Any number of goroutines may share a Pacer and a Slot. The package starts no
 // goroutine: a host with waiters has one timer, one without has none. Close sends
-// away who waits; nothing is left to end. The state is this process's own.
+// away who waits; nothing is left to end. The state is this process's own. Hosts are
+// forgotten only when that can shorten nobody's wait.
 package pace
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -42,7 +48,7 @@ var ErrClosed = errors.New("pace: closed")
 
 const (
 	defaultMaxStreams = 64
-	defaultMaxHosts   = 1 << 16
+	defaultMaxHosts   = 1 << 18 // of about 600 octets each
 
 	minRetry     = time.Second // the least that a BusyError says
 	unknownRetry = time.Minute // what it says where nothing foretells the end
@@ -56,6 +62,7 @@ const (
 	QueueFull                 // Limits.MaxQueue are waiting
 	StreamsFull               // Options.MaxStreams are open
 	HostsFull                 // Options.MaxHosts are known and none can be forgotten
+	BackedOff                 // the origin has asked for a pause, and the wait for its end is too long
 )
 
 func (r Reason) String() string {
@@ -68,6 +75,8 @@ func (r Reason) String() string {
 		return "too many streams are open"
 	case HostsFull:
 		return "too many hosts at once"
+	case BackedOff:
+		return "the host has asked for a pause"
 	}
 	return "busy"
 }
@@ -98,6 +107,17 @@ type Limits struct {
 	MaxConcurrent int           // places: requests under way at once; must be positive
 	MaxWait       time.Duration // a longer wait is refused; zero: go at once or not at all
 	MaxQueue      int           // how many may wait for the host; zero: none
+
+	Client     Rate // what this client alone may send to the host, beside all that; zero: no less than the others
+	AssetBurst int  // a page's asset: goes by a clock of the host's assets, of PerSecond with this burst, where no CrawlDelay rules; zero: by the host's
+	Adapt      bool // slow answers lower the rate
+}
+
+// A Rate is so many requests a second, and how many at once after a quiet time.
+// The zero Rate is none.
+type Rate struct {
+	PerSecond float64
+	Burst     int
 }
 
 func (l *Limits) check() error {
@@ -112,6 +132,10 @@ func (l *Limits) check() error {
 		return fmt.Errorf("%w: %q: %d at once", ErrLimits, l.Key, l.MaxConcurrent)
 	case l.CrawlDelay < 0:
 		return fmt.Errorf("%w: %q: crawl delay %s", ErrLimits, l.Key, l.CrawlDelay)
+	case l.Client != (Rate{}) && (!(l.Client.PerSecond > 0) || l.Client.Burst <= 0):
+		return fmt.Errorf("%w: %q: %v a second, burst %d for the client", ErrLimits, l.Key, l.Client.PerSecond, l.Client.Burst)
+	case l.AssetBurst < 0:
+		return fmt.Errorf("%w: %q: a burst of %d assets", ErrLimits, l.Key, l.AssetBurst)
 	}
 	return nil
 }
@@ -119,14 +143,16 @@ func (l *Limits) check() error {
 // Options are a Pacer's own bounds.
 type Options struct {
 	MaxStreams int // upgraded connections and event streams of one key; zero or less: 64
-	MaxHosts   int // keys remembered at once; zero or less: 65536
+	MaxHosts   int // keys remembered at once; zero or less: 262,144
 }
 
 // A Pacer holds the queues and clocks of all hosts. New makes one.
 type Pacer struct {
 	maxStreams int
+	chance     func() float64 // from 0 to 1
 	hosts      *table
 	closed     atomic.Bool
+	backOffs   atomic.Uint64
 }
 
 // New gives a Pacer that knows no host yet.
@@ -137,18 +163,18 @@ func New(o Options) *Pacer {
 	if o.MaxHosts <= 0 {
 		o.MaxHosts = defaultMaxHosts
 	}
-	return &Pacer{maxStreams: o.MaxStreams, hosts: newTable(o.MaxHosts)}
+	return &Pacer{maxStreams: o.MaxStreams, chance: rand.Float64, hosts: newTable(o.MaxHosts)}
 }
 
-// Wait gives a place and the right to send one request to l.Key, when it is the
-// client's turn. The error is a *BusyError, ErrLimits, or the context's cause.
+// Wait gives a place among those under way to l.Key, a little before it is the
+// client's turn: in time to make a connection ready. [Slot.Ready] then gives the right
+// to send. The error is a *BusyError, ErrLimits, ErrClosed, or the context's cause.
 func (p *Pacer) Wait(ctx context.Context, client string, l Limits) (*Slot, error) {
 	return p.take(ctx, client, l, true)
 }
 
-// Enter gives a place without the right to send: for a dial before a CONNECT is
-// answered. It waits for no rate, only for a place and for the end of a pause; its
-// errors are Wait's. [Slot.Again] makes the slot one that may send.
+// Enter gives a place for a dial alone, before a CONNECT is answered. It waits for no
+// rate, only for a place and for the end of a pause; its errors are Wait's.
 func (p *Pacer) Enter(ctx context.Context, client string, l Limits) (*Slot, error) {
 	return p.take(ctx, client, l, false)
 }
@@ -164,8 +190,8 @@ func (p *Pacer) take(ctx context.Context, client string, l Limits, rated bool) (
 	if h == nil {
 		return nil, busy(HostsFull, unknownRetry)
 	}
-	s := &Slot{host: h, limits: l, maxStreams: p.maxStreams}
-	w, err := h.ask(s, client, rated)
+	s := &Slot{pacer: p, host: h, limits: l, client: client}
+	w, err := h.ask(s, rated)
 	if w != nil && p.closed.Load() { // under the lock: Close comes by later, or has been heard of
 		h.dismiss(ErrClosed)
 	}
@@ -194,24 +220,5 @@ func (p *Pacer) Close() {
 			h.mu.Unlock()
 		}
 		sh.mu.Unlock()
-	}
-}
-
-// BackOff says that the origin answered 429 or 503: nothing more is granted for key
-// until retryAfter is over, one hour at most. Zero means that the origin named no
-// time: then it is a minute, doubled up to an hour with each further incident, and
-// forgiven after 30 quiet minutes. An answer is no further incident while nothing
-// has been sent since the pause ended. Who would now wait longer than its MaxWait
-// is refused.
-func (p *Pacer) BackOff(key string, retryAfter time.Duration) {
-	h := p.hosts.lock(key)
-	if h == nil {
-		return // the table is full: a host not in it gets nothing granted either
-	}
-	defer h.mu.Unlock()
-	now := time.Now()
-	if h.pause.begin(now, h.rates.last, retryAfter) {
-		h.refuseLate(now)
-		h.dispatch()
 	}
 }

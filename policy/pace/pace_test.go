@@ -65,6 +65,9 @@ func demand(t *testing.T, p *Pacer, l Limits, n int, dial time.Duration) []time.
 			if dial > 0 {
 				pass(dial)
 			}
+			if err := s.Ready(t.Context()); err != nil {
+				t.Errorf("Ready: %v", err)
+			}
 			g.send(s)
 			s.Release()
 		})
@@ -85,11 +88,24 @@ func spaced(t *testing.T, at []time.Duration, gap, slack time.Duration) {
 
 func mustWait(t *testing.T, p *Pacer, client string, l Limits) *Slot {
 	t.Helper()
-	s, err := p.Wait(t.Context(), client, l)
+	s, err := wait(t.Context(), p, client, l)
 	if err != nil {
 		t.Fatalf("Wait: %v", err)
 	}
 	return s
+}
+
+// wait is Wait for one whose connection is ready at once.
+func wait(ctx context.Context, p *Pacer, client string, l Limits) (*Slot, error) {
+	s, err := p.Wait(ctx, client, l)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Ready(ctx); err != nil {
+		s.Release()
+		return nil, err
+	}
+	return s, nil
 }
 
 // isBusy fails unless err is a BusyError of this reason; it gives its RetryAfter.
@@ -123,7 +139,10 @@ func TestTheGapCountsFromSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dial = 700 * time.Millisecond
 		at := demand(t, New(Options{}), every(time.Second), 10, dial)
-		spaced(t, at, time.Second+dial, 20)
+		if at[0] != dial {
+			t.Errorf("the first came after %v", at[0])
+		}
+		spaced(t, at, time.Second, 2) // the others dial in time
 	})
 	synctest.Test(t, func(t *testing.T) { // a first slow one, a second fast one
 		p, l, g := New(Options{}), rule(100, 10, time.Second), newLog()
@@ -134,7 +153,7 @@ func TestTheGapCountsFromSent(t *testing.T) {
 		if len(g.sent()) != 0 {
 			t.Error("a second was granted before the first was sent")
 		}
-		if first.host.timer != nil {
+		if _, wake := first.host.next(time.Now()); wake != never {
 			t.Error("a timer runs that can permit nothing")
 		}
 		g.send(first)
@@ -202,7 +221,7 @@ func TestBurst(t *testing.T) {
 			if waits.CrawlDelay > 0 {
 				b.Release()
 			}
-			if a.host.timer != nil && a.host.timer.Stop() {
+			if _, wake := a.host.next(time.Now()); wake != never {
 				t.Error("a timer runs that can permit nothing")
 			}
 			a.Sent()
@@ -287,7 +306,7 @@ func TestSlotIsHarmlessAfterItsEnd(t *testing.T) {
 		var none *Slot
 		none.Sent()
 		none.Release()
-		if none.Waited() != 0 || none.Detach() == nil || none.Again(t.Context()) == nil {
+		if none.Waited() != 0 || none.Detach() == nil || none.Ready(t.Context()) == nil {
 			t.Error("a nil slot gave something")
 		}
 		p, l := New(Options{}), every(time.Second)
@@ -296,7 +315,7 @@ func TestSlotIsHarmlessAfterItsEnd(t *testing.T) {
 		s.Release()
 		s.Release()
 		s.Sent()
-		if s.Detach() == nil || s.Again(t.Context()) == nil {
+		if s.Detach() == nil || s.Ready(t.Context()) == nil {
 			t.Error("a released slot gave something")
 		}
 		mustWait(t, p, "", l) // Sent counted nothing, the second Release gave nothing

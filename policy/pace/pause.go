@@ -6,12 +6,13 @@ const (
 	firstPause = time.Minute      // after a 429 or 503 that names no time
 	maxPause   = time.Hour        // whatever the origin names
 	forgiveIn  = 30 * time.Minute // quiet after a pause, and the next begins at firstPause again
+	maxJitter  = 0.25             // of a pause that we chose: not all who were sent away come back at once
 )
 
 // pause is a host's back-off. The zero value is none.
 type pause struct {
 	until  time.Time     // the end of the last; zero: there was none
-	length time.Duration // of the last that we chose; zero: forgiven
+	length time.Duration // of the last that we chose, without jitter; zero: forgiven
 }
 
 func (p *pause) left(now time.Time) time.Duration {
@@ -26,8 +27,9 @@ func (p *pause) forgiven(now time.Time) bool {
 }
 
 // begin starts or lengthens a pause and says whether it did. Without an asked time
-// it does neither for what was sent before the last pause ended.
-func (p *pause) begin(now, sent time.Time, asked time.Duration) bool {
+// it does neither for what was sent before the last pause ended, and takes as much
+// of maxJitter as chance, from 0 to 1, says.
+func (p *pause) begin(now, sent time.Time, asked time.Duration, chance float64) bool {
 	if asked <= 0 {
 		if !p.until.IsZero() && !sent.After(p.until) {
 			return false
@@ -36,7 +38,7 @@ func (p *pause) begin(now, sent time.Time, asked time.Duration) bool {
 			p.length = 0
 		}
 		p.length = min(max(2*p.length, firstPause), maxPause)
-		asked = p.length
+		asked = p.length + time.Duration(float64(p.length)*maxJitter*chance)
 	}
 	until := now.Add(min(asked, maxPause))
 	if !until.After(p.until) {

@@ -7,6 +7,21 @@ import (
 	"time"
 )
 
+// newExact is New without jitter.
+func newExact() *Pacer {
+	p := New(Options{})
+	p.chance = func() float64 { return 0 }
+	return p
+}
+
+// backOff is Slot.BackOff for the host's last request.
+func backOff(p *Pacer, key string, retryAfter time.Duration) time.Duration {
+	h := p.hosts.lock(key)
+	s := &Slot{pacer: p, host: h, sent: h.pages.rates.last}
+	h.mu.Unlock()
+	return s.BackOff(retryAfter)
+}
+
 // goesAfter sends one more and fails unless it could go after want.
 func goesAfter(t *testing.T, p *Pacer, l Limits, want time.Duration) {
 	t.Helper()
@@ -29,10 +44,10 @@ func TestBackOffHonoursRetryAfter(t *testing.T) {
 	} {
 		t.Run(asked.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, l := New(Options{}), rule(10, 5, 0)
+				p, l := newExact(), rule(10, 5, 0)
 				goesAfter(t, p, l, 0)
-				p.BackOff(l.Key, asked)
-				p.BackOff(l.Key, time.Second) // a shorter one does not shorten it
+				backOff(p, l.Key, asked)
+				backOff(p, l.Key, time.Second) // a shorter one does not shorten it
 				goesAfter(t, p, l, want)
 			})
 		})
@@ -41,33 +56,33 @@ func TestBackOffHonoursRetryAfter(t *testing.T) {
 
 func TestBackOffDoublesAndForgives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := New(Options{}), rule(10, 5, 0)
+		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
 		for i, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
-			p.BackOff(l.Key, 0)
+			backOff(p, l.Key, 0)
 			pass(time.Duration(i) * time.Second)
-			p.BackOff(l.Key, 0) // an answer to what was sent before: no further incident
+			backOff(p, l.Key, 0) // an answer to what was sent before: no further incident
 			goesAfter(t, p, l, time.Duration(want)*time.Minute-time.Duration(i)*time.Second)
 			pass(29 * time.Minute)
 			goesAfter(t, p, l, 0)
 		}
 		pass(time.Minute) // 30 in all since the last pause
-		p.BackOff(l.Key, 0)
+		backOff(p, l.Key, 0)
 		goesAfter(t, p, l, time.Minute)
 	})
 	synctest.Test(t, func(t *testing.T) { // late answers after the pause, with nothing sent since
-		p, l := New(Options{}), rule(10, 5, 0)
+		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
-		p.BackOff(l.Key, 0)
+		backOff(p, l.Key, 0)
 		pass(2 * time.Minute)
-		p.BackOff(l.Key, 0)
+		backOff(p, l.Key, 0)
 		goesAfter(t, p, l, 0)
 	})
 }
 
-func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
+func TestBackOffRefusesWhoWouldBackedOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := New(Options{}), every(time.Second)
+		p, l := newExact(), every(time.Second)
 		mustWait(t, p, "", l).Sent()
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -80,11 +95,11 @@ func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
 			wg.Go(func() {
 				l := l
 				l.MaxWait = c.maxWait
-				s, err := p.Wait(t.Context(), "", l)
+				s, err := wait(t.Context(), p, "", l)
 				want := c.goes
 				if c.retry > 0 {
 					want = 500 * time.Millisecond // refused when the pause begins
-					if after := isBusy(t, err, WaitTooLong); after != c.retry {
+					if after := isBusy(t, err, BackedOff); after != c.retry {
 						t.Errorf("retry after %v, want %v", after, c.retry)
 					}
 				}
@@ -96,14 +111,14 @@ func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
 			synctest.Wait()
 		}
 		pass(500 * time.Millisecond)
-		p.BackOff(l.Key, 30*time.Second)
+		backOff(p, l.Key, 30*time.Second)
 		l.MaxWait = 10 * time.Second
-		_, err := p.Wait(t.Context(), "", l)
-		if after := isBusy(t, err, WaitTooLong); after != 32*time.Second {
+		_, err := wait(t.Context(), p, "", l)
+		if after := isBusy(t, err, BackedOff); after != 32*time.Second {
 			t.Errorf("a newcomer: retry after %v, want 32s", after)
 		}
 		_, err = p.Enter(t.Context(), "", l) // nor is anything dialled
-		if after := isBusy(t, err, WaitTooLong); after != 30*time.Second {
+		if after := isBusy(t, err, BackedOff); after != 30*time.Second {
 			t.Errorf("a dial: retry after %v, want 30s", after)
 		}
 		wg.Wait()
@@ -112,16 +127,16 @@ func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
 
 func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := New(Options{}), rule(10, 5, 0)
-		p.BackOff(l.Key, 20*time.Second) // a host not known yet
+		p, l := newExact(), rule(10, 5, 0)
+		backOff(p, l.Key, 20*time.Second) // a host not known yet
 		start := time.Now()
 		s, err := p.Enter(t.Context(), "", l)
 		if err != nil || time.Since(start) != 20*time.Second {
 			t.Fatalf("Enter: %v after %v", err, time.Since(start))
 		}
 		s.Sent()
-		p.BackOff(l.Key, 20*time.Second)
-		if err := s.Again(t.Context()); err != nil || time.Since(start) != 40*time.Second {
+		backOff(p, l.Key, 20*time.Second)
+		if err := s.Ready(t.Context()); err != nil || time.Since(start) != 40*time.Second {
 			t.Errorf("Again: %v after %v", err, time.Since(start))
 		}
 		s.Sent()
@@ -130,15 +145,15 @@ func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_, err := p.Enter(t.Context(), "", l)
-			isBusy(t, err, WaitTooLong)
+			isBusy(t, err, BackedOff)
 		})
 		wg.Go(func() {
 			s.Sent()
-			p.BackOff(l.Key, 14*time.Second)
-			isBusy(t, s.Again(t.Context()), WaitTooLong)
+			backOff(p, l.Key, 14*time.Second)
+			isBusy(t, s.Ready(t.Context()), BackedOff)
 		})
 		synctest.Wait()
-		p.BackOff(l.Key, time.Minute)
+		backOff(p, l.Key, time.Minute)
 		now := time.Now()
 		wg.Wait()
 		if time.Since(now) != 0 {

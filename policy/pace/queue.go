@@ -5,24 +5,50 @@ import (
 	"time"
 )
 
-// A waiter is one who asked for a slot and did not get it at once.
+// A waiter is one who asked for something and did not get it at once.
 type waiter struct {
-	slot     *Slot
-	client   string
-	queue    *turns // where it stands; nil: among the replays
-	rated    bool   // wants a right to send
-	placed   bool   // wants a place
-	since    time.Time
-	deadline time.Time
+	slot  *Slot
+	queue *turns // where it stands, for a place; nil: among a lane's ready, for the right to send
+	rated bool   // is on its way to such a right
+	since time.Time
+	until time.Time // then it is refused
+	index int       // in host.expiry
 
 	ready chan struct{} // closed when done
-	done  bool          // granted, or refused with err; guarded by host.mu
+	done  bool          // let go, or refused with err; guarded by host.mu
 	err   error         // to be read after ready is closed
 }
 
 func (w *waiter) finish(err error) {
 	w.done, w.err = true, err
 	close(w.ready)
+}
+
+// expiry is who waits, as a heap: the first is refused first.
+type expiry []*waiter
+
+func (e expiry) Len() int           { return len(e) }
+func (e expiry) Less(i, j int) bool { return e[i].until.Before(e[j].until) }
+func (e expiry) Swap(i, j int) {
+	e[i], e[j] = e[j], e[i]
+	e[i].index, e[j].index = i, j
+}
+
+// Push is heap.Interface's.
+func (e *expiry) Push(w any) {
+	w.(*waiter).index = len(*e)
+	*e = append(*e, w.(*waiter))
+}
+
+// Pop is heap.Interface's.
+func (e *expiry) Pop() any {
+	last := len(*e) - 1
+	w := (*e)[last]
+	(*e)[last] = nil
+	if *e = (*e)[:last]; last == 0 {
+		*e = nil // a host at rest keeps no queue
+	}
+	return w
 }
 
 // turns is a queue in which clients take turns; each one's waiters go in order.
@@ -39,13 +65,14 @@ type line struct {
 }
 
 func (t *turns) push(w *waiter) {
-	ln := t.client[w.client]
+	name := w.slot.client
+	ln := t.client[name]
 	if ln == nil {
 		if t.client == nil {
 			t.client = make(map[string]*line)
 		}
-		ln = &line{client: w.client}
-		t.client[w.client] = ln
+		ln = &line{client: name}
+		t.client[name] = ln
 		t.lines = append(t.lines, ln)
 	}
 	ln.waiters = append(ln.waiters, w)
@@ -60,19 +87,20 @@ func (t *turns) front() *waiter {
 	return t.lines[0].waiters[0]
 }
 
-// pop takes the front out and passes the turn to the next client.
-func (t *turns) pop() {
-	ln := t.lines[0]
-	t.remove(ln.waiters[0])
-	if len(t.lines) > 1 && t.lines[0] == ln {
-		copy(t.lines, t.lines[1:])
-		t.lines[len(t.lines)-1] = ln
+// taken has a client whose turn was used have its next after all others.
+func (t *turns) taken(client string) {
+	ln := t.client[client]
+	if ln == nil {
+		return
 	}
+	i := slices.Index(t.lines, ln)
+	copy(t.lines[i:], t.lines[i+1:])
+	t.lines[len(t.lines)-1] = ln
 }
 
 // remove takes w out, wherever it stands.
 func (t *turns) remove(w *waiter) {
-	ln := t.client[w.client]
+	ln := t.client[w.slot.client]
 	i := slices.Index(ln.waiters, w)
 	ln.waiters = slices.Delete(ln.waiters, i, i+1)
 	t.n--
@@ -87,23 +115,42 @@ func (t *turns) remove(w *waiter) {
 	}
 }
 
-// ahead is how many go before one of client's who would come now.
-func (t *turns) ahead(client string) int {
-	own := t.client[client]
-	round := 0 // rounds before the newcomer's own
-	if own != nil {
-		round = len(own.waiters)
+// of is how many of one client's wait.
+func (t *turns) of(client string) int {
+	if ln := t.client[client]; ln != nil {
+		return len(ln.waiters)
 	}
-	n, last := 0, 1 // last: whether a line still comes before own in own's round
+	return 0
+}
+
+// ahead is how many go before one of client's who would come now. Clients with a
+// rate of their own use fewer turns than they have: as many as that rate gives
+// them while the others go, which takes as long as taking says.
+func (t *turns) ahead(client string, now time.Time, taking func(n int) time.Duration) int {
+	round := t.of(client) // rounds before the newcomer's own
+	n, last := round, 1   // last: whether a line still comes before own in own's round
 	for _, ln := range t.lines {
-		if ln == own {
-			n += round
+		if ln.client == client {
 			last = 0
-			continue
+		} else if ln.waiters[0].slot.own == nil {
+			n += min(len(ln.waiters), round+last)
 		}
-		n += min(len(ln.waiters), round+last)
+	}
+	if !t.owned() {
+		return n
+	}
+	while := taking(n)
+	for _, ln := range t.lines {
+		if own := ln.waiters[0].slot.own; own != nil && ln.client != client {
+			n += min(len(ln.waiters), round+1, own.within(while, now))
+		}
 	}
 	return n
+}
+
+// owned says whether any client has a rate of its own.
+func (t *turns) owned() bool {
+	return slices.ContainsFunc(t.lines, func(ln *line) bool { return ln.waiters[0].slot.own != nil })
 }
 
 // inOrder gives all waiters, in the order in which they would go.

@@ -25,7 +25,7 @@ func TestWhoLeavesCostsNobodyASlot(t *testing.T) {
 					time.AfterFunc(1500*time.Millisecond, func() { leave(gone) })
 				}
 				defer leave(nil)
-				s, err := p.Wait(ctx, "", l)
+				s, err := wait(ctx, p, "", l)
 				if err != nil {
 					if err != gone {
 						t.Errorf("Wait: %v, want the context's cause", err)
@@ -53,7 +53,7 @@ func TestALeaverWithASlotGivesItBack(t *testing.T) {
 		s := mustWait(t, p, "", l)
 		s.Sent()
 		h := p.hosts.lock(l.Key)
-		w, err := h.ask(&Slot{host: h, limits: l}, "", true)
+		w, err := h.ask(&Slot{pacer: p, host: h, limits: l}, true)
 		h.mu.Unlock()
 		if err != nil || w == nil {
 			t.Fatal("not enqueued")
@@ -98,7 +98,7 @@ func TestMaxWaitIsKnownAtOnce(t *testing.T) {
 				var wg sync.WaitGroup
 				for range c.queued {
 					wg.Go(func() {
-						if s, err := p.Wait(ctx, "", c.l); err == nil {
+						if s, err := wait(ctx, p, "", c.l); err == nil {
 							s.Sent()
 						}
 					})
@@ -107,7 +107,7 @@ func TestMaxWaitIsKnownAtOnce(t *testing.T) {
 				pass(c.after)
 				start, l := time.Now(), c.l
 				l.MaxWait = c.est - time.Microsecond
-				_, err := p.Wait(ctx, "", l)
+				_, err := wait(ctx, p, "", l)
 				after := isBusy(t, err, WaitTooLong)
 				if d := after - max(c.est, minRetry); d < 0 || d > time.Microsecond {
 					t.Errorf("RetryAfter %v, want %v", after, max(c.est, minRetry))
@@ -134,7 +134,7 @@ func TestMaxWaitIsKeptWhenPlacesStayTaken(t *testing.T) {
 		s := mustWait(t, p, "", l) // a long download
 		s.Sent()
 		start := time.Now()
-		_, err := p.Wait(t.Context(), "", l)
+		_, err := wait(t.Context(), p, "", l)
 		if after := isBusy(t, err, WaitTooLong); after != minRetry || time.Since(start) != l.MaxWait {
 			t.Errorf("refused after %v, retry after %v", time.Since(start), after)
 		}
@@ -152,19 +152,6 @@ func TestMaxWaitOfExactlyTheWaitSuffices(t *testing.T) {
 			t.Errorf("went at %v", at)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // also where the waiter's timer is the first to fire
-		p, l := New(Options{}), every(time.Second)
-		s := mustWait(t, p, "", l)
-		s.Sent()
-		s.host.mu.Lock()
-		w, _ := s.host.ask(&Slot{host: s.host, limits: l}, "", true)
-		s.host.timer.Stop()
-		s.host.mu.Unlock()
-		pass(time.Second)
-		if err := s.host.expire(w); err != nil {
-			t.Errorf("refused in its turn: %v", err)
-		}
-	})
 }
 
 func TestMaxQueue(t *testing.T) {
@@ -177,7 +164,7 @@ func TestMaxQueue(t *testing.T) {
 			wg.Go(func() { mustWait(t, p, fmt.Sprint(i), l).Sent() })
 		}
 		synctest.Wait()
-		_, err := p.Wait(t.Context(), "z", l)
+		_, err := wait(t.Context(), p, "z", l)
 		if after := isBusy(t, err, QueueFull); after != 4*time.Second {
 			t.Errorf("retry after %v, want 4s", after)
 		}
@@ -226,9 +213,9 @@ func TestTurns(t *testing.T) {
 		for range rnd.Intn(60) {
 			switch k := rnd.Intn(5); {
 			case k > 1 || q.n == 0:
-				w := &waiter{client: fmt.Sprint(rnd.Intn(6))}
+				w := &waiter{slot: &Slot{client: fmt.Sprint(rnd.Intn(6))}}
 				all = append(all, w)
-				ahead := q.ahead(w.client)
+				ahead := q.ahead(w.slot.client, time.Time{}, nil)
 				q.push(w)
 				if got := slices.Index(q.inOrder(), w); got != ahead {
 					t.Fatalf("position %d, foretold %d", got, ahead)
@@ -239,7 +226,8 @@ func TestTurns(t *testing.T) {
 				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
 			default:
 				w := q.front()
-				q.pop()
+				q.remove(w)
+				q.taken(w.slot.client)
 				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
 			}
 		}
@@ -250,7 +238,8 @@ func TestTurns(t *testing.T) {
 			if q.front() != want {
 				t.Fatal("inOrder is not the order")
 			}
-			q.pop()
+			q.remove(want)
+			q.taken(want.slot.client)
 		}
 		if q.n != 0 || q.lines != nil || q.client != nil {
 			t.Fatal("an empty queue keeps something")
@@ -266,13 +255,13 @@ func TestTenThousandLeaveNothingBehind(t *testing.T) {
 	l.MaxWait = 1e6 * time.Hour
 	for i := range 10_000 {
 		wg.Go(func() {
-			if _, err := p.Wait(ctx, fmt.Sprint(i%97), l); !errors.Is(err, context.Canceled) {
+			if _, err := wait(ctx, p, fmt.Sprint(i%97), l); !errors.Is(err, context.Canceled) {
 				t.Errorf("Wait: %v", err)
 			}
 		})
 	}
 	h := p.hosts.lock(l.Key)
-	for h.queued() < 10_000 {
+	for len(h.expiry) < 10_000 {
 		h.mu.Unlock()
 		runtime.Gosched()
 		h.mu.Lock()
@@ -282,8 +271,8 @@ func TestTenThousandLeaveNothingBehind(t *testing.T) {
 	wg.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.queued() != 0 || h.waits.lines != nil || h.rates.unsent != 0 || h.timer.Stop() {
-		t.Errorf("left behind: %d waiters, %d unsent", h.queued(), h.rates.unsent)
+	if len(h.expiry) != 0 || h.pages.waits.lines != nil || h.pages.rates.unsent+h.pages.rates.preparing != 0 || h.timer.Stop() {
+		t.Errorf("left behind: %d waiters, %d unsent", len(h.expiry), h.pages.rates.unsent)
 	}
 }
 
@@ -295,7 +284,7 @@ func TestCloseSendsAwayWhoWaits(t *testing.T) {
 		outcomes := make(chan error, 3)
 		for range 2 {
 			go func() {
-				_, err := p.Wait(t.Context(), "", l)
+				_, err := wait(t.Context(), p, "", l)
 				outcomes <- err
 			}()
 		}
@@ -306,15 +295,15 @@ func TestCloseSendsAwayWhoWaits(t *testing.T) {
 				t.Errorf("who waited: %v", err)
 			}
 		}
-		if _, err := p.Wait(t.Context(), "", l); err != ErrClosed {
+		if _, err := wait(t.Context(), p, "", l); err != ErrClosed {
 			t.Errorf("who would have to wait: %v", err)
 		}
 		other := l
 		other.Key = "other.test"
 		mustWait(t, p, "", other).Release() // one who need not
 		held.Release()
-		if h := p.hosts.lock(l.Key); h.queued() != 0 || h.places != 0 {
-			t.Errorf("%d wait, %d places are taken", h.queued(), h.places)
+		if h := p.hosts.lock(l.Key); len(h.expiry) != 0 || h.places != 0 {
+			t.Errorf("%d wait, %d places are taken", len(h.expiry), h.places)
 		} else {
 			h.mu.Unlock()
 		}

@@ -65,9 +65,9 @@ func (r *trial) request(l Limits, gap time.Duration) {
 		defer leave()
 	}
 	client := fmt.Sprint(int64(r.random(4)))
-	take, rated := r.p.Wait, true
+	take := r.p.Wait
 	if r.chance(6) {
-		take, rated = r.p.Enter, false
+		take = r.p.Enter
 	}
 	s, err := take(ctx, client, l)
 	if err != nil {
@@ -81,17 +81,17 @@ func (r *trial) request(l Limits, gap time.Duration) {
 	defer func() { r.occupy(-1, l.MaxConcurrent) }()
 	pass(r.random(r.step)) // the dial
 	switch {
-	case !rated && s.Again(ctx) != nil, r.chance(8): // it fails
+	case r.chance(8), s.Ready(ctx) != nil, r.chance(8): // the dial fails, the client leaves, the connection breaks
 		return
 	}
 	r.send(s, gap)
-	if r.chance(8) && s.Again(ctx) == nil {
+	if r.chance(8) && s.Ready(ctx) == nil {
 		pass(r.random(r.step/2 + 1))
 		r.send(s, gap)
 	}
 	pass(r.random(3 * r.step)) // the body
 	if r.chance(10) {
-		r.p.BackOff(l.Key, r.random(10*r.step)+1)
+		s.BackOff(r.random(10*r.step) + 1)
 	}
 }
 
@@ -110,8 +110,8 @@ func (r *trial) crowd(n int, step time.Duration, limits func(*rand.Rand) (Limits
 	wg.Wait()
 	h := r.p.hosts.lock("a.test")
 	defer h.mu.Unlock()
-	if h.queued() != 0 || h.places != 0 || h.rates.unsent != 0 || h.rates.strict != 0 {
-		r.t.Errorf("left behind: %d queued, %d places, %d unsent", h.queued(), h.places, h.rates.unsent)
+	if len(h.expiry) != 0 || h.places != 0 || h.pages.rates != (rates{bucket: h.pages.rates.bucket, gap: h.pages.rates.gap, terms: h.pages.rates.terms, perGap: h.pages.rates.perGap, slowest: h.pages.rates.slowest, last: h.pages.rates.last}) {
+		r.t.Errorf("left behind: %d queued, %d places, %d unsent", len(h.expiry), h.places, h.pages.rates.unsent)
 	}
 	if h.timer != nil && h.timer.Stop() {
 		r.t.Error("left behind: a timer")

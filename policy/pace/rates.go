@@ -13,13 +13,63 @@ const maxPerSecond = 1e9
 // never is a wait that no passing of time ends.
 const never = time.Duration(math.MaxInt64)
 
-// rates is what a host has been sent, and so when it may be sent more. Two
-// limiters count each request when it is sent:
+// terms are what a clock goes by: so many a second with a burst, and the least
+// time between two.
+type terms struct {
+	perSecond rate.Limit
+	burst     int
+	delay     time.Duration // zero: none
+}
+
+// terms are those of the host's clock: spacing is the least time between two
+// requests that its slow answers permit, zero where they are not slow.
+func (l *Limits) terms(spacing time.Duration) terms {
+	t := terms{limit(l.PerSecond), l.Burst, l.CrawlDelay}
+	if l.asset() {
+		t.burst = l.AssetBurst
+		if l.Client.PerSecond > 0 {
+			t.perSecond = min(t.perSecond, limit(l.Client.PerSecond))
+		}
+	}
+	if !l.Adapt || spacing <= 0 {
+		return t
+	}
+	if slow := rate.Every(spacing); slow < t.perSecond {
+		t.perSecond, t.burst = slow, 1
+	}
+	return t
+}
+
+// asset says whether the request goes by the clock of the host's assets. What
+// Crawl-delay forbids no burst spends.
+func (l *Limits) asset() bool { return l.AssetBurst > 0 && l.CrawlDelay <= 0 }
+
+// terms are those of one client's clock.
+func (r Rate) terms() terms { return terms{limit(r.PerSecond), r.Burst, 0} }
+
+func limit(perSecond float64) rate.Limit { return rate.Limit(min(perSecond, maxPerSecond)) }
+
+// gap is the rate of the least time between two requests: of delay, or of
+// perSecond where the burst is 1, the slower; zero: there is none.
+func (t terms) gap() rate.Limit {
+	var r rate.Limit
+	if t.burst == 1 {
+		r = t.perSecond
+	}
+	if t.delay > 0 {
+		if d := rate.Every(t.delay); r == 0 || d < r {
+			r = d
+		}
+	}
+	return r
+}
+
+// rates is a clock: what was sent, and so when more may be sent. Two limiters
+// count each request when it is sent:
 //
-//   - bucket is PerSecond with Burst;
-//   - gap, of burst 1, is the least time between two requests: CrawlDelay, or
-//     1/PerSecond where Burst is 1, the longer. Its last change is always r.last, so
-//     that a changed gap can be counted from there.
+//   - bucket is perSecond with burst;
+//   - gap, of burst 1, is the least time between two requests. Its last change is
+//     always r.last, so that a changed gap can be counted from there.
 //
 // A right to send is given when the limiters have a token for it beyond those
 // promised (unsent); the token is taken when the request is sent. Guarded by
@@ -31,51 +81,31 @@ type rates struct {
 	bucket *rate.Limiter
 	gap    *rate.Limiter // nil where no gap rules
 
-	// The limits in force, of the one who asked last.
-	perSecond rate.Limit
-	burst     int
-	delay     time.Duration
-	perGap    rate.Limit // the gap's rate; zero: none
+	terms  terms      // in force, of the one who asked last
+	perGap rate.Limit // the gap's rate; zero: none
 
-	slowest rate.Limit // the slowest gap ever in force
-	last    time.Time  // the last request sent
-	unsent  int        // rights given and not used yet
-	strict  int        // of these, given to one under a gap: nothing may come before it
+	slowest   rate.Limit // the slowest gap ever in force
+	last      time.Time  // the last request sent
+	preparing int        // may soon ask for a right
+	unsent    int        // rights given and not used yet
+	strict    int        // of these, given under a gap: nothing may come before them
 }
 
-// spacing is the rate of the gap that l demands; zero: none.
-func (l *Limits) spacing() rate.Limit {
-	var r rate.Limit
-	if l.Burst == 1 {
-		r = l.rate()
-	}
-	if l.CrawlDelay > 0 {
-		if d := rate.Every(l.CrawlDelay); r == 0 || d < r {
-			r = d
-		}
-	}
-	return r
-}
-
-func (l *Limits) rate() rate.Limit { return rate.Limit(min(l.PerSecond, maxPerSecond)) }
-
-// apply puts l in force and hands out nothing by it: what the bucket holds stays,
+// apply puts t in force and hands out nothing by it: what the bucket holds stays,
 // within the smaller burst; a gap counts from the last request.
-func (r *rates) apply(l *Limits, now time.Time) {
-	perSecond := l.rate()
-	if r.perSecond == perSecond && r.burst == l.Burst && r.delay == l.CrawlDelay {
+func (r *rates) apply(t terms, now time.Time) {
+	if r.terms == t {
 		return
 	}
-	switch {
-	case r.bucket == nil:
-		r.bucket = rate.NewLimiter(perSecond, l.Burst)
-	default:
-		r.bucket.SetLimitAt(now, perSecond)
-		r.bucket.SetBurstAt(now, l.Burst)
+	if r.bucket == nil {
+		r.bucket = rate.NewLimiter(t.perSecond, t.burst)
+	} else {
+		r.bucket.SetLimitAt(now, t.perSecond)
+		r.bucket.SetBurstAt(now, t.burst)
 	}
-	r.perSecond, r.burst, r.delay = perSecond, l.Burst, l.CrawlDelay
+	r.terms = t
 
-	perGap := l.spacing()
+	perGap := t.gap()
 	switch {
 	case perGap == 0:
 		r.gap = nil
@@ -93,23 +123,23 @@ func (r *rates) apply(l *Limits, now time.Time) {
 	}
 }
 
-// due is how long until one more right may be given under l: zero is now, and never
+// due is how long until one more right may be given under t: zero is now, and never
 // is not before one already given is used or given back.
-func (r *rates) due(l *Limits, now time.Time) time.Duration {
+func (r *rates) due(t terms, now time.Time) time.Duration {
 	if r.strict > 0 {
 		return never
 	}
-	r.apply(l, now)
-	if r.unsent >= r.burst || r.gap != nil && r.unsent > 0 {
+	r.apply(t, now)
+	if r.unsent >= t.burst || r.gap != nil && r.unsent > 0 {
 		return never
 	}
 	return r.owed(r.unsent+1, now)
 }
 
-// forecast is how long one waits who has ahead others before it, all under l, when
+// forecast is how long one waits who has ahead others before it, all under t, when
 // nothing goes before start.
-func (r *rates) forecast(l *Limits, ahead int, now, start time.Time) time.Duration {
-	r.apply(l, now)
+func (r *rates) forecast(t terms, ahead int, now, start time.Time) time.Duration {
+	r.apply(t, now)
 	lead := max(0, start.Sub(now))
 	d := r.owed(r.unsent+ahead+1, now.Add(lead))
 	if d > never-lead {
@@ -118,9 +148,25 @@ func (r *rates) forecast(l *Limits, ahead int, now, start time.Time) time.Durati
 	return lead + d
 }
 
+// wanted is how long until one should be let go that needs lead to be ready, and has
+// ahead others before it: zero is now, and never is not before a right already given
+// is used or given back.
+func (r *rates) wanted(t terms, ahead int, now time.Time, lead time.Duration) time.Duration {
+	if r.due(t, now) == never {
+		return never
+	}
+	return max(0, r.owed(r.unsent+ahead+1, now)-lead)
+}
+
+// within is how many may be sent in so long a time, at the most.
+func (r *rates) within(d time.Duration, now time.Time) int {
+	n := r.bucket.TokensAt(now) + float64(r.terms.perSecond)*d.Seconds()
+	return int(min(max(0, math.Ceil(n)), math.MaxInt32))
+}
+
 // owed is how long after now the limiters will have given n tokens.
 func (r *rates) owed(n int, now time.Time) time.Duration {
-	d := missing(r.bucket, r.perSecond, n, now)
+	d := missing(r.bucket, r.terms.perSecond, n, now)
 	if r.gap != nil {
 		d = max(d, missing(r.gap, r.perGap, n, now))
 	}
@@ -156,10 +202,10 @@ func count(lim *rate.Limiter, now time.Time) {
 	}
 }
 
-// rested says that all is as if nothing had ever been sent, under the limits in
+// rested says that all is as if nothing had ever been sent, under the terms in
 // force and under every gap that was in force before.
 func (r *rates) rested(now time.Time) bool {
-	if r.unsent > 0 {
+	if r.preparing > 0 || r.unsent > 0 {
 		return false
 	}
 	if r.last.IsZero() {
@@ -168,5 +214,5 @@ func (r *rates) rested(now time.Time) bool {
 	quiet := now.Sub(r.last)
 	return quiet >= minQuiet &&
 		(r.slowest == 0 || quiet.Seconds()*float64(r.slowest) >= 1) &&
-		r.owed(r.burst, now) == 0
+		r.owed(r.terms.burst, now) == 0
 }

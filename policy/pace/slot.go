@@ -8,24 +8,73 @@ import (
 
 var errReleased = errors.New("pace: the slot was given back")
 
+// A stage is how far a slot is on its way to being sent.
+type stage uint8
+
+const (
+	idle      stage = iota // on none: only dialling, or sent
+	preparing              // may soon ask for the right to send; counted in rates.preparing
+	granted                // has the right, and has not sent; counted in rates.unsent
+)
+
 // A Slot is a request's leave to be under way. Each must be released.
 type Slot struct {
-	host       *host
-	limits     Limits
-	maxStreams int
+	pacer  *Pacer
+	host   *host
+	limits Limits
+	client string
 
 	// Guarded by host.mu.
-	waited time.Duration
-	replay *waiter // while Again waits
-	place  bool    // counted in host.places
-	stream bool    // counted in host.streams
-	unsent bool    // granted and not yet sent: counted in host.rates
-	over   bool    // released
+	lane     *lane
+	own      *rates // the client's clock, if it has one
+	waiter   *waiter
+	stage    stage
+	strict   bool // granted under a gap
+	place    bool // counted in host.places
+	stream   bool // counted in host.streams
+	over     bool // released
+	deadline time.Time
+	admitted time.Time
+	sent     time.Time // last; zero: not yet
+	waited   time.Duration
 }
 
-// Sent says that the request is being written to a ready connection: the gap to the
-// next counts from now. A second call, for a replay, counts again. On a slot already
-// released it does nothing.
+// each calls f for the clocks that s goes by.
+func (s *Slot) each(f func(*rates)) {
+	f(&s.lane.rates)
+	if s.own != nil {
+		f(s.own)
+	}
+}
+
+// Ready waits, on a connection that is ready, for the right to send: for the first
+// time, or once more before a request is replayed on another connection. It comes
+// before those in the queue. Where the right was given and not used it returns at
+// once. After an error, a *BusyError or the context's cause, the slot still holds
+// its place and is to be released.
+func (s *Slot) Ready(ctx context.Context) error {
+	if s == nil {
+		return errReleased
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	h := s.host
+	h.mu.Lock()
+	w, err := h.askReady(s)
+	if w != nil && s.pacer.closed.Load() {
+		h.dismiss(ErrClosed)
+	}
+	h.mu.Unlock()
+	if err != nil || w == nil {
+		return err
+	}
+	return h.await(ctx, w)
+}
+
+// Sent says that the request is being written: the gap to the next counts from now.
+// A second call, for a replay, counts again. On a slot already released it does
+// nothing.
 func (s *Slot) Sent() {
 	if s == nil {
 		return
@@ -36,29 +85,59 @@ func (s *Slot) Sent() {
 	if s.over {
 		return
 	}
-	h.rates.sent(time.Now()) // under the lock: the limiters want times in order
+	s.sent = time.Now() // under the lock: the limiters want times in order
+	s.apply(s.sent)     // by which it was granted
+	s.each(func(r *rates) { r.sent(s.sent) })
 	h.unbook(s)
 	h.dispatch()
 }
 
-// Again waits for the right to send once more, before a request is replayed on
-// another connection: ahead of the queue, keeping its place. Where the slot has not
-// been sent yet it returns at once. After an error, a *BusyError or the context's
-// cause, the slot still holds its place and is to be released.
-func (s *Slot) Again(ctx context.Context) error {
-	if s == nil {
-		return errReleased
+// Answered says that the head of the answer has come, or that it has been waited
+// for in vain; fine, that it is no error. It is how slow answers are noticed.
+func (s *Slot) Answered(fine bool) {
+	if s == nil || !s.limits.Adapt {
+		return
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	h := s.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := time.Now(); !s.sent.IsZero() {
+		h.slow.note(now.Sub(s.sent), fine, now)
+	}
+}
+
+// Slowed is the least time between two requests that the host's slow answers
+// permit at present; zero: they are not slow, or Limits.Adapt is not set.
+func (s *Slot) Slowed() time.Duration {
+	if s == nil || !s.limits.Adapt {
+		return 0
 	}
 	s.host.mu.Lock()
-	w, err := s.host.askAgain(s)
-	s.host.mu.Unlock()
-	if err != nil || w == nil {
-		return err
+	defer s.host.mu.Unlock()
+	return s.host.slow.spacing(time.Now())
+}
+
+// BackOff says that the answer was 429 or 503: nothing more is granted for the key
+// until retryAfter is over, one hour at most. Zero means that the origin named no
+// time: then it is a minute, doubled up to an hour with each further incident, up
+// to a fourth longer by chance, and forgiven after 30 quiet minutes. An answer is
+// no further incident where its request was sent before the last pause ended. Who
+// would now wait longer than its MaxWait is refused. It gives how long the pause
+// still is.
+func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
+	if s == nil {
+		return 0
 	}
-	return s.host.await(ctx, w)
+	h := s.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if h.pause.begin(now, s.sent, retryAfter, s.pacer.chance()) {
+		s.pacer.backOffs.Add(1)
+		h.refuseLate(now)
+		h.dispatch()
+	}
+	return h.pause.left(now)
 }
 
 // Detach gives the place to the next and counts the slot as a stream until it is
@@ -76,7 +155,7 @@ func (s *Slot) Detach() error {
 		return errReleased
 	case s.stream:
 		return nil
-	case h.streams >= s.maxStreams:
+	case h.streams >= s.pacer.maxStreams:
 		return busy(StreamsFull, unknownRetry)
 	}
 	s.stream = true
@@ -102,7 +181,7 @@ func (s *Slot) Release() {
 	h.dispatch()
 }
 
-// Waited is how long the slot was waited for, with Again's waits.
+// Waited is how long the slot was waited for, with Ready's waits.
 func (s *Slot) Waited() time.Duration {
 	if s == nil {
 		return 0

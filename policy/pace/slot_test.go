@@ -65,7 +65,7 @@ func TestDetachGivesThePlaceBack(t *testing.T) {
 		s.Sent()
 		isBusy(t, s.Detach(), StreamsFull)
 		l.MaxWait = 0
-		if _, err := p.Wait(t.Context(), "", l); err == nil {
+		if _, err := wait(t.Context(), p, "", l); err == nil {
 			t.Error("a failed Detach gave its place back")
 		}
 		streams[0].Release()
@@ -101,7 +101,7 @@ func TestEnterTakesAPlaceAndNoRate(t *testing.T) {
 			t.Errorf("entered after %v", time.Since(start))
 		}
 		// It may become one that sends, in its place.
-		if err := dial2.Again(t.Context()); err != nil || time.Since(start) != 10*time.Second {
+		if err := dial2.Ready(t.Context()); err != nil || time.Since(start) != 10*time.Second {
 			t.Errorf("Again: %v after %v", err, time.Since(start))
 		}
 	})
@@ -142,7 +142,7 @@ func TestAgainGoesAheadAndKeepsItsPlace(t *testing.T) {
 		p, l, g := New(Options{}), every(time.Second), newLog()
 		l.MaxConcurrent = 1
 		s := mustWait(t, p, "", l)
-		if err := s.Again(t.Context()); err != nil {
+		if err := s.Ready(t.Context()); err != nil {
 			t.Errorf("Again before Sent: %v", err)
 		}
 		g.send(s)
@@ -151,13 +151,13 @@ func TestAgainGoesAheadAndKeepsItsPlace(t *testing.T) {
 		time.AfterFunc(time.Second/2, func() {
 			hasty := l
 			hasty.MaxWait = time.Second
-			_, err := p.Wait(t.Context(), "", hasty)
+			_, err := wait(t.Context(), p, "", hasty)
 			if after := isBusy(t, err, WaitTooLong); after != 2500*time.Millisecond {
 				t.Errorf("behind a replay and a waiter: retry after %v, want 2.5s", after)
 			}
 		})
 		synctest.Wait()
-		if err := s.Again(t.Context()); err != nil { // MaxConcurrent 1: the place is its own
+		if err := s.Ready(t.Context()); err != nil { // MaxConcurrent 1: the place is its own
 			t.Fatalf("Again: %v", err)
 		}
 		if s.Waited() != time.Second {
@@ -181,24 +181,24 @@ func TestAgainEnds(t *testing.T) {
 		ctx, leave := context.WithCancelCause(t.Context())
 		gone := errors.New("gone")
 		time.AfterFunc(time.Second, func() { leave(gone) })
-		if err := s.Again(ctx); err != gone {
+		if err := s.Ready(ctx); err != gone {
 			t.Errorf("Again: %v, want the cause", err)
 		}
-		if err := s.Again(ctx); err != gone {
+		if err := s.Ready(ctx); err != gone {
 			t.Errorf("Again: %v, want the cause", err)
 		}
 		time.AfterFunc(time.Second, s.Release)
-		if err := s.Again(t.Context()); !errors.Is(err, errReleased) {
+		if err := s.Ready(t.Context()); !errors.Is(err, errReleased) {
 			t.Errorf("Again of a slot released meanwhile: %v", err)
 		}
-		if h := s.host; h.queued() != 0 || h.timer.Stop() {
+		if h := s.host; len(h.expiry) != 0 || h.timer.Stop() {
 			t.Error("a timer or a waiter is left")
 		}
 		pass(8 * time.Second) // 10 s after the one request: nothing else was counted
 		l.MaxWait = 5 * time.Second
 		s = mustWait(t, p, "", l)
 		s.Sent()
-		if after := isBusy(t, s.Again(t.Context()), WaitTooLong); after != 10*time.Second {
+		if after := isBusy(t, s.Ready(t.Context()), WaitTooLong); after != 10*time.Second {
 			t.Errorf("retry after %v", after)
 		}
 	})

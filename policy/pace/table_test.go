@@ -40,23 +40,36 @@ func TestForgettingNeverShortensAWait(t *testing.T) {
 		{"a burst must be whole again", use(rule(0.01, 5, 0), release), 100 * time.Second},
 		{"a gap of before", use(rule(1, 1, 20*time.Minute), func(p *Pacer, s *Slot) {
 			s.Release()
-			_, _ = p.Wait(t.Context(), "", Limits{Key: "a.test", PerSecond: 1, Burst: 1, MaxConcurrent: 1})
+			_, _ = wait(t.Context(), p, "", Limits{Key: "a.test", PerSecond: 1, Burst: 1, MaxConcurrent: 1})
 		}), 20 * time.Minute},
 		{"a pause and what it would double", use(every(time.Second), func(p *Pacer, s *Slot) {
 			s.Release()
-			p.BackOff("a.test", 0)
+			backOff(p, "a.test", 0)
 		}), 31 * time.Minute},
+		{"slow answers", use(adaptive(every(time.Second)), func(_ *Pacer, s *Slot) {
+			pass(2 * time.Second)
+			s.Answered(true)
+			s.Release()
+		}), 10*time.Minute + 2*time.Second},
+		{"a client's own clock", use(owned(every(time.Second), 0.002, 1), release), 500 * time.Second},
+		{"the assets' clock", use(assets(rule(0.1, 1, 0), 20), func(p *Pacer, s *Slot) {
+			s.Release()
+			for range 19 {
+				mustWait(t, p, "", assets(rule(0.1, 1, 0), 20)).send()
+			}
+		}), 200 * time.Second},
 		{"a place", use(every(time.Second), func(*Pacer, *Slot) {}), 0},
 		{"a stream", use(every(time.Second), func(_ *Pacer, s *Slot) { _ = s.Detach() }), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := New(Options{})
+				p := newExact()
+				begun := time.Now()
 				c.use(t, p)
 				if c.known == 0 {
 					pass(1000 * time.Hour)
 				} else {
-					pass(c.known - time.Second)
+					pass(c.known - time.Since(begun) - time.Second)
 				}
 				if p.hosts.sweepAll(); p.hosts.size() != 1 {
 					t.Fatal("forgotten too early")
@@ -99,11 +112,10 @@ func TestAFullTableRefusesNewKeys(t *testing.T) {
 			s.Release()
 		}
 		l.Key = "one too many"
-		_, err := p.Wait(t.Context(), "", l)
+		_, err := wait(t.Context(), p, "", l)
 		if after := isBusy(t, err, HostsFull); after != time.Minute {
 			t.Errorf("retry after %v", after)
 		}
-		p.BackOff(l.Key, 0)
 		l.Key = "7"
 		mustWait(t, p, "", l).Release() // a known one goes on
 		pass(time.Minute)
@@ -149,7 +161,7 @@ func TestAHostInUseIsNotForgotten(t *testing.T) {
 			l := rule(1e6, 1000, 0)
 			for j := range 2000 {
 				l.Key = fmt.Sprint((i + j) % 8)
-				s, err := p.Wait(t.Context(), "", l)
+				s, err := wait(t.Context(), p, "", l)
 				if err != nil {
 					t.Errorf("Wait: %v", err)
 					return

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"robotsproxy/robots"
@@ -125,7 +126,8 @@ type countedConn struct {
 	closed func() // nil: not counted yet
 	ahead  []byte // was read while the connection waited, and comes first
 	reader reader
-	http2  bool // was agreed on
+	wrote  atomic.Pointer[func()] // to be called once, after a write; see NextWrite
+	http2  bool                   // was agreed on
 }
 
 // counted is the one under a connection that a Transport was given, or nil.
@@ -157,6 +159,16 @@ func (c *countedConn) Read(b []byte) (int, error) {
 	c.reader.note(true)
 	n, err := c.Conn.Read(b)
 	c.reader.note(false)
+	return n, err
+}
+
+// Write writes to the connection.
+func (c *countedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if f := c.wrote.Load(); f != nil && n > 0 {
+		c.wrote.Store(nil)
+		(*f)()
+	}
 	return n, err
 }
 

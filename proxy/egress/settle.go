@@ -60,6 +60,19 @@ func Drop(got httptrace.GotConnInfo) {
 	}
 }
 
+// NextWrite calls f when the next octets have been written to an HTTP/1 connection,
+// and so, on one that a request was just given, when its head has: net/http's own
+// WroteHeaders comes before they leave a buffer. It says false, and does nothing,
+// where WroteHeaders tells the moment: with HTTP/2 and FTP.
+func NextWrite(got httptrace.GotConnInfo, f func()) bool {
+	c := counted(got.Conn)
+	if c == nil || c.http2 {
+		return false
+	}
+	c.wrote.Store(&f)
+	return true
+}
+
 // Settling is the Door for those who have no httptrace of their own to count
 // tries and settle connections.
 func (d *Door) Settling() http.RoundTripper { return settling{d} }

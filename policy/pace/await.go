@@ -1,0 +1,108 @@
+package pace
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"time"
+)
+
+// enqueue has w wait: in the queue for a place, or with a connection that is ready.
+func (h *host) enqueue(w *waiter) {
+	if w.queue != nil {
+		w.queue.push(w)
+	} else {
+		w.slot.waiter = w
+		w.slot.lane.ready = append(w.slot.lane.ready, w)
+	}
+	heap.Push(&h.expiry, w)
+	h.dispatch()
+}
+
+// await returns when w is let go or refused, or ctx ends.
+func (h *host) await(ctx context.Context, w *waiter) error {
+	select {
+	case <-w.ready:
+		return w.err
+	case <-ctx.Done():
+		h.withdraw(w)
+		return context.Cause(ctx)
+	}
+}
+
+// withdraw gives back what w has: its place in the queue, or its slot.
+func (h *host) withdraw(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !w.done:
+		h.remove(w)
+	case w.err == nil && w.queue != nil:
+		h.release(w.slot)
+	case w.err == nil:
+		h.unbook(w.slot)
+	}
+	h.dispatch()
+}
+
+// expire refuses whose time is over, and says whether there was any; else how long
+// there will be none.
+func (h *host) expire(now time.Time) (wake time.Duration, any bool) {
+	if len(h.expiry) == 0 {
+		return never, false
+	}
+	w := h.expiry[0]
+	if d := w.until.Sub(now); d > 0 {
+		return d, false
+	}
+	h.remove(w)
+	w.finish(h.busy(now, h.estimate(w.slot, w.rated, now)))
+	return 0, true
+}
+
+// remove takes w out of where it waits.
+func (h *host) remove(w *waiter) {
+	heap.Remove(&h.expiry, w.index)
+	if w.queue != nil {
+		w.queue.remove(w)
+		return
+	}
+	s := w.slot
+	s.waiter = nil
+	i := slices.Index(s.lane.ready, w)
+	s.lane.ready = slices.Delete(s.lane.ready, i, i+1)
+	h.unbook(s)
+}
+
+// refuseLate refuses all who would wait beyond their time, now that a pause began.
+func (h *host) refuseLate(now time.Time) {
+	late := func(w *waiter, est time.Duration) bool {
+		if est <= w.until.Sub(now) {
+			return false
+		}
+		h.remove(w)
+		w.finish(h.busy(now, est))
+		return true
+	}
+	h.lanes(func(ln *lane) {
+		ahead := ln.rates.preparing - len(ln.ready)
+		for _, w := range append(slices.Clone(ln.ready), ln.waits.inOrder()...) {
+			if !late(w, h.forecast(w.slot, ahead, now)) {
+				ahead++
+			}
+		}
+	})
+	for _, w := range h.enters.inOrder() {
+		late(w, h.pause.left(now))
+	}
+}
+
+// dismiss refuses all who wait.
+func (h *host) dismiss(err error) {
+	for len(h.expiry) > 0 {
+		w := h.expiry[0]
+		h.remove(w)
+		w.finish(err)
+	}
+	h.dispatch()
+}

@@ -1,0 +1,97 @@
+package pace
+
+import (
+	"slices"
+	"time"
+)
+
+// A lane is one of a host's clocks, and who waits for it: first in the queue,
+// to be let go; then with a connection that is ready, for the right to send.
+type lane struct {
+	rates   rates
+	waits   turns
+	dialing []*Slot   // let go, and not ready yet; the first since longest
+	ready   []*waiter // before everyone
+}
+
+// ahead is how many of those that were let go will need a right before one that
+// is let go now. Who takes longer over its connection than is usual is not waited
+// for: its turn comes when it is ready, and the others' slots are not lost. After
+// wake the next of them is one.
+func (ln *lane) ahead(now time.Time, usual time.Duration) (n int, wake time.Duration) {
+	late := 0
+	for late < len(ln.dialing) && now.Sub(ln.dialing[late].admitted) >= usual {
+		late++
+	}
+	wake = never
+	if late < len(ln.dialing) {
+		wake = usual - now.Sub(ln.dialing[late].admitted)
+	}
+	return len(ln.ready) + len(ln.dialing) - late, wake
+}
+
+func (h *host) lane(l *Limits) *lane {
+	if !l.asset() {
+		return &h.pages
+	}
+	if h.assets == nil {
+		h.assets = new(lane)
+	}
+	return h.assets
+}
+
+// lanes calls f for each lane that is there.
+func (h *host) lanes(f func(*lane)) {
+	f(&h.pages)
+	if h.assets != nil {
+		f(h.assets)
+	}
+}
+
+// client is the clock of a client that has a rate of its own, else nil.
+func (h *host) client(name string, l *Limits) *rates {
+	if l.Client == (Rate{}) || l.asset() {
+		return nil
+	}
+	r := h.clients[name]
+	if r == nil {
+		if h.clients == nil {
+			h.clients = make(map[string]*rates)
+		}
+		r = new(rates)
+		h.clients[name] = r
+	}
+	return r
+}
+
+// front is who of a lane's queue may be let go now, or after how long to look
+// again. A client whose own clock holds it up holds up no other.
+func (h *host) front(ln *lane, now time.Time) (*waiter, time.Duration) {
+	lead, wake := h.leadTime(), never
+	ahead, late := ln.ahead(now, 2*lead)
+	for _, of := range ln.waits.lines {
+		w := of.waiters[0]
+		s := w.slot
+		if h.places >= s.limits.MaxConcurrent {
+			return nil, wake
+		}
+		if s.own != nil {
+			if d := s.own.wanted(s.limits.Client.terms(), s.own.preparing, now, lead); d > 0 {
+				wake = min(wake, d)
+				continue
+			}
+		}
+		if d := ln.rates.wanted(s.terms(now), ahead, now, lead); d > 0 {
+			return nil, min(wake, d, late) // nobody overtakes by a rate of its own
+		}
+		return w, 0
+	}
+	return nil, wake
+}
+
+// dialed says that s is not making its connection ready any more.
+func (ln *lane) dialed(s *Slot) {
+	if i := slices.Index(ln.dialing, s); i >= 0 {
+		ln.dialing = slices.Delete(ln.dialing, i, i+1)
+	}
+}

@@ -1,0 +1,289 @@
+package pace
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func adaptive(l Limits) Limits { l.Adapt = true; return l }
+
+func assets(l Limits, burst int) Limits { l.AssetBurst = burst; return l }
+
+func owned(l Limits, perSecond float64, burst int) Limits {
+	l.Client = Rate{perSecond, burst}
+	return l
+}
+
+// send sends at once and is through.
+func (s *Slot) send() {
+	s.Sent()
+	s.Release()
+}
+
+// TestDiallingCostsNoSlot: connections are made ready before the turn comes, cold
+// and warm ones mixed, and one that is slower than usual loses nobody's slot.
+func TestDiallingCostsNoSlot(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		gap  time.Duration
+		dial func(i int) time.Duration
+	}{
+		{"cold alone", time.Second, func(int) time.Duration { return 300 * time.Millisecond }},
+		{"every other one warm", time.Second, func(i int) time.Duration { return time.Duration(i%2) * 300 * time.Millisecond }},
+		{"dialling takes several gaps", 50 * time.Millisecond, func(int) time.Duration { return 180 * time.Millisecond }},
+		{"one hangs", time.Second, func(i int) time.Duration { return time.Duration(i%10/9) * 8 * time.Second }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 101
+				p, l, g := New(Options{}), rule(1000, 9, c.gap), newLog()
+				l.MaxConcurrent = 6
+				var wg sync.WaitGroup
+				for i := range n {
+					wg.Go(func() {
+						s, err := p.Wait(t.Context(), "", l)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						pass(c.dial(i))
+						if err := s.Ready(t.Context()); err != nil {
+							t.Error(err)
+						}
+						g.send(s)
+						s.Release()
+					})
+					synctest.Wait()
+				}
+				wg.Wait()
+				at := g.sent()
+				for i := range at[1:] {
+					if d := at[i+1] - at[i]; d < c.gap {
+						t.Errorf("%v apart, want %v", d, c.gap)
+					}
+				}
+				if took, least := at[n-1], (n-1)*c.gap; took > least*101/100+c.dial(9) {
+					t.Errorf("all were sent after %v, permitted were %v", took, least)
+				}
+			})
+		})
+	}
+}
+
+// TestAClientsOwnRateHoldsUpNobodyElse: it has its turns as its own clock permits,
+// the others all the rest.
+func TestAClientsOwnRateHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		var mu sync.Mutex
+		sent := map[string][]time.Duration{}
+		start := time.Now()
+		var wg sync.WaitGroup
+		ask := func(client string, l Limits, n int) {
+			for range n {
+				wg.Go(func() {
+					s := mustWait(t, p, client, l)
+					mu.Lock()
+					sent[client] = append(sent[client], time.Since(start))
+					mu.Unlock()
+					s.send()
+				})
+				synctest.Wait()
+			}
+		}
+		ask("slow", owned(l, 0.1, 1), 4)
+		ask("other", l, 27)
+		wg.Wait()
+		spaced(t, sent["slow"], 10*time.Second, 20*time.Millisecond)
+		all := slices.Concat(sent["slow"], sent["other"])
+		slices.Sort(all)
+		spaced(t, all, time.Second, 2)
+		if last := all[len(all)-1]; last > 30*time.Second+time.Millisecond {
+			t.Errorf("the last went after %v", last)
+		}
+	})
+}
+
+// TestRefusalsKnowOfOwnRates: who comes behind a slow client is not told to wait
+// for all that it has queued; the slow client itself is.
+func TestRefusalsKnowOfOwnRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		slow := owned(l, 0.1, 1)
+		var wg sync.WaitGroup
+		for client, l := range map[string]Limits{"slow": slow, "other": l} {
+			for range 9 {
+				wg.Go(func() { mustWait(t, p, client, l).send() })
+				synctest.Wait()
+			}
+		}
+		l.MaxWait, slow.MaxWait = time.Second, time.Second
+		_, err := p.Wait(t.Context(), "other", l)
+		if after := isBusy(t, err, WaitTooLong); after < 9*time.Second || after > 11*time.Second {
+			t.Errorf("the other: retry after %v, true are about 9s", after)
+		}
+		_, err = p.Wait(t.Context(), "slow", slow)
+		if after := isBusy(t, err, WaitTooLong); after < 89*time.Second || after > 91*time.Second {
+			t.Errorf("the slow one: retry after %v, true are 90s", after)
+		}
+		wg.Wait()
+	})
+}
+
+func TestAssetsShareABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), rule(1, 1, 0)
+		start := time.Now()
+		mustWait(t, p, "", l).send()
+		for range 10 {
+			mustWait(t, p, "", assets(l, 10)).send()
+		}
+		if time.Since(start) != 0 {
+			t.Errorf("a page and its ten assets took %v", time.Since(start))
+		}
+		mustWait(t, p, "", assets(l, 10)).send() // the eleventh has to wait for the rate
+		mustWait(t, p, "", l).send()             // which the next page does not share
+		if d := time.Since(start) - time.Second; d < 0 || d > 2 {
+			t.Errorf("then an asset and a page took %v, want 1s", time.Since(start))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // a burst never spends what Crawl-delay forbids
+		p, l, start := New(Options{}), assets(rule(5, 5, 2*time.Second), 10), time.Now()
+		for range 5 {
+			mustWait(t, p, "", l).send()
+		}
+		if d := time.Since(start) - 8*time.Second; d < 0 || d > 10 {
+			t.Errorf("five took %v, want 8s", time.Since(start))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // nor places, nor pauses
+		p, l := newExact(), rule(1, 1, 0)
+		l.MaxConcurrent = 1
+		s := mustWait(t, p, "", l)
+		s.Sent()
+		time.AfterFunc(time.Second, func() { s.BackOff(0); s.Release() })
+		start := time.Now()
+		mustWait(t, p, "", assets(l, 10)).send()
+		if time.Since(start) != time.Second+time.Minute {
+			t.Errorf("went after %v", time.Since(start))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // a client's own slow rate is its assets' too, in the long run
+		p, l, start := New(Options{}), assets(owned(rule(1, 1, 0), 0.1, 1), 3), time.Now()
+		for range 5 {
+			mustWait(t, p, "", l).send()
+		}
+		if time.Since(start) != 20*time.Second {
+			t.Errorf("five took %v, want 20s", time.Since(start))
+		}
+	})
+}
+
+func TestSlowAnswersLowerTheRate(t *testing.T) {
+	answer := func(s *Slot, took time.Duration, fine bool) {
+		s.Sent()
+		pass(took)
+		s.Answered(fine)
+		s.Release()
+	}
+	for _, c := range []struct {
+		name    string
+		answers []time.Duration
+		want    time.Duration
+	}{
+		{"no answer", nil, 0},
+		{"a quick one", []time.Duration{999 * time.Millisecond}, 0},
+		{"a slow one", []time.Duration{4 * time.Second}, 4 * time.Second},
+		{"a fourth of the difference", []time.Duration{4 * time.Second, 8 * time.Second}, 5 * time.Second},
+		{"quick again", []time.Duration{1200 * time.Millisecond, 0}, 0},
+		{"longer than the most", []time.Duration{time.Minute}, maxSpacing},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, l := New(Options{}), adaptive(rule(10, 1, 0))
+				for _, took := range c.answers {
+					answer(mustWait(t, p, "", l), took, true)
+				}
+				s := mustWait(t, p, "", l)
+				if s.Slowed() != c.want {
+					t.Errorf("slowed to %v, want %v", s.Slowed(), c.want)
+				}
+				s.send()
+				if want := min(1, int(c.want)); p.Stats().Slowed != want {
+					t.Errorf("%d hosts are slowed, want %d", p.Stats().Slowed, want)
+				}
+				goesAfter(t, p, l, max(c.want, 100*time.Millisecond))
+				pass(slowFor)
+				mustWait(t, p, "", l).send()
+				goesAfter(t, p, l, 100*time.Millisecond) // forgotten
+			})
+		})
+	}
+	t.Run("a quick error does not make it faster", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p, l := New(Options{}), adaptive(rule(10, 1, 0))
+			answer(mustWait(t, p, "", l), 4*time.Second, true)
+			answer(mustWait(t, p, "", l), 0, false)
+			goesAfter(t, p, l, 4*time.Second)
+		})
+	})
+	t.Run("turned off", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p, l := New(Options{}), rule(10, 1, 0)
+			answer(mustWait(t, p, "", l), 4*time.Second, true)
+			mustWait(t, p, "", l).send()
+			goesAfter(t, p, l, 100*time.Millisecond)
+		})
+	})
+	t.Run("nor does a burst", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p, l := New(Options{}), adaptive(rule(10, 5, 0))
+			answer(mustWait(t, p, "", l), 4*time.Second, true)
+			goesAfter(t, p, l, 0)
+			goesAfter(t, p, l, 4*time.Second)
+		})
+	})
+	t.Run("a longer Crawl-delay rules", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p, l := New(Options{}), adaptive(rule(10, 1, 6*time.Second))
+			answer(mustWait(t, p, "", l), 4*time.Second, true)
+			goesAfter(t, p, l, 2*time.Second)
+			goesAfter(t, p, l, 6*time.Second)
+		})
+	})
+}
+
+func TestStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := newExact(), every(time.Minute)
+		s := mustWait(t, p, "", l)
+		s.Sent()
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() { mustWait(t, p, fmt.Sprint(i), l).send() })
+		}
+		other := l
+		other.Key = "b.test"
+		stream := mustWait(t, p, "", other)
+		stream.Sent()
+		stream.BackOff(30 * time.Second)
+		if err := stream.Detach(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		want := Stats{Hosts: 2, Waiting: 3, UnderWay: 1, Streams: 1, Paused: 1, BackOffs: 1}
+		if got := p.Stats(); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		stream.Release()
+		s.Release()
+		wg.Wait()
+		if got, want := p.Stats(), (Stats{Hosts: 2, BackOffs: 1}); got != want {
+			t.Errorf("at rest: got %+v, want %+v", got, want)
+		}
+	})
+}

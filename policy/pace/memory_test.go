@@ -1,0 +1,125 @@
+//go:build !race
+
+package pace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inUse is what is in use of the heap, in octets.
+func inUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestAHundredThousandWait: ten clients wait at each of 10,000 hosts. What the queue
+// takes for each is counted where as many goroutines have been before.
+func TestAHundredThousandWait(t *testing.T) {
+	const hosts, each, most = 10_000, 10, 1 << 10
+	names := make([]string, each)
+	for i := range names {
+		names[i] = fmt.Sprintf("client-%d", i)
+	}
+	crowd := func(wait func(key, client string)) (leave func(end func())) {
+		var begun, done sync.WaitGroup
+		for i := range hosts {
+			key := fmt.Sprintf("host-%d.test", i)
+			for _, client := range names {
+				begun.Add(1)
+				done.Go(func() {
+					begun.Done()
+					wait(key, client)
+				})
+			}
+		}
+		begun.Wait()
+		return func(end func()) { end(); done.Wait() }
+	}
+
+	blocked := make(chan struct{})
+	crowd(func(string, string) { <-blocked })(func() { close(blocked) })
+
+	p := New(Options{})
+	l := every(time.Minute)
+	l.MaxWait = 1000 * time.Hour
+	ctx, end := context.WithCancel(t.Context())
+	before := inUse()
+	leave := crowd(func(key, client string) {
+		l := l
+		l.Key = key
+		if s, err := p.Wait(ctx, client, l); err == nil {
+			s.Sent()
+			s.Release()
+		} else if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	for p.Stats().Waiting < hosts*(each-1) { // one of each went at once
+		runtime.Gosched()
+	}
+	took := (inUse() - before) / (hosts * (each - 1))
+	t.Logf("%d octets for each that waits", took)
+	if took > most {
+		t.Errorf("%d octets for each that waits, at the most %d", took, most)
+	}
+	leave(end)
+	if s := p.Stats(); s.Waiting != 0 || s.UnderWay != 0 {
+		t.Errorf("left behind: %+v", s)
+	}
+	for i := range p.hosts.shards {
+		for key, h := range p.hosts.shards[i].hosts {
+			if h.timer != nil && h.timer.Stop() {
+				t.Fatalf("%s has a timer left", key)
+			}
+		}
+	}
+}
+
+// BenchmarkMillionHosts sees a million hosts in an hour, each a page or three, some
+// under a Crawl-delay, some that asked for a pause, and reports the most memory that
+// their clocks took. Its clock is synctest's.
+func BenchmarkMillionHosts(b *testing.B) {
+	const hosts, most = 1_000_000, 300 << 20
+	for b.Loop() {
+		before := inUse()
+		var peak int64
+		// synctest.Test wants a *testing.T
+		ok := testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "hour", F: func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newExact()
+				for i := range hosts {
+					l := rule(1, 1, time.Duration(i%4)*5*time.Second)
+					l.Key = fmt.Sprintf("host-%d.test", i)
+					s := mustWait(t, p, "", l)
+					s.Sent()
+					if i%100 == 0 {
+						s.BackOff(0)
+					}
+					s.Release()
+					pass(time.Hour / hosts)
+					if i%50_000 == 0 {
+						peak = max(peak, inUse()-before)
+					}
+				}
+				b.ReportMetric(float64(p.Stats().Hosts), "hosts-kept")
+			})
+		}}})
+		if !ok {
+			b.Fatal("failed")
+		}
+		b.ReportMetric(float64(peak)/(1<<20), "MiB")
+		if peak > most {
+			b.Errorf("%d octets, at the most %d", peak, most)
+		}
+	}
+}
