@@ -78,12 +78,16 @@ func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 func (h *Handler) open(x *exchange, o robots.Origin) error {
 	ctx := x.request.Context()
 	if !h.o.Monitor {
-		var err error
-		if x.slot, err = h.o.Pacer.Enter(ctx, x.record.Request.Client, h.o.Engine.Limits(o)); err != nil {
+		limits := h.o.Engine.Limits(o)
+		err := h.aim(x, o, &limits)
+		if err == nil {
+			x.slot, err = h.o.Pacer.Enter(ctx, x.record.Request.Client, limits)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if err := h.o.Door.Reach(ctx, o); err != nil {
+	if err := h.o.Door.At(x.at).Reach(ctx, o); err != nil {
 		return err
 	}
 	x.release()
@@ -183,7 +187,7 @@ func (h *Handler) seal(x *exchange, o robots.Origin) error {
 	if err != nil {
 		return err
 	}
-	origin, err := h.o.Door.Dial(x.request.Context(), o.Host, o.Port)
+	origin, err := h.o.Door.At(x.at).Dial(x.request.Context(), o.Host, o.Port)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/textproto"
 	"net/url"
 	"strings"
@@ -42,6 +43,7 @@ type exchange struct {
 	url     *url.URL      // where it goes, normalised
 	record  audit.Record
 	slot    *pace.Slot
+	at      netip.Addr // that the slot is for, and the request goes to; zero: the host's are
 	started time.Time
 
 	connection []string // the request's Connection header, which speaks of trailers too

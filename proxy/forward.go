@@ -79,7 +79,7 @@ func (h *Handler) forward(x *exchange) error {
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	x.dialed.Store(true)
-	resp, err := h.o.Door.RoundTrip(r)
+	resp, err := h.o.Door.At(x.at).RoundTrip(r)
 	x.early.end()
 	if err == nil {
 		err = unusable(r, resp)

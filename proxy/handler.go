@@ -35,6 +35,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots"
 )
 
 // Options make a Handler. The first seven are required.
@@ -52,6 +53,7 @@ type Options struct {
 	BackOff   bool              // honour 429 and 503 of an origin
 	TLS       *tls.Config       // that clients speak to the proxy itself; nil: none
 	Limits
+	PerAddress bool // pace by the address that a host is reached at, as the Door gives it, not by the host
 }
 
 // Limits are what clients may take of the proxy.
@@ -219,11 +221,26 @@ func (h *Handler) wait(x *exchange) error {
 	if err := x.readAhead(); err != nil {
 		return err
 	}
+	if err := h.aim(x, x.record.Request.Origin, &x.record.Decision.Pace); err != nil {
+		return err
+	}
 	began := time.Now()
 	var err error
 	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.record.Request.Client, x.record.Decision.Pace)
 	if err != nil {
 		x.record.Waited = time.Since(began)
+	}
+	return err
+}
+
+// aim has the exchange paced by the one address that its request will go to,
+// where that is asked for; where the name leads by then does not count.
+func (h *Handler) aim(x *exchange, o robots.Origin, l *pace.Limits) (err error) {
+	if !h.o.PerAddress {
+		return nil
+	}
+	if x.at, err = h.o.Door.Address(x.request.Context(), o); err == nil && x.at.IsValid() {
+		l.Key = x.at.String()
 	}
 	return err
 }

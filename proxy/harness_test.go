@@ -22,6 +22,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/egress/dnstest"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -97,6 +98,7 @@ type setup struct {
 	limits  pace.Limits
 	change  func(*proxy.Options)
 	private []netip.Prefix
+	names   *dnstest.Server // nil: the system's; else the pace goes by address
 	clients []policy.Client // who may come in
 	open    bool            // and others too
 }
@@ -115,7 +117,11 @@ func start(t testing.TB, s setup) *rig {
 			trusted.AddCert(o.Certificate())
 		}
 	}
-	door, err := egress.New(egress.Options{AllowPrivate: s.private, Roots: trusted})
+	way := egress.Options{AllowPrivate: s.private, Roots: trusted}
+	if s.names != nil {
+		way.Resolver, way.OneAddress, way.Rebind = s.names.Addr(), true, time.Nanosecond
+	}
+	door, err := egress.New(way)
 	must(t, err)
 	client, err := fetch.New(fetch.Options{Transport: door.Settling()})
 	must(t, err)
@@ -130,6 +136,7 @@ func start(t testing.TB, s setup) *rig {
 	o := proxy.Options{
 		Engine: engine, Pacer: pace.New(pace.Options{}), Door: door, Authority: authority,
 		Audit: r.records, Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler), Limits: proxy.Limits{Linger: 5 * time.Second},
+		PerAddress: s.names != nil,
 	}
 	r.url = &url.URL{Scheme: "http"}
 	if s.front == overTLS {

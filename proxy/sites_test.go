@@ -48,7 +48,17 @@ var ways = []way{
 // serve makes a site that is reached this way.
 func (w way) serve(t testing.TB, robotsTxt string, pages http.HandlerFunc) *site {
 	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	return w.serveOn(t, l, robotsTxt, pages)
+}
+
+// serveOn makes one at an address of the caller's.
+func (w way) serveOn(t testing.TB, l net.Listener, robotsTxt string, pages http.HandlerFunc) *site {
+	t.Helper()
 	s := newSite(robotsTxt, pages)
+	s.Listener.Close()
+	s.Listener = l
 	s.EnableHTTP2 = w.h2origin
 	if w.tls {
 		s.StartTLS()

@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"policy":                  {"robots", "robots/cache", "policy/pace"},
 	"policy/audit":            {"policy"},
 	"proxy/egress":            {"robots"},
+	"proxy/egress/dnstest":    {},
 	"proxy/egress/ftptest":    {},
 	"proxy/egress/parenttest": {},
 	"proxy/mitm":              {"robots"},

@@ -86,7 +86,7 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 	}
 	h.handler, err = proxy.New(proxy.Options{
 		Engine: engine, Pacer: pace.New(pace.Options{}), Door: h.door, Authority: h.authority,
-		Audit: audit.Fanout(append([]audit.Sink{h.evidence}, others...)...), Ready: h.evidence.Refusal, Log: log,
+		Audit: audit.Fanout(append([]audit.Sink{h.evidence}, others...)...), Ready: h.evidence.Refusal, Log: log, PerAddress: perAddress(cfg),
 		UserAgent: cfg.Identity.UserAgent,
 		Monitor:   cfg.Mode == "monitor",
 		Sealed:    sealed(cfg),
@@ -102,6 +102,10 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 	}
 	return h, err
 }
+
+// perAddress says whether hosts at one address share a pace; in monitor mode
+// nothing is paced.
+func perAddress(cfg config.Config) bool { return cfg.Pace.Per == "address" && cfg.Mode != "monitor" }
 
 // authority loads the CA of the configuration, or the state directory's own.
 func authority(cfg config.Config, state string) (*mitm.Authority, error) {
@@ -129,6 +133,7 @@ func ownTLS(cfg config.Config) (*tls.Config, error) {
 // door makes the way out; own is where this process listens.
 func door(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
 	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Own: own, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
+	o.OneAddress = perAddress(cfg)
 	for _, p := range cfg.Egress.Ports {
 		o.Ports = append(o.Ports, egress.PortRange(p))
 	}

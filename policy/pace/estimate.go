@@ -1,8 +1,6 @@
 package pace
 
-import (
-	"time"
-)
+import "time"
 
 // How long before its turn a request is let go to make its connection ready, by
 // what that has lately taken at the host, is within these.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,17 +28,21 @@ func (d *Door) dialTLS(offered protocols) func(ctx context.Context, network, add
 }
 
 func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols) (net.Conn, error) {
+	addr, at, err := d.unpin(addr)
+	if err != nil {
+		return nil, err
+	}
 	o, err := robots.ParseOrigin(scheme, addr) // the spelling that Reach is asked in
 	if err != nil {
 		return nil, err
 	}
-	if conn := d.warm.take(o, offered); conn != nil {
+	if conn := d.warm.take(spot{o, at}, offered); conn != nil {
 		return conn, nil
 	}
 	if err := d.contacts.failure(o); err != nil {
 		return nil, err
 	}
-	conn, err := d.connect(ctx, o, offered)
+	conn, err := d.connect(ctx, o, at, offered)
 	if _, ok := errors.AsType[*undialled](err); ok {
 		return nil, d.blame(o, err)
 	}
@@ -45,9 +50,10 @@ func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols)
 }
 
 // blame holds against o that it could not be reached, so that it is left alone
-// for a while; not what was forbidden, failed here, or ended on this side.
+// for a while; not what was forbidden, failed here, or ended on this side, nor
+// where o may be reached at another address.
 func (d *Door) blame(o robots.Origin, err error) error {
-	if Ours(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, context.Canceled) || d.ctx.Err() != nil {
+	if Ours(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, errElsewhere) || errors.Is(err, context.Canceled) || d.ctx.Err() != nil {
 		return err
 	}
 	return d.contacts.failed(o, err)
@@ -59,9 +65,9 @@ type undialled struct{ error }
 func (e *undialled) Unwrap() error { return e.error }
 
 // connect makes a new connection to o, for https with its handshake done and
-// its certificate verified.
-func (d *Door) connect(ctx context.Context, o robots.Origin, offered protocols) (net.Conn, error) {
-	raw, err := d.Dial(ctx, o.Host, o.Port)
+// its certificate verified; at is where to, zero: where the Door itself goes.
+func (d *Door) connect(ctx context.Context, o robots.Origin, at netip.Addr, offered protocols) (net.Conn, error) {
+	raw, err := d.dial(ctx, o.Host, o.Port, at)
 	if err != nil {
 		return nil, &undialled{err}
 	}

@@ -25,6 +25,10 @@ const (
 // that copying from one to another needs no buffer of ours, unless a parent
 // stands between that TLS is spoken to, or that has sent octets ahead.
 func (d *Door) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	return d.dial(ctx, host, port, netip.Addr{})
+}
+
+func (d *Door) dial(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
 	if d.parent != nil {
 		conn, err := d.through(ctx, host, port)
 		if err != nil {
@@ -32,7 +36,7 @@ func (d *Door) Dial(ctx context.Context, host string, port uint16) (net.Conn, er
 		}
 		return conn, nil
 	}
-	conn, err := d.dialTCP(ctx, host, port)
+	conn, err := d.dialTCP(ctx, host, port, at)
 	if err != nil {
 		return nil, err // not a nil *net.TCPConn in an interface
 	}
@@ -40,18 +44,25 @@ func (d *Door) Dial(ctx context.Context, host string, port uint16) (net.Conn, er
 }
 
 // dialTCP is the only place that connects to anything but a DNS server.
-func (d *Door) dialTCP(ctx context.Context, host string, port uint16) (*net.TCPConn, error) {
-	conn, err := d.tryTCP(ctx, host, port)
-	if exhausted(err) {
-		err = fmt.Errorf("%w: %w", ErrExhausted, err)
-	}
+func (d *Door) dialTCP(ctx context.Context, host string, port uint16, at netip.Addr) (*net.TCPConn, error) {
+	conn, err := d.tryTCP(ctx, host, port, at)
 	if err != nil {
-		return nil, fmt.Errorf("dial %s: %w", hostPort(host, port), err)
+		return nil, dialError(host, port, err)
 	}
 	return conn, nil
 }
 
-func (d *Door) tryTCP(ctx context.Context, host string, port uint16) (*net.TCPConn, error) {
+// dialError says what failed, and whether for want of room.
+func dialError(host string, port uint16, err error) error {
+	if exhausted(err) {
+		err = fmt.Errorf("%w: %w", ErrExhausted, err)
+	}
+	return fmt.Errorf("dial %s: %w", hostPort(host, port), err)
+}
+
+// tryTCP dials host at the one address that it has a place at; where it has
+// none, at all that its name leads to, and the one that answers becomes it.
+func (d *Door) tryTCP(ctx context.Context, host string, port uint16, at netip.Addr) (*net.TCPConn, error) {
 	if err := d.guard.check(host, port); err != nil {
 		return nil, err
 	}
@@ -60,11 +71,39 @@ func (d *Door) tryTCP(ctx context.Context, host string, port uint16) (*net.TCPCo
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
+	if at = d.place(host, at); at.IsValid() {
+		return d.tryAt(ctx, host, port, at)
+	}
 	addrs, err := d.resolve(ctx, host)
 	if err != nil {
 		return nil, err
 	}
-	return d.race(ctx, addrs, port)
+	conn, err := d.race(ctx, addrs, port)
+	if err == nil && d.bindings != nil {
+		d.bindings.won(host, addrs, addrOf(conn))
+	}
+	return conn, err
+}
+
+// tryAt dials one address. Where that fails, the host has to be tried at another.
+func (d *Door) tryAt(ctx context.Context, host string, port uint16, at netip.Addr) (*net.TCPConn, error) {
+	conn, err := d.inTurn(ctx, []netip.Addr{at}, port)
+	if err == nil || exhausted(err) || errors.Is(err, context.Canceled) {
+		return conn, err
+	}
+	if d.bindings.failed(host, at) {
+		err = fmt.Errorf("%w (%w)", err, errElsewhere)
+	}
+	return nil, err
+}
+
+// addrOf is where a connection leads.
+func addrOf(conn net.Conn) netip.Addr {
+	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap()
 }
 
 // resolve returns the addresses of host that may be dialled: at least one, or

@@ -35,7 +35,7 @@ func TestForbiddenSpellings(t *testing.T) {
 			answers[name] = [][]string{{"127.0.0.1"}}
 		}
 	}
-	ours := newDoor(t, Options{Resolver: newNames(t, answers).addr})
+	ours := newDoor(t, Options{Resolver: newNames(t, answers).Addr()})
 	systems := newDoor(t, Options{DialTimeout: 5 * time.Second})
 	for _, s := range spellings {
 		t.Run(s, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestDialName(t *testing.T) {
 		"refused.test.": {{"127.0.0.2", "127.0.0.3"}},
 		"empty.test.":   {{}},
 	})
-	d := newDoor(t, Options{Resolver: n.addr, AllowPrivate: prefixes("127.0.0.1/32", "127.0.0.3/32")})
+	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.1/32", "127.0.0.3/32")})
 
 	t.Run("public and private: the public one", func(t *testing.T) {
 		conn, err := d.Dial(t.Context(), "mixed.test", allowed.Port)
@@ -131,7 +131,7 @@ func TestDialName(t *testing.T) {
 func TestDialRebound(t *testing.T) {
 	o := serve(t, hello)
 	n := newNames(t, map[string][][]string{"rebound.test.": {{"127.0.0.1"}, {"127.0.0.2"}}})
-	d := newDoor(t, Options{Resolver: n.addr, AllowPrivate: prefixes("127.0.0.1/32")})
+	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.1/32")})
 	if err := d.Reach(t.Context(), o.as("rebound.test")); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestDialBothFamilies(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
 	defer l.Close()
 	n := newNames(t, map[string][][]string{"dual.test.": {{"::1", "127.0.0.1"}}})
-	d := newDoor(t, Options{Resolver: n.addr, AllowPrivate: prefixes("127.0.0.0/8", "::1/128")})
+	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.0/8", "::1/128")})
 	// Nobody listens at ::1, or there is no IPv6 at all.
 	if err := dialOnce(t, d, "dual.test", o.Port); err != nil {
 		t.Errorf("Dial = %v", err)

@@ -29,6 +29,11 @@
 // host is one, and names that can only mean the parent's own host or its cloud's
 // metadata. ErrParent marks a failure of the parent itself.
 //
+// Options.OneAddress is for who paces by address: each host is then reached at
+// one of its addresses, for some minutes, so that it is known ahead where a
+// request will go (bindings.go). An address that cannot be dialled costs the
+// requests that wait for it; the next go to another that the name leads to.
+//
 // A [Door] may be shared by any number of goroutines. It starts some, to watch
 // connections that wait for their first request; Close ends them.
 package egress
@@ -78,12 +83,14 @@ type Options struct {
 	Resolver     string           // host:port of a DNS server, not subject to the guard; "": the system's
 	Roots        *x509.CertPool   // that origins and an https parent are verified against; nil: the system's
 	Parent       *url.URL         // proxy to go out through: http, https or socks5, maybe with user and password; nil: none
+	OneAddress   bool             // each host is reached at one address at a time, which Address gives; not so with a Parent
 
 	DialTimeout   time.Duration // for resolution and TCP connection together; zero: 10 s
 	TLSTimeout    time.Duration // for a TLS handshake; zero: 10 s
 	HeaderTimeout time.Duration // from a request sent (FTP: from the connection) to its response's head; zero: 60 s
 	IdleTimeout   time.Duration // a kept connection is closed after; zero: 90 s
 	Retry         time.Duration // Reach leaves an origin that it could not reach alone for; zero: 30 s
+	Rebind        time.Duration // with OneAddress a name is resolved anew after; zero: 5 minutes
 }
 
 // A PortRange is the ports from First to Last, both included. Its zero value
@@ -112,6 +119,7 @@ type Door struct {
 	headerTimeout time.Duration
 
 	contacts *contacts
+	bindings *bindings // nil: any address of a host will do
 	warm     *warmPool
 	flights  singleflight.Group // of Reach, by origin
 
@@ -133,7 +141,7 @@ func New(o Options) (*Door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("egress: %w", err)
 	}
-	if min(o.DialTimeout, o.TLSTimeout, o.HeaderTimeout, o.IdleTimeout, o.Retry) < 0 {
+	if min(o.DialTimeout, o.TLSTimeout, o.HeaderTimeout, o.IdleTimeout, o.Retry, o.Rebind) < 0 {
 		return nil, errors.New("egress: a time limit is negative")
 	}
 	d := &Door{
@@ -154,6 +162,8 @@ func New(o Options) (*Door, error) {
 		if d.parent, err = newParent(o, d.pseudonym); err != nil {
 			return nil, fmt.Errorf("egress: parent: %w", err)
 		}
+	} else if o.OneAddress {
+		d.bindings = newBindings(cmp.Or(o.Rebind, 5*time.Minute))
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	o.HeaderTimeout, o.IdleTimeout = cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second)
@@ -197,31 +207,22 @@ func (d *Door) newTransport(o Options, offered protocols) *http.Transport {
 // request for an ftp URL is ErrFTPPath or ErrFTPMethod where FTP knows no such
 // thing.
 func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
-	if d.transport == nil {
-		return nil, errClosed
-	}
-	resp, err := d.send(r)
-	if err != nil {
-		return nil, err
-	}
-	if err := closeUp(resp.Header); err != nil {
-		resp.Body.Close()
-		return nil, err
-	}
-	return resp, nil
+	return d.At(netip.Addr{}).RoundTrip(r)
 }
 
-func (d *Door) send(r *http.Request) (*http.Response, error) {
+func (d *Door) send(r *http.Request, at netip.Addr) (*http.Response, error) {
 	change := len(r.Header["Upgrade"]) > 0
 	switch {
+	case d.transport == nil:
+		return nil, errClosed
 	case r.URL.Scheme == "ftp":
-		return d.roundTripFTP(r)
+		return d.roundTripFTP(r, at)
 	case d.parent.forwards(r.URL.Scheme) && !change: // to change protocols takes a tunnel, also from http (RFC 6455 4.1)
 		return d.forward(r)
 	case change: // RFC 9113 8.6: HTTP/2 knows no such thing
-		return d.http1.RoundTrip(r)
+		return d.sendOver(d.http1, r, at)
 	}
-	return d.transport.RoundTrip(r)
+	return d.sendOver(d.transport, r, at)
 }
 
 // closeUp takes away the white space before the colon that RFC 9112 5.1 wants

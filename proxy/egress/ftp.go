@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/textproto"
 	"path"
 	"strconv"
@@ -53,7 +54,7 @@ type ftpVisit struct {
 // anonymous; what credentials the request has are not looked at. What the
 // server refuses is an answer of the origin's, with a status that means the
 // same; its words stay here.
-func (d *Door) roundTripFTP(r *http.Request) (*http.Response, error) {
+func (d *Door) roundTripFTP(r *http.Request, at netip.Addr) (*http.Response, error) {
 	if r.Body != nil {
 		defer r.Body.Close()
 	}
@@ -68,7 +69,7 @@ func (d *Door) roundTripFTP(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ftp: %w", err)
 	}
-	l, err := d.dialFTP(r.Context(), o)
+	l, err := d.dialFTP(r.Context(), o, at)
 	if err != nil {
 		return nil, fmt.Errorf("ftp: %w", err)
 	}

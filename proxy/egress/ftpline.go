@@ -45,24 +45,24 @@ type line struct {
 
 // dialFTP makes the control connection, and tells ctx's trace of it. The time
 // limit is for all that is said before the answer.
-func (d *Door) dialFTP(ctx context.Context, o robots.Origin) (*line, error) {
+func (d *Door) dialFTP(ctx context.Context, o robots.Origin, at netip.Addr) (*line, error) {
 	trace := httptrace.ContextClientTrace(ctx)
 	if trace != nil && trace.GetConn != nil {
 		trace.GetConn(o.Addr())
 	}
-	conn, err := d.Dial(ctx, o.Host, o.Port)
+	conn, err := d.dial(ctx, o.Host, o.Port, at)
 	if err != nil {
 		return nil, err
 	}
 	until := time.Now().Add(d.headerTimeout)
 	peer := o.Host // a parent finds the server again by it
 	if d.parent == nil {
-		at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+		remote, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 		if err != nil {
 			conn.Close()
 			return nil, err
 		}
-		peer = at.Addr().String()
+		peer = remote.Addr().String()
 	}
 	if err := conn.SetDeadline(until); err != nil {
 		conn.Close()

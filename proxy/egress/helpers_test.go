@@ -16,14 +16,13 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 
+	"robotsproxy/proxy/egress/dnstest"
 	"robotsproxy/robots"
 )
 
@@ -44,63 +43,15 @@ func newDoor(t testing.TB, o Options) *Door {
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// names is a DNS server of the test's own. Each name has a list of answers,
-// given in turn, the last one from then on; an answer is a list of addresses.
-type names struct {
-	addr string
-
-	mu      sync.Mutex
-	answers map[string][][]string
-	asked   map[string]int // A questions
-}
-
-func newNames(t testing.TB, answers map[string][][]string) *names {
+// newNames starts a DNS server that knows these names.
+func newNames(t testing.TB, answers map[string][][]string) *dnstest.Server {
 	t.Helper()
-	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	n, err := dnstest.Start(answers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &names{addr: socket.LocalAddr().String(), answers: answers, asked: make(map[string]int)}
-	ready, done := make(chan struct{}), make(chan struct{})
-	server := &dns.Server{PacketConn: socket, Handler: n, NotifyStartedFunc: func() { close(ready) }}
-	go func() {
-		defer close(done)
-		server.ActivateAndServe()
-	}()
-	<-ready
-	t.Cleanup(func() {
-		server.Shutdown()
-		<-done
-	})
+	t.Cleanup(n.Close)
 	return n
-}
-
-func (n *names) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
-	question := q.Question[0]
-	reply := new(dns.Msg)
-	reply.SetReply(q)
-	answers, ok := n.answers[question.Name]
-	if !ok {
-		reply.Rcode = dns.RcodeNameError
-		w.WriteMsg(reply)
-		return
-	}
-	n.mu.Lock()
-	turn := min(n.asked[question.Name], len(answers)-1)
-	if question.Qtype == dns.TypeA {
-		n.asked[question.Name]++
-	}
-	n.mu.Unlock()
-	for _, text := range answers[turn] {
-		header := dns.RR_Header{Name: question.Name, Rrtype: question.Qtype, Class: dns.ClassINET}
-		switch ip := net.ParseIP(text); {
-		case question.Qtype == dns.TypeA && ip.To4() != nil:
-			reply.Answer = append(reply.Answer, &dns.A{Hdr: header, A: ip})
-		case question.Qtype == dns.TypeAAAA && ip.To4() == nil:
-			reply.Answer = append(reply.Answer, &dns.AAAA{Hdr: header, AAAA: ip})
-		}
-	}
-	w.WriteMsg(reply)
 }
 
 // An authority of the test's own signs certificates of the origins.
@@ -178,10 +129,16 @@ func (l countingListener) Accept() (net.Conn, error) {
 
 func listen(t testing.TB, scheme, ip string) (*origin, net.Listener) {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+	return listenAt(t, scheme, net.JoinHostPort(ip, "0"))
+}
+
+func listenAt(t testing.TB, scheme, addr string) (*origin, net.Listener) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
+	ip := l.Addr().(*net.TCPAddr).IP.String()
 	t.Cleanup(func() { l.Close() })
 	o := &origin{hung: make(chan struct{}, 1000)}
 	o.Origin = robots.Origin{Scheme: scheme, Host: ip, Port: uint16(l.Addr().(*net.TCPAddr).Port)}
@@ -205,6 +162,13 @@ func serveOver(t testing.TB, h http.HandlerFunc, secure *tls.Config) *origin {
 		scheme = "https"
 	}
 	o, l := listen(t, scheme, "127.0.0.1")
+	serveOn(t, o, l, h, secure)
+	return o
+}
+
+// serveOn serves what arrives at l.
+func serveOn(t testing.TB, o *origin, l net.Listener, h http.HandlerFunc, secure *tls.Config) {
+	t.Helper()
 	s := httptest.NewUnstartedServer(h)
 	s.Listener.Close()
 	s.Listener = l
@@ -221,7 +185,6 @@ func serveOver(t testing.TB, h http.HandlerFunc, secure *tls.Config) *origin {
 		s.Start()
 	}
 	t.Cleanup(s.Close)
-	return o
 }
 
 // as is the origin under another host.

@@ -220,7 +220,7 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 // connect makes a connection to the parent itself.
 func (p *parent) connect(ctx context.Context) (net.Conn, error) {
 	if p.at.Scheme == "https" {
-		return p.door.connect(ctx, p.at, protocols{http11})
+		return p.door.connect(ctx, p.at, netip.Addr{}, protocols{http11})
 	}
 	return p.door.Dial(ctx, p.at.Host, p.at.Port)
 }

@@ -19,7 +19,7 @@ import (
 // allowed, and its own resolver knows nothing.
 func behind(t *testing.T, p *fakeParent, ca *authority) *Door {
 	t.Helper()
-	return newDoor(t, Options{Parent: p.url(), Roots: ca.pool, Resolver: newNames(t, nil).addr})
+	return newDoor(t, Options{Parent: p.url(), Roots: ca.pool, Resolver: newNames(t, nil).Addr()})
 }
 
 // noSecret holds a message against the credentials.

@@ -27,6 +27,10 @@ import (
 // host is an IP address, a peer that has a certificate for another name or
 // wants to be told one (the client may name it in its SNI).
 func (d *Door) Reach(ctx context.Context, o robots.Origin) error {
+	return d.reachAt(ctx, o, netip.Addr{})
+}
+
+func (d *Door) reachAt(ctx context.Context, o robots.Origin, at netip.Addr) error {
 	if o.Scheme != "http" && o.Scheme != "https" {
 		return fmt.Errorf("reach %s: the scheme is neither http nor https", o)
 	}
@@ -39,7 +43,11 @@ func (d *Door) Reach(ctx context.Context, o robots.Origin) error {
 	if err := d.contacts.failure(o); err != nil {
 		return err
 	}
-	result := d.flights.DoChan(o.String(), func() (any, error) { return nil, d.reach(o) })
+	flight := o.String()
+	if at.IsValid() {
+		flight += "@" + at.String()
+	}
+	result := d.flights.DoChan(flight, func() (any, error) { return nil, d.reach(o, at) })
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("reach %s: %w", o, context.Cause(ctx))
@@ -50,7 +58,7 @@ func (d *Door) Reach(ctx context.Context, o robots.Origin) error {
 
 // reach runs once for all who wait. It ends with the Door, not with a caller,
 // and is bounded by the time limits of a dial and a handshake.
-func (d *Door) reach(o robots.Origin) error {
+func (d *Door) reach(o robots.Origin, at netip.Addr) error {
 	end, err := d.begin()
 	if err != nil {
 		return err
@@ -62,10 +70,10 @@ func (d *Door) reach(o robots.Origin) error {
 	if d.parent.forwards(o.Scheme) || d.contacts.recent(o) { // the latter by a try that ended as this one began
 		return nil
 	}
-	conn, err := d.connect(d.ctx, o, protocols{"h2", http11})
+	conn, err := d.connect(d.ctx, o, at, protocols{"h2", http11})
 	switch {
 	case err == nil:
-		d.warm.put(o, conn)
+		d.warm.put(d.spotOf(o, conn), conn)
 	case Ours(err): // first: a parent's TLS may have failed, its name be unknown
 		return err
 	case errors.Is(err, errNotTLS):

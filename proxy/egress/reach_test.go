@@ -91,7 +91,7 @@ func TestReachIsShared(t *testing.T) {
 func TestReachVerifies(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
 	n := newNames(t, map[string][][]string{"origin.test.": {{"127.0.0.1"}}})
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool, Resolver: n.addr})
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool, Resolver: n.Addr()})
 	isA := func(target any) func(error) bool { return func(err error) bool { return errors.As(err, target) } }
 	expired := func(err error) bool {
 		var invalid x509.CertificateInvalidError
@@ -159,7 +159,7 @@ func TestReachDuringAHandshake(t *testing.T) {
 
 func TestReachAlert(t *testing.T) {
 	n := newNames(t, map[string][][]string{"origin.test.": {{"127.0.0.1"}}})
-	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: n.addr})
+	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: n.Addr()})
 	o, l := listen(t, "https", "127.0.0.1")
 	noName := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("whose?") }}
 	answering(t, o, l, func(c net.Conn) { tls.Server(c, noName).HandshakeContext(t.Context()) }) // it sends an alert
@@ -320,7 +320,7 @@ func TestWarmConnectionClosedByPeer(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.warm.mu.Lock()
-			w := d.warm.conns[o.Origin]
+			w := d.warm.conns[spot{Origin: o.Origin}]
 			d.warm.mu.Unlock()
 			if w == nil {
 				t.Fatal("no connection is kept")
@@ -369,16 +369,14 @@ func TestRoundTripLeavesTheUnreachableAlone(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
 	l.Close()
 	resolver := newNames(t, map[string][][]string{"site.test.": {{"127.0.0.1"}}})
-	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: resolver.addr})
+	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: resolver.Addr()})
 	for i := range 3 {
 		_, _, err := get(t, d, o.as("site.test").String())
 		if again, ok := errors.AsType[*RetryError](err); !ok || time.Until(again.At) <= 0 {
 			t.Errorf("try %d: %v", i, err)
 		}
 	}
-	resolver.mu.Lock()
-	defer resolver.mu.Unlock()
-	if n := resolver.asked["site.test."]; n != 1 {
+	if n := resolver.Asked("site.test."); n != 1 {
 		t.Errorf("tried %d times, want once", n)
 	}
 }

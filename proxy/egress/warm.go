@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -27,7 +28,22 @@ type warmPool struct {
 
 	mu     sync.Mutex
 	closed bool
-	conns  map[robots.Origin]*warmConn
+	conns  map[spot]*warmConn
+}
+
+// A spot is an origin at one address; the zero Addr where any of its addresses
+// will do.
+type spot struct {
+	robots.Origin
+	at netip.Addr
+}
+
+// spotOf is where a connection to o waits.
+func (d *Door) spotOf(o robots.Origin, conn net.Conn) spot {
+	if d.bindings == nil {
+		return spot{Origin: o}
+	}
+	return spot{o, addrOf(conn)}
 }
 
 type warmConn struct {
@@ -39,12 +55,12 @@ type warmConn struct {
 }
 
 func newWarmPool() *warmPool {
-	return &warmPool{conns: make(map[robots.Origin]*warmConn)}
+	return &warmPool{conns: make(map[spot]*warmConn)}
 }
 
 // put keeps conn, which is the pool's from now on. It takes the place of the
 // one that is there for o, or, where the pool is full, of the oldest.
-func (p *warmPool) put(o robots.Origin, conn net.Conn) {
+func (p *warmPool) put(o spot, conn net.Conn) {
 	w := &warmConn{Conn: conn, since: time.Now(), done: make(chan struct{})}
 	if c := counted(conn); c != nil && c.http2 {
 		w.http2 = c
@@ -72,7 +88,7 @@ func (p *warmPool) put(o robots.Origin, conn net.Conn) {
 	}
 }
 
-func (p *warmPool) oldest() (o robots.Origin, oldest *warmConn) {
+func (p *warmPool) oldest() (o spot, oldest *warmConn) {
 	for at, w := range p.conns {
 		if oldest == nil || w.since.Before(oldest.since) {
 			o, oldest = at, w
@@ -82,7 +98,7 @@ func (p *warmPool) oldest() (o robots.Origin, oldest *warmConn) {
 }
 
 // watch reads until the deadline: warmFor, or take's.
-func (p *warmPool) watch(o robots.Origin, w *warmConn) {
+func (p *warmPool) watch(o spot, w *warmConn) {
 	w.sound = w.listen()
 	close(w.done)
 	p.mu.Lock()
@@ -113,7 +129,7 @@ func (w *warmConn) listen() bool {
 
 // take returns a connection to o that stands and speaks one of the protocols
 // offered, or nil. It is the caller's.
-func (p *warmPool) take(o robots.Origin, offered protocols) net.Conn {
+func (p *warmPool) take(o spot, offered protocols) net.Conn {
 	p.mu.Lock()
 	w := p.conns[o]
 	if w == nil || w.http2 != nil && !slices.Contains(offered, "h2") {
@@ -136,7 +152,7 @@ func (p *warmPool) close() {
 	p.mu.Lock()
 	p.closed = true
 	conns := p.conns
-	p.conns = make(map[robots.Origin]*warmConn)
+	p.conns = make(map[spot]*warmConn)
 	p.mu.Unlock()
 	for _, w := range conns {
 		w.Close()

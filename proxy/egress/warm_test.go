@@ -15,6 +15,8 @@ func named(name string) robots.Origin {
 	return robots.Origin{Scheme: "http", Host: name, Port: 80}
 }
 
+func anyOf(name string) spot { return spot{Origin: named(name)} }
+
 // closedAtPeer reports whether the other end of a pipe is closed.
 func closedAtPeer(c net.Conn) bool {
 	c.SetReadDeadline(time.Now())
@@ -27,10 +29,10 @@ var warmPoolTests = []struct {
 	do   func(t *testing.T, p *warmPool, near, peer net.Conn)
 }{
 	{"taken once, and usable", func(t *testing.T, p *warmPool, near, peer net.Conn) {
-		if got := p.take(named("a.test"), nil); got != near {
+		if got := p.take(anyOf("a.test"), nil); got != near {
 			t.Fatalf("took %v", got)
 		}
-		if p.take(named("a.test"), nil) != nil {
+		if p.take(anyOf("a.test"), nil) != nil {
 			t.Error("taken twice")
 		}
 		go io.WriteString(peer, "x")
@@ -40,7 +42,7 @@ var warmPoolTests = []struct {
 		}
 	}},
 	{"another origin's is not taken", func(t *testing.T, p *warmPool, _, _ net.Conn) {
-		if p.take(named("b.test"), nil) != nil {
+		if p.take(anyOf("b.test"), nil) != nil {
 			t.Error("taken")
 		}
 	}},
@@ -52,33 +54,33 @@ var warmPoolTests = []struct {
 		}
 		<-time.After(time.Nanosecond)
 		synctest.Wait()
-		if !closedAtPeer(peer) || p.take(named("a.test"), nil) != nil {
+		if !closedAtPeer(peer) || p.take(anyOf("a.test"), nil) != nil {
 			t.Error("still kept")
 		}
 	}},
 	{"closed by the peer", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		peer.Close()
 		synctest.Wait()
-		if len(p.conns) != 0 || p.take(named("a.test"), nil) != nil {
+		if len(p.conns) != 0 || p.take(anyOf("a.test"), nil) != nil {
 			t.Error("still kept")
 		}
 	}},
 	{"closed by the peer as it is taken", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		peer.Close()
-		if p.take(named("a.test"), nil) != nil {
+		if p.take(anyOf("a.test"), nil) != nil {
 			t.Error("taken")
 		}
 	}},
 	{"a peer that speaks first", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		io.WriteString(peer, "x")
-		if p.take(named("a.test"), nil) != nil || !closedAtPeer(peer) {
+		if p.take(anyOf("a.test"), nil) != nil || !closedAtPeer(peer) {
 			t.Error("taken, or left open")
 		}
 	}},
 	{"a newer one takes its place", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		near, _ := net.Pipe()
-		p.put(named("a.test"), near)
-		if !closedAtPeer(peer) || p.take(named("a.test"), nil) != near {
+		p.put(anyOf("a.test"), near)
+		if !closedAtPeer(peer) || p.take(anyOf("a.test"), nil) != near {
 			t.Error("the older one stayed")
 		}
 	}},
@@ -86,7 +88,7 @@ var warmPoolTests = []struct {
 		for i := range maxWarm {
 			<-time.After(time.Millisecond)
 			near, _ := net.Pipe()
-			p.put(named(strconv.Itoa(i)), near)
+			p.put(anyOf(strconv.Itoa(i)), near)
 		}
 		if len(p.conns) != maxWarm || !closedAtPeer(peer) {
 			t.Errorf("%d kept, want %d", len(p.conns), maxWarm)
@@ -94,11 +96,11 @@ var warmPoolTests = []struct {
 	}},
 	{"closed with the pool", func(t *testing.T, p *warmPool, _, peer net.Conn) {
 		p.close()
-		if !closedAtPeer(peer) || p.take(named("a.test"), nil) != nil {
+		if !closedAtPeer(peer) || p.take(anyOf("a.test"), nil) != nil {
 			t.Error("still kept")
 		}
 		near, far := net.Pipe()
-		p.put(named("a.test"), near)
+		p.put(anyOf("a.test"), near)
 		if !closedAtPeer(far) {
 			t.Error("kept after close")
 		}
@@ -112,7 +114,7 @@ func TestWarmPool(t *testing.T) {
 				p := newWarmPool()
 				defer p.close()
 				near, peer := net.Pipe()
-				p.put(named("a.test"), near)
+				p.put(anyOf("a.test"), near)
 				tt.do(t, p, near, peer)
 			})
 		})

@@ -80,7 +80,7 @@ type Pace struct {
 	RequestsPerSecond float64       `key:"requests_per_second" default:"1" check:"rate" doc:"per host; Crawl-delay makes it slower, never faster"`
 	Burst             int           `key:"burst" default:"1" check:"count" doc:"requests that may go at once after a pause; 1 where Crawl-delay rules"`
 	MaxConcurrent     int           `key:"max_concurrent" default:"2" check:"count" doc:"per host"`
-	Per               string        `key:"per" default:"host" oneof:"host" doc:"what shares one pace"`
+	Per               string        `key:"per" default:"host" oneof:"host address" doc:"what shares one pace: a host, or all hosts at one address"`
 	MaxWait           time.Duration `key:"max_wait" default:"60s" check:"positive" doc:"longer: 429 with Retry-After"`
 	MaxQueue          int           `key:"max_queue" default:"500" check:"count" doc:"waiting requests per host"`
 	BackOff           bool          `key:"back_off" default:"true" doc:"honour Retry-After, and slow down on 429 and 503"`

@@ -1,0 +1,351 @@
+package proxy_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
+	"robotsproxy/proxy/egress/dnstest"
+	"robotsproxy/proxy/egress/ftptest"
+)
+
+// once lets one request through in a time that no test takes, and says so to
+// the next at once.
+var once = pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 9, MaxWait: time.Millisecond, MaxQueue: 9}
+
+// A street has a server at each of two addresses, on one port, and several
+// hosts at the first.
+type street struct {
+	near, far *site
+	names     *dnstest.Server
+	scheme    string
+	port      string
+}
+
+func (w way) street(t testing.TB, pages http.HandlerFunc) *street {
+	t.Helper()
+	s := &street{scheme: "http", near: w.serve(t, rules, pages)}
+	if w.tls {
+		s.scheme = "https"
+	}
+	_, s.port, _ = net.SplitHostPort(s.near.host())
+	l, err := net.Listen("tcp", "127.0.0.2:"+s.port)
+	must(t, err)
+	s.far = w.serveOn(t, l, rules, pages)
+	s.names, err = dnstest.Start(map[string][][]string{
+		"one.example.com.": {{"127.0.0.1"}}, "two.example.com.": {{"127.0.0.1"}}, "three.example.com.": {{"127.0.0.1"}},
+		"far.example.com.": {{"127.0.0.2"}},
+	})
+	must(t, err)
+	t.Cleanup(s.names.Close)
+	return s
+}
+
+func (s *street) setup(w way, l pace.Limits) setup {
+	return setup{front: w.front, origins: []*httptest.Server{s.near.Server}, limits: l, names: s.names}
+}
+
+func (s *street) hostport(host string) string { return net.JoinHostPort(host, s.port) }
+
+// get asks a host, and gives the status and, of the proxy's own answers, the
+// error. A client that cannot make a tunnel has both in its own words.
+func (s *street) get(t testing.TB, c *http.Client, host, path string) string {
+	t.Helper()
+	resp, _, err := get(c, s.scheme+"://"+s.hostport(host)+path)
+	if err != nil {
+		return err.Error()
+	}
+	return resp.Status + " " + resp.Header.Get("Proxy-Status")
+}
+
+// pagesOf is what arrived but for robots.txt, with the host that was asked for.
+func pagesOf(s *site) (pages []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.seen {
+		if host, _, _ := strings.Cut(r.Host, "."); r.URL.Path != "/robots.txt" {
+			pages = append(pages, host+r.URL.Path)
+		}
+	}
+	return pages
+}
+
+func wantPages(t testing.TB, s *site, want ...string) {
+	t.Helper()
+	if got := pagesOf(s); !slices.Equal(got, want) {
+		t.Errorf("arrived at %s: %q, want %q", s.host(), got, want)
+	}
+}
+
+// Hosts at one address share one pace, and those at two do not.
+func TestPerAddress(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			s := way.street(t, hello)
+			c := way.client(start(t, s.setup(way, once)))
+			for _, visit := range []struct{ host, want string }{
+				{"one.example.com", "200"}, {"two.example.com", "429"}, {"three.example.com", "429"}, {"127.0.0.1", "429"}, {"far.example.com", "200"},
+			} {
+				if got := s.get(t, c, visit.host, "/page"); !strings.HasPrefix(got, visit.want) {
+					t.Errorf("%s: %s, want %s", visit.host, got, visit.want)
+				}
+			}
+			wantPages(t, s.near, "one/page")
+			wantPages(t, s.far, "far/page")
+		})
+	}
+}
+
+func TestPerAddressInMonitorMode(t *testing.T) {
+	way := ways[0]
+	s := way.street(t, hello)
+	monitored := s.setup(way, once)
+	monitored.change = func(o *proxy.Options) { o.Monitor = true }
+	c := way.client(start(t, monitored))
+	for _, host := range []string{"one.example.com", "two.example.com", "one.example.com"} {
+		if got := s.get(t, c, host, "/page"); !strings.HasPrefix(got, "200") {
+			t.Errorf("%s: %s", host, got)
+		}
+	}
+}
+
+// Unopened tunnels are of the same pace.
+func TestPerAddressOfUnopenedTunnels(t *testing.T) {
+	way := way{tls: true}
+	s := way.street(t, hello)
+	sealed := s.setup(way, once)
+	sealed.change = func(o *proxy.Options) { o.Sealed = func(string) bool { return true } }
+	r := start(t, sealed)
+	for _, visit := range []struct {
+		host string
+		want int
+	}{{"one.example.com", 200}, {"two.example.com", 429}, {"far.example.com", 200}} {
+		at := s.hostport(visit.host)
+		if resp := r.say("CONNECT " + at + " HTTP/1.1\r\nHost: " + at + "\r\n\r\n"); resp.StatusCode != visit.want {
+			t.Errorf("%s: %s, want %d", visit.host, resp.Status, visit.want)
+		}
+	}
+}
+
+// So are FTP servers.
+func TestPerAddressOfFTP(t *testing.T) {
+	server := &ftptest.Server{Files: map[string]string{"robots.txt": rules, "a.txt": "0123456789"}}
+	must(t, server.Start())
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Addr())
+	way := ways[0]
+	s := way.street(t, hello)
+	r := start(t, s.setup(way, once))
+	for _, visit := range []struct {
+		url  string
+		want int
+	}{
+		{"ftp://one.example.com:" + port + "/a.txt", 200}, {"ftp://two.example.com:" + port + "/a.txt", 429},
+		{"http://" + s.hostport("three.example.com") + "/page", 429}, {"http://" + s.hostport("far.example.com") + "/page", 200},
+	} {
+		if resp := r.say("GET " + visit.url + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != visit.want {
+			t.Errorf("%s: %s, want %d", visit.url, resp.Status, visit.want)
+		}
+	}
+	if got := server.Lines("RETR"); !slices.Equal(got, []string{"RETR robots.txt", "RETR a.txt", "RETR robots.txt"}) {
+		t.Errorf("arrived: %q", got)
+	}
+}
+
+// What one host asks for with 503 is kept for its neighbours.
+func TestPerAddressBacksOff(t *testing.T) {
+	way := ways[0]
+	s := way.street(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "100")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	busy := s.setup(way, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9})
+	busy.change = func(o *proxy.Options) { o.BackOff = true }
+	c := way.client(start(t, busy))
+	for _, visit := range []struct{ host, want string }{{"one.example.com", "503"}, {"two.example.com", "429"}, {"far.example.com", "503"}} {
+		if got := s.get(t, c, visit.host, "/page"); !strings.HasPrefix(got, visit.want) {
+			t.Errorf("%s: %s, want %s", visit.host, got, visit.want)
+		}
+	}
+	wantPages(t, s.near, "one/page")
+}
+
+// A request goes to the address whose pace it kept, also while a connection to
+// the one before stands.
+func TestPerAddressAsTheNameMoves(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			s := way.street(t, hello)
+			c := way.client(start(t, s.setup(way, once)))
+			move := func(addr, path, want string) {
+				t.Helper()
+				s.names.Point("one.example.com.", addr)
+				if got := s.get(t, c, "one.example.com", path); !strings.HasPrefix(got, want) {
+					t.Errorf("%s at %s: %s, want %s", path, addr, got, want)
+				}
+			}
+			move("127.0.0.1", "/1", "200")
+			move("127.0.0.2", "/2", "200")
+			move("127.0.0.1", "/3", "429")
+			move("127.0.0.2", "/4", "429")
+			wantPages(t, s.near, "one/1")
+			wantPages(t, s.far, "one/2")
+		})
+	}
+}
+
+// Where the name leads when a request's turn comes is not where it led when it
+// began to wait: the turn was the former's.
+func TestPerAddressAsTheNameMovesInTheWait(t *testing.T) {
+	for _, way := range []way{ways[0], {name: "plain by h2", h2: true, front: withHTTP2}} {
+		t.Run(way.name, func(t *testing.T) {
+			began, release := make(chan struct{}, 2), make(chan struct{})
+			s := way.street(t, func(http.ResponseWriter, *http.Request) {
+				began <- struct{}{}
+				<-release
+			})
+			alone := once
+			alone.PerSecond, alone.MaxConcurrent, alone.MaxWait = 1e6, 1, time.Minute
+			c := way.client(start(t, s.setup(way, alone)))
+			done := make(chan string)
+			for _, path := range []string{"/1", "/2"} {
+				before := s.names.Asked("one.example.com.")
+				go func() { done <- s.get(t, c, "one.example.com", path) }()
+				if path == "/1" {
+					<-began
+					continue
+				}
+				within(t, func() bool { return s.names.Asked("one.example.com.") > before })
+			}
+			s.names.Point("one.example.com.", "127.0.0.2")
+			close(release)
+			for range 2 {
+				if got := <-done; !strings.HasPrefix(got, "200") {
+					t.Error(got)
+				}
+			}
+			wantPages(t, s.near, "one/1", "one/2")
+			wantPages(t, s.far)
+		})
+	}
+}
+
+// The same of tunnels, opened or not: each waits for its place among its
+// neighbours, and leads where it waited for.
+func TestPerAddressOfTunnelsThatWait(t *testing.T) {
+	for name, sealed := range map[string]bool{"opened": false, "unopened": true} {
+		t.Run(name, func(t *testing.T) {
+			began, release := make(chan struct{}), make(chan struct{})
+			s := way{tls: true}.street(t, func(_ http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/held" {
+					close(began)
+					<-release
+				}
+			})
+			alone := s.setup(way{}, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 9})
+			alone.private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+			alone.change = func(o *proxy.Options) {
+				o.Sealed = func(host string) bool { return sealed && host == "one.example.com" }
+			}
+			r := start(t, alone)
+			connect := "CONNECT " + s.hostport("one.example.com") + " HTTP/1.1\r\nHost: " + s.hostport("one.example.com") + "\r\n\r\n"
+			if sealed { // its robots.txt is read before the wait
+				r.say(connect)
+			}
+			held := make(chan string)
+			go func() { held <- s.get(t, r.client(false), "two.example.com", "/held") }()
+			<-began
+			before := s.names.Asked("one.example.com.")
+			conn, br := r.dial()
+			_, err := io.WriteString(conn, connect)
+			must(t, err)
+			within(t, func() bool { return s.names.Asked("one.example.com.") > before })
+			s.names.Point("one.example.com.", "127.0.0.2") // which is forbidden
+			must(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+			if _, err := br.Peek(1); err == nil {
+				t.Error("it did not wait")
+			}
+			must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+			close(release)
+			if got := <-held; !strings.HasPrefix(got, "200") {
+				t.Error(got)
+			}
+			resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
+			must(t, err)
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("%s %s", resp.Status, resp.Header.Get("Proxy-Status"))
+			}
+		})
+	}
+}
+
+// A name that comes to lead to a forbidden address is followed nowhere.
+func TestPerAddressGuards(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			s := way.street(t, hello)
+			guarded := s.setup(way, pace.Limits{})
+			guarded.private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+			r := start(t, guarded)
+			c := way.client(r)
+			if got := s.get(t, c, "one.example.com", "/1"); !strings.HasPrefix(got, "200") {
+				t.Error(got)
+			}
+			s.names.Point("one.example.com.", "127.0.0.2")
+			got := s.get(t, c, "one.example.com", "/2") // in the tunnel that stands, where there is one
+			if !strings.HasPrefix(got, "403") || !strings.Contains(got, "destination_ip_prohibited") {
+				t.Error(got)
+			}
+			if rec := r.records.of(t, policy.ReasonAddress); !rec.Blocked() || rec.Status != 403 {
+				t.Errorf("record: %+v", rec)
+			}
+			wantPages(t, s.near, "one/1")
+			if got := s.far.paths(); got != nil {
+				t.Errorf("the forbidden address saw %q", got)
+			}
+		})
+	}
+}
+
+// An address where nobody listens costs one request, and the host is no worse
+// for it.
+func TestPerAddressOfTheDead(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			s := way.street(t, hello)
+			s.names.Point("one.example.com.", "127.0.0.3", "127.0.0.1")
+			c := way.client(start(t, s.setup(way, pace.Limits{})))
+			if got := s.get(t, c, "one.example.com", "/1"); !strings.HasPrefix(got, "200") && !strings.Contains(got, "Bad Gateway") && !strings.Contains(got, "502") {
+				t.Errorf("the first: %s", got)
+			}
+			for range 2 {
+				if got := s.get(t, c, "one.example.com", "/2"); !strings.HasPrefix(got, "200") {
+					t.Errorf("another: %s", got)
+				}
+			}
+		})
+	}
+}
+
+// The name is resolved before the turn is waited for, with the answers of a dial.
+func TestPerAddressOfNobody(t *testing.T) {
+	way := ways[0]
+	s := way.street(t, hello)
+	r := start(t, s.setup(way, pace.Limits{}))
+	for _, request := range []string{"CONNECT none.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://none.example.com/ HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		resp := r.say(request)
+		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusBadGateway || !strings.Contains(resp.Header.Get("Proxy-Status"), "dns_error") || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s %v %s", resp.Status, resp.Header, body)
+		}
+	}
+}

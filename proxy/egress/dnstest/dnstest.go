@@ -1,0 +1,101 @@
+// Package dnstest is a DNS server on loopback for tests, as httptest is one for
+// HTTP: it knows the names of the test's own, and others not at all.
+package dnstest
+
+import (
+	"maps"
+	"net"
+	"sync"
+
+	"github.com/miekg/dns"
+)
+
+// A Server answers questions for A and AAAA over UDP. Any number of goroutines
+// may use it. Start it, Close it.
+type Server struct {
+	server *dns.Server
+	done   chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	answers map[string][][]string
+	asked   map[string]int // for A
+}
+
+// Start listens on a free port of 127.0.0.1. Each name, with its last dot, has
+// a list of answers, given in turn, the last one from then on; an answer is a
+// list of addresses.
+func Start(answers map[string][][]string) (*Server, error) {
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{answers: map[string][][]string{}, asked: map[string]int{}, done: make(chan struct{})}
+	maps.Copy(s.answers, answers)
+	ready := make(chan struct{})
+	s.server = &dns.Server{PacketConn: socket, Handler: s, NotifyStartedFunc: func() { close(ready) }}
+	go func() {
+		defer close(s.done)
+		s.server.ActivateAndServe()
+	}()
+	<-ready
+	return s, nil
+}
+
+// Close ends the server.
+func (s *Server) Close() {
+	s.server.Shutdown()
+	<-s.done
+}
+
+// Addr is where it listens, as host:port.
+func (s *Server) Addr() string { return s.server.PacketConn.LocalAddr().String() }
+
+// Point gives name, with its last dot, one answer from now on.
+func (s *Server) Point(name string, addrs ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers[name] = [][]string{addrs}
+}
+
+// Asked is how often name's A was asked for.
+func (s *Server) Asked(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[name]
+}
+
+// ServeDNS answers one question.
+func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	question := q.Question[0]
+	reply := new(dns.Msg)
+	reply.SetReply(q)
+	addrs, known := s.answer(question)
+	if !known {
+		reply.Rcode = dns.RcodeNameError
+	}
+	for _, text := range addrs {
+		header := dns.RR_Header{Name: question.Name, Rrtype: question.Qtype, Class: dns.ClassINET}
+		switch ip := net.ParseIP(text); {
+		case question.Qtype == dns.TypeA && ip.To4() != nil:
+			reply.Answer = append(reply.Answer, &dns.A{Hdr: header, A: ip})
+		case question.Qtype == dns.TypeAAAA && ip.To4() == nil:
+			reply.Answer = append(reply.Answer, &dns.AAAA{Hdr: header, AAAA: ip})
+		}
+	}
+	w.WriteMsg(reply)
+}
+
+// answer gives the addresses whose turn it is.
+func (s *Server) answer(q dns.Question) (addrs []string, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	turn := s.asked[q.Name]
+	if q.Qtype == dns.TypeA {
+		s.asked[q.Name]++
+	}
+	answers, known := s.answers[q.Name]
+	if !known {
+		return nil, false
+	}
+	return answers[min(turn, len(answers)-1)], true
+}
