@@ -2,8 +2,10 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
+	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 )
 
@@ -14,6 +16,35 @@ type Client struct {
 	Networks     []netip.Prefix // where it asks from; none: anywhere, with its password
 	PasswordHash string         // bcrypt's ($2a$, $2b$ or $2y$); "": whoever asks from Networks is this client
 	Dialect      robots.Dialect // zero: that of the Engine
+	ProductToken string         // what it is taken for, before Options.ProductToken; "": as others are
+	Pace         pace.Rate      // its own, at each host; what is zero is as for others
+	AssetBurst   int            // how many parts of a page it may ask for at once; zero: they are paced as the page is
+	PerDay       int            // how many requests it may send in a day; zero: as many as it likes
+}
+
+func (c *Client) check() error {
+	if !(c.Pace.PerSecond >= 0) || min(c.Pace.Burst, c.AssetBurst, c.PerDay) < 0 {
+		return fmt.Errorf("client %q has a negative pace or quota", c.Name)
+	}
+	return nil
+}
+
+// A member is a Client with what is kept for it.
+type member struct {
+	Client
+	tokens []string // its product token alone; nil: it has none of its own
+	quota  quota
+}
+
+func newMembers(clients []Client) (map[string]*member, error) {
+	members := make(map[string]*member, len(clients))
+	for _, c := range clients {
+		if err := c.check(); err != nil {
+			return nil, err
+		}
+		members[c.Name] = &member{Client: c, tokens: alone(c.ProductToken), quota: quota{perDay: c.PerDay}}
+	}
+	return members, nil
 }
 
 // asksFrom says whether addr is in one of the client's networks.
@@ -48,12 +79,4 @@ type Login struct {
 // the password waited to be checked. It never holds what was offered.
 func (e *Engine) Admit(ctx context.Context, address string, l Login) (client string, err error) {
 	return e.gate.admit(ctx, address, l)
-}
-
-// dialect is the one that a client's requests are judged under.
-func (e *Engine) dialect(client string) robots.Dialect {
-	if d, ok := e.dialects[client]; ok {
-		return d
-	}
-	return e.o.Dialect
 }

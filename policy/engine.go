@@ -4,21 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
-)
-
-// maxAgents bounds, but for a few, how many User-Agent headers are remembered
-// with their product tokens; maxAgentHeader bounds each, in octets.
-const (
-	maxAgents      = 8192
-	maxAgentHeader = 1 << 10
 )
 
 // OverMax says what happens to a site that asks for a Crawl-delay above the
@@ -53,21 +43,25 @@ type Book interface {
 type Options struct {
 	Book          Book           // required
 	Dialect       robots.Dialect // zero: the standard dialect
+	Hosts         []Host         // what is different for some hosts; of those that fit, the first that is in force counts
 	Clients       []Client       // who may come in; none: everybody, under its address
 	Open          bool           // strangers may come in beside Clients
 	ProductToken  string         // takes every client for this token; "": from its User-Agent header
+	Require       Require        // what a client has to say of itself; zero: nothing
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
-	Pace          pace.Limits    // for every host; Key and CrawlDelay are filled in for each
+	Pace          pace.Limits    // for every host; Key, CrawlDelay, Client and AssetBurst are filled in for each request
+	PerDomain     bool           // the hosts of one registrable domain share a pace; false: each has its own
 }
 
 // An Engine decides. Make one with New.
 type Engine struct {
-	o        Options
-	gate     *gate
-	dialects map[string]robots.Dialect // of clients that have one of their own, by name
-	fixed    []string                  // the configured product token alone, or nil
-	agents   agents
+	o       Options
+	gate    *gate
+	members map[string]*member // Options.Clients by name
+	hosts   hosts
+	fixed   []string // the configured product token alone, or nil
+	agents  agents
 }
 
 // New checks the options and makes an Engine.
@@ -88,27 +82,64 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, gate: gate, dialects: make(map[string]robots.Dialect)}
-	for _, c := range o.Clients {
-		if c.Dialect != (robots.Dialect{}) {
-			e.dialects[c.Name] = c.Dialect
-		}
+	members, err := newMembers(o.Clients)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
 	}
-	if o.ProductToken != "" {
-		e.fixed = []string{o.ProductToken}
+	hosts, err := newHosts(o.Hosts)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
 	}
-	return e, nil
+	return &Engine{o: o, gate: gate, members: members, hosts: hosts, fixed: alone(o.ProductToken)}, nil
+}
+
+// A matter is what the configuration has for one request.
+type matter struct {
+	member *member // who asks; nil: nobody of Options.Clients
+	entry  *Host   // for the host; nil: there is none
+	tokens []string
+	source TokenSource
+}
+
+func (e *Engine) matter(r *Request) matter {
+	m := matter{member: e.members[r.Client], entry: e.hosts.entry(r.Origin.Host)}
+	m.tokens, m.source = e.tokens(m.member, r.UserAgent)
+	return m
+}
+
+func (m *matter) treatment() Treatment {
+	if m.entry == nil {
+		return Enforce
+	}
+	return m.entry.Robots
+}
+
+// dialect is the one that robots.txt is read under.
+func (e *Engine) dialect(m *member) robots.Dialect {
+	if m != nil && m.Dialect != (robots.Dialect{}) {
+		return m.Dialect
+	}
+	return e.o.Dialect
 }
 
 // Decide judges one request. It may wait for the origin's robots.txt to be
 // fetched, and gives up when ctx ends. It never returns an error: trouble is a
 // refusal with Err.
 func (e *Engine) Decide(ctx context.Context, r Request) Decision {
-	if robots.IsRobotsTxt(r.PathQuery) {
+	m := e.matter(&r)
+	var d Decision
+	switch {
+	case e.decided(&d, &r, &m):
+		return d
+	case robots.IsRobotsTxt(r.PathQuery):
 		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed.
-		return Decision{Verdict: Allow, Reason: ReasonRobotsTxt, Token: first(e.tokens(r.UserAgent)), Pace: e.Limits(r.Origin)}
+		d.Verdict, d.Reason = Allow, ReasonRobotsTxt
+		return d
+	case m.treatment() == Ignore:
+		d.by(m.entry, Allow, ReasonOverride)
+		return d
 	}
-	d, g := e.group(ctx, r)
+	g := e.ask(ctx, &r, &m, &d)
 	if d.Verdict != Allow || d.Ruling.Outcome != cache.Rules {
 		return d
 	}
@@ -125,9 +156,19 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 }
 
 // DecideTunnel judges a tunnel that stays closed to us: it may be made unless
-// the whole site is disallowed for this client.
+// the whole site is disallowed for this client. All that is known of that is
+// the head of its CONNECT.
 func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
-	d, g := e.group(ctx, r)
+	m := e.matter(&r)
+	var d Decision
+	switch {
+	case e.decided(&d, &r, &m):
+		return d
+	case m.treatment() == Ignore:
+		d.by(m.entry, Allow, ReasonOverride)
+		return d
+	}
+	g := e.ask(ctx, &r, &m, &d)
 	if d.Verdict != Allow {
 		return d
 	}
@@ -139,87 +180,86 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 	return d
 }
 
-// group finds the file and the group that apply. The Decision is a refusal,
-// or allowed as far as the file's existence and its Crawl-delay go.
-func (e *Engine) group(ctx context.Context, r Request) (Decision, robots.Group) {
-	tokens := e.tokens(r.UserAgent)
-	dialect := e.dialect(r.Client)
-	d := Decision{Token: first(tokens), Dialect: dialect.Name, Pace: e.Limits(r.Origin)}
+// DecideConnect judges a tunnel that will be opened. Who asks, and for what, is
+// said by the requests in it; so it may be made unless an entry denies the host.
+func (e *Engine) DecideConnect(r Request) Decision {
+	m := e.matter(&r)
+	d := Decision{Verdict: Allow, Reason: ReasonTunnel, Token: first(m.tokens)}
+	e.limit(&d.Pace, &r, &m)
+	if m.treatment() == Deny {
+		d.by(m.entry, Refuse, ReasonDenied)
+	}
+	return d
+}
+
+// decided begins a Decision with what is known before robots.txt is asked, and
+// says whether that decides: a client that does not say who it is, a host that
+// is denied.
+func (e *Engine) decided(d *Decision, r *Request, m *matter) bool {
+	d.Token = first(m.tokens)
+	e.limit(&d.Pace, r, m)
+	if d.Err = e.unmet(r); d.Err != nil {
+		d.Reason = ReasonIdentity
+		return true
+	}
+	if m.treatment() == Deny {
+		d.by(m.entry, Refuse, ReasonDenied)
+		return true
+	}
+	return false
+}
+
+// by says that an entry decided.
+func (d *Decision) by(h *Host, v Verdict, r Reason) {
+	d.Verdict, d.Reason, d.Entry, d.EntryReason = v, r, h.Match, h.Reason
+}
+
+// ask finds the file and the group that apply. It leaves a refusal in d, or that
+// the request is allowed as far as the file's existence and its Crawl-delay go.
+func (e *Engine) ask(ctx context.Context, r *Request, m *matter, d *Decision) robots.Group {
+	dialect := e.dialect(m.member)
+	d.Dialect = dialect.Name
 	entry, err := e.o.Book.Lookup(ctx, r.Origin, r.UserAgent, dialect)
 	if err != nil {
 		d.Reason, d.Err = ReasonUnreachable, err
 		if ctx.Err() != nil {
 			d.Reason = ReasonClient
 		}
-		return d, robots.Group{}
+		return robots.Group{}
 	}
 	d.Ruling = entry.Under(dialect)
 	d.Err = d.Ruling.Err
 	switch d.Ruling.Outcome {
 	case cache.NoConnection:
 		d.Reason = ReasonOrigin
-		return d, robots.Group{}
+		return robots.Group{}
 	case cache.NoFile:
 		d.Verdict, d.Reason = Allow, ReasonNoFile
-		return d, robots.Group{}
+		return robots.Group{}
 	case cache.Rules:
 	default:
 		d.Reason = ReasonUnreachable // RFC 9309 2.3.1.4: unreachable means no access at all
-		return d, robots.Group{}
+		return robots.Group{}
 	}
-	g := d.Ruling.File.For(tokens...)
+	g := d.Ruling.File.For(m.tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
 	d.Asked = g.CrawlDelay()
-	var ok bool
-	if d.Pace.CrawlDelay, ok = e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay); !ok {
+	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
+	delay(&d.Pace, given)
+	if !ok {
 		d.Verdict, d.Reason = Refuse, ReasonCrawlDelay
 	}
-	return d, g
+	return g
 }
 
-// Limits are those of an origin's host before its robots.txt has been asked.
-func (e *Engine) Limits(o robots.Origin) pace.Limits {
-	l := e.o.Pace
-	l.Key = o.Host
-	return l
-}
-
-// tokens are the product tokens that a client may be known by, the most
-// significant first.
-func (e *Engine) tokens(userAgent string) []string {
-	if e.fixed != nil {
-		return e.fixed
+// limit fills in the limits of a request, before its Crawl-delay is known.
+func (e *Engine) limit(l *pace.Limits, r *Request, m *matter) {
+	*l = e.o.Pace
+	l.Key = e.keyOf(r.Origin.Host)
+	switch {
+	case m.member != nil:
+		adapt(l, m.entry, &m.member.Client, r.Dest)
+	case m.entry != nil:
+		adapt(l, m.entry, nil, r.Dest)
 	}
-	return e.agents.tokens(userAgent)
-}
-
-// agents remembers the product tokens of User-Agent headers. When it is full it
-// forgets all of them: to read one again costs about a microsecond.
-type agents struct {
-	known sync.Map // of []string, by header
-	n     atomic.Int64
-}
-
-func (a *agents) tokens(userAgent string) []string {
-	if len(userAgent) > maxAgentHeader {
-		userAgent = userAgent[:maxAgentHeader+1] // one more, so that it is seen to be cut
-	}
-	if t, ok := a.known.Load(userAgent); ok {
-		return t.([]string)
-	}
-	if a.n.Add(1) > maxAgents {
-		a.known.Clear()
-		a.n.Store(1)
-	}
-	userAgent = strings.Clone(userAgent) // or it and the tokens would keep a whole request's head
-	t := robots.ProductTokens(userAgent)
-	a.known.Store(userAgent, t)
-	return t
-}
-
-func first(tokens []string) string {
-	if len(tokens) == 0 {
-		return ""
-	}
-	return tokens[0]
 }

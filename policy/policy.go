@@ -1,7 +1,8 @@
-// Package policy judges requests: who asks, whose robots.txt speaks, and what
-// it says. It is the one place where a request is allowed or refused because
-// of robots.txt; the proxy, `robotsproxy check` and every explanation ask the
-// same [Engine.Decide].
+// Package policy judges requests: who asks, whether the configuration has an
+// entry for the host, whose robots.txt speaks, and what it says, in this order.
+// It is the one place where a request is allowed or refused because of these;
+// the proxy, `robotsproxy check` and every explanation ask the same
+// [Engine.Decide].
 //
 // It judges and nothing else: it never paces, never dials, never writes to a
 // client. A [Decision] is a value; its zero value refuses. An origin without a
@@ -9,7 +10,9 @@
 // error on the way is a refusal with Err filled in.
 //
 // Who may come in at all is asked before ([Engine.Admit]). Any error there keeps
-// the client out; passwords are checked in the caller's goroutine.
+// the client out; passwords are checked in the caller's goroutine. Whether it
+// may send any more today is asked after ([Engine.Take]); what was sent is
+// counted in memory.
 //
 // An Engine may be used by any number of goroutines at once.
 package policy
@@ -43,8 +46,8 @@ func (v Verdict) String() string {
 // the audit's `reason` member.
 type Reason string
 
-// The reasons. Those from ReasonPace on are found outside this package, by
-// the proxy, after or instead of a judgement.
+// The reasons. Those from ReasonPace on are found by the proxy, after or instead
+// of a judgement.
 const (
 	ReasonRule        Reason = "rule"        // a rule of robots.txt decided
 	ReasonNoRule      Reason = "no-rule"     // there is a file, none of its rules matches
@@ -55,7 +58,11 @@ const (
 	ReasonParent      Reason = "parent"      // the parent proxy does not serve
 	ReasonCrawlDelay  Reason = "crawl-delay" // the site asks for more than the maximum (over_max: refuse)
 	ReasonTunnel      Reason = "tunnel"      // an unopened tunnel, judged by its host alone
+	ReasonIdentity    Reason = "identity"    // the client does not say who it is
+	ReasonDenied      Reason = "denied-host" // an entry of Options.Hosts denies the host
+	ReasonOverride    Reason = "override"    // an entry of Options.Hosts says that robots.txt is not to be asked
 	ReasonPace        Reason = "pace"        // the wait for a slot would be too long
+	ReasonQuota       Reason = "quota"       // the client has sent what it may in a day
 	ReasonShutdown    Reason = "shutdown"    // the proxy ends, and its turn would have come later
 	ReasonLimit       Reason = "limit"       // the client has too many connections open
 	ReasonAddress     Reason = "address"     // a forbidden destination address
@@ -75,19 +82,23 @@ type Request struct {
 	Origin    robots.Origin // whose robots.txt speaks
 	PathQuery string        // path and query as they will be sent
 	UserAgent string        // the header as it will be sent; "" for none
+	From      string        // likewise
+	Dest      string        // what the answer is for, as the client says: Sec-Fetch-Dest; "" for none
 }
 
 // A Decision is the judgement on one Request. The zero Decision refuses.
 type Decision struct {
-	Verdict Verdict
-	Reason  Reason
-	Rule    string        // the pattern that decided, as written; "" where none did
-	Line    int           // its line in the file, from 1
-	Group   string        // the group that applies: "foobot", "*"; "" for none
-	Token   string        // the product token that the client was taken for; "" for none
-	Dialect string        // how robots.txt was read: the dialect's name; "" where it was not asked
-	Asked   time.Duration // the Crawl-delay that the group asks for
-	Pace    pace.Limits   // how fast requests may go; CrawlDelay in it is the one in force
-	Ruling  cache.Ruling  // the robots.txt that the judgement rests on
-	Err     error         // what went wrong, if anything did
+	Verdict     Verdict
+	Reason      Reason
+	Entry       string        // the pattern of the entry of Options.Hosts that decided; "" where none did
+	EntryReason string        // the reason that it gives
+	Rule        string        // the pattern that decided, as written; "" where none did
+	Line        int           // its line in the file, from 1
+	Group       string        // the group that applies: "foobot", "*"; "" for none
+	Token       string        // the product token that the client was taken for; "" for none
+	Dialect     string        // how robots.txt was read: the dialect's name; "" where it was not asked
+	Asked       time.Duration // the Crawl-delay that the group asks for
+	Pace        pace.Limits   // how fast requests may go; CrawlDelay in it is the one in force
+	Ruling      cache.Ruling  // the robots.txt that the judgement rests on
+	Err         error         // what went wrong, if anything did
 }

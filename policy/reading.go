@@ -13,16 +13,17 @@ import (
 // A Reading is how a request was read to be judged: what a Decision rests on,
 // beside the file. It is for explanations and decides nothing.
 type Reading struct {
-	Dialect    robots.Dialect
-	Tokens     []string     // the product tokens that a group was looked for by, the most significant first
-	Configured bool         // they are Options.ProductToken, not the header's
-	Group      robots.Group // the one that applies; zero where no file was asked
-	PathQuery  string       // what its rules were asked about; "" where none were
+	Dialect   robots.Dialect
+	Tokens    []string     // the product tokens that a group was looked for by, the most significant first
+	Source    TokenSource  // what they are from
+	Group     robots.Group // the one that applies; zero where no file was asked
+	PathQuery string       // what its rules were asked about; "" where none were
 }
 
 // Reading says how Decide read the request of which it made d.
 func (e *Engine) Reading(r Request, d Decision) Reading {
-	x := Reading{Dialect: e.dialect(r.Client), Tokens: slices.Clone(e.tokens(r.UserAgent)), Configured: e.fixed != nil}
+	m := e.matter(&r)
+	x := Reading{Dialect: e.dialect(m.member), Tokens: slices.Clone(m.tokens), Source: m.source}
 	if d.Ruling.Outcome == cache.Rules {
 		x.Group = d.Ruling.File.For(x.Tokens...)
 		if d.Reason != ReasonTunnel { // which is judged by its host

@@ -32,7 +32,7 @@ func TestReading(t *testing.T) {
 			r := ask(c.agent, c.path)
 			d := e.Decide(t.Context(), r)
 			x := e.Reading(r, d)
-			if !slices.Equal(x.Tokens, c.tokens) || x.Configured != (c.token != "") || x.Group.Name() != c.group || x.PathQuery != c.read {
+			if !slices.Equal(x.Tokens, c.tokens) || (x.Source == policy.FromOptions) != (c.token != "") || x.Group.Name() != c.group || x.PathQuery != c.read {
 				t.Errorf("%+v", x)
 			}
 			if x.Dialect != robots.Standard() {

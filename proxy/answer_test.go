@@ -38,6 +38,7 @@ func TestAnswers(t *testing.T) {
 		{"forbidden port", egress.ErrForbiddenPort, 403, "destination_ip_prohibited", policy.ReasonPort},
 		{"too long a wait", &pace.BusyError{}, 429, "connection_limit_reached", policy.ReasonPace},
 		{"a host that has asked for a pause", &pace.BusyError{Reason: pace.BackedOff}, 429, "connection_limit_reached", policy.ReasonPace},
+		{"a quota used up", &policy.QuotaError{PerDay: 1}, 429, "connection_limit_reached", policy.ReasonQuota},
 		{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},
 		{"DNS too slow", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
 		{"the parent's name", fmt.Errorf("%w: %w", egress.ErrParent, dial(&net.DNSError{Err: "no such host"})), 502, "destination_unavailable", policy.ReasonParent},
@@ -116,6 +117,7 @@ func TestReasonOfTheRecord(t *testing.T) {
 		{"no connection for robots.txt", policy.Decision{Reason: policy.ReasonOrigin}, errors.New("refused"), false},
 		{"CONNECT to a dead origin", policy.Decision{}, errors.New("refused"), true},
 		{"allowed, and no slot", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}, pace.ErrTooBusy, true},
+		{"allowed, and none left of the day", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonOverride}, policy.ErrQuota, true},
 		{"allowed, and a forbidden address", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}, egress.ErrForbiddenAddr, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

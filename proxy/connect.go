@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/robots"
 )
 
@@ -18,8 +19,9 @@ import (
 const ftpPort = 21
 
 // serveConnect answers CONNECT. The identity is that of the requests inside,
-// so only form, address and port are judged here; and the origin is dialled
-// first, so that a dead one is a 502 that the client can see.
+// so only form, address, port and whether the host is denied are judged here;
+// and the origin is dialled first, so that a dead one is a 502 that the client
+// can see.
 func (h *Handler) serveConnect(x *exchange) {
 	defer x.endStream()
 	defer x.release()
@@ -77,11 +79,15 @@ func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 // a record only if it fails.
 func (h *Handler) open(x *exchange, o robots.Origin) error {
 	ctx := x.request.Context()
-	if !h.o.Monitor {
-		limits := h.o.Engine.Limits(o)
-		err := h.aim(x, o, &limits)
+	if !h.o.Monitor { // then what is denied is recorded with the requests inside
+		d := h.o.Engine.DecideConnect(x.record.Request)
+		if d.Verdict != policy.Allow {
+			x.record.Decision = d
+			return errRefused
+		}
+		err := h.aim(x, o, &d.Pace)
 		if err == nil {
-			x.slot, err = h.o.Pacer.Enter(ctx, x.record.Request.Client, limits)
+			x.slot, err = h.o.Pacer.Enter(ctx, x.record.Request.Client, d.Pace)
 		}
 		if err != nil {
 			return err

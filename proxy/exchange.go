@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
@@ -42,6 +43,7 @@ type exchange struct {
 	request *http.Request // as it came
 	url     *url.URL      // where it goes, normalised
 	record  audit.Record
+	ticket  policy.Ticket // of the client's quota
 	slot    *pace.Slot
 	at      netip.Addr // that the slot is for, and the request goes to; zero: the host's are
 	started time.Time

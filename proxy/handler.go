@@ -48,6 +48,7 @@ type Options struct {
 	Ready     func() error // why requests must be refused at present: the audit cannot be written
 	Log       *slog.Logger
 	UserAgent string            // sent instead of the client's; "": the client's own
+	From      string            // likewise
 	Monitor   bool              // decide and record, block nothing and hold nothing up
 	Sealed    func(string) bool // which hosts' tunnels are never opened; nil: none
 	BackOff   bool              // honour 429 and 503 of an origin
@@ -82,6 +83,7 @@ type Handler struct {
 	o        Options
 	pseudo   string   // our name in Via, unlike any other proxy's
 	via      []string // what we add to a Via header; one value
+	from     []string // what From has; nil: what the client's has
 	pipeline *goproxy.ProxyHttpServer
 	outer    *http.Server
 	inner    *http.Server // serves what comes out of intercepted tunnels
@@ -119,6 +121,9 @@ func New(o Options) (*Handler, error) {
 		ids:     audit.NewIDs(),
 	}
 	h.via = []string{"1.1 " + h.pseudo}
+	if o.From != "" {
+		h.from = []string{o.From}
+	}
 	h.pipeline = h.newPipeline()
 	h.outer = h.newServer()
 	h.inner = h.newServer()
@@ -143,12 +148,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.record.ID = h.ids.Next()
 	x.record.Monitor = h.o.Monitor
 	x.record.Target = requested(r)
-	x.record.Request.Method, x.record.Request.UserAgent = r.Method, r.UserAgent()
+	q := &x.record.Request
+	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 	defer h.survive(x)
 	switch err := h.enter(x); {
 	case err != nil:
 		if _, origin, terr := target(r); terr == nil {
-			x.record.Request.Origin, x.record.Request.PathQuery = origin, r.URL.RequestURI()
+			q.Origin, q.PathQuery = origin, r.URL.RequestURI()
 		}
 		h.finish(x, err)
 	case r.Method == http.MethodConnect:
@@ -189,6 +195,9 @@ func (h *Handler) admit(x *exchange) error {
 	if h.o.UserAgent != "" {
 		q.UserAgent = h.o.UserAgent
 	}
+	if h.o.From != "" {
+		q.From = h.o.From
+	}
 	if looped(x.request.Header, h.pseudo) {
 		return errLoop
 	}
@@ -213,10 +222,14 @@ func (h *Handler) verdict(x *exchange) error {
 	return errRefused
 }
 
-// wait holds the request until its slot has come.
+// wait counts the request for its client, and holds it until its slot has come.
 func (h *Handler) wait(x *exchange) error {
 	if h.o.Monitor || takesNoSlot(x) {
 		return nil
+	}
+	var err error
+	if x.ticket, err = h.o.Engine.Take(x.record.Request.Client); err != nil {
+		return err
 	}
 	if err := x.readAhead(); err != nil {
 		return err
@@ -225,7 +238,6 @@ func (h *Handler) wait(x *exchange) error {
 		return err
 	}
 	began := time.Now()
-	var err error
 	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.record.Request.Client, x.record.Decision.Pace)
 	if err != nil {
 		x.record.Waited = time.Since(began)
@@ -282,6 +294,9 @@ func (h *Handler) finish(x *exchange, err error) {
 		}
 		rec.Waited, rec.Slowed = x.slot.Waited(), x.slot.Slowed()
 		x.release() // the origin has done its part: a client that does not read holds up nobody else
+	}
+	if !x.sent.Load() {
+		x.ticket.GiveBack()
 	}
 	rec.Took = time.Since(x.started)
 	x.recorded = true

@@ -101,6 +101,7 @@ type setup struct {
 	names   *dnstest.Server // nil: the system's; else the pace goes by address
 	clients []policy.Client // who may come in
 	open    bool            // and others too
+	judging func(*policy.Options)
 }
 
 func start(t testing.TB, s setup) *rig {
@@ -127,7 +128,11 @@ func start(t testing.TB, s setup) *rig {
 	must(t, err)
 	book, err := cache.New(cache.Options{Fetcher: client})
 	must(t, err)
-	engine, err := policy.New(policy.Options{Book: book, Pace: s.limits, Clients: s.clients, Open: s.open})
+	judging := policy.Options{Book: book, Pace: s.limits, Clients: s.clients, Open: s.open}
+	if s.judging != nil {
+		s.judging(&judging)
+	}
+	engine, err := policy.New(judging)
 	must(t, err)
 	authority, err := mitm.LoadOrCreate(t.TempDir())
 	must(t, err)

@@ -98,6 +98,9 @@ func (h *Handler) outgoing(x *exchange, r *http.Request) {
 	} else {
 		r.Header["User-Agent"] = nil // or net/http would make one up
 	}
+	if h.from != nil {
+		r.Header["From"] = h.from
+	}
 	h.addVia(r.Header)
 	r.Close = false // the client's connection, not the origin's
 }

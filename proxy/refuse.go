@@ -30,6 +30,8 @@ type problem struct {
 	Detail     string  `json:"detail"`
 	URL        string  `json:"url,omitempty"`
 	Reason     string  `json:"reason"`
+	Entry      string  `json:"entry,omitempty"`
+	Because    string  `json:"entry_reason,omitempty"`
 	Rule       string  `json:"rule,omitempty"`
 	Line       int     `json:"line,omitempty"`
 	Group      string  `json:"group,omitempty"`
@@ -121,6 +123,7 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 	}
 	if a.reason == "" {
 		p.Reason = string(d.Reason)
+		p.Entry, p.Because = d.Entry, d.EntryReason
 		p.Rule, p.Line = d.Rule, d.Line
 		p.Detail, p.Mend = refusalText(d)
 	}
@@ -141,6 +144,8 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 		p.RetryAfter = seconds(busy.RetryAfter)
 	} else if again, ok := errors.AsType[*egress.RetryError](err); ok {
 		p.RetryAfter = seconds(time.Until(again.At))
+	} else if quota, ok := errors.AsType[*policy.QuotaError](err); ok {
+		p.RetryAfter = seconds(time.Until(quota.Until))
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
 		p.RetryAfter = seconds(time.Until(retry))
 	} else if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {
@@ -161,11 +166,26 @@ func refusalText(d *policy.Decision) (say, mend string) {
 	case policy.ReasonUnreachable:
 		return "The site was reached but gave no usable robots.txt, so nothing of it may be fetched (RFC 9309 2.3.1.4).",
 			"Try again later; the proxy asks for robots.txt again by itself."
+	case policy.ReasonDenied:
+		return "Whoever runs the proxy keeps this host closed.",
+			"Leave this site out."
+	case policy.ReasonIdentity:
+		return identityText(d.Err)
 	case policy.ReasonCrawlDelay:
 		return "The site asks for a longer Crawl-delay than the proxy is set to keep.",
 			"Whoever runs the proxy can raise robots.max_crawl_delay, or change robots.over_max."
 	}
 	return "The request was refused.", ""
+}
+
+// identityText says what a client has left out of its headers, and how to mend it.
+func identityText(lacking error) (say, mend string) {
+	if errors.Is(lacking, policy.ErrNoToken) {
+		return "The proxy lets no request out that does not say whose it is, and its User-Agent names no product but a browser's.",
+			"Send a User-Agent of your own, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot)"
+	}
+	return "The proxy lets no request out that does not say how somebody can be reached, and neither its User-Agent nor its From does.",
+		"Put a web or e-mail address into your User-Agent, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot), or send one as From."
 }
 
 // seconds rounds up, and never says zero.
@@ -179,6 +199,8 @@ func proxyStatus(a answer, p problem) string {
 	switch {
 	case a.reason == policy.ReasonOrigin: // what kind of failure it was
 		details = p.Reason + ": " + a.say
+	case p.Entry != "":
+		details = p.Reason + ": " + p.Because
 	case p.Rule != "":
 		details = fmt.Sprintf("%s: %q, line %d, group %s", p.Reason, p.Rule, p.Line, p.Group)
 	}
@@ -226,6 +248,8 @@ func (p problem) text() []byte {
 		}
 	}
 	line("address", plain(p.URL))
+	line("entry", plain(p.Entry))
+	line("reason", p.Because)
 	if p.Rule != "" {
 		line("rule", fmt.Sprintf("Disallow: %s (line %d)", plain(p.Rule), p.Line))
 	}

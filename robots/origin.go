@@ -60,15 +60,32 @@ func parseOrigin(scheme, hostport string) (Origin, error) {
 		}
 		o.Port = uint16(n)
 	}
-	if strings.HasPrefix(host, "[") {
-		o.Host, err = parseIPv6(host)
-	} else {
-		o.Host, err = parseHost(host)
-	}
-	if err != nil {
+	if o.Host, err = parseHost(host); err != nil {
 		return Origin{}, err
 	}
 	return o, nil
+}
+
+// ParseHost reads a host without a port into the form that Origin.Host has: a
+// name, or an address, IPv6 with or without brackets. What ParseOrigin takes for
+// no host is an error.
+func ParseHost(host string) (string, error) {
+	bracketed := host
+	if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
+		bracketed = "[" + host + "]" // no name has a colon
+	}
+	parsed, err := parseHost(bracketed)
+	if err != nil {
+		return "", fmt.Errorf("parse host %q: %w", clip(host), err)
+	}
+	return parsed, nil
+}
+
+func parseHost(s string) (string, error) {
+	if strings.HasPrefix(s, "[") {
+		return parseIPv6(s)
+	}
+	return parseName(s)
 }
 
 // defaultPort is the one that an origin of a scheme has where none is said.
@@ -129,7 +146,7 @@ func parseIPv6(s string) (string, error) {
 // leaves the alphabet to checkHost, which takes underscores too.
 var lookup = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false), idna.CheckHyphens(false))
 
-func parseHost(s string) (string, error) {
+func parseName(s string) (string, error) {
 	// Longer than any name that DNS holds, in whatever spelling (4 octets a
 	// character at most): not worth the mapping.
 	if len(s) > 4*maxHost {

@@ -108,6 +108,19 @@ func TestParseOriginErrors(t *testing.T) {
 	}
 }
 
+func TestParseHost(t *testing.T) {
+	for in, want := range map[string]string{
+		"Example.COM.": "example.com", "B\u00fccher.example": "xn--bcher-kva.example", "192.0.2.1": "192.0.2.1",
+		"2001:DB8::1": "2001:db8::1", "[2001:DB8::1]": "2001:db8::1", "a_b": "a_b",
+		"": "", "example.com:80": "", "[::1]:80": "", "[example.com]": "", "[]": "", "::1]": "", "::1%eth0": "",
+		"a..b": "", "127.1": "", "u@example.com": "", "a/b": "", "*": "", "a b": "",
+	} {
+		if got, err := robots.ParseHost(in); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v; want %q", in, got, err, want)
+		}
+	}
+}
+
 func TestParseOriginAllocatesNothing(t *testing.T) {
 	for _, hostport := range []string{"example.com", "www.example.com:8443", "192.0.2.1"} {
 		if n := testing.AllocsPerRun(10, func() { _, _ = robots.ParseOrigin("https", hostport) }); n != 0 {

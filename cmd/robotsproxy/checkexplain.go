@@ -30,8 +30,9 @@ type finding struct {
 	URL    string `json:"url"`
 	Allow  bool   `json:"allow"`
 	Reason string `json:"reason,omitempty"`
-	Rule   string `json:"rule,omitempty"`
-	Line   int    `json:"line,omitempty"`
+	entry
+	Rule string `json:"rule,omitempty"`
+	Line int    `json:"line,omitempty"`
 	asker
 	Delay float64 `json:"crawl_delay_s,omitempty"`
 	Asked float64 `json:"crawl_delay_asked_s,omitempty"`
@@ -39,6 +40,12 @@ type finding struct {
 	wishes
 	Others []other `json:"others,omitempty"`
 	Error  string  `json:"error,omitempty"`
+}
+
+// An entry is one of hosts that decided.
+type entry struct {
+	Match   string `json:"entry,omitempty"`
+	Because string `json:"entry_reason,omitempty"`
 }
 
 // An asker is whom the judgement is for.
@@ -88,6 +95,7 @@ type other struct {
 type checker struct {
 	engine    *policy.Engine
 	userAgent string                 // who asks
+	from      string                 // likewise: the From header
 	file      *oneFile               // asked instead of the origins; nil: they are
 	sealed    func(host string) bool // its HTTPS is not opened
 }
@@ -99,12 +107,15 @@ func newChecker(cfg config.Config, file *oneFile) (c *checker, done func(), err 
 	if err != nil {
 		return nil, nil, err
 	}
-	engine, err := judge(cfg, b)
+	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file}
+	if c.engine, err = judge(cfg, b); err == nil {
+		c.sealed, err = sealed(cfg)
+	}
 	if err != nil {
 		done()
 		return nil, nil, err
 	}
-	return &checker{engine: engine, userAgent: cfg.Identity.UserAgent, file: file, sealed: sealed(cfg)}, done, nil
+	return c, done, nil
 }
 
 // answer explains each address to people, and gives the exit status.
@@ -144,9 +155,11 @@ func (c *checker) explain(ctx context.Context, address string) finding {
 	judge := c.engine.Decide
 	if r.Origin.Scheme == "https" && c.sealed(r.Origin.Host) {
 		judge = c.engine.DecideTunnel // as the proxy does: all it would see is the host
+		r.From = ""                   // and nothing that it sends is in there
 	}
 	d := judge(ctx, r)
 	f.Allow, f.Reason = d.Verdict == policy.Allow, string(d.Reason)
+	f.entry = entry{d.Entry, d.EntryReason}
 	f.Rule, f.Line = d.Rule, d.Line
 	f.Delay, f.Asked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	switch {
@@ -184,13 +197,13 @@ func (c *checker) request(address string) (policy.Request, error) {
 	case origin.Scheme == "ftp":
 		err = egress.CheckFTPPath(u.RequestURI())
 	}
-	return policy.Request{Method: "GET", Origin: origin, PathQuery: u.RequestURI(), UserAgent: c.userAgent}, err
+	return policy.Request{Method: "GET", Origin: origin, PathQuery: u.RequestURI(), UserAgent: c.userAgent, From: c.from}, err
 }
 
 func askerOf(r policy.Request, d policy.Decision, x policy.Reading) asker {
 	a := asker{Group: d.Group, Agent: d.Token, AgentFrom: fromHeader, Agents: x.Tokens, Header: r.UserAgent}
 	switch {
-	case x.Configured:
+	case x.Source == policy.FromOptions:
 		a.AgentFrom = fromConfig
 	case len(x.Tokens) == 0:
 		a.AgentFrom = fromNobody

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -41,7 +42,11 @@ func explained(t *testing.T, a fetch.Answer, change func(*config.Config), addres
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := checker{engine: engine, userAgent: cfg.Identity.UserAgent, sealed: sealed(cfg)}
+	sealed, err := sealed(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := checker{engine: engine, userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, sealed: sealed}
 	return c.explain(t.Context(), address)
 }
 
@@ -62,6 +67,14 @@ func rowsOf(text string) map[string]string {
 		rows[label] += strings.TrimSpace(line[18:])
 	}
 	return rows
+}
+
+func entries(h ...config.Host) func(*config.Config) {
+	return func(c *config.Config) { c.Hosts = h }
+}
+
+func requires(what string) func(*config.Config) {
+	return func(c *config.Config) { c.Identity.Require = what }
 }
 
 func TestExplanationOfOutcomes(t *testing.T) {
@@ -90,6 +103,12 @@ func TestExplanationOfOutcomes(t *testing.T) {
 		{"a forbidden address", fetch.Answer{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenAddr}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the address that it leads to is a forbidden destination (egress.allow_private)"}, 2},
 		{"a forbidden port", fetch.Answer{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenPort}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the port that it leads to is a forbidden destination (egress.ports)"}, 2},
 		{"over_max: refuse", fileOf("User-agent: *\nCrawl-delay: 60"), over, "/", "disallowed http://a.test/", map[string]string{"why": "the site asks for a longer Crawl-delay than robots.max_crawl_delay (robots.over_max: refuse)", "crawl-delay": "60 s (asked: 60 s)"}, 1},
+		{"hosts: ignore", fileOf("User-agent: *\nDisallow: /"), entries(config.Host{Match: "*.test", Robots: "ignore", Reason: "ticket 7"}), "/x", "allowed    http://a.test/x", map[string]string{"why": "an entry of hosts says that robots.txt is not to be asked (robots: ignore)", "entry": "*.test", "reason": "ticket 7", "robots.txt": "", "agent": "FooBot, from the User-Agent header"}, 0},
+		{"hosts: deny", fileOf(""), entries(config.Host{Match: "a.test", Robots: "deny", Reason: "closed"}), "/robots.txt", "disallowed http://a.test/robots.txt", map[string]string{"why": "an entry of hosts says that nothing is to go there (robots: deny)", "entry": "a.test", "reason": "closed", "robots.txt": ""}, 1},
+		{"hosts: over since yesterday", fileOf("User-agent: *\nDisallow: /x"), entries(config.Host{Match: "*", Robots: "ignore", Reason: "x", Until: time.Now()}), "/x", "disallowed http://a.test/x", map[string]string{"rule": "Disallow: /x (line 2)", "entry": ""}, 1},
+		{"identity.require: contact", fileOf(""), requires("contact"), "/", "disallowed http://a.test/", map[string]string{"error": policy.ErrNoContact.Error(), "robots.txt": ""}, 1},
+		{"identity.require: token", fileOf(""), requires("token"), "/", "allowed    http://a.test/", map[string]string{"agent": "FooBot, from the User-Agent header"}, 0},
+		{"identity.from", fileOf(""), func(c *config.Config) { requires("contact")(c); c.Identity.From = "bot@foo.example" }, "/", "allowed    http://a.test/", map[string]string{"error": ""}, 0},
 		{"the file itself", fileOf("User-agent: *\nDisallow: /"), nil, "/robots.txt", "allowed    http://a.test/robots.txt", map[string]string{"why": "/robots.txt itself may always be fetched (RFC 9309 2.2.2)"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -263,6 +282,19 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// TestExplanationAsJSONOfEntries: the audit's words.
+func TestExplanationAsJSONOfEntries(t *testing.T) {
+	f := explained(t, fileOf(""), entries(config.Host{Match: "a.test", Robots: "deny", Reason: "closed"}), "http://a.test/")
+	var out strings.Builder
+	if err := newJSONLines(&out).write(f); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"url":"http://a.test/","allow":false,"reason":"denied-host","entry":"a.test","entry_reason":"closed",`
+	if !strings.HasPrefix(out.String(), want) {
+		t.Errorf("%s, want %s", out.String(), want)
+	}
+}
+
 // TestExplanationOfSealedHosts: what the proxy does not open, it judges by its host.
 func TestExplanationOfSealedHosts(t *testing.T) {
 	closed := func(c *config.Config) { c.TLS.Intercept = false }
@@ -281,6 +313,13 @@ func TestExplanationOfSealedHosts(t *testing.T) {
 		{"tls.intercept: false, wholly disallowed", whole, closed, "https://a.test/x", "tunnel", exitDisallowed},
 		{"tls.intercept: false, in the clear", part, closed, "http://a.test/x", "rule", exitDisallowed},
 		{"tls.tunnel", part, listed, "https://a.test/x", "tunnel", 0},
+		{"tls.tunnel, denied", part, func(c *config.Config) { listed(c); c.Hosts = []config.Host{{Match: "*", Robots: "deny", Reason: "x"}} }, "https://a.test/x", "denied-host", exitDisallowed},
+		{"tls.tunnel, ignored", whole, func(c *config.Config) {
+			listed(c)
+			c.Hosts = []config.Host{{Match: "*", Robots: "ignore", Reason: "x"}}
+		}, "https://a.test/x", "override", 0},
+		{"tls.tunnel, identity.from is not sent in it", part, func(c *config.Config) { listed(c); requires("contact")(c); c.Identity.From = "a@b.example" }, "https://a.test/x", "identity", exitDisallowed},
+		{"tls.tunnel of an IDN", part, func(c *config.Config) { c.TLS.Tunnel = []string{"Bücher.test"} }, "https://xn--bcher-kva.test/x", "tunnel", 0},
 		{"tls.tunnel, another host", part, listed, "https://a.example/x", "rule", exitDisallowed},
 	} {
 		if f := explained(t, c.answer, c.change, c.address); f.Reason != c.reason || f.status() != c.status {

@@ -73,6 +73,8 @@ func (f *finding) text(colours bool) string {
 	} else {
 		s.row("why", f.why())
 	}
+	s.row("entry", printable(f.Match))
+	s.row("reason", f.Because)
 	s.row("error", harmless(f.Error))
 	s.row("group", printable(clip(f.Group)))
 	f.asker.print(s)
@@ -115,6 +117,12 @@ func (f *finding) why() string {
 		return f.whyNone()
 	case policy.ReasonTunnel:
 		return "an HTTPS connection that is not opened (tls.intercept, tls.tunnel): only the site as a whole is judged"
+	case policy.ReasonOverride:
+		return "an entry of hosts says that robots.txt is not to be asked (robots: ignore)"
+	case policy.ReasonDenied:
+		return "an entry of hosts says that nothing is to go there (robots: deny)"
+	case policy.ReasonIdentity:
+		return "who asks does not say so in its headers (identity.require); -A and identity.user_agent are the User-Agent, identity.from is From"
 	case policy.ReasonRobotsTxt:
 		return "/robots.txt itself may always be fetched (RFC 9309 2.2.2)"
 	case policy.ReasonUnreachable:

@@ -12,28 +12,25 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"robotsproxy/cmd/internal/config"
-	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/admin"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/mitm"
-	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
 )
 
 // A house is the whole proxy: every package made from one configuration, in
 // the order in which they need each other. This is the one page where the
-// configuration becomes the packages' own Options.
+// configuration becomes the packages' own Options; what judges stands in judge.go.
 type house struct {
 	log       *slog.Logger
 	door      *egress.Door
@@ -77,6 +74,10 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 	if err != nil {
 		return nil, err
 	}
+	sealed, err := sealed(cfg)
+	if err != nil {
+		return nil, err
+	}
 	if err := h.openAudit(cfg, state); err != nil {
 		return nil, err
 	}
@@ -86,13 +87,14 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 	}
 	h.handler, err = proxy.New(proxy.Options{
 		Engine: engine, Pacer: pace.New(pace.Options{}), Door: h.door, Authority: h.authority,
-		Audit: audit.Fanout(append([]audit.Sink{h.evidence}, others...)...), Ready: h.evidence.Refusal, Log: log, PerAddress: perAddress(cfg),
-		UserAgent: cfg.Identity.UserAgent,
-		Monitor:   cfg.Mode == "monitor",
-		Sealed:    sealed(cfg),
-		BackOff:   cfg.Pace.BackOff,
-		TLS:       own,
-		Limits:    proxy.Limits{MaxConns: cfg.Limits.Connections, MaxConnsEach: cfg.Limits.ConnectionsPerClient},
+		Audit: audit.Fanout(append([]audit.Sink{h.evidence}, others...)...), Ready: h.evidence.Refusal, Log: log,
+		UserAgent: cfg.Identity.UserAgent, From: cfg.Identity.From,
+		Monitor:    cfg.Mode == "monitor",
+		Sealed:     sealed,
+		PerAddress: perAddress(cfg),
+		BackOff:    cfg.Pace.BackOff,
+		TLS:        own,
+		Limits:     proxy.Limits{MaxConns: cfg.Limits.Connections, MaxConnsEach: cfg.Limits.ConnectionsPerClient},
 	})
 	if err != nil {
 		return nil, err
@@ -159,7 +161,7 @@ func door(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
 }
 
 func book(cfg config.Config, d *egress.Door) (*cache.Cache, error) {
-	client, err := fetch.New(fetch.Options{Transport: d.Settling(), Timeout: cfg.Robots.FetchTimeout, Ours: egress.Ours})
+	client, err := fetch.New(fetch.Options{Transport: d.Settling(), Timeout: cfg.Robots.FetchTimeout, From: cfg.Identity.From, Ours: egress.Ours})
 	if err != nil {
 		return nil, err
 	}
@@ -171,52 +173,6 @@ func book(cfg config.Config, d *egress.Door) (*cache.Cache, error) {
 		FetchTimeout: cfg.Robots.FetchTimeout,
 		UserAgent:    cfg.Identity.UserAgent,
 	})
-}
-
-func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
-	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
-	if err != nil {
-		return nil, err
-	}
-	clients, err := clients(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return policy.New(policy.Options{
-		Book:          b,
-		Dialect:       dialect,
-		Clients:       clients,
-		Open:          cfg.Open,
-		ProductToken:  cfg.Identity.ProductToken,
-		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
-		OverMax:       overMax(cfg),
-		Pace: pace.Limits{
-			PerSecond:     cfg.Pace.RequestsPerSecond,
-			Burst:         cfg.Pace.Burst,
-			MaxConcurrent: cfg.Pace.MaxConcurrent,
-			MaxWait:       cfg.Pace.MaxWait,
-			MaxQueue:      cfg.Pace.MaxQueue,
-		},
-	})
-}
-
-func overMax(cfg config.Config) policy.OverMax {
-	return map[string]policy.OverMax{
-		"clamp": policy.Clamp, "honor": policy.Honor, "refuse": policy.RefuseExcess,
-	}[cfg.Robots.OverMax]
-}
-
-func clients(cfg config.Config) (all []policy.Client, err error) {
-	for _, c := range cfg.Clients {
-		client := policy.Client{Name: c.Name, Networks: c.Networks, PasswordHash: c.PasswordHash}
-		if c.Robots.Dialect != "" {
-			if client.Dialect, err = robots.DialectByName(c.Robots.Dialect); err != nil {
-				return nil, err
-			}
-		}
-		all = append(all, client)
-	}
-	return all, nil
 }
 
 func (h *house) openAudit(cfg config.Config, state string) (err error) {
@@ -322,32 +278,3 @@ func (h *house) CAPEM() []byte { return h.authority.CertPEM() }
 
 // AuditFile is where the records go.
 func (h *house) AuditFile() string { return h.auditFile }
-
-// sealed says whose HTTPS is passed on unopened.
-func sealed(cfg config.Config) func(host string) bool {
-	listed := hostPatterns(cfg.TLS.Tunnel)
-	return func(host string) bool { return !cfg.TLS.Intercept || listed(host) }
-}
-
-// hostPatterns matches hosts against patterns: exact, *.suffix, or *.
-func hostPatterns(patterns []string) func(string) bool {
-	exact, suffixes := map[string]bool{}, []string{}
-	for _, p := range patterns {
-		if p = strings.ToLower(p); p[0] == '*' {
-			suffixes = append(suffixes, p[1:])
-		} else {
-			exact[p] = true
-		}
-	}
-	return func(host string) bool {
-		if exact[host] {
-			return true
-		}
-		for _, s := range suffixes {
-			if strings.HasSuffix(host, s) && len(host) > len(s) {
-				return true
-			}
-		}
-		return false
-	}
-}

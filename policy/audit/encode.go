@@ -30,6 +30,8 @@ func appendRecord(b []byte, r *Record, dropQuery bool) []byte {
 	b = append(append(b, `,"decision":"`...), d.Verdict.String()...)
 	b = append(append(b, `","reason":"`...), d.Reason...)
 	b = strconv.AppendBool(append(b, `","enforced":`...), !r.Monitor)
+	b = appendOptional(b, "entry", d.Entry)
+	b = appendOptional(b, "entry_reason", d.EntryReason)
 	b = appendOptional(b, "rule", d.Rule)
 	if d.Line > 0 {
 		b = strconv.AppendInt(append(b, `,"line":`...), int64(d.Line), 10)

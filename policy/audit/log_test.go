@@ -79,6 +79,15 @@ func TestLineHoldsWhatTheContractNames(t *testing.T) {
 	}
 }
 
+func TestLineHoldsTheEntry(t *testing.T) {
+	r := allowed()
+	r.Decision = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonOverride, Entry: "*.site.test", EntryReason: "ticket \"7\" \u202e"}
+	const want = `"decision":"allow","reason":"override","enforced":true,"entry":"*.site.test","entry_reason":"ticket \"7\" \u202e","wait_ms":1.5,`
+	if got := string(appendRecord(nil, r, false)); !strings.Contains(got, want) {
+		t.Errorf("got %s\nwant %s in it", got, want)
+	}
+}
+
 func TestURL(t *testing.T) {
 	for _, c := range []struct {
 		name      string

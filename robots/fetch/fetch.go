@@ -59,6 +59,7 @@ type Answer struct {
 type Options struct {
 	Transport http.RoundTripper // required; it must not follow redirects
 	Timeout   time.Duration     // for the whole fetch, redirects and body; zero means 20 seconds
+	From      string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
 	Ours      func(error) bool  // says of an error of Transport that no origin is to blame for it; nil: none is such
 }
 
@@ -66,6 +67,7 @@ type Options struct {
 type Client struct {
 	transport http.RoundTripper
 	timeout   time.Duration
+	from      string
 	ours      func(error) bool // may be nil
 }
 
@@ -77,10 +79,13 @@ func New(o Options) (*Client, error) {
 	if o.Timeout < 0 {
 		return nil, fmt.Errorf("fetch: Options.Timeout %v is negative", o.Timeout)
 	}
+	if !httpguts.ValidHeaderFieldValue(o.From) {
+		return nil, errors.New("fetch: Options.From cannot be sent")
+	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	return &Client{transport: o.Transport, timeout: o.Timeout, ours: o.Ours}, nil
+	return &Client{transport: o.Transport, timeout: o.Timeout, from: o.From, ours: o.Ours}, nil
 }
 
 // Fetch gets the robots.txt of o. An empty userAgent sends no User-Agent at all.
@@ -101,7 +106,7 @@ func (c *Client) follow(ctx context.Context, a *Answer, userAgent string) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	header := requestHeader(userAgent)
+	header := c.requestHeader(userAgent)
 	for {
 		res, err := c.hop(ctx, a, header)
 		if err != nil {
@@ -175,16 +180,20 @@ func (a *Answer) read(res *http.Response) error {
 	return nil
 }
 
-func requestHeader(userAgent string) http.Header {
+func (c *Client) requestHeader(userAgent string) http.Header {
 	userAgent = userAgent[:min(len(userAgent), MaxUserAgent)]
 	if !httpguts.ValidHeaderFieldValue(userAgent) {
 		userAgent = ""
 	}
-	return http.Header{
+	h := http.Header{
 		"User-Agent":      {userAgent}, // an empty value, unlike none, keeps net/http from naming itself
 		"Accept":          {"text/plain, */*;q=0.1"},
 		"Accept-Encoding": {"gzip"},
 	}
+	if c.from != "" {
+		h["From"] = []string{c.from}
+	}
+	return h
 }
 
 func isRedirect(status int) bool {

@@ -31,6 +31,18 @@ var checks = map[string]func(any) string{
 		n := v.(int)
 		return unless(n >= 1 && n <= maxCount, v, fmt.Sprintf("is not between 1 and %d", maxCount))
 	},
+	"rate-or-0": func(v any) string {
+		x := v.(float64)
+		return unless(x == 0 || x >= minRate && x <= maxRate, v, fmt.Sprintf("is neither 0 nor between %g and %g", minRate, maxRate))
+	},
+	"count-or-0": func(v any) string {
+		n := v.(int)
+		return unless(n >= 0 && n <= maxCount, v, fmt.Sprintf("is not between 0 and %d", maxCount))
+	},
+	"quota": func(v any) string {
+		n := v.(int)
+		return unless(n >= 0 && n <= maxQuota, v, fmt.Sprintf("is not between 0 and %d", maxQuota))
+	},
 	"some": func(v any) string {
 		if len(v.([]PortRange)) == 0 {
 			return "an empty list: nothing could be fetched"
@@ -44,6 +56,7 @@ const (
 	minRate  = 1e-6 // a request in eleven days; a gap that still fits a time.Duration
 	maxRate  = 1e9  // a gap of a nanosecond
 	maxCount = 1 << 20
+	maxQuota = 1_000_000_000
 )
 
 func unless(holds bool, v any, why string) string {
@@ -87,6 +100,14 @@ var rules = []rule{
 			return ""
 		}
 		return fmt.Sprintf("%s is more than robots.max_age, %s", writeDuration(c.Robots.MinAge), writeDuration(c.Robots.MaxAge))
+	}},
+	{[]string{"hosts"}, func(c Config) string {
+		for i, host := range c.Hosts {
+			if keys, why := host.wrong(); why != "" { // not from a file: that names its line
+				return fmt.Sprintf("entry %d: %s: %s", i+1, keys[0], why)
+			}
+		}
+		return ""
 	}},
 	{[]string{"clients"}, func(c Config) string {
 		first := map[string]int{}

@@ -38,6 +38,7 @@ type Config struct {
 	Robots    Robots    `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
 	Identity  Identity  `key:"identity" doc:"who asks, to the sites"`
 	Pace      Pace      `key:"pace" doc:"how fast one host is asked"`
+	Hosts     []Host    `key:"hosts" doc:"what is different for some hosts; the first entry that fits and is in force counts"`
 	Clients   []Client  `key:"clients" doc:"who may use it; []: whoever reaches the listener; the first entry that fits counts"`
 	TLS       TLS       `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
 	Egress    Egress    `key:"egress" doc:"where requests may go"`
@@ -73,6 +74,8 @@ type Robots struct {
 type Identity struct {
 	ProductToken string `key:"product_token" default:"" kind:"token" doc:"\"\": taken from the User-Agent header"`
 	UserAgent    string `key:"user_agent" default:"" kind:"header" doc:"\"\": the client's is passed on"`
+	From         string `key:"from" default:"" kind:"email" doc:"an e-mail address, sent as From in place of the client's, and with robots.txt fetches; \"\": the client's is passed on"`
+	Require      string `key:"require" default:"none" oneof:"none token contact" doc:"none, token or contact: refuse clients whose headers do not say who they are, or how to reach somebody"`
 }
 
 // Pace is how fast requests go to one host.
@@ -80,10 +83,40 @@ type Pace struct {
 	RequestsPerSecond float64       `key:"requests_per_second" default:"1" check:"rate" doc:"per host; Crawl-delay makes it slower, never faster"`
 	Burst             int           `key:"burst" default:"1" check:"count" doc:"requests that may go at once after a pause; 1 where Crawl-delay rules"`
 	MaxConcurrent     int           `key:"max_concurrent" default:"2" check:"count" doc:"per host"`
-	Per               string        `key:"per" default:"host" oneof:"host address" doc:"what shares one pace: a host, or all hosts at one address"`
+	Per               string        `key:"per" default:"host" oneof:"host domain address" doc:"what shares one pace: host, domain (the registrable one) or address (that is dialled)"`
 	MaxWait           time.Duration `key:"max_wait" default:"60s" check:"positive" doc:"longer: 429 with Retry-After"`
 	MaxQueue          int           `key:"max_queue" default:"500" check:"count" doc:"waiting requests per host"`
 	BackOff           bool          `key:"back_off" default:"true" doc:"honour Retry-After, and slow down on 429 and 503"`
+	Adaptive          bool          `key:"adaptive" default:"true" doc:"slow answers lower the rate"`
+}
+
+// Host is what is different for the hosts that fit a pattern.
+type Host struct {
+	Match  string    `key:"match" default:"" example:"\"*.example.org\"" kind:"pattern-or-none" doc:"exact, *.suffix, or *"`
+	Robots string    `key:"robots" default:"enforce" oneof:"enforce ignore deny" doc:"or ignore: robots.txt is not asked; or deny: nothing goes there"`
+	Reason string    `key:"reason" default:"" kind:"line" doc:"required with ignore and deny: who permitted it, or why; goes into the audit and the answers"`
+	Until  time.Time `key:"until" default:"" doc:"the last day, in UTC, or a time: then it is as if the entry were not there; \"\": for good"`
+	Pace   HostPace  `key:"pace" doc:"for each of the hosts"`
+}
+
+// wrong is what an entry breaks as a whole, and the keys that break it together.
+func (h Host) wrong() (keys []string, why string) {
+	switch {
+	case h.Match == "":
+		return []string{"match"}, "missing"
+	case h.Robots != "enforce" && h.Reason == "":
+		return []string{"reason", "robots"}, "missing: robots: " + h.Robots + " needs one"
+	}
+	return nil, ""
+}
+
+// HostPace is what of Pace is different for a host.
+type HostPace struct {
+	RequestsPerSecond float64       `key:"requests_per_second" default:"0" check:"rate-or-0" doc:"0: as in pace"`
+	Burst             int           `key:"burst" default:"0" check:"count-or-0" doc:"0: as in pace"`
+	MaxConcurrent     int           `key:"max_concurrent" default:"0" check:"count-or-0" doc:"0: as in pace"`
+	MaxWait           time.Duration `key:"max_wait" default:"0s" check:"not-negative" doc:"0s: as in pace"`
+	MaxQueue          int           `key:"max_queue" default:"0" check:"count-or-0" doc:"0: as in pace"`
 }
 
 // Client is one that is known by where it asks from, by a password, or by both.
@@ -92,6 +125,9 @@ type Client struct {
 	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" doc:"bcrypt, as htpasswd -nBC 10 gives it behind the colon; with networks both must hold"`
 	Networks     []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" doc:"where it asks from"`
 	Robots       ClientRobots   `key:"robots" doc:"what is different for it"`
+	Identity     ClientIdentity `key:"identity" doc:"who it is, to the sites"`
+	Pace         ClientPace     `key:"pace" doc:"how fast it may ask each host"`
+	Quota        Quota          `key:"quota" doc:"how much it may ask for"`
 }
 
 // wrong is what an entry breaks as a whole, and the keys that break it together.
@@ -108,6 +144,23 @@ func (c Client) wrong() (keys []string, why string) {
 // ClientRobots is how robots.txt is read for one client.
 type ClientRobots struct {
 	Dialect string `key:"dialect" default:"" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"\"\": that of robots.dialect"`
+}
+
+// ClientIdentity is who one client is.
+type ClientIdentity struct {
+	ProductToken string `key:"product_token" default:"" kind:"token" doc:"\"\": that of identity.product_token"`
+}
+
+// ClientPace is what of Pace is different for one client.
+type ClientPace struct {
+	RequestsPerSecond float64 `key:"requests_per_second" default:"0" check:"rate-or-0" doc:"0: as others; no faster than an entry of hosts says"`
+	Burst             int     `key:"burst" default:"0" check:"count-or-0" doc:"0: as others"`
+	AssetBurst        int     `key:"asset_burst" default:"0" check:"count-or-0" doc:"how many parts of a page a browser may load at once (see README.md); 0: they are paced as pages"`
+}
+
+// Quota is how much a client may ask for.
+type Quota struct {
+	RequestsPerDay int `key:"requests_per_day" default:"0" check:"quota" doc:"of UTC, over it 429; 0: no limit"`
 }
 
 // TLS is how the inside of HTTPS is reached.

@@ -33,8 +33,9 @@ func TestDefault(t *testing.T) {
 		Listen: "127.0.0.1:8080", Mode: "enforce", Limits: Limits{Connections: 20_000, ConnectionsPerClient: 10_000},
 		Robots: Robots{Dialect: "standard", MaxAge: 24 * time.Hour, MinAge: time.Minute, FetchTimeout: 20 * time.Second,
 			MaxCrawlDelay: 10 * time.Second, OverMax: "clamp", UnreachableRetry: 30 * time.Second},
-		Pace: Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: time.Minute, MaxQueue: 500, BackOff: true},
-		TLS:  TLS{Intercept: true, Tunnel: []string{}},
+		Pace:     Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: time.Minute, MaxQueue: 500, BackOff: true, Adaptive: true},
+		Identity: Identity{Require: "none"},
+		TLS:      TLS{Intercept: true, Tunnel: []string{}},
 		Egress: Egress{AllowPrivate: []netip.Prefix{},
 			Ports: []PortRange{{80, 80}, {443, 443}, {1024, 65535}, {21, 21}}},
 		Audit: Audit{Include: "all", QueryStrings: "keep", OnError: "refuse"},
@@ -114,10 +115,16 @@ func TestEveryKey(t *testing.T) {
 		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20}, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
 		Robots: Robots{Dialect: "google-2019", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
-		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'"},
-		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "host", MaxWait: time.Minute + time.Second, MaxQueue: 1},
+		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'", From: "bot+x@foo.example", Require: "contact"},
+		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "domain", MaxWait: time.Minute + time.Second, MaxQueue: 1},
+		Hosts: []Host{
+			{Match: "*.Bücher.example", Robots: "ignore", Reason: "permitted by Ms. Đặng: \"yes\", ticket #7", Until: time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)},
+			{Match: "2001:db8::1", Robots: "deny", Reason: "true", Until: time.Date(2027, 1, 31, 18, 30, 0, 5, time.UTC)},
+			{Match: "*", Robots: "enforce", Pace: HostPace{RequestsPerSecond: 0.5, Burst: 2, MaxConcurrent: 1, MaxWait: 90 * time.Second, MaxQueue: 1 << 20}},
+		},
 		Clients: []Client{
-			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32"), netip.MustParsePrefix("::1/128")}, Robots: ClientRobots{Dialect: "coccoc"}},
+			{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32"), netip.MustParsePrefix("::1/128")}, Robots: ClientRobots{Dialect: "coccoc"},
+				Identity: ClientIdentity{ProductToken: "LabABot"}, Pace: ClientPace{RequestsPerSecond: 2.5, Burst: 3, AssetBurst: 40}, Quota: Quota{RequestsPerDay: 1_000_000_000}},
 			{Name: "lab-b", PasswordHash: hashed, Networks: []netip.Prefix{}},
 			{Name: "Viện 2", PasswordHash: hashed, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 		},
@@ -178,6 +185,24 @@ func TestRedacted(t *testing.T) {
 	c.Egress.Parent = "ftp://we:s3cret@proxy.example"
 	if err := c.Check(); err == nil || !strings.HasPrefix(err.Error(), "egress.parent: ") || strings.Contains(err.Error(), "s3cret") {
 		t.Error(err)
+	}
+}
+
+// A day ends with it, in UTC; a time is what it says.
+func TestUntil(t *testing.T) {
+	for text, want := range map[string]time.Time{
+		"2027-01-31":                     time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC),
+		`"2027-12-31"`:                   time.Date(2028, 1, 1, 0, 0, 0, 0, time.UTC),
+		"2027-01-31T18:00:00Z":           time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC),
+		"2027-01-31T18:00:00.5+07:00":    time.Date(2027, 1, 31, 11, 0, 0, 500_000_000, time.UTC),
+		"9999-12-31":                     time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC),
+		`""`:                             {},
+		"1969-12-31":                     time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC),
+		"2020-02-29 # over, and no slip": time.Date(2020, 3, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		if got := parse(t, "hosts:\n  - match: a.test\n    until: "+text).Hosts[0].Until; !got.Equal(want) {
+			t.Errorf("%s is read as %v, want %v", text, got, want)
+		}
 	}
 }
 

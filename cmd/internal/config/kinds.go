@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"net"
+	"net/mail"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -11,6 +12,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"robotsproxy/robots"
 )
 
 // kind is one sort of value: what it is called, and its way from and to text.
@@ -56,18 +61,22 @@ var kinds = map[string]kind{
 
 	"time.Duration":    {what: "a duration", example: "60s", read: readDuration, hint: unitless, write: writeDuration},
 	"netip.Prefix":     {what: "a network", example: "10.0.0.0/8", read: readPrefix, hint: hostBits, write: func(v any) string { return v.(netip.Prefix).String() }},
+	"time.Time":        {what: "a day or a time", example: "2027-01-31 or 2027-01-31T18:00:00Z", read: readTime, write: writeTime},
 	"config.PortRange": {what: "a port or a range of ports", example: "443 or 1024-65535", read: readPorts, write: func(v any) string { return v.(PortRange).String() }},
 
-	"string":         {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
-	"address":        {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), write: asText},
-	"address-or-off": {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), write: asText},
-	"server":         {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText},
-	"parent":         {what: "the address of a proxy", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText},
-	"pattern":        {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText},
-	"token":          {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText},
-	"name":           {what: "a name of letters, digits, blanks and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText},
-	"bcrypt":         {what: "a bcrypt hash", example: `"$2y$10$…", as htpasswd -nBC 10 gives it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText},
-	"header":         {what: "the value of a header", example: "FooBot/1.0 (+https://foo.example)", text: true, read: textThat(emptyOr(isHeader)), write: asText},
+	"string":          {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
+	"address":         {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), write: asText},
+	"address-or-off":  {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), write: asText},
+	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText},
+	"parent":          {what: "the address of a proxy", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText},
+	"pattern":         {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText},
+	"pattern-or-none": {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(emptyOr(isPattern)), write: asText},
+	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText},
+	"name":            {what: "a name of letters, digits, blanks and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText},
+	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as htpasswd -nBC 10 gives it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText},
+	"line":            {what: "a line of text", example: `"permitted by the site's owner, ticket 1234"`, text: true, read: textThat(isLine), write: asText},
+	"email":           {what: "an e-mail address", example: "bot@foo.example", text: true, read: textThat(emptyOr(isEmail)), write: asText},
+	"header":          {what: "the value of a header", example: "FooBot/1.0 (+https://foo.example)", text: true, read: textThat(emptyOr(isHeader)), write: asText},
 }
 
 func asText(v any) string { return v.(string) }
@@ -198,8 +207,43 @@ func isHost(s string) bool {
 	return err == nil || len(s) <= 253 && hostName.MatchString(s)
 }
 
+// isPattern asks what a host pattern may be of the package that hosts are read by.
 func isPattern(s string) bool {
-	return s == "*" || isHost(strings.TrimPrefix(s, "*."))
+	below, wild := strings.CutPrefix(s, "*.")
+	_, addrErr := netip.ParseAddr(below)
+	_, err := robots.ParseHost(below)
+	return s == "*" || err == nil && !(wild && addrErr == nil)
+}
+
+// readTime reads a day, which ends when the next begins, or a time (RFC 3339),
+// as the moment when it is over. What is before 1970 is a slip.
+func readTime(s string) (any, bool) {
+	if s == "" {
+		return time.Time{}, true
+	}
+	t, err := time.Parse(time.DateOnly, s)
+	if err == nil {
+		t = t.AddDate(0, 0, 1)
+	} else if t, err = time.Parse(time.RFC3339, s); err != nil {
+		return time.Time{}, false
+	}
+	t = t.UTC()
+	return t, t.Year() >= 1970 && t.Before(endOfTime)
+}
+
+// endOfTime is after the last day that can be written.
+var endOfTime = time.Date(10_000, 1, 1, 0, 0, 0, 1, time.UTC)
+
+// writeTime writes a midnight as the day that ends with it.
+func writeTime(v any) string {
+	t := v.(time.Time).UTC()
+	switch {
+	case t.IsZero():
+		return ""
+	case t.Truncate(24 * time.Hour).Equal(t):
+		return t.AddDate(0, 0, -1).Format(time.DateOnly)
+	}
+	return t.Format(time.RFC3339Nano)
 }
 
 // token is RFC 9110's (5.6.2): what can stand as one word in a User-Agent header.
@@ -239,6 +283,23 @@ func notQuiteBcrypt(s string) string {
 		return "has the cost " + m[2] + ", which is not between " + strconv.Itoa(minCost) + " and " + strconv.Itoa(maxCost)
 	}
 	return ""
+}
+
+const maxLine = 500 // octets of what an operator gives for a reason
+
+// isLine says whether s can stand in an answer and in a record as it is.
+func isLine(s string) bool {
+	return len(s) <= maxLine && s == strings.TrimSpace(s) && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+const maxEmail = 254 // octets (RFC 5321 4.5.3.1.3, without the angle brackets)
+
+// isEmail takes an address alone, without a name (RFC 5322 3.4.1), as RFC 9110
+// 10.1.2 has it in From.
+func isEmail(s string) bool {
+	a, err := mail.ParseAddress(s)
+	return err == nil && a.Name == "" && a.Address == s && len(s) <= maxEmail && isHeader(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r > 0x7f })
 }
 
 const maxHeader = 4 << 10 // octets of a header's value

@@ -23,6 +23,8 @@ type record struct {
 	Decision      string    `json:"decision"`
 	Reason        string    `json:"reason"`
 	Enforced      *bool     `json:"enforced"`
+	Entry         string    `json:"entry"`
+	EntryReason   string    `json:"entry_reason"`
 	Rule          string    `json:"rule"`
 	Line          int       `json:"line"`
 	Group         string    `json:"group"`
@@ -42,7 +44,7 @@ type record struct {
 
 // members is the closed set of names a line may have; robots_stale says that a
 // held copy ruled while its origin failed.
-var members = strings.Fields(`time id client method url host user_agent agent decision reason enforced rule line group
+var members = strings.Fields(`time id client method url host user_agent agent decision reason enforced entry entry_reason rule line group
 	robots_url robots_fetched robots_sha256 dialect robots_stale crawl_delay_s crawl_delay_asked_s wait_ms status bytes duration_ms error seq prev hash`)
 
 // readAudit parses the file as it stands; a last line still being written is left out.

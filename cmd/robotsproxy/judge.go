@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+)
+
+// judge makes the engine that a configuration asks for.
+func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
+	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := clients(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return policy.New(policy.Options{
+		Book:          b,
+		Dialect:       dialect,
+		Hosts:         hosts(cfg),
+		Clients:       clients,
+		Open:          cfg.Open,
+		ProductToken:  cfg.Identity.ProductToken,
+		Require:       required(cfg),
+		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
+		OverMax:       overMax(cfg),
+		PerDomain:     cfg.Pace.Per == "domain",
+		Pace: pace.Limits{
+			PerSecond:     cfg.Pace.RequestsPerSecond,
+			Burst:         cfg.Pace.Burst,
+			MaxConcurrent: cfg.Pace.MaxConcurrent,
+			MaxWait:       cfg.Pace.MaxWait,
+			MaxQueue:      cfg.Pace.MaxQueue,
+			Adapt:         cfg.Pace.Adaptive,
+		},
+	})
+}
+
+func overMax(cfg config.Config) policy.OverMax {
+	return map[string]policy.OverMax{
+		"clamp": policy.Clamp, "honor": policy.Honor, "refuse": policy.RefuseExcess,
+	}[cfg.Robots.OverMax]
+}
+
+func required(cfg config.Config) policy.Require {
+	return map[string]policy.Require{
+		"none": policy.RequireNothing, "token": policy.RequireToken, "contact": policy.RequireContact,
+	}[cfg.Identity.Require]
+}
+
+func hosts(cfg config.Config) (all []policy.Host) {
+	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
+	for _, h := range cfg.Hosts {
+		all = append(all, policy.Host{
+			Match: h.Match, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until,
+			Pace: pace.Limits{
+				PerSecond:     h.Pace.RequestsPerSecond,
+				Burst:         h.Pace.Burst,
+				MaxConcurrent: h.Pace.MaxConcurrent,
+				MaxWait:       h.Pace.MaxWait,
+				MaxQueue:      h.Pace.MaxQueue,
+			},
+		})
+	}
+	return all
+}
+
+func clients(cfg config.Config) (all []policy.Client, err error) {
+	for _, c := range cfg.Clients {
+		client := policy.Client{
+			Name: c.Name, Networks: c.Networks, PasswordHash: c.PasswordHash,
+			ProductToken: c.Identity.ProductToken,
+			Pace:         pace.Rate{PerSecond: c.Pace.RequestsPerSecond, Burst: c.Pace.Burst},
+			AssetBurst:   c.Pace.AssetBurst,
+			PerDay:       c.Quota.RequestsPerDay,
+		}
+		if c.Robots.Dialect != "" {
+			if client.Dialect, err = robots.DialectByName(c.Robots.Dialect); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, client)
+	}
+	return all, nil
+}
+
+// sealed says whose HTTPS is passed on unopened.
+func sealed(cfg config.Config) (func(host string) bool, error) {
+	listed, err := policy.NewHostPatterns(cfg.TLS.Tunnel)
+	if err != nil {
+		return nil, fmt.Errorf("tls.tunnel: %w", err)
+	}
+	return func(host string) bool { return !cfg.TLS.Intercept || listed.Has(host) }, nil
+}
