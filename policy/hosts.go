@@ -45,6 +45,19 @@ func (h *Host) check() error {
 	return nil
 }
 
+// Denied gives what says of a host, in the form of [robots.Origin], whether an entry
+// denies it now: nothing goes there, nor where a redirect of robots.txt leads.
+func Denied(entries []Host) (func(host string) bool, error) {
+	h, err := newHosts(entries)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	return func(host string) bool {
+		e := h.entry(host)
+		return e != nil && e.Robots == Deny
+	}, nil
+}
+
 // hosts are the entries in their order.
 type hosts struct {
 	entries  []Host

@@ -113,7 +113,10 @@ func (x *exchange) fail(err error) {
 }
 
 // release gives back what the exchange holds.
-func (x *exchange) release() { x.slot.Release() }
+func (x *exchange) release() {
+	x.used()
+	x.slot.Release()
+}
 
 // trace is what the transport tells: when the request goes out, and the
 // answers before the answer.
@@ -132,6 +135,7 @@ func (x *exchange) gotConn(c httptrace.GotConnInfo) {
 	x.dialed.Store(false)
 	err := x.tries.Got(c)
 	if err == nil && x.slot != nil {
+		x.used()
 		err = x.slot.Ready(x.request.Context())
 	}
 	if err != nil {
@@ -140,13 +144,21 @@ func (x *exchange) gotConn(c httptrace.GotConnInfo) {
 		egress.Drop(c)
 		return
 	}
-	x.timed.Store(x.slot != nil && egress.NextWrite(c, x.slot.Sent))
+	x.timed.Store(x.slot != nil && egress.NextWrite(c, x.slot.Written))
 }
 
 func (x *exchange) wroteHeaders() {
 	x.sent.Store(true)
 	if !x.timed.Load() {
 		x.slot.Sent()
+	}
+}
+
+// used has the slot count what was written: the answer, or the end of the
+// connection, may be here before its last Write has returned.
+func (x *exchange) used() {
+	if x.sent.Load() {
+		x.slot.Written()
 	}
 }
 

@@ -159,6 +159,7 @@ func (h *Handler) heed(x *exchange, resp *http.Response, err error) {
 	if x.slot == nil {
 		return
 	}
+	x.used()
 	fine := err == nil && resp.StatusCode < http.StatusBadRequest
 	if (err == nil || isTimeout(err)) && x.request.ContentLength == 0 {
 		x.slot.Answered(fine)

@@ -292,7 +292,7 @@ func (h *Handler) finish(x *exchange, err error) {
 		if x.dialed.Load() && errors.Is(err, context.Canceled) {
 			x.slot.Sent() // the client has left, and net/http goes on to connect all the same
 		}
-		rec.Waited, rec.Slowed = x.slot.Waited(), x.slot.Slowed()
+		rec.Slot, rec.Waited, rec.Slowed = true, x.slot.Waited(), x.slot.Slowed()
 		x.release() // the origin has done its part: a client that does not read holds up nobody else
 	}
 	if !x.sent.Load() {

@@ -165,7 +165,10 @@ func TestTooLongAWait(t *testing.T) {
 	if after := resp.Header.Get("Retry-After"); after != "10" {
 		t.Errorf("Retry-After: %s", after)
 	}
-	if rec := r.records.last(t, 2); !rec.Blocked() || rec.Decision.Reason != policy.ReasonPace {
+	if rec := r.records.last(t, 1); !rec.Slot {
+		t.Errorf("record of the one that had a slot: %+v", rec)
+	}
+	if rec := r.records.last(t, 2); !rec.Blocked() || rec.Decision.Reason != policy.ReasonPace || rec.Slot {
 		t.Errorf("record: %+v", rec)
 	}
 	if got := origin.paths(); len(got) != 2 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy"
@@ -39,6 +40,35 @@ func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
 			Adapt:         cfg.Pace.Adaptive,
 		},
 	})
+}
+
+// A denying transport keeps robots.txt from being fetched where a redirect leads to
+// a host that an entry denies.
+type denying struct {
+	http.RoundTripper
+	denied func(host string) bool
+}
+
+// RoundTrip sends the request, or refuses to.
+func (t denying) RoundTrip(r *http.Request) (*http.Response, error) {
+	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
+	if err == nil && t.denied(o.Host) {
+		err = fmt.Errorf("an entry of hosts denies %s", o.Host)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.RoundTripper.RoundTrip(r)
+}
+
+// heedful is a transport for robots.txt that goes to no host that is denied, but in
+// monitor mode, which denies none.
+func heedful(cfg config.Config, t http.RoundTripper) (http.RoundTripper, error) {
+	if cfg.Mode == "monitor" {
+		return t, nil
+	}
+	denied, err := policy.Denied(hosts(cfg))
+	return denying{t, denied}, err
 }
 
 func overMax(cfg config.Config) policy.OverMax {

@@ -12,12 +12,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
@@ -81,13 +83,21 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 	if err := h.openAudit(cfg, state); err != nil {
 		return nil, err
 	}
+	pacer, sinks := pace.New(pace.Options{}), append([]audit.Sink{h.evidence}, others...)
+	if h.adminAt != nil {
+		counts, err := h.openAdmin(pacer)
+		if err != nil {
+			return nil, err
+		}
+		sinks = append(sinks, counts)
+	}
 	own, err := ownTLS(cfg)
 	if err != nil {
 		return nil, err
 	}
 	h.handler, err = proxy.New(proxy.Options{
-		Engine: engine, Pacer: pace.New(pace.Options{}), Door: h.door, Authority: h.authority,
-		Audit: audit.Fanout(append([]audit.Sink{h.evidence}, others...)...), Ready: h.evidence.Refusal, Log: log,
+		Engine: engine, Pacer: pacer, Door: h.door, Authority: h.authority,
+		Audit: audit.Fanout(sinks...), Ready: h.evidence.Refusal, Log: log,
 		UserAgent: cfg.Identity.UserAgent, From: cfg.Identity.From,
 		Monitor:    cfg.Mode == "monitor",
 		Sealed:     sealed,
@@ -96,12 +106,6 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 		TLS:        own,
 		Limits:     proxy.Limits{MaxConns: cfg.Limits.Connections, MaxConnsEach: cfg.Limits.ConnectionsPerClient},
 	})
-	if err != nil {
-		return nil, err
-	}
-	if h.adminAt != nil {
-		h.admin, err = admin.New(admin.Options{Healthy: h.evidence.Err, Ready: h.ready, Log: h.log})
-	}
 	return h, err
 }
 
@@ -161,7 +165,11 @@ func door(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
 }
 
 func book(cfg config.Config, d *egress.Door) (*cache.Cache, error) {
-	client, err := fetch.New(fetch.Options{Transport: d.Settling(), Timeout: cfg.Robots.FetchTimeout, From: cfg.Identity.From, Ours: egress.Ours})
+	transport, err := heedful(cfg, d.Settling())
+	if err != nil {
+		return nil, err
+	}
+	client, err := fetch.New(fetch.Options{Transport: transport, Timeout: cfg.Robots.FetchTimeout, From: cfg.Identity.From, Ours: egress.Ours})
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +196,19 @@ func (h *house) openAudit(cfg config.Config, state string) (err error) {
 		Log:         h.log,
 	})
 	return err
+}
+
+// openAdmin makes the operator's side. What is told there of requests is what
+// its sink is told of them.
+func (h *house) openAdmin(pacer *pace.Pacer) (audit.Sink, error) {
+	info, _ := debug.ReadBuildInfo()
+	version, commit := built(info)
+	counts, err := prom.New(prom.Options{Version: version, Revision: commit, Pace: pacer.Stats})
+	if err != nil {
+		return nil, err
+	}
+	h.admin, err = admin.New(admin.Options{Healthy: h.evidence.Err, Ready: h.ready, Metrics: counts.Handler(), Log: h.log})
+	return counts, err
 }
 
 func (h *house) listen(cfg config.Config) (err error) {

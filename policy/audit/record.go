@@ -28,7 +28,8 @@ type Record struct {
 	Target   string          // as the client wrote it, where it could not be normalised
 	Decision policy.Decision // and on what it rests
 	Monitor  bool            // the decision was recorded only, not enforced
-	Waited   time.Duration   // for a slot
+	Slot     bool            // the pace gave it one, at once or after a wait
+	Waited   time.Duration   // for a slot, whether or not there came one
 	BackOff  time.Duration   // for which the host is left alone from the answer on, since it asked for that
 	Slowed   time.Duration   // the least time between two requests, since the host answers slowly
 	Status   int             // answered; 0 where no answer was possible

@@ -162,6 +162,25 @@ func TestTheGapCountsFromSent(t *testing.T) {
 	})
 }
 
+// TestWrittenCountsOnce: whoever says it first.
+func TestWrittenCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l, start := New(Options{}), every(time.Second), time.Now()
+		s := mustWait(t, p, "", l)
+		s.Written()
+		s.Written()
+		s.Release()
+		s = mustWait(t, p, "", l)
+		s.Written()
+		s.Sent() // by another way, and so again
+		s.Written()
+		mustWait(t, p, "", l)
+		if d := time.Since(start) - 3*time.Second; d < 0 || d > 5 {
+			t.Errorf("the next went after %v, want 3s", time.Since(start))
+		}
+	})
+}
+
 func TestBurstNeverSpendsWhatCrawlDelayForbids(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), rule(10, 50, 2*time.Second)

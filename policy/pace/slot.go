@@ -75,14 +75,21 @@ func (s *Slot) Ready(ctx context.Context) error {
 // Sent says that the request is being written: the gap to the next counts from now.
 // A second call, for a replay, counts again. On a slot already released it does
 // nothing.
-func (s *Slot) Sent() {
+func (s *Slot) Sent() { s.count(false) }
+
+// Written is Sent where the right to send was given and nobody has said yet that it
+// was used, and else does nothing. It is for all who learn that the request was
+// written: the connection, and whoever has the answer, which may come first.
+func (s *Slot) Written() { s.count(true) }
+
+func (s *Slot) count(onlyGranted bool) {
 	if s == nil {
 		return
 	}
 	h := s.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.over {
+	if s.over || onlyGranted && s.stage != granted {
 		return
 	}
 	s.sent = time.Now() // under the lock: the limiters want times in order

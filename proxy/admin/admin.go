@@ -1,6 +1,7 @@
 // Package admin is the operator's side of the proxy, on a listener of its own:
-// for now whether it is well (/healthz) and whether it takes requests
-// (/readyz). Both answer 200 with "ok", or 503 with the reason in words.
+// whether it is well (/healthz) and whether it takes requests (/readyz), and what
+// it counts (/metrics). The first two answer 200 with "ok", or 503 with the reason
+// in words; whoever counts answers the third.
 //
 // It changes nothing and tells nothing of any client or origin.
 package admin
@@ -16,10 +17,11 @@ import (
 	"time"
 )
 
-// Options make a Server; all are required.
+// Options make a Server; all are required but Metrics.
 type Options struct {
 	Healthy func() error // why the proxy is not well
 	Ready   func() error // why it takes no requests
+	Metrics http.Handler // answers GET /metrics; nil: nothing is there
 	Log     *slog.Logger
 }
 
@@ -34,6 +36,9 @@ func New(o Options) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", answer(o.Healthy))
 	mux.HandleFunc("GET /readyz", answer(o.Ready))
+	if o.Metrics != nil {
+		mux.Handle("GET /metrics", plain(o.Metrics))
+	}
 	return &Server{http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -48,8 +53,7 @@ func New(o Options) (*Server, error) {
 func answer(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
+		forOnce(w.Header())
 		if err := check(); err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			fmt.Fprintf(w, "%v\n", err)
@@ -57,6 +61,20 @@ func answer(check func() error) http.HandlerFunc {
 		}
 		io.WriteString(w, "ok\n")
 	}
+}
+
+// plain has what h answers neither kept nor taken for a page.
+func plain(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		forOnce(w.Header())
+		h.ServeHTTP(w, r)
+	})
+}
+
+// forOnce says that an answer is what it says it is, and is not to be kept.
+func forOnce(h http.Header) {
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
 }
 
 // Serve answers until Shutdown.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 )
 
@@ -15,6 +16,7 @@ func TestEndpoints(t *testing.T) {
 	s, err := New(Options{
 		Healthy: func() error { return unwell },
 		Ready:   func() error { return unready },
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") }),
 		Log:     slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -51,6 +53,7 @@ func TestEndpoints(t *testing.T) {
 		{"not well", "/healthz", errors.New("the audit cannot be written"), nil, 503, "the audit cannot be written\n"},
 		{"well but not ready", "/healthz", nil, errors.New("shutting down"), 200, "ok\n"},
 		{"not ready", "/readyz", nil, errors.New("shutting down"), 503, "shutting down\n"},
+		{"what it counts", "/metrics", errors.New("the audit cannot be written"), nil, 200, "up 1\n"},
 		{"nothing else is told", "/", nil, nil, 404, "404 page not found\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -65,6 +68,19 @@ func TestEndpoints(t *testing.T) {
 	}
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestWithoutMetricsNothingIsThere(t *testing.T) {
+	well := func() error { return nil }
+	s, err := New(Options{Healthy: well, Ready: well, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	s.http.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("%d", w.Code)
 	}
 }
 

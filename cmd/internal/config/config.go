@@ -43,7 +43,7 @@ type Config struct {
 	TLS       TLS       `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
 	Egress    Egress    `key:"egress" doc:"where requests may go"`
 	Audit     Audit     `key:"audit" doc:"one JSON line for each request"`
-	Admin     Admin     `key:"admin" doc:"health of the proxy, on a listener of its own"`
+	Admin     Admin     `key:"admin" doc:"health and metrics of the proxy, on a listener of its own"`
 	Log       Log       `key:"log" doc:"what the proxy says of itself, on standard error"`
 }
 
@@ -190,7 +190,7 @@ type Audit struct {
 
 // Admin is the listener for operators.
 type Admin struct {
-	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" doc:"/healthz and /readyz, on loopback; \"\": off"`
+	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" doc:"/healthz, /readyz and /metrics, on loopback; \"\": off"`
 }
 
 // Log is what the proxy says of itself.

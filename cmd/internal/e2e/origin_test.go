@@ -19,7 +19,7 @@ import (
 
 // A hit is one request as it arrived at an origin.
 type hit struct {
-	At     time.Time // when its first octet reached the machine
+	At     time.Time // when its head had reached the machine
 	Conn   int       // the origin's connections, counted from 1
 	Scheme string
 	Method string
@@ -188,45 +188,31 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return &wire{TCPConn: c.(*net.TCPConn), id: id}, nil
 }
 
-// A wire is a connection that knows when the request being served began to arrive.
+// A wire is a connection that knows when the last of what was read arrived: at the
+// start of a handler that is its request's head, which nothing but a body follows.
+// What came before it, the end of a TLS handshake say, may be long ago.
 type wire struct {
 	*net.TCPConn
 	id int
 
-	mu    sync.Mutex // guards first
-	first time.Time  // of what was read since the last write
+	mu   sync.Mutex // guards last
+	last time.Time
 }
 
 func (w *wire) Read(b []byte) (int, error) {
 	n, at, err := readStamped(w.TCPConn, b)
-	w.mu.Lock()
-	if n > 0 && w.first.IsZero() {
-		w.first = at
+	if n > 0 {
+		w.mu.Lock()
+		w.last = at
+		w.mu.Unlock()
 	}
-	w.mu.Unlock()
 	return n, err
-}
-
-func (w *wire) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	w.first = time.Time{}
-	w.mu.Unlock()
-	// Not ReadFrom: a splice past Write would leave first standing.
-	return w.TCPConn.Write(b)
-}
-
-// ReadFrom hides the connection's own, which would go past Write.
-func (w *wire) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(struct{ io.Writer }{w}, r)
 }
 
 func (w *wire) arrived() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.first.IsZero() {
-		return time.Now()
-	}
-	return w.first
+	return w.last
 }
 
 type wireKey struct{}

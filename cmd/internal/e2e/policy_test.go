@@ -78,6 +78,31 @@ func TestHostEntries(t *testing.T) {
 	}
 }
 
+// Nothing goes to a host that is denied: not even where another's robots.txt leads.
+func TestRedirectToADeniedHost(t *testing.T) {
+	t.Parallel()
+	denied, o := newOrigin(t, "reddenied", ""), newOrigin(t, "red", "")
+	o.handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, strings.ToUpper(denied.url("http", "/robots.txt")), http.StatusFound)
+	})
+	o.handle("/a", textPage("text/plain", "a"))
+	for _, mode := range []string{"enforce", "monitor"} {
+		want := http.StatusForbidden
+		if mode == "monitor" {
+			want = http.StatusOK
+		}
+		p := startProxy(t, outOfTheWay.with(settings{"mode": mode, "hosts": []entry{
+			{"match": denied.Name, "robots": "deny", "reason": "x"},
+		}}))
+		if got := get(t, p.client(t, false), o.url("http", "/a")); got.Status != want {
+			t.Errorf("%s: %v, want %d", mode, got, want)
+		}
+		if n := denied.connections(); (n > 0) != (mode == "monitor") {
+			t.Errorf("%s: %d connections were made to who is denied", mode, n)
+		}
+	}
+}
+
 // run counts what entries do as all else.
 func TestRunTellsOfEntries(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,81 @@
+package prom
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+)
+
+// decisions counts requests by decision and reason.
+type decisions struct {
+	all   *prometheus.CounterVec
+	known map[decision]prometheus.Counter // found once: a look-up in all costs as much as all the rest
+}
+
+type decision struct {
+	verdict policy.Verdict
+	reason  policy.Reason
+}
+
+// foreseen are the decisions that there can be.
+func foreseen() []decision {
+	allow := []policy.Reason{
+		policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonRobotsTxt, policy.ReasonTunnel,
+		policy.ReasonOverride,
+	}
+	refuse := []policy.Reason{
+		policy.ReasonRule, policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonParent, policy.ReasonCrawlDelay,
+		policy.ReasonTunnel, policy.ReasonPace, policy.ReasonShutdown, policy.ReasonLimit, policy.ReasonAddress,
+		policy.ReasonPort, policy.ReasonAuth, policy.ReasonMalformed, policy.ReasonLoop, policy.ReasonAudit,
+		policy.ReasonClient, policy.ReasonInternal, policy.ReasonIdentity, policy.ReasonDenied, policy.ReasonQuota,
+	}
+	var all []decision
+	for _, r := range allow {
+		all = append(all, decision{policy.Allow, r})
+	}
+	for _, r := range refuse {
+		all = append(all, decision{policy.Refuse, r})
+	}
+	return all
+}
+
+func newDecisions() decisions {
+	d := decisions{
+		all: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "robotsproxy_decisions_total",
+			Help: "Requests by decision (allow, block) and the reason for it, in the words of the audit; under mode: monitor, what would have been decided.",
+		}, []string{"decision", "reason"}),
+		known: map[decision]prometheus.Counter{},
+	}
+	for _, k := range foreseen() {
+		d.known[k] = d.counter(k)
+	}
+	return d
+}
+
+func (d *decisions) counter(k decision) prometheus.Counter {
+	return d.all.WithLabelValues(k.verdict.String(), string(k.reason))
+}
+
+func newWaits() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "robotsproxy_wait_seconds",
+		Help:    "How long requests waited for a slot of their host: those that had one, and those that the pace refused (429).",
+		Buckets: []float64{0.01, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300},
+	})
+}
+
+// Write counts a record. It never fails.
+func (m *Metrics) Write(r *audit.Record) error {
+	k := decision{r.Decision.Verdict, r.Decision.Reason}
+	c, ok := m.decisions.known[k]
+	if !ok {
+		c = m.decisions.counter(k) // a pair that nobody has foreseen is counted all the same
+	}
+	c.Inc()
+	if r.Slot || r.Decision.Reason == policy.ReasonPace {
+		m.waits.Observe(r.Waited.Seconds())
+	}
+	return nil
+}
