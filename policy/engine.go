@@ -136,7 +136,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		d.Verdict, d.Reason = Allow, ReasonRobotsTxt
 		return d
 	case m.treatment() == Ignore:
-		d.by(m.entry, Allow, ReasonOverride)
+		d.Verdict, d.Reason = Allow, ReasonOverride
 		return d
 	}
 	g := e.ask(ctx, &r, &m, &d)
@@ -165,7 +165,7 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 	case e.decided(&d, &r, &m):
 		return d
 	case m.treatment() == Ignore:
-		d.by(m.entry, Allow, ReasonOverride)
+		d.Verdict, d.Reason = Allow, ReasonOverride
 		return d
 	}
 	g := e.ask(ctx, &r, &m, &d)
@@ -184,10 +184,10 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 // said by the requests in it; so it may be made unless an entry denies the host.
 func (e *Engine) DecideConnect(r Request) Decision {
 	m := e.matter(&r)
-	d := Decision{Verdict: Allow, Reason: ReasonTunnel, Token: first(m.tokens)}
-	e.limit(&d.Pace, &r, &m)
+	d := Decision{Verdict: Allow, Reason: ReasonTunnel}
+	e.begin(&d, &r, &m)
 	if m.treatment() == Deny {
-		d.by(m.entry, Refuse, ReasonDenied)
+		d.Verdict, d.Reason = Refuse, ReasonDenied
 	}
 	return d
 }
@@ -196,22 +196,16 @@ func (e *Engine) DecideConnect(r Request) Decision {
 // says whether that decides: a client that does not say who it is, a host that
 // is denied.
 func (e *Engine) decided(d *Decision, r *Request, m *matter) bool {
-	d.Token = first(m.tokens)
-	e.limit(&d.Pace, r, m)
+	e.begin(d, r, m)
 	if d.Err = e.unmet(r); d.Err != nil {
 		d.Reason = ReasonIdentity
 		return true
 	}
 	if m.treatment() == Deny {
-		d.by(m.entry, Refuse, ReasonDenied)
+		d.Verdict, d.Reason = Refuse, ReasonDenied
 		return true
 	}
 	return false
-}
-
-// by says that an entry decided.
-func (d *Decision) by(h *Host, v Verdict, r Reason) {
-	d.Verdict, d.Reason, d.Entry, d.EntryReason = v, r, h.Match, h.Reason
 }
 
 // ask finds the file and the group that apply. It leaves a refusal in d, or that
@@ -252,14 +246,19 @@ func (e *Engine) ask(ctx context.Context, r *Request, m *matter, d *Decision) ro
 	return g
 }
 
-// limit fills in the limits of a request, before its Crawl-delay is known.
-func (e *Engine) limit(l *pace.Limits, r *Request, m *matter) {
-	*l = e.o.Pace
-	l.Key = e.keyOf(r.Origin.Host)
+// begin fills in what the configuration has for a request: the entry for its host,
+// and its limits before a Crawl-delay is known.
+func (e *Engine) begin(d *Decision, r *Request, m *matter) {
+	d.Token = first(m.tokens)
+	d.Pace = e.o.Pace
+	d.Pace.Key = e.keyOf(r.Origin.Host)
+	if m.entry != nil {
+		d.Entry, d.EntryReason = m.entry.Match, m.entry.Reason
+	}
 	switch {
 	case m.member != nil:
-		adapt(l, m.entry, &m.member.Client, r.Dest)
+		adapt(&d.Pace, m.entry, &m.member.Client, r.Dest)
 	case m.entry != nil:
-		adapt(l, m.entry, nil, r.Dest)
+		adapt(&d.Pace, m.entry, nil, r.Dest)
 	}
 }

@@ -24,6 +24,7 @@ func TestHostPatterns(t *testing.T) {
 		{"every host", "*", "example.org localhost 192.0.2.1 2001:db8::1", ""},
 		{"an IPv4 address", "192.0.2.1", "192.0.2.1", "192.0.2.2 2.1"},
 		{"an IPv6 address (RFC 5952)", "2001:DB8:0::1", "2001:db8::1", "2001:db8::2"},
+		{"an IPv4 address in IPv6", "::ffff:192.0.2.1", "192.0.2.1", "192.0.2.2"},
 		{"and in brackets", "[2001:DB8:0::1]", "2001:db8::1", "2001:db8::2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,7 +72,7 @@ func TestHostEntries(t *testing.T) {
 		{Match: "*.ours.test", Robots: policy.Ignore, Reason: "ticket 7"},
 		{Match: "deny.ours.test", Robots: policy.Deny, Reason: "never looked at"},
 		{Match: "later.test", Robots: policy.Deny, Reason: "listed before the star"},
-		{Match: "*.late.test", Pace: pace.Limits{PerSecond: 2}},
+		{Match: "*.late.test", Reason: "agreed with them", Pace: pace.Limits{PerSecond: 2}},
 		{Match: "*", Robots: policy.Enforce},
 		{Match: "any.test", Robots: policy.Deny, Reason: "never looked at"},
 	}
@@ -85,15 +86,15 @@ func TestHostEntries(t *testing.T) {
 	}{
 		{"ignore: robots.txt is not asked", "a.ours.test", "/private", policy.Allow, policy.ReasonOverride, "*.ours.test", "ticket 7"},
 		{"ignore: the first counts", "deny.ours.test", "/private", policy.Allow, policy.ReasonOverride, "*.ours.test", "ticket 7"},
-		{"ignore: robots.txt itself needs no permission", "a.ours.test", "/robots.txt", policy.Allow, policy.ReasonRobotsTxt, "", ""},
+		{"ignore: robots.txt itself needs no permission", "a.ours.test", "/robots.txt", policy.Allow, policy.ReasonRobotsTxt, "*.ours.test", "ticket 7"},
 		{"deny", "a.deny.test", "/page", policy.Refuse, policy.ReasonDenied, "*.deny.test", "they asked us to stay out"},
 		{"deny: robots.txt too", "a.deny.test", "/robots.txt", policy.Refuse, policy.ReasonDenied, "*.deny.test", "they asked us to stay out"},
-		{"deny: an exception before it", "open.deny.test", "/private", policy.Refuse, policy.ReasonRule, "", ""},
-		{"deny: not the suffix itself", "deny.test", "/page", policy.Allow, policy.ReasonNoRule, "", ""},
+		{"deny: an exception before it", "open.deny.test", "/private", policy.Refuse, policy.ReasonRule, "open.deny.test", ""},
+		{"deny: not the suffix itself", "deny.test", "/page", policy.Allow, policy.ReasonNoRule, "*", ""},
 		{"an entry that is over is as if not there", "old.test", "/private", policy.Allow, policy.ReasonOverride, "old.test", "the next"},
 		{"an exact entry in its place", "later.test", "/page", policy.Refuse, policy.ReasonDenied, "later.test", "listed before the star"},
-		{"behind the star nothing counts", "any.test", "/private", policy.Refuse, policy.ReasonRule, "", ""},
-		{"enforce with a pace", "a.late.test", "/private", policy.Refuse, policy.ReasonRule, "", ""},
+		{"behind the star nothing counts", "any.test", "/private", policy.Refuse, policy.ReasonRule, "*", ""},
+		{"enforce with a pace", "a.late.test", "/private", policy.Refuse, policy.ReasonRule, "*.late.test", "agreed with them"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fetches = 0
@@ -102,7 +103,7 @@ func TestHostEntries(t *testing.T) {
 			for name, d := range map[string]policy.Decision{"request": e.Decide(t.Context(), r), "tunnel": e.DecideTunnel(t.Context(), r)} {
 				verdict, reason, entry, why := c.verdict, c.reason, c.entry, c.why
 				if name == "tunnel" && reason == policy.ReasonRobotsTxt { // which has no path
-					reason, entry, why = policy.ReasonOverride, "*.ours.test", "ticket 7"
+					reason = policy.ReasonOverride
 				}
 				if name == "tunnel" && reason != policy.ReasonOverride && reason != policy.ReasonDenied {
 					verdict, reason = policy.Allow, policy.ReasonTunnel

@@ -29,7 +29,7 @@ func adapt(l *pace.Limits, h *Host, c *Client, dest string) {
 	if c == nil {
 		return
 	}
-	if isAsset(dest) {
+	if isAsset(dest) && named == (pace.Rate{}) {
 		l.AssetBurst = c.AssetBurst
 	}
 	own := pace.Rate{PerSecond: cmp.Or(c.Pace.PerSecond, l.PerSecond), Burst: cmp.Or(c.Pace.Burst, l.Burst)}

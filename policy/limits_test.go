@@ -71,19 +71,23 @@ func TestAssets(t *testing.T) {
 		name   string
 		dests  []string
 		client *Client
+		entry  pace.Limits
 		delay  time.Duration
 		want   int
 	}{
-		{"parts of a page", []string{"audio", "audioworklet", "font", "image", "json", "manifest", "paintworklet", "script", "sharedworker", "style", "track", "video", "worker", "xslt"}, &Client{AssetBurst: 20}, 0, 20},
-		{"no parts of a page", []string{"", "document", "iframe", "frame", "embed", "object", "empty", "report", "Image", "image ", "serviceworker", "webidentity"}, &Client{AssetBurst: 20}, 0, 0},
-		{"under a Crawl-delay", []string{"image"}, &Client{AssetBurst: 20}, time.Second, 0},
-		{"not for this client", []string{"image"}, &Client{}, 0, 0},
-		{"nor for a stranger", []string{"image"}, nil, 0, 0},
-		{"a slower client's", []string{"image"}, &Client{AssetBurst: 20, Pace: pace.Rate{PerSecond: 0.1}}, 0, 20},
+		{"parts of a page", []string{"audio", "audioworklet", "font", "image", "json", "manifest", "paintworklet", "script", "sharedworker", "style", "track", "video", "worker", "xslt"}, &Client{AssetBurst: 20}, pace.Limits{}, 0, 20},
+		{"no parts of a page", []string{"", "document", "iframe", "frame", "embed", "object", "empty", "report", "Image", "image ", "serviceworker", "webidentity"}, &Client{AssetBurst: 20}, pace.Limits{}, 0, 0},
+		{"under a Crawl-delay", []string{"image"}, &Client{AssetBurst: 20}, pace.Limits{}, time.Second, 0},
+		{"not for this client", []string{"image"}, &Client{}, pace.Limits{}, 0, 0},
+		{"nor for a stranger", []string{"image"}, nil, pace.Limits{}, 0, 0},
+		{"a slower client's", []string{"image"}, &Client{AssetBurst: 20, Pace: pace.Rate{PerSecond: 0.1}}, pace.Limits{}, 0, 20},
+		{"where an entry names places alone", []string{"image"}, &Client{AssetBurst: 20}, pace.Limits{MaxConcurrent: 4}, 0, 20},
+		{"not beyond the rate of an entry", []string{"image"}, &Client{AssetBurst: 20}, pace.Limits{PerSecond: 2}, 0, 0},
+		{"nor its burst", []string{"image"}, &Client{AssetBurst: 20}, pace.Limits{Burst: 2}, 0, 0},
 	} {
 		for _, dest := range c.dests {
 			l := pace.Limits{PerSecond: 1, Burst: 1}
-			adapt(&l, &Host{Pace: pace.Limits{PerSecond: 2}}, c.client, dest)
+			adapt(&l, &Host{Pace: c.entry}, c.client, dest)
 			if delay(&l, c.delay); l.AssetBurst != c.want || l.CrawlDelay != c.delay {
 				t.Errorf("%s: %q: a burst of %d, want %d; a delay of %s", c.name, dest, l.AssetBurst, c.want, l.CrawlDelay)
 			}
@@ -98,7 +102,7 @@ func TestRegistrable(t *testing.T) {
 		"com": "com", "co.uk": "co.uk", "localhost": "localhost", "a.b.test": "b.test",
 		"one.github.io": "one.github.io", "www.one.github.io": "one.github.io", "github.io": "github.io",
 		"xn--bcher-kva.example": "xn--bcher-kva.example", "www.xn--85x722f.com.cn": "xn--85x722f.com.cn",
-		"192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1", "::ffff:192.0.2.1": "::ffff:192.0.2.1", "1.2.3.4a": "3.4a",
+		"192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1", "1.2.3.4a": "3.4a",
 	} {
 		if got := registrable(host); got != want {
 			t.Errorf("%s: %s, want %s", host, got, want)

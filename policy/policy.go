@@ -90,7 +90,7 @@ type Request struct {
 type Decision struct {
 	Verdict     Verdict
 	Reason      Reason
-	Entry       string        // the pattern of the entry of Options.Hosts that decided; "" where none did
+	Entry       string        // the pattern of the entry of Options.Hosts that holds for the host; "" where none does
 	EntryReason string        // the reason that it gives
 	Rule        string        // the pattern that decided, as written; "" where none did
 	Line        int           // its line in the file, from 1

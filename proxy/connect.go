@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 )
 
@@ -78,25 +80,25 @@ func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 // open makes an intercepted tunnel and hands it to the inner server. It leaves
 // a record only if it fails.
 func (h *Handler) open(x *exchange, o robots.Origin) error {
-	ctx := x.request.Context()
+	var limits pace.Limits
 	if !h.o.Monitor { // then what is denied is recorded with the requests inside
 		d := h.o.Engine.DecideConnect(x.record.Request)
 		if d.Verdict != policy.Allow {
 			x.record.Decision = d
 			return errRefused
 		}
-		err := h.aim(x, o, &d.Pace)
-		if err == nil {
-			x.slot, err = h.o.Pacer.Enter(ctx, x.record.Request.Client, d.Pace)
-		}
-		if err != nil {
-			return err
-		}
+		limits = d.Pace
 	}
-	if err := h.o.Door.At(x.at).Reach(ctx, o); err != nil {
+	err := h.reach(x, o, limits)
+	for range maxElsewhere { // where the host's address is dead, and nobody has tried it before
+		if !errors.Is(err, egress.ErrElsewhere) {
+			break
+		}
+		err = h.reach(x, o, limits)
+	}
+	if err != nil {
 		return err
 	}
-	x.release()
 	t, err := h.take(x, o)
 	if err != nil {
 		return err
@@ -108,6 +110,25 @@ func (h *Handler) open(x *exchange, o robots.Origin) error {
 		t.Close()
 	}
 	return nil
+}
+
+// maxElsewhere is how many more addresses of a host are tried for one CONNECT.
+const maxElsewhere = 3
+
+// reach makes sure that the origin can be connected to, in a place of its own.
+func (h *Handler) reach(x *exchange, o robots.Origin, limits pace.Limits) error {
+	ctx := x.request.Context()
+	if !h.o.Monitor {
+		err := h.aim(x, o, &limits)
+		if err == nil {
+			x.slot, err = h.o.Pacer.Enter(ctx, x.record.Request.Client, limits)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	defer x.release()
+	return h.o.Door.At(x.at).Reach(ctx, o)
 }
 
 // take answers a CONNECT and makes its connection a tunnel. The caller removes

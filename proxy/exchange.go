@@ -144,7 +144,7 @@ func (x *exchange) gotConn(c httptrace.GotConnInfo) {
 		egress.Drop(c)
 		return
 	}
-	x.timed.Store(x.slot != nil && egress.NextWrite(c, x.slot.Written))
+	x.timed.Store(x.slot != nil && egress.NextWrite(c, x.slot))
 }
 
 func (x *exchange) wroteHeaders() {

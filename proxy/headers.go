@@ -98,8 +98,11 @@ func (h *Handler) outgoing(x *exchange, r *http.Request) {
 	} else {
 		r.Header["User-Agent"] = nil // or net/http would make one up
 	}
-	if h.from != nil {
+	switch from := x.record.Request.From; {
+	case h.from != nil:
 		r.Header["From"] = h.from
+	case from != "" && r.Header["From"] == nil: // Connection named it; but it has been judged
+		r.Header["From"] = []string{from}
 	}
 	h.addVia(r.Header)
 	r.Close = false // the client's connection, not the origin's

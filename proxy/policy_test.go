@@ -77,6 +77,24 @@ func TestDeniedHost(t *testing.T) {
 	}
 }
 
+// An IPv4 address is the same in IPv6's clothes.
+func TestDeniedAddressInOtherSpellings(t *testing.T) {
+	origin, conns := watched(t, ways[0])
+	_, port, _ := net.SplitHostPort(origin.host())
+	r := start(t, setup{judging: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
+	for _, host := range []string{"127.0.0.1", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:FFFF:127.0.0.1]"} {
+		for _, line := range []string{"GET http://" + host + ":" + port + "/page", "CONNECT " + host + ":" + port} {
+			resp := r.say(line + " HTTP/1.1\r\nHost: " + host + ":" + port + "\r\n\r\n")
+			if status := resp.Header.Get("Proxy-Status"); resp.StatusCode != 403 || !strings.Contains(status, "denied-host") {
+				t.Errorf("%s: %s, %s", line, resp.Status, status)
+			}
+		}
+	}
+	if n := conns.Load(); n != 0 {
+		t.Errorf("%d connections were made to it", n)
+	}
+}
+
 // A name is not even looked up, opened or not.
 func TestDeniedNameIsNotLookedUp(t *testing.T) {
 	for name, sealed := range map[string]bool{"opened": false, "sealed": true} {
@@ -152,6 +170,7 @@ func TestIdentityRequired(t *testing.T) {
 		{"a token alone", "User-Agent: FooBot/1.0\r\n", "", 403, contact},
 		{"a contact in User-Agent", "User-Agent: FooBot/1.0 (+https://foo.example)\r\n", "", 200, ""},
 		{"a contact in From", "User-Agent: FooBot/1.0\r\nFrom: me@foo.example\r\n", "", 200, ""},
+		{"a contact that Connection names", "User-Agent: FooBot/1.0\r\nFrom: me@foo.example\r\nConnection: From\r\n", "", 200, ""},
 		{"the configuration's contact", "User-Agent: FooBot/1.0\r\nFrom: nobody\r\n", "us@lab.example", 200, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -187,6 +206,9 @@ func TestIdentityRequired(t *testing.T) {
 			}
 			if got := origin.paths(); len(got) != want {
 				t.Errorf("the origin saw %q", got)
+			}
+			if strings.Contains(c.header, "From: me@") && origin.arrived(1).Header.Get("From") != "me@foo.example" {
+				t.Errorf("the page was asked for without From")
 			}
 		})
 	}

@@ -123,7 +123,9 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 	}
 	if a.reason == "" {
 		p.Reason = string(d.Reason)
-		p.Entry, p.Because = d.Entry, d.EntryReason
+		if d.Reason == policy.ReasonDenied {
+			p.Entry, p.Because = d.Entry, d.EntryReason
+		}
 		p.Rule, p.Line = d.Rule, d.Line
 		p.Detail, p.Mend = refusalText(d)
 	}

@@ -132,14 +132,15 @@ func splitPort(hostport string) (host, port string, err error) {
 }
 
 // parseIPv6 reads an address in brackets. A zone has a meaning on one machine
-// only (RFC 6874 4), so it is no part of an origin.
+// only (RFC 6874 4), so it is no part of an origin. An IPv4 address that is mapped
+// into IPv6 (RFC 4291 2.5.5.2) is that address: nothing else is dialled.
 func parseIPv6(s string) (string, error) {
 	inner, closed := strings.CutSuffix(s[1:], "]")
 	addr, err := netip.ParseAddr(inner)
 	if !closed || err != nil || !addr.Is6() || addr.Zone() != "" {
 		return "", errors.New("no IPv6 address stands in the brackets")
 	}
-	return addr.String(), nil
+	return addr.Unmap().String(), nil
 }
 
 // lookup maps a name to the form it has in DNS (UTS 46, as browsers do). It

@@ -37,6 +37,8 @@ func TestParseOrigin(t *testing.T) {
 		{"one label", "http", "localhost:3000", robots.Origin{Scheme: "http", Host: "localhost", Port: 3000}, "http://localhost:3000", "localhost:3000"},
 		{"IPv4", "http", "192.0.2.1:80", robots.Origin{Scheme: "http", Host: "192.0.2.1", Port: 80}, "http://192.0.2.1", "192.0.2.1:80"},
 		{"RFC 5952: IPv6", "https", "[2001:DB8:0::1]", robots.Origin{Scheme: "https", Host: "2001:db8::1", Port: 443}, "https://[2001:db8::1]", "[2001:db8::1]:443"},
+		{"RFC 4291 2.5.5.2: IPv4 in IPv6", "http", "[::ffff:192.0.2.1]:8080", robots.Origin{Scheme: "http", Host: "192.0.2.1", Port: 8080}, "http://192.0.2.1:8080", "192.0.2.1:8080"},
+		{"RFC 4291 2.5.5.2: in hexadecimal", "https", "[0:0::FFFF:c000:201]", robots.Origin{Scheme: "https", Host: "192.0.2.1", Port: 443}, "https://192.0.2.1", "192.0.2.1:443"},
 		{"RFC 5952: IPv6 with a port", "http", "[::1]:8080", robots.Origin{Scheme: "http", Host: "::1", Port: 8080}, "http://[::1]:8080", "[::1]:8080"},
 		{"RFC 1035 2.3.4: as long as can be", "http", longest, robots.Origin{Scheme: "http", Host: longest, Port: 80}, "http://" + longest, longest + ":80"},
 	} {

@@ -16,9 +16,9 @@ import (
 
 const maxBound = 10_000 // hosts; some 300 octets each
 
-// errElsewhere marks a failed dial of a host that has another address, which
-// is the next to be tried: nothing is held against the host yet.
-var errElsewhere = errors.New("the host's next address is tried from now on")
+// ErrElsewhere marks a failed dial of a host that has another address, which
+// [Door.Address] gives from then on: nothing is held against the host yet.
+var ErrElsewhere = errors.New("the host's next address is tried from now on")
 
 // bindings say at which one address each host is reached, where Options ask for
 // that.

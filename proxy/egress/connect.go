@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"robotsproxy/robots"
@@ -53,7 +52,7 @@ func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols)
 // for a while; not what was forbidden, failed here, or ended on this side, nor
 // where o may be reached at another address.
 func (d *Door) blame(o robots.Origin, err error) error {
-	if Ours(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, errElsewhere) || errors.Is(err, context.Canceled) || d.ctx.Err() != nil {
+	if Ours(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, ErrElsewhere) || errors.Is(err, context.Canceled) || d.ctx.Err() != nil {
 		return err
 	}
 	return d.contacts.failed(o, err)
@@ -128,12 +127,12 @@ func notTLS(err error) bool {
 // *net.TCPConn (CloseWrite, ReadFrom) that io.Copy and net/http look for.
 type countedConn struct {
 	net.Conn
-	once   sync.Once
-	closed func() // nil: not counted yet
-	ahead  []byte // was read while the connection waited, and comes first
-	reader reader
-	wrote  atomic.Pointer[func()] // to be called once, after a write; see NextWrite
-	http2  bool                   // was agreed on
+	once    sync.Once
+	closed  func() // nil: not counted yet
+	ahead   []byte // was read while the connection waited, and comes first
+	reader  reader
+	waiting waiting // for a write; see NextWrite
+	http2   bool    // was agreed on
 }
 
 // counted is the one under a connection that a Transport was given, or nil.
@@ -171,9 +170,8 @@ func (c *countedConn) Read(b []byte) (int, error) {
 // Write writes to the connection.
 func (c *countedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	if f := c.wrote.Load(); f != nil && n > 0 {
-		c.wrote.Store(nil)
-		(*f)()
+	if n > 0 {
+		c.waiting.tell()
 	}
 	return n, err
 }

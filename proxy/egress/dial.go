@@ -92,7 +92,7 @@ func (d *Door) tryAt(ctx context.Context, host string, port uint16, at netip.Add
 		return conn, err
 	}
 	if d.bindings.failed(host, at) {
-		err = fmt.Errorf("%w (%w)", err, errElsewhere)
+		err = fmt.Errorf("%w (%w)", err, ErrElsewhere)
 	}
 	return nil, err
 }

@@ -60,17 +60,35 @@ func Drop(got httptrace.GotConnInfo) {
 	}
 }
 
-// NextWrite calls f when the next octets have been written to an HTTP/1 connection,
+// NextWrite tells w when the next octets have been written to an HTTP/1 connection,
 // and so, on one that a request was just given, when its head has: net/http's own
 // WroteHeaders comes before they leave a buffer. It says false, and does nothing,
 // where WroteHeaders tells the moment: with HTTP/2 and FTP.
-func NextWrite(got httptrace.GotConnInfo, f func()) bool {
+func NextWrite(got httptrace.GotConnInfo, w interface{ Written() }) bool {
 	c := counted(got.Conn)
 	if c == nil || c.http2 {
 		return false
 	}
-	c.wrote.Store(&f)
+	c.waiting.mu.Lock()
+	defer c.waiting.mu.Unlock()
+	c.waiting.to = w
 	return true
+}
+
+// A waiting holds who waits for the next write; nil: nobody.
+type waiting struct {
+	mu sync.Mutex // guards to
+	to interface{ Written() }
+}
+
+func (w *waiting) tell() {
+	w.mu.Lock()
+	to := w.to
+	w.to = nil
+	w.mu.Unlock()
+	if to != nil {
+		to.Written()
+	}
 }
 
 // Settling is the Door for those who have no httptrace of their own to count

@@ -27,7 +27,7 @@ func (d *Door) At(at netip.Addr) Way { return Way{d, at} }
 // RoundTrip is [Door.RoundTrip].
 func (w Way) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := w.door.send(r, w.at)
-	if !w.at.IsValid() && r.Body == nil && errors.Is(err, errElsewhere) {
+	if !w.at.IsValid() && (r.Body == nil || r.Body == http.NoBody) && errors.Is(err, ErrElsewhere) {
 		resp, err = w.door.send(r, w.at) // nothing was sent, and nobody has waited for the address that failed
 	}
 	if err != nil {

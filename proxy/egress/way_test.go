@@ -72,7 +72,7 @@ func (w *twins) door(t *testing.T, o Options) *Door {
 // ask sends a request to the site by a Way, and wants to know where it arrived.
 func (w *twins) ask(t *testing.T, way http.RoundTripper, body string) (where string, err error) {
 	t.Helper()
-	method, sent := http.MethodGet, io.Reader(nil)
+	method, sent := http.MethodGet, io.Reader(http.NoBody)
 	if body != "" {
 		method, sent = http.MethodPost, io.NopCloser(strings.NewReader(body)) // that cannot be sent twice
 	}
