@@ -37,11 +37,23 @@ func (e *Engine) unmet(r *Request) error {
 	if e.o.Require == RequireNothing {
 		return nil
 	}
-	said := e.agents.read(r.UserAgent)
+	return e.o.Require.of(e.agents.read(r.UserAgent), r.From)
+}
+
+// Unmet says what a User-Agent header and From lack of what is required:
+// ErrNoToken or ErrNoContact; nil: nothing.
+func (q Require) Unmet(userAgent, from string) error {
+	if q == RequireNothing {
+		return nil
+	}
+	return q.of(new(agents).read(userAgent), from)
+}
+
+func (q Require) of(said *agent, from string) error {
 	switch {
 	case len(said.tokens) == 0:
 		return ErrNoToken
-	case e.o.Require == RequireToken || said.contact || hasContact(r.From[:min(len(r.From), maxHeader)]):
+	case q == RequireToken || said.contact || hasContact(from[:min(len(from), maxHeader)]):
 		return nil
 	}
 	return ErrNoContact

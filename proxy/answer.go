@@ -80,12 +80,18 @@ var answers = []struct {
 	{is(egress.ErrForbiddenAddr), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress,
 		"The proxy does not go to this address: it is private, local or reserved.",
 		"Whoever runs the proxy can allow it with egress.allow_private."}},
-	{isBackedOff, answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
-		"The host has asked to be left alone for a while (it answered 429 or 503), for longer than the proxy lets requests wait.",
-		"Try again when that time is over; send this host fewer requests."}},
+	{isBusy(pace.BackedOff), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
+		"This host, or one that shares its pace, answered 429 or 503 and is left alone for a while, longer than the proxy lets requests wait.",
+		"Try again when that time is over, and send the host fewer requests."}},
+	{isBusy(pace.QueueFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
+		"As many requests wait for this host as the proxy lets wait.",
+		"Send fewer requests at once, or try again later. Whoever runs the proxy can change it with pace.max_queue."}},
+	{isBusy(pace.PlacesTaken), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
+		"As many requests are under way to this host as the proxy lets go at once, and none of them has ended for as long as it lets others wait.",
+		"Try again when they may be through. Whoever runs the proxy can change it with pace.max_concurrent and pace.max_wait."}},
 	{is(pace.ErrTooBusy), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"The wait for this host would be longer than the proxy lets requests wait.",
-		"Send fewer requests at once, or try again later."}},
+		"Send fewer requests at once, or try again later. Whoever runs the proxy can change it with pace.max_wait."}},
 	{is(policy.ErrQuota), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonQuota,
 		"The client has sent all the requests that it may send in a day.",
 		"Go on after midnight UTC, when the count begins anew. Whoever runs the proxy can change it with quota in clients."}},
@@ -160,9 +166,11 @@ func as[E error](err error) bool {
 	return ok
 }
 
-func isBackedOff(err error) bool {
-	b, ok := errors.AsType[*pace.BusyError](err)
-	return ok && b.Reason == pace.BackedOff
+func isBusy(r pace.Reason) func(error) bool {
+	return func(err error) bool {
+		b, ok := errors.AsType[*pace.BusyError](err)
+		return ok && b.Reason == r
+	}
 }
 
 func isNoSuchHost(err error) bool {

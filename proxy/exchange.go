@@ -61,12 +61,14 @@ type exchange struct {
 	cancel   context.CancelCauseFunc // ends what goes on with the origin; nil before anything does
 
 	// The transport's goroutines have their hands on these.
-	dialed atomic.Bool // a connection was asked for, and has not come
-	tries  egress.Tries
-	sent   atomic.Bool           // the request was written to a connection
-	timed  atomic.Bool           // the connection tells the slot when
-	upload atomic.Pointer[error] // why the client's body broke off
-	replay atomic.Pointer[error] // why the request may not go out a second time
+	dialed  atomic.Bool // a connection was asked for, and has not come
+	tries   egress.Tries
+	sent    atomic.Bool           // the request was written to a connection, or its buffer
+	timed   atomic.Bool           // the connection tells when it has left that
+	written atomic.Bool           // it has
+	upload  atomic.Pointer[error] // why the client's body broke off
+	replay  atomic.Pointer[error] // why the request may not go out, or not a second time
+	stood   time.Duration         // its last connection, while it waited for its turn on it
 
 	uploaded atomic.Bool // the client's body has been read to its end
 	reading  atomic.Bool // the client's body is waited for
@@ -122,21 +124,34 @@ func (x *exchange) release() {
 // answers before the answer.
 func (x *exchange) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
+		GetConn:        x.getConn,
 		GotConn:        x.gotConn,
 		WroteHeaders:   x.wroteHeaders,
 		Got1xxResponse: x.informational,
 	}
 }
 
+// getConn begins a try. net/http makes another by itself where a kept connection
+// turned out to be dead: the origin may have seen the first.
+func (x *exchange) getConn(string) {
+	x.used()
+	x.slot.Redial()
+	x.stood = 0
+	x.dialed.Store(true)
+}
+
 // gotConn holds the request up, now that there is a connection for it, until it
-// may be sent. So it does when net/http sends it again by itself because a kept
-// connection turned out to be dead: the origin may have seen the first.
+// may be sent.
 func (x *exchange) gotConn(c httptrace.GotConnInfo) {
 	x.dialed.Store(false)
 	err := x.tries.Got(c)
 	if err == nil && x.slot != nil {
-		x.used()
+		x.watch.held.Store(true)
+		began := time.Now()
 		err = x.slot.Ready(x.request.Context())
+		x.stood = time.Since(began)
+		x.watch.moved()
+		x.watch.held.Store(false)
 	}
 	if err != nil {
 		x.replay.Store(&err)
@@ -144,12 +159,24 @@ func (x *exchange) gotConn(c httptrace.GotConnInfo) {
 		egress.Drop(c)
 		return
 	}
-	x.timed.Store(x.slot != nil && egress.NextWrite(c, x.slot))
+	x.timed.Store(egress.NextWrite(c, x))
 }
 
+// Written is told by an HTTP/1 connection that the head has left it.
+func (x *exchange) Written() {
+	x.written.Store(true)
+	x.slot.Written()
+}
+
+// wroteHeaders is told by net/http that the head has been written, to a buffer
+// with HTTP/1. It may be told so of one that was dropped.
 func (x *exchange) wroteHeaders() {
+	if x.replay.Load() != nil {
+		return
+	}
 	x.sent.Store(true)
 	if !x.timed.Load() {
+		x.written.Store(true)
 		x.slot.Sent()
 	}
 }

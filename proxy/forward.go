@@ -78,8 +78,7 @@ func (h *Handler) forward(x *exchange) error {
 // exchange and the pipeline muted: its own words for it are not ours.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
-	x.dialed.Store(true)
-	resp, err := h.o.Door.At(x.at).RoundTrip(r)
+	resp, err := h.send(x, r)
 	x.early.end()
 	if err == nil {
 		err = unusable(r, resp)
@@ -153,11 +152,46 @@ func (x *exchange) detach() error {
 	return x.slot.Detach()
 }
 
+// maxSends is how often a request is sent at the most that no connection has taken.
+const maxSends = 3
+
+// unnoticed is how long a new connection may stand before it counts that the origin
+// may have had enough of it.
+const unnoticed = time.Millisecond
+
+// send sends the request. net/http tries again by itself where a kept connection
+// turns out to be dead, but not with a new one, which an origin may well have closed
+// while the request waited for its turn on it; so that is done here, where nothing was
+// written.
+func (h *Handler) send(x *exchange, r *http.Request) (*http.Response, error) {
+	for tries := 1; ; tries++ {
+		x.dialed.Store(true)
+		x.stood = 0
+		resp, err := h.o.Door.At(x.at).RoundTrip(r)
+		again := err != nil && x.stood > unnoticed && !x.written.Load() && x.replay.Load() == nil && r.Context().Err() == nil
+		if !again || tries == maxSends || r.Body != nil && r.Body != http.NoBody || !idempotent(r.Method) {
+			return resp, err
+		}
+	}
+}
+
+// idempotent is of RFC 9110 9.2.2 what net/http goes by as well.
+func idempotent(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
 // heed slows down for an origin that asks for it, or is slow. How long an upload
 // takes is the client's doing as well.
 func (h *Handler) heed(x *exchange, resp *http.Response, err error) {
 	if x.slot == nil {
 		return
+	}
+	if err == nil {
+		x.sent.Store(true) // the answer may be here before it is told
 	}
 	x.used()
 	fine := err == nil && resp.StatusCode < http.StatusBadRequest

@@ -281,6 +281,9 @@ func (h *Handler) finish(x *exchange, err error) {
 			rec.Monitor = false // what is refused all the same is enforced
 		}
 	}
+	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
+		rec.BackOff, rec.Slowed = busy.Pause, busy.Slowed
+	}
 	if errors.Is(err, egress.ErrParent) && h.parent.due() {
 		h.o.Log.Warn("the parent proxy does not serve", "error", err)
 	}
@@ -292,7 +295,8 @@ func (h *Handler) finish(x *exchange, err error) {
 		if x.dialed.Load() && errors.Is(err, context.Canceled) {
 			x.slot.Sent() // the client has left, and net/http goes on to connect all the same
 		}
-		rec.Slot, rec.Waited, rec.Slowed = true, x.slot.Waited(), x.slot.Slowed()
+		held := x.slot.Held()
+		rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.Paused), cmp.Or(rec.Slowed, held.Slowed)
 		x.release() // the origin has done its part: a client that does not read holds up nobody else
 	}
 	if !x.sent.Load() {

@@ -41,6 +41,8 @@ type problem struct {
 	Fetched    string  `json:"robots_fetched,omitempty"`
 	Delay      float64 `json:"crawl_delay_s,omitempty"`
 	Asked      float64 `json:"crawl_delay_asked_s,omitempty"`
+	BackOff    float64 `json:"back_off_s,omitempty"`
+	Slowed     float64 `json:"slowed_s,omitempty"`
 	RetryAfter int     `json:"retry_after_s,omitempty"`
 	Mend       string  `json:"what_to_do,omitempty"`
 	ID         string  `json:"id"`
@@ -128,6 +130,9 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 		}
 		p.Rule, p.Line = d.Rule, d.Line
 		p.Detail, p.Mend = refusalText(d)
+		if d.Reason == policy.ReasonIdentity && h.o.UserAgent != "" {
+			p.Mend = "Whoever runs the proxy has to say it in identity.user_agent, which is sent in place of yours, or in identity.from."
+		}
 	}
 	if q.Origin.Host != "" && q.Method != http.MethodConnect {
 		p.URL = q.Origin.String() + q.PathQuery
@@ -144,6 +149,7 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 	p.Delay, p.Asked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		p.RetryAfter = seconds(busy.RetryAfter)
+		p.BackOff, p.Slowed = busy.Pause.Round(time.Millisecond).Seconds(), busy.Slowed.Round(time.Millisecond).Seconds()
 	} else if again, ok := errors.AsType[*egress.RetryError](err); ok {
 		p.RetryAfter = seconds(time.Until(again.At))
 	} else if quota, ok := errors.AsType[*policy.QuotaError](err); ok {
@@ -262,6 +268,12 @@ func (p problem) text() []byte {
 	line("fetched", p.Fetched)
 	if p.Asked > 0 {
 		line("crawl-delay", fmt.Sprintf("%g s (asked: %g s)", p.Delay, p.Asked))
+	}
+	if p.BackOff > 0 {
+		line("left alone", fmt.Sprintf("for another %g s, after a 429 or 503", p.BackOff))
+	}
+	if p.Slowed > 0 {
+		line("slowed", fmt.Sprintf("to one request in %g s, since its answers are slow", p.Slowed))
 	}
 	if p.RetryAfter > 0 {
 		line("try again in", fmt.Sprintf("%d s", p.RetryAfter))

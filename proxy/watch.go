@@ -20,6 +20,7 @@ type watch struct {
 	limit  time.Duration
 	moves  atomic.Uint64
 	silent atomic.Bool // it has ended the transfer
+	held   atomic.Bool // nothing is to move: the transfer waits for its turn
 
 	mu    sync.Mutex
 	timer *time.Timer
@@ -46,7 +47,7 @@ func (w *watch) look() {
 	now := w.moves.Load()
 	switch {
 	case w.over:
-	case now != w.seen:
+	case now != w.seen || w.held.Load():
 		w.seen = now
 		w.timer.Reset(w.limit)
 	default:

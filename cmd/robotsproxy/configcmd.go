@@ -51,10 +51,10 @@ func configCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// checkFiles says what is wrong with the files that a configuration names. It
-// makes none.
+// checkFiles says what is wrong with what only others than the file can tell: the
+// files that it names, and an identity that is none. It makes no file.
 func checkFiles(cfg config.Config) error {
-	var faults []error
+	faults := []error{refusesAll(cfg)}
 	if cfg.TLS.CACert != "" {
 		_, err := mitm.Load(cfg.TLS.CACert, cfg.TLS.CAKey)
 		faults = append(faults, err)

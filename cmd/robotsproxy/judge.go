@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"time"
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy"
@@ -81,6 +84,24 @@ func required(cfg config.Config) policy.Require {
 	return map[string]policy.Require{
 		"none": policy.RequireNothing, "token": policy.RequireToken, "contact": policy.RequireContact,
 	}[cfg.Identity.Require]
+}
+
+// refusesAll says what is wrong with an identity that is sent for every client and
+// is none.
+func refusesAll(cfg config.Config) error {
+	if ua := cfg.Identity.UserAgent; ua != "" && errors.Is(required(cfg).Unmet(ua, cfg.Identity.From), policy.ErrNoToken) {
+		return fmt.Errorf("identity.user_agent: %q names no product, so that identity.require refuses every request (example: FooBot/1.0 (+https://foo.example/bot))", ua)
+	}
+	return nil
+}
+
+// tellOver says which entries of hosts count no more.
+func tellOver(cfg config.Config, log *slog.Logger) {
+	for _, h := range cfg.Hosts {
+		if !h.Until.IsZero() && !time.Now().Before(h.Until) {
+			log.Warn("an entry of hosts is over, and counts no more", "match", h.Match, "until", h.Until)
+		}
+	}
 }
 
 func hosts(cfg config.Config) (all []policy.Host) {

@@ -56,7 +56,7 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 			h.close() // of two errors the first is told
 		}
 	}()
-	state, err := stateDir(cfg)
+	state, err := begin(cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +112,16 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 // perAddress says whether hosts at one address share a pace; in monitor mode
 // nothing is paced.
 func perAddress(cfg config.Config) bool { return cfg.Pace.Per == "address" && cfg.Mode != "monitor" }
+
+// begin says what the configuration has that is of no use, and gives the state
+// directory.
+func begin(cfg config.Config, log *slog.Logger) (state string, err error) {
+	if err := refusesAll(cfg); err != nil {
+		return "", err
+	}
+	tellOver(cfg, log)
+	return stateDir(cfg)
+}
 
 // authority loads the CA of the configuration, or the state directory's own.
 func authority(cfg config.Config, state string) (*mitm.Authority, error) {

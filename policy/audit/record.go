@@ -30,8 +30,8 @@ type Record struct {
 	Monitor  bool            // the decision was recorded only, not enforced
 	Slot     bool            // the pace gave it one, at once or after a wait
 	Waited   time.Duration   // for a slot, whether or not there came one
-	BackOff  time.Duration   // for which the host is left alone from the answer on, since it asked for that
-	Slowed   time.Duration   // the least time between two requests, since the host answers slowly
+	BackOff  time.Duration   // the pause of the host that held the request up, or that its answer began; zero: none
+	Slowed   time.Duration   // the least time between two requests that held it up, since the host answers slowly; zero: none did
 	Status   int             // answered; 0 where no answer was possible
 	Bytes    int64           // of the body, or of both ways of a tunnel, sent on
 	Took     time.Duration   // from arrival to the end

@@ -16,6 +16,7 @@ func (h *host) enqueue(w *waiter) {
 		w.slot.lane.ready = append(w.slot.lane.ready, w)
 	}
 	heap.Push(&h.expiry, w)
+	w.slot.paused = max(w.slot.paused, h.pause.left(w.since))
 	h.dispatch()
 }
 
@@ -36,7 +37,7 @@ func (h *host) withdraw(w *waiter) {
 	defer h.mu.Unlock()
 	switch {
 	case !w.done:
-		h.remove(w)
+		h.remove(w, time.Now())
 	case w.err == nil && w.queue != nil:
 		h.release(w.slot)
 	case w.err == nil:
@@ -55,13 +56,18 @@ func (h *host) expire(now time.Time) (wake time.Duration, any bool) {
 	if d := w.until.Sub(now); d > 0 {
 		return d, false
 	}
-	h.remove(w)
-	w.finish(h.busy(now, h.estimate(w.slot, w.rated, now)))
+	h.remove(w, now)
+	e := h.busy(w.slot, now, h.estimate(w.slot, w.rated, now), w.until.Sub(w.since))
+	if e.Reason == PlacesTaken {
+		e.RetryAfter = max(e.RetryAfter, now.Sub(w.since))
+	}
+	w.finish(e)
 	return 0, true
 }
 
 // remove takes w out of where it waits.
-func (h *host) remove(w *waiter) {
+func (h *host) remove(w *waiter, now time.Time) {
+	w.slot.waited += now.Sub(w.since)
 	heap.Remove(&h.expiry, w.index)
 	if w.queue != nil {
 		w.queue.remove(w)
@@ -78,17 +84,21 @@ func (h *host) remove(w *waiter) {
 func (h *host) refuseLate(now time.Time) {
 	late := func(w *waiter, est time.Duration) bool {
 		if est <= w.until.Sub(now) {
+			w.slot.paused = max(w.slot.paused, h.pause.left(now))
 			return false
 		}
-		h.remove(w)
-		w.finish(h.busy(now, est))
+		h.remove(w, now)
+		w.finish(h.busy(w.slot, now, est, w.until.Sub(now)))
 		return true
 	}
 	h.lanes(func(ln *lane) {
-		ahead := ln.rates.preparing - len(ln.ready)
+		dialling := len(ln.dialing)
+		ahead, others := 0, time.Duration(0) // of those who go on waiting, and what they take
 		for _, w := range append(slices.Clone(ln.ready), ln.waits.inOrder()...) {
-			if !late(w, h.forecast(w.slot, ahead, now)) {
+			own := w.slot.interval(now)
+			if !late(w, h.behind(w.slot, dialling+ahead, others-time.Duration(ahead)*own, now)) && w.slot.ownDue(now) <= h.leadTime() {
 				ahead++
+				others += own
 			}
 		}
 	})
@@ -99,9 +109,9 @@ func (h *host) refuseLate(now time.Time) {
 
 // dismiss refuses all who wait.
 func (h *host) dismiss(err error) {
-	for len(h.expiry) > 0 {
+	for now := time.Now(); len(h.expiry) > 0; {
 		w := h.expiry[0]
-		h.remove(w)
+		h.remove(w, now)
 		w.finish(err)
 	}
 	h.dispatch()

@@ -16,6 +16,9 @@ func (h *host) leadTime() time.Duration { return min(max(h.lead+h.lead/4, minLea
 // terms are those of s now.
 func (s *Slot) terms(now time.Time) terms { return s.limits.terms(s.host.slow.spacing(now)) }
 
+// interval is how long s keeps the next one waiting where many do.
+func (s *Slot) interval(now time.Time) time.Duration { return s.terms(now).interval() }
+
 // apply puts the terms of s in force on its clocks.
 func (s *Slot) apply(now time.Time) {
 	s.lane.rates.apply(s.terms(now), now)
@@ -25,17 +28,21 @@ func (s *Slot) apply(now time.Time) {
 }
 
 // due is how long until s may be given the right to send.
-func (h *host) due(s *Slot, now time.Time) time.Duration {
-	d := s.lane.rates.due(s.terms(now), now)
-	if s.own != nil {
-		d = max(d, s.own.due(s.limits.Client.terms(), now))
+func (s *Slot) due(now time.Time) time.Duration {
+	return max(s.lane.rates.due(s.terms(now), now), s.ownDue(now))
+}
+
+// ownDue is how long the client's own clock holds s up.
+func (s *Slot) ownDue(now time.Time) time.Duration {
+	if s.own == nil {
+		return 0
 	}
-	return d
+	return s.own.due(s.limits.Client.terms(), now)
 }
 
 // soon is how long until the turn of s, were it let go now.
 func (h *host) soon(s *Slot, now time.Time) time.Duration {
-	ahead, _ := s.lane.ahead(now, 2*h.leadTime())
+	ahead, _ := s.lane.ahead(now, h.leadTime())
 	d := h.forecast(s, ahead, now)
 	if s.own != nil {
 		d = max(d, s.own.forecast(s.limits.Client.terms(), s.own.preparing, now, now))
@@ -49,6 +56,16 @@ func (h *host) forecast(s *Slot, ahead int, now time.Time) time.Duration {
 	return s.lane.rates.forecast(s.terms(now), ahead, now, h.pause.until)
 }
 
+// behind is forecast where the others take so much more time than as many like s, or
+// less.
+func (h *host) behind(s *Slot, ahead int, more time.Duration, now time.Time) time.Duration {
+	d := h.forecast(s, ahead, now)
+	if d > never-max(0, more) {
+		return never
+	}
+	return max(d+more, h.forecast(s, 0, now))
+}
+
 // estimate is how long s would wait that came now, as far as the rates tell: how
 // long places stay taken is not known.
 func (h *host) estimate(s *Slot, rated bool, now time.Time) time.Duration {
@@ -56,18 +73,38 @@ func (h *host) estimate(s *Slot, rated bool, now time.Time) time.Duration {
 		return h.pause.left(now)
 	}
 	ln := s.lane
-	ahead := ln.waits.ahead(s.client, now, func(n int) time.Duration { return h.forecast(s, ln.rates.preparing+n, now) })
-	d := h.forecast(s, ln.rates.preparing+ahead, now)
+	ahead, more := ln.readyAhead(s, now)
+	for _, o := range ln.dialing {
+		ahead++
+		more += o.interval(now) - s.interval(now)
+	}
+	ahead, more = ln.waits.ahead(s, ahead, more, now)
+	d := h.behind(s, ahead, more, now)
 	if s.own != nil {
 		d = max(d, s.own.forecast(s.limits.Client.terms(), s.own.preparing+ln.waits.of(s.client), now, h.pause.until))
 	}
 	return d
 }
 
-// busy is the refusal of one who would wait so long.
-func (h *host) busy(now time.Time, wait time.Duration) error {
-	if h.pause.left(now) > 0 {
-		return busy(BackedOff, wait)
+// busy is the refusal of one who may wait for most, and would have to for wait. Where
+// it is the places that are not given back, all that can be known is how long that has
+// gone on.
+func (h *host) busy(s *Slot, now time.Time, wait, most time.Duration) *BusyError {
+	e := &BusyError{RetryAfter: wait, Pause: h.pause.left(now)}
+	if s.limits.Adapt {
+		e.Slowed = h.slow.spacing(now)
 	}
-	return busy(WaitTooLong, wait)
+	switch {
+	case e.Pause > 0 && e.Pause >= most:
+		e.Reason = BackedOff
+	case wait > most || s.place || h.places < s.limits.MaxConcurrent:
+		e.Reason = WaitTooLong
+	default:
+		e.Reason = PlacesTaken
+	}
+	if !s.place && h.places >= s.limits.MaxConcurrent && len(h.expiry) > 0 {
+		e.RetryAfter = max(e.RetryAfter, now.Sub(h.expiry[0].since))
+	}
+	e.RetryAfter = max(e.RetryAfter, minRetry)
+	return e
 }

@@ -40,10 +40,12 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	}
 	est := h.estimate(s, rated, now)
 	if est > l.MaxWait || l.MaxWait <= 0 {
-		return nil, h.busy(now, est)
+		return nil, h.busy(s, now, est, l.MaxWait)
 	}
 	if h.waiting() >= l.MaxQueue {
-		return nil, busy(QueueFull, est)
+		e := h.busy(s, now, est, l.MaxWait)
+		e.Reason = QueueFull
+		return nil, e
 	}
 	w := &waiter{slot: s, queue: queue, rated: rated, since: now, until: s.deadline, ready: make(chan struct{})}
 	h.enqueue(w)
@@ -72,7 +74,7 @@ func (h *host) askReady(s *Slot) (*waiter, error) {
 		h.prepare(s)
 	}
 	ln := s.lane
-	if len(ln.ready) == 0 && h.pause.left(now) == 0 && h.due(s, now) == 0 {
+	if len(ln.ready) == 0 && h.pause.left(now) == 0 && s.due(now) == 0 {
 		h.grant(s, now)
 		return nil, nil
 	}
@@ -83,10 +85,11 @@ func (h *host) askReady(s *Slot) (*waiter, error) {
 	if soon := now.Add(h.leadTime()); until.Before(soon) {
 		until = soon // it was let go in time, and dialling took the rest
 	}
-	if est := h.forecast(s, len(ln.ready), now); est > until.Sub(now) {
+	ahead, more := ln.readyAhead(s, now)
+	if est := h.behind(s, ahead, more, now); est > until.Sub(now) {
 		h.unbook(s)
 		h.dispatch()
-		return nil, h.busy(now, est)
+		return nil, h.busy(s, now, est, until.Sub(now))
 	}
 	w := &waiter{slot: s, rated: true, since: now, until: until, ready: make(chan struct{})}
 	h.enqueue(w)
@@ -109,14 +112,13 @@ func (h *host) dispatch() {
 			break
 		}
 		s := w.slot
-		h.remove(w)
+		h.remove(w, now)
 		if w.queue != nil {
 			w.queue.taken(s.client)
 			h.admit(s, w.rated, now)
 		} else {
 			h.grant(s, now)
 		}
-		s.waited += now.Sub(w.since)
 		w.finish(nil)
 	}
 	switch {
@@ -144,12 +146,10 @@ func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	var right, place *waiter
 	h.lanes(func(ln *lane) {
-		for _, w := range ln.ready {
-			if d := h.due(w.slot, now); d > 0 {
-				wake = min(wake, d)
-			} else if right == nil {
-				right = w
-			}
+		if w, after := ln.nextReady(now); w != nil && right == nil {
+			right = w
+		} else {
+			wake = min(wake, after)
 		}
 		w, after := h.front(ln, now)
 		if w != nil && (place == nil || w.since.Before(place.since)) {
@@ -172,9 +172,13 @@ func (h *host) admit(s *Slot, rated bool, now time.Time) {
 	h.places++
 	s.admitted = now
 	if rated {
-		h.prepare(s)
-		s.lane.dialing = append(s.lane.dialing, s)
+		h.letGo(s)
 	}
+}
+
+func (h *host) letGo(s *Slot) {
+	h.prepare(s)
+	s.lane.dialing = append(s.lane.dialing, s)
 }
 
 func (h *host) prepare(s *Slot) {
@@ -186,6 +190,9 @@ func (h *host) prepare(s *Slot) {
 func (h *host) grant(s *Slot, now time.Time) {
 	h.unbook(s)
 	s.stage = granted
+	if s.limits.Adapt {
+		s.slowed = h.slow.spacing(now)
+	}
 	s.strict = s.terms(now).gap() > 0
 	s.each(func(r *rates) {
 		r.unsent++
@@ -223,7 +230,7 @@ func (h *host) vacate(s *Slot) {
 func (h *host) release(s *Slot) {
 	s.over = true
 	if w := s.waiter; w != nil {
-		h.remove(w)
+		h.remove(w, time.Now())
 		w.finish(errReleased)
 	}
 	h.unbook(s)

@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// minWake is the least time after which it is looked again whether one may be let
+// go; lead is longer, so that nothing is lost by it.
+const minWake = time.Millisecond
+
 // A lane is one of a host's clocks, and who waits for it: first in the queue,
 // to be let go; then with a connection that is ready, for the right to send.
 type lane struct {
@@ -14,12 +18,41 @@ type lane struct {
 	ready   []*waiter // before everyone
 }
 
+// nextReady is whose right to send is due, or after how long to look again. A client
+// whose own clock holds it up holds up no other; else nobody overtakes.
+func (ln *lane) nextReady(now time.Time) (*waiter, time.Duration) {
+	wake := never
+	for _, w := range ln.ready {
+		if d := w.slot.ownDue(now); d > 0 {
+			wake = min(wake, d)
+		} else if d := w.slot.due(now); d > 0 {
+			return nil, min(wake, d)
+		} else {
+			return w, 0
+		}
+	}
+	return nil, wake
+}
+
+// readyAhead is how many are ready that s would have to wait for, and how much longer
+// they take than as many like it.
+func (ln *lane) readyAhead(s *Slot, now time.Time) (n int, more time.Duration) {
+	for _, w := range ln.ready {
+		if w.slot.ownDue(now) <= s.host.leadTime() {
+			n++
+			more += w.slot.interval(now) - s.interval(now)
+		}
+	}
+	return n, more
+}
+
 // ahead is how many of those that were let go will need a right before one that
-// is let go now. Who takes longer over its connection than is usual is not waited
-// for: its turn comes when it is ready, and the others' slots are not lost. After
-// wake the next of them is one.
-func (ln *lane) ahead(now time.Time, usual time.Duration) (n int, wake time.Duration) {
-	late := 0
+// is let go now, where one that is let go has lead to be ready. Who takes twice that
+// over its connection is not waited for: its turn comes when it is ready, and the
+// others' slots are not lost; nor is who is held up by its client's own clock. After
+// wake the next of them is such.
+func (ln *lane) ahead(now time.Time, lead time.Duration) (n int, wake time.Duration) {
+	usual, late := 2*lead, 0
 	for late < len(ln.dialing) && now.Sub(ln.dialing[late].admitted) >= usual {
 		late++
 	}
@@ -27,7 +60,13 @@ func (ln *lane) ahead(now time.Time, usual time.Duration) (n int, wake time.Dura
 	if late < len(ln.dialing) {
 		wake = usual - now.Sub(ln.dialing[late].admitted)
 	}
-	return len(ln.ready) + len(ln.dialing) - late, wake
+	n = len(ln.dialing) - late
+	for _, w := range ln.ready {
+		if w.slot.ownDue(now) <= lead {
+			n++
+		}
+	}
+	return n, wake
 }
 
 func (h *host) lane(l *Limits) *lane {
@@ -68,7 +107,7 @@ func (h *host) client(name string, l *Limits) *rates {
 // again. A client whose own clock holds it up holds up no other.
 func (h *host) front(ln *lane, now time.Time) (*waiter, time.Duration) {
 	lead, wake := h.leadTime(), never
-	ahead, late := ln.ahead(now, 2*lead)
+	ahead, late := ln.ahead(now, lead)
 	for _, of := range ln.waits.lines {
 		w := of.waiters[0]
 		s := w.slot
@@ -82,7 +121,7 @@ func (h *host) front(ln *lane, now time.Time) (*waiter, time.Duration) {
 			}
 		}
 		if d := ln.rates.wanted(s.terms(now), ahead, now, lead); d > 0 {
-			return nil, min(wake, d, late) // nobody overtakes by a rate of its own
+			return nil, min(wake, max(minWake, min(d, late))) // nobody overtakes by a rate of its own
 		}
 		return w, 0
 	}

@@ -74,6 +74,110 @@ func TestDiallingCostsNoSlot(t *testing.T) {
 	}
 }
 
+// TestNobodyOvertakesOnAReadyConnection: a short Crawl-delay does not starve a long one
+// where dialling takes longer than the short one.
+func TestNobodyOvertakesOnAReadyConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const span = 10 * time.Minute
+		p, ctx := New(Options{}), t.Context()
+		var mu sync.Mutex
+		sent := map[string]int{}
+		var wg sync.WaitGroup
+		end := time.Now().Add(span)
+		ask := func(client string, l Limits) {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					s, err := p.Wait(ctx, client, l)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					pass(180 * time.Millisecond)
+					if err := s.Ready(ctx); err != nil {
+						t.Error(err)
+					}
+					s.send()
+					mu.Lock()
+					sent[client]++
+					mu.Unlock()
+				}
+			})
+		}
+		l := rule(5, 1, 0)
+		l.MaxConcurrent = 8
+		for range 4 {
+			ask("quick", l)
+		}
+		l.CrawlDelay = 5 * time.Second
+		ask("slow", l)
+		wg.Wait()
+		if most := int(span / (5 * time.Second)); sent["slow"] < most/2 || sent["quick"] < sent["slow"] {
+			t.Errorf("sent %v, of the slow at most %d", sent, most)
+		}
+	})
+}
+
+// TestAReplayUnderItsOwnClockHoldsUpNobody.
+func TestAReplayUnderItsOwnClockHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l, start := New(Options{}), every(time.Second), time.Now()
+		s := mustWait(t, p, "slow", owned(l, 0.05, 1))
+		s.Sent()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := s.Ready(t.Context()); err != nil || time.Since(start) < 20*time.Second {
+				t.Errorf("the replay: %v after %v", err, time.Since(start))
+			}
+			s.send()
+		})
+		synctest.Wait()
+		for i := range 10 {
+			mustWait(t, p, "other", l).send()
+			if d := time.Since(start) - time.Duration(i+1)*time.Second; d < 0 || d > time.Millisecond {
+				t.Errorf("request %d went after %v", i, time.Since(start))
+			}
+		}
+		wg.Wait()
+	})
+}
+
+// TestRedialGivesTheRightBack: nobody waits for one whose connection was no good, and
+// its turn is a new one.
+func TestRedialGivesTheRightBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l, start := New(Options{}), every(time.Second), time.Now()
+		s := mustWait(t, p, "", l)
+		s.Redial()
+		goesAfter(t, p, l, 2*minLead) // for so long it is waited for
+		s.BackOff(10 * time.Second)
+		pass(5 * time.Second) // dialling
+		if err := s.Ready(t.Context()); err != nil || time.Since(start) != 10*time.Second+2*minLead {
+			t.Errorf("went after %v, in the pause: %v", time.Since(start), err)
+		}
+		if h := s.Held(); h.Waited != 5*time.Second || h.Paused != 5*time.Second {
+			t.Errorf("held %+v", h)
+		}
+		s.Sent()
+		s.Redial() // nothing to give back
+		goesAfter(t, p, l, time.Second)
+	})
+}
+
+// TestARefusedWaitCounts: for the record, where it was for the right to send.
+func TestARefusedWaitCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(10*time.Second)
+		s := mustWait(t, p, "", l)
+		s.Sent()
+		time.AfterFunc(time.Second, func() { s.BackOff(time.Hour) })
+		s.limits.MaxWait = time.Minute
+		isBusy(t, s.Ready(t.Context()), BackedOff)
+		if h := s.Held(); h.Waited != time.Second {
+			t.Errorf("held %+v", h)
+		}
+	})
+}
+
 // TestAClientsOwnRateHoldsUpNobodyElse: it has its turns as its own clock permits,
 // the others all the rest.
 func TestAClientsOwnRateHoldsUpNobodyElse(t *testing.T) {
@@ -183,13 +287,15 @@ func TestAssetsShareABurst(t *testing.T) {
 	})
 }
 
+// answer is all of a request whose answer takes so long.
+func answer(s *Slot, took time.Duration, fine bool) {
+	s.Sent()
+	pass(took)
+	s.Answered(fine)
+	s.Release()
+}
+
 func TestSlowAnswersLowerTheRate(t *testing.T) {
-	answer := func(s *Slot, took time.Duration, fine bool) {
-		s.Sent()
-		pass(took)
-		s.Answered(fine)
-		s.Release()
-	}
 	for _, c := range []struct {
 		name    string
 		answers []time.Duration
@@ -209,8 +315,8 @@ func TestSlowAnswersLowerTheRate(t *testing.T) {
 					answer(mustWait(t, p, "", l), took, true)
 				}
 				s := mustWait(t, p, "", l)
-				if s.Slowed() != c.want {
-					t.Errorf("slowed to %v, want %v", s.Slowed(), c.want)
+				if s.Held().Slowed != c.want {
+					t.Errorf("slowed to %v, want %v", s.Held().Slowed, c.want)
 				}
 				s.send()
 				if want := min(1, int(c.want)); p.Stats().Slowed != want {
@@ -223,6 +329,9 @@ func TestSlowAnswersLowerTheRate(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWhatSlowAnswersDoNot(t *testing.T) {
 	t.Run("a quick error does not make it faster", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p, l := New(Options{}), adaptive(rule(10, 1, 0))
@@ -239,7 +348,7 @@ func TestSlowAnswersLowerTheRate(t *testing.T) {
 			goesAfter(t, p, l, 100*time.Millisecond)
 		})
 	})
-	t.Run("nor does a burst", func(t *testing.T) {
+	t.Run("a burst does not get past it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p, l := New(Options{}), adaptive(rule(10, 5, 0))
 			answer(mustWait(t, p, "", l), 4*time.Second, true)

@@ -9,12 +9,13 @@
 // gives back all that it held. The gap to the next request counts from Sent, so that
 // neither a slow dial nor a late timer can narrow it at the origin; and dialling is
 // done before the turn comes, so that it costs no slot. A slot given back unsent costs
-// nobody anything.
+// nobody anything, but its caller may count one whose connection was begun.
 //
-// Requests of one client go in the order they came; clients take turns. Each goes
-// under the [Limits] that it brought, so those of one host may differ from call to
-// call (a robots.txt read anew, another group, a client with a rate of its own); a
-// change hands out nothing extra. Where answers are slow on average (over a second),
+// Requests of one client go in the order they came, but that who takes long to be
+// ready is not waited for; clients take turns. Each goes under the [Limits] that it
+// brought, so those of one host may differ from call to call (a robots.txt read anew,
+// another group, a client with a rate of its own); a change hands out nothing extra.
+// Where answers are slow on average (over a second),
 // requests go no closer together than the answers take, at the most 30 s.
 //
 // How it fails: a wait that would be longer than Limits.MaxWait, a full queue, and
@@ -62,7 +63,8 @@ const (
 	QueueFull                 // Limits.MaxQueue are waiting
 	StreamsFull               // Options.MaxStreams are open
 	HostsFull                 // Options.MaxHosts are known and none can be forgotten
-	BackedOff                 // the origin has asked for a pause, and the wait for its end is too long
+	BackedOff                 // the wait for the end of a pause is too long; see Slot.BackOff
+	PlacesTaken               // Limits.MaxConcurrent requests were under way all the while
 )
 
 func (r Reason) String() string {
@@ -76,7 +78,9 @@ func (r Reason) String() string {
 	case HostsFull:
 		return "too many hosts at once"
 	case BackedOff:
-		return "the host has asked for a pause"
+		return "the host is left alone for a while"
+	case PlacesTaken:
+		return "all places stay taken"
 	}
 	return "busy"
 }
@@ -85,6 +89,8 @@ func (r Reason) String() string {
 type BusyError struct {
 	RetryAfter time.Duration // until one who asks now could go, as far as it can be known; at least a second
 	Reason     Reason
+	Pause      time.Duration // that is left of the host's, see Slot.BackOff; zero: there is none
+	Slowed     time.Duration // the least time between two requests, since the host answers slowly; zero: it does not
 }
 
 func (e *BusyError) Error() string {

@@ -80,17 +80,20 @@ func TestBackOffDoublesAndForgives(t *testing.T) {
 	})
 }
 
-func TestBackOffRefusesWhoWouldBackedOff(t *testing.T) {
+func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), every(time.Second)
 		mustWait(t, p, "", l).Sent()
 		start := time.Now()
 		var wg sync.WaitGroup
-		for _, c := range []struct{ maxWait, goes, retry time.Duration }{
+		for _, c := range []struct {
+			maxWait, goes, retry time.Duration
+			why                  Reason
+		}{
 			{maxWait: time.Minute, goes: 30500 * time.Millisecond},
-			{maxWait: 30 * time.Second, retry: 31 * time.Second}, // 29.5 s are left to it
+			{maxWait: 30 * time.Second, retry: 31 * time.Second, why: BackedOff}, // 29.5 s are left to it
 			{maxWait: 32 * time.Second, goes: 31500 * time.Millisecond},
-			{maxWait: 31 * time.Second, retry: 32 * time.Second},
+			{maxWait: 31 * time.Second, retry: 32 * time.Second, why: WaitTooLong}, // for the queue behind the pause
 		} {
 			wg.Go(func() {
 				l := l
@@ -99,7 +102,7 @@ func TestBackOffRefusesWhoWouldBackedOff(t *testing.T) {
 				want := c.goes
 				if c.retry > 0 {
 					want = 500 * time.Millisecond // refused when the pause begins
-					if after := isBusy(t, err, BackedOff); after != c.retry {
+					if after := isBusy(t, err, c.why); after != c.retry {
 						t.Errorf("retry after %v, want %v", after, c.retry)
 					}
 				}
@@ -137,7 +140,7 @@ func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 		s.Sent()
 		backOff(p, l.Key, 20*time.Second)
 		if err := s.Ready(t.Context()); err != nil || time.Since(start) != 40*time.Second {
-			t.Errorf("Again: %v after %v", err, time.Since(start))
+			t.Errorf("Ready: %v after %v", err, time.Since(start))
 		}
 		s.Sent()
 		l.Key, l.MaxConcurrent, l.MaxWait = "b.test", 1, 15*time.Second

@@ -123,34 +123,41 @@ func (t *turns) of(client string) int {
 	return 0
 }
 
-// ahead is how many go before one of client's who would come now. Clients with a
-// rate of their own use fewer turns than they have: as many as that rate gives
-// them while the others go, which takes as long as taking says.
-func (t *turns) ahead(client string, now time.Time, taking func(n int) time.Duration) int {
-	round := t.of(client) // rounds before the newcomer's own
-	n, last := round, 1   // last: whether a line still comes before own in own's round
+// ahead adds to n, and to more, how many go before s, were it to come now, and how much
+// longer they take than as many like s: each goes under its own limits. Clients with a rate of their
+// own use fewer turns than they have: as many as that rate gives them while the
+// others go.
+func (t *turns) ahead(s *Slot, n int, more time.Duration, now time.Time) (int, time.Duration) {
+	round, last := t.of(s.client), 1 // rounds before its own; whether a line still comes before it in its own
+	like := s.interval(now)
+	count := func(ln *line, most int) {
+		for _, w := range ln.waiters[:min(len(ln.waiters), most)] {
+			n++
+			more += w.slot.interval(now) - like
+		}
+	}
+	owned := false
 	for _, ln := range t.lines {
-		if ln.client == client {
+		switch {
+		case ln.client == s.client:
 			last = 0
-		} else if ln.waiters[0].slot.own == nil {
-			n += min(len(ln.waiters), round+last)
+			count(ln, round)
+		case ln.waiters[0].slot.own != nil:
+			owned = true
+		default:
+			count(ln, round+last)
 		}
 	}
-	if !t.owned() {
-		return n
+	if !owned {
+		return n, more
 	}
-	while := taking(n)
+	while := s.host.behind(s, n, more, now)
 	for _, ln := range t.lines {
-		if own := ln.waiters[0].slot.own; own != nil && ln.client != client {
-			n += min(len(ln.waiters), round+1, own.within(while, now))
+		if own := ln.waiters[0].slot.own; own != nil && ln.client != s.client {
+			count(ln, min(round+1, own.within(while, now)))
 		}
 	}
-	return n
-}
-
-// owned says whether any client has a rate of its own.
-func (t *turns) owned() bool {
-	return slices.ContainsFunc(t.lines, func(ln *line) bool { return ln.waiters[0].slot.own != nil })
+	return n, more
 }
 
 // inOrder gives all waiters, in the order in which they would go.

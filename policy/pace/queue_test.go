@@ -117,8 +117,8 @@ func TestMaxWaitIsKnownAtOnce(t *testing.T) {
 				}
 				l.MaxWait = c.est + time.Microsecond // and the estimate is true
 				s := mustWait(t, p, "", l)
-				if d := time.Since(start) - c.est; d < -time.Microsecond || d > time.Microsecond || s.Waited() != time.Since(start) {
-					t.Errorf("went after %v (Waited says %v), estimated %v", time.Since(start), s.Waited(), c.est)
+				if d := time.Since(start) - c.est; d < -time.Microsecond || d > time.Microsecond || s.Held().Waited != time.Since(start) {
+					t.Errorf("went after %v (Waited says %v), estimated %v", time.Since(start), s.Held().Waited, c.est)
 				}
 				leave()
 				wg.Wait()
@@ -135,7 +135,7 @@ func TestMaxWaitIsKeptWhenPlacesStayTaken(t *testing.T) {
 		s.Sent()
 		start := time.Now()
 		_, err := wait(t.Context(), p, "", l)
-		if after := isBusy(t, err, WaitTooLong); after != minRetry || time.Since(start) != l.MaxWait {
+		if after := isBusy(t, err, PlacesTaken); after != l.MaxWait || time.Since(start) != l.MaxWait {
 			t.Errorf("refused after %v, retry after %v", time.Since(start), after)
 		}
 		s.Release()
@@ -152,6 +152,48 @@ func TestMaxWaitOfExactlyTheWaitSuffices(t *testing.T) {
 			t.Errorf("went at %v", at)
 		}
 	})
+}
+
+// TestTheTimeThatOthersTake: who comes to a queue of others with limits of their own is
+// told what these take, not what as many like it would.
+func TestTheTimeThatOthersTake(t *testing.T) {
+	slow, quick := rule(100, 1, 2*time.Second), rule(10, 1, 0)
+	for _, c := range []struct {
+		name   string
+		queued []Limits
+		own    Limits
+		est    time.Duration
+	}{
+		{"quick behind slow", []Limits{slow, slow, slow}, quick, 6100 * time.Millisecond},
+		{"slow behind quick", []Limits{quick, quick, quick}, slow, 2300 * time.Millisecond},
+		{"mixed", []Limits{quick, slow, quick}, slow, 4200 * time.Millisecond},
+		{"a client's own others", []Limits{slow, slow}, quick, 4100 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := New(Options{})
+				mustWait(t, p, "", quick).send()
+				var wg sync.WaitGroup
+				for i, l := range c.queued {
+					client := fmt.Sprint(i)
+					if len(c.queued) == 2 {
+						client = "newcomer"
+					}
+					wg.Go(func() { mustWait(t, p, client, l).send() })
+					synctest.Wait()
+				}
+				start, hasty := time.Now(), c.own
+				hasty.MaxWait = time.Second
+				_, err := p.Wait(t.Context(), "newcomer", hasty)
+				after := isBusy(t, err, WaitTooLong)
+				mustWait(t, p, "newcomer", c.own).send()
+				if went := time.Since(start); after < went-10*time.Millisecond || after > went+10*time.Millisecond || went < c.est-10*time.Millisecond || went > c.est+10*time.Millisecond {
+					t.Errorf("went after %v, foretold %v, want %v", went, after, c.est)
+				}
+				wg.Wait()
+			})
+		})
+	}
 }
 
 func TestMaxQueue(t *testing.T) {
@@ -213,9 +255,9 @@ func TestTurns(t *testing.T) {
 		for range rnd.Intn(60) {
 			switch k := rnd.Intn(5); {
 			case k > 1 || q.n == 0:
-				w := &waiter{slot: &Slot{client: fmt.Sprint(rnd.Intn(6))}}
+				w := &waiter{slot: &Slot{host: &host{}, limits: every(time.Second), client: fmt.Sprint(rnd.Intn(6))}}
 				all = append(all, w)
-				ahead := q.ahead(w.slot.client, time.Time{}, nil)
+				ahead, _ := q.ahead(w.slot, 0, 0, time.Time{})
 				q.push(w)
 				if got := slices.Index(q.inOrder(), w); got != ahead {
 					t.Fatalf("position %d, foretold %d", got, ahead)

@@ -64,6 +64,11 @@ func (t terms) gap() rate.Limit {
 	return r
 }
 
+// interval is how long one request keeps the next one waiting where many do.
+func (t terms) interval() time.Duration {
+	return max(time.Duration(float64(time.Second)/float64(t.perSecond)), t.delay)
+}
+
 // rates is a clock: what was sent, and so when more may be sent. Two limiters
 // count each request when it is sent:
 //

@@ -37,6 +37,8 @@ type Slot struct {
 	admitted time.Time
 	sent     time.Time // last; zero: not yet
 	waited   time.Duration
+	paused   time.Duration // for which nobody was let go while it waited
+	slowed   time.Duration // in force when it was granted
 }
 
 // each calls f for the clocks that s goes by.
@@ -70,6 +72,26 @@ func (s *Slot) Ready(ctx context.Context) error {
 		return err
 	}
 	return h.await(ctx, w)
+}
+
+// Redial says that another connection is being made, since the one that the slot was
+// ready on was no good: a right to send that was not used is given back, so that nobody
+// waits for it in vain. Else it does nothing.
+func (s *Slot) Redial() {
+	if s == nil {
+		return
+	}
+	h := s.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.over || s.stage != granted {
+		return
+	}
+	h.unbook(s)
+	s.admitted = time.Now()
+	s.deadline = s.admitted.Add(s.limits.MaxWait) // it has done its waiting, and waits anew
+	h.letGo(s)
+	h.dispatch()
 }
 
 // Sent says that the request is being written: the gap to the next counts from now.
@@ -111,17 +133,6 @@ func (s *Slot) Answered(fine bool) {
 	if now := time.Now(); !s.sent.IsZero() {
 		h.slow.note(now.Sub(s.sent), fine, now)
 	}
-}
-
-// Slowed is the least time between two requests that the host's slow answers
-// permit at present; zero: they are not slow, or Limits.Adapt is not set.
-func (s *Slot) Slowed() time.Duration {
-	if s == nil || !s.limits.Adapt {
-		return 0
-	}
-	s.host.mu.Lock()
-	defer s.host.mu.Unlock()
-	return s.host.slow.spacing(time.Now())
 }
 
 // BackOff says that the answer was 429 or 503: nothing more is granted for the key
@@ -188,12 +199,19 @@ func (s *Slot) Release() {
 	h.dispatch()
 }
 
-// Waited is how long the slot was waited for, with Ready's waits.
-func (s *Slot) Waited() time.Duration {
+// Held says what held a slot up.
+type Held struct {
+	Waited time.Duration // in all, with Ready's waits
+	Paused time.Duration // of the longest pause of the host that it came upon, what was left; zero: none
+	Slowed time.Duration // the least time between two requests that the host's slow answers permitted; zero: they were not slow
+}
+
+// Held says what has held the slot up until now.
+func (s *Slot) Held() Held {
 	if s == nil {
-		return 0
+		return Held{}
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return s.waited
+	return Held{s.waited, s.paused, s.slowed}
 }

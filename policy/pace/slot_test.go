@@ -94,15 +94,15 @@ func TestEnterTakesAPlaceAndNoRate(t *testing.T) {
 		hasty := l
 		hasty.MaxWait = 0
 		_, err := p.Enter(t.Context(), "", hasty)
-		isBusy(t, err, WaitTooLong)
+		isBusy(t, err, PlacesTaken)
 		go func() { pass(3 * time.Second); dial.Release() }()
 		dial2 := enter()
-		if time.Since(start) != 3*time.Second || dial2.Waited() != 3*time.Second {
+		if time.Since(start) != 3*time.Second || dial2.Held().Waited != 3*time.Second {
 			t.Errorf("entered after %v", time.Since(start))
 		}
 		// It may become one that sends, in its place.
 		if err := dial2.Ready(t.Context()); err != nil || time.Since(start) != 10*time.Second {
-			t.Errorf("Again: %v after %v", err, time.Since(start))
+			t.Errorf("Ready: %v after %v", err, time.Since(start))
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // whoever waits longer gets the place
@@ -137,13 +137,13 @@ func TestEnterTakesAPlaceAndNoRate(t *testing.T) {
 	})
 }
 
-func TestAgainGoesAheadAndKeepsItsPlace(t *testing.T) {
+func TestAReplayGoesAheadAndKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l, g := New(Options{}), every(time.Second), newLog()
 		l.MaxConcurrent = 1
 		s := mustWait(t, p, "", l)
 		if err := s.Ready(t.Context()); err != nil {
-			t.Errorf("Again before Sent: %v", err)
+			t.Errorf("Ready before Sent: %v", err)
 		}
 		g.send(s)
 		var wg sync.WaitGroup
@@ -158,10 +158,10 @@ func TestAgainGoesAheadAndKeepsItsPlace(t *testing.T) {
 		})
 		synctest.Wait()
 		if err := s.Ready(t.Context()); err != nil { // MaxConcurrent 1: the place is its own
-			t.Fatalf("Again: %v", err)
+			t.Fatalf("Ready: %v", err)
 		}
-		if s.Waited() != time.Second {
-			t.Errorf("Waited %v, want 1s", s.Waited())
+		if s.Held().Waited != time.Second {
+			t.Errorf("Waited %v, want 1s", s.Held().Waited)
 		}
 		g.send(s)
 		pass(5 * time.Second)
@@ -173,7 +173,7 @@ func TestAgainGoesAheadAndKeepsItsPlace(t *testing.T) {
 	})
 }
 
-func TestAgainEnds(t *testing.T) {
+func TestReadyEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(10*time.Second)
 		s := mustWait(t, p, "", l)
@@ -182,14 +182,14 @@ func TestAgainEnds(t *testing.T) {
 		gone := errors.New("gone")
 		time.AfterFunc(time.Second, func() { leave(gone) })
 		if err := s.Ready(ctx); err != gone {
-			t.Errorf("Again: %v, want the cause", err)
+			t.Errorf("Ready: %v, want the cause", err)
 		}
 		if err := s.Ready(ctx); err != gone {
-			t.Errorf("Again: %v, want the cause", err)
+			t.Errorf("Ready: %v, want the cause", err)
 		}
 		time.AfterFunc(time.Second, s.Release)
 		if err := s.Ready(t.Context()); !errors.Is(err, errReleased) {
-			t.Errorf("Again of a slot released meanwhile: %v", err)
+			t.Errorf("Ready of a slot released meanwhile: %v", err)
 		}
 		if h := s.host; len(h.expiry) != 0 || h.timer.Stop() {
 			t.Error("a timer or a waiter is left")

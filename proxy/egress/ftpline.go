@@ -54,7 +54,6 @@ func (d *Door) dialFTP(ctx context.Context, o robots.Origin, at netip.Addr) (*li
 	if err != nil {
 		return nil, err
 	}
-	until := time.Now().Add(d.headerTimeout)
 	peer := o.Host // a parent finds the server again by it
 	if d.parent == nil {
 		remote, err := netip.ParseAddrPort(conn.RemoteAddr().String())
@@ -64,22 +63,17 @@ func (d *Door) dialFTP(ctx context.Context, o robots.Origin, at netip.Addr) (*li
 		}
 		peer = remote.Addr().String()
 	}
-	if err := conn.SetDeadline(until); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	l := &line{
-		Conn: conn, door: d, ctx: ctx, until: until, peer: peer,
-		asked: func() {}, left: maxFTPReplies,
-	}
-	if trace == nil {
-		return l, nil
-	}
-	if trace.WroteHeaders != nil {
+	l := &line{Conn: conn, door: d, ctx: ctx, peer: peer, asked: func() {}, left: maxFTPReplies}
+	if trace != nil && trace.WroteHeaders != nil {
 		l.asked = sync.OnceFunc(trace.WroteHeaders)
 	}
-	if trace.GotConn != nil {
-		trace.GotConn(httptrace.GotConnInfo{Conn: l})
+	if trace != nil && trace.GotConn != nil {
+		trace.GotConn(httptrace.GotConnInfo{Conn: l}) // which may take its time
+	}
+	l.until = time.Now().Add(d.headerTimeout)
+	if err := conn.SetDeadline(l.until); err != nil {
+		conn.Close()
+		return nil, err
 	}
 	return l, nil
 }

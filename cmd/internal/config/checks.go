@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -105,6 +107,12 @@ var rules = []rule{
 		for i, host := range c.Hosts {
 			if keys, why := host.wrong(); why != "" { // not from a file: that names its line
 				return fmt.Sprintf("entry %d: %s: %s", i+1, keys[0], why)
+			}
+			before := slices.IndexFunc(c.Hosts[:i], func(b Host) bool {
+				return b.Until.IsZero() && (b.Match == "*" || strings.EqualFold(b.Match, host.Match))
+			})
+			if before >= 0 {
+				return fmt.Sprintf("entry %d never counts: entry %d fits the same hosts before it", i+1, before+1)
 			}
 		}
 		return ""

@@ -35,7 +35,7 @@ func names(keys []key) []string {
 }
 
 // nearest is the path of the key that name is a slip of: of the same section,
-// else one of that very name elsewhere.
+// else one of that very name below it, or elsewhere.
 func nearest(name string, known []key) string {
 	best, least := "", max(2, len(name)/3)+1
 	for _, k := range known {
@@ -46,7 +46,13 @@ func nearest(name string, known []key) string {
 	if best != "" {
 		return best
 	}
-	for _, k := range leaves(reflect.ValueOf(&Config{}).Elem(), "") {
+	var elsewhere []key
+	for _, k := range known {
+		if k.section() {
+			elsewhere = append(elsewhere, leaves(k.value, k.path)...)
+		}
+	}
+	for _, k := range append(elsewhere, leaves(reflect.ValueOf(&Config{}).Elem(), "")...) {
 		if k.name == name {
 			return k.path
 		}

@@ -80,7 +80,7 @@ func TestMetrics(t *testing.T) {
 		"robotsproxy_decisions_total allow robots-txt": 1,
 		"robotsproxy_decisions_total block rule":       2,
 		"robotsproxy_decisions_total block pace":       1,
-		"robotsproxy_wait_seconds":                     5,
+		"robotsproxy_wait_seconds":                     4,
 		"robotsproxy_pace_hosts":                       1,
 		"robotsproxy_pace_paused_hosts":                1,
 		"robotsproxy_pace_back_offs_total":             1,

@@ -118,7 +118,7 @@ func TestWaitsOfWhomTheyAre(t *testing.T) {
 	}{
 		{"a slot at once", audit.Record{Slot: true, Decision: policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}}, 1, 0},
 		{"a slot after a while", audit.Record{Slot: true, Waited: 1500 * time.Millisecond}, 1, 1.5},
-		{"refused for its pace", audit.Record{Waited: time.Second, Decision: policy.Decision{Reason: policy.ReasonPace}}, 1, 1},
+		{"refused for its pace", audit.Record{Waited: time.Second, Decision: policy.Decision{Reason: policy.ReasonPace}}, 0, 0},
 		{"left before its turn", audit.Record{Waited: time.Second, Decision: policy.Decision{Reason: policy.ReasonClient}}, 0, 0},
 		{"refused by a rule", audit.Record{Decision: policy.Decision{Reason: policy.ReasonRule}}, 0, 0},
 		{"robots.txt itself", audit.Record{Decision: policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonRobotsTxt}}, 0, 0},

@@ -61,7 +61,7 @@ func (d *decisions) counter(k decision) prometheus.Counter {
 func newWaits() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "robotsproxy_wait_seconds",
-		Help:    "How long requests waited for a slot of their host: those that had one, and those that the pace refused (429).",
+		Help:    "How long requests waited for a slot of their host, of those that had one.",
 		Buckets: []float64{0.01, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300},
 	})
 }
@@ -74,7 +74,7 @@ func (m *Metrics) Write(r *audit.Record) error {
 		c = m.decisions.counter(k) // a pair that nobody has foreseen is counted all the same
 	}
 	c.Inc()
-	if r.Slot || r.Decision.Reason == policy.ReasonPace {
+	if r.Slot {
 		m.waits.Observe(r.Waited.Seconds())
 	}
 	return nil

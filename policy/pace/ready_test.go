@@ -1,0 +1,108 @@
+package pace
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// letGo is a slot of one who was let go and is not ready yet.
+func letGo(t *testing.T, p *Pacer, client string, l Limits) *Slot {
+	t.Helper()
+	s, err := p.Wait(t.Context(), client, l)
+	if err != nil {
+		t.Fatalf("Wait: %v", err)
+	}
+	return s
+}
+
+// TestReadyKnowsWhoIsAhead: who is ready with a long gap behind others with short ones
+// is not refused for what as many like it would take.
+func TestReadyKnowsWhoIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, quick := New(Options{}), rule(10, 5, 100*time.Millisecond)
+		slow := quick
+		slow.CrawlDelay, slow.MaxWait = 10*time.Second, 15*time.Second
+		var slots []*Slot
+		for range 4 {
+			slots = append(slots, letGo(t, p, "", quick))
+			pass(2 * minLead)
+		}
+		last := letGo(t, p, "", slow)
+		var wg sync.WaitGroup
+		mustWait(t, p, "", quick).send()
+		start := time.Now()
+		for _, s := range slots {
+			wg.Go(func() {
+				if err := s.Ready(t.Context()); err != nil {
+					t.Error(err)
+				}
+				s.send()
+			})
+			synctest.Wait()
+		}
+		if err := last.Ready(t.Context()); err != nil {
+			t.Fatalf("refused: %v", err)
+		}
+		if d := time.Since(start) - 10400*time.Millisecond; d < 0 || d > time.Millisecond {
+			t.Errorf("went after %v, want 10.4s", time.Since(start))
+		}
+		wg.Wait()
+	})
+}
+
+// TestEstimatesPassOverAReplayUnderItsOwnClock: as the turns do.
+func TestEstimatesPassOverAReplayUnderItsOwnClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		s := mustWait(t, p, "slow", owned(l, 0.01, 1))
+		s.Sent()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := s.Ready(t.Context()); err != nil {
+				t.Error(err)
+			}
+			s.send()
+		})
+		synctest.Wait()
+		l.MaxWait = 1500 * time.Millisecond
+		for range 5 {
+			mustWait(t, p, "other", l).send()
+		}
+		wg.Wait()
+	})
+}
+
+// TestRedialWaitsAnew: who has waited nearly as long as it may, and whose connection
+// was no good, is not refused for that.
+func TestRedialWaitsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		mustWait(t, p, "", l).send()
+		hasty := l
+		hasty.MaxWait = 1500 * time.Millisecond
+		s := mustWait(t, p, "", hasty)
+		var wg sync.WaitGroup
+		wg.Go(func() { mustWait(t, p, "other", l).send() })
+		synctest.Wait()
+		s.Redial() // the other takes the slot
+		pass(200 * time.Millisecond)
+		if err := s.Ready(t.Context()); err != nil {
+			t.Errorf("refused: %v", err)
+		}
+		s.send()
+		wg.Wait()
+	})
+}
+
+// TestWhoHasAPlaceIsNotToldThatThereIsNone.
+func TestWhoHasAPlaceIsNotToldThatThereIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Millisecond)
+		l.MaxConcurrent, l.MaxWait = 2, 10*time.Second
+		s := letGo(t, p, "", l)
+		mustWait(t, p, "", l) // has the right, and never sends
+		isBusy(t, s.Ready(t.Context()), WaitTooLong)
+	})
+}
