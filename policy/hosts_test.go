@@ -136,11 +136,11 @@ func TestUntil(t *testing.T) {
 		e := engine(t, file("User-agent: *\nDisallow: /"), policy.Options{Hosts: []policy.Host{
 			{Match: "site.test", Robots: policy.Ignore, Reason: "for a day", Until: time.Now().Add(24 * time.Hour)},
 		}})
-		time.Sleep(24*time.Hour - time.Nanosecond)
+		<-time.After(24*time.Hour - time.Nanosecond)
 		if d := e.Decide(t.Context(), ask("FooBot", "/")); d.Reason != policy.ReasonOverride {
 			t.Errorf("before the end: %q", d.Reason)
 		}
-		time.Sleep(time.Nanosecond)
+		<-time.After(time.Nanosecond)
 		if d := e.Decide(t.Context(), ask("FooBot", "/")); d.Verdict != policy.Refuse || d.Reason != policy.ReasonRule {
 			t.Errorf("at the end: %v %q", d.Verdict, d.Reason)
 		}
