@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"robotsproxy/cmd/internal/config"
@@ -45,33 +44,12 @@ func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
 	})
 }
 
-// A denying transport keeps robots.txt from being fetched where a redirect leads to
-// a host that an entry denies.
-type denying struct {
-	http.RoundTripper
-	denied func(host string) bool
-}
-
-// RoundTrip sends the request, or refuses to.
-func (t denying) RoundTrip(r *http.Request) (*http.Response, error) {
-	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
-	if err == nil && t.denied(o.Host) {
-		err = fmt.Errorf("an entry of hosts denies %s", o.Host)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return t.RoundTripper.RoundTrip(r)
-}
-
-// heedful is a transport for robots.txt that goes to no host that is denied, but in
-// monitor mode, which denies none.
-func heedful(cfg config.Config, t http.RoundTripper) (http.RoundTripper, error) {
+// denied says of a host that nothing goes there; nil: of none, as in monitor mode.
+func denied(cfg config.Config) (func(host string) bool, error) {
 	if cfg.Mode == "monitor" {
-		return t, nil
+		return nil, nil
 	}
-	denied, err := policy.Denied(hosts(cfg))
-	return denying{t, denied}, err
+	return policy.Denied(hosts(cfg))
 }
 
 func overMax(cfg config.Config) policy.OverMax {

@@ -175,11 +175,13 @@ func door(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
 }
 
 func book(cfg config.Config, d *egress.Door) (*cache.Cache, error) {
-	transport, err := heedful(cfg, d.Settling())
+	denied, err := denied(cfg)
 	if err != nil {
 		return nil, err
 	}
-	client, err := fetch.New(fetch.Options{Transport: transport, Timeout: cfg.Robots.FetchTimeout, From: cfg.Identity.From, Ours: egress.Ours})
+	client, err := fetch.New(fetch.Options{
+		Transport: d.Settling(), Timeout: cfg.Robots.FetchTimeout, From: cfg.Identity.From, Denied: denied, Ours: egress.Ours,
+	})
 	if err != nil {
 		return nil, err
 	}

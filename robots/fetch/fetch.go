@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,7 @@ type Options struct {
 	Transport http.RoundTripper // required; it must not follow redirects
 	Timeout   time.Duration     // for the whole fetch, redirects and body; zero means 20 seconds
 	From      string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
+	Denied    func(string) bool // says of a host, in the form of robots.Origin, that nothing may go there, redirects least of all; nil: of none
 	Ours      func(error) bool  // says of an error of Transport that no origin is to blame for it; nil: none is such
 }
 
@@ -68,7 +70,8 @@ type Client struct {
 	transport http.RoundTripper
 	timeout   time.Duration
 	from      string
-	ours      func(error) bool // may be nil
+	denied    func(string) bool // may be nil
+	ours      func(error) bool  // may be nil
 }
 
 // New makes a Client.
@@ -85,7 +88,7 @@ func New(o Options) (*Client, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	return &Client{transport: o.Transport, timeout: o.Timeout, from: o.From, ours: o.Ours}, nil
+	return &Client{transport: o.Transport, timeout: o.Timeout, from: o.From, denied: o.Denied, ours: o.Ours}, nil
 }
 
 // Fetch gets the robots.txt of o. An empty userAgent sends no User-Agent at all.
@@ -144,6 +147,9 @@ func (c *Client) hop(ctx context.Context, a *Answer, header http.Header) (*http.
 	if err != nil {
 		return nil, err
 	}
+	if err := c.check(req.URL); err != nil {
+		return nil, err
+	}
 	req.Header = header.Clone()
 	res, err := c.transport.RoundTrip(req)
 	if first {
@@ -157,6 +163,21 @@ func (c *Client) hop(ctx context.Context, a *Answer, header http.Header) (*http.
 		res.Request = req
 	}
 	return res, nil
+}
+
+// check says why nothing may be fetched from an address.
+func (c *Client) check(u *url.URL) error {
+	if c.denied == nil {
+		return nil
+	}
+	o, err := robots.ParseOrigin(strings.ToLower(u.Scheme), u.Host)
+	if err != nil {
+		return err
+	}
+	if c.denied(o.Host) {
+		return fmt.Errorf("nothing may go to %s", o.Host)
+	}
+	return nil
 }
 
 // read takes the final answer: its freshness, and the body of a 2xx.

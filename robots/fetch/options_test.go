@@ -1,11 +1,37 @@
 package fetch
 
 import (
+	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// TestDenied: nothing is asked of a host that is denied, in whatever spelling it is
+// named, and a redirect there is no answer.
+func TestDenied(t *testing.T) {
+	var asked []string
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Host)
+		_, port, _ := net.SplitHostPort(r.Host)
+		http.Redirect(w, r, "http://[::FFFF:127.0.0.2]:"+port+"/robots.txt", http.StatusFound)
+	})
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	for denied, want := range map[string]int{"127.0.0.2": 1, "127.0.0.1": 0} {
+		asked = nil
+		c, err := New(Options{Transport: tr, Denied: func(host string) bool { return host == denied }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := c.Fetch(t.Context(), originOf(t, s.URL), "FooBot")
+		if a.Err == nil || !strings.Contains(a.Err.Error(), "nothing may go to "+denied) || len(asked) != want || a.Connected != (want > 0) {
+			t.Errorf("%s denied: %+v, after %q", denied, a, asked)
+		}
+	}
+}
 
 // TestFrom: RFC 9110 10.1.2, on each hop.
 func TestFrom(t *testing.T) {
