@@ -68,7 +68,7 @@ type exchange struct {
 	written atomic.Bool           // it has
 	upload  atomic.Pointer[error] // why the client's body broke off
 	replay  atomic.Pointer[error] // why the request may not go out, or not a second time
-	stood   time.Duration         // its last connection, while it waited for its turn on it
+	stood   time.Duration         // for so long its last connection did, while it waited for its turn on it
 
 	uploaded atomic.Bool // the client's body has been read to its end
 	reading  atomic.Bool // the client's body is waited for

@@ -46,8 +46,8 @@ func (h *host) withdraw(w *waiter) {
 	h.dispatch()
 }
 
-// expire refuses whose time is over, and says whether there was any; else how long
-// there will be none.
+// expire refuses one whose time is over, and says whether there was one; else it says
+// how long there will be none.
 func (h *host) expire(now time.Time) (wake time.Duration, any bool) {
 	if len(h.expiry) == 0 {
 		return never, false

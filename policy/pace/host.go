@@ -59,14 +59,15 @@ func (h *host) waiting() int {
 	return n
 }
 
-// askReady gives s the right to send, or a place before everyone without one.
+// askReady gives s the right to send, or has it wait for that before all who have no
+// place yet, or refuses it.
 func (h *host) askReady(s *Slot) (*waiter, error) {
 	now := time.Now()
 	switch {
 	case s.over:
 		return nil, errReleased
 	case s.stage == granted:
-		return nil, nil // and not used: the connection was not good
+		return nil, nil // and not used: net/http has chosen another connection
 	case s.stage == preparing:
 		h.lead = max(now.Sub(s.admitted), h.lead-h.lead/32) // a warm connection says little of a cold one
 		s.lane.dialed(s)

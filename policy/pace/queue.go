@@ -123,10 +123,10 @@ func (t *turns) of(client string) int {
 	return 0
 }
 
-// ahead adds to n, and to more, how many go before s, were it to come now, and how much
-// longer they take than as many like s: each goes under its own limits. Clients with a rate of their
-// own use fewer turns than they have: as many as that rate gives them while the
-// others go.
+// ahead adds to n how many go before s, were it to come now, and to more how much
+// longer they take than as many like s: each goes under its own limits. Clients with
+// a rate of their own use fewer turns than they have: as many as that rate gives them
+// while the others go.
 func (t *turns) ahead(s *Slot, n int, more time.Duration, now time.Time) (int, time.Duration) {
 	round, last := t.of(s.client), 1 // rounds before its own; whether a line still comes before it in its own
 	like := s.interval(now)

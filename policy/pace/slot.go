@@ -37,8 +37,8 @@ type Slot struct {
 	admitted time.Time
 	sent     time.Time // last; zero: not yet
 	waited   time.Duration
-	paused   time.Duration // for which nobody was let go while it waited
-	slowed   time.Duration // in force when it was granted
+	paused   time.Duration // see Held
+	slowed   time.Duration // likewise
 }
 
 // each calls f for the clocks that s goes by.
