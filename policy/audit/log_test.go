@@ -63,6 +63,20 @@ func open(t *testing.T, o Options) (*Log, func() string) {
 	}
 }
 
+func TestLineSaysWhatHeldTheRequestUp(t *testing.T) {
+	l, read := open(t, Options{})
+	r := allowed()
+	r.BackOff, r.Slowed = 90*time.Second+499*time.Microsecond, 1500*time.Millisecond+500*time.Microsecond
+	l.Write(r)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const want = `"wait_ms":1.5,"back_off_s":90,"slowed_s":1.501,"status":200,`
+	if got := read(); !strings.Contains(got, want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 func TestLineHoldsWhatTheContractNames(t *testing.T) {
 	l, read := open(t, Options{})
 	l.Write(allowed())

@@ -36,6 +36,8 @@ type record struct {
 	CrawlDelay    float64   `json:"crawl_delay_s"`
 	CrawlAsked    float64   `json:"crawl_delay_asked_s"`
 	WaitMS        float64   `json:"wait_ms"`
+	BackOff       float64   `json:"back_off_s"`
+	Slowed        float64   `json:"slowed_s"`
 	Status        int       `json:"status"`
 	Bytes         int64     `json:"bytes"`
 	DurationMS    float64   `json:"duration_ms"`
@@ -45,7 +47,7 @@ type record struct {
 // members is the closed set of names a line may have; robots_stale says that a
 // held copy ruled while its origin failed.
 var members = strings.Fields(`time id client method url host user_agent agent decision reason enforced entry entry_reason rule line group
-	robots_url robots_fetched robots_sha256 dialect robots_stale crawl_delay_s crawl_delay_asked_s wait_ms status bytes duration_ms error seq prev hash`)
+	robots_url robots_fetched robots_sha256 dialect robots_stale crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s status bytes duration_ms error seq prev hash`)
 
 // readAudit parses the file as it stands; a last line still being written is left out.
 func readAudit(t testing.TB, file string) []record {
