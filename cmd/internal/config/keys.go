@@ -104,8 +104,8 @@ func (k key) wrong() string {
 func (k key) outOfRange() string {
 	if names, ok := k.tag.Lookup("oneof"); ok {
 		unset := k.value.String() == "" && k.tag.Get("default") == ""
-		if all := strings.Fields(names); !unset && !slices.Contains(all, k.value.String()) {
-			return fmt.Sprintf("%s is not one of: %s", quoted(k.value.String()), strings.Join(all, ", "))
+		if !unset && !slices.Contains(strings.Fields(names), k.value.String()) {
+			return notOneOf(quoted(k.value.String()), names)
 		}
 	}
 	name, ok := k.tag.Lookup("check")
@@ -117,6 +117,10 @@ func (k key) outOfRange() string {
 		panic("config: no check " + name + " for " + k.path)
 	}
 	return check(k.value.Interface())
+}
+
+func notOneOf(shown, names string) string {
+	return shown + " is not one of: " + strings.Join(strings.Fields(names), ", ")
 }
 
 // setDefaults fills a section with the table's defaults, read as if they stood in a file.

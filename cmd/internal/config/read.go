@@ -203,6 +203,9 @@ type entry interface {
 func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {
 	if !k.list() {
 		v, why := k.kind().scalar(n)
+		if names, ok := k.tag.Lookup("oneof"); ok && n.Kind == yaml.ScalarNode && !isNull(n) && n.ShortTag() != "!!str" {
+			why = notOneOf(cut(printable(n.Value)), names) // quotes would not mend it
+		}
 		if why == "" {
 			k.value.Set(reflect.ValueOf(v))
 			why = k.outOfRange()
