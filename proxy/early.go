@@ -22,6 +22,7 @@ type earlyAnswers struct {
 	over  bool           // the transport has returned: no more of them
 	queue chan hint      // nil: there were none
 	sent  sync.WaitGroup // of the goroutine that empties it
+	left  bool           // the client, meanwhile: its header is not to be touched any more; that goroutine's, then the exchange's
 }
 
 // A hint is one of them.
@@ -71,6 +72,9 @@ func (x *exchange) informational(status int, header textproto.MIMEHeader) error 
 // then for this.
 func (x *exchange) sendHints() {
 	for hint := range x.early.queue {
+		if x.early.left {
+			continue
+		}
 		h := x.client.Header()
 		for name, values := range hint.header {
 			h[name] = values
@@ -79,6 +83,12 @@ func (x *exchange) sendHints() {
 		x.write()
 		x.client.WriteHeader(hint.status)
 		x.writing.Store(false)
+		if x.request.Context().Err() != nil {
+			// Over HTTP/2 WriteHeader does not wait, for a client that leaves, until
+			// the header has been read.
+			x.early.left = true
+			continue
+		}
 		clear(h)
 	}
 }

@@ -189,7 +189,13 @@ func (x *exchange) used() {
 	}
 }
 
-func (x *exchange) Header() http.Header { return x.client.Header() }
+// Header is the client's, as long as that may be touched.
+func (x *exchange) Header() http.Header {
+	if x.early.left {
+		return http.Header{}
+	}
+	return x.client.Header()
+}
 
 // WriteHeader begins the answer to the client.
 func (x *exchange) WriteHeader(status int) {
