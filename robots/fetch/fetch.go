@@ -47,6 +47,7 @@ type Answer struct {
 	Status    int           // of URL; 0: no answer
 	Body      []byte        // of a 2xx: decoded, cut at robots.MaxBytes
 	SHA256    string        // hex, of Body; "" without one
+	Headers   *Headers      // of URL; nil: it had none of them, or they were not stored
 	Redirects int           // followed
 	Lost      bool          // more than MaxRedirects hops, or a redirect without a usable Location: "no file"
 	MaxAge    time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
@@ -186,7 +187,7 @@ func (a *Answer) read(res *http.Response) error {
 		_ = res.Body.Close()
 		return fmt.Errorf("status %d is no answer to a GET", res.StatusCode)
 	}
-	a.MaxAge = maxAge(res.Header)
+	a.MaxAge, a.Headers = maxAge(res.Header), headersOf(res.Header)
 	if res.StatusCode > 299 {
 		drain(res.Body)
 		return nil

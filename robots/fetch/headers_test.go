@@ -1,0 +1,45 @@
+package fetch
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestHeaders: those that matter, of whatever answered last, cut at MaxHeader.
+func TestHeaders(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		status int
+		send   http.Header
+		want   *Headers
+	}{
+		{"all", 200, http.Header{
+			"Content-Type": {"text/plain; charset=utf-8"}, "Last-Modified": {"Sat, 21 Nov 2026 10:00:00 GMT"}, "Etag": {`W/"x"`},
+			"Cache-Control": {"max-age=60", "private"}, "Age": {"5"}, "Content-Encoding": {"identity"}, "Set-Cookie": {"secret=1"},
+		}, &Headers{"text/plain; charset=utf-8", "identity", "Sat, 21 Nov 2026 10:00:00 GMT", `W/"x"`, "max-age=60, private", "5"}},
+		{"of a failure", 503, http.Header{"Content-Type": nil, "Age": {"7"}}, &Headers{Age: "7"}},
+		{"none", 404, http.Header{"Content-Type": nil}, nil},
+		{"cut", 200, http.Header{"Content-Type": nil, "Etag": {strings.Repeat("e", MaxHeader+1)}}, &Headers{ETag: strings.Repeat("e", MaxHeader)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/final" {
+					w.Header().Set("ETag", "of the redirect")
+					http.Redirect(w, r, "/final", http.StatusFound)
+					return
+				}
+				for name, values := range tc.send {
+					w.Header()[name] = values
+				}
+				w.WriteHeader(tc.status)
+			})
+			a := newClient(t, 0).Fetch(t.Context(), originOf(t, s.URL), "")
+			if diff := cmp.Diff(tc.want, a.Headers); diff != "" {
+				t.Errorf("headers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
