@@ -33,6 +33,23 @@ func (s Signal) String() string { return [...]string{Unsaid: "", Yes: "yes", No:
 // to train one. Where lines contradict each other, No counts.
 type Signals struct{ Search, AIInput, AITrain Signal }
 
+// String gives what is said as in a line, "search=yes, ai-train=no"; "" for nothing.
+func (s Signals) String() string {
+	if s == (Signals{}) {
+		return ""
+	}
+	var said []string
+	for _, one := range []struct {
+		key string
+		Signal
+	}{{"search", s.Search}, {"ai-input", s.AIInput}, {"ai-train", s.AITrain}} {
+		if one.Signal != Unsaid {
+			said = append(said, one.key+"="+one.Signal.String())
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
 // of gives the field that a key names, or nil.
 func (s *Signals) of(key string) *Signal {
 	switch key {

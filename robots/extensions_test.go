@@ -53,7 +53,7 @@ func TestContentSignals(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
-	if s := fmt.Sprint(S{robots.Unsaid, robots.Yes, robots.No}); s != "{ yes no}" {
+	if s := fmt.Sprint(S{robots.Unsaid, robots.Yes, robots.No}); s != "ai-input=yes, ai-train=no" {
 		t.Errorf("in words: %q", s)
 	}
 	if (robots.Group{}).ContentSignals() != (S{}) {
