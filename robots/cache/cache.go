@@ -3,18 +3,26 @@
 // copies held while an origin fails, and what an answer means under a dialect.
 //
 // It does not fetch (robots/fetch does, behind [Fetcher]), does not read the
-// text (robots does) and decides about no request. It writes nothing to disk.
+// text (robots does) and decides about no request. It writes nothing to disk
+// itself: a [Store] may, which is asked for what is not in memory before its
+// origin is, and is given the outcome of every fetch. What it keeps is the raw
+// answers and the row of failures; what follows from Options or a dialect is
+// worked out anew.
 //
 // How it fails: a fetch that fails is an [Entry] like any other, and its
 // [Ruling] refuses unless a copy is held; it is answered at once until its next
 // try. One that no origin is to blame for ([fetch.Answer].Ours) is told to those
 // who wait, and not kept. [Cache.Lookup] itself fails only when its caller
 // leaves or the cache is stopped, and then gives no Entry; a nil Entry refuses.
-// When memory is short the entries least worth keeping are dropped and fetched
-// anew when asked for, their retry times with them. How long an origin has
-// failed is known in memory alone: after a restart, or once its entry was
-// dropped, the count for a dialect that gives origins up begins anew, which
-// refuses.
+// When memory is short the entries least worth keeping are dropped. With a
+// Store they are loaded again when asked for, after a restart too: what is fresh
+// is not fetched, copies are held on for their 30 days, the wait before a retry
+// and the count for a dialect that gives origins up go on. Only an origin that
+// could not be reached at all is tried once more: the reason is kept as words, and
+// whether there is a way may have changed. A Store that fails, is slow, or gives
+// what cannot be read is one that knows nothing. Without a Store, what was dropped
+// is fetched anew when asked for, its retry time is gone, and the count begins
+// anew, which refuses.
 //
 // A Cache may be shared by any number of goroutines. It owns the goroutines of
 // its fetches: [Cache.Run] waits for them.
@@ -63,6 +71,7 @@ type Options struct {
 	FetchTimeout time.Duration // zero means 20 seconds
 	MaxBytes     int64         // of memory for answers and compiled files; zero means 64 MiB
 	UserAgent    string        // sent with every fetch; "" means that of the client that asked first
+	Store        Store         // outlives the Cache; nil: what is known is in memory alone
 }
 
 // A Cache answers for origins. The zero Cache is not usable; see [New].
@@ -70,6 +79,7 @@ type Cache struct {
 	fetcher   Fetcher
 	clock     clock
 	userAgent string
+	saved     Store // may be nil
 
 	entries  *otter.Cache[robots.Origin, *Entry]
 	schedule schedule
@@ -103,6 +113,7 @@ func New(o Options) (*Cache, error) {
 		fetcher:   o.Fetcher,
 		clock:     clock{minAge: o.MinAge, maxAge: o.MaxAge, retry: o.Retry, fetchTimeout: o.FetchTimeout},
 		userAgent: o.UserAgent,
+		saved:     o.Store,
 		schedule:  schedule{wake: make(chan struct{}, 1)},
 		places:    make(chan struct{}, maxFetches),
 		refreshes: make(chan struct{}, maxRefreshes),
@@ -144,8 +155,8 @@ func (o Options) withDefaults() Options {
 }
 
 // Lookup gives what the robots.txt of o says now: at once where that is known
-// and good for longer under d, else after a fetch, made with userAgent unless
-// Options name one. Whoever asks has the same entry, to be judged by the same
+// and good for longer under d, else after a look into the Store, or a fetch, made
+// with userAgent unless Options name one. Whoever asks has the same entry, to be judged by the same
 // d. The error is ctx's own, or ErrStopped; the fetch goes on for others when
 // ctx ends.
 func (c *Cache) Lookup(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect) (*Entry, error) {

@@ -22,10 +22,8 @@ type Entry struct {
 	origin robots.Origin
 	agent  string // the User-Agent it was fetched with
 	last   *reply
-	held   *reply        // the one before, while the origin fails; nil without one
-	failed time.Time     // the first failure in a row, 429 being one; zero with a settled last
-	tried  time.Time     // the last one
-	delay  time.Duration // from then to the next try; 0 with a settled last
+	held   *reply // the one before, while the origin fails; nil without one
+	row           // zero with a settled last
 
 	life [lives]life // when it is answered with; see answers
 	bare *Entry      // with held: what remains without it
@@ -34,6 +32,13 @@ type Entry struct {
 	slot int           // place in the schedule, from 1; guarded by schedule.mu
 
 	weighAgain func(robots.Origin, *reply) // after a compilation; nil: no cache holds it
+}
+
+// A row is one of failures, 429 being one.
+type row struct {
+	failed time.Time     // the first
+	tried  time.Time     // the last
+	delay  time.Duration // from then to the next try
 }
 
 // The lives of an Entry. The one said is never longer than the whole.
@@ -183,32 +188,34 @@ func (e *Entry) heldReply(now time.Time) *reply {
 // the origin's entry until now, nil without one.
 func newEntry(o robots.Origin, agent string, a *fetch.Answer, before *Entry, now time.Time, c clock) *Entry {
 	r := newReply(a, now, c)
-	e := &Entry{origin: o, agent: agent, last: r}
 	if r.kind.settled() {
-		e.life = [...]life{said: c.life(now, r.fresh.Sub(now)), whole: c.life(now, c.maxAge)}
-		return e
+		return settled(o, agent, r, now, c)
 	}
-	e.fails(before, now, c)
-	if held := before.heldReply(now); held != nil {
-		e.bare = &Entry{origin: o, agent: agent, last: r}
-		e.bare.fails(before, now, c)
-		e.held = held
-		l := life{due: e.retry(), expires: later(e.retry(), held.fresh)}
-		l.until = later(l.expires, e.retry().Add(c.overtime()))
-		e.life = [...]life{said: l, whole: l}
+	failures := row{failed: now, tried: now}
+	if before != nil && !before.failed.IsZero() {
+		failures.failed, failures.delay = before.failed, before.delay
 	}
-	return e
+	failures.delay = c.backoff(failures.delay)
+	return failing(o, agent, r, before.heldReply(now), failures, now.Add(failures.delay), c)
 }
 
-// fails makes e one that failed at now, with nothing held.
-func (e *Entry) fails(before *Entry, now time.Time, c clock) {
-	e.failed, e.tried = now, now
-	if before != nil && !before.failed.IsZero() {
-		e.failed, e.delay = before.failed, before.delay
+// settled makes the entry for a reply that was complete at a time.
+func settled(o robots.Origin, agent string, r *reply, at time.Time, c clock) *Entry {
+	lives := [...]life{said: c.life(at, r.fresh.Sub(at)), whole: c.life(at, c.maxAge)}
+	return &Entry{origin: o, agent: agent, last: r, life: lives}
+}
+
+// failing makes the entry for a reply that is a failure, the last of a row; held
+// is nil without a copy, and the origin is tried again at retry.
+func failing(o robots.Origin, agent string, r, held *reply, failures row, retry time.Time, c clock) *Entry {
+	l := life{expires: retry, until: retry}
+	bare := &Entry{origin: o, agent: agent, last: r, row: failures, life: [...]life{said: l, whole: l}}
+	if held == nil {
+		return bare
 	}
-	e.delay = c.backoff(e.delay)
-	l := life{expires: e.retry(), until: e.retry()}
-	e.life = [...]life{said: l, whole: l}
+	l = life{due: retry, expires: later(retry, held.fresh)}
+	l.until = later(l.expires, retry.Add(c.overtime()))
+	return &Entry{origin: o, agent: agent, last: r, row: failures, held: held, bare: bare, life: [...]life{said: l, whole: l}}
 }
 
 // entryOverhead is what an entry costs beside its octets and its compiled
@@ -297,5 +304,5 @@ func (r *reply) find(d robots.Dialect) *robots.File {
 }
 
 func (r *reply) weight() int64 {
-	return int64(len(r.answer.Body)+len(r.answer.URL)+r.words) + r.size.Load()
+	return int64(len(r.answer.Body)+len(r.answer.URL)+r.answer.Headers.Size()+r.words) + r.size.Load()
 }

@@ -14,50 +14,68 @@ import (
 // errNoAnswer stands for a Fetcher that gave nil.
 var errNoAnswer = errors.New("fetcher gave no answer")
 
-// A flight is a fetch under way; there is one an origin at most.
+// A flight is a fetch under way, or a look into the Store before there is one;
+// there is one an origin at most.
 type flight struct {
-	done  chan struct{} // closed when entry is set
-	entry *Entry        // nil: the cache was stopped first
+	done   chan struct{} // closed when the others are set
+	entry  *Entry        // nil: the cache was stopped first
+	loaded bool          // from the Store: it may be too old for some who wait
 }
 
-// wait joins the fetch of o, or starts it.
+// wait gives the entry that a flight of o brings, by as many as it takes.
 func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect) (*Entry, error) {
+	var known *Entry // loaded; memory may have dropped it again
+	for {
+		f, e, err := c.join(ctx, o, userAgent, d, known)
+		if f == nil {
+			return e, err
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if f.entry == nil {
+			return nil, ErrStopped
+		}
+		if !f.loaded {
+			return f.entry, nil
+		}
+		if e := c.use(f.entry, d, time.Now()); e != nil {
+			return e, nil
+		}
+		known = f.entry // so that the next that is begun is a fetch
+	}
+}
+
+// join gives the flight of o, or starts it; or the entry, where that is there by now.
+func (c *Cache) join(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect, known *Entry) (*flight, *Entry, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.mu.Lock()
 	f := c.flights[o]
 	c.mu.Unlock()
-	if f == nil {
-		select {
-		case c.places <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-c.base.Done():
-			return nil, ErrStopped
-		}
-		var e *Entry
-		if f, e = c.start(o, userAgent, d); e != nil {
-			return e, nil
-		}
-		if f == nil {
-			return nil, ErrStopped
-		}
+	if f != nil {
+		return f, nil, nil
 	}
 	select {
-	case <-f.done:
-		if f.entry == nil {
-			return nil, ErrStopped
-		}
-		return f.entry, nil
+	case c.places <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
+	case <-c.base.Done():
+		return nil, nil, ErrStopped
 	}
+	f, e := c.start(o, userAgent, d, known)
+	if f == nil && e == nil {
+		return nil, nil, ErrStopped
+	}
+	return f, e, nil
 }
 
 // start uses the place that its caller took, or gives it back: another caller
-// may have started the fetch, and it may even be over. Both nil: stopped.
-func (c *Cache) start(o robots.Origin, userAgent string, d robots.Dialect) (*flight, *Entry) {
+// may have started the flight, and it may even be over. Both nil: stopped.
+func (c *Cache) start(o robots.Origin, userAgent string, d robots.Dialect, known *Entry) (*flight, *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped.Load() {
@@ -74,6 +92,8 @@ func (c *Cache) start(o robots.Origin, userAgent string, d robots.Dialect) (*fli
 			<-c.places
 			return nil, e
 		}
+	} else {
+		before = known
 	}
 	if c.userAgent != "" {
 		userAgent = c.userAgent
@@ -116,12 +136,19 @@ func (c *Cache) postpone(e *Entry, next time.Time) {
 	}
 }
 
-// launch starts a fetch that holds a place in places. c.mu is held.
+// launch starts a flight that holds a place in places: a fetch, but where nothing
+// is known of o the Store is asked first. c.mu is held.
 func (c *Cache) launch(o robots.Origin, agent string, before *Entry, places chan struct{}) *flight {
 	f := &flight{done: make(chan struct{})}
 	c.flights[o] = f
 	c.wg.Go(func() {
-		f.entry = c.fetch(o, agent, before)
+		if before == nil {
+			f.entry = c.load(o)
+			f.loaded = f.entry != nil
+		}
+		if !f.loaded {
+			f.entry = c.fetch(o, agent, before)
+		}
 		c.mu.Lock()
 		delete(c.flights, o) // after the entry is stored: whoever finds no flight finds the entry
 		c.mu.Unlock()
@@ -141,7 +168,7 @@ func (c *Cache) fetch(o robots.Origin, agent string, before *Entry) *Entry {
 		return nil
 	}
 	if a == nil {
-		a = &fetch.Answer{MaxAge: -1, Err: errNoAnswer}
+		a = &fetch.Answer{MaxAge: -1, Err: errNoAnswer, Fetched: time.Now()}
 	}
 	e := newEntry(o, agent, a, before, time.Now(), c.clock)
 	if before != nil {
@@ -168,6 +195,7 @@ func (c *Cache) fetch(o robots.Origin, agent string, before *Entry) *Entry {
 		return e
 	}
 	c.store(e, before)
+	c.keep(e)
 	return e
 }
 

@@ -1,0 +1,207 @@
+package cache
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// TestRestart: what is fresh is not fetched anew, and it is the same to the octet.
+func TestRestart(t *testing.T) {
+	lost := fetch.Answer{Status: 301, Lost: true, Redirects: 5, Connected: true, MaxAge: -1, URL: "https://example.com/5"}
+	text := file(-1)
+	text.URL, text.Redirects = "https://www.example.com/robots.txt", 2
+	empty := fetch.Answer{Status: 200, Connected: true, MaxAge: -1}
+	for name, answer := range map[string]fetch.Answer{"file": text, "an hour": file(time.Hour), "empty": empty, "404": status(404), "lost": lost} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReborn(answer)
+				first, _ := rule(t, r.cache(t))
+				wait(usual.ttl(answer.MaxAge) - time.Second)
+				c := r.cache(t)
+				again, _ := rule(t, c)
+				if r.count() != 1 || again.Outcome != first.Outcome || !again.Fetched().Equal(first.Fetched()) || again.Stale || again.Err != nil {
+					t.Fatalf("%d fetches, %+v, before %+v", r.count(), again, first)
+				}
+				a, b := *first.Answer, *again.Answer
+				if a.URL != b.URL || a.Status != b.Status || string(a.Body) != string(b.Body) || a.Redirects != b.Redirects ||
+					a.Lost != b.Lost || a.MaxAge != b.MaxAge || !b.Connected {
+					t.Errorf("answer %+v, before %+v", b, a)
+				}
+				want := ""
+				if a.Status == 200 {
+					want = fmt.Sprintf("%x", sha256.Sum256(a.Body))
+				}
+				if b.SHA256 != want {
+					t.Errorf("SHA-256 %q, want %q", b.SHA256, want)
+				}
+				if rule(t, c); r.loads != 2 { // one for each cache: then it is in memory
+					t.Errorf("loaded %d times", r.loads)
+				}
+				wait(time.Second)
+				if rule(t, c); r.count() != 2 {
+					t.Errorf("%d fetches when its time was over", r.count())
+				}
+			})
+		})
+	}
+}
+
+// TestRestartStale: what is stale is fetched once, for all who wait.
+func TestRestartStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(file(0))
+		rule(t, r.cache(t))
+		wait(time.Minute)
+		r.script.takes, r.shelf.takes = time.Second, time.Second/2
+		c := r.cache(t)
+		var wg sync.WaitGroup
+		for range 1000 {
+			wg.Go(func() {
+				if got, waited := rule(t, c); got.Outcome != Rules || got.Stale || waited != 3*time.Second/2 {
+					t.Errorf("%+v after %v", got, waited)
+				}
+			})
+		}
+		wg.Wait()
+		if r.count() != 2 || r.loads != 2 || r.stores != 2 {
+			t.Errorf("%d fetches, %d loads, %d saves", r.count(), r.loads, r.stores)
+		}
+	})
+}
+
+// TestRestartRefreshes: who uses a loaded file has it refreshed before its time
+// is over, as any.
+func TestRestartRefreshes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(file(-1))
+		rule(t, r.cache(t))
+		wait(20 * time.Hour)
+		c, stop := start(t, r.o)
+		defer stop()
+		rule(t, c)
+		wait(3 * time.Hour)
+		if _, waited := rule(t, c); r.count() != 2 || waited != 0 {
+			t.Errorf("%d fetches, waited %v", r.count(), waited)
+		}
+	})
+}
+
+// TestRestartHoldsCopies: RFC 9309 2.3.1.4: 30 days from when the copy was
+// fetched, however often the process ends; for good by Google's documents.
+func TestRestartHoldsCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(file(-1), status(503))
+		standard, google := robots.Standard(), named("google")
+		ruleBy(t, r.cache(t), standard)
+		fetched := time.Now()
+		wait(day)
+		for time.Since(fetched) < 60*day {
+			c := r.cache(t)
+			want := Rules
+			if time.Since(fetched) >= 30*day {
+				want = Unreachable
+			}
+			if got, _ := ruleBy(t, c, standard); got.Outcome != want || got.Stale != (want == Rules) || got.Err == nil {
+				t.Fatalf("after %v: %+v", time.Since(fetched), got)
+			}
+			if got, _ := ruleBy(t, c, google); got.Outcome != Rules || !got.Stale || !got.Fetched().Equal(fetched) {
+				t.Fatalf("after %v, google: %+v", time.Since(fetched), got)
+			}
+			wait(6 * time.Hour)
+		}
+	})
+}
+
+// TestRestartGoesOnCounting: an origin that fails is given up after 30 days of
+// failures, not of uptime; and its retries are no closer for a restart.
+func TestRestartGoesOnCounting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(status(503))
+		google := named("google")
+		began := time.Now()
+		for time.Since(began) < 31*day {
+			got, _ := ruleBy(t, r.cache(t), google)
+			if givenUp := time.Since(began) >= 30*day; (got.Outcome == NoFile) != givenUp || got.Err == nil {
+				t.Fatalf("after %v: %+v", time.Since(began), got)
+			}
+			wait(2 * time.Hour)
+		}
+	})
+}
+
+func TestRestartKeepsRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(status(503))
+		rule(t, r.cache(t))
+		for i, next := range []time.Duration{30, 60, 120, 240, 480, 960, 1800, 1800} {
+			next *= time.Second
+			for range 2 {
+				wait(next/2 - 1)
+				if got, _ := rule(t, r.cache(t)); got.Outcome != Unreachable || got.Err == nil || r.count() != i+1 {
+					t.Fatalf("before its time: %d fetches after %d failures, %+v", r.count(), i+1, got)
+				}
+			}
+			wait(2)
+			if got, _ := rule(t, r.cache(t)); r.count() != i+2 || !got.Retry.After(time.Now()) {
+				t.Fatalf("at its time: %d fetches, %+v", r.count(), got)
+			}
+		}
+	})
+}
+
+// TestRestartAsksTheUnreached: one that was not reached at all is tried once,
+// and the wait for the next goes on from the one before.
+func TestRestartAsksTheUnreached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(unconnected())
+		rule(t, r.cache(t))
+		for _, next := range []time.Duration{time.Minute, 2 * time.Minute} {
+			c := r.cache(t)
+			for range 2 {
+				if got, _ := rule(t, c); got.Outcome != NoConnection || !errors.Is(got.Err, errDown) || time.Until(got.Retry) != next {
+					t.Errorf("%+v, in %v", got, time.Until(got.Retry))
+				}
+			}
+		}
+		if r.count() != 3 {
+			t.Errorf("%d fetches, want one for each start", r.count())
+		}
+	})
+}
+
+// TestRestartOtherDialects: each who waits judges by its own.
+func TestRestartOtherDialects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(file(time.Hour))
+		standard, coccoc := named("standard"), named("coccoc") // which heeds no Cache-Control
+		ruleBy(t, r.cache(t), standard)
+		wait(2 * time.Hour)
+		r.script.takes, r.shelf.takes = time.Second, time.Second/2
+		c := r.cache(t)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if got, waited := ruleBy(t, c, coccoc); got.Outcome != Rules || waited != time.Second/2 {
+					t.Errorf("coccoc: %+v after %v", got, waited)
+				}
+			})
+			wg.Go(func() {
+				if got, waited := ruleBy(t, c, standard); got.Outcome != Rules || waited != 3*time.Second/2 {
+					t.Errorf("standard: %+v after %v", got, waited)
+				}
+			})
+		}
+		wg.Wait()
+		if r.count() != 2 || r.loads != 2 {
+			t.Errorf("%d fetches, %d loads", r.count(), r.loads)
+		}
+	})
+}

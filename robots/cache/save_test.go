@@ -1,0 +1,173 @@
+package cache
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// saved are entries of all kinds.
+func saved() map[string]*Entry {
+	now := time.Unix(1_700_000_000, 123456789)
+	entry := func(a fetch.Answer, before *Entry) *Entry {
+		a.URL, a.Fetched = "https://example.com/robots.txt", now
+		return newEntry(site, "FooBot/1.0", &a, before, now, usual)
+	}
+	text, long := file(time.Hour), file(-1)
+	long.Body = bytes.Repeat([]byte("#"), robots.MaxBytes)
+	reset := fetch.Answer{MaxAge: -1, Connected: true, Redirects: 5, Err: errors.New("read: \x00\xff reset")}
+	return map[string]*Entry{
+		"file":           entry(text, nil),
+		"empty":          entry(fetch.Answer{Status: 206, Connected: true}, nil),
+		"no file":        entry(status(404), nil),
+		"lost":           entry(fetch.Answer{Status: 301, Lost: true, Connected: true, MaxAge: -1}, nil),
+		"failed":         entry(reset, nil),
+		"no connection":  entry(unconnected(), nil),
+		"nothing":        entry(fetch.Answer{}, nil),
+		"copy":           entry(reset, entry(text, nil)),
+		"longest":        entry(status(503), entry(long, nil)),
+		"copy of none":   entry(status(503), entry(status(410), nil)),
+		"second failure": entry(status(500), entry(reset, entry(text, nil))),
+	}
+}
+
+// TestSavedForm: an entry comes back as it was.
+func TestSavedForm(t *testing.T) {
+	for name, e := range saved() {
+		t.Run(name, func(t *testing.T) {
+			octets := encode(e)
+			k, err := decode(octets)
+			if err != nil || len(octets) > maxSaved {
+				t.Fatalf("%d octets: %v", len(octets), err)
+			}
+			if !bytes.Equal(k.append(nil), octets) {
+				t.Error("it is saved otherwise the second time")
+			}
+			back := k.entry(site, e.last.answer.Fetched, usual)
+			if e.last.kind == noConnection {
+				return // see TestRestartAsksTheUnreached
+			}
+			if back.row.delay != e.row.delay || !back.tried.Equal(e.tried) || !back.failed.Equal(e.failed) || back.agent != e.agent || (back.held == nil) != (e.held == nil) {
+				t.Errorf("%+v, was %+v", back, e)
+			}
+			for by := range lives {
+				if a, b := back.life[by], e.life[by]; !a.due.Equal(b.due) || !a.expires.Equal(b.expires) || !a.until.Equal(b.until) {
+					t.Errorf("life %+v, was %+v", a, b)
+				}
+			}
+			for i, d := range columns {
+				a, b := back.Under(d), e.Under(d)
+				if a.Outcome != b.Outcome || a.Stale != b.Stale || !a.Retry.Equal(b.Retry) || (a.Err == nil) != (b.Err == nil) || a.Err != nil && a.Err.Error() != b.Err.Error() {
+					t.Errorf("column %d: %+v, was %+v", i, a, b)
+				}
+			}
+		})
+	}
+}
+
+// TestDamage: no octet can change, and none be missing or too many.
+func TestDamage(t *testing.T) {
+	for _, name := range []string{"file", "copy", "lost"} {
+		octets := encode(saved()[name])
+		for i := range octets {
+			if _, err := decode(octets[:i]); err == nil {
+				t.Fatalf("%s: its first %d octets are an entry", name, i)
+			}
+			changed := bytes.Clone(octets)
+			changed[i] ^= 1 << (i % 8)
+			if _, err := decode(changed); err == nil {
+				t.Fatalf("%s: octet %d may be changed", name, i)
+			}
+		}
+		if _, err := decode(append(octets, 0)); err == nil {
+			t.Errorf("%s: an octet more is no damage", name)
+		}
+	}
+}
+
+// seal puts the sum behind octets.
+func seal(octets []byte) []byte {
+	sum := sha256.Sum256(octets)
+	return append(bytes.Clone(octets), sum[:]...)
+}
+
+// TestImpossible: what no entry says is not believed, whoever wrote it.
+func TestImpossible(t *testing.T) {
+	then := time.Unix(1_700_000_000, 0)
+	text, bad := file(-1), status(503)
+	text.Fetched, bad.Fetched = then, then
+	failures := row{failed: then, tried: then.Add(time.Second), delay: time.Minute}
+	for name, k := range map[string]kept{
+		"a file that failed":         {last: &text, row: failures},
+		"a file beside a copy":       {last: &text, held: &text},
+		"a failure that never was":   {last: &bad},
+		"tried before it failed":     {last: &bad, row: row{then, then.Add(-1), time.Minute}},
+		"tried again at once":        {last: &bad, row: row{then, then, 0}},
+		"a copy of a failure":        {last: &bad, row: failures, held: &bad},
+		"more hops than are made":    {last: &fetch.Answer{Status: 200, Redirects: fetch.MaxRedirects + 1}},
+		"a status beyond HTTP":       {last: &fetch.Answer{Status: 1000}, row: failures},
+		"an age below none":          {last: &fetch.Answer{Status: 200, MaxAge: -2}},
+		"a file longer than is read": {last: &fetch.Answer{Status: 200, Body: []byte(strings.Repeat("#", robots.MaxBytes+1))}},
+		"longer than anything":       {last: &text, agent: strings.Repeat("x", maxSaved)},
+	} {
+		if got, err := decode(k.append(nil)); err == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	whole := kept{last: &text}
+	octets := whole.append(nil)
+	octets = octets[:len(octets)-sha256.Size]
+	octets[0] = format + 1
+	if _, err := decode(seal(octets)); err == nil {
+		t.Error("another format is read")
+	}
+	k := kept{last: &bad, row: row{then, then, 1000 * time.Hour}}
+	if e := k.entry(site, then, usual); e.delay != maxRetry {
+		t.Errorf("tried again after %v", e.delay)
+	}
+}
+
+// FuzzSaved: whatever octets are read are those that would be written, and
+// make an entry that can be judged.
+func FuzzSaved(f *testing.F) {
+	for _, e := range saved() {
+		if octets := encode(e); len(octets) < 1<<10 {
+			f.Add(octets[:len(octets)-sha256.Size])
+		}
+	}
+	f.Fuzz(func(t *testing.T, octets []byte) {
+		sealed := seal(octets)
+		k, err := decode(sealed)
+		if err != nil {
+			if k != nil {
+				t.Error("an entry beside an error")
+			}
+			return
+		}
+		if again := k.append(nil); !bytes.Equal(again, sealed) {
+			t.Errorf("read %x, written %x", sealed, again)
+		}
+		now := time.Unix(1_700_000_000, 0)
+		e := k.entry(site, now, usual)
+		if e == nil {
+			return
+		}
+		if l := e.life[whole]; l.until.After(now.Add(day + time.Hour)) {
+			t.Errorf("used until %v, %v from now", l.until, l.until.Sub(now))
+		}
+		for _, d := range columns {
+			e.answers(d, now, true)
+			e.Under(d)
+		}
+		if back, err := decode(encode(e)); err != nil || !reflect.DeepEqual(back.last.Body, k.last.Body) {
+			t.Errorf("%+v, %v", back, err)
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package cache
+
+import (
+	"context"
+	"time"
+	"unique"
+
+	"robotsproxy/robots"
+)
+
+const (
+	// maxLoad is how long a Store is waited for; then it knows nothing.
+	maxLoad = time.Second
+
+	// maxAhead is how far in the future an answer may have come, by a wall
+	// clock that was set back a little since. One further off is not believed:
+	// it would stay fresh for as long as it is ahead.
+	maxAhead = time.Minute
+)
+
+// A Store keeps what is known of origins for longer than memory does. To it an
+// entry is octets, which are this package's alone. Any number of goroutines may
+// use it; robots/cache/storetest tells whether one keeps to this.
+type Store interface {
+	// Load gives what was saved last for o, which is not to be written to; nil:
+	// there is nothing. It returns soon after ctx ends.
+	Load(ctx context.Context, o robots.Origin) ([]byte, error)
+
+	// Save takes over entry, which is of no use after until. It waits for no
+	// disk and no network, and what becomes of the entry is not said.
+	Save(o robots.Origin, entry []byte, until time.Time)
+}
+
+// load brings what the Store has of o into memory; nil: nothing that is of use.
+// It is o's flight that calls it, so that nothing else is stored meanwhile.
+func (c *Cache) load(o robots.Origin) *Entry {
+	if c.saved == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.base, maxLoad)
+	defer cancel()
+	octets, err := c.saved.Load(ctx, o)
+	if err != nil || octets == nil {
+		return nil
+	}
+	k, err := decode(octets)
+	if err != nil || k.origin != o.String() {
+		return nil
+	}
+	if c.userAgent != "" {
+		k.agent = c.userAgent
+	}
+	e := k.entry(o, time.Now(), c.clock)
+	if e == nil {
+		return nil
+	}
+	e.weighAgain = c.weighAgain
+	c.store(e, nil)
+	return e
+}
+
+// keep hands e to the Store.
+func (c *Cache) keep(e *Entry) {
+	if c.saved == nil {
+		return
+	}
+	if octets := encode(e); len(octets) <= maxSaved {
+		c.saved.Save(e.origin, octets, e.useful())
+	}
+}
+
+// useful is until when there is any use for e in a Store: to answer with, as a
+// copy, or to go on with its row of failures.
+func (e *Entry) useful() time.Time {
+	t := later(later(e.life[said].until, e.life[whole].until), e.last.force)
+	if e.held != nil {
+		t = later(t, e.held.force)
+	}
+	if !e.tried.IsZero() {
+		t = later(t, e.tried.Add(maxHeld))
+	}
+	return t
+}
+
+// entry makes the entry that k was, as it is at now by the times of c; nil where
+// a time of it has not come yet.
+func (k *kept) entry(o robots.Origin, now time.Time, c clock) *Entry {
+	for _, t := range k.times() {
+		if t.After(now.Add(maxAhead)) {
+			return nil
+		}
+	}
+	agent := unique.Make(k.agent).Value()
+	at := earlier(k.last.Fetched, now)
+	last := newReply(k.last, at, c)
+	if last.kind.settled() {
+		return settled(o, agent, last, at, c)
+	}
+	var held *reply
+	if k.held != nil {
+		held = newReply(k.held, earlier(k.held.Fetched, now), c)
+	}
+	failures := row{earlier(k.failed, now), earlier(k.tried, now), min(k.delay, max(maxRetry, c.retry))}
+	retry := failures.tried.Add(failures.delay)
+	if last.kind == noConnection {
+		// It holds nothing up: by its error, whose type is lost, requests are
+		// answered, and the configuration may lead somewhere else by now.
+		retry = now
+	}
+	return failing(o, agent, last, held, failures, retry, c)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,230 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// A shelf is a Store in memory that outlives the caches of a test.
+type shelf struct {
+	err   error         // of Load
+	takes time.Duration // of Load
+
+	mu     sync.Mutex // guards what follows
+	saved  map[robots.Origin][]byte
+	until  map[robots.Origin]time.Time
+	loads  int
+	stores int
+}
+
+func newShelf() *shelf {
+	return &shelf{saved: map[robots.Origin][]byte{}, until: map[robots.Origin]time.Time{}}
+}
+
+func (s *shelf) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+	if s.takes > 0 {
+		select {
+		case <-time.After(s.takes):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loads++
+	if !time.Now().Before(s.until[o]) {
+		return nil, s.err
+	}
+	return s.saved[o], s.err
+}
+
+func (s *shelf) Save(o robots.Origin, entry []byte, until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stores++
+	s.saved[o], s.until[o] = entry, until
+}
+
+// reborn is a test whose cache can be begun anew on one shelf.
+type reborn struct {
+	*script
+	*shelf
+	o Options
+}
+
+func newReborn(answers ...fetch.Answer) *reborn {
+	r := &reborn{script: &script{answers: answers}, shelf: newShelf()}
+	r.o = Options{Fetcher: r.script, Store: r.shelf}
+	return r
+}
+
+func (r *reborn) cache(t testing.TB) *Cache { return newCache(t, r.o) }
+
+// TestBadStores: a Store that is of no use costs a fetch, no more.
+func TestBadStores(t *testing.T) {
+	other := robots.Origin{Scheme: "http", Host: "other.test", Port: 80}
+	for name, tc := range map[string]struct {
+		spoil  func(s *shelf)
+		waited time.Duration
+	}{
+		"an error":            {func(s *shelf) { s.err = errDown }, 0},
+		"nothing":             {func(s *shelf) { clear(s.saved) }, 0},
+		"no octets":           {func(s *shelf) { s.saved[site] = []byte{} }, 0},
+		"nonsense":            {func(s *shelf) { s.saved[site] = []byte("nonsense") }, 0},
+		"an octet less":       {func(s *shelf) { s.saved[site] = s.saved[site][1:] }, 0},
+		"a bit flipped":       {func(s *shelf) { s.saved[site][len(s.saved[site])/2] ^= 4 }, 0},
+		"another's":           {func(s *shelf) { s.saved[site] = s.saved[other] }, 0},
+		"one that stalls":     {func(s *shelf) { s.takes = time.Hour }, maxLoad},
+		"one from the future": {func(s *shelf) { s.saved[site] = restamp(s.saved[site], time.Now().Add(maxAhead+1)) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReborn(file(-1))
+				c := r.cache(t)
+				for _, o := range []robots.Origin{site, other} {
+					if _, err := c.Lookup(t.Context(), o, "", robots.Standard()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				tc.spoil(r.shelf)
+				if got, waited := rule(t, r.cache(t)); got.Outcome != Rules || r.count() != 3 || waited != tc.waited {
+					t.Errorf("%d fetches, %+v after %v", r.count(), got, waited)
+				}
+			})
+		})
+	}
+}
+
+// restamp is a saved file as if it had been fetched at another time.
+func restamp(octets []byte, at time.Time) []byte {
+	k, err := decode(octets)
+	if err != nil {
+		panic(err)
+	}
+	k.last.Fetched = at
+	return k.append(nil)
+}
+
+// TestClockSetBack: a little, and the file is fresh for no longer than if it
+// had been fetched now.
+func TestClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(file(-1))
+		rule(t, r.cache(t))
+		r.saved[site] = restamp(r.saved[site], time.Now().Add(maxAhead))
+		c := r.cache(t)
+		rule(t, c)
+		wait(day - 1)
+		if rule(t, c); r.count() != 1 {
+			t.Errorf("%d fetches within a day", r.count())
+		}
+		wait(1)
+		if rule(t, c); r.count() != 2 {
+			t.Errorf("%d fetches after a day", r.count())
+		}
+	})
+}
+
+// TestRestartWithOtherOptions: the configuration in force counts.
+func TestRestartWithOtherOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(file(-1))
+		rule(t, r.cache(t))
+		wait(2 * time.Hour)
+		r.o.MaxAge = 3 * time.Hour
+		if rule(t, r.cache(t)); r.count() != 1 {
+			t.Errorf("%d fetches of what is good for an hour more", r.count())
+		}
+		r.o.MaxAge, r.o.UserAgent = 2*time.Hour, "OurBot/1.0"
+		if rule(t, r.cache(t)); r.count() != 2 || r.agents[1] != "OurBot/1.0" {
+			t.Errorf("%d fetches of what is too old by now, as %q", r.count(), r.agents)
+		}
+	})
+}
+
+// TestDroppedIsLoaded: what memory had no room for is not fetched anew.
+func TestDroppedIsLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(file(0), file(0), status(503))
+		r.o.MaxBytes = 1
+		c := r.cache(t)
+		for i, step := range []struct {
+			after   time.Duration
+			fetches int
+			stale   bool
+		}{{0, 1, false}, {0, 1, false}, {time.Minute - 1, 1, false}, {1, 2, false}, {0, 2, false}, {time.Minute, 3, true}, {29 * time.Second, 3, true}, {time.Second, 4, true}} {
+			wait(step.after)
+			if got, _ := rule(t, c); got.Outcome != Rules || got.Stale != step.stale || r.count() != step.fetches {
+				t.Errorf("step %d: %d fetches, want %d; %+v", i, r.count(), step.fetches, got)
+			}
+		}
+		if c.entries.WeightedSize() != 0 || len(c.schedule.entries) != 0 {
+			t.Errorf("%d octets held, %d scheduled", c.entries.WeightedSize(), len(c.schedule.entries))
+		}
+	})
+}
+
+// TestOwnFailureIsNotSaved: it says nothing about the origin.
+func TestOwnFailureIsNotSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(file(0), fetch.Answer{MaxAge: -1, Connected: true, Ours: true, Err: errDown})
+		rule(t, r.cache(t))
+		before := string(r.saved[site])
+		wait(time.Minute)
+		if got, _ := rule(t, r.cache(t)); !got.Stale || r.count() != 2 || r.stores != 1 || string(r.saved[site]) != before {
+			t.Errorf("%d fetches, %d saves, %+v", r.count(), r.stores, got)
+		}
+	})
+}
+
+// TestLeaveWhileLoading: a caller may leave, and the cache may be stopped.
+func TestLeaveWhileLoading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReborn(file(-1))
+		r.shelf.takes = time.Hour
+		c, stop := start(t, r.o)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := c.Lookup(ctx, site, "", robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("err = %v", err)
+		}
+		began := time.Now()
+		if stop(); time.Since(began) != 0 || r.count() != 0 && r.stores != 0 {
+			t.Errorf("stopped after %v, %d saves", time.Since(began), r.stores)
+		}
+	})
+}
+
+// TestUseful: a Store need keep nothing for longer than it can be of use.
+func TestUseful(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answers []fetch.Answer
+		want    time.Duration // from the last fetch
+	}{
+		"a file may become a copy":       {[]fetch.Answer{file(0)}, 30 * day},
+		"no file is good for its time":   {[]fetch.Answer{{Status: 404, MaxAge: 0, Connected: true}}, day},
+		"a row of failures is counted":   {[]fetch.Answer{status(503)}, 30 * day},
+		"and so it is while a copy goes": {[]fetch.Answer{file(0), status(503)}, 30 * day},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReborn(tc.answers...)
+				c := r.cache(t)
+				for range tc.answers {
+					rule(t, c)
+					wait(time.Minute)
+				}
+				if got := r.until[site].Sub(r.lastBegun()); got != tc.want {
+					t.Errorf("until %v after the fetch, want %v", got, tc.want)
+				}
+			})
+		})
+	}
+}
