@@ -73,8 +73,12 @@ func (h *host) lane(l *Limits) *lane {
 	if !l.asset() {
 		return &h.pages
 	}
+	return h.assetLane()
+}
+
+func (h *host) assetLane() *lane {
 	if h.assets == nil {
-		h.assets = new(lane)
+		h.assets = &lane{rates: rates{presumed: h.pages.rates.presumed}}
 	}
 	return h.assets
 }

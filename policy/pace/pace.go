@@ -25,8 +25,10 @@
 //
 // Any number of goroutines may share a Pacer and a Slot. The package starts no
 // goroutine: a host with waiters has one timer, one without has none. Close sends
-// away who waits; nothing is left to end. The state is this process's own. Hosts are
-// forgotten only when that can shorten nobody's wait.
+// away who waits; nothing is left to end. The state is this process's own, but what
+// may still hold up a request can be had ([Pacer.Clocks]) and taken over by the next
+// process ([Pacer.Restore]); it is kept by whoever calls these. Hosts are forgotten
+// only when that can shorten nobody's wait.
 package pace
 
 import (
@@ -49,7 +51,7 @@ var ErrClosed = errors.New("pace: closed")
 
 const (
 	defaultMaxStreams = 64
-	defaultMaxHosts   = 1 << 18 // of about 600 octets each
+	defaultMaxHosts   = 1 << 18 // of about 700 octets each
 
 	minRetry     = time.Second // the least that a BusyError says
 	unknownRetry = time.Minute // what it says where nothing foretells the end
@@ -150,6 +152,12 @@ func (l *Limits) check() error {
 type Options struct {
 	MaxStreams int // upgraded connections and event streams of one key; zero or less: 64
 	MaxHosts   int // keys remembered at once; zero or less: 262,144
+
+	// Since is for a process whose predecessor may have sent what nobody has written
+	// down: until it is known that something was sent later, every host counts as
+	// having been sent a request then. It counts for gaps of at most a minute; longer
+	// ones are held by the clocks that were restored alone. Zero: as never.
+	Since time.Time
 }
 
 // A Pacer holds the queues and clocks of all hosts. New makes one.
@@ -169,7 +177,8 @@ func New(o Options) *Pacer {
 	if o.MaxHosts <= 0 {
 		o.MaxHosts = defaultMaxHosts
 	}
-	return &Pacer{maxStreams: o.MaxStreams, chance: rand.Float64, hosts: newTable(o.MaxHosts)}
+	now := time.Now()
+	return &Pacer{maxStreams: o.MaxStreams, chance: rand.Float64, hosts: newTable(o.MaxHosts, own(o.Since, now, now))}
 }
 
 // Wait gives a place among those under way to l.Key, a little before it is the

@@ -11,6 +11,7 @@ const (
 
 // pause is a host's back-off. The zero value is none.
 type pause struct {
+	begun  time.Time     // or lengthened last, in this process; zero: there was none
 	until  time.Time     // the end of the last; zero: there was none
 	length time.Duration // of the last that we chose, without jitter; zero: forgiven
 }
@@ -44,6 +45,6 @@ func (p *pause) begin(now, sent time.Time, asked time.Duration, chance float64) 
 	if !until.After(p.until) {
 		return false
 	}
-	p.until = until
+	p.begun, p.until = now, until
 	return true
 }

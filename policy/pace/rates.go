@@ -90,7 +90,8 @@ type rates struct {
 	perGap rate.Limit // the gap's rate; zero: none
 
 	slowest   rate.Limit // the slowest gap ever in force
-	last      time.Time  // the last request sent
+	last      time.Time  // the last request sent; before the first apply: by a process before this one
+	presumed  time.Time  // what counts as sent for gaps of at most maxPresumed, see Options.Since
 	preparing int        // may soon ask for a right
 	unsent    int        // rights given and not used yet
 	strict    int        // of these, given under a gap: nothing may come before them
@@ -102,8 +103,15 @@ func (r *rates) apply(t terms, now time.Time) {
 	if r.terms == t {
 		return
 	}
+	before := r.last
+	if r.presumed.After(r.last) {
+		if t.interval() <= maxPresumed {
+			before = r.presumed
+		}
+		r.bucket, r.gap = nil, nil // of other terms, for which before may differ; nothing else is counted yet
+	}
 	if r.bucket == nil {
-		r.bucket = rate.NewLimiter(t.perSecond, t.burst)
+		r.bucket = newLimiter(t.perSecond, t.burst, before)
 	} else {
 		r.bucket.SetLimitAt(now, t.perSecond)
 		r.bucket.SetBurstAt(now, t.burst)
@@ -115,10 +123,7 @@ func (r *rates) apply(t terms, now time.Time) {
 	case perGap == 0:
 		r.gap = nil
 	case r.gap == nil:
-		r.gap = rate.NewLimiter(perGap, 1)
-		if !r.last.IsZero() {
-			r.gap.AllowN(r.last, 1)
-		}
+		r.gap = newLimiter(perGap, 1, before)
 	default:
 		r.gap.SetLimitAt(r.last, perGap)
 	}
@@ -126,6 +131,15 @@ func (r *rates) apply(t terms, now time.Time) {
 	if perGap > 0 && (r.slowest == 0 || perGap < r.slowest) {
 		r.slowest = perGap
 	}
+}
+
+// newLimiter gives a limiter that was spent at a time, or, with the zero time, never.
+func newLimiter(perSecond rate.Limit, burst int, spent time.Time) *rate.Limiter {
+	lim := rate.NewLimiter(perSecond, burst)
+	if !spent.IsZero() {
+		lim.AllowN(spent, burst)
+	}
+	return lim
 }
 
 // due is how long until one more right may be given under t: zero is now, and never
@@ -184,11 +198,15 @@ func missing(lim *rate.Limiter, perSecond rate.Limit, n int, now time.Time) time
 	if short <= 0 {
 		return 0
 	}
-	ns := math.Ceil(short / float64(perSecond) * float64(time.Second))
-	if !(ns < float64(never)) {
+	return max(1, nanoseconds(short/float64(perSecond)*float64(time.Second)))
+}
+
+// nanoseconds rounds up, and is never where they are too many.
+func nanoseconds(ns float64) time.Duration {
+	if ns = math.Ceil(ns); !(ns < float64(never)) {
 		return never
 	}
-	return max(1, time.Duration(ns))
+	return time.Duration(ns)
 }
 
 // sent counts a request that goes out now, whether or not a right was given for it.
@@ -207,17 +225,44 @@ func count(lim *rate.Limiter, now time.Time) {
 	}
 }
 
-// rested says that all is as if nothing had ever been sent, under the terms in
-// force and under every gap that was in force before.
+// rested says that all is as if nothing had ever been sent, or will soon be.
 func (r *rates) rested(now time.Time) bool {
-	if r.preparing > 0 || r.unsent > 0 {
+	return r.preparing == 0 && r.unsent == 0 && !r.holds(now)
+}
+
+// holds says that what was sent may hold up another, under the terms in force or
+// under a gap that was in force before.
+func (r *rates) holds(now time.Time) bool {
+	if r.last.IsZero() {
 		return false
 	}
-	if r.last.IsZero() {
-		return true
-	}
 	quiet := now.Sub(r.last)
-	return quiet >= minQuiet &&
-		(r.slowest == 0 || quiet.Seconds()*float64(r.slowest) >= 1) &&
-		r.owed(r.terms.burst, now) == 0
+	return quiet < minQuiet ||
+		r.slowest > 0 && quiet.Seconds()*float64(r.slowest) < 1 ||
+		r.untilWhole(now) > 0
+}
+
+// untilWhole is how long until the terms in force would let go at once all that they
+// ever do.
+func (r *rates) untilWhole(now time.Time) time.Duration {
+	if r.bucket == nil {
+		return 0 // none are
+	}
+	d := missing(r.bucket, r.terms.perSecond, r.terms.burst, now)
+	if r.gap != nil {
+		d = max(d, missing(r.gap, r.perGap, 1, now))
+	}
+	return d
+}
+
+// reach is how long from the last request on its holds is true, beyond minQuiet.
+func (r *rates) reach(now time.Time) time.Duration {
+	var d time.Duration
+	if r.slowest > 0 {
+		d = nanoseconds(float64(time.Second) / float64(r.slowest))
+	}
+	if left := r.untilWhole(now); left > 0 {
+		d = max(d, nanoseconds(float64(now.Sub(r.last))+float64(left)))
+	}
+	return d
 }

@@ -20,6 +20,7 @@ const (
 type table struct {
 	seed   maphash.Seed
 	max    int64
+	since  time.Time    // see Options.Since; zero: as never
 	known  atomic.Int64 // hosts in all shards
 	shards [shards]shard
 
@@ -32,8 +33,8 @@ type shard struct {
 	hosts map[string]*host
 }
 
-func newTable(maxHosts int) *table {
-	t := &table{seed: maphash.MakeSeed(), max: int64(maxHosts)}
+func newTable(maxHosts int, since time.Time) *table {
+	t := &table{seed: maphash.MakeSeed(), max: int64(maxHosts), since: since}
 	for i := range t.shards {
 		t.shards[i].hosts = make(map[string]*host)
 	}
@@ -78,6 +79,9 @@ func (t *table) add(sh *shard, key string) *host {
 		return nil
 	}
 	h := new(host)
+	if !t.since.IsZero() && time.Since(t.since) < maxPresumed {
+		h.pages.rates.presumed = t.since
+	}
 	sh.hosts[strings.Clone(key)] = h // the key may be a piece of something large
 	return h
 }

@@ -38,6 +38,7 @@ func TestForgettingNeverShortensAWait(t *testing.T) {
 		{"a short gap: another group may ask for more", use(every(time.Second), release), time.Minute},
 		{"a long gap", use(every(10*time.Minute), release), 10 * time.Minute},
 		{"a burst must be whole again", use(rule(0.01, 5, 0), release), 100 * time.Second},
+		{"a burst that a crawl-delay forbids", use(rule(1, 5, 10*time.Second), release), time.Minute},
 		{"a gap of before", use(rule(1, 1, 20*time.Minute), func(p *Pacer, s *Slot) {
 			s.Release()
 			_, _ = wait(t.Context(), p, "", Limits{Key: "a.test", PerSecond: 1, Burst: 1, MaxConcurrent: 1})
@@ -125,7 +126,7 @@ func TestAFullTableRefusesNewKeys(t *testing.T) {
 }
 
 func TestAHostForgottenUnderOnesHandsIsFoundAnew(t *testing.T) {
-	tab := newTable(10)
+	tab := newTable(10, time.Time{})
 	for range 200 {
 		old := tab.lock("a.test")
 		found := make(chan *host)

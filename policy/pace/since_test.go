@@ -1,0 +1,99 @@
+package pace
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSinceHoldsHostsThatAreNotKnown: as if each had been sent something then.
+func TestSinceHoldsHostsThatAreNotKnown(t *testing.T) {
+	const ago = 4 * time.Second
+	for _, c := range []struct {
+		name  string
+		since time.Duration // ago
+		l     Limits
+		waits time.Duration
+	}{
+		{"a crawl-delay", ago, rule(1, 1, 10*time.Second), 6 * time.Second},
+		{"a rate", ago, every(5 * time.Second), time.Second},
+		{"a burst is spent", ago, rule(0.1, 5, 0), 6 * time.Second},
+		{"assets are spent", ago, assets(rule(0.1, 5, 0), 20), 6 * time.Second},
+		{"a gap that is over", ago, rule(1, 1, 4*time.Second), 0},
+		{"a minute", ago, rule(1, 1, time.Minute), 56 * time.Second},
+		{"more than a minute", ago, rule(1, 1, time.Minute+1), 0},
+		{"a rate of less than one a minute", ago, rule(0.016, 5, 0), 0},
+		{"a minute ago", time.Minute, rule(1, 1, time.Minute), 0},
+		{"the clock was set back", -time.Hour, rule(1, 1, 10*time.Second), 10 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := New(Options{Since: time.Now().Add(-c.since).Round(0)})
+				goesAfter(t, p, c.l, c.waits)
+				if d := max(c.l.CrawlDelay, time.Second); c.l.Burst == 1 && c.l.PerSecond == 1 {
+					goesAfter(t, p, c.l, d) // from then on it is known
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // a minute later it is nothing to a burst
+		p := New(Options{Since: time.Now().Add(-time.Minute)})
+		for range 5 {
+			goesAfter(t, p, rule(0.02, 5, 0), 0)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), rule(1, 1, 10*time.Second)
+		goesAfter(t, p, l, 0) // zero: as never
+		pass(8 * time.Second)
+		p = restart(t, p, Options{Since: time.Now()})
+		goesAfter(t, p, l, 10*time.Second) // the kept clock knows of no later one
+		p = restart(t, p, Options{Since: time.Now().Add(-9 * time.Second)})
+		goesAfter(t, p, l, 10*time.Second) // it does
+		p = restart(t, p, Options{Since: time.Now().Add(time.Second)})
+		goesAfter(t, p, rule(1, 1, 90*time.Second), 90*time.Second)
+	})
+	synctest.Test(t, func(t *testing.T) { // who asks first does not decide for who asks next
+		p, now := New(Options{Since: time.Now()}), time.Now()
+		for delay, want := range map[time.Duration]time.Duration{2 * time.Minute: 0, 10 * time.Second: 10 * time.Second, time.Hour: 0} {
+			l := rule(1, 5, delay)
+			l.MaxWait = 0
+			s, err := wait(t.Context(), p, "", l)
+			if err == nil {
+				s.Release()
+			} else if after := isBusy(t, err, WaitTooLong); after != want {
+				t.Errorf("%v: retry after %v, want %v", delay, after, want)
+			}
+			if (err == nil) != (want == 0) {
+				t.Errorf("%v: %v, %v after the start", delay, err, time.Since(now))
+			}
+		}
+	})
+}
+
+// TestTheClockWasSetBack: what seems to lie in the future counts as now.
+func TestTheClockWasSetBack(t *testing.T) {
+	restored := func(c Clock) *Pacer {
+		c.Key = "a.test"
+		p := newExact()
+		p.Restore([]Clock{c})
+		return p
+	}
+	in := func(d time.Duration) time.Time { return time.Now().Add(d).Round(0) }
+	synctest.Test(t, func(t *testing.T) {
+		goesAfter(t, restored(Clock{Sent: in(time.Hour), Gap: 10 * time.Second}), rule(1, 1, 10*time.Second), 10*time.Second)
+		goesAfter(t, restored(Clock{Sent: in(1 << 62)}), rule(1, 5, 0), time.Second)
+		goesAfter(t, restored(Clock{AssetsSent: in(time.Hour)}), assets(rule(1, 1, 0), 5), time.Second)
+		goesAfter(t, restored(Clock{PausedUntil: in(24 * time.Hour), PauseLength: 24 * time.Hour}), rule(1, 1, 0), time.Hour)
+		p := restored(Clock{SlowAverage: 8 * time.Second, AnsweredAt: in(24 * time.Hour)})
+		goesAfter(t, p, adaptive(rule(10, 5, 0)), 0)
+		goesAfter(t, p, adaptive(rule(10, 5, 0)), 8*time.Second)
+		pass(2 * time.Minute)
+		goesAfter(t, p, adaptive(rule(10, 5, 0)), 0)
+		pass(8 * time.Minute)
+		goesAfter(t, p, adaptive(rule(10, 5, 0)), 0)
+		goesAfter(t, p, adaptive(rule(10, 5, 0)), 100*time.Millisecond)                      // ten minutes without an answer
+		p = restored(Clock{Sent: in(-200 * 365 * 24 * time.Hour), Gap: -1, PauseLength: -1}) // or it was never set
+		goesAfter(t, p, rule(1, 1, 10*time.Second), 0)
+	})
+}
