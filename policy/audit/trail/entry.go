@@ -1,0 +1,67 @@
+package trail
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// An Entry is what a line says: of a request, or, where Event is set, of the trail
+// itself. Strings are as they came, with whatever strangers put into them.
+type Entry struct {
+	Time          time.Time `json:"time"`
+	ID            string    `json:"id"`
+	Client        string    `json:"client"`
+	Method        string    `json:"method"`
+	URL           string    `json:"url"`
+	Host          string    `json:"host"`
+	UserAgent     string    `json:"user_agent"`
+	Agent         string    `json:"agent"`
+	Decision      string    `json:"decision"` // allow or block
+	Reason        string    `json:"reason"`
+	Enforced      bool      `json:"enforced"`
+	Entry         string    `json:"entry"`
+	EntryReason   string    `json:"entry_reason"`
+	Rule          string    `json:"rule"`
+	Line          int       `json:"line"`
+	Group         string    `json:"group"`
+	RobotsURL     string    `json:"robots_url"`
+	RobotsFetched time.Time `json:"robots_fetched"`
+	RobotsSHA256  string    `json:"robots_sha256"`
+	Dialect       string    `json:"dialect"`
+	RobotsStale   bool      `json:"robots_stale"`
+	CrawlDelay    float64   `json:"crawl_delay_s"`
+	CrawlAsked    float64   `json:"crawl_delay_asked_s"`
+	WaitMS        float64   `json:"wait_ms"`
+	BackOff       float64   `json:"back_off_s"`
+	Slowed        float64   `json:"slowed_s"`
+
+	RobotsContentSignal string `json:"robots_content_signal"`
+	RobotsContentUsage  string `json:"robots_content_usage"`
+	XRobotsTag          string `json:"x_robots_tag"`
+	ContentSignal       string `json:"content_signal"`
+	ContentUsage        string `json:"content_usage"`
+	TDMReservation      string `json:"tdm_reservation"`
+	TDMPolicy           string `json:"tdm_policy"`
+
+	Status     int     `json:"status"`
+	Bytes      int64   `json:"bytes"`
+	DurationMS float64 `json:"duration_ms"`
+	Error      string  `json:"error"`
+	Seq        uint64  `json:"seq"`
+
+	Event  string `json:"event"`  // torn, unchained, replaced or lost; "": a request
+	Detail string `json:"detail"` // what happened, in a sentence
+	File   string `json:"file"`   // where what was set aside is
+	Octets int64  `json:"octets"` // of it
+	SHA256 string `json:"sha256"` // of it
+	Count  int64  `json:"count"`  // of the records that are lost
+}
+
+// Read gives what a line says. It does not look at the chain.
+func Read(line []byte) (e Entry, err error) {
+	err = json.Unmarshal(line, &e)
+	return e, err
+}
+
+// Blocked says whether a request was decided against.
+func (e *Entry) Blocked() bool { return e.Decision != "allow" }

@@ -1,0 +1,73 @@
+package trail
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "audit.jsonl")
+	var seq uint64
+	var hash Hash
+	lines := func(members ...string) (text string) {
+		for _, m := range members {
+			var line []byte
+			seq++
+			line, hash = Seal([]byte("{"+m), 0, seq, hash)
+			text += string(line)
+		}
+		return text
+	}
+	old := lines(`"id":"a-1","url":"old"`, `"id":"a-2","url":"old"`)
+	middle := lines(`"id":"a-3","url":"middle"`, `"event":"torn","id":"a-4"`)
+	last := lines(`"id":"b-1","user_agent":"\"id\":\"a-9\""`, `"id":"a-2","url":"again"`) + "{\"id\":\"torn\"}\n" +
+		strings.Repeat("x", MaxLine+5) + "\n" + lines(`"id":"b-2","url":"behind"`) + `{"id":"b-3"`
+	file, err := os.Create(Aside(path, 1) + ".gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := gzip.NewWriter(file)
+	fmt.Fprint(z, old)
+	if err := errors.Join(z.Close(), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{Aside(path, 3): middle, path: last, Aside(path, 9) + ".gz": "not compressed"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		id, url string
+		file    string
+		number  int
+	}{
+		{"a-1", "old", Aside(path, 1) + ".gz", 1},
+		{"a-3", "middle", Aside(path, 3), 1},
+		{"a-2", "again", path, 2},
+		{"b-2", "behind", path, 0}, // which line it is behind one that is too long does not matter
+	} {
+		line, entry, err := Find(path, tc.id)
+		if err != nil || entry.URL != tc.url || line.File != tc.file || tc.number > 0 && line.Number != tc.number {
+			t.Errorf("%s: %s:%d %+v, %v", tc.id, line.File, line.Number, entry, err)
+		}
+		if _, err := ReadLink(line.Text); err != nil {
+			t.Errorf("%s: %v", tc.id, err)
+		}
+	}
+	for _, id := range []string{"a-4", "a-9", "b-3", "a-", "", `a-1","url`} {
+		if line, entry, err := Find(path, id); !errors.Is(err, ErrNoRecord) || !errors.Is(err, gzip.ErrHeader) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%q: %v %+v, %v", id, line, entry, err)
+		}
+	}
+	if _, _, err := Find(filepath.Join(dir, "none.jsonl"), "a-1"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,124 @@
+// Package trail is the form that the audit has on disk, and how it is read: JSON
+// objects, one a line, each of which names its number and the hash of the line
+// before it ([Seal], [ReadLink]); files that are set aside when they are full
+// ([Files]); what a line says ([Entry]). A [Reader] gives the lines, [Verify] holds
+// them against the chain.
+//
+// It is not the writer, which is package audit, and takes no lock: whoever may read
+// the files may read them while they are written. A last line that is not whole yet
+// is told from a torn one by waiting a moment.
+//
+// A chain shows that no line was changed, taken out or moved. That the end was not
+// cut off, or the whole not written anew, only an [Anchor] kept elsewhere can show.
+//
+// How it fails: an error names the file, and the place of the line where it is one
+// line's. Functions may be called by any
+// number of goroutines, a [Reader] is one goroutine's.
+package trail
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+)
+
+// MaxLine bounds a line, in octets without its line feed. Records stay below it:
+// each of their strings is bounded when it is written.
+const MaxLine = 1 << 20
+
+// MaxString is how many octets of a stranger's string a line holds; what is longer is
+// cut there.
+const MaxString = 8 << 10
+
+// A Hash is the SHA-256 of a line; the zero Hash stands before the first.
+type Hash [sha256.Size]byte
+
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// A Link is what chains a line.
+type Link struct {
+	Seq  uint64 // the line's number, from 1
+	Prev Hash   // of the line before
+	Hash Hash   // of the line's octets before the member hash
+}
+
+// What is wrong with a line by itself.
+var (
+	ErrForm    = errors.New("no line of a trail: it does not end with seq, prev and hash")
+	ErrChanged = errors.New("changed: its hash is not that of its octets")
+)
+
+const (
+	seqName  = `,"seq":`
+	prevName = `,"prev":"`
+	hashName = `,"hash":"`
+
+	hexHash = 2 * sha256.Size
+	hashEnd = len(hashName) + hexHash + len(`"}`)
+	prevEnd = len(prevName) + hexHash + len(`"`)
+)
+
+// Seal ends the line that begins at b[start:], an object with a member at least
+// and without its closing brace, as number seq after a line of the hash prev, and
+// gives its own.
+func Seal(b []byte, start int, seq uint64, prev Hash) ([]byte, Hash) {
+	b = strconv.AppendUint(append(b, seqName...), seq, 10)
+	b = hex.AppendEncode(append(b, prevName...), prev[:])
+	b = append(b, '"')
+	hash := Hash(sha256.Sum256(b[start:]))
+	b = hex.AppendEncode(append(b, hashName...), hash[:])
+	return append(b, "\"}\n"...), hash
+}
+
+// ReadLink reads what chains a line, given without its line feed, and holds it
+// against the line's octets: ErrForm or ErrChanged. With ErrChanged the Link is what
+// the line says of itself.
+func ReadLink(line []byte) (Link, error) {
+	l, body, ok := link(line)
+	switch {
+	case !ok:
+		return Link{}, ErrForm
+	case Hash(sha256.Sum256(body)) != l.Hash:
+		return l, ErrChanged
+	}
+	return l, nil
+}
+
+// link reads what chains a line, and what its hash is of.
+func link(line []byte) (l Link, body []byte, ok bool) {
+	body, ok = cutHash(line, hashName, `"}`, hashEnd, &l.Hash)
+	rest := body
+	if ok {
+		rest, ok = cutHash(rest, prevName, `"`, prevEnd, &l.Prev)
+	}
+	if !ok {
+		return Link{}, nil, false
+	}
+	digits := len(rest)
+	for digits > 0 && '0' <= rest[digits-1] && rest[digits-1] <= '9' {
+		digits--
+	}
+	seq, err := strconv.ParseUint(string(rest[digits:]), 10, 64)
+	if err != nil || seq == 0 || rest[digits] == '0' || !bytes.HasSuffix(rest[:digits], []byte(seqName)) || line[0] != '{' {
+		return Link{}, nil, false
+	}
+	l.Seq = seq
+	return l, body, true
+}
+
+// cutHash takes a member with a hash from the end of a line.
+func cutHash(line []byte, name, end string, octets int, h *Hash) (rest []byte, ok bool) {
+	if len(line) < octets {
+		return line, false
+	}
+	rest, member := line[:len(line)-octets], line[len(line)-octets:]
+	value, named := bytes.CutPrefix(member, []byte(name))
+	value, ended := bytes.CutSuffix(value, []byte(end))
+	if !named || !ended {
+		return line, false
+	}
+	_, err := hex.Decode(h[:], value)
+	return rest, err == nil && !bytes.ContainsAny(value, "ABCDEF") // of several spellings Seal writes one
+}
