@@ -1,0 +1,223 @@
+// Package snapshot keeps the exact octets of every robots.txt that a decision
+// rested on, and an index of when each was fetched, from where, and how that went:
+//
+//	snapshots/ab/cdef….txt            octets; directory and name are their SHA-256
+//	snapshots/index/2026-11-21.jsonl  a JSON object a line, a file a day (UTC)
+//	snapshots/new-….tmp               octets that are being written
+//
+// A [Store] writes; [Octets], [Find] and [Index] read, from another process too: they
+// take no lock, and pass over a line that is torn or not whole yet. One Store at a
+// time may have a directory.
+//
+// It judges nothing and fetches nothing. What cannot be kept is an error of
+// [Store.Keep], and nothing is remembered of it: the next call tries again. Octets are
+// complete under their name or not there; what a crash of the machine did to them is
+// found by their hash when they are read, and mended when they are kept again. Octets
+// that were kept within a day are never removed, even where they are more than
+// Options.MaxSize.
+//
+// A Store may be shared by any number of goroutines.
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/robots/fetch"
+)
+
+// maxKept is how many answers are remembered to have been kept today, at 16 octets
+// each. When there are more all are forgotten; that costs a line of the index for
+// each that is asked for again.
+const maxKept = 64 << 10
+
+// errUndone is of a flight that a panic ended.
+var errUndone = errors.New("keep a snapshot: not done")
+
+// Options make a Store.
+type Options struct {
+	Dir     string        // required; made where there is none
+	NoSync  bool          // Flush does not wait for the disk (fsync)
+	MaxAge  time.Duration // octets are kept so long, to the day, after a decision last rested on them; zero: for good
+	MaxSize int64         // octets of all files; over it those not used for longest go; zero: no limit
+	Log     *slog.Logger  // hears what cannot be pruned, and of a directory that is gone; required
+}
+
+// A Store keeps snapshots. Make one with Open.
+type Store struct {
+	o    Options
+	seed maphash.Seed
+	size atomic.Int64 // of all files; known once they were counted
+
+	mu      sync.RWMutex // guards what follows
+	kept    map[key]struct{}
+	day     string // that kept is of
+	flights map[place]*flight
+
+	disk    disk
+	counted string // the day of the last count; Prune's own
+}
+
+// A key names an answer: by a hash of its URL, which a stranger may have made long,
+// and by when it was fetched.
+type key struct {
+	url     uint64
+	fetched int64 // Unix time in ns
+}
+
+// A place is what one goroutine at a time works at: the file of a hash or, of an
+// answer without octets, its line.
+type place struct {
+	sha string
+	key key // zero with a sha
+}
+
+// A flight is the keeping of an answer, or the removal of a file.
+type flight struct {
+	key  key
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// Open makes a Store, and its directory. It starts nothing; see [Store.Run].
+func Open(o Options) (*Store, error) {
+	switch {
+	case o.Dir == "":
+		return nil, errors.New("snapshots: no directory named")
+	case o.Log == nil:
+		return nil, errors.New("snapshots: no log to speak to")
+	case o.MaxAge < 0 || o.MaxSize < 0:
+		return nil, errors.New("snapshots: an option is out of range")
+	}
+	if err := os.MkdirAll(filepath.Join(o.Dir, indexName), 0o700); err != nil {
+		return nil, fmt.Errorf("snapshots: %w", err)
+	}
+	return &Store{
+		o: o, seed: maphash.MakeSeed(),
+		kept: make(map[key]struct{}), flights: make(map[place]*flight),
+		disk: disk{dir: o.Dir, lazy: o.NoSync},
+	}, nil
+}
+
+// Keep makes sure that an answer is kept: its octets, if it has some, and a line of
+// the index for each day. Nearly always it was, and that costs next to nothing; the
+// end of a day is Prune's to notice.
+func (s *Store) Keep(a *fetch.Answer) error {
+	if a == nil {
+		return nil
+	}
+	k := key{maphash.String(s.seed, a.URL), a.Fetched.UnixNano()}
+	s.mu.RLock()
+	_, kept := s.kept[k]
+	s.mu.RUnlock()
+	if kept {
+		return nil
+	}
+	return s.keep(k, a)
+}
+
+// keep writes an answer, or waits for another goroutine that does.
+func (s *Store) keep(k key, a *fetch.Answer) error {
+	at := place{sha: a.SHA256}
+	if at.sha == "" {
+		at.key = k
+	}
+	for {
+		f, mine := s.begin(at, k)
+		switch {
+		case f == nil:
+			return nil
+		case mine:
+			s.fly(at, f, a)
+			return f.err
+		}
+		<-f.done
+		if f.key == k {
+			return f.err
+		}
+	}
+}
+
+// fly writes an answer and ends the flight, so that others never wait in vain.
+func (s *Store) fly(at place, f *flight, a *fetch.Answer) {
+	now := time.Now().UTC()
+	f.err = errUndone
+	defer s.end(at, f, now)
+	added, err := s.disk.keep(a, now)
+	s.size.Add(added)
+	if f.err = err; err != nil {
+		f.err = fmt.Errorf("keep a snapshot: %w", err)
+	}
+}
+
+// begin takes a place for the keeping of k. f is nil where that was done meanwhile;
+// it is another's where the place is taken.
+func (s *Store) begin(at place, k key) (f *flight, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, kept := s.kept[k]; kept {
+		return nil, false
+	}
+	if f := s.flights[at]; f != nil {
+		return f, false
+	}
+	f = &flight{key: k, done: make(chan struct{})}
+	s.flights[at] = f
+	return f, true
+}
+
+// end gives the place back, and remembers what was kept at now.
+func (s *Store) end(at place, f *flight, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.flights, at)
+	if f.err == nil {
+		s.turn(now)
+		if len(s.kept) >= maxKept {
+			clear(s.kept)
+		}
+		s.kept[f.key] = struct{}{}
+	}
+	close(f.done)
+}
+
+// turn forgets what was kept when a day is over. s.mu is held.
+func (s *Store) turn(now time.Time) {
+	if day := dayOf(now); day != s.day {
+		s.day = day
+		clear(s.kept)
+	}
+}
+
+// forget has everything kept anew.
+func (s *Store) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.kept)
+}
+
+// Flush waits for the disk to have all that was kept before, and looks whether the
+// directory is still there: if not it is made again, and what was in it is kept anew
+// when it is asked for. It is to be called each second or so. What an error is about
+// is tried again by the next Flush.
+func (s *Store) Flush() error {
+	if _, err := os.Stat(s.o.Dir); errors.Is(err, fs.ErrNotExist) {
+		s.o.Log.Error("the directory of snapshots was taken away", "dir", s.o.Dir)
+		s.forget()
+		if err := s.disk.mkdir(filepath.Join(s.o.Dir, indexName)); err != nil {
+			return fmt.Errorf("snapshots: %w", err)
+		}
+	}
+	if err := s.disk.flush(); err != nil {
+		return fmt.Errorf("sync snapshots: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,368 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"robotsproxy/robots/fetch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const text = "User-agent: *\nDisallow: /private\n"
+
+func hashed(octets string) string {
+	sum := sha256.Sum256([]byte(octets))
+	return hex.EncodeToString(sum[:])
+}
+
+// answer is one with a text, fetched n seconds after some moment.
+func answer(host, octets string, n int) *fetch.Answer {
+	return &fetch.Answer{
+		URL: "http://" + host + "/robots.txt", Status: 200, Body: []byte(octets), SHA256: hashed(octets),
+		Connected: true, Fetched: time.Date(2026, 11, 21, 10, 0, n, 0, time.UTC),
+	}
+}
+
+func open(t testing.TB, o Options) *Store {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = filepath.Join(t.TempDir(), "snapshots")
+	}
+	o.Log = slog.New(slog.DiscardHandler)
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func keep(t testing.TB, s *Store, answers ...*fetch.Answer) {
+	t.Helper()
+	for _, a := range answers {
+		if err := s.Keep(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func index(t testing.TB, dir, having string) (all []Fetch) {
+	t.Helper()
+	for f, err := range Index(dir, having) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// tree gives the files of a directory with their sizes, and fails where others may
+// read one.
+func tree(t testing.TB, dir string) map[string]int64 {
+	t.Helper()
+	files := map[string]int64{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		want := fs.FileMode(0o600)
+		if e.IsDir() {
+			want = 0o700
+		} else {
+			name, _ := filepath.Rel(dir, path)
+			files[name] = info.Size()
+		}
+		if info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v", path, info.Mode().Perm(), want)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Options{})
+		first, again, empty := answer("a.test", text, 1), answer("b.test", text, 2), answer("c.test", "", 3)
+		first.Headers = &fetch.Headers{ETag: `"x"`, ContentType: "text/plain"}
+		first.Redirects = 2
+		none := &fetch.Answer{URL: "http://d.test/robots.txt", Status: 404, Fetched: first.Fetched}
+		lost := &fetch.Answer{URL: "http://e.test/x", Status: 302, Lost: true, Redirects: 5, Fetched: first.Fetched}
+		broken := &fetch.Answer{URL: "http://f.test/robots.txt", Fetched: first.Fetched, Err: errors.New("reset \x1b[2J\u009b by\xff peer")}
+		keep(t, s, first, again, empty, none, lost, broken, first, again, none, broken)
+
+		files := tree(t, s.o.Dir)
+		day := "index/" + dayOf(time.Now()) + ".jsonl"
+		want := map[string]int64{
+			hashed(text)[:2] + "/" + hashed(text)[2:] + ".txt": int64(len(text)),
+			hashed("")[:2] + "/" + hashed("")[2:] + ".txt":     0,
+			day: files[day],
+		}
+		if diff := cmp.Diff(want, files); diff != "" {
+			t.Errorf("files (-want +got):\n%s", diff)
+		}
+		octets, err := Octets(s.o.Dir, hashed(text))
+		if err != nil || string(octets) != text {
+			t.Errorf("octets %q, %v", octets, err)
+		}
+		line := func(a *fetch.Answer, failure string) Fetch {
+			f := Fetch{
+				Kept: time.Now().UTC(), Fetched: a.Fetched, URL: a.URL, Status: a.Status, SHA256: a.SHA256,
+				Octets: len(a.Body), Redirects: a.Redirects, Lost: a.Lost, Error: failure,
+			}
+			if a.Headers != nil {
+				f.Headers = *a.Headers
+			}
+			return f
+		}
+		lines := []Fetch{
+			line(broken, "reset \x1b[2J\u009b by\ufffd peer"), line(lost, ""), line(none, ""),
+			line(empty, ""), line(again, ""), line(first, ""),
+		}
+		if diff := cmp.Diff(lines, index(t, s.o.Dir, "")); diff != "" {
+			t.Errorf("index, newest first (-want +got):\n%s", diff)
+		}
+		raw, err := os.ReadFile(filepath.Join(s.o.Dir, day))
+		if err != nil || strings.ContainsFunc(string(raw), func(r rune) bool { return r != '\n' && (r < ' ' || r > '~') }) {
+			t.Errorf("strangers' octets stand in the index: %q, %v", raw, err)
+		}
+	})
+}
+
+// TestKeepEachDay: an answer in use is kept again each day, and so is not removed.
+func TestKeepEachDay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Options{MaxAge: 2 * day})
+		a := answer("a.test", text, 1)
+		for range 5 {
+			keep(t, s, a, a)
+			time.Sleep(day)
+			if err := s.Prune(time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(index(t, s.o.Dir, "")); n != 3 { // of the last days; the index is pruned too
+			t.Errorf("%d lines", n)
+		}
+		if _, err := Octets(s.o.Dir, hashed(text)); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(3 * day)
+		if err := s.Prune(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if left := tree(t, s.o.Dir); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+}
+
+// TestKeepTogether: several with one answer write it once, and all find it written.
+func TestKeepTogether(t *testing.T) {
+	s := open(t, Options{})
+	var wg sync.WaitGroup
+	for n := range 20 {
+		for range 8 {
+			wg.Go(func() {
+				a := answer("a.test", fmt.Sprint(n/2), n) // two fetches each have the same octets
+				if err := s.Keep(a); err != nil {
+					t.Error(err)
+				}
+				if _, err := Octets(s.o.Dir, a.SHA256); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if n := len(index(t, s.o.Dir, "")); n != 20 {
+		t.Errorf("%d lines for 20 answers", n)
+	}
+	if n := len(tree(t, s.o.Dir)); n != 11 { // and the index
+		t.Errorf("%d files for 10 texts", n)
+	}
+}
+
+// TestKeepFails: what could not be kept is tried again.
+func TestKeepFails(t *testing.T) {
+	s := open(t, Options{})
+	a := answer("a.test", text, 1)
+	inTheWay := filepath.Join(s.o.Dir, a.SHA256[:2])
+	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Keep(a); err == nil {
+			t.Fatal("kept where nothing can be")
+		}
+	}
+	if n := len(index(t, s.o.Dir, "")); n != 0 {
+		t.Errorf("the index has %d lines of what is not there", n)
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	keep(t, s, a)
+	if _, err := Octets(s.o.Dir, a.SHA256); err != nil {
+		t.Error(err)
+	}
+	wrong := answer("a.test", text, 2)
+	wrong.Body = []byte("other")
+	if err := s.Keep(wrong); !errors.Is(err, errHash) {
+		t.Errorf("octets with another's hash: %v", err)
+	}
+	var huge Options
+	huge.Dir = filepath.Join(inTheWay, "no", "directory", "\x00")
+	huge.Log = slog.New(slog.DiscardHandler)
+	if _, err := Open(huge); err == nil {
+		t.Error("opened where nothing can be")
+	}
+}
+
+// TestDirectoryTakenAway: what was in it is kept again.
+func TestDirectoryTakenAway(t *testing.T) {
+	for _, lazy := range []bool{false, true} {
+		s := open(t, Options{NoSync: lazy})
+		a := answer("a.test", text, 1)
+		keep(t, s, a)
+		if err := os.RemoveAll(s.o.Dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Flush(); err != nil {
+			t.Error(err)
+		}
+		keep(t, s, a)
+		if err := s.Flush(); err != nil {
+			t.Error(err)
+		}
+		if _, err := Octets(s.o.Dir, a.SHA256); err != nil {
+			t.Error(err)
+		}
+		if n := len(index(t, s.o.Dir, "")); n != 1 {
+			t.Errorf("%d lines", n)
+		}
+	}
+}
+
+// TestFlush: the disk is waited for in Flush, and by Keep itself
+// where too much waits already.
+func TestFlush(t *testing.T) {
+	s := open(t, Options{})
+	keep(t, s, answer("a.test", text, 1))
+	want := map[string]struct{}{
+		octetsPath(s.o.Dir, hashed(text)): {}, filepath.Join(s.o.Dir, hashed(text)[:2]): {}, s.o.Dir: {},
+		filepath.Join(s.o.Dir, "index"): {}, filepath.Join(s.o.Dir, "index", dayOf(time.Now())+".jsonl"): {},
+	}
+	if diff := cmp.Diff(want, s.disk.pending); diff != "" {
+		t.Errorf("pending (-want +got):\n%s", diff)
+	}
+	if err := s.Flush(); err != nil || len(s.disk.pending) > 0 {
+		t.Errorf("%v, and pending is still %v", err, s.disk.pending)
+	}
+	s.disk.pending = map[string]struct{}{"no\x00path": {}}
+	for range 2 {
+		if err := s.Flush(); err == nil {
+			t.Error("what cannot be waited for is forgotten")
+		}
+	}
+	s.disk.pending = make(map[string]struct{})
+	for n := range maxPending {
+		s.disk.pending[fmt.Sprint("gone", n)] = struct{}{}
+	}
+	keep(t, s, answer("b.test", text+"#", 1))
+	if n := len(s.disk.pending); n != maxPending {
+		t.Errorf("%d are pending, no more than %d may be", n, maxPending)
+	}
+}
+
+// TestBounded: what is remembered has a ceiling, and forgetting loses nothing.
+func TestBounded(t *testing.T) {
+	s := open(t, Options{NoSync: true})
+	a := answer("a.test", text, 1)
+	keep(t, s, a)
+	for n := range maxKept - 1 {
+		s.kept[key{uint64(n), -1}] = struct{}{}
+	}
+	keep(t, s, answer("b.test", text, 1))
+	if n := len(s.kept); n != 1 {
+		t.Errorf("%d are remembered", n)
+	}
+	keep(t, s, a, a)
+	if n := len(index(t, s.o.Dir, "a.test")); n != 2 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+func TestMended(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "snapshots")
+	a := answer("a.test", text, 1)
+	keep(t, open(t, Options{Dir: dir}), a)
+	for _, damage := range []string{"", "User-agent: *\nDisallow: /privatf\n", text + "more"} {
+		if err := os.WriteFile(octetsPath(dir, a.SHA256), []byte(damage), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Octets(dir, a.SHA256); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%q passes for %q: %v", damage, text, err)
+		}
+		keep(t, open(t, Options{Dir: dir}), a)
+		if octets, err := Octets(dir, a.SHA256); err != nil || string(octets) != text {
+			t.Errorf("after it was kept again: %q, %v", octets, err)
+		}
+	}
+}
+
+func TestKeepCostsNothing(t *testing.T) {
+	s := open(t, Options{})
+	a := answer("a.test", text, 1)
+	keep(t, s, a)
+	if n := testing.AllocsPerRun(100, func() { keep(t, s, a) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkKeep is of an answer that was kept already.
+func BenchmarkKeep(b *testing.B) {
+	s := open(b, Options{})
+	a := answer("some.host.test", text, 1)
+	for n := range 1000 {
+		s.kept[key{uint64(n), -1}] = struct{}{}
+	}
+	keep(b, s, a)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := s.Keep(a); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkKeepNew is of an answer that was not, without waiting for the disk.
+func BenchmarkKeepNew(b *testing.B) {
+	s := open(b, Options{})
+	for n := 0; b.Loop(); n++ {
+		keep(b, s, answer("some.host.test", fmt.Sprint(text, "#", n), n))
+	}
+}
