@@ -1,0 +1,92 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// chartBars is how many bars a chart has.
+const chartBars = 10
+
+// A barChart compares the rows of a table.
+type barChart struct {
+	Title, About string
+	Bars         []bar
+	Rest         string // what has no bar
+}
+
+// A bar is a row: its parts are of a thousand.
+type bar struct {
+	Label, Note   string
+	Total, Parted string // its number, and by outcome: what the colours say
+	Parts         []part
+}
+
+type part struct {
+	Class    string
+	X, Width int64
+}
+
+// bars are the charts beside the timeline; those with no bar are left out.
+func (r *Report) bars() []barChart {
+	charts := []barChart{
+		barsOf("Why", "On what the decisions rest.", &r.Reasons, func(n *reason) (label, note string) { return reasonLabel(n.Reason), "" }),
+		barsOf("Sites", "Those that most requests went to.", &r.Hosts, func(h *host) (label, note string) { return shown(h.Host), "" }),
+		barsOf("Rules", "Those that forbade most.", &r.Rules, func(u *rule) (label, note string) {
+			return shown(u.Rule), fmt.Sprintf("%s, line %d", shown(u.Host), u.Line)
+		}),
+	}
+	var full []barChart
+	for _, c := range charts {
+		if len(c.Bars) > 0 {
+			full = append(full, c)
+		}
+	}
+	return full
+}
+
+func reasonLabel(word string) string {
+	if text := reasonWords[word]; text != "" {
+		return text
+	}
+	return shown(word)
+}
+
+func barsOf[R any, P counted[R]](title, about string, t *table[R], name func(*R) (label, note string)) barChart {
+	c := barChart{Title: title, About: about}
+	first, rest := top[R, P](t, chartBars)
+	longest := int64(1)
+	for i := range first {
+		longest = max(longest, P(&first[i]).all().Requests)
+	}
+	for i := range first {
+		b := barOf(P(&first[i]).all(), longest)
+		b.Label, b.Note = name(&first[i])
+		c.Bars = append(c.Bars, b)
+	}
+	if rest.Requests > 0 {
+		c.Rest = "All others: " + barOf(&rest, longest).Parted + "."
+	}
+	return c
+}
+
+// barOf draws counts beside the longest bar.
+func barOf(n *counts, longest int64) bar {
+	b := bar{Total: number(n.Requests)}
+	var said []string
+	x := int64(0)
+	for _, p := range []struct {
+		class, name string
+		n           int64
+	}{{"allowed", "allowed", n.Allowed}, {"monitored", "not enforced", n.NotEnforced}, {"blocked", "blocked", n.Blocked}} {
+		if p.n <= 0 {
+			continue
+		}
+		wide := max(1, int64(1000*float64(p.n)/float64(longest)))
+		b.Parts = append(b.Parts, part{p.class, x, wide})
+		x += wide
+		said = append(said, number(p.n)+" "+p.name)
+	}
+	b.Parted = strings.Join(said, ", ")
+	return b
+}

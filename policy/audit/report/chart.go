@@ -1,0 +1,192 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Where things stand in the chart over time, in units of its view box.
+const (
+	chartWidth  = 960
+	chartHeight = 322
+	plotLeft    = 88
+	plotRight   = 956
+	plotTop     = 26  // requests: from here
+	plotBase    = 196 // to here
+	waitTop     = 234 // the same of the waits
+	waitBase    = 292
+	tickLine    = 314
+
+	chartTicks   = 6
+	chartNumbers = 48 // rows of the table beside it
+)
+
+// A chart is a drawing of the timeline.
+type chart struct {
+	About, Text   string // the text is for those who do not see it
+	Width, Height int
+	Lines         []mark // of the scale
+	Areas         []area
+	Bases         []mark
+	Names         []mark
+	Ticks         []mark
+	Numbers       sheet
+}
+
+// A mark is a line or a word in a chart.
+type mark struct {
+	From, To      int // of the line: across, and of a tick down
+	At, Y         int
+	Label, Anchor string
+}
+
+// An area has the bars of one colour.
+type area struct{ Class, Path string }
+
+// A legend says what a colour means.
+type legend struct{ Class, Name string }
+
+func (r *Report) legend() []legend {
+	l := []legend{{"allowed", "allowed"}}
+	if r.Totals.NotEnforced > 0 {
+		l = append(l, legend{"monitored", "decided against, not enforced"})
+	}
+	return append(l, legend{"blocked", "blocked"})
+}
+
+// chart draws the timeline, which has a bucket at least.
+func (r *Report) chart() *chart {
+	all := r.Timeline.dense(1)
+	width := r.Timeline.Width
+	end := all[len(all)-1].Start.Add(time.Duration(width))
+	busiest := slices.MaxFunc(all, func(a, b bucket) int { return cmp.Compare(a.sum(), b.sum()) })
+	slowest := slices.MaxFunc(all, func(a, b bucket) int { return cmp.Compare(a.Wait, b.Wait) })
+	most, longest := ceiling(float64(busiest.sum())), max(time.Duration(slowest.Wait).Seconds(), 1e-3)
+	c := &chart{
+		Width: chartWidth, Height: chartHeight,
+		About: fmt.Sprintf("Requests in steps of %s, and below how long requests waited in each of them, all together.", spell(width)),
+		Text: fmt.Sprintf("From %s to %s UTC in steps of %s. Most requests came in the step from %s: %s allowed, %s blocked. The longest waits came in the step from %s: %s, all together. The numbers are in the table below.",
+			stamp(all[0].Start), stamp(end), spell(width), stamp(busiest.Start), number(busiest.Allowed), number(busiest.Blocked), stamp(slowest.Start), spell(slowest.Wait)),
+		Bases: []mark{{From: plotLeft, To: plotRight, Y: plotBase}, {From: plotLeft, To: plotRight, Y: waitBase}},
+		Names: []mark{{At: plotLeft, Y: plotTop - 12, Label: "requests"}, {At: plotLeft, Y: waitTop - 12, Label: "time waited"}},
+		Ticks: ticks(all[0].Start, end),
+	}
+	for _, part := range []float64{0, 0.5, 1} {
+		c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: int(plotBase - part*(plotBase-plotTop)), Label: number(int64(part * most))})
+	}
+	c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitTop, Label: spell(slowest.Wait)},
+		mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitBase, Label: "0"})
+	up := (plotBase - plotTop) / most
+	c.Areas = []area{
+		draw("allowed", all, plotBase, up, func(b *bucket) (from, to int64) { return 0, b.Allowed }),
+		draw("monitored", all, plotBase, up, func(b *bucket) (from, to int64) { return b.Allowed, b.Allowed + b.NotEnforced }),
+		draw("blocked", all, plotBase, up, func(b *bucket) (from, to int64) { return b.Allowed + b.NotEnforced, b.sum() }),
+		draw("waited", all, waitBase, (waitBase-waitTop)/longest/float64(time.Second), func(b *bucket) (from, to int64) { return 0, int64(b.Wait) }),
+	}
+	c.Areas = slices.DeleteFunc(c.Areas, func(a area) bool { return a.Path == "" })
+	c.Numbers = r.numbers(r.Timeline.dense((len(all) + chartNumbers - 1) / chartNumbers))
+	return c
+}
+
+// sum is how many requests came.
+func (b *bucket) sum() int64 { return b.Allowed + b.NotEnforced + b.Blocked }
+
+// dense gives a bucket for every so many widths from the first to the last, whether
+// requests came or not. It reckons in seconds: a Duration ends at 292 years.
+func (t *timeline) dense(widths int) []bucket {
+	first, last := t.Buckets[0].Start.Unix(), t.Buckets[len(t.Buckets)-1].Start.Unix()
+	step := int64(time.Duration(t.Width).Seconds()) * int64(widths)
+	all := make([]bucket, (last-first)/step+1)
+	for i := range all {
+		all[i].Start = time.Unix(first+int64(i)*step, 0).UTC()
+	}
+	for i := range t.Buckets {
+		all[(t.Buckets[i].Start.Unix()-first)/step].merge(&t.Buckets[i].outcomes)
+	}
+	return all
+}
+
+// draw makes the bars of one colour. Bars that are wide enough have a gap between.
+func draw(class string, all []bucket, base int, up float64, of func(*bucket) (from, to int64)) area {
+	wide := float64(plotRight-plotLeft) / float64(len(all))
+	bar := min(wide, 64)
+	if wide > 4 {
+		bar = min(wide*0.82, 64)
+	}
+	var path []byte
+	for i := range all {
+		from, to := of(&all[i])
+		if to <= from {
+			continue
+		}
+		x := plotLeft + float64(i)*wide + (wide-bar)/2
+		height := max(float64(to-from)*up, 0.5) // a single request is seen too
+		path = append(path, 'M')
+		path = appendPoint(path, x)
+		path = append(path, ' ')
+		path = appendPoint(path, float64(base)-float64(from)*up)
+		path = append(path, 'v')
+		path = appendPoint(path, -height)
+		path = append(path, 'h')
+		path = appendPoint(path, bar)
+		path = append(path, 'v')
+		path = appendPoint(path, height)
+		path = append(path, 'z')
+	}
+	return area{class, string(path)}
+}
+
+func appendPoint(b []byte, v float64) []byte {
+	return strconv.AppendFloat(b, math.Round(v*10)/10, 'f', -1, 64)
+}
+
+// ceiling is the least 2, 4, 6, 8 or 10 times a power of ten that is not below v, so
+// that there is a whole half.
+func ceiling(v float64) float64 {
+	v = max(v, 1)
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	return 2 * power * math.Ceil(v/power/2)
+}
+
+// ticks are times along the lower edge.
+func ticks(first, end time.Time) []mark {
+	span := end.Unix() - first.Unix()
+	layout := "2 Jan"
+	switch {
+	case span < 4*24*60*60:
+		layout = "2 Jan 15:04"
+	case first.UTC().Year() != end.UTC().Year():
+		layout = "2 Jan 2006"
+	}
+	var marks []mark
+	for i := range chartTicks + 1 {
+		m := mark{At: plotLeft + (plotRight-plotLeft)*i/chartTicks, Y: tickLine, From: waitBase, To: waitBase + 5, Anchor: "middle"}
+		m.Label = time.Unix(first.Unix()+span*int64(i)/chartTicks, 0).UTC().Format(layout)
+		switch i {
+		case 0:
+			m.Anchor = "start"
+		case chartTicks:
+			m.Anchor = "end"
+		}
+		marks = append(marks, m)
+	}
+	return marks
+}
+
+// numbers are a chart's numbers as a table.
+func (r *Report) numbers(all []bucket) sheet {
+	v := view{report: r}
+	g := v.outcomes()
+	s := sheet{ID: "numbers", Title: "Requests over time"}
+	s.Columns = slices.Concat(columns(words, "from (UTC)"), g.counts, columns(figures, "waited", "time waited"))
+	for i := range all {
+		b := &all[i]
+		cells := g.cells(&counts{Requests: b.sum(), outcomes: b.outcomes})
+		s.Rows = append(s.Rows, slices.Concat([]string{stamp(b.Start)}, cells, []string{number(b.Waited), spell(b.Wait)}))
+	}
+	return s
+}

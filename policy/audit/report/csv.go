@@ -1,0 +1,79 @@
+package report
+
+import (
+	"encoding/csv"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// csvColumns are the names in the first row.
+var csvColumns = []string{
+	"client", "host", "decision", "enforced", "reason", "entry", "group", "rule", "line", "robots_sha256",
+	"requests", "waited", "wait_s", "wait_max_s", "bytes", "clamped", "stale", "back_offs", "slowed", "first", "last",
+}
+
+// CSV writes one table (RFC 4180): a row for each combination of client, host,
+// decision and what it rests on, and one of "(others)" for those beyond the ceiling.
+// A cell that a spreadsheet would take for a formula has an apostrophe before it.
+func (r *Report) CSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	out.UseCRLF = true
+	if err := out.Write(csvColumns); err != nil {
+		return err
+	}
+	for i := range r.combined.Rows {
+		c := &r.combined.Rows[i]
+		names := []string{
+			inert(c.Client), inert(c.Host), inert(c.Decision), strconv.FormatBool(c.Enforced), inert(c.Reason),
+			inert(c.Entry), inert(c.Group), inert(c.Rule), strconv.Itoa(c.Line), inert(c.SHA256),
+		}
+		if err := out.Write(append(names, csvCounts(&c.counts)...)); err != nil {
+			return err
+		}
+	}
+	if rest := &r.combined.Others; rest.Requests > 0 {
+		names := make([]string, len(csvColumns)-len(csvCounts(rest)))
+		names[0], names[1] = others, others
+		if err := out.Write(append(names, csvCounts(rest)...)); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+func csvCounts(c *counts) []string {
+	var cells []string
+	for _, n := range []int64{c.Requests, c.Waited} {
+		cells = append(cells, strconv.FormatInt(n, 10))
+	}
+	for _, s := range []seconds{c.Wait, c.WaitMax} {
+		cells = append(cells, strconv.FormatFloat(time.Duration(s).Seconds(), 'f', -1, 64))
+	}
+	for _, n := range []int64{c.Bytes, c.Clamped, c.Stale, c.BackedOff, c.Slowed} {
+		cells = append(cells, strconv.FormatInt(n, 10))
+	}
+	for _, t := range []time.Time{c.First, c.Last} {
+		text := ""
+		if !t.IsZero() {
+			text = t.UTC().Format(time.RFC3339Nano)
+		}
+		cells = append(cells, text)
+	}
+	return cells
+}
+
+// inert is a stranger's string as a cell: what is not printable is escaped, and what
+// would make it a formula is led by an apostrophe (OWASP, CSV Injection).
+func inert(s string) string {
+	if s == "" {
+		return ""
+	}
+	text := shown(s)
+	if strings.ContainsRune("=+-@\t\r\n", rune(s[0])) || strings.ContainsRune("=+-@", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}

@@ -1,0 +1,375 @@
+package report
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"golang.org/x/net/html"
+)
+
+// hostile are strings that strangers would like to see in a report.
+var hostile = []string{
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `</style><script>alert(1)</script>`, `javascript:alert(1)`,
+	"\x1b[2J\x1b]0;title\a", "a\u202egnp.exe", "\u2066isolate", "line\r\nbreak", "=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1",
+	"{{.}}", "\x00", strings.Repeat("a", 5000), strings.Repeat("<", 5000),
+}
+
+func hostileReport(t testing.TB) *Report {
+	var records []record
+	for i, s := range hostile {
+		r := with(blocked, record{
+			"client": s, "host": s, "rule": s, "group": s, "robots_sha256": s, "reason": s, "line": i + 1,
+			"entry": s, "entry_reason": s, "x_robots_tag": s, "crawl_delay_asked_s": 30, "wait_ms": 1,
+		})
+		records = append(records, rec(i, r), rec(i, with(r, record{"reason": "override"})), rec(i, with(r, record{"reason": "unreachable"})))
+		records = append(records, record{"time": at(i), "event": s, "detail": s, "file": s})
+	}
+	return sum(t, Options{Client: "", Host: hostile[0], Has: func(string) bool { return true }}, records...)
+}
+
+func render(t testing.TB, write func(*strings.Builder) error) string {
+	t.Helper()
+	var b strings.Builder
+	if err := write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// unfit gives the characters that could move a cursor or turn a text around.
+func unfit(s string, but ...rune) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || slices.Contains(but, r) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+func TestTextIsFitForATerminal(t *testing.T) {
+	text := render(t, func(b *strings.Builder) error { return hostileReport(t).Text(b, 0) })
+	if bad := unfit(text, '\n'); bad != "" {
+		t.Errorf("it has %q", bad)
+	}
+	if !strings.Contains(text, `"a\u202egnp.exe"`) {
+		t.Error("a string that is not plain is not shown quoted")
+	}
+}
+
+func TestTextColumns(t *testing.T) {
+	r := sum(t, Options{}, rec(1, nil), rec(2, nil), rec(3, record{"client": "someone else"}))
+	text := render(t, func(b *strings.Builder) error { return r.Text(b, 1) })
+	want := "Clients\n" +
+		"  client    requests  allowed  blocked  waited  mean wait  longest  data\n" +
+		"  lab              2        2        0       0        0 s      0 s  20 B\n" +
+		"  (others)         1        1        0       0        0 s      0 s  10 B\n" +
+		"  (others) sums up 1 further row.\n"
+	if !strings.Contains(text, want) {
+		t.Errorf("got\n%s\nwant in it\n%s", text, want)
+	}
+}
+
+func TestCSVReadsBack(t *testing.T) {
+	r := sum(t, Options{}, rec(1, nil), rec(2, record{"wait_ms": 1500}), rec(3, blocked), rec(4, watched))
+	text := render(t, func(b *strings.Builder) error { return r.CSV(b) })
+	if strings.Count(text, "\r\n") != strings.Count(text, "\n") {
+		t.Error("lines do not end with CR LF (RFC 4180 2.1)")
+	}
+	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{
+		csvColumns,
+		{"lab", "site.test", "allow", "true", "no-rule", "", "", "", "0", "", "2", "1", "1.5", "1.5", "20", "0", "0", "0", "0", "2026-11-21T09:00:01Z", "2026-11-21T09:00:02Z"},
+		{"lab", "site.test", "block", "false", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:04Z", "2026-11-21T09:00:04Z"},
+		{"lab", "site.test", "block", "true", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:03Z", "2026-11-21T09:00:03Z"},
+	}
+	if !slices.EqualFunc(rows, want, slices.Equal) {
+		t.Errorf("%q, want %q", rows, want)
+	}
+}
+
+func TestCSVHasNoFormula(t *testing.T) {
+	text := render(t, func(b *strings.Builder) error { return hostileReport(t).CSV(b) })
+	if bad := unfit(text, '\r', '\n'); bad != "" {
+		t.Errorf("it has %q", bad)
+	}
+	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	led := 0
+	for _, row := range rows {
+		for _, cell := range row {
+			if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
+				t.Errorf("a cell is %q", cell)
+			}
+			if strings.HasPrefix(cell, "'") {
+				led++
+			}
+		}
+	}
+	if led == 0 {
+		t.Error("no cell is led by an apostrophe")
+	}
+}
+
+func TestJSONReadsBack(t *testing.T) {
+	r := sum(t, Options{Client: "lab"}, rec(1, record{"wait_ms": 1500}), rec(2, blocked), rec(3, watched), rec(3, record{"client": "b"}))
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back map[string]any
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]any{
+		"format": 1.0, "version": "1.2.3", "made": "2026-11-21T10:00:00Z", "monitored": 1.0, "filters.client": "lab",
+		"source.lines": 4.0, "source.requests": 4.0, "source.files.rows.0.name": "audit.jsonl", "source.chain.held": true,
+		"totals.requests": 3.0, "totals.allowed": 1.0, "totals.blocked": 1.0, "totals.not_enforced": 1.0,
+		"totals.waited": 1.0, "totals.wait_s": 1.5, "totals.wait_mean_s": 1.5, "totals.wait_max_s": 1.5, "totals.bytes": 30.0,
+		"totals.first": "2026-11-21T09:00:01Z", "timeline.bucket_s": 60.0, "timeline.buckets.0.blocked": 1.0,
+		"hosts.rows.0.host": "site.test", "hosts.rows.0.robots_sha256": "aa", "hosts.most": 10000.0, "hosts.others.requests": 0.0,
+		"rules.rows.0.rule": "/private", "rules.rows.0.line": 3.0, "rules.rows.0.blocked": 1.0, "reasons.rows.0.reason": "rule",
+		"unreachable.rows": []any{}, "signals.others": 0.0, "events.most": 1000.0,
+	} {
+		if got := member(back, path); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s is %v, want %v", path, got, want)
+		}
+	}
+}
+
+// member finds what stands in a document under names and places.
+func member(v any, path string) any {
+	for name := range strings.SplitSeq(path, ".") {
+		switch in := v.(type) {
+		case map[string]any:
+			v = in[name]
+		case []any:
+			v = in[int(name[0]-'0')]
+		default:
+			return nil
+		}
+	}
+	return v
+}
+
+// elements walks a page.
+func elements(t testing.TB, page string, visit func(n *html.Node)) {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range root.Descendants() {
+		visit(n)
+	}
+}
+
+func attr(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+func TestPageLoadsAndRunsNothing(t *testing.T) {
+	page := render(t, func(b *strings.Builder) error { return hostileReport(t).HTML(b, 0) })
+	if bad := unfit(page, '\n', '\t'); bad != "" {
+		t.Errorf("it has %q", bad)
+	}
+	var policy, style, shown strings.Builder
+	elements(t, page, func(n *html.Node) {
+		if n.Type == html.TextNode {
+			shown.WriteString(n.Data + "\n")
+		}
+		if n.Type != html.ElementNode {
+			return
+		}
+		if slices.Contains([]string{"script", "link", "img", "image", "use", "iframe", "object", "embed", "form", "base", "video", "audio", "source"}, n.Data) {
+			t.Errorf("it has an element %s", n.Data)
+		}
+		for _, a := range n.Attr {
+			if strings.HasPrefix(a.Key, "on") || slices.Contains([]string{"src", "srcset", "style", "action", "data", "poster", "background"}, a.Key) ||
+				a.Key == "href" && !strings.HasPrefix(a.Val, "#") {
+				t.Errorf("it has %s=%q", a.Key, a.Val)
+			}
+		}
+		switch {
+		case n.Data == "meta" && attr(n, "http-equiv") == "Content-Security-Policy":
+			policy.WriteString(attr(n, "content"))
+		case n.Data == "style":
+			style.WriteString(n.FirstChild.Data)
+		}
+	})
+	if p := policy.String(); !strings.HasPrefix(p, "default-src 'none'; style-src 'sha256-") || strings.Contains(p, "unsafe") {
+		t.Errorf("its policy is %s", p)
+	}
+	if s := style.String(); s != pageStyle || strings.Contains(s, "url(") || strings.Contains(s, "@import") {
+		t.Error("its style is not ours alone, or loads something")
+	}
+	for _, s := range []string{hostile[0], hostile[1], "{{.}}", `"a\u202egnp.exe"`} {
+		if !strings.Contains(shown.String(), s) {
+			t.Errorf("%q is not shown as it is", s)
+		}
+	}
+}
+
+// What a page is for those who hear it, or go through it by keyboard.
+func TestPageCanBeHeard(t *testing.T) {
+	page := render(t, func(b *strings.Builder) error { return hostileReport(t).HTML(b, 0) })
+	ids := map[string]bool{}
+	elements(t, page, func(n *html.Node) {
+		if id := attr(n, "id"); id != "" {
+			if ids[id] {
+				t.Errorf("id %s is there twice", id)
+			}
+			ids[id] = true
+		}
+	})
+	charts, tables := 0, 0
+	elements(t, page, func(n *html.Node) {
+		for name := range strings.FieldsSeq(attr(n, "aria-labelledby")) {
+			if !ids[name] {
+				t.Errorf("%s is named by %s, which is not there", n.Data, name)
+			}
+		}
+		if to, ok := strings.CutPrefix(attr(n, "href"), "#"); ok && !ids[to] {
+			t.Errorf("a link leads to %s, which is not there", to)
+		}
+		if n.Type != html.ElementNode {
+			return
+		}
+		switch n.Data {
+		case "html":
+			if attr(n, "lang") != "en" {
+				t.Error("it does not say its language")
+			}
+		case "svg":
+			charts++
+			if attr(n, "role") != "img" && attr(n, "aria-hidden") != "true" {
+				t.Error("a drawing is neither an image with a name nor hidden")
+			}
+		case "table":
+			tables++
+			if n.FirstChild.NextSibling.Data != "caption" {
+				t.Error("a table has no caption")
+			}
+		case "th":
+			if s := attr(n, "scope"); s != "col" && s != "row" {
+				t.Errorf("a heading's scope is %q", s)
+			}
+		}
+	})
+	if charts == 0 || tables < 8 {
+		t.Errorf("%d drawings and %d tables", charts, tables)
+	}
+}
+
+func TestPageSaysWhatItRestsOn(t *testing.T) {
+	r := sum(t, Options{Client: "lab"}, rec(1, nil), rec(2, blocked), rec(3, watched))
+	page := render(t, func(b *strings.Builder) error { return r.HTML(b, 20) })
+	for _, said := range []string{
+		"3 requests were judged.", "Allowed: 1 (33.3 %). Blocked, and so not sent to the site: 1 (33.3 %).",
+		"1 request was blocked by a rule", "not counted as blocked: 1.", "client lab; totals are of what they let through",
+		r.Source.Chain.Anchor, "2026-11-21 10:00:00 UTC, by robotsproxy 1.2.3", "holds over all of it", "audit.jsonl",
+	} {
+		if !strings.Contains(page, said) {
+			t.Errorf("it does not say %q", said)
+		}
+	}
+}
+
+func TestRulesOfOneHostFold(t *testing.T) {
+	var records []record
+	for i := range foldedRules {
+		records = append(records, rec(i, with(blocked, record{"line": i + 1})))
+	}
+	records = append(records, rec(9, with(blocked, record{"host": "t.test"})), rec(9, with(blocked, record{"host": "u.test"})))
+	page := sum(t, Options{}, records...).page(foldedRules + 1)
+	for _, s := range page.Sheets {
+		if s.ID != "rules" {
+			continue
+		}
+		if len(s.Folds) != 1 || len(s.Folds[0].Sheet.Rows) != foldedRules || s.Folds[0].Name != "site.test" || s.Folds[0].Note != "4 rules, 4 requests" {
+			t.Errorf("folds %+v", s.Folds)
+		}
+		if len(s.Rows) != 2 || s.Rows[0][0] != "t.test" || s.Rows[1][0] != others {
+			t.Errorf("beside them stand %q", s.Rows)
+		}
+	}
+}
+
+func TestEmptyTrail(t *testing.T) {
+	r := sum(t, Options{})
+	for name, write := range map[string]func(b *strings.Builder) error{
+		"text": func(b *strings.Builder) error { return r.Text(b, 20) },
+		"html": func(b *strings.Builder) error { return r.HTML(b, 20) },
+		"csv":  func(b *strings.Builder) error { return r.CSV(b) },
+	} {
+		if text := render(t, write); text == "" || strings.Contains(text, "holds over") {
+			t.Errorf("%s: %q", name, text)
+		}
+	}
+}
+
+// That there was no exception is said where it is known.
+func TestNoExceptionIsSaid(t *testing.T) {
+	const said = "in none of these requests was it set aside"
+	records := []record{rec(0, nil)}
+	if text := strings.Join(sum(t, Options{}, records...).sentences(), " "); !strings.Contains(text, said) {
+		t.Errorf("it is not said: %s", text)
+	}
+	for i := range maxReasons {
+		records = append(records, rec(i, record{"reason": fmt.Sprint("made-up-", i)}))
+	}
+	records = append(records, rec(0, record{"reason": "override"}))
+	if text := strings.Join(sum(t, Options{}, records...).sentences(), " "); strings.Contains(text, said) {
+		t.Error("it is said of an override that has no row")
+	}
+}
+
+// Each reason that a decision may have is put into words.
+func TestEveryReasonHasWords(t *testing.T) {
+	source, err := os.ReadFile("../../policy.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(.+?)"`).FindAllSubmatch(source, -1)
+	for _, found := range all {
+		if reasonWords[string(found[1])] == "" {
+			t.Errorf("%s has none", found[1])
+		}
+	}
+	if len(all) != len(reasonWords) {
+		t.Errorf("%d reasons, and words for %d", len(all), len(reasonWords))
+	}
+}
+
+func TestWords(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{number(0), "0"}, {number(999), "999"}, {number(1000), "1,000"}, {number(1234567), "1,234,567"},
+		{share(0, 0), "0 %"}, {share(1, 3), "33.3 %"}, {share(1, 10000), "less than 0.1 %"}, {share(9999, 10000), "more than 99.9 %"}, {share(5, 5), "100 %"},
+		{octets(999), "999 B"}, {octets(1000), "1.0 kB"}, {octets(999_999), "1.0 MB"}, {octets(2_700_000_000), "2.7 GB"},
+		{spell(0), "0 s"}, {spell(seconds(1000)), "1 ms"}, {spell(seconds(duration(1500))), "1.5 s"},
+		{spell(seconds(duration(61_000))), "1 min 1 s"}, {spell(seconds(duration(7_200_000))), "2 h"}, {spell(seconds(duration(90_000_000))), "1 d 1 h"},
+		{shown(""), "(none)"}, {shown("a b"), "a b"}, {shown("a\nb"), `"a\nb"`},
+		{clip(strings.Repeat("ü", 200)), strings.Repeat("ü", 126) + "…"},
+		{inert("=1"), "'=1"}, {inert("\t1"), `'"\t1"`}, {inert(""), ""}, {inert("1=1"), "1=1"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+//go:build !race
+
+package report
+
+import (
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"robotsproxy/policy/audit/trail"
+)
+
+// Any number of hosts does not take more memory than the tables have.
+func TestHeap(t *testing.T) {
+	const records, most = 1_000_000, 96 << 20
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	s := New(Options{})
+	for i := range records {
+		name := func(what string) string { return what + strconv.Itoa(i) + padding + padding }
+		e := trail.Entry{
+			Time: start.Add(time.Duration(i) * time.Second), Client: name("c"), Host: name("h"), Decision: "block", Reason: "unreachable",
+			Enforced: true, Rule: name("/"), Line: i, Group: "*", RobotsSHA256: name(""), XRobotsTag: name("x"), WaitMS: 10,
+		}
+		trim(&e)
+		s.request(&e)
+	}
+	grown := heap() - before
+	if grown > most {
+		t.Errorf("%d MiB after %d hosts, want %d at most", grown>>20, records, most>>20)
+	}
+	t.Logf("%d MiB", grown>>20)
+	if got := s.totals.Requests; got != records {
+		t.Errorf("%d requests are counted", got)
+	}
+}

@@ -1,0 +1,70 @@
+package report
+
+import "fmt"
+
+// sentences say in plain words what the numbers come to.
+func (r *Report) sentences() []string {
+	t := &r.Totals
+	if t.Requests == 0 {
+		return []string{"The audit holds no request of those that are asked for."}
+	}
+	said := []string{
+		fmt.Sprintf("From %s to %s UTC, %s judged.", spoken(t.First), spoken(t.Last), were(t.Requests, "request")),
+		fmt.Sprintf("Allowed: %s (%s). Blocked, and so not sent to the site: %s (%s).",
+			number(t.Allowed), share(t.Allowed, t.Requests), number(t.Blocked), share(t.Blocked, t.Requests)),
+	}
+	said = append(said, r.why()...)
+	for _, s := range []struct {
+		of   int64
+		text string
+	}{
+		{t.Waited, fmt.Sprintf("%s waited in turn, as requests to one site are spaced out: %s on average, %s at most.",
+			many(t.Waited, "request"), spell(t.WaitMean), spell(t.WaitMax))},
+		{t.Clamped, fmt.Sprintf("%s went to a site that asks for longer pauses (Crawl-delay) than the configuration keeps. The sites, and what was kept, are listed below.",
+			many(t.Clamped, "request"))},
+		{t.BackedOff, fmt.Sprintf("%s met a site that had asked for quiet (status 429 or 503) and was left alone for a while.", many(t.BackedOff, "request"))},
+		{t.Stale, fmt.Sprintf("%s judged by an older copy of robots.txt, as the site did not give it again.", were(t.Stale, "request"))},
+		{r.Source.Lost, fmt.Sprintf("%s lost, as the audit could not be written at the time: this report does not count what they said.", were(r.Source.Lost, "record"))},
+	} {
+		if s.of > 0 {
+			said = append(said, s.text)
+		}
+	}
+	return said
+}
+
+// were is a number of things of which something is said.
+func were(n int64, what string) string {
+	if n == 1 {
+		return many(n, what) + " was"
+	}
+	return many(n, what) + " were"
+}
+
+// why says on what the refusals and the exceptions rest.
+func (r *Report) why() []string {
+	of := map[string]*counts{}
+	for i := range r.Reasons.Rows {
+		of[r.Reasons.Rows[i].Reason] = r.Reasons.Rows[i].all()
+	}
+	var said []string
+	say := func(reason string, n func(*counts) int64, what string) {
+		if c := of[reason]; c != nil && n(c) > 0 {
+			said = append(said, were(n(c), "request")+" "+what)
+		}
+	}
+	blocked := func(c *counts) int64 { return c.Blocked }
+	say("rule", blocked, "blocked by a rule of a site's robots.txt. Each of these rules is listed below.")
+	say("unreachable", blocked, "blocked because a site gave no usable robots.txt at the time: a site that does not say is not visited.")
+	if r.Monitored > 0 {
+		said = append(said, fmt.Sprintf("%s came while the proxy only watched (monitor mode). Decided against, sent on all the same, and not counted as blocked: %s.",
+			many(r.Monitored, "request"), number(r.Totals.NotEnforced)))
+	}
+	all := func(c *counts) int64 { return c.Requests }
+	say("override", all, "decided by an entry of the configuration that sets robots.txt aside. Each entry is listed below, with the reason that was given for it.")
+	say("denied-host", all, "for a site that the configuration denies, whatever its robots.txt says.")
+	if of["override"] == nil && r.Reasons.Others.Requests == 0 { // beyond the rows there may be one
+		said = append(said, "The audit has no exception from robots.txt: in none of these requests was it set aside.")
+	}
+	return said
+}

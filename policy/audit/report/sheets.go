@@ -1,0 +1,250 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// A sheet is a table fit to be shown: its cells are words and numbers for people,
+// with strangers' strings escaped.
+type sheet struct {
+	ID, Title, About string
+	Columns          []column
+	Rows             [][]string
+	Rest             string // what has no row of its own
+}
+
+// A column has a name, and a kind: how its cells are set.
+type column struct {
+	Name string
+	Kind kind
+}
+
+type kind string
+
+const (
+	words   kind = "words"
+	figures kind = "num"
+	code    kind = "code"
+	hash    kind = "hash"
+)
+
+func columns(k kind, names ...string) (made []column) {
+	for _, name := range names {
+		made = append(made, column{name, k})
+	}
+	return made
+}
+
+// sheets are a report's tables that have a row, of each at most so many (0: all).
+func (r *Report) sheets(most int) []sheet {
+	v := view{report: r, most: most}
+	all := []sheet{
+		v.reasons(), v.clients(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.signals(), v.events(),
+	}
+	return slices.DeleteFunc(all, func(s sheet) bool { return len(s.Rows) == 0 })
+}
+
+// A view makes the sheets of a report.
+type view struct {
+	report *Report
+	most   int
+}
+
+// A grid is how a table of counts becomes a sheet: the columns of what names a row,
+// of its counts, and of what else there is of it.
+type grid struct {
+	before, counts, after []column
+	cells                 func(*counts) []string
+}
+
+// fill fills a sheet.
+func fill[R any, P counted[R]](s sheet, t *table[R], most int, g grid, row func(*R) (before, after []string)) sheet {
+	s.Columns = slices.Concat(g.before, g.counts, g.after)
+	first, rest := top[R, P](t, most)
+	for i := range first {
+		before, after := row(&first[i])
+		s.Rows = append(s.Rows, slices.Concat(before, g.cells(P(&first[i]).all()), after))
+	}
+	if rest.Requests == 0 {
+		return s
+	}
+	last := make([]string, len(s.Columns))
+	last[0] = others
+	copy(last[len(g.before):], g.cells(&rest))
+	s.Rows = append(s.Rows, last)
+	if further := len(t.Rows) - len(first); further > 0 {
+		s.Rest = fmt.Sprintf("%s sums up %s.", others, many(int64(further), "further row"))
+	}
+	if n := t.Others.Requests; n > 0 {
+		s.Rest = join(s.Rest, fmt.Sprintf("In %s are %s that came when the table had all of its %s.", others, many(n, "request"), many(int64(t.Most), "row")))
+	}
+	return s
+}
+
+func join(sentence, next string) string {
+	if sentence == "" {
+		return next
+	}
+	return sentence + " " + next
+}
+
+// head gives the first rows of a list, and says what is left out.
+func head[R any](s *sheet, l *list[R], most int, things string) []R {
+	rows := l.Rows
+	if most > 0 && len(rows) > most {
+		rows = rows[:most]
+	}
+	if left := int64(len(l.Rows)-len(rows)) + l.Others; left > 0 {
+		s.Rest = fmt.Sprintf("%s %s are not shown.", number(left), things)
+	}
+	return rows
+}
+
+// outcomes are the columns that every table of counts has.
+func (v *view) outcomes() grid {
+	monitored := v.report.Totals.NotEnforced > 0
+	g := grid{
+		counts: columns(figures, "requests", "allowed", "blocked"),
+		cells: func(c *counts) []string {
+			cells := []string{number(c.Requests), number(c.Allowed), number(c.Blocked)}
+			if monitored {
+				cells = append(cells, number(c.NotEnforced))
+			}
+			return cells
+		},
+	}
+	if monitored {
+		g.counts = append(g.counts, column{"not enforced", figures})
+	}
+	return g
+}
+
+// spent has how long requests waited too, and how much was sent on.
+func (v *view) spent() grid {
+	g := v.outcomes()
+	outcomes := g.cells
+	g.counts = append(g.counts, columns(figures, "waited", "mean wait", "longest", "data")...)
+	g.cells = func(c *counts) []string {
+		return append(outcomes(c), number(c.Waited), spell(c.WaitMean), spell(c.WaitMax), octets(c.Bytes))
+	}
+	return g
+}
+
+func (v *view) reasons() sheet {
+	g := v.outcomes()
+	g.before = columns(words, "reason", "in words")
+	return fill(sheet{
+		ID: "reasons", Title: "Reasons",
+		About: "On what each decision rests, in the audit's own word and in plain words.",
+	}, &v.report.Reasons, v.most, g, func(r *reason) (before, after []string) {
+		return []string{shown(r.Reason), reasonWords[r.Reason]}, nil
+	})
+}
+
+func (v *view) clients() sheet {
+	g := v.spent()
+	g.before = columns(words, "client")
+	return fill(sheet{
+		ID: "clients", Title: "Clients",
+		About: "Who sent the requests: a client's name in the configuration, or the address that it came from.",
+	}, &v.report.Clients, v.most, g, func(c *client) (before, after []string) {
+		return []string{shown(c.Client)}, nil
+	})
+}
+
+func (v *view) hosts() sheet {
+	g := v.spent()
+	g.before = columns(words, "host")
+	g.after = append(columns(figures, "asked delay", "kept delay", "clamped"), column{"robots.txt", hash})
+	return fill(sheet{
+		ID: "hosts", Title: "Sites",
+		About: "Where the requests went. Asked delay is the longest Crawl-delay that the site asked for, kept delay what was kept of it, " +
+			"clamped how many requests were sent on after a shorter pause than was asked for; robots.txt is the beginning of the SHA-256 of the last file that was judged by.",
+	}, &v.report.Hosts, v.most, g, func(h *host) (before, after []string) {
+		after = []string{"", "", "", digest(h.SHA256)}
+		if h.CrawlAsked > 0 {
+			after[0], after[1], after[2] = delay(h.CrawlAsked), delay(h.CrawlKept), number(h.Clamped)
+		}
+		return []string{shown(h.Host)}, after
+	})
+}
+
+// ruleHost is the column by which the rules can be folded.
+const ruleHost = 0
+
+func (v *view) rules() sheet {
+	g := v.outcomes()
+	g.before = append(append(columns(words, "host"), columns(code, "rule")...), column{"line", figures}, column{"group", words})
+	g.after = columns(hash, "robots.txt")
+	return fill(sheet{
+		ID: "rules", Title: "Rules",
+		About: "The rules of robots.txt that decided, with their line in the file, the group that they stand in, and the beginning of the file's SHA-256.",
+	}, &v.report.Rules, v.most, g, func(r *rule) (before, after []string) {
+		return []string{shown(r.Host), shown(r.Rule), strconv.Itoa(r.Line), shown(r.Group)}, []string{digest(r.SHA256)}
+	})
+}
+
+func (v *view) overrides() sheet {
+	g := v.outcomes()
+	g.before = columns(words, "entry", "says", "reason given")
+	g.after = columns(words, "from", "to")
+	return fill(sheet{
+		ID: "overrides", Title: "Exceptions",
+		About: "Entries of the configuration that decided in place of robots.txt, with the reason that whoever wrote them gave. Times are UTC.",
+	}, &v.report.Overrides, v.most, g, func(o *override) (before, after []string) {
+		says := "robots.txt is set aside"
+		if o.Reason == "denied-host" {
+			says = "nothing goes there"
+		}
+		return []string{shown(o.Entry), says, shown(o.EntryReason)}, []string{stamp(o.First), stamp(o.Last)}
+	})
+}
+
+func (v *view) outages() sheet {
+	s := sheet{
+		ID: "unreachable", Title: "Times without a usable robots.txt",
+		About:   "A site that was reached and gave no usable robots.txt may not be visited until it does (RFC 9309 2.3.1.4). From the first such request to the last. Times are UTC.",
+		Columns: append(columns(words, "host", "from", "to"), column{"lasted", figures}, column{"requests", figures}, column{"then", words}),
+	}
+	for _, o := range head(&s, &v.report.Unreachable, v.most, "further times or requests") {
+		then := "not judged since"
+		if o.Ended {
+			then = "judged again"
+		}
+		s.Rows = append(s.Rows, []string{shown(o.Host), stamp(o.First), stamp(o.Last), spell(seconds(o.Last.Sub(o.First))), number(o.Requests), then})
+	}
+	return s
+}
+
+func (v *view) signals() sheet {
+	s := sheet{
+		ID: "signals", Title: "What sites say of the use of their content",
+		About:   "Recorded, not enforced. Of several values the last is shown; noindex counts the answers whose X-Robots-Tag says noindex or none.",
+		Columns: append(columns(words, "host", "where"), column{"last value", code}, column{"requests", figures}, column{"noindex", figures}),
+	}
+	for _, g := range head(&s, &v.report.Signals, v.most, "further rows or requests") {
+		s.Rows = append(s.Rows, []string{shown(g.Host), signalWords[g.Name], shown(g.Last), number(g.Requests), number(g.NoIndex)})
+	}
+	return s
+}
+
+func (v *view) events() sheet {
+	s := sheet{
+		ID: "events", Title: "Events of the audit",
+		About:   "What happened to the audit itself, by its own records, whatever the filters. Times are UTC.",
+		Columns: append(columns(words, "time"), column{"record", figures}, column{"event", words}, column{"what happened", words}, column{"file", code}, column{"records", figures}),
+	}
+	for _, e := range head(&s, &v.report.Events, v.most, "further events") {
+		var file, lost string
+		if e.File != "" {
+			file = shown(e.File)
+		}
+		if e.Count > 0 {
+			lost = number(e.Count)
+		}
+		s.Rows = append(s.Rows, []string{stamp(e.Time), strconv.FormatUint(e.Seq, 10), shown(e.Event), shown(e.Detail), file, lost})
+	}
+	return s
+}

@@ -1,0 +1,138 @@
+package report
+
+import (
+	"fmt"
+	"time"
+
+	"robotsproxy/policy/audit/trail"
+)
+
+// Options say which requests are summed up. The zero value takes them all.
+type Options struct {
+	Since  time.Time              // they came then or later; zero: however early
+	Until  time.Time              // they came before; zero: however late
+	Client string                 // they are this client's; "": anybody's
+	Host   string                 // how the report names what Has lets through
+	Has    func(host string) bool // they went to such a host; nil: to any
+}
+
+// letsThrough says whether a record is of what is asked for.
+func (o *Options) letsThrough(e *trail.Entry) bool {
+	return (o.Since.IsZero() || !e.Time.Before(o.Since)) &&
+		(o.Until.IsZero() || !e.Time.IsZero() && e.Time.Before(o.Until)) &&
+		(o.Client == "" || e.Client == o.Client) &&
+		(o.Has == nil || o.Has(e.Host))
+}
+
+// A Sum adds up a trail.
+type Sum struct {
+	o         Options
+	source    source
+	totals    counts
+	monitored int64
+	clock     clock
+	reasons   sums[string, counts]
+	clients   sums[string, counts]
+	hosts     sums[string, host]
+	rules     sums[ruleKey, counts]
+	overrides sums[overrideKey, counts]
+	signals   sums[said, signal]
+	outages   list[outage]
+	events    list[event]
+	combined  sums[combinedKey, counts]
+}
+
+// New begins a sum.
+func New(o Options) *Sum {
+	return &Sum{
+		o: o, clock: newClock(),
+		source:    source{Files: list[file]{Most: maxFiles, Rows: []file{}}},
+		reasons:   newSums[string, counts](maxReasons),
+		clients:   newSums[string, counts](maxClients),
+		hosts:     newSums[string, host](maxHosts),
+		rules:     newSums[ruleKey, counts](maxRules),
+		overrides: newSums[overrideKey, counts](maxOverrides),
+		signals:   newSums[said, signal](maxSignals),
+		outages:   list[outage]{Most: maxOutages, Rows: []outage{}},
+		events:    list[event]{Most: maxEvents, Rows: []event{}},
+		combined:  newSums[combinedKey, counts](maxCombined),
+	}
+}
+
+// Read adds all lines of a trail, and looks whether its chain holds. What ends the
+// reading before the end of the trail is in the report as a fault of the chain too.
+func (s *Sum) Read(r *trail.Reader) error {
+	res, fault, err := trail.VerifyEach(r, s.add)
+	if err != nil {
+		err = fmt.Errorf("the trail could not be read to its end: %w", err)
+	}
+	s.source.judge(&res, fault, err)
+	return err
+}
+
+// add adds a line, or what kept it from being read.
+func (s *Sum) add(l trail.Line, err error) {
+	var e trail.Entry
+	if err == nil {
+		e, err = trail.Read(l.Text)
+	}
+	s.source.line(l.File, e.Seq)
+	switch {
+	case err != nil:
+		s.source.Unreadable++
+	case e.Event != "":
+		s.event(&e)
+	default:
+		s.source.Requests++
+		trim(&e)
+		if s.o.letsThrough(&e) {
+			s.request(&e)
+		}
+	}
+}
+
+// trim cuts the strings by which requests are told apart.
+func trim(e *trail.Entry) {
+	for _, text := range []*string{&e.Client, &e.Host, &e.Decision, &e.Reason, &e.Entry, &e.EntryReason, &e.Rule, &e.Group, &e.RobotsSHA256} {
+		*text = clip(*text)
+	}
+}
+
+func (s *Sum) event(e *trail.Entry) {
+	s.source.Events++
+	if e.Event == "lost" {
+		s.source.Lost = plus(s.source.Lost, e.Count)
+	}
+	s.events.add(event{
+		Time: e.Time, Seq: e.Seq, Event: clip(e.Event), Detail: clip(e.Detail), File: clip(e.File),
+		Octets: e.Octets, SHA256: clip(e.SHA256), Count: e.Count,
+	})
+}
+
+func (s *Sum) request(e *trail.Entry) {
+	s.totals.add(e)
+	s.monitored += one(!e.Enforced)
+	s.clock.add(e)
+	count(&s.reasons, e.Reason, e)
+	count(&s.clients, e.Client, e)
+	h, own := s.hosts.at(e.Host)
+	if ended := h.add(e); own && ended.Requests > 0 {
+		ended.Host = e.Host
+		s.outages.add(ended)
+	}
+	r := ruleKey{e.Host, e.Group, e.Rule, e.Line, e.RobotsSHA256}
+	if e.Rule != "" {
+		count(&s.rules, r, e)
+	}
+	if e.Reason == "override" || e.Reason == "denied-host" {
+		count(&s.overrides, overrideKey{e.Reason, e.Entry, e.EntryReason}, e)
+	}
+	s.signal(e)
+	count(&s.combined, combinedKey{e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
+}
+
+// count counts a record under a key.
+func count[K comparable](s *sums[K, counts], k K, e *trail.Entry) {
+	c, _ := s.at(k)
+	c.add(e)
+}
