@@ -143,8 +143,8 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	if d.Verdict != Allow || d.Ruling.Outcome != cache.Rules {
 		return d
 	}
-	v, _ := match(g, r)
-	d.Rule, d.Line = v.Rule, v.Line
+	v, asked := match(g, r)
+	d.Rule, d.Line, d.Usage = v.Rule, v.Line, g.ContentUsage(asked)
 	d.Reason = ReasonNoRule
 	if v.Rule != "" {
 		d.Reason = ReasonRule
@@ -237,7 +237,7 @@ func (e *Engine) ask(ctx context.Context, r *Request, m *matter, d *Decision) ro
 	}
 	g := d.Ruling.File.For(m.tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
-	d.Asked = g.CrawlDelay()
+	d.Asked, d.Signals = g.CrawlDelay(), g.ContentSignals()
 	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
 	delay(&d.Pace, given)
 	if !ok {

@@ -188,6 +188,31 @@ func TestDecideTunnel(t *testing.T) {
 	}
 }
 
+// TestWishesDecideNothing: what a group says of uses is in the Decision beside it.
+func TestWishesDecideNothing(t *testing.T) {
+	const text = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nContent-Usage: train-ai=n\nContent-Usage: /free/ train-ai=y\nDisallow: /private\n"
+	signals := robots.Signals{Search: robots.Yes, AITrain: robots.No}
+	e := engine(t, file(text), policy.Options{})
+	for _, c := range []struct {
+		path, usage string
+		verdict     policy.Verdict
+	}{
+		{"/page", "train-ai=n", policy.Allow},
+		{"/free/page", "train-ai=y", policy.Allow},
+		{"/private/x", "train-ai=n", policy.Refuse},
+	} {
+		if d := e.Decide(t.Context(), ask("FooBot", c.path)); d.Verdict != c.verdict || d.Signals != signals || d.Usage != c.usage {
+			t.Errorf("%s: %v, %v, %q", c.path, d.Verdict, d.Signals, d.Usage)
+		}
+	}
+	if d := e.DecideTunnel(t.Context(), ask("FooBot", "")); d.Verdict != policy.Allow || d.Signals != signals || d.Usage != "" {
+		t.Errorf("a tunnel: %v, %v, %q", d.Verdict, d.Signals, d.Usage)
+	}
+	if d := engine(t, file(rules), policy.Options{}).Decide(t.Context(), ask("FooBot", "/page")); d.Signals != (robots.Signals{}) || d.Usage != "" {
+		t.Errorf("made up: %v, %q", d.Signals, d.Usage)
+	}
+}
+
 func TestZeroDecisionRefuses(t *testing.T) {
 	if (policy.Decision{}).Verdict != policy.Refuse {
 		t.Error("the zero Decision lets a request out")

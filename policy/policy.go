@@ -90,15 +90,17 @@ type Request struct {
 type Decision struct {
 	Verdict     Verdict
 	Reason      Reason
-	Entry       string        // the pattern of the entry of Options.Hosts that holds for the host; "" where none does
-	EntryReason string        // the reason that it gives
-	Rule        string        // the pattern that decided, as written; "" where none did
-	Line        int           // its line in the file, from 1
-	Group       string        // the group that applies: "foobot", "*"; "" for none
-	Token       string        // the product token that the client was taken for; "" for none
-	Dialect     string        // how robots.txt was read: the dialect's name; "" where it was not asked
-	Asked       time.Duration // the Crawl-delay that the group asks for
-	Pace        pace.Limits   // how fast requests may go; CrawlDelay in it is the one in force
-	Ruling      cache.Ruling  // the robots.txt that the judgement rests on
-	Err         error         // what went wrong, if anything did
+	Entry       string         // the pattern of the entry of Options.Hosts that holds for the host; "" where none does
+	EntryReason string         // the reason that it gives
+	Rule        string         // the pattern that decided, as written; "" where none did
+	Line        int            // its line in the file, from 1
+	Group       string         // the group that applies: "foobot", "*"; "" for none
+	Token       string         // the product token that the client was taken for; "" for none
+	Dialect     string         // how robots.txt was read: the dialect's name; "" where it was not asked
+	Asked       time.Duration  // the Crawl-delay that the group asks for
+	Signals     robots.Signals // what the group says of uses of its pages; it decides nothing
+	Usage       string         // likewise of this one: its Content-Usage, as written; "" for none
+	Pace        pace.Limits    // how fast requests may go; CrawlDelay in it is the one in force
+	Ruling      cache.Ruling   // the robots.txt that the judgement rests on
+	Err         error          // what went wrong, if anything did
 }

@@ -2,28 +2,32 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
 )
 
-// maxField bounds, in octets, how much of one strangers' string a line holds;
-// what is longer is cut.
-const maxField = 8 << 10
-
-// appendRecord writes one record as a JSON object and a line feed. It is
-// written by hand because encoding/json costs more than the rest of a request's
-// record, and because strangers' octets are escaped more strictly here.
-func appendRecord(b []byte, r *Record, dropQuery bool) []byte {
+// appendRecord writes one record as a JSON object without its end, which
+// trail.Seal writes. It is written by hand because encoding/json costs more than the
+// rest of a request's record, and because strangers' octets are escaped more strictly here.
+func appendRecord(b []byte, r *Record, o *Options) []byte {
 	d := &r.Decision
 	b = appendTime(append(b, `{"time":"`...), r.Time)
 	b = appendString(append(b, `","id":`...), r.ID)
-	b = appendOptional(b, "client", r.Request.Client)
+	client := r.Request.Client
+	if o.Client != nil {
+		client = o.Client(client)
+	}
+	b = appendOptional(b, "client", client)
 	b = appendOptional(b, "method", r.Request.Method)
-	b = appendURL(b, r, dropQuery)
+	b = appendURL(b, r, o.DropQuery)
 	b = appendOptional(b, "host", r.Request.Origin.Host)
 	b = appendOptional(b, "user_agent", r.Request.UserAgent)
 	b = appendOptional(b, "agent", d.Token)
@@ -37,17 +41,9 @@ func appendRecord(b []byte, r *Record, dropQuery bool) []byte {
 		b = strconv.AppendInt(append(b, `,"line":`...), int64(d.Line), 10)
 	}
 	b = appendOptional(b, "group", d.Group)
-	if a := d.Ruling.Answer; a != nil {
-		b = appendOptional(b, "robots_url", a.URL)
-		if at := d.Ruling.Fetched(); !at.IsZero() {
-			b = append(appendTime(append(b, `,"robots_fetched":"`...), at), '"')
-		}
-		b = appendOptional(b, "robots_sha256", a.SHA256)
-		b = appendOptional(b, "dialect", d.Dialect)
-		if d.Ruling.Stale {
-			b = append(b, `,"robots_stale":true`...)
-		}
-	}
+	b = appendRuling(b, d)
+	b = appendOptional(b, "robots_content_signal", d.Signals.String())
+	b = appendOptional(b, "robots_content_usage", cutWish(d.Usage))
 	if d.Asked > 0 {
 		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
 		b = appendSeconds(append(b, `,"crawl_delay_asked_s":`...), d.Asked)
@@ -59,24 +55,47 @@ func appendRecord(b []byte, r *Record, dropQuery bool) []byte {
 	if r.Slowed > 0 {
 		b = appendSeconds(append(b, `,"slowed_s":`...), r.Slowed.Round(time.Millisecond))
 	}
+	b = appendOptional(b, "x_robots_tag", r.Wishes.RobotsTag)
+	b = appendOptional(b, "content_signal", r.Wishes.ContentSignal)
+	b = appendOptional(b, "content_usage", r.Wishes.ContentUsage)
+	b = appendOptional(b, "tdm_reservation", r.Wishes.TDMReservation)
+	b = appendOptional(b, "tdm_policy", r.Wishes.TDMPolicy)
 	if r.Status > 0 {
 		b = strconv.AppendInt(append(b, `,"status":`...), int64(r.Status), 10)
 	}
 	b = strconv.AppendInt(append(b, `,"bytes":`...), r.Bytes, 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), r.Took)
-	if err := firstError(r.Err, d.Err); err != nil {
-		b = appendOptional(b, "error", err.Error())
+	if err := cmp.Or(r.Err, d.Err); err != nil {
+		b = appendOptional(b, "error", discreet(err.Error(), r, o))
 	}
-	return append(b, '}', '\n')
+	return b
+}
+
+// appendRuling writes which robots.txt a decision rests on, if it does on one.
+func appendRuling(b []byte, d *policy.Decision) []byte {
+	a := d.Ruling.Answer
+	if a == nil {
+		return b
+	}
+	b = appendOptional(b, "robots_url", a.URL)
+	if at := d.Ruling.Fetched(); !at.IsZero() {
+		b = append(appendTime(append(b, `,"robots_fetched":"`...), at), '"')
+	}
+	b = appendOptional(b, "robots_sha256", a.SHA256)
+	b = appendOptional(b, "dialect", d.Dialect)
+	if d.Ruling.Stale {
+		b = append(b, `,"robots_stale":true`...)
+	}
+	return b
 }
 
 // appendURL writes where the request went, or, where that could not be made
 // out, what the client wrote.
 func appendURL(b []byte, r *Record, dropQuery bool) []byte {
 	q := r.Request
-	target := r.Target
-	if q.Origin.Host != "" {
-		target = q.PathQuery
+	target := q.PathQuery
+	if q.Origin.Host == "" {
+		target = r.Target
 	}
 	if dropQuery {
 		target, _, _ = strings.Cut(target, "?")
@@ -90,15 +109,6 @@ func appendURL(b []byte, r *Record, dropQuery bool) []byte {
 		b = appendEscaped(b, q.Origin.String())
 	}
 	return append(appendEscaped(b, target), '"')
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // appendTime writes RFC 3339 with all nine digits, so that lines sort as they
@@ -143,8 +153,8 @@ func appendString(b []byte, s string) []byte {
 // Beyond what JSON asks for, everything that is not printable is escaped, so
 // that no line can move a terminal's cursor or turn its text around.
 func appendEscaped(b []byte, s string) []byte {
-	if len(s) > maxField {
-		s = s[:maxField]
+	if len(s) > trail.MaxString {
+		s = s[:trail.MaxString]
 	}
 	plain := 0
 	for i := 0; i < len(s); {

@@ -1,49 +1,94 @@
 package audit
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/fetch"
 )
 
 const (
 	batchOctets = 64 << 10               // allowed requests' lines are written when so much has gathered
 	batchDelay  = 100 * time.Millisecond // or when so much time has passed
 	probeDelay  = time.Second            // between probes while the file cannot be written
+	syncDelay   = time.Second            // between two waits for the disk, with SyncInterval
 	maxPending  = 4 << 20                // octets kept while the file cannot be written; later lines are lost, and counted
 )
 
 // ErrUnwritable is in the chain of every error of a Log that cannot write.
 var ErrUnwritable = errors.New("the audit cannot be written")
 
-// Options make a Log.
-type Options struct {
-	File        string       // path; "-" for standard output; required
-	BlockedOnly bool         // leave allowed requests out
-	DropQuery   bool         // leave the query out of each URL
-	Continue    bool         // a failed write is reported by Err but refuses nothing
-	Log         *slog.Logger // hears when the file cannot be written, and when it can again; required
+// Sync says when the disk is waited for (fsync), so that a loss of power loses
+// nothing. The end of the process alone loses nothing that was written, whatever it says.
+type Sync uint8
+
+// When it may be.
+const (
+	SyncInterval Sync = iota // each second
+	SyncNone                 // never: the system writes when it likes
+	SyncAlways               // before Write returns from a refusal, once for all that wait
+)
+
+// A Keeper keeps the robots.txt files that decisions rest on. Any number of
+// goroutines may call it.
+type Keeper interface {
+	// Keep returns when a is kept, at once where it has been before.
+	Keep(a *fetch.Answer) error
+	// Flush waits for the disk to have what was kept before. It is called each second.
+	Flush() error
 }
 
-// A Log writes Records to a file, a JSON object a line. It appends, and
-// creates the file with mode 0600.
+// Options make a Log.
+type Options struct {
+	File        string              // path; "-" for standard output; required
+	MaxSize     int64               // octets that the file may have before it is set aside; zero: 100 MiB
+	MaxFiles    int                 // files set aside that are kept; zero: 10
+	Sync        Sync                // when the disk is waited for
+	BlockedOnly bool                // leave allowed requests out
+	DropQuery   bool                // leave the query out of each URL
+	Client      func(string) string // what stands for a client, such as its Pseudonym; nil: its name
+	Continue    bool                // a failed write is reported by Err but refuses nothing
+	Snapshots   Keeper              // keeps what a record rests on before its line is written; nil: nobody does
+	Log         *slog.Logger        // hears when the file cannot be written, and when it can again; required
+}
+
+// A Log writes Records to a file, a JSON object a line, as package trail has it:
+// each line is chained to the one before, whatever file that is in. One process at a
+// time may write to a file, and a lock beside it sees to that.
 type Log struct {
 	o       Options
 	failure atomic.Pointer[error]
-	lost    atomic.Int64
+	trouble atomic.Pointer[error] // the last failure that nobody has been told of
+	unkept  unkept
 
-	mu  sync.Mutex
-	w   io.WriteCloser
-	buf []byte // whole lines, but that the first may have been begun in the file
+	mu   sync.Mutex // guards what follows; nothing is read or written under it
+	buf  []byte     // whole lines to be written
+	seq  uint64     // of the last line in buf, or before it
+	hash trail.Hash // of that line
+	lost int64      // records since there was room in buf
+
+	io      sync.Mutex // held by who writes, and guards what follows; mu is taken under it, never the reverse
+	sheet   sheet
+	writing []byte // was buf
+	done    int    // octets of it that are in the file
+	until   uint64 // the last line in it
+	written uint64 // the last line that is in the file
+	synced  uint64 // the last line that the disk has
+	full    chan struct{}
 }
 
-// Open opens the file.
+// Open takes the file, and goes on with the chain that it ends with. What a crash
+// has left behind the last whole line is set aside in a file beside, and a line says so.
 func Open(o Options) (*Log, error) {
 	if o.File == "" {
 		return nil, errors.New("audit: no file named")
@@ -51,35 +96,25 @@ func Open(o Options) (*Log, error) {
 	if o.Log == nil {
 		return nil, errors.New("audit: no log to speak to")
 	}
-	if o.File == "-" {
-		return &Log{o: o, w: os.Stdout}, nil
+	if o.MaxSize <= 0 {
+		o.MaxSize = 100 << 20
 	}
-	f, err := os.OpenFile(o.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if o.MaxFiles <= 0 {
+		o.MaxFiles = 10
+	}
+	l := &Log{o: o, full: make(chan struct{}, 1)}
+	last, events, err := l.sheet.begin(o.File)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	l := &Log{o: o, w: f}
-	if torn(o.File) {
-		o.Log.Warn("the last line of the audit is torn; the next begins on a line of its own", "file", o.File)
-		l.buf = append(l.buf, '\n')
+	l.seq, l.hash = last.Seq, last.Hash
+	l.written, l.synced = l.seq, l.seq
+	for _, e := range events {
+		o.Log.Warn("the audit was not whole", "file", o.File, "detail", e.detail, "set_aside", e.file)
+		l.tell(e)
 	}
+	l.commit(l.seq) // now: after a crash nothing else tells what a file set aside was; an error is Err's
 	return l, nil
-}
-
-// torn says whether a file ends within a line, as after a crash.
-func torn(file string) bool {
-	info, err := os.Stat(file)
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return false
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return false // write-only files are not looked at
-	}
-	defer f.Close()
-	var last [1]byte
-	_, err = f.ReadAt(last[:], info.Size()-1)
-	return err == nil && last[0] != '\n'
 }
 
 // Write adds a record. A refusal is in the file when Write returns without an
@@ -88,49 +123,181 @@ func (l *Log) Write(r *Record) error {
 	if l.o.BlockedOnly && !r.Blocked() {
 		return nil
 	}
+	unkept := l.keep(r)
+	seq, octets, err := l.add(r)
+	if err == nil && (r.Blocked() || octets >= batchOctets) {
+		err = l.commit(seq)
+	}
+	if l.o.Continue {
+		return nil
+	}
+	return cmp.Or(unkept, err)
+}
+
+// add chains a record to those to be written, and says which line it is and how much
+// there is to write now. The error is of a record that is lost: while the file cannot
+// be written. Else each waits for its line or for a batch, and what there may be of
+// them is for the proxy to bound.
+func (l *Log) add(r *Record) (seq uint64, octets int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.buf) > maxPending {
-		l.lost.Add(1)
-		return l.Refusal()
+		if err := l.failed(); err != nil {
+			l.lost++
+			return 0, 0, err
+		}
 	}
-	l.buf = appendRecord(l.buf, r, l.o.DropQuery)
-	if !r.Blocked() && len(l.buf) < batchOctets {
+	l.chain(func(b []byte) []byte { return appendRecord(b, r, &l.o) })
+	return l.seq, len(l.buf), nil
+}
+
+// chain makes a line of what begin writes. The caller holds l.mu.
+func (l *Log) chain(begin func([]byte) []byte) {
+	start := len(l.buf)
+	l.seq++
+	l.buf, l.hash = trail.Seal(begin(l.buf), start, l.seq, l.hash)
+}
+
+// tell adds a line that speaks of the trail itself.
+func (l *Log) tell(e event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.chain(e.append)
+}
+
+// commit has the lines up to seq in the file, by itself or by another's hand: who
+// comes while one writes finds his line written, or writes it with all others that
+// have come meanwhile. Without an error they are there; after one they wait for the
+// next probe.
+func (l *Log) commit(seq uint64) error {
+	if err := l.failed(); err != nil {
+		return err // at once, whatever the probe waits for
+	}
+	l.io.Lock()
+	defer l.io.Unlock()
+	err := l.failed()
+	if err == nil && l.written < seq {
+		err = l.note(l.flush())
+	}
+	if err == nil && l.o.Sync == SyncAlways && l.synced < seq {
+		if err = l.unkept.flush(l.o.Snapshots); err == nil { // first: the lines rest on it
+			err = l.note(l.sync())
+		}
+	}
+	return err
+}
+
+// flush writes what has gathered, what a failure has left first. Without an error all
+// of it is in the file. The caller holds l.io.
+func (l *Log) flush() error {
+	replaced, err := l.sheet.inPlace()
+	if replaced != nil {
+		l.o.Log.Warn("the audit was not left alone", "file", l.o.File, "detail", replaced.detail, "set_aside", replaced.file)
+		l.done = wholeLines(l.writing, l.done) // the rest is in the file that is gone
+		l.sheet.first = l.written + 1 + uint64(bytes.Count(l.writing[:l.done], []byte{'\n'}))
+		l.tell(*replaced)
+	}
+	for range 2 {
+		if err == nil && len(l.writing) == 0 {
+			l.take()
+		}
+		if err == nil && len(l.writing) > 0 {
+			err = l.put()
+		}
+	}
+	return err
+}
+
+// wholeLines is how many of the first n octets of lines are whole ones.
+func wholeLines(lines []byte, n int) int {
+	for n > 0 && lines[n-1] != '\n' {
+		n--
+	}
+	return n
+}
+
+// take has what has gathered be written next.
+func (l *Log) take() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost > 0 {
+		e := event{kind: "lost", detail: "records that could not be written, nor kept until they could", count: l.lost}
+		l.lost = 0
+		l.chain(e.append)
+	}
+	if cap(l.writing) > 4*batchOctets {
+		l.writing = nil // a long failure's memory is given back
+	}
+	l.writing, l.buf = l.buf, l.writing[:0]
+	l.until = l.seq
+}
+
+// put writes l.writing.
+func (l *Log) put() error {
+	if l.done == 0 && l.sheet.regular && l.sheet.size > 0 && l.sheet.size+int64(len(l.writing)) > l.o.MaxSize {
+		if err := l.turn(); err != nil {
+			return err
+		}
+	}
+	n, err := l.sheet.write(l.writing[l.done:])
+	l.done += n
+	if err != nil {
+		return err
+	}
+	l.writing, l.done, l.written = l.writing[:0], 0, l.until
+	return nil
+}
+
+// turn begins a new file.
+func (l *Log) turn() error {
+	if l.o.Sync != SyncNone {
+		if err := l.sync(); err != nil {
+			return err
+		}
+	}
+	if err := l.sheet.turn(l.written + 1); err != nil {
+		return err
+	}
+	select {
+	case l.full <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// sync waits for the disk. The caller holds l.io.
+func (l *Log) sync() error {
+	if err := l.sheet.sync(); err != nil {
+		return err
+	}
+	l.synced = l.written
+	return nil
+}
+
+// note keeps whether the file could be written, and gives that as an error of the Log.
+// The caller holds l.io.
+func (l *Log) note(err error) error {
+	if err == nil {
+		l.failure.Store(nil)
 		return nil
 	}
-	if l.failure.Load() == nil { // else it is kept for the next probe
-		l.flush()
-	}
-	return l.Refusal()
+	err = fmt.Errorf("%w: %w", ErrUnwritable, err)
+	l.failure.Store(&err)
+	l.trouble.Store(&err)
+	return err
 }
 
-// flush writes what has gathered. The caller holds the lock: lines of several
-// requests must not run into each other.
-func (l *Log) flush() {
-	if len(l.buf) == 0 {
-		return
-	}
-	n, err := l.w.Write(l.buf)
-	l.buf = l.buf[:copy(l.buf, l.buf[n:])]
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnwritable, err)
-		l.failure.Store(&err)
-		return
-	}
-	l.failure.Store(nil)
-	if cap(l.buf) > 4*batchOctets {
-		l.buf = nil // a long failure's memory is given back
-	}
-}
-
-// Err says why the file cannot be written at present; nil where it can. It is
-// what health reports, whatever the configuration says of refusing.
-func (l *Log) Err() error {
+// failed is what note has kept.
+func (l *Log) failed() error {
 	if p := l.failure.Load(); p != nil {
 		return *p
 	}
 	return nil
 }
+
+// Err says why the audit cannot be written at present; nil where it can. It is
+// what health reports, whatever the configuration says of refusing.
+func (l *Log) Err() error { return cmp.Or(l.failed(), l.unkept.err()) }
 
 // Refusal is Err where a failure refuses requests (on_error: refuse).
 func (l *Log) Refusal() error {
@@ -140,49 +307,93 @@ func (l *Log) Refusal() error {
 	return l.Err()
 }
 
-// Run writes batches, and probes a file that failed, until ctx ends.
+// Run writes batches, probes what failed, waits for the disk when it is time, and
+// compresses and removes old files, until ctx ends.
 func (l *Log) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return l.beat(ctx) })
+	g.Go(func() error { return l.tidy(ctx) })
+	return g.Wait()
+}
+
+func (l *Log) beat(ctx context.Context) error {
 	tick := time.NewTicker(batchDelay)
 	defer tick.Stop()
-	var next time.Time
+	var probed, settled time.Time
 	failing := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			if l.Err() != nil && now.Before(next) {
+			if l.Err() != nil && now.Sub(probed) < probeDelay {
 				continue
 			}
-			l.mu.Lock()
-			l.flush()
-			l.mu.Unlock()
-			next = now.Add(probeDelay)
-			if err := l.Err(); failing != (err != nil) {
+			probed = now
+			due := now.Sub(settled) >= syncDelay
+			if due {
+				settled = now
+			}
+			l.probe(due)
+			err, past := l.Err(), l.trouble.Swap(nil)
+			if err == nil && past != nil && !failing {
+				failing = true // and it is over already
+				l.say(*past)
+			}
+			if failing != (err != nil) {
 				failing = err != nil
-				l.tell(err)
+				l.say(err)
 			}
 		}
 	}
 }
 
-// tell says that the file cannot be written, or can again.
-func (l *Log) tell(err error) {
+// probe writes what there is, and has the disk write it too where that is due.
+func (l *Log) probe(due bool) {
+	l.io.Lock()
+	err := l.flush()
+	if err != nil {
+		l.note(err)
+	}
+	written := l.written
+	sync := (l.o.Sync == SyncAlways || l.o.Sync == SyncInterval && due) && l.synced < written
+	l.io.Unlock()
+	if due || sync {
+		l.unkept.settle(l.o.Snapshots) // first, as above
+	}
+	if err != nil {
+		return
+	}
+	if sync {
+		err = l.sheet.sync() // without the lock: nobody is held up by a slow disk
+	}
+	l.io.Lock()
+	defer l.io.Unlock()
+	if sync && err == nil {
+		l.synced = max(l.synced, written)
+	}
+	if err != nil || len(l.writing) == 0 { // else another has failed meanwhile
+		l.note(err)
+	}
+}
+
+// say says that the audit cannot be written, or can again.
+func (l *Log) say(err error) {
 	if err != nil {
 		l.o.Log.Error("the audit cannot be written", "file", l.o.File, "error", err)
 		return
 	}
-	l.o.Log.Info("the audit can be written again", "file", l.o.File, "records_lost", l.lost.Load())
+	l.o.Log.Info("the audit can be written again", "file", l.o.File)
 }
 
 // Close writes what is left and closes the file.
 func (l *Log) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.flush()
-	err := l.Err()
-	if l.o.File != "-" {
-		err = errors.Join(err, l.w.Close())
+	l.io.Lock()
+	defer l.io.Unlock()
+	err := l.note(l.flush())
+	l.unkept.settle(l.o.Snapshots)
+	if err == nil && l.o.Sync != SyncNone {
+		err = l.sync()
 	}
-	return err
+	return errors.Join(err, l.unkept.err(), l.sheet.close())
 }

@@ -2,48 +2,23 @@ package audit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"robotsproxy/policy"
-	"robotsproxy/policy/pace"
-	"robotsproxy/robots"
-	"robotsproxy/robots/cache"
-	"robotsproxy/robots/fetch"
+	"robotsproxy/policy/audit/trail"
 )
 
-func allowed() *Record {
-	return &Record{
-		Time: time.Date(2026, 11, 21, 10, 0, 0, 5, time.FixedZone("", 3600)), ID: "a-1",
-		Request: policy.Request{
-			Client: "127.0.0.1", Method: "GET", Origin: robots.Origin{Scheme: "https", Host: "site.test", Port: 443},
-			PathQuery: "/page?q=1", UserAgent: "FooBot/1.0",
-		},
-		Decision: policy.Decision{
-			Verdict: policy.Allow, Reason: policy.ReasonRule, Rule: "/p", Line: 3, Group: "foobot", Token: "FooBot",
-			Asked: 100 * time.Second, Pace: pace.Limits{CrawlDelay: 10 * time.Second},
-			Ruling: cache.Ruling{Outcome: cache.Rules, Answer: &fetch.Answer{URL: "https://site.test/robots.txt", SHA256: "ab", Fetched: time.Unix(0, 0)}},
-		},
-		Waited: 1500 * time.Microsecond, Status: 200, Bytes: 12, Took: 2 * time.Second,
-	}
-}
-
-func refused() *Record {
-	r := allowed()
-	r.Decision.Verdict = policy.Refuse
-	r.Status, r.Err = 403, errors.New("why")
-	return r
-}
-
-func open(t *testing.T, o Options) (*Log, func() string) {
+func open(t testing.TB, o Options) *Log {
 	t.Helper()
 	if o.File == "" {
 		o.File = filepath.Join(t.TempDir(), "audit.jsonl")
@@ -53,229 +28,274 @@ func open(t *testing.T, o Options) (*Log, func() string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l, func() string {
-		t.Helper()
-		b, err := os.ReadFile(o.File)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func close(t testing.TB, l *Log) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// chained reads the whole trail of a file, and fails where its chain does not hold.
+// It gives, for each line, its decision or its event.
+func chained(t testing.TB, file string) (said []string) {
+	t.Helper()
+	r, err := trail.Open(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var last trail.Link
+	for {
+		line, err := r.Next()
+		if err == io.EOF {
+			return said
+		}
+		if err != nil {
+			t.Fatalf("%s:%d: %v", line.File, line.Number, err)
+		}
+		l, err := trail.ReadLink(line.Text)
+		if err != nil || l.Seq != last.Seq+1 && last.Seq > 0 || l.Prev != last.Hash && last.Seq > 0 {
+			t.Fatalf("%s:%d: %v: %d after %d", line.File, line.Number, err, l.Seq, last.Seq)
+		}
+		last = l
+		e, err := trail.Read(line.Text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(b)
-	}
-}
-
-func TestLineSaysWhatHeldTheRequestUp(t *testing.T) {
-	l, read := open(t, Options{})
-	r := allowed()
-	r.BackOff, r.Slowed = 90*time.Second+499*time.Microsecond, 1500*time.Millisecond+500*time.Microsecond
-	l.Write(r)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	const want = `"wait_ms":1.5,"back_off_s":90,"slowed_s":1.501,"status":200,`
-	if got := read(); !strings.Contains(got, want) {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-func TestLineHoldsWhatTheContractNames(t *testing.T) {
-	l, read := open(t, Options{})
-	l.Write(allowed())
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	const want = `{"time":"2026-11-21T09:00:00.000000005Z","id":"a-1","client":"127.0.0.1","method":"GET",` +
-		`"url":"https://site.test/page?q=1","host":"site.test","user_agent":"FooBot/1.0","agent":"FooBot",` +
-		`"decision":"allow","reason":"rule","enforced":true,"rule":"/p","line":3,"group":"foobot",` +
-		`"robots_url":"https://site.test/robots.txt","robots_fetched":"1970-01-01T00:00:00.000000000Z","robots_sha256":"ab",` +
-		`"crawl_delay_s":10,"crawl_delay_asked_s":100,"wait_ms":1.5,"status":200,"bytes":12,"duration_ms":2000}` + "\n"
-	if got := read(); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-func TestLineHoldsTheEntry(t *testing.T) {
-	r := allowed()
-	r.Decision = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonOverride, Entry: "*.site.test", EntryReason: "ticket \"7\" \u202e"}
-	const want = `"decision":"allow","reason":"override","enforced":true,"entry":"*.site.test","entry_reason":"ticket \"7\" \u202e","wait_ms":1.5,`
-	if got := string(appendRecord(nil, r, false)); !strings.Contains(got, want) {
-		t.Errorf("got %s\nwant %s in it", got, want)
-	}
-}
-
-func TestURL(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		change    func(*Record)
-		dropQuery bool
-		want      string
-	}{
-		{"whole", func(*Record) {}, false, "https://site.test/page?q=1"},
-		{"query_strings: drop", func(*Record) {}, true, "https://site.test/page"},
-		{"CONNECT", func(r *Record) { r.Request.Method = "CONNECT" }, false, "site.test:443"},
-		{"malformed, as the client wrote it", func(r *Record) {
-			r.Request.Origin, r.Target = robots.Origin{}, "http://u:p@x/?s"
-		}, true, "http://u:p@x/"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := allowed()
-			c.change(r)
-			var line struct{ URL string }
-			if err := json.Unmarshal(appendRecord(nil, r, c.dropQuery), &line); err != nil || line.URL != c.want {
-				t.Errorf("url %q, %v; want %q", line.URL, err, c.want)
-			}
-		})
+		said = append(said, e.Decision+e.Event)
 	}
 }
 
 func TestRefusalIsInTheFileWhenWriteReturns(t *testing.T) {
-	l, read := open(t, Options{})
-	defer l.Close()
+	l := open(t, Options{})
 	l.Write(allowed())
-	if got := read(); got != "" {
+	if got := chained(t, l.o.File); got != nil {
 		t.Errorf("an allowed request's record was not batched: %q", got)
 	}
 	if err := l.Write(refused()); err != nil {
 		t.Fatal(err)
 	}
-	got := read()
-	if lines := strings.Split(got, "\n"); len(lines) != 3 || !strings.Contains(lines[0], `"allow"`) || !strings.Contains(lines[1], `"block"`) {
+	if got := strings.Join(chained(t, l.o.File), " "); got != "allow block" {
 		t.Errorf("not both records, in their order: %q", got)
+	}
+}
+
+func TestNoRefusalIsLostToASlowDisk(t *testing.T) {
+	l := open(t, Options{})
+	r := refused()
+	r.Request.UserAgent = strings.Repeat("x", trail.MaxString)
+	const writers = maxPending/trail.MaxString + 200
+	l.io.Lock() // as by one who waits for the disk
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			if err := l.Write(r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for came := int64(0); came < writers; runtime.Gosched() {
+		l.mu.Lock()
+		came = int64(l.seq) + l.lost
+		l.mu.Unlock()
+	}
+	l.io.Unlock()
+	all.Wait()
+	if got := len(chained(t, l.o.File)); got != writers {
+		t.Errorf("%d lines of %d refusals that were answered", got, writers)
 	}
 }
 
 func TestBatchesAreWrittenInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, read := open(t, Options{})
+		l := open(t, Options{})
 		ctx, cancel := context.WithCancel(context.Background())
 		go l.Run(ctx)
 		l.Write(allowed())
 		<-time.After(batchDelay + time.Millisecond)
-		if read() == "" {
+		if chained(t, l.o.File) == nil {
 			t.Error("the record is still not written")
 		}
 		cancel()
 		synctest.Wait()
-		l.Close()
 	})
 }
 
 func TestIncludeBlocked(t *testing.T) {
-	l, read := open(t, Options{BlockedOnly: true})
+	l := open(t, Options{BlockedOnly: true})
 	l.Write(allowed())
 	l.Write(refused())
-	l.Close()
-	if got := read(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `"block"`) {
+	close(t, l)
+	if got := strings.Join(chained(t, l.o.File), " "); got != "block" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// failing is a file on a full disk: it takes room octets, then errors.
-type failing struct {
-	room int
-	got  []byte
-}
-
-func (f *failing) Write(b []byte) (int, error) {
-	n := min(len(b), f.room)
-	f.room -= n
-	f.got = append(f.got, b[:n]...)
-	if n < len(b) {
-		return n, errors.New("no space left on device")
+func TestChainGoesOnAcrossRestartsAndFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	const each, lives = 300, 4
+	for range lives {
+		l := open(t, Options{File: file, MaxSize: 64 << 10})
+		for range each {
+			if err := l.Write(refused()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(t, l)
 	}
-	return n, nil
-}
-
-func (f *failing) Close() error { return nil }
-
-var _ io.WriteCloser = (*failing)(nil)
-
-func TestUnwritableRefusesUntilAProbeSucceeds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &failing{room: 40}
-		l := &Log{o: Options{File: "x", Log: slog.New(slog.DiscardHandler)}, w: f}
-		ctx, cancel := context.WithCancel(context.Background())
-		go l.Run(ctx)
-		if err := l.Write(refused()); !errors.Is(err, ErrUnwritable) {
-			t.Fatalf("a refusal whose record was torn: %v", err)
-		}
-		if err := l.Refusal(); !errors.Is(err, ErrUnwritable) {
-			t.Errorf("what follows is not refused: %v", err)
-		}
-		l.mu.Lock()
-		f.room = 1 << 20
-		l.mu.Unlock()
-		<-time.After(probeDelay + 2*batchDelay)
-		if err := l.Refusal(); err != nil {
-			t.Errorf("still refusing after a probe could write: %v", err)
-		}
-		if got, want := string(f.got), string(appendRecord(nil, refused(), false)); got != want {
-			t.Errorf("the torn line was not completed:\n%s\nwant\n%s", got, want)
-		}
-		cancel()
-		synctest.Wait()
-	})
-}
-
-func TestOnErrorContinue(t *testing.T) {
-	l := &Log{o: Options{File: "x", Continue: true}, w: &failing{}}
-	if err := l.Write(refused()); err != nil || l.Refusal() != nil {
-		t.Errorf("refuses although it may go on: %v", err)
+	if got := len(chained(t, file)); got != each*lives {
+		t.Errorf("%d lines, want %d", got, each*lives)
 	}
-	if l.Err() == nil {
-		t.Error("health does not hear of it")
+	files, err := trail.Files(file)
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range files {
+		info, err := os.Stat(f.Path)
+		if err != nil || info.Size() > 64<<10 || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", f.Path, info, err)
+		}
+	}
+	if first, err := os.ReadFile(files[0].Path); err != nil || !strings.Contains(string(first), `"seq":1,"prev":"`+strings.Repeat("0", 64)+`"`) {
+		t.Errorf("the first line does not begin a chain: %v", err)
 	}
 }
 
-func TestPendingIsBounded(t *testing.T) {
-	l := &Log{o: Options{File: "x"}, w: &failing{}}
-	r := refused()
-	r.Request.UserAgent = strings.Repeat("x", maxField)
-	for range 2 * maxPending / maxField {
-		l.Write(r)
-	}
-	if len(l.buf) > maxPending+2*maxField {
-		t.Errorf("%d octets are kept", len(l.buf))
-	}
-	if l.lost.Load() == 0 {
-		t.Error("none is counted as lost")
-	}
-}
-
-func TestStrangersOctetsCannotForgeALine(t *testing.T) {
-	r := refused()
-	hostile := "a\"}\n{\"decision\":\"allow\x00\x1b[2J\u009b31m\u202eltr\xff\U0001F600\U000E0001é\x7f"
-	r.Request.UserAgent, r.Request.PathQuery, r.Decision.Rule = hostile, hostile, hostile
-	b := appendRecord(nil, r, false)
-	if i := strings.IndexByte(string(b), '\n'); i != len(b)-1 {
-		t.Fatalf("more than a line: %q", b)
-	}
-	for _, c := range string(b[:len(b)-1]) {
-		if c < ' ' || c == 0x7f || c == 0x9b || c == 0x202e || c == 0xE0001 {
-			t.Errorf("%U stands in the line unescaped", c)
-		}
-	}
-	var line map[string]any
-	if err := json.Unmarshal(b, &line); err != nil {
+func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
+	l := open(t, Options{MaxSize: 64 << 10, MaxFiles: 3})
+	var running sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := os.WriteFile(trail.Aside(l.o.File, 1)+partial, nil, 0o600); err != nil { // as a crash leaves it
 		t.Fatal(err)
 	}
-	if got, want := line["user_agent"], strings.ToValidUTF8(hostile, "\ufffd"); got != want {
-		t.Errorf("read back as %q, want %q", got, want)
+	for range 1000 {
+		l.Write(refused())
+	}
+	running.Go(func() { l.Run(ctx) })
+	for range 1000 {
+		if err := l.Write(refused()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	running.Wait()
+	if err := l.sheet.tidy(t.Context(), l.o.MaxFiles); err != nil {
+		t.Fatal(err)
+	}
+	files, err := trail.Files(l.o.File)
+	if err != nil || len(files) != 4 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range files[:3] {
+		if !f.Gzip {
+			t.Errorf("%s is not compressed", f.Path)
+		}
+	}
+	close(t, l)
+	before := len(chained(t, l.o.File)) // which holds across compressed files
+	again := open(t, Options{File: l.o.File})
+	again.Write(refused())
+	if got := len(chained(t, l.o.File)); got != before+1 {
+		t.Errorf("%d lines, want %d", got, before+1)
+	}
+	if rest, _ := filepath.Glob(filepath.Join(filepath.Dir(l.o.File), "*"+partial)); rest != nil {
+		t.Errorf("left behind: %q", rest)
 	}
 }
 
-func FuzzEscaped(f *testing.F) {
-	f.Add("plain")
-	f.Add("\x00\"\\\xff\U0001F600\u2028")
-	f.Fuzz(func(t *testing.T, s string) {
-		b := appendString(nil, s)
-		var got string
-		if err := json.Unmarshal(b, &got); err != nil {
-			t.Fatalf("%q: %v", b, err)
+func TestChainGoesOnBehindAFileThatIsCompressed(t *testing.T) {
+	l := open(t, Options{MaxSize: 64 << 10})
+	for range 200 {
+		l.Write(refused())
+	}
+	close(t, l)
+	if err := l.sheet.tidy(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(l.o.File); err != nil { // as if the end had come before the new file's first line
+		t.Fatal(err)
+	}
+	before := len(chained(t, l.o.File))
+	again := open(t, Options{File: l.o.File})
+	again.Write(refused())
+	if got := len(chained(t, l.o.File)); got != before+1 {
+		t.Errorf("%d lines, want %d", got, before+1)
+	}
+}
+
+func TestTornEndIsSetAsideInTheOpen(t *testing.T) {
+	whole := func(n int) string {
+		var b []byte
+		var hash trail.Hash
+		for i := range n {
+			start := len(b)
+			b, hash = trail.Seal(append(b, `{"decision":"allow"`...), start, uint64(i+1), hash)
 		}
-		if len(s) <= maxField && got != strings.ToValidUTF8(s, "\ufffd") && !strings.Contains(got, "\ufffd") {
-			t.Errorf("%q came back as %q", s, got)
-		}
-	})
+		return string(b)
+	}
+	lines := whole(3)
+	changed := strings.Replace(lines, `{"decision":"allow","seq":3`, `{"decision":"block","seq":3`, 1)
+	for _, c := range []struct{ name, before, aside, kind, want string }{
+		{"whole", lines, "", "", "allow allow allow block"},
+		{"empty", "", "", "", "block"},
+		{"torn within a line", lines + `{"time":"2026-11`, `{"time":"2026-11`, "torn", "allow allow allow torn block"},
+		{"torn within the hash", lines[:len(lines)-9], lines[len(whole(2)) : len(lines)-9], "torn", "allow allow torn block"},
+		{"torn at the line feed", lines[:len(lines)-1], lines[len(whole(2)) : len(lines)-1], "torn", "allow allow torn block"},
+		{"noughts behind, as after a loss of power", lines + strings.Repeat("\x00", 5000), strings.Repeat("\x00", 5000), "torn", "allow allow allow torn block"},
+		{"lines of something else behind", lines + "{}\nhello\n", "{}\nhello\n", "torn", "allow allow allow torn block"},
+		{"torn within the first line", `{"time":"20`, `{"time":"20`, "unchained", "unchained block"},
+		{"a log without a chain", `{"decision":"allow"}` + "\n", `{"decision":"allow"}` + "\n", "unchained", "unchained block"},
+		{"a last line that was changed stays, to be found", changed, "", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "audit.jsonl")
+			if err := os.WriteFile(file, []byte(c.before), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l := open(t, Options{File: file})
+			if begun, _ := os.ReadFile(file); c.kind != "" && !strings.Contains(string(begun), `"event":"`+c.kind+`"`) {
+				t.Errorf("not said at once: %q", begun)
+			}
+			if err := l.Write(refused()); err != nil {
+				t.Fatal(err)
+			}
+			close(t, l)
+			if c.want == "" {
+				text, _ := os.ReadFile(file)
+				if !strings.HasPrefix(string(text), c.before) || !strings.Contains(string(text[len(c.before):]), `"seq":4`) {
+					t.Errorf("got %q", text)
+				}
+				return
+			}
+			if got := strings.Join(chained(t, file), " "); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			asides, _ := filepath.Glob(file + ".[tu]*")
+			if c.kind == "" {
+				if asides != nil {
+					t.Errorf("set aside: %q", asides)
+				}
+				return
+			}
+			if len(asides) != 1 || !strings.Contains(asides[0], "."+c.kind+"-") {
+				t.Fatalf("set aside: %q", asides)
+			}
+			if got, err := os.ReadFile(asides[0]); err != nil || string(got) != c.aside {
+				t.Errorf("set aside: %q, %v; want %q", got, err, c.aside)
+			}
+			text, _ := os.ReadFile(file)
+			if !strings.Contains(string(text), fmt.Sprintf(`"file":%q,"octets":%d`, filepath.Base(asides[0]), len(c.aside))) {
+				t.Errorf("no line names what was set aside: %s", text)
+			}
+		})
+	}
 }
 
 func TestOpenErrorNamesTheFile(t *testing.T) {
@@ -288,38 +308,56 @@ func TestOpenErrorNamesTheFile(t *testing.T) {
 	}
 }
 
-func BenchmarkLogWrite(b *testing.B) {
-	l, err := Open(Options{File: filepath.Join(b.TempDir(), "audit.jsonl"), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
+func TestManyWritersShareWrites(t *testing.T) {
+	for _, s := range []Sync{SyncInterval, SyncNone, SyncAlways} {
+		l := open(t, Options{Sync: s})
+		const writers, each = 16, 50
+		var all sync.WaitGroup
+		for range writers {
+			all.Go(func() {
+				for range each {
+					if err := l.Write(refused()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if got := len(chained(t, l.o.File)); got != writers*each {
+			t.Errorf("%d lines, want %d", got, writers*each)
+		}
 	}
-	r := allowed()
-	b.ReportAllocs()
-	for b.Loop() {
-		l.Write(r)
-	}
-	l.Close()
 }
 
-func TestTornLastLineSwallowsNothing(t *testing.T) {
-	for name, c := range map[string]struct{ before, between string }{
-		"torn":  {`{"time":"2026-11`, "\n"},
-		"whole": {`{"time":"2026-11-21"}` + "\n", ""},
-		"empty": {"", ""},
+func BenchmarkLogWrite(b *testing.B) {
+	for name, o := range map[string]Options{
+		"allowed": {}, "refused/none": {Sync: SyncNone}, "refused/interval": {}, "refused/always": {Sync: SyncAlways},
 	} {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "audit.jsonl")
-			if err := os.WriteFile(file, []byte(c.before), 0o600); err != nil {
-				t.Fatal(err)
+		b.Run(name, func(b *testing.B) {
+			o.MaxSize = 1 << 40
+			l := open(b, o)
+			ctx, cancel := context.WithCancel(b.Context())
+			var running sync.WaitGroup
+			running.Go(func() { l.Run(ctx) })
+			r := refused()
+			if name == "allowed" {
+				r = allowed()
 			}
-			l, read := open(t, Options{File: file})
-			if err := l.Write(refused()); err != nil {
-				t.Fatal(err)
+			b.ReportAllocs()
+			b.SetParallelism(32)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					l.Write(r)
+				}
+			})
+			rate := float64(b.N) / b.Elapsed().Seconds()
+			b.ReportMetric(rate, "records/s")
+			if name == "refused/interval" && b.N >= 20_000 && rate < 20_000 {
+				b.Errorf("%.0f records a second, want 20,000", rate)
 			}
-			if got, want := read(), c.before+c.between+string(appendRecord(nil, refused(), false)); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-			l.Close()
+			cancel()
+			running.Wait()
+			os.Remove(l.o.File)
 		})
 	}
 }

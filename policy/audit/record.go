@@ -3,9 +3,17 @@
 //
 // A Record is built in one place, the proxy, and never changed after it was
 // handed over. The Log comes first: a refusal's line is written to the file
-// before the client can read the answer, an allowed request's when it ends.
-// A Log that cannot write says so in [Log.Err] until a probe succeeds, and the
-// proxy then refuses what follows (unless the configuration says otherwise).
+// before the client can read the answer, an allowed request's when it ends, and the
+// robots.txt that either rests on is kept before. Lines are chained and files set
+// aside as package trail has it; what reads them is there, and takes no lock.
+//
+// A Log that cannot write (a full disk, a file or directory that was taken away, one
+// that may only be read) says so in [Log.Err] until a probe succeeds, and the
+// proxy then refuses what follows (unless the configuration says otherwise). What it
+// could not write meanwhile is kept, up to a bound, and the number of records beyond
+// that is a line of its own. After a crash what stands behind the last whole line is
+// set aside, and a line says so: no request's line, if it was a refusal that was
+// answered. There is no error that has a Log write to a chain that another writes.
 //
 // All Sinks here may be shared by any number of goroutines.
 package audit
@@ -26,12 +34,14 @@ type Record struct {
 	ID       string          // names it, here and in the answer to the client
 	Request  policy.Request  // who asked for what
 	Target   string          // as the client wrote it, where it could not be normalised
+	Remote   string          // the address and port that the client asked from; in no line, nor in a line's error unless Client is
 	Decision policy.Decision // and on what it rests
 	Monitor  bool            // the decision was recorded only, not enforced
 	Slot     bool            // the pace gave it one, at once or after a wait
 	Waited   time.Duration   // for a slot, whether or not there came one
 	BackOff  time.Duration   // the pause of the host that held the request up, or that its answer began; zero: none
 	Slowed   time.Duration   // the least time between two requests that held it up, since the host answers slowly; zero: none did
+	Wishes   Wishes          // of the origin, in its answer's header
 	Status   int             // answered; 0 where no answer was possible
 	Bytes    int64           // of the body, or of both ways of a tunnel, sent on
 	Took     time.Duration   // from arrival to the end

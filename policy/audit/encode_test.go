@@ -1,0 +1,166 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+func allowed() *Record {
+	return &Record{
+		Time: time.Date(2026, 11, 21, 10, 0, 0, 5, time.FixedZone("", 3600)), ID: "a-1",
+		Request: policy.Request{
+			Client: "127.0.0.1", Method: "GET", Origin: robots.Origin{Scheme: "https", Host: "site.test", Port: 443},
+			PathQuery: "/page?q=1", UserAgent: "FooBot/1.0",
+		},
+		Decision: policy.Decision{
+			Verdict: policy.Allow, Reason: policy.ReasonRule, Rule: "/p", Line: 3, Group: "foobot", Token: "FooBot",
+			Asked: 100 * time.Second, Pace: pace.Limits{CrawlDelay: 10 * time.Second},
+			Ruling: cache.Ruling{Outcome: cache.Rules, Answer: &fetch.Answer{URL: "https://site.test/robots.txt", SHA256: "ab", Fetched: time.Unix(0, 0)}},
+		},
+		Waited: 1500 * time.Microsecond, Status: 200, Bytes: 12, Took: 2 * time.Second,
+	}
+}
+
+func refused() *Record {
+	r := allowed()
+	r.Decision.Verdict = policy.Refuse
+	r.Status, r.Err = 403, errors.New("why")
+	return r
+}
+
+// encoded is a record's line without its end.
+func encoded(r *Record, o Options) string { return string(appendRecord(nil, r, &o)) }
+
+func TestLineSaysWhatHeldTheRequestUp(t *testing.T) {
+	r := allowed()
+	r.BackOff, r.Slowed = 90*time.Second+499*time.Microsecond, 1500*time.Millisecond+500*time.Microsecond
+	const want = `"wait_ms":1.5,"back_off_s":90,"slowed_s":1.501,"status":200,`
+	if got := encoded(r, Options{}); !strings.Contains(got, want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestLineHoldsWhatTheContractNames(t *testing.T) {
+	const want = `{"time":"2026-11-21T09:00:00.000000005Z","id":"a-1","client":"127.0.0.1","method":"GET",` +
+		`"url":"https://site.test/page?q=1","host":"site.test","user_agent":"FooBot/1.0","agent":"FooBot",` +
+		`"decision":"allow","reason":"rule","enforced":true,"rule":"/p","line":3,"group":"foobot",` +
+		`"robots_url":"https://site.test/robots.txt","robots_fetched":"1970-01-01T00:00:00.000000000Z","robots_sha256":"ab",` +
+		`"crawl_delay_s":10,"crawl_delay_asked_s":100,"wait_ms":1.5,"status":200,"bytes":12,"duration_ms":2000`
+	if got := encoded(allowed(), Options{}); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestLineHoldsTheEntry(t *testing.T) {
+	r := allowed()
+	r.Decision = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonOverride, Entry: "*.site.test", EntryReason: "ticket \"7\" \u202e"}
+	const want = `"decision":"allow","reason":"override","enforced":true,"entry":"*.site.test","entry_reason":"ticket \"7\" \u202e","wait_ms":1.5,`
+	if got := encoded(r, Options{}); !strings.Contains(got, want) {
+		t.Errorf("got %s\nwant %s in it", got, want)
+	}
+}
+
+func TestURL(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		change    func(*Record)
+		dropQuery bool
+		want      string
+	}{
+		{"whole", func(*Record) {}, false, "https://site.test/page?q=1"},
+		{"query_strings: drop", func(*Record) {}, true, "https://site.test/page"},
+		{"CONNECT", func(r *Record) { r.Request.Method = "CONNECT" }, false, "site.test:443"},
+		{"malformed, as the client wrote it", func(r *Record) {
+			r.Request.Origin, r.Target = robots.Origin{}, "http://u:p@x/?s"
+		}, true, "http://u:p@x/"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := allowed()
+			c.change(r)
+			var line struct{ URL string }
+			if err := json.Unmarshal([]byte(encoded(r, Options{DropQuery: c.dropQuery})+"}"), &line); err != nil || line.URL != c.want {
+				t.Errorf("url %q, %v; want %q", line.URL, err, c.want)
+			}
+		})
+	}
+}
+
+func TestStrangersOctetsCannotForgeALine(t *testing.T) {
+	r := refused()
+	hostile := "a\"}\n{\"decision\":\"allow\x00\x1b[2J\u009b31m\u202eltr\xff\U0001F600\U000E0001é\x7f"
+	r.Request.UserAgent, r.Request.PathQuery, r.Decision.Rule = hostile, hostile, hostile
+	b := encoded(r, Options{}) + "}"
+	for _, c := range b {
+		if c < ' ' || c == 0x7f || c == 0x9b || c == 0x202e || c == 0xE0001 {
+			t.Errorf("%U stands in the line unescaped", c)
+		}
+	}
+	var line map[string]any
+	if err := json.Unmarshal([]byte(b), &line); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := line["user_agent"], strings.ToValidUTF8(hostile, "\ufffd"); got != want {
+		t.Errorf("read back as %q, want %q", got, want)
+	}
+}
+
+func FuzzEscaped(f *testing.F) {
+	f.Add("plain")
+	f.Add("\x00\"\\\xff\U0001F600\u2028")
+	f.Fuzz(func(t *testing.T, s string) {
+		b := appendString(nil, s)
+		var got string
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatalf("%q: %v", b, err)
+		}
+		if len(s) <= trail.MaxString && got != strings.ToValidUTF8(s, "\ufffd") && !strings.Contains(got, "\ufffd") {
+			t.Errorf("%q came back as %q", s, got)
+		}
+	})
+}
+
+// What is written here is read there.
+func TestEntryHasEveryMember(t *testing.T) {
+	r := refused()
+	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
+	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
+	r.BackOff, r.Slowed = time.Second, time.Second
+	r.Wishes = Wishes{"a", "b", "c", "d", "e"}
+	e := event{kind: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1}
+	line, _ := trail.Seal(appendRecord(nil, r, &Options{}), 0, 1, trail.Hash{})
+	about, _ := trail.Seal(e.append(nil), 0, 2, trail.Hash{})
+	seen := map[string]bool{"prev": true, "hash": true}
+	for _, line := range [][]byte{line, about} {
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(line, &members); err != nil {
+			t.Fatal(err)
+		}
+		for name := range members {
+			seen[name] = true
+		}
+	}
+	fields := reflect.TypeFor[trail.Entry]()
+	for i := range fields.NumField() {
+		name := fields.Field(i).Tag.Get("json")
+		if !seen[name] {
+			t.Errorf("no line has the member %q", name)
+		}
+		delete(seen, name)
+	}
+	delete(seen, "prev")
+	delete(seen, "hash")
+	for name := range seen {
+		t.Errorf("an Entry has no member %q", name)
+	}
+}

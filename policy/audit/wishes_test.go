@@ -1,0 +1,94 @@
+package audit
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"robotsproxy/robots"
+)
+
+func TestLineHoldsTheWishes(t *testing.T) {
+	r := allowed()
+	r.Decision.Signals = robots.Signals{Search: robots.Yes, AITrain: robots.No}
+	r.Decision.Usage = "train-ai=n"
+	h := make(http.Header)
+	for _, line := range [][2]string{
+		{"x-robots-tag", "noindex"}, {"X-ROBOTS-TAG", `foobot: "none"`}, {"Content-Signal", "ai-train=no"},
+		{"Content-Usage", "train-ai=n"}, {"TDM-Reservation", "1"}, {"TDM-Policy", "https://site.test/tdm.json"},
+	} {
+		h.Add(line[0], line[1])
+	}
+	r.Wishes = WishesOf(h)
+	const want = `"robots_sha256":"ab","robots_content_signal":"search=yes, ai-train=no","robots_content_usage":"train-ai=n",` +
+		`"crawl_delay_s":10,"crawl_delay_asked_s":100,"wait_ms":1.5,"x_robots_tag":"noindex, foobot: \"none\"","content_signal":"ai-train=no",` +
+		`"content_usage":"train-ai=n","tdm_reservation":"1","tdm_policy":"https://site.test/tdm.json","status":200,`
+	if got := encoded(r, Options{}); !strings.Contains(got, want) {
+		t.Errorf("got %s\nwant %s in it", got, want)
+	}
+}
+
+func TestWishesAreBounded(t *testing.T) {
+	long := strings.Repeat("0123456789", maxWish)
+	for _, c := range []struct {
+		name  string
+		lines []string
+		want  string
+	}{
+		{"none", nil, ""},
+		{"an empty one", []string{""}, ""},
+		{"as long as may be", []string{long[:maxWish]}, long[:maxWish]},
+		{"one more", []string{long[:maxWish+1]}, long[:maxWish]},
+		{"cut in a later line", []string{"noindex", long}, "noindex, " + long[:maxWish-9]},
+		{"cut at the comma", []string{long[:maxWish-1], "b"}, long[:maxWish-1] + ","},
+		{"cut behind it", []string{long[:maxWish-2], "b"}, long[:maxWish-2] + ", "},
+		{"many lines", strings.Split(strings.Repeat("a", 10_000), ""), strings.Repeat("a, ", maxWish)[:maxWish]},
+	} {
+		if got := WishesOf(http.Header{"X-Robots-Tag": c.lines}).RobotsTag; got != c.want {
+			t.Errorf("%s: %d octets, want %d: %.80q", c.name, len(got), len(c.want), got)
+		}
+	}
+	r := allowed()
+	r.Decision.Usage = long
+	if got := encoded(r, Options{}); !strings.Contains(got, `"robots_content_usage":"`+long[:maxWish]+`"`) {
+		t.Errorf("a Content-Usage of %d octets is not cut at %d", len(long), maxWish)
+	}
+}
+
+// TestWishesCannotForgeALine: what a header may hold, an origin may send.
+func TestWishesCannotForgeALine(t *testing.T) {
+	r := allowed()
+	const hostile = "no\"index\\\",\"status\":1}\t\x1b[2J\u202e\u009bé\xff"
+	r.Wishes = Wishes{hostile, hostile, hostile, hostile, hostile}
+	r.Decision.Usage = hostile
+	b := []byte(encoded(r, Options{}) + "}")
+	for _, c := range string(b[:len(b)-1]) {
+		if c < ' ' || c == 0x9b || c == 0x202e {
+			t.Errorf("%U stands in the line unescaped", c)
+		}
+	}
+	var line map[string]any
+	if err := json.Unmarshal(b, &line); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"x_robots_tag", "content_signal", "content_usage", "tdm_reservation", "tdm_policy", "robots_content_usage"} {
+		if got, want := line[name], strings.ToValidUTF8(hostile, "\ufffd"); got != want {
+			t.Errorf("%s read back as %q, want %q", name, got, want)
+		}
+	}
+	if line["status"] != 200.0 {
+		t.Errorf("status %v", line["status"])
+	}
+}
+
+// BenchmarkWishesOf is an answer that has none, as most.
+func BenchmarkWishesOf(b *testing.B) {
+	h := http.Header{"Content-Type": {"text/html"}, "Date": {"now"}, "Server": {"x"}, "Content-Length": {"5"}, "Etag": {"a"}, "Vary": {"b"}, "Age": {"0"}, "Cache-Control": {"c"}, "Link": {"d"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if WishesOf(h) != (Wishes{}) {
+			b.Fatal("there are some")
+		}
+	}
+}
