@@ -45,6 +45,14 @@ var checks = map[string]func(any) string{
 		n := v.(int)
 		return unless(n >= 0 && n <= maxQuota, v, fmt.Sprintf("is not between 0 and %d", maxQuota))
 	},
+	"file-size": func(v any) string {
+		n := v.(Size)
+		return unless(n >= minFile, writeSize(n), "is less than "+writeSize(Size(minFile)))
+	},
+	"some-size": func(v any) string {
+		n := v.(Size)
+		return unless(n > 0, writeSize(n), "is nothing")
+	},
 	"some": func(v any) string {
 		if len(v.([]PortRange)) == 0 {
 			return "an empty list: nothing could be fetched"
@@ -59,6 +67,7 @@ const (
 	maxRate  = 1e9  // a gap of a nanosecond
 	maxCount = 1 << 20
 	maxQuota = 1_000_000_000
+	minFile  = 64 << 10 // octets, or a few records would fill a file
 )
 
 func unless(holds bool, v any, why string) string {

@@ -33,7 +33,7 @@ type Config struct {
 	Open      bool      `key:"open" default:"false" doc:"true: anyone who reaches the listener may use it, beside clients too"`
 	ListenTLS ListenTLS `key:"listen_tls" doc:"serve the proxy itself over TLS: clients then name it https://"`
 	Limits    Limits    `key:"limits" doc:"how many connections clients may have open"`
-	StateDir  string    `key:"state_dir" default:"" doc:"default: XDG state home/robotsproxy; CA and audit live here; 0700"`
+	StateDir  string    `key:"state_dir" default:"" doc:"default: XDG state home/robotsproxy; CA, audit and what is known of sites live here; 0700"`
 	Mode      string    `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"or monitor: decide and record, block nothing"`
 	Robots    Robots    `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
 	Identity  Identity  `key:"identity" doc:"who asks, to the sites"`
@@ -185,7 +185,14 @@ type Audit struct {
 	File         string `key:"file" default:"" doc:"default: state_dir/audit.jsonl; \"-\" for standard output"`
 	Include      string `key:"include" default:"all" oneof:"all blocked" doc:"all, or blocked alone"`
 	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop" doc:"or drop"`
+	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"a larger file is set aside under its number, and compressed"`
+	MaxFiles     int    `key:"max_files" default:"10" check:"count" doc:"so many of these are kept"`
 	OnError      string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"after a failed write everything is refused until one succeeds; or continue"`
+	Sync         string `key:"sync" default:"interval" oneof:"none interval always" doc:"none, interval or always: when the disk is waited for (fsync): never, each second, before each refusal"`
+	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"name, hash or drop: what stands for who asked"`
+
+	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" doc:"a robots.txt is kept so long after a decision last rested on it; 0s: for good"`
+	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"some-size" doc:"of all that are kept; over it those go that no decision has rested on for longest, but none of the last day"`
 }
 
 // Admin is the listener for operators.
@@ -198,6 +205,9 @@ type Log struct {
 	Level  string `key:"level" default:"info" oneof:"debug info warn error" doc:"debug, info, warn or error"`
 	Format string `key:"format" default:"text" oneof:"text json" doc:"or json"`
 }
+
+// A Size is so many octets.
+type Size int64
 
 // PortRange is the ports from First to Last, both included.
 type PortRange struct{ First, Last uint16 }

@@ -38,7 +38,8 @@ func TestDefault(t *testing.T) {
 		TLS:      TLS{Intercept: true, Tunnel: []string{}},
 		Egress: Egress{AllowPrivate: []netip.Prefix{},
 			Ports: []PortRange{{80, 80}, {443, 443}, {1024, 65535}, {21, 21}}},
-		Audit: Audit{Include: "all", QueryStrings: "keep", OnError: "refuse"},
+		Audit: Audit{Include: "all", QueryStrings: "keep", MaxSize: 100 << 20, MaxFiles: 10, OnError: "refuse", Sync: "interval", Clients: "name",
+			SnapshotMaxAge: 365 * 24 * time.Hour, SnapshotMaxSize: 4 << 30},
 		Admin: Admin{Listen: "127.0.0.1:8081"},
 		Log:   Log{Level: "info", Format: "text"},
 	}
@@ -131,7 +132,8 @@ func TestEveryKey(t *testing.T) {
 		TLS: TLS{Tunnel: []string{"*.example.com", "*", "bücher.example"}, CACert: "true", CAKey: "~"},
 		Egress: Egress{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 			Ports: []PortRange{{8000, 8999}}, Resolver: "[2001:db8::1]:53", Parent: "https://we:p%20w@proxy.example:3128", ExtraCA: "/etc/ca.pem"},
-		Audit: Audit{File: "-", Include: "blocked", QueryStrings: "drop", OnError: "continue"},
+		Audit: Audit{File: "-", Include: "blocked", QueryStrings: "drop", MaxSize: 65_537, MaxFiles: 1, OnError: "continue", Sync: "always", Clients: "hash",
+			SnapshotMaxAge: 0, SnapshotMaxSize: 3 << 40},
 		Admin: Admin{Listen: ""},
 		Log:   Log{Level: "debug", Format: "json"},
 	}

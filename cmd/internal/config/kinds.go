@@ -62,6 +62,7 @@ var kinds = map[string]kind{
 	"time.Duration":    {what: "a duration", example: "60s", read: readDuration, hint: unitless, write: writeDuration},
 	"netip.Prefix":     {what: "a network", example: "10.0.0.0/8", read: readPrefix, hint: hostBits, write: func(v any) string { return v.(netip.Prefix).String() }},
 	"time.Time":        {what: "a day or a time", example: "2027-01-31 or 2027-01-31T18:00:00Z", read: readTime, write: writeTime},
+	"config.Size":      {what: "a size", example: "100MiB", read: readSize, hint: sizeless, write: writeSize},
 	"config.PortRange": {what: "a port or a range of ports", example: "443 or 1024-65535", read: readPorts, write: func(v any) string { return v.(PortRange).String() }},
 
 	"string":          {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
@@ -127,6 +128,43 @@ func writeDuration(v any) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
+}
+
+// sizeUnits are those of IEC 80000-13, the largest first.
+var sizeUnits = []struct {
+	name   string
+	octets int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
+
+func readSize(s string) (any, bool) {
+	for _, u := range sizeUnits {
+		if digits, ok := strings.CutSuffix(s, u.name); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 63)
+			return Size(int64(n) * u.octets), err == nil && int64(n) <= math.MaxInt64/u.octets
+		}
+	}
+	return Size(0), false
+}
+
+// sizeless is for a number without a unit, and for the units of thousands.
+func sizeless(s string) string {
+	if _, isNumber := readFloat(s); isNumber {
+		return "has no unit (example: " + s + "MiB)"
+	}
+	if t, ok := strings.CutSuffix(s, "B"); ok && !strings.HasSuffix(t, "i") {
+		return "is in no unit that is known: TiB, GiB, MiB, KiB, B"
+	}
+	return ""
+}
+
+func writeSize(v any) string {
+	n := int64(v.(Size))
+	for _, u := range sizeUnits {
+		if n >= u.octets && n%u.octets == 0 {
+			return strconv.FormatInt(n/u.octets, 10) + u.name
+		}
+	}
+	return "0B"
 }
 
 func readPrefix(s string) (any, bool) {
