@@ -1,0 +1,110 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"os"
+
+	"go.etcd.io/bbolt"
+)
+
+// Where a branch page has what it leads to, in the machine's own byte order: after a
+// head, so many elements, each of which ends with the number of a page.
+const (
+	pageHead      = 16
+	branchElement = 16
+	childAt       = 8 // in an element
+)
+
+// check says why db should not be used. bbolt goes where pages lead it: one that leads
+// to itself, goes over a billion others, or is in use twice, or both used and free, and
+// so may come to lead to itself, keeps it going for ever or until the memory is full.
+// From that there is no way back, as there is from its panics, and every start would
+// come to it again. What else may be wrong with a page, those find, or our seals do.
+func check(db *bbolt.DB, file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return db.View(func(tx *bbolt.Tx) error {
+		if tx.Size() > info.Size() {
+			return damage("%d octets of %d", info.Size(), tx.Size())
+		}
+		size := int64(db.Info().PageSize)
+		c := checker{tx: tx, file: file, pageSize: size, taken: make([]bool, tx.Size()/size)}
+		if err := c.free(db.Stats().FreePageN); err != nil {
+			return err
+		}
+		if err := c.tree(uint64(tx.Cursor().Bucket().Root())); err != nil {
+			return err
+		}
+		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+			if b == nil || b.Root() == 0 { // it is no bucket, or one within the page
+				return nil
+			}
+			return c.tree(uint64(b.Root()))
+		})
+	})
+}
+
+type checker struct {
+	tx       *bbolt.Tx
+	file     *os.File
+	pageSize int64
+	taken    []bool // by page
+}
+
+// free takes the pages that are free, which are to be n: else one is so twice, or
+// beyond the end.
+func (c *checker) free(n int) error {
+	for id := range c.taken {
+		p, err := c.tx.Page(id)
+		if err != nil {
+			return err
+		}
+		if c.taken[id] = p.Type == "free"; c.taken[id] {
+			n--
+		}
+	}
+	if n != 0 {
+		return damage("%d free pages too many", n)
+	}
+	return nil
+}
+
+// tree takes the page and all below it.
+func (c *checker) tree(id uint64) error {
+	if id >= uint64(len(c.taken)) {
+		return damage("page %d is beyond the end", id)
+	}
+	p, err := c.tx.Page(int(id))
+	if err != nil {
+		return err
+	}
+	end := id + 1 + uint64(p.OverflowCount)
+	if end > uint64(len(c.taken)) {
+		return damage("page %d goes on beyond the end", id)
+	}
+	for i := id; i < end; i++ {
+		if c.taken[i] {
+			return damage("page %d is in use twice", i)
+		}
+		c.taken[i] = true
+	}
+	switch p.Type {
+	case "leaf":
+		return nil
+	case "branch":
+	default:
+		return damage("page %d is neither branch nor leaf", id)
+	}
+	elements := make([]byte, p.Count*branchElement)
+	if _, err := c.file.ReadAt(elements, int64(id)*c.pageSize+pageHead); err != nil {
+		return damage("page %d: %v", id, err)
+	}
+	for ; len(elements) > 0; elements = elements[branchElement:] {
+		if err := c.tree(binary.NativeEndian.Uint64(elements[childAt:])); err != nil {
+			return err
+		}
+	}
+	return nil
+}

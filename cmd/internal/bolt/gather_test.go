@@ -1,0 +1,271 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"robotsproxy/policy/pace"
+)
+
+// commits is how many there were.
+func commits(t testing.TB, s *Store) (n int) {
+	t.Helper()
+	if err := s.use(t.Context(), func(db *bbolt.DB) error {
+		return db.View(func(tx *bbolt.Tx) error { n = tx.ID(); return nil })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestCommits: at once after a quiet time, then a few a second.
+func TestCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := started(t, open(t, stateFile(t), t.Output()))
+		was := commits(t, s)
+		step := func(saves int, after time.Duration, more int) {
+			t.Helper()
+			for i := range saves {
+				s.Save(site(i), text(i), time.Now().Add(time.Hour))
+			}
+			<-time.After(after)
+			synctest.Wait()
+			if now := commits(t, s); now != was+more {
+				t.Errorf("%d commits, want %d", now-was, more)
+			}
+			was += more
+		}
+		step(0, time.Hour-time.Second, 0)
+		step(1, 0, 1)
+		step(1, commitEvery-1, 0)
+		step(100, 1, 1)
+		step(0, time.Second, 0)
+		for range 1000 {
+			s.Save(site(1), text(1), time.Now().Add(time.Hour))
+			<-time.After(time.Millisecond)
+		}
+		step(0, 0, 5) // at the start of each quarter of the second, and at its end
+	})
+}
+
+// TestSweep: what is over leaves the file, when it is opened and once an hour.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := stateFile(t)
+		count := func(s *Store) (entries, clocks int) {
+			t.Helper()
+			if err := s.use(t.Context(), func(db *bbolt.DB) error {
+				return db.View(func(tx *bbolt.Tx) error {
+					entries, clocks = tx.Bucket(robotsBucket).Stats().KeyN, tx.Bucket(clocksBucket).Stats().KeyN
+					return nil
+				})
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return entries, clocks
+		}
+		save := func(s *Store) {
+			for i := range 10 {
+				s.Save(site(i), text(i), time.Now().Add(time.Duration(i+1)*30*time.Minute))
+			}
+			s.SaveClocks([]pace.Clock{{Key: "a.test"}, {Key: "b.test", Gap: 10 * time.Hour}})
+		}
+		s := open(t, file, t.Output())
+		save(s)
+		s.Close()
+		<-time.After(4 * time.Hour)
+		s = started(t, open(t, file, t.Output()))
+		if entries, clocks := count(s); entries != 2 || clocks != 1 || len(s.Clocks()) != 1 {
+			t.Errorf("%d entries and %d clocks after 4 hours, Clocks has %d", entries, clocks, len(s.Clocks()))
+		}
+		save(s)
+		<-time.After(3*time.Hour + time.Second)
+		synctest.Wait()
+		if entries, clocks := count(s); entries != 4 || clocks != 1 {
+			t.Errorf("%d entries and %d clocks after 3 hours more", entries, clocks)
+		}
+	})
+}
+
+// TestCeiling: those that are of use for longest stay.
+func TestCeiling(t *testing.T) {
+	file := stateFile(t)
+	s, err := Open(Options{File: file, MaxBytes: 100 << 10, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := make([]byte, 1000-sealOctets)
+	for i := range 1000 {
+		s.Save(site(i), entry, time.Now().Add(time.Duration(i+1)*time.Hour))
+		if i%10 == 9 {
+			if err := s.commit(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.octets > s.maxBytes {
+			t.Fatalf("%d octets after %d", s.octets, i)
+		}
+	}
+	for i := range 10 { // in place of others: no more than before
+		s.Save(site(i+990), entry, time.Now().Add(time.Duration(i+991)*time.Hour))
+	}
+	was := s.octets
+	if err := s.commit(t.Context(), false); err != nil || s.octets != was {
+		t.Errorf("%d octets, then %d, %v", was, s.octets, err)
+	}
+	for _, i := range []int{0, 500, 890} {
+		want(t, s, i, nil)
+	}
+	for i := 912; i < 1000; i++ {
+		want(t, s, i, entry)
+	}
+	s.Close()
+	s, err = Open(Options{File: file, MaxBytes: 10 << 10, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.octets != 9000 {
+		t.Errorf("%d octets under a lower ceiling", s.octets)
+	}
+}
+
+// TestGathers: while the disk is full, and no more than may be.
+func TestGathers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log record
+		s := started(t, open(t, stateFile(t), &log))
+		s.turn <- struct{}{}
+		s.db.MaxSize = 1 // as full as a disk can be
+		<-s.turn
+		entry := make([]byte, 1<<20)
+		const saves = maxPending>>20 + 10
+		for i := range saves {
+			s.Save(site(i), append(text(i), entry...), time.Now().Add(time.Hour))
+			if i == 0 {
+				synctest.Wait() // the first commit fails
+			}
+		}
+		s.SaveClocks([]pace.Clock{{Key: "a.test"}})
+		<-time.After(time.Minute)
+		synctest.Wait()
+		gathered := func() (octets, clocks int) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.pending.octets, len(s.pending.clocks)
+		}
+		if n := log.count("cannot be kept"); n != 1 {
+			t.Errorf("it was said %d times", n)
+		}
+		if n, clocks := gathered(); n > maxPending || n < maxPending-2<<20 || clocks != 1 {
+			t.Errorf("%d octets and %d clocks are gathered", n, clocks)
+		}
+		want(t, s, 0, nil)
+		want(t, s, saves-1, append(text(saves-1), entry...))
+		s.turn <- struct{}{}
+		s.db.MaxSize = 0
+		<-s.turn
+		<-time.After(retryEvery)
+		synctest.Wait()
+		if n, clocks := gathered(); n != 0 || clocks != 0 || log.count("can be kept again") != 1 {
+			t.Errorf("%d octets and %d clocks are gathered still", n, clocks)
+		}
+		want(t, s, saves-1, append(text(saves-1), entry...))
+	})
+}
+
+// TestNewerCounts: what failed to be written does not come over what came since.
+func TestNewerCounts(t *testing.T) {
+	s := open(t, stateFile(t), t.Output())
+	defer s.Close()
+	now := time.Now().Add(time.Hour)
+	s.Save(site(0), []byte("old"), now)
+	s.Save(site(1), []byte("only"), now)
+	s.SaveClocks([]pace.Clock{{Key: "a.test", Gap: 1}, {Key: "b.test", Gap: 1}})
+	s.writing, s.pending = s.pending, newBatch() // a commit is under way
+	want(t, s, 0, []byte("old"))
+	s.Save(site(0), []byte("new"), now)
+	s.SaveClocks([]pace.Clock{{Key: "a.test", Gap: 2}})
+	want(t, s, 0, []byte("new"))
+	s.settle(io.ErrShortWrite)
+	want(t, s, 0, []byte("new"))
+	want(t, s, 1, []byte("only"))
+	if n := len(s.pending.clocks); n != 2 || !bytes.Contains(s.pending.clocks["a.test"], []byte(`:2`)) {
+		t.Errorf("%d clocks: %q", n, s.pending.clocks["a.test"])
+	}
+	if front := s.pending.order.Front().Value.(item).key; front != site(1).String() {
+		t.Errorf("%s would be dropped first", front)
+	}
+}
+
+// TestSlowDisk: who looks up gives up with the context, and who looks for what the file
+// has not got need not wait.
+func TestSlowDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, stateFile(t), t.Output())
+		defer s.Close()
+		fill(t, s, 1)
+		s.turn <- struct{}{} // a commit stalls
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if got, err := s.Load(ctx, site(0)); got != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%q, %v", got, err)
+		}
+		s.Save(site(1), text(1), time.Now().Add(time.Hour))
+		want(t, s, 1, text(1))
+		want(t, s, 2, nil)
+		<-s.turn
+		s.Close()
+		s = open(t, s.file, t.Output())
+		s.turn <- struct{}{}
+		want(t, s, 2, nil)
+		<-s.turn
+		want(t, s, 1, text(1))
+	})
+}
+
+// TestParts: much is written in several commits, the oldest first, and the end is not
+// marked before the last.
+func TestParts(t *testing.T) {
+	file := stateFile(t)
+	s := open(t, file, t.Output())
+	was, parts := commits(t, s), 3
+	octets := make([]byte, maxCommit/10)
+	for i := range parts * 10 {
+		s.Save(site(i), octets, time.Now().Add(time.Hour))
+	}
+	s.SaveClocks([]pace.Clock{{Key: "a.test", Gap: 1}})
+	if more, err := s.commitPart(t.Context(), true); !more || err != nil {
+		t.Fatal(more, err)
+	}
+	copied := stateFile(t)
+	whole, err := os.ReadFile(file)
+	mustDo(t, err)
+	put(t, copied, whole)
+	killed := open(t, copied, t.Output())
+	defer killed.Close()
+	want(t, killed, 0, octets)
+	want(t, killed, parts*10-1, nil)
+	if killed.Since().IsZero() || len(killed.Clocks()) != 1 {
+		t.Errorf("since %v, clocks %v", killed.Since(), killed.Clocks())
+	}
+	mustDo(t, s.commit(t.Context(), false))
+	if n := commits(t, s) - was; n != parts {
+		t.Errorf("%d commits, want %d", n, parts)
+	}
+	s.Close()
+	s = open(t, file, t.Output())
+	defer s.Close()
+	for i := range parts * 10 {
+		want(t, s, i, octets)
+	}
+}
