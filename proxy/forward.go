@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/elazarl/goproxy"
+
+	"robotsproxy/policy/audit"
 )
 
 // exchangeKey is under what a request's context holds its exchange, so that
@@ -83,6 +85,10 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	if err == nil {
 		err = unusable(r, resp)
 	}
+	if err == nil && x.early.left {
+		resp.Body.Close()
+		err = context.Cause(x.request.Context())
+	}
 	h.heed(x, resp, err)
 	if err != nil {
 		for _, why := range []*error{x.upload.Load(), x.replay.Load()} {
@@ -92,6 +98,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		}
 		return nil, x.mute(err)
 	}
+	x.record.Wishes = audit.WishesOf(resp.Header)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		x.muted, x.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil

@@ -147,7 +147,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.record.Time = x.started
 	x.record.ID = h.ids.Next()
 	x.record.Monitor = h.o.Monitor
-	x.record.Target = requested(r)
+	x.record.Target, x.record.Remote = requested(r), r.RemoteAddr
 	q := &x.record.Request
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 	defer h.survive(x)
@@ -276,8 +276,10 @@ func (h *Handler) finish(x *exchange, err error) {
 	if err != nil && !x.headSent {
 		a = answerTo(err)
 		rec.Status = a.status
-		if !x.sent.Load() && a.overrides(rec.Decision) {
-			rec.Decision.Verdict, rec.Decision.Reason = policy.Refuse, a.reason
+		if !x.sent.Load() {
+			if a.overrides(rec.Decision) {
+				rec.Decision.Verdict, rec.Decision.Reason = policy.Refuse, a.reason
+			}
 			rec.Monitor = false // what is refused all the same is enforced
 		}
 	}

@@ -107,7 +107,7 @@ func (h *Handler) notHTTP(c *httpConn, own []byte) error {
 		err, to = fmt.Errorf("tls handshake with the client: %w", c.fault), inTheClear.Conn
 		a.say, a.mend = "This port speaks TLS.", "Give the proxy's address as https:// to the client."
 	}
-	rec := &audit.Record{Time: time.Now(), ID: h.ids.Next(), Status: a.status, Err: err}
+	rec := &audit.Record{Time: time.Now(), ID: h.ids.Next(), Remote: c.RemoteAddr().String(), Status: a.status, Err: err}
 	rec.Request.Client = arrivalOf(c).who()
 	rec.Decision.Reason = policy.ReasonMalformed
 	if err := h.o.Audit.Write(rec); err != nil {

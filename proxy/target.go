@@ -133,12 +133,18 @@ func requested(r *http.Request) string {
 // withoutUserinfo leaves out of a target what may be a password: the record of
 // a refused request is no place for it.
 func withoutUserinfo(target string) string {
-	from := 0
+	if strings.HasPrefix(target, "/") {
+		return target
+	}
+	from, ends := 0, "?" // where no authority stands, all in front of a query may be meant for one
 	if i := strings.Index(target, "://"); i >= 0 {
 		from = i + len("://")
+		if rest := target[from:]; rest != "" && strings.IndexAny(rest, "/?#") != 0 {
+			ends = "/?#"
+		}
 	}
 	authority := target[from:]
-	if i := strings.IndexAny(authority, "/?#"); i >= 0 {
+	if i := strings.IndexAny(authority, ends); i >= 0 {
 		authority = authority[:i]
 	}
 	return target[:from] + target[from+strings.LastIndexByte(authority, '@')+1:]

@@ -156,6 +156,10 @@ func TestWithoutUserinfo(t *testing.T) {
 		{"/a?b=http://c", "/a?b=http://c"},
 		{"*", "*"},
 		{"", ""},
+		{"http:/u:p@x/a", "x/a"},
+		{"http:///u:p@x/a?q@r", "http://x/a?q@r"},
+		{"http:\\\\u:p@x", "x"},
+		{"/~user@home", "/~user@home"},
 	} {
 		if got := withoutUserinfo(c.target); got != c.want {
 			t.Errorf("%q: got %q, want %q", c.target, got, c.want)
