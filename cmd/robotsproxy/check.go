@@ -73,9 +73,7 @@ could not be read or the answers not be written.`,
 	for _, d := range robots.Dialects() {
 		names = append(names, d.Name)
 	}
-	if err := cmd.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // no such flag: our own fault
-	}
+	offer(cmd, "dialect", names...)
 	return cmd
 }
 
@@ -171,7 +169,7 @@ func checkBook(cfg config.Config, file *oneFile) (policy.Book, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := book(cfg, d)
+	b, err := book(cfg, d, nil)
 	if err != nil {
 		d.Close()
 	}

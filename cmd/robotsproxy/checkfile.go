@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"net/http"
 	"os"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 type oneFile struct {
 	name string // as people are told
 	text []byte // one octet more than is read where the file is too long
+
+	status int // that it is answered with
 }
 
 // readRobots reads the file that --robots names.
@@ -35,7 +38,7 @@ func readRobots(name string, stdin io.Reader) (*oneFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &oneFile{name, text}, nil
+	return &oneFile{name, text, http.StatusOK}, nil
 }
 
 // Fetch answers with the file, as an origin would.
@@ -43,7 +46,7 @@ func (f *oneFile) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
 	body := f.text[:min(len(f.text), robots.MaxBytes)]
 	sum := sha256.Sum256(body)
 	return &fetch.Answer{
-		URL: f.name, Status: 200, Body: body, SHA256: hex.EncodeToString(sum[:]),
+		URL: f.name, Status: f.status, Body: body, SHA256: hex.EncodeToString(sum[:]),
 		MaxAge: -1, Connected: true, Fetched: time.Now(),
 	}
 }

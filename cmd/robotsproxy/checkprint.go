@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"robotsproxy/policy"
 	"robotsproxy/robots"
@@ -102,7 +102,7 @@ func ruleText(allow bool, rule string, line int) string {
 	if allow {
 		field = "Allow"
 	}
-	return fmt.Sprintf("%s: %s (line %d)", field, printable(clip(rule)), line)
+	return fmt.Sprintf("%s: %s (line %d)", field, word(rule), line)
 }
 
 // why puts into words what no rule decided.
@@ -245,10 +245,14 @@ func clip(s string) string {
 
 // colourful reports whether w is a terminal that wants colours (no-color.org).
 func colourful(w io.Writer) bool {
+	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// isTerminal reports whether w is one.
+func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok {
 		return false
 	}
-	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	return err == nil
+	return term.IsTerminal(int(f.Fd()))
 }

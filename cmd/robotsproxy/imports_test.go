@@ -18,9 +18,13 @@ var mayImport = map[string][]string{
 	"robots/internal/corpus":  {"robots"},
 	"robots/fetch":            {"robots"},
 	"robots/cache":            {"robots", "robots/fetch"},
+	"robots/cache/storetest":  {"robots", "robots/cache"},
 	"policy/pace":             {},
 	"policy":                  {"robots", "robots/cache", "policy/pace"},
-	"policy/audit":            {"policy"},
+	"policy/audit/trail":      {},
+	"policy/audit/snapshot":   {"robots", "robots/fetch"},
+	"policy/audit/report":     {"policy/audit/trail"},
+	"policy/audit":            {"policy", "policy/audit/trail", "robots/fetch"},
 	"proxy/egress":            {"robots"},
 	"proxy/egress/dnstest":    {},
 	"proxy/egress/ftptest":    {},
@@ -30,6 +34,7 @@ var mayImport = map[string][]string{
 	"proxy":                   {"robots", "policy", "policy/pace", "policy/audit", "proxy/egress", "proxy/mitm"},
 	"cmd/internal/config":     {"robots"},
 	"cmd/internal/prom":       {"policy", "policy/audit", "policy/pace"},
+	"cmd/internal/bolt":       {"robots", "policy/pace"},
 	"cmd/internal/e2e":        {},
 }
 
@@ -42,6 +47,7 @@ var keptIn = map[string]string{
 	"golang.org/x/time/rate":        "policy/pace",
 	"gopkg.in/yaml.v3":              "cmd/internal/config",
 	"github.com/prometheus":         "cmd/internal/prom",
+	"go.etcd.io/bbolt":              "cmd/internal/bolt",
 }
 
 func TestImportsPointOneWay(t *testing.T) {

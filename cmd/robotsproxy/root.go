@@ -45,7 +45,7 @@ polite pace, without a change to them, and records what it decided and why.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(serveCommand(), runCommand(), checkCommand(), caCommand(), configCommand(), healthCommand(), versionCommand())
+	root.AddCommand(serveCommand(), runCommand(), checkCommand(), caCommand(), auditCommand(), configCommand(), healthCommand(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	// A command of commands answers for a missing or unknown one itself, which
@@ -132,6 +132,19 @@ func noArgs(_ *cobra.Command, args []string) error {
 		return fmt.Errorf("no arguments are taken, %q is one", args[0])
 	}
 	return nil
+}
+
+// offer has the shell complete the values of a flag.
+func offer(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // no such flag: our own fault
+	}
+}
+
+// oneOf is a choice in words.
+func oneOf(values []string) string {
+	last := len(values) - 1
+	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
 // report says err on w, each of its lines behind the program's name.

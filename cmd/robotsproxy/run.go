@@ -72,7 +72,7 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	}
 	defer logFile.Close()
 	var tally audit.Tally
-	h, err := build(cfg, newLogger(cfg.Log, logFile), &tally)
+	h, err := build(cfg, place{dir: dir}, newLogger(cfg.Log, logFile), &tally) // no store: nobody would read it again
 	if err != nil {
 		os.RemoveAll(dir) // nothing has happened there, and the next try makes its own
 		return err
@@ -166,9 +166,13 @@ func (f *runFlags) settle(cfg *config.Config) (dir string, err error) {
 	if dir, err = newRunDir(state, time.Now(), os.Getpid()); err != nil {
 		return "", err
 	}
-	cfg.Audit.File = filepath.Join(dir, "audit.jsonl")
-	if f.audit != "" {
-		cfg.Audit.File, err = filepath.Abs(f.audit)
+	cfg.Audit.File = filepath.Join(dir, auditName)
+	if f.audit == "" {
+		return dir, nil
 	}
-	return dir, err
+	here := cfg.Audit.File
+	if cfg.Audit.File, err = filepath.Abs(f.audit); err != nil {
+		return "", err
+	}
+	return dir, os.Symlink(cfg.Audit.File, here) // by which audit --run finds it
 }

@@ -51,8 +51,13 @@ records.`,
 func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	end := catchEnd(ctx)
 	defer end.release()
+	signal.Ignore(syscall.SIGPIPE) // where the audit goes to a pipe, who reads it may leave: the audit fails then, not the process
 	tuneGC()
-	h, err := build(cfg, log)
+	store, err := openStore(cfg, log) // before it listens: of a second serve this is what is wrong
+	if err != nil {
+		return err
+	}
+	h, err := build(cfg, place{store: store}, log)
 	if err != nil {
 		return err
 	}

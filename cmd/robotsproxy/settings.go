@@ -62,6 +62,13 @@ func stateDir(cfg config.Config) (string, error) {
 	return dir, nil
 }
 
+// What stands in the state directory, and in that of a run.
+const (
+	auditName     = "audit.jsonl"
+	snapshotsName = "snapshots"
+	keyName       = "audit.key" // of the hashes of clients
+)
+
 // newLogger is what the proxy says of itself, as the configuration wants it.
 func newLogger(l config.Log, w io.Writer) *slog.Logger {
 	var o slog.HandlerOptions

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,16 +12,17 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/admin"
@@ -37,8 +39,11 @@ type house struct {
 	log       *slog.Logger
 	door      *egress.Door
 	authority *mitm.Authority
+	store     *bolt.Store // nil where nothing outlives the process
 	book      *cache.Cache
+	pacer     *pace.Pacer
 	evidence  *audit.Log
+	snapshots *snapshot.Store
 	auditFile string
 	handler   *proxy.Handler
 	listener  net.Listener
@@ -47,10 +52,16 @@ type house struct {
 	draining  atomic.Bool
 }
 
-// build listens and makes everything; others are handed the records too. What
-// it made before an error is undone.
-func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house, err error) {
-	h := &house{log: log}
+// A place is what a house has for itself on the disk. It takes the store over.
+type place struct {
+	dir   string      // of the audit, with all that belongs to it; "": the state directory
+	store *bolt.Store // nil: nothing that is known of sites outlives the process
+}
+
+// build listens and makes everything; others are handed the records too. What it made
+// before an error is undone.
+func build(cfg config.Config, own place, log *slog.Logger, others ...audit.Sink) (_ *house, err error) {
+	h := &house{log: log, store: own.store, pacer: pacer(own.store)}
 	defer func() {
 		if err != nil {
 			h.close() // of two errors the first is told
@@ -69,7 +80,7 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 	if h.door, err = door(cfg, h.own()...); err != nil {
 		return nil, err
 	}
-	if h.book, err = book(cfg, h.door); err != nil {
+	if h.book, err = book(cfg, h.door, own.store); err != nil {
 		return nil, err
 	}
 	engine, err := judge(cfg, h.book)
@@ -80,30 +91,30 @@ func build(cfg config.Config, log *slog.Logger, others ...audit.Sink) (_ *house,
 	if err != nil {
 		return nil, err
 	}
-	if err := h.openAudit(cfg, state); err != nil {
+	if err := h.openAudit(cfg, cmp.Or(own.dir, state)); err != nil {
 		return nil, err
 	}
-	pacer, sinks := pace.New(pace.Options{}), append([]audit.Sink{h.evidence}, others...)
+	sinks := append([]audit.Sink{h.evidence}, others...)
 	if h.adminAt != nil {
-		counts, err := h.openAdmin(pacer)
+		counts, err := h.openAdmin()
 		if err != nil {
 			return nil, err
 		}
 		sinks = append(sinks, counts)
 	}
-	own, err := ownTLS(cfg)
+	shown, err := ownTLS(cfg)
 	if err != nil {
 		return nil, err
 	}
 	h.handler, err = proxy.New(proxy.Options{
-		Engine: engine, Pacer: pacer, Door: h.door, Authority: h.authority,
+		Engine: engine, Pacer: h.pacer, Door: h.door, Authority: h.authority,
 		Audit: audit.Fanout(sinks...), Ready: h.evidence.Refusal, Log: log,
 		UserAgent: cfg.Identity.UserAgent, From: cfg.Identity.From,
 		Monitor:    cfg.Mode == "monitor",
 		Sealed:     sealed,
 		PerAddress: perAddress(cfg),
 		BackOff:    cfg.Pace.BackOff,
-		TLS:        own,
+		TLS:        shown,
 		Limits:     proxy.Limits{MaxConns: cfg.Limits.Connections, MaxConnsEach: cfg.Limits.ConnectionsPerClient},
 	})
 	return h, err
@@ -174,7 +185,7 @@ func door(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
 	return egress.New(o)
 }
 
-func book(cfg config.Config, d *egress.Door) (*cache.Cache, error) {
+func book(cfg config.Config, d *egress.Door, store *bolt.Store) (*cache.Cache, error) {
 	denied, err := denied(cfg)
 	if err != nil {
 		return nil, err
@@ -185,37 +196,26 @@ func book(cfg config.Config, d *egress.Door) (*cache.Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cache.New(cache.Options{
+	o := cache.Options{
 		Fetcher:      client,
 		MaxAge:       cfg.Robots.MaxAge,
 		MinAge:       cfg.Robots.MinAge,
 		Retry:        cfg.Robots.UnreachableRetry,
 		FetchTimeout: cfg.Robots.FetchTimeout,
 		UserAgent:    cfg.Identity.UserAgent,
-	})
-}
-
-func (h *house) openAudit(cfg config.Config, state string) (err error) {
-	h.auditFile = cfg.Audit.File
-	if h.auditFile == "" {
-		h.auditFile = filepath.Join(state, "audit.jsonl")
 	}
-	h.evidence, err = audit.Open(audit.Options{
-		File:        h.auditFile,
-		BlockedOnly: cfg.Audit.Include == "blocked",
-		DropQuery:   cfg.Audit.QueryStrings == "drop",
-		Continue:    cfg.Audit.OnError == "continue",
-		Log:         h.log,
-	})
-	return err
+	if store != nil {
+		o.Store = store
+	}
+	return cache.New(o)
 }
 
 // openAdmin makes the operator's side. What is told there of requests is what
 // its sink is told of them.
-func (h *house) openAdmin(pacer *pace.Pacer) (audit.Sink, error) {
+func (h *house) openAdmin() (audit.Sink, error) {
 	info, _ := debug.ReadBuildInfo()
 	version, commit := built(info)
-	counts, err := prom.New(prom.Options{Version: version, Revision: commit, Pace: pacer.Stats})
+	counts, err := prom.New(prom.Options{Version: version, Revision: commit, Pace: h.pacer.Stats})
 	if err != nil {
 		return nil, err
 	}
@@ -268,6 +268,11 @@ func (h *house) Run(ctx, urged context.Context) (err error) {
 	g.Go(func() error { return h.handler.Serve(h.listener) })
 	g.Go(func() error { return h.book.Run(background) })
 	g.Go(func() error { return h.evidence.Run(background) })
+	g.Go(func() error { return h.snapshots.Run(background) })
+	if h.store != nil {
+		g.Go(func() error { return h.store.Run(background) })
+		g.Go(func() error { return keepClocks(background, h.store, h.pacer) })
+	}
 	if h.admin != nil {
 		g.Go(func() error { return h.admin.Serve(h.adminAt) })
 	}
@@ -296,6 +301,9 @@ func (h *house) close() error {
 	}
 	if h.door != nil {
 		h.door.Close()
+	}
+	if h.store != nil {
+		h.store.Close()
 	}
 	if h.evidence == nil {
 		return nil

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"os"
 	"slices"
@@ -33,24 +35,47 @@ type record struct {
 	RobotsSHA256  string    `json:"robots_sha256"`
 	Dialect       string    `json:"dialect"`
 	RobotsStale   bool      `json:"robots_stale"`
+	RobotsSignal  string    `json:"robots_content_signal"`
+	RobotsUsage   string    `json:"robots_content_usage"`
 	CrawlDelay    float64   `json:"crawl_delay_s"`
 	CrawlAsked    float64   `json:"crawl_delay_asked_s"`
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
 	Slowed        float64   `json:"slowed_s"`
+	RobotsTag     string    `json:"x_robots_tag"`
+	ContentSignal string    `json:"content_signal"`
+	ContentUsage  string    `json:"content_usage"`
+	TDMReserved   string    `json:"tdm_reservation"`
+	TDMPolicy     string    `json:"tdm_policy"`
 	Status        int       `json:"status"`
 	Bytes         int64     `json:"bytes"`
 	DurationMS    float64   `json:"duration_ms"`
 	Error         string    `json:"error"`
+	Seq           uint64    `json:"seq"`
+	Event         string    `json:"event"` // of the file itself; then it is no request's
+	Count         int       `json:"count"`
+	File          string    `json:"file"`
 }
 
 // members is the closed set of names a line may have; robots_stale says that a
 // held copy ruled while its origin failed.
 var members = strings.Fields(`time id client method url host user_agent agent decision reason enforced entry entry_reason rule line group
-	robots_url robots_fetched robots_sha256 dialect robots_stale crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s status bytes duration_ms error seq prev hash`)
+	robots_url robots_fetched robots_sha256 dialect robots_stale
+	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s
+	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error seq prev hash`)
 
-// readAudit parses the file as it stands; a last line still being written is left out.
+// eventMembers is the same of lines that speak of the file.
+var eventMembers = strings.Fields(`time event detail file octets sha256 count seq prev hash`)
+
+// readAudit parses the file as it stands, without its events; a last line still
+// being written is left out.
 func readAudit(t testing.TB, file string) []record {
+	t.Helper()
+	return slices.DeleteFunc(readLines(t, file), func(r record) bool { return r.Event != "" })
+}
+
+// readLines is readAudit with the events.
+func readLines(t testing.TB, file string) []record {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
@@ -59,30 +84,71 @@ func readAudit(t testing.TB, file string) []record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var records []record
+	records, _ := parseLines(t, text, chained{})
+	return records
+}
+
+// parseLines holds each line against the chain, and each of its members against what
+// there may be.
+func parseLines(t testing.TB, text []byte, last chained) (records []record, _ chained) {
+	t.Helper()
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break
 		}
+		last = follows(t, line, last)
 		var named map[string]json.RawMessage
 		if err := json.Unmarshal(line, &named); err != nil {
 			t.Fatalf("audit line is not JSON: %v\n%s", err, line)
 		}
-		for name := range named {
-			if !slices.Contains(members, name) {
-				t.Fatalf("audit line has an unknown member %q: %s", name, line)
-			}
-		}
 		var r record
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatalf("audit line: %v\n%s", err, line)
+		}
+		known := members
+		if r.Event != "" {
+			known = eventMembers
+		}
+		for name := range named {
+			if !slices.Contains(known, name) {
+				t.Fatalf("audit line has an unknown member %q: %s", name, line)
+			}
+		}
+		if r.Event != "" {
+			records = append(records, r)
+			continue
 		}
 		if r.Time.IsZero() || r.ID == "" || r.Reason == "" || (r.Decision != "allow" && r.Decision != "block") {
 			t.Errorf("audit line lacks time, id, reason or decision: %s", line)
 		}
 		records = append(records, r)
 	}
-	return records
+	return records, last
+}
+
+// chained is what a line says of its place.
+type chained struct {
+	Seq        uint64
+	Prev, Hash string
+}
+
+// follows holds a line against the one before it, as anybody can who has read the
+// contract: hash is the last member, of the octets before it.
+func follows(t testing.TB, line []byte, last chained) (c chained) {
+	t.Helper()
+	if err := json.Unmarshal(line, &c); err != nil {
+		t.Fatalf("audit line is not JSON: %v\n%s", err, line)
+	}
+	hashed, end, ok := bytes.Cut(line, []byte(`,"hash":"`))
+	sum := sha256.Sum256(hashed)
+	if want := hex.EncodeToString(sum[:]) + "\"}\n"; !ok || string(end) != want {
+		t.Fatalf("audit line ends with %q, want %q: %s", end, want, line)
+	}
+	first := last == chained{}
+	if !first && (c.Seq != last.Seq+1 || c.Prev != last.Hash) || first && c.Seq == 1 && c.Prev != strings.Repeat("0", 64) {
+		t.Fatalf("audit line %d, %s, behind %d, %s", c.Seq, c.Prev, last.Seq, last.Hash)
+	}
+	return c
 }
 
 // recordsOf picks the records of one URL.

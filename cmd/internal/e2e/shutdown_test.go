@@ -210,30 +210,3 @@ func TestIdleConnectionsDoNotHoldShutdown(t *testing.T) {
 		t.Errorf("ended with status %d after %v", p.code, took)
 	}
 }
-
-// A refusal that was answered is in the audit, whatever happens next.
-func TestKillLosesNoRefusal(t *testing.T) {
-	t.Parallel()
-	o := newOrigin(t, "kill", "User-agent: *\nDisallow: /private\n")
-	p := startProxy(t, outOfTheWay)
-	client := p.client(t, false)
-	const n = 50
-	for i := range n {
-		get(t, client, o.url("http", "/private?"+itoa(i)))
-	}
-	p.signal(t, syscall.SIGKILL)
-	within(t, patience, "serve ends", p.exited)
-	if got := len(readAudit(t, p.audit)); got != n {
-		t.Errorf("%d records of %d refusals", got, n)
-	}
-	// The next one takes up the same state directory, and appends.
-	again := launch(t, p.house)
-	again.awaitReady(t)
-	again.ca = p.ca
-	get(t, again.client(t, false), o.url("http", "/private?last"))
-	onlyRecord(t, again.audit, o.url("http", "/private?last"))
-	if got := len(readAudit(t, again.audit)); got != n+1 {
-		t.Errorf("%d records after a new start, want %d", got, n+1)
-	}
-	again.end(t)
-}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots"
+)
+
+// A tailFilter says which records are shown. Those of the trail itself are where it
+// asks for nothing.
+type tailFilter struct {
+	requestFlags
+	blocked bool
+	needles [][]byte // what a line that passes contains
+}
+
+// allowed is in each line of a request that was allowed, and, as quotes in strings are
+// escaped, in no other.
+var allowed = []byte(`"decision":"allow"`)
+
+// prepare finds what spares most lines that do not pass from being decoded.
+func (f *tailFilter) prepare() {
+	host, err := robots.ParseHost(f.host)
+	if err != nil {
+		host = "" // a pattern
+	}
+	for _, s := range []string{f.client, host} {
+		if q := strconv.Quote(s); s != "" && q[1:len(q)-1] == s { // it stands in JSON as it is
+			f.needles = append(f.needles, []byte(q))
+		}
+	}
+}
+
+func (f *tailFilter) passes(line []byte) bool {
+	if f.client == "" && f.hosts == nil && !f.blocked {
+		return true
+	}
+	if f.blocked && bytes.Contains(line, allowed) {
+		return false
+	}
+	for _, needle := range f.needles {
+		if !bytes.Contains(line, needle) {
+			return false
+		}
+	}
+	e, err := trail.Read(line)
+	return err == nil && e.Event == "" && (!f.blocked || e.Blocked()) &&
+		(f.client == "" || e.Client == f.client) && (f.hosts == nil || f.hosts.Has(e.Host))
+}
+
+// A recordLines puts records into lines for people.
+type recordLines struct {
+	sheet
+	zone *time.Location
+	day  string // of the record before
+}
+
+func newRecordLines(colours bool, zone *time.Location) *recordLines {
+	return &recordLines{sheet: sheet{colours: colours}, zone: zone}
+}
+
+// line is a record as a line, behind one with the date where that changes. Strangers'
+// words stand as they are where they are one plain word, else in quotes.
+func (r *recordLines) line(text []byte) string {
+	e, err := trail.Read(text)
+	if err != nil {
+		return r.paint(yellow, "no record: ") + strconv.Quote(clip(string(text)))
+	}
+	r.text.Reset()
+	at := "--:--:--.---"
+	if !e.Time.IsZero() {
+		local := e.Time.In(r.zone)
+		at = local.Format("15:04:05.000")
+		if day := local.Format("Monday, 2006-01-02 MST"); day != r.day {
+			r.day = day
+			r.text.WriteString(r.paint(dim, "-- "+day) + "\n")
+		}
+	}
+	r.text.WriteString(r.paint(dim, at) + "  ")
+	if e.Event != "" {
+		r.text.WriteString(r.paint(yellow, "audit  "+eventText(&e)))
+		return r.text.String()
+	}
+	r.verdict(&e)
+	r.circumstances(&e)
+	return r.text.String()
+}
+
+// verdict is what was decided, of what.
+func (r *recordLines) verdict(e *trail.Entry) {
+	decision, colour := "allow ", green
+	switch {
+	case e.Blocked() && e.Enforced:
+		decision, colour = "block ", red
+	case e.Blocked():
+		decision, colour = "block?", yellow
+	}
+	status := "---"
+	if e.Status > 0 {
+		status = strconv.Itoa(e.Status)
+	}
+	fmt.Fprintf(&r.text, "%s  %-11s  %s  %-4s  %s",
+		r.paint(colour, decision), word(e.Reason), status, cmp.Or(word(e.Method), "-"), cmp.Or(word(e.URL), "-"))
+}
+
+// circumstances are the rest, as far as there is something to say.
+func (r *recordLines) circumstances(e *trail.Entry) {
+	add := func(text string) { r.text.WriteString("  " + text) }
+	if e.Rule != "" {
+		forbids := e.Blocked() && (e.Reason == string(policy.ReasonRule) || e.Reason == string(policy.ReasonTunnel))
+		add(ruleText(!forbids, e.Rule, e.Line))
+	}
+	if e.WaitMS >= 1 {
+		add("waited " + duration(e.WaitMS))
+	}
+	if e.Error != "" {
+		add(r.paint(red, "error "+strconv.Quote(clip(e.Error))))
+	}
+	if e.Client != "" {
+		add(r.paint(dim, "client ") + word(e.Client))
+	}
+	if e.Agent != "" {
+		add(r.paint(dim, "agent ") + word(e.Agent))
+	}
+}
+
+// duration is a number of milliseconds for people.
+func duration(ms float64) string {
+	return time.Duration(min(ms, float64(math.MaxInt64/int64(time.Millisecond))) * float64(time.Millisecond)).Round(time.Millisecond).String()
+}
+
+// word gives a stranger's string as it is where it is one plain word, else quoted and
+// harmless. It is no longer than people read.
+func word(s string) string {
+	s = clip(s)
+	if strings.Contains(s, " ") {
+		return strconv.Quote(s)
+	}
+	return printable(s)
+}

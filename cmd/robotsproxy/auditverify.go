@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/policy/audit/trail"
+)
+
+func auditVerifyCommand() *cobra.Command {
+	var f auditFlags
+	var anchor bool
+	var since string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Show that no line of the audit was changed, taken out or moved",
+		Long: `Show that no line of the audit was changed, taken out or moved, in any of its
+files: each line has the hash of its own octets and that of the line before it.
+The first fault is named with its place, and the exit status is 1.
+
+That the end was not cut off, or the whole not written anew, the lines cannot
+show. An anchor can: the number and the hash of a line, kept where who writes
+the audit cannot change it. --anchor prints that of the last line; with
+--since-anchor that line has to be there still, and the chain to go on from it.
+
+With --file - one file is read from standard input.`,
+		Example: `  robotsproxy audit verify
+  robotsproxy audit verify --anchor >> /elsewhere/anchors
+  robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
+  zcat audit-000000000001.jsonl.gz | robotsproxy audit verify --file -`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, err := sinceAnchor(cmd, since)
+			if err != nil {
+				return err
+			}
+			res, err := f.verify(cmd.InOrStdin(), from)
+			if err != nil {
+				return err
+			}
+			if anchor {
+				return printAnchor(cmd.OutOrStdout(), &res)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), verified(&res, from))
+			return err
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&anchor, "anchor", false, "print nothing but the anchor of the last line")
+	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that has to be there still")
+	return cmd
+}
+
+func sinceAnchor(cmd *cobra.Command, text string) (trail.Anchor, error) {
+	if !cmd.Flags().Changed("since-anchor") {
+		return trail.Anchor{}, nil
+	}
+	a, err := trail.ParseAnchor(strings.TrimSpace(text)) // as it comes from a file
+	if err != nil {
+		return a, usageError{fmt.Errorf("--since-anchor %q: %w", text, err)}
+	}
+	return a, nil
+}
+
+// verify reads the audit, or standard input.
+func (f *auditFlags) verify(stdin io.Reader, since trail.Anchor) (trail.Result, error) {
+	r, err := f.open(stdin)
+	if err != nil {
+		return trail.Result{}, err
+	}
+	defer r.Close()
+	return trail.Verify(r, since)
+}
+
+func printAnchor(out io.Writer, res *trail.Result) error {
+	if res.Lines == 0 {
+		return errors.New("the audit has no line yet that could be an anchor")
+	}
+	_, err := fmt.Fprintln(out, res.Anchor())
+	return err
+}
+
+// verified is what was found, where that is no fault.
+func verified(res *trail.Result, since trail.Anchor) string {
+	var b strings.Builder
+	row := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "%-7s "+format+"\n", append([]any{label}, args...)...)
+	}
+	if res.Lines == 0 {
+		return "The audit is empty.\n"
+	}
+	b.WriteString("The chain is whole: no line was changed, taken out or moved.\n")
+	row("lines", "%d in %s, seq %d to %d", res.Lines, count(int64(res.Files), "file"), res.First, res.Last.Seq)
+	switch {
+	case res.Removed:
+		row("", "older files were removed while they were read: once more shows whether that is all")
+	case res.First > 1:
+		row("", "what was before them, %s, is not here: it went by audit.max_files, or somebody took it away", count(int64(res.First-1), "line"))
+	}
+	row("time", "%s to %s", day(res.From), day(res.To))
+	for i, e := range res.Listed {
+		label := ""
+		if i == 0 {
+			label = "events"
+		}
+		row(label, "%s  %s", day(e.Time), eventText(&e))
+	}
+	if more := res.Events - len(res.Listed); more > 0 {
+		row("", "and %d more", more)
+	}
+	if since.Seq > 0 {
+		row("since", "%s: the chain goes on from there without a break", since)
+	}
+	row("anchor", "%s", res.Anchor())
+	row("", "Keep it elsewhere: --since-anchor shows with it later that all this is still there.")
+	return b.String()
+}
+
+func day(t time.Time) string {
+	if t.IsZero() {
+		return "unknown"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// eventText is what an event says, fit for a terminal.
+func eventText(e *trail.Entry) string {
+	text := word(e.Event)
+	if e.Count > 0 {
+		text += " " + count(e.Count, "record")
+	}
+	if e.Detail != "" {
+		text += ": " + harmless(clip(e.Detail))
+	}
+	if e.File != "" {
+		text += fmt.Sprintf(" (%s, %d octets)", word(e.File), e.Octets)
+	}
+	return text
+}

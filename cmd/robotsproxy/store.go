@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"robotsproxy/cmd/internal/bolt"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/pace"
+)
+
+// stateFile is in the state directory, and locked while a serve has it.
+const stateFile = "state.db"
+
+// clocksEvery is how much of what was sent a crash may leave unsaid.
+const clocksEvery = time.Second
+
+// openStore opens what outlives a serve. Another one in the same state directory
+// is an error.
+func openStore(cfg config.Config, log *slog.Logger) (*bolt.Store, error) {
+	state, err := stateDir(cfg)
+	if err != nil {
+		return nil, err
+	}
+	store, err := bolt.Open(bolt.Options{File: filepath.Join(state, stateFile), Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("state directory %s: %w", state, err)
+	}
+	return store, nil
+}
+
+// pacer makes one that goes on from where the process before ended.
+func pacer(store *bolt.Store) *pace.Pacer {
+	if store == nil {
+		return pace.New(pace.Options{})
+	}
+	p := pace.New(pace.Options{Since: store.Since()})
+	p.Restore(store.Clocks())
+	return p
+}
+
+// keepClocks hands over the clocks that have changed until ctx ends, when nothing
+// is sent any more, and then all of them.
+func keepClocks(ctx context.Context, store *bolt.Store, p *pace.Pacer) error {
+	tick := time.NewTicker(clocksEvery)
+	defer tick.Stop()
+	var since time.Time
+	for {
+		select {
+		case <-tick.C:
+			now := time.Now()
+			store.SaveClocks(p.Clocks(now, since))
+			since = now
+		case <-ctx.Done():
+			store.SaveClocks(p.Clocks(time.Now(), time.Time{}))
+			return nil
+		}
+	}
+}
