@@ -196,7 +196,7 @@ func errMoment(s string) error {
 }
 
 // replaceFile puts a whole file in the place of name, or leaves what is there. It is
-// open to its owner alone: a report names clients.
+// open to its owner alone: a report names clients, a key makes their hashes.
 func replaceFile(name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: not a regular file", name)

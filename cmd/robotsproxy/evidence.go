@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -71,32 +72,12 @@ func secret(file string) (key []byte, err error) {
 	}()
 	key, err = os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeSecret(file); err != nil {
-			return nil, err
-		}
-		key, err = os.ReadFile(file)
+		key = make([]byte, secretOctets)
+		rand.Read(key) // never fails (crypto/rand since Go 1.24)
+		err = replaceFile(file, func(w io.Writer) error { _, err := w.Write(key); return err })
 	}
 	if err == nil && len(key) != secretOctets {
 		err = fmt.Errorf("%s is no key of %d octets; once it is removed, another is made, by which no client has the name that it had", file, secretOctets)
 	}
 	return key, err
-}
-
-// makeSecret makes the file whole or not at all; another process may be first.
-func makeSecret(file string) error {
-	key := make([]byte, secretOctets)
-	rand.Read(key) // never fails (crypto/rand since Go 1.24)
-	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(key)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
 }
