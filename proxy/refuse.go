@@ -52,7 +52,7 @@ type problem struct {
 func (h *Handler) refuse(x *exchange, a answer, err error) {
 	p := h.explain(x, a, err)
 	x.headSent = true
-	if a.status == statusClientLeft {
+	if a.status == statusClientLeft || x.early.left {
 		panic(http.ErrAbortHandler)
 	}
 	header := x.client.Header()
