@@ -280,7 +280,7 @@ func (h *Handler) finish(x *exchange, err error) {
 			if a.overrides(rec.Decision) {
 				rec.Decision.Verdict, rec.Decision.Reason = policy.Refuse, a.reason
 			}
-			rec.Monitor = false // what is refused all the same is enforced
+			rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // what is refused all the same is enforced
 		}
 	}
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {

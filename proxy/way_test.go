@@ -137,6 +137,19 @@ func TestMonitorBlocksNothing(t *testing.T) {
 	}
 }
 
+// What could not be sent on was not only watched.
+func TestMonitorRecordsWhatFailedAsEnforced(t *testing.T) {
+	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
+	gone := serve(t, false, rules, hello)
+	gone.Close()
+	if resp, _, err := get(r.client(false), gone.URL+"/page"); err != nil || resp.StatusCode != 502 {
+		t.Fatalf("%v %v", resp, err)
+	}
+	if rec := r.records.last(t, 1); !rec.Blocked() || rec.Monitor || rec.Decision.Reason != policy.ReasonOrigin {
+		t.Errorf("record: %+v", rec)
+	}
+}
+
 func TestClientsOwnRobotsTxtTakesNoSlot(t *testing.T) {
 	origin := serve(t, false, "User-agent: *\nDisallow: /\n", hello)
 	r := start(t, setup{limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}})
