@@ -234,7 +234,7 @@ func TestPruneLeavesWhatIsKept(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Options{MaxAge: 10 * day})
-		time.Sleep(40 * time.Minute)
+		<-time.After(40 * time.Minute)
 		left := filepath.Join(s.o.Dir, "new-1.tmp")
 		write(t, left, 1)
 		age(t, left, time.Now(), 2*time.Hour)
@@ -251,12 +251,12 @@ func TestRun(t *testing.T) {
 		}
 		write(t, left, 1)
 		age(t, left, time.Now(), 2*time.Hour)
-		time.Sleep(20*time.Minute - 1)
+		<-time.After(20*time.Minute - 1)
 		synctest.Wait()
 		if _, err := os.Stat(left); err != nil {
 			t.Error("it prunes all the time")
 		}
-		time.Sleep(time.Nanosecond)
+		<-time.After(time.Nanosecond)
 		synctest.Wait()
 		if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
 			t.Error("it does not prune at the full hour")

@@ -158,7 +158,7 @@ func TestKeepEachDay(t *testing.T) {
 		a := answer("a.test", text, 1)
 		for range 5 {
 			keep(t, s, a, a)
-			time.Sleep(day)
+			<-time.After(day)
 			if err := s.Prune(time.Now()); err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,7 @@ func TestKeepEachDay(t *testing.T) {
 		if _, err := Octets(s.o.Dir, hashed(text)); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(3 * day)
+		<-time.After(3 * day)
 		if err := s.Prune(time.Now()); err != nil {
 			t.Fatal(err)
 		}
