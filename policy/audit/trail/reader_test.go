@@ -105,7 +105,7 @@ func TestReaderTornLineOfAFileSetAside(t *testing.T) {
 func TestReaderLongLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	most := strings.Repeat("x", MaxLine)
-	put(t, path, most+"\n"+most+"x\nthree\n"+strings.Repeat(most, 3)+"\nfive\n"+most+"xxx")
+	put(t, path, most+"\n"+most+"x\nthree\n"+strings.Repeat(most, 3)+"\nfive\n"+most+"tail")
 	r := open(t, path)
 	const tooLong = ": longer than 1048576 octets"
 	equal(t, texts(t, r), most, "audit.jsonl:2"+tooLong, "three", "audit.jsonl:4"+tooLong, "five", "audit.jsonl:6"+tooLong)

@@ -8,12 +8,13 @@
 // the files may read them while they are written. A last line that is not whole yet
 // is told from a torn one by waiting a moment.
 //
-// A chain shows that no line was changed, taken out or moved. That the end was not
-// cut off, or the whole not written anew, only an [Anchor] kept elsewhere can show.
+// A chain shows that no line between the first and the last that are there was
+// changed, taken out or moved. That the beginning or the end was not cut off, or the
+// whole not written anew, only an [Anchor] kept elsewhere can show.
 //
 // How it fails: an error names the file, and the place of the line where it is one
-// line's. Functions may be called by any
-// number of goroutines, a [Reader] is one goroutine's.
+// line's. Functions may be called by any number of goroutines, a [Reader] is one
+// goroutine's.
 package trail
 
 import (
