@@ -62,7 +62,7 @@ type Fetcher interface {
 	Fetch(ctx context.Context, o robots.Origin, userAgent string) *fetch.Answer
 }
 
-// Options make a [Cache]; they are read once.
+// Options make a [Cache]; all but MaxBytes and Store may be changed, by [Cache.Use].
 type Options struct {
 	Fetcher      Fetcher       // required
 	MaxAge       time.Duration // the longest a file is used without a fetch; zero means 24 hours
@@ -76,11 +76,10 @@ type Options struct {
 
 // A Cache answers for origins. The zero Cache is not usable; see [New].
 type Cache struct {
-	fetcher   Fetcher
-	clock     clock
-	userAgent string
-	saved     Store // may be nil
+	saved Store // may be nil
+	terms atomic.Pointer[terms]
 
+	tally    tally
 	entries  *otter.Cache[robots.Origin, *Entry]
 	schedule schedule
 	running  atomic.Bool // Run takes from the schedule
@@ -92,34 +91,25 @@ type Cache struct {
 	base   context.Context // of every fetch: ends with the cache, not with a caller
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // guards flights, and that no fetch starts once stopped
+	mu      sync.Mutex // guards flights, that what is stored is by the terms, and that no fetch starts once stopped; otter's locks are taken under it
 	flights map[robots.Origin]*flight
 	wg      sync.WaitGroup
 }
 
 // New makes a Cache. It starts nothing; see [Cache.Run].
 func New(o Options) (*Cache, error) {
-	if o.Fetcher == nil {
-		return nil, errors.New("cache: Options.Fetcher is required")
-	}
-	if min(o.MaxAge, o.MinAge, o.Retry, o.FetchTimeout) < 0 || o.MaxBytes < 0 {
-		return nil, errors.New("cache: a negative value in Options")
-	}
-	o = o.withDefaults()
-	if o.MinAge > o.MaxAge {
-		return nil, fmt.Errorf("cache: Options.MinAge %v is more than MaxAge %v", o.MinAge, o.MaxAge)
+	o, err := o.whole()
+	if err != nil {
+		return nil, err
 	}
 	c := &Cache{
-		fetcher:   o.Fetcher,
-		clock:     clock{minAge: o.MinAge, maxAge: o.MaxAge, retry: o.Retry, fetchTimeout: o.FetchTimeout},
-		userAgent: o.UserAgent,
 		saved:     o.Store,
 		schedule:  schedule{wake: make(chan struct{}, 1)},
 		places:    make(chan struct{}, maxFetches),
 		refreshes: make(chan struct{}, maxRefreshes),
 		flights:   make(map[robots.Origin]*flight),
 	}
-	var err error
+	c.terms.Store(o.terms())
 	c.entries, err = otter.New(&otter.Options[robots.Origin, *Entry]{
 		MaximumWeight: uint64(o.MaxBytes),
 		Weigher:       func(_ robots.Origin, e *Entry) uint32 { return e.weight() },
@@ -133,6 +123,21 @@ func New(o Options) (*Cache, error) {
 	}
 	c.base, c.cancel = context.WithCancel(context.Background())
 	return c, nil
+}
+
+// whole gives the Options with what zero stands for, or says what is wrong with them.
+func (o Options) whole() (Options, error) {
+	if o.Fetcher == nil {
+		return Options{}, errors.New("cache: Options.Fetcher is required")
+	}
+	if min(o.MaxAge, o.MinAge, o.Retry, o.FetchTimeout) < 0 || o.MaxBytes < 0 {
+		return Options{}, errors.New("cache: a negative value in Options")
+	}
+	o = o.withDefaults()
+	if o.MinAge > o.MaxAge {
+		return Options{}, fmt.Errorf("cache: Options.MinAge %v is more than MaxAge %v", o.MinAge, o.MaxAge)
+	}
+	return o, nil
 }
 
 func (o Options) withDefaults() Options {
@@ -165,10 +170,12 @@ func (c *Cache) Lookup(ctx context.Context, o robots.Origin, userAgent string, d
 	}
 	if e, ok := c.entries.GetIfPresent(o); ok {
 		if e := c.use(e, d, time.Now()); e != nil {
+			c.tally.hits.Add(1)
 			return e, nil
 		}
 	}
-	return c.wait(ctx, o, userAgent, d)
+	c.tally.misses.Add(1)
+	return c.wait(ctx, o, userAgent, func(e *Entry) *Entry { return c.use(e, d, time.Now()) })
 }
 
 // use gives the entry to answer with under d at now, nil where a fetch must be

@@ -266,11 +266,11 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	c := newCache(t, Options{Fetcher: f})
-	if c.clock != usual || c.entries.GetMaximum() != 64<<20 {
-		t.Errorf("defaults %+v, %d octets", c.clock, c.entries.GetMaximum())
+	if c.terms.Load().clock != usual || c.entries.GetMaximum() != 64<<20 {
+		t.Errorf("defaults %+v, %d octets", c.terms.Load().clock, c.entries.GetMaximum())
 	}
-	if c := newCache(t, Options{Fetcher: f, MaxAge: time.Second}); c.clock.minAge != time.Second {
-		t.Errorf("MinAge %v with a MaxAge of a second", c.clock.minAge)
+	if c := newCache(t, Options{Fetcher: f, MaxAge: time.Second}); c.terms.Load().clock.minAge != time.Second {
+		t.Errorf("MinAge %v with a MaxAge of a second", c.terms.Load().clock.minAge)
 	}
 }
 

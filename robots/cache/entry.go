@@ -218,6 +218,24 @@ func failing(o robots.Origin, agent string, r, held *reply, failures row, retry 
 	return &Entry{origin: o, agent: agent, last: r, row: failures, held: held, bare: bare, life: [...]life{said: l, whole: l}}
 }
 
+// compileAs compiles e under the dialects that before is in use under; it may be nil.
+// Here rather than in a request.
+func (e *Entry) compileAs(before *Entry) {
+	if before == nil {
+		return
+	}
+	for _, r := range []*reply{before.last, before.held} {
+		if r == nil {
+			continue
+		}
+		for f := r.files.Load(); f != nil; f = f.next {
+			if outcome(e.last.kind, f.dialect) == Rules {
+				e.last.file(f.dialect)
+			}
+		}
+	}
+}
+
 // entryOverhead is what an entry costs beside its octets and its compiled
 // files: the structs, its places in the map and in the schedule (measured: 800
 // to 1,100 with 100 octets of text). A copy held costs half as much again.

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -20,13 +21,19 @@ type flight struct {
 	done   chan struct{} // closed when the others are set
 	entry  *Entry        // nil: the cache was stopped first
 	loaded bool          // from the Store: it may be too old for some who wait
+	terms  *terms        // that it is made under
+	purged bool          // what was known before is forgotten; guarded by Cache.mu
 }
 
-// wait gives the entry that a flight of o brings, by as many as it takes.
-func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect) (*Entry, error) {
+// usable gives what of an entry may be answered with; nil: a fetch must be waited for.
+type usable func(*Entry) *Entry
+
+// wait gives the entry that a flight of o brings, by as many as it takes, unless there
+// is one meanwhile that is good.
+func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string, good usable) (*Entry, error) {
 	var known *Entry // loaded; memory may have dropped it again
 	for {
-		f, e, err := c.join(ctx, o, userAgent, d, known)
+		f, e, err := c.join(ctx, o, userAgent, good, known)
 		if f == nil {
 			return e, err
 		}
@@ -41,7 +48,7 @@ func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string, d r
 		if !f.loaded {
 			return f.entry, nil
 		}
-		if e := c.use(f.entry, d, time.Now()); e != nil {
+		if e := good(f.entry); e != nil {
 			return e, nil
 		}
 		known = f.entry // so that the next that is begun is a fetch
@@ -49,7 +56,7 @@ func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string, d r
 }
 
 // join gives the flight of o, or starts it; or the entry, where that is there by now.
-func (c *Cache) join(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect, known *Entry) (*flight, *Entry, error) {
+func (c *Cache) join(ctx context.Context, o robots.Origin, userAgent string, good usable, known *Entry) (*flight, *Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -66,7 +73,7 @@ func (c *Cache) join(ctx context.Context, o robots.Origin, userAgent string, d r
 	case <-c.base.Done():
 		return nil, nil, ErrStopped
 	}
-	f, e := c.start(o, userAgent, d, known)
+	f, e := c.start(o, userAgent, good, known)
 	if f == nil && e == nil {
 		return nil, nil, ErrStopped
 	}
@@ -75,7 +82,7 @@ func (c *Cache) join(ctx context.Context, o robots.Origin, userAgent string, d r
 
 // start uses the place that its caller took, or gives it back: another caller
 // may have started the flight, and it may even be over. Both nil: stopped.
-func (c *Cache) start(o robots.Origin, userAgent string, d robots.Dialect, known *Entry) (*flight, *Entry) {
+func (c *Cache) start(o robots.Origin, userAgent string, good usable, known *Entry) (*flight, *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped.Load() {
@@ -88,16 +95,14 @@ func (c *Cache) start(o robots.Origin, userAgent string, d robots.Dialect, known
 	}
 	before, ok := c.entries.GetIfPresent(o)
 	if ok {
-		if e := c.use(before, d, time.Now()); e != nil {
+		if e := good(before); e != nil {
 			<-c.places
 			return nil, e
 		}
 	} else {
 		before = known
 	}
-	if c.userAgent != "" {
-		userAgent = c.userAgent
-	}
+	userAgent = cmp.Or(c.terms.Load().userAgent, userAgent)
 	// Copies: a header's string holds on to the whole head it was cut from.
 	o.Host = strings.Clone(o.Host)
 	userAgent = unique.Make(userAgent[:min(len(userAgent), fetch.MaxUserAgent)]).Value() // a few clients ask for many origins
@@ -139,18 +144,20 @@ func (c *Cache) postpone(e *Entry, next time.Time) {
 // launch starts a flight that holds a place in places: a fetch, but where nothing
 // is known of o the Store is asked first. c.mu is held.
 func (c *Cache) launch(o robots.Origin, agent string, before *Entry, places chan struct{}) *flight {
-	f := &flight{done: make(chan struct{})}
+	f := &flight{done: make(chan struct{}), terms: c.terms.Load()}
+	f.terms.flights++
 	c.flights[o] = f
 	c.wg.Go(func() {
 		if before == nil {
-			f.entry = c.load(o)
+			f.entry = c.load(o, f)
 			f.loaded = f.entry != nil
 		}
 		if !f.loaded {
-			f.entry = c.fetch(o, agent, before)
+			f.entry = c.fetch(o, agent, before, f)
 		}
 		c.mu.Lock()
 		delete(c.flights, o) // after the entry is stored: whoever finds no flight finds the entry
+		f.terms.landed()
 		c.mu.Unlock()
 		close(f.done)
 		<-places
@@ -160,28 +167,29 @@ func (c *Cache) launch(o robots.Origin, agent string, before *Entry, places chan
 
 // fetch fetches and stores; nil: the cache was stopped meanwhile, and the
 // failure that this was says nothing about the origin.
-func (c *Cache) fetch(o robots.Origin, agent string, before *Entry) *Entry {
-	ctx, cancel := context.WithTimeout(c.base, c.clock.fetchTimeout)
+func (c *Cache) fetch(o robots.Origin, agent string, before *Entry, f *flight) *Entry {
+	ctx, cancel := context.WithTimeout(c.base, f.terms.clock.fetchTimeout)
 	defer cancel()
-	a := c.fetcher.Fetch(ctx, o, agent)
+	a := f.terms.fetcher.Fetch(ctx, o, agent)
 	if c.base.Err() != nil {
 		return nil
 	}
 	if a == nil {
 		a = &fetch.Answer{MaxAge: -1, Err: errNoAnswer, Fetched: time.Now()}
 	}
-	e := newEntry(o, agent, a, before, time.Now(), c.clock)
-	if before != nil {
-		// In the dialects that are in use, here rather than in a request.
-		for _, r := range []*reply{before.last, before.held} {
-			if r == nil {
-				continue
-			}
-			for f := r.files.Load(); f != nil; f = f.next {
-				if outcome(e.last.kind, f.dialect) == Rules {
-					e.last.file(f.dialect)
-				}
-			}
+	c.tally.count(a)
+	e := newEntry(o, agent, a, before, time.Now(), f.terms.clock)
+	e.compileAs(before)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.terms.Load()
+	if f.purged {
+		e, before = newEntry(o, agent, a, nil, time.Now(), f.terms.clock), nil
+	}
+	if t != f.terms {
+		e = e.retimed(f.terms, t)
+		if now, ok := c.entries.GetEntryQuietly(o); ok {
+			before = now.Value // by the times of t too
 		}
 	}
 	e.weighAgain = c.weighAgain
@@ -190,7 +198,7 @@ func (c *Cache) fetch(o robots.Origin, agent string, before *Entry) *Entry {
 		// row of failures too, and whoever asks next begins a fetch.
 		e.delay = 0
 		if before != nil && !before.life[said].due.IsZero() {
-			c.postpone(before, e.tried.Add(c.clock.retry))
+			c.postpone(before, e.tried.Add(t.clock.retry))
 		}
 		return e
 	}

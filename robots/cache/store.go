@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"time"
 	"unique"
@@ -32,8 +33,8 @@ type Store interface {
 }
 
 // load brings what the Store has of o into memory; nil: nothing that is of use.
-// It is o's flight that calls it, so that nothing else is stored meanwhile.
-func (c *Cache) load(o robots.Origin) *Entry {
+// It is o's flight f that calls it, so that nothing else is stored meanwhile.
+func (c *Cache) load(o robots.Origin, f *flight) *Entry {
 	if c.saved == nil {
 		return nil
 	}
@@ -47,10 +48,14 @@ func (c *Cache) load(o robots.Origin) *Entry {
 	if err != nil || k.origin != o.String() {
 		return nil
 	}
-	if c.userAgent != "" {
-		k.agent = c.userAgent
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.purged {
+		return nil
 	}
-	e := k.entry(o, time.Now(), c.clock)
+	t := c.terms.Load()
+	k.agent = cmp.Or(t.userAgent, k.agent)
+	e := k.entry(o, time.Now(), t.clock)
 	if e == nil {
 		return nil
 	}

@@ -1,0 +1,110 @@
+package cache
+
+import (
+	"context"
+	"iter"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// Origin is whose robots.txt e is.
+func (e *Entry) Origin() robots.Origin { return e.origin }
+
+// Expires is until when e is answered with, whether or not anybody uses it; one in use
+// is fetched anew before.
+func (e *Entry) Expires() time.Time { return e.life[said].expires }
+
+// All gives the entries in memory, in no order. To be shown in it counts as no use.
+func (c *Cache) All() iter.Seq[*Entry] { return c.entries.Values() }
+
+// Peek gives the entry of o in memory, nil without one. It fetches nothing, and counts
+// as no use.
+func (c *Cache) Peek(o robots.Origin) *Entry {
+	e, _ := c.entries.GetEntryQuietly(o)
+	return e.Value
+}
+
+// Purge forgets what is known of o, copies held and rows of failures too, in memory and
+// in the Store, and says whether there was anything in memory. Who asks next waits for
+// a fetch.
+func (c *Cache) Purge(o robots.Origin) bool {
+	c.mu.Lock()
+	if f := c.flights[o]; f != nil {
+		f.purged = true
+	}
+	_, was := c.entries.Invalidate(o)
+	c.mu.Unlock()
+	if c.saved != nil {
+		c.saved.Save(o, []byte{0}, time.Now()) // which is no entry, and over
+	}
+	return was
+}
+
+// Refetch fetches the robots.txt of o now, whatever its age, or waits for a fetch that
+// is under way, and gives what is known then: where it failed, with the copy held. The
+// User-Agent and the error are as with Lookup.
+func (c *Cache) Refetch(ctx context.Context, o robots.Origin, userAgent string) (*Entry, error) {
+	return c.wait(ctx, o, userAgent, func(*Entry) *Entry { return nil })
+}
+
+// Fetched is how a fetch came out. The set is closed.
+type Fetched string
+
+// The outcomes of a fetch, as the standard dialect has them.
+const (
+	FetchedRules       Fetched = "rules"         // a file
+	FetchedNoFile      Fetched = "no-file"       // there is none
+	FetchedUnreachable Fetched = "unreachable"   // reached, but no usable answer
+	FetchedNoConnect   Fetched = "no-connection" // never reached
+	FetchedOurs        Fetched = "ours"          // no origin is to blame
+)
+
+// Stats is what a Cache is at, to be shown.
+type Stats struct {
+	Entries  int
+	Bytes    int64  // of memory, as Options.MaxBytes counts them
+	Hits     uint64 // look-ups answered from memory
+	Misses   uint64 // look-ups that had to wait, for the Store or a fetch
+	Fetching int    // origins that are being fetched, or looked for in the Store
+	Fetches  map[Fetched]uint64
+}
+
+// Stats gives them; every outcome is in Fetches.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	fetching := len(c.flights)
+	c.mu.Unlock()
+	s := Stats{
+		Entries:  c.entries.EstimatedSize(),
+		Bytes:    int64(c.entries.WeightedSize()),
+		Hits:     c.tally.hits.Load(),
+		Misses:   c.tally.misses.Load(),
+		Fetching: fetching,
+		Fetches:  map[Fetched]uint64{FetchedOurs: c.tally.ours.Load()},
+	}
+	for o, name := range fetchedAs {
+		s.Fetches[name] = c.tally.fetches[o].Load()
+	}
+	return s
+}
+
+// A tally counts for Stats.
+type tally struct {
+	hits, misses, ours atomic.Uint64
+	fetches            [len(fetchedAs)]atomic.Uint64 // by Outcome
+}
+
+var fetchedAs = [...]Fetched{
+	Unreachable: FetchedUnreachable, NoConnection: FetchedNoConnect, NoFile: FetchedNoFile, Rules: FetchedRules,
+}
+
+func (t *tally) count(a *fetch.Answer) {
+	if a.Ours {
+		t.ours.Add(1)
+		return
+	}
+	t.fetches[outcome(kindOf(a), robots.Standard())].Add(1)
+}

@@ -1,0 +1,197 @@
+package cache
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+func elsewhere() fetch.Answer {
+	return fetch.Answer{Status: 200, Connected: true, Body: []byte("User-agent: *\nDisallow: /y\n"), SHA256: "cd", MaxAge: -1}
+}
+
+func lookup(t *testing.T, c *Cache) Ruling {
+	t.Helper()
+	e, err := c.Lookup(t.Context(), site, "FooBot", robots.Standard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Under(robots.Standard())
+}
+
+func TestToBeShownIsNoUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{answers: []fetch.Answer{file(time.Hour)}}
+		c, end := start(t, Options{Fetcher: s})
+		defer end()
+		if e := c.Peek(site); e != nil || s.count() != 0 {
+			t.Fatalf("before anybody asked: %v, %d fetches", e, s.count())
+		}
+		at := time.Now()
+		lookup(t, c)
+		for range 50 { // past its refresh, which it would have if this were use
+			<-time.After(2 * time.Minute)
+			e := c.Peek(site)
+			if e == nil || e.Origin() != site || !e.Expires().Equal(at.Add(time.Hour)) {
+				t.Fatalf("Peek: %+v", e)
+			}
+			n := 0
+			for shown := range c.All() {
+				if n++; shown != e {
+					t.Fatalf("All: %+v", shown)
+				}
+			}
+			if n != 1 {
+				t.Fatalf("All has %d", n)
+			}
+		}
+		if s.count() != 1 {
+			t.Errorf("%d fetches", s.count())
+		}
+	})
+}
+
+func TestPurgeForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, shelf := &script{answers: []fetch.Answer{file(-1), status(503), status(503), elsewhere()}}, newShelf()
+		o := Options{Fetcher: s, Store: shelf}
+		c := newCache(t, o)
+		lookup(t, c)
+		<-time.After(25 * time.Hour)
+		if r := lookup(t, c); !r.Stale { // a copy is held
+			t.Fatalf("%+v", r)
+		}
+		if !c.Purge(site) || c.Purge(site) || c.Peek(site) != nil {
+			t.Error("nothing was there, or is still")
+		}
+		if r := lookup(t, c); r.Outcome != Unreachable || s.count() != 3 {
+			t.Errorf("the copy is held on, from memory or the Store: %+v after %d fetches", r, s.count())
+		}
+		c.Purge(site)
+		next := newCache(t, o)
+		if r := lookup(t, next); r.Outcome != Rules || s.count() != 4 || r.Answer.SHA256 != "cd" {
+			t.Errorf("after a restart: %+v after %d fetches", r, s.count())
+		}
+	})
+}
+
+// What a fetch that is under way has of before is forgotten as well.
+func TestPurgeDuringAFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{answers: []fetch.Answer{file(-1), status(503)}, takes: time.Second}
+		c := newCache(t, Options{Fetcher: s})
+		lookup(t, c)
+		<-time.After(25 * time.Hour)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if r := lookup(t, c); r.Outcome != Unreachable {
+				t.Errorf("the copy is held on: %+v", r)
+			}
+		})
+		synctest.Wait()
+		c.Purge(site)
+		wg.Wait()
+		if r := lookup(t, c); r.Outcome != Unreachable || s.count() != 2 {
+			t.Errorf("%+v after %d fetches", r, s.count())
+		}
+	})
+}
+
+func TestPurgeDuringALoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, shelf := &script{answers: []fetch.Answer{file(-1), elsewhere()}}, newShelf()
+		o := Options{Fetcher: s, Store: shelf}
+		lookup(t, newCache(t, o))
+		shelf.takes = 100 * time.Millisecond
+		c := newCache(t, o)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if r := lookup(t, c); r.Answer.SHA256 != "cd" {
+				t.Errorf("what was loaded is answered with: %+v", r)
+			}
+		})
+		synctest.Wait()
+		c.Purge(site)
+		wg.Wait()
+		if s.count() != 2 {
+			t.Errorf("%d fetches", s.count())
+		}
+	})
+}
+
+func TestRefetchFetchesWhatIsFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{answers: []fetch.Answer{file(-1), elsewhere(), status(503), elsewhere()}, takes: time.Second}
+		c := newCache(t, Options{Fetcher: s})
+		lookup(t, c)
+		refetch := func() Ruling {
+			e, err := c.Refetch(t.Context(), site, "Operator")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e != c.Peek(site) {
+				t.Error("what it gives is not what is known")
+			}
+			return e.Under(robots.Standard())
+		}
+		if r := refetch(); r.Answer.SHA256 != "cd" || lookup(t, c).Answer.SHA256 != "cd" || s.count() != 2 {
+			t.Errorf("%+v after %d fetches", r, s.count())
+		}
+		if r := refetch(); !r.Stale || r.Outcome != Rules {
+			t.Errorf("after one that failed: %+v", r)
+		}
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { refetch() })
+		}
+		wg.Wait()
+		if s.count() != 4 {
+			t.Errorf("ten at once made %d fetches", s.count()-3)
+		}
+	})
+}
+
+func TestRefetchHoldsWhatTheStoreHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, shelf := &script{answers: []fetch.Answer{file(-1), status(503)}}, newShelf()
+		o := Options{Fetcher: s, Store: shelf}
+		lookup(t, newCache(t, o))
+		e, err := newCache(t, o).Refetch(t.Context(), site, "Operator")
+		if r := e.Under(robots.Standard()); err != nil || !r.Stale || s.count() != 2 {
+			t.Errorf("%+v, %v after %d fetches", r, err, s.count())
+		}
+	})
+}
+
+func TestStatsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours := unconnected()
+		ours.Ours = true
+		s := &script{answers: []fetch.Answer{file(-1), status(404), status(503), unconnected(), ours}}
+		c := newCache(t, Options{Fetcher: s})
+		lookup(t, c)
+		lookup(t, c)
+		for range 4 {
+			if _, err := c.Refetch(t.Context(), site, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := c.Stats()
+		if got.Bytes < entryOverhead {
+			t.Errorf("%d octets", got.Bytes)
+		}
+		got.Bytes = 0
+		want := Stats{Entries: 1, Hits: 1, Misses: 1, Fetches: map[Fetched]uint64{
+			FetchedRules: 1, FetchedNoFile: 1, FetchedUnreachable: 1, FetchedNoConnect: 1, FetchedOurs: 1,
+		}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}

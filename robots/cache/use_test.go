@@ -1,0 +1,265 @@
+package cache
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+func use(t *testing.T, c *Cache, o Options) <-chan struct{} {
+	t.Helper()
+	over, err := c.Use(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return over
+}
+
+// over says whether a channel is closed.
+func over(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// TestUseJudgesByTheNewTimes: what is known is as old, and as fresh, as if it had been
+// fetched under them; and nothing is fetched before that is over.
+func TestUseJudgesByTheNewTimes(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		answer fetch.Answer
+		before Options
+		age    time.Duration // at the change
+		after  Options
+		fresh  time.Duration // from the first fetch on
+	}{
+		{"max_age, longer", file(-1), Options{MaxAge: time.Hour}, 30 * time.Minute, Options{MaxAge: 10 * time.Hour}, 10 * time.Hour},
+		{"max_age, shorter", file(-1), Options{MaxAge: 10 * time.Hour}, 30 * time.Minute, Options{MaxAge: time.Hour}, time.Hour},
+		{"max_age, over", file(-1), Options{MaxAge: 10 * time.Hour}, 2 * time.Hour, Options{MaxAge: time.Hour}, 2 * time.Hour},
+		{"min_age, longer", file(0), Options{}, 30 * time.Second, Options{MinAge: time.Hour}, time.Hour},
+		{"min_age, shorter", file(0), Options{MinAge: time.Hour}, time.Minute, Options{MinAge: 2 * time.Minute}, 2 * time.Minute},
+		{"retry, longer", status(503), Options{}, 10 * time.Second, Options{Retry: 5 * time.Minute}, 5 * time.Minute},
+		{"retry, shorter", unconnected(), Options{Retry: 10 * time.Minute}, 10 * time.Second, Options{Retry: 20 * time.Second}, 20 * time.Second},
+		{"nothing", file(time.Hour), Options{}, time.Minute, Options{}, time.Hour},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &script{answers: []fetch.Answer{tc.answer}}
+				tc.before.Fetcher, tc.after.Fetcher = f, f
+				c := newCache(t, tc.before)
+				first, _ := rule(t, c)
+				wait(tc.age)
+				if !over(use(t, c, tc.after)) {
+					t.Error("the Options of before are in use still")
+				}
+				if tc.fresh > tc.age {
+					again, _ := rule(t, c)
+					if again.File != first.File || again.Outcome != first.Outcome {
+						t.Errorf("%+v, before %+v", again, first)
+					}
+					wait(tc.fresh - tc.age - 1)
+					if rule(t, c); f.count() != 1 {
+						t.Fatalf("%d fetches a moment before its time was over", f.count())
+					}
+					wait(1)
+				}
+				if rule(t, c); f.count() != 2 {
+					t.Errorf("%d fetches when its time was over", f.count())
+				}
+			})
+		})
+	}
+}
+
+// TestUseScalesARow: a row of failures is as far on as it was.
+func TestUseScalesARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{status(503)}}
+		c := newCache(t, Options{Fetcher: f})
+		rule(t, c)
+		wait(30 * time.Second)
+		rule(t, c) // the second: a minute until the next
+		use(t, c, Options{Fetcher: f, Retry: 10 * time.Second})
+		wait(20*time.Second - 1)
+		if rule(t, c); f.count() != 2 {
+			t.Fatalf("tried after %v", time.Since(f.lastBegun()))
+		}
+		wait(1)
+		if rule(t, c); f.count() != 3 {
+			t.Fatal("not tried after 20 s")
+		}
+		use(t, c, Options{Fetcher: f, Retry: 30 * time.Minute})
+		wait(30*time.Minute - 1)
+		if rule(t, c); f.count() != 3 {
+			t.Error("a wait grew beyond the longest, or did not grow")
+		}
+		wait(1)
+		if rule(t, c); f.count() != 4 {
+			t.Error("a wait grew beyond the longest")
+		}
+	})
+}
+
+// TestUseKeepsCopies: what is held while its origin fails, and the row it is held for.
+func TestUseKeepsCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(-1), status(503)}}
+		c, stop := start(t, Options{Fetcher: f})
+		defer stop()
+		rule(t, c)
+		wait(25 * time.Hour)
+		first, _ := rule(t, c)
+		use(t, c, Options{Fetcher: f, MaxAge: time.Hour})
+		again, waited := rule(t, c)
+		if !first.Stale || !again.Stale || again.File != first.File || waited != 0 {
+			t.Errorf("%+v after %v, before %+v", again, waited, first)
+		}
+		wait(40 * time.Second)
+		if f.count() != 3 {
+			t.Errorf("%d fetches; the retry of what is in use was lost", f.count())
+		}
+	})
+}
+
+// TestUseDuringAFetch: it goes on as it was begun, for all who wait; what it brings
+// lives by the new times.
+func TestUseDuringAFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
+		other := &script{answers: []fetch.Answer{status(404)}}
+		c := newCache(t, Options{Fetcher: old})
+		var asked sync.WaitGroup
+		for range 10 {
+			asked.Go(func() {
+				if r, waited := rule(t, c); r.Outcome != Rules || waited != 10*time.Second {
+					t.Errorf("%+v after %v", r, waited)
+				}
+			})
+		}
+		wait(time.Second)
+		done := use(t, c, Options{Fetcher: other, MaxAge: time.Hour})
+		later := use(t, c, Options{Fetcher: other, MaxAge: time.Hour}) // by the Options between nothing is fetched
+		wait(8 * time.Second)
+		if over(done) || over(later) {
+			t.Error("said to be over during a fetch")
+		}
+		wait(time.Second)
+		asked.Wait()
+		if !over(done) || !over(later) || other.count() != 0 {
+			t.Errorf("over: %v, %d fetches by the other", over(done), other.count())
+		}
+		wait(time.Hour)
+		if r, _ := rule(t, c); r.Outcome != NoFile || old.count() != 1 || other.count() != 1 {
+			t.Errorf("%+v, %d and %d fetches", r, old.count(), other.count())
+		}
+	})
+}
+
+// TestUseOtherUserAgent: refreshes are made with the one in force; where there is none
+// any more, with that of who asks.
+func TestUseOtherUserAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &script{answers: []fetch.Answer{file(time.Hour)}}
+		c, stop := start(t, Options{Fetcher: f, UserAgent: "First/1"})
+		defer stop()
+		rule(t, c)
+		use(t, c, Options{Fetcher: f, UserAgent: "Second/1"})
+		rule(t, c)
+		wait(time.Hour)
+		use(t, c, Options{Fetcher: f})
+		rule(t, c)
+		wait(time.Hour)
+		if f.count() != 2 {
+			t.Errorf("%d fetches: one was made with nobody's User-Agent", f.count())
+		}
+		rule(t, c)
+		rule(t, c) // in use
+		wait(time.Hour)
+		if want := []string{"First/1", "Second/1", "FooBot/1.0", "FooBot/1.0"}; !slices.Equal(f.agents, want) {
+			t.Errorf("fetched as %q, want %q", f.agents, want)
+		}
+	})
+}
+
+// TestReroute: who could not be reached is tried again when it is asked for, once;
+// who was reached and refused is not.
+func TestReroute(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer fetch.Answer
+		want   int
+	}{"no connection": {unconnected(), 2}, "unreachable": {status(503), 1}, "a file": {file(-1), 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &script{answers: []fetch.Answer{tc.answer}}
+				c := newCache(t, Options{Fetcher: f})
+				rule(t, c)
+				rule(t, c)
+				c.Reroute()
+				rule(t, c)
+				rule(t, c)
+				if f.count() != tc.want {
+					t.Errorf("%d fetches, want %d", f.count(), tc.want)
+				}
+			})
+		})
+	}
+}
+
+// TestUseRefuses: and all stays as it is.
+func TestUseRefuses(t *testing.T) {
+	f := &script{answers: []fetch.Answer{file(-1)}}
+	c := newCache(t, Options{Fetcher: f})
+	for _, o := range []Options{{}, {Fetcher: f, MaxAge: -1}, {Fetcher: f, MinAge: 2, MaxAge: 1}} {
+		if _, err := c.Use(o); err == nil || c.terms.Load().clock != usual || c.terms.Load().next != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// TestUseUnderLoad: many origins, evictions, refreshes and changes at once; at the end
+// the schedule has a place for what is in memory and nothing else.
+func TestUseUnderLoad(t *testing.T) {
+	f := &script{answers: []fetch.Answer{file(-1), file(0), status(503), unconnected(), file(time.Hour)}}
+	c, stop := start(t, Options{Fetcher: f, MaxBytes: 1 << 20})
+	var asked sync.WaitGroup
+	for n := range 8 {
+		asked.Go(func() {
+			for i := range 2000 {
+				o := robots.Origin{Scheme: "https", Host: fmt.Sprintf("h%d.example", (i*7+n)%1500), Port: 443}
+				e, err := c.Lookup(t.Context(), o, "FooBot/1.0", robots.Standard())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				e.Under(robots.Standard())
+			}
+		})
+	}
+	for i := range 40 {
+		use(t, c, Options{Fetcher: f, MaxAge: time.Duration(1+i%3) * time.Hour, MinAge: time.Minute, Retry: time.Duration(1+i%5) * time.Second})
+		if i%4 == 0 {
+			c.Reroute()
+		}
+	}
+	asked.Wait()
+	stop()
+	c.entries.CleanUp()
+	var held []*Entry
+	for e := range c.entries.Values() {
+		held = append(held, e)
+	}
+	for _, at := range c.schedule.entries {
+		if !slices.Contains(held, at.entry) {
+			t.Fatalf("the schedule has an entry for %s that is not in memory", at.entry.origin)
+		}
+	}
+}
