@@ -51,8 +51,10 @@ func (t *table) lock(key string) *host {
 	return h
 }
 
+func (t *table) shard(key string) *shard { return &t.shards[maphash.String(t.seed, key)%shards] }
+
 func (t *table) find(key string) *host {
-	sh := &t.shards[maphash.String(t.seed, key)%shards]
+	sh := t.shard(key)
 	for {
 		sh.mu.Lock()
 		h := sh.hosts[key]

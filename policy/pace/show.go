@@ -1,0 +1,76 @@
+package pace
+
+import "time"
+
+// A HostState is what the pace of one host is at, to be shown.
+type HostState struct {
+	Key         string        // Limits.Key
+	Waiting     int           // requests in its queues
+	UnderWay    int           // requests that have a place
+	Streams     int           // that gave theirs back
+	Sent        time.Time     // the last page asked for; zero: none is remembered
+	Gap         time.Duration // between two pages, by the limits that were brought last; zero: none were
+	NextSlot    time.Time     // when one who asks for a page now might go, as far as the rates tell
+	PausedUntil time.Time     // nothing is sent before; zero: no pause
+	Slowed      time.Duration // the least time between two requests, since the host answers slowly; zero: it does not
+}
+
+// Hosts gives the state of all hosts that are remembered, in no order. It looks at one
+// after the other, as Stats does.
+func (p *Pacer) Hosts() []HostState {
+	now := time.Now()
+	all := make([]HostState, 0, p.hosts.known.Load())
+	for i := range p.hosts.shards {
+		all = p.hosts.shards[i].states(all, now)
+	}
+	return all
+}
+
+func (sh *shard) states(to []HostState, now time.Time) []HostState {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for key, h := range sh.hosts {
+		h.mu.Lock()
+		to = append(to, h.state(key, now))
+		h.mu.Unlock()
+	}
+	return to
+}
+
+// Host gives that of one, and whether it is remembered.
+func (p *Pacer) Host(key string) (HostState, bool) {
+	sh := p.hosts.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	h := sh.hosts[key]
+	if h == nil {
+		return HostState{}, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state(key, time.Now()), true
+}
+
+func (h *host) state(key string, now time.Time) HostState {
+	s := HostState{
+		Key:      key,
+		Waiting:  len(h.expiry),
+		UnderWay: h.places,
+		Streams:  h.streams,
+		Sent:     h.pages.rates.last,
+		Slowed:   h.slow.spacing(now),
+	}
+	s.NextSlot = now.Add(h.pause.left(now))
+	if r := &h.pages.rates; r.bucket != nil {
+		s.Gap = r.terms.interval()
+		ahead := r.unsent + r.preparing + h.pages.waits.n
+		s.NextSlot = s.NextSlot.Add(min(r.owed(ahead+1, s.NextSlot), maxShown))
+	}
+	if h.pause.left(now) > 0 {
+		s.PausedUntil = h.pause.until
+	}
+	return s
+}
+
+// maxShown bounds how far behind a pause a NextSlot is.
+const maxShown = 30 * 24 * time.Hour
