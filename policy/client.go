@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -33,16 +34,17 @@ func (c *Client) check() error {
 type member struct {
 	Client
 	tokens []string // its product token alone; nil: it has none of its own
-	quota  quota
+	quota  *quota
 }
 
-func newMembers(clients []Client) (map[string]*member, error) {
+// newMembers makes the members; counted is what those of their names have sent.
+func newMembers(clients []Client, counted map[string]*quota) (map[string]*member, error) {
 	members := make(map[string]*member, len(clients))
 	for _, c := range clients {
 		if err := c.check(); err != nil {
 			return nil, err
 		}
-		members[c.Name] = &member{Client: c, tokens: alone(c.ProductToken), quota: quota{perDay: c.PerDay}}
+		members[c.Name] = &member{Client: c, tokens: alone(c.ProductToken), quota: cmp.Or(counted[c.Name], new(quota))}
 	}
 	return members, nil
 }

@@ -59,13 +59,21 @@ type Engine struct {
 	o       Options
 	gate    *gate
 	members map[string]*member // Options.Clients by name
+	left    map[string]*quota  // of names that are not among them, but were, and have sent something that day
 	hosts   hosts
 	fixed   []string // the configured product token alone, or nil
 	agents  agents
 }
 
 // New checks the options and makes an Engine.
-func New(o Options) (*Engine, error) {
+func New(o Options) (*Engine, error) { return newEngine(o, nil) }
+
+// Renew makes an Engine of other Options that goes on where e is: what clients of
+// the same name have sent today counts on, and who has logged in with a password
+// that is the same still need not have it checked again. e stays as it is.
+func (e *Engine) Renew(o Options) (*Engine, error) { return newEngine(o, e) }
+
+func newEngine(o Options, before *Engine) (*Engine, error) {
 	if o.Book == nil {
 		return nil, errors.New("policy: no book of robots.txt files")
 	}
@@ -82,7 +90,12 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	members, err := newMembers(o.Clients)
+	left := map[string]*quota{}
+	if before != nil {
+		gate.goOn(before.gate)
+		left = before.counted(time.Now())
+	}
+	members, err := newMembers(o.Clients, left)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
@@ -90,7 +103,10 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	return &Engine{o: o, gate: gate, members: members, hosts: hosts, fixed: alone(o.ProductToken)}, nil
+	for name := range members {
+		delete(left, name)
+	}
+	return &Engine{o: o, gate: gate, members: members, left: left, hosts: hosts, fixed: alone(o.ProductToken)}, nil
 }
 
 // A matter is what the configuration has for one request.
@@ -251,7 +267,7 @@ func (e *Engine) ask(ctx context.Context, r *Request, m *matter, d *Decision) ro
 func (e *Engine) begin(d *Decision, r *Request, m *matter) {
 	d.Token = first(m.tokens)
 	d.Pace = e.o.Pace
-	d.Pace.Key = e.keyOf(r.Origin.Host)
+	d.Pace.Key = e.PaceKey(r.Origin.Host)
 	if m.entry != nil {
 		d.Entry, d.EntryReason = m.entry.Match, m.entry.Reason
 	}

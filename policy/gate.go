@@ -39,7 +39,7 @@ type gate struct {
 	open      bool
 	accounts  map[string]*account // of clients that have a password, by name
 	anywhere  bool                // one of them may log in from any address
-	passwords *passwords
+	passwords *passwords          // nil: there are no accounts
 }
 
 func newGate(clients []Client, open bool) (*gate, error) {

@@ -70,8 +70,8 @@ func isAsset(dest string) bool {
 	return false
 }
 
-// keyOf says what a host's pace is kept under.
-func (e *Engine) keyOf(host string) string {
+// PaceKey says what a host's pace is kept under, unless it is the address.
+func (e *Engine) PaceKey(host string) string {
 	if !e.o.PerDomain {
 		return host
 	}

@@ -58,7 +58,7 @@ type passwords struct {
 	cost    int                               // the highest of all accounts
 	compare func(hash, password []byte) error // bcrypt's, but in tests
 	slots   chan struct{}                     // one for each run
-	digests sync.Pool                         // of *digester
+	digests *sync.Pool                        // of *digester
 
 	mu     sync.Mutex // guards what follows
 	checks map[digest]chan struct{}
@@ -72,7 +72,7 @@ func newPasswords(highest int) *passwords {
 		cost:    highest,
 		compare: bcrypt.CompareHashAndPassword,
 		slots:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		digests: sync.Pool{New: func() any { return &digester{mac: hmac.New(sha256.New, key)} }},
+		digests: &sync.Pool{New: func() any { return &digester{mac: hmac.New(sha256.New, key)} }},
 		checks:  map[digest]chan struct{}{},
 		wrong:   mistakes{until: map[digest]time.Time{}},
 	}

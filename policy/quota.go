@@ -33,10 +33,10 @@ type Ticket struct {
 // The count is this process's own.
 func (e *Engine) Take(client string) (Ticket, error) {
 	m := e.members[client]
-	if m == nil || m.quota.perDay <= 0 {
+	if m == nil || m.PerDay <= 0 {
 		return Ticket{}, nil
 	}
-	return m.quota.take(time.Now())
+	return m.quota.take(time.Now(), m.PerDay)
 }
 
 // GiveBack takes the request back out of the count: it has not gone out. Once
@@ -54,25 +54,31 @@ func (t Ticket) GiveBack() {
 
 const secondsPerDay = 24 * 60 * 60
 
-// A quota counts what a client sends.
+// A quota counts what a client sends. Engines that follow each other share it.
 type quota struct {
-	perDay int // zero: as much as it likes
-
 	mu   sync.Mutex // guards what follows
 	day  int64      // since 1970
 	used int        // on that day
 }
 
-func (q *quota) take(now time.Time) (Ticket, error) {
+// take counts one more of so many a day.
+func (q *quota) take(now time.Time, perDay int) (Ticket, error) {
 	day := now.Unix() / secondsPerDay
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.day != day {
 		q.day, q.used = day, 0
 	}
-	if q.used >= q.perDay {
-		return Ticket{}, &QuotaError{PerDay: q.perDay, Until: time.Unix((day+1)*secondsPerDay, 0)}
+	if q.used >= perDay {
+		return Ticket{}, &QuotaError{PerDay: perDay, Until: time.Unix((day+1)*secondsPerDay, 0)}
 	}
 	q.used++
 	return Ticket{q, day}, nil
+}
+
+// counts says whether q has counted anything on the day of now.
+func (q *quota) counts(now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.used > 0 && q.day == now.Unix()/secondsPerDay
 }

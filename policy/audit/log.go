@@ -3,15 +3,12 @@ package audit
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/fetch"
@@ -48,42 +45,47 @@ type Keeper interface {
 	Flush() error
 }
 
-// Options make a Log.
+// Options make a Log. Those from MaxSize to Continue may be changed, by [Log.Use].
 type Options struct {
-	File        string              // path; "-" for standard output; required
-	MaxSize     int64               // octets that the file may have before it is set aside; zero: 100 MiB
-	MaxFiles    int                 // files set aside that are kept; zero: 10
-	Sync        Sync                // when the disk is waited for
-	BlockedOnly bool                // leave allowed requests out
-	DropQuery   bool                // leave the query out of each URL
-	Client      func(string) string // what stands for a client, such as its Pseudonym; nil: its name
-	Continue    bool                // a failed write is reported by Err but refuses nothing
-	Snapshots   Keeper              // keeps what a record rests on before its line is written; nil: nobody does
-	Log         *slog.Logger        // hears when the file cannot be written, and when it can again; required
+	File        string                        // path; "-" for standard output; required
+	MaxSize     int64                         // octets that the file may have before it is set aside; zero: 100 MiB
+	MaxFiles    int                           // files set aside that are kept; zero: 10
+	Sync        Sync                          // when the disk is waited for
+	BlockedOnly bool                          // leave allowed requests out
+	DropQuery   bool                          // leave the query out of each URL
+	Client      func(string) string           // what stands for a client, such as its Pseudonym; nil: its name
+	Continue    bool                          // a failed write is reported by Err but refuses nothing
+	Tap         func(seq uint64, line []byte) // is shown each line, in order, under a lock: it neither waits nor keeps it; nil: nobody is
+	Snapshots   Keeper                        // keeps what a record rests on before its line is written; nil: nobody does
+	Log         *slog.Logger                  // hears when the file cannot be written, and when it can again; required
 }
 
 // A Log writes Records to a file, a JSON object a line, as package trail has it:
 // each line is chained to the one before, whatever file that is in. One process at a
 // time may write to a file, and a lock beside it sees to that.
 type Log struct {
-	o       Options
+	o       Options                 // as it was opened
+	terms   atomic.Pointer[Options] // in force
 	failure atomic.Pointer[error]
 	trouble atomic.Pointer[error] // the last failure that nobody has been told of
 	unkept  unkept
+	counts  counts
 
-	mu   sync.Mutex // guards what follows; nothing is read or written under it
-	buf  []byte     // whole lines to be written
-	seq  uint64     // of the last line in buf, or before it
-	hash trail.Hash // of that line
-	lost int64      // records since there was room in buf
+	mu    sync.Mutex // guards what follows; nothing is read or written under it
+	buf   []byte     // whole lines to be written
+	since time.Time  // when the first of them was made
+	seq   uint64     // of the last line in buf, or before it
+	hash  trail.Hash // of that line
+	lost  int64      // records since there was room in buf
 
 	io      sync.Mutex // held by who writes, and guards what follows; mu is taken under it, never the reverse
 	sheet   sheet
-	writing []byte // was buf
-	done    int    // octets of it that are in the file
-	until   uint64 // the last line in it
-	written uint64 // the last line that is in the file
-	synced  uint64 // the last line that the disk has
+	writing []byte        // was buf
+	done    int           // octets of it that are in the file
+	until   uint64        // the last line in it; set under mu too
+	taken   time.Time     // when its first line was made; likewise
+	written atomic.Uint64 // the last line that is in the file
+	synced  atomic.Uint64 // the last line that the disk has
 	full    chan struct{}
 }
 
@@ -96,19 +98,16 @@ func Open(o Options) (*Log, error) {
 	if o.Log == nil {
 		return nil, errors.New("audit: no log to speak to")
 	}
-	if o.MaxSize <= 0 {
-		o.MaxSize = 100 << 20
-	}
-	if o.MaxFiles <= 0 {
-		o.MaxFiles = 10
-	}
 	l := &Log{o: o, full: make(chan struct{}, 1)}
+	l.Use(o)
 	last, events, err := l.sheet.begin(o.File)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	l.seq, l.hash = last.Seq, last.Hash
-	l.written, l.synced = l.seq, l.seq
+	l.until = l.seq
+	l.written.Store(l.seq)
+	l.synced.Store(l.seq)
 	for _, e := range events {
 		o.Log.Warn("the audit was not whole", "file", o.File, "detail", e.detail, "set_aside", e.file)
 		l.tell(e)
@@ -120,7 +119,7 @@ func Open(o Options) (*Log, error) {
 // Write adds a record. A refusal is in the file when Write returns without an
 // error; an allowed request's record follows within batchDelay.
 func (l *Log) Write(r *Record) error {
-	if l.o.BlockedOnly && !r.Blocked() {
+	if l.terms.Load().BlockedOnly && !r.Blocked() {
 		return nil
 	}
 	unkept := l.keep(r)
@@ -128,7 +127,7 @@ func (l *Log) Write(r *Record) error {
 	if err == nil && (r.Blocked() || octets >= batchOctets) {
 		err = l.commit(seq)
 	}
-	if l.o.Continue {
+	if l.terms.Load().Continue {
 		return nil
 	}
 	return cmp.Or(unkept, err)
@@ -144,18 +143,25 @@ func (l *Log) add(r *Record) (seq uint64, octets int, err error) {
 	if len(l.buf) > maxPending {
 		if err := l.failed(); err != nil {
 			l.lost++
+			l.counts.lost.Add(1)
 			return 0, 0, err
 		}
 	}
-	l.chain(func(b []byte) []byte { return appendRecord(b, r, &l.o) })
+	l.chain(func(b []byte) []byte { return appendRecord(b, r, l.terms.Load()) })
 	return l.seq, len(l.buf), nil
 }
 
 // chain makes a line of what begin writes. The caller holds l.mu.
 func (l *Log) chain(begin func([]byte) []byte) {
 	start := len(l.buf)
+	if start == 0 {
+		l.since = time.Now()
+	}
 	l.seq++
 	l.buf, l.hash = trail.Seal(begin(l.buf), start, l.seq, l.hash)
+	if l.o.Tap != nil {
+		l.o.Tap(l.seq, l.buf[start:])
+	}
 }
 
 // tell adds a line that speaks of the trail itself.
@@ -176,10 +182,10 @@ func (l *Log) commit(seq uint64) error {
 	l.io.Lock()
 	defer l.io.Unlock()
 	err := l.failed()
-	if err == nil && l.written < seq {
+	if err == nil && l.written.Load() < seq {
 		err = l.note(l.flush())
 	}
-	if err == nil && l.o.Sync == SyncAlways && l.synced < seq {
+	if err == nil && l.terms.Load().Sync == SyncAlways && l.synced.Load() < seq {
 		if err = l.unkept.flush(l.o.Snapshots); err == nil { // first: the lines rest on it
 			err = l.note(l.sync())
 		}
@@ -194,7 +200,7 @@ func (l *Log) flush() error {
 	if replaced != nil {
 		l.o.Log.Warn("the audit was not left alone", "file", l.o.File, "detail", replaced.detail, "set_aside", replaced.file)
 		l.done = wholeLines(l.writing, l.done) // the rest is in the file that is gone
-		l.sheet.first = l.written + 1 + uint64(bytes.Count(l.writing[:l.done], []byte{'\n'}))
+		l.sheet.first = l.written.Load() + 1 + uint64(bytes.Count(l.writing[:l.done], []byte{'\n'}))
 		l.tell(*replaced)
 	}
 	for range 2 {
@@ -229,35 +235,39 @@ func (l *Log) take() {
 		l.writing = nil // a long failure's memory is given back
 	}
 	l.writing, l.buf = l.buf, l.writing[:0]
-	l.until = l.seq
+	l.until, l.taken = l.seq, l.since
 }
 
 // put writes l.writing.
 func (l *Log) put() error {
-	if l.done == 0 && l.sheet.regular && l.sheet.size > 0 && l.sheet.size+int64(len(l.writing)) > l.o.MaxSize {
+	if l.done == 0 && l.sheet.regular && l.sheet.size > 0 && l.sheet.size+int64(len(l.writing)) > l.terms.Load().MaxSize {
 		if err := l.turn(); err != nil {
 			return err
 		}
 	}
 	n, err := l.sheet.write(l.writing[l.done:])
 	l.done += n
+	l.counts.octets.Add(uint64(n))
 	if err != nil {
 		return err
 	}
-	l.writing, l.done, l.written = l.writing[:0], 0, l.until
+	l.counts.lines.Add(l.until - l.written.Load())
+	l.writing, l.done = l.writing[:0], 0
+	l.written.Store(l.until)
 	return nil
 }
 
 // turn begins a new file.
 func (l *Log) turn() error {
-	if l.o.Sync != SyncNone {
+	if l.terms.Load().Sync != SyncNone {
 		if err := l.sync(); err != nil {
 			return err
 		}
 	}
-	if err := l.sheet.turn(l.written + 1); err != nil {
+	if err := l.sheet.turn(l.written.Load() + 1); err != nil {
 		return err
 	}
+	l.counts.turns.Add(1)
 	select {
 	case l.full <- struct{}{}:
 	default:
@@ -270,7 +280,7 @@ func (l *Log) sync() error {
 	if err := l.sheet.sync(); err != nil {
 		return err
 	}
-	l.synced = l.written
+	l.synced.Store(l.written.Load())
 	return nil
 }
 
@@ -284,6 +294,7 @@ func (l *Log) note(err error) error {
 	err = fmt.Errorf("%w: %w", ErrUnwritable, err)
 	l.failure.Store(&err)
 	l.trouble.Store(&err)
+	l.counts.failures.Add(1)
 	return err
 }
 
@@ -299,100 +310,13 @@ func (l *Log) failed() error {
 // what health reports, whatever the configuration says of refusing.
 func (l *Log) Err() error { return cmp.Or(l.failed(), l.unkept.err()) }
 
-// Refusal is Err where a failure refuses requests (on_error: refuse).
-func (l *Log) Refusal() error {
-	if l.o.Continue {
-		return nil
-	}
-	return l.Err()
-}
-
-// Run writes batches, probes what failed, waits for the disk when it is time, and
-// compresses and removes old files, until ctx ends.
-func (l *Log) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.beat(ctx) })
-	g.Go(func() error { return l.tidy(ctx) })
-	return g.Wait()
-}
-
-func (l *Log) beat(ctx context.Context) error {
-	tick := time.NewTicker(batchDelay)
-	defer tick.Stop()
-	var probed, settled time.Time
-	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case now := <-tick.C:
-			if l.Err() != nil && now.Sub(probed) < probeDelay {
-				continue
-			}
-			probed = now
-			due := now.Sub(settled) >= syncDelay
-			if due {
-				settled = now
-			}
-			l.probe(due)
-			err, past := l.Err(), l.trouble.Swap(nil)
-			if err == nil && past != nil && !failing {
-				failing = true // and it is over already
-				l.say(*past)
-			}
-			if failing != (err != nil) {
-				failing = err != nil
-				l.say(err)
-			}
-		}
-	}
-}
-
-// probe writes what there is, and has the disk write it too where that is due.
-func (l *Log) probe(due bool) {
-	l.io.Lock()
-	err := l.flush()
-	if err != nil {
-		l.note(err)
-	}
-	written := l.written
-	sync := (l.o.Sync == SyncAlways || l.o.Sync == SyncInterval && due) && l.synced < written
-	l.io.Unlock()
-	if due || sync {
-		l.unkept.settle(l.o.Snapshots) // first, as above
-	}
-	if err != nil {
-		return
-	}
-	if sync {
-		err = l.sheet.sync() // without the lock: nobody is held up by a slow disk
-	}
-	l.io.Lock()
-	defer l.io.Unlock()
-	if sync && err == nil {
-		l.synced = max(l.synced, written)
-	}
-	if err != nil || len(l.writing) == 0 { // else another has failed meanwhile
-		l.note(err)
-	}
-}
-
-// say says that the audit cannot be written, or can again.
-func (l *Log) say(err error) {
-	if err != nil {
-		l.o.Log.Error("the audit cannot be written", "file", l.o.File, "error", err)
-		return
-	}
-	l.o.Log.Info("the audit can be written again", "file", l.o.File)
-}
-
 // Close writes what is left and closes the file.
 func (l *Log) Close() error {
 	l.io.Lock()
 	defer l.io.Unlock()
 	err := l.note(l.flush())
 	l.unkept.settle(l.o.Snapshots)
-	if err == nil && l.o.Sync != SyncNone {
+	if err == nil && l.terms.Load().Sync != SyncNone {
 		err = l.sync()
 	}
 	return errors.Join(err, l.unkept.err(), l.sheet.close())

@@ -186,7 +186,7 @@ func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	if err := l.sheet.tidy(t.Context(), l.o.MaxFiles); err != nil {
+	if err := l.sheet.tidy(t.Context(), l.terms.Load().MaxFiles); err != nil {
 		t.Fatal(err)
 	}
 	files, err := trail.Files(l.o.File)

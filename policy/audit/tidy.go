@@ -28,7 +28,7 @@ func (l *Log) tidy(ctx context.Context) error {
 	}
 	told := false
 	for {
-		err := l.sheet.tidy(ctx, l.o.MaxFiles)
+		err := l.sheet.tidy(ctx, l.terms.Load().MaxFiles)
 		if err != nil && ctx.Err() == nil && !told {
 			l.o.Log.Warn("old files of the audit are not compressed or removed", "file", l.o.File, "error", err)
 		}

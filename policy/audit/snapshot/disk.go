@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"robotsproxy/robots/fetch"
@@ -32,7 +33,7 @@ var errHash = errors.New("the SHA-256 of the answer is not that of its octets")
 // A disk writes the files.
 type disk struct {
 	dir  string
-	lazy bool // the disk is never waited for
+	lazy atomic.Bool // the disk is never waited for
 
 	lines sync.Mutex // held while a line is written: a torn one is seen before the next
 
@@ -146,7 +147,7 @@ func (d *disk) mkdir(path string) error {
 // settle has the disk waited for: for a file that was written, and for the directory
 // in which its name is new; "": there is none.
 func (d *disk) settle(file, dir string) error {
-	if d.lazy || d.later(file, dir) {
+	if d.lazy.Load() || d.later(file, dir) {
 		return nil
 	}
 	return errors.Join(syncPath(file), syncPath(dir))

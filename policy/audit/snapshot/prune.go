@@ -34,11 +34,15 @@ func (s *Store) Run(ctx context.Context) error {
 	for {
 		now := time.Now()
 		if err := s.Prune(now); err != nil {
+			s.done.pruneFailed.Add(1)
 			s.o.Log.Error("old snapshots cannot be removed", "error", err)
 		}
 		timer := time.NewTimer(now.Truncate(time.Hour).Add(time.Hour).Sub(now)) // so that a day's end is not missed
 		select {
 		case <-timer.C:
+		case <-s.prune:
+			timer.Stop()
+			s.counted = "" // what is too old is looked for again
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
@@ -58,14 +62,14 @@ func (s *Store) Prune(now time.Time) error {
 		err = errors.Join(err, s.pruneOld(now))
 		s.counted = today
 	}
-	if s.over(s.o.MaxSize) {
+	if s.over(s.maxSize.Load()) {
 		err = errors.Join(err, s.pruneLarge(now))
 	}
 	return err
 }
 
 // over says whether all files are larger than most, where there is a limit.
-func (s *Store) over(most int64) bool { return s.o.MaxSize > 0 && s.size.Load() > most }
+func (s *Store) over(most int64) bool { return s.maxSize.Load() > 0 && s.size.Load() > most }
 
 // pruneNew removes files that were not finished.
 func (s *Store) pruneNew(now time.Time) error {
@@ -83,8 +87,9 @@ func (s *Store) pruneNew(now time.Time) error {
 func (s *Store) pruneOld(now time.Time) (first error) {
 	var total int64
 	before := s.size.Load()
+	maxAge := time.Duration(s.maxAge.Load())
 	for f, err := range s.files() {
-		if err == nil && s.o.MaxAge > 0 && now.Sub(f.used) > s.o.MaxAge {
+		if err == nil && maxAge > 0 && now.Sub(f.used) > maxAge {
 			var gone bool
 			if gone, err = s.remove(f, now); gone {
 				continue
@@ -102,7 +107,7 @@ func (s *Store) pruneOld(now time.Time) (first error) {
 // pruneLarge removes the files not used for longest, until the rest is under nine
 // tenths of MaxSize, or nothing is left that may go.
 func (s *Store) pruneLarge(now time.Time) error {
-	for goal := s.o.MaxSize / 10 * 9; s.over(goal); {
+	for goal := s.maxSize.Load() / 10 * 9; s.over(goal); {
 		oldest, err := s.oldest(now)
 		removed := false
 		for _, f := range oldest {

@@ -105,17 +105,18 @@ func TestPruneOthers(t *testing.T) {
 	}
 	age(t, filepath.Join(s.o.Dir, "aa", named("aa")[2:]+".txt"), now, 99*day)
 	gone := map[string]bool{"index/2026-11-10.jsonl": true, "new-1.tmp": true}
-	for _, s.o.MaxSize = range []int64{0, 0, 1} {
+	for _, most := range []int64{0, 0, 1} {
+		s.maxSize.Store(most)
 		if err := s.Prune(now); err != nil {
 			t.Fatal(err)
 		}
-		if s.o.MaxSize == 1 {
+		if most == 1 {
 			gone["index/2026-11-11.jsonl"] = true
 		}
 		left := tree(t, s.o.Dir)
 		for name := range old {
 			if _, there := left[name]; there == gone[name] {
-				t.Errorf("MaxSize %d: %s is there: %v", s.o.MaxSize, name, there)
+				t.Errorf("MaxSize %d: %s is there: %v", most, name, there)
 			}
 		}
 	}

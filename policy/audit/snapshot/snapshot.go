@@ -53,9 +53,13 @@ type Options struct {
 
 // A Store keeps snapshots. Make one with Open.
 type Store struct {
-	o    Options
+	o    Options // but for what Use changes
 	seed maphash.Seed
 	size atomic.Int64 // of all files; known once they were counted
+	done counts
+
+	maxAge, maxSize atomic.Int64  // of the Options
+	prune           chan struct{} // holds one token: it is to be done now
 
 	mu      sync.RWMutex // guards what follows
 	kept    map[key]struct{}
@@ -95,16 +99,40 @@ func Open(o Options) (*Store, error) {
 	case o.Log == nil:
 		return nil, errors.New("snapshots: no log to speak to")
 	case o.MaxAge < 0 || o.MaxSize < 0:
-		return nil, errors.New("snapshots: an option is out of range")
+		return nil, errOption
 	}
 	if err := os.MkdirAll(filepath.Join(o.Dir, indexName), 0o700); err != nil {
 		return nil, fmt.Errorf("snapshots: %w", err)
 	}
-	return &Store{
-		o: o, seed: maphash.MakeSeed(),
+	s := &Store{
+		o: o, seed: maphash.MakeSeed(), prune: make(chan struct{}, 1),
 		kept: make(map[key]struct{}), flights: make(map[place]*flight),
-		disk: disk{dir: o.Dir, lazy: o.NoSync},
-	}, nil
+		disk: disk{dir: o.Dir},
+	}
+	s.set(o)
+	return s, nil
+}
+
+var errOption = errors.New("snapshots: an option is out of range")
+
+// Use puts other Options in force, NoSync, MaxAge and MaxSize, and has Run prune by
+// them at once.
+func (s *Store) Use(o Options) error {
+	if o.MaxAge < 0 || o.MaxSize < 0 {
+		return errOption
+	}
+	s.set(o)
+	select {
+	case s.prune <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (s *Store) set(o Options) {
+	s.disk.lazy.Store(o.NoSync)
+	s.maxAge.Store(int64(o.MaxAge))
+	s.maxSize.Store(o.MaxSize)
 }
 
 // Keep makes sure that an answer is kept: its octets, if it has some, and a line of
@@ -153,7 +181,10 @@ func (s *Store) fly(at place, f *flight, a *fetch.Answer) {
 	defer s.end(at, f, now)
 	added, err := s.disk.keep(a, now)
 	s.size.Add(added)
-	if f.err = err; err != nil {
+	if f.err = err; err == nil {
+		s.done.kept.Add(1)
+	} else {
+		s.done.keepFailed.Add(1)
 		f.err = fmt.Errorf("keep a snapshot: %w", err)
 	}
 }
@@ -213,10 +244,12 @@ func (s *Store) Flush() error {
 		s.o.Log.Error("the directory of snapshots was taken away", "dir", s.o.Dir)
 		s.forget()
 		if err := s.disk.mkdir(filepath.Join(s.o.Dir, indexName)); err != nil {
+			s.done.syncFailed.Add(1)
 			return fmt.Errorf("snapshots: %w", err)
 		}
 	}
 	if err := s.disk.flush(); err != nil {
+		s.done.syncFailed.Add(1)
 		return fmt.Errorf("sync snapshots: %w", err)
 	}
 	return nil

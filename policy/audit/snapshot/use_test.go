@@ -1,0 +1,57 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestUse: what is too old, or too much, by other Options goes at once.
+func TestUse(t *testing.T) {
+	for name, other := range map[string]Options{"age": {MaxAge: 5 * day}, "size": {MaxSize: 150}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := open(t, Options{})
+				now := time.Now()
+				old, young := octetsPath(s.o.Dir, named("aa")), octetsPath(s.o.Dir, named("bb"))
+				write(t, old, 100)
+				age(t, old, now, 9*day)
+				write(t, young, 100)
+				age(t, young, now, 2*day)
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- s.Run(ctx) }()
+				synctest.Wait()
+				if _, err := os.Stat(old); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Use(other); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				_, oldErr := os.Stat(old)
+				_, youngErr := os.Stat(young)
+				if !errors.Is(oldErr, fs.ErrNotExist) || youngErr != nil {
+					t.Errorf("old: %v, young: %v", oldErr, youngErr)
+				}
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestUseRefuses(t *testing.T) {
+	s := open(t, Options{MaxAge: day})
+	for _, o := range []Options{{MaxAge: -1}, {MaxSize: -1}} {
+		if err := s.Use(o); err == nil || time.Duration(s.maxAge.Load()) != day {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
