@@ -1,6 +1,7 @@
 package mitm
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -31,21 +32,33 @@ const (
 // Processes that start at once end up with the same pair. Half a pair is an
 // error: one file alone is more likely a mistake than a first run.
 func LoadOrCreate(dir string) (*Authority, error) {
-	f := files{
-		cert:   filepath.Join(dir, certName),
-		key:    filepath.Join(dir, keyName),
-		remedy: "restore the pair, or remove both files to have a new one made",
-	}
-	p, err := f.loadOrCreate(dir)
+	p, err := own(dir).loadOrCreate(dir)
 	if err != nil {
 		return nil, err
 	}
 	return newAuthority(p)
 }
 
+// own is the pair that LoadOrCreate makes in dir.
+func own(dir string) files {
+	return files{
+		cert:   filepath.Join(dir, certName),
+		key:    filepath.Join(dir, keyName),
+		remedy: "restore the pair, or remove both files to have a new one made",
+	}
+}
+
 func (f files) loadOrCreate(dir string) (pair, error) {
-	if whole, err := f.whole(); whole && err == nil {
-		return f.load() // the usual way needs no lock, nor a directory it can write to
+	rotated, err := exists(filepath.Join(dir, nextName))
+	if err != nil {
+		return pair{}, fmt.Errorf("CA: %w", err)
+	}
+	if whole, err := f.whole(); whole && err == nil && !rotated {
+		p, err := f.load() // the usual way needs no lock, nor a directory it can write to
+		if err == nil {
+			return p, nil
+		}
+		return f.loadAgain(dir, err)
 	}
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return pair{}, fmt.Errorf("make CA: %w", err)
@@ -55,6 +68,9 @@ func (f files) loadOrCreate(dir string) (pair, error) {
 		return pair{}, fmt.Errorf("make CA: %w", err)
 	}
 	defer unlock()
+	if err := f.settle(dir); err != nil {
+		return pair{}, err
+	}
 	// Again, now that nobody else is making one: what was missing, or half
 	// there, may be whole.
 	whole, err := f.whole()
@@ -65,6 +81,20 @@ func (f files) loadOrCreate(dir string) (pair, error) {
 		if err := f.create(dir); err != nil {
 			return pair{}, fmt.Errorf("make CA: %w", err)
 		}
+	}
+	return f.load()
+}
+
+// loadAgain loads a pair of which failed may be true, or whose files have just
+// been replaced one after the other.
+func (f files) loadAgain(dir string, failed error) (pair, error) {
+	unlock, err := lock(filepath.Join(dir, lockName))
+	if err != nil {
+		return pair{}, failed // a directory that this user does not write to: nothing is ended there
+	}
+	defer unlock()
+	if err := f.settle(dir); err != nil {
+		return pair{}, err
 	}
 	return f.load()
 }
@@ -166,13 +196,18 @@ func newCA(now time.Time) (cert, key []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
+	if key, err = encodeKey(private); err != nil {
 		return nil, nil, err
 	}
-	cert = pem.EncodeToMemory(&pem.Block{Type: blockCert, Bytes: der})
-	key = pem.EncodeToMemory(&pem.Block{Type: blockPKCS8, Bytes: pkcs8})
-	return cert, key, nil
+	return pem.EncodeToMemory(&pem.Block{Type: blockCert, Bytes: der}), key, nil
+}
+
+func encodeKey(key crypto.Signer) ([]byte, error) {
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: blockPKCS8, Bytes: pkcs8}), nil
 }
 
 // caName tells CAs of several hosts apart in a trust store.

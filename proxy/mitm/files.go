@@ -75,11 +75,15 @@ func (f files) load() (pair, error) {
 	case now.Before(ca.NotBefore):
 		return pair{}, fmt.Errorf("CA certificate %s is valid only from %s on: set the clock, or %s", f.cert, ca.NotBefore.Format(time.DateTime), f.remedy)
 	}
-	p := pair{certs: certs, key: key}
+	return pair{certs: certs, pem: encodeCerts(certs), key: key}, nil
+}
+
+func encodeCerts(certs []*x509.Certificate) []byte {
+	var text []byte
 	for _, c := range certs {
-		p.pem = append(p.pem, pem.EncodeToMemory(&pem.Block{Type: blockCert, Bytes: c.Raw})...)
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: blockCert, Bytes: c.Raw})...)
 	}
-	return p, nil
+	return text
 }
 
 // PEM block types (RFC 7468).

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"robotsproxy/robots"
@@ -130,7 +131,8 @@ func earliest(a, b time.Time) time.Time {
 // A leafCache holds the leaves used last, at most max of them. A name is
 // minted once, however many ask for it at the same time.
 type leafCache struct {
-	max int
+	max  int
+	made atomic.Uint64 // leaves, so far
 
 	mu    sync.Mutex
 	byUse *list.List // of *leafSlot; the one used last in front
@@ -185,6 +187,7 @@ func (c *leafCache) minted(s *leafSlot, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.err == nil {
+		c.made.Add(1)
 		end := s.cert.Leaf.NotAfter
 		s.renew = end.Add(-end.Sub(now) / renewPart)
 		return

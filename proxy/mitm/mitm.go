@@ -43,6 +43,7 @@ type Authority struct {
 	signer  crypto.Signer     // the issuer's key
 	leafKey *ecdsa.PrivateKey // shared by all leaves; fresh in each Authority
 	leaves  *leafCache
+	faults  Faults
 
 	config *tls.Config // offers h2 and http/1.1
 	noALPN *tls.Config // for clients whose ALPN list has neither
@@ -103,6 +104,7 @@ func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string) (
 	}
 	tc := tls.Server(conn, a.config)
 	if err := tc.HandshakeContext(context.WithValue(ctx, hostKey{}, host)); err != nil {
+		a.faults.Add(err)
 		return nil, fmt.Errorf("tls handshake with client: %w", err)
 	}
 	return tc, nil
@@ -125,7 +127,11 @@ func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, e
 		name, _ = hello.Context().Value(hostKey{}).(string)
 	}
 	if name == "" {
-		return nil, errNoName
+		return nil, &noCertificate{errNoName}
 	}
-	return a.leaf(name)
+	leaf, err := a.leaf(name)
+	if err != nil {
+		return nil, &noCertificate{err}
+	}
+	return leaf, nil
 }

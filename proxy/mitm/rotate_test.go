@@ -1,0 +1,273 @@
+package mitm
+
+import (
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func mustRotate(t *testing.T, dir string) {
+	t.Helper()
+	if _, _, err := Rotate(dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustLoad(t *testing.T, dir string) *Authority {
+	t.Helper()
+	a, err := LoadOrCreate(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestRotate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	first := mustLoad(t, dir)
+	oldKey, err := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, now, err := Rotate(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !old.Equal(first.Certificate()) || now.Equal(old) {
+		t.Errorf("replaced %s by %s", old.SerialNumber, now.SerialNumber)
+	}
+	if !mustLoad(t, dir).Certificate().Equal(now) {
+		t.Error("what is loaded is not the new CA")
+	}
+	for name, want := range map[string]string{"ca.key": "-rw-------", "ca.pem": "-rw-r--r--", "ca-previous.pem": "-rw-r--r--"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().String(); got != want {
+			t.Errorf("%s has mode %s, want %s", name, got, want)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 4 { // these and the lock
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil || strings.Contains(string(text), string(oldKey)) {
+			t.Errorf("%s has the old key: %v", e.Name(), err)
+		}
+	}
+}
+
+// The certificates of all that were, the last one first, up to a ceiling.
+func TestRotateKeepsCertificates(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	if certs, err := Previous(dir); err != nil || certs != nil {
+		t.Errorf("of none: %v, %v", certs, err)
+	}
+	mustLoad(t, dir)
+	var were []string
+	for range maxChain + 2 {
+		were = append([]string{mustLoad(t, dir).Certificate().SerialNumber.String()}, were...)
+		mustRotate(t, dir)
+	}
+	certs, err := Previous(dir)
+	if err != nil || len(certs) != maxChain-1 {
+		t.Fatalf("%d certificates, %v", len(certs), err)
+	}
+	for i, c := range certs {
+		if c.SerialNumber.String() != were[i] {
+			t.Errorf("certificate %d is %s, want %s", i, c.SerialNumber, were[i])
+		}
+	}
+}
+
+// A process may die behind any step: then there is one CA, whole.
+func TestRotateBrokenOff(t *testing.T) {
+	names := []string{previousName, keyName, certName}
+	for steps := range len(names) + 1 {
+		dir := filepath.Join(t.TempDir(), "state")
+		old := mustLoad(t, dir).Certificate()
+		next := filepath.Join(dir, nextName)
+		err := writeNext(dir, mustCerts(t, own(dir)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := files{cert: next, key: next}.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := encodeKey(p.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := map[string][]byte{previousName: encodeCerts(p.certs[1:]), keyName: key, certName: encodeCerts(p.certs[:1])}
+		for _, name := range names[:steps] {
+			mode := certMode
+			if name == keyName {
+				mode = keyMode
+			}
+			write(t, filepath.Join(dir, name), text[name], mode)
+		}
+		if a := mustLoad(t, dir); !a.Certificate().Equal(p.certs[0]) {
+			t.Errorf("after %d steps: %s", steps, a.Certificate().SerialNumber)
+		}
+		if certs, err := Previous(dir); err != nil || len(certs) != 1 || !certs[0].Equal(old) {
+			t.Errorf("after %d steps, previous: %v, %v", steps, certs, err)
+		}
+		if there, err := exists(next); err != nil || there {
+			t.Errorf("after %d steps %s is there still: %v", steps, nextName, err)
+		}
+	}
+}
+
+// Before ca.next has its name nothing has happened.
+func TestRotateBrokenOffAtFirst(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	old := mustLoad(t, dir).Certificate()
+	if _, err := writeTemp(dir, []byte("half"), keyMode); err != nil {
+		t.Fatal(err)
+	}
+	if !mustLoad(t, dir).Certificate().Equal(old) {
+		t.Error("another CA")
+	}
+}
+
+func mustCerts(t *testing.T, f files) []*x509.Certificate {
+	t.Helper()
+	certs, err := f.readCerts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs
+}
+
+func TestRotateRefuses(t *testing.T) {
+	key := mustECDSA(t)
+	for _, c := range []struct {
+		name string
+		make func(dir string)
+		want string
+		is   error
+	}{
+		{"no directory", func(dir string) { os.Remove(dir) }, "there is no CA yet", ErrNoCA},
+		{"no CA", func(string) {}, "there is no CA yet", ErrNoCA},
+		{"half a pair", func(dir string) { write(t, filepath.Join(dir, certName), caCert(t, key, nil), certMode) }, "has lost its key", nil},
+		{"the user's own", func(dir string) {
+			write(t, filepath.Join(dir, certName), caCert(t, key, nil), certMode)
+			write(t, filepath.Join(dir, keyName), pkcs8(t, key), keyMode)
+		}, "was not made here", nil},
+		{"garbled", func(dir string) {
+			write(t, filepath.Join(dir, certName), []byte("x"), certMode)
+			write(t, filepath.Join(dir, keyName), pkcs8(t, key), keyMode)
+		}, "holds no PEM certificate", nil},
+		{"previous ones garbled", func(dir string) {
+			mustLoad(t, dir)
+			write(t, filepath.Join(dir, previousName), []byte("x"), certMode)
+		}, "ca-previous.pem holds no PEM certificate", nil},
+		{"another's ca.next", func(dir string) {
+			mustLoad(t, dir)
+			write(t, filepath.Join(dir, nextName), []byte("x"), keyMode)
+		}, "end the rotation of the CA", nil},
+	} {
+		dir := t.TempDir()
+		c.make(dir)
+		before := listing(t, dir)
+		_, _, err := Rotate(dir)
+		if err == nil || !strings.Contains(err.Error(), c.want) || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if after := listing(t, dir); after != before {
+			t.Errorf("%s: there was\n%s\nnow\n%s", c.name, before, after)
+		}
+	}
+}
+
+// listing is the files of a directory with what is in them, but for the lock.
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || e.IsDir() || e.Name() == lockName {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		all.WriteString(e.Name() + "\n" + string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+func TestRotateExpired(t *testing.T) {
+	dir := t.TempDir()
+	key := mustECDSA(t)
+	write(t, filepath.Join(dir, certName), caCert(t, key, func(c *x509.Certificate) {
+		c.Subject.Organization = []string{organization}
+		c.NotAfter = time.Now().Add(-time.Hour)
+	}), certMode)
+	write(t, filepath.Join(dir, keyName), pkcs8(t, key), keyMode)
+	mustRotate(t, dir)
+	mustLoad(t, dir)
+}
+
+// Who loads while others rotate gets a CA, and the last one in the end.
+func TestRotateWhileLoading(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	mustLoad(t, dir)
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for range 20 {
+				if _, _, err := Rotate(dir); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		all.Go(func() {
+			for range 200 {
+				if _, err := LoadOrCreate(dir); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Root replaces nobody else's CA: what it wrote would be root's, and the proxy of
+// that user could read the key no more. Nor does it end a rotation of theirs.
+func TestRotateAsRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	dir := t.TempDir()
+	first := mustLoad(t, dir)
+	if err := writeNext(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ca.key", "ca.pem", "ca.next"} {
+		if err := os.Chown(filepath.Join(dir, name), 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, rotated := Rotate(dir)
+	_, loaded := LoadOrCreate(dir)
+	for what, err := range map[string]error{"rotate": rotated, "load": loaded} {
+		if err == nil || !strings.Contains(err.Error(), "as user 65534 this has to be done") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if certs, err := own(dir).readCerts(); err != nil || !certs[0].Equal(first.Certificate()) {
+		t.Errorf("the certificate was replaced: %v", err)
+	}
+}
