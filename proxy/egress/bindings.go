@@ -136,6 +136,10 @@ func (d *Door) place(host string, at netip.Addr) netip.Addr {
 	return d.bindings.lookup(host)
 }
 
+// Place gives the one address that host is reached at now, without asking for it; zero:
+// none is known, or none would count.
+func (d *Door) Place(host string) netip.Addr { return d.place(host, netip.Addr{}) }
+
 // Address gives the one address that o's host is reached at for the next few
 // minutes, for [Door.At]. Where none is known yet the name is resolved and what
 // it leads to judged, as in a dial; the errors are those of a dial too. Without
@@ -159,6 +163,7 @@ func (d *Door) Address(ctx context.Context, o robots.Origin) (netip.Addr, error)
 	defer cancel()
 	addrs, err := d.resolve(ctx, o.Host)
 	if err != nil {
+		d.tally.note(err) // it would have been one of a dial
 		return netip.Addr{}, d.blame(o, dialError(o.Host, o.Port, err))
 	}
 	return d.bindings.bind(o.Host, addrs), nil

@@ -68,14 +68,17 @@ func (e *undialled) Unwrap() error { return e.error }
 func (d *Door) connect(ctx context.Context, o robots.Origin, at netip.Addr, offered protocols) (net.Conn, error) {
 	raw, err := d.dial(ctx, o.Host, o.Port, at)
 	if err != nil {
+		d.tally.note(err)
 		return nil, &undialled{err}
 	}
 	conn := newCountedConn(raw)
 	if o.Scheme == "http" {
+		d.tally.note(nil)
 		d.count(o, conn)
 		return conn, nil
 	}
 	secure, err := d.handshake(ctx, o, conn, offered)
+	d.tally.noteTLS(err)
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -89,8 +92,12 @@ func (d *Door) connect(ctx context.Context, o robots.Origin, at netip.Addr, offe
 // count takes conn down as standing, now that all of it stands: until the
 // certificate is verified, nobody may take o for reached.
 func (d *Door) count(o robots.Origin, conn *countedConn) {
-	conn.closed = func() { d.contacts.closed(o) }
+	conn.closed = func() {
+		d.contacts.closed(o)
+		d.tally.open.Add(-1)
+	}
 	d.contacts.opened(o)
+	d.tally.open.Add(1)
 }
 
 // errNotTLS marks a handshake that ended as one does with a peer that does not

@@ -25,7 +25,7 @@ const (
 // that copying from one to another needs no buffer of ours, unless a parent
 // stands between that TLS is spoken to, or that has sent octets ahead.
 func (d *Door) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
-	return d.dial(ctx, host, port, netip.Addr{})
+	return d.At(netip.Addr{}).Dial(ctx, host, port)
 }
 
 func (d *Door) dial(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {

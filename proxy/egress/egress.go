@@ -84,6 +84,7 @@ type Options struct {
 	Roots        *x509.CertPool   // that origins and an https parent are verified against; nil: the system's
 	Parent       *url.URL         // proxy to go out through: http, https or socks5, maybe with user and password; nil: none
 	OneAddress   bool             // each host is reached at one address at a time, which Address gives; not so with a Parent
+	Before       *Door            // whose place this one takes: it has the same pseudonym, and counts on; nil: none
 
 	DialTimeout   time.Duration // for resolution and TCP connection together; zero: 10 s
 	TLSTimeout    time.Duration // for a TLS handshake; zero: 10 s
@@ -119,6 +120,8 @@ type Door struct {
 	headerTimeout time.Duration
 
 	contacts *contacts
+	counts   *counts
+	tally    *tally    // that of counts for where this Door leads; nil: a zero Door
 	bindings *bindings // nil: any address of a host will do
 	warm     *warmPool
 	flights  singleflight.Group // of Reach, by origin
@@ -157,11 +160,17 @@ func New(o Options) (*Door, error) {
 		contacts:  newContacts(cmp.Or(o.Retry, 30*time.Second)),
 		warm:      newWarmPool(),
 		pseudonym: newPseudonym(),
+		counts:    new(counts),
 	}
+	if o.Before != nil {
+		d.pseudonym, d.counts = o.Before.pseudonym, o.Before.counts
+	}
+	d.tally = &d.counts.origins
 	if o.Parent != nil {
 		if d.parent, err = newParent(o, d.pseudonym); err != nil {
 			return nil, fmt.Errorf("egress: parent: %w", err)
 		}
+		d.parent.door.tally = &d.counts.parent
 	} else if o.OneAddress {
 		d.bindings = newBindings(cmp.Or(o.Rebind, 5*time.Minute))
 	}
@@ -256,6 +265,20 @@ func newPseudonym() string {
 
 // errClosed is what a Door says once it is closed.
 var errClosed = fmt.Errorf("egress: %w", net.ErrClosed)
+
+// CloseIdle closes the connections that no request uses. Another Door has taken
+// this one's place, and what still goes out here are the last requests.
+func (d *Door) CloseIdle() {
+	if d.transport == nil {
+		return
+	}
+	d.warm.drop()
+	d.transport.CloseIdleConnections()
+	d.http1.CloseIdleConnections()
+	if d.parent != nil {
+		d.parent.door.CloseIdle()
+	}
+}
 
 // Close ends what Reach has begun and closes the connections that no request
 // uses. Requests under way go on; new ones that need a connection fail.

@@ -50,7 +50,7 @@ func (d *Door) dialFTP(ctx context.Context, o robots.Origin, at netip.Addr) (*li
 	if trace != nil && trace.GetConn != nil {
 		trace.GetConn(o.Addr())
 	}
-	conn, err := d.dial(ctx, o.Host, o.Port, at)
+	conn, err := d.At(at).Dial(ctx, o.Host, o.Port)
 	if err != nil {
 		return nil, err
 	}

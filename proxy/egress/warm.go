@@ -147,15 +147,22 @@ func (p *warmPool) take(o spot, offered protocols) net.Conn {
 	return w.Conn
 }
 
-// close closes what waits, and waits for the watches.
-func (p *warmPool) close() {
+// drop closes what waits.
+func (p *warmPool) drop() {
 	p.mu.Lock()
-	p.closed = true
 	conns := p.conns
 	p.conns = make(map[spot]*warmConn)
 	p.mu.Unlock()
 	for _, w := range conns {
 		w.Close()
 	}
+}
+
+// close closes what waits and what comes, and waits for the watches.
+func (p *warmPool) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.drop()
 	p.watches.Wait()
 }

@@ -45,7 +45,9 @@ func (w Way) Reach(ctx context.Context, o robots.Origin) error { return w.door.r
 
 // Dial is [Door.Dial].
 func (w Way) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
-	return w.door.dial(ctx, host, port, w.at)
+	conn, err := w.door.dial(ctx, host, port, w.at)
+	w.door.tally.note(err)
+	return conn, err
 }
 
 // sendOver sends r over a connection of t's. Where each host has one address, t

@@ -1,0 +1,177 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// wantDialed holds what was counted since the Door was made against what is wanted;
+// what is not named is 0.
+func wantDialed(t *testing.T, who string, p Peers, want map[Outcome]uint64) {
+	t.Helper()
+	if len(p.Dialed) != len(allOutcomes) {
+		t.Errorf("%s: %d outcomes are told of, want all %d", who, len(p.Dialed), len(allOutcomes))
+	}
+	for how, n := range p.Dialed {
+		if n != want[how] {
+			t.Errorf("%s: %d times %s, want %d", who, n, how, want[how])
+		}
+	}
+}
+
+func TestDialsAreCounted(t *testing.T) {
+	ca := newAuthority(t)
+	plain := serve(t, hello)
+	secure := serve(t, hello, ca.leaf(t, "127.0.0.1", later()))
+	stranger := serve(t, hello, newAuthority(t).leaf(t, "127.0.0.1", later()))
+	closed, l := listen(t, "http", "127.0.0.1")
+	l.Close()
+	names := newNames(t, map[string][][]string{"inside.test.": {{"10.0.0.1"}}})
+	fetch := func(url string) func(*Door) error {
+		return func(d *Door) error {
+			_, _, err := get(t, d, url)
+			return err
+		}
+	}
+	for _, c := range []struct {
+		name string
+		do   func(*Door) error
+		want Outcome
+	}{
+		{"http", fetch(plain.String() + "/"), OutcomeOK},
+		{"https", fetch(secure.String() + "/"), OutcomeOK},
+		{"reached ahead, and then used", func(d *Door) error {
+			return errors.Join(d.Reach(t.Context(), secure.Origin), fetch(secure.String()+"/")(d))
+		}, OutcomeOK},
+		{"a tunnel", func(d *Door) error {
+			c, err := d.Dial(t.Context(), plain.Host, plain.Port)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		}, OutcomeOK},
+		{"nobody listens", fetch(closed.String() + "/"), OutcomeRefused},
+		{"no such host", fetch("http://nowhere.test/"), OutcomeDNS},
+		{"a private address", fetch("http://inside.test/"), OutcomeForbidden},
+		{"a port that is not allowed", fetch("http://127.0.0.1:22/"), OutcomeForbidden},
+		{"a certificate that nobody trusts", fetch(stranger.String() + "/"), OutcomeTLS},
+		{"no TLS", fetch("https://" + plain.Addr() + "/"), OutcomeTLS},
+		{"the caller has left", func(d *Door) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err := d.Dial(ctx, plain.Host, plain.Port)
+			return err
+		}, OutcomeCanceled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDoor(t, Options{AllowPrivate: loopback, Resolver: names.Addr(), Roots: ca.pool})
+			err := c.do(d)
+			if (err == nil) != (c.want == OutcomeOK) {
+				t.Fatal(err)
+			}
+			wantDialed(t, "origins", d.Stats().Origins, map[Outcome]uint64{c.want: 1})
+			wantDialed(t, "parent", d.Stats().Parent, nil)
+		})
+	}
+}
+
+func TestRememberedFailureIsNoDial(t *testing.T) {
+	closed, l := listen(t, "http", "127.0.0.1")
+	l.Close()
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	for range 3 {
+		if _, _, err := get(t, d, closed.String()+"/"); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Fatal(err)
+		}
+	}
+	wantDialed(t, "origins", d.Stats().Origins, map[Outcome]uint64{OutcomeRefused: 1})
+}
+
+// What no test can have happen at will.
+func TestOutcomeOf(t *testing.T) {
+	op := func(err error) error { return &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", err)} }
+	for want, errs := range map[Outcome][]error{
+		OutcomeTimeout:     {op(syscall.ETIMEDOUT), context.DeadlineExceeded, os.ErrDeadlineExceeded},
+		OutcomeUnreachable: {op(syscall.EHOSTUNREACH), op(syscall.ENETUNREACH), fmt.Errorf("%w: host unreachable", ErrBeyondParent)},
+		OutcomeDNS:         {&net.DNSError{IsTimeout: true}},
+		OutcomeExhausted:   {fmt.Errorf("%w: %w", ErrExhausted, op(syscall.EMFILE)), fmt.Errorf("%w: %w", ErrExhausted, &net.DNSError{})},
+		OutcomeParent:      {fmt.Errorf("%w: %w", ErrParent, op(syscall.ECONNREFUSED))},
+		OutcomeForbidden:   {ErrOwnListener, ErrForbiddenPort},
+		OutcomeCanceled:    {errClosed, op(context.Canceled)},
+		OutcomeOther:       {errors.New("something else")},
+	} {
+		for _, err := range errs {
+			if got := outcomeOf(fmt.Errorf("dial: %w", err)); got != want {
+				t.Errorf("%v is %s, want %s", err, got, want)
+			}
+		}
+	}
+}
+
+func TestOpenConnectionsAreCounted(t *testing.T) {
+	ca := newAuthority(t)
+	plain := serve(t, hello)
+	secure := serveOver(t, hello, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}})
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	for i, url := range []string{plain.String() + "/", secure.String() + "/", plain.String() + "/again"} {
+		if _, _, err := get(t, d, url); err != nil {
+			t.Fatal(err)
+		}
+		if n := d.Stats().Origins.Open; n != min(i+1, 2) {
+			t.Errorf("%d open after %d requests", n, i+1)
+		}
+	}
+	d.transport.CloseIdleConnections()
+	if n := d.Stats().Origins.Open; n != 0 {
+		t.Errorf("%d open after all were closed", n)
+	}
+}
+
+// Behind a parent both hops are told apart.
+func TestDialsBehindAParent(t *testing.T) {
+	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
+		o := serve(t, hello, ca.leaf(t, "origin.test", later()))
+		d := behind(t, p, ca)
+		if _, _, err := get(t, d, o.as("origin.test").String()+"/"); err != nil {
+			t.Fatal(err)
+		}
+		wantDialed(t, "origins", d.Stats().Origins, map[Outcome]uint64{OutcomeOK: 1})
+		wantDialed(t, "parent", d.Stats().Parent, map[Outcome]uint64{OutcomeOK: 1})
+	})
+}
+
+// TestCountsGoOn: a Door counts on where the one before was, and what that has open yet
+// is in it.
+func TestCountsGoOn(t *testing.T) {
+	o := serve(t, hello)
+	before := newDoor(t, Options{AllowPrivate: loopback})
+	if _, _, err := get(t, before, o.String()+"/"); err != nil {
+		t.Fatal(err)
+	}
+	d := newDoor(t, Options{AllowPrivate: loopback, Before: before})
+	if d.Pseudonym() != before.Pseudonym() {
+		t.Error("it has another name")
+	}
+	s := d.Stats().Origins
+	if wantDialed(t, "what was before", s, map[Outcome]uint64{OutcomeOK: 1}); s.Open != 1 {
+		t.Errorf("%d are open, want 1", s.Open)
+	}
+	if _, _, err := get(t, d, o.String()+"/"); err != nil {
+		t.Fatal(err)
+	}
+	before.Close()
+	for end := time.Now().Add(5 * time.Second); d.Stats().Origins.Open != 1; runtime.Gosched() { // net/http closes its own in passing
+		if time.Now().After(end) {
+			t.Fatalf("%d are open, want that of the Door alone", d.Stats().Origins.Open)
+		}
+	}
+	wantDialed(t, "both", d.Stats().Origins, map[Outcome]uint64{OutcomeOK: 2})
+}

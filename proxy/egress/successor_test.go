@@ -1,0 +1,88 @@
+package egress
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestCloseIdle: what no request uses is closed, what one uses is left to it, and who
+// comes late is served still.
+func TestCloseIdle(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	var open atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			close(begun)
+			<-release
+		}
+		io.WriteString(w, "whole")
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	ask := func(path string) string {
+		req, err := http.NewRequest(http.MethodGet, s.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := d.Settling().RoundTrip(req.WithContext(t.Context()))
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(body)
+	}
+	held := make(chan string, 1)
+	go func() { held <- ask("/held") }()
+	<-begun
+	ask("/") // by a connection of its own, which is kept
+	await := func(n int64) {
+		t.Helper()
+		for end := time.Now().Add(5 * time.Second); open.Load() != n; <-time.After(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d connections are open, want %d", open.Load(), n)
+			}
+		}
+	}
+	await(2)
+	d.CloseIdle()
+	await(1)
+	close(release)
+	if got := <-held; got != "whole" {
+		t.Errorf("under way: %q", got)
+	}
+	await(0)
+	if got := ask("/"); got != "whole" {
+		t.Errorf("late: %q", got)
+	}
+}
+
+// TestPseudonymOfTheDoorBefore: and without one, another each time.
+func TestPseudonymOfTheDoorBefore(t *testing.T) {
+	a, b := newDoor(t, Options{}), newDoor(t, Options{})
+	c := newDoor(t, Options{Before: a})
+	if a.Pseudonym() == b.Pseudonym() || c.Pseudonym() != a.Pseudonym() {
+		t.Errorf("%s, %s, %s", a.Pseudonym(), b.Pseudonym(), c.Pseudonym())
+	}
+	new(Door).CloseIdle() // has none
+}
