@@ -100,11 +100,11 @@ var rules = []rule{
 		}
 		return ""
 	}},
-	{[]string{"admin.listen"}, func(c Config) string {
-		if c.Admin.Listen == "" || loopback(c.Admin.Listen) {
+	{[]string{"admin.listen", "admin.token"}, func(c Config) string {
+		if c.Admin.Listen == "" || loopback(c.Admin.Listen) || c.Admin.Token != "" {
 			return ""
 		}
-		return fmt.Sprintf("%q is not loopback", c.Admin.Listen)
+		return fmt.Sprintf("%q is not loopback, so that others could change and see what the proxy does: admin.token has to say who may", c.Admin.Listen)
 	}},
 	{[]string{"robots.min_age", "robots.max_age"}, func(c Config) string {
 		if c.Robots.MinAge <= c.Robots.MaxAge {

@@ -8,8 +8,9 @@
 // The structs below are the table of keys: a field's tags hold its name in the
 // file, its default as it would be written there, how its text is read where
 // the type alone does not say (kind, see kinds), what its value must be (oneof,
-// or check, see checks) and the comment it carries in config.example.yaml. What
-// two keys say together stands in rules.
+// or check, see checks), whether a change of it takes a restart, see [Changes],
+// and the comment it carries in config.example.yaml. What two keys say together
+// stands in rules.
 //
 // The package opens no file but the one it is given, and checks nothing that
 // only the disk or the network can tell. A [Config] is a value of the one who
@@ -29,11 +30,11 @@ import (
 
 // Config is a whole configuration. Its zero value is no configuration: start from [Default].
 type Config struct {
-	Listen    string    `key:"listen" default:"127.0.0.1:8080" kind:"address" doc:"elsewhere than loopback only with clients: or open: true"`
+	Listen    string    `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"elsewhere than loopback only with clients: or open: true"`
 	Open      bool      `key:"open" default:"false" doc:"true: anyone who reaches the listener may use it, beside clients too"`
 	ListenTLS ListenTLS `key:"listen_tls" doc:"serve the proxy itself over TLS: clients then name it https://"`
 	Limits    Limits    `key:"limits" doc:"how many connections clients may have open"`
-	StateDir  string    `key:"state_dir" default:"" doc:"default: XDG state home/robotsproxy; CA, audit and what is known of sites live here; 0700"`
+	StateDir  string    `key:"state_dir" default:"" restart:"yes" doc:"default: XDG state home/robotsproxy; CA, audit and what is known of sites live here; 0700"`
 	Mode      string    `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"or monitor: decide and record, block nothing"`
 	Robots    Robots    `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
 	Identity  Identity  `key:"identity" doc:"who asks, to the sites"`
@@ -43,14 +44,14 @@ type Config struct {
 	TLS       TLS       `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
 	Egress    Egress    `key:"egress" doc:"where requests may go"`
 	Audit     Audit     `key:"audit" doc:"one JSON line for each request"`
-	Admin     Admin     `key:"admin" doc:"health and metrics of the proxy, on a listener of its own"`
+	Admin     Admin     `key:"admin" doc:"what operators see and ask of the proxy, on a listener of its own"`
 	Log       Log       `key:"log" doc:"what the proxy says of itself, on standard error"`
 }
 
 // ListenTLS is what the proxy's own port shows to clients.
 type ListenTLS struct {
-	Cert string `key:"cert" default:"" doc:"PEM, the issuers behind it; \"\": no TLS"`
-	Key  string `key:"key" default:"" doc:"its key, PEM; both or neither"`
+	Cert string `key:"cert" default:"" restart:"on-off" doc:"PEM, the issuers behind it; \"\": no TLS"`
+	Key  string `key:"key" default:"" restart:"on-off" doc:"its key, PEM; both or neither"`
 }
 
 // Limits is what clients may take of the proxy.
@@ -182,7 +183,7 @@ type Egress struct {
 
 // Audit is where and what is recorded.
 type Audit struct {
-	File         string `key:"file" default:"" doc:"default: state_dir/audit.jsonl; \"-\" for standard output"`
+	File         string `key:"file" default:"" restart:"yes" doc:"default: state_dir/audit.jsonl; \"-\" for standard output"`
 	Include      string `key:"include" default:"all" oneof:"all blocked" doc:"all, or blocked alone"`
 	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop" doc:"or drop"`
 	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"a larger file is set aside under its number, and compressed"`
@@ -197,13 +198,14 @@ type Audit struct {
 
 // Admin is the listener for operators.
 type Admin struct {
-	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" doc:"/healthz, /readyz and /metrics, on loopback; \"\": off"`
+	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" restart:"yes" doc:"dashboard, API, health and metrics; \"\": off"`
+	Token  string `key:"token" default:"" kind:"secret" doc:"asked for by all but health; required off loopback"`
 }
 
 // Log is what the proxy says of itself.
 type Log struct {
 	Level  string `key:"level" default:"info" oneof:"debug info warn error" doc:"debug, info, warn or error"`
-	Format string `key:"format" default:"text" oneof:"text json" doc:"or json"`
+	Format string `key:"format" default:"text" oneof:"text json" restart:"yes" doc:"or json"`
 }
 
 // A Size is so many octets.

@@ -75,6 +75,7 @@ var kinds = map[string]kind{
 	"token":           {what: "a product token", example: "FooBot", text: true, read: textThat(emptyOr(isToken)), write: asText},
 	"name":            {what: "a name of letters, digits, blanks and ._@-", example: "lab-a", text: true, read: textThat(emptyOr(isName)), write: asText},
 	"bcrypt":          {what: "a bcrypt hash", example: `"$2y$10$…", as htpasswd -nBC 10 gives it`, text: true, secret: true, read: textThat(emptyOr(isBcrypt)), hint: notQuiteBcrypt, write: asText},
+	"secret":          {what: "a secret of 16 to 256 letters, digits and -._~+/=", example: "what openssl rand -hex 24 prints", text: true, secret: true, read: textThat(emptyOr(isSecret)), write: asText},
 	"line":            {what: "a line of text", example: `"permitted by the site's owner, ticket 1234"`, text: true, read: textThat(isLine), write: asText},
 	"email":           {what: "an e-mail address", example: "bot@foo.example", text: true, read: textThat(emptyOr(isEmail)), write: asText},
 	"header":          {what: "the value of a header", example: "FooBot/1.0 (+https://foo.example)", text: true, read: textThat(emptyOr(isHeader)), write: asText},
@@ -322,6 +323,11 @@ func notQuiteBcrypt(s string) string {
 	}
 	return ""
 }
+
+// secret is what can stand in a header as a bearer's (RFC 6750 2.1), and is too long to be guessed.
+var secret = regexp.MustCompile(`^[A-Za-z0-9._~+/-]{16,256}=*$`)
+
+func isSecret(s string) bool { return secret.MatchString(s) }
 
 const maxLine = 500 // octets of what an operator gives for a reason
 

@@ -37,7 +37,11 @@ func names(keys []key) []string {
 // nearest is the path of the key that name is a slip of: of the same section,
 // else one of that very name below it, or elsewhere.
 func nearest(name string, known []key) string {
-	best, least := "", max(2, len(name)/3)+1
+	slips := max(2, len(name)/3)
+	if len(name) < 4 {
+		slips = 1 // else any short key is near
+	}
+	best, least := "", slips+1
 	for _, k := range known {
 		if d := distance(strings.ToLower(name), k.name, least); d < least {
 			best, least = k.path, d

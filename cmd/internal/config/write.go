@@ -22,6 +22,9 @@ func (c Config) Marshal() []byte {
 	return b.Bytes()
 }
 
+// hiddenToken stands for an admin.token, and is none: it cannot be loaded.
+const hiddenToken = "(hidden)"
+
 // Redacted is the configuration without its passwords, for people to read. In
 // place of each password's hash stands one that no password fits: whoever loads
 // it lets nobody in whom it was not meant to let in.
@@ -32,6 +35,9 @@ func (c Config) Redacted() Config {
 			hidden := m[1] + m[2] + "$hidden"
 			c.Clients[i].PasswordHash = hidden + strings.Repeat(".", len(m[0])-len(hidden))
 		}
+	}
+	if c.Admin.Token != "" {
+		c.Admin.Token = hiddenToken
 	}
 	if u, err := url.Parse(c.Egress.Parent); err != nil {
 		c.Egress.Parent = "" // none that was read
@@ -48,7 +54,7 @@ func writeSection(b *bytes.Buffer, indent string, section, defaults reflect.Valu
 	for i, k := range fields(section, "") {
 		line := indent + k.name + ":"
 		if k.section() {
-			writeLine(b, line, k.tag.Get("doc"))
+			writeLine(b, line, k.doc())
 			writeSection(b, indent+"  ", k.value, byDefault[i].value)
 			continue
 		}
@@ -60,7 +66,7 @@ func writeSection(b *bytes.Buffer, indent string, section, defaults reflect.Valu
 		if written := k.tag.Get("default"); written != "" && text == byDefault[i].text() {
 			text = written // "60s" stays "60s", not "1m"
 		}
-		writeLine(b, line+" "+text, k.tag.Get("doc"))
+		writeLine(b, line+" "+text, k.doc())
 	}
 }
 
