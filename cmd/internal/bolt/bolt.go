@@ -77,7 +77,8 @@ type Store struct {
 	maxBytes int64
 	log      *slog.Logger
 
-	found contents // by Open
+	found  contents // by Open
+	counts counts
 
 	turn   chan struct{} // holds a token while somebody uses what follows; see use
 	db     *bbolt.DB     // nil: there is none at present
@@ -163,7 +164,7 @@ func (s *Store) Save(o robots.Origin, entry []byte, until time.Time) {
 	value := seal(key, entry, until)
 	s.mu.Lock()
 	s.pending.add(key, value)
-	s.lost += s.pending.shrink(maxPending)
+	s.shed()
 	s.mu.Unlock()
 	s.nudge()
 }
@@ -282,6 +283,7 @@ func (s *Store) commitPart(ctx context.Context, end bool) (more bool, _ error) {
 		if err != nil {
 			return err
 		}
+		s.measure()
 		if s.octets += grown; s.octets > s.maxBytes {
 			return s.sweep(db)
 		}
@@ -297,7 +299,7 @@ func (s *Store) settle(err error) {
 	s.mu.Lock()
 	if err != nil {
 		s.gaps = !s.pending.addOlder(s.writing) || s.gaps
-		s.lost += s.pending.shrink(maxPending)
+		s.shed()
 	} else {
 		for key := range s.writing.entries {
 			s.filed.add([]byte(key))
@@ -317,8 +319,16 @@ func (s *Store) settle(err error) {
 	}
 }
 
-// tell says once that the disk fails.
+// shed drops what there is no room for. The caller holds s.mu.
+func (s *Store) shed() {
+	n := s.pending.shrink(maxPending)
+	s.lost += n
+	s.counts.lost.Add(uint64(n))
+}
+
+// tell counts that the disk fails, and says so once.
 func (s *Store) tell(err error) {
+	s.counts.failures.Add(1)
 	s.mu.Lock()
 	told := s.failing
 	s.failing = true

@@ -132,6 +132,7 @@ func (s *Store) open() (found contents, err error) {
 		}
 		return s.sweep(s.db)
 	})
+	s.measure()
 	if err != nil && !errors.Is(err, errDamaged) {
 		if s.db != nil {
 			_ = safely(s.db.Close) // of two errors the first is told
@@ -273,6 +274,7 @@ func (s *Store) setAside(cause error) error {
 	if err := os.Rename(s.file, kept); err != nil {
 		return fmt.Errorf("set %s aside (%w): %w", s.file, cause, err)
 	}
+	s.counts.damaged.Add(1)
 	s.log.Error("what was kept of sites cannot be read and is set aside: robots.txt files are fetched anew, and the pauses and delays of hosts are forgotten",
 		"file", s.file, "kept_as", kept, "error", cause)
 	return nil
