@@ -4,24 +4,20 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestEndpoints(t *testing.T) {
 	var unwell, unready error
-	s, err := New(Options{
-		Healthy: func() error { return unwell },
-		Ready:   func() error { return unready },
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") }),
-		Log:     slog.New(slog.DiscardHandler),
+	s := newFixture(t, func(o *Options) {
+		o.Healthy = func() error { return unwell }
+		o.Ready = func() error { return unready }
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") })
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +50,7 @@ func TestEndpoints(t *testing.T) {
 		{"well but not ready", "/healthz", nil, errors.New("shutting down"), 200, "ok\n"},
 		{"not ready", "/readyz", nil, errors.New("shutting down"), 503, "shutting down\n"},
 		{"what it counts", "/metrics", errors.New("the audit cannot be written"), nil, 200, "up 1\n"},
-		{"nothing else is told", "/", nil, nil, 404, "404 page not found\n"},
+		{"nothing else is told", "/nothing", nil, nil, 404, "404 page not found\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			unwell, unready = c.unwell, c.unready
@@ -72,15 +68,8 @@ func TestEndpoints(t *testing.T) {
 }
 
 func TestWithoutMetricsNothingIsThere(t *testing.T) {
-	well := func() error { return nil }
-	s, err := New(Options{Healthy: well, Ready: well, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := httptest.NewRecorder()
-	s.http.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if w.Code != http.StatusNotFound {
-		t.Errorf("%d", w.Code)
+	if got := newFixture(t).ask("GET", "/metrics", ""); got.Code != http.StatusNotFound {
+		t.Errorf("%d", got.Code)
 	}
 }
 
@@ -88,4 +77,27 @@ func TestNewRefusesMissingOptions(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("made without options")
 	}
+}
+
+// Who opens connections and says nothing has few of them, and not for long.
+func TestConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := newFixture(t).serve(t)
+		for range maxConns {
+			dial()
+		}
+		in := make(chan struct{})
+		go func() { dial(); close(in) }()
+		synctest.Wait()
+		select {
+		case <-in:
+			t.Error("one more is let in")
+		default:
+		}
+		start := time.Now()
+		<-in
+		if took := time.Since(start); took != timeout {
+			t.Errorf("the next is let in after %v", took)
+		}
+	})
 }

@@ -1,0 +1,360 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+)
+
+type listing struct {
+	Decisions []json.RawMessage
+	Missed    uint64
+	Newest    uint64
+}
+
+func TestDecisionsAreTheAuditsLines(t *testing.T) {
+	f := newFixture(t)
+	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions", ""), 200); len(got.Decisions) != 0 || got.Newest != 0 {
+		t.Fatalf("before the first: %+v", got)
+	}
+	odd := `{"seq":1, "event":"began","note":"<&> \u2028 kept as it is","hash":"0"}`
+	f.lines = 1
+	f.feed.Tap(1, []byte(odd+"\n"))
+	want := []string{odd}
+	for i := range 9 {
+		want = append(want, f.record(fmt.Sprintf("h%d.test", i), "allow", "no-rule", "https://h.test/?a&b", hostile))
+	}
+	texts := func(got listing) (all []string) {
+		for _, d := range got.Decisions {
+			all = append(all, string(d))
+		}
+		return all
+	}
+	got := decode[listing](t, f.ask("GET", "/api/v1/decisions", ""), 200)
+	if diff := cmp.Diff(want, texts(got)); diff != "" || got.Newest != 10 || got.Missed != 0 {
+		t.Errorf("%d %d (-want +got):\n%s", got.Newest, got.Missed, diff)
+	}
+	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?limit=2", ""), 200); !slices.Equal(texts(got), want[8:]) || got.Newest != 10 {
+		t.Errorf("the last two: %+v", got)
+	}
+	got = decode[listing](t, f.ask("GET", "/api/v1/decisions?limit=2&after=3", ""), 200)
+	if !slices.Equal(texts(got), want[3:5]) || got.Newest != 5 { // from where to ask on
+		t.Errorf("the next two: %+v", got)
+	}
+	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?after=10", ""), 200); len(got.Decisions) != 0 || got.Newest != 10 {
+		t.Errorf("none yet: %+v", got)
+	}
+	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?after=4000", ""), 200); len(got.Decisions) != 0 || got.Newest != 10 {
+		t.Errorf("behind one that there never was: %+v", got)
+	}
+	for range 3000 {
+		f.record("h.test", "allow", "no-rule", "https://h.test/", "")
+	}
+	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?after=10&limit=5", ""), 200); got.Missed == 0 || len(got.Decisions) != 5 || got.Newest != 10+got.Missed+5 {
+		t.Errorf("some are gone: %d %d %d", got.Missed, len(got.Decisions), got.Newest)
+	}
+}
+
+func TestDecisionsAreFiltered(t *testing.T) {
+	f := newFixture(t)
+	f.feed.Tap(1, []byte("{\"event\":\"began\"}\n"))
+	f.lines = 1
+	f.record("a.test", "allow", "no-rule", "https://a.test/Shop?q=1", "ABot/1")
+	f.record("b.test", "block", "rule", "https://b.test/private", "BBot/1")
+	f.record("b.test", "block", "pace", "https://b.test/", "x")
+	for query, want := range map[string]int{
+		"": 4, "decision=allow": 1, "decision=block": 2, "reason=rule": 1, "host=b.test": 2, "host=B.TEST": 2, "host=test": 0, "client=lab": 3, "client=nobody": 0,
+		"agent=bot": 3, "agent=BOT": 3, "q=shop": 1, "q=bbot": 1, "q=a.test": 1, "decision=block&host=b.test&q=private": 1, "q=began": 0,
+		"q=" + url.QueryEscape(hostile): 0, "reason=" + url.QueryEscape(hostile): 0,
+	} {
+		if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?"+query, ""), 200); len(got.Decisions) != want {
+			t.Errorf("%s: %d, want %d", query, len(got.Decisions), want)
+		}
+	}
+}
+
+func TestParametersAreExact(t *testing.T) {
+	f := newFixture(t)
+	for target, want := range map[string]string{
+		"/api/v1/decisions?limit=0":         "limit is not a number from 1 to 1000",
+		"/api/v1/decisions?limit=1001":      "limit is not",
+		"/api/v1/decisions?limit=-1":        "limit is not",
+		"/api/v1/decisions?limit=1e3":       "limit is not",
+		"/api/v1/decisions?after=-1":        "after is not the number of a line",
+		"/api/v1/decisions?decision=maybe":  "decision is not one of allow, block",
+		"/api/v1/decisions?hots=a":          `There is no parameter "hots"`,
+		"/api/v1/decisions?host=a&host=b":   "The parameter host is there twice",
+		"/api/v1/decisions?q=%zz":           "cannot be read",
+		"/api/v1/decisions?a;b":             "cannot be read",
+		"/api/v1/decisions/stream?after=x":  "after is not",
+		"/api/v1/decisions/stream?limit=3":  "There is no parameter",
+		"/api/v1/series?span=week":          "span is not one of hour, day",
+		"/api/v1/blockers?limit=201":        "limit is not",
+		"/api/v1/hosts?sort=size":           "sort is not one of last",
+		"/api/v1/hosts?after=gone.test":     "not in the list any more",
+		"/api/v1/hosts/a%2fb":               "That is no host",
+		"/api/v1/hosts/%3Cscript%3E":        "That is no host",
+		"/api/v1/ca.pem?x=1":                "There is no parameter",
+		"/api/v1/?%1b%5b=" + "1":            "There is no parameter",
+		"/api/v1/proxy.pac?proxy=evil.test": "There is no parameter",
+		"/api/v1/hosts?" + url.QueryEscape(strings.Repeat(hostile, 50)) + "=1": "There is no parameter",
+	} {
+		if got := decode[trouble](t, f.ask("GET", target, ""), 400); !strings.Contains(got.Detail, want) || got.Status != 400 || got.Title != "Bad Request" || len(got.Detail) > 2000 {
+			t.Errorf("%s: %+v", target, got)
+		}
+	}
+}
+
+func TestTheListOfEndpointsIsWhole(t *testing.T) {
+	f := newFixture(t)
+	got := decode[struct {
+		Version   string
+		Endpoints []endpoint
+	}](t, f.ask("GET", "/api/v1/", ""), 200)
+	if got.Version != "v1.2.3" || len(got.Endpoints) != 13 {
+		t.Fatalf("%+v", got)
+	}
+	for _, e := range got.Endpoints {
+		other := map[string]string{"GET": "POST", "POST": "GET"}[e.Method]
+		w := f.ask(other, strings.ReplaceAll(e.Path, "{host}", "a.test"), "")
+		decode[trouble](t, w, 405)
+		if !strings.Contains(w.Header().Get("Allow"), e.Method) || e.What == "" {
+			t.Errorf("%s %s: Allow: %s", e.Method, e.Path, w.Header().Get("Allow"))
+		}
+	}
+	for _, target := range []string{"/api/", "/api/v2/hosts", "/api/v1/hosts/", "/api/v1/decisions/1"} {
+		decode[trouble](t, f.ask("GET", target, ""), 404)
+	}
+}
+
+func TestBodiesAreExact(t *testing.T) {
+	f := newFixture(t)
+	for body, status := range map[string]int{
+		`{"url":"https://a.test/"}`: 200, "": 400, "null x": 400, "[]": 400, `"x"`: 400, `{"url":1}`: 400, `{"uri":"https://a.test/"}`: 400,
+		`{"url":"https://a.test/"}{}`: 400, `{"url":"https://a.test/"`: 400, `{"url":"` + strings.Repeat("a", maxBody) + `"}`: 413,
+		`{"url":"a.test"}`: 400, `{"url":"a.test:80/x"}`: 400, `{"url":"gopher://a.test/"}`: 400, `{"url":"https://user:pass@a.test/"}`: 400, `{"url":"https:///x"}`: 400,
+		`{"url":"https://a b/"}`: 400, `{"url":"https://a.test/` + `\u0000"}`: 400, `{"url":"mailto:a@b"}`: 400, `{"url":"https://a.test:0/"}`: 400,
+		`{"url":"https://a.test/","method":"G T"}`: 400, `{"url":"https://a.test/","method":"CONNECT"}`: 400, `{"url":"https://a.test/","method":"PURGE"}`: 200,
+		`{"url":"https://a.test/","user_agent":"a\r\nb"}`: 400, `{"url":"https://a.test/","from":"a\u0000b"}`: 400, `{"url":"https://a.test/","dest":"\n"}`: 400,
+	} {
+		w := f.ask("POST", "/api/v1/explain", body)
+		if w.Code != status {
+			t.Errorf("%.60s: %d, want %d: %s", body, w.Code, status, w.Body)
+		}
+		if status >= 400 {
+			decode[trouble](t, w, status)
+		}
+	}
+	decode[trouble](t, f.ask("POST", "/api/v1/explain?x=1", `{"url":"https://a.test/"}`), 400)
+}
+
+func TestExplainAsksWhoDecides(t *testing.T) {
+	var asked policy.Request
+	d := policy.Decision{}
+	f := newFixture(t, func(o *Options) {
+		o.Explain = func(_ context.Context, r policy.Request) policy.Decision { asked = r; return d }
+	})
+	text := "User-agent: *\nDisallow: /a\n\nUser-agent: foobot\nUser-agent: " + hostile + "\nCrawl-delay: 2\nDisallow: /private" + strings.Repeat("\u00e9", 400) + "\nAllow: /\n"
+	o := f.know(t, "https://a.test:8443", text)
+	d = policy.Decision{
+		Reason: policy.ReasonRule, Rule: hostile, Line: 8, Group: "foobot", Token: "FooBot", Dialect: "standard", Asked: 20 * time.Second,
+		Entry: "*.test", EntryReason: "why", Usage: "ai=n", Pace: pace.Limits{Key: "a.test", PerSecond: 1, CrawlDelay: 10 * time.Second},
+		Ruling: f.book.Peek(o).Under(robots.Standard()), Err: errors.New(hostile),
+	}
+	body := `{"url":"HTTPS://A.test:8443/private?x=<y>#z","user_agent":"FooBot/1.0","method":"HEAD","client":"lab","from":"a@b.test","dest":"image"}`
+	got := decode[foresight](t, f.ask("POST", "/api/v1/explain", body), 200)
+	want := policy.Request{Client: "lab", Method: "HEAD", Origin: o, PathQuery: "/private?x=<y>", UserAgent: "FooBot/1.0", From: "a@b.test", Dest: "image"}
+	if asked != want {
+		t.Errorf("asked %+v", asked)
+	}
+	if got.Decision != "block" || got.Reason != "rule" || got.Line != 8 || got.Group != "foobot" || got.Agent != "FooBot" || got.Robots != o.RobotsURL() ||
+		got.Fetched == "" || got.SHA256 == "" || got.Dialect != "standard" || *got.CrawlDelay != 10 || *got.Asked != 20 || got.Gap != 10 || got.Wait != nil ||
+		got.Entry != "*.test" || got.EntryReason != "why" || got.Usage != "ai=n" || got.Error == "" || got.URL != "https://a.test:8443/private?x=<y>" {
+		t.Errorf("%+v", got)
+	}
+	lines := got.Excerpt.Lines
+	i := slices.IndexFunc(lines, func(l excerptLine) bool { return l.Decides })
+	if i < 0 || lines[i].Line != 8 || !strings.HasPrefix(lines[i].Text, "Disallow: /private\u00e9") || len(lines[i].Text) > maxExcerpt+3 || !strings.HasSuffix(lines[i].Text, "\u00e9...") {
+		t.Errorf("%+v", lines)
+	}
+	if len(got.Excerpt.Agents) < 2 || got.Excerpt.Agents[0].Text != "User-agent: foobot" {
+		t.Errorf("%+v", got.Excerpt.Agents)
+	}
+	d = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoFile, Pace: pace.Limits{Key: "b.test", PerSecond: 2}}
+	got = decode[foresight](t, f.ask("POST", "/api/v1/explain", `{"url":"http://b.test"}`), 200)
+	if got.Decision != "allow" || got.Gap != 0.5 || got.Wait == nil || *got.Wait != 0 || got.Excerpt != nil || asked.PathQuery != "/" || asked.Method != "GET" {
+		t.Errorf("%+v of %+v", got, asked)
+	}
+}
+
+// A site that does not answer costs its asker time, and others at the most their turn.
+func TestAskingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, func(o *Options) {
+			o.Explain = func(ctx context.Context, _ policy.Request) policy.Decision {
+				<-ctx.Done()
+				return policy.Decision{Reason: policy.ReasonClient, Err: ctx.Err()}
+			}
+		})
+		start := time.Now()
+		codes := make(chan int, maxAsking)
+		for range maxAsking {
+			go func() { codes <- f.ask("POST", "/api/v1/explain", `{"url":"https://a.test/"}`).Code }()
+		}
+		synctest.Wait()
+		w := f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`)
+		if decode[trouble](t, w, 503); w.Header().Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+		for range maxAsking {
+			if code := <-codes; code != http.StatusGatewayTimeout {
+				t.Errorf("%d", code)
+			}
+		}
+		if took := time.Since(start); took != maxAsked {
+			t.Errorf("after %v", took)
+		}
+		// A page says so too, instead of a verdict that nobody has come to.
+		late := f.ask("POST", "/explain", "url=https%3A%2F%2Fa.test%2F", "Content-Type", "application/x-www-form-urlencoded")
+		if page := late.Body.String(); late.Code != http.StatusGatewayTimeout || !strings.Contains(page, "the fetch goes on") || strings.Contains(page, "Blocked") || strings.Contains(page, "No such request") {
+			t.Errorf("%d:\n%s", late.Code, page)
+		}
+		f.know(t, "https://a.test", "")
+		decode[shownOrigin](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`), 200)
+	})
+}
+
+func TestPurgeAndRefetch(t *testing.T) {
+	f := newFixture(t)
+	f.know(t, "https://a.test", "User-agent: *\nDisallow: /old\n")
+	type purged struct {
+		Origin string
+		Purged bool
+	}
+	want := purged{"https://a.test", true}
+	if got := decode[purged](t, f.ask("POST", "/api/v1/purge", `{"origin":"HTTPS://A.TEST:443/"}`), 200); got != want {
+		t.Errorf("%+v", got)
+	}
+	want.Purged = false
+	if got := decode[purged](t, f.ask("POST", "/api/v1/purge", `{"origin":"https://a.test"}`), 200); got != want {
+		t.Errorf("once more: %+v", got)
+	}
+	f.sites.texts["https://a.test"] = "User-agent: *\nDisallow: /new\nDisallow: /newer\n"
+	got := decode[shownOrigin](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"Op/1"}`), 200)
+	if got.Outcome != "rules" || got.Rules != 2 || got.Origin != "https://a.test" || got.Fetched.IsZero() || got.Text != nil {
+		t.Errorf("%+v", got.originState)
+	}
+	if !slices.Equal(f.sites.fetched, []string{"https://a.test knower", "https://a.test Op/1"}) {
+		t.Errorf("fetched: %q", f.sites.fetched)
+	}
+	for _, origin := range []string{"a.test", "https://", "https://a.test/x", "https://a.test?x", "https://u:p@a.test", "file:///etc/passwd", "https://a.test#x", "https://127.1", hostile, ""} {
+		body, _ := json.Marshal(map[string]string{"origin": origin})
+		for _, path := range []string{"purge", "refetch"} {
+			decode[trouble](t, f.ask("POST", "/api/v1/"+path, string(body)), 400)
+		}
+	}
+	decode[trouble](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"a\nb"}`), 400)
+	if len(f.sites.fetched) != 2 {
+		t.Errorf("fetched: %q", f.sites.fetched)
+	}
+}
+
+func TestReload(t *testing.T) {
+	var wrong error
+	f := newFixture(t, func(o *Options) { o.Reload = func(context.Context) error { return wrong } })
+	if got := decode[map[string]bool](t, f.ask("POST", "/api/v1/reload", ""), 200); !got["reloaded"] {
+		t.Errorf("%v", got)
+	}
+	wrong = errors.New("config.yaml:3: listen: needs a restart\nconfig.yaml:9: " + hostile)
+	got := decode[trouble](t, f.ask("POST", "/api/v1/reload", ""), 422)
+	if len(got.Errors) < 2 || got.Errors[0] != "config.yaml:3: listen: needs a restart" {
+		t.Errorf("%q", got.Errors)
+	}
+	decode[trouble](t, newFixture(t).ask("POST", "/api/v1/reload", ""), 501)
+}
+
+func TestFiles(t *testing.T) {
+	f := newFixture(t)
+	ca := f.ask("GET", "/api/v1/ca.pem", "")
+	if ca.Header().Get("Content-Type") != "application/x-pem-file" || ca.Header().Get("Content-Disposition") != `attachment; filename="robotsproxy-ca.pem"` ||
+		ca.Body.String() != "-----BEGIN CERTIFICATE-----\n" {
+		t.Errorf("%v\n%s", ca.Header(), ca.Body)
+	}
+	everywhere := &net.TCPAddr{IP: net.IPv6unspecified, Port: 3128}
+	for _, c := range []struct {
+		name   string
+		proxy  net.Addr
+		secure bool
+		host   string
+		want   string
+	}{
+		{"where it listens", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}, false, "proxy.example:8081", `"PROXY 127.0.0.1:8080"`},
+		{"as it is asked", everywhere, false, "Proxy.example:8081", `"PROXY proxy.example:3128"`},
+		{"as it is asked, without a port", everywhere, false, "proxy.example", `"PROXY proxy.example:3128"`},
+		{"by an address", everywhere, false, "[2001:db8::1]:8081", `"PROXY [2001:db8::1]:3128"`},
+		{"over TLS", &net.TCPAddr{IP: net.IPv4zero, Port: 3128}, true, "proxy.example", `"HTTPS proxy.example:3128"`},
+		{"by no host", everywhere, false, `a";alert(1);"`, ""},
+		{"by none at all", everywhere, false, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t, withToken(secret), func(o *Options) { o.Proxy, o.ProxyTLS = c.proxy, c.secure })
+			w := f.ask("GET", "/api/v1/proxy.pac", "", "Host", c.host, "Authorization", "Bearer "+secret)
+			if c.want == "" {
+				decode[trouble](t, w, 400)
+				return
+			}
+			if w.Code != 200 || w.Header().Get("Content-Type") != "application/x-ns-proxy-autoconfig" || !bytes.Contains(w.Body.Bytes(), []byte("return "+c.want)) {
+				t.Errorf("%d %v\n%s", w.Code, w.Header(), w.Body)
+			}
+		})
+	}
+}
+
+func TestSeriesAndBlockers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.record("a.test", "allow", "no-rule", "https://a.test/", "")
+		f.record("a.test", "block", "pace", "https://a.test/", "")
+		f.record("b.test", "block", "pace", "https://b.test/", "")
+		f.record("b.test", "block", "pace", "https://b.test/", "")
+		f.record("", "block", "malformed", "", "")
+		for span, step := range map[string]float64{"": 5, "?span=hour": 5, "?span=day": 120} {
+			got := decode[struct {
+				Start                     time.Time
+				Step                      float64 `json:"step_s"`
+				Allowed, Blocked, Waiting []int64
+			}](t, f.ask("GET", "/api/v1/series"+span, ""), 200)
+			if got.Step != step || !slices.Equal(got.Allowed, []int64{1}) || !slices.Equal(got.Blocked, []int64{4}) || len(got.Waiting) != 1 || !got.Start.Equal(time.Now()) {
+				t.Errorf("%s: %+v", span, got)
+			}
+		}
+		type blockers struct{ Blockers []cause }
+		got := decode[blockers](t, f.ask("GET", "/api/v1/blockers?limit=1", ""), 200)
+		want := []cause{{Host: "b.test", Reason: "pace", Decision: "block", Count: 2, Last: time.Now().UTC().Format(time.RFC3339Nano)}}
+		if diff := cmp.Diff(want, got.Blockers); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if got := decode[blockers](t, f.ask("GET", "/api/v1/blockers", ""), 200).Blockers; len(got) != 3 || !slices.ContainsFunc(got, func(c cause) bool { return c.Host == "" && c.Reason == "malformed" }) {
+			t.Errorf("a request without a host is not counted: %+v", got)
+		}
+		if got := decode[blockers](t, newFixture(t).ask("GET", "/api/v1/blockers", ""), 200); got.Blockers == nil {
+			t.Error("none is no list")
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"robotsproxy/proxy/guide"
+	"robotsproxy/robots"
+)
+
+// parseOrigin reads scheme://host, with a port or without.
+func parseOrigin(text string) (robots.Origin, error) {
+	if text == "" {
+		return robots.Origin{}, errors.New("origin is required, as in https://example.com")
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
+		return robots.Origin{}, errors.New("origin is not as in https://example.com or http://example.com:8080")
+	}
+	o, err := robots.ParseOrigin(u.Scheme, u.Host)
+	if err != nil {
+		return robots.Origin{}, fmt.Errorf("origin: %w", err)
+	}
+	return o, nil
+}
+
+// named reads the origin that a request is about; else it answers.
+func named(w http.ResponseWriter, text string) (robots.Origin, bool) {
+	o, err := parseOrigin(text)
+	if err != nil {
+		problem(w, http.StatusBadRequest, err.Error())
+	}
+	return o, err == nil
+}
+
+// purge forgets an origin's robots.txt.
+func (s *server) purge(w http.ResponseWriter, r *http.Request) {
+	var about struct {
+		Origin string `json:"origin"`
+	}
+	if !body(w, r, &about) {
+		return
+	}
+	o, ok := named(w, about.Origin)
+	if !ok {
+		return
+	}
+	purged := s.o.Book.Purge(o)
+	s.o.Log.Info("a robots.txt is forgotten, as the operator asks", "origin", o.String(), "known", purged)
+	writeJSON(w, http.StatusOK, struct {
+		Origin string `json:"origin"`
+		Purged bool   `json:"purged"` // there was something to forget in memory
+	}{o.String(), purged})
+}
+
+// refetch has an origin's robots.txt fetched now.
+func (s *server) refetch(w http.ResponseWriter, r *http.Request) {
+	var about struct {
+		Origin    string `json:"origin"`
+		UserAgent string `json:"user_agent"`
+	}
+	if !body(w, r, &about) {
+		return
+	}
+	o, ok := named(w, about.Origin)
+	if !ok {
+		return
+	}
+	if _, err := s.request(&inquiry{URL: o.String() + "/", UserAgent: about.UserAgent}); err != nil {
+		problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s.o.Log.Info("a robots.txt is fetched, as the operator asks", "origin", o.String())
+	s.ask(w, r, func(ctx context.Context) (any, error) {
+		e, err := s.o.Book.Refetch(ctx, o, about.UserAgent)
+		if err != nil {
+			return nil, err
+		}
+		return shownOriginOf(newOriginState(e, s.o.Dialect()), time.Now()), nil
+	})
+}
+
+// reload has the configuration read anew, whole or not at all.
+func (s *server) reload(w http.ResponseWriter, r *http.Request) {
+	if !nothing(w, r) {
+		return
+	}
+	if s.o.Reload == nil {
+		problem(w, http.StatusNotImplemented, "This proxy has no configuration that it could read anew.")
+		return
+	}
+	if err := s.o.Reload(r.Context()); err != nil {
+		problem(w, http.StatusUnprocessableEntity, "The configuration stays as it was.", strings.Split(err.Error(), "\n")...)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Reloaded bool `json:"reloaded"`
+	}{true})
+}
+
+// caPEM answers with the certificate that clients have to trust.
+func (s *server) caPEM(w http.ResponseWriter, r *http.Request) {
+	if _, ok := parameters(w, r); !ok {
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-pem-file")
+	w.Header().Set("Content-Disposition", `attachment; filename="robotsproxy-ca.pem"`)
+	w.Write(s.o.CAPEM())
+}
+
+// proxyPAC answers with the file by which a browser finds the proxy.
+func (s *server) proxyPAC(w http.ResponseWriter, r *http.Request) {
+	if _, ok := parameters(w, r); !ok {
+		return
+	}
+	script := guide.PAC(s.proxyFor(r))
+	if script == nil {
+		problem(w, http.StatusBadRequest, "It cannot be told by which name you reach the proxy.")
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ns-proxy-autoconfig")
+	w.Write(script)
+}
+
+// proxyFor gives the proxy's host:port as who asks reaches it: where it listens, or if
+// that is everywhere, the host that was asked; with a scheme in front where it speaks TLS,
+// and "" where the host is none.
+func (s *server) proxyFor(r *http.Request) string {
+	host, port, err := net.SplitHostPort(s.o.Proxy.String())
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip.IsUnspecified() {
+		asked, err := robots.ParseOrigin("http", r.Host)
+		if err != nil {
+			return ""
+		}
+		host = asked.Host
+	}
+	host = net.JoinHostPort(host, port)
+	if s.o.ProxyTLS {
+		host = "https://" + host
+	}
+	return host
+}

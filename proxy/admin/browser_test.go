@@ -1,0 +1,228 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience bounds every wait of the browser; nothing that works comes near it.
+const patience = time.Minute
+
+// A browser is one tab of a real Chromium, whose complaints fail the test.
+type browser struct {
+	ctx context.Context
+
+	mu         sync.Mutex // guards complaints
+	complaints []string
+}
+
+// openBrowser starts Chromium, or skips the test where there is none.
+func openBrowser(t testing.TB) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		if os.Getenv("REQUIRE_PEERS") == "1" {
+			t.Fatal("chromium is not on this machine, and REQUIRE_PEERS=1 asks for it")
+		}
+		t.Skip("chromium is not on this machine")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(patience),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("no-proxy-server", true), chromedp.Flag("host-resolver-rules", "MAP dashboard.test 127.0.0.1"), chromedp.WindowSize(1280, 900),
+	)
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(stop)
+	ctx, closeTab := chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Error(err)
+		}
+		closeTab()
+	})
+	b := &browser{ctx: ctx}
+	check(t, chromedp.Listen(ctx, b.hear)) // starts it
+	for _, enable := range []cdp.Command[cdp.Empty, cdp.Empty]{log.Enable, runtime.Enable} {
+		_, err := chromedp.Call(ctx, enable, cdp.Empty{})
+		check(t, err)
+	}
+	return b
+}
+
+// hear collects what a page must not do: violate its policy, fail, or open a dialog.
+func (b *browser) hear(event any) {
+	complaint := ""
+	switch e := event.(type) {
+	case *log.EventEntryAdded:
+		over := strings.Contains(e.Entry.Text, "Cross-Origin-Opener-Policy header has been ignored") // of what comes in the clear
+		if !over && (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) {
+			complaint = fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
+		}
+	case *runtime.EventExceptionThrown:
+		complaint = e.ExceptionDetails.Text
+		if e.ExceptionDetails.Exception != nil {
+			complaint += " " + e.ExceptionDetails.Exception.Description
+		}
+	case *runtime.EventConsoleAPICalled:
+		complaint = "the console is written to: " + string(e.Type)
+	case *page.EventJavascriptDialogOpening:
+		complaint = "a dialog is opened: " + e.Message
+	}
+	if complaint != "" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.complaints = append(b.complaints, complaint)
+	}
+}
+
+// quiet fails the test if the browser had anything to complain of since it was asked last.
+func (b *browser) quiet(t testing.TB) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.complaints {
+		t.Errorf("the browser complains: %s", c)
+	}
+	b.complaints = nil
+}
+
+// do runs actions, each within the tests' patience.
+func (b *browser) do(t testing.TB, actions ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	for i, action := range actions {
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		err := chromedp.Do(ctx, action)
+		cancel()
+		if err != nil {
+			t.Fatalf("action %d: %v", i, err)
+		}
+	}
+}
+
+// call gives the browser a command.
+func call[P, R any](t testing.TB, b *browser, c cdp.Command[P, R], params P) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	_, err := chromedp.Call(ctx, c, params)
+	check(t, err)
+}
+
+// value evaluates an expression; of a promise what it comes to.
+func value[T any](t testing.TB, b *browser, expression string) T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// until waits for an expression of the page's to be true, whatever page it is by then.
+func (b *browser) until(t testing.TB, expression string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		look, stop := context.WithTimeout(ctx, patience/6) // the page that is asked may go before it answers
+		ok, err := chromedp.Run(look, chromedp.Evaluate[bool](expression))
+		stop()
+		if err == nil && ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			b.quiet(t)
+			t.Fatalf("not true within %s: %s", patience, expression)
+		}
+	}
+}
+
+// press presses a key as a person does: what it would write is not written if the page
+// has taken the key. chromedp.KeyEvent writes it all the same.
+func (b *browser) press(t testing.TB, key string) {
+	t.Helper()
+	for _, p := range []input.DispatchKeyEventParams{
+		{Type: input.DispatchKeyEventTypeKeyDown, Key: key, Text: key}, {Type: input.DispatchKeyEventTypeKeyUp, Key: key},
+	} {
+		call(t, b, input.DispatchKeyEvent, p)
+	}
+}
+
+// shoot keeps pictures of the page that is open, in light and dark, wide and narrow.
+func (b *browser) shoot(t testing.TB, name string) {
+	t.Helper()
+	dir := os.Getenv("SCREENSHOTS")
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	check(t, os.MkdirAll(dir, 0o755))
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1280, 1000, 420} {
+			b.emulate(t, scheme)
+			b.do(t, chromedp.EmulateViewport(width, 900))
+			b.do(t, chromedp.EmulateViewport(width, min(1500, value[int64](t, b, `document.documentElement.scrollHeight`))))
+			value[bool](t, b, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => r(true), 60))))`)
+			for _, weak := range value[[]string](t, b, weakText) {
+				t.Errorf("%s in %s: %s", name, scheme, weak)
+			}
+			if over := value[float64](t, b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+				t.Errorf("%s at %d px is %v px too wide", name, width, over)
+			}
+			for _, word := range value[[]string](t, b, `[...document.querySelectorAll('main .is')].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > e.parentElement.getBoundingClientRect().right + 1).map(e => e.textContent)`) {
+				t.Errorf("%s at %d px: %q is cut", name, width, word)
+			}
+			ctx, cancel := context.WithTimeout(b.ctx, patience)
+			png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+			cancel()
+			check(t, err)
+			check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, scheme, width)), png, 0o644))
+		}
+	}
+	b.do(t, chromedp.EmulateViewport(1280, 900))
+}
+
+// emulate has the browser prefer light or dark, and no motion.
+func (b *browser) emulate(t testing.TB, scheme string) {
+	t.Helper()
+	call(t, b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+}
+
+// weakText finds text that does not stand out from what is behind it (WCAG 1.4.3: 4.5
+// to 1, or 3 to 1 where it is large).
+const weakText = `(() => {
+	const parse = c => (c.match(/[\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
+	const light = ([r, g, b]) => { const [x, y, z] = [r, g, b].map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * x + .7152 * y + .0722 * z; };
+	const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] === 1) return c; } return parse(getComputedStyle(document.documentElement).colorScheme.includes('dark') ? '0 0 0' : '255 255 255'); };
+	const weak = new Set();
+	for (const e of document.querySelectorAll('body *')) {
+		const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+		if (!own || !e.checkVisibility() || e.closest('.hidden, template, svg')) continue;
+		const s = getComputedStyle(e), [a, b] = [light(parse(s.color)), light(behind(e))].sort((x, y) => y - x);
+		const size = parseFloat(s.fontSize), large = size >= 24 || size >= 18.66 && s.fontWeight >= 700;
+		if ((a + .05) / (b + .05) < (large ? 3 : 4.5)) weak.add(e.tagName + '.' + e.className + ': ' + s.color + ' ' + ((a + .05) / (b + .05)).toFixed(2));
+	}
+	return [...weak];
+})()`

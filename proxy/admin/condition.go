@@ -1,0 +1,116 @@
+package admin
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"net/http"
+	"runtime"
+	"strings"
+	"time"
+
+	"robotsproxy/proxy/guide"
+)
+
+// About is what only who starts the proxy knows of it.
+type About struct {
+	Commit  string    // that it was built from; "": that is not known
+	Started time.Time // zero: that is not known
+	Config  string    // the file of the configuration; "": there is none that could be read again
+	State   string    // the directory of its state
+	Audit   string    // the file of the audit
+}
+
+// A certificate is that of the CA, as it is recognised.
+type certificate struct {
+	Subject string `json:"subject"`
+	SHA256  string `json:"sha256"` // as ca show has it
+	Expires string `json:"expires"`
+}
+
+// ca reads the certificate that clients have to trust; nil where it cannot be read.
+func (o *Options) ca() *certificate {
+	block, _ := pem.Decode(o.CAPEM())
+	if block == nil {
+		return nil
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	return &certificate{c.Subject.String(), guide.Fingerprint(c.Raw), stamp(c.NotAfter)}
+}
+
+// A reloading is what came of reading the configuration anew.
+type reloading struct {
+	OK      uint64   `json:"ok"`
+	Refused uint64   `json:"refused"`
+	Since   string   `json:"in_force_since,omitempty"`
+	LastOK  string   `json:"last_ok,omitempty"`
+	Errors  []string `json:"errors,omitempty"` // why the last was refused, line by line; none: it was not
+
+	since time.Time
+}
+
+// reloads says what came of reloads; nil where nothing is reloaded.
+func (o *Options) reloads() *reloading {
+	if o.Reloads == nil {
+		return nil
+	}
+	ok, refused, last, err := o.Reloads()
+	r := &reloading{OK: ok, Refused: refused, LastOK: stamp(last), since: last}
+	if last.IsZero() {
+		r.since = o.About().Started
+	}
+	r.Since = stamp(r.since)
+	if err != nil {
+		r.Errors = strings.Split(err.Error(), "\n")
+	}
+	return r
+}
+
+// outdated says in a sentence that the configuration in force is not the one of the
+// file; "": it is.
+func (r *reloading) outdated() string {
+	switch {
+	case r == nil || r.Errors == nil:
+		return ""
+	case r.since.IsZero():
+		return "The last reload was refused; the configuration from before stays in force."
+	}
+	return "The last reload was refused; the configuration of " + r.since.UTC().Format(time.DateTime) + " stays in force."
+}
+
+// status answers with what the proxy is, where it has its things, and how it is.
+func (s *server) status(w http.ResponseWriter, r *http.Request) {
+	if _, ok := parameters(w, r); !ok {
+		return
+	}
+	about := s.o.About()
+	st := struct {
+		Version  string       `json:"version"`
+		Commit   string       `json:"commit,omitempty"`
+		Go       string       `json:"go"`
+		Started  string       `json:"started,omitempty"`
+		Uptime   float64      `json:"uptime_s,omitempty"`
+		Config   string       `json:"config_file,omitempty"`
+		State    string       `json:"state_dir,omitempty"`
+		Audit    string       `json:"audit_file,omitempty"`
+		Proxy    string       `json:"proxy"`
+		ProxyTLS bool         `json:"proxy_tls"`
+		Dialect  string       `json:"dialect"`
+		CA       *certificate `json:"ca,omitempty"`
+		Healthy  bool         `json:"healthy"`
+		Ready    bool         `json:"ready"`
+		Reasons  []string     `json:"reasons"` // why it is not one or the other
+		Reloads  *reloading   `json:"reloads,omitempty"`
+	}{
+		Version: s.o.Version, Commit: about.Commit, Go: runtime.Version(), Started: stamp(about.Started),
+		Config: about.Config, State: about.State, Audit: about.Audit,
+		Proxy: s.o.Proxy.String(), ProxyTLS: s.o.ProxyTLS, Dialect: s.o.Dialect().Name, CA: s.o.ca(),
+		Healthy: s.o.Healthy() == nil, Ready: s.o.Ready() == nil, Reasons: append([]string{}, s.trouble()...), Reloads: s.o.reloads(),
+	}
+	if !about.Started.IsZero() {
+		st.Uptime = time.Since(about.Started).Round(time.Millisecond).Seconds()
+	}
+	writeJSON(w, http.StatusOK, st)
+}

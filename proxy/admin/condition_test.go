@@ -1,0 +1,137 @@
+package admin
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"robotsproxy/proxy/guide"
+)
+
+// newCA is a certificate, and its DER.
+func newCA(t testing.TB, until time.Time) (text, der []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(t, err)
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a CA"}, NotAfter: until}
+	der, err = x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	check(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), der
+}
+
+func TestStatusTellsWhatIsKnownOfTheProxy(t *testing.T) {
+	started, reloaded := time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+	until := time.Now().Add(48 * time.Hour).Truncate(time.Second)
+	text, der := newCA(t, until)
+	var lastErr, unready error
+	change := func(o *Options) {
+		o.CAPEM = func() []byte { return text }
+		o.Ready = func() error { return unready }
+		o.About = func() About {
+			return About{Commit: "c0ffee", Started: started, Config: "/etc/robots.yaml", State: "/var/lib/robots", Audit: "/var/lib/robots/audit.jsonl"}
+		}
+		o.Reloads = func() (uint64, uint64, time.Time, error) { return 2, 1, reloaded, lastErr }
+	}
+	f := newFixture(t, change)
+	type answer struct {
+		Version, Commit, Go, Started, Proxy, Dialect string
+		Uptime                                       float64 `json:"uptime_s"`
+		Config                                       string  `json:"config_file"`
+		State                                        string  `json:"state_dir"`
+		Audit                                        string  `json:"audit_file"`
+		CA                                           certificate
+		Healthy, Ready                               bool
+		Reasons                                      []string
+		Reloads                                      reloading
+	}
+	got := decode[answer](t, f.ask("GET", "/api/v1/status", ""), 200)
+	if got.Version != "v1.2.3" || got.Commit != "c0ffee" || got.Go != runtime.Version() || got.Started != stamp(started) || got.Uptime < 3600 || got.Proxy != "127.0.0.1:8080" || got.Dialect != "standard" ||
+		got.Config != "/etc/robots.yaml" || got.State != "/var/lib/robots" || got.Audit != "/var/lib/robots/audit.jsonl" {
+		t.Errorf("%+v", got)
+	}
+	if got.CA != (certificate{"CN=a CA", guide.Fingerprint(der), stamp(until)}) {
+		t.Errorf("%+v", got.CA)
+	}
+	if !got.Healthy || !got.Ready || got.Reasons == nil || len(got.Reasons) > 0 || got.Reloads.OK != 2 || got.Reloads.Refused != 1 || got.Reloads.LastOK != stamp(reloaded) || got.Reloads.Errors != nil {
+		t.Errorf("%+v", got)
+	}
+	lastErr, unready = errors.New("one\n"+hostile), errors.New("shutting down")
+	got = decode[answer](t, f.ask("GET", "/api/v1/status", ""), 200)
+	if !got.Healthy || got.Ready || !slices.Equal(got.Reasons, []string{"shutting down"}) || got.Reloads.Errors[0] != "one" || got.Reloads.Since != stamp(reloaded) {
+		t.Errorf("%+v", got)
+	}
+	bare := decode[map[string]any](t, newFixture(t).ask("GET", "/api/v1/status", ""), 200)
+	for _, name := range []string{"started", "uptime_s", "config_file", "ca", "reloads"} {
+		if _, there := bare[name]; there {
+			t.Errorf("%s is told, and is not known", name)
+		}
+	}
+	page := words(inspect(t, f.ask("GET", "/about", "").Body.String()))
+	for _, want := range []string{"c0ffee", "/etc/robots.yaml", "/var/lib/robots/audit.jsonl", guide.Fingerprint(der), runtime.Version(), "1 h ago", "127.0.0.1:8080"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q on the page", want)
+		}
+	}
+}
+
+// What is in force is not what stands in the file: all pages say so, and live ones too.
+func TestARefusedReloadIsSeen(t *testing.T) {
+	since := time.Date(2026, 11, 22, 4, 10, 5, 0, time.UTC)
+	var lastErr error
+	ok := uint64(0)
+	w := newWorld(t, sample, func(o *Options) {
+		o.About = func() About { return About{Started: since} }
+		o.Reloads = func() (uint64, uint64, time.Time, error) {
+			if ok > 0 {
+				return ok, 1, since.Add(time.Hour), lastErr
+			}
+			return 0, 1, time.Time{}, lastErr
+		}
+	})
+	w.come(t, cart(1))
+	pages := []string{"/", "/hosts", "/hosts/shop.example.com", "/decisions/1", "/explain", "/about"}
+	for _, c := range []struct {
+		err  error
+		ok   uint64
+		pill string
+		says string
+	}{
+		{nil, 0, "Serving", ""},
+		{errors.New("line 3: no number\nline 9: listen: needs a restart"), 0, "Serving, not reloaded", "The last reload was refused; the configuration of 2026-11-22 04:10:05 stays in force. Why"},
+		{errors.New("the file is gone"), 1, "Serving, not reloaded", "the configuration of 2026-11-22 05:10:05 stays in force. Why"},
+		{nil, 2, "Serving", ""},
+	} {
+		lastErr, ok = c.err, c.ok
+		for _, path := range pages {
+			doc := w.get(t, path, http.StatusOK)
+			if got := words(one(t, doc, "id", "refused")); !strings.HasSuffix(got, c.says) || c.says == "" && got != "" {
+				t.Errorf("%s, %v: %q", path, c.err, got)
+			}
+			if got := words(one(t, doc, "id", "health")); got != c.pill {
+				t.Errorf("%s, %v: %q", path, c.err, got)
+			}
+		}
+		state, err := html.Parse(w.ask(t, "GET", "/state", nil).Body)
+		check(t, err)
+		if got := words(one(t, state, "id", "refused")); !strings.HasSuffix(got, c.says) || words(one(t, state, "id", "health")) != c.pill {
+			t.Errorf("state: %q", got)
+		}
+		about := words(one(t, w.get(t, "/about", http.StatusOK), "id", "reload"))
+		if c.err != nil && !strings.Contains(about, c.err.Error()) || strings.Contains(about, "The last onerefused") != (c.err != nil) {
+			t.Errorf("about: %q", about)
+		}
+	}
+}

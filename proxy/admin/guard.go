@@ -1,0 +1,152 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// policyOfContent (Content Security Policy 3) has a page take nothing from elsewhere,
+// run no script that stands in it, and stand in no other page.
+const policyOfContent = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// secure says of an answer, whatever it is, that it is what it says it is, is not to be
+// kept, and is for nobody else's page.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", policyOfContent)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer our own forms would come from the origin "null" (Fetch Standard 3.1)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+}
+
+// guard lets in who may ask, and gives every answer its security headers.
+func (s *server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secure(w.Header())
+		token := s.o.Token()
+		switch {
+		case token == "":
+			if status, why := strange(r); status != 0 {
+				s.refuse(w, r, status, why)
+				return
+			}
+		case !public(r.URL.Path) && !s.knows(r, token):
+			s.challenge(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// public says what is answered without a token: health, and what a login takes.
+func public(p string) bool {
+	switch p {
+	case "/healthz", "/readyz", "/login", "/logout":
+		return true
+	}
+	return strings.HasPrefix(p, "/static/") && path.Clean(p) == p // the same for everybody
+}
+
+// strange says of a request that comes without a token why it is not answered; zero:
+// it is. It has to have come to loopback, and for a name of this machine's: a page that
+// makes a name of its own lead here (DNS rebinding) has the browser send that name.
+func strange(r *http.Request) (status int, why string) {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if local == nil || !local.IP.IsLoopback() {
+		return http.StatusForbidden, "Without admin.token, only this machine itself is answered."
+	}
+	if r.Host == "" && !r.ProtoAtLeast(1, 1) { // no browser is so old
+		return 0, ""
+	}
+	if !ownName(r.Host) {
+		return http.StatusMisdirectedRequest, "Without admin.token, only requests for localhost or for an address are answered: another name may be a stranger's."
+	}
+	return 0, ""
+}
+
+// ownName says whether a Host header, with any port or none, is an address or a name
+// that can only mean this machine (RFC 6761 6.3).
+func ownName(hostport string) bool {
+	host := hostport
+	if h, port, err := net.SplitHostPort(hostport); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "" {
+			return false
+		}
+		host = h
+	} else if inner, ok := strings.CutPrefix(hostport, "["); ok {
+		if host, ok = strings.CutSuffix(inner, "]"); !ok {
+			return false
+		}
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// knows says whether a request shows that who sends it knows the token: by itself, or by
+// the cookie of a login.
+func (s *server) knows(r *http.Request, token string) bool {
+	presented, ok := bearer(r)
+	return ok && same(presented, token) || s.loggedIn(r, token)
+}
+
+// challenge asks who does not know the token for it.
+func (s *server) challenge(w http.ResponseWriter, r *http.Request) {
+	_, presented := bearer(r)
+	if !presented && wantsPage(r) {
+		http.Redirect(w, r, loginFor(r), http.StatusSeeOther)
+		return
+	}
+	challenge := `Bearer realm="robotsproxy"`
+	why := "This asks for the token in admin.token: send it as Authorization: Bearer TOKEN."
+	if presented {
+		challenge += `, error="invalid_token"` // RFC 6750 3.1
+		why = "This is not the token in admin.token."
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
+	s.refuse(w, r, http.StatusUnauthorized, why)
+}
+
+// same compares in a time that tells neither where two texts differ nor how long they are.
+// How many are tried is not bounded: whoever is to be let in would have to be held up by
+// what others try, and a token is too long to be found that way.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// bearer gives what stands behind Authorization: Bearer (RFC 6750 2.1).
+func bearer(r *http.Request) (token string, ok bool) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// wantsPage says whether it is a person that waits for the answer.
+func wantsPage(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || isAPI(r) || r.URL.Path == "/metrics" {
+		return false
+	}
+	return r.Header.Get("Sec-Fetch-Mode") == "navigate" || strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+// refuse answers why a request is not answered: programs in JSON, others in words.
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
+	if !wantsPage(r) {
+		problem(w, status, why)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "%d %s\n%s\n", status, http.StatusText(status), why)
+}

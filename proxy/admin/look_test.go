@@ -1,0 +1,94 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// testNarrow: all columns are there at every width, and what matters in them is whole.
+func testNarrow(t *testing.T, b *browser) {
+	w := newWorld(t, sample)
+	w.come(t, visit{client: "crawler-eu-1", agent: "FooBot/1.0", method: "CONNECT", url: "https://shop.example.com/", status: 200, waited: 2100 * time.Millisecond})
+	w.come(t, visit{client: "lab-a", agent: "FooBot/1.0", method: "OPTIONS", url: "https://www.example.org/private/a-long-path/that-goes-on/and-on", monitor: true})
+	const cut = `[...document.querySelectorAll('#rows :is([data-f=method], [data-f=client], [data-f=agent], [data-f=is], [data-f=status], [data-f=explain])')].
+		filter(e => e.textContent && (!e.checkVisibility() || e.getBoundingClientRect().right > e.closest('td').getBoundingClientRect().right + 1)).map(e => e.textContent)`
+	for _, width := range []int64{1280, 1217, 1200, 1000, 800, 420} {
+		b.do(t, chromedp.EmulateViewport(width, 900))
+		b.open(t, w.url)
+		for _, text := range value[[]string](t, b, cut) {
+			t.Errorf("at %d px %q is not there, or cut", width, text)
+		}
+		if over := value[float64](t, b, `document.querySelector('.scroll:has(.live)').scrollWidth - document.querySelector('.scroll:has(.live)').clientWidth`); over > 0 {
+			t.Errorf("at %d px the decisions are %v px too wide", width, over)
+		}
+		b.open(t, w.url+"/about")
+		if over := value[float64](t, b, `document.querySelector('pre.code').scrollWidth - document.querySelector('pre.code').clientWidth`); over > 0 {
+			t.Errorf("at %d px the example is %v px too wide", width, over)
+		}
+	}
+	b.do(t, chromedp.EmulateViewport(1280, 900))
+}
+
+// aDay puts a day of requests where a new process has none yet.
+const aDay = `(() => { const real = fetch; window.fetch = async (url, ...more) => {
+	if (!String(url).startsWith('/api/v1/series')) return real(url, ...more);
+	const step = String(url).includes('day') ? 120 : 5, n = 720, allowed = [], blocked = [], waiting = [];
+	for (let i = 0; i < n; i++) {
+		const wave = 1 + Math.sin(i / 60) + .5 * Math.sin(i / 17);
+		allowed.push(Math.max(0, Math.round(9 * wave + 3 * Math.sin(i * 7.7)))); blocked.push(Math.max(0, Math.round(2 * wave * Math.abs(Math.sin(i / 29)))));
+		waiting.push(Math.max(0, Math.round(4 * wave * Math.sin(i / 40))));
+	}
+	return new Response(JSON.stringify({start: new Date(Date.now() - n * step * 1000).toISOString(), step_s: step, allowed, blocked, waiting}));
+}; })()`
+
+// testLook keeps pictures of all pages, and holds their colours and widths to account.
+func testLook(t *testing.T, b *browser) {
+	var refused error
+	w := newWorld(t, sample, func(o *Options) {
+		ca, _ := newCA(t, time.Now().Add(1000*time.Hour))
+		o.CAPEM = func() []byte { return ca }
+		o.About = func() About {
+			return About{Commit: "3fc2a34f21dea0fb288abf1e8d21815b8b62114d", Started: time.Now().Add(-time.Hour), Config: "/etc/robotsproxy/config.yaml", State: "/var/lib/robotsproxy", Audit: "/var/lib/robotsproxy/audit.jsonl"}
+		}
+		o.Reloads = func() (uint64, uint64, time.Time, error) { return 3, 1, time.Now().Add(-time.Minute), refused }
+	})
+	w.hold(t, "news.example.net", 7)
+	agents := []string{"FooBot/1.0 (+https://foo.example/bot)", "Mozilla/5.0 (compatible; GPTBot/1.1; +https://openai.com/gptbot)", "Scrapy/2.11 (+https://scrapy.org)", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"}
+	urls := []string{"https://www.example.org/", "https://www.example.org/private/notes?id=7", "https://www.example.org/search?q=robots", "https://www.example.org/search/about", "https://api.example.org/v1/items?page=2&sort=desc",
+		"https://news.example.net/2026/11/a-rather-long-headline-that-does-not-fit", "https://news.example.net/archive/2019", "http://flaky.example/", "https://shop.example.com/cart/add?sku=9981", "https://shop.example.com/products/blue-widget", "https://www.example.org/drafts/x"}
+	for i := range 160 {
+		v := visit{client: []string{"lab-a", "127.0.0.1", "crawler-eu-1"}[i%3], agent: agents[i%4], url: urls[(i*7)%len(urls)], status: 200, monitor: i%23 == 0}
+		if i%5 == 0 {
+			v.waited = time.Duration(i*137) * time.Millisecond
+		}
+		w.come(t, v)
+	}
+	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: aDay})
+	for _, p := range []struct{ name, path string }{
+		{"overview", "/"}, {"hosts", "/hosts"}, {"host", "/hosts/www.example.org"}, {"decisions", "/?decision=block#decisions"}, {"about", "/about"}, {"record", fmt.Sprintf("/decisions/%d", w.feed.Newest())},
+	} {
+		b.open(t, w.url+p.path)
+		if p.name == "overview" {
+			b.until(t, `document.querySelectorAll('#plot .uplot').length === 2`)
+		}
+		if p.name == "decisions" {
+			b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector('.more').click()`))
+		}
+		b.shoot(t, p.name)
+	}
+	b.open(t, w.url+"/explain?url=https%3A%2F%2Fwww.example.org%2Fprivate%2Fx&agent=Scrapy%2F2.11")
+	b.do(t, chromedp.Click(chromedp.CSS(`button.first`)))
+	b.until(t, `!!document.getElementById('answer')`)
+	b.shoot(t, "explain")
+	refused = errors.New("/etc/robotsproxy/config.yaml:3: pace.burst: not a number\n/etc/robotsproxy/config.yaml:17: listen: needs a restart")
+	b.open(t, w.url+"/about")
+	b.shoot(t, "refused")
+	w.unwell = func() error { return errors.New("the audit cannot be written: no space left on device") }
+	b.open(t, w.url+"/about")
+	b.shoot(t, "trouble")
+}

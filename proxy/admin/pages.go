@@ -1,0 +1,99 @@
+package admin
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// pages mounts what people look at. Every page shows what is known when it is asked
+// for; scripts only keep it so.
+func (s *server) pages(mux *http.ServeMux) {
+	mux.HandleFunc("GET /static/{name...}", look.serve)
+	mux.HandleFunc("GET /{$}", s.showOverview)
+	mux.HandleFunc("GET /state", s.showState)
+	mux.HandleFunc("GET /decisions/{number}", s.showRecord)
+	mux.HandleFunc("GET /hosts", s.showHosts)
+	mux.HandleFunc("GET /hosts/{host}", s.showHostPage)
+	mux.HandleFunc("POST /hosts/{host}", s.changeOrigin)
+	mux.HandleFunc("GET /explain", s.showExplain)
+	mux.HandleFunc("POST /explain", s.answerExplain)
+	mux.HandleFunc("GET /about", s.showAbout)
+	mux.HandleFunc("POST /reload", s.reloadByHand)
+}
+
+// A frame is what all pages have around them.
+type frame struct {
+	Title   string
+	Version string
+	Nav     []link
+	Trouble []string // what is wrong with the proxy
+	Refused string   // that the last reload was; "": it was not
+	SignOut bool     // who asks has logged in
+	Flash   *flash   // what came of what was done last; nil: nothing was
+}
+
+// A link leads to a page; Here is what aria-current has of it.
+type link struct{ Name, Href, Here string }
+
+// A flash is a message at the top of a page.
+type flash struct {
+	Kind, Icon string
+	Text       string
+	Lines      []string
+}
+
+func good(text string) *flash { return &flash{Kind: "good", Icon: "allow", Text: text} }
+
+func bad(text string, lines ...string) *flash {
+	return &flash{Kind: "bad", Icon: "block", Text: text, Lines: lines}
+}
+
+// frame makes that of one page; in is the address of the part that it belongs to.
+func (s *server) frame(title, in string) frame {
+	f := frame{Title: title, Version: s.o.Version, Trouble: s.trouble(), Refused: s.o.reloads().outdated(), SignOut: s.o.Token() != ""}
+	f.Nav = []link{{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"}}
+	for i := range f.Nav {
+		if f.Nav[i].Href == in {
+			f.Nav[i].Here = "page"
+		}
+	}
+	return f
+}
+
+// trouble says what is wrong, each thing once.
+func (s *server) trouble() (all []string) {
+	for _, check := range []func() error{s.o.Healthy, s.o.Ready} {
+		if err := check(); err != nil && !slices.Contains(all, visible(err.Error())) {
+			all = append(all, visible(err.Error()))
+		}
+	}
+	return all
+}
+
+// show answers with a page, whole or not at all.
+func (s *server) show(w http.ResponseWriter, status int, page, part string, view any) {
+	var b bytes.Buffer
+	if err := look.pages[page].ExecuteTemplate(&b, part, view); err != nil {
+		s.o.Log.Error("a page could not be made", "page", page, "error", err)
+		http.Error(w, "This page could not be made; the log says why.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	w.Write(b.Bytes())
+}
+
+// form reads what a form has sent; else it answers.
+func (s *server) form(w http.ResponseWriter, r *http.Request) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if err := r.ParseForm(); err != nil {
+		s.refuse(w, r, http.StatusBadRequest, "That was no form of this page.")
+		return false
+	}
+	return true
+}
+
+// now is when a page is made, as it is shown.
+func now() time.Time { return time.Now().UTC() }

@@ -1,0 +1,197 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/live"
+)
+
+// A row is a line of the audit in the table of decisions. The zero row is the blank
+// that a script fills in.
+type row struct {
+	Number uint64
+	JSON   string // the line
+	Stamp  string // its time
+	Clock  string // likewise, for people
+
+	Kind, Icon, Word string // of the decision
+
+	Host, HostHref string // a line of no host has no Href
+	Method, Path   string
+	Reason, Rule   string
+	Line           string
+	Client, Agent  string
+	Waited, Status string
+	ExplainHref    string // where a form asks about the request; "": nothing can be asked
+}
+
+// auditLine is what a row shows of a line.
+type auditLine struct {
+	Time, Event, Detail, Client, Method, URL, Host, Agent, Decision, Reason, Rule string
+
+	UserAgent string  `json:"user_agent"`
+	WaitMS    float64 `json:"wait_ms"`
+	Enforced  bool
+	Line      int
+	Status    int
+}
+
+// maxCell is how many octets of a stranger's text stand in a cell; the record has all.
+const maxCell = 300
+
+func newRow(l live.Line) row {
+	r := row{Number: l.Number, JSON: string(l.JSON), Kind: "plain", Icon: "info"}
+	var a auditLine
+	if json.Unmarshal(l.JSON, &a) != nil {
+		r.Word = "Unreadable"
+		return r
+	}
+	if t, err := time.Parse(time.RFC3339Nano, a.Time); err == nil {
+		r.Stamp, r.Clock = a.Time, t.UTC().Format("15:04:05")
+	}
+	if a.Event != "" {
+		r.Word, r.Path = "Event", cut(a.Event+" "+a.Detail, maxCell)
+		return r
+	}
+	r.Kind, r.Icon, r.Word = verdictSign(a.Decision, a.Enforced)
+	r.Host, r.Method, r.Path = cut(a.Host, maxCell), cut(a.Method, maxCell), cut(pathOf(a.URL), maxCell)
+	r.Reason, r.Rule = cut(a.Reason, maxCell), cut(a.Rule, maxCell)
+	if a.Line > 0 {
+		r.Line = "line " + strconv.Itoa(a.Line)
+	}
+	r.Client, r.Agent = cut(a.Client, maxCell), cut(a.Agent, maxCell)
+	if a.WaitMS >= 1 {
+		r.Waited = length(time.Duration(a.WaitMS * float64(time.Millisecond)))
+	}
+	if a.Status > 0 {
+		r.Status = strconv.Itoa(a.Status)
+	}
+	if a.Host != "" {
+		r.HostHref = hostHref(a.Host)
+	}
+	if a.askable() {
+		r.ExplainHref = explainHref(question{a.urlToAsk(), a.UserAgent, a.Client, a.Method})
+	}
+	return r
+}
+
+// verdictSign gives a decision's colour, sign and word.
+func verdictSign(decision string, enforced bool) (kind, icon, word string) {
+	switch {
+	case decision == "allow":
+		return "allow", "allow", "Allowed"
+	case enforced:
+		return "block", "block", "Blocked"
+	}
+	return "wait", "block", "Would block" // monitor mode
+}
+
+// askable says whether there is a request that can be asked about.
+func (a *auditLine) askable() bool {
+	return a.Host != "" && a.Reason != string(policy.ReasonMalformed) && strings.Contains(a.urlToAsk(), "://")
+}
+
+// urlToAsk is the address that is explained: that of a tunnel is where it leads.
+func (a *auditLine) urlToAsk() string {
+	if a.Method == http.MethodConnect {
+		return "https://" + a.URL + "/"
+	}
+	return a.URL
+}
+
+// pathOf is a URL without its origin, which stands beside it.
+func pathOf(address string) string {
+	_, rest, found := strings.Cut(address, "://")
+	if !found {
+		return address
+	}
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		return rest[i:]
+	}
+	return "/"
+}
+
+func hostHref(host string) string { return "/hosts/" + url.PathEscape(host) }
+
+// explainHref leads to the form, filled in; to post there is to ask.
+func explainHref(q question) string {
+	v := url.Values{"url": {q.URL}}
+	for name, value := range map[string]string{"agent": q.Agent, "client": q.Client, "method": q.Method} {
+		if value != "" && value != http.MethodGet && value != http.MethodConnect {
+			v.Set(name, value)
+		}
+	}
+	return "/explain?" + v.Encode()
+}
+
+// A recordView is a page of one line.
+type recordView struct {
+	frame
+	Name                  string
+	Record                []pair
+	Missing               string // why there is none
+	HostHref, ExplainHref string
+}
+
+type pair struct{ Name, Value string }
+
+// members gives those of a JSON object in their order, each as it is read by people.
+func members(line []byte) (all []pair) {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.UseNumber()
+	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
+		return nil
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return all
+		}
+		var raw json.RawMessage
+		if dec.Decode(&raw) != nil {
+			return all
+		}
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			text = string(raw)
+		}
+		if key, ok := name.(string); ok {
+			all = append(all, pair{visible(key), visible(text)})
+		}
+	}
+	return all
+}
+
+// showRecord shows one line of those that are kept.
+func (s *server) showRecord(w http.ResponseWriter, r *http.Request) {
+	n, err := strconv.ParseUint(r.PathValue("number"), 10, 64)
+	v := recordView{frame: s.frame("Record", ""), Name: "No such record"}
+	newest := s.o.Live.Newest()
+	switch {
+	case err != nil || n == 0:
+		v.Missing = "That is no number of a record. They are counted from 1 on."
+	case newest == 0:
+		v.Missing = "No record has come since the start. What was before is in the audit."
+	case n > newest:
+		v.Missing = fmt.Sprintf("No record has this number yet. The last is %d.", newest)
+	default:
+		v.Name, v.Missing = fmt.Sprintf("Record %d", n), "This record is no longer in memory. The audit has it."
+		if lines, _ := s.o.Live.After(n-1, 1); len(lines) == 1 && lines[0].Number == n {
+			shown := newRow(lines[0])
+			v.Record, v.HostHref, v.ExplainHref = members(lines[0].JSON), shown.HostHref, shown.ExplainHref
+		}
+	}
+	status := http.StatusOK
+	if v.Record == nil {
+		status = http.StatusNotFound
+	}
+	s.show(w, status, "decision", "frame", v)
+}

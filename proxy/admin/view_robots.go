@@ -1,0 +1,170 @@
+package admin
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"robotsproxy/policy/audit/live"
+	"robotsproxy/robots"
+)
+
+const (
+	linesEach = 3000 // of a robots.txt, on a page
+	maxLine   = 2000 // octets of one
+	maxGroups = 60   // that are listed
+)
+
+// A fileListing is a robots.txt, or a part of it, as a page shows it.
+type fileListing struct {
+	Lines  []textLine
+	Groups []groupView
+	Range  string
+	Pages  []pageLink
+
+	prefix string // of what its lines are called on the page
+	from   int    // the first that is shown
+	last   int    // the last of the file
+}
+
+// A textLine is one line of a file.
+type textLine struct {
+	ID     string // "" where lines have no anchors
+	Href   string
+	Number int
+	Class  string
+	Text   string
+	Fired  *fired // nil: the line has decided nothing
+}
+
+// fired says what a rule has decided.
+type fired struct{ Icon, Text string }
+
+// A groupView is a group of a file: whom it is for, and where it begins.
+type groupView struct {
+	Name string
+	Href string
+	Line int
+}
+
+// A firing is how often a rule decided, each way.
+type firing struct {
+	rule             string
+	allowed, blocked int64
+}
+
+// fires gives what the rules of one file have decided, by line.
+func fires(causes []live.Cause, robotsURL string) map[int]*firing {
+	all := make(map[int]*firing)
+	for _, c := range causes {
+		if c.Line == 0 || c.Robots != live.Clip(robotsURL) {
+			continue
+		}
+		f := all[c.Line]
+		if f == nil {
+			f = &firing{rule: c.Rule}
+			all[c.Line] = f
+		}
+		if f.rule != c.Rule {
+			continue // of a file that was there before or after
+		}
+		if c.Decision == "allow" {
+			f.allowed += c.Count
+		} else {
+			f.blocked += c.Count
+		}
+	}
+	return all
+}
+
+// newListing shows a text as a dialect reads it.
+func newListing(text string, d robots.Dialect, prefix string, from int, decided map[int]*firing) fileListing {
+	l := fileListing{prefix: prefix, from: max(1, from)}
+	var names []string
+	begins, group := 0, 0 // of the group that is read
+	for line := range robots.Outline(text, d) {
+		l.last = line.Number
+		if line.Group != group {
+			l.addGroup(begins, names)
+			group, begins, names = line.Group, line.Number, nil
+		}
+		if line.Kind == robots.KindAgent {
+			names = append(names, cut(line.Value, 60))
+		}
+		if line.Number < l.from || line.Number >= l.from+linesEach {
+			continue
+		}
+		id := prefix + strconv.Itoa(line.Number)
+		shown := textLine{ID: id, Href: "#" + id, Number: line.Number, Class: classOf(line.Kind), Text: cut(line.Text, maxLine)}
+		if line.Number == begins && group > 0 {
+			shown.Class += " begins"
+		}
+		if f := decided[line.Number]; f != nil && f.rule == live.Clip(line.Value) {
+			shown.Class, shown.Fired = f.mark(shown.Class)
+		}
+		l.Lines = append(l.Lines, shown)
+	}
+	l.addGroup(begins, names)
+	l.turn()
+	return l
+}
+
+func (l *fileListing) addGroup(line int, names []string) {
+	if line == 0 || len(names) == 0 || len(l.Groups) == maxGroups {
+		return
+	}
+	const most = 3
+	name := strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
+		name = fmt.Sprintf("%s and %d more", name, more)
+	}
+	l.Groups = append(l.Groups, groupView{name, l.lineHref(line), line})
+}
+
+// lineHref leads to a line, if it is on another page of the file too.
+func (l *fileListing) lineHref(line int) string {
+	to := "#" + l.prefix + strconv.Itoa(line)
+	if first := (line-1)/linesEach*linesEach + 1; line < l.from || line >= l.from+linesEach {
+		return "?from=" + strconv.Itoa(first) + to
+	}
+	return to
+}
+
+// turn says which lines are shown, and where the others are.
+func (l *fileListing) turn() {
+	if l.last <= linesEach && l.from == 1 {
+		return
+	}
+	l.Range = fmt.Sprintf("Lines %s to %s of %s", count(l.from), count(min(l.from+linesEach-1, l.last)), count(l.last))
+	if l.from > 1 {
+		l.Pages = append(l.Pages, pageLink{"Lines before", "?from=" + strconv.Itoa(max(1, l.from-linesEach)), "prev"})
+	}
+	if l.from+linesEach <= l.last {
+		l.Pages = append(l.Pages, pageLink{"Lines after", "?from=" + strconv.Itoa(l.from+linesEach), "next"})
+	}
+}
+
+// mark gives how a line that has decided is shown.
+func (f *firing) mark(class string) (string, *fired) {
+	switch {
+	case f.allowed > 0 && f.blocked > 0:
+		return class + " block", &fired{"block", fmt.Sprintf("blocked %s, allowed %s", count(f.blocked), count(f.allowed))}
+	case f.blocked > 0:
+		return class + " block", &fired{"block", "blocked " + count(f.blocked)}
+	case f.allowed > 0:
+		return class + " allow", &fired{"allow", "allowed " + count(f.allowed)}
+	}
+	return class, nil
+}
+
+func classOf(k robots.Kind) string {
+	switch k {
+	case robots.KindAgent:
+		return "agent"
+	case robots.KindAllow, robots.KindDisallow, robots.KindDelay:
+		return "rule"
+	case robots.KindExtra:
+		return "extra"
+	}
+	return "other"
+}
