@@ -216,6 +216,13 @@ func answerTo(err error) answer {
 	return brokeOff
 }
 
+// settle puts the answer's reason into a decision that it overrides.
+func (a answer) settle(d *policy.Decision) {
+	if a.overrides(*d) {
+		d.Verdict, d.Reason = policy.Refuse, a.reason
+	}
+}
+
 // overrides says whether the answer's reason takes the place of the decision's:
 // not where a request that was allowed met a failing origin, nor where the
 // decision itself refused.

@@ -33,7 +33,7 @@ func (h *Handler) serveConnect(x *exchange) {
 		return
 	}
 	// Plain HTTP needs no opening: it is judged like all other requests.
-	if o.Scheme == "https" && h.o.Sealed(o.Host) {
+	if o.Scheme == "https" && x.rules.Sealed(o.Host) {
 		h.finish(x, h.seal(x, o))
 		return
 	}
@@ -74,15 +74,15 @@ func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 	if looped(r.Header, h.pseudo) {
 		return o, errLoop
 	}
-	return o, h.o.Door.Check(o.Host, o.Port)
+	return o, x.rules.Door.Check(o.Host, o.Port)
 }
 
 // open makes an intercepted tunnel and hands it to the inner server. It leaves
 // a record only if it fails.
 func (h *Handler) open(x *exchange, o robots.Origin) error {
 	var limits pace.Limits
-	if !h.o.Monitor { // then what is denied is recorded with the requests inside
-		d := h.o.Engine.DecideConnect(x.record.Request)
+	if !x.rules.Monitor { // then what is denied is recorded with the requests inside
+		d := x.rules.Engine.DecideConnect(x.record.Request)
 		if d.Verdict != policy.Allow {
 			x.record.Decision = d
 			return errRefused
@@ -99,14 +99,15 @@ func (h *Handler) open(x *exchange, o robots.Origin) error {
 	if err != nil {
 		return err
 	}
-	t, err := h.take(x, o)
+	t, err := h.take(x, o, &h.counts.intercepted)
 	if err != nil {
 		return err
 	}
 	defer h.conns.remove(t.Conn)
-	inner, err := h.intercept(t)
+	inner, err := h.intercept(x.rules, t)
 	if err != nil || !h.handoff.give(inner) {
 		h.o.Log.Debug("a tunnel ended before its first request", "origin", o.String(), "error", err)
+		h.counts.unused.Add(1)
 		t.Close()
 	}
 	return nil
@@ -118,9 +119,9 @@ const maxElsewhere = 3
 // reach makes sure that the origin can be connected to, in a place of its own.
 func (h *Handler) reach(x *exchange, o robots.Origin, limits pace.Limits) error {
 	ctx := x.request.Context()
-	if !h.o.Monitor {
-		err := h.aim(x, o, &limits)
-		if err == nil {
+	if !x.rules.Monitor {
+		var err error
+		if x.at, err = x.rules.aim(ctx, o, &limits); err == nil {
 			x.slot, err = h.o.Pacer.Enter(ctx, x.record.Request.Client, limits)
 		}
 		if err != nil {
@@ -128,12 +129,12 @@ func (h *Handler) reach(x *exchange, o robots.Origin, limits pace.Limits) error 
 		}
 	}
 	defer x.release()
-	return h.o.Door.At(x.at).Reach(ctx, o)
+	return x.rules.Door.At(x.at).Reach(ctx, o)
 }
 
-// take answers a CONNECT and makes its connection a tunnel. The caller removes
-// that from h.conns when somebody else has it, or it is closed.
-func (h *Handler) take(x *exchange, o robots.Origin) (*tunnelConn, error) {
+// take answers a CONNECT and makes its connection a tunnel, which kind counts. The
+// caller removes that from h.conns when somebody else has it, or it is closed.
+func (h *Handler) take(x *exchange, o robots.Origin, kind *tally) (*tunnelConn, error) {
 	accept := x.streamed
 	if x.request.ProtoMajor == 1 {
 		accept = x.established
@@ -146,7 +147,12 @@ func (h *Handler) take(x *exchange, o robots.Origin) (*tunnelConn, error) {
 		conn.Close()
 		return nil, http.ErrServerClosed
 	}
-	return &tunnelConn{Conn: conn, buffered: buffered, client: x.record.Request.Client, origin: o, authority: authority(o)}, nil
+	client := x.record.Request.Client
+	pass := x.rules.Engine.Pass(client, addressOf(x.request.RemoteAddr))
+	t := &tunnelConn{Conn: conn, kind: kind, buffered: buffered, pass: pass, origin: o, authority: authority(o)}
+	t.let.Store(&letIn{client, x.rules.number})
+	kind.begin()
+	return t, nil
 }
 
 // established takes an HTTP/1 connection over and answers its CONNECT.
@@ -171,7 +177,7 @@ func (x *exchange) established() (net.Conn, *bufio.Reader, error) {
 
 // intercept finds out what the client of a tunnel speaks: TLS, or HTTP in the
 // clear.
-func (h *Handler) intercept(t *tunnelConn) (net.Conn, error) {
+func (h *Handler) intercept(rules *reign, t *tunnelConn) (net.Conn, error) {
 	// Browsers make tunnels ahead of need.
 	if err := t.SetDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
 		return nil, err
@@ -187,12 +193,12 @@ func (h *Handler) intercept(t *tunnelConn) (net.Conn, error) {
 	if first[0] != handshakeRecord {
 		return h.newHTTPConn(t), nil
 	}
-	if h.o.Sealed(t.origin.Host) {
+	if rules.Sealed(t.origin.Host) {
 		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are not to be opened")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.o.HeadTimeout)
 	defer cancel()
-	secure, err := h.o.Authority.Handshake(ctx, t, t.origin.Host)
+	secure, err := rules.Authority.Handshake(ctx, t, t.origin.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +212,7 @@ func (h *Handler) intercept(t *tunnelConn) (net.Conn, error) {
 
 // seal judges a tunnel by its host alone and passes it unopened.
 func (h *Handler) seal(x *exchange, o robots.Origin) error {
-	x.record.Decision = h.o.Engine.DecideTunnel(x.request.Context(), x.record.Request)
+	x.record.Decision = x.rules.Engine.DecideTunnel(x.request.Context(), x.record.Request)
 	err := h.verdict(x)
 	if err == nil {
 		err = h.wait(x)
@@ -214,7 +220,7 @@ func (h *Handler) seal(x *exchange, o robots.Origin) error {
 	if err != nil {
 		return err
 	}
-	origin, err := h.o.Door.At(x.at).Dial(x.request.Context(), o.Host, o.Port)
+	origin, err := x.rules.Door.At(x.at).Dial(x.request.Context(), o.Host, o.Port)
 	if err != nil {
 		return err
 	}
@@ -228,7 +234,7 @@ func (h *Handler) seal(x *exchange, o robots.Origin) error {
 	if err := x.detach(); err != nil {
 		return err
 	}
-	t, err := h.take(x, o)
+	t, err := h.take(x, o, &h.counts.unopened)
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,8 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyOctets]byte) }}
 type exchange struct {
 	client  http.ResponseWriter
 	request *http.Request // as it came
+	rules   *reign        // that it began in
+	left    bool          // that is told of its end
 	url     *url.URL      // where it goes, normalised
 	record  audit.Record
 	ticket  policy.Ticket // of the client's quota
@@ -101,6 +103,14 @@ func (x *exchange) readAhead() error {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(b))
 	return nil
+}
+
+// leave ends the exchange for its reign, once.
+func (x *exchange) leave() {
+	if !x.left {
+		x.left = true
+		x.rules.leave()
+	}
 }
 
 // fail keeps the first thing that went wrong. The pipeline does not say.

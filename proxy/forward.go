@@ -174,7 +174,7 @@ func (h *Handler) send(x *exchange, r *http.Request) (*http.Response, error) {
 	for tries := 1; ; tries++ {
 		x.dialed.Store(true)
 		x.stood = 0
-		resp, err := h.o.Door.At(x.at).RoundTrip(r)
+		resp, err := x.rules.Door.At(x.at).RoundTrip(r)
 		again := err != nil && x.stood > unnoticed && !x.written.Load() && x.replay.Load() == nil && r.Context().Err() == nil
 		if !again || tries == maxSends || r.Body != nil && r.Body != http.NoBody || !idempotent(r.Method) {
 			return resp, err
@@ -205,7 +205,7 @@ func (h *Handler) heed(x *exchange, resp *http.Response, err error) {
 	if (err == nil || isTimeout(err)) && x.request.ContentLength == 0 {
 		x.slot.Answered(fine)
 	}
-	if !fine && err == nil && h.o.BackOff && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
+	if !fine && err == nil && x.rules.BackOff && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
 		x.record.BackOff = x.slot.BackOff(retryAfter(resp.Header.Get("Retry-After"), time.Now()))
 	}
 }

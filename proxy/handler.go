@@ -5,11 +5,16 @@
 //
 // goproxy is the pipeline that a request is sent through (its OnRequest and
 // OnResponse hooks, its copying of heads and bodies); CONNECT, interception,
-// upgrades and every answer of our own are handled here.
+// upgrades and every answer of our own are handled here. Who asks the proxy itself,
+// at its own address, is answered by package guide, and leaves no record: nothing
+// goes out.
 //
 // It fails closed: whatever goes wrong before the origin's answer has begun
 // becomes a refusal from one table, and its record is written first. What
 // breaks after that breaks the client's transfer, never shortens it silently.
+//
+// What it goes by, the [Rules], may be changed while it serves: a request keeps
+// to those that it began under, from its first look at who asks to its record.
 //
 // A Handler may be used by any number of goroutines at once.
 package proxy
@@ -17,12 +22,12 @@ package proxy
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -34,96 +39,87 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
-	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
 )
 
-// Options make a Handler. The first seven are required.
+// Options make a Handler. All but the Limits are required.
 type Options struct {
-	Engine    *policy.Engine
-	Pacer     *pace.Pacer
-	Door      *egress.Door
-	Authority *mitm.Authority
-	Audit     audit.Sink   // the evidence first, then whoever else listens
-	Ready     func() error // why requests must be refused at present: the audit cannot be written
-	Log       *slog.Logger
-	UserAgent string            // sent instead of the client's; "": the client's own
-	From      string            // likewise
-	Monitor   bool              // decide and record, block nothing and hold nothing up
-	Sealed    func(string) bool // which hosts' tunnels are never opened; nil: none
-	BackOff   bool              // honour 429 and 503 of an origin
-	TLS       *tls.Config       // that clients speak to the proxy itself; nil: none
+	Rules // at first
+	Pacer *pace.Pacer
+	Audit audit.Sink   // the evidence first, then whoever else listens
+	Ready func() error // why requests must be refused at present: the audit cannot be written
+	Log   *slog.Logger
 	Limits
-	PerAddress bool // pace by the address that a host is reached at, as the Door gives it, not by the host
 }
 
-// Limits are what clients may take of the proxy.
+// Limits are for how long clients may do nothing.
 type Limits struct {
-	Linger       time.Duration // how long Shutdown lets requests finish; zero: 20 s
-	Silence      time.Duration // a transfer that stands still so long, at the most twice, is ended; zero: 5 minutes
-	HeadTimeout  time.Duration // for a request's head or a TLS handshake, and twice that to begin in a tunnel; zero: 30 s
-	MaxConns     int           // open connections of clients; zero: 20,000
-	MaxConnsEach int           // of one client; zero: 10,000
+	Linger      time.Duration // how long Shutdown lets requests finish; zero: 20 s
+	Silence     time.Duration // a transfer that stands still so long, at the most twice, is ended; zero: 5 minutes
+	HeadTimeout time.Duration // for a request's head or a TLS handshake, and twice that to begin in a tunnel; zero: 30 s
 }
 
 // orDefault gives the limits with what zero stands for.
 func (l Limits) orDefault() Limits {
 	return Limits{
-		Linger:       cmp.Or(l.Linger, 20*time.Second),
-		Silence:      cmp.Or(l.Silence, 5*time.Minute),
-		HeadTimeout:  cmp.Or(l.HeadTimeout, 30*time.Second),
-		MaxConns:     cmp.Or(l.MaxConns, 20_000),
-		MaxConnsEach: cmp.Or(l.MaxConnsEach, 10_000),
+		Linger:      cmp.Or(l.Linger, 20*time.Second),
+		Silence:     cmp.Or(l.Silence, 5*time.Minute),
+		HeadTimeout: cmp.Or(l.HeadTimeout, 30*time.Second),
 	}
 }
 
 // A Handler answers the clients of a proxy. Make one with New, end it with
 // Shutdown.
 type Handler struct {
-	o        Options
+	o        Options  // but for the Rules
 	pseudo   string   // our name in Via, unlike any other proxy's
 	via      []string // what we add to a Via header; one value
-	from     []string // what From has; nil: what the client's has
 	pipeline *goproxy.ProxyHttpServer
 	outer    *http.Server
 	inner    *http.Server // serves what comes out of intercepted tunnels
 	conns    *connections // hijacked ones
 	unused   unused
 	handoff  *handoff
-	serving  sync.WaitGroup
+	room     *room       // for connections to the own port
 	cut      atomic.Bool // Shutdown breaks requests off
 	parent   throttle    // of what is said of it
 	ids      *audit.IDs
+	counts   counts
+
+	reign  atomic.Pointer[reign] // the one in force
+	reigns sync.WaitGroup        // that are not over
+	using  sync.Mutex            // held to begin a reign; guards ended
+	ended  bool                  // no other reign begins
 }
 
 // New checks the options and makes a Handler.
 func New(o Options) (*Handler, error) {
 	for name, missing := range map[string]bool{
-		"Engine": o.Engine == nil, "Pacer": o.Pacer == nil, "Door": o.Door == nil, "Authority": o.Authority == nil,
-		"Audit": o.Audit == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
+		"Pacer": o.Pacer == nil, "Audit": o.Audit == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
 	} {
 		if missing {
 			return nil, fmt.Errorf("proxy: option %s is missing", name)
 		}
 	}
-	if o.Sealed == nil {
-		o.Sealed = func(string) bool { return false }
+	rules, err := o.Rules.whole()
+	if err != nil {
+		return nil, err
 	}
-	if min(o.Linger, o.Silence, o.HeadTimeout) < 0 || min(o.MaxConns, o.MaxConnsEach) < 0 {
+	if min(o.Linger, o.Silence, o.HeadTimeout) < 0 {
 		return nil, errors.New("proxy: a limit is negative")
 	}
-	o.Limits = o.Limits.orDefault()
+	o.Rules, o.Limits = Rules{}, o.Limits.orDefault()
 	h := &Handler{
 		o:       o,
-		pseudo:  o.Door.Pseudonym(),
+		pseudo:  rules.Door.Pseudonym(),
 		conns:   newConnections(),
 		handoff: newHandoff(),
+		room:    &room{free: make(chan struct{}, 1)},
 		ids:     audit.NewIDs(),
 	}
 	h.via = []string{"1.1 " + h.pseudo}
-	if o.From != "" {
-		h.from = []string{o.From}
-	}
+	h.unused.tunnels = &h.counts.unused
+	h.install(rules, 1)
 	h.pipeline = h.newPipeline()
 	h.outer = h.newServer()
 	h.inner = h.newServer()
@@ -133,24 +129,30 @@ func New(o Options) (*Handler, error) {
 // ServeHTTP answers one request, whether it came to the proxy's own port or
 // out of an intercepted tunnel.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.serving.Add(1)
-	defer h.serving.Done()
+	rules := h.begin()
+	h.counts.requests.begin()
+	defer h.counts.requests.end()
 	if c := arrivedBy(r).http; c != nil {
 		c.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
 		r.Body = http.NoBody // as HTTP/1.1 has it: only so may the request go out again on a new connection
 	}
-	x := &exchange{client: w, request: r, started: time.Now()}
+	x := &exchange{client: w, request: r, rules: rules, started: time.Now()}
+	defer x.leave()
 	x.watch.limit = h.o.Silence
 	x.uploaded.Store(r.Body == nil || r.Body == http.NoBody)
 	x.record.Time = x.started
 	x.record.ID = h.ids.Next()
-	x.record.Monitor = h.o.Monitor
+	x.record.Monitor = rules.Monitor
 	x.record.Target, x.record.Remote = requested(r), r.RemoteAddr
 	q := &x.record.Request
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 	defer h.survive(x)
+	if isOwn(x) {
+		h.serveOwn(x)
+		return
+	}
 	switch err := h.enter(x); {
 	case err != nil:
 		if _, origin, terr := target(r); terr == nil {
@@ -192,29 +194,37 @@ func (h *Handler) admit(x *exchange) error {
 	x.url = u
 	q := &x.record.Request
 	q.Origin, q.PathQuery = origin, u.RequestURI()
-	if h.o.UserAgent != "" {
-		q.UserAgent = h.o.UserAgent
-	}
-	if h.o.From != "" {
-		q.From = h.o.From
-	}
+	x.rules.speakFor(q)
 	if looped(x.request.Header, h.pseudo) {
 		return errLoop
 	}
-	return h.o.Door.Check(origin.Host, origin.Port)
+	return x.rules.Door.Check(origin.Host, origin.Port)
+}
+
+// speakFor puts into q what is sent in place of what the client says of itself.
+func (r *reign) speakFor(q *policy.Request) {
+	q.UserAgent = cmp.Or(r.UserAgent, q.UserAgent)
+	q.From = cmp.Or(r.From, q.From)
 }
 
 // judge asks the policy.
 func (h *Handler) judge(x *exchange) error {
-	x.record.Decision = h.o.Engine.Decide(x.request.Context(), x.record.Request)
+	x.record.Decision = x.rules.Engine.Decide(x.request.Context(), x.record.Request)
 	return h.verdict(x)
 }
 
-// verdict turns a refusing Decision into an error, unless we only watch.
+// verdict is refusal, unless we only watch.
 func (h *Handler) verdict(x *exchange) error {
-	d := &x.record.Decision
+	if x.rules.Monitor {
+		return nil
+	}
+	return refusal(&x.record.Decision)
+}
+
+// refusal turns a refusing Decision into an error.
+func refusal(d *policy.Decision) error {
 	switch {
-	case d.Verdict == policy.Allow || h.o.Monitor:
+	case d.Verdict == policy.Allow:
 		return nil
 	case d.Err != nil && (d.Reason == policy.ReasonOrigin || d.Reason == policy.ReasonClient):
 		return d.Err // what kind of failure it was makes the answer
@@ -224,17 +234,17 @@ func (h *Handler) verdict(x *exchange) error {
 
 // wait counts the request for its client, and holds it until its slot has come.
 func (h *Handler) wait(x *exchange) error {
-	if h.o.Monitor || takesNoSlot(x) {
+	if x.rules.Monitor || takesNoSlot(x) {
 		return nil
 	}
 	var err error
-	if x.ticket, err = h.o.Engine.Take(x.record.Request.Client); err != nil {
+	if x.ticket, err = x.rules.Engine.Take(x.record.Request.Client); err != nil {
 		return err
 	}
 	if err := x.readAhead(); err != nil {
 		return err
 	}
-	if err := h.aim(x, x.record.Request.Origin, &x.record.Decision.Pace); err != nil {
+	if x.at, err = x.rules.aim(x.request.Context(), x.record.Request.Origin, &x.record.Decision.Pace); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -245,24 +255,26 @@ func (h *Handler) wait(x *exchange) error {
 	return err
 }
 
-// aim has the exchange paced by the one address that its request will go to,
-// where that is asked for; where the name leads by then does not count.
-func (h *Handler) aim(x *exchange, o robots.Origin, l *pace.Limits) (err error) {
-	if !h.o.PerAddress {
-		return nil
+// aim has what goes to o paced by the one address that it will go to, where that is
+// asked for; where the name leads by then does not count.
+func (r *reign) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
+	if !r.PerAddress {
+		return at, nil
 	}
-	if x.at, err = h.o.Door.Address(x.request.Context(), o); err == nil && x.at.IsValid() {
-		l.Key = x.at.String()
+	if at, err = r.Door.Address(ctx, o); err == nil && at.IsValid() {
+		l.Key = at.String()
 	}
-	return err
+	return at, err
 }
 
 // takesNoSlot says whether a client asks for robots.txt as crawlers do. What
 // only looks like it waits its turn.
 func takesNoSlot(x *exchange) bool {
-	q := &x.record.Request
-	return x.record.Decision.Reason == policy.ReasonRobotsTxt && q.PathQuery == "/robots.txt" &&
-		(q.Method == http.MethodGet || q.Method == http.MethodHead) && upgradeTo(x.request.Header) == ""
+	return isNoPage(&x.record.Request, &x.record.Decision) && upgradeTo(x.request.Header) == ""
+}
+
+func isNoPage(q *policy.Request, d *policy.Decision) bool {
+	return d.Reason == policy.ReasonRobotsTxt && q.PathQuery == "/robots.txt" && (q.Method == http.MethodGet || q.Method == http.MethodHead)
 }
 
 // finish writes the record, and then, where nothing has been answered yet,
@@ -277,9 +289,7 @@ func (h *Handler) finish(x *exchange, err error) {
 		a = answerTo(err)
 		rec.Status = a.status
 		if !x.sent.Load() {
-			if a.overrides(rec.Decision) {
-				rec.Decision.Verdict, rec.Decision.Reason = policy.Refuse, a.reason
-			}
+			a.settle(&rec.Decision)
 			rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // what is refused all the same is enforced
 		}
 	}

@@ -88,6 +88,7 @@ type rig struct {
 	handler *proxy.Handler
 	roots   *x509.CertPool // that a client of the proxy trusts
 	records *records
+	pacer   *pace.Pacer
 	served  chan error
 }
 
@@ -139,9 +140,9 @@ func start(t testing.TB, s setup) *rig {
 	r := &rig{t: t, records: &records{}, roots: x509.NewCertPool(), served: make(chan error, 2)}
 	r.roots.AddCert(authority.Certificate())
 	o := proxy.Options{
-		Engine: engine, Pacer: pace.New(pace.Options{}), Door: door, Authority: authority,
-		Audit: r.records, Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler), Limits: proxy.Limits{Linger: 5 * time.Second},
-		PerAddress: s.names != nil,
+		Rules: proxy.Rules{Engine: engine, Door: door, Authority: authority, PerAddress: s.names != nil},
+		Pacer: pace.New(pace.Options{}), Audit: r.records, Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Limits: proxy.Limits{Linger: 5 * time.Second},
 	}
 	r.url = &url.URL{Scheme: "http"}
 	if s.front == overTLS {
@@ -154,6 +155,7 @@ func start(t testing.TB, s setup) *rig {
 	if s.change != nil {
 		s.change(&o)
 	}
+	r.pacer = o.Pacer
 	r.handler, err = proxy.New(o)
 	must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

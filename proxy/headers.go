@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/textproto"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -99,8 +100,8 @@ func (h *Handler) outgoing(x *exchange, r *http.Request) {
 		r.Header["User-Agent"] = nil // or net/http would make one up
 	}
 	switch from := x.record.Request.From; {
-	case h.from != nil:
-		r.Header["From"] = h.from
+	case x.rules.from != nil:
+		r.Header["From"] = x.rules.from
 	case from != "" && r.Header["From"] == nil: // Connection named it; but it has been judged
 		r.Header["From"] = []string{from}
 	}
@@ -115,6 +116,11 @@ func (h *Handler) incoming(status int, header http.Header) {
 		delete(header, "Content-Length") // no body has it (RFC 9110 8.6), and some clients wait for one
 	}
 	h.addVia(header)
+	if before := header["Proxy-Status"]; len(before) > 0 {
+		// The last member is the nearest proxy's (RFC 9209 2): ours, and no error. Else
+		// an origin could write a refusal of ours.
+		header["Proxy-Status"] = append(before, "robotsproxy; received-status="+strconv.Itoa(status))
+	}
 	for _, name := range [...]string{"Content-Type", "Date"} {
 		if _, ok := header[name]; !ok {
 			header[name] = nil // or net/http would make one up

@@ -42,6 +42,9 @@ func (c *httpConn) Read(b []byte) (int, error) {
 	}
 	n, err := c.opening.read(c.Conn.Read, b)
 	if secure, ok := c.Conn.(*tls.Conn); ok && err != nil && !secure.ConnectionState().HandshakeComplete {
+		if c.fault == nil {
+			c.h.counts.faults.Add(err)
+		}
 		c.fault = err
 	}
 	return n, err
@@ -158,7 +161,7 @@ type arrival struct {
 // who is the client, as far as it is known without a request.
 func (a arrival) who() string {
 	if a.tunnel != nil {
-		return a.tunnel.client
+		return a.tunnel.let.Load().client
 	}
 	return *a.client.client.Load()
 }
@@ -211,6 +214,7 @@ func endWriting(c net.Conn) error {
 func reset(c net.Conn) {
 	under := underneath(c)
 	if t, ok := under.(*tunnelConn); ok {
+		defer t.Close() // it is counted
 		under = underneath(t.Conn)
 	}
 	switch c := bare(under).(type) {

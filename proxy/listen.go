@@ -21,9 +21,7 @@ const (
 type listener struct {
 	net.Listener
 	h      *Handler
-	secure *tls.Config   // nil: in the clear
-	places chan struct{} // one for each open connection
-	each   int
+	secure *tls.Config // nil: in the clear
 	full   throttle
 	broken throttle
 	ended  chan struct{}
@@ -34,19 +32,28 @@ type listener struct {
 }
 
 func (h *Handler) newListener(l net.Listener) *listener {
-	own := &listener{
-		Listener: l,
-		h:        h,
-		places:   make(chan struct{}, h.o.MaxConns),
-		each:     h.o.MaxConnsEach,
-		ended:    make(chan struct{}),
-		open:     make(map[string]int),
+	return &listener{Listener: l, h: h, secure: h.shown(), ended: make(chan struct{}), open: make(map[string]int)}
+}
+
+// each is how many connections one client may have.
+func (l *listener) each() int { return l.h.reign.Load().MaxConnsEach }
+
+// place waits for a place; false: the listener was closed first.
+func (l *listener) place() bool {
+	for {
+		most := l.h.reign.Load().MaxConns
+		if l.h.room.take(most) {
+			return true
+		}
+		if l.full.due() {
+			l.h.o.Log.Warn("as many connections are open as are taken; the next ones wait", "connections", most)
+		}
+		select {
+		case <-l.h.room.free:
+		case <-l.ended:
+			return false
+		}
 	}
-	if h.o.TLS != nil {
-		own.secure = h.o.TLS.Clone()
-		own.secure.NextProtos = nil // Go's own client, offered h2 by a proxy, takes it and speaks HTTP/1.1 all the same
-	}
-	return own
 }
 
 // Accept waits for a place, then for a connection. An error of the system's,
@@ -54,40 +61,42 @@ func (h *Handler) newListener(l net.Listener) *listener {
 // tries again after a while.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
-		select {
-		case l.places <- struct{}{}:
-		default:
-			if l.full.due() {
-				l.h.o.Log.Warn("as many connections are open as are taken; the next ones wait", "connections", cap(l.places))
-			}
-			select {
-			case l.places <- struct{}{}:
-			case <-l.ended:
-				return nil, net.ErrClosed
-			}
+		if !l.place() {
+			return nil, net.ErrClosed
 		}
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			<-l.places
-			if !errors.Is(err, net.ErrClosed) && l.broken.due() {
-				l.h.o.Log.Warn("connections cannot be taken at present", "error", err)
+			l.h.room.giveBack()
+			if !errors.Is(err, net.ErrClosed) {
+				l.failed(err)
 			}
 			return nil, err
 		}
+		l.h.counts.conns.begin()
 		c := &clientConn{Conn: conn, listener: l}
 		client := addressOf(conn.RemoteAddr().String())
 		c.client.Store(&client)
-		switch over := l.count(client, 1) - l.each; {
+		switch over := l.count(client, 1) - l.each(); {
 		case over > maxTurnedOff:
+			l.h.counts.closed.Add(1)
 			c.Close()
 			continue
 		case over > 0:
+			l.h.counts.answered.Add(1)
 			c.tooMany = true
 		}
 		if l.secure != nil {
 			return l.h.newHTTPConn(tls.Server(c, l.secure)), nil
 		}
 		return l.h.newHTTPConn(c), nil
+	}
+}
+
+// failed counts and tells that the system gives no connection.
+func (l *listener) failed(err error) {
+	l.h.counts.failed.Add(1)
+	if l.broken.due() {
+		l.h.o.Log.Warn("connections cannot be taken at present", "error", err)
 	}
 }
 
@@ -145,7 +154,7 @@ func (c *clientConn) belongsTo(client string) bool {
 	if c.closed { // HTTP/2's requests may outlive it
 		return true
 	}
-	if l.open[client] >= l.each {
+	if l.open[client] >= l.each() {
 		return false
 	}
 	if c.client.CompareAndSwap(before, &client) { // else by another request of the same connection
@@ -160,7 +169,8 @@ func (c *clientConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
 		c.listener.gone(c)
-		<-c.listener.places
+		c.listener.h.counts.conns.end()
+		c.listener.h.room.giveBack()
 	})
 	return err
 }

@@ -164,6 +164,9 @@ func TestNoMoreFilesIsSurvivedAndSaid(t *testing.T) {
 	if _, resp := r.knock(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %v", resp)
 	}
+	if s := r.handler.Stats(); s.Failed != uint64(cap(short)) || s.Conns.Ever != 1 {
+		t.Errorf("counted: %+v", s)
+	}
 	if !said.has("connections cannot be taken at present") || !said.has("too many open files") {
 		t.Errorf("said: %s", said.text.String())
 	}

@@ -18,20 +18,24 @@ const challenge = `Basic realm="robotsproxy", charset="UTF-8"`
 // enter finds out who asks, before anything else is looked at, and keeps out
 // whom the clients' entries do, and who has too many connections open. What
 // comes out of a tunnel is asked by whom the tunnel was made for: clients send
-// their credentials with CONNECT alone. Who is kept out goes by its address; a
+// their credentials with CONNECT alone. When other Rules are in force than then,
+// it has to be somebody still who would be let in so. Who is kept out goes by its address; a
 // name that is only claimed is not recorded.
 func (h *Handler) enter(x *exchange) error {
 	q := &x.record.Request
 	by := arrivedBy(x.request)
-	if by.tunnel != nil {
-		q.Client = by.tunnel.client
-		return nil
-	}
 	q.Client = addressOf(x.request.RemoteAddr)
+	if by.tunnel != nil {
+		name, err := by.tunnel.who(x.rules)
+		if err == nil {
+			q.Client = name
+		}
+		return err
+	}
 	if by.client != nil && by.client.tooMany {
 		return errCrowded
 	}
-	name, err := h.o.Engine.Admit(x.request.Context(), q.Client, login(x.request.Header))
+	name, err := x.rules.Engine.Admit(x.request.Context(), q.Client, login(x.request.Header))
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	x.lastOfUpload()
-	if a.reason == policy.ReasonLimit {
+	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(x.request) != nil { // a login goes with CONNECT
 		header.Set("Connection", "close")
 	}
 	x.watch.silent.Store(false) // the answer has a time of its own
@@ -130,9 +130,12 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 		}
 		p.Rule, p.Line = d.Rule, d.Line
 		p.Detail, p.Mend = refusalText(d)
-		if d.Reason == policy.ReasonIdentity && h.o.UserAgent != "" {
+		if d.Reason == policy.ReasonIdentity && x.rules.UserAgent != "" {
 			p.Mend = "Whoever runs the proxy has to say it in identity.user_agent, which is sent in place of yours, or in identity.from."
 		}
+	}
+	if meantUs(x, err) {
+		p.Mend += " " + seeGuide
 	}
 	if q.Origin.Host != "" && q.Method != http.MethodConnect {
 		p.URL = q.Origin.String() + q.PathQuery

@@ -80,7 +80,7 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		h.serving.Wait()
+		h.endReign()
 	}()
 	select {
 	case <-served: // and their records are written
@@ -96,6 +96,8 @@ type unused struct {
 	conns sync.Map
 	n     atomic.Int64 // of conns, or more
 	ended atomic.Bool
+
+	tunnels *atomic.Uint64 // counts those of them that were intercepted tunnels, and ended so
 }
 
 // note is an http.Server's ConnState. It hears of every request, and has
@@ -121,6 +123,9 @@ func (u *unused) note(c net.Conn, state http.ConnState) {
 		}
 		if _, was := u.conns.LoadAndDelete(c); was {
 			u.n.Add(-1)
+			if state == http.StateClosed && arrivalOf(c).tunnel != nil {
+				u.tunnels.Add(1)
+			}
 		}
 	}
 }

@@ -86,6 +86,7 @@ func (x *exchange) streamed() (net.Conn, *bufio.Reader, error) {
 // endStream waits until a stream has ended, if there is one: it ends with its
 // handler.
 func (x *exchange) endStream() {
+	x.leave() // what comes out of it are requests of their own
 	x.pumps.Wait()
 	if x.stream != nil && x.stream.broken.Load() {
 		panic(http.ErrAbortHandler) // net/http resets the stream

@@ -18,6 +18,8 @@ var (
 	errMalformed   = errors.New("malformed request")
 	errMisdirected = errors.New("the request is for another host than its tunnel")
 	errLoop        = errors.New("the request has been through this proxy before")
+
+	errNoSite = fmt.Errorf("%w: this is a proxy; it takes whole addresses, as in GET http://example.com/", errMalformed)
 )
 
 // target finds where a request goes. It is the one place where a request's
@@ -43,7 +45,7 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 			u.Scheme = "https"
 		}
 	case u.Host == "":
-		return nil, robots.Origin{}, fmt.Errorf("%w: this is a proxy; it takes whole addresses, as in GET http://example.com/", errMalformed)
+		return nil, robots.Origin{}, errNoSite
 	}
 	o, err := robots.ParseOrigin(strings.ToLower(u.Scheme), u.Host)
 	if err == nil && o.Scheme == "ftp" {

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"net"
 	"sync"
+	"sync/atomic"
 
+	"robotsproxy/policy"
 	"robotsproxy/robots"
 )
 
@@ -13,11 +15,33 @@ import (
 type tunnelConn struct {
 	net.Conn
 	buffered  *bufio.Reader
-	client    string        // who asked for it, and so for all that comes out of it
+	pass      policy.Pass // how who asked for it was let in
+	let       atomic.Pointer[letIn]
 	origin    robots.Origin // that CONNECT named; its scheme is a guess
 	authority string        // the same as a Host header has it
 	secure    bool          // the client speaks TLS in it
 	named     string        // the host that it names in that; "": none
+	kind      *tally        // counts it
+	once      sync.Once
+}
+
+// A letIn is who a tunnel belongs to, and so all that comes out of it.
+type letIn struct {
+	client string
+	reign  uint64 // number of the last that it was asked of
+}
+
+// who is the client that the tunnel belongs to in a reign. The error is the
+// policy's, of one who would not be let in any more as it was.
+func (c *tunnelConn) who(r *reign) (client string, err error) {
+	let := c.let.Load()
+	if let.reign >= r.number {
+		return let.client, nil
+	}
+	if client, err = r.Engine.Readmit(c.pass); err == nil {
+		c.let.Store(&letIn{client, r.number})
+	}
+	return client, err
 }
 
 // Read reads what came behind the CONNECT, then the connection.
@@ -29,6 +53,12 @@ func (c *tunnelConn) Read(b []byte) (int, error) {
 		c.buffered = nil
 	}
 	return c.Conn.Read(b)
+}
+
+// Close closes the connection.
+func (c *tunnelConn) Close() error {
+	c.once.Do(c.kind.end)
+	return c.Conn.Close()
 }
 
 // CloseWrite ends what we send and leaves the other direction open.

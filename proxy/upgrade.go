@@ -32,6 +32,8 @@ func (h *Handler) upgrade(x *exchange) error {
 		return http.ErrServerClosed
 	}
 	defer h.conns.remove(conn)
+	h.counts.upgraded.begin()
+	defer h.counts.upgraded.end()
 	x.record.Status = resp.StatusCode
 	resp.Body = nil
 	err = conn.SetWriteDeadline(time.Now().Add(h.o.Silence))

@@ -70,6 +70,30 @@ func TestWay(t *testing.T) {
 	}
 }
 
+// TestProxyStatusOfAnOrigin: RFC 9209 2: the last member is the nearest proxy's. What an
+// origin writes cannot be taken for a refusal of ours by who reads it so.
+func TestProxyStatusOfAnOrigin(t *testing.T) {
+	const forged = `robotsproxy; error=http_request_denied; details="rule"`
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := way.serve(t, rules, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/forged" {
+					w.Header().Set("Proxy-Status", forged)
+				}
+				w.WriteHeader(http.StatusForbidden)
+			})
+			c := way.client(start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}}))
+			for path, want := range map[string][]string{"/forged": {forged, "robotsproxy; received-status=403"}, "/plain": nil} {
+				resp, _, err := get(c, origin.URL+path)
+				must(t, err)
+				if got := resp.Header["Proxy-Status"]; !slices.Equal(got, want) {
+					t.Errorf("%s: %q, want %q", path, got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestRefusalAsProblemJSON(t *testing.T) {
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{})

@@ -43,6 +43,7 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 	f.configFlags.add(cmd)
 	cmd.Flags().StringVar(&f.path, "file", "", "audit `FILE` (without it: the configuration's)")
 	cmd.Flags().StringVar(&f.run, "run", "", "the audit of a run: last, or the `NAME` of its directory")
+	offer(cmd, "run", "last")
 	cmd.PreRunE = func(*cobra.Command, []string) error { return f.usage() }
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	auditreport "robotsproxy/policy/audit/report"
+	"robotsproxy/policy/audit/trail"
 )
 
 func auditReportCommand() *cobra.Command {
@@ -79,19 +80,20 @@ func (f *reportFlags) most(usual int) int {
 	return usual
 }
 
-// writer gives what writes a report in the format that is asked for.
-func (f *reportFlags) writer() (func(io.Writer, *auditreport.Report) error, error) {
-	switch f.format {
+// reportWriter gives what writes a report in a format, and so many rows of each table as
+// text and as a page.
+func reportWriter(format string, text, page int) (func(io.Writer, *auditreport.Report) error, error) {
+	switch format {
 	case "text":
-		return func(w io.Writer, r *auditreport.Report) error { return r.Text(w, f.most(topOfText)) }, nil
+		return func(w io.Writer, r *auditreport.Report) error { return r.Text(w, text) }, nil
 	case "csv":
 		return func(w io.Writer, r *auditreport.Report) error { return r.CSV(w) }, nil
 	case "json":
 		return func(w io.Writer, r *auditreport.Report) error { return newJSONLines(w).write(r) }, nil
 	case "html":
-		return func(w io.Writer, r *auditreport.Report) error { return r.HTML(w, f.most(topOfPage)) }, nil
+		return func(w io.Writer, r *auditreport.Report) error { return r.HTML(w, page) }, nil
 	}
-	return nil, usageError{fmt.Errorf("--format %q: %s is wanted", f.format, oneOf(formats))}
+	return nil, usageError{fmt.Errorf("--format %q: %s is wanted", format, oneOf(formats))}
 }
 
 // report reads the trail and writes what it comes to.
@@ -99,7 +101,7 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	if ext := strings.TrimPrefix(filepath.Ext(f.out), "."); !f.flags.Changed("format") && slices.Contains(formats, ext) {
 		f.format = ext
 	}
-	write, err := f.writer()
+	write, err := reportWriter(f.format, f.most(topOfText), f.most(topOfPage))
 	if err != nil {
 		return err
 	}
@@ -118,7 +120,13 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 		return err
 	}
 	defer lines.Close()
-	sum := auditreport.New(options)
+	return writeReport(lines, options, now, f.out, out, write)
+}
+
+// writeReport sums lines up and writes what they come to into file, or where that is ""
+// to out. A chain that is broken is an error, and no reason not to write.
+func writeReport(lines *trail.Reader, o auditreport.Options, now time.Time, file string, out io.Writer, write func(io.Writer, *auditreport.Report) error) (err error) {
+	sum := auditreport.New(o)
 	found := sum.Read(lines)
 	info, _ := debug.ReadBuildInfo()
 	number, _ := built(info)
@@ -126,10 +134,10 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	if fault := r.Fault(); fault != "" && found == nil {
 		found = fmt.Errorf("the chain of the audit is broken: %s", fault)
 	}
-	if f.out == "" {
+	if file == "" {
 		err = write(out, r)
 	} else {
-		err = replaceFile(f.out, func(w io.Writer) error { return write(w, r) })
+		err = replaceFile(file, func(w io.Writer) error { return write(w, r) })
 	}
 	return errors.Join(found, err)
 }

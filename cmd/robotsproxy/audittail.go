@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/trail"
 )
 
@@ -103,7 +104,7 @@ func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
 
 // jsonLine is a line as it stands. Those of the proxy are printable; what somebody
 // else has put into the file is made so.
-func jsonLine(line []byte) string { return string(escapeUnprintable(line)) }
+func jsonLine(line []byte) string { return string(audit.EscapeJSON(line)) }
 
 // A tail prints the records of a trail.
 type tail struct {

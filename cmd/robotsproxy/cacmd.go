@@ -1,15 +1,13 @@
 package main
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/proxy/guide"
 	"robotsproxy/proxy/mitm"
 )
 
@@ -20,7 +18,7 @@ func caCommand() *cobra.Command {
 		Example: `  robotsproxy ca show
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
 	}
-	cmd.AddCommand(caPathCommand(), caShowCommand())
+	cmd.AddCommand(caPathCommand(), caShowCommand(), caInstallCommand(), caUninstallCommand(), caRotateCommand())
 	return cmd
 }
 
@@ -48,24 +46,38 @@ yet it is made, so that scripts can install it before the proxy first runs.`,
 
 func caShowCommand() *cobra.Command {
 	var f configFlags
+	var asPEM bool
 	cmd := &cobra.Command{
-		Use:     "show",
-		Short:   "Print whose the CA is, its fingerprint and how long it is valid",
-		Example: `  robotsproxy ca show --state /var/lib/robotsproxy`,
-		Args:    noArgs,
+		Use:   "show",
+		Short: "Print whose the CA is, its fingerprint and how long it is valid",
+		Long: `Print whose the CA is, its fingerprint and how long it is valid; behind it those
+that ca rotate has replaced. With --pem print the certificate itself.`,
+		Example: `  robotsproxy ca show --state /var/lib/robotsproxy
+  robotsproxy ca show --pem > ca.pem`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, file, err := f.authority()
 			if err != nil {
 				return err
 			}
-			c := a.Certificate()
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "subject  %s\nsha256   %s\nvalid    %s to %s\nfile     %s\n",
-				harmless(c.Subject.String()), fingerprint(c.Raw),
-				c.NotBefore.UTC().Format(time.DateOnly), c.NotAfter.UTC().Format(time.DateOnly), file)
-			return err
+			if asPEM {
+				_, err = cmd.OutOrStdout().Write(a.CertPEM())
+				return err
+			}
+			c, out := a.Certificate(), cmd.OutOrStdout()
+			if _, err := fmt.Fprintf(out, "subject  %s\nsha256   %s\nvalid    %s\nfile     %s\n",
+				harmless(c.Subject.String()), fingerprint(c.Raw), validity(c), file); err != nil {
+				return err
+			}
+			previous, file, err := f.previous()
+			if err != nil {
+				return err
+			}
+			return printPrevious(out, previous, file)
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().BoolVar(&asPEM, "pem", false, "the certificate itself, where its file cannot be reached: out of a container")
 	return cmd
 }
 
@@ -95,8 +107,5 @@ func caFile(cfg config.Config) (file, state string, err error) {
 	return filepath.Join(state, "ca.pem"), state, nil
 }
 
-// fingerprint is a SHA-256 as browsers show it.
-func fingerprint(der []byte) string {
-	sum := sha256.Sum256(der)
-	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
-}
+// fingerprint is a SHA-256 as browsers show it, and the proxy's own page.
+func fingerprint(der []byte) string { return guide.Fingerprint(der) }

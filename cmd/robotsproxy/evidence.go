@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -14,28 +15,34 @@ import (
 	"robotsproxy/policy/audit/snapshot"
 )
 
-// openAudit opens the audit, which is in home unless the configuration says otherwise.
-func (h *house) openAudit(cfg config.Config, home string) (err error) {
-	h.auditFile = cfg.Audit.File
-	if h.auditFile == "" {
-		h.auditFile = filepath.Join(home, auditName)
-	}
-	client, err := clientsAs(cfg.Audit.Clients, home)
-	if err != nil {
+// openAudit opens the audit, which is at home unless the configuration says otherwise.
+func (h *house) openAudit(f *force) (err error) {
+	if h.snapshots, err = snapshot.Open(f.snapshots); err != nil {
 		return err
 	}
-	h.snapshots, err = snapshot.Open(snapshot.Options{
-		Dir:     filepath.Join(home, snapshotsName),
+	o := f.audit
+	o.Snapshots = h.snapshots
+	h.auditFile = o.File
+	h.evidence, err = audit.Open(o)
+	return err
+}
+
+// kept is how the octets of robots.txt files are kept.
+func (h *house) kept(cfg config.Config) snapshot.Options {
+	return snapshot.Options{
+		Dir:     filepath.Join(h.home, snapshotsName),
 		NoSync:  cfg.Audit.Sync == "none",
 		MaxAge:  cfg.Audit.SnapshotMaxAge,
 		MaxSize: int64(cfg.Audit.SnapshotMaxSize),
 		Log:     h.log,
-	})
-	if err != nil {
-		return err
 	}
-	h.evidence, err = audit.Open(audit.Options{
-		File:        h.auditFile,
+}
+
+// recorded is how the audit is written, but for its Snapshots.
+func (h *house) recorded(cfg config.Config) (audit.Options, error) {
+	client, err := clientsAs(cfg.Audit.Clients, h.home)
+	return audit.Options{
+		File:        cmp.Or(cfg.Audit.File, filepath.Join(h.home, auditName)),
 		MaxSize:     int64(cfg.Audit.MaxSize),
 		MaxFiles:    cfg.Audit.MaxFiles,
 		Sync:        map[string]audit.Sync{"none": audit.SyncNone, "interval": audit.SyncInterval, "always": audit.SyncAlways}[cfg.Audit.Sync],
@@ -43,10 +50,9 @@ func (h *house) openAudit(cfg config.Config, home string) (err error) {
 		DropQuery:   cfg.Audit.QueryStrings == "drop",
 		Client:      client,
 		Continue:    cfg.Audit.OnError == "continue",
-		Snapshots:   h.snapshots,
+		Tap:         h.tap(),
 		Log:         h.log,
-	})
-	return err
+	}, err
 }
 
 // clientsAs says what stands for a client in the audit; nil: its name.

@@ -25,15 +25,17 @@ var mayImport = map[string][]string{
 	"policy/audit/snapshot":   {"robots", "robots/fetch"},
 	"policy/audit/report":     {"policy/audit/trail"},
 	"policy/audit":            {"policy", "policy/audit/trail", "robots/fetch"},
+	"policy/audit/live":       {"policy/audit", "policy/audit/trail"},
 	"proxy/egress":            {"robots"},
 	"proxy/egress/dnstest":    {},
 	"proxy/egress/ftptest":    {},
 	"proxy/egress/parenttest": {},
 	"proxy/mitm":              {"robots"},
-	"proxy/admin":             {},
-	"proxy":                   {"robots", "policy", "policy/pace", "policy/audit", "proxy/egress", "proxy/mitm"},
+	"proxy/guide":             {"robots"},
+	"proxy/admin":             {"robots", "robots/fetch", "robots/cache", "policy", "policy/pace", "policy/audit", "policy/audit/live", "proxy/guide"},
+	"proxy":                   {"robots", "policy", "policy/pace", "policy/audit", "proxy/egress", "proxy/guide", "proxy/mitm"},
 	"cmd/internal/config":     {"robots"},
-	"cmd/internal/prom":       {"policy", "policy/audit", "policy/pace"},
+	"cmd/internal/prom":       {"robots", "robots/fetch", "robots/cache", "policy", "policy/pace", "policy/audit", "policy/audit/snapshot", "proxy", "proxy/egress", "proxy/mitm", "cmd/internal/bolt"},
 	"cmd/internal/bolt":       {"robots", "policy/pace"},
 	"cmd/internal/e2e":        {},
 }
@@ -48,6 +50,9 @@ var keptIn = map[string]string{
 	"gopkg.in/yaml.v3":              "cmd/internal/config",
 	"github.com/prometheus":         "cmd/internal/prom",
 	"go.etcd.io/bbolt":              "cmd/internal/bolt",
+	"github.com/fsnotify/fsnotify":  "cmd/robotsproxy",
+	"github.com/coreos/go-systemd":  "cmd/robotsproxy",
+	"github.com/smallstep":          "cmd/robotsproxy",
 }
 
 func TestImportsPointOneWay(t *testing.T) {

@@ -14,15 +14,24 @@ import (
 
 // judge makes the engine that a configuration asks for.
 func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
-	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
+	o, err := judging(cfg, b)
 	if err != nil {
 		return nil, err
+	}
+	return policy.New(o)
+}
+
+// judging is how that engine judges.
+func judging(cfg config.Config, b policy.Book) (policy.Options, error) {
+	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
+	if err != nil {
+		return policy.Options{}, err
 	}
 	clients, err := clients(cfg)
 	if err != nil {
-		return nil, err
+		return policy.Options{}, err
 	}
-	return policy.New(policy.Options{
+	return policy.Options{
 		Book:          b,
 		Dialect:       dialect,
 		Hosts:         hosts(cfg),
@@ -41,7 +50,7 @@ func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
 			MaxQueue:      cfg.Pace.MaxQueue,
 			Adapt:         cfg.Pace.Adaptive,
 		},
-	})
+	}, nil
 }
 
 // denied says of a host that nothing goes there; nil: of none, as in monitor mode.

@@ -42,10 +42,13 @@ polite pace, without a change to them, and records what it decided and why.`,
   robotsproxy serve -c robotsproxy.yaml
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/
   robotsproxy check -A 'FooBot/1.0' https://example.com/private`,
+		Version:       ownVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(serveCommand(), runCommand(), checkCommand(), caCommand(), auditCommand(), configCommand(), healthCommand(), versionCommand())
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.InitDefaultVersionFlag() // --version and -v, as the command version
+	root.AddCommand(serveCommand(), runCommand(), checkCommand(), caCommand(), auditCommand(), configCommand(), healthCommand(), doctorCommand(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	// A command of commands answers for a missing or unknown one itself, which
@@ -97,6 +100,7 @@ func strict(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
 	})
+	completeFiles(cmd)
 	if cmd.HasSubCommands() {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = unknownCommand
@@ -136,9 +140,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 
 // offer has the shell complete the values of a flag.
 func offer(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // no such flag: our own fault
-	}
+	must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // oneOf is a choice in words.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +19,8 @@ import (
 
 type runFlags struct {
 	configFlags
-	userAgent, audit string
+	userAgent, audit, report, status string
+	quiet                            bool
 }
 
 func runCommand() *cobra.Command {
@@ -29,10 +31,15 @@ func runCommand() *cobra.Command {
 		Long: `Run one command behind a proxy of its own, on a free port of loopback. The
 variables by which clients find a proxy and trust a CA are set for it; its
 input, output and signals are its own, and so is the exit status. What happened
-is said on standard error when it has ended.`,
+is said on standard error when it has ended.
+
+Where standard error is a terminal, a line says there what the requests wait for,
+while none is under way and the next is not due. It leaves alone a terminal that
+the command reads key by key. --status always keeps it there, beside the command's
+own output; where there is no terminal, that is a line at most every 10 seconds.`,
 		Example: `  robotsproxy run -- scrapy crawl books
   robotsproxy run -A 'FooBot/1.0 (+https://foo.example)' -- curl -sS https://example.com/
-  robotsproxy run -c robotsproxy.yaml --audit crawl.jsonl -- python3 crawl.py`,
+  robotsproxy run -c robotsproxy.yaml --audit crawl.jsonl --report crawl.html -- python3 crawl.py`,
 		DisableFlagsInUseLine: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
@@ -47,6 +54,10 @@ is said on standard error when it has ended.`,
 	f.add(cmd)
 	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "a whole User-Agent `HEADER`, sent in place of the command's own")
 	cmd.Flags().StringVar(&f.audit, "audit", "", "`FILE` for the audit, instead of one in the run's own directory")
+	cmd.Flags().StringVar(&f.report, "report", "", "`FILE` for a report of the run, as audit report makes it: .html, .json, .csv or .txt")
+	cmd.Flags().StringVar(&f.status, "status", statusAuto, "`WHEN` a line says what the requests wait for: "+oneOf(statuses))
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "say nothing of what happened: neither that line nor a summary")
+	offer(cmd, "status", statuses...)
 	cmd.Flags().SetInterspersed(false) // flags behind the command are the command's
 	return cmd
 }
@@ -54,6 +65,10 @@ is said on standard error when it has ended.`,
 // runBehind builds a house of the run's own, runs argv behind it and says what has happened.
 func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	cfg, err := f.load()
+	if err != nil {
+		return err
+	}
+	said, err := f.telling()
 	if err != nil {
 		return err
 	}
@@ -65,6 +80,7 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
+	said.begin(cfg.Audit.File, time.Now())
 	// Standard error is the child's: the proxy's own log goes beside the audit.
 	logFile, err := os.OpenFile(filepath.Join(dir, "proxy.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -72,7 +88,7 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	}
 	defer logFile.Close()
 	var tally audit.Tally
-	h, err := build(cfg, place{dir: dir}, newLogger(cfg.Log, logFile), &tally) // no store: nobody would read it again
+	h, err := build(cfg, place{dir: dir}, newLogger(cfg.Log, logFile, new(slog.LevelVar)), &tally) // no store: nobody would read it again
 	if err != nil {
 		os.RemoveAll(dir) // nothing has happened there, and the next try makes its own
 		return err
@@ -87,7 +103,9 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	go func() { served <- h.Run(ctx, urged) }()
 
 	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	unwatch := watchRun(cmd.ErrOrStderr(), f.status, &tally, h.pacer)
 	status, err := behind(h, dir, child, caught)
+	unwatch()
 	stop()
 	if failed := ended(served, caught, urge); failed != nil {
 		report(cmd.ErrOrStderr(), fmt.Errorf("the proxy has not ended well: %w", failed))
@@ -95,7 +113,7 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	printSummary(cmd.ErrOrStderr(), tally.Summary(), h.AuditFile())
+	f.tell(cmd.ErrOrStderr(), argv, tally.Summary(), h.AuditFile(), said)
 	if status != 0 {
 		return exitError(status)
 	}

@@ -18,28 +18,38 @@ func serveCommand() *cobra.Command {
 	var listen string
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the proxy until SIGINT, SIGTERM or SIGHUP",
-		Long: `Run the proxy until SIGINT, SIGTERM or SIGHUP. Requests in flight may then
-finish, for 20 seconds at most. A second signal breaks them off, and the exit
-status says so (128 and the signal's number); a third does not wait for their
-records.`,
+		Short: "Run the proxy until SIGINT or SIGTERM",
+		Long: `Run the proxy until SIGINT or SIGTERM. Requests in flight may then finish, for
+20 seconds at most. A second signal breaks them off, and the exit status says so
+(128 and the signal's number); a third does not wait for their records.
+
+SIGHUP, and a change of the configuration file or of a certificate that it names,
+has all of it read anew and put in force, for requests that begin from then on.
+What is wrong with it, or would need a restart, is said in the log, and the
+configuration in force stays in force whole. Without -c only certificates are
+read anew.`,
 		Example: `  robotsproxy serve
   robotsproxy serve -c /etc/robotsproxy.yaml --listen 127.0.0.1:3128
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := f.load()
+			from := settings{file: f.rereadable(), level: new(slog.LevelVar)}
+			from.load = func() (config.Config, error) {
+				cfg, err := f.load()
+				if err != nil {
+					return config.Config{}, err
+				}
+				if cmd.Flags().Changed("listen") {
+					cfg.Listen = listen
+				}
+				return cfg, cfg.Check()
+			}
+			from.stamp, _ = stamp(from.file)
+			cfg, err := from.load()
 			if err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("listen") {
-				cfg.Listen = listen
-			}
-			if err := cfg.Check(); err != nil {
-				return err
-			}
-			log := newLogger(cfg.Log, cmd.ErrOrStderr())
-			return serve(cmd.Context(), cfg, log)
+			return serve(cmd.Context(), cfg, from, newLogger(cfg.Log, cmd.ErrOrStderr(), from.level))
 		},
 	}
 	f.add(cmd)
@@ -48,9 +58,13 @@ records.`,
 }
 
 // serve runs a house until the first signal.
-func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logger) error {
 	end := catchEnd(ctx)
 	defer end.release()
+	hup := make(chan os.Signal, 1) // of many that come at once the last is enough
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	from.hup = hup
 	signal.Ignore(syscall.SIGPIPE) // where the audit goes to a pipe, who reads it may leave: the audit fails then, not the process
 	tuneGC()
 	store, err := openStore(cfg, log) // before it listens: of a second serve this is what is wrong
@@ -61,7 +75,9 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	log.Info("robotsproxy serves", "listen", h.Addr(), "audit", h.AuditFile())
+	h.reloader = newReloader(h, from)
+	h.reloader.herald = newHerald()
+	log.Info("robotsproxy serves", "listen", h.Addr(), "admin", h.AdminURL(), "audit", h.AuditFile())
 	defer log.Info("robotsproxy has ended")
 	err = h.Run(end.asked, end.urged)
 	if s, ok := errors.AsType[signalled](context.Cause(end.urged)); ok && err == nil {
@@ -88,7 +104,7 @@ func catchEnd(parent context.Context) ending {
 	asked, ask := context.WithCancel(parent)
 	urged, urge := context.WithCancelCause(context.Background())
 	caught := make(chan os.Signal, 3)
-	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
 	over := make(chan struct{})
 	go func() {
 		for {

@@ -43,6 +43,15 @@ func (f *configFlags) load() (config.Config, error) {
 	return cfg, nil
 }
 
+// rereadable is the file, if it can be read again as often as it is to be; what a pipe
+// gives (-c <(…), -c /dev/stdin) is read once.
+func (f *configFlags) rereadable() string {
+	if info, err := os.Stat(f.file); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	return f.file
+}
+
 // stateDir is the state directory, made where there is none, open to its owner alone.
 func stateDir(cfg config.Config) (string, error) {
 	dir, err := cfg.State(os.Getenv)
@@ -69,15 +78,18 @@ const (
 	keyName       = "audit.key" // of the hashes of clients
 )
 
-// newLogger is what the proxy says of itself, as the configuration wants it.
-func newLogger(l config.Log, w io.Writer) *slog.Logger {
-	var o slog.HandlerOptions
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(l.Level)); err == nil { // config has checked it
-		o.Level = level
-	}
+// newLogger is what the proxy says of itself, as the configuration wants it; by
+// level it may say more or less later.
+func newLogger(l config.Log, w io.Writer, level *slog.LevelVar) *slog.Logger {
+	level.Set(levelOf(l))
+	o := slog.HandlerOptions{Level: level}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, &o))
 	}
 	return slog.New(slog.NewTextHandler(w, &o))
+}
+
+func levelOf(l config.Log) (level slog.Level) {
+	level.UnmarshalText([]byte(l.Level)) // config has checked it
+	return level
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"robotsproxy/policy/audit"
 )
@@ -16,31 +19,48 @@ const maxSummary = 20
 // printSummary says what has happened behind a run. Hosts, rules and reasons
 // are strangers' words and are printed with care.
 func printSummary(w io.Writer, s audit.Summary, auditFile string) {
-	if s.Allowed+s.Blocked == 0 {
-		fmt.Fprintln(w, "robotsproxy: no request came through the proxy (does the command honour http_proxy?)")
-		return
-	}
 	fmt.Fprintf(w, "robotsproxy: %s, %d allowed, %d blocked, waited %s\n",
 		count(s.Allowed+s.Blocked, "request"), s.Allowed, s.Blocked, seconds(s.Waited))
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for i, h := range s.Hosts {
-		if i == maxSummary {
-			fmt.Fprintf(t, "  and %s\n", count(int64(len(s.Hosts)-i), "more host"))
-			break
-		}
-		fmt.Fprintf(t, "  %s\t%d allowed\t%d blocked\twaited %s\n", printable(h.Host), h.Allowed, h.Blocked, seconds(h.Waited))
-	}
-	t.Flush()
-	for i, r := range s.Rules {
-		if i == maxSummary {
-			fmt.Fprintf(t, "  and %s\n", count(int64(len(s.Rules)-i), "more rule"))
-			break
-		}
-		fmt.Fprintf(t, "  blocked %d\tat %s\tby %s\n", r.Count, printable(r.Host), cause(r))
-	}
-	t.Flush()
+	printHosts(w, s.Hosts)
+	printRules(w, s.Rules)
 	fmt.Fprintf(w, "robotsproxy: audit in %s\nrobotsproxy: each run keeps a pace of its own: several at once, or beside a serve, do not share it\n", printable(auditFile))
 }
+
+// printHosts has those first that were asked most.
+func printHosts(w io.Writer, hosts []audit.HostSummary) {
+	hosts = slices.SortedFunc(slices.Values(hosts), func(a, b audit.HostSummary) int {
+		return cmp.Or(cmp.Compare(b.Allowed+b.Blocked, a.Allowed+a.Blocked), cmp.Compare(a.Host, b.Host))
+	})
+	shown := hosts[:min(len(hosts), maxSummary)]
+	var name, allowed, blocked int // columns
+	for _, h := range shown {
+		name = max(name, utf8.RuneCountInString(printable(h.Host)))
+		allowed, blocked = max(allowed, digits(h.Allowed)), max(blocked, digits(h.Blocked))
+	}
+	for _, h := range shown {
+		fmt.Fprintf(w, "  %-*s  %*d allowed  %*d blocked  waited %s\n", name, printable(h.Host), allowed, h.Allowed, blocked, h.Blocked, seconds(h.Waited))
+	}
+	if more := len(hosts) - len(shown); more > 0 {
+		fmt.Fprintf(w, "  and %s\n", count(int64(more), "more host"))
+	}
+}
+
+// printRules has those first that blocked most, as a Summary does.
+func printRules(w io.Writer, rules []audit.RuleSummary) {
+	shown := rules[:min(len(rules), maxSummary)]
+	var times, name int // columns
+	for _, r := range shown {
+		times, name = max(times, digits(r.Count)), max(name, utf8.RuneCountInString(printable(r.Host)))
+	}
+	for _, r := range shown {
+		fmt.Fprintf(w, "  blocked %*d  at %-*s  by %s\n", times, r.Count, name, printable(r.Host), cause(r))
+	}
+	if more := len(rules) - len(shown); more > 0 {
+		fmt.Fprintf(w, "  and %s\n", count(int64(more), "more rule"))
+	}
+}
+
+func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 
 // cause is the rule as robots.txt has it, or the reason where no rule decided.
 func cause(r audit.RuleSummary) string {

@@ -13,8 +13,8 @@ func TestPrintSummary(t *testing.T) {
 	s := audit.Summary{
 		Allowed: 134, Blocked: 67, Waited: 2*time.Minute + 12*time.Second,
 		Hosts: []audit.HostSummary{
+			{Host: "evil\x1b[2J.test", Allowed: 1, Blocked: 1, Waited: 12 * time.Second}, // asked less, and so behind
 			{Host: "example.com", Allowed: 133, Blocked: 66, Waited: 2 * time.Minute},
-			{Host: "evil\x1b[2J.test", Allowed: 1, Blocked: 1, Waited: 12 * time.Second},
 		},
 		Rules: []audit.RuleSummary{
 			{Host: "example.com", Reason: "rule", Rule: "/private", Line: 3, Count: 66},
@@ -24,25 +24,15 @@ func TestPrintSummary(t *testing.T) {
 	var b strings.Builder
 	printSummary(&b, s, "/state/audit.jsonl")
 	want := `robotsproxy: 201 requests, 134 allowed, 67 blocked, waited 2m12s
-  example.com           133 allowed  66 blocked  waited 2m
-  "evil\x1b[2J.test"    1 allowed    1 blocked   waited 12s
+  example.com         133 allowed  66 blocked  waited 2m
+  "evil\x1b[2J.test"    1 allowed   1 blocked  waited 12s
   blocked 66  at example.com         by line 3, Disallow: /private
-  blocked 1   at "evil\x1b[2J.test"  by pace
+  blocked  1  at "evil\x1b[2J.test"  by pace
 robotsproxy: audit in /state/audit.jsonl
 robotsproxy: each run keeps a pace of its own: several at once, or beside a serve, do not share it
 `
-	want = strings.Replace(want, `example.com           133`, `example.com         133`, 1)
-	want = strings.Replace(want, `test"    1 allowed`, `test"  1 allowed`, 1)
 	if b.String() != want {
 		t.Errorf("%s\nwant\n%s", b.String(), want)
-	}
-}
-
-func TestPrintSummaryOfNothing(t *testing.T) {
-	var b strings.Builder
-	printSummary(&b, audit.Summary{}, "/a")
-	if !strings.Contains(b.String(), "no request came through the proxy") || strings.Count(b.String(), "\n") != 1 {
-		t.Error(b.String())
 	}
 }
 

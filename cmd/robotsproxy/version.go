@@ -1,12 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
+
+// A build without its repository, as that of an image, is told by the linker
+// what it is: -ldflags '-X main.stampedVersion=v1.2.3 -X main.stampedCommit=abc'.
+// Nothing else sets these; they go before what Go knows of the build.
+var stampedVersion, stampedCommit string
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -15,11 +21,16 @@ func versionCommand() *cobra.Command {
 		Example: `  robotsproxy version`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info, _ := debug.ReadBuildInfo()
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version(info))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), ownVersion())
 			return err
 		},
 	}
+}
+
+// ownVersion is the line of this program.
+func ownVersion() string {
+	info, _ := debug.ReadBuildInfo()
+	return version(info)
 }
 
 // version is one line of what the build knows of itself; info may be nil.
@@ -34,10 +45,16 @@ func version(info *debug.BuildInfo) string {
 // built is the number of the version, and the commit where that is known; info
 // may be nil.
 func built(info *debug.BuildInfo) (number, commit string) {
-	number = "devel"
-	if info == nil {
-		return number, ""
+	number, commit = "devel", ""
+	if info != nil {
+		number, commit = recorded(info)
 	}
+	return cmp.Or(stampedVersion, number), cmp.Or(stampedCommit, commit)
+}
+
+// recorded is what Go has written into the build.
+func recorded(info *debug.BuildInfo) (number, commit string) {
+	number = "devel"
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		number = v
 	}

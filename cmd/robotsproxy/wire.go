@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/prom"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
@@ -37,15 +37,19 @@ import (
 // configuration becomes the packages' own Options; what judges stands in judge.go.
 type house struct {
 	log       *slog.Logger
-	door      *egress.Door
-	authority *mitm.Authority
-	store     *bolt.Store // nil where nothing outlives the process
+	now       atomic.Pointer[force] // what is in force; see reload.go
+	store     *bolt.Store           // nil where nothing outlives the process
+	fetches   *prom.Stopwatch
 	book      *cache.Cache
 	pacer     *pace.Pacer
 	evidence  *audit.Log
 	snapshots *snapshot.Store
+	home      string // of the audit, and what belongs to it
 	auditFile string
+	feed      *live.Feed    // nil where admin is
+	counts    *prom.Metrics // likewise
 	handler   *proxy.Handler
+	reloader  *reloader // nil where nothing is reloaded
 	listener  net.Listener
 	admin     *admin.Server // nil where it is off
 	adminAt   net.Listener
@@ -61,7 +65,7 @@ type place struct {
 // build listens and makes everything; others are handed the records too. What it made
 // before an error is undone.
 func build(cfg config.Config, own place, log *slog.Logger, others ...audit.Sink) (_ *house, err error) {
-	h := &house{log: log, store: own.store, pacer: pacer(own.store)}
+	h := &house{log: log, store: own.store, pacer: pacer(own.store), fetches: prom.NewStopwatch()}
 	defer func() {
 		if err != nil {
 			h.close() // of two errors the first is told
@@ -71,53 +75,32 @@ func build(cfg config.Config, own place, log *slog.Logger, others ...audit.Sink)
 	if err != nil {
 		return nil, err
 	}
-	if h.authority, err = authority(cfg, state); err != nil {
-		return nil, err
-	}
+	h.home = cmp.Or(own.dir, state)
 	if err := h.listen(cfg); err != nil { // first: which port it got decides where the door does not lead
 		return nil, err
 	}
-	if h.door, err = door(cfg, h.own()...); err != nil {
+	if err := h.openFeed(); err != nil {
 		return nil, err
 	}
-	if h.book, err = book(cfg, h.door, own.store); err != nil {
-		return nil, err
-	}
-	engine, err := judge(cfg, h.book)
+	first, err := h.make(cfg, nil)
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := sealed(cfg)
-	if err != nil {
+	h.now.Store(first)
+	if err := h.openAudit(first); err != nil {
 		return nil, err
 	}
-	if err := h.openAudit(cfg, cmp.Or(own.dir, state)); err != nil {
-		return nil, err
-	}
-	sinks := append([]audit.Sink{h.evidence}, others...)
-	if h.adminAt != nil {
-		counts, err := h.openAdmin()
-		if err != nil {
-			return nil, err
-		}
-		sinks = append(sinks, counts)
-	}
-	shown, err := ownTLS(cfg)
+	sinks, err := h.sinks(others)
 	if err != nil {
 		return nil, err
 	}
 	h.handler, err = proxy.New(proxy.Options{
-		Engine: engine, Pacer: h.pacer, Door: h.door, Authority: h.authority,
-		Audit: audit.Fanout(sinks...), Ready: h.evidence.Refusal, Log: log,
-		UserAgent: cfg.Identity.UserAgent, From: cfg.Identity.From,
-		Monitor:    cfg.Mode == "monitor",
-		Sealed:     sealed,
-		PerAddress: perAddress(cfg),
-		BackOff:    cfg.Pace.BackOff,
-		TLS:        shown,
-		Limits:     proxy.Limits{MaxConns: cfg.Limits.Connections, MaxConnsEach: cfg.Limits.ConnectionsPerClient},
+		Rules: first.rules, Pacer: h.pacer, Audit: audit.Fanout(sinks...), Ready: h.evidence.Refusal, Log: log,
 	})
-	return h, err
+	if err != nil {
+		return nil, err
+	}
+	return h, h.openAdmin()
 }
 
 // perAddress says whether hosts at one address share a pace; in monitor mode
@@ -159,6 +142,15 @@ func ownTLS(cfg config.Config) (*tls.Config, error) {
 
 // door makes the way out; own is where this process listens.
 func door(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
+	o, err := wayOut(cfg, own...)
+	if err != nil {
+		return nil, err
+	}
+	return egress.New(o)
+}
+
+// wayOut is how the Door leads out; own is where this process listens.
+func wayOut(cfg config.Config, own ...netip.AddrPort) (egress.Options, error) {
 	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Own: own, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
 	o.OneAddress = perAddress(cfg)
 	for _, p := range cfg.Egress.Ports {
@@ -167,37 +159,47 @@ func door(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
 	if file := cfg.Egress.ExtraCA; file != "" {
 		pem, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("egress.extra_ca: %w", err)
+			return o, fmt.Errorf("egress.extra_ca: %w", err)
 		}
 		if o.Roots, err = x509.SystemCertPool(); err != nil {
-			return nil, fmt.Errorf("the system's root certificates: %w", err)
+			return o, fmt.Errorf("the system's root certificates: %w", err)
 		}
 		if !o.Roots.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("egress.extra_ca: no certificate in %s", file)
+			return o, fmt.Errorf("egress.extra_ca: no certificate in %s", file)
 		}
 	}
 	if cfg.Egress.Parent != "" {
 		var err error
 		if o.Parent, err = url.Parse(cfg.Egress.Parent); err != nil {
-			return nil, errors.New("egress.parent: not a URL") // err has the password
+			return o, errors.New("egress.parent: not a URL") // err has the password
 		}
 	}
-	return egress.New(o)
+	return o, nil
 }
 
 func book(cfg config.Config, d *egress.Door, store *bolt.Store) (*cache.Cache, error) {
-	denied, err := denied(cfg)
+	o, err := known(cfg, d, store, nil)
 	if err != nil {
 		return nil, err
+	}
+	return cache.New(o)
+}
+
+// known is how long what is known of robots.txt is good, and how it is fetched; fetches
+// are measured, unless that is nil.
+func known(cfg config.Config, d *egress.Door, store *bolt.Store, fetches *prom.Stopwatch) (cache.Options, error) {
+	denied, err := denied(cfg)
+	if err != nil {
+		return cache.Options{}, err
 	}
 	client, err := fetch.New(fetch.Options{
 		Transport: d.Settling(), Timeout: cfg.Robots.FetchTimeout, From: cfg.Identity.From, Denied: denied, Ours: egress.Ours,
 	})
 	if err != nil {
-		return nil, err
+		return cache.Options{}, err
 	}
 	o := cache.Options{
-		Fetcher:      client,
+		Fetcher:      fetches.Time(client),
 		MaxAge:       cfg.Robots.MaxAge,
 		MinAge:       cfg.Robots.MinAge,
 		Retry:        cfg.Robots.UnreachableRetry,
@@ -207,20 +209,7 @@ func book(cfg config.Config, d *egress.Door, store *bolt.Store) (*cache.Cache, e
 	if store != nil {
 		o.Store = store
 	}
-	return cache.New(o)
-}
-
-// openAdmin makes the operator's side. What is told there of requests is what
-// its sink is told of them.
-func (h *house) openAdmin() (audit.Sink, error) {
-	info, _ := debug.ReadBuildInfo()
-	version, commit := built(info)
-	counts, err := prom.New(prom.Options{Version: version, Revision: commit, Pace: h.pacer.Stats})
-	if err != nil {
-		return nil, err
-	}
-	h.admin, err = admin.New(admin.Options{Healthy: h.evidence.Err, Ready: h.ready, Metrics: counts.Handler(), Log: h.log})
-	return counts, err
+	return o, nil
 }
 
 func (h *house) listen(cfg config.Config) (err error) {
@@ -274,11 +263,19 @@ func (h *house) Run(ctx, urged context.Context) (err error) {
 		g.Go(func() error { return keepClocks(background, h.store, h.pacer) })
 	}
 	if h.admin != nil {
+		g.Go(func() error { return h.feed.Run(background) })
 		g.Go(func() error { return h.admin.Serve(h.adminAt) })
+	}
+	if h.reloader != nil {
+		g.Go(func() error { return h.reloader.run(failed, background) })
+		g.Go(func() error { return h.reloader.herald.guard(background) })
 	}
 	g.Go(func() error {
 		<-failed.Done() // asked to end, or one of the above has
 		h.draining.Store(true)
+		if h.reloader != nil {
+			h.reloader.herald.stopping()
+		}
 		h.log.Info("robotsproxy ends; requests in flight may finish, for 20 s or until the next signal")
 		defer stop()
 		err := h.handler.Shutdown(urged)
@@ -299,8 +296,8 @@ func (h *house) close() error {
 			l.Close() // closed already where it was served
 		}
 	}
-	if h.door != nil {
-		h.door.Close()
+	if now := h.now.Load(); now != nil {
+		now.rules.Door.Close()
 	}
 	if h.store != nil {
 		h.store.Close()
@@ -315,7 +312,10 @@ func (h *house) close() error {
 func (h *house) Addr() string { return h.listener.Addr().String() }
 
 // CAPEM is the certificate that clients have to trust.
-func (h *house) CAPEM() []byte { return h.authority.CertPEM() }
+func (h *house) CAPEM() []byte { return h.now.Load().rules.Authority.CertPEM() }
+
+// token is what the operator's side asks for.
+func (h *house) token() string { return h.now.Load().cfg.Admin.Token }
 
 // AuditFile is where the records go.
 func (h *house) AuditFile() string { return h.auditFile }

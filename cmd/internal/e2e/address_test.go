@@ -35,7 +35,12 @@ func TestOneAddressOnePace(t *testing.T) {
 	if len(pages) != 3 {
 		t.Errorf("%d pages arrived, want 3", len(pages))
 	}
-	wantGaps(t, pages, time.Second) // which sorts them
+	wantGaps(t, pages, time.Second)                                    // which sorts them
+	for _, host := range []string{near.Name, "alias-a." + near.Name} { // the operator sees the pace that they share
+		if got := api[apiHost](t, p, "GET", "hosts/"+host, "", 200); got.Pace == nil {
+			t.Errorf("%s has no pace: %+v", host, got)
+		}
+	}
 	if apart := far.pages("http"); len(apart) != 1 || apart[0].At.After(pages[len(pages)-1].At) {
 		t.Errorf("%d pages arrived at the other address, or later than at this one", len(apart))
 	}

@@ -86,7 +86,7 @@ func TestAuditIsReadWhileItIsWritten(t *testing.T) {
 	t.Parallel()
 	const rounds = 3
 	o := newOrigin(t, "live", forbidding)
-	p := startProxy(t, outOfTheWay.with(settings{"audit.max_size": "64KiB", "audit.max_files": 10_000}))
+	p := startProxy(t, outOfTheWay.with(settings{"audit.max_size": "512KiB", "audit.max_files": 10_000})) // a report names 1,000 files one by one
 	follow := prepare(t, "audit", "tail", "-c", p.config, "-f", "--json")
 	var followed, said syncBuffer
 	follow.Stdout, follow.Stderr = &followed, &said

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -129,7 +130,7 @@ func TestOwnListenersAreRefused(t *testing.T) {
 			authority := host + ":" + port
 			for _, lines := range [][]string{
 				{"GET http://" + authority + "/healthz HTTP/1.1", "Host: " + authority},
-				{"GET http://" + authority + "/robots.txt HTTP/1.1", "Host: " + authority},
+				{"GET http://" + authority + "/metrics HTTP/1.1", "Host: " + authority},
 				{"GET https://" + authority + "/ HTTP/1.1", "Host: " + authority},
 				{"CONNECT " + authority + " HTTP/1.1", "Host: " + authority},
 			} {
@@ -194,7 +195,10 @@ func TestLoopThroughAnotherHop(t *testing.T) {
 			}
 			got := get(t, p.client(t, false), hop.url("http", "/a"))
 			if len(c.loops) == 1 {
-				wantOwn(t, got, http.StatusBadGateway, "proxy_loop_detected")
+				passedOn := []string{`robotsproxy; error=proxy_loop_detected; details="loop"`, "robotsproxy; received-status=502"} // by the hop, and by the proxy that it began at
+				if status := got.Header["Proxy-Status"]; got.Status != http.StatusBadGateway || !slices.Equal(status, passedOn) {
+					t.Errorf("%d %q", got.Status, status)
+				}
 			} else {
 				wantOwn(t, got, http.StatusForbidden, "http_request_denied")
 			}

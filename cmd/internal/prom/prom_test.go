@@ -1,7 +1,6 @@
 package prom
 
 import (
-	"bufio"
 	"maps"
 	"net/http/httptest"
 	"os"
@@ -21,16 +20,12 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-func newMetrics(t testing.TB, stats func() pace.Stats) *Metrics {
+func newMetrics(t testing.TB, o Options) *Metrics {
 	t.Helper()
-	m, err := New(Options{Version: "v1.2.3", Revision: "abc", Pace: stats})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, err := New(o)
+	must(t, err)
 	return m
 }
-
-func atRest() pace.Stats { return pace.Stats{} }
 
 // scrape asks as Prometheus does, and reads the answer as it would.
 func scrape(t testing.TB, m *Metrics) map[string]*dto.MetricFamily {
@@ -66,7 +61,7 @@ func record(v policy.Verdict, why policy.Reason) *audit.Record {
 }
 
 func TestDecisionsAreCounted(t *testing.T) {
-	m := newMetrics(t, atRest)
+	m := newMetrics(t, atRest())
 	for _, r := range []*audit.Record{
 		record(policy.Allow, policy.ReasonRule), record(policy.Refuse, policy.ReasonRule), record(policy.Allow, policy.ReasonRule),
 		record(policy.Refuse, policy.ReasonPace), record(policy.Allow, "never heard of"),
@@ -93,7 +88,7 @@ func TestEveryReasonBeginsAtZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for labels := range series(scrape(t, newMetrics(t, atRest))["robotsproxy_decisions_total"]) {
+	for labels := range series(scrape(t, newMetrics(t, atRest()))["robotsproxy_decisions_total"]) {
 		_, reason, _ := strings.Cut(labels, "reason=")
 		got = append(got, reason)
 	}
@@ -123,7 +118,7 @@ func TestWaitsOfWhomTheyAre(t *testing.T) {
 		{"refused by a rule", audit.Record{Decision: policy.Decision{Reason: policy.ReasonRule}}, 0, 0},
 		{"robots.txt itself", audit.Record{Decision: policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonRobotsTxt}}, 0, 0},
 	} {
-		m := newMetrics(t, atRest)
+		m := newMetrics(t, atRest())
 		m.Write(&c.rec)
 		h := scrape(t, m)["robotsproxy_wait_seconds"].GetMetric()[0].GetHistogram()
 		if h.GetSampleCount() != c.n || h.GetSampleSum() != c.sum {
@@ -134,10 +129,12 @@ func TestWaitsOfWhomTheyAre(t *testing.T) {
 
 func TestPaceIsAskedOnceAScrape(t *testing.T) {
 	asked := 0
-	m := newMetrics(t, func() pace.Stats {
+	o := atRest()
+	o.Pace = func() pace.Stats {
 		asked++
 		return pace.Stats{Hosts: 1, Waiting: 2, UnderWay: 3, Streams: 4, Paused: 5, Slowed: 6, BackOffs: 7}
-	})
+	}
+	m := newMetrics(t, o)
 	families := scrape(t, m)
 	got := map[string]float64{}
 	for name, f := range families {
@@ -163,41 +160,6 @@ func TestPaceIsAskedOnceAScrape(t *testing.T) {
 	}
 }
 
-// The table of README.md is what is exported: name, type and labels.
-func TestReadmeNamesTheMetrics(t *testing.T) {
-	text, err := os.Open("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer text.Close()
-	var told []string
-	for lines := bufio.NewScanner(text); lines.Scan(); {
-		cells := strings.Split(lines.Text(), "|")
-		if len(cells) == 6 && strings.HasPrefix(cells[1], " `robotsproxy_") {
-			told = append(told, strings.Join(strings.Fields(strings.NewReplacer("`", "", ",", "").Replace(strings.Join(cells[1:4], " "))), " "))
-		}
-	}
-	var exported []string
-	for name, f := range scrape(t, newMetrics(t, atRest)) {
-		if !strings.HasPrefix(name, "robotsproxy_") {
-			continue
-		}
-		row := []string{name, strings.ToLower(f.GetType().String())}
-		for _, l := range f.GetMetric()[0].GetLabel() {
-			row = append(row, l.GetName())
-		}
-		exported = append(exported, strings.Join(row, " "))
-		if !strings.HasSuffix(f.GetHelp(), ".") {
-			t.Errorf("%s: its help is no sentence: %q", name, f.GetHelp())
-		}
-	}
-	slices.Sort(told)
-	slices.Sort(exported)
-	if diff := cmp.Diff(exported, told); diff != "" {
-		t.Errorf("exported (-) and in README.md (+):\n%s", diff)
-	}
-}
-
 func TestNewRefusesMissingOptions(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("made without options")
@@ -206,7 +168,7 @@ func TestNewRefusesMissingOptions(t *testing.T) {
 
 // Two in one process share nothing, as they would in the library's own registry.
 func TestNothingIsShared(t *testing.T) {
-	one, other := newMetrics(t, atRest), newMetrics(t, atRest)
+	one, other := newMetrics(t, atRest()), newMetrics(t, atRest())
 	one.Write(record(policy.Allow, policy.ReasonRule))
 	if got := series(scrape(t, other)["robotsproxy_decisions_total"])["decision=allow reason=rule"]; got != 0 {
 		t.Errorf("another's request was counted: %v", got)
@@ -214,7 +176,7 @@ func TestNothingIsShared(t *testing.T) {
 }
 
 func TestWriteAllocatesNothing(t *testing.T) {
-	m := newMetrics(t, atRest)
+	m := newMetrics(t, atRest())
 	r := record(policy.Allow, policy.ReasonNoRule)
 	r.Slot, r.Waited = true, time.Second
 	if n := testing.AllocsPerRun(100, func() { m.Write(r) }); n != 0 {
@@ -223,22 +185,11 @@ func TestWriteAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	m := newMetrics(b, atRest)
+	m := newMetrics(b, atRest())
 	r := record(policy.Allow, policy.ReasonNoRule)
 	r.Slot, r.Waited = true, time.Second
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Write(r)
-	}
-}
-
-func BenchmarkScrape(b *testing.B) {
-	m := newMetrics(b, pace.New(pace.Options{}).Stats)
-	h := m.Handler()
-	r := httptest.NewRequest("GET", "/metrics", nil)
-	for b.Loop() {
-		w := httptest.NewRecorder()
-		w.Body = nil
-		h.ServeHTTP(w, r)
 	}
 }

@@ -1,0 +1,390 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const adminToken = "a-token-for-the-operator"
+
+// operator is a client that goes past the proxy.
+func operator(t testing.TB) *http.Client {
+	t.Helper()
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// api asks the admin API and reads its JSON.
+func api[T any](t testing.TB, p *proxy, method, path, body string, status int, header ...string) (v T) {
+	t.Helper()
+	got := do(t, operator(t), method, "http://"+p.admin+"/api/v1/"+path, strings.NewReader(body), header...)
+	if got.Status != status {
+		t.Fatalf("%s %s: %d, want %d\n%s", method, path, got.Status, status, got.Body)
+	}
+	if err := json.Unmarshal(got.Body, &v); err != nil {
+		t.Fatalf("%s %s: %v\n%s", method, path, err, got.Body)
+	}
+	return v
+}
+
+type apiDecisions struct {
+	Decisions []json.RawMessage
+	Newest    uint64
+}
+
+// auditLines are the octets of the file's whole lines.
+func auditLines(t testing.TB, file string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		if whole, ok := bytes.CutSuffix(line, []byte("\n")); ok {
+			all = append(all, string(whole))
+		}
+	}
+	return all
+}
+
+// fetches counts how often an origin was asked for its robots.txt.
+func (o *origin) fetches(scheme string) int {
+	return len(o.arrivals(scheme)) - len(o.pages(scheme))
+}
+
+// What the API tells is what the audit has, to the octet.
+func TestAPITellsTheAudit(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "api", "User-agent: *\nDisallow: /private\nAllow: /\n")
+	o.handle("/page", textPage("text/plain", "hello"))
+	p := startProxy(t, outOfTheWay)
+	client := p.client(t, false)
+	for i, path := range []string{"/page", "/private/<script>\"'", "/page?q=%1b%5b31m&a", "/private"} {
+		for _, scheme := range []string{"http", "https"} {
+			get(t, client, o.url(scheme, path), "User-Agent", fmt.Sprintf("Bot%d/1.0 \"\\<b>\u202e\u009b", i))
+		}
+	}
+	var want []string
+	eventually(t, patience, "all records are in the file", func() bool { want = auditLines(t, p.audit); return len(want) >= 8 })
+	got := api[apiDecisions](t, p, "GET", "decisions", "", 200)
+	var lines []string
+	for _, d := range got.Decisions {
+		lines = append(lines, string(d))
+	}
+	if diff := cmp.Diff(want, lines); diff != "" || got.Newest != uint64(len(want)) {
+		t.Errorf("newest %d, lines (-file +API):\n%s", got.Newest, diff)
+	}
+	for query, n := range map[string]int{"decision=block": 4, "host=" + o.Name: 8, "decision=allow&q=page%3Fq": 2, "reason=pace": 0, "agent=bot0": 2, "limit=3": 3} {
+		if got := api[apiDecisions](t, p, "GET", "decisions?"+query, "", 200); len(got.Decisions) != n {
+			t.Errorf("%s: %d, want %d", query, len(got.Decisions), n)
+		}
+	}
+	series := api[struct{ Allowed, Blocked []int64 }](t, p, "GET", "series?span=day", "", 200)
+	if n := len(series.Allowed); series.Allowed[n-1]+series.Blocked[n-1] == 0 {
+		t.Errorf("%+v", series)
+	}
+	blockers := api[struct {
+		Blockers []struct {
+			Host, Rule, Reason string
+			Line               int
+			Count              int64
+		}
+	}](t, p, "GET", "blockers", "", 200).Blockers
+	if len(blockers) != 2 || blockers[0].Host != o.Name || blockers[0].Rule != "/private" || blockers[0].Line != 2 || blockers[0].Count != 2 {
+		t.Errorf("%+v", blockers)
+	}
+}
+
+type apiHost struct {
+	Host             string
+	Allowed, Blocked int64
+	Origins          []struct {
+		Origin, Outcome, SHA256, Text string
+		Rules                         int
+	}
+	Pace   *struct{ Queue int }
+	Causes []struct{ Reason string }
+}
+
+// An operator who knows that a site has changed its file need not wait.
+func TestAPIForgetsAndFetches(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "api-purge", "User-agent: *\nDisallow: /old\n")
+	o.handle("/old", textPage("text/plain", "old"))
+	o.handle("/new", textPage("text/plain", "new"))
+	p := startProxy(t, outOfTheWay)
+	client := p.client(t, false)
+	about := fmt.Sprintf(`{"origin":"http://%s"}`, o.hostport("http"))
+	wantStatus := func(path string, status int) {
+		t.Helper()
+		if got := get(t, client, o.url("http", path)); got.Status != status {
+			t.Errorf("%s: %d, want %d", path, got.Status, status)
+		}
+	}
+	wantStatus("/old", 403)
+	o.handle("/robots.txt", textPage("text/plain", "User-agent: *\nDisallow: /new\n"))
+	wantStatus("/old", 403)
+	if n := o.fetches("http"); n != 1 {
+		t.Fatalf("%d fetches", n)
+	}
+	if got := api[struct{ Purged bool }](t, p, "POST", "purge", about, 200); !got.Purged {
+		t.Error("there was nothing to forget")
+	}
+	if n := o.fetches("http"); n != 1 {
+		t.Errorf("to forget fetches nothing: %d", n)
+	}
+	wantStatus("/old", 200)
+	wantStatus("/new", 403)
+	if n := o.fetches("http"); n != 2 {
+		t.Errorf("%d fetches", n)
+	}
+	o.handle("/robots.txt", textPage("text/plain", "User-agent: *\nDisallow: /old\nDisallow: /older\n"))
+	if got := api[struct{ Rules int }](t, p, "POST", "refetch", about, 200); got.Rules != 2 || o.fetches("http") != 3 {
+		t.Errorf("%+v after %d fetches", got, o.fetches("http"))
+	}
+	wantStatus("/new", 200)
+	wantStatus("/old", 403)
+
+	list := api[struct{ Hosts []apiHost }](t, p, "GET", "hosts?q=api-purge", "", 200).Hosts
+	if len(list) != 1 || list[0].Host != o.Name || list[0].Blocked != 4 || len(list[0].Origins) != 1 || list[0].Origins[0].Text != "" || list[0].Pace == nil {
+		t.Errorf("%+v", list)
+	}
+	host := api[apiHost](t, p, "GET", "hosts/"+o.Name, "", 200)
+	if len(host.Origins) != 1 || host.Origins[0].Text != "User-agent: *\nDisallow: /old\nDisallow: /older\n" || host.Origins[0].Rules != 2 || len(host.Causes) == 0 {
+		t.Errorf("%+v", host)
+	}
+	if n := o.fetches("http"); n != 3 {
+		t.Errorf("to look fetches nothing: %d", n)
+	}
+}
+
+// What is foretold of a request is what it then gets, and its record says, member by member.
+func TestAPIExplainsWhatARequestGets(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "api-explain", "User-agent: *\nDisallow: /\nAllow: /open\n\nUser-agent: foobot\nCrawl-delay: 0.01\nDisallow: /private\nContent-Signal: search=yes\n")
+	o.handle("/page", textPage("text/plain", "hello"))
+	p := startProxy(t, outOfTheWay.with(settings{"hosts": []any{
+		map[string]any{"match": "denied.test", "robots": "deny", "reason": "closed to us"},
+	}}))
+	client := p.client(t, false)
+	for i, c := range []struct{ address, agent string }{
+		{o.url("http", "/page"), fooBot}, {o.url("http", "/private/x?y=<z>"), fooBot}, {o.url("https", "/private/../page"), fooBot}, {o.url("http", "/open"), "curl/8"},
+		{o.url("http", "/page"), ""}, {o.url("http", "/robots.txt"), fooBot}, {"http://denied.test/x", fooBot}, {"http://10.0.0.1/", fooBot}, {"http://" + o.Name + ":22/", fooBot},
+		{"http://nowhere.test/", fooBot},
+	} {
+		before := len(o.pages("http")) + len(o.pages("https"))
+		question, _ := json.Marshal(map[string]string{"url": c.address, "user_agent": c.agent, "client": "127.0.0.1"})
+		foretold := api[map[string]any](t, p, "POST", "explain", string(question), 200)
+		if after := len(o.pages("http")) + len(o.pages("https")); after != before {
+			t.Errorf("%s: a page was asked for", c.address)
+		}
+		req, err := http.NewRequest(http.MethodGet, c.address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header["User-Agent"] = []string{c.agent}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatalf("%s: %v", c.address, err)
+		}
+		status := read(t, resp).Status
+		var line string
+		eventually(t, patience, "its record", func() bool {
+			lines := auditLines(t, p.audit)
+			if len(lines) > i {
+				line = lines[i]
+			}
+			return line != ""
+		})
+		var record map[string]any
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Fatal(err)
+		}
+		if (foretold["decision"] == "allow") != (status != 403 && status != 502) {
+			t.Errorf("%s: foretold %v, answered %d", c.address, foretold["decision"], status)
+		}
+		for _, member := range strings.Fields("decision reason entry entry_reason rule line group agent robots_url robots_fetched robots_sha256 dialect robots_content_signal crawl_delay_s crawl_delay_asked_s") {
+			want, got := record[member], foretold[member]
+			if member == "robots_fetched" { // the audit writes all nine digits
+				want, got = instant(want), instant(got)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: %s (-record +foretold):\n%s", c.address, member, diff)
+			}
+		}
+	}
+}
+
+// Who does not know the token learns nothing but health.
+func TestAPIAsksForTheToken(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, settings{"admin.token": adminToken})
+	admin := "http://" + p.admin
+	with := []string{"Authorization", "Bearer " + adminToken}
+	for path, open := range map[string]bool{
+		"/healthz": true, "/readyz": true, "/metrics": false, "/": false, "/api/v1/": false, "/api/v1/decisions": false, "/api/v1/decisions/stream": false,
+		"/api/v1/hosts": false, "/api/v1/ca.pem": false, "/api/v1/proxy.pac": false, "/api/v1/nothing": false,
+	} {
+		got := get(t, operator(t), admin+path)
+		if open != (got.Status == 200) || !open && (got.Status != 401 || !strings.HasPrefix(got.Header.Get("WWW-Authenticate"), "Bearer")) {
+			t.Errorf("%s: %d %v", path, got.Status, got.Header)
+		}
+		if bytes.Contains(got.Body, []byte(adminToken)) {
+			t.Errorf("%s tells the token:\n%s", path, got.Body)
+		}
+		if path != "/" && path != "/api/v1/nothing" && path != "/api/v1/decisions/stream" {
+			if got := get(t, operator(t), admin+path, with...); got.Status != 200 {
+				t.Errorf("%s with the token: %d", path, got.Status)
+			}
+		}
+	}
+	command(t, "health", "-c", p.config).want(t, 0)
+	if got := command(t, "config", "show", "-c", p.config).want(t, 0); strings.Contains(got.stdout, adminToken) {
+		t.Error("config show tells the token")
+	}
+	pem, err := os.ReadFile(p.ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, operator(t), admin+"/api/v1/ca.pem", with...); !bytes.Equal(got.Body, pem) {
+		t.Errorf("ca.pem:\n%s", got.Body)
+	}
+	if got := get(t, operator(t), admin+"/api/v1/proxy.pac", with...); !strings.Contains(string(got.Body), `"PROXY `+p.listen+`"`) {
+		t.Errorf("proxy.pac:\n%s", got.Body)
+	}
+	if log := p.stderr.String(); strings.Contains(log, adminToken) {
+		t.Error("the log tells the token")
+	}
+}
+
+// The login by a real client, whose cookie jar is a file.
+func TestAPILogin(t *testing.T) {
+	t.Parallel()
+	curl := needPeer(t, "curl")
+	p := startProxy(t, settings{"admin.token": adminToken})
+	jar := filepath.Join(t.TempDir(), "jar")
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(curl, append([]string{"-q", "-sS", "--noproxy", "*", "-b", jar, "-c", jar, "-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"}, args...)...)
+		cmd.Env = cleanEnv()
+		return finish(t, cmd).want(t, 0).stdout
+	}
+	admin := "http://" + p.admin
+	for _, step := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"a page leads to the login", "303 " + admin + "/login?next=%2Fhosts", []string{"-H", "Accept: text/html", admin + "/hosts"}},
+		{"a wrong token", "401 ", []string{"-d", "token=wrong", admin + "/login"}},
+		{"which opens nothing", "401 ", []string{admin + "/api/v1/hosts"}},
+		{"a form of another site", "403 ", []string{"-H", "Origin: https://evil.test", "-d", "token=" + adminToken, admin + "/login"}},
+		{"the token", "303 " + admin + "/hosts", []string{"-d", "token=" + adminToken + "&next=/hosts", admin + "/login"}},
+		{"the cookie opens the API", "200 ", []string{admin + "/api/v1/hosts"}},
+		{"another site cannot use it", "403 ", []string{"-H", "Sec-Fetch-Site: cross-site", "-X", "POST", admin + "/api/v1/reload"}},
+		{"the logout", "303 " + admin + "/login", []string{"-X", "POST", admin + "/logout"}},
+		{"which closes it", "401 ", []string{admin + "/api/v1/hosts"}},
+	} {
+		if got := run(step.args...); got != step.want {
+			t.Fatalf("%s: %q, want %q", step.name, got, step.want)
+		}
+	}
+}
+
+// A page that has made its own name lead to this machine gets nothing.
+func TestAPIRefusesAnothersName(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, nil)
+	for host, status := range map[string]int{"evil.test": 421, "localhost:1": 200, p.admin: 200} {
+		for _, path := range []string{"/api/v1/decisions", "/healthz", "/metrics"} {
+			req, err := http.NewRequest(http.MethodGet, "http://"+p.admin+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host = host
+			resp, err := operator(t).Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := read(t, resp).Status; got != status {
+				t.Errorf("%s for %s: %d, want %d", path, host, got, status)
+			}
+		}
+	}
+	if got := do(t, operator(t), "POST", "http://"+p.admin+"/api/v1/reload", nil, "Origin", "https://evil.test"); got.Status != 403 {
+		t.Errorf("a form of another site: %d", got.Status)
+	}
+}
+
+// The stream tells each line of the audit as it comes, and does not hold up the end.
+func TestAPIStream(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "api-stream", "User-agent: *\nDisallow: /private\n")
+	o.handle("/page", textPage("text/plain", "hello"))
+	p := startProxy(t, outOfTheWay)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.admin+"/api/v1/decisions/stream?host="+o.Name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := operator(t)
+	client.Timeout = 0 // each wait below has its own
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	const requests = 20
+	open, told, ended := make(chan struct{}), make(chan []string, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		lines := bufio.NewScanner(resp.Body)
+		lines.Scan()
+		close(open)
+		var all []string
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				if all = append(all, data); len(all) == requests {
+					told <- all
+				}
+			}
+		}
+	}()
+	within(t, patience, "the stream is open", open)
+	visitor := p.client(t, false)
+	for i := range requests {
+		get(t, visitor, o.url("http", []string{"/page", "/private"}[i%2]))
+	}
+	got := within(t, patience, "all lines are told", told)
+	if want := auditLines(t, p.audit); !slices.Equal(got, want) {
+		t.Errorf("(-file +stream):\n%s", cmp.Diff(want, got))
+	}
+	start := time.Now()
+	p.signal(t, syscall.SIGTERM)
+	within(t, patience, "the stream ends", ended)
+	within(t, patience, "serve ends", p.exited)
+	if took := time.Since(start); p.code != 0 || took > patience/2 {
+		t.Errorf("status %d after %v", p.code, took)
+	}
+}
+
+// instant is what a member says that is a time; any other stays as it is.
+func instant(member any) any {
+	text, _ := member.(string)
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at
+	}
+	return member
+}

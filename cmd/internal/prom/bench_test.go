@@ -1,0 +1,81 @@
+package prom
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+)
+
+// meet has a house know so many hosts, whose requests and agents are as hostile as
+// they come.
+func (h house) meet(t testing.TB, hosts int) {
+	t.Helper()
+	for i := range hosts {
+		name := fmt.Sprintf("h%d.test", i)
+		slot, err := h.pacer.Wait(t.Context(), name, pace.Limits{Key: name, PerSecond: 1e6, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1})
+		must(t, err)
+		slot.Sent()
+		slot.Release()
+		o, err := robots.ParseOrigin("http", name)
+		must(t, err)
+		agent := fmt.Sprintf("Bot%d\"}\n# HELP x\x00\xff", i)
+		if i < 1000 { // some are enough: each is a fetch
+			_, err = h.book.Lookup(t.Context(), o, agent, robots.Standard())
+			must(t, err)
+		}
+		h.metrics.Write(&audit.Record{
+			Target: "http://" + name + "/\"}\n", Remote: fmt.Sprintf("127.0.0.1:%d", i), Slot: true,
+			Request:  policy.Request{Origin: o, PathQuery: fmt.Sprintf("/%d?\"}", i), Client: agent, UserAgent: agent, Method: agent},
+			Decision: policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoFile},
+		})
+	}
+}
+
+func (h house) scrapeText(t testing.TB) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+// However many hosts, clients and agents there are: no series more.
+func TestStrangersAddNoSeries(t *testing.T) {
+	h := wired(t)
+	before := h.scrapeText(t)
+	h.meet(t, 1000)
+	after := h.scrapeText(t)
+	if n, was := strings.Count(after, "\n"), strings.Count(before, "\n"); n != was {
+		t.Errorf("%d lines, before %d", n, was)
+	}
+	for _, theirs := range []string{".test", "Bot7", "127.0.0.1"} {
+		if strings.Contains(after, theirs) {
+			t.Errorf("%q is in the answer", theirs)
+		}
+	}
+	if !strings.Contains(after, "robotsproxy_robots_cache_entries 1000\n") || !strings.Contains(after, "robotsproxy_pace_hosts 1000\n") {
+		t.Error("the hosts are not known")
+	}
+}
+
+func BenchmarkScrape(b *testing.B) {
+	for _, hosts := range []int{0, 100_000} {
+		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
+			h := wired(b)
+			h.meet(b, hosts)
+			handler, r := h.metrics.Handler(), httptest.NewRequest("GET", "/metrics", nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				w.Body = nil
+				handler.ServeHTTP(w, r)
+			}
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package prom
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"robotsproxy/cmd/internal/bolt"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/snapshot"
+)
+
+// ofAudit shows how the evidence is kept.
+func ofAudit(ask func() audit.Stats) prometheus.Collector {
+	c := &asked[audit.Stats]{ask: ask}
+	c.gauge("audit_healthy", "1 where the audit can be written, with the robots.txt files that it rests on; 0 where it cannot.",
+		func(s audit.Stats) float64 { return truth(s.Err == nil) })
+	c.gauge("audit_lag_seconds", "How old the oldest line is that is not in the file yet; 0 where all are.",
+		func(s audit.Stats) float64 { return s.Lag.Seconds() })
+	c.gauge("audit_unwritten_lines", "Lines that are not in the file yet.",
+		func(s audit.Stats) float64 { return float64(s.Waiting) })
+	c.gauge("audit_unsynced_lines", "Lines in the file that the disk has not been waited for yet; 0 under audit.sync: none, where it never is.",
+		func(s audit.Stats) float64 { return float64(s.Unsynced) })
+	c.counter("audit_lines_total", "Lines written.", func(s audit.Stats) uint64 { return s.Lines })
+	c.counter("audit_bytes_total", "Octets of the lines written.", func(s audit.Stats) uint64 { return s.Bytes })
+	c.counter("audit_errors_total", "Times that the file could not be written, or the disk not be waited for; tries again included.",
+		func(s audit.Stats) uint64 { return s.Failures })
+	c.counter("audit_lost_records_total", "Records that could neither be written nor kept until they could be.",
+		func(s audit.Stats) uint64 { return s.Lost })
+	c.counter("audit_rotations_total", "Files of the audit set aside because they were full.",
+		func(s audit.Stats) uint64 { return s.Turns })
+	return c
+}
+
+// ofSnapshots shows how the robots.txt files are kept that decisions rest on.
+func ofSnapshots(ask func() snapshot.Stats) prometheus.Collector {
+	c := &asked[snapshot.Stats]{ask: ask}
+	c.gauge("snapshots_bytes", "Octets of the robots.txt files kept for the audit, and of their index.",
+		func(s snapshot.Stats) float64 { return float64(s.Bytes) })
+	c.counter("snapshots_kept_total", "Answers for robots.txt kept for the audit; one in use is kept once a day.",
+		func(s snapshot.Stats) uint64 { return s.Kept })
+	counters(c, "snapshots_errors_total", "What failed of keeping robots.txt files for the audit: to write one (keep), to wait for the disk (sync), to remove old ones (prune).", "operation",
+		func(s snapshot.Stats) map[string]uint64 {
+			return map[string]uint64{"keep": s.KeepFailed, "sync": s.SyncFailed, "prune": s.PruneFailed}
+		})
+	return c
+}
+
+// ofState shows how state.db is kept.
+func ofState(ask func() bolt.Stats) prometheus.Collector {
+	c := &asked[bolt.Stats]{ask: ask}
+	c.gauge("state_bytes", "Octets of state.db when it was last written to.",
+		func(s bolt.Stats) float64 { return float64(s.Bytes) })
+	c.gauge("state_pending_bytes", "Octets of robots.txt files that are not in state.db yet.",
+		func(s bolt.Stats) float64 { return float64(s.Pending) })
+	c.counter("state_errors_total", "Times that state.db could not be opened, read or written.",
+		func(s bolt.Stats) uint64 { return s.Failures })
+	c.counter("state_damaged_total", "Times that state.db was damaged, and set aside.",
+		func(s bolt.Stats) uint64 { return s.Damaged })
+	c.counter("state_lost_entries_total", "Robots.txt files that state.db will not have: it could not be written, and there was no more room for them.",
+		func(s bolt.Stats) uint64 { return s.Lost })
+	return c
+}
+
+// ofReady shows whether requests are taken.
+func ofReady(ready func() error) prometheus.Collector {
+	c := &asked[error]{ask: ready}
+	c.gauge("ready", "1 where the proxy takes requests, as /readyz says; else 0.", func(why error) float64 { return truth(why == nil) })
+	return c
+}
+
+// reloads is what Options.Reloads gives.
+type reloads struct {
+	ok, failed uint64
+	last       time.Time
+	err        error
+}
+
+// ofReloads shows how often the configuration was read anew, and how that went.
+func ofReloads(ask func() (ok, failed uint64, last time.Time, err error)) prometheus.Collector {
+	c := &asked[reloads]{ask: func() (r reloads) {
+		r.ok, r.failed, r.last, r.err = ask()
+		return r
+	}}
+	counters(c, "reloads_total", "Times that the configuration was read anew: ok, or failed, which leaves the old one in force.", "outcome",
+		func(r reloads) map[string]uint64 { return map[string]uint64{"ok": r.ok, "failed": r.failed} })
+	c.gauge("reload_last_successful", "1 where the configuration in force is the one that was read last, 0 where that was refused.",
+		func(r reloads) float64 { return truth(r.err == nil) })
+	c.gauge("reload_last_success_timestamp_seconds", "When a configuration was last put in force anew, in seconds since 1970; 0: not since the start.",
+		func(r reloads) float64 { return timestamp(r.last) })
+	return c
+}

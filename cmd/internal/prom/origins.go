@@ -1,0 +1,89 @@
+package prom
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"robotsproxy/proxy/egress"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// ofOrigins shows the connections that go out.
+func ofOrigins(ask func() egress.Stats) prometheus.Collector {
+	c := &asked[egress.Stats]{ask: ask}
+	c.show(prometheus.GaugeValue, "egress_connections", "Open connections for HTTP, those at rest included: to origins, those through tunnels of a parent proxy included, and to the parent itself.",
+		[]string{"to"}, func(s egress.Stats) iter.Seq2[[]string, float64] {
+			return func(yield func([]string, float64) bool) {
+				_ = yield([]string{"origin"}, float64(s.Origins.Open)) && yield([]string{"parent"}, float64(s.Parent.Open))
+			}
+		})
+	c.show(prometheus.CounterValue, "egress_dials_total", "Tries to connect, TLS handshake included, by how they came out; what is answered from the memory of a failure is none.",
+		[]string{"to", "outcome"}, func(s egress.Stats) iter.Seq2[[]string, float64] {
+			return func(yield func([]string, float64) bool) {
+				for to, p := range map[string]egress.Peers{"origin": s.Origins, "parent": s.Parent} {
+					for outcome, n := range p.Dialed {
+						if !yield([]string{to, string(outcome)}, float64(n)) {
+							return
+						}
+					}
+				}
+			}
+		})
+	return c
+}
+
+// ofRobots shows what is known of robots.txt files.
+func ofRobots(ask func() cache.Stats) prometheus.Collector {
+	c := &asked[cache.Stats]{ask: ask}
+	counters(c, "robots_fetches_total", "Fetches of robots.txt by what they brought: rules, no-file, unreachable (no usable answer), no-connection, ours (the way out failed here).", "outcome",
+		func(s cache.Stats) map[cache.Fetched]uint64 { return s.Fetches })
+	c.gauge("robots_inflight_fetches", "Origins whose robots.txt is being fetched, or looked for in the store.",
+		func(s cache.Stats) float64 { return float64(s.Fetching) })
+	c.counter("robots_cache_hits_total", "Look-ups of an origin's robots.txt that were answered from memory.",
+		func(s cache.Stats) uint64 { return s.Hits })
+	c.counter("robots_cache_misses_total", "Look-ups of an origin's robots.txt that waited for a fetch, or for the store.",
+		func(s cache.Stats) uint64 { return s.Misses })
+	c.gauge("robots_cache_entries", "Origins whose robots.txt, or the lack of it, is known in memory.",
+		func(s cache.Stats) float64 { return float64(s.Entries) })
+	c.gauge("robots_cache_bytes", "Memory that these take, by the cache's own count.",
+		func(s cache.Stats) float64 { return float64(s.Bytes) })
+	return c
+}
+
+// A Stopwatch measures how long fetches of robots.txt take. Make one with
+// NewStopwatch; any number of goroutines may share it.
+type Stopwatch struct{ took prometheus.Histogram }
+
+// NewStopwatch makes one that has measured nothing.
+func NewStopwatch() *Stopwatch {
+	return &Stopwatch{prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "robotsproxy_robots_fetch_duration_seconds",
+		Help:    "How long fetches of robots.txt took, connection and redirects included, whatever they brought.",
+		Buckets: []float64{0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 60},
+	})}
+}
+
+// Time gives a Fetcher that does what f does, and is measured; f itself where s is nil.
+func (s *Stopwatch) Time(f cache.Fetcher) cache.Fetcher {
+	if s == nil {
+		return f
+	}
+	return timed{f, s.took}
+}
+
+type timed struct {
+	fetcher cache.Fetcher
+	took    prometheus.Observer
+}
+
+// Fetch fetches.
+func (t timed) Fetch(ctx context.Context, o robots.Origin, userAgent string) *fetch.Answer {
+	began := time.Now()
+	defer func() { t.took.Observe(time.Since(began).Seconds()) }()
+	return t.fetcher.Fetch(ctx, o, userAgent)
+}

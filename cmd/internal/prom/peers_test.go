@@ -1,0 +1,53 @@
+package prom
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// promtool runs Prometheus's own tool, with what is given on its standard input.
+func promtool(t *testing.T, input string, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("promtool"); err != nil {
+		if os.Getenv("REQUIRE_PEERS") == "1" {
+			t.Fatal("promtool is not there")
+		}
+		t.Skip("promtool is not there")
+	}
+	cmd := exec.Command("promtool", args...)
+	cmd.Stdin = strings.NewReader(input)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+func TestPromtool(t *testing.T) {
+	t.Run("metrics", func(t *testing.T) {
+		w := httptest.NewRecorder()
+		wired(t).metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		promtool(t, w.Body.String(), "check", "metrics")
+	})
+	t.Run("alerts", func(t *testing.T) { promtool(t, "", "check", "rules", alerts) })
+	t.Run("their test", func(t *testing.T) { promtool(t, "", "test", "rules", alertTest) })
+	t.Run("dashboard", func(t *testing.T) { // its expressions, as if they were rules
+		filled := strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_interval", "5m")
+		type rule struct {
+			Record string `json:"record"`
+			Expr   string `json:"expr"`
+		}
+		var rules []rule
+		for _, expr := range readBoard(t).expressions() {
+			rules = append(rules, rule{"a:b", filled.Replace(expr)})
+		}
+		text, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "panels", "rules": rules}}}) // JSON is YAML
+		must(t, err)
+		file := filepath.Join(t.TempDir(), "panels.yaml")
+		must(t, os.WriteFile(file, text, 0o600))
+		promtool(t, "", "check", "rules", file)
+	})
+}

@@ -1,0 +1,196 @@
+package prom
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/bolt"
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// A noFile is an Internet without robots.txt.
+type noFile struct{}
+
+func (noFile) Fetch(_ context.Context, o robots.Origin, _ string) *fetch.Answer {
+	return &fetch.Answer{URL: o.String() + "/robots.txt", Status: 404, Fetched: time.Now(), MaxAge: -1}
+}
+
+// A house is a proxy that listens nowhere, with all that is measured of one.
+type house struct {
+	metrics *Metrics
+	book    *cache.Cache
+	pacer   *pace.Pacer
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wired makes a Metrics of the very packages that there are.
+func wired(t testing.TB) house {
+	t.Helper()
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }}
+	authority, err := mitm.LoadOrCreate(dir)
+	must(t, err)
+	door, err := egress.New(egress.Options{})
+	must(t, err)
+	t.Cleanup(door.Close)
+	book, err := cache.New(cache.Options{Fetcher: o.Fetches.Time(noFile{})})
+	must(t, err)
+	running, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- book.Run(running) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+	snapshots, err := snapshot.Open(snapshot.Options{Dir: filepath.Join(dir, "snapshots"), Log: log})
+	must(t, err)
+	evidence, err := audit.Open(audit.Options{File: filepath.Join(dir, "audit.jsonl"), Snapshots: snapshots, Log: log})
+	must(t, err)
+	t.Cleanup(func() { evidence.Close() })
+	state, err := bolt.Open(bolt.Options{File: filepath.Join(dir, "state.db"), Log: log})
+	must(t, err)
+	t.Cleanup(state.Close)
+	engine, err := policy.New(policy.Options{Book: book, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1}})
+	must(t, err)
+	pacer := pace.New(pace.Options{})
+	handler, err := proxy.New(proxy.Options{
+		Rules: proxy.Rules{Engine: engine, Door: door, Authority: authority},
+		Pacer: pacer, Audit: evidence, Ready: evidence.Refusal, Log: log,
+	})
+	must(t, err)
+	o.Handler, o.Authority, o.Door, o.Book, o.Pace = handler.Stats, authority.Stats, door.Stats, book.Stats, pacer.Stats
+	o.Audit, o.Snapshots, o.State = evidence.Stats, snapshots.Stats, state.Stats
+	o.ListenTLS = func() time.Time { return time.Unix(2_000_000_000, 0) }
+	o.Reloads = func() (uint64, uint64, time.Time, error) { return 2, 1, time.Unix(1_700_000_000, 0), nil }
+	m, err := New(o)
+	must(t, err)
+	return house{m, book, pacer}
+}
+
+// atRest are Options of a proxy that nothing goes through.
+func atRest() Options {
+	return Options{
+		Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(),
+		Ready:     func() error { return nil },
+		Handler:   func() (s proxy.Stats) { return },
+		Authority: func() (s mitm.Stats) { return },
+		Door:      func() (s egress.Stats) { return },
+		Book:      func() (s cache.Stats) { return },
+		Pace:      func() (s pace.Stats) { return },
+		Audit:     func() (s audit.Stats) { return },
+		Snapshots: func() (s snapshot.Stats) { return },
+	}
+}
+
+// Every number that a Stats has is shown as what it is.
+func TestWhatIsAskedIsShown(t *testing.T) {
+	o := atRest()
+	o.Ready = func() error { return errors.New("no") }
+	o.Handler = func() proxy.Stats {
+		return proxy.Stats{
+			Requests: proxy.Flow{Open: 1}, Conns: proxy.Flow{Open: 2, Ever: 3}, MaxConns: 4, Failed: 5, Answered: 6, Closed: 7,
+			Intercepted: proxy.Flow{Open: 8, Ever: 9}, Unused: 10, Unopened: proxy.Flow{Open: 11, Ever: 12}, Upgraded: proxy.Flow{Open: 13},
+			Faults: map[mitm.Fault]uint64{mitm.FaultLeft: 14},
+		}
+	}
+	o.Authority = func() mitm.Stats {
+		return mitm.Stats{NotAfter: time.Unix(15, 5e8), Leaves: 16, Minted: 17, Failed: map[mitm.Fault]uint64{mitm.FaultUntrusted: 18}}
+	}
+	o.Door = func() egress.Stats {
+		return egress.Stats{
+			Origins: egress.Peers{Open: 19, Dialed: map[egress.Outcome]uint64{egress.OutcomeDNS: 20}},
+			Parent:  egress.Peers{Open: 21, Dialed: map[egress.Outcome]uint64{egress.OutcomeTLS: 22}},
+		}
+	}
+	o.Book = func() cache.Stats {
+		return cache.Stats{Entries: 23, Bytes: 24, Hits: 25, Misses: 26, Fetching: 27, Fetches: map[cache.Fetched]uint64{cache.FetchedOurs: 28}}
+	}
+	o.Audit = func() audit.Stats {
+		return audit.Stats{
+			Err: errors.New("full"), Waiting: 29, Lag: 1500 * time.Millisecond, Unsynced: 31, Lines: 32, Bytes: 33, Failures: 34, Lost: 35, Turns: 36,
+		}
+	}
+	o.Snapshots = func() snapshot.Stats {
+		return snapshot.Stats{Bytes: 37, Kept: 38, KeepFailed: 39, SyncFailed: 40, PruneFailed: 41}
+	}
+	o.State = func() bolt.Stats { return bolt.Stats{Bytes: 42, Pending: 43, Failures: 44, Damaged: 45, Lost: 46} }
+	o.ListenTLS = func() time.Time { return time.Unix(47, 0) }
+	o.Reloads = func() (uint64, uint64, time.Time, error) { return 48, 49, time.Unix(50, 0), errors.New("line 3") }
+	m, err := New(o)
+	must(t, err)
+	want := map[string]float64{
+		"ready": 0, "inflight_requests": 1, "client_connections": 2, "client_connections_accepted_total": 3, "client_connections_limit": 4,
+		"client_accept_errors_total": 5, "client_connections_refused_total how=answered": 6, "client_connections_refused_total how=closed": 7,
+		"tunnels kind=intercepted": 8, "tunnels_opened_total kind=intercepted": 9, "tunnels_unused_total": 10,
+		"tunnels kind=unopened": 11, "tunnels_opened_total kind=unopened": 12, "upgraded_connections": 13,
+		"client_tls_failures_total cause=left where=listen": 14, "ca_not_after_timestamp_seconds": 15.5,
+		"leaf_certificates": 16, "leaf_certificates_minted_total": 17, "client_tls_failures_total cause=untrusted where=tunnel": 18,
+		"egress_connections to=origin": 19, "egress_dials_total outcome=dns to=origin": 20,
+		"egress_connections to=parent": 21, "egress_dials_total outcome=tls to=parent": 22,
+		"robots_cache_entries": 23, "robots_cache_bytes": 24, "robots_cache_hits_total": 25, "robots_cache_misses_total": 26,
+		"robots_inflight_fetches": 27, "robots_fetches_total outcome=ours": 28,
+		"audit_healthy": 0, "audit_unwritten_lines": 29, "audit_lag_seconds": 1.5, "audit_unsynced_lines": 31, "audit_lines_total": 32,
+		"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36,
+		"snapshots_bytes": 37, "snapshots_kept_total": 38, "snapshots_errors_total operation=keep": 39,
+		"snapshots_errors_total operation=sync": 40, "snapshots_errors_total operation=prune": 41,
+		"state_bytes": 42, "state_pending_bytes": 43, "state_errors_total": 44, "state_damaged_total": 45, "state_lost_entries_total": 46,
+		"listen_tls_not_after_timestamp_seconds": 47, "reloads_total outcome=ok": 48, "reloads_total outcome=failed": 49,
+		"reload_last_success_timestamp_seconds": 50, "reload_last_successful": 0,
+	}
+	got := map[string]float64{}
+	for name, f := range scrape(t, m) {
+		for labels, n := range series(f) {
+			if labels != "" {
+				labels = " " + labels
+			}
+			got[name+labels] = n
+		}
+	}
+	for name, n := range want {
+		if was, ok := got["robotsproxy_"+name]; !ok || was != n {
+			t.Errorf("%s is %v (%v), want %v", name, was, ok, n)
+		}
+	}
+}
+
+func TestStopwatch(t *testing.T) {
+	h := wired(t)
+	o, err := robots.ParseOrigin("http", "a.test")
+	must(t, err)
+	for range 3 { // one fetch
+		_, err = h.book.Lookup(t.Context(), o, "FooBot/1.0", robots.Standard())
+		must(t, err)
+	}
+	families := scrape(t, h.metrics)
+	if n := families["robotsproxy_robots_fetch_duration_seconds"].GetMetric()[0].GetHistogram().GetSampleCount(); n != 1 {
+		t.Errorf("%d fetches measured, want 1", n)
+	}
+	if n := series(families["robotsproxy_robots_fetches_total"])["outcome=no-file"]; n != 1 {
+		t.Errorf("%v fetches that found no file, want 1", n)
+	}
+	if hits, misses := series(families["robotsproxy_robots_cache_hits_total"])[""], series(families["robotsproxy_robots_cache_misses_total"])[""]; hits != 2 || misses != 1 {
+		t.Errorf("%v hits and %v misses, want 2 and 1", hits, misses)
+	}
+	if f := (*Stopwatch)(nil).Time(noFile{}); f != (noFile{}) {
+		t.Errorf("without a stopwatch: %T", f)
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/proxy/mitm"
+)
+
+// previousCA is in the state directory once a CA has been replaced.
+const previousCA = "ca-previous.pem"
+
+func caRotateCommand() *cobra.Command {
+	var f configFlags
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make a new CA in place of the one in the state directory",
+		Long: `Make a new CA in place of the one in the state directory: both files of it, or
+none. The old certificate is kept in ca-previous.pem, so that it can be
+uninstalled; its key is gone. A running proxy goes on with the old CA until it
+is told to reload, or is started again. It is done as the user that runs it.
+
+A CA of your own (tls.ca_cert) is yours to replace.`,
+		Example: `  robotsproxy ca rotate && robotsproxy ca install
+  sudo -u robotsproxy robotsproxy ca rotate --state /var/lib/robotsproxy`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.rotate(cmd.OutOrStdout()) },
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (f *configFlags) rotate(out io.Writer) error {
+	cfg, err := f.load()
+	if err != nil {
+		return err
+	}
+	if cfg.TLS.CACert != "" {
+		return fmt.Errorf("ca rotate: tls.ca_cert names a CA of your own, %s: put another pair in its place, or name another", cfg.TLS.CACert)
+	}
+	state, err := cfg.State(os.Getenv)
+	if err != nil {
+		return err
+	}
+	old, now, err := mitm.Rotate(state)
+	if errors.Is(err, mitm.ErrNoCA) {
+		return fmt.Errorf("%w: one is made when the proxy first runs, or by robotsproxy ca path", err)
+	}
+	if err != nil {
+		return err
+	}
+	args := f.again()
+	_, err = fmt.Fprintf(out, `old      %s
+new      %s
+valid    %s
+file     %s
+next     1. have the running proxy take it: robotsproxy serve reloads on SIGHUP, or is started again
+         2. have this machine trust it: robotsproxy ca install%[5]s
+         3. hand the new file out to whoever has the old one
+         4. when nobody needs the old one any more: robotsproxy ca uninstall --previous%[5]s
+`, fingerprint(old.Raw), fingerprint(now.Raw), validity(now), harmless(filepath.Join(state, "ca.pem")), harmless(args))
+	return err
+}
+
+// again is the flags of f as another command would have to be given them, each
+// behind a space; files by their whole paths.
+func (f *configFlags) again() string {
+	var b strings.Builder
+	for _, flag := range []struct{ name, value string }{{"-c", f.file}, {"--state", f.state}} {
+		if flag.value == "" {
+			continue
+		}
+		if abs, err := filepath.Abs(flag.value); err == nil {
+			flag.value = abs
+		}
+		b.WriteString(" " + flag.name + " " + shellQuote(flag.value))
+	}
+	return b.String()
+}
+
+// shellQuote quotes s where a shell would not take it as one word.
+func shellQuote(s string) string {
+	plain := func(r rune) bool {
+		return r == '/' || r == '.' || r == '-' || r == '_' || r == ':' || r == '=' || r == '@' || r == '+' ||
+			r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func validity(c *x509.Certificate) string {
+	return c.NotBefore.UTC().Format(time.DateOnly) + " to " + c.NotAfter.UTC().Format(time.DateOnly)
+}
+
+// previous is the certificates that ca rotate has replaced, the last one first,
+// and their file. A CA of the user's own has none.
+func (f *configFlags) previous() (certs []*x509.Certificate, file string, err error) {
+	cfg, err := f.load()
+	if err != nil || cfg.TLS.CACert != "" {
+		return nil, "", err
+	}
+	state, err := cfg.State(os.Getenv)
+	if err != nil {
+		return nil, "", err
+	}
+	certs, err = mitm.Previous(state)
+	return certs, filepath.Join(state, previousCA), err
+}
+
+func printPrevious(out io.Writer, certs []*x509.Certificate, file string) error {
+	for i, c := range certs {
+		replaced := "" // when those before the last were, nobody knows
+		if info, err := os.Stat(file); err == nil && i == 0 {
+			replaced = ", replaced " + info.ModTime().UTC().Format(time.DateOnly)
+		}
+		if _, err := fmt.Fprintf(out, "\nprevious %s\nsha256   %s\nvalid    %s%s\nfile     %s\n",
+			harmless(c.Subject.String()), fingerprint(c.Raw), validity(c), replaced, harmless(file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestDoctorCADates(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  time.Duration
+		want grade
+		says string
+	}{
+		{"good", 31 * 24 * time.Hour, isFine, "valid until "},
+		{"soon over", 29 * 24 * time.Hour, isWarn, "expires on "},
+		{"over", -time.Hour, isFail, "expired on "},
+	} {
+		d := doctorFor(t, "http://127.0.0.1:1")
+		d.ca, d.authority, d.cfg.StateDir = nil, nil, t.TempDir()
+		writePair(t, d.cfg.StateDir, time.Now().Add(c.end))
+		found := d.checkCA(t.Context())
+		if found.Status != c.want || !strings.Contains(found.Detail, c.says) {
+			t.Errorf("%s: %+v", c.name, found)
+		}
+		if c.want != isFine && !strings.HasPrefix(found.Mend, "robotsproxy ca rotate") {
+			t.Errorf("%s: what to do: %q", c.name, found.Mend)
+		}
+	}
+}
+
+// An audit that goes to a pipe is not opened: nobody may be reading there.
+func TestDoctorAuditPipe(t *testing.T) {
+	d := doctorFor(t, "http://127.0.0.1:1")
+	d.cfg.Audit.File = filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(d.cfg.Audit.File, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if found := d.checkAudit(t.Context()); found.Status != isSkip {
+		t.Errorf("audit: %+v", found)
+	}
+	if found := d.checkClock(t.Context()); found.Status != isFine {
+		t.Errorf("clock: %+v", found)
+	}
+}
+
+// The clock, against each thing that it cannot be before.
+func TestDoctorClock(t *testing.T) {
+	record := `{"time":"2031-01-01T00:00:00Z","decision":"allow","seq":0}` + "\n"
+	for _, c := range []struct {
+		name string
+		set  func(d *doctor)
+		want grade
+		says string
+	}{
+		{"right", func(*doctor) {}, isFine, "could not be asked"},
+		{"as the proxy's", func(d *doctor) { d.dated = d.now(); d.date = d.dated.Add(-time.Second) }, isFine, "as the proxy's"},
+		{"apart from the proxy's", func(d *doctor) { d.dated = d.now(); d.date = d.dated.Add(2 * time.Hour) }, isWarn, "is 2h0m0s apart"},
+		{"before the CA", func(d *doctor) { d.now = at(d.ca.NotBefore.Add(-time.Hour)) }, isFail, "the CA was made"},
+		{"before the audit's end", func(d *doctor) { writeState(t, d, auditName, record) }, isFail, "the newest record of the audit (2031-01-01 00:00:00)"},
+		{"after the audit's end", func(d *doctor) {
+			writeState(t, d, auditName, record)
+			d.ca, d.now = nil, at(time.Date(2031, 1, 1, 0, 0, 1, 0, time.UTC))
+		}, isFine, "2031"},
+		{"before the state", func(d *doctor) {
+			soon := time.Now().Add(time.Hour)
+			if err := os.Chtimes(writeState(t, d, stateFile, ""), soon, soon); err != nil {
+				t.Fatal(err)
+			}
+		}, isFail, "the state was last written"},
+		{"the state of another machine", func(d *doctor) { writeState(t, d, auditName, record); d.apart = true }, isFine, ""},
+	} {
+		d := doctorFor(t, "http://127.0.0.1:1")
+		d.cfg.StateDir = t.TempDir()
+		c.set(d)
+		if found := d.checkClock(t.Context()); found.Status != c.want || !strings.Contains(found.Detail, c.says) {
+			t.Errorf("%s: %+v", c.name, found)
+		}
+	}
+}
+
+func at(fixed time.Time) func() time.Time { return func() time.Time { return fixed } }
+
+// writeState writes a file of the state directory.
+func writeState(t *testing.T, d *doctor, name, text string) (file string) {
+	t.Helper()
+	file = filepath.Join(d.cfg.StateDir, name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A failure is what a diagnosis is that nobody has filled in.
+func TestDiagnosisZeroValue(t *testing.T) {
+	var out strings.Builder
+	told := newDiagnoses(&out, false)
+	if err := told.add(diagnosis{}); err != nil || !strings.HasPrefix(out.String(), "FAIL") || told.verdict("x") == nil {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// writePair writes a CA that ends at a time into dir, as mitm has its own.
+func writePair(t *testing.T, dir string, end time.Time) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{Organization: []string{"robotsproxy"}, CommonName: "test CA"},
+		NotBefore: end.AddDate(-1, 0, 0), NotAfter: end,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{"ca.pem": {Type: "CERTIFICATE", Bytes: cert}, "ca.key": {Type: "PRIVATE KEY", Bytes: pkcs8}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

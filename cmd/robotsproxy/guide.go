@@ -1,0 +1,20 @@
+package main
+
+import (
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/proxy/guide"
+	"robotsproxy/proxy/mitm"
+)
+
+// ownPage is what the proxy says of itself, at its own address.
+func ownPage(cfg config.Config, ca *mitm.Authority) (*guide.Page, error) {
+	version, _ := buildInfo()
+	return guide.New(guide.Options{
+		CAPEM:    ca.CertPEM,
+		Operator: cfg.Identity.From,
+		TLS:      cfg.ListenTLS.Cert != "",
+		Sealed:   !cfg.TLS.Intercept,
+		Monitor:  cfg.Mode == "monitor",
+		Version:  version,
+	})
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"time"
+
+	"robotsproxy/cmd/internal/prom"
+	"robotsproxy/proxy"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/mitm"
+)
+
+// metrics makes what Prometheus is told. The handler, which hands it the records, is
+// made later.
+func (h *house) metrics() (*prom.Metrics, error) {
+	version, commit := buildInfo()
+	o := prom.Options{
+		Version:   version,
+		Revision:  commit,
+		Ready:     h.ready,
+		Handler:   func() proxy.Stats { return h.handler.Stats() },
+		Authority: func() mitm.Stats { return h.now.Load().rules.Authority.Stats() },
+		Door:      func() egress.Stats { return h.now.Load().rules.Door.Stats() },
+		Book:      h.book.Stats,
+		Pace:      h.pacer.Stats,
+		Audit:     h.evidence.Stats,
+		Snapshots: h.snapshots.Stats,
+		Reloads:   h.Reloads,
+		Fetches:   h.fetches,
+	}
+	if h.store != nil {
+		o.State = h.store.Stats
+	}
+	if h.now.Load().rules.TLS != nil { // a reload changes the certificate, not that there is one
+		o.ListenTLS = func() time.Time { return h.now.Load().rules.TLS.Certificates[0].Leaf.NotAfter }
+	}
+	return prom.New(o)
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"runtime/debug"
+	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/live"
+	"robotsproxy/proxy/admin"
+	"robotsproxy/robots"
+)
+
+// openFeed makes what the operator is shown of requests while they come, where there
+// is an admin listener.
+func (h *house) openFeed() (err error) {
+	if h.adminAt == nil {
+		return nil
+	}
+	h.feed, err = live.New(live.Options{Waiting: func() int { return h.pacer.Stats().Waiting }})
+	return err
+}
+
+// tap is told of each line of the audit; nil: nobody is.
+func (h *house) tap() func(seq uint64, line []byte) {
+	if h.feed == nil {
+		return nil
+	}
+	return h.feed.Tap
+}
+
+// sinks are told of each request: the evidence first, then others, then what the
+// operator is shown.
+func (h *house) sinks(others []audit.Sink) (all []audit.Sink, err error) {
+	all = append([]audit.Sink{h.evidence}, others...)
+	if h.adminAt == nil {
+		return all, nil
+	}
+	if h.counts, err = h.metrics(); err != nil {
+		return nil, err
+	}
+	return append(all, h.counts, h.feed), nil
+}
+
+// paceKey says what the pace of a host is kept under now.
+func (h *house) paceKey(host string) string {
+	rules := &h.now.Load().rules
+	if rules.PerAddress {
+		if at := rules.Door.Place(host); at.IsValid() {
+			return at.String()
+		}
+	}
+	return rules.Engine.PaceKey(host)
+}
+
+// clientNames are those of the configuration in force.
+func (h *house) clientNames() (all []string) {
+	for _, c := range h.now.Load().cfg.Clients {
+		all = append(all, c.Name)
+	}
+	return all
+}
+
+func buildInfo() (version, commit string) {
+	info, _ := debug.ReadBuildInfo()
+	return built(info)
+}
+
+// openAdmin makes the operator's side, when all that it shows is there.
+func (h *house) openAdmin() (err error) {
+	if h.adminAt == nil {
+		return nil
+	}
+	version, commit := buildInfo()
+	state, err := stateDir(h.now.Load().cfg)
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	h.admin, err = admin.New(admin.Options{
+		Healthy: h.evidence.Err, Ready: h.ready, Metrics: h.counts.Handler(), Log: h.log,
+		Token:   h.token,
+		Live:    h.feed,
+		Book:    h.book,
+		Pacer:   h.pacer,
+		Dialect: func() robots.Dialect { return h.now.Load().dialect },
+		PaceKey: h.paceKey,
+		Explain: h.handler.Explain,
+		Clients: h.clientNames,
+		Reload:  h.Reload,
+		Reloads: h.Reloads,
+		About: func() admin.About {
+			about := admin.About{Commit: commit, Started: started, State: state, Audit: h.auditFile}
+			if h.reloader != nil {
+				about.Config = h.reloader.from.file
+			}
+			return about
+		},
+		CAPEM: h.CAPEM,
+		Proxy: h.listener.Addr(), ProxyTLS: h.now.Load().rules.TLS != nil, // which no reload changes
+		Version: version,
+	})
+	return err
+}
+
+// AdminURL is where the operator's side is; "" where it is off.
+func (h *house) AdminURL() string {
+	if h.adminAt == nil {
+		return ""
+	}
+	return "http://" + h.adminAt.Addr().String() + "/"
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// A politeSite wants two seconds between two requests, and counts them.
+func politeSite(t *testing.T) (url string, pages *atomic.Int64) {
+	t.Helper()
+	pages = new(atomic.Int64)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/robots.txt" {
+			io.WriteString(w, "User-agent: *\nCrawl-delay: 2\n")
+			return
+		}
+		pages.Add(1)
+		io.WriteString(w, "page "+r.URL.Path+"\n")
+	}))
+	t.Cleanup(site.Close)
+	return site.URL, pages
+}
+
+// onTerminal runs robotsproxy run for a script whose $0 is the site's address, on a
+// terminal of its own, and gives what was written there.
+func onTerminal(t *testing.T, site, script string, flags ...string) string {
+	t.Helper()
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("no curl")
+	}
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	text := fmt.Sprintf("state_dir: %s\negress: {allow_private: [127.0.0.0/8]}\n", filepath.Join(dir, "state"))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keys, screen := terminal(t)
+	args := append([]string{"run", "-c", config}, flags...)
+	cmd := exec.CommandContext(t.Context(), "robotsproxy", append(args, "--", "sh", "-c", "curl() { "+curl+" -q -sS \"$@\"; }\n"+script, site)...)
+	cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	screen.Close()
+	all, _ := io.ReadAll(keys) // ends with an error where the other end is closed
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%q", err, all)
+	}
+	return string(all)
+}
+
+// What stands on the terminal in the end is what would stand there without the line.
+func TestStatusOfARun(t *testing.T) {
+	for _, c := range []struct {
+		name, script string
+		flags        []string
+		shown        bool
+		want         string // on the screen in the end, in front of the summary
+	}{
+		{"a command that waits", `curl "$0/a"; printf 'next: '; curl "$0/b"; echo end`, nil, true, "page /a\nnext: page /b\nend\nrobotsproxy: 2 requests"},
+		{"never", `curl "$0/a" "$0/b"`, []string{"--status", "never"}, false, "page /a\npage /b\nrobotsproxy: 2 requests"},
+		{"quiet", `curl "$0/a" "$0/b"`, []string{"-q"}, false, "page /a\npage /b"},
+		{"a command that reads key by key", `stty -icanon -echo; curl "$0/a" "$0/b"; stty sane`, nil, false, "page /a\npage /b\nrobotsproxy: 2 requests"},
+		{"a password is asked for", `stty -echo; curl "$0/a" "$0/b"; stty echo`, nil, false, "page /a\npage /b\nrobotsproxy: 2 requests"},
+		{"standard error is elsewhere", `exec 2>/dev/null; curl "$0/a" "$0/b"`, nil, true, "page /a\npage /b\nrobotsproxy: 2 requests"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			site, pages := politeSite(t)
+			all := onTerminal(t, site, c.script, c.flags...)
+			if pages.Load() != 2 {
+				t.Errorf("%d pages arrived", pages.Load())
+			}
+			line := "robotsproxy: 1 allowed, 0 blocked, waiting for 127.0.0.1 "
+			if shown := strings.Contains(all, line); shown != c.shown {
+				t.Errorf("shown: %t, want %t\n%q", shown, c.shown, all)
+			}
+			if !c.shown && strings.Contains(all, "\x1b") {
+				t.Errorf("the cursor was moved: %q", all)
+			}
+			g := &glass{t: t, height: 24}
+			g.Write([]byte(all))
+			if got := g.String(); !strings.HasPrefix(got, c.want) || strings.Contains(got, "waiting for") {
+				t.Errorf("on the screen:\n%s", got)
+			}
+		})
+	}
+}
+
+// Where nobody looks nothing is drawn.
+func TestNoStatusInAPipe(t *testing.T) {
+	for _, w := range []io.Writer{new(strings.Builder), os.NewFile(^uintptr(0), "none")} {
+		if ttyOf(w) != nil {
+			t.Errorf("%T is taken for a terminal", w)
+		}
+	}
+	_, screen := terminal(t)
+	for _, dumb := range []string{"dumb", ""} {
+		t.Setenv("TERM", dumb)
+		if ttyOf(screen) != nil {
+			t.Errorf("drawn on with TERM=%s", dumb)
+		}
+	}
+	t.Setenv("TERM", "xterm")
+	on := ttyOf(screen)
+	if on == nil {
+		t.Fatal("a terminal is not known")
+	}
+	if on.Width() != usualWidth || !on.Dim() {
+		t.Errorf("width %d, dim %t", on.Width(), on.Dim())
+	}
+	t.Setenv("NO_COLOR", "1")
+	if on.Dim() {
+		t.Error("dim under NO_COLOR")
+	}
+	if on.Free() {
+		t.Error("free, although it is not our terminal")
+	}
+}

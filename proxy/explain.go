@@ -1,0 +1,46 @@
+package proxy
+
+import (
+	"context"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/egress"
+)
+
+// Explain gives what would be decided for a request that comes now, by the code that
+// decides: its User-Agent and From are replaced, its destination is checked, and where
+// its tunnel would not be opened, its host alone is judged. Its Pace has no Key where no
+// slot would be waited for. Nothing is recorded, paced or sent, but for a robots.txt that
+// is not known yet and, where the pace goes by address, a name that is.
+func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision {
+	rules := h.begin()
+	defer rules.leave()
+	rules.speakFor(&q)
+	var err error
+	if q.Origin.Scheme == "ftp" {
+		err = egress.CheckFTPPath(q.PathQuery)
+	}
+	if err == nil {
+		err = rules.Door.Check(q.Origin.Host, q.Origin.Port)
+	}
+	if err != nil {
+		return policy.Decision{Reason: answerTo(err).reason, Err: err}
+	}
+	judge := rules.Engine.Decide
+	if q.Origin.Scheme == "https" && rules.Sealed(q.Origin.Host) {
+		judge = rules.Engine.DecideTunnel
+		q.From = "" // nothing that it sends is in a CONNECT
+	}
+	d := judge(ctx, q)
+	if err := refusal(&d); err != nil {
+		answerTo(err).settle(&d)
+		return d
+	}
+	if rules.Monitor || isNoPage(&q, &d) {
+		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay} // nothing is waited for
+	} else if _, err := rules.aim(ctx, q.Origin, &d.Pace); err != nil {
+		d.Err = err
+	}
+	return d
+}

@@ -1,0 +1,132 @@
+package proxy_test
+
+import (
+	"net"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"testing"
+
+	"robotsproxy/policy"
+	"robotsproxy/proxy"
+	"robotsproxy/robots"
+)
+
+// TestExplainIsWhatARequestGets: what is foretold of a request is what its record says,
+// and to foretell it sends nothing but for robots.txt.
+func TestExplainIsWhatARequestGets(t *testing.T) {
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	dead.Close()
+	for _, c := range []struct {
+		name, address string // "": at the site
+		path, agent   string
+		change        func(*proxy.Options)
+		judging       func(*policy.Options)
+		want          policy.Reason
+	}{
+		{name: "allowed", path: "/page", want: policy.ReasonNoRule},
+		{name: "disallowed", path: "/private/x?y", want: policy.ReasonRule},
+		{name: "of a group", path: "/foo", agent: "FooBot/2.0", want: policy.ReasonRule},
+		{name: "robots.txt", path: "/robots.txt", want: policy.ReasonRobotsTxt},
+		{name: "a User-Agent of ours", path: "/foo", change: func(o *proxy.Options) { o.UserAgent = "FooBot/1.0" }, want: policy.ReasonRule},
+		{name: "a From of ours", path: "/page", agent: "Barbot/1", change: func(o *proxy.Options) { o.From = "bot@foo.example" },
+			judging: func(o *policy.Options) { o.Require = policy.RequireContact }, want: policy.ReasonNoRule},
+		{name: "a denied host", path: "/page", judging: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed}), want: policy.ReasonDenied},
+		{name: "a forbidden port", address: "http://127.0.0.1:22", path: "/page", want: policy.ReasonPort},
+		{name: "a forbidden address", address: "http://10.0.0.1:8000", path: "/page", want: policy.ReasonAddress},
+		{name: "an origin that is not there", address: "http://" + dead.Addr().String(), path: "/page", want: policy.ReasonOrigin},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			origin := newSite(rules, hello)
+			origin.Start()
+			t.Cleanup(origin.Close)
+			r := start(t, setup{change: c.change, judging: c.judging})
+			if c.address == "" {
+				c.address = origin.URL
+			}
+			at, _ := robots.ParseOrigin("http", c.address[len("http://"):])
+			d := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: at, PathQuery: c.path, UserAgent: c.agent})
+			if seen := origin.paths(); len(seen) > 1 || len(seen) == 1 && !slices.Equal(seen, []string{"/robots.txt"}) || len(r.records.all) > 0 {
+				t.Errorf("sent: %v, recorded: %v", seen, r.records.all)
+			}
+			req := httptest.NewRequest("GET", c.address+c.path, nil)
+			req.RequestURI = ""
+			req.Header.Set("User-Agent", c.agent)
+			resp, err := r.client(false).Do(req)
+			must(t, err)
+			resp.Body.Close()
+			got := r.records.last(t, 1).Decision
+			if d.Reason != c.want || d.Verdict != got.Verdict || d.Reason != got.Reason || d.Rule != got.Rule || d.Line != got.Line ||
+				d.Group != got.Group || d.Token != got.Token || d.Entry != got.Entry {
+				t.Errorf("foretold %+v\nthen     %+v", d, got)
+			}
+		})
+	}
+}
+
+// A tunnel that will not be opened is judged by its host.
+func TestExplainASealedHost(t *testing.T) {
+	whole := newSite("User-agent: *\nDisallow: /\n", hello)
+	part := newSite(rules, hello)
+	whole.StartTLS()
+	part.StartTLS()
+	t.Cleanup(whole.Close)
+	t.Cleanup(part.Close)
+	r := start(t, setup{origins: []*httptest.Server{whole.Server, part.Server}, change: func(o *proxy.Options) { o.Sealed = func(string) bool { return true } }})
+	for s, want := range map[*site]policy.Verdict{whole: policy.Refuse, part: policy.Allow} {
+		port, _ := strconv.ParseUint(s.Listener.Addr().String()[len("127.0.0.1:"):], 10, 16)
+		q := policy.Request{Method: "GET", Origin: robots.Origin{Scheme: "https", Host: "127.0.0.1", Port: uint16(port)}, PathQuery: "/private"}
+		if d := r.handler.Explain(t.Context(), q); d.Verdict != want || d.Reason != policy.ReasonTunnel {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
+// A path that an FTP server is not asked for is no request, whatever robots.txt says.
+func TestExplainAnFTPPath(t *testing.T) {
+	r := start(t, setup{})
+	q := policy.Request{Method: "GET", Origin: robots.Origin{Scheme: "ftp", Host: "127.0.0.1", Port: 2121}, PathQuery: "/%2Fetc/passwd"}
+	if d := r.handler.Explain(t.Context(), q); d.Verdict != policy.Refuse || d.Reason != policy.ReasonMalformed || d.Err == nil {
+		t.Errorf("%+v", d)
+	}
+}
+
+// Where hosts at one address share a pace, what is foretold is the wait for that address,
+// and an address that cannot be had is told.
+func TestExplainPerAddress(t *testing.T) {
+	way := ways[0]
+	s := way.street(t, hello)
+	r := start(t, s.setup(way, once))
+	explain := func(host, path string) policy.Decision {
+		o, err := robots.ParseOrigin("http", s.hostport(host))
+		must(t, err)
+		return r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: o, PathQuery: path, UserAgent: "FooBot/1"})
+	}
+	for host, key := range map[string]string{"one.example.com": "127.0.0.1", "two.example.com": "127.0.0.1", "far.example.com": "127.0.0.2"} {
+		if d := explain(host, "/page"); d.Verdict != policy.Allow || d.Pace.Key != key {
+			t.Errorf("%s: %v %s, paced by %q, want %q", host, d.Verdict, d.Reason, d.Pace.Key, key)
+		}
+	}
+	if d := explain("one.example.com", "/robots.txt"); d.Verdict != policy.Allow || d.Pace.Key != "" {
+		t.Errorf("robots.txt waits for no slot: %v, paced by %q", d.Verdict, d.Pace.Key)
+	}
+	s.names.Close()
+	if d := explain("one.example.com", "/page"); d.Verdict != policy.Allow || d.Err == nil { // as its record would have it
+		t.Errorf("without an address: %v %s %v", d.Verdict, d.Reason, d.Err)
+	}
+}
+
+// In monitor mode nothing waits.
+func TestExplainInMonitorMode(t *testing.T) {
+	origin := newSite(rules, hello)
+	origin.Start()
+	t.Cleanup(origin.Close)
+	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
+	at, err := robots.ParseOrigin("http", origin.Listener.Addr().String())
+	must(t, err)
+	d := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: at, PathQuery: "/page", UserAgent: "FooBot/1"})
+	if d.Verdict != policy.Allow || d.Pace.Key != "" {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,0 +1,364 @@
+package proxy_test
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/mitm"
+)
+
+// A ruled rig can be given other Rules.
+type ruled struct {
+	*rig
+	rules   proxy.Rules
+	judging policy.Options
+}
+
+func startRuled(t testing.TB, s setup) *ruled {
+	t.Helper()
+	r := &ruled{}
+	judging, change := s.judging, s.change
+	s.judging = func(o *policy.Options) {
+		if judging != nil {
+			judging(o)
+		}
+		r.judging = *o
+	}
+	s.change = func(o *proxy.Options) {
+		if change != nil {
+			change(o)
+		}
+		r.rules = o.Rules
+	}
+	r.rig = start(t, s)
+	return r
+}
+
+// use puts in force what change makes of the Rules and of how is judged.
+func (r *ruled) use(change func(*proxy.Rules, *policy.Options)) (over <-chan struct{}) {
+	r.t.Helper()
+	next, judging := r.rules, r.judging
+	change(&next, &judging)
+	var err error
+	next.Engine, err = r.rules.Engine.Renew(judging)
+	must(r.t, err)
+	over, err = r.handler.Use(next)
+	must(r.t, err)
+	r.rules, r.judging = next, judging
+	return over
+}
+
+func deny(_ *proxy.Rules, o *policy.Options) {
+	o.Hosts = []policy.Host{{Match: "*", Robots: policy.Deny, Reason: closed}}
+}
+
+// TestUseCountsForTheNextRequest: in kept connections and tunnels too.
+func TestUseCountsForTheNextRequest(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := way.serve(t, rules, hello)
+			r := startRuled(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+			c := way.client(r.rig)
+			ask := func() int {
+				resp, _, err := get(c, origin.URL+"/page")
+				must(t, err)
+				return resp.StatusCode
+			}
+			if got := ask(); got != 200 {
+				t.Fatal(got)
+			}
+			over := r.use(deny)
+			if got := ask(); got != 403 {
+				t.Errorf("status %d by the new Rules", got)
+			}
+			<-over // nothing is under way
+			r.use(func(_ *proxy.Rules, o *policy.Options) { o.Hosts = nil })
+			if got := ask(); got != 200 {
+				t.Errorf("status %d by the Rules of before", got)
+			}
+			if n := len(origin.paths()); n != 3 {
+				t.Errorf("the origin saw %q", origin.paths())
+			}
+		})
+	}
+}
+
+// TestUseLeavesWhatIsUnderWay: what streams goes on, and what waits for its turn goes
+// out, as they were when they began.
+func TestUseLeavesWhatIsUnderWay(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	origin := serve(t, false, rules, func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path == "/held" {
+			io.WriteString(w, "first ")
+			w.(http.Flusher).Flush()
+			close(begun)
+			<-release
+		}
+		io.WriteString(w, "as "+q.UserAgent())
+	})
+	r := startRuled(t, setup{
+		limits: pace.Limits{PerSecond: 1e6, Burst: 10, MaxConcurrent: 1, MaxWait: 1 << 40, MaxQueue: 10},
+		change: func(o *proxy.Options) { o.UserAgent = "Before/1" },
+	})
+	var asked sync.WaitGroup
+	ask := func(path, want string) {
+		asked.Go(func() {
+			if _, body, err := get(r.client(false), origin.URL+path); err != nil || body != want {
+				t.Errorf("%s: %q, %v", path, body, err)
+			}
+		})
+	}
+	ask("/held", "first as Before/1")
+	<-begun
+	ask("/waits", "as Before/1")
+	within(t, func() bool { return waiting(r) == 1 })
+	over := r.use(func(u *proxy.Rules, o *policy.Options) {
+		u.UserAgent = "After/1"
+		deny(u, o)
+	})
+	later := r.use(deny) // under the Rules between nothing has begun
+	for _, c := range []<-chan struct{}{over, later} {
+		select {
+		case <-c:
+			t.Error("said to be over")
+		default:
+		}
+	}
+	close(release)
+	asked.Wait()
+	<-over
+	<-later
+	if resp, _, err := get(r.client(false), origin.URL+"/"); err != nil || resp.StatusCode != 403 {
+		t.Errorf("%v %v", resp, err)
+	}
+}
+
+// waiting is how many wait in the Pacer.
+func waiting(r *ruled) int { return r.pacer.Stats().Waiting }
+
+// TestUseAnotherPassword: a client whose password has changed logs in anew, on a kept
+// connection and for a kept tunnel too; one whose has not need not.
+func TestUseAnotherPassword(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := way.serve(t, rules, hello)
+			old := hashOf(t, secret)
+			r := startRuled(t, setup{origins: []*httptest.Server{origin.Server}, clients: []policy.Client{{Name: "lab-a", PasswordHash: old}}})
+			r.url.User = url.UserPassword("lab-a", secret)
+			c := r.client(way.h2)
+			ask := func(want int, client string) {
+				t.Helper()
+				n := len(r.records.all)
+				resp, _, err := get(c, origin.URL+"/page")
+				switch {
+				case err != nil && want == 407 && strings.Contains(err.Error(), "Proxy Authentication"): // of a CONNECT
+				case err != nil || resp.StatusCode != want:
+					t.Fatalf("%v, %v, want %d", resp, err, want)
+				}
+				if rec := r.records.last(t, n+1); rec.Request.Client != client {
+					t.Errorf("client %q, want %q", rec.Request.Client, client)
+				}
+			}
+			ask(200, "lab-a")
+			r.use(func(_ *proxy.Rules, o *policy.Options) { // something else of it
+				o.Clients = []policy.Client{{Name: "lab-a", PasswordHash: old, PerDay: 100}}
+			})
+			ask(200, "lab-a")
+			r.use(func(_ *proxy.Rules, o *policy.Options) {
+				o.Clients = []policy.Client{{Name: "lab-a", PasswordHash: hashOf(t, "another")}}
+			})
+			ask(407, "127.0.0.1")
+			ask(407, "127.0.0.1") // the tunnel has ended: it is a CONNECT that is refused
+			r.use(func(_ *proxy.Rules, o *policy.Options) {
+				o.Clients = []policy.Client{{Name: "lab-b", Networks: here}}
+			})
+			r.url.User = nil
+			c = r.client(way.h2)
+			ask(200, "lab-b")
+			r.use(func(_ *proxy.Rules, o *policy.Options) {
+				o.Clients = []policy.Client{{Name: "lab-c", Networks: here}}
+			})
+			ask(200, "lab-c")
+			r.use(func(_ *proxy.Rules, o *policy.Options) {
+				o.Clients = []policy.Client{{Name: "lab-c", Networks: elsewhere}}
+			})
+			ask(403, "127.0.0.1")
+		})
+	}
+}
+
+func selfSigned(t *testing.T, name string) tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	must(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// TestUseAnotherCertificate: who connects from now on is shown it, and connections
+// made before go on.
+func TestUseAnotherCertificate(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	r := startRuled(t, setup{front: overTLS})
+	kept, br := r.dial()
+	ask := func() {
+		t.Helper()
+		io.WriteString(kept, "GET "+origin.URL+"/page HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(br, nil)
+		must(t, err)
+		io.Copy(io.Discard, resp.Body)
+		if resp.StatusCode != 200 {
+			t.Error(resp.Status)
+		}
+	}
+	ask()
+	before := kept.(*tls.Conn).ConnectionState().PeerCertificates[0]
+	other := selfSigned(t, "example.com")
+	r.use(func(u *proxy.Rules, _ *policy.Options) {
+		u.TLS = &tls.Config{Certificates: []tls.Certificate{other}}
+	})
+	ask()
+	r.roots.AddCert(other.Leaf)
+	fresh, _ := r.dial()
+	must(t, fresh.(*tls.Conn).Handshake())
+	if after := fresh.(*tls.Conn).ConnectionState().PeerCertificates[0]; after.Equal(before) || !after.Equal(other.Leaf) {
+		t.Error("the certificate of before is shown")
+	}
+	ask()
+}
+
+// TestUseAnotherAuthority: tunnels made before go on.
+func TestUseAnotherAuthority(t *testing.T) {
+	origin := serve(t, true, rules, hello)
+	r := startRuled(t, setup{origins: []*httptest.Server{origin.Server}})
+	kept := r.tunnel(origin.host(), "http/1.1")
+	br := bufio.NewReader(kept)
+	ask := func() {
+		t.Helper()
+		io.WriteString(kept, "GET /page HTTP/1.1\r\nHost: "+origin.host()+"\r\n\r\n")
+		resp, err := http.ReadResponse(br, nil)
+		must(t, err)
+		io.Copy(io.Discard, resp.Body)
+	}
+	ask()
+	authority, err := mitm.LoadOrCreate(t.TempDir())
+	must(t, err)
+	r.use(func(u *proxy.Rules, _ *policy.Options) { u.Authority = authority })
+	ask()
+	r.roots.AddCert(authority.Certificate())
+	chain := r.tunnel(origin.host()).ConnectionState().PeerCertificates
+	if must(t, chain[0].CheckSignatureFrom(authority.Certificate())); len(chain) != 2 {
+		t.Errorf("a chain of %d", len(chain))
+	}
+	ask()
+}
+
+// TestUseMoreConnections: who waits for a place has one; lowered, those that are open stay.
+func TestUseMoreConnections(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	r := startRuled(t, setup{change: func(o *proxy.Options) { o.MaxConns, o.MaxConnsEach = 1, 1 }})
+	ask := func(c io.ReadWriter) int {
+		io.WriteString(c, "GET "+origin.URL+"/page HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		must(t, err)
+		io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode
+	}
+	first, _ := r.dial()
+	if got := ask(first); got != 200 {
+		t.Fatal(got)
+	}
+	second, _ := r.dial() // in the system's queue
+	r.use(func(u *proxy.Rules, _ *policy.Options) { u.MaxConns, u.MaxConnsEach = 2, 2 })
+	if got := ask(second); got != 200 {
+		t.Error(got)
+	}
+	r.use(func(u *proxy.Rules, _ *policy.Options) { u.MaxConns, u.MaxConnsEach = 10, 1 })
+	third, _ := r.dial()
+	if got := ask(third); got != 429 {
+		t.Errorf("one more than each may have: %d", got)
+	}
+	for _, c := range []io.ReadWriter{first, second} {
+		if got := ask(c); got != 200 {
+			t.Errorf("one that was open: %d", got)
+		}
+	}
+}
+
+// TestUseAnotherDoor: what leads back here is known, whichever Door it went out by;
+// the one of before, once it is over, has no connection left.
+func TestUseAnotherDoor(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	r := startRuled(t, setup{})
+	_, _, err := get(r.client(false), origin.URL+"/page")
+	must(t, err)
+	via := origin.arrived(1).Header.Get("Via")
+	before := r.rules.Door
+	other, err := egress.New(egress.Options{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Before: before})
+	must(t, err)
+	defer other.Close()
+	over := r.use(func(u *proxy.Rules, _ *policy.Options) { u.Door = other })
+	before.CloseIdle()
+	<-over
+	before.Close()
+	for _, c := range []struct {
+		via  string
+		want int
+	}{{"", 200}, {"Via: " + via + "\r\n", 502}} {
+		if resp := r.say("GET " + origin.URL + "/page HTTP/1.1\r\nHost: x\r\n" + c.via + "\r\n"); resp.StatusCode != c.want {
+			t.Errorf("%q: %s", c.via, resp.Status)
+		}
+	}
+	if got := origin.arrived(2).Header.Get("Via"); got != via {
+		t.Errorf("Via %q, before %q", got, via)
+	}
+}
+
+// TestUseRefuses: and all stays as it was.
+func TestUseRefuses(t *testing.T) {
+	origin := serve(t, false, rules, hello)
+	r := startRuled(t, setup{})
+	stranger, err := egress.New(egress.Options{})
+	must(t, err)
+	defer stranger.Close()
+	for name, change := range map[string]func(*proxy.Rules){
+		"no engine":          func(u *proxy.Rules) { u.Engine = nil },
+		"no authority":       func(u *proxy.Rules) { u.Authority = nil },
+		"another's Door":     func(u *proxy.Rules) { u.Door = stranger },
+		"TLS where was none": func(u *proxy.Rules) { u.TLS = &tls.Config{} },
+		"fewer than none":    func(u *proxy.Rules) { u.MaxConns = -1 },
+	} {
+		next := r.rules
+		next.UserAgent = "After/1"
+		change(&next)
+		if _, err := r.handler.Use(next); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	_, _, err = get(r.client(false), origin.URL+"/page")
+	must(t, err)
+	if got := origin.arrived(1).Header.Get("User-Agent"); got == "After/1" {
+		t.Error("half of refused Rules are in force")
+	}
+}

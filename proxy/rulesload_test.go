@@ -1,0 +1,86 @@
+package proxy_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"testing"
+	"weak"
+
+	"robotsproxy/policy"
+	"robotsproxy/proxy"
+)
+
+// TestUseUnderLoad: no request is lost, and each is answered by the Rules of one reign.
+func TestUseUnderLoad(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := way.serve(t, rules, func(w http.ResponseWriter, q *http.Request) {
+				io.WriteString(w, q.Header.Get("User-Agent")+" "+q.Header.Get("From"))
+			})
+			r := startRuled(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.UserAgent, o.From = "Odd/1", "odd@foo.example" }})
+			var asked sync.WaitGroup
+			for range 4 {
+				asked.Go(func() {
+					c := way.client(r.rig)
+					for range 50 {
+						_, body, err := get(c, origin.URL+"/page")
+						if err != nil || body != "Odd/1 odd@foo.example" && body != "Even/1 even@foo.example" {
+							t.Errorf("%q %v", body, err)
+							return
+						}
+					}
+				})
+			}
+			var overs []<-chan struct{}
+			for i := range 100 {
+				overs = append(overs, r.use(func(u *proxy.Rules, _ *policy.Options) {
+					u.UserAgent, u.From = "Odd/1", "odd@foo.example"
+					if i%2 == 0 {
+						u.UserAgent, u.From = "Even/1", "even@foo.example"
+					}
+				}))
+			}
+			asked.Wait()
+			for _, over := range overs {
+				<-over
+			}
+		})
+	}
+}
+
+// TestUseForgets: a request that lasts keeps its own Rules, and none of those that have
+// come and gone meanwhile.
+func TestUseForgets(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	origin := serve(t, false, rules, func(w http.ResponseWriter, _ *http.Request) {
+		close(begun)
+		<-release
+	})
+	r := startRuled(t, setup{})
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end)
+	var asked sync.WaitGroup
+	asked.Go(func() {
+		_, _, err := get(r.client(false), origin.URL+"/held")
+		must(t, err)
+	})
+	<-begun
+	r.use(deny)
+	between := weak.Make(r.rules.Engine)
+	over := r.use(deny)
+	within(t, func() bool {
+		runtime.GC()
+		return between.Value() == nil
+	})
+	select {
+	case <-over:
+		t.Error("said to be over")
+	default:
+	}
+	end()
+	asked.Wait()
+	<-over
+}

@@ -1,0 +1,194 @@
+package proxy_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"robotsproxy/proxy"
+	"robotsproxy/proxy/mitm"
+)
+
+// open are the numbers of what is open.
+type open struct{ requests, conns, intercepted, unopened, upgraded int }
+
+func openAt(h *proxy.Handler) open {
+	s := h.Stats()
+	return open{s.Requests.Open, s.Conns.Open, s.Intercepted.Open, s.Unopened.Open, s.Upgraded.Open}
+}
+
+// wantOpen waits until so much is open: what ends does so a little after it is seen to.
+func (r *rig) wantOpen(t *testing.T, want open) {
+	t.Helper()
+	var got open
+	defer func() {
+		if got != want {
+			t.Errorf("open: %+v, want %+v", got, want)
+		}
+	}()
+	within(t, func() bool {
+		got = openAt(r.handler)
+		return got == want
+	})
+}
+
+// Whatever way a request comes, it and its connections are counted while they last,
+// and then no more.
+func TestWhatIsOpen(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			came, goOn := make(chan struct{}), make(chan struct{})
+			origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+				came <- struct{}{}
+				<-goOn
+			})
+			r := start(t, setup{origins: []*httptest.Server{origin.Server}, front: way.front})
+			client := way.client(r)
+			done := make(chan error)
+			go func() {
+				_, _, err := get(client, origin.URL+"/page")
+				done <- err
+			}()
+			<-came
+			want := open{requests: 1, conns: 1}
+			if way.tls {
+				want.intercepted = 1
+			}
+			if way.tls && way.front == withHTTP2 {
+				want.requests = 2 // CONNECT is a stream, and lasts as long as the tunnel
+			}
+			r.wantOpen(t, want)
+			goOn <- struct{}{}
+			must(t, <-done)
+			want.requests--
+			r.wantOpen(t, want)
+			s := r.handler.Stats()
+			if s.Conns.Ever != 1 || s.Intercepted.Ever != uint64(want.intercepted) || s.Unused != 0 {
+				t.Errorf("%+v", s)
+			}
+			must(t, r.handler.Shutdown(t.Context()))
+			r.wantOpen(t, open{})
+		})
+	}
+}
+
+// Where nothing but the end of the connection can say that a body broke off, that is
+// cut below the tunnel.
+func TestBrokenTunnelIsNoLongerOpen(t *testing.T) {
+	origin := serve(t, true, "", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "a part")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+	c := r.tunnel(origin.host())
+	io.WriteString(c, "GET /page HTTP/1.0\r\nHost: "+origin.host()+"\r\n\r\n")
+	if _, err := io.Copy(io.Discard, c); err == nil {
+		t.Error("the body seems to be whole")
+	}
+	r.wantOpen(t, open{})
+}
+
+func TestUnopenedAndUpgradedAreCounted(t *testing.T) {
+	origin := serve(t, true, "", func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			io.Copy(c, rw)
+			c.Close()
+		}
+	})
+	for _, sealed := range []bool{false, true} {
+		r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
+			o.Sealed = func(string) bool { return sealed }
+			o.Monitor = sealed // nothing in robots.txt stands in its way
+		}})
+		if sealed {
+			r.roots.AddCert(origin.Certificate())
+		}
+		conn := r.tunnel(origin.host())
+		io.WriteString(conn, "GET /echo HTTP/1.1\r\nHost: "+origin.host()+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		must(t, err)
+		if resp.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("sealed=%t: %s", sealed, resp.Status)
+		}
+		want := open{requests: 1, conns: 1, intercepted: 1, upgraded: 1}
+		if sealed {
+			want = open{requests: 1, conns: 1, unopened: 1}
+		}
+		r.wantOpen(t, want)
+		conn.Close()
+		r.wantOpen(t, open{})
+		if s := r.handler.Stats(); s.Intercepted.Ever != uint64(want.intercepted) || s.Unopened.Ever != uint64(want.unopened) || s.Upgraded.Ever != uint64(want.upgraded) {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// A client that does not trust the CA is told of, however it says so.
+func TestDistrustIsCounted(t *testing.T) {
+	origin := serve(t, true, "", hello)
+	var authority *mitm.Authority
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { authority = o.Authority }})
+	c, _ := r.tunnelInTheClear(origin.host())
+	if err := tls.Client(c, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}).Handshake(); err == nil {
+		t.Fatal("trusts what it does not know")
+	}
+	c.Close()
+	r.wantOpen(t, open{})
+	r.tunnel(origin.host()).Close() // as who looks at the certificate when all is done
+	r.wantOpen(t, open{})
+	within(t, func() bool { return r.handler.Stats().Unused == 2 })
+	if n := authority.Stats().Failed[mitm.FaultUntrusted]; n != 1 {
+		t.Errorf("%d handshakes failed for distrust, want 1", n)
+	}
+}
+
+func TestDistrustOfTheOwnPortIsCounted(t *testing.T) {
+	origin := serve(t, false, "", hello)
+	r := start(t, setup{front: overTLS})
+	for _, roots := range []*x509.CertPool{x509.NewCertPool(), r.roots} {
+		c, err := net.Dial("tcp", r.url.Host)
+		must(t, err)
+		tc := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "example.com"})
+		if (tc.Handshake() == nil) != (roots == r.roots) {
+			t.Fatal("what is trusted is not")
+		}
+		fmt.Fprintf(tc, "GET %s/page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", origin.URL)
+		io.Copy(io.Discard, tc)
+		c.Close()
+	}
+	r.wantOpen(t, open{})
+	for fault, n := range r.handler.Stats().Faults {
+		if want := map[bool]uint64{true: 1}[fault == mitm.FaultUntrusted]; n != want {
+			t.Errorf("%d times %s, want %d", n, fault, want)
+		}
+	}
+}
+
+func TestConnectionsTurnedDownAreCounted(t *testing.T) {
+	const most, told, closed = 1, 16, 3
+	origin := serve(t, false, "", hello)
+	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsEach = most }})
+	r.knock(origin.URL)
+	for range told {
+		c, _ := r.dial()
+		c.Write([]byte("G"))
+	}
+	for range closed {
+		if c, _ := r.dial(); !ends(c) {
+			t.Error("one too many stays")
+		}
+	}
+	s := r.handler.Stats()
+	if s.Answered != told || s.Closed != closed || s.Conns.Ever != most+told+closed || s.Conns.Open != most+told || s.MaxConns != 20_000 {
+		t.Errorf("%+v", s)
+	}
+}
