@@ -1,23 +1,48 @@
-# syntax=docker/dockerfile:1
-FROM golang:1.26 AS build
+#   docker build -t robotsproxy --build-arg VERSION="$(git describe --tags --always --dirty)" \
+#                               --build-arg COMMIT="$(git rev-parse HEAD)" .
+#
+# The image holds one static binary, the roots that origins are verified by, a configuration, and an empty directory for
+# the state. There is no shell, no libc and nothing else that could help somebody who got in. Time zones are not needed:
+# records are in UTC, and so are a container's days.
+
+FROM golang:1.26-bookworm AS build
 WORKDIR /src
+ENV CGO_ENABLED=0 GOTOOLCHAIN=local
+
+# A layer of its own: the modules are loaded anew only when their list has changed.
 COPY go.mod go.sum ./
 RUN go mod download
+
+# .dockerignore leaves .git out, so that a commit alone does not build anew; the arguments say what is built.
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/robotsproxy ./cmd/robotsproxy
-# The state directory has to exist, and be the user's, before a volume is laid over it. The configuration is open to
-# whoever reaches the port: nobody is known yet. Lay one with clients over it to say who may come in.
-RUN mkdir -p /out/state && chmod 0700 /out/state && \
-    printf 'listen: 0.0.0.0:8080\nopen: true\nstate_dir: /var/lib/robotsproxy\nadmin: {listen: 127.0.0.1:8081}\n' > /out/config.yaml
+ARG VERSION
+ARG COMMIT
+RUN go build -trimpath -ldflags="-s -w -X main.stampedVersion=$VERSION -X main.stampedCommit=$COMMIT" -o /out/root/robotsproxy ./cmd/robotsproxy
+RUN mkdir -p /out/root/etc/robotsproxy /out/root/etc/ssl/certs /out/root/var/lib && \
+    cp docs/deploy/etc/config.yaml /out/root/etc/robotsproxy/ && \
+    cp /etc/ssl/certs/ca-certificates.crt /out/root/etc/ssl/certs/ && \
+    chmod -R u=rwX,go=rX /out/root && \
+    mkdir -p -m 0700 /out/state/robotsproxy
 
 FROM scratch
-COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /out/robotsproxy /robotsproxy
-COPY --from=build /out/config.yaml /etc/robotsproxy/config.yaml
-COPY --from=build --chown=65532:65532 /out/state /var/lib/robotsproxy
+COPY --from=build /out/root/ /
+# Copied with its parent, so that its mode comes along, and the user's own before a volume is laid over it.
+COPY --from=build --chown=65532:65532 /out/state/ /var/lib/
+
+ARG VERSION
+ARG COMMIT
+LABEL org.opencontainers.image.title="robotsproxy" \
+      org.opencontainers.image.description="A forward proxy that makes crawlers keep to robots.txt and to a polite pace" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$COMMIT"
+
 USER 65532:65532
 VOLUME /var/lib/robotsproxy
 EXPOSE 8080
-HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/robotsproxy", "health", "--admin", "127.0.0.1:8081"]
+# Requests in flight may finish, for 20 s: give it more than Docker's 10 s (--stop-timeout 30).
+STOPSIGNAL SIGTERM
+# By address, not by the file: one that was changed for the worse is not in force, and must not make the proxy look ill.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["/robotsproxy", "health", "--admin", "127.0.0.1:8081"]
 ENTRYPOINT ["/robotsproxy"]
 CMD ["serve", "-c", "/etc/robotsproxy/config.yaml"]
