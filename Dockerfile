@@ -17,15 +17,15 @@ RUN go mod download
 COPY . .
 ARG VERSION
 ARG COMMIT
-RUN go build -trimpath -ldflags="-s -w -X main.stampedVersion=$VERSION -X main.stampedCommit=$COMMIT" -o /out/root/robotsproxy ./cmd/robotsproxy
-RUN mkdir -p /out/root/etc/robotsproxy /out/root/etc/ssl/certs /out/root/var/lib && \
-    cp docs/deploy/etc/config.yaml /out/root/etc/robotsproxy/ && \
-    cp /etc/ssl/certs/ca-certificates.crt /out/root/etc/ssl/certs/ && \
-    chmod -R u=rwX,go=rX /out/root && \
+RUN go build -trimpath -ldflags="-s -w -X main.stampedVersion=$VERSION -X main.stampedCommit=$COMMIT" -o /out/image/robotsproxy ./cmd/robotsproxy
+RUN mkdir -p /out/image/etc/robotsproxy /out/image/etc/ssl/certs /out/image/var/lib && \
+    cp docs/deploy/etc/config.yaml /out/image/etc/robotsproxy/ && \
+    cp /etc/ssl/certs/ca-certificates.crt /out/image/etc/ssl/certs/ && \
+    chmod -R u=rwX,go=rX /out/image && \
     mkdir -p -m 0700 /out/state/robotsproxy
 
 FROM scratch
-COPY --from=build /out/root/ /
+COPY --from=build /out/image/ /
 # Copied with its parent, so that its mode comes along, and the user's own before a volume is laid over it.
 COPY --from=build --chown=65532:65532 /out/state/ /var/lib/
 
