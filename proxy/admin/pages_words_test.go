@@ -141,7 +141,7 @@ func TestNothingIsSaidToHappenByItself(t *testing.T) {
 		if got := decode[wholeHost](t, f.ask("GET", "/api/v1/hosts/a.test", ""), 200); got.Pace.NextSlot.IsZero() {
 			t.Error("no next slot, while there is one")
 		}
-		time.Sleep(25 * time.Hour)
+		<-time.After(25 * time.Hour)
 		got := f.ask("GET", "/hosts/a.test", "").Body.String()
 		if !strings.Contains(got, "<dt>Fetched anew</dt><dd><bdi>when next asked</bdi>") {
 			t.Errorf("after: %s", got)
