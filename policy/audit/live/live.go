@@ -104,8 +104,8 @@ func (f *Feed) Host(host string) (Host, bool) {
 	return h, ok
 }
 
-// Blockers gives what has blocked most, over all hosts and the requests without one, of
-// what has blocked what most first.
+// Blockers gives what has blocked most, the most frequent first, over all hosts and the
+// requests without one.
 func (f *Feed) Blockers(most int) []Cause { return f.table.blockers(most) }
 
 // Causes gives what has decided the requests of one host, the most frequent first.
