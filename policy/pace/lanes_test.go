@@ -366,31 +366,40 @@ func TestWhatSlowAnswersDoNot(t *testing.T) {
 	})
 }
 
+// twoHosts is a Pacer of two: a.test has one request under way and three that wait for
+// a minute each, b.test a stream, and is left alone for a while. end lets all go.
+func twoHosts(t *testing.T, pause time.Duration) (p *Pacer, end func()) {
+	p, l := newExact(), every(time.Minute)
+	s := mustWait(t, p, "", l)
+	s.Sent()
+	var wg sync.WaitGroup
+	for i := range 3 {
+		wg.Go(func() { mustWait(t, p, fmt.Sprint(i), l).send() })
+	}
+	other := l
+	other.Key = "b.test"
+	stream := mustWait(t, p, "", other)
+	stream.Sent()
+	stream.BackOff(pause)
+	if err := stream.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return p, func() {
+		stream.Release()
+		s.Release()
+		wg.Wait()
+	}
+}
+
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := newExact(), every(time.Minute)
-		s := mustWait(t, p, "", l)
-		s.Sent()
-		var wg sync.WaitGroup
-		for i := range 3 {
-			wg.Go(func() { mustWait(t, p, fmt.Sprint(i), l).send() })
-		}
-		other := l
-		other.Key = "b.test"
-		stream := mustWait(t, p, "", other)
-		stream.Sent()
-		stream.BackOff(30 * time.Second)
-		if err := stream.Detach(); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
+		p, end := twoHosts(t, 30*time.Second)
 		want := Stats{Hosts: 2, Waiting: 3, UnderWay: 1, Streams: 1, Paused: 1, BackOffs: 1}
 		if got := p.Stats(); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
-		stream.Release()
-		s.Release()
-		wg.Wait()
+		end()
 		if got, want := p.Stats(), (Stats{Hosts: 2, BackOffs: 1}); got != want {
 			t.Errorf("at rest: got %+v, want %+v", got, want)
 		}

@@ -2,9 +2,7 @@ package pace
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,22 +10,9 @@ import (
 
 func TestHostsAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l, start := newExact(), every(time.Minute), time.Now()
-		s := mustWait(t, p, "", l)
-		s.Sent()
-		var wg sync.WaitGroup
-		for i := range 3 {
-			wg.Go(func() { mustWait(t, p, fmt.Sprint(i), l).send() })
-		}
-		other := l
-		other.Key = "b.test"
-		stream := mustWait(t, p, "", other)
-		stream.Sent()
-		stream.BackOff(90 * time.Second)
-		if err := stream.Detach(); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
+		start := time.Now()
+		p, end := twoHosts(t, 90*time.Second)
+		defer end()
 		want := []HostState{
 			{Key: "a.test", Waiting: 3, UnderWay: 1, Sent: start, Gap: time.Minute, NextSlot: start.Add(4 * time.Minute)},
 			{Key: "b.test", Streams: 1, Sent: start, Gap: time.Minute, NextSlot: start.Add(90 * time.Second), PausedUntil: start.Add(90 * time.Second)},
@@ -48,9 +33,6 @@ func TestHostsAreShown(t *testing.T) {
 		if p.Stats().Hosts != 2 {
 			t.Error("to be asked for made it known")
 		}
-		stream.Release()
-		s.Release()
-		wg.Wait()
 	})
 }
 
