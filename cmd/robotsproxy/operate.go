@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -71,10 +72,6 @@ func (h *house) openAdmin() (err error) {
 		return nil
 	}
 	version, commit := buildInfo()
-	state, err := stateDir(h.now.Load().cfg)
-	if err != nil {
-		return err
-	}
 	started := time.Now()
 	h.admin, err = admin.New(admin.Options{
 		Healthy: h.evidence.Err, Ready: h.ready, Metrics: h.counts.Handler(), Log: h.log,
@@ -89,9 +86,9 @@ func (h *house) openAdmin() (err error) {
 		Reload:  h.Reload,
 		Reloads: h.Reloads,
 		About: func() admin.About {
-			about := admin.About{Commit: commit, Started: started, State: state, Audit: h.auditFile}
+			about := admin.About{Commit: commit, Started: started, State: h.home, Audit: h.auditFile}
 			if h.reloader != nil {
-				about.Config = h.reloader.from.file
+				about.Config = whole(h.reloader.from.file)
 			}
 			return about
 		},
@@ -100,6 +97,14 @@ func (h *house) openAdmin() (err error) {
 		Version: version,
 	})
 	return err
+}
+
+// whole is the whole path of a file, or its name where there is no telling.
+func whole(file string) string {
+	if abs, err := filepath.Abs(file); err == nil && file != "" {
+		return abs
+	}
+	return file
 }
 
 // AdminURL is where the operator's side is; "" where it is off.
