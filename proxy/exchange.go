@@ -50,7 +50,8 @@ type exchange struct {
 	at      netip.Addr // that the slot is for, and the request goes to; zero: the host's are
 	started time.Time
 
-	connection []string // the request's Connection header, which speaks of trailers too
+	draining   *atomic.Bool // the handler's
+	connection []string     // the request's Connection header, which speaks of trailers too
 
 	muted    bool           // the pipeline's own words are not for the client
 	upgraded *http.Response // the origin changed protocols (101)
@@ -214,7 +215,7 @@ func (x *exchange) WriteHeader(status int) {
 	}
 	x.headSent = true
 	x.record.Status = status
-	x.lastOfUpload()
+	x.last()
 	x.write()
 	x.client.WriteHeader(status)
 	for _, list := range x.client.Header()["Trailer"] { // a field of the same name in the head is not the trailer's
@@ -227,12 +228,16 @@ func (x *exchange) WriteHeader(status int) {
 	}
 }
 
-// lastOfUpload makes the answer an HTTP/1 connection's last where what follows
+// last makes the answer its connection's last while the handler drains, which net/http
+// says in HTTP/2 by GOAWAY. And an HTTP/1 connection's where what follows
 // might be taken for another request than it is: where the client's body has
 // not been read to its end, which the answer does not wait for either; after
 // chunks, since net/http does not say whether a Content-Length stood beside them
 // (RFC 9112 6.1); and with HTTP/1.0, whose Transfer-Encoding it passes over (9.3).
-func (x *exchange) lastOfUpload() {
+func (x *exchange) last() {
+	if x.draining.Load() {
+		x.client.Header().Set("Connection", "close")
+	}
 	if x.request.ProtoMajor != 1 {
 		return
 	}

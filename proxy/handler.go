@@ -81,6 +81,7 @@ type Handler struct {
 	unused   unused
 	handoff  *handoff
 	room     *room       // for connections to the own port
+	draining atomic.Bool // see Drain
 	cut      atomic.Bool // Shutdown breaks requests off
 	parent   throttle    // of what is said of it
 	ids      *audit.IDs
@@ -130,15 +131,13 @@ func New(o Options) (*Handler, error) {
 // out of an intercepted tunnel.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rules := h.begin()
-	h.counts.requests.begin()
-	defer h.counts.requests.end()
 	if c := arrivedBy(r).http; c != nil {
 		c.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
 		r.Body = http.NoBody // as HTTP/1.1 has it: only so may the request go out again on a new connection
 	}
-	x := &exchange{client: w, request: r, rules: rules, started: time.Now()}
+	x := &exchange{client: w, request: r, rules: rules, started: time.Now(), draining: &h.draining}
 	defer x.leave()
 	x.watch.limit = h.o.Silence
 	x.uploaded.Store(r.Body == nil || r.Body == http.NoBody)
@@ -153,6 +152,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serveOwn(x)
 		return
 	}
+	h.counts.requests.begin()
+	defer h.counts.requests.end()
 	switch err := h.enter(x); {
 	case err != nil:
 		if _, origin, terr := target(r); terr == nil {

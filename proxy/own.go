@@ -103,6 +103,7 @@ func isLocalhost(host string) bool {
 func (h *Handler) serveOwn(x *exchange) {
 	header := ownHeader(answer{}, problem{Reason: "the proxy's own page"})
 	maps.Copy(x.client.Header(), header)
+	x.last()
 	x.write()
 	x.watch.begin(x.abandon)
 	defer x.watch.stop()

@@ -18,7 +18,7 @@ import (
 // guided has the proxy answer who asks itself.
 func guided(t *testing.T) func(*proxy.Options) {
 	return func(o *proxy.Options) {
-		page, err := guide.New(guide.Options{CAPEM: o.Authority.CertPEM, Version: "test"})
+		page, err := guide.New(guide.Options{CAPEM: o.Authority.CertPEM, Ready: func() error { return nil }, Version: "test"})
 		must(t, err)
 		o.Own = page
 	}

@@ -72,7 +72,7 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 		body = append(escapeUnprintable(body), '\n')
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	x.lastOfUpload()
+	x.last()
 	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(x.request) != nil { // a login goes with CONNECT
 		header.Set("Connection", "close")
 	}

@@ -57,6 +57,11 @@ func (h *Handler) Serve(l net.Listener) error {
 	return fmt.Errorf("proxy: %w", err)
 }
 
+// Drain makes each answer its connection's last from now on, so that clients go to
+// whoever else is behind their balancer, and loses none of them: what is in flight or
+// comes is served as ever until Shutdown.
+func (h *Handler) Drain() { h.draining.Store(true) }
+
 // Shutdown takes no more connections, answers those who wait for their turn,
 // lets the requests in flight finish for as long as Linger and ctx allow, and
 // closes tunnels and upgraded connections, and what is left at the end. It closes

@@ -8,7 +8,7 @@ import (
 
 // Stats is what a Handler is at, to be shown.
 type Stats struct {
-	Requests Flow // being answered; those in tunnels passed unopened, and on upgraded connections, last as long as these
+	Requests Flow // being answered, but for those for the proxy's own page; those in tunnels passed unopened, and on upgraded connections, last as long as these
 
 	Conns    Flow   // of clients, to the proxy's own port
 	MaxConns int    // as many may be open

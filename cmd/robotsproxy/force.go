@@ -56,7 +56,7 @@ func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
 	if err := h.identify(f, before); err != nil {
 		return nil, err
 	}
-	if f.rules.Own, err = ownPage(cfg, f.rules.Authority); err != nil {
+	if f.rules.Own, err = ownPage(cfg, f.rules.Authority, h.ready); err != nil {
 		return nil, err
 	}
 	if f.rules.Sealed, err = sealed(cfg); err != nil {

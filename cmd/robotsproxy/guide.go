@@ -7,10 +7,11 @@ import (
 )
 
 // ownPage is what the proxy says of itself, at its own address.
-func ownPage(cfg config.Config, ca *mitm.Authority) (*guide.Page, error) {
+func ownPage(cfg config.Config, ca *mitm.Authority, ready func() error) (*guide.Page, error) {
 	version, _ := buildInfo()
 	return guide.New(guide.Options{
 		CAPEM:    ca.CertPEM,
+		Ready:    ready,
 		Operator: cfg.Identity.From,
 		TLS:      cfg.ListenTLS.Cert != "",
 		Sealed:   !cfg.TLS.Intercept,

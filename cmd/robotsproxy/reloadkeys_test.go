@@ -185,6 +185,7 @@ func reloadable(t *testing.T) map[string]reloadCase {
 		"listen_tls.key":                ownTLS,
 		"limits.connections":            keyAlone("limits.connections", 10, 20, inForce(func(f *force) any { return f.rules.MaxConns }), "10", "20"),
 		"limits.connections_per_client": keyAlone("limits.connections_per_client", 10, 20, inForce(func(f *force) any { return f.rules.MaxConnsEach }), "10", "20"),
+		"drain":                         keyAlone("drain", "0s", "30s", inForce(func(f *force) any { return f.cfg.Drain }), "0s", "30s"),
 		"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
 
 		"robots.dialect":           keyAlone("robots.dialect", "standard", "google", decided(foo, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),

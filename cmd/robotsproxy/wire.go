@@ -276,8 +276,11 @@ func (h *house) Run(ctx, urged context.Context) (err error) {
 		if h.reloader != nil {
 			h.reloader.herald.stopping()
 		}
-		h.log.Info("robotsproxy ends; requests in flight may finish, for 20 s or until the next signal")
 		defer stop()
+		if ctx.Err() != nil {
+			h.drain(urged)
+		}
+		h.log.Info("robotsproxy ends; requests in flight may finish, for 20 s or until the next signal")
 		err := h.handler.Shutdown(urged)
 		if h.admin != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)

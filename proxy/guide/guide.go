@@ -1,7 +1,7 @@
 // Package guide is what the proxy says to who asks itself, at its own address: a
 // page for browsers and a few lines for others, the certificate to trust
-// (/ca.pem, /ca.der) and the script that leads a browser through the proxy
-// (/proxy.pac).
+// (/ca.pem, /ca.der), the script that leads a browser through the proxy
+// (/proxy.pac), and whether a balancer may send clients here (/readyz).
 //
 // It tells of the proxy alone: of no client, no request and no site. It asks for
 // nothing, and sends nothing anywhere. Whether a request is one for the proxy
@@ -33,6 +33,7 @@ import (
 // Options make a Page.
 type Options struct {
 	CAPEM    func() []byte // the certificates of the CA as PEM, its own first; required
+	Ready    func() error  // why the proxy takes no requests at present, which is not passed on; required
 	Operator string        // how whoever runs the proxy is reached, an e-mail address; "": not said
 	TLS      bool          // the proxy's own port speaks TLS
 	Sealed   bool          // HTTPS passes unopened, and nobody needs the CA
@@ -48,8 +49,8 @@ type Page struct {
 
 // New checks the options and makes a Page.
 func New(o Options) (*Page, error) {
-	if o.CAPEM == nil {
-		return nil, errors.New("guide: option CAPEM is missing")
+	if o.CAPEM == nil || o.Ready == nil {
+		return nil, errors.New("guide: option CAPEM or Ready is missing")
 	}
 	if _, err := certificate(o.CAPEM()); err != nil {
 		return nil, err
@@ -60,6 +61,7 @@ func New(o Options) (*Page, error) {
 		"/ca.pem":      p.caPEM,
 		"/ca.der":      p.caDER,
 		"/proxy.pac":   p.pac,
+		"/readyz":      p.ready,
 		"/robots.txt":  robotsTXT,
 		"/favicon.ico": noIcon,
 	}
@@ -121,6 +123,14 @@ func (p *Page) pac(w http.ResponseWriter, r *http.Request) error {
 }
 
 // robotsTXT keeps crawlers away from the page.
+func (p *Page) ready(w http.ResponseWriter, _ *http.Request) error {
+	if p.o.Ready() != nil {
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+		return nil
+	}
+	return send(w, plainText, "", []byte("ready\n"))
+}
+
 func robotsTXT(w http.ResponseWriter, _ *http.Request) error {
 	return send(w, plainText, "", []byte("User-agent: *\nDisallow: /\n"))
 }

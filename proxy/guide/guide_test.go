@@ -42,7 +42,7 @@ func newCA(t *testing.T, until time.Time) []byte {
 func newPage(t *testing.T, change func(*Options)) (*Page, []byte) {
 	t.Helper()
 	ca := newCA(t, time.Now().AddDate(1, 0, 0))
-	o := Options{CAPEM: func() []byte { return ca }, Version: "v1.2.3"}
+	o := Options{CAPEM: func() []byte { return ca }, Ready: func() error { return nil }, Version: "v1.2.3"}
 	if change != nil {
 		change(&o)
 	}

@@ -30,22 +30,23 @@ import (
 
 // Config is a whole configuration. Its zero value is no configuration: start from [Default].
 type Config struct {
-	Listen    string    `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"elsewhere than loopback only with clients: or open: true"`
-	Open      bool      `key:"open" default:"false" doc:"true: anyone who reaches the listener may use it, beside clients too"`
-	ListenTLS ListenTLS `key:"listen_tls" doc:"serve the proxy itself over TLS: clients then name it https://"`
-	Limits    Limits    `key:"limits" doc:"how many connections clients may have open"`
-	StateDir  string    `key:"state_dir" default:"" restart:"yes" doc:"default: XDG state home/robotsproxy; CA, audit and what is known of sites live here; 0700"`
-	Mode      string    `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"or monitor: decide and record, block nothing"`
-	Robots    Robots    `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
-	Identity  Identity  `key:"identity" doc:"who asks, to the sites"`
-	Pace      Pace      `key:"pace" doc:"how fast one host is asked"`
-	Hosts     []Host    `key:"hosts" doc:"what is different for some hosts; the first entry that fits and is in force counts"`
-	Clients   []Client  `key:"clients" doc:"who may use it; []: whoever reaches the listener; the first entry that fits counts"`
-	TLS       TLS       `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
-	Egress    Egress    `key:"egress" doc:"where requests may go"`
-	Audit     Audit     `key:"audit" doc:"one JSON line for each request"`
-	Admin     Admin     `key:"admin" doc:"what operators see and ask of the proxy, on a listener of its own"`
-	Log       Log       `key:"log" doc:"what the proxy says of itself, on standard error"`
+	Listen    string        `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"elsewhere than loopback only with clients: or open: true"`
+	Open      bool          `key:"open" default:"false" doc:"true: anyone who reaches the listener may use it, beside clients too"`
+	ListenTLS ListenTLS     `key:"listen_tls" doc:"serve the proxy itself over TLS: clients then name it https://"`
+	Limits    Limits        `key:"limits" doc:"how many connections clients may have open"`
+	Drain     time.Duration `key:"drain" default:"0s" check:"not-negative" doc:"told to end, go on for so long, or until all is quiet, while /readyz says no: for balancers (see README.md)"`
+	StateDir  string        `key:"state_dir" default:"" restart:"yes" doc:"default: XDG state home/robotsproxy; CA, audit and what is known of sites live here; 0700"`
+	Mode      string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"or monitor: decide and record, block nothing"`
+	Robots    Robots        `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
+	Identity  Identity      `key:"identity" doc:"who asks, to the sites"`
+	Pace      Pace          `key:"pace" doc:"how fast one host is asked"`
+	Hosts     []Host        `key:"hosts" doc:"what is different for some hosts; the first entry that fits and is in force counts"`
+	Clients   []Client      `key:"clients" doc:"who may use it; []: whoever reaches the listener; the first entry that fits counts"`
+	TLS       TLS           `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
+	Egress    Egress        `key:"egress" doc:"where requests may go"`
+	Audit     Audit         `key:"audit" doc:"one JSON line for each request"`
+	Admin     Admin         `key:"admin" doc:"what operators see and ask of the proxy, on a listener of its own"`
+	Log       Log           `key:"log" doc:"what the proxy says of itself, on standard error"`
 }
 
 // ListenTLS is what the proxy's own port shows to clients.

@@ -210,3 +210,35 @@ func TestIdleConnectionsDoNotHoldShutdown(t *testing.T) {
 		t.Errorf("ended with status %d after %v", p.code, took)
 	}
 }
+
+// With drain, SIGTERM takes nothing from anybody at first: /readyz says no, at the
+// operator's side and the proxy's own address, and those who wait get their turn.
+func TestDrainServesOn(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "drained", "User-agent: *\nCrawl-delay: 2\n")
+	o.handle("/a", textPage("text/plain", "a"))
+	p := startProxy(t, settings{"drain": "30s"})
+	get(t, p.client(t, false), o.url("http", "/a"))
+	second := make(chan result, 1)
+	client := p.client(t, false)
+	go func() { second <- get(t, client, o.url("http", "/a")) }()
+	eventually(t, patience, "the second waits", func() bool { return p.metrics(t)[waiting] == 1 })
+	p.signal(t, syscall.SIGTERM)
+	for _, at := range []string{p.admin, p.listen} {
+		eventually(t, patience, at+" is not ready", func() bool {
+			resp, err := http.Get("http://" + at + "/readyz")
+			if err != nil {
+				return false
+			}
+			resp.Body.Close()
+			return resp.StatusCode == http.StatusServiceUnavailable
+		})
+	}
+	if got := within(t, patience, "who waits has an answer", second); got.Status != http.StatusOK {
+		t.Errorf("who waited: %v", got)
+	}
+	if got := get(t, p.client(t, false), o.url("http", "/a")); got.Status != http.StatusOK {
+		t.Errorf("who comes while it drains: %v", got)
+	}
+	within(t, patience, "serve ends before the time is over, since nobody comes", p.exited)
+}

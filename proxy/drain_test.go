@@ -1,0 +1,46 @@
+package proxy_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"testing"
+)
+
+// TestDrainMovesClients: each connection of a client has one more answer at the most
+// (with HTTP/2: a few, until it has heard), and no request fails.
+func TestDrainMovesClients(t *testing.T) {
+	const hears = 20
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {})
+			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+			client := way.client(r)
+			ask := func() (reused bool) {
+				trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { reused = got.Reused }}
+				req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, origin.URL+"/", nil)
+				must(t, err)
+				resp, err := client.Do(req)
+				must(t, err)
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
+					t.Fatalf("answered with %s", resp.Status)
+				}
+				return reused
+			}
+			ask()
+			if !ask() {
+				t.Fatal("the connection is not kept to begin with")
+			}
+			r.handler.Drain()
+			for round := range 3 {
+				n := 0
+				for ask() {
+					if n++; n > hears || !way.h2 && n > 1 {
+						t.Fatalf("round %d: the connection goes on after %d answers", round, n)
+					}
+				}
+			}
+		})
+	}
+}
