@@ -22,6 +22,7 @@ const (
 	maxChain = 10      // certificates taken from one
 
 	keyMode  fs.FileMode = 0o600
+	lentMode fs.FileMode = 0o640
 	certMode fs.FileMode = 0o644
 	dirMode  fs.FileMode = 0o700
 )
@@ -41,7 +42,7 @@ type files struct {
 
 // Load reads a CA from a PEM certificate and its private key (RSA, ECDSA or
 // Ed25519; PKCS #8, PKCS #1 or SEC 1), which must not be open to others than
-// its owner. Certificates after the first, the CA's own issuers, are sent to
+// its owner, but where that is root to one group. Certificates after the first, the CA's own issuers, are sent to
 // clients with it.
 func Load(certFile, keyFile string) (*Authority, error) {
 	f := files{cert: certFile, key: keyFile, remedy: "put it right, or name another pair"}
@@ -122,11 +123,11 @@ func (f files) readCerts() ([]*x509.Certificate, error) {
 }
 
 func (f files) readKey() (crypto.Signer, error) {
-	text, mode, err := readFile(f.key)
+	text, info, err := readFile(f.key)
 	if err != nil {
 		return nil, fmt.Errorf("CA key: %w: make it a file this user can read", err)
 	}
-	if mode&^keyMode != 0 {
+	if mode := info.Mode().Perm(); mode&^keyMode != 0 && !lent(mode, owner(info), os.Geteuid()) {
 		return nil, fmt.Errorf("CA key %s has mode %#o, wider than 0600: chmod 600 it, and replace the pair if others may have read it", f.key, mode)
 	}
 	for {
@@ -175,20 +176,26 @@ func parseKey(block *pem.Block) (crypto.Signer, error) {
 	return nil, errors.New("neither RSA nor ECDSA nor Ed25519")
 }
 
-// readFile returns the text of name and the permissions of the very file read.
-func readFile(name string) ([]byte, fs.FileMode, error) {
+// lent says whether a key is root's, who lets this user read it through a group: so
+// Kubernetes mounts a Secret for a pod that has an fsGroup.
+func lent(mode fs.FileMode, owner, us int) bool {
+	return mode&^lentMode == 0 && owner == 0 && us != 0
+}
+
+// readFile returns the text of name and what is known of the very file read.
+func readFile(name string) ([]byte, fs.FileInfo, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	if !info.Mode().IsRegular() { // a FIFO would hold up the start
-		return nil, 0, fmt.Errorf("open %s: not a regular file", name)
+		return nil, nil, fmt.Errorf("open %s: not a regular file", name)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile))
-	return bytes.TrimSpace(text), info.Mode().Perm(), err
+	return bytes.TrimSpace(text), info, err
 }

@@ -236,3 +236,25 @@ func verify(t testing.TB, a *Authority, leaf *x509.Certificate, name string) {
 		t.Errorf("%s: %v", name, err)
 	}
 }
+
+// A key that root lends to a group, and to nobody else, may be used by another user.
+func TestLentKey(t *testing.T) {
+	const root, other, us = 0, 1000, 65532
+	for _, c := range []struct {
+		mode      fs.FileMode
+		owner, us int
+		want      bool
+	}{
+		{0o440, root, us, true},
+		{0o640, root, us, true},
+		{0o460, root, us, false},
+		{0o444, root, us, false},
+		{0o440, us, us, false},
+		{0o440, other, us, false},
+		{0o440, root, root, false},
+	} {
+		if got := lent(c.mode, c.owner, c.us); got != c.want {
+			t.Errorf("lent(%#o, %d, %d) = %v", c.mode, c.owner, c.us, got)
+		}
+	}
+}

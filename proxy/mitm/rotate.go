@@ -81,10 +81,18 @@ func (f files) owned() error {
 	if err != nil {
 		return nil // whoever reads it says so
 	}
-	if s, ok := info.Sys().(*syscall.Stat_t); ok && int(s.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is another user's: as user %d this has to be done", f.key, s.Uid)
+	if uid := owner(info); uid != os.Geteuid() {
+		return fmt.Errorf("%s is another user's: as user %d this has to be done", f.key, uid)
 	}
 	return nil
+}
+
+// owner is the user whose file it is; where files have none, this one.
+func owner(info fs.FileInfo) int {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return os.Geteuid()
 }
 
 // hold takes the lock of a directory that is there.
