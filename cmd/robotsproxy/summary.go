@@ -19,26 +19,36 @@ const maxSummary = 20
 // printSummary says what has happened behind a run. Hosts, rules and reasons
 // are strangers' words and are printed with care.
 func printSummary(w io.Writer, s audit.Summary, auditFile string) {
-	fmt.Fprintf(w, "robotsproxy: %s, %d allowed, %d blocked, waited %s\n",
-		count(s.Allowed+s.Blocked, "request"), s.Allowed, s.Blocked, seconds(s.Waited))
+	fmt.Fprintf(w, "robotsproxy: %s, %d allowed, %d blocked", count(s.Allowed+s.Blocked+s.Left, "request"), s.Allowed, s.Blocked)
+	if s.Left > 0 {
+		fmt.Fprintf(w, ", %d given up by the client", s.Left)
+	}
+	fmt.Fprintf(w, ", waited %s\n", seconds(s.Waited))
 	printHosts(w, s.Hosts)
 	printRules(w, s.Rules)
-	fmt.Fprintf(w, "robotsproxy: audit in %s\nrobotsproxy: each run keeps a pace of its own: several at once, or beside a serve, do not share it\n", printable(auditFile))
+	fmt.Fprintf(w, "robotsproxy: audit in %s\n", printable(auditFile))
 }
 
 // printHosts has those first that were asked most.
 func printHosts(w io.Writer, hosts []audit.HostSummary) {
 	hosts = slices.SortedFunc(slices.Values(hosts), func(a, b audit.HostSummary) int {
-		return cmp.Or(cmp.Compare(b.Allowed+b.Blocked, a.Allowed+a.Blocked), cmp.Compare(a.Host, b.Host))
+		return cmp.Or(cmp.Compare(b.Allowed+b.Blocked+b.Left, a.Allowed+a.Blocked+a.Left), cmp.Compare(a.Host, b.Host))
 	})
 	shown := hosts[:min(len(hosts), maxSummary)]
-	var name, allowed, blocked int // columns
+	var name, allowed, blocked, left int // columns
 	for _, h := range shown {
 		name = max(name, utf8.RuneCountInString(printable(h.Host)))
 		allowed, blocked = max(allowed, digits(h.Allowed)), max(blocked, digits(h.Blocked))
+		if h.Left > 0 {
+			left = max(left, digits(h.Left))
+		}
 	}
 	for _, h := range shown {
-		fmt.Fprintf(w, "  %-*s  %*d allowed  %*d blocked  waited %s\n", name, printable(h.Host), allowed, h.Allowed, blocked, h.Blocked, seconds(h.Waited))
+		fmt.Fprintf(w, "  %-*s  %*d allowed  %*d blocked", name, printable(h.Host), allowed, h.Allowed, blocked, h.Blocked)
+		if left > 0 {
+			fmt.Fprintf(w, "  %*d given up", left, h.Left)
+		}
+		fmt.Fprintf(w, "  waited %s\n", seconds(h.Waited))
 	}
 	if more := len(hosts) - len(shown); more > 0 {
 		fmt.Fprintf(w, "  and %s\n", count(int64(more), "more host"))

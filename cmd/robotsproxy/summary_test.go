@@ -29,7 +29,24 @@ func TestPrintSummary(t *testing.T) {
   blocked 66  at example.com         by line 3, Disallow: /private
   blocked  1  at "evil\x1b[2J.test"  by pace
 robotsproxy: audit in /state/audit.jsonl
-robotsproxy: each run keeps a pace of its own: several at once, or beside a serve, do not share it
+`
+	if b.String() != want {
+		t.Errorf("%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// What the client gave up itself is not what was decided against.
+func TestPrintSummaryOfGivenUp(t *testing.T) {
+	s := audit.Summary{
+		Allowed: 1, Left: 12, Waited: time.Second,
+		Hosts: []audit.HostSummary{{Host: "a.test", Left: 12, Waited: time.Second}, {Host: "b.test", Allowed: 1}},
+	}
+	var b strings.Builder
+	printSummary(&b, s, "/a")
+	want := `robotsproxy: 13 requests, 1 allowed, 0 blocked, 12 given up by the client, waited 1s
+  a.test  0 allowed  0 blocked  12 given up  waited 1s
+  b.test  1 allowed  0 blocked   0 given up  waited 0s
+robotsproxy: audit in /a
 `
 	if b.String() != want {
 		t.Errorf("%s\nwant\n%s", b.String(), want)
@@ -45,7 +62,7 @@ func TestPrintSummaryIsBounded(t *testing.T) {
 	}
 	var b strings.Builder
 	printSummary(&b, s, "/a")
-	if n := strings.Count(b.String(), "\n"); n != 2*maxSummary+5 {
+	if n := strings.Count(b.String(), "\n"); n != 2*maxSummary+4 {
 		t.Errorf("%d lines", n)
 	}
 	for _, want := range []string{"and 4980 more hosts", "and 4980 more rules"} {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"robotsproxy/policy"
 )
 
 // maxTallied bounds how many hosts, and how many rules, a Tally tells apart.
@@ -28,6 +30,7 @@ type Tally struct {
 // A Summary is what a Tally has counted.
 type Summary struct {
 	Allowed, Blocked int64
+	Left             int64 // whose client left before there was a decision, or their turn; they are in neither of these
 	Waited           time.Duration
 	Hosts            []HostSummary // by name
 	Rules            []RuleSummary // most often first
@@ -37,6 +40,7 @@ type Summary struct {
 type HostSummary struct {
 	Host             string
 	Allowed, Blocked int64
+	Left             int64 // see Summary
 	Waited           time.Duration
 }
 
@@ -58,9 +62,14 @@ func (t *Tally) Write(r *Record) error {
 	h := t.host(r.Request.Origin.Host)
 	h.Waited += r.Waited
 	t.total.Waited += r.Waited
-	if !r.Blocked() {
+	switch {
+	case !r.Blocked():
 		h.Allowed++
 		t.total.Allowed++
+		return nil
+	case r.Decision.Reason == policy.ReasonClient:
+		h.Left++
+		t.total.Left++
 		return nil
 	}
 	h.Blocked++

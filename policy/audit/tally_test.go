@@ -17,14 +17,16 @@ func TestTallyCountsByHostAndRule(t *testing.T) {
 	other := refused()
 	other.Request.Origin.Host, other.Decision.Rule, other.Decision.Line = "b.test", "", 0
 	other.Decision.Reason = policy.ReasonUnreachable
-	for _, r := range []*Record{allowed(), refused(), refused(), other} {
+	left := refused()
+	left.Decision.Rule, left.Decision.Line, left.Decision.Reason = "", 0, policy.ReasonClient
+	for _, r := range []*Record{allowed(), refused(), refused(), other, left} {
 		if err := tally.Write(r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := Summary{
-		Allowed: 1, Blocked: 3, Waited: 6 * time.Millisecond,
-		Hosts: []HostSummary{{"b.test", 0, 1, 1500 * time.Microsecond}, {"site.test", 1, 2, 4500 * time.Microsecond}},
+		Allowed: 1, Blocked: 3, Left: 1, Waited: 7500 * time.Microsecond,
+		Hosts: []HostSummary{{"b.test", 0, 1, 0, 1500 * time.Microsecond}, {"site.test", 1, 2, 1, 6 * time.Millisecond}},
 		Rules: []RuleSummary{{"site.test", "rule", "/p", 3, 2}, {"b.test", "unreachable", "", 0, 1}},
 	}
 	if diff := cmp.Diff(want, tally.Summary()); diff != "" {
