@@ -67,11 +67,18 @@ func notStarted(name string, err error) error {
 	return &statusError{status, fmt.Errorf("%q: %w", name, err)}
 }
 
-// runChild starts cmd, hands it the signals caught, and waits for its end: the
-// status is its own, or 128 and the number of the signal that ended it.
-func runChild(cmd *exec.Cmd, caught <-chan os.Signal) (status int, err error) {
+// A childEnd is how a child has ended.
+type childEnd struct {
+	status    int  // its own, or 128 and the number of the signal that ended it
+	brokenOff bool // a signal ended it, or asked it to end
+}
+
+// runChild starts cmd, hands it the signals caught, and waits for its end. Before one
+// that asks it to end is handed on, asked is called; where the child has had it from
+// the terminal, as soon as we have.
+func runChild(cmd *exec.Cmd, caught <-chan os.Signal, asked func()) (end childEnd, err error) {
 	if err := cmd.Start(); err != nil {
-		return 0, notStarted(cmd.Args[0], err)
+		return childEnd{}, notStarted(cmd.Args[0], err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -79,15 +86,26 @@ func runChild(cmd *exec.Cmd, caught <-chan os.Signal) (status int, err error) {
 		select {
 		case err := <-ended:
 			if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
-				return 0, fmt.Errorf("wait for %q: %w", cmd.Args[0], err)
+				return childEnd{}, fmt.Errorf("wait for %q: %w", cmd.Args[0], err)
 			}
-			return statusOf(cmd.ProcessState), nil
+			end.status = statusOf(cmd.ProcessState)
+			end.brokenOff = end.brokenOff || cmd.ProcessState.ExitCode() < 0
+			return end, nil
 		case s := <-caught:
+			if asksToEnd(s) {
+				end.brokenOff = true
+				asked()
+			}
 			if !fromTerminal(s) {
 				cmd.Process.Signal(s) // fails only where the child has ended: then that is what comes next
 			}
 		}
 	}
+}
+
+// asksToEnd says whether a program that does nothing about s ends by it, and is meant to.
+func asksToEnd(s os.Signal) bool {
+	return s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP || s == syscall.SIGQUIT
 }
 
 func statusOf(state *os.ProcessState) int {

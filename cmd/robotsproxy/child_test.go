@@ -21,8 +21,9 @@ func TestRunChildStatus(t *testing.T) {
 		{"128+n for a signal", "kill -TERM $$", 143},
 		{"128+n for SIGKILL", "kill -KILL $$", 137},
 	} {
-		if got, err := runChild(exec.Command("/bin/sh", "-c", c.script), nil); got != c.want || err != nil {
-			t.Errorf("%s: %d, %v; want %d", c.name, got, err, c.want)
+		got, err := runChild(exec.Command("/bin/sh", "-c", c.script), nil, nil)
+		if want := (childEnd{c.want, c.want > exitSignal}); got != want || err != nil {
+			t.Errorf("%s: %+v, %v; want %+v", c.name, got, err, want)
 		}
 	}
 }
@@ -48,7 +49,7 @@ func TestNotStarted(t *testing.T) {
 	} {
 		cmd, err := findCommand([]string{c.command})
 		if err == nil {
-			_, err = runChild(cmd, nil)
+			_, err = runChild(cmd, nil, nil)
 		}
 		if e, ok := errors.AsType[*statusError](err); !ok || e.status != c.want {
 			t.Errorf("%s: %v, want status %d", c.name, err, c.want)

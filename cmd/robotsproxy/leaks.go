@@ -59,13 +59,12 @@ var leaks = []leak{
 // wrappers start what comes among their arguments.
 var wrappers = []string{"sh", "bash", "dash", "zsh", "fish", "env", "nice", "nohup", "timeout", "time", "stdbuf", "xargs", "setsid", "watch"}
 
-// printLeak says that nothing came through the proxy, why that may be, and what to do.
+// printLeak says why nothing may have come through the proxy, and what to do.
 func printLeak(w io.Writer, argv []string) {
-	fmt.Fprintln(w, "robotsproxy: no request came through the proxy")
 	l := leakOf(argv)
 	if l == nil {
-		fmt.Fprintln(w, "  Where it has asked for anything, it honours none of the variables (http_proxy and the like), or goes past any proxy")
-		fmt.Fprintln(w, "  for loopback addresses, as Go, Ruby, Java and Chromium do. Its own settings may take the address in http_proxy.")
+		fmt.Fprintln(w, "  If it has fetched anything, that went past the proxy: give it the address in $http_proxy in its own settings.")
+		fmt.Fprintln(w, "  (Go, Ruby, Java and Chromium go past any proxy for addresses of this machine.)")
 		return
 	}
 	fmt.Fprintf(w, "  %s\n", l.why)

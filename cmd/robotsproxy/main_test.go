@@ -27,11 +27,11 @@ func runScript(script string) int {
 	defer release()
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	status, err := runChild(cmd, caught)
+	end, err := runChild(cmd, caught, func() {})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	return status
+	return end.status
 }
 
 func TestScripts(t *testing.T) {

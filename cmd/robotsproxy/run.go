@@ -31,7 +31,8 @@ func runCommand() *cobra.Command {
 		Long: `Run one command behind a proxy of its own, on a free port of loopback. The
 variables by which clients find a proxy and trust a CA are set for it; its
 input, output and signals are its own, and so is the exit status. What happened
-is said on standard error when it has ended.
+is said on standard error when it has ended. Each run keeps a pace of its own:
+several at once, or beside a serve, do not share it.
 
 Where standard error is a terminal, a line says there what the requests wait for,
 while none is under way and the next is not due. It leaves alone a terminal that
@@ -103,8 +104,8 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	go func() { served <- h.Run(ctx, urged) }()
 
 	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	unwatch := watchRun(cmd.ErrOrStderr(), f.status, &tally, h.pacer)
-	status, err := behind(h, dir, child, caught)
+	wipe, unwatch := watchRun(cmd.ErrOrStderr(), f.status, &tally, h.pacer)
+	end, err := behind(h, dir, child, caught, wipe)
 	unwatch()
 	stop()
 	if failed := ended(served, caught, urge); failed != nil {
@@ -113,22 +114,22 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	f.tell(cmd.ErrOrStderr(), argv, tally.Summary(), h.AuditFile(), said)
-	if status != 0 {
-		return exitError(status)
+	f.tell(cmd.ErrOrStderr(), argv, end, tally.Summary(), h.AuditFile(), said)
+	if end.status != 0 {
+		return exitError(end.status)
 	}
 	return nil
 }
 
-// behind runs child with the environment that leads it through h.
-func behind(h *house, dir string, child *exec.Cmd, caught <-chan os.Signal) (status int, err error) {
+// behind runs child with the environment that leads it through h; for asked see runChild.
+func behind(h *house, dir string, child *exec.Cmd, caught <-chan os.Signal, asked func()) (childEnd, error) {
 	files, err := writeRunFiles(dir, h.Addr(), h.CAPEM(), os.Getenv)
 	defer files.remove()
 	if err != nil {
-		return 0, err
+		return childEnd{}, err
 	}
 	child.Env = childEnv(os.Environ(), h.Addr(), files)
-	return runChild(child, caught)
+	return runChild(child, caught, asked)
 }
 
 // ended waits until the house has finished its last requests, or has broken

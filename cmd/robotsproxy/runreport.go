@@ -89,15 +89,21 @@ func (f *runFlags) telling() (*runReport, error) {
 	return newRunReport(f.report)
 }
 
-// tell says what happened behind argv, and writes the report of it. Neither changes
-// the exit status, which is the command's.
-func (f *runFlags) tell(w io.Writer, argv []string, s audit.Summary, auditFile string, said *runReport) {
+// tell says what happened behind argv, which ended as end says, and writes the report
+// of it. Neither changes the exit status, which is the command's.
+func (f *runFlags) tell(w io.Writer, argv []string, end childEnd, s audit.Summary, auditFile string, said *runReport) {
+	if end.brokenOff && !f.quiet && isTerminal(w) {
+		fmt.Fprintln(w) // where the terminal has shown ^C, a line is begun
+	}
 	switch {
 	case f.quiet:
-	case s.Allowed+s.Blocked == 0:
-		printLeak(w, argv)
-	default:
+	case s.Allowed+s.Blocked+s.Left > 0:
 		printSummary(w, s, auditFile)
+	default:
+		fmt.Fprintln(w, "robotsproxy: no request came through the proxy")
+		if !end.brokenOff { // else it may not have come to that
+			printLeak(w, argv)
+		}
 	}
 	err := said.end(auditFile)
 	switch {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"robotsproxy/policy/audit"
@@ -19,6 +18,7 @@ const (
 	statusFrom  = time.Second            // it comes where the next request goes no sooner
 	statusUntil = 400 * time.Millisecond // and goes so long before that: what the answer makes the command print has the screen to itself
 	statusLog   = 10 * time.Second       // between two lines, where they cannot be drawn over
+	statusWipe  = time.Second            // a signal is held up no longer by a terminal that takes nothing (^S)
 )
 
 // The choices of --status.
@@ -40,7 +40,8 @@ var statuses = []string{statusAuto, statusAlways, statusNever}
 // --status always it is there all the time, and may be mixed with the output.) It
 // leaves alone a terminal that the command reads key by key (an editor, a pager, a
 // prompt with line editing) or without echo (a password), or that another group of
-// processes has in the foreground.
+// processes has in the foreground. It ends when the command is asked to end, which then
+// has something to say.
 type status struct {
 	w      io.Writer
 	counts func() (allowed, blocked int64)
@@ -59,23 +60,34 @@ type screen interface {
 	Dim() bool  // the line may be told by its look
 }
 
-// watchRun begins to say what waits, and gives what ends that; w is where, mode what
-// --status says.
-func watchRun(w io.Writer, mode string, counts *audit.Tally, pacer *pace.Pacer) (stop func()) {
+// watchRun begins to say what waits; w is where, mode what --status says. Either of
+// what it gives ends that for good: wipe waits until the line is gone, but only so long
+// as a signal may be held up, stop waits for all.
+func watchRun(w io.Writer, mode string, counts *audit.Tally, pacer *pace.Pacer) (wipe, stop func()) {
 	on := ttyOf(w)
 	if mode == statusNever || mode == statusAuto && on == nil {
-		return func() {}
+		return func() {}, func() {}
 	}
 	s := &status{w: w, counts: counts.Counts, hosts: pacer.Hosts, always: mode == statusAlways}
 	if on != nil {
 		s.screen = on
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.run(ctx) })
-	return func() {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		s.run(ctx)
+	}()
+	wipe = func() {
 		cancel()
-		running.Wait()
+		select {
+		case <-gone:
+		case <-time.After(statusWipe):
+		}
+	}
+	return wipe, func() {
+		cancel()
+		<-gone
 	}
 }
 

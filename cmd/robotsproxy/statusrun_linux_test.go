@@ -30,9 +30,9 @@ func politeSite(t *testing.T) (url string, pages *atomic.Int64) {
 	return site.URL, pages
 }
 
-// onTerminal runs robotsproxy run for a script whose $0 is the site's address, on a
-// terminal of its own, and gives what was written there.
-func onTerminal(t *testing.T, site, script string, flags ...string) string {
+// startOnTerminal starts robotsproxy run for a script whose $0 is the site's address, on a
+// terminal of its own; keys is the other end of that.
+func startOnTerminal(t *testing.T, site, script string, flags ...string) (cmd *exec.Cmd, keys *os.File) {
 	t.Helper()
 	curl, err := exec.LookPath("curl")
 	if err != nil {
@@ -46,7 +46,7 @@ func onTerminal(t *testing.T, site, script string, flags ...string) string {
 	}
 	keys, screen := terminal(t)
 	args := append([]string{"run", "-c", config}, flags...)
-	cmd := exec.CommandContext(t.Context(), "robotsproxy", append(args, "--", "sh", "-c", "curl() { "+curl+" -q -sS \"$@\"; }\n"+script, site)...)
+	cmd = exec.CommandContext(t.Context(), "robotsproxy", append(args, "--", "sh", "-c", "curl() { "+curl+" -q -sS \"$@\"; }\n"+script, site)...)
 	cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -54,6 +54,13 @@ func onTerminal(t *testing.T, site, script string, flags ...string) string {
 		t.Fatal(err)
 	}
 	screen.Close()
+	return cmd, keys
+}
+
+// onTerminal runs it, and gives what was written on the terminal.
+func onTerminal(t *testing.T, site, script string, flags ...string) string {
+	t.Helper()
+	cmd, keys := startOnTerminal(t, site, script, flags...)
 	all, _ := io.ReadAll(keys) // ends with an error where the other end is closed
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%q", err, all)
@@ -94,6 +101,50 @@ func TestStatusOfARun(t *testing.T) {
 			g.Write([]byte(all))
 			if got := g.String(); !strings.HasPrefix(got, c.want) || strings.Contains(got, "waiting for") {
 				t.Errorf("on the screen:\n%s", got)
+			}
+		})
+	}
+}
+
+// A command that is asked to end has something to say: the line is gone by then, and what
+// run says itself begins a line.
+func TestStatusOfARunThatIsBrokenOff(t *testing.T) {
+	for _, c := range []struct {
+		name, script string
+		breakOff     func(cmd *exec.Cmd, keys *os.File) error
+		status       int
+		want         string // on the screen in the end, in front of the rest of the summary
+	}{
+		{"^C", `curl "$0/a" "$0/b"`,
+			func(_ *exec.Cmd, keys *os.File) error { _, err := keys.Write([]byte{3}); return err }, 130,
+			"page /a\n^C\nrobotsproxy: 2 requests, 1 allowed, 0 blocked, 1 given up by the client, waited "},
+		{"SIGTERM", `trap 'echo one; echo two; exit 1' TERM; curl "$0/a"; curl "$0/b" >/dev/null 2>&1 & wait`,
+			func(cmd *exec.Cmd, _ *os.File) error { return cmd.Process.Signal(syscall.SIGTERM) }, 1,
+			"page /a\none\ntwo\n\nrobotsproxy: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			site, _ := politeSite(t)
+			cmd, keys := startOnTerminal(t, site, c.script)
+			var all []byte
+			told, some := false, make([]byte, 1<<10)
+			for {
+				n, err := keys.Read(some)
+				if all = append(all, some[:n]...); err != nil {
+					break // the other end is closed
+				}
+				if !told && strings.Contains(string(all), "waiting for 127.0.0.1 ") {
+					told = true
+					if err := c.breakOff(cmd, keys); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			cmd.Wait()
+			g := &glass{t: t, height: 24}
+			g.Write(all)
+			if got := g.String(); !strings.HasPrefix(got, c.want) || strings.Contains(got, "waiting for") || cmd.ProcessState.ExitCode() != c.status {
+				t.Errorf("%v; on the screen:\n%s", cmd.ProcessState, got)
 			}
 		})
 	}
