@@ -1,6 +1,12 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
 
 // fileFlags are the flags, by their names, for which the shell offers files of these
 // endings alone. All files are what it offers where nobody says what.
@@ -22,6 +28,34 @@ func completeFiles(cmd *cobra.Command) {
 	}
 	if cmd.Args != nil && cmd.ValidArgsFunction == nil && cmd.Args(cmd, []string{"a"}) != nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+}
+
+// offer has the shell complete the values of a flag.
+func offer(cmd *cobra.Command, flag string, values ...string) {
+	must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// offerList does so for a flag that takes several, with commas: of the last one, behind
+// those that are there.
+func offerList(cmd *cobra.Command, flag string, values ...string) {
+	must(cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
+		before := typed[:strings.LastIndex(typed, ",")+1]
+		for _, v := range values {
+			if !slices.Contains(strings.Split(before, ","), v) {
+				all = append(all, before+v)
+			}
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}))
+}
+
+// plainUsage takes the marks out of what the flags of cmd, and of all below it, say of
+// themselves: the help makes the name of a value of them, but a shell would show them.
+func plainUsage(cmd *cobra.Command) {
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
+	for _, sub := range cmd.Commands() {
+		plainUsage(sub)
 	}
 }
 

@@ -67,7 +67,7 @@ that it was tried with, of the agent robotsproxy-doctor.`,
 	flags.StringVar(&f.site, "site", "", "open a tunnel to `HOST[:PORT]` too, and look at its certificate; no request is sent")
 	flags.StringSliceVar(&f.clients, "client", nil, "the `NAMES` of the clients that matter, all of them installed: "+oneOf(clientChoices())+" (default: those that are)")
 	flags.BoolVar(&f.json, "json", false, "one JSON object a line")
-	offer(cmd, "client", clientChoices()...)
+	offerList(cmd, "client", clientChoices()...)
 	return cmd
 }
 

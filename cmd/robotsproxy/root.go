@@ -20,6 +20,9 @@ const (
 // run is the whole program: it gives the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	root := rootCommand()
+	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
+		plainUsage(root)
+	}
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
@@ -136,11 +139,6 @@ func noArgs(_ *cobra.Command, args []string) error {
 		return fmt.Errorf("no arguments are taken, %q is one", args[0])
 	}
 	return nil
-}
-
-// offer has the shell complete the values of a flag.
-func offer(cmd *cobra.Command, flag string, values ...string) {
-	must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // oneOf is a choice in words.
