@@ -39,13 +39,15 @@ clients that are installed trust the CA, by running each of them. A line for
 each thing that was looked at: ok, warn, FAIL, or skip where it could not be
 looked at; below it what to do. The exit status is 1 if one has failed.
 
+Within robotsproxy run it looks at that run: its proxy, its CA, its variables.
+
 Nothing is changed, and nobody outside is asked but for --site: the clients are
 sent to a server of doctor's own on loopback. The proxy's audit has the requests
 that it was tried with, of the agent robotsproxy-doctor.`,
 		Example: `  robotsproxy doctor
   robotsproxy doctor -c robotsproxy.yaml --client curl,requests --site example.com
   robotsproxy doctor --proxy http://proxy.example:8080
-  robotsproxy run -- sh -c 'robotsproxy doctor --proxy "$http_proxy"'`,
+  robotsproxy run -- robotsproxy doctor`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := newDoctor(cmd.Context(), &f)
@@ -83,6 +85,8 @@ type doctor struct {
 	proxy *url.URL // where it is asked
 	place string   // where it listens, as host:port: maybe everywhere
 	apart bool     // it is another one than the configuration's: files of this machine are not its own
+
+	within bool // this process is in the run that has it: the configuration is that run's
 
 	answers   bool      // the proxy does
 	date      time.Time // what it says that it is; zero: nothing
@@ -141,28 +145,46 @@ func newDoctor(ctx context.Context, f *doctorFlags) (*doctor, error) {
 			return nil, d.invalid
 		}
 	}
+	var other *url.URL
+	if f.flags.Changed("proxy") {
+		var err error
+		if other, err = proxyURL(f.proxy); err != nil {
+			return nil, usageError{fmt.Errorf("--proxy: %w", err)}
+		}
+	}
+	d.find(ctx, other)
+	return d, nil
+}
+
+// find settles which proxy is looked at: the one of --proxy, if other is not nil, else that
+// of the run around this process, else the configuration's.
+func (d *doctor) find(ctx context.Context, other *url.URL) {
+	if run, file, ok := runAround(d.getenv); ok && (other == nil || samePlace(ctx, other.Host, run.Listen)) {
+		d.within, d.cfg = true, run
+		d.flags.file, d.flags.state = file, "" // for what is to be done
+		if run.TLS.CACert == "" {
+			d.flags.file, d.flags.state = "", run.StateDir // which outlasts the run
+		}
+	}
 	d.place = d.cfg.Listen
 	d.proxy = &url.URL{Scheme: "http", Host: askable(d.place)}
 	if d.cfg.ListenTLS.Cert != "" {
 		d.proxy.Scheme = "https"
 	}
-	if f.flags.Changed("proxy") {
-		other, err := proxyURL(f.proxy)
-		if err != nil {
-			return nil, usageError{fmt.Errorf("--proxy: %w", err)}
-		}
+	if other != nil {
 		d.apart = !samePlace(ctx, other.Host, d.place)
 		d.proxy, d.place = other, other.Host
 	}
-	return d, nil
 }
 
 // examine makes all checks, and says what each has found as soon as it has.
 func (d *doctor) examine(ctx context.Context, told *diagnoses) error {
-	found := d.checkConfig()
-	found.Check = checkConfig
-	if err := told.add(found); err != nil || d.invalid != nil {
-		return err
+	if d.speaksOfConfig() {
+		found := d.checkConfig()
+		found.Check = checkConfig
+		if err := told.add(found); err != nil || d.invalid != nil {
+			return err
+		}
 	}
 	for _, c := range looks {
 		all := c.run(d, ctx)
@@ -179,6 +201,12 @@ func (d *doctor) examine(ctx context.Context, told *diagnoses) error {
 		}
 	}
 	return nil
+}
+
+// speaksOfConfig says whether the configuration is of the proxy that is looked at, or was
+// named for it; one that cannot be read always counts.
+func (d *doctor) speaksOfConfig() bool {
+	return d.invalid != nil || d.flags.proxy == "" || !d.apart && (d.within || d.flags.file != "")
 }
 
 // proxyURL reads where a proxy is, as variables and flags say it: without a scheme

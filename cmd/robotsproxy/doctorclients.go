@@ -18,24 +18,30 @@ var opensslVars = []string{"SSL_CERT_FILE"}
 
 // tried are the clients that are run, by what they read: see variables in env.go.
 var tried = []client{
-	{name: systemClient, vars: opensslVars, mend: "{install}; or export SSL_CERT_FILE={ca} for programs on OpenSSL, and Go's"},
+	{name: systemClient, vars: opensslVars, mend: "{install}\nor, for programs on OpenSSL, and Go's:\nexport SSL_CERT_FILE={ca}"},
 	{name: "curl", command: "curl", args: curlArgs, vars: []string{"CURL_CA_BUNDLE", "SSL_CERT_FILE"},
-		mend: "{install}; or export CURL_CA_BUNDLE={ca}, or curl --cacert {ca}"},
+		mend: "{install}\nor, for curl alone:\nexport CURL_CA_BUNDLE={ca}"},
 	{name: "git", command: "git", args: gitArgs, vars: []string{"GIT_SSL_CAINFO"},
-		mend: "{install}; or export GIT_SSL_CAINFO={ca}"},
+		mend: "{install}\nor, for git alone:\nexport GIT_SSL_CAINFO={ca}"},
 	{name: "urllib", command: "python3", args: python("urllib.request", "urllib.request.urlopen(sys.argv[1], timeout=20)"), vars: opensslVars,
-		mend: "{install}, where Python is the system's; else export SSL_CERT_FILE={ca}"},
+		mend: "{install}\nor, where Python is not the system's:\nexport SSL_CERT_FILE={ca}"},
 	{name: "requests", command: "python3", args: python("requests", "requests.get(sys.argv[1], timeout=20)"), vars: []string{"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"},
 		mend: "export REQUESTS_CA_BUNDLE={ca}"},
 	{name: "httpx", command: "python3", args: python("httpx", "httpx.get(sys.argv[1], timeout=20)"), vars: opensslVars,
 		mend: "export SSL_CERT_FILE={ca}"},
 	{name: "aiohttp", command: "python3", args: python("asyncio, aiohttp", aiohttpGet), vars: opensslVars,
-		mend: "{install}, where Python is the system's; else export SSL_CERT_FILE={ca}"},
+		mend: "{install}\nor, where Python is not the system's:\nexport SSL_CERT_FILE={ca}"},
 	{name: "node", command: "node", args: nodeArgs, vars: []string{"NODE_EXTRA_CA_CERTS"},
 		mend: "export NODE_EXTRA_CA_CERTS={ca}"},
 	{name: "java", command: "java", args: javaArgs, instead: javaUncompiled,
-		mend: "{install} --java; or JAVA_TOOL_OPTIONS with -Djavax.net.ssl.trustStore=, as robotsproxy run sets it"},
+		mend: javaMend},
 }
+
+// javaMend has a trust store made beside the CA for those whose own is root's. Its name
+// there is one CA's, so that the next is taken in beside it.
+const javaMend = "{install} --java\nor, without a change to Java's own trust store:\n" +
+	"keytool -importcert -noprompt -alias {alias} -file {ca} -keystore {store} -storetype PKCS12 -storepass " + javaPassword + "\n" +
+	`export JAVA_TOOL_OPTIONS="$JAVA_TOOL_OPTIONS "{options}`
 
 // clientChoices are what --client takes.
 func clientChoices() (names []string) {
@@ -108,7 +114,7 @@ func javaUncompiled(ctx context.Context, d *doctor) *diagnosis {
 		case strings.Contains(string(list), fingerprint(d.ca.Raw)):
 			found = fine("has the CA in its trust store (%s)", no)
 		default:
-			found = fail("robotsproxy ca install --java"+d.flags.again(), "has not got the CA in its trust store (%s)", no)
+			found = fail(d.fill(javaMend), "has not got the CA in its trust store (%s)", no)
 		}
 	}
 	return &found

@@ -27,12 +27,12 @@ func (d *doctor) checkVariables(ctx context.Context) []diagnosis {
 		case err != nil:
 			found = append(found, fail(export, "%s has what is no address of a proxy over HTTP", name))
 		case !samePlace(ctx, u.Host, d.place):
-			found = append(found, fail(export+"\nor, if that is the one that is meant: robotsproxy doctor --proxy \"$"+name+"\"",
+			found = append(found, fail(export+"\nor, if that is the one that is meant:\nrobotsproxy doctor --proxy \"$"+name+"\"",
 				"%s leads to %s, not to %s", name, u.Redacted(), set))
 		}
 	}
 	if len(names) == 0 {
-		return []diagnosis{warn(export+"\nor robotsproxy run -- COMMAND, for a proxy of the command's own",
+		return []diagnosis{warn(export+"\nor, for a proxy of the command's own:\nrobotsproxy run -- COMMAND",
 			"none is set: clients go past the proxy unless they are told of it in another way")}
 	}
 	found = append(found, d.gaps(names, export)...)
@@ -95,7 +95,8 @@ var exceptions = []exception{
 	{"php", onPath("php"), "reads no proxy variable in its streams (file_get_contents, fopen); its curl does", "stream_context_set_default(['http' => ['proxy' => 'tcp://{proxy}', 'request_fulluri' => true]])"},
 	{"urllib3", pythonHas("urllib3"), readsNone + " where it is used by itself; requests, which uses it, does", "urllib3.ProxyManager('http://{proxy}')"},
 	{"mechanize (Ruby)", gemHas("mechanize"), readsNone, "agent.set_proxy('{host}', {port})"},
-	{"node", nodeIgnores, "reads proxy variables in its own http and fetch from Node 24 on alone, and there with NODE_USE_ENV_PROXY=1", "robotsproxy run sets what it needs; or give each library its proxy (axios reads the variables)"},
+	{"node", nodeIgnores, "reads proxy variables in its own http and fetch from Node 24 on alone, and there with NODE_USE_ENV_PROXY=1", "give each library its proxy (axios reads the variables); what fetch and Node 24 need is set by\nrobotsproxy run -- node …"},
+	{"node", nodeWithin, "reads no proxy variables in its own http before Node 24; its fetch does, as robotsproxy run has it", "take Node 24, or give each library its proxy (axios reads the variables)"},
 	{"crawlee", nodeHas("crawlee"), readsNone + ", and verifies no certificate", "new ProxyConfiguration({proxyUrls: ['http://{proxy}']})"},
 	{"superagent", nodeHas("superagent"), readsNone, "run it on Node 24 with NODE_USE_ENV_PROXY=1, or give it an agent"},
 	{"needle", nodeHas("needle"), verifiesNot, "needle.defaults({rejectUnauthorized: true})"},
@@ -159,12 +160,18 @@ func gemHas(gem string) func(context.Context, *doctor) bool {
 	}
 }
 
-// nodeIgnores says whether there is a Node that reads no variables.
+// nodeIgnores says whether there is a Node that reads no variables, nor has been told to by a run.
 func nodeIgnores(ctx context.Context, d *doctor) bool {
-	if !onPath("node")(ctx, d) {
-		return false
-	}
-	return d.getenv("NODE_USE_ENV_PROXY") != "1" || succeeds(ctx, "node", "-e", "process.exit(parseInt(process.versions.node) < 24 ? 0 : 1)")
+	return !d.within && onPath("node")(ctx, d) && (d.getenv("NODE_USE_ENV_PROXY") != "1" || oldNode(ctx))
+}
+
+// nodeWithin says whether there is one within a run that goes by a part of what that has set.
+func nodeWithin(ctx context.Context, d *doctor) bool {
+	return d.within && onPath("node")(ctx, d) && oldNode(ctx)
+}
+
+func oldNode(ctx context.Context) bool {
+	return succeeds(ctx, "node", "-e", "process.exit(parseInt(process.versions.node) < 24 ? 0 : 1)")
 }
 
 // javaIgnores says whether there is a Java that has not been told of a proxy.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,17 +33,16 @@ const (
 const elsewhere = "is on the machine where the proxy of --proxy runs"
 
 func (d *doctor) checkConfig() diagnosis {
-	name := d.flags.file
-	if name == "" {
-		name = "the defaults"
-	}
 	if d.invalid != nil {
 		return fail("put it right; the rest is looked at once it can be read", "%v", d.invalid)
+	}
+	if d.within {
+		return fine("of the robotsproxy run that this is in; --proxy looks at another")
 	}
 	if err := errors.Join(d.cfg.Check(), checkFiles(d.cfg)); err != nil {
 		return fail("put it right: the proxy would not start, or refuse everybody", "%v", err)
 	}
-	return fine("%s", name)
+	return fine("%s", cmp.Or(d.flags.file, "the defaults"))
 }
 
 // checkState looks at the state directory, which the proxy would make itself.
@@ -177,10 +177,13 @@ func (d *doctor) localCA() diagnosis {
 		load = func() (*mitm.Authority, error) { return mitm.LoadOrCreate(state) }
 	}
 	d.caFile = cert
+	if abs, err := filepath.Abs(cert); err == nil {
+		d.caFile = abs
+	}
 	_, noCert := os.Stat(cert)
 	_, noKey := os.Stat(key)
 	if errors.Is(noCert, fs.ErrNotExist) && errors.Is(noKey, fs.ErrNotExist) && d.cfg.TLS.CACert == "" {
-		return warn("robotsproxy ca path"+d.flags.again()+" makes one, and so does the proxy when it first runs", "there is none yet")
+		return warn("the proxy makes one when it first runs, and so does\nrobotsproxy ca path"+d.flags.again(), "there is none yet")
 	}
 	var err error
 	if d.authority, err = load(); err != nil {
@@ -194,16 +197,22 @@ func (d *doctor) localCA() diagnosis {
 func (d *doctor) mendCA(file string) string {
 	if text, err := readRoots(file); err == nil && d.cfg.TLS.CACert == "" {
 		if certs := certificates(text); len(certs) > 0 && d.now().After(certs[0].NotAfter) {
-			return "robotsproxy ca rotate" + d.flags.again() + ", and then robotsproxy ca install"
+			return d.rotateCA()
 		}
 	}
-	return "see to the files; robotsproxy ca show" + d.flags.again() + " says when they are right"
+	return "see to the files; whether they are right is said by\nrobotsproxy ca show" + d.flags.again()
+}
+
+// rotateCA makes a new one, and has this machine trust it.
+func (d *doctor) rotateCA() string {
+	again := d.flags.again()
+	return "robotsproxy ca rotate" + again + "\nrobotsproxy ca install" + again
 }
 
 // validCA says how long the CA is good for.
 func (d *doctor) validCA() diagnosis {
 	c := d.ca
-	rotate := "robotsproxy ca rotate" + d.flags.again() + ", and then robotsproxy ca install, here and wherever the old one is trusted"
+	rotate := d.rotateCA() + "\nthe latter wherever the old one is trusted"
 	if d.apart || d.cfg.TLS.CACert != "" {
 		rotate = "have whoever keeps it make another"
 	}

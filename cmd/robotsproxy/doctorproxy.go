@@ -196,7 +196,7 @@ func (d *doctor) unreached(at string, err error) diagnosis {
 	case errors.Is(err, syscall.ECONNREFUSED) && d.apart:
 		return fail("look whether the proxy runs there, and listens on more than loopback", "nothing listens at %s", at)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fail("start it: robotsproxy serve"+d.flags.again()+"; or robotsproxy run -- COMMAND for one command", "nothing listens at %s", at)
+		return fail("start it:\nrobotsproxy serve"+d.flags.again()+"\nor, for one command:\nrobotsproxy run"+d.flags.again()+" -- COMMAND", "nothing listens at %s", at)
 	case notTrusted:
 		return fail("have this machine trust the certificate of listen_tls", "%s: %v", at, err)
 	}
@@ -291,7 +291,7 @@ func (d *doctor) refusal(what string, r *reply) diagnosis {
 	said = said[:min(len(said), maxSaid)]
 	switch token := r.trouble(); {
 	case r.StatusCode == http.StatusProxyAuthRequired:
-		return warn("--proxy http://NAME:PASSWORD@"+d.proxy.Host+", and the same in the variables of clients", "the proxy asks for a name and a password, and these are missing or wrong")
+		return warn("the same URL in the variables of clients, and here:\nrobotsproxy doctor --proxy "+d.proxy.Scheme+"://NAME:PASSWORD@"+d.proxy.Host, "the proxy asks for a name and a password, and these are missing or wrong")
 	case !r.ours():
 		return fail("look for another proxy between", "%s was answered by another than robotsproxy: %s", what, said)
 	case token == "destination_ip_prohibited":

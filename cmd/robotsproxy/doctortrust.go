@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -36,7 +37,7 @@ type client struct {
 	command string                                    // looked for on PATH
 	args    func(url, dir string) []string            // dir is an empty one, for files
 	vars    []string                                  // which name the file of its roots; the first that is set counts
-	mend    string                                    // where none of them is set; {ca} stands for the file, {install} for the command
+	mend    string                                    // where none of them is set; see fill
 	instead func(context.Context, *doctor) *diagnosis // looks in another way where it cannot be run; nil, or giving nil: it can
 }
 
@@ -75,7 +76,8 @@ func (d *doctor) wanted() []client {
 // withoutKey is what can be told without the CA's key: of the system alone, if that
 // is wanted.
 func (d *doctor) withoutKey(system bool) []diagnosis {
-	rest := skip("only on the machine that has the CA's key can clients be tried; robotsproxy doctor there, or look at what they say of %s", d.caFile)
+	rest := skip("clients are tried with the CA's key, and that of %s is not in the state directory here: "+
+		"on the proxy's own machine name that with --state, or the configuration with -c", d.caFile)
 	if !system {
 		return []diagnosis{rest}
 	}
@@ -153,18 +155,29 @@ func (d *doctor) absent(format string, args ...any) diagnosis {
 
 // mendTrust is what makes a client trust the CA.
 func (d *doctor) mendTrust(c client) string {
-	install := "robotsproxy ca install" + d.flags.again()
 	for _, name := range c.vars {
 		file := d.getenv(name)
 		switch {
 		case file == "":
 		case slices.Contains(rootFiles, file):
-			return install + ": " + name + " names " + file + ", which has the system's roots"
+			return name + " names " + file + ", which has the system's roots:\n" + d.fill("{install}\nor\nexport "+name+"={ca}")
 		default:
-			return name + " names " + file + ", which has not got it: export " + name + "=" + shellQuote(d.caFile) + ", or add the CA to it"
+			return name + " names " + file + ", which has not got it: add it there, or\n" + d.fill("export "+name+"={ca}")
 		}
 	}
-	return strings.NewReplacer("{install}", install, "{ca}", shellQuote(d.caFile)).Replace(c.mend)
+	return d.fill(c.mend)
+}
+
+// fill puts the CA and its place into what is to be done. A command there is alone on
+// its line, to be copied.
+func (d *doctor) fill(mend string) string {
+	sum := sha256.Sum256(d.ca.Raw)
+	store := filepath.Join(filepath.Dir(d.caFile), "ca.p12")
+	return strings.NewReplacer(
+		"{install} --java", "robotsproxy ca install --java"+d.flags.again(), "{install}", "robotsproxy ca install"+d.flags.again(),
+		"{ca}", shellQuote(d.caFile), "{alias}", fmt.Sprintf("robotsproxy-%x", sum[:8]), "{store}", shellQuote(store),
+		"{options}", shellQuote(javaTrust(store)),
+	).Replace(mend)
 }
 
 // A visit is what came of running a client once.

@@ -67,9 +67,14 @@ func TestDoctorTries(t *testing.T) {
 	if got := d.mendTrust(shell("")); got != "export FAKE=ca.pem" {
 		t.Errorf("mend: %q", got)
 	}
-	d.getenv = func(string) string { return "/etc/ssl/certs/ca-certificates.crt" }
-	if got := d.mendTrust(shell("")); !strings.HasPrefix(got, "robotsproxy ca install: FAKE names /etc/ssl") {
-		t.Errorf("mend, where a variable names the system's: %q", got)
+	for file, want := range map[string]string{
+		"/etc/ssl/certs/ca-certificates.crt": "FAKE names /etc/ssl/certs/ca-certificates.crt, which has the system's roots:\nrobotsproxy ca install\nor\nexport FAKE=ca.pem",
+		"/own/roots.pem":                     "FAKE names /own/roots.pem, which has not got it: add it there, or\nexport FAKE=ca.pem",
+	} {
+		d.getenv = func(string) string { return file }
+		if got := d.mendTrust(shell("")); got != want {
+			t.Errorf("mend, where a variable names %s: %q", file, got)
+		}
 	}
 	d.flags.clients = []string{"fake"}
 	if found := d.try(t.Context(), shell("exit 77"), stranger); found.Status != isFail {
@@ -77,13 +82,20 @@ func TestDoctorTries(t *testing.T) {
 	}
 }
 
-// What to do names each variable whole, with the file.
+// What to do names each variable whole, with the file, and a command stands alone on its line.
 func TestDoctorMends(t *testing.T) {
 	d := doctorFor(t, "http://127.0.0.1:1")
 	for _, c := range tried {
 		got := d.mendTrust(c)
 		if strings.ContainsAny(got, "{}") || len(c.vars) > 0 && !strings.Contains(got, "export "+c.vars[0]+"=ca.pem") {
 			t.Errorf("%s: %s", c.name, got)
+		}
+		for line := range strings.SplitSeq(got, "\n") {
+			is := slices.ContainsFunc([]string{"robotsproxy ", "export ", "keytool "}, func(c string) bool { return strings.HasPrefix(line, c) })
+			has := strings.Contains(line, "robotsproxy ca") || strings.Contains(line, "=ca.pem")
+			if is == strings.HasPrefix(line, "or") || has && !is || is && strings.ContainsAny(line, ";,") {
+				t.Errorf("%s: %q is neither a command nor none", c.name, line)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"path/filepath"
 	"strings"
 )
 
@@ -12,6 +13,7 @@ type runFiles struct {
 	phpDir  string // of .ini files
 	java    string // the roots as PKCS #12
 	preload string // for Node
+	about   string // for doctor; in the run's directory, which the variable names
 }
 
 // javaPassword is the one that Java takes for granted; the file holds nothing secret.
@@ -70,6 +72,7 @@ func variables(proxy string, f runFiles) []variable {
 		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE")
 	fixed(f.wgetrc, "WGETRC")
 	fixed("1", "NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY")
+	fixed(filepath.Dir(f.about), runVariable)
 	return append(all,
 		variable{"PHP_INI_SCAN_DIR", func(old string, set bool) string {
 			if set && old == "" { // set to nothing: PHP scans no directory of its own
@@ -101,11 +104,14 @@ func javaOptions(proxy, store string) string {
 		"-Dftp.proxyHost=" + host, "-Dftp.proxyPort=" + port,
 		"-Dhttp.nonProxyHosts=", // for https too; the default goes past the proxy for loopback
 		"-Dftp.nonProxyHosts=",
-		javaQuote("-Djavax.net.ssl.trustStore=" + store),
-		"-Djavax.net.ssl.trustStoreType=PKCS12",
-		"-Djavax.net.ssl.trustStorePassword=" + javaPassword,
+		javaTrust(store),
 	}
 	return strings.Join(options, " ")
+}
+
+// javaTrust are the options by which Java trusts what is in a store, and nothing else.
+func javaTrust(store string) string {
+	return javaQuote("-Djavax.net.ssl.trustStore="+store) + " -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" + javaPassword
 }
 
 // javaQuote quotes an option as the JVM takes JAVA_TOOL_OPTIONS apart: at white

@@ -18,7 +18,7 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-var somewhere = runFiles{bundle: "/r/b.pem", wgetrc: "/r/wgetrc", phpDir: "/r/php", java: "/r/b.p12", preload: "/r/preload.cjs"}
+var somewhere = runFiles{bundle: "/r/b.pem", wgetrc: "/r/wgetrc", phpDir: "/r/php", java: "/r/b.p12", preload: "/r/preload.cjs", about: "/r/run.yaml"}
 
 func asMap(t *testing.T, env []string) map[string]string {
 	t.Helper()
@@ -44,7 +44,7 @@ func TestChildEnv(t *testing.T) {
 	}, "127.0.0.1:4711", somewhere))
 	want := map[string]string{
 		"PATH": "/bin", "ODD": "a=b", "EMPTY": "",
-		"NODE_USE_ENV_PROXY": "1", "PERL_LWP_ENV_PROXY": "1",
+		"NODE_USE_ENV_PROXY": "1", "PERL_LWP_ENV_PROXY": "1", "ROBOTSPROXY_RUN": "/r",
 		"WGETRC": "/r/wgetrc", "PHP_INI_SCAN_DIR": ":/r/php", "JAVA_TOOL_OPTIONS": java, "NODE_OPTIONS": "--require=/r/preload.cjs",
 	}
 	for _, name := range []string{"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY"} {

@@ -29,7 +29,8 @@ func runCommand() *cobra.Command {
 		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run one command behind a proxy of its own",
 		Long: `Run one command behind a proxy of its own, on a free port of loopback. The
-variables by which clients find a proxy and trust a CA are set for it; its
+variables by which clients find a proxy and trust a CA are set for it, and
+ROBOTSPROXY_RUN, the run's own directory, by which robotsproxy doctor knows it; its
 input, output and signals are its own, and so is the exit status. What happened
 is said on standard error when it has ended. Each run keeps a pace of its own:
 several at once, or beside a serve, do not share it.
@@ -125,6 +126,9 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 func behind(h *house, dir string, child *exec.Cmd, caught <-chan os.Signal, asked func()) (childEnd, error) {
 	files, err := writeRunFiles(dir, h.Addr(), h.CAPEM(), os.Getenv)
 	defer files.remove()
+	if err == nil {
+		err = writeAbout(files.about, h)
+	}
 	if err != nil {
 		return childEnd{}, err
 	}

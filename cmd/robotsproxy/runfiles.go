@@ -43,6 +43,7 @@ func writeRunFiles(dir, proxy string, caPEM []byte, getenv func(string) string) 
 		phpDir:  filepath.Join(dir, "php"),
 		java:    filepath.Join(dir, "ca-bundle.p12"),
 		preload: filepath.Join(dir, "preload.cjs"),
+		about:   filepath.Join(dir, aboutName),
 	}
 	system, err := systemRoots(getenv)
 	if err != nil {
@@ -75,7 +76,7 @@ func writeRunFiles(dir, proxy string, caPEM []byte, getenv func(string) string) 
 
 // remove takes the files away: they are of no use once the proxy has ended.
 func (f runFiles) remove() {
-	for _, name := range []string{f.bundle, f.wgetrc, f.phpDir, f.java, f.preload} {
+	for _, name := range []string{f.bundle, f.wgetrc, f.phpDir, f.java, f.preload, f.about} {
 		os.RemoveAll(name) // best effort
 	}
 }
