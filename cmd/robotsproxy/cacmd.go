@@ -73,7 +73,7 @@ that ca rotate has replaced. With --pem print the certificate itself.`,
 			if err != nil {
 				return err
 			}
-			return printPrevious(out, previous, file)
+			return printPrevious(out, c, previous, file)
 		},
 	}
 	f.add(cmd)

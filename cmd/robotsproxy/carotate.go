@@ -117,16 +117,15 @@ func (f *configFlags) previous() (certs []*x509.Certificate, file string, err er
 	return certs, filepath.Join(state, previousCA), err
 }
 
-func printPrevious(out io.Writer, certs []*x509.Certificate, file string) error {
-	for i, c := range certs {
-		replaced := "" // when those before the last were, nobody knows
-		if info, err := os.Stat(file); err == nil && i == 0 {
-			replaced = ", replaced " + info.ModTime().UTC().Format(time.DateOnly)
-		}
-		if _, err := fmt.Fprintf(out, "\nprevious %s\nsha256   %s\nvalid    %s%s\nfile     %s\n",
-			harmless(c.Subject.String()), fingerprint(c.Raw), validity(c), replaced, harmless(file)); err != nil {
+// printPrevious shows those that the CA now in use has replaced, one after the other.
+func printPrevious(out io.Writer, now *x509.Certificate, certs []*x509.Certificate, file string) error {
+	by := now
+	for _, c := range certs {
+		if _, err := fmt.Fprintf(out, "\nprevious %s\nsha256   %s\nvalid    %s, replaced %s\nfile     %s\n",
+			harmless(c.Subject.String()), fingerprint(c.Raw), validity(c), mitm.Made(by).UTC().Format(time.DateOnly), harmless(file)); err != nil {
 			return err
 		}
+		by = c
 	}
 	return nil
 }

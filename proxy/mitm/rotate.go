@@ -74,6 +74,9 @@ func Previous(dir string) ([]*x509.Certificate, error) {
 	return certs, err
 }
 
+// Made is when a CA of ours was made, which for the one that it replaced is when it was.
+func Made(c *x509.Certificate) time.Time { return c.NotBefore.Add(backdate) }
+
 // owned says whether the key is this user's, or not there: what root would put in
 // its place, the proxy of another user could not read.
 func (f files) owned() error {

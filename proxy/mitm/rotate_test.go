@@ -42,6 +42,9 @@ func TestRotate(t *testing.T) {
 	if !old.Equal(first.Certificate()) || now.Equal(old) {
 		t.Errorf("replaced %s by %s", old.SerialNumber, now.SerialNumber)
 	}
+	if d := time.Since(Made(now)); d < 0 || d > time.Hour {
+		t.Errorf("made %s ago", d)
+	}
 	if !mustLoad(t, dir).Certificate().Equal(now) {
 		t.Error("what is loaded is not the new CA")
 	}
