@@ -248,10 +248,25 @@ func TestInstallInFirefox(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), "certutil"), []byte(certutil), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if home, err := os.UserHomeDir(); err == nil {
+		if _, err := os.Stat(filepath.Join(home, ".pki", "nssdb")); err == nil {
+			t.Skip("the library would look at this user's own database as well")
+		}
+	}
 	profiles := t.TempDir()
 	kept := truststore.NSSProfile
 	truststore.NSSProfile = filepath.Join(profiles, "*")
 	defer func() { truststore.NSSProfile = kept }()
+	const none = "no profile of Firefox is found, nor a database of Chromium\n"
+	out, err = change(true, true, f)
+	if err == nil || !strings.Contains(out, "FAIL  firefox  "+none+"      start Firefox once, and then, as the user who has (not by sudo):\n      robotsproxy ca install --firefox --no-system\n") {
+		t.Errorf("nothing else asked for, and no profile: %v\n%s", err, out)
+	}
+	mustChange(t, false, f, "ok    firefox  was not installed: "+none)
+	beside := f
+	beside.noSystem = false
+	mustChange(t, true, beside, "warn  firefox  "+none)
+	mustChange(t, false, beside, "ok    system   is uninstalled")
 	var dbs []string
 	for _, name := range []string{"a", "b"} {
 		db := filepath.Join(profiles, name)
@@ -261,11 +276,6 @@ func TestInstallInFirefox(t *testing.T) {
 		}
 		if err := os.WriteFile(filepath.Join(db, "cert9.db"), nil, 0o600); err != nil {
 			t.Fatal(err)
-		}
-	}
-	if home, err := os.UserHomeDir(); err == nil {
-		if _, err := os.Stat(filepath.Join(home, ".pki", "nssdb")); err == nil {
-			t.Skip("the library would look at this user's own database as well")
 		}
 	}
 	mustChange(t, true, f, "ok    firefox  is installed\n")

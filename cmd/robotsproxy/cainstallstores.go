@@ -21,6 +21,7 @@ type stores struct {
 	each []trustStore
 	root bool   // this process may write to the system's
 	sudo string // the command that would, where it may not
+	nss  string // the command for the databases of Firefox and Chromium alone; "": nothing is to come into them
 }
 
 // A trustStore is one of them. open is nil for the system's.
@@ -45,6 +46,9 @@ func newStores(f *installFlags, verb string) stores {
 		program = "robotsproxy"
 	}
 	s.sudo = "sudo " + shellQuote(program) + " ca " + verb + f.sudoFlags()
+	if verb == "install" {
+		s.nss = "robotsproxy ca install --firefox --no-system" + f.again()
+	}
 	return s
 }
 
@@ -80,11 +84,17 @@ func openJava() (truststore.Trust, error) {
 // errNeedsRoot is of a store that this user may not write to.
 var errNeedsRoot = errors.New("needs root")
 
+// errNoProfile is of a user who has no database that Firefox or Chromium reads.
+var errNoProfile = errors.New("no profile of Firefox is found, nor a database of Chromium")
+
 // openNSS is the databases of Firefox's profiles, and the one of Chromium.
 func openNSS() (truststore.Trust, error) {
 	t, err := truststore.NewNSSTrust()
 	if err != nil {
 		return nil, errors.New("certutil is not on PATH: it is in libnss3-tools (Debian) or nss-tools (Fedora)")
+	}
+	if t.PreCheck() != nil { // it looks for nothing else
+		return nil, errNoProfile
 	}
 	return t, nil
 }
@@ -176,10 +186,25 @@ func (s stores) inStore(t trustStore, c *x509.Certificate, do func(truststore.Tr
 	switch {
 	case err == nil:
 		return done
+	case errors.Is(err, errNoProfile):
+		return s.withoutProfile()
 	case errors.Is(err, errNeedsRoot) && !s.root:
 		return fail(s.sudo, "%v", err)
 	}
 	return fail("", "%s", inWords(err))
+}
+
+// withoutProfile is of databases that are not there: a failure where nothing else was
+// asked for, and no certificate is in them.
+func (s stores) withoutProfile() diagnosis {
+	if s.nss == "" {
+		return fine("was not installed: %v", errNoProfile)
+	}
+	const start = "start Firefox once, and then, as the user who has (not by sudo):\n"
+	if len(s.each) == 1 {
+		return fail(start+s.nss, "%v", errNoProfile)
+	}
+	return warn(start+s.nss, "%v", errNoProfile)
 }
 
 // A noting trust remembers whether the certificate was there before.
