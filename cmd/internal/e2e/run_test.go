@@ -99,7 +99,7 @@ func TestRunSetsTheEnvironment(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT",
-		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE", "WGETRC", "PHP_INI_SCAN_DIR", "JAVA_TOOL_OPTIONS"} {
+		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE", "WGETRC", "PHP_INI_SCAN_DIR", "JAVA_TOOL_OPTIONS", "ROBOTSPROXY_RUN"} {
 		if env[name] == "" || env[name] == "/nowhere" {
 			t.Errorf("%s=%q", name, env[name])
 		}
