@@ -107,7 +107,14 @@ func (h *host) refuseLate(now time.Time) {
 	}
 }
 
-// dismiss refuses all who wait.
+// paused is for when a pause has begun, or become longer.
+func (h *host) paused(now time.Time) {
+	h.refuseLate(now)
+	h.dispatch()
+	h.rouse()
+}
+
+// dismiss refuses all who wait. Those who wait for a turn of a Store look by themselves.
 func (h *host) dismiss(err error) {
 	for now := time.Now(); len(h.expiry) > 0; {
 		w := h.expiry[0]
@@ -115,4 +122,5 @@ func (h *host) dismiss(err error) {
 		w.finish(err)
 	}
 	h.dispatch()
+	h.rouse()
 }

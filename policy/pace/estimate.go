@@ -14,7 +14,33 @@ const (
 func (h *host) leadTime() time.Duration { return min(max(h.lead+h.lead/4, minLead), maxLead) }
 
 // terms are those of s now.
-func (s *Slot) terms(now time.Time) terms { return s.limits.terms(s.host.slow.spacing(now)) }
+func (s *Slot) terms(now time.Time) terms {
+	var spacing time.Duration
+	if s.limits.Adapt {
+		spacing = s.host.slow.spacing(now)
+	}
+	t := s.limits.terms(spacing)
+	if s.pacer.store == nil {
+		return t
+	}
+	return s.pacer.portion(t)
+}
+
+// ownTerms are those of its client's own clock.
+func (s *Slot) ownTerms() terms {
+	if s.pacer.store != nil {
+		return s.pacer.portion(s.limits.Client.terms())
+	}
+	return s.limits.Client.terms()
+}
+
+// maxPlaces is how many may be under way at once, by the limits of s.
+func (s *Slot) maxPlaces() int {
+	if s.pacer.store != nil {
+		return s.pacer.places(s.limits.MaxConcurrent)
+	}
+	return s.limits.MaxConcurrent
+}
 
 // interval is how long s keeps the next one waiting where many do.
 func (s *Slot) interval(now time.Time) time.Duration { return s.terms(now).interval() }
@@ -23,7 +49,7 @@ func (s *Slot) interval(now time.Time) time.Duration { return s.terms(now).inter
 func (s *Slot) apply(now time.Time) {
 	s.lane.rates.apply(s.terms(now), now)
 	if s.own != nil {
-		s.own.apply(s.limits.Client.terms(), now)
+		s.own.apply(s.ownTerms(), now)
 	}
 }
 
@@ -37,7 +63,7 @@ func (s *Slot) ownDue(now time.Time) time.Duration {
 	if s.own == nil {
 		return 0
 	}
-	return s.own.due(s.limits.Client.terms(), now)
+	return s.own.due(s.ownTerms(), now)
 }
 
 // soon is how long until the turn of s, were it let go now.
@@ -45,7 +71,7 @@ func (h *host) soon(s *Slot, now time.Time) time.Duration {
 	ahead, _ := s.lane.ahead(now, h.leadTime())
 	d := h.forecast(s, ahead, now)
 	if s.own != nil {
-		d = max(d, s.own.forecast(s.limits.Client.terms(), s.own.preparing, now, now))
+		d = max(d, s.own.forecast(s.ownTerms(), s.own.preparing, now, now))
 	}
 	return d
 }
@@ -57,13 +83,17 @@ func (h *host) forecast(s *Slot, ahead int, now time.Time) time.Duration {
 }
 
 // behind is forecast where the others take so much more time than as many like s, or
-// less.
+// less, and those of other processes as much as they did lately.
 func (h *host) behind(s *Slot, ahead int, more time.Duration, now time.Time) time.Duration {
 	d := h.forecast(s, ahead, now)
 	if d > never-max(0, more) {
 		return never
 	}
-	return max(d+more, h.forecast(s, 0, now))
+	d = max(d+more, h.forecast(s, 0, now))
+	if h.fleet != nil && !s.pacer.store.Standing().Alone {
+		d = h.fleet.crowded(d, h.pause.left(now), now)
+	}
+	return d
 }
 
 // estimate is how long s would wait that came now, as far as the rates tell: how
@@ -81,7 +111,7 @@ func (h *host) estimate(s *Slot, rated bool, now time.Time) time.Duration {
 	ahead, more = ln.waits.ahead(s, ahead, more, now)
 	d := h.behind(s, ahead, more, now)
 	if s.own != nil {
-		d = max(d, s.own.forecast(s.limits.Client.terms(), s.own.preparing+ln.waits.of(s.client), now, h.pause.until))
+		d = max(d, s.own.forecast(s.ownTerms(), s.own.preparing+ln.waits.of(s.client), now, h.pause.until))
 	}
 	return d
 }
@@ -94,15 +124,18 @@ func (h *host) busy(s *Slot, now time.Time, wait, most time.Duration) *BusyError
 	if s.limits.Adapt {
 		e.Slowed = h.slow.spacing(now)
 	}
+	if s.pacer.store != nil {
+		e.Alone = s.pacer.store.Standing().Alone
+	}
 	switch {
 	case e.Pause > 0 && e.Pause >= most:
 		e.Reason = BackedOff
-	case wait > most || s.place || h.places < s.limits.MaxConcurrent:
+	case wait > most || s.place || h.places < s.maxPlaces():
 		e.Reason = WaitTooLong
 	default:
 		e.Reason = PlacesTaken
 	}
-	if !s.place && h.places >= s.limits.MaxConcurrent && len(h.expiry) > 0 {
+	if !s.place && h.places >= s.maxPlaces() && len(h.expiry) > 0 {
 		e.RetryAfter = max(e.RetryAfter, now.Sub(h.expiry[0].since))
 	}
 	e.RetryAfter = max(e.RetryAfter, minRetry)

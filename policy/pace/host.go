@@ -21,6 +21,7 @@ type host struct {
 	streams int
 	expiry  expiry
 	timer   *time.Timer
+	fleet   *fleet // nil: nobody has asked for turns of a Store
 }
 
 // ask lets s go at once, or enqueues it (the waiter is to be awaited), or refuses it.
@@ -33,7 +34,7 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	if rated {
 		queue = &s.lane.waits
 	}
-	if queue.n == 0 && h.places < l.MaxConcurrent && h.pause.left(now) == 0 &&
+	if queue.n == 0 && h.places < s.maxPlaces() && h.pause.left(now) == 0 &&
 		(!rated || h.soon(s, now) <= min(h.leadTime(), l.MaxWait)) {
 		h.admit(s, rated, now)
 		return nil, nil
@@ -60,8 +61,8 @@ func (h *host) waiting() int {
 }
 
 // askReady gives s the right to send, or has it wait for that before all who have no
-// place yet, or refuses it.
-func (h *host) askReady(s *Slot) (*waiter, error) {
+// place yet, or refuses it. It may wait until a time; zero: as readyBy says.
+func (h *host) askReady(s *Slot, until time.Time) (*waiter, error) {
 	now := time.Now()
 	switch {
 	case s.over:
@@ -79,12 +80,8 @@ func (h *host) askReady(s *Slot) (*waiter, error) {
 		h.grant(s, now)
 		return nil, nil
 	}
-	until := s.deadline
-	if !s.sent.IsZero() {
-		until = now.Add(s.limits.MaxWait) // a replay waits anew
-	}
-	if soon := now.Add(h.leadTime()); until.Before(soon) {
-		until = soon // it was let go in time, and dialling took the rest
+	if until.IsZero() {
+		until = h.readyBy(s, now)
 	}
 	ahead, more := ln.readyAhead(s, now)
 	if est := h.behind(s, ahead, more, now); est > until.Sub(now) {
@@ -95,6 +92,18 @@ func (h *host) askReady(s *Slot) (*waiter, error) {
 	w := &waiter{slot: s, rated: true, since: now, until: until, ready: make(chan struct{})}
 	h.enqueue(w)
 	return w, nil
+}
+
+// readyBy is until when s may wait to be Ready.
+func (h *host) readyBy(s *Slot, now time.Time) time.Time {
+	until := s.deadline
+	if !s.sent.IsZero() {
+		until = now.Add(s.limits.MaxWait) // a replay waits anew
+	}
+	if soon := now.Add(h.leadTime()); until.Before(soon) {
+		until = soon // it was let go in time, and dialling took the rest
+	}
+	return until
 }
 
 // dispatch gives what can be given now and sets the timer for what time will
@@ -161,7 +170,7 @@ func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	if right != nil {
 		return right, 0
 	}
-	if w := h.enters.front(); w != nil && h.places < w.slot.limits.MaxConcurrent && (place == nil || w.since.Before(place.since)) {
+	if w := h.enters.front(); w != nil && h.places < w.slot.maxPlaces() && (place == nil || w.since.Before(place.since)) {
 		place = w // both want the place: the one who has waited longer
 	}
 	return place, wake
@@ -194,7 +203,11 @@ func (h *host) grant(s *Slot, now time.Time) {
 	if s.limits.Adapt {
 		s.slowed = h.slow.spacing(now)
 	}
-	s.strict = s.terms(now).gap() > 0
+	t := s.terms(now)
+	s.strict = t.gap() > 0
+	if b := s.booking(); b != nil {
+		b.under = t.alone
+	}
 	s.each(func(r *rates) {
 		r.unsent++
 		if s.strict {
@@ -236,6 +249,9 @@ func (h *host) release(s *Slot) {
 	}
 	h.unbook(s)
 	h.vacate(s)
+	if h.fleet != nil {
+		h.leaveFleet(s)
+	}
 	if s.stream {
 		s.stream = false
 		h.streams--

@@ -115,11 +115,11 @@ func (h *host) front(ln *lane, now time.Time) (*waiter, time.Duration) {
 	for _, of := range ln.waits.lines {
 		w := of.waiters[0]
 		s := w.slot
-		if h.places >= s.limits.MaxConcurrent {
+		if h.places >= s.maxPlaces() {
 			return nil, wake
 		}
 		if s.own != nil {
-			if d := s.own.wanted(s.limits.Client.terms(), s.own.preparing, now, lead); d > 0 {
+			if d := s.own.wanted(s.ownTerms(), s.own.preparing, now, lead); d > 0 {
 				wake = min(wake, d)
 				continue
 			}

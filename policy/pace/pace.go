@@ -23,12 +23,21 @@
 // Limits with a zero in them are [ErrLimits] and let nothing through; a client that
 // leaves gets its context's cause, and its place goes to the next.
 //
+// Several processes that share a [Store] keep together what one keeps. The clocks of each
+// come first; then Ready takes the turn that is next among all, and a place with it. A
+// turn under a gap is a window, and the gap to the next counts from its end; who misses
+// it takes another ([Slot.Timely]). A pause is everybody's. Places of Enter, streams, the
+// queues, and how slowly a host answers are known to each alone. Where the Store fails
+// nobody waits for it: each goes as many times slower as there are processes, counted
+// from its own last request, so that all of them together send no more than is permitted
+// on average; and who would wait too long by that is refused.
+//
 // Any number of goroutines may share a Pacer and a Slot. The package starts no
 // goroutine: a host with waiters has one timer, one without has none. Close sends
-// away who waits; nothing is left to end. The state is this process's own, but what
-// may still hold up a request can be had ([Pacer.Clocks]) and taken over by the next
-// process ([Pacer.Restore]); it is kept by whoever calls these. Hosts are forgotten
-// only when that can shorten nobody's wait.
+// away who waits; nothing is left to end. What a process knows that may still hold up a
+// request can be had ([Pacer.Clocks]) and taken over by the next one ([Pacer.Restore]);
+// it is kept by whoever calls these. Hosts are forgotten only when that can shorten
+// nobody's wait.
 package pace
 
 import (
@@ -91,6 +100,7 @@ func (r Reason) String() string {
 type BusyError struct {
 	RetryAfter time.Duration // until one who asks now could go, as far as it can be known; at least a second
 	Reason     Reason
+	Alone      bool          // the Store was away, and it was this process's own part of the pace that had no room
 	Pause      time.Duration // that is left of the host's, see Slot.BackOff; zero: there is none
 	Slowed     time.Duration // the least time between two requests, since the host answers slowly; zero: it does not
 }
@@ -158,6 +168,11 @@ type Options struct {
 	// having been sent a request then. It counts for gaps of at most a minute; longer
 	// ones are held by the clocks that were restored alone. Zero: as never.
 	Since time.Time
+
+	// Store is what this process shares with others. Whoever runs it calls Recheck when
+	// its Standing has changed, and Pause for what others have begun. Nil: it shares
+	// with nobody.
+	Store Store
 }
 
 // A Pacer holds the queues and clocks of all hosts. New makes one.
@@ -166,7 +181,10 @@ type Pacer struct {
 	chance     func() float64 // from 0 to 1
 	hosts      *table
 	closed     atomic.Bool
+	store      Store                   // nil: none
+	alone      atomic.Pointer[absence] // the latest, for terms.alone
 	backOffs   atomic.Uint64
+	missed     atomic.Uint64
 }
 
 // New gives a Pacer that knows no host yet.
@@ -178,7 +196,7 @@ func New(o Options) *Pacer {
 		o.MaxHosts = defaultMaxHosts
 	}
 	now := time.Now()
-	return &Pacer{maxStreams: o.MaxStreams, chance: rand.Float64, hosts: newTable(o.MaxHosts, own(o.Since, now, now))}
+	return &Pacer{maxStreams: o.MaxStreams, chance: rand.Float64, store: o.Store, hosts: newTable(o.MaxHosts, own(o.Since, now, now))}
 }
 
 // Wait gives a place among those under way to l.Key, a little before it is the
@@ -226,12 +244,17 @@ func (p *Pacer) take(ctx context.Context, client string, l Limits, rated bool) (
 // have to. Slots that are held stay good.
 func (p *Pacer) Close() {
 	p.closed.Store(true)
+	p.each(func(h *host) { h.dismiss(ErrClosed) })
+}
+
+// each calls f for each host, which is locked meanwhile.
+func (p *Pacer) each(f func(*host)) {
 	for i := range p.hosts.shards {
 		sh := &p.hosts.shards[i]
 		sh.mu.Lock()
 		for _, h := range sh.hosts {
 			h.mu.Lock()
-			h.dismiss(ErrClosed)
+			f(h)
 			h.mu.Unlock()
 		}
 		sh.mu.Unlock()

@@ -27,6 +27,31 @@ func (p *pause) forgiven(now time.Time) bool {
 	return p.until.IsZero() || now.Sub(p.until) >= forgiveIn
 }
 
+// backoff is p as others are told of it; zero where it is forgiven.
+func (p *pause) backoff(now time.Time) Backoff {
+	if p.forgiven(now) {
+		return Backoff{}
+	}
+	return Backoff{p.until, p.length}
+}
+
+// merge takes over what others know of it, and says whether it ends later by that.
+func (p *pause) merge(b Backoff, now time.Time) bool {
+	b.Until = own(b.Until, now, now.Add(maxPause))
+	if b.Until.IsZero() || now.Sub(b.Until) >= forgiveIn {
+		return false
+	}
+	if p.forgiven(now) {
+		p.length = 0
+	}
+	p.length = max(p.length, min(b.Length, maxPause))
+	if !b.Until.After(p.until) {
+		return false
+	}
+	p.begun, p.until = now, b.Until
+	return true
+}
+
 // begin starts or lengthens a pause and says whether it did. Without an asked time
 // it does neither for what was sent before the last pause ended, and takes as much
 // of maxJitter as chance, from 0 to 1, says.

@@ -252,10 +252,11 @@ func TestTurns(t *testing.T) {
 	for range 500 {
 		var q turns
 		var all []*waiter
+		p := New(Options{})
 		for range rnd.Intn(60) {
 			switch k := rnd.Intn(5); {
 			case k > 1 || q.n == 0:
-				w := &waiter{slot: &Slot{host: &host{}, limits: every(time.Second), client: fmt.Sprint(rnd.Intn(6))}}
+				w := &waiter{slot: &Slot{pacer: p, host: &host{}, limits: every(time.Second), client: fmt.Sprint(rnd.Intn(6))}}
 				all = append(all, w)
 				ahead, _ := q.ahead(w.slot, 0, 0, time.Time{})
 				q.push(w)

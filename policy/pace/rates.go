@@ -19,12 +19,13 @@ type terms struct {
 	perSecond rate.Limit
 	burst     int
 	delay     time.Duration // zero: none
+	alone     *absence      // others go whom nobody asks; nil: there are none
 }
 
 // terms are those of the host's clock: spacing is the least time between two
 // requests that its slow answers permit, zero where they are not slow.
 func (l *Limits) terms(spacing time.Duration) terms {
-	t := terms{limit(l.PerSecond), l.Burst, l.CrawlDelay}
+	t := terms{perSecond: limit(l.PerSecond), burst: l.Burst, delay: l.CrawlDelay}
 	if l.asset() {
 		t.burst = l.AssetBurst
 		if l.Client.PerSecond > 0 {
@@ -45,7 +46,7 @@ func (l *Limits) terms(spacing time.Duration) terms {
 func (l *Limits) asset() bool { return l.AssetBurst > 0 && l.CrawlDelay <= 0 }
 
 // terms are those of one client's clock.
-func (r Rate) terms() terms { return terms{limit(r.PerSecond), r.Burst, 0} }
+func (r Rate) terms() terms { return terms{perSecond: limit(r.PerSecond), burst: r.Burst} }
 
 func limit(perSecond float64) rate.Limit { return rate.Limit(min(perSecond, maxPerSecond)) }
 
@@ -109,6 +110,10 @@ func (r *rates) apply(t terms, now time.Time) {
 			before = r.presumed
 		}
 		r.bucket, r.gap = nil, nil // of other terms, for which before may differ; nothing else is counted yet
+	}
+	if t.alone != nil && r.last.Before(t.alone.Since) {
+		before = r.others(t, before)
+		r.bucket, r.gap = nil, nil // likewise, but of this process's own
 	}
 	if r.bucket == nil {
 		r.bucket = newLimiter(t.perSecond, t.burst, before)

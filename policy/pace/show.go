@@ -5,7 +5,7 @@ import "time"
 // A HostState is what the pace of one host is at, to be shown.
 type HostState struct {
 	Key         string        // Limits.Key
-	Waiting     int           // requests in its queues
+	Waiting     int           // requests in its queues, or for a turn of the Store
 	UnderWay    int           // requests that have a place
 	Streams     int           // that gave theirs back
 	Sent        time.Time     // the last page asked for; zero: none is remembered
@@ -54,7 +54,7 @@ func (p *Pacer) Host(key string) (HostState, bool) {
 func (h *host) state(key string, now time.Time) HostState {
 	s := HostState{
 		Key:      key,
-		Waiting:  len(h.expiry),
+		Waiting:  h.waits(),
 		UnderWay: h.places,
 		Streams:  h.streams,
 		Sent:     h.pages.rates.last,

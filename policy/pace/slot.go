@@ -33,6 +33,7 @@ type Slot struct {
 	place    bool // counted in host.places
 	stream   bool // counted in host.streams
 	over     bool // released
+	alone    bool // see Held
 	deadline time.Time
 	admitted time.Time
 	sent     time.Time // last; zero: not yet
@@ -53,7 +54,7 @@ func (s *Slot) each(f func(*rates)) {
 // time, or once more before a request is replayed on another connection. It comes
 // before those in the queue. Where the right was given and not used it returns at
 // once. After an error, a *BusyError or the context's cause, the slot still holds
-// its place and is to be released.
+// its place and is to be released. A slot is in one call of Ready at a time.
 func (s *Slot) Ready(ctx context.Context) error {
 	if s == nil {
 		return errReleased
@@ -61,9 +62,17 @@ func (s *Slot) Ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if s.pacer.store != nil {
+		return s.book(ctx)
+	}
+	return s.right(ctx, time.Time{})
+}
+
+// right is Ready as far as this process is concerned.
+func (s *Slot) right(ctx context.Context, until time.Time) error {
 	h := s.host
 	h.mu.Lock()
-	w, err := h.askReady(s)
+	w, err := h.askReady(s, until)
 	if w != nil && s.pacer.closed.Load() {
 		h.dismiss(ErrClosed)
 	}
@@ -88,6 +97,7 @@ func (s *Slot) Redial() {
 		return
 	}
 	h.unbook(s)
+	h.handBack(s)
 	s.admitted = time.Now()
 	s.deadline = s.admitted.Add(s.limits.MaxWait) // it has done its waiting, and waits anew
 	h.letGo(s)
@@ -118,6 +128,9 @@ func (s *Slot) count(onlyGranted bool) {
 	s.apply(s.sent)     // by which it was granted
 	s.each(func(r *rates) { r.sent(s.sent) })
 	h.unbook(s)
+	if b := s.booking(); b != nil {
+		b.unsent = false
+	}
 	h.dispatch()
 }
 
@@ -148,14 +161,18 @@ func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
 	}
 	h := s.host
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	now := time.Now()
-	if h.pause.begin(now, s.sent, retryAfter, s.pacer.chance()) {
+	begun := h.pause.begin(now, s.sent, retryAfter, s.pacer.chance())
+	if begun {
 		s.pacer.backOffs.Add(1)
-		h.refuseLate(now)
-		h.dispatch()
+		h.paused(now)
 	}
-	return h.pause.left(now)
+	left, b := h.pause.left(now), h.pause.backoff(now)
+	h.mu.Unlock()
+	if begun && s.pacer.store != nil {
+		s.pacer.store.Report(Report{Key: s.limits.Key, Backoff: b})
+	}
+	return left
 }
 
 // Detach gives the place to the next and counts the slot as a stream until it is
@@ -179,6 +196,7 @@ func (s *Slot) Detach() error {
 	s.stream = true
 	h.streams++
 	h.vacate(s)
+	h.handBack(s)
 	h.dispatch()
 	return nil
 }
@@ -204,6 +222,7 @@ type Held struct {
 	Waited time.Duration // in all, with Ready's waits
 	Paused time.Duration // of the longest pause of the host that it came upon, what was left; zero: none
 	Slowed time.Duration // the least time between two requests that the host's slow answers permitted; zero: they were not slow
+	Alone  bool          // it was given the right to send while the Store was away
 }
 
 // Held says what has held the slot up until now.
@@ -213,5 +232,5 @@ func (s *Slot) Held() Held {
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return Held{s.waited, s.paused, s.slowed}
+	return Held{s.waited, s.paused, s.slowed, s.alone}
 }

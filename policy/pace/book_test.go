@@ -1,0 +1,272 @@
+package pace_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/storetest"
+)
+
+// place gives a slot that is on its way.
+func (f *fleet) place(from int, l pace.Limits) *pace.Slot {
+	f.t.Helper()
+	s, err := f.replicas[from].Wait(f.t.Context(), "", l)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(s.Release)
+	return s
+}
+
+// TestWhoWaitsForATurnIsSentAway: when the Pacer is closed, or its slot is released; and
+// its turn is anybody's.
+func TestWhoWaitsForATurnIsSentAway(t *testing.T) {
+	for name, end := range map[string]func(*pace.Pacer, *pace.Slot){
+		"closed":   func(p *pace.Pacer, _ *pace.Slot) { p.Close() },
+		"released": func(_ *pace.Pacer, s *pace.Slot) { s.Release() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, l := newFleet(t, 2), limits(10*time.Second)
+				f.must(0, "", l)
+				s := f.place(1, l)
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if err := s.Ready(t.Context()); err == nil || time.Since(f.began) != time.Second {
+						t.Errorf("%v, after %v", err, time.Since(f.began))
+					}
+				})
+				pass(time.Second)
+				if n := f.replicas[1].Stats().Waiting; n != 1 {
+					t.Errorf("%d wait", n)
+				}
+				end(f.replicas[1].Pacer, s)
+				wg.Wait()
+				s.Release()
+				f.must(0, "", l)
+				if d := f.sent[1].at; d > 11*time.Second || f.memory.Places() != 0 {
+					t.Errorf("the next was sent at %v; %d places are taken", d, f.memory.Places())
+				}
+			})
+		})
+	}
+}
+
+// TestWhoComesToAClosedPacerDoesNotWaitForATurn: nor for anything else; and who need not
+// wait goes on.
+func TestWhoComesToAClosedPacerDoesNotWaitForATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 2), limits(10*time.Second)
+		f.must(0, "", l)
+		s := f.place(1, l)
+		other := l
+		other.Key = "b.test"
+		at := f.place(1, other)
+		f.replicas[1].Close()
+		began := time.Now()
+		if err := s.Ready(t.Context()); !errors.Is(err, pace.ErrClosed) {
+			t.Errorf("Ready: %v", err)
+		}
+		if err := at.Ready(t.Context()); err != nil || !time.Now().Equal(began) {
+			t.Errorf("%v, after %v", err, time.Since(began))
+		}
+	})
+}
+
+// TestPlacesOfStreamsAreGivenBack.
+func TestPlacesOfStreamsAreGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 2), limits(time.Second)
+		l.MaxConcurrent = 1
+		s := f.place(0, l)
+		if err := s.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.send(0, s)
+		if n := f.memory.Places(); n != 1 {
+			t.Errorf("%d places are taken", n)
+		}
+		if err := s.Detach(); err != nil || f.memory.Places() != 0 {
+			t.Errorf("Detach: %v; %d places are taken", err, f.memory.Places())
+		}
+	})
+}
+
+// TestARedialGivesTheTurnBack.
+func TestARedialGivesTheTurnBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 2), limits(time.Hour)
+		s := f.place(0, l)
+		if err := s.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.Redial()
+		f.must(1, "", l)
+		if d := time.Since(f.began); d > 0 {
+			t.Errorf("sent after %v", d)
+		}
+	})
+}
+
+// TestAReleaseTakesTheRight: a connection that is slow to write does not do it then.
+func TestAReleaseTakesTheRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 2), limits(time.Hour)
+		s := f.place(0, l)
+		if err := s.Ready(t.Context()); err != nil || !s.Timely() {
+			t.Fatal(err)
+		}
+		s.Release()
+		f.must(1, "", l)
+		if s.Timely() || s.Ready(t.Context()) == nil {
+			t.Error("may still be sent")
+		}
+	})
+}
+
+// TestCrowdsAreForetold: who would have to wait too long behind those of other replicas
+// is refused at once, and told how long it is.
+func TestCrowdsAreForetold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 4), limits(time.Second)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			for range 20 {
+				wg.Go(func() { f.must(i, "", l) })
+			}
+		}
+		pass(40 * time.Second) // each has had ten
+		asked := time.Now()
+		hasty := l
+		hasty.MaxWait = 30 * time.Second // three times what its own replica's would take
+		err := f.try(0, "", hasty, 0)
+		isBusy(t, err, pace.WaitTooLong)
+		if d := time.Since(asked); d > 0 {
+			t.Errorf("refused after %v", d)
+		}
+		if busy, _ := errors.AsType[*pace.BusyError](err); busy == nil || busy.RetryAfter < 35*time.Second || busy.RetryAfter > 55*time.Second {
+			t.Errorf("%v", err)
+		}
+		f.must(0, "", l)
+		wg.Wait()
+		pass(2 * time.Minute)
+		hasty.MaxWait = 2 * time.Second
+		f.must(0, "", hasty) // nobody else is there
+		f.must(0, "", hasty)
+		f.must(0, "", hasty)
+	})
+}
+
+// TestTheirReturnIsNoticed: who waits by the slower pace is let go sooner.
+func TestTheirReturnIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 3), limits(10*time.Second)
+		f.leave()
+		f.must(0, "", l)
+		first := f.sent[0].at
+		var wg sync.WaitGroup
+		wg.Go(func() { f.must(0, "", l) })
+		pass(5 * time.Second)
+		f.comeBack()
+		wg.Wait()
+		if d := f.sent[1].at - first; d < 10*time.Second || d > 15*time.Second || f.sent[1].alone { // the 6 s alone filled the bucket by a fifth
+			t.Errorf("sent %v after the one before: %+v", d, f.sent[1])
+		}
+	})
+}
+
+// A broken Store answers nothing and is never away.
+type broken struct{ asked int }
+
+func (b *broken) Standing() pace.Standing { return pace.Standing{} }
+func (b *broken) Report(pace.Report)      {}
+func (b *broken) Reserve(context.Context, pace.Ask) (pace.Turn, error) {
+	b.asked++
+	return pace.Turn{}, errors.New("broken")
+}
+
+// TestAStoreThatFailsLetsNothingOut: nor is it asked without an end.
+func TestAStoreThatFailsLetsNothingOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := new(broken)
+		p, l := pace.New(pace.Options{Store: b}), limits(time.Millisecond)
+		l.MaxWait = 10 * time.Second
+		s, err := p.Wait(t.Context(), "", l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Release()
+		isBusy(t, s.Ready(t.Context()), pace.WaitTooLong)
+		if b.asked < 20 || b.asked > 60 {
+			t.Errorf("asked %d times in 10 s", b.asked)
+		}
+		if h, _ := p.Host(l.Key); !h.Sent.IsZero() || h.Waiting != 0 {
+			t.Errorf("left behind: %+v", h)
+		}
+	})
+}
+
+// TestAloneFromTheBeginning: replicas that start without the Store do not all come at
+// once, and no faster than each may.
+func TestAloneFromTheBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{t: t, memory: storetest.NewMemory(10), began: time.Now()}
+		for range 10 {
+			s := f.memory.Join()
+			s.Leave()
+			f.add(s)
+		}
+		var wg sync.WaitGroup
+		for i := range 10 {
+			for range 5 {
+				wg.Go(func() { f.must(i, "", limits(time.Second)) })
+			}
+		}
+		wg.Wait()
+		f.bounded(f.sent, time.Second, 10)
+		for i := range 10 {
+			f.spaced("alone", of(f.sent, i), 10*time.Second)
+		}
+		if d := f.sent[0].at; d < time.Second {
+			t.Errorf("the first was sent at %v", d)
+		}
+	})
+}
+
+// TestPortionsOfABurst: alone, a replica has its part of the burst and of the places,
+// and of what it had none is left.
+func TestPortionsOfABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 3), limits(time.Second)
+		l.PerSecond, l.Burst, l.MaxConcurrent = 3, 9, 6
+		f.must(0, "", l)
+		pass(time.Second)
+		f.leave()
+		left := time.Since(f.began)
+		var wg sync.WaitGroup
+		for i := range 3 {
+			for range 20 {
+				wg.Go(func() { f.must(i, "", l) })
+			}
+		}
+		wg.Wait()
+		f.bounded(f.log(left, never), time.Second/3, 3)
+		pass(time.Minute)
+		again := time.Since(f.began)
+		for range 5 {
+			f.must(0, "", l)
+		}
+		if all := f.log(again, never); all[2].at != again || all[3].at < again+time.Second {
+			t.Errorf("after a quiet time: %+v", all)
+		}
+		l.Key, l.MaxWait = "b.test", 0
+		f.place(1, l)
+		f.place(1, l)
+		isBusy(t, f.try(1, "", l, 0), pace.PlacesTaken)
+	})
+}

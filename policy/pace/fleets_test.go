@@ -1,0 +1,158 @@
+package pace_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/storetest"
+)
+
+// A replica is one Pacer and its Store.
+type replica struct {
+	*pace.Pacer
+	store *storetest.Member
+}
+
+// A fleet is replicas that share a Store, and what they have sent.
+type fleet struct {
+	t        *testing.T
+	memory   *storetest.Memory
+	replicas []*replica
+	began    time.Time
+
+	mu   sync.Mutex
+	sent []sending
+}
+
+// A sending is one request that went out.
+type sending struct {
+	from  int
+	at    time.Duration // since fleet.began
+	alone bool
+}
+
+func newFleet(t *testing.T, n int) *fleet {
+	f := &fleet{t: t, memory: storetest.NewMemory(n), began: time.Now()}
+	for range n {
+		f.add(f.memory.Join())
+	}
+	return f
+}
+
+func (f *fleet) add(s *storetest.Member) {
+	r := &replica{pace.New(pace.Options{Store: s}), s}
+	s.Hear(r.Pacer)
+	f.replicas = append(f.replicas, r)
+}
+
+// limits are out of the way but for the gap.
+func limits(gap time.Duration) pace.Limits {
+	return pace.Limits{
+		Key: "a.test", PerSecond: 1 / gap.Seconds(), Burst: 1,
+		MaxConcurrent: 1 << 20, MaxWait: 24 * time.Hour, MaxQueue: 1 << 20,
+	}
+}
+
+func pass(d time.Duration) { <-time.After(d) }
+
+// try sends one request from a replica, which takes so long then.
+func (f *fleet) try(from int, client string, l pace.Limits, took time.Duration) error {
+	s, err := f.replicas[from].Wait(f.t.Context(), client, l)
+	if err != nil {
+		return err
+	}
+	defer s.Release()
+	if err := s.Ready(f.t.Context()); err != nil {
+		return err
+	}
+	f.send(from, s)
+	if took > 0 {
+		pass(took)
+	}
+	return nil
+}
+
+func (f *fleet) send(from int, s *pace.Slot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.Sent()
+	f.sent = append(f.sent, sending{from, time.Since(f.began), s.Held().Alone})
+}
+
+func (f *fleet) must(from int, client string, l pace.Limits) {
+	if err := f.try(from, client, l, 0); err != nil {
+		f.t.Errorf("replica %d: %v", from, err)
+	}
+}
+
+// log is what was sent, from one on, up to another time.
+func (f *fleet) log(from, to time.Duration) []sending {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var some []sending
+	for _, s := range f.sent {
+		if s.at >= from && s.at < to {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+// of is what one replica sent.
+func of(all []sending, from int) []sending {
+	return slices.DeleteFunc(slices.Clone(all), func(s sending) bool { return s.from != from })
+}
+
+// spaced fails unless each is a gap after the one before.
+func (f *fleet) spaced(what string, all []sending, gap time.Duration) {
+	f.t.Helper()
+	for i := 1; i < len(all); i++ {
+		if d := all[i].at - all[i-1].at; d < gap {
+			f.t.Errorf("%s: sent at %v, %v after the one before", what, all[i].at, d)
+		}
+	}
+}
+
+// bounded fails where in a stretch of time more was sent than one for each gap, and most.
+func (f *fleet) bounded(all []sending, gap time.Duration, most int) {
+	f.t.Helper()
+	for i := range all {
+		for j := i; j < len(all); j++ {
+			if d := all[j].at - all[i].at; float64(j-i+1) > float64(most)+d.Seconds()/gap.Seconds()+1e-9 {
+				f.t.Fatalf("%d sent from %v to %v", j-i+1, all[i].at, all[j].at)
+			}
+		}
+	}
+}
+
+// leave has all replicas alone.
+func (f *fleet) leave() {
+	for _, r := range f.replicas {
+		r.store.Leave()
+		r.Recheck()
+	}
+}
+
+// comeBack has them all together again, as a driver does it.
+func (f *fleet) comeBack() {
+	for _, r := range f.replicas {
+		r.store.Tell(r.Pacer, time.Time{})
+	}
+	for range 10 {
+		since := time.Now()
+		pass(100 * time.Millisecond)
+		for _, r := range f.replicas {
+			r.store.Tell(r.Pacer, since)
+		}
+	}
+	for _, r := range f.replicas {
+		r.store.Return()
+		r.store.Tell(r.Pacer, time.Time{})
+	}
+	for _, r := range f.replicas {
+		r.Recheck() // of which the last return changed the standing too
+	}
+}

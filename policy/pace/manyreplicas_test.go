@@ -1,0 +1,94 @@
+//go:build !race
+
+package pace_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/policy/pace"
+)
+
+// TestAThousandReplicasAndAMillionHosts: all replicas have more for a few hosts than
+// these permit, and each has its share of them; each goes through a thousand others
+// besides, half of which another replica is at in the same moment.
+func TestAThousandReplicasAndAMillionHosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	const (
+		replicas, hot, each = 1000, 10, 1000
+		gap, step           = time.Second, 5 * time.Second
+		end                 = each * step
+	)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, replicas)
+		hosts, hots := make([]lastSent, replicas*each), make([]lastSent, hot)
+		named := func(kind string, n int) pace.Limits {
+			l := limits(gap)
+			l.Key = fmt.Sprintf("%s-%d.test", kind, n)
+			return l
+		}
+		var shares [hot][replicas]int
+		var wg sync.WaitGroup
+		for i := range replicas {
+			for host := range hot {
+				wg.Go(func() {
+					l := named("hot", host)
+					for time.Since(f.began) < end {
+						f.visit(i, l, &hots[host])
+						shares[host][i]++
+					}
+				})
+			}
+			wg.Go(func() {
+				for k := range each {
+					f.visit(i, named("host", i*each+k), &hosts[i*each+k])
+					if k%2 == 0 {
+						f.visit(i, named("host", (i^1)*each+k), &hosts[(i^1)*each+k])
+					}
+					pass(step - time.Since(f.began)%step)
+				}
+			})
+		}
+		wg.Wait()
+		for host := range shares {
+			least, most, sum := shares[host][0], shares[host][0], 0
+			for _, n := range shares[host] {
+				least, most, sum = min(least, n), max(most, n), sum+n
+			}
+			if most-least > 2 || sum < int(end/gap*9/10) {
+				t.Errorf("hot host %d: %d sent, a replica had %d to %d of them", host, sum, least, most)
+			}
+		}
+		if p := f.memory.Places(); p != 0 {
+			t.Errorf("left behind: %d places", p)
+		}
+	})
+}
+
+// A lastSent is when a host was sent to last, in nanoseconds since fleet.began, and 1.
+type lastSent struct{ at atomic.Int64 }
+
+// visit sends one request and holds it against the gap to the host's last.
+func (f *fleet) visit(from int, l pace.Limits, last *lastSent) {
+	s, err := f.replicas[from].Wait(f.t.Context(), "", l)
+	if err == nil {
+		err = s.Ready(f.t.Context())
+	}
+	if err != nil {
+		f.t.Errorf("replica %d: %v", from, err)
+		return
+	}
+	s.Sent()
+	now := 1 + int64(time.Since(f.began))
+	before := last.at.Swap(now)
+	s.Release()
+	if d := time.Duration(now - before); before != 0 && d < time.Second {
+		f.t.Errorf("%s: sent %v after the one before", l.Key, d)
+	}
+}

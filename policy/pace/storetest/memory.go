@@ -1,0 +1,349 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"robotsproxy/policy/pace"
+)
+
+// remembered is how long a pause is known after its end.
+const remembered = 30 * time.Minute
+
+// trifle is for how long a clock may stand idle for the sake of another.
+const trifle = 5 * time.Millisecond
+
+// longest is the latest, in nanoseconds from now, that a turn is foretold.
+const longest = 1 << 62
+
+var errAway = errors.New("storetest: the store is away")
+
+// A Memory is what the Stores of a fleet have in common that lives in one process: each
+// replica has a [Member]. It is the plain statement of what a pace.Store does, exact to
+// the nanosecond, and keeps all that it was ever told.
+type Memory struct {
+	replicas int
+
+	mu      sync.Mutex // guards all below and in its members
+	all     []*Member
+	members int    // that are not away
+	seen    int    // as many at once were not
+	turns   uint64 // given out so far
+	keys    map[string]*state
+}
+
+type state struct {
+	clocks  []*clock
+	places  []uint64 // the number of the first turn that was given for each
+	backoff pace.Backoff
+}
+
+// A clock is as it was after its last turn.
+type clock struct {
+	name      string
+	turn      uint64    // the number of that; zero: there was none
+	end       time.Time // of it, or a later request
+	tokens    float64   // in the bucket at stamp, which may be yet to come
+	stamp     time.Time
+	perSecond float64 // that it fills by
+	burst     float64
+}
+
+// A lease is what a Member gives with a turn.
+type lease struct {
+	place  uint64 // its number in state.places
+	turn   uint64
+	before []clock // the clocks of the turn, as they were without it
+}
+
+// NewMemory gives one that is empty, for a fleet of so many replicas.
+func NewMemory(replicas int) *Memory {
+	return &Memory{replicas: replicas, keys: make(map[string]*state)}
+}
+
+// Join gives the Store of one more replica.
+func (m *Memory) Join() *Member {
+	s := &Member{memory: m}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all = append(m.all, s)
+	m.come()
+	return s
+}
+
+func (m *Memory) come() {
+	m.members++
+	m.seen = max(m.seen, m.members)
+}
+
+// A Member is one replica's Store.
+type Member struct {
+	memory *Memory
+
+	// Guarded by memory.mu.
+	pacer *pace.Pacer
+	alone time.Time // since when; zero: it is not
+	deaf  bool      // Reserve fails, and it is not known yet
+}
+
+// Hear has p told of the others' pauses.
+func (s *Member) Hear(p *pace.Pacer) {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	s.pacer = p
+}
+
+// Leave has the member alone from now on, as when the Store does not answer.
+func (s *Member) Leave() {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	s.leave()
+}
+
+// Break has the next Reserve fail, and the member alone by that.
+func (s *Member) Break() {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	s.deaf = true
+}
+
+func (s *Member) leave() {
+	if s.alone.IsZero() {
+		s.alone = time.Now()
+		s.memory.members--
+	}
+	s.deaf = false
+}
+
+// Return ends that.
+func (s *Member) Return() {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	if !s.alone.IsZero() {
+		s.alone = time.Time{}
+		s.memory.come()
+	}
+	s.deaf = false
+}
+
+// Tell has all know what the member has sent alone, of which p is the Pacer: since
+// then, and its pauses. It is called before Return, and after it.
+func (s *Member) Tell(p *pace.Pacer, since time.Time) {
+	now := time.Now()
+	clocks := p.Clocks(now, since)
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	for _, c := range clocks {
+		k := s.memory.key(c.Key)
+		k.merge(pace.Backoff{Until: c.PausedUntil, Length: c.PauseLength})
+		for name, sent := range map[string]time.Time{"": c.Sent, "assets": c.AssetsSent} {
+			if sent.IsZero() {
+				continue
+			}
+			sent = now.Add(sent.Sub(now))
+			l := k.clock(name)
+			l.tokens = min(l.at(sent), 0)
+			l.stamp = later(l.stamp, sent)
+			l.end = later(l.end, sent)
+			l.turn = 0
+		}
+	}
+}
+
+// Places is how many are taken of all keys.
+func (m *Memory) Places() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, k := range m.keys {
+		n += len(k.places)
+	}
+	return n
+}
+
+// Standing is pace.Store's.
+func (s *Member) Standing() pace.Standing {
+	m := s.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !s.alone.IsZero() {
+		return pace.Standing{Alone: true, Times: float64(max(m.replicas, m.seen)), Since: s.alone}
+	}
+	return pace.Standing{Times: max(1, float64(m.replicas)/float64(m.members))}
+}
+
+// Reserve is pace.Store's.
+func (s *Member) Reserve(ctx context.Context, a pace.Ask) (pace.Turn, error) {
+	if ctx.Err() != nil {
+		return pace.Turn{}, context.Cause(ctx)
+	}
+	m := s.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.deaf {
+		s.leave()
+	}
+	if !s.alone.IsZero() {
+		return pace.Turn{}, errAway
+	}
+	return m.reserve(a, time.Now()), nil
+}
+
+// Report is pace.Store's.
+func (s *Member) Report(r pace.Report) {
+	for _, p := range s.memory.report(s, r) {
+		p.Pause(r.Key, r.Backoff)
+	}
+}
+
+// report gives the Pacers that are to be told of a pause.
+func (m *Memory) report(s *Member, r pace.Report) (tell []*pace.Pacer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := m.key(r.Key)
+	if l, ok := r.Lease.(lease); ok {
+		k.places = slices.DeleteFunc(k.places, func(place uint64) bool { return place == l.place })
+		if r.Unsent {
+			k.undo(l)
+		}
+	}
+	if r.Backoff == (pace.Backoff{}) || !s.alone.IsZero() {
+		return nil
+	}
+	k.merge(r.Backoff)
+	for _, other := range m.all {
+		if other != s && other.pacer != nil && other.alone.IsZero() {
+			tell = append(tell, other.pacer)
+		}
+	}
+	return tell
+}
+
+func (m *Memory) key(name string) *state {
+	k := m.keys[name]
+	if k == nil {
+		k = new(state)
+		m.keys[name] = k
+	}
+	return k
+}
+
+func (m *Memory) reserve(a pace.Ask, now time.Time) pace.Turn {
+	k := m.key(a.Key)
+	if now.Sub(k.backoff.Until) >= remembered {
+		k.backoff = pace.Backoff{}
+	}
+	k.merge(a.Backoff)
+	held, again := a.Lease.(lease)
+	if again && a.Unsent {
+		k.undo(held)
+	}
+	again = again && slices.Contains(k.places, held.place)
+	t := pace.Turn{Backoff: k.backoff}
+	start := later(now, k.backoff.Until)
+	first := k.clock(a.Clocks[0].Name).due(a.Clocks[0], now, start)
+	at := first
+	for _, c := range a.Clocks[1:] {
+		at = later(at, k.clock(c.Name).due(c, now, start))
+	}
+	switch {
+	case at.Sub(now) > a.MaxWait:
+		t.Wait = at.Sub(now)
+		return t
+	case at.Sub(first) > trifle:
+		t.Wait = at.Sub(first)
+		return t
+	case len(k.places) >= a.Places && !again:
+		t.Full = true
+		return t
+	}
+	m.turns++
+	l := lease{place: m.turns, turn: m.turns}
+	if again {
+		l.place = held.place
+	} else {
+		k.places = append(k.places, l.place)
+	}
+	t.At = at
+	end := at.Add(a.Width)
+	if a.Width > 0 {
+		t.Until = end
+	}
+	for _, c := range a.Clocks {
+		had := k.clock(c.Name)
+		l.before = append(l.before, *had)
+		had.take(l.turn, end)
+	}
+	t.Lease = l
+	return t
+}
+
+// undo gives back the turn of l to each clock that has none later.
+func (k *state) undo(l lease) {
+	for _, before := range l.before {
+		if c := k.clock(before.name); c.turn == l.turn {
+			before.perSecond, before.burst = c.perSecond, c.burst
+			*c = before
+		}
+	}
+}
+
+func (k *state) merge(b pace.Backoff) {
+	k.backoff.Until = later(k.backoff.Until, b.Until)
+	k.backoff.Length = max(k.backoff.Length, b.Length)
+}
+
+func (k *state) clock(name string) *clock {
+	for _, c := range k.clocks {
+		if c.name == name {
+			return c
+		}
+	}
+	c := &clock{name: name, tokens: math.Inf(1)}
+	k.clocks = append(k.clocks, c)
+	return c
+}
+
+// due puts t in force at now and gives when the next turn may begin, at start or later.
+func (c *clock) due(t pace.ClockTerms, now, start time.Time) time.Time {
+	switch {
+	case c.perSecond > 0:
+		c.tokens, c.stamp = c.at(now), later(c.stamp, now)
+	case !t.Sent.IsZero():
+		c.tokens, c.stamp = 0, later(c.stamp, t.Sent)
+	}
+	c.perSecond, c.burst = t.PerSecond, float64(t.Burst)
+	c.tokens = min(c.tokens, c.burst)
+	c.end = later(c.end, t.Sent)
+	at := later(start, c.stamp)
+	if t.Gap > 0 && !c.end.IsZero() {
+		at = later(at, c.end.Add(t.Gap))
+	}
+	if short := 1 - c.at(at); short > 0 {
+		at = at.Add(time.Duration(min(math.Ceil(short/c.perSecond*float64(time.Second)), longest)))
+	}
+	return at
+}
+
+// at is what the bucket holds then, or at its stamp where that is later.
+func (c *clock) at(then time.Time) float64 {
+	passed := max(0, then.Sub(c.stamp).Seconds())
+	return min(c.burst, c.tokens+passed*c.perSecond)
+}
+
+// take counts a turn that ends at end.
+func (c *clock) take(turn uint64, end time.Time) {
+	c.tokens = c.at(end) - 1
+	c.turn, c.stamp, c.end = turn, end, end
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
