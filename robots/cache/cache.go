@@ -24,6 +24,11 @@
 // is fetched anew when asked for, its retry time is gone, and the count begins
 // anew, which refuses.
 //
+// A Store may be a [Sharer]: then several Caches fetch a file once for all of them,
+// whose copies and rows of failures are theirs together. One that dies while it fetches
+// holds the others up for no longer than a fetch may take; that it cannot reach an
+// origin at all binds nobody else. While the Sharer fails each fetches for itself.
+//
 // A Cache may be shared by any number of goroutines. It owns the goroutines of
 // its fetches: [Cache.Run] waits for them.
 package cache
@@ -76,8 +81,9 @@ type Options struct {
 
 // A Cache answers for origins. The zero Cache is not usable; see [New].
 type Cache struct {
-	saved Store // may be nil
-	terms atomic.Pointer[terms]
+	saved  Store  // may be nil
+	shared Sharer // saved, if it is one; or nil
+	terms  atomic.Pointer[terms]
 
 	tally    tally
 	entries  *otter.Cache[robots.Origin, *Entry]
@@ -109,6 +115,7 @@ func New(o Options) (*Cache, error) {
 		refreshes: make(chan struct{}, maxRefreshes),
 		flights:   make(map[robots.Origin]*flight),
 	}
+	c.shared, _ = o.Store.(Sharer)
 	c.terms.Store(o.terms())
 	c.entries, err = otter.New(&otter.Options[robots.Origin, *Entry]{
 		MaximumWeight: uint64(o.MaxBytes),

@@ -22,11 +22,23 @@ type flight struct {
 	entry  *Entry        // nil: the cache was stopped first
 	loaded bool          // from the Store: it may be too old for some who wait
 	terms  *terms        // that it is made under
-	purged bool          // what was known before is forgotten; guarded by Cache.mu
+
+	// guarded by Cache.mu
+	purged bool // what was known before is forgotten
+	again  bool // what is being loaded is no longer what the Store has
+	anew   bool // somebody wants what is fetched from now on, whatever is known
 }
 
 // usable gives what of an entry may be answered with; nil: a fetch must be waited for.
+// A nil usable is of who wants a fetch whatever is known.
 type usable func(*Entry) *Entry
+
+func (good usable) of(e *Entry) *Entry {
+	if good == nil {
+		return nil
+	}
+	return good(e)
+}
 
 // wait gives the entry that a flight of o brings, by as many as it takes, unless there
 // is one meanwhile that is good.
@@ -48,7 +60,7 @@ func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string, goo
 		if !f.loaded {
 			return f.entry, nil
 		}
-		if e := good(f.entry); e != nil {
+		if e := good.of(f.entry); e != nil {
 			return e, nil
 		}
 		known = f.entry // so that the next that is begun is a fetch
@@ -62,6 +74,9 @@ func (c *Cache) join(ctx context.Context, o robots.Origin, userAgent string, goo
 	}
 	c.mu.Lock()
 	f := c.flights[o]
+	if f != nil {
+		f.anew = f.anew || good == nil
+	}
 	c.mu.Unlock()
 	if f != nil {
 		return f, nil, nil
@@ -91,11 +106,12 @@ func (c *Cache) start(o robots.Origin, userAgent string, good usable, known *Ent
 	}
 	if f := c.flights[o]; f != nil {
 		<-c.places
+		f.anew = f.anew || good == nil
 		return f, nil
 	}
 	before, ok := c.entries.GetIfPresent(o)
 	if ok {
-		if e := good(before); e != nil {
+		if e := good.of(before); e != nil {
 			<-c.places
 			return nil, e
 		}
@@ -106,7 +122,9 @@ func (c *Cache) start(o robots.Origin, userAgent string, good usable, known *Ent
 	// Copies: a header's string holds on to the whole head it was cut from.
 	o.Host = strings.Clone(o.Host)
 	userAgent = unique.Make(userAgent[:min(len(userAgent), fetch.MaxUserAgent)]).Value() // a few clients ask for many origins
-	return c.launch(o, userAgent, before, c.places), nil
+	f := c.launch(o, userAgent, before, c.places)
+	f.anew = good == nil
+	return f, nil
 }
 
 // refresh fetches e anew in the background, once there is a place. ctx is Run's.
@@ -149,10 +167,14 @@ func (c *Cache) launch(o robots.Origin, agent string, before *Entry, places chan
 	c.flights[o] = f
 	c.wg.Go(func() {
 		if before == nil {
-			f.entry = c.load(o, f)
+			f.entry = c.load(o, f, nil)
 			f.loaded = f.entry != nil
 		}
-		if !f.loaded {
+		switch {
+		case f.loaded:
+		case c.shared != nil:
+			f.entry = c.fetchShared(o, agent, before, f)
+		default:
 			f.entry = c.fetch(o, agent, before, f)
 		}
 		c.mu.Lock()
@@ -204,6 +226,9 @@ func (c *Cache) fetch(o robots.Origin, agent string, before *Entry, f *flight) *
 	}
 	c.store(e, before)
 	c.keep(e)
+	if f.anew && c.shared != nil {
+		c.shared.Announce(o, Replaced)
+	}
 	return e
 }
 
@@ -217,6 +242,9 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("robots cache runs already")
+	}
+	if c.shared != nil {
+		c.wg.Go(func() { c.shared.Watch(ctx, c.heard) })
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()

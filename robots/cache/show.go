@@ -29,25 +29,26 @@ func (c *Cache) Peek(o robots.Origin) *Entry {
 
 // Purge forgets what is known of o, copies held and rows of failures too, in memory and
 // in the Store, and says whether there was anything in memory. Who asks next waits for
-// a fetch.
+// a fetch. With a Sharer the others forget it as well.
 func (c *Cache) Purge(o robots.Origin) bool {
 	c.mu.Lock()
-	if f := c.flights[o]; f != nil {
-		f.purged = true
-	}
-	_, was := c.entries.Invalidate(o)
-	c.mu.Unlock()
-	if c.saved != nil {
+	defer c.mu.Unlock()
+	was := c.forget(o, Purged)
+	switch {
+	case c.shared != nil:
+		c.shared.Announce(o, Purged)
+	case c.saved != nil:
 		c.saved.Save(o, []byte{0}, time.Now()) // which is no entry, and over
 	}
 	return was
 }
 
 // Refetch fetches the robots.txt of o now, whatever its age, or waits for a fetch that
-// is under way, and gives what is known then: where it failed, with the copy held. The
+// is under way, here or with another who shares the Store, and gives what is known then:
+// where it failed, with the copy held. The others load it when they are next asked. The
 // User-Agent and the error are as with Lookup.
 func (c *Cache) Refetch(ctx context.Context, o robots.Origin, userAgent string) (*Entry, error) {
-	return c.wait(ctx, o, userAgent, func(*Entry) *Entry { return nil })
+	return c.wait(ctx, o, userAgent, nil)
 }
 
 // Fetched is how a fetch came out. The set is closed.

@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 	"unique"
 
@@ -32,36 +33,66 @@ type Store interface {
 	Save(o robots.Origin, entry []byte, until time.Time)
 }
 
-// load brings what the Store has of o into memory; nil: nothing that is of use.
-// It is o's flight f that calls it, so that nothing else is stored meanwhile.
-func (c *Cache) load(o robots.Origin, f *flight) *Entry {
+// load brings what the Store has of o into memory; nil: nothing that is of use, or, with
+// before, nothing newer. It is o's flight f that calls it, so that nothing else is stored
+// meanwhile.
+func (c *Cache) load(o robots.Origin, f *flight, before *Entry) *Entry {
 	if c.saved == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(c.base, maxLoad)
 	defer cancel()
-	octets, err := c.saved.Load(ctx, o)
-	if err != nil || octets == nil {
-		return nil
+	for ctx.Err() == nil {
+		octets, err := c.saved.Load(ctx, o)
+		if errors.Is(err, ErrPurged) {
+			c.heard(o, Purged)
+		}
+		if err != nil {
+			return nil
+		}
+		e, again := c.take(octets, o, f, before)
+		if again {
+			continue
+		}
+		if e != nil && before != nil {
+			e.compileAs(before)
+			c.weighAgain(o, e.last)
+		}
+		return e
 	}
+	return nil
+}
+
+// take is load with what the Store gave; again: that is no longer what it has.
+func (c *Cache) take(octets []byte, o robots.Origin, f *flight, before *Entry) (e *Entry, again bool) {
 	k, err := decode(octets)
 	if err != nil || k.origin != o.String() {
-		return nil
+		k = nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.purged {
-		return nil
+	if f.again {
+		f.again = false
+		return nil, true
+	}
+	if k == nil {
+		return nil, false
 	}
 	t := c.terms.Load()
 	k.agent = cmp.Or(t.userAgent, k.agent)
-	e := k.entry(o, time.Now(), t.clock)
-	if e == nil {
-		return nil
+	if c.shared != nil && kindOf(k.last) == noConnection {
+		k.delay = 0 // whoever it was that could not get there; the wait is each one's own
+		if before != nil {
+			k.delay = before.delay
+		}
+	}
+	if e = k.entry(o, time.Now(), t.clock); e == nil || !e.newerThan(before) {
+		return nil, false
 	}
 	e.weighAgain = c.weighAgain
-	c.store(e, nil)
-	return e
+	known, _ := c.entries.GetEntryQuietly(o)
+	c.store(e, known.Value)
+	return e, false
 }
 
 // keep hands e to the Store.

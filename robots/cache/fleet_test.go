@@ -1,0 +1,250 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/cache/storetest"
+	"robotsproxy/robots/fetch"
+)
+
+var (
+	site    = robots.Origin{Scheme: "https", Host: "site.test", Port: 443}
+	errAway = errors.New("the store is away")
+)
+
+// TestFleet: what several caches do that share a Store.
+func TestFleet(t *testing.T) {
+	storetest.Run(t, func(*testing.T) cache.Store { return storetest.NewMemory().Join() })
+	storetest.Shared(t, storetest.Fleet{
+		Open: func(*testing.T) func(*testing.T) cache.Store {
+			m := storetest.NewMemory()
+			return func(*testing.T) cache.Store { return m.Join() }
+		},
+		In:       synctest.Test,
+		Replicas: 100,
+	})
+}
+
+// A fault is what a Sharer does instead.
+type fault struct {
+	*storetest.Replica
+	load  func(ctx context.Context) ([]byte, error)
+	claim func(ctx context.Context, o robots.Origin, term time.Duration) (cache.Claim, error)
+}
+
+func (f *fault) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+	if f.load == nil {
+		return f.Replica.Load(ctx, o)
+	}
+	return f.load(ctx)
+}
+
+func (f *fault) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Claim, error) {
+	if f.claim == nil {
+		return f.Replica.Claim(ctx, o, term)
+	}
+	return f.claim(ctx, o, term)
+}
+
+// A fetcher takes a second for a file.
+type fetcher struct{ calls atomic.Int32 }
+
+func (f *fetcher) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+	f.calls.Add(1)
+	<-time.After(time.Second)
+	return &fetch.Answer{Status: 200, Connected: true, MaxAge: -1, Body: []byte("User-agent: *\nDisallow: /x\n"), Fetched: time.Now()}
+}
+
+// TestBadSharers: each goes alone, after a bounded wait, and nothing hangs.
+func TestBadSharers(t *testing.T) {
+	var saves atomic.Int32
+	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for _, tc := range []struct {
+		name  string
+		fault fault
+		most  time.Duration // waited for each, beside the fetch
+	}{
+		{"no answer but errors", fault{
+			load: func(context.Context) ([]byte, error) { return nil, errAway },
+			claim: func(context.Context, robots.Origin, time.Duration) (cache.Claim, error) {
+				return cache.Claim{}, errAway
+			},
+		}, 0},
+		{"no answer at all", fault{
+			load: func(ctx context.Context) ([]byte, error) { return nil, hang(ctx) },
+			claim: func(ctx context.Context, _ robots.Origin, _ time.Duration) (cache.Claim, error) {
+				return cache.Claim{}, hang(ctx)
+			},
+		}, 2 * time.Second},
+		{"rubbish, and rights for all", fault{
+			load: func(context.Context) ([]byte, error) { return []byte("rubbish"), nil },
+			claim: func(context.Context, robots.Origin, time.Duration) (cache.Claim, error) {
+				return cache.Claim{Release: func() {}}, nil
+			},
+		}, 0},
+		{"rights for nobody", fault{
+			claim: func(context.Context, robots.Origin, time.Duration) (cache.Claim, error) { return cache.Claim{}, nil },
+		}, 43 * time.Second},
+		{"rights for nobody, news for all, and rubbish", fault{
+			load: func(context.Context) ([]byte, error) { return []byte("rubbish"), nil },
+			claim: func(context.Context, robots.Origin, time.Duration) (cache.Claim, error) {
+				return cache.Claim{Saved: fmt.Sprint(saves.Add(1))}, nil
+			},
+		}, 43 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, f := storetest.NewMemory(), &fetcher{}
+				var asking sync.WaitGroup
+				for range 10 {
+					faulty := tc.fault
+					faulty.Replica = m.Join()
+					c := run(t, cache.Options{Fetcher: f, Store: &faulty})
+					asking.Go(func() {
+						began := time.Now()
+						e, err := c.Lookup(t.Context(), site, "", robots.Standard())
+						if r := e.Under(robots.Standard()); err != nil || r.Outcome != cache.Rules {
+							t.Errorf("%+v, %v", r, err)
+						}
+						if took := time.Since(began); took > tc.most+time.Second {
+							t.Errorf("after %v", took)
+						}
+					})
+				}
+				asking.Wait()
+				if n := f.calls.Load(); n != 10 {
+					t.Errorf("%d fetches", n)
+				}
+			})
+		})
+	}
+}
+
+// run is a cache that runs until the test ends.
+func run(t *testing.T, o cache.Options) *cache.Cache {
+	t.Helper()
+	c, err := cache.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := c.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); ended.Wait() })
+	return c
+}
+
+// TestNoRoundTrips: what is in memory is asked of nobody.
+func TestNoRoundTrips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := storetest.NewMemory(), &fetcher{}
+		a, b := run(t, cache.Options{Fetcher: f, Store: m.Join()}), run(t, cache.Options{Fetcher: f, Store: m.Join()})
+		look := func(n int) {
+			for range n {
+				for _, c := range []*cache.Cache{a, b} {
+					if _, err := c.Lookup(t.Context(), site, "", robots.Standard()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		look(1)
+		calls := m.Calls()
+		look(1000)
+		if got := m.Calls() - calls; got != 0 || m.Leases() != 0 || f.calls.Load() != 1 {
+			t.Errorf("%d calls, %d rights are held, %d fetches", got, m.Leases(), f.calls.Load())
+		}
+	})
+}
+
+// TestRefreshOncePerFleet: at the times of every day, all are due at one moment.
+func TestRefreshOncePerFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := storetest.NewMemory(), &fetcher{}
+		var all []*cache.Cache
+		for range 20 {
+			all = append(all, run(t, cache.Options{Fetcher: f, Store: m.Join()}))
+		}
+		const days = 10
+		for range days * 24 {
+			for _, c := range all {
+				began := time.Now()
+				if _, err := c.Lookup(t.Context(), site, "", robots.Standard()); err != nil {
+					t.Fatal(err)
+				}
+				if waited := time.Since(began); waited != 0 && f.calls.Load() > 1 {
+					t.Fatalf("waited %v for a refresh", waited)
+				}
+			}
+			<-time.After(time.Hour)
+		}
+		if n := f.calls.Load(); n < days || n > days+2 {
+			t.Errorf("%d fetches in %d days", n, days)
+		}
+	})
+}
+
+// TestRefetchIsNotAnothers: an older fetch of another is not what was asked for.
+func TestRefetchIsNotAnothers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := storetest.NewMemory(), &fetcher{}
+		a, err := cache.New(cache.Options{Fetcher: f, Store: m.Join()}) // which hears nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Lookup(t.Context(), site, "", robots.Standard()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Hour)
+		for i, c := range []*cache.Cache{run(t, cache.Options{Fetcher: f, Store: m.Join()}), a} {
+			began := time.Now()
+			e, err := c.Refetch(t.Context(), site, "")
+			if fetched := e.Under(robots.Standard()).Fetched(); err != nil || fetched.Before(began) || int(f.calls.Load()) != i+2 {
+				t.Errorf("%d: fetched %v before, %v; %d fetches", i, began.Sub(fetched), err, f.calls.Load())
+			}
+		}
+	})
+}
+
+// TestStopWhileAnotherFetches: a cache that waits for another's fetch may be stopped.
+func TestStopWhileAnotherFetches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := storetest.NewMemory(), &fetcher{}
+		if _, err := m.Join().Claim(t.Context(), site, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		c, err := cache.New(cache.Options{Fetcher: f, Store: m.Join()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var asking sync.WaitGroup
+		asking.Go(func() {
+			if e, err := c.Lookup(t.Context(), site, "", robots.Standard()); e != nil || !errors.Is(err, cache.ErrStopped) {
+				t.Errorf("%v, %v", e, err)
+			}
+		})
+		began := time.Now()
+		if err := c.Run(ctx); err != nil || time.Since(began) != 5*time.Second {
+			t.Errorf("Run: %v after %v", err, time.Since(began))
+		}
+		asking.Wait()
+		if f.calls.Load() != 0 {
+			t.Errorf("%d fetches", f.calls.Load())
+		}
+	})
+}

@@ -1,0 +1,352 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+var errDown = errors.New("connection refused")
+
+// A site is the origin of the tests, as a cache.Fetcher of each Cache.
+type site struct {
+	takes time.Duration
+
+	mu     sync.Mutex // guards what follows
+	answer fetch.Answer
+	calls  int
+	begun  time.Time
+	least  time.Duration // between two fetches
+}
+
+func newSite(text string) *site {
+	s := &site{takes: short, least: math.MaxInt64}
+	s.says(200, text)
+	return s
+}
+
+func (s *site) says(status int, text string) {
+	s.set(fetch.Answer{Status: status, Connected: true, MaxAge: -1, Body: []byte(text)})
+}
+
+func (s *site) set(a fetch.Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = a
+}
+
+func (s *site) Fetch(ctx context.Context, _ robots.Origin, _ string) *fetch.Answer {
+	s.mu.Lock()
+	a := s.answer
+	now := time.Now()
+	if s.calls++; s.calls > 1 {
+		s.least = min(s.least, now.Sub(s.begun))
+	}
+	s.begun = now
+	s.mu.Unlock()
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+		return &fetch.Answer{MaxAge: -1, Connected: true, Err: ctx.Err()}
+	}
+	a.Fetched = time.Now()
+	return &a
+}
+
+func (s *site) fetches(t *testing.T, want int, when string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls != want {
+		t.Errorf("%s: %d fetches, want %d", when, s.calls, want)
+	}
+}
+
+// A crowd is the Caches of one fleet, which run until the test ends.
+type crowd []*cache.Cache
+
+func newCrowd(t *testing.T, n int, join func(*testing.T) cache.Store, o cache.Options) crowd {
+	t.Helper()
+	var all crowd
+	for range n {
+		o.Store = join(t)
+		c, err := cache.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			if err := c.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		t.Cleanup(func() { cancel(); ended.Wait() })
+		all = append(all, c)
+	}
+	return all
+}
+
+func look(t *testing.T, c *cache.Cache, d robots.Dialect) cache.Ruling {
+	t.Helper()
+	e, err := c.Lookup(t.Context(), origin("site.test"), "FooBot/1.0", d)
+	if err != nil {
+		t.Errorf("Lookup: %v", err)
+	}
+	return e.Under(d)
+}
+
+// ask has all look it up at once; each is to get the text, or an outcome without one.
+func (all crowd) ask(t *testing.T, outcome cache.Outcome, text string) (took time.Duration) {
+	t.Helper()
+	began := time.Now()
+	var asking sync.WaitGroup
+	for _, c := range all {
+		asking.Go(func() {
+			r := look(t, c, robots.Standard())
+			if r.Outcome != outcome || r.Outcome == cache.Rules && string(r.Answer.Body) != text {
+				t.Errorf("%v %q, want %v %q; %v", r.Outcome, r.Answer.Body, outcome, text, r.Err)
+			}
+		})
+	}
+	asking.Wait()
+	return time.Since(began)
+}
+
+// soon waits until each gives the text from then on.
+func (all crowd) soon(t *testing.T, text string) {
+	t.Helper()
+	for _, c := range all {
+		eventually(t, text+" is answered with", func() bool {
+			return string(look(t, c, robots.Standard()).Answer.Body) == text
+		})
+	}
+}
+
+const (
+	first  = "User-agent: *\nDisallow: /first\n"
+	second = "User-agent: *\nDisallow: /second\n"
+)
+
+func caches(t *testing.T, f Fleet) {
+	n := f.Replicas
+	if n == 0 {
+		n = 20
+	}
+	for name, test := range map[string]func(*testing.T, int, func(*testing.T) cache.Store){
+		"a cold origin is fetched once":                      cold,
+		"by whatever dialects":                               dialects,
+		"what is refreshed is fetched once":                  refreshed,
+		"a failing origin is asked once, and as one":         failing,
+		"who cannot reach it holds nobody up":                unreached,
+		"who fails by its own fault tells nothing":           ours,
+		"another takes over from one who has died":           died,
+		"what one fetches anew, all have":                    refetched,
+		"those who fetch anew together, fetch once":          refetchedTogether,
+		"what one forgets, all forget, copies held among it": forgotten,
+		"a purge during a fetch has none repeated":           forgottenMeanwhile,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f.In(t, func(t *testing.T) { test(t, n, f.Open(t)) })
+		})
+	}
+}
+
+func cold(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite(first)
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	if took := all.ask(t, cache.Rules, first); took < s.takes {
+		t.Errorf("answered after %v", took)
+	}
+	s.fetches(t, 1, "all at once")
+	all.ask(t, cache.Rules, first)
+	newCrowd(t, 2, join, cache.Options{Fetcher: s}).ask(t, cache.Rules, first)
+	s.fetches(t, 1, "and others later")
+}
+
+// dialects: what they make of an answer is worked out by each.
+func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite("")
+	s.says(204, first)
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	var asking sync.WaitGroup
+	for _, c := range all {
+		for _, d := range robots.Dialects() {
+			asking.Go(func() {
+				want := cache.Rules
+				if d.OnlyOK {
+					want = cache.NoFile
+				}
+				if r := look(t, c, d); r.Outcome != want {
+					t.Errorf("%s: %v, want %v", d.Name, r.Outcome, want)
+				}
+			})
+		}
+	}
+	asking.Wait()
+	s.fetches(t, 1, "by all dialects")
+}
+
+// refreshed: all are due at the same moment.
+func refreshed(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite(first)
+	const least = 5 * short
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s, MinAge: least, MaxAge: 4 * least})
+	all.ask(t, cache.Rules, first)
+	s.says(200, second)
+	for began := time.Now(); time.Since(began) < 6*least; {
+		for _, c := range all {
+			look(t, c, robots.Standard())
+		}
+		<-time.After(short / 2)
+	}
+	all.ask(t, cache.Rules, second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.least < least || s.calls < 3 {
+		t.Errorf("fetched %d times, after %v even", s.calls, s.least)
+	}
+}
+
+// failing: its row of failures is all replicas' together.
+func failing(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite("")
+	s.says(503, "")
+	const retry = 10 * short
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s, Retry: retry})
+	all.ask(t, cache.Unreachable, "")
+	s.fetches(t, 1, "cold")
+	all.ask(t, cache.Unreachable, "")
+	s.fetches(t, 1, "before the retry")
+	for i, wait := range []time.Duration{retry, 2 * retry} {
+		<-time.After(wait + short)
+		all.ask(t, cache.Unreachable, "")
+		s.fetches(t, 2+i, "at the retry")
+	}
+	if r := look(t, newCrowd(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0], robots.Standard()); time.Until(r.Retry) < 3*retry {
+		t.Errorf("who comes fourth is to wait %v", time.Until(r.Retry))
+	}
+	s.says(200, first)
+	<-time.After(4 * retry)
+	all.ask(t, cache.Rules, first)
+	s.fetches(t, 4, "when it is well again")
+}
+
+func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite("")
+	s.set(fetch.Answer{MaxAge: -1, Err: errDown})
+	s.takes = 4 * short
+	const retry = 30 * time.Second
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s, Retry: retry})
+	if took := all.ask(t, cache.NoConnection, ""); took > patience {
+		t.Errorf("answered after %v", took)
+	}
+	s.fetches(t, n, "each for itself")
+	for _, c := range all {
+		r := look(t, c, robots.Standard())
+		if wait := time.Until(r.Retry); wait > retry || !errors.Is(r.Err, errDown) {
+			t.Errorf("the next try in %v: %v", wait, r.Err)
+		}
+	}
+	s.fetches(t, n, "and not again")
+	one := newSite(first)
+	newCrowd(t, n, join, cache.Options{Fetcher: one}).ask(t, cache.Rules, first)
+	one.fetches(t, 1, "by those who can reach it")
+}
+
+func ours(t *testing.T, _ int, join func(*testing.T) cache.Store) {
+	s := newSite("")
+	s.set(fetch.Answer{MaxAge: -1, Ours: true, Err: errDown})
+	all := newCrowd(t, 3, join, cache.Options{Fetcher: s})
+	all.ask(t, cache.NoConnection, "")
+	s.fetches(t, 3, "each for itself")
+	s.says(200, first)
+	all.ask(t, cache.Rules, first)
+	s.fetches(t, 4, "then")
+}
+
+func died(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite(first)
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	const term = 10 * short
+	dead := join(t)
+	claim(t, replica{dead, dead.(cache.Sharer)}, origin("site.test"), term)
+	if took := all.ask(t, cache.Rules, first); took < term-short {
+		t.Errorf("answered after %v, while another had the right", took)
+	}
+	s.fetches(t, 1, "after the end")
+}
+
+func refetched(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite(first)
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all.ask(t, cache.Rules, first)
+	s.says(200, second)
+	e, err := all[0].Refetch(t.Context(), origin("site.test"), "")
+	if r := e.Under(robots.Standard()); err != nil || string(r.Answer.Body) != second {
+		t.Errorf("%+v, %v", r, err)
+	}
+	all.soon(t, second)
+	s.fetches(t, 2, "and one anew")
+}
+
+func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite(first)
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all.ask(t, cache.Rules, first)
+	s.says(200, second)
+	s.takes = 10 * short // all ask before it is over
+	var asking sync.WaitGroup
+	for _, c := range all {
+		asking.Go(func() {
+			e, err := c.Refetch(t.Context(), origin("site.test"), "")
+			if r := e.Under(robots.Standard()); err != nil || string(r.Answer.Body) != second {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+	asking.Wait()
+	s.fetches(t, 2, "and all anew")
+	all.ask(t, cache.Rules, second)
+	s.fetches(t, 2, "and all anew")
+}
+
+func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite(first)
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all.ask(t, cache.Rules, first)
+	s.says(503, "")
+	if e, err := all[0].Refetch(t.Context(), origin("site.test"), ""); err != nil || !e.Under(robots.Standard()).Stale {
+		t.Fatal("no copy is held", err)
+	}
+	all.ask(t, cache.Rules, first)
+	all[1].Purge(origin("site.test"))
+	for _, c := range all {
+		eventually(t, "it is forgotten", func() bool { return look(t, c, robots.Standard()).Outcome == cache.Unreachable })
+	}
+	s.fetches(t, 3, "one for all that have forgotten")
+	all[2].Purge(origin("site.test"))
+	s.says(200, second)
+	all.soon(t, second)
+	s.fetches(t, 4, "one for all that have forgotten")
+}
+
+func forgottenMeanwhile(t *testing.T, n int, join func(*testing.T) cache.Store) {
+	s := newSite(first)
+	s.takes = 5 * short
+	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	var asking sync.WaitGroup
+	asking.Go(func() { all.ask(t, cache.Rules, first) })
+	<-time.After(2 * short)
+	all[0].Purge(origin("site.test"))
+	asking.Wait()
+	s.fetches(t, 1, "which is under way")
+}
