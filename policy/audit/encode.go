@@ -21,6 +21,7 @@ func appendRecord(b []byte, r *Record, o *Options) []byte {
 	d := &r.Decision
 	b = appendTime(append(b, `{"time":"`...), r.Time)
 	b = appendString(append(b, `","id":`...), r.ID)
+	b = appendOptional(b, "replica", o.Replica)
 	client := r.Request.Client
 	if o.Client != nil {
 		client = o.Client(client)
@@ -54,6 +55,9 @@ func appendRecord(b []byte, r *Record, o *Options) []byte {
 	}
 	if r.Slowed > 0 {
 		b = appendSeconds(append(b, `,"slowed_s":`...), r.Slowed.Round(time.Millisecond))
+	}
+	if r.Away {
+		b = append(b, `,"store_away":true`...)
 	}
 	b = appendOptional(b, "x_robots_tag", r.Wishes.RobotsTag)
 	b = appendOptional(b, "content_signal", r.Wishes.ContentSignal)

@@ -62,6 +62,21 @@ func TestLineHoldsWhatTheContractNames(t *testing.T) {
 	}
 }
 
+// Of several, the line says whose it is, and that they could not be asked.
+func TestLineOfAReplica(t *testing.T) {
+	r := allowed()
+	r.Slowed, r.Away = time.Second, true
+	got := encoded(r, Options{Replica: `proxy "1"`})
+	for _, want := range []string{`,"id":"a-1","replica":"proxy \"1\"","client":`, `"slowed_s":1,"store_away":true,"status":200,`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s\nwant %s in it", got, want)
+		}
+	}
+	if alone := encoded(allowed(), Options{}); strings.Contains(alone, "replica") || strings.Contains(alone, "store_away") {
+		t.Errorf("on its own: %s", alone)
+	}
+}
+
 func TestLineHoldsTheEntry(t *testing.T) {
 	r := allowed()
 	r.Decision = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonOverride, Entry: "*.site.test", EntryReason: "ticket \"7\" \u202e"}
@@ -135,10 +150,10 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r := refused()
 	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
 	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
-	r.BackOff, r.Slowed = time.Second, time.Second
+	r.BackOff, r.Slowed, r.Away = time.Second, time.Second, true
 	r.Wishes = Wishes{"a", "b", "c", "d", "e"}
-	e := event{kind: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1}
-	line, _ := trail.Seal(appendRecord(nil, r, &Options{}), 0, 1, trail.Hash{})
+	e := event{kind: "lost", replica: "proxy-1", detail: "d", file: "f", octets: 1, sha256: "s", count: 1}
+	line, _ := trail.Seal(appendRecord(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.Seal(e.append(nil), 0, 2, trail.Hash{})
 	seen := map[string]bool{"prev": true, "hash": true}
 	for _, line := range [][]byte{line, about} {

@@ -53,6 +53,7 @@ type Options struct {
 	Sync        Sync                          // when the disk is waited for
 	BlockedOnly bool                          // leave allowed requests out
 	DropQuery   bool                          // leave the query out of each URL
+	Replica     string                        // what this process is called in each record, as one of several; "": it is on its own
 	Client      func(string) string           // what stands for a client, such as its Pseudonym; nil: its name
 	Continue    bool                          // a failed write is reported by Err but refuses nothing
 	Tap         func(seq uint64, line []byte) // is shown each line, in order, under a lock: it neither waits nor keeps it; nil: nobody is
@@ -168,6 +169,12 @@ func (l *Log) chain(begin func([]byte) []byte) {
 func (l *Log) tell(e event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.chainEvent(e)
+}
+
+// chainEvent is tell for who holds l.mu.
+func (l *Log) chainEvent(e event) {
+	e.replica = l.terms.Load().Replica
 	l.chain(e.append)
 }
 
@@ -229,7 +236,7 @@ func (l *Log) take() {
 	if l.lost > 0 {
 		e := event{kind: "lost", detail: "records that could not be written, nor kept until they could", count: l.lost}
 		l.lost = 0
-		l.chain(e.append)
+		l.chainEvent(e)
 	}
 	if cap(l.writing) > 4*batchOctets {
 		l.writing = nil // a long failure's memory is given back

@@ -31,6 +31,7 @@ type Tally struct {
 type Summary struct {
 	Allowed, Blocked int64
 	Left             int64 // whose client left before there was a decision, or their turn; they are in neither of these
+	Away             int64 // that were paced without the store that replicas share
 	Waited           time.Duration
 	Hosts            []HostSummary // by name
 	Rules            []RuleSummary // most often first
@@ -62,6 +63,9 @@ func (t *Tally) Write(r *Record) error {
 	h := t.host(r.Request.Origin.Host)
 	h.Waited += r.Waited
 	t.total.Waited += r.Waited
+	if r.Away {
+		t.total.Away++
+	}
 	switch {
 	case !r.Blocked():
 		h.Allowed++

@@ -24,10 +24,11 @@ type counts struct {
 	WaitMean  seconds   `json:"wait_mean_s"` // of those that waited
 	WaitMax   seconds   `json:"wait_max_s"`
 	Bytes     int64     `json:"bytes"`
-	Clamped   int64     `json:"clamped"`   // sent on after a shorter Crawl-delay than the site asks for
-	Stale     int64     `json:"stale"`     // judged by an older copy, as robots.txt failed
-	BackedOff int64     `json:"back_offs"` // held up by a pause after a 429 or 503, or began one
-	Slowed    int64     `json:"slowed"`    // held up as the host answered slowly
+	Clamped   int64     `json:"clamped"`    // sent on after a shorter Crawl-delay than the site asks for
+	Stale     int64     `json:"stale"`      // judged by an older copy, as robots.txt failed
+	BackedOff int64     `json:"back_offs"`  // held up by a pause after a 429 or 503, or began one
+	Slowed    int64     `json:"slowed"`     // held up as the host answered slowly
+	Away      int64     `json:"store_away"` // paced without what the replicas share
 	First     time.Time `json:"first,omitzero"`
 	Last      time.Time `json:"last,omitzero"`
 }
@@ -91,6 +92,7 @@ func (c *counts) add(e *trail.Entry) {
 	c.Stale += one(e.RobotsStale)
 	c.BackedOff += one(e.BackOff > 0)
 	c.Slowed += one(e.Slowed > 0)
+	c.Away += one(e.StoreAway)
 	c.within(e.Time, e.Time)
 }
 
@@ -131,5 +133,6 @@ func (c *counts) merge(o *counts) {
 	c.Stale = plus(c.Stale, o.Stale)
 	c.BackedOff = plus(c.BackedOff, o.BackedOff)
 	c.Slowed = plus(c.Slowed, o.Slowed)
+	c.Away = plus(c.Away, o.Away)
 	c.within(o.First, o.Last)
 }

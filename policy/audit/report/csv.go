@@ -8,14 +8,19 @@ import (
 	"time"
 )
 
+// csvLater is how many of the columns came later: they stand behind the others, which
+// scripts may know by their places.
+const csvLater = 2
+
 // csvColumns are the names in the first row.
 var csvColumns = []string{
 	"client", "host", "decision", "enforced", "reason", "entry", "group", "rule", "line", "robots_sha256",
 	"requests", "waited", "wait_s", "wait_max_s", "bytes", "clamped", "stale", "back_offs", "slowed", "first", "last",
+	"replica", "store_away",
 }
 
-// CSV writes one table (RFC 4180): a row for each combination of client, host,
-// decision and what it rests on, and one of "(others)" for those beyond the ceiling.
+// CSV writes one table (RFC 4180): a row for each combination of replica, client,
+// host, decision and what it rests on, and one of "(others)" for those beyond the ceiling.
 // A cell that a spreadsheet would take for a formula has an apostrophe before it.
 func (r *Report) CSV(w io.Writer) error {
 	out := csv.NewWriter(w)
@@ -29,14 +34,14 @@ func (r *Report) CSV(w io.Writer) error {
 			inert(c.Client), inert(c.Host), inert(c.Decision), strconv.FormatBool(c.Enforced), inert(c.Reason),
 			inert(c.Entry), inert(c.Group), inert(c.Rule), strconv.Itoa(c.Line), inert(c.SHA256),
 		}
-		if err := out.Write(append(names, csvCounts(&c.counts)...)); err != nil {
+		if err := out.Write(append(append(names, csvCounts(&c.counts)...), inert(c.Replica), strconv.FormatInt(c.Away, 10))); err != nil {
 			return err
 		}
 	}
 	if rest := &r.combined.Others; rest.Requests > 0 {
-		names := make([]string, len(csvColumns)-len(csvCounts(rest)))
+		names := make([]string, len(csvColumns)-len(csvCounts(rest))-csvLater)
 		names[0], names[1] = others, others
-		if err := out.Write(append(names, csvCounts(rest)...)); err != nil {
+		if err := out.Write(append(append(names, csvCounts(rest)...), others, strconv.FormatInt(rest.Away, 10))); err != nil {
 			return err
 		}
 	}

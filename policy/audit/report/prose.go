@@ -41,6 +41,7 @@ func (r *Report) notes() string {
 		{r.Totals.Stale, "judged by an older copy of robots.txt"},
 		{r.Totals.BackedOff, "with a back-off after 429 or 503"},
 		{r.Totals.Slowed, "held up as the site answered slowly"},
+		{r.Totals.Away, "paced while the store of the replicas was away"},
 	} {
 		if n.count > 0 {
 			notes = append(notes, number(n.count)+" "+n.what)
@@ -129,6 +130,9 @@ func (r *Report) chain() string {
 		return "there is no line"
 	}
 	text := "holds over all of it"
+	if n := len(r.Source.Trails); n > 0 {
+		text = fmt.Sprintf("holds in each of %s", many(int64(n), "audit"))
+	}
 	if c.FirstSeq > 1 {
 		text += fmt.Sprintf(", which begins with record %s: what was before is not there, by the number of files that are kept or because somebody took it away", number(int64(c.FirstSeq)))
 	}

@@ -1,7 +1,7 @@
 // Package report sums up a trail: what was allowed, blocked and made to wait, for
 // whom, where and by which rule; what was set aside and by whose leave; and whether
 // the chain of the trail held. A [Sum] reads the trail in one pass and in bounded
-// memory, and gives a [Report], which writes itself as text, CSV or a page of HTML,
+// memory, or the trails of several replicas side by side, and gives a [Report], which writes itself as text, CSV or a page of HTML,
 // and is by encoding/json the document of JSON.
 //
 // Of the chain it says what package trail finds: the first fault. The lines behind it
@@ -22,6 +22,7 @@ const (
 	maxReasons   = 100 // the set is closed, but a trail may be anybody's
 	maxClients   = 10_000
 	maxHosts     = 10_000
+	maxReplicas  = 10_000
 	maxRules     = 10_000
 	maxOverrides = 1_000
 	maxOutages   = 1_000
@@ -46,6 +47,7 @@ type Report struct {
 	Timeline    timeline           `json:"timeline"`
 	Reasons     table[reason]      `json:"reasons"`
 	Clients     table[client]      `json:"clients"`
+	Replicas    table[replica]     `json:"replicas"` // without rows where one was on its own
 	Hosts       table[host]        `json:"hosts"`
 	Rules       table[rule]        `json:"rules"`
 	Overrides   table[override]    `json:"overrides"`
@@ -99,6 +101,10 @@ type (
 		Client string `json:"client"`
 		counts
 	}
+	replica struct {
+		Replica string `json:"replica"`
+		counts
+	}
 	rule struct {
 		ruleKey
 		counts
@@ -130,8 +136,8 @@ type (
 
 	// A combinedKey is all by which the CSV tells requests apart.
 	combinedKey struct {
-		Client, Decision, Reason, Entry string
-		Enforced                        bool
+		Replica, Client, Decision, Reason, Entry string
+		Enforced                                 bool
 		ruleKey
 	}
 )
@@ -157,12 +163,14 @@ type signal struct {
 
 // An event is a line that speaks of the trail itself.
 type event struct {
-	Time   time.Time `json:"time"`
-	Seq    uint64    `json:"seq"`
-	Event  string    `json:"event"`
-	Detail string    `json:"detail,omitempty"`
-	File   string    `json:"file,omitempty"`
-	Octets int64     `json:"octets,omitempty"`
-	SHA256 string    `json:"sha256,omitempty"`
-	Count  int64     `json:"count,omitempty"`
+	Trail   string    `json:"trail,omitempty"` // of several: which
+	Replica string    `json:"replica,omitempty"`
+	Time    time.Time `json:"time"`
+	Seq     uint64    `json:"seq"`
+	Event   string    `json:"event"`
+	Detail  string    `json:"detail,omitempty"`
+	File    string    `json:"file,omitempty"`
+	Octets  int64     `json:"octets,omitempty"`
+	SHA256  string    `json:"sha256,omitempty"`
+	Count   int64     `json:"count,omitempty"`
 }

@@ -24,6 +24,8 @@ func (r *Report) sentences() []string {
 			many(t.Clamped, "request"))},
 		{t.BackedOff, fmt.Sprintf("%s met a site that had asked for quiet (status 429 or 503) and was left alone for a while.", many(t.BackedOff, "request"))},
 		{t.Stale, fmt.Sprintf("%s judged by an older copy of robots.txt, as the site did not give it again.", were(t.Stale, "request"))},
+		{t.Away, fmt.Sprintf("%s paced while the store that the replicas share was away: each then kept to its own part of the pace, and judged by the copies that it held.",
+			were(t.Away, "request"))},
 		{r.Source.Lost, fmt.Sprintf("%s lost, as the audit could not be written at the time: this report does not count what they said.", were(r.Source.Lost, "record"))},
 	} {
 		if s.of > 0 {

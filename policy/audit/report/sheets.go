@@ -41,7 +41,7 @@ func columns(k kind, names ...string) (made []column) {
 func (r *Report) sheets(most int) []sheet {
 	v := view{report: r, most: most}
 	all := []sheet{
-		v.reasons(), v.clients(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.signals(), v.events(),
+		v.reasons(), v.clients(), v.replicas(), v.trails(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.signals(), v.events(),
 	}
 	return slices.DeleteFunc(all, func(s sheet) bool { return len(s.Rows) == 0 })
 }
@@ -152,6 +152,38 @@ func (v *view) clients() sheet {
 	}, &v.report.Clients, v.most, g, func(c *client) (before, after []string) {
 		return []string{shown(c.Client)}, nil
 	})
+}
+
+func (v *view) replicas() sheet {
+	g := v.spent()
+	g.before = columns(words, "replica")
+	g.after = columns(figures, "store away")
+	return fill(sheet{
+		ID: "replicas", Title: "Replicas",
+		About: "Which of several proxies decided, by the name that each has in its records. Store away counts the requests that it paced without the others.",
+	}, &v.report.Replicas, v.most, g, func(r *replica) (before, after []string) {
+		return []string{shown(r.Replica)}, []string{number(r.Away)}
+	})
+}
+
+func (v *view) trails() sheet {
+	s := sheet{
+		ID: "audits", Title: "Audits",
+		About:   "The audits that are summed up here, each with a chain of its own, and the anchor of its last record.",
+		Columns: append(columns(words, "audit"), append(columns(figures, "files", "lines", "requests", "lost"), column{"chain", words}, column{"anchor", hash})...),
+	}
+	for i := range v.report.Source.Trails {
+		p := &v.report.Source.Trails[i]
+		held := "holds"
+		switch {
+		case !p.Chain.Held:
+			held = "BROKEN: " + shown(p.Chain.Fault.String())
+		case p.Chain.FirstSeq > 1:
+			held = fmt.Sprintf("holds from record %s on", number(int64(p.Chain.FirstSeq)))
+		}
+		s.Rows = append(s.Rows, []string{shown(p.Name), number(p.Files), number(p.Lines), number(p.Requests), number(p.Lost), held, p.Chain.Anchor})
+	}
+	return s
 }
 
 func (v *view) hosts() sheet {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"path/filepath"
 	"slices"
 
 	"robotsproxy/policy/audit/trail"
@@ -9,6 +8,8 @@ import (
 
 // A source is what a report rests on.
 type source struct {
+	Name       string     `json:"-"`                // of one of several; "": there is one
+	Trails     []strand   `json:"trails,omitempty"` // where there are several, each of them
 	Files      list[file] `json:"files"`
 	Lines      int64      `json:"lines"`
 	Requests   int64      `json:"requests"`   // records of requests, before the filters
@@ -23,7 +24,7 @@ type source struct {
 
 // A file is one of a trail's.
 type file struct {
-	Name     string `json:"name"` // without its directory
+	Name     string `json:"name"` // without its directory, or of several trails without what all have in common
 	Lines    int64  `json:"lines"`
 	FirstSeq uint64 `json:"first_seq"`
 	LastSeq  uint64 `json:"last_seq"`
@@ -32,7 +33,7 @@ type file struct {
 // A chain is how the lines hold together, as [trail.Verify] has it.
 type chain struct {
 	Held     bool   `json:"held"`              // every line was whole and followed from the one before
-	FirstSeq uint64 `json:"first_seq"`         // above 1 where older files have been taken away
+	FirstSeq uint64 `json:"first_seq"`         // above 1 where older files have been taken away; 0 of several trails
 	Removed  bool   `json:"removed,omitempty"` // some were while the trail was read, before their turn
 	Anchor   string `json:"anchor"`            // of the last line, where the chain held and has one
 	Fault    *fault `json:"fault,omitempty"`   // the first
@@ -49,6 +50,10 @@ type fault struct {
 
 // unreadable is the kind of fault where the end of the trail was not reached.
 const unreadable = "unreadable"
+
+func newSource(name string) *source {
+	return &source{Name: name, Files: list[file]{Most: maxFiles, Rows: []file{}}}
+}
 
 // line counts a line of a number, 0 where it has none.
 func (s *source) line(path string, seq uint64) {
@@ -68,7 +73,7 @@ func (s *source) line(path string, seq uint64) {
 
 // begin makes a file the one that is read.
 func (s *source) begin(path string) {
-	f := file{Name: filepath.Base(path)}
+	f := file{Name: s.called(path)}
 	s.path, s.file = path, &f
 	before := len(s.Files.Rows)
 	if s.Files.add(f); len(s.Files.Rows) > before {
@@ -82,7 +87,7 @@ func (s *source) judge(res *trail.Result, found *trail.Fault, err error) {
 	switch {
 	case found != nil:
 		f := fault(*found)
-		f.File = filepath.Base(f.File)
+		f.File = s.called(f.File)
 		s.Chain.Fault = &f
 	case err != nil:
 		s.Chain.Fault = &fault{Kind: unreadable, Detail: err.Error()}

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"time"
 
 	"robotsproxy/policy/audit/trail"
@@ -27,12 +26,13 @@ func (o *Options) letsThrough(e *trail.Entry) bool {
 // A Sum adds up a trail.
 type Sum struct {
 	o         Options
-	source    source
+	sources   []*source // one for each trail
 	totals    counts
 	monitored int64
 	clock     clock
 	reasons   sums[string, counts]
 	clients   sums[string, counts]
+	replicas  sums[string, counts]
 	hosts     sums[string, host]
 	rules     sums[ruleKey, counts]
 	overrides sums[overrideKey, counts]
@@ -46,9 +46,10 @@ type Sum struct {
 func New(o Options) *Sum {
 	return &Sum{
 		o: o, clock: newClock(),
-		source:    source{Files: list[file]{Most: maxFiles, Rows: []file{}}},
+		sources:   []*source{newSource("")},
 		reasons:   newSums[string, counts](maxReasons),
 		clients:   newSums[string, counts](maxClients),
+		replicas:  newSums[string, counts](maxReplicas),
 		hosts:     newSums[string, host](maxHosts),
 		rules:     newSums[ruleKey, counts](maxRules),
 		overrides: newSums[overrideKey, counts](maxOverrides),
@@ -62,12 +63,10 @@ func New(o Options) *Sum {
 // Read adds all lines of a trail, and looks whether its chain holds. What ends the
 // reading before the end of the trail is in the report as a fault of the chain too.
 func (s *Sum) Read(r *trail.Reader) error {
-	res, fault, err := trail.VerifyEach(r, s.add)
-	if err != nil {
-		err = fmt.Errorf("the trail could not be read to its end: %w", err)
-	}
-	s.source.judge(&res, fault, err)
-	return err
+	var v verdict
+	v.result, v.fault, v.err = trail.VerifyEach(r, s.add)
+	s.finish(s.sources[0], &v)
+	return v.err
 }
 
 // add adds a line, or what kept it from being read.
@@ -76,34 +75,40 @@ func (s *Sum) add(l trail.Line, err error) {
 	if err == nil {
 		e, err = trail.Read(l.Text)
 	}
-	s.source.line(l.File, e.Seq)
+	s.take(s.sources[0], l.File, &e, err)
+}
+
+// take adds a record of a trail's file; with an error it is none.
+func (s *Sum) take(from *source, file string, e *trail.Entry, err error) {
+	from.line(file, e.Seq)
 	switch {
 	case err != nil:
-		s.source.Unreadable++
+		from.Unreadable++
 	case e.Event != "":
-		s.event(&e)
+		s.event(from, e)
 	default:
-		s.source.Requests++
-		trim(&e)
-		if s.o.letsThrough(&e) {
-			s.request(&e)
+		from.Requests++
+		trim(e)
+		if s.o.letsThrough(e) {
+			s.request(e)
 		}
 	}
 }
 
 // trim cuts the strings by which requests are told apart.
 func trim(e *trail.Entry) {
-	for _, text := range []*string{&e.Client, &e.Host, &e.Decision, &e.Reason, &e.Entry, &e.EntryReason, &e.Rule, &e.Group, &e.RobotsSHA256} {
+	for _, text := range []*string{&e.Replica, &e.Client, &e.Host, &e.Decision, &e.Reason, &e.Entry, &e.EntryReason, &e.Rule, &e.Group, &e.RobotsSHA256} {
 		*text = clip(*text)
 	}
 }
 
-func (s *Sum) event(e *trail.Entry) {
-	s.source.Events++
+func (s *Sum) event(from *source, e *trail.Entry) {
+	from.Events++
 	if e.Event == "lost" {
-		s.source.Lost = plus(s.source.Lost, e.Count)
+		from.Lost = plus(from.Lost, e.Count)
 	}
 	s.events.add(event{
+		Trail: clip(from.Name), Replica: clip(e.Replica),
 		Time: e.Time, Seq: e.Seq, Event: clip(e.Event), Detail: clip(e.Detail), File: clip(e.File),
 		Octets: e.Octets, SHA256: clip(e.SHA256), Count: e.Count,
 	})
@@ -115,6 +120,9 @@ func (s *Sum) request(e *trail.Entry) {
 	s.clock.add(e)
 	count(&s.reasons, e.Reason, e)
 	count(&s.clients, e.Client, e)
+	if e.Replica != "" || len(s.sources) > 1 {
+		count(&s.replicas, e.Replica, e)
+	}
 	h, own := s.hosts.at(e.Host)
 	if ended := h.add(e); own && ended.Requests > 0 {
 		ended.Host = e.Host
@@ -128,7 +136,7 @@ func (s *Sum) request(e *trail.Entry) {
 		count(&s.overrides, overrideKey{e.Reason, e.Entry, e.EntryReason}, e)
 	}
 	s.signal(e)
-	count(&s.combined, combinedKey{e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
+	count(&s.combined, combinedKey{e.Replica, e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
 }
 
 // count counts a record under a key.

@@ -72,7 +72,7 @@ func (s *Sum) Report(made time.Time, version string) *Report {
 	r := &Report{
 		Format: formatVersion, Made: made.UTC(), Version: version,
 		Filters:     filters{s.o.Since, s.o.Until, s.o.Client, s.o.Host},
-		Source:      s.source.copy(),
+		Source:      together(s.sources),
 		Totals:      s.totals,
 		Monitored:   s.monitored,
 		Timeline:    s.clock.timeline(),
@@ -82,6 +82,7 @@ func (s *Sum) Report(made time.Time, version string) *Report {
 	}
 	r.Reasons = rows(&s.reasons, func(k string, c *counts) reason { return reason{k, *c} }, func(r *reason) string { return r.Reason })
 	r.Clients = rows(&s.clients, func(k string, c *counts) client { return client{k, *c} }, func(c *client) string { return c.Client })
+	r.Replicas = rows(&s.replicas, func(k string, c *counts) replica { return replica{k, *c} }, func(r *replica) string { return r.Replica })
 	r.Hosts = rows(&s.hosts, withName, func(h *host) string { return h.Host })
 	r.Rules = rows(&s.rules, func(k ruleKey, c *counts) rule { return rule{k, *c} }, func(r *rule) string { return fmt.Sprint(r.ruleKey) })
 	slices.SortStableFunc(r.Rules.Rows, func(a, b rule) int { // those that forbade come first

@@ -10,6 +10,7 @@ import (
 type Entry struct {
 	Time          time.Time `json:"time"`
 	ID            string    `json:"id"`
+	Replica       string    `json:"replica"` // that wrote the record, of several; "": it was on its own
 	Client        string    `json:"client"`
 	Method        string    `json:"method"`
 	URL           string    `json:"url"`
@@ -34,6 +35,7 @@ type Entry struct {
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
 	Slowed        float64   `json:"slowed_s"`
+	StoreAway     bool      `json:"store_away"` // it was paced without what the replicas share
 
 	RobotsContentSignal string `json:"robots_content_signal"`
 	RobotsContentUsage  string `json:"robots_content_usage"`
@@ -62,6 +64,18 @@ func Read(line []byte) (e Entry, err error) {
 	err = json.Unmarshal(line, &e)
 	return e, err
 }
+
+// End is when a request ended, which is about when its line was written; of an event,
+// when it was.
+func (e *Entry) End() time.Time {
+	if !(e.DurationMS > 0) {
+		return e.Time
+	}
+	return e.Time.Add(time.Duration(min(e.DurationMS, longestMS) * float64(time.Millisecond)))
+}
+
+// longestMS is the longest that is believed of a request, a year.
+const longestMS = 365 * 24 * 60 * 60 * 1000
 
 // Blocked says whether a request was decided against.
 func (e *Entry) Blocked() bool { return e.Decision != "allow" }
