@@ -71,7 +71,7 @@ type exchange struct {
 	written atomic.Bool           // it has
 	upload  atomic.Pointer[error] // why the client's body broke off
 	replay  atomic.Pointer[error] // why the request may not go out, or not a second time
-	stood   time.Duration         // for so long its last connection did, while it waited for its turn on it
+	stood   atomic.Int64          // for so many nanoseconds its last connection did, while it waited for its turn on it
 
 	uploaded atomic.Bool // the client's body has been read to its end
 	reading  atomic.Bool // the client's body is waited for
@@ -147,7 +147,7 @@ func (x *exchange) trace() *httptrace.ClientTrace {
 func (x *exchange) getConn(string) {
 	x.used()
 	x.slot.Redial()
-	x.stood = 0
+	x.stood.Store(0)
 	x.dialed.Store(true)
 }
 
@@ -157,20 +157,46 @@ func (x *exchange) gotConn(c httptrace.GotConnInfo) {
 	x.dialed.Store(false)
 	err := x.tries.Got(c)
 	if err == nil && x.slot != nil {
-		x.watch.held.Store(true)
-		began := time.Now()
-		err = x.slot.Ready(x.request.Context())
-		x.stood = time.Since(began)
-		x.watch.moved()
-		x.watch.held.Store(false)
+		err = x.ready()
 	}
 	if err != nil {
-		x.replay.Store(&err)
-		x.cancel(err)
+		x.refrain(err)
 		egress.Drop(c)
 		return
 	}
 	x.timed.Store(egress.NextWrite(c, x))
+}
+
+// ready waits for the right to send.
+func (x *exchange) ready() error {
+	x.watch.held.Store(true)
+	defer x.watch.held.Store(false)
+	defer x.watch.moved()
+	began := time.Now()
+	defer func() { x.stood.Add(int64(time.Since(began))) }()
+	return x.slot.Ready(x.request.Context())
+}
+
+// refrain keeps the request from going out, or from being replayed.
+func (x *exchange) refrain(err error) {
+	x.replay.Store(&err)
+	x.cancel(err)
+}
+
+// Writing is asked by an HTTP/1 connection that the head is about to leave. Where
+// that took so long that the turn of the request is over, it waits for another.
+func (x *exchange) Writing() error {
+	if x.slot.Timely() {
+		return nil
+	}
+	err := x.ready()
+	if err != nil {
+		if !x.written.Load() {
+			x.sent.Store(false) // it is still in the buffer
+		}
+		x.refrain(err)
+	}
+	return err
 }
 
 // Written is told by an HTTP/1 connection that the head has left it.

@@ -173,9 +173,9 @@ const unnoticed = time.Millisecond
 func (h *Handler) send(x *exchange, r *http.Request) (*http.Response, error) {
 	for tries := 1; ; tries++ {
 		x.dialed.Store(true)
-		x.stood = 0
+		x.stood.Store(0)
 		resp, err := x.rules.Door.At(x.at).RoundTrip(r)
-		again := err != nil && x.stood > unnoticed && !x.written.Load() && x.replay.Load() == nil && r.Context().Err() == nil
+		again := err != nil && time.Duration(x.stood.Load()) > unnoticed && !x.written.Load() && x.replay.Load() == nil && r.Context().Err() == nil
 		if !again || tries == maxSends || r.Body != nil && r.Body != http.NoBody || !idempotent(r.Method) {
 			return resp, err
 		}

@@ -295,7 +295,7 @@ func (h *Handler) finish(x *exchange, err error) {
 		}
 	}
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
-		rec.BackOff, rec.Slowed = busy.Pause, busy.Slowed
+		rec.BackOff, rec.Slowed, rec.Away = busy.Pause, busy.Slowed, busy.Alone
 	}
 	if errors.Is(err, egress.ErrParent) && h.parent.due() {
 		h.o.Log.Warn("the parent proxy does not serve", "error", err)
@@ -310,6 +310,7 @@ func (h *Handler) finish(x *exchange, err error) {
 		}
 		held := x.slot.Held()
 		rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.Paused), cmp.Or(rec.Slowed, held.Slowed)
+		rec.Away = rec.Away || held.Alone
 		x.release() // the origin has done its part: a client that does not read holds up nobody else
 	}
 	if !x.sent.Load() {

@@ -174,11 +174,20 @@ func (c *countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write writes to the connection.
+// Write writes to the connection, when whoever waits for that has let it.
 func (c *countedConn) Write(b []byte) (int, error) {
+	to := c.waiting.next(false)
+	if to == nil {
+		return c.Conn.Write(b)
+	}
+	if err := to.Writing(); err != nil {
+		return 0, err
+	}
 	n, err := c.Conn.Write(b)
 	if n > 0 {
-		c.waiting.tell()
+		if to = c.waiting.next(true); to != nil {
+			to.Written()
+		}
 	}
 	return n, err
 }

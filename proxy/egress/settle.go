@@ -60,11 +60,17 @@ func Drop(got httptrace.GotConnInfo) {
 	}
 }
 
-// NextWrite tells w when the next octets have been written to an HTTP/1 connection,
-// and so, on one that a request was just given, when its head has: net/http's own
-// WroteHeaders comes before they leave a buffer. It says false, and does nothing,
-// where WroteHeaders tells the moment: with HTTP/2 and FTP.
-func NextWrite(got httptrace.GotConnInfo, w interface{ Written() }) bool {
+// A Writer is told of the next octets that are written to a connection.
+type Writer interface {
+	Writing() error // right before; an error keeps them from being written, and is the write's
+	Written()       // right after
+}
+
+// NextWrite tells w when the next octets are written to an HTTP/1 connection, and so,
+// on one that a request was just given, when its head is: net/http's own WroteHeaders
+// comes before they leave a buffer. It says false, and does nothing, where WroteHeaders
+// tells the moment: with HTTP/2 and FTP.
+func NextWrite(got httptrace.GotConnInfo, w Writer) bool {
 	c := counted(got.Conn)
 	if c == nil || c.http2 {
 		return false
@@ -78,17 +84,18 @@ func NextWrite(got httptrace.GotConnInfo, w interface{ Written() }) bool {
 // A waiting holds who waits for the next write; nil: nobody.
 type waiting struct {
 	mu sync.Mutex // guards to
-	to interface{ Written() }
+	to Writer
 }
 
-func (w *waiting) tell() {
+// next is who waits, and not any more once the octets are written.
+func (w *waiting) next(written bool) Writer {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	to := w.to
-	w.to = nil
-	w.mu.Unlock()
-	if to != nil {
-		to.Written()
+	if written {
+		w.to = nil
 	}
+	return to
 }
 
 // Settling is the Door for those who have no httptrace of their own to count

@@ -3,11 +3,14 @@ package egress
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -81,5 +84,48 @@ func askSettled(t *testing.T, d *Door, method, url string) {
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err != nil || method == http.MethodGet && string(body) != "good" {
 		t.Errorf("%s: %q, %v", method, body, err)
+	}
+}
+
+// A gate is a Writer that lets nothing be written while it is shut.
+type gate struct {
+	shut  error
+	calls []string
+}
+
+func (g *gate) Writing() error { g.calls = append(g.calls, "writing"); return g.shut }
+func (g *gate) Written()       { g.calls = append(g.calls, "written") }
+
+// TestNothingIsWrittenBeforeItsTurn: who waits for the next write is asked right before
+// it, told right after it, and then no more.
+func TestNothingIsWrittenBeforeItsTurn(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	c := newCountedConn(ours)
+	defer c.Close()
+	shut := errors.New("not yet")
+	g := &gate{shut: shut}
+	if !NextWrite(httptrace.GotConnInfo{Conn: c}, g) {
+		t.Fatal("not told")
+	}
+	if n, err := c.Write([]byte("early")); n != 0 || !errors.Is(err, shut) {
+		t.Fatalf("Write = %d, %v", n, err)
+	}
+	g.shut = nil
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		b := make([]byte, 9)
+		if _, err := io.ReadFull(theirs, b); err != nil || string(b) != "head body" {
+			t.Errorf("arrived: %q, %v", b, err)
+		}
+	})
+	for _, part := range []string{"head ", "body"} {
+		if _, err := io.WriteString(c, part); err != nil {
+			t.Error(err)
+		}
+	}
+	reading.Wait()
+	if want := []string{"writing", "writing", "written"}; !slices.Equal(g.calls, want) {
+		t.Errorf("told %q, want %q", g.calls, want)
 	}
 }
