@@ -1,0 +1,73 @@
+package redis
+
+import (
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/policy/pace"
+)
+
+// benchAsk is for the usual turn: one a second, and few at once.
+func benchAsk(key string) pace.Ask {
+	return pace.Ask{
+		Key:    key,
+		Clocks: []pace.ClockTerms{{PerSecond: 1, Burst: 1, Gap: time.Second}},
+		Places: 4, MaxWait: time.Minute, Width: time.Second / 64,
+	}
+}
+
+func benchFleet(b *testing.B) *replica {
+	s := redistest.Start(b)
+	settled(b, s.URL())
+	r := run(b, s.URL(), 1)
+	together(b, r)
+	return r
+}
+
+// BenchmarkReserve tells what a turn adds to one request, with nobody else about.
+func BenchmarkReserve(b *testing.B) {
+	r := benchFleet(b)
+	var took []time.Duration
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i++
+		began := time.Now()
+		turn, err := r.Reserve(b.Context(), benchAsk("host"+strconv.Itoa(i%100_000)+".test"))
+		took = append(took, time.Since(began))
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Report(pace.Report{Key: "x", Lease: turn.Lease})
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+// BenchmarkReserveParallel tells how many turns a second one replica gets out of a
+// server on the same machine, each with its report.
+func BenchmarkReserveParallel(b *testing.B) {
+	r := benchFleet(b)
+	var n atomic.Int64
+	b.SetParallelism(32)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			turn, err := r.Reserve(b.Context(), benchAsk("host"+strconv.FormatInt(n.Add(1)%100_000, 10)+".test"))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			r.Report(pace.Report{Key: "x", Lease: turn.Lease})
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reservations/s")
+	if d := r.Stats().Dropped; d > 0 {
+		b.ReportMetric(float64(d), "dropped")
+	}
+}

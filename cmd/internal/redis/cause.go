@@ -1,0 +1,160 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	errAway    = errors.New("redis: the store is away")
+	errOther   = errors.New("redis: it is another server than before")
+	errEmptied = errors.New("redis: the store was emptied")
+	errReply   = errors.New("redis: the answer is not to be understood")
+)
+
+// A Cause is why a replica is, or last was, alone. The set is closed.
+type Cause uint8
+
+const (
+	Starting   Cause = iota // nothing has been asked yet
+	Ended                   // Run has returned
+	Refused                 // nobody listens at the address, or it cannot be reached
+	NoAddress               // the name has no address
+	TimedOut                // no answer within a second
+	CutOff                  // the connection was closed
+	Password                // wrong, or lacking
+	Forbidden               // by the server's access list
+	Full                    // its memory
+	NotSaving               // it takes nothing since its disk takes nothing
+	Loading                 // it is still reading what it had saved
+	ReadOnly                // it is the replica of another
+	NoMaster                // the Sentinels know none of that name
+	Cluster                 // it is part of a Redis Cluster
+	Crowded                 // it takes no more connections
+	Busy                    // a script or a function of somebody's does not end
+	Untrusted               // TLS: its certificate, or it speaks none
+	Another                 // a connection led to another server than those before
+	Emptied                 // what was kept in it is gone
+	NoDatabase              // it has none of that number
+	Unclear                 // any other error of its own
+	Strange                 // no Redis, by what comes back
+	causeCount
+)
+
+// causes has the name of each, and what it means for who reads of it.
+var causes = [causeCount]struct{ name, words string }{
+	Starting:   {"starting", "not asked yet"},
+	Ended:      {"ended", "this replica is ending"},
+	Refused:    {"refused", "it cannot be reached"},
+	NoAddress:  {"no-address", "its name has no address"},
+	TimedOut:   {"timed-out", "no answer within a second"},
+	CutOff:     {"cut-off", "the connection was closed"},
+	Password:   {"password", "the password is wrong or lacking"},
+	Forbidden:  {"forbidden", "its access list forbids what we need"},
+	Full:       {"full", "its memory is full"},
+	NotSaving:  {"not-saving", "it takes nothing, since it cannot save to its disk"},
+	Loading:    {"loading", "it is still loading"},
+	ReadOnly:   {"read-only", "it is a read-only replica"},
+	NoMaster:   {"no-master", "its Sentinels know no master of that name"},
+	Cluster:    {"cluster", "it is part of a Redis Cluster, which is not supported"},
+	Crowded:    {"crowded", "it takes no more connections"},
+	Busy:       {"busy", "a script keeps it busy"},
+	Untrusted:  {"untrusted", "TLS fails"},
+	Another:    {"another", "it is another server than before"},
+	Emptied:    {"emptied", "what was kept in it is gone"},
+	NoDatabase: {"no-database", "it has no database of that number"},
+	Strange:    {"strange", "what comes back is no answer of Redis's"},
+	Unclear:    {"unclear", "it answers with an error"},
+}
+
+// String says it in words, for a log or a page.
+func (c Cause) String() string { return causes[c.known()].words }
+
+// Name is short, for a metric's label.
+func (c Cause) Name() string { return causes[c.known()].name }
+
+func (c Cause) known() Cause {
+	if c < causeCount {
+		return c
+	}
+	return Unclear
+}
+
+// Error has [Look] give one for an error.
+func (c Cause) Error() string { return c.String() }
+
+// refusals are what a server's errors begin with.
+var refusals = []struct {
+	prefix string
+	cause  Cause
+}{
+	{"WRONGPASS", Password}, {"NOAUTH", Password}, {"invalid password", Password},
+	{"AUTH", Password}, {"Client sent AUTH", Password},
+	{"Protocol error: unauthenticated", Password}, // to a script, which is longer than strangers may send
+	{"NOPERM", Forbidden},
+	{"OOM", Full},
+	{"MISCONF", NotSaving}, {"NOREPLICAS", NotSaving},
+	{"LOADING", Loading},
+	{"READONLY", ReadOnly}, {"MASTERDOWN", ReadOnly},
+	{"MOVED", Cluster}, {"ASK", Cluster}, {"CLUSTERDOWN", Cluster}, {"CROSSSLOT", Cluster},
+	{"max number of clients", Crowded},
+	{"BUSY", Busy},
+	{"DB index is out of range", NoDatabase},
+}
+
+// causeOf finds the cause that is in the error of a call.
+func causeOf(err error) Cause {
+	switch {
+	case errors.Is(err, errOther):
+		return Another
+	case errors.Is(err, errEmptied):
+		return Emptied
+	}
+	for _, r := range refusals {
+		if redis.HasErrorPrefix(err, r.prefix) {
+			return r.cause
+		}
+	}
+	var refused redis.Error
+	switch {
+	case errors.Is(err, redis.Nil):
+		return NoMaster
+	case errors.As(err, &refused):
+		return Unclear
+	}
+	return broken(err)
+}
+
+// broken is causeOf for what is no answer of the server's.
+func broken(err error) Cause {
+	var dns *net.DNSError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	var cert *tls.CertificateVerificationError
+	var host x509.HostnameError
+	var network net.Error
+	var dial *net.OpError
+	switch {
+	case errors.As(err, &dns) && !dns.IsTimeout:
+		return NoAddress
+	case errors.As(err, &record), errors.As(err, &alert), errors.As(err, &cert), errors.As(err, &host):
+		return Untrusted
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout),
+		errors.As(err, &network) && network.Timeout():
+		return TimedOut
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT),
+		errors.As(err, &dial) && dial.Op == "dial":
+		return Refused
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, redis.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return CutOff
+	}
+	return Strange
+}

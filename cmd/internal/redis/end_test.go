@@ -1,0 +1,104 @@
+package redis
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+)
+
+// A replica ends soon although its server stands still, whatever it has to tell.
+func TestEndsWhileStopped(t *testing.T) {
+	t.Parallel()
+	for name, tell := range map[string]func(*replica, cache.Sharer){
+		"nothing to tell": func(*replica, cache.Sharer) {},
+		"reports": func(r *replica, _ cache.Sharer) {
+			for range 5 * batch {
+				r.Report(pace.Report{Key: "a.test", Backoff: pace.Backoff{Until: time.Now().Add(time.Hour)}})
+			}
+		},
+		"places": func(r *replica, _ cache.Sharer) {
+			for range 5 * batch {
+				r.held.add(&turn{key: "a.test", place: r.held.name(r.id)})
+			}
+			r.reports.renew()
+		},
+		"purges": func(_ *replica, s cache.Sharer) {
+			for i := range 5 * maxCalls {
+				s.Announce(host(i), cache.Purged)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			settled(t, s.URL())
+			r, stop := start(t, s.URL(), 3)
+			defer stop()
+			together(t, r)
+			shelf := r.Robots(nil).(cache.Sharer)
+			ctx, cancel := context.WithCancel(t.Context())
+			watched := make(chan struct{})
+			go func() {
+				defer close(watched)
+				shelf.Watch(ctx, func(robots.Origin, cache.Change) {})
+			}()
+			<-time.After(100 * time.Millisecond)
+			s.Stop()
+			defer s.Continue()
+			tell(r, shelf)
+			began := time.Now()
+			cancel()
+			<-watched
+			stop()
+			if took := time.Since(began); took > 3*callTime { // one each to connect, to tell and to leave
+				t.Errorf("it has ended after %v", took)
+			}
+		})
+	}
+}
+
+// Where the server is known to be away nobody is waited for, and that a replica ends is
+// neither an outage nor a failure.
+func TestEndsWhileAway(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	r, stop := start(t, s.URL(), 3)
+	defer stop()
+	together(t, r)
+	s.Stop()
+	defer s.Continue()
+	soon(t, promised, "alone", r.away)
+	asked := r.Stats().Failures[TimedOut.Name()]
+	soon(t, patience, "it is asked again", func() bool { return r.Stats().Failures[TimedOut.Name()] > asked })
+	<-time.After(probeEvery + callTime/4) // and is being asked
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > callTime/2 {
+		t.Errorf("it has ended after %v", took)
+	}
+}
+
+func TestEndIsNoOutage(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	r, stop := start(t, s.URL(), 3)
+	defer stop()
+	together(t, r)
+	stop()
+	st := r.Stats()
+	for name, n := range st.Failures {
+		if n > 0 {
+			t.Errorf("%d calls have failed: %s", n, name)
+		}
+	}
+	if !st.Alone || st.Cause != Ended || st.Outages != 0 {
+		t.Errorf("Stats = %+v", st)
+	}
+}

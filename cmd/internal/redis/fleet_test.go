@@ -1,0 +1,217 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/storetest"
+)
+
+// Tests wait for servers of their own, and use little of a processor.
+func TestMain(m *testing.M) {
+	flag.Set("test.parallel", "16") // unless -parallel says otherwise
+	goleak.VerifyTestMain(m)
+}
+
+// A replica is a Fleet that runs, and what was told to it and by it.
+type replica struct {
+	*Fleet
+	log *lines
+
+	checks atomic.Int64 // of Recheck
+
+	mu     sync.Mutex // guards what follows
+	clocks []pace.Clock
+	pauses map[string]pace.Backoff
+}
+
+// lines is what was logged.
+type lines struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// run opens a Fleet and runs it until the test ends.
+func run(t testing.TB, url string, replicas int) *replica {
+	t.Helper()
+	r, stop := start(t, url, replicas)
+	t.Cleanup(stop)
+	return r
+}
+
+// start is run where stop ends it.
+func start(t testing.TB, url string, replicas int) (r *replica, stop func()) {
+	t.Helper()
+	r = &replica{log: &lines{}}
+	var err error
+	r.Fleet, err = Open(Options{URL: url, Replicas: replicas, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx, Hooks{Clocks: r.sent, Recheck: r.recheck, Pause: r.pause}) }()
+	return r, sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		r.Close()
+	})
+}
+
+func (r *replica) sent(_, since time.Time) []pace.Clock {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []pace.Clock
+	for _, c := range r.clocks {
+		if since.IsZero() || !c.Sent.Before(since) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func (r *replica) pause(key string, b pace.Backoff) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pauses == nil {
+		r.pauses = make(map[string]pace.Backoff)
+	}
+	r.pauses[key] = b
+}
+
+func (r *replica) recheck() { r.checks.Add(1) }
+
+// soon fails unless ok becomes true in time.
+func soon(t testing.TB, d time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > d {
+			t.Fatalf("not in %v: %s", d, what)
+		}
+		<-time.After(time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+const patience = 20 * time.Second
+
+// together waits until each of these sees as many others as there are.
+func together(t testing.TB, all ...*replica) {
+	t.Helper()
+	soon(t, patience, "all share", func() bool {
+		for _, r := range all {
+			if s := r.Stats(); s.Alone || s.Replicas != len(all) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// settled empties a server and has it seem to be shared: nobody has to wait for what
+// others may tell.
+func settled(t testing.TB, url string) {
+	t.Helper()
+	c := client(t, url)
+	if err := c.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Set(t.Context(), epochKey, "before", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ZAdd(t.Context(), thereKey, redis.Z{Score: 1, Member: "before"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// client is a connection of the test's own.
+func client(t testing.TB, url string) *redis.Client {
+	t.Helper()
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// sharing gives what gives a test the stores of three replicas, which share the server at
+// the URL and know of no host.
+func sharing(t *testing.T, url string) func(*testing.T, int) []pace.Store {
+	settled(t, url)
+	all := []*replica{run(t, url, 3), run(t, url, 3), run(t, url, 3)}
+	together(t, all...)
+	admin := client(t, url)
+	return func(t *testing.T, n int) []pace.Store {
+		if n != len(all) {
+			t.Fatalf("%d replicas are asked for", n)
+		}
+		var stores []pace.Store
+		for _, r := range all {
+			r.held.mu.Lock()
+			clear(r.held.all)
+			r.held.mu.Unlock()
+			r.counts.usually.mean.Store(0)
+			r.counts.usually.spread.Store(0)
+			// Behind all that the test before has reported:
+			r.Report(pace.Report{Key: r.id, Backoff: pace.Backoff{Until: time.Now().Add(time.Minute)}})
+			soon(t, patience, "all is told", func() bool { return admin.Exists(t.Context(), paceKey(r.id)).Val() == 1 })
+			stores = append(stores, r)
+		}
+		for _, kind := range []string{"pace:", "places:", "clock:"} {
+			keys, err := admin.Keys(t.Context(), keyPrefix+kind+"*").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(keys) > 0 {
+				admin.Del(t.Context(), keys...)
+			}
+		}
+		return stores
+	}
+}
+
+func TestStoreOnServers(t *testing.T) {
+	t.Parallel()
+	for _, bin := range redistest.Binaries(t) {
+		t.Run(bin[strings.LastIndexByte(bin, '/')+1:], func(t *testing.T) {
+			s := redistest.StartBinary(t, bin)
+			storetest.Store(t, sharing(t, s.URL()))
+		})
+	}
+}
+
+// TestStoreOnMiniredis has the processors to itself, which run the scripts here.
+func TestStoreOnMiniredis(t *testing.T) {
+	s := miniredis.RunT(t)
+	storetest.Store(t, sharing(t, "redis://"+s.Addr()))
+}

@@ -1,0 +1,99 @@
+package redis
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+)
+
+func TestLook(t *testing.T) {
+	t.Parallel()
+	for _, bin := range redistest.Binaries(t) {
+		s := redistest.StartBinary(t, bin, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+		seen, err := Look(t.Context(), s.URL())
+		if err != nil || seen.Server == "" || seen.Policy != "allkeys-lru" || !seen.Forgets || seen.Ahead.Abs() > time.Minute || seen.RoundTrip <= 0 {
+			t.Errorf("%s: %+v, %v", bin, seen, err)
+		}
+		admin := goredis.NewClient(&goredis.Options{Addr: s.Addr})
+		defer admin.Close()
+		if n, err := admin.DBSize(t.Context()).Result(); n != 0 || err != nil {
+			t.Errorf("%s: it has %d keys after a look, %v", bin, n, err)
+		}
+		if err := admin.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if seen, err := Look(t.Context(), s.URL()); err != nil || seen.Forgets {
+			t.Errorf("%s: %+v, %v", bin, seen, err)
+		}
+	}
+}
+
+// What keeps replicas from sharing a server is said in the words of a Cause.
+func TestLookSaysWhyNot(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	locked := redistest.Start(t, "--requirepass", "s3cret")
+	primary := redistest.Start(t)
+	host, port, _ := strings.Cut(primary.Addr, ":")
+	replica := redistest.Start(t, "--replicaof", host+" "+port)
+	limited := redistest.Start(t)
+	admin := goredis.NewClient(&goredis.Options{Addr: limited.Addr})
+	defer admin.Close()
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "we", "on", ">s3cret", "+@all", "-@scripting", "~*").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "elsewhere", "on", ">s3cret", "+@all", "~other:*").Err(); err != nil {
+		t.Fatal(err)
+	}
+	full := redistest.Start(t)
+	config := goredis.NewClient(&goredis.Options{Addr: full.Addr})
+	defer config.Close()
+	if err := config.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	frozen := redistest.Start(t)
+	frozen.Stop()
+	defer frozen.Continue()
+	for name, c := range map[string]struct {
+		url  string
+		want string
+	}{
+		"nobody there":            {"redis://" + closed.Addr().String(), Refused.String()},
+		"no password":             {"redis://" + locked.Addr, Password.String()},
+		"another password":        {"redis://:s3cretly@" + locked.Addr, Password.String()},
+		"the right one":           {"redis://:s3cret@" + locked.Addr, ""},
+		"no scripts":              {"redis://we:s3cret@" + limited.Addr, Forbidden.String()},
+		"no key of ours":          {"redis://elsewhere:s3cret@" + limited.Addr, Forbidden.String()},
+		"full":                    {"redis://" + full.Addr, Full.String()},
+		"no such database":        {"redis://" + primary.Addr + "/99", NoDatabase.String()},
+		"no Redis":                {"redis://" + web.Listener.Addr().String(), Strange.String()},
+		"a replica":               {"redis://" + replica.Addr, ReadOnly.String()},
+		"no answer":               {"redis://" + frozen.Addr, TimedOut.String()},
+		"no URL":                  {"redis://:s3%cret@" + locked.Addr, "it is not a URL"},
+		"another's scheme":        {"http://:s3cret@" + locked.Addr, "invalid URL scheme"},
+		"TLS to one in the clear": {"rediss://:s3cret@" + locked.Addr, ""},
+	} {
+		_, err := Look(t.Context(), c.url)
+		switch {
+		case c.want == "" && name == "the right one":
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		case err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3") || strings.Contains(err.Error(), "\n"):
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/policy/pace"
+)
+
+// A request is one that three replicas have sent to one host.
+type request struct {
+	replica int
+	at      time.Time
+	alone   bool
+}
+
+// A crawl is three replicas that send to one host as fast as they may.
+type crawl struct {
+	t      *testing.T
+	fleets []*Fleet
+	pacers []*pace.Pacer
+
+	mu   sync.Mutex
+	sent []request
+}
+
+const (
+	crawlDelay = 100 * time.Millisecond
+	late       = time.Millisecond // a clock is read before what it tells of
+)
+
+// begin sends until stop is called.
+func (c *crawl) begin() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for i := range c.pacers {
+		for range 3 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					c.send(ctx, i)
+				}
+			})
+		}
+	}
+	return sync.OnceFunc(func() { cancel(); wg.Wait() })
+}
+
+func (c *crawl) send(ctx context.Context, i int) {
+	s, err := c.pacers[i].Wait(ctx, "", pace.Limits{
+		Key: "a.test", PerSecond: 1000, Burst: 1, CrawlDelay: crawlDelay, MaxConcurrent: 6, MaxWait: time.Minute, MaxQueue: 10,
+	})
+	if err == nil {
+		defer s.Release()
+		err = s.Ready(ctx)
+	}
+	for err == nil {
+		at := time.Now()
+		if s.Timely() {
+			s.Sent()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.sent = append(c.sent, request{i, at, s.Held().Alone})
+			return
+		}
+		err = s.Ready(ctx)
+	}
+	if ctx.Err() == nil {
+		c.t.Errorf("replica %d: a request is lost: %v", i, err)
+	}
+}
+
+// kept fails unless the requests were as far apart as is promised.
+func (c *crawl) kept() {
+	slices.SortFunc(c.sent, func(a, b request) int { return a.at.Compare(b.at) })
+	var own [3]time.Time
+	alone, spell := 0, 0
+	for i, r := range c.sent {
+		if r.alone {
+			alone++
+			if d := r.at.Sub(own[r.replica]); d < 3*crawlDelay-late {
+				c.t.Errorf("request %d of replica %d was sent alone %v after its last, want %v", i, r.replica, d, 3*crawlDelay)
+			}
+		} else if i > 0 && !c.sent[i-1].alone {
+			if d := r.at.Sub(c.sent[i-1].at); d < crawlDelay-late {
+				c.t.Errorf("request %d was sent %v after the one before, want %v", i, d, crawlDelay)
+			}
+		}
+		if i > 0 && r.alone != c.sent[i-1].alone {
+			spell++
+		}
+		own[r.replica] = r.at
+	}
+	n := len(c.sent)
+	took := c.sent[n-1].at.Sub(c.sent[0].at)
+	c.t.Logf("%d requests in %v, %d of them alone", n, took, alone)
+	if most := int(took/crawlDelay) + 1 + 2*len(c.pacers); n > most {
+		c.t.Errorf("%d requests in %v, want %d at the most", n, took, most)
+	}
+	if alone == 0 || alone == n {
+		c.t.Errorf("%d of %d requests were sent alone", alone, n)
+	}
+}
+
+// No request is lost while the server stands still and while it is gone, and none is
+// sent too soon: neither then, nor at the changes.
+func TestRequestsOfAnOutage(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	c := &crawl{t: t}
+	for range 3 {
+		f, p := pacer(t, s.URL(), 3)
+		c.fleets, c.pacers = append(c.fleets, f), append(c.pacers, p)
+	}
+	shared := func(want bool) {
+		t.Helper()
+		soon(t, patience, "all share, or none does", func() bool {
+			return !slices.ContainsFunc(c.fleets, func(f *Fleet) bool { return (f.Standing() == pace.Standing{Times: 1}) != want })
+		})
+	}
+	shared(true)
+	stop := c.begin()
+	defer stop()
+	<-time.After(time.Second)
+	s.Stop()
+	shared(false)
+	<-time.After(time.Second)
+	s.Continue()
+	shared(true)
+	<-time.After(time.Second)
+	s.Kill()
+	shared(false)
+	<-time.After(time.Second)
+	s.Restart()
+	shared(true)
+	<-time.After(time.Second)
+	stop()
+	c.kept()
+}

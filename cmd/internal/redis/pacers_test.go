@@ -1,0 +1,100 @@
+package redis
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/storetest"
+)
+
+// pacer gives the Pacer of one more replica, which runs until the test ends.
+func pacer(t *testing.T, url string, replicas int) (*Fleet, *pace.Pacer) {
+	t.Helper()
+	f, err := Open(Options{URL: url, Replicas: replicas, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pace.New(pace.Options{Store: f})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx, Hooks{Clocks: p.Clocks, Recheck: p.Recheck, Pause: p.Pause}) }()
+	t.Cleanup(func() {
+		p.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		f.Close()
+	})
+	return f, p
+}
+
+// pacers gives so many that share a server that is empty.
+func pacers(t *testing.T, n int) []*pace.Pacer {
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	var fleets []*Fleet
+	var all []*pace.Pacer
+	for range n {
+		f, p := pacer(t, s.URL(), n)
+		fleets, all = append(fleets, f), append(all, p)
+	}
+	for _, f := range fleets {
+		soon(t, patience, "all share", func() bool { return f.Standing() == pace.Standing{Times: 1} })
+	}
+	return all
+}
+
+// TestPacersShareAServer has no others beside it, since it counts what was sent in a time.
+func TestPacersShareAServer(t *testing.T) {
+	storetest.Pacers(t, pacers)
+}
+
+// Who holds a turn hears of a pause at once.
+func TestPauseIsHeard(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one, two := run(t, s.URL(), 2), run(t, s.URL(), 2)
+	together(t, one, two)
+	admin := client(t, s.URL())
+	soon(t, patience, "both listen", func() bool {
+		return admin.PubSubNumSub(t.Context(), pausesChannel).Val()[pausesChannel] == 2
+	})
+	for _, note := range []string{"", "{}", "null", `{"key":"a.test","left_ns":-1}`, `{"key":5}`, string(make([]byte, maxPauseNote+1))} {
+		admin.Publish(t.Context(), pausesChannel, note)
+	}
+	until := time.Now().Add(time.Minute)
+	one.Report(pace.Report{Key: "a.test", Backoff: pace.Backoff{Until: until, Length: time.Second}})
+	soon(t, patience, "the other has heard", func() bool {
+		two.mu.Lock()
+		defer two.mu.Unlock()
+		b := two.pauses["a.test"]
+		return len(two.pauses) == 1 && b.Until.Sub(until).Abs() < 10*time.Second && b.Length == time.Second
+	})
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if len(one.pauses) > 0 {
+		t.Errorf("one has heard of its own: %v", one.pauses)
+	}
+}
+
+// One whose server was away hears again when it is back.
+func TestPauseIsHeardAgain(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one := run(t, s.URL(), 1)
+	together(t, one)
+	s.Restart()
+	soon(t, promised, "alone", func() bool { return one.Standing().Alone })
+	together(t, one)
+	admin := client(t, s.URL())
+	soon(t, patience, "it listens", func() bool {
+		return admin.PubSubNumSub(t.Context(), pausesChannel).Val()[pausesChannel] == 1
+	})
+}

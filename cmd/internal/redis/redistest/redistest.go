@@ -1,0 +1,175 @@
+// Package redistest runs a real redis-server, or Valkey, for a test: on a loopback
+// port of its own, with an empty directory, until the test ends.
+package redistest
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// startTime is how long a server may take until it answers.
+	startTime = 20 * time.Second
+
+	// starts is how often one is started whose port was taken meanwhile.
+	starts = 5
+
+	// The ports of servers are below those that a system gives to connections going out:
+	// one of these to a server that is gone could else take its place, or be its own.
+	firstPort, ports = 10_000, 22_000
+)
+
+// A Server is a server's process, or what is left of it.
+type Server struct {
+	Addr string // host:port, the same after a Restart
+
+	t    testing.TB
+	bin  string
+	args []string
+	dir  string
+
+	cmd   *exec.Cmd     // nil: it does not run
+	ended chan struct{} // closed when cmd is over
+}
+
+// Binaries gives the servers that are on this machine. Without any, the test is
+// skipped and says so; with REQUIRE_PEERS=1 it fails.
+func Binaries(t testing.TB) []string {
+	t.Helper()
+	var all []string
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			all = append(all, path)
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	if os.Getenv("REQUIRE_PEERS") == "1" {
+		t.Fatal("no redis-server is on this machine, and REQUIRE_PEERS=1 asks for it")
+	}
+	t.Skip("no redis-server and no valkey-server is on this machine")
+	return nil
+}
+
+// Start runs the first of the servers on this machine with these arguments beside
+// those for its place.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return StartBinary(t, Binaries(t)[0], args...)
+}
+
+// StartBinary is Start for one of [Binaries].
+func StartBinary(t testing.TB, bin string, args ...string) *Server {
+	t.Helper()
+	s := &Server{t: t, bin: bin, args: args, dir: t.TempDir()}
+	t.Cleanup(s.Kill)
+	for range starts {
+		if s.Addr = FreeAddr(t); s.run() {
+			return s
+		}
+	}
+	t.Fatalf("%s %v ends before it answers", bin, args)
+	return nil
+}
+
+// FreeAddr gives a loopback address at which nobody listens.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(ports)))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+// URL is what store.redis is set to.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// run starts it, and says whether it answers; not: it has ended.
+func (s *Server) run() bool {
+	s.t.Helper()
+	_, port, _ := net.SplitHostPort(s.Addr)
+	s.cmd = exec.Command(s.bin, append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no"}, s.args...)...)
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	ended, cmd := make(chan struct{}), s.cmd
+	s.ended = ended
+	go func() {
+		defer close(ended)
+		cmd.Wait()
+	}()
+	for began := time.Now(); !s.answers(); {
+		if time.Since(began) > startTime {
+			s.t.Fatalf("%s does not answer on %s", s.bin, s.Addr)
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ended:
+			s.cmd = nil
+			return false
+		}
+	}
+	return true
+}
+
+// answers says whether something speaks Redis at the address, be it that it asks for
+// a password.
+func (s *Server) answers() bool {
+	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(time.Second))
+	fmt.Fprint(conn, "PING\r\n")
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return err == nil && (strings.HasPrefix(line, "+PONG") || strings.HasPrefix(line, "-NOAUTH"))
+}
+
+// Kill ends the server at once, as a crash would. A server that was ended stays so.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	s.cmd.Process.Kill()
+	<-s.ended
+	s.cmd = nil
+}
+
+// Stop has the server stand still: its connections stay, and nothing answers.
+func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
+
+// Continue lets a stopped server go on.
+func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Restart starts the server again at the same address, with what it had written to
+// its directory and no more.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	if !s.run() {
+		s.t.Fatalf("%s does not start again", s.bin)
+	}
+}

@@ -1,0 +1,251 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/policy/pace"
+)
+
+// onePlace is an ask for the only place of a key.
+func onePlace(key string) pace.Ask {
+	return pace.Ask{Key: key, Clocks: []pace.ClockTerms{{PerSecond: 1000, Burst: 1000}}, Places: 1, MaxWait: time.Minute}
+}
+
+// A place stays taken while its request is under way, however long that takes, and is
+// free ten seconds after its replica was lost.
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	s := miniredis.RunT(t)
+	now := time.Now()
+	s.SetTime(now)
+	settled(t, "redis://"+s.Addr())
+	one, two := run(t, "redis://"+s.Addr(), 2), run(t, "redis://"+s.Addr(), 2)
+	together(t, one, two)
+	admin := client(t, "redis://"+s.Addr())
+	a := onePlace("a.test")
+	if turn, err := one.Reserve(t.Context(), a); err != nil || turn.At.IsZero() {
+		t.Fatalf("Reserve = %+v, %v", turn, err)
+	}
+	full := func() bool {
+		turn, err := two.Reserve(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return turn.Full
+	}
+	ends := func() float64 {
+		leases, err := admin.ZRangeWithScores(t.Context(), placesKey(a.Key), 0, -1).Result()
+		if err != nil || len(leases) != 1 {
+			t.Fatalf("the leases are %v, %v", leases, err)
+		}
+		return leases[0].Score
+	}
+	for range 4 {
+		before := ends()
+		now = now.Add(leaseTime * 2 / 3)
+		s.SetTime(now)
+		one.reports.renew()
+		soon(t, patience, "it is renewed", func() bool { return ends() > before })
+		if !full() {
+			t.Fatal("the place is given to another")
+		}
+	}
+	one.held.mu.Lock() // it is lost
+	clear(one.held.all)
+	one.held.mu.Unlock()
+	s.SetTime(now.Add(leaseTime - time.Second))
+	if !full() {
+		t.Error("the place is given to another too soon")
+	}
+	s.SetTime(now.Add(leaseTime + time.Second))
+	if full() {
+		t.Error("the place stays taken")
+	}
+}
+
+// What is reported while the store is away is told when it is back, and who still
+// has a place has it in the store that has forgotten it.
+func TestReportsWhileAway(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one, two := run(t, s.URL(), 2), run(t, s.URL(), 2)
+	together(t, one, two)
+	kept, err := one.Reserve(t.Context(), onePlace("kept.test"))
+	if err != nil || kept.Lease == nil {
+		t.Fatalf("Reserve = %+v, %v", kept, err)
+	}
+	back, err := one.Reserve(t.Context(), onePlace("back.test"))
+	if err != nil || back.Lease == nil {
+		t.Fatalf("Reserve = %+v, %v", back, err)
+	}
+	s.Stop()
+	soon(t, promised, "alone", func() bool { return one.Standing().Alone })
+	one.Report(pace.Report{Key: "back.test", Lease: back.Lease, Unsent: true})
+	one.Report(pace.Report{Key: "pause.test", Backoff: pace.Backoff{Until: time.Now().Add(time.Hour)}})
+	s.Continue()
+	together(t, one, two)
+	soon(t, patience, "the place is given back", func() bool {
+		turn, err := two.Reserve(t.Context(), onePlace("back.test"))
+		return err == nil && !turn.At.IsZero()
+	})
+	soon(t, patience, "the pause is told", func() bool {
+		turn, err := two.Reserve(t.Context(), onePlace("pause.test"))
+		return err == nil && time.Until(turn.Backoff.Until) > 50*time.Minute
+	})
+
+	if err := client(t, s.URL()).FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, patience, "alone", func() bool { return one.Standing().Alone && two.Standing().Alone })
+	together(t, one, two)
+	soon(t, patience, "the place is taken again", func() bool {
+		return client(t, s.URL()).ZCard(t.Context(), placesKey("kept.test")).Val() == 1
+	})
+	if s := one.Stats(); s.Held != 1 || s.Dropped != 0 {
+		t.Errorf("Stats = %+v", s)
+	}
+}
+
+// A queue of reports has an end.
+func TestReportsAreBounded(t *testing.T) {
+	t.Parallel()
+	r := run(t, "redis://127.0.0.1:1", 1)
+	for range maxReports + 3 {
+		r.Report(pace.Report{Key: "a.test", Backoff: pace.Backoff{Until: time.Now()}})
+	}
+	r.Report(pace.Report{Key: "a.test"}) // says nothing
+	if s := r.Stats(); s.Dropped != 3 {
+		t.Errorf("%d were dropped", s.Dropped)
+	}
+}
+
+// What is booked is given back where the caller has left meanwhile, and where the turn
+// was over before it was known of.
+func TestTurnsThatNobodyCanUse(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	f := forward(t, s.Addr)
+	settled(t, s.URL())
+	r := run(t, "redis://"+f.addr, 1)
+	together(t, r)
+	f.delay.Store(int64(100 * time.Millisecond))
+	a := benchAsk("a.test")
+	a.Width = time.Millisecond
+	first, err := r.Reserve(t.Context(), a)
+	if err != nil || !first.Until.After(first.At) {
+		t.Fatalf("Reserve = %+v, %v", first, err)
+	}
+	second, err := r.Reserve(t.Context(), a)
+	if d := second.At.Sub(first.At); err != nil || d > 10*time.Second {
+		t.Errorf("the next turn comes %v after the first, %v", d, err)
+	}
+	if n := client(t, s.URL()).ZCard(t.Context(), placesKey("a.test")).Val(); n != 2 {
+		t.Errorf("two turns have taken %d places", n)
+	}
+}
+
+func TestStats(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	r := run(t, s.URL(), 1)
+	together(t, r)
+	for range 3 {
+		if _, err := r.Reserve(t.Context(), onePlace("full.test")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := benchAsk("late.test")
+	a.MaxWait = 0
+	for range 2 {
+		if _, err := r.Reserve(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := r.Stats()
+	if st.Reserved != 2 || st.Full != 2 || st.Late != 1 || st.Held != 2 || st.Outages != 0 {
+		t.Errorf("Stats = %+v", st)
+	}
+	if n := len(st.Failures); n != int(causeCount)-2 {
+		t.Errorf("%d causes are shown: %v", n, st.Failures)
+	}
+	for name, n := range st.Failures {
+		if n != 0 {
+			t.Errorf("%d calls have failed: %s", n, name)
+		}
+	}
+	if n := len(st.RoundTrips); st.RoundTrips[n-1] != (Trips{Count: 5}) || st.RoundTripTime <= 0 {
+		t.Errorf("RoundTrips = %+v in %v", st.RoundTrips, st.RoundTripTime)
+	}
+	s.Kill()
+	soon(t, promised, "alone", func() bool { return r.Standing().Alone })
+	soon(t, patience, "refused", func() bool { return r.Stats().Failures[Refused.Name()] > 0 })
+	if st := r.Stats(); !st.Alone || st.Outages != 1 || st.Times != 1 {
+		t.Errorf("Stats = %+v", st)
+	}
+}
+
+// A server may forget its scripts (SCRIPT FLUSH) and nobody notices.
+func TestScriptsForgotten(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	r := run(t, s.URL(), 1)
+	together(t, r)
+	admin := client(t, s.URL())
+	for range 3 {
+		turn, err := r.Reserve(t.Context(), onePlace("a.test"))
+		if err != nil || turn.At.IsZero() {
+			t.Fatalf("Reserve = %+v, %v", turn, err)
+		}
+		if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		r.Report(pace.Report{Key: "a.test", Lease: turn.Lease, Unsent: true})
+		soon(t, patience, "the place is given back, and the turn", func() bool {
+			was, err := admin.HGet(t.Context(), paceKey("a.test"), "c:").Result()
+			return err == nil && was == "" && admin.Exists(t.Context(), placesKey("a.test")).Val() == 0
+		})
+		if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := r.Stats(); st.Outages > 0 || st.Dropped > 0 {
+		t.Errorf("Stats = %+v: %s", st, r.log)
+	}
+}
+
+// A caller that has left gets its own error, and what was booked for it is given back.
+func TestCallerLeaves(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	f := forward(t, s.Addr)
+	settled(t, s.URL())
+	r := run(t, "redis://"+f.addr, 1)
+	together(t, r)
+	f.delay.Store(int64(100 * time.Millisecond))
+	gone := errors.New("gone")
+	ctx, leave := context.WithCancelCause(t.Context())
+	time.AfterFunc(20*time.Millisecond, func() { leave(gone) })
+	if turn, err := r.Reserve(ctx, onePlace("a.test")); !errors.Is(err, gone) || turn.Lease != nil {
+		t.Errorf("Reserve = %+v, %v", turn, err)
+	}
+	if r.Standing().Alone {
+		t.Error("alone, since a caller has left")
+	}
+	f.delay.Store(0)
+	soon(t, patience, "the place is given back", func() bool {
+		turn, err := r.Reserve(t.Context(), onePlace("a.test"))
+		return err == nil && !turn.At.IsZero()
+	})
+	if _, err := r.Reserve(t.Context(), pace.Ask{Key: "a.test", Places: 1}); err == nil || r.Standing().Alone {
+		t.Errorf("a turn by no clock: %v", err)
+	}
+}

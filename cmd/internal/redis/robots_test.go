@@ -1,0 +1,53 @@
+package redis
+
+import (
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots/cache"
+	cachetest "robotsproxy/robots/cache/storetest"
+)
+
+// books gives what has another replica of the fleet at url join it, whose stores are on
+// no disk.
+func books(t *testing.T, url string) func(*testing.T) cache.Store {
+	settled(t, url)
+	return func(t *testing.T) cache.Store {
+		r := run(t, url, 100)
+		soon(t, patience, "it shares", func() bool { return !r.away() })
+		return r.Robots(nil)
+	}
+}
+
+// asItIs runs a test at the real time.
+func asItIs(t *testing.T, test func(*testing.T)) { test(t) }
+
+// TestRobots: a server, be it a real one or not, is what robots/cache asks of a Sharer.
+func TestRobots(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]struct {
+		url      func(*testing.T) string
+		replicas int
+	}{
+		"real":      {func(t *testing.T) string { return redistest.Start(t).URL() }, 20},
+		"miniredis": {mini, 5}, // it runs the scripts here
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cachetest.Run(t, func(t *testing.T) cache.Store { return books(t, server.url(t))(t) })
+			cachetest.Shared(t, cachetest.Fleet{
+				Open: func(t *testing.T) func(*testing.T) cache.Store { return books(t, server.url(t)) },
+				In:   asItIs, Replicas: server.replicas,
+			})
+		})
+	}
+}
+
+// mini is a miniredis whose keys end with the time.
+func mini(t *testing.T) (url string) {
+	m := miniredis.RunT(t)
+	m.ClockTTL(true)
+	return "redis://" + m.Addr()
+}

@@ -1,0 +1,188 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	cachetest "robotsproxy/robots/cache/storetest"
+	"robotsproxy/robots/fetch"
+)
+
+const text1 = "User-agent: *\nDisallow: /x\n"
+
+// An origin counts its fetches.
+type origin struct{ fetches atomic.Int32 }
+
+func (o *origin) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+	o.fetches.Add(1)
+	<-time.After(50 * time.Millisecond)
+	return &fetch.Answer{Status: 200, Connected: true, MaxAge: -1, Body: []byte(text1), Fetched: time.Now()}
+}
+
+func host(i int) robots.Origin {
+	return robots.Origin{Scheme: "http", Host: fmt.Sprintf("h%d.test", i), Port: 80}
+}
+
+// A reader is a replica with its cache, and what is on its own disk.
+type reader struct {
+	*replica
+	*cache.Cache
+	disk cache.Store
+}
+
+func readers(t *testing.T, n int, url string, from *origin) []reader {
+	var all []reader
+	for range n {
+		r := reader{replica: run(t, url, n), disk: cachetest.NewMemory().Join()}
+		c, err := cache.New(cache.Options{Fetcher: from, Store: r.Robots(r.disk)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Cache = c
+		ctx, cancel := context.WithCancel(context.Background())
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			if err := c.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		t.Cleanup(func() { cancel(); ended.Wait() })
+		all = append(all, r)
+	}
+	for _, r := range all {
+		soon(t, patience, "it shares", func() bool { return !r.away() })
+	}
+	return all
+}
+
+// ask looks o up; it may take so long, and is answered in any case.
+func (r reader) ask(t *testing.T, o robots.Origin, most time.Duration) {
+	t.Helper()
+	began := time.Now()
+	e, err := r.Lookup(t.Context(), o, "", robots.Standard())
+	if got := e.Under(robots.Standard()); err != nil || got.Outcome != cache.Rules || string(got.Answer.Body) != text1 {
+		t.Errorf("%v: %+v, %v", o, got, err)
+	}
+	if took := time.Since(began); took > most {
+		t.Errorf("%v is answered after %v", o, took)
+	}
+}
+
+// TestRobotsInOutages: decisions go on from what each has, new origins are fetched by
+// each, and purges that were made meanwhile reach all when it is over.
+func TestRobotsInOutages(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		begin, end func(*redistest.Server)
+		most       time.Duration // of a look-up, beside the fetch
+	}{
+		"killed":  {(*redistest.Server).Kill, (*redistest.Server).Restart, 4 * time.Second},
+		"stopped": {(*redistest.Server).Stop, (*redistest.Server).Continue, 4 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, from := redistest.Start(t), &origin{}
+			all := readers(t, 3, server.URL(), from)
+			for _, r := range all {
+				r.ask(t, host(1), tc.most)
+			}
+			if n := from.fetches.Load(); n != 1 {
+				t.Fatalf("%d fetches", n)
+			}
+			tc.begin(server)
+			var asking sync.WaitGroup
+			for _, r := range all {
+				asking.Go(func() {
+					r.ask(t, host(1), 100*time.Millisecond)
+					r.ask(t, host(2), tc.most)
+				})
+			}
+			asking.Wait()
+			if n := from.fetches.Load(); n != 4 {
+				t.Errorf("%d fetches, want one for each that was alone", n)
+			}
+			for _, r := range all {
+				soon(t, patience, "it is alone", r.away)
+			}
+			all[0].Purge(host(1))
+			if all[0].Peek(host(1)) != nil || all[1].Peek(host(1)) == nil {
+				t.Error("one's purge is of its own memory at once, and not of others' yet")
+			}
+			tc.end(server)
+			for _, r := range all[1:] {
+				soon(t, patience, "the purge is heard", func() bool { return r.Peek(host(1)) == nil })
+			}
+			for _, r := range all {
+				soon(t, patience, "it shares", func() bool { return !r.away() })
+			}
+			before := from.fetches.Load()
+			for _, r := range all {
+				r.ask(t, host(1), tc.most)
+				r.ask(t, host(3), tc.most)
+			}
+			if n := from.fetches.Load() - before; n != 2 {
+				t.Errorf("%d fetches of two origins by all", n)
+			}
+		})
+	}
+}
+
+// TestDecisionsMakeNoRoundTrip: counted by the server.
+func TestDecisionsMakeNoRoundTrip(t *testing.T) {
+	t.Parallel()
+	server, from := redistest.Start(t), &origin{}
+	all := readers(t, 2, server.URL(), from)
+	for _, r := range all {
+		r.ask(t, host(1), patience)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	defer client.Close()
+	calls := func() map[string]any {
+		stats, err := client.InfoMap(t.Context(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := make(map[string]any)
+		for _, name := range []string{"cmdstat_get", "cmdstat_getrange", "cmdstat_set"} {
+			of[name] = strings.Split(stats["Commandstats"][name], ",")[0]
+		}
+		return of
+	}
+	get := calls()["cmdstat_getrange"]
+	for range 1000 {
+		for _, r := range all {
+			r.ask(t, host(1), patience)
+		}
+	}
+	if again := calls()["cmdstat_getrange"]; again != get || from.fetches.Load() != 1 {
+		t.Errorf("GETRANGE: %v, then %v; %d fetches", get, again, from.fetches.Load())
+	}
+	loads := all[0].RobotsStats().Loads + all[1].RobotsStats().Loads
+	if loads != 1 {
+		t.Errorf("%d loads", loads)
+	}
+}
+
+// TestNewsForbidden: that a replica cannot hear of purges is counted.
+func TestNewsForbidden(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	if err := client(t, server.URL()).Do(t.Context(), "ACL", "SETUSER", "default", "-xread").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := readers(t, 1, server.URL(), &origin{})[0]
+	soon(t, patience, "it is counted", func() bool { return r.RobotsStats().Failures > 1 })
+	if r.Fleet.Stats().Outages != 0 {
+		t.Errorf("it paces alone for it: %s", r.log)
+	}
+}

@@ -1,0 +1,323 @@
+package redis
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/policy/pace"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	for _, c := range []struct {
+		name string
+		o    Options
+		want string
+	}{
+		{"nothing", Options{}, "redis: Options lack a Log"},
+		{"no URL", Options{Replicas: 1, Log: log}, "store.redis: it is not a URL such as redis://host:6379"},
+		{"no replicas", Options{URL: "redis://a", Log: log}, "store.replicas: 0 is not from 1 to 10000"},
+		{"too many replicas", Options{URL: "redis://a", Replicas: 10_001, Log: log}, "store.replicas: 10001 is not from 1 to 10000"},
+		{"no URL that can be read", Options{URL: "redis://:secret@a b:1", Replicas: 1, Log: log}, "store.redis: it is not a URL such as redis://host:6379"},
+		{"a port that is none", Options{URL: "redis://:secret@a:port", Replicas: 1, Log: log}, "store.redis: it is not a URL such as redis://host:6379"},
+		{"another scheme", Options{URL: "http://:secret@a", Replicas: 1, Log: log}, "store.redis: invalid URL scheme: http"},
+		{"another scheme of Sentinels", Options{URL: "http://:secret@a?master_name=m", Replicas: 1, Log: log}, "store.redis: invalid URL scheme: http"},
+		{"no database", Options{URL: "redis://:secret@a/x", Replicas: 1, Log: log}, `store.redis: invalid database number: "x"`},
+		{"an option that is none", Options{URL: "redis://:secret@a?pace=1", Replicas: 1, Log: log}, "store.redis: unexpected option: pace"},
+		{"a replica", Options{URL: "redis://:secret@a?master_name=m&replica_only=true", Replicas: 1, Log: log}, "store.redis: a replica of the server cannot be used"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := Open(c.o)
+			if err == nil || err.Error() != c.want || f != nil {
+				t.Errorf("Open = %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestRunWantsHooks(t *testing.T) {
+	t.Parallel()
+	f, err := Open(Options{URL: "redis://127.0.0.1:1", Replicas: 1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Run(t.Context(), Hooks{}); err == nil {
+		t.Error("Run does without")
+	}
+	if s := f.Standing(); !s.Alone || s.Times != 1 {
+		t.Errorf("Standing = %+v before all", s)
+	}
+	if _, err := f.Reserve(t.Context(), benchAsk("a.test")); err == nil {
+		t.Error("Reserve gives a turn before all")
+	}
+}
+
+// Replicas that see each other pool their shares; one that ended in order has left its
+// own behind, for the next; and one that was lost takes it with it.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one := run(t, s.URL(), 4)
+	_, stopTwo := start(t, s.URL(), 4)
+	defer stopTwo()
+	times := func(want float64) func() bool {
+		return func() bool { return one.Standing() == pace.Standing{Times: want} }
+	}
+	soon(t, patience, "two of four", times(2))
+	before := one.checks.Load()
+	three, stopThree := start(t, s.URL(), 4)
+	defer stopThree()
+	soon(t, patience, "three of four", times(4.0/3))
+	soon(t, patience, "Recheck is called", func() bool { return one.checks.Load() > before })
+
+	stopTwo()
+	soon(t, patience, "one has ended", func() bool { s := one.Stats(); return s.Replicas == 2 && s.Left == 1 })
+	if !times(4.0 / 3)() {
+		t.Errorf("Standing = %+v, and a share is left", one.Standing())
+	}
+	next := run(t, s.URL(), 4)
+	soon(t, patience, "the next is there", func() bool { s := one.Stats(); return s.Replicas == 3 && s.Left == 0 })
+	if st := next.Standing(); st.Times != 4.0/3 {
+		t.Errorf("Standing = %+v", st)
+	}
+
+	three.mu.Lock() // its next beat waits for nobody, but this: it is as if it were lost
+	three.Fleet.mu.Lock()
+	soon(t, patience, "one is lost", times(2))
+	three.Fleet.mu.Unlock()
+	three.mu.Unlock()
+	soon(t, patience, "it is back", times(4.0/3))
+}
+
+// The first of all waits for what others may have to tell, the next does not.
+func TestFirstReplica(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	began := time.Now()
+	one := run(t, s.URL(), 2)
+	together(t, one)
+	if took := time.Since(began); took < returnTime {
+		t.Errorf("it shares after %v", took)
+	}
+	began = time.Now()
+	two := run(t, s.URL(), 2)
+	soon(t, patience, "the next shares", func() bool { return !two.Standing().Alone })
+	t.Logf("the next shares after %v", time.Since(began))
+	if strings.Contains(two.log.String(), "away") {
+		t.Errorf("it says that it was away: %s", two.log)
+	}
+}
+
+// A replica that was away has a share of its own.
+func TestReturningTakesNoShare(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one := run(t, s.URL(), 3)
+	two, stopTwo := start(t, s.URL(), 3)
+	defer stopTwo()
+	together(t, one, two)
+	stopTwo()
+	soon(t, patience, "one has ended", func() bool { s := one.Stats(); return s.Replicas == 1 && s.Left == 1 })
+	s.Stop()
+	soon(t, promised, "alone", func() bool { return one.Standing().Alone })
+	s.Continue()
+	soon(t, patience, "it is back", func() bool { return !one.Standing().Alone })
+	if st := one.Stats(); st.Replicas != 1 || st.Left != 1 || st.Times != 1.5 {
+		t.Errorf("Stats = %+v", st)
+	}
+}
+
+// More than Options.Replicas go by their number where they are alone.
+func TestMoreReplicasThanSaid(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	all := []*replica{run(t, s.URL(), 2), run(t, s.URL(), 2), run(t, s.URL(), 2)}
+	together(t, all...)
+	s.Kill()
+	for _, r := range all {
+		soon(t, promised, "alone", func() bool { return r.Standing().Alone })
+		if st := r.Standing(); st.Times != 3 {
+			t.Errorf("Standing = %+v", st)
+		}
+	}
+}
+
+// Who has logged that it goes slower, since others are not there yet, logs that they are.
+func TestTellsOfTheOthers(t *testing.T) {
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one := run(t, s.URL(), 2)
+	together(t, one)
+	n := 0 // lines that were there before
+	logs := func(want ...string) {
+		t.Helper()
+		soon(t, patience, want[0], func() bool { return strings.Count(one.log.String(), "\n") == n+len(want) })
+		for i, line := range strings.Split(one.log.String(), "\n")[n:][:len(want)] {
+			if !strings.Contains(line, want[i]) {
+				t.Errorf("%s\nwant %s", line, want[i])
+			}
+		}
+		n += len(want)
+	}
+	logs("shares its pace with the others\" replicas=1 expected=2 times_slower=2")
+	_, stopTwo := start(t, s.URL(), 2)
+	defer stopTwo()
+	logs("level=INFO msg=\"the number of replicas that share the pace has changed\" replicas=2 expected=2 times_slower=1")
+	_, stopThree := start(t, s.URL(), 2)
+	defer stopThree()
+	logs("level=INFO msg=\"the number of replicas that share the pace has changed\" replicas=3 expected=2 times_slower=1",
+		"level=WARN msg=\"more replicas share the pace than store.replicas says: ")
+	stopThree()
+	logs("level=INFO msg=\"the number of replicas that share the pace has changed\" replicas=2 expected=2 times_slower=1")
+}
+
+// What was sent alone is known to all before its sender shares again.
+func TestSentAlone(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one, two := run(t, s.URL(), 2), run(t, s.URL(), 2)
+	together(t, one, two)
+	if err := client(t, s.URL()).FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	two.mu.Lock()
+	for _, key := range []string{"page.test", "assets.test", "pause.test"} {
+		two.clocks = append(two.clocks, pace.Clock{Key: key, Gap: time.Hour, Sent: now})
+	}
+	two.clocks[1].AssetsSent = now
+	two.clocks[2] = pace.Clock{Key: "pause.test", Sent: now, PausedUntil: now.Add(30 * time.Minute), PauseLength: time.Minute}
+	for i := range 3 * batch {
+		two.clocks = append(two.clocks, pace.Clock{Key: "host" + string(rune('0'+i)), Gap: time.Hour, Sent: now})
+	}
+	two.mu.Unlock()
+	soon(t, patience, "alone", func() bool { return one.Standing().Alone })
+	together(t, one, two)
+
+	ask := func(key, clock string) pace.Ask {
+		return pace.Ask{
+			Key: key, Clocks: []pace.ClockTerms{{Name: clock, PerSecond: 1.0 / 60, Burst: 10}}, Places: 1, MaxWait: time.Second,
+		}
+	}
+	near := func(what string, got, want time.Duration) {
+		t.Helper()
+		if d := got - want; d < -time.Minute/2 || d > time.Minute/2 {
+			t.Errorf("%s: wait %v, want %v", what, got, want)
+		}
+	}
+	for _, c := range []struct {
+		key, clock string
+		want       time.Duration
+	}{
+		{"page.test", "", time.Minute},
+		{"assets.test", "assets", time.Minute},
+		{"pause.test", "", 30 * time.Minute},
+		{"host" + string(rune('0'+3*batch-1)), "", time.Minute},
+	} {
+		turn, err := one.Reserve(t.Context(), ask(c.key, c.clock))
+		if err != nil || !turn.At.IsZero() {
+			t.Errorf("%s: %+v, %v", c.key, turn, err)
+		}
+		near(c.key, turn.Wait, c.want)
+	}
+	a := ask("page.test", "")
+	a.Clocks[0] = pace.ClockTerms{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}
+	a.Width = time.Millisecond
+	turn, err := one.Reserve(t.Context(), a)
+	if err != nil || !turn.At.IsZero() {
+		t.Errorf("%+v, %v", turn, err)
+	}
+	near("a gap", turn.Wait, time.Hour)
+	if turn, err := one.Reserve(t.Context(), ask("page.test", "assets")); err != nil || turn.At.IsZero() {
+		t.Errorf("by another clock: %+v, %v", turn, err)
+	}
+}
+
+func TestWarnsOfEviction(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	settled(t, s.URL())
+	r := run(t, s.URL(), 1)
+	together(t, r)
+	if !strings.Contains(r.log.String(), "policy=allkeys-lru") {
+		t.Errorf("it is not said: %s", r.log)
+	}
+}
+
+// The store's clock is set back by an hour: what was a second ahead still is.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	s := miniredis.RunT(t)
+	now := time.Now()
+	s.SetTime(now)
+	settled(t, "redis://"+s.Addr())
+	r := run(t, "redis://"+s.Addr(), 1)
+	together(t, r)
+	ask := pace.Ask{
+		Key:    "a.test",
+		Clocks: []pace.ClockTerms{{PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}, {Name: "client:c", PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}},
+		Places: 1, MaxWait: time.Minute, Width: time.Second,
+		Backoff: pace.Backoff{Until: now.Add(time.Second), Length: time.Minute},
+	}
+	first, err := r.Reserve(t.Context(), ask)
+	if err != nil || first.At.IsZero() {
+		t.Fatalf("Reserve = %+v, %v", first, err)
+	}
+	s.SetTime(now.Add(-time.Hour))
+	if turn, err := r.Reserve(t.Context(), ask); err != nil || !turn.Full {
+		t.Errorf("Reserve = %+v, %v, want it full", turn, err)
+	}
+	ask.Places = 2
+	second, err := r.Reserve(t.Context(), ask)
+	if d := second.At.Sub(first.Until); err != nil || d < 9*time.Second || d > 40*time.Second {
+		t.Errorf("the next turn comes %v after the first, %v", d, err)
+	}
+	if d := time.Until(second.Backoff.Until); d > 10*time.Second {
+		t.Errorf("the pause lasts for another %v", d)
+	}
+	s.SetTime(now.Add(-time.Hour + leaseTime + time.Second))
+	ask.Places, ask.Key = 1, "b.test"
+	if turn, err := r.Reserve(t.Context(), ask); err != nil || turn.At.IsZero() {
+		t.Errorf("Reserve = %+v, %v", turn, err)
+	}
+	// Nobody renews these, of which one was given out by the clock that was ahead.
+	r.held.mu.Lock()
+	clear(r.held.all)
+	r.held.mu.Unlock()
+	ask.Key, ask.MaxWait = "a.test", time.Hour
+	if turn, err := r.Reserve(t.Context(), ask); err != nil || turn.At.IsZero() {
+		t.Errorf("Reserve = %+v, %v after the leases have ended", turn, err)
+	}
+	if st := r.Standing(); st.Alone || st.Times != 1 {
+		t.Errorf("Standing = %+v", st)
+	}
+}
+
+// One whose successor is there already leaves no share: with that the others would go on
+// by all of the pace, were they cut off from one another.
+func TestReplacedLeavesNoShare(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one := run(t, s.URL(), 2)
+	two, stopTwo := start(t, s.URL(), 2)
+	defer stopTwo()
+	next := run(t, s.URL(), 2)
+	together(t, one, two, next)
+	stopTwo()
+	together(t, one, next)
+	if st := one.Stats(); st.Left != 0 || st.Times != 1 {
+		t.Errorf("Stats = %+v", st)
+	}
+}
