@@ -33,6 +33,10 @@ var checks = map[string]func(any) string{
 		n := v.(int)
 		return unless(n >= 1 && n <= maxCount, v, fmt.Sprintf("is not between 1 and %d", maxCount))
 	},
+	"replicas": func(v any) string {
+		n := v.(int)
+		return unless(n >= 1 && n <= maxReplicas, v, fmt.Sprintf("is not between 1 and %d", maxReplicas))
+	},
 	"rate-or-0": func(v any) string {
 		x := v.(float64)
 		return unless(x == 0 || x >= minRate && x <= maxRate, v, fmt.Sprintf("is neither 0 nor between %g and %g", minRate, maxRate))
@@ -68,6 +72,8 @@ const (
 	maxCount = 1 << 20
 	maxQuota = 1_000_000_000
 	minFile  = 64 << 10 // octets, or a few records would fill a file
+
+	maxReplicas = 10_000
 )
 
 func unless(holds bool, v any, why string) string {
@@ -111,6 +117,12 @@ var rules = []rule{
 			return ""
 		}
 		return fmt.Sprintf("%s is more than robots.max_age, %s", writeDuration(c.Robots.MinAge), writeDuration(c.Robots.MaxAge))
+	}},
+	{[]string{"store.replicas", "store.redis"}, func(c Config) string {
+		if c.Store.Replicas == 1 || c.Store.Redis != "" {
+			return ""
+		}
+		return fmt.Sprintf("%d replicas keep to one pace only by way of a server that they share: store.redis has to name it", c.Store.Replicas)
 	}},
 	{[]string{"hosts"}, func(c Config) string {
 		for i, host := range c.Hosts {

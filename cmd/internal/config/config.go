@@ -45,6 +45,7 @@ type Config struct {
 	TLS       TLS           `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
 	Egress    Egress        `key:"egress" doc:"where requests may go"`
 	Audit     Audit         `key:"audit" doc:"one JSON line for each request"`
+	Store     Store         `key:"store" doc:"what several replicas have in common: one pace, and one copy of each robots.txt (see README.md)"`
 	Admin     Admin         `key:"admin" doc:"what operators see and ask of the proxy, on a listener of its own"`
 	Log       Log           `key:"log" doc:"what the proxy says of itself, on standard error"`
 }
@@ -195,6 +196,13 @@ type Audit struct {
 
 	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" doc:"a robots.txt is kept so long after a decision last rested on it; 0s: for good"`
 	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"some-size" doc:"of all that are kept; over it those go that no decision has rested on for longest, but none of the last day"`
+}
+
+// Store is what a fleet of replicas shares.
+type Store struct {
+	Redis    string `key:"redis" default:"" kind:"redis" restart:"yes" doc:"redis://, rediss:// (TLS) or unix:// and the server, maybe with a password; \"\": none, this proxy is on its own"`
+	Replicas int    `key:"replicas" default:"1" check:"replicas" restart:"yes" doc:"how many replicas there are at most: while the server is away, each keeps to its part of the pace"`
+	Replica  string `key:"replica" default:"" kind:"replica" restart:"yes" doc:"what this one is called in its records; \"\": as the host is"`
 }
 
 // Admin is the listener for operators.

@@ -40,6 +40,7 @@ func TestDefault(t *testing.T) {
 			Ports: []PortRange{{80, 80}, {443, 443}, {1024, 65535}, {21, 21}}},
 		Audit: Audit{Include: "all", QueryStrings: "keep", MaxSize: 100 << 20, MaxFiles: 10, OnError: "refuse", Sync: "interval", Clients: "name",
 			SnapshotMaxAge: 365 * 24 * time.Hour, SnapshotMaxSize: 4 << 30},
+		Store: Store{Replicas: 1},
 		Admin: Admin{Listen: "127.0.0.1:8081"},
 		Log:   Log{Level: "info", Format: "text"},
 	}
@@ -134,6 +135,7 @@ func TestEveryKey(t *testing.T) {
 			Ports: []PortRange{{8000, 8999}}, Resolver: "[2001:db8::1]:53", Parent: "https://we:p%20w@proxy.example:3128", ExtraCA: "/etc/ca.pem"},
 		Audit: Audit{File: "-", Include: "blocked", QueryStrings: "drop", MaxSize: 65_537, MaxFiles: 1, OnError: "continue", Sync: "always", Clients: "hash",
 			SnapshotMaxAge: 0, SnapshotMaxSize: 3 << 40},
+		Store: Store{Redis: "rediss://we:p%40w@redis.example:7000/2", Replicas: 10_000, Replica: "proxy#1:\"a\""},
 		Admin: Admin{Listen: ""},
 		Log:   Log{Level: "debug", Format: "json"},
 	}

@@ -44,6 +44,7 @@ func (c Config) Redacted() Config {
 	} else if _, has := u.User.Password(); has {
 		c.Egress.Parent = u.Redacted()
 	}
+	c.Store.Redis = redactedRedis(c.Store.Redis)
 	return c
 }
 
