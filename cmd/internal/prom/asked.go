@@ -63,7 +63,11 @@ func (c *asked[S]) Describe(to chan<- *prometheus.Desc) {
 
 // Collect asks.
 func (c *asked[S]) Collect(to chan<- prometheus.Metric) {
-	s := c.ask()
+	c.tell(c.ask(), to)
+}
+
+// tell makes the series of an answer.
+func (c *asked[S]) tell(s S, to chan<- prometheus.Metric) {
 	for _, m := range c.shown {
 		for labels, value := range m.series(s) {
 			to <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)

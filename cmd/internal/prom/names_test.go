@@ -34,8 +34,25 @@ func TestReadmeNamesTheMetrics(t *testing.T) {
 			told = append(told, strings.Join(strings.Fields(strings.NewReplacer("`", "", ",", "").Replace(strings.Join(cells[1:4], " "))), " "))
 		}
 	}
-	var exported []string
-	for name, f := range scrape(t, wired(t).metrics) {
+	slices.Sort(told)
+	if diff := cmp.Diff(exportedRows(t, wired(t)), told); diff != "" {
+		t.Errorf("exported (-) and in README.md (+):\n%s", diff)
+	}
+	alone := slices.DeleteFunc(told, ofFleetsAlone)
+	if diff := cmp.Diff(exportedRows(t, wiredTo(t, nil)), alone); diff != "" {
+		t.Errorf("exported without a store (-) and in README.md (+):\n%s", diff)
+	}
+}
+
+// ofFleetsAlone says of a metric that it is there with a store alone.
+func ofFleetsAlone(row string) bool {
+	return strings.HasPrefix(row, "robotsproxy_store_") || strings.HasPrefix(row, "robotsproxy_pace_times_slower ")
+}
+
+// exportedRows are the metrics of ours that are exported: name, type and labels.
+func exportedRows(t *testing.T, h house) (exported []string) {
+	t.Helper()
+	for name, f := range scrape(t, h.metrics) {
 		if !strings.HasPrefix(name, "robotsproxy_") {
 			continue
 		}
@@ -48,11 +65,8 @@ func TestReadmeNamesTheMetrics(t *testing.T) {
 			t.Errorf("%s: its help is no sentence: %q", name, f.GetHelp())
 		}
 	}
-	slices.Sort(told)
 	slices.Sort(exported)
-	if diff := cmp.Diff(exported, told); diff != "" {
-		t.Errorf("exported (-) and in README.md (+):\n%s", diff)
-	}
+	return exported
 }
 
 // Names, units and types are as Prometheus's own conventions have them.

@@ -23,5 +23,7 @@ func ofPace(ask func() pace.Stats) prometheus.Collector {
 		func(s pace.Stats) float64 { return float64(s.Streams) })
 	c.counter("pace_back_offs_total", "Pauses begun, or lengthened, because a host answered 429 or 503.",
 		func(s pace.Stats) uint64 { return s.BackOffs })
+	c.counter("pace_missed_turns_total", "Turns of the store that were over before they were used, so that others were taken.",
+		func(s pace.Stats) uint64 { return s.Missed })
 	return c
 }

@@ -49,6 +49,7 @@ type Options struct {
 	Audit     func() audit.Stats
 	Snapshots func() snapshot.Stats
 	State     func() bolt.Stats // nil: nothing is kept there
+	Store     func() StoreStats // nil: there is one replica alone
 	ListenTLS func() time.Time  // when the certificate of the proxy's own port expires; nil: it has none
 
 	// How often the configuration was put in force anew or refused so far, when it last
@@ -89,6 +90,9 @@ func New(o Options) (*Metrics, error) {
 	}
 	if o.State != nil {
 		all = append(all, ofState(o.State))
+	}
+	if o.Store != nil {
+		all = append(all, ofStore(o.Store))
 	}
 	if o.ListenTLS != nil {
 		all = append(all, ofListenTLS(o.ListenTLS))

@@ -132,7 +132,7 @@ func TestPaceIsAskedOnceAScrape(t *testing.T) {
 	o := atRest()
 	o.Pace = func() pace.Stats {
 		asked++
-		return pace.Stats{Hosts: 1, Waiting: 2, UnderWay: 3, Streams: 4, Paused: 5, Slowed: 6, BackOffs: 7}
+		return pace.Stats{Hosts: 1, Waiting: 2, UnderWay: 3, Streams: 4, Paused: 5, Slowed: 6, BackOffs: 7, Missed: 8}
 	}
 	m := newMetrics(t, o)
 	families := scrape(t, m)
@@ -143,7 +143,7 @@ func TestPaceIsAskedOnceAScrape(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"hosts": 1, "waiting_requests": 2, "inflight_requests": 3, "streams": 4, "paused_hosts": 5, "slowed_hosts": 6, "back_offs_total": 7,
+		"hosts": 1, "waiting_requests": 2, "inflight_requests": 3, "streams": 4, "paused_hosts": 5, "slowed_hosts": 6, "back_offs_total": 7, "missed_turns_total": 8,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || asked != 1 {
 		t.Errorf("asked %d times, (-want +got):\n%s", asked, diff)

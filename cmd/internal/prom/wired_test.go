@@ -42,8 +42,19 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// wired makes a Metrics of the very packages that there are.
-func wired(t testing.TB) house {
+// fleet is a replica that counts under every name that there is.
+func fleet() StoreStats {
+	return StoreStats{
+		Times: 1, Members: 3, Expected: 3, Trips: 1, RoundTrips: map[float64]uint64{0.001: 1},
+		Failures: map[string]uint64{"timed-out": 0}, Robots: map[string]uint64{"load": 0, "save": 0, "claim": 0, "wait": 0, "purge": 0, "heard": 0},
+	}
+}
+
+// wired makes a Metrics of the very packages that there are, of one of several replicas.
+func wired(t testing.TB) house { return wiredTo(t, fleet) }
+
+// wiredTo is wired with a store, or, where that is nil, on its own.
+func wiredTo(t testing.TB, store func() StoreStats) house {
 	t.Helper()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }}
@@ -79,6 +90,7 @@ func wired(t testing.TB) house {
 	must(t, err)
 	o.Handler, o.Authority, o.Door, o.Book, o.Pace = handler.Stats, authority.Stats, door.Stats, book.Stats, pacer.Stats
 	o.Audit, o.Snapshots, o.State = evidence.Stats, snapshots.Stats, state.Stats
+	o.Store = store
 	o.ListenTLS = func() time.Time { return time.Unix(2_000_000_000, 0) }
 	o.Reloads = func() (uint64, uint64, time.Time, error) { return 2, 1, time.Unix(1_700_000_000, 0), nil }
 	m, err := New(o)
@@ -134,6 +146,13 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 	}
 	o.State = func() bolt.Stats { return bolt.Stats{Bytes: 42, Pending: 43, Failures: 44, Damaged: 45, Lost: 46} }
 	o.ListenTLS = func() time.Time { return time.Unix(47, 0) }
+	o.Store = func() StoreStats {
+		return StoreStats{
+			Alone: true, Times: 51, Members: 52, Expected: 53, Left: 54, Held: 55, Reserved: 56, Late: 57, Full: 58, Dropped: 59, Outages: 60,
+			Failures: map[string]uint64{"timed-out": 61}, RoundTrips: map[float64]uint64{0.001: 62}, Trips: 63, TripTime: 64 * time.Second,
+			Robots: map[string]uint64{"load": 65}, RobotsLost: 66, RobotsFailures: 67,
+		}
+	}
 	o.Reloads = func() (uint64, uint64, time.Time, error) { return 48, 49, time.Unix(50, 0), errors.New("line 3") }
 	m, err := New(o)
 	must(t, err)
@@ -155,6 +174,10 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 		"state_bytes": 42, "state_pending_bytes": 43, "state_errors_total": 44, "state_damaged_total": 45, "state_lost_entries_total": 46,
 		"listen_tls_not_after_timestamp_seconds": 47, "reloads_total outcome=ok": 48, "reloads_total outcome=failed": 49,
 		"reload_last_success_timestamp_seconds": 50, "reload_last_successful": 0,
+		"store_up": 0, "pace_times_slower": 51, "store_members": 52, "store_expected_members": 53, "store_left_shares": 54, "store_places": 55,
+		"store_reservations_total outcome=given": 56, "store_reservations_total outcome=late": 57, "store_reservations_total outcome=full": 58,
+		"store_dropped_reports_total": 59, "store_outages_total": 60, "store_errors_total cause=timed-out": 61,
+		"store_robots_total operation=load": 65, "store_robots_lost_total": 66, "store_robots_errors_total": 67,
 	}
 	got := map[string]float64{}
 	for name, f := range scrape(t, m) {

@@ -1,0 +1,88 @@
+package prom
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// StoreStats are how the replicas stand to what they share, as one of them knows it.
+type StoreStats struct {
+	Alone    bool    // this one paces by itself, the store being away, or not to be relied on yet
+	Times    float64 // how many times slower than permitted it does
+	Members  int     // replicas that were last seen, this one among them
+	Expected int     // replicas that there are at most, by the configuration
+	Left     int     // shares that those have left who ended
+	Held     int     // places that this one has taken
+
+	Reserved uint64            // turns
+	Late     uint64            // asks that got none, since it would have been too late
+	Full     uint64            // likewise, for want of a place
+	Dropped  uint64            // reports that were lost
+	Outages  uint64            // times that this one became alone
+	Failures map[string]uint64 // calls that failed, by cause
+
+	RoundTrips map[float64]uint64 // of reservations: how many took at most so many seconds, the shorter ones among them
+	Trips      uint64             // all of them
+	TripTime   time.Duration      // of all of them together
+
+	Robots         map[string]uint64 // what was done with robots.txt files, by operation
+	RobotsLost     uint64            // saves and purges that the server never had
+	RobotsFailures uint64            // calls about them that failed
+}
+
+// A storeCollector is an asked one that has a histogram besides.
+type storeCollector struct {
+	asked[StoreStats]
+	trips *prometheus.Desc
+}
+
+// ofStore shows how this replica stands to the others.
+func ofStore(ask func() StoreStats) prometheus.Collector {
+	c := &storeCollector{
+		asked: asked[StoreStats]{ask: ask},
+		trips: prometheus.NewDesc("robotsproxy_store_round_trip_seconds", "How long the store took to give or refuse a turn, the way there and back included.", nil, nil),
+	}
+	c.gauge("store_up", "1 where the replicas share one pace; 0 while this one paces alone, since the store is away or was until a moment ago.",
+		func(s StoreStats) float64 { return truth(!s.Alone) })
+	c.gauge("store_members", "Replicas that share the store, this one among them; while it is away, those that were last seen.",
+		func(s StoreStats) float64 { return float64(s.Members) })
+	c.gauge("store_expected_members", "Replicas that there may be at most, as the configuration has it (store.replicas).",
+		func(s StoreStats) float64 { return float64(s.Expected) })
+	c.gauge("store_left_shares", "Shares of the pace that replicas have left to the next ones when they ended.",
+		func(s StoreStats) float64 { return float64(s.Left) })
+	c.gauge("store_places", "Places of hosts that this replica holds in the store (max_concurrent).",
+		func(s StoreStats) float64 { return float64(s.Held) })
+	c.gauge("pace_times_slower", "How many times slower than permitted this replica paces: as many as there may be replicas while the store is away, 1 where all of them are there.",
+		func(s StoreStats) float64 { return max(s.Times, 1) })
+	counters(&c.asked, "store_reservations_total", "Turns that were asked for: given, or not since they would be too late, or for want of a place.", "outcome",
+		func(s StoreStats) map[string]uint64 {
+			return map[string]uint64{"given": s.Reserved, "late": s.Late, "full": s.Full}
+		})
+	counters(&c.asked, "store_errors_total", "Calls of the store that failed, by cause.", "cause",
+		func(s StoreStats) map[string]uint64 { return s.Failures })
+	c.counter("store_outages_total", "Times that this replica was left alone.",
+		func(s StoreStats) uint64 { return s.Outages })
+	c.counter("store_dropped_reports_total", "Reports to the other replicas, of places given back, turns not used and pauses, that were lost.",
+		func(s StoreStats) uint64 { return s.Dropped })
+	counters(&c.asked, "store_robots_total", "What was done with robots.txt files in the store: files loaded and saved, fetches claimed, waits for another's, purges told and heard of.", "operation",
+		func(s StoreStats) map[string]uint64 { return s.Robots })
+	c.counter("store_robots_lost_total", "Robots.txt files saved and purges that the store never had.",
+		func(s StoreStats) uint64 { return s.RobotsLost })
+	c.counter("store_robots_errors_total", "Calls of the store about robots.txt files that failed.",
+		func(s StoreStats) uint64 { return s.RobotsFailures })
+	return c
+}
+
+// Describe tells the registry what there will be.
+func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
+	c.asked.Describe(to)
+	to <- c.trips
+}
+
+// Collect asks.
+func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
+	s := c.ask()
+	c.tell(s, to)
+	to <- prometheus.MustNewConstHistogram(c.trips, s.Trips, s.TripTime.Seconds(), s.RoundTrips)
+}
