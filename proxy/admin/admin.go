@@ -48,7 +48,7 @@ const timeout = 10 * time.Second
 const maxConns = 1000
 
 // Options make a Server. All are required but Metrics, Token, PaceKey, Reload,
-// Reloads, About, Clients and Version.
+// Reloads, Store, About, Clients and Version.
 type Options struct {
 	Healthy func() error  // why the proxy is not well
 	Ready   func() error  // why it takes no requests
@@ -68,6 +68,7 @@ type Options struct {
 	// last came to something, and why it did not the last time, line by line; nil: nothing
 	// is reloaded.
 	Reloads func() (ok, refused uint64, lastOK time.Time, lastErr error)
+	Store   func() Store  // how this one of several replicas stands to the others; nil: it is on its own
 	About   func() About  // nil: nothing is known
 	CAPEM   func() []byte // the certificate that clients have to trust
 	Proxy   net.Addr      // where the proxy listens
@@ -178,7 +179,7 @@ func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/api/")
 func (s *server) newOther() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", answer(s.o.Healthy))
-	mux.HandleFunc("GET /readyz", answer(s.o.Ready))
+	mux.HandleFunc("GET /readyz", s.ready)
 	if s.o.Metrics != nil {
 		mux.Handle("GET /metrics", s.o.Metrics)
 	}

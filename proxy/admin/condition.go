@@ -103,11 +103,13 @@ func (s *server) status(w http.ResponseWriter, r *http.Request) {
 		Ready    bool         `json:"ready"`
 		Reasons  []string     `json:"reasons"` // why it is not one or the other
 		Reloads  *reloading   `json:"reloads,omitempty"`
+		Store    *storeStatus `json:"store,omitempty"`
 	}{
 		Version: s.o.Version, Commit: about.Commit, Go: runtime.Version(), Started: stamp(about.Started),
 		Config: about.Config, State: about.State, Audit: about.Audit,
 		Proxy: s.o.Proxy.String(), ProxyTLS: s.o.ProxyTLS, Dialect: s.o.Dialect().Name, CA: s.o.ca(),
 		Healthy: s.o.Healthy() == nil, Ready: s.o.Ready() == nil, Reasons: append([]string{}, s.trouble()...), Reloads: s.o.reloads(),
+		Store: s.o.storeStatus(),
 	}
 	if !about.Started.IsZero() {
 		st.Uptime = time.Since(about.Started).Round(time.Millisecond).Seconds()

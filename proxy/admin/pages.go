@@ -30,6 +30,7 @@ type frame struct {
 	Nav     []link
 	Trouble []string // what is wrong with the proxy
 	Refused string   // that the last reload was; "": it was not
+	Alone   string   // that this replica paces without the others; "": it does not
 	SignOut bool     // who asks has logged in
 	Flash   *flash   // what came of what was done last; nil: nothing was
 }
@@ -52,7 +53,7 @@ func bad(text string, lines ...string) *flash {
 
 // frame makes that of one page; in is the address of the part that it belongs to.
 func (s *server) frame(title, in string) frame {
-	f := frame{Title: title, Version: s.o.Version, Trouble: s.trouble(), Refused: s.o.reloads().outdated(), SignOut: s.o.Token() != ""}
+	f := frame{Title: title, Version: s.o.Version, Trouble: s.trouble(), Refused: s.o.reloads().outdated(), Alone: s.o.alone(), SignOut: s.o.Token() != ""}
 	f.Nav = []link{{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"}}
 	for i := range f.Nav {
 		if f.Nav[i].Href == in {

@@ -17,6 +17,8 @@ type aboutView struct {
 	Reloads     []fact
 	Why         []string // the last reload was refused
 	Well, Ready is
+	Replica     []fact // how it stands to the others; nil: there are none
+	Shares      is     // with them, one pace
 	CanReload   bool
 	API         []apiRow
 }
@@ -33,6 +35,10 @@ func (s *server) aboutView(r *http.Request) aboutView {
 	v.Facts = s.aboutFacts(v.Proxy, at)
 	if r := s.o.reloads(); r != nil {
 		v.Reloads, v.Why = r.facts(at), shownErrors(r.Errors)
+	}
+	if s.o.Store != nil {
+		store := s.o.Store()
+		v.Replica, v.Shares = store.facts(at), store.sharing()
 	}
 	v.Well, v.Ready = condition(s.o.Healthy()), condition(s.o.Ready())
 	for _, e := range s.endpoints() {
