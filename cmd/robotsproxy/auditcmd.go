@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,8 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"robotsproxy/policy"
-	"robotsproxy/policy/audit"
-	"robotsproxy/policy/audit/trail"
 )
 
 // stdinName is what standard input is called where a file is named.
@@ -36,12 +33,13 @@ be read while the proxy writes it.`,
 // auditFlags say which audit is meant.
 type auditFlags struct {
 	configFlags
-	path, run string
+	paths []string
+	run   string
 }
 
 func (f *auditFlags) add(cmd *cobra.Command) {
 	f.configFlags.add(cmd)
-	cmd.Flags().StringVar(&f.path, "file", "", "audit `FILE` (without it: the configuration's)")
+	cmd.Flags().StringArrayVar(&f.paths, "file", nil, "audit `FILE` (without it: the configuration's); once for each replica of a fleet")
 	cmd.Flags().StringVar(&f.run, "run", "", "the audit of a run: last, or the `NAME` of its directory")
 	offer(cmd, "run", "last")
 	cmd.PreRunE = func(*cobra.Command, []string) error { return f.usage() }
@@ -49,10 +47,17 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 
 // usage says what cannot be meant.
 func (f *auditFlags) usage() error {
-	if f.path != "" && f.run != "" {
+	switch {
+	case len(f.paths) > 0 && f.run != "":
 		return usageError{errors.New("--file and --run name two audits: one is wanted")}
+	case slices.Contains(f.paths, ""):
+		return usageError{errors.New("--file: the value is empty")}
+	case len(f.paths) > 1 && slices.Contains(f.paths, "-"):
+		return usageError{errors.New("--file -: standard input cannot be one of several")}
+	case len(f.paths) > maxAudits:
+		return usageError{fmt.Errorf("%d audits: at most %d are read at once", len(f.paths), maxAudits)}
 	}
-	return notEmpty(f.flags, "file", "run")
+	return notEmpty(f.flags, "run")
 }
 
 // notEmpty says which of the flags was given an empty value, as an unset variable of a
@@ -68,77 +73,6 @@ func notEmpty(flags *pflag.FlagSet, names ...string) error {
 
 // errStdout is of an audit that is kept by whoever reads standard output.
 var errStdout = errors.New(`audit.file is "-": name the file that it was put in with --file`)
-
-// where gives the audit's file and the directory of the snapshots that belong to it.
-// It makes neither. With errStdout the directory is given all the same.
-func (f *auditFlags) where() (file, snapshots string, err error) {
-	if f.path == "-" {
-		return "", "", usageError{errors.New("--file -: standard input will not do here")}
-	}
-	cfg, err := f.load()
-	if err != nil {
-		return "", "", err
-	}
-	home, err := cfg.State(os.Getenv)
-	if f.path != "" {
-		if beside := filepath.Join(filepath.Dir(f.path), snapshotsName); err != nil || isDir(beside) {
-			return f.path, beside, nil // a run's, or moved here with it
-		}
-		return f.path, filepath.Join(home, snapshotsName), nil
-	}
-	if err == nil && f.run != "" {
-		home, err = runDir(home, f.run)
-	}
-	file, snapshots = filepath.Join(home, auditName), filepath.Join(home, snapshotsName)
-	switch {
-	case err != nil:
-		return "", "", err
-	case f.run != "":
-		if elsewhere, err := os.Readlink(file); err == nil {
-			file = elsewhere // run --audit
-		}
-		return file, snapshots, nil
-	case cfg.Audit.File == "":
-		return file, snapshots, nil
-	case cfg.Audit.File == "-":
-		return "", snapshots, errStdout
-	}
-	return cfg.Audit.File, snapshots, nil
-}
-
-// open begins to read the audit, or standard input where the file is -.
-func (f *auditFlags) open(stdin io.Reader) (*trail.Reader, error) {
-	if f.path == "-" {
-		return trail.NewReader(stdinName, stdin), nil
-	}
-	path, _, err := f.where()
-	if err != nil {
-		return nil, err
-	}
-	r, err := trail.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("no audit at %s (which one is meant is said with -c, --state, --run or --file)", path)
-	}
-	return r, err
-}
-
-// clientName is what a client is called in the audit that is meant: under
-// audit.clients: hash the hash of its name, which may be given as well.
-func (f *auditFlags) clientName(name string) (string, error) {
-	cfg, err := f.load()
-	if err != nil || name == "" || cfg.Audit.Clients != "hash" || audit.IsPseudonym(name) {
-		return name, err
-	}
-	_, snapshots, err := f.where()
-	if err != nil && !errors.Is(err, errStdout) {
-		return "", err
-	}
-	key, err := os.ReadFile(filepath.Join(filepath.Dir(snapshots), keyName))
-	if err != nil {
-		return "", fmt.Errorf("the hash of client %s: %w", name, err)
-	}
-	return audit.Pseudonym(key)(name), nil
-}
 
 func isDir(name string) bool {
 	info, err := os.Stat(name)

@@ -36,22 +36,25 @@ stands. ID is the id of a record, which the answer to a refused request shows.
 
 The decision is made again from the octets of the robots.txt that it rested on,
 which are kept (see robotsproxy audit snapshot), by the code that judges requests.
+With several --file, as the replicas of a fleet have one each, the record may be in
+any of them.
+
 The exit status is 1 when it comes out otherwise or cannot be made again, when the
 record's line was changed, and when there is no such record.`,
 		Example: `  robotsproxy audit explain 0f3a9c1d2b4e-7
   robotsproxy audit explain --json 0f3a9c1d2b4e-7`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || strings.TrimSpace(args[0]) == "" {
-				return errors.New("one ID is wanted, as a record or a refusal has it")
+				return errors.New("one ID is wanted, as a record or a refusal has it, and a --file before each file")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, dir, err := f.where()
+			all, err := f.places()
 			if err != nil {
 				return err
 			}
-			x, err := explain(cmd.Context(), file, dir, strings.TrimSpace(args[0]))
+			x, err := explainAny(cmd.Context(), all, strings.TrimSpace(args[0]))
 			if err != nil {
 				return err
 			}
@@ -93,11 +96,24 @@ type excerptLine struct {
 	Marked bool   `json:"marked,omitempty"`
 }
 
+// explainAny explains a record of whichever of the audits has it.
+func explainAny(ctx context.Context, all []auditPlace, id string) (*explanation, error) {
+	var errs []error
+	for _, at := range all {
+		x, err := explain(ctx, at.file, at.snapshots, id)
+		if err == nil {
+			return x, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
 // explain finds a record of a trail, and what is kept in dir of what it rested on.
 func explain(ctx context.Context, file, dir, id string) (*explanation, error) {
 	line, entry, err := trail.Find(file, id)
 	if errors.Is(err, trail.ErrNoRecord) {
-		err = fmt.Errorf("%w in %s (an id ends in - and a count; those of a run are found with --run; the oldest go by audit.max_files)", err, file)
+		err = fmt.Errorf("%w in %s (an id ends in - and a count; those of a run are found with --run, that of another replica in its own audit, --file once for each; the oldest go by audit.max_files)", err, file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)

@@ -33,6 +33,7 @@ func (x *explanation) text(colours bool) string {
 	s.row("group", printable(clip(e.Group)))
 	s.row("agent", printable(clip(e.Agent)))
 	s.row("user-agent", printable(clip(e.UserAgent)))
+	s.row("replica", printable(clip(e.Replica)))
 	s.row("asked", harmless(strings.TrimSpace(fmt.Sprintf("%s by %s, %s", e.Method, orNobody(e.Client), e.Time.UTC().Format(time.RFC3339Nano)))))
 	s.row("answered", answered(e))
 	x.printPace(s)
@@ -80,6 +81,9 @@ func (x *explanation) printPace(s *sheet) {
 	}
 	if e.BackOff > 0 {
 		s.row("backed off", fmt.Sprintf("%g s", e.BackOff))
+	}
+	if e.StoreAway {
+		s.row("store", "was away: the request was paced without the other replicas")
 	}
 }
 

@@ -124,6 +124,12 @@ func (r *recordLines) circumstances(e *trail.Entry) {
 	if e.Error != "" {
 		add(r.paint(red, "error "+strconv.Quote(clip(e.Error))))
 	}
+	if e.StoreAway {
+		add(r.paint(yellow, "store away"))
+	}
+	if e.Replica != "" {
+		add(r.paint(dim, "replica ") + word(e.Replica))
+	}
 	if e.Client != "" {
 		add(r.paint(dim, "client ") + word(e.Client))
 	}

@@ -15,13 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	auditreport "robotsproxy/policy/audit/report"
-	"robotsproxy/policy/audit/trail"
 )
 
 func auditReportCommand() *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
-		Use:   "report",
+		Use:   "report [flags] [FILE...]",
 		Short: "Sum up the audit: per client, site and rule, as text, CSV, JSON or a page",
 		Long: `Sum up the audit: what was allowed, blocked and made to wait, per client, site and
 rule; exceptions with their reasons; times without a usable robots.txt; and whether
@@ -29,17 +28,19 @@ the chain held. The page of --format html is one file that can be sent as it is.
 
 --since and --until take a time (2026-11-21T10:00:00Z), a day (2026-11-21: when it
 begins, UTC) or how long ago (24h, 7d). With --file - one file is read from
-standard input. The exit status is 1 where the chain is broken; the report is
+standard input. Of several files, as the replicas of a fleet have one each, each has
+a chain of its own; the report is of all, and has a part by replica. The exit status is 1 where the chain is broken; the report is
 written all the same, and says where.`,
 		Example: `  robotsproxy audit report --since 7d
   robotsproxy audit report --run last --format csv -o requests.csv
+  robotsproxy audit report /audits/*/audit.jsonl -o fleet.html
   robotsproxy audit report --since 2026-11-01 --until 2026-12-01 --format html -o november.html`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.report(cmd.InOrStdin(), cmd.OutOrStdout(), time.Now())
 		},
 	}
 	f.add(cmd)
+	f.anyFiles(cmd)
 	return cmd
 }
 
@@ -115,19 +116,19 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	if f.format == "html" && f.out == "" && isTerminal(out) {
 		return usageError{errors.New("--format html is for a browser: name a file with -o, or send standard output to one")}
 	}
-	lines, err := f.open(in)
+	all, err := f.openAll(in)
 	if err != nil {
 		return err
 	}
-	defer lines.Close()
-	return writeReport(lines, options, now, f.out, out, write)
+	defer closeAll(all)
+	return writeReport(all, options, now, f.out, out, write)
 }
 
-// writeReport sums lines up and writes what they come to into file, or where that is ""
+// writeReport sums trails up and writes what they come to into file, or where that is ""
 // to out. A chain that is broken is an error, and no reason not to write.
-func writeReport(lines *trail.Reader, o auditreport.Options, now time.Time, file string, out io.Writer, write func(io.Writer, *auditreport.Report) error) (err error) {
+func writeReport(all []auditreport.Trail, o auditreport.Options, now time.Time, file string, out io.Writer, write func(io.Writer, *auditreport.Report) error) (err error) {
 	sum := auditreport.New(o)
-	found := sum.Read(lines)
+	found := sum.ReadAll(all)
 	info, _ := debug.ReadBuildInfo()
 	number, _ := built(info)
 	r := sum.Report(now, number)

@@ -43,7 +43,8 @@ The exit status is 1 where there is nothing, or nothing any more.`,
   robotsproxy audit snapshot --list --host example.com --json`,
 		Args: func(_ *cobra.Command, args []string) error { return f.usage(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, dir, err := f.where()
+			at, err := f.where()
+			dir := at.snapshots
 			switch {
 			case err != nil && !errors.Is(err, errStdout):
 				return err

@@ -36,18 +36,20 @@ type tailFlags struct {
 func auditTailCommand() *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
-		Use:   "tail",
+		Use:   "tail [flags] [FILE...]",
 		Short: "Show the last records of the audit, and follow it",
 		Long: `Show the last records of the audit, one a line, and with -f those that come, in
 whatever file they are, until it is interrupted. Times are local. A decision
 that was not enforced (mode: monitor) stands with a question mark.
+
+Those of several files, as the replicas of a fleet have one each, stand in the order
+of the times when their requests ended.
 
 With --file - records are read from standard input, to its end; with -f as they
 come.`,
 		Example: `  robotsproxy audit tail -f
   robotsproxy audit tail -n 100 --blocked --host example.com
   robotsproxy audit tail -n 1000 --json | jq .url`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := f.tail(cmd)
 			if err != nil {
@@ -58,6 +60,7 @@ come.`,
 		},
 	}
 	f.add(cmd)
+	f.anyFiles(cmd)
 	flags := cmd.Flags()
 	flags.IntVarP(&f.lines, "lines", "n", 20, "how `MANY` records to begin with")
 	flags.BoolVarP(&f.follow, "follow", "f", false, "show what comes, until interrupted")
@@ -93,12 +96,14 @@ func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
 	if !f.json {
 		t.print = newRecordLines(f.colour == "always" || f.colour == "auto" && colourful(cmd.OutOrStdout()), time.Local).line
 	}
-	if f.path == "-" {
-		t.r = trail.NewReader(stdinName, cmd.InOrStdin())
+	if slices.Contains(f.paths, "-") {
+		t.from = []*tailed{{r: trail.NewReader(stdinName, cmd.InOrStdin())}}
 		return t, nil
 	}
-	var err error
-	t.path, _, err = f.where()
+	places, err := f.places()
+	for _, at := range places {
+		t.from = append(t.from, &tailed{path: at.file})
+	}
 	return t, err
 }
 
@@ -106,10 +111,9 @@ func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
 // else has put into the file is made so.
 func jsonLine(line []byte) string { return string(audit.EscapeJSON(line)) }
 
-// A tail prints the records of a trail.
+// A tail prints the records of trails.
 type tail struct {
-	path   string // "": r is of one stream
-	r      *trail.Reader
+	from   []*tailed
 	filter *tailFilter
 	print  func(line []byte) string
 	out    *bufio.Writer
@@ -117,15 +121,15 @@ type tail struct {
 }
 
 func (t *tail) close() {
-	if t.r != nil {
-		t.r.Close()
+	for _, d := range t.from {
+		d.close()
 	}
 }
 
 // run prints the last n records, and then those that come.
 func (t *tail) run(ctx context.Context, n int, follow bool) error {
-	if t.path == "" && follow {
-		return t.copy(ctx)
+	if follow && t.from[0].path == "" {
+		return t.stream(ctx)
 	}
 	if follow {
 		var stop context.CancelFunc
@@ -135,22 +139,18 @@ func (t *tail) run(ctx context.Context, n int, follow bool) error {
 			return err
 		}
 	}
-	last, err := t.last(ctx, n)
-	if err != nil {
+	if err := t.last(ctx, n, follow); err != nil {
 		return err
 	}
-	for _, line := range last {
-		t.show(line)
-	}
 	for follow {
-		if err := t.copy(ctx); err != nil && !errors.Is(err, fs.ErrNotExist) { // its directory may come again
+		if err := t.copy(ctx); err != nil {
 			return err
 		}
 		if !pause(ctx) {
 			return nil
 		}
 	}
-	return t.out.Flush()
+	return nil
 }
 
 // pause waits until it is time for another look: false when ctx has ended.
@@ -166,12 +166,18 @@ func pause(ctx context.Context) bool {
 // await waits until there is something to read: false when ctx has ended before.
 func (t *tail) await(ctx context.Context) (there bool, err error) {
 	for said := false; ; said = true {
-		files, err := trail.Files(t.path)
-		if len(files) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return true, err
+		for _, d := range t.from {
+			switch yet, err := d.isThere(); {
+			case err != nil:
+				return true, err
+			case yet:
+				there = true
+			case !said:
+				report(t.errOut, fmt.Errorf("%s is not there yet", d.path))
+			}
 		}
-		if !said {
-			report(t.errOut, fmt.Errorf("%s is not there yet", t.path))
+		if there {
+			return true, nil
 		}
 		if !pause(ctx) {
 			return false, nil
@@ -179,95 +185,79 @@ func (t *tail) await(ctx context.Context) (there bool, err error) {
 	}
 }
 
-// last leads t.r to the end of what is there, and gives the last n lines that the
-// filter lets pass.
-func (t *tail) last(ctx context.Context, n int) ([][]byte, error) {
-	for octets := int64(tailFirst); ; octets *= 4 {
-		all := true // as is a stream
-		if t.path != "" {
-			var err error
-			t.close()
-			if t.r, all, err = trail.OpenLast(t.path, octets); err != nil {
-				return nil, err
-			}
+// last prints the last n records of all. One that is not there is no error where it is
+// waited for.
+func (t *tail) last(ctx context.Context, n int, follow bool) error {
+	var all []dated
+	for _, d := range t.from {
+		lines, remark, err := d.last(ctx, n, t.filter)
+		if errors.Is(err, fs.ErrNotExist) && follow && len(t.from) > 1 {
+			continue
 		}
-		lines, read, remark, err := t.scan(ctx, n)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if all || read && len(lines) == n || octets > 1<<60 {
-			if remark != nil {
-				report(t.errOut, remark)
-			}
-			return lines, nil
+		if remark != nil {
+			report(t.errOut, remark)
 		}
+		all = append(all, d.dated(lines, len(t.from) > 1)...)
 	}
-}
-
-// scan reads to the end of what is there: the last n lines that the filter lets pass,
-// whether there was any line, and the last remark about one.
-func (t *tail) scan(ctx context.Context, n int) (ring [][]byte, read bool, remark, err error) {
-	for found := 0; ; {
-		line, about, err := t.next()
-		switch {
-		case err == io.EOF || ctx.Err() != nil:
-			if found > n && n > 0 { // the oldest is not the first
-				ring = slices.Concat(ring[found%n:], ring[:found%n])
-			}
-			return ring, read, remark, nil
-		case err != nil:
-			return nil, read, nil, err
-		case about != nil:
-			remark = about
-			continue
-		}
-		if read = true; n == 0 || !t.filter.passes(line) {
-			continue
-		}
-		if found++; found <= n {
-			ring = append(ring, slices.Clone(line))
-		} else {
-			i := (found - 1) % n
-			ring[i] = append(ring[i][:0], line...)
-		}
+	inTime(all)
+	for _, d := range all[max(0, len(all)-n):] {
+		t.show(d.line)
 	}
+	return t.out.Flush()
 }
 
 // copy prints what there is to be read now.
 func (t *tail) copy(ctx context.Context) error {
 	for ctx.Err() == nil {
-		line, remark, err := t.next()
+		var all []dated
+		for _, d := range t.from {
+			lines, err := d.some(t)
+			if err != nil {
+				return errors.Join(t.out.Flush(), err)
+			}
+			all = append(all, d.dated(lines, len(t.from) > 1)...)
+		}
+		if len(all) == 0 && !t.more() {
+			break
+		}
+		inTime(all)
+		for _, d := range all {
+			t.show(d.line)
+		}
+		if err := t.out.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// more says whether one of the trails was not read to its end.
+func (t *tail) more() bool {
+	return slices.ContainsFunc(t.from, func(d *tailed) bool { return d.more })
+}
+
+// stream prints the records of one stream as they come.
+func (t *tail) stream(ctx context.Context) error {
+	for ctx.Err() == nil {
+		line, remark, err := t.from[0].next()
 		switch {
 		case err == io.EOF:
 			return t.out.Flush()
 		case err != nil:
 			return errors.Join(t.out.Flush(), err)
 		case remark != nil:
-			t.out.Flush()
 			report(t.errOut, remark)
 		case t.filter.passes(line):
 			t.show(line)
 		}
-		if t.path == "" { // nobody knows when the next comes
-			if err := t.out.Flush(); err != nil {
-				return err
-			}
+		if err := t.out.Flush(); err != nil { // nobody knows when the next comes
+			return err
 		}
 	}
-	return t.out.Flush()
-}
-
-// next gives the next line, or a remark in the place of one that cannot be had.
-func (t *tail) next() (text []byte, remark, err error) {
-	line, err := t.r.Next()
-	if !errors.Is(err, trail.ErrTorn) && !errors.Is(err, trail.ErrTooLong) && !errors.Is(err, trail.ErrRemoved) {
-		return line.Text, nil, err
-	}
-	place := line.File
-	if line.Number > 0 {
-		place = fmt.Sprintf("%s:%d", place, line.Number)
-	}
-	return nil, fmt.Errorf("%s: %w", place, err), nil
+	return nil
 }
 
 func (t *tail) show(line []byte) {

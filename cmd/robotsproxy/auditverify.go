@@ -17,7 +17,7 @@ func auditVerifyCommand() *cobra.Command {
 	var anchor bool
 	var since string
 	cmd := &cobra.Command{
-		Use:   "verify",
+		Use:   "verify [flags] [FILE...]",
 		Short: "Show that no line of the audit was changed, taken out or moved",
 		Long: `Show that no line of the audit was changed, taken out or moved, in any of its
 files: each line has the hash of its own octets and that of the line before it.
@@ -28,16 +28,20 @@ show. An anchor can: the number and the hash of a line, kept where who writes
 the audit cannot change it. --anchor prints that of the last line; with
 --since-anchor that line has to be there still, and the chain to go on from it.
 
-With --file - one file is read from standard input.`,
+With --file - one file is read from standard input. Of several files, as the
+replicas of a fleet have one each, each is verified on its own; anchors then
+stand beside the names of their files, and --since-anchor is for one of them.`,
 		Example: `  robotsproxy audit verify
   robotsproxy audit verify --anchor >> /elsewhere/anchors
   robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
   zcat audit-000000000001.jsonl.gz | robotsproxy audit verify --file -`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := sinceAnchor(cmd, since)
 			if err != nil {
 				return err
+			}
+			if len(f.paths) > 1 {
+				return f.verifyEach(cmd.OutOrStdout(), from, anchor)
 			}
 			res, err := f.verify(cmd.InOrStdin(), from)
 			if err != nil {
@@ -51,6 +55,7 @@ With --file - one file is read from standard input.`,
 		},
 	}
 	f.add(cmd)
+	f.anyFiles(cmd)
 	cmd.Flags().BoolVar(&anchor, "anchor", false, "print nothing but the anchor of the last line")
 	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that has to be there still")
 	return cmd
@@ -75,6 +80,47 @@ func (f *auditFlags) verify(stdin io.Reader, since trail.Anchor) (trail.Result, 
 	}
 	defer r.Close()
 	return trail.Verify(r, since)
+}
+
+// verifyEach reads several audits, one after the other, whether one before is whole or
+// not. The error is of all that are not.
+func (f *auditFlags) verifyEach(out io.Writer, since trail.Anchor, anchor bool) error {
+	if since.Seq > 0 {
+		return usageError{errors.New("--since-anchor is of one audit, and there are several files")}
+	}
+	places, err := f.places()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i, at := range places {
+		res, err := verifyFile(at.file)
+		name := printable(at.file)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+			continue
+		case !anchor && i > 0:
+			_, err = fmt.Fprintf(out, "\n%s\n%s", name, verified(&res, since))
+		case !anchor:
+			_, err = fmt.Fprintf(out, "%s\n%s", name, verified(&res, since))
+		case res.Lines == 0:
+			err = fmt.Errorf("%s has no line yet that could be an anchor", name)
+		default:
+			_, err = fmt.Fprintf(out, "%s  %s\n", res.Anchor(), name)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func verifyFile(path string) (trail.Result, error) {
+	r, err := openAudit(path)
+	if err != nil {
+		return trail.Result{}, err
+	}
+	defer r.Close()
+	return trail.Verify(r, trail.Anchor{})
 }
 
 func printAnchor(out io.Writer, res *trail.Result) error {

@@ -109,6 +109,7 @@ const checkConfig = "configuration" // of the first line; no name of a line is l
 var looks = []look{
 	{"state", single((*doctor).checkState)},
 	{"audit", single((*doctor).checkAudit)},
+	{"store", single((*doctor).checkStore)},
 	{"proxy", single((*doctor).checkProxy)},
 	{"health", single((*doctor).checkHealth)},
 	{"CA", single((*doctor).checkCA)},

@@ -27,7 +27,7 @@ func (d *doctor) checkVariables(ctx context.Context) []diagnosis {
 		case err != nil:
 			found = append(found, fail(export, "%s has what is no address of a proxy over HTTP", name))
 		case !samePlace(ctx, u.Host, d.place):
-			found = append(found, fail(export+"\nor, if that is the one that is meant:\nrobotsproxy doctor --proxy \"$"+name+"\"",
+			found = append(found, fail(export+"\nor, if that is the one that is meant:\nrobotsproxy doctor"+d.flags.again()+" --proxy \"$"+name+"\"",
 				"%s leads to %s, not to %s", name, u.Redacted(), set))
 		}
 	}

@@ -48,6 +48,7 @@ func (h *house) recorded(cfg config.Config) (audit.Options, error) {
 		Sync:        map[string]audit.Sync{"none": audit.SyncNone, "interval": audit.SyncInterval, "always": audit.SyncAlways}[cfg.Audit.Sync],
 		BlockedOnly: cfg.Audit.Include == "blocked",
 		DropQuery:   cfg.Audit.QueryStrings == "drop",
+		Replica:     replicaName(cfg.Store, os.Hostname),
 		Client:      client,
 		Continue:    cfg.Audit.OnError == "continue",
 		Tap:         h.tap(),

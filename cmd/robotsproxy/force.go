@@ -70,7 +70,7 @@ func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
 	} else if f.rules.Door, err = newDoor(f.way, before); err != nil {
 		return nil, err
 	}
-	if f.known, err = known(cfg, f.rules.Door, h.store, h.fetches); err != nil {
+	if f.known, err = known(cfg, f.rules.Door, h.shelf, h.fetches); err != nil {
 		return nil, err
 	}
 	if h.book == nil {

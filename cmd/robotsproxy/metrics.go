@@ -26,6 +26,7 @@ func (h *house) metrics() (*prom.Metrics, error) {
 		Snapshots: h.snapshots.Stats,
 		Reloads:   h.Reloads,
 		Fetches:   h.fetches,
+		Store:     h.shareStats(),
 	}
 	if h.store != nil {
 		o.State = h.store.Stats

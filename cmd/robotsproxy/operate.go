@@ -85,6 +85,7 @@ func (h *house) openAdmin() (err error) {
 		Clients: h.clientNames,
 		Reload:  h.Reload,
 		Reloads: h.Reloads,
+		Store:   h.sharing(),
 		About: func() admin.About {
 			about := admin.About{Commit: commit, Started: started, State: h.home, Audit: h.auditFile}
 			if h.reloader != nil {

@@ -32,8 +32,8 @@ func runCommand() *cobra.Command {
 variables by which clients find a proxy and trust a CA are set for it, and
 ROBOTSPROXY_RUN, the run's own directory, by which robotsproxy doctor knows it; its
 input, output and signals are its own, and so is the exit status. What happened
-is said on standard error when it has ended. Each run keeps a pace of its own:
-several at once, or beside a serve, do not share it.
+is said on standard error when it has ended. Without a store (store.redis) each
+run keeps a pace of its own: several at once, or beside a serve, do not share it.
 
 Where standard error is a terminal, a line says there what the requests wait for,
 while none is under way and the next is not due. It leaves alone a terminal that

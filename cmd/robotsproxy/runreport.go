@@ -69,7 +69,7 @@ func (r *runReport) end(file string) error {
 		return fmt.Errorf("the report: %w", err)
 	}
 	defer lines.Close()
-	if err := writeReport(lines, auditreport.Options{Since: r.since}, time.Now(), r.file, nil, r.write); err != nil {
+	if err := writeReport([]auditreport.Trail{{Lines: lines}}, auditreport.Options{Since: r.since}, time.Now(), r.file, nil, r.write); err != nil {
 		return fmt.Errorf("the report: %w", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/cache"
 )
 
 // stateFile is in the state directory, and locked while a serve has it.
@@ -32,14 +33,32 @@ func openStore(cfg config.Config, log *slog.Logger) (*bolt.Store, error) {
 	return store, nil
 }
 
-// pacer makes one that goes on from where the process before ended.
-func pacer(store *bolt.Store) *pace.Pacer {
-	if store == nil {
-		return pace.New(pace.Options{})
+// pacer makes one that goes on from where the process before ended, together with the
+// others of a fleet. Either may be nil.
+func pacer(store *bolt.Store, f fleet) *pace.Pacer {
+	var o pace.Options
+	if f != nil {
+		o.Store = f
 	}
-	p := pace.New(pace.Options{Since: store.Since()})
+	if store == nil {
+		return pace.New(o)
+	}
+	o.Since = store.Since()
+	p := pace.New(o)
 	p.Restore(store.Clocks())
 	return p
+}
+
+// shelf is where robots.txt files are kept beside memory; nil: nowhere. Either may be nil.
+func shelf(store *bolt.Store, f fleet) cache.Store {
+	var own cache.Store
+	if store != nil {
+		own = store
+	}
+	if f == nil {
+		return own
+	}
+	return f.Robots(own)
 }
 
 // keepClocks hands over the clocks that have changed until ctx ends, when nothing

@@ -26,6 +26,13 @@ func printSummary(w io.Writer, s audit.Summary, auditFile string) {
 	fmt.Fprintf(w, ", waited %s\n", seconds(s.Waited))
 	printHosts(w, s.Hosts)
 	printRules(w, s.Rules)
+	if s.Away > 0 {
+		were := "were"
+		if s.Away == 1 {
+			were = "was"
+		}
+		fmt.Fprintf(w, "robotsproxy: %s %s paced alone, and slower, since the store in store.redis was away: robotsproxy doctor says why\n", count(s.Away, "request"), were)
+	}
 	fmt.Fprintf(w, "robotsproxy: audit in %s\n", printable(auditFile))
 }
 

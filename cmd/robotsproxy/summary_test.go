@@ -53,6 +53,21 @@ robotsproxy: audit in /a
 	}
 }
 
+// Who was slowed down because the store was away is told why, and where the cause stands.
+func TestPrintSummaryOfAStoreAway(t *testing.T) {
+	s := audit.Summary{Allowed: 3, Away: 2, Waited: time.Second, Hosts: []audit.HostSummary{{Host: "a.test", Allowed: 3, Waited: time.Second}}}
+	var b strings.Builder
+	printSummary(&b, s, "/a/audit.jsonl")
+	want := `robotsproxy: 3 requests, 3 allowed, 0 blocked, waited 1s
+  a.test  3 allowed  0 blocked  waited 1s
+robotsproxy: 2 requests were paced alone, and slower, since the store in store.redis was away: robotsproxy doctor says why
+robotsproxy: audit in /a/audit.jsonl
+`
+	if b.String() != want {
+		t.Errorf("%s\nwant\n%s", b.String(), want)
+	}
+}
+
 func TestPrintSummaryIsBounded(t *testing.T) {
 	s := audit.Summary{Blocked: 5000}
 	for i := range 5000 {

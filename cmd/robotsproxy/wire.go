@@ -39,6 +39,8 @@ type house struct {
 	log       *slog.Logger
 	now       atomic.Pointer[force] // what is in force; see reload.go
 	store     *bolt.Store           // nil where nothing outlives the process
+	fleet     fleet                 // nil where no other replica shares the pace
+	shelf     cache.Store           // of robots.txt files, in these two; nil without either
 	fetches   *prom.Stopwatch
 	book      *cache.Cache
 	pacer     *pace.Pacer
@@ -65,7 +67,7 @@ type place struct {
 // build listens and makes everything; others are handed the records too. What it made
 // before an error is undone.
 func build(cfg config.Config, own place, log *slog.Logger, others ...audit.Sink) (_ *house, err error) {
-	h := &house{log: log, store: own.store, pacer: pacer(own.store), fetches: prom.NewStopwatch()}
+	h := &house{log: log, store: own.store, fetches: prom.NewStopwatch()}
 	defer func() {
 		if err != nil {
 			h.close() // of two errors the first is told
@@ -75,6 +77,10 @@ func build(cfg config.Config, own place, log *slog.Logger, others ...audit.Sink)
 	if err != nil {
 		return nil, err
 	}
+	if h.fleet, err = openFleet(cfg, log); err != nil {
+		return nil, err
+	}
+	h.pacer, h.shelf = pacer(h.store, h.fleet), shelf(h.store, h.fleet)
 	h.home = cmp.Or(own.dir, state)
 	if err := h.listen(cfg); err != nil { // first: which port it got decides where the door does not lead
 		return nil, err
@@ -178,7 +184,7 @@ func wayOut(cfg config.Config, own ...netip.AddrPort) (egress.Options, error) {
 }
 
 func book(cfg config.Config, d *egress.Door, store *bolt.Store) (*cache.Cache, error) {
-	o, err := known(cfg, d, store, nil)
+	o, err := known(cfg, d, shelf(store, nil), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +193,7 @@ func book(cfg config.Config, d *egress.Door, store *bolt.Store) (*cache.Cache, e
 
 // known is how long what is known of robots.txt is good, and how it is fetched; fetches
 // are measured, unless that is nil.
-func known(cfg config.Config, d *egress.Door, store *bolt.Store, fetches *prom.Stopwatch) (cache.Options, error) {
+func known(cfg config.Config, d *egress.Door, store cache.Store, fetches *prom.Stopwatch) (cache.Options, error) {
 	denied, err := denied(cfg)
 	if err != nil {
 		return cache.Options{}, err
@@ -205,9 +211,7 @@ func known(cfg config.Config, d *egress.Door, store *bolt.Store, fetches *prom.S
 		Retry:        cfg.Robots.UnreachableRetry,
 		FetchTimeout: cfg.Robots.FetchTimeout,
 		UserAgent:    cfg.Identity.UserAgent,
-	}
-	if store != nil {
-		o.Store = store
+		Store:        store,
 	}
 	return o, nil
 }
@@ -255,12 +259,20 @@ func (h *house) Run(ctx, urged context.Context) (err error) {
 	defer stop()
 	g, failed := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.handler.Serve(h.listener) })
-	g.Go(func() error { return h.book.Run(background) })
+	sharing, part := context.WithCancel(context.Background()) // until the book has told what it has to tell
+	defer part()
+	g.Go(func() error {
+		defer part()
+		return h.book.Run(background)
+	})
 	g.Go(func() error { return h.evidence.Run(background) })
 	g.Go(func() error { return h.snapshots.Run(background) })
 	if h.store != nil {
 		g.Go(func() error { return h.store.Run(background) })
 		g.Go(func() error { return keepClocks(background, h.store, h.pacer) })
+	}
+	if h.fleet != nil {
+		g.Go(func() error { return h.share(sharing) })
 	}
 	if h.admin != nil {
 		g.Go(func() error { return h.feed.Run(background) })
@@ -301,6 +313,9 @@ func (h *house) close() error {
 	}
 	if now := h.now.Load(); now != nil {
 		now.rules.Door.Close()
+	}
+	if h.fleet != nil {
+		h.fleet.Close() // what fails there can be told to nobody
 	}
 	if h.store != nil {
 		h.store.Close()

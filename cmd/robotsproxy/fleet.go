@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/prom"
+	"robotsproxy/cmd/internal/redis"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy/admin"
+	"robotsproxy/robots/cache"
+)
+
+// A fleet is the store that this replica shares with others; [redis.Fleet] is one.
+type fleet interface {
+	pace.Store
+	Robots(local cache.Store) cache.Store
+	Run(ctx context.Context, h redis.Hooks) error
+	Close() error
+	Stats() redis.Stats
+	RobotsStats() redis.RobotsStats
+}
+
+// openFleet dials nobody yet. It gives nil where there are no others.
+func openFleet(cfg config.Config, log *slog.Logger) (fleet, error) {
+	if cfg.Store.Redis == "" {
+		return nil, nil
+	}
+	tellFleet(cfg, log)
+	f, err := redis.Open(redis.Options{URL: cfg.Store.Redis, Replicas: cfg.Store.Replicas, Log: log})
+	if err != nil {
+		return nil, err // and no fleet that is a nil pointer
+	}
+	return f, nil
+}
+
+// share is one with the others until ctx ends, when nothing is sent any more.
+func (h *house) share(ctx context.Context) error {
+	return h.fleet.Run(ctx, redis.Hooks{Clocks: h.pacer.Clocks, Recheck: h.pacer.Recheck, Pause: h.pacer.Pause})
+}
+
+// tellFleet says what of the configuration would let replicas go too fast.
+func tellFleet(cfg config.Config, log *slog.Logger) {
+	if cfg.Store.Replicas == 1 {
+		log.Warn("store.replicas is 1: of several replicas each that starts while the store is away paces as if there were no other")
+	}
+}
+
+// sharing is how this replica stands to the others, for the operator's side; nil: it is
+// on its own.
+func (h *house) sharing() func() admin.Store {
+	if h.fleet == nil {
+		return nil
+	}
+	cfg := h.now.Load().cfg.Store // which no reload changes
+	name := h.now.Load().audit.Replica
+	return func() admin.Store {
+		s := h.fleet.Stats()
+		return admin.Store{
+			Replica: name, Alone: s.Alone, Returning: s.Returning, Why: s.Cause.String(), Since: s.Since,
+			Times: s.Times, Members: s.Replicas, Expected: cfg.Replicas,
+		}
+	}
+}
+
+// shareStats is the same for Prometheus.
+func (h *house) shareStats() func() prom.StoreStats {
+	if h.fleet == nil {
+		return nil
+	}
+	expected := h.now.Load().cfg.Store.Replicas
+	return func() prom.StoreStats {
+		s, r := h.fleet.Stats(), h.fleet.RobotsStats()
+		shown := prom.StoreStats{
+			Alone: s.Alone, Times: s.Times, Members: s.Replicas, Expected: expected, Left: s.Left, Held: s.Held,
+			Reserved: s.Reserved, Late: s.Late, Full: s.Full, Dropped: s.Dropped, Outages: s.Outages, Failures: s.Failures,
+			RoundTrips: make(map[float64]uint64, len(s.RoundTrips)), TripTime: s.RoundTripTime,
+			Robots: map[string]uint64{
+				"load": r.Loads, "save": r.Saves, "claim": r.Claims, "wait": r.Waits, "purge": r.Purges, "heard": r.Heard,
+			},
+			RobotsLost: r.Lost, RobotsFailures: r.Failures,
+		}
+		for _, t := range s.RoundTrips {
+			if t.Within == 0 {
+				shown.Trips = t.Count
+			} else {
+				shown.RoundTrips[t.Within.Seconds()] = t.Count
+			}
+		}
+		return shown
+	}
+}
+
+// maxReplica is what config lets the name of a replica be: it stands in each record.
+const maxReplica = 64
+
+// replicaName is what this process is called in its records: "" where it is on its own
+// and was given no name. That of a host is made one that can stand there.
+func replicaName(c config.Store, hostname func() (string, error)) string {
+	if c.Replica != "" || c.Redis == "" {
+		return c.Replica
+	}
+	host, err := hostname()
+	if err != nil || host == "" {
+		return "unnamed"
+	}
+	name := strings.Map(func(r rune) rune {
+		if r <= ' ' || r > '~' {
+			return '-'
+		}
+		return r
+	}, host)
+	return name[:min(len(name), maxReplica)]
+}
