@@ -16,6 +16,7 @@ import (
 type record struct {
 	Time          time.Time `json:"time"`
 	ID            string    `json:"id"`
+	Replica       string    `json:"replica"`
 	Client        string    `json:"client"`
 	Method        string    `json:"method"`
 	URL           string    `json:"url"`
@@ -42,6 +43,7 @@ type record struct {
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
 	Slowed        float64   `json:"slowed_s"`
+	StoreAway     bool      `json:"store_away"`
 	RobotsTag     string    `json:"x_robots_tag"`
 	ContentSignal string    `json:"content_signal"`
 	ContentUsage  string    `json:"content_usage"`
@@ -59,13 +61,13 @@ type record struct {
 
 // members is the closed set of names a line may have; robots_stale says that a
 // held copy ruled while its origin failed.
-var members = strings.Fields(`time id client method url host user_agent agent decision reason enforced entry entry_reason rule line group
+var members = strings.Fields(`time id replica client method url host user_agent agent decision reason enforced entry entry_reason rule line group
 	robots_url robots_fetched robots_sha256 dialect robots_stale
-	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s
+	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error seq prev hash`)
 
 // eventMembers is the same of lines that speak of the file.
-var eventMembers = strings.Fields(`time event detail file octets sha256 count seq prev hash`)
+var eventMembers = strings.Fields(`time event replica detail file octets sha256 count seq prev hash`)
 
 // readAudit parses the file as it stands, without its events; a last line still
 // being written is left out.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"gopkg.in/yaml.v3"
@@ -114,27 +115,83 @@ func TestDeploymentsAgree(t *testing.T) {
 	same(t, "state_dir", own["state_dir"], f.state)
 	same(t, "admin.listen", at(own, "admin", "listen"), f.probe[len(f.probe)-1])
 
-	t.Run("compose", func(t *testing.T) {
-		all := readTrees(t, "compose.yaml")[0]
-		proxy := at(all, "services", "proxy")
-		same(t, "user", at(proxy, "user"), f.uid+":"+f.gid)
-		same(t, "read-only root", at(proxy, "read_only"), true)
-		same(t, "healthcheck", at(proxy, "healthcheck", "test"), append([]string{"CMD"}, f.probe...))
-		same(t, "volumes", at(proxy, "volumes"), []string{"state:" + f.state, "./etc:" + f.etc + ":ro"})
-		same(t, "build", at(proxy, "build", "context"), "../..")
-		same(t, "networks of the proxy", at(proxy, "networks"), []string{"crawlers", "outside"})
-		same(t, "networks of the crawler", at(all, "services", "crawler", "networks"), []string{"crawlers"})
-		same(t, "way out of the crawlers", at(all, "networks", "crawlers", "internal"), true)
-		same(t, "https_proxy", at(all, "services", "crawler", "environment", "https_proxy"), "http://proxy:"+f.port)
-	})
+	shared := fleetConfig(t)
+	for _, key := range []string{"listen", "open", "state_dir"} {
+		same(t, key+" of a replica", shared[key], own[key])
+	}
+	same(t, "admin.listen of a replica", shared["admin"], own["admin"])
 
-	t.Run("kubernetes", func(t *testing.T) { manifestsAgree(t, f, own) })
+	t.Run("compose", func(t *testing.T) { composeAgrees(t, f, shared) })
+	t.Run("kubernetes", func(t *testing.T) { manifestsAgree(t, f, shared) })
+}
+
+// fleetConfig is that of compose.yaml's replicas.
+func fleetConfig(t testing.TB) (shared tree) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(readText(t, deployDir+"/fleet/config.yaml")), &shared); err != nil {
+		t.Fatal(err)
+	}
+	return shared
+}
+
+// seconds are those of a value such as 60s.
+func seconds(t testing.TB, v any) float64 {
+	t.Helper()
+	d, err := time.ParseDuration(fmt.Sprint(v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Seconds()
+}
+
+// lastOfAll is what a replica may need beyond its drain.
+const lastOfAll = 30
+
+// composeAgrees holds the services against the image, and the configuration of the
+// replicas.
+func composeAgrees(t *testing.T, f facts, shared tree) {
+	all := readTrees(t, "compose.yaml")[0]
+	at := func(way ...any) any { return at(all, append([]any{"services"}, way...)...) }
+	ca := "ca:" + filepath.Dir(fmt.Sprint(shared["tls"].(tree)["ca_cert"])) + ":ro"
+	balanced := readText(t, deployDir+"/fleet/haproxy.cfg")
+	for i := range shared["store"].(tree)["replicas"].(int) {
+		name := fmt.Sprintf("proxy-%d", i+1)
+		same(t, "user", at(name, "user"), f.uid+":"+f.gid)
+		same(t, "read-only root", at(name, "read_only"), true)
+		same(t, "healthcheck", at(name, "healthcheck", "test"), append([]string{"CMD"}, f.probe...))
+		same(t, "volumes", at(name, "volumes"), []string{fmt.Sprintf("state-%d:%s", i+1, f.state), ca, "./fleet:" + f.etc + ":ro"})
+		same(t, "build", at(name, "build", "context"), "../..")
+		same(t, "networks of a replica", at(name, "networks"), []string{"replicas", "outside"})
+		same(t, "hostname", at(name, "hostname"), name)
+		if seconds(t, at(name, "stop_grace_period")) < seconds(t, shared["drain"])+lastOfAll {
+			t.Error("a replica is killed while it drains")
+		}
+		if !strings.Contains(balanced, "server "+name+" "+name+":"+f.port+" check\n") {
+			t.Errorf("haproxy.cfg does not know %s", name)
+		}
+	}
+	same(t, "a replica more than store.replicas", at(fmt.Sprintf("proxy-%d", shared["store"].(tree)["replicas"].(int)+1)), nil)
+	same(t, "volume of the CA", at("ca", "volumes"), []string{"ca:" + f.state}) // which the image has made that user's
+	same(t, "user of the CA", at("ca", "user"), f.uid+":"+f.gid)
+	same(t, "networks of the store", at("store", "networks"), []string{"replicas"})
+	same(t, "store", shared["store"].(tree)["redis"], "redis://store:6379")
+	same(t, "networks of the balancer", at("proxy", "networks"), []string{"crawlers", "replicas"})
+	same(t, "networks of the crawler", at("crawler", "networks"), []string{"crawlers"})
+	for _, name := range []string{"crawlers", "replicas"} {
+		same(t, "way out of "+name, all["networks"].(tree)[name].(tree)["internal"], true)
+	}
+	same(t, "https_proxy", at("crawler", "environment", "https_proxy"), "http://proxy:"+f.port)
 }
 
 // manifestsAgree holds the manifests against the image, and the configuration
 // that they carry against its own.
-func manifestsAgree(t *testing.T, f facts, own tree) {
-	pod := at(manifest(t, "StatefulSet", "robotsproxy"), "spec", "template", "spec")
+func manifestsAgree(t *testing.T, f facts, shared tree) {
+	set := manifest(t, "StatefulSet", "robotsproxy")
+	same(t, "replicas", at(set, "spec", "replicas"), at(shared, "store", "replicas"))
+	pod := at(set, "spec", "template", "spec")
+	if float64(at(pod, "terminationGracePeriodSeconds").(int)) < seconds(t, shared["drain"])+lastOfAll {
+		t.Error("a pod is killed while it drains")
+	}
 	proxy := at(pod, "containers", 0)
 	for _, key := range []string{"runAsUser", "fsGroup"} {
 		same(t, key, at(pod, "securityContext", key), f.uid)
@@ -147,6 +204,8 @@ func manifestsAgree(t *testing.T, f facts, own tree) {
 	}
 	same(t, "state", at(proxy, "volumeMounts", 0, "mountPath"), f.state)
 	same(t, "configuration", at(proxy, "volumeMounts", 1, "mountPath"), f.etc)
+	same(t, "CA", at(proxy, "volumeMounts", 2, "mountPath"), filepath.Dir(fmt.Sprint(at(shared, "tls", "ca_cert"))))
+	same(t, "port of the store", at(manifest(t, "Service", "store"), "spec", "ports", 0, "port"), 6379)
 	same(t, "subPath, through which a change is not seen", at(proxy, "volumeMounts", 1, "subPath"), nil)
 	service := at(manifest(t, "Service", "robotsproxy"), "spec", "ports", 0)
 	same(t, "port of the service", at(service, "port"), f.port)
@@ -162,17 +221,21 @@ func manifestsAgree(t *testing.T, f facts, own tree) {
 	if err := yaml.Unmarshal([]byte(configMap(t)), &mapped); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "state_dir", mapped["state_dir"], f.state+"/state") // the volume's root is not the proxy's alone
-	mapped["state_dir"] = own["state_dir"]
-	same(t, "configuration", mapped, own)
+	same(t, "state_dir", mapped["state_dir"], f.state+"/state")                   // the volume's root is not the proxy's alone
+	mapped["state_dir"], mapped["limits"] = shared["state_dir"], shared["limits"] // clients come as themselves there
+	same(t, "configuration", mapped, shared)
 }
 
 // Configurations that are handed out are read without a complaint.
 func TestDeployedConfigurationsAreGood(t *testing.T) {
 	t.Parallel()
-	mapped := filepath.Join(t.TempDir(), "config.yaml")
-	writeFile(t, mapped, configMap(t))
-	for _, file := range []string{deployDir + "/etc/config.yaml", mapped, treeRoot + "/config.example.yaml"} {
+	dir := t.TempDir()
+	command(t, "ca", "show", "--state", dir).want(t, 0) // the deployment's
+	mapped, shared := filepath.Join(dir, "mapped.yaml"), filepath.Join(dir, "fleet.yaml")
+	for file, text := range map[string]string{mapped: configMap(t), shared: readText(t, deployDir+"/fleet/config.yaml")} {
+		writeFile(t, file, strings.ReplaceAll(text, "/etc/robotsproxy-ca/", dir+"/"))
+	}
+	for _, file := range []string{deployDir + "/etc/config.yaml", shared, mapped, treeRoot + "/config.example.yaml"} {
 		command(t, "config", "check", "-c", file).want(t, 0)
 	}
 }

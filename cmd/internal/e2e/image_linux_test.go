@@ -30,8 +30,8 @@ type cell struct {
 
 // newCell moves the test's goroutine into one. Its thread ends with it, so it
 // must be that of a subtest, and nothing but its own calls and the processes
-// that it starts are inside.
-func newCell(t *testing.T, image dockerfile, root, volume, etc string) *cell {
+// that it starts are inside. What else is mounted stands under its place.
+func newCell(t *testing.T, image dockerfile, root, volume string, mounts map[string]string) *cell {
 	t.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWNET); err != nil {
@@ -45,8 +45,12 @@ func newCell(t *testing.T, image dockerfile, root, volume, etc string) *cell {
 	mount("", "/", unix.MS_REC|unix.MS_PRIVATE)
 	mount(root, root, unix.MS_BIND)
 	mount(volume, filepath.Join(root, "var/lib/robotsproxy"), unix.MS_BIND)
-	if etc != "" {
-		mount(etc, filepath.Join(root, "etc/robotsproxy"), unix.MS_BIND)
+	for to, from := range mounts {
+		to = filepath.Join(root, to)
+		if err := os.MkdirAll(to, 0o755); err != nil { // as an engine makes it
+			t.Fatal(err)
+		}
+		mount(from, to, unix.MS_BIND)
 	}
 	mount("", root, unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY)
 	lo, err := unix.NewIfreq("lo")
@@ -127,7 +131,7 @@ func TestImage(t *testing.T) {
 	t.Run("as it is", func(t *testing.T) {
 		volume := filepath.Join(root, "var/lib/robotsproxy") // as an engine fills a new volume from the image
 		wantOwned(t, volume, fs.ModeDir|0o700)
-		c := newCell(t, image, root, volume, "")
+		c := newCell(t, image, root, volume, nil)
 		out := finish(t, c.command("/robotsproxy", "version")).want(t, 0)
 		if !strings.HasPrefix(out.stdout, "robotsproxy v9.8.7 (") || !strings.Contains(out.stdout, "commit 0123abc)") {
 			t.Errorf("version: %s", out.stdout)
@@ -150,8 +154,9 @@ func TestImage(t *testing.T) {
 	t.Run("in a pod", func(t *testing.T) { podded(t, image, root) })
 }
 
-// podded runs the image with a volume as Kubernetes hands it to an fsGroup, and
-// the configuration of the manifests laid over the image's.
+// podded runs the image with a volume and a Secret as Kubernetes hands them to an
+// fsGroup, and the configuration of the manifests laid over the image's, but for the
+// store, which is not there.
 func podded(t *testing.T, image dockerfile, root string) {
 	volume, etc := t.TempDir(), t.TempDir()
 	if err := os.Chown(volume, 0, nobody); err != nil {
@@ -161,13 +166,20 @@ func podded(t *testing.T, image dockerfile, root string) {
 		t.Fatal(err)
 	}
 	config := filepath.Join(etc, "config.yaml")
-	writeFile(t, config, configMap(t)+"egress: {allow_private: [127.0.0.0/8]}\n")
-	for file, mode := range map[string]fs.FileMode{config: 0o644, etc: 0o755} {
+	text, _, _ := strings.Cut(configMap(t), "store:")
+	writeFile(t, config, text+"egress: {allow_private: [127.0.0.0/8]}\n")
+	ca := t.TempDir()
+	command(t, "ca", "show", "--state", ca).want(t, 0)
+	key := filepath.Join(ca, "ca.key")
+	if err := os.Chown(key, 0, nobody); err != nil {
+		t.Fatal(err)
+	}
+	for file, mode := range map[string]fs.FileMode{config: 0o644, etc: 0o755, ca: 0o755, key: 0o440} {
 		if err := os.Chmod(file, mode); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c := newCell(t, image, root, volume, etc)
+	c := newCell(t, image, root, volume, map[string]string{"etc/robotsproxy": etc, "etc/robotsproxy-ca": ca})
 	l, err := net.Listen("tcp", "127.0.0.1:9000") // by this thread, and so inside
 	if err != nil {
 		t.Fatal(err)

@@ -205,12 +205,17 @@ func TestStrangersAddNoSeries(t *testing.T) {
 	}
 }
 
-// README.md's table is what serve shows; where it is told to, the certificate of its
-// own port as well.
+// README.md's tables are what serve shows: where it is told to, the certificate of its
+// own port as well; of one that is on its own, without what is of a fleet.
 func TestServeShowsWhatReadmeTells(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := ownCertificate(t)
-	p := startProxy(t, settings{"listen_tls.cert": cert, "listen_tls.key": key})
+	showsWhatReadmeTells(t, settings{"listen_tls.cert": cert, "listen_tls.key": key}, false)
+}
+
+func showsWhatReadmeTells(t *testing.T, s settings, fleet bool) {
+	t.Helper()
+	p := startProxy(t, s)
 	shown := map[string]bool{}
 	for name := range p.metrics(t) {
 		name, _, _ = strings.Cut(name, " ")
@@ -226,8 +231,9 @@ func TestServeShowsWhatReadmeTells(t *testing.T) {
 		row, ok := strings.CutPrefix(lines.Text(), "| `robotsproxy_")
 		if name, _, _ := strings.Cut("robotsproxy_"+row, "`"); ok {
 			told++
-			if !shown[name] {
-				t.Errorf("%s is not shown", name)
+			ofFleets := strings.HasPrefix(row, "store_") || strings.HasPrefix(row, "pace_times_slower`")
+			if want := fleet || !ofFleets; shown[name] != want {
+				t.Errorf("%s is shown: %v, want %v", name, shown[name], want)
 			}
 		}
 	}

@@ -1,0 +1,400 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/redis/redistest"
+)
+
+// A fleet is replicas with one CA and one store behind a balancer that knows nothing
+// of HTTP.
+type fleet struct {
+	replicas []*proxy
+	store    *redistest.Server
+	front    string // of the balancer, host:port
+}
+
+// startFleet runs so many replicas until the test ends.
+func startFleet(t testing.TB, store *redistest.Server, n int, own settings) *fleet {
+	t.Helper()
+	f := &fleet{store: store}
+	own = own.with(settings{"store.redis": store.URL(), "store.replicas": n})
+	for i := range n {
+		mine := own.with(settings{"store.replica": fmt.Sprintf("r%d", i)})
+		if i > 0 {
+			ca := f.replicas[0].ca
+			mine = mine.with(settings{"tls.ca_cert": ca, "tls.ca_key": filepath.Join(filepath.Dir(ca), "ca.key")})
+		}
+		f.replicas = append(f.replicas, startProxy(t, mine))
+	}
+	f.front = balance(t, f.replicas)
+	return f
+}
+
+// client is one that knows the balancer alone. One connection of it leads to one
+// replica.
+func (f *fleet) client(t testing.TB, h2 bool) *http.Client {
+	t.Helper()
+	c := f.replicas[0].client(t, h2)
+	c.Transport.(*http.Transport).Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: f.front})
+	c.Timeout = 2 * time.Minute
+	return c
+}
+
+// awaitStore waits until all replicas, which take the store to be there or away, say so.
+func (f *fleet) awaitStore(t testing.TB, there float64, within time.Duration) {
+	t.Helper()
+	for _, p := range f.replicas {
+		eventually(t, within, fmt.Sprintf("robotsproxy_store_up is %v", there), func() bool { return p.metrics(t)["robotsproxy_store_up"] == there })
+	}
+}
+
+// balance hands each connection to the next of the replicas, until the test ends, and
+// gives the address where it does.
+func balance(t testing.TB, replicas []*proxy) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for next := 0; ; next++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { lead(ctx, c, replicas[next%len(replicas)].listen) })
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		l.Close()
+		all.Wait()
+	})
+	return l.Addr().String()
+}
+
+// lead joins a connection to one to addr.
+func lead(ctx context.Context, c net.Conn, addr string) {
+	defer c.Close()
+	to, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	end := context.AfterFunc(ctx, func() { c.Close(); to.Close() })
+	defer end()
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		io.Copy(c, to)
+		c.(*net.TCPConn).CloseWrite()
+	}()
+	io.Copy(to, c)
+	to.(*net.TCPConn).CloseWrite()
+	<-back
+}
+
+// startHAProxy runs HAProxy by the configuration that is handed out, with these
+// replicas, and gives its address.
+func startHAProxy(t testing.TB, replicas []*proxy) string {
+	t.Helper()
+	bin := needPeer(t, "haproxy")
+	text, _, _ := strings.Cut(readText(t, deployDir+"/fleet/haproxy.cfg"), "\nresolvers docker")
+	front := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	change := []string{"bind :8080", "bind " + front, "init-addr last,libc,none resolvers docker", ""}
+	for i, p := range replicas {
+		name := fmt.Sprintf("server proxy-%d ", i+1)
+		change = append(change, fmt.Sprintf("%sproxy-%d:8080", name, i+1), name+p.listen)
+	}
+	file := filepath.Join(t.TempDir(), "haproxy.cfg")
+	writeFile(t, file, strings.NewReplacer(change...).Replace(text)+"\n")
+	cmd := exec.Command(bin, "-db", "-f", file)
+	var said syncBuffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("haproxy said:\n%s", &said)
+		}
+	})
+	eventually(t, patience, "haproxy listens", func() bool {
+		c, err := net.Dial("tcp", front)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	return front
+}
+
+// sender is which replica a request came from: each has a pseudonym of its own in Via.
+func sender(h hit) string { return cmp.Or(h.Header.Get("Via"), "nobody") }
+
+// leastGap is the least time between two arrivals.
+func leastGap(hits []hit) time.Duration {
+	slices.SortFunc(hits, func(a, b hit) int { return a.At.Compare(b.At) })
+	least := time.Hour
+	for i := 1; i < len(hits); i++ {
+		least = min(least, hits[i].At.Sub(hits[i-1].At))
+	}
+	return least
+}
+
+// bySender gives the arrivals from each replica.
+func bySender(hits []hit) map[string][]hit {
+	all := map[string][]hit{}
+	for _, h := range hits {
+		all[sender(h)] = append(all[sender(h)], h)
+	}
+	return all
+}
+
+// between are the hits of a time.
+func between(hits []hit, from, to time.Time) []hit {
+	return slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.At.Before(from) || h.At.After(to) })
+}
+
+// crowd asks for pages of o until stop is closed, each of its clients one after the
+// other over connections of their own to the balancer, and gives the number of answers
+// and all that were not 200.
+func (f *fleet) crowd(t testing.TB, o *origin, scheme string, clients int, stop <-chan struct{}) (answered *atomic.Int64, end func() []string) {
+	t.Helper()
+	var mu sync.Mutex // guards lost
+	var lost []string
+	answered = new(atomic.Int64)
+	var all sync.WaitGroup
+	for i := range clients {
+		client := f.client(t, i%2 == 0)
+		client.Transport.(*http.Transport).DisableKeepAlives = i%3 == 0
+		all.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				resp, err := client.Get(o.url(scheme, fmt.Sprintf("/page?%d.%d", i, n)))
+				why := ""
+				if err != nil {
+					why = err.Error()
+				} else {
+					_, err = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					if err != nil || resp.StatusCode != http.StatusOK {
+						why = fmt.Sprint(resp.Status, " ", err, resp.Header["Proxy-Status"])
+					}
+				}
+				answered.Add(1)
+				if why != "" {
+					mu.Lock()
+					lost = append(lost, why)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	return answered, func() []string {
+		all.Wait()
+		return lost
+	}
+}
+
+// Three replicas are together as polite as one: at a Crawl-delay of a second 60 requests
+// arrive no closer than that, and the last no later than after 61 s. How late the
+// machine lets it be is looked at twice; how early, each time.
+func TestFleetKeepsOnePace(t *testing.T) {
+	t.Parallel()
+	const requests, clients = 60, 12
+	for try := range 2 {
+		o := newOrigin(t, "fleet", "User-agent: *\nCrawl-delay: 1\n")
+		o.handle("/page", textPage("text/plain", "a"))
+		f := startFleet(t, redistest.Start(t), 3, settings{"pace.max_wait": "2m"})
+		f.awaitStore(t, 1, patience)
+		var left atomic.Int64
+		left.Store(requests)
+		var all sync.WaitGroup
+		for i := range clients {
+			client := f.client(t, i%2 == 0)
+			scheme := []string{"http", "https"}[i/2%2]
+			all.Go(func() {
+				for left.Add(-1) >= 0 {
+					if got := get(t, client, o.url(scheme, "/page")); got.Status != http.StatusOK {
+						t.Errorf("%v", got)
+					}
+				}
+			})
+		}
+		all.Wait()
+		pages := slices.Concat(o.pages("http"), o.pages("https"))
+		least := leastGap(pages)
+		took := pages[len(pages)-1].At.Sub(pages[0].At)
+		t.Logf("%d pages from %d replicas in %v, no closer than %v", len(pages), len(bySender(pages)), took, least)
+		if len(pages) != requests || len(bySender(pages)) != len(f.replicas) {
+			t.Errorf("%d pages arrived, from %d replicas", len(pages), len(bySender(pages)))
+		}
+		if least < time.Second {
+			t.Errorf("two arrived within %v of each other", least)
+		}
+		for _, scheme := range []string{"http", "https"} {
+			if n := o.fetches(scheme); n != 1 {
+				t.Errorf("%s: robots.txt was fetched %d times", scheme, n)
+			}
+		}
+		if took <= 61*time.Second || t.Failed() {
+			return
+		}
+		if try > 0 {
+			t.Errorf("the last arrived after %v", took)
+		}
+	}
+}
+
+// What can become of a store under load: away within 2 s each replica paces alone, no
+// request is lost, and it is back by itself.
+func TestStoreFailsUnderLoad(t *testing.T) {
+	t.Parallel()
+	const gap, replicas, clients = 300 * time.Millisecond, 3, 9
+	const alone = replicas * gap
+	for name, fail := range map[string]struct{ away, back func(*redistest.Server) }{
+		"killed":  {(*redistest.Server).Kill, (*redistest.Server).Restart},
+		"stopped": {(*redistest.Server).Stop, (*redistest.Server).Continue},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOrigin(t, name, "")
+			o.handle("/page", textPage("text/plain", "a"))
+			f := startFleet(t, redistest.Start(t), replicas, settings{"pace.requests_per_second": 1 / gap.Seconds(), "pace.adaptive": false})
+			f.awaitStore(t, 1, patience)
+			stop := make(chan struct{})
+			answered, end := f.crowd(t, o, "http", clients, stop)
+			eventually(t, patience, "the crowd is served", func() bool { return answered.Load() > 20 })
+
+			began := time.Now()
+			fail.away(f.store)
+			f.awaitStore(t, 0, patience)
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("the replicas noticed after %v", took)
+			}
+			gone := time.Now().Add(gap) // of what was on its way
+			for _, p := range f.replicas {
+				if line := p.readyz(t); !strings.Contains(line, "store") {
+					t.Errorf("/readyz says %q", line)
+				}
+			}
+			<-time.After(6 * time.Second)
+			returns := time.Now()
+			fail.back(f.store)
+			f.awaitStore(t, 1, patience)
+			back := time.Now()
+			n := answered.Load()
+			eventually(t, patience, "the crowd is served again", func() bool { return answered.Load() > n+20 })
+			over := time.Now()
+			close(stop)
+			if lost := end(); len(lost) > 0 {
+				t.Errorf("%d requests were lost: %.300q", len(lost), lost)
+			}
+			pages := o.pages("http")
+			if least := leastGap(between(pages, time.Time{}, began)); least < gap {
+				t.Errorf("two arrived within %v of each other before", least)
+			}
+			if least := leastGap(between(pages, back, over)); least < gap {
+				t.Errorf("two arrived within %v of each other when the store was back", least)
+			}
+			while := between(pages, gone, returns)
+			if most := int(returns.Sub(gone)/gap) + replicas; len(while) > most || len(while) < most/3 {
+				t.Errorf("%d arrived in %v alone, want at most %d", len(while), returns.Sub(gone), most)
+			}
+			for who, own := range bySender(while) {
+				if least := leastGap(own); least < alone-early {
+					t.Errorf("two of %s arrived within %v of each other, want %v", who, least, alone)
+				}
+			}
+			f.wantStoreAway(t, gone, returns)
+		})
+	}
+}
+
+// wantStoreAway holds the records of a time against what they have to say of the store,
+// and of who wrote them.
+func (f *fleet) wantStoreAway(t testing.TB, from, to time.Time) {
+	t.Helper()
+	for i, p := range f.replicas {
+		said := 0
+		for _, r := range readAudit(t, p.audit) {
+			if r.URL == "" {
+				continue
+			}
+			if want := fmt.Sprintf("r%d", i); r.Replica != want {
+				t.Errorf("a record of %s says it is %q's", want, r.Replica)
+			}
+			if r.Time.After(from) && r.Time.Before(to) && r.StoreAway {
+				said++
+			}
+		}
+		if said == 0 {
+			t.Errorf("no record of r%d says that the store was away", i)
+		}
+	}
+}
+
+// readyz is what /readyz says.
+func (p *proxy) readyz(t testing.TB) string {
+	t.Helper()
+	got := get(t, &http.Client{Timeout: patience}, "http://"+p.admin+"/readyz")
+	if got.Status != http.StatusOK {
+		t.Errorf("/readyz answers %d", got.Status)
+	}
+	return string(got.Body)
+}
+
+// One replica after the other is ended and started anew, under load, and nobody is the
+// worse for it.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "rolling", "")
+	o.handle("/page", textPage("text/plain", "a"))
+	f := startFleet(t, redistest.Start(t), 2, settings{"drain": "30s", "pace.requests_per_second": 20, "pace.max_concurrent": 8})
+	f.awaitStore(t, 1, patience)
+	f.front = startHAProxy(t, f.replicas)
+	stop := make(chan struct{})
+	answered, end := f.crowd(t, o, "https", 8, stop)
+	for i, p := range f.replicas {
+		n := answered.Load()
+		eventually(t, patience, "the crowd is served", func() bool { return answered.Load() > n+40 })
+		p.end(t)
+		again := launch(t, p.house)
+		again.awaitReady(t)
+		t.Cleanup(func() { again.end(t) })
+		f.replicas[i] = again
+	}
+	n := answered.Load()
+	eventually(t, patience, "the crowd is served", func() bool { return answered.Load() > n+40 })
+	close(stop)
+	if lost := end(); len(lost) > 0 {
+		t.Errorf("%d of %d requests were lost: %.300q", len(lost), answered.Load(), lost)
+	}
+	if least := leastGap(o.pages("https")); least < 50*time.Millisecond-early {
+		t.Errorf("two arrived within %v of each other", least)
+	}
+}

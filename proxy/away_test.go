@@ -1,0 +1,64 @@
+package proxy_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/storetest"
+	"robotsproxy/proxy"
+)
+
+// A request that a replica paced without the others says so in its record, and one that
+// they paced together does not.
+func TestStoreAwayIsInTheRecord(t *testing.T) {
+	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") })
+	one := storetest.NewMemory(2).Join()
+	r := start(t, setup{limits: unhurried, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
+	client := r.client(false)
+	for i, turn := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"shared", func() {}, false},
+		{"away", one.Leave, true},
+		{"back", one.Return, false},
+	} {
+		turn.do()
+		_, _, err := get(client, origin.URL+"/")
+		must(t, err)
+		if rec := r.records.last(t, i+1); rec.Away != turn.want {
+			t.Errorf("%s: the record says %v", turn.name, rec.Away)
+		}
+	}
+}
+
+// One that is refused since its replica alone has no turn for it says so as well.
+func TestStoreAwayIsInTheRecordOfARefusal(t *testing.T) {
+	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") })
+	one := storetest.NewMemory(2).Join()
+	slow := unhurried
+	slow.PerSecond, slow.Burst = 1/time.Hour.Seconds(), 1
+	r := start(t, setup{limits: slow, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
+	client := r.client(false)
+	for i, turn := range []struct {
+		name   string
+		do     func()
+		status int
+		want   bool
+	}{
+		{"its turn", func() {}, http.StatusOK, false},
+		{"shared", func() {}, http.StatusTooManyRequests, false},
+		{"away", one.Leave, http.StatusTooManyRequests, true},
+		{"back", one.Return, http.StatusTooManyRequests, false},
+	} {
+		turn.do()
+		resp, _, err := get(client, origin.URL+"/")
+		must(t, err)
+		if rec := r.records.last(t, i+1); resp.StatusCode != turn.status || rec.Status != turn.status || rec.Away != turn.want {
+			t.Errorf("%s: %s, and the record says %v", turn.name, resp.Status, rec.Away)
+		}
+	}
+}
