@@ -276,9 +276,12 @@ func TestStoreFailsUnderLoad(t *testing.T) {
 	t.Parallel()
 	const gap, replicas, clients = 300 * time.Millisecond, 3, 9
 	const alone = replicas * gap
-	for name, fail := range map[string]struct{ away, back func(*redistest.Server) }{
-		"killed":  {(*redistest.Server).Kill, (*redistest.Server).Restart},
-		"stopped": {(*redistest.Server).Stop, (*redistest.Server).Continue},
+	for name, fail := range map[string]struct {
+		scheme     string
+		away, back func(*redistest.Server)
+	}{
+		"killed":  {"http", (*redistest.Server).Kill, (*redistest.Server).Restart},
+		"stopped": {"https", (*redistest.Server).Stop, (*redistest.Server).Continue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -287,7 +290,7 @@ func TestStoreFailsUnderLoad(t *testing.T) {
 			f := startFleet(t, redistest.Start(t), replicas, settings{"pace.requests_per_second": 1 / gap.Seconds(), "pace.adaptive": false})
 			f.awaitStore(t, 1, patience)
 			stop := make(chan struct{})
-			answered, end := f.crowd(t, o, "http", clients, stop)
+			answered, end := f.crowd(t, o, fail.scheme, clients, stop)
 			eventually(t, patience, "the crowd is served", func() bool { return answered.Load() > 20 })
 
 			began := time.Now()
@@ -314,7 +317,7 @@ func TestStoreFailsUnderLoad(t *testing.T) {
 			if lost := end(); len(lost) > 0 {
 				t.Errorf("%d requests were lost: %.300q", len(lost), lost)
 			}
-			pages := o.pages("http")
+			pages := o.pages(fail.scheme)
 			if least := leastGap(between(pages, time.Time{}, began)); least < gap {
 				t.Errorf("two arrived within %v of each other before", least)
 			}
