@@ -72,24 +72,7 @@ func (h *house) shareStats() func() prom.StoreStats {
 	}
 	expected := h.now.Load().cfg.Store.Replicas
 	return func() prom.StoreStats {
-		s, r := h.fleet.Stats(), h.fleet.RobotsStats()
-		shown := prom.StoreStats{
-			Alone: s.Alone, Times: s.Times, Members: s.Replicas, Expected: expected, Left: s.Left, Held: s.Held,
-			Reserved: s.Reserved, Late: s.Late, Full: s.Full, Dropped: s.Dropped, Outages: s.Outages, Failures: s.Failures,
-			RoundTrips: make(map[float64]uint64, len(s.RoundTrips)), TripTime: s.RoundTripTime,
-			Robots: map[string]uint64{
-				"load": r.Loads, "save": r.Saves, "claim": r.Claims, "wait": r.Waits, "purge": r.Purges, "heard": r.Heard,
-			},
-			RobotsLost: r.Lost, RobotsFailures: r.Failures,
-		}
-		for _, t := range s.RoundTrips {
-			if t.Within == 0 {
-				shown.Trips = t.Count
-			} else {
-				shown.RoundTrips[t.Within.Seconds()] = t.Count
-			}
-		}
-		return shown
+		return prom.StoreStats{Stats: h.fleet.Stats(), Robots: h.fleet.RobotsStats(), Expected: expected}
 	}
 }
 

@@ -77,10 +77,7 @@ func TestFleetIsShown(t *testing.T) {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(prom.StoreStats{
-		Alone: true, Times: 4, Members: 3, Expected: 5, Left: 2, Held: 6, Reserved: 7, Late: 8, Full: 9, Dropped: 10, Outages: 11,
-		Failures: map[string]uint64{"x": 12}, RoundTrips: map[float64]uint64{0.001: 13}, Trips: 14, TripTime: 15 * time.Second,
-		Robots:     map[string]uint64{"load": 16, "save": 17, "claim": 18, "wait": 19, "purge": 20, "heard": 21},
-		RobotsLost: 22, RobotsFailures: 23,
+		Stats: h.fleet.Stats(), Robots: h.fleet.RobotsStats(), Expected: 5,
 	}, h.shareStats()()); diff != "" {
 		t.Error(diff)
 	}

@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"proxy/admin":                  {"robots", "robots/fetch", "robots/cache", "policy", "policy/pace", "policy/audit", "policy/audit/live", "proxy/guide"},
 	"proxy":                        {"robots", "policy", "policy/pace", "policy/audit", "proxy/egress", "proxy/guide", "proxy/mitm"},
 	"cmd/internal/config":          {"robots"},
-	"cmd/internal/prom":            {"robots", "robots/fetch", "robots/cache", "policy", "policy/pace", "policy/audit", "policy/audit/snapshot", "proxy", "proxy/egress", "proxy/mitm", "cmd/internal/bolt"},
+	"cmd/internal/prom":            {"robots", "robots/fetch", "robots/cache", "policy", "policy/pace", "policy/audit", "policy/audit/snapshot", "proxy", "proxy/egress", "proxy/mitm", "cmd/internal/bolt", "cmd/internal/redis"},
 	"cmd/internal/bolt":            {"robots", "policy/pace"},
 	"cmd/internal/redis":           {"robots", "robots/cache", "policy/pace"},
 	"cmd/internal/redis/redistest": {},

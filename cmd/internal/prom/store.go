@@ -1,34 +1,16 @@
 package prom
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"robotsproxy/cmd/internal/redis"
 )
 
 // StoreStats are how the replicas stand to what they share, as one of them knows it.
 type StoreStats struct {
-	Alone    bool    // this one paces by itself, the store being away, or not to be relied on yet
-	Times    float64 // how many times slower than permitted it does
-	Members  int     // replicas that were last seen, this one among them
-	Expected int     // replicas that there are at most, by the configuration
-	Left     int     // shares that those have left who ended
-	Held     int     // places that this one has taken
-
-	Reserved uint64            // turns
-	Late     uint64            // asks that got none, since it would have been too late
-	Full     uint64            // likewise, for want of a place
-	Dropped  uint64            // reports that were lost
-	Outages  uint64            // times that this one became alone
-	Failures map[string]uint64 // calls that failed, by cause
-
-	RoundTrips map[float64]uint64 // of reservations: how many took at most so many seconds, the shorter ones among them
-	Trips      uint64             // all of them
-	TripTime   time.Duration      // of all of them together
-
-	Robots         map[string]uint64 // what was done with robots.txt files, by operation
-	RobotsLost     uint64            // saves and purges that the server never had
-	RobotsFailures uint64            // calls about them that failed
+	redis.Stats
+	Robots   redis.RobotsStats
+	Expected int // replicas that there are at most, by the configuration
 }
 
 // A storeCollector is an asked one that has a histogram besides.
@@ -46,7 +28,7 @@ func ofStore(ask func() StoreStats) prometheus.Collector {
 	c.gauge("store_up", "1 where the replicas share one pace; 0 while this one paces alone, since the store is away or was until a moment ago.",
 		func(s StoreStats) float64 { return truth(!s.Alone) })
 	c.gauge("store_members", "Replicas that share the store, this one among them; while it is away, those that were last seen.",
-		func(s StoreStats) float64 { return float64(s.Members) })
+		func(s StoreStats) float64 { return float64(s.Replicas) })
 	c.gauge("store_expected_members", "Replicas that there may be at most, as the configuration has it (store.replicas).",
 		func(s StoreStats) float64 { return float64(s.Expected) })
 	c.gauge("store_left_shares", "Shares of the pace that replicas have left to the next ones when they ended.",
@@ -66,11 +48,14 @@ func ofStore(ask func() StoreStats) prometheus.Collector {
 	c.counter("store_dropped_reports_total", "Reports to the other replicas, of places given back, turns not used and pauses, that were lost.",
 		func(s StoreStats) uint64 { return s.Dropped })
 	counters(&c.asked, "store_robots_total", "What was done with robots.txt files in the store: files loaded and saved, fetches claimed, waits for another's, purges told and heard of.", "operation",
-		func(s StoreStats) map[string]uint64 { return s.Robots })
+		func(s StoreStats) map[string]uint64 {
+			r := s.Robots
+			return map[string]uint64{"load": r.Loads, "save": r.Saves, "claim": r.Claims, "wait": r.Waits, "purge": r.Purges, "heard": r.Heard}
+		})
 	c.counter("store_robots_lost_total", "Robots.txt files saved and purges that the store never had.",
-		func(s StoreStats) uint64 { return s.RobotsLost })
+		func(s StoreStats) uint64 { return s.Robots.Lost })
 	c.counter("store_robots_errors_total", "Calls of the store about robots.txt files that failed.",
-		func(s StoreStats) uint64 { return s.RobotsFailures })
+		func(s StoreStats) uint64 { return s.Robots.Failures })
 	return c
 }
 
@@ -84,5 +69,14 @@ func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
 func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 	s := c.ask()
 	c.tell(s, to)
-	to <- prometheus.MustNewConstHistogram(c.trips, s.Trips, s.TripTime.Seconds(), s.RoundTrips)
+	var all uint64
+	buckets := make(map[float64]uint64, len(s.RoundTrips))
+	for _, t := range s.RoundTrips {
+		if t.Within == 0 {
+			all = t.Count
+		} else {
+			buckets[t.Within.Seconds()] = t.Count
+		}
+	}
+	to <- prometheus.MustNewConstHistogram(c.trips, all, s.RoundTripTime.Seconds(), buckets)
 }

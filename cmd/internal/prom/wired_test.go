@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/bolt"
+	"robotsproxy/cmd/internal/redis"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
@@ -44,10 +45,9 @@ func must(t testing.TB, err error) {
 
 // fleet is a replica that counts under every name that there is.
 func fleet() StoreStats {
-	return StoreStats{
-		Times: 1, Members: 3, Expected: 3, Trips: 1, RoundTrips: map[float64]uint64{0.001: 1},
-		Failures: map[string]uint64{"timed-out": 0}, Robots: map[string]uint64{"load": 0, "save": 0, "claim": 0, "wait": 0, "purge": 0, "heard": 0},
-	}
+	return StoreStats{Expected: 3, Stats: redis.Stats{
+		Times: 1, Replicas: 3, RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 1}, {Count: 1}}, Failures: map[string]uint64{"timed-out": 0},
+	}}
 }
 
 // wired makes a Metrics of the very packages that there are, of one of several replicas.
@@ -148,9 +148,13 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 	o.ListenTLS = func() time.Time { return time.Unix(47, 0) }
 	o.Store = func() StoreStats {
 		return StoreStats{
-			Alone: true, Times: 51, Members: 52, Expected: 53, Left: 54, Held: 55, Reserved: 56, Late: 57, Full: 58, Dropped: 59, Outages: 60,
-			Failures: map[string]uint64{"timed-out": 61}, RoundTrips: map[float64]uint64{0.001: 62}, Trips: 63, TripTime: 64 * time.Second,
-			Robots: map[string]uint64{"load": 65}, RobotsLost: 66, RobotsFailures: 67,
+			Stats: redis.Stats{
+				Alone: true, Times: 51, Replicas: 52, Left: 54, Held: 55, Reserved: 56, Late: 57, Full: 58, Dropped: 59, Outages: 60,
+				Failures:   map[string]uint64{"timed-out": 61},
+				RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 62}, {Count: 63}}, RoundTripTime: 64 * time.Second,
+			},
+			Robots:   redis.RobotsStats{Loads: 65, Saves: 68, Claims: 69, Waits: 70, Purges: 71, Heard: 72, Lost: 66, Failures: 67},
+			Expected: 53,
 		}
 	}
 	o.Reloads = func() (uint64, uint64, time.Time, error) { return 48, 49, time.Unix(50, 0), errors.New("line 3") }
@@ -178,9 +182,16 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 		"store_reservations_total outcome=given": 56, "store_reservations_total outcome=late": 57, "store_reservations_total outcome=full": 58,
 		"store_dropped_reports_total": 59, "store_outages_total": 60, "store_errors_total cause=timed-out": 61,
 		"store_robots_total operation=load": 65, "store_robots_lost_total": 66, "store_robots_errors_total": 67,
+		"store_robots_total operation=save": 68, "store_robots_total operation=claim": 69, "store_robots_total operation=wait": 70,
+		"store_robots_total operation=purge": 71, "store_robots_total operation=heard": 72,
 	}
 	got := map[string]float64{}
-	for name, f := range scrape(t, m) {
+	families := scrape(t, m)
+	trips := families["robotsproxy_store_round_trip_seconds"].Metric[0].Histogram
+	if b := trips.Bucket; len(b) == 0 || b[0].GetUpperBound() != 0.001 || b[0].GetCumulativeCount() != 62 || trips.GetSampleCount() != 63 || trips.GetSampleSum() != 64 {
+		t.Errorf("round trips: %v", trips)
+	}
+	for name, f := range families {
 		for labels, n := range series(f) {
 			if labels != "" {
 				labels = " " + labels
