@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ type settings struct {
 	file  string                        // "": there is none that could be read again
 	load  func() (config.Config, error) // reads it, lays the flags over it, and checks it
 	stamp [sha256.Size]byte             // of the file before it was first read
+	named map[string][sha256.Size]byte  // the files that it names, before they were first read
 	level *slog.LevelVar                // of the house's log
 	hup   <-chan os.Signal
 }
@@ -144,26 +146,29 @@ func (r *reloader) begin() {
 	if r.watch, err = newWatcher(); err != nil {
 		r.h.log.Warn("files are not watched; after a change send SIGHUP", "error", err)
 	}
-	r.files = map[string][sha256.Size]byte{}
-	if r.from.file != "" {
-		r.files[r.from.file] = r.from.stamp
-	}
-	r.note(r.h.now.Load().cfg)
+	r.note(r.from.named, r.from.stamp)
 	r.follow()
 }
 
-// note takes down how the files are that a configuration names, before they are read.
-func (r *reloader) note(cfg config.Config) {
-	before := r.files
+// note takes down how the files were that a configuration names, and its own, before they
+// were read.
+func (r *reloader) note(named map[string][sha256.Size]byte, own [sha256.Size]byte) {
 	r.files = map[string][sha256.Size]byte{}
+	maps.Copy(r.files, named)
+	if r.from.file != "" {
+		r.files[r.from.file] = own
+	}
+}
+
+// filesOf tells how the files are that a configuration names.
+func filesOf(cfg config.Config) map[string][sha256.Size]byte {
+	files := map[string][sha256.Size]byte{}
 	for _, file := range []string{cfg.ListenTLS.Cert, cfg.ListenTLS.Key, cfg.TLS.CACert, cfg.TLS.CAKey, cfg.Egress.ExtraCA} {
 		if file != "" {
-			r.files[file], _ = stamp(file)
+			files[file], _ = stamp(file)
 		}
 	}
-	if r.from.file != "" {
-		r.files[r.from.file] = before[r.from.file]
-	}
+	return files
 }
 
 func (r *reloader) follow() {
@@ -313,7 +318,7 @@ func (r *reloader) renew(over context.Context) (changes []config.Change, told []
 	if err := takesRestart(changes); err != nil {
 		return nil, nil, err
 	}
-	r.note(cfg)
+	r.note(filesOf(cfg), r.files[r.from.file])
 	if err := refusesAll(cfg); err != nil {
 		return nil, nil, err
 	}

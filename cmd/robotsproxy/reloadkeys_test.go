@@ -93,6 +93,9 @@ func decisions(s *standing) string {
 	before := size()
 	s.get(s.origin.URL+"/page", nil)
 	s.get(s.origin.URL+"/private", nil)
+	await(s.t, "all records are written", func() bool {
+		return s.house.handler.Stats().Requests.Open == 0 && s.house.evidence.Stats().Waiting == 0
+	})
 	text, err := os.ReadFile(s.house.AuditFile())
 	if err != nil {
 		s.t.Fatal(err)

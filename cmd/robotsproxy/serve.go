@@ -49,6 +49,7 @@ read anew.`,
 			if err != nil {
 				return err
 			}
+			from.named = filesOf(cfg)
 			return serve(cmd.Context(), cfg, from, newLogger(cfg.Log, cmd.ErrOrStderr(), from.level))
 		},
 	}

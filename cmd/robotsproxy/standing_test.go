@@ -163,6 +163,7 @@ func standBy(t testing.TB, own keys, change func(*settings)) *standing {
 	if err != nil {
 		t.Fatal(err)
 	}
+	from.named = filesOf(cfg)
 	s.house, err = build(cfg, place{}, newLogger(cfg.Log, s.said, from.level))
 	if err != nil {
 		t.Fatal(err)
