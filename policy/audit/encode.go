@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"cmp"
+	"math/bits"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,30 +22,30 @@ func appendRecord(b []byte, r *Record, o *Options) []byte {
 	d := &r.Decision
 	b = appendTime(append(b, `{"time":"`...), r.Time)
 	b = appendString(append(b, `","id":`...), r.ID)
-	b = appendOptional(b, "replica", o.Replica)
+	b = appendOptional(b, `,"replica":"`, o.Replica)
 	client := r.Request.Client
 	if o.Client != nil {
 		client = o.Client(client)
 	}
-	b = appendOptional(b, "client", client)
-	b = appendOptional(b, "method", r.Request.Method)
+	b = appendOptional(b, `,"client":"`, client)
+	b = appendOptional(b, `,"method":"`, r.Request.Method)
 	b = appendURL(b, r, o.DropQuery)
-	b = appendOptional(b, "host", r.Request.Origin.Host)
-	b = appendOptional(b, "user_agent", r.Request.UserAgent)
-	b = appendOptional(b, "agent", d.Token)
+	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host)
+	b = appendOptional(b, `,"user_agent":"`, r.Request.UserAgent)
+	b = appendOptional(b, `,"agent":"`, d.Token)
 	b = append(append(b, `,"decision":"`...), d.Verdict.String()...)
 	b = append(append(b, `","reason":"`...), d.Reason...)
 	b = strconv.AppendBool(append(b, `","enforced":`...), !r.Monitor)
-	b = appendOptional(b, "entry", d.Entry)
-	b = appendOptional(b, "entry_reason", d.EntryReason)
-	b = appendOptional(b, "rule", d.Rule)
+	b = appendOptional(b, `,"entry":"`, d.Entry)
+	b = appendOptional(b, `,"entry_reason":"`, d.EntryReason)
+	b = appendOptional(b, `,"rule":"`, d.Rule)
 	if d.Line > 0 {
 		b = strconv.AppendInt(append(b, `,"line":`...), int64(d.Line), 10)
 	}
-	b = appendOptional(b, "group", d.Group)
+	b = appendOptional(b, `,"group":"`, d.Group)
 	b = appendRuling(b, d)
-	b = appendOptional(b, "robots_content_signal", d.Signals.String())
-	b = appendOptional(b, "robots_content_usage", cutWish(d.Usage))
+	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String())
+	b = appendOptional(b, `,"robots_content_usage":"`, cutWish(d.Usage))
 	if d.Asked > 0 {
 		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
 		b = appendSeconds(append(b, `,"crawl_delay_asked_s":`...), d.Asked)
@@ -59,18 +60,18 @@ func appendRecord(b []byte, r *Record, o *Options) []byte {
 	if r.Away {
 		b = append(b, `,"store_away":true`...)
 	}
-	b = appendOptional(b, "x_robots_tag", r.Wishes.RobotsTag)
-	b = appendOptional(b, "content_signal", r.Wishes.ContentSignal)
-	b = appendOptional(b, "content_usage", r.Wishes.ContentUsage)
-	b = appendOptional(b, "tdm_reservation", r.Wishes.TDMReservation)
-	b = appendOptional(b, "tdm_policy", r.Wishes.TDMPolicy)
+	b = appendOptional(b, `,"x_robots_tag":"`, r.Wishes.RobotsTag)
+	b = appendOptional(b, `,"content_signal":"`, r.Wishes.ContentSignal)
+	b = appendOptional(b, `,"content_usage":"`, r.Wishes.ContentUsage)
+	b = appendOptional(b, `,"tdm_reservation":"`, r.Wishes.TDMReservation)
+	b = appendOptional(b, `,"tdm_policy":"`, r.Wishes.TDMPolicy)
 	if r.Status > 0 {
 		b = strconv.AppendInt(append(b, `,"status":`...), int64(r.Status), 10)
 	}
 	b = strconv.AppendInt(append(b, `,"bytes":`...), r.Bytes, 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), r.Took)
 	if err := cmp.Or(r.Err, d.Err); err != nil {
-		b = appendOptional(b, "error", discreet(err.Error(), r, o))
+		b = appendOptional(b, `,"error":"`, discreet(err.Error(), r, o))
 	}
 	return b
 }
@@ -81,12 +82,12 @@ func appendRuling(b []byte, d *policy.Decision) []byte {
 	if a == nil {
 		return b
 	}
-	b = appendOptional(b, "robots_url", a.URL)
+	b = appendOptional(b, `,"robots_url":"`, a.URL)
 	if at := d.Ruling.Fetched(); !at.IsZero() {
 		b = append(appendTime(append(b, `,"robots_fetched":"`...), at), '"')
 	}
-	b = appendOptional(b, "robots_sha256", a.SHA256)
-	b = appendOptional(b, "dialect", d.Dialect)
+	b = appendOptional(b, `,"robots_sha256":"`, a.SHA256)
+	b = appendOptional(b, `,"dialect":"`, d.Dialect)
 	if d.Ruling.Stale {
 		b = append(b, `,"robots_stale":true`...)
 	}
@@ -116,17 +117,30 @@ func appendURL(b []byte, r *Record, dropQuery bool) []byte {
 }
 
 // appendTime writes RFC 3339 with all nine digits, so that lines sort as they
-// happened. time has a quick way for the layout without them alone.
+// happened. time has no quick way for that.
 func appendTime(b []byte, t time.Time) []byte {
-	b = t.UTC().AppendFormat(b, time.RFC3339)
-	b[len(b)-1] = '.'
-	for ns, digit := t.Nanosecond(), 100_000_000; digit > 0; digit /= 10 {
-		b = append(b, byte('0'+ns/digit%10))
-	}
-	return append(b, 'Z')
+	year, month, day := t.UTC().Date()
+	const perDay = 24 * 60 * 60
+	second := int((t.Unix()%perDay + perDay) % perDay) // of the day, which t.Clock would divide once more
+	b = append(appendPair(appendPair(b, year/100), year%100), '-')
+	b = append(appendPair(b, int(month)), '-')
+	b = append(appendPair(b, day), 'T')
+	b = append(appendPair(b, second/3600), ':')
+	b = append(appendPair(b, second/60%60), ':')
+	b = append(appendPair(b, second%60), '.')
+	ns := t.Nanosecond()
+	b = appendPair(appendPair(b, ns/10_000_000), ns/100_000%100)
+	b = appendPair(appendPair(b, ns/1000%100), ns/10%100)
+	return append(b, byte('0'+ns%10), 'Z')
 }
 
+// appendPair writes two decimal digits.
+func appendPair(b []byte, n int) []byte { return append(b, byte('0'+n/10%10), byte('0'+n%10)) }
+
 func appendSeconds(b []byte, d time.Duration) []byte {
+	if d%time.Second == 0 {
+		return strconv.AppendInt(b, int64(d/time.Second), 10) // as nearly always
+	}
 	return strconv.AppendFloat(b, d.Seconds(), 'f', -1, 64)
 }
 
@@ -141,12 +155,13 @@ func appendMillis(b []byte, d time.Duration) []byte {
 	return bytes.TrimRight(b, "0")
 }
 
-func appendOptional(b []byte, name, value string) []byte {
+// appendOptional writes a member, given with all that stands before its value, unless
+// that is empty.
+func appendOptional(b []byte, member, value string) []byte {
 	if value == "" {
 		return b
 	}
-	b = append(append(append(b, `,"`...), name...), `":`...)
-	return appendString(b, value)
+	return append(appendEscaped(append(b, member...), value), '"')
 }
 
 func appendString(b []byte, s string) []byte {
@@ -160,28 +175,40 @@ func appendEscaped(b []byte, s string) []byte {
 	if len(s) > trail.MaxString {
 		s = s[:trail.MaxString]
 	}
-	plain := 0
-	for i := 0; i < len(s); {
-		if plainOctet[s[i]] {
-			i++
-			continue
+	for {
+		n := plainOctets(s)
+		b = append(b, s[:n]...)
+		if s = s[n:]; s == "" {
+			return b
 		}
-		b = append(b, s[plain:i]...)
-		r, n := utf8.DecodeRuneInString(s[i:])
+		r, n := utf8.DecodeRuneInString(s)
 		b = appendRune(b, r)
-		i += n
-		plain = i
+		s = s[n:]
 	}
-	return append(b, s[plain:]...)
 }
 
-// plainOctet says which octets stand for themselves.
-var plainOctet = func() (plain [256]bool) {
-	for c := ' '; c < 0x7f; c++ {
-		plain[c] = c != '"' && c != '\\'
+// plainOctets is how many octets s begins with that stand for themselves. It looks at
+// eight at once: the highest bit of each is set in strange where it does not. Behind
+// the first such octet that may be wrong, by the borrow.
+func plainOctets(s string) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		quote, slash, del := x^ones*'"', x^ones*'\\', x^ones*0x7f
+		strange := (x | (x - ones*' ') | (quote - ones) | (slash - ones) | (del - ones)) & high
+		if strange != 0 {
+			return i + bits.TrailingZeros64(strange)/8
+		}
 	}
-	return plain
-}()
+	for ; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			break
+		}
+	}
+	return i
+}
 
 func appendRune(b []byte, r rune) []byte {
 	switch {

@@ -20,13 +20,13 @@ type event struct {
 func (e event) append(b []byte) []byte {
 	b = appendTime(append(b, `{"time":"`...), time.Now())
 	b = appendString(append(b, `","event":`...), e.kind)
-	b = appendOptional(b, "replica", e.replica)
-	b = appendOptional(b, "detail", e.detail)
-	b = appendOptional(b, "file", e.file)
+	b = appendOptional(b, `,"replica":"`, e.replica)
+	b = appendOptional(b, `,"detail":"`, e.detail)
+	b = appendOptional(b, `,"file":"`, e.file)
 	if e.octets > 0 {
 		b = strconv.AppendInt(append(b, `,"octets":`...), e.octets, 10)
 	}
-	b = appendOptional(b, "sha256", e.sha256)
+	b = appendOptional(b, `,"sha256":"`, e.sha256)
 	if e.count > 0 {
 		b = strconv.AppendInt(append(b, `,"count":`...), e.count, 10)
 	}

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	batchOctets = 64 << 10               // allowed requests' lines are written when so much has gathered
+	batchOctets = 256 << 10              // allowed requests' lines are written when so much has gathered
 	batchDelay  = 100 * time.Millisecond // or when so much time has passed
 	probeDelay  = time.Second            // between probes while the file cannot be written
 	syncDelay   = time.Second            // between two waits for the disk, with SyncInterval
-	maxPending  = 4 << 20                // octets kept while the file cannot be written; later lines are lost, and counted
+	maxPending  = 4 << 20                // octets that may gather: then who comes waits for the file, and where that cannot be written later lines are lost, and counted
 )
 
 // ErrUnwritable is in the chain of every error of a Log that cannot write.
@@ -125,8 +125,13 @@ func (l *Log) Write(r *Record) error {
 	}
 	unkept := l.keep(r)
 	seq, octets, err := l.add(r)
-	if err == nil && (r.Blocked() || octets >= batchOctets) {
-		err = l.commit(seq)
+	if err == nil {
+		switch {
+		case r.Blocked() || octets >= maxPending:
+			err = l.commit(seq)
+		case octets >= batchOctets:
+			err = l.hurry()
+		}
 	}
 	if l.terms.Load().Continue {
 		return nil
@@ -198,6 +203,18 @@ func (l *Log) commit(seq uint64) error {
 		}
 	}
 	return err
+}
+
+// hurry writes what has gathered, unless another writes: who comes after him will.
+func (l *Log) hurry() error {
+	if err := l.failed(); err != nil || !l.io.TryLock() {
+		return err
+	}
+	defer l.io.Unlock()
+	if err := l.failed(); err != nil {
+		return err
+	}
+	return l.note(l.flush())
 }
 
 // flush writes what has gathered, what a failure has left first. Without an error all

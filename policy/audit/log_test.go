@@ -128,6 +128,22 @@ func TestBatchesAreWrittenInTime(t *testing.T) {
 	})
 }
 
+// TestAllowedRequestsDoNotQueue behind a write: a batch that is due waits for who comes next.
+func TestAllowedRequestsDoNotQueue(t *testing.T) {
+	l := open(t, Options{})
+	l.io.Lock() // somebody writes
+	for len(l.buf) < 2*batchOctets {
+		if err := l.Write(allowed()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.io.Unlock()
+	if err := l.Write(allowed()); err != nil || l.Stats().Waiting > 0 {
+		t.Errorf("%d lines are still not written (%v)", l.Stats().Waiting, err)
+	}
+	close(t, l)
+}
+
 func TestIncludeBlocked(t *testing.T) {
 	l := open(t, Options{BlockedOnly: true})
 	l.Write(allowed())
@@ -168,6 +184,20 @@ func TestChainGoesOnAcrossRestartsAndFiles(t *testing.T) {
 	}
 }
 
+// tidied compresses all files that were set aside, without a rest.
+func tidied(t *testing.T, l *Log, most int) {
+	t.Helper()
+	for plain := []string{""}; len(plain) > 0; {
+		var err error
+		if plain, err = l.sheet.prune(most); err == nil {
+			err = compressOne(t.Context(), plain, func(int) error { return nil })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
 	l := open(t, Options{MaxSize: 64 << 10, MaxFiles: 3})
 	var running sync.WaitGroup
@@ -186,9 +216,7 @@ func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	if err := l.sheet.tidy(t.Context(), l.terms.Load().MaxFiles); err != nil {
-		t.Fatal(err)
-	}
+	tidied(t, l, l.terms.Load().MaxFiles)
 	files, err := trail.Files(l.o.File)
 	if err != nil || len(files) != 4 {
 		t.Fatalf("%v, %v", files, err)
@@ -216,9 +244,7 @@ func TestChainGoesOnBehindAFileThatIsCompressed(t *testing.T) {
 		l.Write(refused())
 	}
 	close(t, l)
-	if err := l.sheet.tidy(t.Context(), 10); err != nil {
-		t.Fatal(err)
-	}
+	tidied(t, l, 10)
 	if err := os.Remove(l.o.File); err != nil { // as if the end had come before the new file's first line
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func TestUseSizes(t *testing.T) {
 	if len(l.full) != 1 {
 		t.Error("nobody looks how many there are")
 	}
-	if err := l.sheet.tidy(t.Context(), l.terms.Load().MaxFiles); err != nil {
+	if _, err := l.sheet.prune(l.terms.Load().MaxFiles); err != nil {
 		t.Fatal(err)
 	}
 	if files, _ := trail.Files(l.o.File); len(files) != 3 {

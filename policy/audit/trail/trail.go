@@ -20,6 +20,7 @@ package trail
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"strconv"
@@ -66,11 +67,26 @@ const (
 // gives its own.
 func Seal(b []byte, start int, seq uint64, prev Hash) ([]byte, Hash) {
 	b = strconv.AppendUint(append(b, seqName...), seq, 10)
-	b = hex.AppendEncode(append(b, prevName...), prev[:])
+	b = appendHex(append(b, prevName...), &prev)
 	b = append(b, '"')
 	hash := Hash(sha256.Sum256(b[start:]))
-	b = hex.AppendEncode(append(b, hashName...), hash[:])
+	b = appendHex(append(b, hashName...), &hash)
 	return append(b, "\"}\n"...), hash
+}
+
+// appendHex is hex.AppendEncode, which looks up each digit: of four octets at a time it
+// spreads the eight half octets, each into an octet, and makes digits of all at once.
+func appendHex(b []byte, h *Hash) []byte {
+	const ones = 0x0101010101010101
+	for i := 0; i < len(h); i += 4 {
+		x := uint64(binary.BigEndian.Uint32(h[i:]))
+		x = (x | x<<16) & 0x0000ffff0000ffff
+		x = (x | x<<8) & 0x00ff00ff00ff00ff
+		x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
+		letter := (x + ones*6) >> 4 & ones // where the digit is one
+		b = binary.BigEndian.AppendUint64(b, x+ones*'0'+letter*('a'-'0'-10))
+	}
+	return b
 }
 
 // ReadLink reads what chains a line, given without its line feed, and holds it

@@ -2,6 +2,8 @@ package trail
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"testing"
 )
 
@@ -23,4 +25,14 @@ func FuzzReadLink(f *testing.F) {
 			t.Errorf("%q is read as %v, which is sealed as %q", line, l, again)
 		}
 	})
+}
+
+func TestHashesAsTheLibraryWritesThem(t *testing.T) {
+	for c := range 256 {
+		h := Hash(sha256.Sum256([]byte{byte(c)}))
+		h[c%len(h)] = byte(c)
+		if got, want := string(appendHex(nil, &h)), hex.EncodeToString(h[:]); got != want {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+	}
 }

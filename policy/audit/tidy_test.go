@@ -1,0 +1,101 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/policy/audit/trail"
+)
+
+// tidying has a Log tidy files that are set aside: each takes a second to compress. step
+// sets more of them aside, waits a second, and gives which there are then.
+func tidying(t *testing.T, most int, do func(step func(first ...uint64) []string)) {
+	dir := t.TempDir()
+	var told bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		l, err := Open(Options{File: filepath.Join(dir, "audit.jsonl"), MaxFiles: most, Log: slog.New(slog.NewTextHandler(&told, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.tidy(ctx) }()
+		synctest.Wait() // it has found nothing yet
+		do(func(first ...uint64) (there []string) {
+			for _, n := range first {
+				text := strings.Repeat("x", maxCompressed)
+				if err := os.WriteFile(trail.Aside(l.o.File, n), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.full <- struct{}{}
+			<-time.After(time.Second)
+			synctest.Wait()
+			names, err := filepath.Glob(filepath.Join(dir, "audit-*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				there = append(there, strings.TrimPrefix(filepath.Base(name), "audit-00000000000"))
+			}
+			return there
+		})
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if told.Len() > 0 {
+		t.Errorf("the log: %s", &told)
+	}
+}
+
+// TestCompressionTakesItsTime: files that are set aside all at once are compressed one
+// after the other, the newest first; another brings none of them forward.
+func TestCompressionTakesItsTime(t *testing.T) {
+	tidying(t, 4, func(step func(...uint64) []string) {
+		for i, want := range [][]string{
+			{"1.jsonl", "2.jsonl", "2.jsonl.part", "3.jsonl.gz"},
+			{"1.jsonl", "1.jsonl.part", "2.jsonl.gz", "3.jsonl.gz"},
+			{"1.jsonl.gz", "2.jsonl.gz", "3.jsonl.gz"},
+		} {
+			var first []uint64
+			if i == 0 {
+				first = []uint64{1, 2, 3}
+			}
+			if got := step(first...); !slices.Equal(got, want) {
+				t.Errorf("after %d s: %q, want %q", i+1, got, want)
+			}
+		}
+	})
+}
+
+// TestTooManyWhileOneIsCompressed: that one is removed as well, and nothing is left of it.
+func TestTooManyWhileOneIsCompressed(t *testing.T) {
+	tidying(t, 2, func(step func(...uint64) []string) {
+		for i, tt := range []struct {
+			first []uint64
+			want  []string
+		}{
+			{[]uint64{1, 2}, []string{"1.jsonl", "1.jsonl.part", "2.jsonl.gz"}},
+			{[]uint64{3, 4}, []string{"3.jsonl", "4.jsonl", "4.jsonl.part"}}, // while 1 was compressed
+			{nil, []string{"3.jsonl", "3.jsonl.part", "4.jsonl.gz"}},
+			{nil, []string{"3.jsonl.gz", "4.jsonl.gz"}},
+		} {
+			if got := step(tt.first...); !slices.Equal(got, tt.want) {
+				t.Errorf("step %d: %q, want %q", i, got, tt.want)
+			}
+		}
+	})
+}
