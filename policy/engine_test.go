@@ -240,9 +240,26 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	}
 }
 
+// known gives an Engine that knows the file of what is asked for.
+func known(t testing.TB) (*policy.Engine, policy.Request) {
+	return engine(t, file(rules+strings.Repeat("Disallow: /a*b\nDisallow: /c\n", 75)), policy.Options{}),
+		ask("Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example)", "/some/page/of/the/site?q=1")
+}
+
+func TestDecideByAKnownFileAllocatesNothing(t *testing.T) {
+	e, r := known(t)
+	n := testing.AllocsPerRun(100, func() {
+		if d := e.Decide(t.Context(), r); d.Verdict != policy.Allow {
+			t.Fatalf("%+v", d)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func BenchmarkDecide(b *testing.B) {
-	e := engine(b, file(rules+strings.Repeat("Disallow: /a*b\nDisallow: /c\n", 75)), policy.Options{})
-	r := ask("Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example)", "/some/page/of/the/site?q=1")
+	e, r := known(b)
 	if d := e.Decide(b.Context(), r); d.Verdict != policy.Allow {
 		b.Fatalf("%+v", d)
 	}

@@ -201,6 +201,18 @@ func TestALeavingClientDoesNotWait(t *testing.T) {
 	}
 }
 
+func TestAdmitByNetworkAllocatesNothing(t *testing.T) {
+	e := engine(t, file(rules), policy.Options{Clients: []policy.Client{{Name: "net", Networks: networks("192.0.2.0/24")}}})
+	n := testing.AllocsPerRun(100, func() {
+		if name, err := e.Admit(t.Context(), inside, policy.Login{}); name != "net" || err != nil {
+			t.Fatalf("%q, %v", name, err)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // BenchmarkAdmit is what a request costs whose client is known already.
 func BenchmarkAdmit(b *testing.B) {
 	e := engine(b, file(rules), policy.Options{Clients: []policy.Client{

@@ -103,13 +103,23 @@ func defaultPort(scheme string) uint16 {
 
 // String gives the origin as RFC 6454 6.2 writes it: without a default port.
 func (o Origin) String() string {
-	if o.Port == defaultPort(o.Scheme) {
-		if strings.Contains(o.Host, ":") {
-			return o.Scheme + "://[" + o.Host + "]"
-		}
-		return o.Scheme + "://" + o.Host
+	var room [64]byte
+	return string(o.appendTo(room[:0]))
+}
+
+// appendTo stands apart so that String is short enough to be inlined: its caller may then
+// do without the allocation.
+func (o Origin) appendTo(b []byte) []byte {
+	b = append(append(b, o.Scheme...), "://"...)
+	if strings.Contains(o.Host, ":") {
+		b = append(append(append(b, '['), o.Host...), ']')
+	} else {
+		b = append(b, o.Host...)
 	}
-	return o.Scheme + "://" + o.Addr()
+	if o.Port != defaultPort(o.Scheme) {
+		b = strconv.AppendUint(append(b, ':'), uint64(o.Port), 10)
+	}
+	return b
 }
 
 // RobotsURL gives the address of the origin's robots.txt (RFC 9309 2.3).

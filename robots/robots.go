@@ -109,8 +109,11 @@ func (f *File) closest(token string) int {
 				return at
 			}
 		}
+		if !f.family {
+			return -1
+		}
 		end := strings.LastIndexAny(full, "-_.")
-		if !f.family || end < 0 {
+		if end < 0 {
 			return -1
 		}
 		full = full[:end]

@@ -26,6 +26,29 @@ func BenchmarkWait(b *testing.B) {
 	}
 }
 
+// TestTheWayAllocatesTheSlotAlone: from Wait to Release, as an exchange goes.
+func TestTheWayAllocatesTheSlotAlone(t *testing.T) {
+	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), t.Context()
+	l.Adapt = true
+	n := testing.AllocsPerRun(100, func() {
+		s, err := p.Wait(ctx, "client", l)
+		if err == nil {
+			s.Redial()
+			err = s.Ready(ctx)
+		}
+		if err != nil || !s.Timely() {
+			t.Fatal(err)
+		}
+		s.Written()
+		s.Answered(true)
+		s.Held()
+		s.Release()
+	})
+	if n != 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func benchmarkParallel(b *testing.B, hosts int) {
 	p, ctx := New(Options{}), context.Background()
 	keys := make([]string, hosts)

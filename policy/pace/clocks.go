@@ -64,25 +64,26 @@ func (h *host) changedSince(since time.Time) bool {
 // clock gives the Clock of h but for its key, or the zero Clock where it holds up
 // nobody.
 func (h *host) clock(now time.Time) Clock {
-	// What is past is told from now, on the process's own clock: the wall's may have
-	// been set since.
-	wall := func(t time.Time) time.Time { return now.Round(0).Add(t.Sub(now)).UTC() }
 	var c Clock
 	if r := &h.pages.rates; r.holds(now) {
-		c.Sent, c.Gap = wall(r.last), r.reach(now)
+		c.Sent, c.Gap = wallTime(r.last, now), r.reach(now)
 	}
 	if h.assets != nil && h.assets.rates.holds(now) {
 		r := &h.assets.rates
-		c.AssetsSent, c.Gap = wall(r.last), max(c.Gap, r.reach(now))
+		c.AssetsSent, c.Gap = wallTime(r.last, now), max(c.Gap, r.reach(now))
 	}
 	if h.slow.spacing(now) > 0 {
-		c.SlowAverage, c.AnsweredAt = h.slow.average, wall(h.slow.at)
+		c.SlowAverage, c.AnsweredAt = h.slow.average, wallTime(h.slow.at, now)
 	}
 	if !h.pause.forgiven(now) {
-		c.PausedUntil, c.PauseLength = wall(h.pause.until), h.pause.length
+		c.PausedUntil, c.PauseLength = wallTime(h.pause.until, now), h.pause.length
 	}
 	return c
 }
+
+// wallTime gives a time of the process's own clock on the wall's as it is now: that may
+// have been set since.
+func wallTime(t, now time.Time) time.Time { return now.Round(0).Add(t.Sub(now)).UTC() }
 
 // Restore takes over the clocks of a process before this one, and is called before
 // the first Wait. The gap to the next request counts from the last one before, under

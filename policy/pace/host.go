@@ -26,7 +26,7 @@ type host struct {
 
 // ask lets s go at once, or enqueues it (the waiter is to be awaited), or refuses it.
 func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
-	now, l := time.Now(), &s.limits
+	now, l := s.pacer.now(), &s.limits
 	s.deadline = now.Add(l.MaxWait)
 	s.lane, s.own = h.lane(l), h.client(s.client, l)
 	s.apply(now) // so that there are limiters to count what is sent
@@ -63,7 +63,7 @@ func (h *host) waiting() int {
 // askReady gives s the right to send, or has it wait for that before all who have no
 // place yet, or refuses it. It may wait until a time; zero: as readyBy says.
 func (h *host) askReady(s *Slot, until time.Time) (*waiter, error) {
-	now := time.Now()
+	now := s.pacer.now()
 	switch {
 	case s.over:
 		return nil, errReleased

@@ -57,7 +57,6 @@ func (h *host) state(key string, now time.Time) HostState {
 		Waiting:  h.waits(),
 		UnderWay: h.places,
 		Streams:  h.streams,
-		Sent:     h.pages.rates.last,
 		Slowed:   h.slow.spacing(now),
 	}
 	s.NextSlot = now.Add(h.pause.left(now))
@@ -66,8 +65,11 @@ func (h *host) state(key string, now time.Time) HostState {
 		ahead := r.unsent + r.preparing + h.pages.waits.n
 		s.NextSlot = s.NextSlot.Add(min(r.owed(ahead+1, s.NextSlot), maxShown))
 	}
+	if last := h.pages.rates.last; !last.IsZero() {
+		s.Sent = wallTime(last, now)
+	}
 	if h.pause.left(now) > 0 {
-		s.PausedUntil = h.pause.until
+		s.PausedUntil = wallTime(h.pause.until, now)
 	}
 	return s
 }

@@ -14,8 +14,8 @@ func TestHostsAreShown(t *testing.T) {
 		p, end := twoHosts(t, 90*time.Second)
 		defer end()
 		want := []HostState{
-			{Key: "a.test", Waiting: 3, UnderWay: 1, Sent: start, Gap: time.Minute, NextSlot: start.Add(4 * time.Minute)},
-			{Key: "b.test", Streams: 1, Sent: start, Gap: time.Minute, NextSlot: start.Add(90 * time.Second), PausedUntil: start.Add(90 * time.Second)},
+			{Key: "a.test", Waiting: 3, UnderWay: 1, Sent: start.UTC(), Gap: time.Minute, NextSlot: start.Add(4 * time.Minute)},
+			{Key: "b.test", Streams: 1, Sent: start.UTC(), Gap: time.Minute, NextSlot: start.Add(90 * time.Second), PausedUntil: start.Add(90 * time.Second).UTC()},
 		}
 		got := p.Hosts()
 		slices.SortFunc(got, func(a, b HostState) int { return cmp.Compare(a.Key, b.Key) })
@@ -59,7 +59,7 @@ func TestARestoredHostIsShown(t *testing.T) {
 		p := newExact()
 		p.Restore([]Clock{{Key: "a.test", Sent: sent, Gap: time.Hour}})
 		got, ok := p.Host("a.test")
-		if want := (HostState{Key: "a.test", Sent: sent, NextSlot: time.Now()}); !ok || got != want {
+		if want := (HostState{Key: "a.test", Sent: sent.UTC(), NextSlot: time.Now()}); !ok || got != want {
 			t.Errorf("%+v, want %+v: no limits are known yet", got, want)
 		}
 	})

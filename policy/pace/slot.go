@@ -124,8 +124,8 @@ func (s *Slot) count(onlyGranted bool) {
 	if s.over || onlyGranted && s.stage != granted {
 		return
 	}
-	s.sent = time.Now() // under the lock: the limiters want times in order
-	s.apply(s.sent)     // by which it was granted
+	s.sent = s.pacer.now() // under the lock: the limiters want times in order
+	s.apply(s.sent)        // by which it was granted
 	s.each(func(r *rates) { r.sent(s.sent) })
 	h.unbook(s)
 	if b := s.booking(); b != nil {
@@ -143,7 +143,7 @@ func (s *Slot) Answered(fine bool) {
 	h := s.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now := time.Now(); !s.sent.IsZero() {
+	if now := s.pacer.now(); !s.sent.IsZero() {
 		h.slow.note(now.Sub(s.sent), fine, now)
 	}
 }

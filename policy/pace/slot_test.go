@@ -191,6 +191,7 @@ func TestReadyEnds(t *testing.T) {
 		if err := s.Ready(t.Context()); !errors.Is(err, errReleased) {
 			t.Errorf("Ready of a slot released meanwhile: %v", err)
 		}
+		synctest.Wait()
 		if h := s.host; len(h.expiry) != 0 || h.timer.Stop() {
 			t.Error("a timer or a waiter is left")
 		}

@@ -181,6 +181,20 @@ func TestTogether(t *testing.T) {
 	wg.Wait()
 }
 
+func TestWhatIsKnownAllocatesNothing(t *testing.T) {
+	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
+	n := testing.AllocsPerRun(100, func() {
+		e, err := c.Lookup(t.Context(), site, "", robots.Standard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Under(robots.Standard())
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func BenchmarkLookup(b *testing.B) {
 	for _, hosts := range []int{1, 1000} {
 		c := newCache(b, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
