@@ -8,25 +8,30 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
 	"robotsproxy/robots"
 )
 
-// dialPlain and dialTLS give a Transport its connections: the one that Reach
-// has made, if it still stands, else a new one.
-func (d *Door) dialPlain(ctx context.Context, _, addr string) (net.Conn, error) {
-	return d.next(ctx, "http", addr, nil)
-}
-
-func (d *Door) dialTLS(offered protocols) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialPlain and dialTLS give a Transport its connections: one at rest in the pool, else
+// the one that Reach has made, if it still stands, else a new one.
+func (d *Door) dialPlain(lend bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
-		return d.next(ctx, "https", addr, offered)
+		return d.next(ctx, "http", addr, nil, lend)
 	}
 }
 
-func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols) (net.Conn, error) {
+func (d *Door) dialTLS(offered protocols, lend bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, _, addr string) (net.Conn, error) {
+		return d.next(ctx, "https", addr, offered, lend)
+	}
+}
+
+// next is a connection for a Transport. Where it may be lent one, one that a request was
+// sent over, and that is at rest, is as good as a new one.
+func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols, lend bool) (net.Conn, error) {
 	addr, at, err := d.unpin(addr)
 	if err != nil {
 		return nil, err
@@ -35,15 +40,25 @@ func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols)
 	if err != nil {
 		return nil, err
 	}
-	if conn := d.warm.take(spot{o, at}, offered); conn != nil {
+	if lend {
+		if conn := d.lend(spot{o, at}); conn != nil {
+			return conn, nil
+		}
+	}
+	return d.unused(ctx, spot{o, at}, offered)
+}
+
+// unused is a connection that no request was sent over yet.
+func (d *Door) unused(ctx context.Context, s spot, offered protocols) (net.Conn, error) {
+	if conn := d.warm.take(s, offered); conn != nil {
 		return conn, nil
 	}
-	if err := d.contacts.failure(o); err != nil {
+	if err := d.contacts.failure(s.Origin); err != nil {
 		return nil, err
 	}
-	conn, err := d.connect(ctx, o, at, offered)
-	if _, ok := errors.AsType[*undialled](err); ok {
-		return nil, d.blame(o, err)
+	conn, err := d.connect(ctx, s.Origin, s.at, offered)
+	if _, ok := errors.AsType[*undialled](err); ok && ctx.Err() == nil { // else there was no time left for it
+		return nil, d.blame(s.Origin, err)
 	}
 	return conn, err
 }
@@ -77,6 +92,7 @@ func (d *Door) connect(ctx context.Context, o robots.Origin, at netip.Addr, offe
 		d.count(o, conn)
 		return conn, nil
 	}
+	conn.records = new(records)
 	secure, err := d.handshake(ctx, o, conn, offered)
 	d.tally.noteTLS(err)
 	if err != nil {
@@ -86,6 +102,9 @@ func (d *Door) connect(ctx context.Context, o robots.Origin, at netip.Addr, offe
 	conn.http2 = secure.ConnectionState().NegotiatedProtocol == "h2"
 	d.count(o, conn)
 	d.contacts.speaksTLS(o)
+	if slices.Contains(offered, "h2") {
+		d.contacts.chose(o, conn.http2)
+	}
 	return secure, nil
 }
 
@@ -93,6 +112,7 @@ func (d *Door) connect(ctx context.Context, o robots.Origin, at netip.Addr, offe
 // certificate is verified, nobody may take o for reached.
 func (d *Door) count(o robots.Origin, conn *countedConn) {
 	conn.closed = func() {
+		d.pool.gone(conn)
 		d.contacts.closed(o)
 		d.tally.open.Add(-1)
 	}
@@ -140,6 +160,11 @@ type countedConn struct {
 	reader  reader
 	waiting waiting // for a write; see NextWrite
 	http2   bool    // was agreed on
+
+	kept    bool     // it is the pool's, not the Transport's; who has it to himself sets it
+	glance  *glance  // what Read reads by, so that it never waits; nil: as always
+	records *records // that have come; nil: no TLS
+	rest    rest     // with the Transport
 }
 
 // counted is the one under a connection that a Transport was given, or nil.
@@ -168,6 +193,20 @@ func (c *countedConn) Read(b []byte) (int, error) {
 	if c.http2 {
 		return c.Conn.Read(b)
 	}
+	n, err := c.read(b)
+	if c.records != nil {
+		c.records.pass(b[:n])
+	}
+	return n, err
+}
+
+func (c *countedConn) read(b []byte) (int, error) {
+	switch {
+	case c.glance != nil:
+		return c.glance.Read(b)
+	case c.kept:
+		return c.Conn.Read(b)
+	}
 	c.reader.note(true)
 	n, err := c.Conn.Read(b)
 	c.reader.note(false)
@@ -177,7 +216,7 @@ func (c *countedConn) Read(b []byte) (int, error) {
 // Write writes to the connection, when whoever waits for that has let it.
 func (c *countedConn) Write(b []byte) (int, error) {
 	to := c.waiting.next(false)
-	if to == nil {
+	if to == nil || c.glance != nil { // at a glance TLS itself may have something to say
 		return c.Conn.Write(b)
 	}
 	if err := to.Writing(); err != nil {

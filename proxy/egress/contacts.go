@@ -11,6 +11,7 @@ import (
 const (
 	recentFor   = 30 * time.Second // a connection made this long ago shows that an origin is there
 	plainFor    = 5 * time.Minute  // a peer without TLS is not tried with TLS again
+	choiceFor   = 24 * time.Hour   // a peer that chose HTTP/2 is taken to do so again
 	maxContacts = 10_000           // origins remembered; about 100 octets each
 )
 
@@ -20,6 +21,7 @@ type contacts struct {
 	open map[robots.Origin]int // connections that stand: as many as there are sockets
 	made memory
 	bare memory // peers that did not speak TLS
+	h2   memory // that chose HTTP/2 in their last handshake
 
 	retry    time.Duration // an origin that could not be reached is left alone for
 	failures map[robots.Origin]*RetryError
@@ -41,6 +43,7 @@ func newContacts(retry time.Duration) *contacts {
 		open:     make(map[robots.Origin]int),
 		made:     newMemory(recentFor, maxContacts),
 		bare:     newMemory(plainFor, maxContacts),
+		h2:       newMemory(choiceFor, maxContacts),
 	}
 }
 
@@ -121,6 +124,23 @@ func (c *contacts) speaksTLS(o robots.Origin) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.bare.since, o)
+}
+
+// chose takes down what o has chosen where it had the choice.
+func (c *contacts) chose(o robots.Origin, http2 bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if http2 {
+		c.h2.note(o)
+	} else {
+		delete(c.h2.since, o)
+	}
+}
+
+func (c *contacts) http2(o robots.Origin) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.h2.holds(o)
 }
 
 // A memory holds origins for a time, and at most so many.

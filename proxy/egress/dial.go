@@ -69,11 +69,11 @@ func (d *Door) tryTCP(ctx context.Context, host string, port uint16, at netip.Ad
 	if d.isClosed() {
 		return nil, errClosed
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
-	defer cancel()
 	if at = d.place(host, at); at.IsValid() {
 		return d.tryAt(ctx, host, port, at)
 	}
+	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
+	defer cancel()
 	addrs, err := d.resolve(ctx, host)
 	if err != nil {
 		return nil, err
@@ -87,8 +87,10 @@ func (d *Door) tryTCP(ctx context.Context, host string, port uint16, at netip.Ad
 
 // tryAt dials one address. Where that fails, the host has to be tried at another.
 func (d *Door) tryAt(ctx context.Context, host string, port uint16, at netip.Addr) (*net.TCPConn, error) {
-	conn, err := d.inTurn(ctx, []netip.Addr{at}, port)
-	if err == nil || exhausted(err) || errors.Is(err, context.Canceled) {
+	limited, cancel := context.WithTimeout(ctx, d.dialTimeout)
+	defer cancel()
+	conn, err := d.inTurn(limited, []netip.Addr{at}, port)
+	if err == nil || exhausted(err) || ctx.Err() != nil {
 		return conn, err
 	}
 	if d.bindings.failed(host, at) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -141,7 +142,7 @@ func TestDialRebound(t *testing.T) {
 	if err := dialOnce(t, d, "rebound.test", o.Port); !errors.Is(err, ErrForbiddenAddr) {
 		t.Errorf("Dial = %v", err)
 	}
-	d.transport.CloseIdleConnections()
+	d.CloseIdle()
 	if _, _, err := get(t, d, o.as("rebound.test").String()); !errors.Is(err, ErrForbiddenAddr) {
 		t.Errorf("RoundTrip = %v", err)
 	}
@@ -204,6 +205,32 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("Dial = %v, want a timeout", err)
+	}
+}
+
+// TestNoTimeLeft: an origin is not to blame for the end of a request's own time.
+func TestNoTimeLeft(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // a DNS server that never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	d, err := New(Options{Resolver: silent.LocalAddr().String()}) // no search for leaks, as above
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://slow.test/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.RoundTrip(r)
+		cancel()
+		if _, held := errors.AsType[*RetryError](err); err == nil || held {
+			t.Errorf("RoundTrip = %v", err)
+		}
 	}
 }
 

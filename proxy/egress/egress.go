@@ -35,7 +35,7 @@
 // requests that wait for it; the next go to another that the name leads to.
 //
 // A [Door] may be shared by any number of goroutines. It starts some, to watch
-// connections that wait for their first request; Close ends them.
+// connections that wait for a request; Close ends them.
 package egress
 
 import (
@@ -60,7 +60,7 @@ import (
 
 // Ceilings that are nobody's to configure.
 const (
-	maxIdle         = 1024 // kept connections to all origins together
+	maxIdle         = 1024 // kept connections to all origins together: of the pool, and of each Transport
 	maxIdlePerHost  = 256
 	maxHeadBytes    = 256 << 10 // of a response's head, 1xx included
 	maxTLSSessions  = 1024      // origins whose TLS session is kept for resumption
@@ -106,6 +106,12 @@ func DefaultPorts() []PortRange {
 
 // A Door dials, keeps connections and sends requests. The zero Door refuses
 // every address and port; New makes a useful one.
+//
+// A GET, HEAD, OPTIONS or TRACE without a body goes to an origin that speaks
+// HTTP/1.1 on its caller's goroutine, which is cheap (direct.go); everything else goes by
+// an http.Transport. The two have their connections in common, but for those that a
+// change of protocols was asked on: one that rests with either is used before another
+// is made.
 type Door struct {
 	guard       guard
 	resolver    *net.Resolver
@@ -124,6 +130,7 @@ type Door struct {
 	tally    *tally    // that of counts for where this Door leads; nil: a zero Door
 	bindings *bindings // nil: any address of a host will do
 	warm     *warmPool
+	pool     *pool
 	flights  singleflight.Group // of Reach, by origin
 
 	ctx    context.Context // ends with Close, and with it what Reach has begun
@@ -176,7 +183,7 @@ func New(o Options) (*Door, error) {
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	o.HeaderTimeout, o.IdleTimeout = cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second)
-	d.headerTimeout = o.HeaderTimeout
+	d.headerTimeout, d.pool = o.HeaderTimeout, newPool(o.IdleTimeout)
 	d.transport, d.http1 = d.newTransport(o, protocols{"h2", http11}), d.newTransport(o, protocols{http11})
 	return d, nil
 }
@@ -189,11 +196,12 @@ const http11 = "http/1.1"
 func (d *Door) newTransport(o Options, offered protocols) *http.Transport {
 	var spoken http.Protocols
 	spoken.SetHTTP1(true)
-	spoken.SetHTTP2(offered[0] == "h2")
+	both := offered[0] == "h2"
+	spoken.SetHTTP2(both)
 	return &http.Transport{
-		Proxy:                  nil, // HTTP_PROXY and its kin are the clients', not ours
-		DialContext:            d.dialPlain,
-		DialTLSContext:         d.dialTLS(offered),
+		Proxy:                  nil,               // HTTP_PROXY and its kin are the clients', not ours
+		DialContext:            d.dialPlain(both), // a change of protocols is asked for once, and not where the connection may be stale
+		DialTLSContext:         d.dialTLS(offered, both),
 		Protocols:              &spoken,
 		DisableCompression:     true, // bodies pass as they are, octet by octet
 		MaxIdleConns:           maxIdle,
@@ -228,10 +236,22 @@ func (d *Door) send(r *http.Request, at netip.Addr) (*http.Response, error) {
 		return d.roundTripFTP(r, at)
 	case d.parent.forwards(r.URL.Scheme) && !change: // to change protocols takes a tunnel, also from http (RFC 6455 4.1)
 		return d.forward(r)
-	case change: // RFC 9113 8.6: HTTP/2 knows no such thing
-		return d.sendOver(d.http1, r, at)
 	}
-	return d.sendOver(d.transport, r, at)
+	to, err := d.destination(r, at)
+	switch {
+	case err != nil:
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, err
+	case change: // RFC 9113 8.6: HTTP/2 knows no such thing
+		return d.sendOver(d.http1, r, to)
+	}
+	resp, err := d.direct(r, to)
+	if err == errIndirect {
+		return d.sendOver(d.transport, r, to)
+	}
+	return resp, err
 }
 
 // closeUp takes away the white space before the colon that RFC 9112 5.1 wants
@@ -273,6 +293,7 @@ func (d *Door) CloseIdle() {
 		return
 	}
 	d.warm.drop()
+	d.pool.drop()
 	d.transport.CloseIdleConnections()
 	d.http1.CloseIdleConnections()
 	if d.parent != nil {
@@ -292,6 +313,7 @@ func (d *Door) Close() {
 	d.cancel()
 	d.running.Wait()
 	d.warm.close()
+	d.pool.close()
 	d.transport.CloseIdleConnections()
 	d.http1.CloseIdleConnections()
 	if d.parent != nil {

@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"time"
 
 	"robotsproxy/robots"
 )
@@ -194,7 +193,7 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 	}
 	limited, cancel := context.WithTimeout(ctx, p.door.dialTimeout)
 	defer cancel()
-	stop := context.AfterFunc(limited, func() { conn.SetDeadline(time.Unix(1, 0)) }) // what waits for it fails
+	stop := context.AfterFunc(limited, func() { conn.SetDeadline(longAgo) }) // what waits for it fails
 	var ahead []byte
 	if p.socks {
 		err = p.askSocks(conn, o)

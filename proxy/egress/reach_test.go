@@ -326,7 +326,7 @@ func TestWarmConnectionClosedByPeer(t *testing.T) {
 				t.Fatal("no connection is kept")
 			}
 			(<-first).Close()
-			<-w.done
+			<-w.watch.done
 			if _, body, err := get(t, d, o.String()); err != nil || body != "hello" {
 				t.Fatalf("%q, %v", body, err)
 			}

@@ -15,12 +15,12 @@ import (
 // looked whether the origin sent more than it was asked for (the body of an
 // answer to HEAD, say), and would take that for the answer to the next request:
 // somebody else's. Given the time, it finds it and closes the connection. HTTP/2
-// numbers its answers.
+// numbers its answers, and one of the pool's has looked at its connection already.
 func settle(got httptrace.GotConnInfo) {
 	if !got.Reused {
 		return
 	}
-	if c := counted(got.Conn); c != nil && !c.http2 && !c.reader.idle() {
+	if c := counted(got.Conn); c != nil && !c.http2 && !c.kept && !c.reader.idle() {
 		end := time.AfterFunc(settleTime, func() { c.Close() })
 		c.reader.settle()
 		end.Stop()

@@ -129,7 +129,7 @@ func TestOpenConnectionsAreCounted(t *testing.T) {
 			t.Errorf("%d open after %d requests", n, i+1)
 		}
 	}
-	d.transport.CloseIdleConnections()
+	d.CloseIdle()
 	if n := d.Stats().Origins.Open; n != 0 {
 		t.Errorf("%d open after all were closed", n)
 	}

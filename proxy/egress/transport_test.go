@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -114,33 +115,117 @@ func TestUpgradeIsAskedByHTTP1(t *testing.T) {
 	}
 }
 
+// TestUpgradeIsAskedOnANewConnection: one that has rested may be about to end, and a
+// change of protocols is asked for once.
+func TestUpgradeIsAskedOnANewConnection(t *testing.T) {
+	ca := newAuthority(t)
+	for _, scheme := range []string{"http", "https"} {
+		o := parrot(t, scheme, ca, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+		for range 2 {
+			if _, _, err := get(t, d, o.String()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, o.String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
+		resp, err := d.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if n := o.accepted.Load(); n != 2 {
+			t.Errorf("%s: %d connections, want 2", scheme, n)
+		}
+	}
+}
+
+// BenchmarkRoundTrip is of requests for pages, directly and by the Transport, of an
+// origin that does next to nothing.
 func BenchmarkRoundTrip(b *testing.B) {
-	for _, size := range []int{1 << 10, 64 << 10} {
-		body := bytes.Repeat([]byte("x"), size)
-		o := serve(b, func(w http.ResponseWriter, _ *http.Request) { w.Write(body) })
-		d := newDoor(b, Options{AllowPrivate: loopback})
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			b.SetParallelism(32)
-			b.RunParallel(func(pb *testing.PB) {
-				buffer := make([]byte, 32<<10)
-				for pb.Next() {
-					r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, o.String(), nil)
-					if err != nil {
-						b.Error(err)
+	ca := newAuthority(b)
+	for _, scheme := range []string{"http", "https"} {
+		for _, size := range []int{1 << 10, 64 << 10} {
+			o := parrot(b, scheme, ca, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size)))
+			d := newDoor(b, Options{AllowPrivate: loopback, Roots: ca.pool})
+			for name, send := range map[string]func(*http.Request) (*http.Response, error){
+				"direct": d.RoundTrip,
+				"transport": func(r *http.Request) (*http.Response, error) {
+					return d.sendOver(d.transport, r, spot{Origin: o.Origin})
+				},
+			} {
+				b.Run(fmt.Sprintf("%s/%dKiB/%s", scheme, size>>10, name), func(b *testing.B) {
+					b.SetBytes(int64(size))
+					b.ReportAllocs()
+					b.SetParallelism(16)
+					b.RunParallel(func(pb *testing.PB) {
+						buffer := make([]byte, 32<<10)
+						for pb.Next() {
+							r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, o.String(), nil)
+							if err != nil {
+								b.Error(err)
+								return
+							}
+							resp, err := send(r)
+							if err != nil {
+								b.Error(err)
+								return
+							}
+							io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, buffer)
+							resp.Body.Close()
+						}
+					})
+				})
+				d.CloseIdle()
+			}
+		}
+	}
+}
+
+// parrot is an origin that answers everything with the same octets.
+func parrot(t testing.TB, scheme string, ca *authority, answer string) *origin {
+	t.Helper()
+	o, l := listen(t, scheme, "127.0.0.1")
+	if scheme == "https" {
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}})
+	}
+	octets := []byte(answer)
+	var serving sync.WaitGroup
+	t.Cleanup(func() { l.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				for b := make([]byte, 4<<10); ; {
+					n, err := c.Read(b) // a head is not in pieces here
+					if err != nil || !bytes.HasSuffix(b[:n], []byte("\r\n\r\n")) {
 						return
 					}
-					resp, err := d.RoundTrip(r)
-					if err != nil {
-						b.Error(err)
-						return
-					}
-					io.CopyBuffer(struct{ io.Writer }{io.Discard}, resp.Body, buffer)
-					resp.Body.Close()
+					c.Write(octets)
 				}
 			})
-		})
+		}
+	})
+	return o
+}
+
+func TestReachKnownAllocatesNothing(t *testing.T) {
+	o := serve(t, hello)
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	n := testing.AllocsPerRun(100, func() {
+		if err := d.Reach(t.Context(), o.Origin); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
 

@@ -1,11 +1,8 @@
 package egress
 
 import (
-	"errors"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -14,15 +11,12 @@ import (
 )
 
 const (
-	warmFor  = 30 * time.Second // a connection waits for its first request this long
-	maxWarm  = 256              // connections that wait
-	maxAhead = 16 << 10         // octets that an HTTP/2 peer says before it is asked; its settings take some 100
+	warmFor = 30 * time.Second // a connection waits for its first request this long
+	maxWarm = 256              // connections that wait
 )
 
-// A warmPool keeps connections from Reach until the Transport asks for one. A
-// goroutine watches each: it takes in what TLS has to say after the handshake
-// (session tickets), with HTTP/2 the peer's settings too, and sees when the
-// peer hangs up.
+// A warmPool keeps connections that no request has used yet, from Reach, until
+// one is asked for. Each has its watch.
 type warmPool struct {
 	watches sync.WaitGroup
 
@@ -48,10 +42,8 @@ func (d *Door) spotOf(o robots.Origin, conn net.Conn) spot {
 
 type warmConn struct {
 	net.Conn
-	http2 *countedConn // the same under TLS, where HTTP/2 was agreed on; else nil
+	watch *watch
 	since time.Time
-	done  chan struct{} // closed when the watch has ended
-	sound bool          // the peer neither spoke out of turn nor hung up; set before done is closed
 }
 
 func newWarmPool() *warmPool {
@@ -61,11 +53,9 @@ func newWarmPool() *warmPool {
 // put keeps conn, which is the pool's from now on. It takes the place of the
 // one that is there for o, or, where the pool is full, of the oldest.
 func (p *warmPool) put(o spot, conn net.Conn) {
-	w := &warmConn{Conn: conn, since: time.Now(), done: make(chan struct{})}
-	if c := counted(conn); c != nil && c.http2 {
-		w.http2 = c
-	}
-	if conn.SetReadDeadline(w.since.Add(warmFor)) != nil {
+	w := &warmConn{Conn: conn, since: time.Now()}
+	var err error
+	if w.watch, err = newWatch(conn, w.since.Add(warmFor)); err != nil {
 		conn.Close()
 		return
 	}
@@ -81,7 +71,7 @@ func (p *warmPool) put(o spot, conn net.Conn) {
 	}
 	delete(p.conns, out)
 	p.conns[o] = w
-	p.watches.Go(func() { p.watch(o, w) })
+	p.watches.Go(func() { p.look(o, w) })
 	p.mu.Unlock()
 	if old != nil {
 		old.Close() // its watch ends by that
@@ -97,10 +87,9 @@ func (p *warmPool) oldest() (o spot, oldest *warmConn) {
 	return o, oldest
 }
 
-// watch reads until the deadline: warmFor, or take's.
-func (p *warmPool) watch(o spot, w *warmConn) {
-	w.sound = w.listen()
-	close(w.done)
+// look has w watched until its time is over, or take's.
+func (p *warmPool) look(o spot, w *warmConn) {
+	w.watch.run()
 	p.mu.Lock()
 	waits := p.conns[o] == w
 	if waits {
@@ -112,35 +101,18 @@ func (p *warmPool) watch(o spot, w *warmConn) {
 	}
 }
 
-// listen says whether the connection was fit for a request all the while. A
-// peer that speaks HTTP/1 before it was asked is not one to send a request to;
-// one that speaks HTTP/2 begins with its settings (RFC 9113 3.4), which are
-// kept, unread, for the Transport.
-func (w *warmConn) listen() bool {
-	if w.http2 == nil {
-		var b [1]byte
-		n, err := w.Read(b[:])
-		return n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
-	}
-	ahead, err := io.ReadAll(io.LimitReader(w.http2, maxAhead))
-	w.http2.ahead = ahead
-	return errors.Is(err, os.ErrDeadlineExceeded)
-}
-
 // take returns a connection to o that stands and speaks one of the protocols
 // offered, or nil. It is the caller's.
 func (p *warmPool) take(o spot, offered protocols) net.Conn {
 	p.mu.Lock()
 	w := p.conns[o]
-	if w == nil || w.http2 != nil && !slices.Contains(offered, "h2") {
+	if w == nil || w.watch.http2 != nil && !slices.Contains(offered, "h2") {
 		p.mu.Unlock()
 		return nil
 	}
 	delete(p.conns, o)
 	p.mu.Unlock()
-	err := w.SetReadDeadline(time.Unix(1, 0)) // long ago: ends the watch, and leaves TLS intact
-	<-w.done
-	if err != nil || !w.sound || w.SetReadDeadline(time.Time{}) != nil {
+	if !w.watch.end() {
 		w.Close()
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"strings"
 
@@ -50,21 +51,36 @@ func (w Way) Dial(ctx context.Context, host string, port uint16) (net.Conn, erro
 	return conn, err
 }
 
-// sendOver sends r over a connection of t's. Where each host has one address, t
-// is told to go to host@address, so that what it keeps for one address it never
-// uses for another; what arrives is the same.
-func (d *Door) sendOver(t *http.Transport, r *http.Request, at netip.Addr) (*http.Response, error) {
-	if d.bindings == nil {
-		return t.RoundTrip(r)
+// destination is where r goes. Where each host has one address, that is at, else the
+// one that its host is bound to, and for a host that is not bound the one that answers
+// first.
+func (d *Door) destination(r *http.Request, at netip.Addr) (spot, error) {
+	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
+	if err != nil || d.bindings == nil {
+		return spot{Origin: o}, err
 	}
-	pinned, err := d.pin(r, at)
-	if err != nil {
-		if r.Body != nil {
-			r.Body.Close()
+	at = d.place(o.Host, at)
+	if !at.IsValid() {
+		if err := d.Reach(r.Context(), o); err != nil {
+			return spot{}, err
 		}
-		return nil, err
+		if at, err = d.Address(r.Context(), o); err != nil { // bound by now, but where Reach had nothing to do
+			return spot{}, err
+		}
 	}
-	resp, err := t.RoundTrip(pinned)
+	return spot{o, at}, nil
+}
+
+// sendOver sends r over a connection of t's.
+func (d *Door) sendOver(t *http.Transport, r *http.Request, at spot) (*http.Response, error) {
+	sent := r
+	if t == d.transport && (at.Scheme == "http" || !d.contacts.http2(at.Origin)) {
+		sent = r.WithContext(httptrace.WithClientTrace(r.Context(), d.pool.lending(at)))
+	}
+	if d.bindings != nil {
+		sent = pinned(sent, at)
+	}
+	resp, err := t.RoundTrip(sent)
 	if err != nil {
 		return nil, err
 	}
@@ -72,28 +88,15 @@ func (d *Door) sendOver(t *http.Transport, r *http.Request, at netip.Addr) (*htt
 	return resp, nil
 }
 
-// pin gives r as the Transport is to see it. Without an address it goes to the
-// one that its host is bound to, and a host that is not bound to the one that
-// answers first.
-func (d *Door) pin(r *http.Request, at netip.Addr) (*http.Request, error) {
-	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
-	if err != nil {
-		return nil, err
-	}
-	at = d.place(o.Host, at)
-	if !at.IsValid() {
-		if err := d.Reach(r.Context(), o); err != nil {
-			return nil, err
-		}
-		if at, err = d.Address(r.Context(), o); err != nil { // bound by now, but where Reach had nothing to do
-			return nil, err
-		}
-	}
+// pinned gives r as a Transport is to see it where each host has one address: it is told
+// to go to host@address, so that what it keeps for one address it never uses for another.
+// What arrives is the same.
+func pinned(r *http.Request, at spot) *http.Request {
 	u := *r.URL
-	u.Host = hostPort(o.Host+"@"+at.String(), o.Port)
-	pinned := r.WithContext(r.Context())
-	pinned.URL, pinned.Host = &u, cmp.Or(r.Host, r.URL.Host)
-	return pinned, nil
+	u.Host = hostPort(at.Host+"@"+at.at.String(), at.Port)
+	p := r.WithContext(r.Context())
+	p.URL, p.Host = &u, cmp.Or(r.Host, r.URL.Host)
+	return p
 }
 
 // unpin finds in what the Transport dials the host and port, and the address to

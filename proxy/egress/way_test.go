@@ -275,7 +275,7 @@ func TestWayIsGuarded(t *testing.T) {
 	way := bound.At(second)
 	_, asked := w.ask(t, way, "")
 	_, dialled := way.Dial(t.Context(), "site.test", w.site().Port)
-	bound.transport.CloseIdleConnections()
+	bound.CloseIdle()
 	for what, err := range map[string]error{"RoundTrip": asked, "Dial": dialled, "Reach": w.door(t, only).At(second).Reach(t.Context(), w.site())} {
 		if !errors.Is(err, ErrForbiddenAddr) {
 			t.Errorf("%s: %v", what, err)

@@ -1,0 +1,87 @@
+package egress
+
+import (
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"reflect"
+	"sync/atomic"
+	"testing"
+
+	"robotsproxy/robots"
+)
+
+// FuzzAnswer has an origin say anything: what is made of it directly is what
+// http.Transport makes of it.
+func FuzzAnswer(f *testing.F) {
+	for _, answer := range []string{
+		fine, chunked, early + fine, fine + fine, "HTTP/1.0 200 OK\r\n\r\ngood", "HTTP/1.1 204 No Content\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ngood", "HTTP/1.1 099 \r\n\r\n", "\r\n", "",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\nffffffffffffffff1\r\n",
+	} {
+		f.Add(answer, false)
+		f.Add(answer, true)
+	}
+	log.SetOutput(io.Discard) // net/http's Transport says there what came
+	f.Cleanup(func() { log.SetOutput(os.Stderr) })
+	var answer atomic.Pointer[string]
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		f.Fatal(err)
+	}
+	over := make(chan struct{})
+	f.Cleanup(func() { l.Close(); <-over })
+	go func() {
+		defer close(over)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Read(make([]byte, 4<<10)) // the request
+			io.WriteString(c, *answer.Load())
+			c.Close()
+		}
+	}()
+	d := newDoor(f, Options{AllowPrivate: loopback})
+	to := spot{Origin: robots.Origin{Scheme: "http", Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
+	type outcome struct {
+		status  int
+		header  http.Header
+		length  int64
+		body    string
+		trailer http.Header
+		broken  bool
+	}
+	ask := func(t *testing.T, method string, send func(*http.Request) (*http.Response, error)) (o outcome) {
+		d.CloseIdle() // the origin has closed what there is, and the Transport may not know yet
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+l.Addr().String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := send(r)
+		if err != nil {
+			return outcome{broken: true}
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusSwitchingProtocols { // the Transport would give the connection away
+			return outcome{status: resp.StatusCode}
+		}
+		body, err := io.ReadAll(resp.Body)
+		return outcome{resp.StatusCode, resp.Header, resp.ContentLength, string(body), resp.Trailer, err != nil}
+	}
+	f.Fuzz(func(t *testing.T, octets string, head bool) {
+		answer.Store(&octets)
+		method := http.MethodGet
+		if head {
+			method = http.MethodHead
+		}
+		direct := ask(t, method, func(r *http.Request) (*http.Response, error) { return d.direct(r, to) })
+		indirect := ask(t, method, d.http1.RoundTrip)
+		if !reflect.DeepEqual(direct, indirect) {
+			t.Errorf("%q:\ndirectly        %+v\nby the Transport %+v", octets, direct, indirect)
+		}
+	})
+}

@@ -1,0 +1,346 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// A script is an origin that says what it is told to: to the n-th request of all the
+// n-th answer, and then the last one again. What is empty it answers by closing.
+type script struct {
+	*origin
+	pool    *authority
+	mu      sync.Mutex
+	answers []string
+	heard   []string    // "connection number: request line", from 1
+	unasked chan string // is sent on the latest connection
+	sent    chan struct{}
+}
+
+func newScript(t testing.TB, scheme string, answers ...string) *script {
+	t.Helper()
+	s := &script{pool: newAuthority(t), answers: answers, unasked: make(chan string), sent: make(chan struct{})}
+	var l net.Listener
+	s.origin, l = listen(t, scheme, "127.0.0.1")
+	if scheme == "https" {
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{s.pool.leaf(t, "127.0.0.1", later())}})
+	}
+	var serving sync.WaitGroup
+	over := make(chan struct{})
+	t.Cleanup(func() { l.Close(); close(over); serving.Wait() })
+	serving.Go(func() {
+		for n := 1; ; n++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			asked := make(chan struct{})
+			serving.Go(func() { defer close(asked); s.serve(c, n) })
+			serving.Go(func() {
+				for {
+					select {
+					case octets := <-s.unasked:
+						io.WriteString(c, octets)
+						s.sent <- struct{}{}
+					case <-asked:
+						return
+					case <-over:
+						c.Close()
+						return
+					}
+				}
+			})
+		}
+	})
+	return s
+}
+
+func (s *script) serve(c net.Conn, n int) {
+	defer func() { c.Close(); s.hung <- struct{}{} }()
+	for br := bufio.NewReader(c); ; {
+		r, err := http.ReadRequest(br)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.heard = append(s.heard, fmt.Sprintf("%d: %s %s", n, r.Method, r.URL.Path))
+		answer := s.answers[0]
+		if len(s.answers) > 1 {
+			s.answers = s.answers[1:]
+		}
+		s.mu.Unlock()
+		if answer == "" {
+			return
+		}
+		io.WriteString(c, answer)
+		if strings.HasSuffix(answer, "EOF") {
+			return
+		}
+	}
+}
+
+func (s *script) want(t *testing.T, lines ...string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.heard, lines) {
+		t.Errorf("arrived: %q, want %q", s.heard, lines)
+	}
+}
+
+func (s *script) door(t *testing.T, o Options) *Door {
+	t.Helper()
+	o.AllowPrivate, o.Roots = loopback, s.pool.pool
+	return newDoor(t, o)
+}
+
+// ask sends a request with a trace of its own, and gives the body.
+func (s *script) ask(t *testing.T, d *Door, method, path string, trace *httptrace.ClientTrace) (string, error) {
+	t.Helper()
+	return s.askIn(t, t.Context(), d, method, path, trace)
+}
+
+func (s *script) askIn(t *testing.T, ctx context.Context, d *Door, method, path string, trace *httptrace.ClientTrace) (string, error) {
+	t.Helper()
+	if trace != nil {
+		ctx = httptrace.WithClientTrace(ctx, trace)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, s.String()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := d.RoundTrip(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
+
+const (
+	fine    = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
+	chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n4\r\ngood\r\n0\r\nSum: 1\r\n\r\n"
+	early   = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+)
+
+// TestConnectionIsUsedAgain, or is not: what decides is how the first answer came.
+func TestConnectionIsUsedAgain(t *testing.T) {
+	for _, c := range []struct {
+		name, method, answer, body string
+		again                      bool
+	}{
+		{"a length (RFC 9112 6.3)", "GET", fine, "good", true},
+		{"chunks and a trailer (RFC 9112 7.1)", "GET", chunked, "good", true},
+		{"no body", "GET", "HTTP/1.1 204 No Content\r\n\r\n", "", true},
+		{"nothing in it", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "", true},
+		{"HEAD (RFC 9110 9.3.2)", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", "", true},
+		{"OPTIONS", "OPTIONS", fine, "good", true},
+		{"answers before the answer (RFC 9110 15.2)", "GET", early + "HTTP/1.1 100 Continue\r\n\r\n" + fine, "good", true},
+		{"more than HEAD asks for", "HEAD", fine, "", false},
+		{"more than its length", "GET", fine + "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison", "good", false},
+		{"more than its chunks", "GET", chunked + "\r\n", "good", false},
+		{"close (RFC 9112 9.6)", "GET", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\ngood", "good", false},
+		{"HTTP/1.0", "GET", "HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\ngood", "good", false},
+		{"the end is its end", "GET", "HTTP/1.1 200 OK\r\n\r\ngoodEOF", "goodEOF", false},
+		{"another protocol that nobody asked for", "GET", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "", false},
+	} {
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(scheme+", "+c.name, func(t *testing.T) {
+				s := newScript(t, scheme, c.answer, fine)
+				d := s.door(t, Options{})
+				if body, err := s.ask(t, d, c.method, "/1", nil); body != c.body || err != nil {
+					t.Errorf("%q, %v", body, err)
+				}
+				if body, err := s.ask(t, d, "GET", "/2", nil); body != "good" || err != nil {
+					t.Errorf("the next: %q, %v", body, err)
+				}
+				second := 2
+				if c.again {
+					second = 1
+				}
+				s.want(t, "1: "+c.method+" /1", fmt.Sprintf("%d: GET /2", second))
+				if n := d.Stats().Origins.Open; n != 1 {
+					t.Errorf("%d are open", n)
+				}
+			})
+		}
+	}
+}
+
+// TestAnswerIsNone: nothing of it is passed on, and the connection is closed.
+func TestAnswerIsNone(t *testing.T) {
+	long := strings.Repeat("x", maxHeadBytes/4)
+	for _, c := range []struct{ name, answer, says string }{
+		{"no HTTP", "hello\r\n\r\n", "malformed"},
+		{"half a head", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nEOF", "missing colon"},
+		{"two lengths (RFC 9112 6.3)", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\ngood", "Content-Length"},
+		{"a head without an end", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat(long, 5), "exceeded"},
+		{"answers before the answer without an end", strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+long+"\r\n\r\n", 5), "exceeded"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScript(t, "http", c.answer)
+			d := s.door(t, Options{})
+			if body, err := s.ask(t, d, "GET", "/", nil); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%q, %v", body, err)
+			}
+			s.want(t, "1: GET /")
+			<-s.hung
+		})
+	}
+}
+
+// TestBodyThatIsNotReadToItsEnd ends its connection, and is not read on.
+func TestBodyThatIsNotReadToItsEnd(t *testing.T) {
+	s := newScript(t, "http", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\ngood", fine)
+	d := s.door(t, Options{})
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", s.String(), nil)
+	resp, err := d.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	<-s.hung
+	if _, err := resp.Body.Read(make([]byte, 1)); !errors.Is(err, http.ErrBodyReadAfterClose) {
+		t.Errorf("read on: %v", err)
+	}
+	if body, err := s.ask(t, d, "GET", "/2", nil); body != "good" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// TestBodyThatBreaksOff says so.
+func TestBodyThatBreaksOff(t *testing.T) {
+	s := newScript(t, "http", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nEOF")
+	if body, err := s.ask(t, s.door(t, Options{}), "GET", "/", nil); body != "EOF" || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// TestConnectionThatDied is made again for a request whose answer has not begun.
+func TestConnectionThatDied(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		answers []string
+		arrived []string
+		fails   bool
+	}{
+		{"as it was used again", []string{fine, "", fine}, []string{"1: GET /1", "1: GET /2", "2: GET /2"}, false},
+		{"and the next one too", []string{fine, "", "", fine}, []string{"1: GET /1", "1: GET /2", "2: GET /2"}, true},
+		{"behind the first octets of an answer", []string{fine, "HTTP/1.EOF", fine}, []string{"1: GET /1", "1: GET /2"}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScript(t, "http", c.answers...)
+			d := s.door(t, Options{})
+			if _, err := s.ask(t, d, "GET", "/1", nil); err != nil {
+				t.Fatal(err)
+			}
+			var told []string
+			trace := &httptrace.ClientTrace{
+				GetConn: func(string) { told = append(told, "get") },
+				GotConn: func(got httptrace.GotConnInfo) { told = append(told, fmt.Sprint("got ", got.Reused)) },
+			}
+			body, err := s.ask(t, d, "GET", "/2", trace)
+			if (err != nil) != c.fails || err == nil && body != "good" {
+				t.Errorf("%q, %v", body, err)
+			}
+			s.want(t, c.arrived...)
+			want := []string{"get", "got true", "get", "got false"}[:2*(len(c.arrived)-1)]
+			if !slices.Equal(told, want) {
+				t.Errorf("told %q, want %q", told, want)
+			}
+		})
+	}
+	t.Run("new", func(t *testing.T) {
+		s := newScript(t, "http", "", fine)
+		if _, err := s.ask(t, s.door(t, Options{}), "GET", "/", nil); !errors.Is(err, io.EOF) {
+			t.Errorf("%v", err)
+		}
+		s.want(t, "1: GET /")
+	})
+}
+
+// TestNobodyAskedForIt: what has come before the request is written is not its answer,
+// whether it came while the connection rested or while the request waited for its turn.
+func TestNobodyAskedForIt(t *testing.T) {
+	const poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
+	for _, scheme := range []string{"http", "https"} {
+		for _, used := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, used before: %t", scheme, used), func(t *testing.T) {
+				s := newScript(t, scheme, fine)
+				d := s.door(t, Options{})
+				if used {
+					if _, err := s.ask(t, d, "GET", "/1", nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var once sync.Once
+				body, err := s.ask(t, d, "GET", "/2", &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+					once.Do(func() {
+						s.unasked <- poison
+						<-s.sent
+						awaitOctets(t, got.Conn)
+					})
+				}})
+				if used {
+					if body != "good" || err != nil {
+						t.Errorf("%q, %v", body, err)
+					}
+					s.want(t, "1: GET /1", "2: GET /2")
+					return
+				}
+				if !errors.Is(err, errUnasked) {
+					t.Errorf("%q, %v", body, err)
+				}
+				s.want(t)
+			})
+		}
+	}
+}
+
+// awaitOctets waits until the socket under conn has something to read.
+func awaitOctets(t *testing.T, conn net.Conn) {
+	t.Helper()
+	raw, err := counted(conn).Conn.(*net.TCPConn).SyscallConn()
+	if err == nil {
+		err = raw.Read(func(fd uintptr) bool { return peeked(fd) })
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHalfARecord: of what stands in it crypto/tls says nothing yet.
+func TestHalfARecord(t *testing.T) {
+	whole := []byte{23, 3, 3, 0, 4, 'a', 'b', 'c', 'd'}
+	for cut := range whole {
+		var r records
+		r.pass(whole)
+		r.pass(whole[:cut])
+		if got := r.between(); got != (cut == 0) {
+			t.Errorf("after %d octets: between = %t", cut, got)
+		}
+		r.pass(whole[cut:])
+		if !r.between() {
+			t.Errorf("cut at %d: not between at the end", cut)
+		}
+	}
+}
+
+// peeked says whether there is something to read.
+func peeked(fd uintptr) bool {
+	n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	return n > 0 || err != syscall.EAGAIN
+}

@@ -1,0 +1,273 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A kept is an HTTP/1.1 connection that requests are sent over on their caller's own
+// goroutine, one after the other. Between them it is the pool's.
+type kept struct {
+	conn    net.Conn     // TLS, where the origin speaks it
+	counted *countedConn // under that
+	glance  *glance      // at its socket
+	pool    *pool
+	at      spot
+	cut     func() // closes the socket
+
+	watch *watch // nil: it has none; the pool's mu guards it while it rests
+	round uint64 // of the pool's sweeps, that it came to rest in
+
+	older, newer *kept // while it rests: who came to rest right before and after it
+
+	used  bool          // an answer has come over it
+	wrote bool          // of the request under way, an octet at least
+	head  int           // octets that may yet come of its answer's head; -1: the head is there
+	timed bool          // a read has a deadline
+	from  *bufio.Reader // reads what comes; nil: nothing is under way
+	stop  func() bool   // keeps the end of the request's context from cutting the connection
+	octet [1]byte
+}
+
+// newKept gives nil for a connection that cannot be looked at.
+func newKept(conn net.Conn, at spot, p *pool) *kept {
+	c := counted(conn)
+	g := newGlance(c.Conn)
+	if g == nil {
+		return nil
+	}
+	c.kept = true
+	return &kept{conn: conn, counted: c, glance: g, pool: p, at: at, cut: func() { c.Close() }}
+}
+
+var (
+	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferBytes) }}
+	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferBytes) }}
+
+	errUnasked = errors.New("the origin sends what it was not asked for")
+	errHead    = fmt.Errorf("the head of the origin's answer has exceeded %d octets", maxHeadBytes)
+)
+
+// unanswered marks what a connection ended of before the first octet of an answer.
+type unanswered struct{ error }
+
+func (e unanswered) Unwrap() error { return e.error }
+
+// silent is the error of an answer whose head has not come in time.
+type silent struct{}
+
+func (silent) Error() string        { return "the origin's answer has not come in time" }
+func (silent) Timeout() bool        { return true }
+func (silent) Temporary() bool      { return true }
+func (silent) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// look says what there is on a connection that nothing was asked on: nil where that
+// is nothing, as it should be.
+func (k *kept) look() error {
+	k.counted.glance = k.glance
+	n, err := k.conn.Read(k.octet[:])
+	k.counted.glance = nil
+	switch {
+	case n > 0 || k.counted.records != nil && !k.counted.records.between():
+		return errUnasked
+	case err == errNothing:
+		return nil
+	}
+	return err
+}
+
+// Write writes to the connection; NextWrite's Writer is told.
+func (k *kept) Write(b []byte) (int, error) {
+	n, err := k.conn.Write(b)
+	k.wrote = k.wrote || n > 0
+	return n, err
+}
+
+// Read reads of an answer, its head within its limits of size and time.
+func (k *kept) Read(b []byte) (int, error) {
+	if k.head == 0 {
+		return 0, errHead
+	}
+	if k.head > 0 {
+		b = b[:min(len(b), k.head)]
+	} else if k.timed {
+		k.timed = false
+		if err := k.conn.SetReadDeadline(time.Time{}); err != nil {
+			return 0, err
+		}
+	}
+	n, err := k.conn.Read(b)
+	if k.head > 0 {
+		k.head -= n
+	}
+	return n, err
+}
+
+// send sends r, whose answer's head is to come within timeout. With an error the
+// connection is closed.
+func (k *kept) send(r *http.Request, trace *httptrace.ClientTrace, timeout time.Duration) (*http.Response, error) {
+	ctx := r.Context()
+	if trace != nil && trace.GotConn != nil {
+		trace.GotConn(httptrace.GotConnInfo{Conn: k.conn, Reused: k.used})
+	}
+	k.from, k.stop, k.wrote = readers.Get().(*bufio.Reader), nil, false
+	k.from.Reset(k)
+	resp, err := k.exchange(r, trace, timeout)
+	if err != nil {
+		k.end(false)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	again := !r.Close && !resp.Close && resp.StatusCode >= http.StatusOK
+	if resp.Body == http.NoBody {
+		k.end(again)
+	} else {
+		resp.Body = &body{inner: resp.Body, k: k, ctx: ctx, again: again}
+	}
+	return resp, nil
+}
+
+func (k *kept) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout time.Duration) (*http.Response, error) {
+	ctx := r.Context()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := k.look(); err != nil {
+		return nil, unanswered{err}
+	}
+	if ctx.Done() != nil {
+		k.stop = context.AfterFunc(ctx, k.cut)
+	}
+	if err := k.ask(r); err != nil {
+		return nil, err
+	}
+	k.head, k.timed = maxHeadBytes, true
+	err := k.conn.SetReadDeadline(time.Now().Add(timeout))
+	if err == nil {
+		_, err = k.from.Peek(1)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, silent{}
+	}
+	if err != nil {
+		return nil, unanswered{fmt.Errorf("no answer from the origin: %w", err)}
+	}
+	resp, err := k.answer(r, trace)
+	k.head = -1
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, silent{}
+	case err != nil:
+		return nil, fmt.Errorf("read the origin's answer: %w", err)
+	}
+	return resp, nil
+}
+
+// ask writes the request.
+func (k *kept) ask(r *http.Request) error {
+	to := writers.Get().(*bufio.Writer)
+	to.Reset(k)
+	err := r.Write(to)
+	if err == nil {
+		err = to.Flush()
+	}
+	to.Reset(nil)
+	writers.Put(to)
+	if err != nil && !k.wrote {
+		err = unanswered{err}
+	}
+	return err
+}
+
+// answer reads the head of the answer, and those before it (RFC 9110 15.2).
+func (k *kept) answer(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
+	for {
+		resp, err := http.ReadResponse(k.from, r)
+		if err != nil {
+			return nil, err
+		}
+		status := resp.StatusCode
+		if status < http.StatusContinue || status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+			return resp, nil
+		}
+		if trace != nil && trace.Got1xxResponse != nil {
+			if err := trace.Got1xxResponse(status, textproto.MIMEHeader(resp.Header)); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// end ends the request under way. Where its answer ended well the connection may be
+// used again, unless more has come than the answer, or the request was cut off.
+func (k *kept) end(well bool) {
+	uncut := k.stop == nil || k.stop()
+	again := well && uncut && k.from.Buffered() == 0
+	k.from.Reset(nil)
+	readers.Put(k.from)
+	k.from = nil
+	if !again {
+		k.counted.waiting.next(true) // TLS says goodbye, and that is not the request
+		k.conn.Close()
+		return
+	}
+	k.used = true
+	k.pool.put(k)
+}
+
+// A body is that of an answer. When all of it has been read, its connection is free
+// for another request; one that is closed before is not read on.
+type body struct {
+	inner io.ReadCloser // net/http's, whose Close would read on
+	k     *kept         // until over
+	ctx   context.Context
+	again bool        // the connection may be used again
+	over  atomic.Bool // read to its end, or closed
+	err   error       // that it ended with
+}
+
+// Read reads of it.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.over.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.inner.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if err != io.EOF && b.ctx.Err() != nil {
+		err = context.Cause(b.ctx)
+	}
+	b.err = err
+	if b.over.CompareAndSwap(false, true) {
+		b.k.end(err == io.EOF && b.again)
+	}
+	return n, err
+}
+
+// Close may be called while another goroutine reads, which then fails.
+func (b *body) Close() error {
+	if b.over.CompareAndSwap(false, true) {
+		if b.k.stop != nil {
+			b.k.stop()
+		}
+		b.k.conn.Close()
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestCancelled: the error is the cause, whatever was waited for.
+func TestCancelled(t *testing.T) {
+	cause := errors.New("enough")
+	s := newScript(t, "http", early)
+	d := s.door(t, Options{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { cancel(cause); return nil }}
+	if _, err := s.askIn(t, ctx, d, "GET", "/head", trace); err != cause {
+		t.Errorf("for the head: %v", err)
+	}
+	<-s.hung
+
+	s = newScript(t, "http", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ngood")
+	d = s.door(t, Options{})
+	ctx, cancel = context.WithCancelCause(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, "GET", s.String(), nil)
+	resp, err := d.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.ReadFull(resp.Body, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	cancel(cause)
+	if _, err := resp.Body.Read(make([]byte, 1)); err != cause {
+		t.Errorf("for the body: %v", err)
+	}
+	<-s.hung
+
+	ctx, cancel = context.WithCancelCause(t.Context())
+	trace = &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { cancel(cause); Drop(got) }}
+	if _, err := s.askIn(t, ctx, d, "GET", "/dropped", trace); err != cause {
+		t.Errorf("dropped: %v", err)
+	}
+	s.want(t, "1: GET /")
+}
+
+// TestHeadInTime: the limit is of the head alone, and a connection that has kept it may
+// be used when it is over.
+func TestHeadInTime(t *testing.T) {
+	const limit = 250 * time.Millisecond
+	answered := make(chan struct{})
+	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-answered
+		io.WriteString(w, "late")
+	})
+	d := newDoor(t, Options{AllowPrivate: loopback, HeaderTimeout: limit})
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", o.String(), nil)
+	resp, err := d.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	<-time.After(2 * limit)
+	close(answered)
+	if body, err := io.ReadAll(resp.Body); string(body) != "late" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	held := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { <-time.After(2 * limit) }}
+	r = r.WithContext(httptrace.WithClientTrace(t.Context(), held))
+	if resp, err = d.RoundTrip(r); err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if n := o.accepted.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// TestTold: what http.Transport tells of its HTTP/1 connections, and NextWrite's Writer
+// of the head.
+func TestTold(t *testing.T) {
+	for _, scheme := range []string{"http", "https"} {
+		t.Run(scheme, func(t *testing.T) {
+			s := newScript(t, scheme, early+fine)
+			d := s.door(t, Options{})
+			var told []string
+			w := &teller{told: &told}
+			trace := &httptrace.ClientTrace{
+				GetConn: func(string) { told = append(told, "get") },
+				GotConn: func(got httptrace.GotConnInfo) {
+					told = append(told, fmt.Sprint("got ", got.Reused))
+					if !NextWrite(got, w) {
+						t.Error("no word of the next write")
+					}
+				},
+				WroteHeaders:   func() { told = append(told, "wrote") },
+				Got1xxResponse: func(status int, h textproto.MIMEHeader) error { told = append(told, fmt.Sprint(status, h)); return nil },
+			}
+			for range 2 {
+				if body, err := s.ask(t, d, "GET", "/", trace); body != "good" || err != nil {
+					t.Fatalf("%q, %v", body, err)
+				}
+			}
+			of := func(used bool) []string {
+				return []string{"get", fmt.Sprint("got ", used), "wrote", "writing", "written", "103 map[Link:[</a>]]"}
+			}
+			if want := slices.Concat(of(false), of(true)); !slices.Equal(told, want) {
+				t.Errorf("told %q, want %q", told, want)
+			}
+		})
+	}
+}
+
+// A teller is a Writer that tells.
+type teller struct{ told *[]string }
+
+func (w *teller) Writing() error { *w.told = append(*w.told, "writing"); return nil }
+func (w *teller) Written()       { *w.told = append(*w.told, "written") }
+
+// TestShutWriter: what may not be written is not, and it is no reason to try again.
+func TestShutWriter(t *testing.T) {
+	s := newScript(t, "http", fine)
+	d := s.door(t, Options{})
+	shut := errors.New("not yet")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		NextWrite(got, shutter(func() error { cancel(shut); return shut }))
+	}}
+	if _, err := s.askIn(t, ctx, d, "GET", "/", trace); err != shut {
+		t.Errorf("%v", err)
+	}
+	<-s.hung
+	s.want(t)
+}
+
+type shutter func() error
+
+func (f shutter) Writing() error { return f() }
+func (shutter) Written()         {}

@@ -1,0 +1,331 @@
+package egress
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const restFor = 10 * time.Second
+
+// lay puts a connection of the test's own to rest.
+func lay(p *pool, at spot) (k *kept, peer net.Conn) {
+	near, far := net.Pipe()
+	c := newCountedConn(near)
+	c.kept = true
+	k = &kept{conn: c, counted: c, pool: p, at: at}
+	p.put(k)
+	return k, far
+}
+
+// rested counts what is at rest.
+func rested(p *pool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
+}
+
+var poolTests = []struct {
+	name string
+	do   func(t *testing.T, p *pool, k *kept, peer net.Conn)
+}{
+	{"taken once", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		if p.take(k.at) != k || p.take(k.at) != nil {
+			t.Error("not taken, or twice")
+		}
+		if closedAtPeer(peer) {
+			t.Error("closed")
+		}
+	}},
+	{"taken when it is watched", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		<-time.After(2*unwatched + time.Millisecond)
+		synctest.Wait()
+		if k.watch == nil || p.take(k.at) != k {
+			t.Fatal("not watched, or not taken")
+		}
+		go io.WriteString(peer, "x")
+		var b [1]byte
+		if _, err := io.ReadFull(k.conn, b[:]); err != nil || b[0] != 'x' {
+			t.Errorf("read %q, %v", b, err)
+		}
+	}},
+	{"another's is not taken", func(t *testing.T, p *pool, k *kept, _ net.Conn) {
+		if p.take(anyOf("b.test")) != nil || p.take(spot{k.at.Origin, first}) != nil {
+			t.Error("taken")
+		}
+	}},
+	{"the one that rested last is taken first", func(t *testing.T, p *pool, k *kept, _ net.Conn) {
+		second, _ := lay(p, k.at)
+		if p.take(k.at) != second || p.take(k.at) != k {
+			t.Error("another")
+		}
+	}},
+	{"the peer hangs up on it", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		peer.Close()
+		<-time.After(2*unwatched + time.Millisecond)
+		synctest.Wait()
+		if rested(p) != 0 || p.take(k.at) != nil {
+			t.Error("still kept")
+		}
+	}},
+	{"the peer speaks out of turn", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		<-time.After(2*unwatched + time.Millisecond)
+		io.WriteString(peer, "x")
+		if p.take(k.at) != nil {
+			t.Error("taken")
+		}
+		synctest.Wait()
+		if !closedAtPeer(peer) {
+			t.Error("left open")
+		}
+	}},
+	{"closed when its time is over", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		<-time.After(restFor)
+		synctest.Wait()
+		if rested(p) != 1 {
+			t.Fatal("closed too soon")
+		}
+		<-time.After(2*unwatched + time.Millisecond)
+		synctest.Wait()
+		if !closedAtPeer(peer) || p.take(k.at) != nil {
+			t.Error("still kept")
+		}
+	}},
+	{"the oldest of a spot makes room", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		for range maxIdlePerHost {
+			lay(p, k.at)
+		}
+		if rested(p) != maxIdlePerHost || !closedAtPeer(peer) {
+			t.Errorf("%d kept", rested(p))
+		}
+	}},
+	{"the oldest of all makes room", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		for i := range maxIdle {
+			lay(p, anyOf(strconv.Itoa(i)))
+		}
+		if rested(p) != maxIdle || !closedAtPeer(peer) {
+			t.Errorf("%d kept", rested(p))
+		}
+	}},
+	{"dropped, and what comes to rest then", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		p.drop()
+		_, late := lay(p, k.at)
+		if !closedAtPeer(peer) || !closedAtPeer(late) {
+			t.Error("left open")
+		}
+		if p.take(k.at) != nil { // somebody goes on
+			t.Error("taken")
+		}
+		if lay(p, k.at); p.take(k.at) == nil {
+			t.Error("closed although somebody goes on")
+		}
+	}},
+	{"closed with the pool", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		<-time.After(2*unwatched + time.Millisecond)
+		p.close()
+		_, late := lay(p, k.at)
+		if !closedAtPeer(peer) || !closedAtPeer(late) || p.take(k.at) != nil {
+			t.Error("still kept")
+		}
+	}},
+	{"nothing is left of what is gone", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		p.take(k.at)
+		<-time.After(2*unwatched + time.Millisecond)
+		synctest.Wait()
+		if len(p.resting) != 0 || p.timer != nil {
+			t.Errorf("%d lists, timer %v", len(p.resting), p.timer)
+		}
+	}},
+	{"at rest with the Transport", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+		for range 2 {
+			p.rests(k.counted, k.at, true)
+		}
+		if !p.hasLent(k.at) || p.hasLent(anyOf("b.test")) {
+			t.Error("not known, or of another")
+		}
+		p.rests(k.counted, k.at, false)
+		if p.hasLent(k.at) {
+			t.Error("still there")
+		}
+		p.gone(k.counted)
+		if p.rests(k.counted, k.at, true); len(p.lent) != 0 {
+			t.Error("it is closed")
+		}
+	}},
+}
+
+func TestPool(t *testing.T) {
+	for _, tt := range poolTests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // fails where a watch does not end
+				p := newPool(restFor)
+				defer p.close()
+				k, peer := lay(p, anyOf("a.test"))
+				tt.do(t, p, k, peer)
+			})
+		})
+	}
+}
+
+// TestHangUpIsNoticed soon, on connections that nobody uses.
+func TestHangUpIsNoticed(t *testing.T) {
+	for _, scheme := range []string{"http", "https"} {
+		t.Run(scheme, func(t *testing.T) {
+			s := newScript(t, scheme, fine)
+			d := s.door(t, Options{})
+			if _, err := s.ask(t, d, "GET", "/", nil); err != nil {
+				t.Fatal(err)
+			}
+			s.unasked <- "x" // as good as a hang-up
+			<-s.sent
+			<-s.hung
+			for end := time.Now().Add(5 * time.Second); d.Stats().Origins.Open != 0; <-time.After(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("still open")
+				}
+			}
+		})
+	}
+}
+
+// TestConnectionsAreShared with the Transport, which sends what has a body: an origin sees no
+// more of them than there are requests at a time.
+func TestConnectionsAreShared(t *testing.T) {
+	ca := newAuthority(t)
+	for name, offered := range spoken {
+		t.Run(name, func(t *testing.T) {
+			var secure *tls.Config
+			if offered != nil {
+				secure = &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}, NextProtos: offered}
+			}
+			o := serveOver(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }, secure)
+			d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+			for i, method := range []string{"GET", "POST", "POST", "GET", "DELETE", "HEAD", "GET"} {
+				r, err := http.NewRequestWithContext(t.Context(), method, o.String(), nil)
+				if method == "POST" {
+					r, err = http.NewRequestWithContext(t.Context(), method, o.String(), strings.NewReader("x"))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := d.Settling().RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if body, err := io.ReadAll(resp.Body); err != nil || len(body) != int(r.ContentLength) {
+					t.Errorf("%d: %q, %v", i, body, err)
+				}
+				resp.Body.Close()
+			}
+			if n := o.accepted.Load(); n != 1 {
+				t.Errorf("%d connections, want 1", n)
+			}
+		})
+	}
+}
+
+// TestChoiceOfProtocol is known of an origin once it has been made, and forgotten when it is
+// made otherwise.
+func TestChoiceOfProtocol(t *testing.T) {
+	ca := newAuthority(t)
+	var mu sync.Mutex
+	offered := []string{"h2", "http/1.1"}
+	cert := ca.leaf(t, "127.0.0.1", later())
+	o, l := listen(t, "https", "127.0.0.1")
+	serveOn(t, o, l, hello, &tls.Config{
+		Certificates: []tls.Certificate{cert}, NextProtos: offered,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: offered}, nil
+		},
+	})
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	visit := func(proto string, direct bool) {
+		t.Helper()
+		kept := false
+		trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { kept = counted(got.Conn).kept }}
+		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "GET", o.String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := d.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.Proto != proto || kept != direct {
+			t.Errorf("%s, directly %t (%v), want %s, %t", resp.Proto, kept, err, proto, direct)
+		}
+	}
+	visit("HTTP/2.0", false)
+	visit("HTTP/2.0", false)
+	if n := o.accepted.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+	mu.Lock()
+	offered = []string{"http/1.1"}
+	mu.Unlock()
+	d.CloseIdle()
+	visit("HTTP/1.1", false) // the Transport finds it out
+	d.CloseIdle()
+	visit("HTTP/1.1", true)
+	mu.Lock()
+	offered = []string{"h2"}
+	mu.Unlock()
+	d.CloseIdle()
+	visit("HTTP/2.0", false)
+	if n := o.accepted.Load(); n != 4 {
+		t.Errorf("%d connections, want 4", n)
+	}
+}
+
+// TestManyAtOnce share what is there, each with its own answer.
+func TestManyAtOnce(t *testing.T) {
+	ca := newAuthority(t)
+	for name, offered := range spoken {
+		t.Run(name, func(t *testing.T) {
+			var secure *tls.Config
+			if offered != nil {
+				secure = &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}, NextProtos: offered}
+			}
+			o := serveOver(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.Path) }, secure)
+			d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+			var asking sync.WaitGroup
+			for i := range 16 {
+				asking.Go(func() {
+					for j := range 50 {
+						path := fmt.Sprintf("/%d/%d", i, j)
+						r, err := http.NewRequestWithContext(t.Context(), "GET", o.String()+path, nil)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						resp, err := d.Settling().RoundTrip(r)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if body, err := io.ReadAll(resp.Body); string(body) != path || err != nil {
+							t.Errorf("%s: %q, %v", path, body, err)
+						}
+						resp.Body.Close()
+					}
+				})
+			}
+			asking.Wait()
+			if n := o.accepted.Load(); n > 32 {
+				t.Errorf("%d connections", n)
+			}
+		})
+	}
+}
