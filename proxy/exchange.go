@@ -98,7 +98,7 @@ func (x *exchange) readAhead() error {
 	if _, err := io.ReadFull(body, b); err != nil {
 		return fmt.Errorf("%w: body: %w", errMalformed, err)
 	}
-	// The EOF that net/http waits for before it watches the connection.
+	// The EOF that the server waits for before it watches the connection.
 	if _, err := body.Read(make([]byte, 1)); err != io.EOF {
 		return fmt.Errorf("%w: body is longer than its length", errMalformed)
 	}
@@ -142,7 +142,7 @@ func (x *exchange) trace() *httptrace.ClientTrace {
 	}
 }
 
-// getConn begins a try. net/http makes another by itself where a kept connection
+// getConn begins a try. The Door makes another by itself where a kept connection
 // turned out to be dead: the origin may have seen the first.
 func (x *exchange) getConn(string) {
 	x.used()
@@ -205,7 +205,7 @@ func (x *exchange) Written() {
 	x.slot.Written()
 }
 
-// wroteHeaders is told by net/http that the head has been written, to a buffer
+// wroteHeaders is told that the head has been written, to a buffer
 // with HTTP/1. It may be told so of one that was dropped.
 func (x *exchange) wroteHeaders() {
 	if x.replay.Load() != nil {
@@ -320,6 +320,17 @@ func (x *exchange) Flush() {
 	}
 }
 
+// flushLast sends the last octets, while somebody watches. With HTTP/2 they go out by
+// themselves, and in one frame with the end of the stream, but for that the handler has
+// to return: then their time is limited here, and no watch is needed.
+func (x *exchange) flushLast() {
+	if x.request.ProtoMajor == 1 {
+		x.Flush()
+		return
+	}
+	http.NewResponseController(x.client).SetWriteDeadline(time.Now().Add(x.watch.limit))
+}
+
 // ReadFrom copies a body, and lets nothing wait in a buffer while the origin
 // is silent.
 func (x *exchange) ReadFrom(body io.Reader) (total int64, err error) {
@@ -345,7 +356,7 @@ func (x *exchange) ReadFrom(body io.Reader) (total int64, err error) {
 	}
 }
 
-// hijack takes the client's connection from net/http, with what it had read
+// hijack takes the client's connection from the server, with what it had read
 // ahead.
 func (x *exchange) hijack() (net.Conn, *bufio.Reader, error) {
 	conn, rw, err := http.NewResponseController(x.client).Hijack()
@@ -353,7 +364,7 @@ func (x *exchange) hijack() (net.Conn, *bufio.Reader, error) {
 		return nil, nil, err
 	}
 	x.headSent = true
-	x.uploaded.Store(true) // what follows is no body of net/http's
+	x.uploaded.Store(true) // what follows is no body of the server's
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		conn.Close()
 		return nil, nil, err

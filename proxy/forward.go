@@ -67,7 +67,7 @@ func (h *Handler) forward(x *exchange) error {
 		return h.upgrade(x)
 	case x.failure != nil:
 	case x.length >= 0 && x.record.Bytes > 0:
-		x.Flush() // the last octets, while somebody watches
+		x.flushLast()
 	case x.length < 0 && x.body.x != nil && ctx.Err() != nil:
 		// The client left before it can have read the end. The origin may have
 		// ended in good order all the same, when it saw us leave.
@@ -166,7 +166,7 @@ const maxSends = 3
 // may have had enough of it.
 const unnoticed = time.Millisecond
 
-// send sends the request. net/http tries again by itself where a kept connection
+// send sends the request. The Door tries again by itself where a kept connection
 // turns out to be dead, but not with a new one, which an origin may well have closed
 // while the request waited for its turn on it; so that is done here, where nothing was
 // written.

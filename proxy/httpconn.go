@@ -18,15 +18,16 @@ import (
 	"robotsproxy/policy/audit"
 )
 
-// An httpConn is a connection on which net/http speaks HTTP/1, as if it were
-// in the clear: TLS, where there is some, is under it. Two things of net/http's
-// own are set right here: how it looks for HTTP/2 (opening), and the answers
+// An httpConn is a connection on which HTTP/1 is spoken, as if it were in the
+// clear: TLS, where there is some, is under it. Where net/http serves it, and not
+// package lean, two things of net/http's own are set right here: how it looks for HTTP/2 (opening), and the answers
 // that it gives to what is no HTTP, which say neither whose they are nor why,
 // and would leave no record.
 type httpConn struct {
 	net.Conn
 	h       *Handler
 	opening opening
+	ahead   []byte      // was read before net/http had the connection, and comes first
 	serving atomic.Bool // a request has been read, and its answer is not out yet
 	fault   error       // of TLS; net/http reads and writes on one goroutine before there is a request
 }
@@ -38,9 +39,9 @@ func (h *Handler) newHTTPConn(c net.Conn) *httpConn {
 // Read reads from the connection; its beginning as an opening does.
 func (c *httpConn) Read(b []byte) (int, error) {
 	if !c.opening.sought {
-		return c.Conn.Read(b)
+		return c.read(b)
 	}
-	n, err := c.opening.read(c.Conn.Read, b)
+	n, err := c.opening.read(c.read, b)
 	if secure, ok := c.Conn.(*tls.Conn); ok && err != nil && !secure.ConnectionState().HandshakeComplete {
 		if c.fault == nil {
 			c.h.counts.faults.Add(err)
@@ -48,6 +49,27 @@ func (c *httpConn) Read(b []byte) (int, error) {
 		c.fault = err
 	}
 	return n, err
+}
+
+// read reads what is ahead, then the connection.
+func (c *httpConn) read(b []byte) (int, error) {
+	if len(c.ahead) > 0 {
+		n := copy(b, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// Lean gives what simple requests are served on (lean.Conn).
+func (c *httpConn) Lean() net.Conn {
+	c.opening.sought = false
+	return bare(c)
+}
+
+// Full makes it net/http's (lean.Conn).
+func (c *httpConn) Full(ahead []byte) {
+	c.opening.sought, c.ahead = true, ahead
 }
 
 // Write sends an answer. One to no request is net/http's own, and replaced.

@@ -1,0 +1,67 @@
+package lean_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"robotsproxy/proxy/lean"
+)
+
+// BenchmarkServe is requests for a page of 1 KiB on one kept connection: by a Front, and
+// by net/http's server alone.
+func BenchmarkServe(b *testing.B) {
+	page := bytes.Repeat([]byte("x"), 1<<10)
+	for _, front := range []bool{true, false} {
+		name := "net_http"
+		if front {
+			name = "lean"
+		}
+		b.Run(name, func(b *testing.B) {
+			s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := w.Header()
+				h["Content-Length"], h["Content-Type"], h["Date"] = []string{"1024"}, []string{"text/plain"}, nil
+				w.Write(page)
+			})}
+			serve, end := s.Serve, s.Close
+			if front {
+				f := lean.New(s)
+				serve, end = f.Serve, f.Close
+			}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			done := make(chan error)
+			go func() { done <- serve(leanListener{l}) }()
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				b.Fatal(err)
+			}
+			answer := make([]byte, len("HTTP/1.1 200 OK\r\nContent-Length: 1024\r\nContent-Type: text/plain\r\n\r\n")+len(page))
+			b.ReportAllocs()
+			for b.Loop() {
+				io.WriteString(c, get)
+				if _, err := io.ReadFull(c, answer); err != nil {
+					b.Fatal(err)
+				}
+			}
+			c.Close()
+			end()
+			<-done
+		})
+	}
+}
+
+// A leanListener's connections may be served by a Front.
+type leanListener struct{ net.Listener }
+
+func (l leanListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &pipe{Conn: c}, nil
+}
