@@ -2,17 +2,22 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // relay copies between a client and an origin until both directions have
 // ended, and closes both. Where half is false the first end ends both. It gives
-// the octets that went either way. Between TCP connections the kernel does the
-// copying (splice). What stands still both ways for longer than silence is ended.
+// the octets that went either way. What stands still both ways for longer than silence
+// is ended.
 func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, half bool, silence time.Duration) (int64, error) {
 	w := watch{limit: silence}
 	closeBoth := func() {
@@ -55,45 +60,142 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 	return total, nil
 }
 
-// A pump copies one way.
+// A pump copies one way. While little moves it hands on what it reads at once;
+// what is long is left to the kernel (splice), which takes a pipe for it, and so
+// two more descriptors. While nothing comes from a TCP connection it holds no buffer.
 type pump struct {
 	dst   io.Writer
 	src   io.Reader
 	watch *watch
 	total int64
 	err   error
+
+	out    syscall.RawConn // of dst; nil: the kernel cannot copy to it
+	send   func(fd uintptr) bool
+	buf    *[relayOctets]byte
+	unsent []byte // of buf
+	row    int    // octets since nothing was there to read
+	ended  bool
 }
 
-// stretch is how long a direction may stand still before it gives back what
-// the kernel's copying takes.
-const stretch = time.Second
+const (
+	relayOctets = 16 << 10
+	// flowing is how many octets in a row make the kernel's copying pay.
+	flowing = 64 << 10
+	// stretch is how long the kernel copies on before what moved is noted.
+	stretch = time.Second
+)
 
-// run copies until the source ends. A source that knows deadlines is read in
-// stretches, so that the kernel may do the copying, what moved is noted all the
-// same, and a tunnel at rest holds next to nothing.
+var relayBuffers = sync.Pool{New: func() any { return new([relayOctets]byte) }}
+
+// run copies until the source ends.
 func (p *pump) run() {
-	src, timed := p.src.(interface{ SetReadDeadline(time.Time) error })
-	if !timed {
-		p.total, p.err = io.Copy(noting{p.dst, p.watch}, p.src)
+	src, ok := p.src.(*net.TCPConn)
+	if !ok {
+		p.total, p.err = io.CopyBuffer(noting{p.dst, p.watch}, p.src, make([]byte, relayOctets))
 		return
 	}
-	for {
-		src.SetReadDeadline(time.Now().Add(p.watch.limit)) // an error shows in the next read
-		err := awaitReadable(p.src)
-		if err == nil {
-			src.SetReadDeadline(time.Now().Add(min(stretch, p.watch.limit/2)))
-			var n int64
-			n, err = io.Copy(p.dst, p.src)
-			p.total += n
-			if n > 0 {
-				p.watch.moved()
-			}
+	in, err := src.SyscallConn()
+	if err == nil {
+		err = p.outTo(p.dst)
+	}
+	for err == nil && !p.ended {
+		err = in.Read(p.read)
+		if err = cmp.Or(p.err, err); err == nil && p.buf != nil {
+			err = p.flush()
 		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			p.err = err
-			return
+		if err == nil && p.row >= flowing && p.out != nil {
+			err = p.flow(src)
 		}
 	}
+	p.err = err
+}
+
+// outTo finds out whether the kernel can copy to dst.
+func (p *pump) outTo(dst io.Writer) (err error) {
+	if tcp, ok := dst.(*net.TCPConn); ok {
+		p.send = p.write
+		p.out, err = tcp.SyscallConn()
+	}
+	return err
+}
+
+// read hands on what there is to read, until that is nothing (false), or there is
+// something else to do: the end, an error, much, or more than dst takes at once. It
+// waits for nothing, since its source could not be closed meanwhile.
+func (p *pump) read(fd uintptr) bool {
+	p.buf = relayBuffers.Get().(*[relayOctets]byte)
+	for {
+		n, err := unix.Read(int(fd), p.buf[:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			p.release()
+			p.row = 0
+			return false
+		case err != nil:
+			p.err = os.NewSyscallError("read", err)
+			return true
+		case n == 0:
+			p.ended = true
+			return true
+		}
+		p.row += n
+		p.unsent = p.buf[:n]
+		if p.out != nil {
+			p.err = p.out.Write(p.send)
+		}
+		if p.err != nil || len(p.unsent) > 0 || p.row >= flowing {
+			return true
+		}
+	}
+}
+
+// write writes what dst takes at once. An error is the next write's to see.
+func (p *pump) write(fd uintptr) bool {
+	if n, err := unix.Write(int(fd), p.unsent); err == nil {
+		p.sent(n)
+	}
+	return true
+}
+
+// flush waits until dst has taken the rest.
+func (p *pump) flush() (err error) {
+	if len(p.unsent) > 0 {
+		var n int
+		n, err = p.dst.Write(p.unsent)
+		p.sent(n)
+	}
+	p.release()
+	return err
+}
+
+func (p *pump) sent(n int) {
+	p.unsent = p.unsent[n:]
+	p.total += int64(n)
+	p.watch.moved()
+}
+
+func (p *pump) release() {
+	relayBuffers.Put(p.buf)
+	p.buf, p.unsent = nil, nil
+}
+
+// flow lets the kernel copy for a stretch.
+func (p *pump) flow(src *net.TCPConn) error {
+	p.row = 0
+	src.SetReadDeadline(time.Now().Add(min(stretch, p.watch.limit/2))) // an error shows in the next read
+	n, err := io.Copy(p.dst, src)
+	p.total += n
+	if n > 0 {
+		p.watch.moved()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return src.SetReadDeadline(time.Time{})
+	}
+	p.ended = err == nil
+	return err
 }
 
 // noting notes when something was written.

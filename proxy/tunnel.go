@@ -11,7 +11,7 @@ import (
 )
 
 // A tunnelConn is a client's connection after its CONNECT was answered: the
-// octets that net/http had read ahead come first.
+// octets that the server had read ahead come first.
 type tunnelConn struct {
 	net.Conn
 	buffered  *bufio.Reader

@@ -1,0 +1,62 @@
+package proxy_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+)
+
+// What goes through a tunnel that is not opened comes out whole, however it is
+// cut, also where its reader is slow, and so does its end in one direction.
+func TestWhatMovesInATunnel(t *testing.T) {
+	to := echo(t)
+	r := unopened(t)
+	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 64<<10 + 1, 4 << 20} {
+		for _, part := range []int{1000, 100_000, 4 << 20} {
+			t.Run(fmt.Sprintf("%d in parts of %d", size, part), func(t *testing.T) {
+				sent := make([]byte, size)
+				rand.NewChaCha8([32]byte{byte(size)}).Read(sent)
+				c, _ := r.tunnelInTheClear(to)
+				done := make(chan error, 1)
+				go func() {
+					var err error
+					for rest := sent; len(rest) > 0 && err == nil; rest = rest[min(part, len(rest)):] {
+						_, err = c.Write(rest[:min(part, len(rest))])
+					}
+					if err == nil {
+						err = c.(*net.TCPConn).CloseWrite()
+					}
+					done <- err
+				}()
+				got, err := io.ReadAll(c)
+				must(t, err)
+				must(t, <-done)
+				if !bytes.Equal(got, sent) {
+					t.Errorf("%d octets of %d came back, or others", len(got), size)
+				}
+			})
+		}
+	}
+}
+
+// A reset right behind the last octets ends the tunnel as well.
+func TestResetBehindTheLastOctets(t *testing.T) {
+	ended := make(chan struct{})
+	to := accepting(t, func(c *net.TCPConn) {
+		const last = "the last"
+		if got, _ := io.ReadAll(io.LimitReader(c, int64(len(last)))); string(got) == last { // and not who asks for robots.txt
+			io.Copy(io.Discard, c)
+			close(ended)
+		}
+	})
+	r := unopened(t)
+	c, _ := r.tunnelInTheClear(to)
+	must(t, c.(*net.TCPConn).SetLinger(0))
+	_, err := io.WriteString(c, "the last")
+	must(t, err)
+	must(t, c.Close())
+	<-ended
+}

@@ -1,0 +1,195 @@
+package proxy_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/proxy"
+)
+
+// unopened is a proxy that opens no tunnel, and keeps none from an origin that has
+// no robots.txt.
+func unopened(t testing.TB) *rig {
+	return start(t, setup{change: func(o *proxy.Options) {
+		o.Sealed, o.Monitor = func(string) bool { return true }, true
+		o.MaxConns, o.MaxConnsEach = 10_000, 10_000
+	}})
+}
+
+// echo answers on each of its connections with what it gets.
+func echo(t testing.TB) (addr string) {
+	return accepting(t, func(c *net.TCPConn) { io.Copy(c, c) })
+}
+
+// accepting serves each of a listener's connections until the test ends.
+func accepting(t testing.TB, serve func(*net.TCPConn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var conns []net.Conn
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			all.Go(func() {
+				defer c.Close()
+				serve(c.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		for _, c := range conns {
+			c.Close()
+		}
+		mu.Unlock()
+		all.Wait()
+	})
+	return l.Addr().String()
+}
+
+// copying is the least that a tunnel can be: two connections, and a copy either way.
+func copying(t testing.TB, to string) (addr string) {
+	return accepting(t, func(client *net.TCPConn) {
+		origin, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		defer origin.Close()
+		go func() {
+			defer client.Close()
+			io.Copy(client, origin)
+		}()
+		io.Copy(origin, client)
+	})
+}
+
+// BenchmarkTunnel is what moves in 32 kept tunnels that are passed unopened: a
+// message of 1 KiB there and back, and 1 MiB one way; beside it the same through
+// two bare connections that are copied between. The origin's and the clients' share
+// is in both.
+func BenchmarkTunnel(b *testing.B) {
+	to := echo(b)
+	r := unopened(b)
+	bare := copying(b, to)
+	for _, way := range []struct {
+		name string
+		open func() net.Conn
+	}{
+		{"proxy", func() net.Conn { c, _ := r.tunnelInTheClear(to); return c }},
+		{"io.Copy", func() net.Conn {
+			c, err := net.Dial("tcp", bare)
+			must(b, err)
+			b.Cleanup(func() { c.Close() })
+			return c
+		}},
+	} {
+		for _, size := range []int{1 << 10, 1 << 20} {
+			name := "ping-pong/"
+			if size > 1<<10 {
+				name = "bulk/"
+			}
+			b.Run(name+way.name, func(b *testing.B) { move(b, way.open, size) })
+		}
+	}
+}
+
+// move sends messages on 32 connections, each once the one before has come back.
+func move(b *testing.B, open func() net.Conn, size int) {
+	conns := make(chan net.Conn, 32)
+	for range cap(conns) {
+		c := open()
+		must(b, c.SetDeadline(time.Time{}))
+		conns <- c
+	}
+	message := make([]byte, size)
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	b.SetParallelism(cap(conns) / runtime.GOMAXPROCS(0))
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		c := <-conns
+		defer func() { conns <- c }()
+		back := make([]byte, size)
+		for pb.Next() {
+			sent := make(chan error, 1)
+			if size > 1<<10 {
+				go func() {
+					_, err := c.Write(message)
+					sent <- err
+				}()
+			} else {
+				_, err := c.Write(message)
+				sent <- err
+			}
+			_, err := io.ReadFull(c, back)
+			if serr := <-sent; err != nil || serr != nil {
+				b.Error(err, serr)
+				return
+			}
+		}
+	})
+}
+
+// BenchmarkNewTunnel is a tunnel for one request: a connection, CONNECT, a TLS 1.3
+// handshake with the proxy, a page of 1 KiB, and the end of it. The origin's
+// connection is kept; the client's share is in it.
+func BenchmarkNewTunnel(b *testing.B) {
+	page := make([]byte, 1<<10)
+	origin := ways[1].serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
+	r := start(b, setup{origins: []*httptest.Server{origin.Server}})
+	ours := &tls.Config{RootCAs: r.roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13, CurvePreferences: []tls.CurveID{tls.X25519}}
+	connect := "CONNECT " + origin.host() + " HTTP/1.1\r\nHost: " + origin.host() + "\r\n\r\n"
+	request := "GET /page HTTP/1.1\r\nHost: " + origin.host() + "\r\nUser-Agent: FooBot/1.0\r\n\r\n"
+	b.ReportAllocs()
+	b.SetParallelism(8)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := askOnce(r.url.Host, connect, request, ours); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// askOnce makes a tunnel through proxy and asks for one page in it.
+func askOnce(proxy, connect, request string, ours *tls.Config) error {
+	c, err := net.Dial("tcp", proxy)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	io.WriteString(c, connect)
+	resp, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	secure := tls.Client(c, ours)
+	io.WriteString(secure, request) // an error shows in the answer
+	if resp, err = http.ReadResponse(bufio.NewReader(secure), nil); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
