@@ -47,7 +47,7 @@ func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
 	f.rules = proxy.Rules{
 		UserAgent:    cfg.Identity.UserAgent,
 		From:         cfg.Identity.From,
-		Monitor:      cfg.Mode == "monitor",
+		Monitor:      cfg.Mode == "monitor" || without("pace"),
 		BackOff:      cfg.Pace.BackOff,
 		PerAddress:   perAddress(cfg),
 		MaxConns:     cfg.Limits.Connections,

@@ -14,7 +14,7 @@ import (
 const (
 	gcMost  = 400      // percent of what is kept that may gather as garbage
 	gcLeast = 75       // the same, at least
-	gcSpare = 40 << 20 // octets of garbage, between the two
+	gcSpare = 20 << 20 // octets of garbage, between the two: under load some three cycles a second, of 5 ms
 )
 
 // tuneGC sets the collector, now and after each of its cycles, unless the

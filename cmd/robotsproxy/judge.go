@@ -31,10 +31,15 @@ func judging(cfg config.Config, b policy.Book) (policy.Options, error) {
 	if err != nil {
 		return policy.Options{}, err
 	}
+	entries := hosts(cfg)
+	if without("robots") {
+		entries = []policy.Host{{Match: "*", Robots: policy.Ignore, Reason: "bare"}}
+		cfg.Identity.ProductToken = "bare"
+	}
 	return policy.Options{
 		Book:          b,
 		Dialect:       dialect,
-		Hosts:         hosts(cfg),
+		Hosts:         entries,
 		Clients:       clients,
 		Open:          cfg.Open,
 		ProductToken:  cfg.Identity.ProductToken,

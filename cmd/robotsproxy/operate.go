@@ -23,7 +23,7 @@ func (h *house) openFeed() (err error) {
 
 // tap is told of each line of the audit; nil: nobody is.
 func (h *house) tap() func(seq uint64, line []byte) {
-	if h.feed == nil {
+	if h.feed == nil || without("metrics") {
 		return nil
 	}
 	return h.feed.Tap
@@ -32,12 +32,15 @@ func (h *house) tap() func(seq uint64, line []byte) {
 // sinks are told of each request: the evidence first, then others, then what the
 // operator is shown.
 func (h *house) sinks(others []audit.Sink) (all []audit.Sink, err error) {
-	all = append([]audit.Sink{h.evidence}, others...)
+	if !without("audit") {
+		all = append(all, h.evidence)
+	}
+	all = append(all, others...)
 	if h.adminAt == nil {
 		return all, nil
 	}
-	if h.counts, err = h.metrics(); err != nil {
-		return nil, err
+	if h.counts, err = h.metrics(); err != nil || without("metrics") {
+		return all, err
 	}
 	return append(all, h.counts, h.feed), nil
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -120,6 +121,7 @@ func begin(cfg config.Config, log *slog.Logger) (state string, err error) {
 		return "", err
 	}
 	tellOver(cfg, log)
+	tellWithout(log)
 	return stateDir(cfg)
 }
 
@@ -259,6 +261,10 @@ func (h *house) Run(ctx, urged context.Context) (err error) {
 	defer stop()
 	g, failed := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.handler.Serve(h.listener) })
+	g.Go(func() error {
+		debug.FreeOSMemory() // what the start took, as to read the system's roots: without load nothing else collects it for minutes
+		return nil
+	})
 	sharing, part := context.WithCancel(context.Background()) // until the book has told what it has to tell
 	defer part()
 	g.Go(func() error {

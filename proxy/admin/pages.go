@@ -10,7 +10,7 @@ import (
 // pages mounts what people look at. Every page shows what is known when it is asked
 // for; scripts only keep it so.
 func (s *server) pages(mux *http.ServeMux) {
-	mux.HandleFunc("GET /static/{name...}", look.serve)
+	mux.HandleFunc("GET /static/{name...}", serveAsset)
 	mux.HandleFunc("GET /{$}", s.showOverview)
 	mux.HandleFunc("GET /state", s.showState)
 	mux.HandleFunc("GET /decisions/{number}", s.showRecord)
@@ -76,7 +76,7 @@ func (s *server) trouble() (all []string) {
 // show answers with a page, whole or not at all.
 func (s *server) show(w http.ResponseWriter, status int, page, part string, view any) {
 	var b bytes.Buffer
-	if err := look.pages[page].ExecuteTemplate(&b, part, view); err != nil {
+	if err := look().pages[page].ExecuteTemplate(&b, part, view); err != nil {
 		s.o.Log.Error("a page could not be made", "page", page, "error", err)
 		http.Error(w, "This page could not be made; the log says why.", http.StatusInternalServerError)
 		return

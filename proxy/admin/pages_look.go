@@ -9,13 +9,15 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed templates assets
 var files embed.FS
 
-// look is how the pages look: their templates, and what these load.
-var look = newLook()
+// look is how the pages look: their templates, and what these load. It is made
+// with the first page, since many a proxy is never looked at.
+var look = sync.OnceValue(newLook)
 
 type outfit struct {
 	pages  map[string]*template.Template // by the name of the file
@@ -70,9 +72,9 @@ func (o *outfit) address(name string) string {
 	return "/static/" + name + "?v=" + a.version
 }
 
-// serve answers with an asset; one that is asked for by its version may be kept.
-func (o *outfit) serve(w http.ResponseWriter, r *http.Request) {
-	a, ok := o.assets[r.PathValue("name")]
+// serveAsset answers with an asset; one that is asked for by its version may be kept.
+func serveAsset(w http.ResponseWriter, r *http.Request) {
+	a, ok := look().assets[r.PathValue("name")]
 	if !ok {
 		http.NotFound(w, r)
 		return

@@ -374,7 +374,7 @@ func TestAboutReloads(t *testing.T) {
 func TestAssetsMayBeKeptByTheirVersion(t *testing.T) {
 	w := newWorld(t, sample)
 	for name, kind := range map[string]string{"page.css": "text/css", "overview.js": "text/javascript", "uplot/uPlot.iife.min.js": "text/javascript", "icon.svg": "image/svg+xml", "uplot/LICENSE": "text/plain"} {
-		resp := w.ask(t, "GET", look.address(name), nil)
+		resp := w.ask(t, "GET", look().address(name), nil)
 		if resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), kind) || !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: %d %v", name, resp.StatusCode, resp.Header)
 		}

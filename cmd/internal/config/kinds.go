@@ -288,16 +288,22 @@ func writeTime(v any) string {
 }
 
 // token is RFC 9110's (5.6.2): what can stand as one word in a User-Agent header.
-var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$")
+var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
-func isToken(s string) bool { return token.MatchString(s) }
+// maxToken and the like are no counts in their expressions, which would be compiled
+// into as many copies at each start.
+const maxToken = 256
+
+func isToken(s string) bool { return len(s) <= maxToken && token.MatchString(s) }
 
 // name is what a client is called: no address, which unnamed clients are called by.
-var name = regexp.MustCompile(`^[\pL\pN][\pL\pM\pN ._@-]{0,99}$`)
+var name = regexp.MustCompile(`^[\pL\pN][\pL\pM\pN ._@-]*$`)
+
+const maxName = 100 // characters
 
 func isName(s string) bool {
 	_, err := netip.ParseAddr(s)
-	return err != nil && name.MatchString(s) && s == strings.TrimSpace(s)
+	return err != nil && utf8.RuneCountInString(s) <= maxName && name.MatchString(s) && s == strings.TrimSpace(s)
 }
 
 // bcryptHash is the form of today's bcrypt hashes; what it was made of cannot be told.
@@ -327,9 +333,14 @@ func notQuiteBcrypt(s string) string {
 }
 
 // secret is what can stand in a header as a bearer's (RFC 6750 2.1), and is too long to be guessed.
-var secret = regexp.MustCompile(`^[A-Za-z0-9._~+/-]{16,256}=*$`)
+var secret = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 
-func isSecret(s string) bool { return secret.MatchString(s) }
+const minSecret, maxSecret = 16, 256 // characters, without the padding
+
+func isSecret(s string) bool {
+	n := len(strings.TrimRight(s, "="))
+	return n >= minSecret && n <= maxSecret && secret.MatchString(s)
+}
 
 const maxLine = 500 // octets of what an operator gives for a reason
 
