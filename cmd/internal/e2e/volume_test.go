@@ -11,7 +11,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -115,10 +114,7 @@ func BenchmarkVolume(b *testing.B) {
 // Five thousand tunnels at rest, and what each takes of the proxy's memory.
 func BenchmarkIdleTunnels(b *testing.B) {
 	const tunnels, most = 5000, 40 << 10
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Max < 3*tunnels {
-		b.Skipf("a process may open %d files here: not enough for %d tunnels and their origin", files.Max, tunnels)
-	}
+	needFiles(b, 3*tunnels)
 	for _, kind := range []string{"opened", "opened h2", "unopened", "silent"} {
 		b.Run(kind, func(b *testing.B) {
 			o := newOriginWith(b, "rest", "", func(string) tls.Certificate {
