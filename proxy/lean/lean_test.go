@@ -21,17 +21,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const get = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n"
 
+// untilLeft takes how long a request lasts whose client leaves.
+func untilLeft(took *time.Duration) http.HandlerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		<-r.Context().Done()
+		*took = time.Since(began)
+	}
+}
+
 // TestClientLeaves wants a request to know that its client has left, or sent the next
 // one, in time, and one that is quick not to be looked after.
 func TestClientLeaves(t *testing.T) {
 	t.Run("in the midst of a request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var took time.Duration
-			f := start(func(w http.ResponseWriter, r *http.Request) {
-				began := time.Now()
-				<-r.Context().Done()
-				took = time.Since(began)
-			})
+			f := start(untilLeft(&took))
 			c := f.dial()
 			io.WriteString(c, get)
 			<-time.After(time.Second)
@@ -46,11 +51,7 @@ func TestClientLeaves(t *testing.T) {
 	t.Run("at once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var took time.Duration
-			f := start(func(w http.ResponseWriter, r *http.Request) {
-				began := time.Now()
-				<-r.Context().Done()
-				took = time.Since(began)
-			})
+			f := start(untilLeft(&took))
 			c := f.dial()
 			io.WriteString(c, get)
 			c.Close()
