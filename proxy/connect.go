@@ -183,22 +183,24 @@ func (h *Handler) intercept(rules *reign, t *tunnelConn) (net.Conn, error) {
 		return nil, err
 	}
 	first, err := t.buffered.Peek(1)
-	if err == nil {
-		err = t.SetDeadline(time.Time{})
-	}
 	if err != nil {
 		return nil, err
 	}
 	const handshakeRecord = 22 // RFC 8446 5.1
 	if first[0] != handshakeRecord {
-		return h.newHTTPConn(t), nil
+		return h.newHTTPConn(t), t.SetDeadline(time.Time{})
 	}
 	if rules.Sealed(t.origin.Host) {
 		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are not to be opened")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), h.o.HeadTimeout)
-	defer cancel()
-	secure, err := rules.Authority.Handshake(ctx, t, t.origin.Host)
+	// A deadline, as a context's would cost a goroutine.
+	if err := t.SetDeadline(time.Now().Add(h.o.HeadTimeout)); err != nil {
+		return nil, err
+	}
+	secure, err := rules.Authority.Handshake(context.Background(), t, t.origin.Host)
+	if err == nil {
+		err = t.SetDeadline(time.Time{})
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -17,16 +17,20 @@ import (
 
 const (
 	readOctets  = 4 << 10               // what is read at once; a longer head is for the server
+	writeOctets = 64                    // that a hijacked connection's Writer holds: handlers write to the connection itself
 	noticeAfter = 20 * time.Millisecond // a request that takes longer is broken off when its client leaves
 )
+
+// readers are not in use.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readOctets) }}
 
 // A conn is a connection as long as it is served here.
 type conn struct {
 	front  *Front
 	gate   *gate
-	whole  Conn     // as the listener gave it
-	io     net.Conn // what is read and written
-	in     *bufio.Reader
+	whole  Conn          // as the listener gave it
+	io     net.Conn      // what is read and written
+	in     *bufio.Reader // nil when it is the handler's
 	remote string
 	cancel context.CancelFunc // of the context of its requests
 	until  time.Time          // the deadline of a read, as it was set last; zero: none
@@ -47,7 +51,8 @@ type conn struct {
 // serve serves requests until one is not for here, or there are no more.
 func (c *conn) serve(ctx context.Context) {
 	c.io, c.remote = c.whole.Lean(), c.whole.RemoteAddr().String()
-	c.in = bufio.NewReaderSize(c, readOctets)
+	c.in = readers.Get().(*bufio.Reader)
+	c.in.Reset(c)
 	c.change.L = &c.mu
 	defer c.cancel()
 	c.front.state(c.whole, http.StateNew)
@@ -56,6 +61,10 @@ func (c *conn) serve(ctx context.Context) {
 			c.front.log("lean: a fault in serving %s: %v\n%s", c.remote, fault, debug.Stack())
 		}
 		c.end()
+		if c.in != nil {
+			c.in.Reset(nil)
+			readers.Put(c.in)
+		}
 	}()
 	if hook := c.front.server.ConnContext; hook != nil {
 		ctx = hook(ctx, c.whole)
@@ -227,7 +236,9 @@ func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if len(c.seen) > 0 {
 		c.in.Peek(c.in.Buffered() + 1) // the handler looks for it there
 	}
-	return c.whole, bufio.NewReadWriter(c.in, bufio.NewWriter(c.whole)), nil
+	in := c.in
+	c.in = nil
+	return c.whole, bufio.NewReadWriter(in, bufio.NewWriterSize(c.whole, writeOctets)), nil
 }
 
 // leave takes the connection out of the Front's hands, once.

@@ -12,7 +12,7 @@
 // the file and what to do; nothing is made anew over it. A leaf is never valid
 // for longer than the CA is, so a CA that expires while the proxy runs ends in
 // failed handshakes. A client that does not finish its handshake is ended by
-// the context it was given.
+// the context it was given, or the deadline of its connection.
 //
 // An [Authority] may be shared by any number of goroutines. It starts none.
 package mitm
@@ -97,7 +97,7 @@ func (a *Authority) Certificate() *x509.Certificate { return a.ca }
 // Handshake does the server's side of a TLS handshake on conn, with a leaf
 // certificate for the name in the client's SNI or, without one, for host: a
 // DNS name or an IP address without brackets, without port. Its time limit is
-// ctx's. After an error conn is still the caller's to close.
+// ctx's, or conn's deadline. After an error conn is still the caller's to close.
 func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string) (*tls.Conn, error) {
 	if a == nil || a.config == nil {
 		return nil, errors.New("tls handshake with client: no CA")
