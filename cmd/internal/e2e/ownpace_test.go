@@ -14,8 +14,8 @@ func TestAClientsOwnPace(t *testing.T) {
 	o := newOrigin(t, "ownpace", "")
 	o.handle("/a", textPage("text/plain", "a"))
 	p := startProxy(t, settings{
-		"pace.requests_per_second": 4, "open": true,
-		"clients": []entry{{"name": "slow", "networks": []string{"127.0.4.1/32"}, "pace": entry{"requests_per_second": 0.5}}},
+		"pace.requests_per_second": 4, "pace.adaptive": false, "open": true,
+		"clients": []entry{{"name": "slow", "networks": []string{"127.0.4.1/32"}, "pace": entry{"requests_per_second": 0.25}}},
 	})
 	slow, other := from(t, p.client(t, false), "127.0.4.1"), from(t, p.client(t, false), "127.0.4.2")
 	var all sync.WaitGroup
@@ -46,7 +46,7 @@ func TestAClientsOwnPace(t *testing.T) {
 	if len(slows) != slowly || len(pages) != slowly+others {
 		t.Fatalf("%d pages arrived, %d of them the slow client's", len(pages), len(slows))
 	}
-	wantGaps(t, slows, 2*time.Second)
+	wantGaps(t, slows, 4*time.Second)
 }
 
 // A browser's page is there at once where its client may have the assets so, and
@@ -55,13 +55,14 @@ func TestAClientsOwnPace(t *testing.T) {
 func TestAssetsShareABurst(t *testing.T) {
 	t.Parallel()
 	const parts = 10
+	const gap = 2500 * time.Millisecond // all parts are asked for in less
 	easy, slow := newOrigin(t, "assets", ""), newOrigin(t, "slowassets", slowRobots)
 	for _, o := range []*origin{easy, slow} {
 		o.handle("/a", textPage("text/html", "a"))
 		o.handle("/part", textPage("image/png", "part"))
 	}
 	p := startProxy(t, settings{
-		"open":    true,
+		"pace.requests_per_second": 1 / gap.Seconds(), "pace.adaptive": false, "open": true,
 		"clients": []entry{{"name": "browser", "networks": []string{"127.0.4.3/32"}, "pace": entry{"asset_burst": parts}}},
 	})
 	browser, other := from(t, p.client(t, false), "127.0.4.3"), from(t, p.client(t, false), "127.0.4.4")
@@ -87,11 +88,13 @@ func TestAssetsShareABurst(t *testing.T) {
 	if len(pages) != parts+2 || pages[parts+1].Path != "/a?next" {
 		t.Fatalf("of %d arrivals the last is %s", len(pages), pages[len(pages)-1].Path)
 	}
-	wantGaps(t, []hit{pages[0], pages[parts+1]}, time.Second)
+	wantGaps(t, []hit{pages[0], pages[parts+1]}, gap)
 
-	visit(browser, slow, 2) // a burst never spends what Crawl-delay forbids
-	wantGaps(t, slow.pages("http"), time.Second)
-	seen := len(easy.pages("http"))
-	visit(other, easy, 2)
-	wantGaps(t, easy.pages("http")[seen:], time.Second)
+	seen := len(pages)
+	var both sync.WaitGroup
+	both.Go(func() { visit(browser, slow, 2) })
+	both.Go(func() { visit(other, easy, 2) })
+	both.Wait()
+	wantGaps(t, slow.pages("http"), gap) // a burst never spends what Crawl-delay forbids
+	wantGaps(t, easy.pages("http")[seen:], gap)
 }

@@ -90,6 +90,9 @@ func zippedPage(gz []byte) http.HandlerFunc {
 	}
 }
 
+// heldFor bounds what a test keeps under way from its beginning to its end.
+const heldFor = 4 * patience
+
 // heldPage sends first at once and second only when release is closed.
 func heldPage(contentType, first, second string, release <-chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +103,7 @@ func heldPage(contentType, first, second string, release <-chan struct{}) http.H
 		case <-release:
 			io.WriteString(w, second)
 		case <-r.Context().Done():
-		case <-time.After(patience):
+		case <-time.After(heldFor):
 		}
 	}
 }
