@@ -151,15 +151,17 @@ func startHAProxy(t testing.TB, replicas []*proxy) string {
 // sender is which replica a request came from: each has a pseudonym of its own in Via.
 func sender(h hit) string { return cmp.Or(h.Header.Get("Via"), "nobody") }
 
-// leastGap is the least time between two arrivals.
-func leastGap(hits []hit) time.Duration {
+// gaps are the times between the arrivals, in their order.
+func gaps(hits []hit) (all []time.Duration) {
 	slices.SortFunc(hits, func(a, b hit) int { return a.At.Compare(b.At) })
-	least := time.Hour
 	for i := 1; i < len(hits); i++ {
-		least = min(least, hits[i].At.Sub(hits[i-1].At))
+		all = append(all, hits[i].At.Sub(hits[i-1].At))
 	}
-	return least
+	return all
 }
+
+// leastGap is the least time between two arrivals.
+func leastGap(hits []hit) time.Duration { return slices.Min(append(gaps(hits), time.Hour)) }
 
 // bySender gives the arrivals from each replica.
 func bySender(hits []hit) map[string][]hit {
@@ -221,15 +223,16 @@ func (f *fleet) crowd(t testing.TB, o *origin, scheme string, clients int, stop 
 }
 
 // Three replicas are together as polite as one: at a Crawl-delay of a second 60 requests
-// arrive no closer than that, and the last no later than after 61 s. How late the
-// machine lets it be is looked at twice; how early, each time.
+// arrive no closer than that, and are not 2 s late in all. A machine that stands still
+// makes a few gaps long: the longest do not count. How late it is is looked at twice;
+// how early, each time.
 func TestFleetKeepsOnePace(t *testing.T) {
 	t.Parallel()
-	const requests, clients = 60, 12
+	const requests, clients, longest = 60, 12, 5
 	for try := range 2 {
 		o := newOrigin(t, "fleet", "User-agent: *\nCrawl-delay: 1\n")
 		o.handle("/page", textPage("text/plain", "a"))
-		f := startFleet(t, redistest.Start(t), 3, settings{"pace.max_wait": "2m"})
+		f := startFleet(t, redistest.Start(t), 3, settings{"pace.max_wait": "2m", "pace.adaptive": false})
 		f.awaitStore(t, 1, patience)
 		var left atomic.Int64
 		left.Store(requests)
@@ -247,95 +250,114 @@ func TestFleetKeepsOnePace(t *testing.T) {
 		}
 		all.Wait()
 		pages := slices.Concat(o.pages("http"), o.pages("https"))
-		least := leastGap(pages)
-		took := pages[len(pages)-1].At.Sub(pages[0].At)
-		t.Logf("%d pages from %d replicas in %v, no closer than %v", len(pages), len(bySender(pages)), took, least)
 		if len(pages) != requests || len(bySender(pages)) != len(f.replicas) {
-			t.Errorf("%d pages arrived, from %d replicas", len(pages), len(bySender(pages)))
+			t.Fatalf("%d pages arrived, from %d replicas", len(pages), len(bySender(pages)))
 		}
-		if least < time.Second {
-			t.Errorf("two arrived within %v of each other", least)
+		apart := gaps(pages)
+		slices.Sort(apart)
+		late := time.Duration(0)
+		for _, gap := range apart[:len(apart)-longest] {
+			late += gap - time.Second
+		}
+		t.Logf("%d replicas: no closer than %v, late by %v and by gaps of %v", len(f.replicas), apart[0], late, apart[len(apart)-longest:])
+		if apart[0] < time.Second {
+			t.Errorf("two arrived within %v of each other", apart[0])
 		}
 		for _, scheme := range []string{"http", "https"} {
 			if n := o.fetches(scheme); n != 1 {
 				t.Errorf("%s: robots.txt was fetched %d times", scheme, n)
 			}
 		}
-		if took <= 61*time.Second || t.Failed() {
+		if late <= 2*time.Second || t.Failed() {
 			return
 		}
 		if try > 0 {
-			t.Errorf("the last arrived after %v", took)
+			t.Errorf("they were late by %v", late)
 		}
 	}
 }
 
 // What can become of a store under load: away within 2 s each replica paces alone, no
-// request is lost, and it is back by itself.
+// request is lost, and it is back by itself. How late the machine lets it be noticed is
+// looked at twice; all else, each time.
 func TestStoreFailsUnderLoad(t *testing.T) {
 	t.Parallel()
-	const gap, replicas, clients = 300 * time.Millisecond, 3, 9
-	const alone = replicas * gap
-	for name, fail := range map[string]struct {
-		scheme     string
-		away, back func(*redistest.Server)
-	}{
+	for name, o := range map[string]outage{
 		"killed":  {"http", (*redistest.Server).Kill, (*redistest.Server).Restart},
 		"stopped": {"https", (*redistest.Server).Stop, (*redistest.Server).Continue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newOrigin(t, name, "")
-			o.handle("/page", textPage("text/plain", "a"))
-			f := startFleet(t, redistest.Start(t), replicas, settings{"pace.requests_per_second": 1 / gap.Seconds(), "pace.adaptive": false})
-			f.awaitStore(t, 1, patience)
-			stop := make(chan struct{})
-			answered, end := f.crowd(t, o, fail.scheme, clients, stop)
-			eventually(t, patience, "the crowd is served", func() bool { return answered.Load() > 20 })
-
-			began := time.Now()
-			fail.away(f.store)
-			f.awaitStore(t, 0, patience)
-			if took := time.Since(began); took > 2*time.Second {
-				t.Errorf("the replicas noticed after %v", took)
+			const most = 2 * time.Second
+			noticed := o.underLoad(t, name)
+			if noticed > most && !t.Failed() {
+				noticed = o.underLoad(t, name)
 			}
-			gone := time.Now().Add(gap) // of what was on its way
-			for _, p := range f.replicas {
-				if line := p.readyz(t); !strings.Contains(line, "store") {
-					t.Errorf("/readyz says %q", line)
-				}
+			if noticed > most {
+				t.Errorf("the replicas noticed after %v", noticed)
 			}
-			<-time.After(6 * time.Second)
-			returns := time.Now()
-			fail.back(f.store)
-			f.awaitStore(t, 1, patience)
-			back := time.Now()
-			n := answered.Load()
-			eventually(t, patience, "the crowd is served again", func() bool { return answered.Load() > n+20 })
-			over := time.Now()
-			close(stop)
-			if lost := end(); len(lost) > 0 {
-				t.Errorf("%d requests were lost: %.300q", len(lost), lost)
-			}
-			pages := o.pages(fail.scheme)
-			if least := leastGap(between(pages, time.Time{}, began)); least < gap {
-				t.Errorf("two arrived within %v of each other before", least)
-			}
-			if least := leastGap(between(pages, back, over)); least < gap {
-				t.Errorf("two arrived within %v of each other when the store was back", least)
-			}
-			while := between(pages, gone, returns)
-			if most := int(returns.Sub(gone)/gap) + replicas; len(while) > most || len(while) < most/3 {
-				t.Errorf("%d arrived in %v alone, want at most %d", len(while), returns.Sub(gone), most)
-			}
-			for who, own := range bySender(while) {
-				if least := leastGap(own); least < alone-early {
-					t.Errorf("two of %s arrived within %v of each other, want %v", who, least, alone)
-				}
-			}
-			f.wantStoreAway(t, gone, returns)
 		})
 	}
+}
+
+// An outage is a way in which a store is away and back, while a crowd asks by a scheme.
+type outage struct {
+	scheme     string
+	away, back func(*redistest.Server)
+}
+
+// underLoad has the store of a fleet fail so, and tells when the replicas noticed.
+func (fail outage) underLoad(t *testing.T, name string) (noticed time.Duration) {
+	const gap, replicas, clients = 300 * time.Millisecond, 3, 9
+	const alone = replicas * gap
+	o := newOrigin(t, name, "")
+	o.handle("/page", textPage("text/plain", "a"))
+	f := startFleet(t, redistest.Start(t), replicas, settings{"pace.requests_per_second": 1 / gap.Seconds(), "pace.adaptive": false})
+	f.awaitStore(t, 1, patience)
+	stop := make(chan struct{})
+	answered, end := f.crowd(t, o, fail.scheme, clients, stop)
+	eventually(t, patience, "the crowd is served", func() bool { return answered.Load() > 20 })
+
+	began := time.Now()
+	fail.away(f.store)
+	f.awaitStore(t, 0, patience)
+	noticed = time.Since(began)
+	gone := time.Now().Add(gap) // of what was on its way
+	for _, p := range f.replicas {
+		if line := p.readyz(t); !strings.Contains(line, "store") {
+			t.Errorf("/readyz says %q", line)
+		}
+	}
+	<-time.After(6 * time.Second)
+	returns := time.Now()
+	fail.back(f.store)
+	f.awaitStore(t, 1, patience)
+	back := time.Now()
+	n := answered.Load()
+	eventually(t, patience, "the crowd is served again", func() bool { return answered.Load() > n+20 })
+	over := time.Now()
+	close(stop)
+	if lost := end(); len(lost) > 0 {
+		t.Errorf("%d requests were lost: %.300q", len(lost), lost)
+	}
+	pages := o.pages(fail.scheme)
+	if least := leastGap(between(pages, time.Time{}, began)); least < gap {
+		t.Errorf("two arrived within %v of each other before", least)
+	}
+	if least := leastGap(between(pages, back, over)); least < gap {
+		t.Errorf("two arrived within %v of each other when the store was back", least)
+	}
+	while := between(pages, gone, returns)
+	if most := int(returns.Sub(gone)/gap) + replicas; len(while) > most || len(while) < most/3 {
+		t.Errorf("%d arrived in %v alone, want at most %d", len(while), returns.Sub(gone), most)
+	}
+	for who, own := range bySender(while) {
+		if least := leastGap(own); least < alone-early {
+			t.Errorf("two of %s arrived within %v of each other, want %v", who, least, alone)
+		}
+	}
+	f.wantStoreAway(t, gone, returns)
+	return noticed
 }
 
 // wantStoreAway holds the records of a time against what they have to say of the store,
