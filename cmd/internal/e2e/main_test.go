@@ -105,14 +105,15 @@ func within[T any](t testing.TB, limit time.Duration, what string, ch <-chan T) 
 }
 
 // nextPort is where freePort looks next: below Linux's ephemeral range, so that
-// no outgoing connection takes a port between our look and the child's bind.
+// no outgoing connection takes a port between our look and the child's bind, and
+// above the ports of redistest, whose servers other processes of a test run start.
 var nextPort atomic.Uint32
 
 // freePort picks a port of 127.0.0.1 that nobody else of this process is given.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 10_000 {
-		port := 12_000 + (os.Getpid()*37+int(nextPort.Add(1)))%20_000
+		port := 22_000 + (os.Getpid()*37+int(nextPort.Add(1)))%10_000
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			continue

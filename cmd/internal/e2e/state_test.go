@@ -105,7 +105,7 @@ func TestRestartFetchesNothingFresh(t *testing.T) {
 			none.handle("/a", textPage("text/plain", "a"))
 			none.handle("/robots.txt", http.NotFound)
 			failing.handle("/robots.txt", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-			p := startProxy(t, outOfTheWay)
+			p := startProxy(t, outOfTheWay.with(settings{"robots.unreachable_retry": "5m"}))
 			var first string
 			for i := range 3 {
 				fetched := visitBoth(t, p, o, itoa(i))

@@ -25,7 +25,8 @@ const (
 
 	// The ports of servers are below those that a system gives to connections going out:
 	// one of these to a server that is gone could else take its place, or be its own.
-	firstPort, ports = 10_000, 22_000
+	// Those above are for the end-to-end tests, which run beside.
+	firstPort, ports = 10_000, 12_000
 )
 
 // A Server is a server's process, or what is left of it.
