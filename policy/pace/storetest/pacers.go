@@ -264,15 +264,16 @@ func keepMaxWait(c *crowd) {
 
 // keepLeft: who leaves while it waits for its turn costs nobody one.
 func keepLeft(c *crowd) {
-	const gap = 2 * time.Second
+	const gap = 4 * time.Second // all have left before it is over, on a busy machine too
 	l := terms(1000, 1, gap)
 	began := c.must(0, "", l)
 	for i := range c.pacers {
-		ctx, leave := context.WithTimeout(c.Context(), gap/10)
+		ctx, leave := context.WithTimeout(c.Context(), gap/20)
 		if _, err := c.place(ctx, i, "", l); !errors.Is(err, context.DeadlineExceeded) {
 			c.Errorf("%v, want its own end", err)
 		}
 		leave()
+		pass(gap / 20) // its turn is given back only while nobody has a later one
 	}
 	at := c.must(1, "", l)
 	c.spaced(gap)

@@ -220,7 +220,7 @@ func refreshed(t *testing.T, n int, join func(*testing.T) cache.Store) {
 func failing(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.says(503, "")
-	const retry = 10 * short
+	const retry = 25 * short // in real time all ask before it is over, on a busy machine too
 	all := newCrowd(t, n, join, cache.Options{Fetcher: s, Retry: retry})
 	all.ask(t, cache.Unreachable, "")
 	s.fetches(t, 1, "cold")
@@ -278,8 +278,10 @@ func died(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
 	const term = 10 * short
 	dead := join(t)
+	asked := time.Now()
 	claim(t, replica{dead, dead.(cache.Sharer)}, origin("site.test"), term)
-	if took := all.ask(t, cache.Rules, first); took < term-short {
+	all.ask(t, cache.Rules, first)
+	if took := time.Since(asked); took < term {
 		t.Errorf("answered after %v, while another had the right", took)
 	}
 	s.fetches(t, 1, "after the end")
@@ -303,7 +305,7 @@ func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
-	s.takes = 10 * short // all ask before it is over
+	s.takes = 30 * short // all ask before it is over
 	var asking sync.WaitGroup
 	for _, c := range all {
 		asking.Go(func() {
