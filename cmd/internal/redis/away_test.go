@@ -14,8 +14,13 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// promised is how soon a replica is alone when its store is away.
-const promised = 2 * time.Second
+const (
+	// promised is how soon a replica is alone when its store is away.
+	promised = 2 * time.Second
+
+	// promisedStill is how soon one by forStill is alone when its server stands still.
+	promisedStill = promised - callTime + stillTime
+)
 
 // load has requests asked for at each replica until the test ends. Who gets an error
 // must find itself alone.
@@ -49,8 +54,12 @@ func load(t *testing.T, all ...*replica) {
 // and for that cause, and says so once.
 func goesAlone(t *testing.T, cause Cause, all ...*replica) {
 	t.Helper()
+	most := promised
+	if cause == TimedOut {
+		most = promisedStill
+	}
 	for _, r := range all {
-		took := soon(t, promised, "alone", func() bool { return r.Standing().Alone })
+		took := soon(t, most, "alone", func() bool { return r.Standing().Alone })
 		t.Logf("alone after %v", took)
 		if s := r.Standing(); s.Times != float64(r.replicas) || s.Since.IsZero() {
 			t.Errorf("Standing = %+v", s)
@@ -80,11 +89,16 @@ func comesBack(t *testing.T, all ...*replica) {
 	}
 }
 
-// fleet runs three replicas under load at the URL.
+// fleet runs three replicas that are patient under load at the URL.
 func fleet(t *testing.T, s *redistest.Server, url string) []*replica {
 	t.Helper()
+	return fleetBy(t, patient, s, url)
+}
+
+func fleetBy(t *testing.T, open opener, s *redistest.Server, url string) []*replica {
+	t.Helper()
 	settled(t, s.URL())
-	all := []*replica{run(t, url, 3), run(t, url, 3), run(t, url, 3)}
+	all := []*replica{runBy(t, open, url, 3), runBy(t, open, url, 3), runBy(t, open, url, 3)}
 	together(t, all...)
 	load(t, all...)
 	return all
@@ -103,7 +117,7 @@ func TestServerKilled(t *testing.T) {
 func TestServerStopped(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	all := fleet(t, s, s.URL())
+	all := fleetBy(t, forStill, s, s.URL())
 	s.Stop()
 	defer s.Continue()
 	goesAlone(t, TimedOut, all...)
@@ -229,12 +243,12 @@ func TestServerIsAReplica(t *testing.T) {
 	comesBack(t, all...)
 }
 
-// TestServerSlow has no others beside it: a machine that stands still for a second is as
+// TestServerSlow has no others beside it: a machine that stands still for some time is as
 // good as a server that does.
 func TestServerSlow(t *testing.T) {
 	s := redistest.Start(t)
 	f := forward(t, s.Addr)
-	all := fleet(t, s, "redis://"+f.addr)
+	all := fleetBy(t, forStill, s, "redis://"+f.addr)
 	f.delay.Store(int64(80 * time.Millisecond))
 	<-time.After(time.Second) // slow is not away
 	for _, r := range all {
@@ -246,7 +260,7 @@ func TestServerSlow(t *testing.T) {
 			t.Errorf("Reserve = %+v, %v", turn, err)
 		}
 	}
-	f.delay.Store(int64(3 * time.Second))
+	f.delay.Store(int64(stillTime + time.Second))
 	goesAlone(t, TimedOut, all...)
 	f.delay.Store(0)
 	f.cut()

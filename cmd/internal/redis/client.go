@@ -61,6 +61,8 @@ type Fleet struct {
 	connect  func() *redis.Client // gives a client that has not dialled yet
 	id       string               // of this process among the others, at random
 
+	callTime, robotsTime time.Duration // those of the constants, except in tests
+
 	client atomic.Pointer[redis.Client] // changes under mu
 	view   atomic.Pointer[view]         // likewise
 	wake   chan struct{}                // holds a token: this replica has become alone
@@ -80,19 +82,23 @@ type Fleet struct {
 
 // Open checks the Options. It dials nobody, and does not fail because the server is
 // away. Its errors name store.redis or store.replicas, and no password.
-func Open(o Options) (*Fleet, error) {
+func Open(o Options) (*Fleet, error) { return open(o, callTime, robotsTime) }
+
+// open is Open with other times than the usual, for tests.
+func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	if o.Log == nil {
 		return nil, errors.New("redis: Options lack a Log")
 	}
 	if o.Replicas < 1 || o.Replicas > maxReplicas {
 		return nil, fmt.Errorf("store.replicas: %d is not from 1 to %d", o.Replicas, maxReplicas)
 	}
-	connect, err := dialler(o.URL)
+	connect, err := dialler(o.URL, callTime)
 	if err != nil {
 		return nil, fmt.Errorf("store.redis: %w", err)
 	}
 	f := &Fleet{
 		replicas: o.Replicas, log: o.Log, connect: connect, id: rand.Text(),
+		callTime: callTime, robotsTime: robotsTime,
 		wake: make(chan struct{}, 1), told: make(map[Cause]bool),
 	}
 	f.outbox = newOutbox()
@@ -151,7 +157,7 @@ func (f *Fleet) away() bool { return f.view.Load().Alone }
 // it fails and that is not ctx's fault, this replica is alone before do returns.
 // redis.Nil is no failure.
 func (f *Fleet) do(ctx context.Context, call func(ctx context.Context, c *redis.Client) error) error {
-	short, cancel := context.WithTimeout(ctx, callTime)
+	short, cancel := context.WithTimeout(ctx, f.callTime)
 	defer cancel()
 	c := f.client.Load()
 	err := call(short, c)
@@ -161,9 +167,9 @@ func (f *Fleet) do(ctx context.Context, call func(ctx context.Context, c *redis.
 	return err
 }
 
-// dialler gives what makes a client for the URL. Each outage ends with a new client,
-// so that none has connections to two servers.
-func dialler(raw string) (func() *redis.Client, error) {
+// dialler gives what makes a client for the URL, whose calls may take callTime. Each
+// outage ends with a new client, so that none has connections to two servers.
+func dialler(raw string, callTime time.Duration) (func() *redis.Client, error) {
 	// The library's log is the whole process's, and has a line for every connection
 	// that fails. What is worth a line is said by the Fleet.
 	logging.Disable()

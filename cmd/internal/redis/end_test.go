@@ -17,18 +17,18 @@ func TestEndsWhileStopped(t *testing.T) {
 	for name, tell := range map[string]func(*replica, cache.Sharer){
 		"nothing to tell": func(*replica, cache.Sharer) {},
 		"reports": func(r *replica, _ cache.Sharer) {
-			for range 5 * batch {
+			for range 20 * batch {
 				r.Report(pace.Report{Key: "a.test", Backoff: pace.Backoff{Until: time.Now().Add(time.Hour)}})
 			}
 		},
 		"places": func(r *replica, _ cache.Sharer) {
-			for range 5 * batch {
+			for range 20 * batch {
 				r.held.add(&turn{key: "a.test", place: r.held.name(r.id)})
 			}
 			r.reports.renew()
 		},
 		"purges": func(_ *replica, s cache.Sharer) {
-			for i := range 5 * maxCalls {
+			for i := range 20 * maxCalls {
 				s.Announce(host(i), cache.Purged)
 			}
 		},
@@ -37,7 +37,7 @@ func TestEndsWhileStopped(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
 			settled(t, s.URL())
-			r, stop := start(t, s.URL(), 3)
+			r, stop := startBy(t, Open, s.URL(), 3)
 			defer stop()
 			together(t, r)
 			shelf := r.Robots(nil).(cache.Sharer)
@@ -55,7 +55,9 @@ func TestEndsWhileStopped(t *testing.T) {
 			cancel()
 			<-watched
 			stop()
-			if took := time.Since(began); took > 3*callTime { // one each to connect, to tell and to leave
+			// It takes one call each to connect, to tell and to leave; with one for each
+			// batch it would be twenty.
+			if took := time.Since(began); took > 3*callTime+5*time.Second {
 				t.Errorf("it has ended after %v", took)
 			}
 		})
@@ -66,9 +68,22 @@ func TestEndsWhileStopped(t *testing.T) {
 // neither an outage nor a failure.
 func TestEndsWhileAway(t *testing.T) {
 	t.Parallel()
+	const most = callTime / 2
+	took := endWhileAway(t)
+	for i := 1; i < 3 && took > most; i++ { // the machine may stand still
+		took = endWhileAway(t)
+	}
+	if took > most {
+		t.Errorf("it has ended after %v", took)
+	}
+}
+
+// endWhileAway says how long it took to end.
+func endWhileAway(t *testing.T) time.Duration {
+	t.Helper()
 	s := redistest.Start(t)
 	settled(t, s.URL())
-	r, stop := start(t, s.URL(), 3)
+	r, stop := startBy(t, Open, s.URL(), 3)
 	defer stop()
 	together(t, r)
 	s.Stop()
@@ -79,9 +94,7 @@ func TestEndsWhileAway(t *testing.T) {
 	<-time.After(probeEvery + callTime/4) // and is being asked
 	began := time.Now()
 	stop()
-	if took := time.Since(began); took > callTime/2 {
-		t.Errorf("it has ended after %v", took)
-	}
+	return time.Since(began)
 }
 
 func TestEndIsNoOutage(t *testing.T) {

@@ -56,10 +56,28 @@ func (l *lines) String() string {
 	return l.buf.String()
 }
 
-// run opens a Fleet and runs it until the test ends.
+// An opener is Open, or stands for it.
+type opener func(Options) (*Fleet, error)
+
+// stillTime is how long a call may take by [forStill].
+const stillTime = 3 * time.Second
+
+// patient is for tests whose server does not stand still. That the machine does, for a
+// second or two, must not count as an outage.
+func patient(o Options) (*Fleet, error) { return open(o, 10*time.Second, 10*time.Second) }
+
+// forStill is for those whose server does.
+func forStill(o Options) (*Fleet, error) { return open(o, stillTime, stillTime*2/3) }
+
+// run opens a Fleet that is patient and runs it until the test ends.
 func run(t testing.TB, url string, replicas int) *replica {
 	t.Helper()
-	r, stop := start(t, url, replicas)
+	return runBy(t, patient, url, replicas)
+}
+
+func runBy(t testing.TB, open opener, url string, replicas int) *replica {
+	t.Helper()
+	r, stop := startBy(t, open, url, replicas)
 	t.Cleanup(stop)
 	return r
 }
@@ -67,9 +85,14 @@ func run(t testing.TB, url string, replicas int) *replica {
 // start is run where stop ends it.
 func start(t testing.TB, url string, replicas int) (r *replica, stop func()) {
 	t.Helper()
+	return startBy(t, patient, url, replicas)
+}
+
+func startBy(t testing.TB, open opener, url string, replicas int) (r *replica, stop func()) {
+	t.Helper()
 	r = &replica{log: &lines{}}
 	var err error
-	r.Fleet, err = Open(Options{URL: url, Replicas: replicas, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	r.Fleet, err = open(Options{URL: url, Replicas: replicas, Log: slog.New(slog.NewTextHandler(r.log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +131,8 @@ func (r *replica) pause(key string, b pace.Backoff) {
 
 func (r *replica) recheck() { r.checks.Add(1) }
 
-// soon fails unless ok becomes true in time.
+// soon fails unless ok becomes true in time. It does not count for how long the machine
+// stands still, which shows in how long a millisecond takes.
 func soon(t testing.TB, d time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -116,7 +140,9 @@ func soon(t testing.TB, d time.Duration, what string, ok func() bool) time.Durat
 		if time.Since(began) > d {
 			t.Fatalf("not in %v: %s", d, what)
 		}
+		slept := time.Now()
 		<-time.After(time.Millisecond)
+		began = began.Add(max(0, time.Since(slept)-20*time.Millisecond))
 	}
 	return time.Since(began)
 }

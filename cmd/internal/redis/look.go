@@ -30,8 +30,11 @@ const lookKey = keyPrefix + "look"
 // Look asks a server whether replicas could share it. It leaves nothing there, and joins
 // nobody. The error of a server that could not be shared is its [Cause]; one of the URL
 // names no password.
-func Look(ctx context.Context, url string) (Sight, error) {
-	connect, err := dialler(url)
+func Look(ctx context.Context, url string) (Sight, error) { return look(ctx, url, callTime) }
+
+// look is Look with another time than the usual, for tests.
+func look(ctx context.Context, url string, callTime time.Duration) (Sight, error) {
+	connect, err := dialler(url, callTime)
 	if err != nil {
 		return Sight{}, err
 	}

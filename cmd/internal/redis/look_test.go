@@ -17,7 +17,7 @@ func TestLook(t *testing.T) {
 	t.Parallel()
 	for _, bin := range redistest.Binaries(t) {
 		s := redistest.StartBinary(t, bin, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-		seen, err := Look(t.Context(), s.URL())
+		seen, err := look(t.Context(), s.URL(), stillTime)
 		if err != nil || seen.Server == "" || seen.Policy != "allkeys-lru" || !seen.Forgets || seen.Ahead.Abs() > time.Minute || seen.RoundTrip <= 0 {
 			t.Errorf("%s: %+v, %v", bin, seen, err)
 		}
@@ -29,7 +29,7 @@ func TestLook(t *testing.T) {
 		if err := admin.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err(); err != nil {
 			t.Fatal(err)
 		}
-		if seen, err := Look(t.Context(), s.URL()); err != nil || seen.Forgets {
+		if seen, err := look(t.Context(), s.URL(), stillTime); err != nil || seen.Forgets {
 			t.Errorf("%s: %+v, %v", bin, seen, err)
 		}
 	}
@@ -86,7 +86,7 @@ func TestLookSaysWhyNot(t *testing.T) {
 		"another's scheme":        {"http://:s3cret@" + locked.Addr, "invalid URL scheme"},
 		"TLS to one in the clear": {"rediss://:s3cret@" + locked.Addr, ""},
 	} {
-		_, err := Look(t.Context(), c.url)
+		_, err := look(t.Context(), c.url, stillTime)
 		switch {
 		case c.want == "" && name == "the right one":
 			if err != nil {

@@ -113,7 +113,7 @@ func TestRequestsOfAnOutage(t *testing.T) {
 	settled(t, s.URL())
 	c := &crawl{t: t}
 	for range 3 {
-		f, p := pacer(t, s.URL(), 3)
+		f, p := pacer(t, Open, s.URL(), 3)
 		c.fleets, c.pacers = append(c.fleets, f), append(c.pacers, p)
 	}
 	shared := func(want bool) {

@@ -12,9 +12,9 @@ import (
 )
 
 // pacer gives the Pacer of one more replica, which runs until the test ends.
-func pacer(t *testing.T, url string, replicas int) (*Fleet, *pace.Pacer) {
+func pacer(t *testing.T, open opener, url string, replicas int) (*Fleet, *pace.Pacer) {
 	t.Helper()
-	f, err := Open(Options{URL: url, Replicas: replicas, Log: slog.New(slog.DiscardHandler)})
+	f, err := open(Options{URL: url, Replicas: replicas, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func pacers(t *testing.T, n int) []*pace.Pacer {
 	var fleets []*Fleet
 	var all []*pace.Pacer
 	for range n {
-		f, p := pacer(t, s.URL(), n)
+		f, p := pacer(t, patient, s.URL(), n)
 		fleets, all = append(fleets, f), append(all, p)
 	}
 	for _, f := range fleets {

@@ -69,10 +69,10 @@ func (b *bookshelf) listen(ctx context.Context, last string, heard func(robots.O
 	c := b.fleet.connect() // its own: it is closed with what it waits for
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	last, err := resume(ctx, c, last)
+	last, err := b.fleet.resume(ctx, c, last)
 	for err == nil && ctx.Err() == nil {
 		var all []redis.XMessage
-		if all, err = readNews(ctx, c, last); err != nil {
+		if all, err = b.fleet.readNews(ctx, c, last); err != nil {
 			break
 		}
 		for _, n := range all {
@@ -88,8 +88,8 @@ func (b *bookshelf) listen(ctx context.Context, last string, heard func(robots.O
 
 // resume gives where to read on after last: from the beginning where the news are not
 // those that last was of.
-func resume(ctx context.Context, c *redis.Client, last string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+func (f *Fleet) resume(ctx context.Context, c *redis.Client, last string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.callTime)
 	defer cancel()
 	newest, err := c.XRevRangeN(ctx, newsKey, "+", "-", 1).Result()
 	if err != nil {
@@ -116,8 +116,8 @@ func split(id string) (ms, n uint64) {
 }
 
 // readNews waits for news after last; none is no error.
-func readNews(ctx context.Context, c *redis.Client, last string) ([]redis.XMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, newsWait+callTime)
+func (f *Fleet) readNews(ctx context.Context, c *redis.Client, last string) ([]redis.XMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, newsWait+f.callTime)
 	defer cancel()
 	streams, err := c.XRead(ctx, &redis.XReadArgs{Streams: []string{newsKey, last}, Count: newsRead, Block: newsWait}).Result()
 	if errors.Is(err, redis.Nil) {

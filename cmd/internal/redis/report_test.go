@@ -75,7 +75,7 @@ func TestReportsWhileAway(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	settled(t, s.URL())
-	one, two := run(t, s.URL(), 2), run(t, s.URL(), 2)
+	one, two := runBy(t, forStill, s.URL(), 2), runBy(t, forStill, s.URL(), 2)
 	together(t, one, two)
 	kept, err := one.Reserve(t.Context(), onePlace("kept.test"))
 	if err != nil || kept.Lease == nil {
@@ -86,7 +86,7 @@ func TestReportsWhileAway(t *testing.T) {
 		t.Fatalf("Reserve = %+v, %v", back, err)
 	}
 	s.Stop()
-	soon(t, promised, "alone", func() bool { return one.Standing().Alone })
+	soon(t, promisedStill, "alone", func() bool { return one.Standing().Alone })
 	one.Report(pace.Report{Key: "back.test", Lease: back.Lease, Unsent: true})
 	one.Report(pace.Report{Key: "pause.test", Backoff: pace.Backoff{Until: time.Now().Add(time.Hour)}})
 	s.Continue()
@@ -163,6 +163,7 @@ func TestStats(t *testing.T) {
 		}
 	}
 	a := benchAsk("late.test")
+	a.Clocks = []pace.ClockTerms{{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}}
 	a.MaxWait = 0
 	for range 2 {
 		if _, err := r.Reserve(t.Context(), a); err != nil {

@@ -121,7 +121,7 @@ func (b *bookshelf) saveLocal(ctx context.Context, o robots.Origin, entry []byte
 
 // get gives what the server has of o; nil: nothing.
 func (f *Fleet) get(ctx context.Context, o robots.Origin) (value frame, err error) {
-	ctx, cancel := context.WithTimeout(ctx, robotsTime)
+	ctx, cancel := context.WithTimeout(ctx, f.robotsTime)
 	defer cancel()
 	err = f.ask(ctx, func(ctx context.Context, c *redis.Client) error {
 		value, err = c.Get(ctx, robotsPrefix+o.String()).Bytes()

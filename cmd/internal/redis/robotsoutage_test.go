@@ -40,10 +40,10 @@ type reader struct {
 	disk cache.Store
 }
 
-func readers(t *testing.T, n int, url string, from *origin) []reader {
+func readers(t *testing.T, open opener, n int, url string, from *origin) []reader {
 	var all []reader
 	for range n {
-		r := reader{replica: run(t, url, n), disk: cachetest.NewMemory().Join()}
+		r := reader{replica: runBy(t, open, url, n), disk: cachetest.NewMemory().Join()}
 		c, err := cache.New(cache.Options{Fetcher: from, Store: r.Robots(r.disk)})
 		if err != nil {
 			t.Fatal(err)
@@ -83,16 +83,17 @@ func (r reader) ask(t *testing.T, o robots.Origin, most time.Duration) {
 func TestRobotsInOutages(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
+		open       opener
 		begin, end func(*redistest.Server)
 		most       time.Duration // of a look-up, beside the fetch
 	}{
-		"killed":  {(*redistest.Server).Kill, (*redistest.Server).Restart, 4 * time.Second},
-		"stopped": {(*redistest.Server).Stop, (*redistest.Server).Continue, 4 * time.Second},
+		"killed":  {patient, (*redistest.Server).Kill, (*redistest.Server).Restart, 4 * time.Second},
+		"stopped": {forStill, (*redistest.Server).Stop, (*redistest.Server).Continue, 3 * stillTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server, from := redistest.Start(t), &origin{}
-			all := readers(t, 3, server.URL(), from)
+			all := readers(t, tc.open, 3, server.URL(), from)
 			for _, r := range all {
 				r.ask(t, host(1), tc.most)
 			}
@@ -103,7 +104,11 @@ func TestRobotsInOutages(t *testing.T) {
 			var asking sync.WaitGroup
 			for _, r := range all {
 				asking.Go(func() {
-					r.ask(t, host(1), 100*time.Millisecond)
+					before := r.Cache.Stats().Misses
+					r.ask(t, host(1), tc.most)
+					if n := r.Cache.Stats().Misses - before; n != 0 {
+						t.Error("the store is asked for what is in memory")
+					}
 					r.ask(t, host(2), tc.most)
 				})
 			}
@@ -141,7 +146,7 @@ func TestRobotsInOutages(t *testing.T) {
 func TestDecisionsMakeNoRoundTrip(t *testing.T) {
 	t.Parallel()
 	server, from := redistest.Start(t), &origin{}
-	all := readers(t, 2, server.URL(), from)
+	all := readers(t, patient, 2, server.URL(), from)
 	for _, r := range all {
 		r.ask(t, host(1), patience)
 	}
@@ -180,7 +185,7 @@ func TestNewsForbidden(t *testing.T) {
 	if err := client(t, server.URL()).Do(t.Context(), "ACL", "SETUSER", "default", "-xread").Err(); err != nil {
 		t.Fatal(err)
 	}
-	r := readers(t, 1, server.URL(), &origin{})[0]
+	r := readers(t, patient, 1, server.URL(), &origin{})[0]
 	soon(t, patience, "it is counted", func() bool { return r.RobotsStats().Failures > 1 })
 	if r.Fleet.Stats().Outages != 0 {
 		t.Errorf("it paces alone for it: %s", r.log)

@@ -85,9 +85,7 @@ func TestShares(t *testing.T) {
 	}
 	next := run(t, s.URL(), 4)
 	soon(t, patience, "the next is there", func() bool { s := one.Stats(); return s.Replicas == 3 && s.Left == 0 })
-	if st := next.Standing(); st.Times != 4.0/3 {
-		t.Errorf("Standing = %+v", st)
-	}
+	soon(t, patience, "the next knows of all", func() bool { return next.Standing() == pace.Standing{Times: 4.0 / 3} })
 
 	three.mu.Lock() // its next beat waits for nobody, but this: it is as if it were lost
 	three.Fleet.mu.Lock()
@@ -121,14 +119,14 @@ func TestReturningTakesNoShare(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	settled(t, s.URL())
-	one := run(t, s.URL(), 3)
+	one := runBy(t, forStill, s.URL(), 3)
 	two, stopTwo := start(t, s.URL(), 3)
 	defer stopTwo()
 	together(t, one, two)
 	stopTwo()
 	soon(t, patience, "one has ended", func() bool { s := one.Stats(); return s.Replicas == 1 && s.Left == 1 })
 	s.Stop()
-	soon(t, promised, "alone", func() bool { return one.Standing().Alone })
+	soon(t, promisedStill, "alone", func() bool { return one.Standing().Alone })
 	s.Continue()
 	soon(t, patience, "it is back", func() bool { return !one.Standing().Alone })
 	if st := one.Stats(); st.Replicas != 1 || st.Left != 1 || st.Times != 1.5 {
