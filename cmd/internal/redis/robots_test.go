@@ -1,11 +1,14 @@
 package redis
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
 	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	cachetest "robotsproxy/robots/cache/storetest"
 )
@@ -17,8 +20,39 @@ func books(t *testing.T, url string) func(*testing.T) cache.Store {
 	return func(t *testing.T) cache.Store {
 		r := run(t, url, 100)
 		soon(t, patience, "it shares", func() bool { return !r.away() })
-		return r.Robots(nil)
+		s := r.Robots(nil)
+		return unhurried{s, s.(cache.Sharer)}
 	}
+}
+
+// An unhurried store answers a Cache that waits for it no longer, but not a caller that
+// has left: who fetches since the machine has stood still is one too many for a test.
+type unhurried struct {
+	cache.Store
+	cache.Sharer
+}
+
+func (u unhurried) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+	ctx, cancel := withoutDeadline(ctx)
+	defer cancel()
+	return u.Store.Load(ctx, o)
+}
+
+func (u unhurried) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Claim, error) {
+	ctx, cancel := withoutDeadline(ctx)
+	defer cancel()
+	return u.Sharer.Claim(ctx, o, term)
+}
+
+// withoutDeadline gives a context that ends with ctx, unless that is by its deadline.
+func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if ctx.Err() == context.Canceled {
+			cancel()
+		}
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 // asItIs runs a test at the real time.

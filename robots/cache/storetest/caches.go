@@ -343,7 +343,7 @@ func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
 
 func forgottenMeanwhile(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
-	s.takes = 5 * short
+	s.takes = 30 * short // the purge comes before it is over
 	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
 	var asking sync.WaitGroup
 	asking.Go(func() { all.ask(t, cache.Rules, first) })
