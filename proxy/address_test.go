@@ -33,14 +33,14 @@ type street struct {
 
 func (w way) street(t testing.TB, pages http.HandlerFunc) *street {
 	t.Helper()
-	s := &street{scheme: "http", near: w.serve(t, rules, pages)}
+	s := &street{scheme: "http"}
 	if w.tls {
 		s.scheme = "https"
 	}
-	_, s.port, _ = net.SplitHostPort(s.near.host())
-	l, err := net.Listen("tcp", "127.0.0.2:"+s.port)
-	must(t, err)
-	s.far = w.serveOn(t, l, rules, pages)
+	near, far, port := onePort(t)
+	s.port = port
+	s.near, s.far = w.serveOn(t, near, rules, pages), w.serveOn(t, far, rules, pages)
+	var err error
 	s.names, err = dnstest.Start(map[string][][]string{
 		"one.example.com.": {{"127.0.0.1"}}, "two.example.com.": {{"127.0.0.1"}}, "three.example.com.": {{"127.0.0.1"}},
 		"far.example.com.": {{"127.0.0.2"}},
@@ -48,6 +48,24 @@ func (w way) street(t testing.TB, pages http.HandlerFunc) *street {
 	must(t, err)
 	t.Cleanup(s.names.Close)
 	return s
+}
+
+// onePort listens at both addresses. A port that is free at one may be taken at the other.
+func onePort(t testing.TB) (near, far net.Listener, port string) {
+	t.Helper()
+	for tries := 10; ; tries-- {
+		near, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		_, port, _ = net.SplitHostPort(near.Addr().String())
+		far, err = net.Listen("tcp", "127.0.0.2:"+port)
+		if err == nil {
+			return near, far, port
+		}
+		near.Close()
+		if tries == 0 {
+			t.Fatal(err)
+		}
+	}
 }
 
 func (s *street) setup(w way, l pace.Limits) setup {

@@ -21,6 +21,13 @@ import (
 // short makes a proxy lose its patience soon.
 func short(o *proxy.Options) { o.Silence, o.Linger = 400*time.Millisecond, time.Second }
 
+// lasting is how long a transfer goes on that steady must not end.
+const lasting = 5 * time.Second
+
+// steady makes a proxy lose its patience before that, but not while the whole
+// process stands still for a second.
+func steady(o *proxy.Options) { o.Silence, o.Linger = 2*time.Second, time.Second }
+
 // bounded fails a read from conn that lasts much longer than short allows.
 func bounded(t *testing.T, conn net.Conn) {
 	t.Helper()
@@ -28,22 +35,24 @@ func bounded(t *testing.T, conn net.Conn) {
 }
 
 func TestUpgradedConnectionOutlivesItsAnswer(t *testing.T) {
+	t.Parallel()
 	origin := raw(t, func(conn net.Conn, br *bufio.Reader, _ *http.Request) {
 		io.WriteString(conn, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		io.Copy(conn, br)
 	})
-	r := start(t, setup{change: short})
+	r := start(t, setup{change: steady})
 	conn, br := r.dial()
 	bounded(t, conn)
 	fmt.Fprintf(conn, "GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", origin)
 	_, err := http.ReadResponse(br, nil)
 	must(t, err)
-	for i := range 20 {
+	const pause = 100 * time.Millisecond
+	for i := range lasting / pause {
 		io.WriteString(conn, "ping")
 		if _, err := io.ReadFull(br, make([]byte, 4)); err != nil {
 			t.Fatalf("ping %d: %v", i, err)
 		}
-		<-time.After(100 * time.Millisecond)
+		<-time.After(pause)
 	}
 }
 
@@ -196,38 +205,43 @@ func TestHintsBesideContinue(t *testing.T) {
 // A connection to the origin that has gone back to the pool is not closed
 // because the client that used it first does not read.
 func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
+	t.Parallel()
+	const pause = 50 * time.Millisecond
+	const octets = 10 * int(lasting/pause)
 	origin := raw(t, func(conn net.Conn, br *bufio.Reader, q *http.Request) {
 		for err := error(nil); err == nil; q, err = http.ReadRequest(br) {
 			if q.URL.Path == "/a" {
 				io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4045\r\n\r\n"+strings.Repeat("x", 4045))
 				continue
 			}
-			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 300\r\n\r\n")
-			for range 30 {
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", octets)
+			for range octets / 10 {
 				io.WriteString(conn, "0123456789")
-				<-time.After(50 * time.Millisecond)
+				<-time.After(pause)
 			}
 		}
 	})
-	r := start(t, setup{change: short})
+	r := start(t, setup{change: steady})
 	r.flood(t, "GET http://"+origin+"/a HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-time.After(300 * time.Millisecond)
 	resp, body, err := get(r.client(false), "http://"+origin+"/b")
-	if err != nil || len(body) != 300 {
-		t.Errorf("%v, %d of 300 octets, %v", resp, len(body), err)
+	if err != nil || len(body) != octets {
+		t.Errorf("%v, %d of %d octets, %v", resp, len(body), octets, err)
 	}
 }
 
 func TestSlowUploadIsNotSilent(t *testing.T) {
+	t.Parallel()
+	const pause = 100 * time.Millisecond
 	origin := serve(t, false, "", hello)
-	r := start(t, setup{change: short})
+	r := start(t, setup{change: steady})
 	conn, br := r.dial()
 	bounded(t, conn)
-	fmt.Fprintf(conn, "POST %s/x HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n", origin.URL)
+	fmt.Fprintf(conn, "POST %s/x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", origin.URL, lasting/pause)
 	go func() {
-		for range 20 {
+		for range lasting / pause {
 			io.WriteString(conn, "x")
-			<-time.After(100 * time.Millisecond)
+			<-time.After(pause)
 		}
 	}()
 	resp, err := http.ReadResponse(br, nil)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // impatient is short for clients that are slow to begin, too.
 func impatient(o *proxy.Options) {
 	short(o)
-	o.HeadTimeout = 200 * time.Millisecond
+	o.HeadTimeout = 2 * time.Second // in which a CONNECT and a handshake have to arrive as well
 }
 
 // drip writes an octet at a time, faster than any limit, until it is cut off.
@@ -51,8 +52,10 @@ func clientHello(t *testing.T) string {
 // Clients that do not come to the point lose their connection, and cost the
 // origin no more than the connection that their tunnel was made with.
 func TestSlowToBegin(t *testing.T) {
+	t.Parallel()
 	origin := listenRaw(t, true)
 	hello := clientHello(t)
+	var rows sync.WaitGroup // all at once, however few may be parallel: they wait
 	for _, c := range []struct {
 		name    string
 		begin   func(r *rig) net.Conn
@@ -74,56 +77,56 @@ func TestSlowToBegin(t *testing.T) {
 		{"half a head behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "GET / HTTP/1.1\r\n", false, nil},
 		{"a head in drops behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := start(t, setup{origins: []*httptest.Server{origin.trusted}, change: impatient})
-			conn := c.begin(r)
-			defer conn.Close()
-			bounded(t, conn)
-			written := make(chan struct{})
-			octets := strings.ReplaceAll(c.octets, "o.test", origin.host())
-			go func() {
-				defer close(written)
-				if c.dripped {
-					head, rest, _ := strings.Cut(octets, "\r\n\r\n")
-					if strings.HasPrefix(head, "CONNECT") {
-						io.WriteString(conn, head+"\r\n\r\n")
-						octets = rest
+		rows.Go(func() {
+			t.Run(c.name, func(t *testing.T) {
+				r := start(t, setup{origins: []*httptest.Server{origin.trusted}, change: impatient})
+				conn := c.begin(r)
+				defer conn.Close()
+				bounded(t, conn)
+				written := make(chan struct{})
+				octets := strings.ReplaceAll(c.octets, "o.test", origin.host())
+				go func() {
+					defer close(written)
+					if c.dripped {
+						head, rest, _ := strings.Cut(octets, "\r\n\r\n")
+						if strings.HasPrefix(head, "CONNECT") {
+							io.WriteString(conn, head+"\r\n\r\n")
+							octets = rest
+						}
+						drip(conn, octets)
+					} else {
+						io.WriteString(conn, octets)
 					}
-					drip(conn, octets)
-				} else {
-					io.WriteString(conn, octets)
-				}
-			}()
-			got, br := []int(nil), bufio.NewReader(conn)
-			for {
-				resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
-				if err != nil {
-					if isTimeout(err) {
-						t.Error("the connection stands")
+				}()
+				got, br := []int(nil), bufio.NewReader(conn)
+				for {
+					resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
+					if err != nil {
+						if isTimeout(err) {
+							t.Error("the connection stands")
+						}
+						break
 					}
-					break
+					got = append(got, resp.StatusCode)
+					if resp.StatusCode != http.StatusOK {
+						io.CopyN(io.Discard, br, resp.ContentLength)
+					}
 				}
-				got = append(got, resp.StatusCode)
-				if resp.StatusCode != http.StatusOK {
-					io.CopyN(io.Discard, br, resp.ContentLength)
+				if n := len(c.answers); len(got) == n+1 && got[n] == http.StatusBadRequest {
+					got = got[:n] // net/http answers half a line, and half a head it does not
 				}
-			}
-			if n := len(c.answers); len(got) == n+1 && got[n] == http.StatusBadRequest {
-				got = got[:n] // net/http answers half a line, and half a head it does not
-			}
-			if fmt.Sprint(got) != fmt.Sprint(c.answers) {
-				t.Errorf("answered %v, want %v", got, c.answers)
-			}
-			conn.Close()
-			<-written
+				if fmt.Sprint(got) != fmt.Sprint(c.answers) {
+					t.Errorf("answered %v, want %v", got, c.answers)
+				}
+				conn.Close()
+				<-written
+			})
 		})
 	}
-	t.Cleanup(func() {
-		if got := origin.take(); got != nil {
-			t.Errorf("at the origin arrived %q", got)
-		}
-	})
+	rows.Wait()
+	if got := origin.take(); got != nil {
+		t.Errorf("at the origin arrived %q", got)
+	}
 }
 
 func plainly(r *rig) net.Conn {

@@ -54,7 +54,7 @@ func TestCancelled(t *testing.T) {
 // TestHeadInTime: the limit is of the head alone, and a connection that has kept it may
 // be used when it is over.
 func TestHeadInTime(t *testing.T) {
-	const limit = 250 * time.Millisecond
+	const limit, longer = 2 * time.Second, 2500 * time.Millisecond
 	answered := make(chan struct{})
 	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -69,12 +69,12 @@ func TestHeadInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	<-time.After(2 * limit)
+	<-time.After(longer)
 	close(answered)
 	if body, err := io.ReadAll(resp.Body); string(body) != "late" || err != nil {
 		t.Errorf("%q, %v", body, err)
 	}
-	held := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { <-time.After(2 * limit) }}
+	held := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { <-time.After(longer) }}
 	r = r.WithContext(httptrace.WithClientTrace(t.Context(), held))
 	if resp, err = d.RoundTrip(r); err != nil {
 		t.Fatal(err)
