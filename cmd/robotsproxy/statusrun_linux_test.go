@@ -14,13 +14,13 @@ import (
 	"testing"
 )
 
-// A politeSite wants two seconds between two requests, and counts them.
-func politeSite(t *testing.T) (url string, pages *atomic.Int64) {
+// A politeSite wants so many seconds between two requests, and counts them.
+func politeSite(t *testing.T, delay int) (url string, pages *atomic.Int64) {
 	t.Helper()
 	pages = new(atomic.Int64)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/robots.txt" {
-			io.WriteString(w, "User-agent: *\nCrawl-delay: 2\n")
+			fmt.Fprintf(w, "User-agent: *\nCrawl-delay: %d\n", delay)
 			return
 		}
 		pages.Add(1)
@@ -85,7 +85,11 @@ func TestStatusOfARun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			site, pages := politeSite(t)
+			delay := 2
+			if c.shown {
+				delay = 6 // the line comes while more than a second is left
+			}
+			site, pages := politeSite(t, delay)
 			all := onTerminal(t, site, c.script, c.flags...)
 			if pages.Load() != 2 {
 				t.Errorf("%d pages arrived", pages.Load())
@@ -124,7 +128,7 @@ func TestStatusOfARunThatIsBrokenOff(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			site, _ := politeSite(t)
+			site, _ := politeSite(t, 6)
 			cmd, keys := startOnTerminal(t, site, c.script)
 			var all []byte
 			told, some := false, make([]byte, 1<<10)
