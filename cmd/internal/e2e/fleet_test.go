@@ -224,11 +224,11 @@ func (f *fleet) crowd(t testing.TB, o *origin, scheme string, clients int, stop 
 
 // Three replicas are together as polite as one: at a Crawl-delay of a second 60 requests
 // arrive no closer than that, and are not 2 s late in all. A machine that stands still
-// makes a few gaps long: the longest do not count. How late it is is looked at twice;
-// how early, each time.
+// makes a few gaps long: the longest may have 2 s more each. How late it is is looked at
+// twice; how early, each time.
 func TestFleetKeepsOnePace(t *testing.T) {
 	t.Parallel()
-	const requests, clients, longest = 60, 12, 5
+	const requests, clients, longest = 60, 12, 3
 	for try := range 2 {
 		o := newOrigin(t, "fleet", "User-agent: *\nCrawl-delay: 1\n")
 		o.handle("/page", textPage("text/plain", "a"))
@@ -255,9 +255,12 @@ func TestFleetKeepsOnePace(t *testing.T) {
 		}
 		apart := gaps(pages)
 		slices.Sort(apart)
-		late := time.Duration(0)
-		for _, gap := range apart[:len(apart)-longest] {
+		var late time.Duration
+		for i, gap := range apart {
 			late += gap - time.Second
+			if i >= len(apart)-longest {
+				late -= min(gap-time.Second, 2*time.Second)
+			}
 		}
 		t.Logf("%d replicas: no closer than %v, late by %v and by gaps of %v", len(f.replicas), apart[0], late, apart[len(apart)-longest:])
 		if apart[0] < time.Second {
