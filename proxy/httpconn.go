@@ -16,6 +16,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/socket"
 )
 
 // An httpConn is a connection on which HTTP/1 is spoken, as if it were in the
@@ -240,7 +241,7 @@ func reset(c net.Conn) {
 		under = underneath(t.Conn)
 	}
 	switch c := bare(under).(type) {
-	case *net.TCPConn:
+	case *socket.Conn:
 		c.SetLinger(0)
 	case *streamConn:
 		c.broken.Store(true)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"robotsproxy/proxy/socket"
 )
 
 const (
@@ -73,7 +75,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		l.h.counts.conns.begin()
-		c := &clientConn{Conn: conn, listener: l}
+		c := &clientConn{Conn: socket.New(conn), listener: l}
 		client := addressOf(conn.RemoteAddr().String())
 		c.client.Store(&client)
 		switch over := l.count(client, 1) - l.each(); {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"robotsproxy/proxy/socket"
 )
 
 // relay copies between a client and an origin until both directions have
@@ -70,7 +70,8 @@ type pump struct {
 	total int64
 	err   error
 
-	out    syscall.RawConn // of dst; nil: the kernel cannot copy to it
+	to     *socket.Conn    // dst; nil: the kernel cannot copy to it
+	out    syscall.RawConn // of that
 	send   func(fd uintptr) bool
 	buf    *[relayOctets]byte
 	unsent []byte // of buf
@@ -90,7 +91,7 @@ var relayBuffers = sync.Pool{New: func() any { return new([relayOctets]byte) }}
 
 // run copies until the source ends.
 func (p *pump) run() {
-	src, ok := p.src.(*net.TCPConn)
+	src, ok := p.src.(*socket.Conn)
 	if !ok {
 		p.total, p.err = io.CopyBuffer(noting{p.dst, p.watch}, p.src, make([]byte, relayOctets))
 		return
@@ -104,7 +105,7 @@ func (p *pump) run() {
 		if err = cmp.Or(p.err, err); err == nil && p.buf != nil {
 			err = p.flush()
 		}
-		if err == nil && p.row >= flowing && p.out != nil {
+		if err == nil && p.row >= flowing && p.to != nil {
 			err = p.flow(src)
 		}
 	}
@@ -113,9 +114,9 @@ func (p *pump) run() {
 
 // outTo finds out whether the kernel can copy to dst.
 func (p *pump) outTo(dst io.Writer) (err error) {
-	if tcp, ok := dst.(*net.TCPConn); ok {
+	if p.to, _ = dst.(*socket.Conn); p.to != nil {
 		p.send = p.write
-		p.out, err = tcp.SyscallConn()
+		p.out, err = p.to.SyscallConn()
 	}
 	return err
 }
@@ -126,11 +127,9 @@ func (p *pump) outTo(dst io.Writer) (err error) {
 func (p *pump) read(fd uintptr) bool {
 	p.buf = relayBuffers.Get().(*[relayOctets]byte)
 	for {
-		n, err := unix.Read(int(fd), p.buf[:])
+		n, err := socket.Read(fd, p.buf[:])
 		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
+		case err == syscall.EAGAIN:
 			p.release()
 			p.row = 0
 			return false
@@ -143,7 +142,7 @@ func (p *pump) read(fd uintptr) bool {
 		}
 		p.row += n
 		p.unsent = p.buf[:n]
-		if p.out != nil {
+		if p.to != nil {
 			p.err = p.out.Write(p.send)
 		}
 		if p.err != nil || len(p.unsent) > 0 || p.row >= flowing {
@@ -154,7 +153,7 @@ func (p *pump) read(fd uintptr) bool {
 
 // write writes what dst takes at once. An error is the next write's to see.
 func (p *pump) write(fd uintptr) bool {
-	if n, err := unix.Write(int(fd), p.unsent); err == nil {
+	if n, err := socket.Write(fd, p.unsent); err == nil {
 		p.sent(n)
 	}
 	return true
@@ -183,10 +182,10 @@ func (p *pump) release() {
 }
 
 // flow lets the kernel copy for a stretch.
-func (p *pump) flow(src *net.TCPConn) error {
+func (p *pump) flow(src *socket.Conn) error {
 	p.row = 0
 	src.SetReadDeadline(time.Now().Add(min(stretch, p.watch.limit/2))) // an error shows in the next read
-	n, err := io.Copy(p.dst, src)
+	n, err := src.Splice(p.to)
 	p.total += n
 	if n > 0 {
 		p.watch.moved()

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 
+	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 )
 
@@ -150,8 +151,7 @@ func notTLS(err error) bool {
 }
 
 // A countedConn tells once, if anybody wants to know, that it is closed, and
-// knows whether all that came on it is used up. It keeps the methods of a
-// *net.TCPConn (CloseWrite, ReadFrom) that io.Copy and net/http look for.
+// knows whether all that came on it is used up.
 type countedConn struct {
 	net.Conn
 	once    sync.Once
@@ -161,10 +161,10 @@ type countedConn struct {
 	waiting waiting // for a write; see NextWrite
 	http2   bool    // was agreed on
 
-	kept    bool     // it is the pool's, not the Transport's; who has it to himself sets it
-	glance  *glance  // what Read reads by, so that it never waits; nil: as always
-	records *records // that have come; nil: no TLS
-	rest    rest     // with the Transport
+	kept    bool         // it is the pool's, not the Transport's; who has it to himself sets it
+	glance  *socket.Conn // what Read looks at, so that it never waits; nil: as always
+	records *records     // that have come; nil: no TLS
+	rest    rest         // with the Transport
 }
 
 // counted is the one under a connection that a Transport was given, or nil.
@@ -203,7 +203,7 @@ func (c *countedConn) Read(b []byte) (int, error) {
 func (c *countedConn) read(b []byte) (int, error) {
 	switch {
 	case c.glance != nil:
-		return c.glance.Read(b)
+		return c.glance.Glance(b)
 	case c.kept:
 		return c.Conn.Read(b)
 	}
@@ -230,10 +230,6 @@ func (c *countedConn) Write(b []byte) (int, error) {
 	}
 	return n, err
 }
-
-// ReadFrom copies as the connection itself would: from one TCP connection to
-// another the kernel does it.
-func (c *countedConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
 
 // CloseWrite ends what we send and leaves the other direction open.
 func (c *countedConn) CloseWrite() error { return closeWrite(c.Conn) }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"robotsproxy/proxy/socket"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 )
 
 // Dial connects to host (a name, or an IP address without brackets) and port
-// for a tunnel that is passed unopened. The connection is a *net.TCPConn, so
+// for a tunnel that is passed unopened. The connection is a *socket.Conn, so
 // that copying from one to another needs no buffer of ours, unless a parent
 // stands between that TLS is spoken to, or that has sent octets ahead.
 func (d *Door) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
@@ -36,15 +38,11 @@ func (d *Door) dial(ctx context.Context, host string, port uint16, at netip.Addr
 		}
 		return conn, nil
 	}
-	conn, err := d.dialTCP(ctx, host, port, at)
-	if err != nil {
-		return nil, err // not a nil *net.TCPConn in an interface
-	}
-	return conn, nil
+	return d.dialTCP(ctx, host, port, at)
 }
 
 // dialTCP is the only place that connects to anything but a DNS server.
-func (d *Door) dialTCP(ctx context.Context, host string, port uint16, at netip.Addr) (*net.TCPConn, error) {
+func (d *Door) dialTCP(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
 	conn, err := d.tryTCP(ctx, host, port, at)
 	if err != nil {
 		return nil, dialError(host, port, err)
@@ -62,7 +60,7 @@ func dialError(host string, port uint16, err error) error {
 
 // tryTCP dials host at the one address that it has a place at; where it has
 // none, at all that its name leads to, and the one that answers becomes it.
-func (d *Door) tryTCP(ctx context.Context, host string, port uint16, at netip.Addr) (*net.TCPConn, error) {
+func (d *Door) tryTCP(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
 	if err := d.guard.check(host, port); err != nil {
 		return nil, err
 	}
@@ -86,7 +84,7 @@ func (d *Door) tryTCP(ctx context.Context, host string, port uint16, at netip.Ad
 }
 
 // tryAt dials one address. Where that fails, the host has to be tried at another.
-func (d *Door) tryAt(ctx context.Context, host string, port uint16, at netip.Addr) (*net.TCPConn, error) {
+func (d *Door) tryAt(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
 	conn, err := d.inTurn(limited, []netip.Addr{at}, port)
@@ -137,7 +135,7 @@ func (d *Door) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 // once those have failed or had their head start, the other family's besides.
 // net.Dialer does the same for a name, but reports its first error, which
 // would be the guard's wherever a forbidden address stands first.
-func (d *Door) race(ctx context.Context, addrs []netip.Addr, port uint16) (*net.TCPConn, error) {
+func (d *Door) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	preferred, others := families(addrs)
 	if len(others) == 0 {
 		return d.inTurn(ctx, preferred, port)
@@ -145,7 +143,7 @@ func (d *Door) race(ctx context.Context, addrs []netip.Addr, port uint16) (*net.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type outcome struct {
-		conn *net.TCPConn
+		conn net.Conn
 		err  error
 	}
 	outcomes := make(chan outcome)
@@ -156,7 +154,7 @@ func (d *Door) race(ctx context.Context, addrs []netip.Addr, port uint16) (*net.
 	go lane(preferred)
 	timer := time.NewTimer(fallbackDelay)
 	defer timer.Stop()
-	var won *net.TCPConn
+	var won net.Conn
 	var first error
 	// Both lanes are waited for: the one that lost ends at once, by cancel.
 	for running := 1; running > 0; {
@@ -200,7 +198,7 @@ func families(addrs []netip.Addr) (preferred, others []netip.Addr) {
 
 // inTurn dials one address after the other, each within its share of the time
 // that is left, and reports the first error if none answers.
-func (d *Door) inTurn(ctx context.Context, addrs []netip.Addr, port uint16) (*net.TCPConn, error) {
+func (d *Door) inTurn(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	dialer := net.Dialer{ControlContext: d.guard.control}
 	var first error
 	for i, addr := range addrs {
@@ -212,7 +210,7 @@ func (d *Door) inTurn(ctx context.Context, addrs []netip.Addr, port uint16) (*ne
 		conn, err := dialer.DialContext(attempt, "tcp", netip.AddrPortFrom(addr, port).String())
 		cancel()
 		if err == nil {
-			return conn.(*net.TCPConn), nil
+			return socket.New(conn), nil
 		}
 		first = cmp.Or(first, err)
 		if ctx.Err() != nil {

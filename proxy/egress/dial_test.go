@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"robotsproxy/proxy/socket"
 )
 
 func dialOnce(t *testing.T, d *Door, host string, port uint16) error {
@@ -91,7 +93,7 @@ func TestDialName(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if _, ok := conn.(*net.TCPConn); !ok {
+		if _, ok := conn.(*socket.Conn); !ok {
 			t.Errorf("a %T cannot be spliced", conn)
 		}
 		if got := conn.RemoteAddr().String(); got != allowed.Addr() {

@@ -313,7 +313,7 @@ func TestNobodyAskedForIt(t *testing.T) {
 // awaitOctets waits until the socket under conn has something to read.
 func awaitOctets(t *testing.T, conn net.Conn) {
 	t.Helper()
-	raw, err := counted(conn).Conn.(*net.TCPConn).SyscallConn()
+	raw, err := socketUnder(counted(conn).Conn).SyscallConn()
 	if err == nil {
 		err = raw.Read(func(fd uintptr) bool { return peeked(fd) })
 	}

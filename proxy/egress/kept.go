@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"robotsproxy/proxy/socket"
 )
 
 // A kept is an HTTP/1.1 connection that requests are sent over on their caller's own
@@ -21,7 +23,7 @@ import (
 type kept struct {
 	conn    net.Conn     // TLS, where the origin speaks it
 	counted *countedConn // under that
-	glance  *glance      // at its socket
+	socket  *socket.Conn // under all
 	pool    *pool
 	at      spot
 	cut     func() // closes the socket
@@ -43,12 +45,21 @@ type kept struct {
 // newKept gives nil for a connection that cannot be looked at.
 func newKept(conn net.Conn, at spot, p *pool) *kept {
 	c := counted(conn)
-	g := newGlance(c.Conn)
-	if g == nil {
+	s := socketUnder(c.Conn)
+	if s == nil {
 		return nil
 	}
 	c.kept = true
-	return &kept{conn: conn, counted: c, glance: g, pool: p, at: at, cut: func() { c.Close() }}
+	return &kept{conn: conn, counted: c, socket: s, pool: p, at: at, cut: func() { c.Close() }}
+}
+
+// socketUnder is the socket under conn, or nil.
+func socketUnder(conn net.Conn) *socket.Conn {
+	if tunnel, ok := conn.(*aheadConn); ok {
+		conn = tunnel.Conn // what was ahead has been read by the handshake
+	}
+	s, _ := conn.(*socket.Conn)
+	return s
 }
 
 var (
@@ -75,13 +86,13 @@ func (silent) Is(target error) bool { return target == context.DeadlineExceeded 
 // look says what there is on a connection that nothing was asked on: nil where that
 // is nothing, as it should be.
 func (k *kept) look() error {
-	k.counted.glance = k.glance
+	k.counted.glance = k.socket
 	n, err := k.conn.Read(k.octet[:])
 	k.counted.glance = nil
 	switch {
 	case n > 0 || k.counted.records != nil && !k.counted.records.between():
 		return errUnasked
-	case err == errNothing:
+	case err == socket.ErrNothing:
 		return nil
 	}
 	return err

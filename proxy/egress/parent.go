@@ -184,7 +184,7 @@ func (d *Door) through(ctx context.Context, host string, port uint16) (net.Conn,
 	return d.parent.tunnel(ctx, o)
 }
 
-// tunnel gives a connection to o: to a parent without TLS the *net.TCPConn
+// tunnel gives a connection to o: to a parent without TLS the *socket.Conn
 // itself, unless the parent sent octets right behind its answer.
 func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) {
 	conn, err := p.connect(ctx)

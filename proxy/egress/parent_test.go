@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
 )
@@ -158,7 +159,7 @@ func TestParentDial(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if _, spliced := conn.(*net.TCPConn); spliced != (p.scheme != "https") {
+		if _, spliced := conn.(*socket.Conn); spliced != (p.scheme != "https") {
 			t.Errorf("a %T", conn)
 		}
 		io.WriteString(conn, "ping")

@@ -221,6 +221,11 @@ func (a *answer) body(b []byte) {
 	}
 }
 
+// A bothWriter is a connection that writes one part and then another by one system call.
+type bothWriter interface {
+	WriteBoth(a, b []byte) (int, error)
+}
+
 // put adds octets, and sends all where they become many.
 func (a *answer) put(b []byte) {
 	out := *a.out
@@ -228,31 +233,29 @@ func (a *answer) put(b []byte) {
 		*a.out = append(out, b...)
 		return
 	}
-	if tcp, ok := a.c.io.(*net.TCPConn); ok && a.err == nil { // one system call for both
+	if w, ok := a.c.io.(bothWriter); ok && a.err == nil {
 		*a.out = out[:0]
-		a.noteSent((&net.Buffers{out, b}).WriteTo(tcp))
+		a.noteSent(w.WriteBoth(out, b))
 		return
 	}
 	n := min(len(b), max(0, outOctets-len(out)))
 	*a.out = append(out, b[:n]...)
 	a.send()
 	if len(b) > n && a.err == nil {
-		sent, err := a.c.io.Write(b[n:])
-		a.noteSent(int64(sent), err)
+		a.noteSent(a.c.io.Write(b[n:]))
 	}
 }
 
 // send sends what has gathered.
 func (a *answer) send() {
 	if len(*a.out) > 0 && a.err == nil {
-		n, err := a.c.io.Write(*a.out)
-		a.noteSent(int64(n), err)
+		a.noteSent(a.c.io.Write(*a.out))
 	}
 	*a.out = (*a.out)[:0]
 }
 
 // noteSent keeps why nothing more can be sent.
-func (a *answer) noteSent(_ int64, err error) {
+func (a *answer) noteSent(_ int, err error) {
 	if err != nil && a.err == nil {
 		a.err = err
 		a.c.cancel()

@@ -1,0 +1,11 @@
+//go:build !race
+
+package socket
+
+import "testing"
+
+func TestNothingIsAllocated(t *testing.T) {
+	if n := testing.AllocsPerRun(1000, thereAndBack(t)); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

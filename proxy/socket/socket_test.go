@@ -1,0 +1,376 @@
+package socket
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"regexp"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// pair gives both ends of a TCP connection, ours and the peer's, whose buffers are
+// small, but larger than loopback's packets.
+func pair(t testing.TB) (ours, peer *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	must(t, err)
+	s, err := l.Accept()
+	must(t, err)
+	ours, peer = c.(*net.TCPConn), s.(*net.TCPConn)
+	t.Cleanup(func() {
+		ours.Close()
+		peer.Close()
+	})
+	must(t, errors.Join(ours.SetWriteBuffer(256<<10), peer.SetReadBuffer(256<<10)))
+	return ours, peer
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var past = time.Unix(1, 0)
+
+// much is more than the buffers of a pair take.
+const much = 16 << 20
+
+var port = regexp.MustCompile(`:\d+`)
+
+// An outcome is what a call has given, without the ports.
+type outcome struct {
+	n    int
+	err  string
+	is   error // of those that are looked for, the one that err is
+	late bool  // a timeout
+}
+
+func outcomeOf(n int, err error) outcome {
+	o := outcome{n: n}
+	if err == nil {
+		return o
+	}
+	o.err = port.ReplaceAllString(err.Error(), "")
+	for _, e := range []error{io.EOF, net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, e) {
+			o.is = e
+		}
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok {
+		o.late = timeout.Timeout()
+	}
+	return o
+}
+
+const tcp = " tcp 127.0.0.1->127.0.0.1: "
+
+var (
+	endOfFile   = outcome{err: "EOF", is: io.EOF}
+	readReset   = outcome{err: "read" + tcp + "read: connection reset by peer", is: syscall.ECONNRESET}
+	readLate    = outcome{err: "read" + tcp + "i/o timeout", is: os.ErrDeadlineExceeded, late: true}
+	readClosed  = outcome{err: "read" + tcp + "use of closed network connection", is: net.ErrClosed}
+	writeBroken = outcome{err: "write" + tcp + "write: broken pipe", is: syscall.EPIPE}
+	writeLate   = outcome{err: "write" + tcp + "i/o timeout", is: os.ErrDeadlineExceeded, late: true}
+	writeClosed = outcome{err: "write" + tcp + "use of closed network connection", is: net.ErrClosed}
+)
+
+// reset has the peer break the connection, and waits until ours knows.
+func reset(ours net.Conn, peer *net.TCPConn) {
+	peer.SetLinger(0)
+	peer.Close()
+	ours.Read(make([]byte, 1))
+}
+
+// soon calls f while a call of the caller's waits, or before it.
+func soon(f func()) { time.AfterFunc(20*time.Millisecond, f) }
+
+// A read gives what package net's gives, errors to the letter.
+func TestReadAsNet(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(ours net.Conn, peer *net.TCPConn)
+		into int
+		want outcome
+	}{
+		{"what has come", func(_ net.Conn, peer *net.TCPConn) { peer.Write([]byte("abc")) }, 8, outcome{n: 3}},
+		{"a part of it", func(_ net.Conn, peer *net.TCPConn) { peer.Write([]byte("abc")) }, 2, outcome{n: 2}},
+		{"what comes later", func(_ net.Conn, peer *net.TCPConn) { soon(func() { peer.Write([]byte("abc")) }) }, 8, outcome{n: 3}},
+		{"into nothing", func(ours net.Conn, _ *net.TCPConn) { ours.SetReadDeadline(past) }, 0, outcome{}},
+		{"the end", func(_ net.Conn, peer *net.TCPConn) { peer.CloseWrite() }, 8, endOfFile},
+		{"a reset", func(_ net.Conn, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, 8, readReset},
+		{"late", func(ours net.Conn, _ *net.TCPConn) { ours.SetReadDeadline(time.Now().Add(20 * time.Millisecond)) }, 8, readLate},
+		{"late before", func(ours net.Conn, peer *net.TCPConn) { peer.Write([]byte("abc")); ours.SetReadDeadline(past) }, 8, readLate},
+		{"closed meanwhile", func(ours net.Conn, _ *net.TCPConn) { soon(func() { ours.Close() }) }, 8, readClosed},
+		{"closed before", func(ours net.Conn, _ *net.TCPConn) { ours.Close() }, 8, readClosed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			read := func(ours net.Conn, peer *net.TCPConn) outcome {
+				tt.do(ours, peer)
+				return outcomeOf(ours.Read(make([]byte, tt.into)))
+			}
+			ours, peer := pair(t)
+			if got := read(ours, peer); got != tt.want {
+				t.Errorf("package net: %+v, want %+v", got, tt.want)
+			}
+			ours, peer = pair(t)
+			if got := read(New(ours), peer); got != tt.want {
+				t.Errorf("a Conn: %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// A write gives what package net's gives, errors to the letter, whether it is of one part
+// or of two; and so does the next one.
+func TestWriteAsNet(t *testing.T) {
+	begun := func(then func(ours net.Conn)) func(net.Conn, *net.TCPConn) func() {
+		return func(ours net.Conn, peer *net.TCPConn) func() {
+			var all sync.WaitGroup
+			all.Go(func() {
+				peer.Read(make([]byte, 1)) // the write has begun
+				then(ours)
+			})
+			return all.Wait
+		}
+	}
+	before := func(f func(ours net.Conn, peer *net.TCPConn)) func(net.Conn, *net.TCPConn) func() {
+		return func(ours net.Conn, peer *net.TCPConn) func() {
+			f(ours, peer)
+			return func() {}
+		}
+	}
+	for _, tt := range []struct {
+		name       string
+		do         func(ours net.Conn, peer *net.TCPConn) (wait func())
+		octets     int
+		want, next outcome // n of want: 1 for some of the octets
+	}{
+		{"all at once", before(func(net.Conn, *net.TCPConn) {}), 1000, outcome{n: 1000}, outcome{n: 1}},
+		{"nothing", before(func(net.Conn, *net.TCPConn) {}), 0, outcome{}, outcome{n: 1}},
+		{"nothing to a peer that is gone", before(reset), 0, writeBroken, writeBroken},
+		{"more than the peer takes at once", func(_ net.Conn, peer *net.TCPConn) func() {
+			var all sync.WaitGroup
+			all.Go(func() { io.CopyN(io.Discard, peer, much) })
+			return all.Wait
+		}, much, outcome{n: much}, outcome{n: 1}},
+		{"late", begun(func(ours net.Conn) { ours.SetWriteDeadline(past) }), much, some(writeLate), writeLate},
+		{"late before", before(func(ours net.Conn, _ *net.TCPConn) { ours.SetWriteDeadline(past) }), 1000, writeLate, writeLate},
+		{"closed meanwhile", begun(func(ours net.Conn) { ours.Close() }), much, some(writeClosed), writeClosed},
+		{"closed before", before(func(ours net.Conn, _ *net.TCPConn) { ours.Close() }), 1000, writeClosed, writeClosed},
+		{"a peer that is gone", before(reset), 1000, writeBroken, writeBroken},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			check := func(who string, ours net.Conn, peer *net.TCPConn, write func([]byte) (int, error)) {
+				t.Helper()
+				wait := tt.do(ours, peer)
+				got := outcomeOf(write(make([]byte, tt.octets)))
+				wait()
+				if got.err != "" && 0 < got.n && got.n < tt.octets {
+					got.n = 1
+				}
+				if got != tt.want {
+					t.Errorf("%s: %+v, want %+v", who, got, tt.want)
+				}
+				if next := outcomeOf(ours.Write([]byte("x"))); next != tt.next {
+					t.Errorf("%s, the next: %+v, want %+v", who, next, tt.next)
+				}
+			}
+			ours, peer := pair(t)
+			check("package net", ours, peer, ours.Write)
+			ours, peer = pair(t)
+			conn := New(ours).(*Conn)
+			check("a Conn", conn, peer, conn.Write)
+			for _, cut := range []int{0, 100, tt.octets / 2, tt.octets} {
+				ours, peer = pair(t)
+				conn = New(ours).(*Conn)
+				check("both parts", conn, peer, func(b []byte) (int, error) {
+					cut := min(cut, len(b))
+					return conn.WriteBoth(b[:cut], b[cut:])
+				})
+			}
+		})
+	}
+}
+
+// some is o after a part of the octets.
+func some(o outcome) outcome {
+	o.n = 1
+	return o
+}
+
+// What is written arrives whole and in order, wherever it is cut.
+func TestWriteBoth(t *testing.T) {
+	for _, size := range [][2]int{{0, 5}, {5, 0}, {5, 7}, {100, 4 << 20}, {4 << 20, 100}, {3 << 20, 3 << 20}} {
+		ours, peer := pair(t)
+		both := make([]byte, size[0]+size[1])
+		for i := range both {
+			both[i] = byte(i % 251)
+		}
+		var got []byte
+		var read sync.WaitGroup
+		read.Go(func() { got, _ = io.ReadAll(peer) })
+		n, err := New(ours).(*Conn).WriteBoth(both[:size[0]], both[size[0]:])
+		must(t, ours.CloseWrite())
+		read.Wait()
+		if n != len(both) || err != nil || !bytes.Equal(got, both) {
+			t.Errorf("%d: %d octets written, %v; %d came, or others", size, n, err, len(got))
+		}
+	}
+}
+
+func TestGlance(t *testing.T) {
+	tcp, peer := pair(t)
+	ours := New(tcp).(*Conn)
+	b := make([]byte, 8)
+	if n, err := ours.Glance(b); n != 0 || err != ErrNothing {
+		t.Errorf("nothing has come: %d, %v", n, err)
+	}
+	must(t, ours.SetReadDeadline(past))
+	if n, err := ours.Glance(b); n != 0 || err != ErrNothing {
+		t.Errorf("behind a deadline: %d, %v", n, err)
+	}
+	peer.Write([]byte("abc"))
+	if n, err := ours.Read(b[:2]); string(b[:n]) != "ab" || err != nil { // the deadline is over
+		t.Errorf("%q, %v", b[:n], err)
+	}
+	if n, err := ours.Glance(b); string(b[:n]) != "c" || err != nil {
+		t.Errorf("something has come: %q, %v", b[:n], err)
+	}
+	reset(ours, peer)
+	if n, err := ours.Glance(b); n != 0 || err != io.EOF {
+		t.Errorf("the end has come: %d, %v", n, err)
+	}
+}
+
+// What several goroutines write is not mixed.
+func TestManyWriters(t *testing.T) {
+	const part, each = 1 << 20, 4
+	tcp, peer := pair(t)
+	ours := New(tcp)
+	var writes sync.WaitGroup
+	for _, letter := range "abc" {
+		b := bytes.Repeat([]byte(string(letter)), part)
+		writes.Go(func() {
+			for range each {
+				if _, err := ours.Write(b); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	var got []byte
+	var read sync.WaitGroup
+	read.Go(func() { got, _ = io.ReadAll(peer) })
+	writes.Wait()
+	must(t, tcp.CloseWrite())
+	read.Wait()
+	if len(got) != 3*each*part {
+		t.Fatalf("%d octets", len(got))
+	}
+	for i := 0; i < len(got); i += part {
+		if n := bytes.Count(got[i:i+part], got[i:i+1]); n != part {
+			t.Errorf("%d octets of one write stand together", n)
+		}
+	}
+}
+
+// What several goroutines read is there once.
+func TestManyReaders(t *testing.T) {
+	tcp, peer := pair(t)
+	ours := New(tcp)
+	var reads sync.WaitGroup
+	var mu sync.Mutex
+	var counts [256]int
+	for range 3 {
+		reads.Go(func() {
+			b := make([]byte, 700)
+			for {
+				n, err := ours.Read(b)
+				mu.Lock()
+				for _, c := range b[:n] {
+					counts[c]++
+				}
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	sent := make([]byte, 4<<20)
+	for i := range sent {
+		sent[i] = byte(i)
+	}
+	_, err := peer.Write(sent)
+	must(t, errors.Join(err, peer.CloseWrite()))
+	reads.Wait()
+	for c, n := range counts {
+		if n != len(sent)/256 {
+			t.Errorf("octet %d came %d times", c, n)
+		}
+	}
+}
+
+// Splice copies all that comes, to its end.
+func TestSplice(t *testing.T) {
+	from, fromPeer := pair(t)
+	to, toPeer := pair(t)
+	sent := bytes.Repeat([]byte("splice"), 1<<18)
+	var all sync.WaitGroup
+	all.Go(func() {
+		fromPeer.Write(sent)
+		fromPeer.CloseWrite()
+	})
+	var got []byte
+	all.Go(func() { got, _ = io.ReadAll(toPeer) })
+	n, err := New(from).(*Conn).Splice(New(to).(*Conn))
+	must(t, to.CloseWrite())
+	all.Wait()
+	if n != int64(len(sent)) || err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d octets, %v; %d came, or others", n, err, len(got))
+	}
+}
+
+func TestNewLeavesOthersAlone(t *testing.T) {
+	c, other := net.Pipe()
+	defer c.Close()
+	defer other.Close()
+	if got := New(c); got != c {
+		t.Errorf("a %T", got)
+	}
+}
+
+// thereAndBack writes at one end and reads at the other, and looks whether more has come.
+func thereAndBack(t testing.TB) func() {
+	tcp, peerTCP := pair(t)
+	ours, peer := New(tcp).(*Conn), New(peerTCP).(*Conn)
+	b, a := make([]byte, 1<<10), make([]byte, 1<<10)
+	return func() {
+		_, werr := ours.WriteBoth(a[:100], a[100:])
+		_, rerr := io.ReadFull(peer, b)
+		_, gerr := peer.Glance(b)
+		if werr != nil || rerr != nil || gerr != ErrNothing {
+			t.Fatal(werr, rerr, gerr)
+		}
+	}
+}
+
+// BenchmarkConn is 1 KiB written at one end and read at the other, and a look whether
+// more has come.
+func BenchmarkConn(b *testing.B) {
+	once := thereAndBack(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		once()
+	}
+}
