@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -265,5 +266,63 @@ func TestHTTP2Trailers(t *testing.T) {
 	}
 	if resp, _, err := get(r.client(true), "https://"+origin.host()+"/a"); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("after all that: %v, %v", resp, err)
+	}
+}
+
+// A recordCounter counts the records of TLS that come.
+type recordCounter struct {
+	net.Conn
+	n          int
+	head, left int // octets of the head of the one that comes, and of its content that are to come
+	length     int
+}
+
+func (c *recordCounter) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	for _, octet := range b[:n] {
+		switch {
+		case c.left > 0:
+			c.left--
+		case c.head < 4: // RFC 8446 5.1: the length is in the last two of five
+			c.head++
+			c.length = int(octet)
+		default:
+			c.head, c.left = 0, c.length<<8|int(octet)
+			c.n++
+		}
+	}
+	return n, err
+}
+
+// The head and the body of a small answer are one record of TLS, but where the machine
+// stands still between the two.
+func TestAnswerIsOneRecord(t *testing.T) {
+	origin := serve(t, true, "", hello)
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+	c, _ := r.tunnelInTheClear(origin.host())
+	records := &recordCounter{Conn: c}
+	host, _, _ := net.SplitHostPort(origin.host())
+	tc := tls.Client(records, &tls.Config{RootCAs: r.roots, ServerName: host, NextProtos: []string{"h2"}})
+	must(t, tc.Handshake())
+	f := newFrames(t, tc)
+	const asked = 40
+	one := 0
+	for range asked {
+		before := records.n
+		if got := f.outcome(f.open("", ":method", "GET", ":scheme", "https", ":authority", origin.host(), ":path", "/a")); got != "200" {
+			t.Fatal(got)
+		}
+		for over := false; !over; {
+			next, err := f.ReadFrame()
+			must(t, err)
+			data, ok := next.(*http2.DataFrame)
+			over = ok && data.StreamEnded()
+		}
+		if records.n == before+1 {
+			one++
+		}
+	}
+	if one < asked/4 { // a few are by chance
+		t.Errorf("%d of %d answers were one record", one, asked)
 	}
 }

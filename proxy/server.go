@@ -37,7 +37,7 @@ func (h *Handler) newServer() *http.Server {
 
 		DisableGeneralOptionsHandler: true, // OPTIONS * is judged like the rest
 	}
-	tellScheme(s)
+	serveHTTP2(s)
 	return s
 }
 
@@ -108,7 +108,7 @@ type unused struct {
 // note is an http.Server's ConnState. It hears of every request, and has
 // next to nothing to do but for a connection's first.
 func (u *unused) note(c net.Conn, state http.ConnState) {
-	if p, ok := c.(priorConn); ok {
+	if p, ok := c.(*h2Conn); ok {
 		c = p.Conn
 	}
 	switch state {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"robotsproxy/proxy"
 )
 
@@ -75,6 +77,9 @@ func TestSlowToBegin(t *testing.T) {
 		{"half a head in a tunnel", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nGET / HTTP/1.1\r\n", false, []int{200}},
 		{"nothing behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "", false, nil},
 		{"half a head behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "GET / HTTP/1.1\r\n", false, nil},
+		{"nothing where HTTP/2 was agreed on", func(r *rig) net.Conn { return r.tunnel(origin.host(), "h2") }, "", false, nil},
+		{"half a preface", func(r *rig) net.Conn { return r.tunnel(origin.host(), "h2") }, http2.ClientPreface[:16], false, nil},
+		{"HTTP/1.1 where HTTP/2 was agreed on", func(r *rig) net.Conn { return r.tunnel(origin.host(), "h2") }, "GET / HTTP/1.1\r\nHost: o.test\r\n\r\n", false, nil},
 		{"a head in drops behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
 	} {
 		rows.Go(func() {

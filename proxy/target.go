@@ -39,7 +39,7 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	case t != nil:
 		return t.target(r, &u)
 	case u.Host == "" && r.ProtoMajor == 2:
-		// Its pseudo-headers are an absolute address (RFC 9113 8.3.1); see tellScheme.
+		// Its pseudo-headers are an absolute address (RFC 9113 8.3.1); see serveHTTP2.
 		u.Scheme, u.Host = "http", r.Host
 		if r.TLS != nil {
 			u.Scheme = "https"

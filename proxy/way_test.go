@@ -302,6 +302,7 @@ func TestShutdownLetsRequestsFinish(t *testing.T) {
 			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
 			if way.tls && way.front == inTheClear {
 				r.tunnel(origin.host()) // in which nothing is asked
+				r.tunnel(origin.host(), "h2")
 			}
 			got := make(chan string, 1)
 			go func() {

@@ -1,0 +1,179 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	maxHeld  = 4 << 10          // octets: net/http's server writes no more at once, but for large parts of bodies
+	heldFor  = time.Millisecond // long for a handler that has the body at hand, short for whoever waits
+	bareHead = 1                // octets of a head that is a status alone, as of the 200 to a CONNECT: its client goes on
+)
+
+// heldBuffers are not in use.
+var heldBuffers = sync.Pool{New: func() any { return new([maxHeld]byte) }}
+
+// An h2Conn is a connection that HTTP/2 is served on. net/http sends the head of an answer
+// by itself, though its body is there. Here a write that ends with such a head waits for the
+// next one, for heldFor at most, so that where both fit into maxHeld they are one record of
+// TLS and one packet.
+//
+// Several goroutines may use it, as any net.Conn, but for Write: net/http has one at a time.
+type h2Conn struct {
+	net.Conn
+	state tls.ConnectionState
+	limit time.Duration // of writing what was held back; zero: none
+	timer *time.Timer   // calls release
+
+	// Held while the connection is written to, or what was held back could come after what
+	// follows it. Close, which ends such a write, must not take it.
+	mu       sync.Mutex
+	sent     frames
+	buffer   *[maxHeld]byte // nil: nothing is held back
+	held     []byte         // in buffer
+	armed    bool           // the timer goes
+	deadline time.Time      // of net/http's writes
+	err      error          // why nothing more goes out
+}
+
+func newH2Conn(c net.Conn, state tls.ConnectionState, limit time.Duration) *h2Conn {
+	h := &h2Conn{Conn: c, state: state, limit: limit}
+	h.timer = time.AfterFunc(time.Hour, h.release)
+	h.timer.Stop()
+	return h
+}
+
+// UnencryptedNetConn gives net/http the connection to serve: of one that no TLS of its own is
+// under, it takes what has this method.
+func (c *h2Conn) UnencryptedNetConn() net.Conn { return c }
+
+// ConnectionState is what net/http goes by, and gives to requests.
+func (c *h2Conn) ConnectionState() tls.ConnectionState { return c.state }
+
+// Write writes b, or keeps it back, where it ends with the head of an answer, until the next.
+func (c *h2Conn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	was := c.sent
+	c.sent.pass(b)
+	switch held := len(c.held); {
+	case held+len(b) > maxHeld:
+		if err := c.send(); err != nil {
+			return 0, err
+		}
+	case c.sent.awaitBody():
+		c.hold(b)
+		return len(b), nil
+	case held > 0:
+		c.hold(b)
+		if err := c.send(); err != nil {
+			return 0, err
+		}
+		return len(b), nil
+	}
+	n, err := c.Conn.Write(b)
+	if n < len(b) { // net/http may go on with the rest
+		c.sent = was
+		c.sent.pass(b[:n])
+	}
+	return n, err
+}
+
+// hold keeps b back. The lock is held.
+func (c *h2Conn) hold(b []byte) {
+	if c.buffer == nil {
+		c.buffer = heldBuffers.Get().(*[maxHeld]byte)
+		c.held = c.buffer[:0]
+	}
+	c.held = append(c.held, b...)
+	if !c.armed {
+		c.armed = true
+		c.timer.Reset(heldFor)
+	}
+}
+
+// send sends what was kept back. The lock is held.
+func (c *h2Conn) send() error {
+	if c.buffer == nil {
+		return nil
+	}
+	_, c.err = c.Conn.Write(c.held)
+	heldBuffers.Put(c.buffer)
+	c.buffer, c.held = nil, nil
+	return c.err
+}
+
+// release sends what nothing has come after. It ends, at the latest, when the connection is
+// closed.
+func (c *h2Conn) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = false
+	if c.buffer == nil {
+		return
+	}
+	if c.limit > 0 {
+		c.Conn.SetWriteDeadline(time.Now().Add(c.limit)) // an error shows in the write
+	}
+	if c.send() != nil {
+		c.Conn.Close() // net/http hears of it by its read
+		return
+	}
+	c.Conn.SetWriteDeadline(c.deadline)
+}
+
+// SetWriteDeadline is for net/http's writes.
+func (c *h2Conn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// Close ends the connection and what waits for it.
+func (c *h2Conn) Close() error {
+	c.timer.Stop()
+	return c.Conn.Close()
+}
+
+// frames follow those of HTTP/2 (RFC 9113 4.1) in what is written.
+type frames struct {
+	head [9]byte // of the one that was begun last
+	have int     // octets of head that are there
+	left int     // octets of its payload that are not
+}
+
+// pass takes in what was written next.
+func (f *frames) pass(b []byte) {
+	for len(b) > 0 {
+		if f.left > 0 {
+			n := min(f.left, len(b))
+			f.left -= n
+			b = b[n:]
+			continue
+		}
+		n := copy(f.head[f.have:], b)
+		b = b[n:]
+		if f.have += n; f.have == len(f.head) {
+			f.have = 0
+			f.left = f.size()
+		}
+	}
+}
+
+// size is that of the payload.
+func (f *frames) size() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
+
+// awaitBody says whether the last octet was that of a head whose body is to come
+// (RFC 9113 6.2).
+func (f *frames) awaitBody() bool {
+	const headers, endStream, endHeaders = 0x1, 0x1, 0x4
+	whole := f.have == 0 && f.left == 0
+	return whole && f.head[3] == headers && f.head[4]&(endStream|endHeaders) == endHeaders && f.size() > bareHead
+}
