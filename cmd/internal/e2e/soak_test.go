@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// latencies are counted by tens of microseconds, up to a second.
-type latencies [100_001]atomic.Uint32
+// latencies are counted by tens of microseconds, up to ten seconds.
+type latencies [1_000_001]atomic.Uint32
 
 func (l *latencies) add(d time.Duration) {
 	l[min(d/(10*time.Microsecond), time.Duration(len(l)-1))].Add(1)
