@@ -162,7 +162,7 @@ func (k *kept) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout t
 	if ctx.Done() != nil {
 		k.stop = context.AfterFunc(ctx, k.cut)
 	}
-	if err := k.ask(r); err != nil {
+	if err := k.ask(r, trace); err != nil {
 		return nil, err
 	}
 	k.head, k.timed = maxHeadBytes, true
@@ -188,10 +188,10 @@ func (k *kept) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout t
 }
 
 // ask writes the request.
-func (k *kept) ask(r *http.Request) error {
+func (k *kept) ask(r *http.Request, trace *httptrace.ClientTrace) error {
 	to := writers.Get().(*bufio.Writer)
 	to.Reset(k)
-	err := r.Write(to)
+	err := write(to, r, trace)
 	if err == nil {
 		err = to.Flush()
 	}
@@ -206,6 +206,9 @@ func (k *kept) ask(r *http.Request) error {
 // answer reads the head of the answer, and those before it (RFC 9110 15.2).
 func (k *kept) answer(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
 	for {
+		if resp := sized(k.from, r); resp != nil {
+			return resp, nil
+		}
 		resp, err := http.ReadResponse(k.from, r)
 		if err != nil {
 			return nil, err

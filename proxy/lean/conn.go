@@ -70,6 +70,8 @@ func (c *conn) serve(ctx context.Context) {
 		ctx = hook(ctx, c.whole)
 	}
 	ctx = context.WithValue(ctx, http.LocalAddrContextKey, c.whole.LocalAddr())
+	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, RemoteAddr: c.remote}
+	blank = blank.WithContext(ctx)
 	for first := true; ; first = false {
 		read, err := c.await(first)
 		if err != nil {
@@ -78,16 +80,17 @@ func (c *conn) serve(ctx context.Context) {
 			}
 			return
 		}
-		r := c.request(read)
+		r, octets := plain(read, blank)
 		if r == nil {
 			c.handOver(read)
 			return
 		}
+		c.in.Discard(octets)
 		if !c.begin() {
 			return
 		}
 		c.front.state(c.whole, http.StateActive)
-		if !c.answer(r.WithContext(ctx)) || c.front.ending.Load() { // or nobody would close it
+		if !c.answer(r) || c.front.ending.Load() { // or nobody would close it
 			return
 		}
 		c.front.state(c.whole, http.StateIdle)
@@ -121,19 +124,6 @@ func (c *conn) await(first bool) ([]byte, error) {
 func (c *conn) mayExplain(err error) bool {
 	secure, ok := c.io.(*tls.Conn)
 	return ok && !c.closed.Load() && !secure.ConnectionState().HandshakeComplete
-}
-
-// request reads one; nil: it is not for here, and read is as it was.
-func (c *conn) request(read []byte) *http.Request {
-	if !plain(read) {
-		return nil
-	}
-	r, err := http.ReadRequest(c.in) // of what has come: it reads no more
-	if err != nil || r.Body != http.NoBody || r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-		return nil
-	}
-	r.RemoteAddr = c.remote
-	return r
 }
 
 // Read reads what look has, then the connection.

@@ -1,119 +1,79 @@
 package lean
 
 import (
-	"bytes"
+	"cmp"
+	"net/http"
+	"net/url"
+	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"robotsproxy/proxy/head"
 )
 
-// plain says whether what was read begins with the whole head of a request that is
-// served here: GET, HEAD or CONNECT of HTTP/1.1 with one Host, no body and nothing
-// that changes the protocol, each line as RFC 9112 2.1 has it. It refuses what
-// net/http would put up with: that is for net/http to judge.
-func plain(b []byte) bool {
-	line, rest, ok := cutLine(b)
-	if !ok || !plainLine(line) {
-		return false
+// plain reads the request that b begins with, as http.ReadRequest does but into a copy
+// of blank, where it is one that is served here: GET, HEAD or CONNECT of HTTP/1.1 with
+// one Host, no body and nothing that changes the protocol, whose head is whole and as
+// RFC 9112 has it. With it comes how many octets that has; 0: it is no such request.
+func plain(b []byte, blank *http.Request) (r *http.Request, octets int) {
+	start, fields, octets := head.Parse(b)
+	line, ok := strings.CutSuffix(start, " HTTP/1.1")
+	if !ok || changes(fields) {
+		return nil, 0
 	}
-	hosts := 0
-	for {
-		line, rest, ok = cutLine(rest)
-		if !ok {
-			return false
-		}
-		if len(line) == 0 {
-			return hosts == 1
-		}
-		name, value, ok := cutField(line)
-		switch {
-		case !ok || changes(name):
-			return false
-		case equal(name, "host"):
-			hosts++
-			if !httpguts.ValidHostHeader(string(value)) {
-				return false
-			}
-		}
+	hosts := fields["Host"]
+	if len(hosts) != 1 || !httpguts.ValidHostHeader(hosts[0]) {
+		return nil, 0
 	}
+	delete(fields, "Host")
+	if pragma := fields["Pragma"]; len(pragma) > 0 && pragma[0] == "no-cache" && fields["Cache-Control"] == nil {
+		fields["Cache-Control"] = []string{"no-cache"} // RFC 9111 5.4
+	}
+	method, target, _ := strings.Cut(line, " ")
+	u := locate(method, target)
+	if u == nil {
+		return nil, 0
+	}
+	r = new(http.Request)
+	*r = *blank
+	r.Method, r.RequestURI, r.URL, r.Header = method, target, u, fields
+	r.Host = cmp.Or(u.Host, hosts[0]) // RFC 9112 3.2.2
+	r.Close = httpguts.HeaderValuesContainsToken(fields["Connection"], "close")
+	return r, octets
 }
 
-// plainLine judges a request line.
-func plainLine(line []byte) bool {
-	const version = " HTTP/1.1"
-	target, ok := bytes.CutSuffix(line, []byte(version))
-	if !ok {
-		return false
+// locate reads a target (RFC 9112 3.2); nil: it is none, or has octets that none has.
+func locate(method, target string) *url.URL {
+	for _, c := range []byte(target) {
+		if c <= ' ' || c >= 0x7f {
+			return nil
+		}
 	}
-	for _, method := range [...]string{"GET ", "CONNECT ", "HEAD "} {
-		if len(target) > len(method) && string(target[:len(method)]) == method {
-			for _, c := range target[len(method):] {
-				if c <= ' ' || c >= 0x7f {
-					return false
-				}
-			}
+	var u *url.URL
+	var err error
+	switch {
+	case target == "":
+	case method == http.MethodGet, method == http.MethodHead:
+		u, err = url.ParseRequestURI(target)
+	case method == http.MethodConnect:
+		if u, err = url.ParseRequestURI("http://" + target); err == nil {
+			u.Scheme = ""
+		}
+	}
+	if err != nil {
+		return nil
+	}
+	return u
+}
+
+// changes says whether a request with these fields is not served here: it has a body,
+// or waits for an answer before its answer, or may become something else.
+func changes(fields http.Header) bool {
+	for name := range fields {
+		switch name {
+		case "Content-Length", "Transfer-Encoding", "Trailer", "Expect", "Upgrade", "Http2-Settings":
 			return true
 		}
 	}
 	return false
-}
-
-// changes says of a field whether a request with it is not served here: it has a
-// body, or waits for an answer before its answer, or may become something else.
-func changes(name []byte) bool {
-	switch len(name) {
-	case 6:
-		return equal(name, "expect")
-	case 7:
-		return equal(name, "upgrade") || equal(name, "trailer")
-	case 14:
-		return equal(name, "content-length") || equal(name, "http2-settings")
-	case 17:
-		return equal(name, "transfer-encoding")
-	}
-	return false
-}
-
-// cutLine takes a line off, which ends with CR LF and has neither inside.
-func cutLine(b []byte) (line, rest []byte, ok bool) {
-	end := bytes.IndexByte(b, '\n')
-	if end < 1 || b[end-1] != '\r' {
-		return nil, nil, false
-	}
-	return b[:end-1], b[end+1:], true
-}
-
-// cutField parts a field line (RFC 9112 5), whose value has no octets but text.
-func cutField(line []byte) (name, value []byte, ok bool) {
-	colon := bytes.IndexByte(line, ':')
-	if colon < 1 {
-		return nil, nil, false
-	}
-	for _, c := range line[:colon] {
-		if !httpguts.IsTokenRune(rune(c)) {
-			return nil, nil, false
-		}
-	}
-	value = line[colon+1:]
-	for _, c := range value {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return nil, nil, false
-		}
-	}
-	return line[:colon], bytes.Trim(value, " \t"), true
-}
-
-// equal compares a field's name with one in small letters, without regard to case.
-func equal(name []byte, lower string) bool {
-	if len(name) != len(lower) {
-		return false
-	}
-	for i, c := range name {
-		if 'A' <= c && c <= 'Z' {
-			c |= 0x20
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
 }

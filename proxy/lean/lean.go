@@ -8,8 +8,8 @@
 // A [Front] stands before an http.Server. A connection whose next request is of
 // another kind, or not well-formed, is handed over to that server, with all that was
 // read and not answered, and stays there. So there is one judge of what is HTTP,
-// net/http: its ReadRequest reads what is served here too, and whatever this package
-// is not sure of goes to the server.
+// net/http: what is served here is what its ReadRequest makes of the same octets, which
+// a fuzz target holds it to, and whatever this package is not sure of goes to the server.
 package lean
 
 import (

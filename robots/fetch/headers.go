@@ -25,10 +25,7 @@ type Headers struct {
 func headersOf(h http.Header) *Headers {
 	cut := func(name string) string {
 		value := strings.Join(h.Values(name), ", ")
-		if len(value) > MaxHeader {
-			value = strings.Clone(value[:MaxHeader]) // or all of it would be held on to
-		}
-		return value
+		return strings.Clone(value[:min(len(value), MaxHeader)]) // or all of the answer's head would be held on to
 	}
 	picked := Headers{
 		ContentType:     cut("Content-Type"),

@@ -1,0 +1,65 @@
+package lean
+
+import (
+	"bufio"
+	"bytes"
+	"net/http"
+	"reflect"
+	"testing"
+)
+
+var blank = &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
+
+// FuzzPlain holds what is read here against what net/http makes of the same octets.
+func FuzzPlain(f *testing.F) {
+	for _, in := range []string{
+		"GET http://a.test/x?y=%41#z HTTP/1.1\r\nHost: b.test\r\nConnection: a, Close\r\n\r\nmore",
+		"HEAD /%zz HTTP/1.1\r\nhost: a.test\r\nPragma: no-cache\r\n\r\n",
+		"GET * HTTP/1.1\r\nHost: a.test\r\nPragma: no-cache\r\nCache-Control: max-age=0\r\n\r\n",
+		"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n",
+		"CONNECT //a?b HTTP/1.1\r\nHost: \r\nTe: c\r\nte: d\r\n\r\n",
+		"GET //u:p@[::1]:1/ HTTP/1.1\r\nHost: [::1]\r\n\r\n",
+	} {
+		f.Add([]byte(in))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		r, octets := plain(in, blank)
+		if r == nil {
+			return
+		}
+		rest := bufio.NewReaderSize(bytes.NewReader(in), len(in)+1) // all at once
+		want, err := http.ReadRequest(rest)
+		if err != nil {
+			t.Fatalf("net/http does not read %+v: %v", r, err)
+		}
+		if !reflect.DeepEqual(r, want) || octets != len(in)-rest.Buffered() {
+			t.Errorf("%d octets of\n%+v %+v\nnet/http has %d of\n%+v %+v", octets, r, r.URL, len(in)-rest.Buffered(), want, want.URL)
+		}
+	})
+}
+
+// BenchmarkPlain is what a crawler asks for, and the same read by net/http.
+func BenchmarkPlain(b *testing.B) {
+	in := []byte("GET http://a.test/page?x=1 HTTP/1.1\r\nHost: a.test\r\nUser-Agent: ExampleBot/1.0 (+https://example.test/bot)\r\n" +
+		"Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8\r\nAccept-Encoding: gzip, deflate\r\nAccept-Language: en\r\n\r\n")
+	b.Run("lean", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if r, _ := plain(in, blank); r == nil {
+				b.Fatal("not read")
+			}
+		}
+	})
+	b.Run("net_http", func(b *testing.B) {
+		from := bytes.NewReader(in)
+		rest := bufio.NewReader(from)
+		b.ReportAllocs()
+		for b.Loop() {
+			from.Reset(in)
+			rest.Reset(from)
+			if _, err := http.ReadRequest(rest); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
