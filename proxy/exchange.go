@@ -44,6 +44,7 @@ type exchange struct {
 	rules   *reign        // that it began in
 	left    bool          // that is told of its end
 	url     *url.URL      // where it goes, normalised
+	astray  error         // why it goes nowhere; nil: url is where
 	record  audit.Record
 	ticket  policy.Ticket // of the client's quota
 	slot    *pace.Slot

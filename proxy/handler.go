@@ -155,6 +155,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &x.record.Request
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 	defer h.survive(x)
+	x.url, q.Origin, x.astray = target(r) // once: every later step trusts it
+	if x.astray == nil {
+		q.PathQuery = x.url.RequestURI()
+	}
 	if isOwn(x) {
 		h.serveOwn(x)
 		return
@@ -163,9 +167,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.counts.requests.end()
 	switch err := h.enter(x); {
 	case err != nil:
-		if _, origin, terr := target(r); terr == nil {
-			q.Origin, q.PathQuery = origin, r.URL.RequestURI()
-		}
 		h.finish(x, err)
 	case r.Method == http.MethodConnect:
 		h.serveConnect(x)
@@ -199,23 +200,20 @@ func (h *Handler) serve(x *exchange) {
 	h.finish(x, err)
 }
 
-// admit finds the target, once: every later step trusts it.
+// admit lets in what may go where it is to go.
 func (h *Handler) admit(x *exchange) error {
 	if err := h.o.Ready(); err != nil {
 		return err
 	}
-	u, origin, err := target(x.request)
-	if err != nil {
-		return err
+	if x.astray != nil {
+		return x.astray
 	}
-	x.url = u
 	q := &x.record.Request
-	q.Origin, q.PathQuery = origin, u.RequestURI()
 	x.rules.speakFor(q)
 	if looped(x.request.Header, h.pseudo) {
 		return errLoop
 	}
-	return x.rules.Door.Check(origin.Host, origin.Port)
+	return x.rules.Door.Check(q.Origin.Host, q.Origin.Port)
 }
 
 // speakFor puts into q what is sent in place of what the client says of itself.

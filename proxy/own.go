@@ -31,25 +31,16 @@ func isOwn(x *exchange) bool {
 		return false
 	case r.Method != http.MethodGet && r.Method != http.MethodHead, r.Body != http.NoBody:
 		return false
-	case wellFormed(r) != nil || r.URL.User != nil || r.URL.Opaque != "":
-		return false
 	}
 	local, ok := localAddr(r)
 	if !ok {
 		return false
 	}
-	if r.URL.Host == "" && r.ProtoMajor < 2 {
+	if x.astray == errNoSite {
 		return mayBeCalled(r.Host, local)
 	}
-	scheme, host := r.URL.Scheme, r.URL.Host
-	if host == "" { // HTTP/2: as target has it
-		scheme, host = "http", r.Host
-		if r.TLS != nil {
-			scheme = "https"
-		}
-	}
-	o, err := robots.ParseOrigin(scheme, host)
-	return err == nil && (o.Scheme == "http" || o.Scheme == "https" && x.rules.TLS != nil) && isAt(o, local)
+	o := x.record.Request.Origin
+	return x.astray == nil && (o.Scheme == "http" || o.Scheme == "https" && x.rules.TLS != nil) && isAt(o, local)
 }
 
 // localAddr is where a request's connection came in.
