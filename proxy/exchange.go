@@ -43,8 +43,8 @@ type exchange struct {
 	request *http.Request // as it came
 	rules   *reign        // that it began in
 	left    bool          // that is told of its end
-	url     *url.URL      // where it goes, normalised
-	astray  error         // why it goes nowhere; nil: url is where
+	url     *url.URL      // where it goes, normalised; nil: nowhere, or it is a CONNECT
+	astray  error         // why it goes nowhere
 	record  audit.Record
 	ticket  policy.Ticket // of the client's quota
 	slot    *pace.Slot

@@ -155,8 +155,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &x.record.Request
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 	defer h.survive(x)
-	x.url, q.Origin, x.astray = target(r) // once: every later step trusts it
-	if x.astray == nil {
+	if r.Method != http.MethodConnect { // whose target is a host: see admitConnect
+		x.url, q.Origin, x.astray = target(r) // once: every later step trusts it
+	}
+	if x.url != nil {
 		q.PathQuery = x.url.RequestURI()
 	}
 	if isOwn(x) {

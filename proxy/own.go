@@ -36,7 +36,7 @@ func isOwn(x *exchange) bool {
 	if !ok {
 		return false
 	}
-	if x.astray == errNoSite {
+	if errors.Is(x.astray, errNoSite) {
 		return mayBeCalled(r.Host, local)
 	}
 	o := x.record.Request.Origin

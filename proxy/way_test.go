@@ -225,6 +225,9 @@ func TestUnwritableAuditRefuses(t *testing.T) {
 		if resp, body, err := get(r.client(false), origin.URL+"/"); err != nil || resp.StatusCode != 503 || strings.Contains(body, "disk full") {
 			t.Errorf("%v %q %v", resp, body, err)
 		}
+		if q := r.records.last(t, 1).Request; q.Origin.String() != origin.URL || q.PathQuery != "/" {
+			t.Errorf("a record of a request for %s%s", q.Origin, q.PathQuery)
+		}
 	})
 	t.Run("at the refusal", func(t *testing.T) {
 		r := start(t, setup{})

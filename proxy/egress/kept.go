@@ -245,7 +245,7 @@ func (k *kept) end(well bool) {
 // A body is that of an answer. When all of it has been read, its connection is free
 // for another request; one that is closed before is not read on.
 type body struct {
-	inner io.ReadCloser // net/http's, whose Close would read on
+	inner io.ReadCloser // whose Close may read on
 	k     *kept         // until over
 	ctx   context.Context
 	again bool        // the connection may be used again

@@ -22,8 +22,8 @@ var apart = map[string]bool{"Host": true, "User-Agent": true, "Content-Length": 
 // write writes a simple request octet by octet as http.Request.Write does, and leaves
 // to that what is rare.
 func write(to *bufio.Writer, r *http.Request, trace *httptrace.ClientTrace) error {
-	host, target, agent := cmp.Or(r.Host, r.URL.Host), r.URL.RequestURI(), r.Header["User-Agent"]
-	_, named := r.Header["User-Agent"] // else it is Go's
+	host, target := cmp.Or(r.Host, r.URL.Host), r.URL.RequestURI()
+	agent, named := r.Header["User-Agent"] // else it is Go's
 	if !named || r.Close || !httpguts.ValidHostHeader(host) || strings.Contains(host, "%") || strings.ContainsFunc(target, unicode.IsControl) ||
 		trace != nil && (trace.WroteHeaderField != nil || trace.WroteRequest != nil) {
 		return r.Write(to)
@@ -34,10 +34,8 @@ func write(to *bufio.Writer, r *http.Request, trace *httptrace.ClientTrace) erro
 		}
 	}
 	add(cmp.Or(r.Method, http.MethodGet), " ", target, " HTTP/1.1\r\nHost: ", host, "\r\n")
-	if len(agent) > 0 {
-		if name := textproto.TrimString(agent[0]); name != "" {
-			add("User-Agent: ", name, "\r\n")
-		}
+	if len(agent) > 0 && agent[0] != "" {
+		add("User-Agent: ", textproto.TrimString(agent[0]), "\r\n")
 	}
 	r.Header.WriteSubset(to, apart)
 	_, err := to.WriteString("\r\n")
@@ -58,7 +56,7 @@ func sized(from *bufio.Reader, r *http.Request) *http.Response {
 	if !ok || len(lengths) != 1 || r.Method == http.MethodHead || httpguts.HeaderValuesContainsToken(fields["Connection"], "close") {
 		return nil
 	}
-	for _, name := range [...]string{"Transfer-Encoding", "Trailer", "Pragma"} {
+	for _, name := range [...]string{"Transfer-Encoding", "Trailer", "Pragma"} { // net/http reads more out of them
 		if fields[name] != nil {
 			return nil
 		}
@@ -97,9 +95,9 @@ func (b *sizedBody) Read(p []byte) (int, error) {
 	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
 	switch {
-	case b.left == 0:
+	case err == nil && b.left == 0:
 		err = io.EOF
-	case err == io.EOF:
+	case err == io.EOF && b.left > 0:
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 // FuzzSized holds what is read of an answer against what net/http makes of it.
@@ -18,6 +19,9 @@ func FuzzSized(f *testing.F) {
 		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nPragma: no-cache\r\n\r\n",
 		"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n",
 		"HTTP/1.1 +20 OK\r\nContent-Length: 1\r\n\r\na",
+		"HTTP/1.1 205 Reset Content\r\nContent-Length: +4\r\n\r\ngood",
+		"HTTP/1.1 200 OK\r\nContent-Length: 004\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 4\r\nTrailer: a\r\n\r\ngood",
 		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: x, close\r\n\r\na",
 	} {
 		f.Add([]byte(in), false)
@@ -51,6 +55,89 @@ func FuzzSized(f *testing.F) {
 	})
 }
 
+// TestSized: what is read here, and what is left to net/http.
+func TestSized(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\n"
+	tests := []struct {
+		name, head string
+		sized      bool
+	}{
+		{"RFC 9112 6.3 a length", ok + "Content-Length: 4\r\n", true},
+		{"and the connection kept", ok + "Content-Length: 4\r\nConnection: keep-alive\r\n", true},
+		{"RFC 9110 8.6 leading zeros", ok + "Content-Length: 004\r\n", true},
+		{"no body", ok + "Content-Length: 0\r\n", true},
+		{"RFC 9112 4 no reason", "HTTP/1.1 404 \r\nContent-Length: 4\r\n", true},
+		{"RFC 9110 15.3.6 Reset Content", "HTTP/1.1 205 Reset Content\r\nContent-Length: 4\r\n", true},
+
+		{"no length", ok, false},
+		{"RFC 9110 8.6 a sign", ok + "Content-Length: +4\r\n", false},
+		{"an empty length", ok + "Content-Length: \r\n", false},
+		{"a list of lengths", ok + "Content-Length: 4, 4\r\n", false},
+		{"a length beyond 63 bits", ok + "Content-Length: 9223372036854775808\r\n", false},
+		{"two lengths", ok + "Content-Length: 4\r\nContent-Length: 4\r\n", false},
+		{"RFC 9112 6.1 another framing", ok + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", false},
+		{"RFC 9110 6.6.2 Trailer", ok + "Content-Length: 4\r\nTrailer: a\r\n", false},
+		{"RFC 9111 5.4 Pragma", ok + "Content-Length: 4\r\nPragma: no-cache\r\n", false},
+		{"RFC 9112 9.6 the end of the connection", ok + "Content-Length: 4\r\nConnection: a, Close\r\n", false},
+		{"RFC 9110 15.2 an answer before the answer", "HTTP/1.1 103 Early Hints\r\nContent-Length: 4\r\n", false},
+		{"RFC 9110 15.3.5 No Content", "HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n", false},
+		{"RFC 9110 15.4.5 Not Modified", "HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n", false},
+		{"RFC 9112 2.3 HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 4\r\n", false},
+		{"RFC 9112 4 two spaces", "HTTP/1.1  200 OK\r\nContent-Length: 4\r\n", false},
+		{"RFC 9112 4 a status of two digits", "HTTP/1.1 20 OK\r\nContent-Length: 4\r\n", false},
+		{"RFC 9112 2.2 a bare line feed", ok + "Content-Length: 4\nA: b\r\n", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			from := bufio.NewReader(strings.NewReader(tt.head + "\r\ngood"))
+			from.Peek(1)
+			come := from.Buffered()
+			if got := sized(from, &http.Request{Method: http.MethodGet}); (got != nil) != tt.sized {
+				t.Errorf("read: %v", got != nil)
+			}
+			if !tt.sized && from.Buffered() != come {
+				t.Errorf("of %d octets %d are left for net/http", come, from.Buffered())
+			}
+		})
+	}
+	from := bufio.NewReader(strings.NewReader(fine))
+	from.Peek(1)
+	if sized(from, &http.Request{Method: http.MethodHead}) != nil {
+		t.Error("RFC 9110 9.3.2 an answer to HEAD is read as if it had a body")
+	}
+}
+
+// TestBodyOfALength: as much is read as was told, and an end before it is an error.
+func TestBodyOfALength(t *testing.T) {
+	for _, tt := range []struct {
+		come string
+		want error
+	}{{"a body of two octets more", io.EOF}, {"a body", io.ErrUnexpectedEOF}} {
+		from := bufio.NewReaderSize(iotest.OneByteReader(strings.NewReader(tt.come)), 16)
+		body := &sizedBody{from, int64(len("a body of two octets mo"))}
+		text, err := io.ReadAll(body)
+		if err == nil {
+			_, err = body.Read(make([]byte, 1))
+		}
+		if err != tt.want || !strings.HasPrefix(tt.come, string(text)) || len(text) != min(len(tt.come), len("a body of two octets mo")) {
+			t.Errorf("%q: %q, %v", tt.come, text, err)
+		}
+	}
+}
+
+// TestWriteIsOurs: what is usual is written without net/http's help, which allocates more.
+func TestWriteIsOurs(t *testing.T) {
+	r, err := http.NewRequest(http.MethodGet, "http://a.test/page", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"User-Agent": {"ExampleBot/1.0"}, "Accept": {"*/*"}, "Via": {"1.1 a"}}
+	to := bufio.NewWriter(io.Discard)
+	if n := testing.AllocsPerRun(100, func() { write(to, r, nil) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // FuzzWrite holds what is sent of a request that has come against what net/http sends.
 func FuzzWrite(f *testing.F) {
 	const head = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n"
@@ -62,15 +149,20 @@ func FuzzWrite(f *testing.F) {
 		"OPTIONS * HTTP/1.1\r\nHost: \xe4.test\r\nUser-Agent: a\r\n\r\n",
 		"GET /?a\tb HTTP/1.1\r\nHost: a.test\r\nUser-Agent: a\r\n\r\n",
 	} {
-		f.Add([]byte(in), "")
-		f.Add([]byte(in), "\x7f")
+		f.Add([]byte(in), "", "ExampleBot/1.0")
+		f.Add([]byte(in), "\x7f", " ")
 	}
-	f.Fuzz(func(t *testing.T, in []byte, query string) {
+	f.Fuzz(func(t *testing.T, in []byte, query, agent string) {
 		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(in)))
-		if err != nil || !simple(r) {
+		if err != nil {
 			return
 		}
-		r.URL.RawQuery += query
+		if len(r.Header["User-Agent"]) == 1 {
+			r.Header["User-Agent"][0] = agent
+		}
+		if r.URL.RawQuery += query; !simple(r) {
+			return
+		}
 		var got, want strings.Builder
 		to, by := bufio.NewWriter(&got), bufio.NewWriter(&want)
 		err, wantErr := write(to, r, nil), r.Write(by)

@@ -1,6 +1,7 @@
 // Package head reads the heads of HTTP/1.1 messages that are written as they should
-// be, which nearly all are, for less than net/http's own readers cost. It
-// puts up with nothing: whatever else net/http makes something of is for that to read.
+// be, which nearly all are, for less than net/http's own readers cost. It puts up with
+// nothing: whatever else net/http makes something of is for that to read. What a start
+// line or a field means is not judged here. Any number of goroutines may use it.
 package head
 
 import (
@@ -18,8 +19,8 @@ import (
 // with CR LF and has neither inside, the name of a field is a token with a colon right
 // behind it, and its value is text (RFC 9110 5.5).
 //
-// A field's value keeps all of the fields' octets in memory, and the start line is on
-// its own: who keeps a value for long clones it.
+// A name or a value keeps the octets of all fields in memory, and a piece of the start
+// line those of that: who keeps one for long clones it.
 func Parse(b []byte) (start string, fields http.Header, octets int) {
 	const end = "\r\n\r\n"
 	first, whole := bytes.IndexByte(b, '\n'), bytes.Index(b, []byte(end))

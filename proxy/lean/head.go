@@ -1,7 +1,6 @@
 package lean
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
 	"strings"
@@ -36,32 +35,30 @@ func plain(b []byte, blank *http.Request) (r *http.Request, octets int) {
 	}
 	r = new(http.Request)
 	*r = *blank
-	r.Method, r.RequestURI, r.URL, r.Header = method, target, u, fields
-	r.Host = cmp.Or(u.Host, hosts[0]) // RFC 9112 3.2.2
+	r.Method, r.RequestURI, r.URL, r.Host, r.Header = method, target, u, u.Host, fields // RFC 9112 3.2.2
+	if r.Host == "" {
+		r.Host = strings.Clone(hosts[0]) // what is remembered of an origin keeps no head alive
+	}
 	r.Close = httpguts.HeaderValuesContainsToken(fields["Connection"], "close")
 	return r, octets
 }
 
 // locate reads a target (RFC 9112 3.2); nil: it is none, or has octets that none has.
-func locate(method, target string) *url.URL {
+func locate(method, target string) (u *url.URL) {
 	for _, c := range []byte(target) {
 		if c <= ' ' || c >= 0x7f {
 			return nil
 		}
 	}
-	var u *url.URL
-	var err error
 	switch {
 	case target == "":
+		return nil
 	case method == http.MethodGet, method == http.MethodHead:
-		u, err = url.ParseRequestURI(target)
+		u, _ = url.ParseRequestURI(target)
 	case method == http.MethodConnect:
-		if u, err = url.ParseRequestURI("http://" + target); err == nil {
+		if u, _ = url.ParseRequestURI("http://" + target); u != nil {
 			u.Scheme = ""
 		}
-	}
-	if err != nil {
-		return nil
 	}
 	return u
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"testing"
+	"unsafe"
 )
 
 var blank = &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
@@ -36,6 +37,15 @@ func FuzzPlain(f *testing.F) {
 			t.Errorf("%d octets of\n%+v %+v\nnet/http has %d of\n%+v %+v", octets, r, r.URL, len(in)-rest.Buffered(), want, want.URL)
 		}
 	})
+}
+
+// TestHostIsOnItsOwn: an origin is remembered for long, and the head that named it is not.
+func TestHostIsOnItsOwn(t *testing.T) {
+	r, _ := plain([]byte("GET / HTTP/1.1\r\nHost: a.test\r\nCookie: b=c\r\n\r\n"), blank)
+	before := uintptr(len("a.test\r\nCookie: "))
+	if cookie := r.Header.Get("Cookie"); uintptr(unsafe.Pointer(unsafe.StringData(r.Host)))+before == uintptr(unsafe.Pointer(unsafe.StringData(cookie))) {
+		t.Error("Host is a piece of the head")
+	}
 }
 
 // BenchmarkPlain is what a crawler asks for, and the same read by net/http.

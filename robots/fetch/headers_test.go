@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -41,5 +42,13 @@ func TestHeaders(t *testing.T) {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestHeadersAreOnTheirOwn: what is kept of an answer does not keep its head.
+func TestHeadersAreOnTheirOwn(t *testing.T) {
+	tag := []string{`"33a64df5"`}
+	if picked := headersOf(http.Header{"Etag": tag}); unsafe.StringData(picked.ETag) == unsafe.StringData(tag[0]) {
+		t.Error("a piece of the head is kept")
 	}
 }
