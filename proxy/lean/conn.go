@@ -66,12 +66,7 @@ func (c *conn) serve(ctx context.Context) {
 			readers.Put(c.in)
 		}
 	}()
-	if hook := c.front.server.ConnContext; hook != nil {
-		ctx = hook(ctx, c.whole)
-	}
-	ctx = context.WithValue(ctx, http.LocalAddrContextKey, c.whole.LocalAddr())
-	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, RemoteAddr: c.remote}
-	blank = blank.WithContext(ctx)
+	blank := c.blank(ctx)
 	for first := true; ; first = false {
 		read, err := c.await(first)
 		if err != nil {
@@ -95,6 +90,15 @@ func (c *conn) serve(ctx context.Context) {
 		}
 		c.front.state(c.whole, http.StateIdle)
 	}
+}
+
+// blank is what all requests of the connection have in common.
+func (c *conn) blank(ctx context.Context) *http.Request {
+	if hook := c.front.server.ConnContext; hook != nil {
+		ctx = hook(ctx, c.whole)
+	}
+	r := http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, RemoteAddr: c.remote}
+	return r.WithContext(context.WithValue(ctx, http.LocalAddrContextKey, c.whole.LocalAddr()))
 }
 
 // await waits for the next request, and gives all that has come. That is good until
