@@ -67,9 +67,9 @@ type Writer interface {
 }
 
 // NextWrite tells w when the next octets are written to an HTTP/1 connection, and so,
-// on one that a request was just given, when its head is: WroteHeaders
-// comes before they leave a buffer. It says false, and does nothing, where WroteHeaders
-// tells the moment: with HTTP/2 and FTP.
+// on one that a request was just given, when its head is: WroteHeaders comes before they
+// leave a buffer. It says false, and does nothing, where WroteHeaders tells the moment:
+// with HTTP/2 and FTP.
 func NextWrite(got httptrace.GotConnInfo, w Writer) bool {
 	c := counted(got.Conn)
 	if c == nil || c.http2 {

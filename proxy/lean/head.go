@@ -14,7 +14,7 @@ import (
 // of blank, where it is one that is served here: GET, HEAD or CONNECT of HTTP/1.1 with
 // one Host, no body and nothing that changes the protocol, whose head is whole and as
 // RFC 9112 has it. With it comes how many octets that has; 0: it is no such request.
-// Inlined, it would double the stack of a connection at rest.
+// Inlined, its room would stand under a request's whole way, and double that stack.
 //
 //go:noinline
 func plain(b []byte, blank *http.Request) (r *http.Request, octets int) {
