@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
@@ -81,4 +82,18 @@ type Login struct {
 // the password waited to be checked. It never holds what was offered.
 func (e *Engine) Admit(ctx context.Context, address string, l Login) (client string, err error) {
 	return e.gate.admit(ctx, address, l)
+}
+
+// ShareKey gives whose fair share a request of client counts against, for client
+// as [Engine.Admit] gives it: the name of a Client, else its address. An IPv6
+// address stands for its /64 network, which one host usually has to itself.
+func ShareKey(client string) string {
+	if strings.IndexByte(client, ':') < 0 {
+		return client
+	}
+	addr, err := netip.ParseAddr(client)
+	if err != nil || addr.Is4In6() {
+		return client
+	}
+	return netip.PrefixFrom(addr.WithZone(""), 64).Masked().String()
 }
