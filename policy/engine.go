@@ -36,7 +36,7 @@ func (m OverMax) Keep(asked, most time.Duration) (given time.Duration, ok bool) 
 
 // A Book knows what the robots.txt of each origin says now; [cache.Cache] is one.
 type Book interface {
-	Lookup(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect) (*cache.Entry, error)
+	Lookup(ctx context.Context, q cache.Query, d robots.Dialect) (*cache.Entry, error)
 }
 
 // Options make an Engine.
@@ -47,6 +47,7 @@ type Options struct {
 	Clients       []Client       // who may come in; none: everybody, under its address
 	Open          bool           // strangers may come in beside Clients
 	ProductToken  string         // takes every client for this token; "": from its User-Agent header
+	FetchPerToken bool           // robots.txt is fetched as the client's product token, and its outcome kept for that token; false: as the proxy, once for all clients
 	Require       Require        // what a client has to say of itself; zero: nothing
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
@@ -224,12 +225,27 @@ func (e *Engine) decided(d *Decision, r *Request, m *matter) bool {
 	return false
 }
 
+// query names the robots.txt that a request is judged by.
+func (e *Engine) query(r *Request, m *matter) cache.Query {
+	q := cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}
+	if e.o.FetchPerToken {
+		q.Token = first(m.tokens)
+	}
+	return q
+}
+
+// Query names the robots.txt that Decide judges a request by.
+func (e *Engine) Query(r Request) cache.Query {
+	m := e.matter(&r)
+	return e.query(&r, &m)
+}
+
 // ask finds the file and the group that apply. It leaves a refusal in d, or that
 // the request is allowed as far as the file's existence and its Crawl-delay go.
 func (e *Engine) ask(ctx context.Context, r *Request, m *matter, d *Decision) robots.Group {
 	dialect := e.dialect(m.member)
 	d.Dialect = dialect.Name
-	entry, err := e.o.Book.Lookup(ctx, r.Origin, r.UserAgent, dialect)
+	entry, err := e.o.Book.Lookup(ctx, e.query(r, m), dialect)
 	if err != nil {
 		d.Reason, d.Err = ReasonUnreachable, err
 		if ctx.Err() != nil {

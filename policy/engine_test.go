@@ -19,7 +19,7 @@ import (
 // answers is a Fetcher of one answer for every origin.
 type answers struct{ fetch.Answer }
 
-func (a answers) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+func (a answers) Fetch(context.Context, fetch.Request) *fetch.Answer {
 	b := a.Answer
 	b.Fetched = time.Now()
 	return &b
@@ -311,7 +311,28 @@ type counted struct {
 	n *int
 }
 
-func (c counted) Fetch(ctx context.Context, o robots.Origin, userAgent string) *fetch.Answer {
+func (c counted) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
 	*c.n++
-	return c.Fetcher.Fetch(ctx, o, userAgent)
+	return c.Fetcher.Fetch(ctx, r)
+}
+
+// TestFetchPerToken: the file is fetched and kept as the proxy for all clients, or for
+// the product token that the client is taken for.
+func TestFetchPerToken(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		o     policy.Options
+		agent string
+		want  string
+	}{
+		{"as the proxy", policy.Options{}, "FooBot/1.0", ""},
+		{"as the client", policy.Options{FetchPerToken: true}, "FooBot/1.0 (+https://foo.example)", "FooBot"},
+		{"a browser names no product", policy.Options{FetchPerToken: true}, "Mozilla/5.0 (X11; Linux x86_64)", ""},
+		{"by the configuration", policy.Options{FetchPerToken: true, ProductToken: "OurBot"}, "FooBot/1.0", "OurBot"},
+	} {
+		q := engine(t, file(""), c.o).Query(policy.Request{Client: "2001:db8::1", UserAgent: c.agent})
+		if q.Token != c.want || q.Client != "2001:db8::/64" {
+			t.Errorf("%s: %+v, want the token %q", c.name, q, c.want)
+		}
+	}
 }

@@ -18,7 +18,7 @@ import (
 // noBook knows nothing.
 type noBook struct{}
 
-func (noBook) Lookup(context.Context, robots.Origin, string, robots.Dialect) (*cache.Entry, error) {
+func (noBook) Lookup(context.Context, cache.Query, robots.Dialect) (*cache.Entry, error) {
 	return nil, errors.New("nothing is known")
 }
 

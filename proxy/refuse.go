@@ -39,6 +39,7 @@ type problem struct {
 	Dialect    string  `json:"dialect,omitempty"`
 	Robots     string  `json:"robots_url,omitempty"`
 	Fetched    string  `json:"robots_fetched,omitempty"`
+	FetchedAs  string  `json:"robots_agent,omitempty"`
 	Delay      float64 `json:"crawl_delay_s,omitempty"`
 	Asked      float64 `json:"crawl_delay_asked_s,omitempty"`
 	BackOff    float64 `json:"back_off_s,omitempty"`
@@ -144,7 +145,7 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 	}
 	p.Group = d.Group
 	if f := d.Ruling.Answer; f != nil {
-		p.Robots, p.Dialect = f.URL, d.Dialect
+		p.Robots, p.FetchedAs, p.Dialect = f.URL, f.UserAgent, d.Dialect
 	}
 	if at := d.Ruling.Fetched(); !at.IsZero() {
 		p.Fetched = at.UTC().Format(time.RFC3339)
@@ -269,6 +270,7 @@ func (p problem) text() []byte {
 	line("dialect", p.Dialect)
 	line("robots.txt", plain(p.Robots))
 	line("fetched", p.Fetched)
+	line("fetched as", plain(p.FetchedAs))
 	if p.Asked > 0 {
 		line("crawl-delay", fmt.Sprintf("%g s (asked: %g s)", p.Delay, p.Asked))
 	}

@@ -93,7 +93,7 @@ func (s *madeUp) command(t *testing.T, args ...string) (status int, out, errOut 
 
 func textAnswer(status int, body string) *fetch.Answer {
 	file := &oneFile{"http://site.test/robots.txt", []byte(body), status}
-	a := file.Fetch(context.Background(), robots.Origin{}, "")
+	a := file.Fetch(context.Background(), fetch.Request{Origin: robots.Origin{}, UserAgent: ""})
 	a.Fetched = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
 	return a
 }

@@ -97,6 +97,7 @@ func (x *explanation) printRobots(s *sheet) {
 	} else if !e.RobotsFetched.IsZero() {
 		s.row("fetched", e.RobotsFetched.UTC().Format(time.RFC3339Nano))
 	}
+	s.row("fetched as", printable(clip(e.RobotsAgent)))
 	if e.RobotsStale {
 		s.row("note", "an older copy, as the site failed then")
 	}

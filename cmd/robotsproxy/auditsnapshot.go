@@ -182,6 +182,9 @@ func fetchText(f snapshot.Fetch) string {
 	} else {
 		text += ", no answer"
 	}
+	if f.UserAgent != "" {
+		text += ", as " + printable(clip(f.UserAgent))
+	}
 	if f.SHA256 != "" {
 		text += ", " + count(int64(f.Octets), "octet")
 	}

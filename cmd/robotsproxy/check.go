@@ -143,6 +143,7 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 	if err != nil {
 		return cfg, robots.Dialect{}, err
 	}
+	cfg = ofCommand(cfg)
 	if cmd.Flags().Changed("dialect") {
 		cfg.Robots.Dialect = f.dialect
 	}

@@ -62,6 +62,7 @@ type source struct {
 	Dialect string `json:"dialect,omitempty"`
 	Robots  string `json:"robots_url,omitempty"`
 	Fetched string `json:"robots_fetched,omitempty"`
+	Agent   string `json:"robots_agent,omitempty"` // the User-Agent it was fetched with
 	Status  int    `json:"robots_status,omitempty"`
 	SHA256  string `json:"robots_sha256,omitempty"` // of what was read
 	Cut     bool   `json:"robots_cut,omitempty"`    // there may be more than is read
@@ -216,7 +217,7 @@ func (c *checker) sourceOf(d policy.Decision) source {
 	if answer == nil {
 		return source{}
 	}
-	s := source{Robots: answer.URL, SHA256: answer.SHA256, Cut: len(answer.Body) >= robots.MaxBytes, Means: meaning(d.Ruling)}
+	s := source{Robots: answer.URL, Agent: answer.UserAgent, SHA256: answer.SHA256, Cut: len(answer.Body) >= robots.MaxBytes, Means: meaning(d.Ruling)}
 	if c.file != nil {
 		return s // nothing was fetched
 	}

@@ -20,7 +20,7 @@ import (
 // one is the answer of every origin.
 type one struct{ fetch.Answer }
 
-func (o one) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+func (o one) Fetch(context.Context, fetch.Request) *fetch.Answer {
 	a := o.Answer
 	a.MaxAge, a.Fetched = -1, time.Date(2026, 11, 21, 5, 7, 33, 0, time.UTC)
 	return &a

@@ -42,7 +42,7 @@ func readRobots(name string, stdin io.Reader) (*oneFile, error) {
 }
 
 // Fetch answers with the file, as an origin would.
-func (f *oneFile) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+func (f *oneFile) Fetch(context.Context, fetch.Request) *fetch.Answer {
 	body := f.text[:min(len(f.text), robots.MaxBytes)]
 	sum := sha256.Sum256(body)
 	return &fetch.Answer{

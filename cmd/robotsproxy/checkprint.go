@@ -175,6 +175,7 @@ func (a *asker) print(s *sheet) {
 func (o *source) print(s *sheet) {
 	s.row("robots.txt", printable(clip(o.Robots)))
 	s.row("fetched", o.Fetched)
+	s.row("fetched as", printable(clip(o.Agent)))
 	switch {
 	case o.Status > 0:
 		s.row("answer", fmt.Sprintf("status %d: %s", o.Status, o.Means))

@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
 )
 
 // TestAHouseThatEndsTakesNoMore: what comes too late is not in force by half, and
@@ -49,7 +50,7 @@ func TestAHouseThatEndsTakesNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.book.Lookup(t.Context(), o, "FooBot/1.0", robots.Standard()); err != nil {
+	if _, err := h.book.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard()); err != nil {
 		t.Fatal(err)
 	}
 	if got := site.seen[0].UserAgent(); got == "Late/1" || h.now.Load() != before {

@@ -21,6 +21,15 @@ func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
 	return policy.New(o)
 }
 
+// ofCommand is cfg for a command of one user, who is asked as whom robots.txt is fetched
+// where the configuration leaves that open.
+func ofCommand(cfg config.Config) config.Config {
+	if cfg.Robots.FetchAs == "auto" {
+		cfg.Robots.FetchAs = "client"
+	}
+	return cfg
+}
+
 // judging is how that engine judges.
 func judging(cfg config.Config, b policy.Book) (policy.Options, error) {
 	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
@@ -43,6 +52,7 @@ func judging(cfg config.Config, b policy.Book) (policy.Options, error) {
 		Clients:       clients,
 		Open:          cfg.Open,
 		ProductToken:  cfg.Identity.ProductToken,
+		FetchPerToken: cfg.Robots.FetchAs == "client" && cfg.Identity.UserAgent == "", // else all clients are one to the sites
 		Require:       required(cfg),
 		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
 		OverMax:       overMax(cfg),

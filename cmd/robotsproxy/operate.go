@@ -5,10 +5,12 @@ import (
 	"runtime/debug"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/proxy/admin"
 	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
 )
 
 // openFeed makes what the operator is shown of requests while they come, where there
@@ -85,6 +87,7 @@ func (h *house) openAdmin() (err error) {
 		Dialect: func() robots.Dialect { return h.now.Load().dialect },
 		PaceKey: h.paceKey,
 		Explain: h.handler.Explain,
+		Query:   func(r policy.Request) cache.Query { return h.now.Load().rules.Engine.Query(r) },
 		Clients: h.clientNames,
 		Reload:  h.Reload,
 		Reloads: h.Reloads,

@@ -193,6 +193,7 @@ func reloadable(t *testing.T) map[string]reloadCase {
 		"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
 
 		"robots.dialect":           keyAlone("robots.dialect", "standard", "google", decided(foo, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
+		"robots.fetch_as":          keyAlone("robots.fetch_as", "auto", "client", inForce(func(f *force) any { return f.rules.Engine.Query(foo).Token }), "", "FooBot"),
 		"robots.max_age":           keyAlone("robots.max_age", "24h", "1h", freshFor, "24h0m0s", "1h0m0s"),
 		"robots.min_age":           {keys{"robots.max_age": "2h", "robots.min_age": "1m"}, keys{"robots.min_age": "2h"}, inForce(func(f *force) any { return f.known.MinAge }), [2]string{"1m0s", "2h0m0s"}},
 		"robots.fetch_timeout":     keyAlone("robots.fetch_timeout", "20s", "5s", inForce(func(f *force) any { return f.known.FetchTimeout }), "20s", "5s"),

@@ -171,6 +171,7 @@ func withoutPasswords(clients []config.Client) (named []config.Client) {
 // settle makes the run's own directory and puts all that a run does not share
 // with others into cfg: listener, who may come in, admin, audit.
 func (f *runFlags) settle(cfg *config.Config) (dir string, err error) {
+	*cfg = ofCommand(*cfg)
 	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen, cfg.Drain = "127.0.0.1:0", config.ListenTLS{}, true, "", 0
 	cfg.Clients = withoutPasswords(cfg.Clients)
 	if f.userAgent != "" {

@@ -33,6 +33,13 @@ func ownVersion() string {
 	return version(info)
 }
 
+// ownProduct is this program as a User-Agent header names it (RFC 9110 10.1.5).
+func ownProduct() string {
+	info, _ := debug.ReadBuildInfo()
+	number, _ := built(info)
+	return "robotsproxy/" + number
+}
+
 // version is one line of what the build knows of itself; info may be nil.
 func version(info *debug.BuildInfo) string {
 	number, commit := built(info)

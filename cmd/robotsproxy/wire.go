@@ -212,7 +212,7 @@ func known(cfg config.Config, d *egress.Door, store cache.Store, fetches *prom.S
 		MinAge:       cfg.Robots.MinAge,
 		Retry:        cfg.Robots.UnreachableRetry,
 		FetchTimeout: cfg.Robots.FetchTimeout,
-		UserAgent:    cfg.Identity.UserAgent,
+		UserAgent:    cmp.Or(cfg.Identity.UserAgent, ownProduct()),
 		Store:        store,
 	}
 	return o, nil

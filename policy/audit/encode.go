@@ -86,6 +86,7 @@ func appendRuling(b []byte, d *policy.Decision) []byte {
 	if at := d.Ruling.Fetched(); !at.IsZero() {
 		b = append(appendTime(append(b, `,"robots_fetched":"`...), at), '"')
 	}
+	b = appendOptional(b, `,"robots_agent":"`, a.UserAgent)
 	b = appendOptional(b, `,"robots_sha256":"`, a.SHA256)
 	b = appendOptional(b, `,"dialect":"`, d.Dialect)
 	if d.Ruling.Stale {

@@ -26,7 +26,7 @@ func allowed() *Record {
 		Decision: policy.Decision{
 			Verdict: policy.Allow, Reason: policy.ReasonRule, Rule: "/p", Line: 3, Group: "foobot", Token: "FooBot",
 			Asked: 100 * time.Second, Pace: pace.Limits{CrawlDelay: 10 * time.Second},
-			Ruling: cache.Ruling{Outcome: cache.Rules, Answer: &fetch.Answer{URL: "https://site.test/robots.txt", SHA256: "ab", Fetched: time.Unix(0, 0)}},
+			Ruling: cache.Ruling{Outcome: cache.Rules, Answer: &fetch.Answer{URL: "https://site.test/robots.txt", UserAgent: "robotsproxy/1.0", SHA256: "ab", Fetched: time.Unix(0, 0)}},
 		},
 		Waited: 1500 * time.Microsecond, Status: 200, Bytes: 12, Took: 2 * time.Second,
 	}
@@ -55,7 +55,7 @@ func TestLineHoldsWhatTheContractNames(t *testing.T) {
 	const want = `{"time":"2026-11-21T09:00:00.000000005Z","id":"a-1","client":"127.0.0.1","method":"GET",` +
 		`"url":"https://site.test/page?q=1","host":"site.test","user_agent":"FooBot/1.0","agent":"FooBot",` +
 		`"decision":"allow","reason":"rule","enforced":true,"rule":"/p","line":3,"group":"foobot",` +
-		`"robots_url":"https://site.test/robots.txt","robots_fetched":"1970-01-01T00:00:00.000000000Z","robots_sha256":"ab",` +
+		`"robots_url":"https://site.test/robots.txt","robots_fetched":"1970-01-01T00:00:00.000000000Z","robots_agent":"robotsproxy/1.0","robots_sha256":"ab",` +
 		`"crawl_delay_s":10,"crawl_delay_asked_s":100,"wait_ms":1.5,"status":200,"bytes":12,"duration_ms":2000`
 	if got := encoded(allowed(), Options{}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -62,6 +62,7 @@ type Options struct {
 	Dialect func() robots.Dialect                                 // by which the files of the Book are shown
 	PaceKey func(host string) string                              // what the pace of a host is kept under; nil: its name
 	Explain func(context.Context, policy.Request) policy.Decision // what would be decided, by the code that decides
+	Query   func(policy.Request) cache.Query                      // which robots.txt that code goes by
 	Clients func() []string                                       // names of those of the configuration; nil: there are none
 	Reload  func(context.Context) error                           // reads the configuration anew; its error has a line for each thing that is wrong; nil: it cannot be
 	// Reloads says how often that came to something, how often it was refused, when it
@@ -84,7 +85,7 @@ func (o *Options) missing() string {
 		is   bool
 	}{
 		{"Healthy", o.Healthy != nil}, {"Ready", o.Ready != nil}, {"Log", o.Log != nil}, {"Live", o.Live != nil},
-		{"Book", o.Book != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil},
+		{"Book", o.Book != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil},
 		{"CAPEM", o.CAPEM != nil}, {"Proxy", o.Proxy != nil},
 	} {
 		if !need.is {
@@ -99,7 +100,7 @@ type Book interface {
 	All() iter.Seq[*cache.Entry]
 	Peek(robots.Origin) *cache.Entry
 	Purge(robots.Origin) bool
-	Refetch(ctx context.Context, o robots.Origin, userAgent string) (*cache.Entry, error)
+	Refetch(ctx context.Context, q cache.Query) (*cache.Entry, error)
 }
 
 // A Server answers the operator. Make one with New, end it with Shutdown.

@@ -260,7 +260,7 @@ func TestPurgeAndRefetch(t *testing.T) {
 	if got.Outcome != "rules" || got.Rules != 2 || got.Origin != "https://a.test" || got.Fetched.IsZero() || got.Text != nil {
 		t.Errorf("%+v", got.originState)
 	}
-	if !slices.Equal(f.sites.fetched, []string{"https://a.test knower", "https://a.test Op/1"}) {
+	if !slices.Equal(f.sites.fetched, []string{"https://a.test robotsproxy", "https://a.test Op/1"}) {
 		t.Errorf("fetched: %q", f.sites.fetched)
 	}
 	for _, origin := range []string{"a.test", "https://", "https://a.test/x", "https://a.test?x", "https://u:p@a.test", "file:///etc/passwd", "https://a.test#x", "https://127.1", hostile, ""} {

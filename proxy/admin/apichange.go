@@ -72,13 +72,14 @@ func (s *server) refetch(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if _, err := s.request(&inquiry{URL: o.String() + "/", UserAgent: about.UserAgent}); err != nil {
+	q, err := s.request(&inquiry{URL: o.String() + "/", UserAgent: about.UserAgent})
+	if err != nil {
 		problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	s.o.Log.Info("a robots.txt is fetched, as the operator asks", "origin", o.String())
 	s.ask(w, r, func(ctx context.Context) (any, error) {
-		e, err := s.o.Book.Refetch(ctx, o, about.UserAgent)
+		e, err := s.o.Book.Refetch(ctx, s.o.Query(q))
 		if err != nil {
 			return nil, err
 		}

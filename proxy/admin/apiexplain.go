@@ -92,6 +92,7 @@ type foresight struct {
 	Agent       string   `json:"agent,omitempty"`
 	Robots      string   `json:"robots_url,omitempty"`
 	Fetched     string   `json:"robots_fetched,omitempty"`
+	FetchedAs   string   `json:"robots_agent,omitempty"`
 	SHA256      string   `json:"robots_sha256,omitempty"`
 	Dialect     string   `json:"dialect,omitempty"`
 	Stale       bool     `json:"robots_stale,omitempty"`
@@ -188,7 +189,7 @@ func (s *server) foresee(r *policy.Request, d *policy.Decision) *foresight {
 		Signal: d.Signals.String(), Usage: d.Usage,
 	}
 	if a := d.Ruling.Answer; a != nil {
-		x.Robots, x.Fetched, x.SHA256 = a.URL, stamp(d.Ruling.Fetched()), a.SHA256
+		x.Robots, x.Fetched, x.FetchedAs, x.SHA256 = a.URL, stamp(d.Ruling.Fetched()), a.UserAgent, a.SHA256
 		x.Dialect, x.Stale = d.Dialect, d.Ruling.Stale
 		x.Excerpt = excerptOf(string(a.Body), d.Dialect, d.Line)
 	}

@@ -55,6 +55,7 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 		Explain: func(context.Context, policy.Request) policy.Decision {
 			return policy.Decision{Reason: policy.ReasonDenied}
 		},
+		Query:   func(r policy.Request) cache.Query { return cache.Query{Origin: r.Origin, Token: r.UserAgent} },
 		CAPEM:   func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") },
 		Clients: func() []string { return []string{"lab"} },
 		Proxy:   &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080},
@@ -81,10 +82,11 @@ type sites struct {
 	silent  bool     // nobody answers before the end of the context
 }
 
-func (s *sites) Fetch(ctx context.Context, o robots.Origin, userAgent string) *fetch.Answer {
+func (s *sites) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
+	o := r.Origin
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fetched = append(s.fetched, o.String()+" "+userAgent)
+	s.fetched = append(s.fetched, o.String()+" "+r.UserAgent)
 	if s.silent {
 		s.mu.Unlock()
 		<-ctx.Done()
@@ -112,7 +114,7 @@ func (f *fixture) know(t testing.TB, origin, text string) robots.Origin {
 	f.sites.mu.Lock()
 	f.sites.texts[o.String()] = text
 	f.sites.mu.Unlock()
-	if _, err := f.book.Lookup(t.Context(), o, "knower", robots.Standard()); err != nil {
+	if _, err := f.book.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard()); err != nil {
 		t.Fatal(err)
 	}
 	return o

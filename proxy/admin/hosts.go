@@ -49,9 +49,10 @@ type originState struct {
 	Rules   int       `json:"rules"`
 	Bytes   int       `json:"bytes"`
 	SHA256  string    `json:"sha256,omitempty"`
-	Fetched time.Time `json:"fetched,omitzero"` // zero: nothing is in force
-	Expires time.Time `json:"expires,omitzero"` // it is fetched anew if somebody asks then
-	Stale   bool      `json:"stale,omitempty"`  // a copy from before rules, while the origin fails
+	Agent   string    `json:"robots_agent,omitempty"` // the User-Agent it was fetched with
+	Fetched time.Time `json:"fetched,omitzero"`       // zero: nothing is in force
+	Expires time.Time `json:"expires,omitzero"`       // it is fetched anew if somebody asks then
+	Stale   bool      `json:"stale,omitempty"`        // a copy from before rules, while the origin fails
 	Error   string    `json:"error,omitempty"`
 	Retry   time.Time `json:"retry,omitzero"` // when an origin that fails is next tried
 
@@ -135,7 +136,9 @@ func (h *hostState) read(d robots.Dialect) {
 	for _, e := range h.entries {
 		h.Origins = append(h.Origins, newOriginState(e, d))
 	}
-	slices.SortFunc(h.Origins, func(a, b originState) int { return cmp.Compare(a.Origin, b.Origin) })
+	slices.SortFunc(h.Origins, func(a, b originState) int {
+		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Agent, b.Agent))
+	})
 }
 
 func newPaceState(p pace.HostState) *paceState {
@@ -156,7 +159,7 @@ func newOriginState(e *cache.Entry, d robots.Dialect) originState {
 		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry, of: e.Origin(), ruling: r,
 	}
 	if a := r.Answer; a != nil {
-		s.URL, s.Status, s.Bytes, s.SHA256 = a.URL, a.Status, len(a.Body), a.SHA256
+		s.URL, s.Status, s.Bytes, s.SHA256, s.Agent = a.URL, a.Status, len(a.Body), a.SHA256, a.UserAgent
 	}
 	if r.Err != nil {
 		s.Error = r.Err.Error()

@@ -104,6 +104,7 @@ func (s *server) answerView(r policy.Request, d policy.Decision, at time.Time) *
 	if a := d.Ruling.Answer; a != nil {
 		add(fact{Name: "robots.txt", Value: cut(a.URL, maxCell), Code: true})
 		add(fact{Name: "Fetched", Value: ago(at, d.Ruling.Fetched())})
+		add(fact{Name: "Fetched as", Value: cut(a.UserAgent, maxCell)})
 		add(fact{Name: "Read as", Value: visible(d.Dialect)})
 		v.Lines = excerptView(string(a.Body), &d)
 	}

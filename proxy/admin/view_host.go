@@ -178,6 +178,7 @@ func originFacts(o *originState, now time.Time) (all []fact) {
 		add("Status", strconv.Itoa(o.Status), false)
 	}
 	add("Fetched", ago(now, o.Fetched), false)
+	add("Fetched as", cut(o.Agent, maxCell), false)
 	add("Fetched anew", onceAsked(now, o.Expires), false)
 	if o.ruling.Outcome == cache.Rules {
 		add("Size", fmt.Sprintf("%s, %s", octets(o.Bytes), counted(o.Rules, "rule")), false)
@@ -244,7 +245,7 @@ func (s *server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 func (s *server) refetchFor(w http.ResponseWriter, r *http.Request, o robots.Origin) string {
 	done := "refetch"
 	switch s.patiently(w, r, func(ctx context.Context) {
-		if e, err := s.o.Book.Refetch(ctx, o, ""); err != nil || e.Under(s.o.Dialect()).Err != nil {
+		if e, err := s.o.Book.Refetch(ctx, cache.Query{Origin: o}); err != nil || e.Under(s.o.Dialect()).Err != nil {
 			done = "failed"
 		}
 	}) {

@@ -212,7 +212,7 @@ func TestParentWantsCredentials(t *testing.T) {
 						t.Errorf("%s: %v, %v", name, resp, err)
 					}
 					noSecret(t, fmt.Sprint(err))
-					a := client.Fetch(t.Context(), o.as("origin.test"), "")
+					a := client.Fetch(t.Context(), fetch.Request{Origin: o.as("origin.test"), UserAgent: ""})
 					if !errors.Is(a.Err, ErrParent) || a.Status != 0 || !a.Ours {
 						t.Errorf("%s: robots.txt: %+v", name, a)
 					}

@@ -108,7 +108,7 @@ func TestParentRobots(t *testing.T) {
 		}
 		for _, o := range []*origin{serve(t, hello), serve(t, hello, ca.leaf(t, "origin.test", later()))} {
 			before := len(p.Asked())
-			a := client.Fetch(t.Context(), o.as("origin.test"), "FooBot")
+			a := client.Fetch(t.Context(), fetch.Request{Origin: o.as("origin.test"), UserAgent: "FooBot"})
 			if a.Err != nil || a.Status != 200 || string(a.Body) != "hello" || !a.Connected {
 				t.Fatalf("%+v", a)
 			}

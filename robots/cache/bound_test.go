@@ -22,7 +22,8 @@ func host(i int) robots.Origin {
 // sized is a Fetcher of files of many sizes, failures among them.
 type sized struct{}
 
-func (sized) Fetch(_ context.Context, o robots.Origin, _ string) *fetch.Answer {
+func (sized) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+	o := r.Origin
 	n := len(o.Host) * int(o.Host[1]-'0'+1)
 	switch o.Host[len(o.Host)-6] % 4 {
 	case 0:
@@ -43,7 +44,7 @@ func TestMemory(t *testing.T) {
 	const most = 1 << 20
 	c := newCache(t, Options{Fetcher: sized{}, MaxBytes: most})
 	for i := range 5000 {
-		e, err := c.Lookup(t.Context(), host(i), "", robots.Standard())
+		e, err := c.Lookup(t.Context(), Query{Origin: host(i)}, robots.Standard())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +77,7 @@ func TestMemory(t *testing.T) {
 // TestCompiledCounts: a compiled file is weighed when it is compiled.
 func TestCompiledCounts(t *testing.T) {
 	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
-	e, err := c.Lookup(t.Context(), site, "", robots.Standard())
+	e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,13 +112,13 @@ func TestFetchesAtOnce(t *testing.T) {
 		f := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
 		c := newCache(t, Options{Fetcher: f})
 		var wg sync.WaitGroup
-		for i := range maxFetches {
-			wg.Go(func() { _, _ = c.Lookup(t.Context(), host(i), "", robots.Standard()) })
+		for i := range maxFetches { // each by a client of its own: see TestPlaces
+			wg.Go(func() { _, _ = c.Lookup(t.Context(), Query{Origin: host(i), Client: fmt.Sprint(i)}, robots.Standard()) })
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.Lookup(ctx, site, "", robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Lookup(ctx, Query{Origin: site}, robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("err = %v", err)
 		}
 		if f.count() != maxFetches {
@@ -140,7 +141,7 @@ func TestManyRefreshes(t *testing.T) {
 		for range 2 {
 			var wg sync.WaitGroup
 			for i := range hosts {
-				wg.Go(func() { _, _ = c.Lookup(t.Context(), host(i), "", robots.Standard()) })
+				wg.Go(func() { _, _ = c.Lookup(t.Context(), Query{Origin: host(i)}, robots.Standard()) })
 			}
 			wg.Wait()
 		}
@@ -149,7 +150,7 @@ func TestManyRefreshes(t *testing.T) {
 			t.Errorf("%d fetches of %d hosts", f.count(), hosts)
 		}
 		for i := range hosts {
-			if _, err := c.Lookup(t.Context(), host(i), "", robots.Standard()); err != nil {
+			if _, err := c.Lookup(t.Context(), Query{Origin: host(i)}, robots.Standard()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -169,7 +170,7 @@ func TestTogether(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			for range 3000 {
 				d := columns[random.IntN(len(columns))]
-				e, err := c.Lookup(t.Context(), host(random.IntN(200)), "", d)
+				e, err := c.Lookup(t.Context(), Query{Origin: host(random.IntN(200))}, d)
 				if err != nil {
 					t.Error(err)
 					return
@@ -184,7 +185,7 @@ func TestTogether(t *testing.T) {
 func TestWhatIsKnownAllocatesNothing(t *testing.T) {
 	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
 	n := testing.AllocsPerRun(100, func() {
-		e, err := c.Lookup(t.Context(), site, "", robots.Standard())
+		e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +202,7 @@ func BenchmarkLookup(b *testing.B) {
 		origins := make([]robots.Origin, hosts)
 		for i := range origins {
 			origins[i] = host(i)
-			if _, err := c.Lookup(b.Context(), origins[i], "", robots.Standard()); err != nil {
+			if _, err := c.Lookup(b.Context(), Query{Origin: origins[i]}, robots.Standard()); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -209,7 +210,7 @@ func BenchmarkLookup(b *testing.B) {
 		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if e, err := c.Lookup(ctx, origins[i%hosts], "", robots.Standard()); e == nil || err != nil {
+				if e, err := c.Lookup(ctx, Query{Origin: origins[i%hosts]}, robots.Standard()); e == nil || err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -217,7 +218,7 @@ func BenchmarkLookup(b *testing.B) {
 		b.Run(fmt.Sprintf("hosts=%d/parallel", hosts), func(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					if e, err := c.Lookup(ctx, origins[i%hosts], "", robots.Standard()); e == nil || err != nil {
+					if e, err := c.Lookup(ctx, Query{Origin: origins[i%hosts]}, robots.Standard()); e == nil || err != nil {
 						b.Error(err)
 						return
 					}
@@ -229,7 +230,7 @@ func BenchmarkLookup(b *testing.B) {
 
 func BenchmarkUnder(b *testing.B) {
 	c := newCache(b, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
-	e, err := c.Lookup(b.Context(), site, "", robots.Standard())
+	e, err := c.Lookup(b.Context(), Query{Origin: site}, robots.Standard())
 	if err != nil {
 		b.Fatal(err)
 	}

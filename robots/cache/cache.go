@@ -48,9 +48,9 @@ import (
 )
 
 const (
-	// maxFetches is how many origins are fetched at once for callers that
-	// wait; further callers wait for a place. It bounds what strangers' hosts
-	// can make the cache hold beside its entries.
+	// maxFetches is how many files are fetched at once for callers that wait;
+	// further callers wait for a place, see [places]. It bounds what strangers'
+	// hosts can make the cache hold beside its entries.
 	maxFetches = 512
 
 	// maxRefreshes is how many are refreshed at once; they have places of
@@ -64,7 +64,19 @@ var ErrStopped = errors.New("robots cache is stopped")
 // A Fetcher gets an origin's robots.txt once. It must return soon after ctx
 // ends, and never nil.
 type Fetcher interface {
-	Fetch(ctx context.Context, o robots.Origin, userAgent string) *fetch.Answer
+	Fetch(ctx context.Context, r fetch.Request) *fetch.Answer
+}
+
+// A Query says which file a caller wants, and who causes its fetch.
+//
+// What an origin answers may depend on the User-Agent it is asked with. The files
+// and outcomes of different Tokens are therefore kept apart, so that no client's
+// User-Agent header decides for another client. An origin has a bounded number of
+// them; see [MaxTokens]. A Token beyond these bounds gets the proxy's own file.
+type Query struct {
+	Origin robots.Origin
+	Token  string // product token to fetch as; "": the file is fetched with Options.UserAgent
+	Client string // whose fair share a fetch counts against; any string
 }
 
 // Options make a [Cache]; all but MaxBytes and Store may be changed, by [Cache.Use].
@@ -75,7 +87,7 @@ type Options struct {
 	Retry        time.Duration // before the first retry of a failing origin; doubles up to 30 minutes; zero means 30 seconds
 	FetchTimeout time.Duration // zero means 20 seconds
 	MaxBytes     int64         // of memory for answers and compiled files; zero means 64 MiB
-	UserAgent    string        // sent with every fetch; "" means that of the client that asked first
+	UserAgent    string        // sent with the fetches of Queries without a Token; "" means "robotsproxy"
 	Store        Store         // outlives the Cache; nil: what is known is in memory alone
 }
 
@@ -86,19 +98,20 @@ type Cache struct {
 	terms  atomic.Pointer[terms]
 
 	tally    tally
-	entries  *otter.Cache[robots.Origin, *Entry]
+	entries  *otter.Cache[key, *Entry]
+	variants variants
 	schedule schedule
 	running  atomic.Bool // Run takes from the schedule
 	stopped  atomic.Bool // written under mu
 
-	places    chan struct{} // fetches for callers that wait
+	places    *places       // fetches for callers that wait
 	refreshes chan struct{} // fetches in the background
 
 	base   context.Context // of every fetch: ends with the cache, not with a caller
 	cancel context.CancelFunc
 
 	mu      sync.Mutex // guards flights, that what is stored is by the terms, and that no fetch starts once stopped; otter's locks are taken under it
-	flights map[robots.Origin]*flight
+	flights map[key]*flight
 	wg      sync.WaitGroup
 }
 
@@ -111,15 +124,15 @@ func New(o Options) (*Cache, error) {
 	c := &Cache{
 		saved:     o.Store,
 		schedule:  schedule{wake: make(chan struct{}, 1)},
-		places:    make(chan struct{}, maxFetches),
+		places:    newPlaces(maxFetches),
 		refreshes: make(chan struct{}, maxRefreshes),
-		flights:   make(map[robots.Origin]*flight),
+		flights:   make(map[key]*flight),
 	}
 	c.shared, _ = o.Store.(Sharer)
 	c.terms.Store(o.terms())
-	c.entries, err = otter.New(&otter.Options[robots.Origin, *Entry]{
+	c.entries, err = otter.New(&otter.Options[key, *Entry]{
 		MaximumWeight: uint64(o.MaxBytes),
-		Weigher:       func(_ robots.Origin, e *Entry) uint32 { return e.weight() },
+		Weigher:       func(_ key, e *Entry) uint32 { return e.weight() },
 		// Maintenance on the goroutine of the caller, and no expiration:
 		// otter starts no goroutine of its own.
 		Executor:   func(work func()) { work() },
@@ -163,26 +176,43 @@ func (o Options) withDefaults() Options {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 64 << 20
 	}
+	if o.UserAgent == "" {
+		o.UserAgent = "robotsproxy"
+	}
 	return o
 }
 
-// Lookup gives what the robots.txt of o says now: at once where that is known
-// and good for longer under d, else after a look into the Store, or a fetch, made
-// with userAgent unless Options name one. Whoever asks has the same entry, to be judged by the same
-// d. The error is ctx's own, or ErrStopped; the fetch goes on for others when
-// ctx ends.
-func (c *Cache) Lookup(ctx context.Context, o robots.Origin, userAgent string, d robots.Dialect) (*Entry, error) {
+// Lookup gives what the robots.txt that q asks for says now: at once where that is
+// known and usable under d, else after a look into the Store, or a fetch. All callers
+// with the same Origin and Token get the same entry, to be judged by the same d. The
+// error is ctx's own, or ErrStopped; the fetch goes on for others when ctx ends.
+func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, error) {
 	if c.stopped.Load() {
 		return nil, ErrStopped
 	}
-	if e, ok := c.entries.GetIfPresent(o); ok {
-		if e := c.use(e, d, time.Now()); e != nil {
-			c.tally.hits.Add(1)
+	if e := c.hit(key{q.Origin, q.Token}, d); e != nil {
+		return e, nil
+	}
+	k := c.variants.admit(q)
+	if k.token != q.Token {
+		if e := c.hit(k, d); e != nil {
 			return e, nil
 		}
 	}
 	c.tally.misses.Add(1)
-	return c.wait(ctx, o, userAgent, func(e *Entry) *Entry { return c.use(e, d, time.Now()) })
+	return c.wait(ctx, k, q.Client, func(e *Entry) *Entry { return c.use(e, d, time.Now()) })
+}
+
+// hit gives the entry in memory that may be answered with under d; nil: there is none.
+func (c *Cache) hit(k key, d robots.Dialect) *Entry {
+	e, ok := c.entries.GetIfPresent(k)
+	if !ok {
+		return nil
+	}
+	if e = c.use(e, d, time.Now()); e != nil {
+		c.tally.hits.Add(1)
+	}
+	return e
 }
 
 // use gives the entry to answer with under d at now, nil where a fetch must be
@@ -204,7 +234,8 @@ func (c *Cache) store(e, before *Entry) {
 	if due := e.life[said].due; !due.IsZero() {
 		c.schedule.add(e, due) // first: an eviction takes it out again
 	}
-	c.entries.Set(e.origin, e)
+	c.entries.Set(e.key, e)
+	c.variants.keep(e.key)
 	if before != nil {
 		c.schedule.remove(before) // then: see postpone
 	}
@@ -212,8 +243,8 @@ func (c *Cache) store(e, before *Entry) {
 }
 
 // weighAgain tells otter that r has grown by a compiled file.
-func (c *Cache) weighAgain(o robots.Origin, r *reply) {
-	c.entries.ComputeIfPresent(o, func(e *Entry) (*Entry, otter.ComputeOp) {
+func (c *Cache) weighAgain(k key, r *reply) {
+	c.entries.ComputeIfPresent(k, func(e *Entry) (*Entry, otter.ComputeOp) {
 		if e.last != r && e.held != r {
 			return e, otter.CancelOp
 		}
@@ -223,8 +254,9 @@ func (c *Cache) weighAgain(o robots.Origin, r *reply) {
 }
 
 // dropped runs under otter's locks.
-func (c *Cache) dropped(d otter.DeletionEvent[robots.Origin, *Entry]) {
+func (c *Cache) dropped(d otter.DeletionEvent[key, *Entry]) {
 	if d.Cause != otter.CauseReplacement { // store has seen to that
 		c.schedule.remove(d.Value)
+		c.variants.remove(d.Key)
 	}
 }

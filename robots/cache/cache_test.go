@@ -35,7 +35,7 @@ type script struct {
 	agents []string
 }
 
-func (s *script) Fetch(ctx context.Context, _ robots.Origin, agent string) *fetch.Answer {
+func (s *script) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
 	s.mu.Lock()
 	a := s.answers[min(s.calls, len(s.answers)-1)]
 	if now := time.Now(); s.calls > 0 {
@@ -44,7 +44,7 @@ func (s *script) Fetch(ctx context.Context, _ robots.Origin, agent string) *fetc
 		s.least, s.begun = time.Duration(math.MaxInt64), now
 	}
 	s.calls++
-	s.agents = append(s.agents, agent)
+	s.agents = append(s.agents, r.UserAgent)
 	s.mu.Unlock()
 	if s.takes > 0 {
 		select {
@@ -112,7 +112,7 @@ func start(t testing.TB, o Options) (*Cache, func()) {
 func rule(t testing.TB, c *Cache) (r Ruling, waited time.Duration) {
 	t.Helper()
 	began := time.Now()
-	e, err := c.Lookup(t.Context(), site, "FooBot/1.0", robots.Standard())
+	e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestCallerLeaves(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { // the first caller, and the first to leave
 			began := time.Now()
-			e, err := c.Lookup(ctx, site, "", robots.Standard())
+			e, err := c.Lookup(ctx, Query{Origin: site}, robots.Standard())
 			if e != nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 				t.Errorf("%v, %v after %v", e, err, time.Since(began))
 			}
@@ -169,7 +169,7 @@ func TestCallerLeaves(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		if _, err := c.Lookup(ctx, robots.Origin{Scheme: "http", Host: "other.test", Port: 80}, "", robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Lookup(ctx, Query{Origin: robots.Origin{Scheme: "http", Host: "other.test", Port: 80}}, robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who has left already: %v", err)
 		}
 		if f.count() != 1 {
@@ -198,23 +198,23 @@ func TestNilAnswer(t *testing.T) {
 
 type nobody struct{}
 
-func (nobody) Fetch(context.Context, robots.Origin, string) *fetch.Answer { return nil }
+func (nobody) Fetch(context.Context, fetch.Request) *fetch.Answer { return nil }
 
+// TestUserAgent: the header of a fetch depends on the Query's Token and the Options
+// alone.
 func TestUserAgent(t *testing.T) {
-	long := string(make([]byte, 2*fetch.MaxUserAgent))
-	for _, tc := range []struct{ name, option, caller, want string }{
-		{"that of the client that asked first", "", "FooBot/1.0", "FooBot/1.0"},
-		{"the proxy's own", "OurBot/1.0", "FooBot/1.0", "OurBot/1.0"},
-		{"none", "", "", ""},
-		{"no longer than is sent", "", long, long[:fetch.MaxUserAgent]},
+	for _, tc := range []struct{ name, option, token, want string }{
+		{"the default", "", "", "robotsproxy"},
+		{"the option", "OurBot/1.0", "", "OurBot/1.0"},
+		{"a product token", "OurBot/1.0", "FooBot", "FooBot"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &script{answers: []fetch.Answer{file(0)}}
 				c, stop := start(t, Options{Fetcher: f, UserAgent: tc.option})
 				defer stop()
-				for _, agent := range []string{tc.caller, "BarBot/1.0"} { // the second keeps it in use
-					if _, err := c.Lookup(t.Context(), site, agent, robots.Standard()); err != nil {
+				for range 2 { // the second keeps it in use
+					if _, err := c.Lookup(t.Context(), Query{Origin: site, Token: tc.token}, robots.Standard()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -233,7 +233,7 @@ func TestStop(t *testing.T) {
 		c, stop := start(t, Options{Fetcher: f})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if e, err := c.Lookup(t.Context(), site, "", robots.Standard()); e != nil || !errors.Is(err, ErrStopped) {
+			if e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard()); e != nil || !errors.Is(err, ErrStopped) {
 				t.Errorf("waiting: %v, %v", e, err)
 			}
 		})
@@ -243,14 +243,14 @@ func TestStop(t *testing.T) {
 		}
 		stop() // returns with the fetch over: the bubble has nobody else
 		wg.Wait()
-		if e, err := c.Lookup(t.Context(), site, "", robots.Standard()); e != nil || !errors.Is(err, ErrStopped) {
+		if e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard()); e != nil || !errors.Is(err, ErrStopped) {
 			t.Errorf("after: %v, %v", e, err)
 		}
 		if err := c.Run(t.Context()); !errors.Is(err, ErrStopped) {
 			t.Errorf("Run after: %v", err)
 		}
-		if f.count() != 1 || len(c.flights) != 0 || len(c.places) != 0 {
-			t.Errorf("%d fetches, %d flights, %d places", f.count(), len(c.flights), len(c.places))
+		if f.count() != 1 || len(c.flights) != 0 || c.places.free != maxFetches {
+			t.Errorf("%d fetches, %d flights, %d places", f.count(), len(c.flights), maxFetches-c.places.free)
 		}
 	})
 }
@@ -280,7 +280,7 @@ func ExampleCache_Lookup() {
 		panic(err)
 	}
 	origin := robots.Origin{Scheme: "https", Host: "example.com", Port: 443}
-	entry, err := c.Lookup(context.Background(), origin, "FooBot/2.1", robots.Standard())
+	entry, err := c.Lookup(context.Background(), Query{Origin: origin}, robots.Standard())
 	if err != nil {
 		panic(err)
 	}

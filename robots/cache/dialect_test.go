@@ -17,7 +17,7 @@ func reset() fetch.Answer { return fetch.Answer{MaxAge: -1, Connected: true, Err
 func ruleBy(t testing.TB, c *Cache, d robots.Dialect) (r Ruling, waited time.Duration) {
 	t.Helper()
 	began := time.Now()
-	e, err := c.Lookup(t.Context(), site, "FooBot/1.0", d)
+	e, err := c.Lookup(t.Context(), Query{Origin: site}, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestOneFetchForAll(t *testing.T) {
 		entries := make([]*Entry, len(two))
 		var wg sync.WaitGroup
 		for i, d := range two {
-			wg.Go(func() { entries[i], _ = c.Lookup(t.Context(), site, "", d) })
+			wg.Go(func() { entries[i], _ = c.Lookup(t.Context(), Query{Origin: site}, d) })
 		}
 		wg.Wait()
 		one, other := entries[0].Under(two[0]), entries[1].Under(two[1])
@@ -133,7 +133,7 @@ func TestRowEnds(t *testing.T) {
 		{"too many redirects", func(f *script, _ *Cache) {
 			f.answers = []fetch.Answer{{Status: 301, Lost: true, Connected: true, MaxAge: -1}}
 		}, NoFile},
-		{"eviction", func(_ *script, c *Cache) { c.entries.Invalidate(site) }, Unreachable},
+		{"eviction", func(_ *script, c *Cache) { c.entries.Invalidate(key{origin: site}) }, Unreachable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestEvictedWhilePostponed(t *testing.T) {
 		c, stop := start(t, Options{Fetcher: &script{answers: []fetch.Answer{file(time.Hour)}}})
 		defer stop()
 		rule(t, c)
-		e, _ := c.entries.GetIfPresent(site)
+		e, _ := c.entries.GetIfPresent(key{origin: site})
 		wait(2 * time.Hour)
 		scheduled := func() bool {
 			return slices.ContainsFunc(c.schedule.entries, func(i item) bool { return i.entry == e })
@@ -386,7 +386,7 @@ func TestEvictedWhilePostponed(t *testing.T) {
 		if !scheduled() {
 			t.Fatal("not scheduled for the end of its day")
 		}
-		c.entries.Invalidate(site)
+		c.entries.Invalidate(key{origin: site})
 		c.entries.CleanUp()
 		if scheduled() {
 			t.Error("evicted, it is scheduled still")

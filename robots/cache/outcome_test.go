@@ -81,7 +81,7 @@ func TestOutcome(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.answer.Fetched = time.Now()
-			e := newEntry(robots.Origin{}, "", &tc.answer, nil, time.Now(), usual)
+			e := newEntry(key{}, &tc.answer, nil, time.Now(), usual)
 			for i, d := range columns {
 				r, want := e.Under(d), tc.want[i]
 				if r.Outcome != want || r.Stale || r.Answer != &tc.answer {
@@ -105,8 +105,8 @@ func TestNoName(t *testing.T) {
 	for _, d := range columns {
 		d.Name = ""
 		for _, a := range []fetch.Answer{file(-1), status(204), status(404), status(429), status(503), unconnected(), {}} {
-			old := newEntry(robots.Origin{}, "", &a, nil, time.Now(), usual)
-			for _, e := range []*Entry{old, newEntry(robots.Origin{}, "", &a, old, time.Now().Add(31*day), usual)} {
+			old := newEntry(key{}, &a, nil, time.Now(), usual)
+			for _, e := range []*Entry{old, newEntry(key{}, &a, old, time.Now().Add(31*day), usual)} {
 				if r := e.Under(d); r.Outcome != Unreachable || r.File != nil || r.Err == nil || !r.Fetched().IsZero() {
 					t.Errorf("%d: %+v", a.Status, r)
 				}
@@ -118,7 +118,7 @@ func TestNoName(t *testing.T) {
 // TestOwnDialect: a program may make its own.
 func TestOwnDialect(t *testing.T) {
 	a := file(-1)
-	e := newEntry(robots.Origin{}, "", &a, nil, time.Now(), usual)
+	e := newEntry(key{}, &a, nil, time.Now(), usual)
 	if r := e.Under(robots.Dialect{Name: "mine"}); r.Outcome != Rules || r.File.For("FooBot").Match("/x").Allow {
 		t.Errorf("%+v", r)
 	}

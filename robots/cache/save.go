@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"time"
+	"unique"
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
@@ -17,7 +18,6 @@ import (
 //
 //	format      1 octet
 //	origin      a string: 4 octets of length, and itself
-//	agent       a string
 //	failed      a time
 //	tried       a time
 //	delay       8 octets, nanoseconds
@@ -28,6 +28,7 @@ import (
 // and of an answer:
 //
 //	url         a string
+//	agent       a string, the User-Agent that was sent
 //	status      8 octets
 //	redirects   8 octets
 //	max age     8 octets, nanoseconds; -1: none said
@@ -38,7 +39,7 @@ import (
 //
 // There is one form of an entry, and nothing else is read: whatever is wrong,
 // the whole is nothing.
-const format = 1
+const format = 2
 
 // The marks of an answer.
 const (
@@ -56,7 +57,7 @@ var errDamaged = errors.New("not an entry as it was saved")
 
 // kept is what a Store has of an entry.
 type kept struct {
-	origin, agent string
+	origin string
 	row
 	last *fetch.Answer
 	held *fetch.Answer // nil without one
@@ -72,7 +73,7 @@ func (k *kept) times() []time.Time {
 
 // encode gives the saved form of e.
 func encode(e *Entry) []byte {
-	k := kept{origin: e.origin.String(), agent: e.agent, row: e.row, last: e.last.answer}
+	k := kept{origin: e.origin.String(), row: e.row, last: e.last.answer}
 	if e.held != nil {
 		k.held = e.held.answer
 	}
@@ -86,7 +87,6 @@ func encode(e *Entry) []byte {
 func (k *kept) append(b []byte) []byte {
 	b = append(b, format)
 	b = appendString(b, k.origin)
-	b = appendString(b, k.agent)
 	b = appendTime(b, k.failed)
 	b = appendTime(b, k.tried)
 	b = appendNumber(b, int64(k.delay))
@@ -102,6 +102,7 @@ func (k *kept) append(b []byte) []byte {
 
 func appendAnswer(b []byte, a *fetch.Answer) []byte {
 	b = appendString(b, a.URL)
+	b = appendString(b, a.UserAgent)
 	b = appendNumber(b, int64(a.Status))
 	b = appendNumber(b, int64(a.Redirects))
 	b = appendNumber(b, int64(a.MaxAge))
@@ -148,7 +149,7 @@ func decode(b []byte) (*kept, error) {
 	if r.octet() != format {
 		return nil, errDamaged
 	}
-	k := &kept{origin: r.string(), agent: r.string()}
+	k := &kept{origin: r.string()}
 	k.failed, k.tried, k.delay = r.time(), r.time(), time.Duration(r.number())
 	k.last = r.answer()
 	switch r.octet() {
@@ -233,6 +234,7 @@ func (r *reader) time() time.Time {
 func (r *reader) answer() *fetch.Answer {
 	a := &fetch.Answer{
 		URL:       r.string(),
+		UserAgent: unique.Make(r.string()).Value(), // few differ
 		Status:    int(r.within(0, 999)),
 		Redirects: int(r.within(0, fetch.MaxRedirects)),
 		MaxAge:    time.Duration(r.number()),

@@ -18,7 +18,7 @@ func saved() map[string]*Entry {
 	now := time.Unix(1_700_000_000, 123456789)
 	entry := func(a fetch.Answer, before *Entry) *Entry {
 		a.URL, a.Fetched = "https://example.com/robots.txt", now
-		return newEntry(site, "FooBot/1.0", &a, before, now, usual)
+		return newEntry(key{origin: site}, &a, before, now, usual)
 	}
 	text, long := file(time.Hour), file(-1)
 	long.Body = bytes.Repeat([]byte("#"), robots.MaxBytes)
@@ -54,7 +54,7 @@ func TestSavedForm(t *testing.T) {
 			if e.last.kind == noConnection {
 				return // see TestRestartAsksTheUnreached
 			}
-			if back.row.delay != e.row.delay || !back.tried.Equal(e.tried) || !back.failed.Equal(e.failed) || back.agent != e.agent || (back.held == nil) != (e.held == nil) {
+			if back.row.delay != e.row.delay || !back.tried.Equal(e.tried) || !back.failed.Equal(e.failed) || back.last.answer.UserAgent != e.last.answer.UserAgent || (back.held == nil) != (e.held == nil) {
 				t.Errorf("%+v, was %+v", back, e)
 			}
 			for by := range lives {
@@ -115,7 +115,7 @@ func TestImpossible(t *testing.T) {
 		"a status beyond HTTP":       {last: &fetch.Answer{Status: 1000}, row: failures},
 		"an age below none":          {last: &fetch.Answer{Status: 200, MaxAge: -2}},
 		"a file longer than is read": {last: &fetch.Answer{Status: 200, Body: []byte(strings.Repeat("#", robots.MaxBytes+1))}},
-		"longer than anything":       {last: &text, agent: strings.Repeat("x", maxSaved)},
+		"longer than anything":       {last: &text, origin: strings.Repeat("x", maxSaved)},
 	} {
 		if got, err := decode(k.append(nil)); err == nil {
 			t.Errorf("%s: %+v", name, got)

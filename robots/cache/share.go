@@ -57,7 +57,7 @@ const (
 
 // fetchShared is fetch where others share the Store: one of us fetches, and the rest
 // take what it has saved.
-func (c *Cache) fetchShared(o robots.Origin, agent string, before *Entry, f *flight) *Entry {
+func (c *Cache) fetchShared(o robots.Origin, client string, before *Entry, f *flight) *Entry {
 	release, e, before := c.claim(o, before, f)
 	if release != nil {
 		defer release()
@@ -65,7 +65,7 @@ func (c *Cache) fetchShared(o robots.Origin, agent string, before *Entry, f *fli
 	if e != nil || c.base.Err() != nil {
 		return e
 	}
-	return c.fetch(o, agent, before, f)
+	return c.fetch(key{origin: o}, client, before, f)
 }
 
 // claim asks for the right to fetch, until it is given or the entry e is there, which
@@ -132,14 +132,25 @@ func (c *Cache) heard(o robots.Origin, what Change) {
 	c.forget(o, what)
 }
 
-// forget has memory forget o, and whoever is at it; it says whether there was
-// anything. c.mu is held.
-func (c *Cache) forget(o robots.Origin, what Change) bool {
-	if f := c.flights[o]; f != nil {
-		f.again = true
-		f.purged = f.purged || what == Purged
+// forget has memory forget the proxy's own file of o, and where it is Purged those for
+// product tokens too, also in fetches under way; it says whether there was anything.
+// c.mu is held.
+func (c *Cache) forget(o robots.Origin, what Change) (was bool) {
+	keys := []key{{origin: o}}
+	if what == Purged {
+		for _, token := range c.variants.tokens(o) {
+			keys = append(keys, key{o, token})
+		}
 	}
-	_, was := c.entries.Invalidate(o)
+	for _, k := range keys {
+		if f := c.flights[k]; f != nil {
+			f.again = true
+			f.purged = f.purged || what == Purged
+		}
+		if _, had := c.entries.Invalidate(k); had {
+			was = true
+		}
+	}
 	return was
 }
 

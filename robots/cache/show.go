@@ -13,6 +13,9 @@ import (
 // Origin is whose robots.txt e is.
 func (e *Entry) Origin() robots.Origin { return e.origin }
 
+// Token is the product token that e was fetched as; "": it is the proxy's own. See [Query].
+func (e *Entry) Token() string { return e.token }
+
 // Expires is until when e is answered with, whether or not anybody uses it; one in use
 // is fetched anew before.
 func (e *Entry) Expires() time.Time { return e.life[said].expires }
@@ -20,10 +23,10 @@ func (e *Entry) Expires() time.Time { return e.life[said].expires }
 // All gives the entries in memory, in no order. To be shown in it counts as no use.
 func (c *Cache) All() iter.Seq[*Entry] { return c.entries.Values() }
 
-// Peek gives the entry of o in memory, nil without one. It fetches nothing, and counts
-// as no use.
+// Peek gives the proxy's own entry of o in memory, nil without one. It fetches nothing,
+// and counts as no use.
 func (c *Cache) Peek(o robots.Origin) *Entry {
-	e, _ := c.entries.GetEntryQuietly(o)
+	e, _ := c.entries.GetEntryQuietly(key{origin: o})
 	return e.Value
 }
 
@@ -43,12 +46,12 @@ func (c *Cache) Purge(o robots.Origin) bool {
 	return was
 }
 
-// Refetch fetches the robots.txt of o now, whatever its age, or waits for a fetch that
-// is under way, here or with another who shares the Store, and gives what is known then:
-// where it failed, with the copy held. The others load it when they are next asked. The
-// User-Agent and the error are as with Lookup.
-func (c *Cache) Refetch(ctx context.Context, o robots.Origin, userAgent string) (*Entry, error) {
-	return c.wait(ctx, o, userAgent, nil)
+// Refetch fetches the robots.txt that q asks for now, whatever its age, or waits for a
+// fetch that is under way, here or with another who shares the Store, and gives what is
+// known then: where it failed, with the copy held. The others load it when they are next
+// asked. The error is as with Lookup.
+func (c *Cache) Refetch(ctx context.Context, q Query) (*Entry, error) {
+	return c.wait(ctx, c.variants.admit(q), q.Client, nil)
 }
 
 // Fetched is how a fetch came out. The set is closed.

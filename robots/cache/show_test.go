@@ -18,7 +18,7 @@ func elsewhere() fetch.Answer {
 
 func lookup(t *testing.T, c *Cache) Ruling {
 	t.Helper()
-	e, err := c.Lookup(t.Context(), site, "FooBot", robots.Standard())
+	e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestRefetchFetchesWhatIsFresh(t *testing.T) {
 		c := newCache(t, Options{Fetcher: s})
 		lookup(t, c)
 		refetch := func() Ruling {
-			e, err := c.Refetch(t.Context(), site, "Operator")
+			e, err := c.Refetch(t.Context(), Query{Origin: site})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +162,7 @@ func TestRefetchHoldsWhatTheStoreHas(t *testing.T) {
 		s, shelf := &script{answers: []fetch.Answer{file(-1), status(503)}}, newShelf()
 		o := Options{Fetcher: s, Store: shelf}
 		lookup(t, newCache(t, o))
-		e, err := newCache(t, o).Refetch(t.Context(), site, "Operator")
+		e, err := newCache(t, o).Refetch(t.Context(), Query{Origin: site})
 		if r := e.Under(robots.Standard()); err != nil || !r.Stale || s.count() != 2 {
 			t.Errorf("%+v, %v after %d fetches", r, err, s.count())
 		}
@@ -178,7 +178,7 @@ func TestStatsAreCounted(t *testing.T) {
 		lookup(t, c)
 		lookup(t, c)
 		for range 4 {
-			if _, err := c.Refetch(t.Context(), site, ""); err != nil {
+			if _, err := c.Refetch(t.Context(), Query{Origin: site}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,11 +1,9 @@
 package cache
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
-	"unique"
 
 	"robotsproxy/robots"
 )
@@ -56,7 +54,7 @@ func (c *Cache) load(o robots.Origin, f *flight, before *Entry) *Entry {
 		}
 		if e != nil && before != nil {
 			e.compileAs(before)
-			c.weighAgain(o, e.last)
+			c.weighAgain(e.key, e.last)
 		}
 		return e
 	}
@@ -79,7 +77,6 @@ func (c *Cache) take(octets []byte, o robots.Origin, f *flight, before *Entry) (
 		return nil, false
 	}
 	t := c.terms.Load()
-	k.agent = cmp.Or(t.userAgent, k.agent)
 	if c.shared != nil && kindOf(k.last) == noConnection {
 		k.delay = 0 // whoever it was that could not get there; the wait is each one's own
 		if before != nil {
@@ -90,14 +87,15 @@ func (c *Cache) take(octets []byte, o robots.Origin, f *flight, before *Entry) (
 		return nil, false
 	}
 	e.weighAgain = c.weighAgain
-	known, _ := c.entries.GetEntryQuietly(o)
+	known, _ := c.entries.GetEntryQuietly(key{origin: o})
 	c.store(e, known.Value)
 	return e, false
 }
 
-// keep hands e to the Store.
+// keep hands e to the Store, which has the proxy's own files alone: a file for a product
+// token is fetched again after a restart, and by each process for itself.
 func (c *Cache) keep(e *Entry) {
-	if c.saved == nil {
+	if c.saved == nil || e.token != "" {
 		return
 	}
 	if octets := encode(e); len(octets) <= maxSaved {
@@ -126,11 +124,10 @@ func (k *kept) entry(o robots.Origin, now time.Time, c clock) *Entry {
 			return nil
 		}
 	}
-	agent := unique.Make(k.agent).Value()
 	at := earlier(k.last.Fetched, now)
 	last := newReply(k.last, at, c)
 	if last.kind.settled() {
-		return settled(o, agent, last, at, c)
+		return settled(key{origin: o}, last, at, c)
 	}
 	var held *reply
 	if k.held != nil {
@@ -143,7 +140,7 @@ func (k *kept) entry(o robots.Origin, now time.Time, c clock) *Entry {
 		// answered, and the configuration may lead somewhere else by now.
 		retry = now
 	}
-	return failing(o, agent, last, held, failures, retry, c)
+	return failing(key{origin: o}, last, held, failures, retry, c)
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -89,7 +89,7 @@ func TestBadStores(t *testing.T) {
 				r := newReborn(file(-1))
 				c := r.cache(t)
 				for _, o := range []robots.Origin{site, other} {
-					if _, err := c.Lookup(t.Context(), o, "", robots.Standard()); err != nil {
+					if _, err := c.Lookup(t.Context(), Query{Origin: o}, robots.Standard()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -192,7 +192,7 @@ func TestLeaveWhileLoading(t *testing.T) {
 		c, stop := start(t, r.o)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := c.Lookup(ctx, site, "", robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Lookup(ctx, Query{Origin: site}, robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("err = %v", err)
 		}
 		began := time.Now()

@@ -349,7 +349,7 @@ func TestHeldNoFile(t *testing.T) {
 			if want == Unreachable && !r.Retry.After(time.Now()) {
 				t.Fatalf("after %v: next try was %v ago", time.Since(fetched), time.Since(r.Retry))
 			}
-			if e, _ := c.entries.GetIfPresent(site); time.Since(fetched) > day+time.Hour && e.held != nil {
+			if e, _ := c.entries.GetIfPresent(key{origin: site}); time.Since(fetched) > day+time.Hour && e.held != nil {
 				t.Fatal("of no use any more, it is kept")
 			}
 			<-time.After(time.Minute)
@@ -382,7 +382,7 @@ func TestRefreshCompiles(t *testing.T) {
 		old, _ := rule(t, c)
 		rule(t, c)
 		wait(time.Minute)
-		e, ok := c.entries.GetIfPresent(site)
+		e, ok := c.entries.GetIfPresent(key{origin: site})
 		if !ok || e.last.files.Load() == nil {
 			t.Fatal("not compiled")
 		}

@@ -56,8 +56,7 @@ func (t *terms) end() {
 // the last of them has ended, by whichever Options of before it is made, and their
 // Fetchers are of no more use here. After an error nothing has changed.
 //
-// Where no User-Agent is named any more, what was fetched with the one that was is
-// refreshed by who asks next, with that one's own.
+// Another User-Agent is sent from the next fetch of each file on.
 func (c *Cache) Use(o Options) (over <-chan struct{}, err error) {
 	if o, err = o.whole(); err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func (c *Cache) Use(o Options) (over <-chan struct{}, err error) {
 	defer c.mu.Unlock()
 	before := c.terms.Swap(t)
 	before.yield(t)
-	if before.clock != t.clock || before.userAgent != t.userAgent {
+	if before.clock != t.clock {
 		c.replaceAll(func(e *Entry) *Entry { return e.retimed(before, t) })
 	}
 	return before.over, nil
@@ -83,7 +82,7 @@ func (c *Cache) Reroute() {
 		if e.last.kind != noConnection || !now.Before(e.retry()) {
 			return e
 		}
-		return failing(e.origin, e.agent, e.last, e.held, e.row, now, clock)
+		return failing(e.key, e.last, e.held, e.row, now, clock)
 	})
 }
 
@@ -101,7 +100,7 @@ func (c *Cache) replaceAll(other func(*Entry) *Entry) {
 			c.schedule.add(next, due) // first: an eviction takes it out again
 		}
 		stays := false
-		c.entries.ComputeIfPresent(e.origin, func(now *Entry) (*Entry, otter.ComputeOp) {
+		c.entries.ComputeIfPresent(e.key, func(now *Entry) (*Entry, otter.ComputeOp) {
 			if stays = now == e; !stays {
 				return now, otter.CancelOp
 			}
@@ -117,32 +116,14 @@ func (c *Cache) replaceAll(other func(*Entry) *Entry) {
 
 // retimed is e by other terms.
 func (e *Entry) retimed(before, t *terms) *Entry {
-	agent := e.agent
-	if t.userAgent != "" {
-		agent = t.userAgent
+	last := e.last.retimed(t.clock)
+	if last.kind.settled() {
+		return settled(e.key, last, last.answer.Fetched, t.clock)
 	}
-	var next *Entry
-	if last := e.last.retimed(t.clock); last.kind.settled() {
-		next = settled(e.origin, agent, last, last.answer.Fetched, t.clock)
-	} else {
-		failures := e.row
-		failures.delay = t.clock.scaled(failures.delay, before.clock)
-		retry := failures.tried.Add(failures.delay)
-		next = failing(e.origin, agent, last, e.held.retimed(t.clock), failures, retry, t.clock)
-	}
-	if before.userAgent != "" && t.userAgent == "" && agent == before.userAgent {
-		next.unattended()
-	}
-	return next
-}
-
-// unattended has e refreshed by nobody but who asks for it when that is due.
-func (e *Entry) unattended() {
-	for by := range e.life {
-		if l := &e.life[by]; !l.due.IsZero() {
-			*l = life{expires: earlier(l.due, l.expires), until: earlier(l.due, l.expires)}
-		}
-	}
+	failures := e.row
+	failures.delay = t.clock.scaled(failures.delay, before.clock)
+	retry := failures.tried.Add(failures.delay)
+	return failing(e.key, last, e.held.retimed(t.clock), failures, retry, t.clock)
 }
 
 // retimed is r by another clock, with what has been compiled of it; nil for nil.

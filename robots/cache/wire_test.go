@@ -123,7 +123,7 @@ func TestAnswers(t *testing.T) {
 			var wg sync.WaitGroup
 			for i, d := range columns {
 				wg.Go(func() {
-					e, err := c.Lookup(t.Context(), origin, "FooBot/1.0", d)
+					e, err := c.Lookup(t.Context(), Query{Origin: origin}, d)
 					if err != nil {
 						t.Errorf("%s: %v", d.Name, err)
 						return

@@ -33,17 +33,25 @@ const (
 	// MaxRedirects is how many redirects are followed: the five of RFC 9309 2.3.1.2.
 	MaxRedirects = 5
 
-	// MaxUserAgent is how many octets of a User-Agent are sent. A client's
-	// header is handed on here, and one long enough to earn a 4xx would
-	// otherwise turn a site's rules into "no file" for everyone.
+	// MaxUserAgent is how many bytes of a User-Agent are sent. A longer one may
+	// earn a 4xx, which would turn a site's rules into "no file".
 	MaxUserAgent = 1 << 10
 
 	defaultTimeout = 20 * time.Second
 )
 
+// A Request names one robots.txt and says as whom it is fetched.
+type Request struct {
+	Origin    robots.Origin
+	UserAgent string // as sent; "" sends no User-Agent at all
+	Token     string // product token that the fetch is for; "": the proxy's own
+	Client    string // whose fair share the fetch counts against; "": nobody's, it is a refresh
+}
+
 // An Answer is what came of one fetch, whole or not.
 type Answer struct {
 	URL       string        // what answered last, after redirects
+	UserAgent string        // that was sent
 	Status    int           // of URL; 0: no answer
 	Body      []byte        // of a 2xx: decoded, cut at robots.MaxBytes
 	SHA256    string        // hex, of Body; "" without one
@@ -92,25 +100,25 @@ func New(o Options) (*Client, error) {
 	return &Client{transport: o.Transport, timeout: o.Timeout, from: o.From, denied: o.Denied, ours: o.Ours}, nil
 }
 
-// Fetch gets the robots.txt of o. An empty userAgent sends no User-Agent at all.
-// It returns when the answer is complete, has failed, or ctx or the timeout ends.
-func (c *Client) Fetch(ctx context.Context, o robots.Origin, userAgent string) *Answer {
-	a := &Answer{URL: o.RobotsURL(), MaxAge: -1}
-	if err := c.follow(ctx, a, userAgent); err != nil {
-		a.Err = fmt.Errorf("fetch %s: %w", o.RobotsURL(), err)
+// Fetch gets the robots.txt that r names. It returns when the answer is complete, has
+// failed, or ctx or the timeout ends.
+func (c *Client) Fetch(ctx context.Context, r Request) *Answer {
+	a := &Answer{URL: r.Origin.RobotsURL(), UserAgent: sendable(r.UserAgent), MaxAge: -1}
+	if err := c.follow(ctx, a); err != nil {
+		a.Err = fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
 	}
 	a.Fetched = time.Now()
 	return a
 }
 
 // follow goes from a.URL to the answer that is no redirect and fills in a.
-func (c *Client) follow(ctx context.Context, a *Answer, userAgent string) error {
+func (c *Client) follow(ctx context.Context, a *Answer) error {
 	if c.transport == nil {
 		return errors.New("no transport")
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	header := c.requestHeader(userAgent)
+	header := c.requestHeader(a.UserAgent)
 	for {
 		res, err := c.hop(ctx, a, header)
 		if err != nil {
@@ -202,11 +210,16 @@ func (a *Answer) read(res *http.Response) error {
 	return nil
 }
 
-func (c *Client) requestHeader(userAgent string) http.Header {
+// sendable gives what may be sent of a User-Agent.
+func sendable(userAgent string) string {
 	userAgent = userAgent[:min(len(userAgent), MaxUserAgent)]
 	if !httpguts.ValidHeaderFieldValue(userAgent) {
-		userAgent = ""
+		return ""
 	}
+	return userAgent
+}
+
+func (c *Client) requestHeader(userAgent string) http.Header {
 	h := http.Header{
 		"User-Agent":      {userAgent}, // an empty value, unlike none, keeps net/http from naming itself
 		"Accept":          {"text/plain, */*;q=0.1"},

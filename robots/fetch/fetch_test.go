@@ -105,7 +105,7 @@ func TestStatus(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, tc.body)
 			})
-			a := newClient(t, 0).Fetch(t.Context(), originOf(t, s.URL), "FooBot/1.0")
+			a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: "FooBot/1.0"})
 			want := outline{Status: tc.status, Body: tc.body, Connected: true, MaxAge: -1}
 			if diff := cmp.Diff(want, outlineOf(t, a)); diff != "" {
 				t.Errorf("answer (-want +got):\n%s%v", diff, a.Err)
@@ -131,7 +131,7 @@ func TestRequest(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			got := make(chan *http.Request, 1)
 			s := serve(t, func(_ http.ResponseWriter, r *http.Request) { got <- r })
-			if a := newClient(t, 0).Fetch(t.Context(), originOf(t, s.URL), tc.give); a.Err != nil {
+			if a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: tc.give}); a.Err != nil {
 				t.Fatal(a.Err)
 			}
 			r := <-got
@@ -186,7 +186,7 @@ func TestRedirects(t *testing.T) {
 					}
 					h(w, r)
 				})
-				a := newClient(t, 0).Fetch(t.Context(), originOf(t, s.URL), "")
+				a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 				if diff := cmp.Diff(tc.want, outlineOf(t, a)); diff != "" {
 					t.Errorf("answer (-want +got):\n%s%v", diff, a.Err)
 				}
@@ -227,7 +227,7 @@ func TestRedirectTargets(t *testing.T) {
 			})
 			client := &Client{transport: secure.Client().Transport, timeout: time.Minute}
 			t.Cleanup(secure.Client().CloseIdleConnections)
-			a := client.Fetch(t.Context(), originOf(t, s.URL), "")
+			a := client.Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 			if diff := cmp.Diff(tc.want, outlineOf(t, a)); diff != "" {
 				t.Errorf("answer (-want +got):\n%s%v", diff, a.Err)
 			}
@@ -255,11 +255,11 @@ func TestForbiddenRedirectTarget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := c.Fetch(t.Context(), robots.Origin{Scheme: "http", Host: "a.test", Port: 80}, "")
+	a := c.Fetch(t.Context(), Request{Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 80}, UserAgent: ""})
 	if !errors.Is(a.Err, errForbidden) || !a.Connected {
 		t.Errorf("Err %v, Connected %v", a.Err, a.Connected)
 	}
-	a = c.Fetch(t.Context(), robots.Origin{Scheme: "http", Host: "169.254.169.254", Port: 80}, "")
+	a = c.Fetch(t.Context(), Request{Origin: robots.Origin{Scheme: "http", Host: "169.254.169.254", Port: 80}, UserAgent: ""})
 	if !errors.Is(a.Err, errForbidden) || a.Connected {
 		t.Errorf("first hop: Err %v, Connected %v", a.Err, a.Connected)
 	}
@@ -284,7 +284,7 @@ func TestOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for host, want := range map[string]bool{"a.test": true, "moved.test": true, "b.test": false} {
-		a := c.Fetch(t.Context(), robots.Origin{Scheme: "http", Host: host, Port: 80}, "")
+		a := c.Fetch(t.Context(), Request{Origin: robots.Origin{Scheme: "http", Host: host, Port: 80}, UserAgent: ""})
 		if a.Err == nil || a.Ours != want {
 			t.Errorf("%s: Ours = %t, %v", host, a.Ours, a.Err)
 		}
@@ -301,7 +301,7 @@ func TestTimeoutCoversBody(t *testing.T) {
 				}
 				<-r.Context().Done()
 			})
-			a := newClient(t, 100*time.Millisecond).Fetch(t.Context(), originOf(t, s.URL), "")
+			a := newClient(t, 100*time.Millisecond).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 			if !errors.Is(a.Err, context.DeadlineExceeded) || !a.Connected || a.Body != nil {
 				t.Errorf("Err %v, Connected %v, Body %q", a.Err, a.Connected, a.Body)
 			}
@@ -312,16 +312,16 @@ func TestTimeoutCoversBody(t *testing.T) {
 func TestCallerLeaves(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := serve(t, func(_ http.ResponseWriter, r *http.Request) { cancel(); <-r.Context().Done() })
-	if a := newClient(t, 0).Fetch(ctx, originOf(t, s.URL), ""); !errors.Is(a.Err, context.Canceled) {
+	if a := newClient(t, 0).Fetch(ctx, Request{Origin: originOf(t, s.URL), UserAgent: ""}); !errors.Is(a.Err, context.Canceled) {
 		t.Errorf("Err = %v", a.Err)
 	}
 }
 
 func TestNeverNil(t *testing.T) {
-	if a := new(Client).Fetch(t.Context(), robots.Origin{}, ""); a == nil || a.Err == nil || a.Connected {
+	if a := new(Client).Fetch(t.Context(), Request{Origin: robots.Origin{}, UserAgent: ""}); a == nil || a.Err == nil || a.Connected {
 		t.Errorf("zero Client: %+v", a)
 	}
-	if a := newClient(t, 0).Fetch(t.Context(), robots.Origin{}, ""); a == nil || a.Err == nil || a.Connected {
+	if a := newClient(t, 0).Fetch(t.Context(), Request{Origin: robots.Origin{}, UserAgent: ""}); a == nil || a.Err == nil || a.Connected {
 		t.Errorf("zero Origin: %+v", a)
 	}
 	for _, o := range []Options{{}, {Transport: tripper(nil), Timeout: -1}} {
@@ -336,7 +336,7 @@ func TestSizeLimit(t *testing.T) {
 	for _, size := range []int{robots.MaxBytes - 1, robots.MaxBytes, robots.MaxBytes + 1, len(big)} {
 		t.Run(fmt.Sprintf("RFC 9309 2.5: %d octets", size), func(t *testing.T) {
 			s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(big[:size]) })
-			a := newClient(t, 0).Fetch(t.Context(), originOf(t, s.URL), "")
+			a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 			want := big[:min(size, robots.MaxBytes)]
 			if a.Err != nil || !bytes.Equal(a.Body, want) || a.SHA256 != digest(string(want)) {
 				t.Errorf("Err %v, %d octets, want %d", a.Err, len(a.Body), len(want))
@@ -355,8 +355,8 @@ func TestConnectionIsKept(t *testing.T) {
 			_, _ = io.WriteString(w, text)
 		})
 		c := newClient(t, 0)
-		c.Fetch(t.Context(), originOf(t, s.URL), "")
-		c.Fetch(t.Context(), originOf(t, s.URL), "")
+		c.Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
+		c.Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 		if len(seen) != 2 || seen[0] != seen[1] {
 			t.Errorf("%d: connections %v", status, seen)
 		}
@@ -379,7 +379,7 @@ func ExampleClient_Fetch() {
 	if err != nil {
 		panic(err)
 	}
-	answer := client.Fetch(context.Background(), origin, "FooBot/2.1 (+https://foo.example)")
+	answer := client.Fetch(context.Background(), Request{Origin: origin, UserAgent: "FooBot/2.1 (+https://foo.example)"})
 	fmt.Printf("%d, %d octets, %v\n", answer.Status, len(answer.Body), answer.Err)
 	// Output: 200, 33 octets, <nil>
 }

@@ -37,7 +37,7 @@ func TestHeaders(t *testing.T) {
 				}
 				w.WriteHeader(tc.status)
 			})
-			a := newClient(t, 0).Fetch(t.Context(), originOf(t, s.URL), "")
+			a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 			if diff := cmp.Diff(tc.want, a.Headers); diff != "" {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}

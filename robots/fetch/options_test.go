@@ -26,7 +26,7 @@ func TestDenied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := c.Fetch(t.Context(), originOf(t, s.URL), "FooBot")
+		a := c.Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: "FooBot"})
 		if a.Err == nil || !strings.Contains(a.Err.Error(), "nothing may go to "+denied) || len(asked) != want || a.Connected != (want > 0) {
 			t.Errorf("%s denied: %+v, after %q", denied, a, asked)
 		}
@@ -49,7 +49,7 @@ func TestFrom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := c.Fetch(t.Context(), originOf(t, s.URL), "FooBot"); a.Err != nil || a.Redirects != 1 {
+		if a := c.Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: "FooBot"}); a.Err != nil || a.Redirects != 1 {
 			t.Fatalf("%+v", a)
 		}
 		for range 2 {

@@ -110,7 +110,7 @@ func TestWire(t *testing.T) {
 			outline{Status: 999, Connected: true, MaxAge: -1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := newClient(t, 0).Fetch(t.Context(), originOf(t, raw(t, tc.answer, tc.reset)), "FooBot")
+			a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, raw(t, tc.answer, tc.reset)), UserAgent: "FooBot"})
 			if got := outlineOf(t, a); got != tc.want {
 				t.Errorf("answer %+v, want %+v (%v)", got, tc.want, a.Err)
 			}
@@ -132,7 +132,7 @@ func TestNoConnection(t *testing.T) {
 		"TLS spoken to no TLS": strings.Replace(plain.URL, "http:", "https:", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newClient(t, 0).Fetch(t.Context(), originOf(t, address), "")
+			a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, address), UserAgent: ""})
 			if a.Err == nil || a.Connected || a.Status != 0 {
 				t.Errorf("%+v", a)
 			}
@@ -146,11 +146,11 @@ func TestKeptConnectionDies(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	c := newClient(t, 0)
 	o := originOf(t, s.URL)
-	if a := c.Fetch(t.Context(), o, ""); a.Err != nil || !a.Connected {
+	if a := c.Fetch(t.Context(), Request{Origin: o, UserAgent: ""}); a.Err != nil || !a.Connected {
 		t.Fatalf("%+v", a)
 	}
 	s.Close()
-	if a := c.Fetch(t.Context(), o, ""); a.Err == nil || a.Connected {
+	if a := c.Fetch(t.Context(), Request{Origin: o, UserAgent: ""}); a.Err == nil || a.Connected {
 		t.Errorf("%+v", a)
 	}
 }
@@ -165,7 +165,7 @@ func TestGzipBomb(t *testing.T) {
 	}
 	_ = z.Close()
 	address := raw(t, withLength("Content-Encoding: gzip\r\n", b.String()), false)
-	a := newClient(t, 0).Fetch(t.Context(), originOf(t, address), "")
+	a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, address), UserAgent: ""})
 	if a.Err != nil || len(a.Body) != robots.MaxBytes {
 		t.Errorf("Err %v, %d octets", a.Err, len(a.Body))
 	}
@@ -184,7 +184,7 @@ func TestGzipOfNothing(t *testing.T) {
 			}
 		}
 	})
-	a := newClient(t, time.Minute).Fetch(t.Context(), originOf(t, s.URL), "")
+	a := newClient(t, time.Minute).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 	if a.Err == nil || len(a.Body) != 0 {
 		t.Errorf("Err %v, %d octets", a.Err, len(a.Body))
 	}
@@ -200,7 +200,7 @@ func TestNoFileWithoutEnd(t *testing.T) {
 			}
 		}
 	})
-	if a := newClient(t, time.Minute).Fetch(t.Context(), originOf(t, s.URL), ""); a.Err != nil || a.Status != 404 {
+	if a := newClient(t, time.Minute).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""}); a.Err != nil || a.Status != 404 {
 		t.Errorf("%+v", a)
 	}
 }

@@ -65,6 +65,7 @@ type Limits struct {
 // Robots is how robots.txt is read, fetched and kept.
 type Robots struct {
 	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"whose reading: standard, rfc9309, google, google-2022, google-2019, coccoc (see README.md)"`
+	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"who a site sees fetching it: proxy (robotsproxy/VERSION, or identity.user_agent), one copy for all; client (its product token), a copy for each token; auto: proxy under serve, client under run and check"`
 	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"a copy is fetched anew after this, or sooner if the site says so"`
 	MinAge           time.Duration `key:"min_age" default:"1m" check:"not-negative" doc:"a file is not fetched again sooner"`
 	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"for one robots.txt, its redirects included"`

@@ -11,6 +11,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
 )
 
 // meet has a house know so many hosts, whose requests and agents are as hostile as
@@ -27,7 +28,7 @@ func (h house) meet(t testing.TB, hosts int) {
 		must(t, err)
 		agent := fmt.Sprintf("Bot%d\"}\n# HELP x\x00\xff", i)
 		if i < 1000 { // some are enough: each is a fetch
-			_, err = h.book.Lookup(t.Context(), o, agent, robots.Standard())
+			_, err = h.book.Lookup(t.Context(), cache.Query{Origin: o, Token: agent}, robots.Standard())
 			must(t, err)
 		}
 		h.metrics.Write(&audit.Record{

@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"robotsproxy/proxy/egress"
-	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
 )
@@ -82,8 +81,8 @@ type timed struct {
 }
 
 // Fetch fetches.
-func (t timed) Fetch(ctx context.Context, o robots.Origin, userAgent string) *fetch.Answer {
+func (t timed) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
 	began := time.Now()
 	defer func() { t.took.Observe(time.Since(began).Seconds()) }()
-	return t.fetcher.Fetch(ctx, o, userAgent)
+	return t.fetcher.Fetch(ctx, r)
 }

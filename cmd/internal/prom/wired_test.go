@@ -25,7 +25,8 @@ import (
 // A noFile is an Internet without robots.txt.
 type noFile struct{}
 
-func (noFile) Fetch(_ context.Context, o robots.Origin, _ string) *fetch.Answer {
+func (noFile) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+	o := r.Origin
 	return &fetch.Answer{URL: o.String() + "/robots.txt", Status: 404, Fetched: time.Now(), MaxAge: -1}
 }
 
@@ -211,7 +212,7 @@ func TestStopwatch(t *testing.T) {
 	o, err := robots.ParseOrigin("http", "a.test")
 	must(t, err)
 	for range 3 { // one fetch
-		_, err = h.book.Lookup(t.Context(), o, "FooBot/1.0", robots.Standard())
+		_, err = h.book.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard())
 		must(t, err)
 	}
 	families := scrape(t, h.metrics)

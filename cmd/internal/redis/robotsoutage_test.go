@@ -23,7 +23,7 @@ const text1 = "User-agent: *\nDisallow: /x\n"
 // An origin counts its fetches.
 type origin struct{ fetches atomic.Int32 }
 
-func (o *origin) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+func (o *origin) Fetch(context.Context, fetch.Request) *fetch.Answer {
 	o.fetches.Add(1)
 	<-time.After(50 * time.Millisecond)
 	return &fetch.Answer{Status: 200, Connected: true, MaxAge: -1, Body: []byte(text1), Fetched: time.Now()}
@@ -69,7 +69,7 @@ func readers(t *testing.T, open opener, n int, url string, from *origin) []reade
 func (r reader) ask(t *testing.T, o robots.Origin, most time.Duration) {
 	t.Helper()
 	began := time.Now()
-	e, err := r.Lookup(t.Context(), o, "", robots.Standard())
+	e, err := r.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard())
 	if got := e.Under(robots.Standard()); err != nil || got.Outcome != cache.Rules || string(got.Answer.Body) != text1 {
 		t.Errorf("%v: %+v, %v", o, got, err)
 	}

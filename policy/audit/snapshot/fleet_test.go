@@ -16,7 +16,7 @@ import (
 
 type fetcher struct{ fetches int }
 
-func (f *fetcher) Fetch(context.Context, robots.Origin, string) *fetch.Answer {
+func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Answer {
 	f.fetches++
 	body := []byte("User-agent: *\r\nDisallow: /x # \xff\x00\r\n")
 	return &fetch.Answer{
@@ -34,7 +34,7 @@ func TestEveryReplicaKeeps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := c.Lookup(t.Context(), o, "", robots.Standard())
+		e, err := c.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,7 +30,8 @@ const (
 type Fetch struct {
 	Kept      time.Time     `json:"kept"`
 	Fetched   time.Time     `json:"fetched,omitzero"`
-	URL       string        `json:"url"` // what answered, after redirects
+	URL       string        `json:"url"`                  // what answered, after redirects
+	UserAgent string        `json:"user_agent,omitempty"` // it was fetched with
 	Status    int           `json:"status,omitempty"`
 	SHA256    string        `json:"sha256,omitempty"` // of the octets; "": there are none
 	Octets    int           `json:"octets,omitempty"`
@@ -43,7 +44,7 @@ type Fetch struct {
 // fetchOf is what the index says of an answer that is kept at now.
 func fetchOf(a *fetch.Answer, now time.Time) Fetch {
 	f := Fetch{
-		Kept: now, Fetched: a.Fetched.UTC(), URL: cut(a.URL), Status: a.Status,
+		Kept: now, Fetched: a.Fetched.UTC(), URL: cut(a.URL), UserAgent: a.UserAgent, Status: a.Status,
 		SHA256: a.SHA256, Octets: len(a.Body), Redirects: a.Redirects, Lost: a.Lost,
 	}
 	if a.Headers != nil {

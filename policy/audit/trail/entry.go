@@ -27,6 +27,7 @@ type Entry struct {
 	Group         string    `json:"group"`
 	RobotsURL     string    `json:"robots_url"`
 	RobotsFetched time.Time `json:"robots_fetched"`
+	RobotsAgent   string    `json:"robots_agent"` // the User-Agent it was fetched with
 	RobotsSHA256  string    `json:"robots_sha256"`
 	Dialect       string    `json:"dialect"`
 	RobotsStale   bool      `json:"robots_stale"`

@@ -42,7 +42,7 @@ func (s *site) set(a fetch.Answer) {
 	s.answer = a
 }
 
-func (s *site) Fetch(ctx context.Context, _ robots.Origin, _ string) *fetch.Answer {
+func (s *site) Fetch(ctx context.Context, _ fetch.Request) *fetch.Answer {
 	s.mu.Lock()
 	a := s.answer
 	now := time.Now()
@@ -96,7 +96,7 @@ func newCrowd(t *testing.T, n int, join func(*testing.T) cache.Store, o cache.Op
 
 func look(t *testing.T, c *cache.Cache, d robots.Dialect) cache.Ruling {
 	t.Helper()
-	e, err := c.Lookup(t.Context(), origin("site.test"), "FooBot/1.0", d)
+	e, err := c.Lookup(t.Context(), cache.Query{Origin: origin("site.test")}, d)
 	if err != nil {
 		t.Errorf("Lookup: %v", err)
 	}
@@ -292,7 +292,7 @@ func refetched(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
-	e, err := all[0].Refetch(t.Context(), origin("site.test"), "")
+	e, err := all[0].Refetch(t.Context(), cache.Query{Origin: origin("site.test")})
 	if r := e.Under(robots.Standard()); err != nil || string(r.Answer.Body) != second {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -309,7 +309,7 @@ func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	var asking sync.WaitGroup
 	for _, c := range all {
 		asking.Go(func() {
-			e, err := c.Refetch(t.Context(), origin("site.test"), "")
+			e, err := c.Refetch(t.Context(), cache.Query{Origin: origin("site.test")})
 			if r := e.Under(robots.Standard()); err != nil || string(r.Answer.Body) != second {
 				t.Errorf("%+v, %v", r, err)
 			}
@@ -326,7 +326,7 @@ func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(503, "")
-	if e, err := all[0].Refetch(t.Context(), origin("site.test"), ""); err != nil || !e.Under(robots.Standard()).Stale {
+	if e, err := all[0].Refetch(t.Context(), cache.Query{Origin: origin("site.test")}); err != nil || !e.Under(robots.Standard()).Stale {
 		t.Fatal("no copy is held", err)
 	}
 	all.ask(t, cache.Rules, first)

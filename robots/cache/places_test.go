@@ -1,0 +1,128 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// takers asks p for n places for client at once, and counts what it is given.
+func takers(t *testing.T, p *places, client string, n int, got map[string]int) (giveBack chan func()) {
+	t.Helper()
+	giveBack = make(chan func(), n)
+	for range n {
+		go func() {
+			back, err := p.take(t.Context(), t.Context(), client)
+			if err == nil {
+				giveBack <- back
+			}
+		}()
+	}
+	synctest.Wait()
+	got[client] = len(giveBack)
+	return giveBack
+}
+
+// TestPlaces: a client holds no more places than are free, whatever others hold.
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlaces(512)
+		got := map[string]int{}
+		for _, client := range []string{"a", "b", "c", "d"} {
+			takers(t, p, client, 600, got)
+		}
+		want := map[string]int{"a": 256, "b": 128, "c": 64, "d": 32}
+		for client, n := range want {
+			if got[client] != n {
+				t.Errorf("%s holds %d places, want %d", client, got[client], n)
+			}
+		}
+		if p.free != 32 {
+			t.Errorf("%d places are free", p.free)
+		}
+	})
+}
+
+// TestPlacesInTurn: places that come free go to the waiting clients in turn, until
+// they hold about as many each, and one is left for a client that comes now.
+func TestPlacesInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlaces(12)
+		got := map[string]int{}
+		a := takers(t, p, "a", 100, got)
+		b := takers(t, p, "b", 100, got)
+		if got["a"] != 6 || got["b"] != 3 {
+			t.Fatalf("at first a holds %d places and b %d", got["a"], got["b"])
+		}
+		for range 4 {
+			(<-a)()
+			synctest.Wait()
+		}
+		if len(a) != 4 || len(b) != 5 || p.free != 3 {
+			t.Errorf("a holds %d places, b %d, and %d are free", len(a), len(b), p.free)
+		}
+	})
+}
+
+// TestPlacesLeave: a client that leaves its wait takes nothing, and is forgotten.
+func TestPlacesLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlaces(2)
+		first, err := p.take(t.Context(), t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.take(ctx, t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("err = %v", err)
+		}
+		base, end := context.WithCancel(t.Context())
+		end()
+		if _, err := p.take(t.Context(), base, "a"); !errors.Is(err, ErrStopped) {
+			t.Errorf("err = %v", err)
+		}
+		first()
+		if p.free != 2 || len(p.clients) != 0 || len(p.turns) != 0 {
+			t.Errorf("%d free, clients %v, turns %v", p.free, p.clients, p.turns)
+		}
+	})
+}
+
+// TestSlowOriginsOfOneClient: a client that asks for thousands of origins that never
+// answer holds up nobody else's new origin.
+func TestSlowOriginsOfOneClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, Options{Fetcher: tarpit{}})
+		for i := range 10 * maxFetches {
+			go c.Lookup(t.Context(), Query{Origin: host(i), Client: "greedy"}, robots.Standard())
+		}
+		synctest.Wait()
+		for i := range 20 {
+			began := time.Now()
+			_, err := c.Lookup(t.Context(), Query{Origin: robots.Origin{Scheme: "http", Host: fmt.Sprintf("fast%d.test", i), Port: 80}, Client: "honest"}, robots.Standard())
+			if took := time.Since(began); err != nil || took != 0 {
+				t.Errorf("answered after %v: %v", took, err)
+			}
+		}
+	})
+}
+
+// tarpit is a Fetcher of origins that never answer, but those whose name begins with f.
+type tarpit struct{}
+
+func (tarpit) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
+	if r.Origin.Host[0] != 'f' {
+		<-ctx.Done()
+		return &fetch.Answer{MaxAge: -1, Connected: true, Err: ctx.Err(), Fetched: time.Now()}
+	}
+	a := file(-1)
+	a.Fetched = time.Now()
+	return &a
+}

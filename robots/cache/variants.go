@@ -1,0 +1,109 @@
+package cache
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"robotsproxy/robots"
+)
+
+const (
+	// MaxTokens is for how many product tokens the file of one origin is kept at
+	// once, beside the proxy's own.
+	MaxTokens = 8
+
+	// maxTokensEach is how many of them one client may cause.
+	maxTokensEach = 2
+
+	// maxTokenBytes is how long a product token may be to have a file of its own.
+	maxTokenBytes = 64
+)
+
+// A key names one file in the cache; see [Query].
+type key struct {
+	origin robots.Origin
+	token  string // "": the proxy's own
+}
+
+// variants knows for which product tokens an origin's file is kept, or being fetched,
+// and who caused that. The zero value is empty; any number of goroutines may use it.
+type variants struct {
+	mu sync.Mutex // guards all below; no other lock is taken under it
+	of map[robots.Origin][]variant
+}
+
+type variant struct{ token, client string }
+
+// admit gives the key for q: with its Token where the origin's file is kept for that
+// token, or may be; else the proxy's own.
+func (v *variants) admit(q Query) key {
+	own := key{origin: q.Origin}
+	if q.Token == "" || len(q.Token) > maxTokenBytes {
+		return own
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	caused := 0
+	for _, known := range v.of[q.Origin] {
+		if known.token == q.Token {
+			return key{q.Origin, q.Token}
+		}
+		if known.client == q.Client {
+			caused++
+		}
+	}
+	if caused >= maxTokensEach || len(v.of[q.Origin]) >= MaxTokens {
+		return own
+	}
+	return v.add(key{q.Origin, q.Token}, q.Client)
+}
+
+// add remembers k. v.mu is held.
+func (v *variants) add(k key, client string) key {
+	if v.of == nil {
+		v.of = make(map[robots.Origin][]variant)
+	}
+	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token) // else the request's head stays in memory
+	v.of[k.origin] = append(v.of[k.origin], variant{k.token, strings.Clone(client)})
+	return k
+}
+
+// keep is for a key that is being stored: an eviction may have removed it during the
+// fetch. Nobody is known to have caused it then.
+func (v *variants) keep(k key) {
+	if k.token == "" {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !slices.ContainsFunc(v.of[k.origin], func(known variant) bool { return known.token == k.token }) {
+		v.add(k, "")
+	}
+}
+
+// remove forgets k: nothing is kept of it.
+func (v *variants) remove(k key) {
+	if k.token == "" {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	left := slices.DeleteFunc(v.of[k.origin], func(known variant) bool { return known.token == k.token })
+	if len(left) == 0 {
+		delete(v.of, k.origin)
+		return
+	}
+	v.of[k.origin] = left
+}
+
+// tokens gives the product tokens that an origin's file is kept for.
+func (v *variants) tokens(o robots.Origin) []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var all []string
+	for _, known := range v.of[o] {
+		all = append(all, known.token)
+	}
+	return all
+}

@@ -1,0 +1,100 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// picky is a Fetcher of an origin that answers 403 to one User-Agent, and has a file
+// for all others.
+type picky struct{ refuses string }
+
+func (p picky) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+	a := file(-1)
+	if r.UserAgent == p.refuses {
+		a = status(403)
+	}
+	a.UserAgent, a.Fetched = r.UserAgent, time.Now()
+	return &a
+}
+
+// TestTokensApart: what an origin answers for one product token decides for no other,
+// and not for the proxy's own file.
+func TestTokensApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, Options{Fetcher: picky{"sqlmap"}})
+		for _, ask := range []struct {
+			token string
+			want  Outcome
+		}{{"sqlmap", NoFile}, {"FooBot", Rules}, {"", Rules}, {"sqlmap", NoFile}} {
+			e, err := c.Lookup(t.Context(), Query{Origin: site, Token: ask.token, Client: ask.token}, robots.Standard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := e.Under(robots.Standard()); r.Outcome != ask.want || e.Token() != ask.token {
+				t.Errorf("for %q: %v, fetched as %q", ask.token, r.Outcome, e.Token())
+			}
+		}
+	})
+}
+
+// TestTokensBounded: two tokens for a client, eight for an origin; a further one gets
+// the proxy's own file.
+func TestTokensBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, Options{Fetcher: picky{}})
+		got := func(client, token string) string {
+			e, err := c.Lookup(t.Context(), Query{Origin: site, Token: token, Client: client}, robots.Standard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e.Token()
+		}
+		for i, want := range []string{"A0", "A1", "", ""} {
+			if token := got("a", fmt.Sprintf("A%d", i)); token != want {
+				t.Errorf("token %d of one client: %q, want %q", i, token, want)
+			}
+		}
+		if token := got("b", "A0"); token != "A0" {
+			t.Errorf("another client does not share the file: %q", token)
+		}
+		for i := range 10 {
+			want := fmt.Sprintf("B%d", i)
+			if i+2 >= MaxTokens {
+				want = ""
+			}
+			if token := got(fmt.Sprint("client", i), fmt.Sprintf("B%d", i)); token != want {
+				t.Errorf("token %d of an origin: %q, want %q", i+2, token, want)
+			}
+		}
+		if n := len(c.variants.tokens(site)); n != MaxTokens {
+			t.Errorf("%d tokens are remembered", n)
+		}
+		if !c.Purge(site) || len(slices.Collect(c.All())) != 0 || len(c.variants.of) != 0 {
+			t.Errorf("after a purge: %v", c.variants.of)
+		}
+	})
+}
+
+// TestTokensOfFailedFetches: what is not kept takes no place among an origin's tokens.
+func TestTokensOfFailedFetches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours := fetch.Answer{MaxAge: -1, Ours: true, Err: errDown}
+		c := newCache(t, Options{Fetcher: &script{answers: []fetch.Answer{ours}}})
+		for i := range 20 {
+			if _, err := c.Lookup(t.Context(), Query{Origin: site, Token: fmt.Sprint("T", i), Client: "a"}, robots.Standard()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(c.variants.of) != 0 {
+			t.Errorf("remembered: %v", c.variants.of)
+		}
+	})
+}
