@@ -14,8 +14,8 @@ import (
 	"robotsproxy/robots"
 )
 
-// A tailFilter says which records are shown. Those of the trail itself are where it
-// asks for nothing.
+// A tailFilter says which records are shown. Lines that are not of requests are shown
+// where it asks for nothing.
 type tailFilter struct {
 	requestFlags
 	blocked bool
@@ -52,7 +52,7 @@ func (f *tailFilter) passes(line []byte) bool {
 		}
 	}
 	e, err := trail.Read(line)
-	return err == nil && e.Event == "" && (!f.blocked || e.Blocked()) &&
+	return err == nil && e.IsRequest() && (!f.blocked || e.Blocked()) &&
 		(f.client == "" || e.Client == f.client) && (f.hosts == nil || f.hosts.Has(e.Host))
 }
 
@@ -89,7 +89,11 @@ func (r *recordLines) line(text []byte) string {
 		r.text.WriteString(r.paint(yellow, "audit  "+eventText(&e)))
 		return r.text.String()
 	}
-	r.verdict(&e)
+	if e.IsRequest() {
+		r.verdict(&e)
+	} else {
+		fmt.Fprintf(&r.text, "%s  %s  %s", r.paint(dim, fmt.Sprintf("%-6s", word(e.Kind))), statusText(&e), cmp.Or(word(e.URL), "-"))
+	}
 	r.circumstances(&e)
 	return r.text.String()
 }
@@ -103,12 +107,16 @@ func (r *recordLines) verdict(e *trail.Entry) {
 	case e.Blocked():
 		decision, colour = "block?", yellow
 	}
-	status := "---"
-	if e.Status > 0 {
-		status = strconv.Itoa(e.Status)
-	}
 	fmt.Fprintf(&r.text, "%s  %-11s  %s  %-4s  %s",
-		r.paint(colour, decision), word(e.Reason), status, cmp.Or(word(e.Method), "-"), cmp.Or(word(e.URL), "-"))
+		r.paint(colour, decision), word(e.Reason), statusText(e), cmp.Or(word(e.Method), "-"), cmp.Or(word(e.URL), "-"))
+}
+
+// statusText is the status that was answered, as three characters.
+func statusText(e *trail.Entry) string {
+	if e.Status == 0 {
+		return "---"
+	}
+	return strconv.Itoa(e.Status)
 }
 
 // circumstances are the rest, as far as there is something to say.

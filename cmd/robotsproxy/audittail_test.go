@@ -56,6 +56,7 @@ func TestTailLines(t *testing.T) {
 		{"no member", `{}`, "--:--:--.---  block?               ---  -     -"},
 		{"an event", at + `,"event":"lost","detail":"the disk was full","count":3}`, day + "audit  lost 3 records: the disk was full"},
 		{"what is set aside", at + `,"event":"torn","file":"audit.torn","octets":12}`, day + "audit  torn (audit.torn, 12 octets)"},
+		{"another kind", at + `,"kind":"robots","url":"http://a.test/robots.txt","status":404,"agent":"Foo"}`, day + "robots  404  http://a.test/robots.txt  agent Foo"},
 		{"a wait of ages", `{"time":"2026-11-21T05:00:01Z","decision":"allow","wait_ms":1e300}`, "-- Saturday, 2026-11-21 UTC\n05:00:01.000  allow                ---  -     -  waited 2562047h47m16.854s"},
 		{"strangers' words", at + `,"client":"` + evil + `","method":"` + evil + `","url":"` + evil + `","agent":"` + evil + `","decision":"` + evil + `","reason":"` + evil + `","rule":"` + evil + `","error":"` + evil + `","status":200}`,
 			day + `block?  Q  200  Q  Q  Allow: Q (line 0)  error Q  client Q  agent Q`},
@@ -101,12 +102,13 @@ func TestTailFilter(t *testing.T) {
 	const blocked = `{"client":"läb \"1\"","host":"a.test","decision":"block"}`
 	const allowed = `{"client":"lab","host":"b.test","decision":"allow"}`
 	const event = `{"event":"lost"}`
+	const kind = `{"kind":"robots","client":"lab","host":"b.test"}`
 	for _, c := range []struct {
 		name   string
 		filter tailFilter
 		want   string
 	}{
-		{"all", tailFilter{}, "blocked allowed event other"},
+		{"all", tailFilter{}, "blocked allowed event kind other"},
 		{"blocked", tailFilter{blocked: true}, "blocked"},
 		{"a client", tailFilter{requestFlags: requestFlags{client: "lab"}}, "allowed"},
 		{"a client that is escaped", tailFilter{requestFlags: requestFlags{client: `läb "1"`}}, "blocked"},
@@ -121,7 +123,7 @@ func TestTailFilter(t *testing.T) {
 		}
 		c.filter.prepare()
 		var got []string
-		for _, line := range []struct{ name, text string }{{"blocked", blocked}, {"allowed", allowed}, {"event", event}, {"other", "x"}} {
+		for _, line := range []struct{ name, text string }{{"blocked", blocked}, {"allowed", allowed}, {"event", event}, {"kind", kind}, {"other", "x"}} {
 			if c.filter.passes([]byte(line.text)) {
 				got = append(got, line.name)
 			}

@@ -15,10 +15,19 @@ import (
 	"robotsproxy/policy/audit/trail"
 )
 
-// appendRecord writes one record as a JSON object without its end, which
-// trail.Seal writes. It is written by hand because encoding/json costs more than the
-// rest of a request's record, and because strangers' octets are escaped more strictly here.
-func appendRecord(b []byte, r *Record, o *Options) []byte {
+// A line is what a Log chains. There is one type for each kind of line: a [Record] for
+// a request, event for the trail itself.
+type line interface {
+	// append writes the line as a JSON object without its end, which trail.Seal writes.
+	// Lines of all kinds begin with appendTime; those that are not of requests go on
+	// with appendKind.
+	append(b []byte, o *Options) []byte
+}
+
+// append writes the record of a request. It is written by hand because encoding/json
+// costs more than the rest of a request's record, and because strangers' bytes are
+// escaped more strictly here.
+func (r *Record) append(b []byte, o *Options) []byte {
 	d := &r.Decision
 	b = appendTime(append(b, `{"time":"`...), r.Time)
 	b = appendString(append(b, `","id":`...), r.ID)
@@ -74,6 +83,13 @@ func appendRecord(b []byte, r *Record, o *Options) []byte {
 		b = appendOptional(b, `,"error":"`, discreet(err.Error(), r, o))
 	}
 	return b
+}
+
+// appendKind begins a line that is not a request's.
+func appendKind(b []byte, at time.Time, kind string, o *Options) []byte {
+	b = appendTime(append(b, `{"time":"`...), at)
+	b = appendString(append(b, `","kind":`...), kind)
+	return appendOptional(b, `,"replica":"`, o.Replica)
 }
 
 // appendRuling writes which robots.txt a decision rests on, if it does on one.

@@ -40,7 +40,7 @@ func refused() *Record {
 }
 
 // encoded is a record's line without its end.
-func encoded(r *Record, o Options) string { return string(appendRecord(nil, r, &o)) }
+func encoded(r *Record, o Options) string { return string(r.append(nil, &o)) }
 
 func TestLineSaysWhatHeldTheRequestUp(t *testing.T) {
 	r := allowed()
@@ -152,9 +152,9 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.BackOff, r.Slowed, r.Away = time.Second, time.Second, true
 	r.Wishes = Wishes{"a", "b", "c", "d", "e"}
-	e := event{kind: "lost", replica: "proxy-1", detail: "d", file: "f", octets: 1, sha256: "s", count: 1}
-	line, _ := trail.Seal(appendRecord(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
-	about, _ := trail.Seal(e.append(nil), 0, 2, trail.Hash{})
+	e := event{name: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1}
+	line, _ := trail.Seal(r.append(nil, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
+	about, _ := trail.Seal(e.append(nil, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
 	seen := map[string]bool{"prev": true, "hash": true}
 	for _, line := range [][]byte{line, about} {
 		var members map[string]json.RawMessage

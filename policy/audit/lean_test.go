@@ -52,8 +52,8 @@ func TestPlainOctetsOneByOne(t *testing.T) {
 func TestRecordsAreWrittenWithoutAllocations(t *testing.T) {
 	r, o := allowed(), &Options{}
 	r.Request.Origin.Port = 8443
-	b := appendRecord(nil, r, o)
-	if n := testing.AllocsPerRun(100, func() { b = appendRecord(b[:0], r, o) }); n != 0 {
+	b := r.append(nil, o)
+	if n := testing.AllocsPerRun(100, func() { b = r.append(b[:0], o) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -85,7 +85,7 @@ func BenchmarkRecord(b *testing.B) {
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			line = appendRecord(line[:0], r, o)
+			line = r.append(line[:0], o)
 		}
 	})
 	b.Run("seal", func(b *testing.B) {

@@ -124,26 +124,33 @@ func (l *Log) Write(r *Record) error {
 		return nil
 	}
 	unkept := l.keep(r)
-	seq, octets, err := l.add(r)
-	if err == nil {
-		switch {
-		case r.Blocked() || octets >= maxPending:
-			err = l.commit(seq)
-		case octets >= batchOctets:
-			err = l.hurry()
-		}
-	}
+	err := l.write(r, r.Blocked())
 	if l.terms.Load().Continue {
 		return nil
 	}
 	return cmp.Or(unkept, err)
 }
 
-// add chains a record to those to be written, and says which line it is and how much
-// there is to write now. The error is of a record that is lost: while the file cannot
+// write adds a line of any kind. With now it is in the file when write returns without
+// an error, else within batchDelay.
+func (l *Log) write(what line, now bool) error {
+	seq, octets, err := l.add(what)
+	switch {
+	case err != nil:
+		return err
+	case now || octets >= maxPending:
+		return l.commit(seq)
+	case octets >= batchOctets:
+		return l.hurry()
+	}
+	return nil
+}
+
+// add chains a line to those to be written, and says which number it has and how much
+// there is to write now. The error is of a line that is lost: while the file cannot
 // be written. Else each waits for its line or for a batch, and what there may be of
 // them is for the proxy to bound.
-func (l *Log) add(r *Record) (seq uint64, octets int, err error) {
+func (l *Log) add(what line) (seq uint64, octets int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.buf) > maxPending {
@@ -153,18 +160,18 @@ func (l *Log) add(r *Record) (seq uint64, octets int, err error) {
 			return 0, 0, err
 		}
 	}
-	l.chain(func(b []byte) []byte { return appendRecord(b, r, l.terms.Load()) })
+	l.chain(what)
 	return l.seq, len(l.buf), nil
 }
 
-// chain makes a line of what begin writes. The caller holds l.mu.
-func (l *Log) chain(begin func([]byte) []byte) {
+// chain numbers and seals a line. The caller holds l.mu.
+func (l *Log) chain(what line) {
 	start := len(l.buf)
 	if start == 0 {
 		l.since = time.Now()
 	}
 	l.seq++
-	l.buf, l.hash = trail.Seal(begin(l.buf), start, l.seq, l.hash)
+	l.buf, l.hash = trail.Seal(what.append(l.buf, l.terms.Load()), start, l.seq, l.hash)
 	if l.o.Tap != nil {
 		l.o.Tap(l.seq, l.buf[start:])
 	}
@@ -174,13 +181,7 @@ func (l *Log) chain(begin func([]byte) []byte) {
 func (l *Log) tell(e event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.chainEvent(e)
-}
-
-// chainEvent is tell for who holds l.mu.
-func (l *Log) chainEvent(e event) {
-	e.replica = l.terms.Load().Replica
-	l.chain(e.append)
+	l.chain(e)
 }
 
 // commit has the lines up to seq in the file, by itself or by another's hand: who
@@ -251,9 +252,9 @@ func (l *Log) take() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost > 0 {
-		e := event{kind: "lost", detail: "records that could not be written, nor kept until they could", count: l.lost}
+		e := event{name: "lost", detail: "records that could not be written, nor kept until they could", count: l.lost}
 		l.lost = 0
-		l.chainEvent(e)
+		l.chain(e)
 	}
 	if cap(l.writing) > 4*batchOctets {
 		l.writing = nil // a long failure's memory is given back

@@ -105,7 +105,7 @@ func (s *sheet) restart() (event, error) {
 	if err != nil {
 		return event{}, err
 	}
-	e := event{kind: "unchained", detail: "the file does not end in a chain, and was set aside as it was", file: filepath.Base(name), octets: s.size}
+	e := event{name: "unchained", detail: "the file does not end in a chain, and was set aside as it was", file: filepath.Base(name), octets: s.size}
 	if err := s.shut(); err != nil {
 		return event{}, err
 	}
@@ -133,7 +133,7 @@ func (s *sheet) cutTail(end int64) (event, error) {
 	}
 	s.size = end
 	return event{
-		kind: "torn", detail: "what stood behind the last whole line was set aside", file: filepath.Base(name),
+		name: "torn", detail: "what stood behind the last whole line was set aside", file: filepath.Base(name),
 		octets: n, sha256: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
 }

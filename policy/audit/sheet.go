@@ -126,7 +126,7 @@ func (s *sheet) inPlace() (*event, error) {
 		return nil, err
 	}
 	e := &event{
-		kind: "replaced", detail: "the file was taken away, replaced or changed while it was written: what it held since it was begun is not here",
+		name: "replaced", detail: "the file was taken away, replaced or changed while it was written: what it held since it was begun is not here",
 		file: s.instead, octets: s.insteadSize,
 	}
 	s.gone, s.instead, s.insteadSize = false, "", 0

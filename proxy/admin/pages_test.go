@@ -14,6 +14,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
@@ -124,6 +125,14 @@ func TestNothingBreaksOut(t *testing.T) {
 			w.reloads <- errors.New("line 1: " + text + "\nline 2: " + text)
 			w.page(t, w.ask(t, "POST", "/reload", url.Values{}), http.StatusUnprocessableEntity)
 		})
+	}
+}
+
+// A line that is not of a request has no verdict, and nothing can be asked about it.
+func TestRowOfAnotherKind(t *testing.T) {
+	r := newRow(live.Line{Number: 1, JSON: []byte(`{"time":"2026-11-21T05:00:00Z","kind":"robots","url":"http://a.test/robots.txt","host":"a.test","status":200}`)})
+	if r.Word != "robots" || r.Kind != "plain" || r.Host != "a.test" || r.Path != "/robots.txt" || r.Status != "200" || r.ExplainHref != "" {
+		t.Errorf("%+v", r)
 	}
 }
 

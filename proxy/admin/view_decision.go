@@ -35,7 +35,7 @@ type row struct {
 
 // auditLine is what a row shows of a line.
 type auditLine struct {
-	Time, Event, Detail, Client, Method, URL, Host, Agent, Decision, Reason, Rule string
+	Time, Kind, Event, Detail, Client, Method, URL, Host, Agent, Decision, Reason, Rule string
 
 	UserAgent string  `json:"user_agent"`
 	WaitMS    float64 `json:"wait_ms"`
@@ -61,7 +61,9 @@ func newRow(l live.Line) row {
 		r.Word, r.Path = "Event", cut(a.Event+" "+a.Detail, maxCell)
 		return r
 	}
-	r.Kind, r.Icon, r.Word = verdictSign(a.Decision, a.Enforced)
+	if r.Word = cut(a.Kind, maxCell); a.Kind == "" {
+		r.Kind, r.Icon, r.Word = verdictSign(a.Decision, a.Enforced)
+	}
 	r.Host, r.Method, r.Path = cut(a.Host, maxCell), cut(a.Method, maxCell), cut(pathOf(a.URL), maxCell)
 	r.Reason, r.Rule = cut(a.Reason, maxCell), cut(a.Rule, maxCell)
 	if a.Line > 0 {
@@ -96,7 +98,7 @@ func verdictSign(decision string, enforced bool) (kind, icon, word string) {
 
 // askable says whether there is a request that can be asked about.
 func (a *auditLine) askable() bool {
-	return a.Host != "" && a.Reason != string(policy.ReasonMalformed) && strings.Contains(a.urlToAsk(), "://")
+	return a.Kind == "" && a.Host != "" && a.Reason != string(policy.ReasonMalformed) && strings.Contains(a.urlToAsk(), "://")
 }
 
 // urlToAsk is the address that is explained: that of a tunnel is where it leads.

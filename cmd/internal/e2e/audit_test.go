@@ -55,7 +55,8 @@ type record struct {
 	DurationMS    float64   `json:"duration_ms"`
 	Error         string    `json:"error"`
 	Seq           uint64    `json:"seq"`
-	Event         string    `json:"event"` // of the file itself; then it is no request's
+	Kind          string    `json:"kind"`  // of the line; "": a request's
+	Event         string    `json:"event"` // of the file itself
 	Count         int       `json:"count"`
 	File          string    `json:"file"`
 }
@@ -68,16 +69,16 @@ var members = strings.Fields(`time id replica client method url host user_agent 
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error seq prev hash`)
 
 // eventMembers is the same of lines that speak of the file.
-var eventMembers = strings.Fields(`time event replica detail file octets sha256 count seq prev hash`)
+var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count seq prev hash`)
 
-// readAudit parses the file as it stands, without its events; a last line still
+// readAudit parses the records of requests in the file as it stands; a last line still
 // being written is left out.
 func readAudit(t testing.TB, file string) []record {
 	t.Helper()
-	return slices.DeleteFunc(readLines(t, file), func(r record) bool { return r.Event != "" })
+	return slices.DeleteFunc(readLines(t, file), func(r record) bool { return r.Kind != "" })
 }
 
-// readLines is readAudit with the events.
+// readLines is readAudit with the lines of other kinds.
 func readLines(t testing.TB, file string) []record {
 	t.Helper()
 	text, err := os.ReadFile(file)

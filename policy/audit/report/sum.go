@@ -86,6 +86,7 @@ func (s *Sum) take(from *source, file string, e *trail.Entry, err error) {
 		from.Unreadable++
 	case e.Event != "":
 		s.event(from, e)
+	case !e.IsRequest(): // a line of another kind, which counts among the lines alone
 	default:
 		from.Requests++
 		trim(e)

@@ -5,10 +5,15 @@ import (
 	"time"
 )
 
-// An Entry is what a line says: of a request, or, where Event is set, of the trail
-// itself. Strings are as they came, with whatever strangers put into them.
+// KindEvent is the kind of the lines that speak of the trail itself. Earlier versions
+// wrote them without a kind: see [Entry.IsRequest].
+const KindEvent = "event"
+
+// An Entry is what a line says: of a request, or of what its Kind says. Strings are as
+// they came, with whatever strangers put into them.
 type Entry struct {
 	Time          time.Time `json:"time"`
+	Kind          string    `json:"kind"` // of the line; "": a request's
 	ID            string    `json:"id"`
 	Replica       string    `json:"replica"` // that wrote the record, of several; "": it was on its own
 	Client        string    `json:"client"`
@@ -52,7 +57,7 @@ type Entry struct {
 	Error      string  `json:"error"`
 	Seq        uint64  `json:"seq"`
 
-	Event  string `json:"event"`  // torn, unchained, replaced or lost; "": a request
+	Event  string `json:"event"`  // torn, unchained, replaced or lost; "": none
 	Detail string `json:"detail"` // what happened, in a sentence
 	File   string `json:"file"`   // where what was set aside is
 	Octets int64  `json:"octets"` // of it
@@ -65,6 +70,9 @@ func Read(line []byte) (e Entry, err error) {
 	err = json.Unmarshal(line, &e)
 	return e, err
 }
+
+// IsRequest says whether the line is the record of a request.
+func (e *Entry) IsRequest() bool { return e.Kind == "" && e.Event == "" }
 
 // End is when a request ended, which is about when its line was written; of an event,
 // when it was.

@@ -71,7 +71,7 @@ func findIn(f File, id string) (Line, Entry, error) {
 			continue
 		}
 		entry, err := Read(line.Text)
-		if err == nil && entry.ID == id && entry.Event == "" {
+		if err == nil && entry.ID == id && entry.IsRequest() {
 			line.Text = bytes.Clone(line.Text)
 			return line, entry, nil
 		}

@@ -27,7 +27,7 @@ func TestFind(t *testing.T) {
 		return text
 	}
 	old := lines(`"id":"a-1","url":"old"`, `"id":"a-2","url":"old"`)
-	middle := lines(`"id":"a-3","url":"middle"`, `"event":"torn","id":"a-4"`)
+	middle := lines(`"id":"a-3","url":"middle"`, `"event":"torn","id":"a-4"`, `"kind":"robots","id":"a-5"`)
 	last := lines(`"id":"b-1","user_agent":"\"id\":\"a-9\""`, `"id":"a-2","url":"again"`) + "{\"id\":\"torn\"}\n" +
 		strings.Repeat("x", MaxLine+5) + "\n" + lines(`"id":"b-2","url":"behind"`) + `{"id":"b-3"`
 	file, err := os.Create(Aside(path, 1) + ".gz")
@@ -62,7 +62,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %v", tc.id, err)
 		}
 	}
-	for _, id := range []string{"a-4", "a-9", "b-3", "a-", "", `a-1","url`} {
+	for _, id := range []string{"a-4", "a-5", "a-9", "b-3", "a-", "", `a-1","url`} {
 		if line, entry, err := Find(path, id); !errors.Is(err, ErrNoRecord) || !errors.Is(err, gzip.ErrHeader) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%q: %v %+v, %v", id, line, entry, err)
 		}

@@ -121,7 +121,7 @@
 	const read = line => { try { return JSON.parse(line); } catch { return {event: 'unreadable', detail: line}; } };
 	const inPath = text => { try { return encodeURIComponent(text); } catch { return ''; } };
 	const asked = r => r.method === 'CONNECT' ? `https://${r.url}/` : r.url ?? '';
-	const askable = r => !r.event && r.host && r.reason !== 'malformed' && asked(r).includes('://');
+	const askable = r => !r.event && !r.kind && r.host && r.reason !== 'malformed' && asked(r).includes('://');
 	const explain = r => {
 		const ask = new URLSearchParams({url: asked(r)});
 		if (r.user_agent) ask.set('agent', r.user_agent);
@@ -139,7 +139,7 @@
 		const tr = at('row').content.firstElementChild.cloneNode(true), slot = name => tr.querySelector(`[data-f="${name}"]`);
 		const put = (name, text) => { slot(name).textContent = text; };
 		const link = (name, href) => { if (r.host) slot(name).href = href; else slot(name).removeAttribute('href'); };
-		const [kind, icon, word] = r.event ? ['plain', 'info', 'Event'] : sign(r);
+		const [kind, icon, word] = r.event ? ['plain', 'info', 'Event'] : r.kind ? ['plain', 'info', cut(r.kind)] : sign(r);
 		tr.id = 'd' + number;
 		records.set(tr, r);
 		put('time', String(r.time ?? '').slice(11, 19));
