@@ -125,7 +125,7 @@ func start(t testing.TB, s setup) *rig {
 	}
 	door, err := egress.New(way)
 	must(t, err)
-	client, err := fetch.New(fetch.Options{Transport: door.Settling()})
+	client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(door.Settling())})
 	must(t, err)
 	book, err := cache.New(cache.Options{Fetcher: client})
 	must(t, err)

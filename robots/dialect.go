@@ -32,6 +32,7 @@ type Dialect struct {
 	// What an answer to the request for the file means; robots/cache asks.
 	OnlyOK     bool          // only 200 brings rules; any other status says that there are none
 	BusyIsNone bool          // 429 says that there are none, as any other 4xx (RFC 9309 2.3.1.3)
+	BarsAsNone bool          // a redirect to an address that the robots.txt there disallows says that there are none
 	Forgets    bool          // a copy from before does not rule while the origin fails
 	GivesUp    time.Duration // an origin that has failed for so long, with no copy held, has no rules; 0: never
 	Stays      bool          // a file is good for its whole time, whatever its Cache-Control says
@@ -54,8 +55,8 @@ const month = 30 * 24 * time.Hour
 var dialects = [...]Dialect{
 	{Name: "standard", Misspellings: true, Delay: DelayOfAgents},
 	{Name: "rfc9309", BusyIsNone: true},
-	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, IndexPages: true, EmptyRules: true, JudgesItself: true, GivesUp: month},
-	{Name: "google-2022", LettersOnly: true, AsWritten: true, BusyIsNone: true, GivesUp: month},
+	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, IndexPages: true, EmptyRules: true, JudgesItself: true, BarsAsNone: true, GivesUp: month},
+	{Name: "google-2022", LettersOnly: true, AsWritten: true, BusyIsNone: true, BarsAsNone: true, GivesUp: month},
 	{Name: "google-2019", LettersOnly: true, Family: true, AsWritten: true, BusyIsNone: true, GivesUp: month},
 	{Name: "coccoc", Delay: DelayOfGroup, Family: true, OnlyOK: true, Forgets: true, Stays: true},
 }

@@ -10,6 +10,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
 )
 
 // The exit statuses of check.
@@ -160,8 +161,9 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 	return cfg, dialect, cfg.Check()
 }
 
-// checkBook knows each origin's robots.txt: the real one, or one file for all.
-func checkBook(cfg config.Config, file *oneFile) (policy.Book, func(), error) {
+// checkBook knows each origin's robots.txt: the real one, or one file for all. engine
+// judges redirects.
+func checkBook(cfg config.Config, file *oneFile, engine func() *policy.Engine) (policy.Book, func(), error) {
 	if file != nil {
 		b, err := cache.New(cache.Options{Fetcher: file})
 		return b, func() {}, err
@@ -170,9 +172,11 @@ func checkBook(cfg config.Config, file *oneFile) (policy.Book, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := book(cfg, d, nil)
+	o, err := known(cfg, fetch.Options{Sender: fetch.Unpaced(d.Settling())}, engine)
 	if err != nil {
 		d.Close()
+		return nil, nil, err
 	}
+	b, err := cache.New(o)
 	return b, d.Close, err
 }

@@ -104,11 +104,11 @@ type checker struct {
 // newChecker makes one that asks the origins, or file where there is one; done
 // ends it.
 func newChecker(cfg config.Config, file *oneFile) (c *checker, done func(), err error) {
-	b, done, err := checkBook(cfg, file)
+	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file}
+	b, done, err := checkBook(cfg, file, func() *policy.Engine { return c.engine })
 	if err != nil {
 		return nil, nil, err
 	}
-	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file}
 	if c.engine, err = judge(cfg, b); err == nil {
 		c.sealed, err = sealed(cfg)
 	}

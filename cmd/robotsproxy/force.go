@@ -14,6 +14,7 @@ import (
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
 )
 
 // A force is what is in force: a configuration, and all that was made of it and can
@@ -70,7 +71,7 @@ func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
 	} else if f.rules.Door, err = newDoor(f.way, before); err != nil {
 		return nil, err
 	}
-	if f.known, err = known(cfg, f.rules.Door, h.shelf, h.fetches); err != nil {
+	if err := h.fetching(f); err != nil {
 		return nil, err
 	}
 	if h.book == nil {
@@ -80,6 +81,17 @@ func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
 	}
 	f.rules.Engine, err = h.newEngine(cfg, before)
 	return f, err
+}
+
+// fetching has f's robots.txt files fetched, recorded and kept.
+func (h *house) fetching(f *force) (err error) {
+	o := fetch.Options{
+		Sender: fetch.Unpaced(f.rules.Door.Settling()),
+		Record: func(r fetch.Report) error { return h.evidence.WriteFetch(r) },
+	}
+	f.known, err = known(f.cfg, o, func() *policy.Engine { return f.rules.Engine })
+	f.known.Fetcher, f.known.Store = h.fetches.Time(f.known.Fetcher), h.shelf
+	return err
 }
 
 // discard closes what was made for f alone, which is not put in force.

@@ -21,6 +21,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/prom"
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/audit/snapshot"
@@ -29,6 +30,7 @@ import (
 	"robotsproxy/proxy/admin"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
 )
@@ -185,37 +187,26 @@ func wayOut(cfg config.Config, own ...netip.AddrPort) (egress.Options, error) {
 	return o, nil
 }
 
-func book(cfg config.Config, d *egress.Door, store *bolt.Store) (*cache.Cache, error) {
-	o, err := known(cfg, d, shelf(store, nil), nil)
-	if err != nil {
-		return nil, err
-	}
-	return cache.New(o)
-}
-
-// known is how long what is known of robots.txt is good, and how it is fetched; fetches
-// are measured, unless that is nil.
-func known(cfg config.Config, d *egress.Door, store cache.Store, fetches *prom.Stopwatch) (cache.Options, error) {
-	denied, err := denied(cfg)
-	if err != nil {
+// known is how long what is known of robots.txt is good, and how it is fetched: by o,
+// for which engine judges redirects. It is first called when there is one.
+func known(cfg config.Config, o fetch.Options, engine func() *policy.Engine) (cache.Options, error) {
+	var err error
+	if o.Denied, err = denied(cfg); err != nil {
 		return cache.Options{}, err
 	}
-	client, err := fetch.New(fetch.Options{
-		Transport: d.Settling(), Timeout: cfg.Robots.FetchTimeout, From: cfg.Identity.From, Denied: denied, Ours: egress.Ours,
-	})
-	if err != nil {
-		return cache.Options{}, err
+	o.Timeout, o.From, o.Ours = cfg.Robots.FetchTimeout, cfg.Identity.From, egress.Ours
+	o.Allowed = func(ctx context.Context, r fetch.Request, to robots.Origin, pathQuery string) error {
+		return engine().AllowsRedirect(ctx, r, to, pathQuery)
 	}
-	o := cache.Options{
-		Fetcher:      fetches.Time(client),
+	client, err := fetch.New(o)
+	return cache.Options{
+		Fetcher:      client,
 		MaxAge:       cfg.Robots.MaxAge,
 		MinAge:       cfg.Robots.MinAge,
 		Retry:        cfg.Robots.UnreachableRetry,
 		FetchTimeout: cfg.Robots.FetchTimeout,
 		UserAgent:    cmp.Or(cfg.Identity.UserAgent, ownProduct()),
-		Store:        store,
-	}
-	return o, nil
+	}, err
 }
 
 func (h *house) listen(cfg config.Config) (err error) {

@@ -155,8 +155,10 @@ func TestEntryHasEveryMember(t *testing.T) {
 	e := event{name: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1}
 	line, _ := trail.Seal(r.append(nil, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.Seal(e.append(nil, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
+	away := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Answer: &fetch.Answer{Status: 500}}
+	asked, _ := trail.Seal(away.append(nil, &Options{}), 0, 3, trail.Hash{})
 	seen := map[string]bool{"prev": true, "hash": true}
-	for _, line := range [][]byte{line, about} {
+	for _, line := range [][]byte{line, about, asked} {
 		var members map[string]json.RawMessage
 		if err := json.Unmarshal(line, &members); err != nil {
 			t.Fatal(err)

@@ -77,7 +77,7 @@ func newWorld(t testing.TB, texts map[string]string, change ...func(*Options)) *
 	w := &world{sites: &origins{texts: maps.Clone(texts)}, ids: audit.NewIDs(), pacer: pace.New(pace.Options{}), reloads: make(chan error, 10), unwell: func() error { return nil }}
 	t.Cleanup(w.pacer.Close)
 	var err error
-	client, err := fetch.New(fetch.Options{Transport: w.sites})
+	client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(w.sites)})
 	check(t, err)
 	w.book, err = cache.New(cache.Options{Fetcher: client})
 	check(t, err)

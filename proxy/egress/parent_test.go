@@ -102,7 +102,7 @@ func TestParentPages(t *testing.T) {
 func TestParentRobots(t *testing.T) {
 	eachParent(t, func(t *testing.T, p *fakeParent, ca *authority) {
 		d := behind(t, p, ca)
-		client, err := fetch.New(fetch.Options{Transport: d})
+		client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(d)})
 		if err != nil {
 			t.Fatal(err)
 		}

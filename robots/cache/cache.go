@@ -77,6 +77,12 @@ type Query struct {
 	Origin robots.Origin
 	Token  string // product token to fetch as; "": the file is fetched with Options.UserAgent
 	Client string // whose fair share a fetch counts against; any string
+
+	// Direct is for a fetch of another file that is redirected to Origin, to learn
+	// whether it may go there. Redirects of Origin's own file to a third origin are then
+	// not followed, and no place is waited for: the other fetch has one. An entry
+	// that is known without Direct is used too.
+	Direct bool
 }
 
 // Options make a [Cache]; all but MaxBytes and Store may be changed, by [Cache.Use].
@@ -190,11 +196,11 @@ func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, 
 	if c.stopped.Load() {
 		return nil, ErrStopped
 	}
-	if e := c.hit(key{q.Origin, q.Token}, d); e != nil {
+	if e := c.hit(key{origin: q.Origin, token: q.Token}, d); e != nil {
 		return e, nil
 	}
 	k := c.variants.admit(q)
-	if k.token != q.Token {
+	if k.token != q.Token || k.direct {
 		if e := c.hit(k, d); e != nil {
 			return e, nil
 		}

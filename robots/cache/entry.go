@@ -272,22 +272,30 @@ type compiled struct {
 }
 
 func newReply(a *fetch.Answer, now time.Time, c clock) *reply {
-	r := &reply{answer: a, kind: kindOf(a)}
-	switch {
-	case r.kind.settled():
+	r := &reply{answer: a, kind: kindOf(a), err: Failure(a)}
+	if r.kind.settled() {
 		r.fresh = now.Add(c.ttl(a.MaxAge))
 		if r.kind.hasText() {
 			r.force = now.Add(max(maxHeld, r.fresh.Sub(now)))
 		}
-	case a.Err != nil:
-		r.err = a.Err
-	default:
-		r.err = fmt.Errorf("fetch %s: answered with status %d", a.URL, a.Status)
 	}
 	if r.err != nil {
 		r.words = len(r.err.Error())
 	}
 	return r
+}
+
+// Failure says why an answer is none to go by; nil: it is one.
+func Failure(a *fetch.Answer) error {
+	switch {
+	case kindOf(a).settled():
+		return nil
+	case a.Err != nil:
+		return a.Err
+	case a.Barred:
+		return fmt.Errorf("redirected to %s, which the robots.txt there disallows", a.URL)
+	}
+	return fmt.Errorf("fetch %s: answered with status %d", a.URL, a.Status)
 }
 
 // file gives the compiled file, and whether it was compiled just now.

@@ -79,9 +79,12 @@ func (c *Cache) join(ctx context.Context, k key, client string, good usable, kno
 	if f != nil {
 		return f, nil, nil
 	}
-	giveBack, err := c.places.take(ctx, c.base, client)
-	if err != nil {
-		return nil, nil, err
+	giveBack := func() {}
+	if !k.direct { // else the fetch that it is for has one
+		var err error
+		if giveBack, err = c.places.take(ctx, c.base, client); err != nil {
+			return nil, nil, err
+		}
 	}
 	f, e := c.start(k, client, good, known, giveBack)
 	if f == nil && e == nil {
@@ -159,14 +162,13 @@ func (c *Cache) launch(k key, client string, before *Entry, giveBack func()) *fl
 	f.terms.flights++
 	c.flights[k] = f
 	c.wg.Go(func() {
-		stored := k.token == "" // see keep
-		if stored && before == nil {
+		if k.stored() && before == nil {
 			f.entry = c.load(k.origin, f, nil)
 			f.loaded = f.entry != nil
 		}
 		switch {
 		case f.loaded:
-		case stored && c.shared != nil:
+		case k.stored() && c.shared != nil:
 			f.entry = c.fetchShared(k.origin, client, before, f)
 		default:
 			f.entry = c.fetch(k, client, before, f)
@@ -190,7 +192,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 	ctx, cancel := context.WithTimeout(c.base, f.terms.clock.fetchTimeout)
 	defer cancel()
 	a := f.terms.fetcher.Fetch(ctx, fetch.Request{
-		Origin: k.origin, UserAgent: cmp.Or(k.token, f.terms.userAgent), Token: k.token, Client: client,
+		Origin: k.origin, UserAgent: cmp.Or(k.token, f.terms.userAgent), Token: k.token, Client: client, Direct: k.direct,
 	})
 	if c.base.Err() != nil {
 		return nil
@@ -225,7 +227,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 	}
 	c.store(e, before)
 	c.keep(e)
-	if f.anew && k.token == "" && c.shared != nil {
+	if f.anew && k.stored() && c.shared != nil {
 		c.shared.Announce(k.origin, Replaced)
 	}
 	return e

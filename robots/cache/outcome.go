@@ -47,6 +47,7 @@ const (
 	tooMany           // 429
 	clientError       // other 4xx
 	lost              // too many redirects, or one that leads nowhere
+	barred            // a redirect to an address that the robots.txt there disallows
 	otherSuccess      // 2xx but 200
 	success           // 200
 )
@@ -59,6 +60,8 @@ func kindOf(a *fetch.Answer) kind {
 		return broken
 	case a.Lost:
 		return lost
+	case a.Barred:
+		return barred
 	case s == 0:
 		return noConnection
 	case s == 200:
@@ -103,6 +106,10 @@ func outcome(k kind, d robots.Dialect) Outcome {
 		return NoFile
 	case tooMany: // a busy server, if not by the RFC's letter, which is of all 4xx
 		if d.OnlyOK || d.BusyIsNone {
+			return NoFile
+		}
+	case barred:
+		if d.BarsAsNone {
 			return NoFile
 		}
 	case serverError, odd:

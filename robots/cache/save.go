@@ -46,7 +46,8 @@ const (
 	markLost = 1 << iota
 	markConnected
 	markFailed
-	allMarks = markLost | markConnected | markFailed
+	markBarred
+	allMarks = markLost | markConnected | markFailed | markBarred
 )
 
 // maxSaved is the most octets of a saved entry: two files, and room for
@@ -113,6 +114,9 @@ func appendAnswer(b []byte, a *fetch.Answer) []byte {
 	}
 	if a.Connected {
 		marks |= markConnected
+	}
+	if a.Barred {
+		marks |= markBarred
 	}
 	why := ""
 	if a.Err != nil {
@@ -241,7 +245,7 @@ func (r *reader) answer() *fetch.Answer {
 		Fetched:   r.time(),
 	}
 	marks := r.octet()
-	a.Lost, a.Connected = marks&markLost != 0, marks&markConnected != 0
+	a.Lost, a.Connected, a.Barred = marks&markLost != 0, marks&markConnected != 0, marks&markBarred != 0
 	why := r.string()
 	if marks&markFailed != 0 {
 		a.Err = errors.New(why)

@@ -138,8 +138,9 @@ func (c *Cache) heard(o robots.Origin, what Change) {
 func (c *Cache) forget(o robots.Origin, what Change) (was bool) {
 	keys := []key{{origin: o}}
 	if what == Purged {
+		keys = append(keys, key{origin: o, direct: true})
 		for _, token := range c.variants.tokens(o) {
-			keys = append(keys, key{o, token})
+			keys = append(keys, key{o, token, false}, key{o, token, true})
 		}
 	}
 	for _, k := range keys {

@@ -101,6 +101,14 @@ type tally struct {
 	fetches            [len(fetchedAs)]atomic.Uint64 // by Outcome
 }
 
+// OutcomeOf is how a fetch came out that had this answer.
+func OutcomeOf(a *fetch.Answer) Fetched {
+	if a.Ours {
+		return FetchedOurs
+	}
+	return fetchedAs[outcome(kindOf(a), robots.Standard())]
+}
+
 var fetchedAs = [...]Fetched{
 	Unreachable: FetchedUnreachable, NoConnection: FetchedNoConnect, NoFile: FetchedNoFile, Rules: FetchedRules,
 }

@@ -92,10 +92,13 @@ func (c *Cache) take(octets []byte, o robots.Origin, f *flight, before *Entry) (
 	return e, false
 }
 
-// keep hands e to the Store, which has the proxy's own files alone: a file for a product
-// token is fetched again after a restart, and by each process for itself.
+// stored says whether a Store has entries for k: those of the proxy's own files. Others
+// are fetched again after a restart, and by each process for itself.
+func (k key) stored() bool { return k.token == "" && !k.direct }
+
+// keep hands e to the Store.
 func (c *Cache) keep(e *Entry) {
-	if c.saved == nil || e.token != "" {
+	if c.saved == nil || !e.stored() {
 		return
 	}
 	if octets := encode(e); len(octets) <= maxSaved {

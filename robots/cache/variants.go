@@ -24,6 +24,7 @@ const (
 type key struct {
 	origin robots.Origin
 	token  string // "": the proxy's own
+	direct bool   // see Query
 }
 
 // variants knows for which product tokens an origin's file is kept, or being fetched,
@@ -38,7 +39,7 @@ type variant struct{ token, client string }
 // admit gives the key for q: with its Token where the origin's file is kept for that
 // token, or may be; else the proxy's own.
 func (v *variants) admit(q Query) key {
-	own := key{origin: q.Origin}
+	own := key{origin: q.Origin, direct: q.Direct}
 	if q.Token == "" || len(q.Token) > maxTokenBytes {
 		return own
 	}
@@ -47,7 +48,7 @@ func (v *variants) admit(q Query) key {
 	caused := 0
 	for _, known := range v.of[q.Origin] {
 		if known.token == q.Token {
-			return key{q.Origin, q.Token}
+			return key{q.Origin, q.Token, q.Direct}
 		}
 		if known.client == q.Client {
 			caused++
@@ -56,7 +57,7 @@ func (v *variants) admit(q Query) key {
 	if caused >= maxTokensEach || len(v.of[q.Origin]) >= MaxTokens {
 		return own
 	}
-	return v.add(key{q.Origin, q.Token}, q.Client)
+	return v.add(key{q.Origin, q.Token, q.Direct}, q.Client)
 }
 
 // add remembers k. v.mu is held.

@@ -167,7 +167,7 @@ func overHTTP(t *testing.T, timeout time.Duration) *fetch.Client {
 	t.Helper()
 	tr := &http.Transport{DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
-	f, err := fetch.New(fetch.Options{Transport: tr, Timeout: timeout})
+	f, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(tr), Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,9 @@
 //
 // It does not judge. What a status or a failure means, how long an answer is
 // kept and when it is asked for again is the business of robots/cache; what
-// the text says is that of robots. It opens no connection of its own: the
-// http.RoundTripper it was given does, guards included, redirects included.
+// the text says is that of robots. It opens no connection of its own: its
+// [Sender] does, which also paces each GET. A redirect to another origin is
+// followed only where [Options].Allowed has nothing against it.
 //
 // It fails into the Answer: [Client.Fetch] never gives nil, and an Answer with
 // Err set has no Body. One Client may be shared by any number of goroutines.
@@ -19,7 +20,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -46,7 +46,15 @@ type Request struct {
 	UserAgent string // as sent; "" sends no User-Agent at all
 	Token     string // product token that the fetch is for; "": the proxy's own
 	Client    string // whose fair share the fetch counts against; "": nobody's, it is a refresh
+	Direct    bool   // no redirect to another origin is followed: the file is asked for to judge such a redirect
 }
+
+// ErrDisallowed is what Options.Allowed says of a redirect to an address that the
+// robots.txt there disallows.
+var ErrDisallowed = errors.New("disallowed by the robots.txt there")
+
+// ErrUnsent is what a Sender's error is where r has not gone out.
+var ErrUnsent = errors.New("not sent")
 
 // An Answer is what came of one fetch, whole or not.
 type Answer struct {
@@ -58,6 +66,7 @@ type Answer struct {
 	Headers   *Headers      // of URL; nil: it had none of them, or they were not stored
 	Redirects int           // followed
 	Lost      bool          // more than MaxRedirects hops, or a redirect without a usable Location: "no file"
+	Barred    bool          // a redirect led to URL, which the robots.txt there disallows; URL was not asked
 	MaxAge    time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
 	Connected bool          // the origin was reached: a connection (TLS included) stood
 	Ours      bool          // Err is of our own way out, and says nothing about the origin
@@ -67,26 +76,65 @@ type Answer struct {
 
 // Options make a [Client]; they are read once.
 type Options struct {
-	Transport http.RoundTripper // required; it must not follow redirects
-	Timeout   time.Duration     // for the whole fetch, redirects and body; zero means 20 seconds
-	From      string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
-	Denied    func(string) bool // says of a host, in the form of robots.Origin, that nothing may go there, redirects least of all; nil: of none
-	Ours      func(error) bool  // says of an error of Transport that no origin is to blame for it; nil: none is such
+	Sender  Sender            // required
+	Timeout time.Duration     // for the whole fetch, redirects and body, but for what Hop.Wait waits; zero means 20 seconds
+	From    string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
+	Denied  func(string) bool // says of a host, in the form of robots.Origin, that nothing may go there, redirects least of all; nil: of none
+	Ours    func(error) bool  // says of an error of Sender that no origin is to blame for it; nil: none is such
+
+	// Allowed says why a redirect of r's file to another origin may not be followed:
+	// ErrDisallowed, or another error where that is not known. Nil: each may be followed.
+	Allowed func(ctx context.Context, r Request, to robots.Origin, pathQuery string) error
+
+	// Record is told of each fetch that has sent anything, before Fetch returns. Its
+	// error fails the fetch, and no origin is to blame. Nil: nobody is told.
+	Record func(Report) error
+}
+
+// A Report is what is to be recorded of a fetch.
+type Report struct {
+	Began   time.Time
+	Request Request
+	Hops    []string // the addresses that were asked; the first is the file's
+	Answer  *Answer  // not to be kept or changed
+}
+
+// A Sender sends the GETs of a fetch.
+type Sender interface {
+	// Send sends r when its host may be asked, and follows no redirect. The context of
+	// r ends when the fetch does; the caller closes the response's body.
+	Send(r *http.Request, h Hop) (*http.Response, error)
+}
+
+// Unpaced is a Sender that sends at once.
+func Unpaced(rt http.RoundTripper) Sender { return unpaced{rt} }
+
+type unpaced struct{ http.RoundTripper }
+
+func (u unpaced) Send(r *http.Request, _ Hop) (*http.Response, error) { return u.RoundTrip(r) }
+
+// A Hop is what a Sender has to know of one GET.
+type Hop struct {
+	Origin robots.Origin // the GET goes to
+	Own    bool          // it is the origin whose file is fetched; false: the file is redirected to it
+	Client string        // see Request
+	limit  *timeLimit
+}
+
+// Wait calls wait, whose time does not count against Options.Timeout.
+func (h Hop) Wait(wait func() error) error {
+	h.limit.stop()
+	defer h.limit.start()
+	return wait()
 }
 
 // A Client fetches robots.txt files. The zero Client reaches nobody.
-type Client struct {
-	transport http.RoundTripper
-	timeout   time.Duration
-	from      string
-	denied    func(string) bool // may be nil
-	ours      func(error) bool  // may be nil
-}
+type Client struct{ o Options }
 
 // New makes a Client.
 func New(o Options) (*Client, error) {
-	if o.Transport == nil {
-		return nil, errors.New("fetch: Options.Transport is required")
+	if o.Sender == nil {
+		return nil, errors.New("fetch: Options.Sender is required")
 	}
 	if o.Timeout < 0 {
 		return nil, fmt.Errorf("fetch: Options.Timeout %v is negative", o.Timeout)
@@ -97,36 +145,63 @@ func New(o Options) (*Client, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	return &Client{transport: o.Transport, timeout: o.Timeout, from: o.From, denied: o.Denied, ours: o.Ours}, nil
+	return &Client{o}, nil
 }
 
 // Fetch gets the robots.txt that r names. It returns when the answer is complete, has
 // failed, or ctx or the timeout ends.
 func (c *Client) Fetch(ctx context.Context, r Request) *Answer {
 	a := &Answer{URL: r.Origin.RobotsURL(), UserAgent: sendable(r.UserAgent), MaxAge: -1}
-	if err := c.follow(ctx, a); err != nil {
+	began := time.Now()
+	run := fetching{client: c, request: r, answer: a}
+	if err := run.follow(ctx); err != nil {
 		a.Err = fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
 	}
 	a.Fetched = time.Now()
+	if c.o.Record != nil && len(run.hops) > 0 {
+		if err := c.o.Record(Report{began, r, run.hops, a}); err != nil {
+			a.Body, a.SHA256, a.Ours, a.Err = nil, "", true, fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
+		}
+	}
 	return a
 }
 
-// follow goes from a.URL to the answer that is no redirect and fills in a.
-func (c *Client) follow(ctx context.Context, a *Answer) error {
-	if c.transport == nil {
-		return errors.New("no transport")
+// A fetching is one fetch under way.
+type fetching struct {
+	client  *Client
+	request Request
+	answer  *Answer
+	hops    []string // addresses that were asked
+	limit   *timeLimit
+}
+
+// follow goes from the answer's URL to the answer that is no redirect and fills it in.
+func (f *fetching) follow(ctx context.Context) error {
+	o, a := &f.client.o, f.answer
+	if o.Sender == nil {
+		return errors.New("no sender")
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	header := c.requestHeader(a.UserAgent)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f.limit = newTimeLimit(o.Timeout, func() { cancel(context.DeadlineExceeded) })
+	defer f.limit.stop()
+	header := f.client.requestHeader(a.UserAgent)
 	for {
-		res, err := c.hop(ctx, a, header)
-		if err != nil {
-			return err
+		res, err := f.hop(ctx, header)
+		if err == nil {
+			a.Status = res.StatusCode
+			if !isRedirect(res.StatusCode) {
+				err = a.read(res)
+			}
 		}
-		a.Status = res.StatusCode
-		if !isRedirect(res.StatusCode) {
-			return a.read(res)
+		switch {
+		case err != nil && context.Cause(ctx) == context.DeadlineExceeded:
+			return fmt.Errorf("no whole answer within %v: %w", o.Timeout, context.DeadlineExceeded)
+		case errors.Is(err, ErrDisallowed):
+			a.Barred = true
+			return nil
+		case err != nil || !isRedirect(a.Status):
+			return err
 		}
 		drain(res.Body)
 		next := target(res)
@@ -139,9 +214,11 @@ func (c *Client) follow(ctx context.Context, a *Answer) error {
 	}
 }
 
-// hop asks a.URL. Only the first hop says whether the origin was reached: a
-// redirect speaks for its origin, wherever it leads (RFC 9309 2.3.1.2).
-func (c *Client) hop(ctx context.Context, a *Answer, header http.Header) (*http.Response, error) {
+// hop asks the answer's URL, if that may be asked. Only the first hop says whether the
+// origin was reached: a redirect speaks for its origin, wherever it leads (RFC 9309
+// 2.3.1.2).
+func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response, error) {
+	o, a := &f.client.o, f.answer
 	var connected atomic.Bool
 	first := a.Redirects == 0
 	if first {
@@ -156,37 +233,52 @@ func (c *Client) hop(ctx context.Context, a *Answer, header http.Header) (*http.
 	if err != nil {
 		return nil, err
 	}
-	if err := c.check(req.URL); err != nil {
+	to, err := f.check(req)
+	if err != nil {
 		return nil, err
 	}
 	req.Header = header.Clone()
-	res, err := c.transport.RoundTrip(req)
+	f.hops = append(f.hops, a.URL)
+	res, err := o.Sender.Send(req, Hop{Origin: to, Own: to == f.request.Origin, Client: f.request.Client, limit: f.limit})
 	if first {
 		a.Connected = connected.Load() || err == nil
 	}
+	if errors.Is(err, ErrUnsent) {
+		f.hops = f.hops[:len(f.hops)-1]
+	}
 	if err != nil {
-		a.Ours = c.ours != nil && c.ours(err)
+		a.Ours = o.Ours != nil && o.Ours(err)
 		return nil, err
 	}
-	if res.Request == nil { // a RoundTripper should set it; target resolves against it
+	if res.Request == nil { // a Sender should set it; target resolves against it
 		res.Request = req
 	}
 	return res, nil
 }
 
-// check says why nothing may be fetched from an address.
-func (c *Client) check(u *url.URL) error {
-	if c.denied == nil {
-		return nil
-	}
-	o, err := robots.ParseOrigin(strings.ToLower(u.Scheme), u.Host)
+// check gives where a GET goes, or says why it may not go there.
+func (f *fetching) check(r *http.Request) (robots.Origin, error) {
+	o := &f.client.o
+	to, err := robots.ParseOrigin(strings.ToLower(r.URL.Scheme), r.URL.Host)
 	if err != nil {
-		return err
+		return to, err
 	}
-	if c.denied(o.Host) {
-		return fmt.Errorf("nothing may go to %s", o.Host)
+	switch {
+	case o.Denied != nil && o.Denied(to.Host):
+		return to, fmt.Errorf("nothing may go to %s", to.Host)
+	case to == f.request.Origin:
+		return to, nil
+	case f.request.Direct:
+		return to, fmt.Errorf("redirected to another origin, %s", to)
+	case o.Allowed == nil:
+		return to, nil
 	}
-	return nil
+	return to, Hop{limit: f.limit}.Wait(func() error {
+		if err := o.Allowed(r.Context(), f.request, to, r.URL.RequestURI()); err != nil {
+			return fmt.Errorf("redirected to %s: %w", r.URL, err)
+		}
+		return nil
+	})
 }
 
 // read takes the final answer: its freshness, and the body of a 2xx.
@@ -225,8 +317,8 @@ func (c *Client) requestHeader(userAgent string) http.Header {
 		"Accept":          {"text/plain, */*;q=0.1"},
 		"Accept-Encoding": {"gzip"},
 	}
-	if c.from != "" {
-		h["From"] = []string{c.from}
+	if c.o.From != "" {
+		h["From"] = []string{c.o.From}
 	}
 	return h
 }

@@ -30,7 +30,7 @@ func newClient(t testing.TB, timeout time.Duration) *Client {
 	t.Helper()
 	tr := &http.Transport{DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
-	c, err := New(Options{Transport: tr, Timeout: timeout})
+	c, err := New(Options{Sender: Unpaced(tr), Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestRedirectTargets(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusFound)
 			})
-			client := &Client{transport: secure.Client().Transport, timeout: time.Minute}
+			client := &Client{Options{Sender: Unpaced(secure.Client().Transport), Timeout: time.Minute}}
 			t.Cleanup(secure.Client().CloseIdleConnections)
 			a := client.Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 			if diff := cmp.Diff(tc.want, outlineOf(t, a)); diff != "" {
@@ -245,13 +245,13 @@ func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r
 
 func TestForbiddenRedirectTarget(t *testing.T) {
 	errForbidden := errors.New("forbidden address")
-	c, err := New(Options{Transport: tripper(func(r *http.Request) (*http.Response, error) {
+	c, err := New(Options{Sender: Unpaced(tripper(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host == "169.254.169.254" {
 			return nil, errForbidden
 		}
 		h := http.Header{"Location": {"http://169.254.169.254/"}}
 		return &http.Response{StatusCode: 302, Header: h, Body: http.NoBody}, nil
-	})})
+	}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestForbiddenRedirectTarget(t *testing.T) {
 func TestOurs(t *testing.T) {
 	errWay := errors.New("no way out")
 	c, err := New(Options{
-		Transport: tripper(func(r *http.Request) (*http.Response, error) {
+		Sender: Unpaced(tripper(func(r *http.Request) (*http.Response, error) {
 			switch r.URL.Host {
 			case "moved.test":
 				return &http.Response{StatusCode: 302, Header: http.Header{"Location": {"http://a.test/"}}, Body: http.NoBody}, nil
@@ -277,7 +277,7 @@ func TestOurs(t *testing.T) {
 				return nil, fmt.Errorf("dial: %w", errWay)
 			}
 			return nil, errors.New("refused")
-		}),
+		})),
 		Ours: func(err error) bool { return errors.Is(err, errWay) },
 	})
 	if err != nil {
@@ -324,7 +324,7 @@ func TestNeverNil(t *testing.T) {
 	if a := newClient(t, 0).Fetch(t.Context(), Request{Origin: robots.Origin{}, UserAgent: ""}); a == nil || a.Err == nil || a.Connected {
 		t.Errorf("zero Origin: %+v", a)
 	}
-	for _, o := range []Options{{}, {Transport: tripper(nil), Timeout: -1}} {
+	for _, o := range []Options{{}, {Sender: Unpaced(tripper(nil)), Timeout: -1}} {
 		if _, err := New(o); err == nil {
 			t.Errorf("New(%+v) is no error", o)
 		}
@@ -370,7 +370,7 @@ func ExampleClient_Fetch() {
 	defer site.Close()
 	tr := &http.Transport{DisableCompression: true}
 	defer tr.CloseIdleConnections()
-	client, err := New(Options{Transport: tr})
+	client, err := New(Options{Sender: Unpaced(tr)})
 	if err != nil {
 		panic(err)
 	}

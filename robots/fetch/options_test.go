@@ -22,7 +22,7 @@ func TestDenied(t *testing.T) {
 	t.Cleanup(tr.CloseIdleConnections)
 	for denied, want := range map[string]int{"127.0.0.2": 1, "127.0.0.1": 0} {
 		asked = nil
-		c, err := New(Options{Transport: tr, Denied: func(host string) bool { return host == denied }})
+		c, err := New(Options{Sender: Unpaced(tr), Denied: func(host string) bool { return host == denied }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestFrom(t *testing.T) {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
 	for from, want := range map[string][]string{"bot@foo.example": {"bot@foo.example"}, "": nil} {
-		c, err := New(Options{Transport: tr, From: from})
+		c, err := New(Options{Sender: Unpaced(tr), From: from})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestFrom(t *testing.T) {
 			}
 		}
 	}
-	if _, err := New(Options{Transport: tr, From: "a@b\r\nX: y"}); err == nil {
+	if _, err := New(Options{Sender: Unpaced(tr), From: "a@b\r\nX: y"}); err == nil {
 		t.Error("what no header can hold is taken")
 	}
 }

@@ -55,7 +55,10 @@ type record struct {
 	DurationMS    float64   `json:"duration_ms"`
 	Error         string    `json:"error"`
 	Seq           uint64    `json:"seq"`
-	Kind          string    `json:"kind"`  // of the line; "": a request's
+	Kind          string    `json:"kind"` // of the line; "": a request's
+	Hops          []string  `json:"hops"`
+	Outcome       string    `json:"outcome"`
+	SHA256        string    `json:"sha256"`
 	Event         string    `json:"event"` // of the file itself
 	Count         int       `json:"count"`
 	File          string    `json:"file"`
@@ -67,6 +70,9 @@ var members = strings.Fields(`time id replica client method url host user_agent 
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
 	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error seq prev hash`)
+
+// fetchMembers is the same of lines that speak of a fetch of a robots.txt.
+var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 status bytes duration_ms error seq prev hash`)
 
 // eventMembers is the same of lines that speak of the file.
 var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count seq prev hash`)
@@ -109,16 +115,13 @@ func parseLines(t testing.TB, text []byte, last chained) (records []record, _ ch
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatalf("audit line: %v\n%s", err, line)
 		}
-		known := members
-		if r.Event != "" {
-			known = eventMembers
-		}
+		known := map[string][]string{"": members, "event": eventMembers, "robots": fetchMembers}[r.Kind]
 		for name := range named {
 			if !slices.Contains(known, name) {
 				t.Fatalf("audit line has an unknown member %q: %s", name, line)
 			}
 		}
-		if r.Event != "" {
+		if r.Kind != "" {
 			records = append(records, r)
 			continue
 		}

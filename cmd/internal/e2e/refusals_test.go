@@ -123,8 +123,8 @@ func TestRedirectedRobots(t *testing.T) {
 	if got := get(t, client, o.url("http", "/a")); got.Status != http.StatusOK {
 		t.Errorf("%v", got)
 	}
-	if n := len(other.arrivals("https")); n != 1 {
-		t.Errorf("the other host saw %d requests, want 1", n)
+	if pages, all := len(other.pages("https")), len(other.arrivals("https")); pages != 1 || all != 2 {
+		t.Errorf("the other host saw %d requests, %d of them for the file; want one, and one for its own robots.txt", all, pages)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // wishes are the headers by which an origin says what its content may be used for,
@@ -114,8 +116,8 @@ func wantWishes(t *testing.T, p *proxy, target string, want record) {
 		RobotsSignal: r.RobotsSignal, RobotsUsage: r.RobotsUsage, RobotsTag: r.RobotsTag, ContentSignal: r.ContentSignal,
 		ContentUsage: r.ContentUsage, TDMReserved: r.TDMReserved, TDMPolicy: r.TDMPolicy,
 	}
-	if got != want {
-		t.Errorf("record of %s:\ngot  %+v\nwant %+v", target, got, want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("record of %s (-want +got):\n%s", target, diff)
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 // wrote them without a kind: see [Entry.IsRequest].
 const KindEvent = "event"
 
+// KindRobots is the kind of the lines that speak of a fetch of a robots.txt.
+const KindRobots = "robots"
+
 // An Entry is what a line says: of a request, or of what its Kind says. Strings are as
 // they came, with whatever strangers put into them.
 type Entry struct {
@@ -56,6 +59,9 @@ type Entry struct {
 	DurationMS float64 `json:"duration_ms"`
 	Error      string  `json:"error"`
 	Seq        uint64  `json:"seq"`
+
+	Hops    []string `json:"hops"`    // addresses that the fetch of a robots.txt was redirected to
+	Outcome string   `json:"outcome"` // of that fetch: a cache.Fetched
 
 	Event  string `json:"event"`  // torn, unchained, replaced or lost; "": none
 	Detail string `json:"detail"` // what happened, in a sentence

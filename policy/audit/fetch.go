@@ -1,0 +1,57 @@
+package audit
+
+import (
+	"strconv"
+
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// A fetched is the line of one fetch of a robots.txt, which is a request of the proxy's
+// own.
+type fetched fetch.Report
+
+// WriteFetch adds the record of a fetch, whatever Options.BlockedOnly says. It is
+// written within batchDelay.
+func (l *Log) WriteFetch(r fetch.Report) error {
+	err := l.write((*fetched)(&r), false)
+	if l.terms.Load().Continue {
+		return nil
+	}
+	return err
+}
+
+func (f *fetched) append(b []byte, o *Options) []byte {
+	a := f.Answer
+	b = appendKind(b, f.Began, trail.KindRobots, o)
+	for i, hop := range f.Hops {
+		switch {
+		case i == 0:
+			b = appendOptional(b, `,"url":"`, hop)
+			b = appendOptional(b, `,"host":"`, f.Request.Origin.Host)
+			continue
+		case i == 1:
+			b = append(b, `,"hops":[`...)
+		default:
+			b = append(b, ',')
+		}
+		b = appendString(b, hop)
+	}
+	if len(f.Hops) > 1 {
+		b = append(b, ']')
+	}
+	b = appendOptional(b, `,"user_agent":"`, a.UserAgent)
+	b = appendOptional(b, `,"agent":"`, f.Request.Token)
+	b = appendOptional(b, `,"outcome":"`, string(cache.OutcomeOf(a)))
+	b = appendOptional(b, `,"sha256":"`, a.SHA256)
+	if a.Status > 0 {
+		b = strconv.AppendInt(append(b, `,"status":`...), int64(a.Status), 10)
+	}
+	b = strconv.AppendInt(append(b, `,"bytes":`...), int64(len(a.Body)), 10)
+	b = appendMillis(append(b, `,"duration_ms":`...), a.Fetched.Sub(f.Began))
+	if err := cache.Failure(a); err != nil {
+		b = appendOptional(b, `,"error":"`, err.Error())
+	}
+	return b
+}

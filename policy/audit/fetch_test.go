@@ -1,0 +1,68 @@
+package audit
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// TestLineOfAFetch: a fetch has a line that says what was asked and what came of it, and
+// no decision.
+func TestLineOfAFetch(t *testing.T) {
+	began := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
+	r := fetch.Report{
+		Began:   began,
+		Request: fetch.Request{Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 80}, Token: "FooBot"},
+	}
+	for _, c := range []struct {
+		name   string
+		hops   []string
+		answer fetch.Answer
+		want   string
+	}{
+		{"a file", []string{"http://a.test/robots.txt"}, fetch.Answer{UserAgent: "FooBot", Status: 200, Connected: true, Body: []byte("x"), SHA256: "ab"},
+			`"url":"http://a.test/robots.txt","host":"a.test","user_agent":"FooBot","agent":"FooBot","outcome":"rules","sha256":"ab","status":200,"bytes":1,"duration_ms":5`},
+		{"hops", []string{"http://a.test/robots.txt", "http://a.test/1", "http://b.test/2"}, fetch.Answer{Status: 404, Connected: true},
+			`"url":"http://a.test/robots.txt","host":"a.test","hops":["http://a.test/1","http://b.test/2"],"agent":"FooBot","outcome":"no-file","status":404,"bytes":0,"duration_ms":5`},
+		{"a hop that is disallowed", []string{"http://a.test/robots.txt"}, fetch.Answer{URL: "http://b.test/\x1b[2J", Barred: true, Connected: true, Status: 302},
+			`"url":"http://a.test/robots.txt","host":"a.test","agent":"FooBot","outcome":"unreachable","status":302,"bytes":0,"duration_ms":5,"error":"redirected to http://b.test/\u001b[2J, which the robots.txt there disallows"`},
+		{"no answer", []string{"http://a.test/robots.txt"}, fetch.Answer{Err: errors.New("refused")},
+			`"url":"http://a.test/robots.txt","host":"a.test","agent":"FooBot","outcome":"no-connection","bytes":0,"duration_ms":5,"error":"refused"`},
+	} {
+		r.Hops, r.Answer = c.hops, &c.answer
+		c.answer.Fetched = began.Add(5 * time.Millisecond)
+		want := `{"time":"2026-11-23T09:00:00.000000000Z","kind":"robots",` + c.want
+		if got := string((*fetched)(&r).append(nil, &Options{DropQuery: true})); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", c.name, got, want)
+		}
+	}
+}
+
+// TestFetchesAreWritten: whatever is left out of the requests.
+func TestFetchesAreWritten(t *testing.T) {
+	file := t.TempDir() + "/audit.jsonl"
+	l, err := Open(Options{File: file, BlockedOnly: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Answer: &fetch.Answer{Status: 404, Connected: true}}
+	if err := l.WriteFetch(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := trail.Read(text); err != nil || e.Kind != trail.KindRobots || e.IsRequest() {
+		t.Errorf("%+v, %v", e, err)
+	}
+}

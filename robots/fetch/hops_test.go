@@ -1,0 +1,166 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+// web is a Sender of sites: a URL leads to another, or, where it has none, to a file.
+type web struct {
+	leads map[string]string
+	wait  time.Duration // for the slot of each hop
+	takes time.Duration // to answer
+	err   error         // of each GET; nil: none
+	hops  []Hop
+}
+
+func (w *web) Send(r *http.Request, h Hop) (*http.Response, error) {
+	w.hops = append(w.hops, h)
+	if err := h.Wait(func() error { return sleep(r.Context(), w.wait) }); err != nil {
+		return nil, err
+	}
+	if err := sleep(r.Context(), w.takes); err != nil {
+		return nil, err
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	res := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: r}
+	if to := w.leads[r.URL.String()]; to != "" {
+		res.StatusCode = 302
+		res.Header.Set("Location", to)
+	}
+	return res, nil
+}
+
+// sleep waits as a Sender does.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var (
+	originA  = robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
+	originB  = robots.Origin{Scheme: "http", Host: "b.test", Port: 80}
+	errNoB   = errors.New("b.test does not answer")
+	crossing = map[string]string{
+		"http://a.test/robots.txt": "/real.txt",
+		"http://a.test/real.txt":   "http://b.test/private/x?y",
+	}
+)
+
+// TestRedirectToAnotherOrigin: only where it may be, and what was asked is told.
+func TestRedirectToAnotherOrigin(t *testing.T) {
+	for name, tc := range map[string]struct {
+		says   error // of Options.Allowed
+		direct bool
+		hops   []string
+		barred bool
+		fails  error
+	}{
+		"allowed":    {hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt", "http://b.test/private/x?y"}},
+		"disallowed": {says: ErrDisallowed, barred: true, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
+		"not known":  {says: errNoB, fails: errNoB, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
+		"direct":     {direct: true, fails: errAny, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []string
+			w := &web{leads: crossing}
+			c, err := New(Options{
+				Sender: w,
+				Allowed: func(_ context.Context, r Request, to robots.Origin, pathQuery string) error {
+					if to != originB || pathQuery != "/private/x?y" || r.Token != "FooBot" {
+						t.Errorf("asked for %v %s as %q", to, pathQuery, r.Token)
+					}
+					return tc.says
+				},
+				Record: func(r Report) error {
+					told = r.Hops
+					if r.Answer.Fetched.IsZero() || r.Began.After(r.Answer.Fetched) {
+						t.Error("the fetch is recorded before it is over")
+					}
+					return nil
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := c.Fetch(t.Context(), Request{Origin: originA, Token: "FooBot", Client: "lab", Direct: tc.direct})
+			if a.Barred != tc.barred || (a.Err != nil) != (tc.fails != nil) || tc.fails != errAny && !errors.Is(a.Err, tc.fails) {
+				t.Errorf("%+v", a)
+			}
+			if !slices.Equal(told, tc.hops) {
+				t.Errorf("recorded %q, want %q", told, tc.hops)
+			}
+			for _, h := range w.hops {
+				if h.Own != (h.Origin == originA) || h.Client != "lab" {
+					t.Errorf("sent with %+v", h)
+				}
+			}
+		})
+	}
+}
+
+var errAny = errors.New("any error")
+
+// TestWaitsDoNotCount: what a GET waits for its slot does not count against the timeout.
+func TestWaitsDoNotCount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes time.Duration
+		late  bool
+	}{"in time": {900 * time.Millisecond, false}, "too slow": {1100 * time.Millisecond, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &web{leads: crossing, wait: time.Minute, takes: tc.takes}
+				c, err := New(Options{Sender: w, Timeout: 3 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a := c.Fetch(t.Context(), Request{Origin: originA}); errors.Is(a.Err, context.DeadlineExceeded) != tc.late {
+					t.Errorf("%+v", a)
+				}
+			})
+		})
+	}
+}
+
+// TestUnsentIsNotRecorded: a GET that got no slot has not gone out.
+func TestUnsentIsNotRecorded(t *testing.T) {
+	w := &web{err: ErrUnsent}
+	c, err := New(Options{Sender: w, Record: func(Report) error {
+		t.Error("recorded")
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := c.Fetch(t.Context(), Request{Origin: originA}); !errors.Is(a.Err, ErrUnsent) || a.Connected {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestUnrecordedFetchFails: what cannot be recorded is no answer.
+func TestUnrecordedFetchFails(t *testing.T) {
+	full := errors.New("disk full")
+	c, err := New(Options{Sender: Unpaced(tripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
+	})), Record: func(Report) error { return full }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := c.Fetch(t.Context(), Request{Origin: originA}); !errors.Is(a.Err, full) || !a.Ours || a.Body != nil || !strings.Contains(a.Err.Error(), "a.test") {
+		t.Errorf("%+v", a)
+	}
+}
