@@ -234,6 +234,21 @@ func (e *Engine) query(r *Request, m *matter) cache.Query {
 	return q
 }
 
+// RobotsTxt gives what the robots.txt of a request's origin says now, fetched where that
+// is not known, and the zero Ruling where it is not asked for or ctx ends first.
+func (e *Engine) RobotsTxt(ctx context.Context, r Request) cache.Ruling {
+	m := e.matter(&r)
+	if m.treatment() != Enforce {
+		return cache.Ruling{}
+	}
+	dialect := e.dialect(m.member)
+	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &m), dialect)
+	if err != nil {
+		return cache.Ruling{}
+	}
+	return entry.Under(dialect)
+}
+
 // Query names the robots.txt that Decide judges a request by.
 func (e *Engine) Query(r Request) cache.Query {
 	m := e.matter(&r)

@@ -193,10 +193,14 @@ func (h *Handler) serve(x *exchange) {
 	if err == nil {
 		err = h.judge(x)
 	}
+	answered := false
 	if err == nil {
+		answered, err = h.answerFromCopy(x)
+	}
+	if err == nil && !answered {
 		err = h.wait(x)
 	}
-	if err == nil {
+	if err == nil && !answered {
 		err = h.forward(x)
 	}
 	h.finish(x, err)
@@ -251,7 +255,7 @@ func refusal(d *policy.Decision) error {
 
 // wait counts the request for its client, and holds it until its slot has come.
 func (h *Handler) wait(x *exchange) error {
-	if x.rules.Monitor || takesNoSlot(x) {
+	if x.rules.Monitor {
 		return nil
 	}
 	var err error
@@ -282,16 +286,6 @@ func (r *reign) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at ne
 		l.Key = at.String()
 	}
 	return at, err
-}
-
-// takesNoSlot says whether a client asks for robots.txt as crawlers do. What
-// only looks like it waits its turn.
-func takesNoSlot(x *exchange) bool {
-	return isNoPage(&x.record.Request, &x.record.Decision) && upgradeTo(x.request.Header) == ""
-}
-
-func isNoPage(q *policy.Request, d *policy.Decision) bool {
-	return d.Reason == policy.ReasonRobotsTxt && q.PathQuery == "/robots.txt" && (q.Method == http.MethodGet || q.Method == http.MethodHead)
 }
 
 // finish writes the record, and then, where nothing has been answered yet,

@@ -205,7 +205,7 @@ func TestIdentityRequired(t *testing.T) {
 			}
 			want := 0
 			if c.status == 200 {
-				want = 3 // robots.txt for us, the page, robots.txt for the client
+				want = 2 // robots.txt, which the client is answered with as well, and the page
 			}
 			if got := origin.paths(); len(got) != want {
 				t.Errorf("the origin saw %q", got)
@@ -293,7 +293,7 @@ func TestQuota(t *testing.T) {
 		name, line string
 		status     int
 	}{
-		{"robots.txt takes no slot", "GET " + origin.URL + "/robots.txt", 200},
+		{"robots.txt from the copy", "GET " + origin.URL + "/robots.txt", 200},
 		{"the first", "GET " + slow + "/page", 200},
 		{"a rule refuses", "GET " + origin.URL + "/private", 403},
 		{"the pace refuses", "GET " + slow + "/page", 429},

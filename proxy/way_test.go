@@ -175,20 +175,6 @@ func TestMonitorRecordsWhatFailedAsEnforced(t *testing.T) {
 	}
 }
 
-func TestClientsOwnRobotsTxtTakesNoSlot(t *testing.T) {
-	origin := serve(t, false, "User-agent: *\nDisallow: /\n", hello)
-	r := start(t, setup{limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}})
-	c := r.client(false)
-	for i := range 3 {
-		if resp, _, err := get(c, origin.URL+"/robots.txt"); err != nil || resp.StatusCode != 200 {
-			t.Fatalf("%v %v", resp, err)
-		}
-		if rec := r.records.last(t, i+1); rec.Decision.Reason != policy.ReasonRobotsTxt {
-			t.Errorf("record: %+v", rec)
-		}
-	}
-}
-
 func TestTooLongAWait(t *testing.T) {
 	origin := serve(t, false, "User-agent: *\nCrawl-delay: 10\n", hello)
 	r := start(t, setup{limits: pace.Limits{PerSecond: 100, Burst: 1, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9}})

@@ -66,6 +66,9 @@ func (r *Record) append(b []byte, o *Options) []byte {
 	if r.Slowed > 0 {
 		b = appendSeconds(append(b, `,"slowed_s":`...), r.Slowed.Round(time.Millisecond))
 	}
+	if r.Cached {
+		b = append(b, `,"cached":true`...)
+	}
 	if r.Away {
 		b = append(b, `,"store_away":true`...)
 	}

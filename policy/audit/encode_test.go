@@ -150,7 +150,7 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r := refused()
 	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
 	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
-	r.BackOff, r.Slowed, r.Away = time.Second, time.Second, true
+	r.BackOff, r.Slowed, r.Away, r.Cached = time.Second, time.Second, true, true
 	r.Wishes = Wishes{"a", "b", "c", "d", "e"}
 	e := event{name: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1}
 	line, _ := trail.Seal(r.append(nil, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})

@@ -42,6 +42,7 @@ type Record struct {
 	BackOff  time.Duration   // the pause of the host that held the request up, or that its answer began; zero: none
 	Slowed   time.Duration   // the least time between two requests that held it up, since the host answers slowly; zero: none did
 	Away     bool            // the store that the replicas share was away, and the request was paced without it, or refused its turn
+	Cached   bool            // answered from the copy of robots.txt that the proxy holds: nothing went out
 	Wishes   Wishes          // of the origin, in its answer's header
 	Status   int             // answered; 0 where no answer was possible
 	Bytes    int64           // of the body, or of both ways of a tunnel, sent on

@@ -68,7 +68,7 @@ type record struct {
 // held copy ruled while its origin failed.
 var members = strings.Fields(`time id replica client method url host user_agent agent decision reason enforced entry entry_reason rule line group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
-	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s store_away
+	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s cached store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error seq prev hash`)
 
 // fetchMembers is the same of lines that speak of a fetch of a robots.txt.

@@ -44,6 +44,7 @@ type Entry struct {
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
 	Slowed        float64   `json:"slowed_s"`
+	Cached        bool      `json:"cached"`     // answered from the copy of robots.txt that the proxy held
 	StoreAway     bool      `json:"store_away"` // it was paced without what the replicas share
 
 	RobotsContentSignal string `json:"robots_content_signal"`

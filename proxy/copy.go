@@ -1,0 +1,100 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// isForRobotsTxt says whether a request is for robots.txt as crawlers ask for it.
+func isForRobotsTxt(q *policy.Request, d *policy.Decision) bool {
+	return d.Reason == policy.ReasonRobotsTxt && q.PathQuery == "/robots.txt" && (q.Method == http.MethodGet || q.Method == http.MethodHead)
+}
+
+// usableCopy gives the answer that a client may be answered with in place of its
+// origin, whole and as the origin gave it; nil: there is none.
+func usableCopy(r cache.Ruling) *fetch.Answer {
+	a := r.Answer
+	switch {
+	case a == nil || a.Err != nil || a.Lost || a.Barred:
+		return nil
+	case a.Status >= 200 && a.Status <= 299 && len(a.Body) < robots.MaxBytes: // else it may be cut
+		return a
+	case r.Outcome == cache.NoFile && a.Status >= 400 && a.Status <= 499:
+		return a
+	}
+	return nil
+}
+
+// answerFromCopy answers a request for robots.txt from the cached copy, which is fetched
+// if it is not known: however often clients ask, the origin is asked no more often than
+// the cache asks. It says whether the request has been answered.
+func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
+	rec := &x.record
+	if !isForRobotsTxt(&rec.Request, &rec.Decision) || upgradeTo(x.request.Header) != "" {
+		return false, nil
+	}
+	ctx := x.request.Context()
+	ruling := x.rules.Engine.RobotsTxt(ctx, rec.Request)
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	a := usableCopy(ruling)
+	if a == nil {
+		return false, nil
+	}
+	rec.Decision.Ruling, rec.Cached = ruling, true
+	header := x.Header()
+	modified := copyHeader(header, a, time.Now())
+	h.addVia(header)
+	x.length = int64(len(a.Body))
+	x.watch.begin(x.abandon)
+	defer x.watch.stop()
+	if a.Status == http.StatusOK {
+		http.ServeContent(x, x.request, "", modified, bytes.NewReader(a.Body)) // conditions and ranges (RFC 9110 13, 14)
+	} else {
+		header.Set("Content-Length", strconv.Itoa(len(a.Body)))
+		x.WriteHeader(a.Status)
+		if x.request.Method != http.MethodHead {
+			x.Write(a.Body)
+		}
+	}
+	x.flushLast()
+	return true, x.failure
+}
+
+// copyHeader fills in the header of an answer from a copy, and gives when the file was
+// last modified; zero: the origin did not say.
+func copyHeader(header http.Header, a *fetch.Answer, now time.Time) (modified time.Time) {
+	said := a.Headers
+	if said == nil {
+		said = new(fetch.Headers)
+	}
+	set := func(name, value string) {
+		if value != "" && len(value) < fetch.MaxHeader { // else it may be cut
+			header.Set(name, value)
+		}
+	}
+	header.Set("Content-Type", "text/plain; charset=utf-8")
+	set("Content-Type", said.ContentType)
+	set("Last-Modified", said.LastModified)
+	set("Cache-Control", said.CacheControl)
+	if said.ContentEncoding == "" { // else it is of other bytes than these
+		set("ETag", said.ETag)
+	}
+	age := max(0, int(now.Sub(a.Fetched)/time.Second))
+	if before, err := strconv.Atoi(said.Age); err == nil && before > 0 && before < 1<<31 {
+		age += before
+	}
+	header.Set("Age", strconv.Itoa(age))
+	header.Set("Proxy-Status", "robotsproxy; hit")
+	modified, _ = http.ParseTime(said.LastModified)
+	return modified
+}

@@ -1,0 +1,148 @@
+package proxy_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+)
+
+// robotsSite is an origin whose robots.txt is answered by a handler of the test's own.
+func robotsSite(t *testing.T, h http.HandlerFunc) (url string, asked *atomic.Int32) {
+	t.Helper()
+	asked = new(atomic.Int32)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		h(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/robots.txt", asked
+}
+
+// slowly is a pace that lets nothing go but the first request.
+var slowly = pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}
+
+// TestRobotsTxtFromTheCopy: however often clients ask for robots.txt, the origin is
+// asked once, and the clients read what it said.
+func TestRobotsTxtFromTheCopy(t *testing.T) {
+	const text = "User-agent: *\nDisallow: /\nCrawl-delay: 10\n"
+	const modified = "Tue, 20 Oct 2026 07:28:00 GMT"
+	url, asked := robotsSite(t, func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", "text/plain; charset=iso-8859-1")
+		h.Set("ETag", `"v1"`)
+		h.Set("Last-Modified", modified)
+		h.Set("Cache-Control", "max-age=3600")
+		h.Set("Age", "100")
+		h.Set("Set-Cookie", "a=b")
+		io.WriteString(w, text)
+	})
+	r := start(t, setup{limits: slowly})
+	c := r.client(false)
+	n := 0
+	for _, ask := range []struct {
+		name, method, header, value string
+		status                      int
+		body                        string
+	}{
+		{"the first", "GET", "", "", 200, text},
+		{"once more", "GET", "", "", 200, text},
+		{"its head", "HEAD", "", "", 200, ""},
+		{"RFC 9110 13.1.2: the same", "GET", "If-None-Match", `"v1"`, 304, ""},
+		{"RFC 9110 13.1.2: another", "GET", "If-None-Match", `"v0"`, 200, text},
+		{"RFC 9110 13.1.3: not modified", "GET", "If-Modified-Since", modified, 304, ""},
+		{"RFC 9110 14.2: a range", "GET", "Range", "bytes=0-9", 206, text[:10]},
+		{"told to ask the origin", "GET", "Cache-Control", "no-cache", 200, text},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), ask.method, url, nil)
+		must(t, err)
+		if ask.header != "" {
+			req.Header.Set(ask.header, ask.value)
+		}
+		resp, err := c.Do(req)
+		must(t, err)
+		body, err := io.ReadAll(resp.Body)
+		must(t, err)
+		resp.Body.Close()
+		if resp.StatusCode != ask.status || string(body) != ask.body {
+			t.Errorf("%s: %s %q", ask.name, resp.Status, body)
+		}
+		h := resp.Header
+		if h.Get("ETag") != `"v1"` || h.Get("Age") < "100" || h.Get("Proxy-Status") != "robotsproxy; hit" || h.Get("Via") == "" || h.Get("Set-Cookie") != "" {
+			t.Errorf("%s: %v", ask.name, h)
+		}
+		if n++; ask.status == 200 && (h.Get("Content-Type") != "text/plain; charset=iso-8859-1" || h.Get("Last-Modified") != modified || h.Get("Cache-Control") != "max-age=3600") {
+			t.Errorf("%s: %v", ask.name, h)
+		}
+		rec := r.records.last(t, n)
+		if !rec.Cached || rec.Slot || rec.Status != ask.status || rec.Bytes != int64(len(ask.body)) || rec.Decision.Reason != policy.ReasonRobotsTxt || rec.Decision.Ruling.Answer == nil {
+			t.Errorf("%s: record %+v", ask.name, rec)
+		}
+	}
+	if got := asked.Load(); got != 1 {
+		t.Errorf("the origin was asked %d times", got)
+	}
+}
+
+// TestRobotsTxtThatIsNotThere: the answer that says so is kept too.
+func TestRobotsTxtThatIsNotThere(t *testing.T) {
+	url, asked := robotsSite(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no such page", http.StatusGone) })
+	r := start(t, setup{limits: slowly})
+	c := r.client(false)
+	for range 3 {
+		if resp, body, err := get(c, url); err != nil || resp.StatusCode != http.StatusGone || len(body) != 0 || resp.Header.Get("Proxy-Status") != "robotsproxy; hit" {
+			t.Errorf("%v, %q, %v", resp, body, err)
+		}
+	}
+	if got := asked.Load(); got != 1 {
+		t.Errorf("the origin was asked %d times", got)
+	}
+}
+
+// TestRobotsTxtWithoutACopy: where there is none that a client can be answered with, the
+// request goes out, and waits its turn as any other.
+func TestRobotsTxtWithoutACopy(t *testing.T) {
+	const robotsRule = "User-agent: *\nDisallow: /\n"
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		status int
+		host   policy.Host
+	}{
+		"the origin fails": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, 500, policy.Host{}},
+		"it may be cut": {func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, robotsRule+strings.Repeat("#", robots.MaxBytes))
+		}, 200, policy.Host{}},
+		"its redirects lead nowhere": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusFound) }, 302, policy.Host{}},
+		"it is not to be asked": {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, robotsRule) }, 200,
+			policy.Host{Match: "*", Robots: policy.Ignore, Reason: "ours"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, asked := robotsSite(t, c.answer)
+			r := start(t, setup{limits: slowly, judging: func(o *policy.Options) {
+				if c.host.Match != "" {
+					o.Hosts = []policy.Host{c.host}
+				}
+			}})
+			client := r.client(false)
+			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			resp, _, err := get(client, url)
+			must(t, err)
+			if resp.StatusCode != c.status || resp.Header.Get("Proxy-Status") != "" {
+				t.Errorf("%s, %v", resp.Status, resp.Header)
+			}
+			before := asked.Load()
+			resp, _, err = get(client, url)
+			must(t, err)
+			if resp.StatusCode != http.StatusTooManyRequests || asked.Load() != before {
+				t.Errorf("the second: %s; the origin was asked %d times after the first", resp.Status, asked.Load()-before)
+			}
+		})
+	}
+}
