@@ -179,7 +179,8 @@ func TestPerAddressOfFTP(t *testing.T) {
 	}
 }
 
-// What one host asks for with 503 is kept for its neighbours.
+// What one host asks for with 503 is kept for it alone: hosts at its address share its
+// rate and not its back-off.
 func TestPerAddressBacksOff(t *testing.T) {
 	way := ways[0]
 	s := way.street(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -189,12 +190,15 @@ func TestPerAddressBacksOff(t *testing.T) {
 	busy := s.setup(way, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9})
 	busy.change = func(o *proxy.Options) { o.BackOff = true }
 	c := way.client(start(t, busy))
-	for _, visit := range []struct{ host, want string }{{"one.example.com", "503"}, {"two.example.com", "429"}, {"far.example.com", "503"}} {
+	for _, visit := range []struct{ host, want string }{
+		{"one.example.com", "503"}, {"two.example.com", "503"}, {"one.example.com", "429"}, {"two.example.com", "429"}, {"three.example.com", "503"},
+		{"far.example.com", "503"},
+	} {
 		if got := s.get(t, c, visit.host, "/page"); !strings.HasPrefix(got, visit.want) {
 			t.Errorf("%s: %s, want %s", visit.host, got, visit.want)
 		}
 	}
-	wantPages(t, s.near, "one/page")
+	wantPages(t, s.near, "one/page", "two/page", "three/page")
 }
 
 // A request goes to the address whose pace it kept, also while a connection to

@@ -269,21 +269,24 @@ func (h *Handler) wait(x *exchange) error {
 		return err
 	}
 	began := time.Now()
-	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.record.Request.Client, x.record.Decision.Pace)
+	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.share(), x.record.Decision.Pace)
 	if err != nil {
 		x.record.Waited = time.Since(began)
 	}
 	return err
 }
 
+// share is whose fair share the request counts against.
+func (x *exchange) share() string { return policy.ShareKey(x.record.Request.Client) }
+
 // aim has what goes to o paced by the one address that it will go to, where that is
-// asked for; where the name leads by then does not count.
+// asked for; where the name leads by then does not count. A back-off stays the host's own.
 func (r *reign) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
 	if !r.PerAddress {
 		return at, nil
 	}
 	if at, err = r.Door.Address(ctx, o); err == nil && at.IsValid() {
-		l.Key = at.String()
+		l.Key, l.BackOffKey = at.String(), l.Key
 	}
 	return at, err
 }

@@ -16,7 +16,7 @@ func (h *host) enqueue(w *waiter) {
 		w.slot.lane.ready = append(w.slot.lane.ready, w)
 	}
 	heap.Push(&h.expiry, w)
-	w.slot.paused = max(w.slot.paused, h.pause.left(w.since))
+	w.slot.paused = max(w.slot.paused, w.slot.pause().left(w.since))
 	h.dispatch()
 }
 
@@ -84,7 +84,7 @@ func (h *host) remove(w *waiter, now time.Time) {
 func (h *host) refuseLate(now time.Time) {
 	late := func(w *waiter, est time.Duration) bool {
 		if est <= w.until.Sub(now) {
-			w.slot.paused = max(w.slot.paused, h.pause.left(now))
+			w.slot.paused = max(w.slot.paused, w.slot.pause().left(now))
 			return false
 		}
 		h.remove(w, now)
@@ -103,7 +103,7 @@ func (h *host) refuseLate(now time.Time) {
 		}
 	})
 	for _, w := range h.enters.inOrder() {
-		late(w, h.pause.left(now))
+		late(w, w.slot.pause().left(now))
 	}
 }
 

@@ -127,7 +127,7 @@ func (t *try) next() (Ask, step) {
 		return Ask{}, gone
 	case t.stage != granted:
 		return Ask{}, startOver
-	case t.under != alone, h.pause.left(now) > 0:
+	case t.under != alone, t.pause().left(now) > 0:
 		t.giveUp() // it was had under other terms
 		return Ask{}, startOver
 	case alone != nil:
@@ -147,8 +147,8 @@ func (t *try) next() (Ask, step) {
 func (t *try) ask(now time.Time) Ask {
 	h, b := t.host, t.booking
 	a := Ask{
-		Key: t.limits.Key, Places: t.maxPlaces(), MaxWait: max(0, t.end.Sub(now)),
-		Backoff: h.pause.backoff(now), Lease: b.lease, Unsent: b.unsent,
+		Key: t.limits.Key, BackOffKey: t.limits.BackOffKey, Places: t.maxPlaces(), MaxWait: max(0, t.end.Sub(now)),
+		Backoff: t.pause().get().backoff(now), Lease: b.lease, Unsent: b.unsent,
 	}
 	name := ""
 	if t.lane == h.assets {
@@ -190,7 +190,7 @@ func (t *try) got(ctx context.Context, began time.Time, g Turn, failed error) (w
 		}
 		return 0, false, errReleased
 	}
-	if h.pause.merge(g.Backoff, now) {
+	if t.pause().merge(g.Backoff, now) {
 		h.paused(now)
 	}
 	b.unsent = false // undone by the Store, or spent, or not known
@@ -212,7 +212,7 @@ func (t *try) got(ctx context.Context, began time.Time, g Turn, failed error) (w
 		return t.later(), false, nil
 	case !g.At.IsZero():
 		b.lease, b.unsent, b.at, b.until = g.Lease, true, g.At, g.Until
-		h.fleet.note(t.interval(now), g.At.Sub(began)-h.pause.left(began), t.lane.rates.unsent, now)
+		h.fleet.note(t.interval(now), g.At.Sub(began)-t.pause().left(began), t.lane.rates.unsent, now)
 		return g.At.Sub(now), true, nil
 	case g.Wait > left, g.Full && left <= 0:
 		err := t.refuse(now, g.Wait, left)
@@ -245,7 +245,7 @@ func (t *try) giveUp() {
 }
 
 func (t *try) refuse(now time.Time, wait, left time.Duration) *BusyError {
-	e := t.host.busy(t.Slot, now, max(wait, t.host.pause.left(now)), left)
+	e := t.host.busy(t.Slot, now, max(wait, t.pause().left(now)), left)
 	t.giveUp()
 	return e
 }
@@ -289,7 +289,7 @@ func (t *try) awake(began time.Time, early bool, left error) (end bool, err erro
 	case early && t.pacer.closed.Load():
 		end, err = true, ErrClosed
 	case early && t.stage == granted:
-		end = t.under != t.terms(now).alone || h.pause.left(now) > 0 && t.at.Before(h.pause.until)
+		end = t.under != t.terms(now).alone || t.pause().left(now) > 0 && t.at.Before(t.pause().get().until)
 	}
 	if end {
 		t.giveUp()

@@ -205,7 +205,7 @@ func TestAStoreThatFailsLetsNothingOut(t *testing.T) {
 		if b.asked < 20 || b.asked > 60 {
 			t.Errorf("asked %d times in 10 s", b.asked)
 		}
-		if h, _ := p.Host(l.Key); !h.Sent.IsZero() || h.Waiting != 0 {
+		if h, _ := p.Host(l.Key, ""); !h.Sent.IsZero() || h.Waiting != 0 {
 			t.Errorf("left behind: %+v", h)
 		}
 	})

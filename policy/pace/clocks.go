@@ -25,6 +25,21 @@ type Clock struct {
 	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // the last of these
 }
 
+// Until is when c is of no more use: from then on it holds up nobody, and nothing of it
+// is remembered.
+func (c *Clock) Until() time.Time {
+	var latest time.Time
+	for _, of := range []struct {
+		begun time.Time
+		lasts time.Duration
+	}{{c.Sent, max(c.Gap, minQuiet)}, {c.AssetsSent, max(c.Gap, minQuiet)}, {c.PausedUntil, forgiveIn}, {c.AnsweredAt, slowFor}} {
+		if end := of.begun.Add(of.lasts); !of.begun.IsZero() && end.After(latest) {
+			latest = end
+		}
+	}
+	return latest
+}
+
 // Clocks gives the clocks of all hosts that may hold up a request at now or later
 // and have changed at since or after. A zero since gives all of them: what else was
 // kept need not be any more. now is the time of the call, and who calls again with it
@@ -56,7 +71,7 @@ func (sh *shard) clocks(to []Clock, now, since time.Time) []Clock {
 
 // changedSince says whether something was sent, answered or paused at since or after.
 func (h *host) changedSince(since time.Time) bool {
-	changed := !h.slow.at.Before(since) || !h.pause.begun.Before(since)
+	changed := !h.slow.at.Before(since) || !h.pause.get().begun.Before(since)
 	h.lanes(func(ln *lane) { changed = changed || !ln.rates.last.Before(since) })
 	return changed
 }
@@ -75,8 +90,8 @@ func (h *host) clock(now time.Time) Clock {
 	if h.slow.spacing(now) > 0 {
 		c.SlowAverage, c.AnsweredAt = h.slow.average, wallTime(h.slow.at, now)
 	}
-	if !h.pause.forgiven(now) {
-		c.PausedUntil, c.PauseLength = wallTime(h.pause.until, now), h.pause.length
+	if p := h.pause.get(); !p.forgiven(now) {
+		c.PausedUntil, c.PauseLength = wallTime(p.until, now), p.length
 	}
 	return c
 }
@@ -90,7 +105,9 @@ func wallTime(t, now time.Time) time.Time { return now.Round(0).Add(t.Sub(now)).
 // the next one's own limits, and the burst as spent then: a restart hands out
 // nothing. Where the wall clock was set back meanwhile, what would lie in the future
 // counts as now, and a pause ends in an hour at the latest; where it was set forward,
-// more time seems to have passed. Of more than Options.MaxHosts the rest is left out.
+// more time seems to have passed. Of more than Options.MaxHosts
+// those that would be patient for longest are left out; until a client asks for one of
+// them, they all count against one that is none.
 func (p *Pacer) Restore(clocks []Clock) {
 	now := time.Now()
 	for i := range clocks {
@@ -107,7 +124,7 @@ func (h *host) restore(c *Clock, now time.Time) {
 		h.assetLane().rates.restore(c.AssetsSent, c.Gap, now)
 	}
 	h.slow = slowness{c.SlowAverage, own(c.AnsweredAt, now, now)}
-	h.pause = pause{until: own(c.PausedUntil, now, now.Add(maxPause)), length: min(max(0, c.PauseLength), maxPause)}
+	h.pause.held.Store(&pause{until: own(c.PausedUntil, now, now.Add(maxPause)), length: min(max(0, c.PauseLength), maxPause)})
 }
 
 // restore is for a clock that nothing has been asked of.

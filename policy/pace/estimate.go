@@ -58,12 +58,17 @@ func (s *Slot) due(now time.Time) time.Duration {
 	return max(s.lane.rates.due(s.terms(now), now), s.ownDue(now))
 }
 
-// ownDue is how long the client's own clock holds s up.
+// ownDue is how long s is held up by what holds up no other that waits with it: its
+// client's own clock, and the back-off of its host where that is not all others'.
 func (s *Slot) ownDue(now time.Time) time.Duration {
-	if s.own == nil {
-		return 0
+	var d time.Duration
+	if s.apart != nil {
+		d = s.apart.pause.left(now)
 	}
-	return s.own.due(s.ownTerms(), now)
+	if s.own != nil {
+		d = max(d, s.own.due(s.ownTerms(), now))
+	}
+	return d
 }
 
 // soon is how long until the turn of s, were it let go now.
@@ -79,7 +84,7 @@ func (h *host) soon(s *Slot, now time.Time) time.Duration {
 // forecast is how long s waits behind so many others of its lane, as far as its
 // clock tells.
 func (h *host) forecast(s *Slot, ahead int, now time.Time) time.Duration {
-	return s.lane.rates.forecast(s.terms(now), ahead, now, h.pause.until)
+	return s.lane.rates.forecast(s.terms(now), ahead, now, s.pause().get().until)
 }
 
 // behind is forecast where the others take so much more time than as many like s, or
@@ -91,7 +96,7 @@ func (h *host) behind(s *Slot, ahead int, more time.Duration, now time.Time) tim
 	}
 	d = max(d+more, h.forecast(s, 0, now))
 	if h.fleet != nil && !s.pacer.store.Standing().Alone {
-		d = h.fleet.crowded(d, h.pause.left(now), now)
+		d = h.fleet.crowded(d, s.pause().left(now), now)
 	}
 	return d
 }
@@ -100,7 +105,7 @@ func (h *host) behind(s *Slot, ahead int, more time.Duration, now time.Time) tim
 // long places stay taken is not known.
 func (h *host) estimate(s *Slot, rated bool, now time.Time) time.Duration {
 	if !rated {
-		return h.pause.left(now)
+		return s.pause().left(now)
 	}
 	ln := s.lane
 	ahead, more := ln.readyAhead(s, now)
@@ -111,7 +116,7 @@ func (h *host) estimate(s *Slot, rated bool, now time.Time) time.Duration {
 	ahead, more = ln.waits.ahead(s, ahead, more, now)
 	d := h.behind(s, ahead, more, now)
 	if s.own != nil {
-		d = max(d, s.own.forecast(s.ownTerms(), s.own.preparing+ln.waits.of(s.client), now, h.pause.until))
+		d = max(d, s.own.forecast(s.ownTerms(), s.own.preparing+ln.waits.of(s.client), now, s.pause().get().until))
 	}
 	return d
 }
@@ -120,7 +125,7 @@ func (h *host) estimate(s *Slot, rated bool, now time.Time) time.Duration {
 // it is the places that are not given back, all that can be known is how long that has
 // gone on.
 func (h *host) busy(s *Slot, now time.Time, wait, most time.Duration) *BusyError {
-	e := &BusyError{RetryAfter: wait, Pause: h.pause.left(now)}
+	e := &BusyError{RetryAfter: wait, Pause: s.pause().left(now)}
 	if s.limits.Adapt {
 		e.Slowed = h.slow.spacing(now)
 	}

@@ -2,19 +2,23 @@ package pace
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // A host is the record of one key: what was sent, who is under way, who waits.
 type host struct {
-	mu   sync.Mutex // guards all below; no other lock is taken under it
-	gone bool       // forgotten: to be looked up anew
+	pins  atomic.Int32 // slots of other keys that go by this host's back-off; grows under mu
+	pause currentPause // for any goroutine
+
+	mu    sync.Mutex // guards all below; no other lock is taken under it
+	gone  bool       // forgotten: to be looked up anew
+	owner string     // the client that it counts against: the last that was sent for, or the first that asked; "": nobody's, of before a restart
 
 	pages   lane
 	assets  *lane             // nil: none has come
 	clients map[string]*rates // of those that have a rate of their own
 	enters  turns             // Enter: not held up by a rate
-	pause   pause
 	slow    slowness
 	lead    time.Duration
 	places  int
@@ -34,7 +38,7 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	if rated {
 		queue = &s.lane.waits
 	}
-	if queue.n == 0 && h.places < s.maxPlaces() && h.pause.left(now) == 0 &&
+	if queue.n == 0 && h.places < s.maxPlaces() && s.pause().left(now) == 0 &&
 		(!rated || h.soon(s, now) <= min(h.leadTime(), l.MaxWait)) {
 		h.admit(s, rated, now)
 		return nil, nil
@@ -76,7 +80,7 @@ func (h *host) askReady(s *Slot, until time.Time) (*waiter, error) {
 		h.prepare(s)
 	}
 	ln := s.lane
-	if len(ln.ready) == 0 && h.pause.left(now) == 0 && s.due(now) == 0 {
+	if len(ln.ready) == 0 && s.pause().left(now) == 0 && s.due(now) == 0 {
 		h.grant(s, now)
 		return nil, nil
 	}
@@ -150,9 +154,6 @@ func (h *host) tick() {
 
 // next is who may go on now, or after how long it is worth looking again.
 func (h *host) next(now time.Time) (*waiter, time.Duration) {
-	if d := h.pause.left(now); d > 0 {
-		return nil, d
-	}
 	wake := never
 	var right, place *waiter
 	h.lanes(func(ln *lane) {
@@ -170,7 +171,10 @@ func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	if right != nil {
 		return right, 0
 	}
-	if w := h.enters.front(); w != nil && h.places < w.slot.maxPlaces() && (place == nil || w.since.Before(place.since)) {
+	w, after := h.enters.front(now)
+	if w == nil {
+		wake = min(wake, after)
+	} else if h.places < w.slot.maxPlaces() && (place == nil || w.since.Before(place.since)) {
 		place = w // both want the place: the one who has waited longer
 	}
 	return place, wake
@@ -258,9 +262,14 @@ func (h *host) release(s *Slot) {
 	}
 }
 
+// inUse says that somebody waits at h, or has a slot of it.
+func (h *host) inUse() bool {
+	return h.places > 0 || h.streams > 0 || len(h.expiry) > 0 || h.pins.Load() > 0
+}
+
 // idle says that forgetting h can shorten nobody's wait.
 func (h *host) idle(now time.Time) bool {
-	if h.places > 0 || h.streams > 0 || len(h.expiry) > 0 || !h.pause.forgiven(now) || !h.slow.forgotten(now) {
+	if h.inUse() || !h.pause.get().forgiven(now) || !h.slow.forgotten(now) {
 		return false
 	}
 	rested := true

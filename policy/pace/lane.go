@@ -18,12 +18,13 @@ type lane struct {
 	ready   []*waiter // before everyone
 }
 
-// nextReady is whose right to send is due, or after how long to look again. A client
-// whose own clock holds it up holds up no other; else nobody overtakes.
+// nextReady is whose right to send is due, or after how long to look again. Who is held
+// up by its client's own clock, or by its host's back-off, holds up no other; else nobody
+// overtakes.
 func (ln *lane) nextReady(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	for _, w := range ln.ready {
-		if d := w.slot.ownDue(now); d > 0 {
+		if d := max(w.slot.pause().left(now), w.slot.ownDue(now)); d > 0 {
 			wake = min(wake, d)
 		} else if d := w.slot.due(now); d > 0 {
 			return nil, min(wake, d)
@@ -108,12 +109,17 @@ func (h *host) client(name string, l *Limits) *rates {
 }
 
 // front is who of a lane's queue may be let go now, or after how long to look
-// again. A client whose own clock holds it up holds up no other.
+// again. Who is held up by its client's own clock, or by its host's back-off, holds up
+// no other.
 func (h *host) front(ln *lane, now time.Time) (*waiter, time.Duration) {
 	lead, wake := h.leadTime(), never
 	ahead, late := ln.ahead(now, lead)
 	for _, of := range ln.waits.lines {
-		w := of.waiters[0]
+		w, after := of.front(now)
+		if w == nil {
+			wake = min(wake, after)
+			continue
+		}
 		s := w.slot
 		if h.places >= s.maxPlaces() {
 			return nil, wake

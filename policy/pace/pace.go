@@ -12,7 +12,8 @@
 // nobody anything, but its caller may count one whose connection was begun.
 //
 // Requests of one client go in the order they came, but that who takes long to be
-// ready is not waited for; clients take turns. Each goes under the [Limits] that it
+// ready is not waited for; clients take turns. Hosts may share a pace and have back-offs
+// of their own ([Limits.BackOffKey]). Each goes under the [Limits] that it
 // brought, so those of one host may differ from call to call (a robots.txt read anew,
 // another group, a client with a rate of its own); a change hands out nothing extra.
 // Where answers are slow on average (over a second),
@@ -36,11 +37,17 @@
 // goroutine: a host with waiters has one timer, one without has none. Close sends
 // away who waits; nothing is left to end. What a process knows that may still hold up a
 // request can be had ([Pacer.Clocks]) and taken over by the next one ([Pacer.Restore]);
-// it is kept by whoever calls these. Hosts are forgotten only when that can shorten
-// nobody's wait.
+// it is kept by whoever calls these.
+//
+// Hosts are forgotten when that can shorten nobody's wait. Where more than
+// Options.MaxHosts are known, hosts that are not in use are forgotten earlier: of the
+// clients that have made the Pacer remember the most, the most patient hosts first. Such
+// a host may be asked too soon once; before it can be forgotten again, a sixteenth of
+// MaxHosts other new hosts have to be asked.
 package pace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +67,7 @@ var ErrClosed = errors.New("pace: closed")
 
 const (
 	defaultMaxStreams = 64
-	defaultMaxHosts   = 1 << 18 // of about 700 octets each
+	defaultMaxHosts   = 1 << 18 // of about 700 bytes each
 
 	minRetry     = time.Second // the least that a BusyError says
 	unknownRetry = time.Minute // what it says where nothing foretells the end
@@ -73,7 +80,7 @@ const (
 	WaitTooLong Reason = iota // the wait is, or turned out, longer than Limits.MaxWait
 	QueueFull                 // Limits.MaxQueue are waiting
 	StreamsFull               // Options.MaxStreams are open
-	HostsFull                 // Options.MaxHosts are known and none can be forgotten
+	HostsFull                 // Options.MaxHosts are known, and all of them in use
 	BackedOff                 // the wait for the end of a pause is too long; see Slot.BackOff
 	PlacesTaken               // Limits.MaxConcurrent requests were under way all the while
 )
@@ -119,6 +126,7 @@ func busy(r Reason, after time.Duration) error {
 // Limits are what one request goes under. The zero value lets nothing through.
 type Limits struct {
 	Key           string        // whom the limits protect: the host; required
+	BackOffKey    string        // the host whose back-off counts, where several hosts share Key; "": Key
 	PerSecond     float64       // requests a second; must be positive
 	Burst         int           // how many may go at once after a quiet time; must be positive; does not count where CrawlDelay rules
 	CrawlDelay    time.Duration // the least time between two requests; zero: none; the slower of the two rules counts
@@ -137,6 +145,9 @@ type Rate struct {
 	PerSecond float64
 	Burst     int
 }
+
+// backOffKey is what the host's back-off is kept under.
+func (l *Limits) backOffKey() string { return cmp.Or(l.BackOffKey, l.Key) }
 
 func (l *Limits) check() error {
 	switch {
@@ -161,7 +172,7 @@ func (l *Limits) check() error {
 // Options are a Pacer's own bounds.
 type Options struct {
 	MaxStreams int // upgraded connections and event streams of one key; zero or less: 64
-	MaxHosts   int // keys remembered at once; zero or less: 262,144
+	MaxHosts   int // hosts remembered at once; zero or less: 262,144. Of more, those that the clients with the most have made it remember are forgotten
 
 	// Since is for a process whose predecessor may have sent what nobody has written
 	// down: until it is known that something was sent later, every host counts as
@@ -225,25 +236,47 @@ func (p *Pacer) take(ctx context.Context, client string, l Limits, rated bool) (
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	h := p.hosts.lock(l.Key)
-	if h == nil {
-		return nil, busy(HostsFull, unknownRetry)
+	s := &Slot{pacer: p, limits: l, client: client}
+	if key := l.backOffKey(); key != l.Key {
+		if s.apart = p.lock(key, client); s.apart == nil {
+			return nil, busy(HostsFull, unknownRetry)
+		}
+		s.apart.pins.Add(1)
+		s.apart.mu.Unlock()
 	}
-	s := &Slot{pacer: p, host: h, limits: l, client: client}
+	if err := s.take(ctx, rated); err != nil {
+		s.unpin()
+		return nil, err
+	}
+	return s, nil
+}
+
+// take waits for what s is to have at its host.
+func (s *Slot) take(ctx context.Context, rated bool) error {
+	h := s.pacer.lock(s.limits.Key, s.client)
+	if h == nil {
+		return busy(HostsFull, unknownRetry)
+	}
+	s.host = h
 	w, err := h.ask(s, rated)
-	if w != nil && p.closed.Load() { // under the lock: Close comes by later, or has been heard of
+	if w != nil && s.pacer.closed.Load() { // under the lock: Close comes by later, or has been heard of
 		h.dismiss(ErrClosed)
 	}
 	h.mu.Unlock()
-	if err != nil {
-		return nil, err
+	if err != nil || w == nil {
+		return err
 	}
-	if w != nil {
-		if err := h.await(ctx, w); err != nil {
-			return nil, err
-		}
+	return h.await(ctx, w)
+}
+
+// lock gives the host of key, locked; nil where the table is full. A host that counts
+// against nobody does so against client from now on.
+func (p *Pacer) lock(key, client string) *host {
+	h := p.hosts.lock(key)
+	if h != nil && h.owner == "" {
+		h.owner = client
 	}
-	return s, nil
+	return h
 }
 
 // Close sends away all who wait, with ErrClosed, and from now on those who would

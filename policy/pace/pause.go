@@ -1,6 +1,9 @@
 package pace
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 const (
 	firstPause = time.Minute      // after a 429 or 503 that names no time
@@ -9,6 +12,47 @@ const (
 	maxJitter  = 0.25             // of a pause that we chose: not all who were sent away come back at once
 )
 
+// A currentPause holds the pause of a host. Any goroutine may read and change it.
+type currentPause struct{ held atomic.Pointer[pause] }
+
+func (b *currentPause) get() pause {
+	if p := b.held.Load(); p != nil {
+		return *p
+	}
+	return pause{}
+}
+
+func (b *currentPause) left(now time.Time) time.Duration {
+	p := b.held.Load()
+	if p == nil {
+		return 0
+	}
+	return p.left(now)
+}
+
+// change puts in force what f makes of the pause, where f says that it changed it, and
+// says so too.
+func (b *currentPause) change(f func(*pause) bool) bool {
+	for {
+		before := b.held.Load()
+		var p pause
+		if before != nil {
+			p = *before
+		}
+		if !f(&p) {
+			return false
+		}
+		if b.held.CompareAndSwap(before, &p) {
+			return true
+		}
+	}
+}
+
+// merge takes over what others know of the pause, and says whether it ends later by that.
+func (b *currentPause) merge(o Backoff, now time.Time) bool {
+	return b.change(func(p *pause) bool { return p.merge(o, now) })
+}
+
 // pause is a host's back-off. The zero value is none.
 type pause struct {
 	begun  time.Time     // or lengthened last, in this process; zero: there was none
@@ -16,19 +60,19 @@ type pause struct {
 	length time.Duration // of the last that we chose, without jitter; zero: forgiven
 }
 
-func (p *pause) left(now time.Time) time.Duration {
+func (p pause) left(now time.Time) time.Duration {
 	if p.until.IsZero() {
 		return 0
 	}
 	return max(0, p.until.Sub(now))
 }
 
-func (p *pause) forgiven(now time.Time) bool {
+func (p pause) forgiven(now time.Time) bool {
 	return p.until.IsZero() || now.Sub(p.until) >= forgiveIn
 }
 
 // backoff is p as others are told of it; zero where it is forgiven.
-func (p *pause) backoff(now time.Time) Backoff {
+func (p pause) backoff(now time.Time) Backoff {
 	if p.forgiven(now) {
 		return Backoff{}
 	}

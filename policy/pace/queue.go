@@ -79,12 +79,32 @@ func (t *turns) push(w *waiter) {
 	t.n++
 }
 
-// front is whose turn it is; nil: nobody waits.
-func (t *turns) front() *waiter {
-	if len(t.lines) == 0 {
-		return nil
+// front is whose turn it is, or after how long to look again. Whose host is backed off
+// holds up nobody else.
+func (t *turns) front(now time.Time) (*waiter, time.Duration) {
+	wake := never
+	for _, ln := range t.lines {
+		w, after := ln.front(now)
+		if w != nil {
+			return w, 0
+		}
+		wake = min(wake, after)
 	}
-	return t.lines[0].waiters[0]
+	return nil, wake
+}
+
+// front is the first of a client's waiters whose host is not backed off, or after how
+// long to look again.
+func (ln *line) front(now time.Time) (*waiter, time.Duration) {
+	wake := never
+	for _, w := range ln.waiters {
+		d := w.slot.pause().left(now)
+		if d == 0 {
+			return w, 0
+		}
+		wake = min(wake, d)
+	}
+	return nil, wake
 }
 
 // taken has a client whose turn was used have its next after all others.
@@ -132,6 +152,9 @@ func (t *turns) ahead(s *Slot, n int, more time.Duration, now time.Time) (int, t
 	like := s.interval(now)
 	count := func(ln *line, most int) {
 		for _, w := range ln.waiters[:min(len(ln.waiters), most)] {
+			if w.slot.apart != s.apart && w.slot.pause().left(now) > 0 {
+				continue // it holds up its own host's requests alone
+			}
 			n++
 			more += w.slot.interval(now) - like
 		}

@@ -256,7 +256,7 @@ func TestTurns(t *testing.T) {
 		for range rnd.Intn(60) {
 			switch k := rnd.Intn(5); {
 			case k > 1 || q.n == 0:
-				w := &waiter{slot: &Slot{pacer: p, host: &host{}, limits: every(time.Second), client: fmt.Sprint(rnd.Intn(6))}}
+				w := &waiter{slot: &Slot{pacer: p, host: new(host), limits: every(time.Second), client: fmt.Sprint(rnd.Intn(6))}}
 				all = append(all, w)
 				ahead, _ := q.ahead(w.slot, 0, 0, time.Time{})
 				q.push(w)
@@ -268,7 +268,7 @@ func TestTurns(t *testing.T) {
 				q.remove(w)
 				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
 			default:
-				w := q.front()
+				w, _ := q.front(time.Time{})
 				q.remove(w)
 				q.taken(w.slot.client)
 				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
@@ -278,7 +278,7 @@ func TestTurns(t *testing.T) {
 			t.Fatalf("%d in the queue, want %d", q.n, len(all))
 		}
 		for _, want := range q.inOrder() {
-			if q.front() != want {
+			if w, _ := q.front(time.Time{}); w != want {
 				t.Fatal("inOrder is not the order")
 			}
 			q.remove(want)

@@ -247,6 +247,14 @@ func (r *rates) holds(now time.Time) bool {
 		r.untilWhole(now) > 0
 }
 
+// left is for how long what was sent may still hold up another, as far as is known.
+func (r *rates) left(now time.Time) time.Duration {
+	if r.last.IsZero() {
+		return 0
+	}
+	return r.reach(now) - now.Sub(r.last)
+}
+
 // untilWhole is how long until the terms in force would let go at once all that they
 // ever do.
 func (r *rates) untilWhole(now time.Time) time.Duration {

@@ -37,8 +37,28 @@ func (sh *shard) states(to []HostState, now time.Time) []HostState {
 	return to
 }
 
-// Host gives that of one, and whether it is remembered.
-func (p *Pacer) Host(key string) (HostState, bool) {
+// Host gives that of one, and whether it is remembered. backOffKey is as in [Limits].
+func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
+	s, known := p.host(key)
+	if backOffKey != "" && backOffKey != key {
+		apart, any := p.host(backOffKey)
+		s.BackedOff(apart)
+		known = known || any
+	}
+	return s, known
+}
+
+// BackedOff adds the back-off of another host, whose requests go by the pace of s.
+func (s *HostState) BackedOff(o HostState) {
+	if o.PausedUntil.After(s.PausedUntil) {
+		s.PausedUntil = o.PausedUntil
+	}
+	if o.PausedUntil.After(s.NextSlot) {
+		s.NextSlot = o.PausedUntil
+	}
+}
+
+func (p *Pacer) host(key string) (HostState, bool) {
 	sh := p.hosts.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -59,7 +79,8 @@ func (h *host) state(key string, now time.Time) HostState {
 		Streams:  h.streams,
 		Slowed:   h.slow.spacing(now),
 	}
-	s.NextSlot = now.Add(h.pause.left(now))
+	pause := h.pause.get()
+	s.NextSlot = now.Add(pause.left(now))
 	if r := &h.pages.rates; r.bucket != nil {
 		s.Gap = r.terms.interval()
 		ahead := r.unsent + r.preparing + h.pages.waits.n
@@ -68,8 +89,8 @@ func (h *host) state(key string, now time.Time) HostState {
 	if last := h.pages.rates.last; !last.IsZero() {
 		s.Sent = wallTime(last, now)
 	}
-	if h.pause.left(now) > 0 {
-		s.PausedUntil = wallTime(h.pause.until, now)
+	if pause.left(now) > 0 {
+		s.PausedUntil = wallTime(pause.until, now)
 	}
 	return s
 }

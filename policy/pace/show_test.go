@@ -23,11 +23,11 @@ func TestHostsAreShown(t *testing.T) {
 			t.Errorf("got  %+v\nwant %+v", got, want)
 		}
 		for _, w := range want {
-			if one, ok := p.Host(w.Key); !ok || one != w {
+			if one, ok := p.Host(w.Key, ""); !ok || one != w {
 				t.Errorf("%s alone: %+v, %v", w.Key, one, ok)
 			}
 		}
-		if one, ok := p.Host("never.test"); ok || one != (HostState{}) {
+		if one, ok := p.Host("never.test", ""); ok || one != (HostState{}) {
 			t.Errorf("of a host that nobody knows: %+v", one)
 		}
 		if p.Stats().Hosts != 2 {
@@ -43,7 +43,7 @@ func TestNextSlotIsKept(t *testing.T) {
 			p := newExact()
 			for range 6 {
 				mustWait(t, p, "", l).send()
-				state, _ := p.Host(l.Key)
+				state, _ := p.Host(l.Key, "")
 				mustWait(t, p, "", l).send()
 				if off := time.Since(state.NextSlot).Abs(); off > time.Millisecond {
 					t.Errorf("%+v: sent %v beside what was foretold", l, off)
@@ -58,7 +58,7 @@ func TestARestoredHostIsShown(t *testing.T) {
 		sent := time.Now().Add(-time.Second)
 		p := newExact()
 		p.Restore([]Clock{{Key: "a.test", Sent: sent, Gap: time.Hour}})
-		got, ok := p.Host("a.test")
+		got, ok := p.Host("a.test", "")
 		if want := (HostState{Key: "a.test", Sent: sent.UTC(), NextSlot: time.Now()}); !ok || got != want {
 			t.Errorf("%+v, want %+v: no limits are known yet", got, want)
 		}

@@ -21,6 +21,7 @@ const (
 type Slot struct {
 	pacer  *Pacer
 	host   *host
+	apart  *host // whose back-off counts; nil: host's
 	limits Limits
 	client string
 
@@ -40,6 +41,21 @@ type Slot struct {
 	waited   time.Duration
 	paused   time.Duration // see Held
 	slowed   time.Duration // likewise
+}
+
+// pause is the back-off that s goes by.
+func (s *Slot) pause() *currentPause {
+	if s.apart != nil {
+		return &s.apart.pause
+	}
+	return &s.host.pause
+}
+
+// unpin lets the host of the back-off be forgotten; s is not used any more.
+func (s *Slot) unpin() {
+	if s.apart != nil {
+		s.apart.pins.Add(-1)
+	}
 }
 
 // each calls f for the clocks that s goes by.
@@ -127,6 +143,7 @@ func (s *Slot) count(onlyGranted bool) {
 	s.sent = s.pacer.now() // under the lock: the limiters want times in order
 	s.apply(s.sent)        // by which it was granted
 	s.each(func(r *rates) { r.sent(s.sent) })
+	h.owner = s.client
 	h.unbook(s)
 	if b := s.booking(); b != nil {
 		b.unsent = false
@@ -148,8 +165,8 @@ func (s *Slot) Answered(fine bool) {
 	}
 }
 
-// BackOff says that the answer was 429 or 503: nothing more is granted for the key
-// until retryAfter is over, one hour at most. Zero means that the origin named no
+// BackOff says that the answer was 429 or 503: nothing more is granted for the host,
+// see [Limits.BackOffKey], until retryAfter is over, one hour at most. Zero means that the origin named no
 // time: then it is a minute, doubled up to an hour with each further incident, up
 // to a fourth longer by chance, and forgiven after 30 quiet minutes. An answer is
 // no further incident where its request was sent before the last pause ended. Who
@@ -161,18 +178,18 @@ func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
 	}
 	h := s.host
 	h.mu.Lock()
-	now := time.Now()
-	begun := h.pause.begin(now, s.sent, retryAfter, s.pacer.chance())
+	now, chance := time.Now(), s.pacer.chance()
+	begun := s.pause().change(func(p *pause) bool { return p.begin(now, s.sent, retryAfter, chance) })
 	if begun {
 		s.pacer.backOffs.Add(1)
 		h.paused(now)
 	}
-	left, b := h.pause.left(now), h.pause.backoff(now)
+	p := s.pause().get()
 	h.mu.Unlock()
 	if begun && s.pacer.store != nil {
-		s.pacer.store.Report(Report{Key: s.limits.Key, Backoff: b})
+		s.pacer.store.Report(Report{Key: s.limits.backOffKey(), Backoff: p.backoff(now)})
 	}
-	return left
+	return p.left(now)
 }
 
 // Detach gives the place to the next and counts the slot as a stream until it is
@@ -214,6 +231,7 @@ func (s *Slot) Release() {
 		return
 	}
 	h.release(s)
+	s.unpin()
 	h.dispatch()
 }
 

@@ -36,14 +36,15 @@ type Standing struct {
 
 // An Ask is for one turn.
 type Ask struct {
-	Key     string
-	Clocks  []ClockTerms  // that it goes by, each of which has to permit it; one or two
-	Places  int           // requests of the key that may be under way at once, all processes together; positive
-	MaxWait time.Duration // a turn that is later is not wanted
-	Width   time.Duration // for how long the turn is to be good; zero where no gap rules
-	Backoff Backoff       // of the key, as it is known here
-	Lease   any           // of an earlier Turn of the same request, whose place it keeps; nil: there is none
-	Unsent  bool          // nor was that one used, see Report
+	Key        string
+	BackOffKey string        // whose Backoff counts, of several hosts that share Key: while it is backed off, nothing is reserved; "": Key
+	Clocks     []ClockTerms  // that it goes by, each of which has to permit it; one or two
+	Places     int           // requests of Key that may be under way at once, all processes together; positive
+	MaxWait    time.Duration // a turn that is later is not wanted
+	Width      time.Duration // for how long the turn is to be good; zero where no gap rules
+	Backoff    Backoff       // of BackOffKey, as it is known here
+	Lease      any           // of an earlier Turn of the same request, whose place it keeps; nil: there is none
+	Unsent     bool          // nor was that one used, see Report
 }
 
 // ClockTerms are what one clock of a key goes by. The first of an Ask is that which
@@ -70,7 +71,7 @@ type Turn struct {
 	Until   time.Time     // after which it may not; zero: there is no such time
 	Wait    time.Duration // where nothing was reserved: how long until it is worth asking again; longer than MaxWait: one would come that late
 	Full    bool          // where nothing was reserved: it was for want of a place
-	Backoff Backoff       // of the key, as all know it
+	Backoff Backoff       // of the BackOffKey, as all know it
 	Lease   any           // the Store's own, to be given back in a Report; nil where nothing was reserved
 }
 

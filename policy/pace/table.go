@@ -11,7 +11,7 @@ import (
 const (
 	shards     = 64
 	sweepSteps = 8           // hosts looked at for each new one: the idle stay few beside the busy
-	sweepEvery = time.Second // at most so often is a full table searched whole
+	sweepEvery = time.Second // how long a table is taken for full in which every host was in use
 	minQuiet   = time.Minute // a host is remembered so long after its last request, whatever its limits then
 )
 
@@ -24,8 +24,8 @@ type table struct {
 	known  atomic.Int64 // hosts in all shards
 	shards [shards]shard
 
-	sweepMu sync.Mutex // guards swept, and is held by the one who sweeps all
-	swept   time.Time
+	roomMu  sync.Mutex // held by the one who makes room; guards crowded
+	crowded time.Time  // when a full table was last found to have nothing to forget
 }
 
 type shard struct {
@@ -42,10 +42,10 @@ func newTable(maxHosts int, since time.Time) *table {
 }
 
 // lock gives the host of key, locked, a new one where there is none; nil where the
-// table is full of hosts that may not be forgotten.
+// table is full of hosts that are in use.
 func (t *table) lock(key string) *host {
 	h := t.find(key)
-	if h == nil && t.sweepAll() {
+	for h == nil && t.makeRoom() {
 		h = t.find(key)
 	}
 	return h
@@ -114,18 +114,8 @@ func (sh *shard) forget(key string, h *host) {
 	delete(sh.hosts, key)
 }
 
-// sweepAll forgets every idle host, at most once in sweepEvery, and says whether
-// there were any.
+// sweepAll forgets every idle host and says whether there were any.
 func (t *table) sweepAll() bool {
-	if !t.sweepMu.TryLock() {
-		return false // someone is at it
-	}
-	defer t.sweepMu.Unlock()
-	now := time.Now()
-	if now.Sub(t.swept) < sweepEvery {
-		return false
-	}
-	t.swept = now
 	var forgot int64
 	for i := range t.shards {
 		sh := &t.shards[i]

@@ -106,17 +106,17 @@ func TestHostsAreForgottenOnUse(t *testing.T) {
 func TestAFullTableRefusesNewKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{MaxHosts: 100}), every(time.Second)
+		var slots []*Slot
 		for i := range 100 {
 			l.Key = fmt.Sprint(i)
-			s := mustWait(t, p, "", l)
-			s.Sent()
-			s.Release()
+			slots = append(slots, mustWait(t, p, "", l))
 		}
 		l.Key = "one too many"
 		_, err := wait(t.Context(), p, "", l)
 		if after := isBusy(t, err, HostsFull); after != time.Minute {
 			t.Errorf("retry after %v", after)
 		}
+		slots[7].Release()
 		l.Key = "7"
 		mustWait(t, p, "", l).Release() // a known one goes on
 		pass(time.Minute)

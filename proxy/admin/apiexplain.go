@@ -199,7 +199,7 @@ func (s *server) foresee(r *policy.Request, d *policy.Decision) *foresight {
 	if d.Err != nil {
 		x.Error = d.Err.Error()
 	}
-	state, _ := s.o.Pacer.Host(d.Pace.Key)
+	state, _ := s.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
 	x.Gap = gapOf(&d.Pace, &state).Seconds()
 	if d.Verdict == policy.Allow {
 		x.Wait = new(max(0, time.Until(state.NextSlot).Round(time.Millisecond)).Seconds())

@@ -96,7 +96,7 @@ func (o *Options) host(name string) (hostState, bool) {
 	if known {
 		h.count(l)
 	}
-	if p, found := o.Pacer.Host(o.PaceKey(name)); found {
+	if p, found := o.Pacer.Host(o.PaceKey(name), name); found {
 		h.Pace, known = newPaceState(p), true
 	}
 	for e := range o.Book.All() {
@@ -110,18 +110,25 @@ func (o *Options) host(name string) (hostState, bool) {
 
 // addPaces says of all hosts what their pace is at.
 func (o *Options) addPaces(all map[string]*hostState, named func(string) *hostState) {
-	kept := make(map[string]*paceState)
+	kept := make(map[string]pace.HostState)
 	for _, p := range o.Pacer.Hosts() {
-		kept[p.Key] = newPaceState(p)
+		kept[p.Key] = p
 	}
 	shown := make(map[string]bool)
 	for name, h := range all {
 		key := o.PaceKey(name)
-		h.Pace, shown[key] = kept[key], true
+		p, known := kept[key]
+		if apart, backedOff := kept[name]; backedOff && name != key {
+			p.BackedOff(apart)
+			known = true
+		}
+		if shown[key], shown[name] = true, true; known {
+			h.Pace = newPaceState(p)
+		}
 	}
 	for key, p := range kept {
 		if !shown[key] {
-			named(key).Pace = p
+			named(key).Pace = newPaceState(p)
 		}
 	}
 }

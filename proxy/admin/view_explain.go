@@ -128,7 +128,7 @@ func (s *server) paceFacts(d *policy.Decision) (all []fact) {
 	if d.Verdict != policy.Allow || d.Pace.Key == "" {
 		return all
 	}
-	state, _ := s.o.Pacer.Host(d.Pace.Key)
+	state, _ := s.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
 	at := time.Now() // not before: an idle host's slot is then
 	if gap := gapOf(&d.Pace, &state); gap > 0 {
 		all = append(all, fact{Name: "One request in", Value: length(gap)})

@@ -22,6 +22,10 @@ const (
 	// ones beyond it are lost.
 	maxClocks = 1 << 18
 
+	// clockSlack is which part of Options.MaxClocks the file may have beyond them: each
+	// look through the clocks makes that much room.
+	clockSlack = 4
+
 	// itemOverhead is what gathering an entry costs beside its octets.
 	itemOverhead = 200
 )
@@ -154,21 +158,25 @@ func (b *batch) shrink(most int) (lost int) {
 	return lost
 }
 
-// write puts the batch into the file, and says by how much its entries grew.
-func (b *batch) write(tx *bbolt.Tx) (grown int64, err error) {
+// write puts the batch into the file, and says by how much its entries grew, and by how
+// many its clocks.
+func (b *batch) write(tx *bbolt.Tx) (grown int64, added int, err error) {
 	robots, clocks := tx.Bucket(robotsBucket), tx.Bucket(clocksBucket)
 	for e := b.order.Front(); e != nil; e = e.Next() {
 		i := e.Value.(item)
 		key := []byte(i.key)
 		grown += int64(len(i.value) - len(robots.Get(key)))
 		if err := robots.Put(key, i.value); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	for key, value := range b.clocks {
+		if clocks.Get([]byte(key)) == nil {
+			added++
+		}
 		if err := clocks.Put([]byte(key), value); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	return grown, nil
+	return grown, added, nil
 }

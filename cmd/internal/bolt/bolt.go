@@ -53,8 +53,8 @@ const (
 	// usual size. The file may take two and a half times that.
 	defaultMaxBytes = 1 << 30
 
-	// clockKept is for how long beyond its gap a clock is kept that is given no
-	// more: no pause lasts for longer than an hour, or is remembered for another.
+	// clockKept is for how long a clock is kept beyond its use: the wall clock may be
+	// set.
 	clockKept = 2 * time.Hour
 )
 
@@ -66,16 +66,18 @@ var errAway = errors.New("the store is away for the moment")
 
 // Options make a [Store].
 type Options struct {
-	File     string       // required; it is made with mode 0600 where there is none
-	MaxBytes int64        // of entries in it; over it those go that would be of use for the shortest time; zero means 1 GiB
-	Log      *slog.Logger // hears of damage, and when the disk fails; required
+	File      string       // required; it is made with mode 0600 where there is none
+	MaxBytes  int64        // of entries in it; over it those go that would be of use for the shortest time; zero means 1 GiB
+	MaxClocks int          // clocks in it; over it those go that would be of use for the longest time; zero means 262,144
+	Log       *slog.Logger // hears of damage, and when the disk fails; required
 }
 
 // A Store is the open file and what is yet to be written to it.
 type Store struct {
-	file     string
-	maxBytes int64
-	log      *slog.Logger
+	file      string
+	maxBytes  int64
+	maxClocks int
+	log       *slog.Logger
 
 	found  contents // by Open
 	counts counts
@@ -85,6 +87,7 @@ type Store struct {
 	handle *os.File      // db's, which has the lock
 	info   os.FileInfo   // handle's
 	octets int64         // of the entries in db
+	clocks int           // how many are in db
 	again  time.Time     // when a file may be opened again
 	wait   time.Duration // from the next damage until then
 	closed bool
@@ -102,14 +105,17 @@ type Store struct {
 // Open opens the file, or makes it. Where it can do neither, but for ErrInUse, the
 // Store begins without one and tries again later.
 func Open(o Options) (*Store, error) {
-	if o.File == "" || o.Log == nil || o.MaxBytes < 0 {
+	if o.File == "" || o.Log == nil || min(o.MaxBytes, int64(o.MaxClocks)) < 0 {
 		return nil, errors.New("bolt: Options lack a File or a Log, or have a negative value")
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = defaultMaxBytes
 	}
+	if o.MaxClocks == 0 {
+		o.MaxClocks = maxClocks
+	}
 	s := &Store{
-		file: o.File, maxBytes: o.MaxBytes, log: o.Log,
+		file: o.File, maxBytes: o.MaxBytes, maxClocks: o.MaxClocks, log: o.Log,
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), pending: newBatch(), writing: newBatch(),
 	}
 	var err error
@@ -181,7 +187,11 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 			s.gaps = true
 			continue
 		}
-		if !s.pending.addClock(c.Key, seal(c.Key, text, now.Add(c.Gap).Add(clockKept))) {
+		until := now.Add(c.Gap)
+		if latest := c.Until(); latest.After(until) {
+			until = latest
+		}
+		if !s.pending.addClock(c.Key, seal(c.Key, text, until.Add(clockKept))) {
 			s.gaps = true
 		}
 	}
@@ -269,9 +279,9 @@ func (s *Store) commitPart(ctx context.Context, end bool) (more bool, _ error) {
 	b, end := s.writing, end && !more && !s.gaps
 	s.mu.Unlock()
 	err := s.use(ctx, func(db *bbolt.DB) error {
-		grown := int64(0)
+		grown, clocks := int64(0), 0
 		err := db.Update(func(tx *bbolt.Tx) (err error) {
-			if grown, err = b.write(tx); err != nil || !end {
+			if grown, clocks, err = b.write(tx); err != nil || !end {
 				return err
 			}
 			mark, err := s.found.since.MarshalBinary()
@@ -284,8 +294,13 @@ func (s *Store) commitPart(ctx context.Context, end bool) (more bool, _ error) {
 			return err
 		}
 		s.measure()
-		if s.octets += grown; s.octets > s.maxBytes {
+		s.octets += grown
+		s.clocks += clocks
+		switch {
+		case s.octets > s.maxBytes:
 			return s.sweep(db)
+		case s.clocks > s.maxClocks+s.maxClocks/clockSlack:
+			return s.sweepClocks(db)
 		}
 		return nil
 	})

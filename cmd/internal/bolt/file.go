@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
+	"slices"
 	"syscall"
 	"time"
 
@@ -124,7 +125,7 @@ func (s *Store) open() (found contents, err error) {
 		if err := check(s.db, s.handle); err != nil {
 			return err
 		}
-		if err := s.db.View(func(tx *bbolt.Tx) error { return found.read(tx) }); err != nil {
+		if err := s.db.View(func(tx *bbolt.Tx) error { return found.read(tx, s.maxClocks) }); err != nil {
 			return err
 		}
 		if err := s.db.Update(takeUp); err != nil {
@@ -155,8 +156,8 @@ func (s *Store) bbolt() (*bbolt.DB, error) {
 	return db, err
 }
 
-// read reads what Open wants to know.
-func (c *contents) read(tx *bbolt.Tx) error {
+// read reads what Open wants to know, with so many clocks at most.
+func (c *contents) read(tx *bbolt.Tx, most int) error {
 	meta, clocks := tx.Bucket(metaBucket), tx.Bucket(clocksBucket)
 	if meta == nil {
 		if name, _ := tx.Cursor().First(); name != nil {
@@ -177,7 +178,7 @@ func (c *contents) read(tx *bbolt.Tx) error {
 		}
 	}
 	now := time.Now()
-	return clocks.ForEach(func(key, value []byte) error {
+	err := clocks.ForEach(func(key, value []byte) error {
 		v := sealed(value)
 		if !v.whole(string(key)) {
 			return damage("the clock of %q", key)
@@ -190,9 +191,22 @@ func (c *contents) read(tx *bbolt.Tx) error {
 		if err := json.Unmarshal(text, &clock); err != nil {
 			return damage("the clock of %q: %v", key, err)
 		}
-		c.clocks = append(c.clocks, clock)
+		if c.clocks = append(c.clocks, clock); len(c.clocks) >= 2*most {
+			c.bound(most)
+		}
 		return nil
 	})
+	c.bound(most)
+	return err
+}
+
+// bound leaves out the clocks beyond most that would be of use for longest.
+func (c *contents) bound(most int) {
+	if len(c.clocks) <= most {
+		return
+	}
+	slices.SortFunc(c.clocks, func(a, b pace.Clock) int { return a.Until().Compare(b.Until()) })
+	c.clocks = slices.Clip(slices.Delete(c.clocks, most, len(c.clocks)))
 }
 
 // takeUp makes the buckets of a new file, and the mark of its end is no more.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -267,5 +268,50 @@ func TestParts(t *testing.T) {
 	defer s.Close()
 	for i := range parts * 10 {
 		want(t, s, i, octets)
+	}
+}
+
+// TestTheFileKeepsSoManyClocks: where more hosts were told of, those that would be
+// patient for longest are dropped, from the file and from what Clocks gives.
+func TestTheFileKeepsSoManyClocks(t *testing.T) {
+	file := stateFile(t)
+	const most = 1000
+	open := func() *Store {
+		s, err := Open(Options{File: file, MaxClocks: most, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		mustDo(t, err)
+		return s
+	}
+	s := open()
+	now := time.Now()
+	clock := func(i int) pace.Clock {
+		c := pace.Clock{Key: fmt.Sprintf("host-%d.test", i), PausedUntil: now.Add(time.Hour)}
+		if i%100 == 0 {
+			c.PausedUntil = now.Add(time.Minute)
+		}
+		return c
+	}
+	const total = 2 * most
+	for from := 0; from < total; from += most / 2 {
+		var some []pace.Clock
+		for i := from; i < from+most/2; i++ {
+			some = append(some, clock(i))
+		}
+		s.SaveClocks(some)
+		mustDo(t, s.commit(t.Context(), false))
+		if s.clocks > most+most/clockSlack {
+			t.Fatalf("%d clocks in the file", s.clocks)
+		}
+	}
+	s.Close()
+	s = open()
+	defer s.Close()
+	got, brief := s.Clocks(), 0
+	for i := range got {
+		if got[i].PausedUntil.Before(now.Add(time.Hour)) {
+			brief++
+		}
+	}
+	if want := (total + 99) / 100; len(got) > most || brief != want {
+		t.Errorf("%d clocks, %d of a brief pause; want %d at the most, %d", len(got), brief, most, want)
 	}
 }

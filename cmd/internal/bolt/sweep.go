@@ -16,13 +16,10 @@ const dropAtOnce = 5000
 // sweep takes out what is over, and where that leaves more than maxBytes, the
 // entries that would be of use for the shortest time, down to nine tenths.
 func (s *Store) sweep(db *bbolt.DB) error {
-	entries, clocks := stock{keys: newKeys()}, stock{}
+	entries := stock{keys: newKeys()}
 	err := db.View(func(tx *bbolt.Tx) error {
 		now := time.Now().Unix()
 		if err := entries.take(tx.Bucket(robotsBucket), now); err != nil {
-			return err
-		}
-		if err := clocks.take(tx.Bucket(clocksBucket), now); err != nil {
 			return err
 		}
 		if entries.octets > s.maxBytes {
@@ -33,7 +30,7 @@ func (s *Store) sweep(db *bbolt.DB) error {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(entries.drop(db, robotsBucket), clocks.drop(db, clocksBucket)); err != nil {
+	if err := cmp.Or(entries.drop(db, robotsBucket), s.sweepClocks(db)); err != nil {
 		return err
 	}
 	s.octets = entries.octets
@@ -41,6 +38,34 @@ func (s *Store) sweep(db *bbolt.DB) error {
 	s.filed = entries.keys
 	s.mu.Unlock()
 	return nil
+}
+
+// sweepClocks takes out the clocks that are over, and where that leaves more than
+// maxClocks, those that would be of use for longest: of these a Pacer forgets as well.
+func (s *Store) sweepClocks(db *bbolt.DB) error {
+	var clocks stock
+	err := db.View(func(tx *bbolt.Tx) error {
+		b, now := tx.Bucket(clocksBucket), time.Now().Unix()
+		if err := clocks.take(b, now); err != nil || clocks.values <= s.maxClocks {
+			return err
+		}
+		all, err := heldIn(b, now)
+		for _, h := range slices.Backward(all) {
+			if clocks.values <= s.maxClocks {
+				break
+			}
+			clocks.out = append(clocks.out, h.key)
+			clocks.values--
+		}
+		return err
+	})
+	if err == nil {
+		err = clocks.drop(db, clocksBucket)
+	}
+	if err == nil {
+		s.clocks = clocks.values
+	}
+	return err
 }
 
 // keys tell of most keys that they are not among them; the zero value of none. A
@@ -69,6 +94,7 @@ func (k keys) lacks(key string) bool {
 // A stock is what a bucket holds.
 type stock struct {
 	octets int64    // of the values that stay
+	values int      // that stay
 	out    [][]byte // keys of those that do not
 	keys   keys     // of all
 }
@@ -84,26 +110,35 @@ func (k *stock) take(b *bbolt.Bucket, now int64) error {
 			k.out = append(k.out, bytes.Clone(key))
 		} else {
 			k.octets += int64(len(v))
+			k.values++
 		}
 		return nil
 	})
 }
 
-// reduce counts out what is over soonest until at most so many octets stay.
-func (k *stock) reduce(b *bbolt.Bucket, now, most int64) error {
-	type held struct {
-		key   []byte
-		until int64
-		size  int64
-	}
-	var all []held
-	err := b.ForEach(func(key, value []byte) error {
+// A held value is one that is not over.
+type held struct {
+	key   []byte
+	until int64
+	size  int64
+}
+
+// heldIn gives the values of a bucket that are not over, the one that is over soonest
+// first.
+func heldIn(b *bbolt.Bucket, now int64) (all []held, err error) {
+	err = b.ForEach(func(key, value []byte) error {
 		if v := sealed(value); v.until() > now {
 			all = append(all, held{bytes.Clone(key), v.until(), int64(len(v))})
 		}
 		return nil
 	})
 	slices.SortFunc(all, func(a, b held) int { return cmp.Compare(a.until, b.until) })
+	return all, err
+}
+
+// reduce counts out what is over soonest until at most so many octets stay.
+func (k *stock) reduce(b *bbolt.Bucket, now, most int64) error {
+	all, err := heldIn(b, now)
 	for _, h := range all {
 		if k.octets <= most {
 			break

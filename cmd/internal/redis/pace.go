@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -107,7 +108,7 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.Ask, more time.Duration) (p
 	var reply []any
 	err := f.do(context.WithoutCancel(ctx), func(ctx context.Context, c *redis.Client) error {
 		var err error
-		reply, err = reserveScript.Run(ctx, c, next.keys(a.Clocks), next.args(a, v.epoch, width, held, asked)...).Slice()
+		reply, err = reserveScript.Run(ctx, c, next.keys(a), next.args(a, v.epoch, width, held, asked)...).Slice()
 		if err == nil {
 			err = sound(reply)
 		}
@@ -123,10 +124,10 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.Ask, more time.Duration) (p
 }
 
 // keys are those of reserve.lua.
-func (t *turn) keys(clocks []pace.ClockTerms) []string {
-	keys := []string{paceKey(t.key), placesKey(t.key), epochKey}
-	if len(clocks) > 1 {
-		keys = append(keys, clockKey(t.key, clocks[1].Name))
+func (t *turn) keys(a *pace.Ask) []string {
+	keys := []string{paceKey(t.key), placesKey(t.key), epochKey, paceKey(cmp.Or(a.BackOffKey, a.Key))}
+	if len(a.Clocks) > 1 {
+		keys = append(keys, clockKey(t.key, a.Clocks[1].Name))
 	}
 	return keys
 }

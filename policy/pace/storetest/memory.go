@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -233,18 +234,22 @@ func (m *Memory) key(name string) *state {
 }
 
 func (m *Memory) reserve(a pace.Ask, now time.Time) pace.Turn {
-	k := m.key(a.Key)
-	if now.Sub(k.backoff.Until) >= remembered {
-		k.backoff = pace.Backoff{}
+	k, backedOff := m.key(a.Key), m.key(cmp.Or(a.BackOffKey, a.Key))
+	if now.Sub(backedOff.backoff.Until) >= remembered {
+		backedOff.backoff = pace.Backoff{}
 	}
-	k.merge(a.Backoff)
+	backedOff.merge(a.Backoff)
 	held, again := a.Lease.(lease)
 	if again && a.Unsent {
 		k.undo(held)
 	}
 	again = again && slices.Contains(k.places, held.place)
-	t := pace.Turn{Backoff: k.backoff}
-	start := later(now, k.backoff.Until)
+	t := pace.Turn{Backoff: backedOff.backoff}
+	start := later(now, backedOff.backoff.Until)
+	if backedOff != k && start.After(now) {
+		t.Wait = start.Sub(now)
+		return t
+	}
 	first := k.clock(a.Clocks[0].Name).due(a.Clocks[0], now, start)
 	at := first
 	for _, c := range a.Clocks[1:] {

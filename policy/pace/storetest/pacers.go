@@ -24,6 +24,7 @@ func Pacers(t *testing.T, start func(t *testing.T, n int) []*pace.Pacer) {
 		"assets have a clock":        keepAssets,
 		"a client's own rate":        keepOwn,
 		"a pause":                    keepPause,
+		"a pause of one of several":  keepPauseApart,
 		"who cannot wait is refused": keepMaxWait,
 		"who leaves":                 keepLeft,
 		"a replay counts":            keepReplay,
@@ -249,6 +250,27 @@ func keepPause(c *crowd) {
 		if at := c.must(i, "", l); at.Sub(began) < pause-slack {
 			c.Errorf("sent %v after the pause of %v began", at.Sub(began), pause)
 		}
+	}
+}
+
+// keepPauseApart: of hosts that share a pace the one that is paused is so at each, and the
+// others at none.
+func keepPauseApart(c *crowd) {
+	l := terms(100, 10, 0)
+	l.MaxWait = 10 * time.Second
+	busy, fine := l, l
+	busy.BackOffKey, fine.BackOffKey = "busy.test", "fine.test"
+	s, err := c.place(c.Context(), 0, "", busy)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.send(c.Context(), s)
+	s.BackOff(time.Minute)
+	s.Release()
+	for i := range c.pacers {
+		until(c.T, "the pause at each", func() bool { _, err = c.ask(i, "", busy); return err != nil })
+		isBusy(c.T, err, pace.BackedOff)
+		c.must(i, "", fine)
 	}
 }
 

@@ -120,6 +120,38 @@ func same(t *testing.T, got, want pace.Backoff) {
 	}
 }
 
+// pauseApart: a pause of one of several hosts that share a key holds up nothing else of
+// the key, and takes no turn of it.
+func pauseApart(t *testing.T, all []pace.Store) {
+	b := pace.Backoff{Until: time.Now().Add(hour), Length: time.Minute}
+	all[0].Report(pace.Report{Key: "busy.test", Backoff: b})
+	busy := strict(time.Minute)
+	busy.BackOffKey = "busy.test"
+	fine := strict(time.Minute)
+	fine.BackOffKey = "fine.test"
+	var turn pace.Turn
+	until(t, "the pause", func() bool { turn = reserve(t, all[1], busy); return turn.At.IsZero() })
+	same(t, turn.Backoff, b)
+	near(t, "Wait", turn.Wait, hour)
+	if turn.Full {
+		t.Error("it was for want of a place")
+	}
+	began := time.Now()
+	first := booked(t, all[2], fine)
+	if first.Backoff != (pace.Backoff{}) {
+		t.Errorf("the other host's Backoff = %+v", first.Backoff)
+	}
+	if d := first.At.Sub(began); d > 2*time.Minute+tardy { // where the pause came late, a turn or two were given
+		t.Errorf("the other host's turn is in %v", d)
+	}
+	told := strict(time.Minute)
+	told.BackOffKey, told.Backoff = "told.test", b
+	refused(t, all[0], told)
+	told.Backoff = pace.Backoff{}
+	same(t, refused(t, all[1], told).Backoff, b)
+	about(t, "the next turn", booked(t, all[1], fine).At.Sub(first.Until), time.Minute)
+}
+
 func twoPauses(t *testing.T, all []pace.Store) {
 	now := time.Now()
 	a := loose(1000, 10)

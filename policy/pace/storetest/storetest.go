@@ -34,6 +34,7 @@ func Store(t *testing.T, open func(t *testing.T, n int) []pace.Store) {
 		"a turn given up for the next":              givenUp,
 		"pauses are for all":                        pauses,
 		"of two pauses the later and the longer":    twoPauses,
+		"a pause apart from the key":                pauseApart,
 		"two clocks":                                twoClocks,
 		"no clock waits for a client's own":         ownClock,
 		"keys and clocks are apart":                 apart,

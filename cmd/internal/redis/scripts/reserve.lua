@@ -1,13 +1,14 @@
 -- Gives the next turn of one key, or says why there is none. All times are the
 -- server's, in microseconds; what comes in and goes out are lengths of time.
 --
--- KEYS[1]  hash: the key's pause and clocks
---            p       the pause: "END LENGTH WRITTEN"
+-- KEYS[1]  hash: the key's clocks
 --            c:NAME  a clock that many share:
 --                    "TOKENS STAMP EACH BURST END SLOWEST WRITTEN"
 -- KEYS[2]  sorted set: the leases of its places, by when they end
 -- KEYS[3]  the store's epoch
--- KEYS[4]  string, where there is a second clock: a client's own, likewise
+-- KEYS[4]  hash: the pause, KEYS[1] itself or that of one of several hosts which share it
+--            p       "END LENGTH WRITTEN"
+-- KEYS[5]  string, where there is a second clock: a client's own, likewise
 -- ARGV[1]  the epoch that the asker knows
 -- ARGV[2]  the name of the lease, which may be there already, and in
 -- ARGV[3]  how long it lasts
@@ -52,13 +53,13 @@ for i = 9, #ARGV, 7 do
 		gap = tonumber(ARGV[i + 3]), ago = tonumber(ARGV[i + 4]), before = ARGV[i + 5], after = ARGV[i + 6],
 	}
 end
-local kept = redis.call('HMGET', KEYS[1], 'p', clocks[1].name)
-clocks[1].was = kept[2] or ''
+local apart = KEYS[4] ~= KEYS[1]
+clocks[1].was = redis.call('HGET', KEYS[1], clocks[1].name) or ''
 if clocks[2] then
-	clocks[2].was = redis.call('GET', KEYS[4]) or ''
+	clocks[2].was = redis.call('GET', KEYS[5]) or ''
 end
 
-local paused, length, written = string.match(kept[1] or '', '^(%S+) (%S+) (%S+)$')
+local paused, length, written = string.match(redis.call('HGET', KEYS[4], 'p') or '', '^(%S+) (%S+) (%S+)$')
 if paused then
 	paused, length = paused - math.max(0, written - now), tonumber(length)
 end
@@ -120,7 +121,9 @@ end
 local reply = {1, at - now, paused and paused - now or false, length}
 
 local lasts = tonumber(ARGV[3])
-if at - now > tonumber(ARGV[5]) then
+if apart and paused and paused > now then
+	reply[1], reply[2] = 0, paused - now -- a turn after it would hold up the others
+elseif at - now > tonumber(ARGV[5]) then
 	reply[1] = 0
 elseif at - first > TRIFLE then
 	reply[1], reply[2] = 0, at - first
@@ -155,20 +158,19 @@ for _, c in ipairs(clocks) do
 	over = math.max(over, c.ends + c.slowest, c.stamp + (c.burst - c.tokens) * c.each)
 end
 
-local set = {}
-if paused and (booked or left) then
-	set[1], set[2] = 'p', string.format('%.0f %.0f %.0f', paused, length, now)
-	over = math.max(over, paused + FORGIVEN)
+-- keep sets a field of a hash, which is kept until then at least.
+local function keep(key, field, value, over)
+	redis.call('HSET', key, field, value)
+	redis.call('PEXPIRE', key, int(math.max((over - now + SLACK) / 1000, redis.call('PTTL', key))))
 end
+
 if clocks[1].is then -- a turn was booked, or one that was not used is taken back
-	set[#set + 1], set[#set + 2] = clocks[1].name, clocks[1].is
+	keep(KEYS[1], clocks[1].name, clocks[1].is, over)
 end
-local ttl = (over - now + SLACK) / 1000
 if clocks[2] and clocks[2].is then
-	redis.call('SET', KEYS[4], clocks[2].is, 'PX', int(ttl))
+	redis.call('SET', KEYS[5], clocks[2].is, 'PX', int((over - now + SLACK) / 1000))
 end
-if #set > 0 then
-	redis.call('HSET', KEYS[1], unpack(set))
-	redis.call('PEXPIRE', KEYS[1], int(math.max(ttl, redis.call('PTTL', KEYS[1]))))
+if paused and (booked or left) then
+	keep(KEYS[4], 'p', string.format('%.0f %.0f %.0f', paused, length, now), math.max(over, paused + FORGIVEN))
 end
 return reply
