@@ -55,7 +55,11 @@ func (s *Slot) apply(now time.Time) {
 
 // due is how long until s may be given the right to send.
 func (s *Slot) due(now time.Time) time.Duration {
-	return max(s.lane.rates.due(s.terms(now), now), s.ownDue(now))
+	d := s.lane.rates.due(s.terms(now), now)
+	if s.lane.spares(s, 0) {
+		d = 0
+	}
+	return max(d, s.ownDue(now))
 }
 
 // ownDue is how long s is held up by what holds up no other that waits with it: its
@@ -84,7 +88,12 @@ func (h *host) soon(s *Slot, now time.Time) time.Duration {
 // forecast is how long s waits behind so many others of its lane, as far as its
 // clock tells.
 func (h *host) forecast(s *Slot, ahead int, now time.Time) time.Duration {
-	return s.lane.rates.forecast(s.terms(now), ahead, now, s.pause().get().until)
+	start := s.pause().get().until
+	d := s.lane.rates.forecast(s.terms(now), ahead, now, start)
+	if s.lane.spares(s, ahead) {
+		return max(0, start.Sub(now))
+	}
+	return d
 }
 
 // behind is forecast where the others take so much more time than as many like s, or

@@ -33,12 +33,15 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	now, l := s.pacer.now(), &s.limits
 	s.deadline = now.Add(l.MaxWait)
 	s.lane, s.own = h.lane(l), h.client(s.client, l)
+	if l.First {
+		l.CrawlDelay = max(l.CrawlDelay, s.lane.rates.terms.delay)
+	}
 	s.apply(now) // so that there are limiters to count what is sent
 	queue := &h.enters
 	if rated {
 		queue = &s.lane.waits
 	}
-	if queue.n == 0 && h.places < s.maxPlaces() && s.pause().left(now) == 0 &&
+	if (queue.n == 0 || l.First && queue.of(firstLine) == 0) && h.places < s.maxPlaces() && s.pause().left(now) == 0 &&
 		(!rated || h.soon(s, now) <= min(h.leadTime(), l.MaxWait)) {
 		h.admit(s, rated, now)
 		return nil, nil
@@ -47,7 +50,7 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	if est > l.MaxWait || l.MaxWait <= 0 {
 		return nil, h.busy(s, now, est, l.MaxWait)
 	}
-	if h.waiting() >= l.MaxQueue {
+	if h.waiting() >= l.MaxQueue && !l.First {
 		e := h.busy(s, now, est, l.MaxWait)
 		e.Reason = QueueFull
 		return nil, e
@@ -57,10 +60,10 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	return w, nil
 }
 
-// waiting is how many have no place yet.
+// waiting is how many have no place yet, as Limits.MaxQueue counts them.
 func (h *host) waiting() int {
 	n := h.enters.n
-	h.lanes(func(ln *lane) { n += ln.waits.n })
+	h.lanes(func(ln *lane) { n += ln.waits.n - ln.waits.of(firstLine) })
 	return n
 }
 
@@ -128,7 +131,7 @@ func (h *host) dispatch() {
 		s := w.slot
 		h.remove(w, now)
 		if w.queue != nil {
-			w.queue.taken(s.client)
+			w.queue.taken(s.line())
 			h.admit(s, w.rated, now)
 		} else {
 			h.grant(s, now)

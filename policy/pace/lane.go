@@ -16,6 +16,12 @@ type lane struct {
 	waits   turns
 	dialing []*Slot   // let go, and not ready yet; the first since longest
 	ready   []*waiter // before everyone
+	spare   bool      // the next request may follow the last one without a gap, see Limits.Shared
+}
+
+// spares says whether s, which has so many ahead of it, is the next request.
+func (ln *lane) spares(s *Slot, ahead int) bool {
+	return ln.spare && !s.limits.First && ahead == 0 && ln.rates.unsent == 0
 }
 
 // nextReady is whose right to send is due, or after how long to look again. Who is held
@@ -130,7 +136,7 @@ func (h *host) front(ln *lane, now time.Time) (*waiter, time.Duration) {
 				continue
 			}
 		}
-		if d := ln.rates.wanted(s.terms(now), ahead, now, lead); d > 0 {
+		if d := ln.rates.wanted(s.terms(now), ahead, now, lead); d > 0 && !ln.spares(s, ahead) {
 			return nil, min(wake, max(minWake, min(d, late))) // nobody overtakes by a rate of its own
 		}
 		return w, 0

@@ -64,8 +64,20 @@ type line struct {
 	waiters []*waiter // never empty while in turns
 }
 
+// firstLine is the client whose line a waiter under Limits.First stands in. It keeps the
+// first turn; no client has the name.
+const firstLine = "\x00first"
+
+// line is the client in whose line s waits.
+func (s *Slot) line() string {
+	if s.limits.First {
+		return firstLine
+	}
+	return s.client
+}
+
 func (t *turns) push(w *waiter) {
-	name := w.slot.client
+	name := w.slot.line()
 	ln := t.client[name]
 	if ln == nil {
 		if t.client == nil {
@@ -74,6 +86,9 @@ func (t *turns) push(w *waiter) {
 		ln = &line{client: name}
 		t.client[name] = ln
 		t.lines = append(t.lines, ln)
+		if name == firstLine {
+			t.lines = slices.Insert(t.lines[:len(t.lines)-1], 0, ln)
+		}
 	}
 	ln.waiters = append(ln.waiters, w)
 	t.n++
@@ -110,7 +125,7 @@ func (ln *line) front(now time.Time) (*waiter, time.Duration) {
 // taken has a client whose turn was used have its next after all others.
 func (t *turns) taken(client string) {
 	ln := t.client[client]
-	if ln == nil {
+	if ln == nil || client == firstLine {
 		return
 	}
 	i := slices.Index(t.lines, ln)
@@ -120,7 +135,7 @@ func (t *turns) taken(client string) {
 
 // remove takes w out, wherever it stands.
 func (t *turns) remove(w *waiter) {
-	ln := t.client[w.slot.client]
+	ln := t.client[w.slot.line()]
 	i := slices.Index(ln.waiters, w)
 	ln.waiters = slices.Delete(ln.waiters, i, i+1)
 	t.n--
@@ -148,6 +163,9 @@ func (t *turns) of(client string) int {
 // a rate of their own use fewer turns than they have: as many as that rate gives them
 // while the others go.
 func (t *turns) ahead(s *Slot, n int, more time.Duration, now time.Time) (int, time.Duration) {
+	if s.limits.First {
+		return n + t.of(firstLine), more
+	}
 	round, last := t.of(s.client), 1 // rounds before its own; whether a line still comes before it in its own
 	like := s.interval(now)
 	count := func(ln *line, most int) {

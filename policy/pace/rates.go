@@ -223,6 +223,15 @@ func (r *rates) sent(now time.Time) {
 	r.last = now
 }
 
+// followed counts a request that goes out with the one before it, as one of them: the
+// gap counts from now.
+func (r *rates) followed(now time.Time) {
+	if r.gap != nil {
+		r.gap = newLimiter(r.perGap, 1, now)
+	}
+	r.last = now
+}
+
 // count takes a token, as a debt where there is none (a replay, a smaller burst).
 func count(lim *rate.Limiter, now time.Time) {
 	if !lim.AllowN(now, 1) {

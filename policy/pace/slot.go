@@ -142,8 +142,18 @@ func (s *Slot) count(onlyGranted bool) {
 	}
 	s.sent = s.pacer.now() // under the lock: the limiters want times in order
 	s.apply(s.sent)        // by which it was granted
-	s.each(func(r *rates) { r.sent(s.sent) })
-	h.owner = s.client
+	free := s.lane.spare && !s.limits.First && s.sent.Sub(s.lane.rates.last) < s.lane.rates.terms.interval()
+	s.each(func(r *rates) {
+		if free && r == &s.lane.rates {
+			r.followed(s.sent)
+		} else {
+			r.sent(s.sent)
+		}
+	})
+	s.lane.spare = s.limits.Shared && s.pacer.store == nil
+	if s.client != "" { // else it is the refresh of a robots.txt
+		h.owner = s.client
+	}
 	h.unbook(s)
 	if b := s.booking(); b != nil {
 		b.unsent = false

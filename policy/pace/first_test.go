@@ -1,0 +1,119 @@
+package pace
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fetchLimits are l for a fetch of robots.txt.
+func fetchLimits(l Limits, shared bool) Limits {
+	l.First, l.Shared = true, shared
+	return l
+}
+
+// go1 sends one request of a client under l, and notes when, under a name.
+func go1(t *testing.T, p *Pacer, client string, l Limits, note func()) {
+	t.Helper()
+	s, err := p.Wait(t.Context(), client, l)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer s.Release()
+	if err := s.Ready(t.Context()); err != nil {
+		t.Error(err)
+		return
+	}
+	note()
+	s.Sent()
+}
+
+// TestFirstGoesFirst: a fetch of robots.txt goes ahead of all who wait for the host, and
+// outside its queue; what waits keeps its gap to it.
+func TestFirstGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		l.MaxQueue = 3
+		start := time.Now()
+		var mu sync.Mutex
+		var order []string
+		var wg sync.WaitGroup
+		send := func(name string, l Limits) {
+			wg.Go(func() {
+				go1(t, p, name, l, func() {
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, name+" "+time.Since(start).Round(time.Millisecond).String())
+				})
+			})
+			synctest.Wait()
+		}
+		for _, client := range []string{"a", "b", "c", "d"} {
+			send(client, l)
+		}
+		if _, err := p.Wait(t.Context(), "e", l); !errors.Is(err, ErrTooBusy) {
+			t.Errorf("the queue is not full: %v", err)
+		}
+		send("fetch", fetchLimits(l, false))
+		send("fetch again", fetchLimits(l, false))
+		wg.Wait()
+		want := []string{"a 0s", "fetch 1s", "fetch again 2s", "b 3s", "c 4s", "d 5s"}
+		if !slices.Equal(order, want) {
+			t.Errorf("sent %q, want %q", order, want)
+		}
+	})
+}
+
+// TestFirstKeepsTheCrawlDelay: also where its own limits know of none.
+func TestFirstKeepsTheCrawlDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{})
+		start := time.Now()
+		go1(t, p, "a", rule(1, 1, 10*time.Second), func() {})
+		go1(t, p, "a", fetchLimits(rule(1, 1, 0), false), func() {
+			if waited := time.Since(start).Round(time.Millisecond); waited != 10*time.Second {
+				t.Errorf("the fetch goes after %v", waited)
+			}
+		})
+	})
+}
+
+// TestSharedSlot: the request after a fetch goes with it, and no other: each fetch and
+// each further request keeps its distance.
+func TestSharedSlot(t *testing.T) {
+	for name, l := range map[string]Limits{"a rate": every(time.Second), "a crawl delay": rule(100, 1, time.Second), "a burst": rule(1, 2, time.Second)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, g := New(Options{}), newLog()
+				shared := fetchLimits(l, true)
+				for _, l := range []Limits{shared, l, l, shared, shared, l, l} {
+					go1(t, p, "a", l, func() { g.at = append(g.at, time.Since(g.start).Round(time.Millisecond)) })
+				}
+				want := []time.Duration{0, 0, 1 * time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second, 4 * time.Second}
+				if !slices.Equal(g.at, want) {
+					t.Errorf("sent after %v, want %v", g.at, want)
+				}
+			})
+		})
+	}
+}
+
+// TestSharedSlotIsNotKept: a fetch long ago gives nothing away.
+func TestSharedSlotIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g, l := New(Options{}), newLog(), every(time.Second)
+		go1(t, p, "a", fetchLimits(l, true), func() {})
+		pass(time.Minute)
+		g.start = time.Now()
+		for range 3 {
+			go1(t, p, "a", l, func() { g.at = append(g.at, time.Since(g.start).Round(time.Millisecond)) })
+		}
+		if want := []time.Duration{0, time.Second, 2 * time.Second}; !slices.Equal(g.at, want) {
+			t.Errorf("sent after %v, want %v", g.at, want)
+		}
+	})
+}
