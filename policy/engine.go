@@ -234,6 +234,14 @@ func (e *Engine) query(r *Request, m *matter) cache.Query {
 	return q
 }
 
+// FetchLimits are how fast the GETs of robots.txt fetches may go to an origin, whoever
+// causes them. The Crawl-delay that the file asks for is not known to it.
+func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
+	var d Decision
+	e.begin(&d, &Request{Origin: o}, &matter{entry: e.hosts.entry(o.Host)})
+	return d.Pace
+}
+
 // RobotsTxt gives what the robots.txt of a request's origin says now, fetched where that
 // is not known, and the zero Ruling where it is not asked for or ctx ends first.
 func (e *Engine) RobotsTxt(ctx context.Context, r Request) cache.Ruling {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/storetest"
 	"robotsproxy/proxy"
@@ -41,7 +42,8 @@ func TestStoreAwayIsInTheRecordOfARefusal(t *testing.T) {
 	one := storetest.NewMemory(2).Join()
 	slow := unhurried
 	slow.PerSecond, slow.Burst = 1/time.Hour.Seconds(), 1
-	r := start(t, setup{limits: slow, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
+	notAsked := entries(policy.Host{Match: "*", Robots: policy.Ignore, Reason: "a fetch would take the turn"})
+	r := start(t, setup{limits: slow, judging: notAsked, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
 	client := r.client(false)
 	for i, turn := range []struct {
 		name   string

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/robots"
 )
@@ -97,7 +98,7 @@ func TestExplainAnFTPPath(t *testing.T) {
 func TestExplainPerAddress(t *testing.T) {
 	way := ways[0]
 	s := way.street(t, hello)
-	r := start(t, s.setup(way, once))
+	r := start(t, s.setup(way, pace.Limits{}))
 	explain := func(host, path string) policy.Decision {
 		o, err := robots.ParseOrigin("http", s.hostport(host))
 		must(t, err)

@@ -281,7 +281,7 @@ func (x *exchange) share() string { return policy.ShareKey(x.record.Request.Clie
 
 // aim has what goes to o paced by the one address that it will go to, where that is
 // asked for; where the name leads by then does not count. A back-off stays the host's own.
-func (r *reign) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
+func (r *Rules) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
 	if !r.PerAddress {
 		return at, nil
 	}

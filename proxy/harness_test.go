@@ -125,7 +125,8 @@ func start(t testing.TB, s setup) *rig {
 	}
 	door, err := egress.New(way)
 	must(t, err)
-	client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(door.Settling())})
+	fetches := new(proxy.Fetches)
+	client, err := fetch.New(fetch.Options{Sender: fetches, Ours: proxy.FetchFailedHere})
 	must(t, err)
 	book, err := cache.New(cache.Options{Fetcher: client})
 	must(t, err)
@@ -156,6 +157,7 @@ func start(t testing.TB, s setup) *rig {
 		s.change(&o)
 	}
 	r.pacer = o.Pacer
+	fetches.Pacer, fetches.Rules = o.Pacer, &o.Rules
 	r.handler, err = proxy.New(o)
 	must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

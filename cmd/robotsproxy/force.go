@@ -86,7 +86,7 @@ func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
 // fetching has f's robots.txt files fetched, recorded and kept.
 func (h *house) fetching(f *force) (err error) {
 	o := fetch.Options{
-		Sender: fetch.Unpaced(f.rules.Door.Settling()),
+		Sender: &proxy.Fetches{Pacer: h.pacer, Rules: &f.rules},
 		Record: func(r fetch.Report) error { return h.evidence.WriteFetch(r) },
 	}
 	f.known, err = known(f.cfg, o, func() *policy.Engine { return f.rules.Engine })

@@ -62,7 +62,7 @@ const (
 var ErrStopped = errors.New("robots cache is stopped")
 
 // A Fetcher gets an origin's robots.txt once. It must return soon after ctx
-// ends, and never nil.
+// ends, and never nil. It bounds its own time.
 type Fetcher interface {
 	Fetch(ctx context.Context, r fetch.Request) *fetch.Answer
 }

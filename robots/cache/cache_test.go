@@ -178,17 +178,6 @@ func TestCallerLeaves(t *testing.T) {
 	})
 }
 
-func TestFetchTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(-1)}, takes: time.Hour}
-		c := newCache(t, Options{Fetcher: f, FetchTimeout: 5 * time.Second})
-		r, waited := rule(t, c)
-		if r.Outcome != Unreachable || !errors.Is(r.Err, context.DeadlineExceeded) || waited != 5*time.Second {
-			t.Errorf("%v, %v after %v", r.Outcome, r.Err, waited)
-		}
-	})
-}
-
 func TestNilAnswer(t *testing.T) {
 	c := newCache(t, Options{Fetcher: nobody{}})
 	if r, _ := rule(t, c); r.Outcome != NoConnection || !errors.Is(r.Err, errNoAnswer) {

@@ -189,9 +189,7 @@ func (c *Cache) launch(k key, client string, before *Entry, giveBack func()) *fl
 // fetch fetches and stores; nil: the cache was stopped meanwhile, and the
 // failure that this was says nothing about the origin.
 func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
-	ctx, cancel := context.WithTimeout(c.base, f.terms.clock.fetchTimeout)
-	defer cancel()
-	a := f.terms.fetcher.Fetch(ctx, fetch.Request{
+	a := f.terms.fetcher.Fetch(c.base, fetch.Request{
 		Origin: k.origin, UserAgent: cmp.Or(k.token, f.terms.userAgent), Token: k.token, Client: client, Direct: k.direct,
 	})
 	if c.base.Err() != nil {

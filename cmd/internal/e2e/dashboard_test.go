@@ -36,8 +36,8 @@ func TestDashboardOfARunningProxy(t *testing.T) {
 		}
 		return got
 	}
-	eventually(t, patience, "both records are shown", func() bool {
-		return strings.Count(string(page("GET", "/", "", http.StatusOK).Body), "data-record=") == 2
+	eventually(t, patience, "the records of both requests and of the fetch are shown", func() bool {
+		return strings.Count(string(page("GET", "/", "", http.StatusOK).Body), "data-record=") == 3
 	})
 	page("GET", "/", "", http.StatusOK, o.Name, "/private", "Blocked", "Allowed")
 	page("GET", "/hosts", "", http.StatusOK, "/hosts/"+o.Name)

@@ -117,7 +117,7 @@ func TestEachClientHasItsOwnGroup(t *testing.T) {
 		}
 	}
 	wantPolite(t, o, "https", 2, 0)
-	if got := o.arrivals("https")[0].Header.Get("User-Agent"); got != "OneBot/1.0" {
+	if got := o.arrivals("https")[0].Header.Get("User-Agent"); !strings.HasPrefix(got, "robotsproxy/") {
 		t.Errorf("robots.txt was fetched as %q", got)
 	}
 }

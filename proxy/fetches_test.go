@@ -1,0 +1,95 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
+)
+
+// TestFetchesTakeSlots: the robots.txt files of many ports of one host are fetched at
+// the host's pace, however many clients' requests cause them.
+func TestFetchesTakeSlots(t *testing.T) {
+	const ports, gap = 4, 100 * time.Millisecond
+	var mu sync.Mutex
+	var arrived []time.Time
+	r := start(t, setup{limits: pace.Limits{PerSecond: float64(time.Second / gap), Burst: 1, MaxConcurrent: 9, MaxWait: time.Minute, MaxQueue: 99}})
+	c := r.client(false)
+	var wg sync.WaitGroup
+	for range ports {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.URL.Path == "/robots.txt" {
+				arrived = append(arrived, time.Now())
+			}
+		}))
+		t.Cleanup(s.Close)
+		wg.Go(func() {
+			if resp, _, err := get(c, s.URL+"/page"); err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("%v, %v", resp, err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := 1; i < len(arrived); i++ {
+		if d := arrived[i].Sub(arrived[i-1]); d < gap/2 { // the clock of the arrivals is not that of the pace
+			t.Errorf("the fetches %d and %d arrived %v after another", i-1, i, d)
+		}
+	}
+	if len(arrived) != ports || arrived[ports-1].Sub(arrived[0]) < (ports-1)*gap-gap/2 {
+		t.Errorf("arrived at %v", arrived)
+	}
+}
+
+// TestFetchOfABackedOffHost: the clients read when it may be asked again, no outcome is
+// kept, and nothing goes out.
+func TestFetchOfABackedOffHost(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.URL.Path)
+		w.Header().Set("Retry-After", "600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(s.Close)
+	limits := pace.Limits{PerSecond: 1000, Burst: 1, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 99}
+	r := start(t, setup{limits: limits, change: func(o *proxy.Options) { o.BackOff = true }})
+	c := r.client(false)
+	for i, want := range []int{http.StatusForbidden, http.StatusForbidden} { // unreachable (RFC 9309 2.3.1.4), and not asked again
+		if resp, _, err := get(c, s.URL+"/page"); err != nil || resp.StatusCode != want {
+			t.Errorf("%d: %v, %v", i, resp, err)
+		}
+	}
+	other := strings.Replace(s.URL, "127.0.0.1", "localhost", 1) // another host: it has its own back-off
+	if resp, _, err := get(c, other+"/page"); err != nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("%v, %v", resp, err)
+	}
+	mu.Lock()
+	if fmt.Sprint(asked) != "[/robots.txt /robots.txt]" {
+		t.Errorf("asked for %q", asked)
+	}
+	mu.Unlock()
+	// A second origin of the host that is backed off.
+	second := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(second.Close)
+	for range 2 {
+		resp, _, err := get(c, second.URL+"/page")
+		must(t, err)
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+		}
+	}
+	if rec := r.records.of(t, policy.ReasonPace); rec.BackOff == 0 {
+		t.Errorf("record: %+v", rec)
+	}
+}
