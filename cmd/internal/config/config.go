@@ -68,7 +68,7 @@ type Robots struct {
 	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"who a site sees fetching it: proxy (robotsproxy/VERSION, or identity.user_agent), one copy for all; client (its product token), a copy for each token; auto: proxy under serve, client under run and check"`
 	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"a copy is fetched anew after this, or sooner if the site says so"`
 	MinAge           time.Duration `key:"min_age" default:"1m" check:"not-negative" doc:"a file is not fetched again sooner"`
-	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"for one robots.txt, its redirects included"`
+	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"for one robots.txt, its redirects included; the waits for its slots do not count"`
 	MaxCrawlDelay    time.Duration `key:"max_crawl_delay" default:"10s" check:"positive" doc:"the longest Crawl-delay that is kept"`
 	OverMax          string        `key:"over_max" default:"clamp" oneof:"clamp honor refuse" doc:"clamp, honor or refuse: a site that asks for more than the maximum"`
 	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"first retry of a robots.txt that failed; doubles up to 30m"`
