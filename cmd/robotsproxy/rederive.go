@@ -79,7 +79,7 @@ func tokensOf(e *trail.Entry) []string {
 	switch {
 	case e.Agent == "":
 		return []string{""}
-	case slices.Contains(robots.ProductTokens(e.UserAgent), e.Agent):
+	case slices.ContainsFunc(robots.ProductTokens(userAgentOf(e)), func(token string) bool { return isRecorded(e.Agent, token) }):
 		return []string{"", e.Agent}
 	}
 	return []string{e.Agent}
@@ -87,13 +87,14 @@ func tokensOf(e *trail.Entry) []string {
 
 // requestOf is the request that was judged, and by which of the judgements.
 func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, context.Context, policy.Request) policy.Decision, err error) {
-	r = policy.Request{Client: e.Client, Method: e.Method, UserAgent: e.UserAgent}
+	r = policy.Request{Client: e.Client, Method: e.Method, UserAgent: userAgentOf(e)}
 	if e.Method == http.MethodConnect {
 		r.PathQuery = "/"
 		r.Origin, err = robots.ParseOrigin("https", e.URL)
 		return r, (*policy.Engine).DecideTunnel, err
 	}
-	scheme, rest, found := strings.Cut(e.URL, "://")
+	address, _ := urlOf(e)
+	scheme, rest, found := strings.Cut(address, "://")
 	if !found {
 		return r, nil, errors.New("no address")
 	}
@@ -138,7 +139,7 @@ func asDuration(seconds float64) time.Duration {
 // place of robots.txt, verdict and reason are that one's.
 func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	add := func(member, record, derived string) {
-		if record != derived {
+		if !isRecorded(record, derived) {
 			differs = append(differs, difference{member, record, derived})
 		}
 	}
@@ -146,10 +147,10 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 		add("decision", e.Decision, d.Verdict.String())
 		add("reason", e.Reason, string(d.Reason))
 	}
-	add("rule", e.Rule, asRecorded(d.Rule))
+	add("rule", e.Rule, d.Rule)
 	add("line", fmt.Sprint(e.Line), fmt.Sprint(d.Line))
-	add("group", e.Group, asRecorded(d.Group))
-	add("agent", e.Agent, asRecorded(d.Token))
+	add("group", e.Group, d.Group)
+	add("agent", e.Agent, d.Token)
 	add("crawl_delay_asked_s", fmt.Sprint(e.CrawlAsked), fmt.Sprint(d.Asked.Seconds()))
 	if e.CrawlAsked > 0 {
 		add("crawl_delay_s", fmt.Sprint(e.CrawlDelay), fmt.Sprint(d.Pace.CrawlDelay.Seconds()))
@@ -157,9 +158,30 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	return differs
 }
 
-// asRecorded is a string as it is read from a record: cut, and each octet that is
-// not UTF-8 as U+FFFD.
-func asRecorded(s string) string { return string([]rune(s[:min(len(s), trail.MaxString)])) }
+// isRecorded says whether a record has the string s: whole or cut, and with U+FFFD for
+// each byte that is not UTF-8.
+func isRecorded(record, s string) bool {
+	text := string([]rune(s))
+	if record == text {
+		return true
+	}
+	head, whole, cut := trail.CutText(record)
+	return cut && whole == len(s) && strings.HasPrefix(text, head)
+}
+
+// urlOf is what a record has of the URL, and how long that is in all where it was cut.
+func urlOf(e *trail.Entry) (head string, whole int) {
+	if head, whole, cut := trail.CutText(e.URL); cut && whole > trail.MaxURL {
+		return head, whole
+	}
+	return e.URL, 0
+}
+
+// userAgentOf is what a record has of the User-Agent header.
+func userAgentOf(e *trail.Entry) string {
+	head, _, _ := trail.CutText(e.UserAgent)
+	return head
+}
 
 // notes says what else there is to know of a judgement that was made again.
 func notes(e *trail.Entry, d *policy.Decision, token string) (all []string) {
@@ -181,8 +203,12 @@ func lacks(e *trail.Entry) (all []string) {
 	if e.Method == http.MethodConnect {
 		return nil
 	}
-	if len(e.URL) >= trail.MaxString {
-		all = append(all, fmt.Sprintf("the record has no more than the first %d octets of the URL: it cannot be re-derived exactly", trail.MaxString))
+	const cut = "the record has only the beginning of the %s of %d bytes: it cannot be re-derived exactly"
+	if _, whole := urlOf(e); whole > 0 {
+		all = append(all, fmt.Sprintf(cut, "URL", whole))
+	}
+	if _, whole, ok := trail.CutText(e.UserAgent); ok {
+		all = append(all, fmt.Sprintf(cut, "User-Agent", whole))
 	}
 	if strings.ContainsRune(e.URL, utf8.RuneError) {
 		all = append(all, "octets of the URL were not UTF-8, and the record does not have them: it cannot be re-derived exactly")

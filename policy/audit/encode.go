@@ -18,43 +18,69 @@ import (
 // A line is what a Log chains. There is one type for each kind of line: a [Record] for
 // a request, event for the trail itself.
 type line interface {
-	// append writes the line as a JSON object without its end, which trail.Seal writes.
-	// Lines of all kinds begin with appendTime; those that are not of requests go on
-	// with appendKind.
+	// append writes the line as a JSON object without its end, which trail.Seal writes,
+	// by way of bounded. A line that is not a request's begins with appendKind.
 	append(b []byte, o *Options) []byte
+}
+
+const (
+	// maxRest bounds a line without its URL and what trail.Seal adds to it, in bytes:
+	// with that they are 4 KiB.
+	maxRest = 4<<10 - trail.MaxSeal
+	// minText is the least that strings are cut to so that a line keeps to maxRest.
+	minText = 64
+)
+
+// bounded appends the line that write appends, with strings of at most limit bytes,
+// and of which url bytes are its URL's. Where the rest is longer than maxRest, strings
+// are cut shorter, but none that has less than its share: a long one shortens no short
+// one.
+func bounded(b []byte, write func(b []byte, limit int) (line []byte, url int)) []byte {
+	for limit := trail.MaxText; ; limit /= 2 {
+		line, url := write(b, limit)
+		if len(line)-len(b)-url <= maxRest || limit <= minText {
+			return line
+		}
+	}
 }
 
 // append writes the record of a request. It is written by hand because encoding/json
 // costs more than the rest of a request's record, and because strangers' bytes are
 // escaped more strictly here.
 func (r *Record) append(b []byte, o *Options) []byte {
+	return bounded(b, func(b []byte, limit int) ([]byte, int) { return r.appendWithin(b, o, limit) })
+}
+
+// appendWithin writes the record with strings of at most limit bytes but for the URL,
+// of which it gives the length in the line.
+func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	d := &r.Decision
 	b = appendTime(append(b, `{"time":"`...), r.Time)
 	b = appendString(append(b, `","id":`...), r.ID)
-	b = appendOptional(b, `,"replica":"`, o.Replica)
+	b = appendOptional(b, `,"replica":"`, o.Replica, limit)
 	client := r.Request.Client
 	if o.Client != nil {
 		client = o.Client(client)
 	}
-	b = appendOptional(b, `,"client":"`, client)
-	b = appendOptional(b, `,"method":"`, r.Request.Method)
-	b = appendURL(b, r, o.DropQuery)
-	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host)
-	b = appendOptional(b, `,"user_agent":"`, r.Request.UserAgent)
-	b = appendOptional(b, `,"agent":"`, d.Token)
+	b = appendOptional(b, `,"client":"`, client, limit)
+	b = appendOptional(b, `,"method":"`, r.Request.Method, limit)
+	b, url = appendURL(b, r, o.DropQuery, limit)
+	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, limit)
+	b = appendOptional(b, `,"user_agent":"`, r.Request.UserAgent, limit)
+	b = appendOptional(b, `,"agent":"`, d.Token, limit)
 	b = append(append(b, `,"decision":"`...), d.Verdict.String()...)
 	b = append(append(b, `","reason":"`...), d.Reason...)
 	b = strconv.AppendBool(append(b, `","enforced":`...), !r.Monitor)
-	b = appendOptional(b, `,"entry":"`, d.Entry)
-	b = appendOptional(b, `,"entry_reason":"`, d.EntryReason)
-	b = appendOptional(b, `,"rule":"`, d.Rule)
+	b = appendOptional(b, `,"entry":"`, d.Entry, limit)
+	b = appendOptional(b, `,"entry_reason":"`, d.EntryReason, limit)
+	b = appendOptional(b, `,"rule":"`, d.Rule, limit)
 	if d.Line > 0 {
 		b = strconv.AppendInt(append(b, `,"line":`...), int64(d.Line), 10)
 	}
-	b = appendOptional(b, `,"group":"`, d.Group)
-	b = appendRuling(b, d)
-	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String())
-	b = appendOptional(b, `,"robots_content_usage":"`, cutWish(d.Usage))
+	b = appendOptional(b, `,"group":"`, d.Group, limit)
+	b = appendRuling(b, d, limit)
+	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String(), limit)
+	b = appendOptional(b, `,"robots_content_usage":"`, d.Usage, limit)
 	if d.Asked > 0 {
 		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
 		b = appendSeconds(append(b, `,"crawl_delay_asked_s":`...), d.Asked)
@@ -72,51 +98,52 @@ func (r *Record) append(b []byte, o *Options) []byte {
 	if r.Away {
 		b = append(b, `,"store_away":true`...)
 	}
-	b = appendOptional(b, `,"x_robots_tag":"`, r.Wishes.RobotsTag)
-	b = appendOptional(b, `,"content_signal":"`, r.Wishes.ContentSignal)
-	b = appendOptional(b, `,"content_usage":"`, r.Wishes.ContentUsage)
-	b = appendOptional(b, `,"tdm_reservation":"`, r.Wishes.TDMReservation)
-	b = appendOptional(b, `,"tdm_policy":"`, r.Wishes.TDMPolicy)
+	b = appendWish(b, `,"x_robots_tag":"`, &r.Wishes.RobotsTag, limit)
+	b = appendWish(b, `,"content_signal":"`, &r.Wishes.ContentSignal, limit)
+	b = appendWish(b, `,"content_usage":"`, &r.Wishes.ContentUsage, limit)
+	b = appendWish(b, `,"tdm_reservation":"`, &r.Wishes.TDMReservation, limit)
+	b = appendWish(b, `,"tdm_policy":"`, &r.Wishes.TDMPolicy, limit)
 	if r.Status > 0 {
 		b = strconv.AppendInt(append(b, `,"status":`...), int64(r.Status), 10)
 	}
 	b = strconv.AppendInt(append(b, `,"bytes":`...), r.Bytes, 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), r.Took)
 	if err := cmp.Or(r.Err, d.Err); err != nil {
-		b = appendOptional(b, `,"error":"`, discreet(err.Error(), r, o))
+		b = appendOptional(b, `,"error":"`, discreet(err.Error(), r, o), limit)
 	}
-	return b
+	return b, url
 }
 
 // appendKind begins a line that is not a request's.
-func appendKind(b []byte, at time.Time, kind string, o *Options) []byte {
+func appendKind(b []byte, at time.Time, kind string, o *Options, limit int) []byte {
 	b = appendTime(append(b, `{"time":"`...), at)
 	b = appendString(append(b, `","kind":`...), kind)
-	return appendOptional(b, `,"replica":"`, o.Replica)
+	return appendOptional(b, `,"replica":"`, o.Replica, limit)
 }
 
 // appendRuling writes which robots.txt a decision rests on, if it does on one.
-func appendRuling(b []byte, d *policy.Decision) []byte {
+func appendRuling(b []byte, d *policy.Decision, limit int) []byte {
 	a := d.Ruling.Answer
 	if a == nil {
 		return b
 	}
-	b = appendOptional(b, `,"robots_url":"`, a.URL)
+	b = appendOptional(b, `,"robots_url":"`, a.URL, limit)
 	if at := d.Ruling.Fetched(); !at.IsZero() {
 		b = append(appendTime(append(b, `,"robots_fetched":"`...), at), '"')
 	}
-	b = appendOptional(b, `,"robots_agent":"`, a.UserAgent)
-	b = appendOptional(b, `,"robots_sha256":"`, a.SHA256)
-	b = appendOptional(b, `,"dialect":"`, d.Dialect)
+	b = appendOptional(b, `,"robots_agent":"`, a.UserAgent, limit)
+	b = appendOptional(b, `,"robots_sha256":"`, a.SHA256, limit)
+	b = appendOptional(b, `,"dialect":"`, d.Dialect, limit)
 	if d.Ruling.Stale {
 		b = append(b, `,"robots_stale":true`...)
 	}
 	return b
 }
 
-// appendURL writes where the request went, or, where that could not be made
-// out, what the client wrote.
-func appendURL(b []byte, r *Record, dropQuery bool) []byte {
+// appendURL writes where the request went, and gives how long that is in the line. Where
+// that could not be made out it writes what the client sent, which is no URL and is cut
+// as other strings are.
+func appendURL(b []byte, r *Record, dropQuery bool, limit int) (line []byte, url int) {
 	q := r.Request
 	target := q.PathQuery
 	if q.Origin.Host == "" {
@@ -126,14 +153,31 @@ func appendURL(b []byte, r *Record, dropQuery bool) []byte {
 		target, _, _ = strings.Cut(target, "?")
 	}
 	b = append(b, `,"url":"`...)
+	start := len(b)
 	switch {
 	case q.Origin.Host == "":
+		return append(appendText(b, target, limit, len(target)), '"'), 0
 	case q.Method == http.MethodConnect:
-		target = q.Origin.Addr()
+		b = appendEscaped(b, q.Origin.Addr())
 	default:
-		b = appendEscaped(b, q.Origin.String())
+		b = appendEscaped(appendEscaped(b, q.Origin.String()), target[:cutAt(target, trail.MaxURL)])
+		if len(target) > trail.MaxURL {
+			b = trail.AppendCut(b, len(target))
+		}
 	}
-	return append(appendEscaped(b, target), '"')
+	return append(b, '"'), len(b) - start
+}
+
+// cutAt is where a string of more than most bytes is cut, which is in no character.
+func cutAt(s string, most int) int {
+	if len(s) <= most {
+		return len(s)
+	}
+	n := most
+	for n > most-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return n
 }
 
 // appendTime writes RFC 3339 with all nine digits, so that lines sort as they
@@ -176,25 +220,62 @@ func appendMillis(b []byte, d time.Duration) []byte {
 }
 
 // appendOptional writes a member, given with all that stands before its value, unless
-// that is empty.
-func appendOptional(b []byte, member, value string) []byte {
+// that is empty. The value has at most limit bytes in the line.
+func appendOptional(b []byte, member, value string, limit int) []byte {
 	if value == "" {
 		return b
 	}
-	return append(appendEscaped(append(b, member...), value), '"')
+	return append(appendText(append(b, member...), value, limit, len(value)), '"')
+}
+
+// appendWish is appendOptional for a wish.
+func appendWish(b []byte, member string, w *Wish, limit int) []byte {
+	if w.Text == "" {
+		return b
+	}
+	return append(appendText(append(b, member...), w.Text, limit, w.Bytes), '"')
 }
 
 func appendString(b []byte, s string) []byte {
 	return append(appendEscaped(append(b, '"'), s), '"')
 }
 
-// appendEscaped writes strangers' octets as the inside of a JSON string.
+// appendText is appendEscaped with at most limit bytes, and limit not under minText. What
+// would be longer is cut, in no character and no escape, and ends in how long it was: so
+// is what begins a string of more bytes in all than it has itself.
+func appendText(b []byte, s string, limit, whole int) []byte {
+	start := len(b)
+	if n := plainOctets(s); n == len(s) && n == whole && n <= limit {
+		return append(b, s...) // as nearly always
+	}
+	room := limit - trail.MaxCut
+	end := start // of what fits beside the mark of the cut
+	for rest := s[:min(len(s), limit+1)]; rest != "" && len(b)-start <= limit; {
+		n := plainOctets(rest)
+		if n > 0 {
+			if len(b)-start < room {
+				end = min(len(b)+n, start+room)
+			}
+			b = append(b, rest[:n]...)
+		} else {
+			var r rune
+			r, n = utf8.DecodeRuneInString(rest)
+			if b = appendRune(b, r); len(b)-start <= room {
+				end = len(b)
+			}
+		}
+		rest = rest[n:]
+	}
+	if len(b)-start > limit || whole > len(s) {
+		b = trail.AppendCut(b[:end], whole)
+	}
+	return b
+}
+
+// appendEscaped writes strangers' bytes as the inside of a JSON string.
 // Beyond what JSON asks for, everything that is not printable is escaped, so
 // that no line can move a terminal's cursor or turn its text around.
 func appendEscaped(b []byte, s string) []byte {
-	if len(s) > trail.MaxString {
-		s = s[:trail.MaxString]
-	}
 	for {
 		n := plainOctets(s)
 		b = append(b, s[:n]...)

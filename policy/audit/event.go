@@ -18,14 +18,19 @@ type event struct {
 }
 
 func (e event) append(b []byte, o *Options) []byte {
-	b = appendKind(b, time.Now(), trail.KindEvent, o)
+	now := time.Now()
+	return bounded(b, func(b []byte, limit int) ([]byte, int) { return e.appendWithin(b, now, o, limit), 0 })
+}
+
+func (e *event) appendWithin(b []byte, at time.Time, o *Options, limit int) []byte {
+	b = appendKind(b, at, trail.KindEvent, o, limit)
 	b = appendString(append(b, `,"event":`...), e.name)
-	b = appendOptional(b, `,"detail":"`, e.detail)
-	b = appendOptional(b, `,"file":"`, e.file)
+	b = appendOptional(b, `,"detail":"`, e.detail, limit)
+	b = appendOptional(b, `,"file":"`, e.file, limit)
 	if e.octets > 0 {
 		b = strconv.AppendInt(append(b, `,"octets":`...), e.octets, 10)
 	}
-	b = appendOptional(b, `,"sha256":"`, e.sha256)
+	b = appendOptional(b, `,"sha256":"`, e.sha256, limit)
 	if e.count > 0 {
 		b = strconv.AppendInt(append(b, `,"count":`...), e.count, 10)
 	}

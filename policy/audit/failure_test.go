@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"robotsproxy/policy/audit/trail"
 )
 
 // stop has all writing to l's file fail, until it is undone.
@@ -99,12 +97,13 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 	l := open(t, Options{Continue: true})
 	undo := stop(t, l)
 	r := refused()
-	r.Request.UserAgent = strings.Repeat("x", trail.MaxString)
-	const written = 2 * maxPending / trail.MaxString
+	const size = 8 << 10
+	r.Request.PathQuery = strings.Repeat("x", size)
+	const written = 2 * maxPending / size
 	for range written {
 		l.Write(r)
 	}
-	if held := len(l.buf) + len(l.writing); held > 2*(maxPending+2*trail.MaxString) {
+	if held := len(l.buf) + len(l.writing); held > 2*(maxPending+2*size) {
 		t.Errorf("%d octets are kept", held)
 	}
 	undo()

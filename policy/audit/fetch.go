@@ -23,35 +23,43 @@ func (l *Log) WriteFetch(r fetch.Report) error {
 }
 
 func (f *fetched) append(b []byte, o *Options) []byte {
+	return bounded(b, func(b []byte, limit int) ([]byte, int) { return f.appendWithin(b, o, limit) })
+}
+
+// appendWithin writes the line as [Record.appendWithin] does; its URL is the origin's
+// /robots.txt.
+func (f *fetched) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	a := f.Answer
-	b = appendKind(b, f.Began, trail.KindRobots, o)
+	b = appendKind(b, f.Began, trail.KindRobots, o, limit)
 	for i, hop := range f.Hops {
 		switch {
 		case i == 0:
-			b = appendOptional(b, `,"url":"`, hop)
-			b = appendOptional(b, `,"host":"`, f.Request.Origin.Host)
+			start := len(b)
+			b = appendString(append(b, `,"url":`...), hop)
+			url = len(b) - start
+			b = appendOptional(b, `,"host":"`, f.Request.Origin.Host, limit)
 			continue
 		case i == 1:
 			b = append(b, `,"hops":[`...)
 		default:
 			b = append(b, ',')
 		}
-		b = appendString(b, hop)
+		b = append(appendText(append(b, '"'), hop, limit, len(hop)), '"')
 	}
 	if len(f.Hops) > 1 {
 		b = append(b, ']')
 	}
-	b = appendOptional(b, `,"user_agent":"`, a.UserAgent)
-	b = appendOptional(b, `,"agent":"`, f.Request.Token)
-	b = appendOptional(b, `,"outcome":"`, string(cache.OutcomeOf(a)))
-	b = appendOptional(b, `,"sha256":"`, a.SHA256)
+	b = appendOptional(b, `,"user_agent":"`, a.UserAgent, limit)
+	b = appendOptional(b, `,"agent":"`, f.Request.Token, limit)
+	b = appendOptional(b, `,"outcome":"`, string(cache.OutcomeOf(a)), limit)
+	b = appendOptional(b, `,"sha256":"`, a.SHA256, limit)
 	if a.Status > 0 {
 		b = strconv.AppendInt(append(b, `,"status":`...), int64(a.Status), 10)
 	}
 	b = strconv.AppendInt(append(b, `,"bytes":`...), int64(len(a.Body)), 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), a.Fetched.Sub(f.Began))
 	if err := cache.Failure(a); err != nil {
-		b = appendOptional(b, `,"error":"`, err.Error())
+		b = appendOptional(b, `,"error":"`, err.Error(), limit)
 	}
-	return b
+	return b, url
 }

@@ -90,8 +90,8 @@ func TestRefusalIsInTheFileWhenWriteReturns(t *testing.T) {
 func TestNoRefusalIsLostToASlowDisk(t *testing.T) {
 	l := open(t, Options{})
 	r := refused()
-	r.Request.UserAgent = strings.Repeat("x", trail.MaxString)
-	const writers = maxPending/trail.MaxString + 200
+	r.Request.PathQuery = strings.Repeat("x", 8<<10)
+	const writers = maxPending/(8<<10) + 200
 	l.io.Lock() // as by one who waits for the disk
 	var all sync.WaitGroup
 	for range writers {

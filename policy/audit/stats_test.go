@@ -100,8 +100,8 @@ func TestStatsOfFailures(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		r := refused()
-		r.Request.UserAgent = strings.Repeat("x", trail.MaxString)
-		for range 2 * maxPending / trail.MaxString {
+		r.Request.PathQuery = strings.Repeat("x", 8<<10)
+		for range 2 * maxPending / len(r.Request.PathQuery) {
 			l.Write(r)
 		}
 		if s = l.Stats(); s.Lost == 0 {

@@ -1,19 +1,29 @@
 package audit
 
-import "net/http"
+import (
+	"net/http"
 
-// maxWish bounds, in octets, what is kept of one wish; what is longer is cut.
-const maxWish = 512
+	"robotsproxy/policy/audit/trail"
+)
+
+// maxWish bounds what is kept of one wish, in bytes: a line has no more of it.
+const maxWish = trail.MaxText
 
 // Wishes are what an origin's answer says about the use of its content. They
-// are recorded, and not enforced. Several lines of one header are joined by
-// commas; "" where there is none.
+// are recorded, and not enforced.
 type Wishes struct {
-	RobotsTag      string // X-Robots-Tag: noindex, nosnippet and their like
-	ContentSignal  string // Content-Signal (contentsignals.org)
-	ContentUsage   string // Content-Usage (draft-ietf-aipref-attach)
-	TDMReservation string // TDM-Reservation (TDM Reservation Protocol 7.1)
-	TDMPolicy      string // TDM-Policy, likewise: where its terms are
+	RobotsTag      Wish // X-Robots-Tag: noindex, nosnippet and their like
+	ContentSignal  Wish // Content-Signal (contentsignals.org)
+	ContentUsage   Wish // Content-Usage (draft-ietf-aipref-attach)
+	TDMReservation Wish // TDM-Reservation (TDM Reservation Protocol 7.1)
+	TDMPolicy      Wish // TDM-Policy, likewise: where its terms are
+}
+
+// A Wish is what one header says; several lines of it are joined by commas. The zero
+// Wish is of a header that is not there.
+type Wish struct {
+	Text  string // the first bytes
+	Bytes int    // that there are in all
 }
 
 // WishesOf reads an answer's header, and keeps nothing of it alive.
@@ -27,26 +37,30 @@ func WishesOf(h http.Header) Wishes {
 	}
 }
 
-// wish reads one. Inlined, its room would stand in the frame of who waits for the
-// answer, and double that stack.
-//
-//go:noinline
-func wish(lines []string) string {
+// wish reads one. Most answers have none, and need no stack for it.
+func wish(lines []string) Wish {
 	if len(lines) == 0 {
-		return ""
+		return Wish{}
 	}
-	var room [maxWish + len(", ")]byte
-	b := room[:0]
-	for _, line := range lines {
-		if len(b) >= maxWish {
-			break
-		}
-		if len(b) > 0 {
-			b = append(b, ", "...)
-		}
-		b = append(b, line[:min(len(line), max(0, maxWish-len(b)))]...)
-	}
-	return string(b[:min(len(b), maxWish)])
+	return joined(lines)
 }
 
-func cutWish(s string) string { return s[:min(len(s), maxWish)] }
+// joined joins the lines of a header. Inlined, its room would stand in the frame of who
+// waits for the answer, and double that stack.
+//
+//go:noinline
+func joined(lines []string) Wish {
+	var room [maxWish + len(", ")]byte
+	b, whole := room[:0], 0
+	for _, line := range lines {
+		if whole > 0 {
+			whole += len(", ")
+			if len(b) < maxWish {
+				b = append(b, ", "...)
+			}
+		}
+		whole += len(line)
+		b = append(b, line[:min(len(line), max(0, maxWish-len(b)))]...)
+	}
+	return Wish{string(b[:min(len(b), maxWish)]), whole}
+}

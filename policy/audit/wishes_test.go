@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -35,24 +36,26 @@ func TestWishesAreBounded(t *testing.T) {
 		name  string
 		lines []string
 		want  string
+		whole int
 	}{
-		{"none", nil, ""},
-		{"an empty one", []string{""}, ""},
-		{"as long as may be", []string{long[:maxWish]}, long[:maxWish]},
-		{"one more", []string{long[:maxWish+1]}, long[:maxWish]},
-		{"cut in a later line", []string{"noindex", long}, "noindex, " + long[:maxWish-9]},
-		{"cut at the comma", []string{long[:maxWish-1], "b"}, long[:maxWish-1] + ","},
-		{"cut behind it", []string{long[:maxWish-2], "b"}, long[:maxWish-2] + ", "},
-		{"many lines", strings.Split(strings.Repeat("a", 10_000), ""), strings.Repeat("a, ", maxWish)[:maxWish]},
+		{"none", nil, "", 0},
+		{"an empty one", []string{""}, "", 0},
+		{"an empty one first", []string{"", "b"}, "b", 1},
+		{"as long as may be", []string{long[:maxWish]}, long[:maxWish], maxWish},
+		{"one more", []string{long[:maxWish+1]}, long[:maxWish], maxWish + 1},
+		{"cut in a later line", []string{"noindex", long}, "noindex, " + long[:maxWish-9], len(long) + 9},
+		{"cut at the comma", []string{long[:maxWish-1], "b"}, long[:maxWish-1] + ",", maxWish + 2},
+		{"cut behind it", []string{long[:maxWish-2], "b"}, long[:maxWish-2] + ", ", maxWish + 1},
+		{"many lines", strings.Split(strings.Repeat("a", 10_000), ""), strings.Repeat("a, ", maxWish)[:maxWish], 29_998},
 	} {
-		if got := WishesOf(http.Header{"X-Robots-Tag": c.lines}).RobotsTag; got != c.want {
-			t.Errorf("%s: %d octets, want %d: %.80q", c.name, len(got), len(c.want), got)
+		if got := WishesOf(http.Header{"X-Robots-Tag": c.lines}).RobotsTag; got != (Wish{c.want, c.whole}) {
+			t.Errorf("%s: %d of %d bytes, want %d of %d: %.80q", c.name, len(got.Text), got.Bytes, len(c.want), c.whole, got.Text)
 		}
 	}
 	r := allowed()
-	r.Decision.Usage = long
-	if got := encoded(r, Options{}); !strings.Contains(got, `"robots_content_usage":"`+long[:maxWish]+`"`) {
-		t.Errorf("a Content-Usage of %d octets is not cut at %d", len(long), maxWish)
+	r.Wishes = WishesOf(http.Header{"Tdm-Policy": {"a", long}})
+	if got := encoded(r, Options{}); !strings.Contains(got, `"tdm_policy":"a, 0123`) || !strings.Contains(got, fmt.Sprintf(`…(%d bytes)","status"`, len(long)+3)) {
+		t.Errorf("a TDM-Policy of %d bytes: %s", len(long)+3, got)
 	}
 }
 
@@ -60,7 +63,8 @@ func TestWishesAreBounded(t *testing.T) {
 func TestWishesCannotForgeALine(t *testing.T) {
 	r := allowed()
 	const hostile = "no\"index\\\",\"status\":1}\t\x1b[2J\u202e\u009bé\xff"
-	r.Wishes = Wishes{hostile, hostile, hostile, hostile, hostile}
+	w := Wish{hostile, len(hostile)}
+	r.Wishes = Wishes{w, w, w, w, w}
 	r.Decision.Usage = hostile
 	b := []byte(encoded(r, Options{}) + "}")
 	for _, c := range string(b[:len(b)-1]) {

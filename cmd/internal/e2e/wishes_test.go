@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
@@ -42,7 +43,12 @@ func TestWishesAreRecorded(t *testing.T) {
 	}
 	o.handle("/none", textPage("text/plain", "none"))
 	p := startProxy(t, outOfTheWay)
-	cut := func(s string) string { return s[:min(len(s), 512)] }
+	cut := func(s string) string { // as a record cuts it
+		if len(s) <= 1024 {
+			return s
+		}
+		return fmt.Sprintf("%s…(%d bytes)", s[:994], len(s))
+	}
 	want := record{
 		RobotsSignal: "search=yes, ai-train=no", RobotsUsage: "train-ai=n",
 		RobotsTag: strings.Join(wishes["X-Robots-Tag"], ", "), ContentSignal: "search=yes, ai-train=no",

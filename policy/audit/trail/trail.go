@@ -24,15 +24,49 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
 )
 
-// MaxLine bounds a line, in octets without its line feed. Records stay below it:
-// each of their strings is bounded when it is written.
+// MaxLine bounds a line, in bytes without its line feed. Records stay far below it:
+// all their strings are bounded when they are written.
 const MaxLine = 1 << 20
 
-// MaxString is how many octets of a stranger's string a line holds; what is longer is
-// cut there.
-const MaxString = 8 << 10
+const (
+	// MaxText bounds each string of a line but the URL, in bytes as they stand in the
+	// line, with their escapes: most User-Agents and rules have under 200. Whoever sends
+	// longer ones would otherwise fill the files with them, and push older lines out.
+	MaxText = 1 << 10
+	// MaxURL bounds a URL, in bytes before they are escaped, of which each has at most 6.
+	MaxURL = 64 << 10
+	// MaxCut bounds what [AppendCut] writes.
+	MaxCut = len(cutBegins) + len("9223372036854775807") + len(cutEnds)
+)
+
+// A string that is cut ends in how many bytes it has in all, between these.
+const (
+	cutBegins = "…("
+	cutEnds   = " bytes)"
+)
+
+// AppendCut ends a string that is cut and has so many bytes in all.
+func AppendCut(b []byte, whole int) []byte {
+	return append(strconv.AppendInt(append(b, cutBegins...), int64(whole), 10), cutEnds...)
+}
+
+// CutText reads what AppendCut has ended: what is there of the string, and how many
+// bytes it has in all. A string that is whole may end so as well.
+func CutText(s string) (head string, whole int, cut bool) {
+	i := strings.LastIndex(s, cutBegins)
+	if i < 0 {
+		return s, len(s), false
+	}
+	digits, ended := strings.CutSuffix(s[i+len(cutBegins):], cutEnds)
+	whole, err := strconv.Atoi(digits)
+	if !ended || err != nil {
+		return s, len(s), false
+	}
+	return s[:i], whole, true
+}
 
 // A Hash is the SHA-256 of a line; the zero Hash stands before the first.
 type Hash [sha256.Size]byte
@@ -61,6 +95,9 @@ const (
 	hashEnd = len(hashName) + hexHash + len(`"}`)
 	prevEnd = len(prevName) + hexHash + len(`"`)
 )
+
+// MaxSeal bounds what [Seal] adds to a line, in bytes with the line feed.
+const MaxSeal = len(seqName) + len("18446744073709551615") + prevEnd + hashEnd + len("\n")
 
 // Seal ends the line that begins at b[start:], an object with a member at least
 // and without its closing brace, as number seq after a line of the hash prev, and

@@ -1,0 +1,199 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// asRead is a string as it is read from JSON.
+func asRead(s string) string { return string([]rune(s)) }
+
+// greedy is a record in which every member is there, and every string is the stranger's.
+func greedy(s string) *Record {
+	r := &Record{
+		Time: time.Unix(0, math.MaxInt64), ID: NewIDs().Next(), Target: s, Remote: "[2001:db8::1]:65535",
+		Request: policy.Request{
+			Client: s, Method: "X" + s, Origin: robots.Origin{Scheme: "https", Host: strings.Repeat("h", 253), Port: 65535},
+			PathQuery: "/?" + s, UserAgent: s,
+		},
+		Decision: policy.Decision{
+			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: math.MaxInt, Group: s, Token: s, Dialect: s, Usage: s,
+			Asked: math.MaxInt64, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s),
+			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},
+		},
+		Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, Away: true, Cached: true,
+		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
+	}
+	w := Wish{s[:min(len(s), maxWish)], len(s)}
+	r.Wishes = Wishes{w, w, w, w, w}
+	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
+	r.Decision.Ruling.Answer = &fetch.Answer{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
+	return r
+}
+
+// strangers is what a client or an origin might send to make records long.
+func strangers(n int) map[string]string {
+	all := map[string]string{"plain": "x", "not UTF-8": "\xff", "quotes": `"`, "control": "\x00", "accents": "é", "emoji": "😀", "tags": "\U000E0001", "mixed": "a\xff😀\U000E0001"}
+	for name, s := range all {
+		all[name] = strings.Repeat(s, n/len(s)+1)
+	}
+	return all
+}
+
+// ofOthers are the members that no record of a request has.
+var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "hops", "outcome"}
+
+// held holds a sealed line against the bounds, and gives its members.
+func held(t *testing.T, b []byte) map[string]json.RawMessage {
+	t.Helper()
+	line, _ := trail.Seal(b, 0, math.MaxUint64, trail.Hash{})
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(line, &members); err != nil {
+		t.Fatalf("%v: %q", err, line)
+	}
+	if rest := len(line) - len(members["url"]); rest > 4<<10 {
+		t.Errorf("%d bytes beside the URL", rest)
+	}
+	for name, value := range members {
+		if len(value) > trail.MaxText+len(`""`) && value[0] == '"' && name != "url" {
+			t.Errorf("%s has %d bytes", name, len(value))
+		}
+	}
+	return members
+}
+
+// TestRecordsAreBounded with every member at its worst.
+func TestRecordsAreBounded(t *testing.T) {
+	for name, s := range strangers(200 << 10) {
+		r := greedy(s)
+		for _, o := range []Options{{Replica: s}, {Replica: s, DropQuery: true, Client: func(string) string { return s }}} {
+			members := held(t, r.append(nil, &o))
+			entry := reflect.TypeFor[trail.Entry]()
+			for i := range entry.NumField() {
+				name := entry.Field(i).Tag.Get("json")
+				if members[name] == nil && !slices.Contains(ofOthers, name) {
+					t.Errorf("the record has no %s", name)
+				}
+			}
+			for _, method := range []string{"CONNECT", ""} {
+				r.Request.Method = method
+				held(t, r.append(nil, &o))
+			}
+			r.Request.Method = "X" + s
+		}
+		r.Request.Origin = robots.Origin{}
+		if members := held(t, r.append(nil, &Options{})); len(members["url"]) > trail.MaxText+2 {
+			t.Errorf("%s: what was no URL has %d bytes", name, len(members["url"]))
+		}
+		fetched := fetched{
+			Began:   time.Unix(0, 0),
+			Request: fetch.Request{Origin: r.Request.Origin, Token: s},
+			Hops:    append([]string{"https://" + strings.Repeat("h", 253) + ":65535/robots.txt"}, slices.Repeat([]string{"http://" + s}, fetch.MaxRedirects)...),
+			Answer:  &fetch.Answer{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
+		}
+		held(t, fetched.append(nil, &Options{Replica: s}))
+		held(t, event{name: "replaced", detail: s, file: s, octets: math.MaxInt64, sha256: s, count: math.MaxInt64}.append(nil, &Options{Replica: s}))
+	}
+}
+
+func TestURLIsWhole(t *testing.T) {
+	for name, s := range strangers(trail.MaxURL) {
+		r := allowed()
+		for _, n := range []int{trail.MaxURL, trail.MaxURL + 1} {
+			r.Request.PathQuery = s[:n]
+			var line struct{ URL string }
+			if err := json.Unmarshal([]byte(encoded(r, Options{})+"}"), &line); err != nil {
+				t.Fatal(err)
+			}
+			path := strings.TrimPrefix(line.URL, "https://site.test")
+			head, whole, cut := trail.CutText(path)
+			if n == trail.MaxURL && path != asRead(s[:n]) {
+				t.Errorf("%s: a URL of %d bytes is not whole", name, n)
+			}
+			if n > trail.MaxURL && (!cut || whole != n || !strings.HasPrefix(s, head) && utf8.ValidString(s) || len(head) < trail.MaxURL-utf8.UTFMax) {
+				t.Errorf("%s: a URL of %d bytes is cut to %d, as one of %d", name, n, len(head), whole)
+			}
+		}
+	}
+}
+
+// TestLongStringsShortenNoShortOnes: whoever sends long ones leaves the rest of the
+// record as it is.
+func TestLongStringsShortenNoShortOnes(t *testing.T) {
+	r := greedy(strings.Repeat("\xff", 60<<10))
+	r.Decision.Rule, r.Request.UserAgent = "/private/*.html", "FooBot/1.0"
+	got := encoded(r, Options{})
+	for _, want := range []string{`"rule":"/private/*.html"`, `"user_agent":"FooBot/1.0"`, `"robots_sha256":"` + strings.Repeat("a", 64) + `"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not in %s", want, got)
+		}
+	}
+}
+
+// FuzzText: a string is whole, or cut between characters with its length behind.
+func FuzzText(f *testing.F) {
+	for _, s := range strangers(300) {
+		f.Add(s, uint16(0), uint16(0))
+		f.Add(s, uint16(200), uint16(9))
+	}
+	f.Fuzz(func(t *testing.T, s string, more, behind uint16) {
+		limit, whole := minText+int(more), len(s)+int(behind)
+		b := appendText([]byte("x"), s, limit, whole)[1:]
+		if len(b) > limit {
+			t.Fatalf("%d bytes, over %d: %q", len(b), limit, b)
+		}
+		var got string
+		if err := json.Unmarshal(fmt.Appendf(nil, `"%s"`, b), &got); err != nil {
+			t.Fatalf("%q: %v", b, err)
+		}
+		if fits := len(appendEscaped(nil, s)) <= limit; fits && behind == 0 {
+			if got != asRead(s) {
+				t.Errorf("%q came back as %q", s, got)
+			}
+			return
+		}
+		head, ok := strings.CutSuffix(got, "…("+strconv.Itoa(whole)+" bytes)")
+		if !ok || !strings.HasPrefix(asRead(s), head) {
+			t.Errorf("%q was cut to %q", s, got)
+		}
+	})
+}
+
+// FuzzRecord: whatever strangers send, a record is JSON, within its bounds, and has the
+// URL whole.
+func FuzzRecord(f *testing.F) {
+	for _, s := range strangers(1000) {
+		f.Add("GET", "/?"+s, s, s, s, s, s)
+		f.Add(s, s, "a", "b", "c", "d", "e")
+	}
+	f.Fuzz(func(t *testing.T, method, path, agent, rule, token, wish, fault string) {
+		r := greedy(fault)
+		r.Request.Method, r.Request.PathQuery, r.Request.UserAgent = method, path, agent
+		r.Decision.Rule, r.Decision.Group, r.Decision.Token = rule, rule, token
+		r.Wishes.RobotsTag = Wish{wish[:min(len(wish), maxWish)], len(wish)}
+		members := held(t, r.append(nil, &Options{}))
+		var url string
+		if err := json.Unmarshal(members["url"], &url); err != nil {
+			t.Fatal(err)
+		}
+		if method != "CONNECT" && len(path) <= trail.MaxURL && !strings.HasSuffix(url, asRead(path)) {
+			t.Errorf("the URL of %q is %q", path, url)
+		}
+	})
+}
