@@ -56,6 +56,8 @@ func TestTailLines(t *testing.T) {
 		{"no member", `{}`, "--:--:--.---  block?               ---  -     -"},
 		{"an event", at + `,"event":"lost","detail":"the disk was full","count":3}`, day + "audit  lost 3 records: the disk was full"},
 		{"what is set aside", at + `,"event":"torn","file":"audit.torn","octets":12}`, day + "audit  torn (audit.torn, 12 octets)"},
+		{"what was counted", at + `,"kind":"event","event":"counted","detail":"refusals of 1 client: 3 auth","count":3,"reasons":{"auth":3},"clients":1,"client":"lab"}`,
+			day + "audit  counted: refusals of 1 client: 3 auth  client lab"},
 		{"another kind", at + `,"kind":"robots","url":"http://a.test/robots.txt","status":404,"agent":"Foo"}`, day + "robots  404  http://a.test/robots.txt  agent Foo"},
 		{"a wait of ages", `{"time":"2026-11-21T05:00:01Z","decision":"allow","wait_ms":1e300}`, "-- Saturday, 2026-11-21 UTC\n05:00:01.000  allow                ---  -     -  waited 2562047h47m16.854s"},
 		{"strangers' words", at + `,"client":"` + evil + `","method":"` + evil + `","url":"` + evil + `","agent":"` + evil + `","decision":"` + evil + `","reason":"` + evil + `","rule":"` + evil + `","error":"` + evil + `","status":200}`,

@@ -159,6 +159,9 @@ func verified(res *trail.Result, since trail.Anchor) string {
 	if more := res.Events - len(res.Listed); more > 0 {
 		row("", "and %d more", more)
 	}
+	if res.Counted > 0 {
+		row("counted", "%s, beyond 100 a second of a client, without a record of each", count(res.Counted, "refusal"))
+	}
 	if since.Seq > 0 {
 		row("since", "%s: the chain goes on from there without a break", since)
 	}
@@ -177,11 +180,14 @@ func day(t time.Time) string {
 // eventText is what an event says, fit for a terminal.
 func eventText(e *trail.Entry) string {
 	text := word(e.Event)
-	if e.Count > 0 {
+	if e.Count > 0 && e.Event != trail.EventCounted { // whose detail has it
 		text += " " + count(e.Count, "record")
 	}
 	if e.Detail != "" {
 		text += ": " + harmless(clip(e.Detail))
+	}
+	if e.Client != "" {
+		text += "  client " + word(e.Client)
 	}
 	if e.File != "" {
 		text += fmt.Sprintf(" (%s, %d octets)", word(e.File), e.Octets)

@@ -26,6 +26,9 @@ func (l *Log) beat(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
+			l.mu.Lock()
+			l.tellSurplus(cheapSpan)
+			l.mu.Unlock()
 			if l.Err() != nil && now.Sub(probed) < probeDelay {
 				continue
 			}

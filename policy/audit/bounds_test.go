@@ -57,7 +57,7 @@ func strangers(n int) map[string]string {
 }
 
 // ofOthers are the members that no record of a request has.
-var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "hops", "outcome"}
+var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "hops", "outcome"}
 
 // held holds a sealed line against the bounds, and gives its members.
 func held(t *testing.T, b []byte) map[string]json.RawMessage {
@@ -108,7 +108,8 @@ func TestRecordsAreBounded(t *testing.T) {
 			Answer:  &fetch.Answer{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
 		}
 		held(t, fetched.append(nil, &Options{Replica: s}))
-		held(t, event{name: "replaced", detail: s, file: s, octets: math.MaxInt64, sha256: s, count: math.MaxInt64}.append(nil, &Options{Replica: s}))
+		held(t, event{name: "replaced", detail: s, file: s, octets: math.MaxInt64, sha256: s, count: math.MaxInt64, clients: math.MaxInt, client: s,
+			reasons: map[string]int64{"malformed": math.MaxInt64, "auth": math.MaxInt64, "limit": math.MaxInt64}}.append(nil, &Options{Replica: s}))
 	}
 }
 

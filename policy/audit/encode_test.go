@@ -152,7 +152,7 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.BackOff, r.Slowed, r.Away, r.Cached = time.Second, time.Second, true, true
 	r.Wishes = Wishes{Wish{"a", 1}, Wish{"b", 1}, Wish{"c", 1}, Wish{"d", 1}, Wish{"e", 1}}
-	e := event{name: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1}
+	e := event{name: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c"}
 	line, _ := trail.Seal(r.append(nil, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.Seal(e.append(nil, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
 	away := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Answer: &fetch.Answer{Status: 500}}

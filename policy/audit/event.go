@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -9,12 +11,15 @@ import (
 
 // An event is a line that speaks of the trail itself.
 type event struct {
-	name   string // torn, unchained, replaced or lost
-	detail string
-	file   string // what was set aside is in, beside the audit; "": nothing was
-	octets int64  // of it
-	sha256 string // of it
-	count  int64  // of lost records
+	name    string // as in trail.Entry
+	detail  string
+	file    string           // what was set aside is in, beside the audit; "": nothing was
+	octets  int64            // of it
+	sha256  string           // of it
+	count   int64            // of records that were lost, or refusals that were counted
+	reasons map[string]int64 // of the refusals; each has some
+	clients int              // whose they were
+	client  string           // the only one of them; "": there are several, or it is not named
 }
 
 func (e event) append(b []byte, o *Options) []byte {
@@ -34,5 +39,16 @@ func (e *event) appendWithin(b []byte, at time.Time, o *Options, limit int) []by
 	if e.count > 0 {
 		b = strconv.AppendInt(append(b, `,"count":`...), e.count, 10)
 	}
-	return b
+	if len(e.reasons) > 0 {
+		b = append(b, `,"reasons":{`...)
+		for _, reason := range slices.Sorted(maps.Keys(e.reasons)) {
+			b = appendString(b, reason)
+			b = append(strconv.AppendInt(append(b, ':'), e.reasons[reason], 10), ',')
+		}
+		b[len(b)-1] = '}'
+	}
+	if e.clients > 0 {
+		b = strconv.AppendInt(append(b, `,"clients":`...), int64(e.clients), 10)
+	}
+	return appendOptional(b, `,"client":"`, e.client, limit)
 }

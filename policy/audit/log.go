@@ -72,12 +72,13 @@ type Log struct {
 	unkept  unkept
 	counts  counts
 
-	mu    sync.Mutex // guards what follows; nothing is read or written under it
-	buf   []byte     // whole lines to be written
-	since time.Time  // when the first of them was made
-	seq   uint64     // of the last line in buf, or before it
-	hash  trail.Hash // of that line
-	lost  int64      // records since there was room in buf
+	mu      sync.Mutex // guards what follows; nothing is read or written under it
+	buf     []byte     // whole lines to be written
+	since   time.Time  // when the first of them was made
+	seq     uint64     // of the last line in buf, or before it
+	hash    trail.Hash // of that line
+	lost    int64      // records since there was room in buf
+	surplus surplus
 
 	io      sync.Mutex // held by who writes, and guards what follows; mu is taken under it, never the reverse
 	sheet   sheet
@@ -118,9 +119,10 @@ func Open(o Options) (*Log, error) {
 }
 
 // Write adds a record. A refusal is in the file when Write returns without an
-// error; an allowed request's record follows within batchDelay.
+// error, unless it is one of those that are counted only (isCheap); an allowed
+// request's record follows within batchDelay.
 func (l *Log) Write(r *Record) error {
-	if l.terms.Load().BlockedOnly && !r.Blocked() {
+	if l.terms.Load().BlockedOnly && !r.Blocked() || l.countOnly(r) {
 		return nil
 	}
 	unkept := l.keep(r)
@@ -339,6 +341,9 @@ func (l *Log) Err() error { return cmp.Or(l.failed(), l.unkept.err()) }
 func (l *Log) Close() error {
 	l.io.Lock()
 	defer l.io.Unlock()
+	l.mu.Lock()
+	l.tellSurplus(0)
+	l.mu.Unlock()
 	err := l.note(l.flush())
 	l.unkept.settle(l.o.Snapshots)
 	if err == nil && l.terms.Load().Sync != SyncNone {

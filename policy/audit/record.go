@@ -7,6 +7,14 @@
 // robots.txt that either rests on is kept before. Lines are chained and files set
 // aside as package trail has it; what reads them is there, and takes no lock.
 //
+// There is one exception. Requests that are malformed, not let in or over a limit cost
+// their sender nothing, and a record of each would push older records out of the
+// files. Of these refusals the Log records at most 100 a second for one client. It
+// counts the rest, and writes one line a second that says how many there were and why.
+//
+// Nobody can fill the files with long strings either: a line without its URL has at
+// most 4 KiB, whatever clients and origins send.
+//
 // A Log that cannot write (a full disk, a file or directory that was taken away, one
 // that may only be read) says so in [Log.Err] until a probe succeeds, and the
 // proxy then refuses what follows (unless the configuration says otherwise). What it

@@ -16,6 +16,7 @@ type Stats struct {
 	Failures uint64        // of writing or waiting for the disk so far, tries again included
 	Lost     uint64        // records so far that could neither be written nor kept
 	Turns    uint64        // files set aside so far because they were full
+	Counted  uint64        // refusals so far that were counted and not recorded, since too many came from one client
 }
 
 // Stats waits for no disk.
@@ -23,7 +24,7 @@ func (l *Log) Stats() Stats {
 	c := &l.counts
 	s := Stats{
 		Err: l.Err(), Lines: c.lines.Load(), Bytes: c.octets.Load(), Failures: c.failures.Load(),
-		Lost: c.lost.Load(), Turns: c.turns.Load(),
+		Lost: c.lost.Load(), Turns: c.turns.Load(), Counted: c.counted.Load(),
 	}
 	synced := l.synced.Load() // first: what the disk has is in the file, and what is there was chained
 	written := l.written.Load()
@@ -45,4 +46,4 @@ func (l *Log) Stats() Stats {
 }
 
 // counts is what Stats have of what was.
-type counts struct{ lines, octets, failures, lost, turns atomic.Uint64 }
+type counts struct{ lines, octets, failures, lost, turns, counted atomic.Uint64 }

@@ -75,7 +75,7 @@ var members = strings.Fields(`time id replica client method url host user_agent 
 var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 status bytes duration_ms error seq prev hash`)
 
 // eventMembers is the same of lines that speak of the file.
-var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count seq prev hash`)
+var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client seq prev hash`)
 
 // readAudit parses the records of requests in the file as it stands; a last line still
 // being written is left out.

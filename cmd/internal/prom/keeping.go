@@ -27,6 +27,8 @@ func ofAudit(ask func() audit.Stats) prometheus.Collector {
 		func(s audit.Stats) uint64 { return s.Failures })
 	c.counter("audit_lost_records_total", "Records that could neither be written nor kept until they could be.",
 		func(s audit.Stats) uint64 { return s.Lost })
+	c.counter("audit_counted_refusals_total", "Refusals that were counted and not recorded, since one client had too many in a second.",
+		func(s audit.Stats) uint64 { return s.Counted })
 	c.counter("audit_rotations_total", "Files of the audit set aside because they were full.",
 		func(s audit.Stats) uint64 { return s.Turns })
 	return c

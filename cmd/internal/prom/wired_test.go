@@ -139,7 +139,7 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 	}
 	o.Audit = func() audit.Stats {
 		return audit.Stats{
-			Err: errors.New("full"), Waiting: 29, Lag: 1500 * time.Millisecond, Unsynced: 31, Lines: 32, Bytes: 33, Failures: 34, Lost: 35, Turns: 36,
+			Err: errors.New("full"), Waiting: 29, Lag: 1500 * time.Millisecond, Unsynced: 31, Lines: 32, Bytes: 33, Failures: 34, Lost: 35, Turns: 36, Counted: 1035,
 		}
 	}
 	o.Snapshots = func() snapshot.Stats {
@@ -173,7 +173,7 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 		"robots_cache_entries": 23, "robots_cache_bytes": 24, "robots_cache_hits_total": 25, "robots_cache_misses_total": 26,
 		"robots_inflight_fetches": 27, "robots_fetches_total outcome=ours": 28,
 		"audit_healthy": 0, "audit_unwritten_lines": 29, "audit_lag_seconds": 1.5, "audit_unsynced_lines": 31, "audit_lines_total": 32,
-		"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36,
+		"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36, "audit_counted_refusals_total": 1035,
 		"snapshots_bytes": 37, "snapshots_kept_total": 38, "snapshots_errors_total operation=keep": 39,
 		"snapshots_errors_total operation=sync": 40, "snapshots_errors_total operation=prune": 41,
 		"state_bytes": 42, "state_pending_bytes": 43, "state_errors_total": 44, "state_damaged_total": 45, "state_lost_entries_total": 46,

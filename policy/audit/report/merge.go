@@ -135,6 +135,7 @@ type strand struct {
 	Requests   int64  `json:"requests"`
 	Events     int64  `json:"events"`
 	Lost       int64  `json:"lost"`
+	Counted    int64  `json:"counted"`
 	Unreadable int64  `json:"unreadable"`
 	Chain      chain  `json:"chain"`
 }
@@ -148,7 +149,7 @@ func together(all []*source) source {
 	sum := source{Files: list[file]{Most: maxFiles, Rows: []file{}}, Chain: chain{Held: true}}
 	for _, s := range all {
 		files := int64(len(s.Files.Rows)) + s.Files.Others
-		sum.Trails = append(sum.Trails, strand{clip(s.Name), files, s.Lines, s.Requests, s.Events, s.Lost, s.Unreadable, s.Chain})
+		sum.Trails = append(sum.Trails, strand{clip(s.Name), files, s.Lines, s.Requests, s.Events, s.Lost, s.Counted, s.Unreadable, s.Chain})
 		for _, f := range s.Files.Rows {
 			sum.Files.add(f)
 		}
@@ -157,6 +158,7 @@ func together(all []*source) source {
 		sum.Requests += s.Requests
 		sum.Events += s.Events
 		sum.Lost = plus(sum.Lost, s.Lost)
+		sum.Counted = plus(sum.Counted, s.Counted)
 		sum.Unreadable += s.Unreadable
 		sum.Chain.Held = sum.Chain.Held && s.Chain.Held
 		sum.Chain.Removed = sum.Chain.Removed || s.Chain.Removed

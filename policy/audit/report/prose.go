@@ -106,6 +106,9 @@ func (r *Report) lines() string {
 	if s.Lost > 0 {
 		text += fmt.Sprintf(" (%s lost)", many(s.Lost, "record"))
 	}
+	if s.Counted > 0 {
+		text += fmt.Sprintf(" (%s only counted)", many(s.Counted, "refusal"))
+	}
 	if s.Unreadable > 0 {
 		text += fmt.Sprintf(", %s not counted, as no record could be read", number(s.Unreadable))
 	}

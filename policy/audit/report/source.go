@@ -15,6 +15,7 @@ type source struct {
 	Requests   int64      `json:"requests"`   // records of requests, before the filters
 	Events     int64      `json:"events"`     // lines that speak of the trail
 	Lost       int64      `json:"lost"`       // records that could not be written, by these events
+	Counted    int64      `json:"counted"`    // refusals that were counted and not recorded, likewise
 	Unreadable int64      `json:"unreadable"` // lines that are no record
 	Chain      chain      `json:"chain"`
 

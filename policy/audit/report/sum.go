@@ -105,8 +105,12 @@ func trim(e *trail.Entry) {
 
 func (s *Sum) event(from *source, e *trail.Entry) {
 	from.Events++
-	if e.Event == "lost" {
+	switch e.Event {
+	case "lost":
 		from.Lost = plus(from.Lost, e.Count)
+	case trail.EventCounted: // there may be one a second: they would leave no room for others
+		from.Counted = plus(from.Counted, e.Count)
+		return
 	}
 	s.events.add(event{
 		Trail: clip(from.Name), Replica: clip(e.Replica),

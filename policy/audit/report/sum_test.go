@@ -186,6 +186,7 @@ func TestFilters(t *testing.T) {
 		rec(0, nil), rec(10, record{"client": "other"}), rec(20, record{"host": "b.test"}),
 		rec(30, blocked), {"time": at(31), "event": "lost", "count": 7},
 		{"time": at(32), "kind": "robots", "host": "b.test", "client": "other"},
+		{"time": at(33), "kind": "event", "event": "counted", "count": 12, "clients": 1, "client": "other"},
 	}
 	for _, c := range []struct {
 		name string
@@ -206,7 +207,7 @@ func TestFilters(t *testing.T) {
 				t.Errorf("%d requests, want %d", r.Totals.Requests, c.want)
 			}
 			// The chain and the events are of the whole.
-			if r.Source.Requests != 4 || r.Source.Lines != 6 || r.Source.Lost != 7 || len(r.Events.Rows) != 1 || !r.Source.Chain.Held {
+			if r.Source.Requests != 4 || r.Source.Lines != 7 || r.Source.Lost != 7 || r.Source.Counted != 12 || len(r.Events.Rows) != 1 || !r.Source.Chain.Held {
 				t.Errorf("source %+v, events %+v", r.Source, r.Events)
 			}
 		})

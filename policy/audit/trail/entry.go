@@ -12,6 +12,9 @@ const KindEvent = "event"
 // KindRobots is the kind of the lines that speak of a fetch of a robots.txt.
 const KindRobots = "robots"
 
+// EventCounted says that refusals were counted and not recorded.
+const EventCounted = "counted"
+
 // An Entry is what a line says: of a request, or of what its Kind says. Strings are as
 // they came, with whatever strangers put into them.
 type Entry struct {
@@ -64,12 +67,14 @@ type Entry struct {
 	Hops    []string `json:"hops"`    // addresses that the fetch of a robots.txt was redirected to
 	Outcome string   `json:"outcome"` // of that fetch: a cache.Fetched
 
-	Event  string `json:"event"`  // torn, unchained, replaced or lost; "": none
-	Detail string `json:"detail"` // what happened, in a sentence
-	File   string `json:"file"`   // where what was set aside is
-	Octets int64  `json:"octets"` // of it
-	SHA256 string `json:"sha256"` // of it
-	Count  int64  `json:"count"`  // of the records that are lost
+	Event   string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": none
+	Detail  string           `json:"detail"`  // what happened, in a sentence
+	File    string           `json:"file"`    // where what was set aside is
+	Octets  int64            `json:"octets"`  // of it
+	SHA256  string           `json:"sha256"`  // of it
+	Count   int64            `json:"count"`   // of the records that are lost, or of refusals that were counted
+	Reasons map[string]int64 `json:"reasons"` // of the refusals, how many for each
+	Clients int              `json:"clients"` // whose they were; Client is the only one
 }
 
 // Read gives what a line says. It does not look at the chain.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 )
 
@@ -17,7 +18,8 @@ type Result struct {
 	First        uint64 // the number of the first line; above 1: the files before were removed
 	Last         Link   // of the last line
 	From, To     time.Time
-	Events       int     // lines that speak of the trail itself
+	Counted      int64   // refusals that were counted and not recorded, by the lines that say so
+	Events       int     // other lines that speak of the trail itself
 	Listed       []Entry // the first of them
 	Removed      bool    // files were removed while it was read, and it was begun anew behind them
 }
@@ -242,11 +244,19 @@ func (v *verifier) count(line Line, l Link) {
 	clear(v.head[copy(v.head[:], line.Text):])
 	if bytes.Contains(line.Text, eventName) {
 		if e, err := Read(line.Text); err == nil && e.Event != "" {
-			v.Events++
-			if len(v.Listed) < maxListed {
-				v.Listed = append(v.Listed, e)
-			}
+			v.event(e)
 		}
+	}
+}
+
+func (v *verifier) event(e Entry) {
+	if e.Event == EventCounted {
+		v.Counted += max(0, min(e.Count, math.MaxInt64-v.Counted))
+		return
+	}
+	v.Events++
+	if len(v.Listed) < maxListed {
+		v.Listed = append(v.Listed, e)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,6 +122,22 @@ func TestVerifyListsTheFirstEvents(t *testing.T) {
 	res, err := verify(t, trailOf(t, lines, len(lines)), Anchor{})
 	if err != nil || res.Events != maxListed+5 || len(res.Listed) != maxListed {
 		t.Errorf("%v, %d events, %d listed", err, res.Events, len(res.Listed))
+	}
+}
+
+// Lines that count refusals may be many, and are summed up.
+func TestVerifySumsUpWhatWasCounted(t *testing.T) {
+	var lines [][]byte
+	var prev Hash
+	for seq, count := range []string{"3", "4", "-1", "9223372036854775807", "1"} {
+		line, hash := seal(uint64(seq+1), prev, `"kind":"event","event":"counted","count":`+count)
+		lines, prev = append(lines, line), hash
+	}
+	for n, want := range []int64{0, 3, 7, 7, math.MaxInt64, math.MaxInt64} {
+		res, err := verify(t, trailOf(t, lines[:n], n), Anchor{})
+		if err != nil || res.Events != 0 || len(res.Listed) > 0 || res.Counted != want {
+			t.Errorf("%d lines: %v, %d events, %d counted", n, err, res.Events, res.Counted)
+		}
 	}
 }
 

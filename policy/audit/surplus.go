@@ -1,0 +1,121 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+)
+
+const (
+	// maxCheap is how many refusals that cost their sender nothing are recorded in a
+	// second for one client (policy.ShareKey). A client that does not attack has a few.
+	maxCheap = 100
+	// maxCheapClients is how many clients are told apart in a second; those that come
+	// later count as one. It bounds memory, at some 100 bytes a client.
+	maxCheapClients = 4096
+	// cheapSpan is how long a client's refusals are counted together.
+	cheapSpan = time.Second
+)
+
+// isCheap says whether a request that is refused for this reason costs its sender
+// nothing: it is refused before anything is looked up, and waits for nothing. Any number
+// of them can be sent, and each record would push an older one out of the files.
+func isCheap(r policy.Reason) bool {
+	return r == policy.ReasonMalformed || r == policy.ReasonAuth || r == policy.ReasonLimit
+}
+
+// A surplus counts the cheap refusals beyond maxCheap, which are not recorded. It is
+// guarded by Log.mu.
+type surplus struct {
+	began   time.Time      // the present span
+	came    map[string]int // in it, by ShareKey
+	over    int            // clients that have come too often in it
+	client  string         // the first of them
+	reasons map[policy.Reason]int64
+}
+
+// add counts a refusal of the client that key stands for, and says whether it is one
+// too many.
+func (s *surplus) add(key string, reason policy.Reason) bool {
+	if s.came == nil {
+		s.came, s.reasons = map[string]int{}, map[policy.Reason]int64{}
+	}
+	n, known := s.came[key]
+	switch {
+	case !known && len(s.came) >= maxCheapClients:
+		key = others
+		n = s.came[key]
+	case !known:
+		key = strings.Clone(key) // or it would keep a whole request's head
+	}
+	s.came[key] = n + 1
+	if n < maxCheap {
+		return false
+	}
+	if n == maxCheap {
+		if s.over++; s.over == 1 {
+			s.client = key
+		}
+	}
+	s.reasons[reason]++
+	return true
+}
+
+// take ends the span, and gives the event that says what was counted in it.
+func (s *surplus) take(now time.Time, o *Options) (e event, counted bool) {
+	e = event{name: trail.EventCounted, reasons: map[string]int64{}}
+	var each []string
+	for _, reason := range slices.Sorted(maps.Keys(s.reasons)) {
+		n := s.reasons[reason]
+		e.count += n
+		e.reasons[string(reason)] = n
+		each = append(each, fmt.Sprintf("%d %s", n, reason))
+	}
+	whose := strconv.Itoa(s.over) + " clients"
+	if e.clients = s.over; s.over == 1 {
+		whose = "1 client"
+		if e.client = s.client; o.Client != nil {
+			e.client = o.Client(s.client)
+		}
+	}
+	e.detail = fmt.Sprintf("refusals of %s beyond %d a second for each, which have no records: %s", whose, maxCheap, strings.Join(each, ", "))
+	clear(s.came)
+	clear(s.reasons)
+	s.began, s.over, s.client = now, 0, ""
+	return e, e.count > 0
+}
+
+// countOnly says whether a refusal is counted and not recorded.
+func (l *Log) countOnly(r *Record) bool {
+	if !r.Blocked() || !isCheap(r.Decision.Reason) {
+		return false
+	}
+	key := policy.ShareKey(r.Request.Client)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tellSurplus(cheapSpan)
+	over := l.surplus.add(key, r.Decision.Reason)
+	if over {
+		l.counts.counted.Add(1)
+	}
+	return over
+}
+
+// tellSurplus adds the line of what was counted in a span that has lasted so long. While
+// the file cannot be written and no more lines are kept, the span goes on. The caller
+// holds l.mu.
+func (l *Log) tellSurplus(least time.Duration) {
+	now := time.Now()
+	if now.Sub(l.surplus.began) < least || least > 0 && len(l.buf) > maxPending {
+		return
+	}
+	if e, counted := l.surplus.take(now, l.terms.Load()); counted {
+		l.chain(e)
+	}
+}
