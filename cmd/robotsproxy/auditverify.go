@@ -16,12 +16,18 @@ func auditVerifyCommand() *cobra.Command {
 	var f auditFlags
 	var anchor bool
 	var since string
+	var from uint64
 	cmd := &cobra.Command{
 		Use:   "verify [flags] [FILE...]",
 		Short: "Show that no line of the audit was changed, taken out or moved",
 		Long: `Show that no line of the audit was changed, taken out or moved, in any of its
 files: each line has the hash of its own octets and that of the line before it.
 The first fault is named with its place, and the exit status is 1.
+
+Lines are missing at the beginning, too, unless a line says that the proxy has
+removed them (audit.max_files); versions before this one did not say so, and the
+beginning of an audit of theirs is not judged. With --from the line of that number
+has to be there, and those before need not: for a part of an audit.
 
 That the end was not cut off, or the whole not written anew, the lines cannot
 show. An anchor can: the number and the hash of a line, kept where who writes
@@ -30,63 +36,67 @@ the audit cannot change it. --anchor prints that of the last line; with
 
 With --file - one file is read from standard input. Of several files, as the
 replicas of a fleet have one each, each is verified on its own; anchors then
-stand beside the names of their files, and --since-anchor is for one of them.`,
+stand beside the names of their files, and --from and --since-anchor are for one of
+them.`,
 		Example: `  robotsproxy audit verify
   robotsproxy audit verify --anchor >> /elsewhere/anchors
   robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
-  zcat audit-000000000001.jsonl.gz | robotsproxy audit verify --file -`,
+  zcat audit-000000004711.jsonl.gz | robotsproxy audit verify --file - --from 4711`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, err := sinceAnchor(cmd, since)
+			known, err := knownOf(cmd, from, since)
 			if err != nil {
 				return err
 			}
 			if len(f.paths) > 1 {
-				return f.verifyEach(cmd.OutOrStdout(), from, anchor)
+				return f.verifyEach(cmd.OutOrStdout(), known, anchor)
 			}
-			res, err := f.verify(cmd.InOrStdin(), from)
+			res, err := f.verify(cmd.InOrStdin(), known)
 			if err != nil {
 				return err
 			}
 			if anchor {
 				return printAnchor(cmd.OutOrStdout(), &res)
 			}
-			_, err = io.WriteString(cmd.OutOrStdout(), verified(&res, from))
+			_, err = io.WriteString(cmd.OutOrStdout(), verified(&res, known))
 			return err
 		},
 	}
 	f.add(cmd)
 	f.anyFiles(cmd)
 	cmd.Flags().BoolVar(&anchor, "anchor", false, "print nothing but the anchor of the last line")
+	cmd.Flags().Uint64Var(&from, "from", 0, "`SEQ` of the first line that has to be there")
 	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that has to be there still")
 	return cmd
 }
 
-func sinceAnchor(cmd *cobra.Command, text string) (trail.Anchor, error) {
-	if !cmd.Flags().Changed("since-anchor") {
-		return trail.Anchor{}, nil
+// knownOf reads the flags that say what is known of an audit.
+func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.Known, err error) {
+	if known.From = from; from == 0 && cmd.Flags().Changed("from") {
+		return known, usageError{errors.New("--from 0: lines are numbered from 1 on")}
 	}
-	a, err := trail.ParseAnchor(strings.TrimSpace(text)) // as it comes from a file
-	if err != nil {
-		return a, usageError{fmt.Errorf("--since-anchor %q: %w", text, err)}
+	if cmd.Flags().Changed("since-anchor") {
+		if known.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // as it comes from a file
+			return known, usageError{fmt.Errorf("--since-anchor %q: %w", since, err)}
+		}
 	}
-	return a, nil
+	return known, nil
 }
 
 // verify reads the audit, or standard input.
-func (f *auditFlags) verify(stdin io.Reader, since trail.Anchor) (trail.Result, error) {
+func (f *auditFlags) verify(stdin io.Reader, known trail.Known) (trail.Result, error) {
 	r, err := f.open(stdin)
 	if err != nil {
 		return trail.Result{}, err
 	}
 	defer r.Close()
-	return trail.Verify(r, since)
+	return trail.Verify(r, known)
 }
 
 // verifyEach reads several audits, one after the other, whether one before is whole or
 // not. The error is of all that are not.
-func (f *auditFlags) verifyEach(out io.Writer, since trail.Anchor, anchor bool) error {
-	if since.Seq > 0 {
-		return usageError{errors.New("--since-anchor is of one audit, and there are several files")}
+func (f *auditFlags) verifyEach(out io.Writer, known trail.Known, anchor bool) error {
+	if known != (trail.Known{}) {
+		return usageError{errors.New("--from and --since-anchor are of one audit, and there are several files")}
 	}
 	places, err := f.places()
 	if err != nil {
@@ -101,9 +111,9 @@ func (f *auditFlags) verifyEach(out io.Writer, since trail.Anchor, anchor bool) 
 			errs = append(errs, err)
 			continue
 		case !anchor && i > 0:
-			_, err = fmt.Fprintf(out, "\n%s\n%s", name, verified(&res, since))
+			_, err = fmt.Fprintf(out, "\n%s\n%s", name, verified(&res, known))
 		case !anchor:
-			_, err = fmt.Fprintf(out, "%s\n%s", name, verified(&res, since))
+			_, err = fmt.Fprintf(out, "%s\n%s", name, verified(&res, known))
 		case res.Lines == 0:
 			err = fmt.Errorf("%s has no line yet that could be an anchor", name)
 		default:
@@ -120,7 +130,7 @@ func verifyFile(path string) (trail.Result, error) {
 		return trail.Result{}, err
 	}
 	defer r.Close()
-	return trail.Verify(r, trail.Anchor{})
+	return trail.Verify(r, trail.Known{})
 }
 
 func printAnchor(out io.Writer, res *trail.Result) error {
@@ -132,7 +142,7 @@ func printAnchor(out io.Writer, res *trail.Result) error {
 }
 
 // verified is what was found, where that is no fault.
-func verified(res *trail.Result, since trail.Anchor) string {
+func verified(res *trail.Result, known trail.Known) string {
 	var b strings.Builder
 	row := func(label, format string, args ...any) {
 		fmt.Fprintf(&b, "%-7s "+format+"\n", append([]any{label}, args...)...)
@@ -145,6 +155,10 @@ func verified(res *trail.Result, since trail.Anchor) string {
 	switch {
 	case res.Removed:
 		row("", "older files were removed while they were read: once more shows whether that is all")
+	case res.Pruned:
+		row("", "what was before them, %s, went by audit.max_files, as a line says", count(int64(res.First-1), "line"))
+	case res.First > 1 && known.From > 0:
+		row("", "what was before them, %s, is not here, and not asked for", count(int64(res.First-1), "line"))
 	case res.First > 1:
 		row("", "what was before them, %s, is not here: it went by audit.max_files, or somebody took it away", count(int64(res.First-1), "line"))
 	}
@@ -162,8 +176,8 @@ func verified(res *trail.Result, since trail.Anchor) string {
 	if res.Counted > 0 {
 		row("counted", "%s, beyond 100 a second of a client, without a record of each", count(res.Counted, "refusal"))
 	}
-	if since.Seq > 0 {
-		row("since", "%s: the chain goes on from there without a break", since)
+	if known.Since.Seq > 0 {
+		row("since", "%s: the chain goes on from there without a break", known.Since)
 	}
 	row("anchor", "%s", res.Anchor())
 	row("", "Keep it elsewhere: --since-anchor shows with it later that all this is still there.")

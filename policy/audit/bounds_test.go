@@ -57,12 +57,12 @@ func strangers(n int) map[string]string {
 }
 
 // ofOthers are the members that no record of a request has.
-var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "hops", "outcome"}
+var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome"}
 
 // held holds a sealed line against the bounds, and gives its members.
 func held(t *testing.T, b []byte) map[string]json.RawMessage {
 	t.Helper()
-	line, _ := trail.Seal(b, 0, math.MaxUint64, trail.Hash{})
+	line, _ := trail.Seal(append(b, trail.Version...), 0, math.MaxUint64, trail.Hash{})
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(line, &members); err != nil {
 		t.Fatalf("%v: %q", err, line)
@@ -108,7 +108,7 @@ func TestRecordsAreBounded(t *testing.T) {
 			Answer:  &fetch.Answer{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
 		}
 		held(t, fetched.append(nil, &Options{Replica: s}))
-		held(t, event{name: "replaced", detail: s, file: s, octets: math.MaxInt64, sha256: s, count: math.MaxInt64, clients: math.MaxInt, client: s,
+		held(t, event{name: "replaced", detail: s, file: s, octets: math.MaxInt64, sha256: s, count: math.MaxInt64, clients: math.MaxInt, client: s, first: math.MaxUint64, last: math.MaxUint64,
 			reasons: map[string]int64{"malformed": math.MaxInt64, "auth": math.MaxInt64, "limit": math.MaxInt64}}.append(nil, &Options{Replica: s}))
 	}
 }

@@ -26,7 +26,7 @@ type line interface {
 const (
 	// maxRest bounds a line without its URL and what trail.Seal adds to it, in bytes:
 	// with that they are 4 KiB.
-	maxRest = 4<<10 - trail.MaxSeal
+	maxRest = 4<<10 - trail.MaxSeal - len(trail.Version)
 	// minText is the least that strings are cut to so that a line keeps to maxRest.
 	minText = 64
 )

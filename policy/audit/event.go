@@ -20,6 +20,8 @@ type event struct {
 	reasons map[string]int64 // of the refusals; each has some
 	clients int              // whose they were
 	client  string           // the only one of them; "": there are several, or it is not named
+	first   uint64           // of the lines that are removed; 0: none are
+	last    uint64           // likewise
 }
 
 func (e event) append(b []byte, o *Options) []byte {
@@ -49,6 +51,10 @@ func (e *event) appendWithin(b []byte, at time.Time, o *Options, limit int) []by
 	}
 	if e.clients > 0 {
 		b = strconv.AppendInt(append(b, `,"clients":`...), int64(e.clients), 10)
+	}
+	if e.first > 0 {
+		b = strconv.AppendUint(append(b, `,"first_seq":`...), e.first, 10)
+		b = strconv.AppendUint(append(b, `,"last_seq":`...), e.last, 10)
 	}
 	return appendOptional(b, `,"client":"`, e.client, limit)
 }

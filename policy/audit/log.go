@@ -89,6 +89,7 @@ type Log struct {
 	written atomic.Uint64 // the last line that is in the file
 	synced  atomic.Uint64 // the last line that the disk has
 	full    chan struct{}
+	pruned  uint64 // the last line that a line says is removed; tidy's
 }
 
 // Open takes the file, and goes on with the chain that it ends with. What a crash
@@ -173,17 +174,18 @@ func (l *Log) chain(what line) {
 		l.since = time.Now()
 	}
 	l.seq++
-	l.buf, l.hash = trail.Seal(what.append(l.buf, l.terms.Load()), start, l.seq, l.hash)
+	l.buf, l.hash = trail.Seal(append(what.append(l.buf, l.terms.Load()), trail.Version...), start, l.seq, l.hash)
 	if l.o.Tap != nil {
 		l.o.Tap(l.seq, l.buf[start:])
 	}
 }
 
-// tell adds a line that speaks of the trail itself.
-func (l *Log) tell(e event) {
+// tell adds a line that speaks of the trail itself, and gives its number.
+func (l *Log) tell(e event) (seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.chain(e)
+	return l.seq
 }
 
 // commit has the lines up to seq in the file, by itself or by another's hand: who

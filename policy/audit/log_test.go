@@ -185,11 +185,11 @@ func TestChainGoesOnAcrossRestartsAndFiles(t *testing.T) {
 }
 
 // tidied compresses all files that were set aside, without a rest.
-func tidied(t *testing.T, l *Log, most int) {
+func tidied(t *testing.T, l *Log) {
 	t.Helper()
 	for plain := []string{""}; len(plain) > 0; {
 		var err error
-		if plain, err = l.sheet.prune(most); err == nil {
+		if plain, err = l.prune(); err == nil {
 			err = compressOne(t.Context(), plain, func(int) error { return nil })
 		}
 		if err != nil {
@@ -216,7 +216,7 @@ func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	tidied(t, l, l.terms.Load().MaxFiles)
+	tidied(t, l)
 	files, err := trail.Files(l.o.File)
 	if err != nil || len(files) != 4 {
 		t.Fatalf("%v, %v", files, err)
@@ -244,7 +244,7 @@ func TestChainGoesOnBehindAFileThatIsCompressed(t *testing.T) {
 		l.Write(refused())
 	}
 	close(t, l)
-	tidied(t, l, 10)
+	tidied(t, l)
 	if err := os.Remove(l.o.File); err != nil { // as if the end had come before the new file's first line
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func (l *Log) tidy(ctx context.Context) error {
 	}
 	told := false
 	for {
-		plain, err := l.sheet.prune(l.terms.Load().MaxFiles)
+		plain, err := l.prune()
 		if len(plain) > 0 {
 			err = errors.Join(err, compressOne(ctx, plain, func(n int) error { return l.rest(ctx, n) }))
 		}
@@ -74,7 +74,7 @@ func (l *Log) rest(ctx context.Context, n int) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.full:
-			if _, err := l.sheet.prune(l.terms.Load().MaxFiles); err != nil {
+			if _, err := l.prune(); err != nil {
 				return err
 			}
 		case <-due.C:
@@ -85,21 +85,17 @@ func (l *Log) rest(ctx context.Context, n int) error {
 
 // prune removes the files that are too many, and gives those that are not compressed,
 // the oldest first.
-func (s *sheet) prune(most int) (plain []string, err error) {
-	files, err := trail.Files(s.path)
+func (l *Log) prune() (plain []string, err error) {
+	files, err := trail.Files(l.sheet.path)
 	if err != nil {
 		return nil, err
 	}
 	if n := len(files); n > 0 && files[n-1].First == 0 {
 		files = files[:n-1] // the one that is written
 	}
-	for ; len(files) > most; files = files[1:] {
-		plain := trail.Aside(s.path, files[0].First)
-		for _, name := range []string{plain, plain + partial, trail.Gzipped(plain)} { // several after a crash
-			if e := os.Remove(name); e != nil && !errors.Is(e, os.ErrNotExist) {
-				err = errors.Join(err, e)
-			}
-		}
+	if excess := len(files) - l.terms.Load().MaxFiles; excess > 0 {
+		err = l.remove(files[:excess], files[excess].First-1)
+		files = files[excess:]
 	}
 	for _, f := range files {
 		if !f.Gzip {
@@ -107,6 +103,37 @@ func (s *sheet) prune(most int) (plain []string, err error) {
 		}
 	}
 	return plain, err
+}
+
+// remove removes the oldest files, the last line of which has the number last. First a
+// line on the disk says so: what is gone without one, somebody else has taken away.
+func (l *Log) remove(files []trail.File, last uint64) error {
+	if last > l.pruned {
+		if err := l.failed(); err != nil {
+			return err
+		}
+		e := event{name: trail.EventPruned, first: files[0].First, last: last}
+		e.detail = fmt.Sprintf("the files with the lines seq %d to %d are removed: there are more than audit.max_files", e.first, e.last)
+		if err := l.commit(l.tell(e)); err != nil {
+			return err
+		}
+		if l.terms.Load().Sync != SyncNone {
+			if err := l.sheet.sync(); err != nil { // without the lock: nobody is held up by a slow disk
+				return err
+			}
+		}
+		l.pruned = last
+	}
+	var err error
+	for _, f := range files {
+		plain := trail.Aside(l.sheet.path, f.First)
+		for _, name := range []string{plain, plain + partial, trail.Gzipped(plain)} { // several after a crash
+			if e := os.Remove(name); e != nil && !errors.Is(e, os.ErrNotExist) {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	return err
 }
 
 // compressOne compresses one of these files: the newest that can be, which will be kept

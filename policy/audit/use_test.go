@@ -81,11 +81,11 @@ func TestUseSizes(t *testing.T) {
 		t.Errorf("%d files", len(files))
 	}
 	<-l.full
-	l.Use(Options{MaxSize: 1, MaxFiles: 2})
+	l.Use(Options{MaxFiles: 2})
 	if len(l.full) != 1 {
 		t.Error("nobody looks how many there are")
 	}
-	if _, err := l.sheet.prune(l.terms.Load().MaxFiles); err != nil {
+	if _, err := l.prune(); err != nil {
 		t.Fatal(err)
 	}
 	if files, _ := trail.Files(l.o.File); len(files) != 3 {

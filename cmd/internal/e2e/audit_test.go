@@ -69,13 +69,13 @@ type record struct {
 var members = strings.Fields(`time id replica client method url host user_agent agent decision reason enforced entry entry_reason rule line group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
 	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s cached store_away
-	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error seq prev hash`)
+	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error v seq prev hash`)
 
 // fetchMembers is the same of lines that speak of a fetch of a robots.txt.
-var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 status bytes duration_ms error seq prev hash`)
+var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 status bytes duration_ms error v seq prev hash`)
 
 // eventMembers is the same of lines that speak of the file.
-var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client seq prev hash`)
+var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client first_seq last_seq v seq prev hash`)
 
 // readAudit parses the records of requests in the file as it stands; a last line still
 // being written is left out.

@@ -136,7 +136,10 @@ func (r *Report) chain() string {
 	if n := len(r.Source.Trails); n > 0 {
 		text = fmt.Sprintf("holds in each of %s", many(int64(n), "audit"))
 	}
-	if c.FirstSeq > 1 {
+	switch {
+	case c.Pruned:
+		text += fmt.Sprintf(", which begins with record %s: the proxy removed what was before, by the number of files that are kept", number(int64(c.FirstSeq)))
+	case c.FirstSeq > 1:
 		text += fmt.Sprintf(", which begins with record %s: what was before is not there, by the number of files that are kept or because somebody took it away", number(int64(c.FirstSeq)))
 	}
 	if c.Removed {

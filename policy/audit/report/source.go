@@ -36,6 +36,7 @@ type chain struct {
 	Held     bool   `json:"held"`              // every line was whole and followed from the one before
 	FirstSeq uint64 `json:"first_seq"`         // above 1 where older files have been taken away; 0 of several trails
 	Removed  bool   `json:"removed,omitempty"` // some were while the trail was read, before their turn
+	Pruned   bool   `json:"pruned,omitempty"`  // the proxy removed the older files, as a line says
 	Anchor   string `json:"anchor"`            // of the last line, where the chain held and has one
 	Fault    *fault `json:"fault,omitempty"`   // the first
 }
@@ -84,7 +85,7 @@ func (s *source) begin(path string) {
 
 // judge takes what was found of the chain, and the error that ended the reading, if one.
 func (s *source) judge(res *trail.Result, found *trail.Fault, err error) {
-	s.Chain = chain{Held: found == nil && err == nil, FirstSeq: res.First, Removed: res.Removed}
+	s.Chain = chain{Held: found == nil && err == nil, FirstSeq: res.First, Removed: res.Removed, Pruned: res.Pruned}
 	switch {
 	case found != nil:
 		f := fault(*found)

@@ -12,8 +12,11 @@ const KindEvent = "event"
 // KindRobots is the kind of the lines that speak of a fetch of a robots.txt.
 const KindRobots = "robots"
 
-// EventCounted says that refusals were counted and not recorded.
-const EventCounted = "counted"
+// Events that are more than something to be listed.
+const (
+	EventCounted = "counted" // refusals were counted and not recorded
+	EventPruned  = "pruned"  // files were removed, as there were too many
+)
 
 // An Entry is what a line says: of a request, or of what its Kind says. Strings are as
 // they came, with whatever strangers put into them.
@@ -62,6 +65,7 @@ type Entry struct {
 	Bytes      int64   `json:"bytes"`
 	DurationMS float64 `json:"duration_ms"`
 	Error      string  `json:"error"`
+	Version    int     `json:"v"` // see Version; 0: an earlier one
 	Seq        uint64  `json:"seq"`
 
 	Hops    []string `json:"hops"`    // addresses that the fetch of a robots.txt was redirected to
@@ -75,6 +79,9 @@ type Entry struct {
 	Count   int64            `json:"count"`   // of the records that are lost, or of refusals that were counted
 	Reasons map[string]int64 `json:"reasons"` // of the refusals, how many for each
 	Clients int              `json:"clients"` // whose they were; Client is the only one
+
+	FirstSeq uint64 `json:"first_seq"` // of the lines in files that were removed
+	LastSeq  uint64 `json:"last_seq"`  // likewise
 }
 
 // Read gives what a line says. It does not look at the chain.

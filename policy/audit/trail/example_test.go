@@ -32,11 +32,11 @@ func Example() {
 		fmt.Println(e.Seq, e.URL, e.Decision)
 	}
 
-	res, err := trail.Verify(trail.NewReader("audit", strings.NewReader(string(text))), trail.Anchor{})
+	res, err := trail.Verify(trail.NewReader("audit", strings.NewReader(string(text))), trail.Known{})
 	fmt.Println(res.Lines, res.Anchor(), err)
 
 	changed := strings.Replace(string(text), "block", "allow", 1)
-	_, err = trail.Verify(trail.NewReader("audit", strings.NewReader(changed)), trail.Anchor{})
+	_, err = trail.Verify(trail.NewReader("audit", strings.NewReader(changed)), trail.Known{})
 	if fault, ok := errors.AsType[*trail.Fault](err); ok {
 		fmt.Println(fault.Kind)
 	}

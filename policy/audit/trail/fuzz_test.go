@@ -52,7 +52,7 @@ func FuzzVerify(f *testing.F) {
 	}
 	f.Add(bytes.Join(chain(7, 9), nil))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		res, err := Verify(NewReader("stream", bytes.NewReader(text)), Anchor{})
+		res, err := Verify(NewReader("stream", bytes.NewReader(text)), Known{})
 		if err != nil {
 			if f, ok := errors.AsType[*Fault](err); !ok || f.Kind == "" || f.Line == 0 {
 				t.Fatalf("%v", err)

@@ -42,6 +42,7 @@ type Reader struct {
 	moved  bool   // src was the file at path, and is not any more: nothing is added to it
 	held   []byte // the first line of src, to be given after ErrRemoved
 
+	oldest  uint64 // with which the oldest file began then; 0: there was one file
 	bounded bool   // the reading ends with the first file that begins behind until
 	until   uint64 // of the files that were set aside by then the newest; 0: there were none
 }
@@ -297,8 +298,21 @@ func (r *Reader) bound() error {
 	for _, f := range files {
 		r.until = max(r.until, f.First)
 	}
+	if len(files) > 0 {
+		r.oldest = files[0].First
+	}
 	r.bounded = true
 	return err
+}
+
+// shortened says whether the oldest file that there was when the reading was bounded is
+// not there any more.
+func (r *Reader) shortened() bool {
+	if r.oldest == 0 {
+		return r.path != "" && r.src.First > 0 // there was no file but the one that is written
+	}
+	files, err := Files(r.path)
+	return err == nil && len(files) > 0 && files[0].First != r.oldest
 }
 
 // Close ends the reading.

@@ -9,8 +9,9 @@
 // is told from a torn one by waiting a moment.
 //
 // A chain shows that no line between the first and the last that are there was
-// changed, taken out or moved. That the beginning or the end was not cut off, or the
-// whole not written anew, only an [Anchor] kept elsewhere can show.
+// changed, taken out or moved, and an [EventPruned] that the lines before the first were
+// removed by the writer. That the end was not cut off, or the whole not written anew,
+// only an [Anchor] kept elsewhere can show.
 //
 // How it fails: an error names the file, and the place of the line where it is one
 // line's. Functions may be called by any number of goroutines, a [Reader] is one
@@ -67,6 +68,11 @@ func CutText(s string) (head string, whole int, cut bool) {
 	}
 	return s[:i], whole, true
 }
+
+// Version is the member by which a line says that its writer adds an event
+// ([EventPruned]) before it removes files: what is gone of the beginning of such a trail
+// without one, somebody else has taken away. Lines of earlier versions do not have it.
+const Version = `,"v":2`
 
 // A Hash is the SHA-256 of a line; the zero Hash stands before the first.
 type Hash [sha256.Size]byte

@@ -22,6 +22,13 @@ type Result struct {
 	Events       int     // other lines that speak of the trail itself
 	Listed       []Entry // the first of them
 	Removed      bool    // files were removed while it was read, and it was begun anew behind them
+	Pruned       bool    // the writer removed what was before the first line, as a line says
+}
+
+// Known is what is known of a trail from elsewhere. The zero value is nothing.
+type Known struct {
+	From  uint64 // the first line that has to be there; those before may be gone; 0: none may, but see Verify
+	Since Anchor // the line that it names has to be there, or the one behind it to follow it
 }
 
 // Anchor gives the anchor of the last line, the zero Anchor where there is no line.
@@ -53,16 +60,17 @@ func (f *Fault) Error() string {
 }
 
 // Verify reads a trail from where r stands to the end of the file that is written when
-// it begins, and holds each line against its hash and the line before it. With an
-// anchor, the line that it names has to be there, or the one behind it to follow it.
-// The first fault is a [*Fault], and r is read no further than it takes to say what it
-// is; other errors are of the reading.
-func Verify(r *Reader, since Anchor) (Result, error) {
-	v := verifier{r: r, since: since}
+// it begins, and holds each line against its hash and the line before it, and the whole
+// against what is known. Lines before the first that is there are missing unless a line
+// says that the writer removed them, or the writer was an earlier version, which does not
+// say so. The first fault is a [*Fault], and r is read no further than it takes to say
+// what it is; other errors are of the reading.
+func Verify(r *Reader, known Known) (Result, error) {
+	v := verifier{r: r, known: known}
 	return v.verify()
 }
 
-// VerifyEach is Verify without an anchor, which hands on each line when it is read, also
+// VerifyEach is Verify of a trail of which nothing is known, which hands on each line when it is read, also
 // those behind the fault: with ErrTorn or ErrTooLong in the place of one that cannot be
 // had. The error is of the reading.
 func VerifyEach(r *Reader, each func(Line, error)) (res Result, fault *Fault, err error) {
@@ -93,13 +101,18 @@ func (v *verifier) verify() (Result, error) {
 	if err := v.r.bound(); err != nil {
 		return Result{}, err
 	}
+	return v.lines()
+}
+
+// lines reads up to where the reading is bounded.
+func (v *verifier) lines() (Result, error) {
 	for {
 		line, err := v.read()
 		switch {
 		case err == io.EOF:
 			return v.end()
 		case errors.Is(err, ErrRemoved):
-			v.Result = Result{Removed: true}
+			v.Result, v.lacking = Result{Removed: true}, nil
 			continue
 		case errors.Is(err, ErrTorn):
 			return v.Result, v.fault(line, 0, "torn", "the line has no end, as after a crash: the next start sets it aside")
@@ -117,10 +130,12 @@ func (v *verifier) verify() (Result, error) {
 type verifier struct {
 	Result
 	r     *Reader
-	since Anchor
+	known Known
 	each  func(Line, error) // takes each line that is read; nil: nobody does
-	at    Line              // where the last line stood; without its text
-	head  [64]byte          // how it begins
+
+	lacking *Fault   // lines are missing before the first, unless a line says that they were removed
+	at      Line     // where the last line stood; without its text
+	head    [64]byte // how it begins
 }
 
 // fault makes a Fault of a line; one that does not say its number has the expected one.
@@ -148,7 +163,7 @@ func (v *verifier) line(line Line) error {
 	if err != nil {
 		return err
 	}
-	if l.Seq == v.since.Seq && !v.since.names(l.Hash) {
+	if l.Seq == v.known.Since.Seq && !v.known.Since.names(l.Hash) {
 		return v.fault(line, l.Seq, "anchor", "this is another line than the anchor's: its hash begins with %s", l.Hash.String()[:anchorDigits])
 	}
 	v.count(line, l)
@@ -165,14 +180,28 @@ func (v *verifier) first(line Line, l Link) error {
 	case begins > 0 && l.Seq > begins:
 		return v.missing(line, l, begins)
 	}
-	switch since := v.since.Seq; {
+	if from := max(1, v.known.From); l.Seq > from && (v.known.From > 0 || versionOf(line.Text) > 0) {
+		if v.Removed = v.Removed || v.r.shortened(); !v.Removed { // else the line that says so may be one that is not read
+			v.lacking = v.fault(line, l.Seq, "missing", "%s before it, and no line says that the proxy removed them", numbers(from, l.Seq-1))
+		}
+	}
+	switch since := v.known.Since.Seq; {
 	case since == 0 || l.Seq <= since:
 	case l.Seq > since+1:
 		return v.fault(line, l.Seq, "anchor", "the trail begins here by now, and lacks %s that would lead here from the anchor", numbers(since+1, l.Seq-1))
-	case !v.since.names(l.Prev):
+	case !v.known.Since.names(l.Prev):
 		return v.fault(line, l.Seq, "anchor", "the line does not follow the anchor's: its prev begins with %s", l.Prev.String()[:anchorDigits])
 	}
 	return nil
+}
+
+// versionOf is what a line says that its writer does; 0: an earlier version.
+func versionOf(line []byte) int {
+	e, err := Read(line)
+	if err != nil {
+		return 0
+	}
+	return e.Version
 }
 
 // next looks whether a line follows the one before it.
@@ -250,9 +279,12 @@ func (v *verifier) count(line Line, l Link) {
 }
 
 func (v *verifier) event(e Entry) {
-	if e.Event == EventCounted {
+	switch {
+	case e.Event == EventCounted:
 		v.Counted += max(0, min(e.Count, math.MaxInt64-v.Counted))
 		return
+	case e.Event == EventPruned && e.FirstSeq < v.First && e.LastSeq >= v.First-1:
+		v.Pruned, v.lacking = true, nil
 	}
 	v.Events++
 	if len(v.Listed) < maxListed {
@@ -274,12 +306,15 @@ func timeOf(line []byte) time.Time {
 // end looks at what is known when all lines have been read.
 func (v *verifier) end() (Result, error) {
 	v.To = timeOf(v.head[:])
+	since := v.known.Since.Seq
 	switch {
-	case v.since.Seq == 0:
+	case v.lacking != nil:
+		return v.Result, v.lacking
+	case since == 0:
 	case v.Lines == 0:
-		return v.Result, v.fault(Line{File: v.r.path}, 0, "anchor", "there is no line, and the anchor's is seq %d: the end was cut off", v.since.Seq)
-	case v.Last.Seq < v.since.Seq:
-		return v.Result, v.fault(v.at, v.Last.Seq, "anchor", "this is the last line, and the anchor's is seq %d: the end was cut off", v.since.Seq)
+		return v.Result, v.fault(Line{File: v.r.path}, 0, "anchor", "there is no line, and the anchor's is seq %d: the end was cut off", since)
+	case v.Last.Seq < since:
+		return v.Result, v.fault(v.at, v.Last.Seq, "anchor", "this is the last line, and the anchor's is seq %d: the end was cut off", since)
 	}
 	return v.Result, nil
 }

@@ -68,7 +68,7 @@ func verify(t testing.TB, path string, since Anchor) (Result, error) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	return Verify(r, since)
+	return Verify(r, Known{Since: since})
 }
 
 func anchorOf(t testing.TB, line []byte) Anchor {
@@ -293,7 +293,7 @@ func TestVerifyLastLineCut(t *testing.T) {
 	for n := range last {
 		lines[2] = last[:n]
 		r := NewReader("x", bytes.NewReader(bytes.Join(lines, nil)))
-		res, err := Verify(r, since)
+		res, err := Verify(r, Known{Since: since})
 		want := "x:3: seq 3: torn: "
 		if n == 0 {
 			want = "x:2: seq 2: anchor: this is the last line, and the anchor's is seq 3: the end was cut off"
@@ -302,7 +302,7 @@ func TestVerifyLastLineCut(t *testing.T) {
 			t.Errorf("cut at %d: %v, want %s", n, err, want)
 		}
 	}
-	res, err := Verify(NewReader("x", bytes.NewReader(bytes.Join(lines[:2], nil))), Anchor{})
+	res, err := Verify(NewReader("x", bytes.NewReader(bytes.Join(lines[:2], nil))), Known{})
 	if err != nil || res.Last.Seq != 2 {
 		t.Errorf("the last line gone: %v", err)
 	}
@@ -319,14 +319,14 @@ func TestVerifyFindsEveryChange(t *testing.T) {
 			}
 			r.in.Reset(bytes.NewReader(text))
 			r.last, r.begun, r.src.number, r.src.at, r.src.over = 0, false, 0, 0, false
-			if _, err := Verify(r, Anchor{}); err == nil {
+			if _, err := Verify(r, Known{}); err == nil {
 				t.Errorf("octet %d: %q for %q is not found", i, c, was)
 			}
 		}
 		text[i] = was
 	}
 	r.in.Reset(bytes.NewReader(text))
-	if _, err := Verify(r, Anchor{}); err != nil {
+	if _, err := Verify(r, Known{}); err != nil {
 		t.Errorf("unchanged: %v", err)
 	}
 }
