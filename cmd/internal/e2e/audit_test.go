@@ -61,6 +61,7 @@ type record struct {
 	SHA256        string    `json:"sha256"`
 	Event         string    `json:"event"` // of the file itself
 	Count         int       `json:"count"`
+	Clients       int       `json:"clients"`
 	File          string    `json:"file"`
 }
 
