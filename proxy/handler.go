@@ -12,8 +12,8 @@
 // goes out.
 //
 // It fails closed: whatever goes wrong before the origin's answer has begun
-// becomes a refusal from one table, and its record is written first. What
-// breaks after that breaks the client's transfer, never shortens it silently.
+// becomes a refusal from one table, and its record is written first, with the one
+// exception that package audit names. What breaks after that breaks the client's transfer, never shortens it silently.
 //
 // What it goes by, the [Rules], may be changed while it serves: a request keeps
 // to those that it began under, from its first look at who asks to its record.

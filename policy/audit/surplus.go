@@ -69,6 +69,10 @@ func (s *surplus) add(key string, reason policy.Reason) bool {
 
 // take ends the span, and gives the event that says what was counted in it.
 func (s *surplus) take(now time.Time, o *Options) (e event, counted bool) {
+	s.began = now
+	if clear(s.came); s.over == 0 {
+		return event{}, false
+	}
 	e = event{name: trail.EventCounted, reasons: map[string]int64{}}
 	var each []string
 	for _, reason := range slices.Sorted(maps.Keys(s.reasons)) {
@@ -85,10 +89,9 @@ func (s *surplus) take(now time.Time, o *Options) (e event, counted bool) {
 		}
 	}
 	e.detail = fmt.Sprintf("refusals of %s beyond %d a second for each, which have no records: %s", whose, maxCheap, strings.Join(each, ", "))
-	clear(s.came)
 	clear(s.reasons)
-	s.began, s.over, s.client = now, 0, ""
-	return e, e.count > 0
+	s.over, s.client = 0, ""
+	return e, true
 }
 
 // countOnly says whether a refusal is counted and not recorded.

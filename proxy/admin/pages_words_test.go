@@ -62,7 +62,7 @@ func TestARecordThatIsNotThere(t *testing.T) {
 		}
 	}
 	for range 2100 {
-		w.malformed(t)
+		w.come(t, visit{client: "lab-a", agent: "FooBot/1.0", url: "https://shop.example.com/x"})
 	}
 	if got := words(w.get(t, "/decisions/1", http.StatusNotFound)); !strings.Contains(got, "no longer in memory. The audit has it.") {
 		t.Errorf("%q", got)
