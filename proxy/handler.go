@@ -50,8 +50,9 @@ import (
 type Options struct {
 	Rules // at first
 	Pacer *pace.Pacer
-	Audit audit.Sink   // the evidence first, then whoever else listens
-	Ready func() error // why requests must be refused at present: the audit cannot be written
+	Audit audit.Sink                // the evidence first, then whoever else listens
+	Keep  func(*audit.Record) error // keeps what a decision rests on, before it is acted on: audit.Log.Keep
+	Ready func() error              // why requests must be refused at present: the audit cannot be written
 	Log   *slog.Logger
 	Limits
 }
@@ -100,7 +101,7 @@ type Handler struct {
 // New checks the options and makes a Handler.
 func New(o Options) (*Handler, error) {
 	for name, missing := range map[string]bool{
-		"Pacer": o.Pacer == nil, "Audit": o.Audit == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
+		"Pacer": o.Pacer == nil, "Audit": o.Audit == nil, "Keep": o.Keep == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
 	} {
 		if missing {
 			return nil, fmt.Errorf("proxy: option %s is missing", name)
@@ -234,8 +235,12 @@ func (h *Handler) judge(x *exchange) error {
 	return h.verdict(x)
 }
 
-// verdict is refusal, unless we only watch.
+// verdict is refusal, unless we only watch. Either way what the decision rests on is
+// kept first.
 func (h *Handler) verdict(x *exchange) error {
+	if err := h.o.Keep(&x.record); err != nil {
+		return err
+	}
 	if x.rules.Monitor {
 		return nil
 	}

@@ -142,7 +142,8 @@ func start(t testing.TB, s setup) *rig {
 	r.roots.AddCert(authority.Certificate())
 	o := proxy.Options{
 		Rules: proxy.Rules{Engine: engine, Door: door, Authority: authority, PerAddress: s.names != nil},
-		Pacer: pace.New(pace.Options{}), Audit: r.records, Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Pacer: pace.New(pace.Options{}), Audit: r.records, Log: slog.New(slog.DiscardHandler),
+		Keep: func(*audit.Record) error { return nil }, Ready: func() error { return nil },
 		Limits: proxy.Limits{Linger: 5 * time.Second},
 	}
 	r.url = &url.URL{Scheme: "http"}

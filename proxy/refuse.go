@@ -18,9 +18,14 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 )
+
+// noRoomRetry is when a client may try again for whose host there was no space in
+// the folder of snapshots: it is about as often that space is made.
+const noRoomRetry = 10 * time.Minute
 
 // A problem is what a refused client reads: RFC 9457 with members of ours, or
 // the same in a few lines of text.
@@ -158,6 +163,8 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 		p.RetryAfter = seconds(time.Until(again.At))
 	} else if quota, ok := errors.AsType[*policy.QuotaError](err); ok {
 		p.RetryAfter = seconds(time.Until(quota.Until))
+	} else if errors.Is(err, audit.ErrNoRoom) {
+		p.RetryAfter = seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
 		p.RetryAfter = seconds(time.Until(retry))
 	} else if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {

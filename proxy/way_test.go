@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -223,6 +224,46 @@ func TestUnwritableAuditRefuses(t *testing.T) {
 		}
 	})
 	if got := origin.paths(); slices.Contains(got, "/") {
+		t.Errorf("the origin saw %q", got)
+	}
+}
+
+// TestNoSpaceForEvidence: nothing goes out, whichever way, where the robots.txt that the
+// decision rests on cannot be kept; the refusal is that request's alone.
+func TestNoSpaceForEvidence(t *testing.T) {
+	origin := serve(t, true, "User-agent: *\nDisallow: /private\n", hello)
+	for name, sealed := range map[string]bool{"opened": false, "passed through": true} {
+		t.Run(name, func(t *testing.T) {
+			full := true
+			r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
+				o.Sealed = func(string) bool { return sealed }
+				o.Keep = func(rec *audit.Record) error {
+					if rec.Decision.Ruling.Answer == nil {
+						t.Error("kept before it is known what the decision rests on")
+					}
+					if full {
+						return fmt.Errorf("keep a snapshot: %w", audit.ErrNoRoom)
+					}
+					return nil
+				}
+			}})
+			if sealed {
+				if resp := r.say("CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "600" {
+					t.Errorf("%s %v", resp.Status, resp.Header)
+				}
+			} else if resp, body, err := get(r.client(false), origin.URL+"/page"); err != nil || resp.StatusCode != 503 || !strings.Contains(body, "snapshot_max_size") {
+				t.Errorf("%v %q %v", resp, body, err)
+			}
+			if rec := r.records.last(t, 1); !rec.Blocked() || rec.Decision.Reason != policy.ReasonAudit || !errors.Is(rec.Err, audit.ErrNoRoom) {
+				t.Errorf("record: %+v", rec)
+			}
+			full = false
+			if resp := r.say("CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != 200 {
+				t.Errorf("once there is space: %s", resp.Status)
+			}
+		})
+	}
+	if got := origin.paths(); !slices.Equal(got, []string{"/robots.txt", "/robots.txt"}) {
 		t.Errorf("the origin saw %q", got)
 	}
 }

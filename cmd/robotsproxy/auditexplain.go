@@ -246,7 +246,7 @@ func (x *explanation) why() string {
 	case policy.ReasonLoop:
 		return "the request had been through this proxy before"
 	case policy.ReasonAudit:
-		return "the audit could not be written (audit.on_error: refuse)"
+		return "the record, or the robots.txt that it rests on, could not be kept (audit.on_error: refuse, audit.snapshot_max_size)"
 	case policy.ReasonClient:
 		return "the client left before its turn came"
 	case policy.ReasonParent:

@@ -209,7 +209,7 @@ func TestExplainRederives(t *testing.T) {
 		{name: "no dialect", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.Dialect = "\x1b[2J" }, exit: 1, want: `it cannot be judged`},
 		{name: "no hash", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = "../../etc/passwd" }, exit: 1, want: `does not have this SHA-256`},
 		{name: "removed", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = strings.Repeat("a", 64) }, exit: 1,
-			want: `no snapshot a+: it may have been removed after audit.snapshot_max_age`},
+			want: `no snapshot a+: it may have been removed \(audit.snapshot_max_age, audit.snapshot_max_size\)`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.file == "" {
@@ -224,7 +224,7 @@ func TestExplainRederives(t *testing.T) {
 			s := newState(t)
 			a := textAnswer(tc.status, tc.file)
 			a.Headers = &fetch.Headers{ETag: "\"e\x1b\""}
-			if err := s.book.Keep(a); err != nil {
+			if err := s.book.Keep(a, "someone"); err != nil {
 				t.Fatal(err)
 			}
 			e := judged(t, a, tc.options, tc.request)
@@ -291,7 +291,7 @@ func TestExplainWithoutFile(t *testing.T) {
 				{URL: "http://fails.test/robots.txt", Status: 502, Fetched: at.Add(time.Minute)},
 				{URL: "http://dead.test/robots.txt", Err: errors.New("refused \x1b"), Fetched: at},
 			} {
-				if err := s.book.Keep(a); err != nil {
+				if err := s.book.Keep(a, "someone"); err != nil {
 					t.Fatal(err)
 				}
 			}

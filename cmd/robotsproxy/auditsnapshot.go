@@ -92,7 +92,7 @@ func noSnapshot(digits string, err error) error {
 	case errors.Is(err, snapshot.ErrName):
 		return usageError{fmt.Errorf("%q: %w", digits, err)}
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("no snapshot %s: it may have been removed after audit.snapshot_max_age", digits)
+		return fmt.Errorf("no snapshot %s: it may have been removed (audit.snapshot_max_age, audit.snapshot_max_size)", digits)
 	}
 	return fmt.Errorf("snapshot %s: %w", digits, err)
 }

@@ -55,6 +55,24 @@ func TestDoctorAuditPipe(t *testing.T) {
 	}
 }
 
+// TestDoctorSnapshots: it warns before hosts are refused.
+func TestDoctorSnapshots(t *testing.T) {
+	d := doctorFor(t, "http://127.0.0.1:1")
+	d.cfg.StateDir, d.cfg.Audit.MaxSize, d.cfg.Audit.SnapshotMaxSize = t.TempDir(), 1, 1<<20
+	day := filepath.Join(d.cfg.StateDir, snapshotsName, "index", "2026-11-21.jsonl")
+	if err := os.MkdirAll(filepath.Dir(day), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int]grade{900_000: isFine, 1_000_000: isWarn} {
+		if err := os.WriteFile(day, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if found := d.checkAudit(t.Context()); found.Status != want {
+			t.Errorf("%d bytes: %+v", size, found)
+		}
+	}
+}
+
 // The clock, against each thing that it cannot be before.
 func TestDoctorClock(t *testing.T) {
 	record := `{"time":"2031-01-01T00:00:00Z","decision":"allow","seq":0}` + "\n"

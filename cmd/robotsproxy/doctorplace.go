@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/proxy/mitm"
 )
@@ -134,7 +135,21 @@ func (d *doctor) checkAudit(context.Context) diagnosis {
 	case free < 2*most: // a file is compressed beside the one that is written to
 		return warn(mend, "%s: %s free, and the audit's files may have %s", file, inMiB(free), inMiB(most))
 	}
+	if used, most := d.snapshots(), int64(d.cfg.Audit.SnapshotMaxSize); used > most/10*9 {
+		return warn("raise audit.snapshot_max_size, or look in the audit which client asks for so many hosts",
+			"the kept robots.txt files take %s of %s: hosts that need another are refused", inMiB(used), inMiB(most))
+	}
 	return fine("%s, %s free", file, inMiB(free))
+}
+
+// snapshots is what the kept robots.txt files take on the disk, as far as that can be told.
+func (d *doctor) snapshots() int64 {
+	state, err := d.cfg.State(d.getenv)
+	if err != nil {
+		return 0
+	}
+	used, _ := snapshot.Size(filepath.Join(state, snapshotsName))
+	return used
 }
 
 // inMiB is a size for people, in MiB or GiB.

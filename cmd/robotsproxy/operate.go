@@ -47,6 +47,14 @@ func (h *house) sinks(others []audit.Sink) (all []audit.Sink, err error) {
 	return append(all, h.counts, h.feed), nil
 }
 
+// keep is what keeps the robots.txt files that decisions rest on.
+func (h *house) keep() func(*audit.Record) error {
+	if without("audit") {
+		return func(*audit.Record) error { return nil }
+	}
+	return h.evidence.Keep
+}
+
 // paceKey says what the pace of a host is kept under now.
 func (h *house) paceKey(host string) string {
 	rules := &h.now.Load().rules

@@ -104,7 +104,7 @@ func build(cfg config.Config, own place, log *slog.Logger, others ...audit.Sink)
 		return nil, err
 	}
 	h.handler, err = proxy.New(proxy.Options{
-		Rules: first.rules, Pacer: h.pacer, Audit: audit.Fanout(sinks...), Ready: h.evidence.Refusal, Log: log,
+		Rules: first.rules, Pacer: h.pacer, Audit: audit.Fanout(sinks...), Keep: h.keep(), Ready: h.evidence.Refusal, Log: log,
 	})
 	if err != nil {
 		return nil, err

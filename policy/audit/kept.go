@@ -1,9 +1,9 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,30 +18,38 @@ const maxUnkept = 1024
 type unkept struct {
 	failure atomic.Pointer[error]
 
-	mu      sync.Mutex // guards answers
-	answers map[*fetch.Answer]struct{}
+	mu      sync.Mutex               // guards answers
+	answers map[*fetch.Answer]string // the client whose request rests on each
 }
 
-// keep has what a record rests on kept, before its line is written.
-func (l *Log) keep(r *Record) error {
-	a := r.Decision.Ruling.Answer
-	if a == nil || l.o.Snapshots == nil {
+// Keep has the robots.txt kept that the decision of r rests on. It is to be called
+// before the decision is acted on, so that nothing goes out whose evidence cannot be
+// kept. [Log.Write] does it for records that it was not called for. The error wraps
+// ErrUnwritable, or ErrNoRoom, which holds up other requests in no way.
+func (l *Log) Keep(r *Record) error {
+	a, terms := r.Decision.Ruling.Answer, l.terms.Load()
+	if a == nil || r.kept || l.o.Snapshots == nil || terms.BlockedOnly && !r.Blocked() {
 		return nil
 	}
-	if err := l.o.Snapshots.Keep(a); err != nil {
-		return l.unkept.add(a, err)
+	r.kept = true
+	err := l.o.Snapshots.Keep(a, r.Request.Client)
+	if err != nil && !errors.Is(err, ErrNoRoom) {
+		err = l.unkept.add(a, r.Request.Client, err)
 	}
-	return nil
+	if terms.Continue {
+		return nil
+	}
+	return err
 }
 
-func (u *unkept) add(a *fetch.Answer, err error) error {
+func (u *unkept) add(a *fetch.Answer, client string, err error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.answers == nil {
-		u.answers = make(map[*fetch.Answer]struct{})
+		u.answers = make(map[*fetch.Answer]string)
 	}
 	if len(u.answers) < maxUnkept {
-		u.answers[a] = struct{}{}
+		u.answers[a] = client
 	}
 	return u.fail(err)
 }
@@ -58,10 +66,10 @@ func (u *unkept) settle(k Keeper) {
 		return
 	}
 	u.mu.Lock()
-	answers := slices.Collect(maps.Keys(u.answers))
+	answers := maps.Clone(u.answers)
 	u.mu.Unlock()
-	for _, a := range answers {
-		if err := k.Keep(a); err != nil {
+	for a, client := range answers {
+		if err := k.Keep(a, client); err != nil && !errors.Is(err, ErrNoRoom) { // the latter would not be tried again
 			u.fail(err)
 			return
 		}

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -17,9 +18,13 @@ type keeper struct {
 	flushed  int
 	err      error // of Keep
 	unsynced error // of Flush
+	asked    int   // times, to keep something
+	client   string
 }
 
-func (k *keeper) Keep(a *fetch.Answer) error {
+func (k *keeper) Keep(a *fetch.Answer, client string) error {
+	k.asked++
+	k.client = client
 	k.look()
 	if k.err == nil {
 		k.kept = append(k.kept, a)
@@ -95,5 +100,75 @@ func TestRobotsThatCannotBeKeptRefuses(t *testing.T) {
 	l.probe(true)
 	if err := l.Err(); err != nil || len(k.kept) != 1 {
 		t.Errorf("%v, kept %v", err, k.kept)
+	}
+}
+
+// TestNoRoomRefusesOneRequest: where there is no space for one host's robots.txt, others
+// go on, and the refusal is recorded.
+func TestNoRoomRefusesOneRequest(t *testing.T) {
+	k := &keeper{look: func() {}, err: fmt.Errorf("full: %w", ErrNoRoom)}
+	l := open(t, Options{Snapshots: k})
+	r := refused()
+	if err := l.Keep(r); !errors.Is(err, ErrNoRoom) || errors.Is(err, ErrUnwritable) {
+		t.Errorf("got %v", err)
+	}
+	if err := l.Write(r); err != nil || k.asked != 1 {
+		t.Errorf("its record: %v, asked %d times", err, k.asked)
+	}
+	if err := l.Write(refused()); !errors.Is(err, ErrNoRoom) || k.asked != 2 {
+		t.Errorf("a record that Keep was not called for: %v, asked %d times", err, k.asked)
+	}
+	if got := chained(t, l.o.File); !slices.Equal(got, []string{"block", "block"}) {
+		t.Errorf("got %q", got)
+	}
+	if l.probe(true); l.Err() != nil || l.Refusal() != nil || k.asked != 2 {
+		t.Errorf("others are held up: %v, asked %d times", l.Err(), k.asked)
+	}
+}
+
+// TestNoRoomAfterAFailure: what could not be kept, and now has no space, holds up nothing.
+func TestNoRoomAfterAFailure(t *testing.T) {
+	k := &keeper{look: func() {}, err: unix.EIO}
+	l := open(t, Options{Snapshots: k})
+	if err := l.Keep(refused()); !errors.Is(err, ErrUnwritable) || l.Refusal() == nil {
+		t.Errorf("got %v", err)
+	}
+	k.err = ErrNoRoom
+	if l.probe(true); l.Refusal() != nil {
+		t.Errorf("got %v", l.Refusal())
+	}
+}
+
+func TestKeepGoesOnWhereItMay(t *testing.T) {
+	for name, c := range map[string]struct {
+		o     Options
+		asked int
+	}{
+		"on_error: continue": {Options{Continue: true}, 1},
+		"include: blocked":   {Options{BlockedOnly: true}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &keeper{look: func() {}, err: ErrNoRoom}
+			c.o.Snapshots = k
+			l := open(t, c.o)
+			if err := l.Keep(allowed()); err != nil || k.asked != c.asked {
+				t.Errorf("%v, asked %d times", err, k.asked)
+			}
+		})
+	}
+}
+
+// TestKeepNamesTheClient: whose share it counts against, when it is tried again too.
+func TestKeepNamesTheClient(t *testing.T) {
+	k := &keeper{look: func() {}, err: unix.EIO}
+	l := open(t, Options{Snapshots: k})
+	r := refused()
+	l.Keep(r)
+	if k.client != r.Request.Client || k.client == "" {
+		t.Errorf("%q", k.client)
+	}
+	k.client, k.err = "", nil
+	if l.probe(true); k.client != r.Request.Client {
+		t.Errorf("again: %q", k.client)
 	}
 }

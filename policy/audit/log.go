@@ -25,6 +25,10 @@ const (
 // ErrUnwritable is in the chain of every error of a Log that cannot write.
 var ErrUnwritable = errors.New("the audit cannot be written")
 
+// ErrNoRoom is in the chain of a Keeper's error where the space for robots.txt files
+// is used up, or the client's share of it. What was kept before is no matter of it.
+var ErrNoRoom = errors.New("no space to keep another robots.txt")
+
 // Sync says when the disk is waited for (fsync), so that a loss of power loses
 // nothing. The end of the process alone loses nothing that was written, whatever it says.
 type Sync uint8
@@ -39,8 +43,9 @@ const (
 // A Keeper keeps the robots.txt files that decisions rest on. Any number of
 // goroutines may call it.
 type Keeper interface {
-	// Keep returns when a is kept, at once where it has been before.
-	Keep(a *fetch.Answer) error
+	// Keep returns when a is kept, at once where it has been before. What has to be
+	// written counts against the share of client, whose request rests on a.
+	Keep(a *fetch.Answer, client string) error
 	// Flush waits for the disk to have what was kept before. It is called each second.
 	Flush() error
 }
@@ -57,7 +62,7 @@ type Options struct {
 	Client      func(string) string           // what stands for a client, such as its Pseudonym; nil: its name
 	Continue    bool                          // a failed write is reported by Err but refuses nothing
 	Tap         func(seq uint64, line []byte) // is shown each line, in order, under a lock: it neither waits nor keeps it; nil: nobody is
-	Snapshots   Keeper                        // keeps what a record rests on before its line is written; nil: nobody does
+	Snapshots   Keeper                        // keeps the robots.txt that a record rests on; nil: nobody does
 	Log         *slog.Logger                  // hears when the file cannot be written, and when it can again; required
 }
 
@@ -126,7 +131,7 @@ func (l *Log) Write(r *Record) error {
 	if l.terms.Load().BlockedOnly && !r.Blocked() || l.countOnly(r) {
 		return nil
 	}
-	unkept := l.keep(r)
+	unkept := l.Keep(r)
 	err := l.write(r, r.Blocked())
 	if l.terms.Load().Continue {
 		return nil

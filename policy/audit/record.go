@@ -56,6 +56,8 @@ type Record struct {
 	Bytes    int64           // of the body, or of both ways of a tunnel, sent on
 	Took     time.Duration   // from arrival to the end
 	Err      error           // what went wrong, in full; for the record only
+
+	kept bool // by Log.Keep, or it has failed
 }
 
 // Blocked says whether the request was decided against.

@@ -53,9 +53,9 @@ var checks = map[string]func(any) string{
 		n := v.(Size)
 		return unless(n >= minFile, writeSize(n), "is less than "+writeSize(Size(minFile)))
 	},
-	"some-size": func(v any) string {
+	"folder-size": func(v any) string {
 		n := v.(Size)
-		return unless(n > 0, writeSize(n), "is nothing")
+		return unless(n >= minFolder, writeSize(n), "is less than "+writeSize(Size(minFolder)))
 	},
 	"some": func(v any) string {
 		if len(v.([]PortRange)) == 0 {
@@ -72,6 +72,8 @@ const (
 	maxCount = 1 << 20
 	maxQuota = 1_000_000_000
 	minFile  = 64 << 10 // octets, or a few records would fill a file
+
+	minFolder = 1 << 20 // bytes, or the largest robots.txt would not fit
 
 	maxReplicas = 10_000
 )

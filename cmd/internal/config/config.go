@@ -196,7 +196,7 @@ type Audit struct {
 	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"name, hash or drop: what stands for who asked"`
 
 	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" doc:"a robots.txt is kept so long after a decision last rested on it; 0s: for good"`
-	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"some-size" doc:"of all that are kept; over it those go that no decision has rested on for longest, but none of the last day"`
+	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"what all of these may take on the disk; those not used for longest go first, but none of the last day: then new hosts are refused"`
 }
 
 // Store is what a fleet of replicas shares.

@@ -37,13 +37,15 @@ func ofAudit(ask func() audit.Stats) prometheus.Collector {
 // ofSnapshots shows how the robots.txt files are kept that decisions rest on.
 func ofSnapshots(ask func() snapshot.Stats) prometheus.Collector {
 	c := &asked[snapshot.Stats]{ask: ask}
-	c.gauge("snapshots_bytes", "Octets of the robots.txt files kept for the audit, and of their index.",
+	c.gauge("snapshots_bytes", "Bytes on the disk of the robots.txt files kept for the audit, and of their index.",
 		func(s snapshot.Stats) float64 { return float64(s.Bytes) })
+	c.gauge("snapshots_max_bytes", "Bytes that they may take (audit.snapshot_max_size).",
+		func(s snapshot.Stats) float64 { return float64(s.MaxBytes) })
 	c.counter("snapshots_kept_total", "Answers for robots.txt kept for the audit; one in use is kept once a day.",
 		func(s snapshot.Stats) uint64 { return s.Kept })
-	counters(c, "snapshots_errors_total", "What failed of keeping robots.txt files for the audit: to write one (keep), to wait for the disk (sync), to remove old ones (prune).", "operation",
+	counters(c, "snapshots_errors_total", "What failed of keeping robots.txt files for the audit: to write one (keep), to write one (full) or note a fetch of one (index) for lack of space, to wait for the disk (sync), to remove old ones (prune).", "operation",
 		func(s snapshot.Stats) map[string]uint64 {
-			return map[string]uint64{"keep": s.KeepFailed, "sync": s.SyncFailed, "prune": s.PruneFailed}
+			return map[string]uint64{"keep": s.KeepFailed, "full": s.Refused, "index": s.Unindexed, "sync": s.SyncFailed, "prune": s.PruneFailed}
 		})
 	return c
 }

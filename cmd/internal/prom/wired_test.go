@@ -86,7 +86,7 @@ func wiredTo(t testing.TB, store func() StoreStats) house {
 	pacer := pace.New(pace.Options{})
 	handler, err := proxy.New(proxy.Options{
 		Rules: proxy.Rules{Engine: engine, Door: door, Authority: authority},
-		Pacer: pacer, Audit: evidence, Ready: evidence.Refusal, Log: log,
+		Pacer: pacer, Audit: evidence, Keep: evidence.Keep, Ready: evidence.Refusal, Log: log,
 	})
 	must(t, err)
 	o.Handler, o.Authority, o.Door, o.Book, o.Pace = handler.Stats, authority.Stats, door.Stats, book.Stats, pacer.Stats
@@ -143,7 +143,7 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 		}
 	}
 	o.Snapshots = func() snapshot.Stats {
-		return snapshot.Stats{Bytes: 37, Kept: 38, KeepFailed: 39, SyncFailed: 40, PruneFailed: 41}
+		return snapshot.Stats{Bytes: 37, Kept: 38, KeepFailed: 39, SyncFailed: 40, PruneFailed: 41, MaxBytes: 73, Refused: 74, Unindexed: 75}
 	}
 	o.State = func() bolt.Stats { return bolt.Stats{Bytes: 42, Pending: 43, Failures: 44, Damaged: 45, Lost: 46} }
 	o.ListenTLS = func() time.Time { return time.Unix(47, 0) }
@@ -176,6 +176,7 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 		"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36, "audit_counted_refusals_total": 1035,
 		"snapshots_bytes": 37, "snapshots_kept_total": 38, "snapshots_errors_total operation=keep": 39,
 		"snapshots_errors_total operation=sync": 40, "snapshots_errors_total operation=prune": 41,
+		"snapshots_max_bytes": 73, "snapshots_errors_total operation=full": 74, "snapshots_errors_total operation=index": 75,
 		"state_bytes": 42, "state_pending_bytes": 43, "state_errors_total": 44, "state_damaged_total": 45, "state_lost_entries_total": 46,
 		"listen_tls_not_after_timestamp_seconds": 47, "reloads_total outcome=ok": 48, "reloads_total outcome=failed": 49,
 		"reload_last_success_timestamp_seconds": 50, "reload_last_successful": 0,

@@ -3,8 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,10 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/klauspost/compress/gzip"
+
 	"robotsproxy/robots/fetch"
 )
 
-// What stands in the directory beside the octets.
+// What is in the directory beside the files of bytes.
 const (
 	indexName = "index"
 	newNames  = "new-*.tmp"
@@ -28,12 +28,16 @@ const (
 const maxPending = 4096
 
 // errHash is of an answer that was damaged in memory or in a store.
-var errHash = errors.New("the SHA-256 of the answer is not that of its octets")
+var errHash = errors.New("the answer's SHA-256 is not that of its bytes")
+
+// maxZips is how many files are compressed at once, at about 1 MiB of memory each.
+const maxZips = 4
 
 // A disk writes the files.
 type disk struct {
 	dir  string
-	lazy atomic.Bool // the disk is never waited for
+	lazy atomic.Bool       // the disk is never waited for
+	zips chan *gzip.Writer // maxZips of them; nil: it is to be made
 
 	lines sync.Mutex // held while a line is written: a torn one is seen before the next
 
@@ -43,31 +47,52 @@ type disk struct {
 	pending map[string]struct{}
 }
 
-// keep writes an answer's octets, and its line. It gives how many octets more are in
-// the directory.
-func (d *disk) keep(a *fetch.Answer, now time.Time) (added int64, err error) {
-	if a.SHA256 != "" {
-		if added, err = d.octets(a, now); err != nil {
-			return added, err
-		}
+// zips gives what compresses.
+func zips() chan *gzip.Writer {
+	all := make(chan *gzip.Writer, maxZips)
+	for range maxZips {
+		all <- nil
 	}
-	n, err := d.line(fetchOf(a, now), now)
-	return added + n, err
+	return all
 }
 
-// octets writes those of an answer, where they are not there.
-func (d *disk) octets(a *fetch.Answer, now time.Time) (added int64, err error) {
-	if sum := sha256.Sum256(a.Body); hex.EncodeToString(sum[:]) != a.SHA256 {
+// mostOnDisk is the space that so many bytes take at most when they are compressed.
+func mostOnDisk(n int) int64 { return onDisk(int64(n + n>>8 + 64)) }
+
+// known says whether the bytes of an answer are kept. If so their time is now. A
+// damaged file in their place is removed; freed is the space that it took.
+func (d *disk) known(a *fetch.Answer, now time.Time) (known bool, freed int64, err error) {
+	for _, path := range paths(d.dir, a.SHA256) {
+		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return false, freed, err
+		}
+		body, err := read(path)
+		switch {
+		case err == nil && bytes.Equal(body, a.Body):
+			return true, freed, os.Chtimes(path, now, now) // the time of their last use
+		case err != nil && !errors.Is(err, ErrDamaged):
+			return false, freed, err
+		case !hasHash(a.Body, a.SHA256):
+			return false, freed, errHash
+		}
+		if err := os.Remove(path); err != nil {
+			return false, freed, err
+		}
+		freed += onDisk(info.Size())
+	}
+	return false, freed, nil
+}
+
+// file writes the bytes of an answer, and gives the space that they take.
+func (d *disk) file(a *fetch.Answer, now time.Time) (size int64, err error) {
+	if !hasHash(a.Body, a.SHA256) {
 		return 0, errHash
 	}
 	path := octetsPath(d.dir, a.SHA256)
-	was, err := os.ReadFile(path)
-	if err == nil && bytes.Equal(was, a.Body) {
-		return 0, os.Chtimes(path, now, now) // what they are kept for begins anew
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, err
-	}
 	if err := d.mkdir(filepath.Dir(path)); err != nil {
 		return 0, err
 	}
@@ -75,30 +100,36 @@ func (d *disk) octets(a *fetch.Answer, now time.Time) (added int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err = fill(tmp, a.Body, now); err == nil {
+	if size, err = d.fill(tmp, a.Body, now); err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
 		return 0, errors.Join(err, os.Remove(tmp.Name()))
 	}
-	return int64(len(a.Body) - len(was)), d.settle(path, filepath.Dir(path))
+	return size, d.settle(path, filepath.Dir(path))
 }
 
-// fill writes a temporary file and closes it.
-func fill(tmp *os.File, octets []byte, now time.Time) error {
-	_, err := tmp.Write(octets)
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
+// fill compresses body into a temporary file, and closes it.
+func (d *disk) fill(tmp *os.File, body []byte, now time.Time) (size int64, err error) {
+	zip := <-d.zips
+	if zip == nil {
+		zip, _ = gzip.NewWriterLevel(tmp, gzip.BestSpeed) // fails for other levels alone
+	} else {
+		zip.Reset(tmp)
 	}
-	return os.Chtimes(tmp.Name(), now, now) // by our clock, as all that is compared with it
-}
-
-// line adds a line to the index of its day.
-func (d *disk) line(f Fetch, now time.Time) (added int64, err error) {
-	line, err := appendLine([]byte{'\n'}, f)
-	if err != nil {
+	_, err = zip.Write(body)
+	err = errors.Join(err, zip.Close())
+	d.zips <- zip
+	info, serr := tmp.Stat()
+	if err = errors.Join(err, serr, tmp.Close()); err != nil {
 		return 0, err
 	}
+	return onDisk(info.Size()), os.Chtimes(tmp.Name(), now, now) // by our clock, as all that is compared with it
+}
+
+// line adds a line, which begins with a line break, to the index of its day. It
+// leaves the break out where the line before is whole.
+func (d *disk) line(line []byte, now time.Time) (added int64, err error) {
 	d.lines.Lock()
 	defer d.lines.Unlock()
 	path := indexPath(d.dir, now)

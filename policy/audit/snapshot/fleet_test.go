@@ -44,7 +44,7 @@ func TestEveryReplicaKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := e.Under(robots.Standard()).Answer
-		if err := s.Keep(a); err != nil {
+		if err := s.Keep(a, "someone"); err != nil {
 			t.Fatal(err)
 		}
 		got, err := Octets(dir, a.SHA256)

@@ -58,10 +58,10 @@ func fetchOf(a *fetch.Answer, now time.Time) Fetch {
 
 func cut(s string) string { return s[:min(len(s), maxText)] }
 
-// appendLine writes a line of the index.
-func appendLine(b []byte, f Fetch) ([]byte, error) {
+// lineOf is a line of the index, behind a line break.
+func lineOf(f Fetch) ([]byte, error) {
 	text, err := json.Marshal(f)
-	return append(appendASCII(b, text), '\n'), err
+	return append(appendASCII([]byte{'\n'}, text), '\n'), err
 }
 
 // appendASCII writes JSON in ASCII alone, so that no stranger's octets can move a

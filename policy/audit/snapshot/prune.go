@@ -15,10 +15,18 @@ import (
 const (
 	day = 24 * time.Hour
 
-	// spared is how long octets are never removed after they were kept: Keep does
+	// spared is how long a file is never removed after it was kept: Keep does
 	// not look at what it kept on the same day, of which Prune learns the end
 	// within an hour.
 	spared = day + time.Hour
+
+	// spareTenths is how many tenths of MaxSize are in use after files were removed
+	// to make room, so that not each new file begins that again.
+	spareTenths = 7
+
+	// fullRetry is when files that may go are looked for again, after too few were
+	// found: the search goes through all of them.
+	fullRetry = 10 * time.Minute
 
 	// leftAfter is when a temporary file is one that a crash has left.
 	leftAfter = time.Hour
@@ -28,8 +36,8 @@ const (
 	maxVictims = 16 << 10
 )
 
-// Run prunes at once and at each full hour, until ctx ends. What fails is told to the
-// log, and tried again. It returns nil. Run it once.
+// Run prunes at once, at each full hour, and where too little is free, until ctx
+// ends. What fails is told to the log, and tried again. It returns nil. Run it once.
 func (s *Store) Run(ctx context.Context) error {
 	for {
 		now := time.Now()
@@ -37,22 +45,42 @@ func (s *Store) Run(ctx context.Context) error {
 			s.done.pruneFailed.Add(1)
 			s.o.Log.Error("old snapshots cannot be removed", "error", err)
 		}
-		timer := time.NewTimer(now.Truncate(time.Hour).Add(time.Hour).Sub(now)) // so that a day's end is not missed
+		next := now.Truncate(time.Hour).Add(time.Hour).Sub(now) // so that a day's end is not missed
+		full := s.full
+		if s.tellFull() || s.tight() {
+			next, full = min(next, fullRetry), nil
+		}
+		timer := time.NewTimer(next)
 		select {
 		case <-timer.C:
+		case <-full:
 		case <-s.prune:
-			timer.Stop()
 			s.counted = "" // what is too old is looked for again
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
 		}
+		timer.Stop()
 	}
 }
 
-// Prune removes what is over Options.MaxAge or MaxSize at now, and what a crash has
-// left. It goes through the files once a day, and when they are too large together.
-// It is for one goroutine at a time; [Store.Run] is its caller.
+// tellFull tells the log that files were refused since it was last told, if any were.
+func (s *Store) tellFull() bool {
+	refused := s.done.refused.Load()
+	if refused == s.told {
+		return false
+	}
+	total, most := s.ledger.used()
+	s.o.Log.Warn("snapshot folder full, refusing hosts whose robots.txt is not kept yet", "dir", s.o.Dir,
+		"bytes", total, "max_bytes", most, "refused", refused-s.told)
+	s.told = refused
+	return true
+}
+
+// Prune removes what is over Options.MaxAge at now, what a crash has left, and, where
+// too little is free, the files not used for longest. It goes through the files once
+// a day, and where too little is free. It is for one goroutine at a time; [Store.Run]
+// is its caller.
 func (s *Store) Prune(now time.Time) error {
 	s.mu.Lock()
 	s.turn(now)
@@ -62,14 +90,18 @@ func (s *Store) Prune(now time.Time) error {
 		err = errors.Join(err, s.pruneOld(now))
 		s.counted = today
 	}
-	if s.over(s.maxSize.Load()) {
+	if s.tight() {
 		err = errors.Join(err, s.pruneLarge(now))
 	}
 	return err
 }
 
-// over says whether all files are larger than most, where there is a limit.
-func (s *Store) over(most int64) bool { return s.maxSize.Load() > 0 && s.size.Load() > most }
+// tight says whether more is in use than a lone client's share: less than that must be
+// left free where files may go, or clients would be refused while they do not.
+func (s *Store) tight() bool {
+	total, most := s.ledger.used()
+	return most > 0 && total > most/(fileWeight+1)*fileWeight
+}
 
 // pruneNew removes files that were not finished.
 func (s *Store) pruneNew(now time.Time) error {
@@ -86,9 +118,9 @@ func (s *Store) pruneNew(now time.Time) error {
 // pruneOld removes what is over MaxAge, and counts the rest.
 func (s *Store) pruneOld(now time.Time) (first error) {
 	var total int64
-	before := s.size.Load()
+	before := s.ledger.settled()
 	maxAge := time.Duration(s.maxAge.Load())
-	for f, err := range s.files() {
+	for f, err := range files(s.o.Dir) {
 		if err == nil && maxAge > 0 && now.Sub(f.used) > maxAge {
 			var gone bool
 			if gone, err = s.remove(f, now); gone {
@@ -100,23 +132,27 @@ func (s *Store) pruneOld(now time.Time) (first error) {
 		}
 		total += f.size
 	}
-	s.size.Add(total - before) // what was kept meanwhile may count twice, until tomorrow
+	s.ledger.add(total - before) // what was kept meanwhile may count twice, until tomorrow
 	return first
 }
 
-// pruneLarge removes the files not used for longest, until the rest is under nine
-// tenths of MaxSize, or nothing is left that may go.
+// pruneLarge removes the files not used for longest, until spareTenths of MaxSize are
+// in use, or nothing is left that may go.
 func (s *Store) pruneLarge(now time.Time) error {
-	for goal := s.maxSize.Load() / 10 * 9; s.over(goal); {
+	over := func() bool {
+		total, most := s.ledger.used()
+		return total > most/10*spareTenths
+	}
+	for over() {
 		oldest, err := s.oldest(now)
 		removed := false
 		for _, f := range oldest {
-			if !s.over(goal) {
+			if !over() {
 				return err
 			}
 			gone, rerr := s.remove(f, now)
 			if removed = removed || gone; gone {
-				s.size.Add(-f.size)
+				s.ledger.add(-f.size)
 			}
 			if err == nil {
 				err = rerr
@@ -136,7 +172,7 @@ func (s *Store) oldest(now time.Time) (all []file, err error) {
 		slices.SortFunc(all, func(a, b file) int { return a.used.Compare(b.used) })
 		all = all[:min(len(all), maxVictims)]
 	}
-	for f, ferr := range s.files() {
+	for f, ferr := range files(s.o.Dir) {
 		if ferr != nil {
 			err = ferr
 			continue
@@ -152,23 +188,34 @@ func (s *Store) oldest(now time.Time) (all []file, err error) {
 	return all, err
 }
 
-// A file has the octets of a hash, or the index of a day.
+// A file has the bytes of a hash, or the index of a day.
 type file struct {
 	path string
 	sha  string    // "": it is of the index
 	used time.Time // when a decision last rested on it, to the day; of the index, when the day was over
-	size int64
+	size int64     // bytes that it takes on the disk; of the index, that it has
+}
+
+// Size gives the bytes that all files of a directory take on the disk.
+func Size(dir string) (total int64, first error) {
+	for f, err := range files(dir) {
+		if err != nil && first == nil {
+			first = err
+		}
+		total += f.size
+	}
+	return total, first
 }
 
 // files goes through all that may be removed; an error is of one directory or file of it.
-func (s *Store) files() iter.Seq2[file, error] {
+func files(root string) iter.Seq2[file, error] {
 	return func(yield func(file, error) bool) {
-		all, err := days(s.o.Dir)
+		all, err := days(root)
 		if err != nil && !yield(file{}, err) {
 			return
 		}
 		for _, d := range all {
-			path := indexPath(s.o.Dir, d)
+			path := indexPath(root, d)
 			info, err := os.Stat(path)
 			if err == nil && !yield(file{path, "", d.Add(day), info.Size()}, nil) {
 				return
@@ -176,7 +223,7 @@ func (s *Store) files() iter.Seq2[file, error] {
 		}
 		for first := range 256 {
 			dir := fmt.Sprintf("%02x", first)
-			entries, err := os.ReadDir(filepath.Join(s.o.Dir, dir))
+			entries, err := os.ReadDir(filepath.Join(root, dir))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !yield(file{}, err) {
 				return
 			}
@@ -186,7 +233,7 @@ func (s *Store) files() iter.Seq2[file, error] {
 				if !ok || err != nil || !info.Mode().IsRegular() {
 					continue // another's, or gone
 				}
-				if !yield(file{octetsPath(s.o.Dir, sha), sha, info.ModTime(), info.Size()}, nil) {
+				if !yield(file{filepath.Join(root, dir, e.Name()), sha, info.ModTime(), onDisk(info.Size())}, nil) {
 					return
 				}
 			}

@@ -43,26 +43,27 @@ func TestPrune(t *testing.T) {
 		name    string
 		maxAge  time.Duration
 		maxSize int64
-		octets  map[string]time.Duration // 1000 octets each, by their first digits
+		octets  map[string]time.Duration // files of a block each, by their first digits
 		want    []string
 	}{
-		{"nothing is over", 10 * day, 10000, map[string]time.Duration{"aa": day, "bb": 9 * day}, []string{"aa", "bb"}},
+		{"nothing is over", 10 * day, 100 * blockSize, map[string]time.Duration{"aa": day, "bb": 9 * day}, []string{"aa", "bb"}},
 		{"older than MaxAge", 10 * day, 0, map[string]time.Duration{"aa": day, "bb": 11 * day}, []string{"aa"}},
 		{"kept for good", 0, 0, map[string]time.Duration{"aa": day, "bb": 11000 * day}, []string{"aa", "bb"}},
-		{"larger than MaxSize: the oldest go until it is under nine tenths", 0, 4000,
+		{"more than four fifths of MaxSize: the oldest go until seven tenths are left", 0, 5 * blockSize,
 			map[string]time.Duration{"aa": 5 * day, "ab": 6 * day, "ac": 4 * day, "ad": 3 * day, "ae": 7 * day}, []string{"aa", "ac", "ad"}},
-		{"as large as MaxSize", 0, 3000, map[string]time.Duration{"aa": 5 * day, "bb": 6 * day, "cc": 7 * day}, []string{"aa", "bb", "cc"}},
+		{"four fifths of MaxSize", 0, 5 * blockSize, map[string]time.Duration{"aa": 5 * day, "bb": 6 * day, "cc": 7 * day, "dd": 8 * day}, []string{"aa", "bb", "cc", "dd"}},
 		{"kept within a day: neither age nor size", time.Hour, 1000,
 			map[string]time.Duration{"aa": 2 * time.Hour, "bb": day, "cc": 26 * time.Hour}, []string{"aa", "bb"}},
 		{"used in the future", 0, 1000, map[string]time.Duration{"aa": -day, "bb": -time.Hour}, []string{"aa", "bb"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := open(t, Options{MaxAge: tc.maxAge, MaxSize: tc.maxSize})
+			dir := filepath.Join(t.TempDir(), "snapshots")
 			for digits, old := range tc.octets {
-				path := octetsPath(s.o.Dir, named(digits))
+				path := octetsPath(dir, named(digits))
 				write(t, path, 1000)
 				age(t, path, now, old)
 			}
+			s := open(t, Options{Dir: dir, MaxAge: tc.maxAge, MaxSize: tc.maxSize})
 			if err := s.Prune(now); err != nil {
 				t.Fatal(err)
 			}
@@ -73,8 +74,8 @@ func TestPrune(t *testing.T) {
 			if !slices.Equal(left, tc.want) {
 				t.Errorf("left: %v, want %v", left, tc.want)
 			}
-			if size := s.size.Load(); size != int64(1000*len(left)) {
-				t.Errorf("%d octets are counted of %d files", size, len(left))
+			if size := s.Stats().Bytes; size != int64(blockSize*len(left)) {
+				t.Errorf("%d bytes are counted of %d files", size, len(left))
 			}
 		})
 	}
@@ -106,7 +107,7 @@ func TestPruneOthers(t *testing.T) {
 	age(t, filepath.Join(s.o.Dir, "aa", named("aa")[2:]+".txt"), now, 99*day)
 	gone := map[string]bool{"index/2026-11-10.jsonl": true, "new-1.tmp": true}
 	for _, most := range []int64{0, 0, 1} {
-		s.maxSize.Store(most)
+		s.ledger.limit(most)
 		if err := s.Prune(now); err != nil {
 			t.Fatal(err)
 		}
@@ -125,49 +126,44 @@ func TestPruneOthers(t *testing.T) {
 // TestPruneLargeIndex: an old index makes room for octets that were used since.
 func TestPruneLargeIndex(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	s := open(t, Options{MaxSize: 4000})
-	before, after, octets := indexPath(s.o.Dir, now.Add(-9*day)), indexPath(s.o.Dir, now), octetsPath(s.o.Dir, named("aa"))
+	dir := filepath.Join(t.TempDir(), "snapshots")
+	before, after, octets := indexPath(dir, now.Add(-9*day)), indexPath(dir, now), octetsPath(dir, named("aa"))
 	for _, path := range []string{before, after, octets} {
-		write(t, path, 1500)
+		write(t, path, blockSize)
 	}
 	age(t, octets, now, 5*day)
+	s := open(t, Options{Dir: dir, MaxSize: 3 * blockSize})
 	if err := s.Prune(now); err != nil {
 		t.Fatal(err)
 	}
-	if left := tree(t, s.o.Dir); len(left) != 2 || left["index/2026-11-12.jsonl"] != 0 || s.size.Load() != 3000 {
-		t.Errorf("left: %v, counted: %d", left, s.size.Load())
+	if left := tree(t, s.o.Dir); len(left) != 2 || left["index/2026-11-12.jsonl"] != 0 || s.Stats().Bytes != 2*blockSize {
+		t.Errorf("left: %v, counted: %d", left, s.Stats().Bytes)
 	}
 }
 
 // TestPruneCountsAll: what is kept after the first count is counted too.
 func TestPruneCountsAll(t *testing.T) {
 	now := time.Now()
-	s := open(t, Options{MaxSize: 3000, NoSync: true})
-	for n := range 2 {
+	s := open(t, Options{MaxSize: 7 * blockSize, NoSync: true})
+	for n := range 4 {
 		path := octetsPath(s.o.Dir, named(fmt.Sprint("a", n)))
 		write(t, path, 1000)
 		age(t, path, now, time.Duration(2+n)*day)
 	}
+	for n := range 2 {
+		if err := s.Prune(now); err != nil { // the same day
+			t.Fatal(err)
+		}
+		if total := space(t, s.o.Dir); total != s.Stats().Bytes {
+			t.Errorf("%d bytes are there, %d are counted", total, s.Stats().Bytes)
+		}
+		keep(t, s, answer("a.test", strings.Repeat("#", 800+n), n))
+	}
 	if err := s.Prune(now); err != nil {
 		t.Fatal(err)
 	}
-	keep(t, s, answer("a.test", strings.Repeat("#", 800), 1))
-	if err := s.Prune(now); err != nil { // the same day
-		t.Fatal(err)
-	}
-	var total int64
-	for _, size := range tree(t, s.o.Dir) {
-		total += size
-	}
-	if total != s.size.Load() {
-		t.Errorf("%d octets are there, %d are counted", total, s.size.Load())
-	}
-	keep(t, s, answer("a.test", strings.Repeat("#", 801), 2))
-	if err := s.Prune(now); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(octetsPath(s.o.Dir, named("a1"))); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("with %d octets the oldest is there: %v", s.size.Load(), err)
+	if _, err := os.Stat(octetsPath(s.o.Dir, named("a3"))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("with %d bytes the oldest is there: %v", s.Stats().Bytes, err)
 	}
 }
 
@@ -183,7 +179,7 @@ func TestPruneMeetsKeep(t *testing.T) {
 		s.forget()
 		wg.Go(func() {
 			var first error
-			for f := range s.files() {
+			for f := range files(s.o.Dir) {
 				if f.sha == a.SHA256 {
 					_, first = s.remove(f, time.Now())
 				}

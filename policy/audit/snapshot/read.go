@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/klauspost/compress/gzip"
+
 	"robotsproxy/robots"
 )
 
@@ -21,17 +23,26 @@ const MinPrefix = 8
 var (
 	ErrName      = fmt.Errorf("no SHA-256: %d to %d hex digits are wanted", MinPrefix, hexHash)
 	ErrAmbiguous = errors.New("several snapshots begin so")
-	ErrDamaged   = errors.New("damaged: its octets have another SHA-256 than its name")
+	ErrDamaged   = errors.New("damaged: its bytes have another SHA-256 than its name")
 )
 
 const (
-	hexHash   = 2 * sha256.Size
-	octetsEnd = ".txt"
+	hexHash  = 2 * sha256.Size
+	plainEnd = ".txt" // of files that older versions wrote
+	zipEnd   = ".gz"  // behind plainEnd
 )
 
-// octetsPath is where the octets of a hash are.
-func octetsPath(dir, sha string) string {
-	return filepath.Join(dir, sha[:2], sha[2:]+octetsEnd)
+// octetsPath is where the bytes of a hash are written, compressed.
+func octetsPath(dir, sha string) string { return plainPath(dir, sha) + zipEnd }
+
+// plainPath is where older versions wrote them as they are.
+func plainPath(dir, sha string) string {
+	return filepath.Join(dir, sha[:2], sha[2:]+plainEnd)
+}
+
+// paths is where the bytes of a hash may be.
+func paths(dir, sha string) []string {
+	return []string{octetsPath(dir, sha), plainPath(dir, sha)}
 }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
@@ -52,7 +63,7 @@ func Find(dir, digits string) (sha string, err error) {
 		name, ok := hashOf(digits[:2], e.Name())
 		switch {
 		case !ok || !strings.HasPrefix(name, digits):
-		case sha != "":
+		case sha != "" && sha != name:
 			return "", ErrAmbiguous
 		default:
 			sha = name
@@ -64,30 +75,57 @@ func Find(dir, digits string) (sha string, err error) {
 	return sha, nil
 }
 
-// hashOf gives the hash that a file in a directory of octets is named after.
+// hashOf gives the hash that a file in such a directory is named after.
 func hashOf(dir, name string) (sha string, ok bool) {
-	rest, ok := strings.CutSuffix(name, octetsEnd)
+	rest, ok := strings.CutSuffix(strings.TrimSuffix(name, zipEnd), plainEnd)
 	sha = dir + rest
 	return sha, ok && len(dir) == 2 && len(sha) == hexHash && isHex(sha)
 }
 
-// Octets gives the octets of a SHA-256, in full and lower case, and sees to it that
-// they have it: ErrDamaged if not.
-func Octets(dir, sha string) ([]byte, error) {
+// Octets gives the bytes of a SHA-256, in full and lower case, as they were fetched.
+// ErrDamaged: they have another.
+func Octets(dir, sha string) (octets []byte, err error) {
 	if len(sha) != hexHash || !isHex(sha) {
 		return nil, ErrName
 	}
-	file, err := os.Open(octetsPath(dir, sha))
+	for _, path := range paths(dir, sha) {
+		octets, rerr := read(path)
+		if rerr == nil && !hasHash(octets, sha) {
+			rerr = ErrDamaged
+		}
+		if rerr == nil {
+			return octets, nil
+		}
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = rerr
+		}
+	}
+	return nil, err
+}
+
+func hasHash(octets []byte, sha string) bool {
+	sum := sha256.Sum256(octets)
+	return hex.EncodeToString(sum[:]) == sha
+}
+
+// read gives the bytes that a file has, or that it has compressed: ErrDamaged where
+// they cannot be decompressed.
+func read(path string) ([]byte, error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	octets, err := io.ReadAll(io.LimitReader(file, robots.MaxBytes+1)) // one more has another hash
-	if err != nil {
-		return nil, err
+	var octets []byte
+	r := io.Reader(file)
+	if strings.HasSuffix(path, zipEnd) {
+		r, err = gzip.NewReader(file)
 	}
-	if sum := sha256.Sum256(octets); hex.EncodeToString(sum[:]) != sha {
-		return nil, ErrDamaged
+	if err == nil {
+		octets, err = io.ReadAll(io.LimitReader(r, robots.MaxBytes+1)) // one more has another hash
 	}
-	return octets, nil
+	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !disk {
+		err = ErrDamaged
+	}
+	return octets, err
 }

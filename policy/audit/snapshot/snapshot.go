@@ -1,20 +1,26 @@
-// Package snapshot keeps the exact octets of every robots.txt that a decision
+// Package snapshot keeps the exact bytes of every robots.txt that a decision
 // rested on, and an index of when each was fetched, from where, and how that went:
 //
-//	snapshots/ab/cdef….txt            octets; directory and name are their SHA-256
+//	snapshots/ab/cdef….txt.gz         bytes, compressed; directory and name are the SHA-256 of what was fetched
+//	snapshots/ab/cdef….txt            the same as older versions wrote it, not compressed
 //	snapshots/index/2026-11-21.jsonl  a JSON object a line, a file a day (UTC)
-//	snapshots/new-….tmp               octets that are being written
+//	snapshots/new-….tmp               a file that is being written
 //
 // A [Store] writes; [Octets], [Find] and [Index] read, from another process too: they
 // take no lock, and pass over a line that is torn or not whole yet. One Store at a
 // time may have a directory.
 //
 // It judges nothing and fetches nothing. What cannot be kept is an error of
-// [Store.Keep], and nothing is remembered of it: the next call tries again. Octets are
-// complete under their name or not there; what a crash of the machine did to them is
-// found by their hash when they are read, and mended when they are kept again. Octets
-// that were kept within a day are never removed, even where they are more than
-// Options.MaxSize.
+// [Store.Keep], and nothing is remembered of it: the next call tries again. A file is
+// complete under its name or not there. What a crash of the machine did to it is
+// found by its hash when it is read, and it is written again when it is next kept.
+//
+// All files together never take more than Options.MaxSize, which holds before a write.
+// Above four fifths of it the files go that no decision has rested on for longest, but
+// none that was used within a day: recent evidence is never dropped for new evidence.
+// Where nothing may go, Keep fails with audit.ErrNoRoom for a file that is not kept
+// yet, first for the client that has added more than its share. A file that is kept
+// costs no more than a line of the index, and goes on without one where there is no room.
 //
 // A Store may be shared by any number of goroutines.
 package snapshot
@@ -31,6 +37,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"robotsproxy/policy/audit"
 	"robotsproxy/robots/fetch"
 )
 
@@ -46,20 +53,21 @@ var errUndone = errors.New("keep a snapshot: not done")
 type Options struct {
 	Dir     string        // required; made where there is none
 	NoSync  bool          // Flush does not wait for the disk (fsync)
-	MaxAge  time.Duration // octets are kept so long, to the day, after a decision last rested on them; zero: for good
-	MaxSize int64         // octets of all files; over it those not used for longest go; zero: no limit
-	Log     *slog.Logger  // hears what cannot be pruned, and of a directory that is gone; required
+	MaxAge  time.Duration // files are kept so long, to the day, after a decision last rested on them; zero: for good
+	MaxSize int64         // bytes that all files take on the disk at most; zero: no limit
+	Log     *slog.Logger  // hears what cannot be pruned, of a full directory, and of one that is gone; required
 }
 
 // A Store keeps snapshots. Make one with Open.
 type Store struct {
-	o    Options // but for what Use changes
-	seed maphash.Seed
-	size atomic.Int64 // of all files; known once they were counted
-	done counts
+	o      Options // but for what Use changes
+	seed   maphash.Seed
+	ledger ledger
+	done   counts
 
-	maxAge, maxSize atomic.Int64  // of the Options
-	prune           chan struct{} // holds one token: it is to be done now
+	maxAge atomic.Int64  // of the Options
+	prune  chan struct{} // holds one token: other Options are to be put in force
+	full   chan struct{} // holds one token: too little is free
 
 	mu      sync.RWMutex // guards what follows
 	kept    map[key]struct{}
@@ -68,6 +76,7 @@ type Store struct {
 
 	disk    disk
 	counted string // the day of the last count; Prune's own
+	told    uint64 // refusals that the log was told of; Run's own
 }
 
 // A key names an answer: by a hash of its URL, which a stranger may have made long,
@@ -91,7 +100,8 @@ type flight struct {
 	err  error
 }
 
-// Open makes a Store, and its directory. It starts nothing; see [Store.Run].
+// Open makes a Store, and its directory, and counts what is there. It starts nothing;
+// see [Store.Run].
 func Open(o Options) (*Store, error) {
 	switch {
 	case o.Dir == "":
@@ -105,11 +115,16 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("snapshots: %w", err)
 	}
 	s := &Store{
-		o: o, seed: maphash.MakeSeed(), prune: make(chan struct{}, 1),
+		o: o, seed: maphash.MakeSeed(), prune: make(chan struct{}, 1), full: make(chan struct{}, 1),
 		kept: make(map[key]struct{}), flights: make(map[place]*flight),
-		disk: disk{dir: o.Dir},
+		disk: disk{dir: o.Dir, zips: zips()},
 	}
 	s.set(o)
+	total, err := Size(o.Dir)
+	if err != nil {
+		o.Log.Error("snapshots not all counted", "dir", o.Dir, "error", err)
+	}
+	s.ledger.add(total)
 	return s, nil
 }
 
@@ -122,23 +137,29 @@ func (s *Store) Use(o Options) error {
 		return errOption
 	}
 	s.set(o)
+	nudge(s.prune)
+	return nil
+}
+
+// nudge leaves a token in c, unless there is one.
+func nudge(c chan struct{}) {
 	select {
-	case s.prune <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 func (s *Store) set(o Options) {
 	s.disk.lazy.Store(o.NoSync)
 	s.maxAge.Store(int64(o.MaxAge))
-	s.maxSize.Store(o.MaxSize)
+	s.ledger.limit(o.MaxSize)
 }
 
-// Keep makes sure that an answer is kept: its octets, if it has some, and a line of
+// Keep makes sure that an answer is kept: its bytes, if it has some, and a line of
 // the index for each day. Nearly always it was, and that costs next to nothing; the
-// end of a day is Prune's to notice.
-func (s *Store) Keep(a *fetch.Answer) error {
+// end of a day is Prune's to notice. What has to be written counts against the share
+// of client. The error wraps audit.ErrNoRoom where there is none for it.
+func (s *Store) Keep(a *fetch.Answer, client string) error {
 	if a == nil {
 		return nil
 	}
@@ -149,11 +170,11 @@ func (s *Store) Keep(a *fetch.Answer) error {
 	if kept {
 		return nil
 	}
-	return s.keep(k, a)
+	return s.keep(k, a, client)
 }
 
 // keep writes an answer, or waits for another goroutine that does.
-func (s *Store) keep(k key, a *fetch.Answer) error {
+func (s *Store) keep(k key, a *fetch.Answer, client string) error {
 	at := place{sha: a.SHA256}
 	if at.sha == "" {
 		at.key = k
@@ -164,29 +185,76 @@ func (s *Store) keep(k key, a *fetch.Answer) error {
 		case f == nil:
 			return nil
 		case mine:
-			s.fly(at, f, a)
+			s.fly(at, f, a, client)
 			return f.err
 		}
 		<-f.done
-		if f.key == k {
+		if f.key == k && !errors.Is(f.err, audit.ErrNoRoom) { // which may have been for the other's share
 			return f.err
 		}
 	}
 }
 
 // fly writes an answer and ends the flight, so that others never wait in vain.
-func (s *Store) fly(at place, f *flight, a *fetch.Answer) {
+func (s *Store) fly(at place, f *flight, a *fetch.Answer, client string) {
 	now := time.Now().UTC()
 	f.err = errUndone
 	defer s.end(at, f, now)
-	added, err := s.disk.keep(a, now)
-	s.size.Add(added)
-	if f.err = err; err == nil {
+	err := s.write(a, client, now)
+	switch {
+	case err == nil:
 		s.done.kept.Add(1)
-	} else {
+	case errors.Is(err, audit.ErrNoRoom):
+		s.done.refused.Add(1)
+	default:
 		s.done.keepFailed.Add(1)
+	}
+	if f.err = err; err != nil {
 		f.err = fmt.Errorf("keep a snapshot: %w", err)
 	}
+	if errors.Is(err, audit.ErrNoRoom) || s.tight() {
+		nudge(s.full)
+	}
+}
+
+// write writes an answer's bytes, where they are not kept, and its line of the index.
+func (s *Store) write(a *fetch.Answer, client string, now time.Time) error {
+	if a.SHA256 != "" {
+		if err := s.writeFile(a, client, now); err != nil {
+			return err
+		}
+	}
+	line, err := lineOf(fetchOf(a, now))
+	if err != nil {
+		return err
+	}
+	most := int64(len(line))
+	if err := s.ledger.take(client, most, lineWeight, now); err != nil {
+		if a.SHA256 == "" {
+			return err
+		}
+		s.done.unindexed.Add(1) // its bytes are kept, and the record has its URL, hash and time
+		return nil
+	}
+	added, err := s.disk.line(line, now)
+	s.ledger.wrote(client, added, most)
+	return err
+}
+
+// writeFile writes an answer's bytes, where they are not kept.
+func (s *Store) writeFile(a *fetch.Answer, client string, now time.Time) error {
+	known, freed, err := s.disk.known(a, now)
+	s.ledger.add(-freed)
+	if known || err != nil {
+		return err
+	}
+	most := mostOnDisk(len(a.Body))
+	if err := s.ledger.take(client, most, fileWeight, now); err != nil {
+		return err
+	}
+	size, err := s.disk.file(a, now)
+	s.ledger.wrote(client, size, most)
+	return err
 }
 
 // begin takes a place for the keeping of k. f is nil where that was done meanwhile;

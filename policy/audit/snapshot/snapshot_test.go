@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -54,7 +55,7 @@ func open(t testing.TB, o Options) *Store {
 func keep(t testing.TB, s *Store, answers ...*fetch.Answer) {
 	t.Helper()
 	for _, a := range answers {
-		if err := s.Keep(a); err != nil {
+		if err := s.Keep(a, "someone"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,9 +117,12 @@ func TestKeep(t *testing.T) {
 		files := tree(t, s.o.Dir)
 		day := "index/" + dayOf(time.Now()) + ".jsonl"
 		want := map[string]int64{
-			hashed(text)[:2] + "/" + hashed(text)[2:] + ".txt": int64(len(text)),
-			hashed("")[:2] + "/" + hashed("")[2:] + ".txt":     0,
-			day: files[day],
+			hashed(text)[:2] + "/" + hashed(text)[2:] + ".txt.gz": 0,
+			hashed("")[:2] + "/" + hashed("")[2:] + ".txt.gz":     0,
+			day: 0,
+		}
+		for name := range want {
+			want[name] = files[name]
 		}
 		if diff := cmp.Diff(want, files); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)
@@ -187,7 +191,7 @@ func TestKeepTogether(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				a := answer("a.test", fmt.Sprint(n/2), n) // two fetches each have the same octets
-				if err := s.Keep(a); err != nil {
+				if err := s.Keep(a, "someone"); err != nil {
 					t.Error(err)
 				}
 				if _, err := Octets(s.o.Dir, a.SHA256); err != nil {
@@ -214,7 +218,7 @@ func TestKeepFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.Keep(a); err == nil {
+		if err := s.Keep(a, "someone"); err == nil {
 			t.Fatal("kept where nothing can be")
 		}
 	}
@@ -230,7 +234,7 @@ func TestKeepFails(t *testing.T) {
 	}
 	wrong := answer("a.test", text, 2)
 	wrong.Body = []byte("other")
-	if err := s.Keep(wrong); !errors.Is(err, errHash) {
+	if err := s.Keep(wrong, "someone"); !errors.Is(err, errHash) {
 		t.Errorf("octets with another's hash: %v", err)
 	}
 	var huge Options
@@ -315,21 +319,78 @@ func TestBounded(t *testing.T) {
 	}
 }
 
+// TestMended: a damaged file, of this version or an older one, is written again.
 func TestMended(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	a := answer("a.test", text, 1)
 	keep(t, open(t, Options{Dir: dir}), a)
-	for _, damage := range []string{"", "User-agent: *\nDisallow: /privatf\n", text + "more"} {
-		if err := os.WriteFile(octetsPath(dir, a.SHA256), []byte(damage), 0o600); err != nil {
+	whole, err := os.ReadFile(octetsPath(dir, a.SHA256))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := bytes.Clone(whole)
+	changed[len(changed)/2] ^= 1
+	plain := plainPath(dir, a.SHA256)
+	for _, damage := range []struct {
+		path string
+		text []byte
+	}{
+		{octetsPath(dir, a.SHA256), nil},
+		{octetsPath(dir, a.SHA256), []byte("no gzip")},
+		{octetsPath(dir, a.SHA256), whole[:len(whole)-1]},
+		{octetsPath(dir, a.SHA256), append(bytes.Clone(whole), "more"...)},
+		{octetsPath(dir, a.SHA256), changed},
+		{plain, nil},
+		{plain, []byte("User-agent: *\nDisallow: /privatf\n")},
+		{plain, []byte(text + "more")},
+	} {
+		if err := os.Remove(octetsPath(dir, a.SHA256)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(damage.path, damage.text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Octets(dir, a.SHA256); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%q passes for %q: %v", damage, text, err)
+			t.Errorf("%q passes for %q: %v", damage.text, text, err)
 		}
-		keep(t, open(t, Options{Dir: dir}), a)
+		s := open(t, Options{Dir: dir})
+		keep(t, s, a)
 		if octets, err := Octets(dir, a.SHA256); err != nil || string(octets) != text {
 			t.Errorf("after it was kept again: %q, %v", octets, err)
 		}
+		if _, err := os.Stat(plain); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("what is damaged is still there: %v", err)
+		}
+		if got := s.Stats().Bytes; got != space(t, dir) {
+			t.Errorf("%d bytes are counted, %d are there", got, space(t, dir))
+		}
+	}
+}
+
+// TestPlainFiles: files that older versions wrote are read, found, and not written again.
+func TestPlainFiles(t *testing.T) {
+	s := open(t, Options{})
+	a := answer("a.test", text, 1)
+	path := plainPath(s.o.Dir, a.SHA256)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	age(t, path, time.Now(), 9*day)
+	keep(t, s, a)
+	if sha, err := Find(s.o.Dir, a.SHA256[:MinPrefix]); sha != a.SHA256 || err != nil {
+		t.Errorf("found %q, %v", sha, err)
+	}
+	if octets, err := Octets(s.o.Dir, a.SHA256); string(octets) != text || err != nil {
+		t.Errorf("%q, %v", octets, err)
+	}
+	if files := tree(t, s.o.Dir); len(files) != 2 {
+		t.Errorf("files: %v", files)
+	}
+	if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) > day {
+		t.Errorf("its last use is forgotten: %v, %v", info, err)
 	}
 }
 
@@ -352,7 +413,7 @@ func BenchmarkKeep(b *testing.B) {
 	keep(b, s, a)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if err := s.Keep(a); err != nil {
+			if err := s.Keep(a, "someone"); err != nil {
 				b.Fatal(err)
 			}
 		}

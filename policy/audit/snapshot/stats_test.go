@@ -8,14 +8,10 @@ import (
 )
 
 func TestStats(t *testing.T) {
-	s := open(t, Options{})
+	s := open(t, Options{MaxSize: 1 << 20})
 	a := answer("a.test", text, 1)
 	keep(t, s, a, a, answer("b.test", text, 2))
-	var size int64
-	for _, n := range tree(t, s.o.Dir) {
-		size += n
-	}
-	if got, want := s.Stats(), (Stats{Bytes: size, Kept: 2}); got != want {
+	if got, want := s.Stats(), (Stats{Bytes: space(t, s.o.Dir), MaxBytes: 1 << 20, Kept: 2}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -24,7 +20,7 @@ func TestStatsOfFailures(t *testing.T) {
 	s := open(t, Options{})
 	damaged := answer("a.test", text, 1)
 	damaged.Body = []byte("other")
-	if s.Keep(damaged) == nil {
+	if s.Keep(damaged, "someone") == nil {
 		t.Error("octets of another hash were kept")
 	}
 	if got := s.Stats(); got.KeepFailed != 1 || got.Kept != 0 {

@@ -12,7 +12,7 @@ import (
 
 // TestUse: what is too old, or too much, by other Options goes at once.
 func TestUse(t *testing.T) {
-	for name, other := range map[string]Options{"age": {MaxAge: 5 * day}, "size": {MaxSize: 150}} {
+	for name, other := range map[string]Options{"age": {MaxAge: 5 * day}, "size": {MaxSize: 2 * blockSize}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := open(t, Options{})
