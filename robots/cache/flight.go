@@ -224,7 +224,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 		return e
 	}
 	c.store(e, before)
-	c.keep(e)
+	c.keep(e, client)
 	if f.anew && k.stored() && c.shared != nil {
 		c.shared.Announce(k.origin, Replaced)
 	}

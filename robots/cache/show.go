@@ -41,7 +41,7 @@ func (c *Cache) Purge(o robots.Origin) bool {
 	case c.shared != nil:
 		c.shared.Announce(o, Purged)
 	case c.saved != nil:
-		c.saved.Save(o, []byte{0}, time.Now()) // which is no entry, and over
+		c.saved.Save(o, []byte{0}, time.Now(), "") // which is no entry, and over
 	}
 	return was
 }

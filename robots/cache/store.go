@@ -27,8 +27,9 @@ type Store interface {
 	Load(ctx context.Context, o robots.Origin) ([]byte, error)
 
 	// Save takes over entry, which is of no use after until. It waits for no
-	// disk and no network, and what becomes of the entry is not said.
-	Save(o robots.Origin, entry []byte, until time.Time)
+	// disk and no network, and what becomes of the entry is not said. It counts
+	// against the share of client, who caused its fetch; "": nobody did.
+	Save(o robots.Origin, entry []byte, until time.Time, client string)
 }
 
 // load brings what the Store has of o into memory; nil: nothing that is of use, or, with
@@ -97,12 +98,12 @@ func (c *Cache) take(octets []byte, o robots.Origin, f *flight, before *Entry) (
 func (k key) stored() bool { return k.token == "" && !k.direct }
 
 // keep hands e to the Store.
-func (c *Cache) keep(e *Entry) {
+func (c *Cache) keep(e *Entry, client string) {
 	if c.saved == nil || !e.stored() {
 		return
 	}
 	if octets := encode(e); len(octets) <= maxSaved {
-		c.saved.Save(e.origin, octets, e.useful())
+		c.saved.Save(e.origin, octets, e.useful(), client)
 	}
 }
 

@@ -22,6 +22,7 @@ type shelf struct {
 	until  map[robots.Origin]time.Time
 	loads  int
 	stores int
+	client string // of the last Save
 }
 
 func newShelf() *shelf {
@@ -45,10 +46,11 @@ func (s *shelf) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	return s.saved[o], s.err
 }
 
-func (s *shelf) Save(o robots.Origin, entry []byte, until time.Time) {
+func (s *shelf) Save(o robots.Origin, entry []byte, until time.Time, client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stores++
+	s.client = client
 	s.saved[o], s.until[o] = entry, until
 }
 
@@ -99,6 +101,17 @@ func TestBadStores(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestStoreHearsWhoCausedAFetch: so that it can share its space between clients.
+func TestStoreHearsWhoCausedAFetch(t *testing.T) {
+	r := newReborn(file(-1))
+	if _, err := r.cache(t).Lookup(t.Context(), Query{Origin: site, Client: "192.0.2.1"}, robots.Standard()); err != nil {
+		t.Fatal(err)
+	}
+	if r.stores != 1 || r.client != "192.0.2.1" {
+		t.Errorf("%d saved, the last for %q", r.stores, r.client)
 	}
 }
 

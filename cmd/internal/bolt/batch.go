@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"container/list"
 	"encoding/binary"
 	"hash/crc32"
@@ -80,6 +81,7 @@ func newBatch() *batch {
 type item struct {
 	key   string
 	value sealed
+	owner uint32 // see Store.owner
 }
 
 func (i item) size() int { return len(i.key) + len(i.value) + itemOverhead }
@@ -92,11 +94,12 @@ func (b *batch) get(key string) (sealed, bool) {
 	return e.Value.(item).value, true
 }
 
-func (b *batch) add(key string, value sealed) {
+func (b *batch) add(key string, value sealed, owner uint32) {
 	if e := b.entries[key]; e != nil {
+		owner = cmp.Or(owner, e.Value.(item).owner)
 		b.remove(e)
 	}
-	b.put(item{key, value}, b.order.PushBack)
+	b.put(item{key, value, owner}, b.order.PushBack)
 }
 
 func (b *batch) put(i item, push func(any) *list.Element) {
@@ -158,16 +161,13 @@ func (b *batch) shrink(most int) (lost int) {
 	return lost
 }
 
-// write puts the batch into the file, and says by how much its entries grew, and by how
-// many its clocks.
-func (b *batch) write(tx *bbolt.Tx) (grown int64, added int, err error) {
+// write puts the batch into the file, and says by how many its clocks grew.
+func (b *batch) write(tx *bbolt.Tx) (added int, err error) {
 	robots, clocks := tx.Bucket(robotsBucket), tx.Bucket(clocksBucket)
 	for e := b.order.Front(); e != nil; e = e.Next() {
 		i := e.Value.(item)
-		key := []byte(i.key)
-		grown += int64(len(i.value) - len(robots.Get(key)))
-		if err := robots.Put(key, i.value); err != nil {
-			return 0, 0, err
+		if err := putEntry(robots, []byte(i.key), i.value); err != nil {
+			return 0, err
 		}
 	}
 	for key, value := range b.clocks {
@@ -175,8 +175,8 @@ func (b *batch) write(tx *bbolt.Tx) (grown int64, added int, err error) {
 			added++
 		}
 		if err := clocks.Put([]byte(key), value); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 	}
-	return grown, added, nil
+	return added, nil
 }

@@ -18,6 +18,10 @@
 // waits for no disk that is slow: the one gives up with its context, and need not ask
 // the disk for what was never saved, the other takes no notice.
 //
+// The file never grows beyond Options.MaxBytes, whatever is saved: bbolt itself refuses
+// to, and entries are taken out before it has to. Those of the clients that have most of
+// them go first.
+//
 // A Store may be shared by any number of goroutines. Open starts nothing.
 package bolt
 
@@ -26,12 +30,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
@@ -49,9 +55,13 @@ const (
 	retryEvery = 10 * time.Second
 	maxRetry   = time.Hour
 
-	// defaultMaxBytes is what is kept of robots.txt files: some 500,000 of the
-	// usual size. The file may take two and a half times that.
+	// defaultMaxBytes is how large the file may become: with room for some 250,000
+	// robots.txt files of the usual size.
 	defaultMaxBytes = 1 << 30
+
+	// reserve is the part of MaxBytes that only empty may use, which needs some to
+	// give back the rest. The file grows by half of it at once.
+	reserve = 32
 
 	// clockKept is for how long a clock is kept beyond its use: the wall clock may be
 	// set.
@@ -67,7 +77,7 @@ var errAway = errors.New("the store is away for the moment")
 // Options make a [Store].
 type Options struct {
 	File      string       // required; it is made with mode 0600 where there is none
-	MaxBytes  int64        // of entries in it; over it those go that would be of use for the shortest time; zero means 1 GiB
+	MaxBytes  int64        // of the file, which never grows beyond; near it entries go, see sweep; zero means 1 GiB
 	MaxClocks int          // clocks in it; over it those go that would be of use for the longest time; zero means 262,144
 	Log       *slog.Logger // hears of damage, and when the disk fails; required
 }
@@ -77,6 +87,7 @@ type Store struct {
 	file      string
 	maxBytes  int64
 	maxClocks int
+	seed      maphash.Seed // of filed, and of owners
 	log       *slog.Logger
 
 	found  contents // by Open
@@ -86,7 +97,6 @@ type Store struct {
 	db     *bbolt.DB     // nil: there is none at present
 	handle *os.File      // db's, which has the lock
 	info   os.FileInfo   // handle's
-	octets int64         // of the entries in db
 	clocks int           // how many are in db
 	again  time.Time     // when a file may be opened again
 	wait   time.Duration // from the next damage until then
@@ -115,7 +125,7 @@ func Open(o Options) (*Store, error) {
 		o.MaxClocks = maxClocks
 	}
 	s := &Store{
-		file: o.File, maxBytes: o.MaxBytes, maxClocks: o.MaxClocks, log: o.Log,
+		file: o.File, maxBytes: o.MaxBytes, maxClocks: o.MaxClocks, seed: maphash.MakeSeed(), log: o.Log,
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), pending: newBatch(), writing: newBatch(),
 	}
 	var err error
@@ -147,7 +157,7 @@ func (s *Store) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	var found []byte
 	err := s.use(ctx, func(db *bbolt.DB) error {
 		return db.View(func(tx *bbolt.Tx) error {
-			value := sealed(tx.Bucket(robotsBucket).Get([]byte(key)))
+			value := getEntry(tx.Bucket(robotsBucket), []byte(key))
 			if value == nil {
 				return nil
 			}
@@ -164,12 +174,13 @@ func (s *Store) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	return found, err
 }
 
-// Save has entry, which is of no use after until, kept for o.
-func (s *Store) Save(o robots.Origin, entry []byte, until time.Time) {
+// Save has entry, which is of no use after until, kept for o. It counts against the
+// share of client; "": of the client that it counted against before.
+func (s *Store) Save(o robots.Origin, entry []byte, until time.Time, client string) {
 	key := o.String()
 	value := seal(key, entry, until)
 	s.mu.Lock()
-	s.pending.add(key, value)
+	s.pending.add(key, value, s.owner(client))
 	s.shed()
 	s.mu.Unlock()
 	s.nudge()
@@ -199,6 +210,14 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 	if len(clocks) > 0 {
 		s.nudge()
 	}
+}
+
+// owner is what entries of client are counted under; 0: of nobody in particular.
+func (s *Store) owner(client string) uint32 {
+	if client == "" {
+		return 0
+	}
+	return uint32(maphash.String(s.seed, client))
 }
 
 func (s *Store) nudge() {
@@ -279,33 +298,47 @@ func (s *Store) commitPart(ctx context.Context, end bool) (more bool, _ error) {
 	b, end := s.writing, end && !more && !s.gaps
 	s.mu.Unlock()
 	err := s.use(ctx, func(db *bbolt.DB) error {
-		grown, clocks := int64(0), 0
-		err := db.Update(func(tx *bbolt.Tx) (err error) {
-			if grown, clocks, err = b.write(tx); err != nil || !end {
-				return err
+		err := s.put(db, b, end)
+		for _, makeRoom := range []func(*bbolt.DB) error{s.thin, s.empty} {
+			if !errors.Is(err, bolterrors.ErrMaxSizeReached) {
+				break
 			}
-			mark, err := s.found.since.MarshalBinary()
-			if err != nil {
-				return err
+			if err = makeRoom(db); err == nil {
+				err = s.put(db, b, end)
 			}
-			return tx.Bucket(metaBucket).Put(endKey, mark)
-		})
-		if err != nil {
-			return err
 		}
 		s.measure()
-		s.octets += grown
-		s.clocks += clocks
-		switch {
-		case s.octets > s.maxBytes:
-			return s.sweep(db)
-		case s.clocks > s.maxClocks+s.maxClocks/clockSlack:
-			return s.sweepClocks(db)
+		if err == nil && s.clocks > s.maxClocks+s.maxClocks/clockSlack {
+			err = s.sweepClocks(db)
 		}
-		return nil
+		if err == nil && inUse(db) > s.maxBytes/4*3 {
+			if err = s.sweep(db); errors.Is(err, bolterrors.ErrMaxSizeReached) {
+				err = s.empty(db)
+			}
+		}
+		return err
 	})
 	s.settle(err)
 	return more, err
+}
+
+// put commits a batch, and at the end the mark of it.
+func (s *Store) put(db *bbolt.DB, b *batch, end bool) error {
+	clocks := 0
+	err := db.Update(func(tx *bbolt.Tx) (err error) {
+		if clocks, err = b.write(tx); err != nil || !end {
+			return err
+		}
+		mark, err := s.found.since.MarshalBinary()
+		if err != nil {
+			return err
+		}
+		return tx.Bucket(metaBucket).Put(endKey, mark)
+	})
+	if err == nil {
+		s.clocks += clocks
+	}
+	return err
 }
 
 // settle ends a commit; what was not written is gathered again, but for what is
@@ -316,8 +349,8 @@ func (s *Store) settle(err error) {
 		s.gaps = !s.pending.addOlder(s.writing) || s.gaps
 		s.shed()
 	} else {
-		for key := range s.writing.entries {
-			s.filed.add([]byte(key))
+		for key, e := range s.writing.entries {
+			s.filed.add([]byte(key), e.Value.(item).owner)
 		}
 	}
 	s.writing = newBatch()

@@ -80,7 +80,7 @@ func started(t testing.TB, s *Store) *Store {
 func fill(t testing.TB, s *Store, n int) {
 	t.Helper()
 	for i := range n {
-		s.Save(site(i), text(i), time.Now().Add(time.Hour))
+		s.Save(site(i), text(i), time.Now().Add(time.Hour), "someone")
 	}
 	if err := s.commit(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -130,8 +130,8 @@ type committed struct {
 
 var committing sync.Mutex
 
-func (c committed) Save(o robots.Origin, entry []byte, until time.Time) {
-	c.Store.Save(o, entry, until)
+func (c committed) Save(o robots.Origin, entry []byte, until time.Time, client string) {
+	c.Store.Save(o, entry, until, client)
 	committing.Lock()
 	defer committing.Unlock()
 	if err := c.commit(c.t.Context(), false); err != nil {
@@ -157,8 +157,8 @@ func TestRestart(t *testing.T) {
 	fill(t, s, 100)
 	s.SaveClocks([]pace.Clock{{Key: "a.test", Sent: now.Add(-time.Hour)}, {Key: "b.test"}})
 	s.SaveClocks(clocks)
-	s.Save(site(1), []byte("newer"), now.Add(time.Hour))
-	s.Save(site(2), []byte("over"), now)
+	s.Save(site(1), []byte("newer"), now.Add(time.Hour), "someone")
+	s.Save(site(2), []byte("over"), now, "someone")
 	s.Close()
 
 	s = open(t, file, &log)
@@ -278,7 +278,7 @@ func BenchmarkOpen(b *testing.B) {
 	file := stateFile(b)
 	s := open(b, file, io.Discard)
 	for i := range 5000 {
-		s.Save(site(i), make([]byte, 2000), time.Now().Add(time.Hour))
+		s.Save(site(i), make([]byte, 2000), time.Now().Add(time.Hour), "someone")
 	}
 	s.Close()
 	for b.Loop() {

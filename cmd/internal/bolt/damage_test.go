@@ -226,7 +226,7 @@ func TestFlippedBits(t *testing.T) {
 			}
 		}
 		for i := range entries {
-			s.Save(site(i), text(i+1), time.Now().Add(time.Hour))
+			s.Save(site(i), text(i+1), time.Now().Add(time.Hour), "someone")
 		}
 		for range 3 { // one may find damage, and begin a new file
 			if s.commit(t.Context(), false) == nil {
@@ -325,7 +325,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 							}
 						}
 					}
-					s.Save(site(0), []byte("new"), time.Now().Add(time.Hour))
+					s.Save(site(0), []byte("new"), time.Now().Add(time.Hour), "someone")
 					want(t, s, 0, []byte("new"))
 					_ = s.commit(t.Context(), false)
 					want(t, s, 0, []byte("new"))
@@ -349,7 +349,7 @@ func TestDamagedAgainAndAgain(t *testing.T) {
 	defer s.Close()
 	for range 5 {
 		fillIn := func() error {
-			s.Save(site(0), text(0), time.Now().Add(time.Hour))
+			s.Save(site(0), text(0), time.Now().Add(time.Hour), "someone")
 			return s.commit(t.Context(), false)
 		}
 		_ = fillIn()

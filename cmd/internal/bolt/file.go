@@ -128,6 +128,11 @@ func (s *Store) open() (found contents, err error) {
 		if err := s.db.View(func(tx *bbolt.Tx) error { return found.read(tx, s.maxClocks) }); err != nil {
 			return err
 		}
+		if err := s.shrink(); err != nil {
+			return err
+		}
+		s.db.MaxSize = int(s.maxBytes - s.maxBytes/reserve)
+		s.db.AllocSize = int(s.maxBytes / reserve / 2)
 		if err := s.db.Update(takeUp); err != nil {
 			return err
 		}
@@ -154,6 +159,38 @@ func (s *Store) bbolt() (*bbolt.DB, error) {
 		return nil, damage("%v", err)
 	}
 	return db, err
+}
+
+// shrink writes a file anew that an older version let grow beyond maxBytes.
+func (s *Store) shrink() error {
+	if s.info.Size() <= s.maxBytes {
+		return nil
+	}
+	if err := s.sweepTo(s.db, s.maxBytes/2); err != nil {
+		return err
+	}
+	small := s.file + ".small"
+	if err := os.RemoveAll(small); err != nil { // of a crash
+		return err
+	}
+	to, err := bbolt.Open(small, 0o600, nil)
+	if err == nil {
+		err = errors.Join(bbolt.Compact(to, s.db, maxCommit), to.Close())
+	}
+	if err == nil {
+		err = os.Rename(small, s.file)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(small))
+	}
+	if err := s.db.Close(); err != nil {
+		return err
+	}
+	if s.handle, s.info, err = openLocked(s.file); err != nil {
+		return err
+	}
+	s.db, err = s.bbolt()
+	return err
 }
 
 // read reads what Open wants to know, with so many clocks at most.

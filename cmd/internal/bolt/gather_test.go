@@ -36,7 +36,7 @@ func TestCommits(t *testing.T) {
 		step := func(saves int, after time.Duration, more int) {
 			t.Helper()
 			for i := range saves {
-				s.Save(site(i), text(i), time.Now().Add(time.Hour))
+				s.Save(site(i), text(i), time.Now().Add(time.Hour), "someone")
 			}
 			<-time.After(after)
 			synctest.Wait()
@@ -51,7 +51,7 @@ func TestCommits(t *testing.T) {
 		step(100, 1, 1)
 		step(0, time.Second, 0)
 		for range 1000 {
-			s.Save(site(1), text(1), time.Now().Add(time.Hour))
+			s.Save(site(1), text(1), time.Now().Add(time.Hour), "someone")
 			<-time.After(time.Millisecond)
 		}
 		step(0, 0, 5) // at the start of each quarter of the second, and at its end
@@ -66,8 +66,13 @@ func TestSweep(t *testing.T) {
 			t.Helper()
 			if err := s.use(t.Context(), func(db *bbolt.DB) error {
 				return db.View(func(tx *bbolt.Tx) error {
-					entries, clocks = tx.Bucket(robotsBucket).Stats().KeyN, tx.Bucket(clocksBucket).Stats().KeyN
-					return nil
+					clocks = tx.Bucket(clocksBucket).Stats().KeyN
+					return tx.Bucket(robotsBucket).ForEach(func(key, _ []byte) error {
+						if !isChunk(key) {
+							entries++
+						}
+						return nil
+					})
 				})
 			}); err != nil {
 				t.Fatal(err)
@@ -76,7 +81,7 @@ func TestSweep(t *testing.T) {
 		}
 		save := func(s *Store) {
 			for i := range 10 {
-				s.Save(site(i), text(i), time.Now().Add(time.Duration(i+1)*30*time.Minute))
+				s.Save(site(i), text(i), time.Now().Add(time.Duration(i+1)*30*time.Minute), "someone")
 			}
 			s.SaveClocks([]pace.Clock{{Key: "a.test"}, {Key: "b.test", Gap: 10 * time.Hour}})
 		}
@@ -97,49 +102,6 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestCeiling: those that are of use for longest stay.
-func TestCeiling(t *testing.T) {
-	file := stateFile(t)
-	s, err := Open(Options{File: file, MaxBytes: 100 << 10, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	entry := make([]byte, 1000-sealOctets)
-	for i := range 1000 {
-		s.Save(site(i), entry, time.Now().Add(time.Duration(i+1)*time.Hour))
-		if i%10 == 9 {
-			if err := s.commit(t.Context(), false); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if s.octets > s.maxBytes {
-			t.Fatalf("%d octets after %d", s.octets, i)
-		}
-	}
-	for i := range 10 { // in place of others: no more than before
-		s.Save(site(i+990), entry, time.Now().Add(time.Duration(i+991)*time.Hour))
-	}
-	was := s.octets
-	if err := s.commit(t.Context(), false); err != nil || s.octets != was {
-		t.Errorf("%d octets, then %d, %v", was, s.octets, err)
-	}
-	for _, i := range []int{0, 500, 890} {
-		want(t, s, i, nil)
-	}
-	for i := 912; i < 1000; i++ {
-		want(t, s, i, entry)
-	}
-	s.Close()
-	s, err = Open(Options{File: file, MaxBytes: 10 << 10, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if s.octets != 9000 {
-		t.Errorf("%d octets under a lower ceiling", s.octets)
-	}
-}
-
 // TestGathers: while the disk is full, and no more than may be.
 func TestGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -151,7 +113,7 @@ func TestGathers(t *testing.T) {
 		entry := make([]byte, 1<<20)
 		const saves = maxPending>>20 + 10
 		for i := range saves {
-			s.Save(site(i), append(text(i), entry...), time.Now().Add(time.Hour))
+			s.Save(site(i), append(text(i), entry...), time.Now().Add(time.Hour), "someone")
 			if i == 0 {
 				synctest.Wait() // the first commit fails
 			}
@@ -189,12 +151,12 @@ func TestNewerCounts(t *testing.T) {
 	s := open(t, stateFile(t), t.Output())
 	defer s.Close()
 	now := time.Now().Add(time.Hour)
-	s.Save(site(0), []byte("old"), now)
-	s.Save(site(1), []byte("only"), now)
+	s.Save(site(0), []byte("old"), now, "someone")
+	s.Save(site(1), []byte("only"), now, "someone")
 	s.SaveClocks([]pace.Clock{{Key: "a.test", Gap: 1}, {Key: "b.test", Gap: 1}})
 	s.writing, s.pending = s.pending, newBatch() // a commit is under way
 	want(t, s, 0, []byte("old"))
-	s.Save(site(0), []byte("new"), now)
+	s.Save(site(0), []byte("new"), now, "someone")
 	s.SaveClocks([]pace.Clock{{Key: "a.test", Gap: 2}})
 	want(t, s, 0, []byte("new"))
 	s.settle(io.ErrShortWrite)
@@ -221,7 +183,7 @@ func TestSlowDisk(t *testing.T) {
 		if got, err := s.Load(ctx, site(0)); got != nil || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%q, %v", got, err)
 		}
-		s.Save(site(1), text(1), time.Now().Add(time.Hour))
+		s.Save(site(1), text(1), time.Now().Add(time.Hour), "someone")
 		want(t, s, 1, text(1))
 		want(t, s, 2, nil)
 		<-s.turn
@@ -242,7 +204,7 @@ func TestParts(t *testing.T) {
 	was, parts := commits(t, s), 3
 	octets := make([]byte, maxCommit/10)
 	for i := range parts * 10 {
-		s.Save(site(i), octets, time.Now().Add(time.Hour))
+		s.Save(site(i), octets, time.Now().Add(time.Hour), "someone")
 	}
 	s.SaveClocks([]pace.Clock{{Key: "a.test", Gap: 1}})
 	if more, err := s.commitPart(t.Context(), true); !more || err != nil {

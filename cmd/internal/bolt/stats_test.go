@@ -11,12 +11,12 @@ func TestStats(t *testing.T) {
 	file := stateFile(t)
 	s := open(t, file, t.Output())
 	until := time.Now().Add(time.Hour)
-	s.Save(site(1), text(1), until)
+	s.Save(site(1), text(1), until, "someone")
 	if got := s.Stats(); got.Pending < len(text(1)) || got.Bytes == 0 {
 		t.Errorf("%+v", got)
 	}
 	for i := range 1000 {
-		s.Save(site(i), text(i), until)
+		s.Save(site(i), text(i), until, "someone")
 	}
 	if err := s.commit(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestStatsOfFailures(t *testing.T) {
 	s.turn <- struct{}{} // as whoever waits for the disk has it
 	whole := make([]byte, 1<<20)
 	for i := range maxPending/len(whole) + 5 {
-		s.Save(site(i), whole, time.Now().Add(time.Hour))
+		s.Save(site(i), whole, time.Now().Add(time.Hour), "someone")
 	}
 	if got := s.Stats(); got.Lost == 0 || got.Pending > maxPending || got.Failures != 1 {
 		t.Errorf("%+v", got)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"hash/maphash"
+	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -13,74 +15,128 @@ import (
 // dropAtOnce is how many values are taken out of the file in one commit.
 const dropAtOnce = 5000
 
-// sweep takes out what is over, and where that leaves more than maxBytes, the
-// entries that would be of use for the shortest time, down to nine tenths.
+// sweep takes out what is over. Where three quarters of maxBytes are in use it takes
+// out entries, down to about a half: those of the clients that have most of them first,
+// and of one client's those that would be of use for the shortest time. What is between
+// that and the ceiling is room for commits.
 func (s *Store) sweep(db *bbolt.DB) error {
-	entries := stock{keys: newKeys()}
-	err := db.View(func(tx *bbolt.Tx) error {
-		now := time.Now().Unix()
-		if err := entries.take(tx.Bucket(robotsBucket), now); err != nil {
-			return err
-		}
-		if entries.octets > s.maxBytes {
-			return entries.reduce(tx.Bucket(robotsBucket), now, s.maxBytes/10*9)
-		}
-		return nil
-	})
+	if inUse(db) > s.maxBytes/4*3 {
+		return s.sweepTo(db, s.maxBytes/2)
+	}
+	return s.sweepTo(db, s.maxBytes)
+}
+
+// sweepTo takes out what is over, and more entries where more than most bytes are in use.
+func (s *Store) sweepTo(db *bbolt.DB, most int64) error {
+	entries, err := read(db, robotsBucket)
 	if err != nil {
 		return err
+	}
+	if used := inUse(db); used > most {
+		s.own(entries.held)
+		entries.reduce(int64(float64(entries.octets) * float64(most) / float64(used))) // as much as their pages are to shrink
 	}
 	if err := cmp.Or(entries.drop(db, robotsBucket), s.sweepClocks(db)); err != nil {
 		return err
 	}
-	s.octets = entries.octets
 	s.mu.Lock()
-	s.filed = entries.keys
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	filed := s.newKeys()
+	for i := range entries.held {
+		filed.add(entries.held[i].key, s.filed.owner(entries.held[i].key))
+	}
+	s.filed = filed
 	return nil
 }
 
 // sweepClocks takes out the clocks that are over, and where that leaves more than
 // maxClocks, those that would be of use for longest: of these a Pacer forgets as well.
 func (s *Store) sweepClocks(db *bbolt.DB) error {
-	var clocks stock
-	err := db.View(func(tx *bbolt.Tx) error {
-		b, now := tx.Bucket(clocksBucket), time.Now().Unix()
-		if err := clocks.take(b, now); err != nil || clocks.values <= s.maxClocks {
+	clocks, err := read(db, clocksBucket)
+	if err != nil {
+		return err
+	}
+	if all := clocks.held; len(all) > s.maxClocks {
+		slices.SortFunc(all, sooner)
+		for _, h := range all[s.maxClocks:] {
+			clocks.out = append(clocks.out, h.key)
+		}
+		clocks.held = all[:s.maxClocks]
+	}
+	if err := clocks.drop(db, clocksBucket); err != nil {
+		return err
+	}
+	s.clocks = len(clocks.held)
+	return nil
+}
+
+// own fills in whose share entries count against.
+func (s *Store) own(all []held) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range all {
+		all[i].owner = s.filed.owner(all[i].key)
+	}
+}
+
+// thin leaves a quarter in use, where what is free is too scattered for a commit.
+func (s *Store) thin(db *bbolt.DB) error { return s.sweepTo(db, s.maxBytes/4) }
+
+// empty takes all entries out, where even that cannot be done. It may use the reserve.
+func (s *Store) empty(db *bbolt.DB) error {
+	s.log.Warn("state.db full, forgetting cached robots.txt files", "file", s.file)
+	was := db.MaxSize
+	db.MaxSize = int(s.maxBytes)
+	defer func() { db.MaxSize = was }()
+	err := db.Update(func(tx *bbolt.Tx) error {
+		if err := tx.DeleteBucket(robotsBucket); err != nil {
 			return err
 		}
-		all, err := heldIn(b, now)
-		for _, h := range slices.Backward(all) {
-			if clocks.values <= s.maxClocks {
-				break
-			}
-			clocks.out = append(clocks.out, h.key)
-			clocks.values--
-		}
+		_, err := tx.CreateBucket(robotsBucket)
 		return err
 	})
 	if err == nil {
-		err = clocks.drop(db, clocksBucket)
-	}
-	if err == nil {
-		s.clocks = clocks.values
+		s.mu.Lock()
+		s.filed = s.newKeys()
+		s.mu.Unlock()
 	}
 	return err
 }
 
-// keys tell of most keys that they are not among them; the zero value of none. A
-// million are some 20 MiB.
-type keys struct {
-	seed maphash.Seed
-	sums map[uint64]struct{}
+// inUse is how many bytes of the file are in use. The rest of it is free for the next
+// commit; the file does not shrink.
+func inUse(db *bbolt.DB) (n int64) {
+	_ = db.View(func(tx *bbolt.Tx) error { // fails where db is closed: nothing is in use
+		n = tx.Size()
+		return nil
+	})
+	st := db.Stats()
+	return n - int64(st.FreePageN+st.PendingPageN)*int64(db.Info().PageSize)
 }
 
-func newKeys() keys { return keys{maphash.MakeSeed(), make(map[uint64]struct{})} }
+// keys tell of most keys that they are not among them, and of others whose share they
+// count against; the zero value of none. A million are some 20 MiB.
+type keys struct {
+	seed maphash.Seed
+	sums map[uint64]uint32 // owners, by key
+}
 
-func (k keys) add(key []byte) {
-	if k.sums != nil {
-		k.sums[maphash.Bytes(k.seed, key)] = struct{}{}
+func (s *Store) newKeys() keys { return keys{s.seed, make(map[uint64]uint32)} }
+
+// add adds a key, whose owner 0 leaves it to the one that it has.
+func (k keys) add(key []byte, owner uint32) {
+	if k.sums == nil {
+		return
 	}
+	sum := maphash.Bytes(k.seed, key)
+	k.sums[sum] = cmp.Or(owner, k.sums[sum])
+}
+
+func (k keys) owner(key []byte) uint32 {
+	if k.sums == nil {
+		return 0
+	}
+	return k.sums[maphash.Bytes(k.seed, key)]
 }
 
 func (k keys) lacks(key string) bool {
@@ -94,59 +150,86 @@ func (k keys) lacks(key string) bool {
 // A stock is what a bucket holds.
 type stock struct {
 	octets int64    // of the values that stay
-	values int      // that stay
+	held   []held   // those
 	out    [][]byte // keys of those that do not
-	keys   keys     // of all
 }
 
-func (k *stock) take(b *bbolt.Bucket, now int64) error {
-	return b.ForEach(func(key, value []byte) error {
-		v := sealed(value)
-		if len(v) < sealOctets {
-			return damage("the value of %q", key)
-		}
-		k.keys.add(key)
-		if v.until() <= now {
-			k.out = append(k.out, bytes.Clone(key))
-		} else {
-			k.octets += int64(len(v))
-			k.values++
-		}
-		return nil
-	})
-}
-
-// A held value is one that is not over.
+// A held is a value that is of use.
 type held struct {
 	key   []byte
 	until int64
 	size  int64
+	owner uint32
 }
 
-// heldIn gives the values of a bucket that are not over, the one that is over soonest
-// first.
-func heldIn(b *bbolt.Bucket, now int64) (all []held, err error) {
-	err = b.ForEach(func(key, value []byte) error {
-		if v := sealed(value); v.until() > now {
-			all = append(all, held{bytes.Clone(key), v.until(), int64(len(v))})
+// sooner compares when two are over.
+func sooner(a, b held) int { return cmp.Compare(a.until, b.until) }
+
+// read reads what a bucket holds.
+func read(db *bbolt.DB, bucket []byte) (k stock, err error) {
+	err = db.View(func(tx *bbolt.Tx) error { return k.read(tx.Bucket(bucket), time.Now().Unix()) })
+	return k, err
+}
+
+// read reads what b holds at now.
+func (k *stock) read(b *bbolt.Bucket, now int64) error {
+	stays := false // the entry of which the last chunk was
+	return b.ForEach(func(key, value []byte) error {
+		if isChunk(key) {
+			if n := len(k.held); stays && n > 0 {
+				k.held[n-1].size += int64(len(value))
+				k.octets += int64(len(value))
+			}
+			return nil
 		}
+		v := sealed(value)
+		if len(v) < sealOctets {
+			return damage("the value of %q", key)
+		}
+		if stays = v.until() > now; !stays {
+			k.out = append(k.out, bytes.Clone(key))
+			return nil
+		}
+		k.held = append(k.held, held{key: bytes.Clone(key), until: v.until(), size: int64(len(v))})
+		k.octets += int64(len(v))
 		return nil
 	})
-	slices.SortFunc(all, func(a, b held) int { return cmp.Compare(a.until, b.until) })
-	return all, err
 }
 
-// reduce counts out what is over soonest until at most so many octets stay.
-func (k *stock) reduce(b *bbolt.Bucket, now, most int64) error {
-	all, err := heldIn(b, now)
-	for _, h := range all {
-		if k.octets <= most {
-			break
-		}
-		k.out = append(k.out, h.key)
-		k.octets -= h.size
+// reduce counts values out until at most so many octets stay: of the owners that have
+// most, each time what is over soonest.
+func (k *stock) reduce(most int64) {
+	if k.octets <= most {
+		return
 	}
-	return err
+	has := make(map[uint32]int64)
+	for _, h := range k.held {
+		has[h.owner] += h.size
+	}
+	each := share(slices.Sorted(maps.Values(has)), most)
+	slices.SortFunc(k.held, sooner)
+	k.held = slices.DeleteFunc(k.held, func(h held) bool {
+		if has[h.owner] <= each {
+			return false
+		}
+		has[h.owner] -= h.size
+		k.octets -= h.size
+		k.out = append(k.out, h.key)
+		return true
+	})
+}
+
+// share is the most that each owner may have, so that together they have no more than
+// most. sizes are what they have, in order.
+func share(sizes []int64, most int64) int64 {
+	for i, n := range sizes {
+		each := most / int64(len(sizes)-i)
+		if n > each {
+			return each
+		}
+		most -= n
+	}
+	return math.MaxInt64
 }
 
 // drop takes out what does not stay, some at a time: each brings a page into memory,
@@ -156,7 +239,7 @@ func (k *stock) drop(db *bbolt.DB, bucket []byte) error {
 	for some := range slices.Chunk(k.out, dropAtOnce) {
 		if err := db.Update(func(tx *bbolt.Tx) error {
 			for _, key := range some {
-				if err := tx.Bucket(bucket).Delete(key); err != nil {
+				if err := dropChunks(tx.Bucket(bucket), key, 0); err != nil {
 					return err
 				}
 			}

@@ -115,7 +115,7 @@ func (b *bookshelf) saveLocal(ctx context.Context, o robots.Origin, entry []byte
 		return
 	}
 	if had, err := b.local.Load(ctx, o); err == nil && !bytes.Equal(had, entry) {
-		b.local.Save(o, entry, until)
+		b.local.Save(o, entry, until, "")
 	}
 }
 
@@ -154,9 +154,9 @@ func (f *Fleet) ask(ctx context.Context, call func(ctx context.Context, c *redis
 }
 
 // Save is [cache.Store]'s.
-func (b *bookshelf) Save(o robots.Origin, entry []byte, until time.Time) {
+func (b *bookshelf) Save(o robots.Origin, entry []byte, until time.Time, client string) {
 	if b.local != nil {
-		b.local.Save(o, entry, until)
+		b.local.Save(o, entry, until, client)
 	}
 	if len(entry) > maxEntry {
 		b.fleet.robots.lost.Add(1)
@@ -216,7 +216,7 @@ func (b *bookshelf) Announce(o robots.Origin, what cache.Change) {
 
 func (b *bookshelf) forgetLocal(o robots.Origin) {
 	if b.local != nil {
-		b.local.Save(o, []byte{0}, time.Now()) // which is no entry, and over
+		b.local.Save(o, []byte{0}, time.Now(), "") // which is no entry, and over
 	}
 }
 

@@ -106,7 +106,7 @@ func (r *Replica) Load(_ context.Context, o robots.Origin) ([]byte, error) {
 }
 
 // Save is cache.Store's.
-func (r *Replica) Save(o robots.Origin, entry []byte, until time.Time) {
+func (r *Replica) Save(o robots.Origin, entry []byte, until time.Time, _ string) {
 	defer r.shared.begin()()
 	if was := r.shared.saved[o]; !was.purge || was.mark == r.purges[o] {
 		r.shared.save(o, saved{entry: entry, until: until})

@@ -35,7 +35,7 @@ func origin(host string) robots.Origin {
 }
 
 func save(s cache.Store, o robots.Origin, entry []byte) {
-	s.Save(o, bytes.Clone(entry), time.Now().Add(time.Hour))
+	s.Save(o, bytes.Clone(entry), time.Now().Add(time.Hour), "someone")
 }
 
 func want(t *testing.T, s cache.Store, o robots.Origin, entry []byte) {
@@ -86,7 +86,7 @@ func octets(t *testing.T, s cache.Store) {
 
 func over(t *testing.T, s cache.Store) {
 	save(s, origin("a.test"), []byte("old"))
-	s.Save(origin("a.test"), []byte("over"), time.Now().Add(-time.Hour))
+	s.Save(origin("a.test"), []byte("over"), time.Now().Add(-time.Hour), "someone")
 	want(t, s, origin("a.test"), nil)
 }
 
