@@ -3,8 +3,8 @@ package robots
 import "strings"
 
 // A crowd is what a walker needs where stars are so many, or their rules so
-// alike, that to try each octet for each of them takes too long. It goes
-// through each node below a "*" once, for all octets of the path together.
+// alike, that to try each byte for each of them takes too long. It goes
+// through each node below a "*" once, for all bytes of the path together.
 type crowd struct {
 	suffixes *suffixes
 	queue    []place // still to be tried from; no node is reached twice
@@ -29,7 +29,7 @@ func newCrowd(path string) *crowd {
 func (w *walker) searchCrowded(root uint32, path string, from int) {
 	w.crowd.queue = w.crowd.queue[:0]
 	w.descend(root, path, from)
-	for i := 0; i < len(w.crowd.queue); i++ { // it grows
+	for i := 0; i < len(w.crowd.queue) && w.left >= 0; i++ { // it grows
 		w.tryAll(w.crowd.queue[i], path)
 	}
 }
@@ -38,12 +38,14 @@ func (w *walker) searchCrowded(root uint32, path string, from int) {
 func (w *walker) tryAll(p place, path string) {
 	f, c := w.file, w.crowd
 	n := &f.nodes[p.node]
+	w.left--
 	if w.best != nil && n.most < mostAny && uint16(n.most) < w.best.size {
 		return // nothing there outranks it
 	}
 	c.open = c.open[:0]
 	c.narrow(below{p.node, 0, c.suffixes.all()}, f.label(p.node)[1:])
-	for len(c.open) > 0 {
+	w.left -= c.suffixes.count()
+	for len(c.open) > 0 && w.left >= 0 {
 		b := c.open[len(c.open)-1]
 		c.open = c.open[:len(c.open)-1]
 		n := &f.nodes[b.node]
@@ -62,6 +64,7 @@ func (w *walker) tryAll(p place, path string) {
 			}
 		}
 		w.goDown(n, b, path)
+		w.left -= 2 + c.suffixes.count()
 	}
 }
 

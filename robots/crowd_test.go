@@ -69,7 +69,7 @@ func agreeCrowded(t *testing.T, d Dialect, patterns []string, path string) {
 	t.Helper()
 	f := Parse([]byte("User-agent: *\n"+strings.Join(patterns, "\n")+"\n"), d)
 	path = f.normal(path)
-	plain, crowded := walker{file: f, steps: 1 << 20}, walker{file: f, crowd: newCrowd(path)}
+	plain, crowded := walker{file: f, left: 1 << 20}, walker{file: f, left: 1 << 20, crowd: newCrowd(path)}
 	for _, s := range f.sets {
 		plain.search(s.root, path)
 		crowded.search(s.root, path)

@@ -69,12 +69,13 @@ func ExampleDialectByName() {
 func ExampleGroup_Match() {
 	group := robots.Parse([]byte("User-agent: *\nDisallow: /th\u01b0\nDisallow: /*.gif$\n"), robots.Standard()).For("FooBot")
 	for _, url := range []string{"https://foo.example/th%c6%b0/a", "https://foo.example/a.gif", "https://foo.example/a.gif?b#c"} {
-		fmt.Println(group.Match(robots.PathQuery(url)))
+		v := group.Match(robots.PathQuery(url))
+		fmt.Println(v.Allow, v.Rule, v.Line)
 	}
 	// Output:
-	// {false /thư 2}
-	// {false /*.gif$ 3}
-	// {true  0}
+	// false /thư 2
+	// false /*.gif$ 3
+	// true  0
 }
 
 func ExampleFile_Sitemaps() {

@@ -209,7 +209,8 @@ func (l *linter) losers(text string) {
 		line, path := int(it.meta&maskLine), it.ownPath(file.text)
 		for _, g := range names[it.block] {
 			tries += len(g.sets())
-			if by := g.match(path).Line; by == line || by == 0 || more[it.block] {
+			v, _ := g.match(path, 0)
+			if by := v.Line; by == line || by == 0 || more[it.block] {
 				wins[line] = true
 			} else {
 				winner[line] = by

@@ -62,47 +62,54 @@ func (f *File) label(at uint32) string {
 }
 
 // matchNormalised is match for a path that is not in the one form.
-func (g Group) matchNormalised(path string) Verdict {
+func (g Group) matchNormalised(path string, spent Effort) (Verdict, Effort) {
 	var space [1 << 10]byte
-	return g.matchBytes(appendPath(space[:0], path))
+	return g.matchBytes(appendPath(space[:0], path), spent)
 }
 
 // matchAsWritten is match for a dialect that takes paths as they are: as a C
 // string, that is, which NUL ends.
-func (g Group) matchAsWritten(path string) Verdict {
+func (g Group) matchAsWritten(path string, spent Effort) (Verdict, Effort) {
 	if i := strings.IndexByte(path, 0); i >= 0 {
 		path = path[:i]
 	}
 	if path != "" && path[0] == '/' {
-		return g.match(path)
+		return g.match(path, spent)
 	}
 	var space [1 << 10]byte
-	return g.matchBytes(append(append(space[:0], '/'), path...))
+	return g.matchBytes(append(append(space[:0], '/'), path...), spent)
 }
 
 // matchBytes hands on a view, not a copy: match keeps nothing of its path.
-func (g Group) matchBytes(path []byte) Verdict {
-	return g.match(unsafe.String(unsafe.SliceData(path), len(path)))
+func (g Group) matchBytes(path []byte, spent Effort) (Verdict, Effort) {
+	return g.match(unsafe.String(unsafe.SliceData(path), len(path)), spent)
 }
 
-func (g Group) match(path string) Verdict {
+func (g Group) match(path string, spent Effort) (Verdict, Effort) {
 	var w walker
-	w.file, w.steps = g.file, maxSteps*(len(path)+8)
+	w.file = g.file
+	w.begin(len(path), spent)
 	if g.root != manySets {
 		w.search(g.root, path)
 	} else {
 		for _, in := range g.sets() {
-			w.search(g.file.sets[in].root, path)
+			if w.search(g.file.sets[in].root, path); w.left < 0 {
+				break
+			}
 		}
 	}
-	if w.best == nil {
-		return Verdict{Allow: true}
+	spent = MaxEffort - Effort(w.left)
+	switch {
+	case w.left < 0:
+		return Verdict{GaveUp: true}, spent
+	case w.best == nil:
+		return Verdict{Allow: true}, spent
 	}
 	return Verdict{
 		Allow: w.best.is(flagAllow) || w.best.written == 0,
 		Rule:  g.file.written(w.best),
 		Line:  int(w.best.meta & maskLine),
-	}
+	}, spent
 }
 
 // written gives a rule's pattern as it stands in the file.

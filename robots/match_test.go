@@ -3,6 +3,8 @@ package robots_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +165,62 @@ func TestHostileRules(t *testing.T) {
 			}
 		case <-ctx.Done():
 			t.Fatalf("%s: not done after a minute", c.name)
+		}
+	}
+}
+
+// TestEffort holds what a match takes to its bound, whatever the file says, and
+// the verdict to what it is then: exact, or that it was given up.
+func TestEffort(t *testing.T) {
+	for _, size := range []int{100, 2000, 8 << 10, 64 << 10} {
+		for _, c := range corpus.Hostile(size) {
+			var spent robots.Effort
+			v := robots.Parse(c.Text, robots.Standard()).For("FooBot").MatchWithin(c.Paths[0], &spent)
+			if v != (robots.Verdict{Allow: true}) && v != (robots.Verdict{GaveUp: true}) {
+				t.Errorf("%s, %d bytes: %+v, though no rule matches", c.Name, size, v)
+			}
+			if v.GaveUp != (spent > robots.MaxEffort) || spent > robots.MaxEffort*3/2 {
+				t.Errorf("%s, %d bytes: gave up: %t, after %d steps", c.Name, size, v.GaveUp, spent)
+			}
+			if easy := []string{"number-after-letter", "chain", "every-prefix", "deep", "long-literals"}; v.GaveUp && size <= 8<<10 && slices.Contains(easy, c.Name) {
+				t.Errorf("%s: gave up on a path of %d bytes", c.Name, size)
+			}
+		}
+	}
+}
+
+// TestEffortOfOrdinaryFiles: the longest URL that the proxy may be set to take is
+// judged by any file that is not made to hurt.
+func TestEffortOfOrdinaryFiles(t *testing.T) {
+	var words []string
+	for i := range 1000 {
+		words = append(words, fmt.Sprintf("Disallow: /*%s", strconv.FormatInt(int64(i*7919%46656), 36)))
+	}
+	files := append(corpus.All(), corpus.Corpus{Name: "1,000 words behind a star", Text: []byte("User-agent: *\n" + strings.Join(words, "\n"))})
+	for _, c := range files {
+		g := robots.Parse(c.Text, robots.Standard()).For("FooBot")
+		path := "/~a?" + strings.Repeat("Q%20-uery=Val_ue&", 64<<10/17)
+		var spent robots.Effort
+		if v := g.MatchWithin(path, &spent); v.GaveUp {
+			t.Errorf("%s: given up after %d steps", c.Name, spent)
+		}
+	}
+}
+
+func TestEffortIsShared(t *testing.T) {
+	g := group(t, "Disallow: /*a")
+	var spent robots.Effort
+	before := spent
+	for range 3 {
+		if v := g.MatchWithin("/b", &spent); !v.Allow || spent <= before {
+			t.Fatalf("%+v after %d steps", v, spent)
+		}
+		before = spent
+	}
+	for _, path := range []string{"/b", "/xa", "/%20*"} {
+		spent = robots.MaxEffort
+		if v := g.MatchWithin(path, &spent); v != (robots.Verdict{GaveUp: true}) {
+			t.Errorf("%s, with nothing left to spend: %+v", path, v)
 		}
 	}
 }

@@ -7,6 +7,10 @@ package robots
 // they are meant literally: a literal "*" is "%2A" in the one form; a literal
 // "$" is "$", for the anchor is told apart by a flag of its rule.
 
+// normalised is how many bytes of a path are brought to the one form in the time
+// of a step.
+const normalised = 8
+
 // isNormal reports whether path begins with "/" and is in the one form
 // already. A path with any "%" is not taken to be.
 func isNormal(path string) bool {

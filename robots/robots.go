@@ -22,8 +22,9 @@
 // of rules. Where a "*" stands it does so from every octet that is left, once
 // for all rules that say the same before it. It never backtracks and, for
 // ordinary paths and rules, never allocates. Where rules are made to hurt it
-// indexes the path instead, and takes a step for each of their nodes at most.
-// What Parse and a File take is proportional to the text.
+// indexes the path instead, and takes a few steps for each of their nodes. After
+// [MaxEffort] steps it gives up, which refuses: see [Verdict]. What Parse and a
+// File take is proportional to the text.
 //
 // Sitemap, License, Content-Signal and Content-Usage lines are read and
 // offered; they never change a verdict. [Lint] and [Group.Rivals] are for people who
@@ -208,16 +209,30 @@ func (f *File) group(name int, token string) Group {
 // equals (RFC 9309 2.2.2); where none does, the path is allowed. An empty
 // path counts as "/".
 func (g Group) Match(pathAndQuery string) Verdict {
+	v, _ := g.matchAfter(pathAndQuery, 0)
+	return v
+}
+
+// MatchWithin is Match for one of several readings of a path: it adds to spent
+// the steps that it takes, and gives up where that comes to more than
+// [MaxEffort].
+func (g Group) MatchWithin(pathAndQuery string, spent *Effort) (v Verdict) {
+	v, *spent = g.matchAfter(pathAndQuery, *spent)
+	return v
+}
+
+// matchAfter gives the verdict, and what was spent with it.
+func (g Group) matchAfter(pathAndQuery string, spent Effort) (Verdict, Effort) {
 	if g.file == nil {
-		return Verdict{}
+		return Verdict{}, spent
 	}
 	if g.file.asWritten {
-		return g.matchAsWritten(pathAndQuery)
+		return g.matchAsWritten(pathAndQuery, spent)
 	}
 	if isNormal(pathAndQuery) {
-		return g.match(pathAndQuery)
+		return g.match(pathAndQuery, spent)
 	}
-	return g.matchNormalised(pathAndQuery)
+	return g.matchNormalised(pathAndQuery, spent+Effort(len(pathAndQuery)/normalised))
 }
 
 // Name gives the group's name in lower case: "foobot", "*"; "" where no group applies.
@@ -267,7 +282,8 @@ func (g Group) sets() []uint32 {
 // A Verdict says whether a path may be fetched, and which rule said so. The
 // zero Verdict refuses.
 type Verdict struct {
-	Allow bool
-	Rule  string // the pattern as written, part of the File's memory; "" where no rule matched
-	Line  int    // the rule's line, from 1; 0 without one; without a Rule, that of an empty one (Dialect.EmptyRules)
+	Allow  bool
+	GaveUp bool   // to say more would have taken more than MaxEffort; Allow is false, and no rule is named
+	Rule   string // the pattern as written, part of the File's memory; "" where no rule matched
+	Line   int    // the rule's line, from 1; 0 without one; without a Rule, that of an empty one (Dialect.EmptyRules)
 }

@@ -1,7 +1,6 @@
 package robots
 
 import (
-	"cmp"
 	"math/bits"
 	"slices"
 	"strings"
@@ -13,10 +12,18 @@ import (
 type suffixes struct {
 	path   string
 	starts []int32     // of the suffixes, sorted
-	octets [257]int32  // in starts: where those that begin with each octet do, and with any above
+	octets [257]int32  // in starts: where those that begin with each byte do, and with any above
 	taken  []taken     // by a hash of what was asked
-	levels []wavelevel // of starts, for nextIn
+	levels []wavelevel // of starts, for nextIn; nil: it was not asked
+	steps  int         // taken since they were counted last
 }
+
+// indexSteps is what it takes to make an index, for each byte of the path, and
+// levelSteps to make its levels.
+const (
+	indexSteps = 6
+	levelSteps = 4
+)
 
 // maxTaken is how many steps of one path are kept, a power of two.
 const maxTaken = 1 << 14
@@ -33,53 +40,20 @@ type stretch struct{ lo, hi int32 }
 
 func newSuffixes(path string) *suffixes {
 	x := &suffixes{path: path, starts: sortSuffixes(path), taken: make([]taken, min(4<<bits.Len(uint(len(path))), maxTaken))}
-	for c := range x.octets {
-		x.octets[c] = x.search(x.all(), 0, c)
+	for i := range len(path) {
+		x.octets[int(path[i])+1]++
 	}
-	x.levels = newWavelevels(x.starts)
+	for c := range 256 {
+		x.octets[c+1] += x.octets[c]
+	}
 	return x
 }
 
-// sortSuffixes sorts by the first octets, as many as fit into a number, and
-// then by twice as many each time, until no two suffixes are alike.
-func sortSuffixes(path string) []int32 {
-	type suffix struct {
-		key uint64
-		at  int32
-	}
-	const first = 7 // octets of nine bits: 0 stands for none
-	n := len(path)
-	sorted, rank := make([]suffix, n), make([]uint32, n)
-	key := uint64(0)
-	for i := n - 1; i >= 0; i-- {
-		key = key>>9 | (uint64(path[i])+1)<<(9*(first-1))
-		sorted[i] = suffix{key, int32(i)}
-	}
-	for size := first; ; size *= 2 {
-		slices.SortFunc(sorted, func(a, b suffix) int { return cmp.Compare(a.key, b.key) })
-		ranks := uint32(0)
-		for i, s := range sorted {
-			if i == 0 || s.key != sorted[i-1].key {
-				ranks++
-			}
-			rank[s.at] = ranks
-		}
-		if int(ranks) == n {
-			break
-		}
-		for i := range sorted { // by the rank of the first half, then by that of the second
-			s := &sorted[i]
-			s.key = uint64(rank[s.at]) << 32
-			if second := int(s.at) + size; second < n {
-				s.key |= uint64(rank[second])
-			}
-		}
-	}
-	starts := make([]int32, n)
-	for i, s := range sorted {
-		starts[i] = s.at
-	}
-	return starts
+// count gives the steps that were taken since it was called last.
+func (x *suffixes) count() int {
+	steps := x.steps
+	x.steps = 0
+	return steps
 }
 
 // octet gives the one at depth in the suffix at a place in starts; -1: it is shorter.
@@ -96,10 +70,12 @@ func (x *suffixes) all() stretch { return stretch{0, int32(len(x.starts))} }
 // narrow gives those of s, alike in their first depth octets, that go on with text.
 func (x *suffixes) narrow(s stretch, depth int, text string) stretch {
 	for i := range len(text) {
+		x.steps++
 		switch {
 		case s.lo == s.hi:
 			return s
 		case s.hi-s.lo == 1:
+			x.steps += (len(text) - i) / scanned
 			if !strings.HasPrefix(x.path[int(x.starts[s.lo])+depth+i:], text[i:]) {
 				s.hi = s.lo
 			}
@@ -122,6 +98,7 @@ func (x *suffixes) step(s stretch, depth int, c byte) stretch {
 	if place.from == question.from && place.depth == question.depth && place.octet == c {
 		return place.to
 	}
+	x.steps += bits.Len(uint(s.hi - s.lo))
 	question.to.lo = x.search(s, depth, int(c))
 	question.to.hi = x.search(stretch{question.to.lo, s.hi}, depth, int(c)+1)
 	*place = question
@@ -146,10 +123,13 @@ func (x *suffixes) search(s stretch, depth, c int) int32 {
 // what they share; -1: none does.
 func (x *suffixes) next(s stretch, depth, from int) int {
 	const near = 64
+	x.steps += 2
 	if s.hi-s.lo > near/8 { // so many may well be near
-		shared := x.path[x.starts[s.lo]:][:depth]
-		if i := strings.Index(x.path[from:min(len(x.path), from+near+depth)], shared); i >= 0 {
-			return from + i
+		if depth <= shortLiteral {
+			shared := x.path[x.starts[s.lo]:][:depth]
+			if i := strings.Index(x.path[from:min(len(x.path), from+near+depth)], shared); i >= 0 {
+				return from + i
+			}
 		}
 		return x.nextIn(s, from)
 	}
@@ -178,23 +158,22 @@ type wavelevel struct {
 
 // newWavelevels makes a wavelet matrix of the numbers 0 to n-1 in any order.
 func newWavelevels(numbers []int32) []wavelevel {
-	var levels []wavelevel
-	now, then := slices.Clone(numbers), make([]int32, 0, len(numbers))
-	for b := bits.Len(uint(len(numbers))) - 1; b >= 0; b-- {
-		l := wavelevel{zeros: make([]int32, 1, len(numbers)+1), bit: 1 << b}
-		then = then[:0]
-		for _, v := range now {
-			if uint32(v)&l.bit == 0 {
-				then = append(then, v)
-			}
-			l.zeros = append(l.zeros, int32(len(then)))
+	n, depth := len(numbers), bits.Len(uint(len(numbers)))
+	levels := make([]wavelevel, depth)
+	now, then := slices.Clone(numbers), make([]int32, n)
+	counts := make([]int32, depth*(n+1))
+	for i := range levels {
+		l := &levels[i]
+		shift := depth - 1 - i
+		l.bit, l.zeros, counts = 1<<shift, counts[:n+1:n+1], counts[n+1:]
+		for j, v := range now {
+			l.zeros[j+1] = l.zeros[j] + 1 - v>>shift&1
 		}
-		for _, v := range now {
-			if uint32(v)&l.bit != 0 {
-				then = append(then, v)
-			}
+		all := l.zeros[n]
+		for j, v := range now { // without a branch, which would be a guess
+			zero, one := l.zeros[j], all+int32(j)-l.zeros[j]
+			then[zero+(one-zero)&-(v>>shift&1)] = v
 		}
-		levels = append(levels, l)
 		now, then = then, now
 	}
 	return levels
@@ -202,6 +181,11 @@ func newWavelevels(numbers []int32) []wavelevel {
 
 // nextIn gives the least of the numbers in s that is not below from, or -1.
 func (x *suffixes) nextIn(s stretch, from int) int {
+	if x.levels == nil {
+		x.levels = newWavelevels(x.starts)
+		x.steps += levelSteps * len(x.starts)
+	}
+	x.steps += len(x.levels) / 2
 	below := x.countBelow(s, from)
 	if below == s.hi-s.lo {
 		return -1

@@ -2,25 +2,38 @@ package robots
 
 import "strings"
 
+// An Effort is how many steps matching has taken: visits of a node, about 8 ns
+// each, and what else takes as long. The zero Effort is none.
+type Effort int
+
+// MaxEffort is how many steps are spent on one request, in all readings of its
+// path together: 1 to 2 ms. Ordinary files and paths take tens or hundreds. A
+// file that takes more has thousands of rules with "*" whose pieces occur in a
+// long path.
+const MaxEffort Effort = 160_000
+
 // A walker takes one path, in the one form, through the tries of a group.
 //
-// From a node with "*" on, it tries every octet of the path to come next. It
-// does so once for each such node, from the first octet on where it got there:
+// From a node with "*" on, it tries every byte of the path to come next. It
+// does so once for each such node, from the first byte on where it got there:
 // what follows later follows there as well. So the cost is that of the nodes,
 // not of the ways in which stars may share out a path. Where that is still too
-// much, a crowd goes on.
+// much, a crowd goes on. Where a crowd costs too much as well, the walker gives
+// up: left is negative then.
 //
 // The path is no field of a walker, so that it may stand on the caller's stack.
 type walker struct {
 	file   *File
 	best   *rule
-	steps  int    // nodes that may still be visited
-	crowd  *crowd // nil before there was too much to do
-	count  int    // of places in the current trie
+	left   int      // steps that may still be taken
+	floor  int      // of left, below which a crowd takes over; 0: none does any more
+	crowd  *crowd   // nil before there was too much to do
+	count  int      // of places in the current trie
+	more   *[]place // those beyond maxPlaces; nil: there are none
 	places [maxPlaces]place
 }
 
-// A place is a node with "*" and the first octet of the path that may come next.
+// A place is a node with "*" and the first byte of the path that may come next.
 type place struct{ node, from uint32 }
 
 const (
@@ -28,16 +41,31 @@ const (
 	// an ordinary file have for one path.
 	maxPlaces = 8
 
-	// maxSteps is how many nodes are visited, for each octet of the path,
-	// before a crowd takes over. That costs about as much as so many steps.
-	maxSteps = 16
+	// maxSteps is how many steps are taken, for each byte of the path, before
+	// a crowd takes over: about as many as a crowd takes to begin.
+	maxSteps = 4
 
-	// scanned is how many octets of a path are searched in the time of a step.
-	scanned = 64
+	// shortLiteral is how many bytes a literal may have to be searched quickly.
+	shortLiteral = 16
+
+	// How many bytes of a path are searched, or compared, in the time of a
+	// step: for a short literal, and for a long one.
+	scanned     = 32
+	scannedLong = 8
 )
+
+// begin sets the bounds for a path of n bytes.
+func (w *walker) begin(n int, spent Effort) {
+	w.left = int(MaxEffort - spent)
+	w.floor = w.left - maxSteps*(n+8)
+	if w.floor <= n*indexSteps {
+		w.floor = 0 // a crowd would not get far
+	}
+}
 
 // search takes the path down one trie.
 func (w *walker) search(root uint32, path string) {
+	w.left--
 	from := int(w.file.nodes[root].size)
 	if from > 1 && !strings.HasPrefix(path, w.file.label(root)) { // both begin with "/"
 		return
@@ -45,12 +73,17 @@ func (w *walker) search(root uint32, path string) {
 	if w.crowd == nil {
 		w.count = 0
 		w.descend(root, path, from)
-		for i := 0; i < min(w.count, maxPlaces) && w.steps >= 0; i++ { // count grows
+		for i := 0; i < w.count && w.left >= w.floor; i++ { // count grows
 			w.tryFrom(w.places[i], path)
 		}
-		if w.count <= maxPlaces && w.steps >= 0 {
+		if w.more != nil {
+			w.tryMore(path)
+		}
+		if w.left >= w.floor || w.floor == 0 {
 			return
 		}
+		w.floor = 0
+		w.left -= len(path) * indexSteps
 		w.crowd = newCrowd(path)
 	}
 	w.searchCrowded(root, path, from)
@@ -61,7 +94,7 @@ func (w *walker) search(root uint32, path string) {
 func (w *walker) descend(at uint32, path string, from int) {
 	nodes, heads, text := w.file.nodes, w.file.heads, w.file.text
 	for {
-		w.steps--
+		w.left--
 		n := &nodes[at]
 		if n.rules != nodes[at+1].rules {
 			w.takeRules(at, from == len(path))
@@ -84,6 +117,9 @@ func (w *walker) descend(at uint32, path string, from int) {
 		n = &nodes[at]
 		if n.size > 1 {
 			rest := text[n.text+1 : n.text+uint32(n.size)]
+			if n.size > scanned {
+				w.left -= int(n.size / scanned)
+			}
 			if !strings.HasPrefix(path[from+1:], rest) {
 				return
 			}
@@ -108,27 +144,52 @@ func (w *walker) reach(p place) {
 		w.crowd.queue = append(w.crowd.queue, p)
 		return
 	}
-	for _, q := range w.places[:min(w.count, maxPlaces)] {
+	for _, q := range w.places[:w.count] {
 		if q.node == p.node {
 			return
 		}
 	}
 	if w.count < maxPlaces {
 		w.places[w.count] = p
+		w.count++
+		return
 	}
-	w.count = min(w.count, maxPlaces) + 1
+	w.reachMore(p)
 }
 
-// tryFrom goes down from a node with "*" at every octet from the place's on.
+// reachMore is reach where maxPlaces are taken.
+func (w *walker) reachMore(p place) {
+	if w.more == nil {
+		w.more = new([]place)
+	}
+	w.left -= len(*w.more) / maxPlaces
+	for _, q := range *w.more {
+		if q.node == p.node {
+			return
+		}
+	}
+	*w.more = append(*w.more, p)
+}
+
+// tryMore tries from the places beyond maxPlaces.
+func (w *walker) tryMore(path string) {
+	for i := 0; i < len(*w.more) && w.left >= w.floor; i++ { // it grows
+		w.tryFrom((*w.more)[i], path)
+	}
+	w.more = nil
+}
+
+// tryFrom goes down from a node with "*" at every byte from the place's on.
 func (w *walker) tryFrom(p place, path string) {
 	f := w.file
 	n := &f.nodes[p.node]
+	w.left--
 	if w.best != nil && n.most < mostAny && uint16(n.most) < w.best.size {
 		return // nothing there outranks it
 	}
 	from := int(p.from)
 	literal := f.label(p.node)[1:]
-	w.steps -= (len(path) - from) / scanned
+	w.left -= searchSteps(uint(len(path)-from), uint(len(literal)))
 	if n.count == 0 { // nothing follows: it does not matter where
 		if rest := path[from:]; strings.Contains(rest, literal) {
 			w.takeRules(p.node, strings.HasSuffix(rest, literal))
@@ -143,7 +204,7 @@ func (w *walker) tryFrom(p place, path string) {
 				return
 			}
 			w.descend(p.node, path, from+i+len(literal))
-			if from += i + 1; once || w.steps < 0 {
+			if from += i + 1; once || w.left < w.floor {
 				return
 			}
 		}
@@ -152,12 +213,21 @@ func (w *walker) tryFrom(p place, path string) {
 	w.descend(p.node, path, from)
 	var heads octets
 	heads.add(f.headsBelow(n))
-	for from++; from < len(path) && w.steps >= 0; from++ {
+	for from++; from < len(path) && w.left >= w.floor; from++ {
 		if heads.has(path[from]) {
 			w.descend(p.node, path, from)
 		}
 	}
 	w.descend(p.node, path, len(path))
+}
+
+// searchSteps is what it takes to search n bytes of a path for a literal of so
+// many, or for one of several bytes where the literal has none.
+func searchSteps(n, literal uint) int {
+	if literal == 0 || literal > shortLiteral {
+		return int((n + literal) / scannedLong)
+	}
+	return int(n / scanned)
 }
 
 // endsOnce reports whether the first time that a node is matched says all: no

@@ -64,10 +64,9 @@ func New(name string, rules int) Corpus {
 	return c
 }
 
-// Hostile are rule files of the size that is read, made so that a path of 2,000
-// octets costs the most: each has a star in every rule.
-func Hostile() []Corpus {
-	const path = 2000
+// Hostile are rule files of the size that is read, made so that a path of so many
+// bytes costs the most: each has a star in every rule. No rule matches the path.
+func Hostile(path int) []Corpus {
 	rnd := rand.New(rand.NewPCG(3, 9309))
 	from := func(alphabet string, n int) string {
 		b := make([]byte, n)
@@ -76,7 +75,8 @@ func Hostile() []Corpus {
 		}
 		return string(b)
 	}
-	as := strings.Repeat("a", path)
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567-_.~"
+	as := strings.Repeat("a", max(path, 2000))
 	words := make([]string, 1000)
 	for i := range words {
 		words[i] = from("abcdefghijklmnopqrstuvwxyz", 4+rnd.IntN(5))
@@ -97,30 +97,44 @@ func Hostile() []Corpus {
 		}
 	}
 	return []Corpus{
-		make("number-after-letter", "/"+as, func(i int) string { return fmt.Sprintf("/*a%d*b", i) }),
+		make("number-after-letter", "/"+as[:path], func(i int) string { return fmt.Sprintf("/*a%d*b", i) }),
 		make("numbers", "/"+from("0123456789", path), func(i int) string { return fmt.Sprintf("/*%d*b", i) }),
-		make("two-words", "/"+sentence.String(), func(int) string { return "/*" + word() + "*" + word() + "*z" }),
+		make("two-words", "/"+sentence.String(), func(int) string { return "/*" + word() + "*" + word() + "*Z" }),
 		make("all-there", "/"+from("abcd", path), func(int) string { return "/*" + from("abcd", 5) + "*" + from("abcd", 5) + "*z" }),
 		make("second-missing", "/"+from("abcd", path), func(int) string { return "/*" + from("abcd", 5) + "*" + from("abcd", 6) + "e*z" }),
 		make("second-missing-long", "/"+from("ab", path), func(int) string { return "/*" + from("ab", 8) + "*" + from("ab", 10) + "a*z" }),
-		make("chain", "/"+as, func(i int) string { return "/*" + as[:i%900] + "b" }),
-		make("chain-anchored", "/"+as, func(i int) string { return "/*" + as[:i%900] + "b$" }),
-		make("every-prefix", "/"+as, func(i int) string { return "/" + as[:i%900] + "*b" }),
+		make("chain", "/"+as[:path], func(i int) string { return "/*" + as[:i%900] + "b" }),
+		make("chain-anchored", "/"+as[:path], func(i int) string { return "/*" + as[:i%900] + "b$" }),
+		make("every-prefix", "/"+as[:path], func(i int) string { return "/" + as[:i%900] + "*b" }),
 		make("nested", "/"+from("ab", path), func(i int) string {
 			return "/*" + strings.Join(strings.Split(from("ab", 14), ""), "*") + "*c"
 		}),
 		make("nested-absent", "/"+from("ab", path), func(i int) string {
 			return "/*" + strings.Join(strings.Split(from("abab", 12)+from("abc", 1), ""), "*") + "*c"
 		}),
-		make("many-groups", "/"+as, func(i int) string {
+		make("many-groups", "/"+as[:path], func(i int) string {
 			return fmt.Sprintf("/*a*%d\nDisallow: /a*%d\nDisallow: /aa*%d\nDisallow: /*a*a*a*a*a*a*a*b\nUser-agent: *\nUser-agent: a%d", i, i, i, i)
 		}),
-		make("many-searches", "/"+as, func(i int) string {
+		make("many-searches", "/"+as[:path], func(i int) string {
 			return fmt.Sprintf("/*aaab\nDisallow: /a*aaab\nDisallow: /aa*aaab\nDisallow: /aaa*aaab\nDisallow: /aaaa*aaab\nDisallow: /aaaaa*aaab\nDisallow: /aaaaaa*aaab\nUser-agent: *\nUser-agent: a%d", i)
 		}),
 		make("four-pieces", "/"+from("ab", path), func(int) string {
-			return "/*" + from("ab", 8) + "*" + from("ab", 8) + "*" + from("ab", 4) + "*" + from("ab", 4)
+			return "/*" + from("ab", 8) + "*" + from("ab", 8) + "*" + from("ab", 4) + "*" + from("ab", 4) + "*z"
 		}),
-		make("deep", "/"+as, func(i int) string { return "/" + strings.Repeat("*a", 8000) + "*b" }),
+		make("short-pieces", "/"+from("abcdefgh", path), func(int) string {
+			return "/*" + from("abcdefgh", 3) + "*" + from("abcdefgh", 3) + "*" + from("abcdefgh", 3) + "*z"
+		}),
+		make("two-letters", "/"+from("abcdefgh", path), func(int) string {
+			return "/*" + from("abcdefgh", 2) + "*" + from("abcdefgh", 2) + "*" + from("abcdefgh", 2) + "*z"
+		}),
+		make("bushy", "/"+from(letters, path), func(int) string { return "/*" + from(letters, 4) + "/" }),
+		make("bushy-pieces", "/"+from(letters, path), func(int) string {
+			return "/*" + from(letters, 1) + "*" + from(letters, 1) + "*" + from(letters, 1) + "/"
+		}),
+		make("long-literals", "/"+as[:path], func(i int) string { return "/*" + as[:i*37%1900] + "b" }),
+		make("long-in-groups", "/"+as[:path], func(i int) string {
+			return fmt.Sprintf("/*%sb\nUser-agent: *\nUser-agent: a%d", as[:70], i)
+		}),
+		make("deep", "/"+as[:path], func(i int) string { return "/" + strings.Repeat("*a", 8000) + "*b" }),
 	}
 }
