@@ -34,6 +34,16 @@ func (m OverMax) Keep(asked, most time.Duration) (given time.Duration, ok bool) 
 	return most, true
 }
 
+// Readings says in which forms a path is judged.
+type Readings uint8
+
+// What it may be judged in.
+const (
+	ReadingsOfDialect Readings = iota // as the dialect has it
+	AllReadings                       // as servers may read it: see Form
+	LiteralReadings                   // as it was sent, and without dot segments
+)
+
 // A Book knows what the robots.txt of each origin says now; [cache.Cache] is one.
 type Book interface {
 	Lookup(ctx context.Context, q cache.Query, d robots.Dialect) (*cache.Entry, error)
@@ -43,6 +53,7 @@ type Book interface {
 type Options struct {
 	Book          Book           // required
 	Dialect       robots.Dialect // zero: the standard dialect
+	Readings      Readings       // zero: those of the dialect
 	Hosts         []Host         // what is different for some hosts; of those that fit, the first that is in force counts
 	Clients       []Client       // who may come in; none: everybody, under its address
 	Open          bool           // strangers may come in beside Clients
@@ -80,6 +91,9 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	}
 	if o.Dialect == (robots.Dialect{}) {
 		o.Dialect = robots.Standard()
+	}
+	if o.Readings > LiteralReadings {
+		return nil, errors.New("policy: unknown readings")
 	}
 	if o.MaxCrawlDelay < 0 {
 		return nil, fmt.Errorf("policy: maximum Crawl-delay %v is negative", o.MaxCrawlDelay)
@@ -160,16 +174,39 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	if d.Verdict != Allow || d.Ruling.Outcome != cache.Rules {
 		return d
 	}
-	v, asked := match(g, r)
-	d.Rule, d.Line, d.Usage = v.Rule, v.Line, g.ContentUsage(asked)
+	j := match(g, &r, e.literal(&m, e.dialect(m.member)))
+	d.Rule, d.Line, d.Form = j.Rule, j.Line, j.form
+	if j.form != 0 {
+		d.Read = j.asked
+	}
 	d.Reason = ReasonNoRule
-	if v.Rule != "" {
+	switch {
+	case j.GaveUp:
+		d.Reason = ReasonTooComplex
+	case j.Rule != "":
 		d.Reason = ReasonRule
 	}
-	if !v.Allow {
+	if !j.Allow {
 		d.Verdict = Refuse
 	}
+	if !j.GaveUp {
+		d.Usage = g.ContentUsage(j.asked)
+	}
 	return d
+}
+
+// literal says whether a request is judged as it was sent and without dot segments
+// alone: what the entry for the host says, else what the options say of all hosts,
+// else the dialect.
+func (e *Engine) literal(m *matter, d robots.Dialect) bool {
+	r := e.o.Readings
+	if m.entry != nil && m.entry.Readings != ReadingsOfDialect {
+		r = m.entry.Readings
+	}
+	if r == ReadingsOfDialect {
+		return d.Literal
+	}
+	return r == LiteralReadings
 }
 
 // DecideTunnel judges a tunnel that stays closed to us: it may be made unless

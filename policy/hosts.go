@@ -24,17 +24,20 @@ const (
 
 // A Host is an entry for hosts, and says what is different for them.
 type Host struct {
-	Match  string      // a pattern: exact, *.suffix, or *
-	Robots Treatment   // zero: Enforce
-	Reason string      // who permitted it, or why it is denied, in a line of printable text; required with Ignore and Deny
-	Until  time.Time   // from then on it is as if the entry were not there; zero: for good
-	Pace   pace.Limits // PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue for each of the hosts; what is zero is that of Options.Pace
+	Match    string      // a pattern: exact, *.suffix, or *
+	Robots   Treatment   // zero: Enforce
+	Reason   string      // who permitted it, or why it is denied, in a line of printable text; required with Ignore and Deny
+	Until    time.Time   // from then on it is as if the entry were not there; zero: for good
+	Readings Readings    // in which forms paths are judged; zero: as Options.Readings has it
+	Pace     pace.Limits // PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue for each of the hosts; what is zero is that of Options.Pace
 }
 
 func (h *Host) check() error {
 	switch {
 	case h.Robots > Deny:
 		return fmt.Errorf("the entry for %s has no treatment of robots.txt that is known", h.Match)
+	case h.Readings > LiteralReadings:
+		return fmt.Errorf("the entry for %s has unknown readings", h.Match)
 	case h.Robots != Enforce && h.Reason == "":
 		return fmt.Errorf("the entry for %s has no reason", h.Match)
 	case strings.ContainsFunc(h.Reason, func(r rune) bool { return !unicode.IsPrint(r) }):

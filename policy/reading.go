@@ -27,48 +27,75 @@ func (e *Engine) Reading(r Request, d Decision) Reading {
 	if d.Ruling.Outcome == cache.Rules {
 		x.Group = d.Ruling.File.For(x.Tokens...)
 		if d.Reason != ReasonTunnel { // which is judged by its host
-			_, x.PathQuery = match(x.Group, r)
+			x.PathQuery = match(x.Group, &r, e.literal(&m, x.Dialect)).asked
 		}
 	}
 	return x
 }
 
-// match asks a group about a request's path, and gives the form of it that the
-// answer is about: as it was sent or, if that is allowed, the first form in
-// which the origin may read it that is not.
-func match(g robots.Group, r Request) (v robots.Verdict, asked string) {
-	v, asked = g.Match(r.PathQuery), r.PathQuery
-	for _, form := range asRead(r) {
+// A judgement is what a group says of a request's path.
+type judgement struct {
+	robots.Verdict
+	asked string        // the form of the path and query that the verdict is about
+	form  Form          // what makes that form of the path that was sent
+	spent robots.Effort // on all forms
+}
+
+// match asks a group about a request's path: as it was sent and, as long as that
+// is allowed, in the other forms in which its origin may read it. Where all are
+// allowed, the verdict is on the path without dot segments, which all origins
+// remove; literal: that is the only other form.
+func match(g robots.Group, r *Request, literal bool) (j judgement) {
+	j.asked = r.PathQuery
+	j.Verdict = g.MatchWithin(r.PathQuery, &j.spent)
+	if r.Origin.Scheme == "ftp" {
+		for _, path := range ftpReadings(r.PathQuery) {
+			if !j.Allow {
+				break
+			}
+			j.Verdict, j.asked, j.form = g.MatchWithin(path, &j.spent), path, AsFTP
+		}
+		return j
+	}
+	found := unusual(r.PathQuery)
+	if literal {
+		found &= DotsRemoved
+	}
+	if found == 0 || !j.Allow {
+		return j
+	}
+	for path, form := range readings(r.PathQuery, found, &j.spent) {
+		v := g.MatchWithin(path, &j.spent)
+		if !v.Allow || form == DotsRemoved {
+			j.Verdict, j.asked, j.form = v, path, form
+		}
 		if !v.Allow {
 			break
 		}
-		v, asked = g.Match(form), form
 	}
-	return v, asked
+	return j
 }
 
-// asRead gives the forms in which an origin will read a request's path and
-// query, where they are others: without dot segments; for ftp also without the
-// type code, which has a directory listed whether its name ends in a slash or
-// not, and in the two spellings that rules may have it in, since FTP decodes
-// what the rules keep apart (RFC 3986 2.2, RFC 9309 2.2.2).
-func asRead(r Request) []string {
-	if r.Origin.Scheme != "ftp" {
-		if plain, other := withoutDots(r.PathQuery); other {
-			return []string{plain}
-		}
-		return nil
-	}
-	plain, code := robots.CutFTPType(r.PathQuery)
+// ftpReadings gives the forms of a path that an FTP server may be asked for, where
+// they are others than it was sent: without the type code, which has a directory
+// listed whether its name ends in a slash or not, without dot segments, and in the
+// two spellings that rules may have it in, since FTP decodes what the rules keep
+// apart (RFC 3986 2.2, RFC 9309 2.2.2).
+func ftpReadings(pathQuery string) []string {
+	plain, code := robots.CutFTPType(pathQuery)
 	if code == 'd' && !strings.HasSuffix(plain, "/") {
 		plain += "/"
 	}
-	plain, _ = withoutDots(plain)
+	path, query, asked := strings.Cut(plain, "?")
+	plain = withoutDots(path)
+	if asked {
+		plain += "?" + query
+	}
 	forms := []string{plain}
 	if decoded, err := url.PathUnescape(plain); err == nil {
 		forms = append(forms, spell(decoded, func(c byte) bool { return c > ' ' && c < 0x7f && c != '%' }), spell(decoded, isUnreserved))
 	}
-	return slices.DeleteFunc(forms, func(form string) bool { return form == r.PathQuery })
+	return slices.DeleteFunc(forms, func(form string) bool { return form == pathQuery })
 }
 
 // spell writes a decoded path: what is not literal, but for slashes, is escaped.

@@ -34,7 +34,7 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	case cache.NoFile:
 		return nil
 	case cache.Rules:
-		if v, _ := match(ruling.File.For(m.tokens...), r); !v.Allow {
+		if j := match(ruling.File.For(m.tokens...), &r, e.literal(&m, e.o.Dialect)); !j.Allow {
 			return fetch.ErrDisallowed
 		}
 		return nil

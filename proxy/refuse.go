@@ -39,6 +39,8 @@ type problem struct {
 	Because    string  `json:"entry_reason,omitempty"`
 	Rule       string  `json:"rule,omitempty"`
 	Line       int     `json:"line,omitempty"`
+	Reading    string  `json:"reading,omitempty"`
+	Read       string  `json:"read_as,omitempty"`
 	Group      string  `json:"group,omitempty"`
 	Agent      string  `json:"agent,omitempty"`
 	Dialect    string  `json:"dialect,omitempty"`
@@ -134,7 +136,7 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 		if d.Reason == policy.ReasonDenied {
 			p.Entry, p.Because = d.Entry, d.EntryReason
 		}
-		p.Rule, p.Line = d.Rule, d.Line
+		p.Rule, p.Line, p.Reading, p.Read = d.Rule, d.Line, d.Form.String(), d.Read
 		p.Detail, p.Mend = refusalText(d)
 		if d.Reason == policy.ReasonIdentity && x.rules.UserAgent != "" {
 			p.Mend = "Whoever runs the proxy has to say it in identity.user_agent, which is sent in place of yours, or in identity.from."
@@ -177,8 +179,15 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 func refusalText(d *policy.Decision) (say, mend string) {
 	switch d.Reason {
 	case policy.ReasonRule:
+		if d.Form != 0 {
+			return "The site's robots.txt disallows this address for this client, in a form that servers read it in.",
+				"Leave this address out, or send it in the plain form that is meant. Whoever runs the proxy can change robots.readings."
+		}
 		return "The site's robots.txt disallows this address for this client.",
 			"Leave this address out. If the client was taken for another than it is, give it a User-Agent of its own."
+	case policy.ReasonTooComplex:
+		return "The proxy gave up matching this address against the site's robots.txt: the file has too many rules with \"*\" for an address of this length.",
+			"Send a shorter address, or leave it out."
 	case policy.ReasonTunnel:
 		return "The site's robots.txt disallows the whole site for this client.",
 			"Leave this site out."
@@ -271,6 +280,9 @@ func (p problem) text() []byte {
 	line("reason", p.Because)
 	if p.Rule != "" {
 		line("rule", fmt.Sprintf("Disallow: %s (line %d)", plain(p.Rule), p.Line))
+	}
+	if p.Reading != "" {
+		line("read as", plain(p.Read)+" ("+p.Reading+")")
 	}
 	line("group", plain(p.Group))
 	line("agent", plain(p.Agent))

@@ -8,8 +8,8 @@ import (
 )
 
 // A Dialect is one reading of robots.txt: a value whose fields say where it
-// departs from RFC 9309. Under the RFC they are all zero but the name and
-// BusyIsNone, whose zero value is the careful one. It is comparable, and a
+// departs from RFC 9309. Under the RFC they are all zero but the name, BusyIsNone
+// and Literal, whose zero values are the careful ones. It is comparable, and a
 // program may make its own. The zero Dialect has no name and reads nothing:
 // Parse gives nil under it, which refuses.
 type Dialect struct {
@@ -27,6 +27,7 @@ type Dialect struct {
 	AsWritten    bool // paths are not touched, escapes in patterns not decoded; every octet of a pattern counts, a last "*" too
 	IndexPages   bool // an Allow of "/a/index.html" allows "/a/" as well
 	JudgesItself bool // "/robots.txt" is judged like any other path; who fetches pages may fetch it all the same
+	Literal      bool // a path is judged as it was sent and without dot segments, not also as servers may read it; policy asks
 	EmptyRules   bool // an empty rule, which matches nothing, is named where no other matches
 
 	// What an answer to the request for the file means; robots/cache asks.
@@ -54,10 +55,10 @@ const month = 30 * 24 * time.Hour
 // dialects are all there are, the default first.
 var dialects = [...]Dialect{
 	{Name: "standard", Misspellings: true, Delay: DelayOfAgents},
-	{Name: "rfc9309", BusyIsNone: true},
-	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, IndexPages: true, EmptyRules: true, JudgesItself: true, BarsAsNone: true, GivesUp: month},
-	{Name: "google-2022", LettersOnly: true, AsWritten: true, BusyIsNone: true, BarsAsNone: true, GivesUp: month},
-	{Name: "google-2019", LettersOnly: true, Family: true, AsWritten: true, BusyIsNone: true, GivesUp: month},
+	{Name: "rfc9309", BusyIsNone: true, Literal: true},
+	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, JudgesItself: true, BarsAsNone: true, GivesUp: month},
+	{Name: "google-2022", LettersOnly: true, AsWritten: true, Literal: true, BusyIsNone: true, BarsAsNone: true, GivesUp: month},
+	{Name: "google-2019", LettersOnly: true, Family: true, AsWritten: true, Literal: true, BusyIsNone: true, GivesUp: month},
 	{Name: "coccoc", Delay: DelayOfGroup, Family: true, OnlyOK: true, Forgets: true, Stays: true},
 }
 

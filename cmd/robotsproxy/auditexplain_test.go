@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -122,6 +123,7 @@ func judged(t *testing.T, a *fetch.Answer, o policy.Options, r policy.Request) t
 	e.ID, e.Time, e.Enforced, e.UserAgent, e.Host = "ab12-1", a.Fetched.Add(time.Second), true, r.UserAgent, r.Origin.Host
 	e.Decision, e.Reason, e.Rule, e.Line, e.Group, e.Agent = d.Verdict.String(), string(d.Reason), d.Rule, d.Line, d.Group, d.Token
 	e.Dialect, e.RobotsURL, e.RobotsFetched, e.RobotsSHA256 = d.Dialect, a.URL, a.Fetched, a.SHA256
+	e.Reading = d.Form.String()
 	e.CrawlDelay, e.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	return e
 }
@@ -133,6 +135,16 @@ func dialectNamed(t *testing.T, name string) robots.Dialect {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// hostileFile is a robots.txt that takes more steps to match against a long path of
+// "a" than are spent on a request.
+func hostileFile() string {
+	var b strings.Builder
+	for i := range 9000 {
+		fmt.Fprintf(&b, "User-agent: *\nUser-agent: a%d\nDisallow: /*a*a*a*a*%d\n", i, i)
+	}
+	return b.String()
 }
 
 // TestExplainRederives: what a request was judged to be is what comes out again,
@@ -161,6 +173,14 @@ func TestExplainRederives(t *testing.T) {
 		{name: "no group", request: policy.Request{Origin: plain, PathQuery: "/"}, file: "User-agent: x\nDisallow: /\n", want: `no group of the file applies`},
 		{name: "the group of all, and nobody named", request: policy.Request{Origin: plain, PathQuery: "/none"}, want: `(?m)^  group: +\*$`},
 		{name: "dot segments", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: foo}, want: `blocked`},
+		{name: "dot segments, in a record of before readings were recorded", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: foo},
+			change: func(e *trail.Entry) { e.Reading = "" }, want: `blocked`},
+		{name: "merged slashes", request: policy.Request{Origin: plain, PathQuery: "/x//../private", UserAgent: foo}, want: `(?m)^  read as: +slashes-merged\+dots-removed$`},
+		{name: "merged slashes, judged literally", options: policy.Options{Readings: policy.LiteralReadings},
+			request: policy.Request{Origin: plain, PathQuery: "//private", UserAgent: foo}, want: `allowed`},
+		{name: "another reading", request: policy.Request{Origin: plain, PathQuery: "//private?x", UserAgent: foo},
+			change: func(e *trail.Entry) { e.Reading = "parameters-stripped" }, exit: 1, want: `reading: recorded parameters-stripped, re-derived slashes-merged`},
+		{name: "a file that takes too long", file: hostileFile(), request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("a", 4000)}, want: `gives up matching`},
 		{name: "ftp", request: policy.Request{Origin: ftp, PathQuery: "/priv%61te;type=a", UserAgent: foo}, want: `blocked`},
 		{name: "a configured token", options: policy.Options{ProductToken: "FooBot"}, request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: "curl/8"},
 			want: `the client was taken for FooBot by the configuration`},

@@ -25,6 +25,7 @@ func (x *explanation) text(colours bool) string {
 	if e.Rule != "" {
 		s.row("rule", x.ruleText())
 	}
+	s.row("read as", harmless(clip(e.Reading)))
 	s.row("why", x.Why)
 	s.row("reason", harmless(e.Reason))
 	s.row("entry", printable(clip(e.Entry)))

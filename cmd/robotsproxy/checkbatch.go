@@ -63,6 +63,8 @@ type batchAnswer struct {
 	Group string  `json:"group,omitempty"`
 	Delay float64 `json:"crawl_delay,omitempty"` // in seconds
 	Agent *string `json:"agent,omitempty"`
+
+	gaveUp bool // see robots.Verdict
 }
 
 // A batchError is the answer to a line that cannot be judged.
@@ -104,7 +106,11 @@ func (b *batch) answer(line []byte) any {
 	if err != nil {
 		return batchError{err.Error()}
 	}
-	return b.judge(c)
+	a := b.judge(c)
+	if a.gaveUp {
+		return batchError{"the file has too many rules with \"*\" for a URL of this length: matching was given up"}
+	}
+	return a
 }
 
 // readCase reads a line and checks that it has what a case needs.
@@ -209,7 +215,7 @@ func (b *batch) judge(c batchCase) batchAnswer {
 		a.Allow = true
 	case ok:
 		v := group.Match(path)
-		a.Allow, a.Rule, a.Line = v.Allow, v.Rule, v.Line
+		a.Allow, a.Rule, a.Line, a.gaveUp = v.Allow, v.Rule, v.Line, v.GaveUp
 	}
 	return a
 }

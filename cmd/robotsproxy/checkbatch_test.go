@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,17 @@ import (
 )
 
 func newBatch() *batch { return &batch{dialect: robots.Standard(), most: 10 * time.Second} }
+
+// TestBatchGivesUp: where matching takes too many steps there is no verdict.
+func TestBatchGivesUp(t *testing.T) {
+	line, err := json.Marshal(map[string]string{"robots": hostileFile(), "agent": "FooBot", "url": "/" + strings.Repeat("a", 4000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := answers(t, newBatch(), string(line)+"\n"); !strings.HasPrefix(got, `{"error":"the file has too many rules`) {
+		t.Error(got)
+	}
+}
 
 // answers runs a batch over lines.
 func answers(t *testing.T, b *batch, lines string) string {

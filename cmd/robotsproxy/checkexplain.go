@@ -33,6 +33,7 @@ type finding struct {
 	entry
 	Rule string `json:"rule,omitempty"`
 	Line int    `json:"line,omitempty"`
+	reading
 	asker
 	Delay float64 `json:"crawl_delay_s,omitempty"`
 	Asked float64 `json:"crawl_delay_asked_s,omitempty"`
@@ -46,6 +47,12 @@ type finding struct {
 type entry struct {
 	Match   string `json:"entry,omitempty"`
 	Because string `json:"entry_reason,omitempty"`
+}
+
+// A reading is how a path was read that decided, where that was not as it stands.
+type reading struct {
+	Reading string `json:"reading,omitempty"`
+	Read    string `json:"read_as,omitempty"`
 }
 
 // An asker is whom the judgement is for.
@@ -162,6 +169,7 @@ func (c *checker) explain(ctx context.Context, address string) finding {
 	f.Allow, f.Reason = d.Verdict == policy.Allow, string(d.Reason)
 	f.entry = entry{d.Entry, d.EntryReason}
 	f.Rule, f.Line = d.Rule, d.Line
+	f.reading = reading{d.Form.String(), d.Read}
 	f.Delay, f.Asked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	switch {
 	case errors.Is(d.Err, egress.ErrForbiddenAddr):
@@ -172,12 +180,12 @@ func (c *checker) explain(ctx context.Context, address string) finding {
 	if d.Err != nil {
 		f.Error = d.Err.Error()
 	}
-	reading := c.engine.Reading(r, d)
-	f.asker = askerOf(r, d, reading)
+	x := c.engine.Reading(r, d)
+	f.asker = askerOf(r, d, x)
 	f.source = c.sourceOf(d)
-	f.Dialect = reading.Dialect.Name
-	f.wishes = wishesOf(d, reading)
-	f.Others = othersOf(reading)
+	f.Dialect = x.Dialect.Name
+	f.wishes = wishesOf(d, x)
+	f.Others = othersOf(x)
 	return f
 }
 
@@ -256,7 +264,7 @@ func othersOf(x policy.Reading) []other {
 // status is what this finding alone would make the exit status.
 func (f *finding) status() int {
 	switch policy.Reason(f.Reason) {
-	case "", policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonClient, policy.ReasonAddress, policy.ReasonPort:
+	case "", policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonClient, policy.ReasonTooComplex, policy.ReasonAddress, policy.ReasonPort:
 		return exitUnknown
 	}
 	if f.Allow {

@@ -73,6 +73,9 @@ func (f *finding) text(colours bool) string {
 	} else {
 		s.row("why", f.why())
 	}
+	if f.Reading != "" {
+		s.row("read as", printable(clip(f.Read))+" ("+f.Reading+")")
+	}
 	s.row("entry", printable(f.Match))
 	s.row("reason", f.Because)
 	s.row("error", harmless(f.Error))
@@ -131,6 +134,8 @@ func (f *finding) why() string {
 		return "the site was not reached"
 	case policy.ReasonCrawlDelay:
 		return "the site asks for a longer Crawl-delay than robots.max_crawl_delay (robots.over_max: refuse)"
+	case policy.ReasonTooComplex:
+		return "the file has too many rules with \"*\" for an address of this length: the proxy gives up matching, and refuses"
 	case policy.ReasonAddress:
 		return "the address that it leads to is a forbidden destination (egress.allow_private)"
 	case policy.ReasonPort:

@@ -48,6 +48,7 @@ func judging(cfg config.Config, b policy.Book) (policy.Options, error) {
 	return policy.Options{
 		Book:          b,
 		Dialect:       dialect,
+		Readings:      readings(cfg.Robots.Readings),
 		Hosts:         entries,
 		Clients:       clients,
 		Open:          cfg.Open,
@@ -82,6 +83,12 @@ func overMax(cfg config.Config) policy.OverMax {
 	}[cfg.Robots.OverMax]
 }
 
+func readings(word string) policy.Readings {
+	return map[string]policy.Readings{
+		"": policy.ReadingsOfDialect, "all": policy.AllReadings, "literal": policy.LiteralReadings,
+	}[word]
+}
+
 func required(cfg config.Config) policy.Require {
 	return map[string]policy.Require{
 		"none": policy.RequireNothing, "token": policy.RequireToken, "contact": policy.RequireContact,
@@ -110,7 +117,7 @@ func hosts(cfg config.Config) (all []policy.Host) {
 	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
 	for _, h := range cfg.Hosts {
 		all = append(all, policy.Host{
-			Match: h.Match, Robots: treatments[h.Robots], Reason: h.Reason, Until: h.Until,
+			Match: h.Match, Robots: treatments[h.Robots], Readings: readings(h.Readings), Reason: h.Reason, Until: h.Until,
 			Pace: pace.Limits{
 				PerSecond:     h.Pace.RequestsPerSecond,
 				Burst:         h.Pace.Burst,

@@ -37,7 +37,7 @@ type difference struct {
 // answer.
 func byFile(r policy.Reason) bool {
 	switch r {
-	case policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonCrawlDelay, policy.ReasonTunnel:
+	case policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonCrawlDelay, policy.ReasonTooComplex, policy.ReasonTunnel:
 		return true
 	}
 	return false
@@ -117,7 +117,10 @@ func engineOf(e *trail.Entry, file *oneFile, token string) (*policy.Engine, erro
 	if err != nil {
 		return nil, err
 	}
-	o := policy.Options{Book: book, Dialect: dialect, ProductToken: token, OverMax: policy.Honor}
+	o := policy.Options{Book: book, Dialect: dialect, ProductToken: token, OverMax: policy.Honor, Readings: policy.LiteralReadings}
+	if e.Reading != "" && e.Reading != policy.DotsRemoved.String() {
+		o.Readings = policy.AllReadings
+	}
 	switch {
 	case policy.Reason(e.Reason) == policy.ReasonCrawlDelay: // any delay less than what was asked would have been kept
 		o.OverMax, o.MaxCrawlDelay = policy.RefuseExcess, max(1, asDuration(e.CrawlAsked)-1)
@@ -149,6 +152,9 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	}
 	add("rule", e.Rule, d.Rule)
 	add("line", fmt.Sprint(e.Line), fmt.Sprint(d.Line))
+	if e.Reading != "" { // records of earlier versions do not say
+		add("reading", e.Reading, d.Form.String())
+	}
 	add("group", e.Group, d.Group)
 	add("agent", e.Agent, d.Token)
 	add("crawl_delay_asked_s", fmt.Sprint(e.CrawlAsked), fmt.Sprint(d.Asked.Seconds()))

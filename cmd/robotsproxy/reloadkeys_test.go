@@ -192,6 +192,7 @@ func reloadable(t *testing.T) map[string]reloadCase {
 		"drain":                         keyAlone("drain", "0s", "30s", inForce(func(f *force) any { return f.cfg.Drain }), "0s", "30s"),
 		"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
 
+		"robots.readings":          keyAlone("robots.readings", "all", "literal", statusFor("//private"), "403", "200"),
 		"robots.dialect":           keyAlone("robots.dialect", "standard", "google", decided(foo, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
 		"robots.fetch_as":          keyAlone("robots.fetch_as", "auto", "client", inForce(func(f *force) any { return f.rules.Engine.Query(foo).Token }), "", "FooBot"),
 		"robots.max_age":           keyAlone("robots.max_age", "24h", "1h", freshFor, "24h0m0s", "1h0m0s"),
@@ -223,6 +224,7 @@ func reloadable(t *testing.T) map[string]reloadCase {
 		"hosts[].pace.burst":               inEntry("hosts", anyHost, "pace.burst", 1, 2, pace(func(d policy.Decision) any { return d.Pace.Burst }), "1", "2"),
 		"hosts[].pace.max_concurrent":      inEntry("hosts", anyHost, "pace.max_concurrent", 1, 2, pace(func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),
 		"hosts[].pace.max_wait":            inEntry("hosts", anyHost, "pace.max_wait", "1s", "2s", pace(func(d policy.Decision) any { return d.Pace.MaxWait }), "1s", "2s"),
+		"hosts[].readings":                 inEntry("hosts", anyHost, "readings", "", "literal", statusFor("//private"), "403", "200"),
 		"hosts[].pace.max_queue":           inEntry("hosts", anyHost, "pace.max_queue", 1, 2, pace(func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
 
 		"clients[].name":                     inEntry("clients", labA, "name", "lab-a", "lab-b", refused("client"), "lab-a", "lab-b"),

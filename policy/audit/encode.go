@@ -77,6 +77,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	if d.Line > 0 {
 		b = strconv.AppendInt(append(b, `,"line":`...), int64(d.Line), 10)
 	}
+	b = appendOptional(b, `,"reading":"`, d.Form.String(), limit)
 	b = appendOptional(b, `,"group":"`, d.Group, limit)
 	b = appendRuling(b, d, limit)
 	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String(), limit)

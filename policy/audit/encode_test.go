@@ -148,6 +148,7 @@ func FuzzEscaped(f *testing.F) {
 // What is written here is read there.
 func TestEntryHasEveryMember(t *testing.T) {
 	r := refused()
+	r.Decision.Form = policy.SlashesMerged | policy.DotsRemoved
 	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
 	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.BackOff, r.Slowed, r.Away, r.Cached = time.Second, time.Second, true, true

@@ -88,6 +88,8 @@ type foresight struct {
 	EntryReason string   `json:"entry_reason,omitempty"`
 	Rule        string   `json:"rule,omitempty"`
 	Line        int      `json:"line,omitempty"`
+	Reading     string   `json:"reading,omitempty"`
+	Read        string   `json:"read_as,omitempty"`
 	Group       string   `json:"group,omitempty"`
 	Agent       string   `json:"agent,omitempty"`
 	Robots      string   `json:"robots_url,omitempty"`
@@ -185,7 +187,7 @@ func (s *server) patiently(w http.ResponseWriter, r *http.Request, do func(conte
 func (s *server) foresee(r *policy.Request, d *policy.Decision) *foresight {
 	x := &foresight{
 		URL: r.Origin.String() + r.PathQuery, Decision: d.Verdict.String(), Reason: string(d.Reason),
-		Entry: d.Entry, EntryReason: d.EntryReason, Rule: d.Rule, Line: d.Line, Group: d.Group, Agent: d.Token,
+		Entry: d.Entry, EntryReason: d.EntryReason, Rule: d.Rule, Line: d.Line, Reading: d.Form.String(), Read: d.Read, Group: d.Group, Agent: d.Token,
 		Signal: d.Signals.String(), Usage: d.Usage,
 	}
 	if a := d.Ruling.Answer; a != nil {

@@ -96,6 +96,9 @@ func (s *server) answerView(r policy.Request, d policy.Decision, at time.Time) *
 	if d.Line > 0 {
 		add(fact{Name: "Rule", Value: fmt.Sprintf("%s (line %d)", cut(d.Rule, maxCell), d.Line), Code: true, Href: s.lineOf(r.Origin, d.Line)})
 	}
+	if d.Form != 0 {
+		add(fact{Name: "Path read as", Value: cut(d.Read, maxCell) + " (" + d.Form.String() + ")", Code: true})
+	}
 	add(fact{Name: "Group", Value: cut(d.Group, maxCell), Code: true})
 	add(fact{Name: "Taken for", Value: cut(d.Token, maxCell), Code: true})
 	add(fact{Name: "Host", Value: visible(r.Origin.Host), Href: hostHref(r.Origin.Host)})

@@ -19,7 +19,7 @@ const (
 // reasons are what decisions rest on, as one may ask for them.
 var reasons = []policy.Reason{
 	policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonRobotsTxt, policy.ReasonUnreachable, policy.ReasonOrigin,
-	policy.ReasonParent, policy.ReasonCrawlDelay, policy.ReasonTunnel, policy.ReasonIdentity, policy.ReasonDenied, policy.ReasonOverride,
+	policy.ReasonParent, policy.ReasonCrawlDelay, policy.ReasonTooComplex, policy.ReasonTunnel, policy.ReasonIdentity, policy.ReasonDenied, policy.ReasonOverride,
 	policy.ReasonPace, policy.ReasonQuota, policy.ReasonShutdown, policy.ReasonLimit, policy.ReasonAddress, policy.ReasonPort,
 	policy.ReasonAuth, policy.ReasonMalformed, policy.ReasonLoop, policy.ReasonAudit, policy.ReasonClient, policy.ReasonInternal,
 }

@@ -66,6 +66,7 @@ type Limits struct {
 type Robots struct {
 	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"whose reading: standard, rfc9309, google, google-2022, google-2019, coccoc (see README.md)"`
 	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"who a site sees fetching it: proxy (robotsproxy/VERSION, or identity.user_agent), one copy for all; client (its product token), a copy for each token; auto: proxy under serve, client under run and check"`
+	Readings         string        `key:"readings" default:"" oneof:"all literal" doc:"all: a path is also judged as many servers read it, its slashes merged and decoded, its ;parameters stripped; literal: not; \"\": all, but literal under rfc9309 and google*"`
 	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"a copy is fetched anew after this, or sooner if the site says so"`
 	MinAge           time.Duration `key:"min_age" default:"1m" check:"not-negative" doc:"a file is not fetched again sooner"`
 	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"for one robots.txt, its redirects included; the waits for its slots do not count"`
@@ -96,11 +97,12 @@ type Pace struct {
 
 // Host is what is different for the hosts that fit a pattern.
 type Host struct {
-	Match  string    `key:"match" default:"" example:"\"*.example.org\"" kind:"pattern-or-none" doc:"exact, *.suffix, or *"`
-	Robots string    `key:"robots" default:"enforce" oneof:"enforce ignore deny" doc:"or ignore: robots.txt is not asked; or deny: nothing goes there"`
-	Reason string    `key:"reason" default:"" kind:"line" doc:"required with ignore and deny: who permitted it, or why; goes into the audit and the answers"`
-	Until  time.Time `key:"until" default:"" doc:"the last day, in UTC, or a time: then it is as if the entry were not there; \"\": for good"`
-	Pace   HostPace  `key:"pace" doc:"for each of the hosts"`
+	Match    string    `key:"match" default:"" example:"\"*.example.org\"" kind:"pattern-or-none" doc:"exact, *.suffix, or *"`
+	Robots   string    `key:"robots" default:"enforce" oneof:"enforce ignore deny" doc:"or ignore: robots.txt is not asked; or deny: nothing goes there"`
+	Readings string    `key:"readings" default:"" oneof:"all literal" doc:"all or literal; \"\": as in robots.readings"`
+	Reason   string    `key:"reason" default:"" kind:"line" doc:"required with ignore and deny: who permitted it, or why; goes into the audit and the answers"`
+	Until    time.Time `key:"until" default:"" doc:"the last day, in UTC, or a time: then it is as if the entry were not there; \"\": for good"`
+	Pace     HostPace  `key:"pace" doc:"for each of the hosts"`
 }
 
 // wrong is what an entry breaks as a whole, and the keys that break it together.

@@ -121,7 +121,7 @@ func TestEveryKey(t *testing.T) {
 		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "domain", MaxWait: time.Minute + time.Second, MaxQueue: 1},
 		Hosts: []Host{
 			{Match: "*.Bücher.example", Robots: "ignore", Reason: "permitted by Ms. Đặng: \"yes\", ticket #7", Until: time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)},
-			{Match: "2001:db8::1", Robots: "deny", Reason: "true", Until: time.Date(2027, 1, 31, 18, 30, 0, 5, time.UTC)},
+			{Match: "2001:db8::1", Robots: "deny", Readings: "literal", Reason: "true", Until: time.Date(2027, 1, 31, 18, 30, 0, 5, time.UTC)},
 			{Match: "*", Robots: "enforce", Pace: HostPace{RequestsPerSecond: 0.5, Burst: 2, MaxConcurrent: 1, MaxWait: 90 * time.Second, MaxQueue: 1 << 20}},
 		},
 		Clients: []Client{

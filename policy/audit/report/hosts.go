@@ -38,7 +38,7 @@ func (h *host) add(e *trail.Entry) (ended outage) {
 		if e.Time.After(h.outage.Last) {
 			h.outage.Last = e.Time
 		}
-	case "rule", "no-rule", "no-file", "crawl-delay", "tunnel":
+	case "rule", "no-rule", "no-file", "crawl-delay", "too-complex", "tunnel":
 		// Other reasons do not tell what became of robots.txt; and a record that
 		// is written late tells of before.
 		if h.outage.Requests > 0 && e.Time.After(h.outage.Last) {

@@ -38,6 +38,7 @@ type Entry struct {
 	EntryReason   string    `json:"entry_reason"`
 	Rule          string    `json:"rule"`
 	Line          int       `json:"line"`
+	Reading       string    `json:"reading"` // how the path was read that decided, as policy.Form names it; "": as it was sent
 	Group         string    `json:"group"`
 	RobotsURL     string    `json:"robots_url"`
 	RobotsFetched time.Time `json:"robots_fetched"`
