@@ -17,8 +17,8 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision
 	rules := h.begin()
 	defer rules.leave()
 	rules.speakFor(&q)
-	var err error
-	if q.Origin.Scheme == "ftp" {
+	err := rules.checkLength(len(q.Origin.String()) + len(q.PathQuery))
+	if err == nil && q.Origin.Scheme == "ftp" {
 		err = egress.CheckFTPPath(q.PathQuery)
 	}
 	if err == nil {

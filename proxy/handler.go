@@ -160,7 +160,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.url, q.Origin, x.astray = target(r) // once: every later step trusts it
 	}
 	if x.url != nil {
-		q.PathQuery = x.url.RequestURI()
+		x.takeURL()
 	}
 	if isOwn(x) {
 		h.serveOwn(x)

@@ -29,6 +29,7 @@ type Rules struct {
 	PerAddress   bool              // pace by the address that a host is reached at, as the Door gives it, not by the host
 	TLS          *tls.Config       // that clients speak to the proxy itself; nil: none, which cannot be changed
 	Own          *guide.Page       // answers who asks the proxy itself; nil: nobody does
+	MaxURL       int               // bytes of a request's URL; zero: 8 KiB
 	MaxConns     int               // open connections of clients; zero: 20,000
 	MaxConnsEach int               // of one client; zero: 10,000
 }
@@ -42,12 +43,13 @@ func (r Rules) whole() (Rules, error) {
 			return Rules{}, fmt.Errorf("proxy: option %s is missing", name)
 		}
 	}
-	if min(r.MaxConns, r.MaxConnsEach) < 0 {
+	if min(r.MaxURL, r.MaxConns, r.MaxConnsEach) < 0 {
 		return Rules{}, errors.New("proxy: a limit is negative")
 	}
 	if r.Sealed == nil {
 		r.Sealed = func(string) bool { return false }
 	}
+	r.MaxURL = cmp.Or(r.MaxURL, 8<<10)
 	r.MaxConns, r.MaxConnsEach = cmp.Or(r.MaxConns, 20_000), cmp.Or(r.MaxConnsEach, 10_000)
 	if r.TLS != nil {
 		r.TLS = r.TLS.Clone()

@@ -18,6 +18,7 @@ var (
 	errMalformed   = errors.New("malformed request")
 	errMisdirected = errors.New("the request is for another host than its tunnel")
 	errLoop        = errors.New("the request has been through this proxy before")
+	errLongURL     = errors.New("the URL is too long")
 
 	errNoSite = fmt.Errorf("%w: this is a proxy; it takes whole addresses, as in GET http://example.com/", errMalformed)
 )
@@ -122,6 +123,28 @@ func normal(u *url.URL, o robots.Origin) *url.URL {
 	u.Scheme, u.Host = o.Scheme, authority(o)
 	u.Fragment, u.RawFragment = "", ""
 	return u
+}
+
+// keptOfLongURL is how many bytes of the path and query of a URL that is too long
+// are recorded and repeated in the refusal.
+const keptOfLongURL = 1 << 10
+
+// takeURL puts the path and query into the record, and finds a URL that is longer
+// than limits.url astray.
+func (x *exchange) takeURL() {
+	u, q := x.url, &x.record.Request
+	q.PathQuery = u.RequestURI()
+	if x.astray = x.rules.checkLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); x.astray != nil {
+		q.PathQuery = strings.Clone(q.PathQuery[:min(len(q.PathQuery), keptOfLongURL)])
+	}
+}
+
+// checkLength finds fault with a URL of more bytes than limits.url.
+func (r *Rules) checkLength(url int) error {
+	if url <= r.MaxURL {
+		return nil
+	}
+	return fmt.Errorf("%w: %d bytes, limits.url is %d", errLongURL, url, r.MaxURL)
 }
 
 // requested is a request's target as the client wrote it.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/url"
 	"slices"
@@ -106,12 +107,13 @@ type checker struct {
 	from      string                 // likewise: the From header
 	file      *oneFile               // asked instead of the origins; nil: they are
 	sealed    func(host string) bool // its HTTPS is not opened
+	maxURL    int                    // bytes, as limits.url has it
 }
 
 // newChecker makes one that asks the origins, or file where there is one; done
 // ends it.
 func newChecker(cfg config.Config, file *oneFile) (c *checker, done func(), err error) {
-	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file}
+	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file, maxURL: int(cfg.Limits.URL)}
 	b, done, err := checkBook(cfg, file, func() *policy.Engine { return c.engine })
 	if err != nil {
 		return nil, nil, err
@@ -203,6 +205,8 @@ func (c *checker) request(address string) (policy.Request, error) {
 	case err != nil:
 	case u.User != nil:
 		err = errors.New("credentials in the address")
+	case len(origin.String())+len(u.RequestURI()) > c.maxURL:
+		err = fmt.Errorf("the URL has more than %d bytes (limits.url)", c.maxURL)
 	case origin.Scheme == "ftp":
 		err = egress.CheckFTPPath(u.RequestURI())
 	}

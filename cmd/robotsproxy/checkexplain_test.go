@@ -46,7 +46,7 @@ func explained(t *testing.T, a fetch.Answer, change func(*config.Config), addres
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := checker{engine: engine, userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, sealed: sealed}
+	c := checker{engine: engine, userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, sealed: sealed, maxURL: int(cfg.Limits.URL)}
 	return c.explain(t.Context(), address)
 }
 

@@ -51,6 +51,7 @@ func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
 		Monitor:      cfg.Mode == "monitor" || without("pace"),
 		BackOff:      cfg.Pace.BackOff,
 		PerAddress:   perAddress(cfg),
+		MaxURL:       int(cfg.Limits.URL),
 		MaxConns:     cfg.Limits.Connections,
 		MaxConnsEach: cfg.Limits.ConnectionsPerClient,
 	}

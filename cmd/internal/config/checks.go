@@ -53,6 +53,10 @@ var checks = map[string]func(any) string{
 		n := v.(Size)
 		return unless(n >= minFile, writeSize(n), "is less than "+writeSize(Size(minFile)))
 	},
+	"url": func(v any) string {
+		n := v.(Size)
+		return unless(n >= minURL && n <= maxURL, writeSize(n), "is not between "+writeSize(Size(minURL))+" and "+writeSize(Size(maxURL)))
+	},
 	"folder-size": func(v any) string {
 		n := v.(Size)
 		return unless(n >= minFolder, writeSize(n), "is less than "+writeSize(Size(minFolder)))
@@ -76,6 +80,8 @@ const (
 	minFolder = 1 << 20 // bytes, or the largest robots.txt would not fit
 
 	maxReplicas = 10_000
+
+	minURL, maxURL = 1 << 10, 64 << 10 // bytes
 )
 
 func unless(holds bool, v any, why string) string {

@@ -33,7 +33,7 @@ type Config struct {
 	Listen    string        `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"elsewhere than loopback only with clients: or open: true"`
 	Open      bool          `key:"open" default:"false" doc:"true: anyone who reaches the listener may use it, beside clients too"`
 	ListenTLS ListenTLS     `key:"listen_tls" doc:"serve the proxy itself over TLS: clients then name it https://"`
-	Limits    Limits        `key:"limits" doc:"how many connections clients may have open"`
+	Limits    Limits        `key:"limits" doc:"what clients may take of the proxy"`
 	Drain     time.Duration `key:"drain" default:"0s" check:"not-negative" doc:"told to end, go on for so long, or until all is quiet, while /readyz says no: for balancers (see README.md)"`
 	StateDir  string        `key:"state_dir" default:"" restart:"yes" doc:"default: XDG state home/robotsproxy; CA, audit and what is known of sites live here; 0700"`
 	Mode      string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"or monitor: decide and record, block nothing"`
@@ -58,8 +58,9 @@ type ListenTLS struct {
 
 // Limits is what clients may take of the proxy.
 type Limits struct {
-	Connections          int `key:"connections" default:"20000" check:"count" doc:"of all clients together; over it the next ones wait"`
-	ConnectionsPerClient int `key:"connections_per_client" default:"10000" check:"count" doc:"over it 429"`
+	Connections          int  `key:"connections" default:"20000" check:"count" doc:"of all clients together; over it the next ones wait"`
+	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" doc:"over it 429"`
+	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"the longest URL, 1KiB to 64KiB; over it 414"`
 }
 
 // Robots is how robots.txt is read, fetched and kept.

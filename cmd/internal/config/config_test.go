@@ -30,7 +30,7 @@ func parse(t *testing.T, text string) Config {
 // TestDefault: a change of a default changes what runs without a file.
 func TestDefault(t *testing.T) {
 	want := Config{
-		Listen: "127.0.0.1:8080", Mode: "enforce", Limits: Limits{Connections: 20_000, ConnectionsPerClient: 10_000},
+		Listen: "127.0.0.1:8080", Mode: "enforce", Limits: Limits{Connections: 20_000, ConnectionsPerClient: 10_000, URL: 8 << 10},
 		Robots: Robots{Dialect: "standard", FetchAs: "auto", MaxAge: 24 * time.Hour, MinAge: time.Minute, FetchTimeout: 20 * time.Second,
 			MaxCrawlDelay: 10 * time.Second, OverMax: "clamp", UnreachableRetry: 30 * time.Second},
 		Pace:     Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: time.Minute, MaxQueue: 500, BackOff: true, Adaptive: true},
@@ -114,8 +114,8 @@ const hashed = "$2y$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"
 // A configuration with no key at its default, as written and as it comes back.
 func TestEveryKey(t *testing.T) {
 	c := Config{
-		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20}, Drain: 75 * time.Second, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
-		Robots: Robots{Dialect: "google-2019", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
+		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20, URL: 64 << 10}, Drain: 75 * time.Second, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
+		Robots: Robots{Dialect: "google-2019", Readings: "all", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
 		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'", From: "bot+x@foo.example", Require: "contact"},
 		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "domain", MaxWait: time.Minute + time.Second, MaxQueue: 1},

@@ -1,0 +1,52 @@
+package proxy_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"robotsproxy/policy"
+	"robotsproxy/proxy"
+)
+
+// TestLongURL: a URL over limits.url is refused with 414, whichever way it comes,
+// and recorded in part; one of just that length passes.
+func TestLongURL(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := way.serve(t, rules, func(http.ResponseWriter, *http.Request) {})
+			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+			c := way.client(r)
+			url := func(size int) string {
+				return origin.URL + "/page?" + strings.Repeat("q", size-len(origin.URL+"/page?"))
+			}
+			if resp, body, err := get(c, url(8<<10)); err != nil || resp.StatusCode != 200 {
+				t.Errorf("a URL of 8 KiB: %v %s", err, body)
+			}
+			resp, body, err := get(c, url(8<<10+1))
+			must(t, err)
+			if resp.StatusCode != 414 || !strings.Contains(resp.Header.Get("Proxy-Status"), "error=http_request_error") || len(body) > 4<<10 {
+				t.Errorf("a longer URL: %s %v, %d bytes", resp.Status, resp.Header, len(body))
+			}
+			rec := r.records.last(t, 2)
+			if d := rec.Decision; d.Verdict != policy.Refuse || d.Reason != policy.ReasonMalformed || rec.Status != 414 || rec.Request.Origin.Host != "127.0.0.1" || len(rec.Request.PathQuery) != 1<<10 {
+				t.Errorf("record: %+v", rec)
+			}
+		})
+	}
+}
+
+// TestLongURLAsConfigured: limits.url may be up to 64 KiB.
+func TestLongURLAsConfigured(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			origin := way.serve(t, rules, func(http.ResponseWriter, *http.Request) {})
+			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Rules.MaxURL = 64 << 10 }})
+			c := way.client(r)
+			if resp, body, err := get(c, origin.URL+"/page?"+strings.Repeat("q", 62<<10)); err != nil || resp.StatusCode != 200 {
+				t.Errorf("%v %s", err, body)
+			}
+		})
+	}
+}
