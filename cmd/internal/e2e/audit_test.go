@@ -30,6 +30,7 @@ type record struct {
 	EntryReason   string    `json:"entry_reason"`
 	Rule          string    `json:"rule"`
 	Line          int       `json:"line"`
+	Reading       string    `json:"reading"`
 	Group         string    `json:"group"`
 	RobotsURL     string    `json:"robots_url"`
 	RobotsFetched string    `json:"robots_fetched"`
@@ -67,7 +68,7 @@ type record struct {
 
 // members is the closed set of names a line may have; robots_stale says that a
 // held copy ruled while its origin failed.
-var members = strings.Fields(`time id replica client method url host user_agent agent decision reason enforced entry entry_reason rule line group
+var members = strings.Fields(`time id replica client method url host user_agent agent decision reason enforced entry entry_reason rule line reading group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
 	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s cached store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error v seq prev hash`)
