@@ -163,7 +163,8 @@ func quiet(t *testing.T) {
 // RFC 9110 6.5.1, 7.6.1: trailers that are none of a trailer's end here.
 func TestTrailersOfAnswers(t *testing.T) {
 	const fields = "X-Sum: 7\r\nX-More: 8\r\nX-Hop: 9\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nHost: evil.test\r\nSet-Cookie: a=b\r\n" +
-		"Connection: close\r\nUpgrade: h2c\r\nContent-Type: x/y\r\nProxy-Authenticate: Basic\r\nWww-Authenticate: Basic\r\n\r\n"
+		"Connection: close\r\nUpgrade: h2c\r\nContent-Type: x/y\r\nProxy-Authenticate: Basic\r\nWww-Authenticate: Basic\r\nProxy-Status: robotsproxy; error=http_request_denied\r\nVia: 1.1 evil\r\n" +
+		"Location: http://evil.test/\r\n\r\n"
 	for _, overTLS := range []bool{false, true} {
 		for name, announced := range map[string]string{"announced": "Trailer: X-Sum, X-More, X-Hop, Host, Set-Cookie, Connection\r\n", "announced in part": "Trailer: X-Sum\r\n", "not announced": ""} {
 			t.Run(fmt.Sprintf("TLS %t/%s", overTLS, name), func(t *testing.T) {

@@ -51,8 +51,7 @@ type exchange struct {
 	at      netip.Addr // that the slot is for, and the request goes to; zero: the host's are
 	started time.Time
 
-	draining   *atomic.Bool // the handler's
-	connection []string     // the request's Connection header, which speaks of trailers too
+	draining *atomic.Bool // the handler's
 
 	muted    bool           // the pipeline's own words are not for the client
 	upgraded *http.Response // the origin changed protocols (101)
@@ -94,7 +93,7 @@ func (x *exchange) readAhead() error {
 	}
 	x.watch.begin(x.abandon)
 	defer x.watch.stop()
-	body := &clientBody{r.Body, x}
+	body := &clientBody{r.Body, x, nil}
 	b := make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(body, b); err != nil {
 		return fmt.Errorf("%w: body: %w", errMalformed, err)

@@ -53,7 +53,7 @@ func (h *Handler) forward(x *exchange) error {
 	r.URL, r.Host, r.RequestURI = x.url, x.url.Host, ""
 	h.outgoing(x, r)
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &clientBody{r.Body, x}
+		r.Body = &clientBody{r.Body, x, r.Trailer}
 		// An origin may answer before it has read all: without this net/http would
 		// throw a part of the body away while it is being sent on.
 		http.NewResponseController(x.client).EnableFullDuplex() // HTTP/2 needs none

@@ -36,15 +36,50 @@ func stripHop(h http.Header) {
 	}
 }
 
-// stripTrailer takes away what may not stand behind a body: fields that frame,
-// route or authenticate a message, or say how to read it (RFC 9110 6.5.1), those
-// of one connection, and those that its Connection header named (7.6.1).
+// stripTrailer removes the trailer fields that may not pass: those for which mayTrail
+// says no, and those that the message's Connection header named (RFC 9110 7.6.1).
 func stripTrailer(trailer http.Header, connection []string) {
 	for name := range trailer {
-		if !httpguts.ValidTrailerHeader(name) || hopByHop(name) || name == "Cookie" || name == "Set-Cookie" || hasToken(connection, name) {
+		if !mayTrail(name) || hasToken(connection, name) {
 			delete(trailer, name)
 		}
 	}
+}
+
+// mayTrail reports whether a field, by its canonical name, may stand behind a body. Fields
+// that frame, route or authenticate a message, say how to read it (RFC 9110 6.5.1), name
+// who sends it, or speak of one connection may not: they have been judged in the head, and
+// whoever merges the trailer into the head would take them for what was judged.
+func mayTrail(name string) bool {
+	switch name {
+	case "User-Agent", "From", "Cookie", "Set-Cookie", "Origin", "Referer", // who sends it
+		"Forwarded", "Via", "Location", "Alt-Svc", "Alt-Used", "X-Real-Ip", // where it goes, and came from
+		"X-Original-Url", "X-Rewrite-Url", "X-Http-Method", "X-Http-Method-Override", "X-Method-Override":
+		return false
+	}
+	for _, prefix := range [...]string{"Proxy-", "Sec-", "Signature", "X-Forwarded-"} {
+		if strings.HasPrefix(name, prefix) {
+			return false
+		}
+	}
+	return httpguts.ValidTrailerHeader(name) && !hopByHop(name)
+}
+
+// announced gives the trailer fields that a request announced and that may pass, without
+// values; nil where there are none. Only these go out, whatever comes after the body.
+func announced(r *http.Request) http.Header {
+	if len(r.Trailer) == 0 {
+		return nil
+	}
+	trailer := make(http.Header, len(r.Trailer))
+	for name := range r.Trailer {
+		trailer[name] = nil
+	}
+	stripTrailer(trailer, r.Header["Connection"])
+	if len(trailer) == 0 {
+		return nil
+	}
+	return trailer
 }
 
 // upgradeTo is the protocol that a request asks to change to, in lower case;
@@ -80,10 +115,7 @@ func looped(h http.Header, pseudonym string) bool {
 
 // outgoing makes a client's headers those of the request to the origin.
 func (h *Handler) outgoing(x *exchange, r *http.Request) {
-	x.connection = r.Header["Connection"]
-	if stripTrailer(r.Trailer, x.connection); len(r.Trailer) == 0 {
-		r.Trailer = nil // nor what comes unannounced
-	}
+	r.Trailer = announced(r)
 	upgrade := ""
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
 		upgrade = upgradeTo(r.Header)

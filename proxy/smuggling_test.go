@@ -209,7 +209,15 @@ var smuggling = []struct {
 	{"a chunk that ends in a bare LF", chunks + "5\r\nhelloX\n0\r\n\r\n" + private, []int{400}, false, nil},
 	// RFC 9110 6.5.1, 7.6.1
 	{"trailers", post + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 7\r\nX-More: 8\r\n\r\n", []int{200}, false,
-		[]string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n0\r\nX-More: 8\r\nX-Sum: 7\r\n\r\n"}},
+		[]string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n0\r\nX-Sum: 7\r\n\r\n"}},
+	{"trailers that are announced and do not come", post + "Trailer: X-Sum, X-More\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-More: 8\r\n\r\n", []int{200}, false,
+		[]string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-More,X-Sum\r\n\r\n0\r\nX-More: 8\r\n\r\n"}},
+	{"trailers that identify or route", post + "Trailer: X-Sum, User-Agent, From, Forwarded, X-Forwarded-Host, X-Original-Url, Proxy-Status, Signature-Agent\r\n" +
+		"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 7\r\nUser-Agent: EvilBot/1.0\r\nFrom: evil@evil.test\r\nForwarded: host=evil.test\r\n" +
+		"X-Forwarded-Host: evil.test\r\nX-Original-URL: /private\r\nProxy-Status: x\r\nSignature-Agent: evil.test\r\n\r\n", []int{200}, false,
+		[]string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n0\r\nX-Sum: 7\r\n\r\n"}},
+	{"an unannounced User-Agent beside an announced trailer", post + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 7\r\nUser-Agent: EvilBot/1.0\r\n\r\n", []int{200}, false,
+		[]string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n0\r\nX-Sum: 7\r\n\r\n"}},
 	{"trailers that are none of a trailer's", post + "Trailer: X-Sum, Host, Proxy-Authorization, Cookie\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 7\r\n" +
 		"Content-Length: 9\r\nTransfer-Encoding: chunked\r\nHost: evil.test\r\nProxy-Authorization: Basic eDp5\r\nAuthorization: Basic eDp5\r\nCookie: a=b\r\n" +
 		"Connection: close\r\nUpgrade: h2c\r\nContent-Type: x/y\r\nTe: gzip\r\n\r\n", []int{200}, false,

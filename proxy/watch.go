@@ -122,7 +122,8 @@ func (b *originBody) Read(p []byte) (int, error) {
 // A clientBody notes why it broke off, so that the origin is not blamed for it.
 type clientBody struct {
 	io.ReadCloser
-	x *exchange
+	x       *exchange
+	trailer http.Header // of the request to the origin; its fields get their values when the body has been read
 }
 
 // Read reads from the client.
@@ -134,7 +135,9 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		b.x.uploaded.Store(true)
-		stripTrailer(b.x.request.Trailer, b.x.connection)
+		for name := range b.trailer {
+			b.trailer[name] = b.x.request.Trailer[name]
+		}
 	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
 		b.x.upload.Store(new(fmt.Errorf("%w: body: %w", errMalformed, err)))
 	}
