@@ -131,6 +131,7 @@ func TestHTTP2Requests(t *testing.T) {
 		get  = "GET /a HTTP/1.1\r\nHost: o.test\r\n"
 		post = "POST /a HTTP/1.1\r\nHost: o.test\r\n"
 	)
+	const upload = ":method POST :scheme https :authority o.test :path /a"
 	for _, c := range []struct {
 		name, fields string // a name and a value in turn; "_" in a value stands for a space, "nul", "cr", "lf" for those
 		body         string
@@ -149,12 +150,14 @@ func TestHTTP2Requests(t *testing.T) {
 		{"a request in a value", valid + " x acrlfcrlfGET_/private_HTTP/1.1crlf", "", "PROTOCOL_ERROR", nil, false},
 		{"NUL in a value", valid + " x anulb", "", "PROTOCOL_ERROR", nil, false},
 		// RFC 9113 8.2.2
-		{"connection", valid + " connection x-a", "", "400", nil, false},
-		{"keep-alive", valid + " keep-alive 5", "", "400", nil, false},
-		{"proxy-connection", valid + " proxy-connection keep-alive", "", "400", nil, false},
-		{"transfer-encoding", valid + " transfer-encoding chunked", "0crlfcrlfGET_/private_HTTP/1.1crlfcrlf", "400", nil, false},
-		{"upgrade", valid + " upgrade h2c", "", "400", nil, false},
-		{"te: gzip", valid + " te gzip", "", "400", nil, false},
+		{"connection", valid + " connection x-a", "", "PROTOCOL_ERROR", nil, false},
+		{"keep-alive", valid + " keep-alive 5", "", "PROTOCOL_ERROR", nil, false},
+		{"proxy-connection", valid + " proxy-connection keep-alive", "", "PROTOCOL_ERROR", nil, false},
+		{"transfer-encoding", valid + " transfer-encoding chunked", "0crlfcrlfGET_/private_HTTP/1.1crlfcrlf", "PROTOCOL_ERROR", nil, false},
+		{"upgrade", valid + " upgrade h2c", "", "PROTOCOL_ERROR", nil, false},
+		{"te: gzip", valid + " te gzip", "", "PROTOCOL_ERROR", nil, false},
+		{"te twice", valid + " te trailers te trailers", "", "PROTOCOL_ERROR", nil, false},
+		{"te: gzip beside a body", upload + " te gzip", "hello", "PROTOCOL_ERROR", nil, false},
 		{"te: trailers", valid + " te trailers", "", "200", []string{get + "\r\n"}, false},
 		// RFC 9113 8.3
 		{"a pseudo-header behind a header", ":method GET :scheme https :authority o.test x a :path /a", "", "PROTOCOL_ERROR", nil, false},
@@ -230,6 +233,52 @@ func TestHTTP2Requests(t *testing.T) {
 	}
 }
 
+// A field that speaks of the connection is found however its head is sent: in parts, with
+// padding, or as a reference to a head before. The head that follows can still be decoded.
+func TestHTTP2FieldsOfTheConnection(t *testing.T) {
+	origin := listenRaw(t, true)
+	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
+	page := []string{":method", "GET", ":scheme", "https", ":authority", origin.host(), ":path", "/a"}
+	bad := append(slices.Clone(page), "x-before", "b", "connection", "x-a", "x-after", "c")
+	f := r.speak(t, origin.host())
+	defer f.conn.Close()
+	for i, send := range []func(id uint32, block []byte) error{
+		func(id uint32, block []byte) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true})
+		},
+		func(id uint32, block []byte) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true, PadLength: 200,
+				Priority: http2.PriorityParam{StreamDep: 0, Weight: 9}})
+		},
+		func(id uint32, block []byte) error { // a byte in each frame
+			err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block[:1], EndStream: true})
+			for i := 1; i < len(block) && err == nil; i++ {
+				err = f.WriteContinuation(id, i == len(block)-1, block[i:i+1])
+			}
+			return err
+		},
+	} {
+		for round := range 3 { // of the second on, the fields are references
+			f.pack.SetMaxDynamicTableSize(uint32(4096 - 512*(i+round))) // an update stands in front of them
+			for _, c := range []struct {
+				fields []string
+				want   string
+			}{{bad, "PROTOCOL_ERROR"}, {append(slices.Clone(page), "te", "trailers"), "200"}, {append(slices.Clone(page), "te", "gzip"), "PROTOCOL_ERROR"}, {page, "200"}} {
+				id := f.next
+				f.next += 2
+				must(t, send(id, f.pairs(c.fields...)))
+				if got := f.outcome(id); got != c.want {
+					t.Fatalf("form %d, round %d: %v ended with %s, want %s", i, round, c.fields, got, c.want)
+				}
+			}
+		}
+	}
+	want := slices.Repeat([]string{"GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n"}, 3*3*2)
+	if got := origin.take(); !slices.Equal(got, want) {
+		t.Errorf("at the origin arrived\n%q, want\n%q", got, want)
+	}
+}
+
 func TestHTTP2Trailers(t *testing.T) {
 	origin := listenRaw(t, true)
 	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
@@ -241,9 +290,10 @@ func TestHTTP2Trailers(t *testing.T) {
 	}{
 		{"announced", "x-sum", []string{"x-sum", "7", "x-more", "8"}, "200", []string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n"}},
 		{"not announced", "", []string{"x-sum", "7"}, "200", []string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"}},
-		{"none of a trailer's", "x-sum, cookie, proxy-authenticate-info, upgrade", []string{"x-sum", "7", "cookie", "a=b", "upgrade", "h2c"}, "200",
+		{"none of a trailer's", "x-sum, cookie, proxy-authenticate-info, upgrade", []string{"x-sum", "7", "cookie", "a=b", "proxy-authenticate-info", "x"}, "200",
 			[]string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n"}},
 		{"of framing", "x-sum", []string{"content-length", "5"}, "PROTOCOL_ERROR", nil},
+		{"of the connection", "upgrade", []string{"upgrade", "h2c"}, "PROTOCOL_ERROR", nil},
 		{"a pseudo-header", "x-sum", []string{":path", "/private"}, "PROTOCOL_ERROR", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

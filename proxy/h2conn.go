@@ -27,6 +27,7 @@ type h2Conn struct {
 	state tls.ConnectionState
 	limit time.Duration // of writing what was held back; zero: none
 	timer *time.Timer   // calls release
+	heads headReader    // reads from Conn; net/http's one goroutine that reads has it
 
 	// Held while the connection is written to, or what was held back could come after what
 	// follows it. Close, which ends such a write, must not take it.
@@ -40,7 +41,7 @@ type h2Conn struct {
 }
 
 func newH2Conn(c net.Conn, state tls.ConnectionState, limit time.Duration) *h2Conn {
-	h := &h2Conn{Conn: c, state: state, limit: limit}
+	h := &h2Conn{Conn: c, state: state, limit: limit, heads: headReader{from: c}}
 	h.timer = time.AfterFunc(time.Hour, h.release)
 	h.timer.Stop()
 	return h
@@ -52,6 +53,9 @@ func (c *h2Conn) UnencryptedNetConn() net.Conn { return c }
 
 // ConnectionState is what net/http goes by, and gives to requests.
 func (c *h2Conn) ConnectionState() tls.ConnectionState { return c.state }
+
+// Read reads what a headReader makes of the client's frames.
+func (c *h2Conn) Read(b []byte) (int, error) { return c.heads.Read(b) }
 
 // Write writes b, or keeps it back, where it ends with the head of an answer, until the next.
 func (c *h2Conn) Write(b []byte) (int, error) {

@@ -1,0 +1,311 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"slices"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// maxBlock bounds, in bytes, the frames of one head or trailer of HTTP/2. The fields of a head
+// that net/http takes are at most maxHead bytes long, and clients encode them in fewer.
+const maxBlock = 2 * maxHead
+
+var errLongBlock = errors.New("the head of a request takes too many bytes")
+
+// A headReader reads the frames that a client of HTTP/2 sends. A head with a field that speaks
+// of the connection is malformed (RFC 9113 8.2.2), but net/http answers it, and its answer does
+// not say that it is the proxy's. A headReader puts an invalid field into such a head, so that
+// net/http resets the stream with PROTOCOL_ERROR (RFC 9113 8.1.1).
+//
+// It belongs to one goroutine.
+type headReader struct {
+	from   io.Reader
+	frame  frames         // its head is that of the last frame
+	buffer *[maxHeld]byte // nil: nothing is unread
+	unread []byte         // was read from from, and is the next to be read; in buffer, or larger
+	left   int            // bytes of the last frame's payload that follow
+	fields fieldTable
+}
+
+// Read gives the frames to net/http.
+func (r *headReader) Read(b []byte) (int, error) {
+	if r.buffer == nil && r.left == 0 {
+		if err := r.advance(); err != nil {
+			return 0, err
+		}
+	}
+	if r.buffer == nil {
+		n, err := r.from.Read(b[:min(len(b), r.left)])
+		r.left -= n
+		return n, err
+	}
+	n := copy(b, r.unread)
+	if r.unread = r.unread[n:]; len(r.unread) == 0 {
+		heldBuffers.Put(r.buffer)
+		r.buffer, r.unread = nil, nil
+	}
+	return n, nil
+}
+
+// What a headReader looks at in frames (RFC 9113 4.1, 6.2, 6.10).
+const (
+	frameHead                                = 9 // bytes
+	typeHeaders, typeContinuation            = 0x1, 0x9
+	flagEndHeaders, flagPadded, flagPriority = 0x4, 0x8, 0x20
+)
+
+// advance reads the next frame; of a frame without fields only its own head. A frame of fields
+// is read with those that continue it. What is out of order is left to net/http, which ends the
+// connection.
+func (r *headReader) advance() error {
+	r.buffer = heldBuffers.Get().(*[maxHeld]byte)
+	r.unread = r.buffer[:0]
+	if err := r.takeHead(); err != nil {
+		return err
+	}
+	if r.frame.head[3] != typeHeaders {
+		r.left = r.frame.size()
+		return nil
+	}
+	if err := r.take(r.frame.size()); err != nil {
+		return err
+	}
+	block, ok := fieldBlock(r.unread)
+	if !ok {
+		return nil
+	}
+	if r.frame.head[4]&flagEndHeaders == 0 {
+		block = slices.Clone(block)
+	}
+	for r.frame.head[4]&flagEndHeaders == 0 {
+		if err := r.takeHead(); err != nil {
+			return err
+		}
+		if r.frame.head[3] != typeContinuation {
+			r.left = r.frame.size()
+			return nil
+		}
+		before := len(r.unread)
+		if err := r.take(r.frame.size()); err != nil {
+			return err
+		}
+		block = append(block, r.unread[before:]...)
+	}
+	if r.fields.forbidden(block) {
+		r.unread = spoil(r.unread, block)
+	}
+	return nil
+}
+
+// takeHead reads the head of a frame.
+func (r *headReader) takeHead() error {
+	before := len(r.unread)
+	if err := r.take(frameHead); err != nil {
+		return err
+	}
+	copy(r.frame.head[:], r.unread[before:])
+	return nil
+}
+
+// take reads n bytes more.
+func (r *headReader) take(n int) error {
+	before := len(r.unread)
+	if before+n > maxBlock {
+		return errLongBlock
+	}
+	r.unread = slices.Grow(r.unread, n)[:before+n]
+	_, err := io.ReadFull(r.from, r.unread[before:])
+	return err
+}
+
+// fieldBlock gives the encoded fields in a HEADERS frame.
+func fieldBlock(frame []byte) (block []byte, ok bool) {
+	begin, end := frameHead, len(frame)
+	if frame[4]&flagPadded != 0 {
+		if begin == end {
+			return nil, false
+		}
+		end -= int(frame[begin])
+		begin++
+	}
+	if frame[4]&flagPriority != 0 {
+		begin += 5
+	}
+	if begin > end {
+		return nil, false
+	}
+	return frame[begin:end], true
+}
+
+// invalidField is a literal without indexing (RFC 7541 6.2.2) of a pseudo-header that no request
+// may have, since extended CONNECT is not offered (RFC 8441 3). net/http knows the stream when it
+// finds that, unlike with an invalid name: a body that follows does not end the connection.
+const invalidField = "\x00\x09:protocol\x01-"
+
+// spoil gives a HEADERS frame like the given one with the field block and, before its first
+// field, an invalid one. net/http still decodes all of the block: the following ones refer to it.
+func spoil(frame, block []byte) []byte {
+	size := len(block) + len(invalidField)
+	out := append(make([]byte, 0, frameHead+size), byte(size>>16), byte(size>>8), byte(size))
+	out = append(out, frame[3], frame[4]&^(flagPadded|flagPriority)|flagEndHeaders)
+	out = append(out, frame[5:frameHead]...)
+	fields := fieldReader{block}
+	fields.sizeUpdates() // may stand nowhere else (RFC 7541 4.2)
+	out = append(out, block[:len(block)-len(fields.rest)]...)
+	out = append(out, invalidField...)
+	return append(out, fields.rest...)
+}
+
+// A fieldKind is what counts of a field here.
+type fieldKind uint8
+
+const (
+	ordinary   fieldKind = iota
+	teTrailers           // TE with the value that HTTP/2 allows, or an empty one, as net/http takes it
+	teOther              // TE with another value
+	ofTheHop             // another field that speaks of the connection
+)
+
+// literals are the encodings of strings that count, plain and with Huffman's code (RFC 7541 5.2).
+var (
+	literalNames = func() map[string]fieldKind {
+		kinds := map[string]fieldKind{}
+		for _, name := range [...]string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"} {
+			plain, huffman := encodings(name)
+			kinds[plain], kinds[huffman] = ofTheHop, ofTheHop
+		}
+		plain, huffman := encodings("te")
+		kinds[plain], kinds[huffman] = teOther, teOther
+		return kinds
+	}()
+	plainTrailers, huffmanTrailers = encodings("trailers")
+)
+
+// encodings gives both encodings of a string of under 127 bytes.
+func encodings(s string) (plain, huffman string) {
+	coded := hpack.AppendHuffmanString(nil, s)
+	return string(rune(len(s))) + s, string([]byte{0x80 | byte(len(coded))}) + string(coded)
+}
+
+// maxEntries is how many fields the dynamic table holds at most: net/http offers 4,096 bytes,
+// and each field takes over 32 of them (RFC 7541 4.1).
+const maxEntries = 4096 / 32
+
+// A fieldTable is what counts of the dynamic table of a connection's decoder (RFC 7541 2.3.2).
+// It evicts nothing: what refers to an evicted field cannot be decoded, and net/http ends the
+// connection.
+type fieldTable struct {
+	kinds    [maxEntries]fieldKind
+	inserted uint
+}
+
+// add adds a field.
+func (t *fieldTable) add(k fieldKind) {
+	t.kinds[t.inserted%maxEntries] = k
+	t.inserted++
+}
+
+// at gives the kind of the field with an index (RFC 7541 2.3.3).
+func (t *fieldTable) at(index uint) fieldKind {
+	const static, transferEncoding = 61, 57
+	switch {
+	case index == transferEncoding:
+		return ofTheHop
+	case index <= static:
+		return ordinary
+	}
+	return t.kinds[(t.inserted-(index-static))%maxEntries]
+}
+
+// forbidden takes a field block in and reports whether one of its fields may not be in a
+// request of HTTP/2. It stops where the block cannot be decoded.
+func (t *fieldTable) forbidden(block []byte) (found bool) {
+	r := fieldReader{block}
+	r.sizeUpdates()
+	seenTE := false
+	for len(r.rest) > 0 {
+		first := r.rest[0]
+		var kind fieldKind
+		switch {
+		case first&0x80 != 0: // RFC 7541 6.1: an indexed field
+			kind = t.at(r.integer(7))
+		case first&0xc0 == 0x40: // 6.2.1: a literal that is added to the table
+			kind = t.literal(&r, 6)
+			t.add(kind)
+		case first&0xe0 == 0x20: // 6.3
+			r.integer(5)
+		default: // 6.2.2, 6.2.3: another literal
+			kind = t.literal(&r, 4)
+		}
+		te := kind == teTrailers
+		found = found || kind > teTrailers || te && seenTE
+		seenTE = seenTE || te
+	}
+	return found
+}
+
+// literal reads a literal whose index of a name has a prefix of so many bits.
+func (t *fieldTable) literal(r *fieldReader, prefix int) fieldKind {
+	var kind fieldKind
+	if index := r.integer(prefix); index > 0 {
+		kind = t.at(index)
+	} else {
+		kind = literalNames[string(r.text())]
+	}
+	value := r.text()
+	if kind != teTrailers && kind != teOther {
+		return kind
+	}
+	if s := string(value); s == plainTrailers || s == huffmanTrailers || len(s) == 1 {
+		return teTrailers
+	}
+	return teOther
+}
+
+// A fieldReader takes a field block apart (RFC 7541 5, 6). Where that cannot be done, nothing
+// of it is left.
+type fieldReader struct{ rest []byte }
+
+// sizeUpdates reads the updates of the table's size that a block begins with.
+func (r *fieldReader) sizeUpdates() {
+	for len(r.rest) > 0 && r.rest[0]&0xe0 == 0x20 {
+		r.integer(5)
+	}
+}
+
+// integer reads an integer with a prefix of so many bits (RFC 7541 5.1).
+func (r *fieldReader) integer(prefix int) uint {
+	if len(r.rest) == 0 {
+		return 0
+	}
+	most := uint(1)<<prefix - 1
+	n := uint(r.rest[0]) & most
+	r.rest = r.rest[1:]
+	if n < most {
+		return n
+	}
+	for shift := 0; shift < 28 && len(r.rest) > 0; shift += 7 {
+		b := r.rest[0]
+		r.rest = r.rest[1:]
+		n += uint(b&0x7f) << shift
+		if b&0x80 == 0 {
+			return n
+		}
+	}
+	r.rest = nil
+	return 0
+}
+
+// text reads a string (RFC 7541 5.2) and gives its encoding, from its length on.
+func (r *fieldReader) text() []byte {
+	whole := r.rest
+	n := r.integer(7)
+	if n > uint(len(r.rest)) {
+		r.rest = nil
+		return nil
+	}
+	r.rest = r.rest[n:]
+	return whole[:len(whole)-len(r.rest)]
+}
