@@ -1,0 +1,429 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// An attack is what hostile parties do to a proxy that an honest client uses as well.
+type attack struct {
+	name     string
+	settings settings // besides those of an arena
+	// run does it, and looks at what it alone can see. The honest client asks until it returns.
+	run func(t *testing.T, a *arena)
+}
+
+// TestHostile runs each attack beside an honest client, to a proxy of its own.
+func TestHostile(t *testing.T) {
+	for _, c := range attacks {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t, c.settings)
+			c.run(t, a)
+			a.honest.answered(t, leastAsked)
+			a.wantNoHarm(t)
+		})
+	}
+}
+
+const (
+	honestRate  = 20             // requests a second; every second one is for a host that nobody has asked for
+	knownHosts  = 4              // that the others are for
+	leastAsked  = 2 * honestRate // requests of the honest client, however short an attack is
+	honestAgent = "FooBot/1.0 (+https://foo.test/bot)"
+
+	// privateRules forbid what is to arrive at no origin.
+	privateRules = "User-agent: *\nDisallow: /private\n"
+)
+
+// An arena is a proxy, an honest client of it, and origins. The honest client asks the hosts under
+// honest.test, all at one address, whose pace nobody waits for. The pace of other hosts is that of
+// an attack's settings.
+type arena struct {
+	*proxy
+	site   *origin // of the honest hosts
+	honest *honestClient
+
+	mu      sync.Mutex // guards origins
+	origins []*origin  // whose arrivals are held against the audit trail
+}
+
+// newArena starts a proxy and the honest client.
+func newArena(t testing.TB, own settings) *arena {
+	t.Helper()
+	a := &arena{}
+	a.site = a.origin(t, "honest", privateRules)
+	a.site.handle("/page", textPage("text/plain", "page"))
+	quick := map[string]any{"requests_per_second": 100_000, "burst": 1000, "max_concurrent": 100, "max_queue": 5000}
+	a.proxy = startProxy(t, settings{
+		"log.level": "warn",
+		"hosts":     []map[string]any{{"match": "*.honest.test", "pace": quick}, {"match": a.site.Name, "pace": quick}},
+	}.with(own))
+	a.honest = a.beHonest(t)
+	return a
+}
+
+// origin starts an origin whose arrivals are held against the audit trail at the end.
+func (a *arena) origin(t testing.TB, label, robots string) *origin {
+	t.Helper()
+	o := newOrigin(t, label, robots)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.origins = append(a.origins, o)
+	return o
+}
+
+// newHost gives a host that nobody has asked for, under domain, and the HTTP port of o, which it
+// leads to.
+func newHost(o *origin, domain string) string {
+	name := fmt.Sprintf("host-%d.%s", originCount.Add(1), domain)
+	names.point(name, o.ip)
+	return net.JoinHostPort(name, itoa(o.ports["http"]))
+}
+
+// An honestClient asks for the page of honest hosts at honestRate, whatever becomes of the
+// requests before.
+type honestClient struct {
+	a     *arena
+	http  *http.Client
+	known []string // URLs without a query
+	stop  context.CancelFunc
+	over  chan struct{} // closed when all requests have ended
+
+	mu      sync.Mutex         // guards what follows
+	asked   []string           // URLs, each once
+	wrong   []string           // what came instead of pages
+	latency [2][]time.Duration // of known hosts, of unknown ones
+}
+
+// beHonest starts the honest client.
+func (a *arena) beHonest(t testing.TB) *honestClient {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	c := &honestClient{a: a, http: a.client(t, false), stop: stop, over: make(chan struct{})}
+	c.known = []string{a.site.url("https", "/page")}
+	for len(c.known) < knownHosts {
+		c.known = append(c.known, "http://"+newHost(a.site, "honest.test")+"/page")
+	}
+	go c.run(ctx)
+	t.Cleanup(func() {
+		stop()
+		<-c.over
+	})
+	return c
+}
+
+// run asks until ctx ends.
+func (c *honestClient) run(ctx context.Context) {
+	defer close(c.over)
+	var all sync.WaitGroup
+	defer all.Wait()
+	tick := time.NewTicker(time.Second / honestRate)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		url, class := c.known[n/2%len(c.known)], n%2
+		if class == 1 {
+			url = "http://" + newHost(c.a.site, "honest.test") + "/page"
+		}
+		url += "?" + itoa(n)
+		all.Go(func() { c.ask(url, class) })
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ask makes one request.
+func (c *honestClient) ask(url string, class int) {
+	began := time.Now()
+	status, body := request(context.Background(), c.http, http.MethodGet, url, nil, "User-Agent", honestAgent)
+	took := time.Since(began)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, url)
+	c.latency[class] = append(c.latency[class], took)
+	if status != http.StatusOK || body != "page" {
+		c.wrong = append(c.wrong, fmt.Sprintf("%s after %v: %d %s", url, took, status, body))
+	}
+}
+
+// answered waits until n more requests have been answered.
+func (c *honestClient) answered(t testing.TB, n int) {
+	t.Helper()
+	count := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.asked)
+	}
+	n += count()
+	eventually(t, 2*patience, "the honest client has its answers", func() bool { return count() >= n })
+}
+
+// request makes a request and gives the status of its answer, 0 where there is none, and its body or
+// the error.
+func request(ctx context.Context, c *http.Client, method, url string, body io.Reader, header ...string) (status int, text string) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(b)
+}
+
+// hostile is a client at an address that no honest one shares.
+func (a *arena) hostile(t testing.TB) *http.Client {
+	t.Helper()
+	c := from(t, a.client(t, false), hostileAddress)
+	c.Timeout = 0
+	return c
+}
+
+const hostileAddress = "127.0.6.66"
+
+// hostileStreams is such a client that sends all its requests by HTTP/2 on one connection to the proxy.
+func (a *arena) hostileStreams(t testing.TB) *http.Client {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
+	tr := &http.Transport{DialContext: d.DialContext, Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	conn, err := tr.NewClientConn(t.Context(), "http", a.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &http.Client{Transport: conn}
+}
+
+// inParallel calls f with 0 to n-1, in so many goroutines, and gives how to wait for them.
+func inParallel(workers, n int, f func(i int)) (wait func()) {
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < n; i += workers {
+				f(i)
+			}
+		})
+	}
+	return all.Wait
+}
+
+// wantNoHarm ends the honest client and the proxy. Each honest request has been answered with the
+// page and has arrived once, nothing forbidden has arrived anywhere, and what has arrived is in
+// the audit trail.
+func (a *arena) wantNoHarm(t testing.TB) {
+	t.Helper()
+	a.honest.stop()
+	<-a.honest.over
+	a.proxy.end(t)
+	if wrong := a.honest.wrong; len(wrong) > 0 {
+		t.Errorf("%d of %d honest requests failed; the first:\n%s", len(wrong), len(a.honest.asked), wrong[0])
+	}
+	recorded := map[string]int{} // requests that were let out, by URL
+	for _, r := range readAudit(t, a.audit) {
+		if r.Decision == "allow" {
+			recorded[r.URL]++
+		}
+	}
+	arrived := map[string]int{}
+	for _, o := range a.origins {
+		for _, h := range slices.Concat(o.pages("http"), o.pages("https")) {
+			if strings.HasPrefix(h.Path, "/private") {
+				t.Errorf("%s %s arrived at %s", h.Method, h.Path, h.Host)
+			}
+			arrived[h.Scheme+"://"+h.Host+h.Path]++
+		}
+	}
+	for _, url := range a.honest.asked {
+		if arrived[url] != 1 {
+			t.Errorf("%s arrived %d times", url, arrived[url])
+		}
+	}
+	for url, n := range arrived {
+		if recorded[url] < n {
+			t.Errorf("%s arrived %d times and was recorded as allowed %d times", url, n, recorded[url])
+		}
+	}
+}
+
+// attacks are all of them.
+var attacks = []attack{
+	{"hosts with long robots.txt files", outOfTheWay, longRobots},
+	{"a User-Agent that origins refuse", outOfTheWay, refusedAgent},
+	{"origins that never send robots.txt", settings{"robots.fetch_timeout": "60s"}, tarpits},
+	{"bodies that wait for their turn", nil, waitingBodies},
+	{"trailers that say something else", outOfTheWay, trailers},
+	{"streams that are reset at once", outOfTheWay, rapidReset},
+}
+
+// longRobots asks many hosts whose robots.txt is as long as is read of one.
+func longRobots(t *testing.T, a *arena) {
+	const hosts, connections = 100, 8
+	long := a.origin(t, "long", "User-agent: *\nDisallow: /private\nDisallow: /"+strings.Repeat("*", 500<<10))
+	long.handle("/page", textPage("text/plain", "page"))
+	client := a.hostile(t)
+	inParallel(connections, hosts, func(int) {
+		if status, text := request(t.Context(), client, http.MethodGet, "http://"+newHost(long, "hostile.test")+"/page", nil); status != http.StatusOK {
+			t.Errorf("%d %s", status, text)
+		}
+	})()
+}
+
+// refusedAgent asks, as the first, origins that answer its User-Agent otherwise than others'.
+func refusedAgent(t *testing.T, a *arena) {
+	const scanner = "sqlmap/1.8"
+	hides, fails := a.origin(t, "hides", ""), a.origin(t, "fails", "")
+	for o, status := range map[*origin]int{hides: http.StatusForbidden, fails: http.StatusServiceUnavailable} {
+		o.handle("/page", textPage("text/plain", "page"))
+		o.handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+			if ua := r.UserAgent(); ua == scanner || ua == "" {
+				w.WriteHeader(status)
+				return
+			}
+			io.WriteString(w, privateRules)
+		})
+	}
+	client, honest := a.hostile(t), a.client(t, false)
+	for i, agent := range []string{scanner, ""} {
+		for _, o := range []*origin{hides, fails} {
+			host := o.hostport("http")
+			if i > 0 {
+				host = newHost(o, "hostile.test")
+			}
+			request(t.Context(), client, http.MethodGet, "http://"+host+"/page?hostile", nil, "User-Agent", agent)
+			for path, want := range map[string]int{"/page?honest": http.StatusOK, "/private": http.StatusForbidden} {
+				if status, text := request(t.Context(), honest, http.MethodGet, "http://"+host+path, nil, "User-Agent", honestAgent); status != want {
+					t.Errorf("%s%s behind %q: %d, want %d: %s", host, path, agent, status, want, text)
+				}
+			}
+		}
+	}
+}
+
+// tarpits asks, by HTTP/2, many hosts that never send their robots.txt, more than there are places
+// for fetches. They do so until the honest client has its answers.
+func tarpits(t *testing.T, a *arena) {
+	const connections, streams = 20, 60
+	tarpit := newOrigin(t, "tarpit", "")
+	release := make(chan struct{})
+	tarpit.handle("/robots.txt", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	clients := make([]*http.Client, connections)
+	for i := range clients {
+		clients[i] = a.hostileStreams(t)
+	}
+	wait := inParallel(connections*streams, connections*streams, func(i int) {
+		request(ctx, clients[i%connections], http.MethodGet, "http://"+newHost(tarpit, "hostile.test")+"/page", nil)
+	})
+	eventually(t, patience, "fetches are held up", func() bool { return len(tarpit.arrivals("http")) > 100 })
+	a.honest.answered(t, leastAsked)
+	close(release)
+	cancel()
+	wait()
+}
+
+// waitingBodies sends bodies, by HTTP/2, that the proxy reads before their turn comes.
+func waitingBodies(t *testing.T, a *arena) {
+	const connections, streams = 20, 20
+	slow := a.origin(t, "slow", "User-agent: *\nCrawl-delay: 10\n")
+	slow.handle("/page", textPage("text/plain", "page"))
+	ctx, cancel := context.WithCancel(t.Context())
+	clients := make([]*http.Client, connections)
+	for i := range clients {
+		clients[i] = a.hostileStreams(t)
+	}
+	body := strings.Repeat("b", 64<<10)
+	wait := inParallel(connections*streams, connections*streams, func(i int) {
+		request(ctx, clients[i%connections], http.MethodPost, "http://"+slow.hostport("http")+"/page", strings.NewReader(body))
+	})
+	a.honest.answered(t, leastAsked)
+	cancel()
+	wait()
+}
+
+// trailers sends, behind bodies, fields that were judged in the head.
+func trailers(t *testing.T, a *arena) {
+	o := a.origin(t, "trailers", privateRules)
+	arrived := make(chan http.Header, 1)
+	o.handle("/page", func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		arrived <- r.Trailer
+	})
+	for _, announced := range []string{"X-Sum", "X-Sum, User-Agent, Host"} {
+		w := a.dial(t)
+		w.send(t, "POST "+o.url("http", "/page")+" HTTP/1.1", "Host: "+o.hostport("http"), "User-Agent: "+honestAgent, "Trailer: "+announced, "Transfer-Encoding: chunked", "",
+			"0", "X-Sum: 7", "User-Agent: EvilBot/1.0", "X-More: 8", "Host: evil.test")
+		if got := w.receive(t, http.MethodPost); got.Status != http.StatusOK {
+			t.Errorf("%v", got)
+		}
+		if diff := cmp.Diff(http.Header{"X-Sum": {"7"}}, within(t, patience, "the request", arrived)); diff != "" {
+			t.Errorf("announced %s: trailer (-want +got):\n%s", announced, diff)
+		}
+	}
+}
+
+// rapidReset begins streams and resets them at once (CVE-2023-44487).
+func rapidReset(t *testing.T, a *arena) {
+	const connections, streams = 4, 2000
+	o := a.origin(t, "reset", privateRules)
+	o.handle("/page", textPage("text/plain", "page"))
+	inParallel(connections, connections, func(int) { a.resetStreams(t, o.hostport("http"), streams) })()
+}
+
+// resetStreams does so on one connection, until the proxy ends it.
+func (a *arena) resetStreams(t testing.TB, host string, n int) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
+	c, err := d.Dial("tcp", a.listen)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	go io.Copy(io.Discard, c) // ends with c
+	io.WriteString(c, http2.ClientPreface)
+	f := http2.NewFramer(c, nil)
+	f.WriteSettings()
+	var block bytes.Buffer
+	pack := hpack.NewEncoder(&block)
+	for i := range n {
+		block.Reset()
+		for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", host}, {":path", "/page?" + itoa(i)}} {
+			pack.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+		}
+		id := uint32(2*i + 1)
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+		if err := f.WriteRSTStream(id, http2.ErrCodeCancel); err != nil {
+			return
+		}
+	}
+}
