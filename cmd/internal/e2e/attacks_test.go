@@ -23,7 +23,8 @@ type attack struct {
 	name     string
 	settings settings // besides those of an arena
 	// run does it, and looks at what it alone can see. The honest client asks until it returns.
-	run func(t *testing.T, a *arena)
+	run  func(t testing.TB, a *arena)
+	load int // how many times as large BenchmarkHostile makes it; 0: it does not
 }
 
 // TestHostile runs each attack beside an honest client, to a proxy of its own.
@@ -31,7 +32,7 @@ func TestHostile(t *testing.T) {
 	for _, c := range attacks {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			a := newArena(t, c.settings)
+			a := newArena(t, c.settings, 1)
 			c.run(t, a)
 			a.honest.answered(t, leastAsked)
 			a.wantNoHarm(t)
@@ -56,15 +57,16 @@ type arena struct {
 	*proxy
 	site   *origin // of the honest hosts
 	honest *honestClient
+	scale  int // how many times as large an attack is as in a test
 
 	mu      sync.Mutex // guards origins
 	origins []*origin  // whose arrivals are held against the audit trail
 }
 
 // newArena starts a proxy and the honest client.
-func newArena(t testing.TB, own settings) *arena {
+func newArena(t testing.TB, own settings, scale int) *arena {
 	t.Helper()
-	a := &arena{}
+	a := &arena{scale: scale}
 	a.site = a.origin(t, "honest", privateRules)
 	a.site.handle("/page", textPage("text/plain", "page"))
 	quick := map[string]any{"requests_per_second": 100_000, "burst": 1000, "max_concurrent": 100, "max_queue": 5000}
@@ -259,35 +261,42 @@ func (a *arena) wantNoHarm(t testing.TB) {
 			arrived[h.Scheme+"://"+h.Host+h.Path]++
 		}
 	}
+	var lost, unrecorded []string
 	for _, url := range a.honest.asked {
 		if arrived[url] != 1 {
-			t.Errorf("%s arrived %d times", url, arrived[url])
+			lost = append(lost, fmt.Sprintf("%s arrived %d times", url, arrived[url]))
 		}
 	}
 	for url, n := range arrived {
 		if recorded[url] < n {
-			t.Errorf("%s arrived %d times and was recorded as allowed %d times", url, n, recorded[url])
+			unrecorded = append(unrecorded, fmt.Sprintf("%s arrived %d times and was recorded as allowed %d times", url, n, recorded[url]))
+		}
+	}
+	for _, wrong := range [][]string{lost, unrecorded} {
+		if len(wrong) > 0 {
+			t.Errorf("%s, and %d more like that", wrong[0], len(wrong)-1)
 		}
 	}
 }
 
 // attacks are all of them.
 var attacks = []attack{
-	{"hosts with long robots.txt files", outOfTheWay, longRobots},
-	{"a User-Agent that origins refuse", outOfTheWay, refusedAgent},
-	{"origins that never send robots.txt", settings{"robots.fetch_timeout": "60s"}, tarpits},
-	{"bodies that wait for their turn", nil, waitingBodies},
-	{"trailers that say something else", outOfTheWay, trailers},
-	{"streams that are reset at once", outOfTheWay, rapidReset},
+	{"hosts with long robots.txt files", outOfTheWay, longRobots, 5},
+	{"a User-Agent that origins refuse", outOfTheWay, refusedAgent, 0},
+	{"origins that never send robots.txt", settings{"robots.fetch_timeout": "60s"}, tarpits, 4},
+	{"bodies that wait for their turn", settings{"pace.max_queue": 5000}, waitingBodies, 15},
+	{"bodies in small pieces", outOfTheWay, slowBodies, 10},
+	{"trailers that say something else", outOfTheWay, trailers, 0},
+	{"streams that are reset at once", outOfTheWay, rapidReset, 10},
 }
 
 // longRobots asks many hosts whose robots.txt is as long as is read of one.
-func longRobots(t *testing.T, a *arena) {
-	const hosts, connections = 100, 8
+func longRobots(t testing.TB, a *arena) {
+	const connections = 8
 	long := a.origin(t, "long", "User-agent: *\nDisallow: /private\nDisallow: /"+strings.Repeat("*", 500<<10))
 	long.handle("/page", textPage("text/plain", "page"))
 	client := a.hostile(t)
-	inParallel(connections, hosts, func(int) {
+	inParallel(connections, 100*a.scale, func(int) {
 		if status, text := request(t.Context(), client, http.MethodGet, "http://"+newHost(long, "hostile.test")+"/page", nil); status != http.StatusOK {
 			t.Errorf("%d %s", status, text)
 		}
@@ -295,7 +304,7 @@ func longRobots(t *testing.T, a *arena) {
 }
 
 // refusedAgent asks, as the first, origins that answer its User-Agent otherwise than others'.
-func refusedAgent(t *testing.T, a *arena) {
+func refusedAgent(t testing.TB, a *arena) {
 	const scanner = "sqlmap/1.8"
 	hides, fails := a.origin(t, "hides", ""), a.origin(t, "fails", "")
 	for o, status := range map[*origin]int{hides: http.StatusForbidden, fails: http.StatusServiceUnavailable} {
@@ -327,8 +336,9 @@ func refusedAgent(t *testing.T, a *arena) {
 
 // tarpits asks, by HTTP/2, many hosts that never send their robots.txt, more than there are places
 // for fetches. They do so until the honest client has its answers.
-func tarpits(t *testing.T, a *arena) {
-	const connections, streams = 20, 60
+func tarpits(t testing.TB, a *arena) {
+	const connections = 20
+	streams := 60 * a.scale
 	tarpit := newOrigin(t, "tarpit", "")
 	release := make(chan struct{})
 	tarpit.handle("/robots.txt", func(_ http.ResponseWriter, r *http.Request) {
@@ -353,8 +363,9 @@ func tarpits(t *testing.T, a *arena) {
 }
 
 // waitingBodies sends bodies, by HTTP/2, that the proxy reads before their turn comes.
-func waitingBodies(t *testing.T, a *arena) {
-	const connections, streams = 20, 20
+func waitingBodies(t testing.TB, a *arena) {
+	const connections = 20
+	streams := 20 * a.scale
 	slow := a.origin(t, "slow", "User-agent: *\nCrawl-delay: 10\n")
 	slow.handle("/page", textPage("text/plain", "page"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -371,8 +382,73 @@ func waitingBodies(t *testing.T, a *arena) {
 	wait()
 }
 
+// slowBodies has many bodies under way in very small pieces: uploads, and answers, each on a
+// connection of its own. Nobody reads what the proxy sends on.
+func slowBodies(t testing.TB, a *arena) {
+	const hosts, every = 20, 20 * time.Millisecond
+	o := a.origin(t, "slow", privateRules)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begun := make(chan net.Conn) // who sends the pieces
+	for path, head := range map[string]string{"/upload": "", "/answer": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"} {
+		o.handle(path, func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			context.AfterFunc(ctx, func() { c.Close() })
+			if io.WriteString(c, head); head != "" {
+				begun <- c
+			}
+		})
+	}
+	to := make([]string, hosts)
+	for i := range to {
+		to[i] = newHost(o, "hostile.test")
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
+	wait := inParallel(8, 200*a.scale, func(i int) {
+		c, err := d.Dial("tcp", a.listen)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		context.AfterFunc(ctx, func() { c.Close() })
+		if i%2 == 0 {
+			fmt.Fprintf(c, "GET http://%[1]s/answer?%[2]d HTTP/1.1\r\nHost: %[1]s\r\n\r\n", to[i%hosts], i)
+			return
+		}
+		fmt.Fprintf(c, "POST http://%[1]s/upload?%[2]d HTTP/1.1\r\nHost: %[1]s\r\nTransfer-Encoding: chunked\r\n\r\n", to[i%hosts], i)
+		begun <- c
+	})
+	conns := make([]net.Conn, 200*a.scale)
+	for i := range conns {
+		conns[i] = within(t, patience, "a transfer begins", begun)
+	}
+	wait()
+	eventually(t, patience, "the uploads have arrived", func() bool { return len(o.pages("http")) == len(conns) })
+	var pieces sync.WaitGroup
+	pieces.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			for _, c := range conns {
+				io.WriteString(c, "1\r\nb\r\n")
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	a.honest.answered(t, leastAsked)
+	cancel()
+	pieces.Wait()
+}
+
 // trailers sends, behind bodies, fields that were judged in the head.
-func trailers(t *testing.T, a *arena) {
+func trailers(t testing.TB, a *arena) {
 	o := a.origin(t, "trailers", privateRules)
 	arrived := make(chan http.Header, 1)
 	o.handle("/page", func(_ http.ResponseWriter, r *http.Request) {
@@ -393,11 +469,11 @@ func trailers(t *testing.T, a *arena) {
 }
 
 // rapidReset begins streams and resets them at once (CVE-2023-44487).
-func rapidReset(t *testing.T, a *arena) {
-	const connections, streams = 4, 2000
+func rapidReset(t testing.TB, a *arena) {
+	const connections = 4
 	o := a.origin(t, "reset", privateRules)
 	o.handle("/page", textPage("text/plain", "page"))
-	inParallel(connections, connections, func(int) { a.resetStreams(t, o.hostport("http"), streams) })()
+	inParallel(connections, connections, func(int) { a.resetStreams(t, o.hostport("http"), 1000*a.scale) })()
 }
 
 // resetStreams does so on one connection, until the proxy ends it.
