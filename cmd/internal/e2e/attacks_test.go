@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -264,12 +265,12 @@ func (a *arena) wantNoHarm(t testing.TB) {
 	var lost, unrecorded []string
 	for _, url := range a.honest.asked {
 		if arrived[url] != 1 {
-			lost = append(lost, fmt.Sprintf("%s arrived %d times", url, arrived[url]))
+			lost = append(lost, fmt.Sprintf("%.200s arrived %d times", url, arrived[url]))
 		}
 	}
 	for url, n := range arrived {
 		if recorded[url] < n {
-			unrecorded = append(unrecorded, fmt.Sprintf("%s arrived %d times and was recorded as allowed %d times", url, n, recorded[url]))
+			unrecorded = append(unrecorded, fmt.Sprintf("%.200s arrived %d times and was recorded as allowed %d times", url, n, recorded[url]))
 		}
 	}
 	for _, wrong := range [][]string{lost, unrecorded} {
@@ -282,11 +283,14 @@ func (a *arena) wantNoHarm(t testing.TB) {
 // attacks are all of them.
 var attacks = []attack{
 	{"hosts with long robots.txt files", outOfTheWay, longRobots, 5},
+	{"redirects of robots.txt to what is forbidden", outOfTheWay, redirects, 0},
 	{"a User-Agent that origins refuse", outOfTheWay, refusedAgent, 0},
 	{"origins that never send robots.txt", settings{"robots.fetch_timeout": "60s"}, tarpits, 4},
 	{"bodies that wait for their turn", settings{"pace.max_queue": 5000}, waitingBodies, 15},
+	{"robots.txt asked for again and again", nil, robotsAgain, 0},
 	{"bodies in small pieces", outOfTheWay, slowBodies, 10},
 	{"trailers that say something else", outOfTheWay, trailers, 0},
+	{"a back-off for an address that others share", outOfTheWay.with(settings{"pace.per": "address"}), sharedAddress, 0},
 	{"streams that are reset at once", outOfTheWay, rapidReset, 10},
 }
 
@@ -301,6 +305,27 @@ func longRobots(t testing.TB, a *arena) {
 			t.Errorf("%d %s", status, text)
 		}
 	})()
+}
+
+// redirects asks many hosts whose robots.txt leads to a forbidden page of another host.
+func redirects(t testing.TB, a *arena) {
+	const hosts = 40
+	victim, leads := a.origin(t, "victim", privateRules), a.origin(t, "leads", "")
+	victim.handle("/private", textPage("text/plain", ""))
+	leads.handle("/page", textPage("text/plain", "page"))
+	leads.handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, victim.url("http", "/private?"+r.Host), http.StatusFound)
+	})
+	client := a.hostile(t)
+	inParallel(8, hosts, func(int) {
+		if status, text := request(t.Context(), client, http.MethodGet, "http://"+newHost(leads, "hostile.test")+"/page", nil); status != http.StatusForbidden {
+			t.Errorf("%d, want 403 for unreachable: %s", status, text)
+		}
+	})()
+	eventually(t, patience, "each fetch has a record", func() bool {
+		text, err := os.ReadFile(a.audit)
+		return err == nil && bytes.Count(text, []byte(`"kind":"robots"`)) >= hosts
+	})
 }
 
 // refusedAgent asks, as the first, origins that answer its User-Agent otherwise than others'.
@@ -380,6 +405,21 @@ func waitingBodies(t testing.TB, a *arena) {
 	a.honest.answered(t, leastAsked)
 	cancel()
 	wait()
+}
+
+// robotsAgain asks for the robots.txt of a slow host, as crawlers do.
+func robotsAgain(t testing.TB, a *arena) {
+	const rules = "User-agent: *\nCrawl-delay: 10\n"
+	slow := newOrigin(t, "slow", rules)
+	client := a.hostile(t)
+	inParallel(8, 200, func(int) {
+		if status, text := request(t.Context(), client, http.MethodGet, slow.url("http", "/robots.txt"), nil); status != http.StatusOK || text != rules {
+			t.Errorf("%d %s", status, text)
+		}
+	})()
+	if n := len(slow.arrivals("http")); n != 1 {
+		t.Errorf("robots.txt was asked for %d times, want once", n)
+	}
 }
 
 // slowBodies has many bodies under way in very small pieces: uploads, and answers, each on a
@@ -465,6 +505,17 @@ func trailers(t testing.TB, a *arena) {
 		if diff := cmp.Diff(http.Header{"X-Sum": {"7"}}, within(t, patience, "the request", arrived)); diff != "" {
 			t.Errorf("announced %s: trailer (-want +got):\n%s", announced, diff)
 		}
+	}
+}
+
+// sharedAddress has a host at the address of the honest ones say that it wants to be left alone.
+func sharedAddress(t testing.TB, a *arena) {
+	a.site.handle("/busy", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	for range 3 {
+		request(t.Context(), a.hostile(t), http.MethodGet, "http://"+newHost(a.site, "hostile.test")+"/busy", nil)
 	}
 }
 
