@@ -285,6 +285,7 @@ var attacks = []attack{
 	{"hosts with long robots.txt files", outOfTheWay, longRobots, 5},
 	{"redirects of robots.txt to what is forbidden", outOfTheWay, redirects, 0},
 	{"a User-Agent that origins refuse", outOfTheWay, refusedAgent, 0},
+	{"redirects of robots.txt to one host", settings{"pace.requests_per_second": 1 / hopGap.Seconds()}, pacedHops, 0},
 	{"origins that never send robots.txt", settings{"robots.fetch_timeout": "60s"}, tarpits, 4},
 	{"bodies that wait for their turn", settings{"pace.max_queue": 5000}, waitingBodies, 15},
 	{"robots.txt asked for again and again", nil, robotsAgain, 0},
@@ -326,6 +327,38 @@ func redirects(t testing.TB, a *arena) {
 		text, err := os.ReadFile(a.audit)
 		return err == nil && bytes.Count(text, []byte(`"kind":"robots"`)) >= hosts
 	})
+}
+
+// hopGap is between two requests to a host that redirects lead to.
+const hopGap = 50 * time.Millisecond
+
+// pacedHops asks many hosts whose robots.txt leads to an allowed page of another host, which takes
+// its own client's requests all the same.
+func pacedHops(t testing.TB, a *arena) {
+	const hosts = 40
+	target, leads := newOrigin(t, "target", ""), a.origin(t, "leads", "")
+	target.handle("/rules", textPage("text/plain", ""))
+	leads.handle("/page", textPage("text/plain", "page"))
+	leads.handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, target.url("http", "/rules?"+r.Host), http.StatusFound)
+	})
+	client := a.hostile(t)
+	wait := inParallel(8, hosts, func(int) {
+		if status, text := request(t.Context(), client, http.MethodGet, "http://"+newHost(leads, "hostile.test")+"/page", nil); status != http.StatusOK {
+			t.Errorf("%d %s", status, text)
+		}
+	})
+	for range 4 {
+		if status, text := request(t.Context(), a.client(t, false), http.MethodGet, target.url("http", "/rules?honest"), nil); status != http.StatusOK {
+			t.Errorf("the target's own client: %d %s", status, text)
+		}
+	}
+	wait()
+	pages := target.pages("http")
+	if len(pages) != hosts+4 {
+		t.Errorf("%d requests arrived, want %d", len(pages), hosts+4)
+	}
+	wantGaps(t, pages, hopGap)
 }
 
 // refusedAgent asks, as the first, origins that answer its User-Agent otherwise than others'.
