@@ -286,6 +286,7 @@ var attacks = []attack{
 	{"redirects of robots.txt to what is forbidden", outOfTheWay, redirects, 0},
 	{"a User-Agent that origins refuse", outOfTheWay, refusedAgent, 0},
 	{"redirects of robots.txt to one host", settings{"pace.requests_per_second": 1 / hopGap.Seconds()}, pacedHops, 0},
+	{"transfers that hold a host's places", settings{"pace.requests_per_second": 1000, "pace.max_wait": "25s"}, slowTransfers, 0},
 	{"origins that never send robots.txt", settings{"robots.fetch_timeout": "60s"}, tarpits, 4},
 	{"bodies that wait for their turn", settings{"pace.max_queue": 5000}, waitingBodies, 15},
 	{"robots.txt asked for again and again", nil, robotsAgain, 0},
@@ -390,6 +391,58 @@ func refusedAgent(t testing.TB, a *arena) {
 			}
 		}
 	}
+}
+
+// slowTransfers holds all places of two hosts with transfers that the client makes last: uploads,
+// and answers that it does not read. Another client gets its pages all the same.
+func slowTransfers(t testing.TB, a *arena) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	shared := a.origin(t, "shared", "")
+	shared.handle("/page", textPage("text/plain", "page"))
+	shared.handle("/upload", func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+	shared.handle("/endless", repeatedPage(make([]byte, 1<<20), 1<<10))
+	hosts := []string{newHost(shared, "hostile.test"), newHost(shared, "hostile.test")}
+	client := a.hostile(t)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for range 2 { // pace.max_concurrent
+		all.Go(func() {
+			body, trickle := io.Pipe()
+			all.Go(func() {
+				for ctx.Err() == nil {
+					trickle.Write([]byte("b"))
+					select {
+					case <-time.After(50 * time.Millisecond):
+					case <-ctx.Done():
+					}
+				}
+				trickle.Close()
+			})
+			request(ctx, client, http.MethodPost, "http://"+hosts[0]+"/upload", body)
+		})
+		all.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+hosts[1]+"/endless", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-ctx.Done()
+			resp.Body.Close()
+		})
+	}
+	eventually(t, patience, "the places are taken", func() bool { return len(shared.pages("http")) == 4 })
+	for _, host := range hosts {
+		if status, text := request(t.Context(), a.client(t, false), http.MethodGet, "http://"+host+"/page", nil); status != http.StatusOK {
+			t.Errorf("another client's request to %s: %d %s", host, status, text)
+		}
+	}
+	cancel()
 }
 
 // tarpits asks, by HTTP/2, many hosts that never send their robots.txt, more than there are places
