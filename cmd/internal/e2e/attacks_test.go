@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -288,6 +289,7 @@ var attacks = []attack{
 	{"redirects of robots.txt to one host", settings{"pace.requests_per_second": 1 / hopGap.Seconds()}, pacedHops, 0},
 	{"transfers that hold a host's places", settings{"pace.requests_per_second": 1000, "pace.max_wait": "25s"}, slowTransfers, 0},
 	{"origins that never send robots.txt", settings{"robots.fetch_timeout": "60s"}, tarpits, 4},
+	{"records that push others out", outOfTheWay, longRecords, 0},
 	{"bodies that wait for their turn", settings{"pace.max_queue": 5000}, waitingBodies, 15},
 	{"robots.txt asked for again and again", nil, robotsAgain, 0},
 	{"bodies in small pieces", outOfTheWay, slowBodies, 10},
@@ -471,6 +473,58 @@ func tarpits(t testing.TB, a *arena) {
 	close(release)
 	cancel()
 	wait()
+}
+
+// longRecords sends what takes much room in the audit trail and costs the sender little.
+func longRecords(t testing.TB, a *arena) {
+	const requests, garbage = 100, 500
+	const mostBesidesURL, mostASecond = 4 << 10, 100 // bytes of a record, records
+	o := a.origin(t, "long", privateRules)
+	o.handle("/page", textPage("text/plain", "page"))
+	long := strings.Repeat("\xff", 8<<10) // six bytes each in JSON
+	client := a.hostile(t)
+	inParallel(4, requests, func(i int) {
+		request(t.Context(), client, http.MethodGet, o.url("http", "/page?"+itoa(i)), nil, "User-Agent", long, "From", long)
+		request(t.Context(), client, http.MethodGet, o.url("http", "/private?"+itoa(i)), nil, "User-Agent", long)
+	})()
+	began := time.Now()
+	inParallel(8, garbage, func(int) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
+		c, err := d.Dial("tcp", a.listen)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "GET /no-host HTTP/1.1\r\n\r\n")
+		io.Copy(io.Discard, c)
+	})()
+	seconds := int(time.Since(began)/time.Second) + 2 // of the clock that the sending touched, at most
+	var malformed, counted int
+	eventually(t, patience, "all of the garbage is accounted for", func() bool {
+		malformed, counted = 0, 0
+		for _, r := range readLines(t, a.audit) {
+			if r.Reason == "malformed" {
+				malformed++
+			} else if r.Kind != "" {
+				counted += r.Count
+			}
+		}
+		return malformed+counted == garbage
+	})
+	if malformed > seconds*mostASecond {
+		t.Errorf("%d malformed requests have records, want at most %d in %d s", malformed, seconds*mostASecond, seconds)
+	}
+	text, err := os.ReadFile(a.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var r struct{ URL json.RawMessage }
+		if json.Unmarshal(line, &r) == nil && len(line)-len(r.URL) > mostBesidesURL {
+			t.Fatalf("a record has %d bytes besides its URL, want at most %d: %.200s", len(line)-len(r.URL), mostBesidesURL, line)
+		}
+	}
 }
 
 // waitingBodies sends bodies, by HTTP/2, that the proxy reads before their turn comes.
