@@ -296,6 +296,7 @@ var attacks = []attack{
 	{"trailers that say something else", outOfTheWay, trailers, 0},
 	{"a back-off for an address that others share", outOfTheWay.with(settings{"pace.per": "address"}), sharedAddress, 0},
 	{"streams that are reset at once", outOfTheWay, rapidReset, 10},
+	{"URLs that take long to judge", outOfTheWay, longURLs, 0},
 }
 
 // longRobots asks many hosts whose robots.txt is as long as is read of one.
@@ -692,5 +693,20 @@ func (a *arena) resetStreams(t testing.TB, host string, n int) {
 		if err := f.WriteRSTStream(id, http2.ErrCodeCancel); err != nil {
 			return
 		}
+	}
+}
+
+// longURLs asks a host whose rules take long to match for URLs that make them take longer.
+func longURLs(t testing.TB, a *arena) {
+	const rule = "Disallow: /*a*a*a*a*a*a*a*a*b$\n"
+	o := a.origin(t, "longurls", "User-agent: *\n"+strings.Repeat(rule, 500<<10/len(rule)))
+	client := a.hostile(t)
+	inParallel(4, 40, func(i int) {
+		if status, _ := request(t.Context(), client, http.MethodGet, o.url("http", "/"+strings.Repeat("a", (9+i)<<10)), nil); status != http.StatusRequestURITooLong {
+			t.Errorf("a URL of %d KiB: %d, want %d", 9+i, status, http.StatusRequestURITooLong)
+		}
+	})()
+	if n := len(o.pages("http")); n != 0 {
+		t.Errorf("%d of them arrived", n)
 	}
 }
