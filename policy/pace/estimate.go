@@ -144,12 +144,12 @@ func (h *host) busy(s *Slot, now time.Time, wait, most time.Duration) *BusyError
 	switch {
 	case e.Pause > 0 && e.Pause >= most:
 		e.Reason = BackedOff
-	case wait > most || s.place || h.places < s.maxPlaces():
+	case wait > most || s.list != nil || h.hasPlace(s, now):
 		e.Reason = WaitTooLong
 	default:
 		e.Reason = PlacesTaken
 	}
-	if !s.place && h.places >= s.maxPlaces() && len(h.expiry) > 0 {
+	if s.list == nil && !h.hasPlace(s, now) && len(h.expiry) > 0 {
 		e.RetryAfter = max(e.RetryAfter, now.Sub(h.expiry[0].since))
 	}
 	e.RetryAfter = max(e.RetryAfter, minRetry)

@@ -21,7 +21,9 @@ type host struct {
 	enters  turns             // Enter: not held up by a rate
 	slow    slowness
 	lead    time.Duration
-	places  int
+	places  []*Slot   // that have one; see Limits.MaxConcurrent
+	yielded []*Slot   // that gave theirs back while their transfers go on
+	look    time.Time // when these are looked at next; zero: nobody waits for a place
 	streams int
 	expiry  expiry
 	timer   *time.Timer
@@ -41,7 +43,7 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	if rated {
 		queue = &s.lane.waits
 	}
-	if (queue.n == 0 || l.First && queue.of(firstLine) == 0) && h.places < s.maxPlaces() && s.pause().left(now) == 0 &&
+	if (queue.n == 0 || l.First && queue.of(firstLine) == 0) && h.hasPlace(s, now) && s.pause().left(now) == 0 &&
 		(!rated || h.soon(s, now) <= min(h.leadTime(), l.MaxWait)) {
 		h.admit(s, rated, now)
 		return nil, nil
@@ -138,6 +140,7 @@ func (h *host) dispatch() {
 		}
 		w.finish(nil)
 	}
+	wake = h.lookAgain(wake)
 	switch {
 	case wake == never && h.timer != nil:
 		h.timer.Stop()
@@ -149,10 +152,31 @@ func (h *host) dispatch() {
 	}
 }
 
+// lookAgain is wake, or sooner where transfers are to be looked at before.
+func (h *host) lookAgain(wake time.Duration) time.Duration {
+	if len(h.expiry) == 0 {
+		h.look = time.Time{}
+		return wake
+	}
+	now := time.Now()
+	if h.lacking(now) == nil {
+		h.look = time.Time{}
+		return wake
+	}
+	if h.look.IsZero() {
+		h.look = now.Add(sampleEvery)
+	}
+	return min(wake, max(minWake, h.look.Sub(now)))
+}
+
 func (h *host) tick() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	late := h.relieve(time.Now())
 	h.dispatch()
+	h.mu.Unlock()
+	if late != nil {
+		late.End()
+	}
 }
 
 // next is who may go on now, or after how long it is worth looking again.
@@ -174,19 +198,29 @@ func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	if right != nil {
 		return right, 0
 	}
-	w, after := h.enters.front(now)
-	if w == nil {
-		wake = min(wake, after)
-	} else if h.places < w.slot.maxPlaces() && (place == nil || w.since.Before(place.since)) {
+	w, after := h.nextEnter(now)
+	if w != nil && (place == nil || w.since.Before(place.since)) {
 		place = w // both want the place: the one who has waited longer
 	}
-	return place, wake
+	return place, min(wake, after)
+}
+
+// nextEnter is who may be let go to dial alone, or after how long to look again.
+func (h *host) nextEnter(now time.Time) (*waiter, time.Duration) {
+	wake := never
+	for _, ln := range h.enters.lines {
+		w, after := ln.front(now)
+		if w != nil && h.hasPlace(w.slot, now) {
+			return w, never
+		}
+		wake = min(wake, after)
+	}
+	return nil, wake
 }
 
 // admit lets s go to make its connection ready.
 func (h *host) admit(s *Slot, rated bool, now time.Time) {
-	s.place = true
-	h.places++
+	s.put(&h.places)
 	s.admitted = now
 	if rated {
 		h.letGo(s)
@@ -240,13 +274,6 @@ func (h *host) unbook(s *Slot) {
 	s.stage = idle
 }
 
-func (h *host) vacate(s *Slot) {
-	if s.place {
-		s.place = false
-		h.places--
-	}
-}
-
 // release takes back all that s holds. The caller dispatches.
 func (h *host) release(s *Slot) {
 	s.over = true
@@ -255,7 +282,7 @@ func (h *host) release(s *Slot) {
 		w.finish(errReleased)
 	}
 	h.unbook(s)
-	h.vacate(s)
+	s.put(nil)
 	if h.fleet != nil {
 		h.leaveFleet(s)
 	}
@@ -267,7 +294,7 @@ func (h *host) release(s *Slot) {
 
 // inUse says that somebody waits at h, or has a slot of it.
 func (h *host) inUse() bool {
-	return h.places > 0 || h.streams > 0 || len(h.expiry) > 0 || h.pins.Load() > 0
+	return len(h.places)+len(h.yielded) > 0 || h.streams > 0 || len(h.expiry) > 0 || h.pins.Load() > 0
 }
 
 // idle says that forgetting h can shorten nobody's wait.

@@ -127,8 +127,11 @@ func (h *host) front(ln *lane, now time.Time) (*waiter, time.Duration) {
 			continue
 		}
 		s := w.slot
-		if h.places >= s.maxPlaces() {
-			return nil, wake
+		if !h.hasPlace(s, now) {
+			if len(h.places) >= s.maxPlaces() {
+				return nil, wake
+			}
+			continue // the last one is for others
 		}
 		if s.own != nil {
 			if d := s.own.wanted(s.ownTerms(), s.own.preparing, now, lead); d > 0 {

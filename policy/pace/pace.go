@@ -19,6 +19,10 @@
 // Where answers are slow on average (over a second),
 // requests go no closer together than the answers take, at the most 30 s.
 //
+// While others wait for a place at a host, one client gets all places but one at most,
+// and a [Transfer] that waits for its own client for long gives its place back and goes
+// on, or is ended: see [Slot.Follow].
+//
 // How it fails: a wait that would be longer than Limits.MaxWait, a full queue, and
 // a full table of hosts are a [BusyError], at once where it can be known at once;
 // Limits with a zero in them are [ErrLimits] and let nothing through; a client that
@@ -130,7 +134,7 @@ type Limits struct {
 	PerSecond     float64       // requests a second; must be positive
 	Burst         int           // how many may go at once after a quiet time; must be positive; does not count where CrawlDelay rules
 	CrawlDelay    time.Duration // the least time between two requests; zero: none; the slower of the two rules counts
-	MaxConcurrent int           // places: requests under way at once; must be positive
+	MaxConcurrent int           // places: requests under way at once; must be positive; as many more may go on without one, see Transfer
 	MaxWait       time.Duration // a longer wait is refused; zero: go at once or not at all
 	MaxQueue      int           // how many may wait for the host; zero: none
 

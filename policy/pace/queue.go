@@ -94,20 +94,6 @@ func (t *turns) push(w *waiter) {
 	t.n++
 }
 
-// front is whose turn it is, or after how long to look again. Whose host is backed off
-// holds up nobody else.
-func (t *turns) front(now time.Time) (*waiter, time.Duration) {
-	wake := never
-	for _, ln := range t.lines {
-		w, after := ln.front(now)
-		if w != nil {
-			return w, 0
-		}
-		wake = min(wake, after)
-	}
-	return nil, wake
-}
-
 // front is the first of a client's waiters whose host is not backed off, or after how
 // long to look again.
 func (ln *line) front(now time.Time) (*waiter, time.Duration) {
@@ -115,7 +101,7 @@ func (ln *line) front(now time.Time) (*waiter, time.Duration) {
 	for _, w := range ln.waiters {
 		d := w.slot.pause().left(now)
 		if d == 0 {
-			return w, 0
+			return w, never
 		}
 		wake = min(wake, d)
 	}

@@ -268,7 +268,7 @@ func TestTurns(t *testing.T) {
 				q.remove(w)
 				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
 			default:
-				w, _ := q.front(time.Time{})
+				w := q.lines[0].waiters[0]
 				q.remove(w)
 				q.taken(w.slot.client)
 				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
@@ -278,7 +278,7 @@ func TestTurns(t *testing.T) {
 			t.Fatalf("%d in the queue, want %d", q.n, len(all))
 		}
 		for _, want := range q.inOrder() {
-			if w, _ := q.front(time.Time{}); w != want {
+			if q.lines[0].waiters[0] != want {
 				t.Fatal("inOrder is not the order")
 			}
 			q.remove(want)
@@ -345,8 +345,8 @@ func TestCloseSendsAwayWhoWaits(t *testing.T) {
 		other.Key = "other.test"
 		mustWait(t, p, "", other).Release() // one who need not
 		held.Release()
-		if h := p.hosts.lock(l.Key); len(h.expiry) != 0 || h.places != 0 {
-			t.Errorf("%d wait, %d places are taken", len(h.expiry), h.places)
+		if h := p.hosts.lock(l.Key); len(h.expiry) != 0 || len(h.places) != 0 {
+			t.Errorf("%d wait, %d places are taken", len(h.expiry), len(h.places))
 		} else {
 			h.mu.Unlock()
 		}

@@ -75,8 +75,8 @@ func (h *host) state(key string, now time.Time) HostState {
 	s := HostState{
 		Key:      key,
 		Waiting:  h.waits(),
-		UnderWay: h.places,
-		Streams:  h.streams,
+		UnderWay: len(h.places),
+		Streams:  h.streams + len(h.yielded),
 		Slowed:   h.slow.spacing(now),
 	}
 	pause := h.pause.get()

@@ -3,6 +3,7 @@ package pace
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,16 +26,20 @@ type Slot struct {
 	limits Limits
 	client string
 
+	transfer atomic.Value // a Transfer; none: nothing is told of it
+
 	// Guarded by host.mu.
 	lane     *lane
 	own      *rates // the client's clock, if it has one
 	waiter   *waiter
 	stage    stage
-	strict   bool // granted under a gap
-	place    bool // counted in host.places
-	stream   bool // counted in host.streams
-	over     bool // released
-	alone    bool // see Held
+	strict   bool     // granted under a gap
+	stream   bool     // counted in host.streams
+	over     bool     // released
+	alone    bool     // see Held
+	index    int32    // in list
+	list     *[]*Slot // of the host's that it is in; nil: none
+	seen     *observation
 	deadline time.Time
 	admitted time.Time
 	sent     time.Time // last; zero: not yet
@@ -222,7 +227,7 @@ func (s *Slot) Detach() error {
 	}
 	s.stream = true
 	h.streams++
-	h.vacate(s)
+	s.put(nil)
 	h.handBack(s)
 	h.dispatch()
 	return nil

@@ -25,8 +25,8 @@ func (p *Pacer) Stats() Stats {
 			h.mu.Lock()
 			s.Hosts++
 			s.Waiting += h.waits()
-			s.UnderWay += h.places
-			s.Streams += h.streams
+			s.UnderWay += len(h.places)
+			s.Streams += h.streams + len(h.yielded)
 			if h.pause.left(now) > 0 {
 				s.Paused++
 			}
