@@ -73,9 +73,11 @@ type exchange struct {
 	replay  atomic.Pointer[error] // why the request may not go out, or not a second time
 	stood   atomic.Int64          // for so many nanoseconds its last connection did, while it waited for its turn on it
 
-	uploaded atomic.Bool // the client's body has been read to its end
-	reading  atomic.Bool // the client's body is waited for
-	writing  atomic.Bool // the client is being answered
+	uploaded atomic.Bool  // the client's body has been read to its end
+	reading  atomic.Bool  // the client's body is waited for
+	writing  atomic.Bool  // the client is being answered
+	sending  atomic.Bool  // a write to the client is under way
+	passed   atomic.Int64 // bytes of both bodies
 
 	stream *streamConn    // that a CONNECT came as, when it has become a tunnel
 	pumps  sync.WaitGroup // that join the two
@@ -120,7 +122,7 @@ func (x *exchange) fail(err error) {
 		return
 	}
 	if x.watch.silent.Load() && x.upload.Load() == nil {
-		err = errSilent // what broke, we have broken
+		err = x.watch.cause() // what broke, we have broken
 	}
 	x.failure = err
 }
@@ -306,7 +308,10 @@ func (x *exchange) Write(b []byte) (int, error) {
 	if x.muted {
 		return len(b), nil
 	}
+	x.sending.Store(true)
 	n, err := x.client.Write(b)
+	x.sending.Store(false)
+	x.passed.Add(int64(n))
 	x.watch.moved()
 	x.record.Bytes += int64(n)
 	x.fail(err)
@@ -316,7 +321,9 @@ func (x *exchange) Write(b []byte) (int, error) {
 // Flush sends what has gathered to the client.
 func (x *exchange) Flush() {
 	if !x.muted {
+		x.sending.Store(true)
 		http.NewResponseController(x.client).Flush() // best effort: the next Write tells
+		x.sending.Store(false)
 	}
 }
 

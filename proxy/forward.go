@@ -60,6 +60,7 @@ func (h *Handler) forward(x *exchange) error {
 	}
 	x.watch.begin(x.abandon)
 	defer x.watch.stop()
+	x.slot.Follow(x)
 	h.pipeline.ServeHTTP(x, r)
 	switch {
 	case x.upgraded != nil:

@@ -8,10 +8,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"robotsproxy/policy/pace"
 )
 
-// errSilent ends a transfer in which nothing has moved for too long.
-var errSilent = errors.New("nothing was sent for too long")
+var (
+	// errSilent ends a transfer in which nothing has moved for too long.
+	errSilent = errors.New("nothing was sent for too long")
+
+	// errTooSlow ends a transfer of a client that keeps others waiting, see
+	// [pace.Transfer].
+	errTooSlow = errors.New("the transfer was too slow while others waited for the host")
+)
 
 // A watch ends what stands still for longer than its limit; at the most it is
 // found after twice the time. Whoever moves something counts it up, which costs
@@ -20,6 +28,7 @@ type watch struct {
 	limit  time.Duration
 	moves  atomic.Uint64
 	silent atomic.Bool // it has ended the transfer
+	slow   atomic.Bool // and not because nothing moved
 	held   atomic.Bool // nothing is to move: the transfer waits for its turn
 
 	mu    sync.Mutex
@@ -51,10 +60,33 @@ func (w *watch) look() {
 		w.seen = now
 		w.timer.Reset(w.limit)
 	default:
-		w.over = true
-		w.silent.Store(true)
-		w.end()
+		w.breakOff()
 	}
+}
+
+// cut ends the transfer because it is too slow, unless it is not watched any more.
+func (w *watch) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over && w.end != nil {
+		w.slow.Store(true)
+		w.breakOff()
+	}
+}
+
+// breakOff ends the transfer. The caller holds w.mu.
+func (w *watch) breakOff() {
+	w.over = true
+	w.silent.Store(true)
+	w.end()
+}
+
+// cause is why the watch has ended the transfer.
+func (w *watch) cause() error {
+	if w.slow.Load() {
+		return errTooSlow
+	}
+	return errSilent
 }
 
 // stop ends the watching; end is not called any more.
@@ -72,7 +104,7 @@ func (w *watch) moved() { w.moves.Add(1) }
 // has not been answered still can be.
 func (x *exchange) abandon() {
 	if x.reading.Load() {
-		x.upload.Store(new(fmt.Errorf("%w: body: %w", errMalformed, errSilent))) // the origin waits for it too
+		x.upload.Store(new(x.brokenBody(errSilent))) // the origin waits for it too
 	}
 	if !x.uploaded.Load() { // or what net/http reads ahead would end the connection, and with it the next request
 		http.NewResponseController(x.client).SetReadDeadline(longAgo) // where it cannot be done there is nothing that waits
@@ -81,8 +113,30 @@ func (x *exchange) abandon() {
 		x.cutWrites()
 	}
 	if x.cancel != nil {
-		x.cancel(errSilent)
+		x.cancel(x.watch.cause())
 	}
+}
+
+// Progress is [pace.Transfer]'s.
+func (x *exchange) Progress() (bytes int64, waits pace.Party) {
+	switch {
+	case x.sending.Load():
+		waits = pace.Reader
+	case x.reading.Load():
+		waits = pace.Uploader
+	}
+	return x.passed.Load(), waits
+}
+
+// End is [pace.Transfer]'s.
+func (x *exchange) End() { x.watch.cut() }
+
+// brokenBody is the error of a client's body that cannot be read for err.
+func (x *exchange) brokenBody(err error) error {
+	if x.watch.slow.Load() {
+		return fmt.Errorf("body: %w", errTooSlow) // and so its deadline was set
+	}
+	return fmt.Errorf("%w: body: %w", errMalformed, err)
 }
 
 var longAgo = time.Unix(1, 0)
@@ -131,6 +185,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	b.x.reading.Store(true)
 	n, err := b.ReadCloser.Read(p)
 	b.x.reading.Store(false)
+	b.x.passed.Add(int64(n))
 	b.x.watch.moved()
 	switch {
 	case err == io.EOF:
@@ -139,7 +194,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 			b.trailer[name] = b.x.request.Trailer[name]
 		}
 	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
-		b.x.upload.Store(new(fmt.Errorf("%w: body: %w", errMalformed, err)))
+		b.x.upload.Store(new(b.x.brokenBody(err)))
 	}
 	return n, err
 }

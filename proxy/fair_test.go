@@ -1,0 +1,159 @@
+package proxy_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
+)
+
+// hogged is a pace of few places, and a short wait for them.
+func hogged(places int) pace.Limits {
+	return pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: places, MaxWait: 8 * time.Second, MaxQueue: 9}
+}
+
+// endless is an origin whose one page never ends, and whose upload is answered when it has
+// come.
+func endless(t *testing.T) *site {
+	return serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/endless":
+			for part := make([]byte, 64<<10); ; {
+				if _, err := w.Write(part); err != nil {
+					return
+				}
+			}
+		case "/upload":
+			io.Copy(io.Discard, r.Body)
+		}
+	})
+}
+
+// elsewhere is a client at another address.
+func (r *rig) elsewhere() *http.Client {
+	c := r.client(false)
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return dialer.DialContext(ctx, network, addr)
+	}
+	return c
+}
+
+// holds has a client send a request and read no more than the head of its answer.
+func (r *rig) holds(raw string) (net.Conn, *bufio.Reader) {
+	r.t.Helper()
+	c, br := r.dial()
+	must(r.t, c.SetDeadline(time.Now().Add(time.Minute)))
+	_, err := io.WriteString(c, raw)
+	must(r.t, err)
+	return c, br
+}
+
+// TestSlowReadersOfOneClient have all the places of a host; another client is answered all
+// the same, and they go on.
+func TestSlowReadersOfOneClient(t *testing.T) {
+	t.Parallel()
+	for _, places := range []int{1, 2} {
+		origin := endless(t)
+		r := start(t, setup{limits: hogged(places)})
+		var readers []*bufio.Reader
+		for range places {
+			_, br := r.holds("GET " + origin.URL + "/endless HTTP/1.1\r\nHost: x\r\n\r\n")
+			_, err := http.ReadResponse(br, nil)
+			must(t, err)
+			readers = append(readers, br)
+		}
+		if resp, _, err := get(r.elsewhere(), origin.URL+"/page"); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d places: another client is answered %v, %v", places, resp, err)
+		}
+		for _, br := range readers {
+			if _, err := io.CopyN(io.Discard, br, 16<<20); err != nil { // more than waits between here and there
+				t.Errorf("%d places: a transfer does not go on: %v", places, err)
+			}
+		}
+	}
+}
+
+// TestASlowUploadWhileOthersWait is answered 408, and its record says why.
+func TestASlowUploadWhileOthersWait(t *testing.T) {
+	t.Parallel()
+	origin := endless(t)
+	r := start(t, setup{limits: hogged(1)})
+	c, br := r.holds("POST " + origin.URL + "/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+	go drip(c, strings.Repeat("x", 10_000))
+	within(t, func() bool { return r.pacer.Stats().UnderWay == 1 })
+	if resp, _, err := get(r.elsewhere(), origin.URL+"/page"); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("another client is answered %v, %v", resp, err)
+	}
+	resp, err := http.ReadResponse(br, nil)
+	must(t, err)
+	if resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(resp.Header.Get("Proxy-Status"), "http_request_error") {
+		t.Errorf("the upload is answered %s, %q", resp.Status, resp.Header.Get("Proxy-Status"))
+	}
+	for n := 1; n <= 2; n++ {
+		rec := r.records.last(t, n)
+		if slow := rec.Request.Method == http.MethodPost; slow != (rec.Err != nil) || slow != (rec.Status == http.StatusRequestTimeout) || rec.Decision.Verdict != policy.Allow {
+			t.Errorf("record: %+v", rec)
+		} else if slow && !strings.Contains(rec.Err.Error(), "too slow while others waited") {
+			t.Errorf("the record says %v", rec.Err)
+		}
+	}
+}
+
+// A stuck client takes the head of an answer, and nothing of its body before it is
+// released.
+type stuck struct {
+	*httptest.ResponseRecorder
+	begun   chan struct{}
+	once    sync.Once
+	release chan struct{}
+}
+
+func (w *stuck) Write(b []byte) (int, error) {
+	w.once.Do(func() { close(w.begun) })
+	<-w.release
+	return len(b), io.ErrClosedPipe
+}
+
+// TestClientsOfOneNetwork: an IPv6 /64 network is one client where places are shared, and
+// records have the whole address.
+func TestClientsOfOneNetwork(t *testing.T) {
+	t.Parallel()
+	origin := endless(t)
+	limits := hogged(1)
+	limits.MaxWait = 2 * time.Second
+	r := start(t, setup{limits: limits})
+	ask := func(w http.ResponseWriter, remote, path string) {
+		req := httptest.NewRequest(http.MethodGet, origin.URL+path, nil)
+		req.RemoteAddr = remote
+		defer func() { _ = recover() }() // http.ErrAbortHandler: the transfer is broken off
+		r.handler.ServeHTTP(w, req)
+	}
+	holder := &stuck{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), release: make(chan struct{})}
+	var held sync.WaitGroup
+	held.Go(func() { ask(holder, "[2001:db8:1:2::1]:1000", "/endless") })
+	<-holder.begun
+	for _, c := range []struct {
+		remote string
+		status int
+	}{{"[2001:db8:1:2:ffff::9]:1000", http.StatusTooManyRequests}, {"[2001:db8:1:3::1]:1000", http.StatusOK}} {
+		w := httptest.NewRecorder()
+		if ask(w, c.remote, "/page"); w.Code != c.status {
+			t.Errorf("%s: %d, want %d", c.remote, w.Code, c.status)
+		}
+	}
+	close(holder.release)
+	held.Wait()
+	if rec := r.records.last(t, 2); rec.Request.Client != "2001:db8:1:3::1" {
+		t.Errorf("recorded as %s", rec.Request.Client)
+	}
+}
