@@ -99,7 +99,7 @@ func TestAHostApartIsKept(t *testing.T) {
 		if p.hosts.sweepAll(); p.hosts.size() != 2 {
 			t.Fatalf("%d hosts known while a slot is held, want 2", p.hosts.size())
 		}
-		p.hosts.evict(10, time.Now())
+		p.hosts.evict(p.hosts.holdings(time.Now()), 10, time.Now())
 		s.BackOff(time.Minute)
 		s.Release()
 		s.Release()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func out(l Limits) Limits { // limits that never hold anyone up
@@ -102,4 +103,33 @@ func BenchmarkRefuse(b *testing.B) {
 		}
 	}
 	h.timer.Stop()
+}
+
+// BenchmarkFullTable is a new host where as many are remembered as may be, each backed
+// off for an hour: with what it costs to make room for it.
+func BenchmarkFullTable(b *testing.B) {
+	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), context.Background()
+	n := 0
+	ask := func() {
+		n++
+		l.Key = fmt.Sprintf("trap-%d.test", n)
+		s, err := wait(ctx, p, "client", l)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Sent()
+		s.BackOff(time.Hour)
+		s.Release()
+	}
+	for range defaultMaxHosts {
+		ask()
+	}
+	b.ReportAllocs()
+	var longest time.Duration
+	for b.Loop() {
+		begun := time.Now()
+		ask()
+		longest = max(longest, time.Since(begun))
+	}
+	b.ReportMetric(float64(longest.Milliseconds()), "longest-ms")
 }

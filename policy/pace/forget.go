@@ -1,7 +1,6 @@
 package pace
 
 import (
-	"cmp"
 	"slices"
 	"time"
 )
@@ -12,24 +11,16 @@ import (
 // new hosts have to be asked in between.
 const roomPart = 16
 
-// A candidate is a host that may be forgotten before its time.
-type candidate struct {
-	host     *host
-	key      string
-	patience time.Duration // see host.patience
-	last     time.Time     // the last request; zero: none is remembered
-}
-
-// before orders the candidates: the most patient first, then those that were asked
-// longest ago.
-func (c candidate) before(o candidate) int {
-	return cmp.Or(cmp.Compare(o.patience, c.patience), c.last.Compare(o.last))
-}
+// A rank says which of a client's hosts is forgotten first: the lowest. That of a patient
+// host is below zero, by its patience; others are in the order of their last requests.
+type rank int64
 
 // A holding is the hosts that count against one client.
 type holding struct {
-	hosts int // with those that are in use
-	free  []candidate
+	hosts int    // with those that are in use
+	free  []rank // of those that are not
+	take  int    // how many of these are to be forgotten
+	last  rank   // the highest of them
 }
 
 // makeRoom says whether the table has room for another host. It forgets the idle hosts
@@ -44,10 +35,9 @@ func (t *table) makeRoom() bool {
 	case now.Sub(t.crowded) < sweepEvery:
 		return false
 	}
-	t.sweepAll()
-	want := max(1, t.max/roomPart) - (t.max - t.known.Load())
-	if want > 0 {
-		t.evict(int(want), now)
+	holdings := t.holdings(now)
+	if want := max(1, t.max/roomPart) - (t.max - t.known.Load()); want > 0 {
+		t.evict(holdings, int(want), now)
 	}
 	if t.known.Load() < t.max {
 		return true
@@ -58,24 +48,27 @@ func (t *table) makeRoom() bool {
 
 // evict forgets up to n hosts that are not in use. Clients that have more hosts than
 // others lose their most patient ones until they have no more than the next.
-func (t *table) evict(n int, now time.Time) {
-	holdings := t.holdings(now)
+func (t *table) evict(holdings map[string]*holding, n int, now time.Time) {
 	counts := make([]int, 0, len(holdings))
 	for _, o := range holdings {
 		counts = append(counts, o.hosts)
 	}
 	most := level(counts, n)
-	var all []candidate
+	var all []rank
 	for _, o := range holdings {
-		if over := o.hosts - most; over > 0 {
-			slices.SortFunc(o.free, candidate.before)
-			all = append(all, o.free[:min(over, len(o.free))]...)
+		if o.take = min(max(0, o.hosts-most), len(o.free)); o.take > 0 {
+			slices.Sort(o.free)
+			o.last = o.free[o.take-1]
+			all = append(all, o.free[:o.take]...)
 		}
 	}
-	slices.SortFunc(all, candidate.before)
-	for _, c := range all[:min(n, len(all))] {
-		t.drop(c)
+	if len(all) > n {
+		slices.Sort(all)
+		for _, o := range holdings {
+			o.last = min(o.last, all[n-1])
+		}
 	}
+	t.drop(holdings, n, now)
 }
 
 // level is how many each client may keep so that at least n are taken from those that
@@ -92,7 +85,7 @@ func level(counts []int, n int) int {
 	return 0
 }
 
-// holdings looks at all hosts, one shard after the other.
+// holdings looks at all hosts, one shard after the other, and forgets the idle ones.
 func (t *table) holdings(now time.Time) map[string]*holding {
 	all := make(map[string]*holding)
 	for i := range t.shards {
@@ -102,14 +95,11 @@ func (t *table) holdings(now time.Time) map[string]*holding {
 			if !h.mu.TryLock() {
 				continue // in use
 			}
-			o := all[h.owner]
-			if o == nil {
-				o = new(holding)
-				all[h.owner] = o
-			}
-			o.hosts++
-			if !h.inUse() {
-				o.free = append(o.free, candidate{h, key, h.patience(now), h.pages.rates.last})
+			if h.idle(now) {
+				sh.forget(key, h)
+				t.known.Add(-1)
+			} else {
+				hold(all, h.owner).add(h, now)
 			}
 			h.mu.Unlock()
 		}
@@ -118,24 +108,65 @@ func (t *table) holdings(now time.Time) map[string]*holding {
 	return all
 }
 
-// drop forgets a host unless it has come into use.
-func (t *table) drop(c candidate) {
-	sh := t.shard(c.key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	c.host.mu.Lock()
-	defer c.host.mu.Unlock()
-	if !c.host.gone && !c.host.inUse() {
-		sh.forget(c.key, c.host)
-		t.known.Add(-1)
+func hold(all map[string]*holding, client string) *holding {
+	o := all[client]
+	if o == nil {
+		o = new(holding)
+		all[client] = o
+	}
+	return o
+}
+
+// add counts h, which is locked.
+func (o *holding) add(h *host, now time.Time) {
+	o.hosts++
+	if !h.inUse() {
+		o.free = append(o.free, h.rank(now))
 	}
 }
+
+// drop forgets up to n of the hosts that the holdings are to lose, unless they have come
+// into use.
+func (t *table) drop(holdings map[string]*holding, n int, now time.Time) {
+	for i := range t.shards {
+		sh := &t.shards[i]
+		sh.mu.Lock()
+		for key, h := range sh.hosts {
+			if n == 0 {
+				break
+			}
+			if !h.mu.TryLock() {
+				continue // in use
+			}
+			if o := holdings[h.owner]; o != nil && o.take > 0 && !h.inUse() && h.rank(now) <= o.last {
+				sh.forget(key, h)
+				t.known.Add(-1)
+				o.take--
+				n--
+			}
+			h.mu.Unlock()
+		}
+		sh.mu.Unlock()
+	}
+}
+
+func (h *host) rank(now time.Time) rank {
+	if d := h.patience(now); d > 0 {
+		return rank(-d)
+	}
+	return max(0, rank(h.pages.rates.last.Sub(epoch)))
+}
+
+// epoch is before all requests.
+var epoch = time.Unix(0, 0)
 
 // patience is for how long h may still keep the next request waiting; zero where that is
 // no longer than minQuiet.
 func (h *host) patience(now time.Time) time.Duration {
 	d := h.pause.left(now)
-	h.lanes(func(ln *lane) { d = max(d, ln.rates.left(now)) })
+	if d <= minQuiet { // else what its clocks say makes little difference
+		h.lanes(func(ln *lane) { d = max(d, ln.rates.left(now)) })
+	}
 	if d <= minQuiet {
 		return 0
 	}

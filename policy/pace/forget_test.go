@@ -75,9 +75,9 @@ func TestTheMostPatientHostsAreForgottenFirst(t *testing.T) {
 				}
 			}
 		}
-		p.hosts.evict(most/roomPart, time.Now())
+		p.hosts.evict(p.hosts.holdings(time.Now()), most/roomPart, time.Now())
 		forgotten(0, most/roomPart)
-		p.hosts.evict(most/2, time.Now())
+		p.hosts.evict(p.hosts.holdings(time.Now()), most/2, time.Now())
 		forgotten(0, most/2+most/roomPart)
 	})
 }

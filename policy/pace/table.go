@@ -113,16 +113,3 @@ func (sh *shard) forget(key string, h *host) {
 	h.gone = true
 	delete(sh.hosts, key)
 }
-
-// sweepAll forgets every idle host and says whether there were any.
-func (t *table) sweepAll() bool {
-	var forgot int64
-	for i := range t.shards {
-		sh := &t.shards[i]
-		sh.mu.Lock()
-		forgot += sh.sweep(len(sh.hosts))
-		sh.mu.Unlock()
-	}
-	t.known.Add(-forgot)
-	return forgot > 0
-}

@@ -19,6 +19,13 @@ func (t *table) size() int {
 	return n
 }
 
+// sweepAll forgets every idle host and says whether there were any.
+func (t *table) sweepAll() bool {
+	before := t.known.Load()
+	t.holdings(time.Now())
+	return t.known.Load() < before
+}
+
 // TestForgettingNeverShortensAWait visits a host, sweeps after each while, and wants
 // the host known as long as it could matter.
 func TestForgettingNeverShortensAWait(t *testing.T) {
