@@ -138,15 +138,15 @@ type Limits struct {
 	MaxWait       time.Duration // a longer wait is refused; zero: go at once or not at all
 	MaxQueue      int           // how many may wait for the host; zero: none
 
+	Client     Rate // what this client alone may send to the host, beside all that; zero: no less than the others
+	AssetBurst int  // a page's asset: goes by a clock of the host's assets, of PerSecond with this burst, where no CrawlDelay rules; zero: by the host's
+	Adapt      bool // slow answers lower the rate
+
 	// First is for the fetch of the host's own robots.txt, which others wait for: it goes
 	// ahead of all who wait for a place, outside MaxQueue, and under the CrawlDelay of the
 	// last request if that is longer. With Shared the next request may follow it without
 	// waiting for the gap, where no Store is shared: the two have one turn.
 	First, Shared bool
-
-	Client     Rate // what this client alone may send to the host, beside all that; zero: no less than the others
-	AssetBurst int  // a page's asset: goes by a clock of the host's assets, of PerSecond with this burst, where no CrawlDelay rules; zero: by the host's
-	Adapt      bool // slow answers lower the rate
 }
 
 // A Rate is so many requests a second, and how many at once after a quiet time.
