@@ -56,8 +56,8 @@ func (s *Slot) apply(now time.Time) {
 // due is how long until s may be given the right to send.
 func (s *Slot) due(now time.Time) time.Duration {
 	d := s.lane.rates.due(s.terms(now), now)
-	if s.lane.spares(s, 0) {
-		d = 0
+	if wait, ok := s.lane.follows(s, 0, now); ok {
+		d = min(d, wait)
 	}
 	return max(d, s.ownDue(now))
 }
@@ -90,8 +90,8 @@ func (h *host) soon(s *Slot, now time.Time) time.Duration {
 func (h *host) forecast(s *Slot, ahead int, now time.Time) time.Duration {
 	start := s.pause().get().until
 	d := s.lane.rates.forecast(s.terms(now), ahead, now, start)
-	if s.lane.spares(s, ahead) {
-		return max(0, start.Sub(now))
+	if wait, ok := s.lane.follows(s, ahead, now); ok {
+		d = min(d, max(wait, start.Sub(now)))
 	}
 	return d
 }

@@ -117,3 +117,33 @@ func TestSharedSlotIsNotKept(t *testing.T) {
 		}
 	})
 }
+
+// TestSharedSlotAfterAnother: the request that follows a fetch keeps its own distance to
+// the request before that, which a fetch need not know: the Crawl-delay is in the file.
+func TestSharedSlotAfterAnother(t *testing.T) {
+	for name, c := range map[string]struct {
+		o     Options
+		first bool // a request goes before; else the process is new, and one may have gone
+	}{"a request": {Options{}, true}, "a restart": {Options{}, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if !c.first {
+					c.o.Since = time.Now()
+				}
+				p, g := New(c.o), newLog()
+				note := func() { g.at = append(g.at, time.Since(g.start).Round(time.Millisecond)) }
+				plain, delayed := rule(1, 1, 0), rule(1, 1, 3*time.Second)
+				want := []time.Duration{1 * time.Second, 3 * time.Second, 6 * time.Second}
+				if c.first {
+					go1(t, p, "a", plain, func() {})
+				}
+				for _, l := range []Limits{fetchLimits(plain, true), delayed, delayed} {
+					go1(t, p, "a", l, note)
+				}
+				if !slices.Equal(g.at, want) {
+					t.Errorf("sent after %v, want %v", g.at, want)
+				}
+			})
+		})
+	}
+}

@@ -16,12 +16,29 @@ type lane struct {
 	waits   turns
 	dialing []*Slot   // let go, and not ready yet; the first since longest
 	ready   []*waiter // before everyone
-	spare   bool      // the next request may follow the last one without a gap, see Limits.Shared
+	shared  bool      // the next request may follow the last one without a gap, see Limits.Shared
+	before  time.Time // with shared: the request before that
 }
 
-// spares says whether s, which has so many ahead of it, is the next request.
-func (ln *lane) spares(s *Slot, ahead int) bool {
-	return ln.spare && !s.limits.First && ahead == 0 && ln.rates.unsent == 0
+// follows says whether s, which has so many ahead of it, is to follow the last request,
+// and how long it has to wait then: the request before that still counts for it.
+func (ln *lane) follows(s *Slot, ahead int, now time.Time) (wait time.Duration, ok bool) {
+	if !ln.shared || s.limits.First || ahead > 0 || ln.rates.unsent > 0 {
+		return 0, false
+	}
+	gap := s.terms(now).gap()
+	if gap == 0 {
+		return 0, true
+	}
+	least := nanoseconds(float64(time.Second) / float64(gap))
+	before := ln.before
+	if least <= maxPresumed && ln.rates.presumed.After(before) {
+		before = ln.rates.presumed
+	}
+	if before.IsZero() {
+		return 0, true
+	}
+	return max(0, least-now.Sub(before)), true
 }
 
 // nextReady is whose right to send is due, or after how long to look again. Who is held
@@ -139,7 +156,11 @@ func (h *host) front(ln *lane, now time.Time) (*waiter, time.Duration) {
 				continue
 			}
 		}
-		if d := ln.rates.wanted(s.terms(now), ahead, now, lead); d > 0 && !ln.spares(s, ahead) {
+		d := ln.rates.wanted(s.terms(now), ahead, now, lead)
+		if wait, ok := ln.follows(s, ahead, now); ok {
+			d = min(d, max(0, wait-lead))
+		}
+		if d > 0 {
 			return nil, min(wake, max(minWake, min(d, late))) // nobody overtakes by a rate of its own
 		}
 		return w, 0

@@ -147,15 +147,7 @@ func (s *Slot) count(onlyGranted bool) {
 	}
 	s.sent = s.pacer.now() // under the lock: the limiters want times in order
 	s.apply(s.sent)        // by which it was granted
-	free := s.lane.spare && !s.limits.First && s.sent.Sub(s.lane.rates.last) < s.lane.rates.terms.interval()
-	s.each(func(r *rates) {
-		if free && r == &s.lane.rates {
-			r.followed(s.sent)
-		} else {
-			r.sent(s.sent)
-		}
-	})
-	s.lane.spare = s.limits.Shared && s.pacer.store == nil
+	s.countSent()
 	if s.client != "" { // else it is the refresh of a robots.txt
 		h.owner = s.client
 	}
@@ -164,6 +156,22 @@ func (s *Slot) count(onlyGranted bool) {
 		b.unsent = false
 	}
 	h.dispatch()
+}
+
+// countSent has the clocks of s count that it was sent. A request that follows a fetch
+// is counted as one with it, and the gap to the next from itself.
+func (s *Slot) countSent() {
+	ln := s.lane
+	before := ln.rates.last
+	if ln.shared && !s.limits.First && s.sent.Sub(before) < ln.rates.terms.interval() {
+		ln.rates.followed(s.sent)
+	} else {
+		ln.rates.sent(s.sent)
+	}
+	if s.own != nil {
+		s.own.sent(s.sent)
+	}
+	ln.shared, ln.before = s.limits.Shared && s.pacer.store == nil, before
 }
 
 // Answered says that the head of the answer has come, or that it has been waited
