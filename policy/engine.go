@@ -280,18 +280,19 @@ func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 }
 
 // RobotsTxt gives what the robots.txt of a request's origin says now, fetched where that
-// is not known, and the zero Ruling where it is not asked for or ctx ends first.
-func (e *Engine) RobotsTxt(ctx context.Context, r Request) cache.Ruling {
+// is not known, and the name of the dialect that says so. The Ruling is zero where the
+// file is not asked for, or ctx ends first.
+func (e *Engine) RobotsTxt(ctx context.Context, r Request) (_ cache.Ruling, dialect string) {
 	m := e.matter(&r)
 	if m.treatment() != Enforce {
-		return cache.Ruling{}
+		return cache.Ruling{}, ""
 	}
-	dialect := e.dialect(m.member)
-	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &m), dialect)
+	d := e.dialect(m.member)
+	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &m), d)
 	if err != nil {
-		return cache.Ruling{}
+		return cache.Ruling{}, ""
 	}
-	return entry.Under(dialect)
+	return entry.Under(d), d.Name
 }
 
 // Query names the robots.txt that Decide judges a request by.

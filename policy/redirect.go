@@ -20,10 +20,7 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	}
 	r := Request{Client: f.Client, Origin: to, PathQuery: pathQuery}
 	m := matter{entry: e.hosts.entry(to.Host), tokens: e.redirectTokens(f)}
-	switch m.treatment() {
-	case Deny:
-		return fmt.Errorf("an entry of hosts denies %s", to.Host)
-	case Ignore:
+	if m.treatment() == Ignore {
 		return nil
 	}
 	entry, err := e.o.Book.Lookup(ctx, cache.Query{Origin: to, Token: f.Token, Client: f.Client, Direct: true}, e.o.Dialect)

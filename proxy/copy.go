@@ -33,6 +33,12 @@ func usableCopy(r cache.Ruling) *fetch.Answer {
 	return nil
 }
 
+// hasCopy says whether a request for robots.txt is answered from a copy.
+func (r *Rules) hasCopy(ctx context.Context, q policy.Request) bool {
+	ruling, _ := r.Engine.RobotsTxt(ctx, q)
+	return usableCopy(ruling) != nil
+}
+
 // answerFromCopy answers a request for robots.txt from the cached copy, which is fetched
 // if it is not known: however often clients ask, the origin is asked no more often than
 // the cache asks. It says whether the request has been answered.
@@ -42,7 +48,7 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 		return false, nil
 	}
 	ctx := x.request.Context()
-	ruling := x.rules.Engine.RobotsTxt(ctx, rec.Request)
+	ruling, dialect := x.rules.Engine.RobotsTxt(ctx, rec.Request)
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
@@ -50,7 +56,7 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 	if a == nil {
 		return false, nil
 	}
-	rec.Decision.Ruling, rec.Cached = ruling, true
+	rec.Decision.Ruling, rec.Decision.Dialect, rec.Cached = ruling, dialect, true
 	header := x.Header()
 	modified := copyHeader(header, a, time.Now())
 	h.addVia(header)

@@ -37,7 +37,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision
 		answerTo(err).settle(&d)
 		return d
 	}
-	if rules.Monitor || isForRobotsTxt(&q, &d) && usableCopy(rules.Engine.RobotsTxt(ctx, q)) != nil {
+	if rules.Monitor || isForRobotsTxt(&q, &d) && rules.hasCopy(ctx, q) {
 		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay} // nothing is waited for
 	} else if _, err := rules.aim(ctx, q.Origin, &d.Pace); err != nil {
 		d.Err = err

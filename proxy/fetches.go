@@ -35,8 +35,10 @@ func FetchFailedHere(err error) bool {
 	return egress.Ours(err) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
 }
 
-// Send sends a GET when it has its slot.
+// Send sends a GET when it has its slot. Its Via names the proxy, so that a GET that comes
+// back is known, as a client's request is.
 func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
+	r.Header.Set("Via", "1.1 "+f.Rules.Door.Pseudonym())
 	if f.Rules.Monitor {
 		return f.Rules.Door.Settling().RoundTrip(r)
 	}

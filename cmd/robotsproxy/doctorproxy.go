@@ -240,9 +240,9 @@ func openSite() (*site, error) {
 	s := &site{listener: l}
 	s.server.ReadHeaderTimeout = askTimeout
 	s.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.UserAgent() == ownAgent {
+		if via := r.Header.Get("Via"); via != "" { // the request, or the proxy's own fetch to answer it with
 			s.mu.Lock()
-			s.via = r.Header.Get("Via")
+			s.via = via
 			s.mu.Unlock()
 		}
 		io.WriteString(w, "User-agent: *\nAllow: /\n")

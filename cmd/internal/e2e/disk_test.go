@@ -160,7 +160,7 @@ func TestDirectoryTakenAway(t *testing.T) {
 		t.Error(err)
 	}
 	lines := readLines(t, file)
-	if len(lines) < 2 || lines[0].Seq != 2 {
+	if len(lines) < 2 || lines[0].Seq != 3 { // the fetch and the first refusal are gone
 		t.Fatalf("%d lines, the first %+v", len(lines), lines)
 	}
 	replaced := false
