@@ -118,7 +118,7 @@ func (b *bindings) put(host string, e binding) {
 			clear(b.hosts) // forgetting costs a question at most
 		}
 	}
-	b.hosts[strings.Clone(host)] = e // it may be a piece of something large
+	b.hosts[strings.Clone(host)] = e // it may be a part of a whole URL
 }
 
 // place is the one address that host is dialled at: itself, else at, else the
@@ -159,6 +159,7 @@ func (d *Door) Address(ctx context.Context, o robots.Origin) (netip.Addr, error)
 	if _, unresolved := errors.AsType[*net.DNSError](err); unresolved {
 		return netip.Addr{}, err
 	}
+	o.Host = strings.Clone(o.Host) // it may be a part of a whole URL, and is remembered
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
 	addrs, err := d.resolve(ctx, o.Host)

@@ -190,8 +190,8 @@ func (c *countedConn) Read(b []byte) (int, error) {
 		c.ahead = c.ahead[n:]
 		return n, nil
 	}
-	if c.http2 {
-		return c.Conn.Read(b)
+	if c.records != nil {
+		b = b[:min(len(b), c.records.most())]
 	}
 	n, err := c.read(b)
 	if c.records != nil {
@@ -204,7 +204,7 @@ func (c *countedConn) read(b []byte) (int, error) {
 	switch {
 	case c.glance != nil:
 		return c.glance.Glance(b)
-	case c.kept:
+	case c.kept || c.http2:
 		return c.Conn.Read(b)
 	}
 	c.reader.note(true)

@@ -86,6 +86,7 @@ func simple(r *http.Request) bool {
 // open gives a connection that no request was sent over yet. Where that speaks HTTP/2
 // it is left for the Transport.
 func (d *Door) open(ctx context.Context, at spot) (*kept, error) {
+	at = at.own()
 	conn, err := d.unused(ctx, at, protocols{"h2", http11})
 	if err != nil {
 		if ctx.Err() != nil {

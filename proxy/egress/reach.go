@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 
 	"robotsproxy/robots"
 )
@@ -64,6 +65,7 @@ func (d *Door) reach(o robots.Origin, at netip.Addr) error {
 		return err
 	}
 	defer end()
+	o.Host = strings.Clone(o.Host) // it may be a part of a whole URL, and is remembered
 	if o.Scheme == "https" && d.contacts.plain(o) {
 		o.Scheme = "http" // it did not speak TLS a while ago: leave it in peace
 	}

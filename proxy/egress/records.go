@@ -6,6 +6,24 @@ type records struct {
 	head [5]byte // of the one that comes
 	have int     // octets of head that are there
 	left int     // octets of its content that are not
+	size int     // of the last one that has begun, head included
+}
+
+// smallReads bounds, in bytes, a read that begins with a record of which nothing is known: most
+// responses are shorter, and come with it whole.
+const smallReads = 4 << 10
+
+// most is how many bytes to read at once, so that a read ends with a record where that is long.
+// crypto/tls keeps its buffer for as long as the connection stands, and doubles it, to 40 KiB, when
+// it has a part of one long record behind another.
+func (r *records) most() int {
+	switch {
+	case r.left > 0:
+		return r.left
+	case r.have > 0:
+		return len(r.head) - r.have
+	}
+	return max(r.size, smallReads) // long records mostly follow others of their size
 }
 
 func (r *records) pass(b []byte) {
@@ -21,6 +39,7 @@ func (r *records) pass(b []byte) {
 		if r.have += n; r.have == len(r.head) {
 			r.left = int(r.head[3])<<8 | int(r.head[4])
 			r.have = 0
+			r.size = len(r.head) + r.left
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,12 @@ type warmPool struct {
 type spot struct {
 	robots.Origin
 	at netip.Addr
+}
+
+// own gives s to be kept: its host may be a part of a whole URL.
+func (s spot) own() spot {
+	s.Host = strings.Clone(s.Host)
+	return s
 }
 
 // spotOf is where a connection to o waits.

@@ -74,8 +74,13 @@ func (d *Door) destination(r *http.Request, at netip.Addr) (spot, error) {
 // sendOver sends r over a connection of t's.
 func (d *Door) sendOver(t *http.Transport, r *http.Request, at spot) (*http.Response, error) {
 	sent := r
-	if t == d.transport && (at.Scheme == "http" || !d.contacts.http2(at.Origin)) {
-		sent = r.WithContext(httptrace.WithClientTrace(r.Context(), d.pool.lending(at)))
+	switch {
+	case t != d.transport:
+	case at.Scheme == "http" || !d.contacts.http2(at.Origin):
+		sent = r.WithContext(httptrace.WithClientTrace(r.Context(), d.pool.lending(at.own())))
+	case headBytes(r) > maxKeptHead:
+		sent = r.WithContext(r.Context())
+		sent.Close = true
 	}
 	if d.bindings != nil {
 		sent = pinned(sent, at)
@@ -86,6 +91,22 @@ func (d *Door) sendOver(t *http.Transport, r *http.Request, at spot) (*http.Resp
 	}
 	resp.Request = r
 	return resp, nil
+}
+
+// maxKeptHead is how long, in bytes, the head of a request may be whose HTTP/2 connection is used for
+// others after it. net/http keeps each buffer of such a connection as large as its longest request
+// head made it, which is three times that head; few heads are longer than 2 KiB.
+const maxKeptHead = 4 << 10
+
+// headBytes is about how many bytes the head of r has.
+func headBytes(r *http.Request) int {
+	n := len(r.URL.Host) + len(r.URL.RawPath) + len(r.URL.Path) + len(r.URL.RawQuery)
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
 }
 
 // pinned gives r as a Transport is to see it where each host has one address: it is told

@@ -233,6 +233,8 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 	if err != nil {
 		return nil, err
 	}
+	// The transport and the pace remember them, and must not keep a long Location by them.
+	req.URL.Scheme, req.URL.Host = strings.Clone(req.URL.Scheme), strings.Clone(req.URL.Host)
 	to, err := f.check(req)
 	if err != nil {
 		return nil, err

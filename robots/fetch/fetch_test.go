@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -263,6 +264,40 @@ func TestForbiddenRedirectTarget(t *testing.T) {
 	if !errors.Is(a.Err, errForbidden) || a.Connected {
 		t.Errorf("first hop: Err %v, Connected %v", a.Err, a.Connected)
 	}
+}
+
+// TestLongRedirectIsForgotten: a transport remembers the scheme and the host of a connection that it
+// keeps, and must not keep the whole address that a redirect led to.
+func TestLongRedirectIsForgotten(t *testing.T) {
+	const n, long = 100, 200 << 10
+	var kept []*url.URL
+	c, err := New(Options{Sender: Unpaced(tripper(func(r *http.Request) (*http.Response, error) {
+		kept = append(kept, &url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host})
+		if len(r.URL.Path) > long {
+			return &http.Response{StatusCode: 404, Body: http.NoBody}, nil
+		}
+		h := http.Header{"Location": {"http://b.test/" + strings.Repeat("x", long)}}
+		return &http.Response{StatusCode: 302, Header: h, Body: http.NoBody}, nil
+	}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for range n {
+		if a := c.Fetch(t.Context(), Request{Origin: robots.Origin{Scheme: "http", Host: "a.test", Port: 80}}); a.Status != 404 {
+			t.Fatalf("status %d, %v", a.Status, a.Err)
+		}
+	}
+	if after := heap(); after > before+n*long/10 {
+		t.Errorf("%d redirects keep %d bytes", n, after-before)
+	}
+	runtime.KeepAlive(kept)
 }
 
 // What Options.Ours says of an error is in the Answer, whatever hop it was on.

@@ -1,0 +1,257 @@
+//go:build !race
+
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+// What an idle connection to an origin may hold, in bytes, stacks included. net/http's Transport has
+// two goroutines and two buffers of 4 KiB for each of its connections, with HTTP/2 a frame of 16 KiB
+// each way and the heads too.
+const (
+	mostIdle      = 32 << 10
+	mostIdleOwned = 48 << 10 // by a Transport
+	mostIdleHTTP2 = 80 << 10
+)
+
+// originsOf names, in the environment of a process of its own, how many origins it is to serve:
+// their side of a connection must not count as ours.
+const originsOf = "EGRESS_TEST_ORIGINS"
+
+// TestIdleConnections: nothing of a request outlives its response. 1,024 idle connections cost
+// little each, whatever was asked over them.
+func TestIdleConnections(t *testing.T) {
+	const large = 60 << 10
+	for _, c := range []struct {
+		name, method, scheme string
+		http2                bool
+		n                    int
+		head, most           int // bytes: of each request's head, and of a connection
+	}{
+		{"HTTP/1.1", "GET", "http", false, maxIdle, large, mostIdle},
+		{"HTTP/1.1 with TLS", "GET", "https", false, maxIdle, large, mostIdle},
+		{"HTTP/1.1 of the Transport", "POST", "http", false, 128, large, mostIdleOwned},
+		{"HTTP/1.1 of the Transport with TLS", "POST", "https", false, 128, large, mostIdleOwned},
+		{"HTTP/2", "GET", "https", true, 128, maxKeptHead, mostIdleHTTP2},
+		{"HTTP/2 with bodies", "POST", "https", true, 128, maxKeptHead, mostIdleHTTP2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			origins, roots := startOrigins(t, c.n, c.scheme, c.http2)
+			d := newDoor(t, Options{AllowPrivate: loopback, Roots: roots})
+			held := inUse()
+			for _, o := range origins {
+				if err := d.Reach(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+				askMuch(t, d, c.method, o, c.head)
+			}
+			awaitWatches(t, d)
+			if n := d.Stats().Origins.Open; n < c.n {
+				t.Fatalf("%d connections are open, want %d", n, c.n)
+			}
+			each := (inUse() - held) / c.n
+			t.Logf("%d bytes each", each)
+			if each > c.most {
+				t.Errorf("an idle connection holds %d bytes, want at most %d", each, c.most)
+			}
+		})
+	}
+}
+
+// TestLongHeadEndsConnection: what a long head leaves in the buffers of an HTTP/2 connection goes with
+// the connection.
+func TestLongHeadEndsConnection(t *testing.T) {
+	origins, roots := startOrigins(t, 1, "https", true)
+	d := newDoor(t, Options{AllowPrivate: loopback, Roots: roots})
+	if err := d.Reach(t.Context(), origins[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ head, open int }{{maxKeptHead, 1}, {maxKeptHead + 1000, 0}} {
+		askMuch(t, d, "GET", origins[0], c.head)
+		eventually(t, func() bool { return d.Stats().Origins.Open == c.open })
+	}
+}
+
+// askMuch sends a request of which much could be kept, with a head of about so many bytes, and reads
+// a response of the same kind.
+func askMuch(t *testing.T, d *Door, method string, o robots.Origin, head int) {
+	t.Helper()
+	type key struct{}
+	const large = 60 << 10
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, make([]byte, 500<<10)))
+	defer cancel()
+	var body io.Reader
+	if method == "POST" {
+		body = strings.NewReader(strings.Repeat("b", large))
+	}
+	const rest = 300 // of the head
+	r, err := http.NewRequestWithContext(ctx, method, o.String()+"/"+strings.Repeat("u", (head-rest)/2), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.URL.Scheme = o.Scheme // no part of a URL
+	r.Header.Set("X-Large", strings.Repeat("h", (head-rest)/2))
+	resp, err := d.Settling().RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if n, err := io.Copy(io.Discard, resp.Body); n != large || err != nil {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+}
+
+// awaitWatches waits until the pool has done to its connections all that it does while they rest.
+func awaitWatches(t *testing.T, d *Door) {
+	t.Helper()
+	watched := func() bool {
+		d.pool.mu.Lock()
+		defer d.pool.mu.Unlock()
+		for _, list := range d.pool.resting {
+			for _, k := range list {
+				if k.watch == nil {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	eventually(t, watched)
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("it never came to that")
+		}
+	}
+}
+
+// inUse is what the heap and the stacks hold, in bytes.
+func inUse() int {
+	for range 2 { // what pools hold goes with the second
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc + m.StackInuse)
+}
+
+// startOrigins starts n origins in a process of their own, and gives whom they are
+// verified against too.
+func startOrigins(t *testing.T, n int, scheme string, http2 bool) (origins []robots.Origin, roots *x509.CertPool) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestServeOrigins$")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %v", originsOf, n, scheme, http2))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close() // ends it
+		cmd.Wait()
+	})
+	lines := bufio.NewReader(out)
+	for len(origins) < n {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := robots.ParseOrigin(scheme, strings.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		origins = append(origins, o)
+	}
+	roots = x509.NewCertPool()
+	var cert bytes.Buffer
+	for !strings.Contains(cert.String(), "-----END") {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert.WriteString(line)
+	}
+	if !roots.AppendCertsFromPEM(cert.Bytes()) {
+		t.Fatalf("no certificate in %q", cert.String())
+	}
+	return origins, roots
+}
+
+// TestServeOrigins is the process of startOrigins.
+func TestServeOrigins(t *testing.T) {
+	var n int
+	var scheme string
+	var http2 bool
+	if _, err := fmt.Sscanf(os.Getenv(originsOf), "%d %s %v", &n, &scheme, &http2); err != nil {
+		t.Skip("for another test")
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("X-Large", r.Header.Get("X-Large"))
+		io.WriteString(w, strings.Repeat("r", 60<<10))
+	}))
+	s.EnableHTTP2 = http2
+	s.Config.MaxHeaderBytes = 1 << 20
+	if scheme == "http" {
+		s.Start()
+	} else {
+		s.StartTLS()
+	}
+	defer s.Close()
+	serve := func(l net.Listener) { s.Config.Serve(l) }
+	if scheme == "https" {
+		serve = func(l net.Listener) { s.Config.ServeTLS(l, "", "") }
+		s.Config.TLSConfig = s.TLS
+	}
+	fmt.Println(s.Listener.Addr())
+	for range n - 1 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go serve(l)
+		fmt.Println(l.Addr())
+	}
+	var cert []byte
+	if c := s.Certificate(); c != nil {
+		cert = c.Raw
+	} else {
+		other := httptest.NewTLSServer(nil)
+		defer other.Close()
+		cert = other.Certificate().Raw
+	}
+	pem.Encode(os.Stdout, &pem.Block{Type: "CERTIFICATE", Bytes: cert})
+	io.Copy(io.Discard, os.Stdin) // until the test ends
+}
