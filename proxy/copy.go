@@ -61,7 +61,7 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 	modified := copyHeader(header, a, time.Now())
 	h.addVia(header)
 	x.length = int64(len(a.Body))
-	x.watch.begin(x.abandon)
+	x.watch.begin(x)
 	defer x.watch.stop()
 	if a.Status == http.StatusOK {
 		http.ServeContent(x, x.request, "", modified, bytes.NewReader(a.Body)) // conditions and ranges (RFC 9110 13, 14)

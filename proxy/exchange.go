@@ -93,7 +93,7 @@ func (x *exchange) readAhead() error {
 	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" {
 		return nil
 	}
-	x.watch.begin(x.abandon)
+	x.watch.begin(x)
 	defer x.watch.stop()
 	body := &clientBody{r.Body, x, nil}
 	b := make([]byte, r.ContentLength)

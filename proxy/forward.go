@@ -58,7 +58,7 @@ func (h *Handler) forward(x *exchange) error {
 		// throw a part of the body away while it is being sent on.
 		http.NewResponseController(x.client).EnableFullDuplex() // HTTP/2 needs none
 	}
-	x.watch.begin(x.abandon)
+	x.watch.begin(x)
 	defer x.watch.stop()
 	x.slot.Follow(x)
 	h.pipeline.ServeHTTP(x, r)

@@ -96,7 +96,7 @@ func (h *Handler) serveOwn(x *exchange) {
 	maps.Copy(x.client.Header(), header)
 	x.last()
 	x.write()
-	x.watch.begin(x.abandon)
+	x.watch.begin(x)
 	defer x.watch.stop()
 	x.rules.Own.ServeHTTP(x.client, x.request)
 	http.NewResponseController(x.client).Flush() // under the watch

@@ -86,7 +86,7 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 	}
 	x.watch.silent.Store(false) // the answer has a time of its own
 	x.write()
-	x.watch.begin(x.abandon)
+	x.watch.begin(x)
 	defer x.watch.stop()
 	x.client.WriteHeader(a.status)
 	if x.request.Method != http.MethodHead {

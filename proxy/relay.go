@@ -20,12 +20,9 @@ import (
 // is ended.
 func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, half bool, silence time.Duration) (int64, error) {
 	w := watch{limit: silence}
-	closeBoth := func() {
-		client.Close()
-		origin.Close()
-	}
-	defer closeBoth()
-	w.begin(closeBoth)
+	both := ends{client, origin}
+	defer both.abandon()
+	w.begin(both)
 	defer w.stop()
 	ahead, err := buffered.Peek(buffered.Buffered())
 	if err == nil {
@@ -38,7 +35,7 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 	run := func(p *pump) {
 		p.run()
 		if p.err != nil || !half || !closeWrite(p.dst) {
-			closeBoth()
+			both.abandon()
 		}
 	}
 	done := make(chan struct{})
@@ -58,6 +55,14 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 		}
 	}
 	return total, nil
+}
+
+// ends are the two connections that a relay joins.
+type ends struct{ client, origin io.Closer }
+
+func (e ends) abandon() {
+	e.client.Close()
+	e.origin.Close()
 }
 
 // A pump copies one way. While little moves it hands on what it reads at once;

@@ -23,62 +23,82 @@ var (
 
 // A watch ends what stands still for longer than its limit; at the most it is
 // found after twice the time. Whoever moves something counts it up, which costs
-// next to nothing; its timer looks whether the count has changed.
+// next to nothing; its alarm looks whether the count has changed.
 type watch struct {
 	limit  time.Duration
 	moves  atomic.Uint64
 	silent atomic.Bool // it has ended the transfer
 	slow   atomic.Bool // and not because nothing moved
 	held   atomic.Bool // nothing is to move: the transfer waits for its turn
+	alarm  atomic.Pointer[alarm]
+}
 
+// An alarm is the timer of a watch. It stands apart because the runtime may keep a stopped
+// timer until its time has come: nothing of the request may be reached from there.
+type alarm struct {
 	mu    sync.Mutex
 	timer *time.Timer
+	watch *watch // nil: nothing is watched
 	seen  uint64
-	over  bool
-	end   func() // called once, under mu: must not wait
+	what  transfer
 }
 
-// begin watches until stop; end closes what may be waiting.
-func (w *watch) begin(end func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen, w.over, w.end = w.moves.Load(), false, end
-	if w.timer == nil {
-		w.timer = time.AfterFunc(w.limit, w.look)
+// A transfer is what a watch ends.
+type transfer interface {
+	abandon() // is called once and must not wait
+}
+
+// begin watches until stop.
+func (w *watch) begin(what transfer) {
+	a := w.alarm.Load()
+	if a == nil {
+		a = new(alarm)
+		w.alarm.Store(a)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watch, a.what, a.seen = w, what, w.moves.Load()
+	if a.timer == nil {
+		a.timer = time.AfterFunc(w.limit, a.look)
 	} else {
-		w.timer.Reset(w.limit)
+		a.timer.Reset(w.limit)
 	}
 }
 
-func (w *watch) look() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := w.moves.Load()
-	switch {
-	case w.over:
-	case now != w.seen || w.held.Load():
-		w.seen = now
-		w.timer.Reset(w.limit)
-	default:
-		w.breakOff()
+func (a *alarm) look() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.watch == nil {
+		return
 	}
+	now := a.watch.moves.Load()
+	if now != a.seen || a.watch.held.Load() {
+		a.seen = now
+		a.timer.Reset(a.watch.limit)
+		return
+	}
+	a.breakOff()
 }
 
 // cut ends the transfer because it is too slow, unless it is not watched any more.
 func (w *watch) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.over && w.end != nil {
+	a := w.alarm.Load()
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.watch != nil {
 		w.slow.Store(true)
-		w.breakOff()
+		a.breakOff()
 	}
 }
 
-// breakOff ends the transfer. The caller holds w.mu.
-func (w *watch) breakOff() {
-	w.over = true
-	w.silent.Store(true)
-	w.end()
+// breakOff ends the transfer. The caller holds a.mu.
+func (a *alarm) breakOff() {
+	a.watch.silent.Store(true)
+	a.what.abandon()
+	a.watch, a.what = nil, nil
 }
 
 // cause is why the watch has ended the transfer.
@@ -89,12 +109,13 @@ func (w *watch) cause() error {
 	return errSilent
 }
 
-// stop ends the watching; end is not called any more.
+// stop ends the watching; the transfer is not abandoned any more.
 func (w *watch) stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
-	w.timer.Stop()
+	a := w.alarm.Load()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer.Stop()
+	a.watch, a.what = nil, nil
 }
 
 // moved notes that something has.

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,12 +10,16 @@ import (
 
 const maxSilence = 5 * time.Minute
 
+type ending func()
+
+func (e ending) abandon() { e() }
+
 func TestWatchEndsWhatStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch{limit: maxSilence}
 		var ended time.Time
 		began := time.Now()
-		w.begin(func() { ended = time.Now() })
+		w.begin(ending(func() { ended = time.Now() }))
 		for range 5 {
 			<-time.After(maxSilence - time.Second)
 			w.moved()
@@ -31,10 +37,39 @@ func TestWatchEndsWhatStandsStill(t *testing.T) {
 func TestWatchThatIsOverEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch{limit: maxSilence}
-		w.begin(func() { t.Error("ended") })
+		w.begin(ending(func() { t.Error("ended") }))
 		w.stop()
 		<-time.After(3 * maxSilence)
-		w.begin(func() {})
+		w.begin(ending(func() {}))
 		w.stop()
 	})
+}
+
+// TestWatchThatIsOverKeepsNothing: the runtime keeps stopped timers among others until their
+// time has come, and must not keep requests by them.
+func TestWatchThatIsOverKeepsNothing(t *testing.T) {
+	const n, beside = 100, 10
+	var gone atomic.Int64
+	for range n {
+		request := new([1 << 20]byte)
+		runtime.AddCleanup(request, func(int) { gone.Add(1) }, 0)
+		x := &struct {
+			watch
+			of *[1 << 20]byte
+		}{watch{limit: time.Hour}, request}
+		x.begin(ending(func() { clear(x.of[:]) }))
+		for range beside {
+			other := time.AfterFunc(2*time.Hour, func() {})
+			defer other.Stop()
+		}
+		x.stop()
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); gone.Load() < n-1; <-tick.C { // the last one may still be on the stack
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d requests are kept", n-gone.Load(), n)
+		}
+		runtime.GC()
+	}
 }
