@@ -74,15 +74,23 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestCompiledCounts: a compiled file is weighed when it is compiled.
+// TestCompiledCounts: a file is compiled with its fetch under the dialect that it was asked for, and
+// weighed when it is compiled under another.
 func TestCompiledCounts(t *testing.T) {
 	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
 	e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
+	if e.last.find(robots.Standard()) == nil {
+		t.Error("the fetch's place was given back before the file was compiled")
+	}
+	other, err := robots.DialectByName("rfc9309")
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := c.entries.WeightedSize()
-	f := e.Under(robots.Standard()).File
+	f := e.Under(other).File
 	if after := c.entries.WeightedSize(); after != before+uint64(f.Size()) || f.Size() == 0 {
 		t.Errorf("%d octets before, %d after, file %d", before, after, f.Size())
 	}
@@ -105,14 +113,14 @@ func TestLargerThanCache(t *testing.T) {
 	}
 }
 
-// TestFetchesAtOnce: no more than maxFetches, and those who wait for a place
+// TestFetchesAtOnce: no more than DefaultFetches, and those who wait for a place
 // may leave.
 func TestFetchesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
 		c := newCache(t, Options{Fetcher: f})
 		var wg sync.WaitGroup
-		for i := range maxFetches { // each by a client of its own: see TestPlaces
+		for i := range DefaultFetches { // each by a client of its own: see TestPlaces
 			wg.Go(func() { _, _ = c.Lookup(t.Context(), Query{Origin: host(i), Client: fmt.Sprint(i)}, robots.Standard()) })
 		}
 		synctest.Wait()
@@ -121,7 +129,7 @@ func TestFetchesAtOnce(t *testing.T) {
 		if _, err := c.Lookup(ctx, Query{Origin: site}, robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("err = %v", err)
 		}
-		if f.count() != maxFetches {
+		if f.count() != DefaultFetches {
 			t.Errorf("%d fetches", f.count())
 		}
 		if _, waited := rule(t, c); waited != 19*time.Second {
@@ -137,7 +145,7 @@ func TestManyRefreshes(t *testing.T) {
 		f := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
-		const hosts = 3 * maxRefreshes
+		const hosts = 3 * DefaultFetches / refreshPart
 		for range 2 {
 			var wg sync.WaitGroup
 			for i := range hosts {

@@ -48,14 +48,21 @@ import (
 )
 
 const (
-	// maxFetches is how many files are fetched at once for callers that wait;
+	// DefaultFetches is how many files are fetched at once for callers that wait;
 	// further callers wait for a place, see [places]. It bounds what strangers'
 	// hosts can make the cache hold beside its entries.
-	maxFetches = 512
+	DefaultFetches = 512
 
-	// maxRefreshes is how many are refreshed at once; they have places of
-	// their own, so that strangers' hosts cannot keep files in use from them.
-	maxRefreshes = 64
+	// FetchBytes is what one fetch may take of memory, in bytes: its text, as it
+	// grows and as it is kept, and a large file's buffers of the way.
+	FetchBytes = 1 << 20
+
+	// DefaultBytes is how many bytes the answers and compiled files in memory may take.
+	DefaultBytes = 64 << 20
+
+	// refreshPart is which part of that many are refreshed at once beside them; they have
+	// places of their own, so that strangers' hosts cannot keep files in use from them.
+	refreshPart = 8
 )
 
 // ErrStopped is what Lookup answers once Run has ended.
@@ -85,7 +92,7 @@ type Query struct {
 	Direct bool
 }
 
-// Options make a [Cache]; all but MaxBytes and Store may be changed, by [Cache.Use].
+// Options make a [Cache]; all but MaxBytes, MaxFetches and Store may be changed, by [Cache.Use].
 type Options struct {
 	Fetcher      Fetcher       // required
 	MaxAge       time.Duration // the longest a file is used without a fetch; zero means 24 hours
@@ -93,6 +100,7 @@ type Options struct {
 	Retry        time.Duration // before the first retry of a failing origin; doubles up to 30 minutes; zero means 30 seconds
 	FetchTimeout time.Duration // zero means 20 seconds
 	MaxBytes     int64         // of memory for answers and compiled files; zero means 64 MiB
+	MaxFetches   int           // at once for callers that wait; zero means DefaultFetches
 	UserAgent    string        // sent with the fetches of Queries without a Token; "" means "robotsproxy"
 	Store        Store         // outlives the Cache; nil: what is known is in memory alone
 }
@@ -130,8 +138,8 @@ func New(o Options) (*Cache, error) {
 	c := &Cache{
 		saved:     o.Store,
 		schedule:  schedule{wake: make(chan struct{}, 1)},
-		places:    newPlaces(maxFetches),
-		refreshes: make(chan struct{}, maxRefreshes),
+		places:    newPlaces(o.MaxFetches),
+		refreshes: make(chan struct{}, max(1, o.MaxFetches/refreshPart)),
 		flights:   make(map[key]*flight),
 	}
 	c.shared, _ = o.Store.(Sharer)
@@ -156,7 +164,7 @@ func (o Options) whole() (Options, error) {
 	if o.Fetcher == nil {
 		return Options{}, errors.New("cache: Options.Fetcher is required")
 	}
-	if min(o.MaxAge, o.MinAge, o.Retry, o.FetchTimeout) < 0 || o.MaxBytes < 0 {
+	if min(o.MaxAge, o.MinAge, o.Retry, o.FetchTimeout) < 0 || o.MaxBytes < 0 || o.MaxFetches < 0 {
 		return Options{}, errors.New("cache: a negative value in Options")
 	}
 	o = o.withDefaults()
@@ -179,8 +187,11 @@ func (o Options) withDefaults() Options {
 	if o.FetchTimeout == 0 {
 		o.FetchTimeout = 20 * time.Second
 	}
+	if o.MaxFetches == 0 {
+		o.MaxFetches = DefaultFetches
+	}
 	if o.MaxBytes == 0 {
-		o.MaxBytes = 64 << 20
+		o.MaxBytes = DefaultBytes
 	}
 	if o.UserAgent == "" {
 		o.UserAgent = "robotsproxy"
@@ -206,7 +217,8 @@ func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, 
 		}
 	}
 	c.tally.misses.Add(1)
-	return c.wait(ctx, k, q.Client, func(e *Entry) *Entry { return c.use(e, d, time.Now()) })
+	missed := d // only here: the hot path allocates nothing
+	return c.wait(ctx, k, q.Client, &missed)
 }
 
 // hit gives the entry in memory that may be answered with under d; nil: there is none.

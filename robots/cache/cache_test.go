@@ -238,8 +238,8 @@ func TestStop(t *testing.T) {
 		if err := c.Run(t.Context()); !errors.Is(err, ErrStopped) {
 			t.Errorf("Run after: %v", err)
 		}
-		if f.count() != 1 || len(c.flights) != 0 || c.places.free != maxFetches {
-			t.Errorf("%d fetches, %d flights, %d places", f.count(), len(c.flights), maxFetches-c.places.free)
+		if f.count() != 1 || len(c.flights) != 0 || c.places.free != DefaultFetches {
+			t.Errorf("%d fetches, %d flights, %d places", f.count(), len(c.flights), DefaultFetches-c.places.free)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -308,10 +309,24 @@ func (r *reply) file(d robots.Dialect) (file *robots.File, now bool) {
 	if f := r.find(d); f != nil {
 		return f, false
 	}
-	f := robots.ParseString(r.text(), d)
+	f := compile(r.text(), d)
 	r.files.Store(&compiled{dialect: d, file: f, next: r.files.Load()})
 	r.size.Add(int64(f.Size()))
 	return f, true
+}
+
+// largeText is how many bytes a text has that only as many are compiled of at once as there are
+// processors: while that lasts a file takes up to 30 times its text.
+const largeText = 64 << 10
+
+var compiling = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+func compile(text string, d robots.Dialect) *robots.File {
+	if len(text) >= largeText {
+		compiling <- struct{}{}
+		defer func() { <-compiling }()
+	}
+	return robots.ParseString(text, d)
 }
 
 // text gives the body as the string that it is: nobody writes to it any more.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
 )
 
@@ -27,23 +28,21 @@ type flight struct {
 	anew   bool // somebody wants what is fetched from now on, whatever is known
 }
 
-// usable gives what of an entry may be answered with; nil: a fetch must be waited for.
-// A nil usable is of who wants a fetch whatever is known.
-type usable func(*Entry) *Entry
-
-func (good usable) of(e *Entry) *Entry {
-	if good == nil {
+// usable gives what of e may be answered with under d; nil: a fetch must be waited for, as it
+// must where d is nil.
+func (c *Cache) usable(e *Entry, d *robots.Dialect) *Entry {
+	if d == nil {
 		return nil
 	}
-	return good(e)
+	return c.use(e, *d, time.Now())
 }
 
 // wait gives the entry that a flight of k brings, by as many as it takes, unless there
-// is one meanwhile that is good. client is who causes a fetch.
-func (c *Cache) wait(ctx context.Context, k key, client string, good usable) (*Entry, error) {
+// is one meanwhile that is usable under d. client is who causes a fetch.
+func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialect) (*Entry, error) {
 	var known *Entry // loaded; memory may have dropped it again
 	for {
-		f, e, err := c.join(ctx, k, client, good, known)
+		f, e, err := c.join(ctx, k, client, d, known)
 		if f == nil {
 			return e, err
 		}
@@ -58,7 +57,7 @@ func (c *Cache) wait(ctx context.Context, k key, client string, good usable) (*E
 		if !f.loaded {
 			return f.entry, nil
 		}
-		if e := good.of(f.entry); e != nil {
+		if e := c.usable(f.entry, d); e != nil {
 			return e, nil
 		}
 		known = f.entry // so that the next that is begun is a fetch
@@ -66,14 +65,14 @@ func (c *Cache) wait(ctx context.Context, k key, client string, good usable) (*E
 }
 
 // join gives the flight of k, or starts it; or the entry, where that is there by now.
-func (c *Cache) join(ctx context.Context, k key, client string, good usable, known *Entry) (*flight, *Entry, error) {
+func (c *Cache) join(ctx context.Context, k key, client string, d *robots.Dialect, known *Entry) (*flight, *Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	c.mu.Lock()
 	f := c.flights[k]
 	if f != nil {
-		f.anew = f.anew || good == nil
+		f.anew = f.anew || d == nil
 	}
 	c.mu.Unlock()
 	if f != nil {
@@ -86,7 +85,7 @@ func (c *Cache) join(ctx context.Context, k key, client string, good usable, kno
 			return nil, nil, err
 		}
 	}
-	f, e := c.start(k, client, good, known, giveBack)
+	f, e := c.start(k, client, d, known, giveBack)
 	if f == nil && e == nil {
 		return nil, nil, ErrStopped
 	}
@@ -95,7 +94,7 @@ func (c *Cache) join(ctx context.Context, k key, client string, good usable, kno
 
 // start uses the place that its caller took, or gives it back: another caller
 // may have started the flight, and it may even be over. Both nil: stopped.
-func (c *Cache) start(k key, client string, good usable, known *Entry, giveBack func()) (*flight, *Entry) {
+func (c *Cache) start(k key, client string, d *robots.Dialect, known *Entry, giveBack func()) (*flight, *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped.Load() {
@@ -104,12 +103,12 @@ func (c *Cache) start(k key, client string, good usable, known *Entry, giveBack 
 	}
 	if f := c.flights[k]; f != nil {
 		giveBack()
-		f.anew = f.anew || good == nil
+		f.anew = f.anew || d == nil
 		return f, nil
 	}
 	before, ok := c.entries.GetIfPresent(k)
 	if ok {
-		if e := good.of(before); e != nil {
+		if e := c.usable(before, d); e != nil {
 			giveBack()
 			return nil, e
 		}
@@ -118,8 +117,8 @@ func (c *Cache) start(k key, client string, good usable, known *Entry, giveBack 
 	}
 	// Copies: a header's string holds on to the whole head it was cut from.
 	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token)
-	f := c.launch(k, strings.Clone(client), before, giveBack)
-	f.anew = good == nil
+	f := c.launch(k, strings.Clone(client), before, giveBack, d)
+	f.anew = d == nil
 	return f, nil
 }
 
@@ -141,7 +140,7 @@ func (c *Cache) refresh(ctx context.Context, e *Entry) {
 		<-c.refreshes // evicted, fetched, or being fetched
 		return
 	}
-	c.launch(e.key, "", e, func() { <-c.refreshes })
+	c.launch(e.key, "", e, func() { <-c.refreshes }, nil)
 }
 
 // postpone has e refreshed at next, where it is not zero.
@@ -156,8 +155,10 @@ func (c *Cache) postpone(e *Entry, next time.Time) {
 }
 
 // launch starts a flight that holds a place until giveBack: a fetch, but where nothing
-// is known of the proxy's own file the Store is asked first. c.mu is held.
-func (c *Cache) launch(k key, client string, before *Entry, giveBack func()) *flight {
+// is known of the proxy's own file the Store is asked first. The file is compiled under d,
+// where that is not nil, before the place is given back: so no more files than there are
+// places wait to be compiled. c.mu is held.
+func (c *Cache) launch(k key, client string, before *Entry, giveBack func(), d *robots.Dialect) *flight {
 	f := &flight{done: make(chan struct{}), terms: c.terms.Load()}
 	f.terms.flights++
 	c.flights[k] = f
@@ -172,6 +173,9 @@ func (c *Cache) launch(k key, client string, before *Entry, giveBack func()) *fl
 			f.entry = c.fetchShared(k.origin, client, before, f)
 		default:
 			f.entry = c.fetch(k, client, before, f)
+		}
+		if d != nil && f.entry != nil {
+			f.entry.Under(*d)
 		}
 		c.mu.Lock()
 		delete(c.flights, k) // after the entry is stored: whoever finds no flight finds the entry

@@ -100,7 +100,7 @@ func TestPlacesLeave(t *testing.T) {
 func TestSlowOriginsOfOneClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, Options{Fetcher: tarpit{}})
-		for i := range 10 * maxFetches {
+		for i := range 10 * DefaultFetches {
 			go c.Lookup(t.Context(), Query{Origin: host(i), Client: "greedy"}, robots.Standard())
 		}
 		synctest.Wait()

@@ -49,8 +49,8 @@ func (t *terms) end() {
 	}
 }
 
-// Use puts other Options in force, but for MaxBytes and Store, which stay as they
-// were made. What is known of origins stays known, and is from now on as old, and in
+// Use puts other Options in force, but for MaxBytes, MaxFetches and Store, which stay as
+// they were made. What is known of origins stays known, and is from now on as old, and in
 // a row of failures as far on, as it is by the new times; nothing is fetched for that
 // unless it is due. Fetches under way go on as they were begun; over is closed when
 // the last of them has ended, by whichever Options of before it is made, and their

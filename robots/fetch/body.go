@@ -39,7 +39,10 @@ func decode(res *http.Response) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read body: %w", err)
 	}
-	return bytes.Clone(body), nil // its own length: it may be kept for weeks
+	if spare := cap(body) - len(body); spare > len(body)/8 {
+		body = bytes.Clone(body) // it may be kept for weeks
+	}
+	return body, nil
 }
 
 // decoder undoes the codings of RFC 9110 8.4.1 that we asked for. Codings are

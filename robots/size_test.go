@@ -1,0 +1,51 @@
+//go:build !race
+
+package robots
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestSizeIsWhatItTakes: what Size says of large files is what they take of the heap.
+func TestSizeIsWhatItTakes(t *testing.T) {
+	for name, line := range map[string]string{
+		"rules":          "Allow:/%x\n",
+		"wildcards":      "Disallow:*%x*\n",
+		"escapes":        "Allow:/%%e4%x\n",
+		"groups":         "User-agent:%x\nAllow:/\n",
+		"agents":         "User-agent:%x\n",
+		"cut agents":     "User-agent:%xz1\n",
+		"sitemaps":       "Sitemap:http://a.test/%x\n",
+		"usage":          "Content-Usage:/%x a=n\n",
+		"signals":        "User-agent:%x\nContent-Signal:search=yes\nAllow:\n",
+		"nothing at all": "#%x\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			b.WriteString("User-agent: *\n")
+			for n := 0; b.Len() < MaxBytes-100; n++ {
+				fmt.Fprintf(&b, line, n)
+			}
+			text := b.String()
+			heap := func() int {
+				var m runtime.MemStats
+				runtime.GC()
+				runtime.GC() // what pools held goes with the second
+				runtime.ReadMemStats(&m)
+				return int(m.HeapAlloc)
+			}
+			before := heap()
+			f := ParseString(text, Standard())
+			taken := heap() - before
+			const beside = 16 << 10 // bytes that the test takes
+			if size := f.Size(); taken > size+size/8+beside || taken < size-size/8-beside {
+				t.Errorf("%d bytes are taken, %d said", taken, size)
+			}
+			runtime.KeepAlive(f)
+			runtime.KeepAlive(text)
+		})
+	}
+}
