@@ -11,6 +11,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 )
@@ -114,6 +115,9 @@ var answers = []struct {
 	{is(errCrowded), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonLimit,
 		"The client has too many connections open to the proxy.",
 		"Use fewer connections, or close those that are not needed."}},
+	{is(memory.ErrShort), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonLimit,
+		"The proxy is short of memory, and this client's requests have their share of it.",
+		"Send fewer requests at once, and try again in a while. Whoever runs the proxy can change it with limits.memory."}},
 	{is(context.Canceled), answer{statusClientLeft, "http_request_error", policy.ReasonClient,
 		"The client left.", ""}},
 	{is(egress.ErrExhausted), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonInternal,

@@ -19,6 +19,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 )
@@ -29,7 +30,7 @@ const copyOctets = 32 << 10
 // maxLateUpload bounds, in octets, what is read of a body after its answer.
 const maxLateUpload = 256 << 10
 
-// maxReadAhead bounds, in octets, the request bodies that are read before a
+// maxReadAhead bounds, in bytes, the request bodies that are read before a
 // wait. net/http notices that a client has left only when the body is read.
 const maxReadAhead = 64 << 10
 
@@ -50,6 +51,7 @@ type exchange struct {
 	slot    *pace.Slot
 	at      netip.Addr // that the slot is for, and the request goes to; zero: the host's are
 	started time.Time
+	work    memory.Work // that it is, in the memory's budget
 
 	draining *atomic.Bool // the handler's
 
@@ -87,10 +89,11 @@ type exchange struct {
 
 // readAhead reads a small body of known length into memory, so that a client
 // that leaves during the wait is noticed. A client that expects 100 Continue
-// has not sent its body, and is not asked for it before its turn.
+// has not sent its body, and is not asked for it before its turn. A body that the
+// memory's budget has no room for stays with the client too.
 func (x *exchange) readAhead() error {
 	r := x.request
-	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" {
+	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" || !x.work.Body(r.ContentLength) {
 		return nil
 	}
 	x.watch.begin(x)

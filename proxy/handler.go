@@ -40,13 +40,14 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/lean"
 	"robotsproxy/robots"
 )
 
-// Options make a Handler. All but the Limits are required.
+// Options make a Handler. All but Memory and the Limits are required.
 type Options struct {
 	Rules // at first
 	Pacer *pace.Pacer
@@ -54,6 +55,8 @@ type Options struct {
 	Keep  func(*audit.Record) error // keeps what a decision rests on, before it is acted on: audit.Log.Keep
 	Ready func() error              // why requests must be refused at present: the audit cannot be written
 	Log   *slog.Logger
+
+	Memory *memory.Budget // what requests are counted against; nil: one of memory.Default
 	Limits
 }
 
@@ -114,6 +117,9 @@ func New(o Options) (*Handler, error) {
 	if min(o.Linger, o.Silence, o.HeadTimeout) < 0 {
 		return nil, errors.New("proxy: a limit is negative")
 	}
+	if o.Memory == nil {
+		o.Memory = memory.New(memory.Options{})
+	}
 	o.Rules, o.Limits = Rules{}, o.Limits.orDefault()
 	h := &Handler{
 		o:       o,
@@ -168,7 +174,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.counts.requests.begin()
 	defer h.counts.requests.end()
-	switch err := h.enter(x); {
+	err := h.enter(x)
+	if err == nil {
+		x.work, err = h.o.Memory.Begin(policy.ShareKey(q.Client), x.started)
+	}
+	defer x.work.End()
+	switch {
 	case err != nil:
 		h.finish(x, err)
 	case r.Method == http.MethodConnect:

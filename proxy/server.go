@@ -17,6 +17,7 @@ const (
 	lastWait    = 5 * time.Second // for requests whose connections are closed
 	maxHead     = 64 << 10        // octets of a request's head
 	maxStreams  = 250             // requests at once on one HTTP/2 connection
+	maxFrame    = 16 << 10        // bytes of a frame of HTTP/2, the least there can be: net/http keeps room for one while a connection stands
 )
 
 func (h *Handler) newServer() *http.Server {
@@ -30,7 +31,7 @@ func (h *Handler) newServer() *http.Server {
 		ReadHeaderTimeout: h.o.HeadTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHead,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: h.o.Silence},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: h.o.Silence},
 		ConnState:         h.unused.note,
 		ConnContext:       withArrival,
 		ErrorLog:          slog.NewLogLogger(h.o.Log.Handler(), slog.LevelDebug),

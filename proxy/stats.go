@@ -3,6 +3,7 @@ package proxy
 import (
 	"sync/atomic"
 
+	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/mitm"
 )
 
@@ -21,6 +22,8 @@ type Stats struct {
 	Unopened    Flow   // tunnels
 	Upgraded    Flow   // connections, in tunnels too
 
+	Memory memory.Stats
+
 	Faults map[mitm.Fault]uint64 // TLS handshakes at the proxy's own port that failed; those in tunnels are the Authority's
 }
 
@@ -37,6 +40,7 @@ func (h *Handler) Stats() Stats {
 		Requests: c.requests.flow(),
 		Conns:    c.conns.flow(), MaxConns: h.reign.Load().MaxConns, Failed: c.failed.Load(), Answered: c.answered.Load(), Closed: c.closed.Load(),
 		Intercepted: c.intercepted.flow(), Unused: c.unused.Load(), Unopened: c.unopened.flow(), Upgraded: c.upgraded.flow(),
+		Memory: h.o.Memory.Stats(),
 		Faults: c.faults.Counts(),
 	}
 }

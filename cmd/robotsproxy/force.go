@@ -27,13 +27,14 @@ type force struct {
 	known     cache.Options
 	audit     audit.Options // but for its Snapshots
 	snapshots snapshot.Options
+	memory    int64 // bytes that the process may take
 }
 
 // make makes what cfg asks for, and changes nothing yet. What is as in before is
 // before's own, with all that it knows: the Door and its connections, the authority
 // and its certificates. Without a before the house has no book, and gets one.
 func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
-	f := &force{cfg: cfg, snapshots: h.kept(cfg)}
+	f := &force{cfg: cfg, snapshots: h.kept(cfg), memory: memoryLimit(cfg)}
 	defer func() {
 		if err != nil {
 			f.discard(before)
@@ -76,6 +77,8 @@ func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
 		return nil, err
 	}
 	if h.book == nil {
+		f.known.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart)
+		f.known.MaxFetches = int(min(cache.DefaultFetches, f.memory/fetchPart/cache.FetchBytes))
 		if h.book, err = cache.New(f.known); err != nil {
 			return nil, err
 		}
@@ -169,6 +172,7 @@ func (h *house) use(f, before *force) (last []<-chan struct{}, err error) {
 		return nil, err
 	}
 	h.now.Store(f)
+	h.boundMemory(f)
 	if f.rules.Door == before.rules.Door {
 		return nil, nil
 	}

@@ -190,6 +190,7 @@ func reloadable(t *testing.T) map[string]reloadCase {
 		"limits.connections":            keyAlone("limits.connections", 10, 20, inForce(func(f *force) any { return f.rules.MaxConns }), "10", "20"),
 		"limits.url":                    keyAlone("limits.url", "8KiB", "1KiB", statusFor("/page?"+strings.Repeat("q", 2000)), "200", "414"),
 		"limits.connections_per_client": keyAlone("limits.connections_per_client", 10, 20, inForce(func(f *force) any { return f.rules.MaxConnsEach }), "10", "20"),
+		"limits.memory":                 keyAlone("limits.memory", "1GiB", "256MiB", func(s *standing) string { return fmt.Sprint(s.house.memory.Stats().Limit >> 20) }, "1024", "256"),
 		"drain":                         keyAlone("drain", "0s", "30s", inForce(func(f *force) any { return f.cfg.Drain }), "0s", "30s"),
 		"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
 

@@ -25,6 +25,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/admin"
@@ -49,6 +50,7 @@ type house struct {
 	pacer     *pace.Pacer
 	evidence  *audit.Log
 	snapshots *snapshot.Store
+	memory    *memory.Budget
 	home      string // of the audit, and what belongs to it
 	auditFile string
 	feed      *live.Feed    // nil where admin is
@@ -70,7 +72,7 @@ type place struct {
 // build listens and makes everything; others are handed the records too. What it made
 // before an error is undone.
 func build(cfg config.Config, own place, log *slog.Logger, others ...audit.Sink) (_ *house, err error) {
-	h := &house{log: log, store: own.store, fetches: prom.NewStopwatch()}
+	h := &house{log: log, store: own.store, fetches: prom.NewStopwatch(), memory: memory.New(memory.Options{})}
 	defer func() {
 		if err != nil {
 			h.close() // of two errors the first is told
@@ -96,6 +98,7 @@ func build(cfg config.Config, own place, log *slog.Logger, others ...audit.Sink)
 		return nil, err
 	}
 	h.now.Store(first)
+	h.boundMemory(first)
 	if err := h.openAudit(first); err != nil {
 		return nil, err
 	}
@@ -104,7 +107,7 @@ func build(cfg config.Config, own place, log *slog.Logger, others ...audit.Sink)
 		return nil, err
 	}
 	h.handler, err = proxy.New(proxy.Options{
-		Rules: first.rules, Pacer: h.pacer, Audit: audit.Fanout(sinks...), Keep: h.keep(), Ready: h.evidence.Refusal, Log: log,
+		Rules: first.rules, Pacer: h.pacer, Audit: audit.Fanout(sinks...), Keep: h.keep(), Ready: h.evidence.Refusal, Log: log, Memory: h.memory,
 	})
 	if err != nil {
 		return nil, err

@@ -57,6 +57,10 @@ var checks = map[string]func(any) string{
 		n := v.(Size)
 		return unless(n >= minURL && n <= maxURL, writeSize(n), "is not between "+writeSize(Size(minURL))+" and "+writeSize(Size(maxURL)))
 	},
+	"memory": func(v any) string {
+		n := v.(Memory)
+		return unless(n == 0 || n >= minMemory, writeMemory(n), "is less than "+writeSize(Size(minMemory)))
+	},
 	"folder-size": func(v any) string {
 		n := v.(Size)
 		return unless(n >= minFolder, writeSize(n), "is less than "+writeSize(Size(minFolder)))
@@ -77,7 +81,8 @@ const (
 	maxQuota = 1_000_000_000
 	minFile  = 64 << 10 // octets, or a few records would fill a file
 
-	minFolder = 1 << 20 // bytes, or the largest robots.txt would not fit
+	minFolder = 1 << 20  // bytes, or the largest robots.txt would not fit
+	minMemory = 64 << 20 // bytes: the process takes about 20 MiB without any request
 
 	maxReplicas = 10_000
 

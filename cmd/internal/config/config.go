@@ -61,6 +61,8 @@ type Limits struct {
 	Connections          int  `key:"connections" default:"20000" check:"count" doc:"of all clients together; over it the next ones wait"`
 	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" doc:"over it 429"`
 	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"the longest URL, 1KiB to 64KiB; over it 414"`
+
+	Memory Memory `key:"memory" default:"auto" check:"memory" doc:"of the whole process; over it 503 to the greediest clients; auto: GOMEMLIMIT, else half of the control group's, else a quarter of the machine's, at most 2GiB"`
 }
 
 // Robots is how robots.txt is read, fetched and kept.
@@ -223,6 +225,9 @@ type Log struct {
 
 // A Size is so many octets.
 type Size int64
+
+// A Memory is so many bytes; zero: as the machine has it.
+type Memory int64
 
 // PortRange is the ports from First to Last, both included.
 type PortRange struct{ First, Last uint16 }

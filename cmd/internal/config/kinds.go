@@ -63,6 +63,7 @@ var kinds = map[string]kind{
 	"netip.Prefix":     {what: "a network", example: "10.0.0.0/8", read: readPrefix, hint: hostBits, write: func(v any) string { return v.(netip.Prefix).String() }},
 	"time.Time":        {what: "a day or a time", example: "2027-01-31 or 2027-01-31T18:00:00Z", read: readTime, write: writeTime},
 	"config.Size":      {what: "a size", example: "100MiB", read: readSize, hint: sizeless, write: writeSize},
+	"config.Memory":    {what: "auto or a size", example: "auto or 1GiB", read: readMemory, hint: sizeless, write: writeMemory},
 	"config.PortRange": {what: "a port or a range of ports", example: "443 or 1024-65535", read: readPorts, write: func(v any) string { return v.(PortRange).String() }},
 
 	"string":          {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
@@ -158,6 +159,24 @@ func sizeless(s string) string {
 		return "is in no unit that is known: TiB, GiB, MiB, KiB, B"
 	}
 	return ""
+}
+
+// auto is what a Memory of zero is written as.
+const auto = "auto"
+
+func readMemory(s string) (any, bool) {
+	if s == auto {
+		return Memory(0), true
+	}
+	n, ok := readSize(s)
+	return Memory(n.(Size)), ok && n.(Size) > 0
+}
+
+func writeMemory(v any) string {
+	if n := v.(Memory); n != 0 {
+		return writeSize(Size(n))
+	}
+	return auto
 }
 
 func writeSize(v any) string {

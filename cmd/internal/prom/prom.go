@@ -81,6 +81,7 @@ func New(o Options) (*Metrics, error) {
 		m.waits,
 		ofReady(o.Ready),
 		ofClients(o.Handler, o.Authority),
+		ofMemory(o.Handler),
 		ofOrigins(o.Door),
 		ofRobots(o.Book),
 		o.Fetches.took,

@@ -1,0 +1,23 @@
+package prom
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"robotsproxy/proxy"
+)
+
+// ofMemory shows the budget that requests are counted against.
+func ofMemory(handler func() proxy.Stats) prometheus.Collector {
+	c := &asked[proxy.Stats]{ask: handler}
+	c.gauge("memory_limit_bytes", "Bytes of memory that the process may take (limits.memory).",
+		func(s proxy.Stats) float64 { return float64(s.Memory.Limit) })
+	c.gauge("memory_used_bytes", "Bytes of memory that count against it: what the last cycle of the garbage collector found in use, and all stacks.",
+		func(s proxy.Stats) float64 { return float64(s.Memory.InUse) })
+	c.gauge("memory_bodies_bytes", "Bytes of request bodies that were read ahead of a wait.",
+		func(s proxy.Stats) float64 { return float64(s.Memory.Bodies) })
+	c.counter("memory_refused_requests_total", "Requests refused with 503 because memory was short and their client had its share of it.",
+		func(s proxy.Stats) uint64 { return s.Memory.Refused })
+	c.counter("memory_unread_bodies_total", "Request bodies that were not read ahead of a wait because there was no room.",
+		func(s proxy.Stats) uint64 { return s.Memory.Unread })
+	return c
+}

@@ -1,0 +1,153 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// fixed is a Budget of so many requests, of which the runtime says that so many are in use.
+func fixed(limit, inUse int64) *Budget {
+	return New(Options{Limit: limit * workBytes, InUse: func() int64 { return inUse * workBytes }})
+}
+
+// begun begins n requests of a client, and gives those that were not refused.
+func begun(t *testing.T, b *Budget, client string, n int) (all []*Work) {
+	t.Helper()
+	for range n {
+		w, err := b.Begin(client, time.Now())
+		if err != nil {
+			if !errors.Is(err, ErrShort) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		all = append(all, &w)
+	}
+	return all
+}
+
+func TestOneClientTakesHalf(t *testing.T) {
+	b := fixed(100, 0)
+	all := begun(t, b, "greedy", 1000)
+	if len(all) != 50 {
+		t.Errorf("%d requests of one client, want 50", len(all))
+	}
+	if got := b.Stats().Refused; got != 950 {
+		t.Errorf("%d refused, want 950", got)
+	}
+	for _, w := range all {
+		w.End()
+	}
+	if len(b.clients) != 0 || b.all != (holding{}) {
+		t.Errorf("%v and %v are held in the end", b.clients, b.all)
+	}
+}
+
+func TestOthersAreServedBesideTheGreedy(t *testing.T) {
+	b := fixed(100, 0)
+	for i := range 4 {
+		begun(t, b, fmt.Sprint("greedy", i), 1000)
+	}
+	if n := len(begun(t, b, "modest", 3)); n != 3 {
+		t.Errorf("%d of 3 requests of a modest client are served", n)
+	}
+}
+
+// TestGreediestIsRefusedFirst: what the runtime says counts, whatever it comes from.
+func TestGreediestIsRefusedFirst(t *testing.T) {
+	b := fixed(100, 0)
+	begun(t, b, "greedy", 30)
+	begun(t, b, "modest", 2)
+	b.inUse = func() int64 { return 80 * workBytes }
+	b.due.Store(0)
+	if n := len(begun(t, b, "greedy", 1)); n != 0 {
+		t.Error("the greediest client is served")
+	}
+	if n := len(begun(t, b, "modest", 1)); n != 1 {
+		t.Error("a modest client is refused")
+	}
+	b.inUse = func() int64 { return 100 * workBytes }
+	b.due.Store(0)
+	if n := len(begun(t, b, "new", 1)); n != 0 {
+		t.Error("a client is served though nothing is left")
+	}
+}
+
+func TestRuntimeIsAskedNowAndThen(t *testing.T) {
+	b, asked := fixed(100, 0), 0
+	b.inUse = func() int64 { asked++; return 0 }
+	now := time.Now()
+	for i := range 1000 {
+		w, err := b.Begin("a", now.Add(time.Duration(i)*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.End()
+	}
+	if asked != 10 {
+		t.Errorf("asked %d times within a second, want 10", asked)
+	}
+}
+
+func TestBodiesAreAPart(t *testing.T) {
+	const body = 64 << 10
+	b := New(Options{Limit: bodiesPart * 100 * body, InUse: func() int64 { return 0 }})
+	read := func(client string, n int) (got int) {
+		for range n {
+			w, err := b.Begin(client, time.Now())
+			if err == nil && w.Body(body) {
+				got++
+			}
+		}
+		return got
+	}
+	if n := read("greedy", 80); n != 50 {
+		t.Errorf("%d bodies of the first client, want 50", n)
+	}
+	if n := read("second", 80); n != 25 {
+		t.Errorf("%d bodies of the second client, want 25", n)
+	}
+	if n := read("modest", 5); n != 5 {
+		t.Errorf("%d bodies of a modest client, want 5", n)
+	}
+	if s := b.Stats(); s.Bodies != 80*body || s.Unread != 85 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestZeroWorkIsGivenNothing(t *testing.T) {
+	var w Work
+	if w.Body(1) {
+		t.Error("a body is read ahead for no request")
+	}
+	w.End()
+}
+
+// TestRuntimeIsUnderstood: the names of its figures are right.
+func TestRuntimeIsUnderstood(t *testing.T) {
+	if n := liveBytes(); n <= 0 {
+		t.Errorf("%d bytes in use", n)
+	}
+}
+
+func TestBeginAllocatesNothing(t *testing.T) {
+	b := fixed(100, 0)
+	now := time.Now()
+	if n := testing.AllocsPerRun(100, func() {
+		w, _ := b.Begin("a", now)
+		w.End()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkBegin(b *testing.B) {
+	budget := fixed(1000, 0)
+	now := time.Now()
+	for b.Loop() {
+		w, _ := budget.Begin("192.0.2.1", now)
+		w.End()
+	}
+}
