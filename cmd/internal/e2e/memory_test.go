@@ -1,0 +1,23 @@
+//go:build linux && !race
+
+package e2e
+
+import "testing"
+
+// mostMemory is what the process may take, in bytes, under the load of TestManyLargeRobots.
+const mostMemory = 600 << 20
+
+// TestManyLargeRobots: 8 connections ask 1,000 hosts whose robots.txt is as large as is read.
+// Nothing of it stays but the cache, without any budget acting.
+func TestManyLargeRobots(t *testing.T) {
+	const hosts, connections = 1000, 8
+	s := newSites(t, hosts, func(int) int { return 500 << 10 })
+	p := growing(t)
+	askAll(t, p.lanes(t, connections), hosts/connections, s.inTurn())
+	s.wantEach(t, 1)
+	peak := p.usage(t).peak
+	t.Logf("the process took %d MiB", peak>>20)
+	if peak > mostMemory {
+		t.Errorf("the process took %d MiB, want at most %d", peak>>20, mostMemory>>20)
+	}
+}
