@@ -33,10 +33,15 @@ func usableCopy(r cache.Ruling) *fetch.Answer {
 	return nil
 }
 
-// hasCopy says whether a request for robots.txt is answered from a copy.
-func (r *Rules) hasCopy(ctx context.Context, q policy.Request) bool {
-	ruling, _ := r.Engine.RobotsTxt(ctx, q)
-	return usableCopy(ruling) != nil
+// fromCopy says whether a request for robots.txt is answered from a copy, which d then
+// rests on.
+func (r *Rules) fromCopy(ctx context.Context, q policy.Request, d *policy.Decision) bool {
+	ruling, dialect := r.Engine.RobotsTxt(ctx, q)
+	if usableCopy(ruling) == nil {
+		return false
+	}
+	d.Ruling, d.Dialect = ruling, dialect
+	return true
 }
 
 // answerFromCopy answers a request for robots.txt from the cached copy, which is fetched
@@ -48,15 +53,13 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 		return false, nil
 	}
 	ctx := x.request.Context()
-	ruling, dialect := x.rules.Engine.RobotsTxt(ctx, rec.Request)
-	if ctx.Err() != nil {
-		return false, context.Cause(ctx)
-	}
-	a := usableCopy(ruling)
-	if a == nil {
+	if rec.Cached = x.rules.fromCopy(ctx, rec.Request, &rec.Decision); !rec.Cached {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
 		return false, nil
 	}
-	rec.Decision.Ruling, rec.Decision.Dialect, rec.Cached = ruling, dialect, true
+	a := rec.Decision.Ruling.Answer
 	header := x.Header()
 	modified := copyHeader(header, a, time.Now())
 	h.addVia(header)

@@ -71,12 +71,20 @@ func (f *frames) pairs(fields ...string) []byte {
 	return slices.Clone(f.block.Bytes())
 }
 
+// maxFragment is the largest frame that the proxy takes (RFC 9113 4.2).
+const maxFragment = 16 << 10
+
 // open begins a stream; body is sent where it is not "".
 func (f *frames) open(body string, fields ...string) uint32 {
 	f.t.Helper()
 	id := f.next
 	f.next += 2
-	must(f.t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.pairs(fields...), EndHeaders: true, EndStream: body == ""}))
+	block := f.pairs(fields...)
+	first := block[:min(len(block), maxFragment)]
+	must(f.t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndHeaders: len(first) == len(block), EndStream: body == ""}))
+	for block = block[len(first):]; len(block) > 0; block = block[min(len(block), maxFragment):] {
+		must(f.t, f.WriteContinuation(id, len(block) <= maxFragment, block[:min(len(block), maxFragment)]))
+	}
 	if body != "" {
 		must(f.t, f.WriteData(id, true, []byte(body)))
 	}

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"robotsproxy/policy/memory"
 	"robotsproxy/robots"
 )
 
@@ -136,7 +138,11 @@ func TestReadAhead(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := r.Body
-			if err := (&exchange{request: r}).readAhead(); !errors.Is(err, c.err) {
+			x := &exchange{request: r}
+			if x.work, err = memory.New(memory.Options{}).Begin("", time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.readAhead(); !errors.Is(err, c.err) {
 				t.Fatalf("got %v, want %v", err, c.err)
 			}
 			if got := r.Body != before; got != c.read {

@@ -34,7 +34,7 @@ func greedy(s string) *Record {
 		},
 		Decision: policy.Decision{
 			Reason: policy.ReasonUnreachable, Entry: s, EntryReason: s, Rule: s, Line: math.MaxInt, Group: s, Token: s, Dialect: s, Usage: s,
-			Asked: math.MaxInt64, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s),
+			Form: policy.Form(math.MaxUint8), Asked: math.MaxInt64, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s),
 			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},
 		},
 		Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, Away: true, Cached: true,
