@@ -17,10 +17,10 @@ import (
 
 // Fetches sends the GETs of robots.txt fetches. Each takes a slot at the host it goes to,
 // as a request of a client does: the pace, the back-off, the places and the entries of
-// hosts count for it. A fetch of the host's own file goes ahead of the requests that wait
-// for it, and has one turn together with the first of them; a GET that another host's file
-// is redirected to waits among the host's requests, in the turn of the client that caused
-// it.
+// hosts count for it. It waits in the turn of the client that caused it: the GET of the
+// host's own file ahead of that client's requests, and in one turn together with the first
+// request after it; a GET that another host's file is redirected to as a request of that
+// client does.
 //
 // It is a [fetch.Sender], for any number of goroutines. Rules have to be complete when
 // the first fetch begins, and do not change.

@@ -32,12 +32,13 @@ func go1(t *testing.T, p *Pacer, client string, l Limits, note func()) {
 	s.Sent()
 }
 
-// TestFirstGoesFirst: a fetch of robots.txt goes ahead of all who wait for the host, and
-// outside its queue; what waits keeps its gap to it.
+// TestFirstGoesFirst: a fetch of robots.txt goes in the turn of the client that caused
+// it, ahead of that client's requests and outside of the queue's bound. However many
+// fetches one client causes, other clients keep their turns.
 func TestFirstGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
-		l.MaxQueue = 3
+		l.MaxQueue = 4
 		start := time.Now()
 		var mu sync.Mutex
 		var order []string
@@ -47,21 +48,25 @@ func TestFirstGoesFirst(t *testing.T) {
 				go1(t, p, name, l, func() {
 					mu.Lock()
 					defer mu.Unlock()
+					if l.First {
+						name += " fetch"
+					}
 					order = append(order, name+" "+time.Since(start).Round(time.Millisecond).String())
 				})
 			})
 			synctest.Wait()
 		}
-		for _, client := range []string{"a", "b", "c", "d"} {
+		for _, client := range []string{"a", "b", "b", "c", "c"} {
 			send(client, l)
 		}
 		if _, err := p.Wait(t.Context(), "e", l); !errors.Is(err, ErrTooBusy) {
 			t.Errorf("the queue is not full: %v", err)
 		}
-		send("fetch", fetchLimits(l, false))
-		send("fetch again", fetchLimits(l, false))
+		for range 3 {
+			send("c", fetchLimits(l, false))
+		}
 		wg.Wait()
-		want := []string{"a 0s", "fetch 1s", "fetch again 2s", "b 3s", "c 4s", "d 5s"}
+		want := []string{"a 0s", "b 1s", "c fetch 2s", "b 3s", "c fetch 4s", "c fetch 5s", "c 6s", "c 7s"}
 		if !slices.Equal(order, want) {
 			t.Errorf("sent %q, want %q", order, want)
 		}

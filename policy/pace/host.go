@@ -43,7 +43,7 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	if rated {
 		queue = &s.lane.waits
 	}
-	if (queue.n == 0 || l.First && queue.of(firstLine) == 0) && h.hasPlace(s, now) && s.pause().left(now) == 0 &&
+	if queue.n == 0 && h.hasPlace(s, now) && s.pause().left(now) == 0 &&
 		(!rated || h.soon(s, now) <= min(h.leadTime(), l.MaxWait)) {
 		h.admit(s, rated, now)
 		return nil, nil
@@ -65,7 +65,7 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 // waiting is how many have no place yet, as Limits.MaxQueue counts them.
 func (h *host) waiting() int {
 	n := h.enters.n
-	h.lanes(func(ln *lane) { n += ln.waits.n - ln.waits.of(firstLine) })
+	h.lanes(func(ln *lane) { n += ln.waits.n - ln.waits.firsts })
 	return n
 }
 
@@ -133,7 +133,7 @@ func (h *host) dispatch() {
 		s := w.slot
 		h.remove(w, now)
 		if w.queue != nil {
-			w.queue.taken(s.line())
+			w.queue.taken(s.client)
 			h.admit(s, w.rated, now)
 		} else {
 			h.grant(s, now)

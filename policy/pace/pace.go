@@ -142,8 +142,8 @@ type Limits struct {
 	AssetBurst int  // a page's asset: goes by a clock of the host's assets, of PerSecond with this burst, where no CrawlDelay rules; zero: by the host's
 	Adapt      bool // slow answers lower the rate
 
-	// First is for the fetch of the host's own robots.txt, which others wait for: it goes
-	// ahead of all who wait for a place, outside MaxQueue, and under the CrawlDelay of the
+	// First is for the fetch of the host's own robots.txt: it goes ahead of the other requests
+	// of its client, outside MaxQueue, and under the CrawlDelay of the
 	// last request if that is longer. With Shared the next request may follow it without
 	// waiting for the gap, where no Store is shared: the two have one turn.
 	First, Shared bool

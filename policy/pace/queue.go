@@ -57,6 +57,7 @@ type turns struct {
 	lines  []*line // the first is next
 	client map[string]*line
 	n      int
+	firsts int // of these, under Limits.First
 }
 
 type line struct {
@@ -64,20 +65,8 @@ type line struct {
 	waiters []*waiter // never empty while in turns
 }
 
-// firstLine is the client whose line a waiter under Limits.First stands in. It keeps the
-// first turn; no client has the name.
-const firstLine = "\x00first"
-
-// line is the client in whose line s waits.
-func (s *Slot) line() string {
-	if s.limits.First {
-		return firstLine
-	}
-	return s.client
-}
-
 func (t *turns) push(w *waiter) {
-	name := w.slot.line()
+	name := w.slot.client
 	ln := t.client[name]
 	if ln == nil {
 		if t.client == nil {
@@ -86,12 +75,12 @@ func (t *turns) push(w *waiter) {
 		ln = &line{client: name}
 		t.client[name] = ln
 		t.lines = append(t.lines, ln)
-		if name == firstLine {
-			t.lines = slices.Insert(t.lines[:len(t.lines)-1], 0, ln)
-		}
 	}
-	ln.waiters = append(ln.waiters, w)
+	ln.waiters = slices.Insert(ln.waiters, t.before(w.slot), w)
 	t.n++
+	if w.slot.limits.First {
+		t.firsts++
+	}
 }
 
 // front is the first of a client's waiters whose host is not backed off, or after how
@@ -111,7 +100,7 @@ func (ln *line) front(now time.Time) (*waiter, time.Duration) {
 // taken has a client whose turn was used have its next after all others.
 func (t *turns) taken(client string) {
 	ln := t.client[client]
-	if ln == nil || client == firstLine {
+	if ln == nil {
 		return
 	}
 	i := slices.Index(t.lines, ln)
@@ -121,10 +110,13 @@ func (t *turns) taken(client string) {
 
 // remove takes w out, wherever it stands.
 func (t *turns) remove(w *waiter) {
-	ln := t.client[w.slot.line()]
+	ln := t.client[w.slot.client]
 	i := slices.Index(ln.waiters, w)
 	ln.waiters = slices.Delete(ln.waiters, i, i+1)
 	t.n--
+	if w.slot.limits.First {
+		t.firsts--
+	}
 	if len(ln.waiters) > 0 {
 		return
 	}
@@ -144,15 +136,26 @@ func (t *turns) of(client string) int {
 	return 0
 }
 
+// before is how many of its own client's waiters go before s, were it to come now.
+func (t *turns) before(s *Slot) int {
+	ln := t.client[s.client]
+	if ln == nil {
+		return 0
+	}
+	if s.limits.First {
+		if i := slices.IndexFunc(ln.waiters, func(w *waiter) bool { return !w.slot.limits.First }); i >= 0 {
+			return i
+		}
+	}
+	return len(ln.waiters)
+}
+
 // ahead adds to n how many go before s, were it to come now, and to more how much
 // longer they take than as many like s: each goes under its own limits. Clients with
 // a rate of their own use fewer turns than they have: as many as that rate gives them
 // while the others go.
 func (t *turns) ahead(s *Slot, n int, more time.Duration, now time.Time) (int, time.Duration) {
-	if s.limits.First {
-		return n + t.of(firstLine), more
-	}
-	round, last := t.of(s.client), 1 // rounds before its own; whether a line still comes before it in its own
+	round, last := t.before(s), 1 // rounds before its own; whether a line still comes before it in its own
 	like := s.interval(now)
 	count := func(ln *line, most int) {
 		for _, w := range ln.waiters[:min(len(ln.waiters), most)] {
