@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -151,4 +152,67 @@ func TestSharedSlotAfterAnother(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFetchesOfOneClientLeaveAPlace: fetches that connect for long, as to ports that drop
+// everything, hold all places but one, and another client goes on at its own pace.
+func TestFetchesOfOneClientLeaveAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		l.MaxConcurrent = 2
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					if s, err := p.Wait(ctx, "greedy", fetchLimits(l, true)); err == nil {
+						pass(10 * time.Second)
+						s.Release()
+					}
+				}
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		for range 10 {
+			go1(t, p, "honest", l, func() {})
+		}
+		if took := time.Since(start); took > 25*time.Second { // one was let go before anybody waited
+			t.Errorf("ten requests took %v", took)
+		}
+		stop()
+		wg.Wait()
+	})
+}
+
+// TestFetchesTakeTurns: between the fetches of one client go the requests and the fetches
+// of others, however many it causes.
+func TestFetchesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					if s, err := p.Wait(ctx, "greedy", fetchLimits(l, false)); err == nil {
+						if s.Ready(ctx) == nil {
+							s.Sent()
+						}
+						s.Release()
+					}
+				}
+			})
+		}
+		synctest.Wait()
+		for _, l := range []Limits{l, fetchLimits(l, false), l, l} {
+			start := time.Now()
+			go1(t, p, "honest", l, func() {})
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("waited %v", took)
+			}
+		}
+		stop()
+		wg.Wait()
+	})
 }

@@ -128,7 +128,7 @@ func (h *host) hasPlace(s *Slot, now time.Time) bool {
 	switch {
 	case len(h.places) >= most:
 		return false
-	case s.limits.First, len(h.places)+len(h.yielded) < most-1:
+	case len(h.places)+len(h.yielded) < most-1:
 		return true
 	}
 	n := h.held(s.client)
