@@ -23,8 +23,8 @@ import (
 	"robotsproxy/proxy/egress"
 )
 
-// noRoomRetry is when a client may try again for whose host there was no space in
-// the folder of snapshots: it is about as often that space is made.
+// noRoomRetry is the Retry-After of a request whose robots.txt found no space in the
+// snapshot folder. The folder is searched for files to remove about as often.
 const noRoomRetry = 10 * time.Minute
 
 // A problem is what a refused client reads: RFC 9457 with members of ours, or
@@ -180,14 +180,14 @@ func refusalText(d *policy.Decision) (say, mend string) {
 	switch d.Reason {
 	case policy.ReasonRule:
 		if d.Form != 0 {
-			return "The site's robots.txt disallows this address for this client, in a form that servers read it in.",
-				"Leave this address out, or send it in the plain form that is meant. Whoever runs the proxy can change robots.readings."
+			return "The site's robots.txt disallows this address for this client, in a form in which servers may read it.",
+				"Do not request this address, or send the plain form that you mean. The operator can change robots.readings."
 		}
 		return "The site's robots.txt disallows this address for this client.",
 			"Leave this address out. If the client was taken for another than it is, give it a User-Agent of its own."
 	case policy.ReasonTooComplex:
 		return "The proxy gave up matching this address against the site's robots.txt: the file has too many rules with \"*\" for an address of this length.",
-			"Send a shorter address, or leave it out."
+			"Send a shorter address, or do not request this one."
 	case policy.ReasonTunnel:
 		return "The site's robots.txt disallows the whole site for this client.",
 			"Leave this site out."

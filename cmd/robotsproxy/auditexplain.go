@@ -113,7 +113,7 @@ func explainAny(ctx context.Context, all []auditPlace, id string) (*explanation,
 func explain(ctx context.Context, file, dir, id string) (*explanation, error) {
 	line, entry, err := trail.Find(file, id)
 	if errors.Is(err, trail.ErrNoRecord) {
-		err = fmt.Errorf("%w in %s (an id ends in - and a count; those of a run are found with --run, that of another replica in its own audit, --file once for each; the oldest go by audit.max_files; of refusals beyond 100 a second of one client some were only counted)", err, file)
+		err = fmt.Errorf("%w in %s (an id ends in - and a count; those of a run are found with --run, that of another replica in its own audit, --file once for each; the oldest go by audit.max_files; refusals of one client beyond 100 a second have no record)", err, file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)

@@ -159,7 +159,7 @@ func TestVerifyOfSeveralAudits(t *testing.T) {
 	if status != 1 || strings.Count(out, "The chain is whole") != 2 || strings.Contains(out, a.files[1]) || !strings.HasPrefix(errOut, "robotsproxy: "+a.files[1]+":1: seq 5: changed: ") {
 		t.Errorf("status %d, %s\n%s", status, errOut, out)
 	}
-	if status, _, errOut := a.do(append([]string{"verify", "--since-anchor", "1:" + strings.Repeat("0", 32)}, a.files...)...); status != 2 || !strings.Contains(errOut, "--since-anchor are of one audit") {
+	if status, _, errOut := a.do(append([]string{"verify", "--since-anchor", "1:" + strings.Repeat("0", 32)}, a.files...)...); status != 2 || !strings.Contains(errOut, "--since-anchor take one audit") {
 		t.Errorf("status %d, %s", status, errOut)
 	}
 }

@@ -24,10 +24,10 @@ func auditVerifyCommand() *cobra.Command {
 files: each line has the hash of its own octets and that of the line before it.
 The first fault is named with its place, and the exit status is 1.
 
-Lines are missing at the beginning, too, unless a line says that the proxy has
-removed them (audit.max_files); versions before this one did not say so, and the
-beginning of an audit of theirs is not judged. With --from the line of that number
-has to be there, and those before need not: for a part of an audit.
+Lines that are missing at the beginning are a fault too, unless a line says that
+the proxy removed them (audit.max_files). Earlier versions wrote no such line, so
+the beginning of their audits is not judged. --from SEQ is for a part of an audit:
+the line of that number has to be there, and the lines before it need not.
 
 That the end was not cut off, or the whole not written anew, the lines cannot
 show. An anchor can: the number and the hash of a line, kept where who writes
@@ -36,8 +36,8 @@ the audit cannot change it. --anchor prints that of the last line; with
 
 With --file - one file is read from standard input. Of several files, as the
 replicas of a fleet have one each, each is verified on its own; anchors then
-stand beside the names of their files, and --from and --since-anchor are for one of
-them.`,
+stand beside the names of their files, and --from and --since-anchor are not
+allowed.`,
 		Example: `  robotsproxy audit verify
   robotsproxy audit verify --anchor >> /elsewhere/anchors
   robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
@@ -69,10 +69,10 @@ them.`,
 	return cmd
 }
 
-// knownOf reads the flags that say what is known of an audit.
+// knownOf reads --from and --since-anchor, which say what is known of an audit.
 func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.Known, err error) {
 	if known.From = from; from == 0 && cmd.Flags().Changed("from") {
-		return known, usageError{errors.New("--from 0: lines are numbered from 1 on")}
+		return known, usageError{errors.New("--from must be at least 1")}
 	}
 	if cmd.Flags().Changed("since-anchor") {
 		if known.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // as it comes from a file
@@ -96,7 +96,7 @@ func (f *auditFlags) verify(stdin io.Reader, known trail.Known) (trail.Result, e
 // not. The error is of all that are not.
 func (f *auditFlags) verifyEach(out io.Writer, known trail.Known, anchor bool) error {
 	if known != (trail.Known{}) {
-		return usageError{errors.New("--from and --since-anchor are of one audit, and there are several files")}
+		return usageError{errors.New("--from and --since-anchor take one audit, not several files")}
 	}
 	places, err := f.places()
 	if err != nil {
@@ -156,9 +156,9 @@ func verified(res *trail.Result, known trail.Known) string {
 	case res.Removed:
 		row("", "older files were removed while they were read: once more shows whether that is all")
 	case res.Pruned:
-		row("", "what was before them, %s, went by audit.max_files, as a line says", count(int64(res.First-1), "line"))
+		row("", "the proxy removed what was before them, %s, by audit.max_files, as a line says", count(int64(res.First-1), "line"))
 	case res.First > 1 && known.From > 0:
-		row("", "what was before them, %s, is not here, and not asked for", count(int64(res.First-1), "line"))
+		row("", "what was before them, %s, is not here, as --from permits", count(int64(res.First-1), "line"))
 	case res.First > 1:
 		row("", "what was before them, %s, is not here: it went by audit.max_files, or somebody took it away", count(int64(res.First-1), "line"))
 	}
@@ -174,7 +174,7 @@ func verified(res *trail.Result, known trail.Known) string {
 		row("", "and %d more", more)
 	}
 	if res.Counted > 0 {
-		row("counted", "%s, beyond 100 a second of a client, without a record of each", count(res.Counted, "refusal"))
+		row("counted", "%s of clients beyond 100 a second, which have no record", count(res.Counted, "refusal"))
 	}
 	if known.Since.Seq > 0 {
 		row("since", "%s: the chain goes on from there without a break", known.Since)

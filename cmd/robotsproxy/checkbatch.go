@@ -108,7 +108,7 @@ func (b *batch) answer(line []byte) any {
 	}
 	a := b.judge(c)
 	if a.gaveUp {
-		return batchError{"the file has too many rules with \"*\" for a URL of this length: matching was given up"}
+		return batchError{"the file has too many rules with \"*\" for a URL of this length: the proxy gives up matching"}
 	}
 	return a
 }

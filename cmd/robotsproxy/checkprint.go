@@ -135,7 +135,7 @@ func (f *finding) why() string {
 	case policy.ReasonCrawlDelay:
 		return "the site asks for a longer Crawl-delay than robots.max_crawl_delay (robots.over_max: refuse)"
 	case policy.ReasonTooComplex:
-		return "the file has too many rules with \"*\" for an address of this length: the proxy gives up matching, and refuses"
+		return "the file has too many rules with \"*\" for an address of this length: the proxy gives up matching and refuses the request"
 	case policy.ReasonAddress:
 		return "the address that it leads to is a forbidden destination (egress.allow_private)"
 	case policy.ReasonPort:

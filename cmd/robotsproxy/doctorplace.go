@@ -137,7 +137,7 @@ func (d *doctor) checkAudit(context.Context) diagnosis {
 	}
 	if used, most := d.snapshots(), int64(d.cfg.Audit.SnapshotMaxSize); used > most/10*9 {
 		return warn("raise audit.snapshot_max_size, or look in the audit which client asks for so many hosts",
-			"the kept robots.txt files take %s of %s: hosts that need another are refused", inMiB(used), inMiB(most))
+			"the kept robots.txt files take %s of %s: hosts that need another may be refused", inMiB(used), inMiB(most))
 	}
 	return fine("%s, %s free", file, inMiB(free))
 }

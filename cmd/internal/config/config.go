@@ -60,19 +60,19 @@ type ListenTLS struct {
 type Limits struct {
 	Connections          int  `key:"connections" default:"20000" check:"count" doc:"of all clients together; over it the next ones wait"`
 	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" doc:"over it 429"`
-	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"the longest URL, 1KiB to 64KiB; over it 414"`
+	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"the longest URL, between 1KiB and 64KiB; over it 414"`
 
-	Memory Memory `key:"memory" default:"auto" check:"memory" doc:"of the whole process; over it 503 to the greediest clients; auto: GOMEMLIMIT, else half of the control group's, else a quarter of the machine's, at most 2GiB"`
+	Memory Memory `key:"memory" default:"auto" check:"memory" doc:"how much the process may have in use; near it 503 to the greediest clients; auto: GOMEMLIMIT, else half of the control group's limit, else a quarter of the machine's memory, but at most 2GiB"`
 }
 
 // Robots is how robots.txt is read, fetched and kept.
 type Robots struct {
 	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"whose reading: standard, rfc9309, google, google-2022, google-2019, coccoc (see README.md)"`
-	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"who a site sees fetching it: proxy (robotsproxy/VERSION, or identity.user_agent), one copy for all; client (its product token), a copy for each token; auto: proxy under serve, client under run and check"`
-	Readings         string        `key:"readings" default:"" oneof:"all literal" doc:"all: a path is also judged as many servers read it, its slashes merged and decoded, its ;parameters stripped; literal: not; \"\": all, but literal under rfc9309 and google*"`
+	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"the User-Agent that it is fetched with: proxy (robotsproxy/VERSION, or identity.user_agent), one copy for all; client (the client's product token), a copy for each token; auto: proxy under serve, client under run and check"`
+	Readings         string        `key:"readings" default:"" oneof:"all literal" doc:"all: a path is also judged with its slashes merged and decoded, and its ;parameters stripped, as many servers read it; literal: only as it was sent and without dot segments; \"\": all, but literal under rfc9309 and google*"`
 	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"a copy is fetched anew after this, or sooner if the site says so"`
 	MinAge           time.Duration `key:"min_age" default:"1m" check:"not-negative" doc:"a file is not fetched again sooner"`
-	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"for one robots.txt, its redirects included; the waits for its slots do not count"`
+	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"for one robots.txt, its redirects included; waits for slots do not count"`
 	MaxCrawlDelay    time.Duration `key:"max_crawl_delay" default:"10s" check:"positive" doc:"the longest Crawl-delay that is kept"`
 	OverMax          string        `key:"over_max" default:"clamp" oneof:"clamp honor refuse" doc:"clamp, honor or refuse: a site that asks for more than the maximum"`
 	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"first retry of a robots.txt that failed; doubles up to 30m"`
@@ -201,7 +201,7 @@ type Audit struct {
 	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"name, hash or drop: what stands for who asked"`
 
 	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" doc:"a robots.txt is kept so long after a decision last rested on it; 0s: for good"`
-	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"what all of these may take on the disk; those not used for longest go first, but none of the last day: then new hosts are refused"`
+	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"what all of these may take on the disk; those not used for longest are removed first, but none that was used within a day: if that is not enough, new hosts are refused"`
 }
 
 // Store is what a fleet of replicas shares.
@@ -226,7 +226,7 @@ type Log struct {
 // A Size is so many octets.
 type Size int64
 
-// A Memory is so many bytes; zero: as the machine has it.
+// A Memory is a number of bytes; zero means auto: as much as the machine has for the process.
 type Memory int64
 
 // PortRange is the ports from First to Last, both included.

@@ -161,7 +161,7 @@ func sizeless(s string) string {
 	return ""
 }
 
-// auto is what a Memory of zero is written as.
+// auto is how a Memory of zero is written.
 const auto = "auto"
 
 func readMemory(s string) (any, bool) {

@@ -97,7 +97,7 @@ func TestVerifyTellsRemovedFromTakenAway(t *testing.T) {
 	p.end(t)
 	p = p.again(t) // whose chain goes on
 	p.end(t)
-	if out := command(t, "audit", "verify", "-c", p.config).want(t, 0).stdout; !strings.Contains(out, "went by audit.max_files, as a line says") {
+	if out := command(t, "audit", "verify", "-c", p.config).want(t, 0).stdout; !strings.Contains(out, "by audit.max_files, as a line says") {
 		t.Errorf("verify: %s", out)
 	}
 	asides, err := filepath.Glob(strings.Replace(first, "000000000001", "*", 1) + "*")

@@ -27,7 +27,7 @@ func ofAudit(ask func() audit.Stats) prometheus.Collector {
 		func(s audit.Stats) uint64 { return s.Failures })
 	c.counter("audit_lost_records_total", "Records that could neither be written nor kept until they could be.",
 		func(s audit.Stats) uint64 { return s.Lost })
-	c.counter("audit_counted_refusals_total", "Refusals that were counted and not recorded, since one client had too many in a second.",
+	c.counter("audit_counted_refusals_total", "Refusals that were only counted and have no record, because one client had more than 100 in a second.",
 		func(s audit.Stats) uint64 { return s.Counted })
 	c.counter("audit_rotations_total", "Files of the audit set aside because they were full.",
 		func(s audit.Stats) uint64 { return s.Turns })
@@ -39,11 +39,11 @@ func ofSnapshots(ask func() snapshot.Stats) prometheus.Collector {
 	c := &asked[snapshot.Stats]{ask: ask}
 	c.gauge("snapshots_bytes", "Bytes on the disk of the robots.txt files kept for the audit, and of their index.",
 		func(s snapshot.Stats) float64 { return float64(s.Bytes) })
-	c.gauge("snapshots_max_bytes", "Bytes that they may take (audit.snapshot_max_size).",
+	c.gauge("snapshots_max_bytes", "Bytes that these files may take on the disk (audit.snapshot_max_size).",
 		func(s snapshot.Stats) float64 { return float64(s.MaxBytes) })
 	c.counter("snapshots_kept_total", "Answers for robots.txt kept for the audit; one in use is kept once a day.",
 		func(s snapshot.Stats) uint64 { return s.Kept })
-	counters(c, "snapshots_errors_total", "What failed of keeping robots.txt files for the audit: to write one (keep), to write one (full) or note a fetch of one (index) for lack of space, to wait for the disk (sync), to remove old ones (prune).", "operation",
+	counters(c, "snapshots_errors_total", "What failed of keeping robots.txt files for the audit: to write a file (keep), to write a file for lack of space (full), to add its line to the index for lack of space (index), to wait for the disk (sync), to remove old files (prune).", "operation",
 		func(s snapshot.Stats) map[string]uint64 {
 			return map[string]uint64{"keep": s.KeepFailed, "full": s.Refused, "index": s.Unindexed, "sync": s.SyncFailed, "prune": s.PruneFailed}
 		})

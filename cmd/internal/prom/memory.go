@@ -6,18 +6,18 @@ import (
 	"robotsproxy/proxy"
 )
 
-// ofMemory shows the budget that requests are counted against.
+// ofMemory shows the memory budget of the process.
 func ofMemory(handler func() proxy.Stats) prometheus.Collector {
 	c := &asked[proxy.Stats]{ask: handler}
-	c.gauge("memory_limit_bytes", "Bytes of memory that the process may take (limits.memory).",
+	c.gauge("memory_limit_bytes", "Bytes of memory that the process may have in use (limits.memory).",
 		func(s proxy.Stats) float64 { return float64(s.Memory.Limit) })
-	c.gauge("memory_used_bytes", "Bytes of memory that count against it: what the last cycle of the garbage collector found in use, and all stacks.",
+	c.gauge("memory_used_bytes", "Bytes of memory that count against the limit: the heap that the last garbage collection found in use, and all stacks.",
 		func(s proxy.Stats) float64 { return float64(s.Memory.InUse) })
-	c.gauge("memory_bodies_bytes", "Bytes of request bodies that were read ahead of a wait.",
+	c.gauge("memory_bodies_bytes", "Bytes of request bodies that were read before their requests wait for a slot.",
 		func(s proxy.Stats) float64 { return float64(s.Memory.Bodies) })
-	c.counter("memory_refused_requests_total", "Requests refused with 503 because memory was short and their client had its share of it.",
+	c.counter("memory_refused_requests_total", "Requests refused with 503 because memory was short and their client held more than was free.",
 		func(s proxy.Stats) uint64 { return s.Memory.Refused })
-	c.counter("memory_unread_bodies_total", "Request bodies that were not read ahead of a wait because there was no room.",
+	c.counter("memory_unread_bodies_total", "Request bodies that were not read before the wait because there was no room.",
 		func(s proxy.Stats) uint64 { return s.Memory.Unread })
 	return c
 }

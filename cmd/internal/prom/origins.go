@@ -39,7 +39,7 @@ func ofOrigins(ask func() egress.Stats) prometheus.Collector {
 // ofRobots shows what is known of robots.txt files.
 func ofRobots(ask func() cache.Stats) prometheus.Collector {
 	c := &asked[cache.Stats]{ask: ask}
-	counters(c, "robots_fetches_total", "Fetches of robots.txt by what they brought: rules, no-file, unreachable (no usable answer), no-connection, ours (the way out failed here).", "outcome",
+	counters(c, "robots_fetches_total", "Fetches of robots.txt by what they brought: rules, no-file, unreachable (no usable answer), no-connection, ours (the way out failed here, or the host is backed off: nothing was sent).", "outcome",
 		func(s cache.Stats) map[cache.Fetched]uint64 { return s.Fetches })
 	c.gauge("robots_inflight_fetches", "Origins whose robots.txt is being fetched, or looked for in the store.",
 		func(s cache.Stats) float64 { return float64(s.Fetching) })
@@ -47,7 +47,7 @@ func ofRobots(ask func() cache.Stats) prometheus.Collector {
 		func(s cache.Stats) uint64 { return s.Hits })
 	c.counter("robots_cache_misses_total", "Look-ups of an origin's robots.txt that waited for a fetch, or for the store.",
 		func(s cache.Stats) uint64 { return s.Misses })
-	c.gauge("robots_cache_entries", "Origins whose robots.txt, or the lack of it, is known in memory.",
+	c.gauge("robots_cache_entries", "Robots.txt files that are known in memory, or known to be missing or failing: one for each origin, and for each product token with fetch_as: client.",
 		func(s cache.Stats) float64 { return float64(s.Entries) })
 	c.gauge("robots_cache_bytes", "Memory that these take, by the cache's own count.",
 		func(s cache.Stats) float64 { return float64(s.Bytes) })
@@ -62,7 +62,7 @@ type Stopwatch struct{ took prometheus.Histogram }
 func NewStopwatch() *Stopwatch {
 	return &Stopwatch{prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "robotsproxy_robots_fetch_duration_seconds",
-		Help:    "How long fetches of robots.txt took, connection and redirects included, whatever they brought.",
+		Help:    "How long fetches of robots.txt took, connection, redirects and waits for slots included, whatever they brought.",
 		Buckets: []float64{0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 60},
 	})}
 }

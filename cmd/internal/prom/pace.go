@@ -19,7 +19,7 @@ func ofPace(ask func() pace.Stats) prometheus.Collector {
 		func(s pace.Stats) float64 { return float64(s.Waiting) })
 	c.gauge("pace_inflight_requests", "Requests that hold one of the places of their host (max_concurrent).",
 		func(s pace.Stats) float64 { return float64(s.UnderWay) })
-	c.gauge("pace_streams", "Upgraded connections, event streams, unopened tunnels and slow transfers, which hold no place.",
+	c.gauge("pace_streams", "Upgraded connections, event streams, unopened tunnels, and slow transfers that gave their place back: they hold no place.",
 		func(s pace.Stats) float64 { return float64(s.Streams) })
 	c.counter("pace_back_offs_total", "Pauses begun, or lengthened, because a host answered 429 or 503.",
 		func(s pace.Stats) uint64 { return s.BackOffs })

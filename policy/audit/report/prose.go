@@ -138,7 +138,7 @@ func (r *Report) chain() string {
 	}
 	switch {
 	case c.Pruned:
-		text += fmt.Sprintf(", which begins with record %s: the proxy removed what was before, by the number of files that are kept", number(int64(c.FirstSeq)))
+		text += fmt.Sprintf(", which begins with record %s: the proxy removed the records before it (audit.max_files)", number(int64(c.FirstSeq)))
 	case c.FirstSeq > 1:
 		text += fmt.Sprintf(", which begins with record %s: what was before is not there, by the number of files that are kept or because somebody took it away", number(int64(c.FirstSeq)))
 	}

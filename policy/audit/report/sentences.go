@@ -27,7 +27,7 @@ func (r *Report) sentences() []string {
 		{t.Away, fmt.Sprintf("%s paced while the store that the replicas share was away: each then kept to its own part of the pace, and judged by the copies that it held.",
 			were(t.Away, "request"))},
 		{r.Source.Lost, fmt.Sprintf("%s lost, as the audit could not be written at the time: this report does not count what they said.", were(r.Source.Lost, "record"))},
-		{r.Source.Counted, fmt.Sprintf("%s counted only, and this report's numbers are without them: a client sent more than 100 in a second that were malformed, not let in or over a limit.", were(r.Source.Counted, "further refusal"))},
+		{r.Source.Counted, fmt.Sprintf("%s only counted, and this report's numbers do not include them: a client sent more than 100 requests in a second that were malformed, not let in or over a limit.", were(r.Source.Counted, "further refusal"))},
 	} {
 		if s.of > 0 {
 			said = append(said, s.text)

@@ -148,7 +148,7 @@ var reasonWords = map[string]string{
 	"origin":      "the site could not be reached",
 	"parent":      "the proxy's own way out did not work",
 	"crawl-delay": "the site asks for longer pauses than the configuration grants",
-	"too-complex": "the site's robots.txt took more steps to match against the address than are spent on a request",
+	"too-complex": "matching the address against the site's robots.txt would have taken too many steps",
 	"tunnel":      "an encrypted connection that was not opened, judged by its host alone",
 	"identity":    "the client did not say who it is",
 	"denied-host": "an entry of the configuration denies the host",
