@@ -14,8 +14,8 @@ import (
 	"robotsproxy/robots"
 )
 
-// A tailFilter says which records are shown. Lines that are not of requests are shown
-// where it asks for nothing.
+// A tailFilter says which records are shown. Lines that are not records of requests are
+// shown only by an empty filter.
 type tailFilter struct {
 	requestFlags
 	blocked bool
@@ -111,7 +111,7 @@ func (r *recordLines) verdict(e *trail.Entry) {
 		r.paint(colour, decision), word(e.Reason), statusText(e), cmp.Or(word(e.Method), "-"), cmp.Or(word(e.URL), "-"))
 }
 
-// statusText is the status that was answered, as three characters.
+// statusText gives the status of the answer in three characters; --- without one.
 func statusText(e *trail.Entry) string {
 	if e.Status == 0 {
 		return "---"

@@ -161,8 +161,8 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 	return cfg, dialect, cfg.Check()
 }
 
-// checkBook knows each origin's robots.txt: the real one, or one file for all. engine
-// judges redirects.
+// checkBook gives a Book with each origin's robots.txt: the real one, or one file for
+// all. The engine that engine gives judges redirects.
 func checkBook(cfg config.Config, file *oneFile, engine func() *policy.Engine) (policy.Book, func(), error) {
 	if file != nil {
 		b, err := cache.New(cache.Options{Fetcher: file})

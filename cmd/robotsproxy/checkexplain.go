@@ -50,7 +50,7 @@ type entry struct {
 	Because string `json:"entry_reason,omitempty"`
 }
 
-// A reading is how a path was read that decided, where that was not as it stands.
+// A reading is the form of the path that decided, if that is not the path as it was given.
 type reading struct {
 	Reading string `json:"reading,omitempty"`
 	Read    string `json:"read_as,omitempty"`
@@ -107,7 +107,7 @@ type checker struct {
 	from      string                 // likewise: the From header
 	file      *oneFile               // asked instead of the origins; nil: they are
 	sealed    func(host string) bool // its HTTPS is not opened
-	maxURL    int                    // bytes, as limits.url has it
+	maxURL    int                    // bytes, from limits.url
 }
 
 // newChecker makes one that asks the origins, or file where there is one; done

@@ -142,7 +142,7 @@ func (d *doctor) checkAudit(context.Context) diagnosis {
 	return fine("%s, %s free", file, inMiB(free))
 }
 
-// snapshots is what the kept robots.txt files take on the disk, as far as that can be told.
+// snapshots gives how many bytes the kept robots.txt files take on the disk, as far as they can be read.
 func (d *doctor) snapshots() int64 {
 	state, err := d.cfg.State(d.getenv)
 	if err != nil {

@@ -240,7 +240,7 @@ func openSite() (*site, error) {
 	s := &site{listener: l}
 	s.server.ReadHeaderTimeout = askTimeout
 	s.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if via := r.Header.Get("Via"); via != "" { // the request, or the proxy's own fetch to answer it with
+		if via := r.Header.Get("Via"); via != "" { // of the request, or of the proxy's own fetch that answers it
 			s.mu.Lock()
 			s.via = via
 			s.mu.Unlock()

@@ -27,7 +27,7 @@ type force struct {
 	known     cache.Options
 	audit     audit.Options // but for its Snapshots
 	snapshots snapshot.Options
-	memory    int64 // bytes that the process may take
+	memory    int64 // the budget of the process, in bytes
 }
 
 // make makes what cfg asks for, and changes nothing yet. What is as in before is
@@ -87,7 +87,7 @@ func (h *house) make(cfg config.Config, before *force) (_ *force, err error) {
 	return f, err
 }
 
-// fetching has f's robots.txt files fetched, recorded and kept.
+// fetching sets f.known: how f's robots.txt files are fetched, recorded and stored.
 func (h *house) fetching(f *force) (err error) {
 	o := fetch.Options{
 		Sender: &proxy.Fetches{Pacer: h.pacer, Rules: &f.rules},

@@ -21,8 +21,8 @@ func judge(cfg config.Config, b policy.Book) (*policy.Engine, error) {
 	return policy.New(o)
 }
 
-// ofCommand is cfg for a command of one user, who is asked as whom robots.txt is fetched
-// where the configuration leaves that open.
+// ofCommand gives cfg for run and check, which serve one user: robots.fetch_as: auto means
+// client there.
 func ofCommand(cfg config.Config) config.Config {
 	if cfg.Robots.FetchAs == "auto" {
 		cfg.Robots.FetchAs = "client"
@@ -53,7 +53,7 @@ func judging(cfg config.Config, b policy.Book) (policy.Options, error) {
 		Clients:       clients,
 		Open:          cfg.Open,
 		ProductToken:  cfg.Identity.ProductToken,
-		FetchPerToken: cfg.Robots.FetchAs == "client" && cfg.Identity.UserAgent == "", // else all clients are one to the sites
+		FetchPerToken: cfg.Robots.FetchAs == "client" && cfg.Identity.UserAgent == "", // else the sites see one client
 		Require:       required(cfg),
 		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
 		OverMax:       overMax(cfg),

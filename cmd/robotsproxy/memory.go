@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// memoryAbove is by which part of the budget the collector's own limit is above it: what is not in
-	// use yet, or not any more, has room there.
+	// memoryAbove is the divisor of the budget that gives how far the garbage collector's own limit is
+	// above it: an eighth, for memory that is not in use yet, or not any more.
 	memoryAbove = 8
 
-	// cachePart is which part of the budget the cache of robots.txt files may take at the most.
+	// cachePart is the divisor that gives the most bytes that the robots.txt cache may take of the budget.
 	cachePart = 4
 
-	// fetchPart is which part of the budget fetches of robots.txt may take at the most.
+	// fetchPart is the divisor that gives the most bytes that fetches of robots.txt may take of the budget.
 	fetchPart = 4
 )
 
-// memoryLimit is how many bytes cfg gives to the process.
+// memoryLimit gives the memory budget of the process under cfg, in bytes.
 func memoryLimit(cfg config.Config) int64 {
 	if n := int64(cfg.Limits.Memory); n > 0 {
 		return n
@@ -34,9 +34,9 @@ func memoryLimit(cfg config.Config) int64 {
 	return autoMemory(os.DirFS("/"), debug.SetMemoryLimit(-1), os.Getenv("GOMEMLIMIT") != "")
 }
 
-// autoMemory is limits.memory: auto, as the machine whose root directory is given says: the environment's
-// GOMEMLIMIT, else half of what the control group allows, else a quarter of the machine's memory but no
-// more than memory.Default.
+// autoMemory gives the budget of limits.memory: auto, in bytes, for the machine with this root directory:
+// the environment's GOMEMLIMIT (goLimit, where named says that the environment has one), else half of the
+// control group's limit, else a quarter of the machine's memory but at most memory.Default.
 func autoMemory(root fs.FS, goLimit int64, named bool) int64 {
 	machine := machineMemory(root)
 	group := groupMemory(root)
@@ -51,7 +51,7 @@ func autoMemory(root fs.FS, goLimit int64, named bool) int64 {
 	return memory.Default
 }
 
-// machineMemory reads /proc/meminfo; 0: it cannot be had.
+// machineMemory gives the machine's memory in bytes, from /proc/meminfo; 0: it is not known.
 func machineMemory(root fs.FS) int64 {
 	text, err := fs.ReadFile(root, "proc/meminfo")
 	if err != nil {
@@ -66,8 +66,8 @@ func machineMemory(root fs.FS) int64 {
 	return 0
 }
 
-// groupMemory is the least that the control group of this process, or one above it, may take; 0: there is
-// no limit.
+// groupMemory gives the lowest memory limit, in bytes, of this process's control group and those above it;
+// 0: there is no limit.
 func groupMemory(root fs.FS) (least int64) {
 	text, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -97,7 +97,7 @@ func groupMemory(root fs.FS) (least int64) {
 	return least
 }
 
-// readLimit reads a number; 0: there is none, as in "max".
+// readLimit reads a file with one number; 0: there is no file, or no number in it, as in "max".
 func readLimit(root fs.FS, file string) int64 {
 	text, err := fs.ReadFile(root, file)
 	if err != nil {
@@ -110,8 +110,8 @@ func readLimit(root fs.FS, file string) int64 {
 	return n
 }
 
-// boundMemory puts the budget of f in force, and the collector's own limit a little above it, unless the
-// environment's GOMEMLIMIT says what that is.
+// boundMemory puts the budget of f in force. It sets the garbage collector's own limit a little above the
+// budget, unless the environment has a GOMEMLIMIT.
 func (h *house) boundMemory(f *force) {
 	h.memory.SetLimit(f.memory)
 	if os.Getenv("GOMEMLIMIT") == "" {

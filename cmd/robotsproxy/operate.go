@@ -47,7 +47,7 @@ func (h *house) sinks(others []audit.Sink) (all []audit.Sink, err error) {
 	return append(all, h.counts, h.feed), nil
 }
 
-// keep is what keeps the robots.txt files that decisions rest on.
+// keep gives the function that keeps the robots.txt files that decisions rest on.
 func (h *house) keep() func(*audit.Record) error {
 	if without("audit") {
 		return func(*audit.Record) error { return nil }

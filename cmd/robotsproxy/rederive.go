@@ -164,8 +164,8 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	return differs
 }
 
-// isRecorded says whether a record has the string s: whole or cut, and with U+FFFD for
-// each byte that is not UTF-8.
+// isRecorded reports whether record is what a record has of the string s: s whole or cut,
+// with U+FFFD for each byte that is not UTF-8.
 func isRecorded(record, s string) bool {
 	text := string([]rune(s))
 	if record == text {
@@ -175,7 +175,7 @@ func isRecorded(record, s string) bool {
 	return cut && whole == len(s) && strings.HasPrefix(text, head)
 }
 
-// urlOf is what a record has of the URL, and how long that is in all where it was cut.
+// urlOf gives what a record has of the URL, and the URL's whole length if the record cut it, else 0.
 func urlOf(e *trail.Entry) (head string, whole int) {
 	if head, whole, cut := trail.CutText(e.URL); cut && whole > trail.MaxURL {
 		return head, whole
@@ -183,7 +183,7 @@ func urlOf(e *trail.Entry) (head string, whole int) {
 	return e.URL, 0
 }
 
-// userAgentOf is what a record has of the User-Agent header.
+// userAgentOf gives what a record has of the User-Agent header.
 func userAgentOf(e *trail.Entry) string {
 	head, _, _ := trail.CutText(e.UserAgent)
 	return head

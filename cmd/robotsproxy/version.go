@@ -33,7 +33,7 @@ func ownVersion() string {
 	return version(info)
 }
 
-// ownProduct is this program as a User-Agent header names it (RFC 9110 10.1.5).
+// ownProduct gives the product of this program for a User-Agent header (RFC 9110 10.1.5).
 func ownProduct() string {
 	info, _ := debug.ReadBuildInfo()
 	number, _ := built(info)

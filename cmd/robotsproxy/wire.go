@@ -190,8 +190,9 @@ func wayOut(cfg config.Config, own ...netip.AddrPort) (egress.Options, error) {
 	return o, nil
 }
 
-// known is how long what is known of robots.txt is good, and how it is fetched: by o,
-// for which engine judges redirects. It is first called when there is one.
+// known gives the options of the robots.txt cache under cfg, with a fetcher made from o.
+// The engine that engine gives judges redirects; engine is not called before the first
+// redirect.
 func known(cfg config.Config, o fetch.Options, engine func() *policy.Engine) (cache.Options, error) {
 	var err error
 	if o.Denied, err = denied(cfg); err != nil {

@@ -1,13 +1,13 @@
-// Package memory bounds what one process takes of the machine's memory.
+// Package memory bounds how much of the machine's memory one process has in use.
 //
-// A [Budget] looks at what the Go runtime says is in use, which has everything in it: the robots.txt
-// files that are kept and those on their way, compiled files, the buffers of connections, snapshots and
-// records that are not on the disk yet. It counts besides what each client's requests under way are
-// taken to need. New work is refused ([ErrShort]) to a client that holds more than is still free, so
-// that the greediest clients are refused first, every other client is served for as long as there is
-// anything left, and one client alone never takes more than half.
+// A [Budget] compares its limit with what the Go runtime reports as in use. That includes cached and
+// compiled robots.txt files, fetches under way, the buffers of connections, and snapshots and records
+// that are not on the disk yet. The Budget also estimates what the requests under way of each client
+// need. It refuses new work ([ErrShort]) to a client that holds more than is still free. So the
+// greediest clients are refused first, every other client is served for as long as anything is left,
+// and one client alone never holds more than half.
 //
-// It frees nothing, and knows nothing of caches: these bound themselves. It fails only by refusing.
+// A Budget frees nothing, and knows nothing of caches, which bound themselves. It fails only by refusing.
 //
 // A Budget may be shared by any number of goroutines. It starts none.
 package memory
@@ -20,21 +20,22 @@ import (
 	"time"
 )
 
-// ErrShort says that a client's new work is refused because memory is short.
+// ErrShort is the error for new work of a client that has its share while memory is short.
 var ErrShort = errors.New("memory is short, and the client has its share of it")
 
 const (
-	// Default is how many bytes a Budget has where nothing else is said.
+	// Default is the limit of a Budget, in bytes, if Options.Limit is zero.
 	Default = 2 << 30
 
-	// workBytes is what a request under way is taken to need: its goroutines' stacks, its head, and the
-	// buffers of its connections (measured: 20 to 48 KiB).
+	// workBytes is the estimate for one request under way, in bytes: its goroutines' stacks, its head,
+	// and the buffers of its connections (measured: 20 to 48 KiB).
 	workBytes = 32 << 10
 
-	// bodiesPart is which part of all are the request bodies that are read ahead of a wait.
+	// bodiesPart is the divisor of the limit that gives the bytes for all request bodies that are read
+	// ahead of a wait: a sixteenth.
 	bodiesPart = 16
 
-	// sampleEvery is how often the runtime is asked, at the most: that takes some microseconds.
+	// sampleEvery is the least time between two questions to the runtime, each of which takes some microseconds.
 	sampleEvery = 100 * time.Millisecond
 )
 
@@ -44,12 +45,12 @@ type Options struct {
 	InUse func() int64 // bytes that are in use; nil: what the runtime says
 }
 
-// A Budget is so many bytes. Make one with New.
+// A Budget bounds the memory of a process, and shares it between clients. Make one with New.
 type Budget struct {
 	limit   atomic.Int64
 	inUse   func() int64
-	sampled atomic.Int64 // what that said last
-	due     atomic.Int64 // when it is asked again, in nanoseconds since 1970
+	sampled atomic.Int64 // what inUse said last
+	due     atomic.Int64 // when inUse is called again, in nanoseconds since 1970
 
 	refused, unread atomic.Uint64
 
@@ -58,7 +59,7 @@ type Budget struct {
 	clients map[string]holding // those that hold anything
 }
 
-// A holding is what requests under way hold, in bytes.
+// A holding is how many bytes requests under way hold, by estimate.
 type holding struct{ work, bodies int64 }
 
 func (h *holding) add(work, bodies int64) {
@@ -76,7 +77,7 @@ func New(o Options) *Budget {
 	return b
 }
 
-// SetLimit has the Budget be of limit bytes from now on; zero means Default.
+// SetLimit changes the limit, in bytes; zero means Default.
 func (b *Budget) SetLimit(limit int64) {
 	if limit <= 0 {
 		limit = Default
@@ -84,7 +85,7 @@ func (b *Budget) SetLimit(limit int64) {
 	b.limit.Store(limit)
 }
 
-// liveBytes is what the last cycle of the garbage collector found in use, with all stacks.
+// liveBytes gives the bytes of the heap that the last garbage collection found in use, and of all stacks.
 func liveBytes() int64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
@@ -97,7 +98,7 @@ func liveBytes() int64 {
 	return int64(n)
 }
 
-// taken is what is in use at about now.
+// taken gives the bytes in use, at most sampleEvery old.
 func (b *Budget) taken(now time.Time) int64 {
 	at := now.UnixNano()
 	if due := b.due.Load(); at >= due && b.due.CompareAndSwap(due, at+int64(sampleEvery)) {
@@ -113,8 +114,8 @@ type Work struct {
 	holding
 }
 
-// Begin counts a request of client, a name for whose fair share it counts against. The error is
-// ErrShort. Whoever calls it calls [Work.End], once.
+// Begin counts a request under way, against the share of client. The error is ErrShort. The caller
+// calls [Work.End] once when the request ends.
 func (b *Budget) Begin(client string, now time.Time) (Work, error) {
 	taken := b.taken(now)
 	w := Work{budget: b, client: client}
@@ -128,7 +129,7 @@ func (b *Budget) Begin(client string, now time.Time) (Work, error) {
 	return w, nil
 }
 
-// Body asks for n bytes for the request's body. Where it says no, the body has to stay where it is.
+// Body asks for n bytes for the request's body. If it returns false, the body must not be read yet.
 func (w *Work) Body(n int64) bool {
 	b := w.budget
 	if b == nil {
@@ -145,7 +146,7 @@ func (w *Work) Body(n int64) bool {
 	return true
 }
 
-// End gives back all that w holds.
+// End gives back all bytes that w holds.
 func (w *Work) End() {
 	b := w.budget
 	if b == nil {
@@ -157,7 +158,7 @@ func (w *Work) End() {
 	w.budget = nil
 }
 
-// add adds to what w holds, and its client, and all. The budget's lock is held.
+// add adds to the bytes of w, of its client, and of all clients. The caller holds the budget's lock.
 func (w *Work) add(work, bodies int64) {
 	b := w.budget
 	w.holding.add(work, bodies)
@@ -171,7 +172,7 @@ func (w *Work) add(work, bodies int64) {
 	}
 }
 
-// Stats is what a Budget is at, to be shown.
+// Stats is the state of a Budget, to be shown.
 type Stats struct {
 	Limit  int64 // bytes
 	InUse  int64 // bytes, as the runtime says
@@ -181,7 +182,7 @@ type Stats struct {
 	Unread  uint64 // bodies so far that were not read ahead of a wait because there was no room
 }
 
-// Stats asks the runtime as well, if that is due.
+// Stats gives the present Stats. It asks the runtime if that is due.
 func (b *Budget) Stats() Stats {
 	s := Stats{Limit: b.limit.Load(), InUse: b.taken(time.Now()), Refused: b.refused.Load(), Unread: b.unread.Load()}
 	b.mu.Lock()
