@@ -24,17 +24,16 @@ type line interface {
 }
 
 const (
-	// maxRest bounds a line without its URL and what trail.Seal adds to it, in bytes:
-	// with that they are 4 KiB.
+	// maxRest bounds a line without its URL and without what trail.Seal adds, in bytes.
+	// Together with what Seal adds it is 4 KiB.
 	maxRest = 4<<10 - trail.MaxSeal - len(trail.Version)
-	// minText is the least that strings are cut to so that a line keeps to maxRest.
+	// minText is the least limit of strings, in bytes, for a line that would exceed maxRest.
 	minText = 64
 )
 
-// bounded appends the line that write appends, with strings of at most limit bytes,
-// and of which url bytes are its URL's. Where the rest is longer than maxRest, strings
-// are cut shorter, but none that has less than its share: a long one shortens no short
-// one.
+// bounded appends the line that write appends with strings of at most limit bytes; url is
+// how many bytes of the line are its URL's. While the rest of the line is longer than
+// maxRest, bounded halves the limit, which shortens only the longest strings.
 func bounded(b []byte, write func(b []byte, limit int) (line []byte, url int)) []byte {
 	for limit := trail.MaxText; ; limit /= 2 {
 		line, url := write(b, limit)
@@ -51,8 +50,8 @@ func (r *Record) append(b []byte, o *Options) []byte {
 	return bounded(b, func(b []byte, limit int) ([]byte, int) { return r.appendWithin(b, o, limit) })
 }
 
-// appendWithin writes the record with strings of at most limit bytes but for the URL,
-// of which it gives the length in the line.
+// appendWithin writes the record with strings of at most limit bytes, except for the URL,
+// whose length in the line it gives.
 func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	d := &r.Decision
 	b = appendTime(append(b, `{"time":"`...), r.Time)
@@ -141,9 +140,9 @@ func appendRuling(b []byte, d *policy.Decision, limit int) []byte {
 	return b
 }
 
-// appendURL writes where the request went, and gives how long that is in the line. Where
-// that could not be made out it writes what the client sent, which is no URL and is cut
-// as other strings are.
+// appendURL writes the URL of the request, and gives its length in the line. For a request
+// without a valid URL it writes the target that the client sent, cut as other strings are,
+// and gives 0.
 func appendURL(b []byte, r *Record, dropQuery bool, limit int) (line []byte, url int) {
 	q := r.Request
 	target := q.PathQuery
@@ -169,7 +168,7 @@ func appendURL(b []byte, r *Record, dropQuery bool, limit int) (line []byte, url
 	return append(b, '"'), len(b) - start
 }
 
-// cutAt is where a string of more than most bytes is cut, which is in no character.
+// cutAt gives where to cut a string to at most most bytes without splitting a character.
 func cutAt(s string, most int) int {
 	if len(s) <= most {
 		return len(s)
@@ -229,7 +228,7 @@ func appendOptional(b []byte, member, value string, limit int) []byte {
 	return append(appendText(append(b, member...), value, limit, len(value)), '"')
 }
 
-// appendWish is appendOptional for a wish.
+// appendWish is appendOptional for a Wish.
 func appendWish(b []byte, member string, w *Wish, limit int) []byte {
 	if w.Text == "" {
 		return b
@@ -241,16 +240,16 @@ func appendString(b []byte, s string) []byte {
 	return append(appendEscaped(append(b, '"'), s), '"')
 }
 
-// appendText is appendEscaped with at most limit bytes, and limit not under minText. What
-// would be longer is cut, in no character and no escape, and ends in how long it was: so
-// is what begins a string of more bytes in all than it has itself.
+// appendText is appendEscaped with at most limit bytes; limit is at least minText. It cuts
+// a longer string, but neither a character nor an escape, and ends it in its whole length
+// (trail.AppendCut). whole is that length: s may be only the beginning of the string.
 func appendText(b []byte, s string, limit, whole int) []byte {
 	start := len(b)
 	if n := plainOctets(s); n == len(s) && n == whole && n <= limit {
 		return append(b, s...) // as nearly always
 	}
 	room := limit - trail.MaxCut
-	end := start // of what fits beside the mark of the cut
+	end := start // of what fits in front of the mark of the cut
 	for rest := s[:min(len(s), limit+1)]; rest != "" && len(b)-start <= limit; {
 		n := plainOctets(rest)
 		if n > 0 {

@@ -17,11 +17,11 @@ type event struct {
 	octets  int64            // of it
 	sha256  string           // of it
 	count   int64            // of records that were lost, or refusals that were counted
-	reasons map[string]int64 // of the refusals; each has some
-	clients int              // whose they were
-	client  string           // the only one of them; "": there are several, or it is not named
-	first   uint64           // of the lines that are removed; 0: none are
-	last    uint64           // likewise
+	reasons map[string]int64 // how many of the refusals each reason has; none is zero
+	clients int              // how many clients the refusals are of
+	client  string           // that client, if there is one; "": there are several, or it is not named
+	first   uint64           // seq of the first line that is removed; 0: none is
+	last    uint64           // seq of the last one
 }
 
 func (e event) append(b []byte, o *Options) []byte {

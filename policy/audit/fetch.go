@@ -8,12 +8,11 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// A fetched is the line of one fetch of a robots.txt, which is a request of the proxy's
-// own.
+// A fetched is the line of one fetch of a robots.txt by the proxy.
 type fetched fetch.Report
 
-// WriteFetch adds the record of a fetch, whatever Options.BlockedOnly says. It is
-// written within batchDelay.
+// WriteFetch adds the record of a fetch, whatever Options.BlockedOnly says. The line is
+// in the file within batchDelay.
 func (l *Log) WriteFetch(r fetch.Report) error {
 	err := l.write((*fetched)(&r), false)
 	if l.terms.Load().Continue {

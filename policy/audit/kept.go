@@ -19,13 +19,13 @@ type unkept struct {
 	failure atomic.Pointer[error]
 
 	mu      sync.Mutex               // guards answers
-	answers map[*fetch.Answer]string // the client whose request rests on each
+	answers map[*fetch.Answer]string // with the client whose request rests on each
 }
 
-// Keep has the robots.txt kept that the decision of r rests on. It is to be called
-// before the decision is acted on, so that nothing goes out whose evidence cannot be
-// kept. [Log.Write] does it for records that it was not called for. The error wraps
-// ErrUnwritable, or ErrNoRoom, which holds up other requests in no way.
+// Keep keeps the robots.txt that the decision of r rests on. The caller calls it before it
+// acts on the decision, so that nothing goes out whose evidence cannot be kept.
+// [Log.Write] calls it for the other records. The error wraps ErrUnwritable, or ErrNoRoom,
+// which does not hold up other requests.
 func (l *Log) Keep(r *Record) error {
 	a, terms := r.Decision.Ruling.Answer, l.terms.Load()
 	if a == nil || r.kept || l.o.Snapshots == nil || terms.BlockedOnly && !r.Blocked() {
@@ -69,7 +69,7 @@ func (u *unkept) settle(k Keeper) {
 	answers := maps.Clone(u.answers)
 	u.mu.Unlock()
 	for a, client := range answers {
-		if err := k.Keep(a, client); err != nil && !errors.Is(err, ErrNoRoom) { // the latter would not be tried again
+		if err := k.Keep(a, client); err != nil && !errors.Is(err, ErrNoRoom) { // ErrNoRoom would not be tried again
 			u.fail(err)
 			return
 		}

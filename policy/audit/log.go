@@ -25,8 +25,8 @@ const (
 // ErrUnwritable is in the chain of every error of a Log that cannot write.
 var ErrUnwritable = errors.New("the audit cannot be written")
 
-// ErrNoRoom is in the chain of a Keeper's error where the space for robots.txt files
-// is used up, or the client's share of it. What was kept before is no matter of it.
+// ErrNoRoom is in the chain of a Keeper's error if the space for robots.txt files, or the
+// client's share of it, is used up. It does not concern files that are kept already.
 var ErrNoRoom = errors.New("no space to keep another robots.txt")
 
 // Sync says when the disk is waited for (fsync), so that a loss of power loses
@@ -44,7 +44,7 @@ const (
 // goroutines may call it.
 type Keeper interface {
 	// Keep returns when a is kept, at once where it has been before. What has to be
-	// written counts against the share of client, whose request rests on a.
+	// written counts against the share of client, whose request rests on the answer.
 	Keep(a *fetch.Answer, client string) error
 	// Flush waits for the disk to have what was kept before. It is called each second.
 	Flush() error
@@ -94,7 +94,7 @@ type Log struct {
 	written atomic.Uint64 // the last line that is in the file
 	synced  atomic.Uint64 // the last line that the disk has
 	full    chan struct{}
-	pruned  uint64 // the last line that a line says is removed; tidy's
+	pruned  uint64 // the last line that an event says is removed; tidy's
 }
 
 // Open takes the file, and goes on with the chain that it ends with. What a crash
@@ -125,7 +125,7 @@ func Open(o Options) (*Log, error) {
 }
 
 // Write adds a record. A refusal is in the file when Write returns without an
-// error, unless it is one of those that are counted only (isCheap); an allowed
+// error, unless it is one of those that are only counted (isCheap); an allowed
 // request's record follows within batchDelay.
 func (l *Log) Write(r *Record) error {
 	if l.terms.Load().BlockedOnly && !r.Blocked() || l.countOnly(r) {
@@ -154,8 +154,8 @@ func (l *Log) write(what line, now bool) error {
 	return nil
 }
 
-// add chains a line to those to be written, and says which number it has and how much
-// there is to write now. The error is of a line that is lost: while the file cannot
+// add chains a line to those to be written, and gives its number and how many bytes
+// there are to write now. The error is of a line that is lost: while the file cannot
 // be written. Else each waits for its line or for a batch, and what there may be of
 // them is for the proxy to bound.
 func (l *Log) add(what line) (seq uint64, octets int, err error) {
@@ -185,7 +185,7 @@ func (l *Log) chain(what line) {
 	}
 }
 
-// tell adds a line that speaks of the trail itself, and gives its number.
+// tell adds a line about the trail itself, and gives its number.
 func (l *Log) tell(e event) (seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

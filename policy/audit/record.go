@@ -9,11 +9,11 @@
 //
 // There is one exception. Requests that are malformed, not let in or over a limit cost
 // their sender nothing, and a record of each would push older records out of the
-// files. Of these refusals the Log records at most 100 a second for one client. It
-// counts the rest, and writes one line a second that says how many there were and why.
+// files. The Log records at most 100 of these refusals a second for one client. It
+// counts the others, and writes one line a second that says how many there were and why.
 //
-// Nobody can fill the files with long strings either: a line without its URL has at
-// most 4 KiB, whatever clients and origins send.
+// Long strings cannot fill the files either: a line without its URL has at most 4 KiB,
+// whatever clients and origins send.
 //
 // A Log that cannot write (a full disk, a file or directory that was taken away, one
 // that may only be read) says so in [Log.Err] until a probe succeeds, and the
@@ -50,14 +50,14 @@ type Record struct {
 	BackOff  time.Duration   // the pause of the host that held the request up, or that its answer began; zero: none
 	Slowed   time.Duration   // the least time between two requests that held it up, since the host answers slowly; zero: none did
 	Away     bool            // the store that the replicas share was away, and the request was paced without it, or refused its turn
-	Cached   bool            // answered from the copy of robots.txt that the proxy holds: nothing went out
+	Cached   bool            // the request for robots.txt was answered with the cached copy: nothing went out
 	Wishes   Wishes          // of the origin, in its answer's header
 	Status   int             // answered; 0 where no answer was possible
 	Bytes    int64           // of the body, or of both ways of a tunnel, sent on
 	Took     time.Duration   // from arrival to the end
 	Err      error           // what went wrong, in full; for the record only
 
-	kept bool // by Log.Keep, or it has failed
+	kept bool // Log.Keep was called for it
 }
 
 // Blocked says whether the request was decided against.

@@ -16,7 +16,7 @@ type Stats struct {
 	Failures uint64        // of writing or waiting for the disk so far, tries again included
 	Lost     uint64        // records so far that could neither be written nor kept
 	Turns    uint64        // files set aside so far because they were full
-	Counted  uint64        // refusals so far that were counted and not recorded, since too many came from one client
+	Counted  uint64        // refusals so far that were only counted, because too many came from one client
 }
 
 // Stats waits for no disk.

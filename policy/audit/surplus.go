@@ -14,18 +14,19 @@ import (
 
 const (
 	// maxCheap is how many refusals that cost their sender nothing are recorded in a
-	// second for one client (policy.ShareKey). A client that does not attack has a few.
+	// second for one client (policy.ShareKey). A client that does not attack causes few.
 	maxCheap = 100
-	// maxCheapClients is how many clients are told apart in a second; those that come
-	// later count as one. It bounds memory, at some 100 bytes a client.
+	// maxCheapClients is how many clients are told apart in a second; later ones count
+	// as one. It bounds memory, at about 100 bytes a client.
 	maxCheapClients = 4096
-	// cheapSpan is how long a client's refusals are counted together.
+	// cheapSpan is how long refusals are counted together.
 	cheapSpan = time.Second
 )
 
-// isCheap says whether a request that is refused for this reason costs its sender
-// nothing: it is refused before anything is looked up, and waits for nothing. Any number
-// of them can be sent, and each record would push an older one out of the files.
+// isCheap reports whether a request that is refused for this reason costs its sender
+// nothing: the proxy refuses it before it looks anything up, and without a wait. A client
+// can send any number of such requests, and each record would push an older one out of the
+// files.
 func isCheap(r policy.Reason) bool {
 	return r == policy.ReasonMalformed || r == policy.ReasonAuth || r == policy.ReasonLimit
 }
@@ -33,15 +34,15 @@ func isCheap(r policy.Reason) bool {
 // A surplus counts the cheap refusals beyond maxCheap, which are not recorded. It is
 // guarded by Log.mu.
 type surplus struct {
-	began   time.Time      // the present span
-	came    map[string]int // in it, by ShareKey
-	over    int            // clients that have come too often in it
-	client  string         // the first of them
+	began   time.Time      // when the present span did
+	came    map[string]int // refusals in the span, by ShareKey
+	over    int            // clients with more than maxCheap in the span
+	client  string         // the first of these clients
 	reasons map[policy.Reason]int64
 }
 
-// add counts a refusal of the client that key stands for, and says whether it is one
-// too many.
+// add counts a refusal of the client with this ShareKey, and reports whether it is beyond
+// maxCheap.
 func (s *surplus) add(key string, reason policy.Reason) bool {
 	if s.came == nil {
 		s.came, s.reasons = map[string]int{}, map[policy.Reason]int64{}
@@ -52,7 +53,7 @@ func (s *surplus) add(key string, reason policy.Reason) bool {
 		key = others
 		n = s.came[key]
 	case !known:
-		key = strings.Clone(key) // or it would keep a whole request's head
+		key = strings.Clone(key) // else it keeps a whole request's head in memory
 	}
 	s.came[key] = n + 1
 	if n < maxCheap {
@@ -67,7 +68,7 @@ func (s *surplus) add(key string, reason policy.Reason) bool {
 	return true
 }
 
-// take ends the span, and gives the event that says what was counted in it.
+// take ends the span, and gives the event about the refusals that were counted in it.
 func (s *surplus) take(now time.Time, o *Options) (e event, counted bool) {
 	s.began = now
 	if clear(s.came); s.over == 0 {
@@ -94,7 +95,7 @@ func (s *surplus) take(now time.Time, o *Options) (e event, counted bool) {
 	return e, true
 }
 
-// countOnly says whether a refusal is counted and not recorded.
+// countOnly reports whether r is a refusal that is only counted, and counts it then.
 func (l *Log) countOnly(r *Record) bool {
 	if !r.Blocked() || !isCheap(r.Decision.Reason) {
 		return false
@@ -110,9 +111,9 @@ func (l *Log) countOnly(r *Record) bool {
 	return over
 }
 
-// tellSurplus adds the line of what was counted in a span that has lasted so long. While
-// the file cannot be written and no more lines are kept, the span goes on. The caller
-// holds l.mu.
+// tellSurplus ends a span that has lasted for at least least, and adds the line about what
+// was counted in it. While the file cannot be written and no more lines are kept, the span
+// goes on. The caller holds l.mu.
 func (l *Log) tellSurplus(least time.Duration) {
 	now := time.Now()
 	if now.Sub(l.surplus.began) < least || least > 0 && len(l.buf) > maxPending {

@@ -105,8 +105,9 @@ func (l *Log) prune() (plain []string, err error) {
 	return plain, err
 }
 
-// remove removes the oldest files, the last line of which has the number last. First a
-// line on the disk says so: what is gone without one, somebody else has taken away.
+// remove removes the oldest files; the last line in them has the number last. Before that
+// it writes a line that says so, and waits for the disk. Lines that are gone without such
+// a line were removed by somebody else.
 func (l *Log) remove(files []trail.File, last uint64) error {
 	if last > l.pruned {
 		if err := l.failed(); err != nil {

@@ -6,7 +6,7 @@ import (
 	"robotsproxy/policy/audit/trail"
 )
 
-// maxWish bounds what is kept of one wish, in bytes: a line has no more of it.
+// maxWish bounds what is kept of one wish, in bytes, to what a line may have of it.
 const maxWish = trail.MaxText
 
 // Wishes are what an origin's answer says about the use of its content. They
@@ -19,11 +19,11 @@ type Wishes struct {
 	TDMPolicy      Wish // TDM-Policy, likewise: where its terms are
 }
 
-// A Wish is what one header says; several lines of it are joined by commas. The zero
-// Wish is of a header that is not there.
+// A Wish is what one header says, its lines joined by commas. The zero Wish means that the
+// answer has no such header.
 type Wish struct {
-	Text  string // the first bytes
-	Bytes int    // that there are in all
+	Text  string // its first bytes, at most maxWish
+	Bytes int    // the length of the whole
 }
 
 // WishesOf reads an answer's header, and keeps nothing of it alive.
@@ -37,7 +37,7 @@ func WishesOf(h http.Header) Wishes {
 	}
 }
 
-// wish reads one. Most answers have none, and need no stack for it.
+// wish reads the lines of one header. Most answers have none, and need no stack for them.
 func wish(lines []string) Wish {
 	if len(lines) == 0 {
 		return Wish{}
@@ -45,8 +45,8 @@ func wish(lines []string) Wish {
 	return joined(lines)
 }
 
-// joined joins the lines of a header. Inlined, its room would stand in the frame of who
-// waits for the answer, and double that stack.
+// joined joins the lines of a header. It is not inlined: its buffer would double the stack
+// of the goroutine that waits for the answer.
 //
 //go:noinline
 func joined(lines []string) Wish {

@@ -23,8 +23,8 @@ const (
 	// ones beyond it are lost.
 	maxClocks = 1 << 18
 
-	// clockSlack is which part of Options.MaxClocks the file may have beyond them: each
-	// look through the clocks makes that much room.
+	// clockSlack is the divisor of Options.MaxClocks that gives how many clocks the file
+	// may have beyond them: a quarter, so that not each commit has to look through all.
 	clockSlack = 4
 
 	// itemOverhead is what gathering an entry costs beside its octets.
@@ -161,7 +161,7 @@ func (b *batch) shrink(most int) (lost int) {
 	return lost
 }
 
-// write puts the batch into the file, and says by how many its clocks grew.
+// write puts the batch into the file, and gives how many clocks are new in it.
 func (b *batch) write(tx *bbolt.Tx) (added int, err error) {
 	robots, clocks := tx.Bucket(robotsBucket), tx.Bucket(clocksBucket)
 	for e := b.order.Front(); e != nil; e = e.Next() {

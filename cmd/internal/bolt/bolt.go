@@ -18,9 +18,9 @@
 // waits for no disk that is slow: the one gives up with its context, and need not ask
 // the disk for what was never saved, the other takes no notice.
 //
-// The file never grows beyond Options.MaxBytes, whatever is saved: bbolt itself refuses
-// to, and entries are taken out before it has to. Those of the clients that have most of
-// them go first.
+// The file never grows beyond Options.MaxBytes, whatever is saved. bbolt itself refuses to
+// grow it further, and the Store removes entries before that happens: first those of the
+// clients that have the most.
 //
 // A Store may be shared by any number of goroutines. Open starts nothing.
 package bolt
@@ -55,16 +55,16 @@ const (
 	retryEvery = 10 * time.Second
 	maxRetry   = time.Hour
 
-	// defaultMaxBytes is how large the file may become: with room for some 250,000
-	// robots.txt files of the usual size.
+	// defaultMaxBytes is how large the file may become, in bytes. It has room for about
+	// 250,000 robots.txt files of the usual size.
 	defaultMaxBytes = 1 << 30
 
-	// reserve is the part of MaxBytes that only empty may use, which needs some to
-	// give back the rest. The file grows by half of it at once.
+	// reserve is the divisor of MaxBytes that gives the space that only empty may use,
+	// because freeing pages takes pages. The file grows in steps of half that space.
 	reserve = 32
 
-	// clockKept is for how long a clock is kept beyond its use: the wall clock may be
-	// set.
+	// clockKept is how long a clock is kept beyond its use, because the wall clock may
+	// be set.
 	clockKept = 2 * time.Hour
 )
 
@@ -77,8 +77,8 @@ var errAway = errors.New("the store is away for the moment")
 // Options make a [Store].
 type Options struct {
 	File      string       // required; it is made with mode 0600 where there is none
-	MaxBytes  int64        // of the file, which never grows beyond; near it entries go, see sweep; zero means 1 GiB
-	MaxClocks int          // clocks in it; over it those go that would be of use for the longest time; zero means 262,144
+	MaxBytes  int64        // of the file, which never grows beyond them; near that size entries are removed, see sweep; zero means 1 GiB
+	MaxClocks int          // clocks in the file; beyond, those that would be of use for longest are removed; zero means 262,144
 	Log       *slog.Logger // hears of damage, and when the disk fails; required
 }
 
@@ -87,7 +87,7 @@ type Store struct {
 	file      string
 	maxBytes  int64
 	maxClocks int
-	seed      maphash.Seed // of filed, and of owners
+	seed      maphash.Seed // of filed and owner
 	log       *slog.Logger
 
 	found  contents // by Open
@@ -97,7 +97,7 @@ type Store struct {
 	db     *bbolt.DB     // nil: there is none at present
 	handle *os.File      // db's, which has the lock
 	info   os.FileInfo   // handle's
-	clocks int           // how many are in db
+	clocks int           // how many clocks are in db
 	again  time.Time     // when a file may be opened again
 	wait   time.Duration // from the next damage until then
 	closed bool
@@ -174,8 +174,8 @@ func (s *Store) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	return found, err
 }
 
-// Save has entry, which is of no use after until, kept for o. It counts against the
-// share of client; "": of the client that it counted against before.
+// Save keeps entry, which is of no use after until, for o. The entry counts against the
+// share of client, or, if client is "", of the client that it counted against before.
 func (s *Store) Save(o robots.Origin, entry []byte, until time.Time, client string) {
 	key := o.String()
 	value := seal(key, entry, until)
@@ -212,7 +212,7 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 	}
 }
 
-// owner is what entries of client are counted under; 0: of nobody in particular.
+// owner gives the number under which the entries of client are counted; 0: no client's.
 func (s *Store) owner(client string) uint32 {
 	if client == "" {
 		return 0
@@ -322,7 +322,7 @@ func (s *Store) commitPart(ctx context.Context, end bool) (more bool, _ error) {
 	return more, err
 }
 
-// put commits a batch, and at the end the mark of it.
+// put commits a batch, and with end the mark of an orderly end.
 func (s *Store) put(db *bbolt.DB, b *batch, end bool) error {
 	clocks := 0
 	err := db.Update(func(tx *bbolt.Tx) (err error) {

@@ -7,19 +7,20 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Entries are cut into chunks. bbolt writes each page anew that it changes, gives a
-// value that is longer than a page several in a row, and puts two keys at least on a
-// page: a few large values would have small ones write megabytes, and what is free
-// would soon be too scattered for them. The first chunk has the entry's key, the
-// others that, a zero octet, and their number. Entries of older versions are whole.
+// Entries are cut into chunks. bbolt rewrites each page that it changes, gives a value
+// that is longer than a page several pages in a row, and puts at least two keys on a
+// page. With a few large values, a small change would write megabytes, and the free
+// pages would soon be too scattered for the next large value. The first chunk has the
+// entry's key; the others have that key, a zero byte, and their number. Entries of older
+// versions are one chunk of any length.
 const (
-	// chunkRoom is the length of a chunk with its key, two of which fit on a page.
+	// chunkRoom is the length of a chunk with its key, in bytes: two fit on a page.
 	chunkRoom = 2024
 
-	chunkMark = 0 // no origin has it
+	chunkMark = 0 // a byte that no origin has
 )
 
-// chunkKey is the key of the nth chunk of an entry.
+// chunkKey gives the key of the nth chunk of an entry.
 func chunkKey(key []byte, n int) []byte {
 	if n == 0 {
 		return key
@@ -28,10 +29,10 @@ func chunkKey(key []byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(key, uint32(n))
 }
 
-// isChunk says whether a key is of another chunk than the first.
+// isChunk reports whether a key is that of a chunk after the first.
 func isChunk(key []byte) bool { return bytes.IndexByte(key, chunkMark) >= 0 }
 
-// getEntry gives the value of an entry, which is good for as long as b; nil: there is none.
+// getEntry gives the value of an entry, valid for as long as b; nil: there is none.
 func getEntry(b *bbolt.Bucket, key []byte) sealed {
 	value := b.Get(key)
 	if value == nil {
@@ -47,7 +48,7 @@ func getEntry(b *bbolt.Bucket, key []byte) sealed {
 	}
 }
 
-// putEntry puts the value of an entry in place of the one before.
+// putEntry replaces the value of an entry.
 func putEntry(b *bbolt.Bucket, key []byte, value sealed) error {
 	n := 0
 	for ; n == 0 || len(value) > 0; n++ {
@@ -61,7 +62,7 @@ func putEntry(b *bbolt.Bucket, key []byte, value sealed) error {
 	return dropChunks(b, key, n)
 }
 
-// dropChunks takes the chunks of an entry out, from the nth on.
+// dropChunks removes the chunks of an entry from the nth on.
 func dropChunks(b *bbolt.Bucket, key []byte, n int) error {
 	for {
 		k := chunkKey(key, n)

@@ -161,7 +161,7 @@ func (s *Store) bbolt() (*bbolt.DB, error) {
 	return db, err
 }
 
-// shrink writes a file anew that an older version let grow beyond maxBytes.
+// shrink rewrites a file that an older version let grow beyond maxBytes.
 func (s *Store) shrink() error {
 	if s.info.Size() <= s.maxBytes {
 		return nil
@@ -193,7 +193,7 @@ func (s *Store) shrink() error {
 	return err
 }
 
-// read reads what Open wants to know, with so many clocks at most.
+// read reads what Open wants to know, with at most most clocks.
 func (c *contents) read(tx *bbolt.Tx, most int) error {
 	meta, clocks := tx.Bucket(metaBucket), tx.Bucket(clocksBucket)
 	if meta == nil {
@@ -237,7 +237,7 @@ func (c *contents) read(tx *bbolt.Tx, most int) error {
 	return err
 }
 
-// bound leaves out the clocks beyond most that would be of use for longest.
+// bound removes the clocks beyond most, first those that would be of use for longest.
 func (c *contents) bound(most int) {
 	if len(c.clocks) <= most {
 		return

@@ -15,10 +15,10 @@ import (
 // dropAtOnce is how many values are taken out of the file in one commit.
 const dropAtOnce = 5000
 
-// sweep takes out what is over. Where three quarters of maxBytes are in use it takes
-// out entries, down to about a half: those of the clients that have most of them first,
-// and of one client's those that would be of use for the shortest time. What is between
-// that and the ceiling is room for commits.
+// sweep removes what is of no more use. If three quarters of maxBytes are in use, it also
+// removes other entries until about half is in use: first those of the clients that have
+// the most, and of one client first those that would be of use for the shortest time. The
+// space up to maxBytes is left for commits.
 func (s *Store) sweep(db *bbolt.DB) error {
 	if inUse(db) > s.maxBytes/4*3 {
 		return s.sweepTo(db, s.maxBytes/2)
@@ -26,7 +26,7 @@ func (s *Store) sweep(db *bbolt.DB) error {
 	return s.sweepTo(db, s.maxBytes)
 }
 
-// sweepTo takes out what is over, and more entries where more than most bytes are in use.
+// sweepTo removes what is of no more use, and other entries if more than most bytes are in use.
 func (s *Store) sweepTo(db *bbolt.DB, most int64) error {
 	entries, err := read(db, robotsBucket)
 	if err != nil {
@@ -49,8 +49,8 @@ func (s *Store) sweepTo(db *bbolt.DB, most int64) error {
 	return nil
 }
 
-// sweepClocks takes out the clocks that are over, and where that leaves more than
-// maxClocks, those that would be of use for longest: of these a Pacer forgets as well.
+// sweepClocks removes the clocks that are of no more use. If that leaves more than
+// maxClocks, it removes those that would be of use for longest, as a Pacer does.
 func (s *Store) sweepClocks(db *bbolt.DB) error {
 	clocks, err := read(db, clocksBucket)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Store) sweepClocks(db *bbolt.DB) error {
 	return nil
 }
 
-// own fills in whose share entries count against.
+// own fills in the owners of entries.
 func (s *Store) own(all []held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,10 +79,12 @@ func (s *Store) own(all []held) {
 	}
 }
 
-// thin leaves a quarter in use, where what is free is too scattered for a commit.
+// thin leaves a quarter in use. It is for a file whose free pages are too scattered for a
+// commit.
 func (s *Store) thin(db *bbolt.DB) error { return s.sweepTo(db, s.maxBytes/4) }
 
-// empty takes all entries out, where even that cannot be done. It may use the reserve.
+// empty removes all entries. It is for a file in which thin cannot commit either, and may
+// use the reserve.
 func (s *Store) empty(db *bbolt.DB) error {
 	s.log.Warn("state.db full, forgetting cached robots.txt files", "file", s.file)
 	was := db.MaxSize
@@ -103,8 +105,8 @@ func (s *Store) empty(db *bbolt.DB) error {
 	return err
 }
 
-// inUse is how many bytes of the file are in use. The rest of it is free for the next
-// commit; the file does not shrink.
+// inUse gives how many bytes of the file are in use. The rest of the file is free for the
+// next commits; the file does not shrink.
 func inUse(db *bbolt.DB) (n int64) {
 	_ = db.View(func(tx *bbolt.Tx) error { // fails where db is closed: nothing is in use
 		n = tx.Size()
@@ -123,7 +125,7 @@ type keys struct {
 
 func (s *Store) newKeys() keys { return keys{s.seed, make(map[uint64]uint32)} }
 
-// add adds a key, whose owner 0 leaves it to the one that it has.
+// add adds a key of owner; 0 leaves the key to the owner that it has.
 func (k keys) add(key []byte, owner uint32) {
 	if k.sums == nil {
 		return
@@ -150,11 +152,11 @@ func (k keys) lacks(key string) bool {
 // A stock is what a bucket holds.
 type stock struct {
 	octets int64    // of the values that stay
-	held   []held   // those
+	held   []held   // the values that stay
 	out    [][]byte // keys of those that do not
 }
 
-// A held is a value that is of use.
+// A held is a value that is still of use.
 type held struct {
 	key   []byte
 	until int64
@@ -162,7 +164,7 @@ type held struct {
 	owner uint32
 }
 
-// sooner compares when two are over.
+// sooner compares until when two values are of use.
 func sooner(a, b held) int { return cmp.Compare(a.until, b.until) }
 
 // read reads what a bucket holds.
@@ -171,9 +173,9 @@ func read(db *bbolt.DB, bucket []byte) (k stock, err error) {
 	return k, err
 }
 
-// read reads what b holds at now.
+// read reads the values of b, as they are at now.
 func (k *stock) read(b *bbolt.Bucket, now int64) error {
-	stays := false // the entry of which the last chunk was
+	stays := false // whether the entry of the last chunk does
 	return b.ForEach(func(key, value []byte) error {
 		if isChunk(key) {
 			if n := len(k.held); stays && n > 0 {
@@ -196,8 +198,8 @@ func (k *stock) read(b *bbolt.Bucket, now int64) error {
 	})
 }
 
-// reduce counts values out until at most so many octets stay: of the owners that have
-// most, each time what is over soonest.
+// reduce chooses values to remove until at most most bytes stay: values of the owners that
+// have the most, and of one owner first those that are of use for the shortest time.
 func (k *stock) reduce(most int64) {
 	if k.octets <= most {
 		return
@@ -219,8 +221,8 @@ func (k *stock) reduce(most int64) {
 	})
 }
 
-// share is the most that each owner may have, so that together they have no more than
-// most. sizes are what they have, in order.
+// share gives the most that each owner may keep so that all together keep at most most.
+// sizes is what the owners have, in ascending order.
 func share(sizes []int64, most int64) int64 {
 	for i, n := range sizes {
 		each := most / int64(len(sizes)-i)

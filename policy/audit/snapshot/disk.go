@@ -17,7 +17,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// What is in the directory beside the files of bytes.
+// These names are in the directory beside the snapshot files.
 const (
 	indexName = "index"
 	newNames  = "new-*.tmp"
@@ -28,16 +28,16 @@ const (
 const maxPending = 4096
 
 // errHash is of an answer that was damaged in memory or in a store.
-var errHash = errors.New("the answer's SHA-256 is not that of its bytes")
+var errHash = errors.New("the answer's bytes have another SHA-256 than the answer says")
 
-// maxZips is how many files are compressed at once, at about 1 MiB of memory each.
+// maxZips is how many files are compressed at once, each with about 1 MiB of memory.
 const maxZips = 4
 
 // A disk writes the files.
 type disk struct {
 	dir  string
 	lazy atomic.Bool       // the disk is never waited for
-	zips chan *gzip.Writer // maxZips of them; nil: it is to be made
+	zips chan *gzip.Writer // holds maxZips writers; a nil one is still to be made
 
 	lines sync.Mutex // held while a line is written: a torn one is seen before the next
 
@@ -47,7 +47,7 @@ type disk struct {
 	pending map[string]struct{}
 }
 
-// zips gives what compresses.
+// zips gives a channel for disk.zips.
 func zips() chan *gzip.Writer {
 	all := make(chan *gzip.Writer, maxZips)
 	for range maxZips {
@@ -56,11 +56,11 @@ func zips() chan *gzip.Writer {
 	return all
 }
 
-// mostOnDisk is the space that so many bytes take at most when they are compressed.
+// mostOnDisk gives the space on the disk that n bytes take at most when they are compressed.
 func mostOnDisk(n int) int64 { return onDisk(int64(n + n>>8 + 64)) }
 
-// known says whether the bytes of an answer are kept. If so their time is now. A
-// damaged file in their place is removed; freed is the space that it took.
+// known reports whether the bytes of an answer are kept, and sets the time of their file
+// to now. It removes a damaged file in their place; freed is the space that this file took.
 func (d *disk) known(a *fetch.Answer, now time.Time) (known bool, freed int64, err error) {
 	for _, path := range paths(d.dir, a.SHA256) {
 		info, err := os.Stat(path)
@@ -87,7 +87,7 @@ func (d *disk) known(a *fetch.Answer, now time.Time) (known bool, freed int64, e
 	return false, freed, nil
 }
 
-// file writes the bytes of an answer, and gives the space that they take.
+// file writes the bytes of an answer, and gives the space on the disk that they take.
 func (d *disk) file(a *fetch.Answer, now time.Time) (size int64, err error) {
 	if !hasHash(a.Body, a.SHA256) {
 		return 0, errHash
@@ -127,8 +127,8 @@ func (d *disk) fill(tmp *os.File, body []byte, now time.Time) (size int64, err e
 	return onDisk(info.Size()), os.Chtimes(tmp.Name(), now, now) // by our clock, as all that is compared with it
 }
 
-// line adds a line, which begins with a line break, to the index of its day. It
-// leaves the break out where the line before is whole.
+// line adds a line, which begins with a line break, to the index of its day. It leaves
+// the line break out if the line before is whole.
 func (d *disk) line(line []byte, now time.Time) (added int64, err error) {
 	d.lines.Lock()
 	defer d.lines.Unlock()

@@ -31,7 +31,7 @@ type Fetch struct {
 	Kept      time.Time     `json:"kept"`
 	Fetched   time.Time     `json:"fetched,omitzero"`
 	URL       string        `json:"url"`                  // what answered, after redirects
-	UserAgent string        `json:"user_agent,omitempty"` // it was fetched with
+	UserAgent string        `json:"user_agent,omitempty"` // of the fetch
 	Status    int           `json:"status,omitempty"`
 	SHA256    string        `json:"sha256,omitempty"` // of the octets; "": there are none
 	Octets    int           `json:"octets,omitempty"`
@@ -58,7 +58,7 @@ func fetchOf(a *fetch.Answer, now time.Time) Fetch {
 
 func cut(s string) string { return s[:min(len(s), maxText)] }
 
-// lineOf is a line of the index, behind a line break.
+// lineOf gives a line of the index, after a line break.
 func lineOf(f Fetch) ([]byte, error) {
 	text, err := json.Marshal(f)
 	return append(appendASCII([]byte{'\n'}, text), '\n'), err

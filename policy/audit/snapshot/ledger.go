@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// blockSize is the unit in bytes that file systems give to files. A file counts as
-	// whole blocks, and one at least.
+	// blockSize is the unit in which file systems give space to files, in bytes. A file
+	// counts as whole blocks, and as at least one.
 	blockSize = 4 << 10
 
 	// fileWeight and lineWeight divide the space between clients. What a client has
-	// added today and the day before may be at most so many times what stays free. A
-	// lone client so fills four fifths with files, two clients four ninths each, and
-	// there is always some space left for the next client. Lines of the index may go
-	// beyond, so that hosts that are known already go on for longer.
+	// added today and the day before may be at most so many times what stays free. So a
+	// lone client fills four fifths with files, two clients four ninths each, and there
+	// is always some space left for the next client. The lines of the index may take
+	// more, so that hosts whose file is kept go on for longer.
 	fileWeight = 4
 	lineWeight = 16
 
 	// maxShares is how many clients have a share of their own on a day, at about
-	// 100 bytes each. The others share one.
+	// 100 bytes each. The other clients have one share together.
 	maxShares = 4096
 )
 
-// onDisk is the space that a file of so many bytes takes.
+// onDisk gives the space on the disk that a file of size bytes takes.
 func onDisk(size int64) int64 {
 	return max(1, (size+blockSize-1)/blockSize) * blockSize
 }
@@ -40,11 +40,11 @@ type ledger struct {
 	max           int64            // bytes; zero: no ceiling
 	total         int64            // bytes of all files, and writing
 	writing       int64            // bytes that were taken and may not be on the disk yet
-	day           string           // that today is of
+	day           string           // the day of today
 	today, before map[string]int64 // bytes that each client added, by its share key
 }
 
-// take takes n bytes for client, until they are written: see wrote. The error wraps
+// take reserves n bytes for client before they are written; see wrote. The error wraps
 // audit.ErrNoRoom.
 func (l *ledger) take(client string, n, weight int64, now time.Time) error {
 	l.mu.Lock()
@@ -65,7 +65,7 @@ func (l *ledger) take(client string, n, weight int64, now time.Time) error {
 	return nil
 }
 
-// wrote says how many bytes were written of those that were taken for client. The
+// wrote ends a reservation of taken bytes for client, of which so many were written. The
 // others are free again.
 func (l *ledger) wrote(client string, written, taken int64) {
 	l.mu.Lock()
@@ -82,7 +82,7 @@ func (l *ledger) wrote(client string, written, taken int64) {
 	}
 }
 
-// share is what client's bytes are counted under. l.mu is held.
+// share gives the key under which client's bytes are counted. The caller holds l.mu.
 func (l *ledger) share(client string) string {
 	_, today := l.today[client]
 	_, before := l.before[client]
@@ -95,7 +95,7 @@ func (l *ledger) share(client string) string {
 	return ""
 }
 
-// turn forgets what was added longer ago than the day before. l.mu is held.
+// turn forgets what was added earlier than the day before. The caller holds l.mu.
 func (l *ledger) turn(now time.Time) {
 	today := dayOf(now)
 	if today == l.day {
@@ -108,7 +108,7 @@ func (l *ledger) turn(now time.Time) {
 	l.day, l.today = today, make(map[string]int64)
 }
 
-// add counts bytes that are on the disk, or, where n is negative, no longer are.
+// add counts n bytes that are on the disk; with a negative n, bytes that no longer are.
 func (l *ledger) add(n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,11 +21,11 @@ const (
 	spared = day + time.Hour
 
 	// spareTenths is how many tenths of MaxSize are in use after files were removed
-	// to make room, so that not each new file begins that again.
+	// to make room, so that the next new file does not begin that again.
 	spareTenths = 7
 
-	// fullRetry is when files that may go are looked for again, after too few were
-	// found: the search goes through all of them.
+	// fullRetry is when the Store looks again for files to remove, after it found too
+	// few: the search goes through all files.
 	fullRetry = 10 * time.Minute
 
 	// leftAfter is when a temporary file is one that a crash has left.
@@ -36,8 +36,8 @@ const (
 	maxVictims = 16 << 10
 )
 
-// Run prunes at once, at each full hour, and where too little is free, until ctx
-// ends. What fails is told to the log, and tried again. It returns nil. Run it once.
+// Run prunes at once, at each full hour, and when too little is free, until ctx ends. It
+// logs what fails, and tries it again. It returns nil. Run it once.
 func (s *Store) Run(ctx context.Context) error {
 	for {
 		now := time.Now()
@@ -64,7 +64,8 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// tellFull tells the log that files were refused since it was last told, if any were.
+// tellFull logs how many files were refused since it last did, and reports whether any
+// were.
 func (s *Store) tellFull() bool {
 	refused := s.done.refused.Load()
 	if refused == s.told {
@@ -77,10 +78,9 @@ func (s *Store) tellFull() bool {
 	return true
 }
 
-// Prune removes what is over Options.MaxAge at now, what a crash has left, and, where
-// too little is free, the files not used for longest. It goes through the files once
-// a day, and where too little is free. It is for one goroutine at a time; [Store.Run]
-// is its caller.
+// Prune removes files older than Options.MaxAge at now, what a crash has left, and, if too
+// little is free, the files not used for longest. It goes through all files once a day, and
+// if too little is free. It is for one goroutine at a time; [Store.Run] is its caller.
 func (s *Store) Prune(now time.Time) error {
 	s.mu.Lock()
 	s.turn(now)
@@ -96,8 +96,8 @@ func (s *Store) Prune(now time.Time) error {
 	return err
 }
 
-// tight says whether more is in use than a lone client's share: less than that must be
-// left free where files may go, or clients would be refused while they do not.
+// tight reports whether more is in use than a lone client's share. Files are removed then,
+// so that no client is refused while there are files to remove.
 func (s *Store) tight() bool {
 	total, most := s.ledger.used()
 	return most > 0 && total > most/(fileWeight+1)*fileWeight
@@ -193,10 +193,11 @@ type file struct {
 	path string
 	sha  string    // "": it is of the index
 	used time.Time // when a decision last rested on it, to the day; of the index, when the day was over
-	size int64     // bytes that it takes on the disk; of the index, that it has
+	size int64     // bytes that it takes on the disk; of the index, its length
 }
 
-// Size gives the bytes that all files of a directory take on the disk.
+// Size gives how many bytes all files of a snapshot directory take on the disk. The error
+// is the first of several.
 func Size(dir string) (total int64, first error) {
 	for f, err := range files(dir) {
 		if err != nil && first == nil {

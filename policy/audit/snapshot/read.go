@@ -28,19 +28,19 @@ var (
 
 const (
 	hexHash  = 2 * sha256.Size
-	plainEnd = ".txt" // of files that older versions wrote
-	zipEnd   = ".gz"  // behind plainEnd
+	plainEnd = ".txt" // ends the names of files that older versions wrote
+	zipEnd   = ".gz"  // follows plainEnd in the names of others
 )
 
-// octetsPath is where the bytes of a hash are written, compressed.
+// octetsPath gives the file for the bytes of a hash, compressed.
 func octetsPath(dir, sha string) string { return plainPath(dir, sha) + zipEnd }
 
-// plainPath is where older versions wrote them as they are.
+// plainPath gives the file in which older versions wrote the bytes of a hash, not compressed.
 func plainPath(dir, sha string) string {
 	return filepath.Join(dir, sha[:2], sha[2:]+plainEnd)
 }
 
-// paths is where the bytes of a hash may be.
+// paths gives the files that may have the bytes of a hash.
 func paths(dir, sha string) []string {
 	return []string{octetsPath(dir, sha), plainPath(dir, sha)}
 }
@@ -75,15 +75,15 @@ func Find(dir, digits string) (sha string, err error) {
 	return sha, nil
 }
 
-// hashOf gives the hash that a file in such a directory is named after.
+// hashOf gives the hash that a file is named after, by its directory and name.
 func hashOf(dir, name string) (sha string, ok bool) {
 	rest, ok := strings.CutSuffix(strings.TrimSuffix(name, zipEnd), plainEnd)
 	sha = dir + rest
 	return sha, ok && len(dir) == 2 && len(sha) == hexHash && isHex(sha)
 }
 
-// Octets gives the bytes of a SHA-256, in full and lower case, as they were fetched.
-// ErrDamaged: they have another.
+// Octets gives the bytes of a SHA-256, in full and lower case, as they were fetched. The
+// error is ErrDamaged if the file has bytes with another hash.
 func Octets(dir, sha string) (octets []byte, err error) {
 	if len(sha) != hexHash || !isHex(sha) {
 		return nil, ErrName
@@ -108,8 +108,8 @@ func hasHash(octets []byte, sha string) bool {
 	return hex.EncodeToString(sum[:]) == sha
 }
 
-// read gives the bytes that a file has, or that it has compressed: ErrDamaged where
-// they cannot be decompressed.
+// read gives the bytes of a file, decompressed if its name says so. The error is ErrDamaged
+// if they cannot be decompressed.
 func read(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -15,12 +15,12 @@
 // complete under its name or not there. What a crash of the machine did to it is
 // found by its hash when it is read, and it is written again when it is next kept.
 //
-// All files together never take more than Options.MaxSize, which holds before a write.
-// Above four fifths of it the files go that no decision has rested on for longest, but
-// none that was used within a day: recent evidence is never dropped for new evidence.
-// Where nothing may go, Keep fails with audit.ErrNoRoom for a file that is not kept
-// yet, first for the client that has added more than its share. A file that is kept
-// costs no more than a line of the index, and goes on without one where there is no room.
+// All files together never take more than Options.MaxSize; the Store reserves space before
+// it writes. Above four fifths of that size it removes the files that no decision has rested
+// on for longest, but none that was used within a day: it never drops recent evidence for
+// new evidence. If that frees too little, Keep fails with audit.ErrNoRoom for a file that is
+// not kept yet, first for clients that have added more than their share. A file that is kept
+// needs only a line of the index, which is left out if there is no room.
 //
 // A Store may be shared by any number of goroutines.
 package snapshot
@@ -66,7 +66,7 @@ type Store struct {
 	done   counts
 
 	maxAge atomic.Int64  // of the Options
-	prune  chan struct{} // holds one token: other Options are to be put in force
+	prune  chan struct{} // holds one token: Options have changed
 	full   chan struct{} // holds one token: too little is free
 
 	mu      sync.RWMutex // guards what follows
@@ -76,7 +76,7 @@ type Store struct {
 
 	disk    disk
 	counted string // the day of the last count; Prune's own
-	told    uint64 // refusals that the log was told of; Run's own
+	told    uint64 // refusals that were logged; Run's own
 }
 
 // A key names an answer: by a hash of its URL, which a stranger may have made long,
@@ -100,8 +100,8 @@ type flight struct {
 	err  error
 }
 
-// Open makes a Store, and its directory, and counts what is there. It starts nothing;
-// see [Store.Run].
+// Open makes a Store and its directory, and counts the files in it. It starts nothing; see
+// [Store.Run].
 func Open(o Options) (*Store, error) {
 	switch {
 	case o.Dir == "":
@@ -158,7 +158,7 @@ func (s *Store) set(o Options) {
 // Keep makes sure that an answer is kept: its bytes, if it has some, and a line of
 // the index for each day. Nearly always it was, and that costs next to nothing; the
 // end of a day is Prune's to notice. What has to be written counts against the share
-// of client. The error wraps audit.ErrNoRoom where there is none for it.
+// of client. The error wraps audit.ErrNoRoom if there is no space for it.
 func (s *Store) Keep(a *fetch.Answer, client string) error {
 	if a == nil {
 		return nil
@@ -189,7 +189,7 @@ func (s *Store) keep(k key, a *fetch.Answer, client string) error {
 			return f.err
 		}
 		<-f.done
-		if f.key == k && !errors.Is(f.err, audit.ErrNoRoom) { // which may have been for the other's share
+		if f.key == k && !errors.Is(f.err, audit.ErrNoRoom) { // ErrNoRoom may be for the other client's share
 			return f.err
 		}
 	}
@@ -217,7 +217,7 @@ func (s *Store) fly(at place, f *flight, a *fetch.Answer, client string) {
 	}
 }
 
-// write writes an answer's bytes, where they are not kept, and its line of the index.
+// write writes an answer's bytes, unless they are kept, and its line of the index.
 func (s *Store) write(a *fetch.Answer, client string, now time.Time) error {
 	if a.SHA256 != "" {
 		if err := s.writeFile(a, client, now); err != nil {
@@ -241,7 +241,7 @@ func (s *Store) write(a *fetch.Answer, client string, now time.Time) error {
 	return err
 }
 
-// writeFile writes an answer's bytes, where they are not kept.
+// writeFile writes an answer's bytes, unless they are kept.
 func (s *Store) writeFile(a *fetch.Answer, client string, now time.Time) error {
 	known, freed, err := s.disk.known(a, now)
 	s.ledger.add(-freed)

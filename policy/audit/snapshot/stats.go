@@ -4,12 +4,12 @@ import "sync/atomic"
 
 // Stats is what a Store is at, to be shown.
 type Stats struct {
-	Bytes       int64  // that all files take on the disk
-	MaxBytes    int64  // that they may take; zero: no limit
+	Bytes       int64  // bytes that all files take on the disk
+	MaxBytes    int64  // bytes that they may take; zero: no limit
 	Kept        uint64 // answers kept so far; one that is in use is kept once a day
-	KeepFailed  uint64 // tries to keep one that failed otherwise
-	Refused     uint64 // tries to for which there was no room
-	Unindexed   uint64 // lines of the index that were left out since there was no room
+	KeepFailed  uint64 // answers that could not be kept for another reason than space
+	Refused     uint64 // answers that could not be kept because there was no space
+	Unindexed   uint64 // lines of the index that were left out because there was no space
 	SyncFailed  uint64 // waits for the disk that did
 	PruneFailed uint64 // removals of what is too old or too much that did, at least in part
 }

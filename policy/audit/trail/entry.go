@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// KindEvent is the kind of the lines that speak of the trail itself. Earlier versions
-// wrote them without a kind: see [Entry.IsRequest].
+// KindEvent is the kind of the lines about the trail itself. Earlier versions wrote these
+// lines without a kind: see [Entry.IsRequest].
 const KindEvent = "event"
 
-// KindRobots is the kind of the lines that speak of a fetch of a robots.txt.
+// KindRobots is the kind of the lines about fetches of robots.txt.
 const KindRobots = "robots"
 
-// Events that are more than something to be listed.
+// These events change how a trail is verified or counted.
 const (
 	EventCounted = "counted" // refusals were counted and not recorded
 	EventPruned  = "pruned"  // files were removed, as there were too many
 )
 
-// An Entry is what a line says: of a request, or of what its Kind says. Strings are as
-// they came, with whatever strangers put into them.
+// An Entry is what a line says: about a request, or about what its Kind names. Strings are
+// as they came, with whatever strangers put into them.
 type Entry struct {
 	Time          time.Time `json:"time"`
-	Kind          string    `json:"kind"` // of the line; "": a request's
+	Kind          string    `json:"kind"` // KindEvent or KindRobots; "": a request
 	ID            string    `json:"id"`
 	Replica       string    `json:"replica"` // that wrote the record, of several; "": it was on its own
 	Client        string    `json:"client"`
@@ -38,11 +38,11 @@ type Entry struct {
 	EntryReason   string    `json:"entry_reason"`
 	Rule          string    `json:"rule"`
 	Line          int       `json:"line"`
-	Reading       string    `json:"reading"` // how the path was read that decided, as policy.Form names it; "": as it was sent
+	Reading       string    `json:"reading"` // the form of the path that decided, as policy.Form names it; "": as it was sent
 	Group         string    `json:"group"`
 	RobotsURL     string    `json:"robots_url"`
 	RobotsFetched time.Time `json:"robots_fetched"`
-	RobotsAgent   string    `json:"robots_agent"` // the User-Agent it was fetched with
+	RobotsAgent   string    `json:"robots_agent"` // the User-Agent of its fetch
 	RobotsSHA256  string    `json:"robots_sha256"`
 	Dialect       string    `json:"dialect"`
 	RobotsStale   bool      `json:"robots_stale"`
@@ -51,7 +51,7 @@ type Entry struct {
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
 	Slowed        float64   `json:"slowed_s"`
-	Cached        bool      `json:"cached"`     // answered from the copy of robots.txt that the proxy held
+	Cached        bool      `json:"cached"`     // a request for robots.txt that was answered with the cached copy
 	StoreAway     bool      `json:"store_away"` // it was paced without what the replicas share
 
 	RobotsContentSignal string `json:"robots_content_signal"`
@@ -70,7 +70,7 @@ type Entry struct {
 	Seq        uint64  `json:"seq"`
 
 	Hops    []string `json:"hops"`    // addresses that the fetch of a robots.txt was redirected to
-	Outcome string   `json:"outcome"` // of that fetch: a cache.Fetched
+	Outcome string   `json:"outcome"` // of the fetch: a cache.Fetched
 
 	Event   string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": none
 	Detail  string           `json:"detail"`  // what happened, in a sentence
@@ -78,11 +78,11 @@ type Entry struct {
 	Octets  int64            `json:"octets"`  // of it
 	SHA256  string           `json:"sha256"`  // of it
 	Count   int64            `json:"count"`   // of the records that are lost, or of refusals that were counted
-	Reasons map[string]int64 `json:"reasons"` // of the refusals, how many for each
-	Clients int              `json:"clients"` // whose they were; Client is the only one
+	Reasons map[string]int64 `json:"reasons"` // how many of the refusals each reason has
+	Clients int              `json:"clients"` // how many clients the refusals are of; Client names a lone one
 
-	FirstSeq uint64 `json:"first_seq"` // of the lines in files that were removed
-	LastSeq  uint64 `json:"last_seq"`  // likewise
+	FirstSeq uint64 `json:"first_seq"` // of the first line in the files that were removed
+	LastSeq  uint64 `json:"last_seq"`  // of the last one
 }
 
 // Read gives what a line says. It does not look at the chain.
@@ -91,7 +91,7 @@ func Read(line []byte) (e Entry, err error) {
 	return e, err
 }
 
-// IsRequest says whether the line is the record of a request.
+// IsRequest reports whether the line is the record of a request.
 func (e *Entry) IsRequest() bool { return e.Kind == "" && e.Event == "" }
 
 // End is when a request ended, which is about when its line was written; of an event,

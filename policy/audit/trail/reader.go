@@ -42,7 +42,7 @@ type Reader struct {
 	moved  bool   // src was the file at path, and is not any more: nothing is added to it
 	held   []byte // the first line of src, to be given after ErrRemoved
 
-	oldest  uint64 // with which the oldest file began then; 0: there was one file
+	oldest  uint64 // the seq with which the oldest file began then; 0: there was only the file that is written
 	bounded bool   // the reading ends with the first file that begins behind until
 	until   uint64 // of the files that were set aside by then the newest; 0: there were none
 }
@@ -305,8 +305,7 @@ func (r *Reader) bound() error {
 	return err
 }
 
-// shortened says whether the oldest file that there was when the reading was bounded is
-// not there any more.
+// shortened reports whether the oldest file has been removed since the reading was bounded.
 func (r *Reader) shortened() bool {
 	if r.oldest == 0 {
 		return r.path != "" && r.src.First > 0 // there was no file but the one that is written

@@ -9,9 +9,9 @@
 // is told from a torn one by waiting a moment.
 //
 // A chain shows that no line between the first and the last that are there was
-// changed, taken out or moved, and an [EventPruned] that the lines before the first were
-// removed by the writer. That the end was not cut off, or the whole not written anew,
-// only an [Anchor] kept elsewhere can show.
+// changed, taken out or moved. An [EventPruned] shows that the writer removed the lines
+// before the first. That the end was not cut off, or the whole not written anew, only an
+// [Anchor] kept elsewhere can show.
 //
 // How it fails: an error names the file, and the place of the line where it is one
 // line's. Functions may be called by any number of goroutines, a [Reader] is one
@@ -33,29 +33,30 @@ import (
 const MaxLine = 1 << 20
 
 const (
-	// MaxText bounds each string of a line but the URL, in bytes as they stand in the
-	// line, with their escapes: most User-Agents and rules have under 200. Whoever sends
-	// longer ones would otherwise fill the files with them, and push older lines out.
+	// MaxText bounds each string of a line but the URL, in bytes in the line, with
+	// escapes. Most User-Agents and rules have under 200. Longer strings would fill the
+	// files, and push older lines out of them.
 	MaxText = 1 << 10
-	// MaxURL bounds a URL, in bytes before they are escaped, of which each has at most 6.
+	// MaxURL bounds the path and query of a URL, in bytes before they are escaped. An
+	// escape takes at most 6 bytes.
 	MaxURL = 64 << 10
-	// MaxCut bounds what [AppendCut] writes.
+	// MaxCut bounds what [AppendCut] writes, in bytes.
 	MaxCut = len(cutBegins) + len("9223372036854775807") + len(cutEnds)
 )
 
-// A string that is cut ends in how many bytes it has in all, between these.
+// A string that is cut ends in its whole length between these two.
 const (
 	cutBegins = "…("
 	cutEnds   = " bytes)"
 )
 
-// AppendCut ends a string that is cut and has so many bytes in all.
+// AppendCut ends a string that is cut, and had whole bytes before.
 func AppendCut(b []byte, whole int) []byte {
 	return append(strconv.AppendInt(append(b, cutBegins...), int64(whole), 10), cutEnds...)
 }
 
-// CutText reads what AppendCut has ended: what is there of the string, and how many
-// bytes it has in all. A string that is whole may end so as well.
+// CutText takes apart a string that AppendCut has ended: head is what is left of it, and
+// whole the length that it had. A string that was never cut may end in the same way.
 func CutText(s string) (head string, whole int, cut bool) {
 	i := strings.LastIndex(s, cutBegins)
 	if i < 0 {
@@ -69,9 +70,9 @@ func CutText(s string) (head string, whole int, cut bool) {
 	return s[:i], whole, true
 }
 
-// Version is the member by which a line says that its writer adds an event
-// ([EventPruned]) before it removes files: what is gone of the beginning of such a trail
-// without one, somebody else has taken away. Lines of earlier versions do not have it.
+// Version is the member that marks the lines of a writer that adds an [EventPruned] before
+// it removes files. If the beginning of a trail with such lines is missing without that
+// event, somebody else has removed it. Lines of earlier versions do not have the member.
 const Version = `,"v":2`
 
 // A Hash is the SHA-256 of a line; the zero Hash stands before the first.
@@ -102,7 +103,7 @@ const (
 	prevEnd = len(prevName) + hexHash + len(`"`)
 )
 
-// MaxSeal bounds what [Seal] adds to a line, in bytes with the line feed.
+// MaxSeal bounds what [Seal] adds to a line, in bytes, the line feed included.
 const MaxSeal = len(seqName) + len("18446744073709551615") + prevEnd + hashEnd + len("\n")
 
 // Seal ends the line that begins at b[start:], an object with a member at least

@@ -19,16 +19,16 @@ type Result struct {
 	Last         Link   // of the last line
 	From, To     time.Time
 	Counted      int64   // refusals that were counted and not recorded, by the lines that say so
-	Events       int     // other lines that speak of the trail itself
-	Listed       []Entry // the first of them
+	Events       int     // other lines about the trail itself
+	Listed       []Entry // the first of these lines
 	Removed      bool    // files were removed while it was read, and it was begun anew behind them
 	Pruned       bool    // the writer removed what was before the first line, as a line says
 }
 
-// Known is what is known of a trail from elsewhere. The zero value is nothing.
+// Known is what is known of a trail from elsewhere. The zero Known means nothing.
 type Known struct {
-	From  uint64 // the first line that has to be there; those before may be gone; 0: none may, but see Verify
-	Since Anchor // the line that it names has to be there, or the one behind it to follow it
+	From  uint64 // the first line that has to be there, earlier ones may be missing; 0: no line may be missing, but see Verify
+	Since Anchor // the anchor's line has to be there, or the line after it has to follow it
 }
 
 // Anchor gives the anchor of the last line, the zero Anchor where there is no line.
@@ -60,17 +60,17 @@ func (f *Fault) Error() string {
 }
 
 // Verify reads a trail from where r stands to the end of the file that is written when
-// it begins, and holds each line against its hash and the line before it, and the whole
-// against what is known. Lines before the first that is there are missing unless a line
-// says that the writer removed them, or the writer was an earlier version, which does not
-// say so. The first fault is a [*Fault], and r is read no further than it takes to say
-// what it is; other errors are of the reading.
+// it begins. It compares each line with its hash and the line before it, and the whole with
+// what is known. Lines that are gone from the beginning are missing, unless a line says that
+// the writer removed them, or the first line is of an earlier version, which wrote no such
+// lines. The first fault is a [*Fault], and r is read no further than it takes to describe
+// it; other errors are of the reading.
 func Verify(r *Reader, known Known) (Result, error) {
 	v := verifier{r: r, known: known}
 	return v.verify()
 }
 
-// VerifyEach is Verify of a trail of which nothing is known, which hands on each line when it is read, also
+// VerifyEach is Verify with the zero Known, and hands on each line when it is read, also
 // those behind the fault: with ErrTorn or ErrTooLong in the place of one that cannot be
 // had. The error is of the reading.
 func VerifyEach(r *Reader, each func(Line, error)) (res Result, fault *Fault, err error) {
@@ -104,7 +104,7 @@ func (v *verifier) verify() (Result, error) {
 	return v.lines()
 }
 
-// lines reads up to where the reading is bounded.
+// lines reads and checks lines up to where the reading is bounded.
 func (v *verifier) lines() (Result, error) {
 	for {
 		line, err := v.read()
@@ -133,7 +133,7 @@ type verifier struct {
 	known Known
 	each  func(Line, error) // takes each line that is read; nil: nobody does
 
-	lacking *Fault   // lines are missing before the first, unless a line says that they were removed
+	lacking *Fault   // lines are missing at the beginning; nil once a line says that the writer removed them
 	at      Line     // where the last line stood; without its text
 	head    [64]byte // how it begins
 }
@@ -181,7 +181,7 @@ func (v *verifier) first(line Line, l Link) error {
 		return v.missing(line, l, begins)
 	}
 	if from := max(1, v.known.From); l.Seq > from && (v.known.From > 0 || versionOf(line.Text) > 0) {
-		if v.Removed = v.Removed || v.r.shortened(); !v.Removed { // else the line that says so may be one that is not read
+		if v.Removed = v.Removed || v.r.shortened(); !v.Removed { // else the pruned line may be one that is not read
 			v.lacking = v.fault(line, l.Seq, "missing", "%s before it, and no line says that the proxy removed them", numbers(from, l.Seq-1))
 		}
 	}
@@ -195,7 +195,7 @@ func (v *verifier) first(line Line, l Link) error {
 	return nil
 }
 
-// versionOf is what a line says that its writer does; 0: an earlier version.
+// versionOf gives the version that a line states; 0: it is of an earlier version.
 func versionOf(line []byte) int {
 	e, err := Read(line)
 	if err != nil {
