@@ -34,13 +34,13 @@ func (m OverMax) Keep(asked, most time.Duration) (given time.Duration, ok bool) 
 	return most, true
 }
 
-// Readings says in which forms a path is judged.
+// Readings says in which forms the engine judges a path.
 type Readings uint8
 
-// What it may be judged in.
+// These Readings there are.
 const (
-	ReadingsOfDialect Readings = iota // as the dialect has it
-	AllReadings                       // as servers may read it: see Form
+	ReadingsOfDialect Readings = iota // those of the dialect, see robots.Dialect.Literal
+	AllReadings                       // as it was sent, and as servers may read it: see Form
 	LiteralReadings                   // as it was sent, and without dot segments
 )
 
@@ -58,7 +58,7 @@ type Options struct {
 	Clients       []Client       // who may come in; none: everybody, under its address
 	Open          bool           // strangers may come in beside Clients
 	ProductToken  string         // takes every client for this token; "": from its User-Agent header
-	FetchPerToken bool           // robots.txt is fetched as the client's product token, and its outcome kept for that token; false: as the proxy, once for all clients
+	FetchPerToken bool           // robots.txt is fetched with the client's product token, and its outcome kept for that token; false: with the proxy's own User-Agent, once for all clients
 	Require       Require        // what a client has to say of itself; zero: nothing
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
@@ -195,9 +195,8 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	return d
 }
 
-// literal says whether a request is judged as it was sent and without dot segments
-// alone: what the entry for the host says, else what the options say of all hosts,
-// else the dialect.
+// literal reports whether a request is judged only as it was sent and without dot segments.
+// The entry for the host decides, else the options, else the dialect.
 func (e *Engine) literal(m *matter, d robots.Dialect) bool {
 	r := e.o.Readings
 	if m.entry != nil && m.entry.Readings != ReadingsOfDialect {
@@ -262,7 +261,7 @@ func (e *Engine) decided(d *Decision, r *Request, m *matter) bool {
 	return false
 }
 
-// query names the robots.txt that a request is judged by.
+// query gives the cache.Query for the robots.txt that a request is judged by.
 func (e *Engine) query(r *Request, m *matter) cache.Query {
 	q := cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}
 	if e.o.FetchPerToken {
@@ -271,17 +270,17 @@ func (e *Engine) query(r *Request, m *matter) cache.Query {
 	return q
 }
 
-// FetchLimits are how fast the GETs of robots.txt fetches may go to an origin, whoever
-// causes them. The Crawl-delay that the file asks for is not known to it.
+// FetchLimits gives the limits of the GETs that fetches of robots.txt send to an origin,
+// whichever client causes them. They have no Crawl-delay: the file is not known yet.
 func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 	var d Decision
 	e.begin(&d, &Request{Origin: o}, &matter{entry: e.hosts.entry(o.Host)})
 	return d.Pace
 }
 
-// RobotsTxt gives what the robots.txt of a request's origin says now, fetched where that
-// is not known, and the name of the dialect that says so. The Ruling is zero where the
-// file is not asked for, or ctx ends first.
+// RobotsTxt gives what the robots.txt of a request's origin says now, and the name of the
+// dialect in which it is read. It fetches the file if that is not known. The Ruling is zero
+// if the host's robots.txt is not asked, or ctx ends first.
 func (e *Engine) RobotsTxt(ctx context.Context, r Request) (_ cache.Ruling, dialect string) {
 	m := e.matter(&r)
 	if m.treatment() != Enforce {
@@ -295,7 +294,7 @@ func (e *Engine) RobotsTxt(ctx context.Context, r Request) (_ cache.Ruling, dial
 	return entry.Under(d), d.Name
 }
 
-// Query names the robots.txt that Decide judges a request by.
+// Query gives the cache.Query for the robots.txt that Decide judges a request by.
 func (e *Engine) Query(r Request) cache.Query {
 	m := e.matter(&r)
 	return e.query(&r, &m)

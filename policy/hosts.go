@@ -28,7 +28,7 @@ type Host struct {
 	Robots   Treatment   // zero: Enforce
 	Reason   string      // who permitted it, or why it is denied, in a line of printable text; required with Ignore and Deny
 	Until    time.Time   // from then on it is as if the entry were not there; zero: for good
-	Readings Readings    // in which forms paths are judged; zero: as Options.Readings has it
+	Readings Readings    // in which forms paths are judged; zero: Options.Readings
 	Pace     pace.Limits // PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue for each of the hosts; what is zero is that of Options.Pace
 }
 

@@ -9,23 +9,22 @@ import (
 	"robotsproxy/robots"
 )
 
-// A Form says what servers do to the path of a request before they look for a
-// page, so that it is not the path that was sent: a set. The zero Form is that
-// of the path as it was sent.
+// A Form is the set of changes that a server makes to the path of a request
+// before it looks for a page. The zero Form is the path as it was sent.
 type Form uint8
 
-// What is done to a path. Dots are removed by all servers (RFC 3986 5.2.4), the
-// rest by many.
+// These changes there are. All servers remove dot segments (RFC 3986 5.2.4); many
+// make the other changes.
 const (
 	SlashesDecoded     Form = 1 << iota // "%2F", "%5C" and a backslash are slashes
-	ParametersStripped                  // ";" and what follows it in a segment is gone (RFC 3986 3.3)
+	ParametersStripped                  // ";" and what follows it in a segment is removed (RFC 3986 3.3)
 	SlashesMerged                       // several slashes are one
 	DotsRemoved                         // dot segments are removed
-	AsFTP                               // it is the path that an FTP server is asked for: see ftpReadings
+	AsFTP                               // the path is the one that an FTP server is asked for: see ftpReadings
 )
 
-// String gives the name of the form, which is the audit's `reading`: what is
-// done to the path, joined by "+"; "" for the path as it was sent.
+// String gives the name of the form, which is the audit's `reading`: the names of
+// the changes, joined by "+"; "" for the path as it was sent.
 func (f Form) String() string {
 	if f == 0 {
 		return ""
@@ -39,8 +38,8 @@ func (f Form) String() string {
 	return strings.Join(words, "+")
 }
 
-// unusual says what servers may do to a path with a query that changes it. It
-// scans the path once.
+// unusual gives the changes that a server may make to a path with a query. It scans
+// the path once.
 func unusual(pathQuery string) (found Form) {
 	before := byte(0)
 	for i := 0; i < len(pathQuery); i++ {
@@ -73,11 +72,11 @@ func unusual(pathQuery string) (found Form) {
 	return found
 }
 
-// readings gives the forms of a path with its query that are other than it was
-// sent, where servers may do to it what was found: each choice of that, and dots
-// removed. Parameters are stripped before slashes are decoded, or after. These
-// are at most ten, each once, and the one with its dots removed alone is the
-// first. The query is left as it is. What it takes to make them is added to spent.
+// readings gives the other forms of a path with its query, where servers may make
+// the changes found: each subset of these changes, always with dot segments removed.
+// Parameters are stripped before slashes are decoded, or after. There are at most ten
+// such forms, each given once; the form with only its dot segments removed is the
+// first. The query stays as it is. readings adds to spent what it takes to make them.
 func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string, Form] {
 	const both = SlashesDecoded | ParametersStripped
 	if found&both != 0 {
@@ -111,12 +110,12 @@ func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[stri
 	}
 }
 
-// formed is how many bytes of a path are brought into another form in the time
-// of a step of matching.
+// formed is how many bytes of a path can be changed in the time of one step of
+// matching.
 const formed = 1
 
-// readAs does to a path what is chosen, and removes its dots. It gives what of
-// that has changed it.
+// readAs makes the chosen changes to a path, and removes its dot segments. form is
+// the set of those that changed the path.
 func readAs(path string, choice Form, stripFirst bool) (read string, form Form) {
 	do := func(f Form, change func(string) string) {
 		if choice&f == 0 {
@@ -137,12 +136,12 @@ func readAs(path string, choice Form, stripFirst bool) (read string, form Form) 
 	return path, form
 }
 
-// isSlash says whether an escape is that of a slash or a backslash.
+// isSlash reports whether an escape is that of a slash or a backslash.
 func isSlash(escape string) bool {
 	return strings.EqualFold(escape, "%2f") || strings.EqualFold(escape, "%5c")
 }
 
-// withSlashes decodes the slashes of a path, and makes slashes of backslashes.
+// withSlashes decodes the escaped slashes of a path, and turns backslashes into slashes.
 func withSlashes(path string) string {
 	var out strings.Builder
 	out.Grow(len(path))
@@ -176,7 +175,7 @@ func withoutParameters(path string) string {
 	return out.String()
 }
 
-// mergeSlashes makes one of several slashes.
+// mergeSlashes replaces several slashes in a row by one.
 func mergeSlashes(path string) string {
 	if !strings.Contains(path, "//") {
 		return path
@@ -218,7 +217,7 @@ func withoutDots(path string) string { // begins with a slash
 	return string(out)
 }
 
-// dotsOf gives how many dots a dot segment has, and 0 for any other segment.
+// dotsOf gives the number of dots of a dot segment, and 0 for any other segment.
 func dotsOf(segment string) (dots int) {
 	if len(segment) > len("%2e%2e") {
 		return 0

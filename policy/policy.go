@@ -57,7 +57,7 @@ const (
 	ReasonOrigin      Reason = "origin"      // no connection to the origin: refused, DNS, TLS
 	ReasonParent      Reason = "parent"      // the parent proxy does not serve
 	ReasonCrawlDelay  Reason = "crawl-delay" // the site asks for more than the maximum (over_max: refuse)
-	ReasonTooComplex  Reason = "too-complex" // to match the path takes more steps than are spent on a request (robots.MaxEffort)
+	ReasonTooComplex  Reason = "too-complex" // matching the path would take too many steps (robots.MaxEffort)
 	ReasonTunnel      Reason = "tunnel"      // an unopened tunnel, judged by its host alone
 	ReasonIdentity    Reason = "identity"    // the client does not say who it is
 	ReasonDenied      Reason = "denied-host" // an entry of Options.Hosts denies the host
@@ -95,8 +95,8 @@ type Decision struct {
 	EntryReason string         // the reason that it gives
 	Rule        string         // the pattern that decided, as written; "" where none did
 	Line        int            // its line in the file, from 1
-	Form        Form           // how the path was read that decided; zero: as it was sent
-	Read        string         // path and query in that form; "" as they were sent
+	Form        Form           // the form of the path that decided; zero: as it was sent
+	Read        string         // path and query in that form; "": as they were sent
 	Group       string         // the group that applies: "foobot", "*"; "" for none
 	Token       string         // the product token that the client was taken for; "" for none
 	Dialect     string         // how robots.txt was read: the dialect's name; "" where it was not asked

@@ -37,14 +37,14 @@ func (e *Engine) Reading(r Request, d Decision) Reading {
 type judgement struct {
 	robots.Verdict
 	asked string        // the form of the path and query that the verdict is about
-	form  Form          // what makes that form of the path that was sent
-	spent robots.Effort // on all forms
+	form  Form          // the changes that make that form
+	spent robots.Effort // on all forms together
 }
 
-// match asks a group about a request's path: as it was sent and, as long as that
-// is allowed, in the other forms in which its origin may read it. Where all are
-// allowed, the verdict is on the path without dot segments, which all origins
-// remove; literal: that is the only other form.
+// match asks a group about a request's path: as it was sent and, as long as each is
+// allowed, in the other forms in which its origin may read it. If all forms are
+// allowed, the verdict is about the path without dot segments, which all origins
+// remove. With literal that is the only other form.
 func match(g robots.Group, r *Request, literal bool) (j judgement) {
 	j.asked = r.PathQuery
 	j.Verdict = g.MatchWithin(r.PathQuery, &j.spent)
@@ -76,11 +76,10 @@ func match(g robots.Group, r *Request, literal bool) (j judgement) {
 	return j
 }
 
-// ftpReadings gives the forms of a path that an FTP server may be asked for, where
-// they are others than it was sent: without the type code, which has a directory
-// listed whether its name ends in a slash or not, without dot segments, and in the
-// two spellings that rules may have it in, since FTP decodes what the rules keep
-// apart (RFC 3986 2.2, RFC 9309 2.2.2).
+// ftpReadings gives the other forms in which an FTP server may be asked for a path. They
+// have no type code (which lists a directory whether or not its name ends in a slash) and
+// no dot segments. There are two spellings, since FTP decodes what rules keep apart
+// (RFC 3986 2.2, RFC 9309 2.2.2).
 func ftpReadings(pathQuery string) []string {
 	plain, code := robots.CutFTPType(pathQuery)
 	if code == 'd' && !strings.HasSuffix(plain, "/") {

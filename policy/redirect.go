@@ -9,11 +9,12 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// AllowsRedirect says why the fetch f of a robots.txt may not follow a redirect to an
-// address at another origin; it is Options.Allowed of robots/fetch. The address is judged
-// by the robots.txt of its own origin, for the product token that f is for: a redirect
-// is no way around what that origin disallows. The error is fetch.ErrDisallowed, or
-// says why the file there is not known.
+// AllowsRedirect returns an error if the fetch f of a robots.txt may not follow a redirect
+// to an address at another origin; it is Options.Allowed of robots/fetch. It judges the
+// address by the robots.txt of the address's own origin, for the product token that f is
+// for, so that a redirect is no way around what that origin disallows. A /robots.txt may
+// always be followed. The error is fetch.ErrDisallowed, or says why the robots.txt there
+// is not known.
 func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.Origin, pathQuery string) error {
 	if robots.IsRobotsTxt(pathQuery) { // RFC 9309 2.2.2
 		return nil
@@ -40,7 +41,7 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	}
 }
 
-// redirectTokens are the product tokens that the redirects of a fetch are judged for.
+// redirectTokens gives the product tokens for which the redirects of a fetch are judged.
 func (e *Engine) redirectTokens(f fetch.Request) []string {
 	switch {
 	case f.Token != "":

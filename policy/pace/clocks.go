@@ -25,8 +25,8 @@ type Clock struct {
 	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // the last of these
 }
 
-// Until is when c is of no more use: from then on it holds up nobody, and nothing of it
-// is remembered.
+// Until gives when c is of no more use: from then on it holds up no request, and nothing
+// of it is remembered.
 func (c *Clock) Until() time.Time {
 	var latest time.Time
 	for _, of := range []struct {
@@ -105,9 +105,9 @@ func wallTime(t, now time.Time) time.Time { return now.Round(0).Add(t.Sub(now)).
 // the next one's own limits, and the burst as spent then: a restart hands out
 // nothing. Where the wall clock was set back meanwhile, what would lie in the future
 // counts as now, and a pause ends in an hour at the latest; where it was set forward,
-// more time seems to have passed. Of more than Options.MaxHosts
-// those that would be patient for longest are left out; until a client asks for one of
-// them, they all count against one that is none.
+// more time seems to have passed. Of more than Options.MaxHosts clocks, those that would
+// hold up requests for longest are left out. A restored host counts against no client
+// until a client asks for it.
 func (p *Pacer) Restore(clocks []Clock) {
 	now := time.Now()
 	for i := range clocks {

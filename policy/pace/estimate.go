@@ -62,8 +62,8 @@ func (s *Slot) due(now time.Time) time.Duration {
 	return max(d, s.ownDue(now))
 }
 
-// ownDue is how long s is held up by what holds up no other that waits with it: its
-// client's own clock, and the back-off of its host where that is not all others'.
+// ownDue gives how long s is held up by what does not hold up the requests that wait with
+// it: its client's own clock, and the back-off of its host if others do not share that.
 func (s *Slot) ownDue(now time.Time) time.Duration {
 	var d time.Duration
 	if s.apart != nil {

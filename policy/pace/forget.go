@@ -5,33 +5,34 @@ import (
 	"time"
 )
 
-// roomPart is which part of a full table is made free at once: a sixteenth, 16,384
-// hosts of 262,144. It spreads the cost of a look at all hosts over as many new ones,
-// and it keeps a client from having one host forgotten again and again: as many other
-// new hosts have to be asked in between.
+// roomPart is the divisor that gives how much of a full table is made free at once: a
+// sixteenth, 16,384 hosts of 262,144. This spreads the cost of a look at all hosts over as
+// many new hosts. It also keeps a client from making the table forget one host again and
+// again: as many other new hosts have to be asked in between.
 const roomPart = 16
 
-// A rank says which of a client's hosts is forgotten first: the lowest. That of a patient
-// host is below zero, by its patience; others are in the order of their last requests.
+// A rank says which of a client's hosts is forgotten first: the one with the lowest rank.
+// A host with patience has a negative rank, the lower the longer its patience is. The other
+// ranks are in the order of the last requests.
 type rank int64
 
 // A holding is the hosts that count against one client.
 type holding struct {
-	hosts int    // with those that are in use
-	free  []rank // of those that are not
-	take  int    // how many of these are to be forgotten
-	last  rank   // the highest of them
+	hosts int    // how many there are, in use or not
+	free  []rank // of the hosts that are not in use
+	take  int    // how many of free are to be forgotten
+	last  rank   // the highest rank of these
 }
 
-// makeRoom says whether the table has room for another host. It forgets the idle hosts
-// of a full table, and where these are too few, hosts of the clients that have the most.
+// makeRoom reports whether the table has room for another host. It forgets the idle hosts
+// of a full table and, if these are too few, hosts of the clients that have the most.
 func (t *table) makeRoom() bool {
 	t.roomMu.Lock()
 	defer t.roomMu.Unlock()
 	now := time.Now()
 	switch {
 	case t.known.Load() < t.max:
-		return true // somebody else has made it
+		return true // another goroutine has made room
 	case now.Sub(t.crowded) < sweepEvery:
 		return false
 	}
@@ -46,8 +47,8 @@ func (t *table) makeRoom() bool {
 	return false
 }
 
-// evict forgets up to n hosts that are not in use. Clients that have more hosts than
-// others lose their most patient ones until they have no more than the next.
+// evict forgets up to n hosts that are not in use. The clients with the most hosts lose
+// their most patient hosts until they have no more than the next client.
 func (t *table) evict(holdings map[string]*holding, n int, now time.Time) {
 	counts := make([]int, 0, len(holdings))
 	for _, o := range holdings {
@@ -71,8 +72,8 @@ func (t *table) evict(holdings map[string]*holding, n int, now time.Time) {
 	t.drop(holdings, n, now)
 }
 
-// level is how many each client may keep so that at least n are taken from those that
-// have more. It reorders the counts.
+// level gives how many hosts each client may keep so that the clients with more lose at
+// least n. It reorders the counts.
 func level(counts []int, n int) int {
 	slices.SortFunc(counts, func(a, b int) int { return b - a })
 	sum := 0
@@ -85,7 +86,8 @@ func level(counts []int, n int) int {
 	return 0
 }
 
-// holdings looks at all hosts, one shard after the other, and forgets the idle ones.
+// holdings looks at all hosts, one shard after the other, and forgets the idle ones. It
+// gives the others by client.
 func (t *table) holdings(now time.Time) map[string]*holding {
 	all := make(map[string]*holding)
 	for i := range t.shards {
@@ -117,7 +119,7 @@ func hold(all map[string]*holding, client string) *holding {
 	return o
 }
 
-// add counts h, which is locked.
+// add counts h. The caller holds h.mu.
 func (o *holding) add(h *host, now time.Time) {
 	o.hosts++
 	if !h.inUse() {
@@ -125,8 +127,8 @@ func (o *holding) add(h *host, now time.Time) {
 	}
 }
 
-// drop forgets up to n of the hosts that the holdings are to lose, unless they have come
-// into use.
+// drop forgets up to n of the hosts that the holdings are to lose, except for those that
+// have come into use.
 func (t *table) drop(holdings map[string]*holding, n int, now time.Time) {
 	for i := range t.shards {
 		sh := &t.shards[i]
@@ -157,11 +159,11 @@ func (h *host) rank(now time.Time) rank {
 	return max(0, rank(h.pages.rates.last.Sub(epoch)))
 }
 
-// epoch is before all requests.
+// epoch is a time before all requests.
 var epoch = time.Unix(0, 0)
 
-// patience is for how long h may still keep the next request waiting; zero where that is
-// no longer than minQuiet.
+// patience gives how long h may still keep the next request waiting; zero if that is no
+// longer than minQuiet.
 func (h *host) patience(now time.Time) time.Duration {
 	d := h.pause.left(now)
 	if d <= minQuiet { // else what its clocks say makes little difference

@@ -8,12 +8,12 @@ import (
 
 // A host is the record of one key: what was sent, who is under way, who waits.
 type host struct {
-	pins  atomic.Int32 // slots of other keys that go by this host's back-off; grows under mu
+	pins  atomic.Int32 // slots of other keys that follow this host's back-off; grows under mu
 	pause currentPause // for any goroutine
 
 	mu    sync.Mutex // guards all below; no other lock is taken under it
 	gone  bool       // forgotten: to be looked up anew
-	owner string     // the client that it counts against: the last that was sent for, or the first that asked; "": nobody's, of before a restart
+	owner string     // the client that the host counts against: that of the last request sent, else that of the first to ask; "": none, the host is from before a restart
 
 	pages   lane
 	assets  *lane             // nil: none has come
@@ -21,9 +21,9 @@ type host struct {
 	enters  turns             // Enter: not held up by a rate
 	slow    slowness
 	lead    time.Duration
-	places  []*Slot   // that have one; see Limits.MaxConcurrent
-	yielded []*Slot   // that gave theirs back while their transfers go on
-	look    time.Time // when these are looked at next; zero: nobody waits for a place
+	places  []*Slot   // slots that have a place; see Limits.MaxConcurrent
+	yielded []*Slot   // slots that gave their place back while their transfers go on
+	look    time.Time // when both are looked at next; zero: nobody waits for a place
 	streams int
 	expiry  expiry
 	timer   *time.Timer
@@ -152,7 +152,7 @@ func (h *host) dispatch() {
 	}
 }
 
-// lookAgain is wake, or sooner where transfers are to be looked at before.
+// lookAgain gives wake, or a shorter time if transfers are to be looked at before.
 func (h *host) lookAgain(wake time.Duration) time.Duration {
 	if len(h.expiry) == 0 {
 		h.look = time.Time{}
@@ -205,7 +205,7 @@ func (h *host) next(now time.Time) (*waiter, time.Duration) {
 	return place, min(wake, after)
 }
 
-// nextEnter is who may be let go to dial alone, or after how long to look again.
+// nextEnter gives a waiter of Enter that may go now, or after how long to look again.
 func (h *host) nextEnter(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	for _, ln := range h.enters.lines {
@@ -292,7 +292,7 @@ func (h *host) release(s *Slot) {
 	}
 }
 
-// inUse says that somebody waits at h, or has a slot of it.
+// inUse reports whether a request waits at h, or has a slot of it.
 func (h *host) inUse() bool {
 	return len(h.places)+len(h.yielded) > 0 || h.streams > 0 || len(h.expiry) > 0 || h.pins.Load() > 0
 }

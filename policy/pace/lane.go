@@ -17,11 +17,12 @@ type lane struct {
 	dialing []*Slot   // let go, and not ready yet; the first since longest
 	ready   []*waiter // before everyone
 	shared  bool      // the next request may follow the last one without a gap, see Limits.Shared
-	before  time.Time // with shared: the request before that
+	before  time.Time // with shared: when the request before the last one was sent
 }
 
-// follows says whether s, which has so many ahead of it, is to follow the last request,
-// and how long it has to wait then: the request before that still counts for it.
+// follows reports whether s, which has so many requests ahead of it, may follow the last
+// request without a gap, and how long it then has to wait for the gap to the request
+// before that.
 func (ln *lane) follows(s *Slot, ahead int, now time.Time) (wait time.Duration, ok bool) {
 	if !ln.shared || s.limits.First || ahead > 0 || ln.rates.unsent > 0 {
 		return 0, false
@@ -41,9 +42,9 @@ func (ln *lane) follows(s *Slot, ahead int, now time.Time) (wait time.Duration, 
 	return max(0, least-now.Sub(before)), true
 }
 
-// nextReady is whose right to send is due, or after how long to look again. Who is held
-// up by its client's own clock, or by its host's back-off, holds up no other; else nobody
-// overtakes.
+// nextReady gives the waiter whose right to send is due, or after how long to look again.
+// A waiter that its client's own clock or its host's back-off holds up does not hold up
+// others; else no waiter overtakes another.
 func (ln *lane) nextReady(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	for _, w := range ln.ready {
@@ -132,8 +133,8 @@ func (h *host) client(name string, l *Limits) *rates {
 }
 
 // front is who of a lane's queue may be let go now, or after how long to look
-// again. Who is held up by its client's own clock, or by its host's back-off, holds up
-// no other.
+// again. A waiter that its client's own clock or its host's back-off holds up does not hold
+// up others.
 func (h *host) front(ln *lane, now time.Time) (*waiter, time.Duration) {
 	lead, wake := h.leadTime(), never
 	ahead, late := ln.ahead(now, lead)

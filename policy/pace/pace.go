@@ -19,8 +19,8 @@
 // Where answers are slow on average (over a second),
 // requests go no closer together than the answers take, at the most 30 s.
 //
-// While others wait for a place at a host, one client gets all places but one at most,
-// and a [Transfer] that waits for its own client for long gives its place back and goes
+// While other clients wait for a place at a host, one client gets at most all places but
+// one. A [Transfer] that waits too long for its own client gives its place back and goes
 // on, or is ended: see [Slot.Follow].
 //
 // How it fails: a wait that would be longer than Limits.MaxWait, a full queue, and
@@ -43,11 +43,11 @@
 // request can be had ([Pacer.Clocks]) and taken over by the next one ([Pacer.Restore]);
 // it is kept by whoever calls these.
 //
-// Hosts are forgotten when that can shorten nobody's wait. Where more than
-// Options.MaxHosts are known, hosts that are not in use are forgotten earlier: of the
-// clients that have made the Pacer remember the most, the most patient hosts first. Such
-// a host may be asked too soon once; before it can be forgotten again, a sixteenth of
-// MaxHosts other new hosts have to be asked.
+// The Pacer forgets a host when that can shorten nobody's wait. If more than
+// Options.MaxHosts are known, it forgets hosts that are not in use earlier: those of the
+// clients that made it remember the most, the most patient hosts first. One request may
+// then come too soon to a forgotten host. Before the host can be forgotten again, a
+// sixteenth of MaxHosts other new hosts have to be asked.
 package pace
 
 import (
@@ -84,7 +84,7 @@ const (
 	WaitTooLong Reason = iota // the wait is, or turned out, longer than Limits.MaxWait
 	QueueFull                 // Limits.MaxQueue are waiting
 	StreamsFull               // Options.MaxStreams are open
-	HostsFull                 // Options.MaxHosts are known, and all of them in use
+	HostsFull                 // Options.MaxHosts are known, and all of them are in use
 	BackedOff                 // the wait for the end of a pause is too long; see Slot.BackOff
 	PlacesTaken               // Limits.MaxConcurrent requests were under way all the while
 )
@@ -134,7 +134,7 @@ type Limits struct {
 	PerSecond     float64       // requests a second; must be positive
 	Burst         int           // how many may go at once after a quiet time; must be positive; does not count where CrawlDelay rules
 	CrawlDelay    time.Duration // the least time between two requests; zero: none; the slower of the two rules counts
-	MaxConcurrent int           // places: requests under way at once; must be positive; as many more may go on without one, see Transfer
+	MaxConcurrent int           // places: requests under way at once; must be positive; as many transfers more may go on without a place, see Transfer
 	MaxWait       time.Duration // a longer wait is refused; zero: go at once or not at all
 	MaxQueue      int           // how many may wait for the host; zero: none
 
@@ -142,10 +142,10 @@ type Limits struct {
 	AssetBurst int  // a page's asset: goes by a clock of the host's assets, of PerSecond with this burst, where no CrawlDelay rules; zero: by the host's
 	Adapt      bool // slow answers lower the rate
 
-	// First is for the fetch of the host's own robots.txt: it goes ahead of the other requests
-	// of its client, outside MaxQueue, and under the CrawlDelay of the
-	// last request if that is longer. With Shared the next request may follow it without
-	// waiting for the gap, where no Store is shared: the two have one turn.
+	// First is for the fetch of the host's own robots.txt. The fetch goes ahead of the other
+	// requests of its client, outside MaxQueue, and under the CrawlDelay of the last
+	// request if that is longer. With Shared the next request may follow the fetch without
+	// a gap, unless the Pacer has a Store: both share one slot.
 	First, Shared bool
 }
 
@@ -156,7 +156,7 @@ type Rate struct {
 	Burst     int
 }
 
-// backOffKey is what the host's back-off is kept under.
+// backOffKey gives the key of the host's back-off.
 func (l *Limits) backOffKey() string { return cmp.Or(l.BackOffKey, l.Key) }
 
 func (l *Limits) check() error {
@@ -182,7 +182,7 @@ func (l *Limits) check() error {
 // Options are a Pacer's own bounds.
 type Options struct {
 	MaxStreams int // upgraded connections and event streams of one key; zero or less: 64
-	MaxHosts   int // hosts remembered at once; zero or less: 262,144. Of more, those that the clients with the most have made it remember are forgotten
+	MaxHosts   int // hosts remembered at once, see the package comment; zero or less: 262,144
 
 	// Since is for a process whose predecessor may have sent what nobody has written
 	// down: until it is known that something was sent later, every host counts as
@@ -261,7 +261,7 @@ func (p *Pacer) take(ctx context.Context, client string, l Limits, rated bool) (
 	return s, nil
 }
 
-// take waits for what s is to have at its host.
+// take waits for the place of s at its host and, with rated, for its rate.
 func (s *Slot) take(ctx context.Context, rated bool) error {
 	h := s.pacer.lock(s.limits.Key, s.client)
 	if h == nil {
@@ -279,8 +279,8 @@ func (s *Slot) take(ctx context.Context, rated bool) error {
 	return h.await(ctx, w)
 }
 
-// lock gives the host of key, locked; nil where the table is full. A host that counts
-// against nobody does so against client from now on.
+// lock gives the host of key, locked; nil if the table is full. A host that counts against
+// no client counts against client from now on.
 func (p *Pacer) lock(key, client string) *host {
 	h := p.hosts.lock(key)
 	if h != nil && h.owner == "" {

@@ -30,8 +30,8 @@ func (b *currentPause) left(now time.Time) time.Duration {
 	return p.left(now)
 }
 
-// change puts in force what f makes of the pause, where f says that it changed it, and
-// says so too.
+// change replaces the pause by what f makes of it, if f reports a change. It reports the
+// same.
 func (b *currentPause) change(f func(*pause) bool) bool {
 	for {
 		before := b.held.Load()
@@ -48,7 +48,8 @@ func (b *currentPause) change(f func(*pause) bool) bool {
 	}
 }
 
-// merge takes over what others know of the pause, and says whether it ends later by that.
+// merge takes over what other replicas know of the pause, and reports whether the pause
+// ends later by that.
 func (b *currentPause) merge(o Backoff, now time.Time) bool {
 	return b.change(func(p *pause) bool { return p.merge(o, now) })
 }

@@ -83,8 +83,8 @@ func (t *turns) push(w *waiter) {
 	}
 }
 
-// front is the first of a client's waiters whose host is not backed off, or after how
-// long to look again.
+// front gives the first waiter of a line whose host is not backed off, or after how long to
+// look again.
 func (ln *line) front(now time.Time) (*waiter, time.Duration) {
 	wake := never
 	for _, w := range ln.waiters {
@@ -160,7 +160,7 @@ func (t *turns) ahead(s *Slot, n int, more time.Duration, now time.Time) (int, t
 	count := func(ln *line, most int) {
 		for _, w := range ln.waiters[:min(len(ln.waiters), most)] {
 			if w.slot.apart != s.apart && w.slot.pause().left(now) > 0 {
-				continue // it holds up its own host's requests alone
+				continue // it holds up only requests of its own host
 			}
 			n++
 			more += w.slot.interval(now) - like

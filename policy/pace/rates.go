@@ -223,8 +223,8 @@ func (r *rates) sent(now time.Time) {
 	r.last = now
 }
 
-// followed counts a request that goes out with the one before it, as one of them: the
-// gap counts from now.
+// followed counts a request that shares the slot of the request before it: no token is
+// taken, and the gap counts from now.
 func (r *rates) followed(now time.Time) {
 	if r.gap != nil {
 		r.gap = newLimiter(r.perGap, 1, now)
@@ -256,7 +256,7 @@ func (r *rates) holds(now time.Time) bool {
 		r.untilWhole(now) > 0
 }
 
-// left is for how long what was sent may still hold up another, as far as is known.
+// left gives how long what was sent may still hold up another request, as far as is known.
 func (r *rates) left(now time.Time) time.Duration {
 	if r.last.IsZero() {
 		return 0

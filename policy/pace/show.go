@@ -37,7 +37,8 @@ func (sh *shard) states(to []HostState, now time.Time) []HostState {
 	return to
 }
 
-// Host gives that of one, and whether it is remembered. backOffKey is as in [Limits].
+// Host gives the state of one host, and whether the Pacer remembers it. backOffKey is as
+// in [Limits].
 func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
 	s, known := p.host(key)
 	if backOffKey != "" && backOffKey != key {
@@ -48,7 +49,7 @@ func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
 	return s, known
 }
 
-// BackedOff adds the back-off of another host, whose requests go by the pace of s.
+// BackedOff adds to s the back-off of o, a host that shares the pace of s.
 func (s *HostState) BackedOff(o HostState) {
 	if o.PausedUntil.After(s.PausedUntil) {
 		s.PausedUntil = o.PausedUntil

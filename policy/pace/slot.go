@@ -22,11 +22,11 @@ const (
 type Slot struct {
 	pacer  *Pacer
 	host   *host
-	apart  *host // whose back-off counts; nil: host's
+	apart  *host // the host whose back-off counts, see Limits.BackOffKey; nil: host
 	limits Limits
 	client string
 
-	transfer atomic.Value // a Transfer; none: nothing is told of it
+	transfer atomic.Value // a Transfer; none: Follow was not called
 
 	// Guarded by host.mu.
 	lane     *lane
@@ -38,7 +38,7 @@ type Slot struct {
 	over     bool     // released
 	alone    bool     // see Held
 	index    int32    // in list
-	list     *[]*Slot // of the host's that it is in; nil: none
+	list     *[]*Slot // the list of the host that the slot is in; nil: none
 	seen     *observation
 	deadline time.Time
 	admitted time.Time
@@ -48,7 +48,7 @@ type Slot struct {
 	slowed   time.Duration // likewise
 }
 
-// pause is the back-off that s goes by.
+// pause gives the back-off that s follows.
 func (s *Slot) pause() *currentPause {
 	if s.apart != nil {
 		return &s.apart.pause
@@ -56,7 +56,7 @@ func (s *Slot) pause() *currentPause {
 	return &s.host.pause
 }
 
-// unpin lets the host of the back-off be forgotten; s is not used any more.
+// unpin permits to forget the host of the back-off; s is not used any more.
 func (s *Slot) unpin() {
 	if s.apart != nil {
 		s.apart.pins.Add(-1)
@@ -148,7 +148,7 @@ func (s *Slot) count(onlyGranted bool) {
 	s.sent = s.pacer.now() // under the lock: the limiters want times in order
 	s.apply(s.sent)        // by which it was granted
 	s.countSent()
-	if s.client != "" { // else it is the refresh of a robots.txt
+	if s.client != "" { // without a client it is the refresh of a robots.txt
 		h.owner = s.client
 	}
 	h.unbook(s)
@@ -158,8 +158,8 @@ func (s *Slot) count(onlyGranted bool) {
 	h.dispatch()
 }
 
-// countSent has the clocks of s count that it was sent. A request that follows a fetch
-// is counted as one with it, and the gap to the next from itself.
+// countSent counts the sent request in the clocks of s. A request that shares the slot of a
+// fetch is counted together with the fetch, and the next gap begins with the request.
 func (s *Slot) countSent() {
 	ln := s.lane
 	before := ln.rates.last
@@ -188,9 +188,9 @@ func (s *Slot) Answered(fine bool) {
 	}
 }
 
-// BackOff says that the answer was 429 or 503: nothing more is granted for the host,
-// see [Limits.BackOffKey], until retryAfter is over, one hour at most. Zero means that the origin named no
-// time: then it is a minute, doubled up to an hour with each further incident, up
+// BackOff says that the answer was 429 or 503: nothing more is granted for the host (see
+// [Limits.BackOffKey]) until retryAfter is over, one hour at most. Zero means that the
+// origin named no time: then it is a minute, doubled up to an hour with each further incident, up
 // to a fourth longer by chance, and forgiven after 30 quiet minutes. An answer is
 // no further incident where its request was sent before the last pause ended. Who
 // would now wait longer than its MaxWait is refused. It gives how long the pause

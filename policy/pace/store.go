@@ -37,7 +37,7 @@ type Standing struct {
 // An Ask is for one turn.
 type Ask struct {
 	Key        string
-	BackOffKey string        // whose Backoff counts, of several hosts that share Key: while it is backed off, nothing is reserved; "": Key
+	BackOffKey string        // the host whose Backoff counts, if several hosts share Key: while that host is backed off, nothing is reserved; "": Key
 	Clocks     []ClockTerms  // that it goes by, each of which has to permit it; one or two
 	Places     int           // requests of Key that may be under way at once, all processes together; positive
 	MaxWait    time.Duration // a turn that is later is not wanted

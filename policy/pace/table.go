@@ -11,7 +11,7 @@ import (
 const (
 	shards     = 64
 	sweepSteps = 8           // hosts looked at for each new one: the idle stay few beside the busy
-	sweepEvery = time.Second // how long a table is taken for full in which every host was in use
+	sweepEvery = time.Second // after every host of a full table was in use, the table counts as full for so long
 	minQuiet   = time.Minute // a host is remembered so long after its last request, whatever its limits then
 )
 
@@ -24,8 +24,8 @@ type table struct {
 	known  atomic.Int64 // hosts in all shards
 	shards [shards]shard
 
-	roomMu  sync.Mutex // held by the one who makes room; guards crowded
-	crowded time.Time  // when a full table was last found to have nothing to forget
+	roomMu  sync.Mutex // held while room is made; guards crowded
+	crowded time.Time  // when every host of a full table was last in use
 }
 
 type shard struct {

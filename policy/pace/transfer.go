@@ -7,31 +7,32 @@ const (
 	// for a place there. While nobody does, nothing is looked at.
 	sampleEvery = 250 * time.Millisecond
 
-	// holdSlow is for how long a transfer keeps its place while others wait, where it is
-	// its client that is waited for; at most a fourth of Limits.MaxWait.
+	// holdSlow is how long a transfer that waits for its own client keeps its place while
+	// others wait; at most a fourth of Limits.MaxWait.
 	holdSlow = 5 * time.Second
 
-	// holdAll is for how long one client keeps all places of a host while others wait,
-	// whoever is waited for; at most half of Limits.MaxWait.
+	// holdAll is how long one client keeps all places of a host while others wait,
+	// whatever its transfers wait for; at most half of Limits.MaxWait.
 	holdAll = 30 * time.Second
 
-	// minUpload is the least rate, in bytes a second, of an upload while others wait. It
-	// is twice what Apache asks for by default.
+	// minUpload is the least rate of an upload while others wait, in bytes a second. It is
+	// twice the default of Apache.
 	minUpload = 1 << 10
 
 	// maxYielded is how many transfers of one client go on without a place at one host.
 	maxYielded = 1
 )
 
-// A Transfer is a request under way, as its holder sees it. It is asked only while others
-// wait for a place at the host, by any goroutine, under a lock: Progress must not wait.
+// A Transfer is a request under way, as the holder of its slot sees it. Its methods are
+// called only while others wait for a place at the host, from any goroutine. Progress is
+// called under a lock, and must not wait.
 type Transfer interface {
-	// Progress gives how many bytes of the two bodies have moved so far, and who is
-	// waited for at the moment.
+	// Progress gives how many bytes of both bodies have moved so far, and for whom the
+	// transfer waits at the moment.
 	Progress() (bytes int64, waits Party)
 
-	// End breaks the transfer off: it is too slow, and others wait. It may be called when
-	// the slot was released already, and does nothing then.
+	// End breaks the transfer off, because it is too slow and others wait. It may be
+	// called after the slot was released, and does nothing then.
 	End()
 }
 
@@ -44,18 +45,18 @@ const (
 	Uploader              // the client, which does not send its body
 )
 
-// Follow has t tell how the slot's request gets on, from now on. While other clients wait
+// Follow makes t the source of how the slot's request gets on. While other clients wait
 // for a place, a transfer that waits for its own client gives its place back, and so does
-// one of a client that has all the places; where as many as may go on without one do so,
-// the slowest of the client with the most is ended, and so are uploads below minUpload. A
-// slot that nothing is told of keeps its place however long it takes.
+// a transfer of a client that has all places. If no more transfers may go on without a
+// place, the slowest transfer of the client with the most is ended. Uploads below minUpload
+// are ended too. A slot without a Transfer keeps its place however long it takes.
 func (s *Slot) Follow(t Transfer) {
 	if s != nil {
 		s.transfer.Store(t)
 	}
 }
 
-// told is what tells of s; nil: nothing does.
+// told gives the Transfer of s; nil: Follow was not called.
 func (s *Slot) told() Transfer {
 	t, _ := s.transfer.Load().(Transfer)
 	return t
@@ -64,15 +65,15 @@ func (s *Slot) told() Transfer {
 // An observation is what was seen of a transfer while others waited.
 type observation struct {
 	since, last time.Time // the first and last of the samples
-	from, bytes int64     // what had moved by then
+	from, bytes int64     // bytes that had moved by since and by last
 	samples     int
-	slow        int       // of these, in which the client was waited for
-	uploads     int       // of these, in which it was for its body
-	ended       time.Time // when the transfer was to be ended; zero: it was not
+	slow        int       // samples in which the transfer waited for the client
+	uploads     int       // samples in which it waited for the client's body
+	ended       time.Time // when the transfer was chosen to be ended; zero: it was not
 }
 
-// observe takes a sample of what s transfers. What was seen before a quiet time, or long
-// ago, does not count, or little.
+// observe takes a sample of the transfer of s. Samples from before a time in which nobody
+// waited do not count; old samples count half.
 func (s *Slot) observe(now time.Time, long time.Duration) {
 	t := s.told()
 	if t == nil {
@@ -98,17 +99,17 @@ func (s *Slot) observe(now time.Time, long time.Duration) {
 	}
 }
 
-// perSecond is how many bytes moved in a second.
+// perSecond gives how many bytes moved in a second, on average.
 func (o *observation) perSecond() float64 {
 	return float64(o.bytes-o.from) / max(sampleEvery, o.last.Sub(o.since)).Seconds()
 }
 
-// seenFor says whether s has been observed for so long, up to now.
+// seenFor reports whether s has been observed for at least d, up to now.
 func (s *Slot) seenFor(d time.Duration, now time.Time) bool {
 	return s.seen != nil && s.seen.last.Equal(now) && now.Sub(s.seen.since) >= d
 }
 
-// held is how many transfers a client has at the host, with and without a place.
+// held gives how many transfers a client has at the host, with and without a place.
 func (h *host) held(client string) int {
 	n := 0
 	for _, list := range [][]*Slot{h.places, h.yielded} {
@@ -121,8 +122,8 @@ func (h *host) held(client string) int {
 	return n
 }
 
-// hasPlace says whether there is a place for s. While other clients wait, one client has
-// at most all places but one; a transfer that goes on without a place counts as well.
+// hasPlace reports whether there is a place for s. While other clients wait, one client has
+// at most all places but one; its transfers that go on without a place count as well.
 func (h *host) hasPlace(s *Slot, now time.Time) bool {
 	most := s.maxPlaces()
 	switch {
@@ -135,14 +136,15 @@ func (h *host) hasPlace(s *Slot, now time.Time) bool {
 	return n < most && (n < most-1 || most == 1 || !h.othersWait(s.client, now))
 }
 
-// othersWait says whether another client's request waits that could go but for a place.
+// othersWait reports whether a request of another client waits only for a place.
 func (h *host) othersWait(client string, now time.Time) bool {
 	any := h.enters.others(client, now)
 	h.lanes(func(ln *lane) { any = any || ln.waits.others(client, now) })
 	return any
 }
 
-// others says whether a request of another client waits that nothing of its own holds up.
+// others reports whether a request of another client waits that neither its own clock nor
+// its host's back-off holds up.
 func (t *turns) others(client string, now time.Time) bool {
 	for _, ln := range t.lines {
 		if w, _ := ln.front(now); w != nil && w.slot.client != client && w.slot.ownDue(now) == 0 {
@@ -152,7 +154,7 @@ func (t *turns) others(client string, now time.Time) bool {
 	return false
 }
 
-// lacking is a request that waits while all places are taken; nil: there is none.
+// lacking gives a request that waits while all places are taken; nil: there is none.
 func (h *host) lacking(now time.Time) (first *waiter) {
 	look := func(t *turns) {
 		if len(t.lines) == 0 || first != nil {
@@ -167,8 +169,8 @@ func (h *host) lacking(now time.Time) (first *waiter) {
 	return first
 }
 
-// relieve makes a place for those that wait where one client's transfers keep them
-// waiting: one of these goes on without a place, or is to be ended, which the caller does
+// relieve frees a place for the requests that one client's transfers keep waiting. One of
+// these transfers goes on without a place; or relieve returns one, which the caller ends
 // without the lock.
 func (h *host) relieve(now time.Time) Transfer {
 	w := h.lacking(now)
@@ -211,8 +213,8 @@ func (h *host) relieve(now time.Time) Transfer {
 	return nil
 }
 
-// keepsWaiting says whether s has kept others waiting for too long: it waits for its own
-// client, or that has all the places.
+// keepsWaiting reports whether s has kept others waiting for too long: s waits for its own
+// client, or its client has all places.
 func (h *host) keepsWaiting(s *Slot, slow, whole time.Duration, now time.Time) bool {
 	if !s.seenFor(min(slow, whole), now) {
 		return false
@@ -231,7 +233,7 @@ func (h *host) keepsWaiting(s *Slot, slow, whole time.Duration, now time.Time) b
 	return true
 }
 
-// yieldedBy is how many transfers of a client go on without a place.
+// yieldedBy gives how many transfers of a client go on without a place.
 func (h *host) yieldedBy(client string) int {
 	n := 0
 	for _, s := range h.yielded {
@@ -242,7 +244,8 @@ func (h *host) yieldedBy(client string) int {
 	return n
 }
 
-// greediest is, of some slots, the slowest of the client that has the most at the host.
+// greediest gives, of some slots, the slowest slot of the client that has the most
+// transfers at the host.
 func (h *host) greediest(some []*Slot) (worst *Slot) {
 	most := 0
 	for _, s := range some {
@@ -254,13 +257,13 @@ func (h *host) greediest(some []*Slot) (worst *Slot) {
 	return worst
 }
 
-// end gives the transfer that is to be ended.
+// end gives the transfer of s, which the caller ends, and notes the time.
 func (s *Slot) end(now time.Time) Transfer {
 	s.seen.ended = now
 	return s.told()
 }
 
-// put has s in a list of its host, and no more in the one that it was in; nil: in none.
+// put moves s to a list of its host, out of the list that it was in; nil: to none.
 func (s *Slot) put(list *[]*Slot) {
 	if was := s.list; was != nil {
 		last := len(*was) - 1
