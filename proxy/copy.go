@@ -13,13 +13,14 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// isForRobotsTxt says whether a request is for robots.txt as crawlers ask for it.
+// isForRobotsTxt reports whether a request is for robots.txt as crawlers ask for it: a GET or
+// HEAD of exactly /robots.txt.
 func isForRobotsTxt(q *policy.Request, d *policy.Decision) bool {
 	return d.Reason == policy.ReasonRobotsTxt && q.PathQuery == "/robots.txt" && (q.Method == http.MethodGet || q.Method == http.MethodHead)
 }
 
-// usableCopy gives the answer that a client may be answered with in place of its
-// origin, whole and as the origin gave it; nil: there is none.
+// usableCopy gives the origin's answer that may be sent to a client from the cache, if it is
+// whole and as the origin gave it; nil: there is none.
 func usableCopy(r cache.Ruling) *fetch.Answer {
 	a := r.Answer
 	switch {
@@ -33,8 +34,8 @@ func usableCopy(r cache.Ruling) *fetch.Answer {
 	return nil
 }
 
-// fromCopy says whether a request for robots.txt is answered from a copy, which d then
-// rests on.
+// fromCopy reports whether a request for robots.txt is answered with the cached copy, and
+// enters that copy in d.
 func (r *Rules) fromCopy(ctx context.Context, q policy.Request, d *policy.Decision) bool {
 	ruling, dialect := r.Engine.RobotsTxt(ctx, q)
 	if usableCopy(ruling) == nil {
@@ -44,9 +45,9 @@ func (r *Rules) fromCopy(ctx context.Context, q policy.Request, d *policy.Decisi
 	return true
 }
 
-// answerFromCopy answers a request for robots.txt from the cached copy, which is fetched
-// if it is not known: however often clients ask, the origin is asked no more often than
-// the cache asks. It says whether the request has been answered.
+// answerFromCopy answers a request for robots.txt with the cached copy, which the cache
+// fetches if it is not known. So clients cannot make the proxy ask the origin more often than
+// the cache does. answered reports whether the request has been answered.
 func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 	rec := &x.record
 	if !isForRobotsTxt(&rec.Request, &rec.Decision) || upgradeTo(x.request.Header) != "" {
@@ -95,7 +96,7 @@ func copyHeader(header http.Header, a *fetch.Answer, now time.Time) (modified ti
 	set("Content-Type", said.ContentType)
 	set("Last-Modified", said.LastModified)
 	set("Cache-Control", said.CacheControl)
-	if said.ContentEncoding == "" { // else it is of other bytes than these
+	if said.ContentEncoding == "" { // else the ETag is of the encoded bytes, not of these
 		set("ETag", said.ETag)
 	}
 	age := max(0, int(now.Sub(a.Fetched)/time.Second))

@@ -51,7 +51,7 @@ type exchange struct {
 	slot    *pace.Slot
 	at      netip.Addr // that the slot is for, and the request goes to; zero: the host's are
 	started time.Time
-	work    memory.Work // that it is, in the memory's budget
+	work    memory.Work // what the request counts for in the memory budget
 
 	draining *atomic.Bool // the handler's
 
@@ -79,7 +79,7 @@ type exchange struct {
 	reading  atomic.Bool  // the client's body is waited for
 	writing  atomic.Bool  // the client is being answered
 	sending  atomic.Bool  // a write to the client is under way
-	passed   atomic.Int64 // bytes of both bodies
+	passed   atomic.Int64 // bytes of both bodies so far
 
 	stream *streamConn    // that a CONNECT came as, when it has become a tunnel
 	pumps  sync.WaitGroup // that join the two
@@ -89,8 +89,8 @@ type exchange struct {
 
 // readAhead reads a small body of known length into memory, so that a client
 // that leaves during the wait is noticed. A client that expects 100 Continue
-// has not sent its body, and is not asked for it before its turn. A body that the
-// memory's budget has no room for stays with the client too.
+// has not sent its body, and is not asked for it before its turn. A body for which
+// the memory budget has no room stays with the client too.
 func (x *exchange) readAhead() error {
 	r := x.request
 	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" || !x.work.Body(r.ContentLength) {

@@ -15,28 +15,28 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// Fetches sends the GETs of robots.txt fetches. Each takes a slot at the host it goes to,
-// as a request of a client does: the pace, the back-off, the places and the entries of
-// hosts count for it. It waits in the turn of the client that caused it: the GET of the
-// host's own file ahead of that client's requests, and in one turn together with the first
-// request after it; a GET that another host's file is redirected to as a request of that
-// client does.
+// Fetches sends the GETs of robots.txt fetches. Each GET takes a slot at the host it goes
+// to, in the turn of the client that caused it: the pace, the back-off, the places and the
+// entries of hosts apply to it as to a request. A fetch of the host's own file goes ahead
+// of its client's other requests, and shares its slot with the first request after it. A
+// GET to which another host's file is redirected waits in the host's queue, as a request
+// of its client.
 //
-// It is a [fetch.Sender], for any number of goroutines. Rules have to be complete when
+// Fetches is a [fetch.Sender], for any number of goroutines. Rules have to be complete when
 // the first fetch begins, and do not change.
 type Fetches struct {
 	Pacer *pace.Pacer
 	Rules *Rules // Engine, Door, Monitor, BackOff and PerAddress are used
 }
 
-// FetchFailedHere says of an error of a fetch that no origin is to blame for it: our own
-// way out failed, or there was no slot for the file of the host itself.
+// FetchFailedHere reports whether no origin is to blame for an error of a fetch: the
+// proxy's own way out failed, or a fetch of the host's own file got no slot.
 func FetchFailedHere(err error) bool {
 	return egress.Ours(err) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
 }
 
-// Send sends a GET when it has its slot. Its Via names the proxy, so that a GET that comes
-// back is known, as a client's request is.
+// Send sends a GET when it has its slot. The GET's Via names the proxy, which so detects a
+// GET that comes back to it.
 func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	r.Header.Set("Via", "1.1 "+f.Rules.Door.Pseudonym())
 	if f.Rules.Monitor {
@@ -69,13 +69,13 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	}
 	if after := resp.Header.Get("Retry-After"); f.Rules.BackOff && after != "" &&
 		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
-		slot.BackOff(retryAfter(after, time.Now())) // without it the retries of robots.txt are slow enough
+		slot.BackOff(retryAfter(after, time.Now())) // without Retry-After the retries of robots.txt are slow enough
 	}
 	resp.Body = &fetchBody{resp.Body, s}
 	return resp, nil
 }
 
-// slot waits for the slot of a GET; at is where it goes, if that is decided.
+// slot waits for the slot of a GET. at is the address that the GET goes to, if it is decided.
 func (f *Fetches) slot(ctx context.Context, hop fetch.Hop) (slot *pace.Slot, at netip.Addr, err error) {
 	limits := f.Rules.Engine.FetchLimits(hop.Origin)
 	limits.First, limits.Shared = hop.Own, hop.Own && hop.Client != ""
@@ -92,13 +92,14 @@ func (f *Fetches) slot(ctx context.Context, hop fetch.Hop) (slot *pace.Slot, at 
 	return slot, at, nil
 }
 
-// unsent is the error of a GET that got no turn. At another host than the file's own it
-// says nothing of the pace to come there, but makes the file one that cannot be had.
+// unsent gives the error of a GET that got no slot. At another host than the file's own
+// the error does not wrap pace.ErrTooBusy, so that the file counts as one that cannot be
+// had.
 func unsent(err error, hop fetch.Hop) error {
 	if hop.Own || !errors.Is(err, pace.ErrTooBusy) {
 		return fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
 	}
-	return fmt.Errorf("%w: no turn at %s: %v", fetch.ErrUnsent, hop.Origin.Host, err)
+	return fmt.Errorf("%w: no slot at %s: %v", fetch.ErrUnsent, hop.Origin.Host, err)
 }
 
 // A fetchSend is one GET under way.
@@ -108,7 +109,7 @@ type fetchSend struct {
 	slot    *pace.Slot
 	hop     fetch.Hop
 	tries   egress.Tries
-	refused error // why it has no right to be sent; set before cancel is called
+	refused error // why the GET got no right to be sent; set before cancel is called
 }
 
 func (s *fetchSend) trace() *httptrace.ClientTrace {
@@ -134,13 +135,13 @@ func (s *fetchSend) end() {
 	s.cancel(nil)
 }
 
-// A fetchBody gives the slot back when it is closed.
+// A fetchBody is a response's body that gives the slot back when it is closed.
 type fetchBody struct {
 	io.ReadCloser
 	send *fetchSend
 }
 
-// Close closes it.
+// Close closes the body and gives the slot back.
 func (b *fetchBody) Close() error {
 	defer b.send.end()
 	return b.ReadCloser.Close()

@@ -27,7 +27,7 @@ type h2Conn struct {
 	state tls.ConnectionState
 	limit time.Duration // of writing what was held back; zero: none
 	timer *time.Timer   // calls release
-	heads headReader    // reads from Conn; net/http's one goroutine that reads has it
+	heads headReader    // reads from Conn; belongs to net/http's one reading goroutine
 
 	// Held while the connection is written to, or what was held back could come after what
 	// follows it. Close, which ends such a write, must not take it.
@@ -54,7 +54,7 @@ func (c *h2Conn) UnencryptedNetConn() net.Conn { return c }
 // ConnectionState is what net/http goes by, and gives to requests.
 func (c *h2Conn) ConnectionState() tls.ConnectionState { return c.state }
 
-// Read reads what a headReader makes of the client's frames.
+// Read reads the client's frames through a headReader.
 func (c *h2Conn) Read(b []byte) (int, error) { return c.heads.Read(b) }
 
 // Write writes b, or keeps it back, where it ends with the head of an answer, until the next.

@@ -14,22 +14,22 @@ const maxBlock = 2 * maxHead
 
 var errLongBlock = errors.New("the head of a request takes too many bytes")
 
-// A headReader reads the frames that a client of HTTP/2 sends. A head with a field that speaks
-// of the connection is malformed (RFC 9113 8.2.2), but net/http answers it, and its answer does
-// not say that it is the proxy's. A headReader puts an invalid field into such a head, so that
-// net/http resets the stream with PROTOCOL_ERROR (RFC 9113 8.1.1).
+// A headReader reads the frames that an HTTP/2 client sends. A head with a connection-specific
+// field is malformed (RFC 9113 8.2.2), but net/http answers it with a 400 that does not say that
+// it is the proxy's. A headReader puts an invalid field into such a head, so that net/http resets
+// the stream with PROTOCOL_ERROR (RFC 9113 8.1.1).
 //
-// It belongs to one goroutine.
+// A headReader belongs to one goroutine.
 type headReader struct {
 	from   io.Reader
-	frame  frames         // its head is that of the last frame
+	frame  frames         // with the head of the last frame
 	buffer *[maxHeld]byte // nil: nothing is unread
-	unread []byte         // was read from from, and is the next to be read; in buffer, or larger
-	left   int            // bytes of the last frame's payload that follow
+	unread []byte         // bytes that were read from from and are to be read next; in buffer unless they are too many
+	left   int            // bytes of the last frame's payload that are still to be read from from
 	fields fieldTable
 }
 
-// Read gives the frames to net/http.
+// Read gives the client's frames to net/http.
 func (r *headReader) Read(b []byte) (int, error) {
 	if r.buffer == nil && r.left == 0 {
 		if err := r.advance(); err != nil {
@@ -49,16 +49,16 @@ func (r *headReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// What a headReader looks at in frames (RFC 9113 4.1, 6.2, 6.10).
+// These parts of frames a headReader looks at (RFC 9113 4.1, 6.2, 6.10).
 const (
 	frameHead                                = 9 // bytes
 	typeHeaders, typeContinuation            = 0x1, 0x9
 	flagEndHeaders, flagPadded, flagPriority = 0x4, 0x8, 0x20
 )
 
-// advance reads the next frame; of a frame without fields only its own head. A frame of fields
-// is read with those that continue it. What is out of order is left to net/http, which ends the
-// connection.
+// advance reads the next frame, or only its head if it is not a HEADERS frame. It reads a
+// HEADERS frame together with its CONTINUATION frames. Frames out of order are left to net/http,
+// which ends the connection.
 func (r *headReader) advance() error {
 	r.buffer = heldBuffers.Get().(*[maxHeld]byte)
 	r.unread = r.buffer[:0]
@@ -140,35 +140,36 @@ func fieldBlock(frame []byte) (block []byte, ok bool) {
 }
 
 // invalidField is a literal without indexing (RFC 7541 6.2.2) of a pseudo-header that no request
-// may have, since extended CONNECT is not offered (RFC 8441 3). net/http knows the stream when it
-// finds that, unlike with an invalid name: a body that follows does not end the connection.
+// may have, since extended CONNECT is not offered (RFC 8441 3). Unlike with an invalid name,
+// net/http knows the stream when it finds this field, so a body that follows does not end the
+// connection.
 const invalidField = "\x00\x09:protocol\x01-"
 
-// spoil gives a HEADERS frame like the given one with the field block and, before its first
-// field, an invalid one. net/http still decodes all of the block: the following ones refer to it.
+// spoil gives a HEADERS frame like frame, with block and, before the first field of block, an
+// invalid field. net/http still decodes the whole block, to which later blocks refer.
 func spoil(frame, block []byte) []byte {
 	size := len(block) + len(invalidField)
 	out := append(make([]byte, 0, frameHead+size), byte(size>>16), byte(size>>8), byte(size))
 	out = append(out, frame[3], frame[4]&^(flagPadded|flagPriority)|flagEndHeaders)
 	out = append(out, frame[5:frameHead]...)
 	fields := fieldReader{block}
-	fields.sizeUpdates() // may stand nowhere else (RFC 7541 4.2)
+	fields.sizeUpdates() // are allowed only at the beginning (RFC 7541 4.2)
 	out = append(out, block[:len(block)-len(fields.rest)]...)
 	out = append(out, invalidField...)
 	return append(out, fields.rest...)
 }
 
-// A fieldKind is what counts of a field here.
+// A fieldKind says whether a field may be in a request of HTTP/2.
 type fieldKind uint8
 
 const (
 	ordinary   fieldKind = iota
 	teTrailers           // TE with the value that HTTP/2 allows, or an empty one, as net/http takes it
 	teOther              // TE with another value
-	ofTheHop             // another field that speaks of the connection
+	ofTheHop             // another connection-specific field
 )
 
-// literals are the encodings of strings that count, plain and with Huffman's code (RFC 7541 5.2).
+// These are the encodings of the strings to look for, plain and Huffman-coded (RFC 7541 5.2).
 var (
 	literalNames = func() map[string]fieldKind {
 		kinds := map[string]fieldKind{}
@@ -183,7 +184,7 @@ var (
 	plainTrailers, huffmanTrailers = encodings("trailers")
 )
 
-// encodings gives both encodings of a string of under 127 bytes.
+// encodings gives both encodings of a string of less than 127 bytes.
 func encodings(s string) (plain, huffman string) {
 	coded := hpack.AppendHuffmanString(nil, s)
 	return string(rune(len(s))) + s, string([]byte{0x80 | byte(len(coded))}) + string(coded)
@@ -193,9 +194,9 @@ func encodings(s string) (plain, huffman string) {
 // and each field takes over 32 of them (RFC 7541 4.1).
 const maxEntries = 4096 / 32
 
-// A fieldTable is what counts of the dynamic table of a connection's decoder (RFC 7541 2.3.2).
-// It evicts nothing: what refers to an evicted field cannot be decoded, and net/http ends the
-// connection.
+// A fieldTable has the kinds of the fields in the dynamic table of a connection's decoder
+// (RFC 7541 2.3.2). It evicts nothing: a block that refers to an evicted field cannot be decoded,
+// and net/http ends the connection.
 type fieldTable struct {
 	kinds    [maxEntries]fieldKind
 	inserted uint
@@ -219,8 +220,8 @@ func (t *fieldTable) at(index uint) fieldKind {
 	return t.kinds[(t.inserted-(index-static))%maxEntries]
 }
 
-// forbidden takes a field block in and reports whether one of its fields may not be in a
-// request of HTTP/2. It stops where the block cannot be decoded.
+// forbidden adds the fields of a block to the table, and reports whether one of the fields may
+// not be in a request of HTTP/2. It stops where the block cannot be decoded.
 func (t *fieldTable) forbidden(block []byte) (found bool) {
 	r := fieldReader{block}
 	r.sizeUpdates()
@@ -246,7 +247,7 @@ func (t *fieldTable) forbidden(block []byte) (found bool) {
 	return found
 }
 
-// literal reads a literal whose index of a name has a prefix of so many bits.
+// literal reads a literal field whose name index has a prefix of so many bits.
 func (t *fieldTable) literal(r *fieldReader, prefix int) fieldKind {
 	var kind fieldKind
 	if index := r.integer(prefix); index > 0 {
@@ -264,8 +265,8 @@ func (t *fieldTable) literal(r *fieldReader, prefix int) fieldKind {
 	return teOther
 }
 
-// A fieldReader takes a field block apart (RFC 7541 5, 6). Where that cannot be done, nothing
-// of it is left.
+// A fieldReader takes a field block apart (RFC 7541 5, 6). After an error, nothing of the block
+// is left.
 type fieldReader struct{ rest []byte }
 
 // sizeUpdates reads the updates of the table's size that a block begins with.

@@ -13,7 +13,8 @@
 //
 // It fails closed: whatever goes wrong before the origin's answer has begun
 // becomes a refusal from one table, and its record is written first, with the one
-// exception that package audit names. What breaks after that breaks the client's transfer, never shortens it silently.
+// exception that package audit names. What breaks after that breaks the client's
+// transfer, never shortens it silently.
 //
 // What it goes by, the [Rules], may be changed while it serves: a request keeps
 // to those that it began under, from its first look at who asks to its record.
@@ -52,7 +53,7 @@ type Options struct {
 	Rules // at first
 	Pacer *pace.Pacer
 	Audit audit.Sink                // the evidence first, then whoever else listens
-	Keep  func(*audit.Record) error // keeps what a decision rests on, before it is acted on: audit.Log.Keep
+	Keep  func(*audit.Record) error // keeps the robots.txt that a decision rests on before the proxy acts on the decision: audit.Log.Keep
 	Ready func() error              // why requests must be refused at present: the audit cannot be written
 	Log   *slog.Logger
 
@@ -246,8 +247,8 @@ func (h *Handler) judge(x *exchange) error {
 	return h.verdict(x)
 }
 
-// verdict is refusal, unless we only watch. Either way what the decision rests on is
-// kept first.
+// verdict keeps the robots.txt that the decision rests on, and then gives the refusal,
+// unless the proxy only monitors.
 func (h *Handler) verdict(x *exchange) error {
 	if err := h.o.Keep(&x.record); err != nil {
 		return err
@@ -292,11 +293,11 @@ func (h *Handler) wait(x *exchange) error {
 	return err
 }
 
-// share is whose fair share the request counts against.
+// share gives the name of the client against whose share the request counts.
 func (x *exchange) share() string { return policy.ShareKey(x.record.Request.Client) }
 
-// aim has what goes to o paced by the one address that it will go to, where that is
-// asked for; where the name leads by then does not count. A back-off stays the host's own.
+// aim chooses, with PerAddress, the one address for a request to o, and has l pace it by
+// that address, wherever the name leads later. A back-off stays the host's own.
 func (r *Rules) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
 	if !r.PerAddress {
 		return at, nil

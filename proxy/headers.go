@@ -36,8 +36,8 @@ func stripHop(h http.Header) {
 	}
 }
 
-// stripTrailer removes the trailer fields that may not pass: those for which mayTrail
-// says no, and those that the message's Connection header named (RFC 9110 7.6.1).
+// stripTrailer removes the trailer fields that may not pass: those that mayTrail
+// forbids, and those that the message's Connection header names (RFC 9110 7.6.1).
 func stripTrailer(trailer http.Header, connection []string) {
 	for name := range trailer {
 		if !mayTrail(name) || hasToken(connection, name) {
@@ -46,14 +46,14 @@ func stripTrailer(trailer http.Header, connection []string) {
 	}
 }
 
-// mayTrail reports whether a field, by its canonical name, may stand behind a body. Fields
-// that frame, route or authenticate a message, say how to read it (RFC 9110 6.5.1), name
-// who sends it, or speak of one connection may not: they have been judged in the head, and
-// whoever merges the trailer into the head would take them for what was judged.
+// mayTrail reports whether a field, by its canonical name, may follow a body. Forbidden are
+// fields that frame, route or authenticate a message, say how to read it (RFC 9110 6.5.1),
+// identify its sender, or are specific to one connection. The proxy judges these fields in
+// the head; a recipient that merges the trailer into the head would take them for judged.
 func mayTrail(name string) bool {
 	switch name {
-	case "User-Agent", "From", "Cookie", "Set-Cookie", "Origin", "Referer", // who sends it
-		"Forwarded", "Via", "Location", "Alt-Svc", "Alt-Used", "X-Real-Ip", // where it goes, and came from
+	case "User-Agent", "From", "Cookie", "Set-Cookie", "Origin", "Referer", // identify the sender
+		"Forwarded", "Via", "Location", "Alt-Svc", "Alt-Used", "X-Real-Ip", // route
 		"X-Original-Url", "X-Rewrite-Url", "X-Http-Method", "X-Http-Method-Override", "X-Method-Override":
 		return false
 	}
@@ -66,7 +66,7 @@ func mayTrail(name string) bool {
 }
 
 // announced gives the trailer fields that a request announced and that may pass, without
-// values; nil where there are none. Only these go out, whatever comes after the body.
+// values; nil without any. Only these fields go out, whatever follows the body.
 func announced(r *http.Request) http.Header {
 	if len(r.Trailer) == 0 {
 		return nil

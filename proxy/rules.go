@@ -29,7 +29,7 @@ type Rules struct {
 	PerAddress   bool              // pace by the address that a host is reached at, as the Door gives it, not by the host
 	TLS          *tls.Config       // that clients speak to the proxy itself; nil: none, which cannot be changed
 	Own          *guide.Page       // answers who asks the proxy itself; nil: nobody does
-	MaxURL       int               // bytes of a request's URL; zero: 8 KiB
+	MaxURL       int               // bytes of a request's URL at most; zero: 8 KiB
 	MaxConns     int               // open connections of clients; zero: 20,000
 	MaxConnsEach int               // of one client; zero: 10,000
 }

@@ -17,7 +17,7 @@ const (
 	lastWait    = 5 * time.Second // for requests whose connections are closed
 	maxHead     = 64 << 10        // octets of a request's head
 	maxStreams  = 250             // requests at once on one HTTP/2 connection
-	maxFrame    = 16 << 10        // bytes of a frame of HTTP/2, the least there can be: net/http keeps room for one while a connection stands
+	maxFrame    = 16 << 10        // bytes of an HTTP/2 frame, the least that is allowed: net/http keeps a buffer for one frame with each connection
 )
 
 func (h *Handler) newServer() *http.Server {

@@ -129,8 +129,8 @@ func normal(u *url.URL, o robots.Origin) *url.URL {
 // are recorded and repeated in the refusal.
 const keptOfLongURL = 1 << 10
 
-// takeURL puts the path and query into the record, and finds a URL that is longer
-// than limits.url astray.
+// takeURL puts the path and query into the record. It marks a request with a URL longer
+// than limits.url as astray.
 func (x *exchange) takeURL() {
 	u, q := x.url, &x.record.Request
 	q.PathQuery = u.RequestURI()
@@ -139,7 +139,7 @@ func (x *exchange) takeURL() {
 	}
 }
 
-// checkLength finds fault with a URL of more bytes than limits.url.
+// checkLength returns an error for a URL of more bytes than limits.url.
 func (r *Rules) checkLength(url int) error {
 	if url <= r.MaxURL {
 		return nil

@@ -16,8 +16,7 @@ var (
 	// errSilent ends a transfer in which nothing has moved for too long.
 	errSilent = errors.New("nothing was sent for too long")
 
-	// errTooSlow ends a transfer of a client that keeps others waiting, see
-	// [pace.Transfer].
+	// errTooSlow ends a transfer that keeps other clients waiting, see [pace.Transfer].
 	errTooSlow = errors.New("the transfer was too slow while others waited for the host")
 )
 
@@ -28,13 +27,13 @@ type watch struct {
 	limit  time.Duration
 	moves  atomic.Uint64
 	silent atomic.Bool // it has ended the transfer
-	slow   atomic.Bool // and not because nothing moved
+	slow   atomic.Bool // it has ended the transfer as too slow, not because nothing moved
 	held   atomic.Bool // nothing is to move: the transfer waits for its turn
 	alarm  atomic.Pointer[alarm]
 }
 
-// An alarm is the timer of a watch. It stands apart because the runtime may keep a stopped
-// timer until its time has come: nothing of the request may be reached from there.
+// An alarm is the timer of a watch. It is a struct of its own because the runtime may keep a
+// stopped timer until its time has come: a stopped alarm must not lead to the request.
 type alarm struct {
 	mu    sync.Mutex
 	timer *time.Timer
@@ -45,7 +44,7 @@ type alarm struct {
 
 // A transfer is what a watch ends.
 type transfer interface {
-	abandon() // is called once and must not wait
+	abandon() // called at most once; must not wait
 }
 
 // begin watches until stop.
@@ -101,7 +100,7 @@ func (a *alarm) breakOff() {
 	a.watch, a.what = nil, nil
 }
 
-// cause is why the watch has ended the transfer.
+// cause gives why the watch has ended the transfer.
 func (w *watch) cause() error {
 	if w.slow.Load() {
 		return errTooSlow
@@ -138,7 +137,7 @@ func (x *exchange) abandon() {
 	}
 }
 
-// Progress is [pace.Transfer]'s.
+// Progress implements [pace.Transfer].
 func (x *exchange) Progress() (bytes int64, waits pace.Party) {
 	switch {
 	case x.sending.Load():
@@ -149,13 +148,13 @@ func (x *exchange) Progress() (bytes int64, waits pace.Party) {
 	return x.passed.Load(), waits
 }
 
-// End is [pace.Transfer]'s.
+// End implements [pace.Transfer].
 func (x *exchange) End() { x.watch.cut() }
 
-// brokenBody is the error of a client's body that cannot be read for err.
+// brokenBody gives the error for a client's body that cannot be read because of err.
 func (x *exchange) brokenBody(err error) error {
 	if x.watch.slow.Load() {
-		return fmt.Errorf("body: %w", errTooSlow) // and so its deadline was set
+		return fmt.Errorf("body: %w", errTooSlow) // the watch has set the body's deadline
 	}
 	return fmt.Errorf("%w: body: %w", errMalformed, err)
 }
@@ -198,7 +197,7 @@ func (b *originBody) Read(p []byte) (int, error) {
 type clientBody struct {
 	io.ReadCloser
 	x       *exchange
-	trailer http.Header // of the request to the origin; its fields get their values when the body has been read
+	trailer http.Header // of the request to the origin; its fields get their values at the end of the body
 }
 
 // Read reads from the client.

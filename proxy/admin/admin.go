@@ -62,7 +62,7 @@ type Options struct {
 	Dialect func() robots.Dialect                                 // by which the files of the Book are shown
 	PaceKey func(host string) string                              // what the pace of a host is kept under; nil: its name
 	Explain func(context.Context, policy.Request) policy.Decision // what would be decided, by the code that decides
-	Query   func(policy.Request) cache.Query                      // which robots.txt that code goes by
+	Query   func(policy.Request) cache.Query                      // which robots.txt that code judges by
 	Clients func() []string                                       // names of those of the configuration; nil: there are none
 	Reload  func(context.Context) error                           // reads the configuration anew; its error has a line for each thing that is wrong; nil: it cannot be
 	// Reloads says how often that came to something, how often it was refused, when it

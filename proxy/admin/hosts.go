@@ -49,7 +49,7 @@ type originState struct {
 	Rules   int       `json:"rules"`
 	Bytes   int       `json:"bytes"`
 	SHA256  string    `json:"sha256,omitempty"`
-	Agent   string    `json:"robots_agent,omitempty"` // the User-Agent it was fetched with
+	Agent   string    `json:"robots_agent,omitempty"` // the User-Agent of the fetch
 	Fetched time.Time `json:"fetched,omitzero"`       // zero: nothing is in force
 	Expires time.Time `json:"expires,omitzero"`       // it is fetched anew if somebody asks then
 	Stale   bool      `json:"stale,omitempty"`        // a copy from before rules, while the origin fails

@@ -229,7 +229,7 @@ func (k *kept) answer(r *http.Request, trace *httptrace.ClientTrace) (*http.Resp
 // used again, unless more has come than the answer, or the request was cut off.
 func (k *kept) end(well bool) {
 	uncut := k.stop == nil || k.stop()
-	k.stop = nil // it leads to the context, and so to all of the request
+	k.stop = nil // it refers to the context, and so to everything of the request
 	again := well && uncut && k.from.Buffered() == 0
 	k.from.Reset(nil)
 	readers.Put(k.from)

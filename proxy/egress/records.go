@@ -6,16 +6,16 @@ type records struct {
 	head [5]byte // of the one that comes
 	have int     // octets of head that are there
 	left int     // octets of its content that are not
-	size int     // of the last one that has begun, head included
+	size int     // bytes of the last record that has begun, head included
 }
 
-// smallReads bounds, in bytes, a read that begins with a record of which nothing is known: most
-// responses are shorter, and come with it whole.
+// smallReads bounds, in bytes, a read at the beginning of a record of unknown length. Most
+// responses are shorter, and such a read has them whole.
 const smallReads = 4 << 10
 
-// most is how many bytes to read at once, so that a read ends with a record where that is long.
-// crypto/tls keeps its buffer for as long as the connection stands, and doubles it, to 40 KiB, when
-// it has a part of one long record behind another.
+// most gives how many bytes to read at once, so that a read ends at the end of a long record.
+// crypto/tls keeps its buffer as long as the connection, and doubles it, to 40 KiB, when a read
+// has a part of one long record after another.
 func (r *records) most() int {
 	switch {
 	case r.left > 0:

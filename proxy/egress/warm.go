@@ -33,7 +33,7 @@ type spot struct {
 	at netip.Addr
 }
 
-// own gives s to be kept: its host may be a part of a whole URL.
+// own gives a copy of s that may be kept: the host of s may be a part of a whole URL.
 func (s spot) own() spot {
 	s.Host = strings.Clone(s.Host)
 	return s

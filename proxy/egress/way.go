@@ -93,12 +93,12 @@ func (d *Door) sendOver(t *http.Transport, r *http.Request, at spot) (*http.Resp
 	return resp, nil
 }
 
-// maxKeptHead is how long, in bytes, the head of a request may be whose HTTP/2 connection is used for
-// others after it. net/http keeps each buffer of such a connection as large as its longest request
-// head made it, which is three times that head; few heads are longer than 2 KiB.
+// maxKeptHead bounds, in bytes, the head of a request after which its HTTP/2 connection is used for
+// other requests. net/http keeps the buffers of a connection at the size that the longest request
+// head made them, three times that head. Few heads are longer than 2 KiB.
 const maxKeptHead = 4 << 10
 
-// headBytes is about how many bytes the head of r has.
+// headBytes gives about how many bytes the head of r has.
 func headBytes(r *http.Request) int {
 	n := len(r.URL.Host) + len(r.URL.RawPath) + len(r.URL.Path) + len(r.URL.RawQuery)
 	for name, values := range r.Header {
