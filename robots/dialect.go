@@ -27,7 +27,7 @@ type Dialect struct {
 	AsWritten    bool // paths are not touched, escapes in patterns not decoded; every octet of a pattern counts, a last "*" too
 	IndexPages   bool // an Allow of "/a/index.html" allows "/a/" as well
 	JudgesItself bool // "/robots.txt" is judged like any other path; who fetches pages may fetch it all the same
-	Literal      bool // a path is judged as it was sent and without dot segments, not also as servers may read it; policy asks
+	Literal      bool // a path is judged only as it was sent and without dot segments, not in other forms in which servers may read it; for package policy
 	EmptyRules   bool // an empty rule, which matches nothing, is named where no other matches
 
 	// What an answer to the request for the file means; robots/cache asks.

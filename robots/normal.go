@@ -8,7 +8,7 @@ package robots
 // "$" is "$", for the anchor is told apart by a flag of its rule.
 
 // normalised is how many bytes of a path are brought to the one form in the time
-// of a step.
+// of one step.
 const normalised = 8
 
 // isNormal reports whether path begins with "/" and is in the one form

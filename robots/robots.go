@@ -213,15 +213,14 @@ func (g Group) Match(pathAndQuery string) Verdict {
 	return v
 }
 
-// MatchWithin is Match for one of several readings of a path: it adds to spent
-// the steps that it takes, and gives up where that comes to more than
-// [MaxEffort].
+// MatchWithin is Match for one of several forms of a path. It adds the steps that
+// it takes to spent, and gives up when spent exceeds [MaxEffort].
 func (g Group) MatchWithin(pathAndQuery string, spent *Effort) (v Verdict) {
 	v, *spent = g.matchAfter(pathAndQuery, *spent)
 	return v
 }
 
-// matchAfter gives the verdict, and what was spent with it.
+// matchAfter gives the verdict, and the effort spent so far: that of before and its own.
 func (g Group) matchAfter(pathAndQuery string, spent Effort) (Verdict, Effort) {
 	if g.file == nil {
 		return Verdict{}, spent
@@ -283,7 +282,7 @@ func (g Group) sets() []uint32 {
 // zero Verdict refuses.
 type Verdict struct {
 	Allow  bool
-	GaveUp bool   // to say more would have taken more than MaxEffort; Allow is false, and no rule is named
+	GaveUp bool   // matching would have taken more than MaxEffort; Allow is false, and no rule is named
 	Rule   string // the pattern as written, part of the File's memory; "" where no rule matched
 	Line   int    // the rule's line, from 1; 0 without one; without a Rule, that of an empty one (Dialect.EmptyRules)
 }

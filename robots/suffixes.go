@@ -14,12 +14,12 @@ type suffixes struct {
 	starts []int32     // of the suffixes, sorted
 	octets [257]int32  // in starts: where those that begin with each byte do, and with any above
 	taken  []taken     // by a hash of what was asked
-	levels []wavelevel // of starts, for nextIn; nil: it was not asked
-	steps  int         // taken since they were counted last
+	levels []wavelevel // of starts, for nextIn; nil before nextIn is called
+	steps  int         // taken since the last call of count
 }
 
-// indexSteps is what it takes to make an index, for each byte of the path, and
-// levelSteps to make its levels.
+// indexSteps is how many steps an index takes for each byte of the path, and
+// levelSteps how many its levels take.
 const (
 	indexSteps = 6
 	levelSteps = 4
@@ -49,7 +49,7 @@ func newSuffixes(path string) *suffixes {
 	return x
 }
 
-// count gives the steps that were taken since it was called last.
+// count gives the steps taken since its last call.
 func (x *suffixes) count() int {
 	steps := x.steps
 	x.steps = 0

@@ -1,7 +1,7 @@
 package robots
 
-// sortSuffixes gives where the suffixes of a path begin, in the order of their
-// text. It takes time in proportion to the path, whatever stands in it.
+// sortSuffixes gives the starts of the suffixes of a path, in the order of their
+// text. Its time is proportional to the path's length, whatever the path is.
 func sortSuffixes(path string) []int32 {
 	text := make([]int32, len(path))
 	for i := range text {
@@ -36,7 +36,7 @@ type suffixSorter struct {
 	text    []int32
 	rising  []bool  // the suffix is less than the one that begins one later
 	valleys []int32 // the rising suffixes whose predecessor is not, in text order
-	starts  []int32 // where the suffixes that begin with each number stand in sorted
+	starts  []int32 // where in sorted the suffixes that begin with each number are
 	next    []int32 // the next free place of each number; for induce
 	sorted  []int32
 }
@@ -93,14 +93,14 @@ func (s *suffixSorter) induce(valleys []int32) {
 	}
 }
 
-// placeFirst puts a suffix at the first free place of those that begin as it does.
+// placeFirst puts a suffix at the first free place for its first number.
 func (s *suffixSorter) placeFirst(at int32) {
 	c := s.text[at]
 	s.sorted[s.next[c]] = at
 	s.next[c]++
 }
 
-// placeLast puts a suffix at the last free place of those that begin as it does.
+// placeLast puts a suffix at the last free place for its first number.
 func (s *suffixSorter) placeLast(at int32) {
 	c := s.text[at]
 	s.next[c]--
@@ -130,8 +130,8 @@ func (s *suffixSorter) nameValleys() (names []int32, distinct int) {
 	return names, distinct
 }
 
-// alike reports whether the substrings of two valleys, each up to and with the
-// next valley, are the same.
+// alike reports whether the substrings of two valleys, each up to the next valley
+// inclusive, are the same.
 func (s *suffixSorter) alike(a, b int32) bool {
 	from, to := s.valleys[a], s.end(a)
 	other, end := s.valleys[b], s.end(b)
@@ -146,7 +146,7 @@ func (s *suffixSorter) alike(a, b int32) bool {
 	return true
 }
 
-// end is where the substring of a valley ends; beyond the text where it is the last.
+// end gives where the substring of a valley ends; for the last valley beyond the text.
 func (s *suffixSorter) end(valley int32) int32 {
 	if int(valley)+1 < len(s.valleys) {
 		return s.valleys[valley+1] + 1

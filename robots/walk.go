@@ -2,14 +2,13 @@ package robots
 
 import "strings"
 
-// An Effort is how many steps matching has taken: visits of a node, about 8 ns
-// each, and what else takes as long. The zero Effort is none.
+// An Effort is how many steps matching has taken. A step is the visit of a node,
+// about 8 ns, or other work that takes as long.
 type Effort int
 
-// MaxEffort is how many steps are spent on one request, in all readings of its
-// path together: 1 to 2 ms. Ordinary files and paths take tens or hundreds. A
-// file that takes more has thousands of rules with "*" whose pieces occur in a
-// long path.
+// MaxEffort is how many steps are spent on one request, in all forms of its path
+// together: 1 to 2 ms. Ordinary files and paths take tens or hundreds. Only a file
+// with thousands of rules with "*" whose pieces occur in a long path takes more.
 const MaxEffort Effort = 160_000
 
 // A walker takes one path, in the one form, through the tries of a group.
@@ -26,7 +25,7 @@ type walker struct {
 	file   *File
 	best   *rule
 	left   int      // steps that may still be taken
-	floor  int      // of left, below which a crowd takes over; 0: none does any more
+	floor  int      // the value of left below which a crowd takes over; 0: no crowd does any more
 	crowd  *crowd   // nil before there was too much to do
 	count  int      // of places in the current trie
 	more   *[]place // those beyond maxPlaces; nil: there are none
@@ -41,20 +40,20 @@ const (
 	// an ordinary file have for one path.
 	maxPlaces = 8
 
-	// maxSteps is how many steps are taken, for each byte of the path, before
-	// a crowd takes over: about as many as a crowd takes to begin.
+	// maxSteps is how many steps are taken for each byte of the path before a crowd
+	// takes over: about as many as a crowd needs to begin.
 	maxSteps = 4
 
 	// shortLiteral is how many bytes a literal may have to be searched quickly.
 	shortLiteral = 16
 
-	// How many bytes of a path are searched, or compared, in the time of a
-	// step: for a short literal, and for a long one.
+	// scanned and scannedLong are how many bytes of a path are searched or compared
+	// in the time of a step, for a short literal and for a long one.
 	scanned     = 32
 	scannedLong = 8
 )
 
-// begin sets the bounds for a path of n bytes.
+// begin sets left and floor for a path of n bytes.
 func (w *walker) begin(n int, spent Effort) {
 	w.left = int(MaxEffort - spent)
 	w.floor = w.left - maxSteps*(n+8)
@@ -157,7 +156,7 @@ func (w *walker) reach(p place) {
 	w.reachMore(p)
 }
 
-// reachMore is reach where maxPlaces are taken.
+// reachMore is reach after maxPlaces are taken.
 func (w *walker) reachMore(p place) {
 	if w.more == nil {
 		w.more = new([]place)
@@ -221,8 +220,8 @@ func (w *walker) tryFrom(p place, path string) {
 	w.descend(p.node, path, len(path))
 }
 
-// searchSteps is what it takes to search n bytes of a path for a literal of so
-// many, or for one of several bytes where the literal has none.
+// searchSteps gives the steps to search n bytes of a path for a literal of so many
+// bytes or, if that is zero, for one of several bytes.
 func searchSteps(n, literal uint) int {
 	if literal == 0 || literal > shortLiteral {
 		return int((n + literal) / scannedLong)

@@ -53,15 +53,16 @@ const (
 	// hosts can make the cache hold beside its entries.
 	DefaultFetches = 512
 
-	// FetchBytes is what one fetch may take of memory, in bytes: its text, as it
-	// grows and as it is kept, and a large file's buffers of the way.
+	// FetchBytes is how much memory one fetch may take, in bytes: its text while it
+	// grows, the text that is kept, and the buffers of the connection.
 	FetchBytes = 1 << 20
 
-	// DefaultBytes is how many bytes the answers and compiled files in memory may take.
+	// DefaultBytes is how many bytes of memory answers and compiled files may take.
 	DefaultBytes = 64 << 20
 
-	// refreshPart is which part of that many are refreshed at once beside them; they have
-	// places of their own, so that strangers' hosts cannot keep files in use from them.
+	// refreshPart is the divisor of Options.MaxFetches that gives how many files are
+	// refreshed at once. Refreshes have places of their own, so that strangers' hosts
+	// cannot keep files in use from being refreshed.
 	refreshPart = 8
 )
 
@@ -69,26 +70,26 @@ const (
 var ErrStopped = errors.New("robots cache is stopped")
 
 // A Fetcher gets an origin's robots.txt once. It must return soon after ctx
-// ends, and never nil. It bounds its own time.
+// ends, and never nil. It bounds its own time: the cache sets no timeout.
 type Fetcher interface {
 	Fetch(ctx context.Context, r fetch.Request) *fetch.Answer
 }
 
-// A Query says which file a caller wants, and who causes its fetch.
+// A Query says which file a caller wants, and which client causes its fetch.
 //
-// What an origin answers may depend on the User-Agent it is asked with. The files
-// and outcomes of different Tokens are therefore kept apart, so that no client's
-// User-Agent header decides for another client. An origin has a bounded number of
-// them; see [MaxTokens]. A Token beyond these bounds gets the proxy's own file.
+// An origin's answer may depend on the User-Agent of the request. The files and outcomes
+// of different Tokens are therefore kept apart, so that no client's User-Agent header
+// decides for another client. The number of Tokens for one origin is bounded; see
+// [MaxTokens]. A Query with a Token beyond the bounds gets the proxy's own file.
 type Query struct {
 	Origin robots.Origin
 	Token  string // product token to fetch as; "": the file is fetched with Options.UserAgent
-	Client string // whose fair share a fetch counts against; any string
+	Client string // the client whose fair share a fetch counts against; any string
 
-	// Direct is for a fetch of another file that is redirected to Origin, to learn
-	// whether it may go there. Redirects of Origin's own file to a third origin are then
-	// not followed, and no place is waited for: the other fetch has one. An entry
-	// that is known without Direct is used too.
+	// Direct is for the fetch of another origin's file that is redirected to Origin, to
+	// learn whether it may go there. With Direct, redirects of Origin's own file to a third
+	// origin are not followed, and the lookup waits for no place: the other fetch has one.
+	// An entry that is known without Direct is used too.
 	Direct bool
 }
 
@@ -100,7 +101,7 @@ type Options struct {
 	Retry        time.Duration // before the first retry of a failing origin; doubles up to 30 minutes; zero means 30 seconds
 	FetchTimeout time.Duration // zero means 20 seconds
 	MaxBytes     int64         // of memory for answers and compiled files; zero means 64 MiB
-	MaxFetches   int           // at once for callers that wait; zero means DefaultFetches
+	MaxFetches   int           // fetches at once for callers that wait; zero means DefaultFetches
 	UserAgent    string        // sent with the fetches of Queries without a Token; "" means "robotsproxy"
 	Store        Store         // outlives the Cache; nil: what is known is in memory alone
 }
@@ -221,7 +222,7 @@ func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, 
 	return c.wait(ctx, k, q.Client, &missed)
 }
 
-// hit gives the entry in memory that may be answered with under d; nil: there is none.
+// hit gives the entry in memory that is usable under d; nil: there is none.
 func (c *Cache) hit(k key, d robots.Dialect) *Entry {
 	e, ok := c.entries.GetIfPresent(k)
 	if !ok {

@@ -286,7 +286,7 @@ func newReply(a *fetch.Answer, now time.Time, c clock) *reply {
 	return r
 }
 
-// Failure says why an answer is none to go by; nil: it is one.
+// Failure says why nothing can be decided by an answer; nil: it can.
 func Failure(a *fetch.Answer) error {
 	switch {
 	case kindOf(a).settled():
@@ -315,10 +315,11 @@ func (r *reply) file(d robots.Dialect) (file *robots.File, now bool) {
 	return f, true
 }
 
-// largeText is how many bytes a text has that only as many are compiled of at once as there are
-// processors: while that lasts a file takes up to 30 times its text.
+// largeText is the length, in bytes, from which texts are compiled only as many at once as there are
+// processors: during its compilation a file takes up to 30 times the memory of its text.
 const largeText = 64 << 10
 
+// compiling has a place for each compilation of a large text.
 var compiling = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 func compile(text string, d robots.Dialect) *robots.File {

@@ -28,8 +28,8 @@ type flight struct {
 	anew   bool // somebody wants what is fetched from now on, whatever is known
 }
 
-// usable gives what of e may be answered with under d; nil: a fetch must be waited for, as it
-// must where d is nil.
+// usable gives what is usable of e under d; nil: the caller must wait for a fetch, as it
+// always must if d is nil.
 func (c *Cache) usable(e *Entry, d *robots.Dialect) *Entry {
 	if d == nil {
 		return nil
@@ -37,8 +37,9 @@ func (c *Cache) usable(e *Entry, d *robots.Dialect) *Entry {
 	return c.use(e, *d, time.Now())
 }
 
-// wait gives the entry that a flight of k brings, by as many as it takes, unless there
-// is one meanwhile that is usable under d. client is who causes a fetch.
+// wait gives the entry that a flight of k brings, by as many flights as it takes, unless
+// memory has an entry meanwhile that is usable under d. client is the one that causes a
+// fetch.
 func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialect) (*Entry, error) {
 	var known *Entry // loaded; memory may have dropped it again
 	for {
@@ -79,7 +80,7 @@ func (c *Cache) join(ctx context.Context, k key, client string, d *robots.Dialec
 		return f, nil, nil
 	}
 	giveBack := func() {}
-	if !k.direct { // else the fetch that it is for has one
+	if !k.direct { // else the fetch that is redirected has a place
 		var err error
 		if giveBack, err = c.places.take(ctx, c.base, client); err != nil {
 			return nil, nil, err
@@ -154,10 +155,10 @@ func (c *Cache) postpone(e *Entry, next time.Time) {
 	}
 }
 
-// launch starts a flight that holds a place until giveBack: a fetch, but where nothing
-// is known of the proxy's own file the Store is asked first. The file is compiled under d,
-// where that is not nil, before the place is given back: so no more files than there are
-// places wait to be compiled. c.mu is held.
+// launch starts a flight that holds a place until giveBack. The flight is a fetch; if
+// nothing is known of the proxy's own file, it asks the Store first. With d the flight
+// compiles the file under d before it gives the place back, so that no more files than
+// there are places wait to be compiled. The caller holds c.mu.
 func (c *Cache) launch(k key, client string, before *Entry, giveBack func(), d *robots.Dialect) *flight {
 	f := &flight{done: make(chan struct{}), terms: c.terms.Load()}
 	f.terms.flights++

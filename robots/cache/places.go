@@ -7,30 +7,30 @@ import (
 	"sync"
 )
 
-// places is a number of fetches that may run at once, shared between clients.
+// places bounds the fetches that run at once, and shares them between clients.
 //
 // A client gets a place only while it holds fewer places than are free. So one client
-// alone holds at most half of them, n clients leave at least one in n+1 free, and a
+// alone holds at most half of the places, n clients leave at least one in n+1 free, and a
 // client that holds none does not wait for the slow fetches of others. Waiting clients
 // take turns. Make one with newPlaces; any number of goroutines may use it.
 type places struct {
 	mu      sync.Mutex // guards all below
 	free    int
-	clients map[string]*sharer // that hold a place or wait for one
-	turns   []*sharer          // that wait, the next first
+	clients map[string]*sharer // those that hold a place or wait for one
+	turns   []*sharer          // those that wait, the next first
 }
 
 // A sharer is one client of places.
 type sharer struct {
 	client  string
 	held    int
-	waiting []chan struct{} // each is closed when its place is given; the first since longest
+	waiting []chan struct{} // requests, the longest wait first; each is closed when it gets its place
 }
 
 func newPlaces(n int) *places { return &places{free: n, clients: make(map[string]*sharer)} }
 
-// take waits for a place, until ctx ends (then the error is ctx's) or base does
-// (ErrStopped). giveBack is to be called once.
+// take waits for a place, until ctx ends (the error is then ctx's) or base ends
+// (ErrStopped). The caller calls giveBack once.
 func (p *places) take(ctx, base context.Context, client string) (giveBack func(), err error) {
 	p.mu.Lock()
 	s := p.clients[client]
@@ -62,7 +62,7 @@ func (p *places) take(ctx, base context.Context, client string) (giveBack func()
 	return nil, err
 }
 
-// leave takes a waiting request out, or gives the place back that it was given meanwhile.
+// leave removes a waiting request, or gives back the place that it got meanwhile.
 func (p *places) leave(s *sharer, given chan struct{}) {
 	p.mu.Lock()
 	i := slices.Index(s.waiting, given)
@@ -85,7 +85,7 @@ func (p *places) giveBack(s *sharer) {
 	p.dispatch()
 }
 
-// dispatch gives out the places that may be given. p.mu is held.
+// dispatch gives out the places that may be given. The caller holds p.mu.
 func (p *places) dispatch() {
 	for i := 0; i < len(p.turns); {
 		s := p.turns[i]
@@ -99,12 +99,12 @@ func (p *places) dispatch() {
 		p.free--
 		p.turns = slices.Delete(p.turns, i, i+1)
 		if len(s.waiting) > 0 {
-			p.turns = append(p.turns, s) // its next turn is after everyone's
+			p.turns = append(p.turns, s) // behind all others
 		}
 	}
 }
 
-// forget drops what is of no more use. p.mu is held.
+// forget removes s from what it is not needed for any more. The caller holds p.mu.
 func (p *places) forget(s *sharer) {
 	if len(s.waiting) > 0 {
 		return

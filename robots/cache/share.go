@@ -132,9 +132,9 @@ func (c *Cache) heard(o robots.Origin, what Change) {
 	c.forget(o, what)
 }
 
-// forget has memory forget the proxy's own file of o, and where it is Purged those for
-// product tokens too, also in fetches under way; it says whether there was anything.
-// c.mu is held.
+// forget has memory forget the proxy's own file of o and, if what is Purged, the files for
+// product tokens, also those of fetches under way. was reports whether there was any. The
+// caller holds c.mu.
 func (c *Cache) forget(o robots.Origin, what Change) (was bool) {
 	keys := []key{{origin: o}}
 	if what == Purged {

@@ -13,7 +13,7 @@ import (
 // Origin is whose robots.txt e is.
 func (e *Entry) Origin() robots.Origin { return e.origin }
 
-// Token is the product token that e was fetched as; "": it is the proxy's own. See [Query].
+// Token gives the product token that e was fetched with; "": e is the proxy's own. See [Query].
 func (e *Entry) Token() string { return e.token }
 
 // Expires is until when e is answered with, whether or not anybody uses it; one in use
@@ -47,9 +47,9 @@ func (c *Cache) Purge(o robots.Origin) bool {
 }
 
 // Refetch fetches the robots.txt that q asks for now, whatever its age, or waits for a
-// fetch that is under way, here or with another who shares the Store, and gives what is
-// known then: where it failed, with the copy held. The others load it when they are next
-// asked. The error is as with Lookup.
+// fetch that is under way, here or in another process that shares the Store. It gives what
+// is known then; after a failed fetch, with the copy held. The other processes load the
+// entry when they are next asked. The error is as with Lookup.
 func (c *Cache) Refetch(ctx context.Context, q Query) (*Entry, error) {
 	return c.wait(ctx, c.variants.admit(q), q.Client, nil)
 }
@@ -101,7 +101,7 @@ type tally struct {
 	fetches            [len(fetchedAs)]atomic.Uint64 // by Outcome
 }
 
-// OutcomeOf is how a fetch came out that had this answer.
+// OutcomeOf gives the outcome of the fetch that had this answer.
 func OutcomeOf(a *fetch.Answer) Fetched {
 	if a.Ours {
 		return FetchedOurs

@@ -27,8 +27,8 @@ type Store interface {
 	Load(ctx context.Context, o robots.Origin) ([]byte, error)
 
 	// Save takes over entry, which is of no use after until. It waits for no
-	// disk and no network, and what becomes of the entry is not said. It counts
-	// against the share of client, who caused its fetch; "": nobody did.
+	// disk and no network, and what becomes of the entry is not said. The entry
+	// counts against the share of client, which caused its fetch; "": no client did.
 	Save(o robots.Origin, entry []byte, until time.Time, client string)
 }
 
@@ -93,8 +93,8 @@ func (c *Cache) take(octets []byte, o robots.Origin, f *flight, before *Entry) (
 	return e, false
 }
 
-// stored says whether a Store has entries for k: those of the proxy's own files. Others
-// are fetched again after a restart, and by each process for itself.
+// stored reports whether a Store has entries for k, that is, whether k names one of the
+// proxy's own files. Each process fetches the others for itself, and again after a restart.
 func (k key) stored() bool { return k.token == "" && !k.direct }
 
 // keep hands e to the Store.

@@ -56,7 +56,7 @@ func (t *terms) end() {
 // the last of them has ended, by whichever Options of before it is made, and their
 // Fetchers are of no more use here. After an error nothing has changed.
 //
-// Another User-Agent is sent from the next fetch of each file on.
+// A new User-Agent is sent from the next fetch of each file on.
 func (c *Cache) Use(o Options) (over <-chan struct{}, err error) {
 	if o, err = o.whole(); err != nil {
 		return nil, err

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// MaxTokens is for how many product tokens the file of one origin is kept at
-	// once, beside the proxy's own.
+	// MaxTokens is the number of product tokens for which the file of one origin is kept
+	// at once, beside the proxy's own.
 	MaxTokens = 8
 
-	// maxTokensEach is how many of them one client may cause.
+	// maxTokensEach is how many of these tokens one client may cause.
 	maxTokensEach = 2
 
 	// maxTokenBytes is how long a product token may be to have a file of its own.
@@ -27,8 +27,9 @@ type key struct {
 	direct bool   // see Query
 }
 
-// variants knows for which product tokens an origin's file is kept, or being fetched,
-// and who caused that. The zero value is empty; any number of goroutines may use it.
+// variants has the product tokens for which an origin's file is kept, or being fetched,
+// and the clients that caused that. The zero value is empty; any number of goroutines may
+// use it.
 type variants struct {
 	mu sync.Mutex // guards all below; no other lock is taken under it
 	of map[robots.Origin][]variant
@@ -36,8 +37,8 @@ type variants struct {
 
 type variant struct{ token, client string }
 
-// admit gives the key for q: with its Token where the origin's file is kept for that
-// token, or may be; else the proxy's own.
+// admit gives the key for q: with its Token if the origin's file is kept for that token,
+// or may be; else that of the proxy's own file.
 func (v *variants) admit(q Query) key {
 	own := key{origin: q.Origin, direct: q.Direct}
 	if q.Token == "" || len(q.Token) > maxTokenBytes {
@@ -60,7 +61,7 @@ func (v *variants) admit(q Query) key {
 	return v.add(key{q.Origin, q.Token, q.Direct}, q.Client)
 }
 
-// add remembers k. v.mu is held.
+// add remembers k. The caller holds v.mu.
 func (v *variants) add(k key, client string) key {
 	if v.of == nil {
 		v.of = make(map[robots.Origin][]variant)
@@ -70,8 +71,8 @@ func (v *variants) add(k key, client string) key {
 	return k
 }
 
-// keep is for a key that is being stored: an eviction may have removed it during the
-// fetch. Nobody is known to have caused it then.
+// keep remembers a key that is being stored, since an eviction may have removed it during
+// the fetch. The client that caused it is then not known any more.
 func (v *variants) keep(k key) {
 	if k.token == "" {
 		return
@@ -83,7 +84,7 @@ func (v *variants) keep(k key) {
 	}
 }
 
-// remove forgets k: nothing is kept of it.
+// remove forgets k, of which nothing is kept any more.
 func (v *variants) remove(k key) {
 	if k.token == "" {
 		return
@@ -98,7 +99,7 @@ func (v *variants) remove(k key) {
 	v.of[k.origin] = left
 }
 
-// tokens gives the product tokens that an origin's file is kept for.
+// tokens gives the product tokens for which an origin's file is kept.
 func (v *variants) tokens(o robots.Origin) []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -4,8 +4,8 @@
 // It does not judge. What a status or a failure means, how long an answer is
 // kept and when it is asked for again is the business of robots/cache; what
 // the text says is that of robots. It opens no connection of its own: its
-// [Sender] does, which also paces each GET. A redirect to another origin is
-// followed only where [Options].Allowed has nothing against it.
+// [Sender] does, and also paces each GET. A redirect to another origin is
+// followed only if [Options].Allowed permits it.
 //
 // It fails into the Answer: [Client.Fetch] never gives nil, and an Answer with
 // Err set has no Body. One Client may be shared by any number of goroutines.
@@ -40,33 +40,33 @@ const (
 	defaultTimeout = 20 * time.Second
 )
 
-// A Request names one robots.txt and says as whom it is fetched.
+// A Request names one robots.txt, and the User-Agent to fetch it with.
 type Request struct {
 	Origin    robots.Origin
-	UserAgent string // as sent; "" sends no User-Agent at all
-	Token     string // product token that the fetch is for; "": the proxy's own
-	Client    string // whose fair share the fetch counts against; "": nobody's, it is a refresh
-	Direct    bool   // no redirect to another origin is followed: the file is asked for to judge such a redirect
+	UserAgent string // to be sent; "": no User-Agent is sent
+	Token     string // the product token that the fetch is for; "": none, it is the proxy's own
+	Client    string // the client whose fair share the fetch counts against; "": none, it is a refresh
+	Direct    bool   // no redirect to another origin is followed, because the file is fetched to judge a redirect
 }
 
-// ErrDisallowed is what Options.Allowed says of a redirect to an address that the
+// ErrDisallowed is the error of Options.Allowed for a redirect to an address that the
 // robots.txt there disallows.
 var ErrDisallowed = errors.New("disallowed by the robots.txt there")
 
-// ErrUnsent is what a Sender's error is where r has not gone out.
+// ErrUnsent is in the chain of a Sender's error if the GET has not gone out.
 var ErrUnsent = errors.New("not sent")
 
 // An Answer is what came of one fetch, whole or not.
 type Answer struct {
 	URL       string        // what answered last, after redirects
-	UserAgent string        // that was sent
+	UserAgent string        // as it was sent
 	Status    int           // of URL; 0: no answer
 	Body      []byte        // of a 2xx: decoded, cut at robots.MaxBytes
 	SHA256    string        // hex, of Body; "" without one
 	Headers   *Headers      // of URL; nil: it had none of them, or they were not stored
 	Redirects int           // followed
 	Lost      bool          // more than MaxRedirects hops, or a redirect without a usable Location: "no file"
-	Barred    bool          // a redirect led to URL, which the robots.txt there disallows; URL was not asked
+	Barred    bool          // a redirect led to URL, which the robots.txt there disallows; URL was not requested
 	MaxAge    time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
 	Connected bool          // the origin was reached: a connection (TLS included) stood
 	Ours      bool          // Err is of our own way out, and says nothing about the origin
@@ -77,51 +77,52 @@ type Answer struct {
 // Options make a [Client]; they are read once.
 type Options struct {
 	Sender  Sender            // required
-	Timeout time.Duration     // for the whole fetch, redirects and body, but for what Hop.Wait waits; zero means 20 seconds
+	Timeout time.Duration     // for the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds
 	From    string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
 	Denied  func(string) bool // says of a host, in the form of robots.Origin, that nothing may go there, redirects least of all; nil: of none
 	Ours    func(error) bool  // says of an error of Sender that no origin is to blame for it; nil: none is such
 
-	// Allowed says why a redirect of r's file to another origin may not be followed:
-	// ErrDisallowed, or another error where that is not known. Nil: each may be followed.
+	// Allowed returns an error if a redirect of r's file to another origin may not be
+	// followed: ErrDisallowed, or another error if that is not known. A nil Allowed permits
+	// every redirect.
 	Allowed func(ctx context.Context, r Request, to robots.Origin, pathQuery string) error
 
-	// Record is told of each fetch that has sent anything, before Fetch returns. Its
-	// error fails the fetch, and no origin is to blame. Nil: nobody is told.
+	// Record is called for each fetch that has sent a GET, before Fetch returns. Its error
+	// fails the fetch, and no origin is to blame for that. A nil Record records nothing.
 	Record func(Report) error
 }
 
-// A Report is what is to be recorded of a fetch.
+// A Report is what Options.Record records of a fetch.
 type Report struct {
 	Began   time.Time
 	Request Request
-	Hops    []string // the addresses that were asked; the first is the file's
-	Answer  *Answer  // not to be kept or changed
+	Hops    []string // the addresses that were requested; the first is the file's
+	Answer  *Answer  // must not be kept or changed
 }
 
 // A Sender sends the GETs of a fetch.
 type Sender interface {
-	// Send sends r when its host may be asked, and follows no redirect. The context of
-	// r ends when the fetch does; the caller closes the response's body.
+	// Send sends r as soon as its host permits, and follows no redirect. The context of r
+	// ends when the fetch does. The caller closes the response's body.
 	Send(r *http.Request, h Hop) (*http.Response, error)
 }
 
-// Unpaced is a Sender that sends at once.
+// Unpaced gives a Sender that sends at once.
 func Unpaced(rt http.RoundTripper) Sender { return unpaced{rt} }
 
 type unpaced struct{ http.RoundTripper }
 
 func (u unpaced) Send(r *http.Request, _ Hop) (*http.Response, error) { return u.RoundTrip(r) }
 
-// A Hop is what a Sender has to know of one GET.
+// A Hop is what a Sender has to know about one GET.
 type Hop struct {
-	Origin robots.Origin // the GET goes to
-	Own    bool          // it is the origin whose file is fetched; false: the file is redirected to it
+	Origin robots.Origin // where the GET goes
+	Own    bool          // Origin is the one whose file is fetched; false: the file is redirected to Origin
 	Client string        // see Request
 	limit  *timeLimit
 }
 
-// Wait calls wait, whose time does not count against Options.Timeout.
+// Wait calls wait. The time that wait takes does not count against Options.Timeout.
 func (h Hop) Wait(wait func() error) error {
 	h.limit.stop()
 	defer h.limit.start()
@@ -171,11 +172,12 @@ type fetching struct {
 	client  *Client
 	request Request
 	answer  *Answer
-	hops    []string // addresses that were asked
+	hops    []string // addresses that were requested
 	limit   *timeLimit
 }
 
-// follow goes from the answer's URL to the answer that is no redirect and fills it in.
+// follow follows redirects from the answer's URL on, and fills in the answer from the
+// first response that is no redirect.
 func (f *fetching) follow(ctx context.Context) error {
 	o, a := &f.client.o, f.answer
 	if o.Sender == nil {
@@ -214,9 +216,9 @@ func (f *fetching) follow(ctx context.Context) error {
 	}
 }
 
-// hop asks the answer's URL, if that may be asked. Only the first hop says whether the
-// origin was reached: a redirect speaks for its origin, wherever it leads (RFC 9309
-// 2.3.1.2).
+// hop requests the answer's URL, if the proxy may request it. Only the first hop says
+// whether the origin was reached: a redirect speaks for its origin, wherever it leads
+// (RFC 9309 2.3.1.2).
 func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response, error) {
 	o, a := &f.client.o, f.answer
 	var connected atomic.Bool
@@ -233,7 +235,7 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 	if err != nil {
 		return nil, err
 	}
-	// The transport and the pace remember them, and must not keep a long Location by them.
+	// The transport and the pacer keep both strings, which must not hold on to a long Location.
 	req.URL.Scheme, req.URL.Host = strings.Clone(req.URL.Scheme), strings.Clone(req.URL.Host)
 	to, err := f.check(req)
 	if err != nil {
@@ -258,7 +260,7 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 	return res, nil
 }
 
-// check gives where a GET goes, or says why it may not go there.
+// check gives the origin that a GET goes to, or an error if it may not go there.
 func (f *fetching) check(r *http.Request) (robots.Origin, error) {
 	o := &f.client.o
 	to, err := robots.ParseOrigin(strings.ToLower(r.URL.Scheme), r.URL.Host)
@@ -304,7 +306,7 @@ func (a *Answer) read(res *http.Response) error {
 	return nil
 }
 
-// sendable gives what may be sent of a User-Agent.
+// sendable gives what may be sent of a User-Agent: its beginning, or "" if it is invalid.
 func sendable(userAgent string) string {
 	userAgent = userAgent[:min(len(userAgent), MaxUserAgent)]
 	if !httpguts.ValidHeaderFieldValue(userAgent) {

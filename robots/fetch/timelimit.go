@@ -2,15 +2,15 @@ package fetch
 
 import "time"
 
-// A timeLimit calls a function when its time is over. It can be stopped, and goes on
-// from there when it is started again. It is in one goroutine's hands at a time.
+// A timeLimit calls a function when its time is over. It can be stopped, and keeps the
+// time that is left for the next start. Only one goroutine at a time may use it.
 type timeLimit struct {
 	timer *time.Timer
-	left  time.Duration // when it was started
-	since time.Time     // it was started
+	left  time.Duration // how much time was left at the last start
+	since time.Time     // the last start
 }
 
-// newTimeLimit makes one that is started.
+// newTimeLimit makes a timeLimit, started.
 func newTimeLimit(left time.Duration, over func()) *timeLimit {
 	return &timeLimit{timer: time.AfterFunc(left, over), left: left, since: time.Now()}
 }
@@ -21,7 +21,7 @@ func (l *timeLimit) stop() {
 	}
 }
 
-// start goes on, unless the time was over before stop.
+// start starts the limit again, unless its time was over before stop.
 func (l *timeLimit) start() {
 	if l.left > 0 {
 		l.since = time.Now()

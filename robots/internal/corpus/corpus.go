@@ -64,8 +64,8 @@ func New(name string, rules int) Corpus {
 	return c
 }
 
-// Hostile are rule files of the size that is read, made so that a path of so many
-// bytes costs the most: each has a star in every rule. No rule matches the path.
+// Hostile gives rule files of the size that is read, made so that a path of so many
+// bytes costs the most: every rule has a star. No rule matches the path.
 func Hostile(path int) []Corpus {
 	rnd := rand.New(rand.NewPCG(3, 9309))
 	from := func(alphabet string, n int) string {
