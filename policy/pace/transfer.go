@@ -36,7 +36,7 @@ type Transfer interface {
 	End()
 }
 
-// A Party is who a Transfer waits for.
+// A Party is the side for which a Transfer waits.
 type Party uint8
 
 const (
