@@ -44,6 +44,11 @@ func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialec
 	var known *Entry // loaded; memory may have dropped it again
 	for {
 		f, e, err := c.join(ctx, k, client, d, known)
+		if err != nil {
+			c.mu.Lock()
+			c.removeUnused(k)
+			c.mu.Unlock()
+		}
 		if f == nil {
 			return e, err
 		}
@@ -180,15 +185,21 @@ func (c *Cache) launch(k key, client string, before *Entry, giveBack func(), d *
 		}
 		c.mu.Lock()
 		delete(c.flights, k) // after the entry is stored: whoever finds no flight finds the entry
-		if _, ok := c.entries.GetEntryQuietly(k); !ok {
-			c.variants.remove(k)
-		}
+		c.removeUnused(k)
 		f.terms.landed()
 		c.mu.Unlock()
 		close(f.done)
 		giveBack()
 	})
 	return f
+}
+
+// removeUnused frees k's token where there is neither a file for k nor a fetch of it.
+// c.mu is held.
+func (c *Cache) removeUnused(k key) {
+	if _, ok := c.entries.GetEntryQuietly(k); !ok && c.flights[k] == nil {
+		c.variants.remove(k)
+	}
 }
 
 // fetch fetches and stores; nil: the cache was stopped meanwhile, and the

@@ -35,7 +35,18 @@ type variants struct {
 	of map[robots.Origin][]variant
 }
 
-type variant struct{ token, client string }
+type variant struct {
+	token, client string
+	files         [2]bool // whether there is the one with Query.Direct, and the one without
+}
+
+// file is where k's stands in variant.files.
+func (k key) file() int {
+	if k.direct {
+		return 0
+	}
+	return 1
+}
 
 // admit gives the key for q: with its Token if the origin's file is kept for that token,
 // or may be; else that of the proxy's own file.
@@ -46,11 +57,12 @@ func (v *variants) admit(q Query) key {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	k := key{q.Origin, q.Token, q.Direct}
+	if v.has(k) {
+		return k
+	}
 	caused := 0
 	for _, known := range v.of[q.Origin] {
-		if known.token == q.Token {
-			return key{q.Origin, q.Token, q.Direct}
-		}
 		if known.client == q.Client {
 			caused++
 		}
@@ -58,7 +70,18 @@ func (v *variants) admit(q Query) key {
 	if caused >= maxTokensEach || len(v.of[q.Origin]) >= MaxTokens {
 		return own
 	}
-	return v.add(key{q.Origin, q.Token, q.Direct}, q.Client)
+	return v.add(k, q.Client)
+}
+
+// has says whether k's token is known, and then remembers k too. v.mu is held.
+func (v *variants) has(k key) bool {
+	for i, known := range v.of[k.origin] {
+		if known.token == k.token {
+			v.of[k.origin][i].files[k.file()] = true
+			return true
+		}
+	}
+	return false
 }
 
 // add remembers k. The caller holds v.mu.
@@ -67,7 +90,9 @@ func (v *variants) add(k key, client string) key {
 		v.of = make(map[robots.Origin][]variant)
 	}
 	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token) // else the request's head stays in memory
-	v.of[k.origin] = append(v.of[k.origin], variant{k.token, strings.Clone(client)})
+	added := variant{token: k.token, client: strings.Clone(client)}
+	added.files[k.file()] = true
+	v.of[k.origin] = append(v.of[k.origin], added)
 	return k
 }
 
@@ -79,7 +104,7 @@ func (v *variants) keep(k key) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !slices.ContainsFunc(v.of[k.origin], func(known variant) bool { return known.token == k.token }) {
+	if !v.has(k) {
 		v.add(k, "")
 	}
 }
@@ -91,12 +116,18 @@ func (v *variants) remove(k key) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	left := slices.DeleteFunc(v.of[k.origin], func(known variant) bool { return known.token == k.token })
-	if len(left) == 0 {
-		delete(v.of, k.origin)
+	all := v.of[k.origin]
+	i := slices.IndexFunc(all, func(known variant) bool { return known.token == k.token })
+	if i < 0 {
 		return
 	}
-	v.of[k.origin] = left
+	switch all[i].files[k.file()] = false; {
+	case all[i].files != [2]bool{}:
+	case len(all) == 1:
+		delete(v.of, k.origin)
+	default:
+		v.of[k.origin] = slices.Delete(all, i, i+1)
+	}
 }
 
 // tokens gives the product tokens for which an origin's file is kept.

@@ -98,3 +98,43 @@ func TestTokensOfFailedFetches(t *testing.T) {
 		}
 	})
 }
+
+// TestTokensOfCallersThatLeft: who leaves before there is a place for its fetch takes
+// none of an origin's tokens.
+func TestTokensOfCallersThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, Options{Fetcher: picky{}, MaxFetches: 1})
+		giveBack, err := c.places.take(t.Context(), t.Context(), "another")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer giveBack()
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if _, err := c.Lookup(ctx, Query{Origin: site, Token: "FooBot", Client: "a"}, robots.Standard()); err == nil {
+			t.Fatal("there was a place")
+		}
+		if len(c.variants.of) != 0 {
+			t.Errorf("remembered: %v", c.variants.of)
+		}
+	})
+}
+
+// TestTokensOfTwoFiles: a purge finds the file for a token also where that which was
+// fetched to judge a redirect is gone.
+func TestTokensOfTwoFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, Options{Fetcher: picky{}})
+		q := Query{Origin: site, Token: "FooBot", Client: "a", Direct: true}
+		for range 2 { // first the one to judge by
+			if _, err := c.Lookup(t.Context(), q, robots.Standard()); err != nil {
+				t.Fatal(err)
+			}
+			q.Direct = false
+		}
+		c.entries.Invalidate(key{site, "FooBot", true})
+		if !c.Purge(site) || len(slices.Collect(c.All())) != 0 || len(c.variants.of) != 0 {
+			t.Errorf("after a purge: %v", c.variants.of)
+		}
+	})
+}
