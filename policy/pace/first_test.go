@@ -60,7 +60,7 @@ func TestFirstGoesFirst(t *testing.T) {
 		for _, client := range []string{"a", "b", "b", "c", "c"} {
 			send(client, l)
 		}
-		if _, err := p.Wait(t.Context(), "e", l); !errors.Is(err, ErrTooBusy) {
+		if _, err := p.Wait(t.Context(), "c", l); !errors.Is(err, ErrTooBusy) {
 			t.Errorf("the queue is not full: %v", err)
 		}
 		for range 3 {

@@ -52,7 +52,7 @@ func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
 	if est > l.MaxWait || l.MaxWait <= 0 {
 		return nil, h.busy(s, now, est, l.MaxWait)
 	}
-	if h.waiting() >= l.MaxQueue && !l.First {
+	if h.waiting() >= l.MaxQueue && !l.First && !h.makeWay(s, now) {
 		e := h.busy(s, now, est, l.MaxWait)
 		e.Reason = QueueFull
 		return nil, e
@@ -67,6 +67,36 @@ func (h *host) waiting() int {
 	n := h.enters.n
 	h.lanes(func(ln *lane) { n += ln.waits.n - ln.waits.firsts })
 	return n
+}
+
+// makeWay refuses the last request of the client that has the most in a full queue, where
+// those are more than the client of s would have then; it says whether it did.
+func (h *host) makeWay(s *Slot, now time.Time) bool {
+	waiting := make(map[string]int)
+	var most *line // of the client with the most, a line
+	count := func(t *turns) {
+		for _, ln := range t.lines {
+			for _, w := range ln.waiters {
+				if w.slot.limits.First {
+					continue // MaxQueue does not count it
+				}
+				if waiting[ln.client]++; most == nil || waiting[ln.client] > waiting[most.client] {
+					most = ln // whose last waiter is not under Limits.First
+				}
+			}
+		}
+	}
+	count(&h.enters)
+	h.lanes(func(ln *lane) { count(&ln.waits) })
+	if most == nil || waiting[most.client] <= waiting[s.client]+1 {
+		return false
+	}
+	w := most.waiters[len(most.waiters)-1]
+	h.remove(w, now)
+	e := h.busy(w.slot, now, h.estimate(w.slot, w.rated, now), w.until.Sub(w.since))
+	e.Reason = QueueFull
+	w.finish(e)
+	return true
 }
 
 // askReady gives s the right to send, or has it wait for that before all who have no

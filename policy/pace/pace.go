@@ -136,7 +136,7 @@ type Limits struct {
 	CrawlDelay    time.Duration // the least time between two requests; zero: none; the slower of the two rules counts
 	MaxConcurrent int           // places: requests under way at once; must be positive; as many transfers more may go on without a place, see Transfer
 	MaxWait       time.Duration // a longer wait is refused; zero: go at once or not at all
-	MaxQueue      int           // how many may wait for the host; zero: none
+	MaxQueue      int           // how many may wait for the host, of which the client with the most loses its last to one with fewer; zero: none
 
 	Client     Rate // what this client alone may send to the host, beside all that; zero: no less than the others
 	AssetBurst int  // a page's asset: goes by a clock of the host's assets, of PerSecond with this burst, where no CrawlDelay rules; zero: by the host's

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand"
 	"runtime"
 	"slices"
@@ -349,6 +350,45 @@ func TestCloseSendsAwayWhoWaits(t *testing.T) {
 			t.Errorf("%d wait, %d places are taken", len(h.expiry), len(h.places))
 		} else {
 			h.mu.Unlock()
+		}
+	})
+}
+
+// TestFullQueueIsShared: a client that fills the queue of a host keeps nobody out of it:
+// of a full queue the last request of the client with the most goes, not another's.
+func TestFullQueueIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		l.MaxConcurrent, l.MaxQueue = 1, 5
+		busy, err := p.Enter(t.Context(), "greedy", l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		full := make(map[string]int)
+		var wg sync.WaitGroup
+		for i := range 9 {
+			client := "greedy"
+			if i >= 6 {
+				client = "honest"
+			}
+			wg.Go(func() {
+				s, err := p.Enter(t.Context(), client, l)
+				if e := (*BusyError)(nil); errors.As(err, &e) && e.Reason == QueueFull {
+					mu.Lock()
+					defer mu.Unlock()
+					full[client]++
+				} else if err != nil {
+					t.Error(err)
+				}
+				s.Release()
+			})
+			synctest.Wait()
+		}
+		busy.Release()
+		wg.Wait()
+		if want := map[string]int{"greedy": 3, "honest": 1}; !maps.Equal(full, want) {
+			t.Errorf("refused: %v, want %v", full, want)
 		}
 	})
 }
