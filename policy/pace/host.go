@@ -19,6 +19,7 @@ type host struct {
 	assets  *lane             // nil: none has come
 	clients map[string]*rates // of those that have a rate of their own
 	enters  turns             // Enter: not held up by a rate
+	last    *turns            // where the last who had to wait for a place stood; nil: nobody has had to
 	slow    slowness
 	lead    time.Duration
 	places  []*Slot   // slots that have a place; see Limits.MaxConcurrent
@@ -164,6 +165,7 @@ func (h *host) dispatch() {
 		h.remove(w, now)
 		if w.queue != nil {
 			w.queue.taken(s.client)
+			h.last = w.queue
 			h.admit(s, w.rated, now)
 		} else {
 			h.grant(s, now)
@@ -229,8 +231,10 @@ func (h *host) next(now time.Time) (*waiter, time.Duration) {
 		return right, 0
 	}
 	w, after := h.nextEnter(now)
-	if w != nil && (place == nil || w.since.Before(place.since)) {
-		place = w // both want the place: the one who has waited longer
+	switch {
+	case w == nil || place != nil && h.last == &h.enters:
+	case place == nil || h.last != nil || w.since.Before(place.since):
+		place = w // where both want the place, they take turns; at first the one who has waited longer
 	}
 	return place, min(wake, after)
 }

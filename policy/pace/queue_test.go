@@ -392,3 +392,34 @@ func TestFullQueueIsShared(t *testing.T) {
 		}
 	})
 }
+
+// TestTunnelsAndRequestsTakeTurns: connections that dial alone for long, of however many
+// clients, leave every second place to requests, however long they have waited before.
+func TestTunnelsAndRequestsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Second)
+		l.MaxConcurrent = 2
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 60 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					if s, err := p.Enter(ctx, fmt.Sprint("greedy", i%3), l); err == nil {
+						pass(10 * time.Second)
+						s.Release()
+					}
+				}
+			})
+		}
+		pass(time.Minute)
+		for range 3 {
+			start := time.Now()
+			go1(t, p, "honest", l, func() {})
+			if took := time.Since(start); took > 20*time.Second {
+				t.Errorf("waited %v", took)
+			}
+		}
+		stop()
+		wg.Wait()
+	})
+}

@@ -105,7 +105,7 @@ func TestEnterTakesAPlaceAndNoRate(t *testing.T) {
 			t.Errorf("Ready: %v after %v", err, time.Since(start))
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // whoever waits longer gets the place
+	synctest.Test(t, func(t *testing.T) { // they take turns, after whoever waits longer
 		p, l := New(Options{}), rule(1e6, 1e6, 0)
 		l.MaxConcurrent = 1
 		s := mustWait(t, p, "", l)
