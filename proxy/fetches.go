@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"robotsproxy/policy/pace"
@@ -62,10 +63,13 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	resp, err := f.Rules.Door.At(at).RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, s.trace())))
 	if err != nil {
 		s.end()
-		if s.refused != nil {
-			return nil, unsent(s.refused, hop)
+		switch {
+		case s.refused == nil:
+			return nil, err
+		case s.wrote.Load(): // on a connection before
+			return nil, noSlot(s.refused, hop)
 		}
-		return nil, err
+		return nil, unsent(s.refused, hop)
 	}
 	if after := resp.Header.Get("Retry-After"); f.Rules.BackOff && after != "" &&
 		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
@@ -92,14 +96,19 @@ func (f *Fetches) slot(ctx context.Context, hop fetch.Hop) (slot *pace.Slot, at 
 	return slot, at, nil
 }
 
-// unsent gives the error of a GET that got no slot. At another host than the file's own
+// unsent gives the error of a GET that got no slot and has not gone out.
+func unsent(err error, hop fetch.Hop) error {
+	return fmt.Errorf("%w: %w", fetch.ErrUnsent, noSlot(err, hop))
+}
+
+// noSlot gives the error of a GET that got no slot. At another host than the file's own
 // the error does not wrap pace.ErrTooBusy, so that the file counts as one that cannot be
 // had.
-func unsent(err error, hop fetch.Hop) error {
+func noSlot(err error, hop fetch.Hop) error {
 	if hop.Own || !errors.Is(err, pace.ErrTooBusy) {
-		return fmt.Errorf("%w: %w", fetch.ErrUnsent, err)
+		return err
 	}
-	return fmt.Errorf("%w: no slot at %s: %v", fetch.ErrUnsent, hop.Origin.Host, err)
+	return fmt.Errorf("no slot at %s: %v", hop.Origin.Host, err)
 }
 
 // A fetchSend is one GET under way.
@@ -109,7 +118,8 @@ type fetchSend struct {
 	slot    *pace.Slot
 	hop     fetch.Hop
 	tries   egress.Tries
-	refused error // why the GET got no right to be sent; set before cancel is called
+	wrote   atomic.Bool // the GET went out, maybe in vain
+	refused error       // why the GET got no right to be sent; set before cancel is called
 }
 
 func (s *fetchSend) trace() *httptrace.ClientTrace {
@@ -126,7 +136,10 @@ func (s *fetchSend) trace() *httptrace.ClientTrace {
 				egress.Drop(got)
 			}
 		},
-		WroteHeaders: func() { s.slot.Sent() },
+		WroteHeaders: func() {
+			s.wrote.Store(true)
+			s.slot.Sent()
+		},
 	}
 }
 

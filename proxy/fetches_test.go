@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
 )
 
 // TestFetchesTakeSlots: the robots.txt files of many ports of one host are fetched at
@@ -91,5 +94,45 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 	}
 	if rec := r.records.of(t, policy.ReasonPace); rec.BackOff == 0 {
 		t.Errorf("record: %+v", rec)
+	}
+}
+
+// TestFetchThatMayNotBeRepeated: a GET that went out on a connection which broke, and may
+// not go out again, is in the record of its fetch all the same.
+func TestFetchThatMayNotBeRepeated(t *testing.T) {
+	var fetches proxy.Fetches
+	limits := pace.Limits{PerSecond: 1e6, Burst: 1, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 99}
+	start(t, setup{limits: limits, change: func(o *proxy.Options) {
+		o.Pacer = pace.New(pace.Options{})
+		fetches.Pacer, fetches.Rules = o.Pacer, &o.Rules
+	}})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/robots.txt" {
+			http.Redirect(w, r, "/moved", http.StatusFound)
+			return
+		}
+		limits.Key = "127.0.0.1"
+		slot, err := fetches.Pacer.Wait(t.Context(), "", limits)
+		if err != nil {
+			t.Error(err)
+		}
+		slot.BackOff(time.Hour)
+		slot.Release()
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(s.Close)
+	var hops []string
+	client, err := fetch.New(fetch.Options{Sender: &fetches, Ours: proxy.FetchFailedHere, Record: func(r fetch.Report) error {
+		hops = r.Hops
+		return nil
+	}})
+	must(t, err)
+	o, err := robots.ParseOrigin("http", strings.TrimPrefix(s.URL, "http://"))
+	must(t, err)
+	if a := client.Fetch(t.Context(), fetch.Request{Origin: o}); a.Err == nil || !a.Ours {
+		t.Errorf("answer: %+v", a)
+	}
+	if want := []string{s.URL + "/robots.txt", s.URL + "/moved"}; !slices.Equal(hops, want) {
+		t.Errorf("recorded %q, want %q", hops, want)
 	}
 }
