@@ -14,6 +14,7 @@ package memory
 
 import (
 	"errors"
+	"runtime"
 	"runtime/metrics"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,14 @@ const (
 
 	// sampleEvery is the least time between two questions to the runtime, each of which takes some microseconds.
 	sampleEvery = 100 * time.Millisecond
+
+	// shortPart is the divisor of the limit that gives how few free bytes make the Budget run the garbage
+	// collector: an eighth. Refused requests allocate so little that the collector may run by itself only
+	// every two minutes, and all clients would be refused for what was in use at its last run.
+	shortPart = 8
+
+	// collectEvery is the least time between two of these runs, each of which takes some 100 ms of a processor.
+	collectEvery = 5 * time.Second
 )
 
 // Options make a Budget.
@@ -51,6 +60,7 @@ type Budget struct {
 	inUse   func() int64
 	sampled atomic.Int64 // what inUse said last
 	due     atomic.Int64 // when inUse is called again, in nanoseconds since 1970
+	collect atomic.Int64 // when the collector may be run again, likewise
 
 	refused, unread atomic.Uint64
 
@@ -102,7 +112,12 @@ func liveBytes() int64 {
 func (b *Budget) taken(now time.Time) int64 {
 	at := now.UnixNano()
 	if due := b.due.Load(); at >= due && b.due.CompareAndSwap(due, at+int64(sampleEvery)) {
-		b.sampled.Store(b.inUse())
+		n, limit := b.inUse(), b.limit.Load()
+		if due := b.collect.Load(); n > limit-limit/shortPart && at >= due && b.collect.CompareAndSwap(due, at+int64(collectEvery)) {
+			runtime.GC()
+			n = b.inUse()
+		}
+		b.sampled.Store(n)
 	}
 	return b.sampled.Load()
 }

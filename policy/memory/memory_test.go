@@ -3,6 +3,8 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"testing"
 	"time"
 )
@@ -150,4 +152,26 @@ func BenchmarkBegin(b *testing.B) {
 		w, _ := budget.Begin("192.0.2.1", now)
 		w.End()
 	}
+}
+
+// TestShortOnlyWhileInUse: what was in use at the last cycle of the collector, and is no
+// longer, refuses nobody for long, also where too little happens for the next cycle.
+func TestShortOnlyWhileInUse(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // no cycle but those that are asked for
+	runtime.GC()
+	b := New(Options{Limit: liveBytes() + 16<<20})
+	now := time.Now()
+	func() {
+		ballast := make([]byte, 64<<20)
+		runtime.GC()
+		if _, err := b.Begin("a", now); !errors.Is(err, ErrShort) {
+			t.Errorf("with all in use: %v", err)
+		}
+		runtime.KeepAlive(ballast)
+	}()
+	w, err := b.Begin("a", now.Add(collectEvery))
+	if err != nil {
+		t.Errorf("with nothing in use: %v", err)
+	}
+	w.End()
 }
