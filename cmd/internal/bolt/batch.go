@@ -5,6 +5,8 @@ import (
 	"container/list"
 	"encoding/binary"
 	"hash/crc32"
+	"maps"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -170,11 +172,13 @@ func (b *batch) write(tx *bbolt.Tx) (added int, err error) {
 			return 0, err
 		}
 	}
-	for key, value := range b.clocks {
+	// In order: bbolt moves all keys of a page that come after a new one, and splits pages
+	// only when it commits, so that any other order takes quadratic time.
+	for _, key := range slices.Sorted(maps.Keys(b.clocks)) {
 		if clocks.Get([]byte(key)) == nil {
 			added++
 		}
-		if err := clocks.Put([]byte(key), value); err != nil {
+		if err := clocks.Put([]byte(key), b.clocks[key]); err != nil {
 			return 0, err
 		}
 	}
