@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
 )
 
 // TestDecideReadings: a request is refused where any reading of its path is, and
@@ -105,5 +107,10 @@ func TestDecideGivesUp(t *testing.T) {
 	}
 	if d := e.Decide(t.Context(), ask("FooBot", "/b")); d.Verdict != policy.Allow {
 		t.Errorf("an easy path: %v %q", d.Verdict, d.Reason)
+	}
+	// A redirect there is not followed, but it is not known to be disallowed either.
+	err := e.AllowsRedirect(t.Context(), fetch.Request{UserAgent: "FooBot"}, ask("FooBot", "/").Origin, "/"+strings.Repeat("a", 4000))
+	if err == nil || errors.Is(err, fetch.ErrDisallowed) {
+		t.Errorf("a redirect: %v", err)
 	}
 }

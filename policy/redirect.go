@@ -32,7 +32,10 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	case cache.NoFile:
 		return nil
 	case cache.Rules:
-		if j := match(ruling.File.For(m.tokens...), &r, e.literal(&m, e.o.Dialect)); !j.Allow {
+		switch j := match(ruling.File.For(m.tokens...), &r, e.literal(&m, e.o.Dialect)); {
+		case j.GaveUp:
+			return fmt.Errorf("robots.txt of %s is too complex to judge the redirect", to)
+		case !j.Allow:
 			return fetch.ErrDisallowed
 		}
 		return nil
