@@ -61,10 +61,13 @@ func (f *File) label(at uint32) string {
 	return f.text[n.text : n.text+uint32(n.size)]
 }
 
-// matchNormalised is match for a path that is not in the one form.
+// matchNormalised is match for a path that is not in the one form. It counts the bytes
+// of that form, so that a byte costs as much as its percent-encoding: the audit records the
+// latter, and a verdict must come out the same from there.
 func (g Group) matchNormalised(path string, spent Effort) (Verdict, Effort) {
 	var space [1 << 10]byte
-	return g.matchBytes(appendPath(space[:0], path), spent)
+	normal := appendPath(space[:0], path)
+	return g.matchBytes(normal, spent+Effort(len(normal)/normalised))
 }
 
 // matchAsWritten is match for a dialect that takes paths as they are: as a C

@@ -207,6 +207,32 @@ func TestEffortOfOrdinaryFiles(t *testing.T) {
 	}
 }
 
+// TestEncodedBytesAreMatchedAlike: a byte over 0x7F and its percent-encoding have the same
+// verdict for the same effort, also where that is too much.
+func TestEncodedBytesAreMatchedAlike(t *testing.T) {
+	hard := "User-agent: *\n"
+	for i := range 5000 {
+		hard += fmt.Sprintf("Disallow: /*%%FF*a*%%FF*a*%d\n", i)
+	}
+	for name, body := range map[string]string{"few rules": "User-agent: *\nDisallow: /*\xff\xfe\nAllow: /*?b=\xe2\x82$\n", "many rules": hard} {
+		g := robots.Parse([]byte(body), robots.Standard()).For("bot")
+		for _, raw := range []string{"/?a=\xff\xfe", "/?b=\xe2\x82", "/?\xff%FE", "/?" + strings.Repeat("\xffa", 100), "/?" + strings.Repeat("\xffa", 4000)} {
+			var encoded strings.Builder
+			for _, c := range []byte(raw) {
+				if c < 0x80 {
+					encoded.WriteByte(c)
+				} else {
+					fmt.Fprintf(&encoded, "%%%02X", c)
+				}
+			}
+			var of, as robots.Effort
+			if v, w := g.MatchWithin(raw, &of), g.MatchWithin(encoded.String(), &as); v != w || of != as {
+				t.Errorf("%s: %.20q: %+v in %d steps, encoded %+v in %d", name, raw, v, of, w, as)
+			}
+		}
+	}
+}
+
 func TestEffortIsShared(t *testing.T) {
 	g := group(t, "Disallow: /*a")
 	var spent robots.Effort

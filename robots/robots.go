@@ -231,7 +231,7 @@ func (g Group) matchAfter(pathAndQuery string, spent Effort) (Verdict, Effort) {
 	if isNormal(pathAndQuery) {
 		return g.match(pathAndQuery, spent)
 	}
-	return g.matchNormalised(pathAndQuery, spent+Effort(len(pathAndQuery)/normalised))
+	return g.matchNormalised(pathAndQuery, spent)
 }
 
 // Name gives the group's name in lower case: "foobot", "*"; "" where no group applies.

@@ -216,7 +216,10 @@ func lacks(e *trail.Entry) (all []string) {
 	if _, whole, ok := trail.CutText(e.UserAgent); ok {
 		all = append(all, fmt.Sprintf(cut, "User-Agent", whole))
 	}
-	if strings.ContainsRune(e.URL, utf8.RuneError) {
+	if d, err := robots.DialectByName(e.Dialect); err == nil && d.AsWritten && strings.Contains(e.URL, "%") {
+		all = append(all, "the record percent-encodes bytes of the URL that are not printable, and the dialect "+d.Name+" tells the two forms apart: it cannot be re-derived exactly")
+	}
+	if strings.ContainsRune(e.URL, utf8.RuneError) { // in records of earlier versions
 		all = append(all, "octets of the URL were not UTF-8, and the record does not have them: it cannot be re-derived exactly")
 	}
 	if !strings.Contains(e.URL, "?") {
