@@ -124,12 +124,49 @@ func TestURLIsWhole(t *testing.T) {
 			}
 			path := strings.TrimPrefix(line.URL, "https://site.test")
 			head, whole, cut := trail.CutText(path)
-			if n == trail.MaxURL && path != asRead(s[:n]) {
+			if n == trail.MaxURL && path != percentEncoded(s[:n]) {
 				t.Errorf("%s: a URL of %d bytes is not whole", name, n)
 			}
-			if n > trail.MaxURL && (!cut || whole != n || !strings.HasPrefix(s, head) && utf8.ValidString(s) || len(head) < trail.MaxURL-utf8.UTFMax) {
+			if n > trail.MaxURL && (!cut || whole != n || !strings.HasPrefix(percentEncoded(s), head) || len(head) < trail.MaxURL-utf8.UTFMax) {
 				t.Errorf("%s: a URL of %d bytes is cut to %d, as one of %d", name, n, len(head), whole)
 			}
+		}
+	}
+}
+
+// TestURLIsPercentEncoded: in a record's URL the bytes that are not printable can be told
+// from one another, and take at most three bytes each.
+func TestURLIsPercentEncoded(t *testing.T) {
+	for sent, want := range map[string]string{
+		"/?a=\xff\xfe&b=%FF":   "/?a=%FF%FE&b=%FF",
+		"/?\xe2\x82":           "/?%E2%82",
+		"/?é\u20ac😀":           "/?é\u20ac😀",
+		"/?\u202e\ufffd\x00":   "/?%E2%80%AE%EF%BF%BD%00",
+		"/?\U000E0001\u0085\"": "/?%F3%A0%80%81%C2%85\"",
+	} {
+		r := allowed()
+		r.Request.PathQuery = sent
+		hops := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Answer: &fetch.Answer{}}
+		malformed := allowed()
+		malformed.Request.Origin, malformed.Target = robots.Origin{}, "https://site.test"+sent
+		for _, b := range [][]byte{r.append(nil, &Options{}), malformed.append(nil, &Options{}), hops.append(nil, &Options{})} {
+			var line struct {
+				URL  string
+				Hops []string
+			}
+			if err := json.Unmarshal(append(b, '}'), &line); err != nil {
+				t.Fatal(err)
+			}
+			if got := append([]string{line.URL}, line.Hops...); !strings.HasSuffix(got[len(got)-1], "://site.test"+want) {
+				t.Errorf("%q is recorded as %q", sent, got)
+			}
+		}
+	}
+	for name, s := range strangers(8 << 10) {
+		r := allowed()
+		r.Request.PathQuery = "/?" + s
+		if b, n := appendURL(nil, r, false, trail.MaxText); n > len("https://site.test")+3*len(r.Request.PathQuery) {
+			t.Errorf("%s: a URL of %d bytes takes %d: %.100q", name, len(r.Request.PathQuery), n, b)
 		}
 	}
 }
@@ -193,7 +230,7 @@ func FuzzRecord(f *testing.F) {
 		if err := json.Unmarshal(members["url"], &url); err != nil {
 			t.Fatal(err)
 		}
-		if method != "CONNECT" && len(path) <= trail.MaxURL && !strings.HasSuffix(url, asRead(path)) {
+		if method != "CONNECT" && len(path) <= trail.MaxURL && !strings.HasSuffix(url, percentEncoded(path)) {
 			t.Errorf("the URL of %q is %q", path, url)
 		}
 	})

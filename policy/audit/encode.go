@@ -142,7 +142,7 @@ func appendRuling(b []byte, d *policy.Decision, limit int) []byte {
 
 // appendURL writes the URL of the request, and gives its length in the line. For a request
 // without a valid URL it writes the target that the client sent, cut as other strings are,
-// and gives 0.
+// and gives 0. In both it percent-encodes what is not printable.
 func appendURL(b []byte, r *Record, dropQuery bool, limit int) (line []byte, url int) {
 	q := r.Request
 	target := q.PathQuery
@@ -156,16 +156,47 @@ func appendURL(b []byte, r *Record, dropQuery bool, limit int) (line []byte, url
 	start := len(b)
 	switch {
 	case q.Origin.Host == "":
-		return append(appendText(b, target, limit, len(target)), '"'), 0
+		return append(appendURLText(b, target, limit), '"'), 0
 	case q.Method == http.MethodConnect:
 		b = appendEscaped(b, q.Origin.Addr())
 	default:
-		b = appendEscaped(appendEscaped(b, q.Origin.String()), target[:cutAt(target, trail.MaxURL)])
+		b = appendEscaped(b, q.Origin.String())
+		whole := target[:cutAt(target, trail.MaxURL)]
+		plain := plainOctets(whole)
+		b = append(b, whole[:plain]...)
+		b = appendEscaped(b, percentEncoded(whole[plain:]))
 		if len(target) > trail.MaxURL {
 			b = trail.AppendCut(b, len(target))
 		}
 	}
 	return append(b, '"'), len(b) - start
+}
+
+// appendURLText is appendText for a whole URL, which it percent-encodes.
+func appendURLText(b []byte, url string, limit int) []byte {
+	return appendText(b, percentEncoded(url[:min(len(url), limit+1)]), limit, len(url))
+}
+
+// percentEncoded gives a URL in which each byte that is not a part of a printable character
+// is percent-encoded. So the record keeps which byte it was, robots.txt is matched as
+// before, and a URL takes at most three times its length in a line.
+func percentEncoded(url string) string {
+	if plainOctets(url) == len(url) {
+		return url // as nearly always
+	}
+	b := make([]byte, 0, len(url))
+	for url != "" {
+		r, n := utf8.DecodeRuneInString(url)
+		if r != utf8.RuneError && unicode.IsPrint(r) {
+			b = append(b, url[:n]...)
+		} else {
+			for _, c := range []byte(url[:n]) {
+				b = append(b, '%', "0123456789ABCDEF"[c>>4], "0123456789ABCDEF"[c&15])
+			}
+		}
+		url = url[n:]
+	}
+	return string(b)
 }
 
 // cutAt gives where to cut a string to at most most bytes without splitting a character.

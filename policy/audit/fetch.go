@@ -43,7 +43,7 @@ func (f *fetched) appendWithin(b []byte, o *Options, limit int) (line []byte, ur
 		default:
 			b = append(b, ',')
 		}
-		b = append(appendText(append(b, '"'), hop, limit, len(hop)), '"')
+		b = append(appendURLText(append(b, '"'), hop, limit), '"')
 	}
 	if len(f.Hops) > 1 {
 		b = append(b, ']')

@@ -27,7 +27,7 @@ type Entry struct {
 	Replica       string    `json:"replica"` // that wrote the record, of several; "": it was on its own
 	Client        string    `json:"client"`
 	Method        string    `json:"method"`
-	URL           string    `json:"url"`
+	URL           string    `json:"url"` // with what is not printable percent-encoded; earlier versions wrote U+FFFD for bytes that are not UTF-8
 	Host          string    `json:"host"`
 	UserAgent     string    `json:"user_agent"`
 	Agent         string    `json:"agent"`

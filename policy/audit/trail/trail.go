@@ -37,8 +37,8 @@ const (
 	// escapes. Most User-Agents and rules have under 200. Longer strings would fill the
 	// files, and push older lines out of them.
 	MaxText = 1 << 10
-	// MaxURL bounds the path and query of a URL, in bytes before they are escaped. An
-	// escape takes at most 6 bytes.
+	// MaxURL bounds the path and query of a URL, in bytes before they are escaped, which
+	// makes them at most three times as long.
 	MaxURL = 64 << 10
 	// MaxCut bounds what [AppendCut] writes, in bytes.
 	MaxCut = len(cutBegins) + len("9223372036854775807") + len(cutEnds)
