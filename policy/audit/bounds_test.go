@@ -109,7 +109,8 @@ func TestRecordsAreBounded(t *testing.T) {
 		}
 		held(t, fetched.append(nil, &Options{Replica: s}))
 		held(t, event{name: "replaced", detail: s, file: s, octets: math.MaxInt64, sha256: s, count: math.MaxInt64, clients: math.MaxInt, client: s, first: math.MaxUint64, last: math.MaxUint64,
-			reasons: map[string]int64{"malformed": math.MaxInt64, "auth": math.MaxInt64, "limit": math.MaxInt64}}.append(nil, &Options{Replica: s}))
+			reasons: map[string]int64{"malformed": math.MaxInt64, "auth": math.MaxInt64, "limit": math.MaxInt64, "loop": math.MaxInt64,
+				"port": math.MaxInt64, "address": math.MaxInt64, "denied-host": math.MaxInt64, "identity": math.MaxInt64}}.append(nil, &Options{Replica: s}))
 	}
 }
 

@@ -125,7 +125,7 @@ func Open(o Options) (*Log, error) {
 }
 
 // Write adds a record. A refusal is in the file when Write returns without an
-// error, unless it is one of those that are only counted (isCheap); an allowed
+// error, unless it is one of those that are only counted (IsCheap); an allowed
 // request's record follows within batchDelay.
 func (l *Log) Write(r *Record) error {
 	if l.terms.Load().BlockedOnly && !r.Blocked() || l.countOnly(r) {

@@ -7,13 +7,14 @@
 // robots.txt that either rests on is kept before. Lines are chained and files set
 // aside as package trail has it; what reads them is there, and takes no lock.
 //
-// There is one exception. Requests that are malformed, not let in or over a limit cost
-// their sender nothing, and a record of each would push older records out of the
-// files. The Log records at most 100 of these refusals a second for one client. It
+// There is one exception. Refusals that the request and the configuration alone decide
+// ([IsCheap]) cost their sender nothing, and a record of each would push older records out
+// of the files. The Log records at most 100 of these refusals a second for one client. It
 // counts the others, and writes one line a second that says how many there were and why.
 //
 // Long strings cannot fill the files either: a line without its URL has at most 4 KiB,
-// whatever clients and origins send.
+// whatever clients and origins send, and a URL at most three times the bytes that it was
+// sent with.
 //
 // A Log that cannot write (a full disk, a file or directory that was taken away, one
 // that may only be read) says so in [Log.Err] until a probe succeeds, and the
@@ -62,6 +63,9 @@ type Record struct {
 
 // Blocked says whether the request was decided against.
 func (r *Record) Blocked() bool { return r.Decision.Verdict != policy.Allow }
+
+// Refused says whether the request was decided against and therefore not sent on.
+func (r *Record) Refused() bool { return r.Blocked() && !r.Monitor }
 
 // A Sink takes Records. Write must not keep or change r's insides, and must
 // not hold a request up, but for the Log, whose error refuses it.

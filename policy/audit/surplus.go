@@ -23,12 +23,16 @@ const (
 	cheapSpan = time.Second
 )
 
-// isCheap reports whether a request that is refused for this reason costs its sender
-// nothing: the proxy refuses it before it looks anything up, and without a wait. A client
-// can send any number of such requests, and each record would push an older one out of the
-// files.
-func isCheap(r policy.Reason) bool {
-	return r == policy.ReasonMalformed || r == policy.ReasonAuth || r == policy.ReasonLimit
+// IsCheap reports whether a refusal for this reason costs its sender nothing: the request
+// and the configuration alone decide it. A client can send any number of such requests, and
+// each record would push an older one out of the files.
+func IsCheap(r policy.Reason) bool {
+	switch r {
+	case policy.ReasonMalformed, policy.ReasonAuth, policy.ReasonLimit, policy.ReasonLoop,
+		policy.ReasonPort, policy.ReasonAddress, policy.ReasonDenied, policy.ReasonIdentity:
+		return true
+	}
+	return false
 }
 
 // A surplus counts the cheap refusals beyond maxCheap, which are not recorded. It is
@@ -97,7 +101,7 @@ func (s *surplus) take(now time.Time, o *Options) (e event, counted bool) {
 
 // countOnly reports whether r is a refusal that is only counted, and counts it then.
 func (l *Log) countOnly(r *Record) bool {
-	if !r.Blocked() || !isCheap(r.Decision.Reason) {
+	if !r.Refused() || !IsCheap(r.Decision.Reason) {
 		return false
 	}
 	key := policy.ShareKey(r.Request.Client)

@@ -121,11 +121,43 @@ func TestCheapRefusalsAreCounted(t *testing.T) {
 	})
 }
 
+// TestWhatIsCheap: what the request and the configuration decide, and nothing that was
+// sent on.
+func TestWhatIsCheap(t *testing.T) {
+	cheap := []policy.Reason{policy.ReasonMalformed, policy.ReasonAuth, policy.ReasonLimit, policy.ReasonLoop,
+		policy.ReasonPort, policy.ReasonAddress, policy.ReasonDenied, policy.ReasonIdentity}
+	running(t, Options{}, func(t *testing.T, l *Log) {
+		for i, reason := range cheap {
+			flood(t, l, fmt.Sprint("10.0.0.", i), reason, maxCheap+1)
+		}
+		sent := refused()
+		sent.Request.Client, sent.Decision.Reason, sent.Monitor = "lab", policy.ReasonDenied, true
+		for range 2 * maxCheap {
+			if err := l.Write(sent); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(cheapSpan + 2*batchDelay)
+		of, events := recorded(t, l)
+		if of["lab"] != 2*maxCheap {
+			t.Errorf("%d records of requests that were sent on", of["lab"])
+		}
+		for i, reason := range cheap {
+			if n := of[fmt.Sprint("10.0.0.", i)]; n != maxCheap {
+				t.Errorf("%d records of %s", n, reason)
+			}
+		}
+		if len(events) != 1 || len(events[0].Reasons) != len(cheap) {
+			t.Errorf("%+v", events)
+		}
+	})
+}
+
 // TestOtherRefusalsAreAllRecorded: each has cost its sender something, or says what
 // was not sent.
 func TestOtherRefusalsAreAllRecorded(t *testing.T) {
 	l := open(t, Options{})
-	reasons := []policy.Reason{policy.ReasonRule, policy.ReasonDenied, policy.ReasonPace, policy.ReasonAddress, policy.ReasonUnreachable, policy.ReasonLoop}
+	reasons := []policy.Reason{policy.ReasonRule, policy.ReasonPace, policy.ReasonUnreachable, policy.ReasonTooComplex, policy.ReasonQuota, policy.ReasonClient}
 	for _, reason := range reasons {
 		flood(t, l, "10.0.0.1", reason, 2*maxCheap)
 	}
