@@ -65,7 +65,7 @@ const (
 	ReasonPace        Reason = "pace"        // the wait for a slot would be too long
 	ReasonQuota       Reason = "quota"       // the client has sent what it may in a day
 	ReasonShutdown    Reason = "shutdown"    // the proxy ends, and its turn would have come later
-	ReasonLimit       Reason = "limit"       // the client has too many connections open
+	ReasonLimit       Reason = "limit"       // the client has too many connections open, or causes too many refusals, or memory is short
 	ReasonAddress     Reason = "address"     // a forbidden destination address
 	ReasonPort        Reason = "port"        // a forbidden destination port
 	ReasonAuth        Reason = "auth"        // who asks is nobody's client, or could not show whose

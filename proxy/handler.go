@@ -93,6 +93,7 @@ type Handler struct {
 	draining atomic.Bool // see Drain
 	cut      atomic.Bool // Shutdown breaks requests off
 	parent   throttle    // of what is said of it
+	refusals *refusals   // when the next one of a client is answered
 	ids      *audit.IDs
 	counts   counts
 
@@ -129,6 +130,8 @@ func New(o Options) (*Handler, error) {
 		handoff: newHandoff(),
 		room:    &room{free: make(chan struct{}, 1)},
 		ids:     audit.NewIDs(),
+
+		refusals: newRefusals(),
 	}
 	h.via = []string{"1.1 " + h.pseudo}
 	h.unused.tunnels = &h.counts.unused
@@ -316,13 +319,9 @@ func (h *Handler) finish(x *exchange, err error) {
 		err = errCut // and not the client
 	}
 	var a answer
+	var wait time.Duration
 	if err != nil && !x.headSent {
-		a = answerTo(err)
-		rec.Status = a.status
-		if !x.sent.Load() {
-			a.settle(&rec.Decision)
-			rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // what is refused all the same is enforced
-		}
+		a, wait, err = h.settle(x, err)
 	}
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		rec.BackOff, rec.Slowed, rec.Away = busy.Pause, busy.Slowed, busy.Alone
@@ -355,9 +354,32 @@ func (h *Handler) finish(x *exchange, err error) {
 	case x.headSent && err != nil:
 		x.abort()
 	case err != nil:
+		h.refusals.wait(x.request.Context(), wait)
 		h.refuse(x, a, err)
 	}
 	x.endUpload()
+}
+
+// settle gives the answer to a request that failed with err, puts it into the record, and
+// says how long the answer has to wait. A client with too many such waits is refused for
+// that, with the error that settle gives instead of err.
+func (h *Handler) settle(x *exchange, err error) (a answer, wait time.Duration, _ error) {
+	rec := &x.record
+	a = answerTo(err)
+	if !x.sent.Load() {
+		a.settle(&rec.Decision)
+		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // what is refused all the same is enforced
+		if isPaced(rec) {
+			var ok bool
+			if wait, ok = h.refusals.take(x.share()); !ok {
+				err = errRefusedOften
+				a = answerTo(err)
+				a.settle(&rec.Decision)
+			}
+		}
+	}
+	rec.Status = a.status
+	return a, wait, err
 }
 
 // survive makes a panic cost one request and nothing else.

@@ -73,6 +73,7 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	h.unused.close()
 	h.handoff.Close()
 	h.o.Pacer.Close()
+	h.refusals.close()
 	outer := make(chan error, 1)
 	go func() { outer <- h.outer.Shutdown(ctx) }()
 	err := h.inner.Shutdown(ctx)

@@ -54,7 +54,6 @@ var keptIn = map[string]string{
 	"github.com/jlaffaye/ftp":       "proxy/egress",
 	"golang.org/x/crypto/bcrypt":    "policy",
 	"golang.org/x/net/publicsuffix": "policy",
-	"golang.org/x/time/rate":        "policy/pace",
 	"gopkg.in/yaml.v3":              "cmd/internal/config",
 	"github.com/klauspost/compress": "policy/audit",
 	"github.com/prometheus":         "cmd/internal/prom",

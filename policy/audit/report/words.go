@@ -156,7 +156,7 @@ var reasonWords = map[string]string{
 	"pace":        "its turn would have come too late",
 	"quota":       "the client had sent what it may in a day",
 	"shutdown":    "the proxy was ending",
-	"limit":       "the client had too many connections open",
+	"limit":       "the client had too many connections or refusals at once, or memory was short",
 	"address":     "a private or reserved address, where the proxy does not go",
 	"port":        "a port where the proxy does not go",
 	"auth":        "whoever asked did not show to be a known client",

@@ -1,0 +1,182 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+)
+
+// A refuser is a Handler that can only finish requests, and the records of these.
+type refuser struct {
+	*Handler
+	mu      sync.Mutex // guards reasons
+	reasons map[policy.Reason]int
+}
+
+func newRefuser() *refuser {
+	r := &refuser{reasons: map[policy.Reason]int{}}
+	r.Handler = &Handler{o: Options{Audit: r}, refusals: newRefusals()}
+	return r
+}
+
+func (r *refuser) Write(rec *audit.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reasons[rec.Decision.Reason]++
+	return nil
+}
+
+// recorded gives how many records of a reason there are.
+func (r *refuser) recorded(reason policy.Reason) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reasons[reason]
+}
+
+// finishWith ends a request of a client with err, after the decision d.
+func (r *refuser) finishWith(ctx context.Context, client string, d policy.Decision, err error, sent bool) (status int) {
+	w := httptest.NewRecorder()
+	x := &exchange{
+		client: w, request: httptest.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/x", nil),
+		rules: &reign{}, started: time.Now(), draining: new(atomic.Bool),
+	}
+	x.watch.limit = time.Hour
+	x.uploaded.Store(true)
+	x.sent.Store(sent)
+	x.record.Request.Client, x.record.Decision = client, d
+	r.finish(x, err)
+	return w.Code
+}
+
+func (r *refuser) refused(ctx context.Context, client string) int {
+	return r.finishWith(ctx, client, policy.Decision{Reason: policy.ReasonRule}, errRefused, false)
+}
+
+// TestRefusalsArePaced: each refusal is recorded at once, and beyond the burst 100 of a
+// client are answered in a second.
+func TestRefusalsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, began := newRefuser(), time.Now()
+		for range refusalBurst {
+			r.refused(t.Context(), "lab")
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the burst took %v", took)
+		}
+		for range 2 * refusalsPerSecond {
+			if status := r.refused(t.Context(), "lab"); status != http.StatusForbidden {
+				t.Fatalf("status %d", status)
+			}
+		}
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("200 more took %v", took)
+		}
+		began = time.Now()
+		var all sync.WaitGroup
+		for range refusalsPerSecond {
+			all.Go(func() { r.refused(t.Context(), "2001:db8::1") })
+			all.Go(func() { r.refused(t.Context(), "lab") })
+		}
+		synctest.Wait()
+		if n := r.recorded(policy.ReasonRule); n != refusalBurst+4*refusalsPerSecond {
+			t.Errorf("%d records", n)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the records took %v", took)
+		}
+		all.Wait()
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("those at once took %v", took)
+		}
+	})
+}
+
+// TestOnlyRefusalsArePaced: a client over its rate gets all other answers at once.
+func TestOnlyRefusalsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRefuser()
+		for range refusalBurst {
+			r.refused(t.Context(), "lab")
+		}
+		began := time.Now()
+		allowed := policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}
+		for range 10 {
+			r.finishWith(t.Context(), "lab", allowed, nil, true)
+			r.finishWith(t.Context(), "lab", allowed, errors.New("the origin broke off"), true)
+			r.finishWith(t.Context(), "lab", policy.Decision{}, errMalformed, false)
+			r.finishWith(t.Context(), "lab", policy.Decision{Reason: policy.ReasonDenied}, errRefused, false)
+			r.finishWith(t.Context(), "lab", allowed, errCut, false)
+			r.refused(t.Context(), "another")
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("they took %v", took)
+		}
+	})
+}
+
+// TestWaitsForRefusalsEnd with the client and with the proxy, and are not without bound.
+func TestWaitsForRefusalsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, began := newRefuser(), time.Now()
+		for range refusalBurst {
+			r.refused(t.Context(), "lab")
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		const most = refusalsPerSecond * int(maxRefusalWait/time.Second)
+		for range most - 1 { // clients that do not wait
+			r.refused(gone, "lab")
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("clients that have left were waited for: %v", took)
+		}
+		var last sync.WaitGroup
+		last.Go(func() { r.refused(t.Context(), "lab") })
+		synctest.Wait()
+		for range 100 {
+			if status := r.refused(gone, "lab"); status != http.StatusTooManyRequests {
+				t.Fatalf("status %d", status)
+			}
+		}
+		if n, limit := r.recorded(policy.ReasonRule), r.recorded(policy.ReasonLimit); n != refusalBurst+most || limit != 100 {
+			t.Errorf("%d records of rules, %d of the limit", n, limit)
+		}
+		r.refusals.close()
+		last.Wait()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the shutdown waited %v", took)
+		}
+	})
+}
+
+// TestRefusedClientsAreForgotten: a client is kept while it has less than its burst, and
+// never more than maxRefusedClients.
+func TestRefusedClientsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRefusals()
+		for range refusalBurst + refusalsPerSecond {
+			r.take("busy")
+		}
+		for i := range 2 * maxRefusedClients {
+			r.take(fmt.Sprint(i))
+		}
+		if n := len(r.clients); n != maxRefusedClients+1 {
+			t.Errorf("%d clients are kept", n)
+		}
+		<-time.After(refusedSweep)
+		r.take("new")
+		if len(r.clients) > 3 || r.clients["busy"] == nil || r.clients["new"] == nil {
+			t.Errorf("%d clients are kept after %v", len(r.clients), refusedSweep)
+		}
+	})
+}
