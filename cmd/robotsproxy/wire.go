@@ -199,6 +199,7 @@ func known(cfg config.Config, o fetch.Options, engine func() *policy.Engine) (ca
 		return cache.Options{}, err
 	}
 	o.Timeout, o.From, o.Ours = cfg.Robots.FetchTimeout, cfg.Identity.From, proxy.FetchFailedHere
+	o.MaxURL = int(cfg.Limits.URL)
 	o.Allowed = func(ctx context.Context, r fetch.Request, to robots.Origin, pathQuery string) error {
 		return engine().AllowsRedirect(ctx, r, to, pathQuery)
 	}

@@ -13,6 +13,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -37,6 +38,7 @@ const (
 	// earn a 4xx, which would turn a site's rules into "no file".
 	MaxUserAgent = 1 << 10
 
+	defaultMaxURL  = 8 << 10
 	defaultTimeout = 20 * time.Second
 )
 
@@ -65,7 +67,7 @@ type Answer struct {
 	SHA256    string        // hex, of Body; "" without one
 	Headers   *Headers      // of URL; nil: it had none of them, or they were not stored
 	Redirects int           // followed
-	Lost      bool          // more than MaxRedirects hops, or a redirect without a usable Location: "no file"
+	Lost      bool          // more than MaxRedirects hops, or a redirect without a usable Location, or to a URL that is too long: "no file"
 	Barred    bool          // a redirect led to URL, which the robots.txt there disallows; URL was not requested
 	MaxAge    time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
 	Connected bool          // the origin was reached: a connection (TLS included) stood
@@ -79,6 +81,7 @@ type Options struct {
 	Sender  Sender            // required
 	Timeout time.Duration     // for the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds
 	From    string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
+	MaxURL  int               // the longest URL that a redirect is followed to, in bytes; zero means 8 KiB
 	Denied  func(string) bool // says of a host, in the form of robots.Origin, that nothing may go there, redirects least of all; nil: of none
 	Ours    func(error) bool  // says of an error of Sender that no origin is to blame for it; nil: none is such
 
@@ -140,12 +143,14 @@ func New(o Options) (*Client, error) {
 	if o.Timeout < 0 {
 		return nil, fmt.Errorf("fetch: Options.Timeout %v is negative", o.Timeout)
 	}
+	if o.MaxURL < 0 {
+		return nil, fmt.Errorf("fetch: Options.MaxURL %d is negative", o.MaxURL)
+	}
 	if !httpguts.ValidHeaderFieldValue(o.From) {
 		return nil, errors.New("fetch: Options.From cannot be sent")
 	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.MaxURL = cmp.Or(o.MaxURL, defaultMaxURL)
 	return &Client{o}, nil
 }
 
@@ -207,7 +212,7 @@ func (f *fetching) follow(ctx context.Context) error {
 		}
 		drain(res.Body)
 		next := target(res)
-		if next == "" || a.Redirects == MaxRedirects {
+		if next == "" || len(next) > o.MaxURL || a.Redirects == MaxRedirects {
 			a.Lost = true
 			return nil
 		}

@@ -226,7 +226,7 @@ func TestRedirectTargets(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusFound)
 			})
-			client := &Client{Options{Sender: Unpaced(secure.Client().Transport), Timeout: time.Minute}}
+			client := &Client{Options{Sender: Unpaced(secure.Client().Transport), Timeout: time.Minute, MaxURL: 8 << 10}}
 			t.Cleanup(secure.Client().CloseIdleConnections)
 			a := client.Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 			if diff := cmp.Diff(tc.want, outlineOf(t, a)); diff != "" {
@@ -271,7 +271,7 @@ func TestForbiddenRedirectTarget(t *testing.T) {
 func TestLongRedirectIsForgotten(t *testing.T) {
 	const n, long = 100, 200 << 10
 	var kept []*url.URL
-	c, err := New(Options{Sender: Unpaced(tripper(func(r *http.Request) (*http.Response, error) {
+	c, err := New(Options{MaxURL: 2 * long, Sender: Unpaced(tripper(func(r *http.Request) (*http.Response, error) {
 		kept = append(kept, &url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host})
 		if len(r.URL.Path) > long {
 			return &http.Response{StatusCode: 404, Body: http.NoBody}, nil

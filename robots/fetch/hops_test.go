@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -114,6 +115,28 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 }
 
 var errAny = errors.New("any error")
+
+// TestRedirectToALongURL: one that is longer than MaxURL leads to no file.
+func TestRedirectToALongURL(t *testing.T) {
+	for _, most := range []int{0, 1 << 10} {
+		long := func(size int) string {
+			return "http://b.test/?" + strings.Repeat("q", size-len("http://b.test/?"))
+		}
+		c, err := New(Options{MaxURL: most, Sender: &web{leads: map[string]string{
+			"http://a.test/robots.txt": long(cmp.Or(most, 8<<10)),
+			"http://b.test/robots.txt": long(cmp.Or(most, 8<<10) + 1),
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := c.Fetch(t.Context(), Request{Origin: originA}); a.Lost || a.Status != 200 || a.Redirects != 1 {
+			t.Errorf("MaxURL %d: of just that length: %d redirects, status %d, lost: %t", most, a.Redirects, a.Status, a.Lost)
+		}
+		if a := c.Fetch(t.Context(), Request{Origin: originB}); !a.Lost || a.Redirects != 0 || a.Err != nil {
+			t.Errorf("MaxURL %d: a longer one: %d redirects, status %d, lost: %t, %v", most, a.Redirects, a.Status, a.Lost, a.Err)
+		}
+	}
+}
 
 // TestWaitsDoNotCount: what a GET waits for its slot does not count against the timeout.
 func TestWaitsDoNotCount(t *testing.T) {

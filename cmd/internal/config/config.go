@@ -60,7 +60,7 @@ type ListenTLS struct {
 type Limits struct {
 	Connections          int  `key:"connections" default:"20000" check:"count" doc:"of all clients together; over it the next ones wait"`
 	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" doc:"over it 429"`
-	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"the longest URL, between 1KiB and 64KiB; over it 414"`
+	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"the longest URL, between 1KiB and 64KiB; over it 414, and a redirect of robots.txt is not followed"`
 
 	Memory Memory `key:"memory" default:"auto" check:"memory" doc:"how much the process may have in use; near it 503 to the greediest clients; auto: GOMEMLIMIT, else half of the control group's limit, else a quarter of the machine's memory, but at most 2GiB"`
 }

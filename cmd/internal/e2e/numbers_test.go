@@ -189,7 +189,7 @@ func TestStrangersAddNoSeries(t *testing.T) {
 			}
 		})
 	}
-	for i := range 1000 {
+	for i := range 500 {
 		hosts <- i
 	}
 	close(hosts)
@@ -200,8 +200,8 @@ func TestStrangersAddNoSeries(t *testing.T) {
 			t.Errorf("a series more: %s", name)
 		}
 	}
-	if n := after["robotsproxy_decisions_total block rule"] + after["robotsproxy_decisions_total block origin"]; n != 2000 {
-		t.Errorf("%v requests counted, want 2000", n)
+	if n := after["robotsproxy_decisions_total block rule"] + after["robotsproxy_decisions_total block origin"]; n != 1000 { // as many refusals as one client gets without a wait
+		t.Errorf("%v requests counted, want 1000", n)
 	}
 }
 
