@@ -62,7 +62,7 @@ type Options struct {
 	Require       Require        // what a client has to say of itself; zero: nothing
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
-	Pace          pace.Limits    // for every host; Key, CrawlDelay, Client and AssetBurst are filled in for each request
+	Pace          pace.Limits    // for every host; Key, CrawlDelay, Client, AssetBurst and Unshared are filled in for each request
 	PerDomain     bool           // the hosts of one registrable domain share a pace; false: each has its own
 }
 
@@ -165,6 +165,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	case robots.IsRobotsTxt(r.PathQuery):
 		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed.
 		d.Verdict, d.Reason = Allow, ReasonRobotsTxt
+		d.Pace.Unshared = true // the proxy may just have fetched the file itself
 		return d
 	case m.treatment() == Ignore:
 		d.Verdict, d.Reason = Allow, ReasonOverride

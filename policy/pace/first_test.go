@@ -108,6 +108,22 @@ func TestSharedSlot(t *testing.T) {
 	}
 }
 
+// TestSharedSlotIsNotForUnshared: such a request keeps its distance to a fetch, and leaves
+// nobody a slot to share.
+func TestSharedSlotIsNotForUnshared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g, l := New(Options{}), newLog(), every(time.Second)
+		unshared := l
+		unshared.Unshared = true
+		for _, l := range []Limits{fetchLimits(l, true), unshared, l} {
+			go1(t, p, "a", l, func() { g.at = append(g.at, time.Since(g.start).Round(time.Millisecond)) })
+		}
+		if want := []time.Duration{0, 1 * time.Second, 2 * time.Second}; !slices.Equal(g.at, want) {
+			t.Errorf("sent after %v, want %v", g.at, want)
+		}
+	})
+}
+
 // TestSharedSlotIsNotKept: a fetch long ago gives nothing away.
 func TestSharedSlotIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,7 @@ type lane struct {
 // request without a gap, and how long it then has to wait for the gap to the request
 // before that.
 func (ln *lane) follows(s *Slot, ahead int, now time.Time) (wait time.Duration, ok bool) {
-	if !ln.shared || s.limits.First || ahead > 0 || ln.rates.unsent > 0 {
+	if !ln.shared || !s.limits.follows() || ahead > 0 || ln.rates.unsent > 0 {
 		return 0, false
 	}
 	gap := s.terms(now).gap()

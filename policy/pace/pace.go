@@ -145,8 +145,9 @@ type Limits struct {
 	// First is for the fetch of the host's own robots.txt. The fetch goes ahead of the other
 	// requests of its client, outside MaxQueue, and under the CrawlDelay of the last
 	// request if that is longer. With Shared the next request may follow the fetch without
-	// a gap, unless the Pacer has a Store: both share one slot.
-	First, Shared bool
+	// a gap, unless the Pacer has a Store: both share one slot. A request with Unshared
+	// keeps its gap to a fetch: it asks for the same file once more.
+	First, Shared, Unshared bool
 }
 
 // A Rate is so many requests a second, and how many at once after a quiet time.
@@ -158,6 +159,9 @@ type Rate struct {
 
 // backOffKey gives the key of the host's back-off.
 func (l *Limits) backOffKey() string { return cmp.Or(l.BackOffKey, l.Key) }
+
+// follows reports whether the request may share the slot of a fetch before it.
+func (l *Limits) follows() bool { return !l.First && !l.Unshared }
 
 func (l *Limits) check() error {
 	switch {

@@ -163,7 +163,7 @@ func (s *Slot) count(onlyGranted bool) {
 func (s *Slot) countSent() {
 	ln := s.lane
 	before := ln.rates.last
-	if ln.shared && !s.limits.First && s.sent.Sub(before) < ln.rates.terms.interval() {
+	if ln.shared && s.limits.follows() && s.sent.Sub(before) < ln.rates.terms.interval() {
 		ln.rates.followed(s.sent)
 	} else {
 		ln.rates.sent(s.sent)
