@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -94,6 +95,29 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 	}
 	if rec := r.records.of(t, policy.ReasonPace); rec.BackOff == 0 {
 		t.Errorf("record: %+v", rec)
+	}
+}
+
+// TestRetryAfterOfAFailedFetch: a client reads when the file is fetched again, or, if that is
+// later, when the host's back-off ends.
+func TestRetryAfterOfAFailedFetch(t *testing.T) {
+	for origin, atLeast := range map[string]int{"": 1, "5": 20, "600": 590} { // the file is fetched again after 30 s
+		t.Run("Retry-After: "+origin, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if origin != "" {
+					w.Header().Set("Retry-After", origin)
+				}
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}))
+			t.Cleanup(s.Close)
+			r := start(t, setup{change: func(o *proxy.Options) { o.BackOff = true }})
+			resp, _, err := get(r.client(false), s.URL+"/page")
+			must(t, err)
+			after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+			if err != nil || after < atLeast || after > max(atLeast+10, 30) {
+				t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+			}
+		})
 	}
 }
 

@@ -168,6 +168,9 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 	} else if errors.Is(err, audit.ErrNoRoom) {
 		p.RetryAfter = seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
+		if host, _ := h.o.Pacer.Host(d.Pace.Key, ""); host.PausedUntil.After(retry) {
+			retry = host.PausedUntil // before that the fetch gets no slot
+		}
 		p.RetryAfter = seconds(time.Until(retry))
 	} else if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {
 		p.RetryAfter = 1 // nothing foretells it
