@@ -24,19 +24,33 @@ func serveHTTP2(s *http.Server) {
 		s.Protocols.SetUnencryptedHTTP2(false) // rather not at all than https in the clear
 		return
 	}
+	base := baseOfHTTP2(s)
 	s.TLSNextProto[unencrypted] = func(s *http.Server, c *tls.Conn, h http.Handler) {
 		if under, ok := c.NetConn().(interface{ UnencryptedNetConn() net.Conn }); ok {
 			c = tls.Client(newH2Conn(under.UnencryptedNetConn(), agreed(), s.HTTP2.WriteByteTimeout), nil)
 		}
-		serve(s, c, h)
+		serve(base, c, h)
 	}
 	s.TLSNextProto["h2"] = func(s *http.Server, c *tls.Conn, h http.Handler) {
 		if err := readPreface(c, s.ReadHeaderTimeout); err != nil {
 			s.ErrorLog.Printf("no preface of HTTP/2 from %v: %v", c.RemoteAddr(), err)
 			return // which closes it
 		}
-		serve(s, tls.Client(newH2Conn(c, c.ConnectionState(), s.HTTP2.WriteByteTimeout), nil), h)
+		serve(base, tls.Client(newH2Conn(c, c.ConnectionState(), s.HTTP2.WriteByteTimeout), nil), h)
 	}
+}
+
+// baseOfHTTP2 gives what net/http serves HTTP/2 connections of s by in place of s: with the
+// limit of heads that HTTP/2 needs.
+func baseOfHTTP2(s *http.Server) *http.Server {
+	base := &http.Server{
+		HTTP2:          s.HTTP2,
+		ConnState:      s.ConnState,
+		ErrorLog:       s.ErrorLog,
+		MaxHeaderBytes: maxHead - slopHTTP2,
+	}
+	s.RegisterOnShutdown(func() { base.SetKeepAlivesEnabled(false) }) // also for connections that have just begun
+	return base
 }
 
 // agreed is a state that HTTP/2 takes (RFC 9113 9.2).

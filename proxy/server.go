@@ -15,9 +15,17 @@ import (
 const (
 	idleTimeout = 3 * time.Minute // of a kept connection between requests
 	lastWait    = 5 * time.Second // for requests whose connections are closed
-	maxHead     = 64 << 10        // octets of a request's head
+	maxHead     = 64 << 10        // bytes of a request's head
 	maxStreams  = 250             // requests at once on one HTTP/2 connection
 	maxFrame    = 16 << 10        // bytes of an HTTP/2 frame, the least that is allowed: net/http keeps a buffer for one frame with each connection
+)
+
+// net/http takes longer heads than http.Server.MaxHeaderBytes says, by so many bytes. In
+// HTTP/1 these are what it adds, and what it looks at for HTTP/2's preface before it counts;
+// a head that is pipelined may be longer by what came with the request before.
+const (
+	slopHTTP1 = 4<<10 + len("PRI * HTTP/2.0")
+	slopHTTP2 = 10 * 32 // ten fields' overhead (RFC 9113 6.5.2)
 )
 
 func (h *Handler) newServer() *http.Server {
@@ -30,7 +38,7 @@ func (h *Handler) newServer() *http.Server {
 		Protocols:         &spoken,
 		ReadHeaderTimeout: h.o.HeadTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHead,
+		MaxHeaderBytes:    maxHead - slopHTTP1,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: h.o.Silence},
 		ConnState:         h.unused.note,
 		ConnContext:       withArrival,

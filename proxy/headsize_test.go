@@ -1,0 +1,82 @@
+package proxy_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// headLimit is how long a head may be, in bytes, as the README says.
+const headLimit = 64 << 10
+
+// TestHeadSize: a head of 64 KiB is taken, and one of a byte more is refused.
+func TestHeadSize(t *testing.T) {
+	secure := serve(t, true, "", hello)
+	plain := serve(t, false, "", hello)
+	r := start(t, setup{origins: []*httptest.Server{secure.Server}})
+	for name, dial := range map[string]func() (net.Conn, string){
+		"own port": func() (net.Conn, string) {
+			c, _ := r.dial()
+			return c, plain.URL + "/a"
+		},
+		"tunnel": func() (net.Conn, string) { return r.tunnel(secure.host(), "http/1.1"), "/a" },
+		"tunnel in the clear": func() (net.Conn, string) {
+			c, _ := r.tunnelInTheClear(plain.host())
+			return c, "/a"
+		},
+	} {
+		for size, want := range map[int]int{headLimit: http.StatusOK, headLimit + 1: http.StatusRequestHeaderFieldsTooLarge} {
+			t.Run(name+"/"+strconv.Itoa(size), func(t *testing.T) {
+				c, target := dial()
+				host := plain.host()
+				if _, ok := c.(*tls.Conn); ok {
+					host = secure.host()
+				}
+				head := "GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\nX: "
+				head += strings.Repeat("x", size-len(head)-len("\r\n\r\n")) + "\r\n\r\n"
+				_, err := io.WriteString(c, head)
+				must(t, err)
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				must(t, err)
+				if resp.StatusCode != want {
+					t.Errorf("%s, want %d", resp.Status, want)
+				}
+			})
+		}
+	}
+}
+
+// TestHeadSizeOfHTTP2: as of HTTP/1.1, counted as RFC 9113 6.5.2 does: 32 bytes more for
+// each field.
+func TestHeadSizeOfHTTP2(t *testing.T) {
+	origin := serve(t, true, "", hello)
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}})
+	for name, begin := range map[string]func() *frames{
+		"own port": func() *frames { return r.prior(t) },
+		"tunnel":   func() *frames { return r.speak(t, origin.host()) },
+	} {
+		for size, want := range map[int]string{headLimit: "200", headLimit + 1: "431"} {
+			t.Run(name+"/"+strconv.Itoa(size), func(t *testing.T) {
+				fields := []string{":method", "GET", ":scheme", "https", ":authority", origin.host(), ":path", "/a", "x", ""}
+				for i, f := range fields {
+					size -= len(f)
+					if i%2 == 0 {
+						size -= 32
+					}
+				}
+				fields[len(fields)-1] = strings.Repeat("x", size)
+				f := begin()
+				defer f.conn.Close()
+				if got := f.outcome(f.open("", fields...)); got != want {
+					t.Errorf("ended with %s, want %s", got, want)
+				}
+			})
+		}
+	}
+}
