@@ -133,6 +133,7 @@ type strand struct {
 	Files      int64  `json:"files"`
 	Lines      int64  `json:"lines"`
 	Requests   int64  `json:"requests"`
+	Fetches    int64  `json:"fetches"`
 	Events     int64  `json:"events"`
 	Lost       int64  `json:"lost"`
 	Counted    int64  `json:"counted"`
@@ -149,13 +150,14 @@ func together(all []*source) source {
 	sum := source{Files: list[file]{Most: maxFiles, Rows: []file{}}, Chain: chain{Held: true}}
 	for _, s := range all {
 		files := int64(len(s.Files.Rows)) + s.Files.Others
-		sum.Trails = append(sum.Trails, strand{clip(s.Name), files, s.Lines, s.Requests, s.Events, s.Lost, s.Counted, s.Unreadable, s.Chain})
+		sum.Trails = append(sum.Trails, strand{clip(s.Name), files, s.Lines, s.Requests, s.Fetches, s.Events, s.Lost, s.Counted, s.Unreadable, s.Chain})
 		for _, f := range s.Files.Rows {
 			sum.Files.add(f)
 		}
 		sum.Files.Others += s.Files.Others
 		sum.Lines += s.Lines
 		sum.Requests += s.Requests
+		sum.Fetches += s.Fetches
 		sum.Events += s.Events
 		sum.Lost = plus(sum.Lost, s.Lost)
 		sum.Counted = plus(sum.Counted, s.Counted)

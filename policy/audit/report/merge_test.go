@@ -57,7 +57,7 @@ func three(t *testing.T, change func(home string)) *Report {
 	trails, home := replicas(t, map[string][]record{
 		"a": {rec(0, nil), rec(4, silent), rec(10, record{"store_away": true}), rec(12, nil)},
 		"b": {rec(1, blocked), rec(5, silent), rec(8, record{"x_robots_tag": "noindex"})},
-		"c": {rec(2, nil), {"time": at(3), "event": "lost", "replica": "c", "count": 7}, rec(6, silent), rec(7, record{"x_robots_tag": "noarchive"})},
+		"c": {rec(2, nil), {"time": at(3), "event": "lost", "replica": "c", "count": 7}, {"time": at(5), "kind": "robots", "host": "b.test", "duration_ms": 1}, rec(6, silent), rec(7, record{"x_robots_tag": "noarchive"})},
 	})
 	if change != nil {
 		change(home)
@@ -74,8 +74,8 @@ func TestSeveralTrails(t *testing.T) {
 	if c := r.Source.Chain; !c.Held || c.Fault != nil || c.Anchor != "" {
 		t.Errorf("chain %+v", c)
 	}
-	if got, want := fmt.Sprint(r.Totals.Requests, r.Totals.Allowed, r.Totals.Blocked, r.Totals.Away, r.Source.Lines, r.Source.Lost), "10 6 4 1 11 7"; got != want {
-		t.Errorf("requests, allowed, blocked, away, lines, lost: %s, want %s", got, want)
+	if got, want := fmt.Sprint(r.Totals.Requests, r.Totals.Allowed, r.Totals.Blocked, r.Totals.Away, r.Source.Lines, r.Source.Fetches, r.Source.Lost), "10 6 4 1 12 1 7"; got != want {
+		t.Errorf("requests, allowed, blocked, away, lines, fetches, lost: %s, want %s", got, want)
 	}
 	var each []string
 	for _, row := range r.Replicas.Rows {
@@ -91,7 +91,7 @@ func TestSeveralTrails(t *testing.T) {
 	want := []string{
 		"a/audit-000000000001.jsonl.gz 1-1", "a/audit-000000000002.jsonl 2-2", "a/audit.jsonl 3-4",
 		"b/audit-000000000001.jsonl.gz 1-1", "b/audit-000000000002.jsonl 2-2", "b/audit.jsonl 3-3",
-		"c/audit-000000000001.jsonl.gz 1-1", "c/audit-000000000002.jsonl 2-2", "c/audit.jsonl 3-4",
+		"c/audit-000000000001.jsonl.gz 1-1", "c/audit-000000000002.jsonl 2-2", "c/audit.jsonl 3-5",
 	}
 	if !slices.Equal(each, want) {
 		t.Errorf("files %q, want %q", each, want)
@@ -164,7 +164,7 @@ func TestSeveralTrailsInEachFormat(t *testing.T) {
 	text := render(t, func(b *strings.Builder) error { return r.Text(b, 0) })
 	for _, want := range []string{
 		"  chain      holds in each of 3 audits\n", "1 paced while the store of the replicas was away",
-		"\nReplicas\n", "\n  a               4        3        1 ", "\nAudits\n", "\n  b/audit.jsonl      3      3         3     0  holds  3:",
+		"\nReplicas\n", "\n  a               4        3        1 ", "\nAudits\n", "\n  b/audit.jsonl      3      3         3        0     0  holds  3:",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
@@ -189,7 +189,7 @@ func TestSeveralTrailsInEachFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]any{
-		"source.trails.2.name": "c/audit.jsonl", "source.trails.2.lines": 4.0, "source.trails.2.lost": 7.0, "source.trails.2.chain.held": true,
+		"source.trails.2.name": "c/audit.jsonl", "source.trails.2.lines": 5.0, "source.trails.2.fetches": 1.0, "source.fetches": 1.0, "source.trails.2.lost": 7.0, "source.trails.2.chain.held": true,
 		"source.chain.held": true, "source.chain.anchor": "", "replicas.rows.0.replica": "a", "replicas.rows.0.store_away": 1.0,
 		"events.rows.0.trail": "c/audit.jsonl", "events.rows.0.replica": "c",
 	} {

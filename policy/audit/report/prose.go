@@ -102,7 +102,11 @@ func (r *Report) files() string {
 
 func (r *Report) lines() string {
 	s := &r.Source
-	text := fmt.Sprintf("%s: %s, %s", number(s.Lines), many(s.Requests, "request"), many(s.Events, "event"))
+	fetches := "fetches"
+	if s.Fetches == 1 {
+		fetches = "fetch"
+	}
+	text := fmt.Sprintf("%s: %s, %s %s of robots.txt, %s", number(s.Lines), many(s.Requests, "request"), number(s.Fetches), fetches, many(s.Events, "event"))
 	if s.Lost > 0 {
 		text += fmt.Sprintf(" (%s lost)", many(s.Lost, "record"))
 	}

@@ -170,7 +170,7 @@ func (v *view) trails() sheet {
 	s := sheet{
 		ID: "audits", Title: "Audits",
 		About:   "The audits that are summed up here, each with a chain of its own, and the anchor of its last record.",
-		Columns: append(columns(words, "audit"), append(columns(figures, "files", "lines", "requests", "lost"), column{"chain", words}, column{"anchor", hash})...),
+		Columns: append(columns(words, "audit"), append(columns(figures, "files", "lines", "requests", "fetches", "lost"), column{"chain", words}, column{"anchor", hash})...),
 	}
 	for i := range v.report.Source.Trails {
 		p := &v.report.Source.Trails[i]
@@ -181,7 +181,7 @@ func (v *view) trails() sheet {
 		case p.Chain.FirstSeq > 1:
 			held = fmt.Sprintf("holds from record %s on", number(int64(p.Chain.FirstSeq)))
 		}
-		s.Rows = append(s.Rows, []string{shown(p.Name), number(p.Files), number(p.Lines), number(p.Requests), number(p.Lost), held, p.Chain.Anchor})
+		s.Rows = append(s.Rows, []string{shown(p.Name), number(p.Files), number(p.Lines), number(p.Requests), number(p.Fetches), number(p.Lost), held, p.Chain.Anchor})
 	}
 	return s
 }

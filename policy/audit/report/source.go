@@ -13,6 +13,7 @@ type source struct {
 	Files      list[file] `json:"files"`
 	Lines      int64      `json:"lines"`
 	Requests   int64      `json:"requests"`   // records of requests, before the filters
+	Fetches    int64      `json:"fetches"`    // lines of fetches of robots.txt
 	Events     int64      `json:"events"`     // lines that speak of the trail
 	Lost       int64      `json:"lost"`       // records that could not be written, by these events
 	Counted    int64      `json:"counted"`    // refusals that were counted and not recorded, likewise

@@ -86,6 +86,8 @@ func (s *Sum) take(from *source, file string, e *trail.Entry, err error) {
 		from.Unreadable++
 	case e.Event != "":
 		s.event(from, e)
+	case e.Kind == trail.KindRobots:
+		from.Fetches++
 	case !e.IsRequest(): // a line of another kind, which counts among the lines alone
 	default:
 		from.Requests++

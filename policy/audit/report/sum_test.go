@@ -203,11 +203,14 @@ func TestFilters(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := sum(t, c.o, records...)
+			if got, want := r.lines(), "7: 4 requests, 1 fetch of robots.txt, 2 events (7 records lost) (12 refusals only counted)"; got != want {
+				t.Errorf("lines %q, want %q", got, want)
+			}
 			if r.Totals.Requests != c.want {
 				t.Errorf("%d requests, want %d", r.Totals.Requests, c.want)
 			}
 			// The chain and the events are of the whole.
-			if r.Source.Requests != 4 || r.Source.Lines != 7 || r.Source.Lost != 7 || r.Source.Counted != 12 || len(r.Events.Rows) != 1 || !r.Source.Chain.Held {
+			if r.Source.Requests != 4 || r.Source.Fetches != 1 || r.Source.Lines != 7 || r.Source.Lost != 7 || r.Source.Counted != 12 || len(r.Events.Rows) != 1 || !r.Source.Chain.Held {
 				t.Errorf("source %+v, events %+v", r.Source, r.Events)
 			}
 		})
