@@ -87,13 +87,13 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 	second := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(second.Close)
 	for range 2 {
-		resp, _, err := get(c, second.URL+"/page")
+		resp, body, err := get(c, second.URL+"/page")
 		must(t, err)
-		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
-			t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || strings.Contains(body, "fetched") {
+			t.Errorf("%s, Retry-After %q, %s", resp.Status, resp.Header.Get("Retry-After"), body)
 		}
 	}
-	if rec := r.records.of(t, policy.ReasonPace); rec.BackOff == 0 {
+	if rec := r.records.of(t, policy.ReasonPace); rec.BackOff == 0 || rec.Decision.Ruling.Answer.UserAgent != "" {
 		t.Errorf("record: %+v", rec)
 	}
 }

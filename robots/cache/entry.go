@@ -293,8 +293,6 @@ func Failure(a *fetch.Answer) error {
 		return nil
 	case a.Err != nil:
 		return a.Err
-	case a.Barred:
-		return fmt.Errorf("redirected to %s, which the robots.txt there disallows", a.URL)
 	}
 	return fmt.Errorf("fetch %s: answered with status %d", a.URL, a.Status)
 }

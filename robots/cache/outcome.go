@@ -56,12 +56,12 @@ func kindOf(a *fetch.Answer) kind {
 	switch s := a.Status; {
 	case a.Err != nil && (!a.Connected || a.Ours):
 		return noConnection
+	case a.Barred:
+		return barred
 	case a.Err != nil:
 		return broken
 	case a.Lost:
 		return lost
-	case a.Barred:
-		return barred
 	case s == 0:
 		return noConnection
 	case s == 200:

@@ -59,7 +59,7 @@ func TestOutcome(t *testing.T) {
 		{"2.3.1.1: 206", fetch.Answer{Status: 206}, under{rules, rules, rules, rules, rules, none}},
 		{"2.3.1.1: 299", fetch.Answer{Status: 299}, under{rules, rules, rules, rules, rules, none}},
 		{"2.3.1.2: more than five redirects", fetch.Answer{Status: 302, Lost: true, Redirects: 5}, under{none, none, none, none, none, none}},
-		{"a hop that is disallowed where it leads", fetch.Answer{Status: 302, Barred: true, Redirects: 1, Connected: true}, under{refused, refused, none, none, refused, refused}},
+		{"a hop that is disallowed where it leads", fetch.Answer{Status: 302, Barred: true, Connected: true, Err: fetch.ErrDisallowed}, under{refused, refused, none, none, refused, refused}},
 		{"2.3.1.3: 400", fetch.Answer{Status: 400}, under{none, none, none, none, none, none}},
 		{"2.3.1.3: 401", fetch.Answer{Status: 401}, under{none, none, none, none, none, none}},
 		{"2.3.1.3: 403", fetch.Answer{Status: 403}, under{none, none, none, none, none, none}},

@@ -60,19 +60,19 @@ var ErrUnsent = errors.New("not sent")
 
 // An Answer is what came of one fetch, whole or not.
 type Answer struct {
-	URL       string        // what answered last, after redirects
-	UserAgent string        // as it was sent
+	URL       string        // what was requested last, after redirects; the file's own if nothing was
+	UserAgent string        // as it was sent; "": no origin was told one
 	Status    int           // of URL; 0: no answer
 	Body      []byte        // of a 2xx: decoded, cut at robots.MaxBytes
 	SHA256    string        // hex, of Body; "" without one
 	Headers   *Headers      // of URL; nil: it had none of them, or they were not stored
 	Redirects int           // followed
 	Lost      bool          // more than MaxRedirects hops, or a redirect without a usable Location, or to a URL that is too long: "no file"
-	Barred    bool          // a redirect led to URL, which the robots.txt there disallows; URL was not requested
+	Barred    bool          // Err is that a redirect leads to an address that the robots.txt there disallows; it was not requested
 	MaxAge    time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
 	Connected bool          // the origin was reached: a connection (TLS included) stood
 	Ours      bool          // Err is of our own way out, and says nothing about the origin
-	Err       error         // network, protocol or decoding failure; nil with a whole answer
+	Err       error         // network, protocol or decoding failure, or a redirect that may not be followed; nil with a whole answer
 	Fetched   time.Time     // when the answer was complete
 }
 
@@ -157,11 +157,15 @@ func New(o Options) (*Client, error) {
 // Fetch gets the robots.txt that r names. It returns when the answer is complete, has
 // failed, or ctx or the timeout ends.
 func (c *Client) Fetch(ctx context.Context, r Request) *Answer {
-	a := &Answer{URL: r.Origin.RobotsURL(), UserAgent: sendable(r.UserAgent), MaxAge: -1}
+	a := &Answer{URL: r.Origin.RobotsURL(), MaxAge: -1}
 	began := time.Now()
-	run := fetching{client: c, request: r, answer: a}
-	if err := run.follow(ctx); err != nil {
+	run := fetching{client: c, request: r, answer: a, next: a.URL}
+	userAgent := sendable(r.UserAgent)
+	if err := run.follow(ctx, userAgent); err != nil {
 		a.Err = fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
+	}
+	if a.Connected && len(run.hops) > 0 {
+		a.UserAgent = userAgent
 	}
 	a.Fetched = time.Now()
 	if c.o.Record != nil && len(run.hops) > 0 {
@@ -177,13 +181,14 @@ type fetching struct {
 	client  *Client
 	request Request
 	answer  *Answer
+	next    string   // the address to request next
 	hops    []string // addresses that were requested
 	limit   *timeLimit
 }
 
-// follow follows redirects from the answer's URL on, and fills in the answer from the
-// first response that is no redirect.
-func (f *fetching) follow(ctx context.Context) error {
+// follow follows redirects from the file's own address on, and fills in the answer from
+// the first response that is no redirect.
+func (f *fetching) follow(ctx context.Context, userAgent string) error {
 	o, a := &f.client.o, f.answer
 	if o.Sender == nil {
 		return errors.New("no sender")
@@ -192,7 +197,7 @@ func (f *fetching) follow(ctx context.Context) error {
 	defer cancel(nil)
 	f.limit = newTimeLimit(o.Timeout, func() { cancel(context.DeadlineExceeded) })
 	defer f.limit.stop()
-	header := f.client.requestHeader(a.UserAgent)
+	header := f.client.requestHeader(userAgent)
 	for {
 		res, err := f.hop(ctx, header)
 		if err == nil {
@@ -204,30 +209,26 @@ func (f *fetching) follow(ctx context.Context) error {
 		switch {
 		case err != nil && context.Cause(ctx) == context.DeadlineExceeded:
 			return fmt.Errorf("no whole answer within %v: %w", o.Timeout, context.DeadlineExceeded)
-		case errors.Is(err, ErrDisallowed):
-			a.Barred = true
-			return nil
 		case err != nil || !isRedirect(a.Status):
+			a.Barred = errors.Is(err, ErrDisallowed)
 			return err
 		}
 		drain(res.Body)
-		next := target(res)
-		if next == "" || len(next) > o.MaxURL || a.Redirects == MaxRedirects {
+		f.next = target(res)
+		if f.next == "" || len(f.next) > o.MaxURL || a.Redirects == MaxRedirects {
 			a.Lost = true
 			return nil
 		}
-		a.Redirects++
-		a.URL, a.Status = next, 0
 	}
 }
 
-// hop requests the answer's URL, if the proxy may request it. Only the first hop says
+// hop requests the next address, if the proxy may request it. Only the first hop says
 // whether the origin was reached: a redirect speaks for its origin, wherever it leads
 // (RFC 9309 2.3.1.2).
 func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response, error) {
 	o, a := &f.client.o, f.answer
 	var connected atomic.Bool
-	first := a.Redirects == 0
+	first := len(f.hops) == 0
 	if first {
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			// A kept connection may prove dead and be replaced by a new one
@@ -236,7 +237,7 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 			GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 		})
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.URL, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.next, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -247,13 +248,13 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 		return nil, err
 	}
 	req.Header = header.Clone()
-	f.hops = append(f.hops, a.URL)
 	res, err := o.Sender.Send(req, Hop{Origin: to, Own: to == f.request.Origin, Client: f.request.Client, limit: f.limit})
 	if first {
 		a.Connected = connected.Load() || err == nil
 	}
-	if errors.Is(err, ErrUnsent) {
-		f.hops = f.hops[:len(f.hops)-1]
+	if !errors.Is(err, ErrUnsent) {
+		f.hops = append(f.hops, f.next)
+		a.URL, a.Status, a.Redirects = f.next, 0, len(f.hops)-1
 	}
 	if err != nil {
 		a.Ours = o.Ours != nil && o.Ours(err)

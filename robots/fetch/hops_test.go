@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,10 +22,15 @@ type web struct {
 	takes time.Duration // to answer
 	err   error         // of each GET; nil: none
 	hops  []Hop
+
+	unsent string // a host that gives no slot; "": all do
 }
 
 func (w *web) Send(r *http.Request, h Hop) (*http.Response, error) {
 	w.hops = append(w.hops, h)
+	if h.Origin.Host == w.unsent {
+		return nil, ErrUnsent
+	}
 	if err := h.Wait(func() error { return sleep(r.Context(), w.wait) }); err != nil {
 		return nil, err
 	}
@@ -72,7 +78,7 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 		fails  error
 	}{
 		"allowed":    {hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt", "http://b.test/private/x?y"}},
-		"disallowed": {says: ErrDisallowed, barred: true, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
+		"disallowed": {says: ErrDisallowed, barred: true, fails: ErrDisallowed, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
 		"not known":  {says: errNoB, fails: errNoB, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
 		"direct":     {direct: true, fails: errAny, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
 	} {
@@ -98,12 +104,22 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := c.Fetch(t.Context(), Request{Origin: originA, Token: "FooBot", Client: "lab", Direct: tc.direct})
+			a := c.Fetch(t.Context(), Request{Origin: originA, UserAgent: "FooBot/1", Token: "FooBot", Client: "lab", Direct: tc.direct})
 			if a.Barred != tc.barred || (a.Err != nil) != (tc.fails != nil) || tc.fails != errAny && !errors.Is(a.Err, tc.fails) {
 				t.Errorf("%+v", a)
 			}
 			if !slices.Equal(told, tc.hops) {
 				t.Errorf("recorded %q, want %q", told, tc.hops)
+			}
+			status := 302 // of the last address that was asked
+			if tc.fails == nil {
+				status = 200
+			}
+			if a.URL != tc.hops[len(tc.hops)-1] || a.Status != status || a.Redirects != len(tc.hops)-1 || a.UserAgent != "FooBot/1" {
+				t.Errorf("answered by %s with %d after %d redirects, asked as %q", a.URL, a.Status, a.Redirects, a.UserAgent)
+			}
+			if tc.barred && !strings.Contains(fmt.Sprint(a.Err), "http://b.test/private/x?y") {
+				t.Errorf("the error does not name where it leads: %v", a.Err)
 			}
 			for _, h := range w.hops {
 				if h.Own != (h.Origin == originA) || h.Client != "lab" {
@@ -169,7 +185,37 @@ func TestUnsentIsNotRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := c.Fetch(t.Context(), Request{Origin: originA}); !errors.Is(a.Err, ErrUnsent) || a.Connected {
+	if a := c.Fetch(t.Context(), Request{Origin: originA, UserAgent: "FooBot"}); !errors.Is(a.Err, ErrUnsent) || a.Connected || a.UserAgent != "" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestUnsentRedirect: the answer is of the last address that was asked.
+func TestUnsentRedirect(t *testing.T) {
+	w := &web{leads: crossing, unsent: "b.test"}
+	c, err := New(Options{Sender: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := c.Fetch(t.Context(), Request{Origin: originA, UserAgent: "FooBot"})
+	if !errors.Is(a.Err, ErrUnsent) || a.URL != "http://a.test/real.txt" || a.Status != 302 || a.Redirects != 1 || a.UserAgent != "FooBot" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestUserAgentOfNoConnection: the User-Agent was told to nobody.
+func TestUserAgentOfNoConnection(t *testing.T) {
+	w := &web{err: errNoB}
+	c, err := New(Options{Sender: w, Record: func(r Report) error {
+		if len(r.Hops) != 1 {
+			t.Errorf("recorded %q", r.Hops)
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := c.Fetch(t.Context(), Request{Origin: originA, UserAgent: "FooBot"}); a.Connected || a.UserAgent != "" || a.URL != "http://a.test/robots.txt" {
 		t.Errorf("%+v", a)
 	}
 }
