@@ -256,7 +256,7 @@ func (x *explanation) why() string {
 	}
 	f := finding{Reason: e.Reason, Error: e.Error, source: source{Dialect: e.Dialect}, asker: asker{Group: e.Group}}
 	if x.Fetch != nil {
-		f.Status = x.Fetch.Status
+		f.Status, f.Barred = x.Fetch.Status, x.Fetch.Barred
 	}
 	return harmless(f.why())
 }
@@ -270,6 +270,8 @@ func (x *explanation) rests() string {
 		return "on no file: there was none, and the index does not have the fetch any more"
 	case x.Fetch.Lost:
 		return "on no file: the redirects of robots.txt lead to none"
+	case x.Fetch.Barred:
+		return "on no file: a redirect of robots.txt was disallowed where it leads"
 	case x.Fetch.Status > 0:
 		return fmt.Sprintf("on no file: the answer had status %d", x.Fetch.Status)
 	}

@@ -305,6 +305,8 @@ func TestExplainWithoutFile(t *testing.T) {
 			"gave no usable robots.txt", "on no file: the answer had status 503", "2026-11-21T10:00:01Z, status 503"}},
 		{"not reached", trail.Entry{Decision: "block", Reason: "origin", RobotsURL: "http://dead.test/robots.txt"}, []string{
 			"the site was not reached", "on no file: there was no whole answer", `refused \x1b`}},
+		{"a redirect is disallowed", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://leads.test/robots.txt", RobotsFetched: at, RobotsAgent: "FooBot"}, []string{
+			"under google there are no rules then", "on no file: a redirect of robots.txt was disallowed where it leads", "status 302, as FooBot: redirected to b.test"}},
 		{"a reason that is not known", trail.Entry{Decision: "block", Reason: "\x1b[2J"}, []string{`\x1b[2J`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -314,19 +316,23 @@ func TestExplainWithoutFile(t *testing.T) {
 				{URL: "http://fails.test/robots.txt", Status: 500, Fetched: at.Add(-time.Hour)},
 				{URL: "http://fails.test/robots.txt", Status: 503, Fetched: at.Add(time.Second)},
 				{URL: "http://fails.test/robots.txt", Status: 502, Fetched: at.Add(time.Minute)},
+				{URL: "http://leads.test/robots.txt", UserAgent: "FooBot", Status: 302, Barred: true, Connected: true, Err: errors.New("redirected to b.test"), Fetched: at},
 				{URL: "http://dead.test/robots.txt", Err: errors.New("refused \x1b"), Fetched: at},
 			} {
 				if err := s.book.Keep(a, "someone"); err != nil {
 					t.Fatal(err)
 				}
 			}
-			tc.e.ID, tc.e.Time, tc.e.Dialect = "ab12-1", at, "standard"
+			tc.e.ID, tc.e.Time, tc.e.Dialect = "ab12-1", at, "google"
 			s.write(t, tc.e)
 			status, out, errOut := s.command(t, "explain", "ab12-1")
 			for _, want := range tc.want {
 				if !strings.Contains(out, want) {
 					t.Errorf("%q is not said", want)
 				}
+			}
+			if n := strings.Count(out, tc.e.RobotsAgent); tc.e.RobotsAgent != "" && n != 1 {
+				t.Errorf("who fetched is said %d times", n)
 			}
 			if status != 0 || errOut != "" || strings.Contains(out, "re-derived") || strings.ContainsAny(out, "\x1b\r") {
 				t.Errorf("status %d: %s", status, errOut)

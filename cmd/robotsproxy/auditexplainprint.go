@@ -95,10 +95,12 @@ func (x *explanation) printRobots(s *sheet) {
 	if f := x.Fetch; f != nil {
 		s.row("fetched", fetchText(*f))
 		s.row("headers", headerRows(*f)...)
-	} else if !e.RobotsFetched.IsZero() {
-		s.row("fetched", e.RobotsFetched.UTC().Format(time.RFC3339Nano))
+	} else {
+		if !e.RobotsFetched.IsZero() {
+			s.row("fetched", e.RobotsFetched.UTC().Format(time.RFC3339Nano))
+		}
+		s.row("fetched as", printable(clip(e.RobotsAgent)))
 	}
-	s.row("fetched as", printable(clip(e.RobotsAgent)))
 	if e.RobotsStale {
 		s.row("note", "an older copy, as the site failed then")
 	}

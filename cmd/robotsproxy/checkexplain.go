@@ -74,7 +74,9 @@ type source struct {
 	Status  int    `json:"robots_status,omitempty"`
 	SHA256  string `json:"robots_sha256,omitempty"` // of what was read
 	Cut     bool   `json:"robots_cut,omitempty"`    // there may be more than is read
-	Means   string `json:"-"`                       // in words: what came of the fetch
+	Barred  bool   `json:"-"`                       // a redirect leads to an address that is disallowed there
+	Note    string `json:"-"`                       // in words: what else there is to know of the fetch
+	Means   string `json:"-"`                       // likewise: what came of it
 }
 
 // wishes are what the file says beside its rules.
@@ -233,7 +235,10 @@ func (c *checker) sourceOf(d policy.Decision) source {
 	if c.file != nil {
 		return s // nothing was fetched
 	}
-	s.Status = answer.Status
+	s.Status, s.Barred = answer.Status, answer.Barred
+	if answer.Barred && d.Ruling.Err == nil { // else that is the finding's error
+		s.Note = answer.Err.Error()
+	}
 	if at := d.Ruling.Fetched(); !at.IsZero() {
 		s.Fetched = at.UTC().Format(time.RFC3339)
 	}

@@ -149,6 +149,8 @@ func (f *finding) whyNone() string {
 	switch {
 	case f.Error != "":
 		return "robots.txt has failed for so long that " + f.Dialect + " takes it that there is none: everything is allowed"
+	case f.Barred:
+		return "robots.txt is redirected to an address that the robots.txt there disallows: under " + f.Dialect + " there are no rules then, and everything is allowed"
 	case f.Status == 429 || f.Status < 300 || f.Status >= 500:
 		return fmt.Sprintf("under %s status %d says that there are no rules: everything is allowed", f.Dialect, f.Status)
 	case f.Status < 400:
@@ -188,6 +190,7 @@ func (o *source) print(s *sheet) {
 		s.row("answer", o.Means)
 	}
 	s.row("sha256", o.SHA256)
+	s.row("note", harmless(clip(o.Note)))
 	if o.Cut {
 		s.row("note", fmt.Sprintf("no more than the first %d octets of the file are read", robots.MaxBytes))
 	}
@@ -201,6 +204,8 @@ func meaning(r cache.Ruling) string {
 		text += " of an older copy, as the site fails now"
 	case r.Outcome == cache.NoFile && r.Answer.Lost:
 		text += ": its redirects lead nowhere"
+	case r.Outcome == cache.NoFile && r.Answer.Barred:
+		text += ": a redirect is disallowed"
 	case r.Outcome == cache.Unreachable && r.Answer.Status == 0:
 		text += ": no whole answer"
 	}

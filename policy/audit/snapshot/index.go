@@ -36,7 +36,8 @@ type Fetch struct {
 	SHA256    string        `json:"sha256,omitempty"` // of the octets; "": there are none
 	Octets    int           `json:"octets,omitempty"`
 	Redirects int           `json:"redirects,omitempty"`
-	Lost      bool          `json:"lost,omitempty"` // the redirects lead to no file
+	Lost      bool          `json:"lost,omitempty"`   // the redirects lead to no file
+	Barred    bool          `json:"barred,omitempty"` // a redirect leads to an address that is disallowed there, see Error
 	Headers   fetch.Headers `json:"headers,omitzero"`
 	Error     string        `json:"error,omitempty"`
 }
@@ -45,7 +46,7 @@ type Fetch struct {
 func fetchOf(a *fetch.Answer, now time.Time) Fetch {
 	f := Fetch{
 		Kept: now, Fetched: a.Fetched.UTC(), URL: cut(a.URL), UserAgent: a.UserAgent, Status: a.Status,
-		SHA256: a.SHA256, Octets: len(a.Body), Redirects: a.Redirects, Lost: a.Lost,
+		SHA256: a.SHA256, Octets: len(a.Body), Redirects: a.Redirects, Lost: a.Lost, Barred: a.Barred,
 	}
 	if a.Headers != nil {
 		f.Headers = *a.Headers
