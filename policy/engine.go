@@ -176,9 +176,9 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		return d
 	}
 	j := match(g, &r, e.literal(&m, e.dialect(m.member)))
-	d.Rule, d.Line, d.Form = j.Rule, j.Line, j.form
-	if j.form != 0 {
-		d.Read = j.asked
+	d.Rule, d.Line = j.Rule, j.Line
+	if j.form != 0 && (j.Rule != "" || j.GaveUp) { // else no form decided
+		d.Form, d.Read = j.form, j.asked
 	}
 	d.Reason = ReasonNoRule
 	switch {

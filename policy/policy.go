@@ -95,7 +95,7 @@ type Decision struct {
 	EntryReason string         // the reason that it gives
 	Rule        string         // the pattern that decided, as written; "" where none did
 	Line        int            // its line in the file, from 1
-	Form        Form           // the form of the path that decided; zero: as it was sent
+	Form        Form           // the form of the path that decided; zero: as it was sent, or none did
 	Read        string         // path and query in that form; "": as they were sent
 	Group       string         // the group that applies: "foobot", "*"; "" for none
 	Token       string         // the product token that the client was taken for; "" for none

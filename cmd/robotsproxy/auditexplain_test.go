@@ -176,6 +176,8 @@ func TestExplainRederives(t *testing.T) {
 		{name: "dot segments, in a record of before readings were recorded", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: foo},
 			change: func(e *trail.Entry) { e.Reading = "" }, want: `blocked`},
 		{name: "merged slashes", request: policy.Request{Origin: plain, PathQuery: "/x//../private", UserAgent: foo}, want: `(?m)^  read as: +slashes-merged\+dots-removed$`},
+		{name: "a form that decided nothing, of an earlier version", request: policy.Request{Origin: plain, PathQuery: "/x/../a", UserAgent: foo},
+			change: func(e *trail.Entry) { e.Reading = "dots-removed" }, want: `allowed`},
 		{name: "merged slashes, judged literally", options: policy.Options{Readings: policy.LiteralReadings},
 			request: policy.Request{Origin: plain, PathQuery: "//private", UserAgent: foo}, want: `allowed`},
 		{name: "another reading", request: policy.Request{Origin: plain, PathQuery: "//private?x", UserAgent: foo},

@@ -152,7 +152,8 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	}
 	add("rule", e.Rule, d.Rule)
 	add("line", fmt.Sprint(e.Line), fmt.Sprint(d.Line))
-	if e.Reading != "" { // records of earlier versions do not say
+	decided := e.Rule != "" || e.Reason == string(policy.ReasonTooComplex)
+	if e.Reading != "" && decided { // records of earlier versions do not say, or also where no form decided
 		add("reading", e.Reading, d.Form.String())
 	}
 	add("group", e.Group, d.Group)
