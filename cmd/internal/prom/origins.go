@@ -39,7 +39,7 @@ func ofOrigins(ask func() egress.Stats) prometheus.Collector {
 // ofRobots shows what is known of robots.txt files.
 func ofRobots(ask func() cache.Stats) prometheus.Collector {
 	c := &asked[cache.Stats]{ask: ask}
-	counters(c, "robots_fetches_total", "Fetches of robots.txt by what they brought: rules, no-file, unreachable (no usable answer), no-connection, ours (the way out failed here, or the host is backed off: nothing was sent).", "outcome",
+	counters(c, "robots_fetches_total", "Fetches of robots.txt by what they brought: rules, no-file, unreachable (no usable answer), no-connection, ours (the way out failed here, or a GET got no slot, as at a host that is backed off).", "outcome",
 		func(s cache.Stats) map[cache.Fetched]uint64 { return s.Fetches })
 	c.gauge("robots_inflight_fetches", "Origins whose robots.txt is being fetched, or looked for in the store.",
 		func(s cache.Stats) float64 { return float64(s.Fetching) })
