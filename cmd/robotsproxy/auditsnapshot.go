@@ -57,6 +57,7 @@ The exit status is 1 where there is nothing, or nothing any more.`,
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().Lookup("file").Usage = "the audit `FILE` that the snapshots belong to (without it: the configuration's); only one"
 	cmd.Flags().BoolVar(&f.list, "list", false, "list the fetches that decisions rested on")
 	cmd.Flags().BoolVar(&f.info, "info", false, "say where the octets are from instead")
 	cmd.Flags().StringVar(&f.host, "host", "", "with --list: of this `HOST` alone")
