@@ -79,6 +79,9 @@ func (k key) kind() kind {
 	if !ok {
 		panic("config: no kind " + name + " for " + k.path) // a row of the table without a reader: our own fault
 	}
+	if found.example == "" {
+		found.example = k.tag.Get("default") // another value may be out of the key's range
+	}
 	return found
 }
 

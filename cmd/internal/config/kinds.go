@@ -21,10 +21,11 @@ import (
 // kind is one sort of value: what it is called, and its way from and to text.
 type kind struct {
 	what    string                   // "a duration": for "is not …"
-	example string                   // as in a file
+	example string                   // as in a file; "": the key's default
 	bare    bool                     // a number or a truth value: YAML's own type counts, quotes make it text
 	text    bool                     // text alone: a bare number is not
 	secret  bool                     // may hold a password: no message repeats it
+	sized   bool                     // a number needs a unit of bytes
 	read    func(string) (any, bool) // false: the text is none of this kind
 	hint    func(text string) string // more of what is wrong with it, in place of the example; may be nil
 	write   func(any) string         // the reverse of read
@@ -37,6 +38,9 @@ func (k kind) readText(text, shown string) (value any, why string) {
 		return value, ""
 	}
 	shown = k.shown(shown)
+	if _, isNumber := readFloat(text); k.sized && isNumber {
+		return nil, shown + " has no unit (example: " + k.example + ")"
+	}
 	if k.hint != nil {
 		if h := k.hint(text); h != "" {
 			return nil, shown + " " + h
@@ -62,8 +66,8 @@ var kinds = map[string]kind{
 	"time.Duration":    {what: "a duration", example: "60s", read: readDuration, hint: unitless, write: writeDuration},
 	"netip.Prefix":     {what: "a network", example: "10.0.0.0/8", read: readPrefix, hint: hostBits, write: func(v any) string { return v.(netip.Prefix).String() }},
 	"time.Time":        {what: "a day or a time", example: "2027-01-31 or 2027-01-31T18:00:00Z", read: readTime, write: writeTime},
-	"config.Size":      {what: "a size", example: "100MiB", read: readSize, hint: sizeless, write: writeSize},
-	"config.Memory":    {what: "auto or a size", example: "auto or 1GiB", read: readMemory, hint: sizeless, write: writeMemory},
+	"config.Size":      {what: "a size", sized: true, read: readSize, hint: thousands, write: writeSize},
+	"config.Memory":    {what: "auto or a size", example: "auto or 1GiB", sized: true, read: readMemory, hint: thousands, write: writeMemory},
 	"config.PortRange": {what: "a port or a range of ports", example: "443 or 1024-65535", read: readPorts, write: func(v any) string { return v.(PortRange).String() }},
 
 	"string":          {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
@@ -150,11 +154,8 @@ func readSize(s string) (any, bool) {
 	return Size(0), false
 }
 
-// sizeless is for a number without a unit, and for the units of thousands.
-func sizeless(s string) string {
-	if _, isNumber := readFloat(s); isNumber {
-		return "has no unit (example: " + s + "MiB)"
-	}
+// thousands is for the units of thousands.
+func thousands(s string) string {
 	if t, ok := strings.CutSuffix(s, "B"); ok && !strings.HasSuffix(t, "i") {
 		return "is in no unit that is known: TiB, GiB, MiB, KiB, B"
 	}
