@@ -62,7 +62,7 @@ type Limits struct {
 	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" doc:"over it 429"`
 	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"the longest URL, between 1KiB and 64KiB; over it 414, and a redirect of robots.txt is not followed"`
 
-	Memory Memory `key:"memory" default:"auto" check:"memory" doc:"how much the process may have in use; near it 503 to the greediest clients; auto: GOMEMLIMIT, else half of the control group's limit, else a quarter of the machine's memory, but at most 2GiB"`
+	Memory Memory `key:"memory" default:"auto" check:"memory" doc:"how much the process may have in use, at least 64MiB; near it 503 to the greediest clients; auto: GOMEMLIMIT, else half of the control group's limit, else a quarter of the machine's memory, but at most 2GiB"`
 }
 
 // Robots is how robots.txt is read, fetched and kept.
