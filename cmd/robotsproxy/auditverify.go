@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,16 +65,19 @@ allowed.`,
 	f.add(cmd)
 	f.anyFiles(cmd)
 	cmd.Flags().BoolVar(&anchor, "anchor", false, "print nothing but the anchor of the last line")
-	cmd.Flags().Uint64Var(&from, "from", 0, "`SEQ` of the first line that has to be there")
+	cmd.Flags().Func("from", "`SEQ` of the first line that has to be there", func(text string) (err error) {
+		if from, err = strconv.ParseUint(text, 10, 64); err != nil || from == 0 {
+			return errors.New("must be a whole number of at least 1")
+		}
+		return nil
+	})
 	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that has to be there still")
 	return cmd
 }
 
 // knownOf reads --from and --since-anchor, which say what is known of an audit.
 func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.Known, err error) {
-	if known.From = from; from == 0 && cmd.Flags().Changed("from") {
-		return known, usageError{errors.New("--from must be at least 1")}
-	}
+	known.From = from
 	if cmd.Flags().Changed("since-anchor") {
 		if known.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // as it comes from a file
 			return known, usageError{fmt.Errorf("--since-anchor %q: %w", since, err)}

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const (
@@ -101,7 +102,7 @@ func exitStatus(err error) (status int, said bool) {
 // it, a usageError of one line.
 func strict(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
+		return usageError{fmt.Errorf("%w (see %s --help)", flagError(err), c.CommandPath())}
 	})
 	completeFiles(cmd)
 	if cmd.HasSubCommands() {
@@ -118,6 +119,22 @@ func strict(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		strict(sub)
 	}
+}
+
+// flagError says of a flag's invalid value what is allowed, without the words of strconv.
+func flagError(err error) error {
+	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	why := bad.Unwrap().Error()
+	if _, ok := errors.AsType[*strconv.NumError](err); ok {
+		why = "must be a whole number"
+		if bad.GetFlag().Value.Type() == "bool" {
+			why = "must be true or false"
+		}
+	}
+	return fmt.Errorf("--%s: %s, got %q", bad.GetFlag().Name, why, bad.GetValue())
 }
 
 // unknownCommand is what a command of commands does by itself: it says what it wants.
