@@ -79,8 +79,10 @@ type Fetcher interface {
 //
 // An origin's answer may depend on the User-Agent of the request. The files and outcomes
 // of different Tokens are therefore kept apart, so that no client's User-Agent header
-// decides for another client. The number of Tokens for one origin is bounded; see
-// [MaxTokens]. A Query with a Token beyond the bounds gets the proxy's own file.
+// decides for another client. Tokens that differ only in the case of letters are one token,
+// and the file is fetched with the one that was asked for first. The number of Tokens for
+// one origin is bounded; see [MaxTokens]. A Query with a Token beyond the bounds gets the
+// proxy's own file.
 type Query struct {
 	Origin robots.Origin
 	Token  string // product token to fetch as; "": the file is fetched with Options.UserAgent

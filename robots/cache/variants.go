@@ -49,7 +49,8 @@ func (k key) file() int {
 }
 
 // admit gives the key for q: with its Token if the origin's file is kept for that token,
-// or may be; else that of the proxy's own file.
+// or may be; else that of the proxy's own file. A token that is known with letters of the
+// other case is the known one (RFC 9309 2.2.1).
 func (v *variants) admit(q Query) key {
 	own := key{origin: q.Origin, direct: q.Direct}
 	if q.Token == "" || len(q.Token) > maxTokenBytes {
@@ -63,6 +64,12 @@ func (v *variants) admit(q Query) key {
 	}
 	caused := 0
 	for _, known := range v.of[q.Origin] {
+		// The length: a letter of ASCII must not be one of another script, as k is KELVIN SIGN.
+		if len(known.token) == len(q.Token) && strings.EqualFold(known.token, q.Token) {
+			k.token = known.token
+			v.has(k)
+			return k
+		}
 		if known.client == q.Client {
 			caused++
 		}

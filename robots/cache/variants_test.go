@@ -45,6 +45,32 @@ func TestTokensApart(t *testing.T) {
 	})
 }
 
+// TestTokensFolded: product tokens that differ only in the case of letters are one (RFC 9309
+// 2.2.1), and the file is fetched with the first. A letter of another script is not the
+// ASCII letter that Unicode folds it to: the origin may answer that token in another way.
+func TestTokensFolded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, Options{Fetcher: picky{}})
+		for _, ask := range []struct{ token, want string }{
+			{"FooBot", "FooBot"}, {"foobot", "FooBot"}, {"FOOBOT", "FooBot"}, {"FooBot", "FooBot"},
+			{"kbot", "kbot"}, {"\u212abot", ""}, // KELVIN SIGN, a third token
+		} {
+			for _, direct := range []bool{false, true} {
+				e, err := c.Lookup(t.Context(), Query{Origin: site, Token: ask.token, Client: "a", Direct: direct}, robots.Standard())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e.Token() != ask.want {
+					t.Errorf("for %q: fetched as %q, want %q", ask.token, e.Token(), ask.want)
+				}
+			}
+		}
+		if got := c.variants.tokens(site); !slices.Equal(got, []string{"FooBot", "kbot"}) {
+			t.Errorf("remembered: %q", got)
+		}
+	})
+}
+
 // TestTokensBounded: two tokens for a client, eight for an origin; a further one gets
 // the proxy's own file.
 func TestTokensBounded(t *testing.T) {
