@@ -66,6 +66,11 @@ func TestRedirectedRobotsTxtIsJudged(t *testing.T) {
 	if recorded["/private/x"] != 0 || recorded["/public/robots"] != sites || recorded["/robots.txt"] != 1 {
 		t.Errorf("recorded %v", recorded)
 	}
+	for _, r := range readAudit(t, p.audit) {
+		if r.Decision == "block" && !strings.HasSuffix(r.RobotsURL, "/robots.txt") {
+			t.Errorf("a request's record names %s, which was not asked", r.RobotsURL)
+		}
+	}
 }
 
 // What is fetched is in the audit, also where only refusals are.
