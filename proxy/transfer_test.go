@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
 )
 
 func TestBodiesPassToTheOctet(t *testing.T) {
@@ -144,6 +145,25 @@ func TestEventStreamsGiveTheirPlaceBack(t *testing.T) {
 		t.Errorf("a page beside the stream: %v %v", page, err)
 	}
 	close(release)
+}
+
+// TestEventStreamsAreBounded: a client with as many streams as are free gets no more, and the
+// refusal names the bound.
+func TestEventStreamsAreBounded(t *testing.T) {
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	r := start(t, setup{change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{MaxStreams: 1}) }})
+	c := r.client(false)
+	resp, err := c.Get(origin.URL + "/events")
+	must(t, err)
+	defer resp.Body.Close()
+	resp, body, err := get(c, origin.URL+"/more")
+	if err != nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "Too many streams to this host") {
+		t.Errorf("%v %v\n%s", resp, err, body)
+	}
 }
 
 // TestBrokenTransferIsBroken: what the origin breaks off never looks whole.

@@ -25,7 +25,7 @@ type host struct {
 	places  []*Slot   // slots that have a place; see Limits.MaxConcurrent
 	yielded []*Slot   // slots that gave their place back while their transfers go on
 	look    time.Time // when both are looked at next; zero: nobody waits for a place
-	streams int
+	streams []*Slot   // slots that gave their place back to a stream; see Detach
 	expiry  expiry
 	timer   *time.Timer
 	fleet   *fleet // nil: nobody has asked for turns of a Store
@@ -320,15 +320,11 @@ func (h *host) release(s *Slot) {
 	if h.fleet != nil {
 		h.leaveFleet(s)
 	}
-	if s.stream {
-		s.stream = false
-		h.streams--
-	}
 }
 
 // inUse reports whether a request waits at h, or has a slot of it.
 func (h *host) inUse() bool {
-	return len(h.places)+len(h.yielded) > 0 || h.streams > 0 || len(h.expiry) > 0 || h.pins.Load() > 0
+	return len(h.places)+len(h.yielded) > 0 || len(h.streams) > 0 || len(h.expiry) > 0 || h.pins.Load() > 0
 }
 
 // idle says that forgetting h can shorten nobody's wait.

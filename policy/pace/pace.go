@@ -83,7 +83,7 @@ type Reason uint8
 const (
 	WaitTooLong Reason = iota // the wait is, or turned out, longer than Limits.MaxWait
 	QueueFull                 // Limits.MaxQueue are waiting
-	StreamsFull               // Options.MaxStreams are open
+	StreamsFull               // the client has as many streams as are free of Options.MaxStreams, or more
 	HostsFull                 // Options.MaxHosts are known, and all of them are in use
 	BackedOff                 // the wait for the end of a pause is too long; see Slot.BackOff
 	PlacesTaken               // Limits.MaxConcurrent requests were under way all the while
@@ -96,7 +96,7 @@ func (r Reason) String() string {
 	case QueueFull:
 		return "the queue is full"
 	case StreamsFull:
-		return "too many streams are open"
+		return "too many streams to the host are open"
 	case HostsFull:
 		return "too many hosts at once"
 	case BackedOff:
@@ -185,7 +185,7 @@ func (l *Limits) check() error {
 
 // Options are a Pacer's own bounds.
 type Options struct {
-	MaxStreams int // upgraded connections and event streams of one key; zero or less: 64
+	MaxStreams int // upgraded connections and event streams of one key; see Slot.Detach for one client's share; zero or less: 64
 	MaxHosts   int // hosts remembered at once, see the package comment; zero or less: 262,144
 
 	// Since is for a process whose predecessor may have sent what nobody has written

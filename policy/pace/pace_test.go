@@ -355,7 +355,7 @@ func TestErrors(t *testing.T) {
 	for r, text := range map[Reason]string{
 		WaitTooLong: "pace: the wait is too long, retry after 1s",
 		QueueFull:   "pace: the queue is full, retry after 1s",
-		StreamsFull: "pace: too many streams are open, retry after 1s",
+		StreamsFull: "pace: too many streams to the host are open, retry after 1s",
 		HostsFull:   "pace: too many hosts at once, retry after 1s",
 		Reason(99):  "pace: busy, retry after 1s",
 	} {

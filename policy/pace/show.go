@@ -77,7 +77,7 @@ func (h *host) state(key string, now time.Time) HostState {
 		Key:      key,
 		Waiting:  h.waits(),
 		UnderWay: len(h.places),
-		Streams:  h.streams + len(h.yielded),
+		Streams:  len(h.streams) + len(h.yielded),
 		Slowed:   h.slow.spacing(now),
 	}
 	pause := h.pause.get()

@@ -34,7 +34,6 @@ type Slot struct {
 	waiter   *waiter
 	stage    stage
 	strict   bool     // granted under a gap
-	stream   bool     // counted in host.streams
 	over     bool     // released
 	alone    bool     // see Held
 	index    int32    // in list
@@ -216,8 +215,10 @@ func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
 }
 
 // Detach gives the place to the next and counts the slot as a stream until it is
-// released: for an upgraded connection or an event stream, after the head. Where
-// Options.MaxStreams are open it is a *BusyError and the slot keeps its place.
+// released: for an upgraded connection or an event stream, after the head. A client gets a
+// stream only while it has fewer streams of the host than are free, so that one client has at
+// most half of Options.MaxStreams. Else Detach gives a *BusyError, and the slot keeps its
+// place.
 func (s *Slot) Detach() error {
 	if s == nil {
 		return errReleased
@@ -228,14 +229,12 @@ func (s *Slot) Detach() error {
 	switch {
 	case s.over:
 		return errReleased
-	case s.stream:
+	case s.list == &h.streams:
 		return nil
-	case h.streams >= s.pacer.maxStreams:
+	case countOf(s.client, h.streams) >= s.pacer.maxStreams-len(h.streams):
 		return busy(StreamsFull, unknownRetry)
 	}
-	s.stream = true
-	h.streams++
-	s.put(nil)
+	s.put(&h.streams)
 	h.handBack(s)
 	h.dispatch()
 	return nil

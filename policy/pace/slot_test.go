@@ -3,6 +3,7 @@ package pace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,8 +46,8 @@ func TestDetachGivesThePlaceBack(t *testing.T) {
 		p, l := New(Options{MaxStreams: 2}), rule(1e6, 1e6, 0)
 		l.MaxConcurrent = 1
 		var streams []*Slot
-		for range 2 {
-			s := mustWait(t, p, "", l)
+		for _, client := range []string{"a", "b"} {
+			s := mustWait(t, p, client, l)
 			s.Sent()
 			next := make(chan *Slot)
 			go func() { next <- mustWait(t, p, "", l) }()
@@ -74,6 +75,45 @@ func TestDetachGivesThePlaceBack(t *testing.T) {
 			t.Errorf("Detach after a stream's end: %v", err)
 		}
 		isBusy(t, mustWait(t, p, "", l).Detach(), StreamsFull)
+	})
+}
+
+// TestOneClientLeavesStreamsToOthers: a client gets another stream of a host only while it has
+// fewer than are free, so that the next client always finds some.
+func TestOneClientLeavesStreamsToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), rule(1e6, 1e6, 0)
+		open := func(client string) (streams []*Slot) {
+			for {
+				s := mustWait(t, p, client, l)
+				s.Sent()
+				if err := s.Detach(); err != nil {
+					isBusy(t, err, StreamsFull)
+					s.Release()
+					return streams
+				}
+				streams = append(streams, s)
+			}
+		}
+		greedy := open("greedy")
+		if len(greedy) != 32 {
+			t.Errorf("one client has %d streams of 64", len(greedy))
+		}
+		for i, want := range []int{16, 8, 4, 2, 1, 1, 0} {
+			if got := len(open(fmt.Sprint("client", i))); got != want {
+				t.Errorf("client %d has %d streams, want %d", i, got, want)
+			}
+		}
+		greedy[0].Release()
+		if n := len(open("greedy")); n != 0 {
+			t.Errorf("the greedy client got %d more", n)
+		}
+		if n := len(open("last")); n != 1 {
+			t.Errorf("the last client has %d streams", n)
+		}
+		if s := p.Stats(); s.Streams != 64 {
+			t.Errorf("%d streams", s.Streams)
+		}
 	})
 }
 

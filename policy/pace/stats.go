@@ -26,7 +26,7 @@ func (p *Pacer) Stats() Stats {
 			s.Hosts++
 			s.Waiting += h.waits()
 			s.UnderWay += len(h.places)
-			s.Streams += h.streams + len(h.yielded)
+			s.Streams += len(h.streams) + len(h.yielded)
 			if h.pause.left(now) > 0 {
 				s.Paused++
 			}

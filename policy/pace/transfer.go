@@ -111,12 +111,15 @@ func (s *Slot) seenFor(d time.Duration, now time.Time) bool {
 
 // held gives how many transfers a client has at the host, with and without a place.
 func (h *host) held(client string) int {
+	return countOf(client, h.places) + countOf(client, h.yielded)
+}
+
+// countOf gives how many of some slots are a client's.
+func countOf(client string, slots []*Slot) int {
 	n := 0
-	for _, list := range [][]*Slot{h.places, h.yielded} {
-		for _, s := range list {
-			if s.client == client {
-				n++
-			}
+	for _, s := range slots {
+		if s.client == client {
+			n++
 		}
 	}
 	return n
@@ -201,7 +204,7 @@ func (h *host) relieve(now time.Time) Transfer {
 		}
 	}
 	for _, s := range late {
-		if s.list == &h.places && len(h.yielded) < s.maxPlaces() && h.yieldedBy(s.client) < maxYielded {
+		if s.list == &h.places && len(h.yielded) < s.maxPlaces() && countOf(s.client, h.yielded) < maxYielded {
 			h.handBack(s)
 			s.put(&h.yielded)
 			return nil
@@ -231,17 +234,6 @@ func (h *host) keepsWaiting(s *Slot, slow, whole time.Duration, now time.Time) b
 		}
 	}
 	return true
-}
-
-// yieldedBy gives how many transfers of a client go on without a place.
-func (h *host) yieldedBy(client string) int {
-	n := 0
-	for _, s := range h.yielded {
-		if s.client == client {
-			n++
-		}
-	}
-	return n
 }
 
 // greediest gives, of some slots, the slowest slot of the client that has the most

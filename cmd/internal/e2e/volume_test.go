@@ -129,8 +129,8 @@ func BenchmarkIdleTunnels(b *testing.B) {
 			if kind == "unopened" {
 				roots = pool(b, trustedFile(b))
 			}
-			// Of one host's tunnels that are not opened there may be 64.
-			hosts := make([]string, tunnels/50)
+			// One client may have 32 tunnels of a host that are not opened.
+			hosts := make([]string, tunnels/25)
 			for i := range hosts {
 				hosts[i] = fmt.Sprintf("%d.rest.test", i)
 				names.point(hosts[i], o.ip)
