@@ -212,11 +212,11 @@ func (h *Handler) heed(x *exchange, resp *http.Response, err error) {
 }
 
 // retryAfter reads RFC 9110 10.2.3, seconds or a date; 0 where it says nothing
-// that can be read.
+// that can be read. Seconds from 2^31 on count as 2^31-1.
 func retryAfter(v string, now time.Time) time.Duration {
 	v = textproto.TrimString(v)
-	if s, err := strconv.ParseUint(v, 10, 31); err == nil {
-		return time.Duration(s) * time.Second
+	if s, err := strconv.ParseUint(v, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(s) * time.Second // the largest number of 31 bits if out of range
 	}
 	if t, err := http.ParseTime(v); err == nil {
 		return max(0, t.Sub(now))

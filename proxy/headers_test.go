@@ -62,7 +62,9 @@ func TestRetryAfter(t *testing.T) {
 		{"none", "", 0},
 		{"negative", "-5", 0},
 		{"fraction", "1.5", 0},
-		{"beyond measure", "99999999999999999999", 0},
+		{"2^31 s", "2147483648", (1<<31 - 1) * time.Second},
+		{"beyond measure", "99999999999999999999", (1<<31 - 1) * time.Second},
+		{"a sign", "+5", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := retryAfter(c.value, now); got != c.want {
