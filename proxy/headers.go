@@ -48,17 +48,23 @@ func stripTrailer(trailer http.Header, connection []string) {
 
 // mayTrail reports whether a field, by its canonical name, may follow a body. Forbidden are
 // fields that frame, route or authenticate a message, say how to read it (RFC 9110 6.5.1),
-// identify its sender, or are specific to one connection. The proxy judges these fields in
-// the head; a recipient that merges the trailer into the head would take them for judged.
+// identify its sender, or are specific to one connection. A recipient that merges the trailer
+// into the head would take them for fields of the head, by which the proxy and others before
+// it decide. Many recipients take "_" for "-".
 func mayTrail(name string) bool {
+	name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	switch name {
 	case "User-Agent", "From", "Cookie", "Set-Cookie", "Origin", "Referer", // identify the sender
-		"Forwarded", "Via", "Location", "Alt-Svc", "Alt-Used", "X-Real-Ip", // route
-		"X-Original-Url", "X-Rewrite-Url", "X-Http-Method", "X-Http-Method-Override", "X-Method-Override":
+		"Forwarded", "Via", "Location", "Alt-Svc", "Alt-Used", "X-Real-Ip", "X-Host", "X-Method-Override": // route
 		return false
 	}
-	for _, prefix := range [...]string{"Proxy-", "Sec-", "Signature", "X-Forwarded-"} {
+	for _, prefix := range [...]string{"Proxy-", "Sec-", "Signature", "X-Forwarded", "X-Original-", "X-Rewrite-", "X-Http-", "X-Client-", "X-Remote-"} {
 		if strings.HasPrefix(name, prefix) {
+			return false
+		}
+	}
+	for _, suffix := range [...]string{"Client-Ip", "Connecting-Ip"} { // from which address the client asks
+		if strings.HasSuffix(name, suffix) {
 			return false
 		}
 	}

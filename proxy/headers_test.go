@@ -30,6 +30,22 @@ func TestStripHop(t *testing.T) {
 	}
 }
 
+// TestMayTrail has fields in the spelling of http.Header, which is canonical only without "_".
+func TestMayTrail(t *testing.T) {
+	for name, want := range map[string]bool{
+		"X-Sum": true, "Server-Timing": true, "Digest": true, "Grpc-Status": true, "X_sum": true, "X-Hostname": true,
+		"Content-Length": false, "Connection": false, "User-Agent": false, "X-Forwarded-Host": false, "X-Real-Ip": false,
+		"X-Original-Host": false, "X-Host": false, "X-Http-Host-Override": false, "X-Client-Ip": false, "True-Client-Ip": false,
+		"X-Forwarded": false, "X-Original-Forwarded-For": false, "Cf-Connecting-Ip": false, "X-Cluster-Client-Ip": false,
+		"X-Remote-Addr": false, "X-Rewrite-Url": false, "X-Http-Method-Override": false,
+		"X_forwarded_host": false, "User_agent": false, "X_original-Url": false,
+	} {
+		if got := mayTrail(name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 func TestUpgradeTo(t *testing.T) {
 	for _, c := range []struct {
 		name string
