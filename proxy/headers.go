@@ -21,7 +21,26 @@ func hopByHop(name string) bool {
 }
 
 // stripHop takes the hop-by-hop headers away, and those that Connection names.
-func stripHop(h http.Header) {
+func stripHop(h http.Header) { strip(h, hopByHop) }
+
+// stripRequest is stripHop for a request, which also loses the fields that name another target.
+func stripRequest(h http.Header) {
+	strip(h, func(name string) bool { return hopByHop(name) || namesTarget(name) })
+}
+
+// namesTarget reports whether some servers serve the URL in a field of this name in place of the
+// target of the request, which is the one that was judged. Some of them take "_" for "-".
+func namesTarget(name string) bool {
+	const original, rewrite = "X-Original-Url", "X-Rewrite-Url"
+	if len(name) != len(original) && len(name) != len(rewrite) {
+		return false
+	}
+	name = strings.ReplaceAll(name, "_", "-")
+	return strings.EqualFold(name, original) || strings.EqualFold(name, rewrite)
+}
+
+// strip takes the headers away that Connection names, and those that remove selects.
+func strip(h http.Header, remove func(name string) bool) {
 	for _, list := range h["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {
 			if name = textproto.TrimString(name); name != "" {
@@ -30,7 +49,7 @@ func stripHop(h http.Header) {
 		}
 	}
 	for name := range h {
-		if hopByHop(name) {
+		if remove(name) {
 			delete(h, name)
 		}
 	}
@@ -126,7 +145,7 @@ func (h *Handler) outgoing(x *exchange, r *http.Request) {
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
 		upgrade = upgradeTo(r.Header)
 	}
-	stripHop(r.Header)
+	stripRequest(r.Header)
 	if upgrade != "" {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	}

@@ -230,6 +230,36 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
+// TestOverriddenTargets: some servers serve the URL of such a field in place of the target that
+// the proxy has judged.
+func TestOverriddenTargets(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			headers := make(chan http.Header, 1)
+			origin := way.serve(t, "", func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header })
+			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+			req, err := http.NewRequestWithContext(t.Context(), "GET", origin.URL+"/", nil)
+			must(t, err)
+			for _, name := range []string{"X-Original-Url", "X-Rewrite-Url", "X_original_url", "X-Rewrite_url"} {
+				req.Header[name] = []string{"/private"}
+			}
+			req.Header.Set("X-Http-Method-Override", "GET")
+			resp, err := way.client(r).Do(req)
+			must(t, err)
+			resp.Body.Close()
+			arrived := <-headers
+			for name := range arrived {
+				if strings.Contains(strings.ToLower(name), "url") {
+					t.Errorf("%s arrived", name)
+				}
+			}
+			if arrived.Get("X-Http-Method-Override") == "" {
+				t.Errorf("arrived: %v", arrived)
+			}
+		})
+	}
+}
+
 func TestHeadsAndRanges(t *testing.T) {
 	for _, way := range ways {
 		origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
