@@ -17,10 +17,12 @@ type Form uint8
 // make the other changes.
 const (
 	SlashesDecoded     Form = 1 << iota // "%2F", "%5C" and a backslash are slashes
-	ParametersStripped                  // ";" and what follows it in a segment is removed (RFC 3986 3.3)
+	ParametersStripped                  // ";" and what follows it in a segment is removed (RFC 3986 3.3); some servers take "%3B" for ";"
 	SlashesMerged                       // several slashes are one
 	DotsRemoved                         // dot segments are removed
 	AsFTP                               // the path is the one that an FTP server is asked for: see ftpReadings
+
+	semicolonsEscaped // among the changes that unusual finds: there is a "%3B"
 )
 
 // String gives the name of the form, which is the audit's `reading`: the names of
@@ -57,12 +59,17 @@ func unusual(pathQuery string) (found Form) {
 			}
 		case '\\':
 			found |= SlashesDecoded
+			c = '/' // behind it dots may be a segment
 		case ';':
 			found |= ParametersStripped
 		case '%':
 			switch escape := pathQuery[i:min(i+3, len(pathQuery))]; {
 			case isSlash(escape):
 				found |= SlashesDecoded
+				c = '/'
+				i += len(escape) - 1
+			case strings.EqualFold(escape, "%3b"):
+				found |= ParametersStripped | semicolonsEscaped
 			case before == '/' && strings.EqualFold(escape, "%2e"):
 				found |= DotsRemoved
 			}
@@ -72,11 +79,45 @@ func unusual(pathQuery string) (found Form) {
 	return found
 }
 
+// An order says in which order a server makes its changes. In the zero order it decodes
+// slashes, strips parameters, merges slashes and then removes dot segments.
+type order uint8
+
+// Other orders are any combination of these.
+const (
+	stripFirst      order = 1 << iota // parameters are stripped before slashes are decoded
+	semicolonsFirst                   // "%3B" is decoded before parameters are stripped
+	dotsFirst                         // dot segments are also removed before all other changes
+	dotsThenMerge                     // dot segments are also removed before slashes are merged
+)
+
+// ordersOf gives the bits of an order that may matter if the chosen changes of those found are
+// made.
+func ordersOf(choice, found Form) (bits order) {
+	const both = SlashesDecoded | ParametersStripped
+	if choice&both == both {
+		bits |= stripFirst
+	}
+	if choice&ParametersStripped != 0 && found&semicolonsEscaped != 0 {
+		bits |= semicolonsFirst
+	}
+	if found&DotsRemoved == 0 {
+		return bits
+	}
+	if choice&both != 0 {
+		bits |= dotsFirst
+	}
+	if choice&SlashesMerged != 0 {
+		bits |= dotsThenMerge
+	}
+	return bits
+}
+
 // readings gives the other forms of a path with its query, where servers may make
-// the changes found: each subset of these changes, always with dot segments removed.
-// Parameters are stripped before slashes are decoded, or after. There are at most ten
-// such forms, each given once; the form with only its dot segments removed is the
-// first. The query stays as it is. readings adds to spent what it takes to make them.
+// the changes found: each subset of these changes in each order, always with dot segments
+// removed at the end. There are at most 45 such forms, each given once; the form with only its
+// dot segments removed is the first. The query stays as it is. readings adds to spent what it
+// takes to make them, and gives a form twice rather than go on when that is too much.
 func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string, Form] {
 	const both = SlashesDecoded | ParametersStripped
 	if found&both != 0 {
@@ -92,13 +133,14 @@ func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[stri
 			if choice&^found != 0 {
 				continue
 			}
-			for _, stripFirst := range [...]bool{false, true} {
-				if stripFirst && choice&both != both {
+			bits := ordersOf(choice, found)
+			for order := range bits + 1 {
+				if order&^bits != 0 {
 					continue
 				}
 				*spent += robots.Effort(len(path) / formed)
-				read, form := readAs(path, choice, stripFirst)
-				if slices.Contains(seen, read) {
+				read, form := readAs(path, choice, order)
+				if *spent <= robots.MaxEffort && slices.Contains(seen, read) {
 					continue
 				}
 				seen = append(seen, read)
@@ -114,9 +156,10 @@ func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[stri
 // matching.
 const formed = 1
 
-// readAs makes the chosen changes to a path, and removes its dot segments. form is
+// readAs makes the chosen changes to a path in an order, and removes its dot segments. form is
 // the set of those that changed the path.
-func readAs(path string, choice Form, stripFirst bool) (read string, form Form) {
+func readAs(path string, choice Form, o order) (read string, form Form) {
+	choice |= DotsRemoved
 	do := func(f Form, change func(string) string) {
 		if choice&f == 0 {
 			return
@@ -125,13 +168,22 @@ func readAs(path string, choice Form, stripFirst bool) (read string, form Form) 
 			path, form = changed, form|f
 		}
 	}
-	if stripFirst {
-		do(ParametersStripped, withoutParameters)
+	strip := withoutParameters
+	if o&semicolonsFirst != 0 {
+		strip = withoutEscapedParameters
+	}
+	if o&dotsFirst != 0 {
+		do(DotsRemoved, withoutDots)
+	}
+	if o&stripFirst != 0 {
+		do(ParametersStripped, strip)
 	}
 	do(SlashesDecoded, withSlashes)
-	do(ParametersStripped, withoutParameters)
+	do(ParametersStripped, strip)
+	if o&dotsThenMerge != 0 {
+		do(DotsRemoved, withoutDots)
+	}
 	do(SlashesMerged, mergeSlashes)
-	choice |= DotsRemoved
 	do(DotsRemoved, withoutDots)
 	return path, form
 }
@@ -174,6 +226,13 @@ func withoutParameters(path string) string {
 	}
 	return out.String()
 }
+
+// withoutEscapedParameters is withoutParameters where "%3B" is ";" too.
+func withoutEscapedParameters(path string) string {
+	return withoutParameters(semicolons.Replace(path))
+}
+
+var semicolons = strings.NewReplacer("%3b", ";", "%3B", ";")
 
 // mergeSlashes replaces several slashes in a row by one.
 func mergeSlashes(path string) string {

@@ -56,6 +56,7 @@ func TestReadings(t *testing.T) {
 		"//private/x":         {"/private/x slashes-merged"},
 		"/a//../private/x":    {"/a/private/x dots-removed", "/private/x slashes-merged+dots-removed"},
 		"/a///b//?c//d":       {"/a/b/?c//d slashes-merged"},
+		"//private//../x":     {"//private/x dots-removed", "/x slashes-merged+dots-removed", "/private/x slashes-merged+dots-removed"},
 		"/web/2020/https://e": {"/web/2020/https:/e slashes-merged"},
 
 		"/private%2Fx":          {"/private/x slashes-decoded"},
@@ -69,7 +70,7 @@ func TestReadings(t *testing.T) {
 		"/a/..;/private/x":  {"/private/x parameters-stripped+dots-removed"},
 		"/a;b;c/d;e?f;g":    {"/a/d?f;g parameters-stripped"},
 		"/;a/b":             {"//b parameters-stripped", "/b parameters-stripped+slashes-merged"},
-		"/;/..;/../private": {"/;/private dots-removed", "/private parameters-stripped+dots-removed"},
+		"/;/..;/../private": {"/;/private dots-removed", "/private parameters-stripped+dots-removed", "//private parameters-stripped+dots-removed"},
 
 		"/a;x=%2Fb/%2Fc": {
 			"/a;x=/b//c slashes-decoded", "/a/%2Fc parameters-stripped",
@@ -91,7 +92,7 @@ func TestReadings(t *testing.T) {
 // FuzzReadings holds the readings of a path to those of a program that takes it
 // apart and joins it again at each step.
 func FuzzReadings(f *testing.F) {
-	for _, path := range []string{"/a/..;/private/x", "//private%2Fx?q;//", "/%5c..%2f/.;./%2e%2E/b\\c;d", "/a;x=%2Fb/%2Fc%252F", "/./../.", "/a/b/c/%2e.;/;/.."} {
+	for _, path := range []string{"/a/..;/private/x", "//private%2Fx?q;//", "/%5c..%2f/.;./%2e%2E/b\\c;d", "/a;x=%2Fb/%2Fc%252F", "/./../.", "/a/b/c/%2e.;/;/..", "//a%3bb//../%3B;/c", "/%2fa/b%2f../../..;/c//;//..%3b/.."} {
 		f.Add(path)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
@@ -105,7 +106,7 @@ func FuzzReadings(f *testing.F) {
 			}
 			got = append(got, read)
 		}
-		if len(got) > 10 {
+		if len(got) > 45 {
 			t.Fatalf("%q: %d readings", path, len(got))
 		}
 		slices.Sort(got)
@@ -130,6 +131,7 @@ func naiveReadings(pathQuery string) (all []string) {
 		}
 		return strings.Join(segments, "/")
 	}
+	stripAll := func(path string) string { return strip(strings.NewReplacer("%3b", ";", "%3B", ";").Replace(path)) }
 	merge := func(path string) string {
 		for strings.Contains(path, "//") {
 			path = strings.ReplaceAll(path, "//", "/")
@@ -137,12 +139,16 @@ func naiveReadings(pathQuery string) (all []string) {
 		return path
 	}
 	keep := func(path string) string { return path }
-	for _, order := range [][2]func(string) string{{decode, strip}, {strip, decode}} {
-		for _, first := range []func(string) string{keep, order[0]} {
-			for _, second := range []func(string) string{keep, order[1]} {
-				for _, third := range []func(string) string{keep, merge} {
-					if read := naiveDots(third(second(first(path)))); read != path {
-						all = append(all, read+query)
+	mergeAfterDots := func(path string) string { return merge(naiveDots(path)) }
+	type step = func(string) string
+	for _, order := range [][2]step{{decode, strip}, {strip, decode}, {decode, stripAll}, {stripAll, decode}} {
+		for _, zeroth := range []step{keep, naiveDots} {
+			for _, first := range []step{keep, order[0]} {
+				for _, second := range []step{keep, order[1]} {
+					for _, third := range []step{keep, merge, mergeAfterDots} {
+						if read := naiveDots(third(second(first(zeroth(path))))); read != path {
+							all = append(all, read+query)
+						}
 					}
 				}
 			}

@@ -16,6 +16,7 @@ import (
 // the decision says which; a reading makes no refusal an allow.
 func TestDecideReadings(t *testing.T) {
 	const private = "User-agent: *\nDisallow: /private\n"
+	const privateDir = "User-agent: *\nDisallow: /private/\n"
 	const onlyWeb = "User-agent: *\nDisallow: /\nAllow: /web/\nAllow: /*;public\n"
 	for _, c := range []struct {
 		name, file, path string
@@ -36,6 +37,15 @@ func TestDecideReadings(t *testing.T) {
 		{"a decoded slash that a rule has escaped", "User-agent: *\nDisallow: /a%2Fb\n", "/a%2fb", policy.Refuse, "", ""},
 		{"a backslash", private, "/%5cprivate/x", policy.Refuse, "slashes-decoded+slashes-merged", "/private/x"},
 		{"parameters of dots", private, "/a/..;/private/x", policy.Refuse, "parameters-stripped+dots-removed", "/private/x"},
+		{"dots, then merged slashes", privateDir, "//private//../x", policy.Refuse, "slashes-merged+dots-removed", "/private/x"},
+		{"more of them", privateDir, "///private///../../x", policy.Refuse, "slashes-merged+dots-removed", "/private/x"},
+		{"dots, then merged slashes, beside parameters", privateDir, "//private;a//../x", policy.Refuse, "parameters-stripped+slashes-merged+dots-removed", "/private/x"},
+		{"parameters, dots, then merged slashes", privateDir, "/;/private//../x", policy.Refuse, "parameters-stripped+slashes-merged+dots-removed", "/private/x"},
+		{"a decoded slash, dots, then merged slashes", privateDir, "/%2fprivate//../x", policy.Refuse, "slashes-decoded+slashes-merged+dots-removed", "/private/x"},
+		{"dots, then a decoded slash", privateDir, "/%2fprivate/a%2f../../x", policy.Refuse, "slashes-decoded+slashes-merged+dots-removed", "/private/x"},
+		{"dots behind a decoded slash, then merged slashes", privateDir, "/%2Fprivate%2F%2F..%2Fx", policy.Refuse, "slashes-decoded+slashes-merged+dots-removed", "/private/x"},
+		{"an escaped semicolon behind dots", privateDir, "/a/..%3b/private/x", policy.Refuse, "parameters-stripped+dots-removed", "/private/x"},
+		{"an escaped semicolon", privateDir, "/private%3Bx/y", policy.Refuse, "parameters-stripped", "/private/y"},
 		{"what is encoded twice is decoded by nobody", private, "/a%252F..%252Fprivate", policy.Allow, "", ""},
 		{"the query is left alone", "User-agent: *\nDisallow: /*?x=/private\n", "/a?x=//private;b%2F", policy.Allow, "", ""},
 	} {
