@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
@@ -335,4 +337,34 @@ func TestFetchPerToken(t *testing.T) {
 			t.Errorf("%s: %+v, want the token %q", c.name, q, c.want)
 		}
 	}
+}
+
+// TestReleasedDecisionHoldsNoFile: what a released Decision still says is no part of the file, which is
+// freed as soon as the Book drops it.
+func TestReleasedDecisionHoldsNoFile(t *testing.T) {
+	text := rules + "Content-Usage: /private/open train-ai=n\n" + strings.Repeat("# padding\n", 2000)
+	e := engine(t, file(text), policy.Options{})
+	d := e.Decide(t.Context(), ask("FooBot", "/private/open"))
+	before := d
+	d.Release()
+	if d.Ruling.File != nil || len(d.Ruling.Answer.Body) > 0 || d.Ruling.Answer.URL != before.Ruling.Answer.URL {
+		t.Errorf("released: %+v", d.Ruling)
+	}
+	if d.Rule != "/private/open" || d.Group != "foobot" || d.Usage != "train-ai=n" || !d.Ruling.Fetched().Equal(before.Ruling.Fetched()) {
+		t.Errorf("released: rule %q, group %q, usage %q, fetched %v", d.Rule, d.Group, d.Usage, d.Ruling.Fetched())
+	}
+	if d.Ruling.Whole() != before.Ruling.Answer {
+		t.Error("the whole answer is not to be had though it is still there")
+	}
+	body := weak.Make(&before.Ruling.Answer.Body[0])
+	e, before = nil, policy.Decision{}
+	for range 100 { // until the Book's goroutines have let go of the answer
+		if runtime.GC(); body.Value() == nil {
+			break
+		}
+	}
+	if body.Value() != nil || d.Ruling.Whole() != nil {
+		t.Error("a released Decision keeps the body")
+	}
+	runtime.KeepAlive(&d)
 }

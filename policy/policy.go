@@ -18,6 +18,7 @@
 package policy
 
 import (
+	"strings"
 	"time"
 
 	"robotsproxy/policy/pace"
@@ -106,4 +107,12 @@ type Decision struct {
 	Pace        pace.Limits    // how fast requests may go; CrawlDelay in it is the one in force
 	Ruling      cache.Ruling   // the robots.txt that the judgement rests on
 	Err         error          // what went wrong, if anything did
+}
+
+// Release lets go of the robots.txt that d rests on, but for what says which one that is. A Decision
+// that is held for long is released, or files that the Book has dropped would stay in memory.
+func (d *Decision) Release() {
+	if d.Ruling.Release() {
+		d.Rule, d.Group, d.Usage = strings.Clone(d.Rule), strings.Clone(d.Group), strings.Clone(d.Usage) // parts of the file
+	}
 }

@@ -61,6 +61,10 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 		return false, nil
 	}
 	a := rec.Decision.Ruling.Answer
+	if err := x.work.Hold(int64(len(a.Body))); err != nil { // the cache may drop it before it is sent
+		return false, err
+	}
+	rec.Decision.Ruling.File = nil
 	header := x.Header()
 	modified := copyHeader(header, a, time.Now())
 	h.addVia(header)

@@ -256,6 +256,7 @@ func (h *Handler) verdict(x *exchange) error {
 	if err := h.o.Keep(&x.record); err != nil {
 		return err
 	}
+	x.record.Decision.Release() // the request may wait and stream for long
 	if x.rules.Monitor {
 		return nil
 	}

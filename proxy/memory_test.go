@@ -2,18 +2,25 @@ package proxy_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
 )
 
 // TestShortOfMemory: where nothing is left, new work is refused, and says so.
@@ -100,4 +107,80 @@ func TestBodiesAheadAreBounded(t *testing.T) {
 		}
 	}
 	within(t, func() bool { return r.handler.Stats().Memory.Bodies == 0 })
+}
+
+// large is a Fetcher of files of 400 KiB, and knows those that are still in memory.
+type large struct {
+	mu     sync.Mutex
+	bodies []weak.Pointer[byte]
+}
+
+func (l *large) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+	body := []byte("User-agent: *\nAllow: /page\n" + strings.Repeat("Disallow: /private*x\n", 20_000))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bodies = append(l.bodies, weak.Make(&body[0]))
+	return &fetch.Answer{URL: r.Origin.RobotsURL(), Status: http.StatusOK, Body: body, MaxAge: -1, Connected: true, Fetched: time.Now()}
+}
+
+// held gives how many bodies are in memory.
+func (l *large) held() (n int) {
+	runtime.GC()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.bodies {
+		if b.Value() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// judgingBy has the engine go by the files of f, none of which stays in the cache.
+func judgingBy(t *testing.T, f cache.Fetcher) func(*policy.Options) {
+	book, err := cache.New(cache.Options{Fetcher: f, MaxBytes: 1})
+	must(t, err)
+	return func(o *policy.Options) { o.Book = book }
+}
+
+// TestWaitingHoldsNoRobotsTxt: neither a request that waits nor one whose answer streams keeps the file
+// in memory that it was judged by.
+func TestWaitingHoldsNoRobotsTxt(t *testing.T) {
+	goOn := make(chan struct{})
+	defer close(goOn)
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-goOn
+	})
+	files := new(large)
+	r := start(t, setup{
+		judging: judgingBy(t, files),
+		limits:  pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 10},
+	})
+	streaming, answer := r.dial()
+	fmt.Fprintf(streaming, "GET %s/page HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
+	_, err := http.ReadResponse(answer, nil)
+	must(t, err)
+	waiting, _ := r.dial()
+	fmt.Fprintf(waiting, "GET %s/page HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
+	within(t, func() bool { return r.pacer.Stats().Waiting == 1 })
+	within(t, func() bool { return files.held() == 0 })
+	if len(files.bodies) != 2 {
+		t.Errorf("%d files were fetched, want 2", len(files.bodies))
+	}
+}
+
+// TestCopiesAreCounted: a copy of robots.txt that is being sent counts against its client's share.
+func TestCopiesAreCounted(t *testing.T) {
+	for _, c := range []struct {
+		limit int64 // bytes
+		want  int
+	}{{4 << 20, http.StatusOK}, {256 << 10, http.StatusServiceUnavailable}} {
+		r := start(t, setup{judging: judgingBy(t, new(large)), change: func(o *proxy.Options) {
+			o.Memory = memory.New(memory.Options{Limit: c.limit, InUse: func() int64 { return 0 }})
+		}})
+		if resp := r.say("GET http://127.0.0.1:8080/robots.txt HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != c.want {
+			t.Errorf("with a limit of %d bytes: %s", c.limit, resp.Status)
+		}
+	}
 }

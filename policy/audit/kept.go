@@ -26,8 +26,11 @@ type unkept struct {
 // acts on the decision, so that nothing goes out whose evidence cannot be kept.
 // [Log.Write] calls it for the other records. The error wraps ErrUnwritable, or ErrNoRoom,
 // which does not hold up other requests.
+//
+// With Terms.BlockedOnly, Write keeps the file of a request that was refused after its Decision was
+// released, such as one whose wait was too long, only if the robots.txt cache still has the file.
 func (l *Log) Keep(r *Record) error {
-	a, terms := r.Decision.Ruling.Answer, l.terms.Load()
+	a, terms := r.Decision.Ruling.Whole(), l.terms.Load()
 	if a == nil || r.kept || l.o.Snapshots == nil || terms.BlockedOnly && !r.Blocked() {
 		return nil
 	}

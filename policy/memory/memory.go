@@ -132,16 +132,22 @@ type Work struct {
 // Begin counts a request under way, against the share of client. The error is ErrShort. The caller
 // calls [Work.End] once when the request ends.
 func (b *Budget) Begin(client string, now time.Time) (Work, error) {
-	taken := b.taken(now)
+	b.taken(now)
 	w := Work{budget: b, client: client}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if free := b.limit.Load() - max(taken, b.all.work+b.all.bodies); b.clients[client].work+workBytes > free {
+	if !b.has(client, workBytes) {
 		b.refused.Add(1)
 		return Work{}, ErrShort
 	}
 	w.add(workBytes, 0)
 	return w, nil
+}
+
+// has reports whether there are n bytes for new work of client. The caller holds the budget's lock.
+func (b *Budget) has(client string, n int64) bool {
+	free := b.limit.Load() - max(b.sampled.Load(), b.all.work+b.all.bodies)
+	return b.clients[client].work+n <= free
 }
 
 // Body asks for n bytes for the request's body. If it returns false, the body must not be read yet.
@@ -159,6 +165,22 @@ func (w *Work) Body(n int64) bool {
 	}
 	w.add(0, n)
 	return true
+}
+
+// Hold counts n bytes more that the request holds, which others have no part in. The error is ErrShort.
+func (w *Work) Hold(n int64) error {
+	b := w.budget
+	if b == nil {
+		return ErrShort
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.has(w.client, n) {
+		b.refused.Add(1)
+		return ErrShort
+	}
+	w.add(n, 0)
+	return nil
 }
 
 // End gives back all bytes that w holds.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+	"weak"
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
@@ -67,6 +68,47 @@ type Ruling struct {
 	Stale   bool          // a held copy rules while the origin fails
 	Err     error         // why, with Unreachable, NoConnection and Stale, and with NoFile if only because the origin is given up
 	Retry   time.Time     // when it is next tried, with Unreachable and NoConnection
+
+	brief *brief // of Answer; nil: its body is small
+}
+
+// Release lets go of what an Entry may drop while somebody still holds the Ruling: of File, and of
+// the body of Answer, unless it is small. large reports whether it was not.
+func (r *Ruling) Release() (large bool) {
+	r.File = nil
+	if r.brief == nil {
+		return false
+	}
+	r.Answer = &r.brief.answer
+	return true
+}
+
+// Whole gives Answer with its body, after Release too; nil: it was dropped since then.
+func (r *Ruling) Whole() *fetch.Answer {
+	if r.brief == nil || r.Answer != &r.brief.answer {
+		return r.Answer
+	}
+	return r.brief.whole.Value()
+}
+
+// smallBody is the length, in bytes, up to which Release keeps a body: a request under way takes several
+// times that.
+const smallBody = 8 << 10
+
+// A brief is an answer without its body.
+type brief struct {
+	answer fetch.Answer
+	whole  weak.Pointer[fetch.Answer]
+}
+
+// briefOf gives nil for an answer with a small body.
+func briefOf(a *fetch.Answer) *brief {
+	if len(a.Body) <= smallBody {
+		return nil
+	}
+	b := &brief{answer: *a, whole: weak.Make(a)}
+	b.answer.Body = nil
+	return b
 }
 
 // Fetched is when what is in force was fetched; zero where nothing is.
@@ -89,19 +131,19 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 	}
 	if e.holds(d, e.tried) {
 		if outcome(e.held.kind, d) == NoFile { // fresh in its own right
-			return Ruling{Outcome: NoFile, Answer: e.held.answer}
+			return Ruling{Outcome: NoFile, Answer: e.held.answer, brief: e.held.brief}
 		}
-		return Ruling{Outcome: Rules, File: e.file(e.held, d), Answer: e.held.answer, Stale: true, Err: e.last.err}
+		return Ruling{Outcome: Rules, File: e.file(e.held, d), Answer: e.held.answer, brief: e.held.brief, Stale: true, Err: e.last.err}
 	}
 	switch o := outcome(e.last.kind, d); {
 	case o == Rules:
-		return Ruling{Outcome: Rules, File: e.file(e.last, d), Answer: e.last.answer}
+		return Ruling{Outcome: Rules, File: e.file(e.last, d), Answer: e.last.answer, brief: e.last.brief}
 	case o == NoFile:
-		return Ruling{Outcome: NoFile, Answer: e.last.answer}
+		return Ruling{Outcome: NoFile, Answer: e.last.answer, brief: e.last.brief}
 	case o == Unreachable && e.givenUp(d):
-		return Ruling{Outcome: NoFile, Answer: e.last.answer, Err: e.last.err}
+		return Ruling{Outcome: NoFile, Answer: e.last.answer, brief: e.last.brief, Err: e.last.err}
 	default:
-		return Ruling{Outcome: o, Answer: e.last.answer, Err: e.last.err, Retry: e.retry()}
+		return Ruling{Outcome: o, Answer: e.last.answer, brief: e.last.brief, Err: e.last.err, Retry: e.retry()}
 	}
 }
 
@@ -254,6 +296,7 @@ func (e *Entry) weight() uint32 {
 // is held.
 type reply struct {
 	answer *fetch.Answer
+	brief  *brief // of answer
 	kind   kind
 	err    error     // why it is no answer to go by; nil when settled
 	fresh  time.Time // the end of its ttl; zero unless settled
@@ -273,7 +316,7 @@ type compiled struct {
 }
 
 func newReply(a *fetch.Answer, now time.Time, c clock) *reply {
-	r := &reply{answer: a, kind: kindOf(a), err: Failure(a)}
+	r := &reply{answer: a, brief: briefOf(a), kind: kindOf(a), err: Failure(a)}
 	if r.kind.settled() {
 		r.fresh = now.Add(c.ttl(a.MaxAge))
 		if r.kind.hasText() {
