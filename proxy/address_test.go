@@ -16,6 +16,7 @@ import (
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress/dnstest"
 	"robotsproxy/proxy/egress/ftptest"
+	"robotsproxy/robots/testkit"
 )
 
 // once lets one request through in a time that no test takes, and says so to
@@ -45,7 +46,7 @@ func (w way) street(t testing.TB, pages http.HandlerFunc) *street {
 		"one.example.com.": {{"127.0.0.1"}}, "two.example.com.": {{"127.0.0.1"}}, "three.example.com.": {{"127.0.0.1"}},
 		"far.example.com.": {{"127.0.0.2"}},
 	})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(s.names.Close)
 	return s
 }
@@ -55,7 +56,7 @@ func onePort(t testing.TB) (near, far net.Listener, port string) {
 	t.Helper()
 	for tries := 10; ; tries-- {
 		near, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
+		testkit.Must(t, err)
 		_, port, _ = net.SplitHostPort(near.Addr().String())
 		far, err = net.Listen("tcp", "127.0.0.2:"+port)
 		if err == nil {
@@ -157,7 +158,7 @@ func TestPerAddressOfUnopenedTunnels(t *testing.T) {
 // So are FTP servers.
 func TestPerAddressOfFTP(t *testing.T) {
 	server := &ftptest.Server{Files: map[string]string{"robots.txt": rules, "a.txt": "0123456789"}}
-	must(t, server.Start())
+	testkit.Must(t, server.Start())
 	t.Cleanup(server.Close)
 	_, port, _ := net.SplitHostPort(server.Addr())
 	way := ways[0]
@@ -246,7 +247,7 @@ func TestPerAddressAsTheNameMovesInTheWait(t *testing.T) {
 					<-began
 					continue
 				}
-				within(t, func() bool { return s.names.Asked("one.example.com.") > before })
+				testkit.Eventually(t, "the name is asked for", func() bool { return s.names.Asked("one.example.com.") > before })
 			}
 			s.names.Point("one.example.com.", "127.0.0.2")
 			close(release)
@@ -289,20 +290,20 @@ func TestPerAddressOfTunnelsThatWait(t *testing.T) {
 			before := s.names.Asked("one.example.com.")
 			conn, br := r.dial()
 			_, err := io.WriteString(conn, connect)
-			must(t, err)
-			within(t, func() bool { return s.names.Asked("one.example.com.") > before })
+			testkit.Must(t, err)
+			testkit.Eventually(t, "the name is asked for", func() bool { return s.names.Asked("one.example.com.") > before })
 			s.names.Point("one.example.com.", "127.0.0.2") // which is forbidden
-			must(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+			testkit.Must(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 			if _, err := br.Peek(1); err == nil {
 				t.Error("it did not wait")
 			}
-			must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+			testkit.Must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
 			close(release)
 			if got := <-held; !strings.HasPrefix(got, "200") {
 				t.Error(got)
 			}
 			resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != http.StatusOK {
 				t.Errorf("%s %s", resp.Status, resp.Header.Get("Proxy-Status"))
 			}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"robotsproxy/robots/testkit"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -175,7 +177,7 @@ func TestTrailersOfAnswers(t *testing.T) {
 					s.origins, address = []*httptest.Server{origin.trusted}, "https://"+origin.host()+"/x"
 				}
 				resp, body, err := get(start(t, s).client(overTLS), address)
-				must(t, err)
+				testkit.Must(t, err)
 				if diff := cmp.Diff(http.Header{"X-Sum": {"7"}, "X-More": {"8"}}, resp.Trailer); diff != "" || body != "ok" {
 					t.Errorf("%q, trailer (-want +got):\n%s", body, diff)
 				}

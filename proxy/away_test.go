@@ -9,6 +9,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/storetest"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // A request that a replica paced without the others says so in its record, and one that
@@ -29,7 +30,7 @@ func TestStoreAwayIsInTheRecord(t *testing.T) {
 	} {
 		turn.do()
 		_, _, err := get(client, origin.URL+"/")
-		must(t, err)
+		testkit.Must(t, err)
 		if rec := r.records.last(t, i+1); rec.Away != turn.want {
 			t.Errorf("%s: the record says %v", turn.name, rec.Away)
 		}
@@ -58,7 +59,7 @@ func TestStoreAwayIsInTheRecordOfARefusal(t *testing.T) {
 	} {
 		turn.do()
 		resp, _, err := get(client, origin.URL+"/")
-		must(t, err)
+		testkit.Must(t, err)
 		if rec := r.records.last(t, i+1); resp.StatusCode != turn.status || rec.Status != turn.status || rec.Away != turn.want {
 			t.Errorf("%s: %s, and the record says %v", turn.name, resp.Status, rec.Away)
 		}

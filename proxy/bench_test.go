@@ -14,6 +14,7 @@ import (
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // BenchmarkWay is requests for a page of 1 KiB on 32 kept connections, robots.txt
@@ -25,7 +26,7 @@ func BenchmarkWay(b *testing.B) {
 		b.Run(way.name, func(b *testing.B) {
 			origin := way.serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 			log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl"), Log: slog.New(slog.DiscardHandler)})
-			must(b, err)
+			testkit.Must(b, err)
 			defer log.Close()
 			r := start(b, setup{
 				origins: []*httptest.Server{origin.Server},
@@ -43,7 +44,7 @@ func BenchmarkWay(b *testing.B) {
 			conns := make(chan net.Conn, 32)
 			for range cap(conns) {
 				conn := open()
-				must(b, conn.SetDeadline(time.Time{}))
+				testkit.Must(b, conn.SetDeadline(time.Time{}))
 				conns <- conn
 			}
 			b.ReportAllocs()

@@ -18,6 +18,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 const secret = "mật-khẩu-of-lab-a"
@@ -25,7 +26,7 @@ const secret = "mật-khẩu-of-lab-a"
 func hashOf(t testing.TB, password string) string {
 	t.Helper()
 	h, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	must(t, err)
+	testkit.Must(t, err)
 	return string(h)
 }
 
@@ -124,7 +125,7 @@ func TestWhoMayComeIn(t *testing.T) {
 				}
 				resp := r.say(line + "\r\nHost: x\r\nUser-Agent: FooBot/1.0\r\n" + c.header + "\r\n")
 				body, err := io.ReadAll(resp.Body)
-				must(t, err)
+				testkit.Must(t, err)
 				rec := r.records.last(t, i+1)
 				if resp.StatusCode != c.status || rec.Status != c.status || rec.Request.Client != c.client {
 					t.Errorf("%s: %s, want %d; record: status %d, client %q, want %q", line, resp.Status, c.status, rec.Status, rec.Request.Client, c.client)
@@ -188,13 +189,13 @@ func TestAskedAndAnswered(t *testing.T) {
 			io.WriteString(conn, line+"\r\nHost: x\r\n"+c.header+"\r\n")
 			asked, _, _ := strings.Cut(line, " ")
 			resp, err := http.ReadResponse(br, &http.Request{Method: asked})
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != c.status {
 				t.Fatalf("%s: %s, want %d", line, resp.Status, c.status)
 			}
 			if asked != http.MethodConnect || c.status != 200 {
 				_, err = io.Copy(io.Discard, resp.Body)
-				must(t, err)
+				testkit.Must(t, err)
 			}
 		}
 	}
@@ -215,13 +216,13 @@ func TestATunnelIsItsClients(t *testing.T) {
 			c := r.client(way.h2)
 			for i, header := range []string{"", strings.TrimSpace(strings.TrimPrefix(basic("lab-a", secret), "Proxy-Authorization: "))} {
 				req, err := http.NewRequest(http.MethodGet, origin.URL+fmt.Sprint("/page?", i), nil)
-				must(t, err)
+				testkit.Must(t, err)
 				if header != "" && way.tls { // a plain request has the transport's own
 					req.Header.Set("Proxy-Authorization", header)
 					req.Header.Set("X-Other", "kept")
 				}
 				resp, err := c.Do(req)
-				must(t, err)
+				testkit.Must(t, err)
 				resp.Body.Close()
 				if rec := r.records.last(t, i+1); resp.StatusCode != 200 || rec.Request.Client != "lab-a" {
 					t.Errorf("%s, client %q", resp.Status, rec.Request.Client)
@@ -252,7 +253,7 @@ func TestAnUpgradeCarriesNoCredentials(t *testing.T) {
 	conn, br := r.dial()
 	io.WriteString(conn, "GET "+origin.URL+"/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+basic("lab-a", secret)+"\r\n")
 	resp, err := http.ReadResponse(br, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	conn.Close()
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(resp.Status)

@@ -15,11 +15,12 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 func TestConnectIsRefused(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	dead.Close()
 	untrusted := serve(t, true, "", hello)
 	r := start(t, setup{})
@@ -75,7 +76,7 @@ func TestInsideTheTunnel(t *testing.T) {
 			conn := r.tunnel(origin.host())
 			io.WriteString(conn, c.raw)
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != c.status {
 				t.Errorf("%s", resp.Status)
 			}
@@ -95,7 +96,7 @@ func TestDialFirstIsTheConnectionThatIsUsed(t *testing.T) {
 	c := r.client(false)
 	for range 3 {
 		_, _, err := get(c, origin.URL+"/")
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	ports := map[string]bool{}
 	for _, seen := range origin.seen {
@@ -115,7 +116,7 @@ func TestPlainHTTPInsideATunnel(t *testing.T) {
 		io.WriteString(conn, "CONNECT "+origin.host()+" HTTP/1.1\r\nHost: "+origin.host()+"\r\n\r\nGET "+path+" HTTP/1.1\r\nHost: "+origin.host()+"\r\n\r\n")
 		for _, want := range []int{200, status} {
 			resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != want {
 				t.Errorf("%s: %s, want %d", path, resp.Status, want)
 			}
@@ -138,7 +139,7 @@ func TestSealedTunnels(t *testing.T) {
 			conn, br := r.dial()
 			io.WriteString(conn, "CONNECT "+origin.host()+" HTTP/1.1\r\nHost: x\r\n\r\n")
 			resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != 200 {
 				t.Fatal(resp.Status)
 			}
@@ -148,7 +149,7 @@ func TestSealedTunnels(t *testing.T) {
 			tc := tls.Client(conn, trust)
 			io.WriteString(tc, "GET /private HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 			body, err := io.ReadAll(tc)
-			must(t, err)
+			testkit.Must(t, err)
 			if !strings.HasSuffix(string(body), "hello from /private") {
 				t.Errorf("%q", body)
 			}
@@ -176,10 +177,10 @@ func TestSealedHostIsNotOpenedOnPort80(t *testing.T) {
 	defer l.Close()
 	r := start(t, setup{change: func(o *proxy.Options) { o.Sealed = func(host string) bool { return host == "127.0.0.81" } }})
 	conn, br := r.dial()
-	must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	testkit.Must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 	fmt.Fprintf(conn, "CONNECT 127.0.0.81:80 HTTP/1.1\r\nHost: 127.0.0.81:80\r\n\r\n")
 	resp, err := http.ReadResponse(br, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	if resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
 	}

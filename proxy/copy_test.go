@@ -13,6 +13,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 // robotsSite is an origin whose robots.txt is answered by a handler of the test's own.
@@ -63,14 +64,14 @@ func TestRobotsTxtFromTheCopy(t *testing.T) {
 		{"told to ask the origin", "GET", "Cache-Control", "no-cache", 200, text},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), ask.method, url, nil)
-		must(t, err)
+		testkit.Must(t, err)
 		if ask.header != "" {
 			req.Header.Set(ask.header, ask.value)
 		}
 		resp, err := c.Do(req)
-		must(t, err)
+		testkit.Must(t, err)
 		body, err := io.ReadAll(resp.Body)
-		must(t, err)
+		testkit.Must(t, err)
 		resp.Body.Close()
 		if resp.StatusCode != ask.status || string(body) != ask.body {
 			t.Errorf("%s: %s %q", ask.name, resp.Status, body)
@@ -145,7 +146,7 @@ func TestRobotsTxtWithoutACopy(t *testing.T) {
 			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			for range 2 {
 				resp, _, err := get(client, url)
-				must(t, err)
+				testkit.Must(t, err)
 				if resp.StatusCode != c.status || resp.Header.Get("Proxy-Status") != "" {
 					t.Errorf("%s, %v", resp.Status, resp.Header)
 				}

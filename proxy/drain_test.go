@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // TestDrainMovesClients: each connection of a client has one more answer at the most
@@ -19,9 +21,9 @@ func TestDrainMovesClients(t *testing.T) {
 			ask := func() (reused bool) {
 				trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { reused = got.Reused }}
 				req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, origin.URL+"/", nil)
-				must(t, err)
+				testkit.Must(t, err)
 				resp, err := client.Do(req)
-				must(t, err)
+				testkit.Must(t, err)
 				resp.Body.Close()
 				if resp.StatusCode != http.StatusOK {
 					t.Fatalf("answered with %s", resp.Status)

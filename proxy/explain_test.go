@@ -11,13 +11,14 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 // TestExplainIsWhatARequestGets: what is foretold of a request is what its record says,
 // and to foretell it sends nothing but for robots.txt.
 func TestExplainIsWhatARequestGets(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	dead.Close()
 	for _, c := range []struct {
 		name, address string // "": at the site
@@ -55,7 +56,7 @@ func TestExplainIsWhatARequestGets(t *testing.T) {
 			req.RequestURI = ""
 			req.Header.Set("User-Agent", c.agent)
 			resp, err := r.client(false).Do(req)
-			must(t, err)
+			testkit.Must(t, err)
 			resp.Body.Close()
 			got := r.records.last(t, 1).Decision
 			if d.Reason != c.want || d.Verdict != got.Verdict || d.Reason != got.Reason || d.Rule != got.Rule || d.Line != got.Line ||
@@ -101,7 +102,7 @@ func TestExplainPerAddress(t *testing.T) {
 	r := start(t, s.setup(way, pace.Limits{}))
 	explain := func(host, path string) policy.Decision {
 		o, err := robots.ParseOrigin("http", s.hostport(host))
-		must(t, err)
+		testkit.Must(t, err)
 		return r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: o, PathQuery: path, UserAgent: "FooBot/1"})
 	}
 	for host, key := range map[string]string{"one.example.com": "127.0.0.1", "two.example.com": "127.0.0.1", "far.example.com": "127.0.0.2"} {
@@ -125,7 +126,7 @@ func TestExplainInMonitorMode(t *testing.T) {
 	t.Cleanup(origin.Close)
 	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
 	at, err := robots.ParseOrigin("http", origin.Listener.Addr().String())
-	must(t, err)
+	testkit.Must(t, err)
 	d := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: at, PathQuery: "/page", UserAgent: "FooBot/1"})
 	if d.Verdict != policy.Allow || d.Pace.Key != "" {
 		t.Errorf("%+v", d)

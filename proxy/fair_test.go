@@ -14,6 +14,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 // hogged is a pace of few places, and a short wait for them.
@@ -52,9 +53,9 @@ func (r *rig) elsewhere() *http.Client {
 func (r *rig) holds(raw string) (net.Conn, *bufio.Reader) {
 	r.t.Helper()
 	c, br := r.dial()
-	must(r.t, c.SetDeadline(time.Now().Add(time.Minute)))
+	testkit.Must(r.t, c.SetDeadline(time.Now().Add(time.Minute)))
 	_, err := io.WriteString(c, raw)
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	return c, br
 }
 
@@ -69,7 +70,7 @@ func TestSlowReadersOfOneClient(t *testing.T) {
 		for range places {
 			_, br := r.holds("GET " + origin.URL + "/endless HTTP/1.1\r\nHost: x\r\n\r\n")
 			_, err := http.ReadResponse(br, nil)
-			must(t, err)
+			testkit.Must(t, err)
 			readers = append(readers, br)
 		}
 		if resp, _, err := get(r.elsewhere(), origin.URL+"/page"); err != nil || resp.StatusCode != http.StatusOK {
@@ -90,12 +91,12 @@ func TestASlowUploadWhileOthersWait(t *testing.T) {
 	r := start(t, setup{limits: hogged(1)})
 	c, br := r.holds("POST " + origin.URL + "/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
 	go drip(c, strings.Repeat("x", 10_000))
-	within(t, func() bool { return r.pacer.Stats().UnderWay == 1 })
+	testkit.Eventually(t, "a request is under way", func() bool { return r.pacer.Stats().UnderWay == 1 })
 	if resp, _, err := get(r.elsewhere(), origin.URL+"/page"); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("another client is answered %v, %v", resp, err)
 	}
 	resp, err := http.ReadResponse(br, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	if resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(resp.Header.Get("Proxy-Status"), "http_request_error") {
 		t.Errorf("the upload is answered %s, %q", resp.Status, resp.Header.Get("Proxy-Status"))
 	}

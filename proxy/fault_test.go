@@ -12,6 +12,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // A fault of our own costs one request, is logged under its id, and nothing else.
@@ -36,7 +37,7 @@ func TestFaultCostsOneRequest(t *testing.T) {
 			}
 			faulty.Store(true)
 			resp, body, err := get(c, origin.URL+"/lost")
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != http.StatusInternalServerError || !strings.Contains(resp.Header.Get("Proxy-Status"), "error=proxy_internal_error") || strings.Contains(body, "out of order") {
 				t.Errorf("%s %v %q", resp.Status, resp.Header, body)
 			}

@@ -16,6 +16,7 @@ import (
 	"robotsproxy/proxy"
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 // TestFetchesTakeSlots: the robots.txt files of many ports of one host are fetched at
@@ -88,7 +89,7 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 	t.Cleanup(second.Close)
 	for range 2 {
 		resp, body, err := get(c, second.URL+"/page")
-		must(t, err)
+		testkit.Must(t, err)
 		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || strings.Contains(body, "fetched") {
 			t.Errorf("%s, Retry-After %q, %s", resp.Status, resp.Header.Get("Retry-After"), body)
 		}
@@ -112,7 +113,7 @@ func TestRetryAfterOfAFailedFetch(t *testing.T) {
 			t.Cleanup(s.Close)
 			r := start(t, setup{change: func(o *proxy.Options) { o.BackOff = true }})
 			resp, _, err := get(r.client(false), s.URL+"/page")
-			must(t, err)
+			testkit.Must(t, err)
 			after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 			if err != nil || after < atLeast || after > max(atLeast+10, 30) {
 				t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
@@ -150,9 +151,9 @@ func TestFetchThatMayNotBeRepeated(t *testing.T) {
 		hops = r.Hops
 		return nil
 	}})
-	must(t, err)
+	testkit.Must(t, err)
 	o, err := robots.ParseOrigin("http", strings.TrimPrefix(s.URL, "http://"))
-	must(t, err)
+	testkit.Must(t, err)
 	if a := client.Fetch(t.Context(), fetch.Request{Origin: o}); a.Err == nil || !a.Ours {
 		t.Errorf("answer: %+v", a)
 	}

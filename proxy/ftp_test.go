@@ -12,6 +12,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/proxy/egress/ftptest"
+	"robotsproxy/robots/testkit"
 )
 
 // An ftp URL takes the way of every other: judged, then fetched, one record.
@@ -76,7 +77,7 @@ func TestFTP(t *testing.T) {
 			if c.server.Files == nil {
 				c.server.Files = files()
 			}
-			must(t, c.server.Start())
+			testkit.Must(t, c.server.Start())
 			t.Cleanup(c.server.Close)
 			r := start(t, setup{})
 			method, path, _ := strings.Cut(c.request, " ")

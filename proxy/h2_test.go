@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/robots/testkit"
+
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
@@ -44,18 +46,18 @@ func (r *rig) prior(t *testing.T) *frames {
 func newFrames(t *testing.T, c net.Conn) *frames {
 	t.Helper()
 	f := &frames{t: t, conn: c, next: 1}
-	must(t, f.conn.SetDeadline(time.Now().Add(20*time.Second)))
+	testkit.Must(t, f.conn.SetDeadline(time.Now().Add(20*time.Second)))
 	f.pack = hpack.NewEncoder(&f.block)
 	f.Framer = http2.NewFramer(f.conn, f.conn)
 	f.AllowIllegalWrites = true
 	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	io.WriteString(f.conn, http2.ClientPreface)
-	must(t, f.WriteSettings())
+	testkit.Must(t, f.WriteSettings())
 	for {
 		frame, err := f.ReadFrame()
-		must(t, err)
+		testkit.Must(t, err)
 		if s, ok := frame.(*http2.SettingsFrame); ok && !s.IsAck() {
-			must(t, f.WriteSettingsAck())
+			testkit.Must(t, f.WriteSettingsAck())
 			return f
 		}
 	}
@@ -66,7 +68,7 @@ func (f *frames) pairs(fields ...string) []byte {
 	f.t.Helper()
 	f.block.Reset()
 	for i := 0; i < len(fields); i += 2 {
-		must(f.t, f.pack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+		testkit.Must(f.t, f.pack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
 	}
 	return slices.Clone(f.block.Bytes())
 }
@@ -81,12 +83,12 @@ func (f *frames) open(body string, fields ...string) uint32 {
 	f.next += 2
 	block := f.pairs(fields...)
 	first := block[:min(len(block), maxFragment)]
-	must(f.t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndHeaders: len(first) == len(block), EndStream: body == ""}))
+	testkit.Must(f.t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndHeaders: len(first) == len(block), EndStream: body == ""}))
 	for block = block[len(first):]; len(block) > 0; block = block[min(len(block), maxFragment):] {
-		must(f.t, f.WriteContinuation(id, len(block) <= maxFragment, block[:min(len(block), maxFragment)]))
+		testkit.Must(f.t, f.WriteContinuation(id, len(block) <= maxFragment, block[:min(len(block), maxFragment)]))
 	}
 	if body != "" {
-		must(f.t, f.WriteData(id, true, []byte(body)))
+		testkit.Must(f.t, f.WriteData(id, true, []byte(body)))
 	}
 	return id
 }
@@ -274,7 +276,7 @@ func TestHTTP2FieldsOfTheConnection(t *testing.T) {
 			}{{bad, "PROTOCOL_ERROR"}, {append(slices.Clone(page), "te", "trailers"), "200"}, {append(slices.Clone(page), "te", "gzip"), "PROTOCOL_ERROR"}, {page, "200"}} {
 				id := f.next
 				f.next += 2
-				must(t, send(id, f.pairs(c.fields...)))
+				testkit.Must(t, send(id, f.pairs(c.fields...)))
 				if got := f.outcome(id); got != c.want {
 					t.Fatalf("form %d, round %d: %v ended with %s, want %s", i, round, c.fields, got, c.want)
 				}
@@ -311,9 +313,9 @@ func TestHTTP2Trailers(t *testing.T) {
 			if c.announced != "" {
 				fields = append(fields, "trailer", c.announced)
 			}
-			must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(fields...), EndHeaders: true}))
-			must(t, f.WriteData(1, false, []byte("hello")))
-			must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(c.fields...), EndHeaders: true, EndStream: true}))
+			testkit.Must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(fields...), EndHeaders: true}))
+			testkit.Must(t, f.WriteData(1, false, []byte("hello")))
+			testkit.Must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(c.fields...), EndHeaders: true, EndStream: true}))
 			if got := f.outcome(1); got != c.want {
 				t.Errorf("ended with %s, want %s", got, c.want)
 			}
@@ -361,7 +363,7 @@ func TestAnswerIsOneRecord(t *testing.T) {
 	records := &recordCounter{Conn: c}
 	host, _, _ := net.SplitHostPort(origin.host())
 	tc := tls.Client(records, &tls.Config{RootCAs: r.roots, ServerName: host, NextProtos: []string{"h2"}})
-	must(t, tc.Handshake())
+	testkit.Must(t, tc.Handshake())
 	f := newFrames(t, tc)
 	const asked = 40
 	one := 0
@@ -372,7 +374,7 @@ func TestAnswerIsOneRecord(t *testing.T) {
 		}
 		for over := false; !over; {
 			next, err := f.ReadFrame()
-			must(t, err)
+			testkit.Must(t, err)
 			data, ok := next.(*http2.DataFrame)
 			over = ok && data.StreamEnded()
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // A refuser is an origin that speaks HTTP/2 and, after a while, takes no more
@@ -30,7 +31,7 @@ func refuseAfter(t *testing.T, served int64) *refuser {
 	o := &refuser{Server: httptest.NewTLSServer(nil)}
 	o.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	o.addr = l.Addr().String()
 	ended := make(chan struct{})
 	t.Cleanup(func() {

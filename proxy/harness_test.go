@@ -26,6 +26,7 @@ import (
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 // records is a Sink that remembers.
@@ -69,7 +70,7 @@ func (r *records) last(t *testing.T, n int) audit.Record {
 // of waits for a record of a reason: those of allowed requests may come late.
 func (r *records) of(t *testing.T, reason policy.Reason) (found audit.Record) {
 	t.Helper()
-	within(t, func() bool {
+	testkit.Eventually(t, "a record for the reason is written", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		i := slices.IndexFunc(r.all, func(rec audit.Record) bool { return rec.Decision.Reason == reason })
@@ -124,20 +125,20 @@ func start(t testing.TB, s setup) *rig {
 		way.Resolver, way.OneAddress, way.Rebind = s.names.Addr(), true, time.Nanosecond
 	}
 	door, err := egress.New(way)
-	must(t, err)
+	testkit.Must(t, err)
 	fetches := new(proxy.Fetches)
 	client, err := fetch.New(fetch.Options{Sender: fetches, Ours: proxy.FetchFailedHere})
-	must(t, err)
+	testkit.Must(t, err)
 	book, err := cache.New(cache.Options{Fetcher: client})
-	must(t, err)
+	testkit.Must(t, err)
 	judging := policy.Options{Book: book, Pace: s.limits, Clients: s.clients, Open: s.open}
 	if s.judging != nil {
 		s.judging(&judging)
 	}
 	engine, err := policy.New(judging)
-	must(t, err)
+	testkit.Must(t, err)
 	authority, err := mitm.LoadOrCreate(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	r := &rig{t: t, records: &records{}, roots: x509.NewCertPool(), served: make(chan error, 2)}
 	r.roots.AddCert(authority.Certificate())
 	o := proxy.Options{
@@ -160,9 +161,9 @@ func start(t testing.TB, s setup) *rig {
 	r.pacer = o.Pacer
 	fetches.Pacer, fetches.Rules = o.Pacer, &o.Rules
 	r.handler, err = proxy.New(o)
-	must(t, err)
+	testkit.Must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	r.url.Host = l.Addr().String()
 	if s.listen != nil {
 		l = s.listen(l)
@@ -185,13 +186,6 @@ func start(t testing.TB, s setup) *rig {
 	return r
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // client is one that goes through the proxy and trusts its CA.
 func (r *rig) client(h2 bool) *http.Client {
 	tr := &http.Transport{
@@ -208,9 +202,9 @@ func (r *rig) client(h2 bool) *http.Client {
 func (r *rig) dial() (net.Conn, *bufio.Reader) {
 	r.t.Helper()
 	c, err := net.Dial("tcp", r.url.Host)
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	r.t.Cleanup(func() { c.Close() })
-	must(r.t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	testkit.Must(r.t, c.SetDeadline(time.Now().Add(10*time.Second)))
 	if r.url.Scheme == "https" {
 		c = tls.Client(c, &tls.Config{RootCAs: r.roots, ServerName: "example.com"})
 	}
@@ -222,9 +216,9 @@ func (r *rig) tunnelInTheClear(origin string) (net.Conn, *bufio.Reader) {
 	r.t.Helper()
 	c, br := r.dial()
 	_, err := io.WriteString(c, "CONNECT "+origin+" HTTP/1.1\r\nHost: "+origin+"\r\n\r\n")
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	if resp.StatusCode != http.StatusOK {
 		r.t.Fatalf("CONNECT: %s", resp.Status)
 	}
@@ -236,9 +230,9 @@ func (r *rig) say(raw string) *http.Response {
 	r.t.Helper()
 	c, br := r.dial()
 	_, err := io.WriteString(c, raw)
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	resp, err := http.ReadResponse(br, nil)
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	return resp
 }
 
@@ -248,6 +242,6 @@ func (r *rig) tunnel(origin string, protos ...string) *tls.Conn {
 	c, _ := r.tunnelInTheClear(origin)
 	host, _, _ := net.SplitHostPort(origin)
 	tc := tls.Client(c, &tls.Config{RootCAs: r.roots, ServerName: host, NextProtos: protos})
-	must(r.t, tc.Handshake())
+	testkit.Must(r.t, tc.Handshake())
 	return tc
 }

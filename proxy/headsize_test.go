@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // headLimit is how long a head may be, in bytes, as the README says.
@@ -41,9 +43,9 @@ func TestHeadSize(t *testing.T) {
 				head := "GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\nX: "
 				head += strings.Repeat("x", size-len(head)-len("\r\n\r\n")) + "\r\n\r\n"
 				_, err := io.WriteString(c, head)
-				must(t, err)
+				testkit.Must(t, err)
 				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-				must(t, err)
+				testkit.Must(t, err)
 				if resp.StatusCode != want {
 					t.Errorf("%s, want %d", resp.Status, want)
 				}

@@ -19,6 +19,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // raw is an origin without robots.txt that answers everything else by f, on
@@ -26,7 +27,7 @@ import (
 func raw(t *testing.T, f func(c net.Conn, br *bufio.Reader, r *http.Request)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	serve := func(c net.Conn) {
 		defer c.Close()
@@ -59,7 +60,7 @@ func raw(t *testing.T, f func(c net.Conn, br *bufio.Reader, r *http.Request)) st
 func TestEarlyAnswerLosesNoneOfTheUpload(t *testing.T) {
 	got := make(chan string, 1)
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
-		must(t, http.NewResponseController(w).EnableFullDuplex())
+		testkit.Must(t, http.NewResponseController(w).EnableFullDuplex())
 		w.(http.Flusher).Flush()
 		n, err := io.Copy(io.Discard, r.Body)
 		got <- fmt.Sprint(n, err)
@@ -68,13 +69,13 @@ func TestEarlyAnswerLosesNoneOfTheUpload(t *testing.T) {
 	fmt.Fprintf(conn, "POST %s/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", origin.URL)
 	fmt.Fprintf(conn, "3e8\r\n%s\r\n", strings.Repeat("x", 1000))
 	resp, err := http.ReadResponse(br, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	for range 19 {
 		fmt.Fprintf(conn, "3e8\r\n%s\r\n", strings.Repeat("x", 1000))
 	}
 	io.WriteString(conn, "0\r\n\r\n")
 	_, err = io.Copy(io.Discard, resp.Body)
-	must(t, err)
+	testkit.Must(t, err)
 	if g := <-got; g != "20000 <nil>" {
 		t.Errorf("of 20000 octets the origin got %s", g)
 	}
@@ -173,7 +174,7 @@ func TestUpgradedConnectionEndsWithItsClient(t *testing.T) {
 	conn, br := r.dial()
 	fmt.Fprintf(conn, "GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", origin)
 	_, err := http.ReadResponse(br, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	conn.Close()
 	if rec := r.records.last(t, 1); rec.Status != 101 {
 		t.Errorf("record: %+v", rec)
@@ -214,7 +215,7 @@ func TestPlainHTTPInASealedTunnelIsJudged(t *testing.T) {
 	io.WriteString(conn, "CONNECT "+l.Addr().String()+" HTTP/1.1\r\nHost: x\r\n\r\nGET /private HTTP/1.1\r\nHost: "+l.Addr().String()+"\r\n\r\n")
 	for _, want := range []int{200, 403} {
 		resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
-		must(t, err)
+		testkit.Must(t, err)
 		if resp.StatusCode != want {
 			t.Errorf("%s, want %d", resp.Status, want)
 		}
@@ -264,7 +265,7 @@ func TestShutdownWaitsForTheRecords(t *testing.T) {
 		conn, br := r.dial()
 		fmt.Fprintf(conn, "GET %s/%d HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL, i)
 		_, err := http.ReadResponse(br, nil)
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	if err := r.handler.Shutdown(context.Background()); err != nil {
 		t.Error(err)

@@ -19,6 +19,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // knock opens a connection and asks for a page by it; nil without an answer.
@@ -71,7 +72,7 @@ func TestConnectionsOfOneClient(t *testing.T) {
 	for _, c := range append(silent, first) {
 		c.Close()
 	}
-	within(t, func() bool {
+	testkit.Eventually(t, "another connection is let in", func() bool {
 		c, resp := r.knock(origin.URL)
 		c.Close()
 		return resp != nil && resp.StatusCode == http.StatusOK
@@ -84,18 +85,6 @@ func ends(c net.Conn) bool {
 	return n == 0 && err != nil && !isTimeout(err)
 }
 
-// within asks until the answer is yes.
-func within(t *testing.T, yes func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(5 * time.Second); !yes(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatal("it never came true")
-		}
-	}
-}
-
 func TestConnectionsOfAll(t *testing.T) {
 	origin := serve(t, false, "", hello)
 	said := &lines{}
@@ -106,7 +95,7 @@ func TestConnectionsOfAll(t *testing.T) {
 	r.knock(origin.URL)
 	third, br := r.dial()
 	fmt.Fprintf(third, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
-	within(t, func() bool { return said.has("as many connections are open as are taken") })
+	testkit.Eventually(t, "it is said", func() bool { return said.has("as many connections are open as are taken") })
 	if n := len(origin.paths()); n != 3 {
 		t.Fatalf("%d requests arrived, want robots.txt and two", n)
 	}
@@ -343,7 +332,7 @@ func TestConnectionsOfANamedClient(t *testing.T) {
 		t.Errorf("record: %+v", rec)
 	}
 	first.Close()
-	within(t, func() bool {
+	testkit.Eventually(t, "another connection is let in", func() bool {
 		_, resp := r.knock(origin.URL)
 		return resp != nil && resp.StatusCode == http.StatusOK
 	})
@@ -354,17 +343,17 @@ func TestConnectionsOfANamedClient(t *testing.T) {
 func TestHandshakesThatFail(t *testing.T) {
 	r := start(t, setup{front: overTLS})
 	distrusts, err := net.Dial("tcp", r.url.Host)
-	must(t, err)
+	testkit.Must(t, err)
 	defer distrusts.Close()
 	if err := tls.Client(distrusts, &tls.Config{ServerName: "example.com"}).Handshake(); err == nil {
 		t.Fatal("a certificate of nobody's is trusted")
 	}
 	clear, err := net.Dial("tcp", r.url.Host)
-	must(t, err)
+	testkit.Must(t, err)
 	defer clear.Close()
 	io.WriteString(clear, "GET http://site.test/ HTTP/1.1\r\nHost: site.test\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(clear), nil)
-	must(t, err)
+	testkit.Must(t, err)
 	body, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "This port speaks TLS.") {
 		t.Errorf("%s %s", resp.Status, body)

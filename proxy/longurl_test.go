@@ -8,6 +8,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // TestLongURL: a URL over limits.url is refused with 414, whichever way it comes,
@@ -25,7 +26,7 @@ func TestLongURL(t *testing.T) {
 				t.Errorf("a URL of 8 KiB: %v %s", err, body)
 			}
 			resp, body, err := get(c, url(8<<10+1))
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != 414 || !strings.Contains(resp.Header.Get("Proxy-Status"), "error=http_request_error") || len(body) > 4<<10 {
 				t.Errorf("a longer URL: %s %v, %d bytes", resp.Status, resp.Header, len(body))
 			}

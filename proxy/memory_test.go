@@ -21,6 +21,7 @@ import (
 	"robotsproxy/proxy"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 // TestShortOfMemory: where nothing is left, new work is refused, and says so.
@@ -36,7 +37,7 @@ func TestShortOfMemory(t *testing.T) {
 			client := way.client(r)
 			ask := func() *http.Response {
 				resp, err := client.Get(origin.URL + "/page")
-				must(t, err)
+				testkit.Must(t, err)
 				resp.Body.Close()
 				return resp
 			}
@@ -96,7 +97,7 @@ func TestBodiesAheadAreBounded(t *testing.T) {
 			answered <- err
 		}()
 	}
-	within(t, func() bool { return r.pacer.Stats().Waiting == n-1 })
+	testkit.Eventually(t, "all others wait", func() bool { return r.pacer.Stats().Waiting == n-1 })
 	if s := r.handler.Stats().Memory; s.Bodies != 2*size || s.Unread != n-2 {
 		t.Errorf("%d bytes of bodies are read ahead, %d bodies are not; want %d and %d", s.Bodies, s.Unread, 2*size, n-2)
 	}
@@ -106,7 +107,7 @@ func TestBodiesAheadAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	within(t, func() bool { return r.handler.Stats().Memory.Bodies == 0 })
+	testkit.Eventually(t, "no body is held", func() bool { return r.handler.Stats().Memory.Bodies == 0 })
 }
 
 // large is a Fetcher of files of 400 KiB, and knows those that are still in memory.
@@ -139,7 +140,7 @@ func (l *large) held() (n int) {
 // judgingBy has the engine go by the files of f, none of which stays in the cache.
 func judgingBy(t *testing.T, f cache.Fetcher) func(*policy.Options) {
 	book, err := cache.New(cache.Options{Fetcher: f, MaxBytes: 1})
-	must(t, err)
+	testkit.Must(t, err)
 	return func(o *policy.Options) { o.Book = book }
 }
 
@@ -160,11 +161,11 @@ func TestWaitingHoldsNoRobotsTxt(t *testing.T) {
 	streaming, answer := r.dial()
 	fmt.Fprintf(streaming, "GET %s/page HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
 	_, err := http.ReadResponse(answer, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	waiting, _ := r.dial()
 	fmt.Fprintf(waiting, "GET %s/page HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
-	within(t, func() bool { return r.pacer.Stats().Waiting == 1 })
-	within(t, func() bool { return files.held() == 0 })
+	testkit.Eventually(t, "a request waits", func() bool { return r.pacer.Stats().Waiting == 1 })
+	testkit.Eventually(t, "no file is held", func() bool { return files.held() == 0 })
 	if len(files.bodies) != 2 {
 		t.Errorf("%d files were fetched, want 2", len(files.bodies))
 	}

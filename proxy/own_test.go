@@ -13,13 +13,14 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/guide"
+	"robotsproxy/robots/testkit"
 )
 
 // guided has the proxy answer who asks itself.
 func guided(t *testing.T) func(*proxy.Options) {
 	return func(o *proxy.Options) {
 		page, err := guide.New(guide.Options{CAPEM: o.Authority.CertPEM, Ready: func() error { return nil }, Version: "test"})
-		must(t, err)
+		testkit.Must(t, err)
 		o.Own = page
 	}
 }
@@ -62,7 +63,7 @@ func TestOwnPage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			resp := r.say(r.toSelf(c.request))
 			body, err := io.ReadAll(resp.Body)
-			must(t, err)
+			testkit.Must(t, err)
 			if want := r.toSelf(c.want); resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
 				t.Errorf("%s, no %q:\n%s", resp.Status, want, body)
 			}
@@ -114,7 +115,7 @@ func TestNotTheOwnPage(t *testing.T) {
 			r.records.forget()
 			resp := r.say(r.toSelf(c.request))
 			body, err := io.ReadAll(resp.Body)
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != c.status || strings.Contains(string(body), "this is a proxy, not") {
 				t.Errorf("%s\n%s", resp.Status, body)
 			}
@@ -133,7 +134,7 @@ func TestNoOwnPage(t *testing.T) {
 	r := start(t, setup{})
 	resp := r.say(r.toSelf("GET / HTTP/1.1\r\nHost: SELF\r\n\r\n"))
 	body, err := io.ReadAll(resp.Body)
-	must(t, err)
+	testkit.Must(t, err)
 	if resp.StatusCode != http.StatusBadRequest || strings.Contains(string(body), "own address") {
 		t.Errorf("%s\n%s", resp.Status, body)
 	}
@@ -151,9 +152,9 @@ func TestOwnPageIsInNoTunnel(t *testing.T) {
 			c, _ = r.tunnelInTheClear(origin.host())
 		}
 		_, err := io.WriteString(c, "GET /ca.pem HTTP/1.1\r\nHost: "+origin.host()+"\r\nConnection: close\r\n\r\n")
-		must(t, err)
+		testkit.Must(t, err)
 		all, err := io.ReadAll(c)
-		must(t, err)
+		testkit.Must(t, err)
 		if bytes.Contains(all, []byte("CERTIFICATE")) || !bytes.Contains(all, []byte("hello")) {
 			t.Errorf("TLS %t: %s", secure, all)
 		}
@@ -175,9 +176,9 @@ func TestOwnPageAsksNoPassword(t *testing.T) {
 	c, br := r.dial()
 	for range 2 { // a connection goes on
 		_, err := io.WriteString(c, r.toSelf("GET / HTTP/1.1\r\nHost: SELF\r\n\r\n"))
-		must(t, err)
+		testkit.Must(t, err)
 		resp, err := http.ReadResponse(br, nil)
-		must(t, err)
+		testkit.Must(t, err)
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
 			t.Errorf("%s %v", resp.Status, err)
 		}

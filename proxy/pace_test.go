@@ -18,6 +18,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // unhurried lets nobody wait, and holds up only those whom the host has asked to.
@@ -55,7 +56,7 @@ func TestAHostThatAsksForAPauseGetsIt(t *testing.T) {
 				t.Errorf("the record says %v", rec.BackOff)
 			}
 			resp, body, err := get(client, origin.URL+"/2")
-			must(t, err)
+			testkit.Must(t, err)
 			after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 			left := c.least - time.Since(asked)
 			if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "is left alone for a while") ||
@@ -103,14 +104,14 @@ func TestSlowAnswersAreInTheRecord(t *testing.T) {
 	r := start(t, setup{limits: limits})
 	client := r.client(false)
 	resp, err := client.Post(origin.URL+"/upload", "text/plain", strings.NewReader("x"))
-	must(t, err)
+	testkit.Must(t, err)
 	resp.Body.Close()
 	asked := time.Now()
 	_, _, err = get(client, origin.URL+"/1")
-	must(t, err)
+	testkit.Must(t, err)
 	most := time.Since(asked)
 	_, _, err = get(client, origin.URL+"/2")
-	must(t, err)
+	testkit.Must(t, err)
 	for n := 1; n <= 2; n++ {
 		if rec := r.records.last(t, n); rec.Slowed != 0 {
 			t.Errorf("request %d: slowed to %v, by an upload at most", n, rec.Slowed)

@@ -17,6 +17,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // entries makes an engine with entries for hosts.
@@ -59,7 +60,7 @@ func TestDeniedHost(t *testing.T) {
 					if err == nil {
 						t.Errorf("%s: %s", path, resp.Status)
 					}
-				} else if must(t, err); resp.StatusCode != 403 || !strings.Contains(body, closed) || !strings.Contains(body, "127.0.0.1") {
+				} else if testkit.Must(t, err); resp.StatusCode != 403 || !strings.Contains(body, closed) || !strings.Contains(body, "127.0.0.1") {
 					t.Errorf("%s: %s %s", path, resp.Status, body)
 				}
 				rec := r.records.last(t, i+1)
@@ -104,7 +105,7 @@ func TestDeniedNameIsNotLookedUp(t *testing.T) {
 		})
 		resp := r.say("CONNECT nowhere.invalid:443 HTTP/1.1\r\nHost: nowhere.invalid:443\r\nAccept: application/json\r\n\r\n")
 		var p map[string]any
-		must(t, json.NewDecoder(resp.Body).Decode(&p))
+		testkit.Must(t, json.NewDecoder(resp.Body).Decode(&p))
 		if resp.StatusCode != 403 || p["reason"] != "denied-host" || p["entry"] != "*.invalid" || p["entry_reason"] != closed {
 			t.Errorf("%s: %s %v", name, resp.Status, p)
 		}
@@ -123,7 +124,7 @@ func TestDeniedHostWhileWatchedOnly(t *testing.T) {
 				judging: entries(policy.Host{Match: "*", Robots: policy.Deny, Reason: closed}),
 			})
 			resp, _, err := get(way.client(r), origin.URL+"/page")
-			must(t, err)
+			testkit.Must(t, err)
 			if rec := r.records.last(t, 1); resp.StatusCode != 200 || !rec.Blocked() || !rec.Monitor || rec.Decision.Reason != policy.ReasonDenied || rec.Request.Method != "GET" {
 				t.Errorf("%s, record: %+v", resp.Status, rec)
 			}
@@ -142,7 +143,7 @@ func TestOverride(t *testing.T) {
 			c := way.client(r)
 			for i, status := range []int{200, 429} {
 				resp, _, err := get(c, origin.URL+"/private")
-				must(t, err)
+				testkit.Must(t, err)
 				if resp.StatusCode != status {
 					t.Errorf("%s, want %d", resp.Status, status)
 				}
@@ -194,7 +195,7 @@ func TestIdentityRequired(t *testing.T) {
 				}
 				if status == 403 {
 					body, err := io.ReadAll(resp.Body)
-					must(t, err)
+					testkit.Must(t, err)
 					if !strings.Contains(string(body), "what to do:  "+c.mend+"\n") && c.mend != "" {
 						t.Errorf("%s: %s", line, body)
 					}
@@ -224,7 +225,7 @@ func TestIdentityInsideATunnel(t *testing.T) {
 	c := r.tunnel(origin.host())
 	for agent, status := range map[string]string{"FooBot/1.0": "200 OK", "Mozilla/5.0": "403 Forbidden"} {
 		_, err := io.WriteString(c, "GET /page HTTP/1.1\r\nHost: "+origin.host()+"\r\nUser-Agent: "+agent+"\r\n\r\n")
-		must(t, err)
+		testkit.Must(t, err)
 		if got := head(t, c); !strings.HasPrefix(got, "HTTP/1.1 "+status) {
 			t.Errorf("%s: %s", agent, got)
 		}
@@ -238,15 +239,15 @@ func head(t *testing.T, c io.Reader) string {
 	b := make([]byte, 1)
 	for !strings.HasSuffix(line.String(), "\r\n\r\n") {
 		_, err := io.ReadFull(c, b)
-		must(t, err)
+		testkit.Must(t, err)
 		line.Write(b)
 	}
 	_, length, _ := strings.Cut(line.String(), "Content-Length: ")
 	length, _, _ = strings.Cut(length, "\r\n")
 	n, err := strconv.Atoi(length)
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = io.CopyN(io.Discard, c, int64(n))
-	must(t, err)
+	testkit.Must(t, err)
 	return line.String()
 }
 
@@ -261,12 +262,12 @@ func TestFrom(t *testing.T) {
 				origin := way.serve(t, rules, hello)
 				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.From = c.configured }})
 				req, err := http.NewRequest(http.MethodGet, origin.URL+"/page", nil)
-				must(t, err)
+				testkit.Must(t, err)
 				if c.sent != "" {
 					req.Header.Set("From", c.sent)
 				}
 				resp, err := way.client(r).Do(req)
-				must(t, err)
+				testkit.Must(t, err)
 				resp.Body.Close()
 				if got := fmt.Sprint(origin.arrived(1).Header["From"]); got != c.want {
 					t.Errorf("From arrived as %s, want %s", got, c.want)
@@ -280,7 +281,7 @@ func TestFrom(t *testing.T) {
 func TestQuota(t *testing.T) {
 	origin, tunnelled := serve(t, false, rules, hello), serve(t, true, rules, hello)
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	dead.Close()
 	r := start(t, setup{
 		origins: []*httptest.Server{tunnelled.Server},
@@ -313,7 +314,7 @@ func TestQuota(t *testing.T) {
 			continue
 		}
 		body, err := io.ReadAll(resp.Body)
-		must(t, err)
+		testkit.Must(t, err)
 		after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 		if midnight := time.Until(time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)); err != nil || after < 1 || float64(after) > midnight.Seconds()+60 || float64(after) < midnight.Seconds()-60 {
 			t.Errorf("%s: Retry-After: %s, midnight is in %s", c.name, resp.Header.Get("Retry-After"), midnight)
@@ -340,10 +341,10 @@ func TestQuotaOfWhoLeaves(t *testing.T) {
 	slow := strings.Replace(origin.URL, "127.0.0.1", "localhost", 1)
 	c := r.client(false)
 	_, _, err := get(c, slow+"/page")
-	must(t, err)
+	testkit.Must(t, err)
 	conn, _ := r.dial()
 	_, err = io.WriteString(conn, "GET "+slow+"/page HTTP/1.1\r\nHost: x\r\n\r\n")
-	must(t, err)
+	testkit.Must(t, err)
 	conn.Close()
 	r.records.of(t, policy.ReasonClient)
 	for _, status := range []int{200, 429} {
@@ -379,12 +380,12 @@ func TestAssetsOfAPage(t *testing.T) {
 			c := way.client(r)
 			for i, dest := range []string{"document", "image", "", "style"} {
 				req, err := http.NewRequest(http.MethodGet, origin.URL+"/page", nil)
-				must(t, err)
+				testkit.Must(t, err)
 				if dest != "" {
 					req.Header.Set("Sec-Fetch-Dest", dest)
 				}
 				resp, err := c.Do(req)
-				must(t, err)
+				testkit.Must(t, err)
 				resp.Body.Close()
 				want := 0
 				if dest == "image" || dest == "style" {

@@ -18,6 +18,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // RFC 9113 8.3.1: what is asked for by https goes by https, also from a client
@@ -61,8 +62,8 @@ func TestClientThatReadsNothingAtAll(t *testing.T) {
 	r := start(t, setup{change: short})
 	f := r.prior(t)
 	f.conn.(*net.TCPConn).SetReadBuffer(4096)
-	must(t, f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}))
-	must(t, f.WriteWindowUpdate(0, 1<<31-1-65535))
+	testkit.Must(t, f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}))
+	testkit.Must(t, f.WriteWindowUpdate(0, 1<<31-1-65535))
 	for range 3 {
 		f.open("", ":method", "GET", ":scheme", "http", ":authority", origin.host(), ":path", "/a")
 	}
@@ -85,7 +86,7 @@ func TestConnectionsThatEndEarlyAreNotCounted(t *testing.T) {
 		f.open("", ":method", "GET", ":scheme", "http", ":authority", origin.host(), ":path", "/a")
 		f.conn.Close()
 	}
-	within(t, func() bool {
+	testkit.Eventually(t, "another connection is let in", func() bool {
 		c, resp := r.knock(origin.URL)
 		c.Close()
 		return resp != nil && resp.StatusCode == http.StatusOK
@@ -117,10 +118,10 @@ func (r *rig) stream(origin string) (to *io.PipeWriter, from io.ReadCloser) {
 	r.t.Helper()
 	body, to := io.Pipe()
 	req, err := http.NewRequest(http.MethodConnect, "http://"+origin, body)
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	req.Host = origin
 	resp, err := r.speaking2().RoundTrip(req)
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	if resp.StatusCode != http.StatusOK {
 		r.t.Fatalf("CONNECT: %s", resp.Status)
 	}
@@ -134,7 +135,7 @@ func (r *rig) stream(origin string) (to *io.PipeWriter, from io.ReadCloser) {
 // RFC 9113 8.5: the end of the client's half leaves the other open.
 func TestHalfOfAStreamEnds(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	ended := make(chan struct{})
 	go func() {
@@ -190,7 +191,7 @@ func TestShutdownDoesNotWaitForStreams(t *testing.T) {
 			go func() { ended <- r.handler.Shutdown(context.Background()) }()
 			select {
 			case err := <-ended:
-				must(t, err)
+				testkit.Must(t, err)
 			case <-time.After(10 * time.Second):
 				t.Error("a tunnel at rest holds it up")
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"robotsproxy/policy"
+	"robotsproxy/robots/testkit"
 )
 
 // TestDisallowedInAnotherReading: a path that servers read otherwise than it was
@@ -30,7 +31,7 @@ func TestDisallowedInAnotherReading(t *testing.T) {
 				{"/a/..;/private/x", "parameters-stripped+dots-removed", "/private/x"},
 			} {
 				resp, body, err := get(c, origin.URL+one.path)
-				must(t, err)
+				testkit.Must(t, err)
 				if resp.StatusCode != 403 || !strings.Contains(body, "Disallow: /private (line 2)") || !strings.Contains(body, one.read+" ("+one.form+")") && one.form != "" {
 					t.Errorf("%s: %s %s", one.path, resp.Status, body)
 				}

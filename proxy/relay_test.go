@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // What goes through a tunnel that is not opened comes out whole, however it is
@@ -32,8 +34,8 @@ func TestWhatMovesInATunnel(t *testing.T) {
 					done <- err
 				}()
 				got, err := io.ReadAll(c)
-				must(t, err)
-				must(t, <-done)
+				testkit.Must(t, err)
+				testkit.Must(t, <-done)
 				if !bytes.Equal(got, sent) {
 					t.Errorf("%d octets of %d came back, or others", len(got), size)
 				}
@@ -54,9 +56,9 @@ func TestResetBehindTheLastOctets(t *testing.T) {
 	})
 	r := unopened(t)
 	c, _ := r.tunnelInTheClear(to)
-	must(t, c.(*net.TCPConn).SetLinger(0))
+	testkit.Must(t, c.(*net.TCPConn).SetLinger(0))
 	_, err := io.WriteString(c, "the last")
-	must(t, err)
-	must(t, c.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, c.Close())
 	<-ended
 }

@@ -23,6 +23,7 @@ import (
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots/testkit"
 )
 
 // A ruled rig can be given other Rules.
@@ -59,9 +60,9 @@ func (r *ruled) use(change func(*proxy.Rules, *policy.Options)) (over <-chan str
 	change(&next, &judging)
 	var err error
 	next.Engine, err = r.rules.Engine.Renew(judging)
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	over, err = r.handler.Use(next)
-	must(r.t, err)
+	testkit.Must(r.t, err)
 	r.rules, r.judging = next, judging
 	return over
 }
@@ -79,7 +80,7 @@ func TestUseCountsForTheNextRequest(t *testing.T) {
 			c := way.client(r.rig)
 			ask := func() int {
 				resp, _, err := get(c, origin.URL+"/page")
-				must(t, err)
+				testkit.Must(t, err)
 				return resp.StatusCode
 			}
 			if got := ask(); got != 200 {
@@ -129,7 +130,7 @@ func TestUseLeavesWhatIsUnderWay(t *testing.T) {
 	ask("/held", "first as Before/1")
 	<-begun
 	ask("/waits", "as Before/1")
-	within(t, func() bool { return waiting(r) == 1 })
+	testkit.Eventually(t, "a request waits", func() bool { return waiting(r) == 1 })
 	over := r.use(func(u *proxy.Rules, o *policy.Options) {
 		u.UserAgent = "After/1"
 		deny(u, o)
@@ -207,12 +208,12 @@ func TestUseAnotherPassword(t *testing.T) {
 
 func selfSigned(t *testing.T, name string) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	testkit.Must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(t, err)
+	testkit.Must(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	must(t, err)
+	testkit.Must(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
@@ -226,7 +227,7 @@ func TestUseAnotherCertificate(t *testing.T) {
 		t.Helper()
 		io.WriteString(kept, "GET "+origin.URL+"/page HTTP/1.1\r\nHost: x\r\n\r\n")
 		resp, err := http.ReadResponse(br, nil)
-		must(t, err)
+		testkit.Must(t, err)
 		io.Copy(io.Discard, resp.Body)
 		if resp.StatusCode != 200 {
 			t.Error(resp.Status)
@@ -241,7 +242,7 @@ func TestUseAnotherCertificate(t *testing.T) {
 	ask()
 	r.roots.AddCert(other.Leaf)
 	fresh, _ := r.dial()
-	must(t, fresh.(*tls.Conn).Handshake())
+	testkit.Must(t, fresh.(*tls.Conn).Handshake())
 	if after := fresh.(*tls.Conn).ConnectionState().PeerCertificates[0]; after.Equal(before) || !after.Equal(other.Leaf) {
 		t.Error("the certificate of before is shown")
 	}
@@ -258,17 +259,17 @@ func TestUseAnotherAuthority(t *testing.T) {
 		t.Helper()
 		io.WriteString(kept, "GET /page HTTP/1.1\r\nHost: "+origin.host()+"\r\n\r\n")
 		resp, err := http.ReadResponse(br, nil)
-		must(t, err)
+		testkit.Must(t, err)
 		io.Copy(io.Discard, resp.Body)
 	}
 	ask()
 	authority, err := mitm.LoadOrCreate(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	r.use(func(u *proxy.Rules, _ *policy.Options) { u.Authority = authority })
 	ask()
 	r.roots.AddCert(authority.Certificate())
 	chain := r.tunnel(origin.host()).ConnectionState().PeerCertificates
-	if must(t, chain[0].CheckSignatureFrom(authority.Certificate())); len(chain) != 2 {
+	if testkit.Must(t, chain[0].CheckSignatureFrom(authority.Certificate())); len(chain) != 2 {
 		t.Errorf("a chain of %d", len(chain))
 	}
 	ask()
@@ -281,7 +282,7 @@ func TestUseMoreConnections(t *testing.T) {
 	ask := func(c io.ReadWriter) int {
 		io.WriteString(c, "GET "+origin.URL+"/page HTTP/1.1\r\nHost: x\r\n\r\n")
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		must(t, err)
+		testkit.Must(t, err)
 		io.Copy(io.Discard, resp.Body)
 		return resp.StatusCode
 	}
@@ -312,11 +313,11 @@ func TestUseAnotherDoor(t *testing.T) {
 	origin := serve(t, false, rules, hello)
 	r := startRuled(t, setup{})
 	_, _, err := get(r.client(false), origin.URL+"/page")
-	must(t, err)
+	testkit.Must(t, err)
 	via := origin.arrived(1).Header.Get("Via")
 	before := r.rules.Door
 	other, err := egress.New(egress.Options{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Before: before})
-	must(t, err)
+	testkit.Must(t, err)
 	defer other.Close()
 	over := r.use(func(u *proxy.Rules, _ *policy.Options) { u.Door = other })
 	before.CloseIdle()
@@ -340,7 +341,7 @@ func TestUseRefuses(t *testing.T) {
 	origin := serve(t, false, rules, hello)
 	r := startRuled(t, setup{})
 	stranger, err := egress.New(egress.Options{})
-	must(t, err)
+	testkit.Must(t, err)
 	defer stranger.Close()
 	for name, change := range map[string]func(*proxy.Rules){
 		"no engine":          func(u *proxy.Rules) { u.Engine = nil },
@@ -357,7 +358,7 @@ func TestUseRefuses(t *testing.T) {
 		}
 	}
 	_, _, err = get(r.client(false), origin.URL+"/page")
-	must(t, err)
+	testkit.Must(t, err)
 	if got := origin.arrived(1).Header.Get("User-Agent"); got == "After/1" {
 		t.Error("half of refused Rules are in force")
 	}

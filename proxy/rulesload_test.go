@@ -11,6 +11,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // TestUseUnderLoad: no request is lost, and each is answered by the Rules of one reign.
@@ -65,13 +66,13 @@ func TestUseForgets(t *testing.T) {
 	var asked sync.WaitGroup
 	asked.Go(func() {
 		_, _, err := get(r.client(false), origin.URL+"/held")
-		must(t, err)
+		testkit.Must(t, err)
 	})
 	<-begun
 	r.use(deny)
 	between := weak.Make(r.rules.Engine)
 	over := r.use(deny)
-	within(t, func() bool {
+	testkit.Eventually(t, "the rules from before are collected", func() bool {
 		runtime.GC()
 		return between.Value() == nil
 	})

@@ -16,6 +16,7 @@ import (
 
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // short makes a proxy lose its patience soon.
@@ -31,7 +32,7 @@ func steady(o *proxy.Options) { o.Silence, o.Linger = 2*time.Second, time.Second
 // bounded fails a read from conn that lasts much longer than short allows.
 func bounded(t *testing.T, conn net.Conn) {
 	t.Helper()
-	must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	testkit.Must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 }
 
 func TestUpgradedConnectionOutlivesItsAnswer(t *testing.T) {
@@ -45,7 +46,7 @@ func TestUpgradedConnectionOutlivesItsAnswer(t *testing.T) {
 	bounded(t, conn)
 	fmt.Fprintf(conn, "GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", origin)
 	_, err := http.ReadResponse(br, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	const pause = 100 * time.Millisecond
 	for i := range lasting / pause {
 		io.WriteString(conn, "ping")
@@ -60,9 +61,9 @@ func TestUpgradedConnectionOutlivesItsAnswer(t *testing.T) {
 func (r *rig) flood(t *testing.T, request string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.url.Host)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	testkit.Must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 	go func() {
 		for range 3000 {
 			if _, err := io.WriteString(conn, request); err != nil {
@@ -92,7 +93,7 @@ func TestRefusalDoesNotWaitForTheUpload(t *testing.T) {
 	bounded(t, conn)
 	fmt.Fprintf(conn, "POST %s/private HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", origin.URL)
 	resp, err := http.ReadResponse(br, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	if resp.StatusCode != http.StatusForbidden || !resp.Close {
 		t.Errorf("%s, closing: %t", resp.Status, resp.Close)
 	}
@@ -114,13 +115,13 @@ func TestRefusalOfAClientWithoutAWindowEnds(t *testing.T) {
 	bounded(t, conn)
 	io.WriteString(conn, http2.ClientPreface)
 	framer := http2.NewFramer(conn, conn)
-	must(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	testkit.Must(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	var block strings.Builder
 	e := hpack.NewEncoder(&block)
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", origin.host()}, {":path", "/private"}} {
-		must(t, e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+		testkit.Must(t, e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
 	}
-	must(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true, EndHeaders: true}))
+	testkit.Must(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true, EndHeaders: true}))
 	for {
 		f, err := framer.ReadFrame()
 		if err != nil {
@@ -129,7 +130,7 @@ func TestRefusalOfAClientWithoutAWindowEnds(t *testing.T) {
 		switch f := f.(type) {
 		case *http2.SettingsFrame:
 			if !f.IsAck() {
-				must(t, framer.WriteSettingsAck())
+				testkit.Must(t, framer.WriteSettingsAck())
 			}
 		case *http2.RSTStreamFrame:
 			return
@@ -149,7 +150,7 @@ func TestEarlyAnswerEndsTheConnection(t *testing.T) {
 		bounded(t, conn)
 		fmt.Fprintf(conn, "POST %s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc", origin.URL)
 		resp, err := http.ReadResponse(br, nil)
-		must(t, err)
+		testkit.Must(t, err)
 		if !resp.Close {
 			t.Error("the answer is not said to be the last")
 		}
@@ -174,7 +175,7 @@ func TestOriginHangsUpBeforeTheBody(t *testing.T) {
 	bounded(t, conn)
 	fmt.Fprintf(conn, "POST http://%s/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", origin)
 	resp, err := http.ReadResponse(br, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	if resp.StatusCode != http.StatusBadGateway {
 		t.Error(resp.Status)
 	}
@@ -193,7 +194,7 @@ func TestHintsBesideContinue(t *testing.T) {
 		fmt.Fprintf(conn, "POST http://%s/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", origin)
 		for status := 0; status < 200; {
 			resp, err := http.ReadResponse(br, nil)
-			must(t, err)
+			testkit.Must(t, err)
 			if status = resp.StatusCode; status == http.StatusContinue {
 				io.WriteString(conn, "hello")
 			}
@@ -245,7 +246,7 @@ func TestSlowUploadIsNotSilent(t *testing.T) {
 		}
 	}()
 	resp, err := http.ReadResponse(br, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	if resp.StatusCode != http.StatusOK {
 		t.Error(resp.Status)
 	}
@@ -259,13 +260,13 @@ func TestTrailerNamedLikeAHeader(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 				conn, _, err := http.NewResponseController(w).Hijack()
-				must(t, err)
+				testkit.Must(t, err)
 				defer conn.Close()
 				io.WriteString(conn, "HTTP/1.1 200 OK\r\nX-Sum: head\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Sum: tail\r\n\r\n")
 			})
 			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
 			resp, _, err := get(way.client(r), origin.URL+"/")
-			must(t, err)
+			testkit.Must(t, err)
 			if got := resp.Trailer["X-Sum"]; len(got) != 1 || got[0] != "tail" {
 				t.Errorf("trailer %q", got)
 			}
@@ -278,7 +279,7 @@ func TestUnprintableIsEscapedInJSON(t *testing.T) {
 	r := start(t, setup{})
 	resp := r.say("GET " + origin.URL + "/%C2%9B31m%E2%80%AEltr HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\n\r\n")
 	body, err := io.ReadAll(resp.Body)
-	must(t, err)
+	testkit.Must(t, err)
 	if resp.StatusCode != http.StatusForbidden || strings.ContainsAny(string(body), "\u009b\u202e") || !strings.Contains(string(body), `\u202e`) {
 		t.Errorf("%s: %+q", resp.Status, body)
 	}

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // The ways in which a client can speak to the proxy itself.
@@ -49,7 +51,7 @@ var ways = []way{
 func (w way) serve(t testing.TB, robotsTxt string, pages http.HandlerFunc) *site {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	return w.serveOn(t, l, robotsTxt, pages)
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // impatient is short for clients that are slow to begin, too.
@@ -46,7 +47,7 @@ func clientHello(t *testing.T) string {
 	}()
 	first := make([]byte, 100)
 	_, err := io.ReadFull(server, first)
-	must(t, err)
+	testkit.Must(t, err)
 	server.Close()
 	return string(first)
 }

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"crypto/tls"
 
+	"robotsproxy/robots/testkit"
+
 	"io"
 	"net"
 	"net/http"
@@ -35,7 +37,7 @@ func listenRaw(t testing.TB, overTLS bool) *wire {
 	w := &wire{t: t}
 	var err error
 	w.l, err = net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	if overTLS {
 		w.trusted = httptest.NewTLSServer(nil)
 		w.trusted.Close()

@@ -13,6 +13,7 @@ import (
 
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots/testkit"
 )
 
 // open are the numbers of what is open.
@@ -32,7 +33,7 @@ func (r *rig) wantOpen(t *testing.T, want open) {
 			t.Errorf("open: %+v, want %+v", got, want)
 		}
 	}()
-	within(t, func() bool {
+	testkit.Eventually(t, "what is open is counted", func() bool {
 		got = openAt(r.handler)
 		return got == want
 	})
@@ -65,14 +66,14 @@ func TestWhatIsOpen(t *testing.T) {
 			}
 			r.wantOpen(t, want)
 			goOn <- struct{}{}
-			must(t, <-done)
+			testkit.Must(t, <-done)
 			want.requests--
 			r.wantOpen(t, want)
 			s := r.handler.Stats()
 			if s.Conns.Ever != 1 || s.Intercepted.Ever != uint64(want.intercepted) || s.Unused != 0 {
 				t.Errorf("%+v", s)
 			}
-			must(t, r.handler.Shutdown(t.Context()))
+			testkit.Must(t, r.handler.Shutdown(t.Context()))
 			r.wantOpen(t, open{})
 		})
 	}
@@ -115,7 +116,7 @@ func TestUnopenedAndUpgradedAreCounted(t *testing.T) {
 		conn := r.tunnel(origin.host())
 		io.WriteString(conn, "GET /echo HTTP/1.1\r\nHost: "+origin.host()+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		must(t, err)
+		testkit.Must(t, err)
 		if resp.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("sealed=%t: %s", sealed, resp.Status)
 		}
@@ -145,7 +146,7 @@ func TestDistrustIsCounted(t *testing.T) {
 	r.wantOpen(t, open{})
 	r.tunnel(origin.host()).Close() // as who looks at the certificate when all is done
 	r.wantOpen(t, open{})
-	within(t, func() bool { return r.handler.Stats().Unused == 2 })
+	testkit.Eventually(t, "two tunnels were not used", func() bool { return r.handler.Stats().Unused == 2 })
 	if n := authority.Stats().Failed[mitm.FaultUntrusted]; n != 1 {
 		t.Errorf("%d handshakes failed for distrust, want 1", n)
 	}
@@ -156,7 +157,7 @@ func TestDistrustOfTheOwnPortIsCounted(t *testing.T) {
 	r := start(t, setup{front: overTLS})
 	for _, roots := range []*x509.CertPool{x509.NewCertPool(), r.roots} {
 		c, err := net.Dial("tcp", r.url.Host)
-		must(t, err)
+		testkit.Must(t, err)
 		tc := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "example.com"})
 		if (tc.Handshake() == nil) != (roots == r.roots) {
 			t.Fatal("what is trusted is not")
@@ -188,7 +189,7 @@ func TestConnectionsTurnedDownAreCounted(t *testing.T) {
 		}
 	}
 	var s proxy.Stats
-	within(t, func() bool { // the last one's end is seen before it is counted
+	testkit.Eventually(t, "all connections are counted", func() bool { // the last one's end is seen before it is counted
 		s = r.handler.Stats()
 		return s.Conns.Open == most+told
 	})

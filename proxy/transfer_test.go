@@ -16,6 +16,7 @@ import (
 
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 func TestBodiesPassToTheOctet(t *testing.T) {
@@ -41,7 +42,7 @@ func TestBodiesPassToTheOctet(t *testing.T) {
 			for _, query := range []string{"", "?chunked", "?encoding=gzip", "?chunked&encoding=br"} {
 				t.Run(fmt.Sprintf("%s/%d%s", way.name, n, query), func(t *testing.T) {
 					resp, body, err := get(c, fmt.Sprintf("%s/%d%s", origin.URL, n, query))
-					must(t, err)
+					testkit.Must(t, err)
 					if !bytes.Equal([]byte(body), noise[:n]) {
 						t.Errorf("%d octets, not those that were sent", len(body))
 					}
@@ -77,10 +78,10 @@ func TestUploadsPassToTheOctet(t *testing.T) {
 					trailer = "7"
 				}
 				resp, err := c.Do(req)
-				must(t, err)
+				testkit.Must(t, err)
 				defer resp.Body.Close()
 				body, err := io.ReadAll(resp.Body)
-				must(t, err)
+				testkit.Must(t, err)
 				if want := fmt.Sprintf("%d %x <nil> %s", n, sha256.Sum256(noise[:n]), trailer); string(body) != want {
 					t.Errorf("the origin got %s, want %s", body, want)
 				}
@@ -111,14 +112,14 @@ func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
 				})
 				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
 				resp, err := way.client(r).Get(origin.URL + "/events")
-				must(t, err)
+				testkit.Must(t, err)
 				defer resp.Body.Close()
 				first := make([]byte, 9)
 				_, err = io.ReadFull(resp.Body, first)
-				must(t, err)
+				testkit.Must(t, err)
 				close(release)
 				rest, err := io.ReadAll(resp.Body)
-				must(t, err)
+				testkit.Must(t, err)
 				if string(first)+string(rest) != "data: 1\n\ndata: 2\n\n" {
 					t.Errorf("%q %q", first, rest)
 				}
@@ -139,7 +140,7 @@ func TestEventStreamsGiveTheirPlaceBack(t *testing.T) {
 	r := start(t, setup{limits: pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: 5 * time.Second, MaxQueue: 9}})
 	c := r.client(false)
 	resp, err := c.Get(origin.URL + "/events")
-	must(t, err)
+	testkit.Must(t, err)
 	defer resp.Body.Close()
 	if page, _, err := get(c, origin.URL+"/page"); err != nil || page.StatusCode != 200 {
 		t.Errorf("a page beside the stream: %v %v", page, err)
@@ -158,7 +159,7 @@ func TestEventStreamsAreBounded(t *testing.T) {
 	r := start(t, setup{change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{MaxStreams: 1}) }})
 	c := r.client(false)
 	resp, err := c.Get(origin.URL + "/events")
-	must(t, err)
+	testkit.Must(t, err)
 	defer resp.Body.Close()
 	resp, body, err := get(c, origin.URL+"/more")
 	if err != nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "Too many streams to this host") {
@@ -221,7 +222,7 @@ func TestTrailers(t *testing.T) {
 				})
 				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
 				resp, body, err := get(way.client(r), origin.URL+"/")
-				must(t, err)
+				testkit.Must(t, err)
 				if body != "body" || resp.Trailer.Get("X-Sum") != "7" {
 					t.Errorf("%q, trailer %v", body, resp.Trailer)
 				}
@@ -239,13 +240,13 @@ func TestOverriddenTargets(t *testing.T) {
 			origin := way.serve(t, "", func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header })
 			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
 			req, err := http.NewRequestWithContext(t.Context(), "GET", origin.URL+"/", nil)
-			must(t, err)
+			testkit.Must(t, err)
 			for _, name := range []string{"X-Original-Url", "X-Rewrite-Url", "X_original_url", "X-Rewrite_url"} {
 				req.Header[name] = []string{"/private"}
 			}
 			req.Header.Set("X-Http-Method-Override", "GET")
 			resp, err := way.client(r).Do(req)
-			must(t, err)
+			testkit.Must(t, err)
 			resp.Body.Close()
 			arrived := <-headers
 			for name := range arrived {
@@ -294,10 +295,10 @@ func TestHeadsAndRanges(t *testing.T) {
 					req.Header.Set("Range", ask.ranges)
 				}
 				resp, err := c.Do(req)
-				must(t, err)
+				testkit.Must(t, err)
 				defer resp.Body.Close()
 				body, err := io.ReadAll(resp.Body)
-				must(t, err)
+				testkit.Must(t, err)
 				if resp.StatusCode != ask.status || ask.length != -2 && resp.ContentLength != ask.length || ask.length != -2 && string(body) != ask.body {
 					t.Errorf("%s, length %d, %q", resp.Status, resp.ContentLength, body)
 				}
@@ -337,14 +338,14 @@ func TestWebSocket(t *testing.T) {
 			// The first frame comes right behind the head.
 			io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: "+origin.host()+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly")
 			resp, err := http.ReadResponse(br, nil)
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "websocket" || resp.Header.Get("Sec-Websocket-Accept") != "x" {
 				t.Fatalf("%s %v", resp.Status, resp.Header)
 			}
 			io.WriteString(conn, " late")
 			echo := make([]byte, 10)
 			_, err = io.ReadFull(br, echo)
-			must(t, err)
+			testkit.Must(t, err)
 			if string(echo) != "early late" {
 				t.Errorf("came back as %q", echo)
 			}

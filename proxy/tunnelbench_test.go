@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 // unopened is a proxy that opens no tunnel, and keeps none from an origin that has
@@ -34,7 +35,7 @@ func echo(t testing.TB) (addr string) {
 func accepting(t testing.TB, serve func(*net.TCPConn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -96,7 +97,7 @@ func BenchmarkTunnel(b *testing.B) {
 		{"proxy", func() net.Conn { c, _ := r.tunnelInTheClear(to); return c }},
 		{"io.Copy", func() net.Conn {
 			c, err := net.Dial("tcp", bare)
-			must(b, err)
+			testkit.Must(b, err)
 			b.Cleanup(func() { c.Close() })
 			return c
 		}},
@@ -116,7 +117,7 @@ func move(b *testing.B, open func() net.Conn, size int) {
 	conns := make(chan net.Conn, 32)
 	for range cap(conns) {
 		c := open()
-		must(b, c.SetDeadline(time.Time{}))
+		testkit.Must(b, c.SetDeadline(time.Time{}))
 		conns <- c
 	}
 	message := make([]byte, size)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // TestManyTunnels: 5,000 tunnels that are passed unopened are alive at once, and
@@ -21,7 +23,7 @@ func TestManyTunnels(t *testing.T) {
 		most   = 48 << 10 // octets a tunnel, with what net/http keeps for it, all stacks, and its peers
 	)
 	var limit syscall.Rlimit
-	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	testkit.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	n := int(min(5000, (limit.Cur-beside)/each))
 	if n < 100 {
 		t.Skipf("only %d files may be open", limit.Cur)
@@ -34,7 +36,7 @@ func TestManyTunnels(t *testing.T) {
 	conns := make([]net.Conn, n)
 	for i := range conns {
 		conns[i], _ = r.tunnelInTheClear(to)
-		must(t, conns[i].SetDeadline(time.Time{}))
+		testkit.Must(t, conns[i].SetDeadline(time.Time{}))
 	}
 	for range 2 { // the second time all of them have been at rest
 		alive(t, conns)
@@ -54,18 +56,18 @@ func alive(t *testing.T, conns []net.Conn) {
 	t.Helper()
 	for _, c := range conns {
 		_, err := c.Write([]byte{'.'})
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	for _, c := range conns {
 		_, err := c.Read(make([]byte, 1))
-		must(t, err)
+		testkit.Must(t, err)
 	}
 }
 
 func openFiles(t *testing.T) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
+	testkit.Must(t, err)
 	return len(open)
 }
 

@@ -24,6 +24,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,7 +40,7 @@ func TestWay(t *testing.T) {
 			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
 			c := way.client(r)
 			resp, body, err := get(c, origin.URL+"/page?q=1")
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != 200 || body != "hello from /page" || resp.Header.Get("Via") == "" {
 				t.Errorf("%s %q %v", resp.Status, body, resp.Header)
 			}
@@ -50,7 +51,7 @@ func TestWay(t *testing.T) {
 				t.Errorf("record: %+v", rec)
 			}
 			resp, body, err = get(c, origin.URL+"/private/x")
-			must(t, err)
+			testkit.Must(t, err)
 			if resp.StatusCode != 403 || !strings.HasPrefix(resp.Header.Get("Proxy-Status"), "robotsproxy; error=http_request_denied") {
 				t.Errorf("%s %v", resp.Status, resp.Header)
 			}
@@ -87,7 +88,7 @@ func TestProxyStatusOfAnOrigin(t *testing.T) {
 			c := way.client(start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}}))
 			for path, want := range map[string][]string{"/forged": {forged, "robotsproxy; received-status=403"}, "/plain": nil} {
 				resp, _, err := get(c, origin.URL+path)
-				must(t, err)
+				testkit.Must(t, err)
 				if got := resp.Header["Proxy-Status"]; !slices.Equal(got, want) {
 					t.Errorf("%s: %q, want %q", path, got, want)
 				}
@@ -103,10 +104,10 @@ func TestRefusalAsProblemJSON(t *testing.T) {
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "FooBot/1.0")
 	resp, err := r.client(false).Do(req)
-	must(t, err)
+	testkit.Must(t, err)
 	defer resp.Body.Close()
 	var p map[string]any
-	must(t, json.NewDecoder(resp.Body).Decode(&p))
+	testkit.Must(t, json.NewDecoder(resp.Body).Decode(&p))
 	for name, want := range map[string]any{
 		"status": 403.0, "reason": "rule", "rule": "/foo", "line": 5.0, "group": "foobot", "agent": "FooBot", "robots_url": origin.URL + "/robots.txt", "url": origin.URL + "/foo",
 	} {
@@ -143,7 +144,7 @@ func TestUserAgentOfTheConfiguration(t *testing.T) {
 		t.Errorf("judged as somebody else: %v %v", resp, err)
 	}
 	_, _, err := get(c, origin.URL+"/page")
-	must(t, err)
+	testkit.Must(t, err)
 	if ua := origin.seen[1].UserAgent(); ua != "FooBot/9" {
 		t.Errorf("sent as %q", ua)
 	}
@@ -182,9 +183,9 @@ func TestTooLongAWait(t *testing.T) {
 	c := r.client(false)
 	began := time.Now()
 	_, _, err := get(c, origin.URL+"/1")
-	must(t, err)
+	testkit.Must(t, err)
 	resp, _, err := get(c, origin.URL+"/2")
-	must(t, err)
+	testkit.Must(t, err)
 	least := 10*time.Second - time.Since(began)
 	if resp.StatusCode != 429 || !strings.Contains(resp.Header.Get("Proxy-Status"), "connection_limit_reached") {
 		t.Errorf("%s %v", resp.Status, resp.Header)
@@ -310,7 +311,7 @@ func TestInformationalAnswersPass(t *testing.T) {
 	})
 	req, _ := http.NewRequestWithContext(ctx, "GET", origin.URL+"/", nil)
 	resp, err := r.client(false).Do(req)
-	must(t, err)
+	testkit.Must(t, err)
 	resp.Body.Close()
 	if want := []string{"103 </style.css>; rel=preload"}; !slices.Equal(early, want) || resp.Header.Get("Link") != "" {
 		t.Errorf("early: %q, final Link: %q", early, resp.Header.Get("Link"))

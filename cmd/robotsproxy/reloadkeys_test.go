@@ -24,6 +24,7 @@ import (
 	"robotsproxy/proxy/egress/dnstest"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 // A reloadCase is a key that is reloaded: what is seen of it before and after.
@@ -93,7 +94,7 @@ func decisions(s *standing) string {
 	before := size()
 	for _, path := range []string{"/page", "/private"} {
 		s.get(s.origin.URL+path, nil)
-		await(s.t, "the record is written", func() bool { // that of what is allowed comes after its answer
+		testkit.Eventually(s.t, "the record is written", func() bool { // that of what is allowed comes after its answer
 			return s.house.handler.Stats().Requests.Open == 0 && s.house.evidence.Stats().Waiting == 0
 		})
 	}

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy"
@@ -235,16 +234,4 @@ func (s *standing) lastLine(member string) string {
 		s.t.Fatal(err)
 	}
 	return fmt.Sprint(line[member])
-}
-
-// await waits until something is so.
-func await(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(10 * time.Second); !is(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not so after 10 s: %s", what)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/robots/testkit"
 )
 
 // A layout is how a configuration file lies on the disk, and is changed there.
@@ -132,7 +133,7 @@ func TestAChangedFileIsReloaded(t *testing.T) {
 				text, err := os.ReadFile(l.at("text"))
 				l.must(err)
 				way.change(l, string(text))
-				await(t, fmt.Sprint("mode: ", mode), func() bool {
+				testkit.Eventually(t, fmt.Sprint("mode: ", mode), func() bool {
 					status, _ := s.get(s.origin.URL+"/private", nil)
 					return status == want
 				})
@@ -153,17 +154,17 @@ func TestAFileThatIsGone(t *testing.T) {
 			if err := away(s.file); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "it is said", func() bool { return strings.Contains(s.said.String(), "gone or empty") })
+			testkit.Eventually(t, "it is said", func() bool { return strings.Contains(s.said.String(), "gone or empty") })
 			if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusOK {
 				t.Errorf("status %d: the defaults are in force", status)
 			}
-			await(t, "the operator is told", func() bool { _, _, _, err := s.house.Reloads(); return err != nil })
+			testkit.Eventually(t, "the operator is told", func() bool { _, _, _, err := s.house.Reloads(); return err != nil })
 			s.base.with(keys{"mode": "enforce"}).file(t, s.file)
-			await(t, "mode: enforce", func() bool {
+			testkit.Eventually(t, "mode: enforce", func() bool {
 				status, _ := s.get(s.origin.URL+"/private", nil)
 				return status == http.StatusForbidden
 			})
-			await(t, "the operator is told that it is there", func() bool { _, _, _, err := s.house.Reloads(); return err == nil })
+			testkit.Eventually(t, "the operator is told that it is there", func() bool { _, _, _, err := s.house.Reloads(); return err == nil })
 			if n := strings.Count(s.said.String(), "gone or empty"); n != 1 {
 				t.Errorf("said %d times:\n%s", n, s.said)
 			}
@@ -194,8 +195,8 @@ func TestACertificateThatIsRenewed(t *testing.T) {
 	for _, name := range []string{"fullchain.pem", "privkey.pem"} { // one after the other, as certbot does
 		l.turn(name, "archive/2/"+name)
 	}
-	await(t, "the other is shown", func() bool { return peerPEM(s) == all.want[1] })
-	await(t, "it is said", func() bool { return strings.Contains(s.said.String(), "listen_tls_until") })
+	testkit.Eventually(t, "the other is shown", func() bool { return peerPEM(s) == all.want[1] })
+	testkit.Eventually(t, "it is said", func() bool { return strings.Contains(s.said.String(), "listen_tls_until") })
 }
 
 // TestABadFileIsTriedOnce: not again and again, and again when it is another.
@@ -207,7 +208,7 @@ func TestABadFileIsTriedOnce(t *testing.T) {
 		if err := os.WriteFile(s.file, fmt.Appendf(nil, "mode: wrong%d\n", i), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "it is refused", func() bool { return failed() == i+1 })
+		testkit.Eventually(t, "it is refused", func() bool { return failed() == i+1 })
 		now := time.Now().Add(time.Hour)
 		if err := os.Chtimes(s.file, now, now); err != nil { // touched, and the same
 			t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/robots/testkit"
+
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
@@ -19,9 +21,6 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
-
-// patience bounds every wait of the browser; nothing that works comes near it.
-const patience = time.Minute
 
 // A browser is one tab of a real Chromium, whose complaints fail the test.
 type browser struct {
@@ -42,7 +41,7 @@ func openBrowser(t testing.TB) *browser {
 		t.Skip("chromium is not on this machine")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(patience),
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(testkit.Patience),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("no-proxy-server", true), chromedp.Flag("host-resolver-rules", "MAP dashboard.test 127.0.0.1"), chromedp.WindowSize(1280, 900),
 	)
@@ -105,7 +104,7 @@ func (b *browser) quiet(t testing.TB) {
 func (b *browser) do(t testing.TB, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
 	for i, action := range actions {
-		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
 		err := chromedp.Do(ctx, action)
 		cancel()
 		if err != nil {
@@ -117,7 +116,7 @@ func (b *browser) do(t testing.TB, actions ...chromedp.Action[chromedp.Void]) {
 // call gives the browser a command.
 func call[P, R any](t testing.TB, b *browser, c cdp.Command[P, R], params P) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
 	defer cancel()
 	_, err := chromedp.Call(ctx, c, params)
 	check(t, err)
@@ -126,7 +125,7 @@ func call[P, R any](t testing.TB, b *browser, c cdp.Command[P, R], params P) {
 // value evaluates an expression; of a promise what it comes to.
 func value[T any](t testing.TB, b *browser, expression string) T {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -138,12 +137,12 @@ func value[T any](t testing.TB, b *browser, expression string) T {
 // until waits for an expression of the page's to be true, whatever page it is by then.
 func (b *browser) until(t testing.TB, expression string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		look, stop := context.WithTimeout(ctx, patience/6) // the page that is asked may go before it answers
+		look, stop := context.WithTimeout(ctx, testkit.Patience/6) // the page that is asked may go before it answers
 		ok, err := chromedp.Run(look, chromedp.Evaluate[bool](expression))
 		stop()
 		if err == nil && ok {
@@ -153,7 +152,7 @@ func (b *browser) until(t testing.TB, expression string) {
 		case <-tick.C:
 		case <-ctx.Done():
 			b.quiet(t)
-			t.Fatalf("not true within %s: %s", patience, expression)
+			t.Fatalf("not true within %s: %s", testkit.Patience, expression)
 		}
 	}
 }
@@ -192,7 +191,7 @@ func (b *browser) shoot(t testing.TB, name string) {
 			for _, word := range value[[]string](t, b, `[...document.querySelectorAll('main .is')].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > e.parentElement.getBoundingClientRect().right + 1).map(e => e.textContent)`) {
 				t.Errorf("%s at %d px: %q is cut", name, width, word)
 			}
-			ctx, cancel := context.WithTimeout(b.ctx, patience)
+			ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
 			png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
 			cancel()
 			check(t, err)

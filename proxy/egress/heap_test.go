@@ -18,9 +18,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 // What an idle connection to an origin may hold, in bytes, stacks included. net/http's Transport has
@@ -86,7 +86,7 @@ func TestLongHeadEndsConnection(t *testing.T) {
 	}
 	for _, c := range []struct{ head, open int }{{maxKeptHead, 1}, {maxKeptHead + 1000, 0}} {
 		askMuch(t, d, "GET", origins[0], c.head)
-		eventually(t, func() bool { return d.Stats().Origins.Open == c.open })
+		testkit.Eventually(t, "the connections are open", func() bool { return d.Stats().Origins.Open == c.open })
 	}
 }
 
@@ -134,19 +134,7 @@ func awaitWatches(t *testing.T, d *Door) {
 		}
 		return true
 	}
-	eventually(t, watched)
-}
-
-// eventually waits until something holds.
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatal("it never came to that")
-		}
-	}
+	testkit.Eventually(t, "all connections are watched", watched)
 }
 
 // inUse is what the heap and the stacks hold, in bytes.

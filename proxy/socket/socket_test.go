@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // pair gives both ends of a TCP connection, ours and the peer's, whose buffers are
@@ -18,26 +20,19 @@ import (
 func pair(t testing.TB) (ours, peer *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	c, err := net.Dial("tcp", l.Addr().String())
-	must(t, err)
+	testkit.Must(t, err)
 	s, err := l.Accept()
-	must(t, err)
+	testkit.Must(t, err)
 	ours, peer = c.(*net.TCPConn), s.(*net.TCPConn)
 	t.Cleanup(func() {
 		ours.Close()
 		peer.Close()
 	})
-	must(t, errors.Join(ours.SetWriteBuffer(256<<10), peer.SetReadBuffer(256<<10)))
+	testkit.Must(t, errors.Join(ours.SetWriteBuffer(256<<10), peer.SetReadBuffer(256<<10)))
 	return ours, peer
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var past = time.Unix(1, 0)
@@ -220,7 +215,7 @@ func TestWriteBoth(t *testing.T) {
 		var read sync.WaitGroup
 		read.Go(func() { got, _ = io.ReadAll(peer) })
 		n, err := New(ours).(*Conn).WriteBoth(both[:size[0]], both[size[0]:])
-		must(t, ours.CloseWrite())
+		testkit.Must(t, ours.CloseWrite())
 		read.Wait()
 		if n != len(both) || err != nil || !bytes.Equal(got, both) {
 			t.Errorf("%d: %d octets written, %v; %d came, or others", size, n, err, len(got))
@@ -235,7 +230,7 @@ func TestGlance(t *testing.T) {
 	if n, err := ours.Glance(b); n != 0 || err != ErrNothing {
 		t.Errorf("nothing has come: %d, %v", n, err)
 	}
-	must(t, ours.SetReadDeadline(past))
+	testkit.Must(t, ours.SetReadDeadline(past))
 	if n, err := ours.Glance(b); n != 0 || err != ErrNothing {
 		t.Errorf("behind a deadline: %d, %v", n, err)
 	}
@@ -272,7 +267,7 @@ func TestManyWriters(t *testing.T) {
 	var read sync.WaitGroup
 	read.Go(func() { got, _ = io.ReadAll(peer) })
 	writes.Wait()
-	must(t, tcp.CloseWrite())
+	testkit.Must(t, tcp.CloseWrite())
 	read.Wait()
 	if len(got) != 3*each*part {
 		t.Fatalf("%d octets", len(got))
@@ -312,7 +307,7 @@ func TestManyReaders(t *testing.T) {
 		sent[i] = byte(i)
 	}
 	_, err := peer.Write(sent)
-	must(t, errors.Join(err, peer.CloseWrite()))
+	testkit.Must(t, errors.Join(err, peer.CloseWrite()))
 	reads.Wait()
 	for c, n := range counts {
 		if n != len(sent)/256 {
@@ -334,7 +329,7 @@ func TestSplice(t *testing.T) {
 	var got []byte
 	all.Go(func() { got, _ = io.ReadAll(toPeer) })
 	n, err := New(from).(*Conn).Splice(New(to).(*Conn))
-	must(t, to.CloseWrite())
+	testkit.Must(t, to.CloseWrite())
 	all.Wait()
 	if n != int64(len(sent)) || err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("%d octets, %v; %d came, or others", n, err, len(got))

@@ -15,15 +15,17 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/robots/testkit"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 )
 
 // straight is a client that goes to an origin itself, as no test of the proxy does.
-func straight(t *testing.T, o *origin) *http.Client {
+func straight(t *testing.T, o *Origin) *http.Client {
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(trusted(t).pem)
-	addr := o.addr()
+	roots.AppendCertsFromPEM(Trusted(t).PEM)
+	addr := o.Addr()
 	tr := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: o.Name},
 		DialContext: func(ctx context.Context, _, hostport string) (net.Conn, error) {
@@ -32,38 +34,38 @@ func straight(t *testing.T, o *origin) *http.Client {
 		},
 	}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience}
+	return &http.Client{Transport: tr, Timeout: testkit.Patience}
 }
 
 func TestHarnessOriginLogsWhatArrives(t *testing.T) {
 	t.Parallel()
-	body := octets(64 << 10)
-	o := newOrigin(t, "harness", "User-agent: *\nDisallow:\n")
-	o.handle("/page", sizedPage(body))
+	body := Octets(64 << 10)
+	o := NewOrigin(t, "harness", "User-agent: *\nDisallow:\n")
+	o.Handle("/page", SizedPage(body))
 	client := straight(t, o)
 	for _, scheme := range []string{"http", "https"} {
 		before := time.Now()
-		if got := get(t, client, o.url(scheme, "/page?q=1"), "X-Test", "yes"); !bytes.Equal(got.Body, body) {
+		if got := Get(t, client, o.URL(scheme, "/page?q=1"), "X-Test", "yes"); !bytes.Equal(got.Body, body) {
 			t.Errorf("%s: %d octets, want %d", scheme, len(got.Body), len(body))
 		}
-		if got := get(t, client, o.url(scheme, "/robots.txt")); string(got.Body) != "User-agent: *\nDisallow:\n" {
+		if got := Get(t, client, o.URL(scheme, "/robots.txt")); string(got.Body) != "User-agent: *\nDisallow:\n" {
 			t.Errorf("robots.txt is %q", got.Body)
 		}
-		hits := o.arrivals(scheme)
-		if len(hits) != 2 || len(o.pages(scheme)) != 1 {
-			t.Fatalf("%s: %d arrivals, %d of pages", scheme, len(hits), len(o.pages(scheme)))
+		hits := o.Arrivals(scheme)
+		if len(hits) != 2 || len(o.Pages(scheme)) != 1 {
+			t.Fatalf("%s: %d arrivals, %d of pages", scheme, len(hits), len(o.Pages(scheme)))
 		}
 		h := hits[0]
 		got := []string{h.Method, h.Path, h.Host, h.Header.Get("X-Test")}
-		if diff := cmp.Diff([]string{"GET", "/page?q=1", o.hostport(scheme), "yes"}, got); diff != "" {
+		if diff := cmp.Diff([]string{"GET", "/page?q=1", o.Hostport(scheme), "yes"}, got); diff != "" {
 			t.Errorf("%s: logged (-want +got):\n%s", scheme, diff)
 		}
 		if h.At.Before(before.Add(-time.Millisecond)) || h.At.After(time.Now()) {
 			t.Errorf("%s: arrived at %v, asked at %v", scheme, h.At, before)
 		}
 	}
-	if o.connections() != 2 {
-		t.Errorf("%d connections, want 2", o.connections())
+	if o.Connections() != 2 {
+		t.Errorf("%d connections, want 2", o.Connections())
 	}
 }
 
@@ -93,7 +95,7 @@ func TestHarnessArrivalIsTheKernels(t *testing.T) {
 		before = time.Now()
 		io.WriteString(c, "GET ")
 		sent = time.Now()
-		eventually(t, patience, "the origin is late", func() bool { return time.Since(sent) > 50*time.Millisecond })
+		testkit.Eventually(t, "the origin is late", func() bool { return time.Since(sent) > 50*time.Millisecond })
 		n, at, err := readStamped(server.(*net.TCPConn), make([]byte, 16))
 		if n != 4 || err != nil {
 			t.Fatalf("read %d octets, %v", n, err)
@@ -101,7 +103,7 @@ func TestHarnessArrivalIsTheKernels(t *testing.T) {
 		return before, at, sent
 	}
 	// Linux begins to stamp some time after the first socket wants it.
-	eventually(t, patience, "segments are stamped", func() bool {
+	testkit.Eventually(t, "segments are stamped", func() bool {
 		_, at, sent := exchange()
 		return !at.After(sent.Add(time.Millisecond))
 	})
@@ -113,8 +115,8 @@ func TestHarnessArrivalIsTheKernels(t *testing.T) {
 
 func TestHarnessNames(t *testing.T) {
 	t.Parallel()
-	name, addr := newName("names")
-	names.point("both.test", netip.MustParseAddr("127.9.9.9"), netip.MustParseAddr("::1"))
+	name, addr := NewName("names")
+	Names.Point("both.test", netip.MustParseAddr("127.9.9.9"), netip.MustParseAddr("::1"))
 	for _, network := range []string{"udp", "tcp"} {
 		for _, c := range []struct {
 			name  string
@@ -129,7 +131,7 @@ func TestHarnessNames(t *testing.T) {
 			{"nowhere.test", dns.TypeA, dns.RcodeNameError, nil},
 		} {
 			query := new(dns.Msg).SetQuestion(dns.Fqdn(c.name), c.qtype)
-			reply, _, err := (&dns.Client{Net: network}).Exchange(query, names.addr())
+			reply, _, err := (&dns.Client{Net: network}).Exchange(query, Names.addr())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -146,9 +148,9 @@ func TestHarnessNames(t *testing.T) {
 
 func TestHarnessSettings(t *testing.T) {
 	t.Parallel()
-	got := settings{
+	got := Settings{
 		"listen": "127.0.0.1:1", "pace.burst": 3, "pace.max_wait": "1s", "mode": nil, "egress.allow_private": []string{"127.0.0.0/8"},
-	}.yaml(t)
+	}.YAML(t)
 	want := "egress:\n  allow_private: [\"127.0.0.0/8\"]\nlisten: \"127.0.0.1:1\"\npace:\n  burst: 3\n  max_wait: \"1s\"\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -160,7 +162,7 @@ func TestHarnessEnvironmentIsClean(t *testing.T) {
 		t.Setenv(name, "leaked")
 	}
 	t.Setenv("E2E_HARMLESS", "kept")
-	env := strings.Join(cleanEnv("ALL_PROXY=own"), "\n")
+	env := strings.Join(CleanEnv("ALL_PROXY=own"), "\n")
 	if strings.Contains(env, "leaked") || !strings.Contains(env, "kept") || !strings.Contains(env, "ALL_PROXY=own") {
 		t.Errorf("environment of children:\n%s", env)
 	}
@@ -169,19 +171,19 @@ func TestHarnessEnvironmentIsClean(t *testing.T) {
 // Each peer must be able to speak of what it fetched, without any proxy in between.
 func TestHarnessPeers(t *testing.T) {
 	t.Parallel()
-	o := newOrigin(t, "peers", "")
-	body := octets(1 << 10)
-	o.handle("/page", sizedPage(body))
-	o.handle("/denied", func(w http.ResponseWriter, _ *http.Request) {
+	o := NewOrigin(t, "peers", "")
+	body := Octets(1 << 10)
+	o.Handle("/page", SizedPage(body))
+	o.Handle("/denied", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Why", "because")
 		w.WriteHeader(http.StatusForbidden)
 		io.WriteString(w, "no\n")
 	})
-	base := fmt.Sprintf("http://%s:%d", o.addr(), o.ports["http"])
-	for _, p := range peers {
-		t.Run(p.name, func(t *testing.T) {
-			argv := p.need(t)
-			got := p.fetch(t, argv, cleanEnv(), []string{base + "/page", base + "/denied"})
+	base := fmt.Sprintf("http://%s:%d", o.Addr(), o.Ports["http"])
+	for _, p := range Peers {
+		t.Run(p.Name, func(t *testing.T) {
+			argv := p.Need(t)
+			got := p.Fetch(t, argv, CleanEnv(), []string{base + "/page", base + "/denied"})
 			if got[0].Status != http.StatusOK || !bytes.Equal(got[0].Body, body) {
 				t.Errorf("page: %v", got[0])
 			}
@@ -191,3 +193,5 @@ func TestHarnessPeers(t *testing.T) {
 		})
 	}
 }
+
+func TestMain(m *testing.M) { Main(m) }

@@ -12,6 +12,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
+	"robotsproxy/robots/testkit"
 )
 
 // meet has a house know so many hosts, whose requests and agents are as hostile as
@@ -21,15 +22,15 @@ func (h house) meet(t testing.TB, hosts int) {
 	for i := range hosts {
 		name := fmt.Sprintf("h%d.test", i)
 		slot, err := h.pacer.Wait(t.Context(), name, pace.Limits{Key: name, PerSecond: 1e6, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1})
-		must(t, err)
+		testkit.Must(t, err)
 		slot.Sent()
 		slot.Release()
 		o, err := robots.ParseOrigin("http", name)
-		must(t, err)
+		testkit.Must(t, err)
 		agent := fmt.Sprintf("Bot%d\"}\n# HELP x\x00\xff", i)
 		if i < 1000 { // some are enough: each is a fetch
 			_, err = h.book.Lookup(t.Context(), cache.Query{Origin: o, Token: agent}, robots.Standard())
-			must(t, err)
+			testkit.Must(t, err)
 		}
 		h.metrics.Write(&audit.Record{
 			Target: "http://" + name + "/\"}\n", Remote: fmt.Sprintf("127.0.0.1:%d", i), Slot: true,

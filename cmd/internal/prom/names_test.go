@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"robotsproxy/robots/testkit"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
@@ -25,7 +27,7 @@ const (
 // The table of README.md is what is exported: name, type and labels.
 func TestReadmeNamesTheMetrics(t *testing.T) {
 	text, err := os.Open(readme)
-	must(t, err)
+	testkit.Must(t, err)
 	defer text.Close()
 	var told []string
 	for lines := bufio.NewScanner(text); lines.Scan(); {
@@ -72,9 +74,9 @@ func exportedRows(t *testing.T, h house) (exported []string) {
 // Names, units and types are as Prometheus's own conventions have them.
 func TestLint(t *testing.T) {
 	families, err := wired(t).metrics.registry.Gather()
-	must(t, err)
+	testkit.Must(t, err)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
-	must(t, err)
+	testkit.Must(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -205,8 +207,8 @@ type board struct {
 func readBoard(t *testing.T) (b board) {
 	t.Helper()
 	text, err := os.ReadFile(dashboard)
-	must(t, err)
-	must(t, json.Unmarshal(text, &b))
+	testkit.Must(t, err)
+	testkit.Must(t, json.Unmarshal(text, &b))
 	return b
 }
 
@@ -287,9 +289,9 @@ var (
 
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile(alerts)
-	must(t, err)
+	testkit.Must(t, err)
 	tests, err := os.ReadFile(alertTest)
-	must(t, err)
+	testkit.Must(t, err)
 	e := exported(t)
 	all := alertName.FindAllSubmatchIndex(text, -1)
 	if len(all) < 10 {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // promtool runs Prometheus's own tool, with what is given on its standard input.
@@ -45,9 +47,9 @@ func TestPromtool(t *testing.T) {
 			rules = append(rules, rule{"a:b", filled.Replace(expr)})
 		}
 		text, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "panels", "rules": rules}}}) // JSON is YAML
-		must(t, err)
+		testkit.Must(t, err)
 		file := filepath.Join(t.TempDir(), "panels.yaml")
-		must(t, os.WriteFile(file, text, 0o600))
+		testkit.Must(t, os.WriteFile(file, text, 0o600))
 		promtool(t, "", "check", "rules", file)
 	})
 }

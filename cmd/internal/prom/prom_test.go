@@ -18,12 +18,13 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 func newMetrics(t testing.TB, o Options) *Metrics {
 	t.Helper()
 	m, err := New(o)
-	must(t, err)
+	testkit.Must(t, err)
 	return m
 }
 

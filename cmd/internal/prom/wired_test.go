@@ -21,6 +21,7 @@ import (
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 // A noFile is an Internet without robots.txt.
@@ -36,13 +37,6 @@ type house struct {
 	metrics *Metrics
 	book    *cache.Cache
 	pacer   *pace.Pacer
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // fleet is a replica that counts under every name that there is.
@@ -61,42 +55,42 @@ func wiredTo(t testing.TB, store func() StoreStats) house {
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }}
 	authority, err := mitm.LoadOrCreate(dir)
-	must(t, err)
+	testkit.Must(t, err)
 	door, err := egress.New(egress.Options{})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(door.Close)
 	book, err := cache.New(cache.Options{Fetcher: o.Fetches.Time(noFile{})})
-	must(t, err)
+	testkit.Must(t, err)
 	running, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- book.Run(running) }()
 	t.Cleanup(func() {
 		stop()
-		must(t, <-ended)
+		testkit.Must(t, <-ended)
 	})
 	snapshots, err := snapshot.Open(snapshot.Options{Dir: filepath.Join(dir, "snapshots"), Log: log})
-	must(t, err)
+	testkit.Must(t, err)
 	evidence, err := audit.Open(audit.Options{File: filepath.Join(dir, "audit.jsonl"), Snapshots: snapshots, Log: log})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { evidence.Close() })
 	state, err := bolt.Open(bolt.Options{File: filepath.Join(dir, "state.db"), Log: log})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(state.Close)
 	engine, err := policy.New(policy.Options{Book: book, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1}})
-	must(t, err)
+	testkit.Must(t, err)
 	pacer := pace.New(pace.Options{})
 	handler, err := proxy.New(proxy.Options{
 		Rules: proxy.Rules{Engine: engine, Door: door, Authority: authority},
 		Pacer: pacer, Audit: evidence, Keep: evidence.Keep, Ready: evidence.Refusal, Log: log,
 	})
-	must(t, err)
+	testkit.Must(t, err)
 	o.Handler, o.Authority, o.Door, o.Book, o.Pace = handler.Stats, authority.Stats, door.Stats, book.Stats, pacer.Stats
 	o.Audit, o.Snapshots, o.State = evidence.Stats, snapshots.Stats, state.Stats
 	o.Store = store
 	o.ListenTLS = func() time.Time { return time.Unix(2_000_000_000, 0) }
 	o.Reloads = func() (uint64, uint64, time.Time, error) { return 2, 1, time.Unix(1_700_000_000, 0), nil }
 	m, err := New(o)
-	must(t, err)
+	testkit.Must(t, err)
 	return house{m, book, pacer}
 }
 
@@ -162,7 +156,7 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 	}
 	o.Reloads = func() (uint64, uint64, time.Time, error) { return 48, 49, time.Unix(50, 0), errors.New("line 3") }
 	m, err := New(o)
-	must(t, err)
+	testkit.Must(t, err)
 	want := map[string]float64{
 		"ready": 0, "inflight_requests": 1, "client_connections": 2, "client_connections_accepted_total": 3, "client_connections_limit": 4,
 		"client_accept_errors_total": 5, "client_connections_refused_total how=answered": 6, "client_connections_refused_total how=closed": 7,
@@ -214,10 +208,10 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 func TestStopwatch(t *testing.T) {
 	h := wired(t)
 	o, err := robots.ParseOrigin("http", "a.test")
-	must(t, err)
+	testkit.Must(t, err)
 	for range 3 { // one fetch
 		_, err = h.book.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard())
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	families := scrape(t, h.metrics)
 	if n := families["robotsproxy_robots_fetch_duration_seconds"].GetMetric()[0].GetHistogram().GetSampleCount(); n != 1 {

@@ -12,14 +12,7 @@ import (
 
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
-)
-
-const (
-	// promised is how soon a replica is alone when its store is away.
-	promised = 2 * time.Second
-
-	// promisedStill is how soon one by forStill is alone when its server stands still.
-	promisedStill = promised - callTime + stillTime
+	"robotsproxy/robots/testkit"
 )
 
 // load has requests asked for at each replica until the test ends. Who gets an error
@@ -50,22 +43,19 @@ func load(t *testing.T, all ...*replica) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// goesAlone fails unless each replica is alone in time, by all of the fleet's share
+// goesAlone fails unless each replica becomes alone, by all of the fleet's share
 // and for that cause, and says so once.
 func goesAlone(t *testing.T, cause Cause, all ...*replica) {
 	t.Helper()
-	most := promised
-	if cause == TimedOut {
-		most = promisedStill
-	}
 	for _, r := range all {
-		took := soon(t, most, "alone", func() bool { return r.Standing().Alone })
-		t.Logf("alone after %v", took)
+		began := time.Now()
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
+		t.Logf("alone after %v", time.Since(began))
 		if s := r.Standing(); s.Times != float64(r.replicas) || s.Since.IsZero() {
 			t.Errorf("Standing = %+v", s)
 		}
-		soon(t, patience, "the cause is "+cause.String(), func() bool { return r.Stats().Cause == cause })
-		soon(t, patience, "logged", func() bool { return strings.Contains(r.log.String(), cause.String()) })
+		testkit.Eventually(t, "the cause is "+cause.String(), func() bool { return r.Stats().Cause == cause })
+		testkit.Eventually(t, "logged", func() bool { return strings.Contains(r.log.String(), cause.String()) })
 		if n := strings.Count(r.log.String(), `cause="`+cause.String()); n != 1 {
 			t.Errorf("logged %d times: %s", n, r.log)
 		}
@@ -82,7 +72,7 @@ func comesBack(t *testing.T, all ...*replica) {
 		if s := r.Standing(); s.Times != 1 || !s.Since.IsZero() {
 			t.Errorf("Standing = %+v", s)
 		}
-		soon(t, patience, "logged", func() bool { return strings.Count(r.log.String(), "the store is there") == 2 })
+		testkit.Eventually(t, "logged", func() bool { return strings.Count(r.log.String(), "the store is there") == 2 })
 		if _, err := r.Reserve(t.Context(), benchAsk("fresh.test")); err != nil {
 			t.Errorf("Reserve: %v", err)
 		}
@@ -125,13 +115,45 @@ func TestServerStopped(t *testing.T) {
 	comesBack(t, all...)
 }
 
+// BenchmarkAlone measures how soon a replica is alone when its store is away, or stands still.
+func BenchmarkAlone(b *testing.B) {
+	const promised = 2 * time.Second // README
+	for _, c := range []struct {
+		name     string
+		open     opener
+		end      func(*redistest.Server)
+		promised time.Duration
+	}{
+		{"killed", patient, (*redistest.Server).Kill, promised},
+		{"stopped", forStill, (*redistest.Server).Stop, promised - callTime + stillTime}, // forStill waits for stillTime
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				s := redistest.Start(b)
+				r, stop := startBy(b, c.open, s.URL(), 1)
+				together(b, r)
+				began := time.Now()
+				c.end(s)
+				testkit.Eventually(b, "alone", func() bool { return r.Standing().Alone })
+				took := time.Since(began)
+				stop()
+				s.Kill()
+				b.ReportMetric(float64(took.Milliseconds()), "ms-until-alone")
+				if took > c.promised {
+					b.Errorf("alone after %v, promised is %v", took, c.promised)
+				}
+			}
+		})
+	}
+}
+
 func TestServerRestarted(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	all := fleet(t, s, s.URL())
 	s.Restart()
 	for _, r := range all {
-		soon(t, promised, "alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
 	}
 	comesBack(t, all...)
 }
@@ -277,13 +299,13 @@ func TestServerFailsOver(t *testing.T) {
 	if err := admin.ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, patience, "the replica has all", func() bool { return admin.Exists(t.Context(), epochKey).Val() == 1 })
+	testkit.Eventually(t, "the replica has all", func() bool { return admin.Exists(t.Context(), epochKey).Val() == 1 })
 	first.Kill()
 	f.to.Store(&second.Addr)
 	for _, r := range all {
-		soon(t, promised, "alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
 	}
-	soon(t, patience, "it says that it is a replica", func() bool { return all[0].Stats().Cause == ReadOnly })
+	testkit.Eventually(t, "it says that it is a replica", func() bool { return all[0].Stats().Cause == ReadOnly })
 	if err := admin.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
+	"robotsproxy/robots/testkit"
 )
 
 // A replica ends soon although its server stands still, whatever it has to tell.
@@ -88,9 +89,9 @@ func endWhileAway(t *testing.T) time.Duration {
 	together(t, r)
 	s.Stop()
 	defer s.Continue()
-	soon(t, promised, "alone", r.away)
+	testkit.Eventually(t, "alone", r.away)
 	asked := r.Stats().Failures[TimedOut.Name()]
-	soon(t, patience, "it is asked again", func() bool { return r.Stats().Failures[TimedOut.Name()] > asked })
+	testkit.Eventually(t, "it is asked again", func() bool { return r.Stats().Failures[TimedOut.Name()] > asked })
 	<-time.After(probeEvery + callTime/4) // and is being asked
 	began := time.Now()
 	stop()

@@ -18,6 +18,7 @@ import (
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/storetest"
+	"robotsproxy/robots/testkit"
 )
 
 // Tests wait for servers of their own, and use little of a processor.
@@ -131,28 +132,10 @@ func (r *replica) pause(key string, b pace.Backoff) {
 
 func (r *replica) recheck() { r.checks.Add(1) }
 
-// soon fails unless ok becomes true in time. It does not count for how long the machine
-// stands still, which shows in how long a millisecond takes.
-func soon(t testing.TB, d time.Duration, what string, ok func() bool) time.Duration {
-	t.Helper()
-	began := time.Now()
-	for !ok() {
-		if time.Since(began) > d {
-			t.Fatalf("not in %v: %s", d, what)
-		}
-		slept := time.Now()
-		<-time.After(time.Millisecond)
-		began = began.Add(max(0, time.Since(slept)-20*time.Millisecond))
-	}
-	return time.Since(began)
-}
-
-const patience = 20 * time.Second
-
 // together waits until each of these sees as many others as there are.
 func together(t testing.TB, all ...*replica) {
 	t.Helper()
-	soon(t, patience, "all share", func() bool {
+	testkit.Eventually(t, "all share", func() bool {
 		for _, r := range all {
 			if s := r.Stats(); s.Alone || s.Replicas != len(all) {
 				return false
@@ -210,7 +193,7 @@ func sharing(t *testing.T, url string) func(*testing.T, int) []pace.Store {
 			r.counts.usually.spread.Store(0)
 			// Behind all that the test before has reported:
 			r.Report(pace.Report{Key: r.id, Backoff: pace.Backoff{Until: time.Now().Add(time.Minute)}})
-			soon(t, patience, "all is told", func() bool { return admin.Exists(t.Context(), paceKey(r.id)).Val() == 1 })
+			testkit.Eventually(t, "all is told", func() bool { return admin.Exists(t.Context(), paceKey(r.id)).Val() == 1 })
 			stores = append(stores, r)
 		}
 		for _, kind := range []string{"pace:", "places:", "clock:"} {

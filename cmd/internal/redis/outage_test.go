@@ -9,6 +9,7 @@ import (
 
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 // A request is one that three replicas have sent to one host.
@@ -118,7 +119,7 @@ func TestRequestsOfAnOutage(t *testing.T) {
 	}
 	shared := func(want bool) {
 		t.Helper()
-		soon(t, patience, "all share, or none does", func() bool {
+		testkit.Eventually(t, "all share, or none does", func() bool {
 			return !slices.ContainsFunc(c.fleets, func(f *Fleet) bool { return (f.Standing() == pace.Standing{Times: 1}) != want })
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
 	"robotsproxy/policy/pace/storetest"
+	"robotsproxy/robots/testkit"
 )
 
 // pacer gives the Pacer of one more replica, which runs until the test ends.
@@ -44,7 +45,7 @@ func pacers(t *testing.T, n int) []*pace.Pacer {
 		fleets, all = append(fleets, f), append(all, p)
 	}
 	for _, f := range fleets {
-		soon(t, patience, "all share", func() bool { return f.Standing() == pace.Standing{Times: 1} })
+		testkit.Eventually(t, "all share", func() bool { return f.Standing() == pace.Standing{Times: 1} })
 	}
 	return all
 }
@@ -62,7 +63,7 @@ func TestPauseIsHeard(t *testing.T) {
 	one, two := run(t, s.URL(), 2), run(t, s.URL(), 2)
 	together(t, one, two)
 	admin := client(t, s.URL())
-	soon(t, patience, "both listen", func() bool {
+	testkit.Eventually(t, "both listen", func() bool {
 		return admin.PubSubNumSub(t.Context(), pausesChannel).Val()[pausesChannel] == 2
 	})
 	for _, note := range []string{"", "{}", "null", `{"key":"a.test","left_ns":-1}`, `{"key":5}`, string(make([]byte, maxPauseNote+1))} {
@@ -70,7 +71,7 @@ func TestPauseIsHeard(t *testing.T) {
 	}
 	until := time.Now().Add(time.Minute)
 	one.Report(pace.Report{Key: "a.test", Backoff: pace.Backoff{Until: until, Length: time.Second}})
-	soon(t, patience, "the other has heard", func() bool {
+	testkit.Eventually(t, "the other has heard", func() bool {
 		two.mu.Lock()
 		defer two.mu.Unlock()
 		b := two.pauses["a.test"]
@@ -91,10 +92,10 @@ func TestPauseIsHeardAgain(t *testing.T) {
 	one := run(t, s.URL(), 1)
 	together(t, one)
 	s.Restart()
-	soon(t, promised, "alone", func() bool { return one.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
 	together(t, one)
 	admin := client(t, s.URL())
-	soon(t, patience, "it listens", func() bool {
+	testkit.Eventually(t, "it listens", func() bool {
 		return admin.PubSubNumSub(t.Context(), pausesChannel).Val()[pausesChannel] == 1
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 // onePlace is an ask for the only place of a key.
@@ -51,7 +52,7 @@ func TestLeases(t *testing.T) {
 		now = now.Add(leaseTime * 2 / 3)
 		s.SetTime(now)
 		one.reports.renew()
-		soon(t, patience, "it is renewed", func() bool { return ends() > before })
+		testkit.Eventually(t, "it is renewed", func() bool { return ends() > before })
 		if !full() {
 			t.Fatal("the place is given to another")
 		}
@@ -86,16 +87,16 @@ func TestReportsWhileAway(t *testing.T) {
 		t.Fatalf("Reserve = %+v, %v", back, err)
 	}
 	s.Stop()
-	soon(t, promisedStill, "alone", func() bool { return one.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
 	one.Report(pace.Report{Key: "back.test", Lease: back.Lease, Unsent: true})
 	one.Report(pace.Report{Key: "pause.test", Backoff: pace.Backoff{Until: time.Now().Add(time.Hour)}})
 	s.Continue()
 	together(t, one, two)
-	soon(t, patience, "the place is given back", func() bool {
+	testkit.Eventually(t, "the place is given back", func() bool {
 		turn, err := two.Reserve(t.Context(), onePlace("back.test"))
 		return err == nil && !turn.At.IsZero()
 	})
-	soon(t, patience, "the pause is told", func() bool {
+	testkit.Eventually(t, "the pause is told", func() bool {
 		turn, err := two.Reserve(t.Context(), onePlace("pause.test"))
 		return err == nil && time.Until(turn.Backoff.Until) > 50*time.Minute
 	})
@@ -103,9 +104,9 @@ func TestReportsWhileAway(t *testing.T) {
 	if err := client(t, s.URL()).FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, patience, "alone", func() bool { return one.Standing().Alone && two.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone && two.Standing().Alone })
 	together(t, one, two)
-	soon(t, patience, "the place is taken again", func() bool {
+	testkit.Eventually(t, "the place is taken again", func() bool {
 		return client(t, s.URL()).ZCard(t.Context(), placesKey("kept.test")).Val() == 1
 	})
 	if s := one.Stats(); s.Held != 1 || s.Dropped != 0 {
@@ -186,8 +187,8 @@ func TestStats(t *testing.T) {
 		t.Errorf("RoundTrips = %+v in %v", st.RoundTrips, st.RoundTripTime)
 	}
 	s.Kill()
-	soon(t, promised, "alone", func() bool { return r.Standing().Alone })
-	soon(t, patience, "refused", func() bool { return r.Stats().Failures[Refused.Name()] > 0 })
+	testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
+	testkit.Eventually(t, "refused", func() bool { return r.Stats().Failures[Refused.Name()] > 0 })
 	if st := r.Stats(); !st.Alone || st.Outages != 1 || st.Times != 1 {
 		t.Errorf("Stats = %+v", st)
 	}
@@ -210,7 +211,7 @@ func TestScriptsForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Report(pace.Report{Key: "a.test", Lease: turn.Lease, Unsent: true})
-		soon(t, patience, "the place is given back, and the turn", func() bool {
+		testkit.Eventually(t, "the place is given back, and the turn", func() bool {
 			was, err := admin.HGet(t.Context(), paceKey("a.test"), "c:").Result()
 			return err == nil && was == "" && admin.Exists(t.Context(), placesKey("a.test")).Val() == 0
 		})
@@ -242,7 +243,7 @@ func TestCallerLeaves(t *testing.T) {
 		t.Error("alone, since a caller has left")
 	}
 	f.delay.Store(0)
-	soon(t, patience, "the place is given back", func() bool {
+	testkit.Eventually(t, "the place is given back", func() bool {
 		turn, err := r.Reserve(t.Context(), onePlace("a.test"))
 		return err == nil && !turn.At.IsZero()
 	})

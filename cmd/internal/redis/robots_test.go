@@ -11,6 +11,7 @@ import (
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	cachetest "robotsproxy/robots/cache/storetest"
+	"robotsproxy/robots/testkit"
 )
 
 // books gives what has another replica of the fleet at url join it, whose stores are on
@@ -19,7 +20,7 @@ func books(t *testing.T, url string) func(*testing.T) cache.Store {
 	settled(t, url)
 	return func(t *testing.T) cache.Store {
 		r := run(t, url, 100)
-		soon(t, patience, "it shares", func() bool { return !r.away() })
+		testkit.Eventually(t, "it shares", func() bool { return !r.away() })
 		s := r.Robots(nil)
 		return unhurried{s, s.(cache.Sharer)}
 	}

@@ -16,6 +16,7 @@ import (
 	"robotsproxy/robots/cache"
 	cachetest "robotsproxy/robots/cache/storetest"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 const text1 = "User-agent: *\nDisallow: /x\n"
@@ -60,7 +61,7 @@ func readers(t *testing.T, open opener, n int, url string, from *origin) []reade
 		all = append(all, r)
 	}
 	for _, r := range all {
-		soon(t, patience, "it shares", func() bool { return !r.away() })
+		testkit.Eventually(t, "it shares", func() bool { return !r.away() })
 	}
 	return all
 }
@@ -117,7 +118,7 @@ func TestRobotsInOutages(t *testing.T) {
 				t.Errorf("%d fetches, want one for each that was alone", n)
 			}
 			for _, r := range all {
-				soon(t, patience, "it is alone", r.away)
+				testkit.Eventually(t, "it is alone", r.away)
 			}
 			all[0].Purge(host(1))
 			if all[0].Peek(host(1)) != nil || all[1].Peek(host(1)) == nil {
@@ -125,10 +126,10 @@ func TestRobotsInOutages(t *testing.T) {
 			}
 			tc.end(server)
 			for _, r := range all[1:] {
-				soon(t, patience, "the purge is heard", func() bool { return r.Peek(host(1)) == nil })
+				testkit.Eventually(t, "the purge is heard", func() bool { return r.Peek(host(1)) == nil })
 			}
 			for _, r := range all {
-				soon(t, patience, "it shares", func() bool { return !r.away() })
+				testkit.Eventually(t, "it shares", func() bool { return !r.away() })
 			}
 			before := from.fetches.Load()
 			for _, r := range all {
@@ -148,7 +149,7 @@ func TestDecisionsMakeNoRoundTrip(t *testing.T) {
 	server, from := redistest.Start(t), &origin{}
 	all := readers(t, patient, 2, server.URL(), from)
 	for _, r := range all {
-		r.ask(t, host(1), patience)
+		r.ask(t, host(1), testkit.Patience)
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer client.Close()
@@ -166,7 +167,7 @@ func TestDecisionsMakeNoRoundTrip(t *testing.T) {
 	get := calls()["cmdstat_getrange"]
 	for range 1000 {
 		for _, r := range all {
-			r.ask(t, host(1), patience)
+			r.ask(t, host(1), testkit.Patience)
 		}
 	}
 	if again := calls()["cmdstat_getrange"]; again != get || from.fetches.Load() != 1 {
@@ -186,7 +187,7 @@ func TestNewsForbidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := readers(t, patient, 1, server.URL(), &origin{})[0]
-	soon(t, patience, "it is counted", func() bool { return r.RobotsStats().Failures > 1 })
+	testkit.Eventually(t, "it is counted", func() bool { return r.RobotsStats().Failures > 1 })
 	if r.Fleet.Stats().Outages != 0 {
 		t.Errorf("it paces alone for it: %s", r.log)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots/testkit"
 )
 
 // sentinel runs a Sentinel that watches the server, and gives its address.
@@ -35,7 +36,7 @@ sentinel failover-timeout pace 2000
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	c := client(t, "redis://"+addr)
-	soon(t, patience, "the Sentinel answers", func() bool { return c.Ping(t.Context()).Err() == nil })
+	testkit.Eventually(t, "the Sentinel answers", func() bool { return c.Ping(t.Context()).Err() == nil })
 	return addr
 }
 
@@ -51,13 +52,13 @@ func TestSentinelFailsOver(t *testing.T) {
 	addr := sentinel(t, first)
 	watch := client(t, "redis://"+addr)
 	all := fleet(t, first, "redis://"+addr+"?master_name=pace")
-	soon(t, patience, "the Sentinel knows of the replica, and that has all", func() bool {
+	testkit.Eventually(t, "the Sentinel knows of the replica, and that has all", func() bool {
 		known, err := watch.Do(t.Context(), "SENTINEL", "REPLICAS", "pace").Slice()
 		return err == nil && len(known) == 1 && admin.Exists(t.Context(), epochKey).Val() == 1
 	})
 	first.Kill()
 	for _, r := range all {
-		soon(t, promised, "alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
 	}
 	comesBack(t, all...)
 	if n := admin.ZCard(t.Context(), thereKey).Val(); n != 3 {

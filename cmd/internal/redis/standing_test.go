@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -71,28 +72,28 @@ func TestShares(t *testing.T) {
 	times := func(want float64) func() bool {
 		return func() bool { return one.Standing() == pace.Standing{Times: want} }
 	}
-	soon(t, patience, "two of four", times(2))
+	testkit.Eventually(t, "two of four", times(2))
 	before := one.checks.Load()
 	three, stopThree := start(t, s.URL(), 4)
 	defer stopThree()
-	soon(t, patience, "three of four", times(4.0/3))
-	soon(t, patience, "Recheck is called", func() bool { return one.checks.Load() > before })
+	testkit.Eventually(t, "three of four", times(4.0/3))
+	testkit.Eventually(t, "Recheck is called", func() bool { return one.checks.Load() > before })
 
 	stopTwo()
-	soon(t, patience, "one has ended", func() bool { s := one.Stats(); return s.Replicas == 2 && s.Left == 1 })
+	testkit.Eventually(t, "one has ended", func() bool { s := one.Stats(); return s.Replicas == 2 && s.Left == 1 })
 	if !times(4.0 / 3)() {
 		t.Errorf("Standing = %+v, and a share is left", one.Standing())
 	}
 	next := run(t, s.URL(), 4)
-	soon(t, patience, "the next is there", func() bool { s := one.Stats(); return s.Replicas == 3 && s.Left == 0 })
-	soon(t, patience, "the next knows of all", func() bool { return next.Standing() == pace.Standing{Times: 4.0 / 3} })
+	testkit.Eventually(t, "the next is there", func() bool { s := one.Stats(); return s.Replicas == 3 && s.Left == 0 })
+	testkit.Eventually(t, "the next knows of all", func() bool { return next.Standing() == pace.Standing{Times: 4.0 / 3} })
 
 	three.mu.Lock() // its next beat waits for nobody, but this: it is as if it were lost
 	three.Fleet.mu.Lock()
-	soon(t, patience, "one is lost", times(2))
+	testkit.Eventually(t, "one is lost", times(2))
 	three.Fleet.mu.Unlock()
 	three.mu.Unlock()
-	soon(t, patience, "it is back", times(4.0/3))
+	testkit.Eventually(t, "it is back", times(4.0/3))
 }
 
 // The first of all waits for what others may have to tell, the next does not.
@@ -107,7 +108,7 @@ func TestFirstReplica(t *testing.T) {
 	}
 	began = time.Now()
 	two := run(t, s.URL(), 2)
-	soon(t, patience, "the next shares", func() bool { return !two.Standing().Alone })
+	testkit.Eventually(t, "the next shares", func() bool { return !two.Standing().Alone })
 	t.Logf("the next shares after %v", time.Since(began))
 	if strings.Contains(two.log.String(), "away") {
 		t.Errorf("it says that it was away: %s", two.log)
@@ -124,11 +125,11 @@ func TestReturningTakesNoShare(t *testing.T) {
 	defer stopTwo()
 	together(t, one, two)
 	stopTwo()
-	soon(t, patience, "one has ended", func() bool { s := one.Stats(); return s.Replicas == 1 && s.Left == 1 })
+	testkit.Eventually(t, "one has ended", func() bool { s := one.Stats(); return s.Replicas == 1 && s.Left == 1 })
 	s.Stop()
-	soon(t, promisedStill, "alone", func() bool { return one.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
 	s.Continue()
-	soon(t, patience, "it is back", func() bool { return !one.Standing().Alone })
+	testkit.Eventually(t, "it is back", func() bool { return !one.Standing().Alone })
 	if st := one.Stats(); st.Replicas != 1 || st.Left != 1 || st.Times != 1.5 {
 		t.Errorf("Stats = %+v", st)
 	}
@@ -143,7 +144,7 @@ func TestMoreReplicasThanSaid(t *testing.T) {
 	together(t, all...)
 	s.Kill()
 	for _, r := range all {
-		soon(t, promised, "alone", func() bool { return r.Standing().Alone })
+		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
 		if st := r.Standing(); st.Times != 3 {
 			t.Errorf("Standing = %+v", st)
 		}
@@ -159,7 +160,7 @@ func TestTellsOfTheOthers(t *testing.T) {
 	n := 0 // lines that were there before
 	logs := func(want ...string) {
 		t.Helper()
-		soon(t, patience, want[0], func() bool { return strings.Count(one.log.String(), "\n") == n+len(want) })
+		testkit.Eventually(t, want[0], func() bool { return strings.Count(one.log.String(), "\n") == n+len(want) })
 		for i, line := range strings.Split(one.log.String(), "\n")[n:][:len(want)] {
 			if !strings.Contains(line, want[i]) {
 				t.Errorf("%s\nwant %s", line, want[i])
@@ -200,7 +201,7 @@ func TestSentAlone(t *testing.T) {
 		two.clocks = append(two.clocks, pace.Clock{Key: "host" + string(rune('0'+i)), Gap: time.Hour, Sent: now})
 	}
 	two.mu.Unlock()
-	soon(t, patience, "alone", func() bool { return one.Standing().Alone })
+	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
 	together(t, one, two)
 
 	ask := func(key, clock string) pace.Ask {

@@ -1,0 +1,339 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/robots/testkit"
+)
+
+// A Record is a line of the audit file, with every member that there is.
+type Record struct {
+	Time          time.Time `json:"time"`
+	ID            string    `json:"id"`
+	Replica       string    `json:"replica"`
+	Client        string    `json:"client"`
+	Method        string    `json:"method"`
+	URL           string    `json:"url"`
+	Host          string    `json:"host"`
+	UserAgent     string    `json:"user_agent"`
+	Agent         string    `json:"agent"`
+	Decision      string    `json:"decision"`
+	Reason        string    `json:"reason"`
+	Enforced      *bool     `json:"enforced"`
+	Entry         string    `json:"entry"`
+	EntryReason   string    `json:"entry_reason"`
+	Rule          string    `json:"rule"`
+	Line          int       `json:"line"`
+	Reading       string    `json:"reading"`
+	Group         string    `json:"group"`
+	RobotsURL     string    `json:"robots_url"`
+	RobotsFetched string    `json:"robots_fetched"`
+	RobotsAgent   string    `json:"robots_agent"`
+	RobotsSHA256  string    `json:"robots_sha256"`
+	Dialect       string    `json:"dialect"`
+	RobotsStale   bool      `json:"robots_stale"`
+	RobotsSignal  string    `json:"robots_content_signal"`
+	RobotsUsage   string    `json:"robots_content_usage"`
+	CrawlDelay    float64   `json:"crawl_delay_s"`
+	CrawlAsked    float64   `json:"crawl_delay_asked_s"`
+	WaitMS        float64   `json:"wait_ms"`
+	BackOff       float64   `json:"back_off_s"`
+	Slowed        float64   `json:"slowed_s"`
+	StoreAway     bool      `json:"store_away"`
+	RobotsTag     string    `json:"x_robots_tag"`
+	ContentSignal string    `json:"content_signal"`
+	ContentUsage  string    `json:"content_usage"`
+	TDMReserved   string    `json:"tdm_reservation"`
+	TDMPolicy     string    `json:"tdm_policy"`
+	Status        int       `json:"status"`
+	Bytes         int64     `json:"bytes"`
+	DurationMS    float64   `json:"duration_ms"`
+	Error         string    `json:"error"`
+	Seq           uint64    `json:"seq"`
+	Kind          string    `json:"kind"` // of the line; "": a request's
+	Hops          []string  `json:"hops"`
+	Outcome       string    `json:"outcome"`
+	SHA256        string    `json:"sha256"`
+	Event         string    `json:"event"` // of the file itself
+	Count         int       `json:"count"`
+	Clients       int       `json:"clients"`
+	File          string    `json:"file"`
+}
+
+// members is the closed set of names a line may have; robots_stale says that a
+// held copy ruled while its origin failed.
+var members = strings.Fields(`time id replica client method url host user_agent agent decision reason enforced entry entry_reason rule line reading group
+	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
+	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s cached store_away
+	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error v seq prev hash`)
+
+// fetchMembers is the same of lines that speak of a fetch of a robots.txt.
+var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 status bytes duration_ms error v seq prev hash`)
+
+// eventMembers is the same of lines that speak of the file.
+var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client first_seq last_seq v seq prev hash`)
+
+// ReadAudit parses the records of requests in the file as it stands; a last line still
+// being written is left out.
+func ReadAudit(t testing.TB, file string) []Record {
+	t.Helper()
+	return slices.DeleteFunc(ReadLines(t, file), func(r Record) bool { return r.Kind != "" })
+}
+
+// ReadLines is ReadAudit with the lines of other kinds.
+func ReadLines(t testing.TB, file string) []Record {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, _ := ParseLines(t, text, Chained{})
+	return records
+}
+
+// ParseLines holds each line against the chain, and each of its members against what
+// there may be.
+func ParseLines(t testing.TB, text []byte, last Chained) (records []Record, _ Chained) {
+	t.Helper()
+	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break
+		}
+		last = follows(t, line, last)
+		var named map[string]json.RawMessage
+		if err := json.Unmarshal(line, &named); err != nil {
+			t.Fatalf("audit line is not JSON: %v\n%s", err, line)
+		}
+		var r Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("audit line: %v\n%s", err, line)
+		}
+		known := map[string][]string{"": members, "event": eventMembers, "robots": fetchMembers}[r.Kind]
+		for name := range named {
+			if !slices.Contains(known, name) {
+				t.Fatalf("audit line has an unknown member %q: %s", name, line)
+			}
+		}
+		if r.Kind != "" {
+			records = append(records, r)
+			continue
+		}
+		if r.Time.IsZero() || r.ID == "" || r.Reason == "" || (r.Decision != "allow" && r.Decision != "block") {
+			t.Errorf("audit line lacks time, id, reason or decision: %s", line)
+		}
+		records = append(records, r)
+	}
+	return records, last
+}
+
+// Chained is what a line says of its place.
+type Chained struct {
+	Seq        uint64
+	Prev, Hash string
+}
+
+// follows holds a line against the one before it, as anybody can who has read the
+// contract: hash is the last member, of the octets before it.
+func follows(t testing.TB, line []byte, last Chained) (c Chained) {
+	t.Helper()
+	if err := json.Unmarshal(line, &c); err != nil {
+		t.Fatalf("audit line is not JSON: %v\n%s", err, line)
+	}
+	hashed, end, ok := bytes.Cut(line, []byte(`,"hash":"`))
+	sum := sha256.Sum256(hashed)
+	if want := hex.EncodeToString(sum[:]) + "\"}\n"; !ok || string(end) != want {
+		t.Fatalf("audit line ends with %q, want %q: %s", end, want, line)
+	}
+	first := last == Chained{}
+	if !first && (c.Seq != last.Seq+1 || c.Prev != last.Hash) || first && c.Seq == 1 && c.Prev != strings.Repeat("0", 64) {
+		t.Fatalf("audit line %d, %s, behind %d, %s", c.Seq, c.Prev, last.Seq, last.Hash)
+	}
+	return c
+}
+
+// RecordsOf picks the records of one URL.
+func RecordsOf(records []Record, url string) []Record {
+	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return r.URL != url })
+}
+
+// AwaitRecord waits for the one record of the URL: an allowed request's is
+// written when it ends, which its client may see first.
+func AwaitRecord(t testing.TB, file, url string) Record {
+	t.Helper()
+	var found []Record
+	testkit.Eventually(t, "a record of "+url, func() bool {
+		found = RecordsOf(ReadAudit(t, file), url)
+		return len(found) > 0
+	})
+	if len(found) > 1 {
+		t.Errorf("%d records of %s, want 1", len(found), url)
+	}
+	return found[0]
+}
+
+// OnlyRecord takes the one record of the URL that must be on disk already: a
+// refusal's is written before its answer.
+func OnlyRecord(t testing.TB, file, url string) Record {
+	t.Helper()
+	found := RecordsOf(ReadAudit(t, file), url)
+	if len(found) != 1 {
+		t.Fatalf("%d records of %s when its answer had come, want 1", len(found), url)
+	}
+	return found[0]
+}
+
+// WantBlocked holds a record against what a refusal must say.
+func WantBlocked(t testing.TB, r Record, reason string, status int) {
+	t.Helper()
+	if r.Decision != "block" || r.Reason != reason || r.Status != status {
+		t.Errorf("record of %s: decision %q, reason %q, status %d; want block, %q, %d",
+			r.URL, r.Decision, r.Reason, r.Status, reason, status)
+	}
+}
+
+// An Explanation is what audit explain --json says, as far as tests ask.
+type Explanation struct {
+	Record struct {
+		Reason   string `json:"reason"`
+		Decision string `json:"decision"`
+		Dialect  string `json:"dialect"`
+		SHA256   string `json:"robots_sha256"`
+	} `json:"record"`
+	Place struct {
+		Hash bool `json:"hash_holds"`
+	} `json:"place"`
+	Snapshot string `json:"snapshot"`
+	Fetch    *struct {
+		URL    string `json:"url"`
+		Status int    `json:"status"`
+	} `json:"fetch"`
+	Derived *struct {
+		Same    bool `json:"same"`
+		Differs []struct {
+			Member string `json:"member"`
+		} `json:"differs"`
+		Notes []string `json:"notes"`
+	} `json:"rederived"`
+}
+
+// Explain has a record Explanation, and the decision made again where it rests on a file.
+func (p *Proxy) Explain(t *testing.T, r Record, status int) Explanation {
+	t.Helper()
+	got := Command(t, "audit", "explain", "-c", p.Config, "--json", r.ID).Want(t, status).Stdout
+	var x Explanation
+	if err := json.Unmarshal([]byte(got), &x); err != nil {
+		t.Fatalf("%v: %s", err, got)
+	}
+	if !x.Place.Hash || x.Record.Reason != r.Reason {
+		t.Errorf("%s: %s", r.URL, got)
+	}
+	switch {
+	case r.RobotsSHA256 == "" && x.Derived != nil:
+		t.Errorf("%s: made again from no file: %s", r.URL, got)
+	case r.RobotsSHA256 != "" && (x.Derived == nil || x.Snapshot != "there" || x.Fetch == nil || x.Derived.Same != (status == 0)):
+		t.Errorf("%s: %s", r.URL, got)
+	}
+	return x
+}
+
+// An AuditReport is what audit report --format json says, as far as tests ask.
+type AuditReport struct {
+	Source struct {
+		Files struct {
+			Rows []struct {
+				Name  string `json:"name"`
+				Lines int64  `json:"lines"`
+				First int64  `json:"first_seq"`
+				Last  int64  `json:"last_seq"`
+			} `json:"rows"`
+		} `json:"files"`
+		Lines      int64 `json:"lines"`
+		Requests   int64 `json:"requests"`
+		Unreadable int64 `json:"unreadable"`
+		Chain      struct {
+			Held bool `json:"held"`
+		} `json:"chain"`
+	} `json:"source"`
+	Totals struct {
+		Requests int64 `json:"requests"`
+		Blocked  int64 `json:"blocked"`
+	} `json:"totals"`
+}
+
+// Reports are what every format says of an audit that may be written meanwhile.
+func (p *Proxy) Reports(t *testing.T) (sum AuditReport) {
+	t.Helper()
+	for _, format := range []string{"text", "csv", "json", "html"} {
+		got := Command(t, "audit", "report", "-c", p.Config, "--format", format).Want(t, 0)
+		if got.Stderr != "" {
+			t.Errorf("report --format %s: %s", format, got.Stderr)
+		}
+		var err error
+		switch format {
+		case "json":
+			err = json.Unmarshal([]byte(got.Stdout), &sum)
+		case "csv":
+			_, err = csv.NewReader(strings.NewReader(got.Stdout)).ReadAll()
+		case "text":
+			if !strings.Contains(got.Stdout, "\n  chain      holds over all of it") {
+				t.Errorf("report: %s", got.Stdout)
+			}
+		case "html":
+			if !strings.HasSuffix(got.Stdout, "</html>\n") || strings.Contains(got.Stdout, `class="alarm"`) {
+				t.Errorf("report --format html: %s", got.Stdout)
+			}
+		}
+		if err != nil {
+			t.Errorf("report --format %s: %v", format, err)
+		}
+	}
+	return sum
+}
+
+// Whole holds a report against itself: each line was counted once.
+func (s *AuditReport) Whole(t *testing.T) {
+	t.Helper()
+	next := int64(1)
+	for _, f := range s.Source.Files.Rows {
+		if f.First != next || f.Last != f.First+f.Lines-1 {
+			t.Errorf("file %+v, its first line should be %d", f, next)
+		}
+		next = f.Last + 1
+	}
+	if !s.Source.Chain.Held || s.Source.Lines != next-1 || s.Source.Unreadable != 0 || s.Totals.Requests != s.Source.Requests {
+		t.Errorf("%+v", s)
+	}
+}
+
+// RefusedID asks for what robots.txt forbids and gives the id in the answer.
+func RefusedID(c *http.Client, url string) (string, error) {
+	resp, err := c.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	_, id, ok := strings.Cut(string(text), "\nid:")
+	if resp.StatusCode != http.StatusForbidden || !ok {
+		return "", fmt.Errorf("status %d: %s", resp.StatusCode, text)
+	}
+	return strings.TrimSpace(id), nil
+}

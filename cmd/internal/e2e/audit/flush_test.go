@@ -1,0 +1,145 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// TestNobodyFlushesTheAudit: an earlier record is still there after many requests that
+// are refused at once and are as long as they may be, and all of these are accounted for.
+func TestNobodyFlushesTheAudit(t *testing.T) {
+	t.Parallel()
+	const senders, perSecond, burst, longest = 8, 100, 1000, 8 << 10
+	o := e2e.NewOrigin(t, "flush", e2e.Forbidding)
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.max_size": "64MiB", "audit.max_files": 1}))
+	early, err := e2e.RefusedID(p.Client(t, false), o.URL("http", "/no"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("\xff", longest)
+	url := func(to string) string { return to + long[len(to):] }
+	began := time.Now()
+	sent := map[string]int{}
+	for _, kind := range []struct {
+		reason, url, agent string
+		status             int
+		each               int // of each sender
+	}{
+		{"malformed", "http://u:p@h.example/?" + long, long, http.StatusBadRequest, 400},
+		{"port", url("http://h.example:22/?"), long, http.StatusForbidden, 400},
+		{"rule", url(o.URL("http", "/no?")), "FooBot/1.0", http.StatusForbidden, (burst + 2*perSecond) / senders},
+	} {
+		from := time.Now()
+		var all sync.WaitGroup
+		for range senders {
+			all.Go(func() {
+				flood(t, p, kind.status, kind.each, "GET "+kind.url+" HTTP/1.1", "Host: h.example", "User-Agent: "+kind.agent)
+			})
+		}
+		all.Wait()
+		if took := time.Since(from); kind.reason == "rule" && took < 2*time.Second {
+			t.Errorf("%d refusals by a rule were answered in %v", senders*kind.each, took)
+		}
+		sent[kind.reason] = senders * kind.each
+	}
+	seconds := int(time.Since(began)/time.Second) + 1
+	p.End(t)
+
+	e2e.Command(t, "audit", "explain", "-c", p.Config, early).Want(t, 0)
+	recorded, counted, last := map[string]int{}, 0, ""
+	for _, r := range wholeTrail(t, p.Audit) {
+		switch {
+		case r.Event == "counted":
+			counted += r.Count
+			if r.Client != "127.0.0.1" || r.Clients != 1 {
+				t.Errorf("event %+v", r)
+			}
+		case r.Kind == "" && r.ID != early:
+			recorded[r.Reason]++
+			last = r.ID
+		}
+	}
+	if recorded["rule"] != sent["rule"] {
+		t.Errorf("%d recorded of %d refusals by a rule", recorded["rule"], sent["rule"])
+	}
+	if cheap := recorded["malformed"] + recorded["port"]; cheap+counted != sent["malformed"]+sent["port"] || cheap > perSecond*(seconds+1) {
+		t.Errorf("%v recorded and %d counted of %v in %d s", recorded, counted, sent, seconds)
+	}
+	e2e.Command(t, "audit", "explain", "-c", p.Config, last).Want(t, 0)
+	for line := range bytes.Lines(unzipped(t, p.Audit)) {
+		if len(line) > 3*longest+4<<10 {
+			t.Errorf("a line has %d bytes: %.200s", len(line), line)
+		}
+	}
+	out := e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 0).Stdout
+	if counted > 0 && !strings.Contains(out, fmt.Sprintf("\ncounted %d refusal", counted)) {
+		t.Errorf("verify: %s", out)
+	}
+	t.Logf("%v recorded, %d counted in %d s", recorded, counted, seconds)
+}
+
+// flood sends a request so many times, one after the other; each is answered with status.
+func flood(t *testing.T, p *e2e.Proxy, status, times int, head ...string) {
+	w := p.Dial(t)
+	for range times {
+		w.Send(t, head...)
+		resp, err := http.ReadResponse(w.R, nil)
+		if err != nil || resp.StatusCode != status {
+			t.Errorf("%v, %v", resp, err)
+			return
+		}
+		io.Copy(io.Discard, resp.Body)
+		if resp.Close {
+			w.Close()
+			w = p.Dial(t)
+		}
+	}
+}
+
+// TestVerifyTellsRemovedFromTakenAway: what the proxy removes of the beginning is said
+// in the audit, and what somebody takes away is missing.
+func TestVerifyTellsRemovedFromTakenAway(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "taken", e2e.Forbidding)
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.max_size": "64KiB", "audit.max_files": 3}))
+	load := underLoad(t, p, o, 300)
+	first := filepath.Join(filepath.Dir(p.Audit), "audit-000000000001.jsonl")
+	testkit.Eventually(t, "the first file is removed", func() bool {
+		left, _ := filepath.Glob(first + "*")
+		_, err := os.Stat(p.Audit)
+		asides, _ := filepath.Glob(strings.Replace(first, "000000000001", "*", 1) + "*")
+		return len(left) == 0 && err == nil && len(asides) > 0
+	})
+	load.stop()
+	p.End(t)
+	p = p.Again(t) // whose chain goes on
+	p.End(t)
+	if out := e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 0).Stdout; !strings.Contains(out, "by audit.max_files, as a line says") {
+		t.Errorf("verify: %s", out)
+	}
+	asides, err := filepath.Glob(strings.Replace(first, "000000000001", "*", 1) + "*")
+	if err != nil || len(asides) < 2 {
+		t.Fatalf("%q, %v", asides, err)
+	}
+	slices.Sort(asides)
+	if err := os.Remove(asides[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 1); !strings.Contains(got.Stderr, ": missing: seq 1 to ") {
+		t.Errorf("verify: %s", got.Stderr)
+	}
+	seq := strings.TrimLeft(strings.TrimPrefix(strings.TrimSuffix(strings.TrimSuffix(filepath.Base(asides[1]), ".gz"), ".jsonl"), "audit-"), "0")
+	e2e.Command(t, "audit", "verify", "-c", p.Config, "--from", seq).Want(t, 0)
+}

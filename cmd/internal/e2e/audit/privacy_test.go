@@ -1,0 +1,170 @@
+package audit
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// secrets are what no configuration may have in the state directory's records.
+var secrets = []string{"s3cret", "c00kie", "b0dy", "dXNlcjpzM2NyZXQ"}
+
+func TestAuditHoldsNoSecrets(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "secrets", e2e.Forbidding)
+	o.Handle("/form", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Set-Cookie", "a=c00kie")
+		w.Write([]byte("b0dy"))
+	})
+	for _, c := range []struct {
+		name    string
+		own     e2e.Settings
+		leaks   []string                          // what must not be there beside secrets
+		clients func(t *testing.T, seen []string) // of the member client
+	}{
+		{"by default", nil, nil, func(t *testing.T, seen []string) {
+			if seen[0] != "127.0.0.1" {
+				t.Errorf("clients %q", seen)
+			}
+		}},
+		{"query_strings: drop", e2e.Settings{"audit.query_strings": "drop"}, []string{"whose="}, nil},
+		{"clients: hash", e2e.Settings{"audit.clients": "hash"}, []string{"127.0.0.1"}, func(t *testing.T, seen []string) {
+			if len(seen) != 1 || len(seen[0]) != 32 || strings.Trim(seen[0], "0123456789abcdef") != "" {
+				t.Errorf("clients %q", seen)
+			}
+		}},
+		{"clients: drop", e2e.Settings{"audit.clients": "drop"}, []string{"127.0.0.1"}, func(t *testing.T, seen []string) {
+			if len(seen) != 1 || seen[0] != "" {
+				t.Errorf("clients %q", seen)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := e2e.StartProxy(t, e2e.Unpaced.With(c.own))
+			client := p.Client(t, false)
+			for _, scheme := range e2e.Schemes {
+				e2e.Do(t, client, "POST", o.URL(scheme, "/form?whose=mine"), strings.NewReader("b0dy"),
+					"Cookie", "a=c00kie", "Authorization", "Basic dXNlcjpzM2NyZXQ=")
+				e2e.Get(t, client, o.URL(scheme, "/no?whose=mine"), "Cookie", "a=c00kie", "Proxy-Authorization", "Basic dXNlcjpzM2NyZXQ=")
+			}
+			for _, line := range []string{
+				"GET http://u:s3cret@" + o.Hostport("http") + "/form?whose=mine HTTP/1.1",
+				"GET http:/u:s3cret@x/?whose=mine HTTP/1.1",
+				"CONNECT u:s3cret@" + o.Hostport("https") + " HTTP/1.1",
+				"GET http://x y/?whose=mine HTTP/1.1",
+			} {
+				w := p.Dial(t)
+				w.Send(t, line, "Host: x")
+				w.Receive(t, "GET")
+			}
+			// One that leaves while it is answered: net/http's error names its address.
+			stop := make(chan struct{})
+			o.Handle("/long", func(w http.ResponseWriter, r *http.Request) {
+				w.(http.Flusher).Flush()
+				for r.Context().Err() == nil {
+					if _, err := w.Write(make([]byte, 32<<10)); err != nil {
+						break
+					}
+				}
+				close(stop)
+			})
+			left := p.Dial(t)
+			left.Send(t, "GET "+o.URL("http", "/long")+" HTTP/1.1", "Host: "+o.Hostport("http"))
+			testkit.Eventually(t, "the page is asked for", func() bool {
+				return len(o.Pages("http")) > 0 && o.Pages("http")[len(o.Pages("http"))-1].Path == "/long"
+			})
+			left.Close()
+			testkit.Within(t, "the origin sees the end", stop)
+			e2e.AwaitRecord(t, p.Audit, o.URL("http", "/long"))
+			p.End(t)
+
+			text, err := os.ReadFile(p.Audit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, secret := range append(secrets, c.leaks...) {
+				for line := range strings.Lines(string(text)) {
+					if secret == "127.0.0.1" { // which the origins' addresses may begin with
+						line = strings.ReplaceAll(line, o.Addr(), "")
+					}
+					if strings.Contains(line, secret) {
+						t.Errorf("%s in %s", secret, line)
+					}
+				}
+			}
+			if c.clients == nil {
+				return
+			}
+			var seen []string
+			for _, r := range e2e.ReadAudit(t, p.Audit) {
+				if len(seen) == 0 || seen[len(seen)-1] != r.Client {
+					seen = append(seen, r.Client)
+				}
+			}
+			c.clients(t, seen)
+		})
+	}
+}
+
+// The same client has the same name after a new start, and another one elsewhere.
+func TestHashedClientsAreToldApart(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "hashed", e2e.Forbidding)
+	name := func(h *e2e.Setup) string {
+		p := e2e.Launch(t, h)
+		p.AwaitReady(t)
+		p.CA = strings.TrimSuffix(e2e.Command(t, "ca", "path", "-c", p.Config).Want(t, 0).Stdout, "\n")
+		e2e.Get(t, p.Client(t, false), o.URL("http", "/no"))
+		p.End(t)
+		records := e2e.ReadAudit(t, p.Audit)
+		return records[len(records)-1].Client
+	}
+	here, there := e2e.NewSetup(t, e2e.Settings{"audit.clients": "hash"}), e2e.NewSetup(t, e2e.Settings{"audit.clients": "hash"})
+	first := name(here)
+	if again := name(here); again != first {
+		t.Errorf("%q, then %q", first, again)
+	}
+	if other := name(there); other == first {
+		t.Error("another proxy gives the same name: it can be guessed")
+	}
+	info, err := os.Stat(filepath.Join(here.State, "audit.key"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// A User-Agent of control characters and terminal escapes forges neither a line nor a
+// terminal.
+func TestHostileAgentStaysInItsLine(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "hostile", e2e.Forbidding)
+	p := e2e.StartProxy(t, e2e.Unpaced)
+	hostile := "x\t\x9b2J\xc2\x9b31m\u202eevil\u2028\\\"}{\"decision\":\"allow\"} \xff\u200b" + strings.Repeat("A", 9<<10)
+	w := p.Dial(t)
+	w.Send(t, "GET "+o.URL("http", "/no/\xc2\x9b?\xe2\x80\xae")+" HTTP/1.1", "Host: "+o.Hostport("http"), "User-Agent: "+hostile)
+	w.SetReadDeadline(time.Now().Add(testkit.Patience))
+	w.Receive(t, "GET")
+	p.End(t)
+	text, err := os.ReadFile(p.Audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n != 2 { // one is of the fetch
+		t.Errorf("%d lines", n)
+	}
+	for _, r := range strings.ReplaceAll(string(text), "\n", "") {
+		if !unicode.IsPrint(r) {
+			t.Errorf("%U stands in the line", r)
+		}
+	}
+	if got := e2e.ReadAudit(t, p.Audit); got[0].Decision != "block" {
+		t.Errorf("got %+v", got[0])
+	}
+}

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// An authority signs the certificates of origins; the proxy learns the one of
+// the tests by egress.extra_ca.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	PEM  []byte
+}
+
+// NewAuthority makes a CA that nobody trusts yet.
+func NewAuthority(name string) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(time.Now().UnixNano()),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		KeyUsage:              x509.KeyUsageCertSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return &authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
+}
+
+// Leaf signs a server certificate for the name, good until notAfter.
+func (a *authority) Leaf(t testing.TB, name string, notAfter time.Time) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: name},
+		DNSNames:     []string{name},
+		NotBefore:    time.Now().Add(-48 * time.Hour),
+		NotAfter:     notAfter,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// originCA is the one CA that every proxy under test is told to trust, with
+// the file that says so.
+var originCA = sync.OnceValues(func() (*authority, error) { return NewAuthority("e2e origins") })
+
+// Trusted gives the CA of the origins, which every proxy under test is told to trust.
+func Trusted(t testing.TB) *authority {
+	t.Helper()
+	a, err := originCA()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+var originCAFile = sync.OnceValues(func() (string, error) {
+	a, err := originCA()
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(scratch, "origins-ca.pem")
+	return file, os.WriteFile(file, a.PEM, 0o600)
+})
+
+// TrustedFile gives the PEM file of that CA.
+func TrustedFile(t testing.TB) string {
+	t.Helper()
+	file, err := originCAFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}

@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+)
+
+// A found is a line of doctor --json.
+type found struct {
+	Check, Status, Detail string
+	Mend                  string `json:"what_to_do"`
+}
+
+// doctor gives what doctor finds, by check; env is laid over a clean one.
+func doctor(t testing.TB, env []string, args ...string) map[string]found {
+	t.Helper()
+	cmd := e2e.Prepare(t, append([]string{"doctor", "--json"}, args...)...)
+	cmd.Env = append(cmd.Env, env...)
+	out := e2e.Finish(t, cmd)
+	all, failed := readFound(t, out.Stdout)
+	out.Want(t, failed)
+	return all
+}
+
+// readFound reads what doctor --json says, and the status that it has to end with.
+func readFound(t testing.TB, lines string) (all map[string]found, failed int) {
+	t.Helper()
+	all = map[string]found{}
+	for line := range strings.Lines(lines) {
+		var f found
+		if err := json.Unmarshal([]byte(line), &f); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if f.Status == "fail" {
+			failed = 1
+		}
+		if (f.Status == "ok" || f.Status == "skip") != (f.Mend == "") {
+			t.Errorf("%s has what to do: %s", f.Status, line)
+		}
+		all[f.Check] = f
+	}
+	return all, failed
+}
+
+func wantFound(t testing.TB, all map[string]found, status string, checks ...string) {
+	t.Helper()
+	for _, check := range checks {
+		if f := all[check]; f.Status != status {
+			t.Errorf("%s: %+v, want %s", check, f, status)
+		}
+	}
+}
+
+// Real clients, each with and without the variable by which it trusts a CA; the
+// proxy variables in the environment are not to count.
+func TestDoctorRunsClients(t *testing.T) {
+	t.Parallel()
+	p := e2e.StartProxy(t, e2e.Settings{})
+	for _, c := range []struct {
+		client, variable string
+		need             func(t testing.TB)
+	}{
+		{"system", "SSL_CERT_FILE", func(testing.TB) {}},
+		{"curl", "CURL_CA_BUNDLE", func(t testing.TB) { e2e.NeedPeer(t, "curl") }},
+		{"git", "GIT_SSL_CAINFO", func(t testing.TB) { e2e.NeedPeer(t, "git") }},
+		{"urllib", "SSL_CERT_FILE", func(t testing.TB) { e2e.NeedPeer(t, "python3") }},
+		{"requests", "REQUESTS_CA_BUNDLE", func(t testing.TB) { e2e.NeedPython("requests")(t) }},
+		{"node", "NODE_EXTRA_CA_CERTS", func(t testing.TB) { e2e.NeedPeer(t, "node") }},
+	} {
+		t.Run(c.client, func(t *testing.T) {
+			t.Parallel()
+			c.need(t)
+			env := []string{"http_proxy=http://" + p.Listen, "https_proxy=http://" + p.Listen}
+			if path := pythonFor(c.client); path != "" {
+				env = append(env, "PATH="+path+string(os.PathListSeparator)+os.Getenv("PATH"))
+			}
+			all := doctor(t, env, "-c", p.Config, "--client", c.client)
+			wantFound(t, all, "fail", c.client)
+			if !strings.Contains(all[c.client].Mend, p.CA) && !strings.Contains(all[c.client].Mend, "ca install") {
+				t.Errorf("what to do: %s", all[c.client].Mend)
+			}
+			all = doctor(t, append(env, c.variable+"="+p.CA), "-c", p.Config, "--client", c.client)
+			wantFound(t, all, "ok", "configuration", "state", "audit", "proxy", "health", "CA", "clock", "HTTP", "HTTPS", "variables", c.client)
+		})
+	}
+}
+
+// pythonFor is where the interpreter is that a client of Python needs, "" for others.
+func pythonFor(client string) string {
+	if client != "requests" {
+		return ""
+	}
+	return filepath.Dir(e2e.PythonWith(client))
+}
+
+// A client that verifies nothing does not trust the CA: it trusts everybody.
+func TestDoctorFindsWhoVerifiesNothing(t *testing.T) {
+	t.Parallel()
+	e2e.NeedPeer(t, "git")
+	p := e2e.StartProxy(t, e2e.Settings{})
+	all := doctor(t, []string{"GIT_SSL_NO_VERIFY=1"}, "-c", p.Config, "--client", "git")
+	wantFound(t, all, "warn", "git")
+}
+
+func TestDoctorJava(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("java"); err != nil {
+		t.Skip("java is not on this machine")
+	}
+	p := e2e.StartProxy(t, e2e.Settings{})
+	all := doctor(t, nil, "-c", p.Config, "--client", "java")
+	if strings.Contains(all["java"].Detail, "no compiler") {
+		t.Skip(all["java"].Detail)
+	}
+	wantFound(t, all, "fail", "java")
+	// Within a run the variables are set, also one that has Java go to loopback by the proxy.
+	out := e2e.Command(t, p.RunArgs(e2e.Binary(t), "doctor", "--json", "--client", "java")...).Want(t, 0)
+	if !strings.Contains(out.Stdout, `{"check":"java","status":"ok"`) {
+		t.Errorf("within a run:\n%s", out.Stdout)
+	}
+	// What is to be done without a change to Java's own store is for a shell.
+	_, mend, _ := strings.Cut(all["java"].Mend, ":\n")
+	cmd := exec.Command("sh", "-c", mend+"\n"+`exec "$1" doctor --json --client java -c "$2"`, "sh", e2e.Binary(t), p.Config)
+	cmd.Env = e2e.CleanEnv()
+	all, _ = readFound(t, e2e.Finish(t, cmd).Stdout)
+	wantFound(t, all, "ok", "java")
+}
+
+// Within a run doctor looks at the run, whatever it is told of it, and at no other proxy's CA.
+func TestDoctorWithinARun(t *testing.T) {
+	t.Parallel()
+	e2e.NeedPeer(t, "curl")
+	h := e2e.NewSetup(t, e2e.Settings{})
+	for _, c := range []struct{ name, args string }{
+		{"told nothing", ""},
+		{"told of the proxy", `--proxy "$http_proxy"`},
+		{"told of the configuration", `-c "$2"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out := e2e.Command(t, h.RunArgs("sh", "-c", `"$1" doctor --json --client system,curl `+c.args, "sh", e2e.Binary(t), h.Config)...).Want(t, 0)
+			all, _ := readFound(t, out.Stdout)
+			wantFound(t, all, "ok", "configuration", "state", "audit", "proxy", "CA", "clock", "HTTP", "HTTPS", "variables", "system", "curl")
+			wantFound(t, all, "skip", "health")
+			for _, f := range all {
+				if f.Status == "warn" {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+}
+
+// After a rotation the running proxy has the old CA, and doctor sees it.
+func TestDoctorAfterARotation(t *testing.T) {
+	t.Parallel()
+	p := e2e.StartProxy(t, e2e.Settings{})
+	wantFound(t, doctor(t, nil, "-c", p.Config, "--client", "none"), "ok", "CA", "HTTPS")
+	e2e.Command(t, "ca", "rotate", "-c", p.Config).Want(t, 0)
+	all := doctor(t, nil, "-c", p.Config, "--client", "none")
+	wantFound(t, all, "fail", "HTTPS")
+	if !strings.Contains(all["HTTPS"].Mend, "kill -HUP") {
+		t.Errorf("what to do: %s", all["HTTPS"].Mend)
+	}
+	p.End(t)
+	again := e2e.Launch(t, p.Setup)
+	again.AwaitReady(t)
+	wantFound(t, doctor(t, nil, "-c", p.Config, "--client", "none"), "ok", "CA", "HTTPS")
+	again.End(t)
+}
+
+// inOwnTrust runs what stands in its arguments where the trust store is the machine's
+// to read and its own to write: in a mount namespace of its own.
+const inOwnTrust = `set -e
+copy=$1; shift
+cp -a /etc/ssl/certs "$copy"
+mount -t tmpfs tmpfs /usr/local/share/ca-certificates
+mount --bind "$copy" /etc/ssl/certs
+set +e
+exec "$@"
+`
+
+// The system's own command, for real.
+func TestInstallInTheSystemForReal(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"/usr/sbin/update-ca-certificates", "/usr/local/share/ca-certificates", "/etc/ssl/certs/ca-certificates.crt"} {
+		if _, err := os.Stat(file); err != nil {
+			t.Skipf("not a Debian with its ca-certificates: %v", err)
+		}
+	}
+	apart := []string{"unshare", "--mount", "--propagation", "private", "sh", "-c"}
+	if out, err := exec.Command(apart[0], append(apart[1:], "mount -t tmpfs tmpfs /usr/local/share/ca-certificates")...).CombinedOutput(); err != nil {
+		t.Skipf("no mount namespace can be made (not root, or in a container): %v: %s", err, out)
+	}
+	p := e2e.StartProxy(t, e2e.Settings{})
+	script := `
+bin=$1 config=$2
+"$bin" ca install -c "$config" && "$bin" ca install -c "$config"
+"$bin" doctor -c "$config" --client system; echo "trusted: $?"
+"$bin" ca rotate -c "$config" >/dev/null && "$bin" ca install -c "$config" && "$bin" ca uninstall --previous -c "$config"
+ls /usr/local/share/ca-certificates | grep -c '^robotsproxy-'
+"$bin" ca uninstall -c "$config"
+ls /usr/local/share/ca-certificates | grep -c '^robotsproxy-'
+"$bin" doctor -c "$config" --client system | grep system
+`
+	argv := append(apart, inOwnTrust, "sh", filepath.Join(t.TempDir(), "certs"), "sh", "-c", script, "sh", e2e.Binary(t), p.Config)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = e2e.CleanEnv("HOME="+p.Dir, "LC_ALL=C")
+	text, err := cmd.CombinedOutput()
+	out := string(text)
+	for _, want := range []string{
+		"ok    system   is installed, in /usr/local/share/ca-certificates/robotsproxy-", "ok    system   is installed already, in /usr/local/share/",
+		"ok    system         trusts the CA\ntrusted: 0\n", "ok    system   is uninstalled\n1\n", "ok    system   is uninstalled\n",
+		"ok    system   was not installed\n0\n", "FAIL  system         does not trust the CA: ",
+	} {
+		before, after, found := strings.Cut(out, want)
+		if !found {
+			t.Errorf("%v: no %q in order in\n%s", err, want, text)
+			break
+		}
+		_, out = before, after
+	}
+	if names, _ := filepath.Glob("/usr/local/share/ca-certificates/robotsproxy-*"); len(names) > 0 {
+		t.Errorf("the machine's own store has %s", names)
+	}
+}

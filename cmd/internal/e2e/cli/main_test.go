@@ -1,0 +1,14 @@
+// Package cli tests the commands beside serve and run, end to end:
+//   - wrong configurations and missing files end with one clear line
+//   - check agrees with the vectors of robots/testdata
+//   - doctor finds what keeps a client from using the proxy
+//   - ca and health
+package cli
+
+import (
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+)
+
+func TestMain(m *testing.M) { e2e.Main(m) }

@@ -1,0 +1,255 @@
+package clients
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+func TestRunPassesTheStatusOn(t *testing.T) {
+	t.Parallel()
+	h := e2e.NewSetup(t, e2e.Unpaced)
+	notRunnable := filepath.Join(t.TempDir(), "plain")
+	e2e.WriteFile(t, notRunnable, "no program\n")
+	for _, c := range []struct {
+		name string
+		argv []string
+		code int
+	}{
+		{"success", []string{"true"}, 0},
+		{"own status", []string{"sh", "-c", "exit 3"}, 3},
+		{"killed by SIGTERM", []string{"sh", "-c", "kill -TERM $$"}, 128 + int(syscall.SIGTERM)},
+		{"killed by SIGKILL", []string{"sh", "-c", "kill -KILL $$"}, 128 + int(syscall.SIGKILL)},
+		{"not found on PATH", []string{"no-such-command-of-anybody"}, 127},
+		{"not found as a path", []string{filepath.Join(h.Dir, "nowhere")}, 127},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out := e2e.Command(t, h.RunArgs(c.argv...)...).Want(t, c.code)
+			if out.Stdout != "" {
+				t.Errorf("stdout has %q", out.Stdout)
+			}
+			if c.code == 127 && !strings.Contains(out.Stderr, c.argv[0]) {
+				t.Errorf("stderr does not name the command: %s", out.Stderr)
+			}
+		})
+	}
+}
+
+// What the child reads and writes is its own, to the octet; so are its arguments.
+func TestRunLeavesTheStreamsAlone(t *testing.T) {
+	t.Parallel()
+	h := e2e.NewSetup(t, e2e.Unpaced)
+	body := e2e.Octets(300_000)
+	cmd := e2e.Prepare(t, h.RunArgs("cat")...)
+	cmd.Stdin = bytes.NewReader(body)
+	if out := e2e.Finish(t, cmd).Want(t, 0); out.Stdout != string(body) {
+		t.Errorf("stdin came back as %d octets, want %d", len(out.Stdout), len(body))
+	}
+	out := e2e.Command(t, h.RunArgs("sh", "-c", `printf '%s|' "$@"; printf 'to stderr\n' >&2`, "sh", "a b", "--help", "-c", "")...).Want(t, 0)
+	if want := "a b|--help|-c||"; out.Stdout != want {
+		t.Errorf("arguments %q, want %q", out.Stdout, want)
+	}
+	if !strings.Contains(out.Stderr, "to stderr\n") {
+		t.Errorf("stderr lacks the child's own line:\n%s", out.Stderr)
+	}
+}
+
+// The variables that clients read, over whatever was inherited.
+func TestRunSetsTheEnvironment(t *testing.T) {
+	t.Parallel()
+	h := e2e.NewSetup(t, e2e.Unpaced)
+	cmd := e2e.Prepare(t, h.RunArgs("env")...)
+	cmd.Env = append(cmd.Env, "NO_PROXY=*", "no_proxy=*", "http_proxy=http://127.0.0.1:1", "SSL_CERT_DIR=/nowhere",
+		"CURL_CA_BUNDLE=/nowhere", "E2E_HARMLESS=kept")
+	out := e2e.Finish(t, cmd).Want(t, 0)
+	env := map[string]string{}
+	for line := range strings.Lines(out.Stdout) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		env[name] = value
+	}
+	address := env["http_proxy"]
+	if !strings.HasPrefix(address, "http://127.0.0.1:") || address == "http://127.0.0.1:1" || strings.Contains(address, h.Listen) {
+		t.Errorf("http_proxy=%s, want a free loopback port of the run's own", address)
+	}
+	for _, name := range []string{"https_proxy", "ftp_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY"} {
+		if env[name] != address {
+			t.Errorf("%s=%s, want %s", name, env[name], address)
+		}
+	}
+	for _, name := range []string{"NO_PROXY", "no_proxy", "SSL_CERT_DIR"} {
+		if env[name] != "" {
+			t.Errorf("%s=%s, want it cleared", name, env[name])
+		}
+	}
+	for _, name := range []string{"NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"} {
+		if env[name] != "1" {
+			t.Errorf("%s=%q, want 1", name, env[name])
+		}
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT",
+		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE", "WGETRC", "PHP_INI_SCAN_DIR", "JAVA_TOOL_OPTIONS", "ROBOTSPROXY_RUN"} {
+		if env[name] == "" || env[name] == "/nowhere" {
+			t.Errorf("%s=%q", name, env[name])
+		}
+	}
+	if env["E2E_HARMLESS"] != "kept" {
+		t.Error("the rest of the environment is not the parent's")
+	}
+}
+
+// Peers that find proxy and CA by the environment of `run` alone, whatever the parent's says.
+func TestPeersThroughRun(t *testing.T) {
+	t.Parallel()
+	for _, who := range e2e.Peers {
+		t.Run(who.Name, func(t *testing.T) {
+			argv := who.Need(t)
+			o := e2e.NewOrigin(t, "run-"+who.Name, e2e.SlowRobots)
+			body := e2e.Octets(1 << 10)
+			o.Handle("/a", e2e.SizedPage(body))
+			for _, scheme := range e2e.Schemes {
+				h := e2e.NewSetup(t, e2e.Settings{})
+				wrapped := append([]string{e2e.Binary(t), "run", "-c", h.Config, "--"}, argv...)
+				env := e2e.CleanEnv("NO_PROXY=*", "no_proxy=*", "CURL_CA_BUNDLE=/nowhere", "REQUESTS_CA_BUNDLE=/nowhere")
+				for i, got := range who.Fetch(t, wrapped, env, []string{o.URL(scheme, "/a")}) {
+					if got.Status != http.StatusOK || !bytes.Equal(got.Body, body) {
+						t.Errorf("%s %d: %v", scheme, i, got)
+					}
+				}
+				e2e.WantPolite(t, o, scheme, 1, 0)
+			}
+		})
+	}
+}
+
+func TestRunSumsUp(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "summary", e2e.SlowRobots)
+	o.Handle("/a", e2e.TextPage("text/plain", "a"))
+	h := e2e.NewSetup(t, e2e.Unpaced)
+	file := filepath.Join(h.Dir, "elsewhere.jsonl")
+	out := e2e.Command(t, "run", "-c", h.Config, "--audit", file, "-A", "SumBot/1.0", "--",
+		curl, "-q", "-sS", o.URL("https", "/a"), o.URL("https", "/private/1"), o.URL("https", "/private/2")).Want(t, 0)
+	if !strings.HasPrefix(out.Stdout, "a") {
+		t.Errorf("stdout begins %q", out.Stdout)
+	}
+	for _, want := range []string{o.Name, "/private/", file, "1", "2"} {
+		if !strings.Contains(out.Stderr, want) {
+			t.Errorf("the summary does not name %q:\n%s", want, out.Stderr)
+		}
+	}
+	records := e2e.ReadAudit(t, file)
+	if len(records) != 3 {
+		t.Errorf("%d records, want 3", len(records))
+	}
+	for _, r := range records {
+		if r.Agent != "SumBot" {
+			t.Errorf("agent %q of %s, want what -A says", r.Agent, r.URL)
+		}
+	}
+	for _, hit := range o.Arrivals("https") {
+		if got := hit.Header.Get("User-Agent"); got != "SumBot/1.0" {
+			t.Errorf("%s arrived with User-Agent %q", hit.Path, got)
+		}
+	}
+}
+
+// SIGINT and SIGTERM are the child's: what it makes of them is the status.
+func TestRunPassesSignalsOn(t *testing.T) {
+	t.Parallel()
+	h := e2e.NewSetup(t, e2e.Unpaced)
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(s.String(), func(t *testing.T) {
+			ready := filepath.Join(t.TempDir(), "ready")
+			// The shell waits in a builtin, so that the trap runs at once.
+			// What it waits for may miss its kill where it has only just been forked: so
+			// it ends by itself, and does not hold the output that Wait waits for.
+			script := `trap 'kill $!; exit 7' TERM INT HUP; sleep 60 >/dev/null 2>&1 & : > "$1"; wait; exit 9`
+			cmd := e2e.Prepare(t, h.RunArgs("sh", "-c", script, "sh", ready)...)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				cmd.Wait()
+			}()
+			t.Cleanup(func() { cmd.Process.Kill() })
+			testkit.Eventually(t, "the child runs", func() bool { return e2e.Exists(ready) })
+			// A shell may sleep through a signal that comes as it begins to wait: knock again.
+			testkit.Eventually(t, "run ends", func() bool {
+				cmd.Process.Signal(s) // fails only where it has ended
+				select {
+				case <-ended:
+					return true
+				case <-time.After(200 * time.Millisecond):
+					return false
+				}
+			})
+			if code := e2e.ExitCode(cmd.ProcessState); code != 7 {
+				t.Errorf("status %d, want the child's 7\n%s", code, &stderr)
+			}
+		})
+	}
+}
+
+// Two runs and a serve on one state directory: one CA, three audits.
+func TestRunsBesideServe(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "beside", "User-agent: *\nDisallow: /private\n")
+	release := make(chan struct{})
+	o.Handle("/held", e2e.HeldPage("text/plain", "first ", "second", release))
+	o.Handle("/a", e2e.TextPage("text/plain", "a"))
+	p := e2e.StartProxy(t, e2e.Unpaced)
+	before, err := os.ReadFile(p.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs sync.WaitGroup
+	for i := range 2 {
+		cmd := exec.Command(e2e.Binary(t), p.RunArgs(curl, "-q", "-sS", o.URL("https", "/held?"+strconv.Itoa(i)))...)
+		cmd.Env = e2e.CleanEnv()
+		runs.Go(func() {
+			if out := e2e.Finish(t, cmd); out.Code != 0 || out.Stdout != "first second" {
+				t.Errorf("run: status %d, %q\n%s", out.Code, out.Stdout, out.Stderr)
+			}
+		})
+	}
+	testkit.Eventually(t, "both runs' requests are at the origin", func() bool { return len(o.Pages("https")) == 2 })
+	if got := e2e.Get(t, p.Client(t, true), o.URL("https", "/a")); got.Status != http.StatusOK {
+		t.Errorf("serve beside two runs: %v", got)
+	}
+	close(release)
+	runs.Wait()
+	after, err := os.ReadFile(p.CA)
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the CA changed under the runs: %v", err)
+	}
+	files, err := filepath.Glob(filepath.Join(p.State, "runs", "*", "audit.jsonl"))
+	if err != nil || len(files) != 2 {
+		t.Fatalf("audit files of runs: %v, %v; want two", files, err)
+	}
+	for _, file := range files {
+		if n := len(e2e.ReadAudit(t, file)); n != 1 {
+			t.Errorf("%s has %d records, want 1", file, n)
+		}
+	}
+	e2e.AwaitRecord(t, p.Audit, o.URL("https", "/a"))
+	if n := len(e2e.ReadAudit(t, p.Audit)); n != 1 {
+		t.Errorf("serve's audit has %d records, want its own 1", n)
+	}
+}

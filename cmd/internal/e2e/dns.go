@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"github.com/miekg/dns"
+)
+
+// Names is the DNS server that the proxies of all tests are pointed at.
+var Names = &nameServer{hosts: map[string][]netip.Addr{}}
+
+// A nameServer answers *.test names with the addresses it was told, other names with NXDOMAIN.
+type nameServer struct {
+	udp, tcp *dns.Server
+
+	mu    sync.Mutex // guards hosts
+	hosts map[string][]netip.Addr
+}
+
+// start listens for UDP and TCP on one port of loopback.
+func (s *nameServer) start() error {
+	packets, listener, err := onePort()
+	if err != nil {
+		return err
+	}
+	s.udp = &dns.Server{PacketConn: packets, Handler: s}
+	s.tcp = &dns.Server{Listener: listener, Handler: s}
+	for _, server := range []*dns.Server{s.udp, s.tcp} {
+		up := make(chan struct{})
+		server.NotifyStartedFunc = func() { close(up) }
+		go server.ActivateAndServe()
+		<-up
+	}
+	return nil
+}
+
+// onePort finds a port that is free for both; what is free for one may be taken for the other.
+func onePort() (packets net.PacketConn, listener net.Listener, err error) {
+	for range 20 {
+		packets, err = net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			return nil, nil, err
+		}
+		listener, err = net.Listen("tcp", packets.LocalAddr().String())
+		if err == nil {
+			return packets, listener, nil
+		}
+		packets.Close()
+	}
+	return nil, nil, err
+}
+
+func (s *nameServer) stop() {
+	s.udp.Shutdown()
+	s.tcp.Shutdown()
+}
+
+func (s *nameServer) addr() string { return s.udp.PacketConn.LocalAddr().String() }
+
+// Point gives the name its addresses; an earlier answer is replaced.
+func (s *nameServer) Point(name string, addrs ...netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hosts[dns.Fqdn(strings.ToLower(name))] = addrs
+}
+
+// ServeDNS answers A and AAAA; a name that exists without an address of the
+// asked family is an empty answer, as a resolver expects.
+func (s *nameServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
+	reply := new(dns.Msg).SetReply(query)
+	if len(query.Question) != 1 {
+		reply.Rcode = dns.RcodeFormatError
+		w.WriteMsg(reply)
+		return
+	}
+	q := query.Question[0]
+	s.mu.Lock()
+	addrs, known := s.hosts[strings.ToLower(q.Name)]
+	s.mu.Unlock()
+	if !known {
+		reply.Rcode = dns.RcodeNameError
+	}
+	head := dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: dns.ClassINET}
+	for _, a := range addrs {
+		switch {
+		case q.Qtype == dns.TypeA && a.Is4():
+			reply.Answer = append(reply.Answer, &dns.A{Hdr: head, A: a.AsSlice()})
+		case q.Qtype == dns.TypeAAAA && a.Is6():
+			reply.Answer = append(reply.Answer, &dns.AAAA{Hdr: head, AAAA: a.AsSlice()})
+		}
+	}
+	w.WriteMsg(reply)
+}

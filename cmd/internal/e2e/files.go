@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+)
+
+// Exists reports whether there is a file.
+func Exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+// Put writes the file, or removes it where there is nothing to write.
+func Put(t *testing.T, file string, text []byte) {
+	t.Helper()
+	if text == nil {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// SmallDisk is a directory with room for so much, as "256k". It needs root.
+func SmallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("nothing can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+// Fill leaves no room on a disk.
+func Fill(t *testing.T, dir string) (ballast string) {
+	t.Helper()
+	ballast = filepath.Join(dir, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int{64 << 10, 4 << 10, 1} {
+		for {
+			if _, err := f.Write(make([]byte, size)); err != nil {
+				break
+			}
+		}
+	}
+	return ballast
+}
+
+// NeedFiles skips where a process may not open n files.
+func NeedFiles(b *testing.B, n uint64) {
+	b.Helper()
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Max < n {
+		b.Skipf("a process may open %d files here, and this needs %d: ulimit -Hn", files.Max, n)
+	}
+}
+
+// ReadText reads a whole file.
+func ReadText(t testing.TB, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// DeployDir gives the directory of the files for those who deploy the proxy.
+func DeployDir() string { return filepath.Join(TreeRoot(), "docs/deploy") }
+
+// Script gives the path of a script in testdata.
+func Script(name string) string {
+	return filepath.Join(TreeRoot(), "cmd/internal/e2e/testdata", name)
+}
+
+// Fence finds the code blocks of a guide that are a file to write, or commands to run.
+var Fence = regexp.MustCompile("(?ms)^```[a-z]+ (file=|run)(\\S*)\n(.*?)^```$")

@@ -1,0 +1,420 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots/testkit"
+)
+
+// A fleet is replicas with one CA and one store behind a balancer that knows nothing
+// of HTTP.
+type fleet struct {
+	replicas []*e2e.Proxy
+	store    *redistest.Server
+	front    string // of the balancer, host:port
+}
+
+// startFleet runs so many replicas until the test ends.
+func startFleet(t testing.TB, store *redistest.Server, n int, own e2e.Settings) *fleet {
+	t.Helper()
+	f := &fleet{store: store}
+	own = own.With(e2e.Settings{"store.redis": store.URL(), "store.replicas": n})
+	for i := range n {
+		mine := own.With(e2e.Settings{"store.replica": fmt.Sprintf("r%d", i)})
+		if i > 0 {
+			ca := f.replicas[0].CA
+			mine = mine.With(e2e.Settings{"tls.ca_cert": ca, "tls.ca_key": filepath.Join(filepath.Dir(ca), "ca.key")})
+		}
+		f.replicas = append(f.replicas, e2e.StartProxy(t, mine))
+	}
+	f.front = balance(t, f.replicas)
+	return f
+}
+
+// client is one that knows the balancer alone. One connection of it leads to one
+// replica.
+func (f *fleet) client(t testing.TB, h2 bool) *http.Client {
+	t.Helper()
+	c := f.replicas[0].Client(t, h2)
+	c.Transport.(*http.Transport).Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: f.front})
+	c.Timeout = 2 * time.Minute
+	return c
+}
+
+// awaitStore waits until all replicas, which take the store to be there or away, say so.
+func (f *fleet) awaitStore(t testing.TB, there float64) {
+	t.Helper()
+	for _, p := range f.replicas {
+		testkit.Eventually(t, fmt.Sprintf("robotsproxy_store_up is %v", there), func() bool { return p.Metrics(t)["robotsproxy_store_up"] == there })
+	}
+}
+
+// balance hands each connection to the next of the replicas, until the test ends, and
+// gives the address where it does.
+func balance(t testing.TB, replicas []*e2e.Proxy) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for next := 0; ; next++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { lead(ctx, c, replicas[next%len(replicas)].Listen) })
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		l.Close()
+		all.Wait()
+	})
+	return l.Addr().String()
+}
+
+// lead joins a connection to one to addr.
+func lead(ctx context.Context, c net.Conn, addr string) {
+	defer c.Close()
+	to, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	end := context.AfterFunc(ctx, func() { c.Close(); to.Close() })
+	defer end()
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		io.Copy(c, to)
+		c.(*net.TCPConn).CloseWrite()
+	}()
+	io.Copy(to, c)
+	to.(*net.TCPConn).CloseWrite()
+	<-back
+}
+
+// startHAProxy runs HAProxy by the configuration that is handed out, with these
+// replicas, and gives its address.
+func startHAProxy(t testing.TB, replicas []*e2e.Proxy) string {
+	t.Helper()
+	bin := e2e.NeedPeer(t, "haproxy")
+	text, _, _ := strings.Cut(e2e.ReadText(t, e2e.DeployDir()+"/fleet/haproxy.cfg"), "\nresolvers docker")
+	front := fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(t))
+	change := []string{"bind :8080", "bind " + front, "init-addr last,libc,none resolvers docker", ""}
+	for i, p := range replicas {
+		name := fmt.Sprintf("server proxy-%d ", i+1)
+		change = append(change, fmt.Sprintf("%sproxy-%d:8080", name, i+1), name+p.Listen)
+	}
+	file := filepath.Join(t.TempDir(), "haproxy.cfg")
+	e2e.WriteFile(t, file, strings.NewReplacer(change...).Replace(text)+"\n")
+	cmd := exec.Command(bin, "-db", "-f", file)
+	var said e2e.SyncBuffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("haproxy said:\n%s", &said)
+		}
+	})
+	testkit.Eventually(t, "haproxy listens", func() bool {
+		c, err := net.Dial("tcp", front)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	return front
+}
+
+// sender is which replica a request came from: each has a pseudonym of its own in Via.
+func sender(h e2e.Hit) string { return cmp.Or(h.Header.Get("Via"), "nobody") }
+
+// gaps are the times between the arrivals, in their order.
+func gaps(hits []e2e.Hit) (all []time.Duration) {
+	slices.SortFunc(hits, func(a, b e2e.Hit) int { return a.At.Compare(b.At) })
+	for i := 1; i < len(hits); i++ {
+		all = append(all, hits[i].At.Sub(hits[i-1].At))
+	}
+	return all
+}
+
+// leastGap is the least time between two arrivals.
+func leastGap(hits []e2e.Hit) time.Duration { return slices.Min(append(gaps(hits), time.Hour)) }
+
+// bySender gives the arrivals from each replica.
+func bySender(hits []e2e.Hit) map[string][]e2e.Hit {
+	all := map[string][]e2e.Hit{}
+	for _, h := range hits {
+		all[sender(h)] = append(all[sender(h)], h)
+	}
+	return all
+}
+
+// between are the hits of a time.
+func between(hits []e2e.Hit, from, to time.Time) []e2e.Hit {
+	return slices.DeleteFunc(slices.Clone(hits), func(h e2e.Hit) bool { return h.At.Before(from) || h.At.After(to) })
+}
+
+// crowd asks for pages of o until stop is closed, each of its clients one after the
+// other over connections of their own to the balancer, and gives the number of answers
+// and all that were not 200.
+func (f *fleet) crowd(t testing.TB, o *e2e.Origin, scheme string, clients int, stop <-chan struct{}) (answered *atomic.Int64, end func() []string) {
+	t.Helper()
+	var mu sync.Mutex // guards lost
+	var lost []string
+	answered = new(atomic.Int64)
+	var all sync.WaitGroup
+	for i := range clients {
+		client := f.client(t, i%2 == 0)
+		client.Transport.(*http.Transport).DisableKeepAlives = i%3 == 0
+		all.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				resp, err := client.Get(o.URL(scheme, fmt.Sprintf("/page?%d.%d", i, n)))
+				why := ""
+				if err != nil {
+					why = err.Error()
+				} else {
+					_, err = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					if err != nil || resp.StatusCode != http.StatusOK {
+						why = fmt.Sprint(resp.Status, " ", err, resp.Header["Proxy-Status"])
+					}
+				}
+				answered.Add(1)
+				if why != "" {
+					mu.Lock()
+					lost = append(lost, why)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	return answered, func() []string {
+		all.Wait()
+		return lost
+	}
+}
+
+// Three replicas are together as polite as one: at a Crawl-delay of a second 60 requests
+// arrive no closer than that, and are not 2 s late in all. A machine that stands still
+// makes a few gaps long: the longest may have 2 s more each. How late it is is looked at
+// twice; how early, each time.
+func TestFleetKeepsOnePace(t *testing.T) {
+	t.Parallel()
+	const requests, clients, longest = 60, 12, 3
+	for try := range 2 {
+		o := e2e.NewOrigin(t, "fleet", "User-agent: *\nCrawl-delay: 1\n")
+		o.Handle("/page", e2e.TextPage("text/plain", "a"))
+		f := startFleet(t, redistest.Start(t), 3, e2e.Settings{"pace.max_wait": "2m", "pace.adaptive": false})
+		f.awaitStore(t, 1)
+		var left atomic.Int64
+		left.Store(requests)
+		var all sync.WaitGroup
+		for i := range clients {
+			client := f.client(t, i%2 == 0)
+			scheme := []string{"http", "https"}[i/2%2]
+			all.Go(func() {
+				for left.Add(-1) >= 0 {
+					if got := e2e.Get(t, client, o.URL(scheme, "/page")); got.Status != http.StatusOK {
+						t.Errorf("%v", got)
+					}
+				}
+			})
+		}
+		all.Wait()
+		pages := slices.Concat(o.Pages("http"), o.Pages("https"))
+		if len(pages) != requests || len(bySender(pages)) != len(f.replicas) {
+			t.Fatalf("%d pages arrived, from %d replicas", len(pages), len(bySender(pages)))
+		}
+		apart := gaps(pages)
+		slices.Sort(apart)
+		var late time.Duration
+		for i, gap := range apart {
+			late += gap - time.Second
+			if i >= len(apart)-longest {
+				late -= min(gap-time.Second, 2*time.Second)
+			}
+		}
+		t.Logf("%d replicas: no closer than %v, late by %v and by gaps of %v", len(f.replicas), apart[0], late, apart[len(apart)-longest:])
+		if apart[0] < time.Second {
+			t.Errorf("two arrived within %v of each other", apart[0])
+		}
+		for _, scheme := range []string{"http", "https"} {
+			if n := o.Fetches(scheme); n != 1 {
+				t.Errorf("%s: robots.txt was fetched %d times", scheme, n)
+			}
+		}
+		if late <= 2*time.Second || t.Failed() {
+			return
+		}
+		if try > 0 {
+			t.Errorf("they were late by %v", late)
+		}
+	}
+}
+
+// What can become of a store under load: away within 2 s each replica paces alone, no
+// request is lost, and it is back by itself. How late the machine lets it be noticed is
+// looked at twice; all else, each time.
+func TestStoreFailsUnderLoad(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]outage{
+		"killed":  {"http", (*redistest.Server).Kill, (*redistest.Server).Restart},
+		"stopped": {"https", (*redistest.Server).Stop, (*redistest.Server).Continue},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const most = 2 * time.Second
+			noticed := o.underLoad(t, name)
+			if noticed > most && !t.Failed() {
+				noticed = o.underLoad(t, name)
+			}
+			if noticed > most {
+				t.Errorf("the replicas noticed after %v", noticed)
+			}
+		})
+	}
+}
+
+// An outage is a way in which a store is away and back, while a crowd asks by a scheme.
+type outage struct {
+	scheme     string
+	away, back func(*redistest.Server)
+}
+
+// underLoad has the store of a fleet fail so, and tells when the replicas noticed.
+func (fail outage) underLoad(t *testing.T, name string) (noticed time.Duration) {
+	const gap, replicas, clients = 300 * time.Millisecond, 3, 9
+	const alone = replicas * gap
+	o := e2e.NewOrigin(t, name, "")
+	o.Handle("/page", e2e.TextPage("text/plain", "a"))
+	f := startFleet(t, redistest.Start(t), replicas, e2e.Settings{"pace.requests_per_second": 1 / gap.Seconds(), "pace.adaptive": false})
+	f.awaitStore(t, 1)
+	stop := make(chan struct{})
+	answered, end := f.crowd(t, o, fail.scheme, clients, stop)
+	testkit.Eventually(t, "the crowd is served", func() bool { return answered.Load() > 20 })
+
+	began := time.Now()
+	fail.away(f.store)
+	f.awaitStore(t, 0)
+	noticed = time.Since(began)
+	gone := time.Now().Add(gap) // of what was on its way
+	for _, p := range f.replicas {
+		if line := p.Readyz(t); !strings.Contains(line, "store") {
+			t.Errorf("/readyz says %q", line)
+		}
+	}
+	<-time.After(6 * time.Second)
+	returns := time.Now()
+	fail.back(f.store)
+	f.awaitStore(t, 1)
+	back := time.Now()
+	n := answered.Load()
+	testkit.Eventually(t, "the crowd is served again", func() bool { return answered.Load() > n+20 })
+	over := time.Now()
+	close(stop)
+	if lost := end(); len(lost) > 0 {
+		t.Errorf("%d requests were lost: %.300q", len(lost), lost)
+	}
+	pages := o.Pages(fail.scheme)
+	if least := leastGap(between(pages, time.Time{}, began)); least < gap {
+		t.Errorf("two arrived within %v of each other before", least)
+	}
+	if least := leastGap(between(pages, back, over)); least < gap {
+		t.Errorf("two arrived within %v of each other when the store was back", least)
+	}
+	while := between(pages, gone, returns)
+	if most := int(returns.Sub(gone)/gap) + replicas; len(while) > most || len(while) < most/3 {
+		t.Errorf("%d arrived in %v alone, want at most %d", len(while), returns.Sub(gone), most)
+	}
+	for who, own := range bySender(while) {
+		if least := leastGap(own); least < alone-e2e.Early {
+			t.Errorf("two of %s arrived within %v of each other, want %v", who, least, alone)
+		}
+	}
+	f.wantStoreAway(t, gone, returns)
+	return noticed
+}
+
+// wantStoreAway holds the records of a time against what they have to say of the store,
+// and of who wrote them.
+func (f *fleet) wantStoreAway(t testing.TB, from, to time.Time) {
+	t.Helper()
+	for i, p := range f.replicas {
+		said := 0
+		for _, r := range e2e.ReadAudit(t, p.Audit) {
+			if r.URL == "" {
+				continue
+			}
+			if want := fmt.Sprintf("r%d", i); r.Replica != want {
+				t.Errorf("a record of %s says it is %q's", want, r.Replica)
+			}
+			if r.Time.After(from) && r.Time.Before(to) && r.StoreAway {
+				said++
+			}
+		}
+		if said == 0 {
+			t.Errorf("no record of r%d says that the store was away", i)
+		}
+	}
+}
+
+// One replica after the other is ended and started anew, under load, and nobody is the
+// worse for it.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "rolling", "")
+	o.Handle("/page", e2e.TextPage("text/plain", "a"))
+	f := startFleet(t, redistest.Start(t), 2, e2e.Settings{"drain": "30s", "pace.requests_per_second": 20, "pace.max_concurrent": 8})
+	f.awaitStore(t, 1)
+	f.front = startHAProxy(t, f.replicas)
+	stop := make(chan struct{})
+	answered, end := f.crowd(t, o, "https", 8, stop)
+	for i, p := range f.replicas {
+		n := answered.Load()
+		testkit.Eventually(t, "the crowd is served", func() bool { return answered.Load() > n+40 })
+		p.End(t)
+		again := e2e.Launch(t, p.Setup)
+		again.AwaitReady(t)
+		t.Cleanup(func() { again.End(t) })
+		f.replicas[i] = again
+	}
+	n := answered.Load()
+	testkit.Eventually(t, "the crowd is served", func() bool { return answered.Load() > n+40 })
+	close(stop)
+	if lost := end(); len(lost) > 0 {
+		t.Errorf("%d of %d requests were lost: %.300q", len(lost), answered.Load(), lost)
+	}
+	if least := leastGap(o.Pages("https")); least < 50*time.Millisecond-e2e.Early {
+		t.Errorf("two arrived within %v of each other", least)
+	}
+}

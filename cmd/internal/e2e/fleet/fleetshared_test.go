@@ -1,0 +1,168 @@
+package fleet
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots/testkit"
+)
+
+// What one replica learns of a site all know: its robots.txt, which is fetched once,
+// that it was purged, and that the site wants to be left alone. And each has the very
+// robots.txt that its decisions rested on, whoever fetched it.
+func TestFleetSharesWhatItLearns(t *testing.T) {
+	t.Parallel()
+	const text = "User-agent: *\nDisallow: /old\n"
+	o := e2e.NewOrigin(t, "shared", text)
+	for _, path := range []string{"/old", "/new", "/page"} {
+		o.Handle(path, e2e.TextPage("text/plain", path))
+	}
+	o.Handle("/busy", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	f := startFleet(t, redistest.Start(t), 3, e2e.Unpaced)
+	f.awaitStore(t, 1)
+	var all sync.WaitGroup
+	for i, p := range f.replicas {
+		for n := range 5 {
+			client := p.Client(t, false)
+			all.Go(func() {
+				path, old := []string{"/page", "/old"}[n%2], n%2 == 1
+				if got := e2e.Get(t, client, o.URL("http", fmt.Sprintf("%s?%d", path, n))); (got.Status == http.StatusForbidden) != old {
+					t.Errorf("r%d: %s is answered with %d", i, path, got.Status)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if n := o.Fetches("http"); n != 1 {
+		t.Errorf("robots.txt was fetched %d times", n)
+	}
+	for _, p := range f.replicas {
+		sum := e2e.AwaitRecord(t, p.Audit, o.URL("http", "/old?1")).RobotsSHA256
+		if out := e2e.Command(t, "audit", "snapshot", sum, "-c", p.Config).Want(t, 0); out.Stdout != text {
+			t.Errorf("the robots.txt of a decision is %q", out.Stdout)
+		}
+	}
+
+	o.Handle("/robots.txt", e2e.TextPage("text/plain", "User-agent: *\nDisallow: /new\n"))
+	e2e.API[struct{}](t, f.replicas[0], "POST", "purge", fmt.Sprintf(`{"origin":"http://%s"}`, o.Hostport("http")), 200)
+	for i, p := range f.replicas {
+		client := p.Client(t, false)
+		testkit.Eventually(t, fmt.Sprintf("r%d has heard of the purge", i), func() bool {
+			return e2e.Get(t, client, o.URL("http", "/old")).Status == http.StatusOK
+		})
+		if got := e2e.Get(t, client, o.URL("http", "/new")); got.Status != http.StatusForbidden {
+			t.Errorf("r%d: /new is answered with %d", i, got.Status)
+		}
+	}
+	if n := o.Fetches("http"); n != 2 {
+		t.Errorf("robots.txt was fetched %d times, want once more after the purge", n)
+	}
+
+	e2e.Get(t, f.replicas[0].Client(t, false), o.URL("http", "/busy"))
+	for i, p := range f.replicas {
+		client := p.Client(t, false)
+		all.Go(func() {
+			if got := e2e.Get(t, client, o.URL("http", fmt.Sprintf("/page?%d", i))); got.Status != http.StatusOK {
+				t.Errorf("r%d: %v", i, got)
+			}
+		})
+	}
+	all.Wait()
+	var told time.Time
+	for _, h := range o.Pages("http") {
+		if h.Path == "/busy" {
+			told = h.At
+		} else if !told.IsZero() && h.At.Sub(told) < 3*time.Second {
+			t.Errorf("%s arrived %v after the site wanted to be left alone for 3 s", h.Path, h.At.Sub(told))
+		}
+	}
+}
+
+// How many requests a host has at once is the fleet's, and what a replica held that has
+// died is free after a while.
+func TestFleetKeepsOneMaxConcurrent(t *testing.T) {
+	t.Parallel()
+	const most, clients = 2, 4
+	var mu sync.Mutex // guards what follows
+	now, peak := 0, 0
+	release := make(chan struct{})
+	o := e2e.NewOrigin(t, "places", "")
+	o.Handle("/page", func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		now++
+		peak = max(peak, now)
+		mu.Unlock()
+		<-time.After(50 * time.Millisecond)
+		mu.Lock()
+		now--
+		mu.Unlock()
+	})
+	o.Handle("/held", e2e.HeldPage("application/octet-stream", "first\n", "second\n", release))
+	defer close(release)
+	f := startFleet(t, redistest.Start(t), 3, e2e.Unpaced.With(e2e.Settings{"pace.max_concurrent": most, "pace.adaptive": false}))
+	f.awaitStore(t, 1)
+	var all sync.WaitGroup
+	for i, p := range f.replicas {
+		for n := range clients {
+			client := p.Client(t, false)
+			all.Go(func() {
+				for k := range 5 {
+					if got := e2e.Get(t, client, o.URL("http", fmt.Sprintf("/page?%d.%d.%d", i, n, k))); got.Status != http.StatusOK {
+						t.Errorf("%v", got)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if peak != most {
+		t.Errorf("%d requests at once, want %d", peak, most)
+	}
+
+	dies, lives := f.replicas[2], f.replicas[0].Client(t, false)
+	for range most {
+		e2e.InFlight(t, dies, o, "http", false)
+	}
+	dies.WantCode = 128 + 9
+	dies.Cmd.Process.Kill()
+	<-dies.Exited
+	began := time.Now()
+	if got := e2e.Get(t, lives, o.URL("http", "/page")); got.Status != http.StatusOK {
+		t.Errorf("after a replica has died: %v", got)
+	}
+	if took := time.Since(began); took < time.Second || took > 15*time.Second {
+		t.Errorf("its places were free after %v, want about ten seconds", took)
+	}
+}
+
+// The audits of a fleet are read together.
+func TestFleetAuditsAreReadTogether(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "audits", "User-agent: *\nDisallow: /private\n")
+	o.Handle("/page", e2e.TextPage("text/plain", "a"))
+	f := startFleet(t, redistest.Start(t), 3, e2e.Unpaced)
+	var files []string
+	for _, p := range f.replicas {
+		client := p.Client(t, false)
+		e2e.Get(t, client, o.URL("http", "/page"))
+		e2e.Get(t, client, o.URL("http", "/private"))
+		e2e.AwaitRecord(t, p.Audit, o.URL("http", "/private"))
+		files = append(files, p.Audit)
+	}
+	e2e.Command(t, append([]string{"audit", "verify"}, files...)...).Want(t, 0)
+	report := e2e.Command(t, append([]string{"audit", "report", "--format", "csv"}, files...)...).Want(t, 0).Stdout
+	for _, name := range []string{"r0", "r1", "r2"} {
+		if !strings.Contains(report, name) {
+			t.Errorf("the report does not speak of %s:\n%s", name, report)
+		}
+	}
+}

@@ -1,0 +1,716 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// An attack is what hostile parties do to a proxy that an honest client uses as well.
+type attack struct {
+	name     string
+	settings e2e.Settings // besides those of an arena
+	// run does it, and looks at what it alone can see. The honest client asks until it returns.
+	run  func(t testing.TB, a *arena)
+	load int // how many times as large BenchmarkHostile makes it; 0: it does not
+}
+
+// TestHostile runs each attack beside an honest client, to a proxy of its own.
+func TestHostile(t *testing.T) {
+	for _, c := range attacks {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t, c.settings, 1)
+			c.run(t, a)
+			a.honest.answered(t, leastAsked)
+			a.wantNoHarm(t)
+		})
+	}
+}
+
+const (
+	honestRate  = 20             // requests a second; every second one is for a host that nobody has asked for
+	knownHosts  = 4              // that the others are for
+	leastAsked  = 2 * honestRate // requests of the honest client, however short an attack is
+	honestAgent = "FooBot/1.0 (+https://foo.test/bot)"
+
+	// privateRules forbid what is to arrive at no origin.
+	privateRules = "User-agent: *\nDisallow: /private\n"
+)
+
+// An arena is a proxy, an honest client of it, and origins. The honest client asks the hosts under
+// honest.test, all at one address, whose pace nobody waits for. The pace of other hosts is that of
+// an attack's settings.
+type arena struct {
+	*e2e.Proxy
+	site   *e2e.Origin // of the honest hosts
+	honest *honestClient
+	scale  int // how many times as large an attack is as in a test
+
+	mu      sync.Mutex    // guards origins
+	origins []*e2e.Origin // whose arrivals are held against the audit trail
+}
+
+// newArena starts a proxy and the honest client.
+func newArena(t testing.TB, own e2e.Settings, scale int) *arena {
+	t.Helper()
+	a := &arena{scale: scale}
+	a.site = a.origin(t, "honest", privateRules)
+	a.site.Handle("/page", e2e.TextPage("text/plain", "page"))
+	quick := map[string]any{"requests_per_second": 100_000, "burst": 1000, "max_concurrent": 100, "max_queue": 5000}
+	a.Proxy = e2e.StartProxy(t, e2e.Settings{
+		"log.level": "warn",
+		"hosts":     []map[string]any{{"match": "*.honest.test", "pace": quick}, {"match": a.site.Name, "pace": quick}},
+	}.With(own))
+	a.honest = a.beHonest(t)
+	return a
+}
+
+// origin starts an origin whose arrivals are held against the audit trail at the end.
+func (a *arena) origin(t testing.TB, label, robots string) *e2e.Origin {
+	t.Helper()
+	o := e2e.NewOrigin(t, label, robots)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.origins = append(a.origins, o)
+	return o
+}
+
+// newHost gives a host that nobody has asked for, under domain, and the HTTP port of o, which it
+// leads to.
+func newHost(o *e2e.Origin, domain string) string {
+	name := fmt.Sprintf("host-%d.%s", e2e.OriginCount.Add(1), domain)
+	e2e.Names.Point(name, o.Ip)
+	return net.JoinHostPort(name, strconv.Itoa(o.Ports["http"]))
+}
+
+// An honestClient asks for the page of honest hosts at honestRate, whatever becomes of the
+// requests before.
+type honestClient struct {
+	a     *arena
+	http  *http.Client
+	known []string // URLs without a query
+	stop  context.CancelFunc
+	over  chan struct{} // closed when all requests have ended
+
+	mu      sync.Mutex         // guards what follows
+	asked   []string           // URLs, each once
+	wrong   []string           // what came instead of pages
+	latency [2][]time.Duration // of known hosts, of unknown ones
+}
+
+// beHonest starts the honest client.
+func (a *arena) beHonest(t testing.TB) *honestClient {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	c := &honestClient{a: a, http: a.Client(t, false), stop: stop, over: make(chan struct{})}
+	c.known = []string{a.site.URL("https", "/page")}
+	for len(c.known) < knownHosts {
+		c.known = append(c.known, "http://"+newHost(a.site, "honest.test")+"/page")
+	}
+	go c.run(ctx)
+	t.Cleanup(func() {
+		stop()
+		<-c.over
+	})
+	return c
+}
+
+// run asks until ctx ends.
+func (c *honestClient) run(ctx context.Context) {
+	defer close(c.over)
+	var all sync.WaitGroup
+	defer all.Wait()
+	tick := time.NewTicker(time.Second / honestRate)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		url, class := c.known[n/2%len(c.known)], n%2
+		if class == 1 {
+			url = "http://" + newHost(c.a.site, "honest.test") + "/page"
+		}
+		url += "?" + strconv.Itoa(n)
+		all.Go(func() { c.ask(url, class) })
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ask makes one request.
+func (c *honestClient) ask(url string, class int) {
+	began := time.Now()
+	status, body := request(context.Background(), c.http, http.MethodGet, url, nil, "User-Agent", honestAgent)
+	took := time.Since(began)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, url)
+	c.latency[class] = append(c.latency[class], took)
+	if status != http.StatusOK || body != "page" {
+		c.wrong = append(c.wrong, fmt.Sprintf("%s after %v: %d %s", url, took, status, body))
+	}
+}
+
+// answered waits until n more requests have been answered.
+func (c *honestClient) answered(t testing.TB, n int) {
+	t.Helper()
+	count := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.asked)
+	}
+	n += count()
+	testkit.Eventually(t, "the honest client has its answers", func() bool { return count() >= n })
+}
+
+// request makes a request and gives the status of its answer, 0 where there is none, and its body or
+// the error.
+func request(ctx context.Context, c *http.Client, method, url string, body io.Reader, header ...string) (status int, text string) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(b)
+}
+
+// hostile is a client at an address that no honest one shares.
+func (a *arena) hostile(t testing.TB) *http.Client {
+	t.Helper()
+	c := e2e.From(t, a.Client(t, false), hostileAddress)
+	c.Timeout = 0
+	return c
+}
+
+const hostileAddress = "127.0.6.66"
+
+// hostileStreams is such a client that sends all its requests by HTTP/2 on one connection to the proxy.
+func (a *arena) hostileStreams(t testing.TB) *http.Client {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
+	tr := &http.Transport{DialContext: d.DialContext, Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	conn, err := tr.NewClientConn(t.Context(), "http", a.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &http.Client{Transport: conn}
+}
+
+// inParallel calls f with 0 to n-1, in so many goroutines, and gives how to wait for them.
+func inParallel(workers, n int, f func(i int)) (wait func()) {
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < n; i += workers {
+				f(i)
+			}
+		})
+	}
+	return all.Wait
+}
+
+// wantNoHarm ends the honest client and the proxy. Each honest request has been answered with the
+// page and has arrived once, nothing forbidden has arrived anywhere, and what has arrived is in
+// the audit trail.
+func (a *arena) wantNoHarm(t testing.TB) {
+	t.Helper()
+	a.honest.stop()
+	<-a.honest.over
+	a.Proxy.End(t)
+	if wrong := a.honest.wrong; len(wrong) > 0 {
+		t.Errorf("%d of %d honest requests failed; the first:\n%s", len(wrong), len(a.honest.asked), wrong[0])
+	}
+	recorded := map[string]int{} // requests that were let out, by URL
+	for _, r := range e2e.ReadAudit(t, a.Audit) {
+		if r.Decision == "allow" {
+			recorded[r.URL]++
+		}
+	}
+	arrived := map[string]int{}
+	for _, o := range a.origins {
+		for _, h := range slices.Concat(o.Pages("http"), o.Pages("https")) {
+			if strings.HasPrefix(h.Path, "/private") {
+				t.Errorf("%s %s arrived at %s", h.Method, h.Path, h.Host)
+			}
+			arrived[h.Scheme+"://"+h.Host+h.Path]++
+		}
+	}
+	var lost, unrecorded []string
+	for _, url := range a.honest.asked {
+		if arrived[url] != 1 {
+			lost = append(lost, fmt.Sprintf("%.200s arrived %d times", url, arrived[url]))
+		}
+	}
+	for url, n := range arrived {
+		if recorded[url] < n {
+			unrecorded = append(unrecorded, fmt.Sprintf("%.200s arrived %d times and was recorded as allowed %d times", url, n, recorded[url]))
+		}
+	}
+	for _, wrong := range [][]string{lost, unrecorded} {
+		if len(wrong) > 0 {
+			t.Errorf("%s, and %d more like that", wrong[0], len(wrong)-1)
+		}
+	}
+}
+
+// attacks are all of them.
+var attacks = []attack{
+	{"hosts with long robots.txt files", e2e.Unpaced, longRobots, 5},
+	{"redirects of robots.txt to what is forbidden", e2e.Unpaced, redirects, 0},
+	{"a User-Agent that origins refuse", e2e.Unpaced, refusedAgent, 0},
+	{"redirects of robots.txt to one host", e2e.Settings{"pace.requests_per_second": 1 / hopGap.Seconds()}, pacedHops, 0},
+	{"transfers that hold a host's places", e2e.Settings{"pace.requests_per_second": 1000, "pace.max_wait": "25s"}, slowTransfers, 0},
+	{"origins that never send robots.txt", e2e.Settings{"robots.fetch_timeout": "60s"}, tarpits, 4},
+	{"records that push others out", e2e.Unpaced, longRecords, 0},
+	{"bodies that wait for their turn", e2e.Settings{"pace.max_queue": 5000}, waitingBodies, 15},
+	{"robots.txt asked for again and again", nil, robotsAgain, 0},
+	{"bodies in small pieces", e2e.Unpaced, slowBodies, 10},
+	{"trailers that say something else", e2e.Unpaced, trailers, 0},
+	{"a back-off for an address that others share", e2e.Unpaced.With(e2e.Settings{"pace.per": "address"}), sharedAddress, 0},
+	{"streams that are reset at once", e2e.Unpaced, rapidReset, 10},
+	{"URLs that take long to judge", e2e.Unpaced, longURLs, 0},
+}
+
+// longRobots asks many hosts whose robots.txt is as long as is read of one.
+func longRobots(t testing.TB, a *arena) {
+	const connections = 8
+	long := a.origin(t, "long", "User-agent: *\nDisallow: /private\nDisallow: /"+strings.Repeat("*", 500<<10))
+	long.Handle("/page", e2e.TextPage("text/plain", "page"))
+	client := a.hostile(t)
+	inParallel(connections, 100*a.scale, func(int) {
+		if status, text := request(t.Context(), client, http.MethodGet, "http://"+newHost(long, "hostile.test")+"/page", nil); status != http.StatusOK {
+			t.Errorf("%d %s", status, text)
+		}
+	})()
+}
+
+// redirects asks many hosts whose robots.txt leads to a forbidden page of another host.
+func redirects(t testing.TB, a *arena) {
+	const hosts = 40
+	victim, leads := a.origin(t, "victim", privateRules), a.origin(t, "leads", "")
+	victim.Handle("/private", e2e.TextPage("text/plain", ""))
+	leads.Handle("/page", e2e.TextPage("text/plain", "page"))
+	leads.Handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, victim.URL("http", "/private?"+r.Host), http.StatusFound)
+	})
+	client := a.hostile(t)
+	inParallel(8, hosts, func(int) {
+		if status, text := request(t.Context(), client, http.MethodGet, "http://"+newHost(leads, "hostile.test")+"/page", nil); status != http.StatusForbidden {
+			t.Errorf("%d, want 403 for unreachable: %s", status, text)
+		}
+	})()
+	testkit.Eventually(t, "each fetch has a record", func() bool {
+		text, err := os.ReadFile(a.Audit)
+		return err == nil && bytes.Count(text, []byte(`"kind":"robots"`)) >= hosts
+	})
+}
+
+// hopGap is between two requests to a host that redirects lead to.
+const hopGap = 50 * time.Millisecond
+
+// pacedHops asks many hosts whose robots.txt leads to an allowed page of another host, which takes
+// its own client's requests all the same.
+func pacedHops(t testing.TB, a *arena) {
+	const hosts = 40
+	target, leads := e2e.NewOrigin(t, "target", ""), a.origin(t, "leads", "")
+	target.Handle("/rules", e2e.TextPage("text/plain", ""))
+	leads.Handle("/page", e2e.TextPage("text/plain", "page"))
+	leads.Handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, target.URL("http", "/rules?"+r.Host), http.StatusFound)
+	})
+	client := a.hostile(t)
+	wait := inParallel(8, hosts, func(int) {
+		if status, text := request(t.Context(), client, http.MethodGet, "http://"+newHost(leads, "hostile.test")+"/page", nil); status != http.StatusOK {
+			t.Errorf("%d %s", status, text)
+		}
+	})
+	for range 4 {
+		if status, text := request(t.Context(), a.Client(t, false), http.MethodGet, target.URL("http", "/rules?honest"), nil); status != http.StatusOK {
+			t.Errorf("the target's own client: %d %s", status, text)
+		}
+	}
+	wait()
+	pages := target.Pages("http")
+	if len(pages) != hosts+4 {
+		t.Errorf("%d requests arrived, want %d", len(pages), hosts+4)
+	}
+	e2e.WantGaps(t, pages, hopGap)
+}
+
+// refusedAgent asks, as the first, origins that answer its User-Agent otherwise than others'.
+func refusedAgent(t testing.TB, a *arena) {
+	const scanner = "sqlmap/1.8"
+	hides, fails := a.origin(t, "hides", ""), a.origin(t, "fails", "")
+	for o, status := range map[*e2e.Origin]int{hides: http.StatusForbidden, fails: http.StatusServiceUnavailable} {
+		o.Handle("/page", e2e.TextPage("text/plain", "page"))
+		o.Handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
+			if ua := r.UserAgent(); ua == scanner || ua == "" {
+				w.WriteHeader(status)
+				return
+			}
+			io.WriteString(w, privateRules)
+		})
+	}
+	client, honest := a.hostile(t), a.Client(t, false)
+	for i, agent := range []string{scanner, ""} {
+		for _, o := range []*e2e.Origin{hides, fails} {
+			host := o.Hostport("http")
+			if i > 0 {
+				host = newHost(o, "hostile.test")
+			}
+			request(t.Context(), client, http.MethodGet, "http://"+host+"/page?hostile", nil, "User-Agent", agent)
+			for path, want := range map[string]int{"/page?honest": http.StatusOK, "/private": http.StatusForbidden} {
+				if status, text := request(t.Context(), honest, http.MethodGet, "http://"+host+path, nil, "User-Agent", honestAgent); status != want {
+					t.Errorf("%s%s behind %q: %d, want %d: %s", host, path, agent, status, want, text)
+				}
+			}
+		}
+	}
+}
+
+// slowTransfers holds all places of two hosts with transfers that the client makes last: uploads,
+// and answers that it does not read. Another client gets its pages all the same.
+func slowTransfers(t testing.TB, a *arena) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	shared := a.origin(t, "shared", "")
+	shared.Handle("/page", e2e.TextPage("text/plain", "page"))
+	shared.Handle("/upload", func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+	shared.Handle("/endless", e2e.RepeatedPage(make([]byte, 1<<20), 1<<10))
+	hosts := []string{newHost(shared, "hostile.test"), newHost(shared, "hostile.test")}
+	client := a.hostile(t)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for range 2 { // pace.max_concurrent
+		all.Go(func() {
+			body, trickle := io.Pipe()
+			all.Go(func() {
+				for ctx.Err() == nil {
+					trickle.Write([]byte("b"))
+					select {
+					case <-time.After(50 * time.Millisecond):
+					case <-ctx.Done():
+					}
+				}
+				trickle.Close()
+			})
+			request(ctx, client, http.MethodPost, "http://"+hosts[0]+"/upload", body)
+		})
+		all.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+hosts[1]+"/endless", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-ctx.Done()
+			resp.Body.Close()
+		})
+	}
+	testkit.Eventually(t, "the places are taken", func() bool { return len(shared.Pages("http")) == 4 })
+	for _, host := range hosts {
+		if status, text := request(t.Context(), a.Client(t, false), http.MethodGet, "http://"+host+"/page", nil); status != http.StatusOK {
+			t.Errorf("another client's request to %s: %d %s", host, status, text)
+		}
+	}
+	cancel()
+}
+
+// tarpits asks, by HTTP/2, many hosts that never send their robots.txt, more than there are places
+// for fetches. They do so until the honest client has its answers.
+func tarpits(t testing.TB, a *arena) {
+	const connections = 20
+	streams := 60 * a.scale
+	tarpit := e2e.NewOrigin(t, "tarpit", "")
+	release := make(chan struct{})
+	tarpit.Handle("/robots.txt", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	clients := make([]*http.Client, connections)
+	for i := range clients {
+		clients[i] = a.hostileStreams(t)
+	}
+	wait := inParallel(connections*streams, connections*streams, func(i int) {
+		request(ctx, clients[i%connections], http.MethodGet, "http://"+newHost(tarpit, "hostile.test")+"/page", nil)
+	})
+	testkit.Eventually(t, "fetches are held up", func() bool { return len(tarpit.Arrivals("http")) > 100 })
+	a.honest.answered(t, leastAsked)
+	close(release)
+	cancel()
+	wait()
+}
+
+// longRecords sends what takes much room in the audit trail and costs the sender little.
+func longRecords(t testing.TB, a *arena) {
+	const requests, garbage = 100, 500
+	const mostBesidesURL, mostASecond = 4 << 10, 100 // bytes of a record, records
+	o := a.origin(t, "long", privateRules)
+	o.Handle("/page", e2e.TextPage("text/plain", "page"))
+	long := strings.Repeat("\xff", 8<<10) // six bytes each in JSON
+	client := a.hostile(t)
+	inParallel(4, requests, func(i int) {
+		request(t.Context(), client, http.MethodGet, o.URL("http", "/page?"+strconv.Itoa(i)), nil, "User-Agent", long, "From", long)
+		request(t.Context(), client, http.MethodGet, o.URL("http", "/private?"+strconv.Itoa(i)), nil, "User-Agent", long)
+	})()
+	began := time.Now()
+	inParallel(8, garbage, func(int) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
+		c, err := d.Dial("tcp", a.Listen)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "GET /no-host HTTP/1.1\r\n\r\n")
+		io.Copy(io.Discard, c)
+	})()
+	seconds := int(time.Since(began)/time.Second) + 2 // of the clock that the sending touched, at most
+	var malformed, counted int
+	testkit.Eventually(t, "all of the garbage is accounted for", func() bool {
+		malformed, counted = 0, 0
+		for _, r := range e2e.ReadLines(t, a.Audit) {
+			if r.Reason == "malformed" {
+				malformed++
+			} else if r.Kind != "" {
+				counted += r.Count
+			}
+		}
+		return malformed+counted == garbage
+	})
+	if malformed > seconds*mostASecond {
+		t.Errorf("%d malformed requests have records, want at most %d in %d s", malformed, seconds*mostASecond, seconds)
+	}
+	text, err := os.ReadFile(a.Audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var r struct{ URL json.RawMessage }
+		if json.Unmarshal(line, &r) == nil && len(line)-len(r.URL) > mostBesidesURL {
+			t.Fatalf("a record has %d bytes besides its URL, want at most %d: %.200s", len(line)-len(r.URL), mostBesidesURL, line)
+		}
+	}
+}
+
+// waitingBodies sends bodies, by HTTP/2, that the proxy reads before their turn comes.
+func waitingBodies(t testing.TB, a *arena) {
+	const connections = 20
+	streams := 20 * a.scale
+	slow := a.origin(t, "slow", "User-agent: *\nCrawl-delay: 10\n")
+	slow.Handle("/page", e2e.TextPage("text/plain", "page"))
+	ctx, cancel := context.WithCancel(t.Context())
+	clients := make([]*http.Client, connections)
+	for i := range clients {
+		clients[i] = a.hostileStreams(t)
+	}
+	body := strings.Repeat("b", 64<<10)
+	wait := inParallel(connections*streams, connections*streams, func(i int) {
+		request(ctx, clients[i%connections], http.MethodPost, "http://"+slow.Hostport("http")+"/page", strings.NewReader(body))
+	})
+	a.honest.answered(t, leastAsked)
+	cancel()
+	wait()
+}
+
+// robotsAgain asks for the robots.txt of a slow host, as crawlers do.
+func robotsAgain(t testing.TB, a *arena) {
+	const rules = "User-agent: *\nCrawl-delay: 10\n"
+	slow := e2e.NewOrigin(t, "slow", rules)
+	client := a.hostile(t)
+	inParallel(8, 200, func(int) {
+		if status, text := request(t.Context(), client, http.MethodGet, slow.URL("http", "/robots.txt"), nil); status != http.StatusOK || text != rules {
+			t.Errorf("%d %s", status, text)
+		}
+	})()
+	if n := len(slow.Arrivals("http")); n != 1 {
+		t.Errorf("robots.txt was asked for %d times, want once", n)
+	}
+}
+
+// slowBodies has many bodies under way in very small pieces: uploads, and answers, each on a
+// connection of its own. Nobody reads what the proxy sends on.
+func slowBodies(t testing.TB, a *arena) {
+	const hosts, every = 20, 20 * time.Millisecond
+	o := a.origin(t, "slow", privateRules)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begun := make(chan net.Conn) // who sends the pieces
+	for path, head := range map[string]string{"/upload": "", "/answer": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"} {
+		o.Handle(path, func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			context.AfterFunc(ctx, func() { c.Close() })
+			if io.WriteString(c, head); head != "" {
+				begun <- c
+			}
+		})
+	}
+	to := make([]string, hosts)
+	for i := range to {
+		to[i] = newHost(o, "hostile.test")
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
+	wait := inParallel(8, 200*a.scale, func(i int) {
+		c, err := d.Dial("tcp", a.Listen)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		context.AfterFunc(ctx, func() { c.Close() })
+		if i%2 == 0 {
+			fmt.Fprintf(c, "GET http://%[1]s/answer?%[2]d HTTP/1.1\r\nHost: %[1]s\r\n\r\n", to[i%hosts], i)
+			return
+		}
+		fmt.Fprintf(c, "POST http://%[1]s/upload?%[2]d HTTP/1.1\r\nHost: %[1]s\r\nTransfer-Encoding: chunked\r\n\r\n", to[i%hosts], i)
+		begun <- c
+	})
+	conns := make([]net.Conn, 200*a.scale)
+	for i := range conns {
+		conns[i] = testkit.Within(t, "a transfer begins", begun)
+	}
+	wait()
+	testkit.Eventually(t, "the uploads have arrived", func() bool { return len(o.Pages("http")) == len(conns) })
+	var pieces sync.WaitGroup
+	pieces.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			for _, c := range conns {
+				io.WriteString(c, "1\r\nb\r\n")
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	a.honest.answered(t, leastAsked)
+	cancel()
+	pieces.Wait()
+}
+
+// trailers sends, behind bodies, fields that were judged in the head.
+func trailers(t testing.TB, a *arena) {
+	o := a.origin(t, "trailers", privateRules)
+	arrived := make(chan http.Header, 1)
+	o.Handle("/page", func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		arrived <- r.Trailer
+	})
+	for _, announced := range []string{"X-Sum", "X-Sum, User-Agent, Host"} {
+		w := a.Dial(t)
+		w.Send(t, "POST "+o.URL("http", "/page")+" HTTP/1.1", "Host: "+o.Hostport("http"), "User-Agent: "+honestAgent, "Trailer: "+announced, "Transfer-Encoding: chunked", "",
+			"0", "X-Sum: 7", "User-Agent: EvilBot/1.0", "X-More: 8", "Host: evil.test")
+		if got := w.Receive(t, http.MethodPost); got.Status != http.StatusOK {
+			t.Errorf("%v", got)
+		}
+		if diff := cmp.Diff(http.Header{"X-Sum": {"7"}}, testkit.Within(t, "the request", arrived)); diff != "" {
+			t.Errorf("announced %s: trailer (-want +got):\n%s", announced, diff)
+		}
+	}
+}
+
+// sharedAddress has a host at the address of the honest ones say that it wants to be left alone.
+func sharedAddress(t testing.TB, a *arena) {
+	a.site.Handle("/busy", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	for range 3 {
+		request(t.Context(), a.hostile(t), http.MethodGet, "http://"+newHost(a.site, "hostile.test")+"/busy", nil)
+	}
+}
+
+// rapidReset begins streams and resets them at once (CVE-2023-44487).
+func rapidReset(t testing.TB, a *arena) {
+	const connections = 4
+	o := a.origin(t, "reset", privateRules)
+	o.Handle("/page", e2e.TextPage("text/plain", "page"))
+	inParallel(connections, connections, func(int) { a.resetStreams(t, o.Hostport("http"), 1000*a.scale) })()
+}
+
+// resetStreams does so on one connection, until the proxy ends it.
+func (a *arena) resetStreams(t testing.TB, host string, n int) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
+	c, err := d.Dial("tcp", a.Listen)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	go io.Copy(io.Discard, c) // ends with c
+	io.WriteString(c, http2.ClientPreface)
+	f := http2.NewFramer(c, nil)
+	f.WriteSettings()
+	var block bytes.Buffer
+	pack := hpack.NewEncoder(&block)
+	for i := range n {
+		block.Reset()
+		for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", host}, {":path", "/page?" + strconv.Itoa(i)}} {
+			pack.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+		}
+		id := uint32(2*i + 1)
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+		if err := f.WriteRSTStream(id, http2.ErrCodeCancel); err != nil {
+			return
+		}
+	}
+}
+
+// longURLs asks a host whose rules take long to match for URLs that make them take longer.
+func longURLs(t testing.TB, a *arena) {
+	const rule = "Disallow: /*a*a*a*a*a*a*a*a*b$\n"
+	o := a.origin(t, "longurls", "User-agent: *\n"+strings.Repeat(rule, 500<<10/len(rule)))
+	client := a.hostile(t)
+	inParallel(4, 40, func(i int) {
+		if status, _ := request(t.Context(), client, http.MethodGet, o.URL("http", "/"+strings.Repeat("a", (9+i)<<10)), nil); status != http.StatusRequestURITooLong {
+			t.Errorf("a URL of %d KiB: %d, want %d", 9+i, status, http.StatusRequestURITooLong)
+		}
+	})()
+	if n := len(o.Pages("http")); n != 0 {
+		t.Errorf("%d of them arrived", n)
+	}
+}

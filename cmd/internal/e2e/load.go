@@ -1,0 +1,277 @@
+//go:build linux && !race
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"robotsproxy/robots/testkit"
+)
+
+// Sites are very many origins behind one listener, each an address of the loopback
+// network. What they answer is written as it is, so that they take little of the
+// machine from the proxy.
+type Sites struct {
+	Port    int
+	robots  func(i int) int // octets of a site's robots.txt
+	fetched []atomic.Uint32 // robots.txt, by site
+	Pages   atomic.Int64
+}
+
+// FirstSite is the address of the first; the next ones follow.
+var FirstSite = netip.AddrFrom4([4]byte{127, 64, 0, 0})
+
+// siteRules holds for no page that is asked for; as much of it is sent as a
+// site's robots.txt is long.
+var siteRules = func() []byte {
+	rules := []byte("User-agent: *\n")
+	for i := 0; len(rules) < 500<<10; i++ {
+		rules = fmt.Appendf(rules, "Disallow: /archive/%06d/*?session=\n", i)
+	}
+	return rules
+}()
+
+var sitePage = append([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1024\r\n\r\n"), make([]byte, 1024)...)
+
+// NewSites starts n sites of plain HTTP.
+func NewSites(t testing.TB, n int, robots func(i int) int) *Sites {
+	t.Helper()
+	return NewSecureSites(t, n, robots, nil)
+}
+
+// NewSecureSites starts n sites behind TLS; nil: none.
+func NewSecureSites(t testing.TB, n int, robots func(i int) int, secure *tls.Config) *Sites {
+	t.Helper()
+	l, err := net.Listen("tcp4", "0.0.0.0:0") // whoever is not of loopback is turned away
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secure != nil {
+		l = tls.NewListener(l, secure)
+	}
+	s := &Sites{Port: l.Addr().(*net.TCPAddr).Port, robots: robots, fetched: make([]atomic.Uint32, n)}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				s.serve(c)
+			})
+		}
+	})
+	t.Cleanup(func() { // the proxy, started later, has ended and closed its connections
+		l.Close()
+		all.Wait()
+	})
+	return s
+}
+
+// serve answers what comes on a connection until it ends.
+func (s *Sites) serve(c net.Conn) {
+	a := c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	low, high := FirstSite.As4(), a.As4()
+	i := int(high[1]-low[1])<<16 | int(high[2])<<8 | int(high[3])
+	if !a.IsLoopback() || i >= len(s.fetched) {
+		return
+	}
+	br := bufio.NewReaderSize(c, 2<<10)
+	for {
+		line, err := br.ReadSlice('\n')
+		if err != nil {
+			return
+		}
+		robots := bytes.HasPrefix(line, []byte("GET /robots.txt "))
+		if _, err := readFields(br); err != nil {
+			return
+		}
+		if robots {
+			s.fetched[i].Add(1)
+			err = s.sendRobots(c, i)
+		} else {
+			s.Pages.Add(1)
+			_, err = c.Write(sitePage)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// sendRobots gives each site a file of its own, for the same files are kept once.
+func (s *Sites) sendRobots(c net.Conn, i int) error {
+	size := s.robots(i)
+	own := fmt.Sprintf("# site %d\n", i)
+	head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", size, own)
+	rest := siteRules[:size-len(own)]
+	rest = rest[:bytes.LastIndexByte(rest, '\n')+1] // a rule that is cut off would be another
+	answer := net.Buffers{[]byte(head), rest, bytes.Repeat([]byte("#"), size-len(own)-len(rest))}
+	_, err := answer.WriteTo(c)
+	return err
+}
+
+// request is the octets of a request for the page of a site.
+func (s *Sites) request(i int) []byte {
+	a := FirstSite.As4()
+	host := fmt.Sprintf("127.%d.%d.%d:%d", int(a[1])+i>>16, i>>8&0xff, i&0xff, s.Port)
+	return []byte("GET http://" + host + "/page HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: FooBot/1.0\r\n\r\n")
+}
+
+// WantEach wants each site's robots.txt to have been asked for n times.
+func (s *Sites) WantEach(t testing.TB, n uint32) {
+	t.Helper()
+	var wrong int
+	for i := range s.fetched {
+		if got := s.fetched[i].Load(); got != n {
+			if wrong++; wrong == 1 {
+				t.Errorf("robots.txt of site %d was asked for %d times, want %d", i, got, n)
+			}
+		}
+	}
+	if wrong > 1 {
+		t.Errorf("and of %d more", wrong-1)
+	}
+}
+
+// readFields reads header fields to their end and gives the Content-Length, -1
+// where there is none.
+func readFields(br *bufio.Reader) (length int, err error) {
+	length = -1
+	for {
+		line, err := br.ReadSlice('\n')
+		if err != nil {
+			return 0, err
+		}
+		if len(line) <= 2 {
+			return length, nil
+		}
+		const name = "content-length:"
+		if len(line) > len(name) && bytes.EqualFold(line[:len(name)], []byte(name)) {
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(line[len(name):]))); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// A Lane is a connection of a client to the proxy.
+type Lane struct {
+	net.Conn
+	br *bufio.Reader
+}
+
+// Lanes opens n connections, from several addresses. They end with the test.
+func (p *Proxy) Lanes(t testing.TB, n int) []Lane {
+	t.Helper()
+	all := make([]Lane, n)
+	for i := range all {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 3, byte(1+i%8))}}
+		c, err := d.Dial("tcp", p.Listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		all[i] = Lane{c, bufio.NewReaderSize(c, 1<<10)}
+	}
+	return all
+}
+
+// answer reads an answer, which must be a site's page.
+func (l Lane) answer() error {
+	line, err := l.br.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	status := string(line)
+	length, err := readFields(l.br)
+	switch {
+	case err != nil:
+		return err
+	case !strings.HasPrefix(status, "HTTP/1.1 200 "):
+		why, _ := io.ReadAll(io.LimitReader(l.br, int64(max(length, 0))))
+		return fmt.Errorf("%s: %s", status, why)
+	case length != 1024:
+		return fmt.Errorf("a page of %d octets", length)
+	}
+	_, err = l.br.Discard(length)
+	return err
+}
+
+// maxLoaders is how many goroutines make requests.
+const maxLoaders = 64
+
+// AskAll has every lane ask each times, at most maxLoaders goroutines doing it: one
+// that has several lanes writes to all of them before it reads what comes back.
+func AskAll(t testing.TB, lanes []Lane, each int, next func() []byte) {
+	t.Helper()
+	var all sync.WaitGroup
+	loaders := min(len(lanes), maxLoaders)
+	for k := range loaders {
+		own := lanes[k*len(lanes)/loaders : (k+1)*len(lanes)/loaders]
+		all.Go(func() {
+			for range each {
+				if err := AskOnce(own, next); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// AskOnce has each lane ask for one page, and reads what comes back.
+func AskOnce(lanes []Lane, next func() []byte) error {
+	deadline := time.Now().Add(testkit.Patience)
+	for _, l := range lanes {
+		l.SetDeadline(deadline)
+		if _, err := l.Write(next()); err != nil {
+			return err
+		}
+	}
+	for _, l := range lanes {
+		if err := l.answer(); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = fmt.Errorf("the proxy closed a connection: %w", err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// AnyOf gives requests for sites in no order.
+func (s *Sites) AnyOf() func() []byte {
+	return func() []byte { return s.request(rand.IntN(len(s.fetched))) }
+}
+
+// InTurn gives requests for one site after the other.
+func (s *Sites) InTurn() func() []byte {
+	var n atomic.Int64
+	return func() []byte { return s.request(int(n.Add(1)-1) % len(s.fetched)) }
+}
+
+// KiB names a size.
+func KiB(octets int) string {
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(octets)/1024), ".0") + "KiB"
+}

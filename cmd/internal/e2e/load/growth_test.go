@@ -1,0 +1,101 @@
+//go:build linux && !race
+
+package load
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+)
+
+// growing is a proxy whose collector says what it took, and whose pace nobody waits for.
+func growing(t testing.TB) *e2e.Proxy {
+	t.Helper()
+	return e2e.StartProxyBy(t, e2e.Unpaced.With(e2e.Settings{
+		"pace.max_concurrent": 16, "pace.max_queue": 10_000, "pace.adaptive": false, "pace.back_off": false, "log.level": "warn",
+	}), "env", "GODEBUG=gctrace=1")
+}
+
+// What a request takes while there are few connections, or many, all of them busy.
+func BenchmarkConnections(b *testing.B) {
+	const hosts = 64 // of 16 requests at once each
+	for _, n := range []int{1, 64, 1000, 10_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			e2e.NeedFiles(b, uint64(n+2*hosts*16+500))
+			s := e2e.NewSites(b, hosts, func(int) int { return 500 })
+			p := growing(b)
+			first := s.InTurn()
+			e2e.AskAll(b, p.Lanes(b, hosts), 20, first) // every site is known, and the program warm
+			before := p.Memory(b, "VmRSS")
+			lanes := p.Lanes(b, n)
+			e2e.AskAll(b, lanes, 1, s.InTurn())
+			open := p.Memory(b, "VmRSS") - before
+			each := max(1, 4096/n)
+			asked, since := 0, p.Cost(b)
+			for b.Loop() {
+				e2e.AskAll(b, lanes, each, s.InTurn())
+				asked += each * n
+			}
+			p.Report(b, since, asked)
+			if n >= 1000 {
+				b.ReportMetric(float64(open)/1024/float64(n), "KiB/conn")
+			}
+			s.WantEach(b, 1)
+		})
+	}
+}
+
+// mixed is how long robots.txt files are: most are short, few are very long.
+func mixed(i int) int {
+	switch {
+	case i%1000 == 999:
+		return 500 << 10
+	case i%100 == 99:
+		return 10 << 10
+	default:
+		return 512 + i*37%1536
+	}
+}
+
+// What a request takes while few origins are known, or very many, and what it takes
+// to know them. However many they are, each is asked for its robots.txt once.
+func BenchmarkOrigins(b *testing.B) {
+	size := func(octets int) func(int) int { return func(int) int { return octets } }
+	for _, c := range []struct {
+		origins int
+		name    string
+		robots  func(int) int
+	}{
+		{1, e2e.KiB(512), size(512)},
+		{1, e2e.KiB(10 << 10), size(10 << 10)},
+		{1, e2e.KiB(500 << 10), size(500 << 10)},
+		{1000, e2e.KiB(512), size(512)},
+		{1000, e2e.KiB(10 << 10), size(10 << 10)},
+		{50, e2e.KiB(500 << 10), size(500 << 10)}, // of many more the cache, which holds 64 MiB, would have to ask again
+		{100_000, e2e.KiB(512), size(512)},
+		{100_000, "mixed", mixed},
+	} {
+		b.Run(fmt.Sprintf("%d/%s", c.origins, c.name), func(b *testing.B) {
+			e2e.NeedFiles(b, 5000)
+			s := e2e.NewSites(b, c.origins, c.robots)
+			p := growing(b)
+			lanes := p.Lanes(b, 64)
+			cold := p.Cost(b)
+			e2e.AskAll(b, lanes, (c.origins+63)/64, s.InTurn())
+			s.WantEach(b, 1)
+			asked, since := 0, p.Cost(b)
+			for b.Loop() {
+				e2e.AskAll(b, lanes, 64, s.AnyOf())
+				asked += 64 * 64
+			}
+			p.Report(b, since, asked)
+			if c.origins > 1 {
+				b.ReportMetric(float64((since.CPU-cold.CPU).Microseconds())/float64(c.origins), "cold-cpu-us/origin")
+				b.ReportMetric(float64(c.origins)/since.At.Sub(cold.At).Seconds(), "cold-origins/s")
+			}
+			s.WantEach(b, 1)
+		})
+	}
+}

@@ -1,0 +1,27 @@
+//go:build linux && !race
+
+package load
+
+import (
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+)
+
+// mostMemory is what the process may take, in bytes, under the load of TestManyLargeRobots.
+const mostMemory = 600 << 20
+
+// TestManyLargeRobots: 8 connections ask 1,000 hosts whose robots.txt is as large as is read.
+// Nothing of it stays but the cache, without any budget acting.
+func TestManyLargeRobots(t *testing.T) {
+	const hosts, connections = 1000, 8
+	s := e2e.NewSites(t, hosts, func(int) int { return 500 << 10 })
+	p := growing(t)
+	e2e.AskAll(t, p.Lanes(t, connections), hosts/connections, s.InTurn())
+	s.WantEach(t, 1)
+	peak := p.Usage(t).Peak
+	t.Logf("the process took %d MiB", peak>>20)
+	if peak > mostMemory {
+		t.Errorf("the process took %d MiB, want at most %d", peak>>20, mostMemory>>20)
+	}
+}

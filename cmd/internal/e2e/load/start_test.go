@@ -1,0 +1,55 @@
+//go:build linux && !race
+
+package load
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// TestMemoryAtRest: a proxy with the default configuration that nobody asks for
+// anything takes less than 25 MiB, what it has mapped of its binary included.
+func TestMemoryAtRest(t *testing.T) {
+	const most = 25 << 20
+	p := e2e.StartProxy(t, nil)
+	var got int64
+	testkit.Eventually(t, fmt.Sprintf("less than %d MiB in memory", most>>20), func() bool {
+		got = p.Memory(t, "VmRSS")
+		return got < most
+	})
+	t.Logf("%.1f MiB", float64(got)/(1<<20))
+}
+
+// BenchmarkStart is the time from the start of serve until it has answered on its
+// port: the first time, when the CA is made, and each later one.
+func BenchmarkStart(b *testing.B) {
+	for _, first := range []bool{true, false} {
+		name := "kept state"
+		if first {
+			name = "no state"
+		}
+		b.Run(name, func(b *testing.B) {
+			h := e2e.NewSetup(b, nil)
+			if !first {
+				e2e.Launch(b, h).Answered(b).End(b)
+			}
+			b.ResetTimer()
+			for range b.N {
+				p := e2e.Launch(b, h).Answered(b)
+				b.StopTimer()
+				p.End(b)
+				if first {
+					if err := os.RemoveAll(h.State); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/start")
+		})
+	}
+}

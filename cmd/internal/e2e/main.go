@@ -1,0 +1,206 @@
+// Package e2e is what the end-to-end tests share: origins, a DNS server and a certificate
+// authority of the tests' own, the built binary and its processes, and the clients that people use.
+//
+// Only tests import it. Everything happens on loopback, on ports from 1024 up. A client that is not
+// on the machine skips its tests and says so; with REQUIRE_PEERS=1 it fails them.
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// waiters is how many tests of a package run at once, if -parallel does not say:
+// they wait far more than they compute.
+const waiters = 8
+
+// scratch is the directory of what all tests of a process share.
+var scratch string
+
+// Main runs the tests of a package. Its TestMain calls nothing else.
+func Main(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	flag.Parse()
+	if !given("test.parallel") {
+		if err := flag.Set("test.parallel", strconv.Itoa(waiters)); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e:", err)
+			return 1
+		}
+	}
+	dir, err := buildDir()
+	if err == nil {
+		scratch, err = os.MkdirTemp(dir, "run-")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer os.RemoveAll(scratch)
+	if err := Names.start(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer Names.stop()
+	return m.Run()
+}
+
+// given reports whether a flag is on the command line.
+func given(name string) (found bool) {
+	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}
+
+// TreeRoot gives the top of the module.
+var TreeRoot = sync.OnceValue(func() string {
+	dir, err := os.Getwd()
+	for err == nil && filepath.Dir(dir) != dir {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+	panic("e2e: no go.mod above the working directory")
+})
+
+// built builds robotsproxy on first use. All test processes of a user share the file: go
+// build leaves it alone if it is up to date, and a lock keeps two builds apart.
+var built = sync.OnceValues(func() (string, error) {
+	if err := lookAtSources(TreeRoot()); err != nil {
+		return "", err
+	}
+	dir, err := buildDir()
+	if err != nil {
+		return "", err
+	}
+	lock, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "robotsproxy")
+	out, err := exec.Command("go", "build", "-o", path, "robotsproxy/cmd/robotsproxy").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build robotsproxy: %w\n%s", err, out)
+	}
+	// The link stays this binary when another run builds another one.
+	own := filepath.Join(scratch, "robotsproxy")
+	return own, os.Link(path, own)
+})
+
+// buildDir gives a directory for the binary of this checkout that is the user's alone.
+func buildDir() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	dir := filepath.Join(cache, "robotsproxy-test", strings.ReplaceAll(TreeRoot(), string(filepath.Separator), "_"))
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// lookAtSources opens every directory of the module: what the binary is built
+// from is no import of this package, and go test would take an old result from
+// its cache for a new binary if it did not see us look.
+func lookAtSources(root string) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		return err
+	})
+}
+
+// Binary gives the path of the built robotsproxy.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The ports of FreePort are below Linux's ephemeral range, so that no outgoing connection
+// takes a port between our look and the child's bind, and above those of redistest.
+const firstPort, portBlocks, blockPorts = 22_000, 50, 200
+
+// portBlock gives the first port of a block that no other test process uses. The process
+// listens on that port until it ends.
+var portBlock = sync.OnceValues(func() (int, error) {
+	for i := range portBlocks {
+		first := firstPort + (os.Getpid()+i)%portBlocks*blockPorts
+		if _, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first))); err == nil {
+			return first, nil
+		}
+	}
+	return 0, fmt.Errorf("%d test processes have all ports from %d on", portBlocks, firstPort)
+})
+
+var nextPort atomic.Uint32
+
+// FreePort picks a port of 127.0.0.1 that no other test process is given, and no other
+// test of this process until all ports of its block were.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	first, err := portBlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range blockPorts {
+		port := first + 1 + int(nextPort.Add(1))%(blockPorts-1)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		l.Close()
+		return port
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+// CleanEnv is this process's environment without anything that names a proxy
+// or a CA, and without a state directory of the user's, plus what is given.
+func CleanEnv(extra ...string) []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		if !steers(name) {
+			env = append(env, kv)
+		}
+	}
+	return append(env, extra...)
+}
+
+// steers tells whether the variable would move a client past or through a
+// proxy, change what it trusts, or move robotsproxy's own state.
+func steers(name string) bool {
+	upper := strings.ToUpper(name)
+	for _, part := range []string{"PROXY", "SSL_CERT", "CA_BUNDLE", "CA_CERT", "CAINFO", "CA_FILE", "PIP_CERT", "DEFAULT_SSL_ROOTS"} {
+		if strings.Contains(upper, part) {
+			return true
+		}
+	}
+	switch upper {
+	case "XDG_STATE_HOME", "XDG_CONFIG_HOME", "NODE_OPTIONS", "NODE_TLS_REJECT_UNAUTHORIZED", "CURL_HOME", "WGETRC",
+		"DENO_CERT", "JAVA_TOOL_OPTIONS", "PHP_INI_SCAN_DIR", "HTTPS_CA_DIR":
+		return true
+	}
+	return false
+}

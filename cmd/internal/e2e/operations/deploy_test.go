@@ -1,0 +1,334 @@
+package operations
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"gopkg.in/yaml.v3"
+
+	"robotsproxy/cmd/internal/e2e"
+)
+
+// A tree is a YAML document of somebody else's making.
+type tree map[string]any
+
+func readTrees(t testing.TB, file string) (all []tree) {
+	t.Helper()
+	dec := yaml.NewDecoder(strings.NewReader(e2e.ReadText(t, filepath.Join(e2e.DeployDir(), file))))
+	for {
+		var one tree
+		if err := dec.Decode(&one); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all = append(all, one)
+	}
+}
+
+// at follows keys and indices down from v; nil where there is nothing.
+func at(v any, way ...any) any {
+	for _, step := range way {
+		switch key := step.(type) {
+		case string:
+			m, ok := v.(tree)
+			if !ok {
+				return nil
+			}
+			v = m[key]
+		case int:
+			l, ok := v.([]any)
+			if !ok || key >= len(l) {
+				return nil
+			}
+			v = l[key]
+		}
+	}
+	return v
+}
+
+// same holds what stands somewhere against what has to.
+func same(t testing.TB, where string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", where, diff)
+	}
+}
+
+// manifest is the one of its kind and name among the Kubernetes manifests.
+func manifest(t testing.TB, kind, name string) tree {
+	t.Helper()
+	for _, file := range at(readTrees(t, "kubernetes/kustomization.yaml")[0], "resources").([]any) {
+		for _, one := range readTrees(t, "kubernetes/"+file.(string)) {
+			if one["kind"] == kind && at(one, "metadata", "name") == name {
+				return one
+			}
+		}
+	}
+	t.Fatalf("no %s %s in kustomization.yaml's files", kind, name)
+	return nil
+}
+
+// configMap is the configuration that the manifests carry.
+func configMap(t testing.TB) string {
+	t.Helper()
+	return at(manifest(t, "ConfigMap", "robotsproxy"), "data", "config.yaml").(string)
+}
+
+// facts are what an image says that others have to say too.
+type facts struct {
+	probe, args      []string
+	port, state, etc string
+	uid, gid         string
+}
+
+func imageFacts(t testing.TB, image dockerfile) (f facts) {
+	t.Helper()
+	_, check, _ := strings.Cut(image.only(t, "HEALTHCHECK"), " CMD ")
+	f.probe, f.args = execForm(t, check), execForm(t, image.only(t, "CMD"))
+	f.port, f.state, f.etc = image.only(t, "EXPOSE"), image.only(t, "VOLUME"), filepath.Dir(f.args[len(f.args)-1])
+	f.uid, f.gid, _ = strings.Cut(image.only(t, "USER"), ":")
+	return f
+}
+
+// What the parts of a deployment say of one another is the same everywhere.
+func TestDeploymentsAgree(t *testing.T) {
+	t.Parallel()
+	stages := readDockerfile(t).stages()
+	image := stages[len(stages)-1]
+	f := imageFacts(t, image)
+	var own tree
+	if err := yaml.Unmarshal([]byte(e2e.ReadText(t, e2e.DeployDir()+"/etc/config.yaml")), &own); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "listen", own["listen"], "0.0.0.0:"+f.port)
+	same(t, "state_dir", own["state_dir"], f.state)
+	same(t, "admin.listen", at(own, "admin", "listen"), f.probe[len(f.probe)-1])
+
+	shared := fleetConfig(t)
+	for _, key := range []string{"listen", "open", "state_dir"} {
+		same(t, key+" of a replica", shared[key], own[key])
+	}
+	same(t, "admin.listen of a replica", shared["admin"], own["admin"])
+
+	t.Run("compose", func(t *testing.T) { composeAgrees(t, f, shared) })
+	t.Run("kubernetes", func(t *testing.T) { manifestsAgree(t, f, shared) })
+}
+
+// fleetConfig is that of compose.yaml's replicas.
+func fleetConfig(t testing.TB) (shared tree) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(e2e.ReadText(t, e2e.DeployDir()+"/fleet/config.yaml")), &shared); err != nil {
+		t.Fatal(err)
+	}
+	return shared
+}
+
+// seconds are those of a value such as 60s.
+func seconds(t testing.TB, v any) float64 {
+	t.Helper()
+	d, err := time.ParseDuration(fmt.Sprint(v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Seconds()
+}
+
+// lastOfAll is what a replica may need beyond its drain.
+const lastOfAll = 30
+
+// composeAgrees holds the services against the image, and the configuration of the
+// replicas.
+func composeAgrees(t *testing.T, f facts, shared tree) {
+	all := readTrees(t, "compose.yaml")[0]
+	at := func(way ...any) any { return at(all, append([]any{"services"}, way...)...) }
+	ca := "ca:" + filepath.Dir(fmt.Sprint(shared["tls"].(tree)["ca_cert"])) + ":ro"
+	balanced := e2e.ReadText(t, e2e.DeployDir()+"/fleet/haproxy.cfg")
+	for i := range shared["store"].(tree)["replicas"].(int) {
+		name := fmt.Sprintf("proxy-%d", i+1)
+		same(t, "user", at(name, "user"), f.uid+":"+f.gid)
+		same(t, "read-only root", at(name, "read_only"), true)
+		same(t, "healthcheck", at(name, "healthcheck", "test"), append([]string{"CMD"}, f.probe...))
+		same(t, "volumes", at(name, "volumes"), []string{fmt.Sprintf("state-%d:%s", i+1, f.state), ca, "./fleet:" + f.etc + ":ro"})
+		same(t, "build", at(name, "build", "context"), "../..")
+		same(t, "networks of a replica", at(name, "networks"), []string{"replicas", "outside"})
+		same(t, "hostname", at(name, "hostname"), name)
+		if seconds(t, at(name, "stop_grace_period")) < seconds(t, shared["drain"])+lastOfAll {
+			t.Error("a replica is killed while it drains")
+		}
+		if !strings.Contains(balanced, "server "+name+" "+name+":"+f.port+" check\n") {
+			t.Errorf("haproxy.cfg does not know %s", name)
+		}
+	}
+	same(t, "a replica more than store.replicas", at(fmt.Sprintf("proxy-%d", shared["store"].(tree)["replicas"].(int)+1)), nil)
+	same(t, "volume of the CA", at("ca", "volumes"), []string{"ca:" + f.state}) // which the image has made that user's
+	same(t, "user of the CA", at("ca", "user"), f.uid+":"+f.gid)
+	same(t, "networks of the store", at("store", "networks"), []string{"replicas"})
+	same(t, "store", shared["store"].(tree)["redis"], "redis://store:6379")
+	same(t, "networks of the balancer", at("proxy", "networks"), []string{"crawlers", "replicas"})
+	same(t, "networks of the crawler", at("crawler", "networks"), []string{"crawlers"})
+	for _, name := range []string{"crawlers", "replicas"} {
+		same(t, "way out of "+name, all["networks"].(tree)[name].(tree)["internal"], true)
+	}
+	same(t, "https_proxy", at("crawler", "environment", "https_proxy"), "http://proxy:"+f.port)
+}
+
+// manifestsAgree holds the manifests against the image, and the configuration
+// that they carry against its own.
+func manifestsAgree(t *testing.T, f facts, shared tree) {
+	set := manifest(t, "StatefulSet", "robotsproxy")
+	same(t, "replicas", at(set, "spec", "replicas"), at(shared, "store", "replicas"))
+	pod := at(set, "spec", "template", "spec")
+	if float64(at(pod, "terminationGracePeriodSeconds").(int)) < seconds(t, shared["drain"])+lastOfAll {
+		t.Error("a pod is killed while it drains")
+	}
+	proxy := at(pod, "containers", 0)
+	for _, key := range []string{"runAsUser", "fsGroup"} {
+		same(t, key, at(pod, "securityContext", key), f.uid)
+	}
+	same(t, "read-only root", at(proxy, "securityContext", "readOnlyRootFilesystem"), true)
+	same(t, "args", at(proxy, "args"), f.args)
+	same(t, "port", at(proxy, "ports", 0, "containerPort"), f.port)
+	for _, key := range []string{"startupProbe", "readinessProbe"} {
+		same(t, key, at(proxy, key, "exec", "command"), f.probe)
+	}
+	same(t, "state", at(proxy, "volumeMounts", 0, "mountPath"), f.state)
+	same(t, "configuration", at(proxy, "volumeMounts", 1, "mountPath"), f.etc)
+	same(t, "CA", at(proxy, "volumeMounts", 2, "mountPath"), filepath.Dir(fmt.Sprint(at(shared, "tls", "ca_cert"))))
+	same(t, "port of the store", at(manifest(t, "Service", "store"), "spec", "ports", 0, "port"), 6379)
+	same(t, "subPath, through which a change is not seen", at(proxy, "volumeMounts", 1, "subPath"), nil)
+	service := at(manifest(t, "Service", "robotsproxy"), "spec", "ports", 0)
+	same(t, "port of the service", at(service, "port"), f.port)
+	same(t, "target of the service", at(service, "targetPort"), at(proxy, "ports", 0, "name"))
+	env := at(manifest(t, "ConfigMap", "robotsproxy-env"), "data")
+	same(t, "https_proxy", at(env, "https_proxy"), "http://robotsproxy.robotsproxy.svc:"+f.port)
+	out := at(manifest(t, "NetworkPolicy", "only-through-the-proxy"), "spec")
+	same(t, "whom the policy binds", at(out, "podSelector"), tree{})
+	same(t, "ways out of the crawlers", len(at(out, "egress").([]any)), 2)
+	same(t, "port of the way out", at(out, "egress", 0, "ports", 0, "port"), f.port)
+
+	var mapped tree
+	if err := yaml.Unmarshal([]byte(configMap(t)), &mapped); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "state_dir", mapped["state_dir"], f.state+"/state")                   // the volume's root is not the proxy's alone
+	mapped["state_dir"], mapped["limits"] = shared["state_dir"], shared["limits"] // clients come as themselves there
+	same(t, "configuration", mapped, shared)
+}
+
+// Configurations that are handed out are read without a complaint.
+func TestDeployedConfigurationsAreGood(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e2e.Command(t, "ca", "show", "--state", dir).Want(t, 0) // the deployment's
+	mapped, shared := filepath.Join(dir, "mapped.yaml"), filepath.Join(dir, "fleet.yaml")
+	for file, text := range map[string]string{mapped: configMap(t), shared: e2e.ReadText(t, e2e.DeployDir()+"/fleet/config.yaml")} {
+		e2e.WriteFile(t, file, strings.ReplaceAll(text, "/etc/robotsproxy-ca/", dir+"/"))
+	}
+	for _, file := range []string{e2e.DeployDir() + "/etc/config.yaml", shared, mapped, e2e.TreeRoot() + "/config.example.yaml"} {
+		e2e.Command(t, "config", "check", "-c", file).Want(t, 0)
+	}
+}
+
+// The certificate is where the variables of a deployment's clients say.
+func TestDeployedClientsKnowTheirCA(t *testing.T) {
+	t.Parallel()
+	crawler := at(readTrees(t, "compose.yaml")[0], "services", "crawler")
+	env := at(manifest(t, "ConfigMap", "robotsproxy-env"), "data").(tree)
+	job := at(manifest(t, "Job", "crawl"), "spec", "template", "spec", "containers", 0)
+	same(t, "directory of the CA in the pod", at(job, "volumeMounts", 0, "mountPath"), "/etc/robotsproxy-ca")
+	same(t, "file of the CA in the container", at(crawler, "volumes", 0, "target"), "/etc/robotsproxy-ca/ca.pem")
+	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"} {
+		same(t, name+" of the pod", env[name], "/etc/robotsproxy-ca/ca.pem")
+		same(t, name+" of the container", at(crawler, "environment", name), env[name])
+	}
+}
+
+// unit is what robotsproxy.service says, with all values of a key.
+func unit(t testing.TB) map[string][]string {
+	t.Helper()
+	said := map[string][]string{}
+	for line := range strings.Lines(e2e.ReadText(t, e2e.DeployDir()+"/systemd/robotsproxy.service")) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(key, "#") {
+			said[key] = append(said[key], value)
+		}
+	}
+	return said
+}
+
+// The unit names what is there, and systemd, where it is on the machine, finds
+// nothing to say against it but that an old one does not know notify-reload.
+func TestUnit(t *testing.T) {
+	t.Parallel()
+	said := unit(t)
+	same(t, "ExecStart", said["ExecStart"], []string{"/usr/bin/robotsproxy serve -c /etc/robotsproxy/config.yaml"})
+	same(t, "User", said["User"], []string{"robotsproxy"})
+	same(t, "StateDirectory", said["StateDirectory"], []string{"robotsproxy"})
+	if fields := strings.Fields(e2e.ReadText(t, e2e.DeployDir()+"/systemd/robotsproxy.sysusers")); !slices.Equal(fields[:2], []string{"u", "robotsproxy"}) {
+		t.Errorf("robotsproxy.sysusers makes %q", fields[:2])
+	}
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not on this machine")
+	}
+	file := filepath.Join(t.TempDir(), "robotsproxy.service")
+	text := e2e.ReadText(t, e2e.DeployDir()+"/systemd/robotsproxy.service")
+	e2e.WriteFile(t, file, strings.Replace(text, "/usr/bin/robotsproxy", e2e.Binary(t), 1))
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := e2e.Finish(t, exec.Command(analyze, "verify", "--man=no", file)).Want(t, 0)
+	for line := range strings.Lines(out.Stderr) {
+		if !strings.HasSuffix(line, "Failed to parse service type, ignoring: notify-reload\n") {
+			t.Errorf("systemd-analyze verify: %s", line)
+		}
+	}
+	// Exposure in tenths of systemd's points, of 100: below 20 it calls a unit OK.
+	e2e.Finish(t, exec.Command(analyze, "security", "--offline=yes", "--threshold=15", file)).Want(t, 0)
+}
+
+// What the document tells packagers to do leaves everything in its place, and
+// completions that a shell can read.
+func TestPackagersInstall(t *testing.T) {
+	t.Parallel()
+	blocks := e2e.Fence.FindAllStringSubmatch(e2e.ReadText(t, e2e.DeployDir()+"/README.md"), -1)
+	if len(blocks) != 1 || blocks[0][1] != "run" {
+		t.Fatalf("%d blocks to run in docs/deploy/README.md", len(blocks))
+	}
+	src, dest := t.TempDir(), t.TempDir()
+	for name, to := range map[string]string{"docs": e2e.TreeRoot() + "/docs", "LICENSE": e2e.TreeRoot() + "/LICENSE", "robotsproxy": e2e.Binary(t)} {
+		to, err := filepath.Abs(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to, filepath.Join(src, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("sh", "-euc", blocks[0][3])
+	cmd.Dir, cmd.Env = src, e2e.CleanEnv("DESTDIR="+dest)
+	e2e.Finish(t, cmd).Want(t, 0)
+	for _, name := range []string{"usr/bin/robotsproxy", "usr/lib/systemd/system/robotsproxy.service", "usr/lib/sysusers.d/robotsproxy.conf",
+		"usr/share/doc/robotsproxy/config.example.yaml", "usr/share/zsh/vendor-completions/_robotsproxy",
+		"usr/share/fish/vendor_completions.d/robotsproxy.fish"} {
+		if !e2e.Exists(filepath.Join(dest, name)) {
+			t.Errorf("no %s", name)
+		}
+	}
+	bash := filepath.Join(dest, "usr/share/bash-completion/completions/robotsproxy")
+	if shell, err := exec.LookPath("bash"); err == nil {
+		e2e.Finish(t, exec.Command(shell, "-n", bash)).Want(t, 0)
+	}
+	if !strings.Contains(e2e.ReadText(t, bash), "complete -o default -F __start_robotsproxy robotsproxy") {
+		t.Error("bash is not told of completions")
+	}
+}

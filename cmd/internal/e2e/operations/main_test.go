@@ -1,0 +1,14 @@
+// Package operations proves that an operator finds what they need, end to end:
+//   - configuration reload, shutdown, drain, state over restarts
+//   - metrics, dashboard, admin API and the page at the proxy's own address
+//   - listening with TLS
+//   - the image, the unit and the files of docs/deploy
+package operations
+
+import (
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+)
+
+func TestMain(m *testing.M) { e2e.Main(m) }

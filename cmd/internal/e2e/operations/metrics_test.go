@@ -1,0 +1,81 @@
+package operations
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// What an operator sees of requests, and of a site that has had enough.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "metrics", "User-agent: *\nDisallow: /private\nAllow: /a\n")
+	o.Handle("/a", e2e.TextPage("text/plain", "a"))
+	o.Handle("/b", e2e.TextPage("text/plain", "b"))
+	o.Handle("/enough", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "30")
+		w.WriteHeader(http.StatusTooManyRequests)
+		io.WriteString(w, "enough\n")
+	})
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"pace.max_wait": "1s"}))
+	client := p.Client(t, false)
+	for _, path := range []string{"/a", "/private/x", "/a?2", "/b", "/private/y", "/robots.txt"} {
+		e2e.Get(t, client, o.URL("http", path))
+	}
+	wantMetrics(t, p, map[string]float64{
+		"robotsproxy_decisions_total allow rule":       2,
+		"robotsproxy_decisions_total allow no-rule":    1,
+		"robotsproxy_decisions_total allow robots-txt": 1,
+		"robotsproxy_decisions_total block rule":       2,
+		"robotsproxy_wait_seconds":                     3,
+		"robotsproxy_pace_hosts":                       1,
+	})
+
+	if got := e2e.Get(t, client, o.URL("http", "/enough")); got.Status != http.StatusTooManyRequests || string(got.Body) != "enough\n" {
+		t.Errorf("the origin's own 429: %v", got)
+	}
+	e2e.WantOwn(t, e2e.Get(t, client, o.URL("http", "/a")), http.StatusTooManyRequests, "connection_limit_reached")
+	wantMetrics(t, p, map[string]float64{
+		"robotsproxy_decisions_total allow rule":       2,
+		"robotsproxy_decisions_total allow no-rule":    2,
+		"robotsproxy_decisions_total allow robots-txt": 1,
+		"robotsproxy_decisions_total block rule":       2,
+		"robotsproxy_decisions_total block pace":       1,
+		"robotsproxy_wait_seconds":                     4,
+		"robotsproxy_pace_hosts":                       1,
+		"robotsproxy_pace_paused_hosts":                1,
+		"robotsproxy_pace_back_offs_total":             1,
+	})
+	if n := len(o.Pages("http")); n != 4 {
+		t.Errorf("%d pages arrived, want 4", n)
+	}
+}
+
+// wantMetrics holds all that is counted of requests and of their pace against what
+// has happened; what is not named is 0. An allowed request is counted when it has
+// ended, which its client may see first.
+func wantMetrics(t testing.TB, p *e2e.Proxy, want map[string]float64) {
+	t.Helper()
+	var diff string
+	defer func() {
+		if diff != "" {
+			t.Logf("metrics (-want +got):\n%s", diff)
+		}
+	}()
+	testkit.Eventually(t, "the metrics say what has happened", func() bool {
+		got := p.Metrics(t)
+		maps.DeleteFunc(got, func(name string, n float64) bool {
+			of := func(prefix string) bool { return strings.HasPrefix(name, "robotsproxy_"+prefix) }
+			return n == 0 || !of("decisions_total") && !of("wait_seconds") && !of("pace_")
+		})
+		diff = cmp.Diff(want, got)
+		return diff == ""
+	})
+}

@@ -1,0 +1,224 @@
+package operations
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// Fifty reloads while all that there can be is under way: a download, an upload, a
+// tunnel that is kept, requests that wait for a Crawl-delay, and a crowd. Nothing is
+// lost, nothing is fetched again, and the slow host sees its spacing.
+func TestReloadsUnderLoad(t *testing.T) {
+	t.Parallel()
+	const reloads, waiters = 50, 6
+	release := make(chan struct{})
+	o := e2e.NewOrigin(t, "busy", "User-agent: *\nDisallow: /private\n")
+	o.Handle("/held", e2e.HeldPage("application/octet-stream", "first\n", "second\n", release))
+	o.Handle("/upload", e2e.UploadPage)
+	o.Handle("/page", e2e.TextPage("text/plain", "a page"))
+	slow := e2e.NewOrigin(t, "slow", "User-agent: *\nCrawl-delay: 1\n")
+	slow.Handle("/a", e2e.TextPage("text/plain", "a"))
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"identity.from": "n0@foo.example"}))
+
+	download := e2e.InFlight(t, p, o, "https", true)
+	sent, body := io.Pipe()
+	uploaded := make(chan e2e.Result, 1)
+	uploader := p.Client(t, false)
+	uploader.Timeout = e2e.HeldFor
+	go func() {
+		uploaded <- e2e.Do(t, uploader, http.MethodPost, o.URL("http", "/upload"), sent)
+	}()
+	io.WriteString(body, "half of ")
+	tunnel := p.Connect(t, o.Hostport("https")).Secure(t, p, o.Name, "http/1.1")
+	inTunnel := func() e2e.Result {
+		tunnel.SetDeadline(time.Now().Add(testkit.Patience))
+		tunnel.Send(t, "GET /page HTTP/1.1", "Host: "+o.Hostport("https"))
+		return tunnel.Receive(t, http.MethodGet)
+	}
+	var asking sync.WaitGroup
+	for range waiters {
+		asking.Go(func() {
+			if got := e2e.Get(t, p.Client(t, false), slow.URL("http", "/a")); got.Status != http.StatusOK {
+				t.Errorf("who waited: %v", got)
+			}
+		})
+	}
+	var over atomic.Bool
+	for i := range 3 {
+		asking.Go(func() {
+			c := p.Client(t, i == 0)
+			for !over.Load() {
+				if got := e2e.Get(t, c, o.URL([]string{"https", "http"}[i%2], "/page")); got.Status != http.StatusOK {
+					t.Errorf("one of the crowd: %v %s", got, got.Body)
+				}
+			}
+		})
+	}
+	for n := 1; n <= reloads; n++ {
+		own := e2e.Unpaced.With(e2e.Settings{"identity.from": fmt.Sprintf("n%d@foo.example", n), "log.level": []string{"info", "warn"}[n%2]})
+		if n%10 == 0 { // another way out
+			own["egress.ports"] = []string{"80", fmt.Sprintf("1024-%d", 65535-n)}
+		}
+		p.Rewrite(t, own)
+		p.Signal(t, syscall.SIGHUP)
+		testkit.Eventually(t, fmt.Sprint("reload ", n), func() bool {
+			if got := inTunnel(); got.Status != http.StatusOK {
+				t.Errorf("in the tunnel: %v", got)
+			}
+			hits := o.Pages("https")
+			for i := len(hits) - 1; i >= 0; i-- {
+				if hits[i].Header.Get("From") == own["identity.from"] {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	over.Store(true)
+	asking.Wait()
+	close(release)
+	if rest, err := io.ReadAll(download.Body); string(rest) != "second\n" || err != nil {
+		t.Errorf("the download went on with %q, %v", rest, err)
+	}
+	io.WriteString(body, "it")
+	body.Close()
+	if got := testkit.Within(t, "the upload ends", uploaded); got.Status != http.StatusOK || !strings.HasPrefix(string(got.Body), "10 ") {
+		t.Errorf("the upload: %v %s", got, got.Body)
+	}
+	for scheme, origin := range map[string]*e2e.Origin{"http": slow, "https": o} {
+		if n := len(origin.Arrivals(scheme)) - len(origin.Pages(scheme)); n != 1 {
+			t.Errorf("%s: robots.txt was fetched %d times", origin.Name, n)
+		}
+	}
+	hits := slow.Pages("http")
+	e2e.WantGaps(t, hits, time.Second)
+	if len(hits) != waiters {
+		t.Errorf("%d requests came to the slow host, want %d", len(hits), waiters)
+	}
+}
+
+// SIGHUP with a file that is wrong, or wants what takes a restart, changes nothing and
+// says all of it; with none it is the certificates that are read; and never is it an end.
+func TestSIGHUPRefused(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "refused", "")
+	o.Handle("/page", e2e.TextPage("text/plain", "a page"))
+	p := e2e.StartProxy(t, e2e.Unpaced)
+	p.Rewrite(t, e2e.Unpaced.With(e2e.Settings{"listen": "127.0.0.1:1", "log.format": "json", "mode": "monitor"}))
+	p.Signal(t, syscall.SIGHUP)
+	for _, line := range []string{
+		"listen: changed from " + p.Listen + " to 127.0.0.1:1: needs a restart", "log.format: changed from text to json: needs a restart",
+	} {
+		testkit.Eventually(t, line, func() bool { return strings.Contains(p.Stderr.String(), line) })
+	}
+	e2e.WriteFile(t, p.Config, "mode: nonsense\npace: {burst: 0}\n")
+	p.Signal(t, syscall.SIGHUP)
+	for _, line := range []string{":1: mode: ", ":2: pace.burst: "} {
+		testkit.Eventually(t, line, func() bool { return strings.Contains(p.Stderr.String(), line) })
+	}
+	if err := os.Remove(p.Config); err != nil {
+		t.Fatal(err)
+	}
+	p.Signal(t, syscall.SIGHUP)
+	testkit.Eventually(t, "it is said that the file is gone", func() bool { return strings.Contains(p.Stderr.String(), "no such file") })
+	if got := e2e.Get(t, p.Client(t, false), o.URL("http", "/page")); got.Status != http.StatusOK {
+		t.Errorf("%v", got)
+	}
+}
+
+// A ConfigMap is a directory of links; what they lead to is swapped as a whole.
+func TestReloadOfAConfigMap(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "configmap", "User-agent: *\nDisallow: /private\n")
+	o.Handle("/private", e2e.TextPage("text/plain", "private"))
+	h := e2e.NewSetup(t, e2e.Unpaced)
+	text, err := os.ReadFile(h.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(filepath.Join(dir, "..1"), 0o700))
+	e2e.WriteFile(t, filepath.Join(dir, "..1", "config.yaml"), string(text))
+	must(os.Symlink("..1", filepath.Join(dir, "..data")))
+	must(os.Symlink("..data/config.yaml", filepath.Join(dir, "config.yaml")))
+	h.Config = filepath.Join(dir, "config.yaml")
+	p := e2e.Launch(t, h)
+	p.AwaitReady(t)
+	p.CA = strings.TrimSuffix(e2e.Command(t, "ca", "path", "-c", p.Config).Want(t, 0).Stdout, "\n")
+	t.Cleanup(func() { p.End(t) })
+	client := p.Client(t, false)
+	if got := e2e.Get(t, client, o.URL("https", "/private")); got.Status != http.StatusForbidden {
+		t.Fatalf("%v", got)
+	}
+	must(os.Mkdir(filepath.Join(dir, "..2"), 0o700))
+	e2e.WriteFile(t, filepath.Join(dir, "..2", "config.yaml"), "mode: monitor\n"+string(text))
+	must(os.Symlink("..2", filepath.Join(dir, "..data_tmp")))
+	must(os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	must(os.RemoveAll(filepath.Join(dir, "..1")))
+	testkit.Eventually(t, "mode: monitor", func() bool { return e2e.Get(t, client, o.URL("https", "/private")).Status == http.StatusOK })
+}
+
+// What the command line says stays over what the file says; without a file certificates
+// are read anew. systemd is told of each.
+func TestReloadWithFlags(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "flags", "")
+	o.Handle("/page", e2e.TextPage("text/plain", "a page"))
+	h := e2e.NewSetup(t, e2e.Unpaced)
+	file := h.Config
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	var told e2e.SyncBuffer
+	go io.Copy(&told, manager)
+	listen := fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(t))
+	h.Listen = "127.0.0.1:1"
+	h.Rewrite(t, e2e.Unpaced)
+	h.Listen = listen
+	p := e2e.Launch(t, h, "env", "NOTIFY_SOCKET="+manager.LocalAddr().String(), "sh", "-c", `exec "$@" --listen `+listen, "sh")
+	p.AwaitReady(t)
+	t.Cleanup(func() { p.End(t) })
+	p.CA = strings.TrimSuffix(e2e.Command(t, "ca", "path", "-c", file).Want(t, 0).Stdout, "\n")
+	h.Listen = "127.0.0.1:2"
+	h.Rewrite(t, e2e.Unpaced.With(e2e.Settings{"identity.from": "after@foo.example"}))
+	h.Listen = listen
+	p.Signal(t, syscall.SIGHUP)
+	testkit.Eventually(t, "the reload", func() bool { return strings.Contains(p.Stderr.String(), "key=identity.from") })
+	if e2e.Get(t, p.Client(t, false), o.URL("http", "/page")); o.Pages("http")[0].Header.Get("From") != "after@foo.example" {
+		t.Error("the file is not in force")
+	}
+	p.Signal(t, syscall.SIGTERM)
+	testkit.Within(t, "serve ends", p.Exited)
+	testkit.Eventually(t, "systemd is told all", func() bool {
+		at := 0
+		for _, s := range []string{"READY=1\nSTATUS=serving on " + listen, "RELOADING=1\nMONOTONIC_USEC=", "READY=1", "STOPPING=1"} {
+			i := strings.Index(told.String()[at:], s)
+			if i < 0 {
+				return false
+			}
+			at += i + len(s)
+		}
+		return true
+	})
+}

@@ -1,0 +1,87 @@
+package pacing
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/e2e"
+)
+
+// lengthOf is how long the answer to the nth request is: some have no octets, some
+// many.
+func lengthOf(n int) int { return n * 7919 % (64 << 10) }
+
+// variedPage answers /a?n, the nth request, with lengthOf(n) octets. Each third
+// takes its time, so that several are under way at once; mixed, it closes about
+// half of its connections, whatever the client.
+func variedPage(mixed bool) http.HandlerFunc {
+	body := e2e.Octets(64 << 10)
+	return func(w http.ResponseWriter, r *http.Request) {
+		n, err := strconv.Atoi(r.URL.RawQuery)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if mixed && n*2654435761>>16&1 == 0 {
+			w.Header().Set("Connection", "close")
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(lengthOf(n)))
+		if n%3 == 0 {
+			select {
+			case <-time.After(time.Duration(n%10) * 20 * time.Millisecond):
+			case <-r.Context().Done():
+			}
+		}
+		w.Write(body[:lengthOf(n)])
+	}
+}
+
+// A crowd's demand, on connections of which many are new, by both schemes of one
+// host: at the origin no two requests come closer than the delay, and none is lost.
+// Its time is the requests' own, 50 s.
+func TestCrowdKeepsTheDelay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("1,000 requests at 20 a second")
+	}
+	t.Parallel()
+	const clients, each, delay = 50, 20, 50 * time.Millisecond
+	o := e2e.NewOrigin(t, "crowd", "User-agent: *\nCrawl-delay: 0.05\n")
+	o.Handle("/a", variedPage(true))
+	p := e2e.StartProxy(t, e2e.Settings{"pace.requests_per_second": 1000, "pace.max_concurrent": 8})
+	var all sync.WaitGroup
+	var asked atomic.Int64
+	for i, client := range p.Crowd(t, clients) {
+		all.Go(func() {
+			for k := range each {
+				n := int(asked.Add(1))
+				got := e2e.Get(t, client, o.URL(e2e.Schemes[(i+k)%2], "/a?"+strconv.Itoa(n)))
+				if got.Status != http.StatusOK || len(got.Body) != lengthOf(n) {
+					t.Errorf("request %d: status %d, %d octets; want 200 and %d", n, got.Status, len(got.Body), lengthOf(n))
+				}
+			}
+		})
+	}
+	all.Wait()
+	var fresh int
+	for _, scheme := range e2e.Schemes {
+		e2e.WantPolite(t, o, scheme, clients*each/2, delay)
+	}
+	pages := slices.Concat(o.Pages("http"), o.Pages("https"))
+	e2e.WantGaps(t, pages, delay)
+	// Or the test would say nothing of new connections, or of kept ones.
+	seen := map[int]bool{}
+	for _, h := range pages {
+		if !seen[h.Conn] {
+			seen[h.Conn] = true
+			fresh++
+		}
+	}
+	if fresh < len(pages)/3 || fresh > len(pages)*2/3 {
+		t.Errorf("%d of %d requests came on new connections, want about half", fresh, len(pages))
+	}
+}

@@ -1,0 +1,258 @@
+package pacing
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// onePlace is a pace at which one request after the other goes, as soon as the one
+// before is done.
+var onePlace = e2e.Unpaced.With(e2e.Settings{"pace.max_concurrent": 1})
+
+// gatePage holds each answer until it is opened, and says who has arrived.
+func gatePage() (page http.HandlerFunc, arrived <-chan string, open func()) {
+	paths, release := make(chan string, 1000), make(chan struct{})
+	return func(w http.ResponseWriter, r *http.Request) {
+		paths <- r.URL.RawQuery
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}, paths, sync.OnceFunc(func() { close(release) })
+}
+
+// queries are the queries of arrivals, in their order.
+func queries(hits []e2e.Hit) (all []string) {
+	for _, h := range hits {
+		_, query, _ := strings.Cut(h.Path, "?")
+		all = append(all, query)
+	}
+	return all
+}
+
+// Clients take turns: who has queued 200 requests holds up another's five for five
+// of them.
+func TestGreedyClientDoesNotStarveOthers(t *testing.T) {
+	t.Parallel()
+	const many, few = 200, 5
+	o := e2e.NewOrigin(t, "greedy", "")
+	page, arrived, open := gatePage()
+	o.Handle("/a", page)
+	p := e2e.StartProxy(t, onePlace)
+	greedy, modest := e2e.From(t, p.Client(t, false), "127.0.3.1"), e2e.From(t, p.Client(t, false), "127.0.3.2")
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer open()
+	ask := func(c *http.Client, query string) {
+		all.Go(func() {
+			if got := e2e.Get(t, c, o.URL("http", "/a?"+query)); got.Status != http.StatusOK {
+				t.Errorf("%s: %v", query, got)
+			}
+		})
+	}
+	ask(greedy, "first")
+	testkit.Within(t, "the first is at the origin", arrived)
+	for range many - 1 {
+		ask(greedy, "greedy")
+	}
+	p.AwaitMetric(t, e2e.Waiting, many-1)
+	for range few {
+		ask(modest, "modest")
+	}
+	p.AwaitMetric(t, e2e.Waiting, many-1+few)
+	open()
+	all.Wait()
+	order := queries(o.Pages("http"))
+	if len(order) != many+few {
+		t.Fatalf("%d pages arrived, want %d", len(order), many+few)
+	}
+	last := 0
+	for i, who := range order {
+		if who == "modest" {
+			last = i
+		}
+	}
+	if last > 2*few+1 {
+		t.Errorf("the last of %d requests came behind %d others; the first were %v", few, last, order[:2*few+2])
+	}
+}
+
+// abandon begins to ask for a URL; leave hangs up, and waits until that is done.
+func abandon(t testing.TB, c *http.Client, url string) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		resp, err := c.Do(req)
+		if err == nil {
+			resp.Body.Close()
+			t.Errorf("%s was answered with %s before its client left", url, resp.Status)
+		}
+	}()
+	return func() {
+		cancel()
+		<-gone
+	}
+}
+
+// Who leaves, from the queue or from the origin, is as if it had never come: its
+// place is the next one's at once, and what had not gone never goes.
+func TestLeaversFreeTheirPlaces(t *testing.T) {
+	t.Parallel()
+	p := e2e.StartProxy(t, onePlace.With(e2e.Settings{"pace.max_queue": 3}))
+	for _, way := range []struct {
+		name, scheme string
+		h2           bool
+	}{{"http", "http", false}, {"https by h1", "https", false}, {"https by h2", "https", true}} {
+		t.Run(way.name, func(t *testing.T) {
+			o := e2e.NewOrigin(t, "leavers", "")
+			page, arrived, open := gatePage()
+			o.Handle("/a", page)
+			url := func(query string) string { return o.URL(way.scheme, "/a?"+query) }
+
+			// Each has come into the tunnel before the place is taken: CONNECT wants one too.
+			o.Handle("/hello", e2e.TextPage("text/plain", "hello"))
+			clients := make([]*http.Client, 5)
+			for i := range clients {
+				clients[i] = p.Client(t, way.h2)
+				e2e.Get(t, clients[i], o.URL(way.scheme, "/hello"))
+			}
+			p.AwaitMetric(t, e2e.UnderWay, 0)
+
+			leaveOrigin := abandon(t, clients[0], url("held"))
+			testkit.Within(t, "the first is at the origin", arrived)
+			var leaveQueue []func()
+			for i := range 3 {
+				leaveQueue = append(leaveQueue, abandon(t, clients[1+i], url("queued"+strconv.Itoa(i))))
+			}
+			p.AwaitMetric(t, e2e.Waiting, 3)
+			e2e.WantOwn(t, e2e.Get(t, clients[4], url("refused")), http.StatusTooManyRequests, "connection_limit_reached")
+			for _, leave := range leaveQueue {
+				leave()
+			}
+			p.AwaitMetric(t, e2e.Waiting, 0)
+
+			var next sync.WaitGroup
+			defer next.Wait()
+			defer open()
+			defer leaveOrigin()
+			next.Go(func() {
+				if got := e2e.Get(t, clients[4], url("next")); got.Status != http.StatusOK {
+					t.Errorf("the next: %v", got)
+				}
+			})
+			p.AwaitMetric(t, e2e.Waiting, 1)
+			leaveOrigin()
+			if got := testkit.Within(t, "the next is at the origin", arrived); got != "next" {
+				t.Errorf("%s went to the origin", got)
+			}
+			open()
+			next.Wait()
+			pages := slices.DeleteFunc(queries(o.Pages(way.scheme)), func(q string) bool { return q == "" })
+			if !slices.Equal(pages, []string{"held", "next"}) {
+				t.Errorf("at the origin were %v", pages)
+			}
+		})
+	}
+}
+
+// Who is told to come again, and comes then, is served; and it is told no more
+// than is true.
+func TestRetryAfterIsTrue(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		own    e2e.Settings
+		queued int
+		most   int // seconds
+	}{
+		{"max_wait", e2e.Settings{"pace.requests_per_second": 0.3, "pace.max_wait": "100ms"}, 0, 4},
+		{"max_queue", e2e.Settings{"pace.requests_per_second": 0.3, "pace.max_queue": 2}, 2, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := e2e.NewOrigin(t, "retry", "")
+			o.Handle("/a", e2e.TextPage("text/plain", "a"))
+			p := e2e.StartProxy(t, c.own)
+			client := p.Client(t, false)
+			e2e.Get(t, client, o.URL("http", "/a?first"))
+			var all sync.WaitGroup
+			for range c.queued {
+				all.Go(func() { e2e.Get(t, client, o.URL("http", "/a?queued")) })
+			}
+			p.AwaitMetric(t, e2e.Waiting, float64(c.queued))
+			start := time.Now()
+			got := e2e.Get(t, client, o.URL("http", "/a?refused"))
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("refused after %v, want at once", took)
+			}
+			e2e.WantOwn(t, got, http.StatusTooManyRequests, "connection_limit_reached")
+			after, err := strconv.Atoi(got.Header.Get("Retry-After"))
+			if err != nil || after < 1 || after > c.most {
+				t.Fatalf("Retry-After %q, want up to %d", got.Header.Get("Retry-After"), c.most)
+			}
+			<-time.After(time.Duration(after) * time.Second) // as the client was told
+			if got := e2e.Get(t, client, o.URL("http", "/a?again")); got.Status != http.StatusOK {
+				t.Errorf("who came again when told to: %v", got)
+			}
+			all.Wait()
+			if n := len(o.Pages("http")); n != c.queued+2 {
+				t.Errorf("%d pages arrived, want %d", n, c.queued+2)
+			}
+		})
+	}
+}
+
+// A download that lasts holds its own place and no other.
+func TestPagesGoOnBesideADownload(t *testing.T) {
+	t.Parallel()
+	const half, pages = 1 << 20, 50
+	body := e2e.Octets(2 * half)
+	for _, scheme := range e2e.Schemes {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			o := e2e.NewOrigin(t, "download", "")
+			release := make(chan struct{})
+			o.Handle("/large", e2e.HeldPage("application/octet-stream", string(body[:half]), string(body[half:]), release))
+			o.Handle("/small", e2e.TextPage("text/plain", "small"))
+			p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"pace.max_concurrent": 2}))
+			resp, err := p.Client(t, false).Get(o.URL(scheme, "/large"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			first := make([]byte, half)
+			if _, err := io.ReadFull(resp.Body, first); err != nil {
+				t.Fatal(err)
+			}
+			p.AwaitMetric(t, e2e.UnderWay, 1)
+			client := p.Client(t, false)
+			for i := range pages {
+				if got := e2e.Get(t, client, o.URL(scheme, "/small?"+strconv.Itoa(i))); got.Status != http.StatusOK || string(got.Body) != "small" {
+					t.Fatalf("page %d beside the download: %v", i, got)
+				}
+			}
+			close(release)
+			rest, err := io.ReadAll(resp.Body)
+			if err != nil || !bytes.Equal(append(first, rest...), body) {
+				t.Errorf("the download: %d octets, %v; want %d, identical", half+len(rest), err, len(body))
+			}
+		})
+	}
+}

@@ -1,0 +1,253 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"robotsproxy/robots/testkit"
+)
+
+// A Peer is a client that people use, unchanged. It knows the proxy and the CA
+// by its environment alone.
+type Peer struct {
+	Name  string
+	Need  func(t testing.TB) []string // its command line; skips or fails where it is missing
+	Fetch func(t testing.TB, argv, env []string, urls []string) []Result
+}
+
+// Peers are the real clients.
+var Peers = []Peer{
+	{"curl-h1", NeedCommand("curl", "-q", "--http1.1"), FetchByCurl},
+	{"curl-h2", NeedCommand("curl", "-q", "--http2"), FetchByCurl},
+	{"wget", NeedCommand("wget"), fetchByWget},
+	{"requests", NeedPython("requests", Script("get.py"), "requests"), fetchByScript},
+	{"urllib", NeedPython("urllib.request", Script("get.py"), "urllib"), fetchByScript},
+	{"scrapy", NeedScrapy("runspider", "--nolog", Script("get_spider.py")), fetchByScrapy},
+	{"undici", needUndici(Script("get.cjs"), "undici"), fetchByScript},
+	{"node24", NeedCommand("node24", Script("get.cjs"), "builtin"), fetchByScript},
+}
+
+// NeedPeer gives the path of a command.
+func NeedPeer(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		testkit.Missing(t, name)
+	}
+	return path
+}
+
+// NeedCommand gives a function that finds a command on PATH, and returns its command line.
+func NeedCommand(name string, args ...string) func(testing.TB) []string {
+	return func(t testing.TB) []string {
+		t.Helper()
+		return append([]string{NeedPeer(t, name)}, args...)
+	}
+}
+
+// NeedPython is NeedCommand for a Python script that imports a module.
+func NeedPython(module string, args ...string) func(testing.TB) []string {
+	return func(t testing.TB) []string {
+		t.Helper()
+		path := PythonWith(module)
+		if path == "" {
+			testkit.Missing(t, "a python3 with "+module)
+		}
+		return append([]string{path}, args...)
+	}
+}
+
+// NeedScrapy finds Debian's command, else an interpreter that has the module.
+func NeedScrapy(args ...string) func(testing.TB) []string {
+	return func(t testing.TB) []string {
+		t.Helper()
+		if path, err := exec.LookPath("scrapy"); err == nil {
+			return append([]string{path}, args...)
+		}
+		path := PythonWith("scrapy")
+		if path == "" {
+			testkit.Missing(t, "scrapy")
+		}
+		return append([]string{path, "-m", "scrapy"}, args...)
+	}
+}
+
+// needUndici finds a Node that has undici, by NODE_PATH.
+func needUndici(args ...string) func(testing.TB) []string {
+	return func(t testing.TB) []string {
+		t.Helper()
+		path := NeedPeer(t, "node")
+		if exec.Command(path, "-e", "require('undici')").Run() != nil {
+			testkit.Missing(t, "undici for "+path)
+		}
+		return append([]string{path}, args...)
+	}
+}
+
+var pythons sync.Map // module name to interpreter
+
+// PythonWith is the first python3 that can import the module: the interpreter
+// itself, not a wrapper that looks at HOME. "" where there is none.
+func PythonWith(module string) string {
+	if found, ok := pythons.Load(module); ok {
+		return found.(string)
+	}
+	dirs := append(filepath.SplitList(os.Getenv("PATH")), "/usr/bin")
+	found := ""
+	for _, dir := range dirs {
+		out, err := exec.Command(filepath.Join(dir, "python3"), "-c", "import sys, "+module+"; print(sys.executable)").Output()
+		if err == nil {
+			found = strings.TrimSpace(string(out))
+			break
+		}
+	}
+	pythons.Store(module, found)
+	return found
+}
+
+// Env is a clean environment that leads a client through the proxy, by the
+// variables that the clients read.
+func (p *Proxy) Env(t testing.TB) []string {
+	t.Helper()
+	home := t.TempDir()
+	wgetrc := filepath.Join(home, "wgetrc")
+	WriteFile(t, wgetrc, "ca_certificate = "+p.CA+"\n")
+	env := CleanEnv("CURL_HOME="+home, "WGETRC="+wgetrc, "NODE_USE_ENV_PROXY=1")
+	for _, name := range []string{"http_proxy", "https_proxy", "ftp_proxy", "all_proxy"} {
+		env = append(env, name+"=http://"+p.Listen, strings.ToUpper(name)+"=http://"+p.Listen)
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {
+		env = append(env, name+"="+p.CA)
+	}
+	return env
+}
+
+// RunPeer runs a client to its end in this package's directory.
+func RunPeer(t testing.TB, argv, env []string) Outcome {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = env
+	return Finish(t, cmd)
+}
+
+// FetchByCurl runs one curl for each URL.
+func FetchByCurl(t testing.TB, argv, env, urls []string) []Result {
+	t.Helper()
+	var results []Result
+	for _, u := range urls {
+		head := filepath.Join(t.TempDir(), "head")
+		args := append(argv[1:len(argv):len(argv)], "-sS", "-D", head, u)
+		out := RunPeer(t, append([]string{argv[0]}, args...), env).Want(t, 0)
+		text, err := os.ReadFile(head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, lastHead(t, string(text), []byte(out.Stdout)))
+	}
+	return results
+}
+
+// fetchByWget runs one wget for each URL; its status 8 is an error answer of the server.
+func fetchByWget(t testing.TB, argv, env, urls []string) []Result {
+	t.Helper()
+	var results []Result
+	for _, u := range urls {
+		out := RunPeer(t, append(argv[:len(argv):len(argv)], "-nv", "--tries=1", "--content-on-error", "--save-headers", "-O", "-", u), env)
+		if out.Code != 0 && out.Code != 8 {
+			out.Want(t, 0)
+		}
+		head, body, ok := strings.Cut(out.Stdout, "\r\n\r\n")
+		if !ok {
+			t.Fatalf("wget %s: no head in its output\n%s", u, out.Stderr)
+		}
+		results = append(results, lastHead(t, head+"\r\n\r\n", []byte(body)))
+	}
+	return results
+}
+
+// lastHead reads the last of some heads, as curl -D leaves them (the tunnel's own comes first).
+func lastHead(t testing.TB, heads string, body []byte) Result {
+	t.Helper()
+	all := strings.Split(strings.TrimSuffix(heads, "\r\n\r\n"), "\r\n\r\n")
+	statusLine, fields, _ := strings.Cut(all[len(all)-1], "\r\n")
+	words := strings.Fields(statusLine)
+	if len(words) < 2 {
+		t.Fatalf("no status line in %q", heads)
+	}
+	status, err := strconv.Atoi(words[1])
+	if err != nil {
+		t.Fatalf("status line %q: %v", statusLine, err)
+	}
+	header, err := textproto.NewReader(bufio.NewReader(strings.NewReader(fields + "\r\n\r\n"))).ReadMIMEHeader()
+	if err != nil {
+		t.Fatalf("head %q: %v", heads, err)
+	}
+	return Result{status, words[0], http.Header(header), body}
+}
+
+// fetchByScript runs a script of testdata, which prints a JSON line for each URL.
+func fetchByScript(t testing.TB, argv, env, urls []string) []Result {
+	t.Helper()
+	out := RunPeer(t, append(argv[:len(argv):len(argv)], urls...), env).Want(t, 0)
+	return scriptResults(t, []byte(out.Stdout), urls)
+}
+
+// fetchByScrapy hands the URLs to a spider and reads the feed it leaves.
+func fetchByScrapy(t testing.TB, argv, env, urls []string) []Result {
+	t.Helper()
+	feed := filepath.Join(t.TempDir(), "feed.jsonl")
+	args := append(argv[:len(argv):len(argv)], "-a", "urls="+strings.Join(urls, ","), "-O", feed)
+	out := RunPeer(t, args, env).Want(t, 0)
+	text, err := os.ReadFile(feed)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.Stderr)
+	}
+	return scriptResults(t, text, urls)
+}
+
+// scriptResults sorts the JSON lines of a script into the order of the URLs.
+func scriptResults(t testing.TB, text []byte, urls []string) []Result {
+	t.Helper()
+	byURL := map[string]Result{}
+	for line := range bytes.Lines(text) {
+		var got struct {
+			URL     string
+			Status  int
+			Headers map[string]string
+			Body    []byte // base64 in JSON
+		}
+		if err := json.Unmarshal(line, &got); err != nil {
+			t.Fatalf("script's line: %v\n%s", err, line)
+		}
+		header := http.Header{}
+		for k, v := range got.Headers {
+			header.Set(k, v)
+		}
+		byURL[got.URL] = Result{got.Status, "", header, got.Body}
+	}
+	var results []Result
+	for _, u := range urls {
+		r, ok := byURL[u]
+		if !ok {
+			t.Fatalf("script gave nothing for %s:\n%s", u, text)
+		}
+		results = append(results, r)
+	}
+	return results
+}
+
+// String names the answer in failures.
+func (r Result) String() string {
+	return fmt.Sprintf("%d %v %d octets", r.Status, r.Header, len(r.Body))
+}

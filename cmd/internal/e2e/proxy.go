@@ -1,0 +1,414 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"robotsproxy/robots/testkit"
+
+	"go.etcd.io/bbolt"
+)
+
+// Settings are configuration values by dotted key ("pace.burst"); nil takes a key out.
+type Settings map[string]any
+
+// Unpaced is a pace that no test waits for.
+var Unpaced = Settings{
+	"pace.requests_per_second": 100_000, "pace.burst": 1000, "pace.max_concurrent": 100, "pace.max_queue": 5000,
+}
+
+// With is a copy of s where the other's values win.
+func (s Settings) With(other Settings) Settings {
+	both := maps.Clone(s)
+	maps.Copy(both, other)
+	return both
+}
+
+// YAML writes the settings as a configuration file; JSON scalars and lists are YAML.
+func (s Settings) YAML(t testing.TB) string {
+	t.Helper()
+	var text strings.Builder
+	section := ""
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if s[key] == nil {
+			continue
+		}
+		value, err := json.Marshal(s[key])
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, name, nested := strings.Cut(key, ".")
+		if !nested {
+			fmt.Fprintf(&text, "%s: %s\n", key, value)
+			continue
+		}
+		if head != section {
+			fmt.Fprintf(&text, "%s:\n", head)
+			section = head
+		}
+		fmt.Fprintf(&text, "  %s: %s\n", name, value)
+	}
+	return text.String()
+}
+
+// A Setup is a state directory and a configuration file that fit the tests'
+// origins, without a process.
+type Setup struct {
+	Dir, State, Config string
+	Listen, Admin      string
+}
+
+// NewSetup writes a configuration for a serve of its own.
+func NewSetup(t testing.TB, own Settings) *Setup {
+	t.Helper()
+	dir := t.TempDir()
+	h := &Setup{
+		Dir: dir, State: filepath.Join(dir, "state"), Config: filepath.Join(dir, "config.yaml"),
+		Listen: fmt.Sprintf("127.0.0.1:%d", FreePort(t)), Admin: fmt.Sprintf("127.0.0.1:%d", FreePort(t)),
+	}
+	all := Settings{
+		"listen": h.Listen, "state_dir": h.State, "admin.listen": h.Admin,
+		"egress.allow_private": []string{"127.0.0.0/8"},
+		"egress.resolver":      Names.addr(),
+		"egress.extra_ca":      TrustedFile(t),
+	}.With(own)
+	WriteFile(t, h.Config, all.YAML(t))
+	return h
+}
+
+// WriteFile writes a file that only its owner may read.
+func WriteFile(t testing.TB, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A Proxy is a running `robotsproxy serve`.
+type Proxy struct {
+	*Setup
+	Audit    string // the file
+	CA       string // the file, as `robotsproxy ca path` names it
+	Cmd      *exec.Cmd
+	Stderr   *SyncBuffer
+	Exited   chan struct{} // closed when the process has ended and code is set
+	Code     int
+	WantCode int // that it ends with after SIGTERM
+}
+
+// StartProxy runs serve until the test ends, and holds it to a clean end.
+func StartProxy(t testing.TB, own Settings) *Proxy {
+	t.Helper()
+	return StartProxyBy(t, own)
+}
+
+// StartProxyBy is StartProxy for a serve that a command runs.
+func StartProxyBy(t testing.TB, own Settings, by ...string) *Proxy {
+	t.Helper()
+	p := Launch(t, NewSetup(t, own), by...)
+	p.AwaitReady(t)
+	p.CA = strings.TrimSuffix(Command(t, "ca", "path", "-c", p.Config).Want(t, 0).Stdout, "\n")
+	t.Cleanup(func() { p.End(t) })
+	return p
+}
+
+// Launch starts serve, by a command that runs it if one is given, and waits
+// for nothing.
+func Launch(t testing.TB, h *Setup, by ...string) *Proxy {
+	t.Helper()
+	p := &Proxy{Setup: h, Audit: filepath.Join(h.State, "audit.jsonl"), Stderr: &SyncBuffer{}, Exited: make(chan struct{})}
+	argv := append(by, Binary(t), "serve", "-c", h.Config)
+	p.Cmd = exec.Command(argv[0], argv[1:]...)
+	p.Cmd.Env = CleanEnv("XDG_STATE_HOME="+filepath.Join(h.Dir, "xdg"), "HOME="+h.Dir)
+	p.Cmd.Dir = h.Dir
+	p.Cmd.Stdout, p.Cmd.Stderr = p.Stderr, p.Stderr
+	if err := p.Cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.Cmd.Wait()
+		p.Code = ExitCode(p.Cmd.ProcessState)
+		close(p.Exited)
+	}()
+	t.Cleanup(func() {
+		p.Cmd.Process.Kill()
+		<-p.Exited
+		if t.Failed() {
+			t.Logf("log of the proxy:\n%s", p.Stderr)
+		}
+	})
+	return p
+}
+
+// AwaitReady polls /readyz.
+func (p *Proxy) AwaitReady(t testing.TB) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testkit.Patience}
+	testkit.Eventually(t, "/readyz answers 200", func() bool {
+		select {
+		case <-p.Exited:
+			t.Fatalf("serve ended with status %d:\n%s", p.Code, p.Stderr)
+		default:
+		}
+		resp, err := client.Get("http://" + p.Admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// Signal sends the process a signal.
+func (p *Proxy) Signal(t testing.TB, s syscall.Signal) {
+	t.Helper()
+	if err := p.Cmd.Process.Signal(s); err != nil {
+		t.Fatalf("signal %v: %v", s, err)
+	}
+}
+
+// End stops the proxy as an operator would; a test that ended it itself has nothing more to show here.
+func (p *Proxy) End(t testing.TB) {
+	select {
+	case <-p.Exited:
+	default:
+		p.Signal(t, syscall.SIGTERM)
+		testkit.Within(t, "serve ends after SIGTERM", p.Exited)
+		if p.Code != p.WantCode {
+			t.Errorf("serve ended with status %d, want %d", p.Code, p.WantCode)
+		}
+	}
+	for _, bad := range []string{"panic:", "DATA RACE", "goroutine "} {
+		if strings.Contains(p.Stderr.String(), bad) {
+			t.Errorf("the proxy's log has %q:\n%s", bad, p.Stderr)
+		}
+	}
+}
+
+// ExitCode is the status as a shell tells it: 128+n for a signal.
+func ExitCode(s *os.ProcessState) int {
+	if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return s.ExitCode()
+}
+
+// An Outcome is what a command that ended left behind.
+type Outcome struct {
+	args           []string
+	Code           int
+	Stdout, Stderr string
+}
+
+// Command runs robotsproxy to its end.
+func Command(t testing.TB, args ...string) Outcome {
+	t.Helper()
+	return Finish(t, Prepare(t, args...))
+}
+
+// Prepare is a robotsproxy command that does not touch the user's own state.
+func Prepare(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	home := t.TempDir()
+	cmd := exec.Command(Binary(t), args...)
+	cmd.Env = CleanEnv("XDG_STATE_HOME="+filepath.Join(home, "xdg"), "HOME="+home)
+	return cmd
+}
+
+// Finish runs a command within the tests' patience.
+func Finish(t testing.TB, cmd *exec.Cmd) Outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	t.Cleanup(func() { cmd.Process.Kill() })
+	testkit.Within(t, strings.Join(cmd.Args, " ")+" ends", done)
+	return Outcome{cmd.Args, ExitCode(cmd.ProcessState), stdout.String(), stderr.String()}
+}
+
+// Want holds the command to an exit status.
+func (o Outcome) Want(t testing.TB, code int) Outcome {
+	t.Helper()
+	if o.Code != code {
+		t.Fatalf("%s: status %d, want %d\nstdout:\n%s\nstderr:\n%s", strings.Join(o.args, " "), o.Code, code, o.Stdout, o.Stderr)
+	}
+	return o
+}
+
+// A SyncBuffer is a bytes.Buffer that a process may write while a test reads.
+type SyncBuffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (s *SyncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *SyncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// Answered waits until the proxy has answered on its port.
+func (p *Proxy) Answered(t testing.TB) *Proxy {
+	t.Helper()
+	tick := time.NewTicker(200 * time.Microsecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(testkit.Patience); time.Now().Before(deadline); <-tick.C {
+		c, err := net.Dial("tcp", p.Listen)
+		if err != nil {
+			continue
+		}
+		defer c.Close()
+		if _, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+p.Listen+"\r\nConnection: close\r\n\r\n"); err == nil {
+			_, err = c.Read(make([]byte, 1))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	t.Fatal("nothing answers on its port")
+	return nil
+}
+
+// StateDB gives the path of the state file.
+func (p *Proxy) StateDB() string { return filepath.Join(p.State, "state.db") }
+
+// Again starts serve anew on the state and configuration of p, which has ended.
+func (p *Proxy) Again(t testing.TB) *Proxy {
+	t.Helper()
+	next := Launch(t, p.Setup)
+	next.AwaitReady(t)
+	next.CA = p.CA
+	t.Cleanup(func() { next.End(t) })
+	return next
+}
+
+// AwaitState waits until the file has the key: nothing says so from without, so
+// copies are looked into.
+func AwaitState(t testing.TB, p *Proxy, bucket, key string) {
+	t.Helper()
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	testkit.Eventually(t, "state.db has "+key, func() bool {
+		octets, err := os.ReadFile(p.StateDB())
+		if err != nil || len(octets) == 0 {
+			return false
+		}
+		WriteFile(t, copied, string(octets))
+		db, err := bbolt.Open(copied, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+		if err != nil {
+			return false // copied while it was written to
+		}
+		defer db.Close()
+		kept := false
+		if err := db.View(func(tx *bbolt.Tx) error {
+			b := tx.Bucket([]byte(bucket))
+			kept = b != nil && b.Get([]byte(key)) != nil
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		return kept
+	})
+}
+
+// Kill ends the proxy by SIGKILL.
+func (p *Proxy) Kill(t *testing.T) {
+	p.Signal(t, syscall.SIGKILL)
+	testkit.Within(t, "serve ends", p.Exited)
+}
+
+// EndAgain restarts the proxy as an operator does.
+func (p *Proxy) EndAgain(t *testing.T) *Proxy {
+	p.End(t)
+	return p.Again(t)
+}
+
+// KillAgain kills the proxy and starts it again.
+func (p *Proxy) KillAgain(t *testing.T) *Proxy {
+	p.Kill(t)
+	return p.Again(t)
+}
+
+// FailStart begins a serve that does not get its port.
+func (p *Proxy) FailStart(t *testing.T) {
+	taken, err := net.Listen("tcp", p.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if out := Command(t, "serve", "-c", p.Config).Want(t, 1); !strings.Contains(out.Stderr, "address already in use") {
+		t.Errorf("it says %q", out.Stderr)
+	}
+}
+
+// Rewrite puts other settings in the place of the configuration, at once.
+func (h *Setup) Rewrite(t testing.TB, own Settings) {
+	t.Helper()
+	all := Settings{
+		"listen": h.Listen, "state_dir": h.State, "admin.listen": h.Admin,
+		"egress.allow_private": []string{"127.0.0.0/8"},
+		"egress.resolver":      Names.addr(),
+		"egress.extra_ca":      TrustedFile(t),
+	}.With(own)
+	WriteFile(t, h.Config+".new", all.YAML(t))
+	if err := os.Rename(h.Config+".new", h.Config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// RunArgs are the arguments of `robotsproxy run` for a command line.
+func (h *Setup) RunArgs(argv ...string) []string {
+	return append([]string{"run", "-c", h.Config, "--"}, argv...)
+}
+
+// RunAudit is the audit file of the one run in the state directory.
+func (h *Setup) RunAudit(t testing.TB) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(h.State, "runs", "*", "audit.jsonl"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("audit files of runs: %v, %v; want one", files, err)
+	}
+	return files[0]
+}
+
+// WantOneLine holds a command that could not start against how it must say so.
+func WantOneLine(t *testing.T, out Outcome, code int, names ...string) {
+	t.Helper()
+	out.Want(t, code)
+	text := strings.TrimSuffix(out.Stderr, "\n")
+	if text == "" || strings.Contains(text, "\n") {
+		t.Errorf("want one line on stderr:\n%s", out.Stderr)
+	}
+	for _, name := range names {
+		if !strings.Contains(text, name) {
+			t.Errorf("the error does not name %q: %s", name, text)
+		}
+	}
+	if out.Stdout != "" {
+		t.Errorf("stdout has %q", out.Stdout)
+	}
+}

@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An Usage is what a process uses.
+type Usage struct {
+	Peak, Resident int64 // octets
+	Descriptors    int
+}
+
+// Usage asks the kernel; elsewhere than on Linux the test is skipped.
+func (p *Proxy) Usage(t testing.TB) (u Usage) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("other kernels are not asked what a process uses")
+	}
+	dir := filepath.Join("/proc", strconv.Itoa(p.Cmd.Process.Pid))
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, octets := range map[string]*int64{"VmHWM": &u.Peak, "VmRSS": &u.Resident} {
+		m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
+		if m == nil {
+			t.Fatalf("no %s in %s", name, status)
+		}
+		n, err := strconv.ParseInt(string(m[1]), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*octets = n << 10
+	}
+	open, err := os.ReadDir(filepath.Join(dir, "fd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Descriptors = len(open)
+	return u
+}
+
+// CPU is what the process has taken of the processors so far, in the kernel's ticks
+// of 10 ms.
+func (p *Proxy) CPU(t testing.TB) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold anything
+	fields := strings.Fields(rest)
+	var ticks time.Duration
+	for _, field := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += time.Duration(n)
+	}
+	return ticks * 10 * time.Millisecond
+}
+
+// collecting is the most that the garbage collector took of the processors so far, as
+// GODEBUG=gctrace=1 tells: "gc 1 @0.1s 2%: A+B+C ms clock, A+B/B/B+C ms cpu, …". Its
+// pauses, its workers (idle ones too) and what the program helped are in it, sweeping
+// is not. These are times by the clock, of a processor that others may have had.
+func (p *Proxy) collecting(t testing.TB) time.Duration {
+	t.Helper()
+	var ms float64
+	for line := range strings.Lines(p.Stderr.String()) {
+		_, rest, traced := strings.Cut(line, " ms clock, ")
+		if !traced || !strings.HasPrefix(line, "gc ") {
+			continue
+		}
+		spent, _, _ := strings.Cut(rest, " ms cpu")
+		for _, part := range strings.FieldsFunc(spent, func(r rune) bool { return r == '+' || r == '/' }) {
+			n, err := strconv.ParseFloat(part, 64)
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			ms += n
+		}
+	}
+	return time.Duration(ms * float64(time.Millisecond))
+}
+
+// A Cost is what a proxy had taken at some time.
+type Cost struct {
+	At              time.Time
+	CPU, collecting time.Duration
+}
+
+// Cost gives what the proxy has taken so far.
+func (p *Proxy) Cost(t testing.TB) Cost {
+	t.Helper()
+	return Cost{time.Now(), p.CPU(t), p.collecting(t)}
+}
+
+// Report is what n requests since then cost; what its clock says of a round is left out.
+func (p *Proxy) Report(b *testing.B, since Cost, n int) {
+	b.Helper()
+	now := p.Cost(b)
+	cpu := now.CPU - since.CPU
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(n)/now.At.Sub(since.At).Seconds(), "req/s")
+	b.ReportMetric(float64(cpu.Microseconds())/float64(n), "cpu-us/req")
+	b.ReportMetric(100*(now.collecting-since.collecting).Seconds()/cpu.Seconds(), "gc-%")
+	b.ReportMetric(float64(p.Memory(b, "VmRSS"))/(1<<20), "rss-MiB")
+}
+
+// Memory is a line of /proc/PID/status, in octets: VmHWM is the peak of what a
+// process had in memory, VmRSS what it has.
+func (p *Proxy) Memory(t testing.TB, name string) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatalf("no %s", name)
+	return 0
+}
