@@ -163,7 +163,7 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 	case e.decided(&d, &r, &m):
 		return d
 	case robots.IsRobotsTxt(r.PathQuery):
-		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed.
+		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed. RobotsTxt gives the Crawl-delay.
 		d.Verdict, d.Reason = Allow, ReasonRobotsTxt
 		d.Pace.Unshared = true // the proxy may just have fetched the file itself
 		return d
@@ -280,19 +280,33 @@ func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 }
 
 // RobotsTxt gives what the robots.txt of a request's origin says now, and the name of the
-// dialect in which it is read. It fetches the file if that is not known. The Ruling is zero
-// if the host's robots.txt is not asked, or ctx ends first.
-func (e *Engine) RobotsTxt(ctx context.Context, r Request) (_ cache.Ruling, dialect string) {
+// dialect in which it is read, and enters the Crawl-delay in d, which is of a request for
+// robots.txt itself. It fetches the file if that is not known. The Ruling is zero if the host's
+// robots.txt is not asked, or ctx ends first.
+func (e *Engine) RobotsTxt(ctx context.Context, r Request, d *Decision) (_ cache.Ruling, dialect string) {
 	m := e.matter(&r)
 	if m.treatment() != Enforce {
 		return cache.Ruling{}, ""
 	}
-	d := e.dialect(m.member)
-	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &m), d)
+	under := e.dialect(m.member)
+	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &m), under)
 	if err != nil {
 		return cache.Ruling{}, ""
 	}
-	return entry.Under(d), d.Name
+	ruling := entry.Under(under)
+	if ruling.Outcome == cache.Rules && !e.keepDelay(d, ruling.File.For(m.tokens...)) {
+		delay(&d.Pace, e.o.MaxCrawlDelay) // the file may be fetched all the same
+	}
+	return ruling, under.Name
+}
+
+// keepDelay enters the Crawl-delay of a group in d, and reports whether pages may be fetched
+// with such a delay.
+func (e *Engine) keepDelay(d *Decision, g robots.Group) (ok bool) {
+	d.Asked = g.CrawlDelay()
+	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
+	delay(&d.Pace, given)
+	return ok
 }
 
 // Query gives the cache.Query for the robots.txt that Decide judges a request by.
@@ -330,10 +344,8 @@ func (e *Engine) ask(ctx context.Context, r *Request, m *matter, d *Decision) ro
 	}
 	g := d.Ruling.File.For(m.tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
-	d.Asked, d.Signals = g.CrawlDelay(), g.ContentSignals()
-	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
-	delay(&d.Pace, given)
-	if !ok {
+	d.Signals = g.ContentSignals()
+	if !e.keepDelay(d, g) {
 		d.Verdict, d.Reason = Refuse, ReasonCrawlDelay
 	}
 	return g

@@ -13,10 +13,10 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// isForRobotsTxt reports whether a request is for robots.txt as crawlers ask for it: a GET or
-// HEAD of exactly /robots.txt.
-func isForRobotsTxt(q *policy.Request, d *policy.Decision) bool {
-	return d.Reason == policy.ReasonRobotsTxt && q.PathQuery == "/robots.txt" && (q.Method == http.MethodGet || q.Method == http.MethodHead)
+// asCrawlersAsk reports whether a request asks for robots.txt as crawlers do: a GET or HEAD of
+// exactly /robots.txt.
+func asCrawlersAsk(q *policy.Request) bool {
+	return q.PathQuery == "/robots.txt" && (q.Method == http.MethodGet || q.Method == http.MethodHead)
 }
 
 // usableCopy gives the origin's answer that may be sent to a client from the cache, if it is
@@ -35,10 +35,11 @@ func usableCopy(r cache.Ruling) *fetch.Answer {
 }
 
 // fromCopy reports whether a request for robots.txt is answered with the cached copy, and
-// enters that copy in d.
-func (r *Rules) fromCopy(ctx context.Context, q policy.Request, d *policy.Decision) bool {
-	ruling, dialect := r.Engine.RobotsTxt(ctx, q)
-	if usableCopy(ruling) == nil {
+// enters that copy in d. Else it enters the Crawl-delay that the request has to keep. upgrade
+// is the protocol that the request asks to change to.
+func (r *Rules) fromCopy(ctx context.Context, q policy.Request, upgrade string, d *policy.Decision) bool {
+	ruling, dialect := r.Engine.RobotsTxt(ctx, q, d)
+	if !asCrawlersAsk(&q) || upgrade != "" || usableCopy(ruling) == nil {
 		return false
 	}
 	d.Ruling, d.Dialect = ruling, dialect
@@ -50,11 +51,11 @@ func (r *Rules) fromCopy(ctx context.Context, q policy.Request, d *policy.Decisi
 // the cache does. answered reports whether the request has been answered.
 func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 	rec := &x.record
-	if !isForRobotsTxt(&rec.Request, &rec.Decision) || upgradeTo(x.request.Header) != "" {
+	if rec.Decision.Reason != policy.ReasonRobotsTxt {
 		return false, nil
 	}
 	ctx := x.request.Context()
-	if rec.Cached = x.rules.fromCopy(ctx, rec.Request, &rec.Decision); !rec.Cached {
+	if rec.Cached = x.rules.fromCopy(ctx, rec.Request, upgradeTo(x.request.Header), &rec.Decision); !rec.Cached {
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}

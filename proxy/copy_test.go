@@ -164,3 +164,42 @@ func TestRobotsTxtWithoutACopy(t *testing.T) {
 		})
 	}
 }
+
+// TestRobotsTxtKeepsTheCrawlDelay: a request for robots.txt that goes out comes no sooner after
+// the last one than the file asks for.
+func TestRobotsTxtKeepsTheCrawlDelay(t *testing.T) {
+	for name, c := range map[string]struct{ method, query, upgrade, padding string }{
+		"another method":         {"POST", "", "", ""},
+		"a query":                {"GET", "?x", "", ""},
+		"a WebSocket handshake":  {"GET", "", "websocket", ""},
+		"a file that may be cut": {"GET", "", "", strings.Repeat("#", robots.MaxBytes)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, asked := robotsSite(t, func(w http.ResponseWriter, _ *http.Request) {
+				io.WriteString(w, "User-agent: *\nDisallow: /\nCrawl-delay: 10\n"+c.padding)
+			})
+			r := start(t, setup{limits: pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9}})
+			client := r.client(false)
+			for n, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+				req, err := http.NewRequestWithContext(t.Context(), c.method, url+c.query, nil)
+				testkit.Must(t, err)
+				if c.upgrade != "" {
+					req.Header.Set("Connection", "Upgrade")
+					req.Header.Set("Upgrade", c.upgrade)
+				}
+				resp, err := client.Do(req)
+				testkit.Must(t, err)
+				resp.Body.Close()
+				if resp.StatusCode != want {
+					t.Errorf("request %d: %s", n, resp.Status)
+				}
+				if rec := r.records.last(t, n+1); rec.Decision.Asked != 10*time.Second || rec.Decision.Pace.CrawlDelay != 10*time.Second {
+					t.Errorf("request %d: %v asked for, %v in force", n, rec.Decision.Asked, rec.Decision.Pace.CrawlDelay)
+				}
+			}
+			if got := asked.Load(); got != 2 { // the fetch and the first request share a slot
+				t.Errorf("the origin was asked %d times", got)
+			}
+		})
+	}
+}

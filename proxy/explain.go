@@ -37,7 +37,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision
 		answerTo(err).settle(&d)
 		return d
 	}
-	fromCopy := isForRobotsTxt(&q, &d) && rules.fromCopy(ctx, q, &d)
+	fromCopy := d.Reason == policy.ReasonRobotsTxt && rules.fromCopy(ctx, q, "", &d)
 	if rules.Monitor || fromCopy {
 		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay} // nothing is waited for
 	} else if _, err := rules.aim(ctx, q.Origin, &d.Pace); err != nil {
