@@ -99,10 +99,16 @@ func (h *Handler) open(x *exchange, o robots.Origin) error {
 	if err != nil {
 		return err
 	}
-	t, err := h.take(x, o, &h.counts.intercepted)
+	held, err := h.o.Memory.Open(x.share(), time.Now())
 	if err != nil {
 		return err
 	}
+	t, err := h.take(x, o, &h.counts.intercepted)
+	if err != nil {
+		held.End()
+		return err
+	}
+	t.held = held
 	defer h.conns.remove(t.Conn)
 	inner, err := h.intercept(x.rules, t)
 	if err != nil || !h.handoff.give(inner) {

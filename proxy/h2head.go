@@ -3,9 +3,10 @@ package proxy
 import (
 	"errors"
 	"io"
-	"slices"
 
 	"golang.org/x/net/http2/hpack"
+
+	"robotsproxy/policy/memory"
 )
 
 // maxBlock bounds, in bytes, the frames of one head or trailer of HTTP/2. The fields of a head
@@ -22,8 +23,10 @@ var errLongBlock = errors.New("the head of a request takes too many bytes")
 // A headReader belongs to one goroutine.
 type headReader struct {
 	from   io.Reader
+	held   *memory.Work   // what the connection counts as
+	long   bool           // longHeadBytes are counted for a head
 	frame  frames         // with the head of the last frame
-	buffer *[maxHeld]byte // nil: nothing is unread
+	buffer *[maxHeld]byte // nil: it is not in use
 	unread []byte         // bytes that were read from from and are to be read next; in buffer unless they are too many
 	left   int            // bytes of the last frame's payload that are still to be read from from
 	fields fieldTable
@@ -31,22 +34,30 @@ type headReader struct {
 
 // Read gives the client's frames to net/http.
 func (r *headReader) Read(b []byte) (int, error) {
-	if r.buffer == nil && r.left == 0 {
+	if len(r.unread) == 0 && r.left == 0 {
 		if err := r.advance(); err != nil {
 			return 0, err
 		}
 	}
-	if r.buffer == nil {
+	if len(r.unread) == 0 {
 		n, err := r.from.Read(b[:min(len(b), r.left)])
 		r.left -= n
 		return n, err
 	}
 	n := copy(b, r.unread)
 	if r.unread = r.unread[n:]; len(r.unread) == 0 {
-		heldBuffers.Put(r.buffer)
-		r.buffer, r.unread = nil, nil
+		r.unread = nil
+		r.putBuffer()
 	}
 	return n, nil
+}
+
+// putBuffer gives the buffer to others.
+func (r *headReader) putBuffer() {
+	if r.buffer != nil {
+		heldBuffers.Put(r.buffer)
+		r.buffer = nil
+	}
 }
 
 // These parts of frames a headReader looks at (RFC 9113 4.1, 6.2, 6.10).
@@ -60,11 +71,11 @@ const (
 // HEADERS frame together with its CONTINUATION frames. Frames out of order are left to net/http,
 // which ends the connection.
 func (r *headReader) advance() error {
-	r.buffer = heldBuffers.Get().(*[maxHeld]byte)
-	r.unread = r.buffer[:0]
-	if err := r.takeHead(); err != nil {
+	if _, err := io.ReadFull(r.from, r.frame.head[:]); err != nil { // no buffer waits for it
 		return err
 	}
+	r.buffer = heldBuffers.Get().(*[maxHeld]byte)
+	r.unread = append(r.buffer[:0], r.frame.head[:]...)
 	if r.frame.head[3] != typeHeaders {
 		r.left = r.frame.size()
 		return nil
@@ -72,12 +83,8 @@ func (r *headReader) advance() error {
 	if err := r.take(r.frame.size()); err != nil {
 		return err
 	}
-	block, ok := fieldBlock(r.unread)
-	if !ok {
+	if _, ok := fieldBlock(r.unread); !ok {
 		return nil
-	}
-	if r.frame.head[4]&flagEndHeaders == 0 {
-		block = slices.Clone(block)
 	}
 	for r.frame.head[4]&flagEndHeaders == 0 {
 		if err := r.takeHead(); err != nil {
@@ -87,13 +94,11 @@ func (r *headReader) advance() error {
 			r.left = r.frame.size()
 			return nil
 		}
-		before := len(r.unread)
 		if err := r.take(r.frame.size()); err != nil {
 			return err
 		}
-		block = append(block, r.unread[before:]...)
 	}
-	if r.fields.forbidden(block) {
+	if block := wholeBlock(r.unread); r.fields.forbidden(block) {
 		r.unread = spoil(r.unread, block)
 	}
 	return nil
@@ -115,9 +120,46 @@ func (r *headReader) take(n int) error {
 	if before+n > maxBlock {
 		return errLongBlock
 	}
-	r.unread = slices.Grow(r.unread, n)[:before+n]
+	if err := r.grow(before + n); err != nil {
+		return err
+	}
 	_, err := io.ReadFull(r.from, r.unread[before:])
 	return err
+}
+
+// growth is how many bytes at least a head's memory grows by, at most maxBlock/growth times.
+const growth = 8 << 10
+
+// grow makes unread n bytes long. A head of more than longHead is counted until the connection is
+// closed: net/http keeps buffers of that size.
+func (r *headReader) grow(n int) error {
+	if n > longHead+frameHead && !r.long {
+		if err := r.held.Hold(longHeadBytes); err != nil {
+			return err
+		}
+		r.long = true
+	}
+	if n > cap(r.unread) {
+		r.unread = append(make([]byte, 0, (n+growth-1)/growth*growth), r.unread...)
+		r.putBuffer()
+	}
+	r.unread = r.unread[:n]
+	return nil
+}
+
+// wholeBlock gives the encoded fields in a HEADERS frame and the CONTINUATION frames that follow.
+func wholeBlock(b []byte) []byte {
+	size := func() int { return frameHead + int(b[0])<<16 + int(b[1])<<8 + int(b[2]) }
+	first := b[:size()]
+	block, _ := fieldBlock(first)
+	if len(first) == len(b) {
+		return block
+	}
+	whole := append(make([]byte, 0, len(b)), block...)
+	for b = b[len(first):]; len(b) > 0; b = b[size():] {
+		whole = append(whole, b[frameHead:size()]...)
+	}
+	return whole
 }
 
 // fieldBlock gives the encoded fields in a HEADERS frame.

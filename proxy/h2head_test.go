@@ -6,9 +6,12 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"robotsproxy/policy/memory"
 )
 
 // connectionSpecific is what net/http's server refuses of a head by HTTP/2.
@@ -67,6 +70,15 @@ func FuzzFieldTable(f *testing.F) {
 	})
 }
 
+// plenty is the Work of a connection that memory is there for.
+func plenty(t *testing.T) *memory.Work {
+	w, err := memory.New(memory.Options{InUse: func() int64 { return 0 }}).Open("a", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &w
+}
+
 // What a headReader has nothing against passes as it came, however it comes.
 func TestHeadReaderChangesNothing(t *testing.T) {
 	in := frame(func(f *http2.Framer) {
@@ -86,7 +98,7 @@ func TestHeadReaderChangesNothing(t *testing.T) {
 	for name, from := range map[string]io.Reader{
 		"at once": strings.NewReader(in), "byte by byte": iotest.OneByteReader(strings.NewReader(in)), "the end with the last bytes": iotest.DataErrReader(strings.NewReader(in)),
 	} {
-		got, err := io.ReadAll(&headReader{from: from})
+		got, err := io.ReadAll(&headReader{from: from, held: plenty(t)})
 		if string(got) != in || err != nil {
 			t.Errorf("%s: %d bytes, %v; want %d", name, len(got), err, len(in))
 		}
@@ -102,7 +114,7 @@ func TestHeadReaderIsBounded(t *testing.T) {
 		}
 	})
 	from := strings.NewReader(in)
-	if got, err := io.ReadAll(&headReader{from: from}); len(got) != 0 || err != errLongBlock {
+	if got, err := io.ReadAll(&headReader{from: from, held: plenty(t)}); len(got) != 0 || err != errLongBlock {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	if read := len(in) - from.Len(); read > maxBlock {

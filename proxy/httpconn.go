@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/socket"
 )
 
@@ -28,7 +28,8 @@ type httpConn struct {
 	net.Conn
 	h       *Handler
 	opening opening
-	ahead   []byte      // was read before net/http had the connection, and comes first
+	ahead   []byte // was read before net/http had the connection, and comes first
+	head    headMeter
 	serving atomic.Bool // a request has been read, and its answer is not out yet
 	fault   error       // of TLS; net/http reads and writes on one goroutine before there is a request
 }
@@ -52,8 +53,19 @@ func (c *httpConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// read reads what is ahead, then the connection.
+// read reads what is ahead, then the connection, and follows the head of the next request.
 func (c *httpConn) read(b []byte) (int, error) {
+	metered := !c.serving.Load() && !c.opening.http2
+	n, err := c.readOn(b)
+	if metered {
+		if fault := c.head.pass(b[:n], c); fault != nil {
+			return 0, fault
+		}
+	}
+	return n, err
+}
+
+func (c *httpConn) readOn(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
 		c.ahead = c.ahead[n:]
@@ -124,6 +136,9 @@ func (h *Handler) notHTTP(c *httpConn, own []byte) error {
 	line, _, _ := strings.Cut(string(own), "\r\n") // constant but for what kind of fault it is
 	a, to := notHTTPAnswer(line), c.Conn
 	err := errors.New("no request that can be read: " + line)
+	if c.head.err != nil {
+		a, err = unreadAnswer(c.head.err), c.head.err
+	}
 	if c.fault != nil {
 		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.fault)
 		if !ok || inTheClear.Conn == nil {
@@ -135,11 +150,14 @@ func (h *Handler) notHTTP(c *httpConn, own []byte) error {
 	}
 	rec := &audit.Record{Time: time.Now(), ID: h.ids.Next(), Remote: c.RemoteAddr().String(), Status: a.status, Err: err}
 	rec.Request.Client = arrivalOf(c).who()
-	rec.Decision.Reason = policy.ReasonMalformed
+	rec.Decision.Reason = a.reason
 	if err := h.o.Audit.Write(rec); err != nil {
 		a = answerTo(err)
 	}
 	p := problem{Title: http.StatusText(a.status), Status: a.status, Detail: a.say, Mend: a.mend, Reason: string(a.reason), ID: rec.ID}
+	if a.status == http.StatusServiceUnavailable {
+		p.RetryAfter = 1
+	}
 	body := p.text()
 	resp := http.Response{StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Close: true, Header: ownHeader(a, p), ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body))}
 	resp.Header.Set("Content-Type", "text/plain; charset=utf-8")
@@ -150,6 +168,14 @@ func (h *Handler) notHTTP(c *httpConn, own []byte) error {
 	}
 	_, err = to.Write(whole.Bytes())
 	return err
+}
+
+// unreadAnswer is what is said where a headMeter stopped the reading.
+func unreadAnswer(err error) answer {
+	if errors.Is(err, memory.ErrShort) {
+		return answerTo(err)
+	}
+	return notHTTPAnswer("HTTP/1.1 431")
 }
 
 // notHTTPAnswer is what is said in place of an answer of net/http's.
@@ -163,7 +189,7 @@ func notHTTPAnswer(line string) answer {
 	}
 	switch a.status {
 	case http.StatusRequestHeaderFieldsTooLarge:
-		a.say, a.mend = "The head of the request is longer than 64 KiB.", "Send less in its address and headers."
+		a.say, a.mend = "The head of the request is longer than 64 KiB, or has more than 1,024 lines.", "Send less in its address and headers."
 	case http.StatusNotImplemented:
 		a.say, a.mend = "The request has a transfer coding that the proxy does not know.", "Send its body with a length, or in chunks."
 	case http.StatusExpectationFailed:

@@ -8,26 +8,32 @@ import (
 	"sync/atomic"
 	"time"
 
+	"robotsproxy/policy"
+	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/socket"
 )
 
 const (
-	maxTurnedOff = 16               // connections over a client's most that are told so; more are closed at once
+	maxTurnedOff = 16               // connections over a client's most, and without room in memory, that are told so; more are closed at once
 	sayEvery     = 10 * time.Second // what goes on and on is said so often
 )
 
 // A listener takes connections up to a most, for all clients together and for
 // each. At the first the next ones wait in the system's queue; over the second
 // they are answered with a refusal. A client is counted by its address until it
-// is known by name.
+// is known by name. The memory budget counts it by its address always; a connection
+// for which that has no room is closed, but for a few whose requests are refused.
 type listener struct {
 	net.Listener
 	h      *Handler
 	secure *tls.Config // nil: in the clear
 	full   throttle
 	broken throttle
-	ended  chan struct{}
-	end    sync.Once
+
+	turnedOff atomic.Int64 // connections that are open although memory has no room for them
+
+	ended chan struct{}
+	end   sync.Once
 
 	mu   sync.Mutex
 	open map[string]int // connections, by client
@@ -78,6 +84,14 @@ func (l *listener) Accept() (net.Conn, error) {
 		c := &clientConn{Conn: socket.New(conn), listener: l}
 		client := addressOf(conn.RemoteAddr().String())
 		c.client.Store(&client)
+		if c.held, err = l.h.o.Memory.Open(policy.ShareKey(client), time.Now()); err != nil {
+			if c.unheld = l.turnedOff.Add(1) <= maxTurnedOff; !c.unheld { // else its requests are answered with a refusal
+				l.turnedOff.Add(-1)
+				l.count(client, 1)
+				c.Close()
+				continue
+			}
+		}
 		switch over := l.count(client, 1) - l.each(); {
 		case over > maxTurnedOff:
 			l.h.counts.closed.Add(1)
@@ -140,6 +154,8 @@ type clientConn struct {
 	client   atomic.Pointer[string] // whose it is; changed under listener.mu
 	tooMany  bool                   // it is one more than its client may have
 	closed   bool                   // and so nobody's; guarded by listener.mu
+	held     memory.Work            // counts for the client's address until Close
+	unheld   bool                   // held is zero: there was no room
 	once     sync.Once
 }
 
@@ -170,6 +186,10 @@ func (c *clientConn) belongsTo(client string) bool {
 func (c *clientConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
+		c.held.End()
+		if c.unheld {
+			c.listener.turnedOff.Add(-1)
+		}
 		c.listener.gone(c)
 		c.listener.h.counts.conns.end()
 		c.listener.h.room.giveBack()

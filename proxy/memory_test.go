@@ -6,14 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 	"weak"
+
+	"golang.org/x/net/http2"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/memory"
@@ -182,6 +186,68 @@ func TestCopiesAreCounted(t *testing.T) {
 		}})
 		if resp := r.say("GET http://127.0.0.1:8080/robots.txt HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != c.want {
 			t.Errorf("with a limit of %d bytes: %s", c.limit, resp.Status)
+		}
+	}
+}
+
+// TestOneAddressHoldsHalf: the connections of one address take half of the memory at most, whatever they
+// ask. A few more would be answered, the others are closed, and another address is served.
+func TestOneAddressHoldsHalf(t *testing.T) {
+	const most, answered, each = 20, 16, 32 << 10
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "page") })
+	r := start(t, setup{change: func(o *proxy.Options) {
+		o.Memory = memory.New(memory.Options{Limit: 2 * most * each, InUse: func() int64 { return 0 }})
+	}})
+	for range most + answered + 10 {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", r.url.Host)
+		testkit.Must(t, err)
+		defer conn.Close()
+	}
+	testkit.Eventually(t, "the others are closed", func() bool { return r.handler.Stats().Memory.Closed == answered+10 })
+	if s := r.handler.Stats(); s.Conns.Open != most+answered || s.Memory.Held != most*each {
+		t.Errorf("%d connections are open, and count for %d bytes", s.Conns.Open, s.Memory.Held)
+	}
+	if resp := r.say("GET " + origin.URL + "/page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); resp.StatusCode != http.StatusOK {
+		t.Errorf("another address gets %s", resp.Status)
+	}
+}
+
+// TestLongHeadsAreCounted: a head that the client's share of memory has no room for is not read on.
+func TestLongHeadsAreCounted(t *testing.T) {
+	r := start(t, setup{change: func(o *proxy.Options) {
+		o.Memory = memory.New(memory.Options{Limit: 192 << 10, InUse: func() int64 { return 0 }})
+	}})
+	resp := r.say("GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 20<<10))
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%s, %v", resp.Status, resp.Header)
+	}
+	if rec := r.records.of(t, policy.ReasonLimit); rec.Status != http.StatusServiceUnavailable {
+		t.Errorf("record %+v", rec)
+	}
+	conn, _ := r.dial()
+	_, err := io.WriteString(conn, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	testkit.Must(t, err)
+	frame := "\x00\x40\x00\x09\x00\x00\x00\x00\x01" + strings.Repeat("x", 16<<10)
+	for _, part := range []string{"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82", frame, frame} {
+		io.WriteString(conn, part) // the last one may fail
+	}
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("HTTP/2: the connection is not closed")
+	}
+	testkit.Eventually(t, "nothing is held", func() bool { s := r.handler.Stats(); return s.Conns.Open == 0 && s.Memory.Held == 0 })
+	if s := r.handler.Stats().Memory; s.Closed != 2 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestFieldsOfARequestAreBounded: a head within 64 KiB of very many lines is refused.
+func TestFieldsOfARequestAreBounded(t *testing.T) {
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "page") })
+	r := start(t, setup{})
+	for _, c := range []struct{ fields, want int }{{900, http.StatusOK}, {2000, http.StatusRequestHeaderFieldsTooLarge}} {
+		head := "POST " + origin.URL + "/page HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a: b\r\n", c.fields) + "Content-Length: 5000\r\n\r\n"
+		if resp := r.say(head + strings.Repeat("\n", 5000)); resp.StatusCode != c.want {
+			t.Errorf("%d fields: %s", c.fields, resp.Status)
 		}
 	}
 }

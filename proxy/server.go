@@ -124,6 +124,7 @@ func (u *unused) note(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateIdle: // the answer is out
 		if c, ok := c.(*httpConn); ok {
+			c.head.next(c)
 			c.serving.Store(false)
 		}
 	case http.StateNew:

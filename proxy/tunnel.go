@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/memory"
 	"robotsproxy/robots"
 )
 
@@ -22,6 +23,7 @@ type tunnelConn struct {
 	secure    bool          // the client speaks TLS in it
 	named     string        // the host that it names in that; "": none
 	kind      *tally        // counts it
+	held      memory.Work   // of one that is opened: counts for the client until Close
 	once      sync.Once
 }
 
@@ -57,7 +59,10 @@ func (c *tunnelConn) Read(b []byte) (int, error) {
 
 // Close closes the connection.
 func (c *tunnelConn) Close() error {
-	c.once.Do(c.kind.end)
+	c.once.Do(func() {
+		c.held.End()
+		c.kind.end()
+	})
 	return c.Conn.Close()
 }
 

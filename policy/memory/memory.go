@@ -2,8 +2,8 @@
 //
 // A [Budget] compares its limit with what the Go runtime reports as in use. That includes cached and
 // compiled robots.txt files, fetches under way, the buffers of connections, and snapshots and records
-// that are not on the disk yet. The Budget also estimates what the requests under way of each client
-// need. It refuses new work ([ErrShort]) to a client that holds more than is still free. So the
+// that are not on the disk yet. The Budget also estimates what the connections and the requests under way
+// of each client need. It refuses new work ([ErrShort]) to a client that holds more than is still free. So the
 // greediest clients are refused first, every other client is served for as long as anything is left,
 // and one client alone never holds more than half.
 //
@@ -31,6 +31,10 @@ const (
 	// workBytes is the estimate for one request under way, in bytes: its goroutines' stacks, its head,
 	// and the buffers of its connections (measured: 20 to 48 KiB).
 	workBytes = 32 << 10
+
+	// connBytes is the estimate for one open connection of a client, in bytes: its goroutines' stacks, its
+	// buffers, and the state of HTTP/2 or TLS (measured: 11 to 30 KiB).
+	connBytes = 32 << 10
 
 	// bodiesPart is the divisor of the limit that gives the bytes for all request bodies that are read
 	// ahead of a wait: a sixteenth.
@@ -62,14 +66,14 @@ type Budget struct {
 	due     atomic.Int64 // when inUse is called again, in nanoseconds since 1970
 	collect atomic.Int64 // when the collector may be run again, likewise
 
-	refused, unread atomic.Uint64
+	refused, closed, unread atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
 	all     holding
 	clients map[string]holding // those that hold anything
 }
 
-// A holding is how many bytes requests under way hold, by estimate.
+// A holding is how many bytes connections and requests under way hold, by estimate.
 type holding struct{ work, bodies int64 }
 
 func (h *holding) add(work, bodies int64) {
@@ -122,25 +126,34 @@ func (b *Budget) taken(now time.Time) int64 {
 	return b.sampled.Load()
 }
 
-// Work is one request under way. The zero Work holds nothing and is given nothing.
+// Work is one open connection, or one request under way. The zero Work holds nothing and is given
+// nothing. Any number of goroutines may use a Work, but it must not be copied then.
 type Work struct {
-	budget *Budget
-	client string
-	holding
+	budget  *Budget // nil: the zero Work
+	client  string
+	refused *atomic.Uint64 // counts refusals; one of the budget's
+
+	holding // guarded by the budget's lock, as the rest is
+	ended   bool
 }
 
 // Begin counts a request under way, against the share of client. The error is ErrShort. The caller
 // calls [Work.End] once when the request ends.
 func (b *Budget) Begin(client string, now time.Time) (Work, error) {
+	return b.begin(client, workBytes, &b.refused, now)
+}
+
+// Open counts an open connection likewise, until [Work.End] is called.
+func (b *Budget) Open(client string, now time.Time) (Work, error) {
+	return b.begin(client, connBytes, &b.closed, now)
+}
+
+func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.Time) (Work, error) {
 	b.taken(now)
-	w := Work{budget: b, client: client}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.has(client, workBytes) {
-		b.refused.Add(1)
-		return Work{}, ErrShort
+	w := Work{budget: b, client: client, refused: refused}
+	if err := w.Hold(n); err != nil {
+		return Work{}, err
 	}
-	w.add(workBytes, 0)
 	return w, nil
 }
 
@@ -158,6 +171,9 @@ func (w *Work) Body(n int64) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if w.ended {
+		return false
+	}
 	limit := b.limit.Load()
 	if free := min(limit/bodiesPart-b.all.bodies, limit-b.sampled.Load()); b.clients[w.client].bodies+n > free {
 		b.unread.Add(1)
@@ -167,7 +183,7 @@ func (w *Work) Body(n int64) bool {
 	return true
 }
 
-// Hold counts n bytes more that the request holds, which others have no part in. The error is ErrShort.
+// Hold counts n bytes more. The error is ErrShort.
 func (w *Work) Hold(n int64) error {
 	b := w.budget
 	if b == nil {
@@ -175,12 +191,25 @@ func (w *Work) Hold(n int64) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.has(w.client, n) {
-		b.refused.Add(1)
+	if w.ended || !b.has(w.client, n) {
+		w.refused.Add(1)
 		return ErrShort
 	}
 	w.add(n, 0)
 	return nil
+}
+
+// Free gives back n of the bytes that Hold has counted.
+func (w *Work) Free(n int64) {
+	b := w.budget
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !w.ended {
+		w.add(-n, 0)
+	}
 }
 
 // End gives back all bytes that w holds.
@@ -192,7 +221,7 @@ func (w *Work) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.add(-w.work, -w.bodies)
-	w.budget = nil
+	w.ended = true
 }
 
 // add adds to the bytes of w, of its client, and of all clients. The caller holds the budget's lock.
@@ -213,17 +242,19 @@ func (w *Work) add(work, bodies int64) {
 type Stats struct {
 	Limit  int64 // bytes
 	InUse  int64 // bytes, as the runtime says
+	Held   int64 // bytes that connections and requests under way hold, by estimate
 	Bodies int64 // bytes of request bodies that were read ahead of a wait
 
 	Refused uint64 // requests so far
+	Closed  uint64 // connections so far that were refused, or closed because a long head found no room
 	Unread  uint64 // bodies so far that were not read ahead of a wait because there was no room
 }
 
 // Stats gives the present Stats. It asks the runtime if that is due.
 func (b *Budget) Stats() Stats {
-	s := Stats{Limit: b.limit.Load(), InUse: b.taken(time.Now()), Refused: b.refused.Load(), Unread: b.unread.Load()}
+	s := Stats{Limit: b.limit.Load(), InUse: b.taken(time.Now()), Refused: b.refused.Load(), Closed: b.closed.Load(), Unread: b.unread.Load()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.Bodies = b.all.bodies
+	s.Held, s.Bodies = b.all.work, b.all.bodies
 	return s
 }

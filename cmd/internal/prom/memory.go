@@ -17,6 +17,8 @@ func ofMemory(handler func() proxy.Stats) prometheus.Collector {
 		func(s proxy.Stats) float64 { return float64(s.Memory.Bodies) })
 	c.counter("memory_refused_requests_total", "Requests refused with 503 because memory was short and their client held more than was free.",
 		func(s proxy.Stats) uint64 { return s.Memory.Refused })
+	c.counter("memory_refused_connections_total", "Connections closed, or answered with 503, because memory was short and their client held more than was free.",
+		func(s proxy.Stats) uint64 { return s.Memory.Closed })
 	c.counter("memory_unread_bodies_total", "Request bodies of at most 64 KiB that were not read before the wait because there was no room.",
 		func(s proxy.Stats) uint64 { return s.Memory.Unread })
 	return c

@@ -118,7 +118,7 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 			Requests: proxy.Flow{Open: 1}, Conns: proxy.Flow{Open: 2, Ever: 3}, MaxConns: 4, Failed: 5, Answered: 6, Closed: 7,
 			Intercepted: proxy.Flow{Open: 8, Ever: 9}, Unused: 10, Unopened: proxy.Flow{Open: 11, Ever: 12}, Upgraded: proxy.Flow{Open: 13},
 			Faults: map[mitm.Fault]uint64{mitm.FaultLeft: 14},
-			Memory: memory.Stats{Limit: 73, InUse: 74, Bodies: 75, Refused: 76, Unread: 77},
+			Memory: memory.Stats{Limit: 73, InUse: 74, Bodies: 75, Refused: 76, Closed: 78, Unread: 77},
 		}
 	}
 	o.Authority = func() mitm.Stats {
@@ -160,7 +160,7 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 	want := map[string]float64{
 		"ready": 0, "inflight_requests": 1, "client_connections": 2, "client_connections_accepted_total": 3, "client_connections_limit": 4,
 		"client_accept_errors_total": 5, "client_connections_refused_total how=answered": 6, "client_connections_refused_total how=closed": 7,
-		"memory_limit_bytes": 73, "memory_used_bytes": 74, "memory_bodies_bytes": 75, "memory_refused_requests_total": 76, "memory_unread_bodies_total": 77,
+		"memory_limit_bytes": 73, "memory_used_bytes": 74, "memory_bodies_bytes": 75, "memory_refused_requests_total": 76, "memory_refused_connections_total": 78, "memory_unread_bodies_total": 77,
 		"tunnels kind=intercepted": 8, "tunnels_opened_total kind=intercepted": 9, "tunnels_unused_total": 10,
 		"tunnels kind=unopened": 11, "tunnels_opened_total kind=unopened": 12, "upgraded_connections": 13,
 		"client_tls_failures_total cause=left where=listen": 14, "ca_not_after_timestamp_seconds": 15.5,

@@ -1,0 +1,93 @@
+//go:build linux && !race
+
+package proxy_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+
+	"robotsproxy/policy/memory"
+	"robotsproxy/proxy"
+	"robotsproxy/robots/testkit"
+)
+
+// memoryInUse gives what a Budget compares with its limit.
+func memoryInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(samples)
+	return int64(samples[0].Value.Uint64() + samples[1].Value.Uint64())
+}
+
+// unasked are what clients may send whose connections hold memory of the proxy's without a request.
+var unasked = []struct {
+	name, sent string
+	long       bool // it counts for more than a connection at rest
+}{
+	{"nothing", "", false},
+	{"a little of a head", "GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n", false},
+	{"a long line", "GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 63<<10), true},
+	{"a field many times", "GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:\r\n", 1000), true},
+	{"HTTP/2", greeting, false},
+	{"the beginning of a head of HTTP/2", greeting + unended(60), false},
+	{"60 KB of a head of HTTP/2", greeting + unended(60<<10), true},
+	{"100 KB of a head of HTTP/2", greeting + unended(100<<10), true},
+}
+
+// greeting is what a client of HTTP/2 begins with.
+const greeting = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+// unended gives a head of HTTP/2 of so many bytes that does not end.
+func unended(n int) string {
+	var b bytes.Buffer
+	f := http2.NewFramer(&b, nil)
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x82\x00\x01a\x7f\x80\x80\x7f")})
+	for n > 0 {
+		part := min(n, 16<<10)
+		f.WriteContinuation(1, false, bytes.Repeat([]byte("a"), part))
+		n -= part
+	}
+	return b.String()
+}
+
+// TestConnectionsCountForWhatTheyTake: without a request, a connection takes no more memory than it is
+// counted for.
+func TestConnectionsCountForWhatTheyTake(t *testing.T) {
+	const conns = 200
+	for _, c := range unasked {
+		t.Run(c.name, func(t *testing.T) {
+			budget := memory.New(memory.Options{Limit: 1 << 40})
+			r := start(t, setup{change: func(o *proxy.Options) { o.Memory = budget }})
+			open := make([]net.Conn, conns)
+			before := memoryInUse()
+			for i := range open {
+				conn, err := net.Dial("tcp", r.url.Host)
+				testkit.Must(t, err)
+				defer conn.Close()
+				_, err = io.WriteString(conn, c.sent)
+				testkit.Must(t, err)
+				open[i] = conn
+			}
+			testkit.Eventually(t, "all connections are open", func() bool { return r.handler.Stats().Conns.Open == conns })
+			const atRest, long = 32 << 10, (32 + 160) << 10
+			want := int64(atRest)
+			if c.long {
+				want = long
+			}
+			var took, counted int64
+			testkit.Eventually(t, "a connection takes no more than it counts for", func() bool { // until what was sent has been read
+				took, counted = (memoryInUse()-before)/conns, budget.Stats().Held/conns
+				return counted == want && took <= counted
+			})
+			t.Logf("a connection takes %d bytes, and counts for %d", took, counted)
+		})
+	}
+}
