@@ -63,6 +63,7 @@ const (
 	maxIdle         = 1024 // kept connections to all origins together: of the pool, and of each Transport
 	maxIdlePerHost  = 256
 	maxHeadBytes    = 256 << 10 // of a response's head, 1xx included
+	maxFields       = 512       // lines of a response's head: a field takes some 100 bytes, however short it is
 	maxTLSSessions  = 1024      // origins whose TLS session is kept for resumption
 	bufferBytes     = 4 << 10   // a connection's read and write buffer each; up to 32 KiB gained nothing beyond the noise
 	continueTimeout = time.Second
@@ -252,6 +253,18 @@ func (d *Door) send(r *http.Request, at netip.Addr) (*http.Response, error) {
 		return d.sendOver(d.transport, r, to)
 	}
 	return resp, err
+}
+
+// checkFields gives the error for a head that has too many fields, or none that closeUp can mend.
+func checkFields(h http.Header) error {
+	n := 0
+	for _, values := range h {
+		n += len(values)
+	}
+	if n > maxFields {
+		return errFields
+	}
+	return closeUp(h)
 }
 
 // closeUp takes away the white space before the colon that RFC 9112 5.1 wants

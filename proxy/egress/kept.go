@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type kept struct {
 	used  bool          // an answer has come over it
 	wrote bool          // of the request under way, an octet at least
 	head  int           // octets that may yet come of its answer's head; -1: the head is there
+	lines int           // of that head that have come, and maybe some of what follows
 	timed bool          // a read has a deadline
 	from  *bufio.Reader // reads what comes; nil: nothing is under way
 	stop  func() bool   // keeps the end of the request's context from cutting the connection
@@ -68,6 +70,7 @@ var (
 
 	errUnasked = errors.New("the origin sends what it was not asked for")
 	errHead    = fmt.Errorf("the head of the origin's answer has exceeded %d octets", maxHeadBytes)
+	errFields  = fmt.Errorf("the head of the origin's answer has exceeded %d fields", maxFields)
 )
 
 // unanswered marks what a connection ended of before the first octet of an answer.
@@ -107,8 +110,11 @@ func (k *kept) Write(b []byte) (int, error) {
 
 // Read reads of an answer, its head within its limits of size and time.
 func (k *kept) Read(b []byte) (int, error) {
-	if k.head == 0 {
+	switch {
+	case k.head == 0:
 		return 0, errHead
+	case k.head > 0 && k.lines > maxFields: // all that has come is of the head
+		return 0, errFields
 	}
 	if k.head > 0 {
 		b = b[:min(len(b), k.head)]
@@ -121,6 +127,7 @@ func (k *kept) Read(b []byte) (int, error) {
 	n, err := k.conn.Read(b)
 	if k.head > 0 {
 		k.head -= n
+		k.lines += bytes.Count(b[:n], []byte("\n"))
 	}
 	return n, err
 }
@@ -165,7 +172,7 @@ func (k *kept) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout t
 	if err := k.ask(r, trace); err != nil {
 		return nil, err
 	}
-	k.head, k.timed = maxHeadBytes, true
+	k.head, k.lines, k.timed = maxHeadBytes, 0, true
 	err := k.conn.SetReadDeadline(time.Now().Add(timeout))
 	if err == nil {
 		_, err = k.from.Peek(1)
@@ -177,6 +184,9 @@ func (k *kept) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout t
 		return nil, unanswered{fmt.Errorf("no answer from the origin: %w", err)}
 	}
 	resp, err := k.answer(r, trace)
+	if err != nil && k.lines > maxFields {
+		err = errFields // and not what the line is that was cut
+	}
 	k.head = -1
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -48,11 +49,32 @@ func TestRoundTripLimits(t *testing.T) {
 			<-r.Context().Done()
 			return
 		}
+		if r.URL.Path == "/fields" {
+			fields, _ := strconv.Atoi(r.URL.RawQuery)
+			w.Header()["Field"] = make([]string, fields)
+			return
+		}
 		w.Header().Set("Long", strings.Repeat("x", maxHeadBytes))
 	})
 	d := newDoor(t, Options{AllowPrivate: loopback, HeaderTimeout: 50 * time.Millisecond})
 	if _, _, err := get(t, d, o.String()); err == nil || !strings.Contains(err.Error(), "exceeded") {
 		t.Errorf("a head of %d octets: %v", maxHeadBytes, err)
+	}
+	patient := newDoor(t, Options{AllowPrivate: loopback})
+	for fields, fit := range map[int]bool{maxFields - 10: true, maxFields + 1: false, 3 * maxFields: false} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} { // directly, and by the Transport
+			r, err := http.NewRequestWithContext(t.Context(), method, fmt.Sprint(o.String(), "/fields?", fields), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := patient.RoundTrip(r)
+			if err == nil {
+				resp.Body.Close()
+			}
+			if fit != (err == nil) || !fit && !strings.Contains(err.Error(), "exceeded") {
+				t.Errorf("%s, %d fields: %v", method, fields, err)
+			}
+		}
 	}
 	_, _, err := get(t, d, o.String()+"/silent")
 	if timeout, ok := err.(interface{ Timeout() bool }); !ok || !timeout.Timeout() {

@@ -34,7 +34,7 @@ func (w Way) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := closeUp(resp.Header); err != nil {
+	if err := checkFields(resp.Header); err != nil {
 		resp.Body.Close()
 		return nil, err
 	}

@@ -301,6 +301,8 @@ var attacks = []attack{
 	{"a back-off for an address that others share", e2e.Unpaced.With(e2e.Settings{"pace.per": "address"}), sharedAddress, 0},
 	{"streams that are reset at once", e2e.Unpaced, rapidReset, 10},
 	{"URLs that take long to judge", e2e.Unpaced, longURLs, 0},
+	{"connections with heads that do not end", e2e.Settings{"limits.memory": "256MiB"}, unendedHeads, 10},
+	{"answers of very many fields", e2e.Unpaced, manyFields, 5},
 }
 
 // longRobots asks many hosts whose robots.txt is as long as is read of one.
@@ -713,4 +715,63 @@ func longURLs(t testing.TB, a *arena) {
 	if n := len(o.Pages("http")); n != 0 {
 		t.Errorf("%d of them arrived", n)
 	}
+}
+
+// unendedHeads opens connections, and sends 60 KB of a head of HTTP/2 on each. One address has no room
+// for all of them.
+func unendedHeads(t testing.TB, a *arena) {
+	var head bytes.Buffer
+	head.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&head, nil)
+	f.WriteSettings()
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x82")})
+	for range 4 {
+		f.WriteContinuation(1, false, make([]byte, 15_000))
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(hostileAddress)}}
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	for range 800 * a.scale {
+		c, err := d.Dial("tcp", a.Listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+		c.Write(head.Bytes()) // fails if the proxy has closed it
+	}
+	testkit.Eventually(t, "connections have been closed", func() bool {
+		return a.Metrics(t)["robotsproxy_memory_refused_connections_total"] > 0
+	})
+	a.honest.answered(t, leastAsked)
+}
+
+// manyFields has origins answer with heads of very many small fields, and bodies that do not come.
+func manyFields(t testing.TB, a *arena) {
+	o := a.origin(t, "fields", "")
+	var head bytes.Buffer
+	head.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n")
+	for i := 0; head.Len() < 250_000; i++ {
+		fmt.Fprintf(&head, "%x:\r\n", i)
+	}
+	head.WriteString("\r\n")
+	o.Handle("/page", func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		c.Write(head.Bytes())
+		io.Copy(io.Discard, c)
+	})
+	client := a.hostile(t)
+	inParallel(20, 200*a.scale, func(int) {
+		if status, _ := request(t.Context(), client, http.MethodGet, "http://"+newHost(o, "hostile.test")+"/page", nil); status != http.StatusBadGateway {
+			t.Errorf("status %d", status)
+		}
+	})()
 }
