@@ -280,33 +280,28 @@ func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 }
 
 // RobotsTxt gives what the robots.txt of a request's origin says now, and the name of the
-// dialect in which it is read, and enters the Crawl-delay in d, which is of a request for
-// robots.txt itself. It fetches the file if that is not known. The Ruling is zero if the host's
-// robots.txt is not asked, or ctx ends first.
-func (e *Engine) RobotsTxt(ctx context.Context, r Request, d *Decision) (_ cache.Ruling, dialect string) {
+// dialect in which it is read, and enters the file's Crawl-delay in limits, which are those of
+// a request for robots.txt itself. It fetches the file if that is not known. The Ruling is zero
+// if the host's robots.txt is not asked, or ctx ends first.
+func (e *Engine) RobotsTxt(ctx context.Context, r Request, limits *pace.Limits) (_ cache.Ruling, dialect string) {
 	m := e.matter(&r)
 	if m.treatment() != Enforce {
 		return cache.Ruling{}, ""
 	}
-	under := e.dialect(m.member)
-	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &m), under)
+	d := e.dialect(m.member)
+	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &m), d)
 	if err != nil {
 		return cache.Ruling{}, ""
 	}
-	ruling := entry.Under(under)
-	if ruling.Outcome == cache.Rules && !e.keepDelay(d, ruling.File.For(m.tokens...)) {
-		delay(&d.Pace, e.o.MaxCrawlDelay) // the file may be fetched all the same
+	ruling := entry.Under(d)
+	if ruling.Outcome == cache.Rules {
+		given, ok := e.o.OverMax.Keep(ruling.File.For(m.tokens...).CrawlDelay(), e.o.MaxCrawlDelay)
+		if !ok {
+			given = e.o.MaxCrawlDelay // the file may be fetched all the same
+		}
+		delay(limits, given)
 	}
-	return ruling, under.Name
-}
-
-// keepDelay enters the Crawl-delay of a group in d, and reports whether pages may be fetched
-// with such a delay.
-func (e *Engine) keepDelay(d *Decision, g robots.Group) (ok bool) {
-	d.Asked = g.CrawlDelay()
-	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
-	delay(&d.Pace, given)
-	return ok
+	return ruling, d.Name
 }
 
 // Query gives the cache.Query for the robots.txt that Decide judges a request by.
@@ -344,8 +339,10 @@ func (e *Engine) ask(ctx context.Context, r *Request, m *matter, d *Decision) ro
 	}
 	g := d.Ruling.File.For(m.tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
-	d.Signals = g.ContentSignals()
-	if !e.keepDelay(d, g) {
+	d.Asked, d.Signals = g.CrawlDelay(), g.ContentSignals()
+	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
+	delay(&d.Pace, given)
+	if !ok {
 		d.Verdict, d.Reason = Refuse, ReasonCrawlDelay
 	}
 	return g

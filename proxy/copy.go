@@ -38,7 +38,7 @@ func usableCopy(r cache.Ruling) *fetch.Answer {
 // enters that copy in d. Else it enters the Crawl-delay that the request has to keep. upgrade
 // is the protocol that the request asks to change to.
 func (r *Rules) fromCopy(ctx context.Context, q policy.Request, upgrade string, d *policy.Decision) bool {
-	ruling, dialect := r.Engine.RobotsTxt(ctx, q, d)
+	ruling, dialect := r.Engine.RobotsTxt(ctx, q, &d.Pace)
 	if !asCrawlersAsk(&q) || upgrade != "" || usableCopy(ruling) == nil {
 		return false
 	}

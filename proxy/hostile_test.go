@@ -184,13 +184,9 @@ func TestUpgradedConnectionEndsWithItsClient(t *testing.T) {
 func TestWhatOnlyLooksLikeRobotsTxtWaitsItsTurn(t *testing.T) {
 	origin := serve(t, false, "User-agent: *\nDisallow: /\n", hello)
 	r := start(t, setup{limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}})
-	for i, head := range []string{"POST %s/robots.txt", "GET %s/robots.txt?2", "DELETE %s/robots.txt"} {
-		want := http.StatusTooManyRequests
-		if i == 0 {
-			want = http.StatusOK
-		}
+	for _, head := range []string{"POST %s/robots.txt", "GET %s/robots.txt?2", "DELETE %s/robots.txt"} {
 		resp := r.say(fmt.Sprintf(head, origin.URL) + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-		if resp.StatusCode != want {
+		if resp.StatusCode != http.StatusTooManyRequests { // the fetch of the file has taken the slot
 			t.Errorf("%s: %s", head, resp.Status)
 		}
 	}
