@@ -63,6 +63,7 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 	}
 	a := rec.Decision.Ruling.Answer
 	if err := x.work.Hold(int64(len(a.Body))); err != nil { // the cache may drop it before it is sent
+		rec.Cached, rec.Decision.Ruling = false, cache.Ruling{}
 		return false, err
 	}
 	rec.Decision.Ruling.File = nil

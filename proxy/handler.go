@@ -253,10 +253,11 @@ func (h *Handler) judge(x *exchange) error {
 // verdict keeps the robots.txt that the decision rests on, and then gives the refusal,
 // unless the proxy only monitors.
 func (h *Handler) verdict(x *exchange) error {
-	if err := h.o.Keep(&x.record); err != nil {
+	err := h.o.Keep(&x.record)
+	x.record.Decision.Release() // the request, or its refusal, may take long
+	if err != nil {
 		return err
 	}
-	x.record.Decision.Release() // the request may wait and stream for long
 	if x.rules.Monitor {
 		return nil
 	}

@@ -53,6 +53,9 @@ func TestShortOfMemory(t *testing.T) {
 			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(resp.Header.Get("Proxy-Status"), "limit") {
 				t.Errorf("without memory: %s, %v", resp.Status, resp.Header)
 			}
+			if resp.ProtoMajor == 2 && resp.ContentLength != 0 { // a client that reads nothing would hold the stream
+				t.Errorf("HTTP/2: a refusal of %d bytes", resp.ContentLength)
+			}
 			if rec := r.records.of(t, policy.ReasonLimit); rec.Status != http.StatusServiceUnavailable || rec.Decision.Verdict != policy.Refuse {
 				t.Errorf("record %+v", rec)
 			}
@@ -186,6 +189,9 @@ func TestCopiesAreCounted(t *testing.T) {
 		}})
 		if resp := r.say("GET http://127.0.0.1:8080/robots.txt HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != c.want {
 			t.Errorf("with a limit of %d bytes: %s", c.limit, resp.Status)
+		}
+		if rec := r.records.last(t, 1); c.want == http.StatusServiceUnavailable && (rec.Cached || rec.Decision.Ruling.Answer != nil) {
+			t.Errorf("a refused request holds its copy: %+v", rec)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 )
@@ -79,6 +80,9 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 		body, _ = json.Marshal(p) // strings and numbers: cannot fail
 		body = append(escapeUnprintable(body), '\n')
 	}
+	if errors.Is(err, memory.ErrShort) && x.request.ProtoMajor == 2 {
+		body = nil // the stream would take memory until its client lets the body through (RFC 9113 5.2)
+	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	x.last()
 	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(x.request) != nil { // a login goes with CONNECT
@@ -89,7 +93,7 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 	x.watch.begin(x)
 	defer x.watch.stop()
 	x.client.WriteHeader(a.status)
-	if x.request.Method != http.MethodHead {
+	if x.request.Method != http.MethodHead && len(body) > 0 {
 		x.client.Write(body) // the record stands, whether the client reads on or not
 		http.NewResponseController(x.client).Flush()
 	}
