@@ -1,5 +1,5 @@
-// Package testkit is what the tests of all packages share: waiting, peers that may be missing, and
-// an origin that logs what arrives. Only tests import it. It needs the standard library alone.
+// Package testkit is what the tests of all packages share: waiting, and peers that may be missing.
+// Only tests import it. It needs the standard library alone.
 package testkit
 
 import (
@@ -55,12 +55,4 @@ func Missing(t testing.TB, peer string) {
 		t.Fatalf("%s is not on this machine, and REQUIRE_PEERS=1 asks for it", peer)
 	}
 	t.Skipf("%s is not on this machine", peer)
-}
-
-// Long skips a test with -short. It says why the test takes long: a peer, volume, or real time.
-func Long(t testing.TB, why string) {
-	t.Helper()
-	if testing.Short() {
-		t.Skipf("left out by -short: %s", why)
-	}
 }
