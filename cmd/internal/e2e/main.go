@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // waiters is how many tests of a package run at once, if -parallel does not say:
@@ -43,6 +44,7 @@ func run(m *testing.M) int {
 	}
 	dir, err := buildDir()
 	if err == nil {
+		sweep(dir)
 		scratch, err = os.MkdirTemp(dir, "run-")
 	}
 	if err != nil {
@@ -104,14 +106,28 @@ var built = sync.OnceValues(func() (string, error) {
 	return own, os.Link(path, own)
 })
 
-// buildDir gives a directory for the binary of this checkout that is the user's alone.
+// buildDir gives a directory for the binary of this checkout that is the user's alone: in the
+// user's cache, or among temporary files where that cannot be written.
 func buildDir() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir()
+	name := strings.ReplaceAll(TreeRoot(), string(filepath.Separator), "_")
+	if cache, err := os.UserCacheDir(); err == nil {
+		dir := filepath.Join(cache, "robotsproxy-test", name)
+		if os.MkdirAll(dir, 0o700) == nil {
+			return dir, nil
+		}
 	}
-	dir := filepath.Join(cache, "robotsproxy-test", strings.ReplaceAll(TreeRoot(), string(filepath.Separator), "_"))
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("robotsproxy-test-%d", os.Getuid()), name)
 	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// sweep removes what processes have left in dir that ended without removing it, a day ago.
+func sweep(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, "run-*")) // the pattern is well-formed
+	for _, run := range left {
+		if info, err := os.Stat(run); err == nil && time.Since(info.ModTime()) > 24*time.Hour {
+			os.RemoveAll(run)
+		}
+	}
 }
 
 // lookAtSources opens every directory of the module: what the binary is built
