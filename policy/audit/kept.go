@@ -27,7 +27,7 @@ type unkept struct {
 // [Log.Write] calls it for the other records. The error wraps ErrUnwritable, or ErrNoRoom,
 // which does not hold up other requests.
 //
-// With Terms.BlockedOnly, Write keeps the file of a request that was refused after its Decision was
+// With Options.BlockedOnly, Write keeps the file of a request that was refused after its Decision was
 // released, such as one whose wait was too long, only if the robots.txt cache still has the file.
 func (l *Log) Keep(r *Record) error {
 	a, terms := r.Decision.Ruling.Whole(), l.terms.Load()
