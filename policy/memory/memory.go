@@ -70,7 +70,7 @@ type Budget struct {
 
 	mu      sync.Mutex // guards what follows
 	all     holding
-	clients map[string]holding // those that hold anything
+	clients map[string]*share // those that hold anything
 }
 
 // A holding is how many bytes connections and requests under way hold, by estimate.
@@ -81,9 +81,15 @@ func (h *holding) add(work, bodies int64) {
 	h.bodies += bodies
 }
 
+// A share is what one client holds.
+type share struct {
+	holding
+	client string
+}
+
 // New makes a Budget.
 func New(o Options) *Budget {
-	b := &Budget{inUse: o.InUse, clients: make(map[string]holding)}
+	b := &Budget{inUse: o.InUse, clients: make(map[string]*share)}
 	if b.inUse == nil {
 		b.inUse = liveBytes
 	}
@@ -129,11 +135,11 @@ func (b *Budget) taken(now time.Time) int64 {
 // Work is one open connection, or one request under way. The zero Work holds nothing and is given
 // nothing. Any number of goroutines may use a Work, but it must not be copied then.
 type Work struct {
-	budget  *Budget // nil: the zero Work
-	client  string
+	budget  *Budget        // nil: the zero Work
 	refused *atomic.Uint64 // counts refusals; one of the budget's
 
 	holding // guarded by the budget's lock, as the rest is
+	client  *share
 	ended   bool
 }
 
@@ -150,17 +156,21 @@ func (b *Budget) Open(client string, now time.Time) (Work, error) {
 
 func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.Time) (Work, error) {
 	b.taken(now)
-	w := Work{budget: b, client: client, refused: refused}
-	if err := w.Hold(n); err != nil {
-		return Work{}, err
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	of := b.clients[client]
+	known := of != nil
+	if !known {
+		of = &share{client: client}
+	}
+	w := Work{budget: b, refused: refused, client: of}
+	if !w.hold(n) {
+		return Work{}, ErrShort
+	}
+	if !known {
+		b.clients[client] = of
 	}
 	return w, nil
-}
-
-// has reports whether there are n bytes for new work of client. The caller holds the budget's lock.
-func (b *Budget) has(client string, n int64) bool {
-	free := b.limit.Load() - max(b.sampled.Load(), b.all.work+b.all.bodies)
-	return b.clients[client].work+n <= free
 }
 
 // Body asks for n bytes for the request's body. If it returns false, the body must not be read yet.
@@ -175,7 +185,7 @@ func (w *Work) Body(n int64) bool {
 		return false
 	}
 	limit := b.limit.Load()
-	if free := min(limit/bodiesPart-b.all.bodies, limit-b.sampled.Load()); b.clients[w.client].bodies+n > free {
+	if free := min(limit/bodiesPart-b.all.bodies, limit-b.sampled.Load()); w.client.bodies+n > free {
 		b.unread.Add(1)
 		return false
 	}
@@ -191,12 +201,23 @@ func (w *Work) Hold(n int64) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.ended || !b.has(w.client, n) {
-		w.refused.Add(1)
+	if w.ended || !w.hold(n) {
 		return ErrShort
 	}
-	w.add(n, 0)
 	return nil
+}
+
+// hold reports whether there are n bytes for new work of the client, and counts them. The caller holds the
+// budget's lock.
+func (w *Work) hold(n int64) bool {
+	b := w.budget
+	free := b.limit.Load() - max(b.sampled.Load(), b.all.work+b.all.bodies)
+	if w.client.work+n > free {
+		w.refused.Add(1)
+		return false
+	}
+	w.add(n, 0)
+	return true
 }
 
 // Free gives back n of the bytes that Hold has counted.
@@ -220,22 +241,21 @@ func (w *Work) End() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if w.ended {
+		return
+	}
 	w.add(-w.work, -w.bodies)
 	w.ended = true
+	if w.client.holding == (holding{}) {
+		delete(b.clients, w.client.client)
+	}
 }
 
 // add adds to the bytes of w, of its client, and of all clients. The caller holds the budget's lock.
 func (w *Work) add(work, bodies int64) {
-	b := w.budget
 	w.holding.add(work, bodies)
-	b.all.add(work, bodies)
-	c := b.clients[w.client]
-	c.add(work, bodies)
-	if c == (holding{}) {
-		delete(b.clients, w.client)
-	} else {
-		b.clients[w.client] = c
-	}
+	w.client.add(work, bodies)
+	w.budget.all.add(work, bodies)
 }
 
 // Stats is the state of a Budget, to be shown.

@@ -127,6 +127,18 @@ func TestZeroWorkIsGivenNothing(t *testing.T) {
 	w.End()
 }
 
+// TestEndCountsOnce: a second End leaves alone what the client holds since.
+func TestEndCountsOnce(t *testing.T) {
+	b := fixed(100, 0)
+	first := begun(t, b, "a", 1)[0]
+	first.End()
+	begun(t, b, "a", 1)
+	first.End()
+	if n := len(begun(t, b, "a", 1000)); n != 49 {
+		t.Errorf("%d more requests of the client, want 49", n)
+	}
+}
+
 // TestRuntimeIsUnderstood: the names of its figures are right.
 func TestRuntimeIsUnderstood(t *testing.T) {
 	if n := liveBytes(); n <= 0 {
@@ -134,9 +146,13 @@ func TestRuntimeIsUnderstood(t *testing.T) {
 	}
 }
 
+// TestBeginAllocatesNothing: for a client with an open connection, as a request's client has.
 func TestBeginAllocatesNothing(t *testing.T) {
 	b := fixed(100, 0)
 	now := time.Now()
+	if _, err := b.Open("a", now); err != nil {
+		t.Fatal(err)
+	}
 	if n := testing.AllocsPerRun(100, func() {
 		w, _ := b.Begin("a", now)
 		w.End()
@@ -148,6 +164,9 @@ func TestBeginAllocatesNothing(t *testing.T) {
 func BenchmarkBegin(b *testing.B) {
 	budget := fixed(1000, 0)
 	now := time.Now()
+	if _, err := budget.Open("192.0.2.1", now); err != nil {
+		b.Fatal(err)
+	}
 	for b.Loop() {
 		w, _ := budget.Begin("192.0.2.1", now)
 		w.End()
