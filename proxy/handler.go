@@ -94,6 +94,7 @@ type Handler struct {
 	cut      atomic.Bool // Shutdown breaks requests off
 	parent   throttle    // of what is said of it
 	refusals *refusals   // when the next one of a client is answered
+	alarms   sync.Pool   // see watch
 	ids      *audit.IDs
 	counts   counts
 
@@ -157,7 +158,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &exchange{client: w, request: r, rules: rules, started: time.Now(), draining: &h.draining}
 	defer x.leave()
-	x.watch.limit = h.o.Silence
+	x.watch.limit, x.watch.spare = h.o.Silence, &h.alarms
 	x.uploaded.Store(r.Body == nil || r.Body == http.NoBody)
 	x.record.Time = x.started
 	x.record.ID = h.ids.Next()

@@ -25,6 +25,7 @@ var (
 // next to nothing; its alarm looks whether the count has changed.
 type watch struct {
 	limit  time.Duration
+	spare  *sync.Pool // of alarms that are not in use, all of them stopped; nil: none are kept
 	moves  atomic.Uint64
 	silent atomic.Bool // it has ended the transfer
 	slow   atomic.Bool // it has ended the transfer as too slow, not because nothing moved
@@ -49,11 +50,14 @@ type transfer interface {
 
 // begin watches until stop.
 func (w *watch) begin(what transfer) {
-	a := w.alarm.Load()
+	var a *alarm
+	if w.spare != nil {
+		a, _ = w.spare.Get().(*alarm)
+	}
 	if a == nil {
 		a = new(alarm)
-		w.alarm.Store(a)
 	}
+	w.alarm.Store(a)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.watch, a.what, a.seen = w, what, w.moves.Load()
@@ -87,7 +91,7 @@ func (w *watch) cut() {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.watch != nil {
+	if a.watch == w {
 		w.slow.Store(true)
 		a.breakOff()
 	}
@@ -110,11 +114,16 @@ func (w *watch) cause() error {
 
 // stop ends the watching; the transfer is not abandoned any more.
 func (w *watch) stop() {
-	a := w.alarm.Load()
+	a := w.alarm.Swap(nil)
+	if a == nil {
+		return // it has been stopped
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.timer.Stop()
 	a.watch, a.what = nil, nil
+	if a.timer.Stop() && w.spare != nil { // else look may be about to run
+		w.spare.Put(a)
+	}
 }
 
 // moved notes that something has.

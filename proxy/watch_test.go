@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,6 +43,32 @@ func TestWatchThatIsOverEndsNothing(t *testing.T) {
 		<-time.After(3 * maxSilence)
 		w.begin(ending(func() {}))
 		w.stop()
+	})
+}
+
+// TestWatchesShareAlarms: what was watched before by the same alarm ends nothing.
+func TestWatchesShareAlarms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var spare sync.Pool
+		first, second := watch{limit: maxSilence, spare: &spare}, watch{limit: maxSilence, spare: &spare}
+		first.begin(ending(func() { t.Error("the first is ended") }))
+		former := first.alarm.Load()
+		<-time.After(maxSilence / 2)
+		first.stop()
+		began := time.Now()
+		var ended time.Duration
+		second.begin(ending(func() { ended = time.Since(began) }))
+		first.alarm.Store(former) // as who was about to cut has it
+		first.cut()
+		if ended != 0 || first.slow.Load() || second.slow.Load() {
+			t.Fatal("the second is ended by the first")
+		}
+		<-time.After(3 * maxSilence)
+		synctest.Wait()
+		if ended != maxSilence {
+			t.Errorf("the second ended after %v, want %v", ended, maxSilence)
+		}
+		second.stop()
 	})
 }
 
