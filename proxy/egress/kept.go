@@ -34,15 +34,21 @@ type kept struct {
 
 	older, newer *kept // while it rests: who came to rest right before and after it
 
-	used  bool          // an answer has come over it
-	wrote bool          // of the request under way, an octet at least
-	head  int           // octets that may yet come of its answer's head; -1: the head is there
-	lines int           // of that head that have come, and maybe some of what follows
-	timed bool          // a read has a deadline
-	from  *bufio.Reader // reads what comes; nil: nothing is under way
-	stop  func() bool   // keeps the end of the request's context from cutting the connection
+	used  bool            // an answer has come over it
+	wrote bool            // of the request under way, an octet at least
+	head  int             // octets that may yet come of its answer's head; -1: the head is there
+	lines int             // of that head that have come, and maybe some of what follows
+	until time.Time       // the read deadline that was set for a quick answer; zero: another one, or none
+	timed bool            // a read has the deadline of a slow answer
+	from  *bufio.Reader   // reads what comes; nil: nothing is under way
+	ctx   context.Context // of the request under way
+	stop  func() bool     // keeps the end of ctx from cutting the connection; nil: it does not cut it
 	octet [1]byte
 }
+
+// quick is how long a request may be under way before the end of its context cuts the connection. One that is
+// answered sooner is spared the cost of that, and of a deadline of its own. See docs/performance.md.
+const quick = 200 * time.Millisecond
 
 // newKept gives nil for a connection that cannot be looked at.
 func newKept(conn net.Conn, at spot, p *pool) *kept {
@@ -52,7 +58,9 @@ func newKept(conn net.Conn, at spot, p *pool) *kept {
 		return nil
 	}
 	c.kept = true
-	return &kept{conn: conn, counted: c, socket: s, pool: p, at: at, cut: func() { c.Close() }}
+	k := &kept{conn: conn, counted: c, socket: s, pool: p, at: at, cut: func() { c.Close() }}
+	s.Stalled = k.guard
+	return k
 }
 
 // socketUnder is the socket under conn, or nil.
@@ -139,7 +147,7 @@ func (k *kept) send(r *http.Request, trace *httptrace.ClientTrace, timeout time.
 	if trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Conn: k.conn, Reused: k.used})
 	}
-	k.from, k.stop, k.wrote = readers.Get().(*bufio.Reader), nil, false
+	k.from, k.ctx, k.stop, k.wrote = readers.Get().(*bufio.Reader), ctx, nil, false
 	k.from.Reset(k)
 	resp, err := k.exchange(r, trace, timeout)
 	if err != nil {
@@ -166,28 +174,25 @@ func (k *kept) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout t
 	if err := k.look(); err != nil {
 		return nil, unanswered{err}
 	}
-	if ctx.Done() != nil {
-		k.stop = context.AfterFunc(ctx, k.cut)
-	}
 	if err := k.ask(r, trace); err != nil {
 		return nil, err
 	}
-	k.head, k.lines, k.timed = maxHeadBytes, 0, true
-	err := k.conn.SetReadDeadline(time.Now().Add(timeout))
-	if err == nil {
-		_, err = k.from.Peek(1)
-	}
+	err := k.first(timeout)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, silent{}
 	}
 	if err != nil {
 		return nil, unanswered{fmt.Errorf("no answer from the origin: %w", err)}
 	}
-	resp, err := k.answer(r, trace)
+	resp, err := k.answer(r, trace, timeout)
 	if err != nil && k.lines > maxFields {
 		err = errFields // and not what the line is that was cut
 	}
 	k.head = -1
+	if err == nil && resp.Body != http.NoBody && (resp.ContentLength < 0 || resp.ContentLength > int64(k.from.Buffered())) {
+		k.guard()
+		k.timed, k.until = true, time.Time{} // the first read of the body ends the deadline
+	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, silent{}
@@ -195,6 +200,45 @@ func (k *kept) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout t
 		return nil, fmt.Errorf("read the origin's answer: %w", err)
 	}
 	return resp, nil
+}
+
+// first waits for the first octet of the answer.
+func (k *kept) first(timeout time.Duration) error {
+	k.head, k.lines, k.timed = maxHeadBytes, 0, false
+	limit := min(quick, timeout)
+	if now := time.Now(); k.until.Sub(now) < limit/2 { // else the deadline of a request before this one will do
+		k.until = now.Add(limit)
+		if err := k.conn.SetReadDeadline(k.until); err != nil {
+			return err
+		}
+	}
+	_, err := k.from.Peek(1)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	if err := k.slow(timeout); err != nil {
+		return err
+	}
+	_, err = k.from.Peek(1)
+	return err
+}
+
+// slow is for an answer that is not all there: the end of the request's context cuts the connection from now on,
+// and its head has to come within timeout.
+func (k *kept) slow(timeout time.Duration) error {
+	if k.timed {
+		return nil
+	}
+	k.guard()
+	k.timed, k.until = true, time.Time{}
+	return k.conn.SetReadDeadline(time.Now().Add(timeout))
+}
+
+// guard has the end of the request's context cut the connection.
+func (k *kept) guard() {
+	if k.ctx != nil && k.stop == nil {
+		k.stop = context.AfterFunc(k.ctx, k.cut)
+	}
 }
 
 // ask writes the request.
@@ -214,10 +258,13 @@ func (k *kept) ask(r *http.Request, trace *httptrace.ClientTrace) error {
 }
 
 // answer reads the head of the answer, and those before it (RFC 9110 15.2).
-func (k *kept) answer(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
+func (k *kept) answer(r *http.Request, trace *httptrace.ClientTrace, timeout time.Duration) (*http.Response, error) {
 	for {
 		if resp := sized(k.from, r); resp != nil {
 			return resp, nil
+		}
+		if err := k.slow(timeout); err != nil {
+			return nil, err
 		}
 		resp, err := http.ReadResponse(k.from, r)
 		if err != nil {
@@ -239,7 +286,7 @@ func (k *kept) answer(r *http.Request, trace *httptrace.ClientTrace) (*http.Resp
 // used again, unless more has come than the answer, or the request was cut off.
 func (k *kept) end(well bool) {
 	uncut := k.stop == nil || k.stop()
-	k.stop = nil // it refers to the context, and so to everything of the request
+	k.ctx, k.stop = nil, nil // they refer to everything of the request
 	again := well && uncut && k.from.Buffered() == 0
 	k.from.Reset(nil)
 	readers.Put(k.from)

@@ -9,6 +9,8 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -49,6 +51,43 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("dropped: %v", err)
 	}
 	s.want(t, "1: GET /")
+}
+
+// TestCancelledBeforeTheAnswer: the connection is cut also where the origin neither answers nor reads.
+func TestCancelledBeforeTheAnswer(t *testing.T) {
+	cause := errors.New("enough")
+	for _, c := range []struct {
+		name string
+		head int // bytes of a field of the request
+	}{
+		{"silent", 1}, {"reads nothing", 64 << 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			o, l := listen(t, "http", "127.0.0.1")
+			given := make(chan struct{}) // up
+			var origin sync.WaitGroup
+			origin.Go(func() {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				conn.Read(make([]byte, 1))
+				cancel(cause)
+				<-given
+				io.Copy(io.Discard, conn) // ends with the connection
+			})
+			r, _ := http.NewRequestWithContext(ctx, "GET", o.String(), nil)
+			r.Header.Set("Long", strings.Repeat("x", c.head))
+			if _, err := newDoor(t, Options{AllowPrivate: loopback}).RoundTrip(r); err != cause {
+				t.Errorf("%v, want %v", err, cause)
+			}
+			close(given)
+			l.Close()
+			origin.Wait()
+		})
+	}
 }
 
 // TestHeadInTime: the limit is of the head alone, and a connection that has kept it may

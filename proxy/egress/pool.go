@@ -114,7 +114,10 @@ func (p *pool) take(at spot) *kept {
 		w := k.watch
 		k.watch = nil
 		p.mu.Unlock()
-		if w == nil || w.end() {
+		if w == nil {
+			return k
+		}
+		if k.until = (time.Time{}); w.end() { // which leaves no deadline
 			return k
 		}
 		k.conn.Close()

@@ -26,6 +26,10 @@ type Conn struct {
 	net.Conn // tcp, for all but what is below
 	tcp      *net.TCPConn
 	raw      syscall.RawConn
+
+	// Stalled is called where a Write has to wait for the peer, by its goroutine, before it waits. It is set before
+	// the connection is used; nil: nobody is told.
+	Stalled func()
 }
 
 // New gives c as a *Conn where it is a *net.TCPConn, and else as it is.
@@ -105,10 +109,10 @@ func (c *Conn) WriteBoth(a, b []byte) (int, error) {
 		return c.tcp.Write(nil)
 	}
 	w := writings.Get().(*writing)
-	w.a, w.b, w.n, w.err = a, b, 0, nil
+	w.a, w.b, w.n, w.err, w.stalled = a, b, 0, nil, c.Stalled
 	err := c.raw.Write(w.step)
 	n, failure := w.n, w.err
-	w.a, w.b = nil, nil
+	w.a, w.b, w.stalled = nil, nil, nil
 	writings.Put(w)
 	if err == nil && failure == nil {
 		return n, nil
@@ -162,6 +166,8 @@ type writing struct {
 	a, b []byte // what is not written yet
 	n    int
 	err  error // of the system, or io.ErrUnexpectedEOF
+
+	stalled func()
 }
 
 func (w *writing) try(fd uintptr) (done bool) {
@@ -169,6 +175,9 @@ func (w *writing) try(fd uintptr) (done bool) {
 		n, err := writeBoth(fd, w.a, w.b)
 		if w.err = err; err == nil && n == 0 {
 			w.err = io.ErrUnexpectedEOF // as package net has it
+		}
+		if w.err == syscall.EAGAIN && w.stalled != nil {
+			w.stalled()
 		}
 		if w.err != nil {
 			return w.err != syscall.EAGAIN
