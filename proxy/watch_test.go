@@ -56,17 +56,17 @@ func TestWatchesShareAlarms(t *testing.T) {
 		<-time.After(maxSilence / 2)
 		first.stop()
 		began := time.Now()
-		var ended time.Duration
-		second.begin(ending(func() { ended = time.Since(began) }))
+		var ended atomic.Int64 // after so long
+		second.begin(ending(func() { ended.Store(int64(time.Since(began))) }))
 		first.alarm.Store(former) // as who was about to cut has it
 		first.cut()
-		if ended != 0 || first.slow.Load() || second.slow.Load() {
+		if ended.Load() != 0 || first.slow.Load() || second.slow.Load() {
 			t.Fatal("the second is ended by the first")
 		}
 		<-time.After(3 * maxSilence)
 		synctest.Wait()
-		if ended != maxSilence {
-			t.Errorf("the second ended after %v, want %v", ended, maxSilence)
+		if after := time.Duration(ended.Load()); after != maxSilence {
+			t.Errorf("the second ended after %v, want %v", after, maxSilence)
 		}
 		second.stop()
 	})
