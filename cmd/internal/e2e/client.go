@@ -280,38 +280,6 @@ func Upgrade(t *testing.T, w *RawClient, target, host string) {
 	}
 }
 
-// HTTP2Client speaks HTTP/2 over one tunnel, and believes every certificate.
-func (p *Proxy) HTTP2Client(b *testing.B, target string) *http.Client {
-	b.Helper()
-	tr := &http.Transport{
-		Proxy:           http.ProxyURL(&url.URL{Scheme: "http", Host: p.Listen}),
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-		Protocols:       new(http.Protocols),
-	}
-	tr.Protocols.SetHTTP1(true)
-	tr.Protocols.SetHTTP2(true)
-	b.Cleanup(tr.CloseIdleConnections)
-	c := &http.Client{Transport: tr, Timeout: testkit.Patience}
-	if err := PageByHTTP2(c, target); err != nil { // and the tunnel is open
-		b.Fatal(err)
-	}
-	return c
-}
-
-// PageByHTTP2 fetches a page of 1 KiB, which must come by HTTP/2.
-func PageByHTTP2(c *http.Client, target string) error {
-	resp, err := c.Get(target)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	n, err := io.Copy(io.Discard, resp.Body)
-	if err == nil && (resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 || n != 1024) {
-		err = fmt.Errorf("%s %s, %d octets", resp.Proto, resp.Status, n)
-	}
-	return err
-}
-
 // Crowd gives n clients, each with an address of its own, who wait for as long as
 // it takes.
 func (p *Proxy) Crowd(t testing.TB, n int) []*http.Client {

@@ -84,7 +84,7 @@ func (l *leaves) Fetch(host string, gen func() (*tls.Certificate, error)) (*tls.
 // startGoproxy runs TestGoproxyProcess with the CA of p until the benchmark ends.
 func startGoproxy(b *testing.B, p *e2e.Proxy) *e2e.Proxy {
 	b.Helper()
-	g := &e2e.Proxy{Setup: &e2e.Setup{Listen: fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(b))}, Stderr: &e2e.SyncBuffer{}}
+	g := &e2e.Proxy{Setup: &e2e.Setup{Listen: fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(b))}, CA: p.CA, Stderr: &e2e.SyncBuffer{}}
 	g.Cmd = exec.Command(os.Args[0], "-test.run", "^TestGoproxyProcess$")
 	g.Cmd.Env = e2e.CleanEnv("E2E_GOPROXY="+p.State, "E2E_GOPROXY_LISTEN="+g.Listen, "E2E_GOPROXY_ROOTS="+e2e.TrustedFile(b))
 	g.Cmd.Stdout, g.Cmd.Stderr = g.Stderr, g.Stderr
@@ -127,7 +127,8 @@ func BenchmarkHTTP2(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			clients := make([]*http.Client, 4)
 			for i := range clients {
-				clients[i] = c.proxy.HTTP2Client(b, target)
+				clients[i] = c.proxy.Client(b, true)
+				testkit.Must(b, pageByHTTP2(clients[i], target)) // and the tunnel is open
 			}
 			askByTwo(b, clients, target, 20)
 			asked, began, cpu := 0, time.Now(), c.proxy.CPU(b)
@@ -151,7 +152,7 @@ func askByTwo(b *testing.B, clients []*http.Client, target string, each int) {
 		for range 16 {
 			all.Go(func() {
 				for range each {
-					if err := e2e.PageByHTTP2(c, target); err != nil {
+					if err := pageByHTTP2(c, target); err != nil {
 						b.Error(err)
 						return
 					}
@@ -163,4 +164,18 @@ func askByTwo(b *testing.B, clients []*http.Client, target string, each int) {
 	if b.Failed() {
 		b.FailNow()
 	}
+}
+
+// pageByHTTP2 fetches a page of 1 KiB, which must come by HTTP/2.
+func pageByHTTP2(c *http.Client, target string) error {
+	resp, err := c.Get(target)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err == nil && (resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 || n != 1024) {
+		err = fmt.Errorf("%s %s, %d bytes", resp.Proto, resp.Status, n)
+	}
+	return err
 }
