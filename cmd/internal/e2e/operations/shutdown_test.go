@@ -67,7 +67,7 @@ func TestSignalLetsDownloadsFinish(t *testing.T) {
 	}
 }
 
-// SIGTERM with all there can be in flight: requests finish, who waits is told,
+// SIGTERM with everything in flight: requests finish, a request that waits for its turn is refused,
 // tunnels and WebSockets are closed, and each leaves its record.
 func TestSignalWithAllInFlight(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestSignalWithAllInFlight(t *testing.T) {
 	e2e.WantOwn(t, testkit.Within(t, "the queue is full", waiting), http.StatusTooManyRequests, "connection_limit_reached")
 
 	p.Signal(t, syscall.SIGTERM)
-	told := testkit.Within(t, "who waits is told", waiting)
+	told := testkit.Within(t, "the request that waits is refused", waiting)
 	e2e.WantOwn(t, told, http.StatusServiceUnavailable, "proxy_internal_error")
 	if told.Header.Get("Retry-After") == "" {
 		t.Error("it is not told when to come again")
@@ -222,11 +222,11 @@ func TestDrainServesOn(t *testing.T) {
 			return resp.StatusCode == http.StatusServiceUnavailable
 		})
 	}
-	if got := testkit.Within(t, "who waits has an answer", second); got.Status != http.StatusOK {
+	if got := testkit.Within(t, "the request that waits is answered", second); got.Status != http.StatusOK {
 		t.Errorf("who waited: %v", got)
 	}
 	if got := e2e.Get(t, p.Client(t, false), o.URL("http", "/a")); got.Status != http.StatusOK {
-		t.Errorf("who comes while it drains: %v", got)
+		t.Errorf("a request while the proxy drains: %v", got)
 	}
 	testkit.Within(t, "serve ends before the time is over, since nobody comes", p.Exited)
 }

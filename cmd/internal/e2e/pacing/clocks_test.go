@@ -92,8 +92,8 @@ func TestARestartIsNoWayRoundASharedPace(t *testing.T) {
 	}
 }
 
-// A host that asked to be left alone for an hour is, and who asks is told how much of
-// it is left.
+// After a restart the proxy still keeps the hour that a host asked for by Retry-After, and a refusal
+// says how much of the hour is left.
 func TestARetryAfterOutlivesServe(t *testing.T) {
 	t.Parallel()
 	for _, way := range restartWays[:6] {
