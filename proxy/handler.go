@@ -94,7 +94,7 @@ type Handler struct {
 	cut      atomic.Bool // Shutdown breaks requests off
 	parent   throttle    // of what is said of it
 	refusals *refusals   // when the next one of a client is answered
-	alarms   sync.Pool   // see watch
+	alarms   sync.Pool   // stopped, for the next transfers: see watch.spare
 	ids      *audit.IDs
 	counts   counts
 

@@ -84,7 +84,7 @@ func (h *holding) add(work, bodies int64) {
 // A share is what one client holds.
 type share struct {
 	holding
-	client string
+	name string
 }
 
 // New makes a Budget.
@@ -161,7 +161,7 @@ func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.
 	of := b.clients[client]
 	known := of != nil
 	if !known {
-		of = &share{client: client}
+		of = &share{name: client}
 	}
 	w := Work{budget: b, refused: refused, client: of}
 	if !w.hold(n) {
@@ -247,7 +247,7 @@ func (w *Work) End() {
 	w.add(-w.work, -w.bodies)
 	w.ended = true
 	if w.client.holding == (holding{}) {
-		delete(b.clients, w.client.client)
+		delete(b.clients, w.client.name)
 	}
 }
 

@@ -255,7 +255,7 @@ func (d *Door) send(r *http.Request, at netip.Addr) (*http.Response, error) {
 	return resp, err
 }
 
-// checkFields gives the error for a head that has too many fields, or none that closeUp can mend.
+// checkFields gives the error for a head that has too many fields, or a field that closeUp cannot correct.
 func checkFields(h http.Header) error {
 	n := 0
 	for _, values := range h {

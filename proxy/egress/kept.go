@@ -46,8 +46,8 @@ type kept struct {
 	octet [1]byte
 }
 
-// quick is how long a request may be under way before the end of its context cuts the connection. One that is
-// answered sooner is spared the cost of that, and of a deadline of its own. See docs/performance.md.
+// quick bounds how long a request may be under way before the end of its context cuts the connection. A request
+// that is answered sooner is spared the cost of that, and of a deadline of its own: see docs/performance.md.
 const quick = 200 * time.Millisecond
 
 // newKept gives nil for a connection that cannot be looked at.
@@ -202,7 +202,7 @@ func (k *kept) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout t
 	return resp, nil
 }
 
-// first waits for the first octet of the answer.
+// first waits for the first byte of the answer.
 func (k *kept) first(timeout time.Duration) error {
 	k.head, k.lines, k.timed = maxHeadBytes, 0, false
 	limit := min(quick, timeout)
@@ -223,8 +223,8 @@ func (k *kept) first(timeout time.Duration) error {
 	return err
 }
 
-// slow is for an answer that is not all there: the end of the request's context cuts the connection from now on,
-// and its head has to come within timeout.
+// slow is for an answer that is late, or whose head is not whole: from now on the end of the request's context
+// cuts the connection, and the rest of the head has to come within timeout.
 func (k *kept) slow(timeout time.Duration) error {
 	if k.timed {
 		return nil

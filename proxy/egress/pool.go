@@ -117,7 +117,8 @@ func (p *pool) take(at spot) *kept {
 		if w == nil {
 			return k
 		}
-		if k.until = (time.Time{}); w.end() { // which leaves no deadline
+		k.until = time.Time{} // the watch leaves no deadline
+		if w.end() {
 			return k
 		}
 		k.conn.Close()
