@@ -11,15 +11,14 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 // TestAThousandReplicasAndAMillionHosts: all replicas have more for a few hosts than
 // these permit, and each has its share of them; each goes through a thousand others
 // besides, half of which another replica is at in the same moment.
 func TestAThousandReplicasAndAMillionHosts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
+	testkit.Long(t, "a thousand replicas")
 	const (
 		replicas, hot, each = 1000, 10, 1000
 		gap, step           = time.Second, 5 * time.Second

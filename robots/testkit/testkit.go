@@ -3,10 +3,35 @@
 package testkit
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 )
+
+// Waiters is how many tests of a package run at once if they wait far more than they compute.
+const Waiters = 8
+
+// SetParallel lets Waiters tests run at once, if -parallel does not say how many. The TestMain of
+// tests that wait calls it before it runs them.
+func SetParallel() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", strconv.Itoa(Waiters)) // fails for no number
+	}
+}
+
+// Long skips a test under -short: one that needs real peers, much memory or many rounds, or waits
+// for the real clock. why says which.
+func Long(t testing.TB, why string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: " + why)
+	}
+}
 
 // Patience bounds every wait of a test for something that has to happen. Nothing that works comes
 // near it, so a test that fails by it has found a fault, and not a slow machine.

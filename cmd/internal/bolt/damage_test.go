@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 const entries = 200
@@ -207,9 +208,7 @@ func flipped(whole []byte, round int, random *rand.Rand) []byte {
 func TestFlippedBits(t *testing.T) {
 	whole := wholeFile(t)
 	random := rand.New(rand.NewPCG(9, 6))
-	if testing.Short() {
-		t.Skip("writes many files")
-	}
+	testkit.Long(t, "writes many files")
 	aside, found := 0, 0
 	for round := range 150 {
 		file := stateFile(t)

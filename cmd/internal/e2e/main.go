@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
 	"io/fs"
 	"net"
@@ -20,11 +19,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// waiters is how many tests of a package run at once, if -parallel does not say:
-// they wait far more than they compute.
-const waiters = 8
+	"robotsproxy/robots/testkit"
+)
 
 // scratch is the directory of what all tests of a process share.
 var scratch string
@@ -35,13 +32,7 @@ func Main(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	flag.Parse()
-	if !given("test.parallel") {
-		if err := flag.Set("test.parallel", strconv.Itoa(waiters)); err != nil {
-			fmt.Fprintln(os.Stderr, "e2e:", err)
-			return 1
-		}
-	}
+	testkit.SetParallel()
 	dir, err := buildDir()
 	if err == nil {
 		sweep(dir)
@@ -58,12 +49,6 @@ func run(m *testing.M) int {
 	}
 	defer Names.stop()
 	return m.Run()
-}
-
-// given reports whether a flag is on the command line.
-func given(name string) (found bool) {
-	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
-	return found
 }
 
 // TreeRoot gives the top of the module.

@@ -41,6 +41,7 @@ var Peers = []Peer{
 // NeedPeer gives the path of a command.
 func NeedPeer(t testing.TB, name string) string {
 	t.Helper()
+	testkit.Long(t, "real peers")
 	path, err := exec.LookPath(name)
 	if err != nil {
 		testkit.Missing(t, name)
@@ -60,6 +61,7 @@ func NeedCommand(name string, args ...string) func(testing.TB) []string {
 func NeedPython(module string, args ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
+		testkit.Long(t, "real peers")
 		path := PythonWith(module)
 		if path == "" {
 			testkit.Missing(t, "a python3 with "+module)
@@ -72,6 +74,7 @@ func NeedPython(module string, args ...string) func(testing.TB) []string {
 func NeedScrapy(args ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
+		testkit.Long(t, "real peers")
 		if path, err := exec.LookPath("scrapy"); err == nil {
 			return append([]string{path}, args...)
 		}

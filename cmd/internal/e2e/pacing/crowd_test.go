@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // lengthOf is how long the answer to the nth request is: some have no octets, some
@@ -45,9 +46,7 @@ func variedPage(mixed bool) http.HandlerFunc {
 // host: at the origin no two requests come closer than the delay, and none is lost.
 // Its time is the requests' own, 50 s.
 func TestCrowdKeepsTheDelay(t *testing.T) {
-	if testing.Short() {
-		t.Skip("1,000 requests at 20 a second")
-	}
+	testkit.Long(t, "1,000 requests at 20 a second")
 	t.Parallel()
 	const clients, each, delay = 50, 20, 50 * time.Millisecond
 	o := e2e.NewOrigin(t, "crowd", "User-agent: *\nCrawl-delay: 0.05\n")
