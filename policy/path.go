@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"robotsproxy/robots"
@@ -11,18 +12,22 @@ import (
 
 // A Form is the set of changes that a server makes to the path of a request
 // before it looks for a page. The zero Form is the path as it was sent.
-type Form uint8
+type Form uint16
 
 // These changes there are. All servers remove dot segments (RFC 3986 5.2.4); many
 // make the other changes.
 const (
-	SlashesDecoded     Form = 1 << iota // "%2F", "%5C" and a backslash are slashes
+	SlashesDecoded     Form = 1 << iota // "%2F", "%5C" and a backslash are slashes; for some servers only the first is, or only the others
 	ParametersStripped                  // ";" and what follows it in a segment is removed (RFC 3986 3.3); some servers take "%3B" for ";"
 	SlashesMerged                       // several slashes are one
+	PunctuationDecoded                  // "%3A" and other escaped punctuation is what it stands for
 	DotsRemoved                         // dot segments are removed
 	AsFTP                               // the path is the one that an FTP server is asked for: see ftpReadings
 
-	semicolonsEscaped // among the changes that unusual finds: there is a "%3B"
+	// Among the changes that unusual finds are these facts.
+	semicolonsEscaped // there is a "%3B"
+	slashesEscaped    // there is a "%2F"
+	backslashes       // there is a "%5C" or a backslash
 )
 
 // String gives the name of the form, which is the audit's `reading`: the names of
@@ -32,7 +37,7 @@ func (f Form) String() string {
 		return ""
 	}
 	var words []string
-	for i, word := range [...]string{"slashes-decoded", "parameters-stripped", "slashes-merged", "dots-removed", "as-ftp"} {
+	for i, word := range [...]string{"slashes-decoded", "parameters-stripped", "slashes-merged", "punctuation-decoded", "dots-removed", "as-ftp"} {
 		if f&(1<<i) != 0 {
 			words = append(words, word)
 		}
@@ -58,20 +63,27 @@ func unusual(pathQuery string) (found Form) {
 				found |= SlashesMerged
 			}
 		case '\\':
-			found |= SlashesDecoded
+			found |= SlashesDecoded | backslashes
 			c = '/' // behind it dots may be a segment
 		case ';':
 			found |= ParametersStripped
 		case '%':
-			switch escape := pathQuery[i:min(i+3, len(pathQuery))]; {
-			case isSlash(escape):
-				found |= SlashesDecoded
+			switch of := escaped(pathQuery, i); {
+			case of == '/':
+				found |= SlashesDecoded | slashesEscaped
 				c = '/'
-				i += len(escape) - 1
-			case strings.EqualFold(escape, "%3b"):
+			case of == '\\':
+				found |= SlashesDecoded | backslashes
+				c = '/'
+			case of == ';':
 				found |= ParametersStripped | semicolonsEscaped
-			case before == '/' && strings.EqualFold(escape, "%2e"):
+			case of == '.' && before == '/':
 				found |= DotsRemoved
+			case isPunctuation(of):
+				found |= PunctuationDecoded
+			}
+			if c == '/' {
+				i += len("2F")
 			}
 		}
 		before = c
@@ -85,10 +97,12 @@ type order uint8
 
 // Other orders are any combination of these.
 const (
-	stripFirst      order = 1 << iota // parameters are stripped before slashes are decoded
-	semicolonsFirst                   // "%3B" is decoded before parameters are stripped
-	dotsFirst                         // dot segments are also removed before all other changes
-	dotsThenMerge                     // dot segments are also removed before slashes are merged
+	stripFirst         order = 1 << iota // parameters are stripped before slashes are decoded
+	semicolonsFirst                      // "%3B" is decoded before parameters are stripped
+	dotsFirst                            // dot segments are also removed before all other changes
+	dotsThenMerge                        // dot segments are also removed before slashes are merged
+	keepBackslashes                      // "%5C" and backslashes are no slashes
+	keepEscapedSlashes                   // "%2F" is no slash
 )
 
 // ordersOf gives the bits of an order that may matter if the chosen changes of those found are
@@ -100,6 +114,9 @@ func ordersOf(choice, found Form) (bits order) {
 	}
 	if choice&ParametersStripped != 0 && found&semicolonsEscaped != 0 {
 		bits |= semicolonsFirst
+	}
+	if mixed := slashesEscaped | backslashes; choice&SlashesDecoded != 0 && found&mixed == mixed {
+		bits |= keepBackslashes | keepEscapedSlashes
 	}
 	if found&DotsRemoved == 0 {
 		return bits
@@ -115,11 +132,11 @@ func ordersOf(choice, found Form) (bits order) {
 
 // readings gives the other forms of a path with its query, where servers may make
 // the changes found: each subset of these changes in each order, always with dot segments
-// removed at the end. There are at most 45 such forms, each given once; the form with only its
+// removed at the end. There are at most 210 such forms, each given once; the form with only its
 // dot segments removed is the first. The query stays as it is. readings adds to spent what it
 // takes to make them, and gives a form twice rather than go on when that is too much.
 func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string, Form] {
-	const both = SlashesDecoded | ParametersStripped
+	const both, keepAll = SlashesDecoded | ParametersStripped, keepBackslashes | keepEscapedSlashes
 	if found&both != 0 {
 		found |= SlashesMerged // there may be several slashes then
 	}
@@ -135,7 +152,7 @@ func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[stri
 			}
 			bits := ordersOf(choice, found)
 			for order := range bits + 1 {
-				if order&^bits != 0 {
+				if order&^bits != 0 || order&keepAll == keepAll { // the latter is another choice
 					continue
 				}
 				*spent += robots.Effort(len(path) / formed)
@@ -168,6 +185,7 @@ func readAs(path string, choice Form, o order) (read string, form Form) {
 			path, form = changed, form|f
 		}
 	}
+	do(PunctuationDecoded, withPunctuation)
 	strip := withoutParameters
 	if o&semicolonsFirst != 0 {
 		strip = withoutEscapedParameters
@@ -178,7 +196,7 @@ func readAs(path string, choice Form, o order) (read string, form Form) {
 	if o&stripFirst != 0 {
 		do(ParametersStripped, strip)
 	}
-	do(SlashesDecoded, withSlashes)
+	do(SlashesDecoded, func(path string) string { return withSlashes(path, o) })
 	do(ParametersStripped, strip)
 	if o&dotsThenMerge != 0 {
 		do(DotsRemoved, withoutDots)
@@ -188,28 +206,56 @@ func readAs(path string, choice Form, o order) (read string, form Form) {
 	return path, form
 }
 
-// isSlash reports whether an escape is that of a slash or a backslash.
-func isSlash(escape string) bool {
-	return strings.EqualFold(escape, "%2f") || strings.EqualFold(escape, "%5c")
+// escaped gives the byte that the escape at s[i] stands for, 0 if it is none.
+func escaped(s string, i int) byte {
+	if i+3 > len(s) || s[i] != '%' {
+		return 0
+	}
+	b, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
+	if err != nil {
+		return 0
+	}
+	return byte(b)
 }
 
-// withSlashes decodes the escaped slashes of a path, and turns backslashes into slashes.
-func withSlashes(path string) string {
+// withSlashes decodes the escaped slashes of a path, and turns backslashes into slashes, as far
+// as the order says.
+func withSlashes(path string, o order) string {
 	var out strings.Builder
 	out.Grow(len(path))
 	for i := 0; i < len(path); i++ {
-		c := path[i]
-		switch {
-		case c == '\\':
+		c, of, size := path[i], path[i], 1
+		if c == '%' {
+			of, size = escaped(path, i), len("%2F")
+		}
+		if of == '/' && o&keepEscapedSlashes == 0 || of == '\\' && o&keepBackslashes == 0 {
 			c = '/'
-		case c == '%' && i+3 <= len(path) && isSlash(path[i:i+3]):
-			c = '/'
-			i += 2
+			i += size - 1
 		}
 		out.WriteByte(c)
 	}
 	return out.String()
 }
+
+// withPunctuation decodes the escaped punctuation of a path.
+func withPunctuation(path string) string {
+	var out strings.Builder
+	out.Grow(len(path))
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if of := escaped(path, i); isPunctuation(of) {
+			c = of
+			i += len("3A")
+		}
+		out.WriteByte(c)
+	}
+	return out.String()
+}
+
+// isPunctuation reports whether a byte that a path may have escaped or not is the same for a
+// server, though not for a rule (RFC 9309 2.2.2). Other changes are about slashes and semicolons,
+// and a rule is compared with unreserved characters, "$" and "*" in one spelling.
+func isPunctuation(c byte) bool { return strings.IndexByte(`!"&'()+,:<=>@[]^{|}`+"`", c) >= 0 }
 
 // withoutParameters cuts each segment of a path at its first ";".
 func withoutParameters(path string) string {

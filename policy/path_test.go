@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +49,7 @@ func TestReadings(t *testing.T) {
 		"/a?b=//c;d/../e": nil,
 		"/a%20b/c.d/e..":  nil,
 		"/a%252Fb":        nil, // decoded once, it would still be no slash
+		"/a%41%24%2A%3F":  nil, // compared with rules in one spelling, or no punctuation of a path
 
 		"/a/../b?c":       {"/b?c dots-removed"},
 		"/a/%2e%2E/b":     {"/b dots-removed"},
@@ -65,6 +68,12 @@ func TestReadings(t *testing.T) {
 		"/a\\..\\private\\x":    {"/private/x slashes-decoded+dots-removed"},
 		"/a%2F..%2fprivate":     {"/private slashes-decoded+dots-removed"},
 		"/a%5C%2e%2e/private/x": {"/private/x slashes-decoded+dots-removed"},
+
+		"/a\\b%2f..%5Cx": {
+			"/a/x slashes-decoded+dots-removed", "/a\\b/..%5Cx slashes-decoded", "/a/b%2f../x slashes-decoded",
+		},
+		"/a%3a%5B?%3A": {"/a:[?%3A punctuation-decoded"},
+		"//%40":        {"/%40 slashes-merged", "//@ punctuation-decoded", "/@ slashes-merged+punctuation-decoded"},
 
 		"/private;v=1/x":    {"/private/x parameters-stripped"},
 		"/a/..;/private/x":  {"/private/x parameters-stripped+dots-removed"},
@@ -92,11 +101,11 @@ func TestReadings(t *testing.T) {
 // FuzzReadings holds the readings of a path to those of a program that takes it
 // apart and joins it again at each step.
 func FuzzReadings(f *testing.F) {
-	for _, path := range []string{"/a/..;/private/x", "//private%2Fx?q;//", "/%5c..%2f/.;./%2e%2E/b\\c;d", "/a;x=%2Fb/%2Fc%252F", "/./../.", "/a/b/c/%2e.;/;/..", "//a%3bb//../%3B;/c", "/%2fa/b%2f../../..;/c//;//..%3b/.."} {
+	for _, path := range []string{"/a/..;/private/x", "//private%2Fx?q;//", "/%5c..%2f/.;./%2e%2E/b\\c;d", "/a;x=%2Fb/%2Fc%252F", "/./../.", "/a/b/c/%2e.;/;/..", "//a%3bb//../%3B;/c", "/%2fa/b%2f../../..;/c//;//..%3b/..", "/a%5Cb%2F..%2F%3A;\\x/%7c"} {
 		f.Add(path)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
-		if path = "/" + path; len(path) > 1<<10 {
+		if path = "/" + path; len(path) > 1<<6 {
 			return
 		}
 		var got []string
@@ -106,7 +115,7 @@ func FuzzReadings(f *testing.F) {
 			}
 			got = append(got, read)
 		}
-		if len(got) > 45 {
+		if len(got) > 210 {
 			t.Fatalf("%q: %d readings", path, len(got))
 		}
 		slices.Sort(got)
@@ -118,12 +127,17 @@ func FuzzReadings(f *testing.F) {
 
 // naiveReadings does to a path each choice of what servers do, without looking for
 // what there is to do.
-func naiveReadings(pathQuery string) (all []string) {
+func naiveReadings(pathQuery string) []string {
 	path, query, asked := strings.Cut(pathQuery, "?")
 	if asked {
 		query = "?" + query
 	}
-	decode := strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", "\\", "/").Replace
+	type step = func(string) string
+	replace := func(pairs ...string) step { return strings.NewReplacer(pairs...).Replace }
+	slashes := []step{
+		replace("%2f", "/", "%2F", "/"), replace("%5c", "/", "%5C", "/", "\\", "/"),
+		replace("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", "\\", "/"),
+	}
 	strip := func(path string) string {
 		segments := strings.Split(path, "/")
 		for i, s := range segments {
@@ -131,31 +145,41 @@ func naiveReadings(pathQuery string) (all []string) {
 		}
 		return strings.Join(segments, "/")
 	}
-	stripAll := func(path string) string { return strip(strings.NewReplacer("%3b", ";", "%3B", ";").Replace(path)) }
+	parameters := []step{strip, func(path string) string { return strip(replace("%3b", ";", "%3B", ";")(path)) }}
 	merge := func(path string) string {
 		for strings.Contains(path, "//") {
 			path = strings.ReplaceAll(path, "//", "/")
 		}
 		return path
 	}
-	keep := func(path string) string { return path }
 	mergeAfterDots := func(path string) string { return merge(naiveDots(path)) }
-	type step = func(string) string
-	for _, order := range [][2]step{{decode, strip}, {strip, decode}, {decode, stripAll}, {stripAll, decode}} {
-		for _, zeroth := range []step{keep, naiveDots} {
-			for _, first := range []step{keep, order[0]} {
-				for _, second := range []step{keep, order[1]} {
-					for _, third := range []step{keep, merge, mergeAfterDots} {
-						if read := naiveDots(third(second(first(zeroth(path))))); read != path {
-							all = append(all, read+query)
-						}
-					}
-				}
+	punctuation := regexp.MustCompile(`(?i)%(2[126-9BC]|3[ACDE]|40|5[BDE]|60|7[BCD])`)
+	decode := func(path string) string {
+		return punctuation.ReplaceAllStringFunc(path, func(escape string) string {
+			decoded, _ := url.PathUnescape(escape) // the pattern has escapes alone
+			return decoded
+		})
+	}
+	// some gives all, and what each step makes of each of them.
+	some := func(all []string, steps ...step) []string {
+		for _, path := range all {
+			for _, change := range steps {
+				all = append(all, change(path))
 			}
 		}
+		slices.Sort(all)
+		return slices.Compact(all)
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	all := some(some([]string{path}, decode), naiveDots)
+	all = append(some(some(slices.Clone(all), slashes...), parameters...), some(some(all, parameters...), slashes...)...)
+	var reads []string
+	for _, read := range some(all, merge, mergeAfterDots) {
+		if read = naiveDots(read); read != path {
+			reads = append(reads, read+query)
+		}
+	}
+	slices.Sort(reads)
+	return slices.Compact(reads)
 }
 
 // naiveDots removes dot segments one by one, the first ".." first.
