@@ -62,7 +62,11 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 		return false, nil
 	}
 	a := rec.Decision.Ruling.Answer
-	if err := x.work.Hold(int64(len(a.Body))); err != nil { // the cache may drop it before it is sent
+	err = x.work.Hold(int64(len(a.Body))) // the cache may drop it before it is sent
+	if err == nil {
+		err = h.refusals.pace(ctx, x.share()) // it has a record, and takes no slot
+	}
+	if err != nil {
 		rec.Cached, rec.Decision.Ruling = false, cache.Ruling{}
 		return false, err
 	}

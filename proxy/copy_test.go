@@ -108,6 +108,22 @@ func TestRobotsTxtThatIsNotThere(t *testing.T) {
 	}
 }
 
+// TestRobotsTxtFromTheCopyIsPaced: each answer has a record, so a client gets 1,000 at once, and
+// then 100 a second.
+func TestRobotsTxtFromTheCopyIsPaced(t *testing.T) {
+	url, _ := robotsSite(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, rules) })
+	r := start(t, setup{limits: slowly})
+	c, began := r.client(false), time.Now()
+	for range 1000 + 50 {
+		if resp, _, err := get(c, url); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%v, %v", resp, err)
+		}
+	}
+	if took := time.Since(began); took < 490*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+}
+
 // TestRobotsTxtWithoutACopy: where there is none that a client can be answered with, the
 // request goes out, and keeps its distance to all requests before it, the fetch included.
 func TestRobotsTxtWithoutACopy(t *testing.T) {

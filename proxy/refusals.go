@@ -16,8 +16,8 @@ import (
 
 const (
 	// refusalsPerSecond is how many refusals of one client are answered in a second, once
-	// it has used up refusalBurst. Each of them has a record, so that this bounds how fast
-	// one client can fill the audit.
+	// it has used up refusalBurst. Answers from the cached copy of a robots.txt count too.
+	// Each has a record, so that this bounds how fast one client can fill the audit.
 	refusalsPerSecond = 100
 	refusalBurst      = 1000
 	// maxRefusalWait is how long the answer to a refusal waits at most. A client that does
@@ -30,9 +30,10 @@ const (
 	refusedSweep = time.Second
 )
 
-var errRefusedOften = errors.New("too many refusals of the client wait to be answered")
+var errRefusedOften = errors.New("too many requests of the client wait for an answer of the proxy's own")
 
-// A refusals limits how fast refusals that have a record each are answered.
+// A refusals limits how fast the proxy answers by itself what has a record each: refusals, and
+// requests for a robots.txt of which there is a copy.
 type refusals struct {
 	mu      sync.Mutex // guards what follows
 	clients map[string]*rate.Limiter
@@ -67,6 +68,17 @@ func (r *refusals) take(client string) (wait time.Duration, ok bool) {
 		return 0, false
 	}
 	return l.ReserveN(now, 1).DelayFrom(now), true
+}
+
+// pace returns when the proxy may answer a request of the client by itself, or gives the error
+// that it may not.
+func (r *refusals) pace(ctx context.Context, client string) error {
+	wait, ok := r.take(client)
+	if !ok {
+		return errRefusedOften
+	}
+	r.wait(ctx, wait)
+	return context.Cause(ctx)
 }
 
 // limiter gives a client's limiter, and forgets clients that have their whole burst again

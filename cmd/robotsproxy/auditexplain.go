@@ -238,7 +238,7 @@ func (x *explanation) why() string {
 	case policy.ReasonShutdown:
 		return "the proxy ended before the request had"
 	case policy.ReasonLimit:
-		return "the client had too many connections open (limits.connections_per_client), caused more than 100 refusals a second, or memory was short (limits.memory)"
+		return "the client had too many connections open (limits.connections_per_client), had more than 1,000 refusals or answers from a cached robots.txt to wait for, or memory was short (limits.memory)"
 	case policy.ReasonAuth:
 		return "who asked is none of clients, or could not show which"
 	case policy.ReasonMalformed:
