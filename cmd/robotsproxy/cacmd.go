@@ -32,7 +32,7 @@ yet it is made, so that scripts can install it before the proxy first runs.`,
 		Example: `  curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, file, err := f.authority()
+			_, file, err := usedCA(&f)
 			if err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ that ca rotate has replaced. With --pem print the certificate itself.`,
   robotsproxy ca show --pem > ca.pem`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, file, err := f.authority()
+			a, file, err := usedCA(&f)
 			if err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ that ca rotate has replaced. With --pem print the certificate itself.`,
 				harmless(c.Subject.String()), fingerprint(c.Raw), validity(c), file); err != nil {
 				return err
 			}
-			previous, file, err := f.previous()
+			previous, file, err := replacedCAs(&f)
 			if err != nil {
 				return err
 			}
@@ -81,8 +81,8 @@ that ca rotate has replaced. With --pem print the certificate itself.`,
 	return cmd
 }
 
-// authority is the CA that the proxy would use, and the file of its certificate.
-func (f *configFlags) authority() (*mitm.Authority, string, error) {
+// usedCA is the CA that the proxy would use, and the file of its certificate.
+func usedCA(f *configFlags) (*mitm.Authority, string, error) {
 	cfg, err := f.load()
 	if err != nil {
 		return nil, "", err

@@ -90,7 +90,7 @@ func (f *installFlags) anchor() (*x509.Certificate, error) {
 			return nil, fmt.Errorf("ca install: there is no CA in %s, which is root's: name the state directory of %s with --state", state, user)
 		}
 	}
-	a, file, err := f.authority()
+	a, file, err := usedCA(&f.configFlags)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (f *installFlags) anchor() (*x509.Certificate, error) {
 
 // installed is what ca install may have installed, whether it is of use yet or not.
 func (f *installFlags) installed() ([]*x509.Certificate, error) {
-	previous, _, err := f.configFlags.previous()
+	previous, _, err := replacedCAs(&f.configFlags)
 	if err != nil || f.previous {
 		return previous, err
 	}

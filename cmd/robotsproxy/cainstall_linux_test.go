@@ -144,7 +144,7 @@ func TestInstallInTheSystem(t *testing.T) {
 // withCA makes the CA that f means.
 func withCA(t *testing.T, f *installFlags) installFlags {
 	t.Helper()
-	if _, _, err := f.authority(); err != nil {
+	if _, _, err := usedCA(&f.configFlags); err != nil {
 		t.Fatal(err)
 	}
 	return *f

@@ -32,13 +32,13 @@ A CA of your own (tls.ca_cert) is yours to replace.`,
 		Example: `  robotsproxy ca rotate && robotsproxy ca install
   sudo -u robotsproxy robotsproxy ca rotate --state /var/lib/robotsproxy`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.rotate(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return rotate(&f, cmd.OutOrStdout()) },
 	}
 	f.add(cmd)
 	return cmd
 }
 
-func (f *configFlags) rotate(out io.Writer) error {
+func rotate(f *configFlags, out io.Writer) error {
 	cfg, err := f.load()
 	if err != nil {
 		return err
@@ -102,9 +102,9 @@ func validity(c *x509.Certificate) string {
 	return c.NotBefore.UTC().Format(time.DateOnly) + " to " + c.NotAfter.UTC().Format(time.DateOnly)
 }
 
-// previous is the certificates that ca rotate has replaced, the last one first,
+// replacedCAs is the certificates that ca rotate has replaced, the last one first,
 // and their file. A CA of the user's own has none.
-func (f *configFlags) previous() (certs []*x509.Certificate, file string, err error) {
+func replacedCAs(f *configFlags) (certs []*x509.Certificate, file string, err error) {
 	cfg, err := f.load()
 	if err != nil || cfg.TLS.CACert != "" {
 		return nil, "", err

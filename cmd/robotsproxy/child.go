@@ -16,7 +16,6 @@ import (
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
-	exitSignal        = 128 // and the signal's number
 )
 
 // passedOn are the signals that are the child's business.

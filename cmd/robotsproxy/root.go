@@ -16,6 +16,7 @@ import (
 const (
 	exitFailure = 1
 	exitUsage   = 2
+	exitSignal  = 128 // and the number of the signal that ended it, as shells have it
 )
 
 // run is the whole program: it gives the exit status.
