@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -147,107 +148,118 @@ func hostileFile() string {
 	return b.String()
 }
 
+var (
+	plain = robots.Origin{Scheme: "http", Host: "site.test", Port: 80}
+	odd   = robots.Origin{Scheme: "https", Host: "2001:db8::1", Port: 8443}
+	ftp   = robots.Origin{Scheme: "ftp", Host: "site.test", Port: 21}
+)
+
+const fooAgent = "FooBot/1.0 (+https://foo.test)"
+
+// A rederivation is a request that is recorded as it is judged, and then explained.
+type rederivation struct {
+	name     string
+	options  policy.Options
+	dialect  string // "": that of options
+	request  policy.Request
+	file     string
+	makeFile func() string // in place of file
+	status   int
+	change   func(*trail.Entry)
+	exit     int
+	want     string // of what is printed
+}
+
+var rederivations = []rederivation{
+	{name: "a rule forbids", request: policy.Request{Origin: plain, PathQuery: "/private/a", UserAgent: fooAgent},
+		want: `blocked +http://site.test/private/a\n(.*\n)*  rule: +Disallow: /private \(line 5\)\n(.*\n)*` +
+			` +2 \| User-agent: FooBot\n    +3 \| User-agent: BarBot\n    +4 \| Crawl-delay: 30\n  > +5 \| Disallow: /private\n    +6 \| Allow: /private/open\n`},
+	{name: "a rule allows", request: policy.Request{Origin: plain, PathQuery: "/private/open?a=b", UserAgent: fooAgent}, want: `allowed`},
+	{name: "the query decides", request: policy.Request{Origin: odd, PathQuery: "/x?id=%20", UserAgent: fooAgent}, want: `(?m)^  rule: +Disallow: /\*\?id= `},
+	{name: "no rule", request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: "BarBot/2"}, want: `no rule of the group matches`},
+	{name: "no group", request: policy.Request{Origin: plain, PathQuery: "/"}, file: "User-agent: x\nDisallow: /\n", want: `no group of the file applies`},
+	{name: "the group of all, and nobody named", request: policy.Request{Origin: plain, PathQuery: "/none"}, want: `(?m)^  group: +\*$`},
+	{name: "dot segments", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: fooAgent}, want: `blocked`},
+	{name: "dot segments, in a record of before readings were recorded", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Reading = "" }, want: `blocked`},
+	{name: "merged slashes", request: policy.Request{Origin: plain, PathQuery: "/x//../private", UserAgent: fooAgent}, want: `(?m)^  read as: +slashes-merged\+dots-removed$`},
+	{name: "a form that decided nothing, of an earlier version", request: policy.Request{Origin: plain, PathQuery: "/x/../a", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Reading = "dots-removed" }, want: `allowed`},
+	{name: "merged slashes, judged literally", options: policy.Options{Readings: policy.LiteralReadings},
+		request: policy.Request{Origin: plain, PathQuery: "//private", UserAgent: fooAgent}, want: `allowed`},
+	{name: "another reading", request: policy.Request{Origin: plain, PathQuery: "//private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Reading = "parameters-stripped" }, exit: 1, want: `reading: recorded parameters-stripped, re-derived slashes-merged`},
+	{name: "a file that takes too long", makeFile: hostileFile, request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("a", 4000)}, want: `gives up matching`},
+	{name: "ftp", request: policy.Request{Origin: ftp, PathQuery: "/priv%61te;type=a", UserAgent: fooAgent}, want: `blocked`},
+	{name: "a configured token", options: policy.Options{ProductToken: "FooBot"}, request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: "curl/8"},
+		want: `the client was taken for FooBot by the configuration`},
+	{name: "a configured token that stands in the header behind another", options: policy.Options{ProductToken: "BarBot"},
+		file:    "User-agent: Lib\nDisallow: /\n\nUser-agent: BarBot\nAllow: /\n",
+		request: policy.Request{Origin: plain, PathQuery: "/x", UserAgent: "Lib/1 BarBot/1.0"}, want: `taken for BarBot`},
+	{name: "the delay is kept", options: policy.Options{MaxCrawlDelay: time.Minute}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `30 s \(asked: 30 s\)`},
+	{name: "the delay is clamped", options: policy.Options{MaxCrawlDelay: 2500 * time.Millisecond}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `2\.5 s \(asked: 30 s\)`},
+	{name: "the delay refuses", options: policy.Options{OverMax: policy.RefuseExcess}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `asks for a longer Crawl-delay`},
+	{name: "a tunnel", request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: fooAgent}, want: `allowed +.*\[2001:db8::1\]:8443`},
+	{name: "a tunnel to a site that is disallowed", file: "User-agent: *\nDisallow: /\n",
+		request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: fooAgent}, want: `blocked`},
+	{name: "a status that says that there are no rules", dialect: "coccoc", status: 203,
+		request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent}, want: `under coccoc status 203 says that there are no rules`},
+	{name: "an empty rule has a line", dialect: "google", file: "User-agent: *\nDisallow:\n",
+		request: policy.Request{Origin: plain, PathQuery: "/x"}, want: `  >     2 \| Disallow:\n`},
+	{name: "octets that are not UTF-8", file: "User-agent: *\nDisallow: /\xff\xfe*\n", request: policy.Request{Origin: plain, PathQuery: "/%FF%FEx"}, want: `blocked`},
+	{name: "octets of the URL that are not UTF-8", file: "User-agent: *\nDisallow: /*\xff\xfe\n", request: policy.Request{Origin: plain, PathQuery: "/?%61=\xff\xfe"},
+		change: func(e *trail.Entry) { e.URL = "http://site.test/?%61=%FF%FE" }, want: `blocked`},
+	{name: "octets of the URL that are not UTF-8, to a dialect that takes them as they are", dialect: "google",
+		file: "User-agent: *\nDisallow: /*%FF\n", request: policy.Request{Origin: plain, PathQuery: "/?\xff"},
+		change: func(e *trail.Entry) { e.URL = "http://site.test/?%FF" }, exit: 1, want: `the dialect google tells the two forms apart`},
+	{name: "a rule longer than a record's", file: "User-agent: *\nDisallow: /" + strings.Repeat("x", 9000) + "\n",
+		request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 9000)},
+		change:  func(e *trail.Entry) { e.Rule = e.Rule[:900] + "…(9001 bytes)" }, want: `blocked`},
+	{name: "another rule than the record's, which is cut", file: "User-agent: *\nDisallow: /" + strings.Repeat("x", 9000) + "\n",
+		request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 9000)},
+		change:  func(e *trail.Entry) { e.Rule = e.Rule[:900] + "…(9002 bytes)" }, exit: 1, want: `rule: recorded`},
+	{name: "a URL longer than a record's", file: "User-agent: *\nDisallow: /*y\n",
+		request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 900) + "y"},
+		change:  func(e *trail.Entry) { e.URL = e.URL[:800] + "…(70000 bytes)" }, exit: 1, want: `only the beginning of the URL of 70000 bytes`},
+	{name: "the pace came before", request: policy.Request{Origin: plain, PathQuery: "/private/open", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Decision, e.Reason, e.Error = "block", "pace", "too busy" },
+		want:   `(?s)the wait for a turn.*rule: |rule: .*the wait|/private/open \(line 6\)(?s:.*)by robots.txt the request was allowed`},
+	{name: "monitor mode", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Enforced = false }, want: `(?m)^  enforced: +no: it was recorded only`},
+	{name: "a copy from before", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.RobotsStale, e.Error = true, "fetch: answered with status 503" }, want: `an older copy, as the site failed then`},
+
+	{name: "another verdict", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Decision = "allow" }, exit: 1, want: `(?m)it differs\n +decision: recorded allow, re-derived block$`},
+	{name: "another line", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Line = 6 }, exit: 1, want: `(?m)it differs\n +line: recorded 6, re-derived 5$`},
+	{name: "another agent", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Agent = "BazBot" }, exit: 1, want: `group: recorded foobot, re-derived \*`},
+	{name: "another delay", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.CrawlAsked = 20 }, exit: 1, want: `crawl_delay_asked_s: recorded 20, re-derived 30`},
+	{name: "a query that was dropped", request: policy.Request{Origin: plain, PathQuery: "/x?id=1", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.URL = "http://site.test/x" }, exit: 1, want: `audit.query_strings: drop\), it cannot be re-derived exactly`},
+	{name: "no URL", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.URL = "x\x1b[2J" }, exit: 1, want: `its request cannot be read`},
+	{name: "no dialect", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.Dialect = "\x1b[2J" }, exit: 1, want: `it cannot be judged`},
+	{name: "no hash", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = "../../etc/passwd" }, exit: 1, want: `does not have this SHA-256`},
+	{name: "removed", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = strings.Repeat("a", 64) }, exit: 1,
+		want: `no snapshot a+: it may have been removed \(audit.snapshot_max_age, audit.snapshot_max_size\)`},
+}
+
 // TestExplainRederives: what a request was judged to be is what comes out again,
 // whatever was configured, without the configuration.
 func TestExplainRederives(t *testing.T) {
-	plain := robots.Origin{Scheme: "http", Host: "site.test", Port: 80}
-	odd := robots.Origin{Scheme: "https", Host: "2001:db8::1", Port: 8443}
-	ftp := robots.Origin{Scheme: "ftp", Host: "site.test", Port: 21}
-	const foo = "FooBot/1.0 (+https://foo.test)"
-	for _, tc := range []struct {
-		name    string
-		options policy.Options
-		request policy.Request
-		file    string
-		status  int
-		change  func(*trail.Entry)
-		exit    int
-		want    string // of what is printed
-	}{
-		{name: "a rule forbids", request: policy.Request{Origin: plain, PathQuery: "/private/a", UserAgent: foo},
-			want: `blocked +http://site.test/private/a\n(.*\n)*  rule: +Disallow: /private \(line 5\)\n(.*\n)*` +
-				` +2 \| User-agent: FooBot\n    +3 \| User-agent: BarBot\n    +4 \| Crawl-delay: 30\n  > +5 \| Disallow: /private\n    +6 \| Allow: /private/open\n`},
-		{name: "a rule allows", request: policy.Request{Origin: plain, PathQuery: "/private/open?a=b", UserAgent: foo}, want: `allowed`},
-		{name: "the query decides", request: policy.Request{Origin: odd, PathQuery: "/x?id=%20", UserAgent: foo}, want: `(?m)^  rule: +Disallow: /\*\?id= `},
-		{name: "no rule", request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: "BarBot/2"}, want: `no rule of the group matches`},
-		{name: "no group", request: policy.Request{Origin: plain, PathQuery: "/"}, file: "User-agent: x\nDisallow: /\n", want: `no group of the file applies`},
-		{name: "the group of all, and nobody named", request: policy.Request{Origin: plain, PathQuery: "/none"}, want: `(?m)^  group: +\*$`},
-		{name: "dot segments", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: foo}, want: `blocked`},
-		{name: "dot segments, in a record of before readings were recorded", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: foo},
-			change: func(e *trail.Entry) { e.Reading = "" }, want: `blocked`},
-		{name: "merged slashes", request: policy.Request{Origin: plain, PathQuery: "/x//../private", UserAgent: foo}, want: `(?m)^  read as: +slashes-merged\+dots-removed$`},
-		{name: "a form that decided nothing, of an earlier version", request: policy.Request{Origin: plain, PathQuery: "/x/../a", UserAgent: foo},
-			change: func(e *trail.Entry) { e.Reading = "dots-removed" }, want: `allowed`},
-		{name: "merged slashes, judged literally", options: policy.Options{Readings: policy.LiteralReadings},
-			request: policy.Request{Origin: plain, PathQuery: "//private", UserAgent: foo}, want: `allowed`},
-		{name: "another reading", request: policy.Request{Origin: plain, PathQuery: "//private?x", UserAgent: foo},
-			change: func(e *trail.Entry) { e.Reading = "parameters-stripped" }, exit: 1, want: `reading: recorded parameters-stripped, re-derived slashes-merged`},
-		{name: "a file that takes too long", file: hostileFile(), request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("a", 4000)}, want: `gives up matching`},
-		{name: "ftp", request: policy.Request{Origin: ftp, PathQuery: "/priv%61te;type=a", UserAgent: foo}, want: `blocked`},
-		{name: "a configured token", options: policy.Options{ProductToken: "FooBot"}, request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: "curl/8"},
-			want: `the client was taken for FooBot by the configuration`},
-		{name: "a configured token that stands in the header behind another", options: policy.Options{ProductToken: "BarBot"},
-			file:    "User-agent: Lib\nDisallow: /\n\nUser-agent: BarBot\nAllow: /\n",
-			request: policy.Request{Origin: plain, PathQuery: "/x", UserAgent: "Lib/1 BarBot/1.0"}, want: `taken for BarBot`},
-		{name: "the delay is kept", options: policy.Options{MaxCrawlDelay: time.Minute}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: foo}, want: `30 s \(asked: 30 s\)`},
-		{name: "the delay is clamped", options: policy.Options{MaxCrawlDelay: 2500 * time.Millisecond}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: foo}, want: `2\.5 s \(asked: 30 s\)`},
-		{name: "the delay refuses", options: policy.Options{OverMax: policy.RefuseExcess}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: foo}, want: `asks for a longer Crawl-delay`},
-		{name: "a tunnel", request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: foo}, want: `allowed +.*\[2001:db8::1\]:8443`},
-		{name: "a tunnel to a site that is disallowed", file: "User-agent: *\nDisallow: /\n",
-			request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: foo}, want: `blocked`},
-		{name: "a status that says that there are no rules", options: policy.Options{Dialect: dialectNamed(t, "coccoc")}, status: 203,
-			request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: foo}, want: `under coccoc status 203 says that there are no rules`},
-		{name: "an empty rule has a line", options: policy.Options{Dialect: dialectNamed(t, "google")}, file: "User-agent: *\nDisallow:\n",
-			request: policy.Request{Origin: plain, PathQuery: "/x"}, want: `  >     2 \| Disallow:\n`},
-		{name: "octets that are not UTF-8", file: "User-agent: *\nDisallow: /\xff\xfe*\n", request: policy.Request{Origin: plain, PathQuery: "/%FF%FEx"}, want: `blocked`},
-		{name: "octets of the URL that are not UTF-8", file: "User-agent: *\nDisallow: /*\xff\xfe\n", request: policy.Request{Origin: plain, PathQuery: "/?%61=\xff\xfe"},
-			change: func(e *trail.Entry) { e.URL = "http://site.test/?%61=%FF%FE" }, want: `blocked`},
-		{name: "octets of the URL that are not UTF-8, to a dialect that takes them as they are", options: policy.Options{Dialect: dialectNamed(t, "google")},
-			file: "User-agent: *\nDisallow: /*%FF\n", request: policy.Request{Origin: plain, PathQuery: "/?\xff"},
-			change: func(e *trail.Entry) { e.URL = "http://site.test/?%FF" }, exit: 1, want: `the dialect google tells the two forms apart`},
-		{name: "a rule longer than a record's", file: "User-agent: *\nDisallow: /" + strings.Repeat("x", 9000) + "\n",
-			request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 9000)},
-			change:  func(e *trail.Entry) { e.Rule = e.Rule[:900] + "…(9001 bytes)" }, want: `blocked`},
-		{name: "another rule than the record's, which is cut", file: "User-agent: *\nDisallow: /" + strings.Repeat("x", 9000) + "\n",
-			request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 9000)},
-			change:  func(e *trail.Entry) { e.Rule = e.Rule[:900] + "…(9002 bytes)" }, exit: 1, want: `rule: recorded`},
-		{name: "a URL longer than a record's", file: "User-agent: *\nDisallow: /*y\n",
-			request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 900) + "y"},
-			change:  func(e *trail.Entry) { e.URL = e.URL[:800] + "…(70000 bytes)" }, exit: 1, want: `only the beginning of the URL of 70000 bytes`},
-		{name: "the pace came before", request: policy.Request{Origin: plain, PathQuery: "/private/open", UserAgent: foo},
-			change: func(e *trail.Entry) { e.Decision, e.Reason, e.Error = "block", "pace", "too busy" },
-			want:   `(?s)the wait for a turn.*rule: |rule: .*the wait|/private/open \(line 6\)(?s:.*)by robots.txt the request was allowed`},
-		{name: "monitor mode", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: foo},
-			change: func(e *trail.Entry) { e.Enforced = false }, want: `(?m)^  enforced: +no: it was recorded only`},
-		{name: "a copy from before", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: foo},
-			change: func(e *trail.Entry) { e.RobotsStale, e.Error = true, "fetch: answered with status 503" }, want: `an older copy, as the site failed then`},
-
-		{name: "another verdict", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: foo},
-			change: func(e *trail.Entry) { e.Decision = "allow" }, exit: 1, want: `(?m)it differs\n +decision: recorded allow, re-derived block$`},
-		{name: "another line", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: foo},
-			change: func(e *trail.Entry) { e.Line = 6 }, exit: 1, want: `(?m)it differs\n +line: recorded 6, re-derived 5$`},
-		{name: "another agent", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: foo},
-			change: func(e *trail.Entry) { e.Agent = "BazBot" }, exit: 1, want: `group: recorded foobot, re-derived \*`},
-		{name: "another delay", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: foo},
-			change: func(e *trail.Entry) { e.CrawlAsked = 20 }, exit: 1, want: `crawl_delay_asked_s: recorded 20, re-derived 30`},
-		{name: "a query that was dropped", request: policy.Request{Origin: plain, PathQuery: "/x?id=1", UserAgent: foo},
-			change: func(e *trail.Entry) { e.URL = "http://site.test/x" }, exit: 1, want: `audit.query_strings: drop\), it cannot be re-derived exactly`},
-		{name: "no URL", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.URL = "x\x1b[2J" }, exit: 1, want: `its request cannot be read`},
-		{name: "no dialect", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.Dialect = "\x1b[2J" }, exit: 1, want: `it cannot be judged`},
-		{name: "no hash", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = "../../etc/passwd" }, exit: 1, want: `does not have this SHA-256`},
-		{name: "removed", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = strings.Repeat("a", 64) }, exit: 1,
-			want: `no snapshot a+: it may have been removed \(audit.snapshot_max_age, audit.snapshot_max_size\)`},
-	} {
+	t.Parallel()
+	for _, tc := range rederivations {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.file == "" {
-				tc.file = robotsTxt
+			if tc.dialect != "" {
+				tc.options.Dialect = dialectNamed(t, tc.dialect)
 			}
-			if tc.status == 0 {
-				tc.status = 200
+			if tc.makeFile != nil {
+				tc.file = tc.makeFile()
 			}
-			if tc.request.Method == "" {
-				tc.request.Method = "GET"
-			}
+			tc.file = cmp.Or(tc.file, robotsTxt)
+			tc.status, tc.request.Method = cmp.Or(tc.status, 200), cmp.Or(tc.request.Method, "GET")
 			s := newState(t)
 			a := textAnswer(tc.status, tc.file)
 			a.Headers = &fetch.Headers{ETag: "\"e\x1b\""}
@@ -290,6 +302,7 @@ func TestExplainRederives(t *testing.T) {
 
 // TestExplainWithoutFile: what a decision rests on that no file decided.
 func TestExplainWithoutFile(t *testing.T) {
+	t.Parallel()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
 		name string

@@ -208,6 +208,7 @@ func TestTailOfSeveralAudits(t *testing.T) {
 
 // Those that come are followed from file to file, and so is a replica that is new.
 func TestTailFollowsSeveralAudits(t *testing.T) {
+	t.Parallel()
 	a := newFleetAudit(t)
 	later := filepath.Join(a.home, "proxy-3", "audit.jsonl")
 	ctx, cancel := context.WithCancel(t.Context())

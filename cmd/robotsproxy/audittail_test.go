@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/testkit"
 )
 
 // A chain seals lines, each behind the one before.
@@ -138,6 +139,7 @@ func TestTailFilter(t *testing.T) {
 
 // The last records are found however far back they are.
 func TestTailFromTheEnd(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	var c chain
 	var text [2]strings.Builder
@@ -182,73 +184,85 @@ func TestTailFromTheEnd(t *testing.T) {
 	}
 }
 
-// A tail -f waits for the file, and goes from one file to the next.
-func TestTailFollows(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "later", "audit.jsonl")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+// A following is a tail -f that runs.
+type following struct {
+	t      *testing.T
+	path   string
+	shown  *bufio.Scanner
+	stop   context.CancelFunc
+	status chan int
+}
+
+// follow starts tail -f on a file that is not there yet.
+func follow(t *testing.T) *following {
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
 	errRead, errOut := io.Pipe()
 	outRead, out := io.Pipe()
-	ended := make(chan int, 1)
+	f := &following{t, filepath.Join(t.TempDir(), "later", "audit.jsonl"), bufio.NewScanner(outRead), stop, make(chan int, 1)}
 	go func() {
-		ended <- run(ctx, []string{"audit", "tail", "-f", "--file", path}, nil, out, errOut)
+		f.status <- run(ctx, []string{"audit", "tail", "-f", "--file", f.path}, nil, out, errOut)
 		out.Close()
 		errOut.Close()
 	}()
 	said := bufio.NewScanner(errRead)
-	if !said.Scan() || said.Text() != "robotsproxy: "+path+" is not there yet" {
+	if !said.Scan() || said.Text() != "robotsproxy: "+f.path+" is not there yet" {
 		t.Fatalf("it says %q", said.Text())
 	}
 	go io.Copy(io.Discard, errRead)
-	shown := bufio.NewScanner(outRead)
-	wait := func(want string) {
-		t.Helper()
-		for shown.Scan() {
-			if strings.HasPrefix(shown.Text(), "-- ") {
-				continue
-			}
-			if !strings.Contains(shown.Text(), want+"  ") {
-				t.Fatalf("%q, want %s", shown.Text(), want)
-			}
-			return
+	return f
+}
+
+// shows waits for the next record, which has to be that of a URL.
+func (f *following) shows(url string) {
+	f.t.Helper()
+	for f.shown.Scan() {
+		if strings.HasPrefix(f.shown.Text(), "-- ") {
+			continue
 		}
-		t.Fatalf("it ended before %s", want)
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
+		if !strings.Contains(f.shown.Text(), url+"  ") {
+			f.t.Fatalf("%q, want %s", f.shown.Text(), url)
 		}
+		return
 	}
+	f.t.Fatalf("it ended before %s", url)
+}
+
+// add appends a line to the file.
+func (f *following) add(line string) {
+	f.t.Helper()
+	file, err := os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	testkit.Must(f.t, err)
+	_, err = file.WriteString(line)
+	testkit.Must(f.t, err)
+	testkit.Must(f.t, file.Close())
+}
+
+// A tail -f waits for the file, and goes from one file to the next.
+func TestTailFollows(t *testing.T) {
+	t.Parallel()
+	f := follow(t)
 	var c chain
-	add := func(line string) {
-		t.Helper()
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		must(err)
-		_, err = f.WriteString(line)
-		must(err)
-		must(f.Close())
-	}
-	must(os.Mkdir(filepath.Dir(path), 0o700))
-	add(c.request("/1"))
-	wait("a.test/1")
-	add(c.request("/2"))
-	wait("a.test/2")
-	add(c.request("/3"))
-	must(os.Rename(path, trail.Aside(path, 1)))
-	add(c.request("/4"))
-	wait("a.test/3")
-	wait("a.test/4")
-	must(os.Remove(path))
+	testkit.Must(t, os.Mkdir(filepath.Dir(f.path), 0o700))
+	f.add(c.request("/1"))
+	f.shows("a.test/1")
+	f.add(c.request("/2"))
+	f.shows("a.test/2")
+	f.add(c.request("/3"))
+	testkit.Must(t, os.Rename(f.path, trail.Aside(f.path, 1)))
+	f.add(c.request("/4"))
+	f.shows("a.test/3")
+	f.shows("a.test/4")
+	testkit.Must(t, os.Remove(f.path))
 	c = chain{}
-	add(c.request("/5"))
-	wait("a.test/5")
-	must(os.RemoveAll(filepath.Dir(path)))
-	must(os.Mkdir(filepath.Dir(path), 0o700))
-	add(c.request("/6"))
-	wait("a.test/6")
-	cancel()
-	if status := <-ended; status != 0 {
+	f.add(c.request("/5"))
+	f.shows("a.test/5")
+	testkit.Must(t, os.RemoveAll(filepath.Dir(f.path)))
+	testkit.Must(t, os.Mkdir(filepath.Dir(f.path), 0o700))
+	f.add(c.request("/6"))
+	f.shows("a.test/6")
+	f.stop()
+	if status := <-f.status; status != 0 {
 		t.Errorf("status %d", status)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots/testkit"
 )
 
 // A fakeSystem is a trust store of a test's own, in place of the machine's: a
@@ -295,6 +296,7 @@ func TestInstallInFirefox(t *testing.T) {
 
 // With a real keytool, on a copy of nobody's trust store.
 func TestInstallInJava(t *testing.T) {
+	testkit.Long(t, "real peers")
 	keytool, err := exec.LookPath("keytool")
 	if err == nil {
 		keytool, err = filepath.EvalSymlinks(keytool)
@@ -306,6 +308,7 @@ func TestInstallInJava(t *testing.T) {
 	f := installFlags{java: true, noSystem: true}
 	withCA(t, &f)
 	t.Setenv("JAVA_HOME", "")
+	t.Setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC") // it starts in half the time
 	out, err := change(false, true, f)
 	if err == nil || !strings.Contains(out, "FAIL  java     no Java is found: ") {
 		t.Errorf("without java: %v\n%s", err, out)

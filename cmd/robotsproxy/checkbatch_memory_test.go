@@ -7,11 +7,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // However many lines there are, and however long one is, a batch holds no more
 // than a line at its ceiling.
 func TestBatchMemory(t *testing.T) {
+	testkit.Long(t, "volume")
 	const most = 8 * maxCase
 	var before, early, late, after runtime.MemStats
 	const many = 100_000

@@ -152,6 +152,7 @@ func smallCase(i int) string {
 }
 
 func TestBatchKeepsOrder(t *testing.T) {
+	t.Parallel()
 	const many = 20_000
 	in := &cases{next: func(i int) string {
 		if i == many {
@@ -179,6 +180,7 @@ func TestBatchKeepsOrder(t *testing.T) {
 
 // A line over the ceiling is answered in its turn; one at it is judged.
 func TestBatchLineTooLong(t *testing.T) {
+	t.Parallel()
 	const head, tail = `{"url": "", "agent": "", "robots": "User-agent: *\nDisallow: /\n#`, `"}`
 	line := func(size int) string { return head + strings.Repeat("x", size-len(head)-len(tail)) + tail }
 	const judged = `{"allow":false,"rule":"/","line":2,"group":"*"}` + "\n"

@@ -35,6 +35,7 @@ func terminal(t *testing.T) (keys, screen *os.File) {
 // The terminal itself sends ^C to all in its foreground: the child has it once,
 // and we outlive it.
 func TestRunChildInterruptedAtATerminal(t *testing.T) {
+	t.Parallel()
 	keys, screen := terminal(t)
 	cmd, out := childInSession(t, counting, screen)
 	if _, err := keys.Write([]byte{3}); err != nil { // ^C

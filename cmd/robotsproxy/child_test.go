@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 func TestRunChildStatus(t *testing.T) {
@@ -102,17 +104,19 @@ const counting = `n=0; trap 'n=$((n+1)); echo caught' INT; trap 'echo "$n"; exit
 
 // Without a terminal nobody else tells the child.
 func TestRunChildPassesSignalsOn(t *testing.T) {
+	t.Parallel()
 	const script = `trap 'echo caught; exit 7' INT TERM HUP QUIT USR1 USR2 WINCH; ` + readyWait
 	for _, s := range passedOn {
-		cmd, out := childInSession(t, script, nil)
-		if err := cmd.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
-		expect(t, out, "caught")
-		cmd.Wait()
-		if got := cmd.ProcessState.ExitCode(); got != 7 {
-			t.Errorf("%v: status %d, want 7", s, got)
-		}
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			cmd, out := childInSession(t, script, nil)
+			testkit.Must(t, cmd.Process.Signal(s))
+			expect(t, out, "caught")
+			cmd.Wait()
+			if got := cmd.ProcessState.ExitCode(); got != 7 {
+				t.Errorf("status %d, want 7", got)
+			}
+		})
 	}
 	cmd, out := childInSession(t, counting, nil)
 	for _, step := range []struct {

@@ -7,9 +7,12 @@ import (
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots/testkit"
 )
 
 func TestDoctorStore(t *testing.T) {
+	testkit.Long(t, "real peers")
+	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

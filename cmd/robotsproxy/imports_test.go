@@ -69,6 +69,7 @@ var keptIn = map[string]string{
 }
 
 func TestImportsPointOneWay(t *testing.T) {
+	t.Parallel()
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "robotsproxy/...").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"robotsproxy/robots/testkit"
 )
 
 // asRun makes the test binary run a command as `run` does, without a proxy.
@@ -19,7 +21,15 @@ func TestMain(m *testing.M) {
 	if script := os.Getenv(asRun); script != "" {
 		os.Exit(runScript(script))
 	}
-	testscript.Main(m, map[string]func(){"robotsproxy": main})
+	testscript.Main(waitingTests{m}, map[string]func(){"robotsproxy": main})
+}
+
+// waitingTests runs tests that wait beside each other.
+type waitingTests struct{ *testing.M }
+
+func (w waitingTests) Run() int {
+	testkit.SetParallel()
+	return w.M.Run()
 }
 
 func runScript(script string) int {

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // tunnels is a proxy for CONNECT alone, which knows where its origins are.
@@ -52,6 +54,8 @@ func tunnels(t *testing.T, to map[string]string) (address string) {
 // TestPreload: a fetch of Node's own goes through the proxy, in every
 // version of Node that has one, and one that fails says why.
 func TestPreload(t *testing.T) {
+	testkit.Long(t, "real peers")
+	t.Parallel()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("no node here")

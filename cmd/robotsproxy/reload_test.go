@@ -10,11 +10,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // TestReloadRefusesWhole: what is wrong, or takes a restart, is said all at once, and
 // nothing of the rest is in force.
 func TestReloadRefusesWhole(t *testing.T) {
+	t.Parallel()
 	noCA := filepath.Join(t.TempDir(), "none.pem")
 	for name, c := range map[string]struct {
 		keys keys
@@ -37,35 +40,14 @@ func TestReloadRefusesWhole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stand(t, nil)
-			before := s.house.now.Load()
-			var err error
-			if c.text == "" {
-				err = s.reload(c.keys)
-			} else if err = os.WriteFile(s.file, []byte(c.text), 0o600); err == nil {
-				err = s.house.Reload(t.Context())
-			}
-			if err == nil {
-				t.Fatal("it is taken")
-			}
-			lines := strings.Split(err.Error(), "\n")
-			if len(lines) != len(c.want) {
-				t.Errorf("said: %q", lines)
-			}
-			for i, want := range c.want {
-				if !strings.Contains(lines[min(i, len(lines)-1)], want) {
-					t.Errorf("said: %q, want %q", lines, want)
+			refused := func() error { return s.reload(c.keys) }
+			if c.text != "" {
+				refused = func() error {
+					testkit.Must(t, os.WriteFile(s.file, []byte(c.text), 0o600))
+					return s.house.Reload(t.Context())
 				}
 			}
-			if s.house.now.Load() != before {
-				t.Error("something is in force")
-			}
-			if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusForbidden {
-				t.Errorf("status %d", status)
-			}
-			ok, failed, last, lastErr := s.house.Reloads()
-			if ok != 0 || failed == 0 || !last.IsZero() || lastErr == nil {
-				t.Errorf("%d, %d, %v, %v", ok, failed, last, lastErr)
-			}
+			s.refuses(refused, c.want)
 			if err := s.reload(keys{"pace.burst": 7}); err != nil {
 				t.Errorf("put right: %v", err)
 			}
@@ -76,9 +58,39 @@ func TestReloadRefusesWhole(t *testing.T) {
 	}
 }
 
+// refuses fails the test unless reload fails with these lines, and changes nothing.
+func (s *standing) refuses(reload func() error, want []string) {
+	s.t.Helper()
+	before := s.house.now.Load()
+	err := reload()
+	if err == nil {
+		s.t.Fatal("it is taken")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != len(want) {
+		s.t.Errorf("said: %q", lines)
+	}
+	for i, want := range want {
+		if !strings.Contains(lines[min(i, len(lines)-1)], want) {
+			s.t.Errorf("said: %q, want %q", lines, want)
+		}
+	}
+	if s.house.now.Load() != before {
+		s.t.Error("something is in force")
+	}
+	if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusForbidden {
+		s.t.Errorf("status %d", status)
+	}
+	ok, failed, last, lastErr := s.house.Reloads()
+	if ok != 0 || failed == 0 || !last.IsZero() || lastErr == nil {
+		s.t.Errorf("%d, %d, %v, %v", ok, failed, last, lastErr)
+	}
+}
+
 // TestReloadKeepsWhatItCan: with nothing changed nothing is made anew; else what the
 // change is not about stays what it was.
 func TestReloadKeepsWhatItCan(t *testing.T) {
+	t.Parallel()
 	s := stand(t, nil)
 	s.get(s.origin.URL+"/page", nil)
 	first := s.house.now.Load()
@@ -109,6 +121,7 @@ func TestReloadKeepsWhatItCan(t *testing.T) {
 
 // TestReloadTheStatesOwnCA: after it was rotated.
 func TestReloadTheStatesOwnCA(t *testing.T) {
+	t.Parallel()
 	s := stand(t, nil)
 	before := s.house.CAPEM()
 	state := s.base["state_dir"].(string)
@@ -127,6 +140,7 @@ func TestReloadTheStatesOwnCA(t *testing.T) {
 
 // TestReloadOnASignal, on a storm of them, and by the operator at the same time.
 func TestReloadOnASignal(t *testing.T) {
+	t.Parallel()
 	s := stand(t, nil)
 	s.base.with(keys{"mode": "monitor"}).file(t, s.file+".new")
 	if err := os.Rename(s.file+".new", s.file); err != nil {
@@ -185,6 +199,7 @@ func TestReloadTellsNoSecrets(t *testing.T) {
 
 // TestReloadOfWhatIsShown: what the audit leaves out from now on, the operator's side does.
 func TestReloadOfWhatIsShown(t *testing.T) {
+	t.Parallel()
 	s := stand(t, keys{"admin.listen": "127.0.0.1:0"})
 	s.base = s.base.with(keys{"admin.listen": "127.0.0.1:0"})
 	shown := func() string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -105,7 +106,13 @@ func decisions(s *standing) string {
 	return strings.Join(regexp.MustCompile(`"decision":"\w+"`).FindAllString(string(text[before:]), -1), " ")
 }
 
+// twice sees the statuses of two requests for the same page.
+func twice(s *standing) string { return statusFor("/page")(s) + " " + statusFor("/page")(s) }
+
 var (
+	www, _     = robots.ParseOrigin("http", "www.example.com")
+	wwwPace    = keys{"hosts": []any{item{"match": "*.example.com", "robots": "ignore", "reason": "ours"}}}
+	pacedAs    = decided(policy.Request{Origin: www}, func(d policy.Decision) any { return d.Pace.Key })
 	foo        = policy.Request{UserAgent: "FooBot/1.0"}
 	lab        = policy.Request{Client: "lab-a", UserAgent: "FooBot/1.0", Dest: "image"}
 	loopback   = []string{"127.0.0.0/8"}
@@ -114,56 +121,88 @@ var (
 	closedHost = item{"match": "127.0.0.1", "robots": "deny", "reason": "closed"}
 )
 
-func reloadable(t *testing.T) map[string]reloadCase {
-	dir := t.TempDir()
-	file := func(name string) string { return filepath.Join(dir, name) }
-	hash := func(password string) string {
-		h, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(h)
-	}
-	for _, ca := range []string{"a", "b"} {
-		if _, err := mitm.LoadOrCreate(file(ca)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	caPEM := func(ca string) string { text, _ := os.ReadFile(file(ca) + "/ca.pem"); return string(text) }
-	withCA := func(ca string) keys {
-		return keys{"tls.ca_cert": file(ca) + "/ca.pem", "tls.ca_key": file(ca) + "/ca.key"}
-	}
-	ownCA := reloadCase{withCA("a"), withCA("b"), func(s *standing) string { return string(s.house.CAPEM()) }, [2]string{caPEM("a"), caPEM("b")}}
-	shown := func(ca string) keys {
-		return keys{"listen_tls.cert": file(ca) + "/ca.pem", "listen_tls.key": file(ca) + "/ca.key"}
-	}
-	ownTLS := reloadCase{shown("a"), shown("b"), peerPEM, [2]string{caPEM("a"), caPEM("b")}}
+// reloadable are the keys that are reloaded; reloadedWithFiles adds to them.
+var reloadable = map[string]reloadCase{
+	"open":                          {keys{"open": false, "clients": []any{item{"name": "far", "networks": []string{"192.0.2.0/24"}}}}, keys{"open": true}, statusFor("/page"), [2]string{"403", "200"}},
+	"limits.connections":            keyAlone("limits.connections", 10, 20, inForce(func(f *force) any { return f.rules.MaxConns }), "10", "20"),
+	"limits.url":                    keyAlone("limits.url", "8KiB", "1KiB", statusFor("/page?"+strings.Repeat("q", 2000)), "200", "414"),
+	"limits.connections_per_client": keyAlone("limits.connections_per_client", 10, 20, inForce(func(f *force) any { return f.rules.MaxConnsEach }), "10", "20"),
+	"limits.memory":                 keyAlone("limits.memory", "1GiB", "256MiB", func(s *standing) string { return fmt.Sprint(s.house.memory.Stats().Limit >> 20) }, "1024", "256"),
+	"drain":                         keyAlone("drain", "0s", "30s", inForce(func(f *force) any { return f.cfg.Drain }), "0s", "30s"),
+	"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
 
-	secure := httptest.NewUnstartedServer(newSite(t, siteRobots))
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of who does not trust it
-	secure.StartTLS()
-	t.Cleanup(secure.Close)
-	roots := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
-	if err := os.WriteFile(file("roots.pem"), roots, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	verified := func(s *standing) string {
-		at, _ := robots.ParseOrigin("https", strings.TrimPrefix(secure.URL, "https://"))
-		return string(s.decide(policy.Request{Origin: at}).Reason)
-	}
-	names, err := dnstest.Start(map[string][][]string{"site.test.": {{"127.0.0.1"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(names.Close)
-	nobody, err := dnstest.Start(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nobody.Close)
-	byName := func(s *standing) string {
-		_, port, _ := strings.Cut(strings.TrimPrefix(s.origin.URL, "http://"), ":")
-		n, _ := s.get("http://site.test:"+port+"/page", nil)
+	"robots.readings":          keyAlone("robots.readings", "all", "literal", statusFor("//private"), "403", "200"),
+	"robots.dialect":           keyAlone("robots.dialect", "standard", "google", decided(foo, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
+	"robots.fetch_as":          keyAlone("robots.fetch_as", "auto", "client", inForce(func(f *force) any { return f.rules.Engine.Query(foo).Token }), "", "FooBot"),
+	"robots.max_age":           keyAlone("robots.max_age", "24h", "1h", freshFor, "24h0m0s", "1h0m0s"),
+	"robots.min_age":           {keys{"robots.max_age": "2h", "robots.min_age": "1m"}, keys{"robots.min_age": "2h"}, inForce(func(f *force) any { return f.known.MinAge }), [2]string{"1m0s", "2h0m0s"}},
+	"robots.fetch_timeout":     keyAlone("robots.fetch_timeout", "20s", "5s", inForce(func(f *force) any { return f.known.FetchTimeout }), "20s", "5s"),
+	"robots.max_crawl_delay":   keyAlone("robots.max_crawl_delay", "10s", "20s", decided(foo, func(d policy.Decision) any { return d.Pace.CrawlDelay }), "10s", "20s"),
+	"robots.over_max":          keyAlone("robots.over_max", "clamp", "refuse", decided(foo, func(d policy.Decision) any { return d.Reason }), "no-rule", "crawl-delay"),
+	"robots.unreachable_retry": keyAlone("robots.unreachable_retry", "30s", "10m", retryOf, "30s", "10m0s"),
+
+	"identity.product_token": keyAlone("identity.product_token", "", "OtherBot", decided(foo, func(d policy.Decision) any { return d.Token }), "FooBot", "OtherBot"),
+	"identity.user_agent":    keyAlone("identity.user_agent", "First/1", "Second/1", body, "as First/1 from ", "as Second/1 from "),
+	"identity.from":          keyAlone("identity.from", "a@foo.example", "b@foo.example", body, "as Go-http-client/1.1 from a@foo.example", "as Go-http-client/1.1 from b@foo.example"),
+	"identity.require":       keyAlone("identity.require", "none", "contact", decided(foo, func(d policy.Decision) any { return d.Reason }), "no-rule", "identity"),
+
+	"pace.requests_per_second": keyAlone("pace.requests_per_second", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.PerSecond }), "1", "2"),
+	"pace.burst":               keyAlone("pace.burst", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.Burst }), "1", "2"),
+	"pace.max_concurrent":      keyAlone("pace.max_concurrent", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),
+	"pace.per":                 {wwwPace.with(keys{"pace.per": "host"}), wwwPace.with(keys{"pace.per": "domain"}), pacedAs, [2]string{"www.example.com", "example.com"}},
+	"pace.max_wait":            keyAlone("pace.max_wait", "1s", "2s", decided(foo, func(d policy.Decision) any { return d.Pace.MaxWait }), "1s", "2s"),
+	"pace.max_queue":           keyAlone("pace.max_queue", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
+	"pace.back_off":            keyAlone("pace.back_off", true, false, inForce(func(f *force) any { return f.rules.BackOff }), "true", "false"),
+	"pace.adaptive":            keyAlone("pace.adaptive", true, false, decided(foo, func(d policy.Decision) any { return d.Pace.Adapt }), "true", "false"),
+
+	"hosts[].match":                    inEntry("hosts", closedHost, "match", "example.com", "127.0.0.1", statusFor("/page"), "200", "403"),
+	"hosts[].robots":                   inEntry("hosts", closedHost, "robots", "enforce", "deny", statusFor("/page"), "200", "403"),
+	"hosts[].reason":                   inEntry("hosts", closedHost, "reason", "one", "two", decided(foo, func(d policy.Decision) any { return d.EntryReason }), "one", "two"),
+	"hosts[].until":                    inEntry("hosts", closedHost, "until", "2020-01-01", "2999-01-01", statusFor("/page"), "200", "403"),
+	"hosts[].pace.requests_per_second": inEntry("hosts", anyHost, "pace.requests_per_second", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.PerSecond }), "1", "2"),
+	"hosts[].pace.burst":               inEntry("hosts", anyHost, "pace.burst", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.Burst }), "1", "2"),
+	"hosts[].pace.max_concurrent":      inEntry("hosts", anyHost, "pace.max_concurrent", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),
+	"hosts[].pace.max_wait":            inEntry("hosts", anyHost, "pace.max_wait", "1s", "2s", decided(foo, func(d policy.Decision) any { return d.Pace.MaxWait }), "1s", "2s"),
+	"hosts[].readings":                 inEntry("hosts", anyHost, "readings", "", "literal", statusFor("//private"), "403", "200"),
+	"hosts[].pace.max_queue":           inEntry("hosts", anyHost, "pace.max_queue", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
+
+	"clients[].name":                     inEntry("clients", labA, "name", "lab-a", "lab-b", refused("client"), "lab-a", "lab-b"),
+	"clients[].networks":                 inEntry("clients", labA, "networks", loopback, []string{"192.0.2.0/24"}, statusFor("/page"), "200", "403"),
+	"clients[].robots.dialect":           inEntry("clients", labA, "robots.dialect", "standard", "google", decided(lab, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
+	"clients[].identity.product_token":   inEntry("clients", labA, "identity.product_token", "OneBot", "TwoBot", decided(lab, func(d policy.Decision) any { return d.Token }), "OneBot", "TwoBot"),
+	"clients[].pace.requests_per_second": inEntry("clients", labA, "pace.requests_per_second", 1, 2, decided(lab, func(d policy.Decision) any { return d.Pace.Client.PerSecond }), "1", "2"),
+	"clients[].pace.burst":               inEntry("clients", labA, "pace.burst", 1, 2, decided(lab, func(d policy.Decision) any { return d.Pace.Client.Burst }), "1", "2"),
+	"clients[].pace.asset_burst": inEntry("clients", labA, "pace.asset_burst", 1, 2,
+		decided(policy.Request{Client: "lab-a", Dest: "image"}, func(d policy.Decision) any { return d.Pace.AssetBurst }), "1", "2"),
+	"clients[].quota.requests_per_day": inEntry("clients", labA, "quota.requests_per_day", 1, 3, twice, "200 429", "200 200"),
+
+	"tls.intercept": keyAlone("tls.intercept", true, false, inForce(func(f *force) any { return f.rules.Sealed("a.test") }), "false", "true"),
+	"tls.tunnel":    keyAlone("tls.tunnel", []string{}, []string{"*.test"}, inForce(func(f *force) any { return f.rules.Sealed("a.test") }), "false", "true"),
+
+	"egress.allow_private": keyAlone("egress.allow_private", []string{}, loopback, statusFor("/page"), "403", "200"),
+	"egress.ports":         keyAlone("egress.ports", []int{1}, []string{"1-65535"}, statusFor("/page"), "403", "200"),
+
+	"audit.include":           keyAlone("audit.include", "all", "blocked", decisions, `"decision":"allow" "decision":"block"`, `"decision":"block"`),
+	"audit.query_strings":     {keys{"audit.query_strings": "keep"}, keys{"audit.query_strings": "drop"}, func(s *standing) string { return fmt.Sprint(strings.Contains(refused("url")(s), "?q=1")) }, [2]string{"true", "false"}},
+	"audit.max_size":          keyAlone("audit.max_size", "64KiB", "1MiB", inForce(func(f *force) any { return f.audit.MaxSize }), "65536", "1048576"),
+	"audit.max_files":         keyAlone("audit.max_files", 1, 2, inForce(func(f *force) any { return f.audit.MaxFiles }), "1", "2"),
+	"audit.on_error":          keyAlone("audit.on_error", "refuse", "continue", inForce(func(f *force) any { return f.audit.Continue }), "false", "true"),
+	"audit.sync":              keyAlone("audit.sync", "none", "always", inForce(func(f *force) any { return fmt.Sprint(f.audit.Sync, f.snapshots.NoSync) }), "1 true", "2 false"),
+	"audit.clients":           keyAlone("audit.clients", "name", "drop", refused("client"), "127.0.0.1", "<nil>"),
+	"audit.snapshot_max_age":  keyAlone("audit.snapshot_max_age", "1h", "2h", inForce(func(f *force) any { return f.snapshots.MaxAge }), "1h0m0s", "2h0m0s"),
+	"audit.snapshot_max_size": keyAlone("audit.snapshot_max_size", "1MiB", "2MiB", inForce(func(f *force) any { return f.snapshots.MaxSize }), "1048576", "2097152"),
+
+	"admin.token": keyAlone("admin.token", "0123456789abcdef", "fedcba9876543210", func(s *standing) string { return s.house.token() }, "0123456789abcdef", "fedcba9876543210"),
+	"log.level":   keyAlone("log.level", "warn", "debug", func(s *standing) string { return fmt.Sprint(s.house.log.Enabled(s.t.Context(), -4)) }, "false", "true"),
+}
+
+// reloadedWithFiles are the keys that name files, an upstream proxy or a DNS server, or need a password's hash.
+func reloadedWithFiles(t *testing.T) map[string]reloadCase {
+	ownCA, ownTLS := twoCAs(t, "tls.ca_cert", "tls.ca_key"), twoCAs(t, "listen_tls.cert", "listen_tls.key")
+	ownCA.see = func(s *standing) string { return string(s.house.CAPEM()) }
+	ownTLS.see = peerPEM
+	login := func(s *standing) string {
+		n, _ := s.get(s.origin.URL+"/page", url.UserPassword("lab-a", "first"))
 		return fmt.Sprint(n)
 	}
 	parent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -173,102 +212,78 @@ func reloadable(t *testing.T) map[string]reloadCase {
 		}
 	}))
 	t.Cleanup(parent.Close)
-	login := func(s *standing) string {
-		n, _ := s.get(s.origin.URL+"/page", url.UserPassword("lab-a", "first"))
-		return fmt.Sprint(n)
-	}
-	busy := func(s *standing) string { s.origin.robots = ""; return retryOf(s) }
-	twice := func(s *standing) string { return statusFor("/page")(s) + " " + statusFor("/page")(s) }
-	wwwPace := keys{"hosts": []any{item{"match": "*.example.com", "robots": "ignore", "reason": "ours"}}}
-	www, _ := robots.ParseOrigin("http", "www.example.com")
-	pacedAs := decided(policy.Request{Origin: www}, func(d policy.Decision) any { return d.Pace.Key })
-	pace := func(part func(policy.Decision) any) func(*standing) string { return decided(foo, part) }
-
 	return map[string]reloadCase{
-		"open":                          {keys{"open": false, "clients": []any{item{"name": "far", "networks": []string{"192.0.2.0/24"}}}}, keys{"open": true}, statusFor("/page"), [2]string{"403", "200"}},
-		"listen_tls.cert":               ownTLS,
-		"listen_tls.key":                ownTLS,
-		"limits.connections":            keyAlone("limits.connections", 10, 20, inForce(func(f *force) any { return f.rules.MaxConns }), "10", "20"),
-		"limits.url":                    keyAlone("limits.url", "8KiB", "1KiB", statusFor("/page?"+strings.Repeat("q", 2000)), "200", "414"),
-		"limits.connections_per_client": keyAlone("limits.connections_per_client", 10, 20, inForce(func(f *force) any { return f.rules.MaxConnsEach }), "10", "20"),
-		"limits.memory":                 keyAlone("limits.memory", "1GiB", "256MiB", func(s *standing) string { return fmt.Sprint(s.house.memory.Stats().Limit >> 20) }, "1024", "256"),
-		"drain":                         keyAlone("drain", "0s", "30s", inForce(func(f *force) any { return f.cfg.Drain }), "0s", "30s"),
-		"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
-
-		"robots.readings":          keyAlone("robots.readings", "all", "literal", statusFor("//private"), "403", "200"),
-		"robots.dialect":           keyAlone("robots.dialect", "standard", "google", decided(foo, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
-		"robots.fetch_as":          keyAlone("robots.fetch_as", "auto", "client", inForce(func(f *force) any { return f.rules.Engine.Query(foo).Token }), "", "FooBot"),
-		"robots.max_age":           keyAlone("robots.max_age", "24h", "1h", freshFor, "24h0m0s", "1h0m0s"),
-		"robots.min_age":           {keys{"robots.max_age": "2h", "robots.min_age": "1m"}, keys{"robots.min_age": "2h"}, inForce(func(f *force) any { return f.known.MinAge }), [2]string{"1m0s", "2h0m0s"}},
-		"robots.fetch_timeout":     keyAlone("robots.fetch_timeout", "20s", "5s", inForce(func(f *force) any { return f.known.FetchTimeout }), "20s", "5s"),
-		"robots.max_crawl_delay":   keyAlone("robots.max_crawl_delay", "10s", "20s", pace(func(d policy.Decision) any { return d.Pace.CrawlDelay }), "10s", "20s"),
-		"robots.over_max":          keyAlone("robots.over_max", "clamp", "refuse", decided(foo, func(d policy.Decision) any { return d.Reason }), "no-rule", "crawl-delay"),
-		"robots.unreachable_retry": keyAlone("robots.unreachable_retry", "30s", "10m", busy, "30s", "10m0s"),
-
-		"identity.product_token": keyAlone("identity.product_token", "", "OtherBot", decided(foo, func(d policy.Decision) any { return d.Token }), "FooBot", "OtherBot"),
-		"identity.user_agent":    keyAlone("identity.user_agent", "First/1", "Second/1", body, "as First/1 from ", "as Second/1 from "),
-		"identity.from":          keyAlone("identity.from", "a@foo.example", "b@foo.example", body, "as Go-http-client/1.1 from a@foo.example", "as Go-http-client/1.1 from b@foo.example"),
-		"identity.require":       keyAlone("identity.require", "none", "contact", decided(foo, func(d policy.Decision) any { return d.Reason }), "no-rule", "identity"),
-
-		"pace.requests_per_second": keyAlone("pace.requests_per_second", 1, 2, pace(func(d policy.Decision) any { return d.Pace.PerSecond }), "1", "2"),
-		"pace.burst":               keyAlone("pace.burst", 1, 2, pace(func(d policy.Decision) any { return d.Pace.Burst }), "1", "2"),
-		"pace.max_concurrent":      keyAlone("pace.max_concurrent", 1, 2, pace(func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),
-		"pace.per":                 {wwwPace.with(keys{"pace.per": "host"}), wwwPace.with(keys{"pace.per": "domain"}), pacedAs, [2]string{"www.example.com", "example.com"}},
-		"pace.max_wait":            keyAlone("pace.max_wait", "1s", "2s", pace(func(d policy.Decision) any { return d.Pace.MaxWait }), "1s", "2s"),
-		"pace.max_queue":           keyAlone("pace.max_queue", 1, 2, pace(func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
-		"pace.back_off":            keyAlone("pace.back_off", true, false, inForce(func(f *force) any { return f.rules.BackOff }), "true", "false"),
-		"pace.adaptive":            keyAlone("pace.adaptive", true, false, pace(func(d policy.Decision) any { return d.Pace.Adapt }), "true", "false"),
-
-		"hosts[].match":                    inEntry("hosts", closedHost, "match", "example.com", "127.0.0.1", statusFor("/page"), "200", "403"),
-		"hosts[].robots":                   inEntry("hosts", closedHost, "robots", "enforce", "deny", statusFor("/page"), "200", "403"),
-		"hosts[].reason":                   inEntry("hosts", closedHost, "reason", "one", "two", decided(foo, func(d policy.Decision) any { return d.EntryReason }), "one", "two"),
-		"hosts[].until":                    inEntry("hosts", closedHost, "until", "2020-01-01", "2999-01-01", statusFor("/page"), "200", "403"),
-		"hosts[].pace.requests_per_second": inEntry("hosts", anyHost, "pace.requests_per_second", 1, 2, pace(func(d policy.Decision) any { return d.Pace.PerSecond }), "1", "2"),
-		"hosts[].pace.burst":               inEntry("hosts", anyHost, "pace.burst", 1, 2, pace(func(d policy.Decision) any { return d.Pace.Burst }), "1", "2"),
-		"hosts[].pace.max_concurrent":      inEntry("hosts", anyHost, "pace.max_concurrent", 1, 2, pace(func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),
-		"hosts[].pace.max_wait":            inEntry("hosts", anyHost, "pace.max_wait", "1s", "2s", pace(func(d policy.Decision) any { return d.Pace.MaxWait }), "1s", "2s"),
-		"hosts[].readings":                 inEntry("hosts", anyHost, "readings", "", "literal", statusFor("//private"), "403", "200"),
-		"hosts[].pace.max_queue":           inEntry("hosts", anyHost, "pace.max_queue", 1, 2, pace(func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
-
-		"clients[].name":                     inEntry("clients", labA, "name", "lab-a", "lab-b", refused("client"), "lab-a", "lab-b"),
-		"clients[].password_hash":            inEntry("clients", item{"name": "lab-a"}, "password_hash", hash("first"), hash("second"), login, "200", "407"),
-		"clients[].networks":                 inEntry("clients", labA, "networks", loopback, []string{"192.0.2.0/24"}, statusFor("/page"), "200", "403"),
-		"clients[].robots.dialect":           inEntry("clients", labA, "robots.dialect", "standard", "google", decided(lab, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
-		"clients[].identity.product_token":   inEntry("clients", labA, "identity.product_token", "OneBot", "TwoBot", decided(lab, func(d policy.Decision) any { return d.Token }), "OneBot", "TwoBot"),
-		"clients[].pace.requests_per_second": inEntry("clients", labA, "pace.requests_per_second", 1, 2, decided(lab, func(d policy.Decision) any { return d.Pace.Client.PerSecond }), "1", "2"),
-		"clients[].pace.burst":               inEntry("clients", labA, "pace.burst", 1, 2, decided(lab, func(d policy.Decision) any { return d.Pace.Client.Burst }), "1", "2"),
-		"clients[].pace.asset_burst": inEntry("clients", labA, "pace.asset_burst", 1, 2,
-			decided(policy.Request{Client: "lab-a", Dest: "image"}, func(d policy.Decision) any { return d.Pace.AssetBurst }), "1", "2"),
-		"clients[].quota.requests_per_day": inEntry("clients", labA, "quota.requests_per_day", 1, 3, twice, "200 429", "200 200"),
-
-		"tls.intercept": keyAlone("tls.intercept", true, false, inForce(func(f *force) any { return f.rules.Sealed("a.test") }), "false", "true"),
-		"tls.tunnel":    keyAlone("tls.tunnel", []string{}, []string{"*.test"}, inForce(func(f *force) any { return f.rules.Sealed("a.test") }), "false", "true"),
-		"tls.ca_cert":   ownCA,
-		"tls.ca_key":    ownCA,
-
-		"egress.allow_private": keyAlone("egress.allow_private", []string{}, loopback, statusFor("/page"), "403", "200"),
-		"egress.ports":         keyAlone("egress.ports", []int{1}, []string{"1-65535"}, statusFor("/page"), "403", "200"),
-		"egress.resolver":      keyAlone("egress.resolver", nobody.Addr(), names.Addr(), byName, "502", "200"),
-		"egress.parent":        keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
-		"egress.extra_ca":      keyAlone("egress.extra_ca", "", file("roots.pem"), verified, "origin", "no-rule"),
-
-		"audit.include":           keyAlone("audit.include", "all", "blocked", decisions, `"decision":"allow" "decision":"block"`, `"decision":"block"`),
-		"audit.query_strings":     {keys{"audit.query_strings": "keep"}, keys{"audit.query_strings": "drop"}, func(s *standing) string { return fmt.Sprint(strings.Contains(refused("url")(s), "?q=1")) }, [2]string{"true", "false"}},
-		"audit.max_size":          keyAlone("audit.max_size", "64KiB", "1MiB", inForce(func(f *force) any { return f.audit.MaxSize }), "65536", "1048576"),
-		"audit.max_files":         keyAlone("audit.max_files", 1, 2, inForce(func(f *force) any { return f.audit.MaxFiles }), "1", "2"),
-		"audit.on_error":          keyAlone("audit.on_error", "refuse", "continue", inForce(func(f *force) any { return f.audit.Continue }), "false", "true"),
-		"audit.sync":              keyAlone("audit.sync", "none", "always", inForce(func(f *force) any { return fmt.Sprint(f.audit.Sync, f.snapshots.NoSync) }), "1 true", "2 false"),
-		"audit.clients":           keyAlone("audit.clients", "name", "drop", refused("client"), "127.0.0.1", "<nil>"),
-		"audit.snapshot_max_age":  keyAlone("audit.snapshot_max_age", "1h", "2h", inForce(func(f *force) any { return f.snapshots.MaxAge }), "1h0m0s", "2h0m0s"),
-		"audit.snapshot_max_size": keyAlone("audit.snapshot_max_size", "1MiB", "2MiB", inForce(func(f *force) any { return f.snapshots.MaxSize }), "1048576", "2097152"),
-
-		"admin.token": keyAlone("admin.token", "0123456789abcdef", "fedcba9876543210", func(s *standing) string { return s.house.token() }, "0123456789abcdef", "fedcba9876543210"),
-		"log.level":   keyAlone("log.level", "warn", "debug", func(s *standing) string { return fmt.Sprint(s.house.log.Enabled(s.t.Context(), -4)) }, "false", "true"),
+		"listen_tls.cert":         ownTLS,
+		"listen_tls.key":          ownTLS,
+		"clients[].password_hash": inEntry("clients", item{"name": "lab-a"}, "password_hash", hashOf(t, "first"), hashOf(t, "second"), login, "200", "407"),
+		"tls.ca_cert":             ownCA,
+		"tls.ca_key":              ownCA,
+		"egress.resolver":         anotherResolver(t),
+		"egress.parent":           keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
+		"egress.extra_ca":         anotherRoot(t),
 	}
 }
 
-// retryOf is how long a failing origin is left alone.
+func hashOf(t *testing.T, password string) string {
+	t.Helper()
+	h, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	testkit.Must(t, err)
+	return string(h)
+}
+
+// twoCAs is a case of a certificate and its key: those of one CA, then those of another. What is seen
+// is the certificate.
+func twoCAs(t *testing.T, cert, key string) (c reloadCase) {
+	t.Helper()
+	for i, values := range []*keys{&c.from, &c.to} {
+		dir := t.TempDir()
+		_, err := mitm.LoadOrCreate(dir)
+		testkit.Must(t, err)
+		*values = keys{cert: filepath.Join(dir, "ca.pem"), key: filepath.Join(dir, "ca.key")}
+		text, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+		testkit.Must(t, err)
+		c.want[i] = string(text)
+	}
+	return c
+}
+
+// anotherResolver is a case of two DNS servers; only the second knows the name of the origin.
+func anotherResolver(t *testing.T) reloadCase {
+	t.Helper()
+	nobody, err := dnstest.Start(nil)
+	testkit.Must(t, err)
+	t.Cleanup(nobody.Close)
+	names, err := dnstest.Start(map[string][][]string{"site.test.": {{"127.0.0.1"}}})
+	testkit.Must(t, err)
+	t.Cleanup(names.Close)
+	byName := func(s *standing) string {
+		_, port, _ := strings.Cut(strings.TrimPrefix(s.origin.URL, "http://"), ":")
+		n, _ := s.get("http://site.test:"+port+"/page", nil)
+		return fmt.Sprint(n)
+	}
+	return keyAlone("egress.resolver", nobody.Addr(), names.Addr(), byName, "502", "200")
+}
+
+// anotherRoot is a case of an origin whose certificate the system does not trust.
+func anotherRoot(t *testing.T) reloadCase {
+	t.Helper()
+	secure := httptest.NewUnstartedServer(newSite(t, siteRobots))
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of who does not trust it
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	file := filepath.Join(t.TempDir(), "roots.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	testkit.Must(t, os.WriteFile(file, text, 0o600))
+	verified := func(s *standing) string {
+		at, _ := robots.ParseOrigin("https", strings.TrimPrefix(secure.URL, "https://"))
+		return string(s.decide(policy.Request{Origin: at}).Reason)
+	}
+	return keyAlone("egress.extra_ca", "", file, verified, "origin", "no-rule")
+}
+
+// retryOf is how long an origin is left alone that fails from now on.
 func retryOf(s *standing) string {
+	s.origin.robots = ""
 	r := s.decide(policy.Request{}).Ruling
 	return r.Retry.Sub(r.Answer.Fetched).Round(time.Second).String()
 }
@@ -314,10 +329,13 @@ func keysOf(section reflect.Type, path string) (all []string) {
 // TestEachKeyIsReloadedOrRefused walks over all keys that there are: each takes effect,
 // or is refused by its name.
 func TestEachKeyIsReloadedOrRefused(t *testing.T) {
-	cases := reloadable(t)
+	t.Parallel()
+	cases := reloadedWithFiles(t)
+	maps.Copy(cases, reloadable)
 	known := keysOf(reflect.TypeFor[config.Config](), "")
 	for _, key := range known {
 		t.Run(key, func(t *testing.T) {
+			t.Parallel()
 			c, reloads := cases[key]
 			other, restarts := needRestart[key]
 			switch {

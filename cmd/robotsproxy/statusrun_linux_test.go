@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // A politeSite wants so many seconds between two requests, and counts them.
@@ -70,6 +72,7 @@ func onTerminal(t *testing.T, site, script string, flags ...string) string {
 
 // What stands on the terminal in the end is what would stand there without the line.
 func TestStatusOfARun(t *testing.T) {
+	testkit.Long(t, "real clock")
 	for _, c := range []struct {
 		name, script string
 		flags        []string
@@ -113,6 +116,7 @@ func TestStatusOfARun(t *testing.T) {
 // A command that is asked to end has something to say: the line is gone by then, and what
 // run says itself begins a line.
 func TestStatusOfARunThatIsBrokenOff(t *testing.T) {
+	testkit.Long(t, "real clock")
 	for _, c := range []struct {
 		name, script string
 		breakOff     func(cmd *exec.Cmd, keys *os.File) error

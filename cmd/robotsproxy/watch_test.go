@@ -176,7 +176,7 @@ func TestAFileThatIsGone(t *testing.T) {
 // configuration.
 func TestACertificateThatIsRenewed(t *testing.T) {
 	t.Parallel()
-	all := reloadable(t)["listen_tls.cert"]
+	all := twoCAs(t, "listen_tls.cert", "listen_tls.key")
 	l := &laid{t: t, dir: t.TempDir()}
 	for name, from := range map[string]string{"fullchain.pem": "listen_tls.cert", "privkey.pem": "listen_tls.key"} {
 		text, err := os.ReadFile(all.from[from].(string))
