@@ -38,6 +38,9 @@ var Peers = []Peer{
 	{"node24", NeedCommand("node24", Script("get.cjs"), "builtin"), fetchByScript},
 }
 
+// QuickJava are options by which a Java program that ends soon starts in half the time.
+const QuickJava = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 // NeedPeer gives the path of a command.
 func NeedPeer(t testing.TB, name string) string {
 	t.Helper()
@@ -91,7 +94,7 @@ func needUndici(args ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
 		path := NeedPeer(t, "node")
-		if exec.Command(path, "-e", "require('undici')").Run() != nil {
+		if exec.Command(path, "-e", "require.resolve('undici')").Run() != nil {
 			testkit.Missing(t, "undici for "+path)
 		}
 		return append([]string{path}, args...)
@@ -100,7 +103,7 @@ func needUndici(args ...string) func(testing.TB) []string {
 
 var pythons sync.Map // module name to interpreter
 
-// PythonWith is the first python3 that can import the module: the interpreter
+// PythonWith is the first python3 that has the module: the interpreter
 // itself, not a wrapper that looks at HOME. "" where there is none.
 func PythonWith(module string) string {
 	if found, ok := pythons.Load(module); ok {
@@ -109,9 +112,9 @@ func PythonWith(module string) string {
 	dirs := append(filepath.SplitList(os.Getenv("PATH")), "/usr/bin")
 	found := ""
 	for _, dir := range dirs {
-		out, err := exec.Command(filepath.Join(dir, "python3"), "-c", "import sys, "+module+"; print(sys.executable)").Output()
-		if err == nil {
-			found = strings.TrimSpace(string(out))
+		out, err := exec.Command(filepath.Join(dir, "python3"), "-c",
+			"import sys, importlib.util as u; print(sys.executable if u.find_spec(sys.argv[1]) else '')", module).Output()
+		if found = strings.TrimSpace(string(out)); err == nil && found != "" {
 			break
 		}
 	}

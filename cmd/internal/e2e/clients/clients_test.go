@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
@@ -28,10 +29,11 @@ func TestPeersLogIn(t *testing.T) {
 	o := e2e.NewOrigin(t, "login", "User-agent: *\nDisallow: /private\n")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	p := e2e.StartProxy(t, e2e.Unpaced.With(known))
-	ran := 0
+	var ran atomic.Bool
 	t.Run("each", func(t *testing.T) {
 		for _, peer := range e2e.Peers {
 			t.Run(peer.Name, func(t *testing.T) {
+				t.Parallel()
 				argv := peer.Need(t)
 				urls := []string{o.URL("http", "/a?"+peer.Name), o.URL("https", "/a?"+peer.Name), o.URL("https", "/private?"+peer.Name)}
 				got := peer.Fetch(t, argv, p.EnvAs(t, e2e.Secret), urls)
@@ -43,11 +45,11 @@ func TestPeersLogIn(t *testing.T) {
 						t.Errorf("%s: client %q under %q", urls[i], r.Client, r.Dialect)
 					}
 				}
-				ran++
+				ran.Store(true)
 			})
 		}
 	})
-	if ran > 0 {
+	if ran.Load() {
 		p.WantNoSecret(t, o)
 	}
 }
@@ -60,19 +62,6 @@ func TestCurlAtTheDoor(t *testing.T) {
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	p := e2e.StartProxy(t, e2e.Unpaced.With(known))
 	asked := 0
-	newest := func(more int) e2e.Record {
-		t.Helper()
-		asked += more
-		var records []e2e.Record
-		testkit.Eventually(t, fmt.Sprint("record number ", asked), func() bool {
-			records = e2e.ReadAudit(t, p.Audit)
-			return len(records) >= asked
-		})
-		if len(records) > asked {
-			t.Errorf("%d records, want %d", len(records), asked)
-		}
-		return records[asked-1]
-	}
 	for _, c := range []struct {
 		name    string
 		args    []string
@@ -103,7 +92,8 @@ func TestCurlAtTheDoor(t *testing.T) {
 			if out := e2e.RunPeer(t, argv, e2e.CleanEnv()).Want(t, exit); out.Stdout != c.status {
 				t.Errorf("%s, %s: %s, want %s", c.name, scheme, out.Stdout, c.status)
 			}
-			r := newest(c.records)
+			asked += c.records
+			r := lastOf(t, p, asked)
 			if r.Client != c.client || strconv.Itoa(r.Status) != c.status || (c.status == "407") != (r.Reason == "auth") {
 				t.Errorf("%s, %s: %+v", c.name, scheme, r)
 			}
@@ -118,6 +108,20 @@ func TestCurlAtTheDoor(t *testing.T) {
 		}
 	}
 	p.WantNoSecret(t, o)
+}
+
+// lastOf waits until the audit has n records, and gives the last one.
+func lastOf(t *testing.T, p *e2e.Proxy, n int) e2e.Record {
+	t.Helper()
+	var records []e2e.Record
+	testkit.Eventually(t, fmt.Sprint("record number ", n), func() bool {
+		records = e2e.ReadAudit(t, p.Audit)
+		return len(records) >= n
+	})
+	if len(records) > n {
+		t.Errorf("%d records, want %d", len(records), n)
+	}
+	return records[n-1]
 }
 
 // A listener that others reach is not opened to them by accident: clients say
@@ -157,6 +161,7 @@ func TestRunAsksForNoPassword(t *testing.T) {
 		"another network":      {map[string]any{"name": "lab-a", "networks": []string{"192.0.2.0/24"}}, "127.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"clients": []any{c.client}}))
 			audit := filepath.Join(h.Dir, "run.jsonl")
 			out := e2e.Command(t, "run", "-c", h.Config, "--audit", audit, "--", curl, "-q", "-sS", o.URL("http", "/a"), o.URL("https", "/a")).Want(t, 0)

@@ -73,7 +73,7 @@ func needR(library string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
 		path := e2e.NeedPeer(t, "Rscript")
-		if exec.Command(path, "-e", "library("+library+")").Run() != nil {
+		if exec.Command(path, "-e", "find.package('"+library+"')").Run() != nil {
 			testkit.Missing(t, library+" for R")
 		}
 		return []string{path}
@@ -153,6 +153,9 @@ func TestRecipes(t *testing.T) {
 			}
 			argv := c.need(t)
 			o := newRecipeSite(t)
+			if c.title == "Git" {
+				serveRepository(t, o, argv[0])
+			}
 			p := e2e.StartProxy(t, e2e.Unpaced)
 			dir := kitchen(t, p, argv, c.as)
 			real := strings.NewReplacer("https://example.com", o.URL("https", ""), "http://example.com", o.URL("http", ""), "8080", p.Listen[strings.LastIndex(p.Listen, ":")+1:])
@@ -162,7 +165,7 @@ func TestRecipes(t *testing.T) {
 			}
 			cmd := exec.Command("sh", "-euc", real.Replace(r.run))
 			cmd.Dir = dir
-			cmd.Env = e2e.CleanEnv("HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "XDG_CONFIG_HOME="+dir)
+			cmd.Env = e2e.CleanEnv("HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "XDG_CONFIG_HOME="+dir, "JAVA_TOOL_OPTIONS="+e2e.QuickJava)
 			out := e2e.Finish(t, cmd)
 			said := out.Stdout + out.Stderr
 			t.Cleanup(func() {
@@ -258,18 +261,19 @@ func wrap(t testing.TB, file, command string) {
 	}
 }
 
-// newRecipeSite is a site with an open page, a forbidden one and, where there
-// is a Git, a repository.
+// newRecipeSite is a site with an open page and a forbidden one.
 func newRecipeSite(t testing.TB) *e2e.Origin {
 	t.Helper()
 	o := e2e.NewOrigin(t, "recipe", "User-agent: *\nDisallow: /private/\n")
 	page := `<!doctype html><title>Welcome</title><a href="/private/">private</a>`
 	o.Handle("/", e2e.TextPage("text/html", page))
 	o.Handle("/private/", e2e.TextPage("text/html", page))
-	git, err := exec.LookPath("git")
-	if err != nil {
-		return o
-	}
+	return o
+}
+
+// serveRepository adds a Git repository to a site.
+func serveRepository(t testing.TB, o *e2e.Origin, git string) {
+	t.Helper()
 	dir := t.TempDir()
 	script := `git init -q "$1/work" && cd "$1/work" && echo text > file && git add . &&
 git -c user.name=e2e -c user.email=e2e@example.com commit -q -m text && git clone -q --bare . "$1/repo.git" && git --exec-path`
@@ -283,5 +287,4 @@ git -c user.name=e2e -c user.email=e2e@example.com commit -q -m text && git clon
 	for _, service := range []string{"info/refs", "git-upload-pack"} {
 		o.Handle(fmt.Sprintf("/repo.git/%s", service), backend.ServeHTTP)
 	}
-	return o
 }

@@ -113,19 +113,20 @@ func TestPeersThroughRun(t *testing.T) {
 	t.Parallel()
 	for _, who := range e2e.Peers {
 		t.Run(who.Name, func(t *testing.T) {
+			t.Parallel()
 			argv := who.Need(t)
 			o := e2e.NewOrigin(t, "run-"+who.Name, e2e.SlowRobots)
 			body := e2e.Octets(1 << 10)
 			o.Handle("/a", e2e.SizedPage(body))
-			for _, scheme := range e2e.Schemes {
-				h := e2e.NewSetup(t, e2e.Settings{})
-				wrapped := append([]string{e2e.Binary(t), "run", "-c", h.Config, "--"}, argv...)
-				env := e2e.CleanEnv("NO_PROXY=*", "no_proxy=*", "CURL_CA_BUNDLE=/nowhere", "REQUESTS_CA_BUNDLE=/nowhere")
-				for i, got := range who.Fetch(t, wrapped, env, []string{o.URL(scheme, "/a")}) {
-					if got.Status != http.StatusOK || !bytes.Equal(got.Body, body) {
-						t.Errorf("%s %d: %v", scheme, i, got)
-					}
+			h := e2e.NewSetup(t, e2e.Settings{})
+			wrapped := append([]string{e2e.Binary(t), "run", "-c", h.Config, "--"}, argv...)
+			env := e2e.CleanEnv("NO_PROXY=*", "no_proxy=*", "CURL_CA_BUNDLE=/nowhere", "REQUESTS_CA_BUNDLE=/nowhere")
+			for i, got := range who.Fetch(t, wrapped, env, []string{o.URL("http", "/a"), o.URL("https", "/a")}) {
+				if got.Status != http.StatusOK || !bytes.Equal(got.Body, body) {
+					t.Errorf("%s: %v", e2e.Schemes[i], got)
 				}
+			}
+			for _, scheme := range e2e.Schemes {
 				e2e.WantPolite(t, o, scheme, 1, 0)
 			}
 		})

@@ -12,10 +12,10 @@ import (
 )
 
 // sitePages is how many pages the crawled site has; every third is forbidden.
-const sitePages = 200
+const sitePages = 100
 
 // siteRobots forbids /private/ on line 4.
-const siteRobots = "# A site of two hundred pages\n\nUser-agent: *\nDisallow: /private/\nAllow: /\n"
+const siteRobots = "# A site of a hundred pages\n\nUser-agent: *\nDisallow: /private/\nAllow: /\n"
 
 const siteRobotsLine = 4
 
@@ -102,7 +102,7 @@ func TestScrapyCrawlThroughRun(t *testing.T) {
 	args := append([]string{"run", "-c", h.Config, "--"}, scrapy...)
 	out := e2e.Command(t, append(args, "-a", "start="+o.URL("https", sitePath(0)), "-O", feed)...).Want(t, 0)
 	wantCrawled(t, o, h.RunAudit(t))
-	for _, want := range []string{"/private/", o.Name, "66"} {
+	for _, want := range []string{"/private/", o.Name, "33"} {
 		if !strings.Contains(out.Stderr, want) {
 			t.Errorf("the summary does not name %q:\n%s", want, out.Stderr)
 		}

@@ -43,6 +43,7 @@ func TestTimeOutsOfClients(t *testing.T) {
 	}
 	for client, need := range timeOuts {
 		t.Run(client, func(t *testing.T) {
+			t.Parallel()
 			argv := need(t)
 			row, ok := rows[client]
 			if !ok {
