@@ -80,8 +80,13 @@ func (f *Fleet) Robots(local cache.Store) cache.Store {
 // Load is [cache.Store]'s.
 func (b *bookshelf) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	f := b.fleet
-	switch j, waits := f.outbox.ahead(o); {
-	case f.away(), waits && j.kind == purging:
+	j, waits := f.outbox.ahead(o)
+	purged := waits && j.kind == purging
+	if purged {
+		b.claims.purged(o, j.frame.mark()) // the purge is sent before what is saved from now on
+	}
+	switch {
+	case f.away(), purged:
 		return b.loadLocal(ctx, o)
 	case waits:
 		return bytes.Clone(j.frame.entry(time.Now())), nil
