@@ -2,6 +2,7 @@
 //   - one pace, one concurrency limit and one robots.txt cache for all
 //   - the shared store may fail and come back; replicas may be replaced one by one
 //   - their audits are read together
+//   - BenchmarkFleetPace: how late requests are
 package fleet
 
 import (

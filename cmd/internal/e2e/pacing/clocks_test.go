@@ -75,16 +75,16 @@ func TestARestartIsNoWayRoundThePace(t *testing.T) {
 			e2e.Get(t, client, slow.URL("http", "/a"))
 			p = way.do(t, p)
 			client = p.Client(t, false)
-			wantHeld(t, client, known, gap, sent)
+			wantHeld(t, client, known, sent, gap, gap)
 			if !way.damages {
-				wantHeld(t, client, busy, time.Hour, sent)
+				wantHeld(t, client, busy, sent, time.Hour, time.Hour)
 			}
-			if way.unclean { // it has no robots.txt of slow yet, and says what it knows
-				wantHeld(t, client, slow, gap, sent)
-				wantHeld(t, client, fresh, gap, sent)
+			if way.unclean { // it may have no robots.txt of slow yet, and says what it knows
+				wantHeld(t, client, slow, sent, gap, delay)
+				wantHeld(t, client, fresh, sent, gap, gap)
 				return
 			}
-			wantHeld(t, client, slow, delay, sent)
+			wantHeld(t, client, slow, sent, delay, delay)
 			if got := e2e.Get(t, client, fresh.URL("http", "/a")); got.Status != http.StatusNotFound {
 				t.Errorf("a host that nothing was sent to: %v", got)
 			}
@@ -93,14 +93,14 @@ func TestARestartIsNoWayRoundThePace(t *testing.T) {
 }
 
 // wantHeld wants a request to be refused, since the host was sent one after the time sent, and has
-// to be left alone for length. Nothing arrives.
-func wantHeld(t *testing.T, client *http.Client, o *e2e.Origin, length time.Duration, sent time.Time) {
+// to be left alone for least to most from then. Nothing arrives.
+func wantHeld(t *testing.T, client *http.Client, o *e2e.Origin, sent time.Time, least, most time.Duration) {
 	t.Helper()
 	before := len(o.Pages("http"))
 	got := e2e.Get(t, client, o.URL("http", "/a"))
 	e2e.WantOwn(t, got, http.StatusTooManyRequests, "connection_limit_reached")
 	after, err := strconv.Atoi(got.Header.Get("Retry-After"))
-	least, most := length-time.Since(sent), length+time.Second // it is rounded
+	least, most = least-time.Since(sent), most+time.Second // it is rounded
 	if says := time.Duration(after) * time.Second; err != nil || says < least || says > most {
 		t.Errorf("%s: Retry-After %q, want %v to %v", o.Name, got.Header.Get("Retry-After"), least, most)
 	}
