@@ -30,26 +30,29 @@ type attack struct {
 	settings e2e.Settings // besides those of an arena
 	// run does it, and looks at what it alone can see. The honest client asks until it returns.
 	run  func(t testing.TB, a *arena)
-	load int // how many times as large BenchmarkHostile makes it; 0: it does not
+	load int    // how many times as large BenchmarkHostile makes it; 0: it does not
+	long string // why -short leaves it out; empty: it does not
 }
 
 // TestHostile runs each attack beside an honest client, to a proxy of its own.
 func TestHostile(t *testing.T) {
 	for _, c := range attacks {
 		t.Run(c.name, func(t *testing.T) {
+			if c.long != "" {
+				testkit.Long(t, c.long)
+			}
 			t.Parallel()
 			a := newArena(t, c.settings, 1)
 			c.run(t, a)
-			a.honest.answered(t, leastAsked)
+			a.honest.answered(t, a.asked)
 			a.wantNoHarm(t)
 		})
 	}
 }
 
 const (
-	honestRate  = 20             // requests a second; every second one is for a host that nobody has asked for
-	knownHosts  = 4              // that the others are for
-	leastAsked  = 2 * honestRate // requests of the honest client, however short an attack is
+	honestRate  = 20 // requests a second; every second one is for a host that nobody has asked for
+	knownHosts  = 4  // that the others are for
 	honestAgent = "FooBot/1.0 (+https://foo.test/bot)"
 
 	// privateRules forbid what is to arrive at no origin.
@@ -64,6 +67,7 @@ type arena struct {
 	site   *e2e.Origin // of the honest hosts
 	honest *honestClient
 	scale  int // how many times as large an attack is as in a test
+	asked  int // requests of the honest client, however short an attack is
 
 	mu      sync.Mutex    // guards origins
 	origins []*e2e.Origin // whose arrivals are held against the audit trail
@@ -72,7 +76,10 @@ type arena struct {
 // newArena starts a proxy and the honest client.
 func newArena(t testing.TB, own e2e.Settings, scale int) *arena {
 	t.Helper()
-	a := &arena{scale: scale}
+	a := &arena{scale: scale, asked: honestRate / 2}
+	if scale > 1 {
+		a.asked = 2 * honestRate
+	}
 	a.site = a.origin(t, "honest", privateRules)
 	a.site.Handle("/page", e2e.TextPage("text/plain", "page"))
 	quick := map[string]any{"requests_per_second": 100_000, "burst": 1000, "max_concurrent": 100, "max_queue": 5000}
@@ -287,22 +294,22 @@ func (a *arena) wantNoHarm(t testing.TB) {
 
 // attacks are all of them.
 var attacks = []attack{
-	{"hosts with long robots.txt files", e2e.Unpaced, longRobots, 5},
-	{"redirects of robots.txt to what is forbidden", e2e.Unpaced, redirects, 0},
-	{"a User-Agent that origins refuse", e2e.Unpaced, refusedAgent, 0},
-	{"redirects of robots.txt to one host", e2e.Settings{"pace.requests_per_second": 1 / hopGap.Seconds()}, pacedHops, 0},
-	{"transfers that hold a host's places", e2e.Settings{"pace.requests_per_second": 1000, "pace.max_wait": "25s"}, slowTransfers, 0},
-	{"origins that never send robots.txt", e2e.Settings{"robots.fetch_timeout": "60s"}, tarpits, 4},
-	{"records that push others out", e2e.Unpaced, longRecords, 0},
-	{"bodies that wait for their turn", e2e.Settings{"pace.max_queue": 5000}, waitingBodies, 15},
-	{"robots.txt asked for again and again", nil, robotsAgain, 0},
-	{"bodies in small pieces", e2e.Unpaced, slowBodies, 10},
-	{"trailers that say something else", e2e.Unpaced, trailers, 0},
-	{"a back-off for an address that others share", e2e.Unpaced.With(e2e.Settings{"pace.per": "address"}), sharedAddress, 0},
-	{"streams that are reset at once", e2e.Unpaced, rapidReset, 10},
-	{"URLs that take long to judge", e2e.Unpaced, longURLs, 0},
-	{"connections with heads that do not end", e2e.Settings{"limits.memory": "256MiB"}, unendedHeads, 10},
-	{"answers of very many fields", e2e.Unpaced, manyFields, 5},
+	{"hosts with long robots.txt files", e2e.Unpaced, longRobots, 5, "volume"},
+	{"redirects of robots.txt to what is forbidden", e2e.Unpaced, redirects, 0, ""},
+	{"a User-Agent that origins refuse", e2e.Unpaced, refusedAgent, 0, ""},
+	{"redirects of robots.txt to one host", e2e.Settings{"pace.requests_per_second": 1 / hopGap.Seconds()}, pacedHops, 0, ""},
+	{"transfers that hold a host's places", e2e.Settings{"pace.requests_per_second": 1000, "pace.max_wait": "25s"}, slowTransfers, 0, "real clock"},
+	{"origins that never send robots.txt", e2e.Settings{"robots.fetch_timeout": "60s"}, tarpits, 4, "volume"},
+	{"records that push others out", e2e.Unpaced, longRecords, 0, "volume"},
+	{"bodies that wait for their turn", e2e.Settings{"pace.max_queue": 5000}, waitingBodies, 15, "volume"},
+	{"robots.txt asked for again and again", nil, robotsAgain, 0, ""},
+	{"bodies in small pieces", e2e.Unpaced, slowBodies, 10, "volume"},
+	{"trailers that say something else", e2e.Unpaced, trailers, 0, ""},
+	{"a back-off for an address that others share", e2e.Unpaced.With(e2e.Settings{"pace.per": "address"}), sharedAddress, 0, ""},
+	{"streams that are reset at once", e2e.Unpaced, rapidReset, 10, "volume"},
+	{"URLs that take long to judge", e2e.Unpaced, longURLs, 0, ""},
+	{"connections with heads that do not end", e2e.Settings{"limits.memory": "256MiB"}, unendedHeads, 10, "volume"},
+	{"answers of very many fields", e2e.Unpaced, manyFields, 5, "volume"},
 }
 
 // longRobots asks many hosts whose robots.txt is as long as is read of one.
@@ -345,7 +352,7 @@ const hopGap = 50 * time.Millisecond
 // pacedHops asks many hosts whose robots.txt leads to an allowed page of another host, which takes
 // its own client's requests all the same.
 func pacedHops(t testing.TB, a *arena) {
-	const hosts = 40
+	const hosts = 16
 	target, leads := e2e.NewOrigin(t, "target", ""), a.origin(t, "leads", "")
 	target.Handle("/rules", e2e.TextPage("text/plain", ""))
 	leads.Handle("/page", e2e.TextPage("text/plain", "page"))
@@ -405,6 +412,7 @@ func refusedAgent(t testing.TB, a *arena) {
 // slowTransfers holds all places of two hosts with transfers that the client makes last: uploads,
 // and answers that it does not read. Another client gets its pages all the same.
 func slowTransfers(t testing.TB, a *arena) {
+	const pages = 10
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	shared := a.origin(t, "shared", "")
@@ -446,11 +454,14 @@ func slowTransfers(t testing.TB, a *arena) {
 		})
 	}
 	testkit.Eventually(t, "the places are taken", func() bool { return len(shared.Pages("http")) == 4 })
-	for _, host := range hosts {
-		if status, text := request(t.Context(), a.Client(t, false), http.MethodGet, "http://"+host+"/page", nil); status != http.StatusOK {
-			t.Errorf("another client's request to %s: %d %s", host, status, text)
+	other := a.Client(t, false)
+	inParallel(len(hosts), len(hosts), func(i int) {
+		for n := range pages {
+			if status, text := request(t.Context(), other, http.MethodGet, fmt.Sprintf("http://%s/page?%d", hosts[i], n), nil); status != http.StatusOK {
+				t.Errorf("another client's request to %s: %d %s", hosts[i], status, text)
+			}
 		}
-	}
+	})()
 	cancel()
 }
 
@@ -476,7 +487,7 @@ func tarpits(t testing.TB, a *arena) {
 		request(ctx, clients[i%connections], http.MethodGet, "http://"+newHost(tarpit, "hostile.test")+"/page", nil)
 	})
 	testkit.Eventually(t, "fetches are held up", func() bool { return len(tarpit.Arrivals("http")) > 100 })
-	a.honest.answered(t, leastAsked)
+	a.honest.answered(t, a.asked)
 	close(release)
 	cancel()
 	wait()
@@ -549,7 +560,7 @@ func waitingBodies(t testing.TB, a *arena) {
 	wait := inParallel(connections*streams, connections*streams, func(i int) {
 		request(ctx, clients[i%connections], http.MethodPost, "http://"+slow.Hostport("http")+"/page", strings.NewReader(body))
 	})
-	a.honest.answered(t, leastAsked)
+	a.honest.answered(t, a.asked)
 	cancel()
 	wait()
 }
@@ -572,7 +583,7 @@ func robotsAgain(t testing.TB, a *arena) {
 // slowBodies has many bodies under way in very small pieces: uploads, and answers, each on a
 // connection of its own. Nobody reads what the proxy sends on.
 func slowBodies(t testing.TB, a *arena) {
-	const hosts, every = 20, 20 * time.Millisecond
+	const hosts = 20
 	o := a.origin(t, "slow", privateRules)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -616,22 +627,25 @@ func slowBodies(t testing.TB, a *arena) {
 	wait()
 	testkit.Eventually(t, "the uploads have arrived", func() bool { return len(o.Pages("http")) == len(conns) })
 	var pieces sync.WaitGroup
-	pieces.Go(func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			for _, c := range conns {
-				io.WriteString(c, "1\r\nb\r\n")
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
-		}
-	})
-	a.honest.answered(t, leastAsked)
+	pieces.Go(func() { sendPieces(ctx, conns) })
+	a.honest.answered(t, a.asked)
 	cancel()
 	pieces.Wait()
+}
+
+// sendPieces sends a byte on each connection again and again, until ctx ends.
+func sendPieces(ctx context.Context, conns []net.Conn) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		for _, c := range conns {
+			io.WriteString(c, "1\r\nb\r\n")
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // trailers sends, behind bodies, fields that were judged in the head.
@@ -746,7 +760,7 @@ func unendedHeads(t testing.TB, a *arena) {
 	testkit.Eventually(t, "connections have been closed", func() bool {
 		return a.Metrics(t)["robotsproxy_memory_refused_connections_total"] > 0
 	})
-	a.honest.answered(t, leastAsked)
+	a.honest.answered(t, a.asked)
 }
 
 // manyFields has origins answer with heads of very many small fields, and bodies that do not come.

@@ -307,6 +307,7 @@ var garbage = []string{
 
 // After all of that the process is as it was.
 func TestProcessOutlivesHostility(t *testing.T) {
+	testkit.Long(t, "volume")
 	t.Parallel()
 	tr := newTrap(t)
 	packed := bomb(t)
