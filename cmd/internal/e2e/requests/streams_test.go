@@ -19,6 +19,7 @@ import (
 // rest: event streams, and any other body without a length.
 func TestStreamsArriveAtOnce(t *testing.T) {
 	t.Parallel()
+	p := e2e.StartProxy(t, e2e.Unpaced)
 	for _, contentType := range []string{"text/event-stream", "application/x-ndjson"} {
 		for _, scheme := range e2e.Schemes {
 			for _, h2 := range []bool{false, true} {
@@ -26,10 +27,10 @@ func TestStreamsArriveAtOnce(t *testing.T) {
 					continue // there is no HTTP/2 outside a tunnel
 				}
 				t.Run(contentType+"/"+scheme+"/h2="+map[bool]string{true: "yes", false: "no"}[h2], func(t *testing.T) {
+					t.Parallel()
 					release := make(chan struct{})
 					o := e2e.NewOrigin(t, "sse", "")
 					o.Handle("/events", e2e.HeldPage(contentType, "data: one\n\n", "data: two\n\n", release))
-					p := e2e.StartProxy(t, e2e.Unpaced)
 					resp, err := p.Client(t, h2).Get(o.URL(scheme, "/events"))
 					if err != nil {
 						t.Fatal(err)

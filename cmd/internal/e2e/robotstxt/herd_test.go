@@ -14,7 +14,7 @@ import (
 // none of them goes before it is there.
 func TestHerdFetchesRobotsOnce(t *testing.T) {
 	t.Parallel()
-	const herd = 1000
+	const herd = 300
 	o := e2e.NewOrigin(t, "herd", "")
 	release := make(chan struct{})
 	o.Handle("/robots.txt", func(w http.ResponseWriter, r *http.Request) {
@@ -51,7 +51,7 @@ func TestHerdFetchesRobotsOnce(t *testing.T) {
 // The same inside tunnels, many streams to the connection.
 func TestHerdOfStreamsFetchesRobotsOnce(t *testing.T) {
 	t.Parallel()
-	const herd = 200
+	const herd = 100
 	o := e2e.NewOrigin(t, "herdh2", "")
 	release := make(chan struct{})
 	o.Handle("/robots.txt", func(http.ResponseWriter, *http.Request) { <-release })
