@@ -26,6 +26,9 @@ func (s *nameServer) start() error {
 	if err != nil {
 		return err
 	}
+	if err := packets.(*net.UDPConn).SetReadBuffer(queries); err != nil {
+		return err
+	}
 	s.udp = &dns.Server{PacketConn: packets, Handler: s}
 	s.tcp = &dns.Server{Listener: listener, Handler: s}
 	for _, server := range []*dns.Server{s.udp, s.tcp} {
@@ -36,6 +39,10 @@ func (s *nameServer) start() error {
 	}
 	return nil
 }
+
+// queries is how many octets of queries may wait for a process that has other work: the kernel
+// drops the rest, and a proxy asks again after seconds.
+const queries = 4 << 20
 
 // onePort finds a port that is free for both; what is free for one may be taken for the other.
 func onePort() (packets net.PacketConn, listener net.Listener, err error) {
