@@ -255,7 +255,7 @@ func onePace(t testing.TB, requests int, delay time.Duration) []time.Duration {
 	const clients = 12
 	o := e2e.NewOrigin(t, "fleet", fmt.Sprintf("User-agent: *\nCrawl-delay: %v\n", delay.Seconds()))
 	o.Handle("/page", e2e.TextPage("text/plain", "a"))
-	f := startFleet(t, storeURL(t), 3, e2e.Settings{"pace.requests_per_second": 1000, "pace.max_wait": "2m", "pace.adaptive": false})
+	f := startFleet(t, storeURL(t), 3, e2e.Settings{"pace.requests_per_second": 1 / delay.Seconds(), "pace.max_wait": "2m", "pace.adaptive": false})
 	f.awaitStore(t, 1)
 	var left atomic.Int64
 	left.Store(int64(requests))
