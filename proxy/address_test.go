@@ -107,6 +107,7 @@ func wantPages(t testing.TB, s *site, want ...string) {
 
 // Hosts at one address share one pace, and those at two do not.
 func TestPerAddress(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := way.street(t, hello)
@@ -125,6 +126,7 @@ func TestPerAddress(t *testing.T) {
 }
 
 func TestPerAddressInMonitorMode(t *testing.T) {
+	t.Parallel()
 	way := ways[0]
 	s := way.street(t, hello)
 	monitored := s.setup(way, once)
@@ -139,6 +141,7 @@ func TestPerAddressInMonitorMode(t *testing.T) {
 
 // Unopened tunnels are of the same pace.
 func TestPerAddressOfUnopenedTunnels(t *testing.T) {
+	t.Parallel()
 	way := way{tls: true}
 	s := way.street(t, hello)
 	sealed := s.setup(way, once)
@@ -157,6 +160,7 @@ func TestPerAddressOfUnopenedTunnels(t *testing.T) {
 
 // So are FTP servers.
 func TestPerAddressOfFTP(t *testing.T) {
+	t.Parallel()
 	server := &ftptest.Server{Files: map[string]string{"robots.txt": rules, "a.txt": "0123456789"}}
 	testkit.Must(t, server.Start())
 	t.Cleanup(server.Close)
@@ -183,6 +187,7 @@ func TestPerAddressOfFTP(t *testing.T) {
 // What one host asks for with 503 is kept for it alone: hosts at its address share its
 // rate and not its back-off.
 func TestPerAddressBacksOff(t *testing.T) {
+	t.Parallel()
 	way := ways[0]
 	s := way.street(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "100")
@@ -205,6 +210,7 @@ func TestPerAddressBacksOff(t *testing.T) {
 // A request goes to the address whose pace it kept, also while a connection to
 // the one before stands.
 func TestPerAddressAsTheNameMoves(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := way.street(t, hello)
@@ -229,6 +235,7 @@ func TestPerAddressAsTheNameMoves(t *testing.T) {
 // Where the name leads when a request's turn comes is not where it led when it
 // began to wait: the turn was the former's.
 func TestPerAddressAsTheNameMovesInTheWait(t *testing.T) {
+	t.Parallel()
 	for _, way := range []way{ways[0], {name: "plain by h2", h2: true, front: withHTTP2}} {
 		t.Run(way.name, func(t *testing.T) {
 			began, release := make(chan struct{}, 2), make(chan struct{})
@@ -265,6 +272,7 @@ func TestPerAddressAsTheNameMovesInTheWait(t *testing.T) {
 // The same of tunnels, opened or not: each waits for its place among its
 // neighbours, and leads where it waited for.
 func TestPerAddressOfTunnelsThatWait(t *testing.T) {
+	t.Parallel()
 	for name, sealed := range map[string]bool{"opened": false, "unopened": true} {
 		t.Run(name, func(t *testing.T) {
 			began, release := make(chan struct{}), make(chan struct{})
@@ -297,7 +305,7 @@ func TestPerAddressOfTunnelsThatWait(t *testing.T) {
 			if _, err := br.Peek(1); err == nil {
 				t.Error("it did not wait")
 			}
-			testkit.Must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+			testkit.Must(t, conn.SetReadDeadline(time.Now().Add(testkit.Patience)))
 			close(release)
 			if got := <-held; !strings.HasPrefix(got, "200") {
 				t.Error(got)
@@ -313,6 +321,7 @@ func TestPerAddressOfTunnelsThatWait(t *testing.T) {
 
 // A name that comes to lead to a forbidden address is followed nowhere.
 func TestPerAddressGuards(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := way.street(t, hello)
@@ -341,6 +350,7 @@ func TestPerAddressGuards(t *testing.T) {
 
 // An address where nobody listens costs nobody anything who has not waited for it.
 func TestPerAddressOfTheDead(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := way.street(t, hello)
@@ -357,6 +367,7 @@ func TestPerAddressOfTheDead(t *testing.T) {
 
 // The name is resolved before the turn is waited for, with the answers of a dial.
 func TestPerAddressOfNobody(t *testing.T) {
+	t.Parallel()
 	way := ways[0]
 	s := way.street(t, hello)
 	r := start(t, s.setup(way, pace.Limits{}))

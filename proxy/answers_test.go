@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -87,7 +85,7 @@ var hostileAnswers = []struct {
 }
 
 func TestHostileAnswers(t *testing.T) {
-	quiet(t)
+	t.Parallel()
 	for _, way := range []struct {
 		name string
 		tls  bool
@@ -156,14 +154,9 @@ func readRaw(conn net.Conn, octets string) (*http.Response, string, error) {
 	}
 }
 
-// quiet keeps to itself what net/http's Transport has to say of such answers.
-func quiet(t *testing.T) {
-	log.SetOutput(io.Discard)
-	t.Cleanup(func() { log.SetOutput(os.Stderr) })
-}
-
 // RFC 9110 6.5.1, 7.6.1: trailers that are none of a trailer's end here.
 func TestTrailersOfAnswers(t *testing.T) {
+	t.Parallel()
 	const fields = "X-Sum: 7\r\nX-More: 8\r\nX-Hop: 9\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nHost: evil.test\r\nSet-Cookie: a=b\r\n" +
 		"Connection: close\r\nUpgrade: h2c\r\nContent-Type: x/y\r\nProxy-Authenticate: Basic\r\nWww-Authenticate: Basic\r\nProxy-Status: robotsproxy; error=http_request_denied\r\nVia: 1.1 evil\r\n" +
 		"Location: http://evil.test/\r\n\r\n"
@@ -189,7 +182,7 @@ func TestTrailersOfAnswers(t *testing.T) {
 // An answer that nobody has asked for is nobody's: the connection ends, and the
 // next request has another.
 func TestAnswerBeforeTheRequest(t *testing.T) {
-	quiet(t)
+	t.Parallel()
 	ended := make(chan struct{})
 	origin := raw(t, func(conn net.Conn, br *bufio.Reader, r *http.Request) {
 		if r.URL.Path != "/first" {

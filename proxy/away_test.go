@@ -15,6 +15,7 @@ import (
 // A request that a replica paced without the others says so in its record, and one that
 // they paced together does not.
 func TestStoreAwayIsInTheRecord(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") })
 	one := storetest.NewMemory(2).Join()
 	r := start(t, setup{limits: unhurried, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
@@ -39,6 +40,7 @@ func TestStoreAwayIsInTheRecord(t *testing.T) {
 
 // One that is refused since its replica alone has no turn for it says so as well.
 func TestStoreAwayIsInTheRecordOfARefusal(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") })
 	one := storetest.NewMemory(2).Join()
 	slow := unhurried

@@ -75,6 +75,7 @@ var (
 // TestWhoMayComeIn asks in each of the forms in which a request can. The
 // origins see nothing of those that are kept out, not even a fetch of robots.txt.
 func TestWhoMayComeIn(t *testing.T) {
+	t.Parallel()
 	byPassword := []policy.Client{{Name: "lab-a", PasswordHash: hashOf(t, secret)}}
 	byNetwork := []policy.Client{{Name: "lab-a", Networks: here}}
 	byBoth := []policy.Client{{Name: "lab-a", Networks: here, PasswordHash: hashOf(t, secret)}}
@@ -159,6 +160,7 @@ func TestWhoMayComeIn(t *testing.T) {
 
 // TestMonitorKeepsStrangersOut: what is only watched is robots.txt.
 func TestMonitorKeepsStrangersOut(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{
 		clients: []policy.Client{{Name: "lab-a", PasswordHash: hashOf(t, secret)}},
@@ -178,6 +180,7 @@ func TestMonitorKeepsStrangersOut(t *testing.T) {
 // TestAskedAndAnswered: a client that waits to be asked, as RFC 9110 11.7.1 has
 // it, logs in on the connection on which it was.
 func TestAskedAndAnswered(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{clients: []policy.Client{{Name: "lab-a", PasswordHash: hashOf(t, secret)}}})
 	for _, line := range []string{"GET " + origin.URL + "/page HTTP/1.1", "CONNECT " + origin.host() + " HTTP/1.1"} {
@@ -204,6 +207,7 @@ func TestAskedAndAnswered(t *testing.T) {
 // TestATunnelIsItsClients: what comes out of a tunnel is asked by whom it was
 // made for, and carries no credentials on, whatever it brings along.
 func TestATunnelIsItsClients(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := serve(t, way.tls, rules, hello)
@@ -244,6 +248,7 @@ func TestATunnelIsItsClients(t *testing.T) {
 
 // TestAnUpgradeCarriesNoCredentials: RFC 9110 7.6.1 and 11.7.2.
 func TestAnUpgradeCarriesNoCredentials(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")

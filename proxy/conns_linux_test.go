@@ -61,6 +61,7 @@ func unended(n int) string {
 // TestConnectionsCountForWhatTheyTake: without a request, a connection takes no more memory than it is
 // counted for.
 func TestConnectionsCountForWhatTheyTake(t *testing.T) {
+	testkit.Long(t, "volume")
 	const conns = 200
 	for _, c := range unasked {
 		t.Run(c.name, func(t *testing.T) {

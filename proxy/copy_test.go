@@ -34,6 +34,7 @@ var slowly = pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: 
 // TestRobotsTxtFromTheCopy: however often clients ask for robots.txt, the origin is
 // asked once, and the clients read what it said.
 func TestRobotsTxtFromTheCopy(t *testing.T) {
+	t.Parallel()
 	const text = "User-agent: *\nDisallow: /\nCrawl-delay: 10\n"
 	const modified = "Tue, 20 Oct 2026 07:28:00 GMT"
 	url, asked := robotsSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -95,6 +96,7 @@ func TestRobotsTxtFromTheCopy(t *testing.T) {
 
 // TestRobotsTxtThatIsNotThere: the answer that says so is kept too.
 func TestRobotsTxtThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	url, asked := robotsSite(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no such page", http.StatusGone) })
 	r := start(t, setup{limits: slowly})
 	c := r.client(false)
@@ -127,6 +129,7 @@ func TestRobotsTxtFromTheCopyIsPaced(t *testing.T) {
 // TestRobotsTxtWithoutACopy: where there is none that a client can be answered with, the
 // request goes out, and keeps its distance to all requests before it, the fetch included.
 func TestRobotsTxtWithoutACopy(t *testing.T) {
+	t.Parallel()
 	const robotsRule = "User-agent: *\nDisallow: /\n"
 	for name, c := range map[string]struct {
 		answer   http.HandlerFunc
@@ -184,6 +187,7 @@ func TestRobotsTxtWithoutACopy(t *testing.T) {
 // TestRobotsTxtKeepsTheCrawlDelay: a request for robots.txt that goes out comes no sooner after
 // the last one than the file asks for.
 func TestRobotsTxtKeepsTheCrawlDelay(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ method, query, upgrade, padding string }{
 		"another method":         {"POST", "", "", ""},
 		"a query":                {"GET", "?x", "", ""},

@@ -12,6 +12,7 @@ import (
 // TestDrainMovesClients: each connection of a client has one more answer at the most
 // (with HTTP/2: a few, until it has heard), and no request fails.
 func TestDrainMovesClients(t *testing.T) {
+	t.Parallel()
 	const hears = 20
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 // TestExplainIsWhatARequestGets: what is foretold of a request is what its record says,
 // and to foretell it sends nothing but for robots.txt.
 func TestExplainIsWhatARequestGets(t *testing.T) {
+	t.Parallel()
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
 	dead.Close()
@@ -69,6 +70,7 @@ func TestExplainIsWhatARequestGets(t *testing.T) {
 
 // A tunnel that will not be opened is judged by its host.
 func TestExplainASealedHost(t *testing.T) {
+	t.Parallel()
 	whole := newSite("User-agent: *\nDisallow: /\n", hello)
 	part := newSite(rules, hello)
 	whole.StartTLS()
@@ -87,6 +89,7 @@ func TestExplainASealedHost(t *testing.T) {
 
 // A path that an FTP server is not asked for is no request, whatever robots.txt says.
 func TestExplainAnFTPPath(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{})
 	q := policy.Request{Method: "GET", Origin: robots.Origin{Scheme: "ftp", Host: "127.0.0.1", Port: 2121}, PathQuery: "/%2Fetc/passwd"}
 	if d := r.handler.Explain(t.Context(), q); d.Verdict != policy.Refuse || d.Reason != policy.ReasonMalformed || d.Err == nil {
@@ -97,6 +100,7 @@ func TestExplainAnFTPPath(t *testing.T) {
 // Where hosts at one address share a pace, what is foretold is the wait for that address,
 // and an address that cannot be had is told.
 func TestExplainPerAddress(t *testing.T) {
+	t.Parallel()
 	way := ways[0]
 	s := way.street(t, hello)
 	r := start(t, s.setup(way, pace.Limits{}))
@@ -121,6 +125,7 @@ func TestExplainPerAddress(t *testing.T) {
 
 // In monitor mode nothing waits.
 func TestExplainInMonitorMode(t *testing.T) {
+	t.Parallel()
 	origin := newSite(rules, hello)
 	origin.Start()
 	t.Cleanup(origin.Close)

@@ -54,7 +54,6 @@ func (r *rig) elsewhere() *http.Client {
 func (r *rig) holds(raw string) (net.Conn, *bufio.Reader) {
 	r.t.Helper()
 	c, br := r.dial()
-	testkit.Must(r.t, c.SetDeadline(time.Now().Add(time.Minute)))
 	_, err := io.WriteString(c, raw)
 	testkit.Must(r.t, err)
 	return c, br
@@ -63,6 +62,7 @@ func (r *rig) holds(raw string) (net.Conn, *bufio.Reader) {
 // TestSlowReadersOfOneClient have all the places of a host; another client is answered all
 // the same, and they go on.
 func TestSlowReadersOfOneClient(t *testing.T) {
+	testkit.Long(t, realClock)
 	t.Parallel()
 	for _, places := range []int{1, 2} {
 		origin := endless(t)
@@ -87,6 +87,7 @@ func TestSlowReadersOfOneClient(t *testing.T) {
 
 // TestASlowUploadWhileOthersWait is answered 408, and its record says why.
 func TestASlowUploadWhileOthersWait(t *testing.T) {
+	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := endless(t)
 	r := start(t, setup{limits: hogged(1)})
@@ -129,6 +130,7 @@ func (w *stuck) Write(b []byte) (int, error) {
 // TestClientsOfOneNetwork: an IPv6 /64 network is one client where places are shared, and
 // records have the whole address.
 func TestClientsOfOneNetwork(t *testing.T) {
+	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := endless(t)
 	limits := hogged(1)

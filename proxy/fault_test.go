@@ -17,6 +17,7 @@ import (
 
 // A fault of our own costs one request, is logged under its id, and nothing else.
 func TestFaultCostsOneRequest(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, "", hello)
@@ -56,6 +57,7 @@ func TestFaultCostsOneRequest(t *testing.T) {
 }
 
 func TestFaultInConnectCostsOneTunnel(t *testing.T) {
+	t.Parallel()
 	var faulty atomic.Bool
 	faulty.Store(true)
 	origin := serve(t, true, "", hello)
@@ -82,6 +84,7 @@ type faultySink struct{}
 func (faultySink) Write(*audit.Record) error { panic("out of order") }
 
 func TestFaultAfterTheAnswerBegan(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })
 	r := start(t, setup{change: func(o *proxy.Options) { o.Audit = faultySink{} }})
 	resp, body, err := get(r.client(false), origin.URL+"/")

@@ -22,6 +22,7 @@ import (
 // TestFetchesTakeSlots: the robots.txt files of many ports of one host are fetched at
 // the host's pace, however many clients' requests cause them.
 func TestFetchesTakeSlots(t *testing.T) {
+	t.Parallel()
 	const ports, gap = 4, 100 * time.Millisecond
 	var mu sync.Mutex
 	var arrived []time.Time
@@ -57,6 +58,7 @@ func TestFetchesTakeSlots(t *testing.T) {
 // TestFetchOfABackedOffHost: the clients read when it may be asked again, no outcome is
 // kept, and nothing goes out.
 func TestFetchOfABackedOffHost(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var asked []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -102,6 +104,7 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 // TestRetryAfterOfAFailedFetch: a client reads when the file is fetched again, or, if that is
 // later, when the host's back-off ends.
 func TestRetryAfterOfAFailedFetch(t *testing.T) {
+	t.Parallel()
 	for origin, atLeast := range map[string]int{"": 1, "5": 20, "600": 590} { // the file is fetched again after 30 s
 		t.Run("Retry-After: "+origin, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -125,6 +128,7 @@ func TestRetryAfterOfAFailedFetch(t *testing.T) {
 // TestFetchThatMayNotBeRepeated: a GET that went out on a connection which broke, and may
 // not go out again, is in the record of its fetch all the same.
 func TestFetchThatMayNotBeRepeated(t *testing.T) {
+	t.Parallel()
 	var fetches proxy.Fetches
 	limits := pace.Limits{PerSecond: 1e6, Burst: 1, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 99}
 	start(t, setup{limits: limits, change: func(o *proxy.Options) {

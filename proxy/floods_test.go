@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 const (
@@ -24,114 +26,111 @@ const (
 // more is.
 func unchanged(t *testing.T) func() {
 	t.Helper()
-	heap := func() uint64 {
+	inUse := func() (goroutines int, octets uint64) {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
+		return runtime.NumGoroutine(), m.HeapAlloc
 	}
-	goroutines, octets := runtime.NumGoroutine(), heap()
+	goroutines, octets := inUse()
 	return func() {
 		t.Helper()
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
-			n, used := runtime.NumGoroutine(), heap()
-			if n <= goroutines+mostGoroutines && used <= octets+mostHeap {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d goroutines and %d KiB, before %d and %d", n, used>>10, goroutines, octets>>10)
-			}
-		}
+		testkit.Eventually(t, fmt.Sprintf("there are about %d goroutines and %d KiB again", goroutines, octets>>10), func() bool {
+			n, used := inUse()
+			return n <= goroutines+mostGoroutines && used <= octets+mostHeap
+		})
 	}
 }
 
-// Each flood is cut off or borne; afterwards all is as before.
+// http2Floods are what a client may send in bulk. Each is cut off or borne.
+var http2Floods = []struct {
+	name  string
+	flood func(f *frames, origin string) error
+	reads bool     // the client reads all the while
+	want  []string // how the connection may end, or one more request on it: its status, or the code it is reset with
+}{
+	{"rapid reset (CVE-2023-44487)", func(f *frames, origin string) (err error) {
+		page := f.pairs(page(origin)...)
+		for i := uint32(0); i < 3000 && err == nil; i++ {
+			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true, EndStream: true})
+			if err == nil {
+				err = f.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+			}
+		}
+		return err
+	}, true, []string{"200", "PROTOCOL_ERROR", "GOAWAY ENHANCE_YOUR_CALM", "closed"}},
+	{"resets by the server (CVE-2025-8671)", func(f *frames, origin string) (err error) {
+		page := f.pairs(page(origin)...)
+		for i := uint32(0); i < 3000 && err == nil; i++ {
+			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true, EndStream: true})
+			if err == nil {
+				err = f.WriteWindowUpdate(2*i+1, 1<<31-1) // too much: the server has to reset the stream
+			}
+		}
+		return err
+	}, true, []string{"200", "PROTOCOL_ERROR", "GOAWAY ENHANCE_YOUR_CALM", "GOAWAY PROTOCOL_ERROR", "closed"}},
+	{"CONTINUATION (CVE-2023-45288)", func(f *frames, origin string) error {
+		err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(page(origin)...)})
+		more := f.pairs("x", strings.Repeat("x", 4000))
+		for i := 0; i < 10_000 && err == nil; i++ {
+			err = f.WriteContinuation(1, false, more)
+		}
+		return err
+	}, true, []string{"GOAWAY PROTOCOL_ERROR", "closed"}},
+	{"CONTINUATION without a field", func(f *frames, origin string) error {
+		err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(page(origin)...), EndStream: true})
+		for i := 0; i < 20_000 && err == nil; i++ {
+			err = f.WriteContinuation(1, i == 19_999, nil)
+		}
+		return err
+	}, true, []string{"closed"}},
+	{"SETTINGS, read (CVE-2019-9515)", func(f *frames, _ string) (err error) {
+		for i := 0; i < 5000 && err == nil; i++ {
+			err = f.WriteSettings()
+		}
+		return err
+	}, true, []string{"200"}},
+	{"SETTINGS, not read", func(f *frames, _ string) (err error) {
+		for i := 0; i < 30_000 && err == nil; i++ {
+			err = f.WriteSettings()
+		}
+		return err
+	}, false, []string{"borne"}}, // one acknowledgement waits, for all
+	{"PING, not read (CVE-2019-9512)", func(f *frames, _ string) (err error) {
+		for err == nil {
+			err = f.WritePing(false, [8]byte{})
+		}
+		return err
+	}, false, []string{"cut off"}},
+	{"more streams than are allowed", func(f *frames, origin string) (err error) {
+		page := f.pairs(":method", "POST", ":scheme", "https", ":authority", origin, ":path", "/a", "content-length", "9")
+		for i := uint32(0); i < 1000 && err == nil; i++ {
+			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true})
+		}
+		return err
+	}, true, []string{"PROTOCOL_ERROR"}},
+	{"a window beyond measure", func(f *frames, _ string) error { return f.WriteWindowUpdate(0, 1<<31-1) }, true, []string{"GOAWAY FLOW_CONTROL_ERROR"}},
+	{"data of no stream", func(f *frames, _ string) error { return f.WriteData(1, true, []byte("hello")) }, true, []string{"GOAWAY PROTOCOL_ERROR"}},
+	{"a frame beyond its ceiling", func(f *frames, _ string) error {
+		_, err := f.conn.Write([]byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1})
+		return err
+	}, true, []string{"GOAWAY FRAME_SIZE_ERROR", "closed"}},
+	{"no frames at all", func(f *frames, _ string) error {
+		_, err := io.WriteString(f.conn, strings.Repeat("GET /private HTTP/1.1\r\n\r\n", 10))
+		return err
+	}, true, []string{"GOAWAY PROTOCOL_ERROR", "GOAWAY FRAME_SIZE_ERROR", "closed"}},
+}
+
+// TestHTTP2Floods: after each of them all is as before.
 func TestHTTP2Floods(t *testing.T) {
+	testkit.Long(t, "volume")
 	origin := listenRaw(t, true)
 	r := start(t, setup{
 		origins: []*httptest.Server{origin.trusted},
 		// What is reset has no business at the origin, nor have connections for it.
-		limits: pace.Limits{PerSecond: 5, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1000},
+		limits: pace.Limits{PerSecond: 50, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1000},
 	})
-	for _, c := range []struct {
-		name  string
-		flood func(f *frames) error
-		reads bool     // the client reads all the while
-		want  []string // how the connection may end, or one more request on it: its status, or the code it is reset with
-	}{
-		{"rapid reset (CVE-2023-44487)", func(f *frames) (err error) {
-			page := f.pairs(page(origin.host())...)
-			for i := uint32(0); i < 10_000 && err == nil; i++ {
-				err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true, EndStream: true})
-				if err == nil {
-					err = f.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
-				}
-			}
-			return err
-		}, true, []string{"200", "PROTOCOL_ERROR", "GOAWAY ENHANCE_YOUR_CALM", "closed"}},
-		{"resets by the server (CVE-2025-8671)", func(f *frames) (err error) {
-			page := f.pairs(page(origin.host())...)
-			for i := uint32(0); i < 10_000 && err == nil; i++ {
-				err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true, EndStream: true})
-				if err == nil {
-					err = f.WriteWindowUpdate(2*i+1, 1<<31-1) // too much: the server has to reset the stream
-				}
-			}
-			return err
-		}, true, []string{"200", "PROTOCOL_ERROR", "GOAWAY ENHANCE_YOUR_CALM", "GOAWAY PROTOCOL_ERROR", "closed"}},
-		{"CONTINUATION (CVE-2023-45288)", func(f *frames) error {
-			err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(page(origin.host())...)})
-			more := f.pairs("x", strings.Repeat("x", 4000))
-			for i := 0; i < 10_000 && err == nil; i++ {
-				err = f.WriteContinuation(1, false, more)
-			}
-			return err
-		}, true, []string{"GOAWAY PROTOCOL_ERROR", "closed"}},
-		{"CONTINUATION without a field", func(f *frames) error {
-			err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(page(origin.host())...), EndStream: true})
-			for i := 0; i < 20_000 && err == nil; i++ {
-				err = f.WriteContinuation(1, i == 19_999, nil)
-			}
-			return err
-		}, true, []string{"closed"}},
-		{"SETTINGS, read (CVE-2019-9515)", func(f *frames) (err error) {
-			for i := 0; i < 20_000 && err == nil; i++ {
-				err = f.WriteSettings()
-			}
-			return err
-		}, true, []string{"200"}},
-		{"SETTINGS, not read", func(f *frames) (err error) {
-			for i := 0; i < 100_000 && err == nil; i++ {
-				err = f.WriteSettings()
-			}
-			return err
-		}, false, []string{"borne"}}, // one acknowledgement waits, for all
-		{"PING, not read (CVE-2019-9512)", func(f *frames) (err error) {
-			for err == nil {
-				err = f.WritePing(false, [8]byte{})
-			}
-			return err
-		}, false, []string{"cut off"}},
-		{"more streams than are allowed", func(f *frames) (err error) {
-			page := f.pairs(":method", "POST", ":scheme", "https", ":authority", origin.host(), ":path", "/a", "content-length", "9")
-			for i := uint32(0); i < 1000 && err == nil; i++ {
-				err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true})
-			}
-			return err
-		}, true, []string{"PROTOCOL_ERROR"}},
-		{"a window beyond measure", func(f *frames) error { return f.WriteWindowUpdate(0, 1<<31-1) }, true, []string{"GOAWAY FLOW_CONTROL_ERROR"}},
-		{"data of no stream", func(f *frames) error { return f.WriteData(1, true, []byte("hello")) }, true, []string{"GOAWAY PROTOCOL_ERROR"}},
-		{"a frame beyond its ceiling", func(f *frames) error {
-			_, err := f.conn.Write([]byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1})
-			return err
-		}, true, []string{"GOAWAY FRAME_SIZE_ERROR", "closed"}},
-		{"no frames at all", func(f *frames) error {
-			_, err := io.WriteString(f.conn, strings.Repeat("GET /private HTTP/1.1\r\n\r\n", 10))
-			return err
-		}, true, []string{"GOAWAY PROTOCOL_ERROR", "GOAWAY FRAME_SIZE_ERROR", "closed"}},
-	} {
+	for _, c := range http2Floods {
 		t.Run(c.name, func(t *testing.T) {
 			f := r.speak(t, origin.host())
 			if got := f.outcome(f.open("", page(origin.host())...)); got != "200" {
@@ -147,7 +146,7 @@ func TestHTTP2Floods(t *testing.T) {
 				go func() { last <- f.outcome(probe) }()
 			}
 			got := "cut off"
-			if c.flood(f) == nil {
+			if c.flood(f, origin.host()) == nil {
 				got = "borne"
 			}
 			if c.reads {
@@ -181,6 +180,7 @@ func page(origin string) []string {
 
 // What one client sends in bulk on HTTP/1.1 is one request at a time.
 func TestHTTP1Floods(t *testing.T) {
+	testkit.Long(t, "volume")
 	origin := listenRaw(t, false)
 	r := start(t, setup{})
 	r.say("GET http://" + origin.host() + "/page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

@@ -17,6 +17,7 @@ import (
 
 // An ftp URL takes the way of every other: judged, then fetched, one record.
 func TestFTP(t *testing.T) {
+	t.Parallel()
 	const robotsTxt = "User-agent: *\nDisallow: /private/\n"
 	files := func() map[string]string {
 		return map[string]string{"robots.txt": robotsTxt, "a.txt": "0123456789", "private/x": "secret", "pub/b": "b"}

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"robotsproxy/robots/testkit"
 
@@ -46,7 +45,6 @@ func (r *rig) prior(t *testing.T) *frames {
 func newFrames(t *testing.T, c net.Conn) *frames {
 	t.Helper()
 	f := &frames{t: t, conn: c, next: 1}
-	testkit.Must(t, f.conn.SetDeadline(time.Now().Add(20*time.Second)))
 	f.pack = hpack.NewEncoder(&f.block)
 	f.Framer = http2.NewFramer(f.conn, f.conn)
 	f.AllowIllegalWrites = true
@@ -135,6 +133,7 @@ func (f *frames) lost(err error) {
 const valid = ":method GET :scheme https :authority o.test :path /a"
 
 func TestHTTP2Requests(t *testing.T) {
+	t.Parallel()
 	origin := listenRaw(t, true)
 	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
 	const (
@@ -246,6 +245,7 @@ func TestHTTP2Requests(t *testing.T) {
 // A field that speaks of the connection is found however its head is sent: in parts, with
 // padding, or as a reference to a head before. The head that follows can still be decoded.
 func TestHTTP2FieldsOfTheConnection(t *testing.T) {
+	t.Parallel()
 	origin := listenRaw(t, true)
 	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
 	page := []string{":method", "GET", ":scheme", "https", ":authority", origin.host(), ":path", "/a"}
@@ -290,6 +290,7 @@ func TestHTTP2FieldsOfTheConnection(t *testing.T) {
 }
 
 func TestHTTP2Trailers(t *testing.T) {
+	t.Parallel()
 	origin := listenRaw(t, true)
 	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
 	for _, c := range []struct {
@@ -357,6 +358,7 @@ func (c *recordCounter) Read(b []byte) (int, error) {
 // The head and the body of a small answer are one record of TLS, but where the machine
 // stands still between the two.
 func TestAnswerIsOneRecord(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, "", hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}})
 	c, _ := r.tunnelInTheClear(origin.host())

@@ -79,6 +79,7 @@ func refuseAfter(t *testing.T, served int64) *refuser {
 
 // net/http would connect for ever to an origin that takes no request.
 func TestOriginThatTakesNoRequests(t *testing.T) {
+	t.Parallel()
 	for name, monitor := range map[string]bool{"enforce": false, "monitor": true} {
 		t.Run(name, func(t *testing.T) {
 			o := refuseAfter(t, 1)
@@ -108,6 +109,7 @@ func TestOriginThatTakesNoRequests(t *testing.T) {
 // A client that does not read holds up no other, whatever its origin sends:
 // the answers of an HTTP/2 connection are read in one place.
 func TestHintsHoldUpNobodyElse(t *testing.T) {
+	t.Parallel()
 	var written atomic.Int64
 	hinted := make(chan struct{})
 	s := newSite("", func(w http.ResponseWriter, r *http.Request) {
@@ -148,7 +150,7 @@ func TestHintsHoldUpNobodyElse(t *testing.T) {
 	ask("/hint")
 	<-hinted
 	c := r.client(false)
-	c.Timeout = 10 * time.Second
+	c.Timeout = testkit.Patience
 	if resp, err := c.Get(s.URL + "/fast"); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("another client: %v %v", resp, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -51,20 +53,17 @@ func (r *records) forget() {
 }
 
 // last waits for the n-th record, which may follow its answer.
-func (r *records) last(t *testing.T, n int) audit.Record {
+func (r *records) last(t *testing.T, n int) (found audit.Record) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); <-tick.C {
+	testkit.Eventually(t, fmt.Sprintf("there is a record number %d", n), func() bool {
 		r.mu.Lock()
+		defer r.mu.Unlock()
 		if len(r.all) >= n {
-			defer r.mu.Unlock()
-			return r.all[n-1]
+			found = r.all[n-1]
 		}
-		r.mu.Unlock()
-	}
-	t.Fatalf("there is no record number %d", n)
-	return audit.Record{}
+		return len(r.all) >= n
+	})
+	return found
 }
 
 // of waits for a record of a reason: those of allowed requests may come late.
@@ -81,6 +80,16 @@ func (r *records) of(t *testing.T, reason policy.Reason) (found audit.Record) {
 	})
 	return found
 }
+
+// authority is the CA of all rigs: to create one writes it safely to the disk, which takes a while.
+var authority = sync.OnceValues(func() (*mitm.Authority, error) {
+	dir, err := os.MkdirTemp("", "authority")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	return mitm.LoadOrCreate(dir)
+})
 
 // A rig is a whole proxy on loopback, and the client's side of it.
 type rig struct {
@@ -137,7 +146,7 @@ func start(t testing.TB, s setup) *rig {
 	}
 	engine, err := policy.New(judging)
 	testkit.Must(t, err)
-	authority, err := mitm.LoadOrCreate(t.TempDir())
+	authority, err := authority()
 	testkit.Must(t, err)
 	r := &rig{t: t, records: &records{}, roots: x509.NewCertPool(), served: make(chan error, 2)}
 	r.roots.AddCert(authority.Certificate())
@@ -204,7 +213,7 @@ func (r *rig) dial() (net.Conn, *bufio.Reader) {
 	c, err := net.Dial("tcp", r.url.Host)
 	testkit.Must(r.t, err)
 	r.t.Cleanup(func() { c.Close() })
-	testkit.Must(r.t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	testkit.Must(r.t, c.SetDeadline(time.Now().Add(testkit.Patience)))
 	if r.url.Scheme == "https" {
 		c = tls.Client(c, &tls.Config{RootCAs: r.roots, ServerName: "example.com"})
 	}

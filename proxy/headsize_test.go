@@ -19,6 +19,7 @@ const headLimit = 64 << 10
 
 // TestHeadSize: a head of 64 KiB is taken, and one of a byte more is refused.
 func TestHeadSize(t *testing.T) {
+	t.Parallel()
 	secure := serve(t, true, "", hello)
 	plain := serve(t, false, "", hello)
 	r := start(t, setup{origins: []*httptest.Server{secure.Server}})
@@ -57,6 +58,7 @@ func TestHeadSize(t *testing.T) {
 // TestHeadSizeOfHTTP2: as of HTTP/1.1, counted as RFC 9113 6.5.2 does: 32 bytes more for
 // each field.
 func TestHeadSizeOfHTTP2(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, "", hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}})
 	for name, begin := range map[string]func() *frames{

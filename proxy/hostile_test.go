@@ -58,6 +58,7 @@ func raw(t *testing.T, f func(c net.Conn, br *bufio.Reader, r *http.Request)) st
 // TestEarlyAnswerLosesNoneOfTheUpload: the origin answers before it has read,
 // and the client goes on when it has seen that.
 func TestEarlyAnswerLosesNoneOfTheUpload(t *testing.T) {
+	t.Parallel()
 	got := make(chan string, 1)
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		testkit.Must(t, http.NewResponseController(w).EnableFullDuplex())
@@ -82,6 +83,7 @@ func TestEarlyAnswerLosesNoneOfTheUpload(t *testing.T) {
 }
 
 func TestAnswersThatCannotBePassedOn(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, answer string }{
 		{"a status that net/http cannot write", "HTTP/1.1 099 hm\r\nContent-Length: 0\r\n\r\n"},
 		{"a change of protocol nobody asked for", "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"},
@@ -103,6 +105,7 @@ func TestAnswersThatCannotBePassedOn(t *testing.T) {
 }
 
 func TestUpgradeToAnotherProtocolThanAsked(t *testing.T) {
+	t.Parallel()
 	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, _ *http.Request) {
 		io.WriteString(conn, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
 	})
@@ -113,6 +116,7 @@ func TestUpgradeToAnotherProtocolThanAsked(t *testing.T) {
 }
 
 func TestClientThatLeavesAfterItsRequestWentOut(t *testing.T) {
+	t.Parallel()
 	arrived := make(chan struct{})
 	origin := raw(t, func(conn net.Conn, br *bufio.Reader, _ *http.Request) {
 		close(arrived)
@@ -136,6 +140,7 @@ func TestClientThatLeavesAfterItsRequestWentOut(t *testing.T) {
 // A connection is made to its end although its client has left: it counts as a
 // request, or clients that come and go would open one after the other.
 func TestClientThatLeavesWhileItsRequestIsConnected(t *testing.T) {
+	t.Parallel()
 	origin := listenRaw(t, true)
 	origin.answers = map[string]string{"/first": "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"}
 	r := start(t, setup{
@@ -164,6 +169,7 @@ func TestClientThatLeavesWhileItsRequestIsConnected(t *testing.T) {
 }
 
 func TestUpgradedConnectionEndsWithItsClient(t *testing.T) {
+	t.Parallel()
 	held := make(chan struct{})
 	defer close(held)
 	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, _ *http.Request) {
@@ -182,6 +188,7 @@ func TestUpgradedConnectionEndsWithItsClient(t *testing.T) {
 }
 
 func TestWhatOnlyLooksLikeRobotsTxtWaitsItsTurn(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /\n", hello)
 	r := start(t, setup{limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}})
 	for _, head := range []string{"POST %s/robots.txt", "GET %s/robots.txt?2", "DELETE %s/robots.txt"} {
@@ -193,6 +200,7 @@ func TestWhatOnlyLooksLikeRobotsTxtWaitsItsTurn(t *testing.T) {
 }
 
 func TestClientsBrokenUploadIsNotTheOriginsFault(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
 	resp := start(t, setup{}).say("POST " + origin.URL + "/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
 	if resp.StatusCode != 400 {
@@ -201,6 +209,7 @@ func TestClientsBrokenUploadIsNotTheOriginsFault(t *testing.T) {
 }
 
 func TestPlainHTTPInASealedTunnelIsJudged(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.80:80")
 	if err != nil {
 		t.Skip("port 80, which alone tells plain HTTP in an unopened tunnel, cannot be had: ", err)
@@ -225,6 +234,7 @@ func TestPlainHTTPInASealedTunnelIsJudged(t *testing.T) {
 }
 
 func TestUnreachableOriginIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	var conns atomic.Int64
 	origin := httptest.NewUnstartedServer(http.NotFoundHandler())
 	origin.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -249,6 +259,7 @@ func TestUnreachableOriginIsLeftAlone(t *testing.T) {
 }
 
 func TestShutdownWaitsForTheRecords(t *testing.T) {
+	t.Parallel()
 	gone := make(chan struct{})
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()

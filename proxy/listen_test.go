@@ -36,6 +36,7 @@ func (r *rig) knock(address string) (net.Conn, *http.Response) {
 }
 
 func TestConnectionsOfOneClient(t *testing.T) {
+	t.Parallel()
 	const most, told = 3, 16
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsEach = most }})
@@ -86,6 +87,7 @@ func ends(c net.Conn) bool {
 }
 
 func TestConnectionsOfAll(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", hello)
 	said := &lines{}
 	r := start(t, setup{change: func(o *proxy.Options) {
@@ -140,6 +142,7 @@ func (l failing) Accept() (net.Conn, error) {
 }
 
 func TestNoMoreFilesIsSurvivedAndSaid(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", hello)
 	said := &lines{}
 	short := make(chan struct{}, 5)
@@ -163,6 +166,7 @@ func TestNoMoreFilesIsSurvivedAndSaid(t *testing.T) {
 
 // RFC 9113 3.3: HTTP/2 with prior knowledge, inside a tunnel in the clear.
 func TestHTTP2InTheClearInsideATunnel(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{})
 	var spoken http.Protocols
@@ -187,6 +191,7 @@ func TestHTTP2InTheClearInsideATunnel(t *testing.T) {
 
 // A tunnel that stays closed, in a stream of HTTP/2.
 func TestSealedTunnelInAStream(t *testing.T) {
+	t.Parallel()
 	origin := way{tls: true}.serve(t, "User-agent: *\nDisallow: /x", hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Sealed = func(string) bool { return true } }})
 	c := way{tls: true, front: withHTTP2}.client(r)
@@ -203,6 +208,7 @@ func TestSealedTunnelInAStream(t *testing.T) {
 
 // A refused CONNECT of a stream is an answer like any other.
 func TestStreamIsRefused(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{})
 	_, err := r.streamTo(r.speaking2(), "127.0.0.1:22")
 	if err == nil || !strings.Contains(err.Error(), "403") || !strings.Contains(err.Error(), "destination_ip_prohibited") {
@@ -211,6 +217,7 @@ func TestStreamIsRefused(t *testing.T) {
 }
 
 func TestConnectionThatSaysNothingIsBounded(t *testing.T) {
+	testkit.Long(t, realClock)
 	t.Parallel()
 	const limit = 2 * time.Second // in which a request has to arrive as well
 	r := start(t, setup{change: func(o *proxy.Options) { o.HeadTimeout = limit }})
@@ -232,6 +239,7 @@ func TestConnectionThatSaysNothingIsBounded(t *testing.T) {
 
 // What net/http cannot read is answered as all else is, at once, and recorded.
 func TestWhatIsNotHTTP(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, "", hello)
 	plain := serve(t, false, "", hello)
 	for name, front := range map[string]front{"in the clear": inTheClear, "over TLS": overTLS} {
@@ -286,6 +294,7 @@ func TestWhatIsNotHTTP(t *testing.T) {
 
 // A request that comes octet by octet is no other.
 func TestRequestOctetByOctet(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{})
 	origin := serve(t, false, "", hello)
 	c, br := r.dial()
@@ -299,6 +308,7 @@ func TestRequestOctetByOctet(t *testing.T) {
 
 // Whatever an origin's body looks like, it passes.
 func TestBodyThatLooksLikeAnAnswer(t *testing.T) {
+	t.Parallel()
 	const text = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(2*len(text)))
@@ -318,6 +328,7 @@ func TestBodyThatLooksLikeAnAnswer(t *testing.T) {
 
 // A client is counted by its name, wherever its connections come from.
 func TestConnectionsOfANamedClient(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{
 		clients: []policy.Client{{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}},
@@ -341,6 +352,7 @@ func TestConnectionsOfANamedClient(t *testing.T) {
 // A client that has not been told of the TLS is told, and what fails before
 // anything was asked leaves no record.
 func TestHandshakesThatFail(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{front: overTLS})
 	distrusts, err := net.Dial("tcp", r.url.Host)
 	testkit.Must(t, err)

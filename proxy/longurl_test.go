@@ -14,6 +14,7 @@ import (
 // TestLongURL: a URL over limits.url is refused with 414, whichever way it comes,
 // and recorded in part; one of just that length passes.
 func TestLongURL(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, rules, func(http.ResponseWriter, *http.Request) {})
@@ -40,6 +41,7 @@ func TestLongURL(t *testing.T) {
 
 // TestLongURLAsConfigured: limits.url may be up to 64 KiB.
 func TestLongURLAsConfigured(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, rules, func(http.ResponseWriter, *http.Request) {})

@@ -180,6 +180,7 @@ func TestWaitingHoldsNoRobotsTxt(t *testing.T) {
 
 // TestCopiesAreCounted: a copy of robots.txt that is being sent counts against its client's share.
 func TestCopiesAreCounted(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		limit int64 // bytes
 		want  int
@@ -199,6 +200,7 @@ func TestCopiesAreCounted(t *testing.T) {
 // TestOneAddressHoldsHalf: the connections of one address take half of the memory at most, whatever they
 // ask. A few more would be answered, the others are closed, and another address is served.
 func TestOneAddressHoldsHalf(t *testing.T) {
+	t.Parallel()
 	const most, answered, each = 20, 16, 32 << 10
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "page") })
 	r := start(t, setup{change: func(o *proxy.Options) {
@@ -220,6 +222,7 @@ func TestOneAddressHoldsHalf(t *testing.T) {
 
 // TestLongHeadsAreCounted: a head that the client's share of memory has no room for is not read on.
 func TestLongHeadsAreCounted(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{change: func(o *proxy.Options) {
 		o.Memory = memory.New(memory.Options{Limit: 192 << 10, InUse: func() int64 { return 0 }})
 	}})
@@ -248,6 +251,7 @@ func TestLongHeadsAreCounted(t *testing.T) {
 
 // TestFieldsOfARequestAreBounded: a head within 64 KiB of very many lines is refused.
 func TestFieldsOfARequestAreBounded(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "page") })
 	r := start(t, setup{})
 	for _, c := range []struct{ fields, want int }{{900, http.StatusOK}, {2000, http.StatusRequestHeaderFieldsTooLarge}} {

@@ -43,6 +43,7 @@ func (r *rig) toSelf(raw string) string {
 
 // Who asks the proxy itself is answered, and leaves no record.
 func TestOwnPage(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{change: guided(t)})
 	for _, c := range []struct{ name, request, want string }{
 		{"origin form (RFC 9112 3.2.1)", "GET / HTTP/1.1\r\nHost: SELF\r\n\r\n", "this is a proxy"},
@@ -83,6 +84,7 @@ func TestOwnPage(t *testing.T) {
 
 // What only looks like it is refused as ever, and recorded.
 func TestNotTheOwnPage(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{change: guided(t), private: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	for _, c := range []struct {
 		name, request string
@@ -131,6 +133,7 @@ func TestNotTheOwnPage(t *testing.T) {
 
 // Without a page all is as it was.
 func TestNoOwnPage(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{})
 	resp := r.say(r.toSelf("GET / HTTP/1.1\r\nHost: SELF\r\n\r\n"))
 	body, err := io.ReadAll(resp.Body)
@@ -142,6 +145,7 @@ func TestNoOwnPage(t *testing.T) {
 
 // In a tunnel there is only the origin, also for the guide's paths.
 func TestOwnPageIsInNoTunnel(t *testing.T) {
+	t.Parallel()
 	for _, secure := range []bool{false, true} {
 		origin := serve(t, secure, "", hello)
 		r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: guided(t)})
@@ -166,6 +170,7 @@ func TestOwnPageIsInNoTunnel(t *testing.T) {
 
 // Whoever reaches the listener may read the page, but not by more connections than he may have.
 func TestOwnPageAsksNoPassword(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{
 		clients: []policy.Client{{Name: "lab-a", PasswordHash: "$2y$04$7qHcXGZ6hjF0.SYxYsFhiOQvFWSQyd1EhnKPhPmfvQuMsw3IrNUHC"}},
 		change: func(o *proxy.Options) {
@@ -192,6 +197,7 @@ func TestOwnPageAsksNoPassword(t *testing.T) {
 
 // HTTP/2 with prior knowledge: :authority is the address that is meant (RFC 9113 8.3.1).
 func TestOwnPageByPriorKnowledge(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{change: guided(t), private: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	for _, c := range []struct{ scheme, authority, path, want string }{
 		{"http", "SELF", "/", "200"},
@@ -219,6 +225,7 @@ func TestOwnPageByPriorKnowledge(t *testing.T) {
 
 // A port that speaks TLS has the page behind its TLS alone.
 func TestOwnPageOverTLS(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{front: overTLS, change: guided(t)})
 	for _, request := range []string{
 		"GET / HTTP/1.1\r\nHost: SELF\r\n\r\n", "GET https://SELF/ HTTP/1.1\r\nHost: SELF\r\n\r\n", "GET http://SELF/ HTTP/1.1\r\nHost: SELF\r\n\r\n",
@@ -233,6 +240,7 @@ func TestOwnPageOverTLS(t *testing.T) {
 // On another address than loopback the proxy has whatever name it was given there; a
 // site's own name, without a port, is none.
 func TestNamesOfTheOwnPage(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{change: guided(t), listen: func(l net.Listener) net.Listener { return remote{l} }})
 	for host, want := range map[string]int{
 		"proxy.example:8080": 200, "proxy.example": 400, "192.0.2.1": 200, "a!b:8080": 200, "localhost:8080": 200,

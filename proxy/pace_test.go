@@ -27,6 +27,7 @@ var unhurried = pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWai
 // TestAHostThatAsksForAPauseGetsIt: the record of the answer says how long, and who
 // would have to wait too long is told.
 func TestAHostThatAsksForAPauseGetsIt(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, retryAfter string
 		status           int
@@ -74,6 +75,7 @@ func TestAHostThatAsksForAPauseGetsIt(t *testing.T) {
 }
 
 func TestBackOffCanBeTurnedOff(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	r := start(t, setup{limits: unhurried})
 	client := r.client(false)
@@ -89,6 +91,7 @@ func TestBackOffCanBeTurnedOff(t *testing.T) {
 
 // TestSlowAnswersAreInTheRecord: a request that was held up by them says so. An upload's time is the client's doing as well, and does not count.
 func TestSlowAnswersAreInTheRecord(t *testing.T) {
+	testkit.Long(t, realClock)
 	t.Parallel()
 	const slow = 2 * time.Second
 	const least = 1200 * time.Millisecond // it counts from when the write returned, which the origin may be ahead of
@@ -127,6 +130,7 @@ func TestSlowAnswersAreInTheRecord(t *testing.T) {
 // and then nothing has gone out, whatever net/http does with the connection, and the
 // record says so.
 func TestAPauseThatBeginsDuringTheDial(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, pause string
 		status      int

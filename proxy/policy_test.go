@@ -49,6 +49,7 @@ func watched(t *testing.T, way way) (*site, *atomic.Int64) {
 // TestDeniedHost: whichever way it is asked for, nothing reaches it, and who asks
 // reads why.
 func TestDeniedHost(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin, conns := watched(t, way)
@@ -80,6 +81,7 @@ func TestDeniedHost(t *testing.T) {
 
 // An IPv4 address is the same in IPv6's clothes.
 func TestDeniedAddressInOtherSpellings(t *testing.T) {
+	t.Parallel()
 	origin, conns := watched(t, ways[0])
 	_, port, _ := net.SplitHostPort(origin.host())
 	r := start(t, setup{judging: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
@@ -98,6 +100,7 @@ func TestDeniedAddressInOtherSpellings(t *testing.T) {
 
 // A name is not even looked up, opened or not.
 func TestDeniedNameIsNotLookedUp(t *testing.T) {
+	t.Parallel()
 	for name, sealed := range map[string]bool{"opened": false, "sealed": true} {
 		r := start(t, setup{
 			change:  func(o *proxy.Options) { o.Sealed = func(string) bool { return sealed } },
@@ -116,6 +119,7 @@ func TestDeniedNameIsNotLookedUp(t *testing.T) {
 }
 
 func TestDeniedHostWhileWatchedOnly(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, rules, hello)
@@ -134,6 +138,7 @@ func TestDeniedHostWhileWatchedOnly(t *testing.T) {
 
 // TestOverride: robots.txt is not asked, and the pace is kept all the same.
 func TestOverride(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, "User-agent: *\nDisallow: /\nCrawl-delay: 5", hello)
@@ -161,6 +166,7 @@ func TestOverride(t *testing.T) {
 // TestIdentityRequired: who does not say who it is reaches nobody, and is told
 // what to send.
 func TestIdentityRequired(t *testing.T) {
+	t.Parallel()
 	const contact = "Put a web or e-mail address into your User-Agent, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot), or send one as From."
 	for _, c := range []struct {
 		name, header, from string // from: the configuration's
@@ -220,6 +226,7 @@ func TestIdentityRequired(t *testing.T) {
 
 // What comes out of an opened tunnel says who it is; its CONNECT need not.
 func TestIdentityInsideATunnel(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, rules, hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}, judging: func(o *policy.Options) { o.Require = policy.RequireToken }})
 	c := r.tunnel(origin.host())
@@ -253,6 +260,7 @@ func head(t *testing.T, c io.Reader) string {
 
 // TestFrom: RFC 9110 10.1.2. The configuration's takes the place of the client's.
 func TestFrom(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		for _, c := range []struct{ configured, sent, want string }{
 			{"us@lab.example", "me@foo.example", "[us@lab.example]"}, {"us@lab.example", "", "[us@lab.example]"},
@@ -279,6 +287,7 @@ func TestFrom(t *testing.T) {
 
 // TestQuota: what goes out counts, and nothing else does.
 func TestQuota(t *testing.T) {
+	t.Parallel()
 	origin, tunnelled := serve(t, false, rules, hello), serve(t, true, rules, hello)
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
@@ -333,6 +342,7 @@ func TestQuota(t *testing.T) {
 
 // Who leaves the queue has sent nothing.
 func TestQuotaOfWhoLeaves(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{
 		clients: []policy.Client{{Name: "lab-a", Networks: here, PerDay: 2}},
@@ -356,6 +366,7 @@ func TestQuotaOfWhoLeaves(t *testing.T) {
 
 // Who is only watched, and who is a stranger, has no quota.
 func TestNoQuota(t *testing.T) {
+	t.Parallel()
 	for name, s := range map[string]setup{
 		"mode: monitor": {clients: []policy.Client{{Name: "lab-a", Networks: here, PerDay: 1}}, change: func(o *proxy.Options) { o.Monitor = true }},
 		"a stranger":    {clients: []policy.Client{{Name: "lab-a", Networks: elsewhere, PerDay: 1}}, open: true},
@@ -373,6 +384,7 @@ func TestNoQuota(t *testing.T) {
 
 // TestAssetsOfAPage: what the request is for comes from its header to its limits.
 func TestAssetsOfAPage(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, rules, hello)

@@ -24,6 +24,7 @@ import (
 // RFC 9113 8.3.1: what is asked for by https goes by https, also from a client
 // that asks in the clear.
 func TestSchemeOfPriorKnowledge(t *testing.T) {
+	t.Parallel()
 	secure, plain := serve(t, true, rules, hello), serve(t, false, rules, hello)
 	r := start(t, setup{origins: []*httptest.Server{secure.Server}})
 	for scheme, o := range map[string]*site{"https": secure, "http": plain} {
@@ -40,6 +41,7 @@ func TestSchemeOfPriorKnowledge(t *testing.T) {
 }
 
 func TestNoPasswordOfAStreamIsRecorded(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{})
 	f := r.prior(t)
 	if got := f.outcome(f.open("", ":method", "CONNECT", ":authority", "user:hunter2@site.test:443")); got != "400" {
@@ -52,6 +54,7 @@ func TestNoPasswordOfAStreamIsRecorded(t *testing.T) {
 
 // A client that reads nothing of its connection is ended, and its places free.
 func TestClientThatReadsNothingAtAll(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) {
 		for b := make([]byte, 64<<10); ; {
 			if _, err := w.Write(b); err != nil {
@@ -59,7 +62,7 @@ func TestClientThatReadsNothingAtAll(t *testing.T) {
 			}
 		}
 	})
-	r := start(t, setup{change: short})
+	r := start(t, setup{change: hasty})
 	f := r.prior(t)
 	f.conn.(*net.TCPConn).SetReadBuffer(4096)
 	testkit.Must(t, f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}))
@@ -76,6 +79,7 @@ func TestClientThatReadsNothingAtAll(t *testing.T) {
 
 // A connection that ends before its requests have begun is nobody's for good.
 func TestConnectionsThatEndEarlyAreNotCounted(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{
 		clients: []policy.Client{{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}},
@@ -95,21 +99,26 @@ func TestConnectionsThatEndEarlyAreNotCounted(t *testing.T) {
 
 // After 504 the client's connection is as good as before.
 func TestKeptConnectionAfterASilentOrigin(t *testing.T) {
-	origin := serve(t, false, "", hello)
-	for _, front := range []front{inTheClear, overTLS} {
-		silent := raw(t, func(_ net.Conn, br *bufio.Reader, _ *http.Request) { io.Copy(io.Discard, br) })
-		r := start(t, setup{front: front, change: short})
-		c, br := r.dial()
-		for address, want := range map[string]int{"http://" + silent: http.StatusGatewayTimeout, origin.URL: http.StatusOK} {
-			for range 2 {
-				fmt.Fprintf(c, "GET %s/ HTTP/1.1\r\nHost: x\r\n\r\n", address)
+	testkit.Long(t, realClock)
+	t.Parallel()
+	for name, front := range map[string]front{"in the clear": inTheClear, "over TLS": overTLS} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			silent := raw(t, func(_ net.Conn, br *bufio.Reader, _ *http.Request) { io.Copy(io.Discard, br) })
+			origin := serve(t, false, "", hello)
+			c, br := start(t, setup{front: front, change: short}).dial()
+			for _, ask := range []struct {
+				address string
+				want    int
+			}{{origin.URL, http.StatusOK}, {"http://" + silent, http.StatusGatewayTimeout}, {origin.URL, http.StatusOK}} {
+				fmt.Fprintf(c, "GET %s/ HTTP/1.1\r\nHost: x\r\n\r\n", ask.address)
 				resp, err := http.ReadResponse(br, nil)
-				if err != nil || resp.StatusCode != want || resp.Close {
-					t.Fatalf("%s: %v %v", address, resp, err)
+				if err != nil || resp.StatusCode != ask.want || resp.Close {
+					t.Fatalf("%s: %v %v", ask.address, resp, err)
 				}
 				io.Copy(io.Discard, resp.Body)
 			}
-		}
+		})
 	}
 }
 
@@ -134,6 +143,7 @@ func (r *rig) stream(origin string) (to *io.PipeWriter, from io.ReadCloser) {
 
 // RFC 9113 8.5: the end of the client's half leaves the other open.
 func TestHalfOfAStreamEnds(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
 	defer l.Close()
@@ -168,6 +178,7 @@ func TestHalfOfAStreamEnds(t *testing.T) {
 
 // What breaks off inside of a stream is broken for the client, whatever it speaks.
 func TestBrokenTransferInAStream(t *testing.T) {
+	t.Parallel()
 	origin := raw(t, func(c net.Conn, _ *bufio.Reader, _ *http.Request) {
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
 	})
@@ -180,6 +191,7 @@ func TestBrokenTransferInAStream(t *testing.T) {
 
 // Tunnels are closed at once, streams too.
 func TestShutdownDoesNotWaitForStreams(t *testing.T) {
+	t.Parallel()
 	for name, sealed := range map[string]bool{"sealed": true, "opened": false} {
 		t.Run(name, func(t *testing.T) {
 			origin := serve(t, true, "", hello)
@@ -189,12 +201,7 @@ func TestShutdownDoesNotWaitForStreams(t *testing.T) {
 			r.stream(origin.host())
 			ended := make(chan error, 1)
 			go func() { ended <- r.handler.Shutdown(context.Background()) }()
-			select {
-			case err := <-ended:
-				testkit.Must(t, err)
-			case <-time.After(10 * time.Second):
-				t.Error("a tunnel at rest holds it up")
-			}
+			testkit.Must(t, testkit.Within(t, "the shutdown ends", ended))
 		})
 	}
 }

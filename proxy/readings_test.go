@@ -15,6 +15,7 @@ import (
 // sent is refused where they may read one that is disallowed, whichever way it
 // comes; nothing of it arrives, and record and refusal say how it was read.
 func TestDisallowedInAnotherReading(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			var arrived atomic.Int64

@@ -14,6 +14,7 @@ import (
 // What goes through a tunnel that is not opened comes out whole, however it is
 // cut, also where its reader is slow, and so does its end in one direction.
 func TestWhatMovesInATunnel(t *testing.T) {
+	t.Parallel()
 	to := echo(t)
 	r := unopened(t)
 	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 64<<10 + 1, 4 << 20} {
@@ -46,6 +47,7 @@ func TestWhatMovesInATunnel(t *testing.T) {
 
 // A reset right behind the last octets ends the tunnel as well.
 func TestResetBehindTheLastOctets(t *testing.T) {
+	t.Parallel()
 	ended := make(chan struct{})
 	to := accepting(t, func(c *net.TCPConn) {
 		const last = "the last"

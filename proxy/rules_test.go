@@ -73,6 +73,7 @@ func deny(_ *proxy.Rules, o *policy.Options) {
 
 // TestUseCountsForTheNextRequest: in kept connections and tunnels too.
 func TestUseCountsForTheNextRequest(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, rules, hello)
@@ -105,6 +106,7 @@ func TestUseCountsForTheNextRequest(t *testing.T) {
 // TestUseLeavesWhatIsUnderWay: what streams goes on, and what waits for its turn goes
 // out, as they were when they began.
 func TestUseLeavesWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	begun, release := make(chan struct{}), make(chan struct{})
 	origin := serve(t, false, rules, func(w http.ResponseWriter, q *http.Request) {
 		if q.URL.Path == "/held" {
@@ -158,6 +160,7 @@ func waiting(r *ruled) int { return r.pacer.Stats().Waiting }
 // TestUseAnotherPassword: a client whose password has changed logs in anew, on a kept
 // connection and for a kept tunnel too; one whose has not need not.
 func TestUseAnotherPassword(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, rules, hello)
@@ -220,6 +223,7 @@ func selfSigned(t *testing.T, name string) tls.Certificate {
 // TestUseAnotherCertificate: who connects from now on is shown it, and connections
 // made before go on.
 func TestUseAnotherCertificate(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := startRuled(t, setup{front: overTLS})
 	kept, br := r.dial()
@@ -251,6 +255,7 @@ func TestUseAnotherCertificate(t *testing.T) {
 
 // TestUseAnotherAuthority: tunnels made before go on.
 func TestUseAnotherAuthority(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, rules, hello)
 	r := startRuled(t, setup{origins: []*httptest.Server{origin.Server}})
 	kept := r.tunnel(origin.host(), "http/1.1")
@@ -277,6 +282,7 @@ func TestUseAnotherAuthority(t *testing.T) {
 
 // TestUseMoreConnections: who waits for a place has one; lowered, those that are open stay.
 func TestUseMoreConnections(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := startRuled(t, setup{change: func(o *proxy.Options) { o.MaxConns, o.MaxConnsEach = 1, 1 }})
 	ask := func(c io.ReadWriter) int {
@@ -310,6 +316,7 @@ func TestUseMoreConnections(t *testing.T) {
 // TestUseAnotherDoor: what leads back here is known, whichever Door it went out by;
 // the one of before, once it is over, has no connection left.
 func TestUseAnotherDoor(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := startRuled(t, setup{})
 	_, _, err := get(r.client(false), origin.URL+"/page")
@@ -338,6 +345,7 @@ func TestUseAnotherDoor(t *testing.T) {
 
 // TestUseRefuses: and all stays as it was.
 func TestUseRefuses(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := startRuled(t, setup{})
 	stranger, err := egress.New(egress.Options{})

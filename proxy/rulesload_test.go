@@ -16,6 +16,8 @@ import (
 
 // TestUseUnderLoad: no request is lost, and each is answered by the Rules of one reign.
 func TestUseUnderLoad(t *testing.T) {
+	testkit.Long(t, "volume")
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, rules, func(w http.ResponseWriter, q *http.Request) {

@@ -19,31 +19,27 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// short makes a proxy lose its patience soon.
-func short(o *proxy.Options) { o.Silence, o.Linger = 400*time.Millisecond, time.Second }
+// short makes a proxy end what stands still after two to four seconds, but not while the
+// whole process stands still for a second.
+func short(o *proxy.Options) { o.Silence, o.Linger = 2*time.Second, time.Second }
 
-// lasting is how long a transfer goes on that steady must not end.
+// hasty makes it end that soon, even where the whole process stands still.
+func hasty(o *proxy.Options) { o.Silence, o.Linger = 300*time.Millisecond, time.Second }
+
+// lasting is how long a transfer goes on that short must not end.
 const lasting = 5 * time.Second
 
-// steady makes a proxy lose its patience before that, but not while the whole
-// process stands still for a second.
-func steady(o *proxy.Options) { o.Silence, o.Linger = 2*time.Second, time.Second }
-
-// bounded fails a read from conn that lasts much longer than short allows.
-func bounded(t *testing.T, conn net.Conn) {
-	t.Helper()
-	testkit.Must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
-}
+const realClock = "waits for the real clock"
 
 func TestUpgradedConnectionOutlivesItsAnswer(t *testing.T) {
+	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := raw(t, func(conn net.Conn, br *bufio.Reader, _ *http.Request) {
 		io.WriteString(conn, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		io.Copy(conn, br)
 	})
-	r := start(t, setup{change: steady})
+	r := start(t, setup{change: short})
 	conn, br := r.dial()
-	bounded(t, conn)
 	fmt.Fprintf(conn, "GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", origin)
 	_, err := http.ReadResponse(br, nil)
 	testkit.Must(t, err)
@@ -74,6 +70,7 @@ func (r *rig) flood(t *testing.T, request string) {
 }
 
 func TestRefusalThatNobodyReadsHoldsNoPlace(t *testing.T) {
+	t.Parallel()
 	origin := raw(t, func(net.Conn, *bufio.Reader, *http.Request) {}) // hangs up: 502
 	r := start(t, setup{
 		limits: pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: 10 * time.Second, MaxQueue: 9},
@@ -87,10 +84,11 @@ func TestRefusalThatNobodyReadsHoldsNoPlace(t *testing.T) {
 }
 
 func TestRefusalDoesNotWaitForTheUpload(t *testing.T) {
+	testkit.Long(t, realClock)
+	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /private\n", hello)
 	r := start(t, setup{change: short})
 	conn, br := r.dial()
-	bounded(t, conn)
 	fmt.Fprintf(conn, "POST %s/private HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", origin.URL)
 	resp, err := http.ReadResponse(br, nil)
 	testkit.Must(t, err)
@@ -109,10 +107,10 @@ func isTimeout(err error) bool {
 }
 
 func TestRefusalOfAClientWithoutAWindowEnds(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, "User-agent: *\nDisallow: /private\n", hello)
-	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: short})
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: hasty})
 	conn := r.tunnel(origin.host(), "h2")
-	bounded(t, conn)
 	io.WriteString(conn, http2.ClientPreface)
 	framer := http2.NewFramer(conn, conn)
 	testkit.Must(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
@@ -138,24 +136,25 @@ func TestRefusalOfAClientWithoutAWindowEnds(t *testing.T) {
 	}
 }
 
-// What is left of an upload after an early answer is no request.
+// What is left of an upload after an early answer is no request, however much of it comes.
 func TestEarlyAnswerEndsTheConnection(t *testing.T) {
-	origin := serve(t, false, "User-agent: *\nDisallow: /smuggled\n", func(w http.ResponseWriter, r *http.Request) {
+	t.Parallel()
+	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 	})
-	r := start(t, setup{change: short})
+	r := start(t, setup{})
 	for range 3 {
 		conn, br := r.dial()
-		bounded(t, conn)
-		fmt.Fprintf(conn, "POST %s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc", origin.URL)
+		fmt.Fprintf(conn, "POST %s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nabc", origin.URL)
 		resp, err := http.ReadResponse(br, nil)
 		testkit.Must(t, err)
 		if !resp.Close {
 			t.Error("the answer is not said to be the last")
 		}
 		io.Copy(io.Discard, resp.Body)
-		fmt.Fprintf(conn, "GET %s/smuggled HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
+		smuggled := fmt.Sprintf("GET %s/smuggled HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
+		io.WriteString(conn, strings.Repeat(smuggled, 512<<10/len(smuggled))) // twice what is read of a body after its answer
 		if b, err := br.ReadByte(); err == nil || isTimeout(err) {
 			t.Errorf("then %q, %v, want the end of the connection", b, err)
 		}
@@ -169,10 +168,10 @@ func TestEarlyAnswerEndsTheConnection(t *testing.T) {
 
 // An origin that hangs up is a 502 at once, though the client has not sent its body yet.
 func TestOriginHangsUpBeforeTheBody(t *testing.T) {
+	t.Parallel()
 	origin := raw(t, func(net.Conn, *bufio.Reader, *http.Request) {})
 	r := start(t, setup{})
 	conn, br := r.dial()
-	bounded(t, conn)
 	fmt.Fprintf(conn, "POST http://%s/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", origin)
 	resp, err := http.ReadResponse(br, nil)
 	testkit.Must(t, err)
@@ -182,6 +181,7 @@ func TestOriginHangsUpBeforeTheBody(t *testing.T) {
 }
 
 func TestHintsBesideContinue(t *testing.T) {
+	t.Parallel()
 	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, r *http.Request) {
 		io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n"+strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 20))
 		io.Copy(io.Discard, r.Body)
@@ -190,7 +190,6 @@ func TestHintsBesideContinue(t *testing.T) {
 	r := start(t, setup{})
 	for range 30 {
 		conn, br := r.dial()
-		bounded(t, conn)
 		fmt.Fprintf(conn, "POST http://%s/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", origin)
 		for status := 0; status < 200; {
 			resp, err := http.ReadResponse(br, nil)
@@ -206,6 +205,7 @@ func TestHintsBesideContinue(t *testing.T) {
 // A connection to the origin that has gone back to the pool is not closed
 // because the client that used it first does not read.
 func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
+	testkit.Long(t, realClock)
 	t.Parallel()
 	const pause = 50 * time.Millisecond
 	const octets = 10 * int(lasting/pause)
@@ -222,7 +222,7 @@ func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
 			}
 		}
 	})
-	r := start(t, setup{change: steady})
+	r := start(t, setup{change: short})
 	r.flood(t, "GET http://"+origin+"/a HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-time.After(300 * time.Millisecond)
 	resp, body, err := get(r.client(false), "http://"+origin+"/b")
@@ -232,12 +232,12 @@ func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
 }
 
 func TestSlowUploadIsNotSilent(t *testing.T) {
+	testkit.Long(t, realClock)
 	t.Parallel()
 	const pause = 100 * time.Millisecond
 	origin := serve(t, false, "", hello)
-	r := start(t, setup{change: steady})
+	r := start(t, setup{change: short})
 	conn, br := r.dial()
-	bounded(t, conn)
 	fmt.Fprintf(conn, "POST %s/x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", origin.URL, lasting/pause)
 	go func() {
 		for range lasting / pause {
@@ -253,6 +253,7 @@ func TestSlowUploadIsNotSilent(t *testing.T) {
 }
 
 func TestTrailerNamedLikeAHeader(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		if way.h2origin {
 			continue // it cannot say such a thing
@@ -275,6 +276,7 @@ func TestTrailerNamedLikeAHeader(t *testing.T) {
 }
 
 func TestUnprintableIsEscapedInJSON(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /\u009b31m\u202eltr\n", hello)
 	r := start(t, setup{})
 	resp := r.say("GET " + origin.URL + "/%C2%9B31m%E2%80%AEltr HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\n\r\n")
@@ -286,6 +288,7 @@ func TestUnprintableIsEscapedInJSON(t *testing.T) {
 }
 
 func TestProxyStatusIsShort(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /"+strings.Repeat("*", 16000)+"\n", hello)
 	r := start(t, setup{})
 	resp := r.say("GET " + origin.URL + "/x HTTP/1.1\r\nHost: x\r\n\r\n")

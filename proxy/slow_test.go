@@ -3,11 +3,11 @@ package proxy_test
 import (
 	"bufio"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,76 +52,56 @@ func clientHello(t *testing.T) string {
 	return string(first)
 }
 
-// Clients that do not come to the point lose their connection, and cost the
-// origin no more than the connection that their tunnel was made with.
+// slowBeginnings are of clients that do not come to the point.
+var slowBeginnings = []struct {
+	name    string
+	begin   func(r *rig, origin string) net.Conn
+	octets  string // o.test is the origin, and HELLO what a client begins TLS with
+	dripped bool
+	answers []int
+}{
+	{"nothing", plainly, "", false, nil},
+	{"a request line without an end", plainly, "GET http://o.test/", false, nil},
+	{"a head without an end", plainly, "GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n", false, nil},
+	{"a head in drops", plainly, "GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
+	{"empty lines in drops", plainly, strings.Repeat("\r\n", 1000), true, nil},
+	{"a second head without an end", plainly, "OPTIONS * HTTP/1.1\r\nHost: o.test\r\n\r\nGET http://o.test/", false, []int{400}},
+	{"a silent tunnel", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\n", false, []int{200}},
+	{"half a ClientHello", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nHELLO", false, []int{200}},
+	{"a ClientHello in drops", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nHELLO", true, []int{200}},
+	{"half a head in a tunnel", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nGET / HTTP/1.1\r\n", false, []int{200}},
+	{"nothing behind the handshake", inTunnel(), "", false, nil},
+	{"half a head behind the handshake", inTunnel(), "GET / HTTP/1.1\r\n", false, nil},
+	{"nothing where HTTP/2 was agreed on", inTunnel("h2"), "", false, nil},
+	{"half a preface", inTunnel("h2"), http2.ClientPreface[:16], false, nil},
+	{"HTTP/1.1 where HTTP/2 was agreed on", inTunnel("h2"), "GET / HTTP/1.1\r\nHost: o.test\r\n\r\n", false, nil},
+	{"a head in drops behind the handshake", inTunnel(), "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
+}
+
+// TestSlowToBegin: they lose their connection, and cost the origin no more than the connection
+// that their tunnel was made with.
 func TestSlowToBegin(t *testing.T) {
+	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := listenRaw(t, true)
-	hello := clientHello(t)
+	text := strings.NewReplacer("o.test", origin.host(), "HELLO", clientHello(t))
 	var rows sync.WaitGroup // all at once, however few may be parallel: they wait
-	for _, c := range []struct {
-		name    string
-		begin   func(r *rig) net.Conn
-		octets  string
-		dripped bool
-		answers []int
-	}{
-		{"nothing", plainly, "", false, nil},
-		{"a request line without an end", plainly, "GET http://o.test/", false, nil},
-		{"a head without an end", plainly, "GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n", false, nil},
-		{"a head in drops", plainly, "GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
-		{"empty lines in drops", plainly, strings.Repeat("\r\n", 1000), true, nil},
-		{"a second head without an end", plainly, "OPTIONS * HTTP/1.1\r\nHost: o.test\r\n\r\nGET http://o.test/", false, []int{400}},
-		{"a silent tunnel", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\n", false, []int{200}},
-		{"half a ClientHello", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\n" + hello, false, []int{200}},
-		{"a ClientHello in drops", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\n" + hello, true, []int{200}},
-		{"half a head in a tunnel", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nGET / HTTP/1.1\r\n", false, []int{200}},
-		{"nothing behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "", false, nil},
-		{"half a head behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "GET / HTTP/1.1\r\n", false, nil},
-		{"nothing where HTTP/2 was agreed on", func(r *rig) net.Conn { return r.tunnel(origin.host(), "h2") }, "", false, nil},
-		{"half a preface", func(r *rig) net.Conn { return r.tunnel(origin.host(), "h2") }, http2.ClientPreface[:16], false, nil},
-		{"HTTP/1.1 where HTTP/2 was agreed on", func(r *rig) net.Conn { return r.tunnel(origin.host(), "h2") }, "GET / HTTP/1.1\r\nHost: o.test\r\n\r\n", false, nil},
-		{"a head in drops behind the handshake", func(r *rig) net.Conn { return r.tunnel(origin.host()) }, "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
-	} {
+	for _, c := range slowBeginnings {
 		rows.Go(func() {
 			t.Run(c.name, func(t *testing.T) {
 				r := start(t, setup{origins: []*httptest.Server{origin.trusted}, change: impatient})
-				conn := c.begin(r)
+				conn := c.begin(r, origin.host())
 				defer conn.Close()
-				bounded(t, conn)
 				written := make(chan struct{})
-				octets := strings.ReplaceAll(c.octets, "o.test", origin.host())
 				go func() {
 					defer close(written)
-					if c.dripped {
-						head, rest, _ := strings.Cut(octets, "\r\n\r\n")
-						if strings.HasPrefix(head, "CONNECT") {
-							io.WriteString(conn, head+"\r\n\r\n")
-							octets = rest
-						}
-						drip(conn, octets)
-					} else {
-						io.WriteString(conn, octets)
-					}
+					begin(conn, text.Replace(c.octets), c.dripped)
 				}()
-				got, br := []int(nil), bufio.NewReader(conn)
-				for {
-					resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
-					if err != nil {
-						if isTimeout(err) {
-							t.Error("the connection stands")
-						}
-						break
-					}
-					got = append(got, resp.StatusCode)
-					if resp.StatusCode != http.StatusOK {
-						io.CopyN(io.Discard, br, resp.ContentLength)
-					}
-				}
+				got := answers(t, conn)
 				if n := len(c.answers); len(got) == n+1 && got[n] == http.StatusBadRequest {
 					got = got[:n] // net/http answers half a line, and half a head it does not
 				}
-				if fmt.Sprint(got) != fmt.Sprint(c.answers) {
+				if !slices.Equal(got, c.answers) {
 					t.Errorf("answered %v, want %v", got, c.answers)
 				}
 				conn.Close()
@@ -135,16 +115,51 @@ func TestSlowToBegin(t *testing.T) {
 	}
 }
 
-func plainly(r *rig) net.Conn {
+func plainly(r *rig, _ string) net.Conn {
 	conn, _ := r.dial()
 	return conn
 }
 
-// Bodies that stand still, on either side, and what a client sees of it.
-func TestSilentBodies(t *testing.T) {
+func inTunnel(protos ...string) func(*rig, string) net.Conn {
+	return func(r *rig, origin string) net.Conn { return r.tunnel(origin, protos...) }
+}
+
+// begin writes octets, those behind a CONNECT in drops if dripped is set.
+func begin(conn net.Conn, octets string, dripped bool) {
+	if head, rest, ok := strings.Cut(octets, "\r\n\r\n"); dripped && ok && strings.HasPrefix(head, "CONNECT") {
+		io.WriteString(conn, head+"\r\n\r\n")
+		octets = rest
+	}
+	if dripped {
+		drip(conn, octets)
+	} else {
+		io.WriteString(conn, octets)
+	}
+}
+
+// answers reads answers until the connection ends, and gives their status.
+func answers(t *testing.T, conn net.Conn) (status []int) {
+	t.Helper()
+	for br := bufio.NewReader(conn); ; {
+		resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
+		if err != nil {
+			if isTimeout(err) {
+				t.Error("the connection stands")
+			}
+			return status
+		}
+		status = append(status, resp.StatusCode)
+		if resp.StatusCode != http.StatusOK {
+			io.CopyN(io.Discard, br, resp.ContentLength)
+		}
+	}
+}
+
+// stalling is an origin that stands still, in a way that the path says.
+func stalling(t *testing.T) string {
 	still := make(chan struct{})
 	t.Cleanup(func() { close(still) })
-	origin := raw(t, func(conn net.Conn, br *bufio.Reader, r *http.Request) {
+	return raw(t, func(conn net.Conn, br *bufio.Reader, r *http.Request) {
 		switch r.URL.Path {
 		case "/upload":
 			io.Copy(io.Discard, r.Body)
@@ -167,6 +182,14 @@ func TestSilentBodies(t *testing.T) {
 			<-still
 		}
 	})
+}
+
+// Bodies that stand still, on either side, and what a client sees of it.
+func TestSilentBodies(t *testing.T) {
+	testkit.Long(t, realClock)
+	t.Parallel()
+	origin := stalling(t)
+	var rows sync.WaitGroup // all at once, as in TestSlowToBegin
 	for _, c := range []struct {
 		name, raw string
 		status    int
@@ -182,18 +205,19 @@ func TestSilentBodies(t *testing.T) {
 		{"half a body, HTTP/1.0", "GET http://o.test/body HTTP/1.0\r\n\r\n", 200, true, "no-file"},
 		{"hints and no answer", "GET http://o.test/hints HTTP/1.1\r\nHost: x\r\n\r\n", 504, false, "no-file"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := start(t, setup{change: short})
-			conn := plainly(r)
-			bounded(t, conn)
-			resp, body, err := readRaw(conn, strings.ReplaceAll(c.raw, "o.test", origin))
-			if resp == nil || resp.StatusCode != c.status || (err != nil) != c.broken || isTimeout(err) {
-				t.Fatalf("%v %q, %v", resp, body, err)
-			}
-			if rec := r.records.last(t, 1); string(rec.Decision.Reason) != c.reason || rec.Err == nil || rec.Status != c.status {
-				t.Errorf("record: %+v", rec)
-			}
+		rows.Go(func() {
+			t.Run(c.name, func(t *testing.T) {
+				r := start(t, setup{change: short})
+				conn, _ := r.dial()
+				resp, body, err := readRaw(conn, strings.ReplaceAll(c.raw, "o.test", origin))
+				if resp == nil || resp.StatusCode != c.status || (err != nil) != c.broken || isTimeout(err) {
+					t.Fatalf("%v %q, %v", resp, body, err)
+				}
+				if rec := r.records.last(t, 1); string(rec.Decision.Reason) != c.reason || rec.Err == nil || rec.Status != c.status {
+					t.Errorf("record: %+v", rec)
+				}
+			})
 		})
 	}
+	rows.Wait()
 }

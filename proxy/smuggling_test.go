@@ -241,6 +241,7 @@ var smuggling = []struct {
 var target = regexp.MustCompile(`\{(/[^}]*)\}`)
 
 func TestSmuggling(t *testing.T) {
+	t.Parallel()
 	for _, way := range []struct {
 		name          string
 		overTLS, port bool
@@ -317,6 +318,7 @@ func (r *rig) exchangeRaw(t *testing.T, overTLS, port bool, origin, octets strin
 
 // What a proxy's client may say of the host, and where the request goes then.
 func TestAbsoluteFormDecides(t *testing.T) {
+	t.Parallel()
 	origin := listenRaw(t, false)
 	r := start(t, setup{})
 	for _, c := range []struct {

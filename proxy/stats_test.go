@@ -42,8 +42,10 @@ func (r *rig) wantOpen(t *testing.T, want open) {
 // Whatever way a request comes, it and its connections are counted while they last,
 // and then no more.
 func TestWhatIsOpen(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
+			t.Parallel() // HTTP/2 ends a second after its last stream
 			came, goOn := make(chan struct{}), make(chan struct{})
 			origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 				came <- struct{}{}
@@ -82,6 +84,7 @@ func TestWhatIsOpen(t *testing.T) {
 // Where nothing but the end of the connection can say that a body broke off, that is
 // cut below the tunnel.
 func TestBrokenTunnelIsNoLongerOpen(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, "", func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "a part")
 		w.(http.Flusher).Flush()
@@ -97,6 +100,7 @@ func TestBrokenTunnelIsNoLongerOpen(t *testing.T) {
 }
 
 func TestUnopenedAndUpgradedAreCounted(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, "", func(w http.ResponseWriter, r *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err == nil {
@@ -135,9 +139,12 @@ func TestUnopenedAndUpgradedAreCounted(t *testing.T) {
 
 // A client that does not trust the CA is told of, however it says so.
 func TestDistrustIsCounted(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, "", hello)
-	var authority *mitm.Authority
-	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { authority = o.Authority }})
+	authority, err := mitm.LoadOrCreate(t.TempDir())
+	testkit.Must(t, err)
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Authority = authority }})
+	r.roots.AddCert(authority.Certificate())
 	c, _ := r.tunnelInTheClear(origin.host())
 	if err := tls.Client(c, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}).Handshake(); err == nil {
 		t.Fatal("trusts what it does not know")
@@ -153,6 +160,7 @@ func TestDistrustIsCounted(t *testing.T) {
 }
 
 func TestDistrustOfTheOwnPortIsCounted(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{front: overTLS})
 	for _, roots := range []*x509.CertPool{x509.NewCertPool(), r.roots} {
@@ -175,6 +183,7 @@ func TestDistrustOfTheOwnPortIsCounted(t *testing.T) {
 }
 
 func TestConnectionsTurnedDownAreCounted(t *testing.T) {
+	t.Parallel()
 	const most, told, closed = 1, 16, 3
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsEach = most }})

@@ -20,6 +20,7 @@ import (
 )
 
 func TestBodiesPassToTheOctet(t *testing.T) {
+	t.Parallel()
 	noise := make([]byte, 3<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	for _, way := range ways {
@@ -56,6 +57,7 @@ func TestBodiesPassToTheOctet(t *testing.T) {
 }
 
 func TestUploadsPassToTheOctet(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		h := sha256.New()
 		n, err := io.Copy(h, r.Body)
@@ -95,6 +97,7 @@ const maxReadAheadForTest = 64 << 10
 // TestNothingWaitsForWhatIsNotSent: the first part arrives while the origin
 // holds the second back.
 func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		for _, form := range []string{"text/event-stream", "chunked", "length"} {
 			t.Run(way.name+"/"+form, func(t *testing.T) {
@@ -129,6 +132,7 @@ func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
 }
 
 func TestEventStreamsGiveTheirPlaceBack(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/events" {
@@ -151,6 +155,7 @@ func TestEventStreamsGiveTheirPlaceBack(t *testing.T) {
 // TestEventStreamsAreBounded: a client with as many streams as are free gets no more, and the
 // refusal names the bound.
 func TestEventStreamsAreBounded(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.(http.Flusher).Flush()
@@ -169,6 +174,7 @@ func TestEventStreamsAreBounded(t *testing.T) {
 
 // TestBrokenTransferIsBroken: what the origin breaks off never looks whole.
 func TestBrokenTransferIsBroken(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		for name, raw := range map[string]string{
 			"length": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this",
@@ -207,6 +213,7 @@ func TestBrokenTransferIsBroken(t *testing.T) {
 }
 
 func TestTrailers(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		for _, announced := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/announced %t", way.name, announced), func(t *testing.T) {
@@ -234,6 +241,7 @@ func TestTrailers(t *testing.T) {
 // TestOverriddenTargets: some servers serve the URL of such a field in place of the target that
 // the proxy has judged.
 func TestOverriddenTargets(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			headers := make(chan http.Header, 1)
@@ -262,6 +270,7 @@ func TestOverriddenTargets(t *testing.T) {
 }
 
 func TestHeadsAndRanges(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
@@ -308,6 +317,7 @@ func TestHeadsAndRanges(t *testing.T) {
 }
 
 func TestWebSocket(t *testing.T) {
+	t.Parallel()
 	for _, overTLS := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {
 			origin := serve(t, overTLS, "User-agent: *\nDisallow: /private\n", func(w http.ResponseWriter, r *http.Request) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -27,13 +28,18 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.SetParallel()
+	log.SetOutput(io.Discard) // net/http of the clients and origins notes what is hostile
+	goleak.VerifyTestMain(m)
+}
 
 const rules = "User-agent: *\nDisallow: /private\n\nUser-agent: FooBot\nDisallow: /foo\n"
 
 func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from %s", r.URL.Path) }
 
 func TestWay(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, rules, hello)
@@ -76,6 +82,7 @@ func TestWay(t *testing.T) {
 // TestProxyStatusOfAnOrigin: RFC 9209 2: the last member is the nearest proxy's. What an
 // origin writes cannot be taken for a refusal of ours by who reads it so.
 func TestProxyStatusOfAnOrigin(t *testing.T) {
+	t.Parallel()
 	const forged = `robotsproxy; error=http_request_denied; details="rule"`
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -98,6 +105,7 @@ func TestProxyStatusOfAnOrigin(t *testing.T) {
 }
 
 func TestRefusalAsProblemJSON(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{})
 	req, _ := http.NewRequest("GET", origin.URL+"/foo", nil)
@@ -121,6 +129,7 @@ func TestRefusalAsProblemJSON(t *testing.T) {
 }
 
 func TestHeadersOfTheRequest(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{})
 	r.say("GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, X-Gone\r\nX-Gone: 1\r\nTE: deflate\r\n" +
@@ -137,6 +146,7 @@ func TestHeadersOfTheRequest(t *testing.T) {
 }
 
 func TestUserAgentOfTheConfiguration(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.UserAgent = "FooBot/9" }})
 	c := r.client(false)
@@ -151,6 +161,7 @@ func TestUserAgentOfTheConfiguration(t *testing.T) {
 }
 
 func TestMonitorBlocksNothing(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }, limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1}})
 	c := r.client(false)
@@ -166,6 +177,7 @@ func TestMonitorBlocksNothing(t *testing.T) {
 
 // What could not be sent on was not only watched.
 func TestMonitorRecordsWhatFailedAsEnforced(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
 	gone := serve(t, false, rules, hello)
 	gone.Close()
@@ -178,6 +190,7 @@ func TestMonitorRecordsWhatFailedAsEnforced(t *testing.T) {
 }
 
 func TestTooLongAWait(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nCrawl-delay: 10\n", hello)
 	r := start(t, setup{limits: pace.Limits{PerSecond: 100, Burst: 1, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9}})
 	c := r.client(false)
@@ -205,6 +218,7 @@ func TestTooLongAWait(t *testing.T) {
 }
 
 func TestUnwritableAuditRefuses(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	t.Run("at the door", func(t *testing.T) {
 		r := start(t, setup{change: func(o *proxy.Options) {
@@ -232,6 +246,7 @@ func TestUnwritableAuditRefuses(t *testing.T) {
 // TestNoSpaceForEvidence: nothing goes out, whichever way, where the robots.txt that the
 // decision rests on cannot be kept; the refusal is that request's alone.
 func TestNoSpaceForEvidence(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, true, "User-agent: *\nDisallow: /private\n", hello)
 	for name, sealed := range map[string]bool{"opened": false, "passed through": true} {
 		t.Run(name, func(t *testing.T) {
@@ -270,6 +285,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 }
 
 func TestForbiddenAddressNeverArrives(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{private: []netip.Prefix{}})
 	for _, raw := range []string{"GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"} {
@@ -287,6 +303,7 @@ func TestForbiddenAddressNeverArrives(t *testing.T) {
 }
 
 func TestLoop(t *testing.T) {
+	t.Parallel()
 	r := start(t, setup{})
 	resp := r.say("GET http://" + r.url.Host + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	if resp.StatusCode/100 == 2 {
@@ -295,6 +312,7 @@ func TestLoop(t *testing.T) {
 }
 
 func TestInformationalAnswersPass(t *testing.T) {
+	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -320,6 +338,7 @@ func TestInformationalAnswersPass(t *testing.T) {
 
 // TestShutdownLetsRequestsFinish has a transfer in flight and an idle tunnel.
 func TestShutdownLetsRequestsFinish(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			began, release := make(chan struct{}), make(chan struct{})
