@@ -36,25 +36,25 @@ const (
 // their side of a connection must not count as ours.
 const originsOf = "EGRESS_TEST_ORIGINS"
 
-// TestIdleConnections: nothing of a request outlives its response. 1,024 idle connections cost
+// TestIdleConnections: nothing of a request outlives its response. Idle connections cost
 // little each, whatever was asked over them.
 func TestIdleConnections(t *testing.T) {
-	const large = 60 << 10
+	testkit.Long(t, "volume")
+	const conns, large = 128, 60 << 10
 	for _, c := range []struct {
 		name, method, scheme string
 		http2                bool
-		n                    int
 		head, most           int // bytes: of each request's head, and of a connection
 	}{
-		{"HTTP/1.1", "GET", "http", false, maxIdle, large, mostIdle},
-		{"HTTP/1.1 with TLS", "GET", "https", false, maxIdle, large, mostIdle},
-		{"HTTP/1.1 of the Transport", "POST", "http", false, 128, large, mostIdleOwned},
-		{"HTTP/1.1 of the Transport with TLS", "POST", "https", false, 128, large, mostIdleOwned},
-		{"HTTP/2", "GET", "https", true, 128, maxKeptHead, mostIdleHTTP2},
-		{"HTTP/2 with bodies", "POST", "https", true, 128, maxKeptHead, mostIdleHTTP2},
+		{"HTTP/1.1", "GET", "http", false, large, mostIdle},
+		{"HTTP/1.1 with TLS", "GET", "https", false, large, mostIdle},
+		{"HTTP/1.1 of the Transport", "POST", "http", false, large, mostIdleOwned},
+		{"HTTP/1.1 of the Transport with TLS", "POST", "https", false, large, mostIdleOwned},
+		{"HTTP/2", "GET", "https", true, maxKeptHead, mostIdleHTTP2},
+		{"HTTP/2 with bodies", "POST", "https", true, maxKeptHead, mostIdleHTTP2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			origins, roots := startOrigins(t, c.n, c.scheme, c.http2)
+			origins, roots := startOrigins(t, conns, c.scheme, c.http2)
 			d := newDoor(t, Options{AllowPrivate: loopback, Roots: roots})
 			held := inUse()
 			for _, o := range origins {
@@ -64,10 +64,10 @@ func TestIdleConnections(t *testing.T) {
 				askMuch(t, d, c.method, o, c.head)
 			}
 			awaitWatches(t, d)
-			if n := d.Stats().Origins.Open; n < c.n {
-				t.Fatalf("%d connections are open, want %d", n, c.n)
+			if n := d.Stats().Origins.Open; n < conns {
+				t.Fatalf("%d connections are open, want %d", n, conns)
 			}
-			each := (inUse() - held) / c.n
+			each := (inUse() - held) / conns
 			t.Logf("%d bytes each", each)
 			if each > c.most {
 				t.Errorf("an idle connection holds %d bytes, want at most %d", each, c.most)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // TestCancelled: the error is the cause, whatever was waited for.
@@ -93,35 +95,40 @@ func TestCancelledBeforeTheAnswer(t *testing.T) {
 // TestHeadInTime: the limit is of the head alone, and a connection that has kept it may
 // be used when it is over.
 func TestHeadInTime(t *testing.T) {
+	testkit.Long(t, "waits for the real clock")
 	const limit, longer = 2 * time.Second, 2500 * time.Millisecond
-	answered := make(chan struct{})
 	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusOK)
-		w.(http.Flusher).Flush()
-		<-answered
-		io.WriteString(w, "late")
+		if r.URL.Path == "/late" {
+			w.(http.Flusher).Flush()
+			<-time.After(longer)
+		}
+		io.WriteString(w, "good")
 	})
 	d := newDoor(t, Options{AllowPrivate: loopback, HeaderTimeout: limit})
-	r, _ := http.NewRequestWithContext(t.Context(), "GET", o.String(), nil)
-	resp, err := d.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
+	ask := func(ctx context.Context, path string) {
+		r, _ := http.NewRequestWithContext(ctx, "GET", o.String()+path, nil)
+		resp, err := d.RoundTrip(r)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			return
+		}
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); string(body) != "good" || err != nil {
+			t.Errorf("%s: %q, %v", path, body, err)
+		}
 	}
-	defer resp.Body.Close()
-	<-time.After(longer)
-	close(answered)
-	if body, err := io.ReadAll(resp.Body); string(body) != "late" || err != nil {
-		t.Errorf("%q, %v", body, err)
+	ask(t.Context(), "/") // by a connection that is kept
+	got := make(chan bool)
+	var held sync.WaitGroup
+	held.Go(func() {
+		trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { got <- c.Reused; <-time.After(longer) }}
+		ask(httptrace.WithClientTrace(t.Context(), trace), "/held")
+	})
+	if !<-got {
+		t.Error("the connection is not used again")
 	}
-	held := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { <-time.After(longer) }}
-	r = r.WithContext(httptrace.WithClientTrace(t.Context(), held))
-	if resp, err = d.RoundTrip(r); err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if n := o.accepted.Load(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
+	ask(t.Context(), "/late")
+	held.Wait()
 }
 
 // TestTold: what http.Transport tells of its HTTP/1 connections, and NextWrite's Writer

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 const restFor = 10 * time.Second
@@ -188,11 +190,7 @@ func TestHangUpIsNoticed(t *testing.T) {
 			s.unasked <- "x" // as good as a hang-up
 			<-s.sent
 			<-s.hung
-			for end := time.Now().Add(5 * time.Second); d.Stats().Origins.Open != 0; <-time.After(time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatal("still open")
-				}
-			}
+			testkit.Eventually(t, "it is closed", func() bool { return d.Stats().Origins.Open == 0 })
 		})
 	}
 }

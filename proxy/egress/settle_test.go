@@ -42,7 +42,7 @@ func TestMoreThanWasAskedForIsNobodysAnswer(t *testing.T) {
 			var asking sync.WaitGroup
 			for range 16 {
 				asking.Go(func() {
-					for range 100 {
+					for range 25 {
 						for _, method := range []string{http.MethodHead, http.MethodGet} {
 							askSettled(t, d, method, o.String())
 						}

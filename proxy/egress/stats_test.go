@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"syscall"
 	"testing"
-	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // wantDialed holds what was counted since the Door was made against what is wanted;
@@ -168,10 +168,7 @@ func TestCountsGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	before.Close()
-	for end := time.Now().Add(5 * time.Second); d.Stats().Origins.Open != 1; runtime.Gosched() { // net/http closes its own in passing
-		if time.Now().After(end) {
-			t.Fatalf("%d are open, want that of the Door alone", d.Stats().Origins.Open)
-		}
-	}
+	// net/http closes its own in passing.
+	testkit.Eventually(t, "that of the Door alone is open", func() bool { return d.Stats().Origins.Open == 1 })
 	wantDialed(t, "both", d.Stats().Origins, map[Outcome]uint64{OutcomeOK: 2})
 }

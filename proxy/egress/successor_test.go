@@ -1,13 +1,15 @@
 package egress
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // TestCloseIdle: what no request uses is closed, what one uses is left to it, and who
@@ -58,11 +60,7 @@ func TestCloseIdle(t *testing.T) {
 	ask("/") // by a connection of its own, which is kept
 	await := func(n int64) {
 		t.Helper()
-		for end := time.Now().Add(5 * time.Second); open.Load() != n; <-time.After(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%d connections are open, want %d", open.Load(), n)
-			}
-		}
+		testkit.Eventually(t, fmt.Sprintf("%d connections are open", n), func() bool { return open.Load() == n })
 	}
 	await(2)
 	d.CloseIdle()
