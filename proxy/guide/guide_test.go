@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -19,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // newCA makes the certificate of a CA that is valid until then.
@@ -286,11 +289,12 @@ func TestPACOfWhatIsNoAddress(t *testing.T) {
 
 // What the script says, run by Node.
 func TestPAC(t *testing.T) {
+	testkit.Long(t, "a real peer")
 	node, err := exec.LookPath("node")
 	if err != nil {
-		t.Skip("no node")
+		testkit.Missing(t, "node")
 	}
-	for _, c := range []struct{ proxy, host, want string }{
+	rows := []struct{ proxy, host, want string }{
 		{"proxy.example:8080", "example.com", "PROXY proxy.example:8080"},
 		{"PROXY.example:8080", "example.com", "PROXY proxy.example:8080"},
 		{"[::1]:8080", "example.com", "PROXY [::1]:8080"},
@@ -306,11 +310,19 @@ func TestPAC(t *testing.T) {
 		{"proxy.example:8080", "a.localhost", "DIRECT"},
 		{"proxy.example:8080", "127.1.2.3", "DIRECT"},
 		{"proxy.example:8080", "::1", "DIRECT"},
-	} {
-		script := string(PAC(c.proxy)) + "\nconsole.log(FindProxyForURL('http://' + process.argv[1] + '/', process.argv[1]))"
-		out, err := exec.Command(node, "-e", script, c.host).CombinedOutput()
-		if got := strings.TrimSpace(string(out)); err != nil || got != c.want {
-			t.Errorf("%s by %s: %s %v, want %s", c.host, c.proxy, got, err, c.want)
+	}
+	var script strings.Builder
+	for _, c := range rows {
+		fmt.Fprintf(&script, "(function() {\n%s\nconsole.log(FindProxyForURL('http://%s/', '%[2]s'))\n})();\n", PAC(c.proxy), c.host)
+	}
+	out, err := exec.Command(node, "-e", script.String()).CombinedOutput()
+	got := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err != nil || len(got) != len(rows) {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for i, c := range rows {
+		if got[i] != c.want {
+			t.Errorf("%s by %s: %s, want %s", c.host, c.proxy, got[i], c.want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 )
 
 func TestCreate(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state", "robotsproxy")
 	a, err := LoadOrCreate(dir)
 	if err != nil {
@@ -55,6 +56,7 @@ func TestCreate(t *testing.T) {
 }
 
 func TestCreatedCertificate(t *testing.T) {
+	t.Parallel()
 	a := newTestAuthority(t)
 	c := a.Certificate()
 	host, err := os.Hostname()
@@ -90,6 +92,7 @@ func TestCreatedCertificate(t *testing.T) {
 }
 
 func TestCreateAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	const starts = 20
 	authorities := make([]*Authority, starts)
@@ -114,6 +117,7 @@ const createDir = "MITM_TEST_CREATE_DIR"
 
 // As TestCreateAtOnce, with processes: the test's binary runs itself.
 func TestCreateInProcesses(t *testing.T) {
+	t.Parallel()
 	if dir := os.Getenv(createDir); dir != "" {
 		a, err := LoadOrCreate(dir)
 		if err != nil {
@@ -148,6 +152,7 @@ func TestCreateInProcesses(t *testing.T) {
 
 // A pair in a directory that nobody can write to is used as it is.
 func TestLoadWritesNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	key := mustECDSA(t)
 	write(t, filepath.Join(dir, "ca.pem"), caCert(t, key, nil), 0o444)

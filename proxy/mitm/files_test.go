@@ -116,6 +116,7 @@ func brokenFiles(t *testing.T) []brokenFile {
 }
 
 func TestBrokenFiles(t *testing.T) {
+	t.Parallel()
 	for _, tt := range brokenFiles(t) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -150,6 +151,7 @@ func TestBrokenFiles(t *testing.T) {
 }
 
 func TestUnreadableFiles(t *testing.T) {
+	t.Parallel()
 	key := mustECDSA(t)
 	dir := t.TempDir()
 	cert, keyFile, missing := filepath.Join(dir, "a.pem"), filepath.Join(dir, "a.key"), filepath.Join(dir, "none")
@@ -174,6 +176,7 @@ func TestUnreadableFiles(t *testing.T) {
 }
 
 func TestLoadKinds(t *testing.T) {
+	t.Parallel()
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -239,6 +242,7 @@ func verify(t testing.TB, a *Authority, leaf *x509.Certificate, name string) {
 
 // A key that root lends to a group, and to nobody else, may be used by another user.
 func TestLentKey(t *testing.T) {
+	t.Parallel()
 	const root, other, us = 0, 1000, 65532
 	for _, c := range []struct {
 		mode      fs.FileMode

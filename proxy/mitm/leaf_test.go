@@ -26,6 +26,7 @@ func newTestAuthority(t testing.TB) *Authority {
 }
 
 func TestLeaf(t *testing.T) {
+	t.Parallel()
 	a := newTestAuthority(t)
 	long := strings.Repeat("a", 60) + ".example.test"
 	tests := []struct {
@@ -74,6 +75,7 @@ func TestLeaf(t *testing.T) {
 }
 
 func TestLeafRefuses(t *testing.T) {
+	t.Parallel()
 	a := newTestAuthority(t)
 	names := []string{
 		"", ".", "*", "*.example.test", "a..b", "a b", "a/b", "a@b", "a.test:443", "[2001:db8::1]", "a\x00.test", "127.1",
@@ -90,6 +92,7 @@ func TestLeafRefuses(t *testing.T) {
 }
 
 func TestLeafStaysWithinTheCA(t *testing.T) {
+	t.Parallel()
 	key := mustECDSA(t)
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "ca.pem"), caCert(t, key, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(-time.Minute) }), 0o644)
@@ -113,6 +116,7 @@ func TestLeafStaysWithinTheCA(t *testing.T) {
 // One key for all leaves of an Authority, and another in the next one of the
 // same CA: it comes from nothing that is written down.
 func TestLeafKeyIsFresh(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var keys []*ecdsa.PublicKey
 	for range 3 {
@@ -158,6 +162,7 @@ func (m *minter) mint(_ string, now time.Time) (*tls.Certificate, error) {
 }
 
 func TestLeafCacheIsBounded(t *testing.T) {
+	t.Parallel()
 	c, m, now := newLeafCache(3), &minter{life: time.Hour}, time.Now()
 	ask := func(names ...string) {
 		for _, name := range names {
@@ -187,6 +192,7 @@ func TestLeafCacheIsBounded(t *testing.T) {
 }
 
 func TestLeafCacheRenews(t *testing.T) {
+	t.Parallel()
 	c, m, start := newLeafCache(3), &minter{life: 40 * time.Hour}, time.Now()
 	for _, step := range []struct {
 		after time.Duration
@@ -202,6 +208,7 @@ func TestLeafCacheRenews(t *testing.T) {
 }
 
 func TestLeafCacheHoldsNoFailure(t *testing.T) {
+	t.Parallel()
 	c, m := newLeafCache(3), &minter{life: time.Hour, err: net.ErrClosed}
 	if _, err := c.get("a", time.Now(), m.mint); !errors.Is(err, net.ErrClosed) || c.len() != 0 {
 		t.Errorf("%v, %d held", err, c.len())
@@ -213,6 +220,7 @@ func TestLeafCacheHoldsNoFailure(t *testing.T) {
 }
 
 func TestLeafCacheMintsOnce(t *testing.T) {
+	t.Parallel()
 	c, m := newLeafCache(3), &minter{life: time.Hour}
 	var all sync.WaitGroup
 	for range 100 {

@@ -110,6 +110,7 @@ func TestHandshakeNames(t *testing.T) {
 }
 
 func TestHandshakeRefuses(t *testing.T) {
+	t.Parallel()
 	a := newTestAuthority(t)
 	none := &tls.Config{InsecureSkipVerify: true}
 	if _, _, err := shake(t, a, "", none); !errors.Is(err, errNoName) {
@@ -137,6 +138,7 @@ func TestHandshakeRefuses(t *testing.T) {
 }
 
 func TestHandshakeALPN(t *testing.T) {
+	t.Parallel()
 	a := newTestAuthority(t)
 	tests := []struct {
 		name   string
@@ -170,6 +172,7 @@ func TestHandshakeALPN(t *testing.T) {
 // Sessions resume from one connection to the next, and from a client that
 // gets ALPN to one that does not and back.
 func TestHandshakeResumes(t *testing.T) {
+	t.Parallel()
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		for _, offers := range [][2]string{{"h2", "h2"}, {"http/1.1", "http/1.0"}, {"http/1.0", "http/1.1"}} {
 			t.Run(fmt.Sprintf("%s, %s then %s", tls.VersionName(version), offers[0], offers[1]), func(t *testing.T) {
@@ -205,6 +208,7 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 }
 
 func TestCertPEMIsACopy(t *testing.T) {
+	t.Parallel()
 	a := newTestAuthority(t)
 	clear(a.CertPEM())
 	if a.CertPEM()[0] != '-' {

@@ -29,6 +29,7 @@ func mustLoad(t *testing.T, dir string) *Authority {
 }
 
 func TestRotate(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	first := mustLoad(t, dir)
 	oldKey, err := os.ReadFile(filepath.Join(dir, "ca.key"))
@@ -71,6 +72,7 @@ func TestRotate(t *testing.T) {
 
 // The certificates of all that were, the last one first, up to a ceiling.
 func TestRotateKeepsCertificates(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	if certs, err := Previous(dir); err != nil || certs != nil {
 		t.Errorf("of none: %v, %v", certs, err)
@@ -94,6 +96,7 @@ func TestRotateKeepsCertificates(t *testing.T) {
 
 // A process may die behind any step: then there is one CA, whole.
 func TestRotateBrokenOff(t *testing.T) {
+	t.Parallel()
 	names := []string{previousName, keyName, certName}
 	for steps := range len(names) + 1 {
 		dir := filepath.Join(t.TempDir(), "state")
@@ -133,6 +136,7 @@ func TestRotateBrokenOff(t *testing.T) {
 
 // Before ca.next has its name nothing has happened.
 func TestRotateBrokenOffAtFirst(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	old := mustLoad(t, dir).Certificate()
 	if _, err := writeTemp(dir, []byte("half"), keyMode); err != nil {
@@ -153,6 +157,7 @@ func mustCerts(t *testing.T, f files) []*x509.Certificate {
 }
 
 func TestRotateRefuses(t *testing.T) {
+	t.Parallel()
 	key := mustECDSA(t)
 	for _, c := range []struct {
 		name string
@@ -212,6 +217,7 @@ func listing(t *testing.T, dir string) string {
 }
 
 func TestRotateExpired(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	key := mustECDSA(t)
 	write(t, filepath.Join(dir, certName), caCert(t, key, func(c *x509.Certificate) {
@@ -225,6 +231,7 @@ func TestRotateExpired(t *testing.T) {
 
 // Who loads while others rotate gets a CA, and the last one in the end.
 func TestRotateWhileLoading(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	mustLoad(t, dir)
 	var all sync.WaitGroup

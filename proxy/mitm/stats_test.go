@@ -83,6 +83,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
+	t.Parallel()
 	a := newTestAuthority(t)
 	for _, name := range []string{"a.test", "b.test", "a.test"} {
 		if _, _, err := shake(t, a, name, clientConfig(a, name)); err != nil {
