@@ -20,59 +20,64 @@ import (
 	"robotsproxy/proxy/egress"
 )
 
+// dial is a dial that failed with err.
+func dial(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+
+// answersToErrors are what clients are told of each kind of failure.
+var answersToErrors = []struct {
+	name   string
+	err    error
+	status int
+	token  string
+	reason policy.Reason
+}{
+	{"a refusing decision", errRefused, 403, "http_request_denied", ""},
+	{"bad credentials (RFC 9110 15.5.8)", policy.ErrLogin, 407, "", policy.ReasonAuth},
+	{"a stranger", policy.ErrStranger, 403, "http_request_denied", policy.ReasonAuth},
+	{"too many passwords to check", policy.ErrTooManyLogins, 429, "connection_limit_reached", policy.ReasonAuth},
+	{"forbidden address, found at the dial", dial(egress.ErrForbiddenAddr), 403, "destination_ip_prohibited", policy.ReasonAddress},
+	{"a listener of the proxy's own", dial(egress.ErrOwnListener), 403, "destination_ip_prohibited", policy.ReasonAddress},
+	{"forbidden port", egress.ErrForbiddenPort, 403, "destination_ip_prohibited", policy.ReasonPort},
+	{"too long a wait", &pace.BusyError{}, 429, "connection_limit_reached", policy.ReasonPace},
+	{"a host that is left alone", &pace.BusyError{Reason: pace.BackedOff}, 429, "connection_limit_reached", policy.ReasonPace},
+	{"a full queue", &pace.BusyError{Reason: pace.QueueFull}, 429, "connection_limit_reached", policy.ReasonPace},
+	{"places that stay taken", &pace.BusyError{Reason: pace.PlacesTaken}, 429, "connection_limit_reached", policy.ReasonPace},
+	{"too many streams", &pace.BusyError{Reason: pace.StreamsFull}, 429, "connection_limit_reached", policy.ReasonPace},
+	{"a quota used up", &policy.QuotaError{PerDay: 1}, 429, "connection_limit_reached", policy.ReasonQuota},
+	{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},
+	{"DNS too slow", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
+	{"the parent's name", fmt.Errorf("%w: %w", egress.ErrParent, dial(&net.DNSError{Err: "no such host"})), 502, "destination_unavailable", policy.ReasonParent},
+	{"the parent's certificate", fmt.Errorf("%w: %w", egress.ErrParent, &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), 502, "destination_unavailable", policy.ReasonParent},
+	{"the parent too slow", fmt.Errorf("%w: %w", egress.ErrParent, os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonParent},
+	{"the client left while the parent was dialled", fmt.Errorf("%w: %w", context.Canceled, egress.ErrParent), 499, "http_request_error", policy.ReasonClient},
+	{"refused", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), 502, "destination_unavailable", policy.ReasonOrigin},
+	{"no answer to the dial", dial(os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonOrigin},
+	{"reset", &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, 502, "destination_unavailable", policy.ReasonOrigin},
+	{"bad certificate", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, 502, "tls_certificate_error", policy.ReasonOrigin},
+	{"wrong name", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, 502, "tls_certificate_error", policy.ReasonOrigin},
+	{"expired", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}, 502, "tls_certificate_error", policy.ReasonOrigin},
+	{"another flaw", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.NotAuthorizedToSign}, 502, "tls_certificate_error", policy.ReasonOrigin},
+	{"an alert", &net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, 502, "tls_alert_received", policy.ReasonOrigin},
+	{"no more files", fmt.Errorf("%w: %w", egress.ErrExhausted, dial(syscall.EMFILE)), 503, "proxy_internal_error", policy.ReasonInternal},
+	{"shutdown", pace.ErrClosed, 503, "proxy_internal_error", policy.ReasonShutdown},
+	{"too many connections", errCrowded, 429, "connection_limit_reached", policy.ReasonLimit},
+	{"no TLS", tls.RecordHeaderError{Msg: "x"}, 502, "tls_protocol_error", policy.ReasonOrigin},
+	{"too slow", os.ErrDeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
+	{"context's deadline", context.DeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
+	{"malformed", errMalformed, 400, "http_request_error", policy.ReasonMalformed},
+	{"a path that FTP is not asked for", fmt.Errorf("%w: %w", errMalformed, egress.ErrFTPPath), 400, "http_request_error", policy.ReasonMalformed},
+	{"a method that FTP does not know", egress.ErrFTPMethod, 405, "http_request_error", policy.ReasonMalformed},
+	{"misdirected", errMisdirected, 421, "http_request_error", policy.ReasonMalformed},
+	{"loop", errLoop, 502, "proxy_loop_detected", policy.ReasonLoop},
+	{"no space for evidence", audit.ErrNoRoom, 503, "proxy_internal_error", policy.ReasonAudit},
+	{"audit", audit.ErrUnwritable, 503, "proxy_internal_error", policy.ReasonAudit},
+	{"fault", errInternal, 500, "proxy_internal_error", policy.ReasonInternal},
+	{"the client left", context.Canceled, 499, "http_request_error", policy.ReasonClient},
+	{"anything else", errors.New("x"), 502, "destination_unavailable", policy.ReasonOrigin},
+}
+
 func TestAnswers(t *testing.T) {
-	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
-	for _, c := range []struct {
-		name   string
-		err    error
-		status int
-		token  string
-		reason policy.Reason
-	}{
-		{"a refusing decision", errRefused, 403, "http_request_denied", ""},
-		{"bad credentials (RFC 9110 15.5.8)", policy.ErrLogin, 407, "", policy.ReasonAuth},
-		{"a stranger", policy.ErrStranger, 403, "http_request_denied", policy.ReasonAuth},
-		{"too many passwords to check", policy.ErrTooManyLogins, 429, "connection_limit_reached", policy.ReasonAuth},
-		{"forbidden address, found at the dial", dial(egress.ErrForbiddenAddr), 403, "destination_ip_prohibited", policy.ReasonAddress},
-		{"a listener of the proxy's own", dial(egress.ErrOwnListener), 403, "destination_ip_prohibited", policy.ReasonAddress},
-		{"forbidden port", egress.ErrForbiddenPort, 403, "destination_ip_prohibited", policy.ReasonPort},
-		{"too long a wait", &pace.BusyError{}, 429, "connection_limit_reached", policy.ReasonPace},
-		{"a host that is left alone", &pace.BusyError{Reason: pace.BackedOff}, 429, "connection_limit_reached", policy.ReasonPace},
-		{"a full queue", &pace.BusyError{Reason: pace.QueueFull}, 429, "connection_limit_reached", policy.ReasonPace},
-		{"places that stay taken", &pace.BusyError{Reason: pace.PlacesTaken}, 429, "connection_limit_reached", policy.ReasonPace},
-		{"too many streams", &pace.BusyError{Reason: pace.StreamsFull}, 429, "connection_limit_reached", policy.ReasonPace},
-		{"a quota used up", &policy.QuotaError{PerDay: 1}, 429, "connection_limit_reached", policy.ReasonQuota},
-		{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},
-		{"DNS too slow", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
-		{"the parent's name", fmt.Errorf("%w: %w", egress.ErrParent, dial(&net.DNSError{Err: "no such host"})), 502, "destination_unavailable", policy.ReasonParent},
-		{"the parent's certificate", fmt.Errorf("%w: %w", egress.ErrParent, &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), 502, "destination_unavailable", policy.ReasonParent},
-		{"the parent too slow", fmt.Errorf("%w: %w", egress.ErrParent, os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonParent},
-		{"the client left while the parent was dialled", fmt.Errorf("%w: %w", context.Canceled, egress.ErrParent), 499, "http_request_error", policy.ReasonClient},
-		{"refused", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), 502, "destination_unavailable", policy.ReasonOrigin},
-		{"no answer to the dial", dial(os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonOrigin},
-		{"reset", &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, 502, "destination_unavailable", policy.ReasonOrigin},
-		{"bad certificate", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, 502, "tls_certificate_error", policy.ReasonOrigin},
-		{"wrong name", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, 502, "tls_certificate_error", policy.ReasonOrigin},
-		{"expired", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}, 502, "tls_certificate_error", policy.ReasonOrigin},
-		{"another flaw", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.NotAuthorizedToSign}, 502, "tls_certificate_error", policy.ReasonOrigin},
-		{"an alert", &net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, 502, "tls_alert_received", policy.ReasonOrigin},
-		{"no more files", fmt.Errorf("%w: %w", egress.ErrExhausted, dial(syscall.EMFILE)), 503, "proxy_internal_error", policy.ReasonInternal},
-		{"shutdown", pace.ErrClosed, 503, "proxy_internal_error", policy.ReasonShutdown},
-		{"too many connections", errCrowded, 429, "connection_limit_reached", policy.ReasonLimit},
-		{"no TLS", tls.RecordHeaderError{Msg: "x"}, 502, "tls_protocol_error", policy.ReasonOrigin},
-		{"too slow", os.ErrDeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
-		{"context's deadline", context.DeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
-		{"malformed", errMalformed, 400, "http_request_error", policy.ReasonMalformed},
-		{"a path that FTP is not asked for", fmt.Errorf("%w: %w", errMalformed, egress.ErrFTPPath), 400, "http_request_error", policy.ReasonMalformed},
-		{"a method that FTP does not know", egress.ErrFTPMethod, 405, "http_request_error", policy.ReasonMalformed},
-		{"misdirected", errMisdirected, 421, "http_request_error", policy.ReasonMalformed},
-		{"loop", errLoop, 502, "proxy_loop_detected", policy.ReasonLoop},
-		{"no space for evidence", audit.ErrNoRoom, 503, "proxy_internal_error", policy.ReasonAudit},
-		{"audit", audit.ErrUnwritable, 503, "proxy_internal_error", policy.ReasonAudit},
-		{"fault", errInternal, 500, "proxy_internal_error", policy.ReasonInternal},
-		{"the client left", context.Canceled, 499, "http_request_error", policy.ReasonClient},
-		{"anything else", errors.New("x"), 502, "destination_unavailable", policy.ReasonOrigin},
-	} {
+	for _, c := range answersToErrors {
 		t.Run(c.name, func(t *testing.T) {
 			a := answerTo(fmt.Errorf("send: %w", c.err))
 			if a.status != c.status || a.token != c.token || a.reason != c.reason {

@@ -130,90 +130,92 @@ func (f *frames) lost(err error) {
 	f.ended = "closed"
 }
 
-const valid = ":method GET :scheme https :authority o.test :path /a"
+const (
+	valid    = ":method GET :scheme https :authority o.test :path /a"
+	upload   = ":method POST :scheme https :authority o.test :path /a"
+	getThere = "GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n" // what arrives of the one
+)
+
+// http2Requests are heads of HTTP/2, right and wrong.
+var http2Requests = []struct {
+	name, fields string // a name and a value in turn; "_" in a value stands for a space, "nul", "cr", "lf" for those
+	body         string
+	want         string
+	arrives      []string
+	inside       bool // a tunnel alone
+}{
+	{"a request", valid, "", "200", []string{getThere}, false},
+	{"a rule", ":method GET :scheme https :authority o.test :path /private", "", "403", nil, false},
+	// RFC 9113 8.2.1
+	{"upper case in a name", valid + " X-A b", "", "PROTOCOL_ERROR", nil, false},
+	{"a space in a name", valid + " x_a b", "", "PROTOCOL_ERROR", nil, false},
+	{"a colon in a name", valid + " x:a b", "", "PROTOCOL_ERROR", nil, false},
+	{"CR in a value", valid + " x acrb", "", "PROTOCOL_ERROR", nil, false},
+	{"LF in a value", valid + " x alfb", "", "PROTOCOL_ERROR", nil, false},
+	{"a request in a value", valid + " x acrlfcrlfGET_/private_HTTP/1.1crlf", "", "PROTOCOL_ERROR", nil, false},
+	{"NUL in a value", valid + " x anulb", "", "PROTOCOL_ERROR", nil, false},
+	// RFC 9113 8.2.2
+	{"connection", valid + " connection x-a", "", "PROTOCOL_ERROR", nil, false},
+	{"keep-alive", valid + " keep-alive 5", "", "PROTOCOL_ERROR", nil, false},
+	{"proxy-connection", valid + " proxy-connection keep-alive", "", "PROTOCOL_ERROR", nil, false},
+	{"transfer-encoding", valid + " transfer-encoding chunked", "0crlfcrlfGET_/private_HTTP/1.1crlfcrlf", "PROTOCOL_ERROR", nil, false},
+	{"upgrade", valid + " upgrade h2c", "", "PROTOCOL_ERROR", nil, false},
+	{"te: gzip", valid + " te gzip", "", "PROTOCOL_ERROR", nil, false},
+	{"te twice", valid + " te trailers te trailers", "", "PROTOCOL_ERROR", nil, false},
+	{"te: gzip beside a body", upload + " te gzip", "hello", "PROTOCOL_ERROR", nil, false},
+	{"te: trailers", valid + " te trailers", "", "200", []string{getThere}, false},
+	// RFC 9113 8.3
+	{"a pseudo-header behind a header", ":method GET :scheme https :authority o.test x a :path /a", "", "PROTOCOL_ERROR", nil, false},
+	{"an unknown pseudo-header", valid + " :x a", "", "PROTOCOL_ERROR", nil, false},
+	{"a pseudo-header of answers", valid + " :status 200", "", "PROTOCOL_ERROR", nil, false},
+	{"two :path", valid + " :path /private", "", "PROTOCOL_ERROR", nil, false},
+	{"two :authority", valid + " :authority victim.test", "", "PROTOCOL_ERROR", nil, false},
+	{"no :method", ":scheme https :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+	{"no :scheme", ":method GET :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+	{"no :path", ":method GET :scheme https :authority o.test", "", "PROTOCOL_ERROR", nil, false},
+	{"an empty :path", ":method GET :scheme https :authority o.test :path ", "", "PROTOCOL_ERROR", nil, false},
+	{"another :scheme does not leave TLS", ":method GET :scheme http :authority o.test :path /a", "", "200", []string{getThere}, true},
+	{"an unknown :scheme", ":method GET :scheme ftp :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+	{"a :method that is no token", ":method GET_/private_HTTP/1.1 :scheme https :authority o.test :path /a", "", "400", nil, false},
+	{":authority with userinfo", ":method GET :scheme https :authority x@o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+	{":authority of another", ":method GET :scheme https :authority victim.test :path /a", "", "421", nil, true},
+	{":authority with a path", ":method GET :scheme https :authority o.test/private :path /a", "", "400", nil, false},
+	{"neither :authority nor host", ":method GET :scheme https :path /a", "", "400", nil, false},
+	{"host for :authority", ":method GET :scheme https :path /a host o.test", "", "200", []string{getThere}, false},
+	{"host is :authority", valid + " host o.test", "", "200", []string{getThere}, false},
+	{"host is not :authority", valid + " host victim.test", "", "400", nil, false},
+	{"a second host is not :authority", valid + " host o.test host victim.test", "", "400", nil, false},
+	{":path *", ":method GET :scheme https :authority o.test :path *", "", "400", nil, false},
+	{":path * of OPTIONS", ":method OPTIONS :scheme https :authority o.test :path *", "", "400", nil, false},
+	{"an absolute :path is judged by its path", ":method GET :scheme https :authority o.test :path https://o.test/private", "", "403", nil, false},
+	{"an absolute :path elsewhere", ":method GET :scheme https :authority o.test :path https://victim.test/", "", "421", nil, true},
+	{"a :path without a slash", ":method GET :scheme https :authority o.test :path a", "", "PROTOCOL_ERROR", nil, false},
+	{"a :path with a space", ":method GET :scheme https :authority o.test :path /a_HTTP/1.1", "", "400", nil, false},
+	{"a query with a space", ":method GET :scheme https :authority o.test :path /?a_HTTP/1.1", "", "400", nil, false},
+	{"a :path with a line end", ":method GET :scheme https :authority o.test :path /acrlf", "", "PROTOCOL_ERROR", nil, false},
+	{"a fragment", ":method GET :scheme https :authority o.test :path /a?b#c", "", "400", nil, false},
+	{"a tunnel in a tunnel", ":method CONNECT :authority victim.test:443", "", "400", nil, true},
+	{"an extended CONNECT", ":method CONNECT :protocol websocket :scheme https :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
+	// RFC 9113 8.1.1
+	{"content-length", ":method POST :scheme https :authority o.test :path /a content-length 5", "hello", "200", []string{postThere}, false},
+	{"a body without content-length", ":method POST :scheme https :authority o.test :path /a", "hello", "200", []string{chunksThere + "5\r\nhello\r\n0\r\n\r\n"}, false},
+	{"more than content-length", ":method POST :scheme https :authority o.test :path /a content-length 4", "hello", "PROTOCOL_ERROR", nil, false},
+	{"less than content-length", ":method POST :scheme https :authority o.test :path /a content-length 6", "hello", "400", nil, false},
+	{"content-length and no body", ":method POST :scheme https :authority o.test :path /a content-length 5", "", "400", nil, false},
+	{"two content-lengths", ":method POST :scheme https :authority o.test :path /a content-length 5 content-length 6", "hello", "400", nil, false},
+	{"the same content-length twice", ":method POST :scheme https :authority o.test :path /a content-length 5 content-length 5", "hello", "400", nil, false},
+	{"a content-length that is no number", ":method POST :scheme https :authority o.test :path /a content-length x", "hello", "400 or PROTOCOL_ERROR", nil, false}, // whichever sees it first
+	{"a content-length that is no number, and no body", valid + " content-length x", "", "400", nil, false},
+	{"a value beyond the ceiling of heads", valid + " x " + strings.Repeat("x", 70_000), "", "GOAWAY COMPRESSION_ERROR", nil, false},
+	{"a head beyond its ceiling", valid + strings.Repeat(" x "+strings.Repeat("x", 1000), 70), "", "431", nil, false},
+	{"an HPACK bomb: 8 kilobytes make 16 MB", valid + strings.Repeat(" x "+strings.Repeat("x", 4000), 4000), "", "431", nil, false},
+}
 
 func TestHTTP2Requests(t *testing.T) {
 	t.Parallel()
 	origin := listenRaw(t, true)
 	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
-	const (
-		get  = "GET /a HTTP/1.1\r\nHost: o.test\r\n"
-		post = "POST /a HTTP/1.1\r\nHost: o.test\r\n"
-	)
-	const upload = ":method POST :scheme https :authority o.test :path /a"
-	for _, c := range []struct {
-		name, fields string // a name and a value in turn; "_" in a value stands for a space, "nul", "cr", "lf" for those
-		body         string
-		want         string
-		arrives      []string
-		inside       bool // a tunnel alone
-	}{
-		{"a request", valid, "", "200", []string{get + "\r\n"}, false},
-		{"a rule", ":method GET :scheme https :authority o.test :path /private", "", "403", nil, false},
-		// RFC 9113 8.2.1
-		{"upper case in a name", valid + " X-A b", "", "PROTOCOL_ERROR", nil, false},
-		{"a space in a name", valid + " x_a b", "", "PROTOCOL_ERROR", nil, false},
-		{"a colon in a name", valid + " x:a b", "", "PROTOCOL_ERROR", nil, false},
-		{"CR in a value", valid + " x acrb", "", "PROTOCOL_ERROR", nil, false},
-		{"LF in a value", valid + " x alfb", "", "PROTOCOL_ERROR", nil, false},
-		{"a request in a value", valid + " x acrlfcrlfGET_/private_HTTP/1.1crlf", "", "PROTOCOL_ERROR", nil, false},
-		{"NUL in a value", valid + " x anulb", "", "PROTOCOL_ERROR", nil, false},
-		// RFC 9113 8.2.2
-		{"connection", valid + " connection x-a", "", "PROTOCOL_ERROR", nil, false},
-		{"keep-alive", valid + " keep-alive 5", "", "PROTOCOL_ERROR", nil, false},
-		{"proxy-connection", valid + " proxy-connection keep-alive", "", "PROTOCOL_ERROR", nil, false},
-		{"transfer-encoding", valid + " transfer-encoding chunked", "0crlfcrlfGET_/private_HTTP/1.1crlfcrlf", "PROTOCOL_ERROR", nil, false},
-		{"upgrade", valid + " upgrade h2c", "", "PROTOCOL_ERROR", nil, false},
-		{"te: gzip", valid + " te gzip", "", "PROTOCOL_ERROR", nil, false},
-		{"te twice", valid + " te trailers te trailers", "", "PROTOCOL_ERROR", nil, false},
-		{"te: gzip beside a body", upload + " te gzip", "hello", "PROTOCOL_ERROR", nil, false},
-		{"te: trailers", valid + " te trailers", "", "200", []string{get + "\r\n"}, false},
-		// RFC 9113 8.3
-		{"a pseudo-header behind a header", ":method GET :scheme https :authority o.test x a :path /a", "", "PROTOCOL_ERROR", nil, false},
-		{"an unknown pseudo-header", valid + " :x a", "", "PROTOCOL_ERROR", nil, false},
-		{"a pseudo-header of answers", valid + " :status 200", "", "PROTOCOL_ERROR", nil, false},
-		{"two :path", valid + " :path /private", "", "PROTOCOL_ERROR", nil, false},
-		{"two :authority", valid + " :authority victim.test", "", "PROTOCOL_ERROR", nil, false},
-		{"no :method", ":scheme https :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
-		{"no :scheme", ":method GET :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
-		{"no :path", ":method GET :scheme https :authority o.test", "", "PROTOCOL_ERROR", nil, false},
-		{"an empty :path", ":method GET :scheme https :authority o.test :path ", "", "PROTOCOL_ERROR", nil, false},
-		{"another :scheme does not leave TLS", ":method GET :scheme http :authority o.test :path /a", "", "200", []string{get + "\r\n"}, true},
-		{"an unknown :scheme", ":method GET :scheme ftp :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
-		{"a :method that is no token", ":method GET_/private_HTTP/1.1 :scheme https :authority o.test :path /a", "", "400", nil, false},
-		{":authority with userinfo", ":method GET :scheme https :authority x@o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
-		{":authority of another", ":method GET :scheme https :authority victim.test :path /a", "", "421", nil, true},
-		{":authority with a path", ":method GET :scheme https :authority o.test/private :path /a", "", "400", nil, false},
-		{"neither :authority nor host", ":method GET :scheme https :path /a", "", "400", nil, false},
-		{"host for :authority", ":method GET :scheme https :path /a host o.test", "", "200", []string{get + "\r\n"}, false},
-		{"host is :authority", valid + " host o.test", "", "200", []string{get + "\r\n"}, false},
-		{"host is not :authority", valid + " host victim.test", "", "400", nil, false},
-		{"a second host is not :authority", valid + " host o.test host victim.test", "", "400", nil, false},
-		{":path *", ":method GET :scheme https :authority o.test :path *", "", "400", nil, false},
-		{":path * of OPTIONS", ":method OPTIONS :scheme https :authority o.test :path *", "", "400", nil, false},
-		{"an absolute :path is judged by its path", ":method GET :scheme https :authority o.test :path https://o.test/private", "", "403", nil, false},
-		{"an absolute :path elsewhere", ":method GET :scheme https :authority o.test :path https://victim.test/", "", "421", nil, true},
-		{"a :path without a slash", ":method GET :scheme https :authority o.test :path a", "", "PROTOCOL_ERROR", nil, false},
-		{"a :path with a space", ":method GET :scheme https :authority o.test :path /a_HTTP/1.1", "", "400", nil, false},
-		{"a query with a space", ":method GET :scheme https :authority o.test :path /?a_HTTP/1.1", "", "400", nil, false},
-		{"a :path with a line end", ":method GET :scheme https :authority o.test :path /acrlf", "", "PROTOCOL_ERROR", nil, false},
-		{"a fragment", ":method GET :scheme https :authority o.test :path /a?b#c", "", "400", nil, false},
-		{"a tunnel in a tunnel", ":method CONNECT :authority victim.test:443", "", "400", nil, true},
-		{"an extended CONNECT", ":method CONNECT :protocol websocket :scheme https :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
-		// RFC 9113 8.1.1
-		{"content-length", ":method POST :scheme https :authority o.test :path /a content-length 5", "hello", "200", []string{post + "Content-Length: 5\r\n\r\nhello"}, false},
-		{"a body without content-length", ":method POST :scheme https :authority o.test :path /a", "hello", "200", []string{post + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"}, false},
-		{"more than content-length", ":method POST :scheme https :authority o.test :path /a content-length 4", "hello", "PROTOCOL_ERROR", nil, false},
-		{"less than content-length", ":method POST :scheme https :authority o.test :path /a content-length 6", "hello", "400", nil, false},
-		{"content-length and no body", ":method POST :scheme https :authority o.test :path /a content-length 5", "", "400", nil, false},
-		{"two content-lengths", ":method POST :scheme https :authority o.test :path /a content-length 5 content-length 6", "hello", "400", nil, false},
-		{"the same content-length twice", ":method POST :scheme https :authority o.test :path /a content-length 5 content-length 5", "hello", "400", nil, false},
-		{"a content-length that is no number", ":method POST :scheme https :authority o.test :path /a content-length x", "hello", "400 or PROTOCOL_ERROR", nil, false}, // whichever sees it first
-		{"a content-length that is no number, and no body", valid + " content-length x", "", "400", nil, false},
-		{"a value beyond the ceiling of heads", valid + " x " + strings.Repeat("x", 70_000), "", "GOAWAY COMPRESSION_ERROR", nil, false},
-		{"a head beyond its ceiling", valid + strings.Repeat(" x "+strings.Repeat("x", 1000), 70), "", "431", nil, false},
-		{"an HPACK bomb: 8 kilobytes make 16 MB", valid + strings.Repeat(" x "+strings.Repeat("x", 4000), 4000), "", "431", nil, false},
-	} {
+	for _, c := range http2Requests {
 		run := func(t *testing.T, f *frames) {
 			defer f.conn.Close()
 			arrives := c.arrives

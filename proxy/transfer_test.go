@@ -21,7 +21,7 @@ import (
 
 func TestBodiesPassToTheOctet(t *testing.T) {
 	t.Parallel()
-	noise := make([]byte, 3<<20)
+	noise := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	for _, way := range ways {
 		origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {

@@ -61,23 +61,66 @@ func then(last string) func(net.Conn, string) string {
 
 var loginLines = []string{"USER anonymous", "PASS anonymous@", "FEAT", "TYPE I", "OPTS UTF8 ON"}
 
-// What is asked of the server, and what is made of its answer.
+// An ftpTest is what is asked of the server, and what is made of its answer.
+type ftpTest struct {
+	name   string
+	server *ftptest.Server
+	method string // "": GET
+	path   string
+	send   http.Header
+	status int
+	header map[string]string // some of it
+	length int64
+	body   string   // "": whatever it is
+	lines  []string // after the login, without QUIT
+}
+
+func (c ftpTest) run(t *testing.T) {
+	s := startFTP(t, c.server)
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	if c.method == "" {
+		c.method = http.MethodGet
+	}
+	resp, body, err := visit(t, d, c.method, "ftp://"+s.Addr()+c.path, c.send)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != c.status || c.body != "" && body != c.body || resp.ContentLength != c.length && c.length != 0 {
+		t.Errorf("%s, %d octets announced: %q", resp.Status, resp.ContentLength, body)
+	}
+	if c.method == http.MethodHead && body != "" {
+		t.Errorf("HEAD has a body: %q", body)
+	}
+	for name, want := range c.header {
+		if name == "Location" {
+			want = "ftp://" + s.Addr() + want
+		}
+		if got := resp.Header.Get(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	if c.lines == nil {
+		return
+	}
+	s.Wait()
+	want := append(append(loginLines[:len(loginLines):len(loginLines)], c.lines...), "QUIT")
+	if c.server.Features != nil {
+		want = append([]string{}, append(append(loginLines[:4:4], c.lines...), "QUIT")...)
+	}
+	if diff := cmp.Diff(want, s.Lines()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+var (
+	date   = ftptest.Modified.Format(http.TimeFormat)
+	noSize = instead(map[string]string{"SIZE": "500 what", "MDTM": "500 what"})
+)
+
+func bytesFrom(spec string) http.Header { return http.Header{"Range": {spec}} }
+
 func TestFTP(t *testing.T) {
-	date := ftptest.Modified.Format(http.TimeFormat)
-	bytesFrom := func(spec string) http.Header { return http.Header{"Range": {spec}} }
-	noSize := instead(map[string]string{"SIZE": "500 what", "MDTM": "500 what"})
-	for _, c := range []struct {
-		name   string
-		server *ftptest.Server
-		method string // "": GET
-		path   string
-		send   http.Header
-		status int
-		header map[string]string // some of it
-		length int64
-		body   string   // "": whatever it is
-		lines  []string // after the login, without QUIT
-	}{
+	for _, c := range []ftpTest{
 		{"a file", &ftptest.Server{}, "", "/a.txt", nil, 200,
 			map[string]string{"Content-Length": "10", "Last-Modified": date, "Accept-Ranges": "bytes"}, 10, "0123456789",
 			[]string{"SIZE a.txt", "MDTM a.txt", "EPSV", "RETR a.txt"}},
@@ -97,7 +140,13 @@ func TestFTP(t *testing.T) {
 		{"no size, no date", &ftptest.Server{Reply: noSize}, "", "/a.txt", bytesFrom("bytes=3-"), 200,
 			map[string]string{"Content-Length": "", "Last-Modified": "", "Accept-Ranges": ""}, -1, "0123456789", nil},
 		{"RFC 959 5.4: 250 ends a transfer too", &ftptest.Server{Transfer: then("250 fine")}, "", "/a.txt", nil, 200, nil, 10, "0123456789", nil},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
 
+func TestFTPRanges(t *testing.T) {
+	for _, c := range []ftpTest{
 		{"RFC 9110 14.1.2: the rest of a file", &ftptest.Server{}, "", "/a.txt", bytesFrom("bytes=3-"), 206,
 			map[string]string{"Content-Range": "bytes 3-9/10", "Content-Length": "7"}, 7, "3456789",
 			[]string{"SIZE a.txt", "MDTM a.txt", "EPSV", "REST 3", "RETR a.txt"}},
@@ -112,12 +161,24 @@ func TestFTP(t *testing.T) {
 			map[string]string{"Content-Range": ""}, 10, "0123456789", []string{"SIZE a.txt", "MDTM a.txt", "EPSV", "REST 3", "EPSV", "RETR a.txt"}},
 		{"REST is known, and RETR refused", &ftptest.Server{Reply: instead(map[string]string{"RETR": "553 no"})}, "", "/a.txt", bytesFrom("bytes=3-"), 502,
 			nil, 39, "", []string{"SIZE a.txt", "MDTM a.txt", "EPSV", "REST 3", "RETR a.txt"}},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
 
+func TestFTPPassive(t *testing.T) {
+	for _, c := range []ftpTest{
 		{"RFC 2428: EPSV is not known", &ftptest.Server{Reply: instead(map[string]string{"EPSV": "500 what"})}, "", "/one", nil, 200, nil, 1, "1",
 			[]string{"SIZE one", "MDTM one", "EPSV", "PASV", "RETR one"}},
 		{"RFC 2577 3: PASV names another host", &ftptest.Server{PassiveIP: "169.254.169.254", Reply: instead(map[string]string{"EPSV": "500 what"})},
 			"", "/one", nil, 200, nil, 1, "1", nil},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
 
+func TestFTPDirectories(t *testing.T) {
+	for _, c := range []ftpTest{
 		{"a directory by MLSD", &ftptest.Server{}, "", "/pub/", nil, 200, map[string]string{"Content-Type": "text/html; charset=utf-8"}, 0, "",
 			[]string{"CWD pub", "EPSV", "MLSD"}},
 		{"a directory by LIST", &ftptest.Server{Features: []string{}}, "", "/pub/", nil, 200, nil, 0, "", []string{"CWD pub", "EPSV", "LIST"}},
@@ -128,7 +189,13 @@ func TestFTP(t *testing.T) {
 		{"an empty directory, as some servers have it", &ftptest.Server{Reply: instead(map[string]string{"MLSD": "450 nothing"})}, "", "/pub/", nil, 200, nil, 0, "", nil},
 		{"a directory's address ends in a slash", &ftptest.Server{}, "", "/pub/deep", nil, 301, map[string]string{"Location": "/pub/deep/"}, 50, "", nil},
 		{"and is one", &ftptest.Server{Files: map[string]string{"a?b;type=d/x": ""}}, "HEAD", "/a%3Fb%3Btype=d", nil, 301, map[string]string{"Location": "/a%3Fb%3Btype=d/"}, 50, "", nil},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
 
+func TestFTPCodes(t *testing.T) {
+	for _, c := range []ftpTest{
 		{"550: no such file", &ftptest.Server{}, "", "/none", nil, 404, map[string]string{"Content-Type": "text/plain; charset=utf-8"}, 39, "The FTP server answered with code 550.\n",
 			[]string{"SIZE none", "MDTM none", "EPSV", "RETR none", "CWD none"}},
 		{"550: no such file, HEAD", &ftptest.Server{}, "HEAD", "/none", nil, 404, nil, 39, "", []string{"SIZE none", "MDTM none", "CWD none"}},
@@ -144,75 +211,62 @@ func TestFTP(t *testing.T) {
 		{"550 for robots.txt", &ftptest.Server{Files: map[string]string{"x": ""}}, "", "/robots.txt", nil, 404, nil, 39, "", nil},
 		{"421 for robots.txt", &ftptest.Server{Greeting: "421 full"}, "", "/robots.txt", nil, 503, nil, 39, "", nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := startFTP(t, c.server)
-			d := newDoor(t, Options{AllowPrivate: loopback})
-			if c.method == "" {
-				c.method = http.MethodGet
-			}
-			resp, body, err := visit(t, d, c.method, "ftp://"+s.Addr()+c.path, c.send)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if resp.StatusCode != c.status || c.body != "" && body != c.body || resp.ContentLength != c.length && c.length != 0 {
-				t.Errorf("%s, %d octets announced: %q", resp.Status, resp.ContentLength, body)
-			}
-			if c.method == http.MethodHead && body != "" {
-				t.Errorf("HEAD has a body: %q", body)
-			}
-			for name, want := range c.header {
-				if name == "Location" {
-					want = "ftp://" + s.Addr() + want
-				}
-				if got := resp.Header.Get(name); got != want {
-					t.Errorf("%s: %s, want %s", name, got, want)
-				}
-			}
-			if c.lines == nil {
-				return
-			}
-			s.Wait()
-			want := append(append(loginLines[:len(loginLines):len(loginLines)], c.lines...), "QUIT")
-			if c.server.Features != nil {
-				want = append([]string{}, append(append(loginLines[:4:4], c.lines...), "QUIT")...)
-			}
-			if diff := cmp.Diff(want, s.Lines()); diff != "" {
-				t.Error(diff)
-			}
-		})
+		t.Run(c.name, c.run)
+	}
+}
+
+// An ftpBreak is what a server does wrong, and what comes of it.
+type ftpBreak struct {
+	name   string
+	server *ftptest.Server
+	path   string
+	body   string // of what came before
+	target error  // nil: any
+}
+
+// word is the server's, and never in an error.
+const word = "s3cret-word"
+
+func (c ftpBreak) run(t *testing.T) {
+	s := startFTP(t, c.server)
+	d := newDoor(t, Options{AllowPrivate: loopback})
+	_, body, err := visit(t, d, http.MethodGet, "ftp://"+s.Addr()+c.path, nil)
+	if err == nil || !errors.Is(err, c.target) {
+		t.Fatalf("%v; want %v", err, c.target)
+	}
+	if body != c.body {
+		t.Errorf("came: %q, want %q", body, c.body)
+	}
+	if strings.Contains(err.Error(), word) || len(err.Error()) > 300 {
+		t.Errorf("the error has the server's words: %v", err)
+	}
+}
+
+// half transfers the first half, and ends with a reply.
+func half(last string) func(net.Conn, string) string {
+	return func(data net.Conn, content string) string {
+		io.WriteString(data, content[:len(content)/2])
+		return last
 	}
 }
 
 // What the server does wrong is an error, or breaks the body: never a short
 // success, and never a word of the server's in the error.
 func TestFTPBreaks(t *testing.T) {
-	const word = "s3cret-word"
-	part := func(last string) func(net.Conn, string) string {
-		return func(data net.Conn, content string) string {
-			io.WriteString(data, content[:len(content)/2])
-			return last
-		}
-	}
 	noSize := map[string]string{"SIZE": "500 what"}
 	noEPSV := func(pasv string) func(string, string) string {
 		return instead(map[string]string{"EPSV": "500 what", "PASV": pasv})
 	}
-	for _, c := range []struct {
-		name   string
-		server *ftptest.Server
-		path   string
-		body   string // of what came before
-		target error  // nil: any
-	}{
-		{"fewer octets than announced", &ftptest.Server{Transfer: part("226 done")}, "/a.txt", "01234", errFTPShort},
-		{"fewer octets, and the server says so", &ftptest.Server{Transfer: part("426 " + word)}, "/a.txt", "01234", errFTPShort},
-		{"fewer octets, size unknown", &ftptest.Server{Transfer: part("426 " + word), Reply: instead(noSize)}, "/a.txt", "01234", errFTPShort},
-		{"the server hangs up, size unknown", &ftptest.Server{Transfer: part(ftptest.Hangup), Reply: instead(noSize)}, "/a.txt", "01234", errFTPShort},
+	for _, c := range []ftpBreak{
+		{"fewer octets than announced", &ftptest.Server{Transfer: half("226 done")}, "/a.txt", "01234", errFTPShort},
+		{"fewer octets, and the server says so", &ftptest.Server{Transfer: half("426 " + word)}, "/a.txt", "01234", errFTPShort},
+		{"fewer octets, size unknown", &ftptest.Server{Transfer: half("426 " + word), Reply: instead(noSize)}, "/a.txt", "01234", errFTPShort},
+		{"the server hangs up, size unknown", &ftptest.Server{Transfer: half(ftptest.Hangup), Reply: instead(noSize)}, "/a.txt", "01234", errFTPShort},
 		{"all octets, and 451 at the end", &ftptest.Server{Transfer: then("451 " + word)}, "/a.txt", "012345678", errFTPShort},
 		{"all octets, and no word at the end", &ftptest.Server{Transfer: then(ftptest.Hangup)}, "/a.txt", "012345678", errFTPShort},
 		{"one octet, and 451", &ftptest.Server{Transfer: then("451 " + word)}, "/one", "", errFTPShort},
 		{"no octet, and 451", &ftptest.Server{Transfer: then("451 " + word)}, "/empty", "", errFTPShort},
-		{"the only octet is missing", &ftptest.Server{Transfer: part("226 done")}, "/one", "", errFTPShort},
+		{"the only octet is missing", &ftptest.Server{Transfer: half("226 done")}, "/one", "", errFTPShort},
 		{"more octets than announced", &ftptest.Server{Transfer: func(data net.Conn, content string) string {
 			io.WriteString(data, content+content)
 			return "226 done"
@@ -229,26 +283,21 @@ func TestFTPBreaks(t *testing.T) {
 		{"EPSV, a forbidden port", &ftptest.Server{Reply: instead(map[string]string{"EPSV": "229 (|||25|)"})}, "/a.txt", "", ErrForbiddenPort},
 		{"EPSV, port 0", &ftptest.Server{Reply: instead(map[string]string{"EPSV": "229 (|||0|)"})}, "/a.txt", "", ErrForbiddenPort},
 		{"EPSV, no port", &ftptest.Server{Reply: instead(map[string]string{"EPSV": "229 (|||65537|)"})}, "/a.txt", "", errNotFTP},
-		{"530 for robots.txt: not «no file» (RFC 9309 2.3.1.3)", &ftptest.Server{Reply: instead(map[string]string{"PASS": "530 " + word})}, "/robots.txt", "", errFTPLogin},
-		{"550 to PASS, for robots.txt", &ftptest.Server{Reply: instead(map[string]string{"PASS": "550 " + word})}, "/robots.txt", "", errFTPLogin},
-		{"550 to a data connection, for robots.txt", &ftptest.Server{Reply: instead(map[string]string{"EPSV": "550 " + word, "PASV": "550 " + word})}, "/robots.txt", "", errFTPLogin},
-		{"530 to USER, for robots.txt", &ftptest.Server{Reply: instead(map[string]string{"USER": "530 " + word})}, "/robots.txt", "", errFTPLogin},
-		{"half a robots.txt", &ftptest.Server{Transfer: part("226 done")}, "/robots.txt", "User-agent: *\nDi", errFTPShort},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := startFTP(t, c.server)
-			d := newDoor(t, Options{AllowPrivate: loopback})
-			_, body, err := visit(t, d, http.MethodGet, "ftp://"+s.Addr()+c.path, nil)
-			if err == nil || !errors.Is(err, c.target) {
-				t.Fatalf("%v; want %v", err, c.target)
-			}
-			if body != c.body {
-				t.Errorf("came: %q, want %q", body, c.body)
-			}
-			if strings.Contains(err.Error(), word) || len(err.Error()) > 300 {
-				t.Errorf("the error has the server's words: %v", err)
-			}
-		})
+		t.Run(c.name, c.run)
+	}
+}
+
+// TestFTPBreaksRobotsTxt: none of it is "no file" (RFC 9309 2.3.1.3).
+func TestFTPBreaksRobotsTxt(t *testing.T) {
+	for _, c := range []ftpBreak{
+		{"530 to PASS", &ftptest.Server{Reply: instead(map[string]string{"PASS": "530 " + word})}, "/robots.txt", "", errFTPLogin},
+		{"550 to PASS", &ftptest.Server{Reply: instead(map[string]string{"PASS": "550 " + word})}, "/robots.txt", "", errFTPLogin},
+		{"550 to a data connection", &ftptest.Server{Reply: instead(map[string]string{"EPSV": "550 " + word, "PASV": "550 " + word})}, "/robots.txt", "", errFTPLogin},
+		{"530 to USER", &ftptest.Server{Reply: instead(map[string]string{"USER": "530 " + word})}, "/robots.txt", "", errFTPLogin},
+		{"half a robots.txt", &ftptest.Server{Transfer: half("226 done")}, "/robots.txt", "User-agent: *\nDi", errFTPShort},
+	} {
+		t.Run(c.name, c.run)
 	}
 }
 

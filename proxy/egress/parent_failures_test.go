@@ -43,48 +43,53 @@ func TestParentCallerLeaves(t *testing.T) {
 
 var errAny = errors.New("")
 
+func socks(octets ...byte) string { return string(octets) }
+
+// socksReply is a greeting that is accepted, and a reply with this code (RFC 1928 3, 6).
+func socksReply(code byte) string { return socks(5, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0) }
+
+// parentFailures are what a parent may say that does not serve.
+var parentFailures = []struct {
+	name, scheme, says string
+	want               error // ErrParent, os.ErrDeadlineExceeded, or another: errAny
+}{
+	{"hangs up", "http", "", ErrParent},
+	{"nonsense", "http", "SSH-2.0-x\r\n\r\n", ErrParent},
+	{"an answer that breaks the ceiling", "http", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxConnectHead) + "\r\n\r\n", ErrParent},
+	{"early hints without end", "http", strings.Repeat("HTTP/1.1 103 \r\n\r\n", maxConnectHead/16), ErrParent},
+	{"101", "http", "HTTP/1.1 101 \r\n\r\n", ErrParent},
+	{"302", "http", "HTTP/1.1 302 \r\nLocation: /\r\n\r\n", ErrParent},
+	{"400", "http", "HTTP/1.1 400 \r\n\r\n", ErrParent},
+	{"403", "http", "HTTP/1.1 403 \r\n\r\n", ErrParent},
+	{"407", "http", "HTTP/1.1 407 \r\n\r\n", ErrParent},
+	{"500", "http", "HTTP/1.1 500 \r\n\r\n", ErrParent},
+	{"502", "http", "HTTP/1.1 502 \r\n\r\n", errAny},
+	{"503", "http", "HTTP/1.1 503 \r\n\r\n", errAny},
+	{"504", "http", "HTTP/1.1 504 \r\n\r\n", os.ErrDeadlineExceeded},
+	{"no TLS", "https", "HTTP/1.1 200 OK\r\n\r\n", ErrParent},
+	{"TLS that is hung up on", "https", "", ErrParent},
+	{"hangs up", "socks5", "", ErrParent},
+	{"another version", "socks5", socks(4, 0), ErrParent},
+	{"no method of ours", "socks5", socks(5, 0xff), ErrParent},
+	{"a method that was not offered", "socks5", socks(5, 1), ErrParent},
+	{"the password is refused", "socks5", socks(5, 2, 1, 1), ErrParent},
+	{"another version, later", "socks5", socks(5, 0, 4, 0, 0, 1, 0, 0, 0, 0, 0, 0), ErrParent},
+	{"an unknown type of address", "socks5", socks(5, 0, 5, 0, 0, 9, 0, 0, 0, 0, 0, 0), ErrParent},
+	{"6: general failure", "socks5", socksReply(1), ErrParent},
+	{"6: not allowed", "socks5", socksReply(2), ErrParent},
+	{"6: network unreachable", "socks5", socksReply(3), errAny},
+	{"6: host unreachable", "socks5", socksReply(4), errAny},
+	{"6: refused", "socks5", socksReply(5), errAny},
+	{"6: TTL expired", "socks5", socksReply(6), errAny},
+	{"6: command not supported", "socks5", socksReply(7), ErrParent},
+	{"6: address type not supported", "socks5", socksReply(8), ErrParent},
+	{"6: unassigned", "socks5", socksReply(99), ErrParent},
+}
+
 // Whose failure it is decides what is remembered of an origin and what its
 // client is told.
 func TestParentFailures(t *testing.T) {
-	const ok = "HTTP/1.1 200 OK\r\n\r\n"
-	socks := func(octets ...byte) string { return string(octets) }
-	reply := func(code byte) string { return socks(5, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0) }
-	for _, c := range []struct {
-		name, scheme, says string
-		want               error // ErrParent, os.ErrDeadlineExceeded, or another: errAny
-	}{
-		{"hangs up", "http", "", ErrParent},
-		{"nonsense", "http", "SSH-2.0-x\r\n\r\n", ErrParent},
-		{"an answer that breaks the ceiling", "http", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxConnectHead) + "\r\n\r\n", ErrParent},
-		{"early hints without end", "http", strings.Repeat("HTTP/1.1 103 \r\n\r\n", maxConnectHead/16), ErrParent},
-		{"101", "http", "HTTP/1.1 101 \r\n\r\n", ErrParent},
-		{"302", "http", "HTTP/1.1 302 \r\nLocation: /\r\n\r\n", ErrParent},
-		{"400", "http", "HTTP/1.1 400 \r\n\r\n", ErrParent},
-		{"403", "http", "HTTP/1.1 403 \r\n\r\n", ErrParent},
-		{"407", "http", "HTTP/1.1 407 \r\n\r\n", ErrParent},
-		{"500", "http", "HTTP/1.1 500 \r\n\r\n", ErrParent},
-		{"502", "http", "HTTP/1.1 502 \r\n\r\n", errAny},
-		{"503", "http", "HTTP/1.1 503 \r\n\r\n", errAny},
-		{"504", "http", "HTTP/1.1 504 \r\n\r\n", os.ErrDeadlineExceeded},
-		{"no TLS", "https", ok, ErrParent},
-		{"TLS that is hung up on", "https", "", ErrParent},
-		{"hangs up", "socks5", "", ErrParent},
-		{"another version", "socks5", socks(4, 0), ErrParent},
-		{"no method of ours", "socks5", socks(5, 0xff), ErrParent},
-		{"a method that was not offered", "socks5", socks(5, 1), ErrParent},
-		{"the password is refused", "socks5", socks(5, 2, 1, 1), ErrParent},
-		{"another version, later", "socks5", socks(5, 0, 4, 0, 0, 1, 0, 0, 0, 0, 0, 0), ErrParent},
-		{"an unknown type of address", "socks5", socks(5, 0, 5, 0, 0, 9, 0, 0, 0, 0, 0, 0), ErrParent},
-		{"6: general failure", "socks5", reply(1), ErrParent},
-		{"6: not allowed", "socks5", reply(2), ErrParent},
-		{"6: network unreachable", "socks5", reply(3), errAny},
-		{"6: host unreachable", "socks5", reply(4), errAny},
-		{"6: refused", "socks5", reply(5), errAny},
-		{"6: TTL expired", "socks5", reply(6), errAny},
-		{"6: command not supported", "socks5", reply(7), ErrParent},
-		{"6: address type not supported", "socks5", reply(8), ErrParent},
-		{"6: unassigned", "socks5", reply(99), ErrParent},
-	} {
+	for _, c := range parentFailures {
 		t.Run(c.scheme+" "+c.name, func(t *testing.T) {
 			d := newDoor(t, Options{Parent: saying(t, c.scheme, c.says)})
 			o := robots.Origin{Scheme: "https", Host: "origin.test", Port: 443}

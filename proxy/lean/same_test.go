@@ -18,83 +18,86 @@ import (
 	"robotsproxy/proxy/lean"
 )
 
+func page(name string) string {
+	return fmt.Sprintf("GET http://a.test/%s HTTP/1.1\r\nHost: a.test\r\n\r\n", name)
+}
+
+// same are what a client may send.
+var same = []struct {
+	name, in string
+	lean     bool // the last request is served here
+}{
+	{"RFC 9112 3.2.2 absolute form", page(""), true},
+	{"RFC 9112 3.2.1 origin form", "GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
+	{"RFC 9110 9.3.2 HEAD", "HEAD / HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
+	{"HEAD of what has a length", "HEAD /length HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
+	{"HEAD of a stream", "HEAD /stream HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
+	{"HEAD of what has trailers", "HEAD /trailer HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
+	{"a body of unknown length", page("unknown"), true},
+	{"and a long one", page("long"), true},
+	{"RFC 9112 7.1 a stream", page("stream"), true},
+	{"a body with its length", page("length"), true},
+	{"a long body with its length", page("longlength"), true},
+	{"more than its length", page("more"), true},
+	{"less than its length", page("less") + page(""), true},
+	{"RFC 9110 15.3.5 204", page("204"), true},
+	{"RFC 9110 15.4.5 304", page("304"), true},
+	{"a status without a name", page("599"), true},
+	{"nothing written", page("nothing"), true},
+	{"nothing but flushed", page("flushed"), true},
+	{"RFC 9110 6.5 trailers", page("trailer"), true},
+	{"trailers that were not announced", page("lateTrailer"), true},
+	{"RFC 9110 15.2 early hints", page("hints"), true},
+	{"a second WriteHeader", page("twice"), true},
+	{"a type of its own", page("type"), true},
+	{"no type", page("notype"), true},
+	{"a coded body", page("coded"), true},
+	{"a date of its own", page("date"), true},
+	{"the handler closes", page("close") + page(""), true},
+	{"the handler breaks off", page("abort") + page(""), true},
+	{"the handler faults", page("fault") + page(""), true},
+	{"a line end in a field", page("crlf"), true},
+	{"RFC 9112 9.6 the client closes", "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n" + page(""), true},
+	{"RFC 9112 9.3.2 pipelined", page("") + page("unknown") + page("length"), true},
+	{"RFC 9110 5.1 names in small letters", "GET / HTTP/1.1\r\nhost: a.test\r\nx-a: b\r\n\r\n", true},
+	{"RFC 9110 5.5 octets beyond ASCII", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: \xff\xfe\r\n\r\n", true},
+	{"RFC 9110 9.3.6 CONNECT", "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\nmore", true},
+
+	{"RFC 9112 3.2 no Host", "GET / HTTP/1.1\r\n\r\n", false},
+	{"no Host in absolute form", "GET http://a.test/ HTTP/1.1\r\n\r\n", false},
+	{"RFC 9112 3.2 two Hosts", "GET / HTTP/1.1\r\nHost: a.test\r\nHost: b.test\r\n\r\n", false},
+	{"a Host that is none", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", false},
+	{"RFC 9112 2.2 bare line feeds", "GET / HTTP/1.1\nHost: a.test\n\n", false},
+	{"RFC 9112 2.2 a bare carriage return", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: b\rc\r\n\r\n", false},
+	{"RFC 9112 2.2 an empty line first", "\r\nGET / HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
+	{"RFC 9112 5.1 a space before the colon", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A : b\r\n\r\n", false},
+	{"RFC 9112 5.2 a folded line", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: b\r\n c\r\n\r\n", false},
+	{"a field without a name", "GET / HTTP/1.1\r\nHost: a.test\r\n: b\r\n\r\n", false},
+	{"a field without a colon", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A\r\n\r\n", false},
+	{"RFC 9110 5.5 NUL", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: \x00\r\n\r\n", false},
+	{"two spaces in the request line", "GET  / HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
+	{"an address that is none", "GET http://[a/ HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
+	{"HTTP/1.0", "GET / HTTP/1.0\r\nHost: a.test\r\n\r\n", false},
+	{"HTTP/1.2", "GET / HTTP/1.2\r\nHost: a.test\r\n\r\n", false},
+	{"HTTP/3.0", "GET / HTTP/3.0\r\nHost: a.test\r\n\r\n", false},
+	{"another method", "OPTIONS / HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
+	{"RFC 9110 8.6 an empty body", "GET / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n", false},
+	{"a body", "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc" + page(""), false},
+	{"a chunked body", "GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + page(""), false},
+	{"RFC 9112 6.3 both lengths", "GET / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + page(""), false},
+	{"RFC 9110 10.1.1 Expect", "GET / HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\n\r\n", false},
+	{"another expectation", "GET / HTTP/1.1\r\nHost: a.test\r\nExpect: b\r\n\r\n", false},
+	{"RFC 9110 7.8 Upgrade", "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", false},
+	{"half a head", "GET / HTTP/1.1\r\nHost: a.te", false},
+	{"a long head", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: " + strings.Repeat("a", 5000) + "\r\n\r\n" + page(""), false},
+	{"no HTTP", "\x16\x03\x01\x02\x00", false},
+	{"after others", page("") + page("unknown") + "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc" + page(""), false},
+}
+
 // TestSame holds what a Front answers against what net/http's server alone does, for
 // the same octets: whoever serves a request, a client sees no difference.
 func TestSame(t *testing.T) {
-	const get = "GET http://a.test/%s HTTP/1.1\r\nHost: a.test\r\n\r\n"
-	page := func(name string) string { return fmt.Sprintf(get, name) }
-	long := strings.Repeat("a", 5000)
-	tests := []struct {
-		name, in string
-		lean     bool // the last request is served here
-	}{
-		{"RFC 9112 3.2.2 absolute form", page(""), true},
-		{"RFC 9112 3.2.1 origin form", "GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
-		{"RFC 9110 9.3.2 HEAD", "HEAD / HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
-		{"HEAD of what has a length", "HEAD /length HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
-		{"HEAD of a stream", "HEAD /stream HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
-		{"HEAD of what has trailers", "HEAD /trailer HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
-		{"a body of unknown length", page("unknown"), true},
-		{"and a long one", page("long"), true},
-		{"RFC 9112 7.1 a stream", page("stream"), true},
-		{"a body with its length", page("length"), true},
-		{"a long body with its length", page("longlength"), true},
-		{"more than its length", page("more"), true},
-		{"less than its length", page("less") + page(""), true},
-		{"RFC 9110 15.3.5 204", page("204"), true},
-		{"RFC 9110 15.4.5 304", page("304"), true},
-		{"a status without a name", page("599"), true},
-		{"nothing written", page("nothing"), true},
-		{"nothing but flushed", page("flushed"), true},
-		{"RFC 9110 6.5 trailers", page("trailer"), true},
-		{"trailers that were not announced", page("lateTrailer"), true},
-		{"RFC 9110 15.2 early hints", page("hints"), true},
-		{"a second WriteHeader", page("twice"), true},
-		{"a type of its own", page("type"), true},
-		{"no type", page("notype"), true},
-		{"a coded body", page("coded"), true},
-		{"a date of its own", page("date"), true},
-		{"the handler closes", page("close") + page(""), true},
-		{"the handler breaks off", page("abort") + page(""), true},
-		{"the handler faults", page("fault") + page(""), true},
-		{"a line end in a field", page("crlf"), true},
-		{"RFC 9112 9.6 the client closes", "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n" + page(""), true},
-		{"RFC 9112 9.3.2 pipelined", page("") + page("unknown") + page("length"), true},
-		{"RFC 9110 5.1 names in small letters", "GET / HTTP/1.1\r\nhost: a.test\r\nx-a: b\r\n\r\n", true},
-		{"RFC 9110 5.5 octets beyond ASCII", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: \xff\xfe\r\n\r\n", true},
-		{"RFC 9110 9.3.6 CONNECT", "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\nmore", true},
-
-		{"RFC 9112 3.2 no Host", "GET / HTTP/1.1\r\n\r\n", false},
-		{"no Host in absolute form", "GET http://a.test/ HTTP/1.1\r\n\r\n", false},
-		{"RFC 9112 3.2 two Hosts", "GET / HTTP/1.1\r\nHost: a.test\r\nHost: b.test\r\n\r\n", false},
-		{"a Host that is none", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", false},
-		{"RFC 9112 2.2 bare line feeds", "GET / HTTP/1.1\nHost: a.test\n\n", false},
-		{"RFC 9112 2.2 a bare carriage return", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: b\rc\r\n\r\n", false},
-		{"RFC 9112 2.2 an empty line first", "\r\nGET / HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
-		{"RFC 9112 5.1 a space before the colon", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A : b\r\n\r\n", false},
-		{"RFC 9112 5.2 a folded line", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: b\r\n c\r\n\r\n", false},
-		{"a field without a name", "GET / HTTP/1.1\r\nHost: a.test\r\n: b\r\n\r\n", false},
-		{"a field without a colon", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A\r\n\r\n", false},
-		{"RFC 9110 5.5 NUL", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: \x00\r\n\r\n", false},
-		{"two spaces in the request line", "GET  / HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
-		{"an address that is none", "GET http://[a/ HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
-		{"HTTP/1.0", "GET / HTTP/1.0\r\nHost: a.test\r\n\r\n", false},
-		{"HTTP/1.2", "GET / HTTP/1.2\r\nHost: a.test\r\n\r\n", false},
-		{"HTTP/3.0", "GET / HTTP/3.0\r\nHost: a.test\r\n\r\n", false},
-		{"another method", "OPTIONS / HTTP/1.1\r\nHost: a.test\r\n\r\n", false},
-		{"RFC 9110 8.6 an empty body", "GET / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n", false},
-		{"a body", "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc" + page(""), false},
-		{"a chunked body", "GET / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + page(""), false},
-		{"RFC 9112 6.3 both lengths", "GET / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + page(""), false},
-		{"RFC 9110 10.1.1 Expect", "GET / HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\n\r\n", false},
-		{"another expectation", "GET / HTTP/1.1\r\nHost: a.test\r\nExpect: b\r\n\r\n", false},
-		{"RFC 9110 7.8 Upgrade", "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", false},
-		{"half a head", "GET / HTTP/1.1\r\nHost: a.te", false},
-		{"a long head", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: " + long + "\r\n\r\n" + page(""), false},
-		{"no HTTP", "\x16\x03\x01\x02\x00", false},
-		{"after others", page("") + page("unknown") + "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc" + page(""), false},
-	}
-	for _, tt := range tests {
+	for _, tt := range same {
 		t.Run(tt.name, func(t *testing.T) {
 			alone, _ := talk(t, false, tt.in)
 			front, by := talk(t, true, tt.in)
