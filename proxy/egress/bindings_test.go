@@ -185,23 +185,25 @@ func TestAddress(t *testing.T) {
 			t.Errorf("Reach = %v", err)
 		}
 	})
-	t.Run("a name that is not there is not asked for again at once", func(t *testing.T) {
-		gone := newNames(t, nil)
-		o := robots.Origin{Scheme: "http", Host: "gone.test", Port: 80}
-		d := newDoor(t, Options{OneAddress: true, Resolver: gone.Addr()})
-		for range 2 {
-			_, err := d.Address(t.Context(), o)
-			if again, ok := errors.AsType[*RetryError](err); !ok || time.Until(again.At) <= 0 || !isNotFound(err) {
-				t.Errorf("Address = %v", err)
-			}
+}
+
+// TestAddressNotFound: a name that is not there is not asked for again at once.
+func TestAddressNotFound(t *testing.T) {
+	gone := newNames(t, nil)
+	o := robots.Origin{Scheme: "http", Host: "gone.test", Port: 80}
+	d := newDoor(t, Options{OneAddress: true, Resolver: gone.Addr()})
+	for range 2 {
+		_, err := d.Address(t.Context(), o)
+		if again, ok := errors.AsType[*RetryError](err); !ok || time.Until(again.At) <= 0 || !isNotFound(err) {
+			t.Errorf("Address = %v", err)
 		}
-		if n := gone.Asked("gone.test."); n != 1 {
-			t.Errorf("asked for %d times", n)
-		}
-		if err := d.Reach(t.Context(), o); !isNotFound(err) {
-			t.Errorf("Reach = %v", err)
-		}
-	})
+	}
+	if n := gone.Asked("gone.test."); n != 1 {
+		t.Errorf("asked for %d times", n)
+	}
+	if err := d.Reach(t.Context(), o); !isNotFound(err) {
+		t.Errorf("Reach = %v", err)
+	}
 }
 
 func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }

@@ -47,41 +47,46 @@ func FuzzAnswer(f *testing.F) {
 	}()
 	d := newDoor(f, Options{AllowPrivate: loopback})
 	to := spot{Origin: robots.Origin{Scheme: "http", Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
-	type outcome struct {
-		status  int
-		header  http.Header
-		length  int64
-		body    string
-		trailer http.Header
-		broken  bool
-	}
-	ask := func(t *testing.T, method string, send func(*http.Request) (*http.Response, error)) (o outcome) {
-		d.CloseIdle() // the origin has closed what there is, and the Transport may not know yet
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+l.Addr().String(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := send(r)
-		if err != nil {
-			return outcome{broken: true}
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode == http.StatusSwitchingProtocols { // the Transport would give the connection away
-			return outcome{status: resp.StatusCode}
-		}
-		body, err := io.ReadAll(resp.Body)
-		return outcome{resp.StatusCode, resp.Header, resp.ContentLength, string(body), resp.Trailer, err != nil}
-	}
 	f.Fuzz(func(t *testing.T, octets string, head bool) {
 		answer.Store(&octets)
+		d.CloseIdle() // the origin has closed what there is, and the Transport may not know yet
 		method := http.MethodGet
 		if head {
 			method = http.MethodHead
 		}
-		direct := ask(t, method, func(r *http.Request) (*http.Response, error) { return d.direct(r, to) })
-		indirect := ask(t, method, d.http1.RoundTrip)
+		direct := answerBy(t, method, to.String(), func(r *http.Request) (*http.Response, error) { return d.direct(r, to) })
+		d.CloseIdle()
+		indirect := answerBy(t, method, to.String(), d.http1.RoundTrip)
 		if !reflect.DeepEqual(direct, indirect) {
 			t.Errorf("%q:\ndirectly        %+v\nby the Transport %+v", octets, direct, indirect)
 		}
 	})
+}
+
+// An outcome is what came of a request.
+type outcome struct {
+	status  int
+	header  http.Header
+	length  int64
+	body    string
+	trailer http.Header
+	broken  bool
+}
+
+// answerBy sends a request in a way of the caller's.
+func answerBy(t *testing.T, method, url string, send func(*http.Request) (*http.Response, error)) (o outcome) {
+	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := send(r)
+	if err != nil {
+		return outcome{broken: true}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols { // the Transport would give the connection away
+		return outcome{status: resp.StatusCode}
+	}
+	body, err := io.ReadAll(resp.Body)
+	return outcome{resp.StatusCode, resp.Header, resp.ContentLength, string(body), resp.Trailer, err != nil}
 }

@@ -242,15 +242,17 @@ func TestDeadAddress(t *testing.T) {
 			}
 		})
 	}
-	t.Run("robots.txt does not wait for it", func(t *testing.T) {
-		w := newTwins(t, nil)
-		w.names.Point("site.test.", nobody.String(), first.String())
-		d := w.door(t, Options{})
-		address(t, d, w.site())
-		if where, err := w.ask(t, d.Settling(), ""); where != "first" {
-			t.Errorf("arrived at the %s, %v", where, err)
-		}
-	})
+}
+
+// TestDeadAddressOfRobotsTxt: its fetch does not wait for the next try.
+func TestDeadAddressOfRobotsTxt(t *testing.T) {
+	w := newTwins(t, nil)
+	w.names.Point("site.test.", nobody.String(), first.String())
+	d := w.door(t, Options{})
+	address(t, d, w.site())
+	if where, err := w.ask(t, d.Settling(), ""); where != "first" {
+		t.Errorf("arrived at the %s, %v", where, err)
+	}
 }
 
 // Where a name leads after it was judged does not count; what is asked for by

@@ -30,8 +30,7 @@ func untilLeft(took *time.Duration) http.HandlerFunc {
 	}
 }
 
-// TestClientLeaves wants a request to know that its client has left, or sent the next
-// one, in time, and one that is quick not to be looked after.
+// TestClientLeaves: a request knows in time that its client has left.
 func TestClientLeaves(t *testing.T) {
 	t.Run("in the midst of a request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -63,6 +62,10 @@ func TestClientLeaves(t *testing.T) {
 			f.end(t)
 		})
 	})
+}
+
+// TestClientLeavesAnAnswer: neither the rest nor the next answer is for anybody.
+func TestClientLeavesAnAnswer(t *testing.T) {
 	t.Run("when it has sent the next one", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var served int
@@ -100,7 +103,11 @@ func TestClientLeaves(t *testing.T) {
 			f.end(t)
 		})
 	})
-	t.Run("stays, and sends the next one meanwhile", func(t *testing.T) {
+}
+
+// TestClientStays: it may send the next request meanwhile.
+func TestClientStays(t *testing.T) {
+	t.Run("with the next one", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			slow := make(chan struct{})
 			f := start(func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +140,7 @@ func TestClientLeaves(t *testing.T) {
 			f.end(t)
 		})
 	})
-	t.Run("stays", func(t *testing.T) {
+	t.Run("alone", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := start(func(w http.ResponseWriter, r *http.Request) {
 				<-time.After(time.Hour)

@@ -159,20 +159,30 @@ func talk(t *testing.T, front bool, in string) (out, by string) {
 
 // pages are all kinds of answers.
 func pages(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h["Date"] = nil
-	if r.Method == http.MethodConnect {
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			panic(err)
-		}
-		rest, _ := rw.Reader.Peek(rw.Reader.Buffered())
-		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(rest), rest)
-		conn.Close()
-		return
+	w.Header()["Date"] = nil
+	switch name := strings.TrimPrefix(r.URL.Path, "/"); {
+	case r.Method == http.MethodConnect:
+		tunnel(w)
+	case !bodies(w, name) && !heads(w, name):
+		echo(w, r)
 	}
-	long := strings.Repeat("0123456789abcdef", 1<<10)
-	switch strings.TrimPrefix(r.URL.Path, "/") {
+}
+
+// tunnel answers CONNECT with what came behind it.
+func tunnel(w http.ResponseWriter) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	rest, _ := rw.Reader.Peek(rw.Reader.Buffered())
+	fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(rest), rest)
+	conn.Close()
+}
+
+// bodies are answers of all lengths; it returns false if name is none of them.
+func bodies(w http.ResponseWriter, name string) bool {
+	h, long := w.Header(), strings.Repeat("0123456789abcdef", 1<<10)
+	switch name {
 	case "unknown":
 		io.WriteString(w, "<html>abc")
 	case "long":
@@ -189,11 +199,11 @@ func pages(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "")
 		io.WriteString(w, "def")
 	case "length", "more", "less":
-		h.Set("Content-Length", map[byte]string{'l': "3", 'm': "2"}[r.URL.Path[1]])
-		if r.URL.Path == "/less" {
+		h.Set("Content-Length", map[byte]string{'l': "3", 'm': "2"}[name[0]])
+		if name == "less" {
 			h.Set("Content-Length", "4")
 		}
-		if _, err := io.WriteString(w, "abc"); r.URL.Path == "/more" && err != http.ErrContentLength {
+		if _, err := io.WriteString(w, "abc"); name == "more" && err != http.ErrContentLength {
 			panic(err)
 		}
 	case "longlength":
@@ -201,17 +211,6 @@ func pages(w http.ResponseWriter, r *http.Request) {
 		for range 3 {
 			io.WriteString(w, long)
 		}
-	case "204", "304", "599":
-		h.Set("Content-Length", "3")
-		h.Set("Content-Type", "text/x")
-		n, _ := strconv.Atoi(r.URL.Path[1:])
-		w.WriteHeader(n)
-		if n == 599 {
-			io.WriteString(w, "abc")
-		}
-	case "nothing":
-	case "flushed":
-		http.NewResponseController(w).Flush()
 	case "trailer":
 		h.Set("Trailer", "X-End, X-None, Content-Length")
 		io.WriteString(w, "abc")
@@ -220,6 +219,27 @@ func pages(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "abc")
 		http.NewResponseController(w).Flush()
 		h.Set(http.TrailerPrefix+"X-Late", "l")
+	default:
+		return false
+	}
+	return true
+}
+
+// heads are answers with heads of all kinds; it returns false if name is none of them.
+func heads(w http.ResponseWriter, name string) bool {
+	h := w.Header()
+	switch name {
+	case "204", "304", "599":
+		h.Set("Content-Length", "3")
+		h.Set("Content-Type", "text/x")
+		n, _ := strconv.Atoi(name)
+		w.WriteHeader(n)
+		if n == 599 {
+			io.WriteString(w, "abc")
+		}
+	case "nothing":
+	case "flushed":
+		http.NewResponseController(w).Flush()
 	case "hints":
 		h.Set("Link", "</a>")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -247,24 +267,30 @@ func pages(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Length", "9")
 		io.WriteString(w, "abc")
 		http.NewResponseController(w).Flush()
-		if r.URL.Path == "/fault" {
+		if name == "fault" {
 			panic("a fault")
 		}
 		panic(http.ErrAbortHandler)
 	case "crlf":
 		h.Set("X-A", "b\r\nX-B: c")
 	default:
-		body, err := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s %s %s %q %v %v %v\n", r.Method, r.URL, r.RequestURI, r.Host, body, err, r.Close, r.RemoteAddr)
-		for _, name := range slices.Sorted(func(yield func(string) bool) {
-			for name := range r.Header {
-				if !yield(name) {
-					return
-				}
+		return false
+	}
+	return true
+}
+
+// echo says what came.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	fmt.Fprintf(w, "%s %s %s %s %q %v %v %v\n", r.Method, r.URL, r.RequestURI, r.Host, body, err, r.Close, r.RemoteAddr)
+	for _, name := range slices.Sorted(func(yield func(string) bool) {
+		for name := range r.Header {
+			if !yield(name) {
+				return
 			}
-		}) {
-			fmt.Fprintf(w, "%s: %q\n", name, r.Header[name])
 		}
+	}) {
+		fmt.Fprintf(w, "%s: %q\n", name, r.Header[name])
 	}
 }
 

@@ -125,25 +125,29 @@ func TestReadAsNet(t *testing.T) {
 	}
 }
 
+// begun does something once a write has begun.
+func begun(then func(ours net.Conn)) func(net.Conn, *net.TCPConn) func() {
+	return func(ours net.Conn, peer *net.TCPConn) func() {
+		var all sync.WaitGroup
+		all.Go(func() {
+			peer.Read(make([]byte, 1)) // the write has begun
+			then(ours)
+		})
+		return all.Wait
+	}
+}
+
+// before does something before the write.
+func before(f func(ours net.Conn, peer *net.TCPConn)) func(net.Conn, *net.TCPConn) func() {
+	return func(ours net.Conn, peer *net.TCPConn) func() {
+		f(ours, peer)
+		return func() {}
+	}
+}
+
 // A write gives what package net's gives, errors to the letter, whether it is of one part
 // or of two; and so does the next one.
 func TestWriteAsNet(t *testing.T) {
-	begun := func(then func(ours net.Conn)) func(net.Conn, *net.TCPConn) func() {
-		return func(ours net.Conn, peer *net.TCPConn) func() {
-			var all sync.WaitGroup
-			all.Go(func() {
-				peer.Read(make([]byte, 1)) // the write has begun
-				then(ours)
-			})
-			return all.Wait
-		}
-	}
-	before := func(f func(ours net.Conn, peer *net.TCPConn)) func(net.Conn, *net.TCPConn) func() {
-		return func(ours net.Conn, peer *net.TCPConn) func() {
-			f(ours, peer)
-			return func() {}
-		}
-	}
 	for _, tt := range []struct {
 		name       string
 		do         func(ours net.Conn, peer *net.TCPConn) (wait func())
