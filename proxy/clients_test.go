@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
 	"robotsproxy/proxy"
 	"robotsproxy/robots/testkit"
 )
@@ -72,6 +73,49 @@ var (
 	elsewhere = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 )
 
+// A comer is a client with its credentials, and what comes of its requests.
+type comer struct {
+	name    string
+	clients []policy.Client
+	open    bool
+	header  string
+	status  int    // 200, 403 or 407
+	client  string // in the record
+}
+
+func (c comer) run(t *testing.T) {
+	plain, secure := serve(t, false, rules, hello), serve(t, true, rules, hello)
+	var log logBuffer
+	r := start(t, setup{origins: []*httptest.Server{secure.Server}, clients: c.clients, open: c.open, change: log.listen})
+	for i, line := range []string{
+		"GET " + plain.URL + "/page HTTP/1.1", "GET " + secure.URL + "/page HTTP/1.1", "CONNECT " + secure.host() + " HTTP/1.1",
+		"GET http://nowhere.invalid/ HTTP/1.1", "CONNECT 127.0.0.1:25 HTTP/1.1", "GET / HTTP/1.1",
+	} {
+		if c.status == 200 && i > 2 {
+			break // what is wrong with these is not that they may not come in
+		}
+		if c.status == 200 && strings.HasPrefix(line, "CONNECT") {
+			continue // leaves no record; see TestATunnelIsItsClients
+		}
+		resp := r.say(line + "\r\nHost: x\r\nUser-Agent: FooBot/1.0\r\n" + c.header + "\r\n")
+		body, err := io.ReadAll(resp.Body)
+		testkit.Must(t, err)
+		rec := r.records.last(t, i+1)
+		if resp.StatusCode != c.status || rec.Status != c.status || rec.Request.Client != c.client {
+			t.Errorf("%s: %s, want %d; record: status %d, client %q, want %q", line, resp.Status, c.status, rec.Status, rec.Request.Client, c.client)
+		}
+		wantNoSecret(t, "the record", fmt.Sprintf("%+v", rec))
+		wantNoSecret(t, "the answer", fmt.Sprint(resp.Header, string(body)))
+		if c.status != 200 {
+			wantKeptOut(t, line, resp, &rec)
+		}
+	}
+	wantNoSecret(t, "the log", log.String())
+	if seen := append(plain.paths(), secure.paths()...); c.status != 200 && seen != nil {
+		t.Errorf("the origins saw %q", seen)
+	}
+}
+
 // TestWhoMayComeIn asks in each of the forms in which a request can. The
 // origins see nothing of those that are kept out, not even a fetch of robots.txt.
 func TestWhoMayComeIn(t *testing.T) {
@@ -80,14 +124,7 @@ func TestWhoMayComeIn(t *testing.T) {
 	byNetwork := []policy.Client{{Name: "lab-a", Networks: here}}
 	byBoth := []policy.Client{{Name: "lab-a", Networks: here, PasswordHash: hashOf(t, secret)}}
 	right := basic("lab-a", secret)
-	for _, c := range []struct {
-		name    string
-		clients []policy.Client
-		open    bool
-		header  string
-		status  int    // 200, 403 or 407
-		client  string // in the record
-	}{
+	for _, c := range []comer{
 		{"password/right", byPassword, false, right, 200, "lab-a"},
 		{"password/right, open", byPassword, true, right, 200, "lab-a"},
 		{"password/missing", byPassword, false, "", 407, "127.0.0.1"},
@@ -110,51 +147,25 @@ func TestWhoMayComeIn(t *testing.T) {
 		{"both/missing", byBoth, false, "", 407, "127.0.0.1"},
 		{"both/in another network", []policy.Client{{Name: "lab-a", Networks: elsewhere, PasswordHash: hashOf(t, secret)}}, false, right, 403, "127.0.0.1"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			plain, secure := serve(t, false, rules, hello), serve(t, true, rules, hello)
-			var log logBuffer
-			r := start(t, setup{origins: []*httptest.Server{secure.Server}, clients: c.clients, open: c.open, change: log.listen})
-			for i, line := range []string{
-				"GET " + plain.URL + "/page HTTP/1.1", "GET " + secure.URL + "/page HTTP/1.1", "CONNECT " + secure.host() + " HTTP/1.1",
-				"GET http://nowhere.invalid/ HTTP/1.1", "CONNECT 127.0.0.1:25 HTTP/1.1", "GET / HTTP/1.1",
-			} {
-				if c.status == 200 && i > 2 {
-					break // what is wrong with these is not that they may not come in
-				}
-				if c.status == 200 && strings.HasPrefix(line, "CONNECT") {
-					continue // leaves no record; see TestATunnelIsItsClients
-				}
-				resp := r.say(line + "\r\nHost: x\r\nUser-Agent: FooBot/1.0\r\n" + c.header + "\r\n")
-				body, err := io.ReadAll(resp.Body)
-				testkit.Must(t, err)
-				rec := r.records.last(t, i+1)
-				if resp.StatusCode != c.status || rec.Status != c.status || rec.Request.Client != c.client {
-					t.Errorf("%s: %s, want %d; record: status %d, client %q, want %q", line, resp.Status, c.status, rec.Status, rec.Request.Client, c.client)
-				}
-				wantNoSecret(t, "the record", fmt.Sprintf("%+v", rec))
-				wantNoSecret(t, "the answer", fmt.Sprint(resp.Header, string(body)))
-				if c.status == 200 {
-					continue
-				}
-				if rec.Decision.Reason != policy.ReasonAuth || !rec.Blocked() || rec.Err == nil || rec.Request.UserAgent != "FooBot/1.0" || rec.Target == "" {
-					t.Errorf("%s: record: %+v", line, rec)
-				}
-				wantChallenge, wantStatus := `Basic realm="robotsproxy", charset="UTF-8"`, `robotsproxy; details="auth"`
-				if c.status == 403 {
-					wantChallenge, wantStatus = "", `robotsproxy; error=http_request_denied; details="auth"`
-				}
-				if got := resp.Header.Get("Proxy-Authenticate"); got != wantChallenge {
-					t.Errorf("%s: Proxy-Authenticate: %s", line, got)
-				}
-				if got := resp.Header.Get("Proxy-Status"); got != wantStatus {
-					t.Errorf("%s: Proxy-Status: %s", line, got)
-				}
-			}
-			wantNoSecret(t, "the log", log.String())
-			if seen := append(plain.paths(), secure.paths()...); c.status != 200 && seen != nil {
-				t.Errorf("the origins saw %q", seen)
-			}
-		})
+		t.Run(c.name, c.run)
+	}
+}
+
+// wantKeptOut wants a record and an answer that say why a request was not let in.
+func wantKeptOut(t *testing.T, line string, resp *http.Response, rec *audit.Record) {
+	t.Helper()
+	if rec.Decision.Reason != policy.ReasonAuth || !rec.Blocked() || rec.Err == nil || rec.Request.UserAgent != "FooBot/1.0" || rec.Target == "" {
+		t.Errorf("%s: record: %+v", line, rec)
+	}
+	wantChallenge, wantStatus := `Basic realm="robotsproxy", charset="UTF-8"`, `robotsproxy; details="auth"`
+	if resp.StatusCode == http.StatusForbidden {
+		wantChallenge, wantStatus = "", `robotsproxy; error=http_request_denied; details="auth"`
+	}
+	if got := resp.Header.Get("Proxy-Authenticate"); got != wantChallenge {
+		t.Errorf("%s: Proxy-Authenticate: %s", line, got)
+	}
+	if got := resp.Header.Get("Proxy-Status"); got != wantStatus {
+		t.Errorf("%s: Proxy-Status: %s", line, got)
 	}
 }
 

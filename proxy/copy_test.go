@@ -49,8 +49,7 @@ func TestRobotsTxtFromTheCopy(t *testing.T) {
 	})
 	r := start(t, setup{limits: slowly})
 	c := r.client(false)
-	n := 0
-	for _, ask := range []struct {
+	for n, ask := range []struct {
 		name, method, header, value string
 		status                      int
 		body                        string
@@ -81,10 +80,10 @@ func TestRobotsTxtFromTheCopy(t *testing.T) {
 		if h.Get("ETag") != `"v1"` || h.Get("Age") < "100" || h.Get("Proxy-Status") != "robotsproxy; hit" || h.Get("Via") == "" || h.Get("Set-Cookie") != "" {
 			t.Errorf("%s: %v", ask.name, h)
 		}
-		if n++; ask.status == 200 && (h.Get("Content-Type") != "text/plain; charset=iso-8859-1" || h.Get("Last-Modified") != modified || h.Get("Cache-Control") != "max-age=3600") {
+		if ask.status == 200 && (h.Get("Content-Type") != "text/plain; charset=iso-8859-1" || h.Get("Last-Modified") != modified || h.Get("Cache-Control") != "max-age=3600") {
 			t.Errorf("%s: %v", ask.name, h)
 		}
-		rec := r.records.last(t, n)
+		rec := r.records.last(t, n+1)
 		if !rec.Cached || rec.Slot || rec.Status != ask.status || rec.Bytes != int64(len(ask.body)) || rec.Decision.Reason != policy.ReasonRobotsTxt || rec.Decision.Ruling.Answer == nil {
 			t.Errorf("%s: record %+v", ask.name, rec)
 		}

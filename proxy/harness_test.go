@@ -115,6 +115,23 @@ type setup struct {
 	judging func(*policy.Options)
 }
 
+// door is the way to the origins.
+func (s setup) door(t testing.TB) *egress.Door {
+	t.Helper()
+	o := egress.Options{AllowPrivate: s.private, Roots: x509.NewCertPool()}
+	for _, origin := range s.origins {
+		if origin.TLS != nil {
+			o.Roots.AddCert(origin.Certificate())
+		}
+	}
+	if s.names != nil {
+		o.Resolver, o.OneAddress, o.Rebind = s.names.Addr(), true, time.Nanosecond
+	}
+	door, err := egress.New(o)
+	testkit.Must(t, err)
+	return door
+}
+
 func start(t testing.TB, s setup) *rig {
 	t.Helper()
 	if s.private == nil {
@@ -123,18 +140,7 @@ func start(t testing.TB, s setup) *rig {
 	if s.limits.PerSecond == 0 {
 		s.limits = pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1000, MaxWait: time.Minute, MaxQueue: 1000}
 	}
-	trusted := x509.NewCertPool()
-	for _, o := range s.origins {
-		if o.TLS != nil {
-			trusted.AddCert(o.Certificate())
-		}
-	}
-	way := egress.Options{AllowPrivate: s.private, Roots: trusted}
-	if s.names != nil {
-		way.Resolver, way.OneAddress, way.Rebind = s.names.Addr(), true, time.Nanosecond
-	}
-	door, err := egress.New(way)
-	testkit.Must(t, err)
+	door := s.door(t)
 	fetches := new(proxy.Fetches)
 	client, err := fetch.New(fetch.Options{Sender: fetches, Ours: proxy.FetchFailedHere})
 	testkit.Must(t, err)
@@ -177,22 +183,27 @@ func start(t testing.TB, s setup) *rig {
 	if s.listen != nil {
 		l = s.listen(l)
 	}
+	t.Cleanup(door.Close)
+	r.serve(l, book)
+	return r
+}
+
+// serve serves until the test ends.
+func (r *rig) serve(l net.Listener, book *cache.Cache) {
 	go func() { r.served <- r.handler.Serve(l) }()
 	running, stop := context.WithCancel(context.Background())
 	go func() { r.served <- book.Run(running) }()
-	t.Cleanup(func() {
+	r.t.Cleanup(func() {
 		stop()
 		if err := r.handler.Shutdown(context.Background()); err != nil {
-			t.Error(err)
+			r.t.Error(err)
 		}
 		for range 2 {
 			if err := <-r.served; err != nil {
-				t.Error(err)
+				r.t.Error(err)
 			}
 		}
-		door.Close()
 	})
-	return r
 }
 
 // client is one that goes through the proxy and trusts its CA.

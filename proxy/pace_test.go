@@ -125,6 +125,37 @@ func TestSlowAnswersAreInTheRecord(t *testing.T) {
 	}
 }
 
+// heldSecond is an origin that does something with the second connection before it serves it,
+// and what arrives there. It keeps no connection.
+func heldSecond(t *testing.T, hold func(*tls.Conn)) (s *httptest.Server, arrived func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var paths []string
+	s = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		paths = append(paths, r.URL.Path)
+		mu.Unlock()
+		w.Header().Set("Connection", "close")
+		if r.URL.Path == "/robots.txt" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	var conns atomic.Int32
+	s.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		if conns.Add(1) == 2 {
+			hold(conn.(*tls.Conn))
+		}
+		return ctx
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(paths)
+	}
+}
+
 // TestAPauseThatBeginsDuringTheDial: who comes upon it with a new connection waits on
 // that, and goes by another where the origin has closed it meanwhile; or is refused,
 // and then nothing has gone out, whatever net/http does with the connection, and the
@@ -142,6 +173,9 @@ func TestAPauseThatBeginsDuringTheDial(t *testing.T) {
 	} {
 		for range 5 { // what net/http does with the connection is chance
 			t.Run(c.name, func(t *testing.T) {
+				if c.status == http.StatusOK {
+					testkit.Long(t, realClock)
+				}
 				t.Parallel()
 				dialling, proceed := make(chan struct{}), make(chan struct{})
 				busy := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) {
@@ -149,34 +183,16 @@ func TestAPauseThatBeginsDuringTheDial(t *testing.T) {
 					w.Header().Set("Retry-After", c.pause)
 					w.WriteHeader(http.StatusTooManyRequests)
 				})
-				var mu sync.Mutex
-				var arrived []string
-				slow := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					mu.Lock()
-					arrived = append(arrived, r.URL.Path)
-					mu.Unlock()
-					w.Header().Set("Connection", "close")
-					if r.URL.Path == "/robots.txt" {
-						w.WriteHeader(http.StatusNotFound)
+				slow, arrived := heldSecond(t, func(conn *tls.Conn) {
+					close(dialling)
+					<-proceed
+					if c.status == http.StatusOK {
+						go func() { // the origin closes it during the wait
+							conn.Handshake()
+							conn.Close()
+						}()
 					}
-				}))
-				var conns atomic.Int32
-				slow.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-					if conns.Add(1) == 2 {
-						close(dialling)
-						<-proceed
-						if c.status == http.StatusOK {
-							go func() { // the origin closes it during the wait
-								conn.(*tls.Conn).Handshake()
-								conn.Close()
-							}()
-						}
-					}
-					return ctx
-				}
-				slow.StartTLS()
-				t.Cleanup(slow.Close)
-
+				})
 				limits := unhurried
 				limits.MaxWait = 10 * time.Second
 				r := start(t, setup{origins: []*httptest.Server{slow}, limits: limits, change: func(o *proxy.Options) { o.BackOff = true }})
@@ -196,11 +212,9 @@ func TestAPauseThatBeginsDuringTheDial(t *testing.T) {
 				if rec := r.records.last(t, 2); rec.Decision.Reason != c.reason || rec.Blocked() != (c.reason == policy.ReasonPace) || rec.BackOff == 0 {
 					t.Errorf("record: %v %s, left alone for %v, %v", rec.Decision.Verdict, rec.Decision.Reason, rec.BackOff, rec.Err)
 				}
-				mu.Lock()
-				if !slices.Equal(arrived, c.arrived) {
-					t.Errorf("arrived: %q", arrived)
+				if got := arrived(); !slices.Equal(got, c.arrived) {
+					t.Errorf("arrived: %q", got)
 				}
-				mu.Unlock()
 			})
 		}
 	}

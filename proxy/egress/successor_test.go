@@ -38,11 +38,8 @@ func TestCloseIdle(t *testing.T) {
 	t.Cleanup(s.Close)
 	d := newDoor(t, Options{AllowPrivate: loopback})
 	ask := func(path string) string {
-		req, err := http.NewRequest(http.MethodGet, s.URL+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := d.Settling().RoundTrip(req.WithContext(t.Context()))
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+		resp, err := d.Settling().RoundTrip(req)
 		if err != nil {
 			t.Error(err)
 			return ""
