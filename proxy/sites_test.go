@@ -132,25 +132,7 @@ type site struct {
 // serve makes a site with a robots.txt and pages.
 func serve(t testing.TB, overTLS bool, robotsTxt string, pages http.HandlerFunc) *site {
 	t.Helper()
-	s := newSite(robotsTxt, pages)
-	if overTLS {
-		s.StartTLS()
-	} else {
-		s.Start()
-	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-// serveOn makes one at an address of the caller's.
-func serveOn(t testing.TB, l net.Listener, robotsTxt string, pages http.HandlerFunc) *site {
-	t.Helper()
-	s := newSite(robotsTxt, pages)
-	s.Listener.Close()
-	s.Listener = l
-	s.Start()
-	t.Cleanup(s.Close)
-	return s
+	return way{tls: overTLS}.serve(t, robotsTxt, pages)
 }
 
 func newSite(robotsTxt string, pages http.HandlerFunc) *site {
