@@ -21,9 +21,14 @@ import (
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/cache/storetest"
+	"robotsproxy/robots/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Tests wait for the disk.
+func TestMain(m *testing.M) {
+	testkit.SetParallel()
+	goleak.VerifyTestMain(m)
+}
 
 func site(i int) robots.Origin {
 	return robots.Origin{Scheme: "http", Host: fmt.Sprintf("h%d.test", i), Port: 80}
@@ -105,6 +110,7 @@ func damaged(t testing.TB, file string) []string {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	for name, begin := range map[string]func(testing.TB, *Store) *Store{
 		"gathered": func(t testing.TB, s *Store) *Store { t.Cleanup(s.Close); return s },
 		"running":  started,
@@ -140,6 +146,7 @@ func (c committed) Save(o robots.Origin, entry []byte, until time.Time, client s
 }
 
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	file := stateFile(t)
 	var log record
 	s := open(t, file, &log)
@@ -184,6 +191,7 @@ func TestRestart(t *testing.T) {
 // TestKilled: what was committed is there, and that the end was none: whoever ends
 // well later, soon or without having sent a thing, knows no more of the time before.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	s := open(t, stateFile(t), t.Output())
 	defer s.Close()
 	fill(t, s, 100)
@@ -216,6 +224,7 @@ func TestKilled(t *testing.T) {
 // TestGaps: after an end at which a clock was lost something may have been sent until
 // the next start.
 func TestGaps(t *testing.T) {
+	t.Parallel()
 	file := stateFile(t)
 	s := open(t, file, t.Output())
 	s.SaveClocks([]pace.Clock{{Key: "a.test", Sent: time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC)}})

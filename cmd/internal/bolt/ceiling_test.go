@@ -41,6 +41,7 @@ func bounded(t testing.TB, file string, most int64) *Store {
 // TestFileKeepsItsCeiling: whatever is saved, in whatever order and sizes, the file does
 // not outgrow MaxBytes, and newer entries are kept nevertheless.
 func TestFileKeepsItsCeiling(t *testing.T) {
+	t.Parallel()
 	const most = 8 << 20
 	for name, size := range map[string]func(*rand.Rand) int{
 		"large": func(*rand.Rand) int { return 500_000 },
@@ -49,6 +50,7 @@ func TestFileKeepsItsCeiling(t *testing.T) {
 		"any":   func(r *rand.Rand) int { return r.IntN(500_000) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			file := stateFile(t)
 			s := bounded(t, file, most)
 			random := rand.New(rand.NewPCG(1, 2))
@@ -76,6 +78,7 @@ func TestFileKeepsItsCeiling(t *testing.T) {
 
 // TestThoseOfUseForLongestStay: and what is saved in place of others takes no more.
 func TestThoseOfUseForLongestStay(t *testing.T) {
+	t.Parallel()
 	file := stateFile(t)
 	s := bounded(t, file, 1<<20)
 	entry := make([]byte, 1000)
@@ -110,6 +113,7 @@ func TestThoseOfUseForLongestStay(t *testing.T) {
 // TestFileOfAnOlderVersion: a file that is too large is written anew, with what lasts
 // longest and the clocks.
 func TestFileOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
 	file := stateFile(t)
 	s := bounded(t, file, 64<<20)
 	entry := bytes.Repeat([]byte("x"), 100_000)
@@ -142,6 +146,7 @@ func TestFileOfAnOlderVersion(t *testing.T) {
 // TestNoRoomForACommit: where the file has no room for what is saved, entries make room,
 // all of them if need be; clocks stay.
 func TestNoRoomForACommit(t *testing.T) {
+	t.Parallel()
 	log := new(record)
 	file := stateFile(t)
 	s, err := Open(Options{File: file, MaxBytes: 4 << 20, Log: slog.New(slog.NewTextHandler(log, nil))})
@@ -182,6 +187,7 @@ func TestNoRoomForACommit(t *testing.T) {
 // TestGreedyClientsEntriesGoFirst: a client that has many hosts fetched does not push out
 // what others need, however long its own entries are of use.
 func TestGreedyClientsEntriesGoFirst(t *testing.T) {
+	t.Parallel()
 	s := bounded(t, stateFile(t), 4<<20)
 	defer s.Close()
 	entry := make([]byte, 5000)
@@ -206,6 +212,7 @@ func TestGreedyClientsEntriesGoFirst(t *testing.T) {
 }
 
 func TestShare(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		sizes []int64
 		most  int64

@@ -107,8 +107,10 @@ func spoilers(t testing.TB) map[string]func(t testing.TB, name string) {
 // TestSetAside: what is no store is renamed, kept as it was, and said; what
 // comes then is kept, and the next start finds it.
 func TestSetAside(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range spoilers(t) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			name := stateFile(t)
 			spoil(t, name)
 			var was []byte
@@ -159,6 +161,7 @@ func mustDo(t testing.TB, err error) {
 
 // TestNotDamaged: what is less than whole, but ours.
 func TestNotDamaged(t *testing.T) {
+	t.Parallel()
 	whole := wholeFile(t)
 	page := os.Getpagesize()
 	older := bytes.Clone(whole) // torn by a loss of power: the commit before counts
@@ -206,58 +209,80 @@ func flipped(whole []byte, round int, random *rand.Rand) []byte {
 // TestFlippedBits: whatever is changed in a file, the process goes on, and what it
 // is told is what was saved, or nothing.
 func TestFlippedBits(t *testing.T) {
+	testkit.Long(t, "many files")
+	t.Parallel()
+	flipBits(t, 30)
+}
+
+// BenchmarkFlippedBits is TestFlippedBits with more files.
+func BenchmarkFlippedBits(b *testing.B) {
+	for b.Loop() {
+		flipBits(b, 150)
+	}
+}
+
+// flipBits changes bits in so many files. At least a fifth of the files must be set aside,
+// and some must not: else the changes test nothing.
+func flipBits(t testing.TB, files int) {
 	whole := wholeFile(t)
 	random := rand.New(rand.NewPCG(9, 6))
-	testkit.Long(t, "writes many files")
 	aside, found := 0, 0
-	for round := range 150 {
+	for round := range files {
 		file := stateFile(t)
 		put(t, file, flipped(whole, round, random))
 		var log record
-		s := open(t, file, &log)
-		for i := range entries {
-			got, err := s.Load(t.Context(), site(i))
-			switch {
-			case err == nil && bytes.Equal(got, text(i)):
-				found++
-			case got != nil:
-				t.Fatalf("round %d: %v: %q, %v", round, site(i), got, err)
-			}
-		}
-		for i := range entries {
-			s.Save(site(i), text(i+1), time.Now().Add(time.Hour), "someone")
-		}
-		for range 3 { // one may find damage, and begin a new file
-			if s.commit(t.Context(), false) == nil {
-				break
-			}
-		}
-		for i := range entries {
-			want(t, s, i, text(i+1))
-		}
-		s.Close()
-		s = open(t, file, &log)
-		for i := range entries {
-			got, err := s.Load(t.Context(), site(i))
-			if got != nil && !bytes.Equal(got, text(i+1)) {
-				t.Fatalf("round %d, then: %v: %q, %v", round, site(i), got, err)
-			}
-		}
-		s.Close()
+		found += loadsWhatWasSaved(t, file, &log)
 		aside += min(1, len(damaged(t, file)))
 		if t.Failed() {
 			t.Fatalf("round %d:\n%s", round, &log.b)
 		}
 	}
-	t.Logf("%d of 150 files were set aside, %d entries found", aside, found)
-	if aside < 30 || aside > 140 || found < 1000 {
+	t.Logf("%d of %d files were set aside, %d entries found", aside, files, found)
+	if aside < files/5 || aside > files*14/15 || found < 7*files {
 		t.Error("which is too many or too few for a test")
 	}
+}
+
+// loadsWhatWasSaved fails unless the file's entries are loaded as they were saved, or not at
+// all, and unless others can be saved in their place. It gives how many were found at first.
+func loadsWhatWasSaved(t testing.TB, file string, log *record) (found int) {
+	s := open(t, file, log)
+	for i := range entries {
+		got, err := s.Load(t.Context(), site(i))
+		switch {
+		case err == nil && bytes.Equal(got, text(i)):
+			found++
+		case got != nil:
+			t.Errorf("%v: %q, %v", site(i), got, err)
+		}
+	}
+	for i := range entries {
+		s.Save(site(i), text(i+1), time.Now().Add(time.Hour), "someone")
+	}
+	for range 3 { // one may find damage, and begin a new file
+		if s.commit(t.Context(), false) == nil {
+			break
+		}
+	}
+	for i := range entries {
+		want(t, s, i, text(i+1))
+	}
+	s.Close()
+	s = open(t, file, log)
+	defer s.Close()
+	for i := range entries {
+		got, err := s.Load(t.Context(), site(i))
+		if got != nil && !bytes.Equal(got, text(i+1)) {
+			t.Errorf("then: %v: %q, %v", site(i), got, err)
+		}
+	}
+	return found
 }
 
 // TestNoWayBack: bbolt would follow such a page, or come to write one, until the
 // process dies.
 func TestNoWayBack(t *testing.T) {
+	t.Parallel()
 	const branchPage, freelistPage = 1, 16
 	whole := wholeFile(t)
 	page := os.Getpagesize()
@@ -288,6 +313,7 @@ func TestNoWayBack(t *testing.T) {
 		"free beyond the end": func(b []byte) { native.PutUint64(b[free+pageHead:], 1<<40) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			octets := bytes.Clone(whole)
 			spoil(octets)
 			file := stateFile(t)
@@ -303,6 +329,7 @@ func TestNoWayBack(t *testing.T) {
 
 // TestDamagedWhileOpen: the file is changed under a process that has it mapped.
 func TestDamagedWhileOpen(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(t testing.TB, file string){
 		"emptied":     func(t testing.TB, file string) { mustDo(t, os.Truncate(file, 0)) },
 		"cut":         func(t testing.TB, file string) { mustDo(t, os.Truncate(file, 3*4096)) },
@@ -311,6 +338,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 	} {
 		for _, first := range []string{"read", "written"} {
 			t.Run(name+", then "+first, func(t *testing.T) {
+				t.Parallel()
 				file := stateFile(t)
 				put(t, file, wholeFile(t))
 				var log record
@@ -343,6 +371,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 
 // TestDamagedAgainAndAgain: not every damage is followed by a new file at once.
 func TestDamagedAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	file := stateFile(t)
 	s := open(t, file, t.Output())
 	defer s.Close()

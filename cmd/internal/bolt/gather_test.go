@@ -104,6 +104,7 @@ func TestSweep(t *testing.T) {
 
 // TestGathers: while the disk is full, and no more than may be.
 func TestGathers(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log record
 		s := started(t, open(t, stateFile(t), &log))
@@ -199,6 +200,7 @@ func TestSlowDisk(t *testing.T) {
 // TestParts: much is written in several commits, the oldest first, and the end is not
 // marked before the last.
 func TestParts(t *testing.T) {
+	t.Parallel()
 	file := stateFile(t)
 	s := open(t, file, t.Output())
 	was, parts := commits(t, s), 3
@@ -236,6 +238,7 @@ func TestParts(t *testing.T) {
 // TestTheFileKeepsSoManyClocks: where more hosts were told of, those that would be
 // patient for longest are dropped, from the file and from what Clocks gives.
 func TestTheFileKeepsSoManyClocks(t *testing.T) {
+	t.Parallel()
 	file := stateFile(t)
 	const most = 1000
 	open := func() *Store {

@@ -8,6 +8,7 @@ import (
 )
 
 func TestStats(t *testing.T) {
+	t.Parallel()
 	file := stateFile(t)
 	s := open(t, file, t.Output())
 	until := time.Now().Add(time.Hour)
@@ -39,6 +40,7 @@ func TestStats(t *testing.T) {
 
 // While there is no file: what fails and what is lost is counted, and nobody waits.
 func TestStatsOfFailures(t *testing.T) {
+	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "gone", "state.db"), t.Output())
 	defer s.Close()
 	s.turn <- struct{}{} // as whoever waits for the disk has it
