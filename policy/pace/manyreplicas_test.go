@@ -4,6 +4,7 @@ package pace_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,63 +12,81 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
-	"robotsproxy/robots/testkit"
 )
 
-// TestAThousandReplicasAndAMillionHosts: all replicas have more for a few hosts than
-// these permit, and each has its share of them; each goes through a thousand others
-// besides, half of which another replica is at in the same moment.
-func TestAThousandReplicasAndAMillionHosts(t *testing.T) {
-	testkit.Long(t, "a thousand replicas")
-	const (
-		replicas, hot, each = 1000, 10, 1000
-		gap, step           = time.Second, 5 * time.Second
-		end                 = each * step
-	)
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, replicas)
-		hosts, hots := make([]lastSent, replicas*each), make([]lastSent, hot)
-		named := func(kind string, n int) pace.Limits {
-			l := limits(gap)
-			l.Key = fmt.Sprintf("%s-%d.test", kind, n)
-			return l
+// TestReplicasShareHotHosts: see shareHotHosts.
+func TestReplicasShareHotHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { shareHotHosts(t, 50, 100) })
+}
+
+// BenchmarkAThousandReplicasAndAMillionHosts is TestReplicasShareHotHosts with a thousand
+// replicas, each of which goes through a thousand hosts.
+func BenchmarkAThousandReplicasAndAMillionHosts(b *testing.B) {
+	for b.Loop() {
+		// synctest.Test wants a *testing.T
+		ok := testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "replicas", F: func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { shareHotHosts(t, 1000, 1000) })
+		}}})
+		if !ok {
+			b.Fatal("failed")
 		}
-		var shares [hot][replicas]int
-		var wg sync.WaitGroup
-		for i := range replicas {
-			for host := range hot {
-				wg.Go(func() {
-					l := named("hot", host)
-					for time.Since(f.began) < end {
-						f.visit(i, l, &hots[host])
-						shares[host][i]++
-					}
-				})
-			}
+	}
+}
+
+// shareHotHosts: all replicas have more for a few hosts than these permit, and each has its
+// share of them; each goes through so many other hosts besides, half of which another
+// replica is at in the same moment.
+func shareHotHosts(t *testing.T, replicas, each int) {
+	const (
+		hot       = 10
+		gap, step = time.Second, 5 * time.Second
+	)
+	end := time.Duration(each) * step
+	f := newFleet(t, replicas)
+	hosts, hots := make([]lastSent, replicas*each), make([]lastSent, hot)
+	named := func(kind string, n int) pace.Limits {
+		l := limits(gap)
+		l.Key = fmt.Sprintf("%s-%d.test", kind, n)
+		return l
+	}
+	var shares [hot][]int
+	var wg sync.WaitGroup
+	for host := range hot {
+		shares[host] = make([]int, replicas)
+	}
+	for i := range replicas {
+		for host := range hot {
 			wg.Go(func() {
-				for k := range each {
-					f.visit(i, named("host", i*each+k), &hosts[i*each+k])
-					if k%2 == 0 {
-						f.visit(i, named("host", (i^1)*each+k), &hosts[(i^1)*each+k])
-					}
-					pass(step - time.Since(f.began)%step)
+				l := named("hot", host)
+				for time.Since(f.began) < end {
+					f.visit(i, l, &hots[host])
+					shares[host][i]++
 				}
 			})
 		}
-		wg.Wait()
-		for host := range shares {
-			least, most, sum := shares[host][0], shares[host][0], 0
-			for _, n := range shares[host] {
-				least, most, sum = min(least, n), max(most, n), sum+n
+		wg.Go(func() {
+			for k := range each {
+				f.visit(i, named("host", i*each+k), &hosts[i*each+k])
+				if k%2 == 0 {
+					f.visit(i, named("host", (i^1)*each+k), &hosts[(i^1)*each+k])
+				}
+				pass(step - time.Since(f.began)%step)
 			}
-			if most-least > 2 || sum < int(end/gap*9/10) {
-				t.Errorf("hot host %d: %d sent, a replica had %d to %d of them", host, sum, least, most)
-			}
+		})
+	}
+	wg.Wait()
+	for host, of := range shares {
+		sum := 0
+		for _, n := range of {
+			sum += n
 		}
-		if p := f.memory.Places(); p != 0 {
-			t.Errorf("left behind: %d places", p)
+		if least, most := slices.Min(of), slices.Max(of); most-least > 2 || sum < int(end/gap*9/10) {
+			t.Errorf("hot host %d: %d sent, a replica had %d to %d of them", host, sum, least, most)
 		}
-	})
+	}
+	if p := f.memory.Places(); p != 0 {
+		t.Errorf("left behind: %d places", p)
+	}
 }
 
 // A lastSent is when a host was sent to last, in nanoseconds since fleet.began, and 1.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,32 +24,41 @@ func inUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestAHundredThousandWait: ten clients wait at each of 10,000 hosts. What the queue
-// takes for each is counted where as many goroutines have been before.
-func TestAHundredThousandWait(t *testing.T) {
-	const hosts, each, most = 10_000, 10, 1 << 10
-	names := make([]string, each)
-	for i := range names {
-		names[i] = fmt.Sprintf("client-%d", i)
-	}
-	crowd := func(wait func(key, client string)) (leave func(end func())) {
-		var begun, done sync.WaitGroup
-		for i := range hosts {
-			key := fmt.Sprintf("host-%d.test", i)
-			for _, client := range names {
-				begun.Add(1)
-				done.Go(func() {
-					begun.Done()
-					wait(key, client)
-				})
-			}
-		}
-		begun.Wait()
-		return func(end func()) { end(); done.Wait() }
-	}
+// TestWhatWaitingTakes: see waitingTakes.
+func TestWhatWaitingTakes(t *testing.T) { waitingTakes(t, 2500) }
 
+// BenchmarkAHundredThousandWait is TestWhatWaitingTakes with four times the hosts.
+func BenchmarkAHundredThousandWait(b *testing.B) {
+	for b.Loop() {
+		waitingTakes(b, 10_000)
+	}
+}
+
+// eachWaits calls wait for ten clients of each host, in goroutines of their own, and returns
+// when all of them run. leave waits for their end.
+func eachWaits(hosts int, wait func(key, client string)) (leave func(end func())) {
+	clients := strings.Fields("a b c d e f g h i j")
+	var begun, done sync.WaitGroup
+	for i := range hosts {
+		key := fmt.Sprintf("host-%d.test", i)
+		for _, client := range clients {
+			begun.Add(1)
+			done.Go(func() {
+				begun.Done()
+				wait(key, client)
+			})
+		}
+	}
+	begun.Wait()
+	return func(end func()) { end(); done.Wait() }
+}
+
+// waitingTakes has ten clients wait at each host. What the queue takes for each is counted
+// where as many goroutines have been before.
+func waitingTakes(t testing.TB, hosts int) {
+	const most = 1 << 10
 	blocked := make(chan struct{})
-	crowd(func(string, string) { <-blocked })(func() { close(blocked) })
+	eachWaits(hosts, func(string, string) { <-blocked })(func() { close(blocked) })
 
 	p := New(Options{})
 	l := every(time.Hour) // nobody's turn comes while they are counted, however busy the machine is
@@ -56,7 +66,7 @@ func TestAHundredThousandWait(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	before := inUse()
 	var went atomic.Int64 // at least one of each host, and more where the first has not said in time that it was sent
-	leave := crowd(func(key, client string) {
+	leave := eachWaits(hosts, func(key, client string) {
 		l := l
 		l.Key = key
 		if s, err := p.Wait(ctx, client, l); err == nil {
@@ -67,10 +77,10 @@ func TestAHundredThousandWait(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for p.Stats().Waiting+int(went.Load()) < hosts*each {
+	for p.Stats().Waiting+int(went.Load()) < 10*hosts {
 		runtime.Gosched()
 	}
-	took := (inUse() - before) / (hosts*each - went.Load())
+	took := (inUse() - before) / (int64(10*hosts) - went.Load())
 	t.Logf("%d octets for each that waits", took)
 	if took > most {
 		t.Errorf("%d octets for each that waits, at the most %d", took, most)

@@ -36,6 +36,10 @@ func TestSinceHoldsHostsThatAreNotKnown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSinceAfterTheStart: what holds once the start is some time ago, or there was another.
+func TestSinceAfterTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a minute later it is nothing to a burst
 		p := New(Options{Since: time.Now().Add(-time.Minute)})
 		for range 5 {

@@ -26,16 +26,18 @@ func (t *table) sweepAll() bool {
 	return t.known.Load() < before
 }
 
+// use has one request sent, and then does what is left to do with its slot.
+func use(l Limits, then func(*Pacer, *Slot)) func(*testing.T, *Pacer) {
+	return func(t *testing.T, p *Pacer) {
+		s := mustWait(t, p, "", l)
+		s.Sent()
+		then(p, s)
+	}
+}
+
 // TestForgettingNeverShortensAWait visits a host, sweeps after each while, and wants
 // the host known as long as it could matter.
 func TestForgettingNeverShortensAWait(t *testing.T) {
-	use := func(l Limits, then func(*Pacer, *Slot)) func(*testing.T, *Pacer) {
-		return func(t *testing.T, p *Pacer) {
-			s := mustWait(t, p, "", l)
-			s.Sent()
-			then(p, s)
-		}
-	}
 	release := func(_ *Pacer, s *Slot) { s.Release() }
 	for _, c := range []struct {
 		name  string

@@ -52,7 +52,7 @@ func pacers(t *testing.T, n int) []*pace.Pacer {
 
 // TestPacersShareAServer has no others beside it, since it counts what was sent in a time.
 func TestPacersShareAServer(t *testing.T) {
-	storetest.Pacers(t, pacers)
+	storetest.Pacers(t, asItIs, pacers)
 }
 
 // Who holds a turn hears of a pause at once.

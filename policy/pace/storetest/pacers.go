@@ -15,8 +15,8 @@ import (
 
 // Pacers tests that several keep together what one alone keeps. start gives so many that
 // share a Store, none of which is alone and that know nothing yet, or as often the one;
-// it ends them with the test.
-func Pacers(t *testing.T, start func(t *testing.T, n int) []*pace.Pacer) {
+// it ends them with the test. in runs a test: synctest.Test, or what calls the test as it is.
+func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *testing.T, n int) []*pace.Pacer) {
 	for name, test := range map[string]func(*crowd){
 		"a gap":                      keepGap,
 		"a burst and a rate":         keepRate,
@@ -32,7 +32,7 @@ func Pacers(t *testing.T, start func(t *testing.T, n int) []*pace.Pacer) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(&crowd{T: t, pacers: start(t, 3)})
+			in(t, func(t *testing.T) { test(&crowd{T: t, pacers: start(t, 3)}) })
 		})
 	}
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"robotsproxy/policy/pace"
 )
@@ -19,7 +20,7 @@ func TestMemoryIsAStore(t *testing.T) {
 }
 
 func TestPacersShareAMemory(t *testing.T) {
-	Pacers(t, func(_ *testing.T, n int) []*pace.Pacer {
+	Pacers(t, synctest.Test, func(_ *testing.T, n int) []*pace.Pacer {
 		m := NewMemory(n)
 		var all []*pace.Pacer
 		for range n {
@@ -33,7 +34,7 @@ func TestPacersShareAMemory(t *testing.T) {
 }
 
 func TestOnePacer(t *testing.T) {
-	Pacers(t, func(_ *testing.T, n int) []*pace.Pacer {
+	Pacers(t, synctest.Test, func(_ *testing.T, n int) []*pace.Pacer {
 		return slices.Repeat([]*pace.Pacer{pace.New(pace.Options{})}, n)
 	})
 }
