@@ -125,6 +125,16 @@ func FuzzReadings(f *testing.F) {
 	})
 }
 
+// What naiveReadings decodes: made once, since it is called for each of many inputs.
+var (
+	slash       = strings.NewReplacer("%2f", "/", "%2F", "/")
+	backslash   = strings.NewReplacer("%5c", "/", "%5C", "/", "\\", "/")
+	anySlash    = strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", "\\", "/")
+	semicolon   = strings.NewReplacer("%3b", ";", "%3B", ";")
+	dot         = strings.NewReplacer("%2e", ".", "%2E", ".")
+	punctuation = regexp.MustCompile(`(?i)%(2[126-9BC]|3[ACDE]|40|5[BDE]|60|7[BCD])`)
+)
+
 // naiveReadings does to a path each choice of what servers do, without looking for
 // what there is to do.
 func naiveReadings(pathQuery string) []string {
@@ -133,11 +143,7 @@ func naiveReadings(pathQuery string) []string {
 		query = "?" + query
 	}
 	type step = func(string) string
-	replace := func(pairs ...string) step { return strings.NewReplacer(pairs...).Replace }
-	slashes := []step{
-		replace("%2f", "/", "%2F", "/"), replace("%5c", "/", "%5C", "/", "\\", "/"),
-		replace("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/", "\\", "/"),
-	}
+	slashes := []step{slash.Replace, backslash.Replace, anySlash.Replace}
 	strip := func(path string) string {
 		segments := strings.Split(path, "/")
 		for i, s := range segments {
@@ -145,7 +151,7 @@ func naiveReadings(pathQuery string) []string {
 		}
 		return strings.Join(segments, "/")
 	}
-	parameters := []step{strip, func(path string) string { return strip(replace("%3b", ";", "%3B", ";")(path)) }}
+	parameters := []step{strip, func(path string) string { return strip(semicolon.Replace(path)) }}
 	merge := func(path string) string {
 		for strings.Contains(path, "//") {
 			path = strings.ReplaceAll(path, "//", "/")
@@ -153,7 +159,6 @@ func naiveReadings(pathQuery string) []string {
 		return path
 	}
 	mergeAfterDots := func(path string) string { return merge(naiveDots(path)) }
-	punctuation := regexp.MustCompile(`(?i)%(2[126-9BC]|3[ACDE]|40|5[BDE]|60|7[BCD])`)
 	decode := func(path string) string {
 		return punctuation.ReplaceAllStringFunc(path, func(escape string) string {
 			decoded, _ := url.PathUnescape(escape) // the pattern has escapes alone
@@ -186,7 +191,7 @@ func naiveReadings(pathQuery string) []string {
 func naiveDots(path string) string {
 	segments := strings.Split(path, "/")[1:]
 	is := func(s, dots string) bool {
-		return strings.NewReplacer("%2e", ".", "%2E", ".").Replace(s) == dots
+		return dot.Replace(s) == dots
 	}
 	for i := 0; i < len(segments); i++ {
 		up := is(segments[i], "..")

@@ -9,11 +9,24 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/testkit"
 )
 
 // Any number of hosts does not take more memory than the tables have.
 func TestHeap(t *testing.T) {
-	const records, most = 1_000_000, 96 << 20
+	testkit.Long(t, "volume")
+	heapOf(t, 200_000)
+}
+
+// BenchmarkHeap is TestHeap with a million hosts.
+func BenchmarkHeap(b *testing.B) {
+	for b.Loop() {
+		heapOf(b, 1_000_000)
+	}
+}
+
+func heapOf(t testing.TB, records int) {
+	const most = 96 << 20
 	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -36,7 +49,7 @@ func TestHeap(t *testing.T) {
 		t.Errorf("%d MiB after %d hosts, want %d at most", grown>>20, records, most>>20)
 	}
 	t.Logf("%d MiB", grown>>20)
-	if got := s.totals.Requests; got != records {
+	if got := s.totals.Requests; got != int64(records) {
 		t.Errorf("%d requests are counted", got)
 	}
 }

@@ -10,9 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
-func TestFind(t *testing.T) {
+// The wait for the end of the last line takes no time in synctest.
+func TestFind(t *testing.T) { synctest.Test(t, testFind) }
+
+func testFind(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.jsonl")
 	var seq uint64

@@ -133,43 +133,65 @@ func (g *reading) next() bool {
 
 // Whatever the proxy does between one line and the next, each line is read once.
 func TestReaderWhileFilesChange(t *testing.T) {
-	for _, keep := range []int{0, 1, 3} {
-		for seed := range uint64(100) {
-			synctest.Test(t, func(t *testing.T) { // the wait for the end of a line takes no time
-				p := newPen(t, seed)
-				p.keep = keep
-				r, err := Open(p.path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer r.Close()
-				g := &reading{t: t, r: r}
-				for range 400 {
-					if p.rnd.IntN(2) == 0 {
-						p.step()
-					} else {
-						g.next()
-					}
-				}
-				for p.half != nil || p.file == nil {
-					p.step()
-				}
-				p.must(p.file.Close())
-				for g.next() {
-				}
-				if g.last != p.seq || t.Failed() {
-					t.Fatalf("keep %d, seed %d: read up to %d of %d", keep, seed, g.last, p.seq)
-				}
-			})
+	if testing.Short() {
+		readWhileFilesChange(t, 8)
+		return
+	}
+	readWhileFilesChange(t, 30)
+}
+
+// BenchmarkReaderWhileFilesChange is TestReaderWhileFilesChange with more seeds.
+func BenchmarkReaderWhileFilesChange(b *testing.B) {
+	for b.Loop() {
+		// synctest.Test wants a *testing.T
+		if !testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "files", F: func(t *testing.T) {
+			readWhileFilesChange(t, 100)
+		}}}) {
+			b.Fatal("failed")
 		}
+	}
+}
+
+func readWhileFilesChange(t *testing.T, seeds uint64) {
+	for _, keep := range []int{0, 1, 3} {
+		for seed := range seeds {
+			synctest.Test(t, func(t *testing.T) { readOneWhileFilesChange(t, keep, seed) }) // the wait for the end of a line takes no time
+		}
+	}
+}
+
+func readOneWhileFilesChange(t *testing.T, keep int, seed uint64) {
+	p := newPen(t, seed)
+	p.keep = keep
+	r, err := Open(p.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	g := &reading{t: t, r: r}
+	for range 400 {
+		if p.rnd.IntN(2) == 0 {
+			p.step()
+		} else {
+			g.next()
+		}
+	}
+	for p.half != nil || p.file == nil {
+		p.step()
+	}
+	p.must(p.file.Close())
+	for g.next() {
+	}
+	if g.last != p.seq || t.Failed() {
+		t.Fatalf("keep %d, seed %d: read up to %d of %d", keep, seed, g.last, p.seq)
 	}
 }
 
 // The same with a writer that does not wait for the reader, and a verification.
 func TestReaderBesideWriter(t *testing.T) {
-	rounds := uint64(12)
+	rounds := uint64(6)
 	if testing.Short() {
-		rounds = 5
+		rounds = 1
 	}
 	for seed := range rounds {
 		p := newPen(t, seed)
