@@ -9,7 +9,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
+
+// The tabs of the dashboard's tests wait for the browser.
+func TestMain(m *testing.M) {
+	testkit.SetParallel()
+	m.Run()
+}
 
 func TestEndpoints(t *testing.T) {
 	var unwell, unready error

@@ -24,21 +24,20 @@ import (
 
 // A browser is one tab of a real Chromium, whose complaints fail the test.
 type browser struct {
-	ctx context.Context
+	ctx   context.Context
+	close func()
 
 	mu         sync.Mutex // guards complaints
 	complaints []string
 }
 
-// openBrowser starts Chromium, or skips the test where there is none.
-func openBrowser(t testing.TB) *browser {
+// startChromium starts Chromium, which runs until the test ends, or skips the test where
+// there is none.
+func startChromium(t testing.TB) context.Context {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		if os.Getenv("REQUIRE_PEERS") == "1" {
-			t.Fatal("chromium is not on this machine, and REQUIRE_PEERS=1 asks for it")
-		}
-		t.Skip("chromium is not on this machine")
+		testkit.Missing(t, "chromium")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(testkit.Patience),
@@ -54,12 +53,28 @@ func openBrowser(t testing.TB) *browser {
 		}
 		closeTab()
 	})
-	b := &browser{ctx: ctx}
-	check(t, chromedp.Listen(ctx, b.hear)) // starts it
+	check(t, chromedp.Do(ctx, chromedp.Navigate("about:blank")))
+	return ctx
+}
+
+// openTab opens a tab that shares nothing with those beside it: no connections, no storage,
+// no focus.
+func openTab(t testing.TB, chromium context.Context) *browser {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
+	b := &browser{ctx: ctx, close: sync.OnceFunc(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	})}
+	t.Cleanup(b.close)
+	check(t, chromedp.Listen(ctx, b.hear)) // opens it
 	for _, enable := range []cdp.Command[cdp.Empty, cdp.Empty]{log.Enable, runtime.Enable} {
 		_, err := chromedp.Call(ctx, enable, cdp.Empty{})
 		check(t, err)
 	}
+	call(t, b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	return b
 }
 
@@ -168,14 +183,10 @@ func (b *browser) press(t testing.TB, key string) {
 	}
 }
 
-// shoot keeps pictures of the page that is open, in light and dark, wide and narrow.
+// shoot holds the page that is open to account in light and dark, wide and narrow, and keeps
+// pictures of it in the folder that SCREENSHOTS names.
 func (b *browser) shoot(t testing.TB, name string) {
 	t.Helper()
-	dir := os.Getenv("SCREENSHOTS")
-	if dir == "" {
-		dir = t.TempDir()
-	}
-	check(t, os.MkdirAll(dir, 0o755))
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 1000, 420} {
 			b.emulate(t, scheme)
@@ -191,14 +202,23 @@ func (b *browser) shoot(t testing.TB, name string) {
 			for _, word := range value[[]string](t, b, `[...document.querySelectorAll('main .is')].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > e.parentElement.getBoundingClientRect().right + 1).map(e => e.textContent)`) {
 				t.Errorf("%s at %d px: %q is cut", name, width, word)
 			}
-			ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
-			png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-			cancel()
-			check(t, err)
-			check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, scheme, width)), png, 0o644))
+			if dir := os.Getenv("SCREENSHOTS"); dir != "" {
+				b.keep(t, filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, scheme, width)))
+			}
 		}
 	}
 	b.do(t, chromedp.EmulateViewport(1280, 900))
+}
+
+// keep writes a picture of the page that is open.
+func (b *browser) keep(t testing.TB, file string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
+	defer cancel()
+	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	check(t, err)
+	check(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	check(t, os.WriteFile(file, png, 0o644))
 }
 
 // emulate has the browser prefer light or dark, and no motion.

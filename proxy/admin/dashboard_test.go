@@ -15,16 +15,21 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 // TestDashboard drives the dashboard in a real browser, which has nothing to complain
 // of: no violation of the policy, no error, no dialog.
 func TestDashboard(t *testing.T) {
-	b := openBrowser(t)
+	testkit.Long(t, "a real browser")
+	chromium := startChromium(t)
 	for _, part := range []struct {
 		name string
 		test func(*testing.T, *browser)
 	}{
+		{"how lists look", testLook}, // those that take longest begin first
+		{"how the pages of one thing look", testLookAtOne},
+		{"how the page about the proxy looks", testLookAtAbout},
 		{"decisions are live", testLive},
 		{"a pause holds", testPause},
 		{"a filter holds for what is there and what comes", testFilter},
@@ -36,12 +41,13 @@ func TestDashboard(t *testing.T) {
 		{"light and dark are chosen", testTheme},
 		{"a login", testLogin},
 		{"nothing is lost where it is narrow", testNarrow},
-		{"how it looks", testLook},
 	} {
 		t.Run(part.name, func(t *testing.T) {
+			t.Parallel()
+			b := openTab(t, chromium)
 			part.test(t, b)
-			b.do(t, chromedp.Navigate("about:blank")) // before the server goes
 			b.quiet(t)
+			b.close() // before the server goes, which would wait for connections that have said nothing yet
 		})
 	}
 }

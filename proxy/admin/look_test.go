@@ -46,17 +46,68 @@ const aDay = `(() => { const real = fetch; window.fetch = async (url, ...more) =
 	return new Response(JSON.stringify({start: new Date(Date.now() - n * step * 1000).toISOString(), step_s: step, allowed, blocked, waiting}));
 }; })()`
 
-// testLook keeps pictures of all pages, and holds their colours and widths to account.
+// A page that is looked at, by the name of its pictures.
+type pageAt struct{ name, path string }
+
+// testLook keeps pictures of the pages that list things, and holds their colours and widths
+// to account.
 func testLook(t *testing.T, b *browser) {
+	w := busyWorld(t)
+	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: aDay})
+	for _, p := range []pageAt{{"overview", "/"}, {"hosts", "/hosts"}, {"decisions", "/?decision=block#decisions"}} {
+		b.open(t, w.url+p.path)
+		if p.name == "overview" {
+			b.until(t, `document.querySelectorAll('#plot .uplot').length === 2`)
+		}
+		if p.name == "decisions" {
+			b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector('.more').click()`))
+		}
+		b.shoot(t, p.name)
+	}
+}
+
+// testLookAtOne is testLook for the pages about one host, record or request.
+func testLookAtOne(t *testing.T, b *browser) {
+	w := busyWorld(t)
+	for _, p := range []pageAt{{"host", "/hosts/www.example.org"}, {"record", fmt.Sprintf("/decisions/%d", w.feed.Newest())}} {
+		b.open(t, w.url+p.path)
+		b.shoot(t, p.name)
+	}
+	b.open(t, w.url+"/explain?url=https%3A%2F%2Fwww.example.org%2Fprivate%2Fx&agent=Scrapy%2F2.11")
+	b.do(t, chromedp.Click(chromedp.CSS(`button.first`)))
+	b.until(t, `!!document.getElementById('answer')`)
+	b.shoot(t, "explain")
+}
+
+// testLookAtAbout is testLook for the page about the proxy, and what is said when it is not well.
+func testLookAtAbout(t *testing.T, b *browser) {
 	var refused error
-	w := newWorld(t, sample, func(o *Options) {
-		ca, _ := newCA(t, time.Now().Add(1000*time.Hour))
+	w := newWorld(t, sample, tellsAll(t, &refused))
+	b.open(t, w.url+"/about")
+	b.shoot(t, "about")
+	refused = errors.New("/etc/robotsproxy/config.yaml:3: pace.burst: not a number\n/etc/robotsproxy/config.yaml:17: listen: needs a restart")
+	b.open(t, w.url+"/about")
+	b.shoot(t, "refused")
+	w.unwell = func() error { return errors.New("the audit cannot be written: no space left on device") }
+	b.open(t, w.url+"/about")
+	b.shoot(t, "trouble")
+}
+
+// tellsAll gives the page about the proxy all that it may show. The last reload failed by refused.
+func tellsAll(t *testing.T, refused *error) func(*Options) {
+	ca, _ := newCA(t, time.Now().Add(1000*time.Hour))
+	return func(o *Options) {
 		o.CAPEM = func() []byte { return ca }
 		o.About = func() About {
 			return About{Commit: "3fc2a34f21dea0fb288abf1e8d21815b8b62114d", Started: time.Now().Add(-time.Hour), Config: "/etc/robotsproxy/config.yaml", State: "/var/lib/robotsproxy", Audit: "/var/lib/robotsproxy/audit.jsonl"}
 		}
-		o.Reloads = func() (uint64, uint64, time.Time, error) { return 3, 1, time.Now().Add(-time.Minute), refused }
-	})
+		o.Reloads = func() (uint64, uint64, time.Time, error) { return 3, 1, time.Now().Add(-time.Minute), *refused }
+	}
+}
+
+// busyWorld has seen requests of all kinds.
+func busyWorld(t *testing.T) *world {
+	w := newWorld(t, sample, tellsAll(t, new(error)))
 	w.hold(t, "news.example.net", 7)
 	agents := []string{"FooBot/1.0 (+https://foo.example/bot)", "Mozilla/5.0 (compatible; GPTBot/1.1; +https://openai.com/gptbot)", "Scrapy/2.11 (+https://scrapy.org)", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"}
 	urls := []string{"https://www.example.org/", "https://www.example.org/private/notes?id=7", "https://www.example.org/search?q=robots", "https://www.example.org/search/about", "https://api.example.org/v1/items?page=2&sort=desc",
@@ -68,27 +119,5 @@ func testLook(t *testing.T, b *browser) {
 		}
 		w.come(t, v)
 	}
-	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: aDay})
-	for _, p := range []struct{ name, path string }{
-		{"overview", "/"}, {"hosts", "/hosts"}, {"host", "/hosts/www.example.org"}, {"decisions", "/?decision=block#decisions"}, {"about", "/about"}, {"record", fmt.Sprintf("/decisions/%d", w.feed.Newest())},
-	} {
-		b.open(t, w.url+p.path)
-		if p.name == "overview" {
-			b.until(t, `document.querySelectorAll('#plot .uplot').length === 2`)
-		}
-		if p.name == "decisions" {
-			b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector('.more').click()`))
-		}
-		b.shoot(t, p.name)
-	}
-	b.open(t, w.url+"/explain?url=https%3A%2F%2Fwww.example.org%2Fprivate%2Fx&agent=Scrapy%2F2.11")
-	b.do(t, chromedp.Click(chromedp.CSS(`button.first`)))
-	b.until(t, `!!document.getElementById('answer')`)
-	b.shoot(t, "explain")
-	refused = errors.New("/etc/robotsproxy/config.yaml:3: pace.burst: not a number\n/etc/robotsproxy/config.yaml:17: listen: needs a restart")
-	b.open(t, w.url+"/about")
-	b.shoot(t, "refused")
-	w.unwell = func() error { return errors.New("the audit cannot be written: no space left on device") }
-	b.open(t, w.url+"/about")
-	b.shoot(t, "trouble")
+	return w
 }
