@@ -89,7 +89,7 @@ func (s *madeUp) write(t *testing.T, e trail.Entry) {
 func (s *madeUp) command(t *testing.T, args ...string) (status int, out, errOut string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	status = run(t.Context(), append([]string{"audit", "--state", s.dir}, args...), strings.NewReader(""), &o, &e)
+	status = execute(t.Context(), auditCommand(), append([]string{"--state", s.dir}, args...), strings.NewReader(""), &o, &e)
 	return status, o.String(), e.String()
 }
 

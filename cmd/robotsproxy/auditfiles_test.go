@@ -68,7 +68,7 @@ func (a *fleetAudit) record(replica, second int) string {
 func (a *fleetAudit) do(args ...string) (status int, out, errOut string) {
 	a.t.Helper()
 	var o, e bytes.Buffer
-	status = run(a.t.Context(), append([]string{"audit"}, args...), nil, &o, &e)
+	status = execute(a.t.Context(), auditCommand(), args, nil, &o, &e)
 	return status, o.String(), e.String()
 }
 
@@ -216,7 +216,7 @@ func TestTailFollowsSeveralAudits(t *testing.T) {
 	outRead, out := io.Pipe()
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, append([]string{"audit", "tail", "-f", "--json", "-n", "1", later}, a.files...), nil, out, io.Discard)
+		ended <- execute(ctx, auditCommand(), append([]string{"tail", "-f", "--json", "-n", "1", later}, a.files...), nil, out, io.Discard)
 		out.Close()
 	}()
 	shown := bufio.NewScanner(outRead)

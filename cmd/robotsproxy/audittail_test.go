@@ -171,7 +171,7 @@ func TestTailFromTheEnd(t *testing.T) {
 		{[]string{"--client", "nobody"}, 0, "", ""},
 	} {
 		var out, errOut bytes.Buffer
-		status := run(t.Context(), append([]string{"audit", "tail", "--json", "--file", path}, q.args...), nil, &out, &errOut)
+		status := execute(t.Context(), auditCommand(), append([]string{"tail", "--json", "--file", path}, q.args...), nil, &out, &errOut)
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		if out.Len() == 0 {
 			lines = nil
@@ -201,7 +201,7 @@ func follow(t *testing.T) *following {
 	outRead, out := io.Pipe()
 	f := &following{t, filepath.Join(t.TempDir(), "later", "audit.jsonl"), bufio.NewScanner(outRead), stop, make(chan int, 1)}
 	go func() {
-		f.status <- run(ctx, []string{"audit", "tail", "-f", "--file", f.path}, nil, out, errOut)
+		f.status <- execute(ctx, auditCommand(), []string{"tail", "-f", "--file", f.path}, nil, out, errOut)
 		out.Close()
 		errOut.Close()
 	}()
@@ -273,7 +273,7 @@ func TestTailOfStandardInput(t *testing.T) {
 	outRead, out := io.Pipe()
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(t.Context(), []string{"audit", "tail", "-f", "--json", "--file", "-"}, in, out, io.Discard)
+		ended <- execute(t.Context(), auditCommand(), []string{"tail", "-f", "--json", "--file", "-"}, in, out, io.Discard)
 		out.Close()
 	}()
 	shown := bufio.NewScanner(outRead)

@@ -28,12 +28,12 @@ func TestHealth(t *testing.T) {
 			io.WriteString(w, c.answer)
 		}))
 		var out, errOut strings.Builder
-		exit := run(t.Context(), []string{"health", "--admin", server.Listener.Addr().String()}, nil, &out, &errOut)
+		exit := execute(t.Context(), healthCommand(), []string{"--admin", server.Listener.Addr().String()}, nil, &out, &errOut)
 		if exit != c.exit || out.String() != c.wantOut || !strings.Contains(errOut.String(), c.wantErr) {
 			t.Errorf("%s: %d, %q, %q", c.name, exit, out.String(), errOut.String())
 		}
 		server.Close()
-		if exit := run(t.Context(), []string{"health", "--admin", server.Listener.Addr().String()}, nil, &out, &errOut); exit != 1 {
+		if exit := execute(t.Context(), healthCommand(), []string{"--admin", server.Listener.Addr().String()}, nil, &out, &errOut); exit != 1 {
 			t.Errorf("%s: %d from a server that is gone", c.name, exit)
 		}
 	}

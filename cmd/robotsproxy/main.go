@@ -15,5 +15,5 @@ import (
 
 func main() {
 	log.SetOutput(io.Discard) // none of ours: net/http's Transport quotes there what origins send unasked, a line each
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(execute(context.Background(), rootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -19,9 +19,10 @@ const (
 	exitSignal  = 128 // and the number of the signal that ended it, as shells have it
 )
 
-// run is the whole program: it gives the exit status.
-func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	root := rootCommand()
+// execute runs a command with its arguments, reports what failed, and gives the exit status.
+func execute(ctx context.Context, root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer) int {
+	strict(root)
+	root.SilenceUsage, root.SilenceErrors = true, true
 	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
 		plainUsage(root)
 	}
@@ -47,9 +48,7 @@ polite pace, without a change to them, and records what it decided and why.`,
   robotsproxy serve -c robotsproxy.yaml
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/
   robotsproxy check -A 'FooBot/1.0' https://example.com/private`,
-		Version:       ownVersion(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Version: ownVersion(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultVersionFlag() // --version and -v, as the command version
@@ -59,7 +58,6 @@ polite pace, without a change to them, and records what it decided and why.`,
 	// A command of commands answers for a missing or unknown one itself, which
 	// makes it runnable to cobra; its usage still wants a command.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
-	strict(root)
 	return root
 }
 
