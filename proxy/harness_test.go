@@ -160,7 +160,7 @@ func start(t testing.TB, s setup) *rig {
 		Rules: proxy.Rules{Engine: engine, Door: door, Authority: authority, PerAddress: s.names != nil},
 		Pacer: pace.New(pace.Options{}), Audit: r.records, Log: slog.New(slog.DiscardHandler),
 		Keep: func(*audit.Record) error { return nil }, Ready: func() error { return nil },
-		Limits: proxy.Limits{Linger: 5 * time.Second},
+		Limits: proxy.Limits{Linger: testkit.Patience},
 	}
 	r.url = &url.URL{Scheme: "http"}
 	if s.front == overTLS {

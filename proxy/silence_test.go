@@ -23,7 +23,7 @@ import (
 // whole process stands still for a second.
 func short(o *proxy.Options) { o.Silence, o.Linger = 2*time.Second, time.Second }
 
-// hasty makes it end that soon, even where the whole process stands still.
+// hasty makes a proxy end it within 600 ms, for tests in which an early end changes nothing.
 func hasty(o *proxy.Options) { o.Silence, o.Linger = 300*time.Millisecond, time.Second }
 
 // lasting is how long a transfer goes on that short must not end.
