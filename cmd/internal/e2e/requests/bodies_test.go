@@ -52,26 +52,29 @@ func TestBodiesAreIdentical(t *testing.T) {
 	t.Parallel()
 	o, want := bodyOrigin(t)
 	p := e2e.StartProxy(t, e2e.Unpaced)
-	for name, argv := range map[string]func(testing.TB) []string{
-		"curl-h1":  e2e.NeedCommand("curl", "-q", "-sS", "--http1.1", "-H", "Accept-Encoding: gzip"),
-		"curl-h2":  e2e.NeedCommand("curl", "-q", "-sS", "--http2", "-H", "Accept-Encoding: gzip"),
-		"requests": e2e.NeedPython("requests", e2e.Script("raw_body.py"), "requests"),
-		"urllib":   e2e.NeedPython("urllib.request", e2e.Script("raw_body.py"), "urllib"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			args := argv(t)
-			for _, scheme := range e2e.Schemes {
-				for path, sum := range want {
-					if path == "/big" && (name == "curl-h2" && scheme == "http" || name == "urllib") {
-						continue // the same way as another row's
-					}
-					if got := streamDigest(t, args, p.Env(t), o.URL(scheme, path)); got != sum {
-						t.Errorf("%s %s: digest %s, want %s", scheme, path, got, sum)
+	t.Run("peers", func(t *testing.T) {
+		for name, argv := range map[string]func(testing.TB) []string{
+			"curl-h1":  e2e.NeedCommand("curl", "-q", "-sS", "--http1.1", "-H", "Accept-Encoding: gzip"),
+			"curl-h2":  e2e.NeedCommand("curl", "-q", "-sS", "--http2", "-H", "Accept-Encoding: gzip"),
+			"requests": e2e.NeedPython("requests", e2e.Script("raw_body.py"), "requests"),
+			"urllib":   e2e.NeedPython("urllib.request", e2e.Script("raw_body.py"), "urllib"),
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				args := argv(t)
+				for _, scheme := range e2e.Schemes {
+					for path, sum := range want {
+						if path == "/big" && (name == "curl-h2" && scheme == "http" || name == "urllib") {
+							continue // the same way as another row's
+						}
+						if got := streamDigest(t, args, p.Env(t), o.URL(scheme, path)); got != sum {
+							t.Errorf("%s %s: digest %s, want %s", scheme, path, got, sum)
+						}
 					}
 				}
-			}
-		})
-	}
+			})
+		}
+	})
 	whole := func(r e2e.Record) bool { return r.Bytes == bigBlocks<<20 }
 	if r := e2e.RecordsOf(e2e.ReadAudit(t, p.Audit), o.URL("https", "/big")); !slices.ContainsFunc(r, whole) {
 		t.Errorf("no record of the whole body: %+v", r)
