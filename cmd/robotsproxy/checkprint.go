@@ -14,11 +14,12 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// What is shown of a file's own words to people. JSON has it all.
-const (
-	maxLinks = 5   // of its sitemaps, and of its licenses
-	maxWords = 300 // octets of each
-)
+// maxLinks is how many of a file's sitemaps are shown to people, and of its licenses. JSON has
+// them all.
+const maxLinks = 5
+
+// maxWords is how many bytes of a text of a file's own are shown to people.
+const maxWords = 300
 
 // A sheet is the answer for one address in several lines.
 type sheet struct {
