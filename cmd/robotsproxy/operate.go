@@ -74,7 +74,7 @@ func (h *house) clientNames() (all []string) {
 	return all
 }
 
-func buildInfo() (version, commit string) {
+func buildInfo() (number, commit string) {
 	info, _ := debug.ReadBuildInfo()
 	return built(info)
 }
