@@ -16,10 +16,11 @@ import (
 // turn and are compressed, verify, tail and report find no fault, and no line twice or
 // none at all.
 func TestAuditIsReadWhileItIsWritten(t *testing.T) {
+	testkit.Long(t, "volume")
 	t.Parallel()
 	const rounds = 3
 	o := e2e.NewOrigin(t, "live", e2e.Forbidding)
-	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.max_size": "512KiB", "audit.max_files": 10_000})) // a report names 1,000 files one by one
+	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.max_size": "128KiB", "audit.max_files": 10_000})) // a report names 1,000 files one by one
 	follow := e2e.Prepare(t, "audit", "tail", "-c", p.Config, "-f", "--json")
 	var followed, said e2e.SyncBuffer
 	follow.Stdout, follow.Stderr = &followed, &said
@@ -70,8 +71,9 @@ func TestAuditIsReadWhileItIsWritten(t *testing.T) {
 // TestAuditIsReadWhileItIsRemoved: files that go while they are read, or before their
 // turn, are no fault.
 func TestAuditIsReadWhileItIsRemoved(t *testing.T) {
+	testkit.Long(t, "volume")
 	t.Parallel()
-	const rounds = 6
+	const rounds = 3
 	o := e2e.NewOrigin(t, "removed", e2e.Forbidding)
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"audit.max_size": "64KiB", "audit.max_files": 1}))
 	load := underLoad(t, p, o, 300)

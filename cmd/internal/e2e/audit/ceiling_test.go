@@ -29,6 +29,16 @@ func folderSize(t testing.TB, dir string) (total int64) {
 	return total
 }
 
+// largeOrigin has a robots.txt that cannot be compressed.
+func largeOrigin(t *testing.T, random *rand.ChaCha8) (o *e2e.Origin, robots string) {
+	t.Helper()
+	text := make([]byte, 500_000)
+	random.Read(text)
+	o = e2e.NewOrigin(t, "large", string(text))
+	o.Handle("/page", e2e.TextPage("text/plain", "page"))
+	return o, string(text)
+}
+
 // TestSnapshotCeiling: a client that asks for hosts with a different large robots.txt
 // each cannot fill the disk. Its further hosts are refused and see no page request; the
 // hosts it knows, and other clients' new hosts, are answered.
@@ -47,21 +57,16 @@ func TestSnapshotCeiling(t *testing.T) {
 	var file string
 	refused := 0
 	for range 12 {
-		text := make([]byte, 500_000)
-		random.Read(text)
-		o := e2e.NewOrigin(t, "large", string(text))
-		o.Handle("/page", e2e.TextPage("text/plain", "page"))
+		o, text := largeOrigin(t, random)
 		switch got := e2e.Get(t, greedy, o.URL("http", "/page")); {
-		case got.Status == http.StatusOK:
-			if first == nil {
-				first, file = o, string(text)
-			}
-		default:
+		case got.Status != http.StatusOK:
 			refused++
 			e2e.WantOwn(t, got, http.StatusServiceUnavailable, "proxy_internal_error")
 			if len(o.Pages("http")) != 0 || got.Header.Get("Retry-After") == "" {
 				t.Errorf("a refused request arrived, or may come again at any time: %v", got.Header)
 			}
+		case first == nil:
+			first, file = o, text
 		}
 		if got := folderSize(t, filepath.Join(p.State, "snapshots")); got > most {
 			t.Fatalf("%d bytes of snapshots, of at most %d", got, most)

@@ -28,6 +28,7 @@ func TestKillLosesNoRefusal(t *testing.T) {
 	o.Handle("/yes", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "yes") })
 	for _, sync := range []string{"none", "interval", "always"} {
 		t.Run(sync, func(t *testing.T) {
+			t.Parallel()
 			h := e2e.NewSetup(t, e2e.Unpaced.With(e2e.Settings{"audit.sync": sync, "audit.max_size": "64KiB", "audit.max_files": 10_000}))
 			lines := 0
 			for life := range 3 {

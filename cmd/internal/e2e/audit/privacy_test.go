@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,99 +19,88 @@ var secrets = []string{"s3cret", "c00kie", "b0dy", "dXNlcjpzM2NyZXQ"}
 
 func TestAuditHoldsNoSecrets(t *testing.T) {
 	t.Parallel()
-	o := e2e.NewOrigin(t, "secrets", e2e.Forbidding)
-	o.Handle("/form", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Set-Cookie", "a=c00kie")
-		w.Write([]byte("b0dy"))
-	})
 	for _, c := range []struct {
-		name    string
-		own     e2e.Settings
-		leaks   []string                          // what must not be there beside secrets
-		clients func(t *testing.T, seen []string) // of the member client
+		name  string
+		own   e2e.Settings
+		leaks []string                    // what must not be there beside secrets
+		fits  func(clients []string) bool // the members client
 	}{
-		{"by default", nil, nil, func(t *testing.T, seen []string) {
-			if seen[0] != "127.0.0.1" {
-				t.Errorf("clients %q", seen)
-			}
+		{"by default", nil, nil, func(clients []string) bool { return clients[0] == "127.0.0.1" }},
+		{"query_strings: drop", e2e.Settings{"audit.query_strings": "drop"}, []string{"whose="}, func([]string) bool { return true }},
+		{"clients: hash", e2e.Settings{"audit.clients": "hash"}, []string{"127.0.0.1"}, func(clients []string) bool {
+			return len(clients) == 1 && len(clients[0]) == 32 && strings.Trim(clients[0], "0123456789abcdef") == ""
 		}},
-		{"query_strings: drop", e2e.Settings{"audit.query_strings": "drop"}, []string{"whose="}, nil},
-		{"clients: hash", e2e.Settings{"audit.clients": "hash"}, []string{"127.0.0.1"}, func(t *testing.T, seen []string) {
-			if len(seen) != 1 || len(seen[0]) != 32 || strings.Trim(seen[0], "0123456789abcdef") != "" {
-				t.Errorf("clients %q", seen)
-			}
-		}},
-		{"clients: drop", e2e.Settings{"audit.clients": "drop"}, []string{"127.0.0.1"}, func(t *testing.T, seen []string) {
-			if len(seen) != 1 || seen[0] != "" {
-				t.Errorf("clients %q", seen)
-			}
+		{"clients: drop", e2e.Settings{"audit.clients": "drop"}, []string{"127.0.0.1"}, func(clients []string) bool {
+			return len(clients) == 1 && clients[0] == ""
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := e2e.NewOrigin(t, "secrets", e2e.Forbidding)
 			p := e2e.StartProxy(t, e2e.Unpaced.With(c.own))
-			client := p.Client(t, false)
-			for _, scheme := range e2e.Schemes {
-				e2e.Do(t, client, "POST", o.URL(scheme, "/form?whose=mine"), strings.NewReader("b0dy"),
-					"Cookie", "a=c00kie", "Authorization", "Basic dXNlcjpzM2NyZXQ=")
-				e2e.Get(t, client, o.URL(scheme, "/no?whose=mine"), "Cookie", "a=c00kie", "Proxy-Authorization", "Basic dXNlcjpzM2NyZXQ=")
-			}
-			for _, line := range []string{
-				"GET http://u:s3cret@" + o.Hostport("http") + "/form?whose=mine HTTP/1.1",
-				"GET http:/u:s3cret@x/?whose=mine HTTP/1.1",
-				"CONNECT u:s3cret@" + o.Hostport("https") + " HTTP/1.1",
-				"GET http://x y/?whose=mine HTTP/1.1",
-			} {
-				w := p.Dial(t)
-				w.Send(t, line, "Host: x")
-				w.Receive(t, "GET")
-			}
-			// One that leaves while it is answered: net/http's error names its address.
-			stop := make(chan struct{})
-			o.Handle("/long", func(w http.ResponseWriter, r *http.Request) {
-				w.(http.Flusher).Flush()
-				for r.Context().Err() == nil {
-					if _, err := w.Write(make([]byte, 32<<10)); err != nil {
-						break
-					}
-				}
-				close(stop)
-			})
-			left := p.Dial(t)
-			left.Send(t, "GET "+o.URL("http", "/long")+" HTTP/1.1", "Host: "+o.Hostport("http"))
-			testkit.Eventually(t, "the page is asked for", func() bool {
-				return len(o.Pages("http")) > 0 && o.Pages("http")[len(o.Pages("http"))-1].Path == "/long"
-			})
-			left.Close()
-			testkit.Within(t, "the origin sees the end", stop)
-			e2e.AwaitRecord(t, p.Audit, o.URL("http", "/long"))
+			tellSecrets(t, p, o)
 			p.End(t)
-
-			text, err := os.ReadFile(p.Audit)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, secret := range append(secrets, c.leaks...) {
-				for line := range strings.Lines(string(text)) {
-					if secret == "127.0.0.1" { // which the origins' addresses may begin with
-						line = strings.ReplaceAll(line, o.Addr(), "")
-					}
+			for line := range strings.Lines(e2e.ReadText(t, p.Audit)) {
+				line = strings.ReplaceAll(line, o.Addr(), "") // which may begin like the client's
+				for _, secret := range append(c.leaks, secrets...) {
 					if strings.Contains(line, secret) {
 						t.Errorf("%s in %s", secret, line)
 					}
 				}
 			}
-			if c.clients == nil {
-				return
-			}
 			var seen []string
 			for _, r := range e2e.ReadAudit(t, p.Audit) {
-				if len(seen) == 0 || seen[len(seen)-1] != r.Client {
-					seen = append(seen, r.Client)
-				}
+				seen = append(seen, r.Client)
 			}
-			c.clients(t, seen)
+			if seen = slices.Compact(seen); !c.fits(seen) {
+				t.Errorf("clients %q", seen)
+			}
 		})
 	}
+}
+
+// tellSecrets sends requests that have secrets in them, in each way that may end in a record.
+func tellSecrets(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
+	t.Helper()
+	o.Handle("/form", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Set-Cookie", "a=c00kie")
+		w.Write([]byte("b0dy"))
+	})
+	client := p.Client(t, false)
+	for _, scheme := range e2e.Schemes {
+		e2e.Do(t, client, "POST", o.URL(scheme, "/form?whose=mine"), strings.NewReader("b0dy"),
+			"Cookie", "a=c00kie", "Authorization", "Basic dXNlcjpzM2NyZXQ=")
+		e2e.Get(t, client, o.URL(scheme, "/no?whose=mine"), "Cookie", "a=c00kie", "Proxy-Authorization", "Basic dXNlcjpzM2NyZXQ=")
+	}
+	for _, line := range []string{
+		"GET http://u:s3cret@" + o.Hostport("http") + "/form?whose=mine HTTP/1.1",
+		"GET http:/u:s3cret@x/?whose=mine HTTP/1.1",
+		"CONNECT u:s3cret@" + o.Hostport("https") + " HTTP/1.1",
+		"GET http://x y/?whose=mine HTTP/1.1",
+	} {
+		w := p.Dial(t)
+		w.Send(t, line, "Host: x")
+		w.Receive(t, "GET")
+	}
+	// One that leaves while it is answered: net/http's error names its address.
+	stop := make(chan struct{})
+	o.Handle("/long", func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 32<<10)); err != nil {
+				break
+			}
+		}
+		close(stop)
+	})
+	left := p.Dial(t)
+	left.Send(t, "GET "+o.URL("http", "/long")+" HTTP/1.1", "Host: "+o.Hostport("http"))
+	testkit.Eventually(t, "the page is asked for", func() bool {
+		return len(o.Pages("http")) > 0 && o.Pages("http")[len(o.Pages("http"))-1].Path == "/long"
+	})
+	left.Close()
+	testkit.Within(t, "the origin sees the end", stop)
+	e2e.AwaitRecord(t, p.Audit, o.URL("http", "/long"))
 }
 
 // The same client has the same name after a new start, and another one elsewhere.
