@@ -132,6 +132,7 @@ func TestOriginsAreCounted(t *testing.T) {
 }
 
 func TestFullDiskIsCounted(t *testing.T) {
+	testkit.Long(t, "volume")
 	t.Parallel()
 	o := e2e.NewOrigin(t, "full", e2e.Forbidding)
 	disk := e2e.SmallDisk(t, "256k")
@@ -167,6 +168,7 @@ func TestFullDiskIsCounted(t *testing.T) {
 
 // Whoever is asked for, and whoever asks: no series more.
 func TestStrangersAddNoSeries(t *testing.T) {
+	testkit.Long(t, "volume")
 	t.Parallel()
 	o := e2e.NewOrigin(t, "strange", "User-agent: *\nDisallow: /private\n")
 	p := e2e.StartProxy(t, e2e.Unpaced)

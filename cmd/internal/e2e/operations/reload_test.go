@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,14 +23,15 @@ import (
 // tunnel that is kept, requests that wait for a Crawl-delay, and a crowd. Nothing is
 // lost, nothing is fetched again, and the slow host sees its spacing.
 func TestReloadsUnderLoad(t *testing.T) {
+	testkit.Long(t, "real clock")
 	t.Parallel()
-	const reloads, waiters = 50, 6
+	const waiters, delay = 6, 500 * time.Millisecond
 	release := make(chan struct{})
 	o := e2e.NewOrigin(t, "busy", "User-agent: *\nDisallow: /private\n")
 	o.Handle("/held", e2e.HeldPage("application/octet-stream", "first\n", "second\n", release))
 	o.Handle("/upload", e2e.UploadPage)
 	o.Handle("/page", e2e.TextPage("text/plain", "a page"))
-	slow := e2e.NewOrigin(t, "slow", "User-agent: *\nCrawl-delay: 1\n")
+	slow := e2e.NewOrigin(t, "slow", fmt.Sprintf("User-agent: *\nCrawl-delay: %g\n", delay.Seconds()))
 	slow.Handle("/a", e2e.TextPage("text/plain", "a"))
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"identity.from": "n0@foo.example"}))
 
@@ -42,12 +44,33 @@ func TestReloadsUnderLoad(t *testing.T) {
 		uploaded <- e2e.Do(t, uploader, http.MethodPost, o.URL("http", "/upload"), sent)
 	}()
 	io.WriteString(body, "half of ")
-	tunnel := p.Connect(t, o.Hostport("https")).Secure(t, p, o.Name, "http/1.1")
-	inTunnel := func() e2e.Result {
-		tunnel.SetDeadline(time.Now().Add(testkit.Patience))
-		tunnel.Send(t, "GET /page HTTP/1.1", "Host: "+o.Hostport("https"))
-		return tunnel.Receive(t, http.MethodGet)
+	crowd := crowdOf(t, p, o, slow, waiters)
+	reloadFifty(t, p, o)
+	crowd()
+	close(release)
+	if rest, err := io.ReadAll(download.Body); string(rest) != "second\n" || err != nil {
+		t.Errorf("the download went on with %q, %v", rest, err)
 	}
+	io.WriteString(body, "it")
+	body.Close()
+	if got := testkit.Within(t, "the upload ends", uploaded); got.Status != http.StatusOK || !strings.HasPrefix(string(got.Body), "10 ") {
+		t.Errorf("the upload: %v %s", got, got.Body)
+	}
+	for scheme, origin := range map[string]*e2e.Origin{"http": slow, "https": o} {
+		if n := len(origin.Arrivals(scheme)) - len(origin.Pages(scheme)); n != 1 {
+			t.Errorf("%s: robots.txt was fetched %d times", origin.Name, n)
+		}
+	}
+	hits := slow.Pages("http")
+	e2e.WantGaps(t, hits, delay)
+	if len(hits) != waiters {
+		t.Errorf("%d requests came to the slow host, want %d", len(hits), waiters)
+	}
+}
+
+// crowdOf has some clients wait for the slow host, and others ask for pages until end is called.
+func crowdOf(t *testing.T, p *e2e.Proxy, o, slow *e2e.Origin, waiters int) (end func()) {
+	t.Helper()
 	var asking sync.WaitGroup
 	for range waiters {
 		asking.Go(func() {
@@ -67,46 +90,31 @@ func TestReloadsUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for n := 1; n <= reloads; n++ {
-		own := e2e.Unpaced.With(e2e.Settings{"identity.from": fmt.Sprintf("n%d@foo.example", n), "log.level": []string{"info", "warn"}[n%2]})
-		if n%10 == 0 { // another way out
+	return func() {
+		over.Store(true)
+		asking.Wait()
+	}
+}
+
+// reloadFifty changes the configuration fifty times, and sees each change in a tunnel that is kept.
+func reloadFifty(t *testing.T, p *e2e.Proxy, o *e2e.Origin) {
+	t.Helper()
+	tunnel := p.Connect(t, o.Hostport("https")).Secure(t, p, o.Name, "http/1.1")
+	for n := range 50 {
+		own := e2e.Unpaced.With(e2e.Settings{"identity.from": fmt.Sprintf("n%d@foo.example", n+1), "log.level": []string{"warn", "info"}[n%2]})
+		if n%10 == 9 { // another way out
 			own["egress.ports"] = []string{"80", fmt.Sprintf("1024-%d", 65535-n)}
 		}
 		p.Rewrite(t, own)
 		p.Signal(t, syscall.SIGHUP)
-		testkit.Eventually(t, fmt.Sprint("reload ", n), func() bool {
-			if got := inTunnel(); got.Status != http.StatusOK {
+		testkit.Eventually(t, fmt.Sprint("reload ", n+1), func() bool {
+			tunnel.SetDeadline(time.Now().Add(testkit.Patience))
+			tunnel.Send(t, "GET /page HTTP/1.1", "Host: "+o.Hostport("https"))
+			if got := tunnel.Receive(t, http.MethodGet); got.Status != http.StatusOK {
 				t.Errorf("in the tunnel: %v", got)
 			}
-			hits := o.Pages("https")
-			for i := len(hits) - 1; i >= 0; i-- {
-				if hits[i].Header.Get("From") == own["identity.from"] {
-					return true
-				}
-			}
-			return false
+			return slices.ContainsFunc(o.Pages("https"), func(h e2e.Hit) bool { return h.Header.Get("From") == own["identity.from"] })
 		})
-	}
-	over.Store(true)
-	asking.Wait()
-	close(release)
-	if rest, err := io.ReadAll(download.Body); string(rest) != "second\n" || err != nil {
-		t.Errorf("the download went on with %q, %v", rest, err)
-	}
-	io.WriteString(body, "it")
-	body.Close()
-	if got := testkit.Within(t, "the upload ends", uploaded); got.Status != http.StatusOK || !strings.HasPrefix(string(got.Body), "10 ") {
-		t.Errorf("the upload: %v %s", got, got.Body)
-	}
-	for scheme, origin := range map[string]*e2e.Origin{"http": slow, "https": o} {
-		if n := len(origin.Arrivals(scheme)) - len(origin.Pages(scheme)); n != 1 {
-			t.Errorf("%s: robots.txt was fetched %d times", origin.Name, n)
-		}
-	}
-	hits := slow.Pages("http")
-	e2e.WantGaps(t, hits, time.Second)
-	if len(hits) != waiters {
-		t.Errorf("%d requests came to the slow host, want %d", len(hits), waiters)
 	}
 }
 

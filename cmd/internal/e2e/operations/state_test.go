@@ -50,6 +50,7 @@ func newVisited(t testing.TB, label string) *e2e.Origin {
 // What is fresh is not fetched anew after a restart, however the process ended;
 // and an origin that fails is not tried sooner.
 func TestRestartFetchesNothingFresh(t *testing.T) {
+	testkit.Long(t, "real clock")
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, p *e2e.Proxy, origins ...*e2e.Origin){
 		"SIGTERM": func(t *testing.T, p *e2e.Proxy, _ ...*e2e.Origin) { p.End(t) },
@@ -62,6 +63,7 @@ func TestRestartFetchesNothingFresh(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o, none, failing := newVisited(t, "restart"), e2e.NewOrigin(t, "restart-none", ""), e2e.NewOrigin(t, "restart-fails", "")
 			none.Handle("/a", e2e.TextPage("text/plain", "a"))
 			none.Handle("/robots.txt", http.NotFound)
@@ -98,6 +100,7 @@ func TestRestartFetchesNothingFresh(t *testing.T) {
 
 // A state.db that is damaged is set aside, which is said, and all goes on.
 func TestDamagedState(t *testing.T) {
+	testkit.Long(t, "real clock")
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, file string, octets []byte){
 		"noise": func(t *testing.T, file string, octets []byte) {
@@ -113,6 +116,7 @@ func TestDamagedState(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newVisited(t, "damaged")
 			p := e2e.StartProxy(t, e2e.Unpaced)
 			visitBoth(t, p, o, "before")
