@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 	"robots/cache":                 {"robots", "robots/fetch"},
 	"robots/cache/storetest":       {"robots", "robots/fetch", "robots/cache"},
 	"policy/pace":                  {},
-	"policy/pace/storetest":        {"policy/pace"},
+	"policy/pace/storetest":        {"policy/pace", "robots/testkit"},
 	"policy/memory":                {},
 	"policy":                       {"robots", "robots/fetch", "robots/cache", "policy/pace"},
 	"policy/audit/trail":           {},
@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/prom":            {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "policy/audit/snapshot", "proxy", "proxy/egress", "proxy/mitm", "cmd/internal/bolt", "cmd/internal/redis"},
 	"cmd/internal/bolt":            {"robots", "policy/pace"},
 	"cmd/internal/redis":           {"robots", "robots/cache", "policy/pace"},
-	"cmd/internal/redis/redistest": {},
+	"cmd/internal/redis/redistest": {"robots/testkit"},
 	"cmd/internal/e2e":             {"robots/testkit", "proxy/egress/ftptest"},
 }
 

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots/testkit"
 )
 
 func TestLook(t *testing.T) {
@@ -38,11 +38,6 @@ func TestLook(t *testing.T) {
 // What keeps replicas from sharing a server is said in the words of a Cause.
 func TestLookSaysWhyNot(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	locked := redistest.Start(t, "--requirepass", "s3cret")
@@ -50,20 +45,11 @@ func TestLookSaysWhyNot(t *testing.T) {
 	host, port, _ := strings.Cut(primary.Addr, ":")
 	replica := redistest.Start(t, "--replicaof", host+" "+port)
 	limited := redistest.Start(t)
-	admin := goredis.NewClient(&goredis.Options{Addr: limited.Addr})
-	defer admin.Close()
-	if err := admin.Do(t.Context(), "ACL", "SETUSER", "we", "on", ">s3cret", "+@all", "-@scripting", "~*").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := admin.Do(t.Context(), "ACL", "SETUSER", "elsewhere", "on", ">s3cret", "+@all", "~other:*").Err(); err != nil {
-		t.Fatal(err)
-	}
+	admin := client(t, limited.URL())
+	testkit.Must(t, admin.Do(t.Context(), "ACL", "SETUSER", "we", "on", ">s3cret", "+@all", "-@scripting", "~*").Err())
+	testkit.Must(t, admin.Do(t.Context(), "ACL", "SETUSER", "elsewhere", "on", ">s3cret", "+@all", "~other:*").Err())
 	full := redistest.Start(t)
-	config := goredis.NewClient(&goredis.Options{Addr: full.Addr})
-	defer config.Close()
-	if err := config.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, client(t, full.URL()).ConfigSet(t.Context(), "maxmemory", "1").Err())
 	frozen := redistest.Start(t)
 	frozen.Stop()
 	defer frozen.Continue()
@@ -71,7 +57,7 @@ func TestLookSaysWhyNot(t *testing.T) {
 		url  string
 		want string
 	}{
-		"nobody there":            {"redis://" + closed.Addr().String(), Refused.String()},
+		"nobody there":            {"redis://127.0.0.1:1", Refused.String()},
 		"no password":             {"redis://" + locked.Addr, Password.String()},
 		"another password":        {"redis://:s3cretly@" + locked.Addr, Password.String()},
 		"the right one":           {"redis://:s3cret@" + locked.Addr, ""},

@@ -50,9 +50,9 @@ func pacers(t *testing.T, n int) []*pace.Pacer {
 	return all
 }
 
-// TestPacersShareAServer has no others beside it, since it counts what was sent in a time.
 func TestPacersShareAServer(t *testing.T) {
-	storetest.Pacers(t, asItIs, pacers)
+	t.Parallel()
+	storetest.Pacers(t, nil, pacers)
 }
 
 // Who holds a turn hears of a pause at once.

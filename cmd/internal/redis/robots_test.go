@@ -74,7 +74,7 @@ func TestRobots(t *testing.T) {
 			cachetest.Run(t, func(t *testing.T) cache.Store { return books(t, server.url(t))(t) })
 			cachetest.Shared(t, cachetest.Fleet{
 				Open: func(t *testing.T) func(*testing.T) cache.Store { return books(t, server.url(t)) },
-				In:   asItIs, Replicas: server.replicas,
+				In:   asItIs, Replicas: server.replicas, Failures: 2,
 			})
 		})
 	}

@@ -83,63 +83,70 @@ func (r reader) ask(t *testing.T, o robots.Origin, most time.Duration) {
 // each, and purges that were made meanwhile reach all when it is over.
 func TestRobotsInOutages(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		open       opener
-		begin, end func(*redistest.Server)
-		most       time.Duration // of a look-up, beside the fetch
-	}{
+	for name, o := range map[string]outage{
 		"killed":  {patient, (*redistest.Server).Kill, (*redistest.Server).Restart, 4 * time.Second},
 		"stopped": {forStill, (*redistest.Server).Stop, (*redistest.Server).Continue, 3 * stillTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server, from := redistest.Start(t), &origin{}
-			all := readers(t, tc.open, 3, server.URL(), from)
-			for _, r := range all {
-				r.ask(t, host(1), tc.most)
-			}
-			if n := from.fetches.Load(); n != 1 {
-				t.Fatalf("%d fetches", n)
-			}
-			tc.begin(server)
-			var asking sync.WaitGroup
-			for _, r := range all {
-				asking.Go(func() {
-					before := r.Cache.Stats().Misses
-					r.ask(t, host(1), tc.most)
-					if n := r.Cache.Stats().Misses - before; n != 0 {
-						t.Error("the store is asked for what is in memory")
-					}
-					r.ask(t, host(2), tc.most)
-				})
-			}
-			asking.Wait()
-			if n := from.fetches.Load(); n != 4 {
-				t.Errorf("%d fetches, want one for each that was alone", n)
-			}
-			for _, r := range all {
-				testkit.Eventually(t, "it is alone", r.away)
-			}
-			all[0].Purge(host(1))
-			if all[0].Peek(host(1)) != nil || all[1].Peek(host(1)) == nil {
-				t.Error("one's purge is of its own memory at once, and not of others' yet")
-			}
-			tc.end(server)
-			for _, r := range all[1:] {
-				testkit.Eventually(t, "the purge is heard", func() bool { return r.Peek(host(1)) == nil })
-			}
-			for _, r := range all {
-				testkit.Eventually(t, "it shares", func() bool { return !r.away() })
-			}
-			before := from.fetches.Load()
-			for _, r := range all {
-				r.ask(t, host(1), tc.most)
-				r.ask(t, host(3), tc.most)
-			}
-			if n := from.fetches.Load() - before; n != 2 {
-				t.Errorf("%d fetches of two origins by all", n)
-			}
+			o.robots(t)
 		})
+	}
+}
+
+// An outage is how a server is away, and comes back.
+type outage struct {
+	open       opener
+	begin, end func(*redistest.Server)
+	most       time.Duration // of a look-up, beside the fetch
+}
+
+func (o outage) robots(t *testing.T) {
+	server, from := redistest.Start(t), &origin{}
+	all := readers(t, o.open, 3, server.URL(), from)
+	for _, r := range all {
+		r.ask(t, host(1), o.most)
+	}
+	if n := from.fetches.Load(); n != 1 {
+		t.Fatalf("%d fetches", n)
+	}
+	o.begin(server)
+	var asking sync.WaitGroup
+	for _, r := range all {
+		asking.Go(func() {
+			before := r.Cache.Stats().Misses
+			r.ask(t, host(1), o.most)
+			if n := r.Cache.Stats().Misses - before; n != 0 {
+				t.Error("the store is asked for what is in memory")
+			}
+			r.ask(t, host(2), o.most)
+		})
+	}
+	asking.Wait()
+	if n := from.fetches.Load(); n != 4 {
+		t.Errorf("%d fetches, want one for each that was alone", n)
+	}
+	for _, r := range all {
+		testkit.Eventually(t, "it is alone", r.away)
+	}
+	all[0].Purge(host(1))
+	if all[0].Peek(host(1)) != nil || all[1].Peek(host(1)) == nil {
+		t.Error("one's purge is of its own memory at once, and not of others' yet")
+	}
+	o.end(server)
+	for _, r := range all[1:] {
+		testkit.Eventually(t, "the purge is heard", func() bool { return r.Peek(host(1)) == nil })
+	}
+	for _, r := range all {
+		testkit.Eventually(t, "it shares", func() bool { return !r.away() })
+	}
+	before := from.fetches.Load()
+	for _, r := range all {
+		r.ask(t, host(1), o.most)
+		r.ask(t, host(3), o.most)
+	}
+	if n := from.fetches.Load() - before; n != 2 {
+		t.Errorf("%d fetches of two origins by all", n)
 	}
 }
 

@@ -180,16 +180,9 @@ func TestTellsOfTheOthers(t *testing.T) {
 	logs("level=INFO msg=\"the number of replicas that share the pace has changed\" replicas=2 expected=2 times_slower=1")
 }
 
-// What was sent alone is known to all before its sender shares again.
-func TestSentAlone(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	settled(t, s.URL())
-	one, two := run(t, s.URL(), 2), run(t, s.URL(), 2)
-	together(t, one, two)
-	if err := client(t, s.URL()).FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+// sentAlone has the replica tell of what was sent: pages, assets, before a pause, and to more
+// hosts than are told at once.
+func sentAlone(two *replica) {
 	now := time.Now()
 	two.mu.Lock()
 	for _, key := range []string{"page.test", "assets.test", "pause.test"} {
@@ -201,6 +194,19 @@ func TestSentAlone(t *testing.T) {
 		two.clocks = append(two.clocks, pace.Clock{Key: "host" + string(rune('0'+i)), Gap: time.Hour, Sent: now})
 	}
 	two.mu.Unlock()
+}
+
+// What was sent alone is known to all before its sender shares again.
+func TestSentAlone(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	settled(t, s.URL())
+	one, two := run(t, s.URL(), 2), run(t, s.URL(), 2)
+	together(t, one, two)
+	if err := client(t, s.URL()).FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	sentAlone(two)
 	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
 	together(t, one, two)
 

@@ -15,8 +15,13 @@ import (
 
 // Pacers tests that several keep together what one alone keeps. start gives so many that
 // share a Store, none of which is alone and that know nothing yet, or as often the one;
-// it ends them with the test. in runs a test: synctest.Test, or what calls the test as it is.
+// it ends them with the test. in runs each test: it is synctest.Test, or nil for the real time,
+// at which nothing is too late.
 func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *testing.T, n int) []*pace.Pacer) {
+	exact := in != nil
+	if !exact {
+		in = func(t *testing.T, test func(*testing.T)) { test(t) }
+	}
 	for name, test := range map[string]func(*crowd){
 		"a gap":                      keepGap,
 		"a burst and a rate":         keepRate,
@@ -32,7 +37,7 @@ func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *t
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in(t, func(t *testing.T) { test(&crowd{T: t, pacers: start(t, 3)}) })
+			in(t, func(t *testing.T) { test(&crowd{T: t, pacers: start(t, 3), exact: exact}) })
 		})
 	}
 }
@@ -41,6 +46,7 @@ func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *t
 type crowd struct {
 	*testing.T
 	pacers []*pace.Pacer
+	exact  bool // time passes only while all wait
 
 	mu     sync.Mutex
 	sent   []time.Time
@@ -127,7 +133,7 @@ func keepGap(c *crowd) {
 	const gap, n = 30 * time.Millisecond, 30
 	c.all(n, terms(1000, 10, gap))
 	c.spaced(gap)
-	if d := c.sent[n-1].Sub(c.sent[0]); d > 2*n*gap+tardy {
+	if d := c.sent[n-1].Sub(c.sent[0]); c.exact && d > 2*n*gap {
 		c.Errorf("%d took %v", n, d)
 	}
 }
@@ -299,7 +305,7 @@ func keepLeft(c *crowd) {
 	}
 	at := c.must(1, "", l)
 	c.spaced(gap)
-	if d := at.Sub(began); d > gap+tardy {
+	if d := at.Sub(began); c.exact && d > gap+gap/10 {
 		c.Errorf("the next was sent after %v", d)
 	}
 }
@@ -336,7 +342,7 @@ func keepAll(c *crowd) {
 	}
 	wg.Wait()
 	c.spaced(gap)
-	if len(c.sent) < 30 {
+	if c.exact && len(c.sent) < 30 {
 		c.Errorf("only %d were sent", len(c.sent))
 	}
 }

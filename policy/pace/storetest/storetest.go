@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 const (
@@ -114,9 +115,9 @@ func near(t *testing.T, what string, got, want time.Duration) {
 // until asks again and again until ok: a report waits for nobody.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(tardy); !ok(); <-time.After(time.Millisecond) {
+	for end := time.Now().Add(testkit.Patience); !ok(); <-time.After(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not in %v: %s", tardy, what)
+			t.Fatalf("not in %v: %s", testkit.Patience, what)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -136,10 +137,8 @@ const (
 )
 
 func caches(t *testing.T, f Fleet) {
-	n := f.Replicas
-	if n == 0 {
-		n = 20
-	}
+	n, failures := cmp.Or(f.Replicas, 20), cmp.Or(f.Failures, 3)
+	failing := func(t *testing.T, n int, join func(*testing.T) cache.Store) { failing(t, n, failures, join) }
 	for name, test := range map[string]func(*testing.T, int, func(*testing.T) cache.Store){
 		"a cold origin is fetched once":                      cold,
 		"by whatever dialects":                               dialects,
@@ -217,7 +216,7 @@ func refreshed(t *testing.T, n int, join func(*testing.T) cache.Store) {
 }
 
 // failing: its row of failures is all replicas' together.
-func failing(t *testing.T, n int, join func(*testing.T) cache.Store) {
+func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.says(503, "")
 	const retry = 25 * short // in real time all ask before it is over, on a busy machine too
@@ -226,18 +225,20 @@ func failing(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s.fetches(t, 1, "cold")
 	all.ask(t, cache.Unreachable, "")
 	s.fetches(t, 1, "before the retry")
-	for i, wait := range []time.Duration{retry, 2 * retry} {
+	wait := retry // doubles with each failure
+	for n := 2; n <= failures; n++ {
 		<-time.After(wait + short)
 		all.ask(t, cache.Unreachable, "")
-		s.fetches(t, 2+i, "at the retry")
+		s.fetches(t, n, "at the retry")
+		wait *= 2
 	}
-	if r := look(t, newCrowd(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0], robots.Standard()); time.Until(r.Retry) < 3*retry {
-		t.Errorf("who comes fourth is to wait %v", time.Until(r.Retry))
+	if r := look(t, newCrowd(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0], robots.Standard()); time.Until(r.Retry) < wait*3/4 {
+		t.Errorf("who comes then is to wait %v", time.Until(r.Retry))
 	}
 	s.says(200, first)
-	<-time.After(4 * retry)
+	<-time.After(wait)
 	all.ask(t, cache.Rules, first)
-	s.fetches(t, 4, "when it is well again")
+	s.fetches(t, failures+1, "when it is well again")
 }
 
 func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {

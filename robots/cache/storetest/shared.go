@@ -25,6 +25,10 @@ type Fleet struct {
 
 	// Replicas are how many caches ask at once; zero means 20.
 	Replicas int
+
+	// Failures are how often an origin fails before it answers again; zero means 3. The
+	// waits between them double.
+	Failures int
 }
 
 // patience is for what happens by itself, and soon.

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 const (
@@ -43,9 +44,10 @@ type Server struct {
 }
 
 // Binaries gives the servers that are on this machine. Without any, the test is
-// skipped and says so; with REQUIRE_PEERS=1 it fails.
+// skipped and says so; with REQUIRE_PEERS=1 it fails. Under -short it is skipped.
 func Binaries(t testing.TB) []string {
 	t.Helper()
+	testkit.Long(t, "real peers")
 	var all []string
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -55,10 +57,7 @@ func Binaries(t testing.TB) []string {
 	if len(all) > 0 {
 		return all
 	}
-	if os.Getenv("REQUIRE_PEERS") == "1" {
-		t.Fatal("no redis-server is on this machine, and REQUIRE_PEERS=1 asks for it")
-	}
-	t.Skip("no redis-server and no valkey-server is on this machine")
+	testkit.Missing(t, "redis-server, or valkey-server,")
 	return nil
 }
 
