@@ -111,6 +111,31 @@ func atRest() Options {
 
 // Every number that a Stats has is shown as what it is.
 func TestWhatIsAskedIsShown(t *testing.T) {
+	m, err := New(numbered())
+	testkit.Must(t, err)
+	got := map[string]float64{}
+	families := scrape(t, m)
+	trips := families["robotsproxy_store_round_trip_seconds"].Metric[0].Histogram
+	if b := trips.Bucket; len(b) == 0 || b[0].GetUpperBound() != 0.001 || b[0].GetCumulativeCount() != 62 || trips.GetSampleCount() != 63 || trips.GetSampleSum() != 64 {
+		t.Errorf("round trips: %v", trips)
+	}
+	for name, f := range families {
+		for labels, n := range series(f) {
+			if labels != "" {
+				labels = " " + labels
+			}
+			got[name+labels] = n
+		}
+	}
+	for name, n := range numbers {
+		if was, ok := got["robotsproxy_"+name]; !ok || was != n {
+			t.Errorf("%s is %v (%v), want %v", name, was, ok, n)
+		}
+	}
+}
+
+// numbered is what is asked, where each figure is another one.
+func numbered() Options {
 	o := atRest()
 	o.Ready = func() error { return errors.New("no") }
 	o.Handler = func() proxy.Stats {
@@ -155,54 +180,36 @@ func TestWhatIsAskedIsShown(t *testing.T) {
 		}
 	}
 	o.Reloads = func() (uint64, uint64, time.Time, error) { return 48, 49, time.Unix(50, 0), errors.New("line 3") }
-	m, err := New(o)
-	testkit.Must(t, err)
-	want := map[string]float64{
-		"ready": 0, "inflight_requests": 1, "client_connections": 2, "client_connections_accepted_total": 3, "client_connections_limit": 4,
-		"client_accept_errors_total": 5, "client_connections_refused_total how=answered": 6, "client_connections_refused_total how=closed": 7,
-		"memory_limit_bytes": 73, "memory_used_bytes": 74, "memory_bodies_bytes": 75, "memory_refused_requests_total": 76, "memory_refused_connections_total": 78, "memory_unread_bodies_total": 77,
-		"tunnels kind=intercepted": 8, "tunnels_opened_total kind=intercepted": 9, "tunnels_unused_total": 10,
-		"tunnels kind=unopened": 11, "tunnels_opened_total kind=unopened": 12, "upgraded_connections": 13,
-		"client_tls_failures_total cause=left where=listen": 14, "ca_not_after_timestamp_seconds": 15.5,
-		"leaf_certificates": 16, "leaf_certificates_minted_total": 17, "client_tls_failures_total cause=untrusted where=tunnel": 18,
-		"egress_connections to=origin": 19, "egress_dials_total outcome=dns to=origin": 20,
-		"egress_connections to=parent": 21, "egress_dials_total outcome=tls to=parent": 22,
-		"robots_cache_entries": 23, "robots_cache_bytes": 24, "robots_cache_hits_total": 25, "robots_cache_misses_total": 26,
-		"robots_inflight_fetches": 27, "robots_fetches_total outcome=ours": 28,
-		"audit_healthy": 0, "audit_unwritten_lines": 29, "audit_lag_seconds": 1.5, "audit_unsynced_lines": 31, "audit_lines_total": 32,
-		"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36, "audit_counted_refusals_total": 1035,
-		"snapshots_bytes": 37, "snapshots_kept_total": 38, "snapshots_errors_total operation=keep": 39,
-		"snapshots_errors_total operation=sync": 40, "snapshots_errors_total operation=prune": 41,
-		"snapshots_max_bytes": 73, "snapshots_errors_total operation=full": 74, "snapshots_errors_total operation=index": 75,
-		"state_bytes": 42, "state_pending_bytes": 43, "state_errors_total": 44, "state_damaged_total": 45, "state_lost_entries_total": 46,
-		"listen_tls_not_after_timestamp_seconds": 47, "reloads_total outcome=ok": 48, "reloads_total outcome=failed": 49,
-		"reload_last_success_timestamp_seconds": 50, "reload_last_successful": 0,
-		"store_up": 0, "pace_times_slower": 51, "store_members": 52, "store_expected_members": 53, "store_left_shares": 54, "store_places": 55,
-		"store_reservations_total outcome=given": 56, "store_reservations_total outcome=late": 57, "store_reservations_total outcome=full": 58,
-		"store_dropped_reports_total": 59, "store_outages_total": 60, "store_errors_total cause=timed-out": 61,
-		"store_robots_total operation=load": 65, "store_robots_lost_total": 66, "store_robots_errors_total": 67,
-		"store_robots_total operation=save": 68, "store_robots_total operation=claim": 69, "store_robots_total operation=wait": 70,
-		"store_robots_total operation=purge": 71, "store_robots_total operation=heard": 72,
-	}
-	got := map[string]float64{}
-	families := scrape(t, m)
-	trips := families["robotsproxy_store_round_trip_seconds"].Metric[0].Histogram
-	if b := trips.Bucket; len(b) == 0 || b[0].GetUpperBound() != 0.001 || b[0].GetCumulativeCount() != 62 || trips.GetSampleCount() != 63 || trips.GetSampleSum() != 64 {
-		t.Errorf("round trips: %v", trips)
-	}
-	for name, f := range families {
-		for labels, n := range series(f) {
-			if labels != "" {
-				labels = " " + labels
-			}
-			got[name+labels] = n
-		}
-	}
-	for name, n := range want {
-		if was, ok := got["robotsproxy_"+name]; !ok || was != n {
-			t.Errorf("%s is %v (%v), want %v", name, was, ok, n)
-		}
-	}
+	return o
+}
+
+// numbers are the metrics of numbered.
+var numbers = map[string]float64{
+	"ready": 0, "inflight_requests": 1, "client_connections": 2, "client_connections_accepted_total": 3, "client_connections_limit": 4,
+	"client_accept_errors_total": 5, "client_connections_refused_total how=answered": 6, "client_connections_refused_total how=closed": 7,
+	"memory_limit_bytes": 73, "memory_used_bytes": 74, "memory_bodies_bytes": 75, "memory_refused_requests_total": 76, "memory_refused_connections_total": 78, "memory_unread_bodies_total": 77,
+	"tunnels kind=intercepted": 8, "tunnels_opened_total kind=intercepted": 9, "tunnels_unused_total": 10,
+	"tunnels kind=unopened": 11, "tunnels_opened_total kind=unopened": 12, "upgraded_connections": 13,
+	"client_tls_failures_total cause=left where=listen": 14, "ca_not_after_timestamp_seconds": 15.5,
+	"leaf_certificates": 16, "leaf_certificates_minted_total": 17, "client_tls_failures_total cause=untrusted where=tunnel": 18,
+	"egress_connections to=origin": 19, "egress_dials_total outcome=dns to=origin": 20,
+	"egress_connections to=parent": 21, "egress_dials_total outcome=tls to=parent": 22,
+	"robots_cache_entries": 23, "robots_cache_bytes": 24, "robots_cache_hits_total": 25, "robots_cache_misses_total": 26,
+	"robots_inflight_fetches": 27, "robots_fetches_total outcome=ours": 28,
+	"audit_healthy": 0, "audit_unwritten_lines": 29, "audit_lag_seconds": 1.5, "audit_unsynced_lines": 31, "audit_lines_total": 32,
+	"audit_bytes_total": 33, "audit_errors_total": 34, "audit_lost_records_total": 35, "audit_rotations_total": 36, "audit_counted_refusals_total": 1035,
+	"snapshots_bytes": 37, "snapshots_kept_total": 38, "snapshots_errors_total operation=keep": 39,
+	"snapshots_errors_total operation=sync": 40, "snapshots_errors_total operation=prune": 41,
+	"snapshots_max_bytes": 73, "snapshots_errors_total operation=full": 74, "snapshots_errors_total operation=index": 75,
+	"state_bytes": 42, "state_pending_bytes": 43, "state_errors_total": 44, "state_damaged_total": 45, "state_lost_entries_total": 46,
+	"listen_tls_not_after_timestamp_seconds": 47, "reloads_total outcome=ok": 48, "reloads_total outcome=failed": 49,
+	"reload_last_success_timestamp_seconds": 50, "reload_last_successful": 0,
+	"store_up": 0, "pace_times_slower": 51, "store_members": 52, "store_expected_members": 53, "store_left_shares": 54, "store_places": 55,
+	"store_reservations_total outcome=given": 56, "store_reservations_total outcome=late": 57, "store_reservations_total outcome=full": 58,
+	"store_dropped_reports_total": 59, "store_outages_total": 60, "store_errors_total cause=timed-out": 61,
+	"store_robots_total operation=load": 65, "store_robots_lost_total": 66, "store_robots_errors_total": 67,
+	"store_robots_total operation=save": 68, "store_robots_total operation=claim": 69, "store_robots_total operation=wait": 70,
+	"store_robots_total operation=purge": 71, "store_robots_total operation=heard": 72,
 }
 
 func TestStopwatch(t *testing.T) {
