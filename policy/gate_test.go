@@ -39,23 +39,9 @@ const (
 	outside = "198.51.100.1" // nobody's network
 )
 
-func TestAdmit(t *testing.T) {
-	hash := hashOf(t, "secret", bcrypt.MinCost)
-	long := strings.Repeat("x", 72)
+func TestAdmitByNetwork(t *testing.T) {
 	byNetwork := []policy.Client{{Name: "net", Networks: networks("192.0.2.0/24", "2001:db8::/32")}}
-	byPassword := []policy.Client{{Name: "pass", PasswordHash: hash}}
-	byBoth := []policy.Client{{Name: "both", Networks: networks("192.0.2.0/24"), PasswordHash: hash}}
-	all := []policy.Client{
-		{Name: "both", Networks: networks("192.0.2.0/24"), PasswordHash: hash},
-		{Name: "net", Networks: networks("192.0.2.0/24")},
-		{Name: "late", Networks: networks("192.0.2.128/25")},
-		{Name: "other", Networks: networks("192.0.2.128/25"), PasswordHash: hashOf(t, "other secret", bcrypt.MinCost+1)},
-	}
-	for _, set := range []struct {
-		name    string
-		clients []policy.Client
-		cases   []admitCase
-	}{
+	admit(t, []admitSet{
 		{"no clients", nil, []admitCase{
 			{"anybody", outside, policy.Login{}, outside, nil, ""},
 			{"credentials are not looked at", outside, offered("a", "b"), outside, nil, ""},
@@ -70,6 +56,14 @@ func TestAdmit(t *testing.T) {
 			{"credentials that nobody asks for", inside, offered("net", "secret"), "net", nil, ""},
 			{"they do not help either", outside, offered("net", "secret"), "", policy.ErrStranger, outside},
 		}},
+	})
+}
+
+func TestAdmitByPassword(t *testing.T) {
+	hash := hashOf(t, "secret", bcrypt.MinCost)
+	long := strings.Repeat("x", 72)
+	byPassword := []policy.Client{{Name: "pass", PasswordHash: hash}}
+	admit(t, []admitSet{
 		{"password only", byPassword, []admitCase{
 			{"right", outside, offered("pass", "secret"), "pass", nil, ""},
 			{"right, from an address that is none", "@", offered("pass", "secret"), "pass", nil, ""},
@@ -96,6 +90,19 @@ func TestAdmit(t *testing.T) {
 			{"right", outside, offered("Viện 2", "mật khẩu 🔑"), "Viện 2", nil, ""},
 			{"wrong", outside, offered("Vien 2", "mật khẩu 🔑"), "", policy.ErrLogin, ""},
 		}},
+	})
+}
+
+func TestAdmitByNetworkAndPassword(t *testing.T) {
+	hash := hashOf(t, "secret", bcrypt.MinCost)
+	byBoth := []policy.Client{{Name: "both", Networks: networks("192.0.2.0/24"), PasswordHash: hash}}
+	all := []policy.Client{
+		{Name: "both", Networks: networks("192.0.2.0/24"), PasswordHash: hash},
+		{Name: "net", Networks: networks("192.0.2.0/24")},
+		{Name: "late", Networks: networks("192.0.2.128/25")},
+		{Name: "other", Networks: networks("192.0.2.128/25"), PasswordHash: hashOf(t, "other secret", bcrypt.MinCost+1)},
+	}
+	admit(t, []admitSet{
 		{"both", byBoth, []admitCase{
 			{"right, inside", inside, offered("both", "secret"), "both", nil, ""},
 			{"right, outside: where no password would help, none is looked at", outside, offered("both", "secret"), "", policy.ErrStranger, outside},
@@ -116,7 +123,19 @@ func TestAdmit(t *testing.T) {
 			{"right, in another's", inside, offered("other", "other secret"), "", policy.ErrLogin, ""},
 			{"and then in its own", within, offered("other", "other secret"), "other", nil, ""},
 		}},
-	} {
+	})
+}
+
+// An admitSet is who comes to a proxy with these clients.
+type admitSet struct {
+	name    string
+	clients []policy.Client
+	cases   []admitCase
+}
+
+// admit holds what Admit makes of each case against what it should, of a closed and an open proxy.
+func admit(t *testing.T, sets []admitSet) {
+	for _, set := range sets {
 		for _, open := range []bool{false, true} {
 			e := engine(t, file(rules), policy.Options{Clients: set.clients, Open: open})
 			for _, c := range set.cases {

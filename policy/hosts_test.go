@@ -60,6 +60,34 @@ func TestPatternsThatAreNone(t *testing.T) {
 	}
 }
 
+// A hostCase is what is decided for a host, and by which entry.
+type hostCase struct {
+	name, host, path string
+	verdict          policy.Verdict
+	reason           policy.Reason
+	entry, why       string
+}
+
+// decided holds the decisions on a request, and on a tunnel to its host, against the case.
+func (c hostCase) decided(t *testing.T, e *policy.Engine, r policy.Request) {
+	t.Helper()
+	for name, d := range map[string]policy.Decision{"request": e.Decide(t.Context(), r), "tunnel": e.DecideTunnel(t.Context(), r)} {
+		verdict, reason, entry, why := c.verdict, c.reason, c.entry, c.why
+		if name == "tunnel" && reason == policy.ReasonRobotsTxt { // which has no path
+			reason = policy.ReasonOverride
+		}
+		if name == "tunnel" && reason != policy.ReasonOverride && reason != policy.ReasonDenied {
+			verdict, reason = policy.Allow, policy.ReasonTunnel
+		}
+		if d.Verdict != verdict || d.Reason != reason || d.Entry != entry || d.EntryReason != why {
+			t.Errorf("%s: %v %q by %q (%s), want %v %q by %q (%s)", name, d.Verdict, d.Reason, d.Entry, d.EntryReason, verdict, reason, entry, why)
+		}
+		if d.Token != "FooBot" || d.Pace.Key != c.host {
+			t.Errorf("%s: token %q, pace of %q", name, d.Token, d.Pace.Key)
+		}
+	}
+}
+
 // TestHostEntries: the first that fits and is in force decides, after the
 // identity and before robots.txt.
 func TestHostEntries(t *testing.T) {
@@ -78,12 +106,7 @@ func TestHostEntries(t *testing.T) {
 	}
 	fetches := 0
 	e := engine(t, counted{file(robotsTxt), &fetches}, policy.Options{Hosts: entries})
-	for _, c := range []struct {
-		name, host, path string
-		verdict          policy.Verdict
-		reason           policy.Reason
-		entry, why       string
-	}{
+	for _, c := range []hostCase{
 		{"ignore: robots.txt is not asked", "a.ours.test", "/private", policy.Allow, policy.ReasonOverride, "*.ours.test", "ticket 7"},
 		{"ignore: the first counts", "deny.ours.test", "/private", policy.Allow, policy.ReasonOverride, "*.ours.test", "ticket 7"},
 		{"ignore: robots.txt itself needs no permission", "a.ours.test", "/robots.txt", policy.Allow, policy.ReasonRobotsTxt, "*.ours.test", "ticket 7"},
@@ -100,21 +123,7 @@ func TestHostEntries(t *testing.T) {
 			fetches = 0
 			r := ask("FooBot/1.0", c.path)
 			r.Origin.Host = c.host
-			for name, d := range map[string]policy.Decision{"request": e.Decide(t.Context(), r), "tunnel": e.DecideTunnel(t.Context(), r)} {
-				verdict, reason, entry, why := c.verdict, c.reason, c.entry, c.why
-				if name == "tunnel" && reason == policy.ReasonRobotsTxt { // which has no path
-					reason = policy.ReasonOverride
-				}
-				if name == "tunnel" && reason != policy.ReasonOverride && reason != policy.ReasonDenied {
-					verdict, reason = policy.Allow, policy.ReasonTunnel
-				}
-				if d.Verdict != verdict || d.Reason != reason || d.Entry != entry || d.EntryReason != why {
-					t.Errorf("%s: %v %q by %q (%s), want %v %q by %q (%s)", name, d.Verdict, d.Reason, d.Entry, d.EntryReason, verdict, reason, entry, why)
-				}
-				if d.Token != "FooBot" || d.Pace.Key != c.host {
-					t.Errorf("%s: token %q, pace of %q", name, d.Token, d.Pace.Key)
-				}
-			}
+			c.decided(t, e, r)
 			asked := c.reason == policy.ReasonRule || c.reason == policy.ReasonNoRule
 			if (fetches > 0) != asked {
 				t.Errorf("%d fetches", fetches)

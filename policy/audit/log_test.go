@@ -303,24 +303,30 @@ func TestTornEndIsSetAsideInTheOpen(t *testing.T) {
 			if got := strings.Join(chained(t, file), " "); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
-			asides, _ := filepath.Glob(file + ".[tu]*")
-			if c.kind == "" {
-				if asides != nil {
-					t.Errorf("set aside: %q", asides)
-				}
-				return
-			}
-			if len(asides) != 1 || !strings.Contains(asides[0], "."+c.kind+"-") {
-				t.Fatalf("set aside: %q", asides)
-			}
-			if got, err := os.ReadFile(asides[0]); err != nil || string(got) != c.aside {
-				t.Errorf("set aside: %q, %v; want %q", got, err, c.aside)
-			}
-			text, _ := os.ReadFile(file)
-			if !strings.Contains(string(text), fmt.Sprintf(`"file":%q,"octets":%d`, filepath.Base(asides[0]), len(c.aside))) {
-				t.Errorf("no line names what was set aside: %s", text)
-			}
+			isAside(t, file, c.kind, c.aside)
 		})
+	}
+}
+
+// isAside fails unless this was set aside of the file, for that kind of damage; of none, nothing.
+func isAside(t *testing.T, file, kind, aside string) {
+	t.Helper()
+	asides, _ := filepath.Glob(file + ".[tu]*")
+	if kind == "" {
+		if asides != nil {
+			t.Errorf("set aside: %q", asides)
+		}
+		return
+	}
+	if len(asides) != 1 || !strings.Contains(asides[0], "."+kind+"-") {
+		t.Fatalf("set aside: %q", asides)
+	}
+	if got, err := os.ReadFile(asides[0]); err != nil || string(got) != aside {
+		t.Errorf("set aside: %q, %v; want %q", got, err, aside)
+	}
+	text, _ := os.ReadFile(file)
+	if !strings.Contains(string(text), fmt.Sprintf(`"file":%q,"octets":%d`, filepath.Base(asides[0]), len(aside))) {
+		t.Errorf("no line names what was set aside: %s", text)
 	}
 }
 
