@@ -2,9 +2,10 @@ package policy_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 
 	"robotsproxy/policy"
 	"robotsproxy/robots"
@@ -111,11 +112,7 @@ func TestWhichReadings(t *testing.T) {
 
 // TestDecideGivesUp: what takes too many steps to match is refused, and says so.
 func TestDecideGivesUp(t *testing.T) {
-	var text strings.Builder
-	for i := range 9000 {
-		fmt.Fprintf(&text, "User-agent: *\nUser-agent: a%d\nDisallow: /*a*a*a*a*%d\n", i, i)
-	}
-	e := engine(t, file(text.String()), policy.Options{})
+	e := engine(t, file(testkit.ComplexFile()), policy.Options{})
 	if d := e.Decide(t.Context(), ask("FooBot", "/"+strings.Repeat("a", 4000))); d.Verdict != policy.Refuse || d.Reason != policy.ReasonTooComplex || d.Rule != "" {
 		t.Errorf("%v %q %q", d.Verdict, d.Reason, d.Rule)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -22,6 +21,7 @@ import (
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 const robotsTxt = `# made up
@@ -138,16 +138,6 @@ func dialectNamed(t *testing.T, name string) robots.Dialect {
 	return d
 }
 
-// hostileFile is a robots.txt that takes more steps to match against a long path of
-// "a" than are spent on a request.
-func hostileFile() string {
-	var b strings.Builder
-	for i := range 9000 {
-		fmt.Fprintf(&b, "User-agent: *\nUser-agent: a%d\nDisallow: /*a*a*a*a*%d\n", i, i)
-	}
-	return b.String()
-}
-
 var (
 	plain = robots.Origin{Scheme: "http", Host: "site.test", Port: 80}
 	odd   = robots.Origin{Scheme: "https", Host: "2001:db8::1", Port: 8443}
@@ -189,7 +179,7 @@ var rederivations = []rederivation{
 		request: policy.Request{Origin: plain, PathQuery: "//private", UserAgent: fooAgent}, want: `allowed`},
 	{name: "another reading", request: policy.Request{Origin: plain, PathQuery: "//private?x", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Reading = "parameters-stripped" }, exit: 1, want: `reading: recorded parameters-stripped, re-derived slashes-merged`},
-	{name: "a file that takes too long", makeFile: hostileFile, request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("a", 4000)}, want: `gives up matching`},
+	{name: "a file that takes too long", makeFile: testkit.ComplexFile, request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("a", 4000)}, want: `gives up matching`},
 	{name: "ftp", request: policy.Request{Origin: ftp, PathQuery: "/priv%61te;type=a", UserAgent: fooAgent}, want: `blocked`},
 	{name: "a configured token", options: policy.Options{ProductToken: "FooBot"}, request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: "curl/8"},
 		want: `the client was taken for FooBot by the configuration`},

@@ -191,7 +191,7 @@ func TestInstallRefuses(t *testing.T) {
 	t.Setenv("SUDO_USER", "")
 	// An expired CA is refused, and can be uninstalled.
 	dir := t.TempDir()
-	writePair(t, dir, time.Now().Add(-time.Hour))
+	testkit.WriteCA(t, dir, time.Now().Add(-time.Hour))
 	f.state = dir
 	if _, err := change(true, true, f); err == nil || !strings.Contains(err.Error(), "expired on ") {
 		t.Errorf("expired: %v", err)
@@ -323,7 +323,7 @@ func TestInstallInJava(t *testing.T) {
 	if err := os.Symlink(keytool, filepath.Join(home, "bin/keytool")); err != nil {
 		t.Fatal(err)
 	}
-	writePair(t, home, time.Now().Add(time.Hour))
+	testkit.WriteCA(t, home, time.Now().Add(time.Hour))
 	other, err := readRoots(filepath.Join(home, "ca.pem"))
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ could not be read or the answers not be written.`,
 		RunE: func(cmd *cobra.Command, urls []string) error {
 			err := check(cmd, f, urls)
 			if _, said := exitStatus(err); !said {
-				err = &statusError{exitUnknown, err} // 1 would say: disallowed
+				err = &statusError{status: exitUnknown, err: err} // 1 would say: disallowed
 			}
 			return err
 		},

@@ -11,6 +11,8 @@ import (
 	"testing/iotest"
 	"time"
 
+	"robotsproxy/robots/testkit"
+
 	"robotsproxy/policy"
 	"robotsproxy/robots"
 )
@@ -19,7 +21,7 @@ func newBatch() *batch { return &batch{dialect: robots.Standard(), most: 10 * ti
 
 // TestBatchGivesUp: where matching takes too many steps there is no verdict.
 func TestBatchGivesUp(t *testing.T) {
-	line, err := json.Marshal(map[string]string{"robots": hostileFile(), "agent": "FooBot", "url": "/" + strings.Repeat("a", 4000)})
+	line, err := json.Marshal(map[string]string{"robots": testkit.ComplexFile(), "agent": "FooBot", "url": "/" + strings.Repeat("a", 4000)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func notStarted(name string, err error) error {
 	} else if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err
 	}
-	return &statusError{status, fmt.Errorf("%q: %w", name, err)}
+	return &statusError{status: status, err: fmt.Errorf("%q: %w", name, err)}
 }
 
 // A childEnd is how a child has ended.

@@ -1,19 +1,14 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 func TestDoctorCADates(t *testing.T) {
@@ -29,7 +24,7 @@ func TestDoctorCADates(t *testing.T) {
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")
 		d.ca, d.authority, d.cfg.StateDir = nil, nil, t.TempDir()
-		writePair(t, d.cfg.StateDir, time.Now().Add(c.end))
+		testkit.WriteCA(t, d.cfg.StateDir, time.Now().Add(c.end))
 		found := d.checkCA(t.Context())
 		if found.Status != c.want || !strings.Contains(found.Detail, c.says) {
 			t.Errorf("%s: %+v", c.name, found)
@@ -126,32 +121,5 @@ func TestDiagnosisZeroValue(t *testing.T) {
 	told := newDiagnoses(&out, false)
 	if err := told.add(diagnosis{}); err != nil || !strings.HasPrefix(out.String(), "FAIL") || told.verdict("x") == nil {
 		t.Errorf("%q, %v", out.String(), err)
-	}
-}
-
-// writePair writes a CA that ends at a time into dir, as mitm has its own.
-func writePair(t *testing.T, dir string, end time.Time) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{Organization: []string{"robotsproxy"}, CommonName: "test CA"},
-		NotBefore: end.AddDate(-1, 0, 0), NotAfter: end,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{"ca.pem": {Type: "CERTIFICATE", Bytes: cert}, "ca.key": {Type: "PRIVATE KEY", Bytes: pkcs8}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -1,14 +1,8 @@
 package admin
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"math/big"
 	"net/http"
 	"runtime"
 	"slices"
@@ -16,26 +10,19 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/robots/testkit"
+
 	"golang.org/x/net/html"
 
 	"robotsproxy/proxy/guide"
 )
 
-// newCA is a certificate, and its DER.
-func newCA(t testing.TB, until time.Time) (text, der []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(t, err)
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a CA"}, NotAfter: until}
-	der, err = x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	check(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), der
-}
-
 func TestStatusTellsWhatIsKnownOfTheProxy(t *testing.T) {
 	started, reloaded := time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
 	until := time.Now().Add(48 * time.Hour).Truncate(time.Second)
-	text, der := newCA(t, until)
+	text, _ := testkit.NewCA(t, until)
+	block, _ := pem.Decode(text)
+	der := block.Bytes
 	var lastErr, unready error
 	change := func(o *Options) {
 		o.CAPEM = func() []byte { return text }

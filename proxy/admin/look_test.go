@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/robots/testkit"
+
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
@@ -95,7 +97,7 @@ func testLookAtAbout(t *testing.T, b *browser) {
 
 // tellsAll gives the page about the proxy all that it may show. The last reload failed by refused.
 func tellsAll(t *testing.T, refused *error) func(*Options) {
-	ca, _ := newCA(t, time.Now().Add(1000*time.Hour))
+	ca, _ := testkit.NewCA(t, time.Now().Add(1000*time.Hour))
 	return func(o *Options) {
 		o.CAPEM = func() []byte { return ca }
 		o.About = func() About {

@@ -2,16 +2,10 @@ package guide
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,27 +18,9 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// newCA makes the certificate of a CA that is valid until then.
-func newCA(t *testing.T, until time.Time) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a CA"},
-		NotBefore: until.AddDate(-1, 0, 0), NotAfter: until, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
 func newPage(t *testing.T, change func(*Options)) (*Page, []byte) {
 	t.Helper()
-	ca := newCA(t, time.Now().AddDate(1, 0, 0))
+	ca, _ := testkit.NewCA(t, time.Now().AddDate(1, 0, 0))
 	o := Options{CAPEM: func() []byte { return ca }, Ready: func() error { return nil }, Version: "v1.2.3"}
 	if change != nil {
 		change(&o)
@@ -194,7 +170,7 @@ func TestPageHasTheFingerprint(t *testing.T) {
 			t.Error("said to have expired")
 		}
 	}
-	old := newCA(t, time.Now().Add(-time.Hour))
+	old, _ := testkit.NewCA(t, time.Now().Add(-time.Hour))
 	p, _ = newPage(t, func(o *Options) { o.CAPEM = func() []byte { return old } })
 	if got := ask(p, "/", "p.example:8080", browser).Body.String(); !strings.Contains(got, "not valid now") {
 		t.Error("not said to have expired")

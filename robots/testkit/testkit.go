@@ -1,11 +1,14 @@
-// Package testkit is what the tests of all packages share: waiting, and peers that may be missing.
+// Package testkit is what the tests of all packages share: waiting, peers that may be
+// missing, and what origins and certificate authorities give.
 // Only tests import it. It needs the standard library alone.
 package testkit
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -80,4 +83,14 @@ func Missing(t testing.TB, peer string) {
 		t.Fatalf("%s is not on this machine, and REQUIRE_PEERS=1 asks for it", peer)
 	}
 	t.Skipf("%s is not on this machine", peer)
+}
+
+// ComplexFile gives a robots.txt that takes more steps to match against a long path of "a" than
+// are spent on a request.
+func ComplexFile() string {
+	var b strings.Builder
+	for i := range 9000 {
+		fmt.Fprintf(&b, "User-agent: *\nUser-agent: a%d\nDisallow: /*a*a*a*a*%d\n", i, i)
+	}
+	return b.String()
 }

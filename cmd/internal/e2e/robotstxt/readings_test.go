@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"robotsproxy/robots/testkit"
+
 	"robotsproxy/cmd/internal/e2e"
 )
 
@@ -59,11 +61,7 @@ func TestReadingsOfAPath(t *testing.T) {
 // requests to the host are served as ever.
 func TestURLsThatCostTooMuch(t *testing.T) {
 	t.Parallel()
-	var hostile strings.Builder
-	for i := range 9000 {
-		fmt.Fprintf(&hostile, "User-agent: *\nUser-agent: a%d\nDisallow: /*a*a*a*a*%d\n", i, i)
-	}
-	o := e2e.NewOrigin(t, "toomuch", hostile.String())
+	o := e2e.NewOrigin(t, "toomuch", testkit.ComplexFile())
 	o.Handle("/b", e2e.TextPage("text/plain", "page"))
 	p := e2e.StartProxy(t, e2e.Unpaced)
 	for _, scheme := range e2e.Schemes {
