@@ -49,13 +49,13 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 func (f *auditFlags) usage() error {
 	switch {
 	case len(f.paths) > 0 && f.run != "":
-		return usageError{errors.New("--file and --run name two audits: one is wanted")}
+		return usageErrorf("--file and --run name two audits: one is wanted")
 	case slices.Contains(f.paths, ""):
-		return usageError{errors.New("--file: the value is empty")}
+		return usageErrorf("--file: the value is empty")
 	case len(f.paths) > 1 && slices.Contains(f.paths, "-"):
-		return usageError{errors.New("--file -: standard input cannot be one of several")}
+		return usageErrorf("--file -: standard input cannot be one of several")
 	case len(f.paths) > maxAudits:
-		return usageError{fmt.Errorf("%d audits: at most %d are read at once", len(f.paths), maxAudits)}
+		return usageErrorf("%d audits: at most %d are read at once", len(f.paths), maxAudits)
 	}
 	return notEmpty(f.flags, "run")
 }
@@ -65,7 +65,7 @@ func (f *auditFlags) usage() error {
 func notEmpty(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {
-			return usageError{fmt.Errorf("--%s: the value is empty", name)}
+			return usageErrorf("--%s: the value is empty", name)
 		}
 	}
 	return nil
@@ -123,7 +123,7 @@ func (f *requestFlags) read(of *auditFlags) (err error) {
 		return nil
 	}
 	if f.hosts, err = policy.NewHostPatterns([]string{f.host}); err != nil {
-		return usageError{fmt.Errorf("--host: %w", err)}
+		return usageErrorf("--host: %w", err)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (f *auditFlags) anyFiles(cmd *cobra.Command) {
 // errStdout the directory of the snapshots is given all the same.
 func (f *auditFlags) where() (auditPlace, error) {
 	if len(f.paths) > 1 {
-		return auditPlace{}, usageError{errors.New("--file is there more than once: one audit is wanted here")}
+		return auditPlace{}, usageErrorf("--file is there more than once: one audit is wanted here")
 	}
 	all, err := f.places()
 	if len(all) == 0 {
@@ -49,7 +49,7 @@ func (f *auditFlags) where() (auditPlace, error) {
 // places gives the audits that are meant, one or several, as where does.
 func (f *auditFlags) places() ([]auditPlace, error) {
 	if slices.Contains(f.paths, "-") {
-		return nil, usageError{errors.New("--file -: standard input will not do here")}
+		return nil, usageErrorf("--file -: standard input will not do here")
 	}
 	for _, path := range f.paths {
 		if isDir(path) {

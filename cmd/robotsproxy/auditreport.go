@@ -94,7 +94,7 @@ func reportWriter(format string, text, page int) (func(io.Writer, *auditreport.R
 	case "html":
 		return func(w io.Writer, r *auditreport.Report) error { return r.HTML(w, page) }, nil
 	}
-	return nil, usageError{fmt.Errorf("--format %q: %s is wanted", format, oneOf(formats))}
+	return nil, usageErrorf("--format %q: %s is wanted", format, oneOf(formats))
 }
 
 // report reads the trail and writes what it comes to.
@@ -114,7 +114,7 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 		f.out = ""
 	}
 	if f.format == "html" && f.out == "" && isTerminal(out) {
-		return usageError{errors.New("--format html is for a browser: name a file with -o, or send standard output to one")}
+		return usageErrorf("--format html is for a browser: name a file with -o, or send standard output to one")
 	}
 	all, err := f.openAll(in)
 	if err != nil {
@@ -150,9 +150,9 @@ func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 	}
 	switch {
 	case f.top < 0:
-		return auditreport.Options{}, usageError{fmt.Errorf("--top %d: less than no row", f.top)}
+		return auditreport.Options{}, usageErrorf("--top %d: less than no row", f.top)
 	case f.flags.Changed("top") && f.format != "text" && f.format != "html":
-		return auditreport.Options{}, usageError{fmt.Errorf("--top is for text and html: %s has all rows", f.format)}
+		return auditreport.Options{}, usageErrorf("--top is for text and html: %s has all rows", f.format)
 	}
 	o := auditreport.Options{Client: f.requests.client, Host: f.requests.host}
 	if f.requests.hosts != nil {
@@ -160,13 +160,13 @@ func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 	}
 	var err error
 	if o.Since, err = moment(f.since, now); err != nil {
-		return o, usageError{fmt.Errorf("--since: %w", err)}
+		return o, usageErrorf("--since: %w", err)
 	}
 	if o.Until, err = moment(f.until, now); err != nil {
-		return o, usageError{fmt.Errorf("--until: %w", err)}
+		return o, usageErrorf("--until: %w", err)
 	}
 	if !o.Since.IsZero() && !o.Until.IsZero() && !o.Since.Before(o.Until) {
-		return o, usageError{errors.New("--since is not before --until")}
+		return o, usageErrorf("--since is not before --until")
 	}
 	return o, nil
 }

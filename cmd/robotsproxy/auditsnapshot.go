@@ -91,7 +91,7 @@ func (f *auditSnapshotFlags) usage(args []string) error {
 func noSnapshot(digits string, err error) error {
 	switch {
 	case errors.Is(err, snapshot.ErrName):
-		return usageError{fmt.Errorf("%q: %w", digits, err)}
+		return usageErrorf("%q: %w", digits, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("no snapshot %s: it may have been removed (audit.snapshot_max_age, audit.snapshot_max_size)", digits)
 	}

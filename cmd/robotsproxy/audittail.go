@@ -78,10 +78,10 @@ var colours = []string{"auto", "always", "never"}
 // tail makes a tail of what the flags say.
 func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
 	if f.lines < 0 || f.lines > maxTail {
-		return nil, usageError{fmt.Errorf("-n %d: a number from 0 to %d is wanted", f.lines, maxTail)}
+		return nil, usageErrorf("-n %d: a number from 0 to %d is wanted", f.lines, maxTail)
 	}
 	if !slices.Contains(colours, f.colour) {
-		return nil, usageError{fmt.Errorf("--color %q: %s is wanted", f.colour, oneOf(colours))}
+		return nil, usageErrorf("--color %q: %s is wanted", f.colour, oneOf(colours))
 	}
 	if err := f.filter.read(&f.auditFlags); err != nil {
 		return nil, err

@@ -80,7 +80,7 @@ func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.Known, 
 	known.From = from
 	if cmd.Flags().Changed("since-anchor") {
 		if known.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // as it comes from a file
-			return known, usageError{fmt.Errorf("--since-anchor %q: %w", since, err)}
+			return known, usageErrorf("--since-anchor %q: %w", since, err)
 		}
 	}
 	return known, nil
@@ -100,7 +100,7 @@ func (f *auditFlags) verify(stdin io.Reader, known trail.Known) (trail.Result, e
 // not. The error is of all that are not.
 func (f *auditFlags) verifyEach(out io.Writer, known trail.Known, anchor bool) error {
 	if known != (trail.Known{}) {
-		return usageError{errors.New("--from and --since-anchor take one audit, not several files")}
+		return usageErrorf("--from and --since-anchor take one audit, not several files")
 	}
 	places, err := f.places()
 	if err != nil {

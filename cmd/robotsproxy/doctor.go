@@ -133,12 +133,12 @@ func newDoctor(ctx context.Context, f *doctorFlags) (*doctor, error) {
 	d := &doctor{flags: f, getenv: os.Getenv, now: time.Now}
 	for _, name := range f.clients {
 		if !slices.Contains(clientChoices(), name) {
-			return nil, usageError{fmt.Errorf("--client %q: %s is wanted", name, oneOf(clientChoices()))}
+			return nil, usageErrorf("--client %q: %s is wanted", name, oneOf(clientChoices()))
 		}
 	}
 	if f.site != "" {
 		if _, err := authorityOf(f.site); err != nil {
-			return nil, usageError{fmt.Errorf("--site %q: %w", f.site, err)}
+			return nil, usageErrorf("--site %q: %w", f.site, err)
 		}
 	}
 	if d.cfg, d.invalid = f.load(); d.invalid != nil {
@@ -150,7 +150,7 @@ func newDoctor(ctx context.Context, f *doctorFlags) (*doctor, error) {
 	if f.flags.Changed("proxy") {
 		var err error
 		if other, err = proxyURL(f.proxy); err != nil {
-			return nil, usageError{fmt.Errorf("--proxy: %w", err)}
+			return nil, usageErrorf("--proxy: %w", err)
 		}
 	}
 	d.find(ctx, other)

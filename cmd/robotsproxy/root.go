@@ -66,6 +66,8 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+func usageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
 // exitError is an exit status of which all has been said.
 type exitError int
 
@@ -101,7 +103,7 @@ func exitStatus(err error) (status int, said bool) {
 // it, a usageError of one line.
 func strict(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w (see %s --help)", flagError(err), c.CommandPath())}
+		return usageErrorf("%w (see %s --help)", flagError(err), c.CommandPath())
 	})
 	completeFiles(cmd)
 	if cmd.HasSubCommands() {
@@ -110,7 +112,7 @@ func strict(cmd *cobra.Command) {
 	} else if accept := cmd.Args; accept != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
 			if err := accept(c, args); err != nil {
-				return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
+				return usageErrorf("%w (see %s --help)", err, c.CommandPath())
 			}
 			return nil
 		}
@@ -146,7 +148,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 			why += fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
 		}
 	}
-	return usageError{fmt.Errorf("%s (see %s --help)", why, cmd.CommandPath())}
+	return usageErrorf("%s (see %s --help)", why, cmd.CommandPath())
 }
 
 // noArgs is cobra.NoArgs without its talk of commands.

@@ -178,7 +178,7 @@ func (f *runFlags) settle(cfg *config.Config) (dir string, err error) {
 		cfg.Identity.UserAgent = f.userAgent
 	}
 	if f.audit == "-" {
-		return "", usageError{errors.New("--audit -: standard output is the command's")}
+		return "", usageErrorf("--audit -: standard output is the command's")
 	}
 	if err := cfg.Check(); err != nil {
 		return "", err

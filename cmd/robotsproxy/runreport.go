@@ -33,7 +33,7 @@ func newRunReport(file string) (*runReport, error) {
 	}
 	format, known := reportEndings[strings.TrimPrefix(filepath.Ext(file), ".")]
 	if !known {
-		return nil, usageError{fmt.Errorf("--report %s: a name is wanted that ends in .html, .json, .csv or .txt", printable(file))}
+		return nil, usageErrorf("--report %s: a name is wanted that ends in .html, .json, .csv or .txt", printable(file))
 	}
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *runReport) end(file string) error {
 // telling checks what the flags say of what is told of a run.
 func (f *runFlags) telling() (*runReport, error) {
 	if !slices.Contains(statuses, f.status) {
-		return nil, usageError{fmt.Errorf("--status %s: %s is wanted", printable(f.status), oneOf(statuses))}
+		return nil, usageErrorf("--status %s: %s is wanted", printable(f.status), oneOf(statuses))
 	}
 	if f.quiet {
 		f.status = statusNever

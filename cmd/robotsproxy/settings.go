@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -35,7 +34,7 @@ func (f *configFlags) load() (config.Config, error) {
 		}
 	} else if f.flags != nil && f.flags.Changed("config") {
 		// An unset variable of a script must not put the defaults in force.
-		return config.Config{}, usageError{errors.New("-c: the name of the file is empty")}
+		return config.Config{}, usageErrorf("-c: the name of the file is empty")
 	}
 	if f.state != "" {
 		cfg.StateDir = f.state
