@@ -23,7 +23,7 @@ import (
 
 // Tests wait for servers of their own, and use little of a processor.
 func TestMain(m *testing.M) {
-	flag.Set("test.parallel", "16") // unless -parallel says otherwise
+	flag.Set("test.parallel", "24") // unless -parallel says otherwise
 	goleak.VerifyTestMain(m)
 }
 

@@ -62,6 +62,10 @@ func asItIs(t *testing.T, test func(*testing.T)) { test(t) }
 // TestRobots: a server, be it a real one or not, is what robots/cache asks of a Sharer.
 func TestRobots(t *testing.T) {
 	t.Parallel()
+	failures := 2
+	if testing.Short() {
+		failures = 1
+	}
 	for name, server := range map[string]struct {
 		url      func(*testing.T) string
 		replicas int
@@ -74,7 +78,7 @@ func TestRobots(t *testing.T) {
 			cachetest.Run(t, func(t *testing.T) cache.Store { return books(t, server.url(t))(t) })
 			cachetest.Shared(t, cachetest.Fleet{
 				Open: func(t *testing.T) func(*testing.T) cache.Store { return books(t, server.url(t)) },
-				In:   asItIs, Replicas: server.replicas, Failures: 2,
+				In:   asItIs, Replicas: server.replicas, Failures: failures,
 			})
 		})
 	}
