@@ -38,7 +38,7 @@ func readRobots(name string, stdin io.Reader) (*oneFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &oneFile{name, text, http.StatusOK}, nil
+	return &oneFile{name: name, text: text, status: http.StatusOK}, nil
 }
 
 // Fetch answers with the file, as an origin would.

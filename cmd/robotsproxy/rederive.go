@@ -45,7 +45,7 @@ func byFile(r policy.Reason) bool {
 
 // rederive judges a record's request by a file that was answered with a status.
 func rederive(ctx context.Context, e *trail.Entry, octets []byte, status int) derivation {
-	file := &oneFile{e.RobotsURL, octets, status}
+	file := &oneFile{name: e.RobotsURL, text: octets, status: status}
 	request, judge, err := requestOf(e)
 	if err != nil {
 		return derivation{Notes: []string{"its request cannot be read: " + err.Error()}}
