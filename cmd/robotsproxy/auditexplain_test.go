@@ -107,7 +107,7 @@ func judged(t *testing.T, a *fetch.Answer, o policy.Options, r policy.Request) t
 	if o.Dialect.Name == "" {
 		o.Dialect = robots.Standard()
 	}
-	book, err := cache.New(cache.Options{Fetcher: &oneFile{a.URL, a.Body, a.Status}})
+	book, err := cache.New(cache.Options{Fetcher: &oneFile{name: a.URL, text: a.Body, status: a.Status}})
 	if err != nil {
 		t.Fatal(err)
 	}
