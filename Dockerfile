@@ -17,7 +17,7 @@ RUN go mod download
 COPY . .
 ARG VERSION
 ARG COMMIT
-RUN go build -trimpath -ldflags="-s -w -X main.stampedVersion=$VERSION -X main.stampedCommit=$COMMIT" -o /out/image/robotsproxy ./cmd/robotsproxy
+RUN go build -trimpath -ldflags="-s -w -X robotsproxy/cmd/internal/version.stampedVersion=$VERSION -X robotsproxy/cmd/internal/version.stampedCommit=$COMMIT" -o /out/image/robotsproxy ./cmd/robotsproxy
 RUN mkdir -p /out/image/etc/robotsproxy /out/image/etc/ssl/certs /out/image/var/lib && \
     cp docs/deploy/etc/config.yaml /out/image/etc/robotsproxy/ && \
     cp /etc/ssl/certs/ca-certificates.crt /out/image/etc/ssl/certs/ && \

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -11,16 +10,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/robots/testkit"
 )
 
-// asRun makes the test binary run a command as `run` does, without a proxy.
-const asRun = "ROBOTSPROXY_TEST_AS_RUN"
-
 func TestMain(m *testing.M) {
-	if script := os.Getenv(asRun); script != "" {
-		os.Exit(runScript(script))
-	}
 	testscript.Main(waitingTests{m}, map[string]func(){"robotsproxy": main})
 }
 
@@ -30,18 +24,6 @@ type waitingTests struct{ *testing.M }
 func (w waitingTests) Run() int {
 	testkit.SetParallel()
 	return w.M.Run()
-}
-
-func runScript(script string) int {
-	caught, release := catchSignals()
-	defer release()
-	cmd := exec.Command("/bin/sh", "-c", script)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	end, err := runChild(cmd, caught, func() {})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return end.status
 }
 
 func TestScripts(t *testing.T) {
@@ -78,7 +60,7 @@ func execStatus(ts *testscript.TestScript, neg bool, args []string) {
 	if !ok || exit.ExitCode() != want {
 		ts.Fatalf("%v, want exit status %d", err, want)
 	}
-	if text := ts.ReadFile("stderr"); want <= exitUsage && !strings.HasPrefix(text, "robotsproxy: ") {
+	if text := ts.ReadFile("stderr"); want <= cli.ExitUsage && !strings.HasPrefix(text, "robotsproxy: ") {
 		ts.Fatalf("standard error is not a line of ours: %s", text)
 	}
 }

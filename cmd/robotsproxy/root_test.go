@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -21,12 +20,4 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		}
 	}
 	visit(rootCommand())
-}
-
-func TestReport(t *testing.T) {
-	var b strings.Builder
-	report(&b, errors.New("one\ntwo \x1b[2J \u202e \"ü\"\r"))
-	if want := "robotsproxy: one\nrobotsproxy: two \\x1b[2J \\u202e \"ü\"\\r\n"; b.String() != want {
-		t.Errorf("%q, want %q", b.String(), want)
-	}
 }

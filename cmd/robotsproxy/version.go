@@ -1,77 +1,23 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
-)
 
-// A build without its repository, as that of an image, is told by the linker
-// what it is: -ldflags '-X main.stampedVersion=v1.2.3 -X main.stampedCommit=abc'.
-// Nothing else sets these; they go before what Go knows of the build.
-var stampedVersion, stampedCommit string
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/version"
+)
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: `  robotsproxy version`,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), ownVersion())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Line())
 			return err
 		},
 	}
-}
-
-// ownVersion is the line of this program.
-func ownVersion() string {
-	info, _ := debug.ReadBuildInfo()
-	return version(info)
-}
-
-// ownProduct gives the product of this program for a User-Agent header (RFC 9110 10.1.5).
-func ownProduct() string {
-	info, _ := debug.ReadBuildInfo()
-	number, _ := built(info)
-	return "robotsproxy/" + number
-}
-
-// version is one line of what the build knows of itself; info may be nil.
-func version(info *debug.BuildInfo) string {
-	number, commit := built(info)
-	if commit != "" {
-		commit = ", commit " + commit
-	}
-	return fmt.Sprintf("robotsproxy %s (%s %s/%s%s)", number, runtime.Version(), runtime.GOOS, runtime.GOARCH, commit)
-}
-
-// built is the number of the version, and the commit where that is known; info
-// may be nil.
-func built(info *debug.BuildInfo) (number, commit string) {
-	number, commit = "devel", ""
-	if info != nil {
-		number, commit = recorded(info)
-	}
-	return cmp.Or(stampedVersion, number), cmp.Or(stampedCommit, commit)
-}
-
-// recorded is what Go has written into the build.
-func recorded(info *debug.BuildInfo) (number, commit string) {
-	number = "devel"
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		number = v
-	}
-	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	commit = settings["vcs.revision"]
-	if commit != "" && settings["vcs.modified"] == "true" {
-		commit += " with changes"
-	}
-	return number, commit
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"syscall"
@@ -35,10 +36,10 @@ func SmallDisk(t *testing.T, size string) string {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount a small disk")
 	}
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
+	if err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "none", dir).Run(); err != nil {
 		t.Skipf("nothing can be mounted here: %v", err)
 	}
-	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	t.Cleanup(func() { exec.Command("umount", "-l", dir).Run() })
 	return dir
 }
 

@@ -1,0 +1,379 @@
+package auditcmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/cmd/internal/checkcmd"
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
+)
+
+const robotsTxt = `# made up
+User-agent: FooBot
+User-agent: BarBot
+Crawl-delay: 30
+Disallow: /private
+Allow: /private/open
+Disallow: /*?id=
+
+User-agent: *
+Disallow: /none
+`
+
+// A madeUp is a state directory that is made up.
+type madeUp struct {
+	dir, audit string
+	book       *snapshot.Store
+	seq        uint64
+	hash       trail.Hash
+}
+
+func newState(t *testing.T) *madeUp {
+	t.Helper()
+	s := &madeUp{dir: t.TempDir()}
+	s.audit = filepath.Join(s.dir, cli.AuditName)
+	var err error
+	s.book, err = snapshot.Open(snapshot.Options{
+		Dir: filepath.Join(s.dir, cli.SnapshotsName), NoSync: true, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// write adds a record to the trail.
+func (s *madeUp) write(t *testing.T, e trail.Entry) {
+	t.Helper()
+	text, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var members map[string]any // without those that Seal writes
+	if err := json.Unmarshal(text, &members); err != nil {
+		t.Fatal(err)
+	}
+	delete(members, "seq")
+	if text, err = json.Marshal(members); err != nil {
+		t.Fatal(err)
+	}
+	s.seq++
+	text, s.hash = trail.Seal(bytes.TrimSuffix(text, []byte("}")), 0, s.seq, s.hash)
+	file, err := os.OpenFile(s.audit, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.Write(text)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// command runs one of audit's.
+func (s *madeUp) command(t *testing.T, args ...string) (status int, out, errOut string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	status = cli.Execute(t.Context(), Command(), append([]string{"--state", s.dir}, args...), strings.NewReader(""), &o, &e)
+	return status, o.String(), e.String()
+}
+
+func textAnswer(status int, body string) *fetch.Answer {
+	file := &checkcmd.OneFile{Name: "http://site.test/robots.txt", Text: []byte(body), Status: status}
+	a := file.Fetch(context.Background(), fetch.Request{Origin: robots.Origin{}, UserAgent: ""})
+	a.Fetched = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
+	return a
+}
+
+// judged is the record of a request as it would have been judged, for a record of
+// the kind that is rederived.
+func judged(t *testing.T, a *fetch.Answer, o policy.Options, r policy.Request) trail.Entry {
+	t.Helper()
+	if o.Dialect.Name == "" {
+		o.Dialect = robots.Standard()
+	}
+	book, err := cache.New(cache.Options{Fetcher: &checkcmd.OneFile{Name: a.URL, Text: a.Body, Status: a.Status}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Book = book
+	engine, err := policy.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := trail.Entry{Method: r.Method, URL: r.Origin.String() + r.PathQuery}
+	d := engine.Decide(t.Context(), r)
+	if r.Method == http.MethodConnect {
+		d, e.URL = engine.DecideTunnel(t.Context(), r), r.Origin.Addr()
+	}
+	e.ID, e.Time, e.Enforced, e.UserAgent, e.Host = "ab12-1", a.Fetched.Add(time.Second), true, r.UserAgent, r.Origin.Host
+	e.Decision, e.Reason, e.Rule, e.Line, e.Group, e.Agent = d.Verdict.String(), string(d.Reason), d.Rule, d.Line, d.Group, d.Token
+	e.Dialect, e.RobotsURL, e.RobotsFetched, e.RobotsSHA256 = d.Dialect, a.URL, a.Fetched, a.SHA256
+	e.Reading = d.Form.String()
+	e.CrawlDelay, e.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
+	return e
+}
+
+func dialectNamed(t *testing.T, name string) robots.Dialect {
+	t.Helper()
+	d, err := robots.DialectByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+var (
+	plain = robots.Origin{Scheme: "http", Host: "site.test", Port: 80}
+	odd   = robots.Origin{Scheme: "https", Host: "2001:db8::1", Port: 8443}
+	ftp   = robots.Origin{Scheme: "ftp", Host: "site.test", Port: 21}
+)
+
+const fooAgent = "FooBot/1.0 (+https://foo.test)"
+
+// A rederivation is a request that is recorded as it is judged, and then explained.
+type rederivation struct {
+	name     string
+	options  policy.Options
+	dialect  string // "": that of options
+	request  policy.Request
+	file     string
+	makeFile func() string // in place of file
+	status   int
+	change   func(*trail.Entry)
+	exit     int
+	want     string // of what is printed
+}
+
+var rederivations = []rederivation{
+	{name: "a rule forbids", request: policy.Request{Origin: plain, PathQuery: "/private/a", UserAgent: fooAgent},
+		want: `blocked +http://site.test/private/a\n(.*\n)*  rule: +Disallow: /private \(line 5\)\n(.*\n)*` +
+			` +2 \| User-agent: FooBot\n    +3 \| User-agent: BarBot\n    +4 \| Crawl-delay: 30\n  > +5 \| Disallow: /private\n    +6 \| Allow: /private/open\n`},
+	{name: "a rule allows", request: policy.Request{Origin: plain, PathQuery: "/private/open?a=b", UserAgent: fooAgent}, want: `allowed`},
+	{name: "the query decides", request: policy.Request{Origin: odd, PathQuery: "/x?id=%20", UserAgent: fooAgent}, want: `(?m)^  rule: +Disallow: /\*\?id= `},
+	{name: "no rule", request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: "BarBot/2"}, want: `no rule of the group matches`},
+	{name: "no group", request: policy.Request{Origin: plain, PathQuery: "/"}, file: "User-agent: x\nDisallow: /\n", want: `no group of the file applies`},
+	{name: "the group of all, and nobody named", request: policy.Request{Origin: plain, PathQuery: "/none"}, want: `(?m)^  group: +\*$`},
+	{name: "dot segments", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: fooAgent}, want: `blocked`},
+	{name: "dot segments, in a record of before readings were recorded", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Reading = "" }, want: `blocked`},
+	{name: "merged slashes", request: policy.Request{Origin: plain, PathQuery: "/x//../private", UserAgent: fooAgent}, want: `(?m)^  read as: +slashes-merged\+dots-removed$`},
+	{name: "a form that decided nothing, of an earlier version", request: policy.Request{Origin: plain, PathQuery: "/x/../a", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Reading = "dots-removed" }, want: `allowed`},
+	{name: "merged slashes, judged literally", options: policy.Options{Readings: policy.LiteralReadings},
+		request: policy.Request{Origin: plain, PathQuery: "//private", UserAgent: fooAgent}, want: `allowed`},
+	{name: "another reading", request: policy.Request{Origin: plain, PathQuery: "//private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Reading = "parameters-stripped" }, exit: 1, want: `reading: recorded parameters-stripped, re-derived slashes-merged`},
+	{name: "a file that takes too long", makeFile: testkit.ComplexFile, request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("a", 4000)}, want: `gives up matching`},
+	{name: "ftp", request: policy.Request{Origin: ftp, PathQuery: "/priv%61te;type=a", UserAgent: fooAgent}, want: `blocked`},
+	{name: "a configured token", options: policy.Options{ProductToken: "FooBot"}, request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: "curl/8"},
+		want: `the client was taken for FooBot by the configuration`},
+	{name: "a configured token that stands in the header behind another", options: policy.Options{ProductToken: "BarBot"},
+		file:    "User-agent: Lib\nDisallow: /\n\nUser-agent: BarBot\nAllow: /\n",
+		request: policy.Request{Origin: plain, PathQuery: "/x", UserAgent: "Lib/1 BarBot/1.0"}, want: `taken for BarBot`},
+	{name: "the delay is kept", options: policy.Options{MaxCrawlDelay: time.Minute}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `30 s \(asked: 30 s\)`},
+	{name: "the delay is clamped", options: policy.Options{MaxCrawlDelay: 2500 * time.Millisecond}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `2\.5 s \(asked: 30 s\)`},
+	{name: "the delay refuses", options: policy.Options{OverMax: policy.RefuseExcess}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `asks for a longer Crawl-delay`},
+	{name: "a tunnel", request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: fooAgent}, want: `allowed +.*\[2001:db8::1\]:8443`},
+	{name: "a tunnel to a site that is disallowed", file: "User-agent: *\nDisallow: /\n",
+		request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: fooAgent}, want: `blocked`},
+	{name: "a status that says that there are no rules", dialect: "coccoc", status: 203,
+		request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent}, want: `under coccoc status 203 says that there are no rules`},
+	{name: "an empty rule has a line", dialect: "google", file: "User-agent: *\nDisallow:\n",
+		request: policy.Request{Origin: plain, PathQuery: "/x"}, want: `  >     2 \| Disallow:\n`},
+	{name: "octets that are not UTF-8", file: "User-agent: *\nDisallow: /\xff\xfe*\n", request: policy.Request{Origin: plain, PathQuery: "/%FF%FEx"}, want: `blocked`},
+	{name: "octets of the URL that are not UTF-8", file: "User-agent: *\nDisallow: /*\xff\xfe\n", request: policy.Request{Origin: plain, PathQuery: "/?%61=\xff\xfe"},
+		change: func(e *trail.Entry) { e.URL = "http://site.test/?%61=%FF%FE" }, want: `blocked`},
+	{name: "octets of the URL that are not UTF-8, to a dialect that takes them as they are", dialect: "google",
+		file: "User-agent: *\nDisallow: /*%FF\n", request: policy.Request{Origin: plain, PathQuery: "/?\xff"},
+		change: func(e *trail.Entry) { e.URL = "http://site.test/?%FF" }, exit: 1, want: `the dialect google tells the two forms apart`},
+	{name: "a rule longer than a record's", file: "User-agent: *\nDisallow: /" + strings.Repeat("x", 9000) + "\n",
+		request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 9000)},
+		change:  func(e *trail.Entry) { e.Rule = e.Rule[:900] + "…(9001 bytes)" }, want: `blocked`},
+	{name: "another rule than the record's, which is cut", file: "User-agent: *\nDisallow: /" + strings.Repeat("x", 9000) + "\n",
+		request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 9000)},
+		change:  func(e *trail.Entry) { e.Rule = e.Rule[:900] + "…(9002 bytes)" }, exit: 1, want: `rule: recorded`},
+	{name: "a URL longer than a record's", file: "User-agent: *\nDisallow: /*y\n",
+		request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 900) + "y"},
+		change:  func(e *trail.Entry) { e.URL = e.URL[:800] + "…(70000 bytes)" }, exit: 1, want: `only the beginning of the URL of 70000 bytes`},
+	{name: "the pace came before", request: policy.Request{Origin: plain, PathQuery: "/private/open", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Decision, e.Reason, e.Error = "block", "pace", "too busy" },
+		want:   `(?s)the wait for a turn.*rule: |rule: .*the wait|/private/open \(line 6\)(?s:.*)by robots.txt the request was allowed`},
+	{name: "monitor mode", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Enforced = false }, want: `(?m)^  enforced: +no: it was recorded only`},
+	{name: "a copy from before", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.RobotsStale, e.Error = true, "fetch: answered with status 503" }, want: `an older copy, as the site failed then`},
+
+	{name: "another verdict", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Decision = "allow" }, exit: 1, want: `(?m)it differs\n +decision: recorded allow, re-derived block$`},
+	{name: "another line", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Line = 6 }, exit: 1, want: `(?m)it differs\n +line: recorded 6, re-derived 5$`},
+	{name: "another agent", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.Agent = "BazBot" }, exit: 1, want: `group: recorded foobot, re-derived \*`},
+	{name: "another delay", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.CrawlAsked = 20 }, exit: 1, want: `crawl_delay_asked_s: recorded 20, re-derived 30`},
+	{name: "a query that was dropped", request: policy.Request{Origin: plain, PathQuery: "/x?id=1", UserAgent: fooAgent},
+		change: func(e *trail.Entry) { e.URL = "http://site.test/x" }, exit: 1, want: `audit.query_strings: drop\), it cannot be re-derived exactly`},
+	{name: "no URL", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.URL = "x\x1b[2J" }, exit: 1, want: `its request cannot be read`},
+	{name: "no dialect", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.Dialect = "\x1b[2J" }, exit: 1, want: `it cannot be judged`},
+	{name: "no hash", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = "../../etc/passwd" }, exit: 1, want: `does not have this SHA-256`},
+	{name: "removed", request: policy.Request{Origin: plain, PathQuery: "/x"}, change: func(e *trail.Entry) { e.RobotsSHA256 = strings.Repeat("a", 64) }, exit: 1,
+		want: `no snapshot a+: it may have been removed \(audit.snapshot_max_age, audit.snapshot_max_size\)`},
+}
+
+// TestExplainRederives: what a request was judged to be is what comes out again,
+// whatever was configured, without the configuration.
+func TestExplainRederives(t *testing.T) {
+	t.Parallel()
+	for _, tc := range rederivations {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.dialect != "" {
+				tc.options.Dialect = dialectNamed(t, tc.dialect)
+			}
+			if tc.makeFile != nil {
+				tc.file = tc.makeFile()
+			}
+			tc.file = cmp.Or(tc.file, robotsTxt)
+			tc.status, tc.request.Method = cmp.Or(tc.status, 200), cmp.Or(tc.request.Method, "GET")
+			s := newState(t)
+			a := textAnswer(tc.status, tc.file)
+			a.Headers = &fetch.Headers{ETag: "\"e\x1b\""}
+			if err := s.book.Keep(a, "someone"); err != nil {
+				t.Fatal(err)
+			}
+			e := judged(t, a, tc.options, tc.request)
+			if tc.change != nil {
+				tc.change(&e)
+			}
+			s.write(t, e)
+			status, out, errOut := s.command(t, "explain", e.ID)
+			if status != tc.exit || errOut != "" || !regexp.MustCompile(tc.want).MatchString(out) {
+				t.Errorf("status %d, want %d and %s:\n%s%s", status, tc.exit, tc.want, out, errOut)
+			}
+			if tc.exit == 0 && !strings.Contains(out, "re-derived:     the same\n") {
+				t.Errorf("not said to be the same:\n%s", out)
+			}
+			if strings.ContainsAny(out, "\x1b\r") {
+				t.Errorf("a stranger's octets are printed: %q", out)
+			}
+			var x struct {
+				Record  trail.Entry
+				Place   recordPlace
+				Fetch   *snapshot.Fetch
+				Derived derivation `json:"rederived"`
+			}
+			if status, out, errOut = s.command(t, "explain", "--json", e.ID); status != tc.exit || json.Unmarshal([]byte(out), &x) != nil || errOut != "" {
+				t.Errorf("--json: status %d: %s%s", status, out, errOut)
+			}
+			if x.Derived.Same != (tc.exit == 0) || x.Record.URL != e.URL || !x.Place.Hash || x.Place.Seq != 1 {
+				t.Errorf("--json: %+v", x)
+			}
+			if e.RobotsSHA256 == a.SHA256 && (x.Fetch == nil || x.Fetch.Headers != *a.Headers) {
+				t.Errorf("--json: fetched %+v", x.Fetch)
+			}
+		})
+	}
+}
+
+// TestExplainWithoutFile: what a decision rests on that no file decided.
+func TestExplainWithoutFile(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		name string
+		e    trail.Entry
+		want []string
+	}{
+		{"override", trail.Entry{Decision: "allow", Reason: "override", Entry: "*.test", EntryReason: "asked Ada"}, []string{"robots: ignore", "asked Ada", "on no robots.txt: none was asked"}},
+		{"address", trail.Entry{Decision: "block", Reason: "address"}, []string{"forbidden destination"}},
+		{"malformed", trail.Entry{Decision: "block", Reason: "malformed", URL: "/x\x1b"}, []string{"not one that a proxy can send on", `"/x\x1b"`}},
+		{"no file", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://none.test/robots.txt", RobotsFetched: at}, []string{
+			"status 404 says that there is no robots.txt", "on no file: the answer had status 404"}},
+		{"no file, and no index", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://gone.test/robots.txt", RobotsFetched: at}, []string{
+			"the index does not have the fetch any more"}},
+		{"unreachable", trail.Entry{Decision: "block", Reason: "unreachable", RobotsURL: "http://fails.test/robots.txt", DurationMS: 1500}, []string{
+			"gave no usable robots.txt", "on no file: the answer had status 503", "2026-11-21T10:00:01Z, status 503"}},
+		{"not reached", trail.Entry{Decision: "block", Reason: "origin", RobotsURL: "http://dead.test/robots.txt"}, []string{
+			"the site was not reached", "on no file: there was no whole answer", `refused \x1b`}},
+		{"a redirect is disallowed", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://leads.test/robots.txt", RobotsFetched: at, RobotsAgent: "FooBot"}, []string{
+			"under google there are no rules then", "on no file: a redirect of robots.txt was disallowed where it leads", "status 302, as FooBot: redirected to b.test"}},
+		{"a reason that is not known", trail.Entry{Decision: "block", Reason: "\x1b[2J"}, []string{`\x1b[2J`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newState(t)
+			for _, a := range []*fetch.Answer{
+				{URL: "http://none.test/robots.txt", Status: 404, Fetched: at},
+				{URL: "http://fails.test/robots.txt", Status: 500, Fetched: at.Add(-time.Hour)},
+				{URL: "http://fails.test/robots.txt", Status: 503, Fetched: at.Add(time.Second)},
+				{URL: "http://fails.test/robots.txt", Status: 502, Fetched: at.Add(time.Minute)},
+				{URL: "http://leads.test/robots.txt", UserAgent: "FooBot", Status: 302, Barred: true, Connected: true, Err: errors.New("redirected to b.test"), Fetched: at},
+				{URL: "http://dead.test/robots.txt", Err: errors.New("refused \x1b"), Fetched: at},
+			} {
+				if err := s.book.Keep(a, "someone"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tc.e.ID, tc.e.Time, tc.e.Dialect = "ab12-1", at, "google"
+			s.write(t, tc.e)
+			status, out, errOut := s.command(t, "explain", "ab12-1")
+			for _, want := range tc.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("%q is not said", want)
+				}
+			}
+			if n := strings.Count(out, tc.e.RobotsAgent); tc.e.RobotsAgent != "" && n != 1 {
+				t.Errorf("who fetched is said %d times", n)
+			}
+			if status != 0 || errOut != "" || strings.Contains(out, "re-derived") || strings.ContainsAny(out, "\x1b\r") {
+				t.Errorf("status %d: %s", status, errOut)
+			}
+			if t.Failed() {
+				t.Log(out)
+			}
+		})
+	}
+}
+
+// TestExplainChanged: a line that was changed is told, and is no success.
+func TestExplainChanged(t *testing.T) {
+	s := newState(t)
+	s.write(t, trail.Entry{ID: "ab12-1", Decision: "allow", Reason: "override"})
+	s.write(t, trail.Entry{ID: "ab12-2", Decision: "allow", Reason: "override"})
+	text, err := os.ReadFile(s.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte(`"decision":"allow"`), []byte(`"decision":"block"`), 1)
+	if err := os.WriteFile(s.audit, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, out, _ := s.command(t, "explain", "ab12-1"); status != 1 || !strings.Contains(out, "changed: its hash is not that of its octets") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+	if status, out, _ := s.command(t, "explain", "ab12-2"); status != 0 || !strings.Contains(out, s.audit+":2, number 2\n") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+	if status, out, errOut := s.command(t, "explain", "ab12-3"); status != 1 || out != "" || !strings.Contains(errOut, "record ab12-3: there is no such record in "+s.audit) {
+		t.Errorf("status %d: %s%s", status, out, errOut)
+	}
+	if status, _, errOut := s.command(t, "explain"); status != 2 {
+		t.Errorf("status %d: %s", status, errOut)
+	}
+}

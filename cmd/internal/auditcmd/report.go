@@ -1,0 +1,206 @@
+package auditcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/version"
+	auditreport "robotsproxy/policy/audit/report"
+)
+
+func auditReportCommand() *cobra.Command {
+	var f reportFlags
+	cmd := &cobra.Command{
+		Use:   "report [flags] [FILE...]",
+		Short: "Sum up the audit: per client, site and rule, as text, CSV, JSON or a page",
+		Long: `Sum up the audit: what was allowed, blocked and made to wait, per client, site and
+rule; exceptions with their reasons; times without a usable robots.txt; and whether
+the chain held. The page of --format html is one file that can be sent as it is.
+
+--since and --until take a time (2026-11-21T10:00:00Z), a day (2026-11-21: when it
+begins, UTC) or how long ago (24h, 7d). With --file - one file is read from
+standard input. Of several files, as the replicas of a fleet have one each, each has
+a chain of its own; the report is of all, and has a part by replica. The exit status is 1 where the chain is broken; the report is
+written all the same, and says where.`,
+		Example: `  robotsproxy audit report --since 7d
+  robotsproxy audit report --run last --format csv -o requests.csv
+  robotsproxy audit report /audits/*/audit.jsonl -o fleet.html
+  robotsproxy audit report --since 2026-11-01 --until 2026-12-01 --format html -o november.html`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.report(cmd.InOrStdin(), cmd.OutOrStdout(), time.Now())
+		},
+	}
+	f.add(cmd)
+	f.anyFiles(cmd)
+	return cmd
+}
+
+// reportFlags say what is reported, and how.
+type reportFlags struct {
+	auditFlags
+	requests     requestFlags
+	since, until string
+	format, out  string
+	top          int
+}
+
+func (f *reportFlags) add(cmd *cobra.Command) {
+	f.auditFlags.add(cmd)
+	cmd.Flags().StringVar(&f.since, "since", "", "only requests from this `TIME` on")
+	cmd.Flags().StringVar(&f.until, "until", "", "only requests before this `TIME`")
+	f.requests.add(cmd)
+	cmd.Flags().StringVar(&f.format, "format", "text", "`FORMAT`: "+cli.OneOf(formats)+"; without it as FILE ends")
+	cli.Offer(cmd, "format", formats...)
+	cmd.Flags().StringVarP(&f.out, "output", "o", "", "`FILE` to write, instead of standard output")
+	cmd.Flags().IntVar(&f.top, "top", 0, fmt.Sprintf("how many `ROWS` each table has in text (without it: %d) and html (%d); 0: all", TopOfText, TopOfPage))
+}
+
+// formats are those of a report.
+var formats = []string{"text", "csv", "json", "html"}
+
+// How many rows a table has where --top does not say.
+const (
+	TopOfText = 20
+	TopOfPage = 100
+)
+
+// most is how many rows of each table are shown.
+func (f *reportFlags) most(usual int) int {
+	if f.Flags.Changed("top") {
+		return f.top
+	}
+	return usual
+}
+
+// ReportWriter gives what writes a report in a format, and so many rows of each table as
+// text and as a page.
+func ReportWriter(format string, text, page int) (func(io.Writer, *auditreport.Report) error, error) {
+	switch format {
+	case "text":
+		return func(w io.Writer, r *auditreport.Report) error { return r.Text(w, text) }, nil
+	case "csv":
+		return func(w io.Writer, r *auditreport.Report) error { return r.CSV(w) }, nil
+	case "json":
+		return func(w io.Writer, r *auditreport.Report) error { return cli.NewJSONLines(w).Write(r) }, nil
+	case "html":
+		return func(w io.Writer, r *auditreport.Report) error { return r.HTML(w, page) }, nil
+	}
+	return nil, cli.UsageErrorf("--format %q: %s is wanted", format, cli.OneOf(formats))
+}
+
+// report reads the trail and writes what it comes to.
+func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
+	if ext := strings.TrimPrefix(filepath.Ext(f.out), "."); !f.Flags.Changed("format") && slices.Contains(formats, ext) {
+		f.format = ext
+	}
+	write, err := ReportWriter(f.format, f.most(TopOfText), f.most(TopOfPage))
+	if err != nil {
+		return err
+	}
+	options, err := f.options(now)
+	if err != nil {
+		return err
+	}
+	if f.out == "-" {
+		f.out = ""
+	}
+	if f.format == "html" && f.out == "" && cli.IsTerminal(out) {
+		return cli.UsageErrorf("--format html is for a browser: name a file with -o, or send standard output to one")
+	}
+	all, err := f.openAll(in)
+	if err != nil {
+		return err
+	}
+	defer closeAll(all)
+	return WriteReport(all, options, now, f.out, out, write)
+}
+
+// WriteReport sums trails up and writes what they come to into file, or where that is ""
+// to out. A chain that is broken is an error, and no reason not to write.
+func WriteReport(all []auditreport.Trail, o auditreport.Options, now time.Time, file string, out io.Writer, write func(io.Writer, *auditreport.Report) error) (err error) {
+	sum := auditreport.New(o)
+	found := sum.ReadAll(all)
+	info, _ := debug.ReadBuildInfo()
+	number, _ := version.Of(info)
+	r := sum.Report(now, number)
+	if fault := r.Fault(); fault != "" && found == nil {
+		found = fmt.Errorf("the chain of the audit is broken: %s", fault)
+	}
+	if file == "" {
+		err = write(out, r)
+	} else {
+		err = cli.ReplaceFile(file, func(w io.Writer) error { return write(w, r) })
+	}
+	return errors.Join(found, err)
+}
+
+// options make of the flags what the sum takes.
+func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
+	if err := errors.Join(NotEmpty(f.Flags, "since", "until", "output"), f.requests.read(&f.auditFlags)); err != nil {
+		return auditreport.Options{}, err
+	}
+	switch {
+	case f.top < 0:
+		return auditreport.Options{}, cli.UsageErrorf("--top %d: less than no row", f.top)
+	case f.Flags.Changed("top") && f.format != "text" && f.format != "html":
+		return auditreport.Options{}, cli.UsageErrorf("--top is for text and html: %s has all rows", f.format)
+	}
+	o := auditreport.Options{Client: f.requests.client, Host: f.requests.host}
+	if f.requests.hosts != nil {
+		o.Has = f.requests.hosts.Has
+	}
+	var err error
+	if o.Since, err = moment(f.since, now); err != nil {
+		return o, cli.UsageErrorf("--since: %w", err)
+	}
+	if o.Until, err = moment(f.until, now); err != nil {
+		return o, cli.UsageErrorf("--until: %w", err)
+	}
+	if !o.Since.IsZero() && !o.Until.IsZero() && !o.Since.Before(o.Until) {
+		return o, cli.UsageErrorf("--since is not before --until")
+	}
+	return o, nil
+}
+
+// moment reads a time, a day, or how long ago; "" is the zero time.
+func moment(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	rest := s
+	var ago time.Duration
+	if days, after, ok := strings.Cut(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil {
+			return time.Time{}, errMoment(s)
+		}
+		ago, rest = time.Duration(n)*24*time.Hour, after
+	}
+	if rest != "" {
+		d, err := time.ParseDuration(rest)
+		if err != nil || d < 0 {
+			return time.Time{}, errMoment(s)
+		}
+		ago += d
+	}
+	return now.Add(-ago).UTC(), nil
+}
+
+func errMoment(s string) error {
+	return fmt.Errorf("%q is neither a time (2026-11-21T10:00:00Z), nor a day (2026-11-21), nor how long ago (24h, 7d)", s)
+}

@@ -1,0 +1,322 @@
+package auditcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/robots"
+)
+
+// maxLatest is how many fetches of one snapshot are shown.
+const maxLatest = 10
+
+type auditSnapshotFlags struct {
+	auditFlags
+	list, info, json bool
+	host             string
+}
+
+func auditSnapshotCommand() *cobra.Command {
+	var f auditSnapshotFlags
+	cmd := &cobra.Command{
+		Use:   "snapshot [flags] [SHA256]",
+		Short: "Print the robots.txt that a decision rested on",
+		Long: `Print the very octets of a robots.txt that decisions rested on, as they were
+fetched. It is named by the robots_sha256 of a record, or by eight of its first
+digits or more. On a terminal what is not printable is escaped.
+
+With --info: when and from where they were fetched instead, and how they were
+answered. With --list: all fetches that decisions rested on, the newest first,
+those without a file too.
+
+The exit status is 1 where there is nothing, or nothing any more.`,
+		Example: `  robotsproxy audit snapshot 6c5b9c5f > robots.txt
+  robotsproxy audit snapshot --info 6c5b9c5f
+  robotsproxy audit snapshot --list --host example.com --json`,
+		Args: func(_ *cobra.Command, args []string) error { return f.usage(args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := f.where()
+			dir := at.snapshots
+			switch {
+			case err != nil && !errors.Is(err, errStdout):
+				return err
+			case f.list:
+				return f.printIndex(cmd.OutOrStdout(), dir)
+			case f.info:
+				return f.printInfo(cmd.OutOrStdout(), dir, args[0])
+			}
+			return printOctets(cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, args[0])
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().Lookup("file").Usage = "the audit `FILE` that the snapshots belong to (without it: the configuration's); only one"
+	cmd.Flags().BoolVar(&f.list, "list", false, "list the fetches that decisions rested on")
+	cmd.Flags().BoolVar(&f.info, "info", false, "say where the octets are from instead")
+	cmd.Flags().StringVar(&f.host, "host", "", "with --list: of this `HOST` alone")
+	cmd.Flags().BoolVar(&f.json, "json", false, "with --list and --info: JSON, an object a line")
+	return cmd
+}
+
+// usage says what cannot be meant together.
+func (f *auditSnapshotFlags) usage(args []string) error {
+	switch {
+	case f.list && f.info:
+		return errors.New("--list is of all, --info of one")
+	case f.list && len(args) > 0:
+		return fmt.Errorf("--list takes no arguments, %q is one", args[0])
+	case !f.list && len(args) != 1:
+		return errors.New("one SHA-256 is wanted, or --list")
+	case f.host != "" && !f.list:
+		return errors.New("--host is for --list")
+	case f.json && !f.list && !f.info:
+		return errors.New("--json is for --list and --info")
+	}
+	if f.host == "" {
+		return nil
+	}
+	host, err := robots.ParseHost(f.host)
+	f.host = host
+	return err
+}
+
+// noSnapshot is an error about a snapshot in words.
+func noSnapshot(digits string, err error) error {
+	switch {
+	case errors.Is(err, snapshot.ErrName):
+		return cli.UsageErrorf("%q: %w", digits, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("no snapshot %s: it may have been removed (audit.snapshot_max_age, audit.snapshot_max_size)", digits)
+	}
+	return fmt.Errorf("snapshot %s: %w", digits, err)
+}
+
+// printOctets prints a file as it is.
+func printOctets(out, errOut io.Writer, dir, digits string) error {
+	sha, err := snapshot.Find(dir, digits)
+	if err != nil {
+		return noSnapshot(digits, err)
+	}
+	octets, err := snapshot.Octets(dir, sha)
+	if err != nil {
+		return noSnapshot(sha, err)
+	}
+	if !cli.IsTerminal(out) {
+		_, err = out.Write(octets)
+		return err
+	}
+	var shown strings.Builder
+	for line := range strings.Lines(string(octets)) {
+		shown.WriteString(cli.Harmless(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	if shown.String() != string(octets) {
+		fmt.Fprintln(errOut, "robotsproxy: what is not printable is escaped on a terminal; > FILE gives the octets as they are")
+	}
+	_, err = io.WriteString(out, shown.String())
+	return err
+}
+
+// printIndex lists fetches.
+func (f *auditSnapshotFlags) printIndex(out io.Writer, dir string) error {
+	lines, none := cli.NewJSONLines(out), true
+	for fetched, err := range snapshot.Index(dir, f.host) {
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if f.host != "" && !isOf(fetched.URL, f.host) {
+			continue
+		}
+		none = false
+		if f.json {
+			err = lines.Write(fetched)
+		} else {
+			_, err = io.WriteString(out, indexLine(fetched)+"\n")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case none && f.host != "":
+		return fmt.Errorf("no decision is known that rested on a robots.txt of %s, in %s", f.host, dir)
+	case none:
+		return fmt.Errorf("no decision is known that rested on a robots.txt, in %s", dir)
+	}
+	return nil
+}
+
+// isOf says whether an address is one of a host.
+func isOf(address, host string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	o, err := robots.ParseOrigin(u.Scheme, u.Host)
+	return err == nil && o.Host == host
+}
+
+// indexLine is a line of the index: when a decision rested on it, the first digits of
+// the hash, from where, and the fetch.
+func indexLine(f snapshot.Fetch) string {
+	sha := "-"
+	if f.SHA256 != "" {
+		sha = cli.Harmless(f.SHA256[:min(len(f.SHA256), 12)])
+	}
+	return fmt.Sprintf("%s  %-12s  %s  fetched %s", f.Kept.UTC().Format(time.RFC3339), sha, cli.Printable(cli.Clip(f.URL)), fetchText(f))
+}
+
+// fetchText is a fetch in words: when, how it was answered, and what went wrong.
+func fetchText(f snapshot.Fetch) string {
+	text := f.Fetched.UTC().Format(time.RFC3339)
+	if f.Status > 0 {
+		text += fmt.Sprintf(", status %d", f.Status)
+	} else {
+		text += ", no answer"
+	}
+	if f.UserAgent != "" {
+		text += ", as " + cli.Printable(cli.Clip(f.UserAgent))
+	}
+	if f.SHA256 != "" {
+		text += ", " + cli.Count(int64(f.Octets), "octet")
+	}
+	if f.Redirects > 0 {
+		text += ", after " + cli.Count(int64(f.Redirects), "redirect")
+	}
+	if f.Lost {
+		text += " that lead to no file"
+	}
+	if f.Error != "" {
+		text += ": " + cli.Harmless(cli.Clip(f.Error))
+	}
+	return text
+}
+
+// A snapshotInfo is what is known of one snapshot.
+type snapshotInfo struct {
+	SHA256 string           `json:"sha256"`
+	State  string           `json:"state"` // there, removed or damaged
+	File   string           `json:"file,omitempty"`
+	Octets int              `json:"octets"`
+	Lines  int64            `json:"lines"` // of the index
+	First  time.Time        `json:"first_kept,omitzero"`
+	Last   time.Time        `json:"last_kept,omitzero"`
+	Latest []snapshot.Fetch `json:"latest"`
+}
+
+// The states of the octets of a hash.
+const (
+	isThere   = "there"
+	isRemoved = "removed"
+	isDamaged = "damaged"
+)
+
+// stateOf gives the octets of a hash and how they are.
+func stateOf(dir, sha string) (octets []byte, state string, err error) {
+	octets, err = snapshot.Octets(dir, sha)
+	switch {
+	case err == nil:
+		return octets, isThere, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, isRemoved, nil
+	case errors.Is(err, snapshot.ErrDamaged):
+		return nil, isDamaged, nil
+	}
+	return nil, "", err
+}
+
+func (f *auditSnapshotFlags) printInfo(out io.Writer, dir, digits string) error {
+	sha, err := snapshot.Find(dir, digits)
+	if errors.Is(err, fs.ErrNotExist) && len(digits) == 64 {
+		sha, err = strings.ToLower(digits), nil // the index may know it still
+	}
+	if err != nil {
+		return noSnapshot(digits, err)
+	}
+	info := snapshotInfo{SHA256: sha}
+	octets, state, err := stateOf(dir, sha)
+	if err != nil {
+		return noSnapshot(sha, err)
+	}
+	info.State, info.Octets = state, len(octets)
+	for fetched, err := range snapshot.Index(dir, sha) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		info.add(fetched)
+	}
+	if info.Lines == 0 && state == isRemoved {
+		return noSnapshot(sha, fs.ErrNotExist)
+	}
+	if f.json {
+		return cli.NewJSONLines(out).Write(info)
+	}
+	s := &cli.Sheet{Colours: cli.Colourful(out)}
+	fmt.Fprintf(&s.Text, "%s\n", sha)
+	info.print(s)
+	_, err = io.WriteString(out, s.Text.String())
+	return err
+}
+
+// add counts a line of the index, the newest first.
+func (i *snapshotInfo) add(f snapshot.Fetch) {
+	if f.SHA256 != i.SHA256 {
+		return
+	}
+	if i.Lines++; i.Lines == 1 {
+		i.Last = f.Kept
+	}
+	i.First, i.Octets = f.Kept, max(i.Octets, f.Octets)
+	for n := range i.Latest {
+		if l := &i.Latest[n]; l.URL == f.URL && l.Fetched.Equal(f.Fetched) {
+			*l = f // the first line of a fetch has its headers
+			return
+		}
+	}
+	if len(i.Latest) < maxLatest {
+		i.Latest = append(i.Latest, f)
+	}
+}
+
+func (i *snapshotInfo) print(s *cli.Sheet) {
+	state := cli.Count(int64(i.Octets), "octet")
+	switch i.State {
+	case isRemoved:
+		state += ", removed (audit.snapshot_max_age, audit.snapshot_max_size)"
+	case isDamaged:
+		state = s.Paint(cli.Red, "damaged: the file has another SHA-256")
+	}
+	s.Row("octets", state)
+	if i.Lines == 0 {
+		s.Row("fetched", "the index knows nothing of it any more")
+		return
+	}
+	s.Row("in the index", fmt.Sprintf("%s, from %s to %s", cli.Count(i.Lines, "time"), i.First.UTC().Format(time.RFC3339), i.Last.UTC().Format(time.RFC3339)))
+	for _, f := range i.Latest {
+		s.Row("fetched", cli.Printable(cli.Clip(f.URL)), fetchText(f))
+		s.Row("headers", headerRows(f)...)
+	}
+}
+
+// headerRows are the headers of an answer, fit for a terminal.
+func headerRows(f snapshot.Fetch) (rows []string) {
+	for _, h := range []struct{ name, value string }{
+		{"Content-Type", f.Headers.ContentType}, {"Content-Encoding", f.Headers.ContentEncoding}, {"Last-Modified", f.Headers.LastModified},
+		{"ETag", f.Headers.ETag}, {"Cache-Control", f.Headers.CacheControl}, {"Age", f.Headers.Age},
+	} {
+		if h.value != "" {
+			rows = append(rows, h.name+": "+cli.Harmless(h.value))
+		}
+	}
+	return rows
+}

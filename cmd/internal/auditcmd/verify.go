@@ -1,0 +1,215 @@
+package auditcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/audit/trail"
+)
+
+func auditVerifyCommand() *cobra.Command {
+	var f auditFlags
+	var anchor bool
+	var since string
+	var from uint64
+	cmd := &cobra.Command{
+		Use:   "verify [flags] [FILE...]",
+		Short: "Show that no line of the audit was changed, taken out or moved",
+		Long: `Show that no line of the audit was changed, taken out or moved, in any of its
+files: each line has the hash of its own octets and that of the line before it.
+The first fault is named with its place, and the exit status is 1.
+
+Lines that are missing at the beginning are a fault too, unless a line says that
+the proxy removed them (audit.max_files). Earlier versions wrote no such line, so
+the beginning of their audits is not judged. --from SEQ is for a part of an audit:
+the line of that number has to be there, and the lines before it need not.
+
+That the end was not cut off, or the whole not written anew, the lines cannot
+show. An anchor can: the number and the hash of a line, kept where who writes
+the audit cannot change it. --anchor prints that of the last line; with
+--since-anchor that line has to be there still, and the chain to go on from it.
+
+With --file - one file is read from standard input. Of several files, as the
+replicas of a fleet have one each, each is verified on its own; anchors then
+stand beside the names of their files, and --from and --since-anchor are not
+allowed.`,
+		Example: `  robotsproxy audit verify
+  robotsproxy audit verify --anchor >> /elsewhere/anchors
+  robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
+  zcat audit-000000004711.jsonl.gz | robotsproxy audit verify --file - --from 4711`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			known, err := knownOf(cmd, from, since)
+			if err != nil {
+				return err
+			}
+			if len(f.paths) > 1 {
+				return f.verifyEach(cmd.OutOrStdout(), known, anchor)
+			}
+			res, err := f.verify(cmd.InOrStdin(), known)
+			if err != nil {
+				return err
+			}
+			if anchor {
+				return printAnchor(cmd.OutOrStdout(), &res)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), verified(&res, known))
+			return err
+		},
+	}
+	f.add(cmd)
+	f.anyFiles(cmd)
+	cmd.Flags().BoolVar(&anchor, "anchor", false, "print nothing but the anchor of the last line")
+	cmd.Flags().Func("from", "`SEQ` of the first line that has to be there", func(text string) (err error) {
+		if from, err = strconv.ParseUint(text, 10, 64); err != nil || from == 0 {
+			return errors.New("must be a whole number of at least 1")
+		}
+		return nil
+	})
+	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that has to be there still")
+	return cmd
+}
+
+// knownOf reads --from and --since-anchor, which say what is known of an audit.
+func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.Known, err error) {
+	known.From = from
+	if cmd.Flags().Changed("since-anchor") {
+		if known.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // as it comes from a file
+			return known, cli.UsageErrorf("--since-anchor %q: %w", since, err)
+		}
+	}
+	return known, nil
+}
+
+// verify reads the audit, or standard input.
+func (f *auditFlags) verify(stdin io.Reader, known trail.Known) (trail.Result, error) {
+	r, err := f.open(stdin)
+	if err != nil {
+		return trail.Result{}, err
+	}
+	defer r.Close()
+	return trail.Verify(r, known)
+}
+
+// verifyEach reads several audits, one after the other, whether one before is whole or
+// not. The error is of all that are not.
+func (f *auditFlags) verifyEach(out io.Writer, known trail.Known, anchor bool) error {
+	if known != (trail.Known{}) {
+		return cli.UsageErrorf("--from and --since-anchor take one audit, not several files")
+	}
+	places, err := f.places()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i, at := range places {
+		res, err := verifyFile(at.file)
+		name := cli.Printable(at.file)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+			continue
+		case !anchor && i > 0:
+			_, err = fmt.Fprintf(out, "\n%s\n%s", name, verified(&res, known))
+		case !anchor:
+			_, err = fmt.Fprintf(out, "%s\n%s", name, verified(&res, known))
+		case res.Lines == 0:
+			err = fmt.Errorf("%s has no line yet that could be an anchor", name)
+		default:
+			_, err = fmt.Fprintf(out, "%s  %s\n", res.Anchor(), name)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func verifyFile(path string) (trail.Result, error) {
+	r, err := openAudit(path)
+	if err != nil {
+		return trail.Result{}, err
+	}
+	defer r.Close()
+	return trail.Verify(r, trail.Known{})
+}
+
+func printAnchor(out io.Writer, res *trail.Result) error {
+	if res.Lines == 0 {
+		return errors.New("the audit has no line yet that could be an anchor")
+	}
+	_, err := fmt.Fprintln(out, res.Anchor())
+	return err
+}
+
+// verified is what was found, where that is no fault.
+func verified(res *trail.Result, known trail.Known) string {
+	var b strings.Builder
+	row := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "%-7s "+format+"\n", append([]any{label}, args...)...)
+	}
+	if res.Lines == 0 {
+		return "The audit is empty.\n"
+	}
+	b.WriteString("The chain is whole: no line was changed, taken out or moved.\n")
+	row("lines", "%d in %s, seq %d to %d", res.Lines, cli.Count(int64(res.Files), "file"), res.First, res.Last.Seq)
+	switch {
+	case res.Removed:
+		row("", "older files were removed while they were read: once more shows whether that is all")
+	case res.Pruned:
+		row("", "the proxy removed what was before them, %s, by audit.max_files, as a line says", cli.Count(int64(res.First-1), "line"))
+	case res.First > 1 && known.From > 0:
+		row("", "what was before them, %s, is not here, as --from permits", cli.Count(int64(res.First-1), "line"))
+	case res.First > 1:
+		row("", "what was before them, %s, is not here: it went by audit.max_files, or somebody took it away", cli.Count(int64(res.First-1), "line"))
+	}
+	row("time", "%s to %s", day(res.From), day(res.To))
+	for i, e := range res.Listed {
+		label := ""
+		if i == 0 {
+			label = "events"
+		}
+		row(label, "%s  %s", day(e.Time), eventText(&e))
+	}
+	if more := res.Events - len(res.Listed); more > 0 {
+		row("", "and %d more", more)
+	}
+	if res.Counted > 0 {
+		row("counted", "%s of clients beyond 100 a second, which have no record", cli.Count(res.Counted, "refusal"))
+	}
+	if known.Since.Seq > 0 {
+		row("since", "%s: the chain goes on from there without a break", known.Since)
+	}
+	row("anchor", "%s", res.Anchor())
+	row("", "Keep it elsewhere: --since-anchor shows with it later that all this is still there.")
+	return b.String()
+}
+
+func day(t time.Time) string {
+	if t.IsZero() {
+		return "unknown"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// eventText is what an event says, fit for a terminal.
+func eventText(e *trail.Entry) string {
+	text := cli.Word(e.Event)
+	if e.Count > 0 && e.Event != trail.EventCounted { // whose detail has it
+		text += " " + cli.Count(e.Count, "record")
+	}
+	if e.Detail != "" {
+		text += ": " + cli.Harmless(cli.Clip(e.Detail))
+	}
+	if e.Client != "" {
+		text += "  client " + cli.Word(e.Client)
+	}
+	if e.File != "" {
+		text += fmt.Sprintf(" (%s, %d octets)", cli.Word(e.File), e.Octets)
+	}
+	return text
+}

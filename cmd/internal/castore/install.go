@@ -1,0 +1,156 @@
+package castore
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+)
+
+type installFlags struct {
+	cli.ConfigFlags
+	java, firefox, noSystem, previous bool
+}
+
+func (f *installFlags) add(cmd *cobra.Command, what string) {
+	f.ConfigFlags.Add(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.java, "java", false, what+" the trust store of Java (JAVA_HOME, or the java on PATH) too")
+	flags.BoolVar(&f.firefox, "firefox", false, what+" the databases of Firefox and Chromium too (with certutil, of libnss3-tools)")
+	flags.BoolVar(&f.noSystem, "no-system", false, "leave the system's store alone")
+}
+
+func caInstallCommand() *cobra.Command {
+	var f installFlags
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Have this machine trust the CA",
+		Long: `Have this machine trust the CA: put it into the system's trust store, which most
+programs read, and on request into those of Java, Firefox and Chromium. What is
+there already stays as it is. The system's store is root's: without that, what
+to run is said. Programs that bring roots of their own (Node, Python's requests)
+need a variable all the same: robotsproxy doctor says which.`,
+		Example: `  sudo robotsproxy ca install --state "$HOME/.local/state/robotsproxy"
+  robotsproxy ca install --firefox --no-system`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ca, err := f.anchor()
+			if err != nil {
+				return err
+			}
+			return newStores(&f, "install").change(cmd.OutOrStdout(), []*x509.Certificate{ca}, stores.install)
+		},
+	}
+	f.add(cmd, "into")
+	return cmd
+}
+
+func caUninstallCommand() *cobra.Command {
+	var f installFlags
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Have this machine trust the CA no more",
+		Long: `Take the CA out of the trust stores that ca install has put it into, and those
+that ca rotate has replaced. Others are left alone, also those of other
+installations of robotsproxy. The CA itself stays where it is.`,
+		Example: `  sudo robotsproxy ca uninstall --state "$HOME/.local/state/robotsproxy"
+  robotsproxy ca rotate && robotsproxy ca install && robotsproxy ca uninstall --previous`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			certs, err := f.installed()
+			if err != nil {
+				return err
+			}
+			return newStores(&f, "uninstall").change(cmd.OutOrStdout(), certs, stores.uninstall)
+		},
+	}
+	f.add(cmd, "out of")
+	cmd.Flags().BoolVar(&f.previous, "previous", false, "only those that ca rotate has replaced")
+	return cmd
+}
+
+// anchor is the certificate that makes a machine trust the CA. It is made where
+// there is none, but not by way of sudo: root's is another than the user's.
+func (f *installFlags) anchor() (*x509.Certificate, error) {
+	cfg, err := f.Load()
+	if err != nil {
+		return nil, err
+	}
+	if user := os.Getenv("SUDO_USER"); user != "" && cfg.TLS.CACert == "" {
+		state, err := cfg.State(os.Getenv)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(filepath.Join(state, "ca.pem")); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("ca install: there is no CA in %s, which is root's: name the state directory of %s with --state", state, user)
+		}
+	}
+	a, file, err := usedCA(&f.ConfigFlags)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range Certificates(a.CertPEM()) {
+		if c.CheckSignatureFrom(c) == nil {
+			return c, nil
+		}
+	}
+	return nil, fmt.Errorf("ca install: %s is signed by another CA, which is not in it: that one is to be installed", file)
+}
+
+// installed is what ca install may have installed, whether it is of use yet or not.
+func (f *installFlags) installed() ([]*x509.Certificate, error) {
+	previous, _, err := replacedCAs(&f.ConfigFlags)
+	if err != nil || f.previous {
+		return previous, err
+	}
+	cfg, err := f.Load()
+	if err != nil {
+		return nil, err
+	}
+	file := cfg.TLS.CACert
+	if file == "" {
+		state, err := cfg.State(os.Getenv)
+		if err != nil {
+			return nil, err
+		}
+		file = filepath.Join(state, "ca.pem")
+	}
+	text, err := ReadRoots(file)
+	if errors.Is(err, fs.ErrNotExist) && len(previous) > 0 {
+		return previous, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ca uninstall: %w", err)
+	}
+	roots := slices.DeleteFunc(Certificates(text), func(c *x509.Certificate) bool { return c.CheckSignatureFrom(c) != nil })
+	if len(roots) == 0 {
+		return nil, fmt.Errorf("ca uninstall: no CA in %s", file)
+	}
+	return append(roots[:1:1], previous...), nil
+}
+
+// sudoFlags are those by which root finds the same CA: the state directory that
+// is meant without any flag is another user's.
+func (f *installFlags) sudoFlags() string {
+	flags := f.Again()
+	cfg, err := f.Load()
+	if err == nil && f.State == "" && cfg.StateDir == "" && cfg.TLS.CACert == "" {
+		if state, err := cfg.State(os.Getenv); err == nil {
+			flags += " --state " + cli.ShellQuote(state)
+		}
+	}
+	if f.java {
+		flags += " --java"
+	}
+	if f.previous {
+		flags += " --previous"
+	}
+	return flags
+}

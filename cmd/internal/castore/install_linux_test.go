@@ -1,0 +1,342 @@
+package castore
+
+import (
+	"crypto/x509"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/smallstep/truststore"
+
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots/testkit"
+)
+
+// A fakeSystem is a trust store of a test's own, in place of the machine's: a
+// directory of certificates, and a command that makes a bundle of them and notes
+// how often it was called.
+type fakeSystem struct{ dir, bundle, calls string }
+
+func newFakeSystem(t *testing.T) *fakeSystem {
+	t.Helper()
+	dir := t.TempDir()
+	s := &fakeSystem{dir: filepath.Join(dir, "anchors"), bundle: filepath.Join(dir, "bundle.pem"), calls: filepath.Join(dir, "calls")}
+	bin := filepath.Join(dir, "bin")
+	for _, d := range []string{s.dir, bin} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"tee", "rm", "cat"} { // and no sudo, which the library would call
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := fmt.Sprintf("#!/bin/sh\necho called >> '%s'\ncat '%s'/*.crt > '%s' || :\n", s.calls, s.dir, s.bundle)
+	if err := os.WriteFile(filepath.Join(bin, "update-roots"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	t.Setenv("SUDO_USER", "")
+	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+	file, command, roots := truststore.SystemTrustFilename, truststore.SystemTrustCommand, RootFiles
+	truststore.SystemTrustFilename, truststore.SystemTrustCommand, RootFiles = s.dir+"/%s.crt", []string{"update-roots"}, []string{s.bundle}
+	t.Cleanup(func() {
+		truststore.SystemTrustFilename, truststore.SystemTrustCommand, RootFiles = file, command, roots
+	})
+	return s
+}
+
+// files are those in the store, their certificates after them.
+func (s *fakeSystem) files(t *testing.T) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func (s *fakeSystem) updates() int {
+	text, _ := os.ReadFile(s.calls)
+	return strings.Count(string(text), "called")
+}
+
+// change runs ca install or uninstall as root or not, whoever runs the test.
+func change(root, install bool, f installFlags) (string, error) {
+	var out strings.Builder
+	do, verb := stores.uninstall, "uninstall"
+	certs, err := f.installed()
+	if install {
+		var ca *x509.Certificate
+		ca, err = f.anchor()
+		certs, do, verb = []*x509.Certificate{ca}, stores.install, "install"
+	}
+	if err != nil {
+		return "", err
+	}
+	s := newStores(&f, verb)
+	s.root = root
+	err = s.change(&out, certs, do)
+	return out.String(), err
+}
+
+func mustChange(t *testing.T, install bool, f installFlags, want string) {
+	t.Helper()
+	out, err := change(true, install, f)
+	if err != nil || !strings.Contains(out, want) {
+		t.Errorf("install %t: %v\n%s", install, err, out)
+	}
+}
+
+func TestInstallInTheSystem(t *testing.T) {
+	s := newFakeSystem(t)
+	others := filepath.Join(s.dir, "other.crt")
+	if err := os.WriteFile(others, []byte("another's\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var f installFlags
+	mustChange(t, false, withCA(t, &f), "ok    system   was not installed")
+	if s.updates() != 0 {
+		t.Error("the store was changed for nothing")
+	}
+	mustChange(t, true, f, "ok    system   is installed, in "+s.dir+"/robotsproxy-")
+	mustChange(t, true, f, "ok    system   is installed already, in ")
+	if names := s.files(t); len(names) != 2 || s.updates() != 1 {
+		t.Errorf("%s, %d updates", names, s.updates())
+	}
+	first := s.files(t)[1]
+
+	// After a rotation there are two, told apart.
+	old, _, err := mitm.Rotate(mustState(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustChange(t, true, f, "ok    system   is installed, in ")
+	if names := s.files(t); len(names) != 3 {
+		t.Errorf("after a rotation: %s", names)
+	}
+	previous := f
+	previous.previous = true
+	mustChange(t, false, previous, Fingerprint(old.Raw)+"\nok    system   is uninstalled\n")
+	if names := s.files(t); len(names) != 2 || slices.Contains(names, first) {
+		t.Errorf("without the previous one: %s", names)
+	}
+	mustChange(t, false, f, "ok    system   is uninstalled\n")
+	mustChange(t, false, f, "ok    system   was not installed\n")
+	if names := s.files(t); !slices.Equal(names, []string{"other.crt"}) {
+		t.Errorf("in the end: %s", names)
+	}
+}
+
+// withCA makes the CA that f means.
+func withCA(t *testing.T, f *installFlags) installFlags {
+	t.Helper()
+	if _, _, err := usedCA(&f.ConfigFlags); err != nil {
+		t.Fatal(err)
+	}
+	return *f
+}
+
+func mustState(t *testing.T) string {
+	t.Helper()
+	state, err := config.Default().State(os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// Who is not root is told what to run, with the state directory that is meant.
+func TestInstallNeedsRoot(t *testing.T) {
+	s := newFakeSystem(t)
+	var f installFlags
+	out, err := change(false, true, withCA(t, &f))
+	program, _ := os.Executable()
+	want := "FAIL  system   needs root\n      sudo " + program + " ca install --state " + mustState(t) + "\n"
+	if err == nil || !strings.Contains(out, want) || len(s.files(t)) > 0 {
+		t.Errorf("%v\n%s, want\n%s", err, out, want)
+	}
+	mustChange(t, true, f, "is installed")
+	out, err = change(false, false, f)
+	if err == nil || !strings.Contains(out, strings.Replace(want, "ca install", "ca uninstall", 1)) || len(s.files(t)) != 1 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestInstallRefuses(t *testing.T) {
+	s := newFakeSystem(t)
+	// By way of sudo another CA than the user's would be made.
+	t.Setenv("SUDO_USER", "somebody")
+	var f installFlags
+	if _, err := change(true, true, f); err == nil || !strings.Contains(err.Error(), "name the state directory of somebody with --state") {
+		t.Errorf("by sudo: %v", err)
+	}
+	if _, err := os.Stat(mustState(t)); err == nil {
+		t.Error("the directory was made")
+	}
+	t.Setenv("SUDO_USER", "")
+	// An expired CA is refused, and can be uninstalled.
+	dir := t.TempDir()
+	testkit.WriteCA(t, dir, time.Now().Add(-time.Hour))
+	f.State = dir
+	if _, err := change(true, true, f); err == nil || !strings.Contains(err.Error(), "expired on ") {
+		t.Errorf("expired: %v", err)
+	}
+	mustChange(t, false, f, "was not installed")
+	// A store that the system's command does not read is no success.
+	f.State = filepath.Join(t.TempDir(), "state")
+	RootFiles = []string{filepath.Join(s.dir, "none")}
+	kept := rootDirs
+	rootDirs = nil
+	defer func() { rootDirs = kept }()
+	out, err := change(true, true, f)
+	if err == nil || !strings.Contains(out, "FAIL  system   "+s.dir+"/robotsproxy-") || !strings.Contains(out, "are without it") {
+		t.Errorf("not read: %v\n%s", err, out)
+	}
+}
+
+// Trusted by other means: there is nothing of ours to be taken out.
+func TestUninstallLeavesOthersAlone(t *testing.T) {
+	s := newFakeSystem(t)
+	var f installFlags
+	withCA(t, &f)
+	text, err := os.ReadFile(filepath.Join(mustState(t), "ca.pem"))
+	if err == nil {
+		err = os.WriteFile(s.bundle, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustChange(t, true, f, "ok    system   is trusted already, but not by robotsproxy ca install")
+	out, err := change(true, false, f)
+	if err == nil || !strings.Contains(out, "FAIL  system   is trusted, but not by robotsproxy ca install: there is no "+s.dir) || s.updates() > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// certutil keeps, for the library's arguments, a file for each certificate of a database.
+const certutil = `#!/bin/sh
+db=${3#sql:}
+case $1 in
+-A) [ "$4 $5" = "-t C,," ] && cat "$9" > "$db/$7" ;;
+-V) [ -f "$db/$7" ] ;;
+-D) rm "$db/$5" ;;
+esac
+`
+
+func TestInstallInFirefox(t *testing.T) {
+	s := newFakeSystem(t)
+	f := installFlags{firefox: true, noSystem: true}
+	withCA(t, &f)
+	out, err := change(false, true, f)
+	if err == nil || !strings.Contains(out, "FAIL  firefox  certutil is not on PATH: it is in libnss3-tools") {
+		t.Errorf("without certutil: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), "certutil"), []byte(certutil), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		if _, err := os.Stat(filepath.Join(home, ".pki", "nssdb")); err == nil {
+			t.Skip("the library would look at this user's own database as well")
+		}
+	}
+	profiles := t.TempDir()
+	kept := truststore.NSSProfile
+	truststore.NSSProfile = filepath.Join(profiles, "*")
+	defer func() { truststore.NSSProfile = kept }()
+	const none = "no profile of Firefox is found, nor a database of Chromium\n"
+	out, err = change(true, true, f)
+	if err == nil || !strings.Contains(out, "FAIL  firefox  "+none+"      start Firefox once, and then, as the user who has (not by sudo):\n      robotsproxy ca install --firefox --no-system\n") {
+		t.Errorf("nothing else asked for, and no profile: %v\n%s", err, out)
+	}
+	mustChange(t, false, f, "ok    firefox  was not installed: "+none)
+	beside := f
+	beside.noSystem = false
+	mustChange(t, true, beside, "warn  firefox  "+none)
+	mustChange(t, false, beside, "ok    system   is uninstalled")
+	var dbs []string
+	for _, name := range []string{"a", "b"} {
+		db := filepath.Join(profiles, name)
+		dbs = append(dbs, db)
+		if err := os.Mkdir(db, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(db, "cert9.db"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustChange(t, true, f, "ok    firefox  is installed\n")
+	mustChange(t, true, f, "ok    firefox  is installed already\n")
+	ours, _ := filepath.Glob(filepath.Join(dbs[0], "robotsproxy-*"))
+	if len(ours) != 1 {
+		t.Fatalf("in a database: %s", ours)
+	}
+	if err := os.Remove(ours[0]); err != nil { // from one of the two alone
+		t.Fatal(err)
+	}
+	mustChange(t, false, f, "ok    firefox  is not installed any more\n")
+	if left, _ := filepath.Glob(filepath.Join(profiles, "*", "robotsproxy-*")); len(left) > 0 || len(s.files(t)) > 0 {
+		t.Errorf("left: %s, %s", left, s.files(t))
+	}
+}
+
+// With a real keytool, on a copy of nobody's trust store.
+func TestInstallInJava(t *testing.T) {
+	testkit.Long(t, "real peers")
+	keytool, err := exec.LookPath("keytool")
+	if err == nil {
+		keytool, err = filepath.EvalSymlinks(keytool)
+	}
+	if err != nil {
+		t.Skip("there is no keytool on this machine")
+	}
+	newFakeSystem(t)
+	f := installFlags{java: true, noSystem: true}
+	withCA(t, &f)
+	t.Setenv("JAVA_HOME", "")
+	t.Setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC") // it starts in half the time
+	out, err := change(false, true, f)
+	if err == nil || !strings.Contains(out, "FAIL  java     no Java is found: ") {
+		t.Errorf("without java: %v\n%s", err, out)
+	}
+	home := t.TempDir()
+	t.Setenv("JAVA_HOME", home)
+	for _, dir := range []string{"bin", "lib/security"} {
+		if err := os.MkdirAll(filepath.Join(home, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(keytool, filepath.Join(home, "bin/keytool")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WriteCA(t, home, time.Now().Add(time.Hour))
+	other, err := ReadRoots(filepath.Join(home, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := JavaStore(Certificates(other))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(home, "lib/security/cacerts"), store, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustChange(t, true, f, "ok    java     is installed\n")
+	mustChange(t, true, f, "ok    java     is installed already\n")
+	mustChange(t, false, f, "ok    java     is not installed any more\n")
+	mustChange(t, true, f, "ok    java     is installed\n")
+}

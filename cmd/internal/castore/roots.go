@@ -1,0 +1,138 @@
+package castore
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"software.sslmate.com/src/go-pkcs12"
+)
+
+// JavaPassword is the one that Java takes for granted; the file holds nothing secret.
+const JavaPassword = "changeit"
+
+// Where systems keep their roots, the first that is there counts; the same
+// places as crypto/x509's.
+var (
+	RootFiles = []string{
+		"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Gentoo
+		"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora, RHEL 6
+		"/etc/ssl/ca-bundle.pem",                            // openSUSE
+		"/etc/pki/tls/cacert.pem",                           // OpenELEC
+		"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // CentOS, RHEL 7
+		"/etc/ssl/cert.pem",                                 // Alpine, macOS, BSD
+	}
+	rootDirs = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
+)
+
+const (
+	maxRootFile  = 16 << 20 // octets of one file of certificates
+	maxRootFiles = 10_000   // of one directory
+)
+
+// SystemRoots are the certificates that the child would trust without us:
+// SSL_CERT_FILE's or SSL_CERT_DIR's where they are set, else the system's. None
+// is no error: behind the proxy its own CA is enough.
+func SystemRoots(getenv func(string) string) ([]*x509.Certificate, error) {
+	if file := getenv("SSL_CERT_FILE"); file != "" {
+		text, err := ReadRoots(file)
+		if err != nil {
+			return nil, fmt.Errorf("SSL_CERT_FILE: %w", err)
+		}
+		return Certificates(text), nil
+	}
+	if dirs := getenv("SSL_CERT_DIR"); dirs != "" {
+		return rootsIn(filepath.SplitList(dirs)), nil
+	}
+	for _, file := range RootFiles {
+		if text, err := ReadRoots(file); err == nil {
+			return Certificates(text), nil
+		}
+	}
+	return rootsIn(rootDirs), nil
+}
+
+// rootsIn reads whole directories, as OpenSSL's are, and skips what it cannot read.
+func rootsIn(dirs []string) []*x509.Certificate {
+	var roots []*x509.Certificate
+	for _, dir := range dirs {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, f := range files[:min(len(files), maxRootFiles)] {
+			if text, err := ReadRoots(filepath.Join(dir, f.Name())); err == nil {
+				roots = append(roots, Certificates(text)...)
+			}
+		}
+	}
+	return roots
+}
+
+func ReadRoots(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file", file)
+	}
+	return io.ReadAll(io.LimitReader(f, maxRootFile))
+}
+
+// Certificates are those of a PEM text that can be read; a client might stumble over the rest.
+func Certificates(text []byte) []*x509.Certificate {
+	var all []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return all
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, c)
+		}
+	}
+}
+
+// Merge is all the certificates, each once, the first given first.
+func Merge(lists ...[]*x509.Certificate) []*x509.Certificate {
+	var all []*x509.Certificate
+	seen := map[[sha256.Size]byte]bool{}
+	for _, list := range lists {
+		for _, c := range list {
+			sum := sha256.Sum256(c.Raw)
+			if !seen[sum] {
+				seen[sum] = true
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+func PemBundle(certs []*x509.Certificate) []byte {
+	var b bytes.Buffer
+	for _, c := range certs {
+		b.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}))
+	}
+	return b.Bytes()
+}
+
+// JavaStore is the certificates as PKCS #12, in the form that every Java since 8 reads.
+func JavaStore(certs []*x509.Certificate) ([]byte, error) {
+	entries := make([]pkcs12.TrustStoreEntry, len(certs))
+	for i, c := range certs {
+		// Java knows entries by name, and two roots may have one subject.
+		entries[i] = pkcs12.TrustStoreEntry{Cert: c, FriendlyName: fmt.Sprintf("%d %s", i, c.Subject)}
+	}
+	return pkcs12.LegacyDES.EncodeTrustStoreEntries(entries, JavaPassword)
+}

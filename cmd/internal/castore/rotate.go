@@ -1,0 +1,103 @@
+package castore
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/proxy/mitm"
+)
+
+// previousCA is in the state directory once a CA has been replaced.
+const previousCA = "ca-previous.pem"
+
+func caRotateCommand() *cobra.Command {
+	var f cli.ConfigFlags
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make a new CA in place of the one in the state directory",
+		Long: `Make a new CA in place of the one in the state directory: both files of it, or
+none. The old certificate is kept in ca-previous.pem, so that it can be
+uninstalled; its key is gone. A running proxy goes on with the old CA until it
+is told to reload, or is started again. It is done as the user that runs it.
+
+A CA of your own (tls.ca_cert) is yours to replace.`,
+		Example: `  robotsproxy ca rotate && robotsproxy ca install
+  sudo -u robotsproxy robotsproxy ca rotate --state /var/lib/robotsproxy`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return rotate(&f, cmd.OutOrStdout()) },
+	}
+	f.Add(cmd)
+	return cmd
+}
+
+func rotate(f *cli.ConfigFlags, out io.Writer) error {
+	cfg, err := f.Load()
+	if err != nil {
+		return err
+	}
+	if cfg.TLS.CACert != "" {
+		return fmt.Errorf("ca rotate: tls.ca_cert names a CA of your own, %s: put another pair in its place, or name another", cfg.TLS.CACert)
+	}
+	state, err := cfg.State(os.Getenv)
+	if err != nil {
+		return err
+	}
+	old, now, err := mitm.Rotate(state)
+	if errors.Is(err, mitm.ErrNoCA) {
+		return fmt.Errorf("%w: one is made when the proxy first runs, or by robotsproxy ca path", err)
+	}
+	if err != nil {
+		return err
+	}
+	args := f.Again()
+	_, err = fmt.Fprintf(out, `old      %s
+new      %s
+valid    %s
+file     %s
+next     1. have the running proxy take it: robotsproxy serve reloads on SIGHUP, or is started again
+         2. have this machine trust it: robotsproxy ca install%[5]s
+         3. hand the new file out to whoever has the old one
+         4. when nobody needs the old one any more: robotsproxy ca uninstall --previous%[5]s
+`, Fingerprint(old.Raw), Fingerprint(now.Raw), validity(now), cli.Harmless(filepath.Join(state, "ca.pem")), cli.Harmless(args))
+	return err
+}
+
+func validity(c *x509.Certificate) string {
+	return c.NotBefore.UTC().Format(time.DateOnly) + " to " + c.NotAfter.UTC().Format(time.DateOnly)
+}
+
+// replacedCAs is the certificates that ca rotate has replaced, the last one first,
+// and their file. A CA of the user's own has none.
+func replacedCAs(f *cli.ConfigFlags) (certs []*x509.Certificate, file string, err error) {
+	cfg, err := f.Load()
+	if err != nil || cfg.TLS.CACert != "" {
+		return nil, "", err
+	}
+	state, err := cfg.State(os.Getenv)
+	if err != nil {
+		return nil, "", err
+	}
+	certs, err = mitm.Previous(state)
+	return certs, filepath.Join(state, previousCA), err
+}
+
+// printPrevious shows those that the CA now in use has replaced, one after the other.
+func printPrevious(out io.Writer, now *x509.Certificate, certs []*x509.Certificate, file string) error {
+	by := now
+	for _, c := range certs {
+		if _, err := fmt.Fprintf(out, "\nprevious %s\nsha256   %s\nvalid    %s, replaced %s\nfile     %s\n",
+			cli.Harmless(c.Subject.String()), Fingerprint(c.Raw), validity(c), mitm.Made(by).UTC().Format(time.DateOnly), cli.Harmless(file)); err != nil {
+			return err
+		}
+		by = c
+	}
+	return nil
+}

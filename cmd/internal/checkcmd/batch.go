@@ -1,0 +1,285 @@
+package checkcmd
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/daemon"
+	"robotsproxy/policy"
+	"robotsproxy/robots"
+)
+
+// maxCase is how many octets a line of a batch may have: enough for a
+// robots.txt far longer than is read, each octet of it escaped.
+const maxCase = 16 << 20
+
+// batchBuffer is how much of a batch is read, and written, at once.
+const batchBuffer = 64 << 10
+
+// checkBatch answers the cases of in on out until in ends.
+func checkBatch(cfg config.Config, d robots.Dialect, in io.Reader, out io.Writer) error {
+	signal.Ignore(syscall.SIGPIPE) // an answer that nobody reads is our error to tell, not the end
+	b := batch{dialect: d, most: cfg.Robots.MaxCrawlDelay, over: daemon.OverMax(cfg)}
+	return b.run(in, out)
+}
+
+// A batch judges cases. It goes by the rules alone, and touches neither path
+// nor query: what an origin would make of them is the proxy's business.
+type batch struct {
+	dialect robots.Dialect
+	most    time.Duration // Crawl-delay that is kept
+	over    policy.OverMax
+
+	last batchCase    // batches repeat their files
+	file *robots.File // of last; nil: none yet
+}
+
+// A batchCase is a line of input. What is nil was not given.
+type batchCase struct {
+	Robots    *string `json:"robots"`
+	Base64    *string `json:"robots_b64"`
+	Agent     *string `json:"agent"`
+	UserAgent *string `json:"user_agent"`
+	URL       *string `json:"url"`
+}
+
+// A batchAnswer is a line of output.
+type batchAnswer struct {
+	Allow bool    `json:"allow"`
+	Rule  string  `json:"rule,omitempty"`
+	Line  int     `json:"line,omitempty"`
+	Group string  `json:"group,omitempty"`
+	Delay float64 `json:"crawl_delay,omitempty"` // in seconds
+	Agent *string `json:"agent,omitempty"`
+
+	gaveUp bool // see robots.Verdict
+}
+
+// A batchError is the answer to a line that cannot be judged.
+type batchError struct {
+	Error string `json:"error"`
+}
+
+func (b *batch) run(in io.Reader, out io.Writer) error {
+	buffered := bufio.NewWriterSize(out, batchBuffer)
+	lines := lineReader{in: bufio.NewReaderSize(answerFirst{in, buffered}, batchBuffer)}
+	answers := cli.NewJSONLines(buffered)
+	for {
+		line, err := lines.next()
+		if errors.Is(err, io.EOF) {
+			return writeError(buffered.Flush())
+		}
+		if err != nil && !errors.Is(err, errCaseTooLong) {
+			return err
+		}
+		if err == nil && len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var answer any = batchError{errCaseTooLong.Error()}
+		if err == nil {
+			answer = b.answer(line)
+		}
+		if err := writeError(answers.Write(answer)); err != nil {
+			return err
+		}
+	}
+}
+
+// answer judges a line, or says why it cannot be judged.
+func (b *batch) answer(line []byte) any {
+	c, err := readCase(line)
+	if err == nil {
+		err = b.compile(c)
+	}
+	if err != nil {
+		return batchError{err.Error()}
+	}
+	a := b.judge(c)
+	if a.gaveUp {
+		return batchError{"the file has too many rules with \"*\" for a URL of this length: the proxy gives up matching"}
+	}
+	return a
+}
+
+// readCase reads a line and checks that it has what a case needs.
+func readCase(line []byte) (c batchCase, err error) {
+	if !utf8.Valid(line) || halfSurrogate(line) {
+		// encoding/json would put U+FFFD in its place, and another file be judged.
+		return c, errors.New("not Unicode text: other octets can be given as robots_b64, or escaped in url")
+	}
+	if err := json.Unmarshal(line, &c); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field == "" {
+			return c, fmt.Errorf("no JSON object, but %s", wrong.Value)
+		} else if ok {
+			return c, fmt.Errorf("%s is no string, but %s", wrong.Field, wrong.Value)
+		}
+		return c, fmt.Errorf("no JSON object: %w", err)
+	}
+	switch {
+	case c.Robots == nil && c.Base64 == nil:
+		return c, errors.New("neither robots nor robots_b64")
+	case c.Robots != nil && c.Base64 != nil:
+		return c, errors.New("both robots and robots_b64")
+	case c.Agent == nil && c.UserAgent == nil:
+		return c, errors.New("neither agent nor user_agent")
+	case c.Agent != nil && c.UserAgent != nil:
+		return c, errors.New("both agent and user_agent")
+	case c.URL == nil:
+		return c, errors.New("no url")
+	case c.Agent != nil && strings.ContainsAny(*c.Agent, " \t();"):
+		return c, errors.New("agent is no product token; a whole header can be given as user_agent")
+	}
+	return c, nil
+}
+
+// halfSurrogate reports whether a JSON text has an escape for half of a
+// surrogate pair alone, which is no character (RFC 8259 8.2).
+func halfSurrogate(line []byte) bool {
+	for {
+		_, rest, found := bytes.Cut(line, []byte{'\\'})
+		if !found || len(rest) == 0 {
+			return false
+		}
+		first := escapedUnit(rest)
+		if utf16.IsSurrogate(first) {
+			if len(rest) < 6 || rest[5] != '\\' || utf16.DecodeRune(first, escapedUnit(rest[6:])) == utf8.RuneError {
+				return true
+			}
+			rest = rest[6:]
+		}
+		line = rest[1:]
+	}
+}
+
+// escapedUnit gives the code unit of an escape such as u00e9, 0 for any other.
+func escapedUnit(s []byte) rune {
+	if len(s) < 5 || s[0] != 'u' {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(s[1:5]), 16, 16)
+	if err != nil {
+		return 0
+	}
+	return rune(n)
+}
+
+// compile makes b.file that of a case.
+func (b *batch) compile(c batchCase) error {
+	if b.file != nil && same(b.last.Robots, c.Robots) && same(b.last.Base64, c.Base64) {
+		return nil
+	}
+	var text []byte
+	if c.Robots != nil {
+		text = []byte(*c.Robots)
+	} else {
+		var err error
+		if text, err = base64.StdEncoding.DecodeString(*c.Base64); err != nil {
+			return fmt.Errorf("robots_b64: %w", err)
+		}
+	}
+	b.last, b.file = c, robots.Parse(text, b.dialect)
+	return nil
+}
+
+func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func (b *batch) judge(c batchCase) batchAnswer {
+	var tokens []string // none: the group "*"
+	if c.UserAgent != nil {
+		tokens = robots.ProductTokens(*c.UserAgent)
+	} else if *c.Agent != "" {
+		tokens = []string{*c.Agent}
+	}
+	group := b.file.For(tokens...)
+	given, ok := b.over.Keep(group.CrawlDelay(), b.most)
+	a := batchAnswer{Group: group.Name(), Delay: given.Seconds()}
+	if c.UserAgent != nil {
+		token := group.Token()
+		a.Agent = &token
+	}
+	path := robots.PathQuery(*c.URL)
+	switch {
+	case robots.IsRobotsTxt(path) && !b.dialect.JudgesItself:
+		a.Allow = true
+	case ok:
+		v := group.Match(path)
+		a.Allow, a.Rule, a.Line, a.gaveUp = v.Allow, v.Rule, v.Line, v.GaveUp
+	}
+	return a
+}
+
+// answerFirst is the input of a batch. It hands out the answers that are ready
+// before it waits for more, so that who asks line by line is answered.
+type answerFirst struct {
+	in      io.Reader
+	answers *bufio.Writer
+}
+
+func (r answerFirst) Read(p []byte) (int, error) {
+	if err := writeError(r.answers.Flush()); err != nil {
+		return 0, err
+	}
+	n, err := r.in.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("read the cases: %w", err)
+	}
+	return n, err
+}
+
+func writeError(err error) error {
+	if err != nil {
+		return fmt.Errorf("write the answers: %w", err)
+	}
+	return nil
+}
+
+var errCaseTooLong = fmt.Errorf("the line has more than %d octets", maxCase)
+
+// A lineReader reads lines of bounded length.
+type lineReader struct {
+	in    *bufio.Reader
+	long  []byte // a line that did not fit into in
+	ended bool   // the last line was one without an end
+}
+
+// next gives the next line, good until the next call. A line of more than
+// maxCase octets is passed over, and errCaseTooLong in its place.
+func (l *lineReader) next() ([]byte, error) {
+	if l.ended {
+		return nil, io.EOF
+	}
+	line, err := l.in.ReadSlice('\n')
+	size := len(line)
+	if errors.Is(err, bufio.ErrBufferFull) {
+		l.long = append(l.long[:0], line...)
+	}
+	for errors.Is(err, bufio.ErrBufferFull) {
+		var part []byte
+		part, err = l.in.ReadSlice('\n')
+		if size += len(part); size <= maxCase {
+			l.long = append(l.long, part...)
+		}
+		line = l.long
+	}
+	if size > 0 && errors.Is(err, io.EOF) {
+		l.ended, err = true, nil
+	}
+	if err == nil && size > maxCase {
+		return nil, errCaseTooLong
+	}
+	return line, err
+}

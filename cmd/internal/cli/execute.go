@@ -1,0 +1,146 @@
+// Package cli is what all commands of the command line share: the flags of configuration and
+// state, usage errors and exit statuses, the completion of flags, and text for terminals.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const (
+	ExitFailure = 1
+	ExitUsage   = 2
+	ExitSignal  = 128 // and the number of the signal that ended it, as shells have it
+)
+
+// Execute runs a command with its arguments, reports what failed, and gives the exit status.
+func Execute(ctx context.Context, root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer) int {
+	strict(root)
+	root.SilenceUsage, root.SilenceErrors = true, true
+	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
+		plainUsage(root)
+	}
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	status, said := ExitStatus(err)
+	if !said {
+		Report(errOut, err)
+	}
+	return status
+}
+
+// UsageError is a command line that cannot be meant: exit status 2.
+type UsageError struct{ error }
+
+func (e UsageError) Unwrap() error { return e.error }
+
+func UsageErrorf(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// ExitError is an exit status of which all has been said.
+type ExitError int
+
+func (e ExitError) Error() string { return "exit status " + strconv.Itoa(int(e)) }
+
+// StatusError is an error that ends the process with a status of its own.
+type StatusError struct {
+	Status int
+	Err    error
+}
+
+func (e *StatusError) Error() string { return e.Err.Error() }
+
+func (e *StatusError) Unwrap() error { return e.Err }
+
+// ExitStatus is the status that err ends the process with, and whether it is already explained.
+func ExitStatus(err error) (status int, said bool) {
+	if err == nil {
+		return 0, true
+	}
+	if e, ok := errors.AsType[ExitError](err); ok {
+		return int(e), true
+	}
+	if e, ok := errors.AsType[*StatusError](err); ok {
+		return e.Status, false
+	}
+	if _, ok := errors.AsType[UsageError](err); ok {
+		return ExitUsage, false
+	}
+	return ExitFailure, false
+}
+
+// strict makes what is wrong with the command line of cmd, and of all below
+// it, a UsageError of one line.
+func strict(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return UsageErrorf("%w (see %s --help)", flagError(err), c.CommandPath())
+	})
+	completeFiles(cmd)
+	if cmd.HasSubCommands() {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = unknownCommand
+	} else if accept := cmd.Args; accept != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := accept(c, args); err != nil {
+				return UsageErrorf("%w (see %s --help)", err, c.CommandPath())
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		strict(sub)
+	}
+}
+
+// flagError says of a flag's invalid value what is allowed, without the words of strconv.
+func flagError(err error) error {
+	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	why := bad.Unwrap().Error()
+	if _, ok := errors.AsType[*strconv.NumError](err); ok {
+		why = "must be a whole number"
+		if bad.GetFlag().Value.Type() == "bool" {
+			why = "must be true or false"
+		}
+	}
+	return fmt.Errorf("--%s: %s, got %q", bad.GetFlag().Name, why, bad.GetValue())
+}
+
+// unknownCommand is what a command of commands does by itself: it says what it wants.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	why := "no command given"
+	if len(args) > 0 {
+		why = fmt.Sprintf("unknown command %q", args[0])
+		cmd.SuggestionsMinimumDistance = 2
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			why += fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+		}
+	}
+	return UsageErrorf("%s (see %s --help)", why, cmd.CommandPath())
+}
+
+// NoArgs is cobra.NoArgs without its talk of commands.
+func NoArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("no arguments are taken, %q is one", args[0])
+	}
+	return nil
+}
+
+// Report says err on w, each of its lines behind the program's name.
+func Report(w io.Writer, err error) {
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintln(w, "robotsproxy:", Harmless(line))
+	}
+}

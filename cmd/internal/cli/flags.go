@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"robotsproxy/cmd/internal/config"
+)
+
+// again is the flags of f as another command would have to be given them, each
+// behind a space; files by their whole paths.
+func (f *ConfigFlags) Again() string {
+	var b strings.Builder
+	for _, flag := range []struct{ name, value string }{{"-c", f.File}, {"--state", f.State}} {
+		if flag.value == "" {
+			continue
+		}
+		if abs, err := filepath.Abs(flag.value); err == nil {
+			flag.value = abs
+		}
+		b.WriteString(" " + flag.name + " " + ShellQuote(flag.value))
+	}
+	return b.String()
+}
+
+// ShellQuote quotes s where a shell would not take it as one word.
+func ShellQuote(s string) string {
+	plain := func(r rune) bool {
+		return r == '/' || r == '.' || r == '-' || r == '_' || r == ':' || r == '=' || r == '@' || r == '+' ||
+			r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// ConfigFlags are the flags of every command that reads configuration or state.
+type ConfigFlags struct {
+	File, State string
+	Flags       *pflag.FlagSet // tells an empty -c from none
+}
+
+func (f *ConfigFlags) Add(cmd *cobra.Command) {
+	f.Flags = cmd.Flags()
+	f.Flags.StringVarP(&f.File, "config", "c", "", "configuration `FILE` (without one: the defaults)")
+	f.Flags.StringVar(&f.State, "state", "", "state `DIR`, instead of the configuration's state_dir")
+}
+
+// load reads the configuration and lays the flags over it.
+func (f *ConfigFlags) Load() (config.Config, error) {
+	cfg := config.Default()
+	if f.File != "" {
+		var err error
+		if cfg, err = config.Load(f.File); err != nil {
+			return config.Config{}, err
+		}
+	} else if f.Flags != nil && f.Flags.Changed("config") {
+		// An unset variable of a script must not put the defaults in force.
+		return config.Config{}, UsageErrorf("-c: the name of the file is empty")
+	}
+	if f.State != "" {
+		cfg.StateDir = f.State
+	}
+	return cfg, nil
+}
+
+// rereadable is the file, if it can be read again as often as it is to be; what a pipe
+// gives (-c <(…), -c /dev/stdin) is read once.
+func (f *ConfigFlags) Rereadable() string {
+	if info, err := os.Stat(f.File); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	return f.File
+}
+
+// StateDir is the state directory, made where there is none, open to its owner alone.
+func StateDir(cfg config.Config) (string, error) {
+	dir, err := cfg.State(os.Getenv)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("state directory: %w", err)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("state directory: %w", err)
+	case info.Mode().Perm()&0o022 != 0:
+		return "", fmt.Errorf("state directory: others may write to %s (mode %04o), and so replace the CA in it: chmod 700 it", dir, info.Mode().Perm())
+	}
+	return dir, nil
+}
+
+// What stands in the state directory, and in that of a run.
+const (
+	AuditName     = "audit.jsonl"
+	SnapshotsName = "snapshots"
+	KeyName       = "audit.key" // of the hashes of clients
+)
+
+// NewLogger is what the proxy says of itself, as the configuration wants it; by
+// level it may say more or less later.
+func NewLogger(l config.Log, w io.Writer, level *slog.LevelVar) *slog.Logger {
+	level.Set(LevelOf(l))
+	o := slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, &o))
+	}
+	return slog.New(slog.NewTextHandler(w, &o))
+}
+
+func LevelOf(l config.Log) (level slog.Level) {
+	level.UnmarshalText([]byte(l.Level)) // config has checked it
+	return level
+}

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Sheet is the answer for one address in several lines.
+type Sheet struct {
+	Text    strings.Builder
+	Colours bool
+}
+
+// The colours of a terminal (ECMA-48, SGR).
+const (
+	Red    = "31"
+	Green  = "32"
+	Yellow = "33"
+	Dim    = "2"
+)
+
+func (s *Sheet) Paint(colour, text string) string {
+	if !s.Colours {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// row adds a label and its values, one below the other; nothing where there
+// is none. The values are fit for a terminal.
+func (s *Sheet) Row(label string, values ...string) {
+	for i, value := range values {
+		if value == "" {
+			continue
+		}
+		label += ":"
+		if i > 0 {
+			label = ""
+		}
+		fmt.Fprintf(&s.Text, "  %s %s\n", s.Paint(Dim, fmt.Sprintf("%-15s", label)), value)
+	}
+}

@@ -1,0 +1,112 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/proxy/mitm"
+)
+
+func ConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check or show the configuration",
+		Example: `  robotsproxy config example > robotsproxy.yaml
+  robotsproxy config check -c robotsproxy.yaml
+  robotsproxy config show -c robotsproxy.yaml`,
+	}
+	cmd.AddCommand(configCheckCommand(), configShowCommand(), configExampleCommand())
+	return cmd
+}
+
+func configCheckCommand() *cobra.Command {
+	var f cli.ConfigFlags
+	cmd := &cobra.Command{
+		Use:     "check",
+		Short:   "Say what is wrong with a configuration and the files it names, a line each",
+		Example: `  robotsproxy config check -c robotsproxy.yaml`,
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := f.Load()
+			if err == nil {
+				err = CheckFiles(cfg)
+			}
+			if err != nil {
+				return err
+			}
+			name := f.File
+			if name == "" {
+				name = "the defaults"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", cli.Harmless(name))
+			return err
+		},
+	}
+	f.Add(cmd)
+	return cmd
+}
+
+// CheckFiles says what is wrong with what only others than the file can tell: the
+// files that it names, and an identity that is none. It makes no file.
+func CheckFiles(cfg config.Config) error {
+	faults := []error{refusesAll(cfg)}
+	if cfg.TLS.CACert != "" {
+		_, err := mitm.Load(cfg.TLS.CACert, cfg.TLS.CAKey)
+		faults = append(faults, err)
+	}
+	_, err := listenTLS(cfg)
+	faults = append(faults, err)
+	d, err := NewEgress(cfg)
+	if err == nil {
+		d.Close()
+	}
+	faults = append(faults, err)
+	if file := cfg.Audit.File; file != "" && file != "-" {
+		if _, err := os.Stat(filepath.Dir(file)); err != nil {
+			faults = append(faults, fmt.Errorf("audit.file: %w", err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func configShowCommand() *cobra.Command {
+	var f cli.ConfigFlags
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print the configuration in force, every key of it",
+		Long: `Print the configuration in force, every key of it, in a form that can be read
+again. Passwords are left out, and their hashes: no password fits what stands
+there.`,
+		Example: `  robotsproxy config show -c robotsproxy.yaml`,
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := f.Load()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(cfg.Redacted().Marshal())
+			return err
+		},
+	}
+	f.Add(cmd)
+	return cmd
+}
+
+func configExampleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "example",
+		Short:   "Print a configuration of every key with its default",
+		Example: `  robotsproxy config example > robotsproxy.yaml`,
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(config.Default().Marshal())
+			return err
+		},
+	}
+}

@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/prom"
+	"robotsproxy/cmd/internal/redis"
+	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/admin"
+)
+
+func TestReplicaName(t *testing.T) {
+	const server = "redis://127.0.0.1"
+	for _, c := range []struct {
+		name  string
+		store config.Store
+		host  string
+		want  string
+	}{
+		{"on its own", config.Store{}, "web", ""},
+		{"on its own, with a name", config.Store{Replica: "a"}, "web", "a"},
+		{"of a fleet", config.Store{Redis: server}, "web-1.example", "web-1.example"},
+		{"of a fleet, with a name", config.Store{Redis: server, Replica: "a"}, "web", "a"},
+		{"a host without a name", config.Store{Redis: server}, "", "unnamed"},
+		{"a host of a strange name", config.Store{Redis: server}, "my máy\n", "my-m-y-"},
+		{"a host of a long name", config.Store{Redis: server}, strings.Repeat("é", 100), strings.Repeat("-", 64)},
+	} {
+		got := replicaName(c.store, func() (string, error) {
+			if c.host == "" {
+				return "", errors.New("none")
+			}
+			return c.host, nil
+		})
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// A statsOnly is a fleet that has nothing but these.
+type statsOnly struct {
+	fleet
+	stats  redis.Stats
+	robots redis.RobotsStats
+}
+
+func (s statsOnly) Stats() redis.Stats { return s.stats }
+
+func (s statsOnly) RobotsStats() redis.RobotsStats { return s.robots }
+
+// What is known of the store is shown as what it is.
+func TestFleetIsShown(t *testing.T) {
+	h := &Daemon{}
+	h.Now.Store(&generation{Cfg: config.Config{Store: config.Store{Replicas: 5}}, audit: audit.Options{Replica: "proxy-1"}})
+	if h.sharing() != nil || h.shareStats() != nil {
+		t.Error("a proxy on its own shows a store")
+	}
+	since := time.Now()
+	h.fleet = statsOnly{robots: redis.RobotsStats{Loads: 16, Saves: 17, Claims: 18, Waits: 19, Purges: 20, Heard: 21, Lost: 22, Failures: 23}, stats: redis.Stats{
+		Alone: true, Returning: true, Cause: redis.TimedOut, Since: since, Times: 4, Replicas: 3, Left: 2, Held: 6,
+		Reserved: 7, Late: 8, Full: 9, Dropped: 10, Outages: 11, Failures: map[string]uint64{"x": 12},
+		RoundTrips: []redis.Trips{{Within: time.Millisecond, Count: 13}, {Count: 14}}, RoundTripTime: 15 * time.Second,
+	}}
+	if diff := cmp.Diff(admin.Store{
+		Replica: "proxy-1", Alone: true, Returning: true, Why: "no answer within a second", Since: since, Times: 4, Members: 3, Expected: 5,
+	}, h.sharing()()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(prom.StoreStats{
+		Stats: h.fleet.Stats(), Robots: h.fleet.RobotsStats(), Expected: 5,
+	}, h.shareStats()()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// README.md has each cause that a call of the store may fail by.
+func TestReadmeNamesTheCauses(t *testing.T) {
+	f, err := redis.Open(redis.Options{URL: "redis://127.0.0.1:1", Replicas: 1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `robotsproxy_store_errors_total` \\| counter \\| `cause` \\| (.*) \\|$").FindSubmatch(readme)
+	if row == nil {
+		t.Fatal("README.md has no row of robotsproxy_store_errors_total")
+	}
+	var told []string
+	for _, name := range regexp.MustCompile("`([a-z-]+)`").FindAllSubmatch(row[1], -1) {
+		told = append(told, string(name[1]))
+	}
+	slices.Sort(told)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(f.Stats().Failures)), told); diff != "" {
+		t.Errorf("counted (-) and in README.md (+):\n%s", diff)
+	}
+}

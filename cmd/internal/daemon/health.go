@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+)
+
+const (
+	healthTimeout = 2 * time.Second
+	maxHealthLine = 4 << 10 // octets of the answer that are read
+)
+
+func HealthCommand() *cobra.Command {
+	var f cli.ConfigFlags
+	var admin string
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Ask a running proxy whether it is well",
+		Long: `Ask /healthz of a running proxy, for containers and monitors. The exit status
+is 0 when it is well, else 1.`,
+		Example: `  robotsproxy health
+  robotsproxy health --admin 127.0.0.1:8081`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if admin == "" {
+				cfg, err := f.Load()
+				if err != nil {
+					return err
+				}
+				if admin = cfg.Admin.Listen; admin == "" {
+					return errors.New("health: admin.listen is off (name an address with --admin)")
+				}
+			}
+			line, err := Health(cmd.Context(), admin)
+			if line != "" {
+				fmt.Fprintln(cmd.OutOrStdout(), cli.Harmless(line))
+			}
+			return err
+		},
+	}
+	f.Add(cmd)
+	cmd.Flags().StringVar(&admin, "admin", "", "`ADDR` of the proxy's admin listener, instead of the configuration's")
+	return cmd
+}
+
+// Health is the first line that the proxy answers with, and an error unless it is well.
+func Health(ctx context.Context, admin string) (line string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/healthz", nil)
+	if err != nil {
+		return "", fmt.Errorf("health: %w", err)
+	}
+	// Its own client: the environment's proxy may be the very one that is asked about.
+	client := http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // without the address once more
+		}
+		return "", fmt.Errorf("health: %w", err)
+	}
+	defer resp.Body.Close()
+	body := bufio.NewScanner(io.LimitReader(resp.Body, maxHealthLine))
+	if body.Scan() {
+		line = body.Text()
+	}
+	if resp.StatusCode != http.StatusOK {
+		return line, fmt.Errorf("health: %s answers %s", admin, resp.Status)
+	}
+	return line, nil
+}

@@ -1,0 +1,41 @@
+package daemon
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"robotsproxy/cmd/internal/cli"
+)
+
+func TestHealth(t *testing.T) {
+	for _, c := range []struct {
+		name, answer     string
+		status, exit     int
+		wantOut, wantErr string
+	}{
+		{"well", "ok\nmore\n", 200, 0, "ok\n", ""},
+		{"not well", "the audit cannot be written\n", 503, 1, "the audit cannot be written\n", "503"},
+		{"a redirect is no answer", "", 302, 1, "", "302"},
+		{"another server's escapes", "\x1b[2Jok", 200, 0, `\x1b[2Jok` + "\n", ""},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != "GET" || r.URL.Path != "/healthz" {
+				t.Errorf("%s %s", r.Method, r.URL)
+			}
+			w.WriteHeader(c.status)
+			io.WriteString(w, c.answer)
+		}))
+		var out, errOut strings.Builder
+		exit := cli.Execute(t.Context(), HealthCommand(), []string{"--admin", server.Listener.Addr().String()}, nil, &out, &errOut)
+		if exit != c.exit || out.String() != c.wantOut || !strings.Contains(errOut.String(), c.wantErr) {
+			t.Errorf("%s: %d, %q, %q", c.name, exit, out.String(), errOut.String())
+		}
+		server.Close()
+		if exit := cli.Execute(t.Context(), HealthCommand(), []string{"--admin", server.Listener.Addr().String()}, nil, &out, &errOut); exit != 1 {
+			t.Errorf("%s: %d from a server that is gone", c.name, exit)
+		}
+	}
+}

@@ -1,0 +1,377 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy"
+	"robotsproxy/proxy/egress/dnstest"
+	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
+)
+
+// A reloadCase is a key that is reloaded: what is seen of it before and after.
+type reloadCase struct {
+	from, to keys
+	see      func(*standing) string
+	want     [2]string
+}
+
+// one is a case of a key alone.
+func keyAlone(key string, from, to any, see func(*standing) string, before, after string) reloadCase {
+	return reloadCase{keys{key: from}, keys{key: to}, see, [2]string{before, after}}
+}
+
+type item = map[string]any
+
+// inEntry is a case of a key in the only entry of a list.
+func inEntry(list string, rest item, key string, from, to any, see func(*standing) string, before, after string) reloadCase {
+	with := func(value any) keys {
+		e := item{}
+		for k, v := range rest {
+			e[k] = v
+		}
+		section, leaf, nested := strings.Cut(key, ".")
+		if nested {
+			e[section] = item{leaf: value}
+		} else {
+			e[key] = value
+		}
+		return keys{list: []any{e}}
+	}
+	return reloadCase{with(from), with(to), see, [2]string{before, after}}
+}
+
+func statusFor(path string) func(*standing) string {
+	return func(s *standing) string { n, _ := s.get(s.origin.URL+path, nil); return fmt.Sprint(n) }
+}
+
+func body(s *standing) string { _, text := s.get(s.origin.URL+"/page", nil); return text }
+
+// decided sees a part of what would be decided of a request.
+func decided(q policy.Request, part func(policy.Decision) any) func(*standing) string {
+	return func(s *standing) string { return fmt.Sprint(part(s.decide(q))) }
+}
+
+func inForce(part func(*generation) any) func(*standing) string {
+	return func(s *standing) string { return fmt.Sprint(part(s.house.Now.Load())) }
+}
+
+// freshFor is how long the origin's robots.txt is used.
+func freshFor(s *standing) string {
+	ruling := s.decide(policy.Request{}).Ruling
+	o, _ := robots.ParseOrigin("http", strings.TrimPrefix(s.origin.URL, "http://"))
+	return s.house.book.Peek(o).Expires().Sub(ruling.Fetched()).Round(time.Second).String()
+}
+
+// refused sees a member of the record of a request that is.
+func refused(member string) func(*standing) string {
+	return func(s *standing) string {
+		s.get(s.origin.URL+"/private?q=1", nil)
+		return s.lastLine(member)
+	}
+}
+
+func decisions(s *standing) string {
+	size := func() int64 { info, _ := os.Stat(s.house.AuditFile()); return info.Size() }
+	before := size()
+	for _, path := range []string{"/page", "/private"} {
+		s.get(s.origin.URL+path, nil)
+		testkit.Eventually(s.t, "the record is written", func() bool { // that of what is allowed comes after its answer
+			return s.house.handler.Stats().Requests.Open == 0 && s.house.evidence.Stats().Waiting == 0
+		})
+	}
+	text, err := os.ReadFile(s.house.AuditFile())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.Join(regexp.MustCompile(`"decision":"\w+"`).FindAllString(string(text[before:]), -1), " ")
+}
+
+// twice sees the statuses of two requests for the same page.
+func twice(s *standing) string { return statusFor("/page")(s) + " " + statusFor("/page")(s) }
+
+var (
+	www, _     = robots.ParseOrigin("http", "www.example.com")
+	wwwPace    = keys{"hosts": []any{item{"match": "*.example.com", "robots": "ignore", "reason": "ours"}}}
+	pacedAs    = decided(policy.Request{Origin: www}, func(d policy.Decision) any { return d.Pace.Key })
+	foo        = policy.Request{UserAgent: "FooBot/1.0"}
+	lab        = policy.Request{Client: "lab-a", UserAgent: "FooBot/1.0", Dest: "image"}
+	loopback   = []string{"127.0.0.0/8"}
+	labA       = item{"name": "lab-a", "networks": loopback}
+	anyHost    = item{"match": "*"}
+	closedHost = item{"match": "127.0.0.1", "robots": "deny", "reason": "closed"}
+)
+
+// reloadable are the keys that are reloaded; reloadedWithFiles adds to them.
+var reloadable = map[string]reloadCase{
+	"open":                          {keys{"open": false, "clients": []any{item{"name": "far", "networks": []string{"192.0.2.0/24"}}}}, keys{"open": true}, statusFor("/page"), [2]string{"403", "200"}},
+	"limits.connections":            keyAlone("limits.connections", 10, 20, inForce(func(f *generation) any { return f.rules.MaxConns }), "10", "20"),
+	"limits.url":                    keyAlone("limits.url", "8KiB", "1KiB", statusFor("/page?"+strings.Repeat("q", 2000)), "200", "414"),
+	"limits.connections_per_client": keyAlone("limits.connections_per_client", 10, 20, inForce(func(f *generation) any { return f.rules.MaxConnsEach }), "10", "20"),
+	"limits.memory":                 keyAlone("limits.memory", "1GiB", "256MiB", func(s *standing) string { return fmt.Sprint(s.house.memory.Stats().Limit >> 20) }, "1024", "256"),
+	"drain":                         keyAlone("drain", "0s", "30s", inForce(func(f *generation) any { return f.Cfg.Drain }), "0s", "30s"),
+	"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
+
+	"robots.readings":          keyAlone("robots.readings", "all", "literal", statusFor("//private"), "403", "200"),
+	"robots.dialect":           keyAlone("robots.dialect", "standard", "google", decided(foo, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
+	"robots.fetch_as":          keyAlone("robots.fetch_as", "auto", "client", inForce(func(f *generation) any { return f.rules.Engine.Query(foo).Token }), "", "FooBot"),
+	"robots.max_age":           keyAlone("robots.max_age", "24h", "1h", freshFor, "24h0m0s", "1h0m0s"),
+	"robots.min_age":           {keys{"robots.max_age": "2h", "robots.min_age": "1m"}, keys{"robots.min_age": "2h"}, inForce(func(f *generation) any { return f.known.MinAge }), [2]string{"1m0s", "2h0m0s"}},
+	"robots.fetch_timeout":     keyAlone("robots.fetch_timeout", "20s", "5s", inForce(func(f *generation) any { return f.known.FetchTimeout }), "20s", "5s"),
+	"robots.max_crawl_delay":   keyAlone("robots.max_crawl_delay", "10s", "20s", decided(foo, func(d policy.Decision) any { return d.Pace.CrawlDelay }), "10s", "20s"),
+	"robots.over_max":          keyAlone("robots.over_max", "clamp", "refuse", decided(foo, func(d policy.Decision) any { return d.Reason }), "no-rule", "crawl-delay"),
+	"robots.unreachable_retry": keyAlone("robots.unreachable_retry", "30s", "10m", retryOf, "30s", "10m0s"),
+
+	"identity.product_token": keyAlone("identity.product_token", "", "OtherBot", decided(foo, func(d policy.Decision) any { return d.Token }), "FooBot", "OtherBot"),
+	"identity.user_agent":    keyAlone("identity.user_agent", "First/1", "Second/1", body, "as First/1 from ", "as Second/1 from "),
+	"identity.from":          keyAlone("identity.from", "a@foo.example", "b@foo.example", body, "as Go-http-client/1.1 from a@foo.example", "as Go-http-client/1.1 from b@foo.example"),
+	"identity.require":       keyAlone("identity.require", "none", "contact", decided(foo, func(d policy.Decision) any { return d.Reason }), "no-rule", "identity"),
+
+	"pace.requests_per_second": keyAlone("pace.requests_per_second", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.PerSecond }), "1", "2"),
+	"pace.burst":               keyAlone("pace.burst", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.Burst }), "1", "2"),
+	"pace.max_concurrent":      keyAlone("pace.max_concurrent", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),
+	"pace.per":                 {wwwPace.with(keys{"pace.per": "host"}), wwwPace.with(keys{"pace.per": "domain"}), pacedAs, [2]string{"www.example.com", "example.com"}},
+	"pace.max_wait":            keyAlone("pace.max_wait", "1s", "2s", decided(foo, func(d policy.Decision) any { return d.Pace.MaxWait }), "1s", "2s"),
+	"pace.max_queue":           keyAlone("pace.max_queue", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
+	"pace.back_off":            keyAlone("pace.back_off", true, false, inForce(func(f *generation) any { return f.rules.BackOff }), "true", "false"),
+	"pace.adaptive":            keyAlone("pace.adaptive", true, false, decided(foo, func(d policy.Decision) any { return d.Pace.Adapt }), "true", "false"),
+
+	"hosts[].match":                    inEntry("hosts", closedHost, "match", "example.com", "127.0.0.1", statusFor("/page"), "200", "403"),
+	"hosts[].robots":                   inEntry("hosts", closedHost, "robots", "enforce", "deny", statusFor("/page"), "200", "403"),
+	"hosts[].reason":                   inEntry("hosts", closedHost, "reason", "one", "two", decided(foo, func(d policy.Decision) any { return d.EntryReason }), "one", "two"),
+	"hosts[].until":                    inEntry("hosts", closedHost, "until", "2020-01-01", "2999-01-01", statusFor("/page"), "200", "403"),
+	"hosts[].pace.requests_per_second": inEntry("hosts", anyHost, "pace.requests_per_second", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.PerSecond }), "1", "2"),
+	"hosts[].pace.burst":               inEntry("hosts", anyHost, "pace.burst", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.Burst }), "1", "2"),
+	"hosts[].pace.max_concurrent":      inEntry("hosts", anyHost, "pace.max_concurrent", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxConcurrent }), "1", "2"),
+	"hosts[].pace.max_wait":            inEntry("hosts", anyHost, "pace.max_wait", "1s", "2s", decided(foo, func(d policy.Decision) any { return d.Pace.MaxWait }), "1s", "2s"),
+	"hosts[].readings":                 inEntry("hosts", anyHost, "readings", "", "literal", statusFor("//private"), "403", "200"),
+	"hosts[].pace.max_queue":           inEntry("hosts", anyHost, "pace.max_queue", 1, 2, decided(foo, func(d policy.Decision) any { return d.Pace.MaxQueue }), "1", "2"),
+
+	"clients[].name":                     inEntry("clients", labA, "name", "lab-a", "lab-b", refused("client"), "lab-a", "lab-b"),
+	"clients[].networks":                 inEntry("clients", labA, "networks", loopback, []string{"192.0.2.0/24"}, statusFor("/page"), "200", "403"),
+	"clients[].robots.dialect":           inEntry("clients", labA, "robots.dialect", "standard", "google", decided(lab, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
+	"clients[].identity.product_token":   inEntry("clients", labA, "identity.product_token", "OneBot", "TwoBot", decided(lab, func(d policy.Decision) any { return d.Token }), "OneBot", "TwoBot"),
+	"clients[].pace.requests_per_second": inEntry("clients", labA, "pace.requests_per_second", 1, 2, decided(lab, func(d policy.Decision) any { return d.Pace.Client.PerSecond }), "1", "2"),
+	"clients[].pace.burst":               inEntry("clients", labA, "pace.burst", 1, 2, decided(lab, func(d policy.Decision) any { return d.Pace.Client.Burst }), "1", "2"),
+	"clients[].pace.asset_burst": inEntry("clients", labA, "pace.asset_burst", 1, 2,
+		decided(policy.Request{Client: "lab-a", Dest: "image"}, func(d policy.Decision) any { return d.Pace.AssetBurst }), "1", "2"),
+	"clients[].quota.requests_per_day": inEntry("clients", labA, "quota.requests_per_day", 1, 3, twice, "200 429", "200 200"),
+
+	"tls.intercept": keyAlone("tls.intercept", true, false, inForce(func(f *generation) any { return f.rules.Sealed("a.test") }), "false", "true"),
+	"tls.tunnel":    keyAlone("tls.tunnel", []string{}, []string{"*.test"}, inForce(func(f *generation) any { return f.rules.Sealed("a.test") }), "false", "true"),
+
+	"egress.allow_private": keyAlone("egress.allow_private", []string{}, loopback, statusFor("/page"), "403", "200"),
+	"egress.ports":         keyAlone("egress.ports", []int{1}, []string{"1-65535"}, statusFor("/page"), "403", "200"),
+
+	"audit.include":           keyAlone("audit.include", "all", "blocked", decisions, `"decision":"allow" "decision":"block"`, `"decision":"block"`),
+	"audit.query_strings":     {keys{"audit.query_strings": "keep"}, keys{"audit.query_strings": "drop"}, func(s *standing) string { return fmt.Sprint(strings.Contains(refused("url")(s), "?q=1")) }, [2]string{"true", "false"}},
+	"audit.max_size":          keyAlone("audit.max_size", "64KiB", "1MiB", inForce(func(f *generation) any { return f.audit.MaxSize }), "65536", "1048576"),
+	"audit.max_files":         keyAlone("audit.max_files", 1, 2, inForce(func(f *generation) any { return f.audit.MaxFiles }), "1", "2"),
+	"audit.on_error":          keyAlone("audit.on_error", "refuse", "continue", inForce(func(f *generation) any { return f.audit.Continue }), "false", "true"),
+	"audit.sync":              keyAlone("audit.sync", "none", "always", inForce(func(f *generation) any { return fmt.Sprint(f.audit.Sync, f.snapshots.NoSync) }), "1 true", "2 false"),
+	"audit.clients":           keyAlone("audit.clients", "name", "drop", refused("client"), "127.0.0.1", "<nil>"),
+	"audit.snapshot_max_age":  keyAlone("audit.snapshot_max_age", "1h", "2h", inForce(func(f *generation) any { return f.snapshots.MaxAge }), "1h0m0s", "2h0m0s"),
+	"audit.snapshot_max_size": keyAlone("audit.snapshot_max_size", "1MiB", "2MiB", inForce(func(f *generation) any { return f.snapshots.MaxSize }), "1048576", "2097152"),
+
+	"admin.token": keyAlone("admin.token", "0123456789abcdef", "fedcba9876543210", func(s *standing) string { return s.house.token() }, "0123456789abcdef", "fedcba9876543210"),
+	"log.level":   keyAlone("log.level", "warn", "debug", func(s *standing) string { return fmt.Sprint(s.house.log.Enabled(s.t.Context(), -4)) }, "false", "true"),
+}
+
+// reloadedWithFiles are the keys that name files, an upstream proxy or a DNS server, or need a password's hash.
+func reloadedWithFiles(t *testing.T) map[string]reloadCase {
+	ownCA, ownTLS := twoCAs(t, "tls.ca_cert", "tls.ca_key"), twoCAs(t, "listen_tls.cert", "listen_tls.key")
+	ownCA.see = func(s *standing) string { return string(s.house.CAPEM()) }
+	ownTLS.see = peerPEM
+	login := func(s *standing) string {
+		n, _ := s.get(s.origin.URL+"/page", url.UserPassword("lab-a", "first"))
+		return fmt.Sprint(n)
+	}
+	parent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		if r.URL.Path != "/robots.txt" {
+			fmt.Fprint(w, "by the parent")
+		}
+	}))
+	t.Cleanup(parent.Close)
+	return map[string]reloadCase{
+		"listen_tls.cert":         ownTLS,
+		"listen_tls.key":          ownTLS,
+		"clients[].password_hash": inEntry("clients", item{"name": "lab-a"}, "password_hash", hashOf(t, "first"), hashOf(t, "second"), login, "200", "407"),
+		"tls.ca_cert":             ownCA,
+		"tls.ca_key":              ownCA,
+		"egress.resolver":         anotherResolver(t),
+		"egress.parent":           keyAlone("egress.parent", "", parent.URL, body, "as Go-http-client/1.1 from ", "by the parent"),
+		"egress.extra_ca":         anotherRoot(t),
+	}
+}
+
+func hashOf(t *testing.T, password string) string {
+	t.Helper()
+	h, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	testkit.Must(t, err)
+	return string(h)
+}
+
+// twoCAs is a case of a certificate and its key: those of one CA, then those of another. What is seen
+// is the certificate.
+func twoCAs(t *testing.T, cert, key string) (c reloadCase) {
+	t.Helper()
+	for i, values := range []*keys{&c.from, &c.to} {
+		dir := t.TempDir()
+		_, err := mitm.LoadOrCreate(dir)
+		testkit.Must(t, err)
+		*values = keys{cert: filepath.Join(dir, "ca.pem"), key: filepath.Join(dir, "ca.key")}
+		text, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+		testkit.Must(t, err)
+		c.want[i] = string(text)
+	}
+	return c
+}
+
+// anotherResolver is a case of two DNS servers; only the second knows the name of the origin.
+func anotherResolver(t *testing.T) reloadCase {
+	t.Helper()
+	nobody, err := dnstest.Start(nil)
+	testkit.Must(t, err)
+	t.Cleanup(nobody.Close)
+	names, err := dnstest.Start(map[string][][]string{"site.test.": {{"127.0.0.1"}}})
+	testkit.Must(t, err)
+	t.Cleanup(names.Close)
+	byName := func(s *standing) string {
+		_, port, _ := strings.Cut(strings.TrimPrefix(s.origin.URL, "http://"), ":")
+		n, _ := s.get("http://site.test:"+port+"/page", nil)
+		return fmt.Sprint(n)
+	}
+	return keyAlone("egress.resolver", nobody.Addr(), names.Addr(), byName, "502", "200")
+}
+
+// anotherRoot is a case of an origin whose certificate the system does not trust.
+func anotherRoot(t *testing.T) reloadCase {
+	t.Helper()
+	secure := httptest.NewUnstartedServer(newSite(t, siteRobots))
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of who does not trust it
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	file := filepath.Join(t.TempDir(), "roots.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	testkit.Must(t, os.WriteFile(file, text, 0o600))
+	verified := func(s *standing) string {
+		at, _ := robots.ParseOrigin("https", strings.TrimPrefix(secure.URL, "https://"))
+		return string(s.decide(policy.Request{Origin: at}).Reason)
+	}
+	return keyAlone("egress.extra_ca", "", file, verified, "origin", "no-rule")
+}
+
+// retryOf is how long an origin is left alone that fails from now on.
+func retryOf(s *standing) string {
+	s.origin.robots = ""
+	r := s.decide(policy.Request{}).Ruling
+	return r.Retry.Sub(r.Answer.Fetched).Round(time.Second).String()
+}
+
+// peerPEM is what the proxy's own port shows.
+func peerPEM(s *standing) string {
+	c, err := tls.Dial("tcp", s.house.Addr(), &tls.Config{InsecureSkipVerify: true}) // what is shown is looked at, not trusted
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.ConnectionState().PeerCertificates[0].Raw}))
+}
+
+// needRestart are the keys that only another process can go by, and other values of them.
+var needRestart = map[string]any{
+	"listen": "127.0.0.1:1", "state_dir": "/elsewhere", "audit.file": "elsewhere", "admin.listen": "127.0.0.1:1", "log.format": "json",
+	"store.redis": "redis://:s3cret@127.0.0.1:1", "store.replicas": 2, "store.replica": "other",
+}
+
+// besides are the keys that such a value does not stand without.
+var besides = map[string]keys{"store.replicas": {"store.redis": "redis://127.0.0.1:1"}}
+
+// keysOf are all keys of a section, entries of lists as [].
+func keysOf(section reflect.Type, path string) (all []string) {
+	for i := range section.NumField() {
+		f := section.Field(i)
+		name, kind := path+f.Tag.Get("key"), f.Type
+		if kind.Kind() == reflect.Slice && kind.Elem().Kind() == reflect.Struct {
+			if _, entries := kind.Elem().FieldByName("Pace"); entries {
+				name, kind = name+"[]", kind.Elem()
+			}
+		}
+		if kind.Kind() == reflect.Struct && kind.NumField() > 0 && kind.Field(0).Tag.Get("key") != "" {
+			all = append(all, keysOf(kind, name+".")...)
+		} else {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// TestEachKeyIsReloadedOrRefused walks over all keys that there are: each takes effect,
+// or is refused by its name.
+func TestEachKeyIsReloadedOrRefused(t *testing.T) {
+	t.Parallel()
+	cases := reloadedWithFiles(t)
+	maps.Copy(cases, reloadable)
+	known := keysOf(reflect.TypeFor[config.Config](), "")
+	for _, key := range known {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			c, reloads := cases[key]
+			other, restarts := needRestart[key]
+			switch {
+			case reloads == restarts:
+				t.Fatal("the key is in neither table of this test, or in both")
+			case restarts:
+				s := stand(t, besides[key])
+				s.base = s.base.with(besides[key])
+				err := s.reload(keys{key: other})
+				if err == nil || !strings.HasPrefix(err.Error(), key+": changed from ") || !strings.HasSuffix(err.Error(), ": needs a restart") {
+					t.Errorf("said: %v", err)
+				}
+				return
+			}
+			s := stand(t, c.from)
+			s.base = s.base.with(c.from)
+			before := s.house.Now.Load().Cfg
+			if got := c.see(s); got != c.want[0] {
+				t.Errorf("at first: %s, want %s", got, c.want[0])
+			}
+			if err := s.reload(c.to); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.see(s); got != c.want[1] {
+				t.Errorf("then: %s, want %s", got, c.want[1])
+			}
+			told := false
+			for _, change := range config.Changes(before, s.house.Now.Load().Cfg) {
+				told = told || strings.NewReplacer("[0]", "[]").Replace(change.Key) == key
+			}
+			if !told {
+				t.Error("the test has not changed the key")
+			}
+		})
+	}
+	if n := len(cases) + len(needRestart); n != len(known) {
+		t.Errorf("%d keys are tested, there are %d", n, len(known))
+	}
+}

@@ -1,0 +1,62 @@
+package doctor
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/redis/redistest"
+	"robotsproxy/robots/testkit"
+)
+
+func TestDoctorStore(t *testing.T) {
+	testkit.Long(t, "real peers")
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	good := redistest.Start(t)
+	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
+	locked := redistest.Start(t, "--requirepass", "s3cret")
+	for _, c := range []struct {
+		name  string
+		store config.Store
+		want  cli.Grade
+		says  string
+	}{
+		{"none", config.Store{Replicas: 1}, cli.IsSkip, "is on its own"},
+		{"good", config.Store{Redis: good.URL(), Replicas: 3}, cli.IsFine, " answers in "},
+		{"one replica", config.Store{Redis: good.URL(), Replicas: 1}, cli.IsWarn, "store.replicas is 1"},
+		{"it forgets", config.Store{Redis: evicting.URL(), Replicas: 3}, cli.IsWarn, "its maxmemory-policy is volatile-ttl"},
+		{"away", config.Store{Redis: "redis://" + closed.Addr().String(), Replicas: 3}, cli.IsFail, "is away: it cannot be reached"},
+		{"wrong password", config.Store{Redis: "redis://:s3cretly@" + locked.Addr, Replicas: 3}, cli.IsFail, "the password is wrong or lacking"},
+	} {
+		d := doctorFor(t, "http://127.0.0.1:1")
+		d.cfg.Store = c.store
+		found := d.checkStore(t.Context())
+		if found.Status != c.want || !strings.Contains(found.Detail, c.says) || strings.Contains(found.Detail+found.Mend, "s3cret") {
+			t.Errorf("%s: %+v, want %s: %s", c.name, found, c.want, c.says)
+		}
+	}
+	for _, c := range []struct{ name, url, mend string }{
+		{"away", "redis://" + closed.Addr().String(), "start the server, or set its host and port in store.redis"},
+		{"wrong password", "redis://:s3cretly@" + locked.Addr, "set its password in store.redis"},
+		{"TLS to one in the clear", "rediss://" + good.Addr, "redis:// if it speaks no TLS"},
+		{"no such database", good.URL() + "/99", "name one of its databases"},
+	} {
+		d := doctorFor(t, "http://127.0.0.1:1")
+		d.cfg.Store = config.Store{Redis: c.url, Replicas: 3}
+		if found := d.checkStore(t.Context()); !strings.Contains(found.Mend, c.mend) || strings.Contains(found.Mend, "s3cret") {
+			t.Errorf("%s: %+v, want %s", c.name, found, c.mend)
+		}
+	}
+	d := doctorFor(t, "http://127.0.0.1:1")
+	d.cfg.Store, d.apart = config.Store{Redis: good.URL(), Replicas: 3}, true
+	if found := d.checkStore(t.Context()); found.Status != cli.IsSkip {
+		t.Errorf("of another machine's proxy: %+v", found)
+	}
+}

@@ -1,0 +1,111 @@
+package doctor
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"robotsproxy/cmd/internal/cli"
+)
+
+// Go as a client, by the trap that all clients are sent to: one certificate that it is
+// told to trust, and one that it is not.
+func TestTrap(t *testing.T) {
+	d := doctorFor(t, "http://127.0.0.1:1")
+	for _, trusts := range []bool{true, false} {
+		s, err := openTrap(d.authority)
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots := x509.NewCertPool()
+		if trusts {
+			roots.AddCert(d.ca)
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
+		resp, err := client.Get("https://" + s.Addr().String() + "/")
+		if err == nil {
+			resp.Body.Close()
+		}
+		if (err == nil) != trusts || s.asked.Load() != trusts || !s.connected.Load() {
+			t.Errorf("trusts %t: %v, connected %t, asked %t", trusts, err, s.connected.Load(), s.asked.Load())
+		}
+		client.CloseIdleConnections()
+		s.close()
+	}
+}
+
+// A client is judged by what reaches the server.
+func TestDoctorTries(t *testing.T) {
+	d := doctorFor(t, "http://127.0.0.1:1")
+	stranger, forget, err := strangeCA()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forget()
+	if _, err := os.Stat("/bin/sh"); err != nil {
+		t.Skip("there is no /bin/sh on this machine")
+	}
+	shell := func(script string) client {
+		return client{name: "fake", command: "/bin/sh", mend: "export FAKE={ca}", vars: []string{"FAKE"},
+			args: func(url, _ string) []string { return []string{"-c", script, "sh", url} }}
+	}
+	for _, c := range []struct {
+		name, script string
+		want         cli.Grade
+		says, mend   string
+	}{
+		{"it does not start", "echo broken >&2; exit 1", cli.IsFail, "could not be tried: broken", "try it by hand"},
+		{"its library is missing", "exit 77", cli.IsSkip, "fake is not installed", ""},
+	} {
+		found := d.try(t.Context(), shell(c.script), stranger)
+		if found.Status != c.want || found.Detail != c.says || !strings.HasPrefix(found.Mend, c.mend) {
+			t.Errorf("%s: %+v", c.name, found)
+		}
+	}
+	if got := d.mendTrust(shell("")); got != "export FAKE=ca.pem" {
+		t.Errorf("mend: %q", got)
+	}
+	for file, want := range map[string]string{
+		"/etc/ssl/certs/ca-certificates.crt": "FAKE names /etc/ssl/certs/ca-certificates.crt, which has the system's roots:\nrobotsproxy ca install\nor\nexport FAKE=ca.pem",
+		"/own/roots.pem":                     "FAKE names /own/roots.pem, which has not got it: add it there, or\nexport FAKE=ca.pem",
+	} {
+		d.getenv = func(string) string { return file }
+		if got := d.mendTrust(shell("")); got != want {
+			t.Errorf("mend, where a variable names %s: %q", file, got)
+		}
+	}
+	d.flags.clients = []string{"fake"}
+	if found := d.try(t.Context(), shell("exit 77"), stranger); found.Status != cli.IsFail {
+		t.Errorf("missing, and asked for: %+v", found)
+	}
+}
+
+// What to do names each variable whole, with the file, and a command stands alone on its line.
+func TestDoctorMends(t *testing.T) {
+	d := doctorFor(t, "http://127.0.0.1:1")
+	for _, c := range tried {
+		got := d.mendTrust(c)
+		if strings.ContainsAny(got, "{}") || len(c.vars) > 0 && !strings.Contains(got, "export "+c.vars[0]+"=ca.pem") {
+			t.Errorf("%s: %s", c.name, got)
+		}
+		for line := range strings.SplitSeq(got, "\n") {
+			is := slices.ContainsFunc([]string{"robotsproxy ", "export ", "keytool "}, func(c string) bool { return strings.HasPrefix(line, c) })
+			has := strings.Contains(line, "robotsproxy ca") || strings.Contains(line, "=ca.pem")
+			if is == strings.HasPrefix(line, "or") || has && !is || is && strings.ContainsAny(line, ";,") {
+				t.Errorf("%s: %q is neither a command nor none", c.name, line)
+			}
+		}
+	}
+}
+
+func TestDirectEnv(t *testing.T) {
+	got := directEnv([]string{"http_proxy=a", "HTTPS_PROXY=b", "ALL_PROXY=c", "no_proxy=d", "NODE_USE_ENV_PROXY=1", "SSL_CERT_FILE=e", "proxy=f"})
+	want := []string{"NODE_USE_ENV_PROXY=1", "SSL_CERT_FILE=e", "proxy=f", "no_proxy=*", "NO_PROXY=*", "GIT_TERMINAL_PROMPT=0", "PYTHONSAFEPATH=1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,136 @@
+package runner
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+
+	"robotsproxy/cmd/internal/castore"
+)
+
+// runFiles are the files that a child's variables point at.
+type runFiles struct {
+	bundle  string // the system's roots and the proxy's CA, as PEM
+	wgetrc  string
+	phpDir  string // of .ini files
+	java    string // the roots as PKCS #12
+	preload string // for Node
+	about   string // for doctor; in the run's directory, which the variable names
+}
+
+// A variable is one line of a child's environment: what it is made of the parent's value.
+type variable struct {
+	name  string
+	value func(old string, set bool) string
+}
+
+// childEnv is the parent's environment with each ecosystem's variables for
+// proxy and CA. It is pure: proxy is the host:port of a proxy, f's files need
+// not be there.
+func childEnv(parent []string, proxy string, f runFiles) []string {
+	ours := variables(proxy, f)
+	drop := map[string]bool{
+		"NO_PROXY": true, "no_proxy": true, // nothing goes past the proxy
+		"SSL_CERT_DIR": true, // would be searched beside the bundle
+	}
+	for _, v := range ours {
+		drop[v.name] = true
+	}
+	env := make([]string, 0, len(parent)+len(ours))
+	old := map[string]string{}
+	for _, line := range parent {
+		name, value, _ := strings.Cut(line, "=")
+		if drop[name] {
+			old[name] = value
+			continue
+		}
+		env = append(env, line)
+	}
+	for _, v := range ours {
+		was, set := old[v.name]
+		env = append(env, v.name+"="+v.value(was, set))
+	}
+	return env
+}
+
+// variables are those by which each ecosystem finds a proxy and trusts a CA,
+// tried with the real clients one at a time.
+func variables(proxy string, f runFiles) []variable {
+	var all []variable
+	fixed := func(value string, names ...string) {
+		for _, name := range names {
+			all = append(all, variable{name, func(string, bool) string { return value }})
+		}
+	}
+	// curl, wget and git read only the lower-case http_proxy, global-agent only upper case. For ftp, wget and urllib
+	// read no other than ftp_proxy.
+	fixed("http://"+proxy, "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ftp_proxy", "FTP_PROXY",
+		"all_proxy", "ALL_PROXY")
+	// Most of these replace the client's roots; a CURL_CA_BUNDLE that is set already would win over SSL_CERT_FILE.
+	fixed(f.bundle, "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT",
+		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE")
+	fixed(f.wgetrc, "WGETRC")
+	fixed("1", "NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY")
+	fixed(filepath.Dir(f.about), runVariable)
+	return append(all,
+		variable{"PHP_INI_SCAN_DIR", func(old string, set bool) string {
+			if set && old == "" { // set to nothing: PHP scans no directory of its own
+				return f.phpDir
+			}
+			return old + ":" + f.phpDir // an empty part is PHP's own directory
+		}},
+		variable{"JAVA_TOOL_OPTIONS", func(old string, _ bool) string { return after(old, javaOptions(proxy, f.java)) }},
+		variable{"NODE_OPTIONS", func(old string, _ bool) string { return after(old, "--require="+nodeQuote(f.preload)) }},
+	)
+}
+
+// after appends options to those that are set: the later ones win.
+func after(old, more string) string {
+	if strings.TrimSpace(old) == "" {
+		return more
+	}
+	return old + " " + more
+}
+
+func javaOptions(proxy, store string) string {
+	host, port, err := net.SplitHostPort(proxy)
+	if err != nil {
+		return "" // not an address; nothing is there to be pointed at
+	}
+	options := []string{
+		"-Dhttp.proxyHost=" + host, "-Dhttp.proxyPort=" + port,
+		"-Dhttps.proxyHost=" + host, "-Dhttps.proxyPort=" + port,
+		"-Dftp.proxyHost=" + host, "-Dftp.proxyPort=" + port,
+		"-Dhttp.nonProxyHosts=", // for https too; the default goes past the proxy for loopback
+		"-Dftp.nonProxyHosts=",
+		JavaTrust(store),
+	}
+	return strings.Join(options, " ")
+}
+
+// JavaTrust are the options by which Java trusts what is in a store, and nothing else.
+func JavaTrust(store string) string {
+	return javaQuote("-Djavax.net.ssl.trustStore="+store) + " -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" + castore.JavaPassword
+}
+
+// javaQuote quotes an option as the JVM takes JAVA_TOOL_OPTIONS apart: at white
+// space, but not within either sort of quotes; there are no escapes.
+func javaQuote(option string) string {
+	switch {
+	case !strings.ContainsAny(option, " \t\n'\""):
+		return option
+	case !strings.Contains(option, `"`):
+		return `"` + option + `"`
+	default:
+		return `'` + option + `'`
+	}
+}
+
+// nodeQuote quotes a path as Node takes NODE_OPTIONS apart: at blanks, but not
+// within double quotes, where a backslash escapes.
+func nodeQuote(path string) string {
+	if !strings.ContainsAny(path, " \"\\") {
+		return path
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path) + `"`
+}

@@ -1,0 +1,63 @@
+// Package version tells which version and commit of this program runs.
+package version
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// A build without its repository, as that of an image, is told by the linker
+// what it is: -ldflags '-X robotsproxy/cmd/internal/version.stampedVersion=v1.2.3 -X robotsproxy/cmd/internal/version.stampedCommit=abc'.
+// Nothing else sets these; they go before what Go knows of the build.
+var stampedVersion, stampedCommit string
+
+// Line is the line of this program.
+func Line() string {
+	info, _ := debug.ReadBuildInfo()
+	return version(info)
+}
+
+// Product gives the product of this program for a User-Agent header (RFC 9110 10.1.5).
+func Product() string {
+	info, _ := debug.ReadBuildInfo()
+	number, _ := Of(info)
+	return "robotsproxy/" + number
+}
+
+// version is one line of what the build knows of itself; info may be nil.
+func version(info *debug.BuildInfo) string {
+	number, commit := Of(info)
+	if commit != "" {
+		commit = ", commit " + commit
+	}
+	return fmt.Sprintf("robotsproxy %s (%s %s/%s%s)", number, runtime.Version(), runtime.GOOS, runtime.GOARCH, commit)
+}
+
+// Of is the number of the version, and the commit where that is known; info
+// may be nil.
+func Of(info *debug.BuildInfo) (number, commit string) {
+	number, commit = "devel", ""
+	if info != nil {
+		number, commit = recorded(info)
+	}
+	return cmp.Or(stampedVersion, number), cmp.Or(stampedCommit, commit)
+}
+
+// recorded is what Go has written into the build.
+func recorded(info *debug.BuildInfo) (number, commit string) {
+	number = "devel"
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		number = v
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	commit = settings["vcs.revision"]
+	if commit != "" && settings["vcs.modified"] == "true" {
+		commit += " with changes"
+	}
+	return number, commit
+}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package main
-
-import "golang.org/x/sys/unix"
-
-// getTermios asks a terminal how it is set (tcgetattr).
-const getTermios = unix.TIOCGETA
