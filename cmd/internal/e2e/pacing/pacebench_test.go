@@ -125,8 +125,8 @@ func BenchmarkPace(b *testing.B) {
 	var slow, fast []demand
 	for _, scheme := range e2e.Schemes {
 		for _, mixed := range []bool{false, true} {
-			slow = append(slow, demand{time.Second, scheme, mixed, 31}, demand{2 * time.Second, scheme, mixed, 16})
-			fast = append(fast, demand{50 * time.Millisecond, scheme, mixed, 201})
+			slow = append(slow, demand{time.Second, scheme, mixed, 21}, demand{2 * time.Second, scheme, mixed, 11})
+			fast = append(fast, demand{50 * time.Millisecond, scheme, mixed, 101})
 		}
 	}
 	together := sync.OnceValue(func() map[demand]yield { return meet(b, crowd, slow...) })
