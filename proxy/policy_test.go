@@ -288,6 +288,7 @@ func TestFrom(t *testing.T) {
 // TestQuota: what goes out counts, and nothing else does.
 func TestQuota(t *testing.T) {
 	t.Parallel()
+	testkit.AwayFromMidnight()
 	origin, tunnelled := serve(t, false, rules, hello), serve(t, true, rules, hello)
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
@@ -343,6 +344,7 @@ func TestQuota(t *testing.T) {
 // Who leaves the queue has sent nothing.
 func TestQuotaOfWhoLeaves(t *testing.T) {
 	t.Parallel()
+	testkit.AwayFromMidnight()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{
 		clients: []policy.Client{{Name: "lab-a", Networks: here, PerDay: 2}},

@@ -75,6 +75,16 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// AwayFromMidnight waits until midnight UTC is over, if it is less than Patience away. A test of what
+// is counted or named by the day calls it first.
+func AwayFromMidnight() {
+	const day = 24 * time.Hour
+	now := time.Now()
+	if left := now.Truncate(day).Add(day).Sub(now); left < Patience {
+		time.Sleep(left)
+	}
+}
+
 // Missing ends a test whose peer, a program that it needs, is not on this machine: the test is
 // skipped, or fails with REQUIRE_PEERS=1.
 func Missing(t testing.TB, peer string) {

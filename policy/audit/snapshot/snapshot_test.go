@@ -20,9 +20,13 @@ import (
 	"go.uber.org/goleak"
 
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.AwayFromMidnight() // snapshots are kept once a day
+	goleak.VerifyTestMain(m)
+}
 
 const text = "User-agent: *\nDisallow: /private\n"
 

@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // TestExplainWhatWasDecided: what decisions rested on is kept while serve runs, to the
 // octet, and each decision comes out the same when it is made again from that.
 func TestExplainWhatWasDecided(t *testing.T) {
+	t.Parallel()
+	testkit.AwayFromMidnight() // a fetch is kept once a day
 	const rules = "# kept to the octet \x1b[2J\r\nUser-agent: FooBot\r\nCrawl-delay: 0.01\r\nDisallow: /private\r\n\r\nUser-agent: *\r\nDisallow: /\r\n"
 	ruled, none, fails := e2e.NewOrigin(t, "ruled", rules), e2e.NewOrigin(t, "none", ""), e2e.NewOrigin(t, "fails", "")
 	none.Handle("/robots.txt", http.NotFound)

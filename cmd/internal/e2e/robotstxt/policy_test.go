@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
 )
 
 // The entries of hosts, by curl through serve: who is denied is not even
@@ -173,6 +174,7 @@ func TestIdentityIsRequired(t *testing.T) {
 // client is not either.
 func TestQuotaOfADay(t *testing.T) {
 	t.Parallel()
+	testkit.AwayFromMidnight()
 	o := e2e.NewOrigin(t, "quota", "User-agent: *\nDisallow: /private\n")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"clients": []e2e.Entry{
