@@ -229,7 +229,7 @@ func Prepare(t testing.TB, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Finish runs a command within the tests' patience.
+// Finish runs a command to its end. Some peers need many seconds to start on a busy machine.
 func Finish(t testing.TB, cmd *exec.Cmd) Outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -240,7 +240,13 @@ func Finish(t testing.TB, cmd *exec.Cmd) Outcome {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	t.Cleanup(func() { cmd.Process.Kill() })
-	testkit.Within(t, strings.Join(cmd.Args, " ")+" ends", done)
+	select {
+	case <-done:
+	case <-time.After(4 * testkit.Patience):
+		cmd.Process.Kill()
+		<-done
+		t.Fatalf("%s has not ended by itself:\n%s%s", strings.Join(cmd.Args, " "), &stdout, &stderr)
+	}
 	return Outcome{cmd.Args, ExitCode(cmd.ProcessState), stdout.String(), stderr.String()}
 }
 
