@@ -49,7 +49,7 @@ func TestStatusTellsWhatIsKnownOfTheProxy(t *testing.T) {
 		got.Config != "/etc/robots.yaml" || got.State != "/var/lib/robots" || got.Audit != "/var/lib/robots/audit.jsonl" {
 		t.Errorf("%+v", got)
 	}
-	if got.CA != (certificate{"CN=a CA", guide.Fingerprint(der), stamp(until)}) {
+	if got.CA != (certificate{"CN=test CA,O=robotsproxy", guide.Fingerprint(der), stamp(until)}) {
 		t.Errorf("%+v", got.CA)
 	}
 	if !got.Healthy || !got.Ready || got.Reasons == nil || len(got.Reasons) > 0 || got.Reloads.OK != 2 || got.Reloads.Refused != 1 || got.Reloads.LastOK != stamp(reloaded) || got.Reloads.Errors != nil {
