@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // restart gives a Pacer that knows of p what was kept as JSON.
@@ -32,7 +34,7 @@ func restart(t testing.TB, p *Pacer, o Options) *Pacer {
 // as after says, whenever the process ended in between, and no later.
 func TestARestartIsNoWayRoundAGap(t *testing.T) {
 	const most = 10 * time.Minute
-	for seed := range int64(400) {
+	for seed := range int64(testkit.Rounds(400)) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewSource(seed))
 			limits := func(most time.Duration) (l Limits, gap time.Duration) {

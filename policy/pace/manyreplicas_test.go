@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 // TestReplicasShareHotHosts: see shareHotHosts.
 func TestReplicasShareHotHosts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { shareHotHosts(t, 50, 100) })
+	synctest.Test(t, func(t *testing.T) { shareHotHosts(t, 50, testkit.Rounds(100)) })
 }
 
 // BenchmarkAThousandReplicasAndAMillionHosts is TestReplicasShareHotHosts with a thousand

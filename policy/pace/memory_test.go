@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // inUse is what is in use of the heap, in octets.
@@ -25,7 +27,7 @@ func inUse() int64 {
 }
 
 // TestWhatWaitingTakes: see waitingTakes.
-func TestWhatWaitingTakes(t *testing.T) { waitingTakes(t, 2500) }
+func TestWhatWaitingTakes(t *testing.T) { waitingTakes(t, testkit.Rounds(2500)) }
 
 // BenchmarkAHundredThousandWait is TestWhatWaitingTakes with four times the hosts.
 func BenchmarkAHundredThousandWait(b *testing.B) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 func TestWhoLeavesCostsNobodyASlot(t *testing.T) {
@@ -297,7 +299,8 @@ func TestTenThousandLeaveNothingBehind(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	l.MaxWait = 1e6 * time.Hour
-	for i := range 10_000 {
+	waiters := testkit.Rounds(10_000)
+	for i := range waiters {
 		wg.Go(func() {
 			if _, err := wait(ctx, p, fmt.Sprint(i%97), l); !errors.Is(err, context.Canceled) {
 				t.Errorf("Wait: %v", err)
@@ -305,7 +308,7 @@ func TestTenThousandLeaveNothingBehind(t *testing.T) {
 		})
 	}
 	h := p.hosts.lock(l.Key)
-	for len(h.expiry) < 10_000 {
+	for len(h.expiry) < waiters {
 		h.mu.Unlock()
 		runtime.Gosched()
 		h.mu.Lock()

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // A trial is a random crowd at one host, checked at each request that goes out.
@@ -124,7 +126,7 @@ func (r *trial) crowd(n int, step time.Duration, limits func(*rand.Rand) (Limits
 // TestRandomCrowdsKeepTheGap: two sends of one key are never closer than the gap,
 // and places never exceed MaxConcurrent, whatever comes, leaves and fails.
 func TestRandomCrowdsKeepTheGap(t *testing.T) {
-	for seed := range int64(60) {
+	for seed := range int64(testkit.Rounds(60)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := &trial{t: t, p: New(Options{}), rnd: rand.New(rand.NewSource(seed))}
 			gap := 1 + r.random(time.Duration(1+r.rnd.Intn(100))*time.Second/10)
@@ -140,7 +142,7 @@ func TestRandomCrowdsKeepTheGap(t *testing.T) {
 
 // TestRandomGroupsKeepTheirGaps: likewise where each request brings limits of its own.
 func TestRandomGroupsKeepTheirGaps(t *testing.T) {
-	for seed := range int64(40) {
+	for seed := range int64(testkit.Rounds(40)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := &trial{t: t, p: New(Options{}), rnd: rand.New(rand.NewSource(seed))}
 			r.crowd(200, time.Second, func(rnd *rand.Rand) (Limits, time.Duration) {
@@ -159,7 +161,7 @@ func TestRandomGroupsKeepTheirGaps(t *testing.T) {
 // TestRandomBurstsKeepTheRate: in no stretch of time go more than the burst and what
 // the rate gives in it.
 func TestRandomBurstsKeepTheRate(t *testing.T) {
-	for seed := range int64(30) {
+	for seed := range int64(testkit.Rounds(30)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := &trial{t: t, p: New(Options{}), rnd: rand.New(rand.NewSource(seed))}
 			perSecond, burst := 0.1+10*r.rnd.Float64(), 2+r.rnd.Intn(8)

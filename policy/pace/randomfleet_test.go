@@ -10,19 +10,20 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/robots/testkit"
 )
 
 // TestRandomFleetsKeepTheGap: whatever comes, leaves, is late, fails and asks for a
 // pause, and leaves nothing behind.
 func TestRandomFleetsKeepTheGap(t *testing.T) {
-	for seed := range int64(40) {
+	for seed := range int64(testkit.Rounds(40)) {
 		synctest.Test(t, func(t *testing.T) { randomFleet(t, rand.New(rand.NewSource(seed)), false) })
 	}
 }
 
 // TestRandomFleetsKeepTheBound: likewise of the average, while the Store comes and goes.
 func TestRandomFleetsKeepTheBound(t *testing.T) {
-	for seed := range int64(40) {
+	for seed := range int64(testkit.Rounds(40)) {
 		synctest.Test(t, func(t *testing.T) { randomFleet(t, rand.New(rand.NewSource(seed)), true) })
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 func (t *table) size() int {
@@ -98,7 +100,7 @@ func TestForgettingNeverShortensAWait(t *testing.T) {
 func TestHostsAreForgottenOnUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
-		for i := range 20_000 {
+		for i := range testkit.Rounds(20_000) {
 			l.Key = fmt.Sprint(i)
 			s := mustWait(t, p, "", l)
 			s.Sent()

@@ -36,6 +36,15 @@ func Long(t testing.TB, why string) {
 	}
 }
 
+// Rounds is how often a test repeats what shows more the more often it is done: n times, and a
+// tenth of that under -short.
+func Rounds(n int) int {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
 // Patience bounds every wait of a test for something that has to happen. Nothing that works comes
 // near it, so a test that fails by it has found a fault, and not a slow machine.
 const Patience = 30 * time.Second
