@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // TestSuffixes holds the index of a path against what it says in plain words.
@@ -88,7 +90,7 @@ func TestCrowd(t *testing.T) {
 		}
 		return b.String()
 	}
-	for range 20_000 {
+	for range testkit.Rounds(20_000) {
 		var patterns []string
 		for range 1 + rnd.IntN(8) {
 			field := [...]string{"Allow: ", "Disallow: "}[rnd.IntN(2)]

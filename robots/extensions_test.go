@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 func TestLinks(t *testing.T) {
@@ -112,7 +113,7 @@ func TestExtensionsAreBounded(t *testing.T) {
 func TestExtensionsDisturbNothing(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	pick := func(s ...string) string { return s[rnd.IntN(len(s))] }
-	for range 5000 {
+	for range testkit.Rounds(5000) {
 		var plain, extended strings.Builder
 		for range rnd.IntN(10) {
 			line := pick("user-agent: a", "user-agent: b", "user-agent: *", "disallow: /a", "allow: /a/b", "disallow:", "crawl-delay: 2") + "\n"

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"robotsproxy/robots"
+	"robotsproxy/robots/testkit"
 )
 
 // lintCases hold the faults that are found, as "line fault".
@@ -142,7 +143,7 @@ func TestRivalsAgree(t *testing.T) {
 		}
 		return b.String()
 	}
-	for range 5000 {
+	for range testkit.Rounds(5000) {
 		pattern := some(1, "*") + "/" + some(5, "a", "b", "*", "/", "%61", "ü") + some(1, "$", "*")
 		path := "/" + some(5, "a", "b", "/", "*", "ü")
 		for _, d := range robots.Dialects() {

@@ -13,6 +13,7 @@ import (
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 func host(i int) robots.Origin {
@@ -176,7 +177,7 @@ func TestTogether(t *testing.T) {
 	for seed := range uint64(4) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(seed, 0))
-			for range 3000 {
+			for range testkit.Rounds(3000) {
 				d := columns[random.IntN(len(columns))]
 				e, err := c.Lookup(t.Context(), Query{Origin: host(random.IntN(200))}, d)
 				if err != nil {

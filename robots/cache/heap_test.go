@@ -14,6 +14,7 @@ import (
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 // small is a Fetcher of files as most sites have them.
@@ -37,6 +38,7 @@ func (small) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
 // TestHeap measures what an origin with a small file takes of the heap, all
 // told, and that it is not more than it is weighed.
 func TestHeap(t *testing.T) {
+	testkit.Long(t, "volume")
 	const origins = 20_000
 	c := newCache(t, Options{Fetcher: small{}, MaxBytes: 1 << 30})
 	heap := func() uint64 {

@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 func use(t *testing.T, c *Cache, o Options) <-chan struct{} {
@@ -227,7 +228,7 @@ func TestUseUnderLoad(t *testing.T) {
 	var asked sync.WaitGroup
 	for n := range 8 {
 		asked.Go(func() {
-			for i := range 2000 {
+			for i := range testkit.Rounds(2000) {
 				o := robots.Origin{Scheme: "https", Host: fmt.Sprintf("h%d.example", (i*7+n)%1500), Port: 443}
 				e, err := c.Lookup(t.Context(), Query{Origin: o}, robots.Standard())
 				if err != nil {
