@@ -64,15 +64,17 @@ func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Answer {
 	return &fetch.Answer{Status: 200, Connected: true, MaxAge: -1, Body: []byte("User-agent: *\nDisallow: /x\n"), Fetched: time.Now()}
 }
 
-// TestBadSharers: each goes alone, after a bounded wait, and nothing hangs.
-func TestBadSharers(t *testing.T) {
+// A badSharer is a Store that does not do its part, and how long that may hold a lookup up.
+type badSharer struct {
+	name  string
+	fault fault
+	most  time.Duration // waited for each, beside the fetch
+}
+
+func badSharers() []badSharer {
 	var saves atomic.Int32
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	for _, tc := range []struct {
-		name  string
-		fault fault
-		most  time.Duration // waited for each, beside the fetch
-	}{
+	return []badSharer{
 		{"no answer but errors", fault{
 			load: func(context.Context) ([]byte, error) { return nil, errAway },
 			claim: func(context.Context, robots.Origin, time.Duration) (cache.Claim, error) {
@@ -100,7 +102,12 @@ func TestBadSharers(t *testing.T) {
 				return cache.Claim{Saved: fmt.Sprint(saves.Add(1))}, nil
 			},
 		}, 43 * time.Second},
-	} {
+	}
+}
+
+// TestBadSharers: each goes alone, after a bounded wait, and nothing hangs.
+func TestBadSharers(t *testing.T) {
+	for _, tc := range badSharers() {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, f := storetest.NewMemory(), &fetcher{}

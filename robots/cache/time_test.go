@@ -267,7 +267,12 @@ func TestOwnFailure(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a copy stays in force, and is refreshed", func(t *testing.T) {
+}
+
+// TestOwnFailureBesideACopy: a copy stays in force where an answer is missing by our own fault.
+func TestOwnFailureBesideACopy(t *testing.T) {
+	ours := fetch.Answer{MaxAge: -1, Connected: true, Ours: true, Err: errDown}
+	t.Run("it is refreshed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := &script{answers: []fetch.Answer{file(0), ours, file(-1)}}
 			c, stop := start(t, Options{Fetcher: f})
@@ -288,7 +293,7 @@ func TestOwnFailure(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a copy rules where nothing can be asked", func(t *testing.T) {
+	t.Run("nothing can be asked", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := &script{answers: []fetch.Answer{file(0), ours}}
 			c := newCache(t, Options{Fetcher: f})

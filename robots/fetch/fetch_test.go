@@ -269,7 +269,7 @@ func TestForbiddenRedirectTarget(t *testing.T) {
 // TestLongRedirectIsForgotten: a transport remembers the scheme and the host of a connection that it
 // keeps, and must not keep the whole address that a redirect led to.
 func TestLongRedirectIsForgotten(t *testing.T) {
-	const n, long = 100, 200 << 10
+	const n, long = 30, 200 << 10
 	var kept []*url.URL
 	c, err := New(Options{MaxURL: 2 * long, Sender: Unpaced(tripper(func(r *http.Request) (*http.Response, error) {
 		kept = append(kept, &url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host})

@@ -68,20 +68,23 @@ var (
 	}
 )
 
+// crossings are redirects to another origin, and what is recorded of them.
+var crossings = map[string]struct {
+	says   error // of Options.Allowed
+	direct bool
+	hops   []string
+	barred bool
+	fails  error
+}{
+	"allowed":    {hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt", "http://b.test/private/x?y"}},
+	"disallowed": {says: ErrDisallowed, barred: true, fails: ErrDisallowed, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
+	"not known":  {says: errNoB, fails: errNoB, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
+	"direct":     {direct: true, fails: errAny, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
+}
+
 // TestRedirectToAnotherOrigin: only where it may be, and what was asked is told.
 func TestRedirectToAnotherOrigin(t *testing.T) {
-	for name, tc := range map[string]struct {
-		says   error // of Options.Allowed
-		direct bool
-		hops   []string
-		barred bool
-		fails  error
-	}{
-		"allowed":    {hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt", "http://b.test/private/x?y"}},
-		"disallowed": {says: ErrDisallowed, barred: true, fails: ErrDisallowed, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
-		"not known":  {says: errNoB, fails: errNoB, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
-		"direct":     {direct: true, fails: errAny, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
-	} {
+	for name, tc := range crossings {
 		t.Run(name, func(t *testing.T) {
 			var told []string
 			w := &web{leads: crossing}
