@@ -80,7 +80,7 @@ func held(t *testing.T, b []byte) map[string]json.RawMessage {
 
 // TestRecordsAreBounded with every member at its worst.
 func TestRecordsAreBounded(t *testing.T) {
-	for name, s := range strangers(200 << 10) {
+	for name, s := range strangers(100 << 10) {
 		r := greedy(s)
 		for _, o := range []Options{{Replica: s}, {Replica: s, DropQuery: true, Client: func(string) string { return s }}} {
 			members := held(t, r.append(nil, &o))

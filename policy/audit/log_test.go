@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/testkit"
 )
 
 func open(t testing.TB, o Options) *Log {
@@ -343,7 +344,7 @@ func TestOpenErrorNamesTheFile(t *testing.T) {
 func TestManyWritersShareWrites(t *testing.T) {
 	for _, s := range []Sync{SyncInterval, SyncNone, SyncAlways} {
 		l := open(t, Options{Sync: s})
-		const writers, each = 16, 50
+		writers, each := 16, testkit.Rounds(50)
 		var all sync.WaitGroup
 		for range writers {
 			all.Go(func() {

@@ -20,6 +20,7 @@ import (
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
 
 func newFeed(t testing.TB, o Options) *Feed {
@@ -98,7 +99,7 @@ func TestLinesGoRound(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	f := newFeed(t, Options{MaxLines: 50, MaxBytes: trail.MaxLine})
 	all := map[uint64]string{}
-	for n := uint64(1); n <= 3000; n++ {
+	for n := uint64(1); n <= uint64(testkit.Rounds(3000)); n++ {
 		size := 1 + rnd.Intn(2000)
 		if rnd.Intn(20) == 0 {
 			size = 1 + rnd.Intn(trail.MaxLine)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // crawl adds records of which each is of another host, client and rule, whose names
@@ -24,6 +26,7 @@ func crawl(s *Sum, records int) {
 var padding = strings.Repeat("x", 200)
 
 func TestCeilings(t *testing.T) {
+	testkit.Long(t, "volume")
 	const records = maxHosts + 500
 	s := New(Options{})
 	crawl(s, records)

@@ -118,10 +118,11 @@ func fill(t *testing.T, s *Store, client string) (kept int) {
 
 // TestGreedyClientIsRefusedFirst: whoever has used its share leaves space for others.
 func TestGreedyClientIsRefusedFirst(t *testing.T) {
-	s := open(t, Options{MaxSize: 16 << 20, NoSync: true})
+	const most = 8 << 20
+	s := open(t, Options{MaxSize: most, NoSync: true})
 	first := fill(t, s, "greedy")
-	if used := s.Stats().Bytes; used > 16<<20/5*4 || used < 16<<20/10*7 {
-		t.Errorf("a lone client has filled %d bytes of %d", used, 16<<20)
+	if used := s.Stats().Bytes; used > most/5*4 || used < most/10*7 {
+		t.Errorf("a lone client has filled %d bytes of %d", used, most)
 	}
 	for n := range 50 {
 		keep(t, s, answer("honest.test", fmt.Sprint("honest", n), n))

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"robotsproxy/robots/testkit"
 )
 
 // age makes a file as old as it would be at now.
@@ -172,7 +174,7 @@ func TestPruneCountsAll(t *testing.T) {
 func TestPruneMeetsKeep(t *testing.T) {
 	s := open(t, Options{MaxAge: day, NoSync: true})
 	var wg sync.WaitGroup
-	for n := range 300 {
+	for n := range testkit.Rounds(300) {
 		a := answer("a.test", fmt.Sprint(n), n)
 		keep(t, s, a)
 		age(t, octetsPath(s.o.Dir, a.SHA256), time.Now(), 9*day)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"robotsproxy/robots/testkit"
 )
 
 // A pen writes a trail as the proxy does, one step at a time: lines, whole or in two
@@ -133,11 +135,7 @@ func (g *reading) next() bool {
 
 // Whatever the proxy does between one line and the next, each line is read once.
 func TestReaderWhileFilesChange(t *testing.T) {
-	if testing.Short() {
-		readWhileFilesChange(t, 8)
-		return
-	}
-	readWhileFilesChange(t, 30)
+	readWhileFilesChange(t, uint64(testkit.Rounds(30)))
 }
 
 // BenchmarkReaderWhileFilesChange is TestReaderWhileFilesChange with more seeds.
@@ -191,7 +189,7 @@ func readOneWhileFilesChange(t *testing.T, keep int, seed uint64) {
 func TestReaderBesideWriter(t *testing.T) {
 	rounds := uint64(6)
 	if testing.Short() {
-		rounds = 1
+		rounds = 3
 	}
 	for seed := range rounds {
 		p := newPen(t, seed)
@@ -204,7 +202,7 @@ func TestReaderBesideWriter(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for range 2000 {
+			for range testkit.Rounds(2000) {
 				p.step()
 			}
 			for p.half != nil || p.file == nil {
