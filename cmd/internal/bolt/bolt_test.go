@@ -63,6 +63,9 @@ func open(t testing.TB, file string, log io.Writer) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if s.db != nil { // the file could be opened
+		s.db.NoSync = true // no test cuts the power
+	}
 	return s
 }
 

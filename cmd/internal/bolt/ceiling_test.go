@@ -35,6 +35,7 @@ func bounded(t testing.TB, file string, most int64) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.db.NoSync = true
 	return s
 }
 
@@ -42,7 +43,7 @@ func bounded(t testing.TB, file string, most int64) *Store {
 // not outgrow MaxBytes, and newer entries are kept nevertheless.
 func TestFileKeepsItsCeiling(t *testing.T) {
 	t.Parallel()
-	const most = 8 << 20
+	const most = 4 << 20
 	for name, size := range map[string]func(*rand.Rand) int{
 		"large": func(*rand.Rand) int { return 500_000 },
 		"small": func(r *rand.Rand) int { return r.IntN(5000) },
@@ -54,7 +55,7 @@ func TestFileKeepsItsCeiling(t *testing.T) {
 			file := stateFile(t)
 			s := bounded(t, file, most)
 			random := rand.New(rand.NewPCG(1, 2))
-			for saved := 0; saved < 3*most; {
+			for saved := 0; saved < 2*most; {
 				for n := 0; n < 1<<20; {
 					entry := make([]byte, size(random))
 					s.Save(site(random.IntN(1<<20)), entry, time.Now().Add(time.Duration(1+random.IntN(1000))*time.Hour), "someone")
