@@ -19,6 +19,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -42,7 +43,7 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	t.Helper()
 	f := &fixture{pacer: pace.New(pace.Options{}), sites: &sites{texts: map[string]string{}}}
 	var err error
-	if f.feed, err = live.New(live.Options{Waiting: func() int { return 0 }}); err != nil {
+	if f.feed, err = live.New(live.Options{MaxBytes: trail.MaxLine, Waiting: func() int { return 0 }}); err != nil {
 		t.Fatal(err)
 	}
 	if f.book, err = cache.New(cache.Options{Fetcher: f.sites}); err != nil {
