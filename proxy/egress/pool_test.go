@@ -301,7 +301,7 @@ func TestManyAtOnce(t *testing.T) {
 			var asking sync.WaitGroup
 			for i := range 16 {
 				asking.Go(func() {
-					for j := range 50 {
+					for j := range testkit.Rounds(50) {
 						path := fmt.Sprintf("/%d/%d", i, j)
 						r, err := http.NewRequestWithContext(t.Context(), "GET", o.String()+path, nil)
 						if err != nil {

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"robotsproxy/robots/testkit"
 )
 
 // RFC 9110 9.3.2: an answer to HEAD has no body. What an origin sends all the
@@ -42,7 +44,7 @@ func TestMoreThanWasAskedForIsNobodysAnswer(t *testing.T) {
 			var asking sync.WaitGroup
 			for range 16 {
 				asking.Go(func() {
-					for range 25 {
+					for range testkit.Rounds(25) {
 						for _, method := range []string{http.MethodHead, http.MethodGet} {
 							askSettled(t, d, method, o.String())
 						}
