@@ -63,7 +63,8 @@ var TreeRoot = sync.OnceValue(func() string {
 	panic("e2e: no go.mod above the working directory")
 })
 
-// built builds robotsproxy on first use, without C as it is released. All test processes of a user share the file: go
+// built builds robotsproxy on first use, without C as it is released. All test processes of a user
+// share the file: go
 // build leaves it alone if it is up to date, and a lock keeps two builds apart.
 var built = sync.OnceValues(func() (string, error) {
 	if err := lookAtSources(TreeRoot()); err != nil {
