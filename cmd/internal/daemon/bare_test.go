@@ -29,8 +29,8 @@ func TestBare(t *testing.T) {
 			}
 			s := newShare(t)
 			s.ask.PathQuery = "/private"
-			rules := &s.house.Now.Load().rules
-			all, err := s.house.sinks(nil)
+			rules := &s.daemon.Now.Load().rules
+			all, err := s.daemon.sinks(nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -66,7 +66,7 @@ type Daemon struct {
 	draining  atomic.Bool
 }
 
-// A Storage is what a house has for itself on the disk. It takes the store over.
+// A Storage is what a daemon has for itself on the disk. It takes the store over.
 type Storage struct {
 	Dir   string      // of the audit, with all that belongs to it; "": the state directory
 	store *bolt.Store // nil: nothing that is known of sites outlives the process
@@ -226,7 +226,7 @@ func (h *Daemon) listen(cfg config.Config) (err error) {
 	return nil
 }
 
-// own is where the house listens.
+// own is where the daemon listens.
 func (h *Daemon) own() (all []netip.AddrPort) {
 	for _, l := range []net.Listener{h.listener, h.adminAt} {
 		if l != nil {
@@ -277,13 +277,13 @@ func (h *Daemon) Run(ctx, urged context.Context) (err error) {
 	}
 	if h.reloader != nil {
 		g.Go(func() error { return h.reloader.run(failed, background) })
-		g.Go(func() error { return h.reloader.herald.guard(background) })
+		g.Go(func() error { return h.reloader.notifier.guard(background) })
 	}
 	g.Go(func() error {
 		<-failed.Done() // asked to end, or one of the above has
 		h.draining.Store(true)
 		if h.reloader != nil {
-			h.reloader.herald.stopping()
+			h.reloader.notifier.stopping()
 		}
 		defer stop()
 		if ctx.Err() != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // A generation is what is in force: a configuration, and all that was made of it and can
-// be made anew while the house stands.
+// be made anew while the daemon stands.
 type generation struct {
 	Cfg       config.Config
 	rules     proxy.Rules
@@ -34,7 +34,7 @@ type generation struct {
 
 // make makes what cfg asks for, and changes nothing yet. What is as in before is
 // before's own, with all that it knows: the Door and its connections, the authority
-// and its certificates. Without a before the house has no book, and gets one.
+// and its certificates. Without a before the daemon has no book, and gets one.
 func (h *Daemon) make(cfg config.Config, before *generation) (_ *generation, err error) {
 	f := &generation{Cfg: cfg, snapshots: h.kept(cfg), memory: memoryLimit(cfg)}
 	defer func() {
@@ -156,7 +156,7 @@ func sameEgress(a, b egress.Options) bool {
 }
 
 // use puts f in the place of before. Whatever could be wrong with it was found when it
-// was made; only a house that ends takes no more, and then nothing has changed. Where
+// was made; only a daemon that ends takes no more, and then nothing has changed. Where
 // another Door is in force, before's is to be closed when it has sent its last request:
 // when all of last are closed.
 func (h *Daemon) use(f, before *generation) (last []<-chan struct{}, err error) {

@@ -57,7 +57,7 @@ func TestNotify(t *testing.T) {
 		}
 	}
 	s := stand(t, nil)
-	serving := "STATUS=serving on " + s.house.Addr()
+	serving := "STATUS=serving on " + s.daemon.Addr()
 	want("READY=1", serving)
 	if err := s.reload(keys{"listen": "127.0.0.1:1", "log.format": "json"}); err == nil {
 		t.Error("it is taken")

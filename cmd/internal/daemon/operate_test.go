@@ -30,7 +30,7 @@ func TestTheOperatorIsToldWhereThingsAre(t *testing.T) {
 	}
 	ask := func() (got status) {
 		t.Helper()
-		resp, err := http.Get(s.house.AdminURL() + "api/v1/status")
+		resp, err := http.Get(s.daemon.AdminURL() + "api/v1/status")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,14 +42,14 @@ func TestTheOperatorIsToldWhereThingsAre(t *testing.T) {
 	}
 	got := ask()
 	state := s.base["state_dir"].(string)
-	if got.Config != s.file || got.State != state || got.Audit != filepath.Join(state, cli.AuditName) || got.Proxy != s.house.Addr() || !got.Healthy || !got.Ready {
+	if got.Config != s.file || got.State != state || got.Audit != filepath.Join(state, cli.AuditName) || got.Proxy != s.daemon.Addr() || !got.Healthy || !got.Ready {
 		t.Errorf("%+v", got)
 	}
 	if began, err := time.Parse(time.RFC3339Nano, got.Started); err != nil || time.Since(began) > time.Hour || strings.Count(got.CA.SHA256, ":") != 31 || got.CA.Expires == "" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if !slices.Equal(s.house.clientNames(), []string{"lab"}) {
-		t.Errorf("clients: %q", s.house.clientNames())
+	if !slices.Equal(s.daemon.clientNames(), []string{"lab"}) {
+		t.Errorf("clients: %q", s.daemon.clientNames())
 	}
 	if s.reload(keys{"listen": "127.0.0.1:1"}) == nil {
 		t.Fatal("it is taken")

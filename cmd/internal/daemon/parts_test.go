@@ -13,11 +13,11 @@ func TestNothingIsLeftOut(t *testing.T) {
 	t.Setenv("BARE", "robots,pace,audit,metrics")
 	s := newShare(t)
 	s.ask.PathQuery = "/private"
-	rules := &s.house.Now.Load().rules
+	rules := &s.daemon.Now.Load().rules
 	if d := rules.Engine.Decide(t.Context(), s.ask); d.Verdict != policy.Refuse || d.Reason != policy.ReasonRule {
 		t.Errorf("%v %q", d.Verdict, d.Reason)
 	}
-	if all, err := s.house.sinks(nil); rules.Monitor || len(all) != 3 || err != nil || s.house.tap() == nil {
+	if all, err := s.daemon.sinks(nil); rules.Monitor || len(all) != 3 || err != nil || s.daemon.tap() == nil {
 		t.Errorf("monitor %v, sinks %v, %v", rules.Monitor, all, err)
 	}
 }

@@ -32,19 +32,19 @@ type settings struct {
 	load  func() (config.Config, error) // reads it, lays the flags over it, and checks it
 	stamp [sha256.Size]byte             // of the file before it was first read
 	named map[string][sha256.Size]byte  // the files that it names, before they were first read
-	level *slog.LevelVar                // of the house's log
+	level *slog.LevelVar                // of the daemon's log
 	hup   <-chan os.Signal
 }
 
-// A reloader changes a house while it serves, whole or not at all. One goroutine,
+// A reloader changes a daemon while it serves, whole or not at all. One goroutine,
 // run's, does all of it: it hears signals, the operator's requests, and of the files
 // that were read, and tells in the log, and systemd, what has come of it.
 type reloader struct {
-	h      *Daemon
-	from   settings
-	herald notifier
-	asked  chan chan error
-	ended  chan struct{} // closed when no more is done
+	h        *Daemon
+	from     settings
+	notifier notifier
+	asked    chan chan error
+	ended    chan struct{} // closed when no more is done
 
 	// run's own
 	watch    *watcher                     // nil: files cannot be watched
@@ -142,7 +142,7 @@ func (r *reloader) run(ctx, over context.Context) error {
 
 // begin watches what the configuration in force was read from.
 func (r *reloader) begin() {
-	r.herald.ready(r.status(nil))
+	r.notifier.ready(r.status(nil))
 	var err error
 	if r.watch, err = newWatcher(); err != nil {
 		r.h.log.Warn("files are not watched; after a change send SIGHUP", "error", err)
@@ -247,11 +247,11 @@ func (r *reloader) answer(over context.Context, first chan<- error) {
 
 // reload does it, and tells of it.
 func (r *reloader) reload(over context.Context, by string) error {
-	r.herald.reloading()
+	r.notifier.reloading()
 	changes, told, err := r.renew(over)
 	r.follow()
 	r.keep(err)
-	r.herald.ready(r.status(err))
+	r.notifier.ready(r.status(err))
 	log := r.h.log.With("by", by)
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {

@@ -45,14 +45,14 @@ func TestReloadRefusesWhole(t *testing.T) {
 			if c.text != "" {
 				refused = func() error {
 					testkit.Must(t, os.WriteFile(s.file, []byte(c.text), 0o600))
-					return s.house.Reload(t.Context())
+					return s.daemon.Reload(t.Context())
 				}
 			}
 			s.refuses(refused, c.want)
 			if err := s.reload(keys{"pace.burst": 7}); err != nil {
 				t.Errorf("put right: %v", err)
 			}
-			if ok, _, last, lastErr := s.house.Reloads(); ok == 0 || last.IsZero() || lastErr != nil {
+			if ok, _, last, lastErr := s.daemon.Reloads(); ok == 0 || last.IsZero() || lastErr != nil {
 				t.Errorf("%d, %v, %v", ok, last, lastErr)
 			}
 		})
@@ -62,7 +62,7 @@ func TestReloadRefusesWhole(t *testing.T) {
 // refuses fails the test unless reload fails with these lines, and changes nothing.
 func (s *standing) refuses(reload func() error, want []string) {
 	s.t.Helper()
-	before := s.house.Now.Load()
+	before := s.daemon.Now.Load()
 	err := reload()
 	if err == nil {
 		s.t.Fatal("it is taken")
@@ -76,13 +76,13 @@ func (s *standing) refuses(reload func() error, want []string) {
 			s.t.Errorf("said: %q, want %q", lines, want)
 		}
 	}
-	if s.house.Now.Load() != before {
+	if s.daemon.Now.Load() != before {
 		s.t.Error("something is in force")
 	}
 	if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusForbidden {
 		s.t.Errorf("status %d", status)
 	}
-	ok, failed, last, lastErr := s.house.Reloads()
+	ok, failed, last, lastErr := s.daemon.Reloads()
 	if ok != 0 || failed == 0 || !last.IsZero() || lastErr == nil {
 		s.t.Errorf("%d, %d, %v, %v", ok, failed, last, lastErr)
 	}
@@ -94,21 +94,21 @@ func TestReloadKeepsWhatItCan(t *testing.T) {
 	t.Parallel()
 	s := stand(t, nil)
 	s.get(s.origin.URL+"/page", nil)
-	first := s.house.Now.Load()
-	if err := s.reload(nil); err != nil || s.house.Now.Load() != first {
+	first := s.daemon.Now.Load()
+	if err := s.reload(nil); err != nil || s.daemon.Now.Load() != first {
 		t.Errorf("with nothing changed: %v", err)
 	}
 	if err := s.reload(keys{"hosts": []any{map[string]any{"match": "example.com"}}}); err != nil {
 		t.Fatal(err)
 	}
-	second := s.house.Now.Load()
+	second := s.daemon.Now.Load()
 	if second == first || second.rules.Door != first.rules.Door || second.rules.Authority != first.rules.Authority {
 		t.Error("an entry of hosts, and the Door or the CA was made anew")
 	}
 	if err := s.reload(keys{"egress.ports": []int{1, 80}, "mode": "monitor"}); err != nil {
 		t.Fatal(err)
 	}
-	third := s.house.Now.Load()
+	third := s.daemon.Now.Load()
 	if third.rules.Door == second.rules.Door || third.rules.Door.Pseudonym() != second.rules.Door.Pseudonym() {
 		t.Error("a Door for other ports is the same, or of another name")
 	}
@@ -124,17 +124,17 @@ func TestReloadKeepsWhatItCan(t *testing.T) {
 func TestReloadTheStatesOwnCA(t *testing.T) {
 	t.Parallel()
 	s := stand(t, nil)
-	before := s.house.CAPEM()
+	before := s.daemon.CAPEM()
 	state := s.base["state_dir"].(string)
 	for _, name := range []string{"ca.pem", "ca.key"} {
 		if err := os.Remove(filepath.Join(state, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.house.Reload(t.Context()); err != nil {
+	if err := s.daemon.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if after := s.house.CAPEM(); bytes.Equal(before, after) || !strings.Contains(s.said.String(), "ca_sha256") {
+	if after := s.daemon.CAPEM(); bytes.Equal(before, after) || !strings.Contains(s.said.String(), "ca_sha256") {
 		t.Errorf("the CA of before is in force; said:\n%s", s.said)
 	}
 }
@@ -155,7 +155,7 @@ func TestReloadOnASignal(t *testing.T) {
 				case s.hup <- os.Interrupt:
 				default:
 				}
-				if err := s.house.Reload(t.Context()); err != nil {
+				if err := s.daemon.Reload(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}
@@ -165,14 +165,14 @@ func TestReloadOnASignal(t *testing.T) {
 	if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusOK {
 		t.Errorf("status %d", status)
 	}
-	if ok, failed, _, _ := s.house.Reloads(); failed != 0 || ok == 0 {
+	if ok, failed, _, _ := s.daemon.Reloads(); failed != 0 || ok == 0 {
 		t.Errorf("%d reloads, %d failed", ok, failed)
 	}
 	if n := strings.Count(s.said.String(), "key=mode"); n != 1 {
 		t.Errorf("the change is told of %d times:\n%s", n, s.said)
 	}
 	s.stop()
-	if err := s.house.Reload(t.Context()); err == nil {
+	if err := s.daemon.Reload(t.Context()); err == nil {
 		t.Error("reloaded after the end")
 	}
 }
@@ -205,7 +205,7 @@ func TestReloadOfWhatIsShown(t *testing.T) {
 	s.base = s.base.with(keys{"admin.listen": "127.0.0.1:0"})
 	shown := func() string {
 		s.get(s.origin.URL+"/private?q=hush", nil)
-		feed := s.house.feed
+		feed := s.daemon.feed
 		lines, _ := feed.After(feed.Newest()-1, 1)
 		return string(lines[0].JSON)
 	}
@@ -226,7 +226,7 @@ func TestReloadWithoutAFile(t *testing.T) {
 	if err := os.WriteFile(s.file, []byte("mode: monitor\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.house.Reload(t.Context()); err != nil {
+	if err := s.daemon.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusForbidden {

@@ -72,14 +72,14 @@ func decided(q policy.Request, part func(policy.Decision) any) func(*standing) s
 }
 
 func inForce(part func(*generation) any) func(*standing) string {
-	return func(s *standing) string { return fmt.Sprint(part(s.house.Now.Load())) }
+	return func(s *standing) string { return fmt.Sprint(part(s.daemon.Now.Load())) }
 }
 
 // freshFor is how long the origin's robots.txt is used.
 func freshFor(s *standing) string {
 	ruling := s.decide(policy.Request{}).Ruling
 	o, _ := robots.ParseOrigin("http", strings.TrimPrefix(s.origin.URL, "http://"))
-	return s.house.book.Peek(o).Expires().Sub(ruling.Fetched()).Round(time.Second).String()
+	return s.daemon.book.Peek(o).Expires().Sub(ruling.Fetched()).Round(time.Second).String()
 }
 
 // refused sees a member of the record of a request that is.
@@ -91,15 +91,15 @@ func refused(member string) func(*standing) string {
 }
 
 func decisions(s *standing) string {
-	size := func() int64 { info, _ := os.Stat(s.house.AuditFile()); return info.Size() }
+	size := func() int64 { info, _ := os.Stat(s.daemon.AuditFile()); return info.Size() }
 	before := size()
 	for _, path := range []string{"/page", "/private"} {
 		s.get(s.origin.URL+path, nil)
 		testkit.Eventually(s.t, "the record is written", func() bool { // that of what is allowed comes after its answer
-			return s.house.handler.Stats().Requests.Open == 0 && s.house.evidence.Stats().Waiting == 0
+			return s.daemon.handler.Stats().Requests.Open == 0 && s.daemon.evidence.Stats().Waiting == 0
 		})
 	}
-	text, err := os.ReadFile(s.house.AuditFile())
+	text, err := os.ReadFile(s.daemon.AuditFile())
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ var reloadable = map[string]reloadCase{
 	"limits.connections":            keyAlone("limits.connections", 10, 20, inForce(func(f *generation) any { return f.rules.MaxConns }), "10", "20"),
 	"limits.url":                    keyAlone("limits.url", "8KiB", "1KiB", statusFor("/page?"+strings.Repeat("q", 2000)), "200", "414"),
 	"limits.connections_per_client": keyAlone("limits.connections_per_client", 10, 20, inForce(func(f *generation) any { return f.rules.MaxConnsEach }), "10", "20"),
-	"limits.memory":                 keyAlone("limits.memory", "1GiB", "256MiB", func(s *standing) string { return fmt.Sprint(s.house.memory.Stats().Limit >> 20) }, "1024", "256"),
+	"limits.memory":                 keyAlone("limits.memory", "1GiB", "256MiB", func(s *standing) string { return fmt.Sprint(s.daemon.memory.Stats().Limit >> 20) }, "1024", "256"),
 	"drain":                         keyAlone("drain", "0s", "30s", inForce(func(f *generation) any { return f.Cfg.Drain }), "0s", "30s"),
 	"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
 
@@ -195,14 +195,14 @@ var reloadable = map[string]reloadCase{
 	"audit.snapshot_max_age":  keyAlone("audit.snapshot_max_age", "1h", "2h", inForce(func(f *generation) any { return f.snapshots.MaxAge }), "1h0m0s", "2h0m0s"),
 	"audit.snapshot_max_size": keyAlone("audit.snapshot_max_size", "1MiB", "2MiB", inForce(func(f *generation) any { return f.snapshots.MaxSize }), "1048576", "2097152"),
 
-	"admin.token": keyAlone("admin.token", "0123456789abcdef", "fedcba9876543210", func(s *standing) string { return s.house.token() }, "0123456789abcdef", "fedcba9876543210"),
-	"log.level":   keyAlone("log.level", "warn", "debug", func(s *standing) string { return fmt.Sprint(s.house.log.Enabled(s.t.Context(), -4)) }, "false", "true"),
+	"admin.token": keyAlone("admin.token", "0123456789abcdef", "fedcba9876543210", func(s *standing) string { return s.daemon.token() }, "0123456789abcdef", "fedcba9876543210"),
+	"log.level":   keyAlone("log.level", "warn", "debug", func(s *standing) string { return fmt.Sprint(s.daemon.log.Enabled(s.t.Context(), -4)) }, "false", "true"),
 }
 
 // reloadedWithFiles are the keys that name files, an upstream proxy or a DNS server, or need a password's hash.
 func reloadedWithFiles(t *testing.T) map[string]reloadCase {
 	ownCA, ownTLS := twoCAs(t, "tls.ca_cert", "tls.ca_key"), twoCAs(t, "listen_tls.cert", "listen_tls.key")
-	ownCA.see = func(s *standing) string { return string(s.house.CAPEM()) }
+	ownCA.see = func(s *standing) string { return string(s.daemon.CAPEM()) }
 	ownTLS.see = peerPEM
 	login := func(s *standing) string {
 		n, _ := s.get(s.origin.URL+"/page", url.UserPassword("lab-a", "first"))
@@ -293,7 +293,7 @@ func retryOf(s *standing) string {
 
 // peerPEM is what the proxy's own port shows.
 func peerPEM(s *standing) string {
-	c, err := tls.Dial("tcp", s.house.Addr(), &tls.Config{InsecureSkipVerify: true}) // what is shown is looked at, not trusted
+	c, err := tls.Dial("tcp", s.daemon.Addr(), &tls.Config{InsecureSkipVerify: true}) // what is shown is looked at, not trusted
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestEachKeyIsReloadedOrRefused(t *testing.T) {
 			}
 			s := stand(t, c.from)
 			s.base = s.base.with(c.from)
-			before := s.house.Now.Load().Cfg
+			before := s.daemon.Now.Load().Cfg
 			if got := c.see(s); got != c.want[0] {
 				t.Errorf("at first: %s, want %s", got, c.want[0])
 			}
@@ -366,7 +366,7 @@ func TestEachKeyIsReloadedOrRefused(t *testing.T) {
 				t.Errorf("then: %s, want %s", got, c.want[1])
 			}
 			told := false
-			for _, change := range config.Changes(before, s.house.Now.Load().Cfg) {
+			for _, change := range config.Changes(before, s.daemon.Now.Load().Cfg) {
 				told = told || strings.NewReplacer("[0]", "[]").Replace(change.Key) == key
 			}
 			if !told {

@@ -59,7 +59,7 @@ read anew.`,
 	return cmd
 }
 
-// serve runs a house until the first signal.
+// serve runs a daemon until the first signal.
 func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logger) error {
 	end := catchEnd(ctx)
 	defer end.release()
@@ -78,7 +78,7 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 		return err
 	}
 	h.reloader = newReloader(h, from)
-	h.reloader.herald = newNotifier()
+	h.reloader.notifier = newNotifier()
 	log.Info("robotsproxy serves", "listen", h.Addr(), "admin", h.AdminURL(), "audit", h.AuditFile())
 	defer log.Info("robotsproxy has ended")
 	err = h.Run(end.asked, end.urged)

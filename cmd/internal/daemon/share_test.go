@@ -17,18 +17,18 @@ import (
 	"robotsproxy/robots"
 )
 
-// A share is what the house does of its own for a request, as the handler drives it,
+// A share is what the daemon does of its own for a request, as the handler drives it,
 // and nothing of HTTP.
 type share struct {
-	t     testing.TB
-	house *Daemon
-	sinks map[string]audit.Sink
-	ids   *audit.IDs
-	ask   policy.Request
-	head  http.Header
+	t      testing.TB
+	daemon *Daemon
+	sinks  map[string]audit.Sink
+	ids    *audit.IDs
+	ask    policy.Request
+	head   http.Header
 }
 
-// newShare builds a house as serve does, with every feature on its default and the
+// newShare builds a daemon as serve does, with every feature on its default and the
 // pace out of the way.
 func newShare(t testing.TB) *share {
 	t.Helper()
@@ -59,7 +59,7 @@ func newShare(t testing.TB) *share {
 		}
 	})
 	s := &share{
-		t: t, house: h, ids: audit.NewIDs(),
+		t: t, daemon: h, ids: audit.NewIDs(),
 		sinks: map[string]audit.Sink{"audit": h.evidence, "metrics": h.counts, "live": h.feed},
 		ask:   policy.Request{Client: "127.0.0.1", Method: http.MethodGet, PathQuery: "/some/page/of/the/site?q=1", UserAgent: "Mozilla/5.0 (compatible; OtherBot/2.1; +https://other.example)"},
 		head:  http.Header{"Content-Type": {"text/html"}, "Content-Length": {"1024"}, "Date": {"Sun, 22 Nov 2026 10:39:33 GMT"}, "Server": {"origin"}},
@@ -71,7 +71,7 @@ func newShare(t testing.TB) *share {
 }
 
 func (s *share) decide() policy.Decision {
-	d := s.house.Now.Load().rules.Engine.Decide(s.t.Context(), s.ask)
+	d := s.daemon.Now.Load().rules.Engine.Decide(s.t.Context(), s.ask)
 	if d.Verdict != policy.Allow {
 		s.t.Fatalf("%+v", d)
 	}
@@ -80,7 +80,7 @@ func (s *share) decide() policy.Decision {
 
 // pace is what an exchange calls of its slot: several ask whether it was used.
 func (s *share) pace(r *audit.Record) {
-	slot, err := s.house.Pacer.Wait(s.t.Context(), s.ask.Client, r.Decision.Pace)
+	slot, err := s.daemon.Pacer.Wait(s.t.Context(), s.ask.Client, r.Decision.Pace)
 	if err == nil {
 		slot.Redial()
 		err = slot.Ready(s.t.Context())

@@ -58,10 +58,10 @@ func (k keys) with(other keys) keys {
 	return all
 }
 
-// A standing is a house that serves, as serve has it, and an origin.
+// A standing is a daemon that serves, as serve has it, and an origin.
 type standing struct {
 	t      testing.TB
-	house  *Daemon
+	daemon *Daemon
 	base   keys
 	file   string
 	hup    chan os.Signal
@@ -164,15 +164,15 @@ func standBy(t testing.TB, own keys, change func(*settings)) *standing {
 		t.Fatal(err)
 	}
 	from.named = filesOf(cfg)
-	s.house, err = New(cfg, Storage{}, cli.NewLogger(cfg.Log, s.said, from.level))
+	s.daemon, err = New(cfg, Storage{}, cli.NewLogger(cfg.Log, s.said, from.level))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.house.reloader = newReloader(s.house, from)
-	s.house.reloader.herald = newNotifier()
+	s.daemon.reloader = newReloader(s.daemon, from)
+	s.daemon.reloader.notifier = newNotifier()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.house.Run(ctx, ctx) }()
+	go func() { ended <- s.daemon.Run(ctx, ctx) }()
 	s.stop = sync.OnceFunc(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -190,13 +190,13 @@ func (s *standing) reload(own keys) error {
 	if err := os.Rename(s.file+".new", s.file); err != nil {
 		s.t.Fatal(err)
 	}
-	return s.house.Reload(s.t.Context())
+	return s.daemon.Reload(s.t.Context())
 }
 
 // get asks through the proxy, over a connection of its own.
 func (s *standing) get(address string, user *url.Userinfo) (status int, body string) {
 	s.t.Helper()
-	tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", User: user, Host: s.house.Addr()}), DisableKeepAlives: true}
+	tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", User: user, Host: s.daemon.Addr()}), DisableKeepAlives: true}
 	resp, err := (&http.Client{Transport: tr}).Get(address)
 	if err != nil {
 		s.t.Fatal(err)
@@ -219,13 +219,13 @@ func (s *standing) decide(q policy.Request) policy.Decision {
 		q.PathQuery = "/page"
 	}
 	q.Method = http.MethodGet
-	return s.house.handler.Explain(s.t.Context(), q)
+	return s.daemon.handler.Explain(s.t.Context(), q)
 }
 
 // lastLine is a member of the audit's last line, after a request that was refused.
 func (s *standing) lastLine(member string) string {
 	s.t.Helper()
-	text, err := os.ReadFile(s.house.AuditFile())
+	text, err := os.ReadFile(s.daemon.AuditFile())
 	if err != nil {
 		s.t.Fatal(err)
 	}

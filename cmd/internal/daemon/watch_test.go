@@ -158,13 +158,13 @@ func TestAFileThatIsGone(t *testing.T) {
 			if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusOK {
 				t.Errorf("status %d: the defaults are in force", status)
 			}
-			testkit.Eventually(t, "the operator is told", func() bool { _, _, _, err := s.house.Reloads(); return err != nil })
+			testkit.Eventually(t, "the operator is told", func() bool { _, _, _, err := s.daemon.Reloads(); return err != nil })
 			s.base.with(keys{"mode": "enforce"}).file(t, s.file)
 			testkit.Eventually(t, "mode: enforce", func() bool {
 				status, _ := s.get(s.origin.URL+"/private", nil)
 				return status == http.StatusForbidden
 			})
-			testkit.Eventually(t, "the operator is told that it is there", func() bool { _, _, _, err := s.house.Reloads(); return err == nil })
+			testkit.Eventually(t, "the operator is told that it is there", func() bool { _, _, _, err := s.daemon.Reloads(); return err == nil })
 			if n := strings.Count(s.said.String(), "gone or empty"); n != 1 {
 				t.Errorf("said %d times:\n%s", n, s.said)
 			}
@@ -203,7 +203,7 @@ func TestACertificateThatIsRenewed(t *testing.T) {
 func TestABadFileIsTriedOnce(t *testing.T) {
 	t.Parallel()
 	s := stand(t, nil)
-	failed := func() uint64 { _, failed, _, _ := s.house.Reloads(); return failed }
+	failed := func() uint64 { _, failed, _, _ := s.daemon.Reloads(); return failed }
 	for i := range uint64(2) {
 		if err := os.WriteFile(s.file, fmt.Appendf(nil, "mode: wrong%d\n", i), 0o600); err != nil {
 			t.Fatal(err)

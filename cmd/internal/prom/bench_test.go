@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// meet has a house know so many hosts, whose requests and agents are as hostile as
+// meet has a daemon know so many hosts, whose requests and agents are as hostile as
 // they come.
 func (h house) meet(t testing.TB, hosts int) {
 	t.Helper()

@@ -32,7 +32,7 @@ func (noFile) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
 	return &fetch.Answer{URL: o.String() + "/robots.txt", Status: 404, Fetched: time.Now(), MaxAge: -1}
 }
 
-// A house is a proxy that listens nowhere, with all that is measured of one.
+// A daemon is a proxy that listens nowhere, with all that is measured of one.
 type house struct {
 	metrics *Metrics
 	book    *cache.Cache

@@ -68,7 +68,7 @@ own output; where there is no terminal, that is a line at most every 10 seconds.
 	return cmd
 }
 
-// runBehind builds a house of the run's own, runs argv behind it and says what has happened.
+// runBehind builds a daemon of the run's own, runs argv behind it and says what has happened.
 func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	cfg, err := f.Load()
 	if err != nil {
@@ -140,7 +140,7 @@ func behind(h *daemon.Daemon, dir string, child *exec.Cmd, caught <-chan os.Sign
 	return runChild(child, caught, asked)
 }
 
-// ended waits until the house has finished its last requests, or has broken
+// ended waits until the daemon has finished its last requests, or has broken
 // them off because it is asked once more to end: the child is gone, and signals
 // are ours now.
 func ended(served <-chan error, caught <-chan os.Signal, urge func()) error {

@@ -15,7 +15,7 @@ const (
 	aboutName   = "run.yaml"        // is there for as long as the run lasts
 )
 
-// about is that part of a house's configuration by which doctor looks at it: where it
+// about is that part of a daemon's configuration by which doctor looks at it: where it
 // listens, and where its state, audit and CA are. It has no secrets.
 func about(h *daemon.Daemon, dir string) (config.Config, error) {
 	cfg, c := h.Now.Load().Cfg, config.Default()
