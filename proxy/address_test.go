@@ -38,7 +38,8 @@ func (w way) street(t testing.TB, pages http.HandlerFunc) *street {
 	if w.tls {
 		s.scheme = "https"
 	}
-	near, far, port := onePort(t)
+	near, far := testkit.ListenTwice(t, "127.0.0.1", "127.0.0.2")
+	_, port, _ := net.SplitHostPort(near.Addr().String())
 	s.port = port
 	s.near, s.far = w.serveOn(t, near, rules, pages), w.serveOn(t, far, rules, pages)
 	var err error
@@ -49,24 +50,6 @@ func (w way) street(t testing.TB, pages http.HandlerFunc) *street {
 	testkit.Must(t, err)
 	t.Cleanup(s.names.Close)
 	return s
-}
-
-// onePort listens at both addresses. A port that is free at one may be taken at the other.
-func onePort(t testing.TB) (near, far net.Listener, port string) {
-	t.Helper()
-	for tries := 10; ; tries-- {
-		near, err := net.Listen("tcp", "127.0.0.1:0")
-		testkit.Must(t, err)
-		_, port, _ = net.SplitHostPort(near.Addr().String())
-		far, err = net.Listen("tcp", "127.0.0.2:"+port)
-		if err == nil {
-			return near, far, port
-		}
-		near.Close()
-		if tries == 0 {
-			t.Fatal(err)
-		}
-	}
 }
 
 func (s *street) setup(w way, l pace.Limits) setup {

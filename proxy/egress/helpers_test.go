@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/robots/testkit"
+
 	"go.uber.org/goleak"
 
 	"robotsproxy/proxy/egress/dnstest"
@@ -132,15 +134,14 @@ func (l countingListener) Accept() (net.Conn, error) {
 
 func listen(t testing.TB, scheme, ip string) (*origin, net.Listener) {
 	t.Helper()
-	return listenAt(t, scheme, net.JoinHostPort(ip, "0"))
+	l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+	testkit.Must(t, err)
+	return originAt(t, scheme, l)
 }
 
-func listenAt(t testing.TB, scheme, addr string) (*origin, net.Listener) {
+// originAt is an origin that listens by l.
+func originAt(t testing.TB, scheme string, l net.Listener) (*origin, net.Listener) {
 	t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ip := l.Addr().(*net.TCPAddr).IP.String()
 	t.Cleanup(func() { l.Close() })
 	o := &origin{hung: make(chan struct{}, 1000)}

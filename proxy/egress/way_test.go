@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/robots/testkit"
+
 	"robotsproxy/proxy/egress/dnstest"
 	"robotsproxy/proxy/egress/ftptest"
 	"robotsproxy/robots"
@@ -48,9 +50,9 @@ func newTwins(t *testing.T, offered []string) *twins {
 			io.WriteString(rw, strings.Join([]string{where, r.Host, string(body)}, " "))
 		}
 	}
-	var one, two net.Listener
-	w.first, one = listen(t, scheme, first.String())
-	w.second, two = listenAt(t, scheme, hostPort(second.String(), w.first.Port))
+	one, two := testkit.ListenTwice(t, first.String(), second.String())
+	w.first, one = originAt(t, scheme, one)
+	w.second, two = originAt(t, scheme, two)
 	serveOn(t, w.first, one, answer("first"), secure)
 	serveOn(t, w.second, two, answer("second"), secure)
 	w.names = newNames(t, map[string][][]string{"site.test.": {{first.String()}}})

@@ -6,6 +6,7 @@ package testkit
 import (
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -112,4 +113,22 @@ func ComplexFile() string {
 		fmt.Fprintf(&b, "User-agent: *\nUser-agent: a%d\nDisallow: /*a*a*a*a*%d\n", i, i)
 	}
 	return b.String()
+}
+
+// ListenTwice listens at the same port of two addresses. A port that is free at one of them may
+// be taken at the other.
+func ListenTwice(t testing.TB, one, other string) (first, second net.Listener) {
+	t.Helper()
+	for tries := 10; ; tries-- {
+		first, err := net.Listen("tcp", net.JoinHostPort(one, "0"))
+		Must(t, err)
+		_, port, _ := net.SplitHostPort(first.Addr().String())
+		if second, err = net.Listen("tcp", net.JoinHostPort(other, port)); err == nil {
+			return first, second
+		}
+		first.Close()
+		if tries == 0 {
+			t.Fatal(err)
+		}
+	}
 }
