@@ -131,7 +131,7 @@ func buildStage(t testing.TB, d dockerfile, version, commit, built string) (out 
 	src := t.TempDir()
 	out = t.TempDir()
 	buildContext(t, src)
-	env := append(e2e.CleanEnv("GOFLAGS=-pgo=off -buildvcs=false", "VERSION="+version, "COMMIT="+commit), strings.Fields(d.only(t, "ENV"))...)
+	env := append(e2e.CleanEnv("GOFLAGS=-buildvcs=false", "VERSION="+version, "COMMIT="+commit), strings.Fields(d.only(t, "ENV"))...)
 	for _, run := range d.all("RUN") {
 		if run == "go mod download" {
 			continue
