@@ -5,14 +5,14 @@ import (
 	"reflect"
 )
 
-// A Change is a key that two configurations differ in.
+// A Change is a key whose value differs between two configurations.
 type Change struct {
-	Key      string // "pace.burst", "clients[0].name"; the list's own where entries came or went
-	From, To string // the values, as they would stand in a file but cut where they are long; no secrets
-	Restart  bool   // only another process can go by it
+	Key      string // "pace.burst", "clients[0].name"; the key of the list if the number of entries differs
+	From, To string // the values as in a file; long values are cut, secrets are hidden
+	Restart  bool   // the change takes effect only after a restart
 }
 
-// String says all of it in a line.
+// String describes the change in one line.
 func (c Change) String() string {
 	s := fmt.Sprintf("%s: changed from %s to %s", c.Key, c.From, c.To)
 	if c.Restart {
@@ -21,7 +21,7 @@ func (c Change) String() string {
 	return s
 }
 
-// Changes are the keys that two configurations differ in, in the table's order.
+// Changes returns the keys whose values differ, in the order of the table.
 func Changes(from, to Config) []Change {
 	return changes(reflect.ValueOf(&from).Elem(), reflect.ValueOf(&to).Elem(), "")
 }
@@ -35,7 +35,7 @@ func changes(from, to reflect.Value, path string) (all []Change) {
 			all = append(all, changes(k.value, other.value, k.path)...)
 		case !k.entries():
 			if was, is := k.text(), other.text(); was != is {
-				all = append(all, Change{k.path, k.told(was), k.told(is), k.takesRestart(was, is)})
+				all = append(all, Change{k.path, k.display(was), k.display(is), k.needsRestart(was, is)})
 			}
 		case k.value.Len() != other.value.Len():
 			all = append(all, Change{Key: k.path, From: entriesIn(k.value), To: entriesIn(other.value)})
@@ -48,8 +48,8 @@ func changes(from, to reflect.Value, path string) (all []Change) {
 	return all
 }
 
-// told is a value's text for people.
-func (k key) told(text string) string {
+// display returns the text of a value for people.
+func (k key) display(text string) string {
 	if k.kind().secret && text != `""` {
 		return "(hidden)"
 	}
@@ -63,15 +63,8 @@ func entriesIn(list reflect.Value) string {
 	return fmt.Sprintf("%d entries", list.Len())
 }
 
-// What a field's restart tag may say: a change of any kind takes one, or that from
-// nothing to something and back.
-const (
-	restartAlways = "yes"
-	restartOnOff  = "on-off"
-)
-
-// takesRestart says whether the change of a value from one text to another does.
-func (k key) takesRestart(was, is string) bool {
+// needsRestart reports whether a change of the value from was to is needs a restart.
+func (k key) needsRestart(was, is string) bool {
 	switch k.tag.Get("restart") {
 	case restartAlways:
 		return true
@@ -79,16 +72,4 @@ func (k key) takesRestart(was, is string) bool {
 		return (was == `""`) != (is == `""`)
 	}
 	return false
-}
-
-// doc is the key's comment.
-func (k key) doc() string {
-	doc := k.tag.Get("doc")
-	switch k.tag.Get("restart") {
-	case restartAlways:
-		doc += "; restart to change"
-	case restartOnOff:
-		doc += "; restart to turn on or off"
-	}
-	return doc
 }

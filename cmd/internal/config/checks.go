@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// checks are what a value must be, by the name in a field's check tag; each
-// answers with the whole sentence, "" where all is well.
+// checks validate a value, by the name in the check tag of its field. A check returns
+// the whole message, "" for a valid value.
 var checks = map[string]func(any) string{
 	"positive": func(v any) string {
 		return unless(v.(time.Duration) > 0, v, "is not more than 0")
@@ -75,14 +75,14 @@ var checks = map[string]func(any) string{
 
 const (
 	maxRetry = 30 * time.Minute
-	minRate  = 1e-6 // a request in eleven days; a gap that still fits a time.Duration
-	maxRate  = 1e9  // a gap of a nanosecond
+	minRate  = 1e-6 // one request in eleven days; the interval still fits a time.Duration
+	maxRate  = 1e9  // an interval of one nanosecond
 	maxCount = 1 << 20
 	maxQuota = 1_000_000_000
-	minFile  = 64 << 10 // octets, or a few records would fill a file
+	minFile  = 64 << 10 // bytes; a smaller file holds only a few records
 
-	minFolder = 1 << 20  // bytes, or the largest robots.txt would not fit
-	minMemory = 64 << 20 // bytes: the process takes about 20 MiB without any request
+	minFolder = 1 << 20  // bytes; the largest robots.txt must fit
+	minMemory = 64 << 20 // bytes; the process takes about 20 MiB without any request
 
 	maxReplicas = 10_000
 
@@ -99,9 +99,9 @@ func unless(holds bool, v any, why string) string {
 	return fmt.Sprint(v, " ", why)
 }
 
-// rule is what keys say together. It is not asked where one of them is wrong by itself.
+// rule is a constraint between keys. It is not checked if one of the keys is invalid by itself.
 type rule struct {
-	keys   []string // the first is the one to blame where the file names it
+	keys   []string // the error names the first, at the line of the first that the file has
 	broken func(Config) string
 }
 
@@ -139,7 +139,7 @@ var rules = []rule{
 	}},
 	{[]string{"hosts"}, func(c Config) string {
 		for i, host := range c.Hosts {
-			if keys, why := host.wrong(); why != "" { // not from a file: that names its line
+			if keys, why := host.invalid(); why != "" { // for Check: Parse reports it with its line
 				return fmt.Sprintf("entry %d: %s: %s", i+1, keys[0], why)
 			}
 			before := slices.IndexFunc(c.Hosts[:i], func(b Host) bool {
@@ -154,7 +154,7 @@ var rules = []rule{
 	{[]string{"clients"}, func(c Config) string {
 		first := map[string]int{}
 		for i, client := range c.Clients {
-			if keys, why := client.wrong(); why != "" { // not from a file: that names its line
+			if keys, why := client.invalid(); why != "" { // for Check: Parse reports it with its line
 				return fmt.Sprintf("entry %d: %s: %s", i+1, keys[0], why)
 			}
 			if at, twice := first[client.Name]; twice {
@@ -170,7 +170,7 @@ var rules = []rule{
 	half("listen_tls.key", "listen_tls.cert", "a certificate", func(c Config) (string, string) { return c.ListenTLS.Key, c.ListenTLS.Cert }),
 }
 
-// half is the rule that one file is not given without the other.
+// half returns the rule that key is not given without other.
 func half(key, other, of string, values func(Config) (string, string)) rule {
 	return rule{[]string{key, other}, func(c Config) string {
 		if given, needed := values(c); given != "" && needed == "" {
@@ -180,7 +180,8 @@ func half(key, other, of string, values func(Config) (string, string)) rule {
 	}}
 }
 
-// loopback says whether only this machine reaches address. No host is every interface.
+// loopback reports whether only this machine can connect to address. An address without
+// a host is on every interface.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -3,21 +3,23 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 )
 
-// key is one line of the table: a field of a section, and its place in a Config.
+// key is one key of the table: a field of a section, and its value in a Config.
 type key struct {
 	path  string // "pace.max_wait"
 	name  string // "max_wait"
 	tag   reflect.StructTag
-	value reflect.Value // settable where the Config was
+	value reflect.Value // settable if the Config is addressable
 }
 
-// fields are the keys of one section, in the table's order.
+// fields returns the keys of one section, in the order of the table.
 func fields(section reflect.Value, path string) []key {
 	keys := make([]key, 0, section.NumField())
 	for f, v := range section.Fields() {
@@ -31,7 +33,7 @@ func fields(section reflect.Value, path string) []key {
 	return keys
 }
 
-// leaves are the keys of a section and of all sections in it that hold a value.
+// leaves returns the keys that hold a value, of a section and of all sections in it.
 func leaves(section reflect.Value, path string) []key {
 	var all []key
 	for _, k := range fields(section, path) {
@@ -51,13 +53,13 @@ func leaves(section reflect.Value, path string) []key {
 
 func entryPath(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// section says whether the key holds keys rather than a value.
+// section reports whether the key holds keys rather than a value.
 func (k key) section() bool { return isSection(k.value.Type()) }
 
-// entries says whether the key holds a list of sections.
+// entries reports whether the key holds a list of sections.
 func (k key) entries() bool { return k.list() && isSection(k.value.Type().Elem()) }
 
-// isSection says whether a type is a struct that no kind reads.
+// isSection reports whether t is a struct that no kind reads.
 func isSection(t reflect.Type) bool {
 	_, isKind := kinds[t.String()]
 	return t.Kind() == reflect.Struct && !isKind
@@ -65,7 +67,7 @@ func isSection(t reflect.Type) bool {
 
 func (k key) list() bool { return k.value.Kind() == reflect.Slice }
 
-// kind is how one value of the key is read: by the tag, else by its type.
+// kind returns the kind of the key's values: the one that the tag names, else that of the Go type.
 func (k key) kind() kind {
 	name := k.tag.Get("kind")
 	if name == "" {
@@ -77,16 +79,16 @@ func (k key) kind() kind {
 	}
 	found, ok := kinds[name]
 	if !ok {
-		panic("config: no kind " + name + " for " + k.path) // a row of the table without a reader: our own fault
+		panic("config: no kind " + name + " for " + k.path) // a mistake in the table
 	}
 	if found.example == "" {
-		found.example = k.tag.Get("default") // another value may be out of the key's range
+		found.example = k.tag.Get("default") // the kind's own example may be out of the key's range
 	}
 	return found
 }
 
-// wrong is what the value itself breaks, "" where it is in order.
-func (k key) wrong() string {
+// invalid returns what is wrong with the value by itself, "" for nothing.
+func (k key) invalid() string {
 	values := []reflect.Value{k.value}
 	if k.list() {
 		values = nil
@@ -103,7 +105,7 @@ func (k key) wrong() string {
 	return k.outOfRange()
 }
 
-// outOfRange is what the value breaks of oneof and check.
+// outOfRange checks the value against the tags oneof and check.
 func (k key) outOfRange() string {
 	if names, ok := k.tag.Lookup("oneof"); ok {
 		unset := k.value.String() == "" && k.tag.Get("default") == ""
@@ -126,10 +128,10 @@ func notOneOf(shown, names string) string {
 	return shown + " is not one of: " + strings.Join(strings.Fields(names), ", ")
 }
 
-// setDefaults fills a section with the table's defaults, read as if they stood in a file.
+// setDefaults fills a section with the defaults of the table, which it reads as a file's text.
 func setDefaults(section reflect.Value) { setTo("default", section) }
 
-// setTo is setDefaults by a tag; a key without it takes its default.
+// setTo fills a section with the values of a tag. A key without the tag gets its default.
 func setTo(tag string, section reflect.Value) {
 	for _, k := range leaves(section, "") {
 		text, ok := k.tag.Lookup(tag)
@@ -148,3 +150,147 @@ func setTo(tag string, section reflect.Value) {
 		})
 	}
 }
+
+// doc returns the key's comment.
+func (k key) doc() string {
+	doc := k.tag.Get("doc")
+	switch k.tag.Get("restart") {
+	case restartAlways:
+		doc += "; restart to change"
+	case restartOnOff:
+		doc += "; restart to turn on or off"
+	}
+	return doc
+}
+
+// set stores the value of n, or reports what is wrong with it.
+func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {
+	if !k.list() {
+		v, why := k.kind().scalar(n)
+		if names, ok := k.tag.Lookup("oneof"); ok && n.Kind == yaml.ScalarNode && !isNull(n) && n.ShortTag() != "!!str" {
+			why = notOneOf(cut(printable(n.Value)), names) // quotes would not make it valid
+		}
+		if why == "" {
+			k.value.Set(reflect.ValueOf(v))
+			why = k.outOfRange()
+		}
+		if why != "" {
+			report(n, why)
+		}
+		return why == ""
+	}
+	if why := aliased(n); why != "" {
+		report(n, why)
+		return false
+	}
+	if n.Kind != yaml.SequenceNode {
+		report(n, "a list belongs here, not "+shapeOf(n)+" (example: ["+k.kind().example+"])")
+		return false
+	}
+	list, ok := reflect.MakeSlice(k.value.Type(), 0, len(n.Content)), true
+	for _, item := range n.Content {
+		v, why := k.kind().scalar(item)
+		if why != "" {
+			report(item, why)
+			ok = false
+			continue
+		}
+		list = reflect.Append(list, reflect.ValueOf(v))
+	}
+	k.value.Set(list)
+	if why := k.outOfRange(); ok && why != "" {
+		report(n, why)
+		ok = false
+	}
+	return ok
+}
+
+// scalar reads one value of the kind from n.
+func (k kind) scalar(n *yaml.Node) (value any, why string) {
+	if why := aliased(n); why != "" {
+		return nil, why
+	}
+	switch {
+	case isNull(n):
+		return nil, "no value (example: " + k.example + ")"
+	case n.Kind != yaml.ScalarNode:
+		return nil, shapeOf(n) + " is not " + k.what + " (example: " + k.example + ")"
+	case k.text && n.ShortTag() != "!!str":
+		return nil, k.shown(cut(printable(n.Value))) + " is not text: put it in quotes"
+	case k.bare && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
+		if _, ok := k.read(n.Value); ok {
+			return nil, quoted(n.Value) + " in quotes is text, not " + k.what
+		}
+	}
+	shown := quoted(n.Value)
+	if n.ShortTag() != "!!str" {
+		shown = cut(printable(n.Value)) // a number without quotes is shown without them
+	}
+	return k.readText(n.Value, shown)
+}
+
+// aliased refuses YAML's anchors and aliases: no key needs them, and nested aliases grow exponentially.
+func aliased(n *yaml.Node) string {
+	if n.Kind == yaml.AliasNode || n.Anchor != "" {
+		return "YAML's anchors and aliases (&, *) are not taken here; a value with * wants quotes"
+	}
+	return ""
+}
+
+func isNull(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
+}
+
+func shapeOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "keys and values"
+	case yaml.SequenceNode:
+		return "a list"
+	default:
+		return quoted(n.Value)
+	}
+}
+
+// text returns the key's value as a file has it.
+func (k key) text() string {
+	kind := k.kind()
+	if !k.list() {
+		return kind.yaml(k.value.Interface())
+	}
+	items := make([]string, k.value.Len())
+	for i := range items {
+		items[i] = kind.yaml(k.value.Index(i).Interface())
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}
+
+func (k kind) yaml(v any) string {
+	s := k.write(v)
+	if k.bare || plain(s) {
+		return s
+	}
+	return strconv.Quote(s) // YAML's double quotes know all of Go's escapes
+}
+
+// plainText matches what contains no indicator of YAML's, in a list or outside of one.
+var plainText = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9._:/+-]*[A-Za-z0-9/]$`)
+
+// plain reports whether s needs no quotes. The YAML reader itself decides whether s would be a
+// number, a date or a boolean.
+func plain(s string) bool {
+	if !plainText.MatchString(s) {
+		return false
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal([]byte(s), &n); err != nil || len(n.Content) != 1 {
+		return false
+	}
+	return n.Content[0].Kind == yaml.ScalarNode && n.Content[0].ShortTag() == "!!str" && n.Content[0].Value == s
+}
+
+// The values of the restart tag: every change needs a restart, or only one from or to "".
+const (
+	restartAlways = "yes"
+	restartOnOff  = "on-off"
+)

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"net"
 	"net/mail"
@@ -18,20 +19,20 @@ import (
 	"robotsproxy/robots"
 )
 
-// kind is one sort of value: what it is called, and its way from and to text.
+// kind is a kind of value: its name in messages, and how it is read and written.
 type kind struct {
-	what    string                   // "a duration": for "is not …"
+	what    string                   // "a duration": completes "is not …"
 	example string                   // as in a file; "": the key's default
-	bare    bool                     // a number or a truth value: YAML's own type counts, quotes make it text
-	text    bool                     // text alone: a bare number is not
-	secret  bool                     // may hold a password: no message repeats it
+	bare    bool                     // a number or a boolean, which has no quotes in YAML
+	text    bool                     // text only: a number without quotes is refused
+	secret  bool                     // may hold a password: messages do not repeat it
 	sized   bool                     // a number needs a unit of bytes
-	read    func(string) (any, bool) // false: the text is none of this kind
-	hint    func(text string) string // more of what is wrong with it, in place of the example; may be nil
-	write   func(any) string         // the reverse of read
+	read    func(string) (any, bool) // false: the text is not of this kind
+	hint    func(text string) string // a more exact message, which replaces the example; may be nil, and may return ""
+	write   func(any) string         // the inverse of read
 }
 
-// readText is read with the whole sentence where it is none, which calls the text shown.
+// readText reads text. If text is not of the kind, why is the whole message, which shows it as shown.
 func (k kind) readText(text, shown string) (value any, why string) {
 	value, ok := k.read(text)
 	if ok {
@@ -49,7 +50,7 @@ func (k kind) readText(text, shown string) (value any, why string) {
 	return nil, shown + " is not " + k.what + " (example: " + k.example + ")"
 }
 
-// shown is what a message calls the text by.
+// shown returns text as a message may show it.
 func (k kind) shown(text string) string {
 	if k.secret {
 		return "the value"
@@ -57,7 +58,7 @@ func (k kind) shown(text string) string {
 	return text
 }
 
-// kinds are found by the Go type, or by the name that a field's kind tag gives.
+// kinds holds each kind under its Go type, or under the name in the kind tag of a field.
 var kinds = map[string]kind{
 	"bool":    {what: "true or false", example: "true", bare: true, read: readBool, write: func(v any) string { return strconv.FormatBool(v.(bool)) }},
 	"int":     {what: "a whole number", example: "10", bare: true, read: readInt, write: func(v any) string { return strconv.Itoa(v.(int)) }},
@@ -118,7 +119,7 @@ func readDuration(s string) (any, bool) {
 	return d, err == nil
 }
 
-// unitless is for the commonest slip with durations.
+// unitless is the hint for a duration without a unit.
 func unitless(s string) string {
 	if _, isNumber := readFloat(s); isNumber {
 		return "has no unit (example: " + s + "s)"
@@ -126,7 +127,7 @@ func unitless(s string) string {
 	return ""
 }
 
-// writeDuration is String without the noughts at its end: "24h", not "24h0m0s".
+// writeDuration formats a duration without trailing zeros: "24h", not "24h0m0s".
 func writeDuration(v any) string {
 	s := v.(time.Duration).String()
 	if strings.HasSuffix(s, "m0s") {
@@ -138,23 +139,23 @@ func writeDuration(v any) string {
 	return s
 }
 
-// sizeUnits are those of IEC 80000-13, the largest first.
+// sizeUnits are the units of IEC 80000-13, the largest first.
 var sizeUnits = []struct {
-	name   string
-	octets int64
+	name  string
+	bytes int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
 func readSize(s string) (any, bool) {
 	for _, u := range sizeUnits {
 		if digits, ok := strings.CutSuffix(s, u.name); ok {
 			n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 63)
-			return Size(int64(n) * u.octets), err == nil && int64(n) <= math.MaxInt64/u.octets
+			return Size(int64(n) * u.bytes), err == nil && int64(n) <= math.MaxInt64/u.bytes
 		}
 	}
 	return Size(0), false
 }
 
-// thousands is for the units of thousands.
+// thousands is the hint for units of thousands.
 func thousands(s string) string {
 	if t, ok := strings.CutSuffix(s, "B"); ok && !strings.HasSuffix(t, "i") {
 		return "is in no unit that is known: TiB, GiB, MiB, KiB, B"
@@ -162,7 +163,7 @@ func thousands(s string) string {
 	return ""
 }
 
-// auto is how a Memory of zero is written.
+// auto is the text of a Memory of zero.
 const auto = "auto"
 
 func readMemory(s string) (any, bool) {
@@ -183,8 +184,8 @@ func writeMemory(v any) string {
 func writeSize(v any) string {
 	n := int64(v.(Size))
 	for _, u := range sizeUnits {
-		if n >= u.octets && n%u.octets == 0 {
-			return strconv.FormatInt(n/u.octets, 10) + u.name
+		if n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
 		}
 	}
 	return "0B"
@@ -192,11 +193,11 @@ func writeSize(v any) string {
 
 func readPrefix(s string) (any, bool) {
 	p, err := netip.ParsePrefix(s)
-	// An IPv4-mapped network would never hold an address: those are unmapped before they are judged.
+	// An IPv4-mapped network would match nothing: addresses are unmapped before they are matched.
 	return p, err == nil && p == p.Masked() && !p.Addr().Is4In6()
 }
 
-// hostBits is for a network that names one of its hosts: it might mean either.
+// hostBits is the hint for a network with host bits, which may mean the network or the host.
 func hostBits(s string) string {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return "is one address: as a network it is " + netip.PrefixFrom(a, a.BitLen()).String()
@@ -217,7 +218,7 @@ func readPorts(s string) (any, bool) {
 	return PortRange{uint16(a), uint16(b)}, errA == nil && errB == nil && a >= 1 && a <= b
 }
 
-// isAddress: port 0 is a free one, no host is every interface.
+// isAddress accepts port 0, which is any free port, and no host, which is every interface.
 func isAddress(s string) bool {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -238,7 +239,7 @@ func isServer(s string) bool {
 
 func isParent(s string) bool { return notParent(s) == "" }
 
-// notParent says what keeps s from being the address of a proxy.
+// notParent returns why s is not the address of a proxy, "" if it is one.
 func notParent(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -260,7 +261,7 @@ func notParent(s string) string {
 	return ""
 }
 
-// hostName is loose: names in any script, judged further by who looks them up.
+// hostName matches names in any script. The resolver decides which exist.
 var hostName = regexp.MustCompile(`^[\pL\pM\pN_-]+(\.[\pL\pM\pN_-]+)*\.?$`)
 
 func isHost(s string) bool {
@@ -268,7 +269,7 @@ func isHost(s string) bool {
 	return err == nil || len(s) <= 253 && hostName.MatchString(s)
 }
 
-// isPattern asks what a host pattern may be of the package that hosts are read by.
+// isPattern reports whether s is "*", a host, or "*." and a domain.
 func isPattern(s string) bool {
 	below, wild := strings.CutPrefix(s, "*.")
 	_, addrErr := netip.ParseAddr(below)
@@ -276,8 +277,8 @@ func isPattern(s string) bool {
 	return s == "*" || err == nil && !(wild && addrErr == nil)
 }
 
-// readTime reads a day, which ends when the next begins, or a time (RFC 3339),
-// as the moment when it is over. What is before 1970 is a slip.
+// readTime reads a day or a time (RFC 3339) as the moment when it ends. A day ends when the
+// next one begins. A year before 1970 is taken for a mistake.
 func readTime(s string) (any, bool) {
 	if s == "" {
 		return time.Time{}, true
@@ -292,10 +293,10 @@ func readTime(s string) (any, bool) {
 	return t, t.Year() >= 1970 && t.Before(endOfTime)
 }
 
-// endOfTime is after the last day that can be written.
+// endOfTime is after the last day that has a text.
 var endOfTime = time.Date(10_000, 1, 1, 0, 0, 0, 1, time.UTC)
 
-// writeTime writes a midnight as the day that ends with it.
+// writeTime writes midnight as the day before it.
 func writeTime(v any) string {
 	t := v.(time.Time).UTC()
 	switch {
@@ -307,16 +308,16 @@ func writeTime(v any) string {
 	return t.Format(time.RFC3339Nano)
 }
 
-// token is RFC 9110's (5.6.2): what can stand as one word in a User-Agent header.
+// token matches a token (RFC 9110 5.6.2), which is what a product in a User-Agent header is.
 var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
-// maxToken and the like are no counts in their expressions, which would be compiled
-// into as many copies at each start.
+// maxToken and similar bounds are not in the regular expressions, since a counted
+// repetition is compiled into that many copies at each start.
 const maxToken = 256
 
 func isToken(s string) bool { return len(s) <= maxToken && token.MatchString(s) }
 
-// name is what a client is called: no address, which unnamed clients are called by.
+// name matches the name of a client. An IP address is not one: unnamed clients are known by it.
 var name = regexp.MustCompile(`^[\pL\pN][\pL\pM\pN ._@-]*$`)
 
 const maxName = 100 // characters
@@ -326,18 +327,17 @@ func isName(s string) bool {
 	return err != nil && utf8.RuneCountInString(s) <= maxName && name.MatchString(s) && s == strings.TrimSpace(s)
 }
 
-// bcryptHash is the form of today's bcrypt hashes; what it was made of cannot be told.
-// $2x$ marks those of a faulty program.
+// bcryptHash matches a bcrypt hash. $2x$ marks hashes of an implementation with a bug.
 var bcryptHash = regexp.MustCompile(`^(\$2[aby]\$)([0-9]{2})\$[./A-Za-z0-9]{53}$`)
 
-// minCost and maxCost bound a hash's cost, which is what a guess costs the
-// machine: 16 is some three seconds, 10 a twentieth of one.
+// minCost and maxCost bound a hash's cost, and with it the time of one check: 16 takes
+// about 3 s, 10 about 50 ms.
 const minCost, maxCost = 4, 16
 
 func isBcrypt(s string) bool { return bcryptHash.MatchString(s) && notQuiteBcrypt(s) == "" }
 
-// notQuiteBcrypt is for a whole line of htpasswd's, and for a hash that is too
-// cheap or too dear.
+// notQuiteBcrypt is the hint for a whole line of htpasswd, and for a hash whose cost is
+// out of range.
 func notQuiteBcrypt(s string) string {
 	if _, hash, named := strings.Cut(s, ":"); named && bcryptHash.MatchString(hash) {
 		return "begins with a name: the hash alone, behind the colon, belongs here"
@@ -352,7 +352,7 @@ func notQuiteBcrypt(s string) string {
 	return ""
 }
 
-// secret is what can stand in a header as a bearer's (RFC 6750 2.1), and is too long to be guessed.
+// secret matches a bearer token (RFC 6750 2.1).
 var secret = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 
 const minSecret, maxSecret = 16, 256 // characters, without the padding
@@ -362,28 +362,157 @@ func isSecret(s string) bool {
 	return n >= minSecret && n <= maxSecret && secret.MatchString(s)
 }
 
-const maxLine = 500 // octets of what an operator gives for a reason
+const maxLine = 500 // bytes of a reason
 
-// isLine says whether s can stand in an answer and in a record as it is.
+// isLine reports whether s can be written to responses and records as it is.
 func isLine(s string) bool {
 	return len(s) <= maxLine && s == strings.TrimSpace(s) && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-const maxEmail = 254 // octets (RFC 5321 4.5.3.1.3, without the angle brackets)
+const maxEmail = 254 // bytes (RFC 5321 4.5.3.1.3, without the angle brackets)
 
-// isEmail takes an address alone, without a name (RFC 5322 3.4.1), as RFC 9110
-// 10.1.2 has it in From.
+// isEmail reports whether s is an address without a display name (RFC 5322 3.4.1), as From
+// has it (RFC 9110 10.1.2).
 func isEmail(s string) bool {
 	a, err := mail.ParseAddress(s)
 	return err == nil && a.Name == "" && a.Address == s && len(s) <= maxEmail && isHeader(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r > 0x7f })
 }
 
-const maxHeader = 4 << 10 // octets of a header's value
+const maxHeader = 4 << 10 // bytes of a header's value
 
 func isHeader(s string) bool {
 	if len(s) > maxHeader || s != strings.TrimSpace(s) {
 		return false
 	}
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+const maxShown = 60 // runes of a file's own text in a message
+
+// quoted returns text of the file in quotes, on one line, cut after maxShown runes.
+func quoted(s string) string { return strconv.Quote(cut(s)) }
+
+// printable replaces what is not printable in s.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+func cut(s string) string {
+	if runes := []rune(s); len(runes) > maxShown {
+		return string(runes[:maxShown]) + "…"
+	}
+	return s
+}
+
+// redisParameters are the query parameters that store.redis may have. The proxy chooses the others
+// that the driver knows; one of them would make it trust any certificate.
+var redisParameters = []string{"db", "master_name", "addr", "username", "password"}
+
+// sentinelParameters need master_name: they are for Sentinels.
+var sentinelParameters = []string{"addr", "username", "password"}
+
+func isRedis(s string) bool { return notRedis(s) == "" }
+
+// notRedis returns why s is not the URL of a Redis server, "" if it is one. The text repeats nothing of
+// s, which may hold a password.
+func notRedis(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "is not a URL (example: redis://:password@redis.example:6379/0; in a password %40 stands for @, %2F for / and so on)"
+	}
+	if _, has := u.User.Password(); u.User != nil && !has {
+		return "has a user, but no password (a password alone stands behind a colon: redis://:password@redis.example)"
+	}
+	switch u.Scheme {
+	case "unix":
+		if u.Host != "" || len(u.Path) < 2 {
+			return "names no socket (example: unix:///run/redis/redis.sock)"
+		}
+	case "redis", "rediss":
+		if why := notServer(u); why != "" {
+			return why
+		}
+	default:
+		return "begins with none of redis://, rediss:// and unix://"
+	}
+	return notParameters(u)
+}
+
+// notServer returns why u does not name a server, with or without a database; "" if it does.
+func notServer(u *url.URL) string {
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), "6379"), 10, 16)
+	switch {
+	case !isHost(u.Hostname()):
+		return "names no host"
+	case err != nil || port == 0:
+		return "has a port that is none"
+	case strings.Trim(u.Path, "/") != "" && !isDatabase(strings.Trim(u.Path, "/")):
+		return "has more behind the host than the number of a database"
+	}
+	return ""
+}
+
+// maxDatabase bounds the number of a database. Servers have far fewer.
+const maxDatabase = 1 << 20
+
+func isDatabase(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 32)
+	return err == nil && n <= maxDatabase
+}
+
+// notParameters returns what is wrong with the query parameters of u, "" for nothing.
+func notParameters(u *url.URL) string {
+	asked, err := url.ParseQuery(u.RawQuery)
+	if err != nil || u.Fragment != "" {
+		return "cannot be read behind the ?"
+	}
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		switch values := asked[name]; {
+		case !slices.Contains(redisParameters, name):
+			return "has something behind the ? that is none of " + strings.Join(redisParameters, ", ")
+		case slices.Contains(sentinelParameters, name) && !asked.Has("master_name"):
+			return "has " + name + " behind the ?, which is for Sentinels: master_name is missing"
+		case len(values) > 1 && name != "addr":
+			return "has " + name + " behind the ? more than once"
+		case slices.Contains(values, ""):
+			return "has an empty " + name + " behind the ?"
+		case name == "db" && !isDatabase(values[0]):
+			return "has a db behind the ? that is not the number of a database"
+		case name == "addr" && slices.ContainsFunc(values, func(a string) bool { return !isServer(a) }):
+			return "has an addr behind the ? that is not the host:port of a Sentinel"
+		}
+	}
+	if u.Scheme == "unix" && asked.Has("master_name") {
+		return "has a master_name behind the ?, and Sentinels are not asked through a socket"
+	}
+	return ""
+}
+
+// redactedRedis returns the URL s without its passwords. It is still valid.
+func redactedRedis(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "" // Parse accepts no such URL
+	}
+	if asked := u.Query(); asked.Has("password") {
+		asked.Set("password", "xxxxx") // as url.URL.Redacted does
+		u.RawQuery = asked.Encode()
+	}
+	if _, has := u.User.Password(); has {
+		return u.Redacted()
+	}
+	return u.String()
+}
+
+// maxReplica bounds a replica's name, which each record holds.
+const maxReplica = 64
+
+func isReplica(s string) bool {
+	return s != "" && len(s) <= maxReplica && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }

@@ -10,21 +10,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"gopkg.in/yaml.v3"
 )
 
-// reader takes one file in and collects what is wrong with it.
+// reader reads one file and collects its errors.
 type reader struct {
 	problems []problem
-	bad      map[string]bool // keys with a problem of their own
-	lines    map[string]int  // where the file gives a key
+	bad      map[string]bool // keys that have a problem of their own
+	lines    map[string]int  // the line of each key that the file gives
 }
 
 type problem struct {
-	line int    // 0: the file as a whole
-	text string // with its key
+	line int    // 0: the whole file
+	text string // begins with the key
 }
 
 func (r *reader) problem(line int, key, text string) {
@@ -38,10 +37,10 @@ func (r *reader) problem(line int, key, text string) {
 	r.problems = append(r.problems, problem{line, text})
 }
 
-// maxProblems are said of one file; whoever made more of them reads no further.
+// maxProblems bounds the problems that are reported of one file.
 const maxProblems = 20
 
-// err is all problems, a line each, in file order.
+// err returns all problems, one per line, in the order of the file.
 func (r *reader) err(name string) error {
 	slices.SortStableFunc(r.problems, func(a, b problem) int { return a.line - b.line })
 	var errs []error
@@ -59,7 +58,7 @@ func (r *reader) err(name string) error {
 	return errors.Join(errs...)
 }
 
-// document is the root of the one document in b; nil where there is none, or one that cannot be read.
+// document returns the root of the one document in b; nil if b is empty or has a problem.
 func (r *reader) document(b []byte) *yaml.Node {
 	if len(b) > MaxBytes {
 		r.problem(0, "", fmt.Sprintf("more than %d KiB: not a configuration", MaxBytes>>10))
@@ -86,23 +85,23 @@ var (
 	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 )
 
-// syntaxHints say what yaml's commonest messages come from.
+// syntaxHints name the usual causes of yaml's most frequent messages.
 var syntaxHints = map[string]string{
 	"did not find expected alphabetic or numeric character": "a value that begins with * or & wants quotes",
 	"found character that cannot start any token":           "lines are set in with blanks, not tabs; a value that begins with @, ` or % wants quotes",
 }
 
-// syntax turns yaml's own message into one of ours. An empty file is no error.
+// syntax reports an error of the YAML reader. An empty file is not an error.
 func (r *reader) syntax(err error, file []byte) {
 	if errors.Is(err, io.EOF) {
 		return
 	}
 	line, text := 0, err.Error()
 	if m := yamlError.FindStringSubmatch(text); m != nil {
-		line, _ = strconv.Atoi(m[1]) // "" where yaml names none: the file as a whole
+		line, _ = strconv.Atoi(m[1]) // "" if yaml names no line: then the whole file
 		text = m[2]
 	}
-	if m := unknownAnchor.FindStringSubmatch(text); m != nil { // tunnel: [*.example.com], and yaml names no line
+	if m := unknownAnchor.FindStringSubmatch(text); m != nil { // as in tunnel: [*.example.com]; yaml names no line
 		before, _, _ := bytes.Cut(file, []byte("*"+m[1]))
 		r.problem(1+bytes.Count(before, []byte("\n")), "", "a value with * wants quotes: "+quoted("*"+m[1]))
 		return
@@ -113,10 +112,10 @@ func (r *reader) syntax(err error, file []byte) {
 	r.problem(line, "", "not YAML: "+printable(text))
 }
 
-// section reads the keys of n into the struct section.
+// section reads the mapping n into the struct section.
 func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 	if isNull(n) {
-		return // "pace:" with nothing below it: all defaults
+		return // "pace:" without keys below it means all defaults
 	}
 	if why := aliased(n); why != "" {
 		r.problem(n.Line, path, why)
@@ -154,7 +153,7 @@ func (r *reader) section(n *yaml.Node, path string, section reflect.Value) {
 	}
 }
 
-// maxEntries is how long a list of sections may be.
+// maxEntries bounds the length of a list of sections.
 const maxEntries = 10_000
 
 // entries reads a list of sections.
@@ -184,7 +183,7 @@ func (r *reader) entries(n *yaml.Node, k key) {
 		setDefaults(k.value.Index(i))
 		r.section(item, path, k.value.Index(i))
 		if e, ok := k.value.Index(i).Interface().(entry); ok {
-			keys, why := e.wrong()
+			keys, why := e.invalid()
 			bad := slices.ContainsFunc(keys, func(key string) bool { return r.bad[path+"."+key] })
 			if why != "" && !bad && !r.bad[path] {
 				r.problem(item.Line, path+"."+keys[0], why)
@@ -193,103 +192,15 @@ func (r *reader) entries(n *yaml.Node, k key) {
 	}
 }
 
-// An entry of a list may say what is wrong with it as a whole, and of which
-// keys that is said, the one to blame first.
+// An entry of a list that validates itself as a whole. The error names the first of keys; it
+// is left out if one of keys has a problem of its own.
 type entry interface {
-	wrong() (keys []string, why string)
+	invalid() (keys []string, why string)
 }
 
-// set puts what n says into the key's place, or reports why not.
-func (k key) set(n *yaml.Node, report func(at *yaml.Node, why string)) bool {
-	if !k.list() {
-		v, why := k.kind().scalar(n)
-		if names, ok := k.tag.Lookup("oneof"); ok && n.Kind == yaml.ScalarNode && !isNull(n) && n.ShortTag() != "!!str" {
-			why = notOneOf(cut(printable(n.Value)), names) // quotes would not mend it
-		}
-		if why == "" {
-			k.value.Set(reflect.ValueOf(v))
-			why = k.outOfRange()
-		}
-		if why != "" {
-			report(n, why)
-		}
-		return why == ""
-	}
-	if why := aliased(n); why != "" {
-		report(n, why)
-		return false
-	}
-	if n.Kind != yaml.SequenceNode {
-		report(n, "a list belongs here, not "+shapeOf(n)+" (example: ["+k.kind().example+"])")
-		return false
-	}
-	list, ok := reflect.MakeSlice(k.value.Type(), 0, len(n.Content)), true
-	for _, item := range n.Content {
-		v, why := k.kind().scalar(item)
-		if why != "" {
-			report(item, why)
-			ok = false
-			continue
-		}
-		list = reflect.Append(list, reflect.ValueOf(v))
-	}
-	k.value.Set(list)
-	if why := k.outOfRange(); ok && why != "" {
-		report(n, why)
-		ok = false
-	}
-	return ok
-}
-
-// scalar reads one value of the kind.
-func (k kind) scalar(n *yaml.Node) (value any, why string) {
-	if why := aliased(n); why != "" {
-		return nil, why
-	}
-	switch {
-	case isNull(n):
-		return nil, "no value (example: " + k.example + ")"
-	case n.Kind != yaml.ScalarNode:
-		return nil, shapeOf(n) + " is not " + k.what + " (example: " + k.example + ")"
-	case k.text && n.ShortTag() != "!!str":
-		return nil, k.shown(cut(printable(n.Value))) + " is not text: put it in quotes"
-	case k.bare && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
-		if _, ok := k.read(n.Value); ok {
-			return nil, quoted(n.Value) + " in quotes is text, not " + k.what
-		}
-	}
-	shown := quoted(n.Value)
-	if n.ShortTag() != "!!str" {
-		shown = cut(printable(n.Value)) // a number without quotes is shown without them
-	}
-	return k.readText(n.Value, shown)
-}
-
-// aliased refuses YAML's anchors: nothing here needs them, and they can be made to multiply.
-func aliased(n *yaml.Node) string {
-	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		return "YAML's anchors and aliases (&, *) are not taken here; a value with * wants quotes"
-	}
-	return ""
-}
-
-func isNull(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
-}
-
-func shapeOf(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "keys and values"
-	case yaml.SequenceNode:
-		return "a list"
-	default:
-		return quoted(n.Value)
-	}
-}
-
-// together asks the rules, and blames the first of a rule's keys that the file gives.
-func (r *reader) together(c Config) {
+// checkRules checks the rules. The error of a rule has the line of the first of its keys that
+// the file gives.
+func (r *reader) checkRules(c Config) {
 	for _, rule := range rules {
 		if slices.ContainsFunc(rule.keys, func(k string) bool { return r.bad[k] }) {
 			continue
@@ -301,24 +212,87 @@ func (r *reader) together(c Config) {
 	}
 }
 
-const maxShown = 60 // runes of a file's own text in a message
+// MaxBytes bounds a file's size in bytes. A larger file is not read.
+const MaxBytes = 1 << 20
 
-// quoted is text of the file in quotes, on one line, cut where it is long.
-func quoted(s string) string { return strconv.Quote(cut(s)) }
-
-// printable is the same without the quotes.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, s)
+// unknown reports a key that is not in the table, and suggests the one that was probably meant.
+func (r *reader) unknown(name *yaml.Node, section string, known []key) {
+	if name.Kind != yaml.ScalarNode {
+		r.problem(name.Line, section, "a key is one word, not "+shapeOf(name))
+		return
+	}
+	path := cut(printable(name.Value))
+	if section != "" {
+		path = section + "." + path
+	}
+	why := "unknown key"
+	if meant := nearest(name.Value, known); meant != "" {
+		why += " (did you mean " + meant + "?)"
+	} else {
+		why += " (known here: " + strings.Join(names(known), ", ") + ")"
+	}
+	r.problem(name.Line, path, why)
 }
 
-func cut(s string) string {
-	if runes := []rune(s); len(runes) > maxShown {
-		return string(runes[:maxShown]) + "…"
+func names(keys []key) []string {
+	all := make([]string, len(keys))
+	for i, k := range keys {
+		all[i] = k.name
 	}
-	return s
+	return all
+}
+
+// nearest returns the path of the key that name is probably a mistyping of: one of the same
+// section that is spelled like it, else one of that name in a section below, else in any section.
+func nearest(name string, known []key) string {
+	typos := max(2, len(name)/3)
+	if len(name) < 4 {
+		typos = 1 // else every short key would match
+	}
+	best, least := "", typos+1
+	for _, k := range known {
+		if d := distance(strings.ToLower(name), k.name, least); d < least {
+			best, least = k.path, d
+		}
+	}
+	if best != "" {
+		return best
+	}
+	var elsewhere []key
+	for _, k := range known {
+		if k.section() {
+			elsewhere = append(elsewhere, leaves(k.value, k.path)...)
+		}
+	}
+	for _, k := range append(elsewhere, leaves(reflect.ValueOf(&Config{}).Elem(), "")...) {
+		if k.name == name {
+			return k.path
+		}
+	}
+	return ""
+}
+
+// distance returns the Levenshtein distance of a and b in bytes, or most if their lengths differ by
+// most or more.
+func distance(a, b string, most int) int {
+	if len(a)-len(b) >= most || len(b)-len(a) >= most {
+		return most
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
 }

@@ -5,16 +5,13 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"gopkg.in/yaml.v3"
 )
 
-// Marshal writes every key with its value and its comment; Parse reads it back as it was.
+// Marshal returns a file with every key, its value and its comment. Parse reads the same
+// configuration from it.
 func (c Config) Marshal() []byte {
 	var b bytes.Buffer
 	defaults := Default()
@@ -22,12 +19,12 @@ func (c Config) Marshal() []byte {
 	return b.Bytes()
 }
 
-// hiddenToken stands for an admin.token, and is none: it cannot be loaded.
+// hiddenToken replaces an admin.token. It is not a valid token, so Parse refuses it.
 const hiddenToken = "(hidden)"
 
-// Redacted is the configuration without its passwords, for people to read. In
-// place of each password's hash stands one that no password fits: whoever loads
-// it lets nobody in whom it was not meant to let in.
+// Redacted returns the configuration without its secrets, for people to read. A
+// password hash is replaced by one that no password matches, so that a proxy that
+// loads the redacted configuration lets nobody else in.
 func (c Config) Redacted() Config {
 	c.Clients = slices.Clone(c.Clients)
 	for i := range c.Clients {
@@ -40,7 +37,7 @@ func (c Config) Redacted() Config {
 		c.Admin.Token = hiddenToken
 	}
 	if u, err := url.Parse(c.Egress.Parent); err != nil {
-		c.Egress.Parent = "" // none that was read
+		c.Egress.Parent = "" // Parse accepts no such URL
 	} else if _, has := u.User.Password(); has {
 		c.Egress.Parent = u.Redacted()
 	}
@@ -71,8 +68,8 @@ func writeSection(b *bytes.Buffer, indent string, section, defaults reflect.Valu
 	}
 }
 
-// writeEntries writes a list of sections; where there is none, what one would
-// hold, as a comment.
+// writeEntries writes a list of sections. An empty list is followed by an example
+// entry in comments.
 func writeEntries(b *bytes.Buffer, indent string, k key) {
 	entry := reflect.New(k.value.Type().Elem()).Elem()
 	setDefaults(entry)
@@ -98,41 +95,4 @@ func writeEntries(b *bytes.Buffer, indent string, k key) {
 func writeLine(b *bytes.Buffer, line, doc string) {
 	pad := max(commentColumn-utf8.RuneCountInString(line), 1)
 	fmt.Fprintf(b, "%s%s# %s\n", line, strings.Repeat(" ", pad), doc)
-}
-
-// text is the key's value as it stands in a file.
-func (k key) text() string {
-	kind := k.kind()
-	if !k.list() {
-		return kind.yaml(k.value.Interface())
-	}
-	items := make([]string, k.value.Len())
-	for i := range items {
-		items[i] = kind.yaml(k.value.Index(i).Interface())
-	}
-	return "[" + strings.Join(items, ", ") + "]"
-}
-
-func (k kind) yaml(v any) string {
-	s := k.write(v)
-	if k.bare || plain(s) {
-		return s
-	}
-	return strconv.Quote(s) // Go's escapes are all among those of YAML's double quotes
-}
-
-// plainText has nothing in it that YAML could take for something else than text,
-// in a list or out of one.
-var plainText = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9._:/+-]*[A-Za-z0-9/]$`)
-
-// plain says whether s can stand without quotes. That it is no number, date or truth value yaml itself must say.
-func plain(s string) bool {
-	if !plainText.MatchString(s) {
-		return false
-	}
-	var n yaml.Node
-	if err := yaml.Unmarshal([]byte(s), &n); err != nil || len(n.Content) != 1 {
-		return false
-	}
-	return n.Content[0].Kind == yaml.ScalarNode && n.Content[0].ShortTag() == "!!str" && n.Content[0].Value == s
 }
