@@ -2,7 +2,7 @@
 // through it is one straight line, [Handler.serve]: one normalised target, the
 // judgement, the wait for a slot, the sending, the record, the answer. What
 // comes out of an intercepted tunnel takes the very same way. Requests come from
-// net/http's server, or, for nearly all of HTTP/1.1, from package lean, which stands
+// net/http's server, or, for nearly all of HTTP/1.1, from package h1, which stands
 // before it and costs less.
 //
 // goproxy is the pipeline that a request is sent through (its OnRequest and
@@ -44,7 +44,7 @@ import (
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
-	"robotsproxy/proxy/lean"
+	"robotsproxy/proxy/h1"
 	"robotsproxy/robots"
 )
 
@@ -84,8 +84,8 @@ type Handler struct {
 	pseudo   string   // our name in Via, unlike any other proxy's
 	via      []string // what we add to a Via header; one value
 	pipeline *goproxy.ProxyHttpServer
-	outer    *lean.Front
-	inner    *lean.Front  // serves what comes out of intercepted tunnels
+	outer    *h1.Server
+	inner    *h1.Server   // serves what comes out of intercepted tunnels
 	conns    *connections // hijacked ones
 	unused   unused
 	handoff  *handoff
@@ -138,8 +138,8 @@ func New(o Options) (*Handler, error) {
 	h.unused.tunnels = &h.counts.unused
 	h.install(rules, 1)
 	h.pipeline = h.newPipeline()
-	h.outer = lean.New(h.newServer())
-	h.inner = lean.New(h.newServer())
+	h.outer = h1.New(h.newServer())
+	h.inner = h1.New(h.newServer())
 	return h, nil
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/h1"
 	"robotsproxy/proxy/socket"
 )
 
@@ -74,14 +75,16 @@ func (c *httpConn) readOn(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// Lean gives what simple requests are served on (lean.Conn).
-func (c *httpConn) Lean() net.Conn {
+// Direct returns the connection that h1 serves simple requests on (h1.Conn).
+func (c *httpConn) Direct() net.Conn {
 	c.opening.sought = false
 	return bare(c)
 }
 
-// Full makes it net/http's (lean.Conn).
-func (c *httpConn) Full(ahead []byte) {
+var _ h1.Conn = (*httpConn)(nil) // else net/http would serve all requests
+
+// HandOver prepares the connection for net/http (h1.Conn).
+func (c *httpConn) HandOver(ahead []byte) {
 	c.opening.sought, c.ahead = true, ahead
 }
 

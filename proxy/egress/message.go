@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"robotsproxy/proxy/head"
+	"robotsproxy/proxy/h1"
 )
 
 // apart is what stands elsewhere in a request, or nowhere where there is no body.
@@ -50,7 +50,7 @@ func write(to *bufio.Writer, r *http.Request, trace *httptrace.ClientTrace) erro
 // behind which the connection stays; nil: it is not such a head.
 func sized(from *bufio.Reader, r *http.Request) *http.Response {
 	come, _ := from.Peek(from.Buffered()) // cannot fail
-	start, fields, octets := head.Parse(come)
+	start, fields, octets := h1.ParseHead(come)
 	status, ok := strings.CutPrefix(start, "HTTP/1.1 ")
 	lengths := fields["Content-Length"]
 	if !ok || len(lengths) != 1 || r.Method == http.MethodHead || httpguts.HeaderValuesContainsToken(fields["Connection"], "close") {

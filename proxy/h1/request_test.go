@@ -1,4 +1,4 @@
-package lean
+package h1
 
 import (
 	"bufio"
@@ -24,7 +24,7 @@ func FuzzPlain(f *testing.F) {
 		f.Add([]byte(in))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		r, octets := plain(in, blank)
+		r, octets := parseRequest(in, blank)
 		if r == nil {
 			return
 		}
@@ -41,7 +41,7 @@ func FuzzPlain(f *testing.F) {
 
 // TestHostIsOnItsOwn: an origin is remembered for long, and the head that named it is not.
 func TestHostIsOnItsOwn(t *testing.T) {
-	r, _ := plain([]byte("GET / HTTP/1.1\r\nHost: a.test\r\nCookie: b=c\r\n\r\n"), blank)
+	r, _ := parseRequest([]byte("GET / HTTP/1.1\r\nHost: a.test\r\nCookie: b=c\r\n\r\n"), blank)
 	before := uintptr(len("a.test\r\nCookie: "))
 	if cookie := r.Header.Get("Cookie"); uintptr(unsafe.Pointer(unsafe.StringData(r.Host)))+before == uintptr(unsafe.Pointer(unsafe.StringData(cookie))) {
 		t.Error("Host is a piece of the head")
@@ -52,10 +52,10 @@ func TestHostIsOnItsOwn(t *testing.T) {
 func BenchmarkPlain(b *testing.B) {
 	in := []byte("GET http://a.test/page?x=1 HTTP/1.1\r\nHost: a.test\r\nUser-Agent: ExampleBot/1.0 (+https://example.test/bot)\r\n" +
 		"Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8\r\nAccept-Encoding: gzip, deflate\r\nAccept-Language: en\r\n\r\n")
-	b.Run("lean", func(b *testing.B) {
+	b.Run("h1", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if r, _ := plain(in, blank); r == nil {
+			if r, _ := parseRequest(in, blank); r == nil {
 				b.Fatal("not read")
 			}
 		}

@@ -1,4 +1,4 @@
-package head_test
+package h1_test
 
 import (
 	"bufio"
@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"robotsproxy/proxy/head"
+	"robotsproxy/proxy/h1"
 )
 
 // request is what a crawler sends, and answer what comes back.
@@ -55,7 +55,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			start, fields, n := head.Parse([]byte(tt.in))
+			start, fields, n := h1.ParseHead([]byte(tt.in))
 			if start != tt.want || !reflect.DeepEqual(fields, tt.fields) {
 				t.Errorf("Parse gives %q %q, want %q %q", start, fields, tt.want, tt.fields)
 			}
@@ -68,7 +68,7 @@ func TestParse(t *testing.T) {
 
 // TestValuesAreApart: to add a value under a name leaves the others as they are.
 func TestValuesAreApart(t *testing.T) {
-	_, fields, _ := head.Parse([]byte("a\r\nX: 1\r\nY: 2\r\n\r\n"))
+	_, fields, _ := h1.ParseHead([]byte("a\r\nX: 1\r\nY: 2\r\n\r\n"))
 	fields["X"] = append(fields["X"], "3")
 	if got := fields.Get("Y"); got != "2" {
 		t.Errorf("Y has become %q", got)
@@ -82,7 +82,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("a\r\nVia: b\r\nvia:\tc \r\n\r\n"))
 	f.Add([]byte("a\nX: b\r\n c\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		start, fields, n := head.Parse(in)
+		start, fields, n := h1.ParseHead(in)
 		if n == 0 {
 			return
 		}
@@ -109,7 +109,7 @@ func BenchmarkParse(b *testing.B) {
 		in := []byte(request)
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, _, n := head.Parse(in); n == 0 {
+			if _, _, n := h1.ParseHead(in); n == 0 {
 				b.Fatal("not read")
 			}
 		}

@@ -1,4 +1,4 @@
-package lean_test
+package h1_test
 
 import (
 	"bufio"
@@ -294,7 +294,7 @@ func TestCloseBreaksOff(t *testing.T) {
 			c := f.dial()
 			io.WriteString(c, requests)
 			synctest.Wait()
-			if err := f.Front.Close(); err != nil {
+			if err := f.Server.Close(); err != nil {
 				t.Error(err)
 			}
 			<-f.served
@@ -342,7 +342,7 @@ func TestShutdownGivesUp(t *testing.T) {
 		if err := f.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		if err := f.Front.Close(); err != nil {
+		if err := f.Server.Close(); err != nil {
 			t.Error(err)
 		}
 		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
@@ -420,8 +420,8 @@ func TestFault(t *testing.T) {
 	})
 }
 
-// TestNotLean wants connections that are not for here to go to the server as they are.
-func TestNotLean(t *testing.T) {
+// TestNotSimple wants connections of other types to go to the http.Server as they are.
+func TestNotSimple(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
 			if _, ok := w.(interface{ EnableFullDuplex() error }); !ok {

@@ -1,4 +1,4 @@
-package lean
+package h1
 
 import (
 	"net/http"
@@ -6,21 +6,21 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
-
-	"robotsproxy/proxy/head"
 )
 
-// plain reads the request that b begins with, as http.ReadRequest does but into a copy
-// of blank, where it is one that is served here: GET, HEAD or CONNECT of HTTP/1.1 with
-// one Host, no body and nothing that changes the protocol, whose head is whole and as
-// RFC 9112 has it. With it comes how many octets that has; 0: it is no such request.
-// Inlined, its room would stand under a request's whole way, and double that stack.
+// parseRequest reads the request that b begins with, as http.ReadRequest does, into a copy of
+// template. It reads only simple requests: GET, HEAD or CONNECT of HTTP/1.1 with one Host, without
+// a body and without fields that change the protocol, whose head is complete and well-formed (RFC
+// 9112). It returns the length of the head in bytes, and nil and 0 for any other request.
+//
+// noinline: its stack frame would otherwise stay live for the whole request, and double that
+// goroutine's stack.
 //
 //go:noinline
-func plain(b []byte, blank *http.Request) (r *http.Request, octets int) {
-	start, fields, octets := head.Parse(b)
+func parseRequest(b []byte, template *http.Request) (r *http.Request, size int) {
+	start, fields, size := ParseHead(b)
 	line, ok := strings.CutSuffix(start, " HTTP/1.1")
-	if !ok || changes(fields) {
+	if !ok || unsuitable(fields) {
 		return nil, 0
 	}
 	hosts := fields["Host"]
@@ -32,22 +32,22 @@ func plain(b []byte, blank *http.Request) (r *http.Request, octets int) {
 		fields["Cache-Control"] = []string{"no-cache"} // RFC 9111 5.4
 	}
 	method, target, _ := strings.Cut(line, " ")
-	u := locate(method, target)
+	u := parseTarget(method, target)
 	if u == nil {
 		return nil, 0
 	}
 	r = new(http.Request)
-	*r = *blank
+	*r = *template
 	r.Method, r.RequestURI, r.URL, r.Host, r.Header = method, target, u, u.Host, fields // RFC 9112 3.2.2
 	if r.Host == "" {
-		r.Host = strings.Clone(hosts[0]) // what is remembered of an origin keeps no head alive
+		r.Host = strings.Clone(hosts[0]) // a stored host must not keep the whole head in memory
 	}
 	r.Close = httpguts.HeaderValuesContainsToken(fields["Connection"], "close")
-	return r, octets
+	return r, size
 }
 
-// locate reads a target (RFC 9112 3.2); nil: it is none, or has octets that none has.
-func locate(method, target string) (u *url.URL) {
+// parseTarget parses a request target (RFC 9112 3.2). It returns nil for an invalid one.
+func parseTarget(method, target string) (u *url.URL) {
 	for _, c := range []byte(target) {
 		if c <= ' ' || c >= 0x7f {
 			return nil
@@ -66,9 +66,9 @@ func locate(method, target string) (u *url.URL) {
 	return u
 }
 
-// changes says whether a request with these fields is not served here: it has a body,
-// or waits for an answer before its answer, or may become something else.
-func changes(fields http.Header) bool {
+// unsuitable reports whether a request with these fields is not a simple one: it has a body, expects an
+// interim response, or asks for another protocol.
+func unsuitable(fields http.Header) bool {
 	for name := range fields {
 		switch name {
 		case "Content-Length", "Transfer-Encoding", "Trailer", "Expect", "Upgrade", "Http2-Settings":

@@ -1,4 +1,4 @@
-package lean_test
+package h1_test
 
 import (
 	"bytes"
@@ -7,17 +7,17 @@ import (
 	"net/http"
 	"testing"
 
-	"robotsproxy/proxy/lean"
+	"robotsproxy/proxy/h1"
 )
 
-// BenchmarkServe is requests for a page of 1 KiB on one kept connection: by a Front, and
+// BenchmarkServe is requests for a page of 1 KiB on one kept connection: by a Server, and
 // by net/http's server alone.
 func BenchmarkServe(b *testing.B) {
 	page := bytes.Repeat([]byte("x"), 1<<10)
 	for _, front := range []bool{true, false} {
 		name := "net_http"
 		if front {
-			name = "lean"
+			name = "h1"
 		}
 		b.Run(name, func(b *testing.B) {
 			s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,7 +27,7 @@ func BenchmarkServe(b *testing.B) {
 			})}
 			serve, end := s.Serve, s.Close
 			if front {
-				f := lean.New(s)
+				f := h1.New(s)
 				serve, end = f.Serve, f.Close
 			}
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -35,7 +35,7 @@ func BenchmarkServe(b *testing.B) {
 				b.Fatal(err)
 			}
 			done := make(chan error)
-			go func() { done <- serve(leanListener{l}) }()
+			go func() { done <- serve(directListener{l}) }()
 			c, err := net.Dial("tcp", l.Addr().String())
 			if err != nil {
 				b.Fatal(err)
@@ -55,10 +55,10 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// A leanListener's connections may be served by a Front.
-type leanListener struct{ net.Listener }
+// A directListener's connections may be served by a Server.
+type directListener struct{ net.Listener }
 
-func (l leanListener) Accept() (net.Conn, error) {
+func (l directListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err

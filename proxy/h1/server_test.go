@@ -1,4 +1,4 @@
-package lean_test
+package h1_test
 
 import (
 	"bufio"
@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"robotsproxy/proxy/lean"
+	"robotsproxy/proxy/h1"
 )
 
 // A front is one with a listener of pipes.
 type front struct {
-	*lean.Front
+	*h1.Server
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
@@ -31,7 +31,7 @@ func start(h http.HandlerFunc, change ...func(*http.Server)) *front {
 	for _, c := range change {
 		c(s)
 	}
-	f.Front = lean.New(s)
+	f.Server = h1.New(s)
 	go func() { f.served <- f.Serve(f) }()
 	return f
 }
@@ -71,14 +71,14 @@ func (f *front) dial() net.Conn {
 	return client
 }
 
-// A pipe may be served by a Front.
+// A pipe may be served by a Server.
 type pipe struct {
 	net.Conn
 	ahead []byte
 }
 
-func (c *pipe) Lean() net.Conn    { return c.Conn }
-func (c *pipe) Full(ahead []byte) { c.ahead = ahead }
+func (c *pipe) Direct() net.Conn      { return c.Conn }
+func (c *pipe) HandOver(ahead []byte) { c.ahead = ahead }
 
 func (c *pipe) Read(b []byte) (int, error) {
 	if len(c.ahead) > 0 {

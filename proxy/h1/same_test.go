@@ -1,4 +1,4 @@
-package lean_test
+package h1_test
 
 import (
 	"bufio"
@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"robotsproxy/proxy/lean"
+	"robotsproxy/proxy/h1"
 )
 
 func page(name string) string {
@@ -25,7 +25,7 @@ func page(name string) string {
 // same are what a client may send.
 var same = []struct {
 	name, in string
-	lean     bool // the last request is served here
+	direct   bool // the last request is served here
 }{
 	{"RFC 9112 3.2.2 absolute form", page(""), true},
 	{"RFC 9112 3.2.1 origin form", "GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
@@ -94,7 +94,7 @@ var same = []struct {
 	{"after others", page("") + page("unknown") + "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc" + page(""), false},
 }
 
-// TestSame holds what a Front answers against what net/http's server alone does, for
+// TestSame holds what a Server answers against what net/http's server alone does, for
 // the same octets: whoever serves a request, a client sees no difference.
 func TestSame(t *testing.T) {
 	for _, tt := range same {
@@ -102,9 +102,9 @@ func TestSame(t *testing.T) {
 			alone, _ := talk(t, false, tt.in)
 			front, by := talk(t, true, tt.in)
 			if alone != front {
-				t.Errorf("net/http alone answers\n%s\na Front\n%s", alone, front)
+				t.Errorf("net/http alone answers\n%s\na Server\n%s", alone, front)
 			}
-			if strings.HasSuffix(by, "*lean.answer") != tt.lean {
+			if strings.HasSuffix(by, "*h1.response") != tt.direct {
 				t.Errorf("served by %q", by)
 			}
 		})
@@ -124,7 +124,7 @@ func FuzzSame(f *testing.F) {
 		alone, _ := talk(t, false, string(in))
 		front, _ := talk(t, true, string(in))
 		if alone != front {
-			t.Errorf("net/http alone answers\n%s\na Front\n%s", alone, front)
+			t.Errorf("net/http alone answers\n%s\na Server\n%s", alone, front)
 		}
 	})
 }
@@ -144,7 +144,7 @@ func talk(t *testing.T, front bool, in string) (out, by string) {
 	}
 	serve, end := s.Serve, s.Close
 	if front {
-		f := lean.New(s)
+		f := h1.New(s)
 		serve, end = f.Serve, f.Close
 	}
 	done := make(chan error)
@@ -306,8 +306,8 @@ type script struct {
 	mu sync.Mutex // guards in
 }
 
-func (c *script) Lean() net.Conn    { return c }
-func (c *script) Full(ahead []byte) { c.ahead = ahead }
+func (c *script) Direct() net.Conn      { return c }
+func (c *script) HandOver(ahead []byte) { c.ahead = ahead }
 
 func (c *script) Read(b []byte) (int, error) {
 	c.mu.Lock()

@@ -1,0 +1,270 @@
+package h1
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	readBuffer   = 4 << 10               // bytes; a request with a longer head goes to the http.Server
+	hijackBuffer = 64                    // bytes of a hijacked connection's Writer: handlers write to the connection itself
+	watchAfter   = 20 * time.Millisecond // a request that takes longer is cancelled when its client disconnects
+)
+
+// bufReaders holds readers that are not in use.
+var bufReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }}
+
+// A conn is a connection that a Server serves.
+type conn struct {
+	server       *http.Server
+	set          *connSet
+	handoff      *handoffListener
+	full         Conn          // as the listener returned it
+	rw           net.Conn      // full.Direct()
+	br           *bufio.Reader // nil after a hijack
+	remote       string
+	cancel       context.CancelFunc // cancels the context of its requests
+	readDeadline time.Time          // as it was set last; zero: none
+	watchTimer   *time.Timer        // calls watchClient
+
+	gone   atomic.Bool // remove has been called
+	closed atomic.Bool
+
+	mu          sync.Mutex // guards the fields below
+	watchEnded  sync.Cond  // signals that watching has become false
+	busy        bool       // a request is being served
+	pipelined   bool       // the next request has begun to arrive
+	watching    bool       // watchClient reads
+	interrupted bool       // watchClient is to return
+	readAhead   []byte     // what watchClient has read; the next Read returns it. mu guards it only while watching
+}
+
+// next waits for the next request and returns all bytes that have arrived. They are valid until
+// the next read.
+func (c *conn) next(first bool) ([]byte, error) {
+	limit, least := c.server.IdleTimeout, 4 // as in net/http's server: fewer bytes before the end are no request
+	if first {
+		limit, least = c.server.ReadHeaderTimeout, 1
+	}
+	if c.br.Buffered() < least {
+		// To set a deadline is expensive, so the last one is kept while it is near enough.
+		if now := time.Now(); limit > 0 && c.readDeadline.Sub(now) < limit-limit/8 {
+			c.readDeadline = now.Add(limit)
+			if err := c.rw.SetReadDeadline(c.readDeadline); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if _, err := c.br.Peek(least); err != nil {
+		return nil, err
+	}
+	return c.br.Peek(c.br.Buffered())
+}
+
+// isFailedHandshake reports whether err, of a connection's first read, may come from a TLS handshake. The
+// http.Server logs those.
+func (c *conn) isFailedHandshake(err error) bool {
+	secure, ok := c.rw.(*tls.Conn)
+	return ok && !c.closed.Load() && !secure.ConnectionState().HandshakeComplete
+}
+
+// Read returns what watchClient has read, then reads the connection.
+func (c *conn) Read(b []byte) (int, error) {
+	if len(c.readAhead) > 0 {
+		n := copy(b, c.readAhead)
+		c.readAhead = c.readAhead[n:]
+		return n, nil
+	}
+	return c.rw.Read(b)
+}
+
+// begin marks the connection as busy and starts the timer of watchClient. It returns false if the Server
+// is shutting down.
+func (c *conn) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.set.shuttingDown.Load() {
+		return false
+	}
+	c.busy, c.pipelined = true, len(c.readAhead) > 0
+	if c.watchTimer == nil {
+		c.watchTimer = time.AfterFunc(watchAfter, c.watchClient)
+	} else {
+		c.watchTimer.Reset(watchAfter)
+	}
+	return true
+}
+
+// watchClient reads until the client disconnects, and then cancels the request's context. It runs in
+// the timer's goroutine and returns before the request ends. It cannot notice that a client disconnects
+// that has begun to send its next request.
+func (c *conn) watchClient() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.busy || c.pipelined || c.watching {
+		return
+	}
+	c.watching = true
+	c.readDeadline = time.Time{}
+	c.rw.SetReadDeadline(c.readDeadline) // the read returns the error
+	b := make([]byte, 1)
+	c.mu.Unlock()
+	n, err := c.rw.Read(b)
+	c.mu.Lock()
+	c.watching, c.readAhead, c.pipelined = false, b[:n], n > 0
+	if err != nil && !(c.interrupted && errors.Is(err, os.ErrDeadlineExceeded)) {
+		c.cancel()
+	}
+	c.watchEnded.Broadcast()
+}
+
+// stopWatching undoes begin, and waits until watchClient has returned.
+func (c *conn) stopWatching() {
+	c.watchTimer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy = false
+	if !c.watching {
+		return
+	}
+	c.interrupted = true
+	c.rw.SetReadDeadline(pastDeadline)
+	for c.watching {
+		c.watchEnded.Wait()
+	}
+	c.interrupted, c.readDeadline = false, time.Time{}
+	c.rw.SetReadDeadline(c.readDeadline)
+}
+
+// handOver gives the connection to the http.Server, with the bytes that were read and not answered.
+func (c *conn) handOver(read []byte) {
+	if c.rw.SetReadDeadline(time.Time{}) != nil || !c.remove() {
+		return
+	}
+	c.full.HandOver(slices.Concat(read, c.readAhead))
+	c.setState(http.StateActive) // the http.Server sets it to new again
+	c.handoff.give(c.full, nil)
+}
+
+// hijack hands the connection to the handler.
+func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c.stopWatching()
+	if !c.remove() {
+		return nil, nil, net.ErrClosed
+	}
+	c.setState(http.StateHijacked)
+	c.rw.SetDeadline(time.Time{}) // as net/http's server does; the next read or write returns the error
+	if len(c.readAhead) > 0 {
+		c.br.Peek(c.br.Buffered() + 1) // the handler expects it in the Reader
+	}
+	in := c.br
+	c.br = nil
+	return c.full, bufio.NewReadWriter(in, bufio.NewWriterSize(c.full, hijackBuffer)), nil
+}
+
+// remove ends the Server's part in the connection. It returns false if it was called before.
+func (c *conn) remove() bool {
+	if !c.gone.CompareAndSwap(false, true) {
+		return false
+	}
+	c.set.remove(c)
+	return true
+}
+
+// log writes to the ErrorLog of the http.Server.
+func (c *conn) log(format string, v ...any) {
+	if l := c.server.ErrorLog; l != nil {
+		l.Printf(format, v...)
+	}
+}
+
+// setState calls the ConnState hook of the http.Server.
+func (c *conn) setState(state http.ConnState) {
+	if hook := c.server.ConnState; hook != nil {
+		hook(c.full, state)
+	}
+}
+
+// end closes the connection, unless it was handed over or hijacked.
+func (c *conn) end() {
+	if c.remove() {
+		c.close()
+		c.setState(http.StateClosed)
+	}
+}
+
+// close closes the connection and cancels the request in flight.
+func (c *conn) close() {
+	c.closed.Store(true)
+	c.cancel()
+	c.full.Close()
+}
+
+// closeIdle closes the connection unless a request is being served.
+func (c *conn) closeIdle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.busy {
+		c.close()
+	}
+}
+
+// A Conn is a connection that a [Server] may serve. Connections of other types go to the
+// http.Server at once.
+type Conn interface {
+	net.Conn
+	// Direct returns the connection to read from and write to. Closing Conn closes it.
+	Direct() net.Conn
+	// HandOver prepares Conn for the http.Server: its next reads return ahead first.
+	HandOver(ahead []byte)
+}
+
+// pastDeadline is a deadline that ends a read at once.
+var pastDeadline = time.Unix(1, 0)
+
+// A connSet holds the connections that a Server serves.
+type connSet struct {
+	mu           sync.Mutex
+	open         map[*conn]struct{}
+	shuttingDown atomic.Bool    // written under mu
+	serving      sync.WaitGroup // counts open
+}
+
+// add adds c. It returns false if the Server is shutting down.
+func (s *connSet) add(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shuttingDown.Load() {
+		return false
+	}
+	s.open[c] = struct{}{}
+	s.serving.Add(1)
+	return true
+}
+
+// remove removes c, which add has added.
+func (s *connSet) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, c)
+	s.serving.Done()
+}
+
+// stop refuses new connections and calls close for each connection.
+func (s *connSet) stop(close func(*conn)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shuttingDown.Store(true)
+	for c := range s.open {
+		close(c)
+	}
+}

@@ -1,0 +1,170 @@
+// Package h1 serves simple HTTP/1.1 requests (GET, HEAD and CONNECT without a body)
+// at a lower cost than net/http. One goroutine for each connection reads the request,
+// calls the handler and writes the response. net/http's server reads in the background
+// of every request to notice that the client disconnects, which costs more than all
+// the rest. This package does so only for requests that take long.
+//
+// A [Server] stands in front of an http.Server. If the next request of a connection is
+// of another kind, or not well-formed, the Server hands the connection over to the
+// http.Server, with all that was read and not answered, for good. So net/http alone
+// decides what is HTTP: a fuzz target checks that this package reads a request as
+// http.ReadRequest does, or not at all.
+//
+// [ParseHead] reads the head of a well-formed message. Package egress reads responses
+// with it.
+package h1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+)
+
+// A Server serves simple requests with the Handler, ConnContext, ConnState, ErrorLog,
+// ReadHeaderTimeout and IdleTimeout of an http.Server, and leaves all other connections
+// to that server. Serve, Shutdown and Close do what they do in net/http. Any number of
+// goroutines may use a Server. Use [New] to make one.
+type Server struct {
+	fallback *http.Server
+	conns    connSet
+}
+
+// New returns a Server in front of fallback. The caller must not use fallback to serve.
+func New(fallback *http.Server) *Server {
+	return &Server{fallback: fallback, conns: connSet{open: make(map[*conn]struct{})}}
+}
+
+// Serve serves the connections of l until Shutdown or Close, and then returns
+// http.ErrServerClosed.
+func (s *Server) Serve(l net.Listener) error {
+	g := &handoffListener{Listener: l, results: make(chan acceptResult), closed: make(chan struct{})}
+	ctx := context.WithValue(context.Background(), http.ServerContextKey, s.fallback)
+	var loop sync.WaitGroup
+	loop.Go(func() { s.acceptLoop(ctx, g) })
+	err := s.fallback.Serve(g)
+	g.Close()
+	loop.Wait()
+	return err
+}
+
+// acceptLoop accepts the connections of a listener. Errors go to the http.Server, which
+// waits and tries again after temporary ones.
+func (s *Server) acceptLoop(ctx context.Context, g *handoffListener) {
+	for {
+		c, err := g.Listener.Accept()
+		conn, ok := c.(Conn)
+		if err != nil || !ok {
+			if !g.give(c, err) {
+				return
+			}
+			continue
+		}
+		s.startConn(ctx, g, conn)
+	}
+}
+
+// startConn serves a connection in a goroutine of its own.
+func (s *Server) startConn(ctx context.Context, g *handoffListener, c Conn) {
+	served := &conn{server: s.fallback, set: &s.conns, handoff: g, full: c}
+	ctx, served.cancel = context.WithCancel(ctx)
+	if !s.conns.add(served) {
+		served.close()
+		return
+	}
+	go serve(ctx, served) // until it is removed from s.conns
+}
+
+// Shutdown accepts no more connections, closes the idle ones and waits for the others
+// until ctx ends; then it returns the error of ctx. It does not wait for hijacked
+// connections.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.conns.stop((*conn).closeIdle)
+	err := s.fallback.Shutdown(ctx)
+	served := make(chan struct{})
+	go func() { // returns after the last request
+		defer close(served)
+		s.conns.serving.Wait()
+	}()
+	select {
+	case <-served:
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, ctx.Err())
+	}
+}
+
+// Close closes all connections except hijacked ones, and waits for nothing.
+func (s *Server) Close() error {
+	s.conns.stop((*conn).close)
+	return s.fallback.Close()
+}
+
+// serve serves the requests of c until the connection ends or is handed over or hijacked.
+func serve(ctx context.Context, c *conn) {
+	c.rw, c.remote = c.full.Direct(), c.full.RemoteAddr().String()
+	c.br = bufReaders.Get().(*bufio.Reader)
+	c.br.Reset(c)
+	c.watchEnded.L = &c.mu
+	defer c.cancel()
+	c.setState(http.StateNew)
+	defer func() {
+		if fault := recover(); fault != nil && fault != http.ErrAbortHandler {
+			c.log("h1: a fault in serving %s: %v\n%s", c.remote, fault, debug.Stack())
+		}
+		c.end()
+		if c.br != nil {
+			c.br.Reset(nil)
+			bufReaders.Put(c.br)
+		}
+	}()
+	template := newTemplate(ctx, c)
+	for first := true; ; first = false {
+		read, err := c.next(first)
+		if err != nil {
+			if first && c.isFailedHandshake(err) {
+				c.handOver(nil)
+			}
+			return
+		}
+		r, size := parseRequest(read, template)
+		if r == nil {
+			c.handOver(read)
+			return
+		}
+		c.br.Discard(size)
+		if !c.begin() {
+			return
+		}
+		c.setState(http.StateActive)
+		if !answer(c, r) || c.set.shuttingDown.Load() { // or nobody would close it
+			return
+		}
+		c.setState(http.StateIdle)
+	}
+}
+
+// newTemplate returns a request with the fields that all requests of the connection share.
+func newTemplate(ctx context.Context, c *conn) *http.Request {
+	if hook := c.server.ConnContext; hook != nil {
+		ctx = hook(ctx, c.full)
+	}
+	r := http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, RemoteAddr: c.remote}
+	return r.WithContext(context.WithValue(ctx, http.LocalAddrContextKey, c.full.LocalAddr()))
+}
+
+// answer serves a request and reports whether another may follow.
+func answer(c *conn, r *http.Request) bool {
+	defer func() {
+		if !c.gone.Load() {
+			c.stopWatching()
+		}
+	}()
+	a := newResponse(c, r)
+	defer a.release()
+	c.server.Handler.ServeHTTP(a, r)
+	return a.finish()
+}
