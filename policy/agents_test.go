@@ -10,10 +10,10 @@ import (
 )
 
 func TestAgentsAreBounded(t *testing.T) {
-	var a agents
+	var a agentCache
 	for i := range 2*maxAgents + 1 {
 		header := fmt.Sprintf("Bot%c/%d", 'A'+i%26, i)
-		if got, want := a.read(header).tokens, robots.ProductTokens(header); !slices.Equal(got, want) {
+		if got, want := a.parse(header).tokens, robots.ProductTokens(header); !slices.Equal(got, want) {
 			t.Fatalf("%s: %q, want %q", header, got, want)
 		}
 	}
@@ -26,7 +26,7 @@ func TestAgentsAreBounded(t *testing.T) {
 
 func TestCutWordIsNoToken(t *testing.T) {
 	header := strings.Repeat("x ", maxHeader/2-3) + "GoodBotEvil/1.0"
-	if got := new(agents).read(header).tokens; slices.ContainsFunc(got, func(token string) bool { return strings.HasPrefix(token, "Good") }) {
+	if got := new(agentCache).parse(header).tokens; slices.ContainsFunc(got, func(token string) bool { return strings.HasPrefix(token, "Good") }) {
 		t.Errorf("%q", got)
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
 	"robotsproxy/policy/pace"
@@ -11,40 +14,7 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// OverMax says what happens to a site that asks for a Crawl-delay above the
-// maximum.
-type OverMax uint8
-
-// What may be done. The zero value clamps.
-const (
-	Clamp        OverMax = iota // wait the maximum; what was asked stays in the record
-	Honor                       // wait as long as the site asks
-	RefuseExcess                // refuse the site's pages
-)
-
-// Keep gives the Crawl-delay in force where a site asks for one and most is
-// the maximum, and whether the site's pages may be fetched at all.
-func (m OverMax) Keep(asked, most time.Duration) (given time.Duration, ok bool) {
-	switch {
-	case asked <= most || m == Honor:
-		return asked, true
-	case m == RefuseExcess:
-		return asked, false
-	}
-	return most, true
-}
-
-// Readings says in which forms the engine judges a path.
-type Readings uint8
-
-// These Readings there are.
-const (
-	ReadingsOfDialect Readings = iota // those of the dialect, see robots.Dialect.Literal
-	AllReadings                       // as it was sent, and as servers may read it: see Form
-	LiteralReadings                   // as it was sent, and without dot segments
-)
-
-// A Book knows what the robots.txt of each origin says now; [cache.Cache] is one.
+// A Book returns the current robots.txt of an origin. [cache.Cache] is one.
 type Book interface {
 	Lookup(ctx context.Context, q cache.Query, d robots.Dialect) (*cache.Entry, error)
 }
@@ -54,35 +24,35 @@ type Options struct {
 	Book          Book           // required
 	Dialect       robots.Dialect // zero: the standard dialect
 	Readings      Readings       // zero: those of the dialect
-	Hosts         []Host         // what is different for some hosts; of those that fit, the first that is in force counts
-	Clients       []Client       // who may come in; none: everybody, under its address
-	Open          bool           // strangers may come in beside Clients
-	ProductToken  string         // takes every client for this token; "": from its User-Agent header
-	FetchPerToken bool           // robots.txt is fetched with the client's product token, and its outcome kept for that token; false: with the proxy's own User-Agent, once for all clients
-	Require       Require        // what a client has to say of itself; zero: nothing
+	Hosts         []Host         // settings for some hosts; the first entry that matches and has not expired applies
+	Clients       []Client       // who may use the proxy; none: everybody, known by address
+	Open          bool           // with Clients: others may use the proxy too
+	ProductToken  string         // of every client; "": from its User-Agent header
+	FetchPerToken bool           // robots.txt is fetched with the client's product token and cached for that token; false: with the proxy's own User-Agent, once for all clients
+	Require       Require        // how clients must identify themselves; zero: not at all
 	MaxCrawlDelay time.Duration  // zero: ten seconds
 	OverMax       OverMax        // zero: Clamp
-	Pace          pace.Limits    // for every host; Key, CrawlDelay, Client, AssetBurst and Unshared are filled in for each request
-	PerDomain     bool           // the hosts of one registrable domain share a pace; false: each has its own
+	Pace          pace.Limits    // of every host; the Engine sets Key, CrawlDelay, Client, AssetBurst and Unshared for each request
+	PerDomain     bool           // the hosts of one registered domain share a pace; false: each has its own
 }
 
-// An Engine decides. Make one with New.
+// An Engine decides about requests. Use [New] to make one.
 type Engine struct {
-	o       Options
-	gate    *gate
-	members map[string]*member // Options.Clients by name
-	left    map[string]*quota  // of names that are not among them, but were, and have sent something that day
-	hosts   hosts
-	fixed   []string // the configured product token alone, or nil
-	agents  agents
+	o            Options
+	admission    *admission
+	clients      map[string]*clientState // Options.Clients by name
+	formerQuotas map[string]*quota       // of names that are not among them, but were, and have sent something that day
+	hosts        hosts
+	fixedTokens  []string // the configured product token alone, or nil
+	agents       agentCache
 }
 
-// New checks the options and makes an Engine.
+// New returns an Engine. It returns an error for invalid options.
 func New(o Options) (*Engine, error) { return newEngine(o, nil) }
 
-// Renew makes an Engine of other Options that goes on where e is: what clients of
-// the same name have sent today counts on, and who has logged in with a password
-// that is the same still need not have it checked again. e stays as it is.
+// Renew returns an Engine with other Options that keeps the state of e: the quotas that
+// clients of the same name have used today, and which logins were verified, for
+// unchanged passwords. e stays usable.
 func (e *Engine) Renew(o Options) (*Engine, error) { return newEngine(o, e) }
 
 func newEngine(o Options, before *Engine) (*Engine, error) {
@@ -101,16 +71,16 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	if o.MaxCrawlDelay == 0 {
 		o.MaxCrawlDelay = 10 * time.Second
 	}
-	gate, err := newGate(o.Clients, o.Open)
+	gate, err := newAdmission(o.Clients, o.Open)
 	if err != nil {
 		return nil, err
 	}
 	left := map[string]*quota{}
 	if before != nil {
-		gate.goOn(before.gate)
-		left = before.counted(time.Now())
+		gate.keepLogins(before.admission)
+		left = before.quotasToday(time.Now())
 	}
-	members, err := newMembers(o.Clients, left)
+	members, err := newClientStates(o.Clients, left)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
@@ -121,64 +91,63 @@ func newEngine(o Options, before *Engine) (*Engine, error) {
 	for name := range members {
 		delete(left, name)
 	}
-	return &Engine{o: o, gate: gate, members: members, left: left, hosts: hosts, fixed: alone(o.ProductToken)}, nil
+	return &Engine{o: o, admission: gate, clients: members, formerQuotas: left, hosts: hosts, fixedTokens: singleToken(o.ProductToken)}, nil
 }
 
-// A matter is what the configuration has for one request.
-type matter struct {
-	member *member // who asks; nil: nobody of Options.Clients
-	entry  *Host   // for the host; nil: there is none
+// A requestConfig is the configuration that applies to one request.
+type requestConfig struct {
+	client *clientState // nil: the client is not one of Options.Clients
+	host   *Host        // nil: no entry applies to the host
 	tokens []string
 	source TokenSource
 }
 
-func (e *Engine) matter(r *Request) matter {
-	m := matter{member: e.members[r.Client], entry: e.hosts.entry(r.Origin.Host)}
-	m.tokens, m.source = e.tokens(m.member, r.UserAgent)
-	return m
+func (e *Engine) configFor(r *Request) requestConfig {
+	c := requestConfig{client: e.clients[r.Client], host: e.hosts.find(r.Origin.Host)}
+	c.tokens, c.source = e.tokens(c.client, r.UserAgent)
+	return c
 }
 
-func (m *matter) treatment() Treatment {
-	if m.entry == nil {
+func (c *requestConfig) treatment() Treatment {
+	if c.host == nil {
 		return Enforce
 	}
-	return m.entry.Robots
+	return c.host.Robots
 }
 
-// dialect is the one that robots.txt is read under.
-func (e *Engine) dialect(m *member) robots.Dialect {
-	if m != nil && m.Dialect != (robots.Dialect{}) {
-		return m.Dialect
+// dialect returns the dialect in which robots.txt is read for a client.
+func (e *Engine) dialect(c *clientState) robots.Dialect {
+	if c != nil && c.Dialect != (robots.Dialect{}) {
+		return c.Dialect
 	}
 	return e.o.Dialect
 }
 
-// Decide judges one request. It may wait for the origin's robots.txt to be
-// fetched, and gives up when ctx ends. It never returns an error: trouble is a
-// refusal with Err.
+// Decide decides about one request. It may wait until the origin's robots.txt is fetched,
+// or ctx ends. An error is a refusal with Err set.
 func (e *Engine) Decide(ctx context.Context, r Request) Decision {
-	m := e.matter(&r)
+	c := e.configFor(&r)
 	var d Decision
 	switch {
-	case e.decided(&d, &r, &m):
+	case e.decideEarly(&d, &r, &c):
 		return d
 	case robots.IsRobotsTxt(r.PathQuery):
 		// RFC 9309 2.2.2: the /robots.txt URI is implicitly allowed. RobotsTxt gives the Crawl-delay.
 		d.Verdict, d.Reason = Allow, ReasonRobotsTxt
 		d.Pace.Unshared = true // the proxy may just have fetched the file itself
 		return d
-	case m.treatment() == Ignore:
+	case c.treatment() == Ignore:
 		d.Verdict, d.Reason = Allow, ReasonOverride
 		return d
 	}
-	g := e.ask(ctx, &r, &m, &d)
+	g := e.applyRobots(ctx, &r, &c, &d)
 	if d.Verdict != Allow || d.Ruling.Outcome != cache.Rules {
 		return d
 	}
-	j := match(g, &r, e.literal(&m, e.dialect(m.member)))
+	j := matchForms(g, &r, e.literal(&c, e.dialect(c.client)))
 	d.Rule, d.Line = j.Rule, j.Line
 	if j.form != 0 && (j.Rule != "" || j.GaveUp) { // else no form decided
-		d.Form, d.Read = j.form, j.asked
+		d.Form, d.Read = j.form, j.path
 	}
 	d.Reason = ReasonNoRule
 	switch {
@@ -191,17 +160,17 @@ func (e *Engine) Decide(ctx context.Context, r Request) Decision {
 		d.Verdict = Refuse
 	}
 	if !j.GaveUp {
-		d.Usage = g.ContentUsage(j.asked)
+		d.Usage = g.ContentUsage(j.path)
 	}
 	return d
 }
 
-// literal reports whether a request is judged only as it was sent and without dot segments.
-// The entry for the host decides, else the options, else the dialect.
-func (e *Engine) literal(m *matter, d robots.Dialect) bool {
+// literal reports whether a path is matched only as it was sent and without dot segments. The
+// entry for the host decides, else the options, else the dialect.
+func (e *Engine) literal(c *requestConfig, d robots.Dialect) bool {
 	r := e.o.Readings
-	if m.entry != nil && m.entry.Readings != ReadingsOfDialect {
-		r = m.entry.Readings
+	if c.host != nil && c.host.Readings != ReadingsOfDialect {
+		r = c.host.Readings
 	}
 	if r == ReadingsOfDialect {
 		return d.Literal
@@ -209,20 +178,20 @@ func (e *Engine) literal(m *matter, d robots.Dialect) bool {
 	return r == LiteralReadings
 }
 
-// DecideTunnel judges a tunnel that stays closed to us: it may be made unless
-// the whole site is disallowed for this client. All that is known of that is
-// the head of its CONNECT.
+// DecideTunnel decides about a tunnel that is passed through. It is allowed unless
+// robots.txt disallows the whole site for this client. r comes from the head of the
+// CONNECT.
 func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
-	m := e.matter(&r)
+	c := e.configFor(&r)
 	var d Decision
 	switch {
-	case e.decided(&d, &r, &m):
+	case e.decideEarly(&d, &r, &c):
 		return d
-	case m.treatment() == Ignore:
+	case c.treatment() == Ignore:
 		d.Verdict, d.Reason = Allow, ReasonOverride
 		return d
 	}
-	g := e.ask(ctx, &r, &m, &d)
+	g := e.applyRobots(ctx, &r, &c, &d)
 	if d.Verdict != Allow {
 		return d
 	}
@@ -234,88 +203,87 @@ func (e *Engine) DecideTunnel(ctx context.Context, r Request) Decision {
 	return d
 }
 
-// DecideConnect judges a tunnel that will be opened. Who asks, and for what, is
-// said by the requests in it; so it may be made unless an entry denies the host.
+// DecideConnect decides about a tunnel that will be intercepted. It is allowed unless an entry denies
+// the host: the requests in the tunnel are decided about one by one.
 func (e *Engine) DecideConnect(r Request) Decision {
-	m := e.matter(&r)
+	c := e.configFor(&r)
 	d := Decision{Verdict: Allow, Reason: ReasonTunnel}
-	e.begin(&d, &r, &m)
-	if m.treatment() == Deny {
+	e.start(&d, &r, &c)
+	if c.treatment() == Deny {
 		d.Verdict, d.Reason = Refuse, ReasonDenied
 	}
 	return d
 }
 
-// decided begins a Decision with what is known before robots.txt is asked, and
-// says whether that decides: a client that does not say who it is, a host that
-// is denied.
-func (e *Engine) decided(d *Decision, r *Request, m *matter) bool {
-	e.begin(d, r, m)
-	if d.Err = e.unmet(r); d.Err != nil {
+// decideEarly sets in d what does not depend on robots.txt, and reports whether that decides: the
+// client does not identify itself as required, or an entry denies the host.
+func (e *Engine) decideEarly(d *Decision, r *Request, c *requestConfig) bool {
+	e.start(d, r, c)
+	if d.Err = e.unmetRequirement(r); d.Err != nil {
 		d.Reason = ReasonIdentity
 		return true
 	}
-	if m.treatment() == Deny {
+	if c.treatment() == Deny {
 		d.Verdict, d.Reason = Refuse, ReasonDenied
 		return true
 	}
 	return false
 }
 
-// query gives the cache.Query for the robots.txt that a request is judged by.
-func (e *Engine) query(r *Request, m *matter) cache.Query {
+// query returns the cache.Query for the robots.txt that applies to a request.
+func (e *Engine) query(r *Request, c *requestConfig) cache.Query {
 	q := cache.Query{Origin: r.Origin, Client: ShareKey(r.Client)}
 	if e.o.FetchPerToken {
-		q.Token = first(m.tokens)
+		q.Token = firstOrNone(c.tokens)
 	}
 	return q
 }
 
-// FetchLimits gives the limits of the GETs that fetches of robots.txt send to an origin,
-// whichever client causes them. They have no Crawl-delay: the file is not known yet.
+// FetchLimits returns the limits for fetches of an origin's robots.txt, whichever client
+// causes them. They have no Crawl-delay, since the file is not known yet.
 func (e *Engine) FetchLimits(o robots.Origin) pace.Limits {
 	var d Decision
-	e.begin(&d, &Request{Origin: o}, &matter{entry: e.hosts.entry(o.Host)})
+	e.start(&d, &Request{Origin: o}, &requestConfig{host: e.hosts.find(o.Host)})
 	return d.Pace
 }
 
-// RobotsTxt gives what the robots.txt of a request's origin says now, and the name of the
-// dialect in which it is read, and enters the file's Crawl-delay in limits, which are those of
-// a request for robots.txt itself. It fetches the file if that is not known. The Ruling is zero
-// if the host's robots.txt is not asked, or ctx ends first.
+// RobotsTxt returns the current robots.txt of a request's origin and the name of the dialect in
+// which it is read, and sets the file's Crawl-delay in limits, which are those of a request for
+// robots.txt itself. It fetches the file if it is not cached. The Ruling is zero if robots.txt is
+// not enforced for the host, or ctx ends first.
 func (e *Engine) RobotsTxt(ctx context.Context, r Request, limits *pace.Limits) (_ cache.Ruling, dialect string) {
-	m := e.matter(&r)
-	if m.treatment() != Enforce {
+	c := e.configFor(&r)
+	if c.treatment() != Enforce {
 		return cache.Ruling{}, ""
 	}
-	d := e.dialect(m.member)
-	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &m), d)
+	d := e.dialect(c.client)
+	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &c), d)
 	if err != nil {
 		return cache.Ruling{}, ""
 	}
 	ruling := entry.Under(d)
 	if ruling.Outcome == cache.Rules {
-		given, ok := e.o.OverMax.Keep(ruling.File.For(m.tokens...).CrawlDelay(), e.o.MaxCrawlDelay)
+		given, ok := e.o.OverMax.Keep(ruling.File.For(c.tokens...).CrawlDelay(), e.o.MaxCrawlDelay)
 		if !ok {
 			given = e.o.MaxCrawlDelay // the file may be fetched all the same
 		}
-		delay(limits, given)
+		setCrawlDelay(limits, given)
 	}
 	return ruling, d.Name
 }
 
-// Query gives the cache.Query for the robots.txt that Decide judges a request by.
+// Query returns the cache.Query for the robots.txt that Decide uses for a request.
 func (e *Engine) Query(r Request) cache.Query {
-	m := e.matter(&r)
-	return e.query(&r, &m)
+	c := e.configFor(&r)
+	return e.query(&r, &c)
 }
 
-// ask finds the file and the group that apply. It leaves a refusal in d, or that
-// the request is allowed as far as the file's existence and its Crawl-delay go.
-func (e *Engine) ask(ctx context.Context, r *Request, m *matter, d *Decision) robots.Group {
-	dialect := e.dialect(m.member)
+// applyRobots finds the robots.txt and the group that apply. It sets in d whether the request is
+// refused because of the file's state or its Crawl-delay; the caller matches the rules.
+func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, d *Decision) robots.Group {
+	dialect := e.dialect(c.client)
 	d.Dialect = dialect.Name
-	entry, err := e.o.Book.Lookup(ctx, e.query(r, m), dialect)
+	entry, err := e.o.Book.Lookup(ctx, e.query(r, c), dialect)
 	if err != nil {
 		d.Reason, d.Err = ReasonUnreachable, err
 		if ctx.Err() != nil {
@@ -337,30 +305,146 @@ func (e *Engine) ask(ctx context.Context, r *Request, m *matter, d *Decision) ro
 		d.Reason = ReasonUnreachable // RFC 9309 2.3.1.4: unreachable means no access at all
 		return robots.Group{}
 	}
-	g := d.Ruling.File.For(m.tokens...)
+	g := d.Ruling.File.For(c.tokens...)
 	d.Verdict, d.Group, d.Token = Allow, g.Name(), g.Token()
 	d.Asked, d.Signals = g.CrawlDelay(), g.ContentSignals()
 	given, ok := e.o.OverMax.Keep(d.Asked, e.o.MaxCrawlDelay)
-	delay(&d.Pace, given)
+	setCrawlDelay(&d.Pace, given)
 	if !ok {
 		d.Verdict, d.Reason = Refuse, ReasonCrawlDelay
 	}
 	return g
 }
 
-// begin fills in what the configuration has for a request: the entry for its host,
-// and its limits before a Crawl-delay is known.
-func (e *Engine) begin(d *Decision, r *Request, m *matter) {
-	d.Token = first(m.tokens)
+// start sets in d what the configuration says about a request: the entry for its host, and its
+// limits before a Crawl-delay is known.
+func (e *Engine) start(d *Decision, r *Request, c *requestConfig) {
+	d.Token = firstOrNone(c.tokens)
 	d.Pace = e.o.Pace
 	d.Pace.Key = e.PaceKey(r.Origin.Host)
-	if m.entry != nil {
-		d.Entry, d.EntryReason = m.entry.Match, m.entry.Reason
+	if c.host != nil {
+		d.Entry, d.EntryReason = c.host.Match, c.host.Reason
 	}
 	switch {
-	case m.member != nil:
-		adapt(&d.Pace, m.entry, &m.member.Client, r.Dest)
-	case m.entry != nil:
-		adapt(&d.Pace, m.entry, nil, r.Dest)
+	case c.client != nil:
+		applyEntries(&d.Pace, c.host, &c.client.Client, r.Dest)
+	case c.host != nil:
+		applyEntries(&d.Pace, c.host, nil, r.Dest)
 	}
+}
+
+// Admit identifies the client at an address, and refuses one that no entry of Options.Clients
+// matches. It returns the name of the client, or the address if there are no Clients or if
+// Options.Open admits others.
+//
+// If any client could log in from the address and l is offered, l decides: name and password
+// must be right, and the address must be in the client's Networks if it has any. A wrong login
+// is refused even if the address alone would be admitted. Otherwise the first client without a
+// password whose Networks contain the address is chosen.
+//
+// The error is ErrLogin, ErrStranger, ErrTooManyLogins, or the cause of ctx if that ends while
+// the password waits to be checked. It never contains the login.
+func (e *Engine) Admit(ctx context.Context, address string, l Login) (client string, err error) {
+	return e.admission.admit(ctx, address, l)
+}
+
+// unmetRequirement returns how a request fails Options.Require; nil: it does not.
+func (e *Engine) unmetRequirement(r *Request) error {
+	if e.o.Require == RequireNothing {
+		return nil
+	}
+	return e.o.Require.unmetBy(e.agents.parse(r.UserAgent), r.From)
+}
+
+// tokens returns the product tokens of a client, the most significant first, and their source.
+func (e *Engine) tokens(c *clientState, userAgent string) ([]string, TokenSource) {
+	switch {
+	case c != nil && c.tokens != nil:
+		return c.tokens, FromClient
+	case e.fixedTokens != nil:
+		return e.fixedTokens, FromOptions
+	}
+	return e.agents.parse(userAgent).tokens, FromHeader
+}
+
+// PaceKey returns the key of a host's pace, unless the pace is kept by address.
+func (e *Engine) PaceKey(host string) string {
+	if !e.o.PerDomain {
+		return host
+	}
+	return registeredDomain(host)
+}
+
+// Take counts a request of a client that is about to be sent. It returns a *QuotaError if the
+// client has used its quota for the day, in UTC. Each process counts by itself.
+func (e *Engine) Take(client string) (Ticket, error) {
+	c := e.clients[client]
+	if c == nil || c.PerDay <= 0 {
+		return Ticket{}, nil
+	}
+	return c.quota.take(time.Now(), c.PerDay)
+}
+
+// maxFormerQuotas bounds the quotas of removed clients that are kept, at about 100 bytes each.
+const maxFormerQuotas = 100_000
+
+// quotasToday returns the quotas by client name, with those that removed clients have used today:
+// a reload may add these clients again.
+func (e *Engine) quotasToday(now time.Time) map[string]*quota {
+	all := make(map[string]*quota, len(e.clients)+len(e.formerQuotas))
+	for name, c := range e.clients {
+		all[name] = c.quota // even an unused one: an earlier request may be about to take from it
+	}
+	if len(e.formerQuotas) > maxFormerQuotas {
+		return all
+	}
+	maps.Copy(all, e.formerQuotas)
+	maps.DeleteFunc(all, func(name string, q *quota) bool { return e.clients[name] == nil && !q.usedOn(now) })
+	return all
+}
+
+// Pass returns the Pass of a client that Admit has admitted from an address.
+func (e *Engine) Pass(client, address string) Pass {
+	p := Pass{client: client, address: address}
+	if a := e.admission.accounts[client]; a != nil {
+		p.hash = string(a.hash)
+	}
+	return p
+}
+
+// Readmit identifies a client by a Pass of an earlier Engine: as the same client if its password
+// hash has not changed and it may log in from the address, else as Admit would without a login.
+// The error is Admit's.
+func (e *Engine) Readmit(p Pass) (client string, err error) {
+	g := e.admission
+	addr, err := netip.ParseAddr(p.address)
+	if err == nil {
+		addr = addr.Unmap().WithZone("")
+	}
+	if a := g.accounts[p.client]; p.hash != "" && a != nil && string(a.hash) == p.hash && a.mayUseFrom(addr) {
+		return p.client, nil
+	}
+	return g.admit(context.Background(), p.address, Login{}) // checks no password, so it does not wait
+}
+
+// A Reading explains how Decide read a request. It decides nothing.
+type Reading struct {
+	Dialect   robots.Dialect
+	Tokens    []string     // the product tokens that chose the group, the most significant first
+	Source    TokenSource  // where they come from
+	Group     robots.Group // zero: no robots.txt was read
+	PathQuery string       // the path and query that the rules were matched with; "" for none
+}
+
+// Reading returns how Decide read the request r, for its result d.
+func (e *Engine) Reading(r Request, d Decision) Reading {
+	c := e.configFor(&r)
+	x := Reading{Dialect: e.dialect(c.client), Tokens: slices.Clone(c.tokens), Source: c.source}
+	if d.Ruling.Outcome == cache.Rules {
+		x.Group = d.Ruling.File.For(x.Tokens...)
+		if d.Reason != ReasonTunnel { // decided by its host
+			x.PathQuery = matchForms(x.Group, &r, e.literal(&c, x.Dialect)).path
+		}
+	}
+	return x
 }

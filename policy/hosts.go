@@ -12,24 +12,24 @@ import (
 	"robotsproxy/robots"
 )
 
-// Treatment says what becomes of the robots.txt of a host.
+// Treatment says how robots.txt is treated for a host.
 type Treatment uint8
 
-// What may be done. The zero value enforces.
+// The zero value enforces.
 const (
-	Enforce Treatment = iota // it decides
-	Ignore                   // it is not asked: somebody has permitted that
-	Deny                     // nor anything else of the host
+	Enforce Treatment = iota // robots.txt decides
+	Ignore                   // every request is allowed, and robots.txt is not fetched
+	Deny                     // every request is refused, and robots.txt is not fetched
 )
 
-// A Host is an entry for hosts, and says what is different for them.
+// A Host is an entry with settings for the hosts that match a pattern.
 type Host struct {
 	Match    string      // a pattern: exact, *.suffix, or *
 	Robots   Treatment   // zero: Enforce
-	Reason   string      // who permitted it, or why it is denied, in a line of printable text; required with Ignore and Deny
-	Until    time.Time   // from then on it is as if the entry were not there; zero: for good
-	Readings Readings    // in which forms paths are judged; zero: Options.Readings
-	Pace     pace.Limits // PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue for each of the hosts; what is zero is that of Options.Pace
+	Reason   string      // who permitted it, or why it is denied, in one line of printable text; required with Ignore and Deny
+	Until    time.Time   // when the entry expires; zero: never
+	Readings Readings    // the forms in which paths are matched; zero: Options.Readings
+	Pace     pace.Limits // PerSecond, Burst, MaxConcurrent, MaxWait and MaxQueue of each host; a zero field: that of Options.Pace
 }
 
 func (h *Host) check() error {
@@ -48,20 +48,20 @@ func (h *Host) check() error {
 	return nil
 }
 
-// Denied gives what says of a host, in the form of [robots.Origin], whether an entry
-// denies it now: nothing goes there, nor where a redirect of robots.txt leads.
+// Denied returns a function that reports whether an entry denies a host, in the form of
+// [robots.Origin], at the time of the call. The fetcher of robots.txt uses it for redirects.
 func Denied(entries []Host) (func(host string) bool, error) {
 	h, err := newHosts(entries)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	return func(host string) bool {
-		e := h.entry(host)
+		e := h.find(host)
 		return e != nil && e.Robots == Deny
 	}, nil
 }
 
-// hosts are the entries in their order.
+// hosts holds the entries in their order.
 type hosts struct {
 	entries  []Host
 	patterns *HostPatterns
@@ -80,8 +80,8 @@ func newHosts(entries []Host) (h hosts, err error) {
 	return h, err
 }
 
-// entry is the first that fits a host and is in force; nil: none is.
-func (h *hosts) entry(host string) *Host {
+// find returns the first entry that matches a host and has not expired; nil: there is none.
+func (h *hosts) find(host string) *Host {
 	for i := h.patterns.next(host, 0); i >= 0; i = h.patterns.next(host, i+1) {
 		if e := &h.entries[i]; e.Until.IsZero() || time.Now().Before(e.Until) {
 			return e
@@ -90,16 +90,14 @@ func (h *hosts) entry(host string) *Host {
 	return nil
 }
 
-// HostPatterns is a list of host patterns: a name or an address itself,
-// *.suffix for all names below one, or * for every host. It never changes after
-// NewHostPatterns; the zero value has no host.
+// HostPatterns is a list of host patterns: a name or an address, *.suffix for all names
+// below a domain, or * for every host. It is immutable; the zero value matches no host.
 type HostPatterns struct {
-	at   map[string][]int // where a pattern stands in the list, ascending; by what is behind the star, the dot included
-	wild bool             // a star is among them
+	at   map[string][]int // positions in the list, ascending, by the pattern without its star
+	wild bool             // a pattern has a star
 }
 
-// NewHostPatterns reads patterns; case, and how a name in another script is
-// written, make no difference (see [robots.ParseHost]).
+// NewHostPatterns parses patterns. It normalises hosts as [robots.ParseHost] does.
 func NewHostPatterns(patterns []string) (*HostPatterns, error) {
 	p := &HostPatterns{at: make(map[string][]int, len(patterns))}
 	for i, pattern := range patterns {
@@ -124,11 +122,11 @@ func NewHostPatterns(patterns []string) (*HostPatterns, error) {
 
 var errPattern = errors.New("a star stands alone, or before the dot that a suffix begins with")
 
-// Has says whether a host, in the form of [robots.Origin], fits one of the patterns.
+// Has reports whether a host, in the form of [robots.Origin], matches a pattern.
 func (p *HostPatterns) Has(host string) bool { return p.next(host, 0) >= 0 }
 
-// next gives the place of the first pattern from a place on that a host fits;
-// -1: none does. The cost grows with the host's labels, not with the list.
+// next returns the position of the first pattern, at or after from, that matches a host; -1:
+// none does. Its time grows with the host's labels, not with the list.
 func (p *HostPatterns) next(host string, from int) int {
 	if len(p.at) == 0 {
 		return -1
@@ -146,7 +144,7 @@ func (p *HostPatterns) next(host string, from int) int {
 	return first
 }
 
-// place is the smaller of first, unless that is -1, and the place of a key.
+// place returns the smaller of first, unless that is -1, and the next position of a key.
 func (p *HostPatterns) place(key string, from, first int) int {
 	at := p.at[key]
 	i, _ := slices.BinarySearch(at, from)
@@ -155,3 +153,13 @@ func (p *HostPatterns) place(key string, from, first int) int {
 	}
 	return first
 }
+
+// Readings says in which forms an Engine matches a path.
+type Readings uint8
+
+// The readings.
+const (
+	ReadingsOfDialect Readings = iota // those of the dialect, see robots.Dialect.Literal
+	AllReadings                       // as it was sent, and in the forms in which servers may read it: see Form
+	LiteralReadings                   // as it was sent, and without dot segments
+)

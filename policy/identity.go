@@ -9,47 +9,39 @@ import (
 	"robotsproxy/robots"
 )
 
-// maxAgents bounds, but for a few, how many User-Agent headers are remembered
-// with what they say; maxHeader bounds each, in octets, as it does From.
+// maxAgents bounds the User-Agent headers that are cached, except for a few more during
+// concurrent requests. maxHeader bounds the bytes that are read of User-Agent and From.
 const (
 	maxAgents = 8192
 	maxHeader = 1 << 10
 )
 
-// Require is what a client has to say of itself to the sites.
+// Require is how clients must identify themselves to sites.
 type Require uint8
 
-// What may be required. The zero value requires nothing.
+// The zero value requires nothing.
 const (
 	RequireNothing Require = iota
 	RequireToken           // a product token in the User-Agent header
-	RequireContact         // that, and there or in From a way to reach somebody: a web or e-mail address
+	RequireContact         // a product token, and a web or e-mail address there or in From
 )
 
-// Why a request is refused with ReasonIdentity: the Err of its Decision.
+// The Err of a Decision with ReasonIdentity.
 var (
 	ErrNoToken   = errors.New("the User-Agent header names no product")
 	ErrNoContact = errors.New("neither User-Agent nor From says how somebody can be reached")
 )
 
-// unmet says what a request lacks of what is required.
-func (e *Engine) unmet(r *Request) error {
-	if e.o.Require == RequireNothing {
-		return nil
-	}
-	return e.o.Require.of(e.agents.read(r.UserAgent), r.From)
-}
-
-// Unmet says what a User-Agent header and From lack of what is required:
-// ErrNoToken or ErrNoContact; nil: nothing.
+// Unmet returns how a User-Agent header and From fail the requirement: ErrNoToken or
+// ErrNoContact; nil: they meet it.
 func (q Require) Unmet(userAgent, from string) error {
 	if q == RequireNothing {
 		return nil
 	}
-	return q.of(new(agents).read(userAgent), from)
+	return q.unmetBy(new(agentCache).parse(userAgent), from)
 }
 
-func (q Require) of(said *agent, from string) error {
+func (q Require) unmetBy(said *parsedAgent, from string) error {
 	switch {
 	case len(said.tokens) == 0:
 		return ErrNoToken
@@ -59,69 +51,56 @@ func (q Require) of(said *agent, from string) error {
 	return ErrNoContact
 }
 
-// A TokenSource is what the product tokens of a request are from.
+// A TokenSource is where the product tokens of a request come from.
 type TokenSource uint8
 
-// Where they may be from: the first that there is, from below.
+// The sources. Later ones take precedence.
 const (
 	FromHeader  TokenSource = iota // the User-Agent header
 	FromOptions                    // Options.ProductToken
 	FromClient                     // Client.ProductToken
 )
 
-// tokens are the product tokens that a client may be known by, the most
-// significant first.
-func (e *Engine) tokens(m *member, userAgent string) ([]string, TokenSource) {
-	switch {
-	case m != nil && m.tokens != nil:
-		return m.tokens, FromClient
-	case e.fixed != nil:
-		return e.fixed, FromOptions
-	}
-	return e.agents.read(userAgent).tokens, FromHeader
-}
-
-// alone is a list of one token; nil for none.
-func alone(token string) []string {
+// singleToken returns a list of one token; nil for "".
+func singleToken(token string) []string {
 	if token == "" {
 		return nil
 	}
 	return []string{token}
 }
 
-// An agent is what a User-Agent header says.
-type agent struct {
+// A parsedAgent is the content of a User-Agent header.
+type parsedAgent struct {
 	tokens  []string // product tokens, the most significant first
-	contact bool     // it says how somebody can be reached
+	contact bool     // it has a web or e-mail address
 }
 
-// agents remembers what User-Agent headers say. When it is full it forgets all
-// of them: to read one again costs about a microsecond.
-type agents struct {
+// agentCache caches parsed User-Agent headers. When it is full it drops all of them: to parse one
+// again takes about a microsecond.
+type agentCache struct {
 	known sync.Map // of *agent, by header
 	n     atomic.Int64
 }
 
-func (a *agents) read(userAgent string) *agent {
+func (a *agentCache) parse(userAgent string) *parsedAgent {
 	if len(userAgent) > maxHeader {
-		userAgent = userAgent[:maxHeader+1] // one more, so that it is seen to be cut
+		userAgent = userAgent[:maxHeader+1] // one byte more shows that it was cut
 	}
 	if said, ok := a.known.Load(userAgent); ok {
-		return said.(*agent)
+		return said.(*parsedAgent)
 	}
 	if a.n.Add(1) > maxAgents {
 		a.known.Clear()
 		a.n.Store(1)
 	}
-	userAgent = strings.Clone(userAgent) // or it and the tokens would keep a whole request's head
-	said := &agent{robots.ProductTokens(userAgent), hasContact(userAgent)}
+	userAgent = strings.Clone(userAgent) // else it and the tokens would keep a whole request's head in memory
+	said := &parsedAgent{robots.ProductTokens(userAgent), hasContact(userAgent)}
 	a.known.Store(userAgent, said)
 	return said
 }
 
-// hasContact says whether a header's value has a web address or an e-mail
-// address in it, as crawlers give them: "(+https://foo.example/bot)",
-// "mailto:bot@foo.example", "<bot@foo.example>".
+// hasContact reports whether a header's value contains a web or e-mail address, as crawlers
+// write them: "(+https://foo.example/bot)", "mailto:bot@foo.example", "<bot@foo.example>".
 func hasContact(value string) bool {
 	delimiter := func(r rune) bool { return r <= ' ' || strings.ContainsRune(`;,()<>[]{}"'`, r) }
 	for word := range strings.FieldsFuncSeq(strings.ToLower(value), delimiter) {
@@ -132,7 +111,7 @@ func hasContact(value string) bool {
 	return false
 }
 
-// isWebAddress says whether a word ends in an http or https address.
+// isWebAddress reports whether a word ends with an http or https address.
 func isWebAddress(word string) bool {
 	before, rest, found := strings.Cut(word, "://")
 	if !found || !strings.HasSuffix(before, "http") && !strings.HasSuffix(before, "https") {
@@ -145,15 +124,15 @@ func isWebAddress(word string) bool {
 	return err == nil
 }
 
-// isMailbox says whether a word has the form of an e-mail address; its domain
-// is one that there could be on the Internet.
+// isMailbox reports whether a word has the form of an e-mail address with a domain that could be
+// public.
 func isMailbox(word string) bool {
 	local, domain, _ := strings.Cut(strings.TrimRight(word, "."), "@")
 	_, err := robots.ParseHost(domain)
 	return local != "" && err == nil && strings.Contains(domain, ".")
 }
 
-func first(tokens []string) string {
+func firstOrNone(tokens []string) string {
 	if len(tokens) == 0 {
 		return ""
 	}

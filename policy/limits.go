@@ -10,13 +10,13 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// adapt makes of l, the limits of every host, those of one request, before a
-// Crawl-delay is known: h is the entry for the host, c who asks (either may be
-// nil), dest what the answer is for. What an entry for the host names comes
-// before what holds for all; no client is made faster than that, but where the
-// entry says nothing it may be. One that is to be slower gets a clock of its
-// own, so that it holds up nobody else.
-func adapt(l *pace.Limits, h *Host, c *Client, dest string) {
+// applyEntries turns l, the limits of every host, into those of one request before a
+// Crawl-delay is known. h is the entry for the host and c the client; either may be nil.
+// dest is the request's Sec-Fetch-Dest. The entry for the host takes precedence over the
+// limits of every host, and no client is faster than that entry; where the entry says
+// nothing, a client may be. A client that is slower has a rate of its own, so that it
+// does not delay others.
+func applyEntries(l *pace.Limits, h *Host, c *Client, dest string) {
 	var named pace.Rate
 	if h != nil {
 		named = pace.Rate{PerSecond: h.Pace.PerSecond, Burst: h.Pace.Burst}
@@ -51,16 +51,15 @@ func adapt(l *pace.Limits, h *Host, c *Client, dest string) {
 	}
 }
 
-// delay puts a Crawl-delay into limits. No burst spends what it forbids.
-func delay(l *pace.Limits, by time.Duration) {
+// setCrawlDelay sets a Crawl-delay in limits. With a Crawl-delay there is no burst of assets.
+func setCrawlDelay(l *pace.Limits, by time.Duration) {
 	if l.CrawlDelay = by; by > 0 {
 		l.AssetBurst = 0
 	}
 }
 
-// isAsset says whether a destination (Fetch Standard, 2.2.5) is that of a part of
-// a page, which a browser asks for by itself: not of a document, of a frame, or
-// of what a script asks for.
+// isAsset reports whether a destination (Fetch Standard 2.2.5) is a part of a page that a browser
+// requests by itself: not a document, a frame, or what a script requests.
 func isAsset(dest string) bool {
 	switch dest {
 	case "audio", "audioworklet", "font", "image", "json", "manifest", "paintworklet", "script", "sharedworker",
@@ -70,18 +69,9 @@ func isAsset(dest string) bool {
 	return false
 }
 
-// PaceKey says what a host's pace is kept under, unless it is the address.
-func (e *Engine) PaceKey(host string) string {
-	if !e.o.PerDomain {
-		return host
-	}
-	return registrable(host)
-}
-
-// registrable is the domain that somebody has registered, by the public suffix
-// list: what is one label longer than a suffix under which the public may. An
-// address, and a host that is such a suffix itself, stand for themselves.
-func registrable(host string) string {
+// registeredDomain returns the domain of a host that can be registered under a public suffix: that
+// suffix and one label. It returns an address, and a host that is a public suffix, unchanged.
+func registeredDomain(host string) string {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if strings.Contains(host, ":") || last != "" && '0' <= last[0] && last[0] <= '9' && !strings.ContainsFunc(last, isNoDigit) {
 		return host // see robots.Origin: a name does not end in a number
@@ -95,3 +85,25 @@ func registrable(host string) string {
 }
 
 func isNoDigit(r rune) bool { return r < '0' || r > '9' }
+
+// OverMax says what happens if a site's Crawl-delay exceeds the maximum.
+type OverMax uint8
+
+// The zero value clamps.
+const (
+	Clamp        OverMax = iota // keep the maximum; the record also has the site's
+	Honor                       // keep the site's
+	RefuseExcess                // refuse the site's pages
+)
+
+// Keep returns the Crawl-delay that is enforced for a site that asks for one, where most is the
+// maximum, and whether the site's pages may be fetched at all.
+func (m OverMax) Keep(asked, most time.Duration) (given time.Duration, ok bool) {
+	switch {
+	case asked <= most || m == Honor:
+		return asked, true
+	case m == RefuseExcess:
+		return asked, false
+	}
+	return most, true
+}

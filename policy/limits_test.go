@@ -58,7 +58,7 @@ func TestAdapt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := base
-			if adapt(&got, c.host, c.client, ""); got != c.want {
+			if applyEntries(&got, c.host, c.client, ""); got != c.want {
 				t.Errorf("%+v\nwant %+v", got, c.want)
 			}
 		})
@@ -87,8 +87,8 @@ func TestAssets(t *testing.T) {
 	} {
 		for _, dest := range c.dests {
 			l := pace.Limits{PerSecond: 1, Burst: 1}
-			adapt(&l, &Host{Pace: c.entry}, c.client, dest)
-			if delay(&l, c.delay); l.AssetBurst != c.want || l.CrawlDelay != c.delay {
+			applyEntries(&l, &Host{Pace: c.entry}, c.client, dest)
+			if setCrawlDelay(&l, c.delay); l.AssetBurst != c.want || l.CrawlDelay != c.delay {
 				t.Errorf("%s: %q: a burst of %d, want %d; a delay of %s", c.name, dest, l.AssetBurst, c.want, l.CrawlDelay)
 			}
 		}
@@ -104,7 +104,7 @@ func TestRegistrable(t *testing.T) {
 		"xn--bcher-kva.example": "xn--bcher-kva.example", "www.xn--85x722f.com.cn": "xn--85x722f.com.cn",
 		"192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1", "1.2.3.4a": "3.4a",
 	} {
-		if got := registrable(host); got != want {
+		if got := registeredDomain(host); got != want {
 			t.Errorf("%s: %s, want %s", host, got, want)
 		}
 	}

@@ -17,52 +17,51 @@ import (
 )
 
 const (
-	// maxChecks bounds how many different Logins are checked or wait for it.
-	maxChecks = 64
-	// maxWrong bounds how many wrong Logins are remembered, wrongFor how long.
-	maxWrong = 4096
-	wrongFor = 30 * time.Second
-	// hashLen is what a bcrypt hash has in octets: $2b$10$, 22 of salt, 31 of hash.
+	// maxRunning bounds the different Logins that are being checked or wait for it.
+	maxRunning = 64
+	// maxFailed and failedFor bound how many failed Logins are remembered, and how long.
+	maxFailed = 4096
+	failedFor = 30 * time.Second
+	// hashLen is the length of a bcrypt hash in bytes: 7 of $2b$10$, 22 of salt, 31 of hash.
 	hashLen = 60
 )
 
-// An account is a Client's password.
+// An account is a Client with a password.
 type account struct {
 	client *Client
 	hash   []byte
 	cost   int
-	known  atomic.Pointer[digest] // of the Login that was found right; there is but one
+	login  atomic.Pointer[digest] // of its Login, once verified
 }
 
-// knows says whether the Login was found right before.
-func (a *account) knows(d *digest) bool {
+// verified reports whether the Login was found right before.
+func (a *account) verified(d *digest) bool {
 	if a == nil {
 		return false
 	}
-	known := a.known.Load()
+	known := a.login.Load()
 	return known != nil && hmac.Equal(known[:], d[:])
 }
 
-// passwords checks Logins with bcrypt, and remembers what it found: a right one
-// for good, one to an account; wrong ones for a while. What is kept is an HMAC
-// under a key of this process's own, and nothing that could be turned back.
+// passwords checks Logins with bcrypt and remembers the results: for each account the right Login,
+// and for a while the failed ones. It stores HMACs under a random key of this process, from which a
+// Login cannot be recovered.
 //
-// bcrypt is meant to be slow, so that guessing must not take the machine: few
-// run at once, few wait, and those who offer the same wait for one run.
+// bcrypt is slow by design, so guesses must not take the whole machine: few checks run at once, few
+// wait, and equal Logins share one check.
 //
-// How long an answer takes tells nothing of which names there are: a wrong
-// Login costs one run of the highest cost there is, whatever its name. That a
-// Login is looked up by its HMAC, in a map, gives nothing away either: who does
-// not know the key cannot choose digests that begin alike.
+// The time of a response does not reveal which names exist: a wrong Login costs one run of the highest
+// cost, whatever its name. To look up a Login by its HMAC in a map reveals nothing either: without the key
+// nobody can choose digests with a common prefix.
 type passwords struct {
-	cost    int                               // the highest of all accounts
-	compare func(hash, password []byte) error // bcrypt's, but in tests
+	cost    int                               // the highest of all accounts' hashes
+	compare func(hash, password []byte) error // bcrypt.CompareHashAndPassword, except in tests
 	slots   chan struct{}                     // one for each run
 	digests *sync.Pool                        // of *digester
 
-	mu     sync.Mutex // guards what follows
-	checks map[digest]chan struct{}
-	wrong  mistakes
+	mu      sync.Mutex // guards the fields below
+	running map[digest]chan struct{}
+	failed  failedLogins
 }
 
 func newPasswords(highest int) *passwords {
@@ -73,25 +72,25 @@ func newPasswords(highest int) *passwords {
 		compare: bcrypt.CompareHashAndPassword,
 		slots:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		digests: &sync.Pool{New: func() any { return &digester{mac: hmac.New(sha256.New, key)} }},
-		checks:  map[digest]chan struct{}{},
-		wrong:   mistakes{until: map[digest]time.Time{}},
+		running: map[digest]chan struct{}{},
+		failed:  failedLogins{until: map[digest]time.Time{}},
 	}
 }
 
-// right says whether a Login is right for an account; for none it never is.
-func (p *passwords) right(ctx context.Context, a *account, l Login) (bool, error) {
+// verify reports whether a Login is right for an account. It never is for a nil account.
+func (p *passwords) verify(ctx context.Context, a *account, l Login) (bool, error) {
 	d := p.digest(a != nil, l)
-	if a.knows(&d) {
+	if a.verified(&d) {
 		return true, nil
 	}
 	for {
 		p.mu.Lock()
-		over, running := p.checks[d]
-		right, wrong := a.knows(&d), p.wrong.has(d, time.Now())
-		full := len(p.checks) >= maxChecks
+		done, running := p.running[d]
+		right, wrong := a.verified(&d), p.failed.has(d, time.Now())
+		full := len(p.running) >= maxRunning
 		mine := !running && !right && !wrong && !full
 		if mine {
-			p.checks[d] = make(chan struct{})
+			p.running[d] = make(chan struct{})
 		}
 		p.mu.Unlock()
 		switch {
@@ -103,18 +102,18 @@ func (p *passwords) right(ctx context.Context, a *account, l Login) (bool, error
 			return false, ErrTooManyLogins
 		}
 		select {
-		case <-over: // and found out, unless who began it has left
+		case <-done: // with a result, unless the client of that check disconnected
 		case <-ctx.Done():
-			return false, left(ctx)
+			return false, waitError(ctx)
 		}
 	}
 }
 
-func left(ctx context.Context) error {
+func waitError(ctx context.Context) error {
 	return fmt.Errorf("wait for the check of a password: %w", context.Cause(ctx))
 }
 
-// check waits its turn, asks bcrypt, and remembers the answer.
+// check waits for a slot, runs bcrypt and remembers the result.
 func (p *passwords) check(ctx context.Context, a *account, password string, d digest) (right bool, err error) {
 	asked := false
 	defer func() {
@@ -122,12 +121,12 @@ func (p *passwords) check(ctx context.Context, a *account, password string, d di
 		defer p.mu.Unlock()
 		switch {
 		case right:
-			a.known.Store(&d)
+			a.login.Store(&d)
 		case asked:
-			p.wrong.add(d, time.Now())
+			p.failed.add(d, time.Now())
 		}
-		close(p.checks[d])
-		delete(p.checks, d)
+		close(p.running[d])
+		delete(p.running, d)
 	}()
 	select {
 	case p.slots <- struct{}{}:
@@ -135,47 +134,46 @@ func (p *passwords) check(ctx context.Context, a *account, password string, d di
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		return false, left(ctx)
+		return false, waitError(ctx)
 	}
 	right = p.run(a, []byte(password))
 	asked = true
 	return right, nil
 }
 
-// run asks bcrypt. A wrong password for a cheaper hash is made to cost as much
-// as one for the dearest, or for no account: each step of cost doubles the work,
-// so that runs of c, c, c+1, ... h-1 are together one of h.
+// run runs bcrypt. A wrong password takes the same time for every account and for none: each step of
+// cost doubles the work, so runs of cost c, c, c+1, ... h-1 take as long as one of cost h.
 func (p *passwords) run(a *account, password []byte) bool {
 	if a == nil {
-		p.compare(nobodys(p.cost), password) // right for no password that anybody knows
+		p.compare(dummyHash(p.cost), password) // no known password matches it
 		return false
 	}
 	if p.compare(a.hash, password) == nil {
 		return true
 	}
 	for cost := a.cost; cost < p.cost; cost++ {
-		p.compare(nobodys(cost), password)
+		p.compare(dummyHash(cost), password)
 	}
 	return false
 }
 
-// nobodys is a well-formed hash of a cost that was made of no password.
-func nobodys(cost int) []byte {
+// dummyHash returns a well-formed hash of a cost that matches no known password.
+func dummyHash(cost int) []byte {
 	h := fmt.Appendf(nil, "$2b$%02d$", cost)
 	return append(h, strings.Repeat(".", hashLen-len(h))...)
 }
 
-// A digest stands for a Login.
+// A digest is the HMAC of a Login.
 type digest [sha256.Size]byte
 
-// A digester is what making a digest needs, kept so that none is allocated.
+// A digester holds the buffers that making a digest needs, for reuse.
 type digester struct {
 	mac  hash.Hash
 	text []byte
 }
 
-// digest is that of a Login. Whether there is an account for it, here, belongs
-// to it: a password that is wrong from one network may be right from another.
+// digest returns the digest of a Login. It depends on whether the Login has an account at the client's
+// address: a password that is wrong from one network may be right from another.
 func (p *passwords) digest(account bool, l Login) digest {
 	m := p.digests.Get().(*digester)
 	defer p.digests.Put(m)
@@ -189,23 +187,23 @@ func (p *passwords) digest(account bool, l Login) digest {
 	return digest(m.mac.Sum(m.text[:0]))
 }
 
-// mistakes remembers wrong Logins for a while.
-type mistakes struct {
+// failedLogins remembers failed Logins for a while.
+type failedLogins struct {
 	until map[digest]time.Time
-	order []digest // of until, the oldest first
+	order []digest // the keys of until, the oldest first
 }
 
-func (m *mistakes) has(d digest, now time.Time) bool {
+func (m *failedLogins) has(d digest, now time.Time) bool {
 	until, ok := m.until[d]
 	return ok && now.Before(until)
 }
 
-// add remembers one more that it has not, and forgets those whose time is over.
-func (m *mistakes) add(d digest, now time.Time) {
-	for len(m.order) > 0 && (len(m.order) >= maxWrong || !m.has(m.order[0], now)) {
+// add adds a digest that it does not contain, and drops expired ones.
+func (m *failedLogins) add(d digest, now time.Time) {
+	for len(m.order) > 0 && (len(m.order) >= maxFailed || !m.has(m.order[0], now)) {
 		delete(m.until, m.order[0])
 		m.order = m.order[1:]
 	}
-	m.until[d] = now.Add(wrongFor)
+	m.until[d] = now.Add(failedFor)
 	m.order = append(m.order, d)
 }

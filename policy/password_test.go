@@ -17,7 +17,7 @@ import (
 
 // counted makes a gate of accounts, with the password "secret" at the costs
 // given, whose runs of bcrypt are counted by cost.
-func counted(t *testing.T, costs ...int) (*gate, *runs) {
+func counted(t *testing.T, costs ...int) (*admission, *runs) {
 	t.Helper()
 	var clients []Client
 	for _, cost := range costs {
@@ -27,7 +27,7 @@ func counted(t *testing.T, costs ...int) (*gate, *runs) {
 		}
 		clients = append(clients, Client{Name: fmt.Sprint("c", cost), PasswordHash: string(h)})
 	}
-	g, err := newGate(clients, false)
+	g, err := newAdmission(clients, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestWrongLoginsAreForgotten(t *testing.T) {
 		for _, c := range []struct {
 			after time.Duration
 			runs  int64
-		}{{0, 1}, {wrongFor - 1, 1}, {1, 2}, {wrongFor - 1, 2}, {wrongFor, 3}} {
+		}{{0, 1}, {failedFor - 1, 1}, {1, 2}, {failedFor - 1, 2}, {failedFor, 3}} {
 			<-time.After(c.after)
 			if _, err := g.admit(t.Context(), "192.0.2.1", login("c4", "wrong")); !errors.Is(err, ErrLogin) {
 				t.Error(err)
@@ -148,19 +148,19 @@ func TestWrongLoginsAreForgotten(t *testing.T) {
 }
 
 func TestMistakesAreBounded(t *testing.T) {
-	m := mistakes{until: map[digest]time.Time{}}
+	m := failedLogins{until: map[digest]time.Time{}}
 	now := time.Now()
-	for i := range 3 * maxWrong {
+	for i := range 3 * maxFailed {
 		d := digest{byte(i), byte(i >> 8)}
 		m.add(d, now)
 		if !m.has(d, now) {
 			t.Fatal("not remembered")
 		}
-		if len(m.until) > maxWrong || len(m.order) != len(m.until) {
+		if len(m.until) > maxFailed || len(m.order) != len(m.until) {
 			t.Fatalf("%d remembered, in an order of %d", len(m.until), len(m.order))
 		}
 	}
-	m.add(digest{0xff, 0xff}, now.Add(wrongFor))
+	m.add(digest{0xff, 0xff}, now.Add(failedFor))
 	if len(m.until) != 1 || len(m.order) != 1 {
 		t.Errorf("%d are left of those whose time was over", len(m.until)-1)
 	}
@@ -178,7 +178,7 @@ func TestGuessesAreFew(t *testing.T) {
 				busy.Add(1)
 			}
 		}
-		for i := range maxChecks {
+		for i := range maxRunning {
 			all.Go(func() { try(login("c4", fmt.Sprint(i))) })
 		}
 		synctest.Wait()
@@ -191,14 +191,14 @@ func TestGuessesAreFew(t *testing.T) {
 		synctest.Wait()
 		close(r.hold)
 		all.Wait()
-		if n := r.n.Load(); n != maxChecks || busy.Load() != 2 {
-			t.Errorf("%d runs, want %d; %d were told to wait", n, maxChecks, busy.Load())
+		if n := r.n.Load(); n != maxRunning || busy.Load() != 2 {
+			t.Errorf("%d runs, want %d; %d were told to wait", n, maxRunning, busy.Load())
 		}
 		if atOnce := int64(max(1, runtime.GOMAXPROCS(0)/2)); r.most > atOnce {
 			t.Errorf("%d runs at once, want %d", r.most, atOnce)
 		}
-		if len(g.passwords.checks) != 0 {
-			t.Errorf("%d checks are left", len(g.passwords.checks))
+		if len(g.passwords.running) != 0 {
+			t.Errorf("%d checks are left", len(g.passwords.running))
 		}
 	})
 }

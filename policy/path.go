@@ -2,7 +2,9 @@ package policy
 
 import (
 	"bytes"
+	"fmt"
 	"iter"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,9 +24,9 @@ const (
 	SlashesMerged                       // several slashes are one
 	PunctuationDecoded                  // "%3A" and other escaped punctuation is what it stands for
 	DotsRemoved                         // dot segments are removed
-	AsFTP                               // the path is the one that an FTP server is asked for: see ftpReadings
+	AsFTP                               // the path is the one that an FTP server is asked for: see ftpForms
 
-	// Among the changes that unusual finds are these facts.
+	// Among the changes that changesOf finds are these facts.
 	semicolonsEscaped // there is a "%3B"
 	slashesEscaped    // there is a "%2F"
 	backslashes       // there is a "%5C" or a backslash
@@ -45,9 +47,9 @@ func (f Form) String() string {
 	return strings.Join(words, "+")
 }
 
-// unusual gives the changes that a server may make to a path with a query. It scans
+// changesOf returns the changes that a server may make to a path with a query. It scans
 // the path once.
-func unusual(pathQuery string) (found Form) {
+func changesOf(pathQuery string) (found Form) {
 	before := byte(0)
 	for i := 0; i < len(pathQuery); i++ {
 		c := pathQuery[i]
@@ -91,23 +93,23 @@ func unusual(pathQuery string) (found Form) {
 	return found
 }
 
-// An order says in which order a server makes its changes. In the zero order it decodes
+// A changeOrder says in which order a server makes its changes. In the zero order it decodes
 // slashes, strips parameters, merges slashes and then removes dot segments.
-type order uint8
+type changeOrder uint8
 
 // Other orders are any combination of these.
 const (
-	stripFirst         order = 1 << iota // parameters are stripped before slashes are decoded
-	semicolonsFirst                      // "%3B" is decoded before parameters are stripped
-	dotsFirst                            // dot segments are also removed before all other changes
-	dotsThenMerge                        // dot segments are also removed before slashes are merged
-	keepBackslashes                      // "%5C" and backslashes are no slashes
-	keepEscapedSlashes                   // "%2F" is no slash
+	stripFirst         changeOrder = 1 << iota // parameters are stripped before slashes are decoded
+	semicolonsFirst                            // "%3B" is decoded before parameters are stripped
+	dotsFirst                                  // dot segments are also removed before all other changes
+	dotsThenMerge                              // dot segments are also removed before slashes are merged
+	keepBackslashes                            // "%5C" and backslashes are no slashes
+	keepEscapedSlashes                         // "%2F" is no slash
 )
 
 // ordersOf gives the bits of an order that may matter if the chosen changes of those found are
 // made.
-func ordersOf(choice, found Form) (bits order) {
+func ordersOf(choice, found Form) (bits changeOrder) {
 	const both = SlashesDecoded | ParametersStripped
 	if choice&both == both {
 		bits |= stripFirst
@@ -130,12 +132,12 @@ func ordersOf(choice, found Form) (bits order) {
 	return bits
 }
 
-// readings gives the other forms of a path with its query, where servers may make
+// forms returns the other forms of a path with its query, where servers may make
 // the changes found: each subset of these changes in each order, always with dot segments
 // removed at the end. There are at most 210 such forms, each given once; the form with only its
-// dot segments removed is the first. The query stays as it is. readings adds to spent what it
+// dot segments removed is the first. The query stays as it is. forms adds to spent what it
 // takes to make them, and gives a form twice rather than go on when that is too much.
-func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string, Form] {
+func forms(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[string, Form] {
 	const both, keepAll = SlashesDecoded | ParametersStripped, keepBackslashes | keepEscapedSlashes
 	if found&both != 0 {
 		found |= SlashesMerged // there may be several slashes then
@@ -155,7 +157,7 @@ func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[stri
 				if order&^bits != 0 || order&keepAll == keepAll { // the latter is another choice
 					continue
 				}
-				*spent += robots.Effort(len(path) / formed)
+				*spent += robots.Effort(len(path)) // a byte changed takes as long as a step of matching
 				read, form := readAs(path, choice, order)
 				if *spent <= robots.MaxEffort && slices.Contains(seen, read) {
 					continue
@@ -169,13 +171,9 @@ func readings(pathQuery string, found Form, spent *robots.Effort) iter.Seq2[stri
 	}
 }
 
-// formed is how many bytes of a path can be changed in the time of one step of
-// matching.
-const formed = 1
-
 // readAs makes the chosen changes to a path in an order, and removes its dot segments. form is
 // the set of those that changed the path.
-func readAs(path string, choice Form, o order) (read string, form Form) {
+func readAs(path string, choice Form, o changeOrder) (read string, form Form) {
 	choice |= DotsRemoved
 	do := func(f Form, change func(string) string) {
 		if choice&f == 0 {
@@ -220,7 +218,7 @@ func escaped(s string, i int) byte {
 
 // withSlashes decodes the escaped slashes of a path, and turns backslashes into slashes, as far
 // as the order says.
-func withSlashes(path string, o order) string {
+func withSlashes(path string, o changeOrder) string {
 	var out strings.Builder
 	out.Grow(len(path))
 	for i := 0; i < len(path); i++ {
@@ -338,4 +336,43 @@ func dotsOf(segment string) (dots int) {
 		segment = rest
 	}
 	return dots
+}
+
+// ftpForms returns the other forms in which an FTP server may be asked for a path. They
+// have no type code (which lists a directory whether or not its name ends in a slash) and
+// no dot segments. There are two spellings, since FTP decodes what rules keep apart
+// (RFC 3986 2.2, RFC 9309 2.2.2).
+func ftpForms(pathQuery string) []string {
+	plain, code := robots.CutFTPType(pathQuery)
+	if code == 'd' && !strings.HasSuffix(plain, "/") {
+		plain += "/"
+	}
+	path, query, asked := strings.Cut(plain, "?")
+	plain = withoutDots(path)
+	if asked {
+		plain += "?" + query
+	}
+	forms := []string{plain}
+	if decoded, err := url.PathUnescape(plain); err == nil {
+		forms = append(forms, escapePath(decoded, func(c byte) bool { return c > ' ' && c < 0x7f && c != '%' }), escapePath(decoded, isUnreserved))
+	}
+	return slices.DeleteFunc(forms, func(form string) bool { return form == pathQuery })
+}
+
+// escapePath writes a decoded path: what is not literal, but for slashes, is escaped.
+func escapePath(path string, literal func(byte) bool) string {
+	var b strings.Builder
+	for i := range len(path) {
+		if c := path[i]; c == '/' || literal(c) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// isUnreserved is RFC 3986 2.3.
+func isUnreserved(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }

@@ -89,7 +89,7 @@ func TestReadings(t *testing.T) {
 		},
 	} {
 		var got []string
-		for read, form := range readings(path, unusual(path), new(robots.Effort)) {
+		for read, form := range forms(path, changesOf(path), new(robots.Effort)) {
 			got = append(got, read+" "+form.String())
 		}
 		if !slices.Equal(got, want) {
@@ -109,7 +109,7 @@ func FuzzReadings(f *testing.F) {
 			return
 		}
 		var got []string
-		for read, form := range readings(path, unusual(path), new(robots.Effort)) {
+		for read, form := range forms(path, changesOf(path), new(robots.Effort)) {
 			if form == 0 || form.String() == "" {
 				t.Fatalf("%q: %q has no form", path, read)
 			}
@@ -216,7 +216,7 @@ func naiveDots(path string) string {
 func TestJudgementAllocatesNothing(t *testing.T) {
 	g := robots.Parse([]byte("User-agent: *\nDisallow: /private\n"), robots.Standard()).For("FooBot")
 	r := Request{Origin: robots.Origin{Scheme: "https"}, PathQuery: "/a/b.c/d%20e/f..?g=//h;i/../j"}
-	if n := testing.AllocsPerRun(100, func() { match(g, &r, false) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { matchForms(g, &r, false) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -235,9 +235,9 @@ func BenchmarkJudgement(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			r := Request{Origin: robots.Origin{Scheme: "https"}, PathQuery: path}
 			b.ReportAllocs()
-			var j judgement
+			var j matchResult
 			for b.Loop() {
-				j = match(g, &r, false)
+				j = matchForms(g, &r, false)
 			}
 			b.ReportMetric(float64(j.spent), "steps")
 		})

@@ -1,20 +1,18 @@
-// Package policy judges requests: who asks, whether the configuration has an
-// entry for the host, whose robots.txt speaks, and what it says, in this order.
-// It is the one place where a request is allowed or refused because of these;
-// the proxy, `robotsproxy check` and every explanation ask the same
+// Package policy decides whether a request is allowed: by the identity of the
+// client, the configured entry for the host, and the robots.txt of the origin, in
+// this order. The proxy, `robotsproxy check` and every explanation use the same
 // [Engine.Decide].
 //
-// It judges and nothing else: it never paces, never dials, never writes to a
-// client. A [Decision] is a value; its zero value refuses. An origin without a
-// usable robots.txt is refused until there is one (RFC 9309 2.3.1.4), and any
-// error on the way is a refusal with Err filled in.
+// The package only decides: it never paces, dials or writes to a client. A
+// [Decision] is a value, and its zero value refuses. Requests to an origin without
+// a usable robots.txt are refused until there is one (RFC 9309 2.3.1.4). An error
+// is a refusal with Err set.
 //
-// Who may come in at all is asked before ([Engine.Admit]). Any error there keeps
-// the client out; passwords are checked in the caller's goroutine. Whether it
-// may send any more today is asked after ([Engine.Take]); what was sent is
-// counted in memory.
+// [Engine.Admit] decides before that whether a client may use the proxy, and checks
+// its password in the caller's goroutine; an error refuses the client. [Engine.Take]
+// enforces the daily quota, which is counted in memory.
 //
-// An Engine may be used by any number of goroutines at once.
+// Any number of goroutines may use an Engine.
 package policy
 
 import (
@@ -26,16 +24,16 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// A Verdict says whether a request may go. The zero Verdict refuses.
+// A Verdict says whether a request is allowed. The zero Verdict refuses.
 type Verdict uint8
 
-// The two verdicts there are.
+// The verdicts.
 const (
 	Refuse Verdict = iota
 	Allow
 )
 
-// String gives the word that the audit uses: "allow" or "block".
+// String returns the word that the audit uses: "allow" or "block".
 func (v Verdict) String() string {
 	if v == Allow {
 		return "allow"
@@ -43,74 +41,73 @@ func (v Verdict) String() string {
 	return "block"
 }
 
-// A Reason says on what a Decision rests. The set is closed: each is a word in
-// the audit's `reason` member.
+// A Reason names what a Decision is based on. It is the `reason` member of the audit. The set is
+// closed.
 type Reason string
 
-// The reasons. Those from ReasonPace on are found by the proxy, after or instead
-// of a judgement.
+// The reasons. The proxy sets those from ReasonPace on, after or instead of a decision of an Engine.
 const (
 	ReasonRule        Reason = "rule"        // a rule of robots.txt decided
-	ReasonNoRule      Reason = "no-rule"     // there is a file, none of its rules matches
+	ReasonNoRule      Reason = "no-rule"     // robots.txt has no rule that matches
 	ReasonNoFile      Reason = "no-file"     // the origin has no robots.txt
 	ReasonRobotsTxt   Reason = "robots-txt"  // /robots.txt itself, always allowed (RFC 9309 2.2.2)
 	ReasonUnreachable Reason = "unreachable" // the origin was reached and gave no usable robots.txt
 	ReasonOrigin      Reason = "origin"      // no connection to the origin: refused, DNS, TLS
-	ReasonParent      Reason = "parent"      // the parent proxy does not serve
-	ReasonCrawlDelay  Reason = "crawl-delay" // the site asks for more than the maximum (over_max: refuse)
+	ReasonParent      Reason = "parent"      // the upstream proxy failed
+	ReasonCrawlDelay  Reason = "crawl-delay" // the site's Crawl-delay exceeds the maximum (over_max: refuse)
 	ReasonTooComplex  Reason = "too-complex" // matching the path would take too many steps (robots.MaxEffort)
-	ReasonTunnel      Reason = "tunnel"      // an unopened tunnel, judged by its host alone
-	ReasonIdentity    Reason = "identity"    // the client does not say who it is
+	ReasonTunnel      Reason = "tunnel"      // a tunnel that is passed through, decided by its host alone
+	ReasonIdentity    Reason = "identity"    // the client's headers do not identify it
 	ReasonDenied      Reason = "denied-host" // an entry of Options.Hosts denies the host
-	ReasonOverride    Reason = "override"    // an entry of Options.Hosts says that robots.txt is not to be asked
+	ReasonOverride    Reason = "override"    // an entry of Options.Hosts ignores robots.txt
 	ReasonPace        Reason = "pace"        // the wait for a slot would be too long
-	ReasonQuota       Reason = "quota"       // the client has sent what it may in a day
-	ReasonShutdown    Reason = "shutdown"    // the proxy ends, and its turn would have come later
-	ReasonLimit       Reason = "limit"       // the client has too many connections open, or causes too many refusals, or memory is short
+	ReasonQuota       Reason = "quota"       // the client has used its daily quota
+	ReasonShutdown    Reason = "shutdown"    // the proxy shut down before the request's turn
+	ReasonLimit       Reason = "limit"       // the client has too many connections, or causes too many refusals, or memory is short
 	ReasonAddress     Reason = "address"     // a forbidden destination address
 	ReasonPort        Reason = "port"        // a forbidden destination port
-	ReasonAuth        Reason = "auth"        // who asks is nobody's client, or could not show whose
-	ReasonMalformed   Reason = "malformed"   // not a request that a proxy can send on
-	ReasonLoop        Reason = "loop"        // the request has been here before
-	ReasonAudit       Reason = "audit"       // its record cannot be written
-	ReasonClient      Reason = "client"      // the client left before its turn came
-	ReasonInternal    Reason = "internal"    // a fault of the proxy's own
+	ReasonAuth        Reason = "auth"        // the client is unknown, or its login is missing or wrong
+	ReasonMalformed   Reason = "malformed"   // a proxy cannot forward such a request
+	ReasonLoop        Reason = "loop"        // the request has passed through this proxy before
+	ReasonAudit       Reason = "audit"       // the record cannot be written
+	ReasonClient      Reason = "client"      // the client disconnected before its turn
+	ReasonInternal    Reason = "internal"    // an internal error of the proxy
 )
 
-// A Request is what is judged: one normalised target and who asks for it.
+// A Request is what an Engine decides about: a normalised target and the client's identity.
 type Request struct {
-	Client    string        // who asks, for fairness and the record; see Engine.Admit
-	Method    string        // all methods are judged alike
-	Origin    robots.Origin // whose robots.txt speaks
+	Client    string        // the client's name or address, as Engine.Admit returns it
+	Method    string        // the decision does not depend on it
+	Origin    robots.Origin // whose robots.txt applies
 	PathQuery string        // path and query as they will be sent
 	UserAgent string        // the header as it will be sent; "" for none
 	From      string        // likewise
-	Dest      string        // what the answer is for, as the client says: Sec-Fetch-Dest; "" for none
+	Dest      string        // the header Sec-Fetch-Dest; "" for none
 }
 
-// A Decision is the judgement on one Request. The zero Decision refuses.
+// A Decision is the result for one Request. The zero Decision refuses.
 type Decision struct {
 	Verdict     Verdict
 	Reason      Reason
-	Entry       string         // the pattern of the entry of Options.Hosts that holds for the host; "" where none does
-	EntryReason string         // the reason that it gives
-	Rule        string         // the pattern that decided, as written; "" where none did
-	Line        int            // its line in the file, from 1
-	Form        Form           // the form of the path that decided; zero: as it was sent, or none did
+	Entry       string         // the pattern of the entry of Options.Hosts that applies to the host; "" for none
+	EntryReason string         // the reason in that entry
+	Rule        string         // the pattern of the rule that decided, as written; "" for none
+	Line        int            // the line of the rule in the file, from 1
+	Form        Form           // the form of the path that decided; zero: as it was sent, or none decided
 	Read        string         // path and query in that form; "": as they were sent
 	Group       string         // the group that applies: "foobot", "*"; "" for none
-	Token       string         // the product token that the client was taken for; "" for none
-	Dialect     string         // how robots.txt was read: the dialect's name; "" where it was not asked
-	Asked       time.Duration  // the Crawl-delay that the group asks for
-	Signals     robots.Signals // what the group says of uses of its pages; it decides nothing
-	Usage       string         // likewise of this one: its Content-Usage, as written; "" for none
-	Pace        pace.Limits    // how fast requests may go; CrawlDelay in it is the one in force
-	Ruling      cache.Ruling   // the robots.txt that the judgement rests on
-	Err         error          // what went wrong, if anything did
+	Token       string         // the product token by which the group was chosen; "" for none
+	Dialect     string         // the name of the dialect that robots.txt was read in; "" if it was not read
+	Asked       time.Duration  // the Crawl-delay in the group
+	Signals     robots.Signals // the usage preferences in the group, which decide nothing
+	Usage       string         // the Content-Usage for this path, as written, which decides nothing; "" for none
+	Pace        pace.Limits    // how fast requests may go; its CrawlDelay is the one that is enforced
+	Ruling      cache.Ruling   // the robots.txt that the decision is based on
+	Err         error          // what went wrong; nil for nothing
 }
 
-// Release lets go of the robots.txt that d rests on, but for what says which one that is. A Decision
-// that is held for long is released, or files that the Book has dropped would stay in memory.
+// Release drops the rules of the robots.txt that d is based on, and keeps what identifies the file. Call
+// it on a Decision that is kept for long: else files that the cache has dropped stay in memory.
 func (d *Decision) Release() {
 	if d.Ruling.Release() {
 		d.Rule, d.Group, d.Usage = strings.Clone(d.Rule), strings.Clone(d.Group), strings.Clone(d.Usage) // parts of the file

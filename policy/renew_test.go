@@ -73,7 +73,7 @@ func TestRenewCountsOn(t *testing.T) {
 			t.Errorf("gone, and there again: %v", err)
 		}
 		<-time.After(24 * time.Hour)
-		if left := renewed(t, renewed(t, raised, other), other).left; len(left) != 0 {
+		if left := renewed(t, renewed(t, raised, other), other).formerQuotas; len(left) != 0 {
 			t.Errorf("yesterday's is kept: %v", left)
 		}
 		if _, err := back.Take("lab-a"); err != nil {
@@ -99,7 +99,7 @@ func TestRenewKnowsPasswords(t *testing.T) {
 	}
 	e := made(t, lab)
 	runs := 0
-	e.gate.passwords.compare = func(hash, password []byte) error {
+	e.admission.passwords.compare = func(hash, password []byte) error {
 		runs++
 		return bcrypt.CompareHashAndPassword(hash, password)
 	}
@@ -120,7 +120,7 @@ func TestRenewKnowsPasswords(t *testing.T) {
 	if err := login(changed, "another"); err != nil {
 		t.Errorf("the new one: %v", err)
 	}
-	if cap(changed.gate.passwords.slots) != cap(e.gate.passwords.slots) || changed.gate.passwords.slots != e.gate.passwords.slots {
+	if cap(changed.admission.passwords.slots) != cap(e.admission.passwords.slots) || changed.admission.passwords.slots != e.admission.passwords.slots {
 		t.Error("two gates check passwords at once")
 	}
 }

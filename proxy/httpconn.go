@@ -22,7 +22,7 @@ import (
 
 // An httpConn is a connection on which HTTP/1 is spoken, as if it were in the
 // clear: TLS, where there is some, is under it. Where net/http serves it, and not
-// package lean, two things of net/http's own are set right here: how it looks
+// package h1, two things of net/http's own are set right here: how it looks
 // for HTTP/2 (opening), and the answers that it gives to what is no HTTP, which
 // say neither whose they are nor why, and would leave no record.
 type httpConn struct {

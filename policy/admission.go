@@ -1,0 +1,154 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+const (
+	maxName     = 512 // bytes
+	maxPassword = 72  // bytes that bcrypt reads of a password; of a longer one the beginning would suffice
+)
+
+// admission decides which clients may use the proxy.
+type admission struct {
+	clients    []Client
+	open       bool
+	accounts   map[string]*account // of clients with a password, by name
+	anyAddress bool                // one of these may log in from any address
+	passwords  *passwords          // nil: there are no accounts
+}
+
+func newAdmission(clients []Client, open bool) (*admission, error) {
+	g := &admission{clients: clients, open: open, accounts: map[string]*account{}}
+	known := map[string]bool{}
+	highest := 0
+	for i := range clients {
+		c := &clients[i]
+		switch {
+		case c.Name == "":
+			return nil, errors.New("policy: a client without a name")
+		case known[c.Name]:
+			return nil, fmt.Errorf("policy: two clients are called %q", c.Name)
+		case len(c.Networks) == 0 && c.PasswordHash == "":
+			return nil, fmt.Errorf("policy: client %q has neither networks nor a password: everybody could be it", c.Name)
+		}
+		known[c.Name] = true
+		if c.PasswordHash == "" {
+			continue
+		}
+		if !(Login{Name: c.Name, Password: "x"}).wellFormed() {
+			return nil, fmt.Errorf("policy: nobody could log in as %q (RFC 7617 2)", c.Name)
+		}
+		cost, err := bcrypt.Cost([]byte(c.PasswordHash))
+		if err != nil || len(c.PasswordHash) != hashLen {
+			return nil, fmt.Errorf("policy: what client %q has for a password is no bcrypt hash", c.Name)
+		}
+		highest = max(highest, cost)
+		g.accounts[c.Name] = &account{client: c, hash: []byte(c.PasswordHash), cost: cost}
+		g.anyAddress = g.anyAddress || len(c.Networks) == 0
+	}
+	if len(g.accounts) > 0 {
+		g.passwords = newPasswords(highest)
+	}
+	return g, nil
+}
+
+// admit implements Engine.Admit.
+func (g *admission) admit(ctx context.Context, address string, l Login) (string, error) {
+	if len(g.clients) == 0 {
+		return address, nil
+	}
+	addr, err := netip.ParseAddr(address)
+	if err == nil {
+		addr = addr.Unmap().WithZone("")
+	} // else no network contains it
+	if l.Offered && g.acceptsLogin(addr) {
+		return g.login(ctx, addr, l)
+	}
+	for i := range g.clients {
+		if c := &g.clients[i]; c.PasswordHash == "" && c.inNetworks(addr) {
+			return c.Name, nil
+		}
+	}
+	switch {
+	case g.open:
+		return address, nil
+	case g.acceptsLogin(addr):
+		return "", errNoLogin
+	}
+	return "", ErrStranger
+}
+
+// login checks a Login. A malformed one is refused without a check, since that reveals nothing about
+// the accounts.
+func (g *admission) login(ctx context.Context, addr netip.Addr, l Login) (string, error) {
+	a := g.accounts[l.Name]
+	if a != nil && !a.mayUseFrom(addr) {
+		a = nil // response and timing must not differ from those of an unknown name
+	}
+	if !l.wellFormed() {
+		return "", errWrongLogin
+	}
+	right, err := g.passwords.verify(ctx, a, l)
+	switch {
+	case err != nil:
+		return "", err
+	case !right:
+		return "", errWrongLogin
+	}
+	return a.client.Name, nil
+}
+
+// acceptsLogin reports whether any client may log in from an address.
+func (g *admission) acceptsLogin(addr netip.Addr) bool {
+	if g.anyAddress {
+		return true
+	}
+	for _, a := range g.accounts {
+		if a.mayUseFrom(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayUseFrom reports whether the client may log in from an address.
+func (a *account) mayUseFrom(addr netip.Addr) bool {
+	return len(a.client.Networks) == 0 || a.client.inNetworks(addr)
+}
+
+// wellFormed reports whether l could be a client's Login. A name contains no colon, and neither part
+// contains control characters (RFC 7617 2); bcrypt would cut a password at NUL.
+func (l Login) wellFormed() bool {
+	control := func(r rune) bool { return r < ' ' || r == 0x7f }
+	return l.Name != "" && len(l.Name) <= maxName && l.Password != "" && len(l.Password) <= maxPassword &&
+		!strings.Contains(l.Name, ":") && !strings.ContainsFunc(l.Name, control) && !strings.ContainsFunc(l.Password, control)
+}
+
+// keepLogins takes over the verified Logins of accounts whose name and hash have not changed. It drops the
+// failed ones, which may be right now.
+func (g *admission) keepLogins(before *admission) {
+	if g.passwords == nil || before.passwords == nil {
+		return
+	}
+	// The digests need the same key, and the limit of concurrent checks holds for both together.
+	g.passwords.digests, g.passwords.slots = before.passwords.digests, before.passwords.slots
+	g.passwords.compare = before.passwords.compare
+	for name, a := range g.accounts {
+		if old := before.accounts[name]; old != nil && string(old.hash) == string(a.hash) {
+			a.login.Store(old.login.Load())
+		}
+	}
+}
+
+// A Pass records how a client was admitted whose later requests carry no login: those in a tunnel.
+type Pass struct {
+	client, address string
+	hash            string // of the password; "": the client was admitted without one
+}
