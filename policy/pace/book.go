@@ -169,11 +169,8 @@ func (t *try) ask(now time.Time) Ask {
 
 // clock is what a Store has to know of t.
 func (t terms) clock(name string, sent time.Time) ClockTerms {
-	c := ClockTerms{Name: name, PerSecond: float64(t.perSecond), Burst: t.burst, Sent: sent}
-	if r := t.gap(); r > 0 {
-		c.Gap = nanoseconds(float64(time.Second) / float64(r))
-	}
-	return c
+	l := t.limit()
+	return ClockTerms{Name: name, PerSecond: l.PerSecond, Burst: l.Burst, Gap: l.Gap, Sent: sent}
 }
 
 // got takes over what the Store has answered, and says how long to wait for what it has

@@ -3,7 +3,7 @@ package pace
 import (
 	"time"
 
-	"golang.org/x/time/rate"
+	"robotsproxy/policy/pace/limiter"
 )
 
 // maxPresumed is the longest gap that [Options.Since] counts for.
@@ -81,11 +81,11 @@ func (h *host) changedSince(since time.Time) bool {
 func (h *host) clock(now time.Time) Clock {
 	var c Clock
 	if r := &h.pages.rates; r.holds(now) {
-		c.Sent, c.Gap = wallTime(r.last, now), r.reach(now)
+		c.Sent, c.Gap = wallTime(r.last, now), r.reach()
 	}
 	if h.assets != nil && h.assets.rates.holds(now) {
 		r := &h.assets.rates
-		c.AssetsSent, c.Gap = wallTime(r.last, now), max(c.Gap, r.reach(now))
+		c.AssetsSent, c.Gap = wallTime(r.last, now), max(c.Gap, r.reach())
 	}
 	if h.slow.spacing(now) > 0 {
 		c.SlowAverage, c.AnsweredAt = h.slow.average, wallTime(h.slow.at, now)
@@ -130,9 +130,7 @@ func (h *host) restore(c *Clock, now time.Time) {
 // restore is for a clock that nothing has been asked of.
 func (r *rates) restore(sent time.Time, gap time.Duration, now time.Time) {
 	r.last = own(sent, now, now)
-	if gap > 0 {
-		r.slowest = rate.Every(gap)
-	}
+	r.state = limiter.State{Last: r.last, Longest: max(0, gap)}
 }
 
 // own gives a time of the wall clock on the process's own, which nobody sets; the

@@ -1,6 +1,10 @@
 package pace
 
-import "time"
+import (
+	"time"
+
+	"robotsproxy/policy/pace/limiter"
+)
 
 // A fleet is what a host knows of others that share its Store.
 type fleet struct {
@@ -90,5 +94,5 @@ func (f *fleet) crowded(d, paused time.Duration, now time.Time) time.Duration {
 	if f.at.IsZero() || now.Sub(f.at) >= crowdFor || d <= paused {
 		return d
 	}
-	return min(never-paused, nanoseconds(float64(d-paused)*f.crowd)) + paused
+	return min(never-paused, limiter.Nanoseconds(float64(d-paused)*f.crowd)) + paused
 }

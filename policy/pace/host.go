@@ -279,7 +279,7 @@ func (h *host) grant(s *Slot, now time.Time) {
 		s.slowed = h.slow.spacing(now)
 	}
 	t := s.terms(now)
-	s.strict = t.gap() > 0
+	s.strict = t.limit().Gap > 0
 	if b := s.booking(); b != nil {
 		b.under = t.alone
 	}

@@ -27,11 +27,10 @@ func (ln *lane) follows(s *Slot, ahead int, now time.Time) (wait time.Duration, 
 	if !ln.shared || !s.limits.follows() || ahead > 0 || ln.rates.unsent > 0 {
 		return 0, false
 	}
-	gap := s.terms(now).gap()
-	if gap == 0 {
+	least := s.terms(now).limit().Gap
+	if least == 0 {
 		return 0, true
 	}
-	least := nanoseconds(float64(time.Second) / float64(gap))
 	before := ln.before
 	if least <= maxPresumed && ln.rates.presumed.After(before) {
 		before = ln.rates.presumed

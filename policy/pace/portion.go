@@ -3,7 +3,7 @@ package pace
 import (
 	"time"
 
-	"golang.org/x/time/rate"
+	"robotsproxy/policy/pace/limiter"
 )
 
 // portion gives t as this process is to keep it: as many times slower as it stands
@@ -14,9 +14,9 @@ func (p *Pacer) portion(t terms) terms {
 		t.alone = p.absent(st)
 	}
 	if st.Times > 1 { // NaN is not
-		t.perSecond = rate.Limit(float64(t.perSecond) / st.Times)
+		t.perSecond = t.perSecond / st.Times
 		t.burst = max(1, int(float64(t.burst)/st.Times))
-		t.delay = min(nanoseconds(float64(t.delay)*st.Times), maxDelay)
+		t.delay = min(limiter.Nanoseconds(float64(t.delay)*st.Times), maxDelay)
 	}
 	return t
 }

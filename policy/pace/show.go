@@ -82,7 +82,7 @@ func (h *host) state(key string, now time.Time) HostState {
 	}
 	pause := h.pause.get()
 	s.NextSlot = now.Add(pause.left(now))
-	if r := &h.pages.rates; r.bucket != nil {
+	if r := &h.pages.rates; r.terms != (terms{}) {
 		s.Gap = r.terms.interval()
 		ahead := r.unsent + r.preparing + h.pages.waits.n
 		s.NextSlot = s.NextSlot.Add(min(r.owed(ahead+1, s.NextSlot), maxShown))

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/limiter"
 )
 
 // remembered is how long a pause is known after its end.
@@ -17,9 +17,6 @@ const remembered = 30 * time.Minute
 
 // trifle is for how long a clock may stand idle for the sake of another.
 const trifle = 5 * time.Millisecond
-
-// longest is the latest, in nanoseconds from now, that a turn is foretold.
-const longest = 1 << 62
 
 var errAway = errors.New("storetest: the store is away")
 
@@ -45,13 +42,9 @@ type state struct {
 
 // A clock is as it was after its last turn.
 type clock struct {
-	name      string
-	turn      uint64    // the number of that; zero: there was none
-	end       time.Time // of it, or a later request
-	tokens    float64   // in the bucket at stamp, which may be yet to come
-	stamp     time.Time
-	perSecond float64 // that it fills by
-	burst     float64
+	name  string
+	turn  uint64 // the number of that; zero: there was none
+	state limiter.State
 }
 
 // A lease is what a Member gives with a turn.
@@ -145,11 +138,8 @@ func (s *Member) Tell(p *pace.Pacer, since time.Time) {
 			if sent.IsZero() {
 				continue
 			}
-			sent = now.Add(sent.Sub(now))
 			l := k.clock(name)
-			l.tokens = min(l.at(sent), 0)
-			l.stamp = later(l.stamp, sent)
-			l.end = later(l.end, sent)
+			l.state = limiter.Spend(l.state, now.Add(sent.Sub(now)), c.Gap)
 			l.turn = 0
 		}
 	}
@@ -250,10 +240,14 @@ func (m *Memory) reserve(a pace.Ask, now time.Time) pace.Turn {
 		t.Wait = start.Sub(now)
 		return t
 	}
-	first := k.clock(a.Clocks[0].Name).due(a.Clocks[0], now, start)
-	at := first
-	for _, c := range a.Clocks[1:] {
-		at = later(at, k.clock(c.Name).due(c, now, start))
+	states := make([]limiter.State, len(a.Clocks))
+	var first, at time.Time
+	for i, c := range a.Clocks {
+		states[i] = limiter.Apply(k.clock(c.Name).state, limiter.Limit{PerSecond: c.PerSecond, Burst: c.Burst, Gap: c.Gap}, c.Sent, now)
+		at = later(at, states[i].Due(1, start))
+		if i == 0 {
+			first = at
+		}
 	}
 	switch {
 	case at.Sub(now) > a.MaxWait:
@@ -278,10 +272,10 @@ func (m *Memory) reserve(a pace.Ask, now time.Time) pace.Turn {
 	if a.Width > 0 {
 		t.Until = end
 	}
-	for _, c := range a.Clocks {
+	for i, c := range a.Clocks {
 		had := k.clock(c.Name)
 		l.before = append(l.before, *had)
-		had.take(l.turn, end)
+		had.turn, had.state = l.turn, limiter.Take(states[i], end)
 	}
 	t.Lease = l
 	return t
@@ -291,7 +285,6 @@ func (m *Memory) reserve(a pace.Ask, now time.Time) pace.Turn {
 func (k *state) undo(l lease) {
 	for _, before := range l.before {
 		if c := k.clock(before.name); c.turn == l.turn {
-			before.perSecond, before.burst = c.perSecond, c.burst
 			*c = before
 		}
 	}
@@ -308,42 +301,9 @@ func (k *state) clock(name string) *clock {
 			return c
 		}
 	}
-	c := &clock{name: name, tokens: math.Inf(1)}
+	c := &clock{name: name}
 	k.clocks = append(k.clocks, c)
 	return c
-}
-
-// due puts t in force at now and gives when the next turn may begin, at start or later.
-func (c *clock) due(t pace.ClockTerms, now, start time.Time) time.Time {
-	switch {
-	case c.perSecond > 0:
-		c.tokens, c.stamp = c.at(now), later(c.stamp, now)
-	case !t.Sent.IsZero():
-		c.tokens, c.stamp = 0, later(c.stamp, t.Sent)
-	}
-	c.perSecond, c.burst = t.PerSecond, float64(t.Burst)
-	c.tokens = min(c.tokens, c.burst)
-	c.end = later(c.end, t.Sent)
-	at := later(start, c.stamp)
-	if t.Gap > 0 && !c.end.IsZero() {
-		at = later(at, c.end.Add(t.Gap))
-	}
-	if short := 1 - c.at(at); short > 0 {
-		at = at.Add(time.Duration(min(math.Ceil(short/c.perSecond*float64(time.Second)), longest)))
-	}
-	return at
-}
-
-// at is what the bucket holds then, or at its stamp where that is later.
-func (c *clock) at(then time.Time) float64 {
-	passed := max(0, then.Sub(c.stamp).Seconds())
-	return min(c.burst, c.tokens+passed*c.perSecond)
-}
-
-// take counts a turn that ends at end.
-func (c *clock) take(turn uint64, end time.Time) {
-	c.tokens = c.at(end) - 1
-	c.turn, c.stamp, c.end = turn, end, end
 }
 
 func later(a, b time.Time) time.Time {

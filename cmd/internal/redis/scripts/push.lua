@@ -1,14 +1,15 @@
--- Tells of what one replica has sent without a turn, and of pauses. What is known
--- already is not made any shorter by it.
+-- Tells the store of requests that one replica has sent without a slot, and of back-offs.
+-- Nothing that the store knows already becomes shorter by it.
 --
 -- KEYS[1]  the store's epoch
--- KEYS[2]… hashes: the pause and clocks of each key, see reserve.lua
+-- KEYS[2]… hashes: the back-off and the limiters of each key, see reserve.lua
 -- ARGV[1]  the epoch that the replica knows; empty: any
--- ARGV[2]… of each key: what is left of its pause (less than 0: since when it is over;
---          empty: there is none), the pause's length, for how long the clocks may hold
---          up others, how long ago the host's clock sent (-1: not), and its assets'
+-- ARGV[2]… for each key: what is left of its back-off (negative: since when it is over;
+--          empty: there is none), the back-off's length, for how long the limiters may
+--          hold up other requests, how long ago the host's limiter sent a request (-1: it
+--          did not), and how long ago the limiter of its assets did
 --
--- All in microseconds. Returns 1, or -2 where it is another epoch.
+-- All in microseconds. Returns 1, or -2 if the epoch is another one.
 
 if ARGV[1] ~= '' and redis.call('GET', KEYS[1]) ~= ARGV[1] then
 	return -2
@@ -21,9 +22,9 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local int = function(n) return string.format('%.0f', n) end
 
--- pause gives the pause that is known already merged with the one told of, nil where
--- it is over, and its end.
-local function pause(was, left, length)
+-- back_off merges the back-off that is known already with the one that is reported. It
+-- gives nil if that is of no more use, else what to store, and its end.
+local function back_off(was, left, length)
 	local paused, before, written = string.match(was or '', '^(%S+) (%S+) (%S+)$')
 	paused = paused and paused - math.max(0, written - now)
 	if not paused or paused + FORGIVEN <= now then
@@ -35,19 +36,20 @@ local function pause(was, left, length)
 	end
 end
 
--- spend gives the clock that is known already, spent by what was sent, and until when
--- it may hold up somebody.
+-- spend mirrors limiter.Spend line by line, see reserve.lua. It gives what to store, and
+-- until when the limiter may hold up a request.
 local function spend(was, sent, reach)
-	local tokens, stamp, each, burst, ends, slowest, written =
+	local tokens, stamp, each, burst, last, longest, written =
 		string.match(was or '', '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
 	if not tokens then
-		tokens, stamp, each, burst, ends, slowest, written = 0, sent, 0, 0, sent, reach, now
+		tokens, stamp, each, burst, last, longest, written = 0, 0, 0, 0, 0, 0, now
 	end
 	local back = math.max(0, written - now)
-	stamp, ends = math.max(stamp - back, sent), math.max(ends - back, sent)
-	slowest = math.max(slowest, reach)
-	return string.format('%.17g %.0f %.17g %.0f %.0f %.0f %.0f',
-		math.min(tokens, 0), stamp, each, burst, ends, slowest, now), math.max(ends + slowest, stamp + burst * each)
+	tokens, stamp = math.min(tokens, 0), math.max(stamp - back, sent)
+	last = math.max(last - back, sent)
+	longest, each, burst = math.max(longest, reach), tonumber(each), tonumber(burst)
+	return string.format('%.17g %.0f %.17g %.0f %.0f %.0f %.0f', tokens, stamp, each, burst, last, longest, now),
+		math.max(last + longest, stamp + (burst - tokens) * each)
 end
 
 for k = 2, #KEYS do
@@ -56,7 +58,7 @@ for k = 2, #KEYS do
 	local set, over = {}, now
 
 	if ARGV[a] ~= '' then
-		local is, ends = pause(kept[1], tonumber(ARGV[a]), tonumber(ARGV[a + 1]))
+		local is, ends = back_off(kept[1], tonumber(ARGV[a]), tonumber(ARGV[a + 1]))
 		if is then
 			set[1], set[2] = 'p', is
 			over = ends + FORGIVEN

@@ -1,0 +1,132 @@
+// Package limiter computes when the next request may be sent under a rate, a burst and a
+// least gap between two requests. It is the one place for this arithmetic: the local
+// pacer (policy/pace) and the in-memory store (policy/pace/storetest) call it, and the
+// scripts reserve.lua and push.lua of cmd/internal/redis mirror it line by line. A change
+// here needs the same change there; a test of cmd/internal/redis runs both.
+//
+// The limiter is a token bucket as in golang.org/x/time/rate, with a gap besides. It is
+// pure: it reads no clock, takes no lock and cannot fail. Its functions take a [State] and
+// return the next one, which a Store can write down. For a limit that is known only to
+// one process, rate.Limiter is the simpler choice.
+package limiter
+
+import (
+	"math"
+	"time"
+)
+
+// Never is a wait that does not end.
+const Never = time.Duration(math.MaxInt64)
+
+// A Limit says how often requests may be sent.
+type Limit struct {
+	PerSecond float64       // requests a second; positive
+	Burst     int           // requests at once after a quiet time; positive
+	Gap       time.Duration // least time between two requests; zero: none
+}
+
+// Each returns the time in which the bucket earns one token, in nanoseconds.
+func (l Limit) Each() float64 { return float64(time.Second) / l.PerSecond }
+
+// A State is what a limiter remembers of the requests before. The zero State has seen no
+// request and no Limit.
+type State struct {
+	Limit                 // in force; the zero Limit: none was yet
+	Tokens  float64       // in the bucket at Stamp
+	Stamp   time.Time     // may lie ahead
+	Last    time.Time     // the last request, from which the gap counts; zero: none
+	Longest time.Duration // the longest gap that was ever in force
+}
+
+// Apply puts l in force at now. The bucket has earned tokens by the limit before until
+// now, and keeps what fits into the new burst; a new gap counts from the last request.
+// sent is the last request that the caller knows of; zero: none. Where s knows of no
+// request, the bucket was empty at sent, or is full if there was none.
+func Apply(s State, l Limit, sent, now time.Time) State {
+	if s.PerSecond == 0 {
+		switch {
+		case !s.Stamp.IsZero():
+		case sent.IsZero():
+			s.Tokens, s.Stamp = float64(l.Burst), now
+		default:
+			s.Tokens, s.Stamp = 0, sent
+		}
+		s.Limit = l
+	}
+	s.Tokens, s.Stamp = s.TokensAt(now), later(s.Stamp, now)
+	s.Limit = l
+	s.Last = later(s.Last, sent)
+	s.Longest = max(s.Longest, l.Gap)
+	return s
+}
+
+// TokensAt returns what the bucket holds at a time, or at the Stamp if that is later.
+func (s *State) TokensAt(at time.Time) float64 {
+	return min(float64(s.Burst), s.Tokens+float64(max(0, at.Sub(s.Stamp)))/s.Each())
+}
+
+// Due returns when the n-th request from now on may be sent, at start or later. A Limit is
+// in force.
+func (s *State) Due(n int, start time.Time) time.Time {
+	start = later(start, s.Stamp)
+	at := start
+	if short := float64(n) - s.TokensAt(start); short > 0 {
+		at = start.Add(Nanoseconds(short * s.Each()))
+	}
+	if s.Gap > 0 {
+		if !s.Last.IsZero() {
+			start = later(start, s.Last.Add(s.Gap))
+		}
+		at = later(at, start.Add(Nanoseconds(float64(n-1)*float64(s.Gap))))
+	}
+	return at
+}
+
+// Take counts a request that is sent at a time. A request that is sent before it was due
+// leaves a debt of tokens, and the next gap begins when it would have been due.
+func Take(s State, at time.Time) State {
+	s.Tokens, s.Stamp = s.TokensAt(at)-1, at
+	if s.Gap > 0 && !s.Last.IsZero() {
+		at = later(at, s.Last.Add(s.Gap))
+	}
+	s.Last = at
+	return s
+}
+
+// Spend counts a request that another process has sent, under limits of which no more is
+// known than that they held up others for reach. It leaves the bucket empty.
+func Spend(s State, sent time.Time, reach time.Duration) State {
+	s.Tokens, s.Stamp = min(s.Tokens, 0), later(s.Stamp, sent)
+	s.Last = later(s.Last, sent)
+	s.Longest = max(s.Longest, reach)
+	return s
+}
+
+// Rested returns when the requests so far hold up no more request, under any limit that
+// was ever in force: the bucket is full, and the longest gap is over. The zero time means
+// that there was no request.
+func (s *State) Rested() time.Time {
+	var at time.Time
+	if !s.Last.IsZero() {
+		at = s.Last.Add(s.Longest)
+	}
+	if short := float64(s.Burst) - s.Tokens; short > 0 {
+		at = later(at, s.Stamp.Add(Nanoseconds(short*s.Each())))
+	}
+	return at
+}
+
+// Nanoseconds rounds up, and returns Never where ns is too large.
+func Nanoseconds(ns float64) time.Duration {
+	if ns = math.Ceil(ns); !(ns < float64(Never)) {
+		return Never
+	}
+	return time.Duration(ns)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
