@@ -107,7 +107,7 @@ func TestAHostApartIsKept(t *testing.T) {
 		hasty.MaxWait = 0
 		_, err := p.Wait(t.Context(), "", hasty)
 		isBusy(t, err, BackedOff)
-		if n := s.apart.pins.Load(); n != 0 {
+		if n := s.backOffHost.pins.Load(); n != 0 {
 			t.Errorf("%d pins left", n)
 		}
 		pass(time.Hour)

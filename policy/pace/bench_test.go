@@ -90,7 +90,7 @@ func BenchmarkRefuse(b *testing.B) {
 	h := s.host
 	for i := range 500 {
 		h.mu.Lock()
-		if _, err := h.ask(&Slot{pacer: p, host: h, limits: l, client: fmt.Sprint(i)}, true); err != nil {
+		if _, err := h.ask(&request{process: &p.process, host: h, limits: l, client: fmt.Sprint(i)}, true); err != nil {
 			b.Fatal(err)
 		}
 		h.mu.Unlock()

@@ -134,7 +134,7 @@ func TestPausesOutliveTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // one that was asked for
 		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
-		backOff(p, l.Key, 20*time.Minute)
+		beginBackOff(p, l.Key, 20*time.Minute)
 		pass(5 * time.Minute)
 		p = restart(t, p, Options{})
 		if s := p.Stats(); s.Paused != 1 {
@@ -145,21 +145,21 @@ func TestPausesOutliveTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // one that we chose is doubled, and forgiven
 		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
-		backOff(p, l.Key, 0)
+		beginBackOff(p, l.Key, 0)
 		for _, want := range []int{2, 4, 8} {
 			pass(30 * time.Second)
 			p = restart(t, p, Options{})
 			pass(28 * time.Minute)
 			p = restart(t, p, Options{})
 			goesAfter(t, p, l, 0)
-			backOff(p, l.Key, 0)
+			beginBackOff(p, l.Key, 0)
 			goesAfter(t, p, l, time.Duration(want)*time.Minute)
 		}
 		pass(15 * time.Minute)
 		p = restart(t, p, Options{})
 		pass(15 * time.Minute)
 		goesAfter(t, p, l, 0)
-		backOff(p, l.Key, 0)
+		beginBackOff(p, l.Key, 0)
 		goesAfter(t, p, l, time.Minute)
 	})
 }
@@ -296,12 +296,12 @@ func TestClocksGivesWhatChangedAndHoldsUp(t *testing.T) {
 		pass(30 * time.Second)
 		at := time.Now()
 		to("assets", assets(rule(1, 1, 0), 5))
-		backOff(p, "paused", 0)
+		beginBackOff(p, "paused", 0)
 		keys(at, "assets", "paused")
 		pass(30 * time.Second) // another group may ask for a minute
 		keys(time.Time{}, "slow", "assets", "paused")
 		pass(5 * time.Minute)
-		backOff(p, "paused", time.Second)
+		beginBackOff(p, "paused", time.Second)
 		keys(time.Time{}, "slow", "paused")
 		l = adaptive(rule(1, 1, 0))
 		l.Key = "answers slowly"

@@ -33,7 +33,7 @@ func TestAFullTableForgetsHostsOfTheGreediestClient(t *testing.T) {
 		for i := range 3 * most {
 			refusedBy(t, p, "greedy", fmt.Sprintf("trap-%d.test", i), time.Hour)
 		}
-		for i := range 2 * most / roomPart {
+		for i := range 2 * most / evictPart {
 			l := every(time.Second)
 			l.Key = fmt.Sprintf("new-%d.test", i)
 			mustWait(t, p, "modest", l).send()
@@ -75,10 +75,10 @@ func TestTheMostPatientHostsAreForgottenFirst(t *testing.T) {
 				}
 			}
 		}
-		p.hosts.evict(p.hosts.holdings(time.Now()), most/roomPart, time.Now())
-		forgotten(0, most/roomPart)
+		p.hosts.evict(p.hosts.holdings(time.Now()), most/evictPart, time.Now())
+		forgotten(0, most/evictPart)
 		p.hosts.evict(p.hosts.holdings(time.Now()), most/2, time.Now())
-		forgotten(0, most/2+most/roomPart)
+		forgotten(0, most/2+most/evictPart)
 	})
 }
 
@@ -91,7 +91,7 @@ func TestAForgottenHostIsNotForgottenAgainSoon(t *testing.T) {
 		l := every(time.Second)
 		l.Key, l.MaxWait = "victim.test", 0
 		arrived := 0
-		for i := range most + rounds*most/roomPart {
+		for i := range most + rounds*most/evictPart {
 			if s, err := p.Wait(t.Context(), "greedy", l); err == nil {
 				s.Sent()
 				s.BackOff(time.Hour)

@@ -1,341 +1,366 @@
 package pace
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A host is the record of one key: what was sent, who is under way, who waits.
+const (
+	// minWake is the least time after which a host is looked at again.
+	minWake = time.Millisecond
+
+	// A request begins to make its connection ready so long before its turn, within these
+	// bounds, by what that has lately taken at the host. minLead is longer than minWake,
+	// so that minWake costs no request any time.
+	minLead = 5 * time.Millisecond
+	maxLead = 2 * time.Second
+)
+
+// A host is what is known of one key: what was sent, which requests are under way, and
+// which wait.
 type host struct {
-	pins  atomic.Int32 // slots of other keys that follow this host's back-off; grows under mu
-	pause currentPause // for any goroutine
+	pins    atomic.Int32 // requests of other keys that follow this host's back-off; grows under mu
+	backOff hostBackOff  // for any goroutine
 
 	mu    sync.Mutex // guards all below; no other lock is taken under it
 	gone  bool       // forgotten: to be looked up anew
-	owner string     // the client that the host counts against: that of the last request sent, else that of the first to ask; "": none, the host is from before a restart
+	owner string     // the client that the host counts against: that of the last request sent, else the first to ask; "": none, the host is from before a restart
 
-	pages   lane
-	assets  *lane             // nil: none has come
-	clients map[string]*rates // of those that have a rate of their own
-	enters  turns             // Enter: not held up by a rate
-	last    *turns            // where the last who had to wait for a place stood; nil: nobody has had to
-	slow    slowness
-	lead    time.Duration
-	places  []*Slot   // slots that have a place; see Limits.MaxConcurrent
-	yielded []*Slot   // slots that gave their place back while their transfers go on
-	look    time.Time // when both are looked at next; zero: nobody waits for a place
-	streams []*Slot   // slots that gave their place back to a stream; see Detach
-	expiry  expiry
-	timer   *time.Timer
-	fleet   *fleet // nil: nobody has asked for turns of a Store
+	pages    queue
+	assets   *queue                  // nil: no request for an asset came
+	clients  map[string]*rateLimiter // of the clients that have a rate of their own
+	connects fairQueue               // requests that wait for no rate, see Pacer.Enter
+	last     *fairQueue              // of the last request that had to wait for a concurrency slot; nil: none had to
+	latency  latency
+	lead     time.Duration // how long it has lately taken to make a connection ready
+	active   []*request    // that hold a concurrency slot; see Limits.MaxConcurrent
+	yielded  []*request    // that gave their concurrency slot back while their transfers go on
+	sampleAt time.Time     // when the transfers of both are sampled next; zero: nobody waits for a concurrency slot
+	streams  []*request    // that gave their concurrency slot back to become a stream; see Slot.Detach
+	expiry   expiry
+	timer    *time.Timer
+	sharing  *sharing // nil: no request has asked a Store for a slot
 }
 
-// ask lets s go at once, or enqueues it (the waiter is to be awaited), or refuses it.
-func (h *host) ask(s *Slot, rated bool) (*waiter, error) {
-	now, l := s.pacer.now(), &s.limits
-	s.deadline = now.Add(l.MaxWait)
-	s.lane, s.own = h.lane(l), h.client(s.client, l)
-	if l.First {
-		l.CrawlDelay = max(l.CrawlDelay, s.lane.rates.terms.delay)
-	}
-	s.apply(now) // so that there are limiters to count what is sent
-	queue := &h.enters
-	if rated {
-		queue = &s.lane.waits
-	}
-	if queue.n == 0 && h.hasPlace(s, now) && s.pause().left(now) == 0 &&
-		(!rated || h.soon(s, now) <= min(h.leadTime(), l.MaxWait)) {
-		h.admit(s, rated, now)
-		return nil, nil
-	}
-	est := h.estimate(s, rated, now)
-	if est > l.MaxWait || l.MaxWait <= 0 {
-		return nil, h.busy(s, now, est, l.MaxWait)
-	}
-	if h.waiting() >= l.MaxQueue && !l.First && !h.makeWay(s, now) {
-		e := h.busy(s, now, est, l.MaxWait)
-		e.Reason = QueueFull
-		return nil, e
-	}
-	w := &waiter{slot: s, queue: queue, rated: rated, since: now, until: s.deadline, ready: make(chan struct{})}
-	h.enqueue(w)
-	return w, nil
+// A queue is one of a host's limiters and the requests that go by it. A request waits for
+// its turn, makes its connection ready, and then waits for the permit to send.
+type queue struct {
+	limiter   rateLimiter
+	waiting   fairQueue
+	preparing []*request // that make their connections ready, in the order of their turns
+	ready     []*waiter  // with a connection that is ready; these go before all others
+	shared    bool       // the next request may follow the last one without a gap, see Limits.Shared
+	before    time.Time  // with shared: when the request before the last one was sent
 }
 
-// waiting is how many have no place yet, as Limits.MaxQueue counts them.
-func (h *host) waiting() int {
-	n := h.enters.n
-	h.lanes(func(ln *lane) { n += ln.waits.n - ln.waits.firsts })
-	return n
+// A stage is how far a request is on its way to being sent.
+type stage uint8
+
+const (
+	idle      stage = iota // it only dials, or is sent
+	preparing              // it may soon ask for the permit; counted in rateLimiter.preparing
+	granted                // it has the permit, and is not sent; counted in rateLimiter.unsent
+)
+
+// A request is a request that has, or waits for, a concurrency slot of a host.
+type request struct {
+	process     *process
+	host        *host
+	backOffHost *host // the host whose back-off counts, see Limits.BackOffKey; nil: host
+	limits      Limits
+	client      string
+
+	transfer atomic.Value // a Transfer; none: Slot.Follow was not called
+
+	// Guarded by host.mu.
+	queue        *queue
+	own          *rateLimiter // the client's, if it has a rate of its own
+	waiter       *waiter      // for the permit
+	stage        stage
+	strict       bool // granted under a gap
+	released     bool
+	alone        bool        // see Held
+	index        int32       // in list
+	list         *[]*request // the list of the host that has the request; nil: none
+	seen         *observation
+	deadline     time.Time
+	admitted     time.Time
+	sent         time.Time // last; zero: not yet
+	waited       time.Duration
+	longestPause time.Duration // see Held.Paused
+	slowed       time.Duration // see Held
 }
 
-// makeWay refuses the last request of the client that has the most in a full queue, where
-// those are more than the client of s would have then; it says whether it did.
-func (h *host) makeWay(s *Slot, now time.Time) bool {
-	waiting := make(map[string]int)
-	var most *line // of the client with the most, a line
-	count := func(t *turns) {
-		for _, ln := range t.lines {
-			for _, w := range ln.waiters {
-				if w.slot.limits.First {
-					continue // MaxQueue does not count it
-				}
-				if waiting[ln.client]++; most == nil || waiting[ln.client] > waiting[most.client] {
-					most = ln // whose last waiter is not under Limits.First
-				}
+// backOff returns the back-off that counts for r.
+func (r *request) backOff() *hostBackOff {
+	if r.backOffHost != nil {
+		return &r.backOffHost.backOff
+	}
+	return &r.host.backOff
+}
+
+// unpin lets the host of the back-off be forgotten; r is not used any more.
+func (r *request) unpin() {
+	if r.backOffHost != nil {
+		r.backOffHost.pins.Add(-1)
+	}
+}
+
+// limiters calls f for the limiters that r goes by.
+func (r *request) limiters(f func(*rateLimiter)) {
+	f(&r.queue.limiter)
+	if r.own != nil {
+		f(r.own)
+	}
+}
+
+// terms returns what r goes by now.
+func (r *request) terms(now time.Time) terms {
+	var spacing time.Duration
+	if r.limits.Adapt {
+		spacing = r.host.latency.spacing(now)
+	}
+	return r.process.share(r.limits.terms(spacing))
+}
+
+// ownTerms returns what the client's own limiter goes by.
+func (r *request) ownTerms() terms { return r.process.share(r.limits.Client.terms()) }
+
+// maxActive returns how many requests may be under way at once, by the limits of r.
+func (r *request) maxActive() int { return r.process.shareOf(r.limits.MaxConcurrent) }
+
+// interval returns how long r keeps the next request waiting in a long queue.
+func (r *request) interval(now time.Time) time.Duration { return r.terms(now).interval() }
+
+// apply puts the terms of r in force.
+func (r *request) apply(now time.Time) {
+	r.queue.limiter.apply(r.terms(now), now)
+	if r.own != nil {
+		r.own.apply(r.ownTerms(), now)
+	}
+}
+
+// due returns how long until r may get the permit to send.
+func (r *request) due(now time.Time) time.Duration {
+	d := r.queue.limiter.due(r.terms(now), now)
+	if wait, ok := r.queue.follows(r, 0, now); ok {
+		d = min(d, wait)
+	}
+	return max(d, r.ownDue(now))
+}
+
+// ownDue returns how long r is held up by what does not hold up the requests behind it: its
+// client's own limiter, and the back-off of its host if others do not share that.
+func (r *request) ownDue(now time.Time) time.Duration {
+	var d time.Duration
+	if r.backOffHost != nil {
+		d = r.backOffHost.backOff.left(now)
+	}
+	if r.own != nil {
+		d = max(d, r.own.due(r.ownTerms(), now))
+	}
+	return d
+}
+
+// prepare has r make its connection ready.
+func (r *request) prepare() {
+	r.stage = preparing
+	r.limiters(func(l *rateLimiter) { l.preparing++ })
+}
+
+// dropPermit takes back a permit that was used or will not be, or the prospect of one.
+func (r *request) dropPermit() {
+	switch r.stage {
+	case preparing:
+		r.queue.prepared(r)
+		r.limiters(func(l *rateLimiter) { l.preparing-- })
+	case granted:
+		r.limiters(func(l *rateLimiter) {
+			l.unsent--
+			if r.strict {
+				l.strict--
 			}
-		}
+		})
 	}
-	count(&h.enters)
-	h.lanes(func(ln *lane) { count(&ln.waits) })
-	if most == nil || waiting[most.client] <= waiting[s.client]+1 {
-		return false
-	}
-	w := most.waiters[len(most.waiters)-1]
-	h.remove(w, now)
-	e := h.busy(w.slot, now, h.estimate(w.slot, w.rated, now), w.until.Sub(w.since))
-	e.Reason = QueueFull
-	w.finish(e)
-	return true
+	r.stage = idle
 }
 
-// askReady gives s the right to send, or has it wait for that before all who have no
-// place yet, or refuses it. It may wait until a time; zero: as readyBy says.
-func (h *host) askReady(s *Slot, until time.Time) (*waiter, error) {
-	now := s.pacer.now()
-	switch {
-	case s.over:
-		return nil, errReleased
-	case s.stage == granted:
-		return nil, nil // and not used: net/http has chosen another connection
-	case s.stage == preparing:
-		h.lead = max(now.Sub(s.admitted), h.lead-h.lead/32) // a warm connection says little of a cold one
-		s.lane.dialed(s)
-	default:
-		h.prepare(s)
+// moveTo moves r to a list of its host, out of the list that it was in; nil: to none.
+func (r *request) moveTo(list *[]*request) {
+	if was := r.list; was != nil {
+		last := len(*was) - 1
+		moved := (*was)[last]
+		(*was)[r.index], moved.index = moved, r.index
+		(*was)[last] = nil
+		*was = (*was)[:last]
 	}
-	ln := s.lane
-	if len(ln.ready) == 0 && s.pause().left(now) == 0 && s.due(now) == 0 {
-		h.grant(s, now)
-		return nil, nil
+	if r.list = list; list != nil {
+		r.index = int32(len(*list))
+		*list = append(*list, r)
 	}
-	if until.IsZero() {
-		until = h.readyBy(s, now)
-	}
-	ahead, more := ln.readyAhead(s, now)
-	if est := h.behind(s, ahead, more, now); est > until.Sub(now) {
-		h.unbook(s)
-		h.dispatch()
-		return nil, h.busy(s, now, est, until.Sub(now))
-	}
-	w := &waiter{slot: s, rated: true, since: now, until: until, ready: make(chan struct{})}
-	h.enqueue(w)
-	return w, nil
 }
 
-// readyBy is until when s may wait to be Ready.
-func (h *host) readyBy(s *Slot, now time.Time) time.Time {
-	until := s.deadline
-	if !s.sent.IsZero() {
-		until = now.Add(s.limits.MaxWait) // a replay waits anew
+// follows reports whether r, behind so many others, may follow the last request without a
+// gap, and how long it then has to wait for the gap to the request before that.
+func (q *queue) follows(r *request, ahead int, now time.Time) (wait time.Duration, ok bool) {
+	if !q.shared || !r.limits.followsFetch() || ahead > 0 || q.limiter.unsent > 0 {
+		return 0, false
 	}
-	if soon := now.Add(h.leadTime()); until.Before(soon) {
-		until = soon // it was let go in time, and dialling took the rest
+	gap := r.terms(now).limit().Gap
+	if gap == 0 {
+		return 0, true
 	}
-	return until
+	before := q.before
+	if gap <= maxPresumed && q.limiter.presumed.After(before) {
+		before = q.limiter.presumed
+	}
+	if before.IsZero() {
+		return 0, true
+	}
+	return max(0, gap-now.Sub(before)), true
 }
 
-// dispatch gives what can be given now and sets the timer for what time will
-// permit. Whatever else frees something, or leaves a queue, calls it.
-func (h *host) dispatch() {
+// countSent counts a request that is sent now. A request that shares the slot of a fetch is
+// counted together with the fetch, and the next gap begins with the request.
+func (q *queue) countSent(r *request) {
+	before := q.limiter.last
+	if q.shared && r.limits.followsFetch() && r.sent.Sub(before) < q.limiter.terms.interval() {
+		q.limiter.followed(r.sent)
+	} else {
+		q.limiter.sent(r.sent)
+	}
+	if r.own != nil {
+		r.own.sent(r.sent)
+	}
+	q.shared, q.before = r.limits.Shared && r.process.store == nil, before
+}
+
+// nextReady returns the waiter whose permit is due, or after how long to look again. A
+// waiter that its client's own limiter or its host's back-off holds up does not hold up
+// others; otherwise no waiter overtakes another.
+func (q *queue) nextReady(now time.Time) (*waiter, time.Duration) {
 	wake := never
-	for len(h.expiry) > 0 {
-		now := time.Now()
-		w, after := h.next(now)
-		if w == nil {
-			late, any := h.expire(now)
-			if any {
-				continue
-			}
-			wake = min(after, late)
-			break
-		}
-		s := w.slot
-		h.remove(w, now)
-		if w.queue != nil {
-			w.queue.taken(s.client)
-			h.last = w.queue
-			h.admit(s, w.rated, now)
+	for _, w := range q.ready {
+		if d := max(w.backOff().left(now), w.ownDue(now)); d > 0 {
+			wake = min(wake, d)
+		} else if d := w.due(now); d > 0 {
+			return nil, min(wake, d)
 		} else {
-			h.grant(s, now)
+			return w, 0
 		}
-		w.finish(nil)
-	}
-	wake = h.lookAgain(wake)
-	switch {
-	case wake == never && h.timer != nil:
-		h.timer.Stop()
-	case wake == never:
-	case h.timer == nil:
-		h.timer = time.AfterFunc(wake, h.tick)
-	default:
-		h.timer.Reset(wake)
-	}
-}
-
-// lookAgain gives wake, or a shorter time if transfers are to be looked at before.
-func (h *host) lookAgain(wake time.Duration) time.Duration {
-	if len(h.expiry) == 0 {
-		h.look = time.Time{}
-		return wake
-	}
-	now := time.Now()
-	if h.lacking(now) == nil {
-		h.look = time.Time{}
-		return wake
-	}
-	if h.look.IsZero() {
-		h.look = now.Add(sampleEvery)
-	}
-	return min(wake, max(minWake, h.look.Sub(now)))
-}
-
-func (h *host) tick() {
-	h.mu.Lock()
-	late := h.relieve(time.Now())
-	h.dispatch()
-	h.mu.Unlock()
-	if late != nil {
-		late.End()
-	}
-}
-
-// next is who may go on now, or after how long it is worth looking again.
-func (h *host) next(now time.Time) (*waiter, time.Duration) {
-	wake := never
-	var right, place *waiter
-	h.lanes(func(ln *lane) {
-		if w, after := ln.nextReady(now); w != nil && right == nil {
-			right = w
-		} else {
-			wake = min(wake, after)
-		}
-		w, after := h.front(ln, now)
-		if w != nil && (place == nil || w.since.Before(place.since)) {
-			place = w
-		}
-		wake = min(wake, after)
-	})
-	if right != nil {
-		return right, 0
-	}
-	w, after := h.nextEnter(now)
-	switch {
-	case w == nil || place != nil && h.last == &h.enters:
-	case place == nil || h.last != nil || w.since.Before(place.since):
-		place = w // where both want the place, they take turns; at first the one who has waited longer
-	}
-	return place, min(wake, after)
-}
-
-// nextEnter gives a waiter of Enter that may go now, or after how long to look again.
-func (h *host) nextEnter(now time.Time) (*waiter, time.Duration) {
-	wake := never
-	for _, ln := range h.enters.lines {
-		w, after := ln.front(now)
-		if w != nil && h.hasPlace(w.slot, now) {
-			return w, never
-		}
-		wake = min(wake, after)
 	}
 	return nil, wake
 }
 
-// admit lets s go to make its connection ready.
-func (h *host) admit(s *Slot, rated bool, now time.Time) {
-	s.put(&h.places)
-	s.admitted = now
-	if rated {
-		h.letGo(s)
-	}
-}
-
-func (h *host) letGo(s *Slot) {
-	h.prepare(s)
-	s.lane.dialing = append(s.lane.dialing, s)
-}
-
-func (h *host) prepare(s *Slot) {
-	s.stage = preparing
-	s.each(func(r *rates) { r.preparing++ })
-}
-
-// grant gives s, which was preparing, the right to send.
-func (h *host) grant(s *Slot, now time.Time) {
-	h.unbook(s)
-	s.stage = granted
-	if s.limits.Adapt {
-		s.slowed = h.slow.spacing(now)
-	}
-	t := s.terms(now)
-	s.strict = t.limit().Gap > 0
-	if b := s.booking(); b != nil {
-		b.under = t.alone
-	}
-	s.each(func(r *rates) {
-		r.unsent++
-		if s.strict {
-			r.strict++
+// readyAhead returns how many ready requests r would have to wait for, and how much longer
+// they take than as many like r.
+func (q *queue) readyAhead(r *request, now time.Time) (n int, more time.Duration) {
+	for _, w := range q.ready {
+		if w.ownDue(now) <= r.host.leadTime() {
+			n++
+			more += w.interval(now) - r.interval(now)
 		}
-	})
+	}
+	return n, more
 }
 
-// unbook takes back a right that was used or will not be, or the prospect of one.
-func (h *host) unbook(s *Slot) {
-	switch s.stage {
-	case preparing:
-		s.lane.dialed(s)
-		s.each(func(r *rates) { r.preparing-- })
-	case granted:
-		s.each(func(r *rates) {
-			r.unsent--
-			if s.strict {
-				r.strict--
-			}
-		})
+// ahead returns how many of the requests that had their turn will need a permit before one
+// that gets its turn now, where the connection of each takes lead. A request whose
+// connection takes twice that is not waited for: its turn comes when it is ready, and the
+// others lose no slots. A request that its client's own limiter holds up is not waited for
+// either. After wake the next connection takes too long.
+func (q *queue) ahead(now time.Time, lead time.Duration) (n int, wake time.Duration) {
+	usual, late := 2*lead, 0
+	for late < len(q.preparing) && now.Sub(q.preparing[late].admitted) >= usual {
+		late++
 	}
-	s.stage = idle
+	wake = never
+	if late < len(q.preparing) {
+		wake = usual - now.Sub(q.preparing[late].admitted)
+	}
+	n = len(q.preparing) - late
+	for _, w := range q.ready {
+		if w.ownDue(now) <= lead {
+			n++
+		}
+	}
+	return n, wake
 }
 
-// release takes back all that s holds. The caller dispatches.
-func (h *host) release(s *Slot) {
-	s.over = true
-	if w := s.waiter; w != nil {
-		h.remove(w, time.Now())
-		w.finish(errReleased)
+// prepared says that r is not making its connection ready any more.
+func (q *queue) prepared(r *request) {
+	if i := slices.Index(q.preparing, r); i >= 0 {
+		q.preparing = slices.Delete(q.preparing, i, i+1)
 	}
-	h.unbook(s)
-	s.put(nil)
-	if h.fleet != nil {
-		h.leaveFleet(s)
+}
+
+// leadTime returns how long before its turn a request begins to make its connection ready:
+// a fourth longer than was needed.
+func (h *host) leadTime() time.Duration { return min(max(h.lead+h.lead/4, minLead), maxLead) }
+
+// queueFor returns the queue for requests under l.
+func (h *host) queueFor(l *Limits) *queue {
+	if !l.asset() {
+		return &h.pages
 	}
+	return h.assetQueue()
+}
+
+func (h *host) assetQueue() *queue {
+	if h.assets == nil {
+		h.assets = &queue{limiter: rateLimiter{presumed: h.pages.limiter.presumed}}
+	}
+	return h.assets
+}
+
+// queues calls f for each queue that there is.
+func (h *host) queues(f func(*queue)) {
+	f(&h.pages)
+	if h.assets != nil {
+		f(h.assets)
+	}
+}
+
+// clientLimiter returns the limiter of a client that has a rate of its own, else nil.
+func (h *host) clientLimiter(name string, l *Limits) *rateLimiter {
+	if l.Client == (Rate{}) || l.asset() {
+		return nil
+	}
+	r := h.clients[name]
+	if r == nil {
+		if h.clients == nil {
+			h.clients = make(map[string]*rateLimiter)
+		}
+		r = new(rateLimiter)
+		h.clients[name] = r
+	}
+	return r
+}
+
+// waiting returns how many requests wait for a concurrency slot, as Limits.MaxQueue counts
+// them.
+func (h *host) waiting() int {
+	n := h.connects.n
+	h.queues(func(q *queue) { n += q.waiting.n - q.waiting.firsts })
+	return n
 }
 
 // inUse reports whether a request waits at h, or has a slot of it.
 func (h *host) inUse() bool {
-	return len(h.places)+len(h.yielded) > 0 || len(h.streams) > 0 || len(h.expiry) > 0 || h.pins.Load() > 0
+	return len(h.active)+len(h.yielded) > 0 || len(h.streams) > 0 || len(h.expiry) > 0 || h.pins.Load() > 0
 }
 
-// idle says that forgetting h can shorten nobody's wait.
+// idle reports whether forgetting h can shorten nobody's wait.
 func (h *host) idle(now time.Time) bool {
-	if h.inUse() || !h.pause.get().forgiven(now) || !h.slow.forgotten(now) {
+	if h.inUse() || !h.backOff.get().forgiven(now) || !h.latency.forgotten(now) {
 		return false
 	}
-	rested := true
-	h.lanes(func(ln *lane) { rested = rested && ln.rates.rested(now) })
+	all := true
+	h.queues(func(q *queue) { all = all && q.limiter.idle(now) })
 	for _, r := range h.clients {
-		rested = rested && r.rested(now)
+		all = all && r.idle(now)
 	}
-	return rested
+	return all
 }

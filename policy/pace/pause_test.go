@@ -15,9 +15,9 @@ func newExact() *Pacer {
 }
 
 // backOff is Slot.BackOff for the host's last request.
-func backOff(p *Pacer, key string, retryAfter time.Duration) time.Duration {
+func beginBackOff(p *Pacer, key string, retryAfter time.Duration) time.Duration {
 	h := p.hosts.lock(key)
-	s := &Slot{pacer: p, host: h, sent: h.pages.rates.last}
+	s := &Slot{request{process: &p.process, host: h, sent: h.pages.limiter.last}}
 	h.mu.Unlock()
 	return s.BackOff(retryAfter)
 }
@@ -46,8 +46,8 @@ func TestBackOffHonoursRetryAfter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, l := newExact(), rule(10, 5, 0)
 				goesAfter(t, p, l, 0)
-				backOff(p, l.Key, asked)
-				backOff(p, l.Key, time.Second) // a shorter one does not shorten it
+				beginBackOff(p, l.Key, asked)
+				beginBackOff(p, l.Key, time.Second) // a shorter one does not shorten it
 				goesAfter(t, p, l, want)
 			})
 		})
@@ -59,23 +59,23 @@ func TestBackOffDoublesAndForgives(t *testing.T) {
 		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
 		for i, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
-			backOff(p, l.Key, 0)
+			beginBackOff(p, l.Key, 0)
 			pass(time.Duration(i) * time.Second)
-			backOff(p, l.Key, 0) // an answer to what was sent before: no further incident
+			beginBackOff(p, l.Key, 0) // an answer to what was sent before: no further incident
 			goesAfter(t, p, l, time.Duration(want)*time.Minute-time.Duration(i)*time.Second)
 			pass(29 * time.Minute)
 			goesAfter(t, p, l, 0)
 		}
 		pass(time.Minute) // 30 in all since the last pause
-		backOff(p, l.Key, 0)
+		beginBackOff(p, l.Key, 0)
 		goesAfter(t, p, l, time.Minute)
 	})
 	synctest.Test(t, func(t *testing.T) { // late answers after the pause, with nothing sent since
 		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
-		backOff(p, l.Key, 0)
+		beginBackOff(p, l.Key, 0)
 		pass(2 * time.Minute)
-		backOff(p, l.Key, 0)
+		beginBackOff(p, l.Key, 0)
 		goesAfter(t, p, l, 0)
 	})
 }
@@ -114,7 +114,7 @@ func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
 			synctest.Wait()
 		}
 		pass(500 * time.Millisecond)
-		backOff(p, l.Key, 30*time.Second)
+		beginBackOff(p, l.Key, 30*time.Second)
 		l.MaxWait = 10 * time.Second
 		_, err := wait(t.Context(), p, "", l)
 		if after := isBusy(t, err, BackedOff); after != 32*time.Second {
@@ -131,14 +131,14 @@ func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
 func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), rule(10, 5, 0)
-		backOff(p, l.Key, 20*time.Second) // a host not known yet
+		beginBackOff(p, l.Key, 20*time.Second) // a host not known yet
 		start := time.Now()
 		s, err := p.Enter(t.Context(), "", l)
 		if err != nil || time.Since(start) != 20*time.Second {
 			t.Fatalf("Enter: %v after %v", err, time.Since(start))
 		}
 		s.Sent()
-		backOff(p, l.Key, 20*time.Second)
+		beginBackOff(p, l.Key, 20*time.Second)
 		if err := s.Ready(t.Context()); err != nil || time.Since(start) != 40*time.Second {
 			t.Errorf("Ready: %v after %v", err, time.Since(start))
 		}
@@ -152,11 +152,11 @@ func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 		})
 		wg.Go(func() {
 			s.Sent()
-			backOff(p, l.Key, 14*time.Second)
+			beginBackOff(p, l.Key, 14*time.Second)
 			isBusy(t, s.Ready(t.Context()), BackedOff)
 		})
 		synctest.Wait()
-		backOff(p, l.Key, time.Minute)
+		beginBackOff(p, l.Key, time.Minute)
 		now := time.Now()
 		wg.Wait()
 		if time.Since(now) != 0 {

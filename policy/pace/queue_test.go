@@ -56,7 +56,7 @@ func TestALeaverWithASlotGivesItBack(t *testing.T) {
 		s := mustWait(t, p, "", l)
 		s.Sent()
 		h := p.hosts.lock(l.Key)
-		w, err := h.ask(&Slot{pacer: p, host: h, limits: l}, true)
+		w, err := h.ask(&request{process: &p.process, host: h, limits: l}, true)
 		h.mu.Unlock()
 		if err != nil || w == nil {
 			t.Fatal("not enqueued")
@@ -253,15 +253,16 @@ func TestClientsTakeTurns(t *testing.T) {
 func TestTurns(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	for range 500 {
-		var q turns
+		var of queue
+		q := &of.waiting
 		var all []*waiter
 		p := New(Options{})
 		for range rnd.Intn(60) {
 			switch k := rnd.Intn(5); {
 			case k > 1 || q.n == 0:
-				w := &waiter{slot: &Slot{pacer: p, host: new(host), limits: every(time.Second), client: fmt.Sprint(rnd.Intn(6))}}
+				w := &waiter{request: &request{process: &p.process, host: new(host), queue: &of, limits: every(time.Second), client: fmt.Sprint(rnd.Intn(6))}}
 				all = append(all, w)
-				ahead, _ := q.ahead(w.slot, 0, 0, time.Time{})
+				ahead, _ := w.host.queueAhead(w.request, 0, 0, time.Time{})
 				q.push(w)
 				if got := slices.Index(q.inOrder(), w); got != ahead {
 					t.Fatalf("position %d, foretold %d", got, ahead)
@@ -273,7 +274,7 @@ func TestTurns(t *testing.T) {
 			default:
 				w := q.lines[0].waiters[0]
 				q.remove(w)
-				q.taken(w.slot.client)
+				q.tookTurn(w.client)
 				all = slices.DeleteFunc(all, func(o *waiter) bool { return o == w })
 			}
 		}
@@ -285,7 +286,7 @@ func TestTurns(t *testing.T) {
 				t.Fatal("inOrder is not the order")
 			}
 			q.remove(want)
-			q.taken(want.slot.client)
+			q.tookTurn(want.client)
 		}
 		if q.n != 0 || q.lines != nil || q.client != nil {
 			t.Fatal("an empty queue keeps something")
@@ -318,8 +319,8 @@ func TestTenThousandLeaveNothingBehind(t *testing.T) {
 	wg.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.expiry) != 0 || h.pages.waits.lines != nil || h.pages.rates.unsent+h.pages.rates.preparing != 0 || h.timer.Stop() {
-		t.Errorf("left behind: %d waiters, %d unsent", len(h.expiry), h.pages.rates.unsent)
+	if len(h.expiry) != 0 || h.pages.waiting.lines != nil || h.pages.limiter.unsent+h.pages.limiter.preparing != 0 || h.timer.Stop() {
+		t.Errorf("left behind: %d waiters, %d unsent", len(h.expiry), h.pages.limiter.unsent)
 	}
 }
 
@@ -349,8 +350,8 @@ func TestCloseSendsAwayWhoWaits(t *testing.T) {
 		other.Key = "other.test"
 		mustWait(t, p, "", other).Release() // one who need not
 		held.Release()
-		if h := p.hosts.lock(l.Key); len(h.expiry) != 0 || len(h.places) != 0 {
-			t.Errorf("%d wait, %d places are taken", len(h.expiry), len(h.places))
+		if h := p.hosts.lock(l.Key); len(h.expiry) != 0 || len(h.active) != 0 {
+			t.Errorf("%d wait, %d places are taken", len(h.expiry), len(h.active))
 		} else {
 			h.mu.Unlock()
 		}

@@ -112,8 +112,8 @@ func (r *trial) crowd(n int, step time.Duration, limits func(*rand.Rand) (Limits
 	wg.Wait()
 	h := r.p.hosts.lock("a.test")
 	defer h.mu.Unlock()
-	if len(h.expiry) != 0 || len(h.places)+len(h.yielded) != 0 || h.pages.rates != (rates{state: h.pages.rates.state, terms: h.pages.rates.terms, last: h.pages.rates.last}) {
-		r.t.Errorf("left behind: %d queued, %d places, %d unsent", len(h.expiry), len(h.places), h.pages.rates.unsent)
+	if len(h.expiry) != 0 || len(h.active)+len(h.yielded) != 0 || h.pages.limiter != (rateLimiter{state: h.pages.limiter.state, terms: h.pages.limiter.terms, last: h.pages.limiter.last}) {
+		r.t.Errorf("left behind: %d queued, %d places, %d unsent", len(h.expiry), len(h.active), h.pages.limiter.unsent)
 	}
 	if h.timer != nil && h.timer.Stop() {
 		r.t.Error("left behind: a timer")

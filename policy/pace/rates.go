@@ -7,23 +7,27 @@ import (
 	"robotsproxy/policy/pace/limiter"
 )
 
-// maxPerSecond is the highest rate that is kept: one request a nanosecond.
-const maxPerSecond = 1e9
+const (
+	// maxPerSecond is the highest rate that is kept: one request a nanosecond.
+	maxPerSecond = 1e9
 
-// never is a wait that no passing of time ends.
-const never = limiter.Never
+	// never is a wait that no passing of time ends.
+	never = limiter.Never
 
-// terms are what a clock goes by: so many a second with a burst, and the least
-// time between two.
+	// maxPresumed is the longest gap that [Options.Since] counts for.
+	maxPresumed = time.Minute
+)
+
+// terms are what a rateLimiter goes by.
 type terms struct {
 	perSecond float64
 	burst     int
-	delay     time.Duration // zero: none
-	alone     *absence      // others go whom nobody asks; nil: there are none
+	delay     time.Duration // least time between two requests; zero: none
+	alone     *outage       // of the Store, in which other processes send too; nil: none
 }
 
-// terms are those of the host's clock: spacing is the least time between two
-// requests that its slow answers permit, zero where they are not slow.
+// terms returns those of the host's limiter. spacing is the least time between two
+// requests because of slow answers; zero: they are not slow.
 func (l *Limits) terms(spacing time.Duration) terms {
 	t := terms{perSecond: min(l.PerSecond, maxPerSecond), burst: l.Burst, delay: l.CrawlDelay}
 	if l.asset() {
@@ -41,11 +45,7 @@ func (l *Limits) terms(spacing time.Duration) terms {
 	return t
 }
 
-// asset says whether the request goes by the clock of the host's assets. What
-// Crawl-delay forbids no burst spends.
-func (l *Limits) asset() bool { return l.AssetBurst > 0 && l.CrawlDelay <= 0 }
-
-// terms are those of one client's clock.
+// terms returns those of one client's limiter.
 func (r Rate) terms() terms { return terms{perSecond: min(r.PerSecond, maxPerSecond), burst: r.Burst} }
 
 // limit returns t as package limiter wants it. The gap is the delay, or the time in which
@@ -58,28 +58,34 @@ func (t terms) limit() limiter.Limit {
 	return l
 }
 
-// interval is how long one request keeps the next one waiting where many do.
+// interval returns how long one request keeps the next one waiting in a long queue.
 func (t terms) interval() time.Duration {
 	return max(time.Duration(float64(time.Second)/t.perSecond), t.delay)
 }
 
-// rates is a clock: what was sent, and so when more may be sent. It counts a request when
-// the request is sent. A right to send is given when the limiter has a token for it beyond
-// those promised to the rights that are not used yet (unsent). Guarded by host.mu, as are
-// the times handed in, which come in order.
-type rates struct {
+// An outage is a time in which the Store is away.
+type outage struct {
+	Standing
+	phase float64 // from 0 to 1, at random: this process's place among all of them
+}
+
+// rateLimiter is a limiter and the permits to send that it gave. It counts a request when
+// the request is sent. It gives a permit when the limiter has a token for it beyond those
+// promised to the permits that are not used yet. Guarded by host.mu, as are the times
+// handed in, which come in order.
+type rateLimiter struct {
 	state limiter.State
-	terms terms // in force, of the request that asked last
+	terms terms // in force, of the request that came last
 
 	last      time.Time // the last request sent; before the first apply: by a process before this one
 	presumed  time.Time // what counts as sent for gaps of at most maxPresumed, see Options.Since
-	preparing int       // may soon ask for a right
-	unsent    int       // rights given and not used yet
-	strict    int       // of these, given under a gap: nothing may come before them
+	preparing int       // requests that may soon ask for a permit
+	unsent    int       // permits that are not used yet
+	strict    int       // of these, given under a gap: no request may come before them
 }
 
-// apply puts t in force and hands out nothing by it, see [limiter.Apply].
-func (r *rates) apply(t terms, now time.Time) {
+// apply puts t in force; no request may go by that alone, see [limiter.Apply].
+func (r *rateLimiter) apply(t terms, now time.Time) {
 	if r.terms == t {
 		return
 	}
@@ -88,19 +94,37 @@ func (r *rates) apply(t terms, now time.Time) {
 		if t.interval() <= maxPresumed {
 			before = r.presumed
 		}
-		r.state = limiter.State{Longest: r.state.Longest} // of other terms, for which before may differ; nothing else is counted yet
+		// The state is that of other terms, for which before may differ; no request is
+		// counted in it yet.
+		r.state = limiter.State{Longest: r.state.Longest}
 	}
 	if t.alone != nil && r.last.Before(t.alone.Since) {
-		before = r.others(t, before)
-		r.state = limiter.State{Longest: r.state.Longest} // likewise, but of this process's own
+		before = t.presumedSent(before)
+		r.state = limiter.State{Longest: r.state.Longest}
 	}
 	r.state = limiter.Apply(r.state, t.limit(), before, now)
 	r.terms = t
 }
 
-// due is how long until one more right may be given under t: zero is now, and never
-// is not before one already given is used or given back.
-func (r *rates) due(t terms, now time.Time) time.Duration {
+// presumedSent returns when a request counts as sent to the host, by any process, if this
+// process is alone and has sent nothing since before the outage. That is before, this
+// process's own last request, if not each of the others may have had its turn since then.
+// Else it is a time that differs from process to process, so that they do not all come at
+// once, and that keeps one whole gap free after the outage began.
+func (t terms) presumedSent(before time.Time) time.Time {
+	if !(t.alone.Times > 1) {
+		return before
+	}
+	round := time.Duration(float64(t.interval()) * (1 - 1/t.alone.Times)) // the gaps of all other processes
+	if !before.Before(t.alone.Since.Add(-round)) {
+		return before
+	}
+	return t.alone.Since.Add(-time.Duration(t.alone.phase * float64(round)))
+}
+
+// due returns how long until one more permit may be given under t; never means not before
+// a permit is used or given back.
+func (r *rateLimiter) due(t terms, now time.Time) time.Duration {
 	if r.strict > 0 {
 		return never
 	}
@@ -108,68 +132,74 @@ func (r *rates) due(t terms, now time.Time) time.Duration {
 	if r.unsent >= t.burst || r.state.Gap > 0 && r.unsent > 0 {
 		return never
 	}
-	return r.owed(r.unsent+1, now)
+	return r.wait(r.unsent+1, now)
 }
 
-// forecast is how long one waits who has ahead others before it, all under t, when
+// forecast returns how long a request waits under t if ahead others go first under t, and
 // nothing goes before start.
-func (r *rates) forecast(t terms, ahead int, now, start time.Time) time.Duration {
+func (r *rateLimiter) forecast(t terms, ahead int, now, start time.Time) time.Duration {
 	r.apply(t, now)
 	lead := max(0, start.Sub(now))
-	d := r.owed(r.unsent+ahead+1, now.Add(lead))
+	d := r.wait(r.unsent+ahead+1, now.Add(lead))
 	if d > never-lead {
 		return never
 	}
 	return lead + d
 }
 
-// wanted is how long until one should be let go that needs lead to be ready, and has
-// ahead others before it: zero is now, and never is not before a right already given
-// is used or given back.
-func (r *rates) wanted(t terms, ahead int, now time.Time, lead time.Duration) time.Duration {
+// startIn returns how long until a request should begin to make its connection ready, if
+// that takes lead and ahead others go first; never means not before a permit is used or
+// given back.
+func (r *rateLimiter) startIn(t terms, ahead int, now time.Time, lead time.Duration) time.Duration {
 	if r.due(t, now) == never {
 		return never
 	}
-	return max(0, r.owed(r.unsent+ahead+1, now)-lead)
+	return max(0, r.wait(r.unsent+ahead+1, now)-lead)
 }
 
-// within is how many may be sent in so long a time, at the most.
-func (r *rates) within(d time.Duration, now time.Time) int {
+// within returns how many requests may be sent in d, at the most.
+func (r *rateLimiter) within(d time.Duration, now time.Time) int {
 	n := r.state.TokensAt(now) + r.terms.perSecond*d.Seconds()
 	return int(min(max(0, math.Ceil(n)), math.MaxInt32))
 }
 
-// owed is how long after now the limiter permits the n-th request.
-func (r *rates) owed(n int, now time.Time) time.Duration { return r.state.Due(n, now).Sub(now) }
+// wait returns how long after now the n-th request may be sent.
+func (r *rateLimiter) wait(n int, now time.Time) time.Duration { return r.state.Due(n, now).Sub(now) }
 
-// sent counts a request that goes out now, whether or not a right was given for it.
-func (r *rates) sent(now time.Time) {
+// sent counts a request that goes out now, whether or not it had a permit.
+func (r *rateLimiter) sent(now time.Time) {
 	r.state = limiter.Take(r.state, now)
 	r.last = now
 }
 
 // followed counts a request that shares the slot of the request before it: no token is
 // taken, and the gap counts from now.
-func (r *rates) followed(now time.Time) { r.state.Last, r.last = now, now }
+func (r *rateLimiter) followed(now time.Time) { r.state.Last, r.last = now, now }
 
-// rested says that all is as if nothing had ever been sent, or will soon be.
-func (r *rates) rested(now time.Time) bool {
+// idle reports whether the requests so far hold up no other one.
+func (r *rateLimiter) idle(now time.Time) bool {
 	return r.preparing == 0 && r.unsent == 0 && !r.holds(now)
 }
 
-// holds says that what was sent may hold up another, under the terms in force or
-// under a gap that was in force before.
-func (r *rates) holds(now time.Time) bool {
+// holds reports whether the requests so far may hold up another one, under the terms in
+// force or under a gap that was in force before.
+func (r *rateLimiter) holds(now time.Time) bool {
 	return !r.last.IsZero() && (now.Sub(r.last) < minQuiet || r.state.Rested().After(now))
 }
 
-// left gives how long what was sent may still hold up another request, as far as is known.
-func (r *rates) left(now time.Time) time.Duration {
+// left returns how long the requests so far may still hold up another one.
+func (r *rateLimiter) left(now time.Time) time.Duration {
 	if r.last.IsZero() {
 		return 0
 	}
 	return r.state.Rested().Sub(now)
 }
 
-// reach is how long from the last request on its holds is true, beyond minQuiet.
-func (r *rates) reach() time.Duration { return max(0, r.state.Rested().Sub(r.last)) }
+// reach returns how long after the last request holds is true, beyond minQuiet.
+func (r *rateLimiter) reach() time.Duration { return max(0, r.state.Rested().Sub(r.last)) }
+
+// restore takes over what a process before this one has sent. No terms were in force yet.
+func (r *rateLimiter) restore(sent time.Time, gap time.Duration, now time.Time) {
+	r.last = localTime(sent, now, now)
+	r.state = limiter.State{Last: r.last, Longest: max(0, gap)}
+}

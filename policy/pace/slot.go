@@ -2,79 +2,18 @@ package pace
 
 import (
 	"context"
-	"errors"
-	"sync/atomic"
 	"time"
 )
 
-var errReleased = errors.New("pace: the slot was given back")
+// A Slot is a request's right to be under way. Each must be released. Any number of
+// goroutines may share a Slot, but only one at a time is in Ready.
+type Slot struct{ request }
 
-// A stage is how far a slot is on its way to being sent.
-type stage uint8
-
-const (
-	idle      stage = iota // on none: only dialling, or sent
-	preparing              // may soon ask for the right to send; counted in rates.preparing
-	granted                // has the right, and has not sent; counted in rates.unsent
-)
-
-// A Slot is a request's leave to be under way. Each must be released.
-type Slot struct {
-	pacer  *Pacer
-	host   *host
-	apart  *host // the host whose back-off counts, see Limits.BackOffKey; nil: host
-	limits Limits
-	client string
-
-	transfer atomic.Value // a Transfer; none: Follow was not called
-
-	// Guarded by host.mu.
-	lane     *lane
-	own      *rates // the client's clock, if it has one
-	waiter   *waiter
-	stage    stage
-	strict   bool     // granted under a gap
-	over     bool     // released
-	alone    bool     // see Held
-	index    int32    // in list
-	list     *[]*Slot // the list of the host that the slot is in; nil: none
-	seen     *observation
-	deadline time.Time
-	admitted time.Time
-	sent     time.Time // last; zero: not yet
-	waited   time.Duration
-	paused   time.Duration // see Held
-	slowed   time.Duration // likewise
-}
-
-// pause gives the back-off that s follows.
-func (s *Slot) pause() *currentPause {
-	if s.apart != nil {
-		return &s.apart.pause
-	}
-	return &s.host.pause
-}
-
-// unpin permits to forget the host of the back-off; s is not used any more.
-func (s *Slot) unpin() {
-	if s.apart != nil {
-		s.apart.pins.Add(-1)
-	}
-}
-
-// each calls f for the clocks that s goes by.
-func (s *Slot) each(f func(*rates)) {
-	f(&s.lane.rates)
-	if s.own != nil {
-		f(s.own)
-	}
-}
-
-// Ready waits, on a connection that is ready, for the right to send: for the first
-// time, or once more before a request is replayed on another connection. It comes
-// before those in the queue. Where the right was given and not used it returns at
-// once. After an error, a *BusyError or the context's cause, the slot still holds
-// its place and is to be released. A slot is in one call of Ready at a time.
+// Ready waits, on a connection that is ready, for the permit to send: for the first time,
+// or once more before a request is replayed on another connection. The request goes before
+// those in the queue. If the permit was given and not used, Ready returns at once. After
+// an error, a *BusyError or the context's cause, the slot still holds its concurrency slot
+// and is to be released.
 func (s *Slot) Ready(ctx context.Context) error {
 	if s == nil {
 		return errReleased
@@ -82,30 +21,35 @@ func (s *Slot) Ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if s.pacer.store != nil {
-		return s.book(ctx)
+	if s.process.store != nil {
+		return s.reserve(ctx)
 	}
-	return s.right(ctx, time.Time{})
+	return s.host.permit(ctx, &s.request, time.Time{})
 }
 
-// right is Ready as far as this process is concerned.
-func (s *Slot) right(ctx context.Context, until time.Time) error {
-	h := s.host
-	h.mu.Lock()
-	w, err := h.askReady(s, until)
-	if w != nil && s.pacer.closed.Load() {
-		h.dismiss(ErrClosed)
+// Timely reports whether the permit to send that Ready has given is still good. It is for
+// right before the first byte is written; if it returns false, Ready waits for another.
+func (s *Slot) Timely() bool {
+	if s == nil || s.process.store == nil {
+		return true
 	}
-	h.mu.Unlock()
-	if err != nil || w == nil {
-		return err
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	v, now := s.reservation(), time.Now()
+	switch {
+	case s.released:
+		return false
+	case s.stage != granted, v == nil:
+		return true // nothing is to be waited for
+	case v.unsent:
+		return !v.ended(now)
 	}
-	return h.await(ctx, w)
+	return v.under == s.terms(now).alone
 }
 
-// Redial says that another connection is being made, since the one that the slot was
-// ready on was no good: a right to send that was not used is given back, so that nobody
-// waits for it in vain. Else it does nothing.
+// Redial says that another connection is being made, since the one before was no good. A
+// permit that was not used is given back, so that nobody waits for it in vain. Without one
+// Redial does nothing.
 func (s *Slot) Redial() {
 	if s == nil {
 		return
@@ -113,25 +57,24 @@ func (s *Slot) Redial() {
 	h := s.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.over || s.stage != granted {
+	if s.released || s.stage != granted {
 		return
 	}
-	h.unbook(s)
-	h.handBack(s)
+	s.dropPermit()
+	s.returnLease()
 	s.admitted = time.Now()
 	s.deadline = s.admitted.Add(s.limits.MaxWait) // it has done its waiting, and waits anew
-	h.letGo(s)
+	h.startDial(&s.request)
 	h.dispatch()
 }
 
-// Sent says that the request is being written: the gap to the next counts from now.
-// A second call, for a replay, counts again. On a slot already released it does
-// nothing.
+// Sent says that the request is being written: the gap to the next request counts from
+// now. A second call, for a replay, counts again. On a released slot it does nothing.
 func (s *Slot) Sent() { s.count(false) }
 
-// Written is Sent where the right to send was given and nobody has said yet that it
-// was used, and else does nothing. It is for all who learn that the request was
-// written: the connection, and whoever has the answer, which may come first.
+// Written is Sent if the permit was given and nobody has said yet that it was used;
+// otherwise it does nothing. It is for all that learn that the request was written: the
+// connection, and whoever has the response, which may come first.
 func (s *Slot) Written() { s.count(true) }
 
 func (s *Slot) count(onlyGranted bool) {
@@ -141,84 +84,80 @@ func (s *Slot) count(onlyGranted bool) {
 	h := s.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.over || onlyGranted && s.stage != granted {
+	if s.released || onlyGranted && s.stage != granted {
 		return
 	}
-	s.sent = s.pacer.now() // under the lock: the limiters want times in order
-	s.apply(s.sent)        // by which it was granted
-	s.countSent()
+	s.sent = s.process.now() // under the lock: a limiter wants its times in order
+	s.apply(s.sent)          // the permit was given by these terms
+	s.queue.countSent(&s.request)
 	if s.client != "" { // without a client it is the refresh of a robots.txt
 		h.owner = s.client
 	}
-	h.unbook(s)
-	if b := s.booking(); b != nil {
-		b.unsent = false
+	s.dropPermit()
+	if v := s.reservation(); v != nil {
+		v.unsent = false
 	}
 	h.dispatch()
 }
 
-// countSent counts the sent request in the clocks of s. A request that shares the slot of a
-// fetch is counted together with the fetch, and the next gap begins with the request.
-func (s *Slot) countSent() {
-	ln := s.lane
-	before := ln.rates.last
-	if ln.shared && s.limits.follows() && s.sent.Sub(before) < ln.rates.terms.interval() {
-		ln.rates.followed(s.sent)
-	} else {
-		ln.rates.sent(s.sent)
-	}
-	if s.own != nil {
-		s.own.sent(s.sent)
-	}
-	ln.shared, ln.before = s.limits.Shared && s.pacer.store == nil, before
-}
-
-// Answered says that the head of the answer has come, or that it has been waited
-// for in vain; fine, that it is no error. It is how slow answers are noticed.
+// Answered says that the head of the response has come, or that it has been waited for in
+// vain; fine says that the response is no error. The Pacer learns by it how slowly the
+// host answers.
 func (s *Slot) Answered(fine bool) {
 	if s == nil || !s.limits.Adapt {
 		return
 	}
-	h := s.host
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if now := s.pacer.now(); !s.sent.IsZero() {
-		h.slow.note(now.Sub(s.sent), fine, now)
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	if now := s.process.now(); !s.sent.IsZero() {
+		s.host.latency.note(now.Sub(s.sent), fine, now)
 	}
 }
 
-// BackOff says that the answer was 429 or 503: nothing more is granted for the host (see
-// [Limits.BackOffKey]) until retryAfter is over, one hour at most. Zero means that the
-// origin named no time: then it is a minute, doubled up to an hour with each further incident, up
-// to a fourth longer by chance, and forgiven after 30 quiet minutes. An answer is
-// no further incident where its request was sent before the last pause ended. Who
-// would now wait longer than its MaxWait is refused. It gives how long the pause
-// still is.
+// BackOff says that the response was 429 or 503: no request to the host (see
+// [Limits.BackOffKey]) gets a permit until retryAfter is over, one hour at most. Zero means
+// that the origin named no time. Then the back-off takes a minute, doubled up to an hour
+// with each further incident, up to a fourth longer by chance, and forgiven after 30 quiet
+// minutes. A response is no further incident if its request was sent before the last
+// back-off ended. A request that would now wait longer than its MaxWait is refused. BackOff
+// returns the rest of the back-off.
 func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
 	if s == nil {
 		return 0
 	}
 	h := s.host
 	h.mu.Lock()
-	now, chance := time.Now(), s.pacer.chance()
-	begun := s.pause().change(func(p *pause) bool { return p.begin(now, s.sent, retryAfter, chance) })
+	now, chance := time.Now(), s.process.chance()
+	begun := s.backOff().change(func(b *backOff) bool { return b.begin(now, s.sent, retryAfter, chance) })
 	if begun {
-		s.pacer.backOffs.Add(1)
-		h.paused(now)
+		s.process.backOffs.Add(1)
+		h.backedOff(now)
 	}
-	p := s.pause().get()
+	b := s.backOff().get()
 	h.mu.Unlock()
-	if begun && s.pacer.store != nil {
-		s.pacer.store.Report(Report{Key: s.limits.backOffKey(), Backoff: p.backoff(now)})
+	if begun && s.process.store != nil {
+		s.process.store.Report(Report{Key: s.limits.backOffKey(), Backoff: b.report(now)})
 	}
-	return p.left(now)
+	return b.left(now)
 }
 
-// Detach gives the place to the next and counts the slot as a stream until it is
+// Follow makes t the source of how the slot's request gets on. While other clients wait for
+// a concurrency slot, a transfer that waits for its own client gives its slot back, and so
+// does a transfer of a client that has all slots. If no more transfers may go on without
+// one, the slowest transfer of the client with the most is ended. Uploads below minUpload
+// are ended too. A request without a Transfer keeps its concurrency slot however long it
+// takes.
+func (s *Slot) Follow(t Transfer) {
+	if s != nil {
+		s.transfer.Store(t)
+	}
+}
+
+// Detach gives the concurrency slot back and counts the request as a stream until it is
 // released: for an upgraded connection or an event stream, after the head. A client gets a
-// stream only while it has fewer streams of the host than are free, so that one client has at
-// most half of Options.MaxStreams. Else Detach gives a *BusyError, and the slot keeps its
-// place.
+// stream only while it has fewer streams of the host than are free, so that one client has
+// at most half of Options.MaxStreams. Otherwise Detach returns a *BusyError, and the
+// request keeps its concurrency slot.
 func (s *Slot) Detach() error {
 	if s == nil {
 		return errReleased
@@ -227,21 +166,21 @@ func (s *Slot) Detach() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case s.over:
+	case s.released:
 		return errReleased
 	case s.list == &h.streams:
 		return nil
-	case countOf(s.client, h.streams) >= s.pacer.maxStreams-len(h.streams):
+	case countOf(s.client, h.streams) >= s.process.maxStreams-len(h.streams):
 		return busy(StreamsFull, unknownRetry)
 	}
-	s.put(&h.streams)
-	h.handBack(s)
+	s.moveTo(&h.streams)
+	s.returnLease()
 	h.dispatch()
 	return nil
 }
 
-// Release gives back all that the slot holds. Only the first call counts; a nil Slot
-// has nothing to give.
+// Release gives back all that the slot holds. Only the first call counts; a nil Slot has
+// nothing to give back.
 func (s *Slot) Release() {
 	if s == nil {
 		return
@@ -249,28 +188,28 @@ func (s *Slot) Release() {
 	h := s.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.over {
+	if s.released {
 		return
 	}
-	h.release(s)
+	h.release(&s.request)
 	s.unpin()
 	h.dispatch()
 }
 
-// Held says what held a slot up.
+// Held says what held a request up.
 type Held struct {
-	Waited time.Duration // in all, with Ready's waits
-	Paused time.Duration // of the longest pause of the host that it came upon, what was left; zero: none
-	Slowed time.Duration // the least time between two requests that the host's slow answers permitted; zero: they were not slow
-	Alone  bool          // it was given the right to send while the Store was away
+	Waited time.Duration // in all, with the waits in Ready
+	Paused time.Duration // the longest rest of a back-off that the request met; zero: none
+	Slowed time.Duration // least time between two requests because of the host's slow answers; zero: they were not slow
+	Alone  bool          // it got the permit to send while the Store was away
 }
 
-// Held says what has held the slot up until now.
+// Held returns what has held the request up until now.
 func (s *Slot) Held() Held {
 	if s == nil {
 		return Held{}
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return Held{s.waited, s.paused, s.slowed, s.alone}
+	return Held{s.waited, s.longestPause, s.slowed, s.alone}
 }

@@ -5,88 +5,86 @@ import (
 	"time"
 )
 
-// A Store is what the Pacers of several processes have in common: it gives out the
-// turns of each key one after the other, whichever of them asks. Any number of
-// goroutines may use it; policy/pace/storetest tells whether one keeps to this.
+// A Store is what the Pacers of several processes share: it reserves the slots of each key
+// one after the other, whichever process asks. Any number of goroutines may use it.
+// Package policy/pace/storetest tests whether an implementation keeps to this.
 type Store interface {
-	// Standing is how this process stands among the others at the moment. It waits
-	// for nothing and calls no Pacer: it is asked under a lock.
+	// Standing returns how this process stands among the others at the moment. It does
+	// not wait and calls no Pacer: the Pacer calls it under a lock.
 	Standing() Standing
 
-	// Reserve gives the next turn of a.Key, atomically for all who share the Store.
-	// After an error, which may be the context's, nothing is known of what was
-	// reserved; where it is the Store's fault, Standing says Alone before Reserve
-	// returns.
+	// Reserve reserves the next slot of a.Key, atomically for all processes that share the
+	// Store. After an error, which may be the context's, it is unknown what was reserved.
+	// If the error is the Store's fault, Standing says Alone before Reserve returns.
 	Reserve(ctx context.Context, a Ask) (Turn, error)
 
-	// Report tells the others. It waits for nothing and calls no Pacer, but by
-	// [Pacer.Pause] for a Backoff, which is reported under no lock. What of it is lost
-	// ends by itself: a place after a short time, a pause when they are told one of
-	// their own.
+	// Report tells the other processes. It does not wait and calls no Pacer, except
+	// [Pacer.Pause] for a Backoff, which is reported under no lock. A lost Report does no
+	// lasting harm: a lease ends by itself after a short time, and the other processes
+	// learn of a back-off when the host answers them the same.
 	Report(r Report)
 }
 
-// A Standing is how a process stands among those that share a Store. The zero
-// Standing is that of one who shares with nobody.
+// A Standing is how a process stands among those that share a Store. The zero Standing is
+// that of a process that shares with nobody.
 type Standing struct {
-	Alone bool      // the Store is away, or not to be relied on yet, and Reserve not to be asked
-	Times float64   // how many times slower than permitted this process goes; less than 1 counts as 1
-	Since time.Time // when it last became Alone, where it is; it has a monotonic reading
+	Alone bool      // the Store is away, or cannot be relied on yet, and Reserve is not to be called
+	Times float64   // how many times slower than the Limits this process goes; less than 1 counts as 1
+	Since time.Time // when the process last became Alone, if it is; it has a monotonic reading
 }
 
-// An Ask is for one turn.
+// An Ask is a request for one slot.
 type Ask struct {
 	Key        string
-	BackOffKey string        // the host whose Backoff counts, if several hosts share Key: while that host is backed off, nothing is reserved; "": Key
-	Clocks     []ClockTerms  // that it goes by, each of which has to permit it; one or two
-	Places     int           // requests of Key that may be under way at once, all processes together; positive
-	MaxWait    time.Duration // a turn that is later is not wanted
-	Width      time.Duration // for how long the turn is to be good; zero where no gap rules
-	Backoff    Backoff       // of BackOffKey, as it is known here
-	Lease      any           // of an earlier Turn of the same request, whose place it keeps; nil: there is none
-	Unsent     bool          // nor was that one used, see Report
+	BackOffKey string        // the host whose Backoff counts, if several hosts share Key: during its back-off nothing is reserved; "": Key
+	Clocks     []ClockTerms  // one or two limiters, each of which has to permit the slot
+	Places     int           // requests of Key that may be under way at once, of all processes together; positive
+	MaxWait    time.Duration // a later slot is not reserved
+	Width      time.Duration // for how long the slot may be used; zero where no gap rules
+	Backoff    Backoff       // of BackOffKey, as this process knows it
+	Lease      any           // of an earlier Turn of the same request, whose concurrency slot it keeps; nil: none
+	Unsent     bool          // the slot of Lease was not used, see Report
 }
 
-// ClockTerms are what one clock of a key goes by. The first of an Ask is that which
-// many share; no turn is booked at which it would stand idle for another's sake: then
-// nothing is reserved, and Turn.Wait is how much later than the first the other is.
+// ClockTerms are one limiter of a key, and the limit that it is to keep from now on. The
+// first of an Ask is shared by many requests. No slot is reserved for which the first
+// limiter would stand idle because of the second: then Turn.Wait is how much later the
+// second one is.
 //
-// A clock is a bucket of Burst tokens that fills by PerSecond; a turn takes one at its
-// end. Between the end of a turn and the next is a Gap besides. Under new terms what
-// the bucket holds stays, within the smaller burst, and time that is past has filled
-// it by the old ones; a new Gap counts from the last turn. Where the clock was sent on
-// later than its last turn's end, the Gap counts from then; and where nothing else is
-// known of it, its bucket was empty then.
+// A limiter computes as package limiter does. The request counts at the end of its slot.
+// Where this process sent a request later than the end of the limiter's last slot, the Gap
+// counts from that request; where nothing else is known of the limiter, its bucket was
+// empty then.
 type ClockTerms struct {
-	Name      string        // "": the host's; else any octets
+	Name      string        // "": the host's limiter; else any bytes
 	PerSecond float64       // positive
 	Burst     int           // positive
 	Gap       time.Duration // zero: none
-	Sent      time.Time     // the last request that went by it from here; zero: none is remembered
+	Sent      time.Time     // the last request of this process by this limiter; zero: none is remembered
 }
 
 // A Turn is the answer to an Ask. Its times are this process's.
 type Turn struct {
-	At      time.Time     // from when on the request may be sent; zero: nothing was reserved
-	Until   time.Time     // after which it may not; zero: there is no such time
-	Wait    time.Duration // where nothing was reserved: how long until it is worth asking again; longer than MaxWait: one would come that late
-	Full    bool          // where nothing was reserved: it was for want of a place
-	Backoff Backoff       // of the BackOffKey, as all know it
-	Lease   any           // the Store's own, to be given back in a Report; nil where nothing was reserved
+	At      time.Time     // the slot's begin; zero: nothing was reserved
+	Until   time.Time     // the slot's end; zero: it has none
+	Wait    time.Duration // if nothing was reserved: time until it is worth asking again; more than MaxWait: a slot would come that late
+	Full    bool          // nothing was reserved because Places requests are under way
+	Backoff Backoff       // of the BackOffKey, as all processes know it
+	Lease   any           // the Store's own value, to be given back in a Report; nil if nothing was reserved
 }
 
-// A Backoff is a pause of a key, see [Slot.BackOff]; the zero Backoff is none. Of two
-// that are known the later end and the greater length count. It is remembered for half
-// an hour after its end, for its length.
+// A Backoff is the back-off of a key, see [Slot.BackOff]; the zero Backoff is none. Of two
+// that are known the later end and the greater length count. It is remembered for 30
+// minutes after its end, because of its length.
 type Backoff struct {
 	Until  time.Time     // its end
-	Length time.Duration // the last that we chose ourselves, which the next one doubles; zero: none
+	Length time.Duration // of the last that the proxy chose itself, which the next one doubles; zero: none
 }
 
-// A Report is what the others have to know of a key.
+// A Report is what the other processes have to know of a key.
 type Report struct {
 	Key     string
-	Lease   any     // of a Turn whose place is given back; nil: none is
-	Unsent  bool    // nor was its turn used: where nobody has a later one it is anybody's
+	Lease   any     // of a Turn whose concurrency slot is given back; nil: none
+	Unsent  bool    // the slot was not used: if no later one is reserved, anybody may have it
 	Backoff Backoff // that has begun; zero: none
 }

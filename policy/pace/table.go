@@ -2,6 +2,7 @@ package pace
 
 import (
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,21 +12,27 @@ import (
 const (
 	shards     = 64
 	sweepSteps = 8           // hosts looked at for each new one: the idle stay few beside the busy
-	sweepEvery = time.Second // after every host of a full table was in use, the table counts as full for so long
-	minQuiet   = time.Minute // a host is remembered so long after its last request, whatever its limits then
+	sweepEvery = time.Second // a table in which every host was in use counts as full for so long
+	minQuiet   = time.Minute // a host is remembered so long after its last request, whatever its limits were
+
+	// evictPart is the divisor that gives how much of a full table is made free at once: a
+	// sixteenth, 16,384 hosts of 262,144. This spreads the cost of a look at all hosts over
+	// as many new hosts. It also keeps a client from making the table forget one host again
+	// and again: as many other new hosts have to be asked in between.
+	evictPart = 16
 )
 
-// A table finds the host of a key. Lock order: a shard, then a host. Hosts of
-// different keys share nothing but, briefly, a shard.
+// A table finds the host of a key. Lock order: a shard, then a host. Hosts of different
+// keys share nothing but, briefly, a shard.
 type table struct {
 	seed   maphash.Seed
 	max    int64
-	since  time.Time    // see Options.Since; zero: as never
+	since  time.Time    // see Options.Since; zero: never
 	known  atomic.Int64 // hosts in all shards
 	shards [shards]shard
 
-	roomMu  sync.Mutex // held while room is made; guards crowded
-	crowded time.Time  // when every host of a full table was last in use
+	evictMu sync.Mutex // held while hosts are evicted; guards fullAt
+	fullAt  time.Time  // when every host of a full table was last in use
 }
 
 type shard struct {
@@ -41,11 +48,11 @@ func newTable(maxHosts int, since time.Time) *table {
 	return t
 }
 
-// lock gives the host of key, locked, a new one where there is none; nil where the
-// table is full of hosts that are in use.
+// lock returns the host of key, locked, a new one if there is none, or nil if the table is
+// full of hosts that are in use.
 func (t *table) lock(key string) *host {
 	h := t.find(key)
-	for h == nil && t.makeRoom() {
+	for h == nil && t.makeSpace() {
 		h = t.find(key)
 	}
 	return h
@@ -73,6 +80,41 @@ func (t *table) find(key string) *host {
 	}
 }
 
+// lockKnown returns the host of key, locked, or nil if it is not known.
+func (t *table) lockKnown(key string) *host {
+	sh := t.shard(key)
+	sh.mu.Lock()
+	h := sh.hosts[key]
+	sh.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	if h.gone {
+		h.mu.Unlock()
+		return nil
+	}
+	return h
+}
+
+// each calls f for each host, which is locked meanwhile.
+func (t *table) each(f func(key string, h *host)) {
+	for i := range t.shards {
+		t.shards[i].each(f)
+	}
+}
+
+// each is table.each for the hosts of one shard.
+func (sh *shard) each(f func(key string, h *host)) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for key, h := range sh.hosts {
+		h.mu.Lock()
+		f(key, h)
+		h.mu.Unlock()
+	}
+}
+
 // add makes a host in sh, whose lock is held, and forgets a few idle ones for it.
 func (t *table) add(sh *shard, key string) *host {
 	t.known.Add(-sh.sweep(sweepSteps))
@@ -82,13 +124,13 @@ func (t *table) add(sh *shard, key string) *host {
 	}
 	h := new(host)
 	if !t.since.IsZero() && time.Since(t.since) < maxPresumed {
-		h.pages.rates.presumed = t.since
+		h.pages.limiter.presumed = t.since
 	}
 	sh.hosts[strings.Clone(key)] = h // the key may be a piece of something large
 	return h
 }
 
-// sweep looks at n hosts and says how many it forgot. The shard's lock is held.
+// sweep looks at n hosts and returns how many it forgot. The shard's lock is held.
 func (sh *shard) sweep(n int) int64 {
 	now := time.Now()
 	var forgot int64
@@ -112,4 +154,138 @@ func (sh *shard) sweep(n int) int64 {
 func (sh *shard) forget(key string, h *host) {
 	h.gone = true
 	delete(sh.hosts, key)
+}
+
+// A rank says which of a client's hosts is forgotten first: the one with the lowest rank.
+// A host that may still keep a request waiting has a negative rank, the lower the longer
+// that is. The other ranks are in the order of the last requests.
+type rank int64
+
+// epoch is a time before all requests.
+var epoch = time.Unix(0, 0)
+
+func (h *host) rank(now time.Time) rank {
+	d := h.backOff.left(now)
+	if d <= minQuiet { // else the limiters make little difference
+		h.queues(func(q *queue) { d = max(d, q.limiter.left(now)) })
+	}
+	if d > minQuiet {
+		return rank(-d)
+	}
+	return max(0, rank(h.pages.limiter.last.Sub(epoch)))
+}
+
+// A holding is the hosts that count against one client.
+type holding struct {
+	hosts int    // how many there are, in use or not
+	free  []rank // of the hosts that are not in use
+	take  int    // how many of free are to be forgotten
+	last  rank   // the highest rank of these
+}
+
+// makeSpace reports whether the table has space for another host. It forgets the idle hosts
+// of a full table and, if these are too few, hosts of the clients that have the most.
+func (t *table) makeSpace() bool {
+	t.evictMu.Lock()
+	defer t.evictMu.Unlock()
+	now := time.Now()
+	switch {
+	case t.known.Load() < t.max:
+		return true // another goroutine has made space
+	case now.Sub(t.fullAt) < sweepEvery:
+		return false
+	}
+	holdings := t.holdings(now)
+	if want := max(1, t.max/evictPart) - (t.max - t.known.Load()); want > 0 {
+		t.evict(holdings, int(want), now)
+	}
+	if t.known.Load() < t.max {
+		return true
+	}
+	t.fullAt = now
+	return false
+}
+
+// evict forgets up to n hosts that are not in use. The clients with the most hosts lose
+// their hosts of the lowest ranks until they have no more than the next client.
+func (t *table) evict(holdings map[string]*holding, n int, now time.Time) {
+	counts := make([]int, 0, len(holdings))
+	for _, o := range holdings {
+		counts = append(counts, o.hosts)
+	}
+	most := level(counts, n)
+	var all []rank
+	for _, o := range holdings {
+		if o.take = min(max(0, o.hosts-most), len(o.free)); o.take > 0 {
+			slices.Sort(o.free)
+			o.last = o.free[o.take-1]
+			all = append(all, o.free[:o.take]...)
+		}
+	}
+	if len(all) > n {
+		slices.Sort(all)
+		for _, o := range holdings {
+			o.last = min(o.last, all[n-1])
+		}
+	}
+	t.eachFree(func(sh *shard, key string, h *host) {
+		if o := holdings[h.owner]; n > 0 && o != nil && o.take > 0 && !h.inUse() && h.rank(now) <= o.last {
+			sh.forget(key, h)
+			t.known.Add(-1)
+			o.take--
+			n--
+		}
+	})
+}
+
+// level returns how many hosts each client may keep so that the clients with more lose at
+// least n. It reorders the counts.
+func level(counts []int, n int) int {
+	slices.SortFunc(counts, func(a, b int) int { return b - a })
+	sum := 0
+	for i, c := range counts {
+		sum += c
+		if most := (sum - n) / (i + 1); sum >= n && (i+1 == len(counts) || most >= counts[i+1]) {
+			return most
+		}
+	}
+	return 0
+}
+
+// holdings forgets the idle hosts and returns the others by client.
+func (t *table) holdings(now time.Time) map[string]*holding {
+	all := make(map[string]*holding)
+	t.eachFree(func(sh *shard, key string, h *host) {
+		if h.idle(now) {
+			sh.forget(key, h)
+			t.known.Add(-1)
+			return
+		}
+		o := all[h.owner]
+		if o == nil {
+			o = new(holding)
+			all[h.owner] = o
+		}
+		o.hosts++
+		if !h.inUse() {
+			o.free = append(o.free, h.rank(now))
+		}
+	})
+	return all
+}
+
+// eachFree calls f for each host that no other goroutine has locked, one shard after the
+// other. Both locks are held meanwhile.
+func (t *table) eachFree(f func(sh *shard, key string, h *host)) {
+	for i := range t.shards {
+		sh := &t.shards[i]
+		sh.mu.Lock()
+		for key, h := range sh.hosts {
+			if h.mu.TryLock() {
+				f(sh, key, h)
+				h.mu.Unlock()
+			}
+		}
+		sh.mu.Unlock()
+	}
 }

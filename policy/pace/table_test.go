@@ -56,7 +56,7 @@ func TestForgettingNeverShortensAWait(t *testing.T) {
 		}), 20 * time.Minute},
 		{"a pause and what it would double", use(every(time.Second), func(p *Pacer, s *Slot) {
 			s.Release()
-			backOff(p, "a.test", 0)
+			beginBackOff(p, "a.test", 0)
 		}), 31 * time.Minute},
 		{"slow answers", use(adaptive(every(time.Second)), func(_ *Pacer, s *Slot) {
 			pass(2 * time.Second)

@@ -153,8 +153,8 @@ func TestASlowClientGivesItsPlaceBack(t *testing.T) {
 				for range 2 {
 					mustWait(t, p, "slow", l)
 				}
-				if h := one.host; len(h.places) != 2 || len(h.yielded) != 0 {
-					t.Errorf("%d places, %d gave theirs back", len(h.places), len(h.yielded))
+				if h := one.host; len(h.active) != 2 || len(h.yielded) != 0 {
+					t.Errorf("%d places, %d gave theirs back", len(h.active), len(h.yielded))
 				}
 			})
 		})

@@ -1,0 +1,447 @@
+package pace
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+var errReleased = errors.New("pace: the slot was given back")
+
+// take waits for a concurrency slot of r and, with rated, for its rate. h is locked, and
+// take unlocks it.
+func (h *host) take(ctx context.Context, r *request, rated bool) error {
+	w, err := h.ask(r, rated)
+	return h.await(ctx, r, w, err)
+}
+
+// permit waits for the permit to send r, as far as this process is concerned. It may wait
+// until a time; zero: as readyBy says.
+func (h *host) permit(ctx context.Context, r *request, until time.Time) error {
+	h.mu.Lock()
+	w, err := h.askPermit(r, until)
+	return h.await(ctx, r, w, err)
+}
+
+// await unlocks h and returns when w is granted or refused, or ctx ends.
+func (h *host) await(ctx context.Context, r *request, w *waiter, err error) error {
+	if w != nil && r.process.closed.Load() { // under the lock: Close comes by later, or has been noticed
+		h.refuseAll(ErrClosed)
+	}
+	h.mu.Unlock()
+	if err != nil || w == nil {
+		return err
+	}
+	select {
+	case <-w.ready:
+		return w.err
+	case <-ctx.Done():
+		h.withdraw(w)
+		return context.Cause(ctx)
+	}
+}
+
+// withdraw gives back what w has: its place in the queue, its concurrency slot or its
+// permit.
+func (h *host) withdraw(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !w.done:
+		h.remove(w, time.Now())
+	case w.err == nil && w.fair != nil:
+		h.release(w.request)
+	case w.err == nil:
+		w.dropPermit()
+	}
+	h.dispatch()
+}
+
+// ask gives r a concurrency slot at once, or enqueues it and returns the waiter, or refuses
+// it.
+func (h *host) ask(r *request, rated bool) (*waiter, error) {
+	now, l := r.process.now(), &r.limits
+	r.deadline = now.Add(l.MaxWait)
+	r.queue, r.own = h.queueFor(l), h.clientLimiter(r.client, l)
+	if l.First {
+		l.CrawlDelay = max(l.CrawlDelay, r.queue.limiter.terms.delay)
+	}
+	r.apply(now) // so that there is a limiter to count what is sent
+	fair := &h.connects
+	if rated {
+		fair = &r.queue.waiting
+	}
+	if fair.n == 0 && h.mayStart(r, now) && r.backOff().left(now) == 0 &&
+		(!rated || h.soon(r, now) <= min(h.leadTime(), l.MaxWait)) {
+		h.start(r, rated, now)
+		return nil, nil
+	}
+	wait := h.estimate(r, rated, now)
+	if wait > l.MaxWait || l.MaxWait <= 0 {
+		return nil, h.busy(r, now, wait, l.MaxWait)
+	}
+	if h.waiting() >= l.MaxQueue && !l.First && !h.displace(r, now) {
+		e := h.busy(r, now, wait, l.MaxWait)
+		e.Reason = QueueFull
+		return nil, e
+	}
+	w := &waiter{request: r, fair: fair, rated: rated, since: now, until: r.deadline, ready: make(chan struct{})}
+	h.enqueue(w)
+	return w, nil
+}
+
+// displace refuses the last request of the client that has the most in a full queue, if
+// these are more than the client of r would have then. It reports whether it did.
+func (h *host) displace(r *request, now time.Time) bool {
+	waiting := make(map[string]int)
+	var most *line // of the client with the most, a line
+	count := func(q *fairQueue) {
+		for _, ln := range q.lines {
+			for _, w := range ln.waiters {
+				if w.limits.First {
+					continue // MaxQueue does not count it
+				}
+				if waiting[ln.client]++; most == nil || waiting[ln.client] > waiting[most.client] {
+					most = ln // whose last waiter is not under Limits.First
+				}
+			}
+		}
+	}
+	count(&h.connects)
+	h.queues(func(q *queue) { count(&q.waiting) })
+	if most == nil || waiting[most.client] <= waiting[r.client]+1 {
+		return false
+	}
+	w := most.waiters[len(most.waiters)-1]
+	h.remove(w, now)
+	e := h.busy(w.request, now, h.estimate(w.request, w.rated, now), w.until.Sub(w.since))
+	e.Reason = QueueFull
+	w.finish(e)
+	return true
+}
+
+// askPermit gives r the permit to send, or has it wait for that before all requests that
+// have no concurrency slot yet, or refuses it.
+func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
+	now := r.process.now()
+	switch {
+	case r.released:
+		return nil, errReleased
+	case r.stage == granted:
+		return nil, nil // and not used: net/http has chosen another connection
+	case r.stage == preparing:
+		h.lead = max(now.Sub(r.admitted), h.lead-h.lead/32) // a warm connection says little of a cold one
+		r.queue.prepared(r)
+	default:
+		r.prepare()
+	}
+	q := r.queue
+	if len(q.ready) == 0 && r.backOff().left(now) == 0 && r.due(now) == 0 {
+		h.grant(r, now)
+		return nil, nil
+	}
+	if until.IsZero() {
+		until = h.readyBy(r, now)
+	}
+	ahead, more := q.readyAhead(r, now)
+	if wait := h.behind(r, ahead, more, now); wait > until.Sub(now) {
+		r.dropPermit()
+		h.dispatch()
+		return nil, h.busy(r, now, wait, until.Sub(now))
+	}
+	w := &waiter{request: r, rated: true, since: now, until: until, ready: make(chan struct{})}
+	h.enqueue(w)
+	return w, nil
+}
+
+// readyBy returns until when r may wait for the permit.
+func (h *host) readyBy(r *request, now time.Time) time.Time {
+	until := r.deadline
+	if !r.sent.IsZero() {
+		until = now.Add(r.limits.MaxWait) // a replay waits anew
+	}
+	if soon := now.Add(h.leadTime()); until.Before(soon) {
+		until = soon // it started in time, and dialling took the rest
+	}
+	return until
+}
+
+// enqueue has w wait: in the queue for a concurrency slot, or with a connection that is
+// ready.
+func (h *host) enqueue(w *waiter) {
+	if w.fair != nil {
+		w.fair.push(w)
+	} else {
+		w.waiter = w
+		w.queue.ready = append(w.queue.ready, w)
+	}
+	heap.Push(&h.expiry, w)
+	w.longestPause = max(w.longestPause, w.backOff().left(w.since))
+	h.dispatch()
+}
+
+// remove takes w out of where it waits.
+func (h *host) remove(w *waiter, now time.Time) {
+	w.waited += now.Sub(w.since)
+	heap.Remove(&h.expiry, w.index)
+	if w.fair != nil {
+		w.fair.remove(w)
+		return
+	}
+	w.waiter = nil
+	i := slices.Index(w.queue.ready, w)
+	w.queue.ready = slices.Delete(w.queue.ready, i, i+1)
+	w.dropPermit()
+}
+
+// dispatch grants what can be granted now, and sets the timer for what time will permit.
+// Whatever frees something, or leaves a queue, calls it.
+func (h *host) dispatch() {
+	wake := never
+	for len(h.expiry) > 0 {
+		now := time.Now()
+		w, after := h.next(now)
+		if w == nil {
+			late, any := h.expire(now)
+			if any {
+				continue
+			}
+			wake = min(after, late)
+			break
+		}
+		h.remove(w, now)
+		if w.fair != nil {
+			w.fair.tookTurn(w.client)
+			h.last = w.fair
+			h.start(w.request, w.rated, now)
+		} else {
+			h.grant(w.request, now)
+		}
+		w.finish(nil)
+	}
+	wake = h.nextSample(wake)
+	switch {
+	case wake == never && h.timer != nil:
+		h.timer.Stop()
+	case wake == never:
+	case h.timer == nil:
+		h.timer = time.AfterFunc(wake, h.tick)
+	default:
+		h.timer.Reset(wake)
+	}
+}
+
+// nextSample returns wake, or a shorter time if transfers are to be sampled before.
+func (h *host) nextSample(wake time.Duration) time.Duration {
+	if len(h.expiry) == 0 || h.blocked() == nil {
+		h.sampleAt = time.Time{}
+		return wake
+	}
+	now := time.Now()
+	if h.sampleAt.IsZero() {
+		h.sampleAt = now.Add(sampleEvery)
+	}
+	return min(wake, max(minWake, h.sampleAt.Sub(now)))
+}
+
+func (h *host) tick() {
+	h.mu.Lock()
+	late := h.relieve(time.Now())
+	h.dispatch()
+	h.mu.Unlock()
+	if late != nil {
+		late.End()
+	}
+}
+
+// next returns the waiter that may go on now, or after how long to look again.
+func (h *host) next(now time.Time) (*waiter, time.Duration) {
+	wake := never
+	var permitted, started *waiter
+	h.queues(func(q *queue) {
+		if w, after := q.nextReady(now); w != nil && permitted == nil {
+			permitted = w
+		} else {
+			wake = min(wake, after)
+		}
+		w, after := h.front(q, now)
+		if w != nil && (started == nil || w.since.Before(started.since)) {
+			started = w
+		}
+		wake = min(wake, after)
+	})
+	if permitted != nil {
+		return permitted, 0
+	}
+	w, after := h.nextConnect(now)
+	switch {
+	case w == nil || started != nil && h.last == &h.connects:
+	case started == nil || h.last != nil || w.since.Before(started.since):
+		started = w // where both want the concurrency slot, they take turns; the one that waits longer begins
+	}
+	return started, min(wake, after)
+}
+
+// nextConnect returns a waiter for no rate that may go now, or after how long to look again.
+func (h *host) nextConnect(now time.Time) (*waiter, time.Duration) {
+	wake := never
+	for _, ln := range h.connects.lines {
+		w, after := ln.front(now)
+		if w != nil && h.mayStart(w.request, now) {
+			return w, never
+		}
+		wake = min(wake, after)
+	}
+	return nil, wake
+}
+
+// front returns the waiter of a queue that may make its connection ready now, or after how
+// long to look again. A waiter that its client's own limiter or its host's back-off holds
+// up does not hold up others.
+func (h *host) front(q *queue, now time.Time) (*waiter, time.Duration) {
+	lead, wake := h.leadTime(), never
+	ahead, late := q.ahead(now, lead)
+	for _, ln := range q.waiting.lines {
+		w, after := ln.front(now)
+		if w == nil {
+			wake = min(wake, after)
+			continue
+		}
+		if !h.mayStart(w.request, now) {
+			if len(h.active) >= w.maxActive() {
+				return nil, wake
+			}
+			continue // the last concurrency slot is for others
+		}
+		if w.own != nil {
+			if d := w.own.startIn(w.ownTerms(), w.own.preparing, now, lead); d > 0 {
+				wake = min(wake, d)
+				continue
+			}
+		}
+		d := q.limiter.startIn(w.terms(now), ahead, now, lead)
+		if wait, ok := q.follows(w.request, ahead, now); ok {
+			d = min(d, max(0, wait-lead))
+		}
+		if d > 0 {
+			return nil, min(wake, max(minWake, min(d, late))) // nobody overtakes by a rate of its own
+		}
+		return w, 0
+	}
+	return nil, wake
+}
+
+// start gives r a concurrency slot; with rated, it makes its connection ready.
+func (h *host) start(r *request, rated bool, now time.Time) {
+	r.moveTo(&h.active)
+	r.admitted = now
+	if rated {
+		h.startDial(r)
+	}
+}
+
+func (h *host) startDial(r *request) {
+	r.prepare()
+	r.queue.preparing = append(r.queue.preparing, r)
+}
+
+// grant gives r, which was preparing, the permit to send.
+func (h *host) grant(r *request, now time.Time) {
+	r.dropPermit()
+	r.stage = granted
+	if r.limits.Adapt {
+		r.slowed = h.latency.spacing(now)
+	}
+	t := r.terms(now)
+	r.strict = t.limit().Gap > 0
+	if v := r.reservation(); v != nil {
+		v.under = t.alone
+	}
+	r.limiters(func(l *rateLimiter) {
+		l.unsent++
+		if r.strict {
+			l.strict++
+		}
+	})
+}
+
+// release takes back all that r holds. The caller dispatches.
+func (h *host) release(r *request) {
+	r.released = true
+	if w := r.waiter; w != nil {
+		h.remove(w, time.Now())
+		w.finish(errReleased)
+	}
+	r.dropPermit()
+	r.moveTo(nil)
+	if h.sharing != nil {
+		r.leaveStore()
+	}
+}
+
+// expire refuses a waiter whose time is over, and reports whether there was one; otherwise
+// it returns how long there will be none.
+func (h *host) expire(now time.Time) (wake time.Duration, any bool) {
+	if len(h.expiry) == 0 {
+		return never, false
+	}
+	w := h.expiry[0]
+	if d := w.until.Sub(now); d > 0 {
+		return d, false
+	}
+	h.remove(w, now)
+	e := h.busy(w.request, now, h.estimate(w.request, w.rated, now), w.until.Sub(w.since))
+	if e.Reason == PlacesTaken {
+		e.RetryAfter = max(e.RetryAfter, now.Sub(w.since))
+	}
+	w.finish(e)
+	return 0, true
+}
+
+// backedOff is for when a back-off has begun or become longer.
+func (h *host) backedOff(now time.Time) {
+	h.refuseLate(now)
+	h.dispatch()
+	h.notifyReserving()
+}
+
+// refuseLate refuses all waiters that would wait beyond their time, now that a back-off
+// began.
+func (h *host) refuseLate(now time.Time) {
+	late := func(w *waiter, wait time.Duration) bool {
+		if wait <= w.until.Sub(now) {
+			w.longestPause = max(w.longestPause, w.backOff().left(now))
+			return false
+		}
+		h.remove(w, now)
+		w.finish(h.busy(w.request, now, wait, w.until.Sub(now)))
+		return true
+	}
+	h.queues(func(q *queue) {
+		dialling := len(q.preparing)
+		ahead, others := 0, time.Duration(0) // of those that go on waiting, and what they take
+		for _, w := range append(slices.Clone(q.ready), q.waiting.inOrder()...) {
+			own := w.interval(now)
+			if !late(w, h.behind(w.request, dialling+ahead, others-time.Duration(ahead)*own, now)) && w.ownDue(now) <= h.leadTime() {
+				ahead++
+				others += own
+			}
+		}
+	})
+	for _, w := range h.connects.inOrder() {
+		late(w, w.backOff().left(now))
+	}
+}
+
+// refuseAll refuses all waiters. A request that waits for a slot of a Store looks by itself.
+func (h *host) refuseAll(err error) {
+	for now := time.Now(); len(h.expiry) > 0; {
+		w := h.expiry[0]
+		h.remove(w, now)
+		w.finish(err)
+	}
+	h.dispatch()
+	h.notifyReserving()
+}

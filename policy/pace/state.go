@@ -1,0 +1,114 @@
+package pace
+
+import "time"
+
+// maxShown bounds how far behind a back-off a NextSlot is.
+const maxShown = 30 * 24 * time.Hour
+
+// Stats is a summary of all hosts of a Pacer.
+type Stats struct {
+	Hosts    int    // remembered
+	Waiting  int    // requests in queues, or that wait for a slot of the Store
+	UnderWay int    // requests that hold a concurrency slot
+	Streams  int    // requests that gave theirs back
+	Paused   int    // hosts that are backed off
+	Slowed   int    // hosts whose rate is lower because of slow answers
+	BackOffs uint64 // back-offs begun so far
+	Missed   uint64 // slots of the Store so far that ended before they were used
+}
+
+// Stats looks at all hosts, one after the other.
+func (p *Pacer) Stats() Stats {
+	s := Stats{BackOffs: p.backOffs.Load(), Missed: p.missed.Load()}
+	now := time.Now()
+	p.hosts.each(func(_ string, h *host) {
+		s.Hosts++
+		s.Waiting += h.waiters()
+		s.UnderWay += len(h.active)
+		s.Streams += len(h.streams) + len(h.yielded)
+		if h.backOff.left(now) > 0 {
+			s.Paused++
+		}
+		if h.latency.spacing(now) > 0 {
+			s.Slowed++
+		}
+	})
+	return s
+}
+
+// A HostState is the state of one host, to be shown.
+type HostState struct {
+	Key         string        // Limits.Key
+	Waiting     int           // requests in its queues, or that wait for a slot of the Store
+	UnderWay    int           // requests that hold a concurrency slot
+	Streams     int           // requests that gave theirs back
+	Sent        time.Time     // the last page asked for; zero: none is remembered
+	Gap         time.Duration // between two pages, by the Limits that were brought last; zero: none were
+	NextSlot    time.Time     // estimate of when a new request for a page could go, as far as the rates tell
+	PausedUntil time.Time     // the end of the back-off; zero: none
+	Slowed      time.Duration // least time between two requests, because the host answers slowly; zero: it does not
+}
+
+// Hosts returns the state of all hosts that are remembered, in no order. It looks at one
+// after the other, as Stats does.
+func (p *Pacer) Hosts() []HostState {
+	now := time.Now()
+	all := make([]HostState, 0, p.hosts.known.Load())
+	p.hosts.each(func(key string, h *host) { all = append(all, h.state(key, now)) })
+	return all
+}
+
+// Host returns the state of one host, and whether the Pacer remembers it. backOffKey is as
+// in [Limits].
+func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
+	s, known := p.host(key)
+	if backOffKey != "" && backOffKey != key {
+		other, any := p.host(backOffKey)
+		s.BackedOff(other)
+		known = known || any
+	}
+	return s, known
+}
+
+// BackedOff adds to s the back-off of o, a host that shares the rate of s.
+func (s *HostState) BackedOff(o HostState) {
+	if o.PausedUntil.After(s.PausedUntil) {
+		s.PausedUntil = o.PausedUntil
+	}
+	if o.PausedUntil.After(s.NextSlot) {
+		s.NextSlot = o.PausedUntil
+	}
+}
+
+func (p *Pacer) host(key string) (HostState, bool) {
+	h := p.hosts.lockKnown(key)
+	if h == nil {
+		return HostState{}, false
+	}
+	defer h.mu.Unlock()
+	return h.state(key, time.Now()), true
+}
+
+func (h *host) state(key string, now time.Time) HostState {
+	s := HostState{
+		Key:      key,
+		Waiting:  h.waiters(),
+		UnderWay: len(h.active),
+		Streams:  len(h.streams) + len(h.yielded),
+		Slowed:   h.latency.spacing(now),
+	}
+	b := h.backOff.get()
+	s.NextSlot = now.Add(b.left(now))
+	if l := &h.pages.limiter; l.terms != (terms{}) {
+		s.Gap = l.terms.interval()
+		ahead := l.unsent + l.preparing + h.pages.waiting.n
+		s.NextSlot = s.NextSlot.Add(min(l.wait(ahead+1, s.NextSlot), maxShown))
+	}
+	if last := h.pages.limiter.last; !last.IsZero() {
+		s.Sent = wallTime(last, now)
+	}
+	if b.left(now) > 0 {
+		s.PausedUntil = wallTime(b.until, now)
+	}
+	return s
+}
