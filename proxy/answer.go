@@ -96,7 +96,7 @@ var answers = []struct {
 	{isBusy(pace.QueueFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"As many requests wait for this host as the proxy lets wait.",
 		"Send fewer requests at once, or try again later. Whoever runs the proxy can change it with pace.max_queue."}},
-	{isBusy(pace.PlacesTaken), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
+	{isBusy(pace.ConcurrencyFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"As many requests are under way to this host as the proxy lets go at once, and none of them has ended for as long as it lets others wait.",
 		"Try again when they may be through. Whoever runs the proxy can change it with pace.max_concurrent and pace.max_wait."}},
 	{isBusy(pace.StreamsFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,

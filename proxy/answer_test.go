@@ -41,7 +41,7 @@ var answersToErrors = []struct {
 	{"too long a wait", &pace.BusyError{}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"a host that is left alone", &pace.BusyError{Reason: pace.BackedOff}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"a full queue", &pace.BusyError{Reason: pace.QueueFull}, 429, "connection_limit_reached", policy.ReasonPace},
-	{"places that stay taken", &pace.BusyError{Reason: pace.PlacesTaken}, 429, "connection_limit_reached", policy.ReasonPace},
+	{"places that stay taken", &pace.BusyError{Reason: pace.ConcurrencyFull}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"too many streams", &pace.BusyError{Reason: pace.StreamsFull}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"a quota used up", &policy.QuotaError{PerDay: 1}, 429, "connection_limit_reached", policy.ReasonQuota},
 	{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},

@@ -128,7 +128,7 @@ func (h *Handler) reach(x *exchange, o robots.Origin, limits pace.Limits) error 
 	if !x.rules.Monitor {
 		var err error
 		if x.at, err = x.rules.aim(ctx, o, &limits); err == nil {
-			x.slot, err = h.o.Pacer.Enter(ctx, x.share(), limits)
+			x.slot, err = h.o.Pacer.WaitConnect(ctx, x.share(), limits)
 		}
 		if err != nil {
 			return err

@@ -327,7 +327,7 @@ func (h *Handler) finish(x *exchange, err error) {
 		a, wait, err = h.settle(x, err)
 	}
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
-		rec.BackOff, rec.Slowed, rec.Away = busy.Pause, busy.Slowed, busy.Alone
+		rec.BackOff, rec.Slowed, rec.Away = busy.BackOff, busy.Slowed, busy.Alone
 	}
 	if errors.Is(err, egress.ErrParent) && h.parent.due() {
 		h.o.Log.Warn("the parent proxy does not serve", "error", err)
@@ -341,7 +341,7 @@ func (h *Handler) finish(x *exchange, err error) {
 			x.slot.Sent() // the client has left, and net/http goes on to connect all the same
 		}
 		held := x.slot.Held()
-		rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.Paused), cmp.Or(rec.Slowed, held.Slowed)
+		rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)
 		rec.Away = rec.Away || held.Alone
 		x.release() // the origin has done its part: a client that does not read holds up nobody else
 	}

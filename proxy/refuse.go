@@ -164,7 +164,7 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 	p.Delay, p.Asked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		p.RetryAfter = seconds(busy.RetryAfter)
-		p.BackOff, p.Slowed = busy.Pause.Round(time.Millisecond).Seconds(), busy.Slowed.Round(time.Millisecond).Seconds()
+		p.BackOff, p.Slowed = busy.BackOff.Round(time.Millisecond).Seconds(), busy.Slowed.Round(time.Millisecond).Seconds()
 	} else if again, ok := errors.AsType[*egress.RetryError](err); ok {
 		p.RetryAfter = seconds(time.Until(again.At))
 	} else if quota, ok := errors.AsType[*policy.QuotaError](err); ok {
@@ -172,8 +172,8 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 	} else if errors.Is(err, audit.ErrNoRoom) {
 		p.RetryAfter = seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
-		if host, _ := h.o.Pacer.Host(d.Pace.Key, ""); host.PausedUntil.After(retry) {
-			retry = host.PausedUntil // before that the fetch gets no slot
+		if host, _ := h.o.Pacer.Host(d.Pace.Key, ""); host.BackOffUntil.After(retry) {
+			retry = host.BackOffUntil // before that the fetch gets no slot
 		}
 		p.RetryAfter = seconds(time.Until(retry))
 	} else if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {

@@ -44,7 +44,7 @@ func TestABackOffIsItsHostsAlone(t *testing.T) {
 		if d := <-went; d != 10*time.Second {
 			t.Errorf("the host that is backed off was asked after %v", d)
 		}
-		if s, _ := p.Host("192.0.2.1", ""); !s.PausedUntil.IsZero() {
+		if s, _ := p.Host("192.0.2.1", ""); !s.BackOffUntil.IsZero() {
 			t.Error("the address is backed off")
 		}
 	})
@@ -78,10 +78,10 @@ func TestWhoWaitsForAHostApart(t *testing.T) {
 		pass(100 * time.Millisecond)
 		first.BackOff(time.Minute)
 		all.Wait()
-		_, err := p.Enter(t.Context(), "", busy)
+		_, err := p.WaitConnect(t.Context(), "", busy)
 		isBusy(t, err, BackedOff)
-		if s, err := p.Enter(t.Context(), "", fine); err != nil {
-			t.Errorf("Enter for the other host: %v", err)
+		if s, err := p.WaitConnect(t.Context(), "", fine); err != nil {
+			t.Errorf("WaitConnect for the other host: %v", err)
 		} else {
 			s.Release()
 		}
@@ -128,7 +128,7 @@ func TestARestoredBackOffIsItsHostsAlone(t *testing.T) {
 		next := newExact()
 		next.Restore(p.Clocks(time.Now(), time.Time{}))
 		mustWait(t, next, "", named(l, "told.test")).send()
-		next.Pause("told.test", Backoff{Until: time.Now().Add(time.Minute)})
+		next.MergeBackOff("told.test", BackOff{Until: time.Now().Add(time.Minute)})
 		l.MaxWait = 10 * time.Second
 		for _, host := range []string{"busy.test", "told.test"} {
 			_, err := next.Wait(t.Context(), "", named(l, host))

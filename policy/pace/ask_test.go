@@ -19,10 +19,10 @@ type recorder struct {
 	half time.Duration
 
 	mu    sync.Mutex
-	asked []pace.Ask
+	asked []pace.SlotRequest
 }
 
-func (r *recorder) Reserve(ctx context.Context, a pace.Ask) (pace.Turn, error) {
+func (r *recorder) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservation, error) {
 	r.mu.Lock()
 	r.asked = append(r.asked, a)
 	r.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *recorder) Reserve(ctx context.Context, a pace.Ask) (pace.Turn, error) {
 	return r.Store.Reserve(ctx, a)
 }
 
-func (r *recorder) last() pace.Ask { return r.asked[len(r.asked)-1] }
+func (r *recorder) last() pace.SlotRequest { return r.asked[len(r.asked)-1] }
 
 func newRecorder(half time.Duration) (*recorder, *pace.Pacer) {
 	r := &recorder{Store: storetest.NewMemory(1).Join(), half: half}
@@ -58,16 +58,16 @@ func TestWhatAStoreIsAsked(t *testing.T) {
 	burst.PerSecond, burst.Burst = 10, 5
 	owned, asset := burst, burst
 	owned.Client, asset.AssetBurst = pace.Rate{PerSecond: 0.5, Burst: 1}, 3
-	host := pace.ClockTerms{PerSecond: 10, Burst: 5}
+	host := pace.Limiter{PerSecond: 10, Burst: 5}
 	for name, c := range map[string]struct {
 		limits pace.Limits
-		clocks []pace.ClockTerms
+		clocks []pace.Limiter
 		width  time.Duration
 	}{
-		"a gap":                {strict, []pace.ClockTerms{{PerSecond: 1, Burst: 1, Gap: 2 * time.Second}}, 2 * time.Second / 64},
-		"a burst":              {burst, []pace.ClockTerms{host}, 0},
-		"an asset":             {asset, []pace.ClockTerms{{Name: "assets", PerSecond: 10, Burst: 3}}, 0},
-		"a client with a rate": {owned, []pace.ClockTerms{host, {Name: "client:c", PerSecond: 0.5, Burst: 1, Gap: 2 * time.Second}}, 2 * time.Second / 64},
+		"a gap":                {strict, []pace.Limiter{{PerSecond: 1, Burst: 1, Gap: 2 * time.Second}}, 2 * time.Second / 64},
+		"a burst":              {burst, []pace.Limiter{host}, 0},
+		"an asset":             {asset, []pace.Limiter{{Name: "assets", PerSecond: 10, Burst: 3}}, 0},
+		"a client with a rate": {owned, []pace.Limiter{host, {Name: "client:c", PerSecond: 0.5, Burst: 1, Gap: 2 * time.Second}}, 2 * time.Second / 64},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,11 +76,11 @@ func TestWhatAStoreIsAsked(t *testing.T) {
 				for range 2 {
 					s := ready(t, p, "c", c.limits)
 					a := r.last()
-					if a.Key != "a.test" || a.Places != 7 || a.Width != c.width || a.MaxWait > 10*time.Second || a.MaxWait < 7*time.Second || a.Lease != nil || a.Unsent {
+					if a.Key != "a.test" || a.MaxConcurrent != 7 || a.Window != c.width || a.MaxWait > 10*time.Second || a.MaxWait < 7*time.Second || a.Lease != nil || a.Unused {
 						t.Errorf("asked for %+v", a)
 					}
-					if !slices.Equal(a.Clocks, c.clocks) {
-						t.Errorf("by clocks %+v, want %+v", a.Clocks, c.clocks)
+					if !slices.Equal(a.Limiters, c.clocks) {
+						t.Errorf("by clocks %+v, want %+v", a.Limiters, c.clocks)
 					}
 					s.Sent()
 					for i := range c.clocks {
@@ -97,8 +97,8 @@ func TestAPauseIsKnownFromATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newRecorder(0)
 		l := limits(time.Second)
-		b := pace.Backoff{Until: time.Now().Add(time.Hour), Length: time.Minute}
-		r.Report(pace.Report{Key: l.Key, Backoff: b})
+		b := pace.BackOff{Until: time.Now().Add(time.Hour), Length: time.Minute}
+		r.Report(pace.Report{Key: l.Key, BackOff: b})
 		l.MaxWait = time.Minute
 		for range 3 {
 			s, err := p.Wait(t.Context(), "", l)
@@ -113,7 +113,7 @@ func TestAPauseIsKnownFromATurn(t *testing.T) {
 		}
 		l.MaxWait = 2 * time.Hour
 		ready(t, p, "", l)
-		if got := r.last().Backoff; !got.Until.Equal(b.Until) || got.Length != b.Length || time.Now().Before(b.Until) {
+		if got := r.last().BackOff; !got.Until.Equal(b.Until) || got.Length != b.Length || time.Now().Before(b.Until) {
 			t.Errorf("told of %+v at %v", got, time.Now())
 		}
 	})

@@ -32,16 +32,16 @@ func (b backOff) forgiven(now time.Time) bool {
 }
 
 // report returns b as other processes are told of it, or zero if it is forgiven.
-func (b backOff) report(now time.Time) Backoff {
+func (b backOff) report(now time.Time) BackOff {
 	if b.forgiven(now) {
-		return Backoff{}
+		return BackOff{}
 	}
-	return Backoff{b.until, b.length}
+	return BackOff{b.until, b.length}
 }
 
 // merge takes over what other processes know of the back-off, and reports whether it ends
 // later by that.
-func (b *backOff) merge(o Backoff, now time.Time) bool {
+func (b *backOff) merge(o BackOff, now time.Time) bool {
 	o.Until = localTime(o.Until, now, now.Add(maxBackOff))
 	if o.Until.IsZero() || now.Sub(o.Until) >= backOffMemory {
 		return false
@@ -110,7 +110,7 @@ func (h *hostBackOff) change(f func(*backOff) bool) bool {
 }
 
 // merge is backOff.merge.
-func (h *hostBackOff) merge(o Backoff, now time.Time) bool {
+func (h *hostBackOff) merge(o BackOff, now time.Time) bool {
 	return h.change(func(b *backOff) bool { return b.merge(o, now) })
 }
 

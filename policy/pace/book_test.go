@@ -185,9 +185,9 @@ type broken struct{ asked int }
 
 func (b *broken) Standing() pace.Standing { return pace.Standing{} }
 func (b *broken) Report(pace.Report)      {}
-func (b *broken) Reserve(context.Context, pace.Ask) (pace.Turn, error) {
+func (b *broken) Reserve(context.Context, pace.SlotRequest) (pace.Reservation, error) {
 	b.asked++
-	return pace.Turn{}, errors.New("broken")
+	return pace.Reservation{}, errors.New("broken")
 }
 
 // TestAStoreThatFailsLetsNothingOut: nor is it asked without an end.
@@ -267,6 +267,6 @@ func TestPortionsOfABurst(t *testing.T) {
 		l.Key, l.MaxWait = "b.test", 0
 		f.place(1, l)
 		f.place(1, l)
-		isBusy(t, f.try(1, "", l, 0), pace.PlacesTaken)
+		isBusy(t, f.try(1, "", l, 0), pace.ConcurrencyFull)
 	})
 }

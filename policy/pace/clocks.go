@@ -11,8 +11,8 @@ type Clock struct {
 	AssetsSent time.Time     `json:"assets_sent,omitzero"` // the last request by the limiter of the host's assets; zero: none that counts
 	Gap        time.Duration `json:"gap_ns,omitzero"`      // how long from then they may hold up others: the longest gap, or until the burst is whole
 
-	PausedUntil time.Time     `json:"paused_until,omitzero"`    // the end of the last back-off, see [Slot.BackOff]; zero: there was none, or it is forgiven
-	PauseLength time.Duration `json:"pause_length_ns,omitzero"` // the last back-off that the proxy chose itself, which the next one doubles; zero: none
+	BackOffUntil  time.Time     `json:"paused_until,omitzero"`    // the end of the last back-off, see [Slot.BackOff]; zero: there was none, or it is forgiven
+	BackOffLength time.Duration `json:"pause_length_ns,omitzero"` // the last back-off that the proxy chose itself, which the next one doubles; zero: none
 
 	SlowAverage time.Duration `json:"slow_average_ns,omitzero"` // of how long the host's answers took; zero: not slow
 	AnsweredAt  time.Time     `json:"answered_at,omitzero"`     // the last of these
@@ -25,7 +25,7 @@ func (c *Clock) Until() time.Time {
 	for _, of := range []struct {
 		begun time.Time
 		lasts time.Duration
-	}{{c.Sent, max(c.Gap, minQuiet)}, {c.AssetsSent, max(c.Gap, minQuiet)}, {c.PausedUntil, backOffMemory}, {c.AnsweredAt, slowFor}} {
+	}{{c.Sent, max(c.Gap, minQuiet)}, {c.AssetsSent, max(c.Gap, minQuiet)}, {c.BackOffUntil, backOffMemory}, {c.AnsweredAt, slowFor}} {
 		if end := of.begun.Add(of.lasts); !of.begun.IsZero() && end.After(latest) {
 			latest = end
 		}
@@ -77,7 +77,7 @@ func (h *host) clock(now time.Time) Clock {
 		c.SlowAverage, c.AnsweredAt = h.latency.average, wallTime(h.latency.at, now)
 	}
 	if b := h.backOff.get(); !b.forgiven(now) {
-		c.PausedUntil, c.PauseLength = wallTime(b.until, now), b.length
+		c.BackOffUntil, c.BackOffLength = wallTime(b.until, now), b.length
 	}
 	return c
 }
@@ -106,5 +106,5 @@ func (h *host) restore(c *Clock, now time.Time) {
 		h.assetQueue().limiter.restore(c.AssetsSent, c.Gap, now)
 	}
 	h.latency = latency{c.SlowAverage, localTime(c.AnsweredAt, now, now)}
-	h.backOff.held.Store(&backOff{until: localTime(c.PausedUntil, now, now.Add(maxBackOff)), length: min(max(0, c.PauseLength), maxBackOff)})
+	h.backOff.held.Store(&backOff{until: localTime(c.BackOffUntil, now, now.Add(maxBackOff)), length: min(max(0, c.BackOffLength), maxBackOff)})
 }

@@ -137,8 +137,8 @@ func TestPausesOutliveTheProcess(t *testing.T) {
 		beginBackOff(p, l.Key, 20*time.Minute)
 		pass(5 * time.Minute)
 		p = restart(t, p, Options{})
-		if s := p.Stats(); s.Paused != 1 {
-			t.Errorf("%d hosts are paused", s.Paused)
+		if s := p.Stats(); s.BackedOff != 1 {
+			t.Errorf("%d hosts are paused", s.BackedOff)
 		}
 		goesAfter(t, p, l, 15*time.Minute)
 	})

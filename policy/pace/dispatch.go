@@ -393,7 +393,7 @@ func (h *host) expire(now time.Time) (wake time.Duration, any bool) {
 	}
 	h.remove(w, now)
 	e := h.busy(w.request, now, h.estimate(w.request, w.rated, now), w.until.Sub(w.since))
-	if e.Reason == PlacesTaken {
+	if e.Reason == ConcurrencyFull {
 		e.RetryAfter = max(e.RetryAfter, now.Sub(w.since))
 	}
 	w.finish(e)

@@ -99,18 +99,18 @@ func (h *host) estimate(r *request, rated bool, now time.Time) time.Duration {
 // busy returns the refusal of a request that may wait for most, and would have to wait for
 // wait. If the concurrency limit holds it up, all that is known is how long that has lasted.
 func (h *host) busy(r *request, now time.Time, wait, most time.Duration) *BusyError {
-	e := &BusyError{RetryAfter: wait, Pause: r.backOff().left(now), Alone: r.process.standing().Alone}
+	e := &BusyError{RetryAfter: wait, BackOff: r.backOff().left(now), Alone: r.process.standing().Alone}
 	if r.limits.Adapt {
 		e.Slowed = h.latency.spacing(now)
 	}
 	blocked := r.list == nil && !h.mayStart(r, now)
 	switch {
-	case e.Pause > 0 && e.Pause >= most:
+	case e.BackOff > 0 && e.BackOff >= most:
 		e.Reason = BackedOff
 	case wait > most || !blocked:
 		e.Reason = WaitTooLong
 	default:
-		e.Reason = PlacesTaken
+		e.Reason = ConcurrencyFull
 	}
 	if blocked && len(h.expiry) > 0 {
 		e.RetryAfter = max(e.RetryAfter, now.Sub(h.expiry[0].since))

@@ -91,7 +91,7 @@ func TestPlacesAreForAll(t *testing.T) {
 			wg.Go(func() { f.try(i, "", l, 10*time.Second) })
 		}
 		synctest.Wait()
-		isBusy(t, f.try(2, "", l, 0), pace.PlacesTaken)
+		isBusy(t, f.try(2, "", l, 0), pace.ConcurrencyFull)
 		wg.Wait()
 	})
 }

@@ -42,7 +42,7 @@ func TestAFullTableForgetsHostsOfTheGreediestClient(t *testing.T) {
 			t.Errorf("%d hosts known (%d counted), %d permitted", n, p.hosts.known.Load(), most)
 		}
 		for i := range others {
-			if s, known := p.Host(own(i), ""); !known || s.PausedUntil.IsZero() {
+			if s, known := p.Host(own(i), ""); !known || s.BackOffUntil.IsZero() {
 				t.Fatalf("the back-off of %s is forgotten", own(i))
 			}
 		}
@@ -136,9 +136,9 @@ func TestRestoreKeepsTheLeastPatient(t *testing.T) {
 		now := time.Now()
 		var clocks []Clock
 		for i := range 3 * most {
-			clocks = append(clocks, Clock{Key: fmt.Sprint("trap-", i), PausedUntil: now.Add(time.Hour)})
+			clocks = append(clocks, Clock{Key: fmt.Sprint("trap-", i), BackOffUntil: now.Add(time.Hour)})
 			if i%30 == 0 {
-				clocks = append(clocks, Clock{Key: fmt.Sprint("fair-", i), PausedUntil: now.Add(5 * time.Minute)})
+				clocks = append(clocks, Clock{Key: fmt.Sprint("fair-", i), BackOffUntil: now.Add(5 * time.Minute)})
 			}
 		}
 		p := New(Options{MaxHosts: most})

@@ -31,7 +31,7 @@ type host struct {
 	pages    queue
 	assets   *queue                  // nil: no request for an asset came
 	clients  map[string]*rateLimiter // of the clients that have a rate of their own
-	connects fairQueue               // requests that wait for no rate, see Pacer.Enter
+	connects fairQueue               // requests that wait for no rate, see Pacer.WaitConnect
 	last     *fairQueue              // of the last request that had to wait for a concurrency slot; nil: none had to
 	latency  latency
 	lead     time.Duration // how long it has lately taken to make a connection ready

@@ -154,7 +154,7 @@ func TestRedialGivesTheRightBack(t *testing.T) {
 		if err := s.Ready(t.Context()); err != nil || time.Since(start) != 10*time.Second+2*minLead {
 			t.Errorf("went after %v, in the pause: %v", time.Since(start), err)
 		}
-		if h := s.Held(); h.Waited != 5*time.Second || h.Paused != 5*time.Second {
+		if h := s.Held(); h.Waited != 5*time.Second || h.BackOff != 5*time.Second {
 			t.Errorf("held %+v", h)
 		}
 		s.Sent()
@@ -395,7 +395,7 @@ func twoHosts(t *testing.T, pause time.Duration) (p *Pacer, end func()) {
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, end := twoHosts(t, 30*time.Second)
-		want := Stats{Hosts: 2, Waiting: 3, UnderWay: 1, Streams: 1, Paused: 1, BackOffs: 1}
+		want := Stats{Hosts: 2, Waiting: 3, UnderWay: 1, Streams: 1, BackedOff: 1, BackOffs: 1}
 		if got := p.Stats(); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}

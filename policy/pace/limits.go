@@ -26,12 +26,12 @@ const (
 type Reason uint8
 
 const (
-	WaitTooLong Reason = iota // the wait is, or turned out, longer than Limits.MaxWait
-	QueueFull                 // Limits.MaxQueue requests are waiting
-	StreamsFull               // the client has as many streams as are free of Options.MaxStreams, or more
-	HostsFull                 // Options.MaxHosts are known, and all of them are in use
-	BackedOff                 // the rest of the host's back-off is longer than Limits.MaxWait; see Slot.BackOff
-	PlacesTaken               // Limits.MaxConcurrent requests were under way all the time
+	WaitTooLong     Reason = iota // the wait is, or turned out, longer than Limits.MaxWait
+	QueueFull                     // Limits.MaxQueue requests are waiting
+	StreamsFull                   // the client has as many streams as are free of Options.MaxStreams, or more
+	HostsFull                     // Options.MaxHosts are known, and all of them are in use
+	BackedOff                     // the rest of the host's back-off is longer than Limits.MaxWait; see Slot.BackOff
+	ConcurrencyFull               // Limits.MaxConcurrent requests were under way all the time
 )
 
 func (r Reason) String() string {
@@ -46,7 +46,7 @@ func (r Reason) String() string {
 		return "too many hosts at once"
 	case BackedOff:
 		return "the host is left alone for a while"
-	case PlacesTaken:
+	case ConcurrencyFull:
 		return "all places stay taken"
 	}
 	return "busy"
@@ -57,7 +57,7 @@ type BusyError struct {
 	RetryAfter time.Duration // estimated time until a new request could go; at least one second
 	Reason     Reason
 	Alone      bool          // the Store was away, and this process's share of the rate was used up
-	Pause      time.Duration // rest of the host's back-off, see Slot.BackOff; zero: none
+	BackOff    time.Duration // rest of the host's back-off, see Slot.BackOff; zero: none
 	Slowed     time.Duration // least time between two requests, because the host answers slowly; zero: it does not
 }
 

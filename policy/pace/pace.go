@@ -32,7 +32,7 @@
 // own limiters come first; then Ready reserves the next slot among all processes, and a
 // concurrency slot with it. A slot under a gap may be used for a short time, and the gap to
 // the next slot counts from its end; a request that misses it takes another
-// ([Slot.Timely]). A back-off counts for all processes. Concurrency slots of Enter, streams,
+// ([Slot.Timely]). A back-off counts for all processes. Concurrency slots of WaitConnect, streams,
 // queues, and how slowly a host answers are known to each process alone. If the Store
 // fails, nobody waits for it: each process goes as many times slower as there are
 // processes, counted from its own last request, so that all of them together send no more
@@ -73,7 +73,7 @@ type Options struct {
 	Since time.Time
 
 	// Store is what this process shares with others. The caller calls Recheck when its
-	// Standing has changed, and Pause for back-offs of others. Nil: the process shares
+	// Standing has changed, and MergeBackOff for back-offs of others. Nil: the process shares
 	// with nobody.
 	Store Store
 }
@@ -106,10 +106,10 @@ func (p *Pacer) Wait(ctx context.Context, client string, l Limits) (*Slot, error
 	return p.take(ctx, client, l, true)
 }
 
-// Enter gives a concurrency slot for a dial alone, before a CONNECT is answered. It waits
+// WaitConnect gives a concurrency slot for a dial alone, before a CONNECT is answered. It waits
 // for no rate, only for a concurrency slot and for the end of a back-off. Its errors are
 // Wait's.
-func (p *Pacer) Enter(ctx context.Context, client string, l Limits) (*Slot, error) {
+func (p *Pacer) WaitConnect(ctx context.Context, client string, l Limits) (*Slot, error) {
 	return p.take(ctx, client, l, false)
 }
 
@@ -158,9 +158,9 @@ func (p *Pacer) Close() {
 	p.hosts.each(func(_ string, h *host) { h.refuseAll(ErrClosed) })
 }
 
-// Pause takes over a back-off that another process has begun. If the host is not known
+// MergeBackOff takes over a back-off that another process has begun. If the host is not known
 // here, nothing is kept: the Store tells of the back-off with the next slot.
-func (p *Pacer) Pause(key string, b Backoff) {
+func (p *Pacer) MergeBackOff(key string, b BackOff) {
 	h := p.hosts.lockKnown(key)
 	if h == nil {
 		return

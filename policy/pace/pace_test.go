@@ -279,7 +279,7 @@ func TestUnusableLimitsRefuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(Options{})
-			for _, ask := range []func(context.Context, string, Limits) (*Slot, error){p.Wait, p.Enter} {
+			for _, ask := range []func(context.Context, string, Limits) (*Slot, error){p.Wait, p.WaitConnect} {
 				if s, err := ask(t.Context(), "", l); s != nil || !errors.Is(err, ErrLimits) {
 					t.Errorf("got %v, %v; want ErrLimits", s, err)
 				}

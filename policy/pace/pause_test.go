@@ -120,7 +120,7 @@ func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
 		if after := isBusy(t, err, BackedOff); after != 32*time.Second {
 			t.Errorf("a newcomer: retry after %v, want 32s", after)
 		}
-		_, err = p.Enter(t.Context(), "", l) // nor is anything dialled
+		_, err = p.WaitConnect(t.Context(), "", l) // nor is anything dialled
 		if after := isBusy(t, err, BackedOff); after != 30*time.Second {
 			t.Errorf("a dial: retry after %v, want 30s", after)
 		}
@@ -133,9 +133,9 @@ func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 		p, l := newExact(), rule(10, 5, 0)
 		beginBackOff(p, l.Key, 20*time.Second) // a host not known yet
 		start := time.Now()
-		s, err := p.Enter(t.Context(), "", l)
+		s, err := p.WaitConnect(t.Context(), "", l)
 		if err != nil || time.Since(start) != 20*time.Second {
-			t.Fatalf("Enter: %v after %v", err, time.Since(start))
+			t.Fatalf("WaitConnect: %v after %v", err, time.Since(start))
 		}
 		s.Sent()
 		beginBackOff(p, l.Key, 20*time.Second)
@@ -147,7 +147,7 @@ func TestBackOffHoldsDialsAndReplays(t *testing.T) {
 		s = mustWait(t, p, "", l)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := p.Enter(t.Context(), "", l)
+			_, err := p.WaitConnect(t.Context(), "", l)
 			isBusy(t, err, BackedOff)
 		})
 		wg.Go(func() {

@@ -44,18 +44,18 @@ func (p *process) share(t terms) terms {
 	if st.Alone {
 		t.alone = p.currentOutage(st)
 	}
-	if st.Times > 1 { // NaN is not
-		t.perSecond /= st.Times
-		t.burst = max(1, int(float64(t.burst)/st.Times))
-		t.delay = min(limiter.Nanoseconds(float64(t.delay)*st.Times), maxDelay)
+	if st.Slowdown > 1 { // NaN is not
+		t.perSecond /= st.Slowdown
+		t.burst = max(1, int(float64(t.burst)/st.Slowdown))
+		t.delay = min(limiter.Nanoseconds(float64(t.delay)*st.Slowdown), maxDelay)
 	}
 	return t
 }
 
 // shareOf returns this process's share of a concurrency limit.
 func (p *process) shareOf(limit int) int {
-	if st := p.standing(); st.Times > 1 {
-		return max(1, int(float64(limit)/st.Times))
+	if st := p.standing(); st.Slowdown > 1 {
+		return max(1, int(float64(limit)/st.Slowdown))
 	}
 	return limit
 }

@@ -138,7 +138,7 @@ func TestMaxWaitIsKeptWhenPlacesStayTaken(t *testing.T) {
 		s.Sent()
 		start := time.Now()
 		_, err := wait(t.Context(), p, "", l)
-		if after := isBusy(t, err, PlacesTaken); after != l.MaxWait || time.Since(start) != l.MaxWait {
+		if after := isBusy(t, err, ConcurrencyFull); after != l.MaxWait || time.Since(start) != l.MaxWait {
 			t.Errorf("refused after %v, retry after %v", time.Since(start), after)
 		}
 		s.Release()
@@ -364,7 +364,7 @@ func TestFullQueueIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
 		l.MaxConcurrent, l.MaxQueue = 1, 5
-		busy, err := p.Enter(t.Context(), "greedy", l)
+		busy, err := p.WaitConnect(t.Context(), "greedy", l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -377,7 +377,7 @@ func TestFullQueueIsShared(t *testing.T) {
 				client = "honest"
 			}
 			wg.Go(func() {
-				s, err := p.Enter(t.Context(), client, l)
+				s, err := p.WaitConnect(t.Context(), client, l)
 				if e := (*BusyError)(nil); errors.As(err, &e) && e.Reason == QueueFull {
 					mu.Lock()
 					defer mu.Unlock()
@@ -408,7 +408,7 @@ func TestTunnelsAndRequestsTakeTurns(t *testing.T) {
 		for i := range 60 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					if s, err := p.Enter(ctx, fmt.Sprint("greedy", i%3), l); err == nil {
+					if s, err := p.WaitConnect(ctx, fmt.Sprint("greedy", i%3), l); err == nil {
 						pass(10 * time.Second)
 						s.Release()
 					}

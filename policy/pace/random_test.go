@@ -69,7 +69,7 @@ func (r *trial) request(l Limits, gap time.Duration) {
 	client := fmt.Sprint(int64(r.random(4)))
 	take := r.p.Wait
 	if r.chance(6) {
-		take = r.p.Enter
+		take = r.p.WaitConnect
 	}
 	s, err := take(ctx, client, l)
 	if err != nil {

@@ -112,10 +112,10 @@ func (r *rateLimiter) apply(t terms, now time.Time) {
 // Else it is a time that differs from process to process, so that they do not all come at
 // once, and that keeps one whole gap free after the outage began.
 func (t terms) presumedSent(before time.Time) time.Time {
-	if !(t.alone.Times > 1) {
+	if !(t.alone.Slowdown > 1) {
 		return before
 	}
-	round := time.Duration(float64(t.interval()) * (1 - 1/t.alone.Times)) // the gaps of all other processes
+	round := time.Duration(float64(t.interval()) * (1 - 1/t.alone.Slowdown)) // the gaps of all other processes
 	if !before.Before(t.alone.Since.Add(-round)) {
 		return before
 	}

@@ -71,7 +71,7 @@ func (r *request) returnLease() {
 	if v == nil || v.lease == nil {
 		return
 	}
-	r.process.store.Report(Report{Key: r.limits.Key, Lease: v.lease, Unsent: v.unsent})
+	r.process.store.Report(Report{Key: r.limits.Key, Lease: v.lease, Unused: v.unsent})
 	v.lease, v.unsent = nil, false
 }
 

@@ -98,7 +98,7 @@ const (
 )
 
 // next returns what to do now, and what to ask for.
-func (a *attempt) next() (Ask, step) {
+func (a *attempt) next() (SlotRequest, step) {
 	h := a.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,18 +106,18 @@ func (a *attempt) next() (Ask, step) {
 	alone := a.terms(now).alone
 	switch {
 	case a.released:
-		return Ask{}, gone
+		return SlotRequest{}, gone
 	case a.stage != granted:
-		return Ask{}, startOver
+		return SlotRequest{}, startOver
 	case v.under != alone, a.backOff().left(now) > 0:
 		a.giveUp() // the permit was given under other terms
-		return Ask{}, startOver
+		return SlotRequest{}, startOver
 	case alone != nil:
 		a.returnLease()
 		a.alone, v.until = true, time.Time{}
-		return Ask{}, goNow
+		return SlotRequest{}, goNow
 	case v.unsent && !v.ended(now):
-		return Ask{}, goNow
+		return SlotRequest{}, goNow
 	case v.unsent:
 		v.missed = min(v.missed+1, maxMissed)
 		a.process.missed.Add(1)
@@ -126,39 +126,39 @@ func (a *attempt) next() (Ask, step) {
 }
 
 // ask returns what the Store is asked for.
-func (a *attempt) ask(now time.Time) Ask {
+func (a *attempt) ask(now time.Time) SlotRequest {
 	v := a.reservation
-	ask := Ask{
-		Key: a.limits.Key, BackOffKey: a.limits.BackOffKey, Places: a.maxActive(), MaxWait: max(0, a.end.Sub(now)),
-		Backoff: a.backOff().get().report(now), Lease: v.lease, Unsent: v.unsent,
+	ask := SlotRequest{
+		Key: a.limits.Key, BackOffKey: a.limits.BackOffKey, MaxConcurrent: a.maxActive(), MaxWait: max(0, a.end.Sub(now)),
+		BackOff: a.backOff().get().report(now), Lease: v.lease, Unused: v.unsent,
 	}
 	name := ""
 	if a.queue == a.host.assets {
 		name = "assets"
 	}
-	ask.Clocks = append(make([]ClockTerms, 0, 2), a.terms(now).clock(name, a.queue.limiter.last))
+	ask.Limiters = append(make([]Limiter, 0, 2), a.terms(now).clock(name, a.queue.limiter.last))
 	if a.own != nil {
-		ask.Clocks = append(ask.Clocks, a.ownTerms().clock("client:"+a.client, a.own.last))
+		ask.Limiters = append(ask.Limiters, a.ownTerms().clock("client:"+a.client, a.own.last))
 	}
-	for _, c := range ask.Clocks {
-		if w := min(max(c.Gap/widthPart, minWidth), maxWidth); c.Gap > 0 && (ask.Width == 0 || w < ask.Width) {
-			ask.Width = w
+	for _, c := range ask.Limiters {
+		if w := min(max(c.Gap/widthPart, minWidth), maxWidth); c.Gap > 0 && (ask.Window == 0 || w < ask.Window) {
+			ask.Window = w
 		}
 	}
-	ask.Width <<= v.missed
+	ask.Window <<= v.missed
 	return ask
 }
 
 // clock returns what a Store has to know of t.
-func (t terms) clock(name string, sent time.Time) ClockTerms {
+func (t terms) clock(name string, sent time.Time) Limiter {
 	l := t.limit()
-	return ClockTerms{Name: name, PerSecond: l.PerSecond, Burst: l.Burst, Gap: l.Gap, Sent: sent}
+	return Limiter{Name: name, PerSecond: l.PerSecond, Burst: l.Burst, Gap: l.Gap, Sent: sent}
 }
 
 // got takes over what the Store has answered. It returns how long to wait for the slot that
 // the Store has given, or to ask again: with the permit that the request has, if keep says
 // so.
-func (a *attempt) got(ctx context.Context, began time.Time, g Turn, failed error) (wait time.Duration, keep bool, err error) {
+func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, failed error) (wait time.Duration, keep bool, err error) {
 	h, v := a.host, a.reservation
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,11 +166,11 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Turn, failed error
 	a.waited += now.Sub(began)
 	if a.released {
 		if g.Lease != nil {
-			a.process.store.Report(Report{Key: a.limits.Key, Lease: g.Lease, Unsent: true})
+			a.process.store.Report(Report{Key: a.limits.Key, Lease: g.Lease, Unused: true})
 		}
 		return 0, false, errReleased
 	}
-	if a.backOff().merge(g.Backoff, now) {
+	if a.backOff().merge(g.BackOff, now) {
 		h.backedOff(now)
 	}
 	v.unsent = false // taken back by the Store, or spent, or not known
@@ -197,7 +197,7 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Turn, failed error
 	case g.Wait > left, g.Full && left <= 0:
 		err := a.refuse(now, g.Wait, left)
 		if g.Full && g.Wait <= max(0, left) && err.Reason == WaitTooLong {
-			err.Reason = PlacesTaken
+			err.Reason = ConcurrencyFull
 		}
 		return 0, false, err
 	case g.Full:

@@ -88,7 +88,7 @@ func TestTheClockWasSetBack(t *testing.T) {
 		goesAfter(t, restored(Clock{Sent: in(time.Hour), Gap: 10 * time.Second}), rule(1, 1, 10*time.Second), 10*time.Second)
 		goesAfter(t, restored(Clock{Sent: in(1 << 62)}), rule(1, 5, 0), time.Second)
 		goesAfter(t, restored(Clock{AssetsSent: in(time.Hour)}), assets(rule(1, 1, 0), 5), time.Second)
-		goesAfter(t, restored(Clock{PausedUntil: in(24 * time.Hour), PauseLength: 24 * time.Hour}), rule(1, 1, 0), time.Hour)
+		goesAfter(t, restored(Clock{BackOffUntil: in(24 * time.Hour), BackOffLength: 24 * time.Hour}), rule(1, 1, 0), time.Hour)
 		p := restored(Clock{SlowAverage: 8 * time.Second, AnsweredAt: in(24 * time.Hour)})
 		goesAfter(t, p, adaptive(rule(10, 5, 0)), 0)
 		goesAfter(t, p, adaptive(rule(10, 5, 0)), 8*time.Second)
@@ -96,8 +96,8 @@ func TestTheClockWasSetBack(t *testing.T) {
 		goesAfter(t, p, adaptive(rule(10, 5, 0)), 0)
 		pass(8 * time.Minute)
 		goesAfter(t, p, adaptive(rule(10, 5, 0)), 0)
-		goesAfter(t, p, adaptive(rule(10, 5, 0)), 100*time.Millisecond)                      // ten minutes without an answer
-		p = restored(Clock{Sent: in(-200 * 365 * 24 * time.Hour), Gap: -1, PauseLength: -1}) // or it was never set
+		goesAfter(t, p, adaptive(rule(10, 5, 0)), 100*time.Millisecond)                        // ten minutes without an answer
+		p = restored(Clock{Sent: in(-200 * 365 * 24 * time.Hour), Gap: -1, BackOffLength: -1}) // or it was never set
 		goesAfter(t, p, rule(1, 1, 10*time.Second), 0)
 	})
 }

@@ -136,7 +136,7 @@ func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
 	b := s.backOff().get()
 	h.mu.Unlock()
 	if begun && s.process.store != nil {
-		s.process.store.Report(Report{Key: s.limits.backOffKey(), Backoff: b.report(now)})
+		s.process.store.Report(Report{Key: s.limits.backOffKey(), BackOff: b.report(now)})
 	}
 	return b.left(now)
 }
@@ -198,10 +198,10 @@ func (s *Slot) Release() {
 
 // Held says what held a request up.
 type Held struct {
-	Waited time.Duration // in all, with the waits in Ready
-	Paused time.Duration // the longest rest of a back-off that the request met; zero: none
-	Slowed time.Duration // least time between two requests because of the host's slow answers; zero: they were not slow
-	Alone  bool          // it got the permit to send while the Store was away
+	Waited  time.Duration // in all, with the waits in Ready
+	BackOff time.Duration // the longest rest of a back-off that the request met; zero: none
+	Slowed  time.Duration // least time between two requests because of the host's slow answers; zero: they were not slow
+	Alone   bool          // it got the permit to send while the Store was away
 }
 
 // Held returns what has held the request up until now.

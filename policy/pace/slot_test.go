@@ -122,9 +122,9 @@ func TestEnterTakesAPlaceAndNoRate(t *testing.T) {
 		p, l := New(Options{}), every(10*time.Second)
 		l.MaxConcurrent = 2
 		enter := func() *Slot {
-			s, err := p.Enter(t.Context(), "", l)
+			s, err := p.WaitConnect(t.Context(), "", l)
 			if err != nil {
-				t.Fatalf("Enter: %v", err)
+				t.Fatalf("WaitConnect: %v", err)
 			}
 			return s
 		}
@@ -133,8 +133,8 @@ func TestEnterTakesAPlaceAndNoRate(t *testing.T) {
 		dial := enter()
 		hasty := l
 		hasty.MaxWait = 0
-		_, err := p.Enter(t.Context(), "", hasty)
-		isBusy(t, err, PlacesTaken)
+		_, err := p.WaitConnect(t.Context(), "", hasty)
+		isBusy(t, err, ConcurrencyFull)
 		go func() { pass(3 * time.Second); dial.Release() }()
 		dial2 := enter()
 		if time.Since(start) != 3*time.Second || dial2.Held().Waited != 3*time.Second {
@@ -155,7 +155,7 @@ func TestEnterTakesAPlaceAndNoRate(t *testing.T) {
 			wg.Go(func() {
 				take := p.Wait
 				if name == "enter" {
-					take = p.Enter
+					take = p.WaitConnect
 				}
 				s, err := take(t.Context(), "", l)
 				if err != nil {

@@ -7,14 +7,14 @@ const maxShown = 30 * 24 * time.Hour
 
 // Stats is a summary of all hosts of a Pacer.
 type Stats struct {
-	Hosts    int    // remembered
-	Waiting  int    // requests in queues, or that wait for a slot of the Store
-	UnderWay int    // requests that hold a concurrency slot
-	Streams  int    // requests that gave theirs back
-	Paused   int    // hosts that are backed off
-	Slowed   int    // hosts whose rate is lower because of slow answers
-	BackOffs uint64 // back-offs begun so far
-	Missed   uint64 // slots of the Store so far that ended before they were used
+	Hosts     int    // remembered
+	Waiting   int    // requests in queues, or that wait for a slot of the Store
+	UnderWay  int    // requests that hold a concurrency slot
+	Streams   int    // requests that gave theirs back
+	BackedOff int    // hosts that are backed off
+	Slowed    int    // hosts whose rate is lower because of slow answers
+	BackOffs  uint64 // back-offs begun so far
+	Missed    uint64 // slots of the Store so far that ended before they were used
 }
 
 // Stats looks at all hosts, one after the other.
@@ -27,7 +27,7 @@ func (p *Pacer) Stats() Stats {
 		s.UnderWay += len(h.active)
 		s.Streams += len(h.streams) + len(h.yielded)
 		if h.backOff.left(now) > 0 {
-			s.Paused++
+			s.BackedOff++
 		}
 		if h.latency.spacing(now) > 0 {
 			s.Slowed++
@@ -38,15 +38,15 @@ func (p *Pacer) Stats() Stats {
 
 // A HostState is the state of one host, to be shown.
 type HostState struct {
-	Key         string        // Limits.Key
-	Waiting     int           // requests in its queues, or that wait for a slot of the Store
-	UnderWay    int           // requests that hold a concurrency slot
-	Streams     int           // requests that gave theirs back
-	Sent        time.Time     // the last page asked for; zero: none is remembered
-	Gap         time.Duration // between two pages, by the Limits that were brought last; zero: none were
-	NextSlot    time.Time     // estimate of when a new request for a page could go, as far as the rates tell
-	PausedUntil time.Time     // the end of the back-off; zero: none
-	Slowed      time.Duration // least time between two requests, because the host answers slowly; zero: it does not
+	Key          string        // Limits.Key
+	Waiting      int           // requests in its queues, or that wait for a slot of the Store
+	UnderWay     int           // requests that hold a concurrency slot
+	Streams      int           // requests that gave theirs back
+	Sent         time.Time     // the last page asked for; zero: none is remembered
+	Gap          time.Duration // between two pages, by the Limits that were brought last; zero: none were
+	NextSlot     time.Time     // estimate of when a new request for a page could go, as far as the rates tell
+	BackOffUntil time.Time     // the end of the back-off; zero: none
+	Slowed       time.Duration // least time between two requests, because the host answers slowly; zero: it does not
 }
 
 // Hosts returns the state of all hosts that are remembered, in no order. It looks at one
@@ -72,11 +72,11 @@ func (p *Pacer) Host(key, backOffKey string) (HostState, bool) {
 
 // BackedOff adds to s the back-off of o, a host that shares the rate of s.
 func (s *HostState) BackedOff(o HostState) {
-	if o.PausedUntil.After(s.PausedUntil) {
-		s.PausedUntil = o.PausedUntil
+	if o.BackOffUntil.After(s.BackOffUntil) {
+		s.BackOffUntil = o.BackOffUntil
 	}
-	if o.PausedUntil.After(s.NextSlot) {
-		s.NextSlot = o.PausedUntil
+	if o.BackOffUntil.After(s.NextSlot) {
+		s.NextSlot = o.BackOffUntil
 	}
 }
 
@@ -108,7 +108,7 @@ func (h *host) state(key string, now time.Time) HostState {
 		s.Sent = wallTime(last, now)
 	}
 	if b.left(now) > 0 {
-		s.PausedUntil = wallTime(b.until, now)
+		s.BackOffUntil = wallTime(b.until, now)
 	}
 	return s
 }

@@ -147,7 +147,7 @@ func TestASlowClientGivesItsPlaceBack(t *testing.T) {
 					t.Errorf("%d have a place, %d gave theirs back", s.UnderWay, s.Streams)
 				}
 				_, err := wait(t.Context(), p, "slow", l)
-				isBusy(t, err, PlacesTaken)
+				isBusy(t, err, ConcurrencyFull)
 				one.Release()
 				two.Release()
 				for range 2 {
@@ -169,7 +169,7 @@ func TestWhoWaitsForTheOriginKeepsItsPlace(t *testing.T) {
 		_, first := transfer(t, p, "a", l, 100, Origin)
 		_, second := transfer(t, p, "b", l, 100, Origin)
 		_, err := wait(t.Context(), p, "c", l)
-		isBusy(t, err, PlacesTaken)
+		isBusy(t, err, ConcurrencyFull)
 		if first.isEnded() || second.isEnded() {
 			t.Error("a transfer was ended")
 		}
@@ -250,7 +250,7 @@ func TestALeastRateOfUploads(t *testing.T) {
 		s, f := transfer(t, p, "slow", l, minUpload/2, Uploader)
 		pass(time.Hour)
 		_, err := wait(t.Context(), p, "slow", l)
-		isBusy(t, err, PlacesTaken)
+		isBusy(t, err, ConcurrencyFull)
 		if f.isEnded() {
 			t.Fatal("ended while no other client waited")
 		}

@@ -151,7 +151,7 @@ func (h *hostState) read(d robots.Dialect) {
 func newPaceState(p pace.HostState) *paceState {
 	s := &paceState{
 		Queue: p.Waiting, UnderWay: p.UnderWay, Streams: p.Streams,
-		Sent: p.Sent, GapS: p.Gap.Seconds(), PausedUntil: p.PausedUntil, SlowedS: p.Slowed.Seconds(),
+		Sent: p.Sent, GapS: p.Gap.Seconds(), PausedUntil: p.BackOffUntil, SlowedS: p.Slowed.Seconds(),
 	}
 	if p.NextSlot.After(time.Now()) {
 		s.NextSlot = p.NextSlot

@@ -112,7 +112,7 @@ func (s *server) figures(c *chartView) []figure {
 		{Name: "Allowed", Value: count(c.allowed), Note: "in " + in, Kind: "allow", Icon: "allow"},
 		{Name: "Blocked", Value: count(c.blocked), Note: share + ", in " + in, Kind: "block", Icon: "block"},
 		{Name: "Waiting now", Value: count(p.Waiting), Note: count(p.UnderWay) + " under way", Kind: "wait", Icon: "wait"},
-		{Name: "Hosts paused", Value: count(p.Paused), Note: count(p.Slowed) + " slowed down", Icon: "pause"},
+		{Name: "Hosts paused", Value: count(p.BackedOff), Note: count(p.Slowed) + " slowed down", Icon: "pause"},
 		{Name: "Hosts known", Value: count(len(s.o.known())), Note: counted(p.BackOffs, "back-off") + " so far"},
 	}
 }

@@ -162,7 +162,7 @@ func TestRestart(t *testing.T) {
 	now := time.Now().UTC().Round(0)
 	clocks := []pace.Clock{
 		{Key: "a.test", Sent: now, Gap: 10 * time.Second, SlowAverage: 3 * time.Second, AnsweredAt: now},
-		{Key: "b.test", PausedUntil: now.Add(time.Minute), PauseLength: time.Minute},
+		{Key: "b.test", BackOffUntil: now.Add(time.Minute), BackOffLength: time.Minute},
 	}
 	fill(t, s, 100)
 	s.SaveClocks([]pace.Clock{{Key: "a.test", Sent: now.Add(-time.Hour)}, {Key: "b.test"}})

@@ -249,9 +249,9 @@ func TestTheFileKeepsSoManyClocks(t *testing.T) {
 	s := open()
 	now := time.Now()
 	clock := func(i int) pace.Clock {
-		c := pace.Clock{Key: fmt.Sprintf("host-%d.test", i), PausedUntil: now.Add(time.Hour)}
+		c := pace.Clock{Key: fmt.Sprintf("host-%d.test", i), BackOffUntil: now.Add(time.Hour)}
 		if i%100 == 0 {
-			c.PausedUntil = now.Add(time.Minute)
+			c.BackOffUntil = now.Add(time.Minute)
 		}
 		return c
 	}
@@ -272,7 +272,7 @@ func TestTheFileKeepsSoManyClocks(t *testing.T) {
 	defer s.Close()
 	got, brief := s.Clocks(), 0
 	for i := range got {
-		if got[i].PausedUntil.Before(now.Add(time.Hour)) {
+		if got[i].BackOffUntil.Before(now.Add(time.Hour)) {
 			brief++
 		}
 	}

@@ -38,7 +38,7 @@ func openFleet(cfg config.Config, log *slog.Logger) (fleet, error) {
 
 // share is one with the others until ctx ends, when nothing is sent any more.
 func (h *Daemon) share(ctx context.Context) error {
-	return h.fleet.Run(ctx, redis.Hooks{Clocks: h.Pacer.Clocks, Recheck: h.Pacer.Recheck, Pause: h.Pacer.Pause})
+	return h.fleet.Run(ctx, redis.Hooks{Clocks: h.Pacer.Clocks, Recheck: h.Pacer.Recheck, BackOff: h.Pacer.MergeBackOff})
 }
 
 // tellFleet says what of the configuration would let replicas go too fast.

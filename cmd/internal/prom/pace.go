@@ -12,7 +12,7 @@ func ofPace(ask func() pace.Stats) prometheus.Collector {
 	c.gauge("pace_hosts", "Hosts whose pace is kept in memory.",
 		func(s pace.Stats) float64 { return float64(s.Hosts) })
 	c.gauge("pace_paused_hosts", "Hosts that nothing is sent to for now, after a 429 or 503 of theirs.",
-		func(s pace.Stats) float64 { return float64(s.Paused) })
+		func(s pace.Stats) float64 { return float64(s.BackedOff) })
 	c.gauge("pace_slowed_hosts", "Hosts that are sent less because their answers have become slow.",
 		func(s pace.Stats) float64 { return float64(s.Slowed) })
 	c.gauge("pace_waiting_requests", "Requests that wait for a slot of their host.",

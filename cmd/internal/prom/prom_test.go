@@ -133,7 +133,7 @@ func TestPaceIsAskedOnceAScrape(t *testing.T) {
 	o := atRest()
 	o.Pace = func() pace.Stats {
 		asked++
-		return pace.Stats{Hosts: 1, Waiting: 2, UnderWay: 3, Streams: 4, Paused: 5, Slowed: 6, BackOffs: 7, Missed: 8}
+		return pace.Stats{Hosts: 1, Waiting: 2, UnderWay: 3, Streams: 4, BackedOff: 5, Slowed: 6, BackOffs: 7, Missed: 8}
 	}
 	m := newMetrics(t, o)
 	families := scrape(t, m)

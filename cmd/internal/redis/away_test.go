@@ -51,7 +51,7 @@ func goesAlone(t *testing.T, cause Cause, all ...*replica) {
 		began := time.Now()
 		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
 		t.Logf("alone after %v", time.Since(began))
-		if s := r.Standing(); s.Times != float64(r.replicas) || s.Since.IsZero() {
+		if s := r.Standing(); s.Slowdown != float64(r.replicas) || s.Since.IsZero() {
 			t.Errorf("Standing = %+v", s)
 		}
 		testkit.Eventually(t, "the cause is "+cause.String(), func() bool { return r.Stats().Cause == cause })
@@ -69,7 +69,7 @@ func comesBack(t *testing.T, all ...*replica) {
 	together(t, all...)
 	t.Logf("back after %v", time.Since(began))
 	for _, r := range all {
-		if s := r.Standing(); s.Times != 1 || !s.Since.IsZero() {
+		if s := r.Standing(); s.Slowdown != 1 || !s.Since.IsZero() {
 			t.Errorf("Standing = %+v", s)
 		}
 		testkit.Eventually(t, "logged", func() bool { return strings.Count(r.log.String(), "the store is there") == 2 })

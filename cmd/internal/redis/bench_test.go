@@ -12,11 +12,11 @@ import (
 )
 
 // benchAsk is for the usual turn: one a second, and few at once.
-func benchAsk(key string) pace.Ask {
-	return pace.Ask{
-		Key:    key,
-		Clocks: []pace.ClockTerms{{PerSecond: 1, Burst: 1, Gap: time.Second}},
-		Places: 4, MaxWait: time.Minute, Width: time.Second / 64,
+func benchAsk(key string) pace.SlotRequest {
+	return pace.SlotRequest{
+		Key:           key,
+		Limiters:      []pace.Limiter{{PerSecond: 1, Burst: 1, Gap: time.Second}},
+		MaxConcurrent: 4, MaxWait: time.Minute, Window: time.Second / 64,
 	}
 }
 

@@ -51,7 +51,7 @@ type Options struct {
 type Hooks struct {
 	Clocks  func(now, since time.Time) []pace.Clock // what was sent lately, see pace.Pacer.Clocks; required
 	Recheck func()                                  // Standing has changed; see pace.Pacer.Recheck; required
-	Pause   func(key string, b pace.Backoff)        // another replica has begun one; see pace.Pacer.Pause; required
+	BackOff func(key string, b pace.BackOff)        // another replica has begun one; see pace.Pacer.MergeBackOff; required
 }
 
 // A Fleet is one replica's connection to what all of them share.
@@ -111,7 +111,7 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 // Run keeps up the connection, until the context ends, which is when the last request
 // is over: then it leaves the fleet in order. It is called once.
 func (f *Fleet) Run(ctx context.Context, h Hooks) error {
-	if h.Clocks == nil || h.Recheck == nil || h.Pause == nil {
+	if h.Clocks == nil || h.Recheck == nil || h.BackOff == nil {
 		return errors.New("redis: Hooks lack Clocks, Recheck or Pause")
 	}
 	up, leave := context.WithCancel(context.WithoutCancel(ctx))

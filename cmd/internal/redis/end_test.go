@@ -19,7 +19,7 @@ func TestEndsWhileStopped(t *testing.T) {
 		"nothing to tell": func(*replica, cache.Sharer) {},
 		"reports": func(r *replica, _ cache.Sharer) {
 			for range 20 * batch {
-				r.Report(pace.Report{Key: "a.test", Backoff: pace.Backoff{Until: time.Now().Add(time.Hour)}})
+				r.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Until: time.Now().Add(time.Hour)}})
 			}
 		},
 		"places": func(r *replica, _ cache.Sharer) {

@@ -19,5 +19,5 @@ func Example() {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel() // when the last request is over
-	go fleet.Run(ctx, redis.Hooks{Clocks: pacer.Clocks, Recheck: pacer.Recheck, Pause: pacer.Pause})
+	go fleet.Run(ctx, redis.Hooks{Clocks: pacer.Clocks, Recheck: pacer.Recheck, BackOff: pacer.MergeBackOff})
 }

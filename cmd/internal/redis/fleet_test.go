@@ -36,7 +36,7 @@ type replica struct {
 
 	mu     sync.Mutex // guards what follows
 	clocks []pace.Clock
-	pauses map[string]pace.Backoff
+	pauses map[string]pace.BackOff
 }
 
 // lines is what was logged.
@@ -99,7 +99,7 @@ func startBy(t testing.TB, open opener, url string, replicas int) (r *replica, s
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx, Hooks{Clocks: r.sent, Recheck: r.recheck, Pause: r.pause}) }()
+	go func() { done <- r.Run(ctx, Hooks{Clocks: r.sent, Recheck: r.recheck, BackOff: r.pause}) }()
 	return r, sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -121,11 +121,11 @@ func (r *replica) sent(_, since time.Time) []pace.Clock {
 	return all
 }
 
-func (r *replica) pause(key string, b pace.Backoff) {
+func (r *replica) pause(key string, b pace.BackOff) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pauses == nil {
-		r.pauses = make(map[string]pace.Backoff)
+		r.pauses = make(map[string]pace.BackOff)
 	}
 	r.pauses[key] = b
 }
@@ -192,7 +192,7 @@ func sharing(t *testing.T, url string) func(*testing.T, int) []pace.Store {
 			r.counts.usually.mean.Store(0)
 			r.counts.usually.spread.Store(0)
 			// Behind all that the test before has reported:
-			r.Report(pace.Report{Key: r.id, Backoff: pace.Backoff{Until: time.Now().Add(time.Minute)}})
+			r.Report(pace.Report{Key: r.id, BackOff: pace.BackOff{Until: time.Now().Add(time.Minute)}})
 			testkit.Eventually(t, "all is told", func() bool { return admin.Exists(t.Context(), paceKey(r.id)).Val() == 1 })
 			stores = append(stores, r)
 		}

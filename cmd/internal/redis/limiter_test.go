@@ -33,11 +33,17 @@ func TestScriptsMirrorTheLimiter(t *testing.T) {
 			s.SetTime(m.now)
 			switch k := rnd.Intn(8); {
 			case k == 0:
-				m.push(func(keys []string, args []any) (any, error) { return pushScript.Run(t.Context(), c, keys, args...).Result() })
+				m.push(func(keys []string, args []any) (any, error) {
+					return pushScript.Run(t.Context(), c, keys, args...).Result()
+				})
 			case k == 1 && m.slot != nil:
-				m.undo(func(keys []string, args []any) (any, error) { return undoScript.Run(t.Context(), c, keys, args...).Result() })
+				m.undo(func(keys []string, args []any) (any, error) {
+					return undoScript.Run(t.Context(), c, keys, args...).Result()
+				})
 			default:
-				m.reserve(func(keys []string, args []any) ([]any, error) { return reserveScript.Run(t.Context(), c, keys, args...).Slice() })
+				m.reserve(func(keys []string, args []any) ([]any, error) {
+					return reserveScript.Run(t.Context(), c, keys, args...).Slice()
+				})
 			}
 			m.compare(s.HGet(paceKey(m.key), "c:"))
 		}
@@ -64,15 +70,15 @@ func (m *mirror) random(most time.Duration) time.Duration {
 }
 
 // ask returns a random limit, and what else a replica asks for.
-func (m *mirror) ask() pace.Ask {
-	terms := pace.ClockTerms{PerSecond: []float64{0.1, 0.3, 1, 1.0 / 3, 7, 1000}[m.rnd.Intn(6)], Burst: 1 + m.rnd.Intn(5)}
+func (m *mirror) ask() pace.SlotRequest {
+	terms := pace.Limiter{PerSecond: []float64{0.1, 0.3, 1, 1.0 / 3, 7, 1000}[m.rnd.Intn(6)], Burst: 1 + m.rnd.Intn(5)}
 	if m.rnd.Intn(2) == 0 {
 		terms.Gap = m.random(10 * time.Second)
 	}
 	if m.rnd.Intn(4) == 0 {
 		terms.Sent = m.now.Add(-m.random(10 * time.Second))
 	}
-	return pace.Ask{Key: m.key, Clocks: []pace.ClockTerms{terms}, Places: 1000, MaxWait: m.random(30 * time.Second)}
+	return pace.SlotRequest{Key: m.key, Limiters: []pace.Limiter{terms}, MaxConcurrent: 1000, MaxWait: m.random(30 * time.Second)}
 }
 
 func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
@@ -83,7 +89,7 @@ func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
 	if err != nil {
 		m.Fatal(err)
 	}
-	terms := a.Clocks[0]
+	terms := a.Limiters[0]
 	state := limiter.Apply(m.state, limiter.Limit{PerSecond: terms.PerSecond, Burst: terms.Burst, Gap: terms.Gap}, terms.Sent, m.now)
 	at := state.Due(1, m.now)
 	code, _ := number(reply, 0)

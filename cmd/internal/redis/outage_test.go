@@ -120,7 +120,7 @@ func TestRequestsOfAnOutage(t *testing.T) {
 	shared := func(want bool) {
 		t.Helper()
 		testkit.Eventually(t, "all share, or none does", func() bool {
-			return !slices.ContainsFunc(c.fleets, func(f *Fleet) bool { return (f.Standing() == pace.Standing{Times: 1}) != want })
+			return !slices.ContainsFunc(c.fleets, func(f *Fleet) bool { return (f.Standing() == pace.Standing{Slowdown: 1}) != want })
 		})
 	}
 	shared(true)

@@ -59,37 +59,37 @@ func short(name string) string {
 // Reserve is [pace.Store]'s. It is one call of the server, but where the answer took so
 // much longer than usual that the turn is over already: then it asks for a wider one
 // instead.
-func (f *Fleet) Reserve(ctx context.Context, a pace.Ask) (pace.Turn, error) {
-	if len(a.Clocks) < 1 || len(a.Clocks) > maxClocks {
-		return pace.Turn{}, fmt.Errorf("redis: a turn by %d clocks", len(a.Clocks))
+func (f *Fleet) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservation, error) {
+	if len(a.Limiters) < 1 || len(a.Limiters) > maxClocks {
+		return pace.Reservation{}, fmt.Errorf("redis: a turn by %d clocks", len(a.Limiters))
 	}
 	if ctx.Err() != nil {
-		return pace.Turn{}, context.Cause(ctx)
+		return pace.Reservation{}, context.Cause(ctx)
 	}
 	t, took, err := f.reserve(ctx, &a, 0)
 	for err == nil && !t.Until.IsZero() && !t.Until.After(t.At) {
 		given := t.Lease
-		a.Lease, a.Unsent = given, true
+		a.Lease, a.Unused = given, true
 		t, took, err = f.reserve(ctx, &a, 2*took)
 		if t.Lease == nil {
-			f.Report(pace.Report{Key: a.Key, Lease: given, Unsent: err != nil})
+			f.Report(pace.Report{Key: a.Key, Lease: given, Unused: err != nil})
 		}
 	}
 	if err == nil && ctx.Err() != nil {
 		if t.Lease != nil {
-			f.Report(pace.Report{Key: a.Key, Lease: t.Lease, Unsent: true})
+			f.Report(pace.Report{Key: a.Key, Lease: t.Lease, Unused: true})
 		}
-		return pace.Turn{}, context.Cause(ctx)
+		return pace.Reservation{}, context.Cause(ctx)
 	}
 	return t, err
 }
 
 // reserve asks the server once for a turn that is good for more than is wanted, and
 // says how long that took.
-func (f *Fleet) reserve(ctx context.Context, a *pace.Ask, more time.Duration) (pace.Turn, time.Duration, error) {
+func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Duration) (pace.Reservation, time.Duration, error) {
 	v := f.view.Load()
 	if v.Alone {
-		return pace.Turn{}, 0, errAway
+		return pace.Reservation{}, 0, errAway
 	}
 	next := &turn{key: a.Key}
 	held, _ := a.Lease.(*turn)
@@ -99,8 +99,8 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.Ask, more time.Duration) (p
 		next.place = f.held.name(f.id)
 	}
 	width := time.Duration(0)
-	if a.Width > 0 {
-		width = (max(a.Width, time.Microsecond) + max(more, f.counts.usual())).Truncate(time.Microsecond)
+	if a.Window > 0 {
+		width = (max(a.Window, time.Microsecond) + max(more, f.counts.usual())).Truncate(time.Microsecond)
 	}
 
 	// A caller that leaves, or has little time, is no reason to give up a connection.
@@ -115,7 +115,7 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.Ask, more time.Duration) (p
 		return err
 	})
 	if err != nil {
-		return pace.Turn{}, 0, err
+		return pace.Reservation{}, 0, err
 	}
 	replied := time.Now()
 	took := replied.Sub(asked)
@@ -124,24 +124,24 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.Ask, more time.Duration) (p
 }
 
 // keys are those of reserve.lua.
-func (t *turn) keys(a *pace.Ask) []string {
+func (t *turn) keys(a *pace.SlotRequest) []string {
 	keys := []string{paceKey(t.key), placesKey(t.key), epochKey, paceKey(cmp.Or(a.BackOffKey, a.Key))}
-	if len(a.Clocks) > 1 {
-		keys = append(keys, clockKey(t.key, a.Clocks[1].Name))
+	if len(a.Limiters) > 1 {
+		keys = append(keys, clockKey(t.key, a.Limiters[1].Name))
 	}
 	return keys
 }
 
 // args are those of reserve.lua. They name the clocks in t.
-func (t *turn) args(a *pace.Ask, epoch string, width time.Duration, held *turn, now time.Time) []any {
+func (t *turn) args(a *pace.SlotRequest, epoch string, width time.Duration, held *turn, now time.Time) []any {
 	args := make([]any, 0, 8+7*maxClocks)
-	args = append(args, epoch, t.place, micros(leaseTime), a.Places, int64(a.MaxWait/time.Microsecond), micros(width))
-	args = appendPause(args, a.Backoff, now)
-	for i, c := range a.Clocks {
+	args = append(args, epoch, t.place, micros(leaseTime), a.MaxConcurrent, int64(a.MaxWait/time.Microsecond), micros(width))
+	args = appendPause(args, a.BackOff, now)
+	for i, c := range a.Limiters {
 		t.names[i] = short(c.Name)
 		each := min(1e6/c.PerSecond, float64(longest/time.Microsecond))
 		var was, is string
-		if held != nil && a.Unsent && held.names[i] == t.names[i] {
+		if held != nil && a.Unused && held.names[i] == t.names[i] {
 			was, is = held.was[i], held.is[i]
 		}
 		args = append(args, t.names[i], each, c.Burst, micros(c.Gap), ago(c.Sent, now), was, is)
@@ -165,14 +165,14 @@ func sound(reply []any) error {
 
 // read reads a reply that is sound. A turn begins when the server, at the latest,
 // thinks so, and ends when it does at the earliest.
-func (f *Fleet) read(reply []any, next *turn, asked, replied time.Time, width time.Duration) pace.Turn {
+func (f *Fleet) read(reply []any, next *turn, asked, replied time.Time, width time.Duration) pace.Reservation {
 	code, _ := number(reply, 0)
 	micro, _ := number(reply, 1)
 	length, _ := number(reply, 3)
 	wait := time.Duration(micro) * time.Microsecond
-	var t pace.Turn
+	var t pace.Reservation
 	if left, ok := number(reply, 2); ok {
-		t.Backoff = pace.Backoff{
+		t.BackOff = pace.BackOff{
 			Until:  asked.Add(time.Duration(left) * time.Microsecond),
 			Length: time.Duration(length) * time.Microsecond,
 		}
@@ -196,7 +196,7 @@ func (f *Fleet) read(reply []any, next *turn, asked, replied time.Time, width ti
 }
 
 // appendPause tells of a pause; of none, where it has no end.
-func appendPause(args []any, b pace.Backoff, now time.Time) []any {
+func appendPause(args []any, b pace.BackOff, now time.Time) []any {
 	if b.Until.IsZero() {
 		return append(args, "", 0)
 	}

@@ -22,7 +22,7 @@ func pacer(t *testing.T, open opener, url string, replicas int) (*Fleet, *pace.P
 	p := pace.New(pace.Options{Store: f})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- f.Run(ctx, Hooks{Clocks: p.Clocks, Recheck: p.Recheck, Pause: p.Pause}) }()
+	go func() { done <- f.Run(ctx, Hooks{Clocks: p.Clocks, Recheck: p.Recheck, BackOff: p.MergeBackOff}) }()
 	t.Cleanup(func() {
 		p.Close()
 		cancel()
@@ -45,7 +45,7 @@ func pacers(t *testing.T, n int) []*pace.Pacer {
 		fleets, all = append(fleets, f), append(all, p)
 	}
 	for _, f := range fleets {
-		testkit.Eventually(t, "all share", func() bool { return f.Standing() == pace.Standing{Times: 1} })
+		testkit.Eventually(t, "all share", func() bool { return f.Standing() == pace.Standing{Slowdown: 1} })
 	}
 	return all
 }
@@ -70,7 +70,7 @@ func TestPauseIsHeard(t *testing.T) {
 		admin.Publish(t.Context(), pausesChannel, note)
 	}
 	until := time.Now().Add(time.Minute)
-	one.Report(pace.Report{Key: "a.test", Backoff: pace.Backoff{Until: until, Length: time.Second}})
+	one.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Until: until, Length: time.Second}})
 	testkit.Eventually(t, "the other has heard", func() bool {
 		two.mu.Lock()
 		defer two.mu.Unlock()

@@ -29,9 +29,9 @@ type pauseNote struct {
 }
 
 func (f *Fleet) queuePause(ctx context.Context, pipe redis.Pipeliner, r *pace.Report, now time.Time) {
-	args := appendPause([]any{""}, r.Backoff, now)
+	args := appendPause([]any{""}, r.BackOff, now)
 	pushScript.EvalSha(ctx, pipe, []string{epochKey, paceKey(r.Key)}, append(args, 0, -1, -1)...)
-	note, err := json.Marshal(pauseNote{f.id, r.Key, r.Backoff.Until.Sub(now), r.Backoff.Length})
+	note, err := json.Marshal(pauseNote{f.id, r.Key, r.BackOff.Until.Sub(now), r.BackOff.Length})
 	if err == nil && len(note) <= maxPauseNote {
 		pipe.Publish(ctx, pausesChannel, note)
 	}
@@ -77,5 +77,5 @@ func (f *Fleet) heard(payload string, h Hooks) {
 	if len(payload) > maxPauseNote || json.Unmarshal([]byte(payload), &note) != nil || note.From == f.id || note.Left <= 0 {
 		return
 	}
-	h.Pause(note.Key, pace.Backoff{Until: time.Now().Add(within(note.Left)), Length: within(max(0, note.Length))})
+	h.BackOff(note.Key, pace.BackOff{Until: time.Now().Add(within(note.Left)), Length: within(max(0, note.Length))})
 }

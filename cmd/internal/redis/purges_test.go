@@ -19,7 +19,7 @@ func TestSaveBehindAPurgeThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	f.view.Store(&view{Standing: pace.Standing{Times: 1}}) // and nothing is sent unless the test sends it
+	f.view.Store(&view{Standing: pace.Standing{Slowdown: 1}}) // and nothing is sent unless the test sends it
 	shelf := f.Robots(nil).(*bookshelf)
 	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
 	shelf.Announce(o, cache.Purged)

@@ -47,7 +47,7 @@ func pushArgs(clocks []pace.Clock, epoch string, now time.Time) ([]string, []any
 	for i := range clocks {
 		c := &clocks[i]
 		keys = append(keys, paceKey(c.Key))
-		args = appendPause(args, pace.Backoff{Until: c.PausedUntil, Length: c.PauseLength}, now)
+		args = appendPause(args, pace.BackOff{Until: c.BackOffUntil, Length: c.BackOffLength}, now)
 		args = append(args, micros(max(0, c.Gap)), ago(c.Sent, now), ago(c.AssetsSent, now))
 	}
 	return keys, args

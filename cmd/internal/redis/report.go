@@ -111,7 +111,7 @@ func (l *leases) count() int {
 func (f *Fleet) Report(r pace.Report) {
 	if t, ok := r.Lease.(*turn); ok {
 		f.held.remove(t)
-	} else if r.Backoff.Until.IsZero() {
+	} else if r.BackOff.Until.IsZero() {
 		return
 	}
 	if !f.reports.add(r) {
@@ -189,11 +189,11 @@ func (f *Fleet) pipe(ctx context.Context, c *redis.Client, some []pace.Report) e
 func (f *Fleet) queueReport(ctx context.Context, pipe redis.Pipeliner, r *pace.Report, now time.Time) {
 	if t, ok := r.Lease.(*turn); ok {
 		pipe.ZRem(ctx, placesKey(t.key), t.place)
-		if r.Unsent {
+		if r.Unused {
 			undoScript.EvalSha(ctx, pipe, t.undoKeys(), t.names[0], t.was[0], t.is[0], t.was[1], t.is[1])
 		}
 	}
-	if !r.Backoff.Until.IsZero() {
+	if !r.BackOff.Until.IsZero() {
 		f.queuePause(ctx, pipe, r, now)
 	}
 }

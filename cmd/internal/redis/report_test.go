@@ -14,8 +14,8 @@ import (
 )
 
 // onePlace is an ask for the only place of a key.
-func onePlace(key string) pace.Ask {
-	return pace.Ask{Key: key, Clocks: []pace.ClockTerms{{PerSecond: 1000, Burst: 1000}}, Places: 1, MaxWait: time.Minute}
+func onePlace(key string) pace.SlotRequest {
+	return pace.SlotRequest{Key: key, Limiters: []pace.Limiter{{PerSecond: 1000, Burst: 1000}}, MaxConcurrent: 1, MaxWait: time.Minute}
 }
 
 // A place stays taken while its request is under way, however long that takes, and is
@@ -88,8 +88,8 @@ func TestReportsWhileAway(t *testing.T) {
 	}
 	s.Stop()
 	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
-	one.Report(pace.Report{Key: "back.test", Lease: back.Lease, Unsent: true})
-	one.Report(pace.Report{Key: "pause.test", Backoff: pace.Backoff{Until: time.Now().Add(time.Hour)}})
+	one.Report(pace.Report{Key: "back.test", Lease: back.Lease, Unused: true})
+	one.Report(pace.Report{Key: "pause.test", BackOff: pace.BackOff{Until: time.Now().Add(time.Hour)}})
 	s.Continue()
 	together(t, one, two)
 	testkit.Eventually(t, "the place is given back", func() bool {
@@ -98,7 +98,7 @@ func TestReportsWhileAway(t *testing.T) {
 	})
 	testkit.Eventually(t, "the pause is told", func() bool {
 		turn, err := two.Reserve(t.Context(), onePlace("pause.test"))
-		return err == nil && time.Until(turn.Backoff.Until) > 50*time.Minute
+		return err == nil && time.Until(turn.BackOff.Until) > 50*time.Minute
 	})
 
 	if err := client(t, s.URL()).FlushAll(t.Context()).Err(); err != nil {
@@ -119,7 +119,7 @@ func TestReportsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := run(t, "redis://127.0.0.1:1", 1)
 	for range maxReports + 3 {
-		r.Report(pace.Report{Key: "a.test", Backoff: pace.Backoff{Until: time.Now()}})
+		r.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Until: time.Now()}})
 	}
 	r.Report(pace.Report{Key: "a.test"}) // says nothing
 	if s := r.Stats(); s.Dropped != 3 {
@@ -138,7 +138,7 @@ func TestTurnsThatNobodyCanUse(t *testing.T) {
 	together(t, r)
 	f.delay.Store(int64(100 * time.Millisecond))
 	a := benchAsk("a.test")
-	a.Width = time.Millisecond
+	a.Window = time.Millisecond
 	first, err := r.Reserve(t.Context(), a)
 	if err != nil || !first.Until.After(first.At) {
 		t.Fatalf("Reserve = %+v, %v", first, err)
@@ -164,7 +164,7 @@ func TestStats(t *testing.T) {
 		}
 	}
 	a := benchAsk("late.test")
-	a.Clocks = []pace.ClockTerms{{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}}
+	a.Limiters = []pace.Limiter{{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}}
 	a.MaxWait = 0
 	for range 2 {
 		if _, err := r.Reserve(t.Context(), a); err != nil {
@@ -210,7 +210,7 @@ func TestScriptsForgotten(t *testing.T) {
 		if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		r.Report(pace.Report{Key: "a.test", Lease: turn.Lease, Unsent: true})
+		r.Report(pace.Report{Key: "a.test", Lease: turn.Lease, Unused: true})
 		testkit.Eventually(t, "the place is given back, and the turn", func() bool {
 			was, err := admin.HGet(t.Context(), paceKey("a.test"), "c:").Result()
 			return err == nil && was == "" && admin.Exists(t.Context(), placesKey("a.test")).Val() == 0
@@ -247,7 +247,7 @@ func TestCallerLeaves(t *testing.T) {
 		turn, err := r.Reserve(t.Context(), onePlace("a.test"))
 		return err == nil && !turn.At.IsZero()
 	})
-	if _, err := r.Reserve(t.Context(), pace.Ask{Key: "a.test", Places: 1}); err == nil || r.Standing().Alone {
+	if _, err := r.Reserve(t.Context(), pace.SlotRequest{Key: "a.test", MaxConcurrent: 1}); err == nil || r.Standing().Alone {
 		t.Errorf("a turn by no clock: %v", err)
 	}
 }

@@ -38,7 +38,7 @@ type view struct {
 }
 
 func alone(times int, c Cause, now time.Time) *view {
-	return &view{Standing: pace.Standing{Alone: true, Times: float64(times), Since: now}, cause: c, since: now}
+	return &view{Standing: pace.Standing{Alone: true, Slowdown: float64(times), Since: now}, cause: c, since: now}
 }
 
 // Standing is [pace.Store]'s.
@@ -48,7 +48,7 @@ func (f *Fleet) Standing() pace.Standing { return f.view.Load().Standing }
 func (f *Fleet) fail(c *redis.Client, cause Cause) {
 	f.counts.failures[cause].Add(1)
 	if next := f.failed(c, cause); next != nil {
-		f.log.Warn("the store is away: this replica paces alone", "cause", cause.String(), "times_slower", next.Times)
+		f.log.Warn("the store is away: this replica paces alone", "cause", cause.String(), "times_slower", next.Slowdown)
 	}
 }
 
@@ -120,11 +120,11 @@ func (f *Fleet) become(old, next *view) bool {
 // tellOthers logs with how many others this replica shares now, where that is not as it
 // was logged before.
 func (f *Fleet) tellOthers(old, next *view) {
-	seen := []any{"replicas", next.there, "expected", f.replicas, "times_slower", next.Times}
+	seen := []any{"replicas", next.there, "expected", f.replicas, "times_slower", next.Slowdown}
 	switch {
 	case old.Alone:
 		f.log.Info("the store is there: this replica shares its pace with the others", seen...)
-	case next.there != old.there || next.Times != old.Times:
+	case next.there != old.there || next.Slowdown != old.Slowdown:
 		f.log.Info("the number of replicas that share the pace has changed", seen...)
 	}
 	if next.there > max(old.there, f.replicas) {
@@ -242,7 +242,7 @@ func (f *Fleet) beat(ctx context.Context, v *view, join bool) bool {
 	if err != nil {
 		return false
 	}
-	next.Standing = pace.Standing{Times: max(1, float64(f.replicas)/float64(max(1, next.there+next.left)))}
+	next.Standing = pace.Standing{Slowdown: max(1, float64(f.replicas)/float64(max(1, next.there+next.left)))}
 	if join {
 		next.began, next.since = time.Time{}, time.Now()
 	}

@@ -52,7 +52,7 @@ func TestRunWantsHooks(t *testing.T) {
 	if err := f.Run(t.Context(), Hooks{}); err == nil {
 		t.Error("Run does without")
 	}
-	if s := f.Standing(); !s.Alone || s.Times != 1 {
+	if s := f.Standing(); !s.Alone || s.Slowdown != 1 {
 		t.Errorf("Standing = %+v before all", s)
 	}
 	if _, err := f.Reserve(t.Context(), benchAsk("a.test")); err == nil {
@@ -70,7 +70,7 @@ func TestShares(t *testing.T) {
 	_, stopTwo := start(t, s.URL(), 4)
 	defer stopTwo()
 	times := func(want float64) func() bool {
-		return func() bool { return one.Standing() == pace.Standing{Times: want} }
+		return func() bool { return one.Standing() == pace.Standing{Slowdown: want} }
 	}
 	testkit.Eventually(t, "two of four", times(2))
 	before := one.checks.Load()
@@ -86,7 +86,7 @@ func TestShares(t *testing.T) {
 	}
 	next := run(t, s.URL(), 4)
 	testkit.Eventually(t, "the next is there", func() bool { s := one.Stats(); return s.Replicas == 3 && s.Left == 0 })
-	testkit.Eventually(t, "the next knows of all", func() bool { return next.Standing() == pace.Standing{Times: 4.0 / 3} })
+	testkit.Eventually(t, "the next knows of all", func() bool { return next.Standing() == pace.Standing{Slowdown: 4.0 / 3} })
 
 	three.mu.Lock() // its next beat waits for nobody, but this: it is as if it were lost
 	three.Fleet.mu.Lock()
@@ -145,7 +145,7 @@ func TestMoreReplicasThanSaid(t *testing.T) {
 	s.Kill()
 	for _, r := range all {
 		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
-		if st := r.Standing(); st.Times != 3 {
+		if st := r.Standing(); st.Slowdown != 3 {
 			t.Errorf("Standing = %+v", st)
 		}
 	}
@@ -189,7 +189,7 @@ func sentAlone(two *replica) {
 		two.clocks = append(two.clocks, pace.Clock{Key: key, Gap: time.Hour, Sent: now})
 	}
 	two.clocks[1].AssetsSent = now
-	two.clocks[2] = pace.Clock{Key: "pause.test", Sent: now, PausedUntil: now.Add(30 * time.Minute), PauseLength: time.Minute}
+	two.clocks[2] = pace.Clock{Key: "pause.test", Sent: now, BackOffUntil: now.Add(30 * time.Minute), BackOffLength: time.Minute}
 	for i := range 3 * batch {
 		two.clocks = append(two.clocks, pace.Clock{Key: "host" + string(rune('0'+i)), Gap: time.Hour, Sent: now})
 	}
@@ -210,9 +210,9 @@ func TestSentAlone(t *testing.T) {
 	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone })
 	together(t, one, two)
 
-	ask := func(key, clock string) pace.Ask {
-		return pace.Ask{
-			Key: key, Clocks: []pace.ClockTerms{{Name: clock, PerSecond: 1.0 / 60, Burst: 10}}, Places: 1, MaxWait: time.Second,
+	ask := func(key, clock string) pace.SlotRequest {
+		return pace.SlotRequest{
+			Key: key, Limiters: []pace.Limiter{{Name: clock, PerSecond: 1.0 / 60, Burst: 10}}, MaxConcurrent: 1, MaxWait: time.Second,
 		}
 	}
 	near := func(what string, got, want time.Duration) {
@@ -237,8 +237,8 @@ func TestSentAlone(t *testing.T) {
 		near(c.key, turn.Wait, c.want)
 	}
 	a := ask("page.test", "")
-	a.Clocks[0] = pace.ClockTerms{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}
-	a.Width = time.Millisecond
+	a.Limiters[0] = pace.Limiter{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}
+	a.Window = time.Millisecond
 	turn, err := one.Reserve(t.Context(), a)
 	if err != nil || !turn.At.IsZero() {
 		t.Errorf("%+v, %v", turn, err)
@@ -269,11 +269,11 @@ func TestClockSetBack(t *testing.T) {
 	settled(t, "redis://"+s.Addr())
 	r := run(t, "redis://"+s.Addr(), 1)
 	together(t, r)
-	ask := pace.Ask{
-		Key:    "a.test",
-		Clocks: []pace.ClockTerms{{PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}, {Name: "client:c", PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}},
-		Places: 1, MaxWait: time.Minute, Width: time.Second,
-		Backoff: pace.Backoff{Until: now.Add(time.Second), Length: time.Minute},
+	ask := pace.SlotRequest{
+		Key:           "a.test",
+		Limiters:      []pace.Limiter{{PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}, {Name: "client:c", PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}},
+		MaxConcurrent: 1, MaxWait: time.Minute, Window: time.Second,
+		BackOff: pace.BackOff{Until: now.Add(time.Second), Length: time.Minute},
 	}
 	first, err := r.Reserve(t.Context(), ask)
 	if err != nil || first.At.IsZero() {
@@ -283,16 +283,16 @@ func TestClockSetBack(t *testing.T) {
 	if turn, err := r.Reserve(t.Context(), ask); err != nil || !turn.Full {
 		t.Errorf("Reserve = %+v, %v, want it full", turn, err)
 	}
-	ask.Places = 2
+	ask.MaxConcurrent = 2
 	second, err := r.Reserve(t.Context(), ask)
 	if d := second.At.Sub(first.Until); err != nil || d < 9*time.Second || d > 40*time.Second {
 		t.Errorf("the next turn comes %v after the first, %v", d, err)
 	}
-	if d := time.Until(second.Backoff.Until); d > 10*time.Second {
+	if d := time.Until(second.BackOff.Until); d > 10*time.Second {
 		t.Errorf("the pause lasts for another %v", d)
 	}
 	s.SetTime(now.Add(-time.Hour + leaseTime + time.Second))
-	ask.Places, ask.Key = 1, "b.test"
+	ask.MaxConcurrent, ask.Key = 1, "b.test"
 	if turn, err := r.Reserve(t.Context(), ask); err != nil || turn.At.IsZero() {
 		t.Errorf("Reserve = %+v, %v", turn, err)
 	}
@@ -304,7 +304,7 @@ func TestClockSetBack(t *testing.T) {
 	if turn, err := r.Reserve(t.Context(), ask); err != nil || turn.At.IsZero() {
 		t.Errorf("Reserve = %+v, %v after the leases have ended", turn, err)
 	}
-	if st := r.Standing(); st.Alone || st.Times != 1 {
+	if st := r.Standing(); st.Alone || st.Slowdown != 1 {
 		t.Errorf("Standing = %+v", st)
 	}
 }

@@ -76,7 +76,7 @@ type Trips struct {
 func (f *Fleet) Stats() Stats {
 	v := f.view.Load()
 	s := Stats{
-		Alone: v.Alone, Returning: !v.began.IsZero(), Cause: v.cause, Since: v.since, Times: v.Times,
+		Alone: v.Alone, Returning: !v.began.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
 		Replicas: v.there, Left: v.left, Held: f.held.count(),
 		Reserved: f.counts.reserved.Load(), Late: f.counts.late.Load(), Full: f.counts.full.Load(),
 		Dropped: f.counts.dropped.Load(), Outages: f.counts.outages.Load(),

@@ -189,8 +189,8 @@ func queueOf(hosts []pace.HostState, now time.Time) (q queue) {
 // due is when a host's next request may go.
 func due(h pace.HostState) time.Time {
 	at := h.Sent.Add(max(h.Gap, h.Slowed))
-	if h.PausedUntil.After(at) {
-		return h.PausedUntil
+	if h.BackOffUntil.After(at) {
+		return h.BackOffUntil
 	}
 	return at
 }

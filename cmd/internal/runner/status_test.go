@@ -137,7 +137,7 @@ func TestStatusText(t *testing.T) {
 		{"the next one counts", []pace.HostState{waiting("a.test", 2, 4*time.Second), waiting("b.test", 1, 2*time.Second)}, false, "", "120 allowed, 3 blocked, waiting for b.test 2 s (1 in queue) and for 1 other host"},
 		{"the next one is due", []pace.HostState{waiting("a.test", 2, 4*time.Second), waiting("b.test", 1, 0)}, false, "", ""},
 		{"no place is free", []pace.HostState{{Key: "a.test", Waiting: 1, UnderWay: 2}}, true, "", "120 allowed, 3 blocked, waiting for a.test (1 in queue)"},
-		{"a pause", []pace.HostState{{Key: "a.test", Waiting: 1, Sent: start, Gap: time.Second, PausedUntil: start.Add(30 * time.Second)}}, false, "", "120 allowed, 3 blocked, waiting for a.test 30 s (1 in queue)"},
+		{"a pause", []pace.HostState{{Key: "a.test", Waiting: 1, Sent: start, Gap: time.Second, BackOffUntil: start.Add(30 * time.Second)}}, false, "", "120 allowed, 3 blocked, waiting for a.test 30 s (1 in queue)"},
 		{"a slow host", []pace.HostState{{Key: "a.test", Waiting: 1, Sent: start, Gap: time.Second, Slowed: 7 * time.Second}}, false, "", "120 allowed, 3 blocked, waiting for a.test 7 s (1 in queue)"},
 		{"a hostile name", []pace.HostState{waiting("a\x1b[2J", 1, 2*time.Second)}, false, "", `120 allowed, 3 blocked, waiting for "a\x1b[2J" 2 s (1 in queue)`},
 	} {

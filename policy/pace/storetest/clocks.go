@@ -14,7 +14,7 @@ import (
 
 func standing(t *testing.T, all []pace.Store) {
 	for _, s := range all {
-		if st := s.Standing(); st.Alone || st.Times > 1 {
+		if st := s.Standing(); st.Alone || st.Slowdown > 1 {
 			t.Errorf("Standing = %+v", st)
 		}
 	}
@@ -23,7 +23,7 @@ func standing(t *testing.T, all []pace.Store) {
 func gaps(t *testing.T, all []pace.Store) {
 	const gap = 20 * time.Millisecond
 	began := time.Now()
-	var last pace.Turn
+	var last pace.Reservation
 	for i := range 60 {
 		turn := booked(t, all[i%len(all)], strict(gap))
 		if d := turn.At.Sub(last.Until); i > 0 && d < gap-slack {
@@ -72,7 +72,7 @@ func newTerms(t *testing.T, all []pace.Store) {
 	a := loose(1.0/3600, 10)
 	a.Key = "b.test"
 	booked(t, all[0], a)
-	a.Clocks[0].Burst = 2 // of nine that are left
+	a.Limiters[0].Burst = 2 // of nine that are left
 	booked(t, all[1], a)
 	booked(t, all[1], a)
 	near(t, "beyond a smaller burst", booked(t, all[2], a).At.Sub(began), hour)
@@ -99,26 +99,26 @@ func tooLate(t *testing.T, all []pace.Store) {
 func sent(t *testing.T, all []pace.Store) {
 	booked(t, all[0], strict(time.Minute))
 	a := strict(hour)
-	a.Clocks[0].Sent = time.Now()
-	about(t, "the gap after what was sent", booked(t, all[1], a).At.Sub(a.Clocks[0].Sent), hour)
+	a.Limiters[0].Sent = time.Now()
+	about(t, "the gap after what was sent", booked(t, all[1], a).At.Sub(a.Limiters[0].Sent), hour)
 	a.Key = "b.test"
 	a.MaxWait = time.Second
 	refused(t, all[2], a)
-	a.Clocks[0].Sent = time.Now().Add(-2 * hour)
+	a.Limiters[0].Sent = time.Now().Add(-2 * hour)
 	a.Key = "c.test"
 	booked(t, all[2], a)
 }
 
 func sentBefore(t *testing.T, all []pace.Store) {
 	a := loose(1.0/60, 10)
-	a.Clocks[0].Sent = time.Now().Add(-30 * time.Second)
+	a.Limiters[0].Sent = time.Now().Add(-30 * time.Second)
 	near(t, "the first turn", time.Until(booked(t, all[0], a).At), 30*time.Second)
 }
 
 // client is a with a clock of a client's own besides.
-func client(a pace.Ask, name string, gap time.Duration) pace.Ask {
-	a.Clocks = append(slices.Clone(a.Clocks), pace.ClockTerms{Name: name, PerSecond: 1 / gap.Seconds(), Burst: 1, Gap: gap})
-	a.Width = time.Millisecond
+func client(a pace.SlotRequest, name string, gap time.Duration) pace.SlotRequest {
+	a.Limiters = append(slices.Clone(a.Limiters), pace.Limiter{Name: name, PerSecond: 1 / gap.Seconds(), Burst: 1, Gap: gap})
+	a.Window = time.Millisecond
 	return a
 }
 
@@ -150,7 +150,7 @@ func apart(t *testing.T, all []pace.Store) {
 	for _, key := range []string{"a", "b", "", "a b", "a\nb", "A", "{a}", "a:b", ":", "a\x00", "\xff", "ä", strings.Repeat("a", 500)} {
 		for _, clock := range []string{"", "a", "assets", "client:x", "client:\r\n", "\xff", strings.Repeat("c", 300)} {
 			a := strict(hour)
-			a.Key, a.Clocks[0].Name, a.MaxWait = key, clock, time.Minute
+			a.Key, a.Limiters[0].Name, a.MaxWait = key, clock, time.Minute
 			booked(t, all[0], a)
 			refused(t, all[1], a)
 		}
@@ -161,7 +161,7 @@ func together(t *testing.T, all []pace.Store) {
 	const gap, n = 10 * time.Millisecond, 60
 	a := strict(gap)
 	var mu sync.Mutex
-	var turns []pace.Turn
+	var turns []pace.Reservation
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
@@ -175,7 +175,7 @@ func together(t *testing.T, all []pace.Store) {
 		})
 	}
 	wg.Wait()
-	slices.SortFunc(turns, func(a, b pace.Turn) int { return a.At.Compare(b.At) })
+	slices.SortFunc(turns, func(a, b pace.Reservation) int { return a.At.Compare(b.At) })
 	for i := 1; i < len(turns); i++ {
 		if d := turns[i].At.Sub(turns[i-1].Until); d < gap-slack {
 			t.Fatalf("turn %d begins %v after the end of the one before, want %v", i, d, gap)

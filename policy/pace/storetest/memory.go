@@ -37,7 +37,7 @@ type Memory struct {
 type state struct {
 	clocks  []*clock
 	places  []uint64 // the number of the first turn that was given for each
-	backoff pace.Backoff
+	backoff pace.BackOff
 }
 
 // A clock is as it was after its last turn.
@@ -133,7 +133,7 @@ func (s *Member) Tell(p *pace.Pacer, since time.Time) {
 	defer s.memory.mu.Unlock()
 	for _, c := range clocks {
 		k := s.memory.key(c.Key)
-		k.merge(pace.Backoff{Until: c.PausedUntil, Length: c.PauseLength})
+		k.merge(pace.BackOff{Until: c.BackOffUntil, Length: c.BackOffLength})
 		for name, sent := range map[string]time.Time{"": c.Sent, "assets": c.AssetsSent} {
 			if sent.IsZero() {
 				continue
@@ -162,15 +162,15 @@ func (s *Member) Standing() pace.Standing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !s.alone.IsZero() {
-		return pace.Standing{Alone: true, Times: float64(max(m.replicas, m.seen)), Since: s.alone}
+		return pace.Standing{Alone: true, Slowdown: float64(max(m.replicas, m.seen)), Since: s.alone}
 	}
-	return pace.Standing{Times: max(1, float64(m.replicas)/float64(m.members))}
+	return pace.Standing{Slowdown: max(1, float64(m.replicas)/float64(m.members))}
 }
 
 // Reserve is pace.Store's.
-func (s *Member) Reserve(ctx context.Context, a pace.Ask) (pace.Turn, error) {
+func (s *Member) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservation, error) {
 	if ctx.Err() != nil {
-		return pace.Turn{}, context.Cause(ctx)
+		return pace.Reservation{}, context.Cause(ctx)
 	}
 	m := s.memory
 	m.mu.Lock()
@@ -179,7 +179,7 @@ func (s *Member) Reserve(ctx context.Context, a pace.Ask) (pace.Turn, error) {
 		s.leave()
 	}
 	if !s.alone.IsZero() {
-		return pace.Turn{}, errAway
+		return pace.Reservation{}, errAway
 	}
 	return m.reserve(a, time.Now()), nil
 }
@@ -187,7 +187,7 @@ func (s *Member) Reserve(ctx context.Context, a pace.Ask) (pace.Turn, error) {
 // Report is pace.Store's.
 func (s *Member) Report(r pace.Report) {
 	for _, p := range s.memory.report(s, r) {
-		p.Pause(r.Key, r.Backoff)
+		p.MergeBackOff(r.Key, r.BackOff)
 	}
 }
 
@@ -198,14 +198,14 @@ func (m *Memory) report(s *Member, r pace.Report) (tell []*pace.Pacer) {
 	k := m.key(r.Key)
 	if l, ok := r.Lease.(lease); ok {
 		k.places = slices.DeleteFunc(k.places, func(place uint64) bool { return place == l.place })
-		if r.Unsent {
+		if r.Unused {
 			k.undo(l)
 		}
 	}
-	if r.Backoff == (pace.Backoff{}) || !s.alone.IsZero() {
+	if r.BackOff == (pace.BackOff{}) || !s.alone.IsZero() {
 		return nil
 	}
-	k.merge(r.Backoff)
+	k.merge(r.BackOff)
 	for _, other := range m.all {
 		if other != s && other.pacer != nil && other.alone.IsZero() {
 			tell = append(tell, other.pacer)
@@ -223,26 +223,26 @@ func (m *Memory) key(name string) *state {
 	return k
 }
 
-func (m *Memory) reserve(a pace.Ask, now time.Time) pace.Turn {
+func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 	k, backedOff := m.key(a.Key), m.key(cmp.Or(a.BackOffKey, a.Key))
 	if now.Sub(backedOff.backoff.Until) >= remembered {
-		backedOff.backoff = pace.Backoff{}
+		backedOff.backoff = pace.BackOff{}
 	}
-	backedOff.merge(a.Backoff)
+	backedOff.merge(a.BackOff)
 	held, again := a.Lease.(lease)
-	if again && a.Unsent {
+	if again && a.Unused {
 		k.undo(held)
 	}
 	again = again && slices.Contains(k.places, held.place)
-	t := pace.Turn{Backoff: backedOff.backoff}
+	t := pace.Reservation{BackOff: backedOff.backoff}
 	start := later(now, backedOff.backoff.Until)
 	if backedOff != k && start.After(now) {
 		t.Wait = start.Sub(now)
 		return t
 	}
-	states := make([]limiter.State, len(a.Clocks))
+	states := make([]limiter.State, len(a.Limiters))
 	var first, at time.Time
-	for i, c := range a.Clocks {
+	for i, c := range a.Limiters {
 		states[i] = limiter.Apply(k.clock(c.Name).state, limiter.Limit{PerSecond: c.PerSecond, Burst: c.Burst, Gap: c.Gap}, c.Sent, now)
 		at = later(at, states[i].Due(1, start))
 		if i == 0 {
@@ -256,7 +256,7 @@ func (m *Memory) reserve(a pace.Ask, now time.Time) pace.Turn {
 	case at.Sub(first) > trifle:
 		t.Wait = at.Sub(first)
 		return t
-	case len(k.places) >= a.Places && !again:
+	case len(k.places) >= a.MaxConcurrent && !again:
 		t.Full = true
 		return t
 	}
@@ -268,11 +268,11 @@ func (m *Memory) reserve(a pace.Ask, now time.Time) pace.Turn {
 		k.places = append(k.places, l.place)
 	}
 	t.At = at
-	end := at.Add(a.Width)
-	if a.Width > 0 {
+	end := at.Add(a.Window)
+	if a.Window > 0 {
 		t.Until = end
 	}
-	for i, c := range a.Clocks {
+	for i, c := range a.Limiters {
 		had := k.clock(c.Name)
 		l.before = append(l.before, *had)
 		had.turn, had.state = l.turn, limiter.Take(states[i], end)
@@ -290,7 +290,7 @@ func (k *state) undo(l lease) {
 	}
 }
 
-func (k *state) merge(b pace.Backoff) {
+func (k *state) merge(b pace.BackOff) {
 	k.backoff.Until = later(k.backoff.Until, b.Until)
 	k.backoff.Length = max(k.backoff.Length, b.Length)
 }

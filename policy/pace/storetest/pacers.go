@@ -188,7 +188,7 @@ func keepPlaces(c *crowd) {
 	}
 	l.MaxWait = 50 * time.Millisecond
 	_, err := c.ask(1, "", l)
-	isBusy(c.T, err, pace.PlacesTaken)
+	isBusy(c.T, err, pace.ConcurrencyFull)
 }
 
 func pass(d time.Duration) { <-time.After(d) }

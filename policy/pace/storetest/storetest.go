@@ -47,24 +47,24 @@ func Store(t *testing.T, open func(t *testing.T, n int) []pace.Store) {
 }
 
 // strict is an ask under a gap, in which nothing else is in the way.
-func strict(gap time.Duration) pace.Ask {
-	return pace.Ask{
-		Key:    "a.test",
-		Clocks: []pace.ClockTerms{{PerSecond: 1 / gap.Seconds(), Burst: 1, Gap: gap}},
-		Places: 1000, MaxWait: 24 * hour, Width: min(max(gap/64, time.Millisecond), 100*time.Millisecond),
+func strict(gap time.Duration) pace.SlotRequest {
+	return pace.SlotRequest{
+		Key:           "a.test",
+		Limiters:      []pace.Limiter{{PerSecond: 1 / gap.Seconds(), Burst: 1, Gap: gap}},
+		MaxConcurrent: 1000, MaxWait: 24 * hour, Window: min(max(gap/64, time.Millisecond), 100*time.Millisecond),
 	}
 }
 
 // loose is one under a rate with a burst.
-func loose(perSecond float64, burst int) pace.Ask {
-	return pace.Ask{
-		Key:    "a.test",
-		Clocks: []pace.ClockTerms{{PerSecond: perSecond, Burst: burst}},
-		Places: 1000, MaxWait: 24 * hour,
+func loose(perSecond float64, burst int) pace.SlotRequest {
+	return pace.SlotRequest{
+		Key:           "a.test",
+		Limiters:      []pace.Limiter{{PerSecond: perSecond, Burst: burst}},
+		MaxConcurrent: 1000, MaxWait: 24 * hour,
 	}
 }
 
-func reserve(t *testing.T, s pace.Store, a pace.Ask) pace.Turn {
+func reserve(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	t.Helper()
 	turn, err := s.Reserve(t.Context(), a)
 	if err != nil {
@@ -74,20 +74,20 @@ func reserve(t *testing.T, s pace.Store, a pace.Ask) pace.Turn {
 }
 
 // booked is reserve where a turn is to be had.
-func booked(t *testing.T, s pace.Store, a pace.Ask) pace.Turn {
+func booked(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	t.Helper()
 	turn := reserve(t, s, a)
 	if turn.At.IsZero() || turn.Lease == nil {
 		t.Fatalf("Reserve = %+v, want a turn", turn)
 	}
-	if turn.Until.IsZero() != (a.Width == 0) || a.Width > 0 && turn.Until.Before(turn.At) {
-		t.Fatalf("Reserve = %+v for a width of %v", turn, a.Width)
+	if turn.Until.IsZero() != (a.Window == 0) || a.Window > 0 && turn.Until.Before(turn.At) {
+		t.Fatalf("Reserve = %+v for a width of %v", turn, a.Window)
 	}
 	return turn
 }
 
 // refused is reserve where none is.
-func refused(t *testing.T, s pace.Store, a pace.Ask) pace.Turn {
+func refused(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	t.Helper()
 	turn := reserve(t, s, a)
 	if !turn.At.IsZero() || turn.Lease != nil || !turn.Until.IsZero() {

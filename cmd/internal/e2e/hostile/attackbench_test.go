@@ -68,9 +68,9 @@ func BenchmarkHostileFullTable(b *testing.B) {
 	patient := e2e.NewOrigin(b, "patient", "")
 	clocks := make([]pace.Clock, 0, remembered+1)
 	for i := range remembered {
-		clocks = append(clocks, pace.Clock{Key: fmt.Sprintf("trap-%d.test", i), PausedUntil: time.Now().Add(time.Hour)})
+		clocks = append(clocks, pace.Clock{Key: fmt.Sprintf("trap-%d.test", i), BackOffUntil: time.Now().Add(time.Hour)})
 	}
-	clocks[remembered/2] = pace.Clock{Key: patient.Name, PausedUntil: time.Now().Add(30 * time.Minute)}
+	clocks[remembered/2] = pace.Clock{Key: patient.Name, BackOffUntil: time.Now().Add(30 * time.Minute)}
 	state := b.TempDir()
 	store, err := bolt.Open(bolt.Options{File: filepath.Join(state, "state.db"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
