@@ -333,7 +333,7 @@ func TestAnotherServerAnswers(t *testing.T) {
 	load(t, r) // needs more connections
 	goesAlone(t, Another, r)
 	together(t, r)
-	if n := client(t, second.URL()).ZCard(t.Context(), thereKey).Val(); n != 1 {
+	if n := client(t, second.URL()).ZCard(t.Context(), replicasKey).Val(); n != 1 {
 		t.Errorf("%d replicas at the second server", n)
 	}
 }

@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// callTime is how long a call of the server may take; after a longer one it counts
+	// callTime is how long a call of the server may take; a server that takes longer counts
 	// as away.
 	callTime = time.Second
 
 	// maxReplicas is the most that Options.Replicas may be.
 	maxReplicas = 10_000
 
-	// poolSize is how many connections there are at the most for calls one by one. To wait
-	// for one costs more than to have it: with 16 there were half the reservations a
-	// second. Where there is little to do few are made.
+	// poolSize is the highest number of connections for single calls. Waiting for one costs
+	// more than having it: with 16 there were half as many reservations a second. The pool
+	// dials only as many as are used.
 	poolSize = 64
 
-	// idleTime is for how long a connection is kept that is not used.
+	// idleTime is for how long an unused connection is kept.
 	idleTime = 5 * time.Minute
 
-	// keyPrefix is before each key that is ours.
+	// keyPrefix begins each key.
 	keyPrefix = "robotsproxy:"
 )
 
@@ -47,14 +47,14 @@ type Options struct {
 	Log      *slog.Logger // hears of each change of state once; required
 }
 
-// Hooks are what [Fleet.Run] asks of the process, and tells it.
+// Hooks are the functions of the process that [Fleet.Run] calls.
 type Hooks struct {
 	Clocks  func(now, since time.Time) []pace.Clock // what was sent lately, see pace.Pacer.Clocks; required
 	Recheck func()                                  // Standing has changed; see pace.Pacer.Recheck; required
 	BackOff func(key string, b pace.BackOff)        // another replica has begun one; see pace.Pacer.MergeBackOff; required
 }
 
-// A Fleet is one replica's connection to what all of them share.
+// A Fleet is one replica's connection to what all replicas share. It implements [pace.Store].
 type Fleet struct {
 	replicas int
 	log      *slog.Logger
@@ -67,21 +67,21 @@ type Fleet struct {
 	view   atomic.Pointer[view]         // likewise
 	wake   chan struct{}                // holds a token: this replica has become alone
 
-	mu    sync.Mutex      // guards what follows
-	stale []*redis.Client // to be closed
-	over  bool            // Close was called
-	told  map[Cause]bool  // that were logged in this outage
+	mu     sync.Mutex      // guards what follows
+	stale  []*redis.Client // to be closed
+	closed bool            // Close was called
+	logged map[Cause]bool  // causes that were logged in this outage
 
 	outbox outbox
 	robots robotsCounts
 
-	reports queue
+	reports reportQueue
 	held    leases
 	counts  counts
 }
 
-// Open checks the Options. It dials nobody, and does not fail because the server is
-// away. Its errors name store.redis or store.replicas, and no password.
+// Open checks the Options. It does not dial, and does not fail because the server is away.
+// Its errors name store.redis or store.replicas, and no password.
 func Open(o Options) (*Fleet, error) { return open(o, callTime, robotsTime) }
 
 // open is Open with other times than the usual, for tests.
@@ -99,7 +99,7 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	f := &Fleet{
 		replicas: o.Replicas, log: o.Log, connect: connect, id: rand.Text(),
 		callTime: callTime, robotsTime: robotsTime,
-		wake: make(chan struct{}, 1), told: make(map[Cause]bool),
+		wake: make(chan struct{}, 1), logged: make(map[Cause]bool),
 	}
 	f.outbox = newOutbox()
 	f.reports.wake = make(chan struct{}, 1)
@@ -108,16 +108,16 @@ func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
 	return f, nil
 }
 
-// Run keeps up the connection, until the context ends, which is when the last request
-// is over: then it leaves the fleet in order. It is called once.
+// Run keeps the connection up until the context ends, which is when the last request has
+// ended; then it leaves the fleet in order. It is called once.
 func (f *Fleet) Run(ctx context.Context, h Hooks) error {
 	if h.Clocks == nil || h.Recheck == nil || h.BackOff == nil {
-		return errors.New("redis: Hooks lack Clocks, Recheck or Pause")
+		return errors.New("redis: Hooks lack Clocks, Recheck or BackOff")
 	}
 	up, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
-	var ends errgroup.Group // of those that have something to tell before this one leaves
-	for _, part := range []func(context.Context, Hooks) error{f.report, f.tell, f.hear} {
+	var ends errgroup.Group // of the parts that have something to send before this replica leaves
+	for _, part := range []func(context.Context, Hooks) error{f.report, f.tell, f.receiveBackOffs} {
 		ends.Go(func() error { return part(ctx, h) })
 	}
 	var group errgroup.Group
@@ -130,8 +130,7 @@ func (f *Fleet) Run(ctx context.Context, h Hooks) error {
 	return group.Wait()
 }
 
-// giveUp breaks off what is asked of a server that is away: nothing waits for it any
-// more.
+// giveUp breaks off the calls of a server that is away: nothing waits for them any more.
 func (f *Fleet) giveUp() {
 	if f.away() {
 		f.fail(f.client.Load(), Ended)
@@ -139,10 +138,10 @@ func (f *Fleet) giveUp() {
 	}
 }
 
-// Close ends the connections, after Run has returned. Who still asks is alone.
+// Close closes the connections, after Run has returned. A later call finds this replica alone.
 func (f *Fleet) Close() error {
 	f.mu.Lock()
-	f.over = true
+	f.closed = true
 	f.mu.Unlock()
 	c := f.client.Load()
 	f.fail(c, Ended)
@@ -150,12 +149,9 @@ func (f *Fleet) Close() error {
 	return c.Close()
 }
 
-// away says that the server is not to be asked, or what it says not to be relied on.
-func (f *Fleet) away() bool { return f.view.Load().Alone }
-
-// do makes one call of the server, or one pipeline, which may take callTime. Where
-// it fails and that is not ctx's fault, this replica is alone before do returns.
-// redis.Nil is no failure.
+// do makes one call of the server, or one pipeline, which may take callTime. If it fails
+// and that is not ctx's fault, this replica is alone before do returns. redis.Nil is no
+// failure.
 func (f *Fleet) do(ctx context.Context, call func(ctx context.Context, c *redis.Client) error) error {
 	short, cancel := context.WithTimeout(ctx, f.callTime)
 	defer cancel()
@@ -167,11 +163,12 @@ func (f *Fleet) do(ctx context.Context, call func(ctx context.Context, c *redis.
 	return err
 }
 
-// dialler gives what makes a client for the URL, whose calls may take callTime. Each
-// outage ends with a new client, so that none has connections to two servers.
+// dialler returns a function that makes a client for the URL, whose calls may take
+// callTime. Each outage ends with a new client, so that no client has connections to two
+// servers.
 func dialler(raw string, callTime time.Duration) (func() *redis.Client, error) {
-	// The library's log is the whole process's, and has a line for every connection
-	// that fails. What is worth a line is said by the Fleet.
+	// The library's log is that of the whole process, with a line for every connection that
+	// fails. The Fleet logs what is worth a line.
 	logging.Disable()
 
 	u, err := url.Parse(raw)
@@ -210,17 +207,18 @@ func dialler(raw string, callTime time.Duration) (func() *redis.Client, error) {
 	}, nil
 }
 
-// plain is an error of go-redis about a URL, of which it quotes no password.
+// plain returns an error of go-redis about a URL without the library's prefix. It quotes no
+// password.
 func plain(err error) error { return errors.New(strings.TrimPrefix(err.Error(), "redis: ")) }
 
-// A server is the one that a client is connected to.
+// A server is the server that a client is connected to.
 type server struct {
 	run atomic.Pointer[string] // its name for its present run; nil: not known yet
 }
 
-// same fails on a connection to another server, or another run of it, than the
-// client's first. A server that does not tell is taken for the same; Sentinels, of
-// which there are several, are none.
+// same fails on a connection to another server, or another run of it, than the client's
+// first. A server that does not tell counts as the same. Sentinels, of which there are
+// several, are not checked.
 func (s *server) same(ctx context.Context, c *redis.Conn) error {
 	info, err := c.InfoMap(ctx, "server").Result()
 	var refused redis.Error

@@ -24,7 +24,7 @@ func TestEndsWhileStopped(t *testing.T) {
 		},
 		"places": func(r *replica, _ cache.Sharer) {
 			for range 20 * batch {
-				r.held.add(&turn{key: "a.test", place: r.held.name(r.id)})
+				r.held.add(&lease{key: "a.test", name: r.held.newName(r.id)})
 			}
 			r.reports.renew()
 		},

@@ -156,7 +156,7 @@ func settled(t testing.TB, url string) {
 	if err := c.Set(t.Context(), epochKey, "before", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.ZAdd(t.Context(), thereKey, redis.Z{Score: 1, Member: "before"}).Err(); err != nil {
+	if err := c.ZAdd(t.Context(), replicasKey, redis.Z{Score: 1, Member: "before"}).Err(); err != nil {
 		t.Fatal(err)
 	}
 }

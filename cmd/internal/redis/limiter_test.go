@@ -61,7 +61,7 @@ type mirror struct {
 	now    time.Time
 	state  limiter.State
 	before limiter.State // the last slot
-	slot   *turn         // likewise; nil: there is none to give back
+	slot   *lease        // likewise; nil: there is none to give back
 }
 
 // random returns a time of at most that, in whole microseconds.
@@ -71,26 +71,26 @@ func (m *mirror) random(most time.Duration) time.Duration {
 
 // ask returns a random limit, and what else a replica asks for.
 func (m *mirror) ask() pace.SlotRequest {
-	terms := pace.Limiter{PerSecond: []float64{0.1, 0.3, 1, 1.0 / 3, 7, 1000}[m.rnd.Intn(6)], Burst: 1 + m.rnd.Intn(5)}
+	limit := pace.Limiter{PerSecond: []float64{0.1, 0.3, 1, 1.0 / 3, 7, 1000}[m.rnd.Intn(6)], Burst: 1 + m.rnd.Intn(5)}
 	if m.rnd.Intn(2) == 0 {
-		terms.Gap = m.random(10 * time.Second)
+		limit.Gap = m.random(10 * time.Second)
 	}
 	if m.rnd.Intn(4) == 0 {
-		terms.Sent = m.now.Add(-m.random(10 * time.Second))
+		limit.Sent = m.now.Add(-m.random(10 * time.Second))
 	}
-	return pace.SlotRequest{Key: m.key, Limiters: []pace.Limiter{terms}, MaxConcurrent: 1000, MaxWait: m.random(30 * time.Second)}
+	return pace.SlotRequest{Key: m.key, Limiters: []pace.Limiter{limit}, MaxConcurrent: 1000, MaxWait: m.random(30 * time.Second)}
 }
 
 func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
 	m.Helper()
 	a, width := m.ask(), m.random(100*time.Millisecond)
-	next := &turn{key: m.key, place: strconv.Itoa(m.rnd.Int())}
+	next := &lease{key: m.key, name: strconv.Itoa(m.rnd.Int())}
 	reply, err := run(next.keys(&a), next.args(&a, "epoch", width, nil, m.now))
 	if err != nil {
 		m.Fatal(err)
 	}
-	terms := a.Limiters[0]
-	state := limiter.Apply(m.state, limiter.Limit{PerSecond: terms.PerSecond, Burst: terms.Burst, Gap: terms.Gap}, terms.Sent, m.now)
+	l := a.Limiters[0]
+	state := limiter.Apply(m.state, limiter.Limit{PerSecond: l.PerSecond, Burst: l.Burst, Gap: l.Gap}, l.Sent, m.now)
 	at := state.Due(1, m.now)
 	code, _ := number(reply, 0)
 	wait, _ := number(reply, 1)
@@ -103,8 +103,8 @@ func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
 	if code != 1 {
 		return
 	}
-	next.was[0], _ = text(reply, 4)
-	next.is[0], _ = text(reply, 5)
+	next.before[0], _ = text(reply, 4)
+	next.after[0], _ = text(reply, 5)
 	m.before, m.slot = m.state, next
 	m.state = limiter.Take(state, m.now.Add(time.Duration(wait)*time.Microsecond+width))
 }
@@ -112,8 +112,7 @@ func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
 // undo gives the last slot back, by which nothing was sent.
 func (m *mirror) undo(run func([]string, []any) (any, error)) {
 	m.Helper()
-	t := m.slot
-	if _, err := run(t.undoKeys(), []any{t.names[0], t.was[0], t.is[0], t.was[1], t.is[1]}); err != nil {
+	if _, err := run(m.slot.undoKeys(), m.slot.undoArgs()); err != nil {
 		m.Fatal(err)
 	}
 	m.state, m.slot = m.before, nil

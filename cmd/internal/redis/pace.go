@@ -17,33 +17,33 @@ import (
 )
 
 const (
-	// leaseTime is for how long a place stays taken that nobody renews.
+	// leaseTime is for how long a concurrency slot stays taken if its lease is not renewed.
 	leaseTime = 10 * time.Second
 
 	// longest is the longest time that a script is told of.
 	longest = 365 * 24 * time.Hour
 
-	// maxName is the longest name of a key or a clock that is part of a key of the
-	// server's; of a longer one it is a hash.
+	// maxName is the longest name of a host or limiter, in bytes, that becomes part of a
+	// Redis key as it is. A longer one is cut and gets its hash.
 	maxName = 300
 
-	// maxClocks are as many as a turn may go by.
-	maxClocks = 2
+	// maxLimiters are as many as a request may go by.
+	maxLimiters = 2
 )
 
-// A turn is the Lease of a pace.Turn. It never changes.
-type turn struct {
-	key   string
-	place string // the name of its lease
-	names [maxClocks]string
-	was   [maxClocks]string // each clock before the turn
-	is    [maxClocks]string // and after; empty: there is none
+// A lease is the Lease of a pace.Reservation. It never changes.
+type lease struct {
+	key    string
+	name   string // in the sorted set of leases
+	names  [maxLimiters]string
+	before [maxLimiters]string // each limiter before the slot
+	after  [maxLimiters]string // each limiter after the slot; empty: there is none
 }
 
 func paceKey(key string) string   { return keyPrefix + "pace:" + short(key) }
-func placesKey(key string) string { return keyPrefix + "places:" + short(key) }
+func leasesKey(key string) string { return keyPrefix + "places:" + short(key) }
 
-func clockKey(key, name string) string {
+func limiterKey(key, name string) string {
 	key = short(key)
 	return keyPrefix + "clock:" + strconv.Itoa(len(key)) + ":" + key + ":" + short(name)
 }
@@ -56,61 +56,60 @@ func short(name string) string {
 	return name[:maxName] + ":" + hex.EncodeToString(sum[:])
 }
 
-// Reserve is [pace.Store]'s. It is one call of the server, but where the answer took so
-// much longer than usual that the turn is over already: then it asks for a wider one
-// instead.
+// Reserve implements [pace.Store]. It calls the server once. If the answer took so much
+// longer than usual that the slot has ended already, Reserve asks for a longer one instead.
 func (f *Fleet) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservation, error) {
-	if len(a.Limiters) < 1 || len(a.Limiters) > maxClocks {
+	if len(a.Limiters) < 1 || len(a.Limiters) > maxLimiters {
 		return pace.Reservation{}, fmt.Errorf("redis: a turn by %d clocks", len(a.Limiters))
 	}
 	if ctx.Err() != nil {
 		return pace.Reservation{}, context.Cause(ctx)
 	}
-	t, took, err := f.reserve(ctx, &a, 0)
-	for err == nil && !t.Until.IsZero() && !t.Until.After(t.At) {
-		given := t.Lease
+	r, took, err := f.reserve(ctx, &a, 0)
+	for err == nil && !r.Until.IsZero() && !r.Until.After(r.At) {
+		given := r.Lease
 		a.Lease, a.Unused = given, true
-		t, took, err = f.reserve(ctx, &a, 2*took)
-		if t.Lease == nil {
+		r, took, err = f.reserve(ctx, &a, 2*took)
+		if r.Lease == nil {
 			f.Report(pace.Report{Key: a.Key, Lease: given, Unused: err != nil})
 		}
 	}
 	if err == nil && ctx.Err() != nil {
-		if t.Lease != nil {
-			f.Report(pace.Report{Key: a.Key, Lease: t.Lease, Unused: true})
+		if r.Lease != nil {
+			f.Report(pace.Report{Key: a.Key, Lease: r.Lease, Unused: true})
 		}
 		return pace.Reservation{}, context.Cause(ctx)
 	}
-	return t, err
+	return r, err
 }
 
-// reserve asks the server once for a turn that is good for more than is wanted, and
-// says how long that took.
+// reserve asks the server once, for a slot that lasts longer than the caller wants by more
+// or by the usual round trip. It returns how long the round trip took.
 func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Duration) (pace.Reservation, time.Duration, error) {
 	v := f.view.Load()
 	if v.Alone {
 		return pace.Reservation{}, 0, errAway
 	}
-	next := &turn{key: a.Key}
-	held, _ := a.Lease.(*turn)
+	next := &lease{key: a.Key}
+	held, _ := a.Lease.(*lease)
 	if held != nil {
-		next.place = held.place
+		next.name = held.name
 	} else {
-		next.place = f.held.name(f.id)
+		next.name = f.held.newName(f.id)
 	}
-	width := time.Duration(0)
+	window := time.Duration(0)
 	if a.Window > 0 {
-		width = (max(a.Window, time.Microsecond) + max(more, f.counts.usual())).Truncate(time.Microsecond)
+		window = (max(a.Window, time.Microsecond) + max(more, f.counts.usual())).Truncate(time.Microsecond)
 	}
 
-	// A caller that leaves, or has little time, is no reason to give up a connection.
+	// If the caller leaves, or has little time, the connection is kept nevertheless.
 	asked := time.Now()
 	var reply []any
 	err := f.do(context.WithoutCancel(ctx), func(ctx context.Context, c *redis.Client) error {
 		var err error
-		reply, err = reserveScript.Run(ctx, c, next.keys(a), next.args(a, v.epoch, width, held, asked)...).Slice()
+		reply, err = reserveScript.Run(ctx, c, next.keys(a), next.args(a, v.epoch, window, held, asked)...).Slice()
 		if err == nil {
-			err = sound(reply)
+			err = checkReply(reply)
 		}
 		return err
 	})
@@ -120,37 +119,37 @@ func (f *Fleet) reserve(ctx context.Context, a *pace.SlotRequest, more time.Dura
 	replied := time.Now()
 	took := replied.Sub(asked)
 	f.counts.roundTrip(took)
-	return f.read(reply, next, asked, replied, width), took, nil
+	return f.read(reply, next, asked, replied, window), took, nil
 }
 
-// keys are those of reserve.lua.
-func (t *turn) keys(a *pace.SlotRequest) []string {
-	keys := []string{paceKey(t.key), placesKey(t.key), epochKey, paceKey(cmp.Or(a.BackOffKey, a.Key))}
+// keys returns those of reserve.lua.
+func (l *lease) keys(a *pace.SlotRequest) []string {
+	keys := []string{paceKey(l.key), leasesKey(l.key), epochKey, paceKey(cmp.Or(a.BackOffKey, a.Key))}
 	if len(a.Limiters) > 1 {
-		keys = append(keys, clockKey(t.key, a.Limiters[1].Name))
+		keys = append(keys, limiterKey(l.key, a.Limiters[1].Name))
 	}
 	return keys
 }
 
-// args are those of reserve.lua. They name the clocks in t.
-func (t *turn) args(a *pace.SlotRequest, epoch string, width time.Duration, held *turn, now time.Time) []any {
-	args := make([]any, 0, 8+7*maxClocks)
-	args = append(args, epoch, t.place, micros(leaseTime), a.MaxConcurrent, int64(a.MaxWait/time.Microsecond), micros(width))
-	args = appendPause(args, a.BackOff, now)
+// args returns those of reserve.lua, and names the limiters in l.
+func (l *lease) args(a *pace.SlotRequest, epoch string, window time.Duration, held *lease, now time.Time) []any {
+	args := make([]any, 0, 8+7*maxLimiters)
+	args = append(args, epoch, l.name, micros(leaseTime), a.MaxConcurrent, int64(a.MaxWait/time.Microsecond), micros(window))
+	args = appendBackOff(args, a.BackOff, now)
 	for i, c := range a.Limiters {
-		t.names[i] = short(c.Name)
+		l.names[i] = short(c.Name)
 		each := min(1e6/c.PerSecond, float64(longest/time.Microsecond))
-		var was, is string
-		if held != nil && a.Unused && held.names[i] == t.names[i] {
-			was, is = held.was[i], held.is[i]
+		var before, after string
+		if held != nil && a.Unused && held.names[i] == l.names[i] {
+			before, after = held.before[i], held.after[i]
 		}
-		args = append(args, t.names[i], each, c.Burst, micros(c.Gap), ago(c.Sent, now), was, is)
+		args = append(args, l.names[i], each, c.Burst, micros(c.Gap), ago(c.Sent, now), before, after)
 	}
 	return args
 }
 
-// sound says whether reserve.lua's reply is all there.
-func sound(reply []any) error {
+// checkReply returns an error unless reserve.lua's reply is complete.
+func checkReply(reply []any) error {
 	code, ok := number(reply, 0)
 	if ok && code < -1 {
 		return errEmptied
@@ -163,63 +162,63 @@ func sound(reply []any) error {
 	return nil
 }
 
-// read reads a reply that is sound. A turn begins when the server, at the latest,
-// thinks so, and ends when it does at the earliest.
-func (f *Fleet) read(reply []any, next *turn, asked, replied time.Time, width time.Duration) pace.Reservation {
+// read reads a complete reply. A slot begins when the server, at the latest, thinks so, and
+// ends when it does at the earliest.
+func (f *Fleet) read(reply []any, next *lease, asked, replied time.Time, window time.Duration) pace.Reservation {
 	code, _ := number(reply, 0)
 	micro, _ := number(reply, 1)
 	length, _ := number(reply, 3)
 	wait := time.Duration(micro) * time.Microsecond
-	var t pace.Reservation
+	var r pace.Reservation
 	if left, ok := number(reply, 2); ok {
-		t.BackOff = pace.BackOff{
+		r.BackOff = pace.BackOff{
 			Until:  asked.Add(time.Duration(left) * time.Microsecond),
 			Length: time.Duration(length) * time.Microsecond,
 		}
 	}
 	if code != 1 {
-		t.Full, t.Wait = code == -1, wait
-		f.counts.refused(t.Full)
-		return t
+		r.Full, r.Wait = code == -1, wait
+		f.counts.refused(r.Full)
+		return r
 	}
-	for i := 4; i+1 < len(reply) && (i-4)/2 < maxClocks; i += 2 {
-		next.was[(i-4)/2], _ = text(reply, i)
-		next.is[(i-4)/2], _ = text(reply, i+1)
+	for i := 4; i+1 < len(reply) && (i-4)/2 < maxLimiters; i += 2 {
+		next.before[(i-4)/2], _ = text(reply, i)
+		next.after[(i-4)/2], _ = text(reply, i+1)
 	}
-	t.At, t.Lease = replied.Add(wait), next
-	if width > 0 {
-		t.Until = asked.Add(wait + width)
+	r.At, r.Lease = replied.Add(wait), next
+	if window > 0 {
+		r.Until = asked.Add(wait + window)
 	}
 	f.held.add(next)
 	f.counts.reserved.Add(1)
-	return t
+	return r
 }
 
-// appendPause tells of a pause; of none, where it has no end.
-func appendPause(args []any, b pace.BackOff, now time.Time) []any {
+// appendBackOff appends what a script is told of a back-off.
+func appendBackOff(args []any, b pace.BackOff, now time.Time) []any {
 	if b.Until.IsZero() {
 		return append(args, "", 0)
 	}
-	return append(args, int64(within(b.Until.Sub(now))/time.Microsecond), micros(b.Length))
+	return append(args, int64(clamp(b.Until.Sub(now))/time.Microsecond), micros(b.Length))
 }
 
-// ago is how long before now it was, in microseconds; -1 where it never was.
+// ago returns how long before now t was, in microseconds, or -1 for the zero time.
 func ago(t, now time.Time) int64 {
 	if t.IsZero() {
 		return -1
 	}
-	return int64(within(max(0, now.Sub(t))) / time.Microsecond)
+	return int64(clamp(max(0, now.Sub(t))) / time.Microsecond)
 }
 
 // micros rounds up.
 func micros(d time.Duration) int64 {
-	return int64((within(d) + time.Microsecond - 1) / time.Microsecond)
+	return int64((clamp(d) + time.Microsecond - 1) / time.Microsecond)
 }
 
-func within(d time.Duration) time.Duration { return min(max(d, -longest), longest) }
+func clamp(d time.Duration) time.Duration { return min(max(d, -longest), longest) }
 
-// usual is how long a round trip takes, with most of those that take longer, as TCP
-// reckons (RFC 6298).
+// usual is how long a round trip usually takes, with most of those that take longer, as TCP
+// estimates it (RFC 6298).
 type usual struct {
 	mean, spread atomic.Int64 // nanoseconds; a lost update of two at once does no harm
 }

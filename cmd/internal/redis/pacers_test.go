@@ -64,10 +64,10 @@ func TestPauseIsHeard(t *testing.T) {
 	together(t, one, two)
 	admin := client(t, s.URL())
 	testkit.Eventually(t, "both listen", func() bool {
-		return admin.PubSubNumSub(t.Context(), pausesChannel).Val()[pausesChannel] == 2
+		return admin.PubSubNumSub(t.Context(), backOffChannel).Val()[backOffChannel] == 2
 	})
-	for _, note := range []string{"", "{}", "null", `{"key":"a.test","left_ns":-1}`, `{"key":5}`, string(make([]byte, maxPauseNote+1))} {
-		admin.Publish(t.Context(), pausesChannel, note)
+	for _, note := range []string{"", "{}", "null", `{"key":"a.test","left_ns":-1}`, `{"key":5}`, string(make([]byte, maxBackOffMessage+1))} {
+		admin.Publish(t.Context(), backOffChannel, note)
 	}
 	until := time.Now().Add(time.Minute)
 	one.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Until: until, Length: time.Second}})
@@ -96,6 +96,6 @@ func TestPauseIsHeardAgain(t *testing.T) {
 	together(t, one)
 	admin := client(t, s.URL())
 	testkit.Eventually(t, "it listens", func() bool {
-		return admin.PubSubNumSub(t.Context(), pausesChannel).Val()[pausesChannel] == 1
+		return admin.PubSubNumSub(t.Context(), backOffChannel).Val()[backOffChannel] == 1
 	})
 }

@@ -2,6 +2,9 @@ package redis
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,10 +19,17 @@ const (
 	renewEvery = 3 * time.Second // less than a third of leaseTime
 	maxReports = 1 << 14         // that wait; more are dropped, and counted
 	batch      = 256             // calls of one pipeline, and keys of one script
+
+	// backOffChannel is where a back-off is published for the replicas that hold a slot
+	// already. A lost message does no harm: the answer to the next reservation contains the
+	// back-off too.
+	backOffChannel = keyPrefix + "pauses"
+
+	maxBackOffMessage = 4 << 10 // bytes; a longer message is not the proxy's
 )
 
-// A queue holds the reports that are not sent yet.
-type queue struct {
+// A reportQueue holds the reports that are not sent yet.
+type reportQueue struct {
 	wake chan struct{} // holds a token: there is something to do
 
 	mu      sync.Mutex // guards what follows
@@ -27,35 +37,35 @@ type queue struct {
 	due     bool // all leases are to be renewed at once
 }
 
-func (q *queue) add(r pace.Report) bool {
+func (q *reportQueue) add(r pace.Report) bool {
 	q.mu.Lock()
 	full := len(q.waiting) >= maxReports
 	if !full {
 		q.waiting = append(q.waiting, r)
 	}
 	q.mu.Unlock()
-	q.poke()
+	q.notify()
 	return !full
 }
 
 // renew has all leases renewed soon.
-func (q *queue) renew() {
+func (q *reportQueue) renew() {
 	q.mu.Lock()
 	q.due = true
 	q.mu.Unlock()
-	q.poke()
+	q.notify()
 }
 
-func (q *queue) poke() {
+func (q *reportQueue) notify() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
-// take gives those that wait, and says whether the leases are to be renewed. empty is
-// used for the next.
-func (q *queue) take(empty []pace.Report) ([]pace.Report, bool) {
+// take returns the reports that wait, and whether the leases are to be renewed. empty is
+// used for the next reports.
+func (q *reportQueue) take(empty []pace.Report) ([]pace.Report, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all, due := q.waiting, q.due
@@ -63,39 +73,39 @@ func (q *queue) take(empty []pace.Report) ([]pace.Report, bool) {
 	return all, due
 }
 
-// leases are the places that this replica has taken. It may be shared.
+// leases are the concurrency slots that this replica holds. Any goroutine may use it.
 type leases struct {
 	last atomic.Uint64
 
 	mu  sync.Mutex        // guards what follows
-	all map[string]string // keys by the lease's name
+	all map[string]string // hosts' keys by the lease's name
 }
 
-func (l *leases) name(id string) string {
+func (l *leases) newName(id string) string {
 	return id + "." + strconv.FormatUint(l.last.Add(1), 36)
 }
 
-func (l *leases) add(t *turn) {
+func (l *leases) add(t *lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all == nil {
 		l.all = make(map[string]string)
 	}
-	l.all[t.place] = t.key
+	l.all[t.name] = t.key
 }
 
-func (l *leases) remove(t *turn) {
+func (l *leases) remove(t *lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.all, t.place)
+	delete(l.all, t.name)
 }
 
-// list gives the names of all, and the keys of the server's that they are in.
+// list returns the names of all leases, and the Redis keys that they are in.
 func (l *leases) list() (keys []string, names []any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, key := range l.all {
-		keys = append(keys, placesKey(key))
+		keys = append(keys, leasesKey(key))
 		names = append(names, name)
 	}
 	return keys, names
@@ -107,10 +117,10 @@ func (l *leases) count() int {
 	return len(l.all)
 }
 
-// Report is [pace.Store]'s.
+// Report implements [pace.Store].
 func (f *Fleet) Report(r pace.Report) {
-	if t, ok := r.Lease.(*turn); ok {
-		f.held.remove(t)
+	if l, ok := r.Lease.(*lease); ok {
+		f.held.remove(l)
 	} else if r.BackOff.Until.IsZero() {
 		return
 	}
@@ -119,31 +129,31 @@ func (f *Fleet) Report(r pace.Report) {
 	}
 }
 
-// report is the part of Run that sends the reports and renews the leases. That it alone
-// does both keeps a place that was given back from being taken again.
+// report is the part of Run that sends the reports and renews the leases. It alone does
+// both, so that a lease that was given back is not renewed.
 func (f *Fleet) report(ctx context.Context, _ Hooks) error {
 	ticks := time.NewTicker(renewEvery)
 	defer ticks.Stop()
 	var spare []pace.Report
 	for {
-		due, over := false, false
+		due, ending := false, false
 		select {
 		case <-ctx.Done():
-			over = true
+			ending = true
 		case <-ticks.C:
 			due = true
 		case <-f.reports.wake:
 		}
 		if f.away() {
-			if over {
+			if ending {
 				return nil
 			}
-			continue // they are sent when it is back, and renewed
+			continue // they are sent when the server is back, and the leases renewed
 		}
 		all, asked := f.reports.take(spare[:0])
 		short := context.WithoutCancel(ctx)
 		f.send(short, all)
-		if over {
+		if ending {
 			return nil
 		}
 		if due || asked {
@@ -154,13 +164,13 @@ func (f *Fleet) report(ctx context.Context, _ Hooks) error {
 	}
 }
 
-// send sends the reports, in pipelines. From where that fails on they are lost.
+// send sends the reports, in pipelines. If one fails, the reports from there on are lost.
 func (f *Fleet) send(ctx context.Context, all []pace.Report) {
 	for len(all) > 0 {
 		some := all[:min(batch, len(all))]
 		err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
 			err := f.pipe(ctx, c, some)
-			if redis.HasErrorPrefix(err, "NOSCRIPT") { // somebody has had the server forget them
+			if redis.HasErrorPrefix(err, "NOSCRIPT") { // the server was told to forget the scripts
 				if err = loadScripts(ctx, c); err == nil {
 					err = f.pipe(ctx, c, some)
 				}
@@ -175,7 +185,7 @@ func (f *Fleet) send(ctx context.Context, all []pace.Report) {
 	}
 }
 
-// pipe sends the reports in one pipeline. To do it again is no harm.
+// pipe sends the reports in one pipeline. Sending them twice does no harm.
 func (f *Fleet) pipe(ctx context.Context, c *redis.Client, some []pace.Report) error {
 	now := time.Now()
 	pipe := c.Pipeline()
@@ -187,26 +197,32 @@ func (f *Fleet) pipe(ctx context.Context, c *redis.Client, some []pace.Report) e
 }
 
 func (f *Fleet) queueReport(ctx context.Context, pipe redis.Pipeliner, r *pace.Report, now time.Time) {
-	if t, ok := r.Lease.(*turn); ok {
-		pipe.ZRem(ctx, placesKey(t.key), t.place)
+	if l, ok := r.Lease.(*lease); ok {
+		pipe.ZRem(ctx, leasesKey(l.key), l.name)
 		if r.Unused {
-			undoScript.EvalSha(ctx, pipe, t.undoKeys(), t.names[0], t.was[0], t.is[0], t.was[1], t.is[1])
+			undoScript.EvalSha(ctx, pipe, l.undoKeys(), l.undoArgs()...)
 		}
 	}
 	if !r.BackOff.Until.IsZero() {
-		f.queuePause(ctx, pipe, r, now)
+		f.queueBackOff(ctx, pipe, r, now)
 	}
 }
 
-func (t *turn) undoKeys() []string {
-	keys := []string{paceKey(t.key)}
-	if t.is[1] != "" {
-		keys = append(keys, clockKey(t.key, t.names[1]))
+// undoKeys returns those of undo.lua.
+func (l *lease) undoKeys() []string {
+	keys := []string{paceKey(l.key)}
+	if l.after[1] != "" {
+		keys = append(keys, limiterKey(l.key, l.names[1]))
 	}
 	return keys
 }
 
-// renewAll renews the lease of each place that is held.
+// undoArgs returns those of undo.lua.
+func (l *lease) undoArgs() []any {
+	return []any{l.names[0], l.before[0], l.after[0], l.before[1], l.after[1]}
+}
+
+// renewAll renews all leases that are held.
 func (f *Fleet) renewAll(ctx context.Context) {
 	keys, names := f.held.list()
 	for len(keys) > 0 {
@@ -219,4 +235,64 @@ func (f *Fleet) renewAll(ctx context.Context) {
 		}
 		keys, names = keys[n:], names[n:]
 	}
+}
+
+// A backOffMessage is a message of backOffChannel.
+type backOffMessage struct {
+	From   string        `json:"from"`
+	Key    string        `json:"key"`
+	Left   time.Duration `json:"left_ns"`
+	Length time.Duration `json:"length_ns"`
+}
+
+func (f *Fleet) queueBackOff(ctx context.Context, pipe redis.Pipeliner, r *pace.Report, now time.Time) {
+	args := appendBackOff([]any{""}, r.BackOff, now)
+	pushScript.EvalSha(ctx, pipe, []string{epochKey, paceKey(r.Key)}, append(args, 0, -1, -1)...)
+	message, err := json.Marshal(backOffMessage{f.id, r.Key, r.BackOff.Until.Sub(now), r.BackOff.Length})
+	if err == nil && len(message) <= maxBackOffMessage {
+		pipe.Publish(ctx, backOffChannel, message)
+	}
+}
+
+// receiveBackOffs is the part of Run that tells this process of the back-offs of others.
+func (f *Fleet) receiveBackOffs(ctx context.Context, h Hooks) error {
+	for {
+		if !f.away() {
+			f.subscribe(ctx, h)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(probeEvery):
+		}
+	}
+}
+
+// subscribe receives the messages until the connection fails, or the server was away.
+func (f *Fleet) subscribe(ctx context.Context, h Hooks) {
+	c := f.client.Load()
+	sub := c.Subscribe(ctx, backOffChannel)
+	defer sub.Close()
+	defer context.AfterFunc(ctx, func() { sub.Close() })()
+	for ctx.Err() == nil && f.client.Load() == c {
+		got, err := sub.ReceiveTimeout(ctx, beatEvery)
+		var quiet net.Error
+		if errors.As(err, &quiet) && quiet.Timeout() {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		if m, ok := got.(*redis.Message); ok {
+			f.received(m.Payload, h)
+		}
+	}
+}
+
+func (f *Fleet) received(payload string, h Hooks) {
+	var m backOffMessage
+	if len(payload) > maxBackOffMessage || json.Unmarshal([]byte(payload), &m) != nil || m.From == f.id || m.Left <= 0 {
+		return
+	}
+	h.BackOff(m.Key, pace.BackOff{Until: time.Now().Add(clamp(m.Left)), Length: clamp(max(0, m.Length))})
 }

@@ -41,7 +41,7 @@ func TestLeases(t *testing.T) {
 		return turn.Full
 	}
 	ends := func() float64 {
-		leases, err := admin.ZRangeWithScores(t.Context(), placesKey(a.Key), 0, -1).Result()
+		leases, err := admin.ZRangeWithScores(t.Context(), leasesKey(a.Key), 0, -1).Result()
 		if err != nil || len(leases) != 1 {
 			t.Fatalf("the leases are %v, %v", leases, err)
 		}
@@ -107,7 +107,7 @@ func TestReportsWhileAway(t *testing.T) {
 	testkit.Eventually(t, "alone", func() bool { return one.Standing().Alone && two.Standing().Alone })
 	together(t, one, two)
 	testkit.Eventually(t, "the place is taken again", func() bool {
-		return client(t, s.URL()).ZCard(t.Context(), placesKey("kept.test")).Val() == 1
+		return client(t, s.URL()).ZCard(t.Context(), leasesKey("kept.test")).Val() == 1
 	})
 	if s := one.Stats(); s.Held != 1 || s.Dropped != 0 {
 		t.Errorf("Stats = %+v", s)
@@ -147,7 +147,7 @@ func TestTurnsThatNobodyCanUse(t *testing.T) {
 	if d := second.At.Sub(first.At); err != nil || d > 10*time.Second {
 		t.Errorf("the next turn comes %v after the first, %v", d, err)
 	}
-	if n := client(t, s.URL()).ZCard(t.Context(), placesKey("a.test")).Val(); n != 2 {
+	if n := client(t, s.URL()).ZCard(t.Context(), leasesKey("a.test")).Val(); n != 2 {
 		t.Errorf("two turns have taken %d places", n)
 	}
 }
@@ -213,7 +213,7 @@ func TestScriptsForgotten(t *testing.T) {
 		r.Report(pace.Report{Key: "a.test", Lease: turn.Lease, Unused: true})
 		testkit.Eventually(t, "the place is given back, and the turn", func() bool {
 			was, err := admin.HGet(t.Context(), paceKey("a.test"), "c:").Result()
-			return err == nil && was == "" && admin.Exists(t.Context(), placesKey("a.test")).Val() == 0
+			return err == nil && was == "" && admin.Exists(t.Context(), leasesKey("a.test")).Val() == 0
 		})
 		if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)

@@ -40,9 +40,9 @@ var (
 
 // The keys that are no host's; hosts' begin with another word.
 const (
-	epochKey = keyPrefix + "epoch"
-	thereKey = keyPrefix + "replicas"
-	leftKey  = keyPrefix + "shares"
+	epochKey    = keyPrefix + "epoch"
+	replicasKey = keyPrefix + "replicas"
+	sharesKey   = keyPrefix + "shares"
 )
 
 // loadScripts has the server know the scripts that are called in pipelines, where

@@ -61,7 +61,7 @@ func TestSentinelFailsOver(t *testing.T) {
 		testkit.Eventually(t, "alone", func() bool { return r.Standing().Alone })
 	}
 	comesBack(t, all...)
-	if n := admin.ZCard(t.Context(), thereKey).Val(); n != 3 {
+	if n := admin.ZCard(t.Context(), replicasKey).Val(); n != 3 {
 		t.Errorf("%d replicas at the second server", n)
 	}
 }

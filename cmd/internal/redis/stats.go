@@ -46,18 +46,18 @@ func (c *counts) roundTrip(d time.Duration) {
 // Stats are how a [Fleet] is at one moment, and what it has counted since Open.
 type Stats struct {
 	Alone     bool      // this replica paces by itself
-	Returning bool      // it does still, but the server answers
-	Cause     Cause     // why it is alone, or was the last time
-	Since     time.Time // when Alone was last true, or false, for the first time
-	Times     float64   // how many times slower than permitted it paces
+	Returning bool      // it still does, but the server answers
+	Cause     Cause     // why the replica is alone, or was the last time
+	Since     time.Time // when Alone last changed
+	Times     float64   // how many times slower than permitted the replica paces
 
 	Replicas int // that were last seen, this one among them
-	Left     int // shares that those have left who ended
-	Held     int // places that this one has taken
+	Left     int // shares of replicas that have ended in order
+	Held     int // concurrency slots that this replica holds
 
-	Reserved uint64            // turns
-	Late     uint64            // asks that got none, since it would have been too late
-	Full     uint64            // likewise, for want of a place
+	Reserved uint64            // slots
+	Late     uint64            // requests for a slot that would have come too late
+	Full     uint64            // requests for a slot beyond the concurrency limit
 	Dropped  uint64            // reports that were lost
 	Outages  uint64            // times that this replica became alone
 	Failures map[string]uint64 // calls that failed, by the name of each Cause that one may have
@@ -76,8 +76,8 @@ type Trips struct {
 func (f *Fleet) Stats() Stats {
 	v := f.view.Load()
 	s := Stats{
-		Alone: v.Alone, Returning: !v.began.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
-		Replicas: v.there, Left: v.left, Held: f.held.count(),
+		Alone: v.Alone, Returning: !v.returnsSince.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
+		Replicas: v.replicas, Left: v.freeShares, Held: f.held.count(),
 		Reserved: f.counts.reserved.Load(), Late: f.counts.late.Load(), Full: f.counts.full.Load(),
 		Dropped: f.counts.dropped.Load(), Outages: f.counts.outages.Load(),
 		Failures:      make(map[string]uint64),

@@ -1,0 +1,326 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"robotsproxy/policy/pace"
+)
+
+const (
+	beatEvery  = 500 * time.Millisecond // while this replica shares the rate
+	probeEvery = 250 * time.Millisecond // while it is alone
+	pushEvery  = 100 * time.Millisecond // while it returns
+
+	// gone is when a replica that has not been heard of counts as gone.
+	gone = 2 * time.Second
+
+	// returnTime is for how long a replica returns. Within this time, all replicas that
+	// notice at their next beat that the store was emptied have pushed their clocks again.
+	returnTime = time.Second
+
+	// shareLeft is for how long the other replicas leave the share of one that ended in
+	// order to its successor.
+	shareLeft = 10 * time.Minute
+)
+
+// A view is how this replica stands among the others. It never changes.
+type view struct {
+	pace.Standing
+	cause        Cause     // of being alone, or of the last time
+	since        time.Time // of Alone, or its end
+	epoch        string    // of the store; empty: not known
+	returnsSince time.Time // zero: it does not return
+	replicas     int       // that were last seen, this one among them
+	freeShares   int       // of replicas that have ended in order
+}
+
+func alone(times int, c Cause, now time.Time) *view {
+	return &view{Standing: pace.Standing{Alone: true, Slowdown: float64(times), Since: now}, cause: c, since: now}
+}
+
+// Standing implements [pace.Store].
+func (f *Fleet) Standing() pace.Standing { return f.view.Load().Standing }
+
+// away reports whether the server is not to be called, or its answers not to be relied on.
+func (f *Fleet) away() bool { return f.view.Load().Alone }
+
+// fail makes this replica alone, since a call of c has failed. c is not used again.
+func (f *Fleet) fail(c *redis.Client, cause Cause) {
+	f.counts.failures[cause].Add(1)
+	if next := f.failed(c, cause); next != nil {
+		f.log.Warn("the store is away: this replica paces alone", "cause", cause.String(), "times_slower", next.Slowdown)
+	}
+}
+
+// failed is fail without the log line. It returns what is to be logged; nil: it is known
+// already, or c is no longer the client.
+func (f *Fleet) failed(c *redis.Client, cause Cause) *view {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.client.Load() != c {
+		return nil
+	}
+	old := f.view.Load()
+	now := time.Now()
+	if old.Alone {
+		now = old.since
+	}
+	next := alone(max(f.replicas, old.replicas), cause, now)
+	next.replicas = old.replicas
+	if !old.Alone && cause != Ended {
+		f.counts.outages.Add(1)
+	}
+	f.view.Store(next)
+	if !f.closed {
+		f.stale = append(f.stale, c)
+		f.client.Store(f.connect())
+	}
+	if !old.Alone {
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+	if cause == Ended || f.logged[cause] {
+		return nil
+	}
+	f.logged[cause] = true
+	return next
+}
+
+// closeStale closes the clients that have failed, with the calls under way on them.
+func (f *Fleet) closeStale() {
+	f.mu.Lock()
+	stale := f.stale
+	f.stale = nil
+	f.mu.Unlock()
+	for _, c := range stale {
+		c.Close()
+	}
+}
+
+// become replaces the view old, from which next was made, by next. It reports whether old
+// was still the view.
+func (f *Fleet) become(old, next *view) bool {
+	f.mu.Lock()
+	is := f.view.Load() == old
+	if is {
+		f.view.Store(next)
+		if old.Alone && !next.Alone {
+			clear(f.logged)
+		}
+	}
+	f.mu.Unlock()
+	if is && !next.Alone {
+		f.logReplicas(old, next)
+	}
+	return is
+}
+
+// logReplicas logs with how many others this replica shares the rate now, if that has
+// changed.
+func (f *Fleet) logReplicas(old, next *view) {
+	seen := []any{"replicas", next.replicas, "expected", f.replicas, "times_slower", next.Slowdown}
+	switch {
+	case old.Alone:
+		f.log.Info("the store is there: this replica shares its pace with the others", seen...)
+	case next.replicas != old.replicas || next.Slowdown != old.Slowdown:
+		f.log.Info("the number of replicas that share the pace has changed", seen...)
+	}
+	if next.replicas > max(old.replicas, f.replicas) {
+		f.log.Warn("more replicas share the pace than store.replicas says: set it to as many as there may be, those of run among them", seen[:4]...)
+	}
+}
+
+// keepUp is the part of Run that keeps the view up to date.
+func (f *Fleet) keepUp(ctx context.Context, h Hooks) error {
+	p := pusher{fleet: f, clocks: h.Clocks}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		before := f.Standing()
+		select {
+		case <-ctx.Done():
+			f.leave(context.WithoutCancel(ctx))
+			h.Recheck()
+			return nil
+		case <-f.wake:
+			h.Recheck()
+		case <-timer.C:
+		}
+		f.closeStale()
+		timer.Reset(f.step(ctx, &p))
+		if f.Standing() != before {
+			h.Recheck()
+		}
+	}
+}
+
+// step does what is next in the present state, and returns when to come again.
+func (f *Fleet) step(ctx context.Context, p *pusher) time.Duration {
+	v := f.view.Load()
+	switch {
+	case !v.Alone:
+		f.beat(ctx, v, false)
+		return beatEvery
+	case v.returnsSince.IsZero():
+		p.pushed = time.Time{}
+		if !f.probe(ctx, v) {
+			return probeEvery
+		}
+		return 0
+	}
+	// Requests that are sent during a push are part of the next push. It is too early to
+	// share before the last push is short.
+	began := time.Now()
+	if p.push(ctx, v.epoch) && time.Since(began) < returnTime && time.Since(v.returnsSince) >= returnTime && f.beat(ctx, v, true) {
+		p.push(ctx, v.epoch)
+		f.reports.renew()
+		return beatEvery
+	}
+	return pushEvery
+}
+
+// probe asks whether the server is there, and begins to return. If this replica was never
+// there and others share the store already, the return takes no time.
+func (f *Fleet) probe(ctx context.Context, v *view) bool {
+	var epoch string
+	var shared bool
+	err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
+		if err := loadScripts(ctx, c); err != nil {
+			return err
+		}
+		reply, err := meetScript.Run(ctx, c, []string{epochKey, replicasKey}, rand.Text()).Slice()
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if epoch, ok = text(reply, 0); !ok {
+			return errReply
+		}
+		n, _ := number(reply, 1)
+		shared = n == 1
+		return nil
+	})
+	if err != nil {
+		return false
+	}
+	f.warnOfEviction(ctx)
+	next := *v
+	next.epoch, next.returnsSince = epoch, time.Now()
+	if v.cause == Starting && shared {
+		next.returnsSince = next.returnsSince.Add(-returnTime)
+	}
+	return f.become(v, &next)
+}
+
+// beat tells the server that this replica is there, and counts the others. With join this
+// replica shares the rate from now on.
+func (f *Fleet) beat(ctx context.Context, v *view, join bool) bool {
+	next := *v
+	isNew := 0
+	if join && v.replicas == 0 {
+		isNew = 1
+	}
+	err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
+		reply, err := beatScript.Run(ctx, c, []string{epochKey, replicasKey, sharesKey},
+			v.epoch, f.id, gone.Milliseconds(), shareLeft.Milliseconds(), isNew).Slice()
+		if err != nil {
+			return err
+		}
+		replicas, ok := number(reply, 0)
+		if ok && replicas < 0 {
+			return errEmptied
+		}
+		shares, also := number(reply, 1)
+		if !ok || !also {
+			return errReply
+		}
+		next.replicas, next.freeShares = int(replicas), int(shares)
+		return nil
+	})
+	if err != nil {
+		return false
+	}
+	next.Standing = pace.Standing{Slowdown: max(1, float64(f.replicas)/float64(max(1, next.replicas+next.freeShares)))}
+	if join {
+		next.returnsSince, next.since = time.Time{}, time.Now()
+	}
+	return f.become(v, &next)
+}
+
+// leave leaves this replica's share to its successor, and makes this replica alone.
+func (f *Fleet) leave(ctx context.Context) {
+	if !f.away() {
+		// It is the last call: if it fails, the share is gone sooner.
+		_ = f.do(ctx, func(ctx context.Context, c *redis.Client) error {
+			return leaveScript.Run(ctx, c, []string{replicasKey, sharesKey}, f.id, shareLeft.Milliseconds(), f.replicas).Err()
+		})
+	}
+	f.fail(f.client.Load(), Ended)
+	f.closeStale()
+}
+
+// warnOfEviction warns if the server may evict keys. All keys but one expire by themselves,
+// so any policy but noeviction concerns them.
+func (f *Fleet) warnOfEviction(ctx context.Context) {
+	var policy string
+	err := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
+		info, err := c.InfoMap(ctx, "memory").Result()
+		if _, refused := err.(redis.Error); refused {
+			return nil
+		}
+		policy = info["Memory"]["maxmemory_policy"]
+		return err
+	})
+	if err == nil && forgets(policy) {
+		f.log.Warn("the store's maxmemory-policy lets it forget when a host was last sent a request: set it to noeviction", "policy", policy)
+	}
+}
+
+// A pusher tells the store which requests this replica has sent without a slot of it.
+type pusher struct {
+	fleet  *Fleet
+	clocks func(now, since time.Time) []pace.Clock
+	pushed time.Time // up to when all is pushed; zero: nothing is
+}
+
+// push pushes what has changed since the last push, and reports whether that is done.
+func (p *pusher) push(ctx context.Context, epoch string) bool {
+	now := time.Now()
+	clocks := p.clocks(now, p.pushed)
+	for len(clocks) > 0 {
+		n := min(batch, len(clocks))
+		keys, args := pushArgs(clocks[:n], epoch, time.Now())
+		err := p.fleet.do(ctx, func(ctx context.Context, c *redis.Client) error {
+			code, err := pushScript.Run(ctx, c, keys, args...).Int()
+			if err == nil && code < 0 {
+				err = errEmptied
+			}
+			return err
+		})
+		if err != nil {
+			return false
+		}
+		clocks = clocks[n:]
+	}
+	p.pushed = now
+	return true
+}
+
+// pushArgs returns the keys and arguments of push.lua.
+func pushArgs(clocks []pace.Clock, epoch string, now time.Time) ([]string, []any) {
+	keys := []string{epochKey}
+	args := []any{epoch}
+	for i := range clocks {
+		c := &clocks[i]
+		keys = append(keys, paceKey(c.Key))
+		args = appendBackOff(args, pace.BackOff{Until: c.BackOffUntil, Length: c.BackOffLength}, now)
+		args = append(args, micros(max(0, c.Gap)), ago(c.Sent, now), ago(c.AssetsSent, now))
+	}
+	return keys, args
+}
