@@ -26,8 +26,8 @@ func TestStoreAwayIsInTheRecord(t *testing.T) {
 		want bool
 	}{
 		{"shared", func() {}, false},
-		{"away", one.Leave, true},
-		{"back", one.Return, false},
+		{"away", one.Disconnect, true},
+		{"back", one.Reconnect, false},
 	} {
 		turn.do()
 		_, _, err := get(client, origin.URL+"/")
@@ -56,8 +56,8 @@ func TestStoreAwayIsInTheRecordOfARefusal(t *testing.T) {
 	}{
 		{"its turn", func() {}, http.StatusOK, false},
 		{"shared", func() {}, http.StatusTooManyRequests, false},
-		{"away", one.Leave, http.StatusTooManyRequests, true},
-		{"back", one.Return, http.StatusTooManyRequests, false},
+		{"away", one.Disconnect, http.StatusTooManyRequests, true},
+		{"back", one.Reconnect, http.StatusTooManyRequests, false},
 	} {
 		turn.do()
 		resp, _, err := get(client, origin.URL+"/")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/limiter"
 	"robotsproxy/policy/pace/storetest"
 )
 
@@ -58,16 +59,16 @@ func TestWhatAStoreIsAsked(t *testing.T) {
 	burst.PerSecond, burst.Burst = 10, 5
 	owned, asset := burst, burst
 	owned.Client, asset.AssetBurst = pace.Rate{PerSecond: 0.5, Burst: 1}, 3
-	host := pace.Limiter{PerSecond: 10, Burst: 5}
+	host := pace.Limiter{Limit: limiter.Limit{PerSecond: 10, Burst: 5}}
 	for name, c := range map[string]struct {
 		limits pace.Limits
 		clocks []pace.Limiter
 		width  time.Duration
 	}{
-		"a gap":                {strict, []pace.Limiter{{PerSecond: 1, Burst: 1, Gap: 2 * time.Second}}, 2 * time.Second / 64},
+		"a gap":                {strict, []pace.Limiter{{Limit: limiter.Limit{PerSecond: 1, Burst: 1, Gap: 2 * time.Second}}}, 2 * time.Second / 64},
 		"a burst":              {burst, []pace.Limiter{host}, 0},
-		"an asset":             {asset, []pace.Limiter{{Name: "assets", PerSecond: 10, Burst: 3}}, 0},
-		"a client with a rate": {owned, []pace.Limiter{host, {Name: "client:c", PerSecond: 0.5, Burst: 1, Gap: 2 * time.Second}}, 2 * time.Second / 64},
+		"an asset":             {asset, []pace.Limiter{{Name: "assets", Limit: limiter.Limit{PerSecond: 10, Burst: 3}}}, 0},
+		"a client with a rate": {owned, []pace.Limiter{host, {Name: "client:c", Limit: limiter.Limit{PerSecond: 0.5, Burst: 1, Gap: 2 * time.Second}}}, 2 * time.Second / 64},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -168,7 +169,7 @@ func TestWhoLeavesMeanwhile(t *testing.T) {
 				leave(s, cancel)
 				wg.Wait()
 				s.Release()
-				if n := m.Places(); n != 1 { // the first one's
+				if n := m.Leases(); n != 1 { // the first one's
 					t.Errorf("%d places are taken", n)
 				}
 			})

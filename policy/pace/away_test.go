@@ -14,7 +14,7 @@ func TestTheStoreIsAway(t *testing.T) {
 		"they are told": (*fleet).leave,
 		"they find out": func(f *fleet) {
 			for _, r := range f.replicas {
-				r.store.Break()
+				r.store.FailNext()
 			}
 		},
 	} {
@@ -118,7 +118,7 @@ func TestOneIsCutOff(t *testing.T) {
 			})
 		}
 		pass(10 * time.Second)
-		f.replicas[2].store.Leave()
+		f.replicas[2].store.Disconnect()
 		for _, r := range f.replicas {
 			r.Recheck()
 		}

@@ -49,8 +49,8 @@ func TestWhoWaitsForATurnIsSentAway(t *testing.T) {
 				wg.Wait()
 				s.Release()
 				f.must(0, "", l)
-				if d := f.sent[1].at; d > 11*time.Second || f.memory.Places() != 0 {
-					t.Errorf("the next was sent at %v; %d places are taken", d, f.memory.Places())
+				if d := f.sent[1].at; d > 11*time.Second || f.memory.Leases() != 0 {
+					t.Errorf("the next was sent at %v; %d places are taken", d, f.memory.Leases())
 				}
 			})
 		})
@@ -88,11 +88,11 @@ func TestPlacesOfStreamsAreGivenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.send(0, s)
-		if n := f.memory.Places(); n != 1 {
+		if n := f.memory.Leases(); n != 1 {
 			t.Errorf("%d places are taken", n)
 		}
-		if err := s.Detach(); err != nil || f.memory.Places() != 0 {
-			t.Errorf("Detach: %v; %d places are taken", err, f.memory.Places())
+		if err := s.Detach(); err != nil || f.memory.Leases() != 0 {
+			t.Errorf("Detach: %v; %d places are taken", err, f.memory.Leases())
 		}
 	})
 }
@@ -218,7 +218,7 @@ func TestAloneFromTheBeginning(t *testing.T) {
 		f := &fleet{t: t, memory: storetest.NewMemory(10), began: time.Now()}
 		for range 10 {
 			s := f.memory.Join()
-			s.Leave()
+			s.Disconnect()
 			f.add(s)
 		}
 		var wg sync.WaitGroup

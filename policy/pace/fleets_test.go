@@ -44,7 +44,7 @@ func newFleet(t *testing.T, n int) *fleet {
 
 func (f *fleet) add(s *storetest.Member) {
 	r := &replica{pace.New(pace.Options{Store: s}), s}
-	s.Hear(r.Pacer)
+	s.Notify(r.Pacer)
 	f.replicas = append(f.replicas, r)
 }
 
@@ -131,7 +131,7 @@ func (f *fleet) bounded(all []sending, gap time.Duration, most int) {
 // leave has all replicas alone.
 func (f *fleet) leave() {
 	for _, r := range f.replicas {
-		r.store.Leave()
+		r.store.Disconnect()
 		r.Recheck()
 	}
 }
@@ -139,18 +139,18 @@ func (f *fleet) leave() {
 // comeBack has them all together again, as a driver does it.
 func (f *fleet) comeBack() {
 	for _, r := range f.replicas {
-		r.store.Tell(r.Pacer, time.Time{})
+		r.store.Push(r.Pacer, time.Time{})
 	}
 	for range 10 {
 		since := time.Now()
 		pass(100 * time.Millisecond)
 		for _, r := range f.replicas {
-			r.store.Tell(r.Pacer, since)
+			r.store.Push(r.Pacer, since)
 		}
 	}
 	for _, r := range f.replicas {
-		r.store.Return()
-		r.store.Tell(r.Pacer, time.Time{})
+		r.store.Reconnect()
+		r.store.Push(r.Pacer, time.Time{})
 	}
 	for _, r := range f.replicas {
 		r.Recheck() // of which the last return changed the standing too

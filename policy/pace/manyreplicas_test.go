@@ -85,7 +85,7 @@ func shareHotHosts(t *testing.T, replicas, each int) {
 			t.Errorf("hot host %d: %d sent, a replica had %d to %d of them", host, sum, least, most)
 		}
 	}
-	if p := f.memory.Places(); p != 0 {
+	if p := f.memory.Leases(); p != 0 {
 		t.Errorf("left behind: %d places", p)
 	}
 }

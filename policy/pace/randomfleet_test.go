@@ -56,7 +56,7 @@ func randomFleet(t *testing.T, rnd *rand.Rand, flapping bool) {
 	if len(f.sent) < 50 {
 		t.Errorf("only %d were sent", len(f.sent))
 	}
-	if p := f.memory.Places(); p != 0 {
+	if p := f.memory.Leases(); p != 0 {
 		t.Errorf("left behind: %d places", p)
 	}
 	for _, r := range f.replicas {
@@ -77,9 +77,9 @@ func (f *fleet) flap(rnd *rand.Rand) {
 			continue
 		}
 		if rnd.Intn(2) == 0 {
-			r.store.Break()
+			r.store.FailNext()
 		} else {
-			r.store.Leave()
+			r.store.Disconnect()
 			r.Recheck()
 		}
 	}

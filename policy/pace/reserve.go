@@ -136,9 +136,9 @@ func (a *attempt) ask(now time.Time) SlotRequest {
 	if a.queue == a.host.assets {
 		name = "assets"
 	}
-	ask.Limiters = append(make([]Limiter, 0, 2), a.terms(now).clock(name, a.queue.limiter.last))
+	ask.Limiters = append(make([]Limiter, 0, 2), Limiter{name, a.terms(now).limit(), a.queue.limiter.last})
 	if a.own != nil {
-		ask.Limiters = append(ask.Limiters, a.ownTerms().clock("client:"+a.client, a.own.last))
+		ask.Limiters = append(ask.Limiters, Limiter{"client:" + a.client, a.ownTerms().limit(), a.own.last})
 	}
 	for _, c := range ask.Limiters {
 		if w := min(max(c.Gap/widthPart, minWidth), maxWidth); c.Gap > 0 && (ask.Window == 0 || w < ask.Window) {
@@ -147,12 +147,6 @@ func (a *attempt) ask(now time.Time) SlotRequest {
 	}
 	ask.Window <<= v.missed
 	return ask
-}
-
-// clock returns what a Store has to know of t.
-func (t terms) clock(name string, sent time.Time) Limiter {
-	l := t.limit()
-	return Limiter{Name: name, PerSecond: l.PerSecond, Burst: l.Burst, Gap: l.Gap, Sent: sent}
 }
 
 // got takes over what the Store has answered. It returns how long to wait for the slot that

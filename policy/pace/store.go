@@ -3,6 +3,8 @@ package pace
 import (
 	"context"
 	"time"
+
+	"robotsproxy/policy/pace/limiter"
 )
 
 // A Store is what the Pacers of several processes share: it reserves the slots of each key
@@ -56,11 +58,9 @@ type SlotRequest struct {
 // counts from that request; where nothing else is known of the limiter, its bucket was
 // empty then.
 type Limiter struct {
-	Name      string        // "": the host's limiter; else any bytes
-	PerSecond float64       // positive
-	Burst     int           // positive
-	Gap       time.Duration // zero: none
-	Sent      time.Time     // the last request of this process by this limiter; zero: none is remembered
+	Name string // "": the host's limiter; else any bytes
+	limiter.Limit
+	Sent time.Time // the last request of this process by this limiter; zero: none is remembered
 }
 
 // A Reservation is the answer to a SlotRequest. Its times are this process's.

@@ -9,13 +9,14 @@ import (
 
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/limiter"
 )
 
 // benchAsk is for the usual turn: one a second, and few at once.
 func benchAsk(key string) pace.SlotRequest {
 	return pace.SlotRequest{
 		Key:           key,
-		Limiters:      []pace.Limiter{{PerSecond: 1, Burst: 1, Gap: time.Second}},
+		Limiters:      []pace.Limiter{{Limit: limiter.Limit{PerSecond: 1, Burst: 1, Gap: time.Second}}},
 		MaxConcurrent: 4, MaxWait: time.Minute, Window: time.Second / 64,
 	}
 }

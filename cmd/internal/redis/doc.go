@@ -1,24 +1,24 @@
-// Package redis keeps what the replicas of a fleet have in common in a Redis or Valkey
-// server, by way of go-redis: the turns of each host (it is a pace.Store), and what is
-// known of robots.txt files.
+// Package redis keeps what the replicas of a fleet share in a Redis or Valkey server, by way
+// of go-redis: the slots of each host (it is a pace.Store), and what is known of robots.txt
+// files.
 //
-// A turn is one script's work (scripts/reserve.lua): the host's pause, its clocks, a place
-// among the requests under way, and whether the server still is the one that it was. Its
-// times are the server's, so that the replicas' clocks need not agree. A host's pause and
-// clocks are one key, which ends when they can hold nobody up; the places that are taken
-// are another, and a client's own clock a third.
+// One script reserves a slot (scripts/reserve.lua): it reads the host's back-off and its
+// limiters, takes a concurrency slot, and checks that the server is still the one that it
+// was. Its times are the server's, so that the replicas' clocks need not agree. A host's
+// back-off and limiters are one key, which expires when they can hold up no request. The
+// leases of the concurrency slots are another key, and the limiter of one client a third.
 //
 // How it fails: as soon as a call fails or takes longer than a second, this replica is
-// alone, and goes by its share of the pace, a replicas-th. So it does while it returns:
-// until a probe has succeeded and, for a second, all has been told what was sent
-// meanwhile. A server that was emptied, or that is another one than before, is noticed by
-// the epoch that is kept in it and its own name for itself, and counts as one that was
-// away. Who is alone cannot be seen by the others, who each have 1/replicas of the pace
-// times the number of those that can be seen; so however the fleet is cut apart, its parts
-// have no more than all of it. A replica that ended in order leaves its share to the
-// others for ten minutes, for the one that comes after it, unless that is there already.
-// Where the next cannot reach the server it has a share of its own beside that one, until
-// the ten minutes are over.
+// alone, and goes by its share of the rate, a replicas-th. While it returns, it still goes
+// by its share: until a probe has succeeded and, for a second, it has pushed which requests
+// it sent meanwhile. The package notices a server that was emptied, or that is another one
+// than before, by the epoch that is kept in it and by its own run ID; such a server counts
+// as one that was away. The other replicas cannot see one that is alone: each of them has
+// 1/replicas of the rate times the number of the replicas that it can see. So however the
+// fleet is cut apart, its parts together keep the rate. A replica that ended in order leaves
+// its share to the others for ten minutes, for its successor, unless that is there already.
+// If the successor cannot reach the server, it has a share of its own besides, until the
+// ten minutes have passed.
 //
 // A server whose clock is set forward counts time that has not passed: once, a host may be
 // sent a request too early. One that is set back is noticed. Redis Cluster is not

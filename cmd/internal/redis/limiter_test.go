@@ -71,7 +71,7 @@ func (m *mirror) random(most time.Duration) time.Duration {
 
 // ask returns a random limit, and what else a replica asks for.
 func (m *mirror) ask() pace.SlotRequest {
-	limit := pace.Limiter{PerSecond: []float64{0.1, 0.3, 1, 1.0 / 3, 7, 1000}[m.rnd.Intn(6)], Burst: 1 + m.rnd.Intn(5)}
+	limit := pace.Limiter{Limit: limiter.Limit{PerSecond: []float64{0.1, 0.3, 1, 1.0 / 3, 7, 1000}[m.rnd.Intn(6)], Burst: 1 + m.rnd.Intn(5)}}
 	if m.rnd.Intn(2) == 0 {
 		limit.Gap = m.random(10 * time.Second)
 	}
@@ -90,7 +90,7 @@ func (m *mirror) reserve(run func([]string, []any) ([]any, error)) {
 		m.Fatal(err)
 	}
 	l := a.Limiters[0]
-	state := limiter.Apply(m.state, limiter.Limit{PerSecond: l.PerSecond, Burst: l.Burst, Gap: l.Gap}, l.Sent, m.now)
+	state := limiter.Apply(m.state, l.Limit, l.Sent, m.now)
 	at := state.Due(1, m.now)
 	code, _ := number(reply, 0)
 	wait, _ := number(reply, 1)

@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/limiter"
 	"robotsproxy/robots/testkit"
 )
 
@@ -212,7 +213,7 @@ func TestSentAlone(t *testing.T) {
 
 	ask := func(key, clock string) pace.SlotRequest {
 		return pace.SlotRequest{
-			Key: key, Limiters: []pace.Limiter{{Name: clock, PerSecond: 1.0 / 60, Burst: 10}}, MaxConcurrent: 1, MaxWait: time.Second,
+			Key: key, Limiters: []pace.Limiter{{Name: clock, Limit: limiter.Limit{PerSecond: 1.0 / 60, Burst: 10}}}, MaxConcurrent: 1, MaxWait: time.Second,
 		}
 	}
 	near := func(what string, got, want time.Duration) {
@@ -237,7 +238,7 @@ func TestSentAlone(t *testing.T) {
 		near(c.key, turn.Wait, c.want)
 	}
 	a := ask("page.test", "")
-	a.Limiters[0] = pace.Limiter{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}
+	a.Limiters[0] = pace.Limiter{Limit: limiter.Limit{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}}
 	a.Window = time.Millisecond
 	turn, err := one.Reserve(t.Context(), a)
 	if err != nil || !turn.At.IsZero() {
@@ -271,7 +272,7 @@ func TestClockSetBack(t *testing.T) {
 	together(t, r)
 	ask := pace.SlotRequest{
 		Key:           "a.test",
-		Limiters:      []pace.Limiter{{PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}, {Name: "client:c", PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}},
+		Limiters:      []pace.Limiter{{Limit: limiter.Limit{PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}}, {Name: "client:c", Limit: limiter.Limit{PerSecond: 0.1, Burst: 1, Gap: 10 * time.Second}}},
 		MaxConcurrent: 1, MaxWait: time.Minute, Window: time.Second,
 		BackOff: pace.BackOff{Until: now.Add(time.Second), Length: time.Minute},
 	}

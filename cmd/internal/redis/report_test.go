@@ -10,12 +10,13 @@ import (
 
 	"robotsproxy/cmd/internal/redis/redistest"
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/limiter"
 	"robotsproxy/robots/testkit"
 )
 
 // onePlace is an ask for the only place of a key.
 func onePlace(key string) pace.SlotRequest {
-	return pace.SlotRequest{Key: key, Limiters: []pace.Limiter{{PerSecond: 1000, Burst: 1000}}, MaxConcurrent: 1, MaxWait: time.Minute}
+	return pace.SlotRequest{Key: key, Limiters: []pace.Limiter{{Limit: limiter.Limit{PerSecond: 1000, Burst: 1000}}}, MaxConcurrent: 1, MaxWait: time.Minute}
 }
 
 // A place stays taken while its request is under way, however long that takes, and is
@@ -164,7 +165,7 @@ func TestStats(t *testing.T) {
 		}
 	}
 	a := benchAsk("late.test")
-	a.Limiters = []pace.Limiter{{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}}
+	a.Limiters = []pace.Limiter{{Limit: limiter.Limit{PerSecond: 1.0 / 3600, Burst: 1, Gap: time.Hour}}}
 	a.MaxWait = 0
 	for range 2 {
 		if _, err := r.Reserve(t.Context(), a); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,66 +11,156 @@ import (
 	"robotsproxy/policy/pace/limiter"
 )
 
-// remembered is how long a pause is known after its end.
+// remembered is for how long a back-off is known after its end.
 const remembered = 30 * time.Minute
 
-// trifle is for how long a clock may stand idle for the sake of another.
+// trifle is for how long the first limiter may stand idle for the second.
 const trifle = 5 * time.Millisecond
 
 var errAway = errors.New("storetest: the store is away")
 
-// A Memory is what the Stores of a fleet have in common that lives in one process: each
-// replica has a [Member]. It is the plain statement of what a pace.Store does, exact to
-// the nanosecond, and keeps all that it was ever told.
+// A Memory is the part that the Stores of a fleet share, in one process: each replica has a
+// [Member]. It states plainly what a pace.Store does, exact to the nanosecond, and forgets
+// nothing. Like reserve.lua of cmd/internal/redis it computes slots with package limiter.
 type Memory struct {
 	replicas int
 
 	mu      sync.Mutex // guards all below and in its members
 	all     []*Member
 	members int    // that are not away
-	seen    int    // as many at once were not
-	turns   uint64 // given out so far
-	keys    map[string]*state
+	seen    int    // the most that were not away at once
+	slots   uint64 // reserved so far
+	keys    map[string]*keyState
 }
 
-type state struct {
-	clocks  []*clock
-	places  []uint64 // the number of the first turn that was given for each
-	backoff pace.BackOff
+// A keyState is what is known of one key.
+type keyState struct {
+	limiters map[string]limited
+	leases   map[uint64]bool // the number of the first slot that was reserved for each
+	backOff  pace.BackOff
 }
 
-// A clock is as it was after its last turn.
-type clock struct {
-	name  string
-	turn  uint64 // the number of that; zero: there was none
+// limited is a limiter after its last slot. The zero value has none.
+type limited struct {
+	slot  uint64 // the number of the last slot; zero: there was none
 	state limiter.State
 }
 
-// A lease is what a Member gives with a turn.
+// A lease is what a Member gives with a slot.
 type lease struct {
-	place  uint64 // its number in state.places
-	turn   uint64
-	before []clock // the clocks of the turn, as they were without it
+	name   uint64 // in keyState.leases
+	slot   uint64
+	before map[string]limited // the limiters before the slot
 }
 
-// NewMemory gives one that is empty, for a fleet of so many replicas.
+// NewMemory returns an empty Memory for a fleet of so many replicas.
 func NewMemory(replicas int) *Memory {
-	return &Memory{replicas: replicas, keys: make(map[string]*state)}
+	return &Memory{replicas: replicas, keys: make(map[string]*keyState)}
 }
 
-// Join gives the Store of one more replica.
+// Join returns the Store of one more replica.
 func (m *Memory) Join() *Member {
 	s := &Member{memory: m}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all = append(m.all, s)
-	m.come()
+	m.count()
 	return s
 }
 
-func (m *Memory) come() {
+// count counts one more member that is not away.
+func (m *Memory) count() {
 	m.members++
 	m.seen = max(m.seen, m.members)
+}
+
+// Leases returns how many concurrency slots are taken of all keys.
+func (m *Memory) Leases() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, k := range m.keys {
+		n += len(k.leases)
+	}
+	return n
+}
+
+func (m *Memory) key(name string) *keyState {
+	k := m.keys[name]
+	if k == nil {
+		k = &keyState{limiters: make(map[string]limited), leases: make(map[uint64]bool)}
+		m.keys[name] = k
+	}
+	return k
+}
+
+func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
+	k, backedOff := m.key(a.Key), m.key(cmp.Or(a.BackOffKey, a.Key))
+	if now.Sub(backedOff.backOff.Until) >= remembered {
+		backedOff.backOff = pace.BackOff{}
+	}
+	backedOff.merge(a.BackOff)
+	held, again := a.Lease.(lease)
+	if again && a.Unused {
+		k.undo(held)
+	}
+	again = again && k.leases[held.name]
+	r := pace.Reservation{BackOff: backedOff.backOff}
+	start := later(now, backedOff.backOff.Until)
+	if backedOff != k && start.After(now) {
+		r.Wait = start.Sub(now)
+		return r
+	}
+	states := make([]limiter.State, len(a.Limiters))
+	var first, at time.Time
+	for i, l := range a.Limiters {
+		states[i] = limiter.Apply(k.limiters[l.Name].state, l.Limit, l.Sent, now)
+		at = later(at, states[i].Due(1, start))
+		if i == 0 {
+			first = at
+		}
+	}
+	switch {
+	case at.Sub(now) > a.MaxWait:
+		r.Wait = at.Sub(now)
+		return r
+	case at.Sub(first) > trifle:
+		r.Wait = at.Sub(first)
+		return r
+	case len(k.leases) >= a.MaxConcurrent && !again:
+		r.Full = true
+		return r
+	}
+	m.slots++
+	given := lease{name: m.slots, slot: m.slots, before: make(map[string]limited)}
+	if again {
+		given.name = held.name
+	}
+	k.leases[given.name] = true
+	end := at.Add(a.Window)
+	for i, l := range a.Limiters {
+		given.before[l.Name] = k.limiters[l.Name]
+		k.limiters[l.Name] = limited{m.slots, limiter.Take(states[i], end)}
+	}
+	r.At, r.Lease = at, given
+	if a.Window > 0 {
+		r.Until = end
+	}
+	return r
+}
+
+// undo gives back the slot of l to each limiter that has no later one.
+func (k *keyState) undo(l lease) {
+	for name, before := range l.before {
+		if k.limiters[name].slot == l.slot {
+			k.limiters[name] = before
+		}
+	}
+}
+
+func (k *keyState) merge(b pace.BackOff) {
+	k.backOff.Until = later(k.backOff.Until, b.Until)
+	k.backOff.Length = max(k.backOff.Length, b.Length)
 }
 
 // A Member is one replica's Store.
@@ -79,54 +168,54 @@ type Member struct {
 	memory *Memory
 
 	// Guarded by memory.mu.
-	pacer *pace.Pacer
-	alone time.Time // since when; zero: it is not
-	deaf  bool      // Reserve fails, and it is not known yet
+	pacer   *pace.Pacer
+	alone   time.Time // since when; zero: it is not
+	failing bool      // the next Reserve fails
 }
 
-// Hear has p told of the others' pauses.
-func (s *Member) Hear(p *pace.Pacer) {
+// Notify has p told of the others' back-offs.
+func (s *Member) Notify(p *pace.Pacer) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	s.pacer = p
 }
 
-// Leave has the member alone from now on, as when the Store does not answer.
-func (s *Member) Leave() {
+// Disconnect makes the member alone, as if the Store did not answer.
+func (s *Member) Disconnect() {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	s.leave()
+	s.disconnect()
 }
 
-// Break has the next Reserve fail, and the member alone by that.
-func (s *Member) Break() {
-	s.memory.mu.Lock()
-	defer s.memory.mu.Unlock()
-	s.deaf = true
-}
-
-func (s *Member) leave() {
+func (s *Member) disconnect() {
 	if s.alone.IsZero() {
 		s.alone = time.Now()
 		s.memory.members--
 	}
-	s.deaf = false
+	s.failing = false
 }
 
-// Return ends that.
-func (s *Member) Return() {
+// FailNext has the next Reserve fail, which makes the member alone.
+func (s *Member) FailNext() {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	s.failing = true
+}
+
+// Reconnect ends Disconnect and FailNext.
+func (s *Member) Reconnect() {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	if !s.alone.IsZero() {
 		s.alone = time.Time{}
-		s.memory.come()
+		s.memory.count()
 	}
-	s.deaf = false
+	s.failing = false
 }
 
-// Tell has all know what the member has sent alone, of which p is the Pacer: since
-// then, and its pauses. It is called before Return, and after it.
-func (s *Member) Tell(p *pace.Pacer, since time.Time) {
+// Push tells all members which requests p, the member's Pacer, has sent since a time, and
+// its back-offs. It is called before Reconnect, and after it.
+func (s *Member) Push(p *pace.Pacer, since time.Time) {
 	now := time.Now()
 	clocks := p.Clocks(now, since)
 	s.memory.mu.Lock()
@@ -135,28 +224,14 @@ func (s *Member) Tell(p *pace.Pacer, since time.Time) {
 		k := s.memory.key(c.Key)
 		k.merge(pace.BackOff{Until: c.BackOffUntil, Length: c.BackOffLength})
 		for name, sent := range map[string]time.Time{"": c.Sent, "assets": c.AssetsSent} {
-			if sent.IsZero() {
-				continue
+			if !sent.IsZero() {
+				k.limiters[name] = limited{state: limiter.Spend(k.limiters[name].state, now.Add(sent.Sub(now)), c.Gap)}
 			}
-			l := k.clock(name)
-			l.state = limiter.Spend(l.state, now.Add(sent.Sub(now)), c.Gap)
-			l.turn = 0
 		}
 	}
 }
 
-// Places is how many are taken of all keys.
-func (m *Memory) Places() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := 0
-	for _, k := range m.keys {
-		n += len(k.places)
-	}
-	return n
-}
-
-// Standing is pace.Store's.
+// Standing implements pace.Store.
 func (s *Member) Standing() pace.Standing {
 	m := s.memory
 	m.mu.Lock()
@@ -167,7 +242,7 @@ func (s *Member) Standing() pace.Standing {
 	return pace.Standing{Slowdown: max(1, float64(m.replicas)/float64(m.members))}
 }
 
-// Reserve is pace.Store's.
+// Reserve implements pace.Store.
 func (s *Member) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservation, error) {
 	if ctx.Err() != nil {
 		return pace.Reservation{}, context.Cause(ctx)
@@ -175,8 +250,8 @@ func (s *Member) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservat
 	m := s.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s.deaf {
-		s.leave()
+	if s.failing {
+		s.disconnect()
 	}
 	if !s.alone.IsZero() {
 		return pace.Reservation{}, errAway
@@ -184,20 +259,21 @@ func (s *Member) Reserve(ctx context.Context, a pace.SlotRequest) (pace.Reservat
 	return m.reserve(a, time.Now()), nil
 }
 
-// Report is pace.Store's.
+// Report implements pace.Store.
 func (s *Member) Report(r pace.Report) {
-	for _, p := range s.memory.report(s, r) {
+	for _, p := range s.report(r) {
 		p.MergeBackOff(r.Key, r.BackOff)
 	}
 }
 
-// report gives the Pacers that are to be told of a pause.
-func (m *Memory) report(s *Member, r pace.Report) (tell []*pace.Pacer) {
+// report returns the Pacers that are to be told of a back-off.
+func (s *Member) report(r pace.Report) (notify []*pace.Pacer) {
+	m := s.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := m.key(r.Key)
 	if l, ok := r.Lease.(lease); ok {
-		k.places = slices.DeleteFunc(k.places, func(place uint64) bool { return place == l.place })
+		delete(k.leases, l.name)
 		if r.Unused {
 			k.undo(l)
 		}
@@ -208,102 +284,10 @@ func (m *Memory) report(s *Member, r pace.Report) (tell []*pace.Pacer) {
 	k.merge(r.BackOff)
 	for _, other := range m.all {
 		if other != s && other.pacer != nil && other.alone.IsZero() {
-			tell = append(tell, other.pacer)
+			notify = append(notify, other.pacer)
 		}
 	}
-	return tell
-}
-
-func (m *Memory) key(name string) *state {
-	k := m.keys[name]
-	if k == nil {
-		k = new(state)
-		m.keys[name] = k
-	}
-	return k
-}
-
-func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
-	k, backedOff := m.key(a.Key), m.key(cmp.Or(a.BackOffKey, a.Key))
-	if now.Sub(backedOff.backoff.Until) >= remembered {
-		backedOff.backoff = pace.BackOff{}
-	}
-	backedOff.merge(a.BackOff)
-	held, again := a.Lease.(lease)
-	if again && a.Unused {
-		k.undo(held)
-	}
-	again = again && slices.Contains(k.places, held.place)
-	t := pace.Reservation{BackOff: backedOff.backoff}
-	start := later(now, backedOff.backoff.Until)
-	if backedOff != k && start.After(now) {
-		t.Wait = start.Sub(now)
-		return t
-	}
-	states := make([]limiter.State, len(a.Limiters))
-	var first, at time.Time
-	for i, c := range a.Limiters {
-		states[i] = limiter.Apply(k.clock(c.Name).state, limiter.Limit{PerSecond: c.PerSecond, Burst: c.Burst, Gap: c.Gap}, c.Sent, now)
-		at = later(at, states[i].Due(1, start))
-		if i == 0 {
-			first = at
-		}
-	}
-	switch {
-	case at.Sub(now) > a.MaxWait:
-		t.Wait = at.Sub(now)
-		return t
-	case at.Sub(first) > trifle:
-		t.Wait = at.Sub(first)
-		return t
-	case len(k.places) >= a.MaxConcurrent && !again:
-		t.Full = true
-		return t
-	}
-	m.turns++
-	l := lease{place: m.turns, turn: m.turns}
-	if again {
-		l.place = held.place
-	} else {
-		k.places = append(k.places, l.place)
-	}
-	t.At = at
-	end := at.Add(a.Window)
-	if a.Window > 0 {
-		t.Until = end
-	}
-	for i, c := range a.Limiters {
-		had := k.clock(c.Name)
-		l.before = append(l.before, *had)
-		had.turn, had.state = l.turn, limiter.Take(states[i], end)
-	}
-	t.Lease = l
-	return t
-}
-
-// undo gives back the turn of l to each clock that has none later.
-func (k *state) undo(l lease) {
-	for _, before := range l.before {
-		if c := k.clock(before.name); c.turn == l.turn {
-			*c = before
-		}
-	}
-}
-
-func (k *state) merge(b pace.BackOff) {
-	k.backoff.Until = later(k.backoff.Until, b.Until)
-	k.backoff.Length = max(k.backoff.Length, b.Length)
-}
-
-func (k *state) clock(name string) *clock {
-	for _, c := range k.clocks {
-		if c.name == name {
-			return c
-		}
-	}
-	c := &clock{name: name}
-	k.clocks = append(k.clocks, c)
-	return c
+	return notify
 }
 
 func later(a, b time.Time) time.Time {

@@ -13,56 +13,56 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// Pacers tests that several keep together what one alone keeps. start gives so many that
-// share a Store, none of which is alone and that know nothing yet, or as often the one;
-// it ends them with the test. in runs each test: it is synctest.Test, or nil for the real time,
-// at which nothing is too late.
+// Pacers tests that several Pacers together keep what one alone keeps. start returns so many
+// that share a Store, none of which is alone and that know nothing yet, or one Pacer as many
+// times; it closes them with the test. in runs each test: it is synctest.Test, or nil for
+// real time, in which nothing counts as too late.
 func Pacers(t *testing.T, in func(*testing.T, func(*testing.T)), start func(t *testing.T, n int) []*pace.Pacer) {
 	exact := in != nil
 	if !exact {
 		in = func(t *testing.T, test func(*testing.T)) { test(t) }
 	}
-	for name, test := range map[string]func(*crowd){
-		"a gap":                      keepGap,
-		"a burst and a rate":         keepRate,
-		"places":                     keepPlaces,
-		"assets have a clock":        keepAssets,
-		"a client's own rate":        keepOwn,
-		"a pause":                    keepPause,
-		"a pause of one of several":  keepPauseApart,
-		"who cannot wait is refused": keepMaxWait,
-		"who leaves":                 keepLeft,
-		"a replay counts":            keepReplay,
-		"a random crowd":             keepAll,
+	for name, test := range map[string]func(*harness){
+		"a gap":                  keepGap,
+		"a burst and a rate":     keepRate,
+		"concurrency":            keepConcurrency,
+		"assets have a limiter":  keepAssets,
+		"a client's own rate":    keepOwn,
+		"a back-off":             keepBackOff,
+		"a back-off of one host": keepSeparateBackOff,
+		"no time to wait":        keepMaxWait,
+		"a caller leaves":        keepLeft,
+		"a replay counts":        keepReplay,
+		"random requests":        keepAll,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in(t, func(t *testing.T) { test(&crowd{T: t, pacers: start(t, 3), exact: exact}) })
+			in(t, func(t *testing.T) { test(&harness{T: t, pacers: start(t, 3), exact: exact}) })
 		})
 	}
 }
 
-// A crowd is who asks several Pacers, and what was sent.
-type crowd struct {
+// A harness sends requests by several Pacers, and notes what was sent.
+type harness struct {
 	*testing.T
 	pacers []*pace.Pacer
-	exact  bool // time passes only while all wait
+	exact  bool // time passes only while all goroutines wait
 
-	mu     sync.Mutex
-	sent   []time.Time
-	places int
+	mu       sync.Mutex
+	sent     []time.Time
+	underWay int
 }
 
-func terms(perSecond float64, burst int, gap time.Duration) pace.Limits {
+func limits(perSecond float64, burst int, gap time.Duration) pace.Limits {
 	return pace.Limits{
 		Key: "a.test", PerSecond: perSecond, Burst: burst, CrawlDelay: gap,
 		MaxConcurrent: 1000, MaxWait: time.Minute, MaxQueue: 1000,
 	}
 }
 
-// place gives a slot on its way, that is to be released.
-func (c *crowd) place(ctx context.Context, i int, client string, l pace.Limits) (*pace.Slot, error) {
-	s, err := c.pacers[i%len(c.pacers)].Wait(ctx, client, l)
+// ready returns a Slot that has the permit to send, and is to be released.
+func (h *harness) ready(ctx context.Context, i int, client string, l pace.Limits) (*pace.Slot, error) {
+	s, err := h.pacers[i%len(h.pacers)].Wait(ctx, client, l)
 	if err != nil {
 		return nil, err
 	}
@@ -73,15 +73,15 @@ func (c *crowd) place(ctx context.Context, i int, client string, l pace.Limits) 
 	return s, nil
 }
 
-// send sends on s, as a connection does it: in time, or not before its next turn.
-func (c *crowd) send(ctx context.Context, s *pace.Slot) (time.Time, error) {
+// send sends on s as a connection does: in time, or not before its next slot.
+func (h *harness) send(ctx context.Context, s *pace.Slot) (time.Time, error) {
 	for {
 		at := time.Now()
 		if s.Timely() {
 			s.Sent()
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.sent = append(c.sent, at)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.sent = append(h.sent, at)
 			return at, nil
 		}
 		if err := s.Ready(ctx); err != nil {
@@ -91,104 +91,104 @@ func (c *crowd) send(ctx context.Context, s *pace.Slot) (time.Time, error) {
 }
 
 // ask sends one request, which takes no time.
-func (c *crowd) ask(i int, client string, l pace.Limits) (time.Time, error) {
-	s, err := c.place(c.Context(), i, client, l)
+func (h *harness) ask(i int, client string, l pace.Limits) (time.Time, error) {
+	s, err := h.ready(h.Context(), i, client, l)
 	if err != nil {
 		return time.Time{}, err
 	}
 	defer s.Release()
-	return c.send(c.Context(), s)
+	return h.send(h.Context(), s)
 }
 
-func (c *crowd) must(i int, client string, l pace.Limits) time.Time {
-	c.Helper()
-	at, err := c.ask(i, client, l)
+func (h *harness) must(i int, client string, l pace.Limits) time.Time {
+	h.Helper()
+	at, err := h.ask(i, client, l)
 	if err != nil {
-		c.Errorf("request %d: %v", i, err)
+		h.Errorf("request %d: %v", i, err)
 	}
 	return at
 }
 
-// all has n requests come at once.
-func (c *crowd) all(n int, l pace.Limits) {
+// all sends n requests at once.
+func (h *harness) all(n int, l pace.Limits) {
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { c.must(i, "", l) })
+		wg.Go(func() { h.must(i, "", l) })
 	}
 	wg.Wait()
-	slices.SortFunc(c.sent, time.Time.Compare)
+	slices.SortFunc(h.sent, time.Time.Compare)
 }
 
-func (c *crowd) spaced(gap time.Duration) {
-	c.Helper()
-	slices.SortFunc(c.sent, time.Time.Compare)
-	for i := 1; i < len(c.sent); i++ {
-		if d := c.sent[i].Sub(c.sent[i-1]); d < gap-slack {
-			c.Errorf("request %d was sent %v after the one before, want %v", i, d, gap)
+func (h *harness) spaced(gap time.Duration) {
+	h.Helper()
+	slices.SortFunc(h.sent, time.Time.Compare)
+	for i := 1; i < len(h.sent); i++ {
+		if d := h.sent[i].Sub(h.sent[i-1]); d < gap-slack {
+			h.Errorf("request %d was sent %v after the one before, want %v", i, d, gap)
 		}
 	}
 }
 
-func keepGap(c *crowd) {
+func keepGap(h *harness) {
 	const gap, n = 30 * time.Millisecond, 30
-	c.all(n, terms(1000, 10, gap))
-	c.spaced(gap)
-	if d := c.sent[n-1].Sub(c.sent[0]); c.exact && d > 2*n*gap {
-		c.Errorf("%d took %v", n, d)
+	h.all(n, limits(1000, 10, gap))
+	h.spaced(gap)
+	if d := h.sent[n-1].Sub(h.sent[0]); h.exact && d > 2*n*gap {
+		h.Errorf("%d took %v", n, d)
 	}
 }
 
-func keepRate(c *crowd) {
+func keepRate(h *harness) {
 	const perSecond, burst, n = 50, 5, 30
 	began := time.Now()
-	c.all(n, terms(perSecond, burst, 0))
-	for i, at := range c.sent {
+	h.all(n, limits(perSecond, burst, 0))
+	for i, at := range h.sent {
 		d := at.Sub(began) // and not since the first one, which the machine may have held up
 		if most := burst + perSecond*(d+slack).Seconds(); float64(i+1) > most {
-			c.Fatalf("%d in %v", i+1, d)
+			h.Fatalf("%d in %v", i+1, d)
 		}
 	}
 }
 
-// occupy counts places and holds them against the most.
-func (c *crowd) occupy(n, most int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.places += n; c.places > most {
-		c.Errorf("%d places taken, %d permitted", c.places, most)
+// occupy counts requests under way and compares them with the limit.
+func (h *harness) occupy(n, most int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.underWay += n; h.underWay > most {
+		h.Errorf("%d under way, %d permitted", h.underWay, most)
 	}
 }
 
-func keepPlaces(c *crowd) {
-	l := terms(1e4, 100, 0)
+func keepConcurrency(h *harness) {
+	l := limits(1e4, 100, 0)
 	l.MaxConcurrent = 2
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
-			s, err := c.place(c.Context(), i, "", l)
+			s, err := h.ready(h.Context(), i, "", l)
 			if err != nil {
-				c.Errorf("request %d: %v", i, err)
+				h.Errorf("request %d: %v", i, err)
 				return
 			}
-			c.occupy(1, 2)
-			c.send(c.Context(), s)
+			h.occupy(1, 2)
+			h.send(h.Context(), s)
 			pass(20 * time.Millisecond)
-			c.occupy(-1, 2)
+			h.occupy(-1, 2)
 			s.Release()
 		})
 	}
 	wg.Wait()
 	for range 2 {
-		s, err := c.place(c.Context(), 0, "", l)
+		s, err := h.ready(h.Context(), 0, "", l)
 		if err != nil {
-			c.Fatal(err)
+			h.Fatal(err)
 		}
 		defer s.Release()
-		c.send(c.Context(), s)
+		h.send(h.Context(), s)
 	}
 	l.MaxWait = 50 * time.Millisecond
-	_, err := c.ask(1, "", l)
-	isBusy(c.T, err, pace.ConcurrencyFull)
+	_, err := h.ask(1, "", l)
+	isBusy(h.T, err, pace.ConcurrencyFull)
 }
 
 func pass(d time.Duration) { <-time.After(d) }
@@ -201,194 +201,195 @@ func isBusy(t *testing.T, err error, r pace.Reason) {
 	}
 }
 
-// keepAssets: they go by a clock of their own, which is all Pacers' too.
-func keepAssets(c *crowd) {
-	page := terms(1.0/60, 1, 0)
-	c.must(0, "", page)
+// keepAssets: assets go by a limiter of their own, which all Pacers share too.
+func keepAssets(h *harness) {
+	page := limits(1.0/60, 1, 0)
+	h.must(0, "", page)
 	asset := page
 	asset.AssetBurst, asset.MaxWait = 2, time.Second
-	c.must(1, "", asset)
-	c.must(2, "", asset)
+	h.must(1, "", asset)
+	h.must(2, "", asset)
 	for i := range 3 {
-		_, err := c.ask(i, "", asset)
-		isBusy(c.T, err, pace.WaitTooLong)
+		_, err := h.ask(i, "", asset)
+		isBusy(h.T, err, pace.WaitTooLong)
 	}
 }
 
-func keepOwn(c *crowd) {
+func keepOwn(h *harness) {
 	const gap = 100 * time.Millisecond
-	l := terms(1000, 100, 0)
+	l := limits(1000, 100, 0)
 	own := l
 	own.Client = pace.Rate{PerSecond: float64(time.Second / gap), Burst: 1}
 	var wg sync.WaitGroup
 	for i := range 9 {
-		wg.Go(func() { c.must(i, "slow", own) })
+		wg.Go(func() { h.must(i, "slow", own) })
 	}
 	wg.Wait()
-	c.spaced(gap)
+	h.spaced(gap)
 	own.Client.PerSecond = 1.0 / 60
-	c.must(0, "slowest", own)
+	h.must(0, "slowest", own)
 	own.MaxWait = time.Second
-	_, err := c.ask(1, "slowest", own)
-	isBusy(c.T, err, pace.WaitTooLong)
+	_, err := h.ask(1, "slowest", own)
+	isBusy(h.T, err, pace.WaitTooLong)
 	own.MaxWait = time.Minute
-	c.must(2, "other", own)
+	h.must(2, "other", own)
 }
 
-func keepPause(c *crowd) {
-	const pause = 3 * time.Second
-	l := terms(100, 10, 0)
-	s, err := c.place(c.Context(), 0, "", l)
+func keepBackOff(h *harness) {
+	const length = 3 * time.Second
+	l := limits(100, 10, 0)
+	s, err := h.ready(h.Context(), 0, "", l)
 	if err != nil {
-		c.Fatal(err)
+		h.Fatal(err)
 	}
-	c.send(c.Context(), s)
+	h.send(h.Context(), s)
 	began := time.Now()
-	s.BackOff(pause)
+	s.BackOff(length)
 	s.Release()
 	hasty := l
 	hasty.MaxWait = 0
-	for i := range c.pacers {
-		until(c.T, "the pause at each", func() bool { _, err = c.ask(i, "", hasty); return err != nil })
-		isBusy(c.T, err, pace.BackedOff)
+	for i := range h.pacers {
+		until(h.T, "the back-off at each", func() bool { _, err = h.ask(i, "", hasty); return err != nil })
+		isBusy(h.T, err, pace.BackedOff)
 	}
-	for i := range c.pacers {
-		if at := c.must(i, "", l); at.Sub(began) < pause-slack {
-			c.Errorf("sent %v after the pause of %v began", at.Sub(began), pause)
+	for i := range h.pacers {
+		if at := h.must(i, "", l); at.Sub(began) < length-slack {
+			h.Errorf("sent %v after the back-off of %v began", at.Sub(began), length)
 		}
 	}
 }
 
-// keepPauseApart: of hosts that share a pace the one that is paused is so at each, and the
+// keepSeparateBackOff: of hosts that share a rate, one is backed off at each Pacer, and the
 // others at none.
-func keepPauseApart(c *crowd) {
-	l := terms(100, 10, 0)
+func keepSeparateBackOff(h *harness) {
+	l := limits(100, 10, 0)
 	l.MaxWait = 10 * time.Second
 	busy, fine := l, l
 	busy.BackOffKey, fine.BackOffKey = "busy.test", "fine.test"
-	s, err := c.place(c.Context(), 0, "", busy)
+	s, err := h.ready(h.Context(), 0, "", busy)
 	if err != nil {
-		c.Fatal(err)
+		h.Fatal(err)
 	}
-	c.send(c.Context(), s)
+	h.send(h.Context(), s)
 	s.BackOff(time.Minute)
 	s.Release()
-	for i := range c.pacers {
-		until(c.T, "the pause at each", func() bool { _, err = c.ask(i, "", busy); return err != nil })
-		isBusy(c.T, err, pace.BackedOff)
-		c.must(i, "", fine)
+	for i := range h.pacers {
+		until(h.T, "the back-off at each", func() bool { _, err = h.ask(i, "", busy); return err != nil })
+		isBusy(h.T, err, pace.BackedOff)
+		h.must(i, "", fine)
 	}
 }
 
-func keepMaxWait(c *crowd) {
-	l := terms(1.0/60, 1, 0)
-	c.must(0, "", l)
+func keepMaxWait(h *harness) {
+	l := limits(1.0/60, 1, 0)
+	h.must(0, "", l)
 	l.MaxWait = 10 * time.Second
 	for i := range 6 {
-		_, err := c.ask(i, "", l)
-		isBusy(c.T, err, pace.WaitTooLong)
+		_, err := h.ask(i, "", l)
+		isBusy(h.T, err, pace.WaitTooLong)
 	}
 }
 
-// keepLeft: who leaves while it waits for its turn costs nobody one.
-func keepLeft(c *crowd) {
-	const gap = 4 * time.Second // all have left before it is over, on a busy machine too
-	l := terms(1000, 1, gap)
-	began := c.must(0, "", l)
-	for i := range c.pacers {
-		ctx, leave := context.WithTimeout(c.Context(), gap/20)
-		if _, err := c.place(ctx, i, "", l); !errors.Is(err, context.DeadlineExceeded) {
-			c.Errorf("%v, want its own end", err)
+// keepLeft: a caller that leaves while it waits costs nobody a slot.
+func keepLeft(h *harness) {
+	const gap = 4 * time.Second // all have left before it has passed, on a busy machine too
+	l := limits(1000, 1, gap)
+	began := h.must(0, "", l)
+	for i := range h.pacers {
+		ctx, leave := context.WithTimeout(h.Context(), gap/20)
+		if _, err := h.ready(ctx, i, "", l); !errors.Is(err, context.DeadlineExceeded) {
+			h.Errorf("%v, want the deadline", err)
 		}
 		leave()
-		pass(gap / 20) // its turn is given back only while nobody has a later one
+		pass(gap / 20) // its slot is given back only while there is no later one
 	}
-	at := c.must(1, "", l)
-	c.spaced(gap)
-	if d := at.Sub(began); c.exact && d > gap+gap/10 {
-		c.Errorf("the next was sent after %v", d)
+	at := h.must(1, "", l)
+	h.spaced(gap)
+	if d := at.Sub(began); h.exact && d > gap+gap/10 {
+		h.Errorf("the next was sent after %v", d)
 	}
 }
 
-func keepReplay(c *crowd) {
+func keepReplay(h *harness) {
 	const gap = 100 * time.Millisecond
-	s, err := c.place(c.Context(), 0, "", terms(1000, 1, gap))
+	s, err := h.ready(h.Context(), 0, "", limits(1000, 1, gap))
 	if err != nil {
-		c.Fatal(err)
+		h.Fatal(err)
 	}
 	defer s.Release()
 	for i := range 3 {
-		if _, err := c.send(c.Context(), s); err != nil {
-			c.Fatal(err)
+		if _, err := h.send(h.Context(), s); err != nil {
+			h.Fatal(err)
 		}
-		c.must(i, "", terms(1000, 1, gap))
-		if err := s.Ready(c.Context()); err != nil {
-			c.Fatal(err)
+		h.must(i, "", limits(1000, 1, gap))
+		if err := s.Ready(h.Context()); err != nil {
+			h.Fatal(err)
 		}
 	}
-	c.spaced(gap)
+	h.spaced(gap)
 }
 
-// keepAll has what comes, leaves, fails and is sent again keep the gap and the places.
-func keepAll(c *crowd) {
-	const gap, places = 10 * time.Millisecond, 3
-	l := terms(1000, 10, gap)
-	l.MaxConcurrent, l.MaxWait = places, 2*time.Second
+// keepAll: requests that come, leave, fail and are replayed keep the gap and the concurrency
+// limit.
+func keepAll(h *harness) {
+	const gap, most = 10 * time.Millisecond, 3
+	l := limits(1000, 10, gap)
+	l.MaxConcurrent, l.MaxWait = most, 2*time.Second
 	rnd := rand.New(rand.NewSource(1))
 	var wg sync.WaitGroup
 	for i := range 150 {
 		chance, dial, took := rnd.Intn(8), time.Duration(rnd.Intn(20))*time.Millisecond, time.Duration(rnd.Intn(20))*time.Millisecond
-		wg.Go(func() { c.request(i, l, chance, dial, took) })
+		wg.Go(func() { h.request(i, l, chance, dial, took) })
 	}
 	wg.Wait()
-	c.spaced(gap)
-	if c.exact && len(c.sent) < 30 {
-		c.Errorf("only %d were sent", len(c.sent))
+	h.spaced(gap)
+	if h.exact && len(h.sent) < 30 {
+		h.Errorf("only %d were sent", len(h.sent))
 	}
 }
 
-func (c *crowd) request(i int, l pace.Limits, chance int, dial, took time.Duration) {
-	ctx := c.Context()
+func (h *harness) request(i int, l pace.Limits, chance int, dial, took time.Duration) {
+	ctx := h.Context()
 	if chance == 0 {
 		var leave context.CancelFunc
 		ctx, leave = context.WithTimeout(ctx, 10*took)
 		defer leave()
 	}
-	s, err := c.pacers[i%len(c.pacers)].Wait(ctx, fmt.Sprint(i%5), l)
+	s, err := h.pacers[i%len(h.pacers)].Wait(ctx, fmt.Sprint(i%5), l)
 	if err != nil {
-		c.excuse(err)
+		h.excuse(err)
 		return
 	}
 	defer s.Release()
 	pass(dial)
 	if chance == 1 {
-		return // nobody answers
+		return // the origin does not answer
 	}
 	if chance == 2 {
 		s.Redial()
 	}
 	if err := s.Ready(ctx); err != nil {
-		c.excuse(err)
+		h.excuse(err)
 		return
 	}
-	c.occupy(1, l.MaxConcurrent)
-	defer func() { c.occupy(-1, l.MaxConcurrent) }()
+	h.occupy(1, l.MaxConcurrent)
+	defer func() { h.occupy(-1, l.MaxConcurrent) }()
 	if chance == 3 {
-		pass(dial) // the connection takes it late, or never
+		pass(dial) // the connection writes late, or never
 		if dial > took {
 			return
 		}
 	}
-	if _, err := c.send(ctx, s); err != nil {
-		c.excuse(err)
+	if _, err := h.send(ctx, s); err != nil {
+		h.excuse(err)
 		return
 	}
 	pass(took)
 }
 
-// excuse fails for an error that is neither a refusal nor one's own end.
-func (c *crowd) excuse(err error) {
+// excuse fails for an error that is neither a refusal nor the deadline.
+func (h *harness) excuse(err error) {
 	if !errors.Is(err, pace.ErrTooBusy) && !errors.Is(err, context.DeadlineExceeded) {
-		c.Error(err)
+		h.Error(err)
 	}
 }

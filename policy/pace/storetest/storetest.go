@@ -1,5 +1,5 @@
-// Package storetest tells whether a store of policy/pace keeps to what pace.Store says,
-// and whether Pacers do that share one. It is for tests alone.
+// Package storetest tests whether an implementation of pace.Store keeps to its
+// specification, and whether Pacers do that share one. It is for tests alone.
 package storetest
 
 import (
@@ -7,96 +7,97 @@ import (
 	"time"
 
 	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/limiter"
 	"robotsproxy/robots/testkit"
 )
 
 const (
-	slack = 50 * time.Microsecond // between the clock of a store and ours, in one test
-	tardy = 5 * time.Second       // the most that an answer or a report takes on a busy machine
+	slack = 50 * time.Microsecond // between the clock of a store and the test's
+	tardy = 5 * time.Second       // the longest that an answer or a report takes on a busy machine
 	hour  = time.Hour
 )
 
-// Store tests stores that share what they keep. open gives so many of them, none of
-// which is alone, for a key space that is empty; it ends them with the test.
+// Store tests Stores that share their data. open returns so many of them, none of which is
+// alone, for an empty key space; it closes them with the test.
 func Store(t *testing.T, open func(t *testing.T, n int) []pace.Store) {
 	for name, test := range map[string]func(*testing.T, []pace.Store){
 		"nobody is alone":                           standing,
-		"a gap between the end and the next":        gaps,
+		"a gap between a slot's end and the next":   gaps,
 		"a burst, and then by the rate":             bursts,
-		"a new gap counts from the last turn":       newGap,
-		"new terms hand out nothing":                newTerms,
-		"too late a turn is not booked":             tooLate,
+		"a new gap counts from the last slot":       newGap,
+		"a new limit lets nothing more out":         newLimit,
+		"too late a slot is not reserved":           tooLate,
 		"what was sent counts":                      sent,
 		"what was sent before all empties a bucket": sentBefore,
-		"places are for all":                        places,
-		"a place is kept for the next turn":         kept,
-		"a turn not used is anybody's":              unsent,
-		"but where there is a later one":            unsentBefore,
-		"a turn given up for the next":              givenUp,
-		"pauses are for all":                        pauses,
-		"of two pauses the later and the longer":    twoPauses,
-		"a pause apart from the key":                pauseApart,
-		"two clocks":                                twoClocks,
-		"no clock waits for a client's own":         ownClock,
-		"keys and clocks are apart":                 apart,
-		"many at once":                              together,
+		"concurrency slots are shared":              leases,
+		"a lease is kept for the next slot":         kept,
+		"anybody may have an unused slot":           unused,
+		"unless there is a later one":               unusedBefore,
+		"a slot given up for the next":              givenUp,
+		"back-offs are shared":                      backOffs,
+		"of two back-offs the later and the longer": twoBackOffs,
+		"a back-off of one of several hosts":        separateBackOff,
+		"two limiters":                              twoLimiters,
+		"no limiter waits for a client's own":       ownLimiter,
+		"keys and limiters are separate":            separate,
+		"many at once":                              concurrent,
 		"a caller that has left":                    left,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t, 3)) })
 	}
 }
 
-// strict is an ask under a gap, in which nothing else is in the way.
+// strict returns a request for a slot under a gap, which nothing else holds up.
 func strict(gap time.Duration) pace.SlotRequest {
 	return pace.SlotRequest{
 		Key:           "a.test",
-		Limiters:      []pace.Limiter{{PerSecond: 1 / gap.Seconds(), Burst: 1, Gap: gap}},
+		Limiters:      []pace.Limiter{{Limit: limiter.Limit{PerSecond: 1 / gap.Seconds(), Burst: 1, Gap: gap}}},
 		MaxConcurrent: 1000, MaxWait: 24 * hour, Window: min(max(gap/64, time.Millisecond), 100*time.Millisecond),
 	}
 }
 
-// loose is one under a rate with a burst.
+// loose is strict for a rate with a burst.
 func loose(perSecond float64, burst int) pace.SlotRequest {
 	return pace.SlotRequest{
 		Key:           "a.test",
-		Limiters:      []pace.Limiter{{PerSecond: perSecond, Burst: burst}},
+		Limiters:      []pace.Limiter{{Limit: limiter.Limit{PerSecond: perSecond, Burst: burst}}},
 		MaxConcurrent: 1000, MaxWait: 24 * hour,
 	}
 }
 
 func reserve(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	t.Helper()
-	turn, err := s.Reserve(t.Context(), a)
+	slot, err := s.Reserve(t.Context(), a)
 	if err != nil {
 		t.Fatalf("Reserve: %v", err)
 	}
-	return turn
+	return slot
 }
 
-// booked is reserve where a turn is to be had.
-func booked(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
+// reserved is reserve where a slot is expected.
+func reserved(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	t.Helper()
-	turn := reserve(t, s, a)
-	if turn.At.IsZero() || turn.Lease == nil {
-		t.Fatalf("Reserve = %+v, want a turn", turn)
+	slot := reserve(t, s, a)
+	if slot.At.IsZero() || slot.Lease == nil {
+		t.Fatalf("Reserve = %+v, want a slot", slot)
 	}
-	if turn.Until.IsZero() != (a.Window == 0) || a.Window > 0 && turn.Until.Before(turn.At) {
-		t.Fatalf("Reserve = %+v for a width of %v", turn, a.Window)
+	if slot.Until.IsZero() != (a.Window == 0) || a.Window > 0 && slot.Until.Before(slot.At) {
+		t.Fatalf("Reserve = %+v for a window of %v", slot, a.Window)
 	}
-	return turn
+	return slot
 }
 
-// refused is reserve where none is.
+// refused is reserve where no slot is expected.
 func refused(t *testing.T, s pace.Store, a pace.SlotRequest) pace.Reservation {
 	t.Helper()
-	turn := reserve(t, s, a)
-	if !turn.At.IsZero() || turn.Lease != nil || !turn.Until.IsZero() {
-		t.Fatalf("Reserve = %+v, want no turn", turn)
+	slot := reserve(t, s, a)
+	if !slot.At.IsZero() || slot.Lease != nil || !slot.Until.IsZero() {
+		t.Fatalf("Reserve = %+v, want no slot", slot)
 	}
-	return turn
+	return slot
 }
 
-// about fails unless got is want, or as much later as a busy machine makes it.
+// about fails unless got is want, or later by what a busy machine takes.
 func about(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
 	if got < want-slack || got > want+tardy {
@@ -104,7 +105,7 @@ func about(t *testing.T, what string, got, want time.Duration) {
 	}
 }
 
-// near is about where an answer that took long makes it less.
+// near is about for what may also be less, after an answer that took long.
 func near(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
 	if d := got - want; d < -tardy || d > tardy {
@@ -112,7 +113,7 @@ func near(t *testing.T, what string, got, want time.Duration) {
 	}
 }
 
-// until asks again and again until ok: a report waits for nobody.
+// until asks again and again until ok: nothing waits for a report.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testkit.Patience); !ok(); <-time.After(time.Millisecond) {

@@ -26,7 +26,7 @@ func TestPacersShareAMemory(t *testing.T) {
 		for range n {
 			s := m.Join()
 			p := pace.New(pace.Options{Store: s})
-			s.Hear(p)
+			s.Notify(p)
 			all = append(all, p)
 		}
 		return all

@@ -1,10 +1,10 @@
--- Says that a replica has ended in order: the others leave its share to the one that
--- comes after it, unless that is there already.
+-- Records that a replica has ended in order: the others leave its share to its successor,
+-- unless that is there already.
 --
 -- KEYS[1]  sorted set: the replicas, see beat.lua
--- KEYS[2]  sorted set: the shares left behind
+-- KEYS[2]  sorted set: the shares of replicas that ended in order
 -- ARGV[1]  its name
--- ARGV[2]  for how long, in milliseconds
+-- ARGV[2]  for how long the share is kept, in milliseconds
 -- ARGV[3]  how many shares there are
 if redis.call('ZREM', KEYS[1], ARGV[1]) == 0 then
 	return 0

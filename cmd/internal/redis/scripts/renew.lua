@@ -1,9 +1,9 @@
--- Renews leases of places, and gives those again that are no more: who holds one has a
--- request under way.
+-- Renews leases of concurrency slots, and creates those that have expired: the replica
+-- that holds one has a request under way.
 --
--- KEYS     sorted sets: the leases of the places of a key, one for each of
--- ARGV[2]… the leases, and in
--- ARGV[1]  how long they last, in microseconds
+-- KEYS     sorted sets: the leases of a key, one set for each lease
+-- ARGV[1]  how long the leases last, in microseconds
+-- ARGV[2]… the names of the leases
 local time = redis.call('TIME')
 local ends = string.format('%.0f', time[1] * 1000000 + time[2] + ARGV[1])
 local ttl = string.format('%.0f', ARGV[1] / 1000 + 1000)

@@ -1,9 +1,9 @@
--- Takes back a turn that was not used, by each clock by which nobody has a later one.
+-- Gives back a slot that was not used, for each limiter that has no later one.
 --
--- KEYS[1]  hash: the key's clocks, see reserve.lua
--- KEYS[2]  string, where there is a second clock: that
--- ARGV[1]  the first clock's name, and in
--- ARGV[2]… of each clock: what it was before the turn (empty: nothing), and after
+-- KEYS[1]  hash: the limiters of the key, see reserve.lua
+-- KEYS[2]  string, if there is a second limiter: that limiter
+-- ARGV[1]  the name of the first limiter
+-- ARGV[2]… for each limiter: what it was before the slot (empty: nothing), and after it
 local field = 'c:' .. ARGV[1]
 if redis.call('HGET', KEYS[1], field) == ARGV[3] then
 	redis.call('HSET', KEYS[1], field, ARGV[2])
