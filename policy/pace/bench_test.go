@@ -27,8 +27,8 @@ func BenchmarkWait(b *testing.B) {
 	}
 }
 
-// TestTheWayAllocatesTheSlotAlone: from Wait to Release, as an exchange goes.
-func TestTheWayAllocatesTheSlotAlone(t *testing.T) {
+// TestRequestAllocatesTheSlotAlone: from Wait to Release, as an exchange goes.
+func TestRequestAllocatesTheSlotAlone(t *testing.T) {
 	p, l, ctx := New(Options{}), out(rule(1, 1, 0)), t.Context()
 	l.Adapt = true
 	n := testing.AllocsPerRun(100, func() {

@@ -30,9 +30,9 @@ func restart(t testing.TB, p *Pacer, o Options) *Pacer {
 	return next
 }
 
-// TestARestartIsNoWayRoundAGap: a request under after goes as long after the last one
+// TestRestartKeepsTheGap: a request under after goes as long after the last one
 // as after says, whenever the process ended in between, and no later.
-func TestARestartIsNoWayRoundAGap(t *testing.T) {
+func TestRestartKeepsTheGap(t *testing.T) {
 	const most = 10 * time.Minute
 	for seed := range int64(testkit.Rounds(400)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestARestartIsNoWayRoundAGap(t *testing.T) {
 	}
 }
 
-func TestARestartHandsOutNothing(t *testing.T) {
+func TestRestartLetsNothingMoreOut(t *testing.T) {
 	sends := func(n int, l Limits) func(*testing.T, *Pacer) {
 		return func(t *testing.T, p *Pacer) {
 			for range n {
@@ -130,7 +130,7 @@ func TestARestartHandsOutNothing(t *testing.T) {
 	}
 }
 
-func TestPausesOutliveTheProcess(t *testing.T) {
+func TestBackOffOutlivesTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // one that was asked for
 		p, l := newExact(), rule(10, 5, 0)
 		goesAfter(t, p, l, 0)
@@ -164,7 +164,7 @@ func TestPausesOutliveTheProcess(t *testing.T) {
 	})
 }
 
-func TestSlownessOutlivesTheProcess(t *testing.T) {
+func TestLatencyOutlivesTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), adaptive(rule(10, 5, 0))
 		slow := func() {
@@ -190,7 +190,7 @@ func TestSlownessOutlivesTheProcess(t *testing.T) {
 	})
 }
 
-func TestRestoredHostsAreAsOthers(t *testing.T) {
+func TestRestoredHostsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		clocks := make([]Clock, 100)
@@ -260,7 +260,7 @@ func TestClockAsJSON(t *testing.T) {
 	})
 }
 
-func TestClocksGivesWhatChangedAndHoldsUp(t *testing.T) {
+func TestClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newExact()
 		to := func(key string, l Limits) *Slot {

@@ -11,8 +11,8 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// TestAFleetKeepsOneGap: three replicas, one host, Crawl-delay 1, 60 requests.
-func TestAFleetKeepsOneGap(t *testing.T) {
+// TestFleetKeepsOneGap: three replicas, one host, Crawl-delay 1, 60 requests.
+func TestFleetKeepsOneGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 3), limits(time.Second)
 		l.PerSecond, l.CrawlDelay = 100, time.Second
@@ -33,8 +33,8 @@ func TestAFleetKeepsOneGap(t *testing.T) {
 	})
 }
 
-// TestAPauseIsForAll: who has a turn at another replica gives it up.
-func TestAPauseIsForAll(t *testing.T) {
+// TestBackOffIsShared: who has a turn at another replica gives it up.
+func TestBackOffIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(time.Second)
 		s, err := f.replicas[0].Wait(t.Context(), "", l)
@@ -67,8 +67,8 @@ func isBusy(t *testing.T, err error, r pace.Reason) {
 	}
 }
 
-// TestPlacesAreForAll: and are given back.
-func TestPlacesAreForAll(t *testing.T) {
+// TestConcurrencyLimitIsShared: and are given back.
+func TestConcurrencyLimitIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 3), limits(time.Millisecond)
 		l.PerSecond, l.Burst, l.MaxConcurrent = 1000, 100, 2
@@ -96,8 +96,8 @@ func TestPlacesAreForAll(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesLeavesItsTurn.
-func TestWhoLeavesLeavesItsTurn(t *testing.T) {
+// TestCallerThatLeavesReturnsItsReservation.
+func TestCallerThatLeavesReturnsItsReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(10*time.Second)
 		f.must(0, "", l)
@@ -119,8 +119,8 @@ func TestWhoLeavesLeavesItsTurn(t *testing.T) {
 	})
 }
 
-// TestAMissedTurnIsTakenAnew.
-func TestAMissedTurnIsTakenAnew(t *testing.T) {
+// TestMissedSlotIsReservedAnew.
+func TestMissedSlotIsReservedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(10*time.Second)
 		s, err := f.replicas[0].Wait(t.Context(), "", l)

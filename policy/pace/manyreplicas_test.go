@@ -20,9 +20,9 @@ func TestReplicasShareHotHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { shareHotHosts(t, 50, testkit.Rounds(100)) })
 }
 
-// BenchmarkAThousandReplicasAndAMillionHosts is TestReplicasShareHotHosts with a thousand
+// BenchmarkThousandReplicasMillionHosts is TestReplicasShareHotHosts with a thousand
 // replicas, each of which goes through a thousand hosts.
-func BenchmarkAThousandReplicasAndAMillionHosts(b *testing.B) {
+func BenchmarkThousandReplicasMillionHosts(b *testing.B) {
 	for b.Loop() {
 		// synctest.Test wants a *testing.T
 		ok := testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "replicas", F: func(t *testing.T) {

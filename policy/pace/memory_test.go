@@ -17,7 +17,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// inUse is what is in use of the heap, in octets.
+// inUse is what is in use of the heap, in bytes.
 func inUse() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -26,11 +26,11 @@ func inUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestWhatWaitingTakes: see waitingTakes.
-func TestWhatWaitingTakes(t *testing.T) { waitingTakes(t, testkit.Rounds(2500)) }
+// TestMemoryOfAWaiter: see waitingTakes.
+func TestMemoryOfAWaiter(t *testing.T) { waitingTakes(t, testkit.Rounds(2500)) }
 
-// BenchmarkAHundredThousandWait is TestWhatWaitingTakes with four times the hosts.
-func BenchmarkAHundredThousandWait(b *testing.B) {
+// BenchmarkHundredThousandWaiters is TestMemoryOfAWaiter with four times the hosts.
+func BenchmarkHundredThousandWaiters(b *testing.B) {
 	for b.Loop() {
 		waitingTakes(b, 10_000)
 	}
@@ -83,9 +83,9 @@ func waitingTakes(t testing.TB, hosts int) {
 		runtime.Gosched()
 	}
 	took := (inUse() - before) / (int64(10*hosts) - went.Load())
-	t.Logf("%d octets for each that waits", took)
+	t.Logf("%d bytes for each that waits", took)
 	if took > most {
-		t.Errorf("%d octets for each that waits, at the most %d", took, most)
+		t.Errorf("%d bytes for each that waits, at the most %d", took, most)
 	}
 	leave(end)
 	if s := p.Stats(); s.Waiting != 0 || s.UnderWay != 0 {
@@ -134,7 +134,7 @@ func BenchmarkMillionHosts(b *testing.B) {
 		}
 		b.ReportMetric(float64(peak)/(1<<20), "MiB")
 		if peak > most {
-			b.Errorf("%d octets, at the most %d", peak, most)
+			b.Errorf("%d bytes, at the most %d", peak, most)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-func TestWhoLeavesCostsNobodyASlot(t *testing.T) {
+func TestCallerThatLeavesCostsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l, g := New(Options{}), every(time.Second), newLog()
 		gone := errors.New("the client left")
@@ -49,7 +49,7 @@ func TestWhoLeavesCostsNobodyASlot(t *testing.T) {
 	})
 }
 
-func TestALeaverWithASlotGivesItBack(t *testing.T) {
+func TestCallerThatLeavesGivesItsSlotBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
 		l.MaxConcurrent = 1
@@ -130,7 +130,7 @@ func TestMaxWaitIsKnownAtOnce(t *testing.T) {
 	}
 }
 
-func TestMaxWaitIsKeptWhenPlacesStayTaken(t *testing.T) {
+func TestMaxWaitAtTheConcurrencyLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
 		l.MaxConcurrent, l.MaxWait = 1, 30*time.Second
@@ -249,8 +249,8 @@ func TestClientsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestTurns compares a newcomer's foretold position with what the queue then does.
-func TestTurns(t *testing.T) {
+// TestFairQueue compares a newcomer's foretold position with what the queue then does.
+func TestFairQueue(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	for range 500 {
 		var of queue
@@ -324,7 +324,7 @@ func TestTenThousandLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-func TestCloseSendsAwayWhoWaits(t *testing.T) {
+func TestCloseRefusesWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
 		held := mustWait(t, p, "", l)
@@ -351,7 +351,7 @@ func TestCloseSendsAwayWhoWaits(t *testing.T) {
 		mustWait(t, p, "", other).Release() // one who need not
 		held.Release()
 		if h := p.hosts.lock(l.Key); len(h.expiry) != 0 || len(h.active) != 0 {
-			t.Errorf("%d wait, %d places are taken", len(h.expiry), len(h.active))
+			t.Errorf("%d wait, %d leases are held", len(h.expiry), len(h.active))
 		} else {
 			h.mu.Unlock()
 		}

@@ -13,18 +13,18 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A trial is a random crowd at one host, checked at each request that goes out.
+// A trial sends random requests to one host and checks each that goes out.
 type trial struct {
 	t *testing.T
 	p *Pacer
 
-	mu     sync.Mutex
-	rnd    *rand.Rand
-	last   time.Time
-	at     []time.Time
-	places int
-	served int
-	step   time.Duration // the scale of all that takes time
+	mu       sync.Mutex
+	rnd      *rand.Rand
+	last     time.Time
+	at       []time.Time
+	underWay int
+	served   int
+	step     time.Duration // the scale of all that takes time
 }
 
 func (r *trial) random(most time.Duration) time.Duration {
@@ -35,12 +35,12 @@ func (r *trial) random(most time.Duration) time.Duration {
 
 func (r *trial) chance(n int) bool { return r.random(time.Duration(n)) == 0 }
 
-// occupy counts places and holds them against the limit.
+// occupy counts requests under way and compares them with the limit.
 func (r *trial) occupy(n, most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.places += n; r.places > most {
-		r.t.Errorf("%d places taken, %d permitted", r.places, most)
+	if r.underWay += n; r.underWay > most {
+		r.t.Errorf("%d under way, %d permitted", r.underWay, most)
 	}
 }
 
@@ -97,7 +97,7 @@ func (r *trial) request(l Limits, gap time.Duration) {
 	}
 }
 
-func (r *trial) crowd(n int, step time.Duration, limits func(*rand.Rand) (Limits, time.Duration)) {
+func (r *trial) run(n int, step time.Duration, limits func(*rand.Rand) (Limits, time.Duration)) {
 	r.step = step
 	var wg sync.WaitGroup
 	for range n {
@@ -113,7 +113,7 @@ func (r *trial) crowd(n int, step time.Duration, limits func(*rand.Rand) (Limits
 	h := r.p.hosts.lock("a.test")
 	defer h.mu.Unlock()
 	if len(h.expiry) != 0 || len(h.active)+len(h.yielded) != 0 || h.pages.limiter != (rateLimiter{state: h.pages.limiter.state, terms: h.pages.limiter.terms, last: h.pages.limiter.last}) {
-		r.t.Errorf("left behind: %d queued, %d places, %d unsent", len(h.expiry), len(h.active), h.pages.limiter.unsent)
+		r.t.Errorf("left behind: %d queued, %d under way, %d unsent", len(h.expiry), len(h.active), h.pages.limiter.unsent)
 	}
 	if h.timer != nil && h.timer.Stop() {
 		r.t.Error("left behind: a timer")
@@ -123,9 +123,9 @@ func (r *trial) crowd(n int, step time.Duration, limits func(*rand.Rand) (Limits
 	}
 }
 
-// TestRandomCrowdsKeepTheGap: two sends of one key are never closer than the gap,
+// TestRandomRequestsKeepTheGap: two sends of one key are never closer than the gap,
 // and places never exceed MaxConcurrent, whatever comes, leaves and fails.
-func TestRandomCrowdsKeepTheGap(t *testing.T) {
+func TestRandomRequestsKeepTheGap(t *testing.T) {
 	for seed := range int64(testkit.Rounds(60)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := &trial{t: t, p: New(Options{}), rnd: rand.New(rand.NewSource(seed))}
@@ -135,7 +135,7 @@ func TestRandomCrowdsKeepTheGap(t *testing.T) {
 				l = rule(100/gap.Seconds(), 1+r.rnd.Intn(9), gap)
 			}
 			l.MaxConcurrent, l.MaxQueue, l.MaxWait = 1+r.rnd.Intn(4), 5+r.rnd.Intn(50), 40*gap
-			r.crowd(200, gap, func(*rand.Rand) (Limits, time.Duration) { return l, gap })
+			r.run(200, gap, func(*rand.Rand) (Limits, time.Duration) { return l, gap })
 		})
 	}
 }
@@ -145,7 +145,7 @@ func TestRandomGroupsKeepTheirGaps(t *testing.T) {
 	for seed := range int64(testkit.Rounds(40)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := &trial{t: t, p: New(Options{}), rnd: rand.New(rand.NewSource(seed))}
-			r.crowd(200, time.Second, func(rnd *rand.Rand) (Limits, time.Duration) {
+			r.run(200, time.Second, func(rnd *rand.Rand) (Limits, time.Duration) {
 				gap := time.Duration(1+rnd.Intn(5)) * time.Second
 				l := rule(1/gap.Seconds(), 1, 0)
 				if rnd.Intn(2) == 0 {
@@ -167,7 +167,7 @@ func TestRandomBurstsKeepTheRate(t *testing.T) {
 			perSecond, burst := 0.1+10*r.rnd.Float64(), 2+r.rnd.Intn(8)
 			l := rule(perSecond, burst, 0)
 			l.MaxConcurrent, l.MaxWait = 1+r.rnd.Intn(20), time.Minute
-			r.crowd(200, time.Duration(float64(time.Second)/perSecond), func(*rand.Rand) (Limits, time.Duration) { return l, 0 })
+			r.run(200, time.Duration(float64(time.Second)/perSecond), func(*rand.Rand) (Limits, time.Duration) { return l, 0 })
 			for i := range r.at {
 				for j := i; j < len(r.at); j++ {
 					if most := float64(burst) + perSecond*r.at[j].Sub(r.at[i]).Seconds(); float64(j-i+1) > most+1e-6 {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// letGo is a slot of one who was let go and is not ready yet.
-func letGo(t *testing.T, p *Pacer, client string, l Limits) *Slot {
+// starts is a slot of one who was let go and is not ready yet.
+func starts(t *testing.T, p *Pacer, client string, l Limits) *Slot {
 	t.Helper()
 	s, err := p.Wait(t.Context(), client, l)
 	if err != nil {
@@ -17,19 +17,19 @@ func letGo(t *testing.T, p *Pacer, client string, l Limits) *Slot {
 	return s
 }
 
-// TestReadyKnowsWhoIsAhead: who is ready with a long gap behind others with short ones
+// TestReadyEstimateBehindOthers: who is ready with a long gap behind others with short ones
 // is not refused for what as many like it would take.
-func TestReadyKnowsWhoIsAhead(t *testing.T) {
+func TestReadyEstimateBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, quick := New(Options{}), rule(10, 5, 100*time.Millisecond)
 		slow := quick
 		slow.CrawlDelay, slow.MaxWait = 10*time.Second, 15*time.Second
 		var slots []*Slot
 		for range 4 {
-			slots = append(slots, letGo(t, p, "", quick))
+			slots = append(slots, starts(t, p, "", quick))
 			pass(2 * minLead)
 		}
-		last := letGo(t, p, "", slow)
+		last := starts(t, p, "", slow)
 		var wg sync.WaitGroup
 		mustWait(t, p, "", quick).send()
 		start := time.Now()
@@ -52,8 +52,8 @@ func TestReadyKnowsWhoIsAhead(t *testing.T) {
 	})
 }
 
-// TestEstimatesPassOverAReplayUnderItsOwnClock: as the turns do.
-func TestEstimatesPassOverAReplayUnderItsOwnClock(t *testing.T) {
+// TestEstimateIgnoresAReplayUnderItsOwnLimiter: as the turns do.
+func TestEstimateIgnoresAReplayUnderItsOwnLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
 		s := mustWait(t, p, "slow", owned(l, 0.01, 1))
@@ -96,12 +96,12 @@ func TestRedialWaitsAnew(t *testing.T) {
 	})
 }
 
-// TestWhoHasAPlaceIsNotToldThatThereIsNone.
-func TestWhoHasAPlaceIsNotToldThatThereIsNone(t *testing.T) {
+// TestReadyIsNotRefusedByTheConcurrencyLimit.
+func TestReadyIsNotRefusedByTheConcurrencyLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Millisecond)
 		l.MaxConcurrent, l.MaxWait = 2, 10*time.Second
-		s := letGo(t, p, "", l)
+		s := starts(t, p, "", l)
 		mustWait(t, p, "", l) // has the right, and never sends
 		isBusy(t, s.Ready(t.Context()), WaitTooLong)
 	})

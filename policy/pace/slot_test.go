@@ -41,7 +41,7 @@ func TestMaxConcurrent(t *testing.T) {
 	})
 }
 
-func TestDetachGivesThePlaceBack(t *testing.T) {
+func TestDetachGivesTheConcurrencySlotBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{MaxStreams: 2}), rule(1e6, 1e6, 0)
 		l.MaxConcurrent = 1
@@ -117,7 +117,7 @@ func TestOneClientLeavesStreamsToOthers(t *testing.T) {
 	})
 }
 
-func TestEnterTakesAPlaceAndNoRate(t *testing.T) {
+func TestWaitConnectTakesAConcurrencySlotAndNoRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(10*time.Second)
 		l.MaxConcurrent = 2
@@ -177,7 +177,7 @@ func TestEnterTakesAPlaceAndNoRate(t *testing.T) {
 	})
 }
 
-func TestAReplayGoesAheadAndKeepsItsPlace(t *testing.T) {
+func TestReplayGoesFirstAndKeepsItsConcurrencySlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l, g := New(Options{}), every(time.Second), newLog()
 		l.MaxConcurrent = 1

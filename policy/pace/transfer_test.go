@@ -64,9 +64,9 @@ func gets(t *testing.T, p *Pacer, client string, l Limits, after time.Duration) 
 	return s
 }
 
-// TestOneClientLeavesAPlaceToOthers: while others wait, a client whose turn it is does
+// TestOneClientLeavesAConcurrencySlotToOthers: while others wait, a client whose turn it is does
 // not get the last place.
-func TestOneClientLeavesAPlaceToOthers(t *testing.T) {
+func TestOneClientLeavesAConcurrencySlotToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), crowded(3)
 		l.MaxWait = time.Hour
@@ -123,9 +123,9 @@ func TestOneClientLeavesAPlaceToOthers(t *testing.T) {
 	})
 }
 
-// TestASlowClientGivesItsPlaceBack: two transfers that wait for their client have all the
+// TestSlowClientYieldsItsConcurrencySlot: two transfers that wait for their client have all the
 // places; another client gets one, both go on, and the first gets no third.
-func TestASlowClientGivesItsPlaceBack(t *testing.T) {
+func TestSlowClientYieldsItsConcurrencySlot(t *testing.T) {
 	for _, waits := range []Party{Reader, Uploader} {
 		t.Run(fmt.Sprint(waits), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -161,9 +161,9 @@ func TestASlowClientGivesItsPlaceBack(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForTheOriginKeepsItsPlace: where the transfers are of several clients that
+// TestTransferThatWaitsForTheOriginKeepsItsConcurrencySlot: where the transfers are of several clients that
 // do their part, nobody's place is taken.
-func TestWhoWaitsForTheOriginKeepsItsPlace(t *testing.T) {
+func TestTransferThatWaitsForTheOriginKeepsItsConcurrencySlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), crowded(2)
 		_, first := transfer(t, p, "a", l, 100, Origin)
@@ -179,9 +179,9 @@ func TestWhoWaitsForTheOriginKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// TestASinglePlaceIsHeldForABoundedTime, however well the client does: the transfer goes
+// TestSingleConcurrencySlotIsHeldForABoundedTime, however well the client does: the transfer goes
 // on, and its client's next request waits until it has ended.
-func TestASinglePlaceIsHeldForABoundedTime(t *testing.T) {
+func TestSingleConcurrencySlotIsHeldForABoundedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), crowded(1)
 		s, f := transfer(t, p, "large", l, 1<<20, Origin)
@@ -199,9 +199,9 @@ func TestASinglePlaceIsHeldForABoundedTime(t *testing.T) {
 	})
 }
 
-// TestTheSlowestOfTheGreediestIsEnded, where as many transfers as may go on without a
+// TestSlowestOfTheLargestClientIsEnded, where as many transfers as may go on without a
 // place do so.
-func TestTheSlowestOfTheGreediestIsEnded(t *testing.T) {
+func TestSlowestOfTheLargestClientIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), crowded(3)
 		var flows []*flow

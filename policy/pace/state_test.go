@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestHostsAreShown(t *testing.T) {
+func TestHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		p, end := twoHosts(t, 90*time.Second)
@@ -53,7 +53,7 @@ func TestNextSlotIsKept(t *testing.T) {
 	}
 }
 
-func TestARestoredHostIsShown(t *testing.T) {
+func TestHostOfARestoredClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := time.Now().Add(-time.Second)
 		p := newExact()

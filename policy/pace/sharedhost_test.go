@@ -13,9 +13,9 @@ func named(l Limits, host string) Limits {
 	return l
 }
 
-// TestABackOffIsItsHostsAlone: hosts that share a pace keep each other's distance, and
+// TestBackOffHoldsOneHostOfSeveral: hosts that share a pace keep each other's distance, and
 // only the one that answered 503 is backed off, for one client and for others.
-func TestABackOffIsItsHostsAlone(t *testing.T) {
+func TestBackOffHoldsOneHostOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), every(time.Second)
 		busy, fine := named(l, "busy.test"), named(l, "fine.test")
@@ -50,9 +50,9 @@ func TestABackOffIsItsHostsAlone(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsForAHostApart is refused when a back-off begins that is too long, and
+// TestWaitingForTheBackOffOfOneHost is refused when a back-off begins that is too long, and
 // nobody else is; a right to send that was given is taken back.
-func TestWhoWaitsForAHostApart(t *testing.T) {
+func TestWaitingForTheBackOffOfOneHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), every(time.Second)
 		l.MaxWait = 20 * time.Second
@@ -117,8 +117,8 @@ func TestAHostApartIsKept(t *testing.T) {
 	})
 }
 
-// TestARestoredBackOffIsItsHostsAlone, and what others tell of one.
-func TestARestoredBackOffIsItsHostsAlone(t *testing.T) {
+// TestRestoredBackOffHoldsOneHostOfSeveral, and what others tell of one.
+func TestRestoredBackOffHoldsOneHostOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), every(time.Second)
 		s := mustWait(t, p, "", named(l, "busy.test"))

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestTheStoreIsAway: and comes back, under load.
-func TestTheStoreIsAway(t *testing.T) {
+// TestStoreOutage: and comes back, under load.
+func TestStoreOutage(t *testing.T) {
 	for name, away := range map[string]func(*fleet){
 		"they are told": (*fleet).leave,
 		"they find out": func(f *fleet) {
@@ -68,9 +68,9 @@ func testAway(t *testing.T, away func(*fleet)) {
 	}
 }
 
-// TestIdleReplicasDoNotAllComeAtOnce: those that have sent a host nothing lately, while
+// TestIdleReplicasDoNotSendAtOnce: those that have sent a host nothing lately, while
 // another has, find themselves alone.
-func TestIdleReplicasDoNotAllComeAtOnce(t *testing.T) {
+func TestIdleReplicasDoNotSendAtOnce(t *testing.T) {
 	const n, gap = 20, time.Second
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, n), limits(gap)
@@ -104,8 +104,8 @@ func TestIdleReplicasDoNotAllComeAtOnce(t *testing.T) {
 
 const never = 1000 * time.Hour
 
-// TestOneIsCutOff: the others pool their shares, and what all send is within the bound.
-func TestOneIsCutOff(t *testing.T) {
+// TestOutageOfOneReplica: the others pool their shares, and what all send is within the bound.
+func TestOutageOfOneReplica(t *testing.T) {
 	const gap, end = time.Second, 120 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 3), limits(gap)

@@ -52,8 +52,8 @@ func ready(t *testing.T, p *pace.Pacer, client string, l pace.Limits) *pace.Slot
 	return s
 }
 
-// TestWhatAStoreIsAsked: the terms of each clock, as they are here.
-func TestWhatAStoreIsAsked(t *testing.T) {
+// TestSlotRequest: the terms of each clock, as they are here.
+func TestSlotRequest(t *testing.T) {
 	strict, burst := limits(time.Second), limits(time.Second)
 	strict.CrawlDelay = 2 * time.Second
 	burst.PerSecond, burst.Burst = 10, 5
@@ -93,8 +93,8 @@ func TestWhatAStoreIsAsked(t *testing.T) {
 	}
 }
 
-// TestAPauseIsKnownFromATurn: and told with each.
-func TestAPauseIsKnownFromATurn(t *testing.T) {
+// TestBackOffIsKnownFromAReservation: and told with each.
+func TestBackOffIsKnownFromAReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newRecorder(0)
 		l := limits(time.Second)
@@ -120,8 +120,8 @@ func TestAPauseIsKnownFromATurn(t *testing.T) {
 	})
 }
 
-// TestAPauseThatBeginsMeanwhile: the answer of the Store does not know of it yet.
-func TestAPauseThatBeginsMeanwhile(t *testing.T) {
+// TestBackOffThatBeginsDuringReserve: the answer of the Store does not know of it yet.
+func TestBackOffThatBeginsDuringReserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, p := newRecorder(100 * time.Millisecond)
 		l := limits(time.Second)
@@ -141,8 +141,8 @@ func TestAPauseThatBeginsMeanwhile(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesMeanwhile: what was reserved for one who has left is given back.
-func TestWhoLeavesMeanwhile(t *testing.T) {
+// TestCallerThatLeavesDuringReserve: what was reserved for one who has left is given back.
+func TestCallerThatLeavesDuringReserve(t *testing.T) {
 	for name, leave := range map[string]func(*pace.Slot, context.CancelFunc){
 		"released":  func(s *pace.Slot, _ context.CancelFunc) { s.Release() },
 		"cancelled": func(_ *pace.Slot, cancel context.CancelFunc) { cancel() },
@@ -170,7 +170,7 @@ func TestWhoLeavesMeanwhile(t *testing.T) {
 				wg.Wait()
 				s.Release()
 				if n := m.Leases(); n != 1 { // the first one's
-					t.Errorf("%d places are taken", n)
+					t.Errorf("%d leases are held", n)
 				}
 			})
 		})

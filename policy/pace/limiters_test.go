@@ -74,9 +74,9 @@ func TestDiallingCostsNoSlot(t *testing.T) {
 	}
 }
 
-// TestNobodyOvertakesOnAReadyConnection: a short Crawl-delay does not starve a long one
+// TestNoRequestOvertakesOnAReadyConnection: a short Crawl-delay does not starve a long one
 // where dialling takes longer than the short one.
-func TestNobodyOvertakesOnAReadyConnection(t *testing.T) {
+func TestNoRequestOvertakesOnAReadyConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const span = 10 * time.Minute
 		p, ctx := New(Options{}), t.Context()
@@ -117,8 +117,8 @@ func TestNobodyOvertakesOnAReadyConnection(t *testing.T) {
 	})
 }
 
-// TestAReplayUnderItsOwnClockHoldsUpNobody.
-func TestAReplayUnderItsOwnClockHoldsUpNobody(t *testing.T) {
+// TestReplayUnderItsOwnLimiterHoldsUpNobody.
+func TestReplayUnderItsOwnLimiterHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l, start := New(Options{}), every(time.Second), time.Now()
 		s := mustWait(t, p, "slow", owned(l, 0.05, 1))
@@ -141,9 +141,9 @@ func TestAReplayUnderItsOwnClockHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestRedialGivesTheRightBack: nobody waits for one whose connection was no good, and
+// TestRedialGivesThePermitBack: nobody waits for one whose connection was no good, and
 // its turn is a new one.
-func TestRedialGivesTheRightBack(t *testing.T) {
+func TestRedialGivesThePermitBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l, start := New(Options{}), every(time.Second), time.Now()
 		s := mustWait(t, p, "", l)
@@ -212,9 +212,9 @@ func TestAClientsOwnRateHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestRefusalsKnowOfOwnRates: who comes behind a slow client is not told to wait
+// TestEstimateWithClientRates: who comes behind a slow client is not told to wait
 // for all that it has queued; the slow client itself is.
-func TestRefusalsKnowOfOwnRates(t *testing.T) {
+func TestEstimateWithClientRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
 		slow := owned(l, 0.1, 1)

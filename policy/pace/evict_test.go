@@ -19,10 +19,10 @@ func refusedBy(t *testing.T, p *Pacer, client, key string, retryAfter time.Durat
 	s.Release()
 }
 
-// TestAFullTableForgetsHostsOfTheGreediestClient: one client fills the table with hosts
+// TestFullTableForgetsHostsOfTheLargestClient: one client fills the table with hosts
 // that are backed off for an hour. Other clients get room for new hosts, and what is
 // known of their hosts stays.
-func TestAFullTableForgetsHostsOfTheGreediestClient(t *testing.T) {
+func TestFullTableForgetsHostsOfTheLargestClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, others = 1600, 50
 		p := New(Options{MaxHosts: most})
@@ -49,9 +49,9 @@ func TestAFullTableForgetsHostsOfTheGreediestClient(t *testing.T) {
 	})
 }
 
-// TestTheMostPatientHostsAreForgottenFirst: of one client's hosts those whose back-off
+// TestLongestWaitsAreForgottenFirst: of one client's hosts those whose back-off
 // lasts longest go, whichever came first; then those that were asked longest ago.
-func TestTheMostPatientHostsAreForgottenFirst(t *testing.T) {
+func TestLongestWaitsAreForgottenFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 160
 		p := New(Options{MaxHosts: most})
@@ -106,9 +106,9 @@ func TestAForgottenHostIsNotForgottenAgainSoon(t *testing.T) {
 	})
 }
 
-// TestAHostCountsAgainstWhoAskedLast, and no longer against who asked first: it is not
+// TestHostCountsAgainstItsLastClient, and no longer against who asked first: it is not
 // forgotten for the greed of another client.
-func TestAHostCountsAgainstWhoAskedLast(t *testing.T) {
+func TestHostCountsAgainstItsLastClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 160
 		p := New(Options{MaxHosts: most})
@@ -128,9 +128,9 @@ func TestAHostCountsAgainstWhoAskedLast(t *testing.T) {
 	})
 }
 
-// TestRestoreKeepsTheLeastPatient: what is restored obeys the bound as well, and one
+// TestRestoreKeepsTheShortestWaits: what is restored obeys the bound as well, and one
 // client's new hosts find room beside it.
-func TestRestoreKeepsTheLeastPatient(t *testing.T) {
+func TestRestoreKeepsTheShortestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 160
 		now := time.Now()

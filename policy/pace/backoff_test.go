@@ -80,7 +80,7 @@ func TestBackOffDoublesAndForgives(t *testing.T) {
 	})
 }
 
-func TestBackOffRefusesWhoWouldWaitTooLong(t *testing.T) {
+func TestBackOffRefusesWaitsThatAreTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := newExact(), every(time.Second)
 		mustWait(t, p, "", l).Sent()

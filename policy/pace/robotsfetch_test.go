@@ -170,9 +170,9 @@ func TestSharedSlotAfterAnother(t *testing.T) {
 	}
 }
 
-// TestFetchesOfOneClientLeaveAPlace: fetches that connect for long, as to ports that drop
+// TestFetchesOfOneClientLeaveAConcurrencySlot: fetches that connect for long, as to ports that drop
 // everything, hold all places but one, and another client goes on at its own pace.
-func TestFetchesOfOneClientLeaveAPlace(t *testing.T) {
+func TestFetchesOfOneClientLeaveAConcurrencySlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, l := New(Options{}), every(time.Second)
 		l.MaxConcurrent = 2

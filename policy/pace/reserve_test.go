@@ -23,9 +23,9 @@ func (f *fleet) place(from int, l pace.Limits) *pace.Slot {
 	return s
 }
 
-// TestWhoWaitsForATurnIsSentAway: when the Pacer is closed, or its slot is released; and
+// TestCloseAndReleaseEndReserve: when the Pacer is closed, or its slot is released; and
 // its turn is anybody's.
-func TestWhoWaitsForATurnIsSentAway(t *testing.T) {
+func TestCloseAndReleaseEndReserve(t *testing.T) {
 	for name, end := range map[string]func(*pace.Pacer, *pace.Slot){
 		"closed":   func(p *pace.Pacer, _ *pace.Slot) { p.Close() },
 		"released": func(_ *pace.Pacer, s *pace.Slot) { s.Release() },
@@ -50,16 +50,16 @@ func TestWhoWaitsForATurnIsSentAway(t *testing.T) {
 				s.Release()
 				f.must(0, "", l)
 				if d := f.sent[1].at; d > 11*time.Second || f.memory.Leases() != 0 {
-					t.Errorf("the next was sent at %v; %d places are taken", d, f.memory.Leases())
+					t.Errorf("the next was sent at %v; %d leases are held", d, f.memory.Leases())
 				}
 			})
 		})
 	}
 }
 
-// TestWhoComesToAClosedPacerDoesNotWaitForATurn: nor for anything else; and who need not
+// TestReadyOfAClosedPacer: nor for anything else; and who need not
 // wait goes on.
-func TestWhoComesToAClosedPacerDoesNotWaitForATurn(t *testing.T) {
+func TestReadyOfAClosedPacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(10*time.Second)
 		f.must(0, "", l)
@@ -78,8 +78,8 @@ func TestWhoComesToAClosedPacerDoesNotWaitForATurn(t *testing.T) {
 	})
 }
 
-// TestPlacesOfStreamsAreGivenBack.
-func TestPlacesOfStreamsAreGivenBack(t *testing.T) {
+// TestStreamReturnsItsLease.
+func TestStreamReturnsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(time.Second)
 		l.MaxConcurrent = 1
@@ -89,16 +89,16 @@ func TestPlacesOfStreamsAreGivenBack(t *testing.T) {
 		}
 		f.send(0, s)
 		if n := f.memory.Leases(); n != 1 {
-			t.Errorf("%d places are taken", n)
+			t.Errorf("%d leases are held", n)
 		}
 		if err := s.Detach(); err != nil || f.memory.Leases() != 0 {
-			t.Errorf("Detach: %v; %d places are taken", err, f.memory.Leases())
+			t.Errorf("Detach: %v; %d leases are held", err, f.memory.Leases())
 		}
 	})
 }
 
-// TestARedialGivesTheTurnBack.
-func TestARedialGivesTheTurnBack(t *testing.T) {
+// TestRedialReturnsTheReservation.
+func TestRedialReturnsTheReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(time.Hour)
 		s := f.place(0, l)
@@ -113,8 +113,8 @@ func TestARedialGivesTheTurnBack(t *testing.T) {
 	})
 }
 
-// TestAReleaseTakesTheRight: a connection that is slow to write does not do it then.
-func TestAReleaseTakesTheRight(t *testing.T) {
+// TestReleaseEndsThePermit: a connection that is slow to write does not do it then.
+func TestReleaseEndsThePermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 2), limits(time.Hour)
 		s := f.place(0, l)
@@ -129,9 +129,9 @@ func TestAReleaseTakesTheRight(t *testing.T) {
 	})
 }
 
-// TestCrowdsAreForetold: who would have to wait too long behind those of other replicas
+// TestContentionIsForecast: who would have to wait too long behind those of other replicas
 // is refused at once, and told how long it is.
-func TestCrowdsAreForetold(t *testing.T) {
+func TestContentionIsForecast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 4), limits(time.Second)
 		var wg sync.WaitGroup
@@ -162,8 +162,8 @@ func TestCrowdsAreForetold(t *testing.T) {
 	})
 }
 
-// TestTheirReturnIsNoticed: who waits by the slower pace is let go sooner.
-func TestTheirReturnIsNoticed(t *testing.T) {
+// TestReconnectIsNoticed: who waits by the slower pace is let go sooner.
+func TestReconnectIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 3), limits(10*time.Second)
 		f.leave()
@@ -190,8 +190,8 @@ func (b *broken) Reserve(context.Context, pace.SlotRequest) (pace.Reservation, e
 	return pace.Reservation{}, errors.New("broken")
 }
 
-// TestAStoreThatFailsLetsNothingOut: nor is it asked without an end.
-func TestAStoreThatFailsLetsNothingOut(t *testing.T) {
+// TestFailingStoreLetsNothingOut: nor is it asked without an end.
+func TestFailingStoreLetsNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := new(broken)
 		p, l := pace.New(pace.Options{Store: b}), limits(time.Millisecond)
@@ -211,9 +211,9 @@ func TestAStoreThatFailsLetsNothingOut(t *testing.T) {
 	})
 }
 
-// TestAloneFromTheBeginning: replicas that start without the Store do not all come at
+// TestStoreOutageAtStart: replicas that start without the Store do not all come at
 // once, and no faster than each may.
-func TestAloneFromTheBeginning(t *testing.T) {
+func TestStoreOutageAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{t: t, memory: storetest.NewMemory(10), began: time.Now()}
 		for range 10 {
@@ -238,9 +238,9 @@ func TestAloneFromTheBeginning(t *testing.T) {
 	})
 }
 
-// TestPortionsOfABurst: alone, a replica has its part of the burst and of the places,
+// TestShareOfABurst: alone, a replica has its part of the burst and of the places,
 // and of what it had none is left.
-func TestPortionsOfABurst(t *testing.T) {
+func TestShareOfABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l := newFleet(t, 3), limits(time.Second)
 		l.PerSecond, l.Burst, l.MaxConcurrent = 3, 9, 6
