@@ -7,7 +7,7 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-func leases(t *testing.T, all []pace.Store) {
+func concurrencyLimit(t *testing.T, all []pace.Store) {
 	a := loose(1e6, 1000)
 	a.MaxConcurrent = 2
 	one, two := reserved(t, all[0], a), reserved(t, all[1], a)
@@ -25,7 +25,7 @@ func leases(t *testing.T, all []pace.Store) {
 	refused(t, all[1], a)
 }
 
-func kept(t *testing.T, all []pace.Store) {
+func keptLease(t *testing.T, all []pace.Store) {
 	a := loose(1e6, 1000)
 	a.MaxConcurrent = 1
 	first := reserved(t, all[0], a)
@@ -39,7 +39,7 @@ func kept(t *testing.T, all []pace.Store) {
 	until(t, "the lease given back", func() bool { return !reserve(t, all[1], a).At.IsZero() })
 }
 
-func unused(t *testing.T, all []pace.Store) {
+func unusedSlot(t *testing.T, all []pace.Store) {
 	first := reserved(t, all[0], strict(hour))
 	last := reserved(t, all[1], strict(hour))
 	hasty := strict(hour)
@@ -61,7 +61,7 @@ func unused(t *testing.T, all []pace.Store) {
 	refused(t, all[0], a)
 }
 
-func unusedBefore(t *testing.T, all []pace.Store) {
+func unusedSlotBefore(t *testing.T, all []pace.Store) {
 	a := strict(hour)
 	reserved(t, all[0], a)
 	second := reserved(t, all[1], a)

@@ -13,7 +13,7 @@ import (
 	"robotsproxy/policy/pace/limiter"
 )
 
-func standing(t *testing.T, all []pace.Store) {
+func notAlone(t *testing.T, all []pace.Store) {
 	for _, s := range all {
 		if st := s.Standing(); st.Alone || st.Slowdown > 1 {
 			t.Errorf("Standing = %+v", st)
@@ -97,7 +97,7 @@ func tooLate(t *testing.T, all []pace.Store) {
 	about(t, "a slot at once", reserved(t, all[0], fresh).At.Sub(at), 0)
 }
 
-func sent(t *testing.T, all []pace.Store) {
+func sentElsewhere(t *testing.T, all []pace.Store) {
 	reserved(t, all[0], strict(time.Minute))
 	a := strict(hour)
 	a.Limiters[0].Sent = time.Now()
@@ -110,7 +110,7 @@ func sent(t *testing.T, all []pace.Store) {
 	reserved(t, all[2], a)
 }
 
-func sentBefore(t *testing.T, all []pace.Store) {
+func sentElsewhereBefore(t *testing.T, all []pace.Store) {
 	a := loose(1.0/60, 10)
 	a.Limiters[0].Sent = time.Now().Add(-30 * time.Second)
 	near(t, "the first slot", time.Until(reserved(t, all[0], a).At), 30*time.Second)
@@ -184,7 +184,7 @@ func concurrent(t *testing.T, all []pace.Store) {
 	}
 }
 
-func left(t *testing.T, all []pace.Store) {
+func callerLeft(t *testing.T, all []pace.Store) {
 	ctx, leave := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	leave(gone)

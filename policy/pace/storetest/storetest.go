@@ -12,18 +12,18 @@ import (
 // alone, for an empty key space; it closes them with the test.
 func Store(t *testing.T, open func(t *testing.T, n int) []pace.Store) {
 	for name, test := range map[string]func(*testing.T, []pace.Store){
-		"nobody is alone":                           standing,
+		"nobody is alone":                           notAlone,
 		"a gap between a slot's end and the next":   gaps,
 		"a burst, and then by the rate":             bursts,
 		"a new gap counts from the last slot":       newGap,
 		"a new limit lets nothing more out":         newLimit,
 		"too late a slot is not reserved":           tooLate,
-		"what was sent counts":                      sent,
-		"what was sent before all empties a bucket": sentBefore,
-		"concurrency slots are shared":              leases,
-		"a lease is kept for the next slot":         kept,
-		"anybody may have an unused slot":           unused,
-		"unless there is a later one":               unusedBefore,
+		"what was sent counts":                      sentElsewhere,
+		"what was sent before all empties a bucket": sentElsewhereBefore,
+		"concurrency slots are shared":              concurrencyLimit,
+		"a lease is kept for the next slot":         keptLease,
+		"anybody may have an unused slot":           unusedSlot,
+		"unless there is a later one":               unusedSlotBefore,
 		"a slot given up for the next":              givenUp,
 		"back-offs are shared":                      backOffs,
 		"of two back-offs the later and the longer": twoBackOffs,
@@ -32,9 +32,8 @@ func Store(t *testing.T, open func(t *testing.T, n int) []pace.Store) {
 		"no limiter waits for a client's own":       ownLimiter,
 		"keys and limiters are separate":            separate,
 		"many at once":                              concurrent,
-		"a caller that has left":                    left,
+		"a caller that has left":                    callerLeft,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t, 3)) })
 	}
 }
-
