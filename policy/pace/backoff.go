@@ -31,7 +31,7 @@ func (b backOff) forgiven(now time.Time) bool {
 	return b.until.IsZero() || now.Sub(b.until) >= backOffMemory
 }
 
-// report returns b as other processes are told of it, or zero if it is forgiven.
+// report returns what other processes are to know of b; zero if it is forgiven.
 func (b backOff) report(now time.Time) BackOff {
 	if b.forgiven(now) {
 		return BackOff{}

@@ -178,7 +178,7 @@ func (h *host) enqueue(w *waiter) {
 		w.queue.ready = append(w.queue.ready, w)
 	}
 	heap.Push(&h.expiry, w)
-	w.longestPause = max(w.longestPause, w.backOff().left(w.since))
+	w.longestBackOff = max(w.longestBackOff, w.backOff().left(w.since))
 	h.dispatch()
 }
 
@@ -381,7 +381,7 @@ func (h *host) release(r *request) {
 	}
 }
 
-// expire refuses a waiter whose time is over, and reports whether there was one; otherwise
+// expire refuses a waiter whose time has run out, and reports whether there was one; otherwise
 // it returns how long there will be none.
 func (h *host) expire(now time.Time) (wake time.Duration, any bool) {
 	if len(h.expiry) == 0 {
@@ -412,7 +412,7 @@ func (h *host) backedOff(now time.Time) {
 func (h *host) refuseLate(now time.Time) {
 	late := func(w *waiter, wait time.Duration) bool {
 		if wait <= w.until.Sub(now) {
-			w.longestPause = max(w.longestPause, w.backOff().left(now))
+			w.longestBackOff = max(w.longestBackOff, w.backOff().left(now))
 			return false
 		}
 		h.remove(w, now)

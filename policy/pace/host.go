@@ -75,22 +75,22 @@ type request struct {
 	transfer atomic.Value // a Transfer; none: Slot.Follow was not called
 
 	// Guarded by host.mu.
-	queue        *queue
-	own          *rateLimiter // the client's, if it has a rate of its own
-	waiter       *waiter      // for the permit
-	stage        stage
-	strict       bool // granted under a gap
-	released     bool
-	alone        bool        // see Held
-	index        int32       // in list
-	list         *[]*request // the list of the host that has the request; nil: none
-	seen         *observation
-	deadline     time.Time
-	admitted     time.Time
-	sent         time.Time // last; zero: not yet
-	waited       time.Duration
-	longestPause time.Duration // see Held.Paused
-	slowed       time.Duration // see Held
+	queue          *queue
+	own            *rateLimiter // the client's, if it has a rate of its own
+	waiter         *waiter      // for the permit
+	stage          stage
+	strict         bool // granted under a gap
+	released       bool
+	alone          bool        // see Held
+	index          int32       // in list
+	list           *[]*request // the list of the host that has the request; nil: none
+	seen           *observation
+	deadline       time.Time
+	admitted       time.Time
+	sent           time.Time // last; zero: not yet
+	waited         time.Duration
+	longestBackOff time.Duration // see Held.Paused
+	slowed         time.Duration // see Held
 }
 
 // backOff returns the back-off that counts for r.

@@ -34,20 +34,18 @@ const (
 	ConcurrencyFull               // Limits.MaxConcurrent requests were under way all the time
 )
 
+var reasons = [...]string{
+	WaitTooLong:     "the wait is too long",
+	QueueFull:       "the queue is full",
+	StreamsFull:     "too many streams to the host are open",
+	HostsFull:       "too many hosts at once",
+	BackedOff:       "the host is left alone for a while",
+	ConcurrencyFull: "all places stay taken",
+}
+
 func (r Reason) String() string {
-	switch r {
-	case WaitTooLong:
-		return "the wait is too long"
-	case QueueFull:
-		return "the queue is full"
-	case StreamsFull:
-		return "too many streams to the host are open"
-	case HostsFull:
-		return "too many hosts at once"
-	case BackedOff:
-		return "the host is left alone for a while"
-	case ConcurrencyFull:
-		return "all places stay taken"
+	if int(r) < len(reasons) {
+		return reasons[r]
 	}
 	return "busy"
 }

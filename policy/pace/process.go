@@ -37,10 +37,7 @@ func (p *process) standing() Standing {
 
 // share returns t as this process is to keep it: slower by Standing.Times.
 func (p *process) share(t terms) terms {
-	if p.store == nil {
-		return t
-	}
-	st := p.store.Standing()
+	st := p.standing()
 	if st.Alone {
 		t.alone = p.currentOutage(st)
 	}

@@ -115,7 +115,7 @@ func (s *Slot) Answered(fine bool) {
 }
 
 // BackOff says that the response was 429 or 503: no request to the host (see
-// [Limits.BackOffKey]) gets a permit until retryAfter is over, one hour at most. Zero means
+// [Limits.BackOffKey]) gets a permit for retryAfter, one hour at most. Zero means
 // that the origin named no time. Then the back-off takes a minute, doubled up to an hour
 // with each further incident, up to a fourth longer by chance, and forgiven after 30 quiet
 // minutes. A response is no further incident if its request was sent before the last
@@ -211,5 +211,5 @@ func (s *Slot) Held() Held {
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return Held{s.waited, s.longestPause, s.slowed, s.alone}
+	return Held{s.waited, s.longestBackOff, s.slowed, s.alone}
 }

@@ -51,21 +51,26 @@ func newTable(maxHosts int, since time.Time) *table {
 // lock returns the host of key, locked, a new one if there is none, or nil if the table is
 // full of hosts that are in use.
 func (t *table) lock(key string) *host {
-	h := t.find(key)
+	h := t.find(key, true)
 	for h == nil && t.makeSpace() {
-		h = t.find(key)
+		h = t.find(key, true)
 	}
 	return h
 }
 
+// lockKnown returns the host of key, locked, or nil if it is not known.
+func (t *table) lockKnown(key string) *host { return t.find(key, false) }
+
 func (t *table) shard(key string) *shard { return &t.shards[maphash.String(t.seed, key)%shards] }
 
-func (t *table) find(key string) *host {
+// find returns the host of key, locked. If it is not known, find adds it where add says so
+// and the table has space.
+func (t *table) find(key string, add bool) *host {
 	sh := t.shard(key)
 	for {
 		sh.mu.Lock()
 		h := sh.hosts[key]
-		if h == nil {
+		if h == nil && add {
 			h = t.add(sh, key)
 		}
 		sh.mu.Unlock()
@@ -78,23 +83,6 @@ func (t *table) find(key string) *host {
 		}
 		h.mu.Unlock() // forgotten in between
 	}
-}
-
-// lockKnown returns the host of key, locked, or nil if it is not known.
-func (t *table) lockKnown(key string) *host {
-	sh := t.shard(key)
-	sh.mu.Lock()
-	h := sh.hosts[key]
-	sh.mu.Unlock()
-	if h == nil {
-		return nil
-	}
-	h.mu.Lock()
-	if h.gone {
-		h.mu.Unlock()
-		return nil
-	}
-	return h
 }
 
 // each calls f for each host, which is locked meanwhile.

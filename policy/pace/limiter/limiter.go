@@ -103,7 +103,7 @@ func Spend(s State, sent time.Time, reach time.Duration) State {
 }
 
 // Rested returns when the requests so far hold up no more request, under any limit that
-// was ever in force: the bucket is full, and the longest gap is over. The zero time means
+// was ever in force: the bucket is full, and the longest gap has passed. The zero time means
 // that there was no request.
 func (s *State) Rested() time.Time {
 	var at time.Time

@@ -173,7 +173,7 @@ type Member struct {
 	failing bool      // the next Reserve fails
 }
 
-// Notify has p told of the others' back-offs.
+// Notify makes the member tell p of the others' back-offs.
 func (s *Member) Notify(p *pace.Pacer) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
