@@ -48,9 +48,10 @@ type limited struct {
 
 // A lease is what a Member gives with a slot.
 type lease struct {
-	name   uint64 // in keyState.leases
-	slot   uint64
-	before map[string]limited // the limiters before the slot
+	name     uint64 // in keyState.leases
+	slot     uint64
+	limiters []pace.Limiter
+	before   []limited // the limiters before the slot
 }
 
 // NewMemory returns an empty Memory for a fleet of so many replicas.
@@ -132,14 +133,14 @@ func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 		return r
 	}
 	m.slots++
-	given := lease{name: m.slots, slot: m.slots, before: make(map[string]limited)}
+	given := lease{name: m.slots, slot: m.slots, limiters: a.Limiters}
 	if again {
 		given.name = held.name
 	}
 	k.leases[given.name] = true
 	end := at.Add(a.Window)
 	for i, l := range a.Limiters {
-		given.before[l.Name] = k.limiters[l.Name]
+		given.before = append(given.before, k.limiters[l.Name])
 		k.limiters[l.Name] = limited{m.slots, limiter.Take(states[i], end)}
 	}
 	r.At, r.Lease = at, given
@@ -151,8 +152,8 @@ func (m *Memory) reserve(a pace.SlotRequest, now time.Time) pace.Reservation {
 
 // undo gives back the slot of l to each limiter that has no later one.
 func (k *keyState) undo(l lease) {
-	for name, before := range l.before {
-		if k.limiters[name].slot == l.slot {
+	for i, before := range l.before {
+		if name := l.limiters[i].Name; k.limiters[name].slot == l.slot {
 			k.limiters[name] = before
 		}
 	}
