@@ -8,51 +8,51 @@ import (
 	"time"
 )
 
-// A set is the rules of all blocks that name the same agents. Most files
-// have one for each group. An agent that is named in several companies goes
-// by several sets; to merge those for each agent would let a small file take
-// the product of its agents and its rules.
-type set struct {
-	root    uint32 // in File.nodes
-	barrier int32  // size of the longest Disallow that matches every path; -1: none
-	allow   int32  // size of the longest Allow; -1: none
+// A ruleSet is the rules of all blocks that name the same agents. Most files have one for each
+// block. An agent that several blocks name together with different agents has several rule sets:
+// to merge these for each agent would let a small file take memory for the product of its agents
+// and its rules.
+type ruleSet struct {
+	root               uint32 // in File.nodes
+	longestDisallowAll int32  // size of the longest Disallow that matches every path; -1: none
+	longestAllow       int32  // size of the longest Allow; -1: none
 }
 
-// A key is a name that an agent can be found by.
-type key struct {
-	text  string // lower case
-	cut   bool   // the leading run of the word written, which is longer
-	block int
-	delay time.Duration
+// A nameKey is a name under which an agent finds a block.
+type nameKey struct {
+	text    string // lower case
+	partial bool   // text is the leading letters of the word in the file, which is longer
+	block   int
+	delay   time.Duration
 }
 
-// A compiler turns statements into a File.
+// A compiler turns parsed lines into a File.
 type compiler struct {
-	*statements
-	file  *File
-	sets  []int  // of each block; -1: it names nobody
-	words []byte // of the File
-	heads []byte // of the File
-	spans []span // one for each node of the trie being built
+	*parsed
+	file       *File
+	setOf      []int  // the rule set of each block; -1: the block names nobody
+	nameText   []byte // of the File
+	firstBytes []byte // of the File
+	spans      []span // one for each node of the trie being built
 }
 
-func compile(s *statements) *File {
-	c := compiler{statements: s, file: &File{
-		dialect:     shared(s.dialect),
+func compile(s *parsed) *File {
+	c := compiler{parsed: s, file: &File{
+		dialect:     sharedDialect(s.dialect),
 		lettersOnly: s.dialect.LettersOnly, family: s.dialect.Family, asWritten: s.dialect.AsWritten,
 	}}
 	keys := c.keys()
-	c.joinBlocks(keys)
+	c.groupBlocks(keys)
 	c.addNames(keys)
-	c.file.source, c.file.words = c.source, string(c.words)
-	c.addTries()
-	c.file.heads = string(c.heads)
+	c.file.source, c.file.nameText = c.source, string(c.nameText)
+	c.buildTries()
+	c.file.firstBytes = string(c.firstBytes)
 	c.addExtras(keys)
 	return c.file
 }
 
-// shared gives a dialect that has a name here without a copy of its own.
-func shared(d Dialect) *Dialect {
+// sharedDialect returns a pointer to the named dialect that d equals, or to a copy of d.
+func sharedDialect(d Dialect) *Dialect {
 	for i := range dialects {
 		if dialects[i] == d {
 			return &dialects[i]
@@ -61,34 +61,34 @@ func shared(d Dialect) *Dialect {
 	return &d
 }
 
-// keys gives all names in order, and of the same name the full ones first.
-func (s *statements) keys() []key {
-	keys := make([]key, 0, len(s.agents))
-	for _, a := range s.agents {
-		r := s.runs[a.run]
+// keys returns all names in order; of equal names the full ones come first.
+func (s *parsed) keys() []nameKey {
+	keys := make([]nameKey, 0, len(s.agentLines))
+	for _, a := range s.agentLines {
+		r := s.agentRuns[a.run]
 		if isStar(a.value) {
-			keys = append(keys, key{"*", false, r.block, r.delay})
+			keys = append(keys, nameKey{"*", false, r.block, r.delay})
 			continue
 		}
-		full := lower(word(a.value))
-		run := letters(full)
+		full := lower(leadingName(a.value))
+		run := leadingLetters(full)
 		if s.dialect.LettersOnly {
 			full = run
 		}
 		if full == "" {
 			continue
 		}
-		keys = append(keys, key{full, false, r.block, r.delay})
+		keys = append(keys, nameKey{full, false, r.block, r.delay})
 		if run != "" && len(run) < len(full) {
-			keys = append(keys, key{run, true, r.block, r.delay})
+			keys = append(keys, nameKey{run, true, r.block, r.delay})
 		}
 	}
-	slices.SortFunc(keys, func(a, b key) int {
+	slices.SortFunc(keys, func(a, b nameKey) int {
 		if c := strings.Compare(a.text, b.text); c != 0 {
 			return c
 		}
-		if a.cut != b.cut {
-			if b.cut {
+		if a.partial != b.partial {
+			if b.partial {
 				return -1
 			}
 			return 1
@@ -98,12 +98,12 @@ func (s *statements) keys() []key {
 	return keys
 }
 
-// isStar reports whether a User-agent line speaks to everyone.
+// isStar reports whether a User-agent line names all clients.
 func isStar(value string) bool {
 	return len(value) > 0 && value[0] == '*' && (len(value) == 1 || isSpace(value[1]))
 }
 
-// lower gives a name in lower case. Octets over 0x7F stay as they are.
+// lower returns a name with its ASCII letters in lower case. Bytes over 0x7F stay as they are.
 func lower(s string) string {
 	b := make([]byte, len(s))
 	for i := range len(s) {
@@ -112,12 +112,12 @@ func lower(s string) string {
 	return string(b)
 }
 
-// joinBlocks gives each block its set: blocks that name the same agents share one.
-func (c *compiler) joinBlocks(keys []key) {
+// groupBlocks assigns a rule set to each block. Blocks that name the same agents share one.
+func (c *compiler) groupBlocks(keys []nameKey) {
 	type member struct{ block, name int }
 	members := make([]member, 0, len(keys))
 	for i, k := range keys {
-		if k.cut {
+		if k.partial {
 			continue
 		}
 		m := member{k.block, i}
@@ -131,7 +131,7 @@ func (c *compiler) joinBlocks(keys []key) {
 	})
 	members = slices.Compact(members)
 
-	c.sets = slices.Repeat([]int{-1}, c.blocks)
+	c.setOf = slices.Repeat([]int{-1}, c.blocks)
 	byNames := make(map[string]int)
 	var names []byte
 	for len(members) > 0 {
@@ -146,32 +146,32 @@ func (c *compiler) joinBlocks(keys []key) {
 			in = len(byNames)
 			byNames[string(names)] = in
 		}
-		c.sets[block] = in
+		c.setOf[block] = in
 	}
-	c.file.sets = make([]set, len(byNames))
+	c.file.ruleSets = make([]ruleSet, len(byNames))
 }
 
-// addNames makes the table of names: of each its sets and its longest delay.
-func (c *compiler) addNames(keys []key) {
+// addNames makes the table of names, each with its rule sets and its longest delay.
+func (c *compiler) addNames(keys []nameKey) {
 	for len(keys) > 0 {
 		first := keys[0]
-		n := name{
-			text: uint32(len(c.words)), size: uint32(len(first.text)),
-			refs: uint32(len(c.file.refs)), cut: first.cut,
+		n := agentName{
+			start: uint32(len(c.nameText)), size: uint32(len(first.text)),
+			firstRef: uint32(len(c.file.setRefs)), partial: first.partial,
 		}
-		c.words = append(c.words, first.text...)
+		c.nameText = append(c.nameText, first.text...)
 		for ; len(keys) > 0 && keys[0].text == first.text; keys = keys[1:] {
-			if keys[0].cut == first.cut {
+			if keys[0].partial == first.partial {
 				n.delay = max(n.delay, keys[0].delay)
-				c.file.refs = append(c.file.refs, uint32(c.sets[keys[0].block]))
+				c.file.setRefs = append(c.file.setRefs, uint32(c.setOf[keys[0].block]))
 			}
 		}
-		own := c.file.refs[n.refs:]
+		own := c.file.setRefs[n.firstRef:]
 		slices.Sort(own)
 		own = slices.Compact(own)
-		n.sets = uint32(len(own))
-		c.file.refs = c.file.refs[:n.refs+n.sets]
+		n.refCount = uint32(len(own))
+		c.file.setRefs = c.file.setRefs[:n.firstRef+n.refCount]
 		c.file.names = append(c.file.names, n)
 	}
-	c.file.names, c.file.refs = slices.Clone(c.file.names), slices.Clone(c.file.refs)
+	c.file.names, c.file.setRefs = slices.Clone(c.file.names), slices.Clone(c.file.setRefs)
 }

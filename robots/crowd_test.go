@@ -17,7 +17,7 @@ func TestSuffixes(t *testing.T) {
 		for i := range path {
 			path[i] = "ab\x00\xff/"[rnd.IntN(2+rnd.IntN(4))]
 		}
-		x := newSuffixes(string(path))
+		x := newSuffixIndex(string(path))
 		if !slices.IsSortedFunc(x.starts, func(a, b int32) int { return strings.Compare(string(path[a:]), string(path[b:])) }) {
 			t.Fatalf("%q: suffixes in order %v", path, x.starts)
 		}
@@ -27,7 +27,7 @@ func TestSuffixes(t *testing.T) {
 			text += "x"
 		}
 		depth := rnd.IntN(len(text) + 1)
-		s := x.narrow(x.narrow(x.all(), 0, text[:depth]), depth, text[depth:])
+		s := x.extend(x.extend(x.all(), 0, text[:depth]), depth, text[depth:])
 		if text == "" {
 			continue
 		}
@@ -45,7 +45,7 @@ func TestSuffixes(t *testing.T) {
 			if got := x.next(s, len(text), from); got != want {
 				t.Fatalf("%q in %q from %d: %d, want %d", text, path, from, got, want)
 			}
-			if got := x.nextIn(s, from); got != want {
+			if got := x.nextStart(s, from); got != want {
 				t.Fatalf("%q in %q from %d, by its numbers: %d, want %d", text, path, from, got, want)
 			}
 			ends := strings.HasSuffix(string(path[from:]), text)
@@ -67,21 +67,21 @@ func countAll(s, part string) (n int) {
 
 // agreeCrowded fails the test where a crowd and a walker that tries octet by
 // octet disagree about a path.
-func agreeCrowded(t *testing.T, d Dialect, patterns []string, path string) {
+func agreeIndexed(t *testing.T, d Dialect, patterns []string, path string) {
 	t.Helper()
 	f := Parse([]byte("User-agent: *\n"+strings.Join(patterns, "\n")+"\n"), d)
 	path = f.normal(path)
-	plain, crowded := walker{file: f, left: 1 << 20}, walker{file: f, left: 1 << 20, crowd: newCrowd(path)}
-	for _, s := range f.sets {
-		plain.search(s.root, path)
-		crowded.search(s.root, path)
+	plain, crowded := matcher{file: f, stepsLeft: 1 << 20}, matcher{file: f, stepsLeft: 1 << 20, indexed: newIndexedSearch(path)}
+	for _, s := range f.ruleSets {
+		plain.matchTrie(s.root, path)
+		crowded.matchTrie(s.root, path)
 	}
 	if plain.best != crowded.best {
 		t.Fatalf("%s: %q by %q: tried one by one %+v, as a crowd %+v", d.Name, path, patterns, plain.best, crowded.best)
 	}
 }
 
-func TestCrowd(t *testing.T) {
+func TestIndexedSearch(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	some := func(most int, pieces ...string) string {
 		var b strings.Builder
@@ -99,13 +99,13 @@ func TestCrowd(t *testing.T) {
 		}
 		path := "/" + some(20, "a", "a", "b", "$", "/", "*")
 		for _, d := range []Dialect{Standard(), dialects[2]} {
-			agreeCrowded(t, d, patterns, path)
+			agreeIndexed(t, d, patterns, path)
 		}
 	}
 }
 
 // FuzzCrowd takes the patterns of one group, a line each.
-func FuzzCrowd(f *testing.F) {
+func FuzzIndexedSearch(f *testing.F) {
 	f.Add("/*a*b$\n/*ab*\n*", "/aabab")
 	f.Add("/*aa*aa$\n/*aaa$\n/a*aaaa", "/aaaa")
 	f.Fuzz(func(t *testing.T, patterns, path string) {
@@ -117,7 +117,7 @@ func FuzzCrowd(f *testing.F) {
 			rules = append(rules, "Disallow: "+p)
 		}
 		for _, d := range dialects {
-			agreeCrowded(t, d, rules, path)
+			agreeIndexed(t, d, rules, path)
 		}
 	})
 }

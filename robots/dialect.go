@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// A Dialect is one reading of robots.txt: a value whose fields say where it
-// departs from RFC 9309. Under the RFC they are all zero but the name, BusyIsNone
-// and Literal, whose zero values are the careful ones. It is comparable, and a
-// program may make its own. The zero Dialect has no name and reads nothing:
-// Parse gives nil under it, which refuses.
+// A Dialect is one reading of robots.txt. Its fields say where it departs from RFC 9309. For the
+// RFC itself all are zero but Name, NoFileOn429 and Literal, whose zero values are more careful
+// than the RFC. A Dialect is comparable, and a program may make its own. Under the zero Dialect,
+// which has no name, Parse returns nil, and a nil File refuses.
 type Dialect struct {
 	Name string // as users write it; required
 
-	// What a line says.
+	// known misspellings of field names count, and so do two words without a colon between them
 	Misspellings bool  // known misspellings of fields count, and two words without a colon between them
-	Delay        Delay // what a Crawl-delay line is
+	Delay        Delay // the meaning of a Crawl-delay line
 
-	// Whose rules apply.
+	// only the leading letters, "-" and "_" of a name count (RFC 9309 2.2.1)
 	LettersOnly bool // a name is its leading letters, "-" and "_" (RFC 9309 2.2.1), and no more
 	Family      bool // "foobot" covers "foobot-images", where no group has the longer name
 
-	// Which rule decides.
+	// paths are not normalised, escapes in patterns not decoded, and every byte of a pattern counts
+	// for its length, a last "*" too
 	AsWritten    bool // paths are not touched, escapes in patterns not decoded; every octet of a pattern counts, a last "*" too
-	IndexPages   bool // an Allow of "/a/index.html" allows "/a/" as well
+	IndexPages   bool // an Allow of "/a/index.html" allows "/a/" too
 	JudgesItself bool // "/robots.txt" is judged like any other path; who fetches pages may fetch it all the same
-	Literal      bool // a path is judged only as it was sent and without dot segments, not in other forms in which servers may read it; for package policy
-	EmptyRules   bool // an empty rule, which matches nothing, is named where no other matches
+	Literal      bool // a path is matched only as it was sent and without dot segments, not in other forms in which servers may read it; for package policy
+	EmptyRules   bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
 
 	// What an answer to the request for the file means; robots/cache asks.
 	OnlyOK     bool          // only 200 brings rules; any other status says that there are none
@@ -39,20 +39,20 @@ type Dialect struct {
 	Stays      bool          // a file is good for its whole time, whatever its Cache-Control says
 }
 
-// A Delay says what a Crawl-delay line is. RFC 9309 has none.
+// A Delay is the meaning of a Crawl-delay line. RFC 9309 has none.
 type Delay uint8
 
-// What it may be.
+// The meanings of a Crawl-delay line.
 const (
 	NoDelay       Delay = iota
-	DelayOfAgents       // decimal seconds for the agents named since the last rule or delay; it ends no list of agents (RFC 9309 2.2.4)
-	DelayOfGroup        // whole seconds, rounded up; a rule of its group like any other
+	DelayOfAgents       // decimal seconds for the agents since the last rule or delay; the line does not end the list of agents (RFC 9309 2.2.4)
+	DelayOfGroup        // whole seconds, rounded up; the line ends the list of agents as a rule does
 )
 
-// month is how long an unreachable file keeps Google away, by its documents.
+// month is how long an unreachable file keeps Google away, as its documents say.
 const month = 30 * 24 * time.Hour
 
-// dialects are all there are, the default first.
+// dialects are all named dialects, the default first.
 var dialects = [...]Dialect{
 	{Name: "standard", Misspellings: true, Delay: DelayOfAgents},
 	{Name: "rfc9309", BusyIsNone: true, Literal: true},
@@ -62,21 +62,21 @@ var dialects = [...]Dialect{
 	{Name: "coccoc", Delay: DelayOfGroup, Family: true, OnlyOK: true, Forgets: true, Stays: true},
 }
 
-// Dialects gives those that have a name here, the standard one first:
+// Dialects returns the named dialects, the standard one first:
 //
-//	standard     RFC 9309, the misspellings that Google's open parser takes, and Crawl-delay
+//	standard     RFC 9309, the misspellings that Google's open-source parser takes, and Crawl-delay
 //	rfc9309      RFC 9309 to the letter
-//	google       what Google documents today; verdict and line of its open parser, to the octet
-//	google-2022  what it documented in 2022
-//	google-2019  what it documented in 2019: "googlebot" covers "googlebot-images"
-//	coccoc       what Cốc Cốc documents: families of names, whole seconds of Crawl-delay
+//	google       Google's documents of today; verdicts and lines of its open-source parser
+//	google-2022  Google's documents of 2022
+//	google-2019  Google's documents of 2019: "googlebot" applies to "googlebot-images"
+//	coccoc       Cốc Cốc's documents: name prefixes, whole seconds of Crawl-delay
 func Dialects() []Dialect { return slices.Clone(dialects[:]) }
 
-// Standard gives RFC 9309 with the tolerance for misspellings of Google's
-// open parser, and Crawl-delay.
+// Standard returns RFC 9309 with the misspellings that Google's open-source parser takes, and
+// Crawl-delay.
 func Standard() Dialect { return dialects[0] }
 
-// DialectByName finds one of Dialects; the error lists their names.
+// DialectByName returns the dialect of [Dialects] with that name. The error lists the names.
 func DialectByName(name string) (Dialect, error) {
 	for _, d := range dialects {
 		if d.Name == name {

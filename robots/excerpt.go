@@ -1,16 +1,16 @@
 package robots
 
-// A Line is one line of a text, without its end and as it is written.
+// A Line is one line of a text as written, without its line end.
 type Line struct {
 	Number int // from 1
 	Text   string
 }
 
-// Excerpt gives the lines that stand around one, so many before and after it, and
-// the User-agent lines of the group that it stands in; none where it stands in no
-// group. It is for explanations.
+// Excerpt returns the lines near one: it, and up to around lines before and after. It also
+// returns the User-agent lines of the group that the line is in; none if the line is in no
+// group. Excerpt is for explanations.
 func Excerpt(text string, d Dialect, line, around int) (near, agents []Line) {
-	s := statements{dialect: d, source: text}
+	s := parsed{dialect: d, source: text}
 	for number, content := range lines(text) {
 		if number > line+around {
 			break

@@ -7,33 +7,33 @@ import (
 	"unsafe"
 )
 
-// Extensions say nothing about what may be fetched. They are kept within
-// these bounds, which real files stay far below, and the rest is not read.
+// Extension lines beyond these limits are not parsed. Real files stay far below them.
 const (
 	maxExtensions     = 1000     // lines of a file
-	maxExtension      = 2 << 10  // octets of a value
-	maxExtensionsSize = 64 << 10 // octets of all values of a file
+	maxExtension      = 2 << 10  // bytes of a value
+	maxExtensionsSize = 64 << 10 // bytes of all values of a file
 )
 
-// A Signal is what a site says of one use of its pages.
+// A Signal is what a site says about one use of its pages.
 type Signal uint8
 
-// What it may say. The zero Signal says nothing.
+// The values of a Signal. The zero Signal says nothing.
 const (
 	Unsaid Signal = iota
 	Yes
 	No
 )
 
-// String gives "", "yes" or "no".
+// String returns "", "yes" or "no".
 func (s Signal) String() string { return [...]string{Unsaid: "", Yes: "yes", No: "no"}[min(s, No)] }
 
-// Signals are a group's Content-Signal lines (contentsignals.org): whether its
-// pages may be used in a search index, as input to a model that answers, and
-// to train one. Where lines contradict each other, No counts.
+// Signals are the Content-Signal lines of a group (contentsignals.org): whether its pages may be
+// used in a search index, as input to a model that answers, and to train one. If lines
+// contradict each other, No counts.
 type Signals struct{ Search, AIInput, AITrain Signal }
 
-// String gives what is said as in a line, "search=yes, ai-train=no"; "" for nothing.
+// String returns the signals in the form of a line, "search=yes, ai-train=no"; "" if there are
+// none.
 func (s Signals) String() string {
 	if s == (Signals{}) {
 		return ""
@@ -50,7 +50,7 @@ func (s Signals) String() string {
 	return strings.Join(said, ", ")
 }
 
-// of gives the field that a key names, or nil.
+// of returns the field that a key names, or nil.
 func (s *Signals) of(key string) *Signal {
 	switch key {
 	case "search":
@@ -69,43 +69,42 @@ func (s *Signals) merge(t Signals) {
 	s.AITrain = max(s.AITrain, t.AITrain)
 }
 
-// Sitemaps gives the values of the Sitemap lines, as written (sitemaps.org).
-// They are a stranger's text, and speak of the whole site.
+// Sitemaps returns the values of the Sitemap lines, as written (sitemaps.org). They are
+// untrusted text and apply to the whole site.
 func (f *File) Sitemaps() []string {
-	if f == nil || f.extras == nil {
+	if f == nil || f.ext == nil {
 		return nil
 	}
-	return slices.Clone(f.extras.sitemaps)
+	return slices.Clone(f.ext.sitemaps)
 }
 
-// Licenses gives the values of the License lines, as written: where the terms
-// for a site's pages are (Really Simple Licensing 1.0).
+// Licenses returns the values of the License lines, as written: where the license terms for a
+// site's pages are (Really Simple Licensing 1.0).
 func (f *File) Licenses() []string {
-	if f == nil || f.extras == nil {
+	if f == nil || f.ext == nil {
 		return nil
 	}
-	return slices.Clone(f.extras.licenses)
+	return slices.Clone(f.ext.licenses)
 }
 
-// ContentSignals gives what the group's Content-Signal lines say.
+// ContentSignals returns the signals of the group's Content-Signal lines.
 func (g Group) ContentSignals() Signals {
-	if g.file == nil || g.name < 0 || g.file.extras == nil || g.file.extras.signals == nil {
+	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.signals == nil {
 		return Signals{}
 	}
-	return g.file.extras.signals[g.name]
+	return g.file.ext.signals[g.name]
 }
 
-// ContentUsage gives the preferences that the group states for a path, such as
-// "train-ai=n", as written: those of the Content-Usage line whose pattern
-// matches with the most octets (draft-ietf-aipref-attach); "" for none. Several
-// lines of one pattern are joined by commas. Whether the path may be fetched is
-// not asked.
+// ContentUsage returns the preferences that the group states for a path, such as "train-ai=n",
+// as written: those of the Content-Usage line with the longest matching pattern
+// (draft-ietf-aipref-attach); "" if there are none. Lines with the same pattern are joined by
+// commas. ContentUsage does not check whether the path is allowed.
 func (g Group) ContentUsage(pathAndQuery string) string {
-	if g.file == nil || g.name < 0 || g.file.extras == nil || g.file.extras.usage == nil {
+	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.usageRules == nil {
 		return ""
 	}
-	e := g.file.extras
-	u := e.usage.group(g.name, g.token)
+	e := g.file.ext
+	u := e.usageRules.group(g.name, g.token)
 	line := u.Match(pathAndQuery).Line
 	at, found := slices.BinarySearchFunc(e.usages, line, func(u usage, line int) int { return cmp.Compare(u.line, line) })
 	if !found {
@@ -113,35 +112,35 @@ func (g Group) ContentUsage(pathAndQuery string) string {
 	}
 	var said []string
 	for _, other := range e.usages {
-		if other.form == e.usages[at].form && slices.Contains(u.sets(), other.set) {
+		if other.form == e.usages[at].form && slices.Contains(u.setRefs(), other.set) {
 			said = append(said, other.expression)
 		}
 	}
 	return strings.Join(said, ", ")
 }
 
-// extras are what a File keeps of its extensions.
-type extras struct {
+// extensions are what a File keeps of its extension lines.
+type extensions struct {
 	sitemaps, licenses []string
 	signals            []Signals // of each name in File.names; nil: none
-	usage              *File     // has the same names, and patterns of Content-Usage for rules; nil: none
-	usages             []usage   // in order of their lines
+	usageRules         *File     // a File with the same names whose rules are the patterns of Content-Usage; nil: none
+	usages             []usage   // in the order of their lines
 }
 
 // A usage is a Content-Usage line of a File.
 type usage struct {
 	line             int
-	form, expression string // its pattern in the one form, and what it prefers
-	set              uint32 // in File.sets: that of its block
+	form, expression string // its normalised pattern, and its preference
+	set              uint32 // in File.ruleSets: that of its block
 }
 
-func (e *extras) size() int {
+func (e *extensions) size() int {
 	if e == nil {
 		return 0
 	}
 	n := int(unsafe.Sizeof(*e)) + len(e.signals)*int(unsafe.Sizeof(Signals{}))
-	if e.usage != nil {
-		n += e.usage.Size() - e.usage.namesSize() // they are the file's own
+	if e.usageRules != nil {
+		n += e.usageRules.Size() - e.usageRules.namesSize() // they are the file's own
 	}
 	for _, u := range e.usages {
 		n += len(u.form) + int(unsafe.Sizeof(u))
@@ -149,9 +148,9 @@ func (e *extras) size() int {
 	return n + (cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof("")) // the text of all is part of the source
 }
 
-// extensions are what the lines of a file say beside its rules.
-type extensions struct {
-	lines, octets      int // taken so far
+// extensionLines are the extension lines of a file.
+type extensionLines struct {
+	lines, size        int // accepted so far
 	sitemaps, licenses []string
 	signals            []blockSignals
 	usages             []blockUsage
@@ -167,19 +166,19 @@ type blockUsage struct {
 	pattern, expression string
 }
 
-// take reports whether a value stays within bounds.
-func (e *extensions) take(value string) bool {
-	if len(value) == 0 || len(value) > maxExtension || e.lines == maxExtensions || e.octets+len(value) > maxExtensionsSize {
+// accept reports whether a value stays within the limits, and counts it.
+func (e *extensionLines) accept(value string) bool {
+	if len(value) == 0 || len(value) > maxExtension || e.lines == maxExtensions || e.size+len(value) > maxExtensionsSize {
 		return false
 	}
 	e.lines++
-	e.octets += len(value)
+	e.size += len(value)
 	return true
 }
 
-func (e *extensions) addLink(f field, value string) {
+func (e *extensionLines) addLink(f field, value string) {
 	switch {
-	case !e.take(value):
+	case !e.accept(value):
 	case f == fieldSitemap:
 		e.sitemaps = append(e.sitemaps, value)
 	default:
@@ -187,16 +186,17 @@ func (e *extensions) addLink(f field, value string) {
 	}
 }
 
-// addSignals reads "search=yes, ai-train=no"; what it does not know says nothing.
-func (e *extensions) addSignals(value string, block int) {
-	if !e.take(value) {
+// addSignals parses "search=yes, ai-train=no"; it ignores unknown signals.
+func (e *extensionLines) addSignals(value string, block int) {
+	if !e.accept(value) {
 		return
 	}
 	signals, _ := parseSignals(value)
 	e.signals = append(e.signals, blockSignals{block, signals})
 }
 
-// parseSignals also gives whether all of the value was understood.
+// parseSignals parses the value of a Content-Signal line. whole reports whether it knows all of
+// it.
 func parseSignals(value string) (signals Signals, whole bool) {
 	whole = true
 	for part := range strings.SplitSeq(strings.ToLower(value), ",") {
@@ -214,9 +214,9 @@ func parseSignals(value string) (signals Signals, whole bool) {
 	return signals, whole
 }
 
-// addUsage reads "train-ai=n", for every path, or "/pattern train-ai=n".
-func (e *extensions) addUsage(value string, line, block int) {
-	if !e.take(value) {
+// addUsage parses "train-ai=n", which applies to every path, or "/pattern train-ai=n".
+func (e *extensionLines) addUsage(value string, line, block int) {
+	if !e.accept(value) {
 		return
 	}
 	u := blockUsage{block, line, "/", value}
@@ -230,51 +230,51 @@ func (e *extensions) addUsage(value string, line, block int) {
 	e.usages = append(e.usages, u)
 }
 
-// addExtras compiles the extensions, if there are any.
-func (c *compiler) addExtras(keys []key) {
-	if c.extra.lines == 0 {
+// addExtras compiles the extension lines, if there are any.
+func (c *compiler) addExtras(keys []nameKey) {
+	if c.ext.lines == 0 {
 		return
 	}
-	e := &extras{sitemaps: c.extra.sitemaps, licenses: c.extra.licenses}
-	c.file.extras = e
-	if len(c.extra.signals) > 0 {
+	e := &extensions{sitemaps: c.ext.sitemaps, licenses: c.ext.licenses}
+	c.file.ext = e
+	if len(c.ext.signals) > 0 {
 		e.signals = c.nameSignals(keys)
 	}
-	if len(c.extra.usages) > 0 {
+	if len(c.ext.usages) > 0 {
 		c.addUsages(e)
 	}
 }
 
-// addUsages compiles the patterns of Content-Usage as a File of its own, whose
-// names are those of the file.
-func (c *compiler) addUsages(e *extras) {
+// addUsages compiles the patterns of Content-Usage lines as a File of its own with the same
+// names.
+func (c *compiler) addUsages(e *extensions) {
 	var patterns strings.Builder
-	for _, u := range c.extra.usages {
+	for _, u := range c.ext.usages {
 		patterns.WriteString(u.pattern)
 	}
-	s := &statements{dialect: c.dialect, source: patterns.String(), agents: c.agents, runs: c.runs}
+	s := &parsed{dialect: c.dialect, source: patterns.String(), agentLines: c.agentLines, agentRuns: c.agentRuns}
 	rest := s.source
-	for _, u := range c.extra.usages {
+	for _, u := range c.ext.usages {
 		pattern := rest[:len(u.pattern)]
 		rest = rest[len(u.pattern):]
 		s.blocks = u.block + 1
 		s.addRule(pattern, u.line, false)
-		e.usages = append(e.usages, usage{u.line, s.oneForm(pattern), u.expression, uint32(c.sets[u.block])})
+		e.usages = append(e.usages, usage{u.line, s.normalisePattern(pattern), u.expression, uint32(c.setOf[u.block])})
 	}
 	s.blocks = c.blocks
-	e.usage = compile(s)
-	e.usage.names, e.usage.refs, e.usage.words = c.file.names, c.file.refs, c.file.words // the same again
+	e.usageRules = compile(s)
+	e.usageRules.names, e.usageRules.setRefs, e.usageRules.nameText = c.file.names, c.file.setRefs, c.file.nameText // the same again
 }
 
-// nameSignals gives the signals of each name.
-func (c *compiler) nameSignals(keys []key) []Signals {
+// nameSignals returns the signals of each name.
+func (c *compiler) nameSignals(keys []nameKey) []Signals {
 	blocks := make([]Signals, c.blocks)
-	for _, s := range c.extra.signals {
+	for _, s := range c.ext.signals {
 		blocks[s.block].merge(s.Signals)
 	}
 	names := make([]Signals, len(c.file.names))
 	for _, k := range keys {
-		if at := c.file.find(k.text); c.file.names[at].cut == k.cut {
+		if at := c.file.nameIndex(k.text); c.file.names[at].partial == k.partial {
 			names[at].merge(blocks[k.block])
 		}
 	}

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// MaxRemarks is how many Lint makes about one file.
+// MaxRemarks is the maximum number of remarks that Lint returns for one file.
 const MaxRemarks = 1000
 
-// A Fault says what kind of thing is wrong with a line.
+// A Fault is the kind of a remark.
 type Fault string
 
-// The faults there are.
+// The kinds of remarks.
 const (
-	NotRead   Fault = "not-read"   // nobody reads the line, or this dialect does not
+	NotRead   Fault = "not-read"   // the line is not parsed, by nobody or not under this dialect
 	Misspelt  Fault = "misspelt"   // the dialect takes it, RFC 9309 does not
 	NoGroup   Fault = "no-group"   // a rule before any User-agent line applies to nobody (RFC 9309 2.2.1)
-	Nobody    Fault = "nobody"     // a group that no client goes by the name of
-	NeverWins Fault = "never-wins" // a rule that matches no path, or always loses to another
-	TooLong   Fault = "too-long"   // the file or the line has more octets than are read
+	Nobody    Fault = "nobody"     // no client can have the name of this group
+	NeverWins Fault = "never-wins" // the rule matches no path, or always loses to another
+	TooLong   Fault = "too-long"   // the file or the line has more bytes than are parsed
 )
 
 // A Remark is something that a file's author may not have meant.
@@ -29,28 +29,28 @@ type Remark struct {
 	Line   int
 	Fault  Fault
 	Text   string // one line for people; it quotes what it shows of the file
-	Source string // what is read of the line, as it stands: a stranger's text
+	Source string // the part of the line that is parsed: text of a stranger
 }
 
-// Lint gives what is likely wrong with a robots.txt as a dialect reads it, in
-// the order of its lines; at most MaxRemarks. In a file made to hurt it gives
-// up looking for rules that always lose.
+// Lint returns what is probably wrong with a robots.txt as a dialect reads it, in the order of
+// the lines, at most [MaxRemarks] remarks. In a hostile file it stops looking for rules that
+// never win.
 func Lint(text []byte, d Dialect) []Remark {
 	l := linter{dialect: d}
 	source, last := string(text[:min(len(text), MaxBytes)]), 0
 	for number, line := range lines(source) {
-		l.line(number, line)
+		l.checkLine(number, line)
 		last = number
 	}
 	if d.Name != "" {
-		l.made = 0 // of each kind the first ones: so those of both together are the first of all
-		l.losers(source)
+		l.count = 0 // of each kind the first ones: so those of both together are the first of all
+		l.checkNeverWins(source)
 	}
 	slices.SortStableFunc(l.remarks, func(a, b Remark) int { return cmp.Compare(a.Line, b.Line) })
 	l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks)]
 	if len(text) > MaxBytes {
 		l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks-1)] // this one counts most
-		l.made = 0
+		l.count = 0
 		l.remark(last+1, TooLong, "the file has more than %d octets: nothing is read from here on", MaxBytes)
 	}
 	l.addSources(source)
@@ -70,18 +70,18 @@ func (l *linter) addSources(source string) {
 type linter struct {
 	dialect Dialect
 	grouped bool // there was a User-agent line
-	made    int  // remarks since the last cut
+	count   int  // remarks since the last reset
 	remarks []Remark
 }
 
 func (l *linter) remark(line int, f Fault, format string, args ...any) {
-	if l.made++; l.made <= MaxRemarks {
+	if l.count++; l.count <= MaxRemarks {
 		l.remarks = append(l.remarks, Remark{Line: line, Fault: f, Text: fmt.Sprintf(format, args...)})
 	}
 }
 
-// line says what is wrong with a line by itself.
-func (l *linter) line(number int, line string) {
+// checkLine remarks on a line by itself.
+func (l *linter) checkLine(number int, line string) {
 	if len(line) > maxLine {
 		l.remark(number, TooLong, "only the first %d octets of this line are read", maxLine)
 	}
@@ -92,7 +92,7 @@ func (l *linter) line(number int, line string) {
 	strict, _ := splitLine(line, false)
 	switch {
 	case f == fieldNone:
-		l.unread(number, line)
+		l.checkUnread(number, line)
 		return
 	case strict == fieldNone && l.dialect.Misspellings:
 		l.remark(number, Misspelt, "counts under %s, but not by RFC 9309", l.dialect.Name)
@@ -103,12 +103,12 @@ func (l *linter) line(number int, line string) {
 	switch f {
 	case fieldUserAgent:
 		l.grouped = true
-		l.agent(number, value)
+		l.checkAgent(number, value)
 		return
 	case fieldSitemap, fieldLicense:
 		return
 	case fieldCrawlDelay:
-		l.delay(number, value)
+		l.checkDelay(number, value)
 	case fieldContentSignal:
 		if _, whole := parseSignals(value); !whole {
 			l.remark(number, NotRead, "%q is no list of search, ai-input and ai-train, each =yes or =no", clip(value))
@@ -118,14 +118,14 @@ func (l *linter) line(number int, line string) {
 			l.remark(number, NotRead, "%q has a path and no preference", clip(value))
 		}
 	default:
-		l.pattern(number, value)
+		l.checkPattern(number, value)
 	}
 	if !l.grouped {
 		l.remark(number, NoGroup, "applies to nobody: it stands before any User-agent line")
 	}
 }
 
-func (l *linter) delay(number int, value string) {
+func (l *linter) checkDelay(number int, value string) {
 	_, _, ok := parseDelay(value)
 	switch {
 	case l.dialect.Delay == NoDelay:
@@ -135,7 +135,7 @@ func (l *linter) delay(number int, value string) {
 	}
 }
 
-func (l *linter) unread(number int, line string) {
+func (l *linter) checkUnread(number int, line string) {
 	line = content(line)
 	if line == "" {
 		return
@@ -147,13 +147,13 @@ func (l *linter) unread(number int, line string) {
 	l.remark(number, NotRead, "no field: %q", clip(line))
 }
 
-// agent says who goes by no name that a User-agent line can give.
-func (l *linter) agent(number int, value string) {
+// checkAgent remarks on a User-agent line whose name no client can have.
+func (l *linter) checkAgent(number int, value string) {
 	if isStar(value) {
 		return
 	}
-	name := word(value)
-	run := letters(name)
+	name := leadingName(value)
+	run := leadingLetters(name)
 	switch {
 	case name == "" || l.dialect.LettersOnly && run == "":
 		l.remark(number, Nobody, "%q is no name", clip(value))
@@ -164,7 +164,7 @@ func (l *linter) agent(number int, value string) {
 	}
 }
 
-func (l *linter) pattern(number int, value string) {
+func (l *linter) checkPattern(number int, value string) {
 	switch {
 	case len(value) == 0: // the usual way to say nothing
 	case value[0] != '/' && value[0] != '*':
@@ -175,25 +175,25 @@ func (l *linter) pattern(number int, value string) {
 }
 
 const (
-	// maxAgentsTried is how many names of a group are tried for a rule that wins.
+	// maxAgentsTried is how many names of a group are tried to find a rule that wins.
 	maxAgentsTried = 16
 
-	// maxTries is how many tries are searched for rules that always lose.
+	// maxTries is how many tries are searched for rules that never win.
 	maxTries = 1 << 20
 )
 
-// losers says which rules can never decide: even on a path made for it alone,
-// where each of its stars stands for an octet that no pattern has, another rule
-// wins. Such a rule matches whatever the loser does.
-func (l *linter) losers(text string) {
+// checkNeverWins remarks on rules that can never decide: another rule decides even on a path
+// made for the rule alone, where each of its wildcards stands for a byte that no pattern has.
+// Such a rule matches whatever the first one does.
+func (l *linter) checkNeverWins(text string) {
 	s := read(text, l.dialect)
 	file := compile(s)
 	names, more := make(map[uint32][]Group), make(map[uint32]bool)
 	for _, k := range s.keys() {
 		block := uint32(k.block)
-		at := file.find(k.text)
+		at := file.nameIndex(k.text)
 		switch {
-		case file.names[at].cut != k.cut:
+		case file.names[at].partial != k.partial:
 		case len(names[block]) == maxAgentsTried:
 			more[block] = true // it may win for one of those
 		default:
@@ -206,9 +206,9 @@ func (l *linter) losers(text string) {
 			return
 		}
 		it := &s.rules[i]
-		line, path := int(it.meta&maskLine), it.ownPath(file.text)
+		line, path := int(it.meta&maskLine), it.samplePath(file.labels)
 		for _, g := range names[it.block] {
-			tries += len(g.sets())
+			tries += len(g.setRefs())
 			v, _ := g.match(path, 0)
 			if by := v.Line; by == line || by == 0 || more[it.block] {
 				wins[line] = true
@@ -224,11 +224,11 @@ func (l *linter) losers(text string) {
 	}
 }
 
-// ownPath gives a path, in the one form, that only those rules match which match
-// all that it does.
-func (it *item) ownPath(text string) string {
+// samplePath returns a normalised path that another rule matches only if it matches all paths
+// that this rule matches.
+func (it *parsedRule) samplePath(text string) string {
 	const nobodys = "\x01"
-	path := strings.ReplaceAll(it.path(text), "*", nobodys)
+	path := strings.ReplaceAll(it.pattern(text), "*", nobodys)
 	if !it.is(flagAnchored) {
 		path += nobodys
 	}

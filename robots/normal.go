@@ -7,12 +7,11 @@ package robots
 // they are meant literally: a literal "*" is "%2A" in the one form; a literal
 // "$" is "$", for the anchor is told apart by a flag of its rule.
 
-// normalised is how many bytes of a path are brought to the one form in the time
-// of one step.
-const normalised = 8
+// normalisePerStep is how many bytes of a path are normalised in the time of one step.
+const normalisePerStep = 8
 
-// isNormal reports whether path begins with "/" and is in the one form
-// already. A path with any "%" is not taken to be.
+// isNormal reports whether path begins with "/" and is normalised already. It returns false for
+// any path with a "%".
 func isNormal(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -43,8 +42,8 @@ func isNormal(path string) bool {
 	return true
 }
 
-// appendPath appends a path in the one form. What does not begin with "/" is
-// taken to be without it: "" is "/" (RFC 9110 4.2.3), "?q" is "/?q".
+// appendPath appends a normalised path. It adds a missing "/" in front: "" is "/" (RFC 9110
+// 4.2.3), "?q" is "/?q".
 func appendPath(dst []byte, path string) []byte {
 	if path == "" || path[0] != '/' {
 		dst = append(dst, '/')
@@ -54,7 +53,7 @@ func appendPath(dst []byte, path string) []byte {
 
 const upperHex = "0123456789ABCDEF"
 
-// appendNormal appends a path or a pattern, with star for each "*" in it.
+// appendNormal appends a normalised path or pattern, with star for each "*".
 func appendNormal(dst []byte, s, star string) []byte {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -78,8 +77,8 @@ func appendNormal(dst []byte, s, star string) []byte {
 	return dst
 }
 
-// appendEscaped appends a pattern as Google's open parser compares it: escapes
-// in upper case, octets over 0x7F escaped, nothing decoded.
+// appendEscaped appends a pattern as Google's open-source parser compares it: escapes in upper
+// case, bytes over 0x7F escaped, nothing decoded.
 func appendEscaped(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {

@@ -12,25 +12,24 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// RFC 1035 2.3.4: the most octets of a host name and of one label of it.
+// Limits of a host name and of one of its labels, in bytes (RFC 1035 2.3.4).
 const (
 	maxHost  = 253
 	maxLabel = 63
 )
 
-// An Origin is what one robots.txt speaks for: scheme, host and port
-// (RFC 9309 2.3). It is comparable; equal origins share one file. The zero
-// Origin names none.
+// An Origin is the scheme, host and port that one robots.txt applies to (RFC 9309 2.3). It is
+// comparable; equal origins have the same robots.txt. The zero Origin is invalid.
 type Origin struct {
 	Scheme string // "http", "https" or "ftp"
 	Host   string // lower-case ASCII: a name (IDN as Punycode, no trailing dot), or an address (IPv6 without brackets)
 	Port   uint16 // never 0
 }
 
-// ParseOrigin reads the scheme and the host part of a URL, with or without a
-// port, into the one form that all of its spellings share. User information,
-// an empty host, an empty label, a host or label that DNS could not hold, any
-// octet that no host name has, and a port outside 1 to 65535 are errors.
+// ParseOrigin parses the scheme and the host part of a URL, with or without a port, into the
+// form that all of its spellings have in common. It returns an error for any scheme but http,
+// https and ftp, for user information, an empty host or label, a host or label that is too long
+// for DNS, a byte that no host name has, and a port outside 1 to 65535.
 func ParseOrigin(scheme, hostport string) (Origin, error) {
 	o, err := parseOrigin(scheme, hostport)
 	if err != nil {
@@ -66,9 +65,9 @@ func parseOrigin(scheme, hostport string) (Origin, error) {
 	return o, nil
 }
 
-// ParseHost reads a host without a port into the form that Origin.Host has: a
-// name, or an address, IPv6 with or without brackets. What ParseOrigin takes for
-// no host is an error.
+// ParseHost parses a host without a port into the form of Origin.Host: a name, or an address,
+// IPv6 with or without brackets. It returns an error for a host that ParseOrigin does not
+// accept.
 func ParseHost(host string) (string, error) {
 	bracketed := host
 	if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
@@ -88,7 +87,7 @@ func parseHost(s string) (string, error) {
 	return parseName(s)
 }
 
-// defaultPort is the one that an origin of a scheme has where none is said.
+// defaultPort returns the port of a URL of the scheme without one.
 func defaultPort(scheme string) uint16 {
 	switch scheme {
 	case "http":
@@ -101,14 +100,14 @@ func defaultPort(scheme string) uint16 {
 	return 0
 }
 
-// String gives the origin as RFC 6454 6.2 writes it: without a default port.
+// String returns the origin as RFC 6454 6.2 writes it: without a default port.
 func (o Origin) String() string {
 	var room [64]byte
 	return string(o.appendTo(room[:0]))
 }
 
-// appendTo stands apart so that String is short enough to be inlined: its caller may then
-// do without the allocation.
+// appendTo is apart from String so that the compiler can inline String, whose result may then
+// stay on the caller's stack.
 func (o Origin) appendTo(b []byte) []byte {
 	b = append(append(b, o.Scheme...), "://"...)
 	if strings.Contains(o.Host, ":") {
@@ -122,16 +121,16 @@ func (o Origin) appendTo(b []byte) []byte {
 	return b
 }
 
-// RobotsURL gives the address of the origin's robots.txt (RFC 9309 2.3).
+// RobotsURL returns the URL of the origin's robots.txt (RFC 9309 2.3).
 func (o Origin) RobotsURL() string { return o.String() + "/robots.txt" }
 
-// Addr gives "host:port" as a dialer wants it: always with a port, IPv6 in brackets.
+// Addr returns "host:port" for a dialler: always with a port, IPv6 in brackets.
 func (o Origin) Addr() string {
 	return net.JoinHostPort(o.Host, strconv.Itoa(int(o.Port)))
 }
 
-// splitPort cuts hostport at the colon that begins a port; an empty port
-// (RFC 3986 3.2.3) is none. The host keeps its brackets.
+// splitPort cuts hostport at the colon before the port. An empty port (RFC 3986 3.2.3) is no
+// port. The host keeps its brackets.
 func splitPort(hostport string) (host, port string, err error) {
 	end := strings.LastIndexByte(hostport, ']') + 1
 	host, port, _ = strings.Cut(hostport[end:], ":")
@@ -141,9 +140,9 @@ func splitPort(hostport string) (host, port string, err error) {
 	return hostport[:end+len(host)], port, nil
 }
 
-// parseIPv6 reads an address in brackets. A zone has a meaning on one machine
-// only (RFC 6874 4), so it is no part of an origin. An IPv4 address that is mapped
-// into IPv6 (RFC 4291 2.5.5.2) is that address: nothing else is dialled.
+// parseIPv6 parses an address in brackets. A zone has a meaning on one machine only (RFC 6874
+// 4), so that it is no part of an origin. An IPv4-mapped address (RFC 4291 2.5.5.2) becomes the
+// IPv4 address, which is what is dialled.
 func parseIPv6(s string) (string, error) {
 	inner, closed := strings.CutSuffix(s[1:], "]")
 	addr, err := netip.ParseAddr(inner)
@@ -153,9 +152,9 @@ func parseIPv6(s string) (string, error) {
 	return addr.Unmap().String(), nil
 }
 
-// lookup maps a name to the form it has in DNS (UTS 46, as browsers do). It
-// leaves the alphabet to checkHost, which takes underscores too.
-var lookup = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false), idna.CheckHyphens(false))
+// idnaProfile maps a name to its form in DNS (UTS 46, as browsers do). checkHost checks the
+// alphabet instead, since it accepts underscores too.
+var idnaProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false), idna.CheckHyphens(false))
 
 func parseName(s string) (string, error) {
 	// Longer than any name that DNS holds, in whatever spelling (4 octets a
@@ -169,7 +168,7 @@ func parseName(s string) (string, error) {
 	} else {
 		var err error
 		// The mapping would let U+FFFD pass, for itself and for invalid UTF-8.
-		if host, err = lookup.ToASCII(s); err != nil || strings.ContainsRune(s, utf8.RuneError) {
+		if host, err = idnaProfile.ToASCII(s); err != nil || strings.ContainsRune(s, utf8.RuneError) {
 			return "", errors.New("the host is no name that IDNA knows")
 		}
 	}
@@ -180,9 +179,9 @@ func parseName(s string) (string, error) {
 	return host, nil
 }
 
-// checkHost accepts letters, digits, "-" and "_" in labels of 1 to 63 octets.
-// A name whose last label is a number must be an IPv4 address: else "127.1"
-// or "0x7f000001" would be names here and addresses to some resolvers.
+// checkHost accepts letters, digits, "-" and "_" in labels of 1 to 63 bytes. A name whose last
+// label is a number must be an IPv4 address: otherwise "127.1" or "0x7f000001" would be names
+// here and addresses to some resolvers.
 func checkHost(host string) error {
 	if len(host) > maxHost {
 		return errors.New("the host is longer than 253 octets")
@@ -213,8 +212,8 @@ func checkHost(host string) error {
 	return nil
 }
 
-// isNumber reports whether a label reads as a number to some resolver:
-// decimal, octal or hexadecimal.
+// isNumber reports whether some resolvers read a label as a number: decimal, octal or
+// hexadecimal.
 func isNumber(label string) bool {
 	digits := strings.TrimPrefix(label, "0x")
 	hex := len(digits) < len(label)
@@ -235,7 +234,7 @@ func isASCII(s string) bool {
 	return true
 }
 
-// clip keeps what strangers send from filling an error text.
+// clip limits the length of untrusted text in an error.
 func clip(s string) string {
 	const most = 100
 	if len(s) > most {

@@ -2,12 +2,12 @@ package robots
 
 import "iter"
 
-// A Kind is what a line is read as, to be shown.
+// A Kind is the kind of a line, for display.
 type Kind uint8
 
-// What a line can be.
+// The kinds of lines.
 const (
-	KindOther    Kind = iota // a comment, nothing, or what is not read
+	KindOther    Kind = iota // a comment, an empty line, or a line that is not parsed
 	KindAgent                // User-agent
 	KindAllow                // Allow
 	KindDisallow             // Disallow
@@ -15,24 +15,24 @@ const (
 	KindExtra                // Sitemap, License, Content-Signal, Content-Usage
 )
 
-// kinds says what each field is.
+// kinds are the kinds of fields.
 var kinds = [...]Kind{
 	fieldNone: KindOther, fieldUserAgent: KindAgent, fieldAllow: KindAllow, fieldDisallow: KindDisallow, fieldCrawlDelay: KindDelay,
 	fieldSitemap: KindExtra, fieldLicense: KindExtra, fieldContentSignal: KindExtra, fieldContentUsage: KindExtra,
 }
 
-// An OutlineLine is a line with its place in the file.
+// An OutlineLine is a line with its kind and its group.
 type OutlineLine struct {
 	Line
 	Kind  Kind
-	Value string // what follows the colon; "" of a line that is not read
-	Group int    // the group that it stands in, from 1 in their order; 0: none yet
+	Value string // what follows the colon; "" if the line is not parsed
+	Group int    // the group that the line is in, from 1 in the order of the file; 0: none
 }
 
-// Outline gives the lines of a text as Parse reads them. It is for explanations.
+// Outline yields the lines of a text as Parse reads them. It is for explanations.
 func Outline(text string, d Dialect) iter.Seq[OutlineLine] {
 	return func(yield func(OutlineLine) bool) {
-		s := statements{dialect: d, source: text}
+		s := parsed{dialect: d, source: text}
 		for number, content := range lines(text) {
 			f, value := splitLine(content, d.Misspellings)
 			if f != fieldNone {
@@ -45,7 +45,7 @@ func Outline(text string, d Dialect) iter.Seq[OutlineLine] {
 	}
 }
 
-// Rules is how many rules f holds, in all its groups together.
+// Rules returns how many rules f has, in all its groups together.
 func (f *File) Rules() int {
 	if f == nil {
 		return 0

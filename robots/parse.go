@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// maxLine is how many octets of a line are read: as many as Google's open
-// parser reads, eight times the longest URL of an old browser.
+// maxLine is the maximum number of bytes of a line that are parsed. Google's open-source parser
+// has the same limit: eight times the longest URL of an old browser.
 const maxLine = 16663
 
-// Parse compiles a robots.txt. It never fails: what cannot be read says
-// nothing. It reads at most MaxBytes, and drops a last line that this limit
-// may have cut. It keeps no reference to text.
+// Parse compiles a robots.txt. It never fails: it ignores lines that it cannot read. It parses
+// at most [MaxBytes] bytes and drops a last line that this limit may have cut. It keeps no
+// reference to text. If d has no name, it returns nil.
 func Parse(text []byte, d Dialect) *File {
 	return ParseString(string(text[:min(len(text), MaxBytes)]), d)
 }
 
-// ParseString is Parse for a text that is kept anyway: the File points into it,
-// and so keeps all of it.
+// ParseString is Parse for a text that the caller keeps anyway: the File refers to text, and so
+// keeps it in memory.
 func ParseString(text string, d Dialect) *File {
 	if d.Name == "" {
 		return nil
@@ -27,12 +27,12 @@ func ParseString(text string, d Dialect) *File {
 	return compile(read(text, d))
 }
 
-func read(text string, d Dialect) *statements {
+func read(text string, d Dialect) *parsed {
 	text = text[:min(len(text), MaxBytes)]
-	s := &statements{
+	s := &parsed{
 		dialect: d,
 		source:  text,
-		rules:   make([]item, 0, len(text)/24), // a guess that large files keep to: no growing on the way
+		rules:   make([]parsedRule, 0, len(text)/24), // a guess that large files keep to: no growing on the way
 	}
 	for number, line := range lines(text) {
 		if f, value := splitLine(line, d.Misspellings); f != fieldNone {
@@ -42,8 +42,8 @@ func read(text string, d Dialect) *statements {
 	return s
 }
 
-// lines gives the lines of text with their numbers, from 1. A line ends at
-// CR, LF or CRLF (RFC 9309 2.2, EOL).
+// lines yields the lines of text with their numbers, from 1. A line ends at CR, LF or CRLF (RFC
+// 9309 2.2, EOL).
 func lines(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		if len(text) >= MaxBytes {
@@ -71,7 +71,7 @@ func lines(text string) iter.Seq2[int, string] {
 	}
 }
 
-// trimBOM drops a byte order mark, or as much of one as there is.
+// trimBOM removes a UTF-8 byte order mark, or the beginning of one.
 func trimBOM(text string) string {
 	const bom = "\xEF\xBB\xBF"
 	i := 0
@@ -81,7 +81,7 @@ func trimBOM(text string) string {
 	return text[i:]
 }
 
-// A field is what a line is about.
+// A field is the kind of a line.
 type field uint8
 
 const (
@@ -96,7 +96,7 @@ const (
 	fieldContentUsage
 )
 
-// spellings are the beginnings of field names that count, in lower case.
+// spellings are the field names, in lower case. A line has a field if it begins with its name.
 var spellings = [...]struct {
 	text     string
 	field    field
@@ -121,9 +121,9 @@ var spellings = [...]struct {
 	{"site-map", fieldSitemap, true},
 }
 
-// splitLine reads one line as Google's open parser does: a field, a colon, a
-// value. Misspellings of fields count where they are asked for, as do two
-// words without a colon.
+// splitLine splits a line as Google's open-source parser does: a field, a colon and a value.
+// With misspellings, misspelt field names count, and so do two words without a colon between
+// them.
 func splitLine(line string, misspellings bool) (field, string) {
 	line = content(line)
 	if i := strings.IndexByte(line, ':'); i >= 0 {
@@ -140,7 +140,7 @@ func splitLine(line string, misspellings bool) (field, string) {
 	return fieldNone, ""
 }
 
-// content gives what is read of a line: up to NUL, without its comment.
+// content returns the part of a line that is parsed: up to NUL, without its comment.
 func content(line string) string {
 	line = line[:min(len(line), maxLine)]
 	if i := strings.IndexByte(line, 0); i >= 0 {
@@ -173,7 +173,7 @@ func hasPrefixFold(s, lower string) bool {
 	return true
 }
 
-// trimSpace trims ASCII white space alone, unlike strings.TrimSpace.
+// trimSpace trims only ASCII white space, unlike strings.TrimSpace.
 func trimSpace(s string) string {
 	for len(s) > 0 && isSpace(s[0]) {
 		s = s[1:]
@@ -186,60 +186,60 @@ func trimSpace(s string) string {
 
 func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
 
-// statements are what the lines of a file say.
-type statements struct {
+// A parsed is the content of the lines of a file.
+type parsed struct {
 	dialect Dialect
-	source  string // what they were read from
+	source  string // the text
 
-	agents []agent
-	runs   []run
-	blocks int
-	rules  []item
-	forms  []byte // patterns whose one form is not how they are written
+	agentLines []agentLine
+	agentRuns  []agentRun
+	blocks     int
+	rules      []parsedRule
+	normalised []byte // patterns whose normalised form differs from their text
 
-	extra extensions
+	ext extensionLines
 
-	ruled   bool // the current block has an Allow or Disallow line: the next User-agent line begins another
-	delayed bool // the current run has a Crawl-delay line: the next User-agent line begins another
+	hasRule  bool // the current block has an Allow or Disallow line: the next User-agent line begins another block
+	hasDelay bool // the current run has a Crawl-delay line: the next User-agent line begins another run
 }
 
-// An agent is a User-agent line.
-type agent struct {
+// An agentLine is a User-agent line.
+type agentLine struct {
 	value string
 	run   int
 }
 
-// A block is a list of agents and the rules that follow it (RFC 9309 2.2,
-// group). A run is a part of that list, which a Crawl-delay line cuts into
-// several: it belongs to the agents named since the last Allow, Disallow or
-// Crawl-delay, but does not end the list (RFC 9309 2.2.4).
-type run struct {
+// An agentRun is a part of the agents of a block. A block is a list of agents and the rules that
+// follow it (RFC 9309 2.2, group). A Crawl-delay line divides the list into runs: it applies to
+// the agents since the last Allow, Disallow or Crawl-delay line, but does not end the list (RFC
+// 9309 2.2.4).
+type agentRun struct {
 	block int
 	delay time.Duration
 }
 
-func (s *statements) add(f field, value string, line int) {
+func (s *parsed) add(f field, value string, line int) {
 	switch {
 	case f == fieldUserAgent:
-		if len(s.runs) == 0 || s.ruled {
+		if len(s.agentRuns) == 0 || s.hasRule {
 			s.blocks++
 		}
-		if len(s.runs) == 0 || s.ruled || s.delayed {
-			s.runs = append(s.runs, run{block: s.blocks - 1})
+		if len(s.agentRuns) == 0 || s.hasRule || s.hasDelay {
+			s.agentRuns = append(s.agentRuns, agentRun{block: s.blocks - 1})
 		}
-		s.ruled, s.delayed = false, false
-		s.agents = append(s.agents, agent{value, len(s.runs) - 1})
+		s.hasRule, s.hasDelay = false, false
+		s.agentLines = append(s.agentLines, agentLine{value, len(s.agentRuns) - 1})
 	case f == fieldSitemap || f == fieldLicense:
-		s.extra.addLink(f, value)
-	case len(s.runs) == 0: // RFC 9309 2.2.1: no group yet
+		s.ext.addLink(f, value)
+	case len(s.agentRuns) == 0: // RFC 9309 2.2.1: no group yet
 	case f == fieldContentSignal:
-		s.extra.addSignals(value, s.blocks-1)
+		s.ext.addSignals(value, s.blocks-1)
 	case f == fieldContentUsage:
-		s.extra.addUsage(value, line, s.blocks-1)
+		s.ext.addUsage(value, line, s.blocks-1)
 	case f == fieldCrawlDelay:
 		s.addDelay(value)
 	default:
-		s.ruled = true
+		s.hasRule = true
 		switch {
 		case len(value) == 0: // it matches nothing
 			if s.dialect.EmptyRules {
@@ -251,26 +251,26 @@ func (s *statements) add(f field, value string, line int) {
 	}
 }
 
-func (s *statements) addDelay(value string) {
+func (s *parsed) addDelay(value string) {
 	delay, over, _ := parseDelay(value)
 	switch s.dialect.Delay {
 	case DelayOfAgents:
-		s.delayed = true
+		s.hasDelay = true
 	case DelayOfGroup:
-		s.ruled = true
+		s.hasRule = true
 		if over {
 			delay = delay.Truncate(time.Second) + time.Second
 		}
 	default:
 		return
 	}
-	last := &s.runs[len(s.runs)-1]
+	last := &s.agentRuns[len(s.agentRuns)-1]
 	last.delay = max(last.delay, delay)
 }
 
-// parseDelay reads decimal seconds, digits and at most one point; anything
-// else is no delay. Beyond 26 years it stops counting. over: it is more than
-// whole seconds, by whatever fraction.
+// parseDelay parses decimal seconds: digits and at most one point. ok is false for anything
+// else. Delays over 26 years are cut to that. fractional reports whether the delay is not a
+// whole number of seconds.
 func parseDelay(s string) (delay time.Duration, over, ok bool) {
 	const most = math.MaxInt64 / 11 // times ten, and a digit more, is a Duration still
 	whole, fraction, _ := strings.Cut(s, ".")

@@ -2,11 +2,10 @@ package robots
 
 import "strings"
 
-// PathQuery gives the part of a URL that rules are about: path, parameters and
-// query, without scheme, authority and fragment; "/" where there is none. It
-// does not judge the URL, and reads what is no URL as Google's open parser
-// does. Octets over 0x7F, which no URL has, are escaped (RFC 3987 3.1);
-// everything else stays as it is.
+// PathQuery returns the part of a URL that rules match: path, parameters and query, without
+// scheme, authority and fragment; "/" if it is empty. PathQuery does not validate the URL: it
+// reads anything as Google's open-source parser does. It escapes bytes over 0x7F, which no URL
+// has (RFC 3987 3.1), and changes nothing else.
 func PathQuery(url string) string {
 	url = strings.TrimPrefix(url, "//")
 	fragment := strings.IndexByte(url, '#')
@@ -29,11 +28,11 @@ func PathQuery(url string) string {
 	if path[0] != '/' {
 		path = "/" + path
 	}
-	return escapeHigh(path)
+	return escapeNonASCII(path)
 }
 
-// escapeHigh escapes the octets over 0x7F.
-func escapeHigh(s string) string {
+// escapeNonASCII percent-encodes the bytes over 0x7F.
+func escapeNonASCII(s string) string {
 	if isASCII(s) {
 		return s
 	}
@@ -48,16 +47,16 @@ func escapeHigh(s string) string {
 	return b.String()
 }
 
-// IsRobotsTxt reports whether a path is that of the file itself, whatever its
-// query. It may always be fetched (RFC 9309 2.2.2); the rules are not asked.
+// IsRobotsTxt reports whether a path, with or without a query, is "/robots.txt". That path may
+// always be fetched, whatever the rules say (RFC 9309 2.2.2).
 func IsRobotsTxt(pathAndQuery string) bool {
 	rest, ok := strings.CutPrefix(pathAndQuery, "/robots.txt")
 	return ok && (rest == "" || rest[0] == '?')
 }
 
-// CutFTPType cuts from the path and query of an ftp URL the type code at its
-// end (RFC 1738 3.2.2), which is no part of a file's name: ";type=" and one of
-// a, i and d, given in lower case; 0 where none stands there.
+// CutFTPType cuts the type code from the end of the path and query of an ftp URL (RFC 1738
+// 3.2.2): ";type=" and one of a, i and d. The type code is no part of a file's name. code is in
+// lower case; 0: there is none.
 func CutFTPType(pathAndQuery string) (path string, code byte) {
 	const mark = ";type="
 	at := len(pathAndQuery) - len(mark) - 1

@@ -24,19 +24,19 @@ func (g Group) Rivals(pathAndQuery string, most int) []Rival {
 		return nil
 	}
 	s := read(g.file.source, *g.file.dialect)
-	text := s.settle()
+	text := s.finalText()
 	blocks := s.blocksOf(g)
 	winner := g.Match(pathAndQuery).Line
-	c := contest{path: g.file.normal(pathAndQuery)}
+	c := ruleRanking{path: g.file.normal(pathAndQuery)}
 	for i := range s.rules {
 		if it := &s.rules[i]; blocks[it.block] && int(it.meta&maskLine) != winner {
-			c.enter(it, it.path(text), g.file.written(&it.rule))
+			c.add(it, it.pattern(text), g.file.written(&it.rule))
 		}
 	}
 	return c.result(most)
 }
 
-// normal gives a path as it is compared with the texts of rules.
+// normal returns a path as it is compared with patterns.
 func (f *File) normal(pathAndQuery string) string {
 	if !f.asWritten {
 		return string(appendPath(nil, pathAndQuery))
@@ -48,48 +48,48 @@ func (f *File) normal(pathAndQuery string) string {
 	return pathAndQuery
 }
 
-// blocksOf gives the blocks that name a group.
-func (s *statements) blocksOf(g Group) map[uint32]bool {
+// blocksOf returns the blocks that name a group.
+func (s *parsed) blocksOf(g Group) map[uint32]bool {
 	blocks := make(map[uint32]bool)
 	for _, k := range s.keys() {
-		if k.text == g.Name() && k.cut == g.file.names[g.name].cut {
+		if k.text == g.Name() && k.partial == g.file.names[g.name].partial {
 			blocks[uint32(k.block)] = true
 		}
 	}
 	return blocks
 }
 
-// A contest is over one path, in the one form.
-type contest struct {
-	path    string
-	entries []entry
+// A ruleRanking ranks the rules that did not decide about one normalised path.
+type ruleRanking struct {
+	path  string
+	rules []rankedRule
 }
 
-type entry struct {
+type rankedRule struct {
 	Rival
 	rule   rule
-	shared int // octets that its beginning and the path's have in common
+	shared int // length of the common beginning of the rule's literal and the path
 }
 
-// enter takes a rule that may be a rival. The slash that all paths begin with
-// is nothing to have in common.
-func (c *contest) enter(it *item, pattern, written string) {
-	e := entry{rule: it.rule, Rival: Rival{
+// add adds a rule if it matches, or begins as the path does. The "/" that all paths begin with
+// does not count.
+func (c *ruleRanking) add(it *parsedRule, pattern, written string) {
+	e := rankedRule{rule: it.rule, Rival: Rival{
 		Allow: it.is(flagAllow), Rule: written, Line: int(it.meta & maskLine),
-		Matches: it.written > 0 && matchesAlone(pattern, c.path, it.is(flagAnchored)),
+		Matches: it.written > 0 && matchesPattern(pattern, c.path, it.is(flagAnchored)),
 	}}
 	literal, _, _ := strings.Cut(pattern, "*")
 	for e.shared < min(len(literal), len(c.path)) && literal[e.shared] == c.path[e.shared] {
 		e.shared++
 	}
 	if e.Matches || e.shared > 1 && 2*e.shared >= len(literal) {
-		c.entries = append(c.entries, e)
+		c.rules = append(c.rules, e)
 	}
 }
 
-// matchesAlone reports whether one pattern matches a path, both in the one
-// form: each piece at the first place after the one before.
-func matchesAlone(pattern, path string, anchored bool) bool {
+// matchesPattern reports whether one pattern matches a path, both normalised: each piece is at
+// the first place after the one before.
+func matchesPattern(pattern, path string, anchored bool) bool {
 	piece, rest, star := strings.Cut(pattern, "*")
 	path, ok := strings.CutPrefix(path, piece)
 	for ok && star {
@@ -102,8 +102,8 @@ func matchesAlone(pattern, path string, anchored bool) bool {
 	return ok && (!anchored || path == "")
 }
 
-func (c *contest) result(most int) []Rival {
-	slices.SortFunc(c.entries, func(a, b entry) int {
+func (c *ruleRanking) result(most int) []Rival {
+	slices.SortFunc(c.rules, func(a, b rankedRule) int {
 		switch {
 		case a.Matches != b.Matches && a.Matches:
 			return -1
@@ -115,9 +115,9 @@ func (c *contest) result(most int) []Rival {
 		return cmp.Or(cmp.Compare(b.shared, a.shared), cmp.Compare(a.Line, b.Line))
 	})
 	// A rule that allows an index page is there twice.
-	c.entries = slices.CompactFunc(c.entries, func(a, b entry) bool { return a.Line == b.Line })
+	c.rules = slices.CompactFunc(c.rules, func(a, b rankedRule) bool { return a.Line == b.Line })
 	var rivals []Rival
-	for _, e := range c.entries[:min(len(c.entries), most)] {
+	for _, e := range c.rules[:min(len(c.rules), most)] {
 		rivals = append(rivals, e.Rival)
 	}
 	return rivals

@@ -6,111 +6,112 @@ import (
 	"strings"
 )
 
-// A suffixes is an index of one path: its suffixes in the order of their text.
-// All places where a string occurs in the path stand together in it, so that a
-// trie below a "*" can be gone through once for all of them.
-type suffixes struct {
-	path   string
-	starts []int32     // of the suffixes, sorted
-	octets [257]int32  // in starts: where those that begin with each byte do, and with any above
-	taken  []taken     // by a hash of what was asked
-	levels []wavelevel // of starts, for nextIn; nil before nextIn is called
-	steps  int         // taken since the last call of count
+// A suffixIndex is a sorted suffix array of one path. All suffixes that begin with the same
+// string are adjacent, so that a trie below a "*" can be visited once for all of them.
+type suffixIndex struct {
+	path        string
+	starts      []int32        // of the suffixes, in the order of their text
+	byFirstByte [257]int32     // in starts: where the suffixes that begin with each byte are
+	memo        []memoStep     // results of extendByte, by a hash of its arguments
+	levels      []waveletLevel // a wavelet matrix of starts; nil before the first call of nextStart
+	steps       int            // taken since the last call of takeSteps
 }
 
 // indexSteps is how many steps an index takes for each byte of the path, and
 // levelSteps how many its levels take.
 const (
-	indexSteps = 6
+	indexSteps = 6 // indexSteps is how many steps an index takes for each byte of the path; levelSteps is how many its wavelet matrix takes.
 	levelSteps = 4
 )
 
-// maxTaken is how many steps of one path are kept, a power of two.
-const maxTaken = 1 << 14
+// maxMemo is the maximum size of the memo of one path, a power of two.
+const maxMemo = 1 << 14
 
-// A taken step is one whose answer is kept.
-type taken struct {
-	from, to stretch
+// A memoStep is a call of extendByte and its result.
+type memoStep struct {
+	from, to suffixRange
 	depth    int32
-	octet    byte
+	next     byte
 }
 
-// A stretch of suffixes.starts: the suffixes that share their first octets.
-type stretch struct{ lo, hi int32 }
+// A suffixRange is a range of suffixIndex.starts: the suffixes whose first bytes are the same.
+type suffixRange struct{ lo, hi int32 }
 
-func newSuffixes(path string) *suffixes {
-	x := &suffixes{path: path, starts: sortSuffixes(path), taken: make([]taken, min(4<<bits.Len(uint(len(path))), maxTaken))}
+func newSuffixIndex(path string) *suffixIndex {
+	x := &suffixIndex{path: path, starts: sortSuffixes(path), memo: make([]memoStep, min(4<<bits.Len(uint(len(path))), maxMemo))}
 	for i := range len(path) {
-		x.octets[int(path[i])+1]++
+		x.byFirstByte[int(path[i])+1]++
 	}
 	for c := range 256 {
-		x.octets[c+1] += x.octets[c]
+		x.byFirstByte[c+1] += x.byFirstByte[c]
 	}
 	return x
 }
 
-// count gives the steps taken since its last call.
-func (x *suffixes) count() int {
+// takeSteps returns the steps since its last call.
+func (x *suffixIndex) takeSteps() int {
 	steps := x.steps
 	x.steps = 0
 	return steps
 }
 
-// octet gives the one at depth in the suffix at a place in starts; -1: it is shorter.
-func (x *suffixes) octet(at int32, depth int) int {
+// byteAt returns the byte at depth of the suffix at index at of starts; -1: the suffix is
+// shorter.
+func (x *suffixIndex) byteAt(at int32, depth int) int {
 	if i := int(x.starts[at]) + depth; i < len(x.path) {
 		return int(x.path[i])
 	}
 	return -1
 }
 
-// all are the suffixes of the empty string.
-func (x *suffixes) all() stretch { return stretch{0, int32(len(x.starts))} }
+// all returns the range of all suffixes.
+func (x *suffixIndex) all() suffixRange { return suffixRange{0, int32(len(x.starts))} }
 
-// narrow gives those of s, alike in their first depth octets, that go on with text.
-func (x *suffixes) narrow(s stretch, depth int, text string) stretch {
+// extend returns the suffixes of s, whose first depth bytes are the same, that continue with
+// text.
+func (x *suffixIndex) extend(s suffixRange, depth int, text string) suffixRange {
 	for i := range len(text) {
 		x.steps++
 		switch {
 		case s.lo == s.hi:
 			return s
 		case s.hi-s.lo == 1:
-			x.steps += (len(text) - i) / scanned
+			x.steps += (len(text) - i) / scanPerStep
 			if !strings.HasPrefix(x.path[int(x.starts[s.lo])+depth+i:], text[i:]) {
 				s.hi = s.lo
 			}
 			return s
 		case depth+i == 0:
-			s = stretch{x.octets[text[0]], x.octets[int(text[0])+1]}
+			s = suffixRange{x.byFirstByte[text[0]], x.byFirstByte[int(text[0])+1]}
 		default:
-			s = x.step(s, depth+i, text[i])
+			s = x.extendByte(s, depth+i, text[i])
 		}
 	}
 	return s
 }
 
-// step is narrow by one octet. Patterns that are alike ask the same again and
-// again, so that answers are kept, as many as there is room for.
-func (x *suffixes) step(s stretch, depth int, c byte) stretch {
-	question := taken{from: s, depth: int32(depth), octet: c}
+// extendByte is extend by one byte. Rules that are alike repeat the same calls, so that
+// extendByte keeps as many results as the memo has space for.
+func (x *suffixIndex) extendByte(s suffixRange, depth int, c byte) suffixRange {
+	question := memoStep{from: s, depth: int32(depth), next: c}
 	hash := (uint32(s.lo)*0x9E3779B1 ^ uint32(s.hi)*0x85EBCA6B ^ uint32(depth)<<8 ^ uint32(c)) * 0xC2B2AE35
-	place := &x.taken[hash&uint32(len(x.taken)-1)]
-	if place.from == question.from && place.depth == question.depth && place.octet == c {
+	place := &x.memo[hash&uint32(len(x.memo)-1)]
+	if place.from == question.from && place.depth == question.depth && place.next == c {
 		return place.to
 	}
 	x.steps += bits.Len(uint(s.hi - s.lo))
-	question.to.lo = x.search(s, depth, int(c))
-	question.to.hi = x.search(stretch{question.to.lo, s.hi}, depth, int(c)+1)
+	question.to.lo = x.lowerBound(s, depth, int(c))
+	question.to.hi = x.lowerBound(suffixRange{question.to.lo, s.hi}, depth, int(c)+1)
 	*place = question
 	return question.to
 }
 
-// search gives the first of s, alike in their first depth octets, whose next
-// octet is c or above. A suffix that ends there has none, and sorts first.
-func (x *suffixes) search(s stretch, depth, c int) int32 {
+// lowerBound returns the first suffix of s, whose first depth bytes are the same, whose next
+// byte is c or more. A suffix that ends there sorts first.
+func (x *suffixIndex) lowerBound(s suffixRange, depth, c int) int32 {
 	for s.lo < s.hi {
 		middle := s.lo + (s.hi-s.lo)/2
-		if x.octet(middle, depth) < c {
+		if x.byteAt(middle, depth) < c {
 			s.lo = middle + 1
 		} else {
 			s.hi = middle
@@ -119,9 +120,9 @@ func (x *suffixes) search(s stretch, depth, c int) int32 {
 	return s.lo
 }
 
-// next gives the first octet, not before from, where one of s begins; depth is
-// what they share; -1: none does.
-func (x *suffixes) next(s stretch, depth, from int) int {
+// next returns the first offset, from or later, at which a suffix of s begins; -1: there is
+// none. depth is the number of bytes that they have in common.
+func (x *suffixIndex) next(s suffixRange, depth, from int) int {
 	const near = 64
 	x.steps += 2
 	if s.hi-s.lo > near/8 { // so many may well be near
@@ -131,7 +132,7 @@ func (x *suffixes) next(s stretch, depth, from int) int {
 				return from + i
 			}
 		}
-		return x.nextIn(s, from)
+		return x.nextStart(s, from)
 	}
 	first := -1
 	for _, at := range x.starts[s.lo:s.hi] {
@@ -142,24 +143,24 @@ func (x *suffixes) next(s stretch, depth, from int) int {
 	return first
 }
 
-// endsPath reports whether what s shares, depth octets, ends the path, not
-// beginning before from. The shortest suffix sorts first.
-func (x *suffixes) endsPath(s stretch, depth, from int) bool {
+// endsPath reports whether the depth bytes that s has in common end the path, and begin at from
+// or later. The shortest suffix sorts first.
+func (x *suffixIndex) endsPath(s suffixRange, depth, from int) bool {
 	at := int(x.starts[s.lo])
 	return at >= from && at+depth == len(x.path)
 }
 
-// A wavelevel is one bit of numbers, the level above having sorted them by the
-// bits before it: how many of the first i have a 0 there.
-type wavelevel struct {
+// A waveletLevel is one bit of the numbers in a wavelet matrix, which the level above has sorted
+// by the bits before. zeros[i] is how many of the first i numbers have a 0.
+type waveletLevel struct {
 	zeros []int32
 	bit   uint32
 }
 
-// newWavelevels makes a wavelet matrix of the numbers 0 to n-1 in any order.
-func newWavelevels(numbers []int32) []wavelevel {
+// newWaveletMatrix returns a wavelet matrix of the numbers 0 to n-1 in any order.
+func newWaveletMatrix(numbers []int32) []waveletLevel {
 	n, depth := len(numbers), bits.Len(uint(len(numbers)))
-	levels := make([]wavelevel, depth)
+	levels := make([]waveletLevel, depth)
 	now, then := slices.Clone(numbers), make([]int32, n)
 	counts := make([]int32, depth*(n+1))
 	for i := range levels {
@@ -179,10 +180,10 @@ func newWavelevels(numbers []int32) []wavelevel {
 	return levels
 }
 
-// nextIn gives the least of the numbers in s that is not below from, or -1.
-func (x *suffixes) nextIn(s stretch, from int) int {
+// nextStart returns the least number of starts in s that is not below from, or -1.
+func (x *suffixIndex) nextStart(s suffixRange, from int) int {
 	if x.levels == nil {
-		x.levels = newWavelevels(x.starts)
+		x.levels = newWaveletMatrix(x.starts)
 		x.steps += levelSteps * len(x.starts)
 	}
 	x.steps += len(x.levels) / 2
@@ -195,19 +196,19 @@ func (x *suffixes) nextIn(s stretch, from int) int {
 		l := &x.levels[i]
 		zlo, zhi := l.zeros[s.lo], l.zeros[s.hi]
 		if below < zhi-zlo {
-			s = stretch{zlo, zhi}
+			s = suffixRange{zlo, zhi}
 			continue
 		}
 		below -= zhi - zlo
 		value |= l.bit
 		all := l.zeros[len(l.zeros)-1]
-		s = stretch{all + s.lo - zlo, all + s.hi - zhi}
+		s = suffixRange{all + s.lo - zlo, all + s.hi - zhi}
 	}
 	return int(value)
 }
 
-// countBelow gives how many of the numbers in s are below limit.
-func (x *suffixes) countBelow(s stretch, limit int) int32 {
+// countBelow returns how many numbers of starts in s are below limit.
+func (x *suffixIndex) countBelow(s suffixRange, limit int) int32 {
 	if limit >= len(x.starts) {
 		return s.hi - s.lo
 	}
@@ -216,12 +217,12 @@ func (x *suffixes) countBelow(s stretch, limit int) int32 {
 		l := &x.levels[i]
 		zlo, zhi := l.zeros[s.lo], l.zeros[s.hi]
 		if uint32(limit)&l.bit == 0 {
-			s = stretch{zlo, zhi}
+			s = suffixRange{zlo, zhi}
 			continue
 		}
 		count += zhi - zlo
 		all := l.zeros[len(l.zeros)-1]
-		s = stretch{all + s.lo - zlo, all + s.hi - zhi}
+		s = suffixRange{all + s.lo - zlo, all + s.hi - zhi}
 	}
 	return count
 }

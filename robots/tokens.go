@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Ceilings of ProductTokens.
+// Limits of ProductTokens.
 const (
-	maxHeader = 1 << 10 // octets of a header that are read
-	maxTokens = 16      // tokens that are given
+	maxHeader = 1 << 10 // bytes of a header that are parsed
+	maxTokens = 16      // tokens that are returned
 )
 
-// ProductTokens gives the product tokens that a User-Agent header may stand
-// for, the most significant first (RFC 9110 10.1.5), and nil for a browser's
-// own header. URLs, e-mail addresses, versions, the words that browsers and
-// their grammar are made of, and what a browser says of its platform are none.
+// ProductTokens returns the product tokens by which a User-Agent header may name its client, the
+// most significant first (RFC 9110 10.1.5), and nil for the header of a browser. It skips URLs,
+// e-mail addresses, versions, the words that the headers of all browsers have, and what a
+// browser says about its platform.
 func ProductTokens(userAgent string) []string {
 	if len(userAgent) > maxHeader {
 		// The last word may have been cut: it is nobody's name.
@@ -32,8 +32,8 @@ func ProductTokens(userAgent string) []string {
 	return tokens
 }
 
-// cutComment cuts s after the parenthesis that closes the comment it begins
-// in; comments nest (RFC 9110 5.6.5).
+// cutComment cuts s after the parenthesis that closes the comment in which s begins. Comments
+// nest (RFC 9110 5.6.5).
 func cutComment(s string) (comment, rest string) {
 	open := 1
 	for i := 0; i < len(s); i++ {
@@ -49,9 +49,9 @@ func cutComment(s string) (comment, rest string) {
 	return s, ""
 }
 
-// addComment appends the product tokens among the words of a comment. A
-// browser's comment on its platform names devices, which nobody can list: only
-// what is written there as a product ("FooBot/1.0") is taken from it.
+// addComment appends the product tokens among the words of a comment. A browser's comment on its
+// platform names devices, which no list can cover: from such a comment addComment takes only
+// words that are written as a product ("FooBot/1.0").
 func addComment(tokens []string, comment string) []string {
 	platform := isPlatform(comment)
 	for item := range strings.SplitSeq(comment, ";") {
@@ -63,12 +63,12 @@ func addComment(tokens []string, comment string) []string {
 	return tokens
 }
 
-// isPlatform reports whether a comment is a browser's on its platform, and
-// not that of a robot which calls itself "compatible" with browsers.
+// isPlatform reports whether a comment is a browser's comment on its platform. The comment of a
+// robot that calls itself "compatible" with browsers is not.
 func isPlatform(comment string) bool {
 	found := false
 	for item := range strings.SplitSeq(comment, ";") {
-		first := word(strings.TrimSpace(item))
+		first := leadingName(strings.TrimSpace(item))
 		if strings.EqualFold(first, "compatible") {
 			return false
 		}
@@ -77,7 +77,7 @@ func isPlatform(comment string) bool {
 	return found
 }
 
-// addWords appends the product tokens among the words of s, each once.
+// addWords appends the product tokens among the words of s that tokens lacks.
 func addWords(tokens []string, s string) []string {
 	for raw := range strings.FieldsFuncSeq(s, isDelimiter) {
 		token := productToken(raw)
@@ -96,12 +96,12 @@ func isDelimiter(r rune) bool {
 	return r <= ' ' || strings.ContainsRune(`;,()<>[]{}"'`, r)
 }
 
-// productToken gives the token that a word of a header stands for, or "".
+// productToken returns the product token in a word of a header, or "".
 func productToken(raw string) string {
 	if raw[0] == '+' || strings.Contains(raw, "://") || strings.Contains(raw, "@") {
 		return "" // how to reach somebody
 	}
-	token := word(raw)
+	token := leadingName(raw)
 	version, found := strings.CutPrefix(raw[len(token):], "/")
 	if found && strings.Contains(token, ".") && !startsVersion(version) {
 		return "" // an address without its scheme
@@ -116,7 +116,7 @@ func productToken(raw string) string {
 	return token
 }
 
-// isNameLetter reports whether r is what makes a word a name and not a number.
+// isNameLetter reports whether r makes a word a name rather than a number.
 func isNameLetter(r rune) bool { return r >= 0x80 || isLetter(byte(r)) }
 
 func startsVersion(s string) bool {
@@ -128,8 +128,8 @@ func isVersion(s string) bool {
 	return startsVersion(s) && strings.TrimLeft(s, "v0123456789._-") == ""
 }
 
-// trimVersion drops a version that a hyphen or underscore glues to a name:
-// "Nutch-1.19". It has a point; "lab-bot-2" is a name.
+// trimVersion drops a version that a hyphen or an underscore joins to a name, as in
+// "Nutch-1.19". A version has a point: "lab-bot-2" is a name.
 func trimVersion(s string) string {
 	at := strings.LastIndexAny(s, "-_")
 	if at > 0 && isVersion(s[at+1:]) && strings.Contains(s[at+1:], ".") {
@@ -138,23 +138,23 @@ func trimVersion(s string) string {
 	return s
 }
 
-// word gives the name that s begins with: letters, digits, "-", "_" and ".",
-// which real names have though RFC 9309 2.2.1 does not, and octets over 0x7F.
-func word(s string) string {
+// leadingName returns the name at the beginning of s: letters, digits, "-", "_", "." and bytes
+// over 0x7F. Real names have all of these; RFC 9309 2.2.1 allows only letters, "-" and "_".
+func leadingName(s string) string {
 	i := 0
-	for i < len(s) && (isNameOctet(s[i]) || isDigit(s[i]) || s[i] == '.' || s[i] >= 0x80) {
+	for i < len(s) && (isTokenByte(s[i]) || isDigit(s[i]) || s[i] == '.' || s[i] >= 0x80) {
 		i++
 	}
 	return s[:i]
 }
 
-// letters gives the part of a name that RFC 9309 2.2.1 knows.
-func letters(s string) string {
+// leadingLetters returns the part of a name that RFC 9309 2.2.1 allows in a product token.
+func leadingLetters(s string) string {
 	i := 0
-	for i < len(s) && isNameOctet(s[i]) {
+	for i < len(s) && isTokenByte(s[i]) {
 		i++
 	}
 	return s[:i]
 }
 
-func isNameOctet(c byte) bool { return isLetter(c) || c == '-' || c == '_' }
+func isTokenByte(c byte) bool { return isLetter(c) || c == '-' || c == '_' }

@@ -2,13 +2,13 @@ package robots
 
 import "strings"
 
-// platforms are the words by which a browser's comment on its platform is known.
+// platforms are the words that identify a browser's comment on its platform.
 var platforms = wordSet(`
 	windows macintosh x11 linux android iphone ipad ipod cros wayland
 	freebsd openbsd netbsd sunos tizen kaios web0s webos playstation nintendo xbox`)
 
-// commonWords name nobody: every browser has them in its header, and robots
-// have them too in order to pass for one.
+// commonWords are no names of clients: the headers of all browsers have them, and robots send
+// them too in order to pass for a browser.
 var commonWords = wordSet(`
 	mozilla compatible applewebkit khtml like gecko version mobile tablet build wv rv
 	chrome chromium crios safari firefox fxios minefield iceweasel seamonkey
