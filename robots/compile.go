@@ -8,14 +8,20 @@ import (
 	"time"
 )
 
-// A ruleSet is the rules of all blocks that name the same agents. Most files have one for each
-// block. An agent that several blocks name together with different agents has several rule sets:
-// to merge these for each agent would let a small file take memory for the product of its agents
-// and its rules.
-type ruleSet struct {
-	root               uint32 // in File.nodes
-	longestDisallowAll int32  // size of the longest Disallow that matches every path; -1: none
-	longestAllow       int32  // size of the longest Allow; -1: none
+// Parse compiles a robots.txt. It never fails: it ignores lines that it cannot read. It parses
+// at most [MaxBytes] bytes and drops a last line that this limit may have cut. It keeps no
+// reference to text. If d has no name, it returns nil.
+func Parse(text []byte, d Dialect) *File {
+	return ParseString(string(text[:min(len(text), MaxBytes)]), d)
+}
+
+// ParseString is Parse for a text that the caller keeps anyway: the File refers to text, and so
+// keeps it in memory.
+func ParseString(text string, d Dialect) *File {
+	if d.Name == "" {
+		return nil
+	}
+	return compile(read(text, d))
 }
 
 // A nameKey is a name under which an agent finds a block.
@@ -37,10 +43,7 @@ type compiler struct {
 }
 
 func compile(s *parsed) *File {
-	c := compiler{parsed: s, file: &File{
-		dialect:     sharedDialect(s.dialect),
-		lettersOnly: s.dialect.LettersOnly, family: s.dialect.Family, asWritten: s.dialect.AsWritten,
-	}}
+	c := compiler{parsed: s, file: &File{dialect: sharedDialect(s.dialect)}}
 	keys := c.keys()
 	c.groupBlocks(keys)
 	c.addNames(keys)
@@ -103,15 +106,6 @@ func isStar(value string) bool {
 	return len(value) > 0 && value[0] == '*' && (len(value) == 1 || isSpace(value[1]))
 }
 
-// lower returns a name with its ASCII letters in lower case. Bytes over 0x7F stay as they are.
-func lower(s string) string {
-	b := make([]byte, len(s))
-	for i := range len(s) {
-		b[i] = toLower(s[i])
-	}
-	return string(b)
-}
-
 // groupBlocks assigns a rule set to each block. Blocks that name the same agents share one.
 func (c *compiler) groupBlocks(keys []nameKey) {
 	type member struct{ block, name int }
@@ -122,7 +116,7 @@ func (c *compiler) groupBlocks(keys []nameKey) {
 		}
 		m := member{k.block, i}
 		if n := len(members); n > 0 && keys[members[n-1].name].text == k.text {
-			m.name = members[n-1].name // the first key of a name stands for it
+			m.name = members[n-1].name // all keys of a name have the index of its first key
 		}
 		members = append(members, m)
 	}
@@ -174,4 +168,223 @@ func (c *compiler) addNames(keys []nameKey) {
 		c.file.names = append(c.file.names, n)
 	}
 	c.file.names, c.file.setRefs = slices.Clone(c.file.names), slices.Clone(c.file.setRefs)
+}
+
+// buildTries builds the trie of each rule set.
+func (c *compiler) buildTries() {
+	f := c.file
+	c.rules = slices.DeleteFunc(c.rules, func(it parsedRule) bool { return c.setOf[it.block] < 0 })
+	f.labels = c.finalText()
+	items := c.sortedRules()
+	f.rules = make([]rule, 0, len(items))
+	f.nodes = make([]node, 0, 2*len(items)+len(f.ruleSets)+1) // usually enough: a rule adds a leaf and may split a label
+	for in := range f.ruleSets {
+		n := 0
+		for n < len(items) && c.setOf[items[n].block] == in {
+			n++
+		}
+		f.ruleSets[in] = c.newRuleSet(items[:n])
+		c.buildTrie(items[:n])
+		items = items[n:]
+	}
+	f.nodes = slices.Clone(append(f.nodes, node{firstRule: uint32(len(f.rules))}))
+	f.rules = slices.Clone(f.rules)
+}
+
+// sortedRules returns the rules in the order of their rule sets, then of their patterns; of
+// equal patterns the rule that decides comes first. It sorts small values: the first eight bytes
+// tell most patterns apart.
+func (c *compiler) sortedRules() []parsedRule {
+	type entry struct {
+		head    uint64
+		set, at uint32
+	}
+	entries := make([]entry, len(c.rules))
+	for i := range c.rules {
+		it := &c.rules[i]
+		var head [8]byte
+		copy(head[:], it.pattern(c.file.labels))
+		entries[i] = entry{binary.BigEndian.Uint64(head[:]), uint32(c.setOf[it.block]), uint32(i)}
+	}
+	slices.SortFunc(entries, func(a, b entry) int {
+		switch {
+		case a.set != b.set:
+			return cmp.Compare(a.set, b.set)
+		case a.head != b.head:
+			return cmp.Compare(a.head, b.head)
+		}
+		x, y := &c.rules[a.at], &c.rules[b.at]
+		if order := strings.Compare(x.pattern(c.file.labels), y.pattern(c.file.labels)); order != 0 {
+			return order
+		}
+		return -x.compareRank(&y.rule)
+	})
+	items := make([]parsedRule, len(entries))
+	for i, e := range entries {
+		items[i] = c.rules[e.at]
+	}
+	return items
+}
+
+func (c *compiler) newRuleSet(items []parsedRule) ruleSet {
+	s := ruleSet{root: uint32(len(c.file.nodes)), longestDisallowAll: -1, longestAllow: -1}
+	for i := range items {
+		it := &items[i]
+		switch size := int32(it.size); {
+		case it.is(flagAllow):
+			s.longestAllow = max(s.longestAllow, size)
+		case it.written > 0 && it.matchesAll(c.file.labels):
+			s.longestDisallowAll = max(s.longestDisallowAll, size)
+		}
+	}
+	return s
+}
+
+// matchesAll reports whether the rule matches every path: its pattern is no more than the "/"
+// that every path begins with, and wildcards.
+func (it *parsedRule) matchesAll(text string) bool {
+	path := it.pattern(text)
+	if it.is(flagAnchored) && !strings.HasSuffix(path, "*") {
+		return false
+	}
+	literal := strings.Trim(path, "*")
+	return literal == "" || literal == "/"
+}
+
+// A span is the rules at and below a node, which have the first depth bytes in common.
+type span struct{ from, to, depth int }
+
+// buildTrie builds a trie of sorted rules level by level. The spans are the queue and, one for
+// one, the nodes.
+func (c *compiler) buildTrie(items []parsedRule) {
+	f, root := c.file, len(c.file.nodes)
+	c.spans = c.spans[:0]
+	c.addNode(0, span{to: len(items)})
+	for i := 0; i < len(c.spans); i++ {
+		s := c.spans[i]
+		n := node{firstRule: uint32(len(f.rules)), firstChild: uint32(len(f.nodes))}
+		if s.from < s.to {
+			first, last := &items[s.from], &items[s.to-1]
+			size := commonLabel(first.pattern(f.labels)[s.depth:], last.pattern(f.labels)[s.depth:], i == 0)
+			n.label, n.size = first.start+uint32(s.depth), uint16(size)
+			s.depth += size
+		}
+		for s.from < s.to && int(items[s.from].end-items[s.from].start) == s.depth {
+			c.addNodeRule(n.firstRule, items[s.from].rule)
+			s.from++
+		}
+		c.addChildren(items, s)
+		n.childCount = uint8(len(f.nodes) - int(n.firstChild))
+		if c.firstBytes[root+i] == '*' {
+			n.longest = longestSize(items[c.spans[i].from:s.to])
+		}
+		f.nodes[root+i] = n
+	}
+}
+
+// commonLabel returns the length of the common beginning of two patterns, up to a "*" that is
+// not the first byte. The label of a root has no "*" at all, since a matcher only tries
+// wildcards that it reached from a parent.
+func commonLabel(a, b string, root bool) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] && (a[n] != '*' || n == 0 && !root) {
+		n++
+	}
+	return n
+}
+
+// addNodeRule adds a rule that ends at the current node, whose rules begin at from. Only the
+// first anchored rule and the first other rule can decide.
+func (c *compiler) addNodeRule(from uint32, r rule) {
+	for _, prev := range c.file.rules[from:] {
+		if prev.is(flagAnchored) == r.is(flagAnchored) {
+			return
+		}
+	}
+	c.file.rules = append(c.file.rules, r)
+}
+
+// addChildren adds a node for each byte that may follow, "*" first.
+func (c *compiler) addChildren(items []parsedRule, s span) {
+	spans, nodes := len(c.spans), len(c.firstBytes)
+	for s.from < s.to {
+		kid := span{s.from, s.from + 1, s.depth}
+		head := items[kid.from].pattern(c.file.labels)[s.depth]
+		for kid.to < s.to && items[kid.to].pattern(c.file.labels)[s.depth] == head {
+			kid.to++
+		}
+		c.addNode(head, kid)
+		if head == '*' {
+			last := len(c.spans) - 1
+			c.spans[spans], c.spans[last] = c.spans[last], c.spans[spans]
+			c.firstBytes[nodes], c.firstBytes[nodes+last-spans] = head, c.firstBytes[nodes]
+		}
+		s.from = kid.to
+	}
+}
+
+func (c *compiler) addNode(head byte, s span) {
+	c.file.nodes = append(c.file.nodes, node{})
+	c.firstBytes = append(c.firstBytes, head)
+	c.spans = append(c.spans, s)
+}
+
+// longestSize returns the size of the longest rule, at most longestUnknown.
+func longestSize(items []parsedRule) uint8 {
+	size := uint16(0)
+	for i := range items {
+		size = max(size, items[i].size)
+	}
+	return uint8(min(size, longestUnknown))
+}
+
+// addExtras compiles the extension lines, if there are any.
+func (c *compiler) addExtras(keys []nameKey) {
+	if c.ext.lines == 0 {
+		return
+	}
+	e := &extensions{sitemaps: c.ext.sitemaps, licenses: c.ext.licenses}
+	c.file.ext = e
+	if len(c.ext.signals) > 0 {
+		e.signals = c.nameSignals(keys)
+	}
+	if len(c.ext.usages) > 0 {
+		c.addUsages(e)
+	}
+}
+
+// addUsages compiles the patterns of Content-Usage lines as a File of its own with the same
+// names.
+func (c *compiler) addUsages(e *extensions) {
+	var patterns strings.Builder
+	for _, u := range c.ext.usages {
+		patterns.WriteString(u.pattern)
+	}
+	s := &parsed{dialect: c.dialect, source: patterns.String(), agentLines: c.agentLines, agentRuns: c.agentRuns}
+	rest := s.source
+	for _, u := range c.ext.usages {
+		pattern := rest[:len(u.pattern)]
+		rest = rest[len(u.pattern):]
+		s.blocks = u.block + 1
+		s.addRule(pattern, u.line, false)
+		e.usages = append(e.usages, usage{u.line, s.normalisePattern(pattern), u.expression, uint32(c.setOf[u.block])})
+	}
+	s.blocks = c.blocks
+	e.usageRules = compile(s)
+	e.usageRules.names, e.usageRules.setRefs, e.usageRules.nameText = c.file.names, c.file.setRefs, c.file.nameText // equal, so shared
+}
+
+// nameSignals returns the signals of each name.
+func (c *compiler) nameSignals(keys []nameKey) []Signals {
+	blocks := make([]Signals, c.blocks)
+	for _, s := range c.ext.signals {
+		blocks[s.block].merge(s.Signals)
+	}
+	names := make([]Signals, len(c.file.names))
+	for _, k := range keys {
+		if at := c.file.nameIndex(k.text); c.file.names[at].partial == k.partial {
+			names[at].merge(blocks[k.block])
+		}
+	}
+	return names
 }

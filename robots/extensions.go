@@ -1,10 +1,7 @@
 package robots
 
 import (
-	"cmp"
-	"slices"
 	"strings"
-	"unsafe"
 )
 
 // Extension lines beyond these limits are not parsed. Real files stay far below them.
@@ -67,85 +64,6 @@ func (s *Signals) merge(t Signals) {
 	s.Search = max(s.Search, t.Search)
 	s.AIInput = max(s.AIInput, t.AIInput)
 	s.AITrain = max(s.AITrain, t.AITrain)
-}
-
-// Sitemaps returns the values of the Sitemap lines, as written (sitemaps.org). They are
-// untrusted text and apply to the whole site.
-func (f *File) Sitemaps() []string {
-	if f == nil || f.ext == nil {
-		return nil
-	}
-	return slices.Clone(f.ext.sitemaps)
-}
-
-// Licenses returns the values of the License lines, as written: where the license terms for a
-// site's pages are (Really Simple Licensing 1.0).
-func (f *File) Licenses() []string {
-	if f == nil || f.ext == nil {
-		return nil
-	}
-	return slices.Clone(f.ext.licenses)
-}
-
-// ContentSignals returns the signals of the group's Content-Signal lines.
-func (g Group) ContentSignals() Signals {
-	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.signals == nil {
-		return Signals{}
-	}
-	return g.file.ext.signals[g.name]
-}
-
-// ContentUsage returns the preferences that the group states for a path, such as "train-ai=n",
-// as written: those of the Content-Usage line with the longest matching pattern
-// (draft-ietf-aipref-attach); "" if there are none. Lines with the same pattern are joined by
-// commas. ContentUsage does not check whether the path is allowed.
-func (g Group) ContentUsage(pathAndQuery string) string {
-	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.usageRules == nil {
-		return ""
-	}
-	e := g.file.ext
-	u := e.usageRules.group(g.name, g.token)
-	line := u.Match(pathAndQuery).Line
-	at, found := slices.BinarySearchFunc(e.usages, line, func(u usage, line int) int { return cmp.Compare(u.line, line) })
-	if !found {
-		return ""
-	}
-	var said []string
-	for _, other := range e.usages {
-		if other.form == e.usages[at].form && slices.Contains(u.setRefs(), other.set) {
-			said = append(said, other.expression)
-		}
-	}
-	return strings.Join(said, ", ")
-}
-
-// extensions are what a File keeps of its extension lines.
-type extensions struct {
-	sitemaps, licenses []string
-	signals            []Signals // of each name in File.names; nil: none
-	usageRules         *File     // a File with the same names whose rules are the patterns of Content-Usage; nil: none
-	usages             []usage   // in the order of their lines
-}
-
-// A usage is a Content-Usage line of a File.
-type usage struct {
-	line             int
-	form, expression string // its normalised pattern, and its preference
-	set              uint32 // in File.ruleSets: that of its block
-}
-
-func (e *extensions) size() int {
-	if e == nil {
-		return 0
-	}
-	n := int(unsafe.Sizeof(*e)) + len(e.signals)*int(unsafe.Sizeof(Signals{}))
-	if e.usageRules != nil {
-		n += e.usageRules.Size() - e.usageRules.namesSize() // they are the file's own
-	}
-	for _, u := range e.usages {
-		n += len(u.form) + int(unsafe.Sizeof(u))
-	}
-	return n + (cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof("")) // the text of all is part of the source
 }
 
 // extensionLines are the extension lines of a file.
@@ -228,55 +146,4 @@ func (e *extensionLines) addUsage(value string, line, block int) {
 		u.pattern, u.expression = value[:end], trimSpace(value[end:])
 	}
 	e.usages = append(e.usages, u)
-}
-
-// addExtras compiles the extension lines, if there are any.
-func (c *compiler) addExtras(keys []nameKey) {
-	if c.ext.lines == 0 {
-		return
-	}
-	e := &extensions{sitemaps: c.ext.sitemaps, licenses: c.ext.licenses}
-	c.file.ext = e
-	if len(c.ext.signals) > 0 {
-		e.signals = c.nameSignals(keys)
-	}
-	if len(c.ext.usages) > 0 {
-		c.addUsages(e)
-	}
-}
-
-// addUsages compiles the patterns of Content-Usage lines as a File of its own with the same
-// names.
-func (c *compiler) addUsages(e *extensions) {
-	var patterns strings.Builder
-	for _, u := range c.ext.usages {
-		patterns.WriteString(u.pattern)
-	}
-	s := &parsed{dialect: c.dialect, source: patterns.String(), agentLines: c.agentLines, agentRuns: c.agentRuns}
-	rest := s.source
-	for _, u := range c.ext.usages {
-		pattern := rest[:len(u.pattern)]
-		rest = rest[len(u.pattern):]
-		s.blocks = u.block + 1
-		s.addRule(pattern, u.line, false)
-		e.usages = append(e.usages, usage{u.line, s.normalisePattern(pattern), u.expression, uint32(c.setOf[u.block])})
-	}
-	s.blocks = c.blocks
-	e.usageRules = compile(s)
-	e.usageRules.names, e.usageRules.setRefs, e.usageRules.nameText = c.file.names, c.file.setRefs, c.file.nameText // the same again
-}
-
-// nameSignals returns the signals of each name.
-func (c *compiler) nameSignals(keys []nameKey) []Signals {
-	blocks := make([]Signals, c.blocks)
-	for _, s := range c.ext.signals {
-		blocks[s.block].merge(s.Signals)
-	}
-	names := make([]Signals, len(c.file.names))
-	for _, k := range keys {
-		if at := c.file.nameIndex(k.text); c.file.names[at].partial == k.partial {
-			names[at].merge(blocks[k.block])
-		}
-	}
-	return names
 }

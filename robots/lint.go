@@ -43,13 +43,13 @@ func Lint(text []byte, d Dialect) []Remark {
 		last = number
 	}
 	if d.Name != "" {
-		l.count = 0 // of each kind the first ones: so those of both together are the first of all
+		l.count = 0 // the limit holds for both kinds of checks, so that the first remarks of all are kept
 		l.checkNeverWins(source)
 	}
 	slices.SortStableFunc(l.remarks, func(a, b Remark) int { return cmp.Compare(a.Line, b.Line) })
 	l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks)]
 	if len(text) > MaxBytes {
-		l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks-1)] // this one counts most
+		l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks-1)] // the next remark is the most important one
 		l.count = 0
 		l.remark(last+1, TooLong, "the file has more than %d octets: nothing is read from here on", MaxBytes)
 	}
@@ -166,7 +166,7 @@ func (l *linter) checkAgent(number int, value string) {
 
 func (l *linter) checkPattern(number int, value string) {
 	switch {
-	case len(value) == 0: // the usual way to say nothing
+	case len(value) == 0: // the usual way to allow everything
 	case value[0] != '/' && value[0] != '*':
 		l.remark(number, NeverWins, "%q matches nothing: a path begins with a slash", clip(value))
 	case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7f }):
@@ -195,7 +195,7 @@ func (l *linter) checkNeverWins(text string) {
 		switch {
 		case file.names[at].partial != k.partial:
 		case len(names[block]) == maxAgentsTried:
-			more[block] = true // it may win for one of those
+			more[block] = true // the rule may win for an agent that is not tried
 		default:
 			names[block] = append(names[block], file.group(at, ""))
 		}
@@ -227,10 +227,10 @@ func (l *linter) checkNeverWins(text string) {
 // samplePath returns a normalised path that another rule matches only if it matches all paths
 // that this rule matches.
 func (it *parsedRule) samplePath(text string) string {
-	const nobodys = "\x01"
-	path := strings.ReplaceAll(it.pattern(text), "*", nobodys)
+	const unused = "\x01"
+	path := strings.ReplaceAll(it.pattern(text), "*", unused)
 	if !it.is(flagAnchored) {
-		path += nobodys
+		path += unused
 	}
 	if !strings.HasPrefix(path, "/") {
 		return "/" + path

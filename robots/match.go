@@ -1,117 +1,338 @@
 package robots
 
 import (
-	"cmp"
 	"strings"
-	"unsafe"
 )
 
-// A node is part of a path-compressed trie over the normalised patterns, without their anchors.
-// A "*" may only begin a label, so that everything below such a node may follow at any later
-// byte of the path.
+// An Effort is a number of steps of matching. A step is the visit of a node, about 8 ns, or
+// other work that takes as long.
+type Effort int
+
+// MaxEffort is the maximum number of steps for one request, for all forms of its path together:
+// 1 to 2 ms. Ordinary files and paths take tens or hundreds. Only a file with thousands of rules
+// with "*" whose pieces occur in a long path takes more.
+const MaxEffort Effort = 160_000
+
+// A matcher takes one normalised path through the tries of a group.
 //
-// The children of a node are adjacent; one that begins with "*" comes first.
-type node struct {
-	label      uint32 // offset in File.labels; its first byte is also in File.firstBytes
-	firstChild uint32 // index in File.nodes
-	firstRule  uint32 // the first rule that ends here; the next node's firstRule is the end
-	size       uint16 // of the label, in bytes
-	childCount uint8  // under 256: no pattern has NUL, CR or LF
-	longest    uint8  // if the label begins with "*": size of the longest rule at or below the node, up to longestUnknown
+// From a node that begins with "*" it tries every following byte of the path. It does so once
+// for each such node, from the first byte at which it reached the node: whatever matches later
+// bytes is found from there too. So the cost depends on the number of nodes, not on the number
+// of ways in which wildcards can divide a path. If that is still too much, an indexedSearch
+// takes over. If the search costs too much as well, the matcher gives up, and stepsLeft is
+// negative.
+//
+// The path is a parameter and no field, so that it may stay on the caller's stack.
+type matcher struct {
+	tries        *tries
+	best         *rule
+	stepsLeft    int            // steps that may still be taken
+	indexBelow   int            // the value of stepsLeft below which an indexedSearch takes over; 0: none does any more
+	indexed      *indexedSearch // nil: not needed so far
+	pendingCount int            // of pending, in the current trie
+	morePending  *[]wildcard    // the wildcards beyond maxPending; nil: none
+	pending      [maxPending]wildcard
 }
 
-const longestUnknown = 255
-
-// A rule takes 12 bytes. At most two rules end at one node: an anchored one and another.
-type rule struct {
-	text    uint32 // offset in File.source of the pattern as written
-	meta    uint32 // the line, and the flags below
-	written uint16 // size of the pattern as written
-	size    uint16 // bytes of the normalised pattern: the longer rule wins
-}
+// A wildcard is a node that begins with "*", and the first byte of the path that may follow.
+type wildcard struct{ node, from uint32 }
 
 const (
-	flagAllow    uint32 = 1 << 31
-	flagAnchored uint32 = 1 << 30 // the pattern ends with "$"
-	maskLine     uint32 = 1<<30 - 1
+	// maxPending is how many wildcards a matcher keeps on the stack. Ordinary files reach fewer for
+	// one path.
+	maxPending = 8
+
+	// maxStepsPerByte is how many steps a matcher takes for each byte of the path before an
+	// indexedSearch takes over: about as many as the search needs to begin.
+	maxStepsPerByte = 4
+
+	// shortLiteral is the maximum length, in bytes, of a literal that strings.Index finds quickly.
+	shortLiteral = 16
+
+	// scanPerStep and scanLongPerStep are how many bytes of a path are searched or compared in the
+	// time of a step, for a short literal and for a long one.
+	scanPerStep     = 32
+	scanLongPerStep = 8
 )
 
-func (r *rule) is(flag uint32) bool { return r.meta&flag != 0 }
-
-// compareRank is positive if r decides rather than s: the longer one, Allow among equals (RFC
-// 9309 2.2.2), and of two equal rules the first in the file.
-func (r *rule) compareRank(s *rule) int {
-	switch {
-	case r.size != s.size:
-		return int(r.size) - int(s.size)
-	case r.is(flagAllow) != s.is(flagAllow):
-		return cmp.Compare(r.meta&flagAllow, s.meta&flagAllow)
+// setBudget sets stepsLeft and indexBelow for a path of n bytes.
+func (m *matcher) setBudget(n int, spent Effort) {
+	m.stepsLeft = int(MaxEffort - spent)
+	m.indexBelow = m.stepsLeft - maxStepsPerByte*(n+8)
+	if m.indexBelow <= n*indexSteps {
+		m.indexBelow = 0 // too few steps would be left for an indexedSearch
 	}
-	return cmp.Compare(s.meta&maskLine, r.meta&maskLine)
 }
 
-// outranks reports whether r decides rather than best, which may be nil.
-func (r *rule) outranks(best *rule) bool { return best == nil || r.compareRank(best) > 0 }
-
-// label returns the bytes between a node's parent and the node.
-func (f *File) label(at uint32) string {
-	n := &f.nodes[at]
-	return f.labels[n.label : n.label+uint32(n.size)]
-}
-
-// matchNormalised normalises the path and matches it. The bytes of the normalised form count as
-// steps, so that a byte costs as much as its percent-encoding: the audit records the latter, and
-// the verdict on it must be the same.
-func (g Group) matchNormalised(path string, spent Effort) (Verdict, Effort) {
-	var space [1 << 10]byte
-	normal := appendPath(space[:0], path)
-	return g.matchBytes(normal, spent+Effort(len(normal)/normalisePerStep))
-}
-
-// matchAsWritten matches a path under a dialect that does not normalise paths. Such a dialect
-// reads a path as a C string, which ends at NUL.
-func (g Group) matchAsWritten(path string, spent Effort) (Verdict, Effort) {
-	if i := strings.IndexByte(path, 0); i >= 0 {
-		path = path[:i]
+// matchTrie matches the path against one trie.
+func (m *matcher) matchTrie(root uint32, path string) {
+	m.stepsLeft--
+	from := int(m.tries.nodes[root].size)
+	if from > 1 && !strings.HasPrefix(path, m.tries.label(root)) { // a label of 1 byte is "/", as the path
+		return
 	}
-	if path != "" && path[0] == '/' {
-		return g.match(path, spent)
+	if m.indexed == nil {
+		m.pendingCount = 0
+		m.descend(root, path, from)
+		for i := 0; i < m.pendingCount && m.stepsLeft >= m.indexBelow; i++ { // pendingCount grows
+			m.tryPending(m.pending[i], path)
+		}
+		if m.morePending != nil {
+			m.tryMorePending(path)
+		}
+		if m.stepsLeft >= m.indexBelow || m.indexBelow == 0 {
+			return
+		}
+		m.indexBelow = 0
+		m.stepsLeft -= len(path) * indexSteps
+		m.indexed = newIndexedSearch(path)
 	}
-	var space [1 << 10]byte
-	return g.matchBytes(append(append(space[:0], '/'), path...), spent)
+	m.matchTrieIndexed(root, path, from)
 }
 
-// matchBytes passes path without a copy: match does not keep it.
-func (g Group) matchBytes(path []byte, spent Effort) (Verdict, Effort) {
-	return g.match(unsafe.String(unsafe.SliceData(path), len(path)), spent)
+// descend goes down from a node whose label ends at from, and considers the rules of the nodes
+// it reaches.
+func (m *matcher) descend(at uint32, path string, from int) {
+	nodes, firstBytes, labels := m.tries.nodes, m.tries.firstBytes, m.tries.labels
+	for {
+		m.stepsLeft--
+		n := &nodes[at]
+		if n.firstRule != nodes[at+1].firstRule {
+			m.considerRules(at, from == len(path))
+		}
+		if n.childCount == 0 {
+			return
+		}
+		children := firstBytes[n.firstChild : n.firstChild+uint32(n.childCount)]
+		if children[0] == '*' {
+			m.addPending(wildcard{n.firstChild, uint32(from)})
+		}
+		if from >= len(path) {
+			return
+		}
+		child := strings.IndexByte(children, path[from])
+		if child < 0 || children[child] == '*' { // a "*" in a path is no wildcard
+			return
+		}
+		at = n.firstChild + uint32(child)
+		n = &nodes[at]
+		if n.size > 1 {
+			rest := labels[n.label+1 : n.label+uint32(n.size)]
+			if n.size > scanPerStep {
+				m.stepsLeft -= int(n.size / scanPerStep)
+			}
+			if !strings.HasPrefix(path[from+1:], rest) {
+				return
+			}
+		}
+		from += int(n.size)
+	}
 }
 
-func (g Group) match(path string, spent Effort) (Verdict, Effort) {
-	var w matcher
-	w.file = g.file
-	w.setBudget(len(path), spent)
-	if g.root != severalSets {
-		w.matchTrie(g.root, path)
-	} else {
-		for _, in := range g.setRefs() {
-			if w.matchTrie(g.file.ruleSets[in].root, path); w.stepsLeft < 0 {
-				break
+// considerRules makes the rules that end at a node best if they outrank it. With atEnd the path
+// ends there too.
+func (m *matcher) considerRules(at uint32, atEnd bool) {
+	t := m.tries
+	for i := t.nodes[at].firstRule; i < t.nodes[at+1].firstRule; i++ {
+		if r := &t.rules[i]; (atEnd || !r.is(flagAnchored)) && r.outranks(m.best) {
+			m.best = r
+		}
+	}
+}
+
+// addPending adds a wildcard unless its node was reached before.
+func (m *matcher) addPending(w wildcard) {
+	if m.indexed != nil {
+		m.indexed.queue = append(m.indexed.queue, w)
+		return
+	}
+	for _, q := range m.pending[:m.pendingCount] {
+		if q.node == w.node {
+			return
+		}
+	}
+	if m.pendingCount < maxPending {
+		m.pending[m.pendingCount] = w
+		m.pendingCount++
+		return
+	}
+	m.addMorePending(w)
+}
+
+// addMorePending is addPending once pending is full.
+func (m *matcher) addMorePending(w wildcard) {
+	if m.morePending == nil {
+		m.morePending = new([]wildcard)
+	}
+	m.stepsLeft -= len(*m.morePending) / maxPending
+	for _, q := range *m.morePending {
+		if q.node == w.node {
+			return
+		}
+	}
+	*m.morePending = append(*m.morePending, w)
+}
+
+// tryMorePending tries the wildcards beyond maxPending.
+func (m *matcher) tryMorePending(path string) {
+	for i := 0; i < len(*m.morePending) && m.stepsLeft >= m.indexBelow; i++ { // the slice grows
+		m.tryPending((*m.morePending)[i], path)
+	}
+	m.morePending = nil
+}
+
+// tryPending goes down from a wildcard at every following byte of the path.
+func (m *matcher) tryPending(w wildcard, path string) {
+	t := m.tries
+	n := &t.nodes[w.node]
+	m.stepsLeft--
+	if m.best != nil && n.longest < longestUnknown && uint16(n.longest) < m.best.size {
+		return // no rule there outranks best
+	}
+	from := int(w.from)
+	literal := t.label(w.node)[1:]
+	m.stepsLeft -= searchSteps(uint(len(path)-from), uint(len(literal)))
+	if n.childCount == 0 { // no node follows: any match will do
+		if rest := path[from:]; strings.Contains(rest, literal) {
+			m.considerRules(w.node, strings.HasSuffix(rest, literal))
+		}
+		return
+	}
+	if literal != "" {
+		once := t.firstMatchSuffices(w.node)
+		for {
+			i := strings.Index(path[from:], literal)
+			if i < 0 {
+				return
+			}
+			m.descend(w.node, path, from+i+len(literal))
+			if from += i + 1; once || m.stepsLeft < m.indexBelow {
+				return
 			}
 		}
 	}
-	spent = MaxEffort - Effort(w.stepsLeft)
-	switch {
-	case w.stepsLeft < 0:
-		return Verdict{GaveUp: true}, spent
-	case w.best == nil:
-		return Verdict{Allow: true}, spent
+	// A "*" that follows needs the first match, an anchor the last one.
+	m.descend(w.node, path, from)
+	var first byteSet
+	first.add(t.childBytes(n))
+	for from++; from < len(path) && m.stepsLeft >= m.indexBelow; from++ {
+		if first.has(path[from]) {
+			m.descend(w.node, path, from)
+		}
 	}
-	return Verdict{
-		Allow: w.best.is(flagAllow) || w.best.written == 0,
-		Rule:  g.file.written(w.best),
-		Line:  int(w.best.meta & maskLine),
-	}, spent
+	m.descend(w.node, path, len(path))
 }
 
-// written returns the pattern of a rule as the file has it.
-func (f *File) written(r *rule) string { return f.source[r.text : r.text+uint32(r.written)] }
+// searchSteps returns the steps to search n bytes of a path for a literal of so many bytes, or
+// for any byte of a set if literal is zero.
+func searchSteps(n, literal uint) int {
+	if literal == 0 || literal > shortLiteral {
+		return int((n + literal) / scanLongPerStep)
+	}
+	return int(n / scanPerStep)
+}
+
+// A byteSet is a set of bytes.
+type byteSet [4]uint64
+
+func (o *byteSet) add(s string) {
+	for i := range len(s) {
+		o[s[i]/64] |= 1 << (s[i] % 64)
+	}
+}
+
+func (o *byteSet) has(c byte) bool { return o[c/64]&(1<<(c%64)) != 0 }
+
+// An indexedSearch matches a path against a trie whose wildcards are too many, or whose rules
+// are too much alike, to try every byte of the path for each of them. It visits each node below
+// a "*" once, for all bytes of the path together.
+type indexedSearch struct {
+	index *suffixIndex
+	queue []wildcard     // not tried yet; no node is added twice
+	stack []partialMatch // not visited yet
+}
+
+// A partialMatch is a node below a "*", and all suffixes of the path that begin with the bytes
+// between the two.
+type partialMatch struct {
+	node  uint32
+	depth int // bytes between the "*" and the end of the node's label
+	suffixRange
+}
+
+func newIndexedSearch(path string) *indexedSearch {
+	return &indexedSearch{index: newSuffixIndex(strings.Clone(path))} // without the copy every path would escape to the heap
+}
+
+// matchTrieIndexed is matchTrie by an indexedSearch, below a root whose label ends at from.
+func (m *matcher) matchTrieIndexed(root uint32, path string, from int) {
+	m.indexed.queue = m.indexed.queue[:0]
+	m.descend(root, path, from)
+	for i := 0; i < len(m.indexed.queue) && m.stepsLeft >= 0; i++ { // the slice grows
+		m.tryIndexed(m.indexed.queue[i], path)
+	}
+}
+
+// tryIndexed goes down from a wildcard for all following bytes of the path at once.
+func (m *matcher) tryIndexed(w wildcard, path string) {
+	t, s := m.tries, m.indexed
+	n := &t.nodes[w.node]
+	m.stepsLeft--
+	if m.best != nil && n.longest < longestUnknown && uint16(n.longest) < m.best.size {
+		return // no rule there outranks best
+	}
+	s.stack = s.stack[:0]
+	s.push(partialMatch{w.node, 0, s.index.all()}, t.label(w.node)[1:])
+	m.stepsLeft -= s.index.takeSteps()
+	for len(s.stack) > 0 && m.stepsLeft >= 0 {
+		p := s.stack[len(s.stack)-1]
+		s.stack = s.stack[:len(s.stack)-1]
+		n := &t.nodes[p.node]
+		star := n.childCount > 0 && t.firstBytes[n.firstChild] == '*'
+		if star || n.firstRule != t.nodes[p.node+1].firstRule { // otherwise the first match is not needed
+			first, atEnd := int(w.from), true
+			if p.depth > 0 {
+				if first = s.index.next(p.suffixRange, p.depth, first); first < 0 {
+					continue
+				}
+				atEnd = s.index.endsPath(p.suffixRange, p.depth, int(w.from))
+			}
+			m.considerRules(p.node, atEnd)
+			if star {
+				m.addPending(wildcard{n.firstChild, uint32(first + p.depth)})
+			}
+		}
+		m.pushChildren(n, p, path)
+		m.stepsLeft -= 2 + s.index.takeSteps()
+	}
+}
+
+// pushChildren pushes the children of a node, whose label ends where m does.
+func (m *matcher) pushChildren(n *node, p partialMatch, path string) {
+	t, s := m.tries, m.indexed
+	heads := t.childBytes(n)
+	if p.hi-p.lo == 1 { // one suffix, which has one next byte
+		if next := int(s.index.starts[p.lo]) + p.depth; next < len(path) && path[next] != '*' {
+			if child := strings.IndexByte(heads, path[next]); child >= 0 {
+				at := n.firstChild + uint32(child)
+				s.push(partialMatch{at, p.depth, p.suffixRange}, t.label(at))
+			}
+		}
+		return
+	}
+	for child := range len(heads) {
+		if heads[child] != '*' {
+			at := n.firstChild + uint32(child)
+			s.push(partialMatch{at, p.depth, p.suffixRange}, t.label(at))
+		}
+	}
+}
+
+// push pushes m, extended by the label of its node, unless the path does not have these bytes.
+func (s *indexedSearch) push(p partialMatch, label string) {
+	p.suffixRange = s.index.extend(p.suffixRange, p.depth, label)
+	p.depth += len(label)
+	if p.lo < p.hi || p.depth == 0 {
+		s.stack = append(s.stack, p)
+	}
+}

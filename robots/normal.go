@@ -1,11 +1,12 @@
 package robots
 
-// RFC 9309 2.2.2 compares paths and patterns in one form: escapes are in
-// upper case, unreserved octets (RFC 3986 2.3) stand for themselves, octets
-// over 0x7F are escaped, reserved ones are left as they are. Two of these
-// have a meaning in patterns, so that RFC 9309 2.2.3 has them escaped where
-// they are meant literally: a literal "*" is "%2A" in the one form; a literal
-// "$" is "$", for the anchor is told apart by a flag of its rule.
+import "strings"
+
+// RFC 9309 2.2.2 compares paths and patterns in a normalised form: escapes are in upper case,
+// unreserved characters (RFC 3986 2.3) are not escaped, bytes over 0x7F are, and reserved
+// characters are left as they are. Two reserved characters have a meaning in patterns, and are
+// escaped where they are meant literally (RFC 9309 2.2.3). A literal "*" is normalised to "%2A".
+// A literal "$" is normalised to "$": the flag of a rule, not its pattern, says that it is anchored.
 
 // normalisePerStep is how many bytes of a path are normalised in the time of one step.
 const normalisePerStep = 8
@@ -25,9 +26,9 @@ func isNormal(path string) bool {
 		}
 		return true
 	}
-	// Eight octets at a time, the last eight once more where they overlap: the
-	// top bit of each octet of odd is set where there is one to be looked at.
-	// A borrow may set one above such an octet too, but never alone.
+	// Eight bytes at a time; the last eight may overlap those before. The top bit of each byte of
+	// odd is set if that byte of the path is not normal. A borrow may set the bit of the byte above
+	// such a byte too, but of no other byte.
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for i := 0; i < len(path); i += 8 {
 		p := path[min(i, last):]
@@ -98,29 +99,18 @@ func isUnreserved(c byte) bool {
 	return isLetter(c) || isDigit(c) || c == '-' || c == '.' || c == '_' || c == '~'
 }
 
-func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-func isHex(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' }
-
-func unhex(c byte) byte {
-	if isDigit(c) {
-		return c - '0'
+// escapeNonASCII percent-encodes the bytes over 0x7F.
+func escapeNonASCII(s string) string {
+	if isASCII(s) {
+		return s
 	}
-	return c | 0x20 - 'a' + 10
-}
-
-func toLower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		return c | 0x20
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c < 0x80 {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'%', upperHex[c>>4], upperHex[c&15]})
+		}
 	}
-	return c
-}
-
-func toUpper(c byte) byte {
-	if 'a' <= c && c <= 'z' {
-		return c &^ 0x20
-	}
-	return c
+	return b.String()
 }

@@ -102,8 +102,8 @@ func defaultPort(scheme string) uint16 {
 
 // String returns the origin as RFC 6454 6.2 writes it: without a default port.
 func (o Origin) String() string {
-	var room [64]byte
-	return string(o.appendTo(room[:0]))
+	var buf [64]byte
+	return string(o.appendTo(buf[:0]))
 }
 
 // appendTo is apart from String so that the compiler can inline String, whose result may then
@@ -157,8 +157,7 @@ func parseIPv6(s string) (string, error) {
 var idnaProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false), idna.CheckHyphens(false))
 
 func parseName(s string) (string, error) {
-	// Longer than any name that DNS holds, in whatever spelling (4 octets a
-	// character at most): not worth the mapping.
+	// Too long for DNS in any spelling, of at most 4 bytes a character.
 	if len(s) > 4*maxHost {
 		return "", errors.New("the host is longer than 253 octets")
 	}
@@ -167,7 +166,7 @@ func parseName(s string) (string, error) {
 		host = strings.ToLower(s)
 	} else {
 		var err error
-		// The mapping would let U+FFFD pass, for itself and for invalid UTF-8.
+		// ToASCII accepts U+FFFD, both as itself and for invalid UTF-8.
 		if host, err = idnaProfile.ToASCII(s); err != nil || strings.ContainsRune(s, utf8.RuneError) {
 			return "", errors.New("the host is no name that IDNA knows")
 		}
@@ -189,7 +188,7 @@ func checkHost(host string) error {
 	if host == "" {
 		return errors.New("the host is empty")
 	}
-	label := 0 // where the current one begins
+	label := 0 // where the current label begins
 	for i := 0; i <= len(host); i++ {
 		if i < len(host) && host[i] != '.' {
 			if c := host[i]; !isLetter(c) && !isDigit(c) && c != '-' && c != '_' {
@@ -223,22 +222,4 @@ func isNumber(label string) bool {
 		}
 	}
 	return true
-}
-
-func isASCII(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= 0x80 {
-			return false
-		}
-	}
-	return true
-}
-
-// clip limits the length of untrusted text in an error.
-func clip(s string) string {
-	const most = 100
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
 }

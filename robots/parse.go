@@ -5,34 +5,19 @@ import (
 	"math"
 	"strings"
 	"time"
+	"unsafe"
 )
 
 // maxLine is the maximum number of bytes of a line that are parsed. Google's open-source parser
 // has the same limit: eight times the longest URL of an old browser.
 const maxLine = 16663
 
-// Parse compiles a robots.txt. It never fails: it ignores lines that it cannot read. It parses
-// at most [MaxBytes] bytes and drops a last line that this limit may have cut. It keeps no
-// reference to text. If d has no name, it returns nil.
-func Parse(text []byte, d Dialect) *File {
-	return ParseString(string(text[:min(len(text), MaxBytes)]), d)
-}
-
-// ParseString is Parse for a text that the caller keeps anyway: the File refers to text, and so
-// keeps it in memory.
-func ParseString(text string, d Dialect) *File {
-	if d.Name == "" {
-		return nil
-	}
-	return compile(read(text, d))
-}
-
 func read(text string, d Dialect) *parsed {
 	text = text[:min(len(text), MaxBytes)]
 	s := &parsed{
 		dialect: d,
 		source:  text,
-		rules:   make([]parsedRule, 0, len(text)/24), // a guess that large files keep to: no growing on the way
+		rules:   make([]parsedRule, 0, len(text)/24), // enough for most large files, so that append need not grow it
 	}
 	for number, line := range lines(text) {
 		if f, value := splitLine(line, d.Misspellings); f != fieldNone {
@@ -52,7 +37,7 @@ func lines(text string) iter.Seq2[int, string] {
 		}
 		number := 0
 		for rest := trimBOM(text); len(rest) > 0; {
-			// Two steps, so that a file without any LF is searched for one only once.
+			// In two steps, so that a file without any LF is searched for LF only once.
 			var part string
 			var found bool
 			part, rest, found = strings.Cut(rest, "\n")
@@ -161,31 +146,6 @@ func fieldOf(key string, misspellings bool) field {
 	return fieldNone
 }
 
-func hasPrefixFold(s, lower string) bool {
-	if len(s) < len(lower) {
-		return false
-	}
-	for i := range len(lower) {
-		if toLower(s[i]) != lower[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// trimSpace trims only ASCII white space, unlike strings.TrimSpace.
-func trimSpace(s string) string {
-	for len(s) > 0 && isSpace(s[0]) {
-		s = s[1:]
-	}
-	for len(s) > 0 && isSpace(s[len(s)-1]) {
-		s = s[:len(s)-1]
-	}
-	return s
-}
-
-func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
-
 // A parsed is the content of the lines of a file.
 type parsed struct {
 	dialect Dialect
@@ -231,7 +191,7 @@ func (s *parsed) add(f field, value string, line int) {
 		s.agentLines = append(s.agentLines, agentLine{value, len(s.agentRuns) - 1})
 	case f == fieldSitemap || f == fieldLicense:
 		s.ext.addLink(f, value)
-	case len(s.agentRuns) == 0: // RFC 9309 2.2.1: no group yet
+	case len(s.agentRuns) == 0: // no group yet: the line applies to nobody (RFC 9309 2.2.1)
 	case f == fieldContentSignal:
 		s.ext.addSignals(value, s.blocks-1)
 	case f == fieldContentUsage:
@@ -241,24 +201,24 @@ func (s *parsed) add(f field, value string, line int) {
 	default:
 		s.hasRule = true
 		switch {
-		case len(value) == 0: // it matches nothing
+		case len(value) == 0: // an empty pattern matches nothing
 			if s.dialect.EmptyRules {
 				s.addRule(value, line, f == fieldAllow)
 			}
-		case value[0] == '/' || value[0] == '*': // others begin as no path does
+		case value[0] == '/' || value[0] == '*': // no path begins as other patterns do
 			s.addRule(value, line, f == fieldAllow)
 		}
 	}
 }
 
 func (s *parsed) addDelay(value string) {
-	delay, over, _ := parseDelay(value)
+	delay, fractional, _ := parseDelay(value)
 	switch s.dialect.Delay {
 	case DelayOfAgents:
 		s.hasDelay = true
 	case DelayOfGroup:
 		s.hasRule = true
-		if over {
+		if fractional {
 			delay = delay.Truncate(time.Second) + time.Second
 		}
 	default:
@@ -271,8 +231,8 @@ func (s *parsed) addDelay(value string) {
 // parseDelay parses decimal seconds: digits and at most one point. ok is false for anything
 // else. Delays over 26 years are cut to that. fractional reports whether the delay is not a
 // whole number of seconds.
-func parseDelay(s string) (delay time.Duration, over, ok bool) {
-	const most = math.MaxInt64 / 11 // times ten, and a digit more, is a Duration still
+func parseDelay(s string) (delay time.Duration, fractional, ok bool) {
+	const limit = math.MaxInt64 / 11 // ten times the limit and one digit more still fit a Duration
 	whole, fraction, _ := strings.Cut(s, ".")
 	if len(whole)+len(fraction) == 0 {
 		return 0, false, false
@@ -281,7 +241,7 @@ func parseDelay(s string) (delay time.Duration, over, ok bool) {
 		if !isDigit(c) {
 			return 0, false, false
 		}
-		delay = min(delay*10+time.Duration(c-'0')*time.Second, most)
+		delay = min(delay*10+time.Duration(c-'0')*time.Second, limit)
 	}
 	unit := time.Second
 	for _, c := range []byte(fraction) {
@@ -290,7 +250,97 @@ func parseDelay(s string) (delay time.Duration, over, ok bool) {
 		}
 		unit /= 10
 		delay += time.Duration(c-'0') * unit
-		over = over || c != '0'
+		fractional = fractional || c != '0'
 	}
-	return delay, over, true
+	return delay, fractional, true
+}
+
+// A parsedRule is a rule before it is in a trie.
+type parsedRule struct {
+	rule
+	start, end uint32 // what goes into the trie: the normalised pattern without its anchor and trailing "*"s; see finalText
+	block      uint32
+}
+
+// inNormalised is set in parsedRule.start if the offset is in parsed.normalised, not in source.
+const inNormalised uint32 = 1 << 31
+
+// addRule adds a rule to the current block. pattern is a substring of source.
+func (s *parsed) addRule(pattern string, line int, allow bool) {
+	at := offsetIn(s.source, pattern)
+	it := parsedRule{start: at, block: uint32(s.blocks - 1), rule: rule{
+		text: at, meta: uint32(line), written: uint16(len(pattern)),
+	}}
+	if allow {
+		it.meta |= flagAllow
+	}
+	form := s.normalisePattern(pattern)
+	if form != pattern {
+		it.start = uint32(len(s.normalised)) | inNormalised
+		s.normalised = append(s.normalised, form...)
+	}
+	path := strings.TrimRight(form, "*")
+	it.size = uint16(len(path))
+	if s.dialect.AsWritten {
+		it.size = uint16(len(form))
+	}
+	if len(path) > 0 && pattern[len(pattern)-1] == '$' {
+		it.meta |= flagAnchored
+		path = path[:len(path)-1]
+	}
+	it.end = it.start + uint32(len(path))
+	s.rules = append(s.rules, it)
+	if allow && s.dialect.IndexPages {
+		if slash := strings.LastIndexByte(form, '/'); slash >= 0 && strings.HasPrefix(form[slash:], "/index.htm") {
+			it.meta |= flagAnchored
+			it.size = uint16(slash + len("/$"))
+			it.end = it.start + uint32(slash+1)
+			s.rules = append(s.rules, it)
+		}
+	}
+}
+
+// normalisePattern returns a pattern as it is compared with paths, with its wildcards as "*".
+func (s *parsed) normalisePattern(pattern string) string {
+	switch {
+	case isASCII(pattern) && strings.IndexByte(pattern, '%') < 0:
+		return pattern
+	case s.dialect.AsWritten:
+		return string(appendEscaped(nil, pattern))
+	}
+	return string(appendNormal(nil, pattern, "*"))
+}
+
+// finalText returns the text that the offsets of all rules refer to from then on. It is the
+// source or, if a pattern differs from its normalised form, a copy of all that goes into tries.
+func (s *parsed) finalText() string {
+	if len(s.normalised) == 0 {
+		return s.source
+	}
+	var text []byte
+	for i := range s.rules {
+		it := &s.rules[i]
+		at, size := it.start, it.end-it.start
+		it.start = uint32(len(text))
+		if at&inNormalised != 0 {
+			at &^= inNormalised
+			text = append(text, s.normalised[at:at+size]...)
+		} else {
+			text = append(text, s.source[at:at+size]...)
+		}
+		it.end = it.start + size
+	}
+	s.normalised = nil
+	return string(text)
+}
+
+// pattern returns what goes into the trie; text is that of finalText.
+func (it *parsedRule) pattern(text string) string { return text[it.start:it.end] }
+
+// offsetIn returns where in whole its substring part begins.
+func offsetIn(whole, part string) uint32 {
+	if part == "" {
+		return 0
+	}
+	return uint32(uintptr(unsafe.Pointer(unsafe.StringData(part))) - uintptr(unsafe.Pointer(unsafe.StringData(whole))))
 }

@@ -31,22 +31,6 @@ func PathQuery(url string) string {
 	return escapeNonASCII(path)
 }
 
-// escapeNonASCII percent-encodes the bytes over 0x7F.
-func escapeNonASCII(s string) string {
-	if isASCII(s) {
-		return s
-	}
-	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; c < 0x80 {
-			b.WriteByte(c)
-		} else {
-			b.Write([]byte{'%', upperHex[c>>4], upperHex[c&15]})
-		}
-	}
-	return b.String()
-}
-
 // IsRobotsTxt reports whether a path, with or without a query, is "/robots.txt". That path may
 // always be fetched, whatever the rules say (RFC 9309 2.2.2).
 func IsRobotsTxt(pathAndQuery string) bool {

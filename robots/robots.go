@@ -32,7 +32,9 @@
 package robots
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -44,20 +46,14 @@ const MaxBytes = 500 << 10
 
 // A File is one compiled robots.txt. A nil File refuses everything.
 type File struct {
-	source     string      // the parsed text; patterns as written are substrings of it
-	labels     string      // what the labels of nodes are substrings of: source, or the normalised patterns
-	nameText   string      // what the names are substrings of
-	names      []agentName // sorted by their text
-	setRefs    []uint32    // indices in ruleSets: the rule sets of each name
-	ruleSets   []ruleSet   // the rules that the same agents have
-	nodes      []node      // the tries of all rule sets, and a last node that ends the rules of the one before
-	firstBytes string      // the first byte of each node's label
-	rules      []rule      // in the order of their nodes
-
-	ext *extensions // nil: none
-
-	dialect                        *Dialect
-	lettersOnly, family, asWritten bool // as in the Dialect
+	source   string      // the parsed text; patterns as written are substrings of it
+	nameText string      // what the names are substrings of
+	names    []agentName // sorted by their text
+	setRefs  []uint32    // indices in ruleSets: the rule sets of each name
+	ruleSets []ruleSet
+	tries                // of ruleSets
+	ext      *extensions // nil: none
+	dialect  *Dialect
 }
 
 // An agentName is a name under which a client finds its group.
@@ -68,15 +64,55 @@ type agentName struct {
 	partial            bool // no group has this name in full: it is the leading letters of longer names
 }
 
+// A ruleSet is the rules of all blocks that name the same agents. Most files have one for each
+// block. An agent that several blocks name together with different agents has several rule sets:
+// to merge these for each agent would let a small file take memory for the product of its agents
+// and its rules.
+type ruleSet struct {
+	root               uint32 // in File.nodes
+	longestDisallowAll int32  // size of the longest Disallow that matches every path; -1: none
+	longestAllow       int32  // size of the longest Allow; -1: none
+}
+
+// extensions are what a File keeps of its extension lines.
+type extensions struct {
+	sitemaps, licenses []string
+	signals            []Signals // of each name in File.names; nil: none
+	usageRules         *File     // a File with the same names whose rules are the patterns of Content-Usage; nil: none
+	usages             []usage   // in the order of their lines
+}
+
+// A usage is a Content-Usage line of a File.
+type usage struct {
+	line             int
+	form, expression string // its normalised pattern, and its preference
+	set              uint32 // in File.ruleSets: that of its block
+}
+
+func (e *extensions) size() int {
+	if e == nil {
+		return 0
+	}
+	n := int(unsafe.Sizeof(*e)) + len(e.signals)*int(unsafe.Sizeof(Signals{}))
+	if e.usageRules != nil {
+		n += e.usageRules.Size() - e.usageRules.namesSize() // the names are those of the file
+	}
+	for _, u := range e.usages {
+		n += len(u.form) + int(unsafe.Sizeof(u))
+	}
+	return n + (cap(e.sitemaps)+cap(e.licenses))*int(unsafe.Sizeof("")) // their text is part of the source
+}
+
 // For returns the group that applies to a client with these product tokens, the most significant
-// first (see [ProductTokens]). The first token that names a group wins, without regard to case
-// (RFC 9309 2.2.1). If no token names a group, the group "*" applies. If there is no group "*"
-// either, no group applies and everything is allowed.
+// first (see [ProductTokens]). The first token that names a group wins, without regard to case.
+// If no token names a group, the group "*" applies. If there is no group "*" either, no group
+// applies and everything is allowed. Groups of the same name are combined (RFC 9309 2.2.1).
 //
 // A User-agent line names a group by its whole word. If no line has the token as its whole word,
 // the leading letters, "-" and "_" of a word name the group too: these are all the characters
 // that RFC 9309 allows in a product token. So "User-agent: FooBot2" also applies to the client
-// "FooBot", unless the client has the token "FooBot2" as well.
+// "FooBot". If another token of the client is such a whole word, only the group of that word
+// applies.
 func (f *File) For(tokens ...string) Group {
 	if f == nil {
 		return Group{}
@@ -106,12 +142,12 @@ func (f *File) lookup(token string) int {
 	full := leadingName(token[:min(len(token), maxLine)]) // a name is part of a line
 	run := len(leadingLetters(full))
 	for {
-		if !f.lettersOnly || len(full) <= run {
+		if !f.dialect.LettersOnly || len(full) <= run {
 			if at := f.nameIndex(full); at >= 0 {
 				return at
 			}
 		}
-		if !f.family {
+		if !f.dialect.Family {
 			return -1
 		}
 		end := strings.LastIndexAny(full, "-_.")
@@ -156,14 +192,19 @@ func (f *File) nameAt(at int) string {
 	return f.nameText[n.start : n.start+n.size]
 }
 
-// compareFold compares lower, which is in lower case, with s, whose case does not matter.
-func compareFold(lower, s string) int {
-	for i := 0; i < len(lower) && i < len(s); i++ {
-		if c := toLower(s[i]); lower[i] != c {
-			return int(lower[i]) - int(c)
-		}
+// written returns the pattern of a rule as the file has it.
+func (f *File) written(r *rule) string { return f.source[r.text : r.text+uint32(r.written)] }
+
+// normal returns a path as it is compared with patterns.
+func (f *File) normal(pathAndQuery string) string {
+	if !f.dialect.AsWritten {
+		return string(appendPath(nil, pathAndQuery))
 	}
-	return len(lower) - len(s)
+	pathAndQuery, _, _ = strings.Cut(pathAndQuery, "\x00")
+	if !strings.HasPrefix(pathAndQuery, "/") {
+		return "/" + pathAndQuery
+	}
+	return pathAndQuery
 }
 
 // Size returns the number of bytes of memory that f takes, without the text it was parsed from.
@@ -183,6 +224,32 @@ func (f *File) Size() int {
 
 func (f *File) namesSize() int {
 	return len(f.nameText) + cap(f.names)*int(unsafe.Sizeof(agentName{})) + cap(f.setRefs)*int(unsafe.Sizeof(uint32(0)))
+}
+
+// Rules returns how many rules f has, in all its groups together.
+func (f *File) Rules() int {
+	if f == nil {
+		return 0
+	}
+	return len(f.rules)
+}
+
+// Sitemaps returns the values of the Sitemap lines, as written (sitemaps.org). They are
+// untrusted text and apply to the whole site.
+func (f *File) Sitemaps() []string {
+	if f == nil || f.ext == nil {
+		return nil
+	}
+	return slices.Clone(f.ext.sitemaps)
+}
+
+// Licenses returns the values of the License lines, as written: where the license terms for a
+// site's pages are (Really Simple Licensing 1.0).
+func (f *File) Licenses() []string {
+	if f == nil || f.ext == nil {
+		return nil
+	}
+	return slices.Clone(f.ext.licenses)
 }
 
 // A Group is the rules of one File for one client. It is a small value; any number of goroutines
@@ -225,13 +292,67 @@ func (g Group) matchPath(pathAndQuery string, spent Effort) (Verdict, Effort) {
 	if g.file == nil {
 		return Verdict{}, spent
 	}
-	if g.file.asWritten {
+	if g.file.dialect.AsWritten {
 		return g.matchAsWritten(pathAndQuery, spent)
 	}
 	if isNormal(pathAndQuery) {
 		return g.match(pathAndQuery, spent)
 	}
 	return g.matchNormalised(pathAndQuery, spent)
+}
+
+// matchNormalised normalises the path and matches it. The bytes of the normalised form count as
+// steps, so that a byte costs as much as its percent-encoding: the audit records the latter, and
+// the verdict on it must be the same.
+func (g Group) matchNormalised(path string, spent Effort) (Verdict, Effort) {
+	var buf [1 << 10]byte
+	normal := appendPath(buf[:0], path)
+	return g.matchBytes(normal, spent+Effort(len(normal)/normalisePerStep))
+}
+
+// matchAsWritten matches a path under a dialect that does not normalise paths. Such a dialect
+// reads a path as a C string, which ends at NUL.
+func (g Group) matchAsWritten(path string, spent Effort) (Verdict, Effort) {
+	if i := strings.IndexByte(path, 0); i >= 0 {
+		path = path[:i]
+	}
+	if path != "" && path[0] == '/' {
+		return g.match(path, spent)
+	}
+	var buf [1 << 10]byte
+	return g.matchBytes(append(append(buf[:0], '/'), path...), spent)
+}
+
+// matchBytes passes path without a copy: match does not keep it.
+func (g Group) matchBytes(path []byte, spent Effort) (Verdict, Effort) {
+	return g.match(unsafe.String(unsafe.SliceData(path), len(path)), spent)
+}
+
+func (g Group) match(path string, spent Effort) (Verdict, Effort) {
+	var m matcher
+	m.tries = &g.file.tries
+	m.setBudget(len(path), spent)
+	if g.root != severalSets {
+		m.matchTrie(g.root, path)
+	} else {
+		for _, set := range g.setRefs() {
+			if m.matchTrie(g.file.ruleSets[set].root, path); m.stepsLeft < 0 {
+				break
+			}
+		}
+	}
+	spent = MaxEffort - Effort(m.stepsLeft)
+	switch {
+	case m.stepsLeft < 0:
+		return Verdict{GaveUp: true}, spent
+	case m.best == nil:
+		return Verdict{Allow: true}, spent
+	}
+	return Verdict{
+		Allow: m.best.is(flagAllow) || m.best.written == 0,
+		Rule:  g.file.written(m.best),
+		Line:  int(m.best.meta & maskLine),
+	}, spent
 }
 
 // Name returns the group's name in lower case, such as "foobot" or "*", or "" if no group
@@ -255,6 +376,38 @@ func (g Group) CrawlDelay() time.Duration {
 	return g.file.names[g.name].delay
 }
 
+// ContentSignals returns the signals of the group's Content-Signal lines.
+func (g Group) ContentSignals() Signals {
+	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.signals == nil {
+		return Signals{}
+	}
+	return g.file.ext.signals[g.name]
+}
+
+// ContentUsage returns the preferences that the group states for a path, such as "train-ai=n",
+// as written: those of the Content-Usage line with the longest matching pattern
+// (draft-ietf-aipref-attach); "" if there are none. Lines with the same pattern are joined by
+// commas. ContentUsage does not check whether the path is allowed.
+func (g Group) ContentUsage(pathAndQuery string) string {
+	if g.file == nil || g.name < 0 || g.file.ext == nil || g.file.ext.usageRules == nil {
+		return ""
+	}
+	e := g.file.ext
+	u := e.usageRules.group(g.name, g.token)
+	line := u.Match(pathAndQuery).Line
+	at, found := slices.BinarySearchFunc(e.usages, line, func(u usage, line int) int { return cmp.Compare(u.line, line) })
+	if !found {
+		return ""
+	}
+	var said []string
+	for _, other := range e.usages {
+		if other.form == e.usages[at].form && slices.Contains(u.setRefs(), other.set) {
+			said = append(said, other.expression)
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
 // DisallowsAll reports whether no path at all is allowed: a Disallow matches every path, and no
 // Allow is long enough to win over it.
 func (g Group) DisallowsAll() bool {
@@ -262,8 +415,8 @@ func (g Group) DisallowsAll() bool {
 		return true
 	}
 	longest := ruleSet{longestDisallowAll: -1, longestAllow: -1}
-	for _, in := range g.setRefs() {
-		s := g.file.ruleSets[in]
+	for _, set := range g.setRefs() {
+		s := g.file.ruleSets[set]
 		longest.longestDisallowAll = max(longest.longestDisallowAll, s.longestDisallowAll)
 		longest.longestAllow = max(longest.longestAllow, s.longestAllow)
 	}

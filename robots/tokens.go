@@ -17,7 +17,7 @@ const (
 // browser says about its platform.
 func ProductTokens(userAgent string) []string {
 	if len(userAgent) > maxHeader {
-		// The last word may have been cut: it is nobody's name.
+		// The limit may have cut the last word.
 		userAgent = userAgent[:maxHeader]
 		userAgent = userAgent[:strings.LastIndexByte(userAgent, ' ')+1]
 	}
@@ -99,12 +99,12 @@ func isDelimiter(r rune) bool {
 // productToken returns the product token in a word of a header, or "".
 func productToken(raw string) string {
 	if raw[0] == '+' || strings.Contains(raw, "://") || strings.Contains(raw, "@") {
-		return "" // how to reach somebody
+		return "" // a URL or an e-mail address of the client's owner
 	}
 	token := leadingName(raw)
 	version, found := strings.CutPrefix(raw[len(token):], "/")
 	if found && strings.Contains(token, ".") && !startsVersion(version) {
-		return "" // an address without its scheme
+		return "" // a URL without its scheme
 	}
 	if !found {
 		token = trimVersion(token)
@@ -158,3 +158,28 @@ func leadingLetters(s string) string {
 }
 
 func isTokenByte(c byte) bool { return isLetter(c) || c == '-' || c == '_' }
+
+// platforms are the words that identify a browser's comment on its platform.
+var platforms = wordSet(`
+	windows macintosh x11 linux android iphone ipad ipod cros wayland
+	freebsd openbsd netbsd sunos tizen kaios web0s webos playstation nintendo xbox`)
+
+// commonWords are no names of clients: the headers of all browsers have them, and robots send
+// them too in order to pass for a browser.
+var commonWords = wordSet(`
+	mozilla compatible applewebkit khtml like gecko version mobile tablet build wv rv
+	chrome chromium crios safari firefox fxios minefield iceweasel seamonkey
+	edge edg edga edgios msie iemobile trident opera opr opios presto vivaldi yabrowser
+	samsungbrowser ucbrowser miuibrowser silk konqueror epiphany webkit yahoo
+	windows nt win32 win64 wow64 x64 x86 x86_64 i386 i586 i686 amd64 arm arm64 aarch64
+	macintosh intel ppc mac os darwin x11 linux ubuntu debian fedora android
+	iphone ipad ipod cpu cros wayland freebsd openbsd netbsd sunos tizen kaios web0s webos
+	playstation nintendo xbox`)
+
+func wordSet(words string) map[string]bool {
+	set := make(map[string]bool)
+	for w := range strings.FieldsSeq(words) {
+		set[w] = true
+	}
+	return set
+}

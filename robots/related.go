@@ -19,7 +19,7 @@ type Rival struct {
 // begin as the path does, for half of what they say before any "*" at least. It
 // reads the file anew and tries every rule by itself, so that it is for
 // explanations, not for every request.
-func (g Group) Rivals(pathAndQuery string, most int) []Rival {
+func (g Group) Rivals(pathAndQuery string, limit int) []Rival {
 	if g.file == nil || g.name < 0 {
 		return nil
 	}
@@ -33,19 +33,7 @@ func (g Group) Rivals(pathAndQuery string, most int) []Rival {
 			c.add(it, it.pattern(text), g.file.written(&it.rule))
 		}
 	}
-	return c.result(most)
-}
-
-// normal returns a path as it is compared with patterns.
-func (f *File) normal(pathAndQuery string) string {
-	if !f.asWritten {
-		return string(appendPath(nil, pathAndQuery))
-	}
-	pathAndQuery, _, _ = strings.Cut(pathAndQuery, "\x00")
-	if !strings.HasPrefix(pathAndQuery, "/") {
-		return "/" + pathAndQuery
-	}
-	return pathAndQuery
+	return c.result(limit)
 }
 
 // blocksOf returns the blocks that name a group.
@@ -102,7 +90,7 @@ func matchesPattern(pattern, path string, anchored bool) bool {
 	return ok && (!anchored || path == "")
 }
 
-func (c *ruleRanking) result(most int) []Rival {
+func (c *ruleRanking) result(limit int) []Rival {
 	slices.SortFunc(c.rules, func(a, b rankedRule) int {
 		switch {
 		case a.Matches != b.Matches && a.Matches:
@@ -114,10 +102,10 @@ func (c *ruleRanking) result(most int) []Rival {
 		}
 		return cmp.Or(cmp.Compare(b.shared, a.shared), cmp.Compare(a.Line, b.Line))
 	})
-	// A rule that allows an index page is there twice.
+	// An Allow of an index page has two rules.
 	c.rules = slices.CompactFunc(c.rules, func(a, b rankedRule) bool { return a.Line == b.Line })
 	var rivals []Rival
-	for _, e := range c.rules[:min(len(c.rules), most)] {
+	for _, e := range c.rules[:min(len(c.rules), limit)] {
 		rivals = append(rivals, e.Rival)
 	}
 	return rivals

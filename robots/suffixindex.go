@@ -17,10 +17,10 @@ type suffixIndex struct {
 	steps       int            // taken since the last call of takeSteps
 }
 
-// indexSteps is how many steps an index takes for each byte of the path, and
-// levelSteps how many its levels take.
 const (
-	indexSteps = 6 // indexSteps is how many steps an index takes for each byte of the path; levelSteps is how many its wavelet matrix takes.
+	// indexSteps is how many steps a suffixIndex takes for each byte of the path; levelSteps is how
+	// many its wavelet matrix takes.
+	indexSteps = 6
 	levelSteps = 4
 )
 
@@ -93,17 +93,17 @@ func (x *suffixIndex) extend(s suffixRange, depth int, text string) suffixRange 
 // extendByte is extend by one byte. Rules that are alike repeat the same calls, so that
 // extendByte keeps as many results as the memo has space for.
 func (x *suffixIndex) extendByte(s suffixRange, depth int, c byte) suffixRange {
-	question := memoStep{from: s, depth: int32(depth), next: c}
+	step := memoStep{from: s, depth: int32(depth), next: c}
 	hash := (uint32(s.lo)*0x9E3779B1 ^ uint32(s.hi)*0x85EBCA6B ^ uint32(depth)<<8 ^ uint32(c)) * 0xC2B2AE35
-	place := &x.memo[hash&uint32(len(x.memo)-1)]
-	if place.from == question.from && place.depth == question.depth && place.next == c {
-		return place.to
+	known := &x.memo[hash&uint32(len(x.memo)-1)]
+	if known.from == step.from && known.depth == step.depth && known.next == c {
+		return known.to
 	}
 	x.steps += bits.Len(uint(s.hi - s.lo))
-	question.to.lo = x.lowerBound(s, depth, int(c))
-	question.to.hi = x.lowerBound(suffixRange{question.to.lo, s.hi}, depth, int(c)+1)
-	*place = question
-	return question.to
+	step.to.lo = x.lowerBound(s, depth, int(c))
+	step.to.hi = x.lowerBound(suffixRange{step.to.lo, s.hi}, depth, int(c)+1)
+	*known = step
+	return step.to
 }
 
 // lowerBound returns the first suffix of s, whose first depth bytes are the same, whose next
@@ -125,7 +125,7 @@ func (x *suffixIndex) lowerBound(s suffixRange, depth, c int) int32 {
 func (x *suffixIndex) next(s suffixRange, depth, from int) int {
 	const near = 64
 	x.steps += 2
-	if s.hi-s.lo > near/8 { // so many may well be near
+	if s.hi-s.lo > near/8 { // with so many, one is probably near
 		if depth <= shortLiteral {
 			shared := x.path[x.starts[s.lo]:][:depth]
 			if i := strings.Index(x.path[from:min(len(x.path), from+near+depth)], shared); i >= 0 {
@@ -171,7 +171,7 @@ func newWaveletMatrix(numbers []int32) []waveletLevel {
 			l.zeros[j+1] = l.zeros[j] + 1 - v>>shift&1
 		}
 		all := l.zeros[n]
-		for j, v := range now { // without a branch, which would be a guess
+		for j, v := range now { // without a branch, which the processor would mispredict
 			zero, one := l.zeros[j], all+int32(j)-l.zeros[j]
 			then[zero+(one-zero)&-(v>>shift&1)] = v
 		}
@@ -225,4 +225,157 @@ func (x *suffixIndex) countBelow(s suffixRange, limit int) int32 {
 		s = suffixRange{all + s.lo - zlo, all + s.hi - zhi}
 	}
 	return count
+}
+
+// sortSuffixes returns the starts of the suffixes of a path in the order of their text. It takes
+// time proportional to the length of any path.
+func sortSuffixes(path string) []int32 {
+	text := make([]int32, len(path))
+	for i := range text {
+		text[i] = int32(path[i])
+	}
+	return inducedSort(text, 256)
+}
+
+// inducedSort sorts the suffixes of a text of numbers below limit by the algorithm SA-IS (Nong,
+// Zhang and Chan, 2009): it sorts the substrings between the LMS suffixes (leftmost S-type),
+// names them by their order, sorts the shorter text of names in the same way, and induces the
+// order of all suffixes from that of the LMS suffixes.
+func inducedSort(text []int32, limit int) []int32 {
+	s := newSuffixSorter(text, limit)
+	if len(s.lms) == 0 {
+		s.induce(nil)
+		return s.sorted
+	}
+	s.induce(s.lms)
+	names, distinct := s.nameLMS()
+	byRank := inducedSort(names, distinct)
+	for rank, i := range byRank {
+		byRank[rank] = s.lms[i]
+	}
+	s.induce(byRank)
+	return s.sorted
+}
+
+// A suffixSorter is one level of inducedSort.
+type suffixSorter struct {
+	text   []int32
+	sType  []bool  // the suffix is less than the one that begins one later
+	lms    []int32 // the S-type suffixes whose predecessor is not, in text order
+	starts []int32 // where the suffixes that begin with each number are in sorted
+	next   []int32 // the next free index for each number; for induce
+	sorted []int32
+}
+
+func newSuffixSorter(text []int32, limit int) *suffixSorter {
+	n := len(text)
+	s := &suffixSorter{
+		text: text, sType: make([]bool, n), sorted: make([]int32, n),
+		starts: make([]int32, limit+1), next: make([]int32, limit),
+	}
+	for i := n - 2; i >= 0; i-- {
+		s.sType[i] = text[i] < text[i+1] || text[i] == text[i+1] && s.sType[i+1]
+	}
+	for i := 1; i < n; i++ {
+		if s.sType[i] && !s.sType[i-1] {
+			s.lms = append(s.lms, int32(i))
+		}
+	}
+	for _, c := range text {
+		s.starts[c+1]++
+	}
+	for c := range limit {
+		s.starts[c+1] += s.starts[c]
+	}
+	return s
+}
+
+// induce fills sorted from the LMS suffixes in their order: first the L-type suffixes from left
+// to right, then the S-type suffixes from right to left.
+func (s *suffixSorter) induce(lms []int32) {
+	n := len(s.text)
+	if n == 0 {
+		return
+	}
+	for i := range s.sorted {
+		s.sorted[i] = -1
+	}
+	copy(s.next, s.starts[1:])
+	for i := len(lms) - 1; i >= 0; i-- {
+		s.placeLast(lms[i])
+	}
+	copy(s.next, s.starts)
+	s.placeFirst(int32(n - 1))
+	for _, at := range s.sorted {
+		if at > 0 && !s.sType[at-1] {
+			s.placeFirst(at - 1)
+		}
+	}
+	copy(s.next, s.starts[1:])
+	for i := n - 1; i >= 0; i-- {
+		if at := s.sorted[i]; at > 0 && s.sType[at-1] {
+			s.placeLast(at - 1)
+		}
+	}
+}
+
+// placeFirst puts a suffix at the first free index for its first number.
+func (s *suffixSorter) placeFirst(at int32) {
+	c := s.text[at]
+	s.sorted[s.next[c]] = at
+	s.next[c]++
+}
+
+// placeLast puts a suffix at the last free index for its first number.
+func (s *suffixSorter) placeLast(at int32) {
+	c := s.text[at]
+	s.next[c]--
+	s.sorted[s.next[c]] = at
+}
+
+// nameLMS returns for each LMS suffix, in text order, the rank of the substring from it to the
+// next LMS suffix, and how many ranks there are. sorted is in the order of these substrings.
+func (s *suffixSorter) nameLMS() (names []int32, distinct int) {
+	index := make([]int32, len(s.text)) // in lms, by where they begin
+	for i, at := range s.lms {
+		index[at] = int32(i)
+	}
+	names = make([]int32, len(s.lms))
+	before := int32(-1)
+	for _, at := range s.sorted {
+		if at == 0 || !s.sType[at] || s.sType[at-1] {
+			continue
+		}
+		if before < 0 || !s.sameLMS(index[before], index[at]) {
+			distinct++
+		}
+		names[index[at]] = int32(distinct - 1)
+		before = at
+	}
+	return names, distinct
+}
+
+// sameLMS reports whether the substrings of two LMS suffixes, each up to the next LMS suffix
+// inclusive, are the same.
+func (s *suffixSorter) sameLMS(a, b int32) bool {
+	from, to := s.lms[a], s.lmsEnd(a)
+	other, end := s.lms[b], s.lmsEnd(b)
+	if to-from != end-other || to > int32(len(s.text)) || end > int32(len(s.text)) {
+		return false // one ends with the text, whose end is less than any number
+	}
+	for ; from < to; from, other = from+1, other+1 {
+		if s.text[from] != s.text[other] {
+			return false
+		}
+	}
+	return true
+}
+
+// lmsEnd returns where the substring of an LMS suffix ends; for the last one it is beyond the
+// text.
+func (s *suffixSorter) lmsEnd(i int32) int32 {
+	if int(i)+1 < len(s.lms) {
+		return s.lms[i+1] + 1
+	}
+	return int32(len(s.text)) + 1
 }

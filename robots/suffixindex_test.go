@@ -71,7 +71,7 @@ func agreeIndexed(t *testing.T, d Dialect, patterns []string, path string) {
 	t.Helper()
 	f := Parse([]byte("User-agent: *\n"+strings.Join(patterns, "\n")+"\n"), d)
 	path = f.normal(path)
-	plain, crowded := matcher{file: f, stepsLeft: 1 << 20}, matcher{file: f, stepsLeft: 1 << 20, indexed: newIndexedSearch(path)}
+	plain, crowded := matcher{tries: &f.tries, stepsLeft: 1 << 20}, matcher{tries: &f.tries, stepsLeft: 1 << 20, indexed: newIndexedSearch(path)}
 	for _, s := range f.ruleSets {
 		plain.matchTrie(s.root, path)
 		crowded.matchTrie(s.root, path)
