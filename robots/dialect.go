@@ -19,8 +19,8 @@ type Dialect struct {
 	Delay        Delay // the meaning of a Crawl-delay line
 
 	// only the leading letters, "-" and "_" of a name count (RFC 9309 2.2.1)
-	LettersOnly bool // a name is its leading letters, "-" and "_" (RFC 9309 2.2.1), and no more
-	Family      bool // "foobot" covers "foobot-images", where no group has the longer name
+	LettersOnly  bool // a name is its leading letters, "-" and "_" (RFC 9309 2.2.1), and no more
+	NamePrefixes bool // "foobot" covers "foobot-images", where no group has the longer name
 
 	// paths are not normalised, escapes in patterns not decoded, and every byte of a pattern counts
 	// for its length, a last "*" too
@@ -58,8 +58,8 @@ var dialects = [...]Dialect{
 	{Name: "rfc9309", BusyIsNone: true, Literal: true},
 	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, JudgesItself: true, BarsAsNone: true, GivesUp: month},
 	{Name: "google-2022", LettersOnly: true, AsWritten: true, Literal: true, BusyIsNone: true, BarsAsNone: true, GivesUp: month},
-	{Name: "google-2019", LettersOnly: true, Family: true, AsWritten: true, Literal: true, BusyIsNone: true, GivesUp: month},
-	{Name: "coccoc", Delay: DelayOfGroup, Family: true, OnlyOK: true, Forgets: true, Stays: true},
+	{Name: "google-2019", LettersOnly: true, NamePrefixes: true, AsWritten: true, Literal: true, BusyIsNone: true, GivesUp: month},
+	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, OnlyOK: true, Forgets: true, Stays: true},
 }
 
 // Dialects returns the named dialects, the standard one first:

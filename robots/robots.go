@@ -147,7 +147,7 @@ func (f *File) lookup(token string) int {
 				return at
 			}
 		}
-		if !f.dialect.Family {
+		if !f.dialect.NamePrefixes {
 			return -1
 		}
 		end := strings.LastIndexAny(full, "-_.")
