@@ -24,11 +24,11 @@ type Dialect struct {
 
 	// paths are not normalised, escapes in patterns not decoded, and every byte of a pattern counts
 	// for its length, a last "*" too
-	AsWritten    bool // paths are not touched, escapes in patterns not decoded; every octet of a pattern counts, a last "*" too
-	IndexPages   bool // an Allow of "/a/index.html" allows "/a/" too
-	JudgesItself bool // "/robots.txt" is judged like any other path; who fetches pages may fetch it all the same
-	Literal      bool // a path is matched only as it was sent and without dot segments, not in other forms in which servers may read it; for package policy
-	EmptyRules   bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
+	AsWritten      bool // paths are not touched, escapes in patterns not decoded; every octet of a pattern counts, a last "*" too
+	IndexPages     bool // an Allow of "/a/index.html" allows "/a/" too
+	MatchRobotsTxt bool // "/robots.txt" is judged like any other path; who fetches pages may fetch it all the same
+	Literal        bool // a path is matched only as it was sent and without dot segments, not in other forms in which servers may read it; for package policy
+	EmptyRules     bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
 
 	// What an answer to the request for the file means; robots/cache asks.
 	OnlyOK     bool          // only 200 brings rules; any other status says that there are none
@@ -56,7 +56,7 @@ const month = 30 * 24 * time.Hour
 var dialects = [...]Dialect{
 	{Name: "standard", Misspellings: true, Delay: DelayOfAgents},
 	{Name: "rfc9309", BusyIsNone: true, Literal: true},
-	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, JudgesItself: true, BarsAsNone: true, GivesUp: month},
+	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, MatchRobotsTxt: true, BarsAsNone: true, GivesUp: month},
 	{Name: "google-2022", LettersOnly: true, AsWritten: true, Literal: true, BusyIsNone: true, BarsAsNone: true, GivesUp: month},
 	{Name: "google-2019", LettersOnly: true, NamePrefixes: true, AsWritten: true, Literal: true, BusyIsNone: true, GivesUp: month},
 	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, OnlyOK: true, Forgets: true, Stays: true},

@@ -51,7 +51,7 @@ func TestAccessVectors(t *testing.T) {
 	}
 	eachVector(t, "access.jsonl", func(v vector) []string { return v.Dialects }, func(d robots.Dialect, v vector) {
 		path := robots.PathQuery(v.URL)
-		if path == "/robots.txt" && !d.JudgesItself {
+		if path == "/robots.txt" && !d.MatchRobotsTxt {
 			return // exempt by who asks, not by this package
 		}
 		got := robots.Parse([]byte(v.Robots), d).For(v.Agent).Match(path)

@@ -213,7 +213,7 @@ func (b *batch) judge(c batchCase) batchAnswer {
 	}
 	path := robots.PathQuery(*c.URL)
 	switch {
-	case robots.IsRobotsTxt(path) && !b.dialect.JudgesItself:
+	case robots.IsRobotsTxt(path) && !b.dialect.MatchRobotsTxt:
 		a.Allow = true
 	case ok:
 		v := group.Match(path)

@@ -101,7 +101,7 @@ func TestBatchDialect(t *testing.T) {
 	const line = `{"robots": "User-agent: *\nDisallow: /robots.txt", "agent": "", "url": "/robots.txt"}`
 	for _, d := range robots.Dialects() {
 		want := `{"allow":true,"group":"*"}`
-		if d.JudgesItself {
+		if d.MatchRobotsTxt {
 			want = `{"allow":false,"rule":"/robots.txt","line":2,"group":"*"}`
 		}
 		if got := answers(t, &batch{dialect: d}, line); got != want+"\n" {
