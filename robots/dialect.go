@@ -31,7 +31,7 @@ type Dialect struct {
 	EmptyRules     bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
 
 	// What an answer to the request for the file means; robots/cache asks.
-	OnlyOK     bool          // only 200 brings rules; any other status says that there are none
+	Only200    bool          // only 200 brings rules; any other status says that there are none
 	BusyIsNone bool          // 429 says that there are none, as any other 4xx (RFC 9309 2.3.1.3)
 	BarsAsNone bool          // a redirect to an address that the robots.txt there disallows says that there are none
 	Forgets    bool          // a copy from before does not rule while the origin fails
@@ -59,7 +59,7 @@ var dialects = [...]Dialect{
 	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, MatchRobotsTxt: true, BarsAsNone: true, GivesUp: month},
 	{Name: "google-2022", LettersOnly: true, AsWritten: true, Literal: true, BusyIsNone: true, BarsAsNone: true, GivesUp: month},
 	{Name: "google-2019", LettersOnly: true, NamePrefixes: true, AsWritten: true, Literal: true, BusyIsNone: true, GivesUp: month},
-	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, OnlyOK: true, Forgets: true, Stays: true},
+	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, Only200: true, Forgets: true, Stays: true},
 }
 
 // Dialects returns the named dialects, the standard one first:

@@ -98,14 +98,14 @@ func outcome(k kind, d robots.Dialect) Outcome {
 	case success: // RFC 9309 2.3.1.1
 		return Rules
 	case otherSuccess:
-		if !d.OnlyOK {
+		if !d.Only200 {
 			return Rules
 		}
 		return NoFile
 	case clientError, lost: // RFC 9309 2.3.1.3, 2.3.1.2
 		return NoFile
 	case tooMany: // a busy server, if not by the RFC's letter, which is of all 4xx
-		if d.OnlyOK || d.BusyIsNone {
+		if d.Only200 || d.BusyIsNone {
 			return NoFile
 		}
 	case barred:
@@ -113,7 +113,7 @@ func outcome(k kind, d robots.Dialect) Outcome {
 			return NoFile
 		}
 	case serverError, odd:
-		if d.OnlyOK {
+		if d.Only200 {
 			return NoFile
 		}
 	}

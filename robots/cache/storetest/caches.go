@@ -181,7 +181,7 @@ func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
 		for _, d := range robots.Dialects() {
 			asking.Go(func() {
 				want := cache.Rules
-				if d.OnlyOK {
+				if d.Only200 {
 					want = cache.NoFile
 				}
 				if r := look(t, c, d); r.Outcome != want {
