@@ -105,7 +105,7 @@ func outcome(k kind, d robots.Dialect) Outcome {
 	case clientError, lost: // RFC 9309 2.3.1.3, 2.3.1.2
 		return NoFile
 	case tooMany: // a busy server, if not by the RFC's letter, which is of all 4xx
-		if d.Only200 || d.BusyIsNone {
+		if d.Only200 || d.NoFileOn429 {
 			return NoFile
 		}
 	case barred:
