@@ -109,7 +109,7 @@ func outcome(k kind, d robots.Dialect) Outcome {
 			return NoFile
 		}
 	case barred:
-		if d.BarsAsNone {
+		if d.NoFileOnDisallowedRedirect {
 			return NoFile
 		}
 	case serverError, odd:
