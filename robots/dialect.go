@@ -34,7 +34,7 @@ type Dialect struct {
 	Only200                    bool          // only 200 brings rules; any other status says that there are none
 	NoFileOn429                bool          // 429 says that there are none, as any other 4xx (RFC 9309 2.3.1.3)
 	NoFileOnDisallowedRedirect bool          // a redirect to an address that the robots.txt there disallows says that there are none
-	Forgets                    bool          // a copy from before does not rule while the origin fails
+	NoStale                    bool          // a copy from before does not rule while the origin fails
 	GivesUp                    time.Duration // an origin that has failed for so long, with no copy held, has no rules; 0: never
 	Stays                      bool          // a file is good for its whole time, whatever its Cache-Control says
 }
@@ -59,7 +59,7 @@ var dialects = [...]Dialect{
 	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, MatchRobotsTxt: true, NoFileOnDisallowedRedirect: true, GivesUp: month},
 	{Name: "google-2022", LettersOnly: true, AsWritten: true, Literal: true, NoFileOn429: true, NoFileOnDisallowedRedirect: true, GivesUp: month},
 	{Name: "google-2019", LettersOnly: true, NamePrefixes: true, AsWritten: true, Literal: true, NoFileOn429: true, GivesUp: month},
-	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, Only200: true, Forgets: true, Stays: true},
+	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, Only200: true, NoStale: true, Stays: true},
 }
 
 // Dialects returns the named dialects, the standard one first:

@@ -158,7 +158,7 @@ func (e *Entry) givenUp(d robots.Dialect) bool {
 // give the origin up goes by it for good: Google's documents set "the last
 // copy" no end, and it may forbid what giving up allows.
 func (e *Entry) holds(d robots.Dialect, at time.Time) bool {
-	if e.held == nil || d.Forgets || !outcome(e.last.kind, d).refuses() {
+	if e.held == nil || d.NoStale || !outcome(e.last.kind, d).refuses() {
 		return false
 	}
 	switch outcome(e.held.kind, d) {
