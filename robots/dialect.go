@@ -35,7 +35,7 @@ type Dialect struct {
 	NoFileOn429                bool          // 429 says that there are none, as any other 4xx (RFC 9309 2.3.1.3)
 	NoFileOnDisallowedRedirect bool          // a redirect to an address that the robots.txt there disallows says that there are none
 	NoStale                    bool          // a copy from before does not rule while the origin fails
-	GivesUp                    time.Duration // an origin that has failed for so long, with no copy held, has no rules; 0: never
+	NoFileAfter                time.Duration // an origin that has failed for so long, with no copy held, has no rules; 0: never
 	Stays                      bool          // a file is good for its whole time, whatever its Cache-Control says
 }
 
@@ -56,9 +56,9 @@ const month = 30 * 24 * time.Hour
 var dialects = [...]Dialect{
 	{Name: "standard", Misspellings: true, Delay: DelayOfAgents},
 	{Name: "rfc9309", NoFileOn429: true, Literal: true},
-	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, MatchRobotsTxt: true, NoFileOnDisallowedRedirect: true, GivesUp: month},
-	{Name: "google-2022", LettersOnly: true, AsWritten: true, Literal: true, NoFileOn429: true, NoFileOnDisallowedRedirect: true, GivesUp: month},
-	{Name: "google-2019", LettersOnly: true, NamePrefixes: true, AsWritten: true, Literal: true, NoFileOn429: true, GivesUp: month},
+	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, MatchRobotsTxt: true, NoFileOnDisallowedRedirect: true, NoFileAfter: month},
+	{Name: "google-2022", LettersOnly: true, AsWritten: true, Literal: true, NoFileOn429: true, NoFileOnDisallowedRedirect: true, NoFileAfter: month},
+	{Name: "google-2019", LettersOnly: true, NamePrefixes: true, AsWritten: true, Literal: true, NoFileOn429: true, NoFileAfter: month},
 	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, Only200: true, NoStale: true, Stays: true},
 }
 

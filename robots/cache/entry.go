@@ -150,7 +150,7 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 // givenUp says whether the origin has failed for as long as d goes on asking
 // before it takes it to have no rules.
 func (e *Entry) givenUp(d robots.Dialect) bool {
-	return d.GivesUp > 0 && e.tried.Sub(e.failed) >= d.GivesUp
+	return d.NoFileAfter > 0 && e.tried.Sub(e.failed) >= d.NoFileAfter
 }
 
 // holds says whether the copy from before is in force under d at a time: while
@@ -163,7 +163,7 @@ func (e *Entry) holds(d robots.Dialect, at time.Time) bool {
 	}
 	switch outcome(e.held.kind, d) {
 	case Rules:
-		return d.GivesUp > 0 || at.Before(e.held.force)
+		return d.NoFileAfter > 0 || at.Before(e.held.force)
 	case NoFile:
 		return at.Before(e.held.fresh)
 	}
