@@ -36,7 +36,7 @@ type Dialect struct {
 	NoFileOnDisallowedRedirect bool          // a redirect to an address that the robots.txt there disallows says that there are none
 	NoStale                    bool          // a copy from before does not rule while the origin fails
 	NoFileAfter                time.Duration // an origin that has failed for so long, with no copy held, has no rules; 0: never
-	Stays                      bool          // a file is good for its whole time, whatever its Cache-Control says
+	IgnoreCacheControl         bool          // a file is good for its whole time, whatever its Cache-Control says
 }
 
 // A Delay is the meaning of a Crawl-delay line. RFC 9309 has none.
@@ -59,7 +59,7 @@ var dialects = [...]Dialect{
 	{Name: "google", Misspellings: true, LettersOnly: true, AsWritten: true, Literal: true, IndexPages: true, EmptyRules: true, MatchRobotsTxt: true, NoFileOnDisallowedRedirect: true, NoFileAfter: month},
 	{Name: "google-2022", LettersOnly: true, AsWritten: true, Literal: true, NoFileOn429: true, NoFileOnDisallowedRedirect: true, NoFileAfter: month},
 	{Name: "google-2019", LettersOnly: true, NamePrefixes: true, AsWritten: true, Literal: true, NoFileOn429: true, NoFileAfter: month},
-	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, Only200: true, NoStale: true, Stays: true},
+	{Name: "coccoc", Delay: DelayOfGroup, NamePrefixes: true, Only200: true, NoStale: true, IgnoreCacheControl: true},
 }
 
 // Dialects returns the named dialects, the standard one first:

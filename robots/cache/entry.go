@@ -50,7 +50,7 @@ const (
 )
 
 func lifeOf(d robots.Dialect) int {
-	if d.Stays {
+	if d.IgnoreCacheControl {
 		return whole
 	}
 	return said
