@@ -105,7 +105,7 @@ func FuzzLint(f *testing.F) {
 
 func TestRivals(t *testing.T) {
 	const text = "User-agent: *\nDisallow: /\n\nUser-agent: foobot\nDisallow: /a\nAllow: /a\nAllow: /a/b\nDisallow: /a/*.gif$\nDisallow: /a/beta\nDisallow: /x\n\nUser-agent: FooBot\nDisallow: /*b\n"
-	type R = robots.Rival
+	type R = robots.RelatedRule
 	for _, c := range []struct {
 		path string
 		most int

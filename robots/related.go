@@ -7,7 +7,7 @@ import (
 )
 
 // A Rival is a rule of a client's group that did not decide about a path.
-type Rival struct {
+type RelatedRule struct {
 	Allow   bool
 	Rule    string // the pattern as written
 	Line    int
@@ -19,7 +19,7 @@ type Rival struct {
 // begin as the path does, for half of what they say before any "*" at least. It
 // reads the file anew and tries every rule by itself, so that it is for
 // explanations, not for every request.
-func (g Group) Rivals(pathAndQuery string, limit int) []Rival {
+func (g Group) Rivals(pathAndQuery string, limit int) []RelatedRule {
 	if g.file == nil || g.name < 0 {
 		return nil
 	}
@@ -54,7 +54,7 @@ type ruleRanking struct {
 }
 
 type rankedRule struct {
-	Rival
+	RelatedRule
 	rule   rule
 	shared int // length of the common beginning of the rule's literal and the path
 }
@@ -62,7 +62,7 @@ type rankedRule struct {
 // add adds a rule if it matches, or begins as the path does. The "/" that all paths begin with
 // does not count.
 func (c *ruleRanking) add(it *parsedRule, pattern, written string) {
-	e := rankedRule{rule: it.rule, Rival: Rival{
+	e := rankedRule{rule: it.rule, RelatedRule: RelatedRule{
 		Allow: it.is(flagAllow), Rule: written, Line: int(it.meta & maskLine),
 		Matches: it.written > 0 && matchesPattern(pattern, c.path, it.is(flagAnchored)),
 	}}
@@ -90,7 +90,7 @@ func matchesPattern(pattern, path string, anchored bool) bool {
 	return ok && (!anchored || path == "")
 }
 
-func (c *ruleRanking) result(limit int) []Rival {
+func (c *ruleRanking) result(limit int) []RelatedRule {
 	slices.SortFunc(c.rules, func(a, b rankedRule) int {
 		switch {
 		case a.Matches != b.Matches && a.Matches:
@@ -104,9 +104,9 @@ func (c *ruleRanking) result(limit int) []Rival {
 	})
 	// An Allow of an index page has two rules.
 	c.rules = slices.CompactFunc(c.rules, func(a, b rankedRule) bool { return a.Line == b.Line })
-	var rivals []Rival
+	var rivals []RelatedRule
 	for _, e := range c.rules[:min(len(c.rules), limit)] {
-		rivals = append(rivals, e.Rival)
+		rivals = append(rivals, e.RelatedRule)
 	}
 	return rivals
 }
