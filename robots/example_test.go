@@ -98,9 +98,9 @@ func ExampleLint() {
 	// 4: never-wins: line 5 always decides in its place
 }
 
-func ExampleGroup_Rivals() {
+func ExampleGroup_RelatedRules() {
 	text := []byte("User-agent: *\nDisallow: /a\nAllow: /a/b\nDisallow: /a/beta\n")
-	for _, r := range robots.Parse(text, robots.Standard()).For("FooBot").Rivals("/a/b", 3) {
+	for _, r := range robots.Parse(text, robots.Standard()).For("FooBot").RelatedRules("/a/b", 3) {
 		fmt.Printf("%+v\n", r)
 	}
 	// Output:

@@ -103,7 +103,7 @@ func FuzzLint(f *testing.F) {
 	})
 }
 
-func TestRivals(t *testing.T) {
+func TestRelatedRules(t *testing.T) {
 	const text = "User-agent: *\nDisallow: /\n\nUser-agent: foobot\nDisallow: /a\nAllow: /a\nAllow: /a/b\nDisallow: /a/*.gif$\nDisallow: /a/beta\nDisallow: /x\n\nUser-agent: FooBot\nDisallow: /*b\n"
 	type R = robots.RelatedRule
 	for _, c := range []struct {
@@ -117,24 +117,24 @@ func TestRivals(t *testing.T) {
 		{"/y", 9, nil},
 		{"", 9, nil},
 	} {
-		if got := robots.Parse([]byte(text), robots.Standard()).For("FooBot").Rivals(c.path, c.most); !slices.Equal(got, c.want) {
+		if got := robots.Parse([]byte(text), robots.Standard()).For("FooBot").RelatedRules(c.path, c.most); !slices.Equal(got, c.want) {
 			t.Errorf("%q: got %+v, want %+v", c.path, got, c.want)
 		}
 	}
-	if got := robots.Parse([]byte("user-agent: a\ndisallow: /"), robots.Standard()).For("b").Rivals("/", 9); got != nil {
+	if got := robots.Parse([]byte("user-agent: a\ndisallow: /"), robots.Standard()).For("b").RelatedRules("/", 9); got != nil {
 		t.Errorf("without a group: got %+v", got)
 	}
-	if got := (robots.Group{}).Rivals("/", 9); got != nil {
+	if got := (robots.Group{}).RelatedRules("/", 9); got != nil {
 		t.Errorf("the zero Group: got %+v", got)
 	}
 	// In the one form already, a pattern is not brought into it again.
-	if got := robots.Parse([]byte("user-agent: *\ndisallow: /%*x\ndisallow: /\n"), robots.Standard()).For("a").Rivals("/%%34%31x", 1); len(got) != 1 || !got[0].Matches {
+	if got := robots.Parse([]byte("user-agent: *\ndisallow: /%*x\ndisallow: /\n"), robots.Standard()).For("a").RelatedRules("/%%34%31x", 1); len(got) != 1 || !got[0].Matches {
 		t.Errorf("an escape that an escape makes: got %+v", got)
 	}
 }
 
-// TestRivalsAgree: a rule that is said to match decides where it stands alone.
-func TestRivalsAgree(t *testing.T) {
+// TestRelatedRulesAgree: a rule that is said to match decides where it stands alone.
+func TestRelatedRulesAgree(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	some := func(most int, pieces ...string) string {
 		var b strings.Builder
@@ -149,7 +149,7 @@ func TestRivalsAgree(t *testing.T) {
 		for _, d := range robots.Dialects() {
 			alone := robots.Parse([]byte("user-agent: *\ndisallow: "+pattern+"\n"), d).For("a").Match(path)
 			matches := false
-			for _, r := range robots.Parse([]byte("user-agent: *\ndisallow: "+pattern+"\nallow: /*****************************\n"), d).For("a").Rivals(path, 9) {
+			for _, r := range robots.Parse([]byte("user-agent: *\ndisallow: "+pattern+"\nallow: /*****************************\n"), d).For("a").RelatedRules(path, 9) {
 				matches = matches || r.Line == 2 && r.Matches
 			}
 			winner := robots.Parse([]byte("user-agent: *\ndisallow: "+pattern+"\nallow: /*****************************\n"), d).For("a").Match(path)

@@ -19,7 +19,7 @@ type RelatedRule struct {
 // begin as the path does, for half of what they say before any "*" at least. It
 // reads the file anew and tries every rule by itself, so that it is for
 // explanations, not for every request.
-func (g Group) Rivals(pathAndQuery string, limit int) []RelatedRule {
+func (g Group) RelatedRules(pathAndQuery string, limit int) []RelatedRule {
 	if g.file == nil || g.name < 0 {
 		return nil
 	}

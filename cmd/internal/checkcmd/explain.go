@@ -266,7 +266,7 @@ func othersOf(x policy.Reading) []other {
 		return nil
 	}
 	var others []other
-	for _, v := range x.Group.Rivals(x.PathQuery, maxOthers) {
+	for _, v := range x.Group.RelatedRules(x.PathQuery, maxOthers) {
 		others = append(others, other{v.Rule, v.Allow, v.Line, v.Matches})
 	}
 	return slices.Clip(others)
