@@ -19,16 +19,16 @@ import (
 )
 
 // answers is a Fetcher of one answer for every origin.
-type answers struct{ fetch.Answer }
+type answers struct{ fetch.Result }
 
-func (a answers) Fetch(context.Context, fetch.Request) *fetch.Answer {
-	b := a.Answer
+func (a answers) Fetch(context.Context, fetch.Request) *fetch.Result {
+	b := a.Result
 	b.Fetched = time.Now()
 	return &b
 }
 
 func file(text string) answers {
-	return answers{fetch.Answer{URL: "https://site.test/robots.txt", Status: 200, Body: []byte(text), MaxAge: -1, Connected: true}}
+	return answers{fetch.Result{URL: "https://site.test/robots.txt", Status: 200, Body: []byte(text), MaxAge: -1, Connected: true}}
 }
 
 func engine(t testing.TB, f cache.Fetcher, o policy.Options) *policy.Engine {
@@ -61,7 +61,7 @@ Crawl-delay: 100
 `
 
 func TestDecide(t *testing.T) {
-	status := func(code int) answers { return answers{fetch.Answer{Status: code, MaxAge: -1, Connected: true}} }
+	status := func(code int) answers { return answers{fetch.Result{Status: code, MaxAge: -1, Connected: true}} }
 	for _, c := range []struct {
 		name       string
 		origin     answers
@@ -83,7 +83,7 @@ func TestDecide(t *testing.T) {
 		{"RFC 9309 2.3.1.3: 404 allows", status(404), "FooBot", "/", policy.Allow, policy.ReasonNoFile, "", 0, "", "FooBot"},
 		{"RFC 9309 2.3.1.4: 503 refuses", status(503), "FooBot", "/", policy.Refuse, policy.ReasonUnreachable, "", 0, "", "FooBot"},
 		{"429 refuses", status(429), "FooBot", "/", policy.Refuse, policy.ReasonUnreachable, "", 0, "", "FooBot"},
-		{"no connection refuses", answers{fetch.Answer{Err: errors.New("refused"), MaxAge: -1}}, "FooBot", "/", policy.Refuse, policy.ReasonOrigin, "", 0, "", "FooBot"},
+		{"no connection refuses", answers{fetch.Result{Err: errors.New("refused"), MaxAge: -1}}, "FooBot", "/", policy.Refuse, policy.ReasonOrigin, "", 0, "", "FooBot"},
 		{"RFC 3986 5.2.4: a dot segment is no way round a rule", file(rules), "FooBot", "/a/../private", policy.Refuse, policy.ReasonRule, "/private", 4, "foobot", "FooBot"},
 		{"nor is an escaped one", file(rules), "FooBot", "/a/%2e%2E/./private?x", policy.Refuse, policy.ReasonRule, "/private", 4, "foobot", "FooBot"},
 		{"refused as sent stays refused", file(rules), "FooBot", "/private/../a", policy.Refuse, policy.ReasonRule, "/private", 4, "foobot", "FooBot"},
@@ -313,7 +313,7 @@ type counted struct {
 	n *int
 }
 
-func (c counted) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
+func (c counted) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
 	*c.n++
 	return c.Fetcher.Fetch(ctx, r)
 }

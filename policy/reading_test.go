@@ -10,7 +10,7 @@ import (
 )
 
 func TestReading(t *testing.T) {
-	missing := answers{fetch.Answer{Status: 404, MaxAge: -1, Connected: true}}
+	missing := answers{fetch.Result{Status: 404, MaxAge: -1, Connected: true}}
 	for _, c := range []struct {
 		name        string
 		origin      answers

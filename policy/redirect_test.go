@@ -22,12 +22,12 @@ type towns struct {
 	asked map[string]int
 }
 
-func (t *towns) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+func (t *towns) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asked[r.Origin.Host]++
 	text, ok := t.files[r.Origin.Host]
-	a := &fetch.Answer{URL: r.Origin.RobotsURL(), Status: 404, MaxAge: -1, Connected: true, Fetched: time.Now()}
+	a := &fetch.Result{URL: r.Origin.RobotsURL(), Status: 404, MaxAge: -1, Connected: true, Fetched: time.Now()}
 	switch {
 	case text == "down":
 		a.Status = 503

@@ -21,7 +21,7 @@ func asCrawlersAsk(q *policy.Request) bool {
 
 // usableCopy gives the origin's answer that may be sent to a client from the cache, if it is
 // whole and as the origin gave it; nil: there is none.
-func usableCopy(r cache.Ruling) *fetch.Answer {
+func usableCopy(r cache.Ruling) *fetch.Result {
 	a := r.Answer
 	switch {
 	case a == nil || a.Err != nil || a.Lost || a.Barred:
@@ -92,7 +92,7 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 
 // copyHeader fills in the header of an answer from a copy, and gives when the file was
 // last modified; zero: the origin did not say.
-func copyHeader(header http.Header, a *fetch.Answer, now time.Time) (modified time.Time) {
+func copyHeader(header http.Header, a *fetch.Result, now time.Time) (modified time.Time) {
 	said := a.Headers
 	if said == nil {
 		said = new(fetch.Headers)

@@ -123,12 +123,12 @@ type large struct {
 	bodies []weak.Pointer[byte]
 }
 
-func (l *large) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+func (l *large) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	body := []byte("User-agent: *\nAllow: /page\n" + strings.Repeat("Disallow: /private*x\n", 20_000))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.bodies = append(l.bodies, weak.Make(&body[0]))
-	return &fetch.Answer{URL: r.Origin.RobotsURL(), Status: http.StatusOK, Body: body, MaxAge: -1, Connected: true, Fetched: time.Now()}
+	return &fetch.Result{URL: r.Origin.RobotsURL(), Status: http.StatusOK, Body: body, MaxAge: -1, Connected: true, Fetched: time.Now()}
 }
 
 // held gives how many bodies are in memory.

@@ -43,7 +43,7 @@ func greedy(s string) *Record {
 	w := Wish{s[:min(len(s), maxWish)], len(s)}
 	r.Wishes = Wishes{w, w, w, w, w}
 	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
-	r.Decision.Ruling.Answer = &fetch.Answer{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
+	r.Decision.Ruling.Answer = &fetch.Result{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
 	return r
 }
 
@@ -105,7 +105,7 @@ func TestRecordsAreBounded(t *testing.T) {
 			Began:   time.Unix(0, 0),
 			Request: fetch.Request{Origin: r.Request.Origin, Token: s},
 			Hops:    append([]string{"https://" + strings.Repeat("h", 253) + ":65535/robots.txt"}, slices.Repeat([]string{"http://" + s}, fetch.MaxRedirects)...),
-			Answer:  &fetch.Answer{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
+			Answer:  &fetch.Result{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
 		}
 		held(t, fetched.append(nil, &Options{Replica: s}))
 		held(t, event{name: "replaced", detail: s, file: s, octets: math.MaxInt64, sha256: s, count: math.MaxInt64, clients: math.MaxInt, client: s, first: math.MaxUint64, last: math.MaxUint64,
@@ -147,7 +147,7 @@ func TestURLIsPercentEncoded(t *testing.T) {
 	} {
 		r := allowed()
 		r.Request.PathQuery = sent
-		hops := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Answer: &fetch.Answer{}}
+		hops := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Answer: &fetch.Result{}}
 		malformed := allowed()
 		malformed.Request.Origin, malformed.Target = robots.Origin{}, "https://site.test"+sent
 		for _, b := range [][]byte{r.append(nil, &Options{}), malformed.append(nil, &Options{}), hops.append(nil, &Options{})} {

@@ -19,7 +19,7 @@ type unkept struct {
 	failure atomic.Pointer[error]
 
 	mu      sync.Mutex               // guards answers
-	answers map[*fetch.Answer]string // with the client whose request rests on each
+	answers map[*fetch.Result]string // with the client whose request rests on each
 }
 
 // Keep keeps the robots.txt that the decision of r rests on. The caller calls it before it
@@ -45,11 +45,11 @@ func (l *Log) Keep(r *Record) error {
 	return err
 }
 
-func (u *unkept) add(a *fetch.Answer, client string, err error) error {
+func (u *unkept) add(a *fetch.Result, client string, err error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.answers == nil {
-		u.answers = make(map[*fetch.Answer]string)
+		u.answers = make(map[*fetch.Result]string)
 	}
 	if len(u.answers) < maxUnkept {
 		u.answers[a] = client

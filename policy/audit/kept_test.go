@@ -14,7 +14,7 @@ import (
 // keeper is a Keeper that says what is in the file when it is asked to keep something.
 type keeper struct {
 	look     func()
-	kept     []*fetch.Answer
+	kept     []*fetch.Result
 	flushed  int
 	err      error // of Keep
 	unsynced error // of Flush
@@ -22,7 +22,7 @@ type keeper struct {
 	client   string
 }
 
-func (k *keeper) Keep(a *fetch.Answer, client string) error {
+func (k *keeper) Keep(a *fetch.Result, client string) error {
 	k.asked++
 	k.client = client
 	k.look()
@@ -47,7 +47,7 @@ func TestRobotsIsKeptBeforeTheLine(t *testing.T) {
 	}
 	r := refused()
 	l.Write(r)
-	if !slices.Equal(k.kept, []*fetch.Answer{r.Decision.Ruling.Answer}) {
+	if !slices.Equal(k.kept, []*fetch.Result{r.Decision.Ruling.Answer}) {
 		t.Errorf("kept: %v", k.kept)
 	}
 }

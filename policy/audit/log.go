@@ -45,7 +45,7 @@ const (
 type Keeper interface {
 	// Keep returns when a is kept, at once where it has been before. What has to be
 	// written counts against the share of client, whose request rests on the answer.
-	Keep(a *fetch.Answer, client string) error
+	Keep(a *fetch.Result, client string) error
 	// Flush waits for the disk to have what was kept before. It is called each second.
 	Flush() error
 }

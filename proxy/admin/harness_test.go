@@ -83,7 +83,7 @@ type sites struct {
 	silent  bool     // nobody answers before the end of the context
 }
 
-func (s *sites) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
+func (s *sites) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
 	o := r.Origin
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,10 +92,10 @@ func (s *sites) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
 		s.mu.Unlock()
 		<-ctx.Done()
 		s.mu.Lock()
-		return &fetch.Answer{URL: o.RobotsURL(), Err: ctx.Err(), Fetched: time.Now()}
+		return &fetch.Result{URL: o.RobotsURL(), Err: ctx.Err(), Fetched: time.Now()}
 	}
 	text, ok := s.texts[o.String()]
-	a := &fetch.Answer{URL: o.RobotsURL(), Status: http.StatusNotFound, MaxAge: -1, Connected: true, Fetched: time.Now()}
+	a := &fetch.Result{URL: o.RobotsURL(), Status: http.StatusNotFound, MaxAge: -1, Connected: true, Fetched: time.Now()}
 	if ok {
 		sum := sha256.Sum256([]byte(text))
 		a.Status, a.Body, a.SHA256 = http.StatusOK, []byte(text), hex.EncodeToString(sum[:])

@@ -23,7 +23,7 @@ func host(i int) robots.Origin {
 // sized is a Fetcher of files of many sizes, failures among them.
 type sized struct{}
 
-func (sized) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+func (sized) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	o := r.Origin
 	n := len(o.Host) * int(o.Host[1]-'0'+1)
 	switch o.Host[len(o.Host)-6] % 4 {
@@ -78,7 +78,7 @@ func TestMemory(t *testing.T) {
 // TestCompiledCounts: a file is compiled with its fetch under the dialect that it was asked for, and
 // weighed when it is compiled under another.
 func TestCompiledCounts(t *testing.T) {
-	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
+	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Result{file(-1)}}})
 	e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard())
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestCompiledCounts(t *testing.T) {
 
 // TestLargerThanCache: who waited for it has it all the same.
 func TestLargerThanCache(t *testing.T) {
-	f := &script{answers: []fetch.Answer{file(-1)}}
+	f := &script{answers: []fetch.Result{file(-1)}}
 	c := newCache(t, Options{Fetcher: f, MaxBytes: 1})
 	for range 2 {
 		if r, _ := rule(t, c); r.Outcome != Rules {
@@ -118,7 +118,7 @@ func TestLargerThanCache(t *testing.T) {
 // may leave.
 func TestFetchesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
+		f := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
 		c := newCache(t, Options{Fetcher: f})
 		var wg sync.WaitGroup
 		for i := range DefaultFetches { // each by a client of its own: see TestPlaces
@@ -143,7 +143,7 @@ func TestFetchesAtOnce(t *testing.T) {
 // TestManyRefreshes: more refreshes due at once than there are places.
 func TestManyRefreshes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
+		f := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		const hosts = 3 * DefaultFetches / refreshPart
@@ -192,7 +192,7 @@ func TestTogether(t *testing.T) {
 }
 
 func TestWhatIsKnownAllocatesNothing(t *testing.T) {
-	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
+	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Result{file(-1)}}})
 	n := testing.AllocsPerRun(100, func() {
 		e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard())
 		if err != nil {
@@ -207,7 +207,7 @@ func TestWhatIsKnownAllocatesNothing(t *testing.T) {
 
 func BenchmarkLookup(b *testing.B) {
 	for _, hosts := range []int{1, 1000} {
-		c := newCache(b, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
+		c := newCache(b, Options{Fetcher: &script{answers: []fetch.Result{file(-1)}}})
 		origins := make([]robots.Origin, hosts)
 		for i := range origins {
 			origins[i] = host(i)
@@ -238,7 +238,7 @@ func BenchmarkLookup(b *testing.B) {
 }
 
 func BenchmarkUnder(b *testing.B) {
-	c := newCache(b, Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
+	c := newCache(b, Options{Fetcher: &script{answers: []fetch.Result{file(-1)}}})
 	e, err := c.Lookup(b.Context(), Query{Origin: site}, robots.Standard())
 	if err != nil {
 		b.Fatal(err)

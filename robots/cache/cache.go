@@ -72,7 +72,7 @@ var ErrStopped = errors.New("robots cache is stopped")
 // A Fetcher gets an origin's robots.txt once. It must return soon after ctx
 // ends, and never nil. It bounds its own time: the cache sets no timeout.
 type Fetcher interface {
-	Fetch(ctx context.Context, r fetch.Request) *fetch.Answer
+	Fetch(ctx context.Context, r fetch.Request) *fetch.Result
 }
 
 // A Query says which file a caller wants, and which client causes its fetch.

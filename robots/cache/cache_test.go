@@ -25,7 +25,7 @@ var errDown = errors.New("connection reset")
 // script is a Fetcher: it gives its answers in order, the last one for ever,
 // and takes its time.
 type script struct {
-	answers []fetch.Answer
+	answers []fetch.Result
 	takes   time.Duration
 
 	mu     sync.Mutex
@@ -35,7 +35,7 @@ type script struct {
 	agents []string
 }
 
-func (s *script) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
+func (s *script) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
 	s.mu.Lock()
 	a := s.answers[min(s.calls, len(s.answers)-1)]
 	if now := time.Now(); s.calls > 0 {
@@ -50,7 +50,7 @@ func (s *script) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
 		select {
 		case <-time.After(s.takes):
 		case <-ctx.Done():
-			return &fetch.Answer{MaxAge: -1, Connected: true, Err: ctx.Err()}
+			return &fetch.Result{MaxAge: -1, Connected: true, Err: ctx.Err()}
 		}
 	}
 	a.Fetched = time.Now()
@@ -75,13 +75,13 @@ func (s *script) gap() time.Duration {
 	return s.least
 }
 
-func file(maxAge time.Duration) fetch.Answer {
-	return fetch.Answer{Status: 200, Connected: true, Body: []byte("User-agent: *\nDisallow: /x\n"), SHA256: "ab", MaxAge: maxAge}
+func file(maxAge time.Duration) fetch.Result {
+	return fetch.Result{Status: 200, Connected: true, Body: []byte("User-agent: *\nDisallow: /x\n"), SHA256: "ab", MaxAge: maxAge}
 }
 
-func status(code int) fetch.Answer { return fetch.Answer{Status: code, Connected: true, MaxAge: -1} }
+func status(code int) fetch.Result { return fetch.Result{Status: code, Connected: true, MaxAge: -1} }
 
-func unconnected() fetch.Answer { return fetch.Answer{MaxAge: -1, Err: errDown} }
+func unconnected() fetch.Result { return fetch.Result{MaxAge: -1, Err: errDown} }
 
 func newCache(t testing.TB, o Options) *Cache {
 	t.Helper()
@@ -124,7 +124,7 @@ func TestOneFetch(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{file(-1)}, takes: time.Second}
+				f := &script{answers: []fetch.Result{file(-1)}, takes: time.Second}
 				c := newCache(t, Options{Fetcher: f})
 				if running {
 					var stop func()
@@ -150,7 +150,7 @@ func TestOneFetch(t *testing.T) {
 
 func TestCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
+		f := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
 		c := newCache(t, Options{Fetcher: f})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -187,7 +187,7 @@ func TestNilAnswer(t *testing.T) {
 
 type nobody struct{}
 
-func (nobody) Fetch(context.Context, fetch.Request) *fetch.Answer { return nil }
+func (nobody) Fetch(context.Context, fetch.Request) *fetch.Result { return nil }
 
 // TestUserAgent: the header of a fetch depends on the Query's Token and the Options
 // alone.
@@ -199,7 +199,7 @@ func TestUserAgent(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{file(0)}}
+				f := &script{answers: []fetch.Result{file(0)}}
 				c, stop := start(t, Options{Fetcher: f, UserAgent: tc.option})
 				defer stop()
 				for range 2 { // the second keeps it in use
@@ -218,7 +218,7 @@ func TestUserAgent(t *testing.T) {
 
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
+		f := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
 		c, stop := start(t, Options{Fetcher: f})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -264,7 +264,7 @@ func TestOptions(t *testing.T) {
 }
 
 func ExampleCache_Lookup() {
-	c, err := New(Options{Fetcher: &script{answers: []fetch.Answer{file(-1)}}})
+	c, err := New(Options{Fetcher: &script{answers: []fetch.Result{file(-1)}}})
 	if err != nil {
 		panic(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-func reset() fetch.Answer { return fetch.Answer{MaxAge: -1, Connected: true, Err: errDown} }
+func reset() fetch.Result { return fetch.Result{MaxAge: -1, Connected: true, Err: errDown} }
 
 // ruleBy is rule under a dialect.
 func ruleBy(t testing.TB, c *Cache, d robots.Dialect) (r Ruling, waited time.Duration) {
@@ -38,7 +38,7 @@ func wantAll(t testing.TB, c *Cache, want under) {
 // its octets; each has the file compiled for it.
 func TestOneFetchForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(-1)}, takes: time.Second}
+		f := &script{answers: []fetch.Result{file(-1)}, takes: time.Second}
 		c := newCache(t, Options{Fetcher: f})
 		two := []robots.Dialect{named("standard"), named("coccoc")}
 		entries := make([]*Entry, len(two))
@@ -63,7 +63,7 @@ func TestOneFetchForAll(t *testing.T) {
 func TestThirtyDays(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
-		failure, last fetch.Answer // the last try comes when the time is over
+		failure, last fetch.Result // the last try comes when the time is over
 		before, after under        // standard, rfc9309, google, google-2022, google-2019, coccoc
 	}{
 		{"503", status(503), status(503),
@@ -79,7 +79,7 @@ func TestThirtyDays(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{tc.failure}}
+				f := &script{answers: []fetch.Result{tc.failure}}
 				c := newCache(t, Options{Fetcher: f})
 				for range 30 {
 					wantAll(t, c, tc.before)
@@ -88,7 +88,7 @@ func TestThirtyDays(t *testing.T) {
 				wait(30*time.Hour - time.Nanosecond)
 				wantAll(t, c, tc.before)
 				tries := f.count()
-				f.answers = []fetch.Answer{tc.last}
+				f.answers = []fetch.Result{tc.last}
 				wait(30 * time.Minute) // the tries are never further apart
 				wantAll(t, c, tc.after)
 				if f.count() != tries+1 {
@@ -102,7 +102,7 @@ func TestThirtyDays(t *testing.T) {
 // TestGivenUp: that an origin is given up is told from its having no file.
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{status(503)}}
+		f := &script{answers: []fetch.Result{status(503)}}
 		c := newCache(t, Options{Fetcher: f})
 		google := named("google")
 		ruleBy(t, c, google)
@@ -111,7 +111,7 @@ func TestGivenUp(t *testing.T) {
 		if r.Outcome != NoFile || r.Err == nil || !r.Fetched().IsZero() || r.Answer.Status != 503 || r.Stale {
 			t.Errorf("%+v, fetched %v", r, r.Fetched())
 		}
-		f.answers = []fetch.Answer{file(-1), status(503)}
+		f.answers = []fetch.Result{file(-1), status(503)}
 		f.calls = 0
 		wait(30 * time.Minute)
 		if r, _ := ruleBy(t, c, google); r.Outcome != Rules || r.Stale {
@@ -129,15 +129,15 @@ func TestRowEnds(t *testing.T) {
 		between func(f *script, c *Cache)
 		first   Outcome
 	}{
-		{"404", func(f *script, _ *Cache) { f.answers = []fetch.Answer{status(404)} }, NoFile},
+		{"404", func(f *script, _ *Cache) { f.answers = []fetch.Result{status(404)} }, NoFile},
 		{"too many redirects", func(f *script, _ *Cache) {
-			f.answers = []fetch.Answer{{Status: 301, Lost: true, Connected: true, MaxAge: -1}}
+			f.answers = []fetch.Result{{Status: 301, Lost: true, Connected: true, MaxAge: -1}}
 		}, NoFile},
 		{"eviction", func(_ *script, c *Cache) { c.entries.Invalidate(key{origin: site}) }, Unreachable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{status(503)}}
+				f := &script{answers: []fetch.Result{status(503)}}
 				c := newCache(t, Options{Fetcher: f})
 				ruleBy(t, c, google)
 				wait(29 * day)
@@ -146,7 +146,7 @@ func TestRowEnds(t *testing.T) {
 					if r, _ := ruleBy(t, c, google); r.Outcome != want {
 						t.Fatalf("try %d: %+v, want %v", i, r, want)
 					}
-					f.answers = []fetch.Answer{status(503)}
+					f.answers = []fetch.Result{status(503)}
 					wait([]time.Duration{day, 28 * day, 2 * day, 0}[i])
 				}
 			})
@@ -160,7 +160,7 @@ func TestRowEnds(t *testing.T) {
 func TestLastCopy(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
-		failure        fetch.Answer
+		failure        fetch.Result
 		within, beyond under // standard, rfc9309, google, google-2022, google-2019, coccoc
 	}{
 		{"503", status(503), under{rules, rules, rules, rules, rules, none}, under{refused, refused, rules, rules, rules, none}},
@@ -170,7 +170,7 @@ func TestLastCopy(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{file(-1), tc.failure}}
+				f := &script{answers: []fetch.Result{file(-1), tc.failure}}
 				c, stop := start(t, Options{Fetcher: f})
 				defer stop()
 				wantAll(t, c, under{rules, rules, rules, rules, rules, rules})
@@ -201,7 +201,7 @@ func TestLastCopy(t *testing.T) {
 // others, and is told when the next try is.
 func TestCopyAndLaterFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(0), reset(), file(0)}, takes: time.Second}
+		f := &script{answers: []fetch.Result{file(0), reset(), file(0)}, takes: time.Second}
 		c := newCache(t, Options{Fetcher: f})
 		standard, coccoc := named("standard"), named("coccoc")
 		ruleBy(t, c, standard)
@@ -231,7 +231,7 @@ func TestCopyAndLaterFile(t *testing.T) {
 // try for those by whom it does not rule.
 func TestRetryBesideFreshCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(-1), status(429), file(-1)}}
+		f := &script{answers: []fetch.Result{file(-1), status(429), file(-1)}}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		letter := named("rfc9309")
@@ -252,10 +252,10 @@ func TestRetryBesideFreshCopy(t *testing.T) {
 // TestStays: a file is good for a day, whatever its Cache-Control says, to
 // those who heed none; the others' fetches serve them too.
 func TestStays(t *testing.T) {
-	for name, answer := range map[string]fetch.Answer{"file": file(time.Minute), "no file": {Status: 404, Connected: true, MaxAge: time.Minute}} {
+	for name, answer := range map[string]fetch.Result{"file": file(time.Minute), "no file": {Status: 404, Connected: true, MaxAge: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{answer}, takes: time.Second}
+				f := &script{answers: []fetch.Result{answer}, takes: time.Second}
 				c := newCache(t, Options{Fetcher: f})
 				standard, coccoc := named("standard"), named("coccoc")
 				for _, step := range []struct {
@@ -300,7 +300,7 @@ func TestStaysInTheBackground(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{file(5 * time.Minute)}, takes: 10 * time.Second}
+				f := &script{answers: []fetch.Result{file(5 * time.Minute)}, takes: 10 * time.Second}
 				c, stop := start(t, Options{Fetcher: f})
 				defer stop()
 				ruleBy(t, c, tc.used[0]) // the first one waits
@@ -325,7 +325,7 @@ func TestStaysInTheBackground(t *testing.T) {
 // refresh of the whole life is none the worse for it.
 func TestStaysLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(time.Hour)}}
+		f := &script{answers: []fetch.Result{file(time.Hour)}}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		standard, coccoc := named("standard"), named("coccoc")
@@ -358,7 +358,7 @@ func TestStaysLapses(t *testing.T) {
 // last no longer for those who do.
 func TestStaysIsNoUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(0)}, takes: time.Second}
+		f := &script{answers: []fetch.Result{file(0)}, takes: time.Second}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		standard, coccoc := named("standard"), named("coccoc")
@@ -375,7 +375,7 @@ func TestStaysIsNoUse(t *testing.T) {
 // it may have leaves the schedule.
 func TestEvictedWhilePostponed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, stop := start(t, Options{Fetcher: &script{answers: []fetch.Answer{file(time.Hour)}}})
+		c, stop := start(t, Options{Fetcher: &script{answers: []fetch.Result{file(time.Hour)}}})
 		defer stop()
 		rule(t, c)
 		e, _ := c.entries.GetIfPresent(key{origin: site})

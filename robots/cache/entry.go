@@ -64,7 +64,7 @@ func missed(by int) uint32 { return 1 << (lives + by) } // its refresh was due, 
 type Ruling struct {
 	Outcome Outcome
 	File    *robots.File  // with Rules
-	Answer  *fetch.Answer // the one in force: the held copy's when Stale, the failed one when nothing is
+	Answer  *fetch.Result // the one in force: the held copy's when Stale, the failed one when nothing is
 	Stale   bool          // a held copy rules while the origin fails
 	Err     error         // why, with Unreachable, NoConnection and Stale, and with NoFile if only because the origin is given up
 	Retry   time.Time     // when it is next tried, with Unreachable and NoConnection
@@ -84,7 +84,7 @@ func (r *Ruling) Release() (large bool) {
 }
 
 // Whole gives Answer with its body, after Release too; nil: it was dropped since then.
-func (r *Ruling) Whole() *fetch.Answer {
+func (r *Ruling) Whole() *fetch.Result {
 	if r.brief == nil || r.Answer != &r.brief.answer {
 		return r.Answer
 	}
@@ -97,12 +97,12 @@ const smallBody = 8 << 10
 
 // A brief is an answer without its body.
 type brief struct {
-	answer fetch.Answer
-	whole  weak.Pointer[fetch.Answer]
+	answer fetch.Result
+	whole  weak.Pointer[fetch.Result]
 }
 
 // briefOf gives nil for an answer with a small body.
-func briefOf(a *fetch.Answer) *brief {
+func briefOf(a *fetch.Result) *brief {
 	if len(a.Body) <= smallBody {
 		return nil
 	}
@@ -228,7 +228,7 @@ func (e *Entry) heldReply(now time.Time) *reply {
 
 // newEntry makes the entry for an answer that was complete at now; before is
 // the origin's entry until now, nil without one.
-func newEntry(k key, a *fetch.Answer, before *Entry, now time.Time, c clock) *Entry {
+func newEntry(k key, a *fetch.Result, before *Entry, now time.Time, c clock) *Entry {
 	r := newReply(a, now, c)
 	if r.kind.settled() {
 		return settled(k, r, now, c)
@@ -295,7 +295,7 @@ func (e *Entry) weight() uint32 {
 // A reply is an answer and what became of it here. Entries share it while it
 // is held.
 type reply struct {
-	answer *fetch.Answer
+	answer *fetch.Result
 	brief  *brief // of answer
 	kind   kind
 	err    error     // why it is no answer to go by; nil when settled
@@ -315,7 +315,7 @@ type compiled struct {
 	next    *compiled
 }
 
-func newReply(a *fetch.Answer, now time.Time, c clock) *reply {
+func newReply(a *fetch.Result, now time.Time, c clock) *reply {
 	r := &reply{answer: a, brief: briefOf(a), kind: kindOf(a), err: Failure(a)}
 	if r.kind.settled() {
 		r.fresh = now.Add(c.ttl(a.MaxAge))
@@ -330,7 +330,7 @@ func newReply(a *fetch.Answer, now time.Time, c clock) *reply {
 }
 
 // Failure says why nothing can be decided by an answer; nil: it can.
-func Failure(a *fetch.Answer) error {
+func Failure(a *fetch.Result) error {
 	switch {
 	case kindOf(a).settled():
 		return nil

@@ -58,10 +58,10 @@ func (f *fault) Claim(ctx context.Context, o robots.Origin, term time.Duration) 
 // A fetcher takes a second for a file.
 type fetcher struct{ calls atomic.Int32 }
 
-func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Answer {
+func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Result {
 	f.calls.Add(1)
 	<-time.After(time.Second)
-	return &fetch.Answer{Status: 200, Connected: true, MaxAge: -1, Body: []byte("User-agent: *\nDisallow: /x\n"), Fetched: time.Now()}
+	return &fetch.Result{Status: 200, Connected: true, MaxAge: -1, Body: []byte("User-agent: *\nDisallow: /x\n"), Fetched: time.Now()}
 }
 
 // A badSharer is a Store that does not do its part, and how long that may hold a lookup up.

@@ -212,7 +212,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 		return nil
 	}
 	if a == nil {
-		a = &fetch.Answer{MaxAge: -1, Err: errNoAnswer, Fetched: time.Now()}
+		a = &fetch.Result{MaxAge: -1, Err: errNoAnswer, Fetched: time.Now()}
 	}
 	c.tally.count(a)
 	e := newEntry(k, a, before, time.Now(), f.terms.clock)

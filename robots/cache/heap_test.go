@@ -20,7 +20,7 @@ import (
 // small is a Fetcher of files as most sites have them.
 type small struct{}
 
-func (small) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+func (small) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	o := r.Origin
 	var text strings.Builder
 	text.WriteString("User-agent: *\n")
@@ -29,7 +29,7 @@ func (small) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
 	}
 	body := []byte(text.String())
 	sum := sha256.Sum256(body)
-	return &fetch.Answer{
+	return &fetch.Result{
 		URL: o.RobotsURL(), Status: 200, Body: body[:len(body):len(body)], SHA256: hex.EncodeToString(sum[:]),
 		MaxAge: -1, Connected: true, Fetched: time.Now(),
 	}

@@ -52,7 +52,7 @@ const (
 	success           // 200
 )
 
-func kindOf(a *fetch.Answer) kind {
+func kindOf(a *fetch.Result) kind {
 	switch s := a.Status; {
 	case a.Err != nil && (!a.Connected || a.Ours):
 		return noConnection

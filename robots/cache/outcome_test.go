@@ -50,35 +50,35 @@ func TestOutcome(t *testing.T) {
 	err := errors.New("reset")
 	for _, tc := range []struct {
 		name   string
-		answer fetch.Answer
+		answer fetch.Result
 		want   under // standard, rfc9309, google, google-2022, google-2019, coccoc
 	}{
-		{"2.3.1.1: 200", fetch.Answer{Status: 200}, under{rules, rules, rules, rules, rules, rules}},
-		{"2.3.1.1: 201", fetch.Answer{Status: 201}, under{rules, rules, rules, rules, rules, none}},
-		{"2.3.1.1: 204", fetch.Answer{Status: 204}, under{rules, rules, rules, rules, rules, none}},
-		{"2.3.1.1: 206", fetch.Answer{Status: 206}, under{rules, rules, rules, rules, rules, none}},
-		{"2.3.1.1: 299", fetch.Answer{Status: 299}, under{rules, rules, rules, rules, rules, none}},
-		{"2.3.1.2: more than five redirects", fetch.Answer{Status: 302, Lost: true, Redirects: 5}, under{none, none, none, none, none, none}},
-		{"a hop that is disallowed where it leads", fetch.Answer{Status: 302, Barred: true, Connected: true, Err: fetch.ErrDisallowed}, under{refused, refused, none, none, refused, refused}},
-		{"2.3.1.3: 400", fetch.Answer{Status: 400}, under{none, none, none, none, none, none}},
-		{"2.3.1.3: 401", fetch.Answer{Status: 401}, under{none, none, none, none, none, none}},
-		{"2.3.1.3: 403", fetch.Answer{Status: 403}, under{none, none, none, none, none, none}},
-		{"2.3.1.3: 404", fetch.Answer{Status: 404}, under{none, none, none, none, none, none}},
-		{"2.3.1.3: 410", fetch.Answer{Status: 410}, under{none, none, none, none, none, none}},
-		{"2.3.1.3: 499", fetch.Answer{Status: 499}, under{none, none, none, none, none, none}},
-		{"2.3.1.3, or too busy: 429", fetch.Answer{Status: 429}, under{refused, none, refused, none, none, none}},
-		{"2.3.1.4: 500", fetch.Answer{Status: 500}, under{refused, refused, refused, refused, refused, none}},
-		{"2.3.1.4: 503", fetch.Answer{Status: 503}, under{refused, refused, refused, refused, refused, none}},
-		{"2.3.1.4: 599", fetch.Answer{Status: 599}, under{refused, refused, refused, refused, refused, none}},
-		{"2.3.1.4: reset", fetch.Answer{Connected: true, Err: err}, under{}},
-		{"2.3.1.4: a body that breaks off", fetch.Answer{Status: 200, Connected: true, Err: err}, under{}},
-		{"a 404 of bad HTTP", fetch.Answer{Status: 404, Connected: true, Err: err}, under{}},
-		{"no meaning: 300", fetch.Answer{Status: 300}, under{refused, refused, refused, refused, refused, none}},
-		{"no meaning: 304", fetch.Answer{Status: 304}, under{refused, refused, refused, refused, refused, none}},
-		{"no meaning: 600", fetch.Answer{Status: 600}, under{refused, refused, refused, refused, refused, none}},
-		{"no connection", fetch.Answer{Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
-		{"no way out to ask by", fetch.Answer{Connected: true, Ours: true, Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
-		{"nothing at all", fetch.Answer{}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
+		{"2.3.1.1: 200", fetch.Result{Status: 200}, under{rules, rules, rules, rules, rules, rules}},
+		{"2.3.1.1: 201", fetch.Result{Status: 201}, under{rules, rules, rules, rules, rules, none}},
+		{"2.3.1.1: 204", fetch.Result{Status: 204}, under{rules, rules, rules, rules, rules, none}},
+		{"2.3.1.1: 206", fetch.Result{Status: 206}, under{rules, rules, rules, rules, rules, none}},
+		{"2.3.1.1: 299", fetch.Result{Status: 299}, under{rules, rules, rules, rules, rules, none}},
+		{"2.3.1.2: more than five redirects", fetch.Result{Status: 302, Lost: true, Redirects: 5}, under{none, none, none, none, none, none}},
+		{"a hop that is disallowed where it leads", fetch.Result{Status: 302, Barred: true, Connected: true, Err: fetch.ErrDisallowed}, under{refused, refused, none, none, refused, refused}},
+		{"2.3.1.3: 400", fetch.Result{Status: 400}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 401", fetch.Result{Status: 401}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 403", fetch.Result{Status: 403}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 404", fetch.Result{Status: 404}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 410", fetch.Result{Status: 410}, under{none, none, none, none, none, none}},
+		{"2.3.1.3: 499", fetch.Result{Status: 499}, under{none, none, none, none, none, none}},
+		{"2.3.1.3, or too busy: 429", fetch.Result{Status: 429}, under{refused, none, refused, none, none, none}},
+		{"2.3.1.4: 500", fetch.Result{Status: 500}, under{refused, refused, refused, refused, refused, none}},
+		{"2.3.1.4: 503", fetch.Result{Status: 503}, under{refused, refused, refused, refused, refused, none}},
+		{"2.3.1.4: 599", fetch.Result{Status: 599}, under{refused, refused, refused, refused, refused, none}},
+		{"2.3.1.4: reset", fetch.Result{Connected: true, Err: err}, under{}},
+		{"2.3.1.4: a body that breaks off", fetch.Result{Status: 200, Connected: true, Err: err}, under{}},
+		{"a 404 of bad HTTP", fetch.Result{Status: 404, Connected: true, Err: err}, under{}},
+		{"no meaning: 300", fetch.Result{Status: 300}, under{refused, refused, refused, refused, refused, none}},
+		{"no meaning: 304", fetch.Result{Status: 304}, under{refused, refused, refused, refused, refused, none}},
+		{"no meaning: 600", fetch.Result{Status: 600}, under{refused, refused, refused, refused, refused, none}},
+		{"no connection", fetch.Result{Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
+		{"no way out to ask by", fetch.Result{Connected: true, Ours: true, Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
+		{"nothing at all", fetch.Result{}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.answer.Fetched = time.Now()
@@ -105,7 +105,7 @@ func TestOutcome(t *testing.T) {
 func TestNoName(t *testing.T) {
 	for _, d := range columns {
 		d.Name = ""
-		for _, a := range []fetch.Answer{file(-1), status(204), status(404), status(429), status(503), unconnected(), {}} {
+		for _, a := range []fetch.Result{file(-1), status(204), status(404), status(429), status(503), unconnected(), {}} {
 			old := newEntry(key{}, &a, nil, time.Now(), usual)
 			for _, e := range []*Entry{old, newEntry(key{}, &a, old, time.Now().Add(31*day), usual)} {
 				if r := e.Under(d); r.Outcome != Unreachable || r.File != nil || r.Err == nil || !r.Fetched().IsZero() {

@@ -117,10 +117,10 @@ func TestSlowOriginsOfOneClient(t *testing.T) {
 // tarpit is a Fetcher of origins that never answer, but those whose name begins with f.
 type tarpit struct{}
 
-func (tarpit) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
+func (tarpit) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
 	if r.Origin.Host[0] != 'f' {
 		<-ctx.Done()
-		return &fetch.Answer{MaxAge: -1, Connected: true, Err: ctx.Err(), Fetched: time.Now()}
+		return &fetch.Result{MaxAge: -1, Connected: true, Err: ctx.Err(), Fetched: time.Now()}
 	}
 	a := file(-1)
 	a.Fetched = time.Now()

@@ -15,11 +15,11 @@ import (
 
 // TestRestart: what is fresh is not fetched anew, and it is the same to the octet.
 func TestRestart(t *testing.T) {
-	lost := fetch.Answer{Status: 301, Lost: true, Redirects: 5, Connected: true, MaxAge: -1, URL: "https://example.com/5"}
+	lost := fetch.Result{Status: 301, Lost: true, Redirects: 5, Connected: true, MaxAge: -1, URL: "https://example.com/5"}
 	text := file(-1)
 	text.URL, text.Redirects = "https://www.example.com/robots.txt", 2
-	empty := fetch.Answer{Status: 200, Connected: true, MaxAge: -1}
-	for name, answer := range map[string]fetch.Answer{"file": text, "an hour": file(time.Hour), "empty": empty, "404": status(404), "lost": lost} {
+	empty := fetch.Result{Status: 200, Connected: true, MaxAge: -1}
+	for name, answer := range map[string]fetch.Result{"file": text, "an hour": file(time.Hour), "empty": empty, "404": status(404), "lost": lost} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newReborn(answer)

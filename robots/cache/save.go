@@ -60,8 +60,8 @@ var errDamaged = errors.New("not an entry as it was saved")
 type kept struct {
 	origin string
 	row
-	last *fetch.Answer
-	held *fetch.Answer // nil without one
+	last *fetch.Result
+	held *fetch.Result // nil without one
 }
 
 func (k *kept) times() []time.Time {
@@ -101,7 +101,7 @@ func (k *kept) append(b []byte) []byte {
 	return append(b, sum[:]...)
 }
 
-func appendAnswer(b []byte, a *fetch.Answer) []byte {
+func appendAnswer(b []byte, a *fetch.Result) []byte {
 	b = appendString(b, a.URL)
 	b = appendString(b, a.UserAgent)
 	b = appendNumber(b, int64(a.Status))
@@ -235,8 +235,8 @@ func (r *reader) time() time.Time {
 	return time.Unix(0, n)
 }
 
-func (r *reader) answer() *fetch.Answer {
-	a := &fetch.Answer{
+func (r *reader) answer() *fetch.Result {
+	a := &fetch.Result{
 		URL:       r.string(),
 		UserAgent: unique.Make(r.string()).Value(), // few differ
 		Status:    int(r.within(0, 999)),

@@ -16,21 +16,21 @@ import (
 // saved are entries of all kinds.
 func saved() map[string]*Entry {
 	now := time.Unix(1_700_000_000, 123456789)
-	entry := func(a fetch.Answer, before *Entry) *Entry {
+	entry := func(a fetch.Result, before *Entry) *Entry {
 		a.URL, a.Fetched = "https://example.com/robots.txt", now
 		return newEntry(key{origin: site}, &a, before, now, usual)
 	}
 	text, long := file(time.Hour), file(-1)
 	long.Body = bytes.Repeat([]byte("#"), robots.MaxBytes)
-	reset := fetch.Answer{MaxAge: -1, Connected: true, Redirects: 5, Err: errors.New("read: \x00\xff reset")}
+	reset := fetch.Result{MaxAge: -1, Connected: true, Redirects: 5, Err: errors.New("read: \x00\xff reset")}
 	return map[string]*Entry{
 		"file":           entry(text, nil),
-		"empty":          entry(fetch.Answer{Status: 206, Connected: true}, nil),
+		"empty":          entry(fetch.Result{Status: 206, Connected: true}, nil),
 		"no file":        entry(status(404), nil),
-		"lost":           entry(fetch.Answer{Status: 301, Lost: true, Connected: true, MaxAge: -1}, nil),
+		"lost":           entry(fetch.Result{Status: 301, Lost: true, Connected: true, MaxAge: -1}, nil),
 		"failed":         entry(reset, nil),
 		"no connection":  entry(unconnected(), nil),
-		"nothing":        entry(fetch.Answer{}, nil),
+		"nothing":        entry(fetch.Result{}, nil),
 		"copy":           entry(reset, entry(text, nil)),
 		"longest":        entry(status(503), entry(long, nil)),
 		"copy of none":   entry(status(503), entry(status(410), nil)),
@@ -111,10 +111,10 @@ func TestImpossible(t *testing.T) {
 		"tried before it failed":     {last: &bad, row: row{then, then.Add(-1), time.Minute}},
 		"tried again at once":        {last: &bad, row: row{then, then, 0}},
 		"a copy of a failure":        {last: &bad, row: failures, held: &bad},
-		"more hops than are made":    {last: &fetch.Answer{Status: 200, Redirects: fetch.MaxRedirects + 1}},
-		"a status beyond HTTP":       {last: &fetch.Answer{Status: 1000}, row: failures},
-		"an age below none":          {last: &fetch.Answer{Status: 200, MaxAge: -2}},
-		"a file longer than is read": {last: &fetch.Answer{Status: 200, Body: []byte(strings.Repeat("#", robots.MaxBytes+1))}},
+		"more hops than are made":    {last: &fetch.Result{Status: 200, Redirects: fetch.MaxRedirects + 1}},
+		"a status beyond HTTP":       {last: &fetch.Result{Status: 1000}, row: failures},
+		"an age below none":          {last: &fetch.Result{Status: 200, MaxAge: -2}},
+		"a file longer than is read": {last: &fetch.Result{Status: 200, Body: []byte(strings.Repeat("#", robots.MaxBytes+1))}},
 		"longer than anything":       {last: &text, origin: strings.Repeat("x", maxSaved)},
 	} {
 		if got, err := decode(k.append(nil)); err == nil {

@@ -102,7 +102,7 @@ type tally struct {
 }
 
 // OutcomeOf gives the outcome of the fetch that had this answer.
-func OutcomeOf(a *fetch.Answer) Fetched {
+func OutcomeOf(a *fetch.Result) Fetched {
 	if a.Ours {
 		return FetchedOurs
 	}
@@ -113,7 +113,7 @@ var fetchedAs = [...]Fetched{
 	Unreachable: FetchedUnreachable, NoConnection: FetchedNoConnect, NoFile: FetchedNoFile, Rules: FetchedRules,
 }
 
-func (t *tally) count(a *fetch.Answer) {
+func (t *tally) count(a *fetch.Result) {
 	if a.Ours {
 		t.ours.Add(1)
 		return

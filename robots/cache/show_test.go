@@ -12,8 +12,8 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-func elsewhere() fetch.Answer {
-	return fetch.Answer{Status: 200, Connected: true, Body: []byte("User-agent: *\nDisallow: /y\n"), SHA256: "cd", MaxAge: -1}
+func elsewhere() fetch.Result {
+	return fetch.Result{Status: 200, Connected: true, Body: []byte("User-agent: *\nDisallow: /y\n"), SHA256: "cd", MaxAge: -1}
 }
 
 func lookup(t *testing.T, c *Cache) Ruling {
@@ -27,7 +27,7 @@ func lookup(t *testing.T, c *Cache) Ruling {
 
 func TestToBeShownIsNoUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &script{answers: []fetch.Answer{file(time.Hour)}}
+		s := &script{answers: []fetch.Result{file(time.Hour)}}
 		c, end := start(t, Options{Fetcher: s})
 		defer end()
 		if e := c.Peek(site); e != nil || s.count() != 0 {
@@ -59,7 +59,7 @@ func TestToBeShownIsNoUse(t *testing.T) {
 
 func TestPurgeForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, shelf := &script{answers: []fetch.Answer{file(-1), status(503), status(503), elsewhere()}}, newShelf()
+		s, shelf := &script{answers: []fetch.Result{file(-1), status(503), status(503), elsewhere()}}, newShelf()
 		o := Options{Fetcher: s, Store: shelf}
 		c := newCache(t, o)
 		lookup(t, c)
@@ -84,7 +84,7 @@ func TestPurgeForgets(t *testing.T) {
 // What a fetch that is under way has of before is forgotten as well.
 func TestPurgeDuringAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &script{answers: []fetch.Answer{file(-1), status(503)}, takes: time.Second}
+		s := &script{answers: []fetch.Result{file(-1), status(503)}, takes: time.Second}
 		c := newCache(t, Options{Fetcher: s})
 		lookup(t, c)
 		<-time.After(25 * time.Hour)
@@ -105,7 +105,7 @@ func TestPurgeDuringAFetch(t *testing.T) {
 
 func TestPurgeDuringALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, shelf := &script{answers: []fetch.Answer{file(-1), elsewhere()}}, newShelf()
+		s, shelf := &script{answers: []fetch.Result{file(-1), elsewhere()}}, newShelf()
 		o := Options{Fetcher: s, Store: shelf}
 		lookup(t, newCache(t, o))
 		shelf.takes = 100 * time.Millisecond
@@ -127,7 +127,7 @@ func TestPurgeDuringALoad(t *testing.T) {
 
 func TestRefetchFetchesWhatIsFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &script{answers: []fetch.Answer{file(-1), elsewhere(), status(503), elsewhere()}, takes: time.Second}
+		s := &script{answers: []fetch.Result{file(-1), elsewhere(), status(503), elsewhere()}, takes: time.Second}
 		c := newCache(t, Options{Fetcher: s})
 		lookup(t, c)
 		refetch := func() Ruling {
@@ -159,7 +159,7 @@ func TestRefetchFetchesWhatIsFresh(t *testing.T) {
 
 func TestRefetchHoldsWhatTheStoreHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, shelf := &script{answers: []fetch.Answer{file(-1), status(503)}}, newShelf()
+		s, shelf := &script{answers: []fetch.Result{file(-1), status(503)}}, newShelf()
 		o := Options{Fetcher: s, Store: shelf}
 		lookup(t, newCache(t, o))
 		e, err := newCache(t, o).Refetch(t.Context(), Query{Origin: site})
@@ -173,7 +173,7 @@ func TestStatsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := unconnected()
 		ours.Ours = true
-		s := &script{answers: []fetch.Answer{file(-1), status(404), status(503), unconnected(), ours}}
+		s := &script{answers: []fetch.Result{file(-1), status(404), status(503), unconnected(), ours}}
 		c := newCache(t, Options{Fetcher: s})
 		lookup(t, c)
 		lookup(t, c)

@@ -61,7 +61,7 @@ type reborn struct {
 	o Options
 }
 
-func newReborn(answers ...fetch.Answer) *reborn {
+func newReborn(answers ...fetch.Result) *reborn {
 	r := &reborn{script: &script{answers: answers}, shelf: newShelf()}
 	r.o = Options{Fetcher: r.script, Store: r.shelf}
 	return r
@@ -187,7 +187,7 @@ func TestDroppedIsLoaded(t *testing.T) {
 // TestOwnFailureIsNotSaved: it says nothing about the origin.
 func TestOwnFailureIsNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(0), fetch.Answer{MaxAge: -1, Connected: true, Ours: true, Err: errDown})
+		r := newReborn(file(0), fetch.Result{MaxAge: -1, Connected: true, Ours: true, Err: errDown})
 		rule(t, r.cache(t))
 		before := string(r.saved[site])
 		wait(time.Minute)
@@ -218,13 +218,13 @@ func TestLeaveWhileLoading(t *testing.T) {
 // TestUseful: a Store need keep nothing for longer than it can be of use.
 func TestUseful(t *testing.T) {
 	for name, tc := range map[string]struct {
-		answers []fetch.Answer
+		answers []fetch.Result
 		want    time.Duration // from the last fetch
 	}{
-		"a file may become a copy":       {[]fetch.Answer{file(0)}, 30 * day},
-		"no file is good for its time":   {[]fetch.Answer{{Status: 404, MaxAge: 0, Connected: true}}, day},
-		"a row of failures is counted":   {[]fetch.Answer{status(503)}, 30 * day},
-		"and so it is while a copy goes": {[]fetch.Answer{file(0), status(503)}, 30 * day},
+		"a file may become a copy":       {[]fetch.Result{file(0)}, 30 * day},
+		"no file is good for its time":   {[]fetch.Result{{Status: 404, MaxAge: 0, Connected: true}}, day},
+		"a row of failures is counted":   {[]fetch.Result{status(503)}, 30 * day},
+		"and so it is while a copy goes": {[]fetch.Result{file(0), status(503)}, 30 * day},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

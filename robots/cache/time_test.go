@@ -24,7 +24,7 @@ func TestNobodyWaitsForRefresh(t *testing.T) {
 		name   string
 		maxAge time.Duration // said by the origin
 		takes  time.Duration // of a fetch
-		answer fetch.Answer
+		answer fetch.Result
 		step   time.Duration // between requests
 		total  time.Duration
 		most   int // fetches
@@ -40,7 +40,7 @@ func TestNobodyWaitsForRefresh(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{tc.answer}, takes: tc.takes}
+				f := &script{answers: []fetch.Result{tc.answer}, takes: tc.takes}
 				c, stop := start(t, Options{Fetcher: f})
 				defer stop()
 				rule(t, c) // the first one waits
@@ -66,7 +66,7 @@ func TestNobodyWaitsForRefresh(t *testing.T) {
 
 func TestIdleLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(-1)}, takes: time.Second}
+		f := &script{answers: []fetch.Result{file(-1)}, takes: time.Second}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		rule(t, c)
@@ -94,7 +94,7 @@ func TestIdleLapses(t *testing.T) {
 // TestWithoutRun: no refreshes, and no use past the ttl.
 func TestWithoutRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(0)}, takes: time.Second}
+		f := &script{answers: []fetch.Result{file(0)}, takes: time.Second}
 		c := newCache(t, Options{Fetcher: f})
 		rule(t, c)
 		rule(t, c)
@@ -113,7 +113,7 @@ func TestWithoutRun(t *testing.T) {
 // caller's fetch.
 func TestFailingWithoutCopy(t *testing.T) {
 	for name, tc := range map[string]struct {
-		answer fetch.Answer
+		answer fetch.Result
 		want   Outcome
 	}{
 		"unreachable":   {status(503), Unreachable},
@@ -121,7 +121,7 @@ func TestFailingWithoutCopy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{tc.answer}, takes: time.Second}
+				f := &script{answers: []fetch.Result{tc.answer}, takes: time.Second}
 				c, stop := start(t, Options{Fetcher: f})
 				defer stop()
 				r, _ := rule(t, c)
@@ -150,7 +150,7 @@ func TestFailingWithoutCopy(t *testing.T) {
 
 func TestSuccessEndsDoubling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{status(500), status(500), status(404), status(500)}}
+		f := &script{answers: []fetch.Result{status(500), status(500), status(404), status(500)}}
 		c := newCache(t, Options{Fetcher: f})
 		rule(t, c)
 		wait(30 * time.Second)
@@ -171,10 +171,10 @@ func TestSuccessEndsDoubling(t *testing.T) {
 // TestHeldCopy: RFC 9309 2.3.1.4: a copy stays in force 30 days while its
 // origin fails, then nothing is allowed.
 func TestHeldCopy(t *testing.T) {
-	for name, failure := range map[string]fetch.Answer{"unreachable": status(503), "no connection": unconnected()} {
+	for name, failure := range map[string]fetch.Result{"unreachable": status(503), "no connection": unconnected()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{file(-1), failure}, takes: 10 * time.Second}
+				f := &script{answers: []fetch.Result{file(-1), failure}, takes: 10 * time.Second}
 				c, stop := start(t, Options{Fetcher: f})
 				defer stop()
 				first, _ := rule(t, c)
@@ -207,7 +207,7 @@ func TestHeldCopy(t *testing.T) {
 
 func TestRetryInBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(0), status(503), unconnected(), file(0)}}
+		f := &script{answers: []fetch.Result{file(0), status(503), unconnected(), file(0)}}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		rule(t, c)
@@ -238,10 +238,10 @@ func TestRetryInBackground(t *testing.T) {
 
 // TestOwnFailure: what no origin is to blame for is told and forgotten.
 func TestOwnFailure(t *testing.T) {
-	ours := fetch.Answer{MaxAge: -1, Connected: true, Ours: true, Err: errDown}
+	ours := fetch.Result{MaxAge: -1, Connected: true, Ours: true, Err: errDown}
 	t.Run("nothing known", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			f := &script{answers: []fetch.Answer{ours, ours, file(-1)}}
+			f := &script{answers: []fetch.Result{ours, ours, file(-1)}}
 			c := newCache(t, Options{Fetcher: f})
 			for range 2 {
 				if r, _ := rule(t, c); r.Outcome != NoConnection || !errors.Is(r.Err, errDown) || r.Retry.After(time.Now()) {
@@ -255,7 +255,7 @@ func TestOwnFailure(t *testing.T) {
 	})
 	t.Run("an origin's row of failures", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			f := &script{answers: []fetch.Answer{status(503), ours, ours, status(503), file(-1)}}
+			f := &script{answers: []fetch.Result{status(503), ours, ours, status(503), file(-1)}}
 			c := newCache(t, Options{Fetcher: f})
 			rule(t, c)
 			wait(30 * time.Second)
@@ -271,10 +271,10 @@ func TestOwnFailure(t *testing.T) {
 
 // TestOwnFailureBesideACopy: a copy stays in force where an answer is missing by our own fault.
 func TestOwnFailureBesideACopy(t *testing.T) {
-	ours := fetch.Answer{MaxAge: -1, Connected: true, Ours: true, Err: errDown}
+	ours := fetch.Result{MaxAge: -1, Connected: true, Ours: true, Err: errDown}
 	t.Run("it is refreshed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			f := &script{answers: []fetch.Answer{file(0), ours, file(-1)}}
+			f := &script{answers: []fetch.Result{file(0), ours, file(-1)}}
 			c, stop := start(t, Options{Fetcher: f})
 			defer stop()
 			rule(t, c)
@@ -295,7 +295,7 @@ func TestOwnFailureBesideACopy(t *testing.T) {
 	})
 	t.Run("nothing can be asked", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			f := &script{answers: []fetch.Answer{file(0), ours}}
+			f := &script{answers: []fetch.Result{file(0), ours}}
 			c := newCache(t, Options{Fetcher: f})
 			rule(t, c)
 			wait(day)
@@ -312,7 +312,7 @@ func TestOwnFailureBesideACopy(t *testing.T) {
 // later waits for one, and has the copy if that fails too.
 func TestIdleHeldCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(0), status(503)}, takes: time.Second}
+		f := &script{answers: []fetch.Result{file(0), status(503)}, takes: time.Second}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		rule(t, c)
@@ -337,7 +337,7 @@ func TestIdleHeldCopy(t *testing.T) {
 // TestHeldNoFile: "no file" stays in force for its ttl, not a moment longer.
 func TestHeldNoFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{status(404), status(503)}}
+		f := &script{answers: []fetch.Result{status(404), status(503)}}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		rule(t, c)
@@ -366,7 +366,7 @@ func TestHeldNoFile(t *testing.T) {
 // copy to rule in its place.
 func TestNoFileReplacesCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(0), status(404), status(503)}}
+		f := &script{answers: []fetch.Result{file(0), status(404), status(503)}}
 		c := newCache(t, Options{Fetcher: f})
 		for i, want := range []Outcome{Rules, NoFile, Unreachable} {
 			if r, _ := rule(t, c); r.Outcome != want || r.Stale {
@@ -381,7 +381,7 @@ func TestNoFileReplacesCopy(t *testing.T) {
 // answered with, and a copy is compiled once.
 func TestRefreshCompiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(0)}}
+		f := &script{answers: []fetch.Result{file(0)}}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		old, _ := rule(t, c)

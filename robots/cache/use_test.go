@@ -37,7 +37,7 @@ func over(c <-chan struct{}) bool {
 func TestUseJudgesByTheNewTimes(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		answer fetch.Answer
+		answer fetch.Result
 		before Options
 		age    time.Duration // at the change
 		after  Options
@@ -54,7 +54,7 @@ func TestUseJudgesByTheNewTimes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{tc.answer}}
+				f := &script{answers: []fetch.Result{tc.answer}}
 				tc.before.Fetcher, tc.after.Fetcher = f, f
 				c := newCache(t, tc.before)
 				first, _ := rule(t, c)
@@ -84,7 +84,7 @@ func TestUseJudgesByTheNewTimes(t *testing.T) {
 // TestUseScalesARow: a row of failures is as far on as it was.
 func TestUseScalesARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{status(503)}}
+		f := &script{answers: []fetch.Result{status(503)}}
 		c := newCache(t, Options{Fetcher: f})
 		rule(t, c)
 		wait(30 * time.Second)
@@ -113,7 +113,7 @@ func TestUseScalesARow(t *testing.T) {
 // TestUseKeepsCopies: what is held while its origin fails, and the row it is held for.
 func TestUseKeepsCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(-1), status(503)}}
+		f := &script{answers: []fetch.Result{file(-1), status(503)}}
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		rule(t, c)
@@ -135,8 +135,8 @@ func TestUseKeepsCopies(t *testing.T) {
 // lives by the new times.
 func TestUseDuringAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old := &script{answers: []fetch.Answer{file(-1)}, takes: 10 * time.Second}
-		other := &script{answers: []fetch.Answer{status(404)}}
+		old := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
+		other := &script{answers: []fetch.Result{status(404)}}
 		c := newCache(t, Options{Fetcher: old})
 		var asked sync.WaitGroup
 		for range 10 {
@@ -169,7 +169,7 @@ func TestUseDuringAFetch(t *testing.T) {
 // any more, with that of who asks.
 func TestUseOtherUserAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &script{answers: []fetch.Answer{file(time.Hour)}}
+		f := &script{answers: []fetch.Result{file(time.Hour)}}
 		c, stop := start(t, Options{Fetcher: f, UserAgent: "First/1"})
 		defer stop()
 		rule(t, c)
@@ -189,12 +189,12 @@ func TestUseOtherUserAgent(t *testing.T) {
 // who was reached and refused is not.
 func TestReroute(t *testing.T) {
 	for name, tc := range map[string]struct {
-		answer fetch.Answer
+		answer fetch.Result
 		want   int
 	}{"no connection": {unconnected(), 2}, "unreachable": {status(503), 1}, "a file": {file(-1), 1}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &script{answers: []fetch.Answer{tc.answer}}
+				f := &script{answers: []fetch.Result{tc.answer}}
 				c := newCache(t, Options{Fetcher: f})
 				rule(t, c)
 				rule(t, c)
@@ -211,7 +211,7 @@ func TestReroute(t *testing.T) {
 
 // TestUseRefuses: and all stays as it is.
 func TestUseRefuses(t *testing.T) {
-	f := &script{answers: []fetch.Answer{file(-1)}}
+	f := &script{answers: []fetch.Result{file(-1)}}
 	c := newCache(t, Options{Fetcher: f})
 	for _, o := range []Options{{}, {Fetcher: f, MaxAge: -1}, {Fetcher: f, MinAge: 2, MaxAge: 1}} {
 		if _, err := c.Use(o); err == nil || c.terms.Load().clock != usual || c.terms.Load().next != nil {
@@ -223,7 +223,7 @@ func TestUseRefuses(t *testing.T) {
 // TestUseUnderLoad: many origins, evictions, refreshes and changes at once; at the end
 // the schedule has a place for what is in memory and nothing else.
 func TestUseUnderLoad(t *testing.T) {
-	f := &script{answers: []fetch.Answer{file(-1), file(0), status(503), unconnected(), file(time.Hour)}}
+	f := &script{answers: []fetch.Result{file(-1), file(0), status(503), unconnected(), file(time.Hour)}}
 	c, stop := start(t, Options{Fetcher: f, MaxBytes: 1 << 20})
 	var asked sync.WaitGroup
 	for n := range 8 {

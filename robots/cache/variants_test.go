@@ -16,7 +16,7 @@ import (
 // for all others.
 type picky struct{ refuses string }
 
-func (p picky) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+func (p picky) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	a := file(-1)
 	if r.UserAgent == p.refuses {
 		a = status(403)
@@ -112,8 +112,8 @@ func TestTokensBounded(t *testing.T) {
 // TestTokensOfFailedFetches: what is not kept takes no place among an origin's tokens.
 func TestTokensOfFailedFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours := fetch.Answer{MaxAge: -1, Ours: true, Err: errDown}
-		c := newCache(t, Options{Fetcher: &script{answers: []fetch.Answer{ours}}})
+		ours := fetch.Result{MaxAge: -1, Ours: true, Err: errDown}
+		c := newCache(t, Options{Fetcher: &script{answers: []fetch.Result{ours}}})
 		for i := range 20 {
 			if _, err := c.Lookup(t.Context(), Query{Origin: site, Token: fmt.Sprint("T", i), Client: "a"}, robots.Standard()); err != nil {
 				t.Fatal(err)

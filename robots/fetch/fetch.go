@@ -59,7 +59,7 @@ var ErrDisallowed = errors.New("disallowed by the robots.txt there")
 var ErrUnsent = errors.New("not sent")
 
 // An Answer is what came of one fetch, whole or not.
-type Answer struct {
+type Result struct {
 	URL       string        // what was requested last, after redirects; the file's own if nothing was
 	UserAgent string        // as it was sent; "": no origin was told one
 	Status    int           // of URL; 0: no answer
@@ -100,7 +100,7 @@ type Report struct {
 	Began   time.Time
 	Request Request
 	Hops    []string // the addresses that were requested; the first is the file's
-	Answer  *Answer  // must not be kept or changed
+	Answer  *Result  // must not be kept or changed
 }
 
 // A Sender sends the GETs of a fetch.
@@ -156,8 +156,8 @@ func New(o Options) (*Client, error) {
 
 // Fetch gets the robots.txt that r names. It returns when the answer is complete, has
 // failed, or ctx or the timeout ends.
-func (c *Client) Fetch(ctx context.Context, r Request) *Answer {
-	a := &Answer{URL: r.Origin.RobotsURL(), MaxAge: -1}
+func (c *Client) Fetch(ctx context.Context, r Request) *Result {
+	a := &Result{URL: r.Origin.RobotsURL(), MaxAge: -1}
 	began := time.Now()
 	run := fetching{client: c, request: r, answer: a, next: a.URL}
 	userAgent := sendable(r.UserAgent)
@@ -180,7 +180,7 @@ func (c *Client) Fetch(ctx context.Context, r Request) *Answer {
 type fetching struct {
 	client  *Client
 	request Request
-	answer  *Answer
+	answer  *Result
 	next    string   // the address to request next
 	hops    []string // addresses that were requested
 	limit   *timeLimit
@@ -292,7 +292,7 @@ func (f *fetching) check(r *http.Request) (robots.Origin, error) {
 }
 
 // read takes the final answer: its freshness, and the body of a 2xx.
-func (a *Answer) read(res *http.Response) error {
+func (a *Result) read(res *http.Response) error {
 	if res.StatusCode < 200 {
 		_ = res.Body.Close()
 		return fmt.Errorf("status %d is no answer to a GET", res.StatusCode)

@@ -71,7 +71,7 @@ type outline struct {
 	MaxAge                time.Duration
 }
 
-func outlineOf(t *testing.T, a *Answer) outline {
+func outlineOf(t *testing.T, a *Result) outline {
 	t.Helper()
 	if a.Fetched.IsZero() {
 		t.Error("Fetched is not set")

@@ -95,7 +95,7 @@ func (s *madeUp) command(t *testing.T, args ...string) (status int, out, errOut 
 	return status, o.String(), e.String()
 }
 
-func textAnswer(status int, body string) *fetch.Answer {
+func textAnswer(status int, body string) *fetch.Result {
 	file := &checkcmd.OneFile{Name: "http://site.test/robots.txt", Text: []byte(body), Status: status}
 	a := file.Fetch(context.Background(), fetch.Request{Origin: robots.Origin{}, UserAgent: ""})
 	a.Fetched = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
@@ -104,7 +104,7 @@ func textAnswer(status int, body string) *fetch.Answer {
 
 // judged is the record of a request as it would have been judged, for a record of
 // the kind that is rederived.
-func judged(t *testing.T, a *fetch.Answer, o policy.Options, r policy.Request) trail.Entry {
+func judged(t *testing.T, a *fetch.Result, o policy.Options, r policy.Request) trail.Entry {
 	t.Helper()
 	if o.Dialect.Name == "" {
 		o.Dialect = robots.Standard()
@@ -318,7 +318,7 @@ func TestExplainWithoutFile(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newState(t)
-			for _, a := range []*fetch.Answer{
+			for _, a := range []*fetch.Result{
 				{URL: "http://none.test/robots.txt", Status: 404, Fetched: at},
 				{URL: "http://fails.test/robots.txt", Status: 500, Fetched: at.Add(-time.Hour)},
 				{URL: "http://fails.test/robots.txt", Status: 503, Fetched: at.Add(time.Second)},

@@ -20,16 +20,16 @@ import (
 )
 
 // one is the answer of every origin.
-type one struct{ fetch.Answer }
+type one struct{ fetch.Result }
 
-func (o one) Fetch(context.Context, fetch.Request) *fetch.Answer {
-	a := o.Answer
+func (o one) Fetch(context.Context, fetch.Request) *fetch.Result {
+	a := o.Result
 	a.MaxAge, a.Fetched = -1, time.Date(2026, 11, 21, 5, 7, 33, 0, time.UTC)
 	return &a
 }
 
 // explained is what check finds of an address where every origin answers so.
-func explained(t *testing.T, a fetch.Answer, change func(*config.Config), address string) Finding {
+func explained(t *testing.T, a fetch.Result, change func(*config.Config), address string) Finding {
 	t.Helper()
 	book, err := cache.New(cache.Options{Fetcher: one{a}})
 	if err != nil {
@@ -52,8 +52,8 @@ func explained(t *testing.T, a fetch.Answer, change func(*config.Config), addres
 	return c.explain(t.Context(), address)
 }
 
-func fileOf(text string) fetch.Answer {
-	return fetch.Answer{URL: "http://a.test/robots.txt", Status: 200, Body: []byte(text), SHA256: "abc", Connected: true}
+func fileOf(text string) fetch.Result {
+	return fetch.Result{URL: "http://a.test/robots.txt", Status: 200, Body: []byte(text), SHA256: "abc", Connected: true}
 }
 
 // rowsOf are the rows of a text by their labels, those of one label joined.
@@ -83,7 +83,7 @@ func TestExplanationOfOutcomes(t *testing.T) {
 	over := func(c *config.Config) { c.Robots.OverMax = "refuse" }
 	for _, c := range []struct {
 		name   string
-		answer fetch.Answer
+		answer fetch.Result
 		change func(*config.Config)
 		path   string
 		first  string
@@ -94,17 +94,17 @@ func TestExplanationOfOutcomes(t *testing.T) {
 		{"no rule", fileOf("User-agent: *\nDisallow: /x"), nil, "/", "allowed    http://a.test/", map[string]string{"why": "no rule of the group matches"}, 0},
 		{"no group", fileOf("User-agent: bar\nDisallow: /"), nil, "/", "allowed    http://a.test/", map[string]string{"why": "no group of the file applies", "group": ""}, 0},
 		{"an empty rule decides nothing", fileOf("User-agent: *\nDisallow:"), func(c *config.Config) { c.Robots.Dialect = "google" }, "/", "allowed    http://a.test/", map[string]string{"why": "no rule of the group matches", "rule": "", "dialect": "google"}, 0},
-		{"RFC 9309 2.3.1.3: no file", fetch.Answer{URL: "http://a.test/robots.txt", Status: 404, Connected: true}, nil, "/", "allowed    http://a.test/", map[string]string{"why": "status 404 says that there is no robots.txt to be had: everything is allowed (RFC 9309 2.3.1.3)", "answer": "status 404: no file", "sha256": ""}, 0},
-		{"rfc9309: a busy server", fetch.Answer{URL: "http://a.test/robots.txt", Status: 429, Connected: true}, func(c *config.Config) { c.Robots.Dialect = "rfc9309" }, "/", "allowed    http://a.test/", map[string]string{"why": "under rfc9309 status 429 says that there are no rules: everything is allowed"}, 0},
-		{"coccoc: a failing server", fetch.Answer{URL: "http://a.test/robots.txt", Status: 500, Connected: true}, func(c *config.Config) { c.Robots.Dialect = "coccoc" }, "/", "allowed    http://a.test/", map[string]string{"why": "under coccoc status 500 says that there are no rules: everything is allowed"}, 0},
+		{"RFC 9309 2.3.1.3: no file", fetch.Result{URL: "http://a.test/robots.txt", Status: 404, Connected: true}, nil, "/", "allowed    http://a.test/", map[string]string{"why": "status 404 says that there is no robots.txt to be had: everything is allowed (RFC 9309 2.3.1.3)", "answer": "status 404: no file", "sha256": ""}, 0},
+		{"rfc9309: a busy server", fetch.Result{URL: "http://a.test/robots.txt", Status: 429, Connected: true}, func(c *config.Config) { c.Robots.Dialect = "rfc9309" }, "/", "allowed    http://a.test/", map[string]string{"why": "under rfc9309 status 429 says that there are no rules: everything is allowed"}, 0},
+		{"coccoc: a failing server", fetch.Result{URL: "http://a.test/robots.txt", Status: 500, Connected: true}, func(c *config.Config) { c.Robots.Dialect = "coccoc" }, "/", "allowed    http://a.test/", map[string]string{"why": "under coccoc status 500 says that there are no rules: everything is allowed"}, 0},
 		{"a long file", fileOf("User-agent: *\n" + strings.Repeat("#\n", robots.MaxBytes/2-7)), nil, "/", "allowed    http://a.test/", map[string]string{"note": "no more than the first 512000 octets of the file are read"}, 0},
-		{"a redirect is disallowed", fetch.Answer{URL: "http://a.test/robots.txt", Status: 302, Barred: true, Connected: true, Err: errors.New("redirected to http://b.test/private: disallowed")}, func(c *config.Config) { c.Robots.Dialect = "google" }, "/", "allowed    http://a.test/", map[string]string{"robots.txt": "http://a.test/robots.txt", "why": "robots.txt is redirected to an address that the robots.txt there disallows: under google there are no rules then, and everything is allowed", "answer": "status 302: no file: a redirect is disallowed", "note": "redirected to http://b.test/private: disallowed"}, 0},
-		{"RFC 9309 2.3.1.2: lost", fetch.Answer{URL: "http://a.test/6", Status: 302, Redirects: 5, Lost: true, Connected: true}, nil, "/", "allowed    http://a.test/", map[string]string{"robots.txt": "http://a.test/6", "why": "the redirects of robots.txt lead to no file: everything is allowed (RFC 9309 2.3.1.2)", "answer": "status 302: no file: its redirects lead nowhere, after 5 redirects"}, 0},
-		{"RFC 9309 2.3.1.4: unreachable", fetch.Answer{URL: "http://a.test/robots.txt", Status: 503, Connected: true}, nil, "/", "unknown    http://a.test/", map[string]string{"answer": "status 503: unreachable", "fetched": "", "error": "fetch http://a.test/robots.txt: answered with status 503"}, 2},
-		{"a reset", fetch.Answer{URL: "http://a.test/robots.txt", Connected: true, Err: errors.New("reset")}, nil, "/", "unknown    http://a.test/", map[string]string{"answer": "unreachable: no whole answer", "error": "reset"}, 2},
-		{"no connection", fetch.Answer{URL: "http://a.test/robots.txt", Err: errors.New("refused")}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the site was not reached", "answer": "no connection", "error": "refused"}, 2},
-		{"a forbidden address", fetch.Answer{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenAddr}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the address that it leads to is a forbidden destination (egress.allow_private)"}, 2},
-		{"a forbidden port", fetch.Answer{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenPort}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the port that it leads to is a forbidden destination (egress.ports)"}, 2},
+		{"a redirect is disallowed", fetch.Result{URL: "http://a.test/robots.txt", Status: 302, Barred: true, Connected: true, Err: errors.New("redirected to http://b.test/private: disallowed")}, func(c *config.Config) { c.Robots.Dialect = "google" }, "/", "allowed    http://a.test/", map[string]string{"robots.txt": "http://a.test/robots.txt", "why": "robots.txt is redirected to an address that the robots.txt there disallows: under google there are no rules then, and everything is allowed", "answer": "status 302: no file: a redirect is disallowed", "note": "redirected to http://b.test/private: disallowed"}, 0},
+		{"RFC 9309 2.3.1.2: lost", fetch.Result{URL: "http://a.test/6", Status: 302, Redirects: 5, Lost: true, Connected: true}, nil, "/", "allowed    http://a.test/", map[string]string{"robots.txt": "http://a.test/6", "why": "the redirects of robots.txt lead to no file: everything is allowed (RFC 9309 2.3.1.2)", "answer": "status 302: no file: its redirects lead nowhere, after 5 redirects"}, 0},
+		{"RFC 9309 2.3.1.4: unreachable", fetch.Result{URL: "http://a.test/robots.txt", Status: 503, Connected: true}, nil, "/", "unknown    http://a.test/", map[string]string{"answer": "status 503: unreachable", "fetched": "", "error": "fetch http://a.test/robots.txt: answered with status 503"}, 2},
+		{"a reset", fetch.Result{URL: "http://a.test/robots.txt", Connected: true, Err: errors.New("reset")}, nil, "/", "unknown    http://a.test/", map[string]string{"answer": "unreachable: no whole answer", "error": "reset"}, 2},
+		{"no connection", fetch.Result{URL: "http://a.test/robots.txt", Err: errors.New("refused")}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the site was not reached", "answer": "no connection", "error": "refused"}, 2},
+		{"a forbidden address", fetch.Result{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenAddr}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the address that it leads to is a forbidden destination (egress.allow_private)"}, 2},
+		{"a forbidden port", fetch.Result{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenPort}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the port that it leads to is a forbidden destination (egress.ports)"}, 2},
 		{"over_max: refuse", fileOf("User-agent: *\nCrawl-delay: 60"), over, "/", "disallowed http://a.test/", map[string]string{"why": "the site asks for a longer Crawl-delay than robots.max_crawl_delay (robots.over_max: refuse)", "crawl-delay": "60 s (asked: 60 s)"}, 1},
 		{"hosts: ignore", fileOf("User-agent: *\nDisallow: /"), entries(config.Host{Match: "*.test", Robots: "ignore", Reason: "ticket 7"}), "/x", "allowed    http://a.test/x", map[string]string{"why": "an entry of hosts says that robots.txt is not to be asked (robots: ignore)", "entry": "*.test", "reason": "ticket 7", "robots.txt": "", "agent": "FooBot, from the User-Agent header"}, 0},
 		{"hosts: deny", fileOf(""), entries(config.Host{Match: "a.test", Robots: "deny", Reason: "closed"}), "/robots.txt", "disallowed http://a.test/robots.txt", map[string]string{"why": "an entry of hosts says that nothing is to go there (robots: deny)", "entry": "a.test", "reason": "closed", "robots.txt": ""}, 1},
@@ -291,7 +291,7 @@ func TestExplanationOfSealedHosts(t *testing.T) {
 	part, whole := fileOf("User-agent: *\nDisallow: /x"), fileOf("User-agent: *\nDisallow: /")
 	for _, c := range []struct {
 		name    string
-		answer  fetch.Answer
+		answer  fetch.Result
 		change  func(*config.Config)
 		address string
 		reason  string

@@ -42,10 +42,10 @@ func readRobots(name string, stdin io.Reader) (*OneFile, error) {
 }
 
 // Fetch answers with the file, as an origin would.
-func (f *OneFile) Fetch(context.Context, fetch.Request) *fetch.Answer {
+func (f *OneFile) Fetch(context.Context, fetch.Request) *fetch.Result {
 	body := f.Text[:min(len(f.Text), robots.MaxBytes)]
 	sum := sha256.Sum256(body)
-	return &fetch.Answer{
+	return &fetch.Result{
 		URL: f.Name, Status: f.Status, Body: body, SHA256: hex.EncodeToString(sum[:]),
 		MaxAge: -1, Connected: true, Fetched: time.Now(),
 	}

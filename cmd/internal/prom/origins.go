@@ -81,7 +81,7 @@ type timed struct {
 }
 
 // Fetch fetches.
-func (t timed) Fetch(ctx context.Context, r fetch.Request) *fetch.Answer {
+func (t timed) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
 	began := time.Now()
 	defer func() { t.took.Observe(time.Since(began).Seconds()) }()
 	return t.fetcher.Fetch(ctx, r)

@@ -27,9 +27,9 @@ import (
 // A noFile is an Internet without robots.txt.
 type noFile struct{}
 
-func (noFile) Fetch(_ context.Context, r fetch.Request) *fetch.Answer {
+func (noFile) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	o := r.Origin
-	return &fetch.Answer{URL: o.String() + "/robots.txt", Status: 404, Fetched: time.Now(), MaxAge: -1}
+	return &fetch.Result{URL: o.String() + "/robots.txt", Status: 404, Fetched: time.Now(), MaxAge: -1}
 }
 
 // A daemon is a proxy that listens nowhere, with all that is measured of one.

@@ -24,10 +24,10 @@ const text1 = "User-agent: *\nDisallow: /x\n"
 // An origin counts its fetches.
 type origin struct{ fetches atomic.Int32 }
 
-func (o *origin) Fetch(context.Context, fetch.Request) *fetch.Answer {
+func (o *origin) Fetch(context.Context, fetch.Request) *fetch.Result {
 	o.fetches.Add(1)
 	<-time.After(50 * time.Millisecond)
-	return &fetch.Answer{Status: 200, Connected: true, MaxAge: -1, Body: []byte(text1), Fetched: time.Now()}
+	return &fetch.Result{Status: 200, Connected: true, MaxAge: -1, Body: []byte(text1), Fetched: time.Now()}
 }
 
 func host(i int) robots.Origin {

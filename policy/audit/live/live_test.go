@@ -40,7 +40,7 @@ func record(host string, v policy.Verdict, rule string, line int) *audit.Record 
 	r.Decision = policy.Decision{Verdict: v, Reason: policy.ReasonNoRule}
 	if line > 0 {
 		r.Decision.Reason, r.Decision.Rule, r.Decision.Line = policy.ReasonRule, rule, line
-		r.Decision.Ruling = cache.Ruling{Answer: &fetch.Answer{URL: "https://" + host + "/robots.txt"}}
+		r.Decision.Ruling = cache.Ruling{Answer: &fetch.Result{URL: "https://" + host + "/robots.txt"}}
 	}
 	return r
 }

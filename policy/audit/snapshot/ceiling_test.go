@@ -251,7 +251,7 @@ func TestNoRoomForALine(t *testing.T) {
 	if n := len(index(t, s.o.Dir, "")); n != 1 || s.Stats().Unindexed != 1 {
 		t.Errorf("%d lines, %+v", n, s.Stats())
 	}
-	none := &fetch.Answer{URL: "http://d.test/robots.txt", Status: 404, Fetched: time.Now()}
+	none := &fetch.Result{URL: "http://d.test/robots.txt", Status: 404, Fetched: time.Now()}
 	if err := s.Keep(none, "someone"); !errors.Is(err, audit.ErrNoRoom) {
 		t.Errorf("an answer that leaves no trace: %v", err)
 	}

@@ -61,7 +61,7 @@ func mostOnDisk(n int) int64 { return onDisk(int64(n + n>>8 + 64)) }
 
 // known reports whether the bytes of an answer are kept, and sets the time of their file
 // to now. It removes a damaged file in their place; freed is the space that this file took.
-func (d *disk) known(a *fetch.Answer, now time.Time) (known bool, freed int64, err error) {
+func (d *disk) known(a *fetch.Result, now time.Time) (known bool, freed int64, err error) {
 	for _, path := range paths(d.dir, a.SHA256) {
 		info, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +88,7 @@ func (d *disk) known(a *fetch.Answer, now time.Time) (known bool, freed int64, e
 }
 
 // file writes the bytes of an answer, and gives the space on the disk that they take.
-func (d *disk) file(a *fetch.Answer, now time.Time) (size int64, err error) {
+func (d *disk) file(a *fetch.Result, now time.Time) (size int64, err error) {
 	if !hasHash(a.Body, a.SHA256) {
 		return 0, errHash
 	}

@@ -16,10 +16,10 @@ import (
 
 type fetcher struct{ fetches int }
 
-func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Answer {
+func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Result {
 	f.fetches++
 	body := []byte("User-agent: *\r\nDisallow: /x # \xff\x00\r\n")
-	return &fetch.Answer{
+	return &fetch.Result{
 		URL: "http://a.test/robots.txt", Status: 200, Connected: true, MaxAge: -1, Fetched: time.Now(),
 		Body: body, SHA256: fmt.Sprintf("%x", sha256.Sum256(body)),
 	}

@@ -43,7 +43,7 @@ type Fetch struct {
 }
 
 // fetchOf is what the index says of an answer that is kept at now.
-func fetchOf(a *fetch.Answer, now time.Time) Fetch {
+func fetchOf(a *fetch.Result, now time.Time) Fetch {
 	f := Fetch{
 		Kept: now, Fetched: a.Fetched.UTC(), URL: cut(a.URL), UserAgent: a.UserAgent, Status: a.Status,
 		SHA256: a.SHA256, Octets: len(a.Body), Redirects: a.Redirects, Lost: a.Lost, Barred: a.Barred,

@@ -159,7 +159,7 @@ func (s *Store) set(o Options) {
 // the index for each day. Nearly always it was, and that costs next to nothing; the
 // end of a day is Prune's to notice. What has to be written counts against the share
 // of client. The error wraps audit.ErrNoRoom if there is no space for it.
-func (s *Store) Keep(a *fetch.Answer, client string) error {
+func (s *Store) Keep(a *fetch.Result, client string) error {
 	if a == nil {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (s *Store) Keep(a *fetch.Answer, client string) error {
 }
 
 // keep writes an answer, or waits for another goroutine that does.
-func (s *Store) keep(k key, a *fetch.Answer, client string) error {
+func (s *Store) keep(k key, a *fetch.Result, client string) error {
 	at := place{sha: a.SHA256}
 	if at.sha == "" {
 		at.key = k
@@ -196,7 +196,7 @@ func (s *Store) keep(k key, a *fetch.Answer, client string) error {
 }
 
 // fly writes an answer and ends the flight, so that others never wait in vain.
-func (s *Store) fly(at place, f *flight, a *fetch.Answer, client string) {
+func (s *Store) fly(at place, f *flight, a *fetch.Result, client string) {
 	now := time.Now().UTC()
 	f.err = errUndone
 	defer s.end(at, f, now)
@@ -218,7 +218,7 @@ func (s *Store) fly(at place, f *flight, a *fetch.Answer, client string) {
 }
 
 // write writes an answer's bytes, unless they are kept, and its line of the index.
-func (s *Store) write(a *fetch.Answer, client string, now time.Time) error {
+func (s *Store) write(a *fetch.Result, client string, now time.Time) error {
 	if a.SHA256 != "" {
 		if err := s.writeFile(a, client, now); err != nil {
 			return err
@@ -242,7 +242,7 @@ func (s *Store) write(a *fetch.Answer, client string, now time.Time) error {
 }
 
 // writeFile writes an answer's bytes, unless they are kept.
-func (s *Store) writeFile(a *fetch.Answer, client string, now time.Time) error {
+func (s *Store) writeFile(a *fetch.Result, client string, now time.Time) error {
 	known, freed, err := s.disk.known(a, now)
 	s.ledger.add(-freed)
 	if known || err != nil {

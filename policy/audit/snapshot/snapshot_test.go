@@ -36,8 +36,8 @@ func hashed(octets string) string {
 }
 
 // answer is one with a text, fetched n seconds after some moment.
-func answer(host, octets string, n int) *fetch.Answer {
-	return &fetch.Answer{
+func answer(host, octets string, n int) *fetch.Result {
+	return &fetch.Result{
 		URL: "http://" + host + "/robots.txt", Status: 200, Body: []byte(octets), SHA256: hashed(octets),
 		Connected: true, Fetched: time.Date(2026, 11, 21, 10, 0, n, 0, time.UTC),
 	}
@@ -56,7 +56,7 @@ func open(t testing.TB, o Options) *Store {
 	return s
 }
 
-func keep(t testing.TB, s *Store, answers ...*fetch.Answer) {
+func keep(t testing.TB, s *Store, answers ...*fetch.Result) {
 	t.Helper()
 	for _, a := range answers {
 		if err := s.Keep(a, "someone"); err != nil {
@@ -113,9 +113,9 @@ func TestKeep(t *testing.T) {
 		first, again, empty := answer("a.test", text, 1), answer("b.test", text, 2), answer("c.test", "", 3)
 		first.Headers = &fetch.Headers{ETag: `"x"`, ContentType: "text/plain"}
 		first.Redirects = 2
-		none := &fetch.Answer{URL: "http://d.test/robots.txt", Status: 404, Fetched: first.Fetched}
-		lost := &fetch.Answer{URL: "http://e.test/x", Status: 302, Lost: true, Redirects: 5, Fetched: first.Fetched}
-		broken := &fetch.Answer{URL: "http://f.test/robots.txt", Fetched: first.Fetched, Err: errors.New("reset \x1b[2J\u009b by\xff peer")}
+		none := &fetch.Result{URL: "http://d.test/robots.txt", Status: 404, Fetched: first.Fetched}
+		lost := &fetch.Result{URL: "http://e.test/x", Status: 302, Lost: true, Redirects: 5, Fetched: first.Fetched}
+		broken := &fetch.Result{URL: "http://f.test/robots.txt", Fetched: first.Fetched, Err: errors.New("reset \x1b[2J\u009b by\xff peer")}
 		keep(t, s, first, again, empty, none, lost, broken, first, again, none, broken)
 
 		files := tree(t, s.o.Dir)
@@ -135,7 +135,7 @@ func TestKeep(t *testing.T) {
 		if err != nil || string(octets) != text {
 			t.Errorf("octets %q, %v", octets, err)
 		}
-		line := func(a *fetch.Answer, failure string) Fetch {
+		line := func(a *fetch.Result, failure string) Fetch {
 			f := Fetch{
 				Kept: time.Now().UTC(), Fetched: a.Fetched, URL: a.URL, Status: a.Status, SHA256: a.SHA256,
 				Octets: len(a.Body), Redirects: a.Redirects, Lost: a.Lost, Error: failure,

@@ -21,7 +21,7 @@ type site struct {
 	takes time.Duration
 
 	mu     sync.Mutex // guards what follows
-	answer fetch.Answer
+	answer fetch.Result
 	calls  int
 	begun  time.Time
 	least  time.Duration // between two fetches
@@ -34,16 +34,16 @@ func newSite(text string) *site {
 }
 
 func (s *site) says(status int, text string) {
-	s.set(fetch.Answer{Status: status, Connected: true, MaxAge: -1, Body: []byte(text)})
+	s.set(fetch.Result{Status: status, Connected: true, MaxAge: -1, Body: []byte(text)})
 }
 
-func (s *site) set(a fetch.Answer) {
+func (s *site) set(a fetch.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = a
 }
 
-func (s *site) Fetch(ctx context.Context, _ fetch.Request) *fetch.Answer {
+func (s *site) Fetch(ctx context.Context, _ fetch.Request) *fetch.Result {
 	s.mu.Lock()
 	a := s.answer
 	now := time.Now()
@@ -55,7 +55,7 @@ func (s *site) Fetch(ctx context.Context, _ fetch.Request) *fetch.Answer {
 	select {
 	case <-time.After(s.takes):
 	case <-ctx.Done():
-		return &fetch.Answer{MaxAge: -1, Connected: true, Err: ctx.Err()}
+		return &fetch.Result{MaxAge: -1, Connected: true, Err: ctx.Err()}
 	}
 	a.Fetched = time.Now()
 	return &a
@@ -243,7 +243,7 @@ func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 
 func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite("")
-	s.set(fetch.Answer{MaxAge: -1, Err: errDown})
+	s.set(fetch.Result{MaxAge: -1, Err: errDown})
 	s.takes = 4 * short
 	const retry = 30 * time.Second
 	all := newCrowd(t, n, join, cache.Options{Fetcher: s, Retry: retry})
@@ -265,7 +265,7 @@ func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {
 
 func ours(t *testing.T, _ int, join func(*testing.T) cache.Store) {
 	s := newSite("")
-	s.set(fetch.Answer{MaxAge: -1, Ours: true, Err: errDown})
+	s.set(fetch.Result{MaxAge: -1, Ours: true, Err: errDown})
 	all := newCrowd(t, 3, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.NoConnection, "")
 	s.fetches(t, 3, "each for itself")
