@@ -105,7 +105,7 @@ func TestRecordsAreBounded(t *testing.T) {
 			Began:   time.Unix(0, 0),
 			Request: fetch.Request{Origin: r.Request.Origin, Token: s},
 			Hops:    append([]string{"https://" + strings.Repeat("h", 253) + ":65535/robots.txt"}, slices.Repeat([]string{"http://" + s}, fetch.MaxRedirects)...),
-			Answer:  &fetch.Result{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
+			Result:  &fetch.Result{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
 		}
 		held(t, fetched.append(nil, &Options{Replica: s}))
 		held(t, event{name: "replaced", detail: s, file: s, octets: math.MaxInt64, sha256: s, count: math.MaxInt64, clients: math.MaxInt, client: s, first: math.MaxUint64, last: math.MaxUint64,
@@ -147,7 +147,7 @@ func TestURLIsPercentEncoded(t *testing.T) {
 	} {
 		r := allowed()
 		r.Request.PathQuery = sent
-		hops := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Answer: &fetch.Result{}}
+		hops := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Result: &fetch.Result{}}
 		malformed := allowed()
 		malformed.Request.Origin, malformed.Target = robots.Origin{}, "https://site.test"+sent
 		for _, b := range [][]byte{r.append(nil, &Options{}), malformed.append(nil, &Options{}), hops.append(nil, &Options{})} {

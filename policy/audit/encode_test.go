@@ -156,7 +156,7 @@ func TestEntryHasEveryMember(t *testing.T) {
 	e := event{name: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
 	line, _ := trail.Seal(r.append(nil, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.Seal(e.append(nil, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
-	away := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Answer: &fetch.Result{Status: 500}}
+	away := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Result: &fetch.Result{Status: 500}}
 	asked, _ := trail.Seal(away.append(nil, &Options{}), 0, 3, trail.Hash{})
 	seen := map[string]bool{"v": true, "prev": true, "hash": true}
 	for _, line := range [][]byte{line, about, asked} {

@@ -28,7 +28,7 @@ func (f *fetched) append(b []byte, o *Options) []byte {
 // appendWithin writes the line as [Record.appendWithin] does; its URL is the origin's
 // /robots.txt.
 func (f *fetched) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
-	a := f.Answer
+	a := f.Result
 	b = appendKind(b, f.Began, trail.KindRobots, o, limit)
 	for i, hop := range f.Hops {
 		switch {

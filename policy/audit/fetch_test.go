@@ -35,7 +35,7 @@ func TestLineOfAFetch(t *testing.T) {
 		{"no answer", []string{"http://a.test/robots.txt"}, fetch.Result{Err: errors.New("refused")},
 			`"url":"http://a.test/robots.txt","host":"a.test","agent":"FooBot","outcome":"no-connection","bytes":0,"duration_ms":5,"error":"refused"`},
 	} {
-		r.Hops, r.Answer = c.hops, &c.answer
+		r.Hops, r.Result = c.hops, &c.answer
 		c.answer.Fetched = began.Add(5 * time.Millisecond)
 		want := `{"time":"2026-11-23T09:00:00.000000000Z","kind":"robots",` + c.want
 		if got := string((*fetched)(&r).append(nil, &Options{DropQuery: true})); got != want {
@@ -51,7 +51,7 @@ func TestFetchesAreWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Answer: &fetch.Result{Status: 404, Connected: true}}
+	r := fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Result: &fetch.Result{Status: 404, Connected: true}}
 	if err := l.WriteFetch(r); err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ type Report struct {
 	Began   time.Time
 	Request Request
 	Hops    []string // the addresses that were requested; the first is the file's
-	Answer  *Result  // must not be kept or changed
+	Result  *Result  // must not be kept or changed
 }
 
 // A Sender sends the GETs of a fetch.

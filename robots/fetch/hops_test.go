@@ -98,7 +98,7 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 				},
 				Record: func(r Report) error {
 					told = r.Hops
-					if r.Answer.Fetched.IsZero() || r.Began.After(r.Answer.Fetched) {
+					if r.Result.Fetched.IsZero() || r.Began.After(r.Result.Fetched) {
 						t.Error("the fetch is recorded before it is over")
 					}
 					return nil
