@@ -347,16 +347,16 @@ func TestReleasedDecisionHoldsNoFile(t *testing.T) {
 	d := e.Decide(t.Context(), ask("FooBot", "/private/open"))
 	before := d
 	d.Release()
-	if d.Ruling.File != nil || len(d.Ruling.Answer.Body) > 0 || d.Ruling.Answer.URL != before.Ruling.Answer.URL {
+	if d.Ruling.File != nil || len(d.Ruling.Result.Body) > 0 || d.Ruling.Result.URL != before.Ruling.Result.URL {
 		t.Errorf("released: %+v", d.Ruling)
 	}
 	if d.Rule != "/private/open" || d.Group != "foobot" || d.Usage != "train-ai=n" || !d.Ruling.Fetched().Equal(before.Ruling.Fetched()) {
 		t.Errorf("released: rule %q, group %q, usage %q, fetched %v", d.Rule, d.Group, d.Usage, d.Ruling.Fetched())
 	}
-	if d.Ruling.Whole() != before.Ruling.Answer {
+	if d.Ruling.Whole() != before.Ruling.Result {
 		t.Error("the whole answer is not to be had though it is still there")
 	}
-	body := weak.Make(&before.Ruling.Answer.Body[0])
+	body := weak.Make(&before.Ruling.Result.Body[0])
 	e, before = nil, policy.Decision{}
 	for range 100 { // until the Book's goroutines have let go of the answer
 		if runtime.GC(); body.Value() == nil {

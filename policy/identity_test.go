@@ -50,7 +50,7 @@ func TestRequire(t *testing.T) {
 						if c.err == nil && d.Reason != policy.ReasonIdentity {
 							continue
 						}
-						if d.Verdict != policy.Refuse || d.Reason != policy.ReasonIdentity || !errors.Is(d.Err, c.err) || d.Ruling.Answer != nil {
+						if d.Verdict != policy.Refuse || d.Reason != policy.ReasonIdentity || !errors.Is(d.Err, c.err) || d.Ruling.Result != nil {
 							t.Errorf("%s%s: %v %q %v", host, path, d.Verdict, d.Reason, d.Err)
 						}
 					}

@@ -22,7 +22,7 @@ func asCrawlersAsk(q *policy.Request) bool {
 // usableCopy gives the origin's answer that may be sent to a client from the cache, if it is
 // whole and as the origin gave it; nil: there is none.
 func usableCopy(r cache.Ruling) *fetch.Result {
-	a := r.Answer
+	a := r.Result
 	switch {
 	case a == nil || a.Err != nil || a.Lost || a.Barred:
 		return nil
@@ -61,7 +61,7 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 		}
 		return false, nil
 	}
-	a := rec.Decision.Ruling.Answer
+	a := rec.Decision.Ruling.Result
 	err = x.work.Hold(int64(len(a.Body))) // the cache may drop it before it is sent
 	if err == nil {
 		err = h.refusals.pace(ctx, x.share()) // it has a record, and takes no slot

@@ -84,7 +84,7 @@ func TestRobotsTxtFromTheCopy(t *testing.T) {
 			t.Errorf("%s: %v", ask.name, h)
 		}
 		rec := r.records.last(t, n+1)
-		if !rec.Cached || rec.Slot || rec.Status != ask.status || rec.Bytes != int64(len(ask.body)) || rec.Decision.Reason != policy.ReasonRobotsTxt || rec.Decision.Ruling.Answer == nil {
+		if !rec.Cached || rec.Slot || rec.Status != ask.status || rec.Bytes != int64(len(ask.body)) || rec.Decision.Reason != policy.ReasonRobotsTxt || rec.Decision.Ruling.Result == nil {
 			t.Errorf("%s: record %+v", ask.name, rec)
 		}
 	}

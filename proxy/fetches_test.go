@@ -96,7 +96,7 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 			t.Errorf("%s, Retry-After %q, %s", resp.Status, resp.Header.Get("Retry-After"), body)
 		}
 	}
-	if rec := r.records.of(t, policy.ReasonPace); rec.BackOff == 0 || rec.Decision.Ruling.Answer.UserAgent != "" {
+	if rec := r.records.of(t, policy.ReasonPace); rec.BackOff == 0 || rec.Decision.Ruling.Result.UserAgent != "" {
 		t.Errorf("record: %+v", rec)
 	}
 }

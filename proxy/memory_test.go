@@ -191,7 +191,7 @@ func TestCopiesAreCounted(t *testing.T) {
 		if resp := r.say("GET http://127.0.0.1:8080/robots.txt HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != c.want {
 			t.Errorf("with a limit of %d bytes: %s", c.limit, resp.Status)
 		}
-		if rec := r.records.last(t, 1); c.want == http.StatusServiceUnavailable && (rec.Cached || rec.Decision.Ruling.Answer != nil) {
+		if rec := r.records.last(t, 1); c.want == http.StatusServiceUnavailable && (rec.Cached || rec.Decision.Ruling.Result != nil) {
 			t.Errorf("a refused request holds its copy: %+v", rec)
 		}
 	}

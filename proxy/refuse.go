@@ -155,7 +155,7 @@ func (h *Handler) explain(x *exchange, a answer, err error) problem {
 		p.URL = q.Origin.Addr()
 	}
 	p.Group = d.Group
-	if f := d.Ruling.Answer; f != nil {
+	if f := d.Ruling.Result; f != nil {
 		p.Robots, p.FetchedAs, p.Dialect = f.URL, f.UserAgent, d.Dialect
 	}
 	if at := d.Ruling.Fetched(); !at.IsZero() {

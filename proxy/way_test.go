@@ -254,7 +254,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 			r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
 				o.Sealed = func(string) bool { return sealed }
 				o.Keep = func(rec *audit.Record) error {
-					if rec.Decision.Ruling.Answer == nil {
+					if rec.Decision.Ruling.Result == nil {
 						t.Error("kept before it is known what the decision rests on")
 					}
 					if full {

@@ -43,7 +43,7 @@ func greedy(s string) *Record {
 	w := Wish{s[:min(len(s), maxWish)], len(s)}
 	r.Wishes = Wishes{w, w, w, w, w}
 	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
-	r.Decision.Ruling.Answer = &fetch.Result{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
+	r.Decision.Ruling.Result = &fetch.Result{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
 	return r
 }
 

@@ -123,7 +123,7 @@ func appendKind(b []byte, at time.Time, kind string, o *Options, limit int) []by
 
 // appendRuling writes which robots.txt a decision rests on, if it does on one.
 func appendRuling(b []byte, d *policy.Decision, limit int) []byte {
-	a := d.Ruling.Answer
+	a := d.Ruling.Result
 	if a == nil {
 		return b
 	}

@@ -26,7 +26,7 @@ func allowed() *Record {
 		Decision: policy.Decision{
 			Verdict: policy.Allow, Reason: policy.ReasonRule, Rule: "/p", Line: 3, Group: "foobot", Token: "FooBot",
 			Asked: 100 * time.Second, Pace: pace.Limits{CrawlDelay: 10 * time.Second},
-			Ruling: cache.Ruling{Outcome: cache.Rules, Answer: &fetch.Result{URL: "https://site.test/robots.txt", UserAgent: "robotsproxy/1.0", SHA256: "ab", Fetched: time.Unix(0, 0)}},
+			Ruling: cache.Ruling{Outcome: cache.Rules, Result: &fetch.Result{URL: "https://site.test/robots.txt", UserAgent: "robotsproxy/1.0", SHA256: "ab", Fetched: time.Unix(0, 0)}},
 		},
 		Waited: 1500 * time.Microsecond, Status: 200, Bytes: 12, Took: 2 * time.Second,
 	}

@@ -47,7 +47,7 @@ func TestRobotsIsKeptBeforeTheLine(t *testing.T) {
 	}
 	r := refused()
 	l.Write(r)
-	if !slices.Equal(k.kept, []*fetch.Result{r.Decision.Ruling.Answer}) {
+	if !slices.Equal(k.kept, []*fetch.Result{r.Decision.Ruling.Result}) {
 		t.Errorf("kept: %v", k.kept)
 	}
 }

@@ -79,7 +79,7 @@ func TestWriteAllocatesNothing(t *testing.T) {
 func BenchmarkRecord(b *testing.B) {
 	r, o := allowed(), &Options{}
 	r.Request.UserAgent = "Mozilla/5.0 (compatible; OtherBot/2.1; +https://other.example)"
-	r.Decision.Ruling.Answer.SHA256 = strings.Repeat("0123456789abcdef", 4)
+	r.Decision.Ruling.Result.SHA256 = strings.Repeat("0123456789abcdef", 4)
 	var line []byte
 	var hash trail.Hash
 	b.Run("encode", func(b *testing.B) {

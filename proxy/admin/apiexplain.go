@@ -190,7 +190,7 @@ func (s *server) foresee(r *policy.Request, d *policy.Decision) *foresight {
 		Entry: d.Entry, EntryReason: d.EntryReason, Rule: d.Rule, Line: d.Line, Reading: d.Form.String(), Read: d.Read, Group: d.Group, Agent: d.Token,
 		Signal: d.Signals.String(), Usage: d.Usage,
 	}
-	if a := d.Ruling.Answer; a != nil {
+	if a := d.Ruling.Result; a != nil {
 		x.Robots, x.Fetched, x.FetchedAs, x.SHA256 = a.URL, stamp(d.Ruling.Fetched()), a.UserAgent, a.SHA256
 		x.Dialect, x.Stale = d.Dialect, d.Ruling.Stale
 		x.Excerpt = excerptOf(string(a.Body), d.Dialect, d.Line)

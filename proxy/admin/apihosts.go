@@ -87,7 +87,7 @@ func inUTC(times ...*time.Time) {
 
 // readText adds what only one host's page has; room is what the text may take.
 func (o *shownOrigin) readText(room int) (left int) {
-	a := o.ruling.Answer
+	a := o.ruling.Result
 	if a == nil {
 		return room
 	}

@@ -165,7 +165,7 @@ func newOriginState(e *cache.Entry, d robots.Dialect) originState {
 		Origin: e.Origin().String(), Outcome: r.Outcome.String(), Rules: r.File.Rules(),
 		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry, of: e.Origin(), ruling: r,
 	}
-	if a := r.Answer; a != nil {
+	if a := r.Result; a != nil {
 		s.URL, s.Status, s.Bytes, s.SHA256, s.Agent = a.URL, a.Status, len(a.Body), a.SHA256, a.UserAgent
 	}
 	if r.Err != nil {

@@ -76,7 +76,7 @@ func evilWorld(t testing.TB) *world {
 			},
 			Wishes: audit.Wishes{RobotsTag: audit.Wish{Text: text, Bytes: len(text)}}, Err: errors.New(name + text),
 		}
-		r.Decision.Ruling.Answer = &fetch.Result{URL: text, SHA256: text}
+		r.Decision.Ruling.Result = &fetch.Result{URL: text, SHA256: text}
 		w.record(t, r)
 		slot, err := w.pacer.Wait(t.Context(), text, pace.Limits{Key: text, PerSecond: 1, Burst: 1, MaxConcurrent: 1, MaxQueue: 1})
 		check(t, err)

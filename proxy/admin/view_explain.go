@@ -104,7 +104,7 @@ func (s *server) answerView(r policy.Request, d policy.Decision, at time.Time) *
 	add(fact{Name: "Host", Value: visible(r.Origin.Host), Href: hostHref(r.Origin.Host)})
 	add(fact{Name: "Entry of hosts", Value: visible(d.Entry), Code: true})
 	add(fact{Name: "Its reason", Value: visible(d.EntryReason)})
-	if a := d.Ruling.Answer; a != nil {
+	if a := d.Ruling.Result; a != nil {
 		add(fact{Name: "robots.txt", Value: cut(a.URL, maxCell), Code: true})
 		add(fact{Name: "Fetched", Value: ago(at, d.Ruling.Fetched())})
 		add(fact{Name: "Fetched as", Value: cut(a.UserAgent, maxCell)})

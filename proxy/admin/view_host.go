@@ -120,7 +120,7 @@ func (s *server) originView(o *originState, i, from int, causes []live.Cause, no
 	if o.ruling.Outcome != cache.Rules || i >= maxOriginTexts {
 		return v
 	}
-	text := string(o.ruling.Answer.Body)
+	text := string(o.ruling.Result.Body)
 	v.fileListing = newListing(text, s.o.Dialect(), prefixOf(i), from, fires(causes, o.URL))
 	if len(text) <= maxLinted {
 		for _, remark := range robots.Lint([]byte(text), s.o.Dialect()) {

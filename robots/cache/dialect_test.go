@@ -48,8 +48,8 @@ func TestOneFetchForAll(t *testing.T) {
 		}
 		wg.Wait()
 		one, other := entries[0].Under(two[0]), entries[1].Under(two[1])
-		if f.count() != 1 || entries[0] != entries[1] || one.Answer != other.Answer {
-			t.Errorf("%d fetches, entries %p and %p, answers %p and %p", f.count(), entries[0], entries[1], one.Answer, other.Answer)
+		if f.count() != 1 || entries[0] != entries[1] || one.Result != other.Result {
+			t.Errorf("%d fetches, entries %p and %p, answers %p and %p", f.count(), entries[0], entries[1], one.Result, other.Result)
 		}
 		if one.File == nil || other.File == nil || one.File == other.File {
 			t.Errorf("files %p and %p", one.File, other.File)
@@ -108,7 +108,7 @@ func TestGivenUp(t *testing.T) {
 		ruleBy(t, c, google)
 		wait(30 * day)
 		r, _ := ruleBy(t, c, google)
-		if r.Outcome != NoFile || r.Err == nil || !r.Fetched().IsZero() || r.Answer.Status != 503 || r.Stale {
+		if r.Outcome != NoFile || r.Err == nil || !r.Fetched().IsZero() || r.Result.Status != 503 || r.Stale {
 			t.Errorf("%+v, fetched %v", r, r.Fetched())
 		}
 		f.answers = []fetch.Result{file(-1), status(503)}
@@ -183,7 +183,7 @@ func TestLastCopy(t *testing.T) {
 					}
 					wantAll(t, c, want)
 					for i, d := range columns {
-						if r, _ := ruleBy(t, c, d); r.Stale != (want[i] == rules) || r.Stale && !r.Fetched().Equal(r.Answer.Fetched) {
+						if r, _ := ruleBy(t, c, d); r.Stale != (want[i] == rules) || r.Stale && !r.Fetched().Equal(r.Result.Fetched) {
 							t.Errorf("%s: %+v", d.Name, r)
 						}
 					}

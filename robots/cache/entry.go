@@ -64,7 +64,7 @@ func missed(by int) uint32 { return 1 << (lives + by) } // its refresh was due, 
 type Ruling struct {
 	Outcome Outcome
 	File    *robots.File  // with Rules
-	Answer  *fetch.Result // the one in force: the held copy's when Stale, the failed one when nothing is
+	Result  *fetch.Result // the one in force: the held copy's when Stale, the failed one when nothing is
 	Stale   bool          // a held copy rules while the origin fails
 	Err     error         // why, with Unreachable, NoConnection and Stale, and with NoFile if only because the origin is given up
 	Retry   time.Time     // when it is next tried, with Unreachable and NoConnection
@@ -79,14 +79,14 @@ func (r *Ruling) Release() (large bool) {
 	if r.brief == nil {
 		return false
 	}
-	r.Answer = &r.brief.answer
+	r.Result = &r.brief.answer
 	return true
 }
 
 // Whole gives Answer with its body, after Release too; nil: it was dropped since then.
 func (r *Ruling) Whole() *fetch.Result {
-	if r.brief == nil || r.Answer != &r.brief.answer {
-		return r.Answer
+	if r.brief == nil || r.Result != &r.brief.answer {
+		return r.Result
 	}
 	return r.brief.whole.Value()
 }
@@ -116,7 +116,7 @@ func (r Ruling) Fetched() time.Time {
 	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil { // given up
 		return time.Time{}
 	}
-	return r.Answer.Fetched
+	return r.Result.Fetched
 }
 
 // Under judges the entry by a dialect. A file is compiled once a dialect, by
@@ -131,19 +131,19 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 	}
 	if e.holds(d, e.tried) {
 		if outcome(e.held.kind, d) == NoFile { // fresh in its own right
-			return Ruling{Outcome: NoFile, Answer: e.held.answer, brief: e.held.brief}
+			return Ruling{Outcome: NoFile, Result: e.held.answer, brief: e.held.brief}
 		}
-		return Ruling{Outcome: Rules, File: e.file(e.held, d), Answer: e.held.answer, brief: e.held.brief, Stale: true, Err: e.last.err}
+		return Ruling{Outcome: Rules, File: e.file(e.held, d), Result: e.held.answer, brief: e.held.brief, Stale: true, Err: e.last.err}
 	}
 	switch o := outcome(e.last.kind, d); {
 	case o == Rules:
-		return Ruling{Outcome: Rules, File: e.file(e.last, d), Answer: e.last.answer, brief: e.last.brief}
+		return Ruling{Outcome: Rules, File: e.file(e.last, d), Result: e.last.answer, brief: e.last.brief}
 	case o == NoFile:
-		return Ruling{Outcome: NoFile, Answer: e.last.answer, brief: e.last.brief}
+		return Ruling{Outcome: NoFile, Result: e.last.answer, brief: e.last.brief}
 	case o == Unreachable && e.givenUp(d):
-		return Ruling{Outcome: NoFile, Answer: e.last.answer, brief: e.last.brief, Err: e.last.err}
+		return Ruling{Outcome: NoFile, Result: e.last.answer, brief: e.last.brief, Err: e.last.err}
 	default:
-		return Ruling{Outcome: o, Answer: e.last.answer, brief: e.last.brief, Err: e.last.err, Retry: e.retry()}
+		return Ruling{Outcome: o, Result: e.last.answer, brief: e.last.brief, Err: e.last.err, Retry: e.retry()}
 	}
 }
 

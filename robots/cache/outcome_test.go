@@ -85,7 +85,7 @@ func TestOutcome(t *testing.T) {
 			e := newEntry(key{}, &tc.answer, nil, time.Now(), usual)
 			for i, d := range columns {
 				r, want := e.Under(d), tc.want[i]
-				if r.Outcome != want || r.Stale || r.Answer != &tc.answer {
+				if r.Outcome != want || r.Stale || r.Result != &tc.answer {
 					t.Errorf("%s: ruling %+v, want %v", d.Name, r, want)
 				}
 				if (r.File != nil) != (want == Rules) {

@@ -30,7 +30,7 @@ func TestRestart(t *testing.T) {
 				if r.count() != 1 || again.Outcome != first.Outcome || !again.Fetched().Equal(first.Fetched()) || again.Stale || again.Err != nil {
 					t.Fatalf("%d fetches, %+v, before %+v", r.count(), again, first)
 				}
-				a, b := *first.Answer, *again.Answer
+				a, b := *first.Result, *again.Result
 				if a.URL != b.URL || a.Status != b.Status || string(a.Body) != string(b.Body) || a.Redirects != b.Redirects ||
 					a.Lost != b.Lost || a.MaxAge != b.MaxAge || !b.Connected {
 					t.Errorf("answer %+v, before %+v", b, a)

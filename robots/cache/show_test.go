@@ -75,7 +75,7 @@ func TestPurgeForgets(t *testing.T) {
 		}
 		c.Purge(site)
 		next := newCache(t, o)
-		if r := lookup(t, next); r.Outcome != Rules || s.count() != 4 || r.Answer.SHA256 != "cd" {
+		if r := lookup(t, next); r.Outcome != Rules || s.count() != 4 || r.Result.SHA256 != "cd" {
 			t.Errorf("after a restart: %+v after %d fetches", r, s.count())
 		}
 	})
@@ -112,7 +112,7 @@ func TestPurgeDuringALoad(t *testing.T) {
 		c := newCache(t, o)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if r := lookup(t, c); r.Answer.SHA256 != "cd" {
+			if r := lookup(t, c); r.Result.SHA256 != "cd" {
 				t.Errorf("what was loaded is answered with: %+v", r)
 			}
 		})
@@ -140,7 +140,7 @@ func TestRefetchFetchesWhatIsFresh(t *testing.T) {
 			}
 			return e.Under(robots.Standard())
 		}
-		if r := refetch(); r.Answer.SHA256 != "cd" || lookup(t, c).Answer.SHA256 != "cd" || s.count() != 2 {
+		if r := refetch(); r.Result.SHA256 != "cd" || lookup(t, c).Result.SHA256 != "cd" || s.count() != 2 {
 			t.Errorf("%+v after %d fetches", r, s.count())
 		}
 		if r := refetch(); !r.Stale || r.Outcome != Rules {

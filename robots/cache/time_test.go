@@ -181,7 +181,7 @@ func TestHeldCopy(t *testing.T) {
 				fetched := time.Now()
 				for time.Since(fetched) < 30*day {
 					r, waited := rule(t, c)
-					if waited != 0 || r.Outcome != Rules || r.Answer != first.Answer || r.File != first.File || !r.Retry.IsZero() {
+					if waited != 0 || r.Outcome != Rules || r.Result != first.Result || r.File != first.File || !r.Retry.IsZero() {
 						t.Fatalf("after %v: %+v after %v", time.Since(fetched), r, waited)
 					}
 					if r.Stale != (f.count() > 1 && r.Err != nil) {

@@ -229,7 +229,7 @@ func askerOf(r policy.Request, d policy.Decision, x policy.Reading) Asker {
 }
 
 func (c *checker) sourceOf(d policy.Decision) Source {
-	answer := d.Ruling.Answer
+	answer := d.Ruling.Result
 	if answer == nil {
 		return Source{}
 	}

@@ -160,14 +160,14 @@ func meaning(r cache.Ruling) string {
 	switch {
 	case r.Stale:
 		text += " of an older copy, as the site fails now"
-	case r.Outcome == cache.NoFile && r.Answer.Lost:
+	case r.Outcome == cache.NoFile && r.Result.Lost:
 		text += ": its redirects lead nowhere"
-	case r.Outcome == cache.NoFile && r.Answer.Barred:
+	case r.Outcome == cache.NoFile && r.Result.Barred:
 		text += ": a redirect is disallowed"
-	case r.Outcome == cache.Unreachable && r.Answer.Status == 0:
+	case r.Outcome == cache.Unreachable && r.Result.Status == 0:
 		text += ": no whole answer"
 	}
-	if n := r.Answer.Redirects; n > 0 {
+	if n := r.Result.Redirects; n > 0 {
 		text += ", after " + cli.Count(int64(n), "redirect")
 	}
 	return text

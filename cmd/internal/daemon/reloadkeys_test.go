@@ -288,7 +288,7 @@ func anotherRoot(t *testing.T) reloadCase {
 func retryOf(s *standing) string {
 	s.origin.robots = ""
 	r := s.decide(policy.Request{}).Ruling
-	return r.Retry.Sub(r.Answer.Fetched).Round(time.Second).String()
+	return r.Retry.Sub(r.Result.Fetched).Round(time.Second).String()
 }
 
 // peerPEM is what the proxy's own port shows.

@@ -71,7 +71,7 @@ func (r reader) ask(t *testing.T, o robots.Origin, most time.Duration) {
 	t.Helper()
 	began := time.Now()
 	e, err := r.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard())
-	if got := e.Under(robots.Standard()); err != nil || got.Outcome != cache.Rules || string(got.Answer.Body) != text1 {
+	if got := e.Under(robots.Standard()); err != nil || got.Outcome != cache.Rules || string(got.Result.Body) != text1 {
 		t.Errorf("%v: %+v, %v", o, got, err)
 	}
 	if took := time.Since(began); took > most {

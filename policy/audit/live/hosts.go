@@ -114,8 +114,8 @@ func (sh *shard) host(name string) *host {
 func (h *host) cause(r *audit.Record, most int) {
 	d := &r.Decision
 	robots, rule := "", Clip(d.Rule)
-	if d.Line > 0 && d.Ruling.Answer != nil {
-		robots = Clip(d.Ruling.Answer.URL)
+	if d.Line > 0 && d.Ruling.Result != nil {
+		robots = Clip(d.Ruling.Result.URL)
 	}
 	decision := d.Verdict.String()
 	i := slices.IndexFunc(h.causes, func(c Cause) bool {

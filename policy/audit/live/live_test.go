@@ -40,7 +40,7 @@ func record(host string, v policy.Verdict, rule string, line int) *audit.Record 
 	r.Decision = policy.Decision{Verdict: v, Reason: policy.ReasonNoRule}
 	if line > 0 {
 		r.Decision.Reason, r.Decision.Rule, r.Decision.Line = policy.ReasonRule, rule, line
-		r.Decision.Ruling = cache.Ruling{Answer: &fetch.Result{URL: "https://" + host + "/robots.txt"}}
+		r.Decision.Ruling = cache.Ruling{Result: &fetch.Result{URL: "https://" + host + "/robots.txt"}}
 	}
 	return r
 }
@@ -262,7 +262,7 @@ func TestLongRulesAreCut(t *testing.T) {
 	long := strings.Repeat("/x", maxText)
 	for range 2 {
 		r := record("a.test", policy.Refuse, long, 2)
-		r.Decision.Ruling.Answer.URL += long
+		r.Decision.Ruling.Result.URL += long
 		f.Write(r)
 	}
 	causes := f.Causes("a.test")

@@ -43,7 +43,7 @@ func TestEveryReplicaKeeps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := e.Under(robots.Standard()).Answer
+		a := e.Under(robots.Standard()).Result
 		if err := s.Keep(a, "someone"); err != nil {
 			t.Fatal(err)
 		}

@@ -112,8 +112,8 @@ func (all crowd) ask(t *testing.T, outcome cache.Outcome, text string) (took tim
 	for _, c := range all {
 		asking.Go(func() {
 			r := look(t, c, robots.Standard())
-			if r.Outcome != outcome || r.Outcome == cache.Rules && string(r.Answer.Body) != text {
-				t.Errorf("%v %q, want %v %q; %v", r.Outcome, r.Answer.Body, outcome, text, r.Err)
+			if r.Outcome != outcome || r.Outcome == cache.Rules && string(r.Result.Body) != text {
+				t.Errorf("%v %q, want %v %q; %v", r.Outcome, r.Result.Body, outcome, text, r.Err)
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func (all crowd) soon(t *testing.T, text string) {
 	t.Helper()
 	for _, c := range all {
 		eventually(t, text+" is answered with", func() bool {
-			return string(look(t, c, robots.Standard()).Answer.Body) == text
+			return string(look(t, c, robots.Standard()).Result.Body) == text
 		})
 	}
 }
@@ -294,7 +294,7 @@ func refetched(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
 	e, err := all[0].Refetch(t.Context(), cache.Query{Origin: origin("site.test")})
-	if r := e.Under(robots.Standard()); err != nil || string(r.Answer.Body) != second {
+	if r := e.Under(robots.Standard()); err != nil || string(r.Result.Body) != second {
 		t.Errorf("%+v, %v", r, err)
 	}
 	all.soon(t, second)
@@ -311,7 +311,7 @@ func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	for _, c := range all {
 		asking.Go(func() {
 			e, err := c.Refetch(t.Context(), cache.Query{Origin: origin("site.test")})
-			if r := e.Under(robots.Standard()); err != nil || string(r.Answer.Body) != second {
+			if r := e.Under(robots.Standard()); err != nil || string(r.Result.Body) != second {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
