@@ -158,7 +158,7 @@ func TestFetchThatMayNotBeRepeated(t *testing.T) {
 	testkit.Must(t, err)
 	o, err := robots.ParseOrigin("http", strings.TrimPrefix(s.URL, "http://"))
 	testkit.Must(t, err)
-	if a := client.Fetch(t.Context(), fetch.Request{Origin: o}); a.Err == nil || !a.Ours {
+	if a := client.Fetch(t.Context(), fetch.Request{Origin: o}); a.Err == nil || !a.OwnFailure {
 		t.Errorf("answer: %+v", a)
 	}
 	if want := []string{s.URL + "/robots.txt", s.URL + "/moved"}; !slices.Equal(hops, want) {

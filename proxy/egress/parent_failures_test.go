@@ -221,7 +221,7 @@ func TestParentWantsCredentials(t *testing.T) {
 					}
 					noSecret(t, fmt.Sprint(err))
 					a := client.Fetch(t.Context(), fetch.Request{Origin: o.as("origin.test"), UserAgent: ""})
-					if !errors.Is(a.Err, ErrParent) || a.Status != 0 || !a.Ours {
+					if !errors.Is(a.Err, ErrParent) || a.Status != 0 || !a.OwnFailure {
 						t.Errorf("%s: robots.txt: %+v", name, a)
 					}
 					if n := o.accepted.Load(); n != 0 {

@@ -230,7 +230,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 		}
 	}
 	e.weighAgain = c.weighAgain
-	if a.Ours {
+	if a.OwnFailure {
 		// Whoever waits is told. What is known of the origin stays as it was, its
 		// row of failures too, and whoever asks next begins a fetch.
 		e.delay = 0

@@ -54,7 +54,7 @@ const (
 
 func kindOf(a *fetch.Result) kind {
 	switch s := a.Status; {
-	case a.Err != nil && (!a.Connected || a.Ours):
+	case a.Err != nil && (!a.Connected || a.OwnFailure):
 		return noConnection
 	case a.Barred:
 		return barred

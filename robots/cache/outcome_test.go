@@ -77,7 +77,7 @@ func TestOutcome(t *testing.T) {
 		{"no meaning: 304", fetch.Result{Status: 304}, under{refused, refused, refused, refused, refused, none}},
 		{"no meaning: 600", fetch.Result{Status: 600}, under{refused, refused, refused, refused, refused, none}},
 		{"no connection", fetch.Result{Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
-		{"no way out to ask by", fetch.Result{Connected: true, Ours: true, Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
+		{"no way out to ask by", fetch.Result{Connected: true, OwnFailure: true, Err: err}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
 		{"nothing at all", fetch.Result{}, under{nowhere, nowhere, nowhere, nowhere, nowhere, nowhere}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

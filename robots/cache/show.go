@@ -103,7 +103,7 @@ type tally struct {
 
 // OutcomeOf gives the outcome of the fetch that had this answer.
 func OutcomeOf(a *fetch.Result) Fetched {
-	if a.Ours {
+	if a.OwnFailure {
 		return FetchedOurs
 	}
 	return fetchedAs[outcome(kindOf(a), robots.Standard())]
@@ -114,7 +114,7 @@ var fetchedAs = [...]Fetched{
 }
 
 func (t *tally) count(a *fetch.Result) {
-	if a.Ours {
+	if a.OwnFailure {
 		t.ours.Add(1)
 		return
 	}

@@ -172,7 +172,7 @@ func TestRefetchHoldsWhatTheStoreHas(t *testing.T) {
 func TestStatsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := unconnected()
-		ours.Ours = true
+		ours.OwnFailure = true
 		s := &script{answers: []fetch.Result{file(-1), status(404), status(503), unconnected(), ours}}
 		c := newCache(t, Options{Fetcher: s})
 		lookup(t, c)

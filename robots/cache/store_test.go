@@ -187,7 +187,7 @@ func TestDroppedIsLoaded(t *testing.T) {
 // TestOwnFailureIsNotSaved: it says nothing about the origin.
 func TestOwnFailureIsNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(0), fetch.Result{MaxAge: -1, Connected: true, Ours: true, Err: errDown})
+		r := newReborn(file(0), fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown})
 		rule(t, r.cache(t))
 		before := string(r.saved[site])
 		wait(time.Minute)

@@ -238,7 +238,7 @@ func TestRetryInBackground(t *testing.T) {
 
 // TestOwnFailure: what no origin is to blame for is told and forgotten.
 func TestOwnFailure(t *testing.T) {
-	ours := fetch.Result{MaxAge: -1, Connected: true, Ours: true, Err: errDown}
+	ours := fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown}
 	t.Run("nothing known", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := &script{answers: []fetch.Result{ours, ours, file(-1)}}
@@ -271,7 +271,7 @@ func TestOwnFailure(t *testing.T) {
 
 // TestOwnFailureBesideACopy: a copy stays in force where an answer is missing by our own fault.
 func TestOwnFailureBesideACopy(t *testing.T) {
-	ours := fetch.Result{MaxAge: -1, Connected: true, Ours: true, Err: errDown}
+	ours := fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown}
 	t.Run("it is refreshed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := &script{answers: []fetch.Result{file(0), ours, file(-1)}}

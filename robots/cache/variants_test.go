@@ -112,7 +112,7 @@ func TestTokensBounded(t *testing.T) {
 // TestTokensOfFailedFetches: what is not kept takes no place among an origin's tokens.
 func TestTokensOfFailedFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours := fetch.Result{MaxAge: -1, Ours: true, Err: errDown}
+		ours := fetch.Result{MaxAge: -1, OwnFailure: true, Err: errDown}
 		c := newCache(t, Options{Fetcher: &script{answers: []fetch.Result{ours}}})
 		for i := range 20 {
 			if _, err := c.Lookup(t.Context(), Query{Origin: site, Token: fmt.Sprint("T", i), Client: "a"}, robots.Standard()); err != nil {

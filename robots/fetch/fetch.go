@@ -60,20 +60,20 @@ var ErrUnsent = errors.New("not sent")
 
 // An Answer is what came of one fetch, whole or not.
 type Result struct {
-	URL       string        // what was requested last, after redirects; the file's own if nothing was
-	UserAgent string        // as it was sent; "": no origin was told one
-	Status    int           // of URL; 0: no answer
-	Body      []byte        // of a 2xx: decoded, cut at robots.MaxBytes
-	SHA256    string        // hex, of Body; "" without one
-	Headers   *Headers      // of URL; nil: it had none of them, or they were not stored
-	Redirects int           // followed
-	Lost      bool          // more than MaxRedirects hops, or a redirect without a usable Location, or to a URL that is too long: "no file"
-	Barred    bool          // Err is that a redirect leads to an address that the robots.txt there disallows; it was not requested
-	MaxAge    time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
-	Connected bool          // the origin was reached: a connection (TLS included) stood
-	Ours      bool          // Err is of our own way out, and says nothing about the origin
-	Err       error         // network, protocol or decoding failure, or a redirect that may not be followed; nil with a whole answer
-	Fetched   time.Time     // when the answer was complete
+	URL        string        // what was requested last, after redirects; the file's own if nothing was
+	UserAgent  string        // as it was sent; "": no origin was told one
+	Status     int           // of URL; 0: no answer
+	Body       []byte        // of a 2xx: decoded, cut at robots.MaxBytes
+	SHA256     string        // hex, of Body; "" without one
+	Headers    *Headers      // of URL; nil: it had none of them, or they were not stored
+	Redirects  int           // followed
+	Lost       bool          // more than MaxRedirects hops, or a redirect without a usable Location, or to a URL that is too long: "no file"
+	Barred     bool          // Err is that a redirect leads to an address that the robots.txt there disallows; it was not requested
+	MaxAge     time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
+	Connected  bool          // the origin was reached: a connection (TLS included) stood
+	OwnFailure bool          // Err is of our own way out, and says nothing about the origin
+	Err        error         // network, protocol or decoding failure, or a redirect that may not be followed; nil with a whole answer
+	Fetched    time.Time     // when the answer was complete
 }
 
 // Options make a [Client]; they are read once.
@@ -170,7 +170,7 @@ func (c *Client) Fetch(ctx context.Context, r Request) *Result {
 	a.Fetched = time.Now()
 	if c.o.Record != nil && len(run.hops) > 0 {
 		if err := c.o.Record(Report{began, r, run.hops, a}); err != nil {
-			a.Body, a.SHA256, a.Ours, a.Err = nil, "", true, fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
+			a.Body, a.SHA256, a.OwnFailure, a.Err = nil, "", true, fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
 		}
 	}
 	return a
@@ -257,7 +257,7 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 		a.URL, a.Status, a.Redirects = f.next, 0, len(f.hops)-1
 	}
 	if err != nil {
-		a.Ours = o.Ours != nil && o.Ours(err)
+		a.OwnFailure = o.Ours != nil && o.Ours(err)
 		return nil, err
 	}
 	if res.Request == nil { // a Sender should set it; target resolves against it

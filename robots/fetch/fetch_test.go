@@ -320,8 +320,8 @@ func TestOurs(t *testing.T) {
 	}
 	for host, want := range map[string]bool{"a.test": true, "moved.test": true, "b.test": false} {
 		a := c.Fetch(t.Context(), Request{Origin: robots.Origin{Scheme: "http", Host: host, Port: 80}, UserAgent: ""})
-		if a.Err == nil || a.Ours != want {
-			t.Errorf("%s: Ours = %t, %v", host, a.Ours, a.Err)
+		if a.Err == nil || a.OwnFailure != want {
+			t.Errorf("%s: Ours = %t, %v", host, a.OwnFailure, a.Err)
 		}
 	}
 }

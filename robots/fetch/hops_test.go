@@ -232,7 +232,7 @@ func TestUnrecordedFetchFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := c.Fetch(t.Context(), Request{Origin: originA}); !errors.Is(a.Err, full) || !a.Ours || a.Body != nil || !strings.Contains(a.Err.Error(), "a.test") {
+	if a := c.Fetch(t.Context(), Request{Origin: originA}); !errors.Is(a.Err, full) || !a.OwnFailure || a.Body != nil || !strings.Contains(a.Err.Error(), "a.test") {
 		t.Errorf("%+v", a)
 	}
 }

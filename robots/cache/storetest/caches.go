@@ -265,7 +265,7 @@ func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {
 
 func ours(t *testing.T, _ int, join func(*testing.T) cache.Store) {
 	s := newSite("")
-	s.set(fetch.Result{MaxAge: -1, Ours: true, Err: errDown})
+	s.set(fetch.Result{MaxAge: -1, OwnFailure: true, Err: errDown})
 	all := newCrowd(t, 3, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.NoConnection, "")
 	s.fetches(t, 3, "each for itself")
