@@ -151,7 +151,7 @@ func TestFetchThatMayNotBeRepeated(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	var hops []string
-	client, err := fetch.New(fetch.Options{Sender: &fetches, Ours: proxy.FetchFailedHere, Record: func(r fetch.Report) error {
+	client, err := fetch.New(fetch.Options{Sender: &fetches, IsOwnFailure: proxy.FetchFailedHere, Record: func(r fetch.Report) error {
 		hops = r.Hops
 		return nil
 	}})

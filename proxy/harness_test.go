@@ -142,7 +142,7 @@ func start(t testing.TB, s setup) *rig {
 	}
 	door := s.door(t)
 	fetches := new(proxy.Fetches)
-	client, err := fetch.New(fetch.Options{Sender: fetches, Ours: proxy.FetchFailedHere})
+	client, err := fetch.New(fetch.Options{Sender: fetches, IsOwnFailure: proxy.FetchFailedHere})
 	testkit.Must(t, err)
 	book, err := cache.New(cache.Options{Fetcher: client})
 	testkit.Must(t, err)

@@ -210,7 +210,7 @@ func TestParentWantsCredentials(t *testing.T) {
 				u := p.url()
 				u.User = user
 				d := newDoor(t, Options{Parent: u, Roots: ca.pool})
-				client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(d), Ours: func(err error) bool { return errors.Is(err, ErrParent) }})
+				client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(d), IsOwnFailure: func(err error) bool { return errors.Is(err, ErrParent) }})
 				if err != nil {
 					t.Fatal(err)
 				}

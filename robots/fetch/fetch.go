@@ -78,12 +78,12 @@ type Result struct {
 
 // Options make a [Client]; they are read once.
 type Options struct {
-	Sender  Sender            // required
-	Timeout time.Duration     // for the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds
-	From    string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
-	MaxURL  int               // the longest URL that a redirect is followed to, in bytes; zero means 8 KiB
-	Denied  func(string) bool // says of a host, in the form of robots.Origin, that nothing may go there, redirects least of all; nil: of none
-	Ours    func(error) bool  // says of an error of Sender that no origin is to blame for it; nil: none is such
+	Sender       Sender            // required
+	Timeout      time.Duration     // for the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds
+	From         string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
+	MaxURL       int               // the longest URL that a redirect is followed to, in bytes; zero means 8 KiB
+	Denied       func(string) bool // says of a host, in the form of robots.Origin, that nothing may go there, redirects least of all; nil: of none
+	IsOwnFailure func(error) bool  // says of an error of Sender that no origin is to blame for it; nil: none is such
 
 	// Allowed returns an error if a redirect of r's file to another origin may not be
 	// followed: ErrDisallowed, or another error if that is not known. A nil Allowed permits
@@ -257,7 +257,7 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 		a.URL, a.Status, a.Redirects = f.next, 0, len(f.hops)-1
 	}
 	if err != nil {
-		a.OwnFailure = o.Ours != nil && o.Ours(err)
+		a.OwnFailure = o.IsOwnFailure != nil && o.IsOwnFailure(err)
 		return nil, err
 	}
 	if res.Request == nil { // a Sender should set it; target resolves against it

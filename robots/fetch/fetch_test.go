@@ -313,7 +313,7 @@ func TestOurs(t *testing.T) {
 			}
 			return nil, errors.New("refused")
 		})),
-		Ours: func(err error) bool { return errors.Is(err, errWay) },
+		IsOwnFailure: func(err error) bool { return errors.Is(err, errWay) },
 	})
 	if err != nil {
 		t.Fatal(err)

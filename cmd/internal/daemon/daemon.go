@@ -193,7 +193,7 @@ func CacheOptions(cfg config.Config, o fetch.Options, engine func() *policy.Engi
 	if o.Denied, err = denied(cfg); err != nil {
 		return cache.Options{}, err
 	}
-	o.Timeout, o.From, o.Ours = cfg.Robots.FetchTimeout, cfg.Identity.From, proxy.FetchFailedHere
+	o.Timeout, o.From, o.IsOwnFailure = cfg.Robots.FetchTimeout, cfg.Identity.From, proxy.FetchFailedHere
 	o.MaxURL = int(cfg.Limits.URL)
 	o.Allowed = func(ctx context.Context, r fetch.Request, to robots.Origin, pathQuery string) error {
 		return engine().AllowsRedirect(ctx, r, to, pathQuery)
