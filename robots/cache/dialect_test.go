@@ -131,7 +131,7 @@ func TestRowEnds(t *testing.T) {
 	}{
 		{"404", func(f *script, _ *Cache) { f.answers = []fetch.Result{status(404)} }, NoFile},
 		{"too many redirects", func(f *script, _ *Cache) {
-			f.answers = []fetch.Result{{Status: 301, Lost: true, Connected: true, MaxAge: -1}}
+			f.answers = []fetch.Result{{Status: 301, BadRedirect: true, Connected: true, MaxAge: -1}}
 		}, NoFile},
 		{"eviction", func(_ *script, c *Cache) { c.entries.Invalidate(key{origin: site}) }, Unreachable},
 	} {

@@ -60,7 +60,7 @@ func kindOf(a *fetch.Result) kind {
 		return barred
 	case a.Err != nil:
 		return broken
-	case a.Lost:
+	case a.BadRedirect:
 		return lost
 	case s == 0:
 		return noConnection

@@ -109,7 +109,7 @@ func appendAnswer(b []byte, a *fetch.Result) []byte {
 	b = appendNumber(b, int64(a.MaxAge))
 	b = appendTime(b, a.Fetched)
 	var marks byte
-	if a.Lost {
+	if a.BadRedirect {
 		marks |= markLost
 	}
 	if a.Connected {
@@ -245,7 +245,7 @@ func (r *reader) answer() *fetch.Result {
 		Fetched:   r.time(),
 	}
 	marks := r.octet()
-	a.Lost, a.Connected, a.Barred = marks&markLost != 0, marks&markConnected != 0, marks&markBarred != 0
+	a.BadRedirect, a.Connected, a.Barred = marks&markLost != 0, marks&markConnected != 0, marks&markBarred != 0
 	why := r.string()
 	if marks&markFailed != 0 {
 		a.Err = errors.New(why)

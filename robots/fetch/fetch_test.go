@@ -86,7 +86,7 @@ func outlineOf(t *testing.T, a *Result) outline {
 	if a.SHA256 != want {
 		t.Errorf("SHA256 = %q, want %q", a.SHA256, want)
 	}
-	return outline{a.Status, a.Redirects, string(a.Body), a.Lost, a.Connected, a.Err != nil, a.MaxAge}
+	return outline{a.Status, a.Redirects, string(a.Body), a.BadRedirect, a.Connected, a.Err != nil, a.MaxAge}
 }
 
 func TestStatus(t *testing.T) {

@@ -148,11 +148,11 @@ func TestRedirectToALongURL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := c.Fetch(t.Context(), Request{Origin: originA}); a.Lost || a.Status != 200 || a.Redirects != 1 {
-			t.Errorf("MaxURL %d: of just that length: %d redirects, status %d, lost: %t", most, a.Redirects, a.Status, a.Lost)
+		if a := c.Fetch(t.Context(), Request{Origin: originA}); a.BadRedirect || a.Status != 200 || a.Redirects != 1 {
+			t.Errorf("MaxURL %d: of just that length: %d redirects, status %d, lost: %t", most, a.Redirects, a.Status, a.BadRedirect)
 		}
-		if a := c.Fetch(t.Context(), Request{Origin: originB}); !a.Lost || a.Redirects != 0 || a.Err != nil {
-			t.Errorf("MaxURL %d: a longer one: %d redirects, status %d, lost: %t, %v", most, a.Redirects, a.Status, a.Lost, a.Err)
+		if a := c.Fetch(t.Context(), Request{Origin: originB}); !a.BadRedirect || a.Redirects != 0 || a.Err != nil {
+			t.Errorf("MaxURL %d: a longer one: %d redirects, status %d, lost: %t, %v", most, a.Redirects, a.Status, a.BadRedirect, a.Err)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func meaning(r cache.Ruling) string {
 	switch {
 	case r.Stale:
 		text += " of an older copy, as the site fails now"
-	case r.Outcome == cache.NoFile && r.Result.Lost:
+	case r.Outcome == cache.NoFile && r.Result.BadRedirect:
 		text += ": its redirects lead nowhere"
 	case r.Outcome == cache.NoFile && r.Result.Barred:
 		text += ": a redirect is disallowed"

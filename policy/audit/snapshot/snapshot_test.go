@@ -114,7 +114,7 @@ func TestKeep(t *testing.T) {
 		first.Headers = &fetch.Headers{ETag: `"x"`, ContentType: "text/plain"}
 		first.Redirects = 2
 		none := &fetch.Result{URL: "http://d.test/robots.txt", Status: 404, Fetched: first.Fetched}
-		lost := &fetch.Result{URL: "http://e.test/x", Status: 302, Lost: true, Redirects: 5, Fetched: first.Fetched}
+		lost := &fetch.Result{URL: "http://e.test/x", Status: 302, BadRedirect: true, Redirects: 5, Fetched: first.Fetched}
 		broken := &fetch.Result{URL: "http://f.test/robots.txt", Fetched: first.Fetched, Err: errors.New("reset \x1b[2J\u009b by\xff peer")}
 		keep(t, s, first, again, empty, none, lost, broken, first, again, none, broken)
 
@@ -138,7 +138,7 @@ func TestKeep(t *testing.T) {
 		line := func(a *fetch.Result, failure string) Fetch {
 			f := Fetch{
 				Kept: time.Now().UTC(), Fetched: a.Fetched, URL: a.URL, Status: a.Status, SHA256: a.SHA256,
-				Octets: len(a.Body), Redirects: a.Redirects, Lost: a.Lost, Error: failure,
+				Octets: len(a.Body), Redirects: a.Redirects, Lost: a.BadRedirect, Error: failure,
 			}
 			if a.Headers != nil {
 				f.Headers = *a.Headers
