@@ -24,7 +24,7 @@ func asCrawlersAsk(q *policy.Request) bool {
 func usableCopy(r cache.Ruling) *fetch.Result {
 	a := r.Result
 	switch {
-	case a == nil || a.Err != nil || a.BadRedirect || a.Barred:
+	case a == nil || a.Err != nil || a.BadRedirect || a.RedirectDisallowed:
 		return nil
 	case a.Status >= 200 && a.Status <= 299 && len(a.Body) < robots.MaxBytes: // else it may be cut
 		return a

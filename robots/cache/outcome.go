@@ -56,7 +56,7 @@ func kindOf(a *fetch.Result) kind {
 	switch s := a.Status; {
 	case a.Err != nil && (!a.Connected || a.OwnFailure):
 		return noConnection
-	case a.Barred:
+	case a.RedirectDisallowed:
 		return barred
 	case a.Err != nil:
 		return broken

@@ -59,7 +59,7 @@ func TestOutcome(t *testing.T) {
 		{"2.3.1.1: 206", fetch.Result{Status: 206}, under{rules, rules, rules, rules, rules, none}},
 		{"2.3.1.1: 299", fetch.Result{Status: 299}, under{rules, rules, rules, rules, rules, none}},
 		{"2.3.1.2: more than five redirects", fetch.Result{Status: 302, BadRedirect: true, Redirects: 5}, under{none, none, none, none, none, none}},
-		{"a hop that is disallowed where it leads", fetch.Result{Status: 302, Barred: true, Connected: true, Err: fetch.ErrDisallowed}, under{refused, refused, none, none, refused, refused}},
+		{"a hop that is disallowed where it leads", fetch.Result{Status: 302, RedirectDisallowed: true, Connected: true, Err: fetch.ErrDisallowed}, under{refused, refused, none, none, refused, refused}},
 		{"2.3.1.3: 400", fetch.Result{Status: 400}, under{none, none, none, none, none, none}},
 		{"2.3.1.3: 401", fetch.Result{Status: 401}, under{none, none, none, none, none, none}},
 		{"2.3.1.3: 403", fetch.Result{Status: 403}, under{none, none, none, none, none, none}},

@@ -115,7 +115,7 @@ func appendAnswer(b []byte, a *fetch.Result) []byte {
 	if a.Connected {
 		marks |= markConnected
 	}
-	if a.Barred {
+	if a.RedirectDisallowed {
 		marks |= markBarred
 	}
 	why := ""
@@ -245,7 +245,7 @@ func (r *reader) answer() *fetch.Result {
 		Fetched:   r.time(),
 	}
 	marks := r.octet()
-	a.BadRedirect, a.Connected, a.Barred = marks&markLost != 0, marks&markConnected != 0, marks&markBarred != 0
+	a.BadRedirect, a.Connected, a.RedirectDisallowed = marks&markLost != 0, marks&markConnected != 0, marks&markBarred != 0
 	why := r.string()
 	if marks&markFailed != 0 {
 		a.Err = errors.New(why)

@@ -60,20 +60,20 @@ var ErrUnsent = errors.New("not sent")
 
 // An Answer is what came of one fetch, whole or not.
 type Result struct {
-	URL         string        // what was requested last, after redirects; the file's own if nothing was
-	UserAgent   string        // as it was sent; "": no origin was told one
-	Status      int           // of URL; 0: no answer
-	Body        []byte        // of a 2xx: decoded, cut at robots.MaxBytes
-	SHA256      string        // hex, of Body; "" without one
-	Headers     *Headers      // of URL; nil: it had none of them, or they were not stored
-	Redirects   int           // followed
-	BadRedirect bool          // more than MaxRedirects hops, or a redirect without a usable Location, or to a URL that is too long: "no file"
-	Barred      bool          // Err is that a redirect leads to an address that the robots.txt there disallows; it was not requested
-	MaxAge      time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
-	Connected   bool          // the origin was reached: a connection (TLS included) stood
-	OwnFailure  bool          // Err is of our own way out, and says nothing about the origin
-	Err         error         // network, protocol or decoding failure, or a redirect that may not be followed; nil with a whole answer
-	Fetched     time.Time     // when the answer was complete
+	URL                string        // what was requested last, after redirects; the file's own if nothing was
+	UserAgent          string        // as it was sent; "": no origin was told one
+	Status             int           // of URL; 0: no answer
+	Body               []byte        // of a 2xx: decoded, cut at robots.MaxBytes
+	SHA256             string        // hex, of Body; "" without one
+	Headers            *Headers      // of URL; nil: it had none of them, or they were not stored
+	Redirects          int           // followed
+	BadRedirect        bool          // more than MaxRedirects hops, or a redirect without a usable Location, or to a URL that is too long: "no file"
+	RedirectDisallowed bool          // Err is that a redirect leads to an address that the robots.txt there disallows; it was not requested
+	MaxAge             time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
+	Connected          bool          // the origin was reached: a connection (TLS included) stood
+	OwnFailure         bool          // Err is of our own way out, and says nothing about the origin
+	Err                error         // network, protocol or decoding failure, or a redirect that may not be followed; nil with a whole answer
+	Fetched            time.Time     // when the answer was complete
 }
 
 // Options make a [Client]; they are read once.
@@ -210,7 +210,7 @@ func (f *fetching) follow(ctx context.Context, userAgent string) error {
 		case err != nil && context.Cause(ctx) == context.DeadlineExceeded:
 			return fmt.Errorf("no whole answer within %v: %w", o.Timeout, context.DeadlineExceeded)
 		case err != nil || !isRedirect(a.Status):
-			a.Barred = errors.Is(err, ErrDisallowed)
+			a.RedirectDisallowed = errors.Is(err, ErrDisallowed)
 			return err
 		}
 		drain(res.Body)

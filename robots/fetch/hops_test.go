@@ -108,7 +108,7 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := c.Fetch(t.Context(), Request{Origin: originA, UserAgent: "FooBot/1", Token: "FooBot", Client: "lab", Direct: tc.direct})
-			if a.Barred != tc.barred || (a.Err != nil) != (tc.fails != nil) || tc.fails != errAny && !errors.Is(a.Err, tc.fails) {
+			if a.RedirectDisallowed != tc.barred || (a.Err != nil) != (tc.fails != nil) || tc.fails != errAny && !errors.Is(a.Err, tc.fails) {
 				t.Errorf("%+v", a)
 			}
 			if !slices.Equal(told, tc.hops) {

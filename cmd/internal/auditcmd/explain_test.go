@@ -323,7 +323,7 @@ func TestExplainWithoutFile(t *testing.T) {
 				{URL: "http://fails.test/robots.txt", Status: 500, Fetched: at.Add(-time.Hour)},
 				{URL: "http://fails.test/robots.txt", Status: 503, Fetched: at.Add(time.Second)},
 				{URL: "http://fails.test/robots.txt", Status: 502, Fetched: at.Add(time.Minute)},
-				{URL: "http://leads.test/robots.txt", UserAgent: "FooBot", Status: 302, Barred: true, Connected: true, Err: errors.New("redirected to b.test"), Fetched: at},
+				{URL: "http://leads.test/robots.txt", UserAgent: "FooBot", Status: 302, RedirectDisallowed: true, Connected: true, Err: errors.New("redirected to b.test"), Fetched: at},
 				{URL: "http://dead.test/robots.txt", Err: errors.New("refused \x1b"), Fetched: at},
 			} {
 				if err := s.book.Keep(a, "someone"); err != nil {

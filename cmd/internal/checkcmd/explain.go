@@ -237,8 +237,8 @@ func (c *checker) sourceOf(d policy.Decision) Source {
 	if c.file != nil {
 		return s // nothing was fetched
 	}
-	s.Status, s.Barred = answer.Status, answer.Barred
-	if answer.Barred && d.Ruling.Err == nil { // else that is the finding's error
+	s.Status, s.Barred = answer.Status, answer.RedirectDisallowed
+	if answer.RedirectDisallowed && d.Ruling.Err == nil { // else that is the finding's error
 		s.Note = answer.Err.Error()
 	}
 	if at := d.Ruling.Fetched(); !at.IsZero() {

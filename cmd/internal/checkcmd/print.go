@@ -162,7 +162,7 @@ func meaning(r cache.Ruling) string {
 		text += " of an older copy, as the site fails now"
 	case r.Outcome == cache.NoFile && r.Result.BadRedirect:
 		text += ": its redirects lead nowhere"
-	case r.Outcome == cache.NoFile && r.Result.Barred:
+	case r.Outcome == cache.NoFile && r.Result.RedirectDisallowed:
 		text += ": a redirect is disallowed"
 	case r.Outcome == cache.Unreachable && r.Result.Status == 0:
 		text += ": no whole answer"

@@ -46,7 +46,7 @@ type Fetch struct {
 func fetchOf(a *fetch.Result, now time.Time) Fetch {
 	f := Fetch{
 		Kept: now, Fetched: a.Fetched.UTC(), URL: cut(a.URL), UserAgent: a.UserAgent, Status: a.Status,
-		SHA256: a.SHA256, Octets: len(a.Body), Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.Barred,
+		SHA256: a.SHA256, Octets: len(a.Body), Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.RedirectDisallowed,
 	}
 	if a.Headers != nil {
 		f.Headers = *a.Headers
