@@ -82,7 +82,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 // slot waits for the slot of a GET. at is the address that the GET goes to, if it is decided.
 func (f *Fetches) slot(ctx context.Context, hop fetch.Hop) (slot *pace.Slot, at netip.Addr, err error) {
 	limits := f.Rules.Engine.FetchLimits(hop.Origin)
-	limits.First, limits.Shared = hop.Own, hop.Own && hop.Client != ""
+	limits.First, limits.Shared = hop.SameOrigin, hop.SameOrigin && hop.Client != ""
 	if at, err = f.Rules.aim(ctx, hop.Origin, &limits); err != nil {
 		return nil, at, err
 	}
@@ -105,7 +105,7 @@ func unsent(err error, hop fetch.Hop) error {
 // the error does not wrap pace.ErrTooBusy, so that the file counts as one that cannot be
 // had.
 func noSlot(err error, hop fetch.Hop) error {
-	if hop.Own || !errors.Is(err, pace.ErrTooBusy) {
+	if hop.SameOrigin || !errors.Is(err, pace.ErrTooBusy) {
 		return err
 	}
 	return fmt.Errorf("no slot at %s: %v", hop.Origin.Host, err)

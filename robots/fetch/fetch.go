@@ -119,10 +119,10 @@ func (u unpaced) Send(r *http.Request, _ Hop) (*http.Response, error) { return u
 
 // A Hop is what a Sender has to know about one GET.
 type Hop struct {
-	Origin robots.Origin // where the GET goes
-	Own    bool          // Origin is the one whose file is fetched; false: the file is redirected to Origin
-	Client string        // see Request
-	limit  *timeLimit
+	Origin     robots.Origin // where the GET goes
+	SameOrigin bool          // Origin is the one whose file is fetched; false: the file is redirected to Origin
+	Client     string        // see Request
+	limit      *timeLimit
 }
 
 // Wait calls wait. The time that wait takes does not count against Options.Timeout.
@@ -248,7 +248,7 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 		return nil, err
 	}
 	req.Header = header.Clone()
-	res, err := o.Sender.Send(req, Hop{Origin: to, Own: to == f.request.Origin, Client: f.request.Client, limit: f.limit})
+	res, err := o.Sender.Send(req, Hop{Origin: to, SameOrigin: to == f.request.Origin, Client: f.request.Client, limit: f.limit})
 	if first {
 		a.Connected = connected.Load() || err == nil
 	}

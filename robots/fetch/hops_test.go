@@ -125,7 +125,7 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 				t.Errorf("the error does not name where it leads: %v", a.Err)
 			}
 			for _, h := range w.hops {
-				if h.Own != (h.Origin == originA) || h.Client != "lab" {
+				if h.SameOrigin != (h.Origin == originA) || h.Client != "lab" {
 					t.Errorf("sent with %+v", h)
 				}
 			}
