@@ -110,8 +110,8 @@ type Options struct {
 
 // A Cache answers for origins. The zero Cache is not usable; see [New].
 type Cache struct {
-	saved  Store  // may be nil
-	shared Sharer // saved, if it is one; or nil
+	saved  Store       // may be nil
+	shared SharedStore // saved, if it is one; or nil
 	terms  atomic.Pointer[terms]
 
 	tally    tally
@@ -145,7 +145,7 @@ func New(o Options) (*Cache, error) {
 		refreshes: make(chan struct{}, max(1, o.MaxFetches/refreshPart)),
 		flights:   make(map[key]*flight),
 	}
-	c.shared, _ = o.Store.(Sharer)
+	c.shared, _ = o.Store.(SharedStore)
 	c.terms.Store(o.terms())
 	c.entries, err = otter.New(&otter.Options[key, *Entry]{
 		MaximumWeight: uint64(o.MaxBytes),

@@ -24,7 +24,7 @@ var ErrPurged = errors.New("it was purged")
 //
 // Over a purge nothing is saved by one that neither has announced it nor was told of
 // it, by Watch or, since its Claim, by Load: it may rest on what was known before.
-type Sharer interface {
+type SharedStore interface {
 	// Claim asks for the right to fetch the file of o, which is one Cache's at a time
 	// and ends by itself after term. It returns soon, whoever has the right. An error:
 	// nobody knows, and everyone fetches for itself.

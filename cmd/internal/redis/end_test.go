@@ -15,20 +15,20 @@ import (
 // A replica ends soon although its server stands still, whatever it has to tell.
 func TestEndsWhileStopped(t *testing.T) {
 	t.Parallel()
-	for name, tell := range map[string]func(*replica, cache.Sharer){
-		"nothing to tell": func(*replica, cache.Sharer) {},
-		"reports": func(r *replica, _ cache.Sharer) {
+	for name, tell := range map[string]func(*replica, cache.SharedStore){
+		"nothing to tell": func(*replica, cache.SharedStore) {},
+		"reports": func(r *replica, _ cache.SharedStore) {
 			for range 20 * batch {
 				r.Report(pace.Report{Key: "a.test", BackOff: pace.BackOff{Until: time.Now().Add(time.Hour)}})
 			}
 		},
-		"places": func(r *replica, _ cache.Sharer) {
+		"places": func(r *replica, _ cache.SharedStore) {
 			for range 20 * batch {
 				r.held.add(&lease{key: "a.test", name: r.held.newName(r.id)})
 			}
 			r.reports.renew()
 		},
-		"purges": func(_ *replica, s cache.Sharer) {
+		"purges": func(_ *replica, s cache.SharedStore) {
 			for i := range 20 * maxCalls {
 				s.Announce(host(i), cache.Purged)
 			}
@@ -41,7 +41,7 @@ func TestEndsWhileStopped(t *testing.T) {
 			r, stop := startBy(t, Open, s.URL(), 3)
 			defer stop()
 			together(t, r)
-			shelf := r.Robots(nil).(cache.Sharer)
+			shelf := r.Robots(nil).(cache.SharedStore)
 			ctx, cancel := context.WithCancel(t.Context())
 			watched := make(chan struct{})
 			go func() {

@@ -22,7 +22,7 @@ func books(t *testing.T, url string) func(*testing.T) cache.Store {
 		r := run(t, url, 100)
 		testkit.Eventually(t, "it shares", func() bool { return !r.away() })
 		s := r.Robots(nil)
-		return unhurried{s, s.(cache.Sharer)}
+		return unhurried{s, s.(cache.SharedStore)}
 	}
 }
 
@@ -30,7 +30,7 @@ func books(t *testing.T, url string) func(*testing.T) cache.Store {
 // has left: who fetches since the machine has stood still is one too many for a test.
 type unhurried struct {
 	cache.Store
-	cache.Sharer
+	cache.SharedStore
 }
 
 func (u unhurried) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
@@ -42,7 +42,7 @@ func (u unhurried) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 func (u unhurried) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Claim, error) {
 	ctx, cancel := withoutDeadline(ctx)
 	defer cancel()
-	return u.Sharer.Claim(ctx, o, term)
+	return u.SharedStore.Claim(ctx, o, term)
 }
 
 // withoutDeadline gives a context that ends with ctx, unless that is by its deadline.

@@ -280,7 +280,7 @@ func died(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	const term = 10 * short
 	dead := join(t)
 	asked := time.Now()
-	claim(t, replica{dead, dead.(cache.Sharer)}, origin("site.test"), term)
+	claim(t, replica{dead, dead.(cache.SharedStore)}, origin("site.test"), term)
 	all.ask(t, cache.Rules, first)
 	if took := time.Since(asked); took < term {
 		t.Errorf("answered after %v, while another had the right", took)

@@ -40,7 +40,7 @@ const short = 100 * time.Millisecond
 // A replica is one's store.
 type replica struct {
 	cache.Store
-	cache.Sharer
+	cache.SharedStore
 }
 
 // Shared tests that the stores of a fleet keep to what cache.Sharer says, and then what
@@ -66,7 +66,7 @@ func Shared(t *testing.T, f Fleet) {
 				join := f.Open(t)
 				test(t, func() replica {
 					s := join(t)
-					return replica{s, s.(cache.Sharer)}
+					return replica{s, s.(cache.SharedStore)}
 				})
 			})
 		})
