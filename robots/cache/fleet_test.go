@@ -38,7 +38,7 @@ func TestFleet(t *testing.T) {
 type fault struct {
 	*storetest.Replica
 	load  func(ctx context.Context) ([]byte, error)
-	claim func(ctx context.Context, o robots.Origin, term time.Duration) (cache.Claim, error)
+	claim func(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error)
 }
 
 func (f *fault) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
@@ -48,7 +48,7 @@ func (f *fault) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	return f.load(ctx)
 }
 
-func (f *fault) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Claim, error) {
+func (f *fault) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	if f.claim == nil {
 		return f.Replica.Claim(ctx, o, term)
 	}
@@ -77,29 +77,29 @@ func badSharers() []badSharer {
 	return []badSharer{
 		{"no answer but errors", fault{
 			load: func(context.Context) ([]byte, error) { return nil, errAway },
-			claim: func(context.Context, robots.Origin, time.Duration) (cache.Claim, error) {
-				return cache.Claim{}, errAway
+			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
+				return cache.Lease{}, errAway
 			},
 		}, 0},
 		{"no answer at all", fault{
 			load: func(ctx context.Context) ([]byte, error) { return nil, hang(ctx) },
-			claim: func(ctx context.Context, _ robots.Origin, _ time.Duration) (cache.Claim, error) {
-				return cache.Claim{}, hang(ctx)
+			claim: func(ctx context.Context, _ robots.Origin, _ time.Duration) (cache.Lease, error) {
+				return cache.Lease{}, hang(ctx)
 			},
 		}, 2 * time.Second},
 		{"rubbish, and rights for all", fault{
 			load: func(context.Context) ([]byte, error) { return []byte("rubbish"), nil },
-			claim: func(context.Context, robots.Origin, time.Duration) (cache.Claim, error) {
-				return cache.Claim{Release: func() {}}, nil
+			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
+				return cache.Lease{Release: func() {}}, nil
 			},
 		}, 0},
 		{"rights for nobody", fault{
-			claim: func(context.Context, robots.Origin, time.Duration) (cache.Claim, error) { return cache.Claim{}, nil },
+			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) { return cache.Lease{}, nil },
 		}, 43 * time.Second},
 		{"rights for nobody, news for all, and rubbish", fault{
 			load: func(context.Context) ([]byte, error) { return []byte("rubbish"), nil },
-			claim: func(context.Context, robots.Origin, time.Duration) (cache.Claim, error) {
-				return cache.Claim{Saved: fmt.Sprint(saves.Add(1))}, nil
+			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
+				return cache.Lease{Saved: fmt.Sprint(saves.Add(1))}, nil
 			},
 		}, 43 * time.Second},
 	}

@@ -28,7 +28,7 @@ type SharedStore interface {
 	// Claim asks for the right to fetch the file of o, which is one Cache's at a time
 	// and ends by itself after term. It returns soon, whoever has the right. An error:
 	// nobody knows, and everyone fetches for itself.
-	Claim(ctx context.Context, o robots.Origin, term time.Duration) (Claim, error)
+	Claim(ctx context.Context, o robots.Origin, term time.Duration) (Lease, error)
 
 	// Announce tells the others, and where o is Purged has what is saved of it
 	// forgotten. It waits for no disk and no network.
@@ -41,7 +41,7 @@ type SharedStore interface {
 }
 
 // A Claim is what came of one.
-type Claim struct {
+type Lease struct {
 	Release func() // gives the right back, when all that was saved before can be loaded, and waits for nothing; nil: another has it
 	Saved   string // stands for what is saved of the origin: every Save makes another of it
 }
@@ -107,7 +107,7 @@ func (c *Cache) claim(o robots.Origin, before *Entry, f *flight) (release func()
 }
 
 // ask is Claim, for no longer than a Store is waited for.
-func (c *Cache) ask(o robots.Origin, term time.Duration) (Claim, error) {
+func (c *Cache) ask(o robots.Origin, term time.Duration) (Lease, error) {
 	ctx, cancel := context.WithTimeout(c.base, maxLoad)
 	defer cancel()
 	return c.shared.Claim(ctx, o, term)

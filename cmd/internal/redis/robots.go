@@ -171,10 +171,10 @@ func (b *bookshelf) Save(o robots.Origin, entry []byte, until time.Time, client 
 }
 
 // Claim is [cache.Sharer]'s.
-func (b *bookshelf) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Claim, error) {
+func (b *bookshelf) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	f := b.fleet
 	if f.away() {
-		return cache.Claim{}, errAway
+		return cache.Lease{}, errAway
 	}
 	name := rand.Text()
 	var given *redis.BoolCmd
@@ -193,9 +193,9 @@ func (b *bookshelf) Claim(ctx context.Context, o robots.Origin, term time.Durati
 	}
 	if err != nil {
 		giveBack() // it may have been given all the same
-		return cache.Claim{}, err
+		return cache.Lease{}, err
 	}
-	c := cache.Claim{Saved: mark.Val()}
+	c := cache.Lease{Saved: mark.Val()}
 	if given.Val() {
 		f.robots.claims.Add(1)
 		b.claims.add(o)

@@ -39,7 +39,7 @@ func (u unhurried) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	return u.Store.Load(ctx, o)
 }
 
-func (u unhurried) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Claim, error) {
+func (u unhurried) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	ctx, cancel := withoutDeadline(ctx)
 	defer cancel()
 	return u.SharedStore.Claim(ctx, o, term)

@@ -114,10 +114,10 @@ func (r *Replica) Save(o robots.Origin, entry []byte, until time.Time, _ string)
 }
 
 // Claim is cache.Sharer's.
-func (r *Replica) Claim(_ context.Context, o robots.Origin, term time.Duration) (cache.Claim, error) {
+func (r *Replica) Claim(_ context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	m := r.shared
 	defer m.begin()()
-	c := cache.Claim{Saved: m.saved[o].mark}
+	c := cache.Lease{Saved: m.saved[o].mark}
 	now := time.Now()
 	if held, taken := m.leases[o]; taken && now.Before(held.until) {
 		return c, nil

@@ -95,7 +95,7 @@ func loads(t *testing.T, r replica, o robots.Origin, entry []byte) func() bool {
 	}
 }
 
-func claim(t *testing.T, r replica, o robots.Origin, term time.Duration) cache.Claim {
+func claim(t *testing.T, r replica, o robots.Origin, term time.Duration) cache.Lease {
 	t.Helper()
 	c, err := r.Claim(t.Context(), o, term)
 	if err != nil {
@@ -105,7 +105,7 @@ func claim(t *testing.T, r replica, o robots.Origin, term time.Duration) cache.C
 }
 
 // claimSoon claims until it is given.
-func claimSoon(t *testing.T, r replica, o robots.Origin, term time.Duration) (c cache.Claim) {
+func claimSoon(t *testing.T, r replica, o robots.Origin, term time.Duration) (c cache.Lease) {
 	t.Helper()
 	eventually(t, "the right is given", func() bool {
 		c = claim(t, r, o, term)
