@@ -48,9 +48,9 @@ func (f *fault) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	return f.load(ctx)
 }
 
-func (f *fault) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+func (f *fault) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	if f.claim == nil {
-		return f.Replica.Claim(ctx, o, term)
+		return f.Replica.Lease(ctx, o, term)
 	}
 	return f.claim(ctx, o, term)
 }
@@ -230,7 +230,7 @@ func TestRefetchIsNotAnothers(t *testing.T) {
 func TestStopWhileAnotherFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := storetest.NewMemory(), &fetcher{}
-		if _, err := m.Join().Claim(t.Context(), site, time.Hour); err != nil {
+		if _, err := m.Join().Lease(t.Context(), site, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		c, err := cache.New(cache.Options{Fetcher: f, Store: m.Join()})

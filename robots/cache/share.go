@@ -28,7 +28,7 @@ type SharedStore interface {
 	// Claim asks for the right to fetch the file of o, which is one Cache's at a time
 	// and ends by itself after term. It returns soon, whoever has the right. An error:
 	// nobody knows, and everyone fetches for itself.
-	Claim(ctx context.Context, o robots.Origin, term time.Duration) (Lease, error)
+	Lease(ctx context.Context, o robots.Origin, term time.Duration) (Lease, error)
 
 	// Announce tells the others, and where o is Purged has what is saved of it
 	// forgotten. It waits for no disk and no network.
@@ -110,7 +110,7 @@ func (c *Cache) claim(o robots.Origin, before *Entry, f *flight) (release func()
 func (c *Cache) ask(o robots.Origin, term time.Duration) (Lease, error) {
 	ctx, cancel := context.WithTimeout(c.base, maxLoad)
 	defer cancel()
-	return c.shared.Claim(ctx, o, term)
+	return c.shared.Lease(ctx, o, term)
 }
 
 // pause waits; false: the cache was stopped.

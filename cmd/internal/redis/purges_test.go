@@ -23,7 +23,7 @@ func TestSaveBehindAPurgeThatWaits(t *testing.T) {
 	shelf := f.Robots(nil).(*bookshelf)
 	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
 	shelf.Announce(o, cache.Purged)
-	right, err := shelf.Claim(t.Context(), o, time.Minute)
+	right, err := shelf.Lease(t.Context(), o, time.Minute)
 	if err != nil || right.Release == nil {
 		t.Fatalf("the right to fetch is not given: %v", err)
 	}

@@ -171,7 +171,7 @@ func (b *bookshelf) Save(o robots.Origin, entry []byte, until time.Time, client 
 }
 
 // Claim is [cache.Sharer]'s.
-func (b *bookshelf) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+func (b *bookshelf) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	f := b.fleet
 	if f.away() {
 		return cache.Lease{}, errAway

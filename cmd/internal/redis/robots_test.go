@@ -39,10 +39,10 @@ func (u unhurried) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	return u.Store.Load(ctx, o)
 }
 
-func (u unhurried) Claim(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+func (u unhurried) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	ctx, cancel := withoutDeadline(ctx)
 	defer cancel()
-	return u.SharedStore.Claim(ctx, o, term)
+	return u.SharedStore.Lease(ctx, o, term)
 }
 
 // withoutDeadline gives a context that ends with ctx, unless that is by its deadline.

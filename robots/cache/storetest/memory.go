@@ -114,7 +114,7 @@ func (r *Replica) Save(o robots.Origin, entry []byte, until time.Time, _ string)
 }
 
 // Claim is cache.Sharer's.
-func (r *Replica) Claim(_ context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+func (r *Replica) Lease(_ context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	m := r.shared
 	defer m.begin()()
 	c := cache.Lease{Saved: m.saved[o].mark}

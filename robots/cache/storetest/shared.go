@@ -97,7 +97,7 @@ func loads(t *testing.T, r replica, o robots.Origin, entry []byte) func() bool {
 
 func claim(t *testing.T, r replica, o robots.Origin, term time.Duration) cache.Lease {
 	t.Helper()
-	c, err := r.Claim(t.Context(), o, term)
+	c, err := r.Lease(t.Context(), o, term)
 	if err != nil {
 		t.Fatalf("Claim: %v", err)
 	}
@@ -345,7 +345,7 @@ func leftClaim(t *testing.T, join func() replica) {
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		_, _ = r.Claim(ctx, origin("a.test"), time.Minute)
+		_, _ = r.Lease(ctx, origin("a.test"), time.Minute)
 	}()
 	select {
 	case <-returned:
