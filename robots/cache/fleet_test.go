@@ -99,7 +99,7 @@ func badSharers() []badSharer {
 		{"rights for nobody, news for all, and rubbish", fault{
 			load: func(context.Context) ([]byte, error) { return []byte("rubbish"), nil },
 			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
-				return cache.Lease{Saved: fmt.Sprint(saves.Add(1))}, nil
+				return cache.Lease{Version: fmt.Sprint(saves.Add(1))}, nil
 			},
 		}, 43 * time.Second},
 	}

@@ -43,7 +43,7 @@ type SharedStore interface {
 // A Claim is what came of one.
 type Lease struct {
 	Release func() // gives the right back, when all that was saved before can be loaded, and waits for nothing; nil: another has it
-	Saved   string // stands for what is saved of the origin: every Save makes another of it
+	Version string // stands for what is saved of the origin: every Save makes another of it
 }
 
 // A Change is what happened to what is known of an origin.
@@ -84,8 +84,8 @@ func (c *Cache) claim(o robots.Origin, before *Entry, f *flight) (release func()
 		if err != nil {
 			return nil, nil, before
 		}
-		changed := waited && claim.Saved != saved
-		waited, saved = true, claim.Saved
+		changed := waited && claim.Version != saved
+		waited, saved = true, claim.Version
 		if changed || claim.Release != nil {
 			e := c.load(o, f, before)
 			switch {

@@ -195,7 +195,7 @@ func (b *bookshelf) Lease(ctx context.Context, o robots.Origin, term time.Durati
 		giveBack() // it may have been given all the same
 		return cache.Lease{}, err
 	}
-	c := cache.Lease{Saved: mark.Val()}
+	c := cache.Lease{Version: mark.Val()}
 	if given.Val() {
 		f.robots.claims.Add(1)
 		b.claims.add(o)

@@ -117,7 +117,7 @@ func (r *Replica) Save(o robots.Origin, entry []byte, until time.Time, _ string)
 func (r *Replica) Lease(_ context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	m := r.shared
 	defer m.begin()()
-	c := cache.Lease{Saved: m.saved[o].mark}
+	c := cache.Lease{Version: m.saved[o].mark}
 	now := time.Now()
 	if held, taken := m.leases[o]; taken && now.Before(held.until) {
 		return c, nil

@@ -199,16 +199,16 @@ func behind(t *testing.T, join func() replica) {
 func marks(t *testing.T, join func() replica) {
 	a, b := join(), join()
 	claim(t, a, origin("a.test"), time.Minute)
-	mark := claim(t, b, origin("a.test"), time.Minute).Saved
+	mark := claim(t, b, origin("a.test"), time.Minute).Version
 	for _, entry := range []string{"one", "one", "two"} {
 		<-time.After(short)
-		if again := claim(t, b, origin("a.test"), time.Minute).Saved; again != mark {
+		if again := claim(t, b, origin("a.test"), time.Minute).Version; again != mark {
 			t.Errorf("nothing was saved, and the mark was %q and is %q", mark, again)
 		}
 		save(a, origin("a.test"), []byte(entry))
 		before := mark
 		eventually(t, "the mark is another", func() bool {
-			mark = claim(t, b, origin("a.test"), time.Minute).Saved
+			mark = claim(t, b, origin("a.test"), time.Minute).Version
 			return mark != before
 		})
 		want(t, b, origin("a.test"), []byte(entry))
