@@ -55,15 +55,15 @@ func (c *Cache) Refetch(ctx context.Context, q Query) (*Entry, error) {
 }
 
 // Fetched is how a fetch came out. The set is closed.
-type Fetched string
+type FetchOutcome string
 
 // The outcomes of a fetch, as the standard dialect has them.
 const (
-	FetchedRules       Fetched = "rules"         // a file
-	FetchedNoFile      Fetched = "no-file"       // there is none
-	FetchedUnreachable Fetched = "unreachable"   // reached, but no usable answer
-	FetchedNoConnect   Fetched = "no-connection" // never reached
-	FetchedOurs        Fetched = "ours"          // no origin is to blame
+	FetchedRules       FetchOutcome = "rules"         // a file
+	FetchedNoFile      FetchOutcome = "no-file"       // there is none
+	FetchedUnreachable FetchOutcome = "unreachable"   // reached, but no usable answer
+	FetchedNoConnect   FetchOutcome = "no-connection" // never reached
+	FetchedOurs        FetchOutcome = "ours"          // no origin is to blame
 )
 
 // Stats is what a Cache is at, to be shown.
@@ -73,7 +73,7 @@ type Stats struct {
 	Hits     uint64 // look-ups answered from memory
 	Misses   uint64 // look-ups that had to wait, for the Store or a fetch
 	Fetching int    // origins that are being fetched, or looked for in the Store
-	Fetches  map[Fetched]uint64
+	Fetches  map[FetchOutcome]uint64
 }
 
 // Stats gives them; every outcome is in Fetches.
@@ -87,7 +87,7 @@ func (c *Cache) Stats() Stats {
 		Hits:     c.tally.hits.Load(),
 		Misses:   c.tally.misses.Load(),
 		Fetching: fetching,
-		Fetches:  map[Fetched]uint64{FetchedOurs: c.tally.ours.Load()},
+		Fetches:  map[FetchOutcome]uint64{FetchedOurs: c.tally.ours.Load()},
 	}
 	for o, name := range fetchedAs {
 		s.Fetches[name] = c.tally.fetches[o].Load()
@@ -102,14 +102,14 @@ type tally struct {
 }
 
 // OutcomeOf gives the outcome of the fetch that had this answer.
-func OutcomeOf(a *fetch.Result) Fetched {
+func OutcomeOf(a *fetch.Result) FetchOutcome {
 	if a.OwnFailure {
 		return FetchedOurs
 	}
 	return fetchedAs[outcome(kindOf(a), robots.Standard())]
 }
 
-var fetchedAs = [...]Fetched{
+var fetchedAs = [...]FetchOutcome{
 	Unreachable: FetchedUnreachable, NoConnection: FetchedNoConnect, NoFile: FetchedNoFile, Rules: FetchedRules,
 }
 

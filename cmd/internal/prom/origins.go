@@ -40,7 +40,7 @@ func ofOrigins(ask func() egress.Stats) prometheus.Collector {
 func ofRobots(ask func() cache.Stats) prometheus.Collector {
 	c := &asked[cache.Stats]{ask: ask}
 	counters(c, "robots_fetches_total", "Fetches of robots.txt by what they brought: rules, no-file, unreachable (no usable answer), no-connection, ours (the way out failed here, or a GET got no slot, as at a host that is backed off).", "outcome",
-		func(s cache.Stats) map[cache.Fetched]uint64 { return s.Fetches })
+		func(s cache.Stats) map[cache.FetchOutcome]uint64 { return s.Fetches })
 	c.gauge("robots_inflight_fetches", "Origins whose robots.txt is being fetched, or looked for in the store.",
 		func(s cache.Stats) float64 { return float64(s.Fetching) })
 	c.counter("robots_cache_hits_total", "Look-ups of an origin's robots.txt that were answered from memory.",
