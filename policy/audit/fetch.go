@@ -50,7 +50,7 @@ func (f *fetched) appendWithin(b []byte, o *Options, limit int) (line []byte, ur
 	}
 	b = appendOptional(b, `,"user_agent":"`, a.UserAgent, limit)
 	b = appendOptional(b, `,"agent":"`, f.Request.Token, limit)
-	b = appendOptional(b, `,"outcome":"`, string(cache.OutcomeOf(a)), limit)
+	b = appendOptional(b, `,"outcome":"`, string(cache.FetchOutcomeOf(a)), limit)
 	b = appendOptional(b, `,"sha256":"`, a.SHA256, limit)
 	if a.Status > 0 {
 		b = strconv.AppendInt(append(b, `,"status":`...), int64(a.Status), 10)

@@ -102,7 +102,7 @@ type tally struct {
 }
 
 // OutcomeOf gives the outcome of the fetch that had this answer.
-func OutcomeOf(a *fetch.Result) FetchOutcome {
+func FetchOutcomeOf(a *fetch.Result) FetchOutcome {
 	if a.OwnFailure {
 		return FetchedOurs
 	}
