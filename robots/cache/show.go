@@ -59,11 +59,11 @@ type FetchOutcome string
 
 // The outcomes of a fetch, as the standard dialect has them.
 const (
-	FetchedRules       FetchOutcome = "rules"         // a file
-	FetchedNoFile      FetchOutcome = "no-file"       // there is none
-	FetchedUnreachable FetchOutcome = "unreachable"   // reached, but no usable answer
-	FetchedNoConnect   FetchOutcome = "no-connection" // never reached
-	FetchedOurs        FetchOutcome = "ours"          // no origin is to blame
+	FetchedRules        FetchOutcome = "rules"         // a file
+	FetchedNoFile       FetchOutcome = "no-file"       // there is none
+	FetchedUnreachable  FetchOutcome = "unreachable"   // reached, but no usable answer
+	FetchedNoConnection FetchOutcome = "no-connection" // never reached
+	FetchedOurs         FetchOutcome = "ours"          // no origin is to blame
 )
 
 // Stats is what a Cache is at, to be shown.
@@ -110,7 +110,7 @@ func FetchOutcomeOf(a *fetch.Result) FetchOutcome {
 }
 
 var fetchedAs = [...]FetchOutcome{
-	Unreachable: FetchedUnreachable, NoConnection: FetchedNoConnect, NoFile: FetchedNoFile, Rules: FetchedRules,
+	Unreachable: FetchedUnreachable, NoConnection: FetchedNoConnection, NoFile: FetchedNoFile, Rules: FetchedRules,
 }
 
 func (t *tally) count(a *fetch.Result) {
