@@ -63,7 +63,7 @@ const (
 	FetchedNoFile       FetchOutcome = "no-file"       // there is none
 	FetchedUnreachable  FetchOutcome = "unreachable"   // reached, but no usable answer
 	FetchedNoConnection FetchOutcome = "no-connection" // never reached
-	FetchedOurs         FetchOutcome = "ours"          // no origin is to blame
+	FetchedOwnFailure   FetchOutcome = "ours"          // no origin is to blame
 )
 
 // Stats is what a Cache is at, to be shown.
@@ -87,7 +87,7 @@ func (c *Cache) Stats() Stats {
 		Hits:     c.tally.hits.Load(),
 		Misses:   c.tally.misses.Load(),
 		Fetching: fetching,
-		Fetches:  map[FetchOutcome]uint64{FetchedOurs: c.tally.ours.Load()},
+		Fetches:  map[FetchOutcome]uint64{FetchedOwnFailure: c.tally.ours.Load()},
 	}
 	for o, name := range fetchedAs {
 		s.Fetches[name] = c.tally.fetches[o].Load()
@@ -104,7 +104,7 @@ type tally struct {
 // OutcomeOf gives the outcome of the fetch that had this answer.
 func FetchOutcomeOf(a *fetch.Result) FetchOutcome {
 	if a.OwnFailure {
-		return FetchedOurs
+		return FetchedOwnFailure
 	}
 	return fetchedAs[outcome(kindOf(a), robots.Standard())]
 }

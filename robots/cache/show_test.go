@@ -188,7 +188,7 @@ func TestStatsAreCounted(t *testing.T) {
 		}
 		got.Bytes = 0
 		want := Stats{Entries: 1, Hits: 1, Misses: 1, Fetches: map[FetchOutcome]uint64{
-			FetchedRules: 1, FetchedNoFile: 1, FetchedUnreachable: 1, FetchedNoConnection: 1, FetchedOurs: 1,
+			FetchedRules: 1, FetchedNoFile: 1, FetchedUnreachable: 1, FetchedNoConnection: 1, FetchedOwnFailure: 1,
 		}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

@@ -156,7 +156,7 @@ func numbered() Options {
 		}
 	}
 	o.Book = func() cache.Stats {
-		return cache.Stats{Entries: 23, Bytes: 24, Hits: 25, Misses: 26, Fetching: 27, Fetches: map[cache.FetchOutcome]uint64{cache.FetchedOurs: 28}}
+		return cache.Stats{Entries: 23, Bytes: 24, Hits: 25, Misses: 26, Fetching: 27, Fetches: map[cache.FetchOutcome]uint64{cache.FetchedOwnFailure: 28}}
 	}
 	o.Audit = func() audit.Stats {
 		return audit.Stats{
