@@ -57,7 +57,7 @@ func (t *terms) end() {
 // Fetchers are of no more use here. After an error nothing has changed.
 //
 // A new User-Agent is sent from the next fetch of each file on.
-func (c *Cache) Use(o Options) (over <-chan struct{}, err error) {
+func (c *Cache) Reconfigure(o Options) (over <-chan struct{}, err error) {
 	if o, err = o.whole(); err != nil {
 		return nil, err
 	}

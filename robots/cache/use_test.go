@@ -15,7 +15,7 @@ import (
 
 func use(t *testing.T, c *Cache, o Options) <-chan struct{} {
 	t.Helper()
-	over, err := c.Use(o)
+	over, err := c.Reconfigure(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestUseRefuses(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1)}}
 	c := newCache(t, Options{Fetcher: f})
 	for _, o := range []Options{{}, {Fetcher: f, MaxAge: -1}, {Fetcher: f, MinAge: 2, MaxAge: 1}} {
-		if _, err := c.Use(o); err == nil || c.terms.Load().clock != usual || c.terms.Load().next != nil {
+		if _, err := c.Reconfigure(o); err == nil || c.terms.Load().clock != usual || c.terms.Load().next != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}

@@ -165,7 +165,7 @@ func (h *Daemon) use(f, before *generation) (last []<-chan struct{}, err error) 
 		f.discard(before)
 		return nil, err
 	}
-	fetched, err := h.book.Use(f.known)
+	fetched, err := h.book.Reconfigure(f.known)
 	if err != nil {
 		return nil, err
 	}
