@@ -74,7 +74,7 @@ func (c *Cache) Reconfigure(o Options) (over <-chan struct{}, err error) {
 
 // Reroute is for a Fetcher that goes another way than the one before Use: an origin
 // that could not be reached at all is tried again when it is next asked for.
-func (c *Cache) Reroute() {
+func (c *Cache) RetryUnconnected() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, clock := time.Now(), c.terms.Load().clock

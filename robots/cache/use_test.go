@@ -198,7 +198,7 @@ func TestReroute(t *testing.T) {
 				c := newCache(t, Options{Fetcher: f})
 				rule(t, c)
 				rule(t, c)
-				c.Reroute()
+				c.RetryUnconnected()
 				rule(t, c)
 				rule(t, c)
 				if f.count() != tc.want {
@@ -242,7 +242,7 @@ func TestUseUnderLoad(t *testing.T) {
 	for i := range 40 {
 		use(t, c, Options{Fetcher: f, MaxAge: time.Duration(1+i%3) * time.Hour, MinAge: time.Minute, Retry: time.Duration(1+i%5) * time.Second})
 		if i%4 == 0 {
-			c.Reroute()
+			c.RetryUnconnected()
 		}
 	}
 	asked.Wait()

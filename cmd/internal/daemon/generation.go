@@ -178,7 +178,7 @@ func (h *Daemon) use(f, before *generation) (last []<-chan struct{}, err error) 
 	if f.rules.Door == before.rules.Door {
 		return nil, nil
 	}
-	h.book.Reroute()
+	h.book.RetryUnconnected()
 	before.rules.Door.CloseIdle()
 	return []<-chan struct{}{fetched, answered}, nil
 }
