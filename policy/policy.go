@@ -109,7 +109,7 @@ type Decision struct {
 // Release drops the rules of the robots.txt that d is based on, and keeps what identifies the file. Call
 // it on a Decision that is kept for long: else files that the cache has dropped stay in memory.
 func (d *Decision) Release() {
-	if d.Ruling.Release() {
+	if d.Ruling.Shrink() {
 		d.Rule, d.Group, d.Usage = strings.Clone(d.Rule), strings.Clone(d.Group), strings.Clone(d.Usage) // parts of the file
 	}
 }

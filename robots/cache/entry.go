@@ -74,7 +74,7 @@ type Ruling struct {
 
 // Release lets go of what an Entry may drop while somebody still holds the Ruling: of File, and of
 // the body of Answer, unless it is small. large reports whether it was not.
-func (r *Ruling) Release() (large bool) {
+func (r *Ruling) Shrink() (large bool) {
 	r.File = nil
 	if r.brief == nil {
 		return false
