@@ -353,7 +353,7 @@ func TestReleasedDecisionHoldsNoFile(t *testing.T) {
 	if d.Rule != "/private/open" || d.Group != "foobot" || d.Usage != "train-ai=n" || !d.Ruling.Fetched().Equal(before.Ruling.Fetched()) {
 		t.Errorf("released: rule %q, group %q, usage %q, fetched %v", d.Rule, d.Group, d.Usage, d.Ruling.Fetched())
 	}
-	if d.Ruling.Whole() != before.Ruling.Result {
+	if d.Ruling.FullResult() != before.Ruling.Result {
 		t.Error("the whole answer is not to be had though it is still there")
 	}
 	body := weak.Make(&before.Ruling.Result.Body[0])
@@ -363,7 +363,7 @@ func TestReleasedDecisionHoldsNoFile(t *testing.T) {
 			break
 		}
 	}
-	if body.Value() != nil || d.Ruling.Whole() != nil {
+	if body.Value() != nil || d.Ruling.FullResult() != nil {
 		t.Error("a released Decision keeps the body")
 	}
 	runtime.KeepAlive(&d)

@@ -30,7 +30,7 @@ type unkept struct {
 // With Options.BlockedOnly, Write keeps the file of a request that was refused after its Decision was
 // released, such as one whose wait was too long, only if the robots.txt cache still has the file.
 func (l *Log) Keep(r *Record) error {
-	a, terms := r.Decision.Ruling.Whole(), l.terms.Load()
+	a, terms := r.Decision.Ruling.FullResult(), l.terms.Load()
 	if a == nil || r.kept || l.o.Snapshots == nil || terms.BlockedOnly && !r.Blocked() {
 		return nil
 	}

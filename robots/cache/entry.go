@@ -84,7 +84,7 @@ func (r *Ruling) Shrink() (large bool) {
 }
 
 // Whole gives Answer with its body, after Release too; nil: it was dropped since then.
-func (r *Ruling) Whole() *fetch.Result {
+func (r *Ruling) FullResult() *fetch.Result {
 	if r.brief == nil || r.Result != &r.brief.answer {
 		return r.Result
 	}
