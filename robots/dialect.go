@@ -20,23 +20,23 @@ type Dialect struct {
 
 	// only the leading letters, "-" and "_" of a name count (RFC 9309 2.2.1)
 	LettersOnly  bool // a name is its leading letters, "-" and "_" (RFC 9309 2.2.1), and no more
-	NamePrefixes bool // "foobot" covers "foobot-images", where no group has the longer name
+	NamePrefixes bool // "foobot" applies to "foobot-images" too, unless a group has the longer name
 
 	// paths are not normalised, escapes in patterns not decoded, and every byte of a pattern counts
 	// for its length, a last "*" too
 	AsWritten      bool // paths are not touched, escapes in patterns not decoded; every octet of a pattern counts, a last "*" too
 	IndexPages     bool // an Allow of "/a/index.html" allows "/a/" too
-	MatchRobotsTxt bool // "/robots.txt" is judged like any other path; who fetches pages may fetch it all the same
+	MatchRobotsTxt bool // "/robots.txt" is matched like any other path; a crawler may fetch it all the same
 	Literal        bool // a path is matched only as it was sent and without dot segments, not in other forms in which servers may read it; for package policy
 	EmptyRules     bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
 
-	// What an answer to the request for the file means; robots/cache asks.
+	// only status 200 brings rules; any other status means no file
 	Only200                    bool          // only 200 brings rules; any other status says that there are none
-	NoFileOn429                bool          // 429 says that there are none, as any other 4xx (RFC 9309 2.3.1.3)
-	NoFileOnDisallowedRedirect bool          // a redirect to an address that the robots.txt there disallows says that there are none
-	NoStale                    bool          // a copy from before does not rule while the origin fails
-	NoFileAfter                time.Duration // an origin that has failed for so long, with no copy held, has no rules; 0: never
-	IgnoreCacheControl         bool          // a file is good for its whole time, whatever its Cache-Control says
+	NoFileOn429                bool          // status 429 means no file, as any other 4xx does (RFC 9309 2.3.1.3)
+	NoFileOnDisallowedRedirect bool          // a redirect to a URL that the robots.txt of its origin disallows means no file
+	NoStale                    bool          // a cached file is not used while its origin fails
+	NoFileAfter                time.Duration // an origin that has failed for so long, without a cached file, has no file; 0: never
+	IgnoreCacheControl         bool          // Cache-Control does not shorten the time for which a file is used
 }
 
 // A Delay is the meaning of a Crawl-delay line. RFC 9309 has none.

@@ -6,19 +6,18 @@ import (
 	"strings"
 )
 
-// A Rival is a rule of a client's group that did not decide about a path.
+// A RelatedRule is a rule of a client's group that did not decide about a path.
 type RelatedRule struct {
 	Allow   bool
 	Rule    string // the pattern as written
 	Line    int
-	Matches bool // it matches, but another rule outranks it; else it only begins as the path does
+	Matches bool // the rule matches, but another one outranks it; false: the rule only begins as the path does
 }
 
-// Rivals gives the rules that came nearest to deciding about a path, at most
-// as many as asked for: those that match first, as they rank, then those that
-// begin as the path does, for half of what they say before any "*" at least. It
-// reads the file anew and tries every rule by itself, so that it is for
-// explanations, not for every request.
+// RelatedRules returns the rules that came nearest to deciding about a path, at most limit of
+// them: first those that match, by rank, then those that begin as the path does, for at least
+// half of what they have before any "*". It parses the file again and tries every rule alone, so
+// that it is for explanations, not for every request.
 func (g Group) RelatedRules(pathAndQuery string, limit int) []RelatedRule {
 	if g.file == nil || g.name < 0 {
 		return nil

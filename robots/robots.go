@@ -50,7 +50,7 @@ type File struct {
 	nameText string      // what the names are substrings of
 	names    []agentName // sorted by their text
 	setRefs  []uint32    // indices in ruleSets: the rule sets of each name
-	ruleSets []ruleSet
+	ruleSets []ruleSet   // the rules that the same agents have
 	tries                // of ruleSets
 	ext      *extensions // nil: none
 	dialect  *Dialect

@@ -18,8 +18,8 @@ type suffixIndex struct {
 }
 
 const (
-	// indexSteps is how many steps a suffixIndex takes for each byte of the path; levelSteps is how
-	// many its wavelet matrix takes.
+	// indexSteps is how many steps an index takes for each byte of the path; levelSteps is how many
+	// its wavelet matrix takes.
 	indexSteps = 6
 	levelSteps = 4
 )

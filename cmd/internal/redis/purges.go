@@ -48,7 +48,7 @@ func (f *Fleet) queueNews(ctx context.Context, p redis.Pipeliner, j job) {
 	p.PExpire(ctx, newsKey, purgeKept)
 }
 
-// Watch is [cache.Sharer]'s. It begins with all that is remembered, since the local
+// Watch is [cache.SharedStore]'s. It begins with all that is remembered, since the local
 // store may be of before.
 func (b *bookshelf) Watch(ctx context.Context, heard func(robots.Origin, cache.Change)) {
 	last := "0-0"

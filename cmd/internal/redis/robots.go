@@ -24,7 +24,7 @@ const (
 // robotsTime is how long the server is asked for an entry, before the local store is.
 const robotsTime = 700 * time.Millisecond
 
-// A bookshelf is the [cache.Sharer] of one replica: the server, and a store of its own,
+// A bookshelf is the [cache.SharedStore] of one replica: the server, and a store of its own,
 // which has all that it has seen for as long as the server is away.
 type bookshelf struct {
 	fleet  *Fleet
@@ -71,7 +71,7 @@ func (c *claims) purge(o robots.Origin) (mark string) {
 // given whatever this replica fetches or loads. Of what one replica has fetched while
 // the server was away, the others learn when it is fetched again.
 //
-// It is a [cache.Sharer]. It saves and announces by [Fleet.Run]; purges wait there for
+// It is a [cache.SharedStore]. It saves and announces by [Fleet.Run]; purges wait there for
 // the server, and all else that it is away for is dropped.
 func (f *Fleet) Robots(local cache.Store) cache.Store {
 	return &bookshelf{fleet: f, local: local, claims: claims{all: make(map[robots.Origin]string)}}
@@ -170,7 +170,7 @@ func (b *bookshelf) Save(o robots.Origin, entry []byte, until time.Time, client 
 	b.fleet.post(job{kind: saving, origin: o, frame: newFrame(entry, until), purge: b.claims.purge(o)})
 }
 
-// Claim is [cache.Sharer]'s.
+// Lease is [cache.SharedStore]'s.
 func (b *bookshelf) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	f := b.fleet
 	if f.away() {
@@ -206,7 +206,7 @@ func (b *bookshelf) Lease(ctx context.Context, o robots.Origin, term time.Durati
 	return c, nil
 }
 
-// Announce is [cache.Sharer]'s.
+// Announce is [cache.SharedStore]'s.
 func (b *bookshelf) Announce(o robots.Origin, what cache.Change) {
 	switch what {
 	case cache.Purged:

@@ -59,7 +59,7 @@ func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) 
 // asItIs runs a test at the real time.
 func asItIs(t *testing.T, test func(*testing.T)) { test(t) }
 
-// TestRobots: a server, be it a real one or not, is what robots/cache asks of a Sharer.
+// TestRobots: a server, be it a real one or not, is what robots/cache asks of a SharedStore.
 func TestRobots(t *testing.T) {
 	t.Parallel()
 	failures := 2

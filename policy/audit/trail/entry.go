@@ -70,7 +70,7 @@ type Entry struct {
 	Seq        uint64  `json:"seq"`
 
 	Hops    []string `json:"hops"`    // addresses that the fetch of a robots.txt was redirected to
-	Outcome string   `json:"outcome"` // of the fetch: a cache.Fetched
+	Outcome string   `json:"outcome"` // of the fetch: a cache.FetchOutcome
 
 	Event   string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": none
 	Detail  string           `json:"detail"`  // what happened, in a sentence
