@@ -1,42 +1,46 @@
-// Package cache keeps what each origin's robots.txt says now: one fetch an
-// origin however many wait, a time to live, refreshes before it is over,
-// copies held while an origin fails, and what an answer means under a dialect.
+// Package cache keeps what the robots.txt of each origin says now. It fetches each file once,
+// however many callers wait for it, refreshes files in use before they expire, uses stale files
+// while an origin fails, and decides what a response means under a dialect.
 //
-// It does not fetch (robots/fetch does, behind [Fetcher]), does not read the
-// text (robots does) and decides about no request. It writes nothing to disk
-// itself: a [Store] may, which is asked for what is not in memory before its
-// origin is, and is given the outcome of every fetch. What it keeps is the raw
-// answers and the row of failures; what follows from Options or a dialect is
-// worked out anew.
+// It does not fetch (robots/fetch does, behind [Fetcher]), does not parse (robots does), and
+// decides about no request. It writes nothing to disk; a [Store] may. The Cache asks the Store
+// for an origin that is not in memory before it fetches, and gives it the outcome of every
+// fetch. The Cache keeps the raw results of fetches and the times of failures, and derives all
+// else from the Options and the dialect.
 //
-// How it fails: a fetch that fails is an [Entry] like any other, and its
-// [Ruling] refuses unless a copy is held; it is answered at once until its next
-// try. One that no origin is to blame for ([fetch.Answer].Ours) is told to those
-// who wait, and not kept. [Cache.Lookup] itself fails only when its caller
-// leaves or the cache is stopped, and then gives no Entry; a nil Entry refuses.
-// When memory is short the entries least worth keeping are dropped. With a
-// Store they are loaded again when asked for, after a restart too: what is fresh
-// is not fetched, copies are held on for their 30 days, the wait before a retry
-// and the count for a dialect that gives origins up go on. Only an origin that
-// could not be reached at all is tried once more: the reason is kept as words, and
-// whether there is a way may have changed. A Store that fails, is slow, or gives
-// what cannot be read is one that knows nothing. Without a Store, what was dropped
-// is fetched anew when asked for, its retry time is gone, and the count begins
-// anew, which refuses.
+// How it fails:
 //
-// A Store may be a [Sharer]: then several Caches fetch a file once for all of them,
-// whose copies and rows of failures are theirs together. One that dies while it fetches
-// holds the others up for no longer than a fetch may take; that it cannot reach an
-// origin at all binds nobody else. While the Sharer fails each fetches for itself.
+//   - A failed fetch is an [Entry] like any other. Its [Ruling] refuses unless a stale file may
+//     be used. Until the next retry, Lookup returns it at once.
+//   - A failure of the proxy's own ([fetch.Result].OwnFailure) goes to the callers that wait,
+//     and is not kept.
+//   - [Cache.Lookup] returns an error, and a nil Entry, only if its context ends or the cache is
+//     stopped. A nil Entry refuses.
+//   - When memory is short, the cache evicts entries and, with a Store, loads them again when
+//     they are needed. Without a Store, an evicted file is fetched again; its retry time and the
+//     start of its failures are lost, which refuses.
+//   - A Store that fails, is slow, or returns unreadable data counts as empty.
 //
-// A Cache may be shared by any number of goroutines. It owns the goroutines of
-// its fetches: [Cache.Run] waits for them.
+// After a restart with a Store, the cache fetches nothing that is fresh, and continues stale use
+// (at most 30 days), retry times, and the failure time that some dialects count. It retries only
+// origins without a connection, since the Store keeps an error as text only, and the network may
+// have changed.
+//
+// A Store may be a [SharedStore]. Then several Caches, each in its process, fetch a file once
+// for all of them, and share entries and failures. If the Cache that fetches dies, the others
+// wait no longer than a fetch may take. If it cannot connect to an origin, the others try for
+// themselves. While the SharedStore fails, each Cache fetches for itself.
+//
+// Any number of goroutines may share a Cache. It owns the goroutines of its fetches: [Cache.Run]
+// waits for them.
 package cache
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,122 +52,218 @@ import (
 )
 
 const (
-	// DefaultFetches is how many files are fetched at once for callers that wait;
-	// further callers wait for a place, see [places]. It bounds what strangers'
-	// hosts can make the cache hold beside its entries.
+	// DefaultFetches is how many files are fetched at once for callers that wait; more callers wait
+	// for a slot, see [fetchSlots]. It limits the memory that fetches take beside the entries.
 	DefaultFetches = 512
 
-	// FetchBytes is how much memory one fetch may take, in bytes: its text while it
-	// grows, the text that is kept, and the buffers of the connection.
+	// FetchBytes is how much memory one fetch may take, in bytes: the text while it grows, the text
+	// that is kept, and the buffers of the connection.
 	FetchBytes = 1 << 20
 
-	// DefaultBytes is how many bytes of memory answers and compiled files may take.
+	// DefaultBytes is how many bytes of memory results and compiled files may take.
 	DefaultBytes = 64 << 20
 
-	// refreshPart is the divisor of Options.MaxFetches that gives how many files are
-	// refreshed at once. Refreshes have places of their own, so that strangers' hosts
-	// cannot keep files in use from being refreshed.
+	// refreshPart divides Options.MaxFetches to give how many files are refreshed at once.
+	// Refreshes have slots of their own, so that requests for new hosts cannot stop files in use
+	// from being refreshed.
 	refreshPart = 8
 )
 
-// ErrStopped is what Lookup answers once Run has ended.
+// ErrStopped is the error of Lookup once Run has ended.
 var ErrStopped = errors.New("robots cache is stopped")
 
-// A Fetcher gets an origin's robots.txt once. It must return soon after ctx
-// ends, and never nil. It bounds its own time: the cache sets no timeout.
+// A Fetcher fetches the robots.txt of an origin once. It must return soon after ctx ends, and
+// never nil. It limits its own time: the cache sets no timeout.
 type Fetcher interface {
 	Fetch(ctx context.Context, r fetch.Request) *fetch.Result
 }
 
-// A Query says which file a caller wants, and which client causes its fetch.
+// A Query says which file a caller needs, and which client causes its fetch.
 //
-// An origin's answer may depend on the User-Agent of the request. The files and outcomes
-// of different Tokens are therefore kept apart, so that no client's User-Agent header
-// decides for another client. Tokens that differ only in the case of letters are one token,
-// and the file is fetched with the one that was asked for first. The number of Tokens for
-// one origin is bounded; see [MaxTokens]. A Query with a Token beyond the bounds gets the
-// proxy's own file.
+// The response of an origin may depend on the User-Agent of the request. The cache therefore
+// keeps the files of different Tokens apart, so that no client's User-Agent header decides for
+// another client. Tokens that differ only in case are one token, and the cache fetches the file
+// with the spelling of the first Query. The number of Tokens for one origin is limited; see
+// [MaxTokens]. A Query with a Token over the limits gets the proxy's own file.
 type Query struct {
 	Origin robots.Origin
-	Token  string // product token to fetch as; "": the file is fetched with Options.UserAgent
+	Token  string // product token to fetch with; "": the file is fetched with Options.UserAgent
 	Client string // the client whose fair share a fetch counts against; any string
 
-	// Direct is for the fetch of another origin's file that is redirected to Origin, to
-	// learn whether it may go there. With Direct, redirects of Origin's own file to a third
-	// origin are not followed, and the lookup waits for no place: the other fetch has one.
-	// An entry that is known without Direct is used too.
+	// Direct marks a lookup that a redirect of another origin's file to Origin causes, to find out
+	// whether the redirect may be followed. With Direct, redirects of Origin's file to a third
+	// origin are not followed, and the lookup waits for no slot: the other fetch has one. An entry
+	// that was fetched without Direct is used too.
 	Direct bool
 }
 
-// Options make a [Cache]; all but MaxBytes, MaxFetches and Store may be changed, by [Cache.Use].
+// Options configure a [Cache]. [Cache.Reconfigure] may change all but MaxBytes, MaxFetches and
+// Store.
 type Options struct {
 	Fetcher      Fetcher       // required
-	MaxAge       time.Duration // the longest a file is used without a fetch; zero means 24 hours
-	MinAge       time.Duration // the least time between two fetches of a file; zero means a minute (or MaxAge, if less)
-	Retry        time.Duration // before the first retry of a failing origin; doubles up to 30 minutes; zero means 30 seconds
+	MaxAge       time.Duration // the maximum time that a file is used without a fetch; zero means 24 hours
+	MinAge       time.Duration // the minimum time between two fetches of a file; zero means a minute (or MaxAge, if less)
+	Retry        time.Duration // time before the first retry of a failing origin; doubles up to 30 minutes; zero means 30 seconds
 	FetchTimeout time.Duration // zero means 20 seconds
-	MaxBytes     int64         // of memory for answers and compiled files; zero means 64 MiB
+	MaxBytes     int64         // of memory for results and compiled files; zero means 64 MiB
 	MaxFetches   int           // fetches at once for callers that wait; zero means DefaultFetches
 	UserAgent    string        // sent with the fetches of Queries without a Token; "" means "robotsproxy"
-	Store        Store         // outlives the Cache; nil: what is known is in memory alone
+	Store        Store         // keeps entries beyond the life of the Cache; nil: entries are in memory only
 }
 
-// A Cache answers for origins. The zero Cache is not usable; see [New].
+// A Cache keeps the robots.txt files of origins. The zero Cache is not usable; see [New].
 type Cache struct {
-	saved  Store       // may be nil
-	shared SharedStore // saved, if it is one; or nil
-	terms  atomic.Pointer[terms]
+	store       Store       // may be nil
+	sharedStore SharedStore // store, if it is one; or nil
+	gen         atomic.Pointer[generation]
 
-	tally    tally
+	counters counters
 	entries  *otter.Cache[key, *Entry]
 	variants variants
 	schedule schedule
-	running  atomic.Bool // Run takes from the schedule
+	running  atomic.Bool // Run works through the schedule
 	stopped  atomic.Bool // written under mu
 
-	places    *places       // fetches for callers that wait
-	refreshes chan struct{} // fetches in the background
+	slots        *fetchSlots   // of fetches for callers that wait
+	refreshSlots chan struct{} // of fetches in the background
 
-	base   context.Context // of every fetch: ends with the cache, not with a caller
-	cancel context.CancelFunc
+	baseCtx context.Context // of every fetch: ends with the cache, not with a caller
+	cancel  context.CancelFunc
 
-	mu      sync.Mutex // guards flights, that what is stored is by the terms, and that no fetch starts once stopped; otter's locks are taken under it
+	mu      sync.Mutex // guards flights, puts of entries made under the current generation, and that no fetch starts once stopped; otter's locks are taken under it
 	flights map[key]*flight
 	wg      sync.WaitGroup
 }
 
-// New makes a Cache. It starts nothing; see [Cache.Run].
+// A flight is a fetch under way, or a load from the Store before it. There is at most one flight
+// for each key.
+type flight struct {
+	done   chan struct{} // closed when entry and loaded are set
+	entry  *Entry        // nil: the cache was stopped first
+	loaded bool          // entry is from the Store: it may be too old for some callers
+	gen    *generation   // the generation that began it
+
+	// the origin was purged: what was known before must not be used
+	purged  bool // the origin was purged: what was known before must not be used
+	reload  bool // the Store has changed during the load
+	refetch bool // a caller needs a new fetch, whatever is known
+}
+
+// A generation is the Options of one call of New or Reconfigure, and the number of flights that
+// still use them.
+type generation struct {
+	fetcher   Fetcher
+	timing    timing
+	userAgent string
+
+	// flights of this generation, and one for the generation before while it has flights
+	flights int           // flights of this generation, and one for the generation before while that has any
+	next    *generation   // the generation that replaced this one; nil: it is the current one
+	drained chan struct{} // closed when this generation is replaced and no flight uses it or an earlier one
+}
+
+// release ends a flight. The caller holds Cache.mu.
+func (g *generation) release() {
+	g.flights--
+	g.checkDrained()
+}
+
+// replaceWith makes next the current generation. The caller holds Cache.mu.
+func (g *generation) replaceWith(next *generation) {
+	g.next = next
+	next.flights++
+	g.checkDrained()
+}
+
+// checkDrained closes drained if the generation is replaced and has no flights.
+func (g *generation) checkDrained() {
+	if g.flights == 0 && g.next != nil {
+		close(g.drained)
+		g.next.release()
+	}
+}
+
+// New makes a Cache. It starts no goroutine; see [Cache.Run].
 func New(o Options) (*Cache, error) {
-	o, err := o.whole()
+	o, err := o.checked()
 	if err != nil {
 		return nil, err
 	}
 	c := &Cache{
-		saved:     o.Store,
-		schedule:  schedule{wake: make(chan struct{}, 1)},
-		places:    newPlaces(o.MaxFetches),
-		refreshes: make(chan struct{}, max(1, o.MaxFetches/refreshPart)),
-		flights:   make(map[key]*flight),
+		store:        o.Store,
+		schedule:     schedule{wake: make(chan struct{}, 1)},
+		slots:        newFetchSlots(o.MaxFetches),
+		refreshSlots: make(chan struct{}, max(1, o.MaxFetches/refreshPart)),
+		flights:      make(map[key]*flight),
+		counters:     counters{fetches: make(map[FetchOutcome]*atomic.Uint64)},
 	}
-	c.shared, _ = o.Store.(SharedStore)
-	c.terms.Store(o.terms())
+	for _, o := range fetchOutcomes {
+		c.counters.fetches[o] = new(atomic.Uint64)
+	}
+	c.sharedStore, _ = o.Store.(SharedStore)
+	c.gen.Store(o.generation())
 	c.entries, err = otter.New(&otter.Options[key, *Entry]{
 		MaximumWeight: uint64(o.MaxBytes),
 		Weigher:       func(_ key, e *Entry) uint32 { return e.weight() },
-		// Maintenance on the goroutine of the caller, and no expiration:
-		// otter starts no goroutine of its own.
+		// With maintenance on the goroutine of the caller and without expiration, otter starts no
+		// goroutine of its own.
 		Executor:   func(work func()) { work() },
-		OnDeletion: c.dropped,
+		OnDeletion: c.onDeletion,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
 	}
-	c.base, c.cancel = context.WithCancel(context.Background())
+	c.baseCtx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
 }
 
-// whole gives the Options with what zero stands for, or says what is wrong with them.
-func (o Options) whole() (Options, error) {
+// All returns the entries in memory, in no order. It does not count as use.
+func (c *Cache) All() iter.Seq[*Entry] { return c.entries.Values() }
+
+// Peek returns the proxy's own entry of o in memory, or nil. It fetches nothing, and does not
+// count as use.
+func (c *Cache) Peek(o robots.Origin) *Entry {
+	e, _ := c.entries.GetEntryQuietly(key{origin: o})
+	return e.Value
+}
+
+// Stats are the current numbers of a Cache.
+type Stats struct {
+	Entries  int
+	Bytes    int64  // of memory, as Options.MaxBytes counts them
+	Hits     uint64 // lookups answered from memory
+	Misses   uint64 // lookups that had to wait for the Store or a fetch
+	Fetching int    // files that are being fetched, or loaded from the Store
+	Fetches  map[FetchOutcome]uint64
+}
+
+// Stats returns the current numbers. Fetches has every outcome.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	fetching := len(c.flights)
+	c.mu.Unlock()
+	s := Stats{
+		Entries:  c.entries.EstimatedSize(),
+		Bytes:    int64(c.entries.WeightedSize()),
+		Hits:     c.counters.hits.Load(),
+		Misses:   c.counters.misses.Load(),
+		Fetching: fetching,
+		Fetches:  make(map[FetchOutcome]uint64),
+	}
+	for o, n := range c.counters.fetches {
+		s.Fetches[o] = n.Load()
+	}
+	return s
+}
+
+// counters are what Stats counts.
+type counters struct {
+	hits, misses atomic.Uint64
+	fetches      map[FetchOutcome]*atomic.Uint64 // has every FetchOutcome
+}
+
+// checked returns the Options with their defaults, or an error if they are invalid.
+func (o Options) checked() (Options, error) {
 	if o.Fetcher == nil {
 		return Options{}, errors.New("cache: Options.Fetcher is required")
 	}
@@ -202,71 +302,32 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Lookup gives what the robots.txt that q asks for says now: at once where that is
-// known and usable under d, else after a look into the Store, or a fetch. All callers
-// with the same Origin and Token get the same entry, to be judged by the same d. The
-// error is ctx's own, or ErrStopped; the fetch goes on for others when ctx ends.
-func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, error) {
-	if c.stopped.Load() {
-		return nil, ErrStopped
+func (o Options) generation() *generation {
+	return &generation{
+		fetcher:   o.Fetcher,
+		timing:    timing{minAge: o.MinAge, maxAge: o.MaxAge, retry: o.Retry, fetchTimeout: o.FetchTimeout},
+		userAgent: o.UserAgent,
+		drained:   make(chan struct{}),
 	}
-	if e := c.hit(key{origin: q.Origin, token: q.Token}, d); e != nil {
-		return e, nil
-	}
-	k := c.variants.admit(q)
-	if k.token != q.Token || k.direct {
-		if e := c.hit(k, d); e != nil {
-			return e, nil
-		}
-	}
-	c.tally.misses.Add(1)
-	missed := d // only here: the hot path allocates nothing
-	return c.wait(ctx, k, q.Client, &missed)
 }
 
-// hit gives the entry in memory that is usable under d; nil: there is none.
-func (c *Cache) hit(k key, d robots.Dialect) *Entry {
-	e, ok := c.entries.GetIfPresent(k)
-	if !ok {
-		return nil
-	}
-	if e = c.use(e, d, time.Now()); e != nil {
-		c.tally.hits.Add(1)
-	}
-	return e
-}
-
-// use gives the entry to answer with under d at now, nil where a fetch must be
-// waited for, and remembers that it was used.
-func (c *Cache) use(e *Entry, d robots.Dialect, now time.Time) *Entry {
-	e = e.answers(d, now, c.running.Load())
-	by := lifeOf(d)
-	if e == nil || e.use.Load()&used(by) != 0 { // read first: a hot entry is shared between processors
-		return e
-	}
-	if was := e.use.Or(used(by)); was&used(by) == 0 && was&missed(by) != 0 {
-		c.schedule.add(e, now) // its refresh passed it by while it was idle
-	}
-	return e
-}
-
-// store puts e in place of before.
-func (c *Cache) store(e, before *Entry) {
-	if due := e.life[said].due; !due.IsZero() {
-		c.schedule.add(e, due) // first: an eviction takes it out again
+// put puts e in place of before.
+func (c *Cache) put(e, before *Entry) {
+	if due := e.lifetimes[byCacheControl].refreshAt; !due.IsZero() {
+		c.schedule.add(e, due) // before the entry is put: an eviction removes it again
 	}
 	c.entries.Set(e.key, e)
-	c.variants.keep(e.key)
+	c.variants.remember(e.key)
 	if before != nil {
-		c.schedule.remove(before) // then: see postpone
+		c.schedule.remove(before) // after the entry is put: see postpone
 	}
-	c.entries.CleanUp() // evict now; otter may leave it to the next use
+	c.entries.CleanUp() // evict now, not at the next use
 }
 
-// weighAgain tells otter that r has grown by a compiled file.
-func (c *Cache) weighAgain(k key, r *reply) {
+// reweigh tells otter that r has grown by a compiled file.
+func (c *Cache) reweigh(k key, r *response) {
 	c.entries.ComputeIfPresent(k, func(e *Entry) (*Entry, otter.ComputeOp) {
-		if e.last != r && e.held != r {
+		if e.last != r && e.stale != r {
 			return e, otter.CancelOp
 		}
 		return e, otter.WriteOp
@@ -274,10 +335,73 @@ func (c *Cache) weighAgain(k key, r *reply) {
 	c.entries.CleanUp()
 }
 
-// dropped runs under otter's locks.
-func (c *Cache) dropped(d otter.DeletionEvent[key, *Entry]) {
-	if d.Cause != otter.CauseReplacement { // store has seen to that
+// onDeletion is called under otter's locks.
+func (c *Cache) onDeletion(d otter.DeletionEvent[key, *Entry]) {
+	if d.Cause != otter.CauseReplacement { // put and replaceAll have updated the schedule
 		c.schedule.remove(d.Value)
 		c.variants.remove(d.Key)
 	}
+}
+
+// Reconfigure replaces the Options, except MaxBytes, MaxFetches and Store, which do not change.
+// Entries stay, and their lifetimes and retries follow the new times; the cache fetches only
+// what is due under them. Fetches under way continue with their old Options. drained is closed
+// when the last of them has ended, also those of earlier Options; their Fetchers are not used
+// after that. After an error nothing has changed.
+//
+// The cache sends a new User-Agent with the next fetch of each file.
+func (c *Cache) Reconfigure(o Options) (drained <-chan struct{}, err error) {
+	if o, err = o.checked(); err != nil {
+		return nil, err
+	}
+	t := o.generation()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.gen.Swap(t)
+	before.replaceWith(t)
+	if before.timing != t.timing {
+		c.replaceAll(func(e *Entry) *Entry { return e.withTiming(before, t) })
+	}
+	return before.drained, nil
+}
+
+// RetryUnconnected ends the wait before the next retry for all origins without a connection.
+// Call it after a Reconfigure whose Fetcher takes another route.
+func (c *Cache) RetryUnconnected() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, clock := time.Now(), c.gen.Load().timing
+	c.replaceAll(func(e *Entry) *Entry {
+		if e.last.kind != noConnection || !now.Before(e.retryAt()) {
+			return e
+		}
+		return newFailing(e.key, e.last, e.stale, e.failures, now, clock)
+	})
+}
+
+// replaceAll replaces the entries in memory. The caller holds c.mu, so that nobody else does.
+func (c *Cache) replaceAll(replacement func(*Entry) *Entry) {
+	for _, e := range slices.Collect(c.entries.Values()) {
+		next := replacement(e)
+		if next == e {
+			continue
+		}
+		next.reweigh = c.reweigh
+		next.useBits.Store(e.useBits.Load() & (usedBit(byCacheControl) | usedBit(byMaxAge)))
+		if due := next.lifetimes[byCacheControl].refreshAt; !due.IsZero() {
+			c.schedule.add(next, due) // before the entry is put: an eviction removes it again
+		}
+		replaced := false
+		c.entries.ComputeIfPresent(e.key, func(now *Entry) (*Entry, otter.ComputeOp) {
+			if replaced = now == e; !replaced {
+				return now, otter.CancelOp
+			}
+			return next, otter.WriteOp
+		})
+		if !replaced {
+			c.schedule.remove(next) // e was evicted
+		}
+		c.schedule.remove(e)
+	}
+	c.entries.CleanUp()
 }

@@ -238,8 +238,8 @@ func TestStop(t *testing.T) {
 		if err := c.Run(t.Context()); !errors.Is(err, ErrStopped) {
 			t.Errorf("Run after: %v", err)
 		}
-		if f.count() != 1 || len(c.flights) != 0 || c.places.free != DefaultFetches {
-			t.Errorf("%d fetches, %d flights, %d places", f.count(), len(c.flights), DefaultFetches-c.places.free)
+		if f.count() != 1 || len(c.flights) != 0 || c.slots.free != DefaultFetches {
+			t.Errorf("%d fetches, %d flights, %d places", f.count(), len(c.flights), DefaultFetches-c.slots.free)
 		}
 	})
 }
@@ -255,11 +255,11 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	c := newCache(t, Options{Fetcher: f})
-	if c.terms.Load().clock != usual || c.entries.GetMaximum() != 64<<20 {
-		t.Errorf("defaults %+v, %d octets", c.terms.Load().clock, c.entries.GetMaximum())
+	if c.gen.Load().timing != usual || c.entries.GetMaximum() != 64<<20 {
+		t.Errorf("defaults %+v, %d octets", c.gen.Load().timing, c.entries.GetMaximum())
 	}
-	if c := newCache(t, Options{Fetcher: f, MaxAge: time.Second}); c.terms.Load().clock.minAge != time.Second {
-		t.Errorf("MinAge %v with a MaxAge of a second", c.terms.Load().clock.minAge)
+	if c := newCache(t, Options{Fetcher: f, MaxAge: time.Second}); c.gen.Load().timing.minAge != time.Second {
+		t.Errorf("MinAge %v with a MaxAge of a second", c.gen.Load().timing.minAge)
 	}
 }
 

@@ -36,7 +36,7 @@ func wantAll(t testing.TB, c *Cache, want under) {
 
 // TestOneFetchForAll: clients of two dialects share a fetch, the entry, and
 // its octets; each has the file compiled for it.
-func TestOneFetchForAll(t *testing.T) {
+func TestOneFetchForAllDialects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(-1)}, takes: time.Second}
 		c := newCache(t, Options{Fetcher: f})
@@ -122,7 +122,7 @@ func TestGivenUp(t *testing.T) {
 
 // TestRowEnds: what settles something ends the row, and so does the end of the
 // entry: the count begins anew.
-func TestRowEnds(t *testing.T) {
+func TestFailuresEnd(t *testing.T) {
 	google := named("google")
 	for _, tc := range []struct {
 		name    string
@@ -157,7 +157,7 @@ func TestRowEnds(t *testing.T) {
 // TestLastCopy: a copy stays in force while its origin fails, for 30 days, and
 // for good under the dialects that would give the origin up then; coccoc goes
 // by the last answer alone.
-func TestLastCopy(t *testing.T) {
+func TestLastStaleFile(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		failure        fetch.Result
@@ -199,7 +199,7 @@ func TestLastCopy(t *testing.T) {
 
 // TestCopyAndLaterFile: a dialect that forgets has the file again with the
 // others, and is told when the next try is.
-func TestCopyAndLaterFile(t *testing.T) {
+func TestStaleFileAndLaterFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0), reset(), file(0)}, takes: time.Second}
 		c := newCache(t, Options{Fetcher: f})
@@ -229,7 +229,7 @@ func TestCopyAndLaterFile(t *testing.T) {
 
 // TestRetryBesideFreshCopy: a copy that is fresh in its own right puts off no
 // try for those by whom it does not rule.
-func TestRetryBesideFreshCopy(t *testing.T) {
+func TestRetryBesideFreshFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(-1), status(429), file(-1)}}
 		c, stop := start(t, Options{Fetcher: f})
@@ -237,7 +237,7 @@ func TestRetryBesideFreshCopy(t *testing.T) {
 		letter := named("rfc9309")
 		ruleBy(t, c, letter)
 		ruleBy(t, c, letter) // in use
-		refresh, _ := usual.plan(day)
+		refresh, _ := usual.refreshTimes(day)
 		wait(refresh) // which is answered with 429, while the file is fresh
 		if r, _ := ruleBy(t, c, letter); r.Outcome != NoFile || f.count() != 2 {
 			t.Fatalf("%+v, %d fetches", r, f.count())
@@ -251,7 +251,7 @@ func TestRetryBesideFreshCopy(t *testing.T) {
 
 // TestStays: a file is good for a day, whatever its Cache-Control says, to
 // those who heed none; the others' fetches serve them too.
-func TestStays(t *testing.T) {
+func TestIgnoreCacheControl(t *testing.T) {
 	for name, answer := range map[string]fetch.Result{"file": file(time.Minute), "no file": {Status: 404, Connected: true, MaxAge: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestStays(t *testing.T) {
 
 // TestStaysInTheBackground: an entry is refreshed by Cache-Control only if
 // somebody uses it who heeds that, and nobody waits for a refresh.
-func TestStaysInTheBackground(t *testing.T) {
+func TestIgnoreCacheControlInBackground(t *testing.T) {
 	standard, coccoc := named("standard"), named("coccoc")
 	for _, tc := range []struct {
 		name    string
@@ -323,7 +323,7 @@ func TestStaysInTheBackground(t *testing.T) {
 // TestStaysLapses: the refresh by Cache-Control passes by an entry that only
 // those use who heed none, and is made up for when somebody else comes; the
 // refresh of the whole life is none the worse for it.
-func TestStaysLapses(t *testing.T) {
+func TestIgnoreCacheControlIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(time.Hour)}}
 		c, stop := start(t, Options{Fetcher: f})
@@ -356,7 +356,7 @@ func TestStaysLapses(t *testing.T) {
 
 // TestStaysIsNoUse: that those use an entry who heed no Cache-Control makes it
 // last no longer for those who do.
-func TestStaysIsNoUse(t *testing.T) {
+func TestIgnoreCacheControlIsNoUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0)}, takes: time.Second}
 		c, stop := start(t, Options{Fetcher: f})
@@ -381,7 +381,7 @@ func TestEvictedWhilePostponed(t *testing.T) {
 		e, _ := c.entries.GetIfPresent(key{origin: site})
 		wait(2 * time.Hour)
 		scheduled := func() bool {
-			return slices.ContainsFunc(c.schedule.entries, func(i item) bool { return i.entry == e })
+			return slices.ContainsFunc(c.schedule.entries, func(i scheduled) bool { return i.entry == e })
 		}
 		if !scheduled() {
 			t.Fatal("not scheduled for the end of its day")

@@ -2,14 +2,12 @@ package cache
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
-	"weak"
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/fetch"
@@ -17,111 +15,64 @@ import (
 
 var errNoDialect = errors.New("a dialect without a name reads nothing")
 
-// An Entry is what an origin's robots.txt says now: its last answer, and the
-// one held from before where the last one failed. It does not change; any
-// number of goroutines may share it, whatever their dialects.
+// An Entry is what the robots.txt of an origin says now: the last response and, if that is a
+// failure, the stale one from before. It does not change; any number of goroutines may share it,
+// whatever their dialects.
 type Entry struct {
 	key
-	last *reply
-	held *reply // the one before, while the origin fails; nil without one
-	row         // zero with a settled last
+	last     *response
+	stale    *response // the last settled one, while the origin fails; nil: none
+	failures           // zero if last is settled
 
-	life [lives]life // when it is answered with; see answers
-	bare *Entry      // with held: what remains without it
+	lifetimes    [lifetimeCount]lifetime // see usableAt
+	withoutStale *Entry                  // with stale: the entry to use when stale is too old
 
-	use  atomic.Uint32 // used and missed, of each life
-	slot int           // place in the schedule, from 1; guarded by schedule.mu
+	useBits       atomic.Uint32 // usedBit and missedBit of each lifetime
+	scheduleIndex int           // index in the schedule, from 1; guarded by schedule.mu
 
-	weighAgain func(key, *reply) // after a compilation; nil: no cache holds it
+	reweigh func(key, *response) // called after a compilation; nil: no cache has the entry
 }
 
-// A row is one of failures, 429 being one.
-type row struct {
-	failed time.Time     // the first
-	tried  time.Time     // the last
-	delay  time.Duration // from then to the next try
+// failures are the consecutive failed fetches of an origin; 429 counts as one.
+type failures struct {
+	firstFailure time.Time
+	lastFailure  time.Time
+	retryAfter   time.Duration // from lastFailure to the next try
 }
 
-// The lives of an Entry. The one said is never longer than the whole.
+// The lifetimes of an Entry. That by Cache-Control is never longer than that by MaxAge.
 const (
-	said  = iota // by the origin's Cache-Control
-	whole        // for the dialects that heed none
-	lives
+	byCacheControl = iota // as the origin's Cache-Control says
+	byMaxAge              // for dialects that ignore Cache-Control
+	lifetimeCount
 )
 
-func lifeOf(d robots.Dialect) int {
+func lifetimeOf(d robots.Dialect) int {
 	if d.IgnoreCacheControl {
-		return whole
+		return byMaxAge
 	}
-	return said
+	return byCacheControl
 }
 
-// The bits of Entry.use.
-func used(by int) uint32   { return 1 << by }           // somebody asked by this life since the fetch: it will be refreshed
-func missed(by int) uint32 { return 1 << (lives + by) } // its refresh was due, and maybe nobody had asked
+// usedBit is set if the entry was used by this lifetime since its fetch: it will be refreshed.
+func usedBit(by int) uint32 { return 1 << by }
 
-// A Ruling is what an Entry means under a dialect. The zero Ruling refuses.
-type Ruling struct {
-	Outcome Outcome
-	File    *robots.File  // with Rules
-	Result  *fetch.Result // the one in force: the held copy's when Stale, the failed one when nothing is
-	Stale   bool          // a held copy rules while the origin fails
-	Err     error         // why, with Unreachable, NoConnection and Stale, and with NoFile if only because the origin is given up
-	Retry   time.Time     // when it is next tried, with Unreachable and NoConnection
+// missedBit is set if the refresh of this lifetime was due while the entry may have been unused.
+func missedBit(by int) uint32 { return 1 << (lifetimeCount + by) }
 
-	brief *brief // of Answer; nil: its body is small
-}
+// Origin returns the origin whose robots.txt e is.
+func (e *Entry) Origin() robots.Origin { return e.origin }
 
-// Release lets go of what an Entry may drop while somebody still holds the Ruling: of File, and of
-// the body of Answer, unless it is small. large reports whether it was not.
-func (r *Ruling) Shrink() (large bool) {
-	r.File = nil
-	if r.brief == nil {
-		return false
-	}
-	r.Result = &r.brief.answer
-	return true
-}
+// Token returns the product token that e was fetched with; "": e is the proxy's own. See
+// [Query].
+func (e *Entry) Token() string { return e.token }
 
-// Whole gives Answer with its body, after Release too; nil: it was dropped since then.
-func (r *Ruling) FullResult() *fetch.Result {
-	if r.brief == nil || r.Result != &r.brief.answer {
-		return r.Result
-	}
-	return r.brief.whole.Value()
-}
+// Expires returns the time until which e is used without a fetch. An entry in use is refreshed
+// earlier.
+func (e *Entry) Expires() time.Time { return e.lifetimes[byCacheControl].expires }
 
-// smallBody is the length, in bytes, up to which Release keeps a body: a request under way takes several
-// times that.
-const smallBody = 8 << 10
-
-// A brief is an answer without its body.
-type brief struct {
-	answer fetch.Result
-	whole  weak.Pointer[fetch.Result]
-}
-
-// briefOf gives nil for an answer with a small body.
-func briefOf(a *fetch.Result) *brief {
-	if len(a.Body) <= smallBody {
-		return nil
-	}
-	b := &brief{answer: *a, whole: weak.Make(a)}
-	b.answer.Body = nil
-	return b
-}
-
-// Fetched is when what is in force was fetched; zero where nothing is.
-func (r Ruling) Fetched() time.Time {
-	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil { // given up
-		return time.Time{}
-	}
-	return r.Result.Fetched
-}
-
-// Under judges the entry by a dialect. A file is compiled once a dialect, by
-// who asks first. A nil Entry gives the zero Ruling; a Dialect without a name
-// has nothing allowed.
+// Under interprets the entry under a dialect. The first call for a dialect compiles the file. A
+// nil Entry gives the zero Ruling; a Dialect without a name allows nothing.
 func (e *Entry) Under(d robots.Dialect) Ruling {
 	if e == nil {
 		return Ruling{}
@@ -129,144 +80,185 @@ func (e *Entry) Under(d robots.Dialect) Ruling {
 	if d.Name == "" {
 		return Ruling{Err: errNoDialect}
 	}
-	if e.holds(d, e.tried) {
-		if outcome(e.held.kind, d) == NoFile { // fresh in its own right
-			return Ruling{Outcome: NoFile, Result: e.held.answer, brief: e.held.brief}
+	if e.usesStale(d, e.lastFailure) {
+		r := e.stale.ruling(outcome(e.stale.kind, d))
+		if r.Outcome == Rules { // otherwise it is fresh in its own right
+			r.File, r.Stale, r.Err = e.file(e.stale, d), true, e.last.err
 		}
-		return Ruling{Outcome: Rules, File: e.file(e.held, d), Result: e.held.answer, brief: e.held.brief, Stale: true, Err: e.last.err}
+		return r
 	}
-	switch o := outcome(e.last.kind, d); {
-	case o == Rules:
-		return Ruling{Outcome: Rules, File: e.file(e.last, d), Result: e.last.answer, brief: e.last.brief}
-	case o == NoFile:
-		return Ruling{Outcome: NoFile, Result: e.last.answer, brief: e.last.brief}
-	case o == Unreachable && e.givenUp(d):
-		return Ruling{Outcome: NoFile, Result: e.last.answer, brief: e.last.brief, Err: e.last.err}
-	default:
-		return Ruling{Outcome: o, Result: e.last.answer, brief: e.last.brief, Err: e.last.err, Retry: e.retry()}
+	r := e.last.ruling(outcome(e.last.kind, d))
+	switch {
+	case r.Outcome == Rules:
+		r.File = e.file(e.last, d)
+	case r.Outcome == Unreachable && e.givenUp(d):
+		r.Outcome, r.Err = NoFile, e.last.err
+	case r.Outcome.refuses():
+		r.Err, r.Retry = e.last.err, e.retryAt()
 	}
+	return r
 }
 
-// givenUp says whether the origin has failed for as long as d goes on asking
-// before it takes it to have no rules.
+func (r *response) ruling(o Outcome) Ruling {
+	return Ruling{Outcome: o, Result: r.result, short: r.short}
+}
+
+// givenUp reports whether the origin has failed for so long that it has no file under d.
 func (e *Entry) givenUp(d robots.Dialect) bool {
-	return d.NoFileAfter > 0 && e.tried.Sub(e.failed) >= d.NoFileAfter
+	return d.NoFileAfter > 0 && e.lastFailure.Sub(e.firstFailure) >= d.NoFileAfter
 }
 
-// holds says whether the copy from before is in force under d at a time: while
-// the origin fails (RFC 9309 2.3.1.4, 2.4), for 30 days. A dialect that would
-// give the origin up goes by it for good: Google's documents set "the last
-// copy" no end, and it may forbid what giving up allows.
-func (e *Entry) holds(d robots.Dialect, at time.Time) bool {
-	if e.held == nil || d.NoStale || !outcome(e.last.kind, d).refuses() {
+// usesStale reports whether the stale file is used under d at a time: while the origin fails
+// (RFC 9309 2.3.1.4, 2.4), for 30 days. A dialect with NoFileAfter uses it without a limit:
+// Google's documents set none for "the last copy", and the file may disallow what NoFileAfter
+// would allow.
+func (e *Entry) usesStale(d robots.Dialect, at time.Time) bool {
+	if e.stale == nil || d.NoStale || !outcome(e.last.kind, d).refuses() {
 		return false
 	}
-	switch outcome(e.held.kind, d) {
+	switch outcome(e.stale.kind, d) {
 	case Rules:
-		return d.NoFileAfter > 0 || at.Before(e.held.force)
+		return d.NoFileAfter > 0 || at.Before(e.stale.staleUntil)
 	case NoFile:
-		return at.Before(e.held.fresh)
+		return at.Before(e.stale.freshUntil)
 	}
 	return false
 }
 
-// retry is when a failing origin is next tried.
-func (e *Entry) retry() time.Time { return e.tried.Add(e.delay) }
+// retryAt returns when a failing origin is tried again.
+func (e *Entry) retryAt() time.Time { return e.lastFailure.Add(e.retryAfter) }
 
-func (e *Entry) file(r *reply, d robots.Dialect) *robots.File {
+func (e *Entry) file(r *response, d robots.Dialect) *robots.File {
 	file, compiled := r.file(d)
-	if compiled && e.weighAgain != nil {
-		e.weighAgain(e.key, r)
+	if compiled && e.reweigh != nil {
+		e.reweigh(e.key, r)
 	}
 	return file
 }
 
-// answers gives the entry to answer with under d at now without waiting: e, or
-// what remains of it; nil: a fetch must be waited for. refreshing: the
-// background refreshes run, so that an entry in use may be used until they are
-// through.
-func (e *Entry) answers(d robots.Dialect, now time.Time, refreshing bool) *Entry {
-	if e.bare != nil && !e.holds(d, now) {
-		e = e.bare
+// usableAt returns the entry to use under d at now without a fetch: e, or e without a stale file
+// that is too old; nil: the caller must wait for a fetch. refreshing says that refreshes run in
+// the background, so that an entry in use is usable until its refresh ends.
+func (e *Entry) usableAt(d robots.Dialect, now time.Time, refreshing bool) *Entry {
+	if e.withoutStale != nil && !e.usesStale(d, now) {
+		e = e.withoutStale
 	}
-	by := lifeOf(d)
-	l := &e.life[by]
-	if now.Before(l.expires) || refreshing && e.use.Load()&used(by) != 0 && now.Before(l.until) {
+	by := lifetimeOf(d)
+	l := &e.lifetimes[by]
+	if now.Before(l.expires) || refreshing && e.useBits.Load()&usedBit(by) != 0 && now.Before(l.usableUntil) {
 		return e
 	}
 	return nil
 }
 
-// wanted says whether e is used by a life whose refresh is due at now; if not,
-// next is when that of another will be, zero without one.
-func (e *Entry) wanted(now time.Time) (wanted bool, next time.Time) {
-	for by := range e.life {
-		if due := e.life[by].due; now.Before(due) {
+// usefulUntil returns until when a Store should keep e: for use, for stale use, or to continue
+// its failures.
+func (e *Entry) usefulUntil() time.Time {
+	t := later(later(e.lifetimes[byCacheControl].usableUntil, e.lifetimes[byMaxAge].usableUntil), e.last.staleUntil)
+	if e.stale != nil {
+		t = later(t, e.stale.staleUntil)
+	}
+	if !e.lastFailure.IsZero() {
+		t = later(t, e.lastFailure.Add(maxStale))
+	}
+	return t
+}
+
+// isFresh reports whether e, which another process has fetched, is used rather than fetched
+// again.
+func (e *Entry) isFresh(now time.Time) bool { return now.Before(e.lifetimes[byCacheControl].expires) }
+
+// newerThan reports whether e is newer than before, which may be nil. No file is fetched twice
+// within a minute, and clocks of replicas differ by less. If they differ by more, the cost is a
+// fetch.
+func (e *Entry) newerThan(before *Entry) bool {
+	return before == nil || e.completedAt().After(before.completedAt())
+}
+
+func (e *Entry) completedAt() time.Time { return later(e.last.result.Fetched, e.lastFailure) }
+
+// refreshWanted reports whether e is in use by a lifetime whose refresh is due at now. If not,
+// next is when the refresh of another lifetime is due; zero: none.
+func (e *Entry) refreshWanted(now time.Time) (wanted bool, next time.Time) {
+	for by := range e.lifetimes {
+		if due := e.lifetimes[by].refreshAt; now.Before(due) {
 			return false, due
 		}
-		if e.use.Or(missed(by))&used(by) != 0 {
+		if e.useBits.Or(missedBit(by))&usedBit(by) != 0 {
 			return true, time.Time{}
 		}
 	}
 	return false, time.Time{}
 }
 
-// heldReply is what is held if the next fetch fails at now.
-func (e *Entry) heldReply(now time.Time) *reply {
+// nextStale returns the stale response of the next entry if the next fetch fails at now, or nil.
+func (e *Entry) nextStale(now time.Time) *response {
 	if e == nil {
 		return nil
 	}
-	r := e.held
+	r := e.stale
 	if e.last.kind.settled() {
 		r = e.last
 	}
-	if r == nil || !r.kind.hasText() && !now.Before(r.fresh) {
+	if r == nil || !r.kind.hasText() && !now.Before(r.freshUntil) {
 		return nil
 	}
 	return r
 }
 
-// newEntry makes the entry for an answer that was complete at now; before is
-// the origin's entry until now, nil without one.
-func newEntry(k key, a *fetch.Result, before *Entry, now time.Time, c clock) *Entry {
-	r := newReply(a, now, c)
+// newEntry makes the entry for a result that was complete at now; before is the entry until now,
+// or nil.
+func newEntry(k key, a *fetch.Result, before *Entry, now time.Time, c timing) *Entry {
+	r := newResponse(a, now, c)
 	if r.kind.settled() {
-		return settled(k, r, now, c)
+		return newSettled(k, r, now, c)
 	}
-	failures := row{failed: now, tried: now}
-	if before != nil && !before.failed.IsZero() {
-		failures.failed, failures.delay = before.failed, before.delay
+	failures := failures{firstFailure: now, lastFailure: now}
+	if before != nil && !before.firstFailure.IsZero() {
+		failures.firstFailure, failures.retryAfter = before.firstFailure, before.retryAfter
 	}
-	failures.delay = c.backoff(failures.delay)
-	return failing(k, r, before.heldReply(now), failures, now.Add(failures.delay), c)
+	failures.retryAfter = c.backoff(failures.retryAfter)
+	return newFailing(k, r, before.nextStale(now), failures, now.Add(failures.retryAfter), c)
 }
 
-// settled makes the entry for a reply that was complete at a time.
-func settled(k key, r *reply, at time.Time, c clock) *Entry {
-	lives := [...]life{said: c.life(at, r.fresh.Sub(at)), whole: c.life(at, c.maxAge)}
-	return &Entry{key: k, last: r, life: lives}
+// newSettled makes the entry for a settled response that was complete at a time.
+func newSettled(k key, r *response, at time.Time, c timing) *Entry {
+	lives := [...]lifetime{byCacheControl: c.lifetime(at, r.freshUntil.Sub(at)), byMaxAge: c.lifetime(at, c.maxAge)}
+	return &Entry{key: k, last: r, lifetimes: lives}
 }
 
-// failing makes the entry for a reply that is a failure, the last of a row; held
-// is nil without a copy, and the origin is tried again at retry.
-func failing(k key, r, held *reply, failures row, retry time.Time, c clock) *Entry {
-	l := life{expires: retry, until: retry}
-	bare := &Entry{key: k, last: r, row: failures, life: [...]life{said: l, whole: l}}
-	if held == nil {
-		return bare
+// newFailing makes the entry for a failed response; stale is nil if there is none, and the
+// origin is tried again at retry.
+func newFailing(k key, r, stale *response, failures failures, retry time.Time, c timing) *Entry {
+	l := lifetime{expires: retry, usableUntil: retry}
+	withoutStale := &Entry{key: k, last: r, failures: failures, lifetimes: [...]lifetime{byCacheControl: l, byMaxAge: l}}
+	if stale == nil {
+		return withoutStale
 	}
-	l = life{due: retry, expires: later(retry, held.fresh)}
-	l.until = later(l.expires, retry.Add(c.overtime()))
-	return &Entry{key: k, last: r, row: failures, held: held, bare: bare, life: [...]life{said: l, whole: l}}
+	l = lifetime{refreshAt: retry, expires: later(retry, stale.freshUntil)}
+	l.usableUntil = later(l.expires, retry.Add(c.refreshLimit()))
+	return &Entry{key: k, last: r, failures: failures, stale: stale, withoutStale: withoutStale, lifetimes: [...]lifetime{byCacheControl: l, byMaxAge: l}}
 }
 
-// compileAs compiles e under the dialects that before is in use under; it may be nil.
-// Here rather than in a request.
-func (e *Entry) compileAs(before *Entry) {
+// withTiming returns e with the times of another generation.
+func (e *Entry) withTiming(before, t *generation) *Entry {
+	last := e.last.withTiming(t.timing)
+	if last.kind.settled() {
+		return newSettled(e.key, last, last.result.Fetched, t.timing)
+	}
+	failures := e.failures
+	failures.retryAfter = t.timing.scaleRetry(failures.retryAfter, before.timing)
+	retry := failures.lastFailure.Add(failures.retryAfter)
+	return newFailing(e.key, last, e.stale.withTiming(t.timing), failures, retry, t.timing)
+}
+
+// compileLike compiles e under the dialects under which before, which may be nil, was compiled,
+// so that no request has to.
+func (e *Entry) compileLike(before *Entry) {
 	if before == nil {
 		return
 	}
-	for _, r := range []*reply{before.last, before.held} {
+	for _, r := range []*response{before.last, before.stale} {
 		if r == nil {
 			continue
 		}
@@ -278,70 +270,73 @@ func (e *Entry) compileAs(before *Entry) {
 	}
 }
 
-// entryOverhead is what an entry costs beside its octets and its compiled
-// files: the structs, its places in the map and in the schedule (measured: 800
-// to 1,100 with 100 octets of text). A copy held costs half as much again.
+// entryOverhead is the memory that an entry takes beside its text and its compiled files: the
+// structs, and its space in the map and in the schedule (measured: 800 to 1,100 bytes with a
+// text of 100 bytes). A stale file takes half as much again.
 const entryOverhead = 1 << 10
 
-// weight is the memory an entry holds, in octets.
+// weight returns the bytes of memory that an entry takes.
 func (e *Entry) weight() uint32 {
 	n := entryOverhead + int64(len(e.origin.Host)+len(e.token)) + e.last.weight()
-	if e.held != nil {
-		n += entryOverhead/2 + e.held.weight()
+	if e.stale != nil {
+		n += entryOverhead/2 + e.stale.weight()
 	}
 	return uint32(min(n, math.MaxUint32))
 }
 
-// A reply is an answer and what became of it here. Entries share it while it
-// is held.
-type reply struct {
-	answer *fetch.Result
-	brief  *brief // of answer
-	kind   kind
-	err    error     // why it is no answer to go by; nil when settled
-	fresh  time.Time // the end of its ttl; zero unless settled
-	force  time.Time // until when it stays in force if its origin fails; zero without a text
-	words  int       // octets of err's text
+// A response is the result of a fetch with what the cache derives from it. Several entries share
+// it while it is stale.
+type response struct {
+	result     *fetch.Result
+	short      *shortResult // of result
+	kind       kind
+	err        error     // why the response does not settle anything; nil if it is settled
+	freshUntil time.Time // the end of its ttl; zero unless settled
+	staleUntil time.Time // until when it is used if its origin fails; zero without a text
+	errSize    int       // length of the text of err
 
-	mu    sync.Mutex // taken to compile
+	mu    sync.Mutex // held during a compilation
 	files atomic.Pointer[compiled]
-	size  atomic.Int64 // of files
+	size  atomic.Int64 // of files, in bytes
 }
 
-// compiled is a list, one a dialect; a program knows a handful.
+// compiled is a list of files, one for each dialect. A program uses few.
 type compiled struct {
 	dialect robots.Dialect
 	file    *robots.File
 	next    *compiled
 }
 
-func newReply(a *fetch.Result, now time.Time, c clock) *reply {
-	r := &reply{answer: a, brief: briefOf(a), kind: kindOf(a), err: Failure(a)}
+func newResponse(a *fetch.Result, now time.Time, c timing) *response {
+	r := &response{result: a, short: newShortResult(a), kind: kindOf(a), err: Failure(a)}
 	if r.kind.settled() {
-		r.fresh = now.Add(c.ttl(a.MaxAge))
+		r.freshUntil = now.Add(c.ttl(a.MaxAge))
 		if r.kind.hasText() {
-			r.force = now.Add(max(maxHeld, r.fresh.Sub(now)))
+			r.staleUntil = now.Add(max(maxStale, r.freshUntil.Sub(now)))
 		}
 	}
 	if r.err != nil {
-		r.words = len(r.err.Error())
+		r.errSize = len(r.err.Error())
 	}
 	return r
 }
 
-// Failure says why nothing can be decided by an answer; nil: it can.
-func Failure(a *fetch.Result) error {
-	switch {
-	case kindOf(a).settled():
+// withTiming returns r with the times of t, and with its compiled files; nil for nil.
+func (r *response) withTiming(c timing) *response {
+	if r == nil {
 		return nil
-	case a.Err != nil:
-		return a.Err
 	}
-	return fmt.Errorf("fetch %s: answered with status %d", a.URL, a.Status)
+	next := newResponse(r.result, r.result.Fetched, c)
+	files := r.files.Load() // what is compiled meanwhile is compiled again
+	next.files.Store(files)
+	for f := files; f != nil; f = f.next {
+		next.size.Add(int64(f.file.Size()))
+	}
+	return next
 }
 
-// file gives the compiled file, and whether it was compiled just now.
-func (r *reply) file(d robots.Dialect) (file *robots.File, now bool) {
+// file returns the file compiled under d. now reports whether this call compiled it.
+func (r *response) file(d robots.Dialect) (file *robots.File, now bool) {
 	if f := r.find(d); f != nil {
 		return f, false
 	}
@@ -356,11 +351,11 @@ func (r *reply) file(d robots.Dialect) (file *robots.File, now bool) {
 	return f, true
 }
 
-// largeText is the length, in bytes, from which texts are compiled only as many at once as there are
-// processors: during its compilation a file takes up to 30 times the memory of its text.
+// largeText is the length, in bytes, from which no more texts are compiled at once than there
+// are processors: the compilation of a file takes up to 30 times the memory of its text.
 const largeText = 64 << 10
 
-// compiling has a place for each compilation of a large text.
+// compiling limits the compilations of large texts.
 var compiling = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 func compile(text string, d robots.Dialect) *robots.File {
@@ -371,12 +366,12 @@ func compile(text string, d robots.Dialect) *robots.File {
 	return robots.ParseString(text, d)
 }
 
-// text gives the body as the string that it is: nobody writes to it any more.
-func (r *reply) text() string {
-	return unsafe.String(unsafe.SliceData(r.answer.Body), len(r.answer.Body))
+// text returns the body as a string without a copy: nobody modifies the body.
+func (r *response) text() string {
+	return unsafe.String(unsafe.SliceData(r.result.Body), len(r.result.Body))
 }
 
-func (r *reply) find(d robots.Dialect) *robots.File {
+func (r *response) find(d robots.Dialect) *robots.File {
 	for c := r.files.Load(); c != nil; c = c.next {
 		if c.dialect == d {
 			return c.file
@@ -385,6 +380,6 @@ func (r *reply) find(d robots.Dialect) *robots.File {
 	return nil
 }
 
-func (r *reply) weight() int64 {
-	return int64(len(r.answer.Body)+len(r.answer.URL)+r.answer.Headers.Size()+r.words) + r.size.Load()
+func (r *response) weight() int64 {
+	return int64(len(r.result.Body)+len(r.result.URL)+r.result.Headers.Size()+r.errSize) + r.size.Load()
 }

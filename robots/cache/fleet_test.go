@@ -65,16 +65,16 @@ func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Result {
 }
 
 // A badSharer is a Store that does not do its part, and how long that may hold a lookup up.
-type badSharer struct {
+type badStore struct {
 	name  string
 	fault fault
 	most  time.Duration // waited for each, beside the fetch
 }
 
-func badSharers() []badSharer {
+func badStores() []badStore {
 	var saves atomic.Int32
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	return []badSharer{
+	return []badStore{
 		{"no answer but errors", fault{
 			load: func(context.Context) ([]byte, error) { return nil, errAway },
 			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
@@ -106,8 +106,8 @@ func badSharers() []badSharer {
 }
 
 // TestBadSharers: each goes alone, after a bounded wait, and nothing hangs.
-func TestBadSharers(t *testing.T) {
-	for _, tc := range badSharers() {
+func TestBadSharedStores(t *testing.T) {
+	for _, tc := range badStores() {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, f := storetest.NewMemory(), &fetcher{}

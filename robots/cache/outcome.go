@@ -7,18 +7,18 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// An Outcome is what an answer means under a dialect.
+// An Outcome is what a response means under a dialect.
 type Outcome uint8
 
 // The outcomes. Zero refuses.
 const (
-	Unreachable  Outcome = iota // reached, but no usable answer: nothing is allowed (RFC 9309 2.3.1.4)
-	NoConnection                // never reached: nothing can go out
+	Unreachable  Outcome = iota // connected, but no usable response: nothing is allowed (RFC 9309 2.3.1.4)
+	NoConnection                // no connection: no request could be sent either
 	NoFile                      // there are no rules: everything is allowed (RFC 9309 2.3.1.3)
 	Rules                       // the file decides
 )
 
-// String gives the outcome's name in words.
+// String returns the outcome in words.
 func (o Outcome) String() string {
 	switch o {
 	case Unreachable:
@@ -33,23 +33,23 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// refuses says whether nothing may be fetched.
+// refuses reports whether nothing may be fetched.
 func (o Outcome) refuses() bool { return o != NoFile && o != Rules }
 
-// kind sorts answers as finely as any dialect needs.
+// A kind classifies results as finely as any dialect needs.
 type kind uint8
 
 const (
-	noConnection kind = iota
-	broken            // reached; reset, timeout, bad HTTP, unreadable body, dead redirect
-	odd               // a status with no meaning here: 300, 304, 600
-	serverError       // 5xx
-	tooMany           // 429
-	clientError       // other 4xx
-	lost              // too many redirects, or one that leads nowhere
-	barred            // a redirect to an address that the robots.txt there disallows
-	otherSuccess      // 2xx but 200
-	success           // 200
+	noConnection       kind = iota
+	broken                  // connected; reset, timeout, bad HTTP, unreadable body, dead redirect
+	oddStatus               // a status without a meaning for robots.txt: 300, 304, 600
+	serverError             // 5xx
+	tooManyRequests         // 429
+	clientError             // other 4xx
+	badRedirect             // too many redirects, or one without a usable target
+	redirectDisallowed      // a redirect to a URL that the robots.txt of its origin disallows
+	otherSuccess            // 2xx but 200
+	success                 // 200
 )
 
 func kindOf(a *fetch.Result) kind {
@@ -57,11 +57,11 @@ func kindOf(a *fetch.Result) kind {
 	case a.Err != nil && (!a.Connected || a.OwnFailure):
 		return noConnection
 	case a.RedirectDisallowed:
-		return barred
+		return redirectDisallowed
 	case a.Err != nil:
 		return broken
 	case a.BadRedirect:
-		return lost
+		return badRedirect
 	case s == 0:
 		return noConnection
 	case s == 200:
@@ -69,25 +69,25 @@ func kindOf(a *fetch.Result) kind {
 	case s >= 201 && s <= 299:
 		return otherSuccess
 	case s == 429:
-		return tooMany
+		return tooManyRequests
 	case s >= 400 && s <= 499:
 		return clientError
 	case s >= 500 && s <= 599:
 		return serverError
 	}
-	return odd
+	return oddStatus
 }
 
-// hasText: the answer brings a text, which may be rules.
+// hasText reports whether the response has a text, which may be rules.
 func (k kind) hasText() bool { return k == success || k == otherSuccess }
 
-// settled: the origin has said what it has to say, and it is kept for its time
-// to live. The others are asked again soon, whatever a dialect makes of them.
+// settled reports whether the response is final: the cache keeps it for its ttl. It retries the
+// others soon, whatever they mean under a dialect.
 func (k kind) settled() bool {
-	return k.hasText() || k == clientError || k == lost
+	return k.hasText() || k == clientError || k == badRedirect
 }
 
-// outcome is the one place where a dialect meets HTTP.
+// outcome returns what a kind of result means under a dialect.
 func outcome(k kind, d robots.Dialect) Outcome {
 	if d.Name == "" {
 		return Unreachable
@@ -102,20 +102,57 @@ func outcome(k kind, d robots.Dialect) Outcome {
 			return Rules
 		}
 		return NoFile
-	case clientError, lost: // RFC 9309 2.3.1.3, 2.3.1.2
+	case clientError, badRedirect: // RFC 9309 2.3.1.3, 2.3.1.2
 		return NoFile
-	case tooMany: // a busy server, if not by the RFC's letter, which is of all 4xx
+	case tooManyRequests: // a busy server, if not by the RFC's letter, which is of all 4xx
 		if d.Only200 || d.NoFileOn429 {
 			return NoFile
 		}
-	case barred:
+	case redirectDisallowed:
 		if d.NoFileOnDisallowedRedirect {
 			return NoFile
 		}
-	case serverError, odd:
+	case serverError, oddStatus:
 		if d.Only200 {
 			return NoFile
 		}
 	}
 	return Unreachable // RFC 9309 2.3.1.4
+}
+
+// Failure returns why a result does not settle what the robots.txt says; nil: it does.
+func Failure(a *fetch.Result) error {
+	switch {
+	case kindOf(a).settled():
+		return nil
+	case a.Err != nil:
+		return a.Err
+	}
+	return fmt.Errorf("fetch %s: answered with status %d", a.URL, a.Status)
+}
+
+// A FetchOutcome is how a fetch ended. The set is closed.
+type FetchOutcome string
+
+// The outcomes of a fetch under the standard dialect.
+const (
+	FetchedRules        FetchOutcome = "rules"         // a file
+	FetchedNoFile       FetchOutcome = "no-file"       // there is none
+	FetchedUnreachable  FetchOutcome = "unreachable"   // connected, but no usable response
+	FetchedNoConnection FetchOutcome = "no-connection" // no connection
+	FetchedOwnFailure   FetchOutcome = "ours"          // a failure of the proxy's own, not of the origin
+)
+
+// FetchOutcomeOf returns the outcome of the fetch with this result.
+func FetchOutcomeOf(a *fetch.Result) FetchOutcome {
+	if a.OwnFailure {
+		return FetchedOwnFailure
+	}
+	return fetchOutcomes[outcome(kindOf(a), robots.Standard())]
+}
+
+// fetchOutcomes has the FetchOutcome of each Outcome, and FetchedOwnFailure.
+var fetchOutcomes = [...]FetchOutcome{
+	Unreachable: FetchedUnreachable, NoConnection: FetchedNoConnection, NoFile: FetchedNoFile, Rules: FetchedRules,
+	Rules + 1: FetchedOwnFailure,
 }

@@ -22,7 +22,7 @@ func TestRestart(t *testing.T) {
 	for name, answer := range map[string]fetch.Result{"file": text, "an hour": file(time.Hour), "empty": empty, "404": status(404), "lost": lost} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReborn(answer)
+				r := newRestartable(answer)
 				first, _ := rule(t, r.cache(t))
 				wait(usual.ttl(answer.MaxAge) - time.Second)
 				c := r.cache(t)
@@ -57,10 +57,10 @@ func TestRestart(t *testing.T) {
 // TestRestartStale: what is stale is fetched once, for all who wait.
 func TestRestartStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(0))
+		r := newRestartable(file(0))
 		rule(t, r.cache(t))
 		wait(time.Minute)
-		r.script.takes, r.shelf.takes = time.Second, time.Second/2
+		r.script.takes, r.memStore.takes = time.Second, time.Second/2
 		c := r.cache(t)
 		var wg sync.WaitGroup
 		for range 1000 {
@@ -81,7 +81,7 @@ func TestRestartStale(t *testing.T) {
 // is over, as any.
 func TestRestartRefreshes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(-1))
+		r := newRestartable(file(-1))
 		rule(t, r.cache(t))
 		wait(20 * time.Hour)
 		c, stop := start(t, r.o)
@@ -96,9 +96,9 @@ func TestRestartRefreshes(t *testing.T) {
 
 // TestRestartHoldsCopies: RFC 9309 2.3.1.4: 30 days from when the copy was
 // fetched, however often the process ends; for good by Google's documents.
-func TestRestartHoldsCopies(t *testing.T) {
+func TestRestartKeepsStaleFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(-1), status(503))
+		r := newRestartable(file(-1), status(503))
 		standard, google := robots.Standard(), named("google")
 		ruleBy(t, r.cache(t), standard)
 		fetched := time.Now()
@@ -124,7 +124,7 @@ func TestRestartHoldsCopies(t *testing.T) {
 // failures, not of uptime; and its retries are no closer for a restart.
 func TestRestartGoesOnCounting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(status(503))
+		r := newRestartable(status(503))
 		google := named("google")
 		began := time.Now()
 		for time.Since(began) < 31*day {
@@ -139,7 +139,7 @@ func TestRestartGoesOnCounting(t *testing.T) {
 
 func TestRestartKeepsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(status(503))
+		r := newRestartable(status(503))
 		rule(t, r.cache(t))
 		for i, next := range []time.Duration{30, 60, 120, 240, 480, 960, 1800, 1800} {
 			next *= time.Second
@@ -161,7 +161,7 @@ func TestRestartKeepsRetries(t *testing.T) {
 // and the wait for the next goes on from the one before.
 func TestRestartAsksTheUnreached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(unconnected())
+		r := newRestartable(unconnected())
 		rule(t, r.cache(t))
 		for _, next := range []time.Duration{time.Minute, 2 * time.Minute} {
 			c := r.cache(t)
@@ -180,11 +180,11 @@ func TestRestartAsksTheUnreached(t *testing.T) {
 // TestRestartOtherDialects: each who waits judges by its own.
 func TestRestartOtherDialects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(time.Hour))
+		r := newRestartable(file(time.Hour))
 		standard, coccoc := named("standard"), named("coccoc") // which heeds no Cache-Control
 		ruleBy(t, r.cache(t), standard)
 		wait(2 * time.Hour)
-		r.script.takes, r.shelf.takes = time.Second, time.Second/2
+		r.script.takes, r.memStore.takes = time.Second, time.Second/2
 		c := r.cache(t)
 		var wg sync.WaitGroup
 		for range 10 {

@@ -13,117 +13,121 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// The form of an entry in a Store, integers big-endian, and times as
-// nanoseconds since 1970 in 8 octets, 0 for none:
+// The format of an entry in a Store. Integers are big-endian; a time is nanoseconds since 1970
+// in 8 bytes, 0 for none.
 //
-//	format      1 octet
-//	origin      a string: 4 octets of length, and itself
-//	failed      a time
-//	tried       a time
-//	delay       8 octets, nanoseconds
-//	answer      the last
-//	held        1 octet: 1 where another answer follows, the copy; else 0
+//	format      1 byte
+//	origin      a string: 4 bytes of length, and itself
+//	failed      a time: the first failure
+//	tried       a time: the last failure
+//	delay       8 bytes, nanoseconds: from then to the next try
+//	result      the last
+//	held        1 byte: 1 if another result follows, the stale one; else 0
 //	sum         SHA-256 of all before
 //
-// and of an answer:
+// The format of a result:
 //
 //	url         a string
 //	agent       a string, the User-Agent that was sent
-//	status      8 octets
-//	redirects   8 octets
-//	max age     8 octets, nanoseconds; -1: none said
+//	status      8 bytes
+//	redirects   8 bytes
+//	max age     8 bytes, nanoseconds; -1: none
 //	fetched     a time
-//	marks       1 octet
-//	error       a string, "" without the mark
+//	flags       1 byte
+//	error       a string, "" without flagFailed
 //	body        a string
 //
-// There is one form of an entry, and nothing else is read: whatever is wrong,
-// the whole is nothing.
+// decode rejects entries with any other format.
 const format = 2
 
-// The marks of an answer.
+// The flags of a result.
 const (
-	markLost = 1 << iota
-	markConnected
-	markFailed
-	markBarred
-	allMarks = markLost | markConnected | markFailed | markBarred
+	flagBadRedirect = 1 << iota
+	flagConnected
+	flagFailed
+	flagRedirectDisallowed
+	allFlags = flagBadRedirect | flagConnected | flagFailed | flagRedirectDisallowed
 )
 
-// maxSaved is the most octets of a saved entry: two files, and room for
-// addresses and an error.
+// maxSaved is the maximum size of a saved entry, in bytes: two files, and space for URLs and an
+// error.
 const maxSaved = 2*robots.MaxBytes + 256<<10
+
+// maxAhead is how far in the future the time of a saved result may be, since the wall clock may
+// have been set back a little. An entry further ahead is not used: it would stay fresh for that
+// much longer.
+const maxAhead = time.Minute
 
 var errDamaged = errors.New("not an entry as it was saved")
 
-// kept is what a Store has of an entry.
-type kept struct {
+// A savedEntry is an entry as a Store has it.
+type savedEntry struct {
 	origin string
-	row
-	last *fetch.Result
-	held *fetch.Result // nil without one
+	failures
+	last  *fetch.Result
+	stale *fetch.Result // nil: none
 }
 
-func (k *kept) times() []time.Time {
-	t := []time.Time{k.failed, k.tried, k.last.Fetched}
-	if k.held != nil {
-		t = append(t, k.held.Fetched)
+func (k *savedEntry) times() []time.Time {
+	t := []time.Time{k.firstFailure, k.lastFailure, k.last.Fetched}
+	if k.stale != nil {
+		t = append(t, k.stale.Fetched)
 	}
 	return t
 }
 
-// encode gives the saved form of e.
+// encode returns the saved form of e.
 func encode(e *Entry) []byte {
-	k := kept{origin: e.origin.String(), row: e.row, last: e.last.answer}
-	if e.held != nil {
-		k.held = e.held.answer
+	k := savedEntry{origin: e.origin.String(), failures: e.failures, last: e.last.result}
+	if e.stale != nil {
+		k.stale = e.stale.result
 	}
 	size := 512 + len(k.last.Body)
-	if k.held != nil {
-		size += len(k.held.Body)
+	if k.stale != nil {
+		size += len(k.stale.Body)
 	}
 	return k.append(make([]byte, 0, size))
 }
 
-func (k *kept) append(b []byte) []byte {
+func (k *savedEntry) append(b []byte) []byte {
 	b = append(b, format)
 	b = appendString(b, k.origin)
-	b = appendTime(b, k.failed)
-	b = appendTime(b, k.tried)
-	b = appendNumber(b, int64(k.delay))
-	b = appendAnswer(b, k.last)
-	if k.held == nil {
+	b = appendTime(b, k.firstFailure)
+	b = appendTime(b, k.lastFailure)
+	b = appendNumber(b, int64(k.retryAfter))
+	b = appendResult(b, k.last)
+	if k.stale == nil {
 		b = append(b, 0)
 	} else {
-		b = appendAnswer(append(b, 1), k.held)
+		b = appendResult(append(b, 1), k.stale)
 	}
 	sum := sha256.Sum256(b)
 	return append(b, sum[:]...)
 }
 
-func appendAnswer(b []byte, a *fetch.Result) []byte {
+func appendResult(b []byte, a *fetch.Result) []byte {
 	b = appendString(b, a.URL)
 	b = appendString(b, a.UserAgent)
 	b = appendNumber(b, int64(a.Status))
 	b = appendNumber(b, int64(a.Redirects))
 	b = appendNumber(b, int64(a.MaxAge))
 	b = appendTime(b, a.Fetched)
-	var marks byte
+	var flags byte
 	if a.BadRedirect {
-		marks |= markLost
+		flags |= flagBadRedirect
 	}
 	if a.Connected {
-		marks |= markConnected
+		flags |= flagConnected
 	}
 	if a.RedirectDisallowed {
-		marks |= markBarred
+		flags |= flagRedirectDisallowed
 	}
-	why := ""
+	errText := ""
 	if a.Err != nil {
-		marks |= markFailed
-		why = a.Err.Error()
+		flags |= flagFailed
+		errText = a.Err.Error()
 	}
-	b = appendString(append(b, marks), why)
+	b = appendString(append(b, flags), errText)
 	if !kindOf(a).hasText() {
 		return appendString(b, "")
 	}
@@ -143,122 +147,148 @@ func appendTime(b []byte, t time.Time) []byte {
 	return appendNumber(b, t.UnixNano())
 }
 
-// decode reads what encode wrote; nothing of the result is part of b.
-func decode(b []byte) (*kept, error) {
+// decode decodes what encode returned. The result does not share memory with b.
+func decode(b []byte) (*savedEntry, error) {
 	body := len(b) - sha256.Size
 	if body < 0 || len(b) > maxSaved || sha256.Sum256(b[:body]) != [sha256.Size]byte(b[body:]) {
 		return nil, errDamaged
 	}
-	r := reader{rest: b[:body]}
-	if r.octet() != format {
+	r := decoder{rest: b[:body]}
+	if r.byte() != format {
 		return nil, errDamaged
 	}
-	k := &kept{origin: r.string()}
-	k.failed, k.tried, k.delay = r.time(), r.time(), time.Duration(r.number())
-	k.last = r.answer()
-	switch r.octet() {
+	k := &savedEntry{origin: r.string()}
+	k.firstFailure, k.lastFailure, k.retryAfter = r.time(), r.time(), time.Duration(r.number())
+	k.last = r.result()
+	switch r.byte() {
 	case 0:
 	case 1:
-		k.held = r.answer()
+		k.stale = r.result()
 	default:
 		r.bad = true
 	}
-	if r.bad || len(r.rest) > 0 || !k.possible() {
+	if r.bad || len(r.rest) > 0 || !k.consistent() {
 		return nil, errDamaged
 	}
 	return k, nil
 }
 
-// possible says whether the parts of k go together as those of an entry do.
-func (k *kept) possible() bool {
+// consistent reports whether the parts of k are those of a possible entry.
+func (k *savedEntry) consistent() bool {
 	if kindOf(k.last).settled() {
-		return k.row == row{} && k.held == nil
+		return k.failures == failures{} && k.stale == nil
 	}
-	return !k.failed.IsZero() && !k.failed.After(k.tried) && k.delay > 0 &&
-		(k.held == nil || kindOf(k.held).settled())
+	return !k.firstFailure.IsZero() && !k.firstFailure.After(k.lastFailure) && k.retryAfter > 0 &&
+		(k.stale == nil || kindOf(k.stale).settled())
 }
 
-// A reader takes values off the front of rest; once it is bad all are zero.
-type reader struct {
+// entry makes the Entry that k was, with its lifetimes as of now; nil if a time in it is too far
+// in the future.
+func (k *savedEntry) entry(o robots.Origin, now time.Time, c timing) *Entry {
+	for _, t := range k.times() {
+		if t.After(now.Add(maxAhead)) {
+			return nil
+		}
+	}
+	at := earlier(k.last.Fetched, now)
+	last := newResponse(k.last, at, c)
+	if last.kind.settled() {
+		return newSettled(key{origin: o}, last, at, c)
+	}
+	var stale *response
+	if k.stale != nil {
+		stale = newResponse(k.stale, earlier(k.stale.Fetched, now), c)
+	}
+	failed := failures{earlier(k.firstFailure, now), earlier(k.lastFailure, now), min(k.retryAfter, max(maxRetry, c.retry))}
+	retry := failed.lastFailure.Add(failed.retryAfter)
+	if last.kind == noConnection {
+		// Try at once: the type of the error is lost, and the configuration may have changed.
+		retry = now
+	}
+	return newFailing(key{origin: o}, last, stale, failed, retry, c)
+}
+
+// A decoder decodes values from the front of rest. Once it is bad, all values are zero.
+type decoder struct {
 	rest []byte
 	bad  bool
 }
 
-func (r *reader) take(n int) []byte {
-	if r.bad || n < 0 || n > len(r.rest) {
-		r.bad = true
+func (d *decoder) take(n int) []byte {
+	if d.bad || n < 0 || n > len(d.rest) {
+		d.bad = true
 		return nil
 	}
-	b := r.rest[:n]
-	r.rest = r.rest[n:]
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
 	return b
 }
 
-func (r *reader) octet() byte {
-	if b := r.take(1); b != nil {
+func (d *decoder) byte() byte {
+	if b := d.take(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
-func (r *reader) number() int64 {
-	if b := r.take(8); b != nil {
+func (d *decoder) number() int64 {
+	if b := d.take(8); b != nil {
 		return int64(binary.BigEndian.Uint64(b))
 	}
 	return 0
 }
 
-// within is number, bad where it is not from least to most.
-func (r *reader) within(least, most int64) int64 {
-	n := r.number()
+// inRange is number, and sets bad unless the number is from least to most.
+func (d *decoder) inRange(least, most int64) int64 {
+	n := d.number()
 	if n < least || n > most {
-		r.bad = true
+		d.bad = true
 		return 0
 	}
 	return n
 }
 
-func (r *reader) block() []byte {
-	if b := r.take(4); b != nil {
-		return r.take(int(binary.BigEndian.Uint32(b)))
+func (d *decoder) bytes() []byte {
+	if b := d.take(4); b != nil {
+		return d.take(int(binary.BigEndian.Uint32(b)))
 	}
 	return nil
 }
 
-func (r *reader) string() string { return string(r.block()) }
+func (d *decoder) string() string { return string(d.bytes()) }
 
-func (r *reader) time() time.Time {
-	n := r.number()
+func (d *decoder) time() time.Time {
+	n := d.number()
 	if n == 0 {
 		return time.Time{}
 	}
 	return time.Unix(0, n)
 }
 
-func (r *reader) answer() *fetch.Result {
+func (d *decoder) result() *fetch.Result {
 	a := &fetch.Result{
-		URL:       r.string(),
-		UserAgent: unique.Make(r.string()).Value(), // few differ
-		Status:    int(r.within(0, 999)),
-		Redirects: int(r.within(0, fetch.MaxRedirects)),
-		MaxAge:    time.Duration(r.number()),
-		Fetched:   r.time(),
+		URL:       d.string(),
+		UserAgent: unique.Make(d.string()).Value(), // most entries have the same
+		Status:    int(d.inRange(0, 999)),
+		Redirects: int(d.inRange(0, fetch.MaxRedirects)),
+		MaxAge:    time.Duration(d.number()),
+		Fetched:   d.time(),
 	}
-	marks := r.octet()
-	a.BadRedirect, a.Connected, a.RedirectDisallowed = marks&markLost != 0, marks&markConnected != 0, marks&markBarred != 0
-	why := r.string()
-	if marks&markFailed != 0 {
-		a.Err = errors.New(why)
+	flags := d.byte()
+	a.BadRedirect, a.Connected, a.RedirectDisallowed = flags&flagBadRedirect != 0, flags&flagConnected != 0, flags&flagRedirectDisallowed != 0
+	errText := d.string()
+	if flags&flagFailed != 0 {
+		a.Err = errors.New(errText)
 	}
-	body := r.block()
+	body := d.bytes()
 	if kindOf(a).hasText() {
 		sum := sha256.Sum256(body)
 		a.Body, a.SHA256 = bytes.Clone(body), hex.EncodeToString(sum[:])
 	} else if len(body) > 0 {
-		r.bad = true
+		d.bad = true
 	}
-	if marks > allMarks || a.MaxAge < -1 || len(body) > robots.MaxBytes || a.Err == nil && why != "" {
-		r.bad = true
+	if flags > allFlags || a.MaxAge < -1 || len(body) > robots.MaxBytes || a.Err == nil && errText != "" {
+		d.bad = true
 	}
 	return a
 }

@@ -50,15 +50,15 @@ func TestSavedForm(t *testing.T) {
 			if !bytes.Equal(k.append(nil), octets) {
 				t.Error("it is saved otherwise the second time")
 			}
-			back := k.entry(site, e.last.answer.Fetched, usual)
+			back := k.entry(site, e.last.result.Fetched, usual)
 			if e.last.kind == noConnection {
 				return // see TestRestartAsksTheUnreached
 			}
-			if back.row.delay != e.row.delay || !back.tried.Equal(e.tried) || !back.failed.Equal(e.failed) || back.last.answer.UserAgent != e.last.answer.UserAgent || (back.held == nil) != (e.held == nil) {
+			if back.failures.retryAfter != e.failures.retryAfter || !back.lastFailure.Equal(e.lastFailure) || !back.firstFailure.Equal(e.firstFailure) || back.last.result.UserAgent != e.last.result.UserAgent || (back.stale == nil) != (e.stale == nil) {
 				t.Errorf("%+v, was %+v", back, e)
 			}
-			for by := range lives {
-				if a, b := back.life[by], e.life[by]; !a.due.Equal(b.due) || !a.expires.Equal(b.expires) || !a.until.Equal(b.until) {
+			for by := range lifetimeCount {
+				if a, b := back.lifetimes[by], e.lifetimes[by]; !a.refreshAt.Equal(b.refreshAt) || !a.expires.Equal(b.expires) || !a.usableUntil.Equal(b.usableUntil) {
 					t.Errorf("life %+v, was %+v", a, b)
 				}
 			}
@@ -98,21 +98,21 @@ func seal(octets []byte) []byte {
 	return append(bytes.Clone(octets), sum[:]...)
 }
 
-// TestImpossible: what no entry says is not believed, whoever wrote it.
-func TestImpossible(t *testing.T) {
+// TestInconsistent: decode rejects what no Entry can be encoded to.
+func TestInconsistent(t *testing.T) {
 	then := time.Unix(1_700_000_000, 0)
 	text, bad := file(-1), status(503)
 	text.Fetched, bad.Fetched = then, then
-	failures := row{failed: then, tried: then.Add(time.Second), delay: time.Minute}
-	for name, k := range map[string]kept{
-		"a file that failed":         {last: &text, row: failures},
-		"a file beside a copy":       {last: &text, held: &text},
+	failed := failures{firstFailure: then, lastFailure: then.Add(time.Second), retryAfter: time.Minute}
+	for name, k := range map[string]savedEntry{
+		"a file that failed":         {last: &text, failures: failed},
+		"a file beside a copy":       {last: &text, stale: &text},
 		"a failure that never was":   {last: &bad},
-		"tried before it failed":     {last: &bad, row: row{then, then.Add(-1), time.Minute}},
-		"tried again at once":        {last: &bad, row: row{then, then, 0}},
-		"a copy of a failure":        {last: &bad, row: failures, held: &bad},
+		"tried before it failed":     {last: &bad, failures: failures{then, then.Add(-1), time.Minute}},
+		"tried again at once":        {last: &bad, failures: failures{then, then, 0}},
+		"a copy of a failure":        {last: &bad, failures: failed, stale: &bad},
 		"more hops than are made":    {last: &fetch.Result{Status: 200, Redirects: fetch.MaxRedirects + 1}},
-		"a status beyond HTTP":       {last: &fetch.Result{Status: 1000}, row: failures},
+		"a status beyond HTTP":       {last: &fetch.Result{Status: 1000}, failures: failed},
 		"an age below none":          {last: &fetch.Result{Status: 200, MaxAge: -2}},
 		"a file longer than is read": {last: &fetch.Result{Status: 200, Body: []byte(strings.Repeat("#", robots.MaxBytes+1))}},
 		"longer than anything":       {last: &text, origin: strings.Repeat("x", maxSaved)},
@@ -121,16 +121,16 @@ func TestImpossible(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	whole := kept{last: &text}
+	whole := savedEntry{last: &text}
 	octets := whole.append(nil)
 	octets = octets[:len(octets)-sha256.Size]
 	octets[0] = format + 1
 	if _, err := decode(seal(octets)); err == nil {
 		t.Error("another format is read")
 	}
-	k := kept{last: &bad, row: row{then, then, 1000 * time.Hour}}
-	if e := k.entry(site, then, usual); e.delay != maxRetry {
-		t.Errorf("tried again after %v", e.delay)
+	k := savedEntry{last: &bad, failures: failures{then, then, 1000 * time.Hour}}
+	if e := k.entry(site, then, usual); e.retryAfter != maxRetry {
+		t.Errorf("tried again after %v", e.retryAfter)
 	}
 }
 
@@ -159,11 +159,11 @@ func FuzzSaved(f *testing.F) {
 		if e == nil {
 			return
 		}
-		if l := e.life[whole]; l.until.After(now.Add(day + time.Hour)) {
-			t.Errorf("used until %v, %v from now", l.until, l.until.Sub(now))
+		if l := e.lifetimes[byMaxAge]; l.usableUntil.After(now.Add(day + time.Hour)) {
+			t.Errorf("used until %v, %v from now", l.usableUntil, l.usableUntil.Sub(now))
 		}
 		for _, d := range columns {
-			e.answers(d, now, true)
+			e.usableAt(d, now, true)
 			e.Under(d)
 		}
 		if back, err := decode(encode(e)); err != nil || !reflect.DeepEqual(back.last.Body, k.last.Body) {

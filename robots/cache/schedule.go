@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// schedule keeps the entries that have a refresh to come, the next one first.
-// It holds at most one place for each entry in the cache: what is evicted or
-// replaced is taken out.
+// A schedule is a queue of entries with a refresh to come, ordered by its time. It has each
+// entry at most once; evicted and replaced entries are removed.
 type schedule struct {
 	mu      sync.Mutex
 	entries byDue
-	wake    chan struct{} // holds one token: the first entry changed
+	wake    chan struct{} // has one token: the first entry changed
 }
 
-// add puts e in, or moves it, to be due at the given time.
+// add adds e, or moves it to the time due.
 func (s *schedule) add(e *Entry, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.slot > 0 {
-		s.entries[e.slot-1].due = due
-		heap.Fix(&s.entries, e.slot-1)
+	if e.scheduleIndex > 0 {
+		s.entries[e.scheduleIndex-1].due = due
+		heap.Fix(&s.entries, e.scheduleIndex-1)
 	} else {
-		heap.Push(&s.entries, item{due: due, entry: e})
+		heap.Push(&s.entries, scheduled{due: due, entry: e})
 	}
-	if e.slot == 1 {
+	if e.scheduleIndex == 1 {
 		select {
 		case s.wake <- struct{}{}:
 		default:
@@ -36,13 +35,13 @@ func (s *schedule) add(e *Entry, due time.Time) {
 func (s *schedule) remove(e *Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.slot > 0 {
-		heap.Remove(&s.entries, e.slot-1)
+	if e.scheduleIndex > 0 {
+		heap.Remove(&s.entries, e.scheduleIndex-1)
 	}
 }
 
-// take removes and gives the first entry that is due at now; nil: none is, and
-// the next will be after wait.
+// take removes and returns the first entry if it is due at now. Otherwise it returns nil and the
+// time until the first entry is due.
 func (s *schedule) take(now time.Time) (e *Entry, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,36 +51,36 @@ func (s *schedule) take(now time.Time) (e *Entry, wait time.Duration) {
 	if wait := s.entries[0].due.Sub(now); wait > 0 {
 		return nil, wait
 	}
-	return heap.Pop(&s.entries).(item).entry, 0
+	return heap.Pop(&s.entries).(scheduled).entry, 0
 }
 
-type item struct {
+type scheduled struct {
 	due   time.Time
 	entry *Entry
 }
 
-// byDue is a heap.Interface that keeps Entry.slot.
-type byDue []item
+// byDue is a heap.Interface that maintains Entry.scheduleIndex.
+type byDue []scheduled
 
 func (h byDue) Len() int           { return len(h) }
 func (h byDue) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
 
 func (h byDue) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].entry.slot, h[j].entry.slot = i+1, j+1
+	h[i].entry.scheduleIndex, h[j].entry.scheduleIndex = i+1, j+1
 }
 
 func (h *byDue) Push(x any) {
-	it := x.(item)
+	it := x.(scheduled)
 	*h = append(*h, it)
-	it.entry.slot = len(*h)
+	it.entry.scheduleIndex = len(*h)
 }
 
 func (h *byDue) Pop() any {
 	last := len(*h) - 1
 	it := (*h)[last]
-	(*h)[last] = item{}
+	(*h)[last] = scheduled{}
 	*h = (*h)[:last]
-	it.entry.slot = 0
+	it.entry.scheduleIndex = 0
 	return it
 }

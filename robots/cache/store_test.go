@@ -13,7 +13,7 @@ import (
 )
 
 // A shelf is a Store in memory that outlives the caches of a test.
-type shelf struct {
+type memStore struct {
 	err   error         // of Load
 	takes time.Duration // of Load
 
@@ -25,11 +25,11 @@ type shelf struct {
 	client string // of the last Save
 }
 
-func newShelf() *shelf {
-	return &shelf{saved: map[robots.Origin][]byte{}, until: map[robots.Origin]time.Time{}}
+func newMemStore() *memStore {
+	return &memStore{saved: map[robots.Origin][]byte{}, until: map[robots.Origin]time.Time{}}
 }
 
-func (s *shelf) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+func (s *memStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	if s.takes > 0 {
 		select {
 		case <-time.After(s.takes):
@@ -46,7 +46,7 @@ func (s *shelf) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	return s.saved[o], s.err
 }
 
-func (s *shelf) Save(o robots.Origin, entry []byte, until time.Time, client string) {
+func (s *memStore) Save(o robots.Origin, entry []byte, until time.Time, client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stores++
@@ -55,47 +55,47 @@ func (s *shelf) Save(o robots.Origin, entry []byte, until time.Time, client stri
 }
 
 // reborn is a test whose cache can be begun anew on one shelf.
-type reborn struct {
+type restartable struct {
 	*script
-	*shelf
+	*memStore
 	o Options
 }
 
-func newReborn(answers ...fetch.Result) *reborn {
-	r := &reborn{script: &script{answers: answers}, shelf: newShelf()}
-	r.o = Options{Fetcher: r.script, Store: r.shelf}
+func newRestartable(answers ...fetch.Result) *restartable {
+	r := &restartable{script: &script{answers: answers}, memStore: newMemStore()}
+	r.o = Options{Fetcher: r.script, Store: r.memStore}
 	return r
 }
 
-func (r *reborn) cache(t testing.TB) *Cache { return newCache(t, r.o) }
+func (r *restartable) cache(t testing.TB) *Cache { return newCache(t, r.o) }
 
 // TestBadStores: a Store that is of no use costs a fetch, no more.
 func TestBadStores(t *testing.T) {
 	other := robots.Origin{Scheme: "http", Host: "other.test", Port: 80}
 	for name, tc := range map[string]struct {
-		spoil  func(s *shelf)
+		spoil  func(s *memStore)
 		waited time.Duration
 	}{
-		"an error":            {func(s *shelf) { s.err = errDown }, 0},
-		"nothing":             {func(s *shelf) { clear(s.saved) }, 0},
-		"no octets":           {func(s *shelf) { s.saved[site] = []byte{} }, 0},
-		"nonsense":            {func(s *shelf) { s.saved[site] = []byte("nonsense") }, 0},
-		"an octet less":       {func(s *shelf) { s.saved[site] = s.saved[site][1:] }, 0},
-		"a bit flipped":       {func(s *shelf) { s.saved[site][len(s.saved[site])/2] ^= 4 }, 0},
-		"another's":           {func(s *shelf) { s.saved[site] = s.saved[other] }, 0},
-		"one that stalls":     {func(s *shelf) { s.takes = time.Hour }, maxLoad},
-		"one from the future": {func(s *shelf) { s.saved[site] = restamp(s.saved[site], time.Now().Add(maxAhead+1)) }, 0},
+		"an error":            {func(s *memStore) { s.err = errDown }, 0},
+		"nothing":             {func(s *memStore) { clear(s.saved) }, 0},
+		"no octets":           {func(s *memStore) { s.saved[site] = []byte{} }, 0},
+		"nonsense":            {func(s *memStore) { s.saved[site] = []byte("nonsense") }, 0},
+		"an octet less":       {func(s *memStore) { s.saved[site] = s.saved[site][1:] }, 0},
+		"a bit flipped":       {func(s *memStore) { s.saved[site][len(s.saved[site])/2] ^= 4 }, 0},
+		"another's":           {func(s *memStore) { s.saved[site] = s.saved[other] }, 0},
+		"one that stalls":     {func(s *memStore) { s.takes = time.Hour }, maxLoad},
+		"one from the future": {func(s *memStore) { s.saved[site] = restamp(s.saved[site], time.Now().Add(maxAhead+1)) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReborn(file(-1))
+				r := newRestartable(file(-1))
 				c := r.cache(t)
 				for _, o := range []robots.Origin{site, other} {
 					if _, err := c.Lookup(t.Context(), Query{Origin: o}, robots.Standard()); err != nil {
 						t.Fatal(err)
 					}
 				}
-				tc.spoil(r.shelf)
+				tc.spoil(r.memStore)
 				if got, waited := rule(t, r.cache(t)); got.Outcome != Rules || r.count() != 3 || waited != tc.waited {
 					t.Errorf("%d fetches, %+v after %v", r.count(), got, waited)
 				}
@@ -106,7 +106,7 @@ func TestBadStores(t *testing.T) {
 
 // TestStoreHearsWhoCausedAFetch: so that it can share its space between clients.
 func TestStoreHearsWhoCausedAFetch(t *testing.T) {
-	r := newReborn(file(-1))
+	r := newRestartable(file(-1))
 	if _, err := r.cache(t).Lookup(t.Context(), Query{Origin: site, Client: "192.0.2.1"}, robots.Standard()); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func restamp(octets []byte, at time.Time) []byte {
 // had been fetched now.
 func TestClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(-1))
+		r := newRestartable(file(-1))
 		rule(t, r.cache(t))
 		r.saved[site] = restamp(r.saved[site], time.Now().Add(maxAhead))
 		c := r.cache(t)
@@ -148,7 +148,7 @@ func TestClockSetBack(t *testing.T) {
 // TestRestartWithOtherOptions: the configuration in force counts.
 func TestRestartWithOtherOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(-1))
+		r := newRestartable(file(-1))
 		rule(t, r.cache(t))
 		wait(2 * time.Hour)
 		r.o.MaxAge = 3 * time.Hour
@@ -163,9 +163,9 @@ func TestRestartWithOtherOptions(t *testing.T) {
 }
 
 // TestDroppedIsLoaded: what memory had no room for is not fetched anew.
-func TestDroppedIsLoaded(t *testing.T) {
+func TestEvictedIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(0), file(0), status(503))
+		r := newRestartable(file(0), file(0), status(503))
 		r.o.MaxBytes = 1
 		c := r.cache(t)
 		for i, step := range []struct {
@@ -187,7 +187,7 @@ func TestDroppedIsLoaded(t *testing.T) {
 // TestOwnFailureIsNotSaved: it says nothing about the origin.
 func TestOwnFailureIsNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(0), fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown})
+		r := newRestartable(file(0), fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown})
 		rule(t, r.cache(t))
 		before := string(r.saved[site])
 		wait(time.Minute)
@@ -200,8 +200,8 @@ func TestOwnFailureIsNotSaved(t *testing.T) {
 // TestLeaveWhileLoading: a caller may leave, and the cache may be stopped.
 func TestLeaveWhileLoading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReborn(file(-1))
-		r.shelf.takes = time.Hour
+		r := newRestartable(file(-1))
+		r.memStore.takes = time.Hour
 		c, stop := start(t, r.o)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -216,7 +216,7 @@ func TestLeaveWhileLoading(t *testing.T) {
 }
 
 // TestUseful: a Store need keep nothing for longer than it can be of use.
-func TestUseful(t *testing.T) {
+func TestUsefulUntil(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answers []fetch.Result
 		want    time.Duration // from the last fetch
@@ -228,7 +228,7 @@ func TestUseful(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReborn(tc.answers...)
+				r := newRestartable(tc.answers...)
 				c := r.cache(t)
 				for range tc.answers {
 					rule(t, c)

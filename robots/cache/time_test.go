@@ -170,7 +170,7 @@ func TestSuccessEndsDoubling(t *testing.T) {
 
 // TestHeldCopy: RFC 9309 2.3.1.4: a copy stays in force 30 days while its
 // origin fails, then nothing is allowed.
-func TestHeldCopy(t *testing.T) {
+func TestStaleFile(t *testing.T) {
 	for name, failure := range map[string]fetch.Result{"unreachable": status(503), "no connection": unconnected()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestOwnFailure(t *testing.T) {
 }
 
 // TestOwnFailureBesideACopy: a copy stays in force where an answer is missing by our own fault.
-func TestOwnFailureBesideACopy(t *testing.T) {
+func TestOwnFailureBesideAStaleFile(t *testing.T) {
 	ours := fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown}
 	t.Run("it is refreshed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestOwnFailureBesideACopy(t *testing.T) {
 
 // TestIdleHeldCopy: nobody asks while the origin fails: no retries; who asks
 // later waits for one, and has the copy if that fails too.
-func TestIdleHeldCopy(t *testing.T) {
+func TestIdleStaleFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0), status(503)}, takes: time.Second}
 		c, stop := start(t, Options{Fetcher: f})
@@ -335,7 +335,7 @@ func TestIdleHeldCopy(t *testing.T) {
 }
 
 // TestHeldNoFile: "no file" stays in force for its ttl, not a moment longer.
-func TestHeldNoFile(t *testing.T) {
+func TestStaleNoFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{status(404), status(503)}}
 		c, stop := start(t, Options{Fetcher: f})
@@ -354,7 +354,7 @@ func TestHeldNoFile(t *testing.T) {
 			if want == Unreachable && !r.Retry.After(time.Now()) {
 				t.Fatalf("after %v: next try was %v ago", time.Since(fetched), time.Since(r.Retry))
 			}
-			if e, _ := c.entries.GetIfPresent(key{origin: site}); time.Since(fetched) > day+time.Hour && e.held != nil {
+			if e, _ := c.entries.GetIfPresent(key{origin: site}); time.Since(fetched) > day+time.Hour && e.stale != nil {
 				t.Fatal("of no use any more, it is kept")
 			}
 			<-time.After(time.Minute)
@@ -364,7 +364,7 @@ func TestHeldNoFile(t *testing.T) {
 
 // TestNoFileReplacesCopy: a site that took its file away and then fails has no
 // copy to rule in its place.
-func TestNoFileReplacesCopy(t *testing.T) {
+func TestNoFileReplacesStaleFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0), status(404), status(503)}}
 		c := newCache(t, Options{Fetcher: f})

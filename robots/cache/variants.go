@@ -9,27 +9,31 @@ import (
 )
 
 const (
-	// MaxTokens is the number of product tokens for which the file of one origin is kept
-	// at once, beside the proxy's own.
+	// MaxTokens is the number of product tokens for which the cache keeps the file of one origin,
+	// beside the proxy's own file.
 	MaxTokens = 8
 
 	// maxTokensEach is how many of these tokens one client may cause.
 	maxTokensEach = 2
 
-	// maxTokenBytes is how long a product token may be to have a file of its own.
+	// maxTokenBytes is the maximum length of a product token that has a file of its own.
 	maxTokenBytes = 64
 )
 
-// A key names one file in the cache; see [Query].
+// A key identifies one file in the cache; see [Query].
 type key struct {
 	origin robots.Origin
-	token  string // "": the proxy's own
+	token  string // "": the proxy's own file
 	direct bool   // see Query
 }
 
-// variants has the product tokens for which an origin's file is kept, or being fetched,
-// and the clients that caused that. The zero value is empty; any number of goroutines may
-// use it.
+// inStore reports whether a Store keeps the entry of k: only the proxy's own files are stored.
+// Each process fetches the others for itself, and again after a restart.
+func (k key) inStore() bool { return k.token == "" && !k.direct }
+
+// variants are the product tokens for which a file of an origin is kept or being fetched, and
+// the clients that caused these files. The zero value is empty; any number of goroutines may use
+// it.
 type variants struct {
 	mu sync.Mutex // guards all below; no other lock is taken under it
 	of map[robots.Origin][]variant
@@ -37,20 +41,20 @@ type variants struct {
 
 type variant struct {
 	token, client string
-	files         [2]bool // whether there is the one with Query.Direct, and the one without
+	files         [2]bool // whether there is a file with Query.Direct, and one without
 }
 
-// file is where k's stands in variant.files.
-func (k key) file() int {
+// fileIndex is the index of the file of k in variant.files.
+func (k key) fileIndex() int {
 	if k.direct {
 		return 0
 	}
 	return 1
 }
 
-// admit gives the key for q: with its Token if the origin's file is kept for that token,
-// or may be; else that of the proxy's own file. A token that is known with letters of the
-// other case is the known one (RFC 9309 2.2.1).
+// admit returns the key for q. It has the Token of q if a file for that token is kept or may be
+// kept; otherwise it is the key of the proxy's own file. If the token is known in another case,
+// the key has the known spelling (RFC 9309 2.2.1).
 func (v *variants) admit(q Query) key {
 	own := key{origin: q.Origin, direct: q.Direct}
 	if q.Token == "" || len(q.Token) > maxTokenBytes {
@@ -59,15 +63,15 @@ func (v *variants) admit(q Query) key {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	k := key{q.Origin, q.Token, q.Direct}
-	if v.has(k) {
+	if v.addFile(k) {
 		return k
 	}
 	caused := 0
 	for _, known := range v.of[q.Origin] {
-		// The length: a letter of ASCII must not be one of another script, as k is KELVIN SIGN.
+		// The lengths must be equal, since EqualFold takes "k" for U+212A KELVIN SIGN too.
 		if len(known.token) == len(q.Token) && strings.EqualFold(known.token, q.Token) {
 			k.token = known.token
-			v.has(k)
+			v.addFile(k)
 			return k
 		}
 		if known.client == q.Client {
@@ -80,43 +84,44 @@ func (v *variants) admit(q Query) key {
 	return v.add(k, q.Client)
 }
 
-// has says whether k's token is known, and then remembers k too. v.mu is held.
-func (v *variants) has(k key) bool {
+// addFile reports whether the token of k is known, and if so adds the file of k. The caller
+// holds v.mu.
+func (v *variants) addFile(k key) bool {
 	for i, known := range v.of[k.origin] {
 		if known.token == k.token {
-			v.of[k.origin][i].files[k.file()] = true
+			v.of[k.origin][i].files[k.fileIndex()] = true
 			return true
 		}
 	}
 	return false
 }
 
-// add remembers k. The caller holds v.mu.
+// add adds a variant for k. The caller holds v.mu.
 func (v *variants) add(k key, client string) key {
 	if v.of == nil {
 		v.of = make(map[robots.Origin][]variant)
 	}
-	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token) // else the request's head stays in memory
+	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token) // a substring would keep the request's head in memory
 	added := variant{token: k.token, client: strings.Clone(client)}
-	added.files[k.file()] = true
+	added.files[k.fileIndex()] = true
 	v.of[k.origin] = append(v.of[k.origin], added)
 	return k
 }
 
-// keep remembers a key that is being stored, since an eviction may have removed it during
-// the fetch. The client that caused it is then not known any more.
-func (v *variants) keep(k key) {
+// remember adds a key that is being put into memory, since an eviction may have removed it
+// during the fetch. The client that caused it is not known any more.
+func (v *variants) remember(k key) {
 	if k.token == "" {
 		return
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.has(k) {
+	if !v.addFile(k) {
 		v.add(k, "")
 	}
 }
 
-// remove forgets k, of which nothing is kept any more.
+// remove removes the file of k.
 func (v *variants) remove(k key) {
 	if k.token == "" {
 		return
@@ -128,7 +133,7 @@ func (v *variants) remove(k key) {
 	if i < 0 {
 		return
 	}
-	switch all[i].files[k.file()] = false; {
+	switch all[i].files[k.fileIndex()] = false; {
 	case all[i].files != [2]bool{}:
 	case len(all) == 1:
 		delete(v.of, k.origin)
@@ -137,7 +142,7 @@ func (v *variants) remove(k key) {
 	}
 }
 
-// tokens gives the product tokens for which an origin's file is kept.
+// tokens returns the product tokens for which files of an origin are kept.
 func (v *variants) tokens(o robots.Origin) []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -130,7 +130,7 @@ func TestTokensOfFailedFetches(t *testing.T) {
 func TestTokensOfCallersThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, Options{Fetcher: picky{}, MaxFetches: 1})
-		giveBack, err := c.places.take(t.Context(), t.Context(), "another")
+		giveBack, err := c.slots.acquire(t.Context(), t.Context(), "another")
 		if err != nil {
 			t.Fatal(err)
 		}

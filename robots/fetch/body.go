@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// maxDrain is how many octets of an answer nobody reads are taken off the
-	// connection, so that the next request can have it.
+	// maxDrain is how many bytes of an unread body are taken off the connection, so that the next
+	// request can use it.
 	maxDrain = 16 << 10
 
-	// maxRaw bounds the coded octets of a 2xx: members or blocks that decode
-	// to nothing could otherwise go on until the timeout.
+	// maxRaw limits the coded bytes of a 2xx: members or blocks that decode to nothing could
+	// otherwise go on until the timeout.
 	maxRaw = 2 * robots.MaxBytes
 )
 
@@ -27,9 +27,8 @@ func drain(body io.ReadCloser) {
 	_ = body.Close()
 }
 
-// decode reads a body up to robots.MaxBytes decoded octets; what comes after is
-// of no interest. A body that breaks off before is no body at all: the lines
-// that are missing may be the ones that forbid.
+// decode reads a body up to robots.MaxBytes decoded bytes, and ignores the rest. A body that
+// breaks off before is an error: the missing lines may be the ones that disallow.
 func decode(res *http.Response) ([]byte, error) {
 	r, err := decoder(res)
 	if err != nil {
@@ -40,13 +39,13 @@ func decode(res *http.Response) ([]byte, error) {
 		return nil, fmt.Errorf("read body: %w", err)
 	}
 	if spare := cap(body) - len(body); spare > len(body)/8 {
-		body = bytes.Clone(body) // it may be kept for weeks
+		body = bytes.Clone(body) // without the spare capacity: the cache may keep the body for weeks
 	}
 	return body, nil
 }
 
-// decoder undoes the codings of RFC 9110 8.4.1 that we asked for. Codings are
-// listed in the order they were applied; more than one gzip is a bomb's.
+// decoder undoes the content codings (RFC 9110 8.4.1) of the request's Accept-Encoding. A body
+// that is coded with gzip more than once is rejected, as only an attack does that.
 func decoder(res *http.Response) (io.Reader, error) {
 	var gzipped bool
 	for _, coding := range strings.Split(strings.Join(res.Header.Values("Content-Encoding"), ","), ",") {
@@ -62,7 +61,7 @@ func decoder(res *http.Response) (io.Reader, error) {
 		return res.Body, nil
 	}
 	z, err := gzip.NewReader(io.LimitReader(res.Body, maxRaw))
-	if errors.Is(err, io.EOF) { // no octet at all: servers label empty bodies too
+	if errors.Is(err, io.EOF) { // an empty body, which some servers label as gzip
 		return http.NoBody, nil
 	}
 	if err != nil {

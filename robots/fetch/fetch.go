@@ -1,15 +1,13 @@
-// Package fetch gets the robots.txt of one origin: one GET, its redirects and
-// its limits, and gives back the raw [Answer].
+// Package fetch fetches the robots.txt of one origin: one GET with its redirects and limits. It
+// returns the raw [Result].
 //
-// It does not judge. What a status or a failure means, how long an answer is
-// kept and when it is asked for again is the business of robots/cache; what
-// the text says is that of robots. It opens no connection of its own: its
-// [Sender] does, and also paces each GET. A redirect to another origin is
-// followed only if [Options].Allowed permits it.
+// It does not interpret the result: robots/cache decides what a status or a failure means, how
+// long a response is kept and when it is fetched again, and robots parses the text. It opens no
+// connection itself: its [Sender] does, and also paces each GET. It follows a redirect to
+// another origin only if [Options].Allowed permits that.
 //
-// It fails into the Answer: [Client.Fetch] never gives nil, and an Answer with
-// Err set has no Body. One Client may be shared by any number of goroutines.
-// An Answer belongs to who asked for it.
+// A failure is part of the Result: [Client.Fetch] never returns nil, and a Result with Err has
+// no Body. Any number of goroutines may share a Client. A Result belongs to the caller.
 package fetch
 
 import (
@@ -31,11 +29,12 @@ import (
 )
 
 const (
-	// MaxRedirects is how many redirects are followed: the five of RFC 9309 2.3.1.2.
+	// MaxRedirects is the maximum number of redirects that are followed: the five of RFC 9309
+	// 2.3.1.2.
 	MaxRedirects = 5
 
-	// MaxUserAgent is how many bytes of a User-Agent are sent. A longer one may
-	// earn a 4xx, which would turn a site's rules into "no file".
+	// MaxUserAgent is how many bytes of a User-Agent are sent. A server may refuse a longer one
+	// with a 4xx, which would turn a site's rules into "no file".
 	MaxUserAgent = 1 << 10
 
 	defaultMaxURL  = 8 << 10
@@ -45,53 +44,52 @@ const (
 // A Request names one robots.txt, and the User-Agent to fetch it with.
 type Request struct {
 	Origin    robots.Origin
-	UserAgent string // to be sent; "": no User-Agent is sent
-	Token     string // the product token that the fetch is for; "": none, it is the proxy's own
+	UserAgent string // value of the header; "": no User-Agent is sent
+	Token     string // the product token that the fetch is for; "": none, it is the proxy's own fetch
 	Client    string // the client whose fair share the fetch counts against; "": none, it is a refresh
-	Direct    bool   // no redirect to another origin is followed, because the file is fetched to judge a redirect
+	Direct    bool   // no redirect to another origin is followed, because the fetch itself is made to judge a redirect
 }
 
-// ErrDisallowed is the error of Options.Allowed for a redirect to an address that the
-// robots.txt there disallows.
+// ErrDisallowed is the error of Options.Allowed for a redirect to a URL that the robots.txt of
+// its origin disallows.
 var ErrDisallowed = errors.New("disallowed by the robots.txt there")
 
-// ErrUnsent is in the chain of a Sender's error if the GET has not gone out.
+// ErrUnsent is in the chain of a Sender's error if the GET was not sent.
 var ErrUnsent = errors.New("not sent")
 
-// An Answer is what came of one fetch, whole or not.
+// A Result is the result of one fetch, complete or not.
 type Result struct {
-	URL                string        // what was requested last, after redirects; the file's own if nothing was
-	UserAgent          string        // as it was sent; "": no origin was told one
-	Status             int           // of URL; 0: no answer
+	URL                string        // the URL of the last request, after redirects; the file's own if no request was sent
+	UserAgent          string        // as it was sent; "": none was
+	Status             int           // of URL; 0: no response
 	Body               []byte        // of a 2xx: decoded, cut at robots.MaxBytes
-	SHA256             string        // hex, of Body; "" without one
-	Headers            *Headers      // of URL; nil: it had none of them, or they were not stored
-	Redirects          int           // followed
+	SHA256             string        // of Body, in hex; "" without one
+	Headers            *Headers      // of URL; nil: the response had none of them, or they were not stored
+	Redirects          int           // how many were followed
 	BadRedirect        bool          // more than MaxRedirects hops, or a redirect without a usable Location, or to a URL that is too long: "no file"
-	RedirectDisallowed bool          // Err is that a redirect leads to an address that the robots.txt there disallows; it was not requested
-	MaxAge             time.Duration // Cache-Control max-age less Age; -1: none said; no-store and no-cache count as 0
-	Connected          bool          // the origin was reached: a connection (TLS included) stood
-	OwnFailure         bool          // Err is of our own way out, and says nothing about the origin
-	Err                error         // network, protocol or decoding failure, or a redirect that may not be followed; nil with a whole answer
-	Fetched            time.Time     // when the answer was complete
+	RedirectDisallowed bool          // Err is that the robots.txt of a redirect's target disallows it; the target was not requested
+	MaxAge             time.Duration // Cache-Control max-age less Age; -1: none; no-store and no-cache count as 0
+	Connected          bool          // there was a connection to the origin, TLS included
+	OwnFailure         bool          // Err is a failure of the proxy's own, and says nothing about the origin
+	Err                error         // network, protocol or decoding failure, or a redirect that may not be followed; nil if the response is complete
+	Fetched            time.Time     // when the fetch ended
 }
 
-// Options make a [Client]; they are read once.
+// Options configure a [Client]. New reads them once.
 type Options struct {
 	Sender       Sender            // required
 	Timeout      time.Duration     // for the whole fetch, redirects and body, without the waits in Hop.Wait; zero means 20 seconds
 	From         string            // an e-mail address, sent as From (RFC 9110 10.1.2); "": none
-	MaxURL       int               // the longest URL that a redirect is followed to, in bytes; zero means 8 KiB
-	Denied       func(string) bool // says of a host, in the form of robots.Origin, that nothing may go there, redirects least of all; nil: of none
-	IsOwnFailure func(error) bool  // says of an error of Sender that no origin is to blame for it; nil: none is such
+	MaxURL       int               // maximum length of a redirect's target, in bytes; zero means 8 KiB
+	Denied       func(string) bool // reports that no request may go to a host, in the form of robots.Origin; nil: none is denied
+	IsOwnFailure func(error) bool  // reports that an error of Sender is a failure of the proxy's own; nil: none is
 
-	// Allowed returns an error if a redirect of r's file to another origin may not be
-	// followed: ErrDisallowed, or another error if that is not known. A nil Allowed permits
-	// every redirect.
+	// Allowed returns an error if a redirect of r's file to another origin may not be followed:
+	// ErrDisallowed, or another error if that is not known. A nil Allowed permits every redirect.
 	Allowed func(ctx context.Context, r Request, to robots.Origin, pathQuery string) error
 
-	// Record is called for each fetch that has sent a GET, before Fetch returns. Its error
-	// fails the fetch, and no origin is to blame for that. A nil Record records nothing.
+	// Record is called for each fetch that has sent a GET, before Fetch returns. If it returns an
+	// error, the fetch fails with an OwnFailure. A nil Record records nothing.
 	Record func(Report) error
 }
 
@@ -99,28 +97,28 @@ type Options struct {
 type Report struct {
 	Began   time.Time
 	Request Request
-	Hops    []string // the addresses that were requested; the first is the file's
+	Hops    []string // the URLs that were requested; the first is the file's
 	Result  *Result  // must not be kept or changed
 }
 
 // A Sender sends the GETs of a fetch.
 type Sender interface {
-	// Send sends r as soon as its host permits, and follows no redirect. The context of r
-	// ends when the fetch does. The caller closes the response's body.
+	// Send sends r as soon as its host permits, and follows no redirect. The context of r ends when
+	// the fetch does. The caller closes the response's body.
 	Send(r *http.Request, h Hop) (*http.Response, error)
 }
 
-// Unpaced gives a Sender that sends at once.
+// Unpaced returns a Sender that sends at once.
 func Unpaced(rt http.RoundTripper) Sender { return unpaced{rt} }
 
 type unpaced struct{ http.RoundTripper }
 
 func (u unpaced) Send(r *http.Request, _ Hop) (*http.Response, error) { return u.RoundTrip(r) }
 
-// A Hop is what a Sender has to know about one GET.
+// A Hop is what a Sender needs to know about one GET.
 type Hop struct {
-	Origin     robots.Origin // where the GET goes
-	SameOrigin bool          // Origin is the one whose file is fetched; false: the file is redirected to Origin
+	Origin     robots.Origin // of the GET
+	SameOrigin bool          // Origin is that of the file; false: the file is redirected to Origin
 	Client     string        // see Request
 	limit      *timeLimit
 }
@@ -132,7 +130,7 @@ func (h Hop) Wait(wait func() error) error {
 	return wait()
 }
 
-// A Client fetches robots.txt files. The zero Client reaches nobody.
+// A Client fetches robots.txt files. Every fetch of the zero Client fails.
 type Client struct{ o Options }
 
 // New makes a Client.
@@ -154,12 +152,12 @@ func New(o Options) (*Client, error) {
 	return &Client{o}, nil
 }
 
-// Fetch gets the robots.txt that r names. It returns when the answer is complete, has
-// failed, or ctx or the timeout ends.
+// Fetch fetches the robots.txt that r names. It returns when the response is complete, the fetch
+// has failed, or ctx or the timeout ends.
 func (c *Client) Fetch(ctx context.Context, r Request) *Result {
 	a := &Result{URL: r.Origin.RobotsURL(), MaxAge: -1}
 	began := time.Now()
-	run := fetching{client: c, request: r, answer: a, next: a.URL}
+	run := fetching{client: c, request: r, result: a, next: a.URL}
 	userAgent := sendable(r.UserAgent)
 	if err := run.follow(ctx, userAgent); err != nil {
 		a.Err = fmt.Errorf("fetch %s: %w", r.Origin.RobotsURL(), err)
@@ -180,16 +178,16 @@ func (c *Client) Fetch(ctx context.Context, r Request) *Result {
 type fetching struct {
 	client  *Client
 	request Request
-	answer  *Result
-	next    string   // the address to request next
-	hops    []string // addresses that were requested
+	result  *Result
+	next    string   // the URL to request next
+	hops    []string // URLs that were requested
 	limit   *timeLimit
 }
 
-// follow follows redirects from the file's own address on, and fills in the answer from
-// the first response that is no redirect.
+// follow requests the file and follows redirects. It fills in the Result from the first response
+// that is no redirect.
 func (f *fetching) follow(ctx context.Context, userAgent string) error {
-	o, a := &f.client.o, f.answer
+	o, a := &f.client.o, f.result
 	if o.Sender == nil {
 		return errors.New("no sender")
 	}
@@ -222,17 +220,17 @@ func (f *fetching) follow(ctx context.Context, userAgent string) error {
 	}
 }
 
-// hop requests the next address, if the proxy may request it. Only the first hop says
-// whether the origin was reached: a redirect speaks for its origin, wherever it leads
-// (RFC 9309 2.3.1.2).
+// hop requests the next URL, if the proxy may request it. Only the first hop sets Connected: a
+// redirect counts for the origin that sends it, whatever becomes of its target (RFC 9309
+// 2.3.1.2).
 func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response, error) {
-	o, a := &f.client.o, f.answer
+	o, a := &f.client.o, f.result
 	var connected atomic.Bool
 	first := len(f.hops) == 0
 	if first {
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-			// A kept connection may prove dead and be replaced by a new one
-			// that fails: the last attempt counts.
+			// The transport may replace an idle connection that proves dead by a new one that
+			// fails: the last attempt counts.
 			GetConn: func(string) { connected.Store(false) },
 			GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 		})
@@ -241,7 +239,7 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 	if err != nil {
 		return nil, err
 	}
-	// The transport and the pacer keep both strings, which must not hold on to a long Location.
+	// The transport and the pacer keep both strings; substrings would keep a long Location.
 	req.URL.Scheme, req.URL.Host = strings.Clone(req.URL.Scheme), strings.Clone(req.URL.Host)
 	to, err := f.check(req)
 	if err != nil {
@@ -260,13 +258,13 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 		a.OwnFailure = o.IsOwnFailure != nil && o.IsOwnFailure(err)
 		return nil, err
 	}
-	if res.Request == nil { // a Sender should set it; target resolves against it
+	if res.Request == nil { // a Sender should set Request; target resolves against it
 		res.Request = req
 	}
 	return res, nil
 }
 
-// check gives the origin that a GET goes to, or an error if it may not go there.
+// check returns the origin of a GET, or an error if the GET may not be sent.
 func (f *fetching) check(r *http.Request) (robots.Origin, error) {
 	o := &f.client.o
 	to, err := robots.ParseOrigin(strings.ToLower(r.URL.Scheme), r.URL.Host)
@@ -291,7 +289,7 @@ func (f *fetching) check(r *http.Request) (robots.Origin, error) {
 	})
 }
 
-// read takes the final answer: its freshness, and the body of a 2xx.
+// read reads the final response: its freshness, and the body of a 2xx.
 func (a *Result) read(res *http.Response) error {
 	if res.StatusCode < 200 {
 		_ = res.Body.Close()
@@ -312,7 +310,8 @@ func (a *Result) read(res *http.Response) error {
 	return nil
 }
 
-// sendable gives what may be sent of a User-Agent: its beginning, or "" if it is invalid.
+// sendable returns the part of a User-Agent that may be sent: its beginning, or "" if it is
+// invalid.
 func sendable(userAgent string) string {
 	userAgent = userAgent[:min(len(userAgent), MaxUserAgent)]
 	if !httpguts.ValidHeaderFieldValue(userAgent) {
@@ -323,7 +322,7 @@ func sendable(userAgent string) string {
 
 func (c *Client) requestHeader(userAgent string) http.Header {
 	h := http.Header{
-		"User-Agent":      {userAgent}, // an empty value, unlike none, keeps net/http from naming itself
+		"User-Agent":      {userAgent}, // without a value net/http would send its own
 		"Accept":          {"text/plain, */*;q=0.1"},
 		"Accept-Encoding": {"gzip"},
 	}
@@ -342,8 +341,7 @@ func isRedirect(status int) bool {
 	return false
 }
 
-// target gives the address a redirect leads to, or "" where it has none that
-// can be asked by HTTP.
+// target returns the URL that a redirect leads to, or "" if it has none of http or https.
 func target(res *http.Response) string {
 	location := res.Header.Get("Location")
 	if location == "" {
@@ -356,7 +354,7 @@ func target(res *http.Response) string {
 	if !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https") {
 		return ""
 	}
-	u.User = nil // not ours to send, nor to keep in a record
+	u.User = nil // user information must be neither sent nor recorded
 	u.Fragment, u.RawFragment = "", ""
 	return u.String()
 }

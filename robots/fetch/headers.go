@@ -6,12 +6,12 @@ import (
 	"unsafe"
 )
 
-// MaxHeader is how many octets are kept of each of [Headers].
+// MaxHeader is how many bytes are kept of each of [Headers].
 const MaxHeader = 256
 
-// Headers are those of an answer that say what the text is and how long it is good,
-// as the origin wrote them; of several lines of a name one, with commas. They
-// decide nothing after the fetch: they are for the record.
+// Headers are the fields of a response that say what the text is and how long it is fresh, as
+// the origin wrote them; several lines of a field are joined by commas. They are for the record,
+// and decide nothing after the fetch.
 type Headers struct {
 	ContentType     string `json:"content_type,omitempty"`
 	ContentEncoding string `json:"content_encoding,omitempty"`
@@ -21,11 +21,11 @@ type Headers struct {
 	Age             string `json:"age,omitempty"`
 }
 
-// headersOf picks them, each cut at MaxHeader; nil: there is none of them.
+// headersOf returns these fields, each cut at MaxHeader; nil: there are none.
 func headersOf(h http.Header) *Headers {
 	cut := func(name string) string {
 		value := strings.Join(h.Values(name), ", ")
-		return strings.Clone(value[:min(len(value), MaxHeader)]) // or all of the answer's head would be held on to
+		return strings.Clone(value[:min(len(value), MaxHeader)]) // a substring would keep the whole head in memory
 	}
 	picked := Headers{
 		ContentType:     cut("Content-Type"),
@@ -41,7 +41,7 @@ func headersOf(h http.Header) *Headers {
 	return &picked
 }
 
-// Size gives the octets of memory that they take.
+// Size returns the bytes of memory that the Headers take.
 func (h *Headers) Size() int {
 	if h == nil {
 		return 0

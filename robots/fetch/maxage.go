@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// maxDelta is where a number of seconds too large to be meant is cut (RFC 9111 1.2.2).
+// maxDelta is the limit of a number of seconds (RFC 9111 1.2.2).
 const maxDelta = 1 << 31
 
-// maxAge gives how much longer an answer is fresh: its first valid max-age
-// (RFC 9111 4.2.1) less the Age it has already (4.2.3), 0 where it is not to be
-// kept at all, -1 where it does not say. s-maxage and Expires are not read.
+// maxAge returns how much longer a response is fresh: its first valid max-age (RFC 9111 4.2.1)
+// less its Age (4.2.3); 0 if it must not be stored or reused; -1 if it does not say. maxAge
+// ignores s-maxage and Expires.
 func maxAge(h http.Header) time.Duration {
-	said := time.Duration(-1)
+	fresh := time.Duration(-1)
 	for _, line := range h.Values("Cache-Control") {
 		for line != "" {
 			var directive string
@@ -23,26 +23,26 @@ func maxAge(h http.Header) time.Duration {
 			switch name = strings.TrimSpace(name); {
 			case strings.EqualFold(name, "no-store"):
 				return 0
-			case strings.EqualFold(name, "no-cache") && !valued: // with a value it speaks of fields only (5.2.2.4)
+			case strings.EqualFold(name, "no-cache") && !valued: // with a value it applies to fields only (5.2.2.4)
 				return 0
-			case strings.EqualFold(name, "max-age") && said < 0:
+			case strings.EqualFold(name, "max-age") && fresh < 0:
 				if d, ok := deltaSeconds(value); ok {
-					said = d
+					fresh = d
 				}
 			}
 		}
 	}
-	if said <= 0 {
-		return said
+	if fresh <= 0 {
+		return fresh
 	}
 	first, _, _ := strings.Cut(h.Get("Age"), ",")
 	if age, ok := deltaSeconds(first); ok {
-		said = max(0, said-age)
+		fresh = max(0, fresh-age)
 	}
-	return said
+	return fresh
 }
 
-// cutDirective splits at the first comma outside a quoted string.
+// cutDirective splits a line at the first comma outside a quoted string.
 func cutDirective(line string) (directive, rest string) {
 	quoted := false
 	for i := 0; i < len(line); i++ {
@@ -58,7 +58,7 @@ func cutDirective(line string) (directive, rest string) {
 	return line, ""
 }
 
-// deltaSeconds reads RFC 9111 1.2.2 delta-seconds, quoted or not (5.2.2.1).
+// deltaSeconds parses delta-seconds (RFC 9111 1.2.2), quoted or not (5.2.2.1).
 func deltaSeconds(s string) (time.Duration, bool) {
 	s = strings.TrimSpace(s)
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
@@ -68,7 +68,7 @@ func deltaSeconds(s string) (time.Duration, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil { // digits only: it can only be too large
+	if err != nil { // of digits only, so it is too large
 		n = maxDelta
 	}
 	return time.Duration(min(n, maxDelta)) * time.Second, true

@@ -2,15 +2,15 @@ package fetch
 
 import "time"
 
-// A timeLimit calls a function when its time is over. It can be stopped, and keeps the
-// time that is left for the next start. Only one goroutine at a time may use it.
+// A timeLimit calls a function when its time has passed. While it is stopped, no time passes.
+// Only one goroutine at a time may use it.
 type timeLimit struct {
 	timer *time.Timer
-	left  time.Duration // how much time was left at the last start
+	left  time.Duration // time that was left at the last start
 	since time.Time     // the last start
 }
 
-// newTimeLimit makes a timeLimit, started.
+// newTimeLimit makes a timeLimit and starts it.
 func newTimeLimit(left time.Duration, over func()) *timeLimit {
 	return &timeLimit{timer: time.AfterFunc(left, over), left: left, since: time.Now()}
 }
@@ -21,7 +21,7 @@ func (l *timeLimit) stop() {
 	}
 }
 
-// start starts the limit again, unless its time was over before stop.
+// start starts the limit again, unless its time had passed before stop.
 func (l *timeLimit) start() {
 	if l.left > 0 {
 		l.since = time.Now()

@@ -71,11 +71,11 @@ func (s *site) fetches(t *testing.T, want int, when string) {
 }
 
 // A crowd is the Caches of one fleet, which run until the test ends.
-type crowd []*cache.Cache
+type cacheFleet []*cache.Cache
 
-func newCrowd(t *testing.T, n int, join func(*testing.T) cache.Store, o cache.Options) crowd {
+func newCacheFleet(t *testing.T, n int, join func(*testing.T) cache.Store, o cache.Options) cacheFleet {
 	t.Helper()
-	var all crowd
+	var all cacheFleet
 	for range n {
 		o.Store = join(t)
 		c, err := cache.New(o)
@@ -105,7 +105,7 @@ func look(t *testing.T, c *cache.Cache, d robots.Dialect) cache.Ruling {
 }
 
 // ask has all look it up at once; each is to get the text, or an outcome without one.
-func (all crowd) ask(t *testing.T, outcome cache.Outcome, text string) (took time.Duration) {
+func (all cacheFleet) ask(t *testing.T, outcome cache.Outcome, text string) (took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	var asking sync.WaitGroup
@@ -122,7 +122,7 @@ func (all crowd) ask(t *testing.T, outcome cache.Outcome, text string) (took tim
 }
 
 // soon waits until each gives the text from then on.
-func (all crowd) soon(t *testing.T, text string) {
+func (all cacheFleet) soon(t *testing.T, text string) {
 	t.Helper()
 	for _, c := range all {
 		eventually(t, text+" is answered with", func() bool {
@@ -136,7 +136,7 @@ const (
 	second = "User-agent: *\nDisallow: /second\n"
 )
 
-func caches(t *testing.T, f Fleet) {
+func runCaches(t *testing.T, f Fleet) {
 	n, failures := cmp.Or(f.Replicas, 20), cmp.Or(f.Failures, 3)
 	failing := func(t *testing.T, n int, join func(*testing.T) cache.Store) { failing(t, n, failures, join) }
 	for name, test := range map[string]func(*testing.T, int, func(*testing.T) cache.Store){
@@ -161,13 +161,13 @@ func caches(t *testing.T, f Fleet) {
 
 func cold(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	if took := all.ask(t, cache.Rules, first); took < s.takes {
 		t.Errorf("answered after %v", took)
 	}
 	s.fetches(t, 1, "all at once")
 	all.ask(t, cache.Rules, first)
-	newCrowd(t, 2, join, cache.Options{Fetcher: s}).ask(t, cache.Rules, first)
+	newCacheFleet(t, 2, join, cache.Options{Fetcher: s}).ask(t, cache.Rules, first)
 	s.fetches(t, 1, "and others later")
 }
 
@@ -175,7 +175,7 @@ func cold(t *testing.T, n int, join func(*testing.T) cache.Store) {
 func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.says(204, first)
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	var asking sync.WaitGroup
 	for _, c := range all {
 		for _, d := range robots.Dialects() {
@@ -198,7 +198,7 @@ func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
 func refreshed(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
 	const least = 5 * short
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s, MinAge: least, MaxAge: 4 * least})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s, MinAge: least, MaxAge: 4 * least})
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
 	for began := time.Now(); time.Since(began) < 6*least; {
@@ -220,7 +220,7 @@ func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.says(503, "")
 	const retry = 25 * short // in real time all ask before it is over, on a busy machine too
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s, Retry: retry})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s, Retry: retry})
 	all.ask(t, cache.Unreachable, "")
 	s.fetches(t, 1, "cold")
 	all.ask(t, cache.Unreachable, "")
@@ -232,7 +232,7 @@ func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 		s.fetches(t, n, "at the retry")
 		wait *= 2
 	}
-	if r := look(t, newCrowd(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0], robots.Standard()); time.Until(r.Retry) < wait*3/4 {
+	if r := look(t, newCacheFleet(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0], robots.Standard()); time.Until(r.Retry) < wait*3/4 {
 		t.Errorf("who comes then is to wait %v", time.Until(r.Retry))
 	}
 	s.says(200, first)
@@ -246,7 +246,7 @@ func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s.set(fetch.Result{MaxAge: -1, Err: errDown})
 	s.takes = 4 * short
 	const retry = 30 * time.Second
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s, Retry: retry})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s, Retry: retry})
 	if took := all.ask(t, cache.NoConnection, ""); took > patience {
 		t.Errorf("answered after %v", took)
 	}
@@ -259,14 +259,14 @@ func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	}
 	s.fetches(t, n, "and not again")
 	one := newSite(first)
-	newCrowd(t, n, join, cache.Options{Fetcher: one}).ask(t, cache.Rules, first)
+	newCacheFleet(t, n, join, cache.Options{Fetcher: one}).ask(t, cache.Rules, first)
 	one.fetches(t, 1, "by those who can reach it")
 }
 
 func ours(t *testing.T, _ int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.set(fetch.Result{MaxAge: -1, OwnFailure: true, Err: errDown})
-	all := newCrowd(t, 3, join, cache.Options{Fetcher: s})
+	all := newCacheFleet(t, 3, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.NoConnection, "")
 	s.fetches(t, 3, "each for itself")
 	s.says(200, first)
@@ -276,7 +276,7 @@ func ours(t *testing.T, _ int, join func(*testing.T) cache.Store) {
 
 func died(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	const term = 10 * short
 	dead := join(t)
 	asked := time.Now()
@@ -290,7 +290,7 @@ func died(t *testing.T, n int, join func(*testing.T) cache.Store) {
 
 func refetched(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
 	e, err := all[0].Refetch(t.Context(), cache.Query{Origin: origin("site.test")})
@@ -303,7 +303,7 @@ func refetched(t *testing.T, n int, join func(*testing.T) cache.Store) {
 
 func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
 	s.takes = 30 * short // all ask before it is over
@@ -324,7 +324,7 @@ func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
 
 func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(503, "")
 	if e, err := all[0].Refetch(t.Context(), cache.Query{Origin: origin("site.test")}); err != nil || !e.Under(robots.Standard()).Stale {
@@ -345,7 +345,7 @@ func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
 func forgottenMeanwhile(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
 	s.takes = 30 * short // the purge comes before it is over
-	all := newCrowd(t, n, join, cache.Options{Fetcher: s})
+	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	var asking sync.WaitGroup
 	asking.Go(func() { all.ask(t, cache.Rules, first) })
 	<-time.After(2 * short)

@@ -41,7 +41,7 @@ func NewMemory() *Memory {
 
 // Join gives the Sharer of another replica.
 func (m *Memory) Join() *Replica {
-	r := &Replica{shared: m, told: make(chan struct{}, 1), purges: make(map[robots.Origin]string)}
+	r := &Replica{shared: m, wake: make(chan struct{}, 1), purges: make(map[robots.Origin]string)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.replicas = append(m.replicas, r)
@@ -78,14 +78,14 @@ func (m *Memory) save(o robots.Origin, s saved) (mark string) {
 // A Replica is one process's part of a Memory.
 type Replica struct {
 	shared *Memory
-	told   chan struct{} // holds a token: there is something to hear
+	wake   chan struct{} // holds a token: there is something to hear
 
 	// guarded by shared.mu
-	news   []news
-	purges map[robots.Origin]string // the marks of those that it knows of
+	changes []change
+	purges  map[robots.Origin]string // the marks of those that it knows of
 }
 
-type news struct {
+type change struct {
 	origin robots.Origin
 	what   cache.Change
 	mark   string // of a purge
@@ -136,7 +136,7 @@ func (r *Replica) Lease(_ context.Context, o robots.Origin, term time.Duration) 
 // Announce is cache.Sharer's.
 func (r *Replica) Announce(o robots.Origin, what cache.Change) {
 	defer r.shared.begin()()
-	n := news{origin: o, what: what}
+	n := change{origin: o, what: what}
 	if what == cache.Purged {
 		n.mark = r.shared.save(o, saved{purge: true})
 		r.purges[o] = n.mark
@@ -145,9 +145,9 @@ func (r *Replica) Announce(o robots.Origin, what cache.Change) {
 		if other == r {
 			continue
 		}
-		other.news = append(other.news, n)
+		other.changes = append(other.changes, n)
 		select {
-		case other.told <- struct{}{}:
+		case other.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -159,21 +159,21 @@ func (r *Replica) Watch(ctx context.Context, heard func(robots.Origin, cache.Cha
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.told:
+		case <-r.wake:
 		}
 		r.shared.mu.Lock()
-		all := r.news
-		r.news = nil
+		all := r.changes
+		r.changes = nil
 		r.shared.mu.Unlock()
 		for _, n := range all {
 			heard(n.origin, n.what)
-			r.knows(n)
+			r.notePurge(n)
 		}
 	}
 }
 
 // knows is after the Cache has heard: what it saves then does not rest on what was purged.
-func (r *Replica) knows(n news) {
+func (r *Replica) notePurge(n change) {
 	if n.what == cache.Purged {
 		r.shared.mu.Lock()
 		defer r.shared.mu.Unlock()

@@ -71,7 +71,7 @@ func Shared(t *testing.T, f Fleet) {
 			})
 		})
 	}
-	caches(t, f)
+	runCaches(t, f)
 }
 
 // eventually waits until something holds.
@@ -228,10 +228,10 @@ func apartRights(t *testing.T, join func() replica) {
 }
 
 // An ear has what a replica heard.
-type ear chan string
+type changes chan string
 
-func listen(t *testing.T, r replica, then func(robots.Origin, cache.Change)) ear {
-	e := make(ear, 100)
+func listen(t *testing.T, r replica, then func(robots.Origin, cache.Change)) changes {
+	e := make(changes, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -244,7 +244,7 @@ func listen(t *testing.T, r replica, then func(robots.Origin, cache.Change)) ear
 	return e
 }
 
-func (e ear) hears(t *testing.T, o robots.Origin, what cache.Change) {
+func (e changes) expect(t *testing.T, o robots.Origin, what cache.Change) {
 	t.Helper()
 	select {
 	case got := <-e:
@@ -266,11 +266,11 @@ func purged(t *testing.T, join func() replica) {
 	gone := func(r replica) func(robots.Origin, cache.Change) {
 		return func(o robots.Origin, _ cache.Change) { want(t, r, o, nil) }
 	}
-	ears := []ear{listen(t, b, gone(b)), listen(t, c, gone(c))}
+	ears := []changes{listen(t, b, gone(b)), listen(t, c, gone(c))}
 	a.Announce(o, cache.Purged)
 	want(t, a, o, nil)
 	for _, e := range ears {
-		e.hears(t, o, cache.Purged)
+		e.expect(t, o, cache.Purged)
 	}
 	want(t, join(), o, nil)
 	eventually(t, "others stay", loads(t, b, origin("b.test"), []byte("other")))
@@ -279,8 +279,8 @@ func purged(t *testing.T, join func() replica) {
 	save(b, o, []byte("two"))
 	eventually(t, "what is saved then is kept", loads(t, a, o, []byte("two")))
 	b.Announce(o, cache.Purged)
-	own.hears(t, o, cache.Purged) // the first is that of the other: one's own is not heard
-	ears[1].hears(t, o, cache.Purged)
+	own.expect(t, o, cache.Purged) // the first is that of the other: one's own is not heard
+	ears[1].expect(t, o, cache.Purged)
 }
 
 // undone: what rests on what was purged is not saved; what was fetched since is.
@@ -299,10 +299,10 @@ func undone(t *testing.T, join func() replica) {
 	right.Release()
 
 	e := listen(t, a, func(robots.Origin, cache.Change) {})
-	e.hears(t, o, cache.Purged)
+	e.expect(t, o, cache.Purged)
 	held = claimSoon(t, a, o, time.Minute)
 	b.Announce(o, cache.Purged)
-	e.hears(t, o, cache.Purged)
+	e.expect(t, o, cache.Purged)
 	<-time.After(short) // Watch goes on
 	save(a, o, []byte("three"))
 	held.Release()
@@ -317,7 +317,7 @@ func replaced(t *testing.T, join func() replica) {
 		entry = fmt.Append(nil, i)
 		save(a, origin("a.test"), entry)
 		a.Announce(origin("a.test"), cache.Replaced)
-		e.hears(t, origin("a.test"), cache.Replaced)
+		e.expect(t, origin("a.test"), cache.Replaced)
 	}
 }
 

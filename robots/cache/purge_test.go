@@ -25,7 +25,7 @@ func lookup(t *testing.T, c *Cache) Ruling {
 	return e.Under(robots.Standard())
 }
 
-func TestToBeShownIsNoUse(t *testing.T) {
+func TestPeekIsNoUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{answers: []fetch.Result{file(time.Hour)}}
 		c, end := start(t, Options{Fetcher: s})
@@ -59,8 +59,8 @@ func TestToBeShownIsNoUse(t *testing.T) {
 
 func TestPurgeForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, shelf := &script{answers: []fetch.Result{file(-1), status(503), status(503), elsewhere()}}, newShelf()
-		o := Options{Fetcher: s, Store: shelf}
+		s, store := &script{answers: []fetch.Result{file(-1), status(503), status(503), elsewhere()}}, newMemStore()
+		o := Options{Fetcher: s, Store: store}
 		c := newCache(t, o)
 		lookup(t, c)
 		<-time.After(25 * time.Hour)
@@ -105,10 +105,10 @@ func TestPurgeDuringAFetch(t *testing.T) {
 
 func TestPurgeDuringALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, shelf := &script{answers: []fetch.Result{file(-1), elsewhere()}}, newShelf()
-		o := Options{Fetcher: s, Store: shelf}
+		s, store := &script{answers: []fetch.Result{file(-1), elsewhere()}}, newMemStore()
+		o := Options{Fetcher: s, Store: store}
 		lookup(t, newCache(t, o))
-		shelf.takes = 100 * time.Millisecond
+		store.takes = 100 * time.Millisecond
 		c := newCache(t, o)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -157,10 +157,10 @@ func TestRefetchFetchesWhatIsFresh(t *testing.T) {
 	})
 }
 
-func TestRefetchHoldsWhatTheStoreHas(t *testing.T) {
+func TestRefetchKeepsStoredFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, shelf := &script{answers: []fetch.Result{file(-1), status(503)}}, newShelf()
-		o := Options{Fetcher: s, Store: shelf}
+		s, store := &script{answers: []fetch.Result{file(-1), status(503)}}, newMemStore()
+		o := Options{Fetcher: s, Store: store}
 		lookup(t, newCache(t, o))
 		e, err := newCache(t, o).Refetch(t.Context(), Query{Origin: site})
 		if r := e.Under(robots.Standard()); err != nil || !r.Stale || s.count() != 2 {

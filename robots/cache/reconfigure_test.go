@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-func use(t *testing.T, c *Cache, o Options) <-chan struct{} {
+func reconfigure(t *testing.T, c *Cache, o Options) <-chan struct{} {
 	t.Helper()
 	over, err := c.Reconfigure(o)
 	if err != nil {
@@ -23,7 +23,7 @@ func use(t *testing.T, c *Cache, o Options) <-chan struct{} {
 }
 
 // over says whether a channel is closed.
-func over(c <-chan struct{}) bool {
+func isDrained(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -34,7 +34,7 @@ func over(c <-chan struct{}) bool {
 
 // TestUseJudgesByTheNewTimes: what is known is as old, and as fresh, as if it had been
 // fetched under them; and nothing is fetched before that is over.
-func TestUseJudgesByTheNewTimes(t *testing.T) {
+func TestReconfigureAppliesNewTimes(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		answer fetch.Result
@@ -59,7 +59,7 @@ func TestUseJudgesByTheNewTimes(t *testing.T) {
 				c := newCache(t, tc.before)
 				first, _ := rule(t, c)
 				wait(tc.age)
-				if !over(use(t, c, tc.after)) {
+				if !isDrained(reconfigure(t, c, tc.after)) {
 					t.Error("the Options of before are in use still")
 				}
 				if tc.fresh > tc.age {
@@ -82,14 +82,14 @@ func TestUseJudgesByTheNewTimes(t *testing.T) {
 }
 
 // TestUseScalesARow: a row of failures is as far on as it was.
-func TestUseScalesARow(t *testing.T) {
+func TestReconfigureScalesRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{status(503)}}
 		c := newCache(t, Options{Fetcher: f})
 		rule(t, c)
 		wait(30 * time.Second)
 		rule(t, c) // the second: a minute until the next
-		use(t, c, Options{Fetcher: f, Retry: 10 * time.Second})
+		reconfigure(t, c, Options{Fetcher: f, Retry: 10 * time.Second})
 		wait(20*time.Second - 1)
 		if rule(t, c); f.count() != 2 {
 			t.Fatalf("tried after %v", time.Since(f.lastBegun()))
@@ -98,7 +98,7 @@ func TestUseScalesARow(t *testing.T) {
 		if rule(t, c); f.count() != 3 {
 			t.Fatal("not tried after 20 s")
 		}
-		use(t, c, Options{Fetcher: f, Retry: 30 * time.Minute})
+		reconfigure(t, c, Options{Fetcher: f, Retry: 30 * time.Minute})
 		wait(30*time.Minute - 1)
 		if rule(t, c); f.count() != 3 {
 			t.Error("a wait grew beyond the longest, or did not grow")
@@ -111,7 +111,7 @@ func TestUseScalesARow(t *testing.T) {
 }
 
 // TestUseKeepsCopies: what is held while its origin fails, and the row it is held for.
-func TestUseKeepsCopies(t *testing.T) {
+func TestReconfigureKeepsStaleFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(-1), status(503)}}
 		c, stop := start(t, Options{Fetcher: f})
@@ -119,7 +119,7 @@ func TestUseKeepsCopies(t *testing.T) {
 		rule(t, c)
 		wait(25 * time.Hour)
 		first, _ := rule(t, c)
-		use(t, c, Options{Fetcher: f, MaxAge: time.Hour})
+		reconfigure(t, c, Options{Fetcher: f, MaxAge: time.Hour})
 		again, waited := rule(t, c)
 		if !first.Stale || !again.Stale || again.File != first.File || waited != 0 {
 			t.Errorf("%+v after %v, before %+v", again, waited, first)
@@ -133,7 +133,7 @@ func TestUseKeepsCopies(t *testing.T) {
 
 // TestUseDuringAFetch: it goes on as it was begun, for all who wait; what it brings
 // lives by the new times.
-func TestUseDuringAFetch(t *testing.T) {
+func TestReconfigureDuringAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
 		other := &script{answers: []fetch.Result{status(404)}}
@@ -147,16 +147,16 @@ func TestUseDuringAFetch(t *testing.T) {
 			})
 		}
 		wait(time.Second)
-		done := use(t, c, Options{Fetcher: other, MaxAge: time.Hour})
-		later := use(t, c, Options{Fetcher: other, MaxAge: time.Hour}) // by the Options between nothing is fetched
+		done := reconfigure(t, c, Options{Fetcher: other, MaxAge: time.Hour})
+		later := reconfigure(t, c, Options{Fetcher: other, MaxAge: time.Hour}) // by the Options between nothing is fetched
 		wait(8 * time.Second)
-		if over(done) || over(later) {
+		if isDrained(done) || isDrained(later) {
 			t.Error("said to be over during a fetch")
 		}
 		wait(time.Second)
 		asked.Wait()
-		if !over(done) || !over(later) || other.count() != 0 {
-			t.Errorf("over: %v, %d fetches by the other", over(done), other.count())
+		if !isDrained(done) || !isDrained(later) || other.count() != 0 {
+			t.Errorf("over: %v, %d fetches by the other", isDrained(done), other.count())
 		}
 		wait(time.Hour)
 		if r, _ := rule(t, c); r.Outcome != NoFile || old.count() != 1 || other.count() != 1 {
@@ -167,16 +167,16 @@ func TestUseDuringAFetch(t *testing.T) {
 
 // TestUseOtherUserAgent: refreshes are made with the one in force; where there is none
 // any more, with that of who asks.
-func TestUseOtherUserAgent(t *testing.T) {
+func TestReconfigureUserAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(time.Hour)}}
 		c, stop := start(t, Options{Fetcher: f, UserAgent: "First/1"})
 		defer stop()
 		rule(t, c)
-		use(t, c, Options{Fetcher: f, UserAgent: "Second/1"})
+		reconfigure(t, c, Options{Fetcher: f, UserAgent: "Second/1"})
 		rule(t, c)
 		wait(time.Hour)
-		use(t, c, Options{Fetcher: f})
+		reconfigure(t, c, Options{Fetcher: f})
 		rule(t, c)
 		wait(time.Hour)
 		if want := []string{"First/1", "Second/1", "robotsproxy"}; !slices.Equal(f.agents, want) {
@@ -187,7 +187,7 @@ func TestUseOtherUserAgent(t *testing.T) {
 
 // TestReroute: who could not be reached is tried again when it is asked for, once;
 // who was reached and refused is not.
-func TestReroute(t *testing.T) {
+func TestRetryUnconnected(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer fetch.Result
 		want   int
@@ -210,11 +210,11 @@ func TestReroute(t *testing.T) {
 }
 
 // TestUseRefuses: and all stays as it is.
-func TestUseRefuses(t *testing.T) {
+func TestReconfigureRejectsBadOptions(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1)}}
 	c := newCache(t, Options{Fetcher: f})
 	for _, o := range []Options{{}, {Fetcher: f, MaxAge: -1}, {Fetcher: f, MinAge: 2, MaxAge: 1}} {
-		if _, err := c.Reconfigure(o); err == nil || c.terms.Load().clock != usual || c.terms.Load().next != nil {
+		if _, err := c.Reconfigure(o); err == nil || c.gen.Load().timing != usual || c.gen.Load().next != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -222,7 +222,7 @@ func TestUseRefuses(t *testing.T) {
 
 // TestUseUnderLoad: many origins, evictions, refreshes and changes at once; at the end
 // the schedule has a place for what is in memory and nothing else.
-func TestUseUnderLoad(t *testing.T) {
+func TestReconfigureUnderLoad(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1), file(0), status(503), unconnected(), file(time.Hour)}}
 	c, stop := start(t, Options{Fetcher: f, MaxBytes: 1 << 20})
 	var asked sync.WaitGroup
@@ -240,7 +240,7 @@ func TestUseUnderLoad(t *testing.T) {
 		})
 	}
 	for i := range 40 {
-		use(t, c, Options{Fetcher: f, MaxAge: time.Duration(1+i%3) * time.Hour, MinAge: time.Minute, Retry: time.Duration(1+i%5) * time.Second})
+		reconfigure(t, c, Options{Fetcher: f, MaxAge: time.Duration(1+i%3) * time.Hour, MinAge: time.Minute, Retry: time.Duration(1+i%5) * time.Second})
 		if i%4 == 0 {
 			c.RetryUnconnected()
 		}

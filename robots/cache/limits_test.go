@@ -56,7 +56,7 @@ func TestMemory(t *testing.T) {
 		held, scheduled := 0, 0
 		for _, e := range c.entries.All() {
 			held += int(e.weight())
-			if !e.life[said].due.IsZero() {
+			if !e.lifetimes[byCacheControl].refreshAt.IsZero() {
 				scheduled++
 			}
 		}
@@ -163,8 +163,8 @@ func TestManyRefreshes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if f.count() != 2*hosts || len(c.refreshes) != 0 {
-			t.Errorf("%d fetches, %d places taken", f.count(), len(c.refreshes))
+		if f.count() != 2*hosts || len(c.refreshSlots) != 0 {
+			t.Errorf("%d fetches, %d places taken", f.count(), len(c.refreshSlots))
 		}
 	})
 }

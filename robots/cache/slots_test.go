@@ -13,29 +13,29 @@ import (
 )
 
 // takers asks p for n places for client at once, and counts what it is given.
-func takers(t *testing.T, p *places, client string, n int, got map[string]int) (giveBack chan func()) {
+func acquireMany(t *testing.T, p *fetchSlots, client string, n int, got map[string]int) (release chan func()) {
 	t.Helper()
-	giveBack = make(chan func(), n)
+	release = make(chan func(), n)
 	for range n {
 		go func() {
-			back, err := p.take(t.Context(), t.Context(), client)
+			back, err := p.acquire(t.Context(), t.Context(), client)
 			if err == nil {
-				giveBack <- back
+				release <- back
 			}
 		}()
 	}
 	synctest.Wait()
-	got[client] = len(giveBack)
-	return giveBack
+	got[client] = len(release)
+	return release
 }
 
 // TestPlaces: a client holds no more places than are free, whatever others hold.
-func TestPlaces(t *testing.T) {
+func TestFetchSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces(512)
+		p := newFetchSlots(512)
 		got := map[string]int{}
 		for _, client := range []string{"a", "b", "c", "d"} {
-			takers(t, p, client, 600, got)
+			acquireMany(t, p, client, 600, got)
 		}
 		want := map[string]int{"a": 256, "b": 128, "c": 64, "d": 32}
 		for client, n := range want {
@@ -51,12 +51,12 @@ func TestPlaces(t *testing.T) {
 
 // TestPlacesInTurn: places that come free go to the waiting clients in turn, until
 // they hold about as many each, and one is left for a client that comes now.
-func TestPlacesInTurn(t *testing.T) {
+func TestFetchSlotsInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces(12)
+		p := newFetchSlots(12)
 		got := map[string]int{}
-		a := takers(t, p, "a", 100, got)
-		b := takers(t, p, "b", 100, got)
+		a := acquireMany(t, p, "a", 100, got)
+		b := acquireMany(t, p, "b", 100, got)
 		if got["a"] != 6 || got["b"] != 3 {
 			t.Fatalf("at first a holds %d places and b %d", got["a"], got["b"])
 		}
@@ -71,26 +71,26 @@ func TestPlacesInTurn(t *testing.T) {
 }
 
 // TestPlacesLeave: a client that leaves its wait takes nothing, and is forgotten.
-func TestPlacesLeave(t *testing.T) {
+func TestFetchSlotsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces(2)
-		first, err := p.take(t.Context(), t.Context(), "a")
+		p := newFetchSlots(2)
+		first, err := p.acquire(t.Context(), t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := p.take(ctx, t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := p.acquire(ctx, t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("err = %v", err)
 		}
 		base, end := context.WithCancel(t.Context())
 		end()
-		if _, err := p.take(t.Context(), base, "a"); !errors.Is(err, ErrStopped) {
+		if _, err := p.acquire(t.Context(), base, "a"); !errors.Is(err, ErrStopped) {
 			t.Errorf("err = %v", err)
 		}
 		first()
-		if p.free != 2 || len(p.clients) != 0 || len(p.turns) != 0 {
-			t.Errorf("%d free, clients %v, turns %v", p.free, p.clients, p.turns)
+		if p.free != 2 || len(p.clients) != 0 || len(p.queue) != 0 {
+			t.Errorf("%d free, clients %v, turns %v", p.free, p.clients, p.queue)
 		}
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-var usual = clock{minAge: time.Minute, maxAge: 24 * time.Hour, retry: 30 * time.Second, fetchTimeout: 20 * time.Second}
+var usual = timing{minAge: time.Minute, maxAge: 24 * time.Hour, retry: 30 * time.Second, fetchTimeout: 20 * time.Second}
 
 func TestTTL(t *testing.T) {
 	for _, tc := range []struct {
@@ -32,7 +32,7 @@ func TestPlan(t *testing.T) {
 	slow.fetchTimeout = time.Hour
 	for _, tc := range []struct {
 		name           string
-		clock          clock
+		clock          timing
 		ttl            time.Duration
 		refresh, until time.Duration
 	}{
@@ -44,7 +44,7 @@ func TestPlan(t *testing.T) {
 		{"a fetch may take longer than the ttl", slow, time.Minute, time.Minute, time.Minute + time.Hour + time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			refresh, until := tc.clock.plan(tc.ttl)
+			refresh, until := tc.clock.refreshTimes(tc.ttl)
 			if refresh != tc.refresh || until != tc.until {
 				t.Errorf("plan(%v) = %v, %v; want %v, %v", tc.ttl, refresh, until, tc.refresh, tc.until)
 			}
@@ -56,13 +56,13 @@ func TestPlan(t *testing.T) {
 func TestPlanBounds(t *testing.T) {
 	c := usual
 	for ttl := c.minAge; ttl <= c.maxAge; ttl += 7 * time.Second {
-		refresh, until := c.plan(ttl)
+		refresh, until := c.refreshTimes(ttl)
 		switch {
 		case refresh < c.minAge || refresh > ttl:
 			t.Fatalf("ttl %v: refreshed after %v", ttl, refresh)
 		case until < refresh+c.fetchTimeout:
 			t.Fatalf("ttl %v: refreshed after %v, used only until %v", ttl, refresh, until)
-		case until > c.maxAge+c.overtime():
+		case until > c.maxAge+c.refreshLimit():
 			t.Fatalf("ttl %v: used until %v", ttl, until)
 		case until > ttl && refresh > c.minAge:
 			t.Fatalf("ttl %v: used until %v although it could be refreshed before %v", ttl, until, refresh)
@@ -83,7 +83,7 @@ func TestBackoff(t *testing.T) {
 		{"a first wait over 30 min stays", time.Hour, []time.Duration{time.Hour, time.Hour}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := clock{retry: tc.first}
+			c := timing{retry: tc.first}
 			var last time.Duration
 			for i, want := range tc.want {
 				if last = c.backoff(last); last != want {

@@ -1,0 +1,196 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+// The times that a cache waits for a Store.
+const (
+	// maxLoad is how long a cache waits for a Store; after that the Store counts as empty.
+	maxLoad = time.Second
+
+	// minPoll and maxPoll are the first and the longest time between two requests for a Lease that
+	// another Cache has.
+	minPoll = 25 * time.Millisecond
+	maxPoll = 200 * time.Millisecond
+)
+
+// load loads the entry of o from the Store into memory. It returns nil if there is none that is
+// usable or, with before, none that is newer. Only the flight f of o calls it, so that nobody
+// else puts an entry of o meanwhile.
+func (c *Cache) load(o robots.Origin, f *flight, before *Entry) *Entry {
+	if c.store == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.baseCtx, maxLoad)
+	defer cancel()
+	for ctx.Err() == nil {
+		saved, err := c.store.Load(ctx, o)
+		if errors.Is(err, ErrPurged) {
+			c.onChange(o, Purged)
+		}
+		if err != nil {
+			return nil
+		}
+		e, again := c.addLoaded(saved, o, f, before)
+		if again {
+			continue
+		}
+		if e != nil && before != nil {
+			e.compileLike(before)
+			c.reweigh(e.key, e.last)
+		}
+		return e
+	}
+	return nil
+}
+
+// addLoaded puts what the Store returned into memory. again reports that the Store has changed
+// meanwhile, so that it must be loaded again.
+func (c *Cache) addLoaded(saved []byte, o robots.Origin, f *flight, before *Entry) (e *Entry, again bool) {
+	k, err := decode(saved)
+	if err != nil || k.origin != o.String() {
+		k = nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.reload {
+		f.reload = false
+		return nil, true
+	}
+	if k == nil {
+		return nil, false
+	}
+	t := c.gen.Load()
+	if c.sharedStore != nil && kindOf(k.last) == noConnection {
+		k.retryAfter = 0 // another process may have no connection; each has its own retry time
+		if before != nil {
+			k.retryAfter = before.retryAfter
+		}
+	}
+	if e = k.entry(o, time.Now(), t.timing); e == nil || !e.newerThan(before) {
+		return nil, false
+	}
+	e.reweigh = c.reweigh
+	known, _ := c.entries.GetEntryQuietly(key{origin: o})
+	c.put(e, known.Value)
+	return e, false
+}
+
+// save gives e to the Store.
+func (c *Cache) save(e *Entry, client string) {
+	if c.store == nil || !e.inStore() {
+		return
+	}
+	if saved := encode(e); len(saved) <= maxSaved {
+		c.store.Save(e.origin, saved, e.usefulUntil(), client)
+	}
+}
+
+// waitForLease asks for the right to fetch until it gets it (release is not nil) or another
+// Cache has fetched an entry e since before. With neither the caller fetches at once: the Store
+// fails, or the Caches that had the right brought nothing. known is the newest entry that is
+// known then.
+func (c *Cache) waitForLease(o robots.Origin, before *Entry, f *flight) (release func(), e, known *Entry) {
+	c.mu.Lock()
+	refetch := f.refetch
+	c.mu.Unlock()
+	term := f.gen.timing.refreshLimit()
+	deadline := time.Now().Add(2 * term) // one term for a Cache that died with the right, one for its successor
+	asked, version := false, ""
+	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
+		lease, err := c.requestLease(o, term)
+		if err != nil {
+			return nil, nil, before
+		}
+		changed := asked && lease.Version != version
+		asked, version = true, lease.Version
+		if changed || lease.Release != nil {
+			e := c.load(o, f, before)
+			switch {
+			case e == nil:
+			case e.isFresh(time.Now()) && (changed || !refetch):
+				f.loaded = !refetch
+				return lease.Release, e, nil
+			default:
+				before = e
+				if e.last.kind == noConnection { // perhaps only there: do not wait for each such Cache in turn
+					deadline = earlier(deadline, time.Now().Add(storeTime))
+				}
+			}
+		}
+		if lease.Release != nil || !time.Now().Before(deadline) || !c.sleep(pause/2+rand.N(pause/2)) {
+			return lease.Release, nil, before
+		}
+	}
+}
+
+// requestLease asks the Store for a Lease, for no longer than maxLoad.
+func (c *Cache) requestLease(o robots.Origin, term time.Duration) (Lease, error) {
+	ctx, cancel := context.WithTimeout(c.baseCtx, maxLoad)
+	defer cancel()
+	return c.sharedStore.Lease(ctx, o, term)
+}
+
+// sleep waits for d. It returns false if the cache was stopped.
+func (c *Cache) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.baseCtx.Done():
+		return false
+	}
+}
+
+// onChange handles a change that another process has announced: memory is older than the Store
+// then.
+func (c *Cache) onChange(o robots.Origin, what Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgetInMemory(o, what)
+}
+
+// Purge deletes the files of o, also stale ones, and their failures from memory and from the
+// Store. It reports whether memory had any. The next Lookup waits for a fetch. With a
+// SharedStore the other processes delete them too.
+func (c *Cache) Purge(o robots.Origin) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	had := c.forgetInMemory(o, Purged)
+	switch {
+	case c.sharedStore != nil:
+		c.sharedStore.Announce(o, Purged)
+	case c.store != nil:
+		c.store.Save(o, []byte{0}, time.Now(), "") // no entry, and expired
+	}
+	return had
+}
+
+// forgetInMemory deletes the proxy's own file of o from memory and, for Purged, the files for
+// product tokens and those of flights. It reports whether memory had any. The caller holds c.mu.
+func (c *Cache) forgetInMemory(o robots.Origin, what Change) (had bool) {
+	keys := []key{{origin: o}}
+	if what == Purged {
+		keys = append(keys, key{origin: o, direct: true})
+		for _, token := range c.variants.tokens(o) {
+			keys = append(keys, key{o, token, false}, key{o, token, true})
+		}
+	}
+	for _, k := range keys {
+		if f := c.flights[k]; f != nil {
+			f.reload = true
+			f.purged = f.purged || what == Purged
+		}
+		if _, ok := c.entries.Invalidate(k); ok {
+			had = true
+		}
+	}
+	return had
+}

@@ -1,0 +1,343 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// Lookup returns what the robots.txt of q says now. It returns at once if memory has an entry
+// that is usable under d; otherwise it loads from the Store or fetches. All callers with the
+// same Origin and Token get the same entry, and pass their d to [Entry.Under]. The error is that
+// of ctx, or ErrStopped. If ctx ends, the fetch continues for other callers.
+func (c *Cache) Lookup(ctx context.Context, q Query, d robots.Dialect) (*Entry, error) {
+	if c.stopped.Load() {
+		return nil, ErrStopped
+	}
+	if e := c.hit(key{origin: q.Origin, token: q.Token}, d); e != nil {
+		return e, nil
+	}
+	k := c.variants.admit(q)
+	if k.token != q.Token || k.direct {
+		if e := c.hit(k, d); e != nil {
+			return e, nil
+		}
+	}
+	c.counters.misses.Add(1)
+	missed := d // only here: the hot path allocates nothing
+	return c.wait(ctx, k, q.Client, &missed)
+}
+
+// Refetch fetches the robots.txt of q now, whatever its age, or waits for a fetch that is under
+// way, here or in another process that shares the Store. It returns the new entry; after a
+// failed fetch that entry has the stale file. The other processes load the entry at their next
+// lookup. The error is as with Lookup.
+func (c *Cache) Refetch(ctx context.Context, q Query) (*Entry, error) {
+	return c.wait(ctx, c.variants.admit(q), q.Client, nil)
+}
+
+// hit returns the entry in memory that is usable under d, or nil.
+func (c *Cache) hit(k key, d robots.Dialect) *Entry {
+	e, ok := c.entries.GetIfPresent(k)
+	if !ok {
+		return nil
+	}
+	if e = c.touch(e, d, time.Now()); e != nil {
+		c.counters.hits.Add(1)
+	}
+	return e
+}
+
+// usableFor returns e, or what remains of it, if it is usable under d. With a nil d it returns
+// nil: the caller needs a fetch.
+func (c *Cache) usableFor(e *Entry, d *robots.Dialect) *Entry {
+	if d == nil {
+		return nil
+	}
+	return c.touch(e, *d, time.Now())
+}
+
+// touch returns e, or what remains of it, if it is usable under d at now, and marks it as used.
+// It returns nil if the caller must wait for a fetch.
+func (c *Cache) touch(e *Entry, d robots.Dialect, now time.Time) *Entry {
+	e = e.usableAt(d, now, c.running.Load())
+	l := lifetimeOf(d)
+	if e == nil || e.useBits.Load()&usedBit(l) != 0 { // a read first, since many processors may use the entry
+		return e
+	}
+	if was := e.useBits.Or(usedBit(l)); was&usedBit(l) == 0 && was&missedBit(l) != 0 {
+		c.schedule.add(e, now) // its refresh was skipped while it was unused
+	}
+	return e
+}
+
+// errNoAnswer stands for a Fetcher that gave nil.
+var errNoAnswer = errors.New("fetcher gave no answer")
+
+// wait returns the entry that a flight of k brings, or one in memory that has become usable
+// under d meanwhile. It waits for several flights if the first one loads an entry that is not
+// usable. client causes the fetch.
+func (c *Cache) wait(ctx context.Context, k key, client string, d *robots.Dialect) (*Entry, error) {
+	var known *Entry // loaded; memory may have evicted it again
+	for {
+		f, e, err := c.join(ctx, k, client, d, known)
+		if err != nil {
+			c.mu.Lock()
+			c.removeUnused(k)
+			c.mu.Unlock()
+		}
+		if f == nil {
+			return e, err
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if f.entry == nil {
+			return nil, ErrStopped
+		}
+		if !f.loaded {
+			return f.entry, nil
+		}
+		if e := c.usableFor(f.entry, d); e != nil {
+			return e, nil
+		}
+		known = f.entry // so that the next flight fetches
+	}
+}
+
+// join returns the flight of k, which it starts if there is none, or a usable entry in memory.
+func (c *Cache) join(ctx context.Context, k key, client string, d *robots.Dialect, known *Entry) (*flight, *Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	c.mu.Lock()
+	f := c.flights[k]
+	if f != nil {
+		f.refetch = f.refetch || d == nil
+	}
+	c.mu.Unlock()
+	if f != nil {
+		return f, nil, nil
+	}
+	release := func() {}
+	if !k.direct { // the fetch that was redirected has a slot
+		var err error
+		if release, err = c.slots.acquire(ctx, c.baseCtx, client); err != nil {
+			return nil, nil, err
+		}
+	}
+	f, e := c.start(k, client, d, known, release)
+	if f == nil && e == nil {
+		return nil, nil, ErrStopped
+	}
+	return f, e, nil
+}
+
+// start starts a flight with the slot of its caller. If another caller has started it meanwhile,
+// or memory has a usable entry, start releases the slot. Both results are nil if the cache is
+// stopped.
+func (c *Cache) start(k key, client string, d *robots.Dialect, known *Entry, release func()) (*flight, *Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped.Load() {
+		release()
+		return nil, nil
+	}
+	if f := c.flights[k]; f != nil {
+		release()
+		f.refetch = f.refetch || d == nil
+		return f, nil
+	}
+	before, ok := c.entries.GetIfPresent(k)
+	if ok {
+		if e := c.usableFor(before, d); e != nil {
+			release()
+			return nil, e
+		}
+	} else {
+		before = known
+	}
+	// Copies, since a substring of a request's head would keep the whole head in memory.
+	k.origin.Host, k.token = strings.Clone(k.origin.Host), strings.Clone(k.token)
+	f := c.launch(k, strings.Clone(client), before, release, d)
+	f.refetch = d == nil
+	return f, nil
+}
+
+// refresh fetches e in the background once it has a slot. ctx is that of Run.
+func (c *Cache) refresh(ctx context.Context, e *Entry) {
+	if wanted, next := e.refreshWanted(time.Now()); !wanted {
+		c.postpone(e, next) // unused; its next use schedules it again
+		return
+	}
+	select {
+	case c.refreshSlots <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, ok := c.entries.GetEntryQuietly(e.key)
+	if !ok || now.Value != e || c.flights[e.key] != nil || c.stopped.Load() {
+		<-c.refreshSlots // evicted, fetched, or being fetched
+		return
+	}
+	c.launch(e.key, "", e, func() { <-c.refreshSlots }, nil)
+}
+
+// postpone schedules a refresh of e at next, unless next is zero.
+func (c *Cache) postpone(e *Entry, next time.Time) {
+	if next.IsZero() {
+		return
+	}
+	c.schedule.add(e, next)
+	if now, ok := c.entries.GetEntryQuietly(e.key); !ok || now.Value != e {
+		c.schedule.remove(e) // evicted or replaced before it was scheduled
+	}
+}
+
+// launch starts a flight that keeps its slot until release. With d the flight compiles the file
+// under d before it releases the slot, so that no more files than there are slots wait for their
+// compilation. The caller holds c.mu.
+func (c *Cache) launch(k key, client string, before *Entry, release func(), d *robots.Dialect) *flight {
+	f := &flight{done: make(chan struct{}), gen: c.gen.Load()}
+	f.gen.flights++
+	c.flights[k] = f
+	c.wg.Go(func() {
+		f.entry = c.loadOrFetch(k, client, before, f)
+		if d != nil && f.entry != nil {
+			f.entry.Under(*d)
+		}
+		c.mu.Lock()
+		delete(c.flights, k) // after the entry is put: a caller that finds no flight finds the entry
+		c.removeUnused(k)
+		f.gen.release()
+		c.mu.Unlock()
+		close(f.done)
+		release()
+	})
+	return f
+}
+
+// loadOrFetch brings the entry of a flight. It loads the proxy's own files from the Store if
+// nothing is known of them, else fetches, with a Lease if several processes share the Store. It
+// returns nil if the cache was stopped meanwhile.
+func (c *Cache) loadOrFetch(k key, client string, before *Entry, f *flight) *Entry {
+	if k.inStore() && before == nil {
+		if e := c.load(k.origin, f, nil); e != nil {
+			f.loaded = true
+			return e
+		}
+	}
+	if k.inStore() && c.sharedStore != nil {
+		release, e, known := c.waitForLease(k.origin, before, f)
+		if release != nil {
+			defer release()
+		}
+		if e != nil || c.baseCtx.Err() != nil {
+			return e
+		}
+		before = known
+	}
+	return c.fetch(k, client, before, f)
+}
+
+// removeUnused frees the token of k if there is neither a file of k nor a flight. The caller
+// holds c.mu.
+func (c *Cache) removeUnused(k key) {
+	if _, ok := c.entries.GetEntryQuietly(k); !ok && c.flights[k] == nil {
+		c.variants.remove(k)
+	}
+}
+
+// fetch fetches a file and puts it into memory and the Store. It returns nil if the cache was
+// stopped meanwhile: then the failure says nothing about the origin.
+func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
+	a := f.gen.fetcher.Fetch(c.baseCtx, fetch.Request{
+		Origin: k.origin, UserAgent: cmp.Or(k.token, f.gen.userAgent), Token: k.token, Client: client, Direct: k.direct,
+	})
+	if c.baseCtx.Err() != nil {
+		return nil
+	}
+	if a == nil {
+		a = &fetch.Result{MaxAge: -1, Err: errNoAnswer, Fetched: time.Now()}
+	}
+	c.counters.fetches[FetchOutcomeOf(a)].Add(1)
+	e := newEntry(k, a, before, time.Now(), f.gen.timing)
+	e.compileLike(before)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.gen.Load()
+	if f.purged {
+		e, before = newEntry(k, a, nil, time.Now(), f.gen.timing), nil
+	}
+	if t != f.gen {
+		e = e.withTiming(f.gen, t)
+		if now, ok := c.entries.GetEntryQuietly(k); ok {
+			before = now.Value // it has the times of t too
+		}
+	}
+	e.reweigh = c.reweigh
+	if a.OwnFailure {
+		// Only the callers that wait get this entry. The one in memory stays, and the next lookup
+		// that cannot use it fetches.
+		e.retryAfter = 0
+		if before != nil && !before.lifetimes[byCacheControl].refreshAt.IsZero() {
+			c.postpone(before, e.lastFailure.Add(t.timing.retry))
+		}
+		return e
+	}
+	c.put(e, before)
+	c.save(e, client)
+	if f.refetch && k.inStore() && c.sharedStore != nil {
+		c.sharedStore.Announce(k.origin, Replaced)
+	}
+	return e
+}
+
+// Run refreshes entries in use before they expire, and retries failing origins that have a stale
+// file. It returns nil after ctx has ended, the cache is stopped and all its fetches have ended.
+// Call it once. Until then Lookup fetches only what it waits for.
+func (c *Cache) Run(ctx context.Context) error {
+	if c.stopped.Load() {
+		return ErrStopped
+	}
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("robots cache runs already")
+	}
+	if c.sharedStore != nil {
+		c.wg.Go(func() { c.sharedStore.Watch(ctx, c.onChange) })
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		e, wait := c.schedule.take(time.Now())
+		if e != nil {
+			c.refresh(ctx, e)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-c.schedule.wake:
+		case <-ctx.Done():
+		}
+	}
+	c.stop()
+	return nil
+}
+
+func (c *Cache) stop() {
+	c.mu.Lock()
+	c.stopped.Store(true)
+	c.mu.Unlock()
+	c.cancel()
+	c.wg.Wait()
+}

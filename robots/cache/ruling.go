@@ -1,0 +1,68 @@
+package cache
+
+import (
+	"time"
+	"weak"
+
+	"robotsproxy/robots"
+	"robotsproxy/robots/fetch"
+)
+
+// A Ruling is what an Entry means under a dialect. The zero Ruling refuses.
+type Ruling struct {
+	Outcome Outcome
+	File    *robots.File  // with Rules
+	Result  *fetch.Result // of the file in use: the stale one if Stale; of the failed fetch if there is none
+	Stale   bool          // a stale file is used while the origin fails
+	Err     error         // why, with Unreachable, NoConnection and Stale, and with NoFile if the origin has failed for Dialect.NoFileAfter
+	Retry   time.Time     // the next try, with Unreachable and NoConnection
+
+	short *shortResult // of Result; nil: its body is small
+}
+
+// Fetched returns when the file in use was fetched; zero if no file, nor its absence, is in use.
+func (r Ruling) Fetched() time.Time {
+	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil { // it failed for Dialect.NoFileAfter
+		return time.Time{}
+	}
+	return r.Result.Fetched
+}
+
+// Shrink drops references to what the Entry may free while the Ruling is still in use: File, and
+// the body of Result unless it is small. It reports whether the body is large.
+func (r *Ruling) Shrink() (large bool) {
+	r.File = nil
+	if r.short == nil {
+		return false
+	}
+	r.Result = &r.short.result
+	return true
+}
+
+// FullResult returns Result with its body, after Shrink too; nil: the Entry has freed it since.
+func (r *Ruling) FullResult() *fetch.Result {
+	if r.short == nil || r.Result != &r.short.result {
+		return r.Result
+	}
+	return r.short.full.Value()
+}
+
+// smallBody is the maximum length, in bytes, of a body that Shrink keeps: a request under way
+// takes several times that.
+const smallBody = 8 << 10
+
+// A shortResult is a result without its body.
+type shortResult struct {
+	result fetch.Result
+	full   weak.Pointer[fetch.Result]
+}
+
+// newShortResult returns nil for a result with a small body.
+func newShortResult(a *fetch.Result) *shortResult {
+	if len(a.Body) <= smallBody {
+		return nil
+	}
+	b := &shortResult{result: *a, full: weak.Make(a)}
+	b.result.Body = nil
+	return b
+}

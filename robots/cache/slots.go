@@ -1,0 +1,121 @@
+package cache
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// fetchSlots limits how many fetches run at once, and shares the slots between clients.
+//
+// A client gets a slot only while it has fewer slots than are free. So one client alone has at
+// most half of the slots, n clients leave at least one in n+1 free, and a client without a slot
+// does not wait for the slow fetches of others. Waiting clients get slots in turn. Use
+// newFetchSlots to make one; any number of goroutines may use it.
+type fetchSlots struct {
+	mu      sync.Mutex // guards all below
+	free    int
+	clients map[string]*slotClient // those that have slots or wait for one
+	queue   []*slotClient          // those that wait, the next one first
+}
+
+// A slotClient is one client of fetchSlots.
+type slotClient struct {
+	client  string
+	slots   int
+	waiting []chan struct{} // requests in their order; each channel is closed when its request gets a slot
+}
+
+func newFetchSlots(n int) *fetchSlots {
+	return &fetchSlots{free: n, clients: make(map[string]*slotClient)}
+}
+
+// acquire waits for a slot until ctx ends (the error is that of ctx) or base ends (ErrStopped).
+// The caller must call release once.
+func (p *fetchSlots) acquire(ctx, base context.Context, client string) (release func(), err error) {
+	p.mu.Lock()
+	s := p.clients[client]
+	if s == nil {
+		s = &slotClient{client: strings.Clone(client)} // a substring would keep the request's head in memory
+		p.clients[s.client] = s
+	}
+	granted := make(chan struct{})
+	s.waiting = append(s.waiting, granted)
+	if len(s.waiting) == 1 {
+		p.queue = append(p.queue, s)
+	}
+	p.dispatch()
+	p.mu.Unlock()
+	select {
+	case <-granted:
+		return func() { p.release(s) }, nil
+	default:
+	}
+	select {
+	case <-granted:
+		return func() { p.release(s) }, nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-base.Done():
+		err = ErrStopped
+	}
+	p.abandon(s, granted)
+	return nil, err
+}
+
+// abandon removes a waiting request, or releases the slot that it got meanwhile.
+func (p *fetchSlots) abandon(s *slotClient, granted chan struct{}) {
+	p.mu.Lock()
+	i := slices.Index(s.waiting, granted)
+	if i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		p.removeUnused(s)
+	}
+	p.mu.Unlock()
+	if i < 0 {
+		p.release(s)
+	}
+}
+
+func (p *fetchSlots) release(s *slotClient) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.slots--
+	p.free++
+	p.removeUnused(s)
+	p.dispatch()
+}
+
+// dispatch grants all slots that may be granted. The caller holds p.mu.
+func (p *fetchSlots) dispatch() {
+	for i := 0; i < len(p.queue); {
+		s := p.queue[i]
+		if s.slots >= p.free {
+			i++
+			continue
+		}
+		close(s.waiting[0])
+		s.waiting = slices.Delete(s.waiting, 0, 1)
+		s.slots++
+		p.free--
+		p.queue = slices.Delete(p.queue, i, i+1)
+		if len(s.waiting) > 0 {
+			p.queue = append(p.queue, s) // behind all others
+		}
+	}
+}
+
+// removeUnused removes s from the queue and the clients if it is not needed there. The caller
+// holds p.mu.
+func (p *fetchSlots) removeUnused(s *slotClient) {
+	if len(s.waiting) > 0 {
+		return
+	}
+	if i := slices.Index(p.queue, s); i >= 0 {
+		p.queue = slices.Delete(p.queue, i, i+1)
+	}
+	if s.slots == 0 {
+		delete(p.clients, s.client)
+	}
+}
