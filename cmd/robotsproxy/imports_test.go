@@ -18,7 +18,7 @@ var mayImport = map[string][]string{
 	"robots/internal/corpus":       {"robots"},
 	"robots/fetch":                 {"robots"},
 	"robots/cache":                 {"robots", "robots/fetch"},
-	"robots/cache/storetest":       {"robots", "robots/fetch", "robots/cache"},
+	"robots/cache/storetest":       {"robots", "robots/fetch", "robots/cache", "robots/testkit"},
 	"policy/pace/limiter":          {},
 	"policy/pace":                  {"policy/pace/limiter"},
 	"policy/pace/storetest":        {"policy/pace", "policy/pace/limiter", "robots/testkit"},

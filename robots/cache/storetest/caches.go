@@ -12,16 +12,48 @@ import (
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
+	"robotsproxy/robots/testkit"
 )
+
+// Shared tests that the stores of a fleet follow the contract of cache.SharedStore, and then
+// that Caches work with them.
+func Shared(t *testing.T, f Fleet) {
+	for name, test := range map[string]func(*testing.T, func() replica){
+		"all replicas load what one saves":     sharedEntries,
+		"one replica at a time has a lease":    oneLease,
+		"one of many has a lease":              oneLeaseOfMany,
+		"a lease expires":                      leaseExpires,
+		"saves are visible after the release":  savedBeforeRelease,
+		"each save changes the version":        versions,
+		"leases of origins are independent":    independentLeases,
+		"a purge reaches all replicas":         purged,
+		"saves during a purge do not undo it":  purgeIsFinal,
+		"a replaced entry can be loaded":       replaced,
+		"Watch ends with its context":          watchEnds,
+		"Lease returns after its context ends": leaseAfterContext,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f.In(t, func(t *testing.T) {
+				join := f.Open(t)
+				test(t, func() replica {
+					s := join(t)
+					return replica{s, s.(cache.SharedStore)}
+				})
+			})
+		})
+	}
+	runCaches(t, f)
+}
 
 var errDown = errors.New("connection refused")
 
-// A site is the origin of the tests, as a cache.Fetcher of each Cache.
+// A site is the origin of the tests, as the cache.Fetcher of each Cache.
 type site struct {
 	takes time.Duration
 
 	mu     sync.Mutex // guards what follows
-	answer fetch.Result
+	result fetch.Result
 	calls  int
 	begun  time.Time
 	least  time.Duration // between two fetches
@@ -40,12 +72,12 @@ func (s *site) says(status int, text string) {
 func (s *site) set(a fetch.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answer = a
+	s.result = a
 }
 
 func (s *site) Fetch(ctx context.Context, _ fetch.Request) *fetch.Result {
 	s.mu.Lock()
-	a := s.answer
+	a := s.result
 	now := time.Now()
 	if s.calls++; s.calls > 1 {
 		s.least = min(s.least, now.Sub(s.begun))
@@ -70,7 +102,7 @@ func (s *site) fetches(t *testing.T, want int, when string) {
 	}
 }
 
-// A crowd is the Caches of one fleet, which run until the test ends.
+// A cacheFleet is the Caches of one fleet, which run until the test ends.
 type cacheFleet []*cache.Cache
 
 func newCacheFleet(t *testing.T, n int, join func(*testing.T) cache.Store, o cache.Options) cacheFleet {
@@ -104,28 +136,28 @@ func look(t *testing.T, c *cache.Cache, d robots.Dialect) cache.Ruling {
 	return e.Under(d)
 }
 
-// ask has all look it up at once; each is to get the text, or an outcome without one.
+// ask looks the file up in all Caches at once; each must get the text, or an outcome without one.
 func (all cacheFleet) ask(t *testing.T, outcome cache.Outcome, text string) (took time.Duration) {
 	t.Helper()
 	began := time.Now()
-	var asking sync.WaitGroup
+	var lookups sync.WaitGroup
 	for _, c := range all {
-		asking.Go(func() {
+		lookups.Go(func() {
 			r := look(t, c, robots.Standard())
 			if r.Outcome != outcome || r.Outcome == cache.Rules && string(r.Result.Body) != text {
 				t.Errorf("%v %q, want %v %q; %v", r.Outcome, r.Result.Body, outcome, text, r.Err)
 			}
 		})
 	}
-	asking.Wait()
+	lookups.Wait()
 	return time.Since(began)
 }
 
-// soon waits until each gives the text from then on.
+// soon waits until each Cache returns the text.
 func (all cacheFleet) soon(t *testing.T, text string) {
 	t.Helper()
 	for _, c := range all {
-		eventually(t, text+" is answered with", func() bool {
+		testkit.Eventually(t, "the cache returns "+text, func() bool {
 			return string(look(t, c, robots.Standard()).Result.Body) == text
 		})
 	}
@@ -140,17 +172,17 @@ func runCaches(t *testing.T, f Fleet) {
 	n, failures := cmp.Or(f.Replicas, 20), cmp.Or(f.Failures, 3)
 	failing := func(t *testing.T, n int, join func(*testing.T) cache.Store) { failing(t, n, failures, join) }
 	for name, test := range map[string]func(*testing.T, int, func(*testing.T) cache.Store){
-		"a cold origin is fetched once":                      cold,
-		"by whatever dialects":                               dialects,
-		"what is refreshed is fetched once":                  refreshed,
-		"a failing origin is asked once, and as one":         failing,
-		"who cannot reach it holds nobody up":                unreached,
-		"who fails by its own fault tells nothing":           ours,
-		"another takes over from one who has died":           died,
-		"what one fetches anew, all have":                    refetched,
-		"those who fetch anew together, fetch once":          refetchedTogether,
-		"what one forgets, all forget, copies held among it": forgotten,
-		"a purge during a fetch has none repeated":           forgottenMeanwhile,
+		"an unknown origin is fetched once":              cold,
+		"one fetch for all dialects":                     dialects,
+		"a refresh fetches once":                         refreshed,
+		"failures and retries are shared":                failing,
+		"a replica without a connection delays no other": unreached,
+		"own failures are not shared":                    ownFailure,
+		"another replica takes over from a dead one":     died,
+		"a refetch reaches all replicas":                 refetched,
+		"refetches at once fetch once":                   refetchedTogether,
+		"a purge reaches all replicas, stale files too":  forgotten,
+		"a purge during a fetch repeats no fetch":        forgottenMeanwhile,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -171,15 +203,15 @@ func cold(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s.fetches(t, 1, "and others later")
 }
 
-// dialects: what they make of an answer is worked out by each.
+// dialects: each Cache interprets the response for itself.
 func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.says(204, first)
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
-	var asking sync.WaitGroup
+	var lookups sync.WaitGroup
 	for _, c := range all {
 		for _, d := range robots.Dialects() {
-			asking.Go(func() {
+			lookups.Go(func() {
 				want := cache.Rules
 				if d.Only200 {
 					want = cache.NoFile
@@ -190,11 +222,11 @@ func dialects(t *testing.T, n int, join func(*testing.T) cache.Store) {
 			})
 		}
 	}
-	asking.Wait()
+	lookups.Wait()
 	s.fetches(t, 1, "by all dialects")
 }
 
-// refreshed: all are due at the same moment.
+// refreshed: the refreshes of all Caches are due at the same time.
 func refreshed(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
 	const least = 5 * short
@@ -215,11 +247,11 @@ func refreshed(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	}
 }
 
-// failing: its row of failures is all replicas' together.
+// failing: all replicas share the failures of an origin.
 func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.says(503, "")
-	const retry = 25 * short // in real time all ask before it is over, on a busy machine too
+	const retry = 25 * short // long enough for all lookups in real time on a busy machine
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s, Retry: retry})
 	all.ask(t, cache.Unreachable, "")
 	s.fetches(t, 1, "cold")
@@ -233,12 +265,12 @@ func failing(t *testing.T, n, failures int, join func(*testing.T) cache.Store) {
 		wait *= 2
 	}
 	if r := look(t, newCacheFleet(t, 1, join, cache.Options{Fetcher: s, Retry: retry})[0], robots.Standard()); time.Until(r.Retry) < wait*3/4 {
-		t.Errorf("who comes then is to wait %v", time.Until(r.Retry))
+		t.Errorf("a new replica retries in %v", time.Until(r.Retry))
 	}
 	s.says(200, first)
 	<-time.After(wait)
 	all.ask(t, cache.Rules, first)
-	s.fetches(t, failures+1, "when it is well again")
+	s.fetches(t, failures+1, "after the recovery")
 }
 
 func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {
@@ -247,7 +279,7 @@ func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s.takes = 4 * short
 	const retry = 30 * time.Second
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s, Retry: retry})
-	if took := all.ask(t, cache.NoConnection, ""); took > patience {
+	if took := all.ask(t, cache.NoConnection, ""); took > 10*time.Second {
 		t.Errorf("answered after %v", took)
 	}
 	s.fetches(t, n, "each for itself")
@@ -263,7 +295,7 @@ func unreached(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	one.fetches(t, 1, "by those who can reach it")
 }
 
-func ours(t *testing.T, _ int, join func(*testing.T) cache.Store) {
+func ownFailure(t *testing.T, _ int, join func(*testing.T) cache.Store) {
 	s := newSite("")
 	s.set(fetch.Result{MaxAge: -1, OwnFailure: true, Err: errDown})
 	all := newCacheFleet(t, 3, join, cache.Options{Fetcher: s})
@@ -280,12 +312,21 @@ func died(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	const term = 10 * short
 	dead := join(t)
 	asked := time.Now()
-	claim(t, replica{dead, dead.(cache.SharedStore)}, origin("site.test"), term)
+	getLease(t, replica{dead, dead.(cache.SharedStore)}, origin("site.test"), term)
 	all.ask(t, cache.Rules, first)
 	if took := time.Since(asked); took < term {
-		t.Errorf("answered after %v, while another had the right", took)
+		t.Errorf("answered after %v, while another replica had the lease", took)
 	}
-	s.fetches(t, 1, "after the end")
+	s.fetches(t, 1, "after the lease")
+}
+
+// refetch refetches the file, which must be second by now.
+func refetch(t *testing.T, c *cache.Cache) {
+	t.Helper()
+	e, err := c.Refetch(t.Context(), cache.Query{Origin: origin("site.test")})
+	if r := e.Under(robots.Standard()); err != nil || string(r.Result.Body) != second {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 func refetched(t *testing.T, n int, join func(*testing.T) cache.Store) {
@@ -293,12 +334,9 @@ func refetched(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
-	e, err := all[0].Refetch(t.Context(), cache.Query{Origin: origin("site.test")})
-	if r := e.Under(robots.Standard()); err != nil || string(r.Result.Body) != second {
-		t.Errorf("%+v, %v", r, err)
-	}
+	refetch(t, all[0])
 	all.soon(t, second)
-	s.fetches(t, 2, "and one anew")
+	s.fetches(t, 2, "after the refetch")
 }
 
 func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
@@ -306,20 +344,15 @@ func refetchedTogether(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
 	all.ask(t, cache.Rules, first)
 	s.says(200, second)
-	s.takes = 30 * short // all ask before it is over
-	var asking sync.WaitGroup
+	s.takes = 30 * short // long enough for all refetches to begin
+	var lookups sync.WaitGroup
 	for _, c := range all {
-		asking.Go(func() {
-			e, err := c.Refetch(t.Context(), cache.Query{Origin: origin("site.test")})
-			if r := e.Under(robots.Standard()); err != nil || string(r.Result.Body) != second {
-				t.Errorf("%+v, %v", r, err)
-			}
-		})
+		lookups.Go(func() { refetch(t, c) })
 	}
-	asking.Wait()
-	s.fetches(t, 2, "and all anew")
+	lookups.Wait()
+	s.fetches(t, 2, "after the refetches")
 	all.ask(t, cache.Rules, second)
-	s.fetches(t, 2, "and all anew")
+	s.fetches(t, 2, "after the refetches")
 }
 
 func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
@@ -328,28 +361,28 @@ func forgotten(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	all.ask(t, cache.Rules, first)
 	s.says(503, "")
 	if e, err := all[0].Refetch(t.Context(), cache.Query{Origin: origin("site.test")}); err != nil || !e.Under(robots.Standard()).Stale {
-		t.Fatal("no copy is held", err)
+		t.Fatal("there is no stale file", err)
 	}
 	all.ask(t, cache.Rules, first)
 	all[1].Purge(origin("site.test"))
 	for _, c := range all {
-		eventually(t, "it is forgotten", func() bool { return look(t, c, robots.Standard()).Outcome == cache.Unreachable })
+		testkit.Eventually(t, "the stale file is purged", func() bool { return look(t, c, robots.Standard()).Outcome == cache.Unreachable })
 	}
-	s.fetches(t, 3, "one for all that have forgotten")
+	s.fetches(t, 3, "after a purge")
 	all[2].Purge(origin("site.test"))
 	s.says(200, second)
 	all.soon(t, second)
-	s.fetches(t, 4, "one for all that have forgotten")
+	s.fetches(t, 4, "after a purge")
 }
 
 func forgottenMeanwhile(t *testing.T, n int, join func(*testing.T) cache.Store) {
 	s := newSite(first)
-	s.takes = 30 * short // the purge comes before it is over
+	s.takes = 30 * short // the purge comes during the fetch
 	all := newCacheFleet(t, n, join, cache.Options{Fetcher: s})
-	var asking sync.WaitGroup
-	asking.Go(func() { all.ask(t, cache.Rules, first) })
+	var lookups sync.WaitGroup
+	lookups.Go(func() { all.ask(t, cache.Rules, first) })
 	<-time.After(2 * short)
 	all[0].Purge(origin("site.test"))
-	asking.Wait()
-	s.fetches(t, 1, "which is under way")
+	lookups.Wait()
+	s.fetches(t, 1, "during a purge")
 }

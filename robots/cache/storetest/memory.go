@@ -11,8 +11,8 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// A Memory is what the replicas of a fleet share, in memory: the shortest that keeps
-// to what cache.Sharer says.
+// A Memory is an in-memory store that the replicas of a fleet share: a minimal implementation of
+// cache.SharedStore.
 type Memory struct {
 	mu       sync.Mutex // guards what follows
 	saved    map[robots.Origin]saved
@@ -23,10 +23,10 @@ type Memory struct {
 }
 
 type saved struct {
-	entry []byte
-	until time.Time
-	mark  string
-	purge bool
+	entry   []byte
+	until   time.Time
+	version string
+	purge   bool
 }
 
 type lease struct {
@@ -34,12 +34,12 @@ type lease struct {
 	until  time.Time
 }
 
-// NewMemory makes one that is empty.
+// NewMemory makes an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{saved: make(map[robots.Origin]saved), leases: make(map[robots.Origin]lease)}
 }
 
-// Join gives the Sharer of another replica.
+// Join adds a replica, and returns its cache.SharedStore.
 func (m *Memory) Join() *Replica {
 	r := &Replica{shared: m, wake: make(chan struct{}, 1), purges: make(map[robots.Origin]string)}
 	m.mu.Lock()
@@ -48,14 +48,14 @@ func (m *Memory) Join() *Replica {
 	return r
 }
 
-// Calls is how often any replica has called.
+// Calls returns how many calls all replicas have made.
 func (m *Memory) Calls() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.calls
 }
 
-// Leases is how many claims are held.
+// Leases returns how many leases there are.
 func (m *Memory) Leases() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,35 +68,35 @@ func (m *Memory) begin() (done func()) {
 	return m.mu.Unlock
 }
 
-func (m *Memory) save(o robots.Origin, s saved) (mark string) {
+func (m *Memory) save(o robots.Origin, s saved) (version string) {
 	m.saves++
-	s.mark = strconv.Itoa(m.saves)
+	s.version = strconv.Itoa(m.saves)
 	m.saved[o] = s
-	return s.mark
+	return s.version
 }
 
-// A Replica is one process's part of a Memory.
+// A Replica is the part of a Memory that one process uses.
 type Replica struct {
 	shared *Memory
-	wake   chan struct{} // holds a token: there is something to hear
+	wake   chan struct{} // holds a token: changes is not empty
 
 	// guarded by shared.mu
 	changes []change
-	purges  map[robots.Origin]string // the marks of those that it knows of
+	purges  map[robots.Origin]string // the versions of the purges that it knows of
 }
 
 type change struct {
-	origin robots.Origin
-	what   cache.Change
-	mark   string // of a purge
+	origin  robots.Origin
+	what    cache.Change
+	version string // of a purge
 }
 
-// Load is cache.Store's.
+// Load implements cache.Store.
 func (r *Replica) Load(_ context.Context, o robots.Origin) ([]byte, error) {
 	defer r.shared.begin()()
 	s := r.shared.saved[o]
 	if s.purge {
-		r.purges[o] = s.mark
+		r.purges[o] = s.version
 		return nil, cache.ErrPurged
 	}
 	if !time.Now().Before(s.until) {
@@ -105,19 +105,19 @@ func (r *Replica) Load(_ context.Context, o robots.Origin) ([]byte, error) {
 	return bytes.Clone(s.entry), nil
 }
 
-// Save is cache.Store's.
+// Save implements cache.Store.
 func (r *Replica) Save(o robots.Origin, entry []byte, until time.Time, _ string) {
 	defer r.shared.begin()()
-	if was := r.shared.saved[o]; !was.purge || was.mark == r.purges[o] {
+	if was := r.shared.saved[o]; !was.purge || was.version == r.purges[o] {
 		r.shared.save(o, saved{entry: entry, until: until})
 	}
 }
 
-// Claim is cache.Sharer's.
+// Lease implements cache.SharedStore.
 func (r *Replica) Lease(_ context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
 	m := r.shared
 	defer m.begin()()
-	c := cache.Lease{Version: m.saved[o].mark}
+	c := cache.Lease{Version: m.saved[o].version}
 	now := time.Now()
 	if held, taken := m.leases[o]; taken && now.Before(held.until) {
 		return c, nil
@@ -133,13 +133,13 @@ func (r *Replica) Lease(_ context.Context, o robots.Origin, term time.Duration) 
 	return c, nil
 }
 
-// Announce is cache.Sharer's.
+// Announce implements cache.SharedStore.
 func (r *Replica) Announce(o robots.Origin, what cache.Change) {
 	defer r.shared.begin()()
 	n := change{origin: o, what: what}
 	if what == cache.Purged {
-		n.mark = r.shared.save(o, saved{purge: true})
-		r.purges[o] = n.mark
+		n.version = r.shared.save(o, saved{purge: true})
+		r.purges[o] = n.version
 	}
 	for _, other := range r.shared.replicas {
 		if other == r {
@@ -153,8 +153,8 @@ func (r *Replica) Announce(o robots.Origin, what cache.Change) {
 	}
 }
 
-// Watch is cache.Sharer's.
-func (r *Replica) Watch(ctx context.Context, heard func(robots.Origin, cache.Change)) {
+// Watch implements cache.SharedStore.
+func (r *Replica) Watch(ctx context.Context, onChange func(robots.Origin, cache.Change)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -166,17 +166,17 @@ func (r *Replica) Watch(ctx context.Context, heard func(robots.Origin, cache.Cha
 		r.changes = nil
 		r.shared.mu.Unlock()
 		for _, n := range all {
-			heard(n.origin, n.what)
+			onChange(n.origin, n.what)
 			r.notePurge(n)
 		}
 	}
 }
 
-// knows is after the Cache has heard: what it saves then does not rest on what was purged.
+// notePurge is called after onChange: what the Cache saves from then on is newer than the purge.
 func (r *Replica) notePurge(n change) {
 	if n.what == cache.Purged {
 		r.shared.mu.Lock()
 		defer r.shared.mu.Unlock()
-		r.purges[n.origin] = n.mark
+		r.purges[n.origin] = n.version
 	}
 }

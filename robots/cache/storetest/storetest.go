@@ -1,5 +1,5 @@
-// Package storetest tells whether a store of robots/cache keeps to what
-// cache.Store says. It is for tests alone.
+// Package storetest tests that a store of robots/cache follows the contract of cache.Store or
+// cache.SharedStore. Only tests import it.
 package storetest
 
 import (
@@ -13,22 +13,43 @@ import (
 
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
+	"robotsproxy/robots/testkit"
 )
 
-// Run tests a store. open gives one that is empty, and ends it with the test.
+// Run tests a store. open returns an empty one, and closes it when the test ends.
 func Run(t *testing.T, open func(t *testing.T) cache.Store) {
 	for name, test := range map[string]func(*testing.T, cache.Store){
-		"nothing is known":          nothing,
-		"the last one saved counts": last,
-		"origins are apart":         apart,
-		"octets are octets":         octets,
-		"what is over is nothing":   over,
-		"a caller that has left":    left,
-		"all at once":               together,
+		"empty":                               empty,
+		"Load returns the last entry":         lastEntry,
+		"origins are independent":             independent,
+		"any bytes":                           anyBytes,
+		"expired entries":                     expired,
+		"Load returns after its context ends": loadAfterContext,
+		"concurrent":                          concurrent,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
 }
+
+// A Fleet says how a test gets the stores of several replicas.
+type Fleet struct {
+	// Open makes an empty fleet. It returns a function that adds a replica and returns its
+	// store, a cache.SharedStore that ends with the test.
+	Open func(t *testing.T) (join func(t *testing.T) cache.Store)
+
+	// In runs a test: it is synctest.Test, or calls test directly.
+	In func(t *testing.T, test func(t *testing.T))
+
+	// Replicas is how many caches look up at once; zero means 20.
+	Replicas int
+
+	// Failures is how often an origin fails before it responds again; zero means 3. The time
+	// between them doubles.
+	Failures int
+}
+
+// short is a time between two steps of a test.
+const short = 100 * time.Millisecond
 
 func origin(host string) robots.Origin {
 	return robots.Origin{Scheme: "https", Host: host, Port: 443}
@@ -45,20 +66,20 @@ func want(t *testing.T, s cache.Store, o robots.Origin, entry []byte) {
 		return
 	}
 	if err != nil || !bytes.Equal(got, entry) || (got == nil) != (entry == nil) {
-		t.Errorf("Load(%v) = %.40q of %d octets, %v; want %.40q of %d", o, got, len(got), err, entry, len(entry))
+		t.Errorf("Load(%v) = %.40q of %d bytes, %v; want %.40q of %d", o, got, len(got), err, entry, len(entry))
 	}
 }
 
-func nothing(t *testing.T, s cache.Store) { want(t, s, origin("a.test"), nil) }
+func empty(t *testing.T, s cache.Store) { want(t, s, origin("a.test"), nil) }
 
-func last(t *testing.T, s cache.Store) {
+func lastEntry(t *testing.T, s cache.Store) {
 	for i := range 100 {
 		save(s, origin("a.test"), fmt.Append(nil, i))
 		want(t, s, origin("a.test"), fmt.Append(nil, i))
 	}
 }
 
-func apart(t *testing.T, s cache.Store) {
+func independent(t *testing.T, s cache.Store) {
 	all := []robots.Origin{
 		origin("a.test"), origin("b.a.test"), origin("::1"), origin("a.tes"),
 		{Scheme: "http", Host: "a.test", Port: 80}, {Scheme: "http", Host: "a.test", Port: 443}, {Scheme: "https", Host: "a.test", Port: 80},
@@ -73,7 +94,7 @@ func apart(t *testing.T, s cache.Store) {
 	}
 }
 
-func octets(t *testing.T, s cache.Store) {
+func anyBytes(t *testing.T, s cache.Store) {
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
@@ -84,14 +105,14 @@ func octets(t *testing.T, s cache.Store) {
 	}
 }
 
-func over(t *testing.T, s cache.Store) {
+func expired(t *testing.T, s cache.Store) {
 	save(s, origin("a.test"), []byte("old"))
-	s.Save(origin("a.test"), []byte("over"), time.Now().Add(-time.Hour), "someone")
+	s.Save(origin("a.test"), []byte("expired"), time.Now().Add(-time.Hour), "someone")
 	want(t, s, origin("a.test"), nil)
 }
 
-// left: it may be told what is known all the same, but it is not held up.
-func left(t *testing.T, s cache.Store) {
+// loadAfterContext: Load may return an entry or an error, but must return.
+func loadAfterContext(t *testing.T, s cache.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	returned := make(chan struct{})
@@ -99,14 +120,10 @@ func left(t *testing.T, s cache.Store) {
 		defer close(returned)
 		_, _ = s.Load(ctx, origin("a.test"))
 	}()
-	select {
-	case <-returned:
-	case <-time.After(10 * time.Second):
-		t.Fatal("Load does not return")
-	}
+	testkit.Within(t, "Load returns", returned)
 }
 
-func together(t *testing.T, s cache.Store) {
+func concurrent(t *testing.T, s cache.Store) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
