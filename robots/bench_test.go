@@ -81,8 +81,8 @@ func BenchmarkParseOrigin(b *testing.B) {
 	}
 }
 
-// BenchmarkHostile shows that no verdict takes 5 ms, whatever the file says, for
-// paths as long as the proxy's limits.url is by default, and at most.
+// BenchmarkHostile shows that no verdict takes 5 ms, whatever the file, for paths of the default
+// and the maximum length of the proxy's limits.url.
 func BenchmarkHostile(b *testing.B) {
 	for _, size := range []int{2000, 8 << 10, 64 << 10} {
 		for _, c := range corpus.Hostile(size) {

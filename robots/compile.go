@@ -308,18 +308,18 @@ func (c *compiler) addNodeRule(from uint32, r rule) {
 func (c *compiler) addChildren(items []parsedRule, s span) {
 	spans, nodes := len(c.spans), len(c.firstBytes)
 	for s.from < s.to {
-		kid := span{s.from, s.from + 1, s.depth}
-		head := items[kid.from].pattern(c.file.labels)[s.depth]
-		for kid.to < s.to && items[kid.to].pattern(c.file.labels)[s.depth] == head {
-			kid.to++
+		child := span{s.from, s.from + 1, s.depth}
+		head := items[child.from].pattern(c.file.labels)[s.depth]
+		for child.to < s.to && items[child.to].pattern(c.file.labels)[s.depth] == head {
+			child.to++
 		}
-		c.addNode(head, kid)
+		c.addNode(head, child)
 		if head == '*' {
 			last := len(c.spans) - 1
 			c.spans[spans], c.spans[last] = c.spans[last], c.spans[spans]
 			c.firstBytes[nodes], c.firstBytes[nodes+last-spans] = head, c.firstBytes[nodes]
 		}
-		s.from = kid.to
+		s.from = child.to
 	}
 }
 

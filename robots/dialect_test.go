@@ -33,8 +33,8 @@ func TestDialectByName(t *testing.T) {
 	}
 }
 
-// TestDialects has a row for each place where they part: under the dialects
-// named, the path is disallowed.
+// TestDialects has a row for each difference between dialects: under those named the path is
+// disallowed.
 func TestDialects(t *testing.T) {
 	for _, c := range []struct {
 		name, text, agent, path string
@@ -73,8 +73,8 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// TestGoogleLine: the open parser names the line of a rule that says nothing,
-// where no other matches, and of two that say the same the first.
+// TestGoogleLine: Google's open-source parser names the line of an empty rule if no other rule
+// matches, and the first of two equal rules.
 func TestGoogleLine(t *testing.T) {
 	google, err := robots.DialectByName("google")
 	if err != nil {

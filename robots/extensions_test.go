@@ -91,7 +91,7 @@ func TestContentUsage(t *testing.T) {
 	}
 }
 
-// TestExtensionsAreBounded fills a file with nothing else.
+// TestExtensionsAreBounded fills a file with extension lines.
 func TestExtensionsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 3<<10)
 	for name, line := range map[string]string{
@@ -109,7 +109,7 @@ func TestExtensionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestExtensionsDisturbNothing puts such lines anywhere.
+// TestExtensionsDisturbNothing adds extension lines anywhere.
 func TestExtensionsDisturbNothing(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	pick := func(s ...string) string { return s[rnd.IntN(len(s))] }

@@ -10,7 +10,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// agree fails the test where the compiled file and the oracle disagree under any dialect.
+// agree fails the test if the compiled file and the oracle disagree under any dialect.
 func agree(t *testing.T, text, token, path string) {
 	t.Helper()
 	for _, d := range robots.Dialects() {
@@ -38,8 +38,8 @@ func agreeUnder(t *testing.T, d robots.Dialect, text, token, path string) {
 	}
 }
 
-// TestOracle holds the compiled form against the naive one on files made of
-// the pieces where they are most likely to differ.
+// TestOracle compares the compiled file with the oracle on files made of the pieces where they
+// are most likely to differ.
 func TestOracle(t *testing.T) {
 	files := 10_000
 	if testing.Short() || raced { // the race detector finds nothing here: nothing is shared
@@ -107,7 +107,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzMatch takes the patterns of one group, a line each, "+" before those that allow.
+// FuzzMatch takes the patterns of one group, a line each, with "+" before an Allow.
 func FuzzMatch(f *testing.F) {
 	f.Add("/\n+/a\n/*.gif$\n/a*b*c", "/a/b.gif")
 	f.Add("/*a*a*a*a*b", "/aaaaaaaaaaaa")

@@ -11,7 +11,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// lintCases hold the faults that are found, as "line fault".
+// lintCases has files and the remarks on them, as "line fault".
 var lintCases = []struct {
 	name, dialect, text string
 	want                []string // "line fault"
@@ -80,7 +80,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// FuzzLint: a rule that is said never to win does not.
+// FuzzLint: a rule that Lint says never wins does not win.
 func FuzzLint(f *testing.F) {
 	f.Add("User-agent: *\nDisallow: /a\nAllow: /**a\nDisallow: b\n", "/xa")
 	f.Add("User-agent: a\nDisallow: /%2a$\nDisallow: /*\n\x00", "/")
@@ -127,13 +127,13 @@ func TestRelatedRules(t *testing.T) {
 	if got := (robots.Group{}).RelatedRules("/", 9); got != nil {
 		t.Errorf("the zero Group: got %+v", got)
 	}
-	// In the one form already, a pattern is not brought into it again.
+	// A normalised pattern is not normalised again.
 	if got := robots.Parse([]byte("user-agent: *\ndisallow: /%*x\ndisallow: /\n"), robots.Standard()).For("a").RelatedRules("/%%34%31x", 1); len(got) != 1 || !got[0].Matches {
 		t.Errorf("an escape that an escape makes: got %+v", got)
 	}
 }
 
-// TestRelatedRulesAgree: a rule that is said to match decides where it stands alone.
+// TestRelatedRulesAgree: a rule with Matches decides if it is the only one.
 func TestRelatedRulesAgree(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	some := func(most int, pieces ...string) string {
@@ -160,7 +160,7 @@ func TestRelatedRulesAgree(t *testing.T) {
 	}
 }
 
-// many names so many agents.
+// many makes so many names of agents.
 func many(name string, n int) string {
 	var b strings.Builder
 	for i := range n {

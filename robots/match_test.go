@@ -39,9 +39,9 @@ func TestMatch(t *testing.T) {
 		{"RFC 9309 2.2.2: a rule twice: the first line", []string{"Disallow: /a", "Disallow: /%61"}, "/a", robots.Verdict{Rule: "/a", Line: 2}},
 		{"RFC 9309 2.2.2: a rule twice, first escaped", []string{"Disallow: /%61", "Disallow: /a"}, "/a", robots.Verdict{Rule: "/%61", Line: 2}},
 		{"RFC 9309 2.2.2: paths are case-sensitive", []string{"Disallow: /A"}, "/a", robots.Verdict{Allow: true}},
-		{"RFC 9309 2.2.2: unreserved octets, escaped in the rule", []string{"Disallow: /%7e%2D"}, "/~-", robots.Verdict{Rule: "/%7e%2D", Line: 2}},
-		{"RFC 9309 2.2.2: unreserved octets, escaped in the path", []string{"Disallow: /~-"}, "/%7E%2d", robots.Verdict{Rule: "/~-", Line: 2}},
-		{"RFC 9309 2.2.2: reserved octets stay as they are", []string{"Disallow: /a%2Fb"}, "/a/b", robots.Verdict{Allow: true}},
+		{"RFC 9309 2.2.2: unreserved bytes, escaped in the rule", []string{"Disallow: /%7e%2D"}, "/~-", robots.Verdict{Rule: "/%7e%2D", Line: 2}},
+		{"RFC 9309 2.2.2: unreserved bytes, escaped in the path", []string{"Disallow: /~-"}, "/%7E%2d", robots.Verdict{Rule: "/~-", Line: 2}},
+		{"RFC 9309 2.2.2: reserved bytes stay as they are", []string{"Disallow: /a%2Fb"}, "/a/b", robots.Verdict{Allow: true}},
 		{"RFC 9309 2.2.2: escapes in either case", []string{"Disallow: /a%2fb"}, "/a%2Fb", robots.Verdict{Rule: "/a%2fb", Line: 2}},
 		{"RFC 9309 2.2.2: what is no escape is itself", []string{"Disallow: /100%"}, "/100%x", robots.Verdict{Rule: "/100%", Line: 2}},
 		{"RFC 9309 2.2.2: the query takes part", []string{"Disallow: /*?id="}, "/a?id=1", robots.Verdict{Rule: "/*?id=", Line: 2}},
@@ -61,11 +61,11 @@ func TestMatch(t *testing.T) {
 		{"RFC 9309 2.2.3: what ends the path comes after what * took", []string{"Disallow: /*ab*ab$"}, "/ab", robots.Verdict{Allow: true}},
 		{"RFC 9309 2.2.3: the last place counts for $", []string{"Disallow: /*.gif$"}, "/a.gif.gif", robots.Verdict{Rule: "/*.gif$", Line: 2}},
 		{"RFC 9309 2.2.3: a later place for what follows *", []string{"Allow: /*a", "Disallow: /*ab"}, "/aab", robots.Verdict{Rule: "/*ab", Line: 3}},
-		{"RFC 9309 2.2.2: the longest rule has a star, and more than 255 octets", []string{"Disallow: /" + long, "Allow: /*" + long}, "/" + long, robots.Verdict{Allow: true, Rule: "/*" + long, Line: 3}},
+		{"RFC 9309 2.2.2: the longest rule has a star, and more than 255 bytes", []string{"Disallow: /" + long, "Allow: /*" + long}, "/" + long, robots.Verdict{Allow: true, Rule: "/*" + long, Line: 3}},
 		{"RFC 9309 2.2.3: more stars on the way than are kept without allocating", stars, "/aaaaaaaaaaaaaaaaaaaaz", robots.Verdict{Rule: "/aaaaaaaaaaaaaaaa*z", Line: 18}},
 		{"RFC 9110 4.2.3: no path is /", []string{"Disallow: /$"}, "", robots.Verdict{Rule: "/$", Line: 2}},
 		{"a path without its slash", []string{"Disallow: /?a"}, "?a", robots.Verdict{Rule: "/?a", Line: 2}},
-		{"RFC 9309 2.2.2: many octets to escape", []string{"Disallow: /" + strings.Repeat("\u00fc", 1000)}, "/" + strings.Repeat("%c3%bc", 1000), robots.Verdict{Rule: "/" + strings.Repeat("\u00fc", 1000), Line: 2}},
+		{"RFC 9309 2.2.2: many bytes to escape", []string{"Disallow: /" + strings.Repeat("\u00fc", 1000)}, "/" + strings.Repeat("%c3%bc", 1000), robots.Verdict{Rule: "/" + strings.Repeat("\u00fc", 1000), Line: 2}},
 	} {
 		if got := group(t, c.rules...).Match(c.path); got != c.want {
 			t.Errorf("%s: %q for %q: got %+v, want %+v", c.name, c.rules, c.path, got, c.want)
@@ -112,7 +112,7 @@ func TestZeroRefuses(t *testing.T) {
 		}
 	}
 	if file.Size() != 0 {
-		t.Errorf("a nil File holds %d octets", file.Size())
+		t.Errorf("a nil File holds %d bytes", file.Size())
 	}
 }
 
@@ -127,9 +127,8 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestHostileRules takes rule sets made to hurt. One that goes back over what
-// it tried takes longer than anyone waits; the deadline is far from the time
-// that a slow machine takes.
+// TestHostileRules matches hostile files. A matcher that backtracks takes longer than any
+// deadline; the deadline is far from the time that a slow machine takes.
 func TestHostileRules(t *testing.T) {
 	fill := func(line func(i int) string) string {
 		var b strings.Builder
@@ -169,8 +168,8 @@ func TestHostileRules(t *testing.T) {
 	}
 }
 
-// TestEffort holds what a match takes to its bound, whatever the file says, and
-// the verdict to what it is then: exact, or that it was given up.
+// TestEffort: a match takes no more than MaxEffort steps, whatever the file, and its verdict is
+// then either exact or GaveUp.
 func TestEffort(t *testing.T) {
 	sizes := []int{100, 2000, 8 << 10, 64 << 10}
 	if testing.Short() {
@@ -193,8 +192,8 @@ func TestEffort(t *testing.T) {
 	}
 }
 
-// TestEffortOfOrdinaryFiles: the longest URL that the proxy may be set to take is
-// judged by any file that is not made to hurt.
+// TestEffortOfOrdinaryFiles: a file that is not hostile gives a verdict for the longest URL that
+// the proxy can be configured to accept.
 func TestEffortOfOrdinaryFiles(t *testing.T) {
 	var words []string
 	for i := range 1000 {
@@ -212,7 +211,7 @@ func TestEffortOfOrdinaryFiles(t *testing.T) {
 }
 
 // TestEncodedBytesAreMatchedAlike: a byte over 0x7F and its percent-encoding have the same
-// verdict for the same effort, also where that is too much.
+// verdict for the same effort, also when matching gives up.
 func TestEncodedBytesAreMatchedAlike(t *testing.T) {
 	hard := "User-agent: *\n"
 	for i := range 5000 {
@@ -255,20 +254,20 @@ func TestEffortIsShared(t *testing.T) {
 	}
 }
 
-// TestSize holds the compiled form, with its text, to three times the octets of its rules.
+// TestSize: a compiled file takes, with its text, at most three times the bytes of its rules.
 func TestSize(t *testing.T) {
 	big := corpus.New("big", 17235)
 	f := robots.Parse(big.Text, robots.Standard())
 	if size := len(big.Text) + f.Size(); size > 3*len(big.Text) || f.Size() < len(big.Text)/2 {
-		t.Errorf("%d octets of robots.txt are held in %d", len(big.Text), size)
+		t.Errorf("%d bytes of robots.txt are held in %d", len(big.Text), size)
 	}
 	once := robots.Parse([]byte("user-agent:*\nallow:/\n"), robots.Standard())
 	again := robots.Parse([]byte(strings.Repeat("user-agent:*\nuser-agent:*\nallow:/\nuser-agent:*\nallow:/\n", 1000)), robots.Standard())
 	if again.Size() != once.Size() {
-		t.Errorf("the same again and again is held in %d octets, once in %d", again.Size(), once.Size())
+		t.Errorf("the same again and again is held in %d bytes, once in %d", again.Size(), once.Size())
 	}
 	other := robots.Parse([]byte("user-agent:*\nallow:/%61\n"), robots.Standard())
 	if want := once.Size() + len("/a"); other.Size() != want {
-		t.Errorf("a pattern with another form is held in %d octets, want %d", other.Size(), want)
+		t.Errorf("a pattern with another form is held in %d bytes, want %d", other.Size(), want)
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"robotsproxy/robots"
 )
 
-// An oracle is a second, naive reading of robots.txt: it keeps every line and
-// tries every rule with a regular expression. It knows the dialects by their
-// names alone.
+// An oracle is a second, naive implementation: it keeps every line and tries every rule with a
+// regular expression. It knows the dialects by their names only.
 type oracle struct {
 	dialect string
 	blocks  []*oracleBlock
@@ -173,7 +172,7 @@ func (o *oracle) delay(s string) time.Duration {
 	return time.Duration(min(seconds, 1e8) * float64(time.Second))
 }
 
-// group gives the name of the group for one token, its rules and its delay.
+// group returns the name of the group for one token, its rules and its delay.
 func (o *oracle) group(token string) (name string, rules []oracleRule, delay time.Duration) {
 	token = oracleLower(oracleWord(token))
 	names := []string{token}
@@ -205,7 +204,7 @@ func (o *oracle) group(token string) (name string, rules []oracleRule, delay tim
 	return "*", rules, delay
 }
 
-// of gives the rules and the delay of the agents that is picks.
+// of returns the rules and the delay of the agents that is selects.
 func (o *oracle) of(is func(*oracleAgent) bool) (found bool, rules []oracleRule, delay time.Duration) {
 	for _, b := range o.blocks {
 		if slices.ContainsFunc(b.agents, is) {
@@ -221,7 +220,7 @@ func (o *oracle) of(is func(*oracleAgent) bool) (found bool, rules []oracleRule,
 	return found, rules, delay
 }
 
-// verdict gives that of rules on a path.
+// verdict returns the verdict of rules on a path.
 func (o *oracle) verdict(rules []oracleRule, path string) robots.Verdict {
 	if o.google() {
 		path, _, _ = strings.Cut(path, "\x00")
@@ -245,7 +244,7 @@ func (o *oracle) verdict(rules []oracleRule, path string) robots.Verdict {
 	return robots.Verdict{Allow: best.allow || best.pattern == "", Rule: best.pattern, Line: best.line}
 }
 
-// size gives what a rule that matches is ranked by, and -1 for others.
+// size returns the rank of a rule that matches, and -1 for other rules.
 func (o *oracle) size(r oracleRule, path string) int {
 	if r.pattern == "" {
 		if o.dialect == "google" {

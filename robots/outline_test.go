@@ -29,7 +29,7 @@ func TestOutline(t *testing.T) {
 		}
 	}
 	for range Outline(text, Standard()) {
-		break // who leaves early is not yielded to again
+		break // an early break ends the sequence
 	}
 	if n := ParseString(text, Standard()).Rules(); n != 2 {
 		t.Errorf("%d rules", n)

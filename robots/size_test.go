@@ -11,7 +11,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestSizeIsWhatItTakes: what Size says of large files is what they take of the heap.
+// TestSizeIsWhatItTakes compares the Size of large files with the heap that they take.
 func TestSizeIsWhatItTakes(t *testing.T) {
 	most := testkit.Rounds(MaxBytes)
 	for name, line := range map[string]string{
@@ -36,7 +36,7 @@ func TestSizeIsWhatItTakes(t *testing.T) {
 			heap := func() int {
 				var m runtime.MemStats
 				runtime.GC()
-				runtime.GC() // what pools held goes with the second
+				runtime.GC() // the second empties pools
 				runtime.ReadMemStats(&m)
 				return int(m.HeapAlloc)
 			}

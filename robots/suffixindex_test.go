@@ -9,7 +9,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestSuffixes holds the index of a path against what it says in plain words.
+// TestSuffixes compares the index of a path with package strings.
 func TestSuffixes(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
@@ -65,8 +65,8 @@ func countAll(s, part string) (n int) {
 	return n
 }
 
-// agreeCrowded fails the test where a crowd and a walker that tries octet by
-// octet disagree about a path.
+// agreeIndexed fails the test if an indexedSearch and a matcher without one disagree about a
+// path.
 func agreeIndexed(t *testing.T, d Dialect, patterns []string, path string) {
 	t.Helper()
 	f := Parse([]byte("User-agent: *\n"+strings.Join(patterns, "\n")+"\n"), d)
@@ -77,7 +77,7 @@ func agreeIndexed(t *testing.T, d Dialect, patterns []string, path string) {
 		crowded.matchTrie(s.root, path)
 	}
 	if plain.best != crowded.best {
-		t.Fatalf("%s: %q by %q: tried one by one %+v, as a crowd %+v", d.Name, path, patterns, plain.best, crowded.best)
+		t.Fatalf("%s: %q by %q: without an index %+v, with one %+v", d.Name, path, patterns, plain.best, crowded.best)
 	}
 }
 
@@ -104,13 +104,13 @@ func TestIndexedSearch(t *testing.T) {
 	}
 }
 
-// FuzzCrowd takes the patterns of one group, a line each.
+// FuzzIndexedSearch takes the patterns of one group, a line each.
 func FuzzIndexedSearch(f *testing.F) {
 	f.Add("/*a*b$\n/*ab*\n*", "/aabab")
 	f.Add("/*aa*aa$\n/*aaa$\n/a*aaaa", "/aaaa")
 	f.Fuzz(func(t *testing.T, patterns, path string) {
 		if len(patterns) > 1<<10 || len(path) > 100 {
-			return // a walker alone may take long, or give up
+			return // a matcher without an index may take long, or give up
 		}
 		var rules []string
 		for p := range strings.SplitSeq(patterns, "\n") {

@@ -48,7 +48,7 @@ func TestProductTokensCeilings(t *testing.T) {
 	if got := robots.ProductTokens(strings.Join(words, " ")); !slices.Equal(got, words[:16]) {
 		t.Errorf("many words: got %q", got)
 	}
-	// The 1,024th octet is inside the last word.
+	// The 1,024th byte is inside the last word.
 	header := "FooBot " + strings.Repeat("1 ", 500) + " BarBot-with-a-long-name"
 	if got := robots.ProductTokens(header); !slices.Equal(got, []string{"FooBot"}) {
 		t.Errorf("a word that the ceiling cuts: got %q", got)

@@ -52,7 +52,7 @@ func TestAccessVectors(t *testing.T) {
 	eachVector(t, "access.jsonl", func(v vector) []string { return v.Dialects }, func(d robots.Dialect, v vector) {
 		path := robots.PathQuery(v.URL)
 		if path == "/robots.txt" && !d.MatchRobotsTxt {
-			return // exempt by who asks, not by this package
+			return // the caller exempts it, not this package
 		}
 		got := robots.Parse([]byte(v.Robots), d).For(v.Agent).Match(path)
 		if got.Allow != v.Allow {
@@ -62,7 +62,7 @@ func TestAccessVectors(t *testing.T) {
 }
 
 func TestCrawlDelayVectors(t *testing.T) {
-	const most = 10 * time.Second // the vectors give the value in force, which policy caps
+	const most = 10 * time.Second // the vectors have the delay after the limit that policy applies
 	type vector struct {
 		Source, Name, Robots, Agent string
 		Seconds                     float64

@@ -22,8 +22,8 @@ var site = robots.Origin{Scheme: "https", Host: "example.com", Port: 443}
 
 var errDown = errors.New("connection reset")
 
-// script is a Fetcher: it gives its answers in order, the last one for ever,
-// and takes its time.
+// script is a Fetcher: it returns its results in order, the last one from then on, and takes its
+// time.
 type script struct {
 	answers []fetch.Result
 	takes   time.Duration
@@ -108,7 +108,7 @@ func start(t testing.TB, o Options) (*Cache, func()) {
 	}
 }
 
-// rule looks site up and judges; waited is how long that took.
+// rule looks site up and returns its Ruling; waited is how long that took.
 func rule(t testing.TB, c *Cache) (r Ruling, waited time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -119,7 +119,7 @@ func rule(t testing.TB, c *Cache) (r Ruling, waited time.Duration) {
 	return e.Under(robots.Standard()), time.Since(began)
 }
 
-// TestOneFetch: 1,000 callers at once, one fetch.
+// TestOneFetch: 1,000 callers at once cause one fetch.
 func TestOneFetch(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		t.Run(fmt.Sprintf("running %v", running), func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestCallerLeaves(t *testing.T) {
 		})
 		wg.Wait()
 		if _, err := c.Lookup(ctx, Query{Origin: robots.Origin{Scheme: "http", Host: "other.test", Port: 80}}, robots.Standard()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("who has left already: %v", err)
+			t.Errorf("a caller that has left: %v", err)
 		}
 		if f.count() != 1 {
 			t.Errorf("%d fetches", f.count())
@@ -189,8 +189,7 @@ type nobody struct{}
 
 func (nobody) Fetch(context.Context, fetch.Request) *fetch.Result { return nil }
 
-// TestUserAgent: the header of a fetch depends on the Query's Token and the Options
-// alone.
+// TestUserAgent: the User-Agent of a fetch depends only on the Query's Token and the Options.
 func TestUserAgent(t *testing.T) {
 	for _, tc := range []struct{ name, option, token, want string }{
 		{"the default", "", "", "robotsproxy"},
@@ -202,7 +201,7 @@ func TestUserAgent(t *testing.T) {
 				f := &script{answers: []fetch.Result{file(0)}}
 				c, stop := start(t, Options{Fetcher: f, UserAgent: tc.option})
 				defer stop()
-				for range 2 { // the second keeps it in use
+				for range 2 { // the second lookup keeps it in use
 					if _, err := c.Lookup(t.Context(), Query{Origin: site, Token: tc.token}, robots.Standard()); err != nil {
 						t.Fatal(err)
 					}
@@ -230,7 +229,7 @@ func TestStop(t *testing.T) {
 		if err := c.Run(t.Context()); err == nil {
 			t.Error("a second Run is no error")
 		}
-		stop() // returns with the fetch over: the bubble has nobody else
+		stop() // returns when the fetch has ended
 		wg.Wait()
 		if e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard()); e != nil || !errors.Is(err, ErrStopped) {
 			t.Errorf("after: %v, %v", e, err)
@@ -239,7 +238,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("Run after: %v", err)
 		}
 		if f.count() != 1 || len(c.flights) != 0 || c.slots.free != DefaultFetches {
-			t.Errorf("%d fetches, %d flights, %d places", f.count(), len(c.flights), DefaultFetches-c.slots.free)
+			t.Errorf("%d fetches, %d flights, %d slots", f.count(), len(c.flights), DefaultFetches-c.slots.free)
 		}
 	})
 }
@@ -256,7 +255,7 @@ func TestOptions(t *testing.T) {
 	}
 	c := newCache(t, Options{Fetcher: f})
 	if c.gen.Load().timing != usual || c.entries.GetMaximum() != 64<<20 {
-		t.Errorf("defaults %+v, %d octets", c.gen.Load().timing, c.entries.GetMaximum())
+		t.Errorf("defaults %+v, %d bytes", c.gen.Load().timing, c.entries.GetMaximum())
 	}
 	if c := newCache(t, Options{Fetcher: f, MaxAge: time.Second}); c.gen.Load().timing.minAge != time.Second {
 		t.Errorf("MinAge %v with a MaxAge of a second", c.gen.Load().timing.minAge)

@@ -34,8 +34,8 @@ func wantAll(t testing.TB, c *Cache, want under) {
 	}
 }
 
-// TestOneFetchForAll: clients of two dialects share a fetch, the entry, and
-// its octets; each has the file compiled for it.
+// TestOneFetchForAllDialects: clients of two dialects share a fetch, the entry and its text; the
+// file is compiled for each.
 func TestOneFetchForAllDialects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(-1)}, takes: time.Second}
@@ -57,13 +57,12 @@ func TestOneFetchForAllDialects(t *testing.T) {
 	})
 }
 
-// TestThirtyDays: an origin that fails, and of which there is no copy, has no
-// rules after 30 days by Google's documents; by RFC 9309 2.3.1.4 nothing of it
-// is ever allowed.
+// TestThirtyDays: under Google's dialects an origin that fails for 30 days without a stale file
+// has no file; by RFC 9309 2.3.1.4 nothing is ever allowed.
 func TestThirtyDays(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
-		failure, last fetch.Result // the last try comes when the time is over
+		failure, last fetch.Result // last is the response of the last try
 		before, after under        // standard, rfc9309, google, google-2022, google-2019, coccoc
 	}{
 		{"503", status(503), status(503),
@@ -89,7 +88,7 @@ func TestThirtyDays(t *testing.T) {
 				wantAll(t, c, tc.before)
 				tries := f.count()
 				f.answers = []fetch.Result{tc.last}
-				wait(30 * time.Minute) // the tries are never further apart
+				wait(30 * time.Minute) // the maximum retry time
 				wantAll(t, c, tc.after)
 				if f.count() != tries+1 {
 					t.Errorf("%d fetches, want %d", f.count(), tries+1)
@@ -99,7 +98,7 @@ func TestThirtyDays(t *testing.T) {
 	}
 }
 
-// TestGivenUp: that an origin is given up is told from its having no file.
+// TestGivenUp: a Ruling tells an origin that failed for NoFileAfter from one without a file.
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{status(503)}}
@@ -120,8 +119,8 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// TestRowEnds: what settles something ends the row, and so does the end of the
-// entry: the count begins anew.
+// TestFailuresEnd: a settled response ends the failures of an origin, and so does the end of its
+// entry: the count starts again.
 func TestFailuresEnd(t *testing.T) {
 	google := named("google")
 	for _, tc := range []struct {
@@ -154,9 +153,8 @@ func TestFailuresEnd(t *testing.T) {
 	}
 }
 
-// TestLastCopy: a copy stays in force while its origin fails, for 30 days, and
-// for good under the dialects that would give the origin up then; coccoc goes
-// by the last answer alone.
+// TestLastStaleFile: a stale file is used for 30 days while its origin fails, and without a
+// limit under dialects with NoFileAfter; coccoc uses the last response only.
 func TestLastStaleFile(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -197,8 +195,8 @@ func TestLastStaleFile(t *testing.T) {
 	}
 }
 
-// TestCopyAndLaterFile: a dialect that forgets has the file again with the
-// others, and is told when the next try is.
+// TestStaleFileAndLaterFile: under a dialect with NoStale a client gets the new file with the
+// others, and the time of the next try until then.
 func TestStaleFileAndLaterFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0), reset(), file(0)}, takes: time.Second}
@@ -227,8 +225,8 @@ func TestStaleFileAndLaterFile(t *testing.T) {
 	})
 }
 
-// TestRetryBesideFreshCopy: a copy that is fresh in its own right puts off no
-// try for those by whom it does not rule.
+// TestRetryBesideFreshFile: a stale file that is fresh in its own right delays no retry under
+// the dialects that do not use it.
 func TestRetryBesideFreshFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(-1), status(429), file(-1)}}
@@ -238,7 +236,7 @@ func TestRetryBesideFreshFile(t *testing.T) {
 		ruleBy(t, c, letter)
 		ruleBy(t, c, letter) // in use
 		refresh, _ := usual.refreshTimes(day)
-		wait(refresh) // which is answered with 429, while the file is fresh
+		wait(refresh) // the response is 429, while the file is fresh
 		if r, _ := ruleBy(t, c, letter); r.Outcome != NoFile || f.count() != 2 {
 			t.Fatalf("%+v, %d fetches", r, f.count())
 		}
@@ -249,8 +247,8 @@ func TestRetryBesideFreshFile(t *testing.T) {
 	})
 }
 
-// TestStays: a file is good for a day, whatever its Cache-Control says, to
-// those who heed none; the others' fetches serve them too.
+// TestIgnoreCacheControl: under a dialect with IgnoreCacheControl a file is used for a day,
+// whatever its Cache-Control; fetches for other dialects serve it too.
 func TestIgnoreCacheControl(t *testing.T) {
 	for name, answer := range map[string]fetch.Result{"file": file(time.Minute), "no file": {Status: 404, Connected: true, MaxAge: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +265,7 @@ func TestIgnoreCacheControl(t *testing.T) {
 					{time.Minute - 1, standard, 1},
 					{1, coccoc, 1},
 					{23 * time.Hour, coccoc, 1},
-					{0, standard, 2}, // which serves all
+					{0, standard, 2}, // serves all dialects
 					{day - 1, coccoc, 2},
 					{1, coccoc, 3},
 					{0, standard, 3},
@@ -284,8 +282,8 @@ func TestIgnoreCacheControl(t *testing.T) {
 	}
 }
 
-// TestStaysInTheBackground: an entry is refreshed by Cache-Control only if
-// somebody uses it who heeds that, and nobody waits for a refresh.
+// TestIgnoreCacheControlInBackground: an entry is refreshed by Cache-Control only if it is used
+// under a dialect that heeds it, and no lookup waits for a refresh.
 func TestIgnoreCacheControlInBackground(t *testing.T) {
 	standard, coccoc := named("standard"), named("coccoc")
 	for _, tc := range []struct {
@@ -303,7 +301,7 @@ func TestIgnoreCacheControlInBackground(t *testing.T) {
 				f := &script{answers: []fetch.Result{file(5 * time.Minute)}, takes: 10 * time.Second}
 				c, stop := start(t, Options{Fetcher: f})
 				defer stop()
-				ruleBy(t, c, tc.used[0]) // the first one waits
+				ruleBy(t, c, tc.used[0]) // the first lookup waits
 				for began := time.Now(); time.Since(began) < 10*day; {
 					for _, d := range tc.used {
 						if r, waited := ruleBy(t, c, d); waited != 0 || r.Outcome != Rules {
@@ -320,9 +318,9 @@ func TestIgnoreCacheControlInBackground(t *testing.T) {
 	}
 }
 
-// TestStaysLapses: the refresh by Cache-Control passes by an entry that only
-// those use who heed none, and is made up for when somebody else comes; the
-// refresh of the whole life is none the worse for it.
+// TestIgnoreCacheControlIdle: the refresh by Cache-Control skips an entry that is only used
+// under dialects that ignore it, and follows at the next other use. The refresh by MaxAge is
+// unaffected.
 func TestIgnoreCacheControlIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(time.Hour)}}
@@ -331,7 +329,7 @@ func TestIgnoreCacheControlIdle(t *testing.T) {
 		standard, coccoc := named("standard"), named("coccoc")
 		ruleBy(t, c, coccoc)
 		ruleBy(t, c, coccoc)
-		wait(55 * time.Minute) // after 54 it was due
+		wait(55 * time.Minute) // it was due after 54
 		if f.count() != 1 {
 			t.Fatalf("%d fetches", f.count())
 		}
@@ -343,19 +341,19 @@ func TestIgnoreCacheControlIdle(t *testing.T) {
 			t.Errorf("used again, its refresh did not come: %d fetches", f.count())
 		}
 		ruleBy(t, c, coccoc)
-		wait(22 * time.Hour) // after 21.6 it was due
+		wait(22 * time.Hour) // it was due after 21.6
 		if f.count() != 3 {
 			t.Errorf("before its day was over: %d fetches", f.count())
 		}
-		wait(3 * day) // nobody asks
+		wait(3 * day) // without lookups
 		if f.count() != 3 || len(c.schedule.entries) != 0 {
 			t.Errorf("an idle entry: %d fetches, %d scheduled", f.count(), len(c.schedule.entries))
 		}
 	})
 }
 
-// TestStaysIsNoUse: that those use an entry who heed no Cache-Control makes it
-// last no longer for those who do.
+// TestIgnoreCacheControlIsNoUse: use under a dialect that ignores Cache-Control does not extend
+// the lifetime by Cache-Control.
 func TestIgnoreCacheControlIsNoUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0)}, takes: time.Second}
@@ -371,8 +369,8 @@ func TestIgnoreCacheControlIsNoUse(t *testing.T) {
 	})
 }
 
-// TestEvictedWhilePostponed: an entry that is evicted between the two refreshes
-// it may have leaves the schedule.
+// TestEvictedWhilePostponed: an entry that is evicted between its two possible refreshes leaves
+// the schedule.
 func TestEvictedWhilePostponed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, stop := start(t, Options{Fetcher: &script{answers: []fetch.Result{file(time.Hour)}}})

@@ -21,7 +21,7 @@ var (
 	errAway = errors.New("the store is away")
 )
 
-// TestFleet: what several caches do that share a Store.
+// TestFleet runs the tests of shared stores over a Memory.
 func TestFleet(t *testing.T) {
 	storetest.Run(t, func(*testing.T) cache.Store { return storetest.NewMemory().Join() })
 	storetest.Shared(t, storetest.Fleet{
@@ -34,7 +34,7 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// A fault is what a Sharer does instead.
+// A fault replaces calls of a SharedStore.
 type fault struct {
 	*storetest.Replica
 	load  func(ctx context.Context) ([]byte, error)
@@ -64,11 +64,11 @@ func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Result {
 	return &fetch.Result{Status: 200, Connected: true, MaxAge: -1, Body: []byte("User-agent: *\nDisallow: /x\n"), Fetched: time.Now()}
 }
 
-// A badSharer is a Store that does not do its part, and how long that may hold a lookup up.
+// A badStore is a faulty SharedStore, and how long it may delay a lookup.
 type badStore struct {
 	name  string
 	fault fault
-	most  time.Duration // waited for each, beside the fetch
+	most  time.Duration // beside the fetch
 }
 
 func badStores() []badStore {
@@ -87,16 +87,16 @@ func badStores() []badStore {
 				return cache.Lease{}, hang(ctx)
 			},
 		}, 2 * time.Second},
-		{"rubbish, and rights for all", fault{
+		{"rubbish, and leases for all", fault{
 			load: func(context.Context) ([]byte, error) { return []byte("rubbish"), nil },
 			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
 				return cache.Lease{Release: func() {}}, nil
 			},
 		}, 0},
-		{"rights for nobody", fault{
+		{"leases for nobody", fault{
 			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) { return cache.Lease{}, nil },
 		}, 43 * time.Second},
-		{"rights for nobody, news for all, and rubbish", fault{
+		{"leases for nobody, new versions for all, and rubbish", fault{
 			load: func(context.Context) ([]byte, error) { return []byte("rubbish"), nil },
 			claim: func(context.Context, robots.Origin, time.Duration) (cache.Lease, error) {
 				return cache.Lease{Version: fmt.Sprint(saves.Add(1))}, nil
@@ -105,7 +105,7 @@ func badStores() []badStore {
 	}
 }
 
-// TestBadSharers: each goes alone, after a bounded wait, and nothing hangs.
+// TestBadSharedStores: each Cache fetches for itself after a bounded wait, and nothing hangs.
 func TestBadSharedStores(t *testing.T) {
 	for _, tc := range badStores() {
 		t.Run(tc.name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestBadSharedStores(t *testing.T) {
 	}
 }
 
-// run is a cache that runs until the test ends.
+// run returns a cache that runs until the test ends.
 func run(t *testing.T, o cache.Options) *cache.Cache {
 	t.Helper()
 	c, err := cache.New(o)
@@ -154,7 +154,7 @@ func run(t *testing.T, o cache.Options) *cache.Cache {
 	return c
 }
 
-// TestNoRoundTrips: what is in memory is asked of nobody.
+// TestNoRoundTrips: a lookup that memory can answer does not call the store.
 func TestNoRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := storetest.NewMemory(), &fetcher{}
@@ -172,12 +172,12 @@ func TestNoRoundTrips(t *testing.T) {
 		calls := m.Calls()
 		look(1000)
 		if got := m.Calls() - calls; got != 0 || m.Leases() != 0 || f.calls.Load() != 1 {
-			t.Errorf("%d calls, %d rights are held, %d fetches", got, m.Leases(), f.calls.Load())
+			t.Errorf("%d calls, %d leases, %d fetches", got, m.Leases(), f.calls.Load())
 		}
 	})
 }
 
-// TestRefreshOncePerFleet: at the times of every day, all are due at one moment.
+// TestRefreshOncePerFleet: with the default times, all replicas refresh at the same moment.
 func TestRefreshOncePerFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := storetest.NewMemory(), &fetcher{}
@@ -204,11 +204,11 @@ func TestRefreshOncePerFleet(t *testing.T) {
 	})
 }
 
-// TestRefetchIsNotAnothers: an older fetch of another is not what was asked for.
+// TestRefetchIsNotAnothers: Refetch does not return an older fetch of another replica.
 func TestRefetchIsNotAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := storetest.NewMemory(), &fetcher{}
-		a, err := cache.New(cache.Options{Fetcher: f, Store: m.Join()}) // which hears nothing
+		a, err := cache.New(cache.Options{Fetcher: f, Store: m.Join()}) // without Run it learns of no change
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +226,8 @@ func TestRefetchIsNotAnothers(t *testing.T) {
 	})
 }
 
-// TestStopWhileAnotherFetches: a cache that waits for another's fetch may be stopped.
+// TestStopWhileAnotherFetches: a cache that waits for the fetch of another replica can be
+// stopped.
 func TestStopWhileAnotherFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := storetest.NewMemory(), &fetcher{}

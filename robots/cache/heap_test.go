@@ -17,7 +17,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// small is a Fetcher of files as most sites have them.
+// small is a Fetcher of files of the size that most sites have.
 type small struct{}
 
 func (small) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
@@ -35,8 +35,8 @@ func (small) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	}
 }
 
-// TestHeap measures what an origin with a small file takes of the heap, all
-// told, and that it is not more than it is weighed.
+// TestHeap measures the heap that an origin with a small file takes, and compares it with the
+// weight of its entry.
 func TestHeap(t *testing.T) {
 	testkit.Long(t, "volume")
 	const origins = 20_000
@@ -57,12 +57,12 @@ func TestHeap(t *testing.T) {
 	}
 	each := int(heap()-before) / origins
 	weighed := int(c.entries.WeightedSize()) / origins
-	t.Logf("%d octets an origin, weighed as %d", each, weighed)
+	t.Logf("%d bytes an origin, weighed as %d", each, weighed)
 	if each > 2100 {
 		t.Errorf("an origin takes %d bytes, want at most 2,100", each)
 	}
 	if each > weighed {
-		t.Errorf("an origin takes %d octets, but is weighed as %d", each, weighed)
+		t.Errorf("an origin takes %d bytes, but is weighed as %d", each, weighed)
 	}
 	runtime.KeepAlive(c)
 }

@@ -52,7 +52,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanBounds: what the table shows holds for every ttl.
+// TestPlanBounds: the properties in the table hold for every ttl.
 func TestPlanBounds(t *testing.T) {
 	c := usual
 	for ttl := c.minAge; ttl <= c.maxAge; ttl += 7 * time.Second {

@@ -20,7 +20,7 @@ func host(i int) robots.Origin {
 	return robots.Origin{Scheme: "http", Host: fmt.Sprintf("h%d.test", i), Port: 80}
 }
 
-// sized is a Fetcher of files of many sizes, failures among them.
+// sized is a Fetcher of files of many sizes, and of failures.
 type sized struct{}
 
 func (sized) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
@@ -39,8 +39,8 @@ func (sized) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	return &a
 }
 
-// TestMemory: strangers' hosts grow nothing past MaxBytes, and what is
-// evicted leaves the schedule too.
+// TestMemory: entries of any number of hosts take at most MaxBytes, and evicted entries leave
+// the schedule.
 func TestMemory(t *testing.T) {
 	const most = 1 << 20
 	c := newCache(t, Options{Fetcher: sized{}, MaxBytes: most})
@@ -61,7 +61,7 @@ func TestMemory(t *testing.T) {
 			}
 		}
 		if held > most || uint64(held) != c.entries.WeightedSize() {
-			t.Fatalf("after %d hosts %d octets are held, %d counted", i, held, c.entries.WeightedSize())
+			t.Fatalf("after %d hosts %d bytes are held, %d counted", i, held, c.entries.WeightedSize())
 		}
 		if len(c.schedule.entries) != scheduled {
 			t.Fatalf("after %d hosts %d entries, %d scheduled", i, scheduled, len(c.schedule.entries))
@@ -75,8 +75,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestCompiledCounts: a file is compiled with its fetch under the dialect that it was asked for, and
-// weighed when it is compiled under another.
+// TestCompiledCounts: the fetch compiles a file under the dialect of its lookup, and a
+// compilation under another dialect adds to the weight of the entry.
 func TestCompiledCounts(t *testing.T) {
 	c := newCache(t, Options{Fetcher: &script{answers: []fetch.Result{file(-1)}}})
 	e, err := c.Lookup(t.Context(), Query{Origin: site}, robots.Standard())
@@ -84,7 +84,7 @@ func TestCompiledCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e.last.find(robots.Standard()) == nil {
-		t.Error("the fetch's place was given back before the file was compiled")
+		t.Error("the slot of the fetch was released before the file was compiled")
 	}
 	other, err := robots.DialectByName("rfc9309")
 	if err != nil {
@@ -93,14 +93,14 @@ func TestCompiledCounts(t *testing.T) {
 	before := c.entries.WeightedSize()
 	f := e.Under(other).File
 	if after := c.entries.WeightedSize(); after != before+uint64(f.Size()) || f.Size() == 0 {
-		t.Errorf("%d octets before, %d after, file %d", before, after, f.Size())
+		t.Errorf("%d bytes before, %d after, file %d", before, after, f.Size())
 	}
 	if len(c.schedule.entries) != 1 || c.schedule.entries[0].entry != e {
 		t.Errorf("schedule %v", c.schedule.entries)
 	}
 }
 
-// TestLargerThanCache: who waited for it has it all the same.
+// TestLargerThanCache: the callers that wait get a file that is too large for the cache.
 func TestLargerThanCache(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1)}}
 	c := newCache(t, Options{Fetcher: f, MaxBytes: 1})
@@ -110,18 +110,17 @@ func TestLargerThanCache(t *testing.T) {
 		}
 	}
 	if f.count() != 2 || c.entries.WeightedSize() != 0 || len(c.schedule.entries) != 0 {
-		t.Errorf("%d fetches, %d octets, %d scheduled", f.count(), c.entries.WeightedSize(), len(c.schedule.entries))
+		t.Errorf("%d fetches, %d bytes, %d scheduled", f.count(), c.entries.WeightedSize(), len(c.schedule.entries))
 	}
 }
 
-// TestFetchesAtOnce: no more than DefaultFetches, and those who wait for a place
-// may leave.
+// TestFetchesAtOnce: at most DefaultFetches run, and a caller that waits for a slot may leave.
 func TestFetchesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
 		c := newCache(t, Options{Fetcher: f})
 		var wg sync.WaitGroup
-		for i := range DefaultFetches { // each by a client of its own: see TestPlaces
+		for i := range DefaultFetches { // each by another client: see TestFetchSlots
 			wg.Go(func() { _, _ = c.Lookup(t.Context(), Query{Origin: host(i), Client: fmt.Sprint(i)}, robots.Standard()) })
 		}
 		synctest.Wait()
@@ -134,13 +133,13 @@ func TestFetchesAtOnce(t *testing.T) {
 			t.Errorf("%d fetches", f.count())
 		}
 		if _, waited := rule(t, c); waited != 19*time.Second {
-			t.Errorf("a caller had its place and its fetch after %v", waited)
+			t.Errorf("a caller had its slot and its fetch after %v", waited)
 		}
 		wg.Wait()
 	})
 }
 
-// TestManyRefreshes: more refreshes due at once than there are places.
+// TestManyRefreshes: more refreshes are due at once than there are slots.
 func TestManyRefreshes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
@@ -164,12 +163,12 @@ func TestManyRefreshes(t *testing.T) {
 			}
 		}
 		if f.count() != 2*hosts || len(c.refreshSlots) != 0 {
-			t.Errorf("%d fetches, %d places taken", f.count(), len(c.refreshSlots))
+			t.Errorf("%d fetches, %d slots taken", f.count(), len(c.refreshSlots))
 		}
 	})
 }
 
-// TestTogether lets everything happen at once, for the race detector.
+// TestTogether does everything at once, for the race detector.
 func TestTogether(t *testing.T) {
 	c, stop := start(t, Options{Fetcher: sized{}, MaxBytes: 100 << 10, MaxAge: 3 * time.Millisecond, MinAge: time.Microsecond, Retry: time.Millisecond})
 	defer stop()

@@ -12,13 +12,13 @@ import (
 
 // Outcomes as the tables of the tests write them.
 const (
-	rules   = Rules
+	rules   = Rules // Outcomes, as short as the tables need them.
 	none    = NoFile
 	refused = Unreachable
 	nowhere = NoConnection
 )
 
-// columns are the dialects in the order in which the tables have them.
+// columns are the dialects in the order of the tables.
 var columns = [...]robots.Dialect{
 	named("standard"), named("rfc9309"), named("google"), named("google-2022"), named("google-2019"), named("coccoc"),
 }
@@ -31,7 +31,7 @@ func named(name string) robots.Dialect {
 	return d
 }
 
-// under is a row: an outcome for each of columns.
+// under is a row of a table: an outcome for each of columns.
 type under [len(columns)]Outcome
 
 func TestColumnsAreAllDialects(t *testing.T) {
@@ -100,8 +100,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestNoName: a dialect that somebody forgot to name reads nothing, whatever
-// else it says.
+// TestNoName: a dialect without a name allows nothing, whatever its other fields.
 func TestNoName(t *testing.T) {
 	for _, d := range columns {
 		d.Name = ""
@@ -116,7 +115,7 @@ func TestNoName(t *testing.T) {
 	}
 }
 
-// TestOwnDialect: a program may make its own.
+// TestOwnDialect: a program may make its own dialect.
 func TestOwnDialect(t *testing.T) {
 	a := file(-1)
 	e := newEntry(key{}, &a, nil, time.Now(), usual)

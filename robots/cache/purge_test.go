@@ -35,7 +35,7 @@ func TestPeekIsNoUse(t *testing.T) {
 		}
 		at := time.Now()
 		lookup(t, c)
-		for range 50 { // past its refresh, which it would have if this were use
+		for range 50 { // past its refresh, which use would cause
 			<-time.After(2 * time.Minute)
 			e := c.Peek(site)
 			if e == nil || e.Origin() != site || !e.Expires().Equal(at.Add(time.Hour)) {
@@ -64,7 +64,7 @@ func TestPurgeForgets(t *testing.T) {
 		c := newCache(t, o)
 		lookup(t, c)
 		<-time.After(25 * time.Hour)
-		if r := lookup(t, c); !r.Stale { // a copy is held
+		if r := lookup(t, c); !r.Stale { // a stale file is used
 			t.Fatalf("%+v", r)
 		}
 		if !c.Purge(site) || c.Purge(site) || c.Peek(site) != nil {
@@ -81,7 +81,8 @@ func TestPurgeForgets(t *testing.T) {
 	})
 }
 
-// What a fetch that is under way has of before is forgotten as well.
+// TestPurgeDuringAFetch: a fetch that is under way does not keep what was known before the
+// purge.
 func TestPurgeDuringAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{answers: []fetch.Result{file(-1), status(503)}, takes: time.Second}
@@ -184,7 +185,7 @@ func TestStatsAreCounted(t *testing.T) {
 		}
 		got := c.Stats()
 		if got.Bytes < entryOverhead {
-			t.Errorf("%d octets", got.Bytes)
+			t.Errorf("%d bytes", got.Bytes)
 		}
 		got.Bytes = 0
 		want := Stats{Entries: 1, Hits: 1, Misses: 1, Fetches: map[FetchOutcome]uint64{

@@ -22,7 +22,7 @@ func reconfigure(t *testing.T, c *Cache, o Options) <-chan struct{} {
 	return over
 }
 
-// over says whether a channel is closed.
+// isDrained reports whether a channel is closed.
 func isDrained(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -32,8 +32,8 @@ func isDrained(c <-chan struct{}) bool {
 	}
 }
 
-// TestUseJudgesByTheNewTimes: what is known is as old, and as fresh, as if it had been
-// fetched under them; and nothing is fetched before that is over.
+// TestReconfigureAppliesNewTimes: entries are as old and as fresh as if they had been fetched
+// with the new times, and nothing is fetched earlier.
 func TestReconfigureAppliesNewTimes(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -81,7 +81,7 @@ func TestReconfigureAppliesNewTimes(t *testing.T) {
 	}
 }
 
-// TestUseScalesARow: a row of failures is as far on as it was.
+// TestReconfigureScalesRetry: the doubled retry time is converted to the new times.
 func TestReconfigureScalesRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{status(503)}}
@@ -110,7 +110,7 @@ func TestReconfigureScalesRetry(t *testing.T) {
 	})
 }
 
-// TestUseKeepsCopies: what is held while its origin fails, and the row it is held for.
+// TestReconfigureKeepsStaleFiles: stale files and the failures beside them stay.
 func TestReconfigureKeepsStaleFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(-1), status(503)}}
@@ -131,8 +131,8 @@ func TestReconfigureKeepsStaleFiles(t *testing.T) {
 	})
 }
 
-// TestUseDuringAFetch: it goes on as it was begun, for all who wait; what it brings
-// lives by the new times.
+// TestReconfigureDuringAFetch: a fetch continues with its old Options for all callers; its entry
+// has the new times.
 func TestReconfigureDuringAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := &script{answers: []fetch.Result{file(-1)}, takes: 10 * time.Second}
@@ -165,8 +165,7 @@ func TestReconfigureDuringAFetch(t *testing.T) {
 	})
 }
 
-// TestUseOtherUserAgent: refreshes are made with the one in force; where there is none
-// any more, with that of who asks.
+// TestReconfigureUserAgent: refreshes send the new User-Agent.
 func TestReconfigureUserAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(time.Hour)}}
@@ -185,8 +184,8 @@ func TestReconfigureUserAgent(t *testing.T) {
 	})
 }
 
-// TestReroute: who could not be reached is tried again when it is asked for, once;
-// who was reached and refused is not.
+// TestRetryUnconnected: an origin without a connection is tried again at its next lookup, once;
+// an origin that responded with a failure is not.
 func TestRetryUnconnected(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer fetch.Result
@@ -209,7 +208,7 @@ func TestRetryUnconnected(t *testing.T) {
 	}
 }
 
-// TestUseRefuses: and all stays as it is.
+// TestReconfigureRejectsBadOptions: after an error nothing has changed.
 func TestReconfigureRejectsBadOptions(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1)}}
 	c := newCache(t, Options{Fetcher: f})
@@ -220,8 +219,8 @@ func TestReconfigureRejectsBadOptions(t *testing.T) {
 	}
 }
 
-// TestUseUnderLoad: many origins, evictions, refreshes and changes at once; at the end
-// the schedule has a place for what is in memory and nothing else.
+// TestReconfigureUnderLoad: many origins, evictions, refreshes and changes at once. At the end
+// the schedule has the entries in memory and no others.
 func TestReconfigureUnderLoad(t *testing.T) {
 	f := &script{answers: []fetch.Result{file(-1), file(0), status(503), unconnected(), file(time.Hour)}}
 	c, stop := start(t, Options{Fetcher: f, MaxBytes: 1 << 20})

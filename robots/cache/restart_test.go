@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// TestRestart: what is fresh is not fetched anew, and it is the same to the octet.
+// TestRestart: what is fresh is not fetched again, and is the same byte for byte.
 func TestRestart(t *testing.T) {
 	lost := fetch.Result{Status: 301, BadRedirect: true, Redirects: 5, Connected: true, MaxAge: -1, URL: "https://example.com/5"}
 	text := file(-1)
@@ -42,7 +42,7 @@ func TestRestart(t *testing.T) {
 				if b.SHA256 != want {
 					t.Errorf("SHA-256 %q, want %q", b.SHA256, want)
 				}
-				if rule(t, c); r.loads != 2 { // one for each cache: then it is in memory
+				if rule(t, c); r.loads != 2 { // one for each cache, which then has it in memory
 					t.Errorf("loaded %d times", r.loads)
 				}
 				wait(time.Second)
@@ -54,7 +54,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartStale: what is stale is fetched once, for all who wait.
+// TestRestartStale: an expired file is fetched once for all callers.
 func TestRestartStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(file(0))
@@ -77,8 +77,7 @@ func TestRestartStale(t *testing.T) {
 	})
 }
 
-// TestRestartRefreshes: who uses a loaded file has it refreshed before its time
-// is over, as any.
+// TestRestartRefreshes: a loaded entry in use is refreshed before it expires, as any other.
 func TestRestartRefreshes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(file(-1))
@@ -94,8 +93,8 @@ func TestRestartRefreshes(t *testing.T) {
 	})
 }
 
-// TestRestartHoldsCopies: RFC 9309 2.3.1.4: 30 days from when the copy was
-// fetched, however often the process ends; for good by Google's documents.
+// TestRestartKeepsStaleFiles: a stale file is used for 30 days after its fetch, however often
+// the process restarts; without a limit under Google's dialects.
 func TestRestartKeepsStaleFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(file(-1), status(503))
@@ -120,8 +119,8 @@ func TestRestartKeepsStaleFiles(t *testing.T) {
 	})
 }
 
-// TestRestartGoesOnCounting: an origin that fails is given up after 30 days of
-// failures, not of uptime; and its retries are no closer for a restart.
+// TestRestartGoesOnCounting: NoFileAfter counts the time of failures, not of uptime, and a
+// restart does not bring a retry forward.
 func TestRestartGoesOnCounting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(status(503))
@@ -157,8 +156,8 @@ func TestRestartKeepsRetries(t *testing.T) {
 	})
 }
 
-// TestRestartAsksTheUnreached: one that was not reached at all is tried once,
-// and the wait for the next goes on from the one before.
+// TestRestartAsksTheUnreached: an origin without a connection is tried once after a restart, and
+// its retry time continues from the one before.
 func TestRestartAsksTheUnreached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(unconnected())
@@ -177,11 +176,11 @@ func TestRestartAsksTheUnreached(t *testing.T) {
 	})
 }
 
-// TestRestartOtherDialects: each who waits judges by its own.
+// TestRestartOtherDialects: each caller gets the Ruling of its own dialect.
 func TestRestartOtherDialects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(file(time.Hour))
-		standard, coccoc := named("standard"), named("coccoc") // which heeds no Cache-Control
+		standard, coccoc := named("standard"), named("coccoc") // coccoc ignores Cache-Control
 		ruleBy(t, r.cache(t), standard)
 		wait(2 * time.Hour)
 		r.script.takes, r.memStore.takes = time.Second, time.Second/2

@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// saved are entries of all kinds.
+// saved returns entries of all kinds.
 func saved() map[string]*Entry {
 	now := time.Unix(1_700_000_000, 123456789)
 	entry := func(a fetch.Result, before *Entry) *Entry {
@@ -38,16 +38,16 @@ func saved() map[string]*Entry {
 	}
 }
 
-// TestSavedForm: an entry comes back as it was.
+// TestSavedForm: an encoded entry decodes to the same entry.
 func TestSavedForm(t *testing.T) {
 	for name, e := range saved() {
 		t.Run(name, func(t *testing.T) {
-			octets := encode(e)
-			k, err := decode(octets)
-			if err != nil || len(octets) > maxSaved {
-				t.Fatalf("%d octets: %v", len(octets), err)
+			encoded := encode(e)
+			k, err := decode(encoded)
+			if err != nil || len(encoded) > maxSaved {
+				t.Fatalf("%d bytes: %v", len(encoded), err)
 			}
-			if !bytes.Equal(k.append(nil), octets) {
+			if !bytes.Equal(k.append(nil), encoded) {
 				t.Error("it is saved otherwise the second time")
 			}
 			back := k.entry(site, e.last.result.Fetched, usual)
@@ -72,30 +72,30 @@ func TestSavedForm(t *testing.T) {
 	}
 }
 
-// TestDamage: no octet can change, and none be missing or too many.
+// TestDamage: decode rejects every changed, missing and additional byte.
 func TestDamage(t *testing.T) {
 	for _, name := range []string{"file", "copy", "lost"} {
-		octets := encode(saved()[name])
-		for i := range octets {
-			if _, err := decode(octets[:i]); err == nil {
-				t.Fatalf("%s: its first %d octets are an entry", name, i)
+		encoded := encode(saved()[name])
+		for i := range encoded {
+			if _, err := decode(encoded[:i]); err == nil {
+				t.Fatalf("%s: its first %d bytes are an entry", name, i)
 			}
-			changed := bytes.Clone(octets)
+			changed := bytes.Clone(encoded)
 			changed[i] ^= 1 << (i % 8)
 			if _, err := decode(changed); err == nil {
-				t.Fatalf("%s: octet %d may be changed", name, i)
+				t.Fatalf("%s: byte %d may be changed", name, i)
 			}
 		}
-		if _, err := decode(append(octets, 0)); err == nil {
-			t.Errorf("%s: an octet more is no damage", name)
+		if _, err := decode(append(encoded, 0)); err == nil {
+			t.Errorf("%s: a byte more is no damage", name)
 		}
 	}
 }
 
-// seal puts the sum behind octets.
-func seal(octets []byte) []byte {
-	sum := sha256.Sum256(octets)
-	return append(bytes.Clone(octets), sum[:]...)
+// seal appends the checksum.
+func seal(encoded []byte) []byte {
+	sum := sha256.Sum256(encoded)
+	return append(bytes.Clone(encoded), sum[:]...)
 }
 
 // TestInconsistent: decode rejects what no Entry can be encoded to.
@@ -122,10 +122,10 @@ func TestInconsistent(t *testing.T) {
 		}
 	}
 	whole := savedEntry{last: &text}
-	octets := whole.append(nil)
-	octets = octets[:len(octets)-sha256.Size]
-	octets[0] = format + 1
-	if _, err := decode(seal(octets)); err == nil {
+	encoded := whole.append(nil)
+	encoded = encoded[:len(encoded)-sha256.Size]
+	encoded[0] = format + 1
+	if _, err := decode(seal(encoded)); err == nil {
 		t.Error("another format is read")
 	}
 	k := savedEntry{last: &bad, failures: failures{then, then, 1000 * time.Hour}}
@@ -134,16 +134,15 @@ func TestInconsistent(t *testing.T) {
 	}
 }
 
-// FuzzSaved: whatever octets are read are those that would be written, and
-// make an entry that can be judged.
+// FuzzSaved: an entry that decodes encodes to the same bytes, and has a Ruling.
 func FuzzSaved(f *testing.F) {
 	for _, e := range saved() {
-		if octets := encode(e); len(octets) < 1<<10 {
-			f.Add(octets[:len(octets)-sha256.Size])
+		if encoded := encode(e); len(encoded) < 1<<10 {
+			f.Add(encoded[:len(encoded)-sha256.Size])
 		}
 	}
-	f.Fuzz(func(t *testing.T, octets []byte) {
-		sealed := seal(octets)
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		sealed := seal(encoded)
 		k, err := decode(sealed)
 		if err != nil {
 			if k != nil {

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// takers asks p for n places for client at once, and counts what it is given.
+// acquireMany asks p for n slots for client at once, and counts how many it gets.
 func acquireMany(t *testing.T, p *fetchSlots, client string, n int, got map[string]int) (release chan func()) {
 	t.Helper()
 	release = make(chan func(), n)
@@ -29,7 +29,7 @@ func acquireMany(t *testing.T, p *fetchSlots, client string, n int, got map[stri
 	return release
 }
 
-// TestPlaces: a client holds no more places than are free, whatever others hold.
+// TestFetchSlots: a client has no more slots than are free, whatever others have.
 func TestFetchSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newFetchSlots(512)
@@ -40,17 +40,17 @@ func TestFetchSlots(t *testing.T) {
 		want := map[string]int{"a": 256, "b": 128, "c": 64, "d": 32}
 		for client, n := range want {
 			if got[client] != n {
-				t.Errorf("%s holds %d places, want %d", client, got[client], n)
+				t.Errorf("%s has %d slots, want %d", client, got[client], n)
 			}
 		}
 		if p.free != 32 {
-			t.Errorf("%d places are free", p.free)
+			t.Errorf("%d slots are free", p.free)
 		}
 	})
 }
 
-// TestPlacesInTurn: places that come free go to the waiting clients in turn, until
-// they hold about as many each, and one is left for a client that comes now.
+// TestFetchSlotsInTurn: waiting clients get released slots in turn, until they have about as
+// many each, and one slot stays free for a new client.
 func TestFetchSlotsInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newFetchSlots(12)
@@ -58,19 +58,19 @@ func TestFetchSlotsInTurn(t *testing.T) {
 		a := acquireMany(t, p, "a", 100, got)
 		b := acquireMany(t, p, "b", 100, got)
 		if got["a"] != 6 || got["b"] != 3 {
-			t.Fatalf("at first a holds %d places and b %d", got["a"], got["b"])
+			t.Fatalf("at first a has %d slots and b %d", got["a"], got["b"])
 		}
 		for range 4 {
 			(<-a)()
 			synctest.Wait()
 		}
 		if len(a) != 4 || len(b) != 5 || p.free != 3 {
-			t.Errorf("a holds %d places, b %d, and %d are free", len(a), len(b), p.free)
+			t.Errorf("a has %d slots, b %d, and %d are free", len(a), len(b), p.free)
 		}
 	})
 }
 
-// TestPlacesLeave: a client that leaves its wait takes nothing, and is forgotten.
+// TestFetchSlotsAbandoned: a client that stops waiting gets no slot, and is removed.
 func TestFetchSlotsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newFetchSlots(2)
@@ -95,8 +95,8 @@ func TestFetchSlotsAbandoned(t *testing.T) {
 	})
 }
 
-// TestSlowOriginsOfOneClient: a client that asks for thousands of origins that never
-// answer holds up nobody else's new origin.
+// TestSlowOriginsOfOneClient: a client that looks up thousands of origins that never respond
+// does not delay the lookup of a new origin by another client.
 func TestSlowOriginsOfOneClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, Options{Fetcher: tarpit{}})
@@ -114,7 +114,7 @@ func TestSlowOriginsOfOneClient(t *testing.T) {
 	})
 }
 
-// tarpit is a Fetcher of origins that never answer, but those whose name begins with f.
+// tarpit is a Fetcher of origins that never respond, except those whose name begins with f.
 type tarpit struct{}
 
 func (tarpit) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// A shelf is a Store in memory that outlives the caches of a test.
+// A memStore is a Store in memory that outlives the caches of a test.
 type memStore struct {
 	err   error         // of Load
 	takes time.Duration // of Load
@@ -54,7 +54,7 @@ func (s *memStore) Save(o robots.Origin, entry []byte, until time.Time, client s
 	s.saved[o], s.until[o] = entry, until
 }
 
-// reborn is a test whose cache can be begun anew on one shelf.
+// A restartable is a test whose cache can be restarted with the same store.
 type restartable struct {
 	*script
 	*memStore
@@ -69,7 +69,7 @@ func newRestartable(answers ...fetch.Result) *restartable {
 
 func (r *restartable) cache(t testing.TB) *Cache { return newCache(t, r.o) }
 
-// TestBadStores: a Store that is of no use costs a fetch, no more.
+// TestBadStores: a faulty Store costs one fetch and no more.
 func TestBadStores(t *testing.T) {
 	other := robots.Origin{Scheme: "http", Host: "other.test", Port: 80}
 	for name, tc := range map[string]struct {
@@ -78,9 +78,9 @@ func TestBadStores(t *testing.T) {
 	}{
 		"an error":            {func(s *memStore) { s.err = errDown }, 0},
 		"nothing":             {func(s *memStore) { clear(s.saved) }, 0},
-		"no octets":           {func(s *memStore) { s.saved[site] = []byte{} }, 0},
+		"no bytes":           {func(s *memStore) { s.saved[site] = []byte{} }, 0},
 		"nonsense":            {func(s *memStore) { s.saved[site] = []byte("nonsense") }, 0},
-		"an octet less":       {func(s *memStore) { s.saved[site] = s.saved[site][1:] }, 0},
+		"a byte less":       {func(s *memStore) { s.saved[site] = s.saved[site][1:] }, 0},
 		"a bit flipped":       {func(s *memStore) { s.saved[site][len(s.saved[site])/2] ^= 4 }, 0},
 		"another's":           {func(s *memStore) { s.saved[site] = s.saved[other] }, 0},
 		"one that stalls":     {func(s *memStore) { s.takes = time.Hour }, maxLoad},
@@ -104,7 +104,8 @@ func TestBadStores(t *testing.T) {
 	}
 }
 
-// TestStoreHearsWhoCausedAFetch: so that it can share its space between clients.
+// TestStoreHearsWhoCausedAFetch: a Store gets the client that caused a fetch, so that it can
+// share its space between clients.
 func TestStoreHearsWhoCausedAFetch(t *testing.T) {
 	r := newRestartable(file(-1))
 	if _, err := r.cache(t).Lookup(t.Context(), Query{Origin: site, Client: "192.0.2.1"}, robots.Standard()); err != nil {
@@ -115,9 +116,9 @@ func TestStoreHearsWhoCausedAFetch(t *testing.T) {
 	}
 }
 
-// restamp is a saved file as if it had been fetched at another time.
-func restamp(octets []byte, at time.Time) []byte {
-	k, err := decode(octets)
+// restamp returns a saved entry with another time of its fetch.
+func restamp(encoded []byte, at time.Time) []byte {
+	k, err := decode(encoded)
 	if err != nil {
 		panic(err)
 	}
@@ -125,8 +126,8 @@ func restamp(octets []byte, at time.Time) []byte {
 	return k.append(nil)
 }
 
-// TestClockSetBack: a little, and the file is fresh for no longer than if it
-// had been fetched now.
+// TestClockSetBack: if the clock was set back a little, a saved file is fresh for no longer than
+// if it were fetched now.
 func TestClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(file(-1))
@@ -145,7 +146,7 @@ func TestClockSetBack(t *testing.T) {
 	})
 }
 
-// TestRestartWithOtherOptions: the configuration in force counts.
+// TestRestartWithOtherOptions: a loaded entry has the times of the current Options.
 func TestRestartWithOtherOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(file(-1))
@@ -162,7 +163,7 @@ func TestRestartWithOtherOptions(t *testing.T) {
 	})
 }
 
-// TestDroppedIsLoaded: what memory had no room for is not fetched anew.
+// TestEvictedIsLoaded: an evicted entry is loaded, not fetched again.
 func TestEvictedIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(file(0), file(0), status(503))
@@ -179,12 +180,12 @@ func TestEvictedIsLoaded(t *testing.T) {
 			}
 		}
 		if c.entries.WeightedSize() != 0 || len(c.schedule.entries) != 0 {
-			t.Errorf("%d octets held, %d scheduled", c.entries.WeightedSize(), len(c.schedule.entries))
+			t.Errorf("%d bytes held, %d scheduled", c.entries.WeightedSize(), len(c.schedule.entries))
 		}
 	})
 }
 
-// TestOwnFailureIsNotSaved: it says nothing about the origin.
+// TestOwnFailureIsNotSaved: an own failure says nothing about the origin.
 func TestOwnFailureIsNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(file(0), fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown})
@@ -197,7 +198,7 @@ func TestOwnFailureIsNotSaved(t *testing.T) {
 	})
 }
 
-// TestLeaveWhileLoading: a caller may leave, and the cache may be stopped.
+// TestLeaveWhileLoading: a caller may leave during a load, and the cache may be stopped.
 func TestLeaveWhileLoading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRestartable(file(-1))
@@ -215,7 +216,7 @@ func TestLeaveWhileLoading(t *testing.T) {
 	})
 }
 
-// TestUseful: a Store need keep nothing for longer than it can be of use.
+// TestUsefulUntil: a Store need not keep an entry for longer than it is useful.
 func TestUsefulUntil(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answers []fetch.Result

@@ -11,18 +11,18 @@ import (
 
 const day = 24 * time.Hour
 
-// wait lets the bubble's clock run for d, and everybody finish what is due then.
+// wait lets the bubble's clock run for d, and waits for all that is due then.
 func wait(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// TestNobodyWaitsForRefresh: of an entry in use, whatever its ttl and however
-// slow its origin, and never is it older than it may be.
+// TestNobodyWaitsForRefresh: no lookup waits for the refresh of an entry in use, whatever its
+// ttl and however slow its origin, and no entry is older than it may be.
 func TestNobodyWaitsForRefresh(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		maxAge time.Duration // said by the origin
+		maxAge time.Duration // of the response
 		takes  time.Duration // of a fetch
 		answer fetch.Result
 		step   time.Duration // between requests
@@ -43,7 +43,7 @@ func TestNobodyWaitsForRefresh(t *testing.T) {
 				f := &script{answers: []fetch.Result{tc.answer}, takes: tc.takes}
 				c, stop := start(t, Options{Fetcher: f})
 				defer stop()
-				rule(t, c) // the first one waits
+				rule(t, c) // the first lookup waits
 				for began := time.Now(); time.Since(began) < tc.total; {
 					if _, waited := rule(t, c); waited != 0 {
 						t.Fatalf("after %v a request waited %v", time.Since(began), waited)
@@ -70,7 +70,7 @@ func TestIdleLapses(t *testing.T) {
 		c, stop := start(t, Options{Fetcher: f})
 		defer stop()
 		rule(t, c)
-		wait(23 * time.Hour) // its refresh was due, and nobody had used it
+		wait(23 * time.Hour) // its refresh was due, but the entry was unused
 		if f.count() != 1 {
 			t.Fatalf("an idle entry was fetched %d times", f.count())
 		}
@@ -91,7 +91,7 @@ func TestIdleLapses(t *testing.T) {
 	})
 }
 
-// TestWithoutRun: no refreshes, and no use past the ttl.
+// TestWithoutRun: without Run there are no refreshes and no use after the ttl.
 func TestWithoutRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0)}, takes: time.Second}
@@ -109,8 +109,8 @@ func TestWithoutRun(t *testing.T) {
 	})
 }
 
-// TestFailingWithoutCopy: answered at once until the retry time; then one
-// caller's fetch.
+// TestFailingWithoutCopy: lookups return the failure at once until the retry; then one of them
+// fetches.
 func TestFailingWithoutCopy(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer fetch.Result
@@ -168,8 +168,8 @@ func TestSuccessEndsDoubling(t *testing.T) {
 	})
 }
 
-// TestHeldCopy: RFC 9309 2.3.1.4: a copy stays in force 30 days while its
-// origin fails, then nothing is allowed.
+// TestStaleFile: a stale file is used for 30 days while its origin fails; then nothing is allowed
+// (RFC 9309 2.3.1.4).
 func TestStaleFile(t *testing.T) {
 	for name, failure := range map[string]fetch.Result{"unreachable": status(503), "no connection": unconnected()} {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestStaleFile(t *testing.T) {
 				if r.Outcome == Rules || r.Outcome == NoFile || waited != 0 || !r.Retry.After(time.Now()) || r.Err == nil {
 					t.Fatalf("after 30 days: %+v after %v", r, waited)
 				}
-				// 21.6 h of quiet, then a try every half hour at most often.
+				// No fetch for 21.6 h, then at most one every half hour.
 				if got := f.count(); got < 29*48-10 || got > 30*48 {
 					t.Errorf("%d fetches", got)
 				}
@@ -236,7 +236,7 @@ func TestRetryInBackground(t *testing.T) {
 	})
 }
 
-// TestOwnFailure: what no origin is to blame for is told and forgotten.
+// TestOwnFailure: callers get an own failure, and the cache does not keep it.
 func TestOwnFailure(t *testing.T) {
 	ours := fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown}
 	t.Run("nothing known", func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestOwnFailure(t *testing.T) {
 	})
 }
 
-// TestOwnFailureBesideACopy: a copy stays in force where an answer is missing by our own fault.
+// TestOwnFailureBesideAStaleFile: a file in memory stays in use after an own failure.
 func TestOwnFailureBesideAStaleFile(t *testing.T) {
 	ours := fetch.Result{MaxAge: -1, Connected: true, OwnFailure: true, Err: errDown}
 	t.Run("it is refreshed", func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestOwnFailureBesideAStaleFile(t *testing.T) {
 			defer stop()
 			rule(t, c)
 			rule(t, c)        // in use
-			wait(time.Minute) // its refresh fails of us
+			wait(time.Minute) // its refresh ends with an own failure
 			wait(30*time.Second - 1)
 			if f.count() != 2 {
 				t.Fatalf("%d fetches", f.count())
@@ -308,8 +308,8 @@ func TestOwnFailureBesideAStaleFile(t *testing.T) {
 	})
 }
 
-// TestIdleHeldCopy: nobody asks while the origin fails: no retries; who asks
-// later waits for one, and has the copy if that fails too.
+// TestIdleStaleFile: without lookups a failing origin is not retried; the next lookup waits for
+// a retry, and gets the stale file if that fails too.
 func TestIdleStaleFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0), status(503)}, takes: time.Second}
@@ -334,7 +334,7 @@ func TestIdleStaleFile(t *testing.T) {
 	})
 }
 
-// TestHeldNoFile: "no file" stays in force for its ttl, not a moment longer.
+// TestStaleNoFile: the absence of a file is used for its ttl, and no longer.
 func TestStaleNoFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{status(404), status(503)}}
@@ -362,8 +362,7 @@ func TestStaleNoFile(t *testing.T) {
 	})
 }
 
-// TestNoFileReplacesCopy: a site that took its file away and then fails has no
-// copy to rule in its place.
+// TestNoFileReplacesStaleFile: a site that removed its file and then fails has no stale file.
 func TestNoFileReplacesStaleFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0), status(404), status(503)}}
@@ -377,8 +376,8 @@ func TestNoFileReplacesStaleFile(t *testing.T) {
 	})
 }
 
-// TestRefreshCompiles: the dialects in use are compiled before the new file is
-// answered with, and a copy is compiled once.
+// TestRefreshCompiles: a refresh compiles the file under the dialects in use before lookups
+// return it, and a stale file is compiled once.
 func TestRefreshCompiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{file(0)}}

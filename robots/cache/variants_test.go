@@ -12,8 +12,8 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// picky is a Fetcher of an origin that answers 403 to one User-Agent, and has a file
-// for all others.
+// picky is a Fetcher of an origin that responds with 403 to one User-Agent, and with a file to
+// all others.
 type picky struct{ refuses string }
 
 func (p picky) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
@@ -25,8 +25,8 @@ func (p picky) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	return &a
 }
 
-// TestTokensApart: what an origin answers for one product token decides for no other,
-// and not for the proxy's own file.
+// TestTokensApart: the response to one product token decides for no other token, and not for the
+// proxy's own file.
 func TestTokensApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, Options{Fetcher: picky{"sqlmap"}})
@@ -71,8 +71,8 @@ func TestTokensFolded(t *testing.T) {
 	})
 }
 
-// TestTokensBounded: two tokens for a client, eight for an origin; a further one gets
-// the proxy's own file.
+// TestTokensBounded: a client causes two tokens, an origin has eight; further ones get the
+// proxy's own file.
 func TestTokensBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, Options{Fetcher: picky{}})
@@ -109,7 +109,7 @@ func TestTokensBounded(t *testing.T) {
 	})
 }
 
-// TestTokensOfFailedFetches: what is not kept takes no place among an origin's tokens.
+// TestTokensOfFailedFetches: a file that is not kept uses up no token of its origin.
 func TestTokensOfFailedFetches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := fetch.Result{MaxAge: -1, OwnFailure: true, Err: errDown}
@@ -125,8 +125,8 @@ func TestTokensOfFailedFetches(t *testing.T) {
 	})
 }
 
-// TestTokensOfCallersThatLeft: who leaves before there is a place for its fetch takes
-// none of an origin's tokens.
+// TestTokensOfCallersThatLeft: a caller that leaves before its fetch has a slot uses up no token
+// of the origin.
 func TestTokensOfCallersThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, Options{Fetcher: picky{}, MaxFetches: 1})
@@ -146,8 +146,8 @@ func TestTokensOfCallersThatLeft(t *testing.T) {
 	})
 }
 
-// TestTokensOfTwoFiles: a purge finds the file for a token also where that which was
-// fetched to judge a redirect is gone.
+// TestTokensOfTwoFiles: a purge finds the file for a token even if the file that was fetched to
+// judge a redirect is gone.
 func TestTokensOfTwoFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, Options{Fetcher: picky{}})

@@ -16,10 +16,10 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// patience is how long the fetches of TestAnswers wait for an answer.
+// patience is the timeout of the fetches of TestAnswers.
 const patience = time.Second
 
-// text is the file of the servers here.
+// text is the robots.txt of the test servers.
 const text = "User-agent: *\nDisallow: /private\n"
 
 func says(status int, body string) http.HandlerFunc {
@@ -42,23 +42,23 @@ func redirects(hops int) http.HandlerFunc {
 	}
 }
 
-// breaks writes what it is given, as it stands, and hangs up; with a reset
-// where that is nothing.
-func breaks(octets string) http.HandlerFunc {
+// breaks writes its argument as it is and closes the connection; with a reset if the argument is
+// empty.
+func breaks(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			panic(err)
 		}
-		_, _ = io.WriteString(conn, octets)
-		if octets == "" {
+		_, _ = io.WriteString(conn, text)
+		if text == "" {
 			_ = conn.(*net.TCPConn).SetLinger(0)
 		}
 		_ = conn.Close()
 	}
 }
 
-// resetting takes connections and resets each before its request is read.
+// resetting accepts connections and resets each before it reads the request.
 type resetting struct {
 	net.Listener
 	taken *atomic.Int32
@@ -116,7 +116,7 @@ var answers = []struct {
 	{"2.3.1.4: no HTTP", breaks("220 mail.example ESMTP\r\n"), 1, false, under{}},
 }
 
-// TestAnswers asks a real server, once, for clients of all dialects at once.
+// TestAnswers fetches from a real server, once, for clients of all dialects at once.
 func TestAnswers(t *testing.T) {
 	for _, tc := range answers {
 		t.Run(tc.name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// serve starts a server that counts what arrives in asked.
+// serve starts a server that counts its requests in asked.
 func serve(t *testing.T, handler http.HandlerFunc, asked *atomic.Int32) robots.Origin {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -166,7 +166,7 @@ func serve(t *testing.T, handler http.HandlerFunc, asked *atomic.Int32) robots.O
 	return o
 }
 
-// overHTTP is a Fetcher over real connections, which end with the test.
+// overHTTP returns a Fetcher over real connections, which are closed when the test ends.
 func overHTTP(t *testing.T, timeout time.Duration) *fetch.Client {
 	t.Helper()
 	tr := &http.Transport{DisableCompression: true}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const text = "User-agent: *\nDisallow: /private\n"
 
-// newClient makes a client with a transport of its own that is closed with the test.
+// newClient makes a client with a transport of its own that is closed when the test ends.
 func newClient(t testing.TB, timeout time.Duration) *Client {
 	t.Helper()
 	tr := &http.Transport{DisableCompression: true}
@@ -63,7 +63,7 @@ func digest(body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// outline is what the tables compare of an Answer.
+// outline is what the tables compare of a Result.
 type outline struct {
 	Status, Redirects     int
 	Body                  string
@@ -149,7 +149,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestRedirects: /N redirects N times more, then answers.
+// TestRedirects: /N redirects N times, then responds with a file.
 func TestRedirects(t *testing.T) {
 	var other *httptest.Server
 	h := func(w http.ResponseWriter, r *http.Request) {
@@ -239,7 +239,7 @@ func TestRedirectTargets(t *testing.T) {
 	}
 }
 
-// tripper is a transport of the test's.
+// tripper is a function as a transport.
 type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -266,8 +266,8 @@ func TestForbiddenRedirectTarget(t *testing.T) {
 	}
 }
 
-// TestLongRedirectIsForgotten: a transport remembers the scheme and the host of a connection that it
-// keeps, and must not keep the whole address that a redirect led to.
+// TestLongRedirectIsForgotten: a transport keeps the scheme and the host of an idle connection,
+// and must not keep the whole URL of a redirect with them.
 func TestLongRedirectIsForgotten(t *testing.T) {
 	const n, long = 30, 200 << 10
 	var kept []*url.URL
@@ -300,8 +300,9 @@ func TestLongRedirectIsForgotten(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// What Options.Ours says of an error is in the Answer, whatever hop it was on.
-func TestOurs(t *testing.T) {
+// TestOwnFailure: Result.OwnFailure is what Options.IsOwnFailure returns for the error of any
+// hop.
+func TestOwnFailure(t *testing.T) {
 	errWay := errors.New("no way out")
 	c, err := New(Options{
 		Sender: Unpaced(tripper(func(r *http.Request) (*http.Response, error) {
@@ -380,7 +381,7 @@ func TestSizeLimit(t *testing.T) {
 	}
 }
 
-// TestConnectionIsKept: the next request to the origin has our connection.
+// TestConnectionIsKept: the next request to the origin uses the same connection.
 func TestConnectionIsKept(t *testing.T) {
 	for _, status := range []int{200, 404, 503} {
 		var seen []string

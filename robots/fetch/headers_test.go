@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestHeaders: those that matter, of whatever answered last, cut at MaxHeader.
+// TestHeaders: Result has the fields that matter of the last response, cut at MaxHeader.
 func TestHeaders(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -45,7 +45,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestHeadersAreOnTheirOwn: what is kept of an answer does not keep its head.
+// TestHeadersAreOnTheirOwn: the Headers do not keep the head of the response in memory.
 func TestHeadersAreOnTheirOwn(t *testing.T) {
 	tag := []string{`"33a64df5"`}
 	if picked := headersOf(http.Header{"Etag": tag}); unsafe.StringData(picked.ETag) == unsafe.StringData(tag[0]) {

@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// web is a Sender of sites: a URL leads to another, or, where it has none, to a file.
+// web is a Sender of sites: a URL redirects to another or, if it has none, leads to a file.
 type web struct {
 	leads map[string]string
 	wait  time.Duration // for the slot of each hop
@@ -82,7 +82,8 @@ var crossings = map[string]struct {
 	"direct":     {direct: true, fails: errAny, hops: []string{"http://a.test/robots.txt", "http://a.test/real.txt"}},
 }
 
-// TestRedirectToAnotherOrigin: only where it may be, and what was asked is told.
+// TestRedirectToAnotherOrigin: a redirect is followed only if it is permitted, and all requests
+// are recorded.
 func TestRedirectToAnotherOrigin(t *testing.T) {
 	for name, tc := range crossings {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 
 var errAny = errors.New("any error")
 
-// TestRedirectToALongURL: one that is longer than MaxURL leads to no file.
+// TestRedirectToALongURL: a redirect to a URL over MaxURL means no file.
 func TestRedirectToALongURL(t *testing.T) {
 	for _, most := range []int{0, 1 << 10} {
 		long := func(size int) string {
@@ -157,7 +158,7 @@ func TestRedirectToALongURL(t *testing.T) {
 	}
 }
 
-// TestWaitsDoNotCount: what a GET waits for its slot does not count against the timeout.
+// TestWaitsDoNotCount: the wait for the slot of a GET does not count against the timeout.
 func TestWaitsDoNotCount(t *testing.T) {
 	for name, tc := range map[string]struct {
 		takes time.Duration
@@ -178,7 +179,7 @@ func TestWaitsDoNotCount(t *testing.T) {
 	}
 }
 
-// TestUnsentIsNotRecorded: a GET that got no slot has not gone out.
+// TestUnsentIsNotRecorded: a GET without a slot is not sent, and not recorded.
 func TestUnsentIsNotRecorded(t *testing.T) {
 	w := &web{err: ErrUnsent}
 	c, err := New(Options{Sender: w, Record: func(Report) error {
@@ -193,7 +194,7 @@ func TestUnsentIsNotRecorded(t *testing.T) {
 	}
 }
 
-// TestUnsentRedirect: the answer is of the last address that was asked.
+// TestUnsentRedirect: the Result is about the last URL that was requested.
 func TestUnsentRedirect(t *testing.T) {
 	w := &web{leads: crossing, unsent: "b.test"}
 	c, err := New(Options{Sender: w})
@@ -206,7 +207,7 @@ func TestUnsentRedirect(t *testing.T) {
 	}
 }
 
-// TestUserAgentOfNoConnection: the User-Agent was told to nobody.
+// TestUserAgentOfNoConnection: without a connection no User-Agent was sent.
 func TestUserAgentOfNoConnection(t *testing.T) {
 	w := &web{err: errNoB}
 	c, err := New(Options{Sender: w, Record: func(r Report) error {
@@ -223,7 +224,7 @@ func TestUserAgentOfNoConnection(t *testing.T) {
 	}
 }
 
-// TestUnrecordedFetchFails: what cannot be recorded is no answer.
+// TestUnrecordedFetchFails: a fetch that cannot be recorded fails.
 func TestUnrecordedFetchFails(t *testing.T) {
 	full := errors.New("disk full")
 	c, err := New(Options{Sender: Unpaced(tripper(func(r *http.Request) (*http.Response, error) {

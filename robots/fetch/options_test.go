@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDenied: nothing is asked of a host that is denied, in whatever spelling it is
-// named, and a redirect there is no answer.
+// TestDenied: no request goes to a denied host, in whatever spelling, and a redirect there fails
+// the fetch.
 func TestDenied(t *testing.T) {
 	var asked []string
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {

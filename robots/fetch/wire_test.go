@@ -16,8 +16,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// raw answers each connection with the same octets and closes it; reset closes
-// it with RST.
+// raw writes the same bytes to each connection and closes it; with reset it closes it with RST.
 func raw(t *testing.T, answer string, reset bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -140,8 +139,8 @@ func TestNoConnection(t *testing.T) {
 	}
 }
 
-// TestKeptConnectionDies: a kept connection that proves dead, and an origin
-// that cannot be reached anew, is an origin that was not reached.
+// TestKeptConnectionDies: if an idle connection proves dead and a new one fails, there was no
+// connection to the origin.
 func TestKeptConnectionDies(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) {})
 	c := newClient(t, 0)
@@ -155,7 +154,7 @@ func TestKeptConnectionDies(t *testing.T) {
 	}
 }
 
-// TestGzipBomb: a small answer that decodes to a gigabyte costs the limit.
+// TestGzipBomb: a small body that decodes to a gigabyte costs no more than the limit.
 func TestGzipBomb(t *testing.T) {
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
@@ -171,8 +170,7 @@ func TestGzipBomb(t *testing.T) {
 	}
 }
 
-// TestGzipOfNothing: members without end that decode to nothing end at the
-// ceiling for coded octets.
+// TestGzipOfNothing: endless members that decode to nothing end at the limit of coded bytes.
 func TestGzipOfNothing(t *testing.T) {
 	member := []byte(zip(""))
 	page := bytes.Repeat(member, 1000)
@@ -190,7 +188,7 @@ func TestGzipOfNothing(t *testing.T) {
 	}
 }
 
-// TestNoFileWithoutEnd: of an answer that is not kept little is read.
+// TestNoFileWithoutEnd: little is read of a body that is not kept.
 func TestNoFileWithoutEnd(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)

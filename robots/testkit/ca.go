@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// NewCA makes a certificate authority that is valid until a time, and gives its certificate and
-// its key as PEM.
+// NewCA makes a certificate authority that is valid until a time, and returns its certificate
+// and its key as PEM.
 func NewCA(t testing.TB, until time.Time) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

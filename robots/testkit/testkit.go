@@ -1,6 +1,6 @@
-// Package testkit is what the tests of all packages share: waiting, peers that may be
-// missing, and what origins and certificate authorities give.
-// Only tests import it. It needs the standard library alone.
+// Package testkit has what the tests of all packages share: waiting, skipping tests without
+// their peers, certificate authorities and listeners. Only tests import it. It needs only the
+// standard library.
 package testkit
 
 import (
@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// Waiters is how many tests of a package run at once if they wait far more than they compute.
+// Waiters is how many tests of a package run in parallel if they mostly wait.
 const Waiters = 8
 
-// SetParallel lets Waiters tests run at once, if -parallel does not say how many. The TestMain of
-// tests that wait calls it before it runs them.
+// SetParallel lets Waiters tests run in parallel, unless -parallel sets another number. The
+// TestMain of a package whose tests mostly wait calls it before it runs them.
 func SetParallel() {
 	flag.Parse()
 	given := false
@@ -28,8 +28,8 @@ func SetParallel() {
 	}
 }
 
-// Long skips a test under -short: one that needs real peers, much memory or many rounds, or waits
-// for the real clock. why says which.
+// Long skips a test under -short: one that needs real peers, much memory or many rounds, or
+// waits for the real clock. why says which.
 func Long(t testing.TB, why string) {
 	t.Helper()
 	if testing.Short() {
@@ -37,7 +37,7 @@ func Long(t testing.TB, why string) {
 	}
 }
 
-// Rounds is how often a test repeats what shows more the more often it is done: n times, and a
+// Rounds returns how often a test repeats what proves more with each repetition: n times, and a
 // tenth of that under -short.
 func Rounds(n int) int {
 	if testing.Short() {
@@ -46,8 +46,8 @@ func Rounds(n int) int {
 	return n
 }
 
-// Patience bounds every wait of a test for something that has to happen. Nothing that works comes
-// near it, so a test that fails by it has found a fault, and not a slow machine.
+// Patience is the timeout of every wait of a test for something that must happen. Working code
+// needs far less, so that a test that exceeds it has found a fault and not a slow machine.
 const Patience = 30 * time.Second
 
 // Eventually polls until holds returns true, and fails the test after Patience.
@@ -77,7 +77,7 @@ func Within[T any](t testing.TB, what string, ch <-chan T) T {
 	}
 }
 
-// Must fails the test if there is an error.
+// Must fails the test if err is not nil.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -85,8 +85,8 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// AwayFromMidnight waits until midnight UTC is over, if it is less than Patience away. A test of what
-// is counted or named by the day calls it first.
+// AwayFromMidnight waits until midnight UTC has passed, if it is less than Patience away. Tests
+// of daily counts and names call it first.
 func AwayFromMidnight() {
 	const day = 24 * time.Hour
 	now := time.Now()
@@ -95,8 +95,8 @@ func AwayFromMidnight() {
 	}
 }
 
-// Missing ends a test whose peer, a program that it needs, is not on this machine: the test is
-// skipped, or fails with REQUIRE_PEERS=1.
+// Missing ends a test that needs a program, peer, which this machine lacks: it skips the test,
+// or fails it with REQUIRE_PEERS=1.
 func Missing(t testing.TB, peer string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_PEERS") == "1" {
@@ -105,8 +105,8 @@ func Missing(t testing.TB, peer string) {
 	t.Skipf("%s is not on this machine", peer)
 }
 
-// ComplexFile gives a robots.txt that takes more steps to match against a long path of "a" than
-// are spent on a request.
+// ComplexFile returns a robots.txt that takes more than robots.MaxEffort steps to match against
+// a long path of "a".
 func ComplexFile() string {
 	var b strings.Builder
 	for i := range 9000 {
@@ -115,8 +115,8 @@ func ComplexFile() string {
 	return b.String()
 }
 
-// ListenTwice listens at the same port of two addresses. A port that is free at one of them may
-// be taken at the other.
+// ListenTwice listens on the same port of two addresses. A port that is free on one address may
+// be taken on the other.
 func ListenTwice(t testing.TB, one, other string) (first, second net.Listener) {
 	t.Helper()
 	for tries := 10; ; tries-- {

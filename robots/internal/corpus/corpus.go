@@ -1,6 +1,5 @@
-// Package corpus makes the files that robots is measured by: three as sites
-// have them, small, middling and as large as is read, and those that are made
-// to hurt. They are the same on every run.
+// Package corpus makes the files of the benchmarks and tests of package robots: three ordinary
+// ones, small, medium and of the maximum size, and hostile ones. They are the same on every run.
 package corpus
 
 import (
@@ -12,21 +11,21 @@ import (
 	"robotsproxy/robots"
 )
 
-// A Corpus is a robots.txt of a given size and paths to judge by it.
+// A Corpus is a robots.txt and paths to match against it.
 type Corpus struct {
 	Name  string
 	Text  []byte
 	Paths []string
 }
 
-// All are a small file of 13 rules, a middling one of 150, and one of
-// 17,235 that fills the 500 KiB which are read; a quarter have a wildcard.
+// All returns a small file of 13 rules, a medium one of 150, and one of 17,235 that fills
+// robots.MaxBytes.
 func All() []Corpus {
 	return []Corpus{New("small", 13), New("mid", 150), New("big", 17235)}
 }
 
-// New makes a file of so many rules, a quarter of them with a wildcard, and
-// paths of which half are made from rules.
+// New makes a file of so many rules, a quarter of them with a wildcard, and paths of which half
+// are made from rules.
 func New(name string, rules int) Corpus {
 	rnd := rand.New(rand.NewPCG(1, uint64(rules)))
 	words := make([]string, max(8, rules/8))
@@ -64,8 +63,8 @@ func New(name string, rules int) Corpus {
 	return c
 }
 
-// Hostile gives rule files of the size that is read, made so that a path of so many
-// bytes costs the most: every rule has a star. No rule matches the path.
+// Hostile returns files of the maximum size that make a path of so many bytes as expensive as
+// possible to match: every rule has a wildcard, and none matches the path.
 func Hostile(path int) []Corpus {
 	rnd := rand.New(rand.NewPCG(3, 9309))
 	from := func(alphabet string, n int) string {
