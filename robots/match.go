@@ -30,7 +30,7 @@ type matcher struct {
 	indexBelow   int            // the value of stepsLeft below which an indexedSearch takes over; 0: none does any more
 	indexed      *indexedSearch // nil: not needed so far
 	pendingCount int            // of pending, in the current trie
-	morePending  *[]wildcard    // the wildcards beyond maxPending; nil: none
+	morePending  []wildcard     // those beyond maxPending, or all of an indexedSearch
 	pending      [maxPending]wildcard
 }
 
@@ -77,9 +77,10 @@ func (m *matcher) matchTrie(root uint32, path string) {
 		for i := 0; i < m.pendingCount && m.stepsLeft >= m.indexBelow; i++ { // pendingCount grows
 			m.tryPending(m.pending[i], path)
 		}
-		if m.morePending != nil {
-			m.tryMorePending(path)
+		for i := 0; i < len(m.morePending) && m.stepsLeft >= m.indexBelow; i++ { // morePending grows
+			m.tryPending(m.morePending[i], path)
 		}
+		m.morePending = nil
 		if m.stepsLeft >= m.indexBelow || m.indexBelow == 0 {
 			return
 		}
@@ -142,43 +143,32 @@ func (m *matcher) considerRules(at uint32, atEnd bool) {
 
 // addPending adds a wildcard unless its node was reached before.
 func (m *matcher) addPending(w wildcard) {
-	if m.indexed != nil {
-		m.indexed.queue = append(m.indexed.queue, w)
+	if m.indexed != nil { // it reaches no node twice
+		m.morePending = append(m.morePending, w)
 		return
 	}
-	for _, q := range m.pending[:m.pendingCount] {
-		if q.node == w.node {
-			return
-		}
+	if reached(m.pending[:m.pendingCount], w.node) {
+		return
 	}
 	if m.pendingCount < maxPending {
 		m.pending[m.pendingCount] = w
 		m.pendingCount++
 		return
 	}
-	m.addMorePending(w)
+	m.stepsLeft -= len(m.morePending) / maxPending
+	if !reached(m.morePending, w.node) {
+		m.morePending = append(m.morePending, w)
+	}
 }
 
-// addMorePending is addPending once pending is full.
-func (m *matcher) addMorePending(w wildcard) {
-	if m.morePending == nil {
-		m.morePending = new([]wildcard)
-	}
-	m.stepsLeft -= len(*m.morePending) / maxPending
-	for _, q := range *m.morePending {
-		if q.node == w.node {
-			return
+// reached reports whether pending has a node.
+func reached(pending []wildcard, node uint32) bool {
+	for i := range pending {
+		if pending[i].node == node {
+			return true
 		}
 	}
-	*m.morePending = append(*m.morePending, w)
-}
-
-// tryMorePending tries the wildcards beyond maxPending.
-func (m *matcher) tryMorePending(path string) {
-	for i := 0; i < len(*m.morePending) && m.stepsLeft >= m.indexBelow; i++ { // the slice grows
-		m.tryPending((*m.morePending)[i], path)
-	}
-	m.morePending = nil
+	return false
 }
 
 // tryPending goes down from a wildcard at every following byte of the path.
@@ -248,7 +238,6 @@ func (o *byteSet) has(c byte) bool { return o[c/64]&(1<<(c%64)) != 0 }
 // a "*" once, for all bytes of the path together.
 type indexedSearch struct {
 	index *suffixIndex
-	queue []wildcard     // not tried yet; no node is added twice
 	stack []partialMatch // not visited yet
 }
 
@@ -266,10 +255,10 @@ func newIndexedSearch(path string) *indexedSearch {
 
 // matchTrieIndexed is matchTrie by an indexedSearch, below a root whose label ends at from.
 func (m *matcher) matchTrieIndexed(root uint32, path string, from int) {
-	m.indexed.queue = m.indexed.queue[:0]
+	m.morePending = m.morePending[:0]
 	m.descend(root, path, from)
-	for i := 0; i < len(m.indexed.queue) && m.stepsLeft >= 0; i++ { // the slice grows
-		m.tryIndexed(m.indexed.queue[i], path)
+	for i := 0; i < len(m.morePending) && m.stepsLeft >= 0; i++ { // morePending grows
+		m.tryIndexed(m.morePending[i], path)
 	}
 }
 

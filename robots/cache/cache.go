@@ -36,6 +36,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -270,36 +271,17 @@ func (o Options) checked() (Options, error) {
 	if min(o.MaxAge, o.MinAge, o.Retry, o.FetchTimeout) < 0 || o.MaxBytes < 0 || o.MaxFetches < 0 {
 		return Options{}, errors.New("cache: a negative value in Options")
 	}
-	o = o.withDefaults()
+	o.MaxAge = cmp.Or(o.MaxAge, 24*time.Hour)
+	o.MinAge = cmp.Or(o.MinAge, min(time.Minute, o.MaxAge))
+	o.Retry = cmp.Or(o.Retry, 30*time.Second)
+	o.FetchTimeout = cmp.Or(o.FetchTimeout, 20*time.Second)
+	o.MaxFetches = cmp.Or(o.MaxFetches, DefaultFetches)
+	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultBytes)
+	o.UserAgent = cmp.Or(o.UserAgent, "robotsproxy")
 	if o.MinAge > o.MaxAge {
 		return Options{}, fmt.Errorf("cache: Options.MinAge %v is more than MaxAge %v", o.MinAge, o.MaxAge)
 	}
 	return o, nil
-}
-
-func (o Options) withDefaults() Options {
-	if o.MaxAge == 0 {
-		o.MaxAge = 24 * time.Hour
-	}
-	if o.MinAge == 0 {
-		o.MinAge = min(time.Minute, o.MaxAge)
-	}
-	if o.Retry == 0 {
-		o.Retry = 30 * time.Second
-	}
-	if o.FetchTimeout == 0 {
-		o.FetchTimeout = 20 * time.Second
-	}
-	if o.MaxFetches == 0 {
-		o.MaxFetches = DefaultFetches
-	}
-	if o.MaxBytes == 0 {
-		o.MaxBytes = DefaultBytes
-	}
-	if o.UserAgent == "" {
-		o.UserAgent = "robotsproxy"
-	}
-	return o
 }
 
 func (o Options) generation() *generation {

@@ -20,15 +20,9 @@ const (
 
 // String returns the outcome in words.
 func (o Outcome) String() string {
-	switch o {
-	case Unreachable:
-		return "unreachable"
-	case NoConnection:
-		return "no connection"
-	case NoFile:
-		return "no file"
-	case Rules:
-		return "rules"
+	names := [...]string{Unreachable: "unreachable", NoConnection: "no connection", NoFile: "no file", Rules: "rules"}
+	if int(o) < len(names) {
+		return names[o]
 	}
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }

@@ -68,14 +68,6 @@ type savedEntry struct {
 	stale *fetch.Result // nil: none
 }
 
-func (k *savedEntry) times() []time.Time {
-	t := []time.Time{k.firstFailure, k.lastFailure, k.last.Fetched}
-	if k.stale != nil {
-		t = append(t, k.stale.Fetched)
-	}
-	return t
-}
-
 // encode returns the saved form of e.
 func encode(e *Entry) []byte {
 	k := savedEntry{origin: e.origin.String(), failures: e.failures, last: e.last.result}
@@ -185,10 +177,12 @@ func (k *savedEntry) consistent() bool {
 // entry makes the Entry that k was, with its lifetimes as of now; nil if a time in it is too far
 // in the future.
 func (k *savedEntry) entry(o robots.Origin, now time.Time, c timing) *Entry {
-	for _, t := range k.times() {
-		if t.After(now.Add(maxAhead)) {
-			return nil
-		}
+	newest := later(k.last.Fetched, later(k.firstFailure, k.lastFailure))
+	if k.stale != nil {
+		newest = later(newest, k.stale.Fetched)
+	}
+	if newest.After(now.Add(maxAhead)) {
+		return nil
 	}
 	at := earlier(k.last.Fetched, now)
 	last := newResponse(k.last, at, c)

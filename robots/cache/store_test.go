@@ -78,9 +78,9 @@ func TestBadStores(t *testing.T) {
 	}{
 		"an error":            {func(s *memStore) { s.err = errDown }, 0},
 		"nothing":             {func(s *memStore) { clear(s.saved) }, 0},
-		"no bytes":           {func(s *memStore) { s.saved[site] = []byte{} }, 0},
+		"no bytes":            {func(s *memStore) { s.saved[site] = []byte{} }, 0},
 		"nonsense":            {func(s *memStore) { s.saved[site] = []byte("nonsense") }, 0},
-		"a byte less":       {func(s *memStore) { s.saved[site] = s.saved[site][1:] }, 0},
+		"a byte less":         {func(s *memStore) { s.saved[site] = s.saved[site][1:] }, 0},
 		"a bit flipped":       {func(s *memStore) { s.saved[site][len(s.saved[site])/2] ^= 4 }, 0},
 		"another's":           {func(s *memStore) { s.saved[site] = s.saved[other] }, 0},
 		"one that stalls":     {func(s *memStore) { s.takes = time.Hour }, maxLoad},
