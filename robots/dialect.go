@@ -14,24 +14,23 @@ import (
 type Dialect struct {
 	Name string // as users write it; required
 
-	// known misspellings of field names count, and so do two words without a colon between them
-	Misspellings bool  // known misspellings of fields count, and two words without a colon between them
+	// What a line means.
+	Misspellings bool  // known misspellings of field names count, and so do two words without a colon between them
 	Delay        Delay // the meaning of a Crawl-delay line
 
-	// only the leading letters, "-" and "_" of a name count (RFC 9309 2.2.1)
-	LettersOnly  bool // a name is its leading letters, "-" and "_" (RFC 9309 2.2.1), and no more
+	// Which group applies.
+	LettersOnly  bool // only the leading letters, "-" and "_" of a name count (RFC 9309 2.2.1)
 	NamePrefixes bool // "foobot" applies to "foobot-images" too, unless a group has the longer name
 
-	// paths are not normalised, escapes in patterns not decoded, and every byte of a pattern counts
-	// for its length, a last "*" too
-	AsWritten      bool // paths are not touched, escapes in patterns not decoded; every octet of a pattern counts, a last "*" too
+	// Which rule decides.
+	AsWritten      bool // paths are not normalised, escapes in patterns not decoded, and every byte of a pattern counts for its length, a last "*" too
 	IndexPages     bool // an Allow of "/a/index.html" allows "/a/" too
 	MatchRobotsTxt bool // "/robots.txt" is matched like any other path; a crawler may fetch it all the same
 	Literal        bool // a path is matched only as it was sent and without dot segments, not in other forms in which servers may read it; for package policy
 	EmptyRules     bool // an empty rule, which matches nothing, is named in the Verdict if no other rule matches
 
-	// only status 200 brings rules; any other status means no file
-	Only200                    bool          // only 200 brings rules; any other status says that there are none
+	// What the response to the request for the file means; for robots/cache.
+	Only200                    bool          // only status 200 brings rules; any other status means no file
 	NoFileOn429                bool          // status 429 means no file, as any other 4xx does (RFC 9309 2.3.1.3)
 	NoFileOnDisallowedRedirect bool          // a redirect to a URL that the robots.txt of its origin disallows means no file
 	NoStale                    bool          // a cached file is not used while its origin fails

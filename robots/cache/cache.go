@@ -144,7 +144,7 @@ type flight struct {
 	loaded bool          // entry is from the Store: it may be too old for some callers
 	gen    *generation   // the generation that began it
 
-	// the origin was purged: what was known before must not be used
+	// guarded by Cache.mu
 	purged  bool // the origin was purged: what was known before must not be used
 	reload  bool // the Store has changed during the load
 	refetch bool // a caller needs a new fetch, whatever is known
@@ -157,7 +157,7 @@ type generation struct {
 	timing    timing
 	userAgent string
 
-	// flights of this generation, and one for the generation before while it has flights
+	// guarded by Cache.mu
 	flights int           // flights of this generation, and one for the generation before while that has any
 	next    *generation   // the generation that replaced this one; nil: it is the current one
 	drained chan struct{} // closed when this generation is replaced and no flight uses it or an earlier one
