@@ -94,13 +94,10 @@ func (e *extensionLines) accept(value string) bool {
 	return true
 }
 
-func (e *extensionLines) addLink(f field, value string) {
-	switch {
-	case !e.accept(value):
-	case f == fieldSitemap:
-		e.sitemaps = append(e.sitemaps, value)
-	default:
-		e.licenses = append(e.licenses, value)
+// addLink adds the value of a Sitemap or License line.
+func (e *extensionLines) addLink(links *[]string, value string) {
+	if e.accept(value) {
+		*links = append(*links, value)
 	}
 }
 

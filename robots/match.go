@@ -45,14 +45,6 @@ const (
 	// maxStepsPerByte is how many steps a matcher takes for each byte of the path before an
 	// indexedSearch takes over: about as many as the search needs to begin.
 	maxStepsPerByte = 4
-
-	// shortLiteral is the maximum length, in bytes, of a literal that strings.Index finds quickly.
-	shortLiteral = 16
-
-	// scanPerStep and scanLongPerStep are how many bytes of a path are searched or compared in the
-	// time of a step, for a short literal and for a long one.
-	scanPerStep     = 32
-	scanLongPerStep = 8
 )
 
 // setBudget sets stepsLeft and indexBelow for a path of n bytes.

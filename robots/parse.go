@@ -8,6 +8,10 @@ import (
 	"unsafe"
 )
 
+// MaxBytes is the maximum number of bytes of a file that are parsed: the minimum that RFC 9309
+// 2.5 requires a crawler to parse.
+const MaxBytes = 500 << 10
+
 // maxLine is the maximum number of bytes of a line that are parsed. Google's open-source parser
 // has the same limit: eight times the longest URL of an old browser.
 const maxLine = 16663
@@ -189,8 +193,10 @@ func (s *parsed) add(f field, value string, line int) {
 		}
 		s.hasRule, s.hasDelay = false, false
 		s.agentLines = append(s.agentLines, agentLine{value, len(s.agentRuns) - 1})
-	case f == fieldSitemap || f == fieldLicense:
-		s.ext.addLink(f, value)
+	case f == fieldSitemap:
+		s.ext.addLink(&s.ext.sitemaps, value)
+	case f == fieldLicense:
+		s.ext.addLink(&s.ext.licenses, value)
 	case len(s.agentRuns) == 0: // no group yet: the line applies to nobody (RFC 9309 2.2.1)
 	case f == fieldContentSignal:
 		s.ext.addSignals(value, s.blocks-1)

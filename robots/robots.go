@@ -40,10 +40,6 @@ import (
 	"unsafe"
 )
 
-// MaxBytes is the maximum number of bytes of a file that are parsed: the minimum that RFC 9309
-// 2.5 requires a crawler to parse.
-const MaxBytes = 500 << 10
-
 // A File is one compiled robots.txt. A nil File refuses everything.
 type File struct {
 	source   string      // the parsed text; patterns as written are substrings of it

@@ -22,6 +22,14 @@ const (
 	// its wavelet matrix takes.
 	indexSteps = 6
 	levelSteps = 4
+
+	// shortLiteral is the maximum length, in bytes, of a literal that strings.Index finds quickly.
+	shortLiteral = 16
+
+	// scanPerStep and scanLongPerStep are how many bytes of a path are searched or compared in the
+	// time of a step, for a short literal and for a long one.
+	scanPerStep     = 32
+	scanLongPerStep = 8
 )
 
 // maxMemo is the maximum size of the memo of one path, a power of two.

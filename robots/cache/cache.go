@@ -79,25 +79,6 @@ type Fetcher interface {
 	Fetch(ctx context.Context, r fetch.Request) *fetch.Result
 }
 
-// A Query says which file a caller needs, and which client causes its fetch.
-//
-// The response of an origin may depend on the User-Agent of the request. The cache therefore
-// keeps the files of different Tokens apart, so that no client's User-Agent header decides for
-// another client. Tokens that differ only in case are one token, and the cache fetches the file
-// with the spelling of the first Query. The number of Tokens for one origin is limited; see
-// [MaxTokens]. A Query with a Token over the limits gets the proxy's own file.
-type Query struct {
-	Origin robots.Origin
-	Token  string // product token to fetch with; "": the file is fetched with Options.UserAgent
-	Client string // the client whose fair share a fetch counts against; any string
-
-	// Direct marks a lookup that a redirect of another origin's file to Origin causes, to find out
-	// whether the redirect may be followed. With Direct, redirects of Origin's file to a third
-	// origin are not followed, and the lookup waits for no slot: the other fetch has one. An entry
-	// that was fetched without Direct is used too.
-	Direct bool
-}
-
 // Options configure a [Cache]. [Cache.Reconfigure] may change all but MaxBytes, MaxFetches and
 // Store.
 type Options struct {
@@ -129,7 +110,7 @@ type Cache struct {
 	refreshSlots chan struct{} // of fetches in the background
 
 	baseCtx context.Context // of every fetch: ends with the cache, not with a caller
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 
 	mu      sync.Mutex // guards flights, puts of entries made under the current generation, and that no fetch starts once stopped; otter's locks are taken under it
 	flights map[key]*flight
@@ -214,7 +195,7 @@ func New(o Options) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
 	}
-	c.baseCtx, c.cancel = context.WithCancel(context.Background())
+	c.baseCtx, c.cancel = context.WithCancelCause(context.Background())
 	return c, nil
 }
 
@@ -342,7 +323,7 @@ func (c *Cache) Reconfigure(o Options) (drained <-chan struct{}, err error) {
 	before := c.gen.Swap(t)
 	before.replaceWith(t)
 	if before.timing != t.timing {
-		c.replaceAll(func(e *Entry) *Entry { return e.withTiming(before, t) })
+		c.replaceAll(func(e *Entry) *Entry { return e.withTiming(before.timing, t.timing) })
 	}
 	return before.drained, nil
 }

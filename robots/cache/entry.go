@@ -241,15 +241,15 @@ func newFailing(k key, r, stale *response, failures failures, retry time.Time, c
 }
 
 // withTiming returns e with the times of another generation.
-func (e *Entry) withTiming(before, t *generation) *Entry {
-	last := e.last.withTiming(t.timing)
+func (e *Entry) withTiming(before, t timing) *Entry {
+	last := e.last.withTiming(t)
 	if last.kind.settled() {
-		return newSettled(e.key, last, last.result.Fetched, t.timing)
+		return newSettled(e.key, last, last.result.Fetched, t)
 	}
 	failures := e.failures
-	failures.retryAfter = t.timing.scaleRetry(failures.retryAfter, before.timing)
+	failures.retryAfter = t.scaleRetry(failures.retryAfter, before)
 	retry := failures.lastFailure.Add(failures.retryAfter)
-	return newFailing(e.key, last, e.stale.withTiming(t.timing), failures, retry, t.timing)
+	return newFailing(e.key, last, e.stale.withTiming(t), failures, retry, t)
 }
 
 // compileLike compiles e under the dialects under which before, which may be nil, was compiled,

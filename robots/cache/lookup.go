@@ -279,7 +279,7 @@ func (c *Cache) fetch(k key, client string, before *Entry, f *flight) *Entry {
 		e, before = newEntry(k, a, nil, time.Now(), f.gen.timing), nil
 	}
 	if t != f.gen {
-		e = e.withTiming(f.gen, t)
+		e = e.withTiming(f.gen.timing, t.timing)
 		if now, ok := c.entries.GetEntryQuietly(k); ok {
 			before = now.Value // it has the times of t too
 		}
@@ -338,6 +338,6 @@ func (c *Cache) stop() {
 	c.mu.Lock()
 	c.stopped.Store(true)
 	c.mu.Unlock()
-	c.cancel()
+	c.cancel(ErrStopped)
 	c.wg.Wait()
 }

@@ -31,8 +31,8 @@ func newFetchSlots(n int) *fetchSlots {
 	return &fetchSlots{free: n, clients: make(map[string]*slotClient)}
 }
 
-// acquire waits for a slot until ctx ends (the error is that of ctx) or base ends (ErrStopped).
-// The caller must call release once.
+// acquire waits for a slot until ctx ends (the error is that of ctx) or base ends (the error is its
+// cause). The caller must call release once.
 func (p *fetchSlots) acquire(ctx, base context.Context, client string) (release func(), err error) {
 	p.mu.Lock()
 	s := p.clients[client]
@@ -58,7 +58,7 @@ func (p *fetchSlots) acquire(ctx, base context.Context, client string) (release 
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-base.Done():
-		err = ErrStopped
+		err = context.Cause(base)
 	}
 	p.abandon(s, granted)
 	return nil, err

@@ -83,8 +83,8 @@ func TestFetchSlotsAbandoned(t *testing.T) {
 		if _, err := p.acquire(ctx, t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("err = %v", err)
 		}
-		base, end := context.WithCancel(t.Context())
-		end()
+		base, end := context.WithCancelCause(t.Context())
+		end(ErrStopped)
 		if _, err := p.acquire(t.Context(), base, "a"); !errors.Is(err, ErrStopped) {
 			t.Errorf("err = %v", err)
 		}

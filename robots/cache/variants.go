@@ -8,6 +8,25 @@ import (
 	"robotsproxy/robots"
 )
 
+// A Query says which file a caller needs, and which client causes its fetch.
+//
+// The response of an origin may depend on the User-Agent of the request. The cache therefore
+// keeps the files of different Tokens apart, so that no client's User-Agent header decides for
+// another client. Tokens that differ only in case are one token, and the cache fetches the file
+// with the spelling of the first Query. The number of Tokens for one origin is limited; see
+// [MaxTokens]. A Query with a Token over the limits gets the proxy's own file.
+type Query struct {
+	Origin robots.Origin
+	Token  string // product token to fetch with; "": the file is fetched with Options.UserAgent
+	Client string // the client whose fair share a fetch counts against; any string
+
+	// Direct marks a lookup that a redirect of another origin's file to Origin causes, to find out
+	// whether the redirect may be followed. With Direct, redirects of Origin's file to a third
+	// origin are not followed, and the lookup waits for no slot: the other fetch has one. An entry
+	// that was fetched without Direct is used too.
+	Direct bool
+}
+
 const (
 	// MaxTokens is the number of product tokens for which the cache keeps the file of one origin,
 	// beside the proxy's own file.
