@@ -21,7 +21,7 @@ func ParseString(text string, d Dialect) *File {
 	if d.Name == "" {
 		return nil
 	}
-	return compile(read(text, d))
+	return compile(parseText(text, d))
 }
 
 // A nameKey is a name under which an agent finds a block.
@@ -50,7 +50,7 @@ func compile(s *parsed) *File {
 	c.file.source, c.file.nameText = c.source, string(c.nameText)
 	c.buildTries()
 	c.file.firstBytes = string(c.firstBytes)
-	c.addExtras(keys)
+	c.addExtensions(keys)
 	return c.file
 }
 
@@ -338,8 +338,8 @@ func longestSize(items []parsedRule) uint8 {
 	return uint8(min(size, longestUnknown))
 }
 
-// addExtras compiles the extension lines, if there are any.
-func (c *compiler) addExtras(keys []nameKey) {
+// addExtensions compiles the extension lines, if there are any.
+func (c *compiler) addExtensions(keys []nameKey) {
 	if c.ext.lines == 0 {
 		return
 	}

@@ -47,8 +47,8 @@ func (s Signals) String() string {
 	return strings.Join(said, ", ")
 }
 
-// of returns the field that a key names, or nil.
-func (s *Signals) of(key string) *Signal {
+// field returns the field that a key names, or nil.
+func (s *Signals) field(key string) *Signal {
 	switch key {
 	case "search":
 		return &s.Search
@@ -116,7 +116,7 @@ func parseSignals(value string) (signals Signals, whole bool) {
 	whole = true
 	for part := range strings.SplitSeq(strings.ToLower(value), ",") {
 		key, said, _ := strings.Cut(part, "=")
-		s := signals.of(trimSpace(key))
+		s := signals.field(trimSpace(key))
 		switch said = trimSpace(said); {
 		case s != nil && said == "yes":
 			*s = max(*s, Yes)

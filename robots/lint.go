@@ -61,7 +61,7 @@ func (l *linter) addSources(source string) {
 	rest := l.remarks
 	for number, line := range lines(source) {
 		for len(rest) > 0 && rest[0].Line == number {
-			rest[0].Source = content(line)
+			rest[0].Source = lineContent(line)
 			rest = rest[1:]
 		}
 	}
@@ -136,7 +136,7 @@ func (l *linter) checkDelay(number int, value string) {
 }
 
 func (l *linter) checkUnread(number int, line string) {
-	line = content(line)
+	line = lineContent(line)
 	if line == "" {
 		return
 	}
@@ -186,7 +186,7 @@ const (
 // made for the rule alone, where each of its wildcards stands for a byte that no pattern has.
 // Such a rule matches whatever the first one does.
 func (l *linter) checkNeverWins(text string) {
-	s := read(text, l.dialect)
+	s := parseText(text, l.dialect)
 	file := compile(s)
 	names, more := make(map[uint32][]Group), make(map[uint32]bool)
 	for _, k := range s.keys() {

@@ -36,7 +36,7 @@ func Outline(text string, d Dialect) iter.Seq[OutlineLine] {
 		for number, content := range lines(text) {
 			f, value := splitLine(content, d.Misspellings)
 			if f != fieldNone {
-				s.add(f, value, number)
+				s.addLine(f, value, number)
 			}
 			if !yield(OutlineLine{Line{number, content}, kinds[f], value, s.blocks}) {
 				return
@@ -68,7 +68,7 @@ func Excerpt(text string, d Dialect, line, around int) (near, agents []Line) {
 			continue
 		}
 		group := s.blocks
-		if s.add(f, value, number); s.blocks != group {
+		if s.addLine(f, value, number); s.blocks != group {
 			agents = nil
 		}
 		if f == fieldUserAgent {

@@ -16,7 +16,8 @@ const MaxBytes = 500 << 10
 // has the same limit: eight times the longest URL of an old browser.
 const maxLine = 16663
 
-func read(text string, d Dialect) *parsed {
+// parseText parses a text, at most MaxBytes of it.
+func parseText(text string, d Dialect) *parsed {
 	text = text[:min(len(text), MaxBytes)]
 	s := &parsed{
 		dialect: d,
@@ -25,7 +26,7 @@ func read(text string, d Dialect) *parsed {
 	}
 	for number, line := range lines(text) {
 		if f, value := splitLine(line, d.Misspellings); f != fieldNone {
-			s.add(f, value, number)
+			s.addLine(f, value, number)
 		}
 	}
 	return s
@@ -114,7 +115,7 @@ var spellings = [...]struct {
 // With misspellings, misspelt field names count, and so do two words without a colon between
 // them.
 func splitLine(line string, misspellings bool) (field, string) {
-	line = content(line)
+	line = lineContent(line)
 	if i := strings.IndexByte(line, ':'); i >= 0 {
 		return fieldOf(line[:i], misspellings), trimSpace(line[i+1:])
 	}
@@ -129,8 +130,8 @@ func splitLine(line string, misspellings bool) (field, string) {
 	return fieldNone, ""
 }
 
-// content returns the part of a line that is parsed: up to NUL, without its comment.
-func content(line string) string {
+// lineContent returns the part of a line that is parsed: up to NUL, without its comment.
+func lineContent(line string) string {
 	line = line[:min(len(line), maxLine)]
 	if i := strings.IndexByte(line, 0); i >= 0 {
 		line = line[:i]
@@ -141,6 +142,7 @@ func content(line string) string {
 	return trimSpace(line)
 }
 
+// fieldOf returns the field that key begins with, or fieldNone.
 func fieldOf(key string, misspellings bool) field {
 	for i := range spellings {
 		if s := &spellings[i]; hasPrefixFold(key, s.text) && (misspellings || !s.misspelt) {
@@ -182,7 +184,8 @@ type agentRun struct {
 	delay time.Duration
 }
 
-func (s *parsed) add(f field, value string, line int) {
+// addLine adds a line with its field and value.
+func (s *parsed) addLine(f field, value string, line int) {
 	switch {
 	case f == fieldUserAgent:
 		if len(s.agentRuns) == 0 || s.hasRule {
@@ -217,6 +220,7 @@ func (s *parsed) add(f field, value string, line int) {
 	}
 }
 
+// addDelay adds a Crawl-delay line to the agents that it applies to.
 func (s *parsed) addDelay(value string) {
 	delay, fractional, _ := parseDelay(value)
 	switch s.dialect.Delay {

@@ -22,7 +22,7 @@ func (g Group) RelatedRules(pathAndQuery string, limit int) []RelatedRule {
 	if g.file == nil || g.name < 0 {
 		return nil
 	}
-	s := read(g.file.source, *g.file.dialect)
+	s := parseText(g.file.source, *g.file.dialect)
 	text := s.finalText()
 	blocks := s.blocksOf(g)
 	winner := g.Match(pathAndQuery).Line
