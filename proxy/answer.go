@@ -14,6 +14,7 @@ import (
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/egress/ftp"
 )
 
 var (
@@ -55,10 +56,10 @@ var answers = []struct {
 	{is(errMisdirected), answer{http.StatusMisdirectedRequest, "http_request_error", policy.ReasonMalformed,
 		"The request names another host than the tunnel it came through.",
 		"Make a tunnel for each host, or send the request to the proxy without one."}},
-	{is(egress.ErrFTPPath), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed,
+	{is(ftp.ErrPath), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed,
 		"The path is not one that the proxy asks an FTP server for.",
 		"Name each directory and the file from the login directory on: no empty name, no dots, no escaped slash or control character."}},
-	{is(egress.ErrFTPMethod), answer{http.StatusMethodNotAllowed, "http_request_error", policy.ReasonMalformed,
+	{is(ftp.ErrMethod), answer{http.StatusMethodNotAllowed, "http_request_error", policy.ReasonMalformed,
 		"What is on an FTP server can only be read.", "Send GET or HEAD."}},
 	{is(errLongURL), answer{http.StatusRequestURITooLong, "http_request_error", policy.ReasonMalformed,
 		"The URL is longer than the proxy takes.",

@@ -18,6 +18,7 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/egress/ftp"
 )
 
 // dial is a dial that failed with err.
@@ -65,8 +66,8 @@ var answersToErrors = []struct {
 	{"too slow", os.ErrDeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
 	{"context's deadline", context.DeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
 	{"malformed", errMalformed, 400, "http_request_error", policy.ReasonMalformed},
-	{"a path that FTP is not asked for", fmt.Errorf("%w: %w", errMalformed, egress.ErrFTPPath), 400, "http_request_error", policy.ReasonMalformed},
-	{"a method that FTP does not know", egress.ErrFTPMethod, 405, "http_request_error", policy.ReasonMalformed},
+	{"a path that FTP is not asked for", fmt.Errorf("%w: %w", errMalformed, ftp.ErrPath), 400, "http_request_error", policy.ReasonMalformed},
+	{"a method that FTP does not know", ftp.ErrMethod, 405, "http_request_error", policy.ReasonMalformed},
 	{"misdirected", errMisdirected, 421, "http_request_error", policy.ReasonMalformed},
 	{"loop", errLoop, 502, "proxy_loop_detected", policy.ReasonLoop},
 	{"no space for evidence", audit.ErrNoRoom, 503, "proxy_internal_error", policy.ReasonAudit},

@@ -5,7 +5,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
-	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/egress/ftp"
 )
 
 // Explain gives what would be decided for a request that comes now, by the code that
@@ -19,7 +19,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision
 	rules.speakFor(&q)
 	err := rules.checkLength(len(q.Origin.String()) + len(q.PathQuery))
 	if err == nil && q.Origin.Scheme == "ftp" {
-		err = egress.CheckFTPPath(q.PathQuery)
+		err = ftp.CheckPath(q.PathQuery)
 	}
 	if err == nil {
 		err = rules.Door.Check(q.Origin.Host, q.Origin.Port)

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/egress/ftp"
 	"robotsproxy/robots"
 )
 
@@ -50,7 +50,7 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	}
 	o, err := robots.ParseOrigin(strings.ToLower(u.Scheme), u.Host)
 	if err == nil && o.Scheme == "ftp" {
-		err = egress.CheckFTPPath(u.RequestURI())
+		err = ftp.CheckPath(u.RequestURI())
 	}
 	if err != nil {
 		return nil, robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)

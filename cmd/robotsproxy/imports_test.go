@@ -29,7 +29,8 @@ var mayImport = map[string][]string{
 	"policy/audit/report":          {"policy/audit/trail"},
 	"policy/audit":                 {"policy", "policy/audit/trail", "robots/fetch", "robots/cache"},
 	"policy/audit/live":            {"policy/audit", "policy/audit/trail"},
-	"proxy/egress":                 {"robots", "proxy/h1", "proxy/socket"},
+	"proxy/egress":                 {"robots", "proxy/h1", "proxy/socket", "proxy/egress/ftp"},
+	"proxy/egress/ftp":             {"robots"},
 	"robots/testkit":               {},
 	"proxy/egress/dnstest":         {},
 	"proxy/egress/ftptest":         {},
@@ -39,7 +40,7 @@ var mayImport = map[string][]string{
 	"proxy/socket":                 {},
 	"proxy/guide":                  {"robots"},
 	"proxy/admin":                  {"robots", "robots/fetch", "robots/cache", "policy", "policy/pace", "policy/audit", "policy/audit/live", "proxy/guide"},
-	"proxy":                        {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "proxy/egress", "proxy/guide", "proxy/h1", "proxy/mitm", "proxy/socket"},
+	"proxy":                        {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "proxy/egress", "proxy/egress/ftp", "proxy/guide", "proxy/h1", "proxy/mitm", "proxy/socket"},
 	"cmd/internal/config":          {"robots"},
 	"cmd/internal/prom":            {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "policy/audit/snapshot", "proxy", "proxy/egress", "proxy/mitm", "cmd/internal/bolt", "cmd/internal/redis"},
 	"cmd/internal/bolt":            {"robots", "policy/pace"},
@@ -62,7 +63,7 @@ const e2e = "cmd/internal/e2e"
 // those below that.
 var keptIn = map[string]string{
 	"github.com/elazarl/goproxy":    "proxy",
-	"github.com/jlaffaye/ftp":       "proxy/egress",
+	"github.com/jlaffaye/ftp":       "proxy/egress/ftp",
 	"golang.org/x/crypto/bcrypt":    "policy",
 	"golang.org/x/net/publicsuffix": "policy",
 	"gopkg.in/yaml.v3":              "cmd/internal/config",

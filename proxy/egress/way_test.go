@@ -16,7 +16,6 @@ import (
 	"robotsproxy/robots/testkit"
 
 	"robotsproxy/proxy/egress/dnstest"
-	"robotsproxy/proxy/egress/ftptest"
 	"robotsproxy/robots"
 )
 
@@ -337,7 +336,7 @@ func TestWayIPv6(t *testing.T) {
 
 // FTP's connections, control and data, take the same way.
 func TestWayOfFTP(t *testing.T) {
-	s := startFTP(t, &ftptest.Server{})
+	s := startFTP(t)
 	n := newNames(t, map[string][][]string{"ftp.test.": {{nobody.String(), first.String()}}})
 	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: loopback, OneAddress: true})
 	_, port, _ := net.SplitHostPort(s.Addr())

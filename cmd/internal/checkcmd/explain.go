@@ -15,6 +15,7 @@ import (
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/egress/ftp"
 	"robotsproxy/robots"
 )
 
@@ -212,7 +213,7 @@ func (c *checker) request(address string) (policy.Request, error) {
 	case len(origin.String())+len(u.RequestURI()) > c.maxURL:
 		err = fmt.Errorf("the URL has more than %d bytes (limits.url)", c.maxURL)
 	case origin.Scheme == "ftp":
-		err = egress.CheckFTPPath(u.RequestURI())
+		err = ftp.CheckPath(u.RequestURI())
 	}
 	return policy.Request{Method: "GET", Origin: origin, PathQuery: u.RequestURI(), UserAgent: c.userAgent, From: c.from}, err
 }

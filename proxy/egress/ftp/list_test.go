@@ -1,4 +1,4 @@
-package egress
+package ftp
 
 import (
 	"errors"
@@ -23,15 +23,14 @@ func rows(page string) []string {
 }
 
 // Each name leads to where it is, and nowhere else, whatever it looks like.
-func TestFTPListing(t *testing.T) {
+func TestListing(t *testing.T) {
 	files := map[string]string{
 		"d/file.txt": "0123", "d/sub/x": "", "d/a b": "", "d/<script>": "", `d/"'&`: "", "d/javascript:alert(1)": "", "d/\xff\xfe": "",
 		"d/x;type=d": "", "d/?q": "", "d/#f": "", "d/%41": "", "d/..x": "", "d/\x1b[2J": "", "d/\u00fc": "",
 	}
 	for _, features := range [][]string{nil, {}} { // MLSD, LIST
-		s := startFTP(t, &ftptest.Server{Files: files, Features: features})
-		d := newDoor(t, Options{AllowPrivate: loopback})
-		_, page, err := visit(t, d, http.MethodGet, "ftp://"+s.Addr()+"/d/", nil)
+		s := start(t, &ftptest.Server{Files: files, Features: features})
+		_, page, err := visit(t, http.MethodGet, "ftp://"+s.Addr()+"/d/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +61,7 @@ func TestFTPListing(t *testing.T) {
 	}
 }
 
-func TestFTPListingThatIsHardToRead(t *testing.T) {
+func TestListingThatIsHardToRead(t *testing.T) {
 	lines := func(text string, last string) func(net.Conn, string) string {
 		return func(data net.Conn, _ string) string {
 			io.WriteString(data, text)
@@ -84,13 +83,12 @@ func TestFTPListingThatIsHardToRead(t *testing.T) {
 		{"250 at the end", lines(line, "250 done"), 1, "", nil},
 		{"broken off", lines(line, "426 broken off"), 1, "", errNotFTP},
 		{"broken off at once", lines("", "426 broken off"), -1, "", nil},
-		{"too many lines", lines(strings.Repeat(line, maxFTPEntries+1), "226 done"), maxFTPEntries - 100, "", errFTPListing},
-		{"a line without an end", lines(line+strings.Repeat("x", maxFTPListing), "226 done"), 1, "", errNotFTP},
+		{"too many lines", lines(strings.Repeat(line, maxEntries+1), "226 done"), maxEntries - 100, "", errListingLimit},
+		{"a line without an end", lines(line+strings.Repeat("x", maxListing), "226 done"), 1, "", errNotFTP},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startFTP(t, &ftptest.Server{Features: []string{}, Transfer: c.transfer})
-			d := newDoor(t, Options{AllowPrivate: loopback})
-			resp, page, err := visit(t, d, http.MethodGet, "ftp://"+s.Addr()+"/pub/", nil)
+			s := start(t, &ftptest.Server{Features: []string{}, Transfer: c.transfer})
+			resp, page, err := visit(t, http.MethodGet, "ftp://"+s.Addr()+"/pub/", nil)
 			if !errors.Is(err, c.err) {
 				t.Errorf("%v, want %v", err, c.err)
 			}

@@ -1,0 +1,157 @@
+package ftp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+// maxReplies bounds, in bytes, what a server sends on one control connection: the
+// library reads lines of any length, and any number of lines.
+const maxReplies = 64 << 10
+
+var (
+	errReplyLimit = errors.New("the FTP server says too much")
+	errNotFTP     = errors.New("the server's reply is no FTP")
+)
+
+// A dialError is an error of Options.Dial.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
+// A controlConn is the control connection of one request, and the data connection
+// once there is one. Only its Close may be called by another goroutine than that of
+// the request.
+type controlConn struct {
+	net.Conn
+
+	o         Options
+	ctx       context.Context // of the request
+	deadline  time.Time       // by which the response has to begin
+	peer      string          // the host that data connections are made to
+	sent      func()          // calls Options.Sent, once
+	requested bool            // a transfer was requested
+	left      int             // bytes that the server may still send
+	code      int             // of the last reply
+	line      [4]byte         // the first bytes of the reply line that is being read
+	have      int             // bytes of line that are there
+
+	mu     sync.Mutex
+	data   net.Conn
+	closed bool
+}
+
+// dialControl makes the control connection and calls Options.Ready.
+func dialControl(ctx context.Context, at robots.Origin, o Options) (*controlConn, error) {
+	conn, err := o.Dial(ctx, at.Host, at.Port)
+	if err != nil {
+		return nil, err
+	}
+	c := &controlConn{Conn: conn, o: o, ctx: ctx, peer: at.Host, sent: func() {}, left: maxReplies}
+	if o.Sent != nil {
+		c.sent = sync.OnceFunc(o.Sent)
+	}
+	if err := c.prepare(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// prepare finds the peer of the connection, calls Options.Ready, and then sets the
+// deadline.
+func (c *controlConn) prepare() error {
+	if !c.o.ByName {
+		remote, err := netip.ParseAddrPort(c.RemoteAddr().String())
+		if err != nil {
+			return err
+		}
+		c.peer = remote.Addr().String()
+	}
+	if c.o.Ready != nil {
+		if err := c.o.Ready(c.ctx); err != nil {
+			return err
+		}
+	}
+	c.deadline = time.Now().Add(c.o.Timeout)
+	return c.SetDeadline(c.deadline)
+}
+
+// dialData makes the data connection, to the port of address. Its host is the
+// one of the control connection, whatever the server says (RFC 2577 3).
+func (c *controlConn) dialData(address string) (net.Conn, error) {
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, errNotFTP
+	}
+	conn, err := c.o.Dial(c.ctx, c.peer, uint16(port))
+	if err != nil {
+		return nil, dialError{fmt.Errorf("data connection: %w", err)}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.data = conn; c.closed {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+// Close closes both connections. Any goroutine may call it, more than once.
+func (c *controlConn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.data != nil {
+		c.data.Close()
+	}
+	return c.Conn.Close()
+}
+
+// Write sends a command. A command that requests a transfer counts as the request.
+func (c *controlConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	for _, verb := range [...]string{"RETR ", "LIST", "MLSD"} {
+		if err == nil && bytes.HasPrefix(b, []byte(verb)) {
+			c.requested = true
+			c.sent()
+		}
+	}
+	return n, err
+}
+
+// Read reads replies and keeps the code of the last one, because the library does not
+// return every code to its caller.
+func (c *controlConn) Read(b []byte) (int, error) {
+	if c.left == 0 {
+		return 0, errReplyLimit
+	}
+	n, err := c.Conn.Read(b[:min(len(b), c.left)])
+	c.left -= n
+	for _, char := range b[:n] {
+		switch {
+		case char == '\n':
+			c.have = 0
+		case c.have < len(c.line):
+			c.line[c.have] = char
+			c.have++
+			if code, err := strconv.Atoi(string(c.line[:3])); err == nil && c.have == len(c.line) && char == ' ' {
+				c.code = code
+			}
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,113 @@
+package ftp
+
+import (
+	"bytes"
+	"errors"
+	"html/template"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	ftplib "github.com/jlaffaye/ftp"
+
+	"robotsproxy/robots"
+)
+
+// Limits of a directory's listing.
+const (
+	maxListing = 1 << 20 // bytes
+	maxEntries = 10_000
+)
+
+var errListingLimit = errors.New("the FTP server's listing is too long")
+
+// A listingConn is the data connection of a directory's listing. It limits the
+// listing, because the library keeps all entries, and counts its lines, because the
+// library does not report the lines that it cannot read.
+type listingConn struct {
+	net.Conn
+	bytes, lines int
+	ended        bool // by the server
+}
+
+// Read reads from the connection and counts.
+func (l *listingConn) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if l.bytes == 0 && bytes.HasPrefix(b[:n], []byte("total ")) {
+		l.lines-- // the first line of ls -l is not an entry
+	}
+	l.bytes += n
+	l.lines += bytes.Count(b[:n], []byte{'\n'})
+	l.ended = err == io.EOF
+	if l.bytes > maxListing || l.lines > maxEntries {
+		return 0, errListingLimit
+	}
+	return n, err
+}
+
+// An errReader returns its error from every Read.
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+// A listing is the content of a directory's page.
+type listing struct {
+	Title  string
+	Parent string // the path of the directory above; "" at the top
+	Rows   []listingRow
+	Unread int // lines that the library could not read
+}
+
+type listingRow struct {
+	Name, Href string // Href "": the entry cannot be requested
+	Size       uint64
+	IsFile     bool
+	Date       string
+}
+
+func newListing(o robots.Origin, dir remotePath, entries []*ftplib.Entry) listing {
+	base := dir.url()
+	l := listing{Title: o.String() + base}
+	if n := len(dir.names); n > 0 {
+		l.Parent = remotePath{names: dir.names[:n-1]}.url()
+	}
+	for _, e := range entries {
+		if e.Name == "" || e.Name == "." || e.Name == ".." || strings.Contains(e.Name, "/") { // this directory, or above it
+			continue
+		}
+		row := listingRow{Name: strings.ToValidUTF8(e.Name, "\ufffd"), Size: e.Size, IsFile: e.Type == ftplib.EntryTypeFile}
+		if isName(e.Name) {
+			row.Href = base + url.PathEscape(e.Name)
+		}
+		if e.Type == ftplib.EntryTypeFolder {
+			row.Name += "/"
+			if row.Href != "" {
+				row.Href += "/"
+			}
+		}
+		if !e.Time.IsZero() {
+			row.Date = e.Time.Format(time.DateOnly)
+		}
+		l.Rows = append(l.Rows, row)
+	}
+	return l
+}
+
+var listingPage = template.Must(template.New("listing").Parse(`<!DOCTYPE html>
+<html><head><meta charset="utf-8"><title>{{.Title}}</title></head>
+<body><h1>{{.Title}}</h1>
+<table>
+{{- if .Parent}}
+<tr><td></td><td></td><td><a href="{{.Parent}}">../</a></td></tr>
+{{- end}}
+{{- range .Rows}}
+<tr><td>{{.Date}}</td><td>{{if .IsFile}}{{.Size}}{{end}}</td><td>{{if .Href}}<a href="{{.Href}}">{{.Name}}</a>{{else}}{{.Name}}{{end}}</td></tr>
+{{- end}}
+</table>
+{{- if .Unread}}
+<p>{{.Unread}} more of the server's lines could not be read as entries.</p>
+{{- end}}
+</body></html>
+`))

@@ -1,0 +1,93 @@
+package ftp
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"robotsproxy/robots"
+)
+
+// maxPath bounds, in bytes, the path in a command, so that a command is written
+// in one piece.
+const maxPath = 2 << 10
+
+// ErrPath marks the path of an ftp URL that the proxy does not request.
+var ErrPath = errors.New("no path that is asked for by FTP")
+
+// A remotePath is a file or a directory, relative to the login directory. It cannot
+// lead above the login directory: the server is asked for the very path that the
+// rules of robots.txt were matched against.
+type remotePath struct {
+	names []string // decoded; empty: the login directory itself
+	dir   bool
+}
+
+// CheckPath reports, without using the network, whether the path and query of an
+// ftp URL, as they would be sent, can be requested. If not, its error is ErrPath.
+//
+// RFC 1738 3.2.2 makes each segment a directory of its own, and so lets an
+// empty one or one with an escaped slash lead to the root. Rules of robots.txt
+// would not follow there: a segment that is empty, "." or "..", or holds a
+// slash, is refused. CheckPath also refuses bytes that would end or change a command
+// (control characters, and 255, Telnet's escape; RFC 959 4.1.3, RFC 854), names that
+// begin or end with a space, which servers remove, a backslash, which separates
+// names on some servers, and a "~" before the first name, which stands for another
+// directory. A "?" is part of a name: ftp URLs have no query.
+func CheckPath(pathQuery string) error {
+	_, err := parsePath(pathQuery)
+	return err
+}
+
+func parsePath(pathQuery string) (remotePath, error) {
+	path, code := robots.CutFTPType(pathQuery)
+	p := remotePath{dir: code == 'd' || strings.HasSuffix(path, "/")}
+	path, ok := strings.CutPrefix(path, "/")
+	if !ok {
+		return remotePath{}, fmt.Errorf("%w: it does not begin with a slash", ErrPath)
+	}
+	if path == "" {
+		return p, nil
+	}
+	size := 0
+	for segment := range strings.SplitSeq(strings.TrimSuffix(path, "/"), "/") {
+		name, err := url.PathUnescape(segment)
+		if err != nil || !isName(name) || len(p.names) == 0 && name[0] == '~' {
+			return remotePath{}, fmt.Errorf("%w: a segment is no plain name", ErrPath)
+		}
+		p.names = append(p.names, name)
+		size += len(name) + len("/")
+	}
+	if size > maxPath {
+		return remotePath{}, fmt.Errorf("%w: it is longer than %d octets", ErrPath, maxPath)
+	}
+	return p, nil
+}
+
+// isName reports whether a name can stand between two slashes, and in a command.
+func isName(name string) bool {
+	if name == "" || name == "." || name == ".." || strings.Trim(name, " ") != name {
+		return false
+	}
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c == 0x7f || c == 0xff || c == '/' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// String returns the path as a command has it.
+func (p remotePath) String() string { return strings.Join(p.names, "/") }
+
+// url returns the path of the directory as its URL has it.
+func (p remotePath) url() string {
+	var b strings.Builder
+	b.WriteByte('/')
+	for _, name := range p.names {
+		b.WriteString(url.PathEscape(name))
+		b.WriteByte('/')
+	}
+	return b.String()
+}
