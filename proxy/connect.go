@@ -74,7 +74,7 @@ func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 	if looped(r.Header, h.pseudo) {
 		return o, errLoop
 	}
-	return o, x.rules.Door.Check(o.Host, o.Port)
+	return o, x.rules.Egress.Check(o.Host, o.Port)
 }
 
 // open makes an intercepted tunnel and hands it to the inner server. It leaves
@@ -135,7 +135,7 @@ func (h *Handler) reach(x *exchange, o robots.Origin, limits pace.Limits) error 
 		}
 	}
 	defer x.release()
-	return x.rules.Door.At(x.at).Reach(ctx, o)
+	return x.rules.Egress.At(x.at).Reach(ctx, o)
 }
 
 // take answers a CONNECT and makes its connection a tunnel, which kind counts. The
@@ -228,7 +228,7 @@ func (h *Handler) seal(x *exchange, o robots.Origin) error {
 	if err != nil {
 		return err
 	}
-	origin, err := x.rules.Door.At(x.at).Dial(x.request.Context(), o.Host, o.Port)
+	origin, err := x.rules.Egress.At(x.at).Dial(x.request.Context(), o.Host, o.Port)
 	if err != nil {
 		return err
 	}

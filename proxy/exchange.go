@@ -147,7 +147,7 @@ func (x *exchange) trace() *httptrace.ClientTrace {
 	}
 }
 
-// getConn begins a try. The Door makes another by itself where a kept connection
+// getConn begins a try. The egress client makes another by itself where a kept connection
 // turned out to be dead: the origin may have seen the first.
 func (x *exchange) getConn(string) {
 	x.used()

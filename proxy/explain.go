@@ -22,7 +22,7 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision
 		err = ftp.CheckPath(q.PathQuery)
 	}
 	if err == nil {
-		err = rules.Door.Check(q.Origin.Host, q.Origin.Port)
+		err = rules.Egress.Check(q.Origin.Host, q.Origin.Port)
 	}
 	if err != nil {
 		return policy.Decision{Reason: answerTo(err).reason, Err: err}

@@ -27,21 +27,21 @@ import (
 // the first fetch begins, and do not change.
 type Fetches struct {
 	Pacer *pace.Pacer
-	Rules *Rules // Engine, Door, Monitor, BackOff and PerAddress are used
+	Rules *Rules // Engine, Egress, Monitor, BackOff and PerAddress are used
 }
 
 // FetchFailedHere reports whether no origin is to blame for an error of a fetch: the
 // proxy's own way out failed, or a fetch of the host's own file got no slot.
 func FetchFailedHere(err error) bool {
-	return egress.Ours(err) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
+	return egress.LocalError(err) || errors.Is(err, pace.ErrTooBusy) || errors.Is(err, pace.ErrClosed)
 }
 
 // Send sends a GET when it has its slot. The GET's Via names the proxy, which so detects a
 // GET that comes back to it.
 func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
-	r.Header.Set("Via", "1.1 "+f.Rules.Door.Pseudonym())
+	r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	if f.Rules.Monitor {
-		return f.Rules.Door.Settling().RoundTrip(r)
+		return f.Rules.Egress.Settling().RoundTrip(r)
 	}
 	resp, err := f.send(r, hop)
 	for range maxElsewhere { // as for a CONNECT
@@ -60,7 +60,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	s := &fetchSend{ctx: ctx, cancel: cancel, slot: slot, hop: hop}
-	resp, err := f.Rules.Door.At(at).RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, s.trace())))
+	resp, err := f.Rules.Egress.At(at).RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, s.trace())))
 	if err != nil {
 		s.end()
 		switch {

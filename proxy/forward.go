@@ -25,7 +25,7 @@ type exchangeKey struct{}
 // newPipeline sets goproxy up so that it sends through us and decides nothing.
 func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
-	p.Tr, p.ConnectDial = nil, nil // there is one door out, and it is not the environment's
+	p.Tr, p.ConnectDial = nil, nil // requests go out by egress alone, not by the proxy of the environment
 	p.KeepHeader = true            // what has to go is gone: see outgoing
 	p.KeepDestinationHeaders = true
 	p.Logger = pipelineLog{h.o.Log}
@@ -167,7 +167,7 @@ const maxSends = 3
 // may have had enough of it.
 const unnoticed = time.Millisecond
 
-// send sends the request. The Door tries again by itself where a kept connection
+// send sends the request. The egress client tries again by itself where a kept connection
 // turns out to be dead, but not with a new one, which an origin may well have closed
 // while the request waited for its turn on it; so that is done here, where nothing was
 // written.
@@ -175,7 +175,7 @@ func (h *Handler) send(x *exchange, r *http.Request) (*http.Response, error) {
 	for tries := 1; ; tries++ {
 		x.dialed.Store(true)
 		x.stood.Store(0)
-		resp, err := x.rules.Door.At(x.at).RoundTrip(r)
+		resp, err := x.rules.Egress.At(x.at).RoundTrip(r)
 		again := err != nil && time.Duration(x.stood.Load()) > unnoticed && !x.written.Load() && x.replay.Load() == nil && r.Context().Err() == nil
 		if !again || tries == maxSends || r.Body != nil && r.Body != http.NoBody || !idempotent(r.Method) {
 			return resp, err

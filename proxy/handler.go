@@ -126,7 +126,7 @@ func New(o Options) (*Handler, error) {
 	o.Rules, o.Limits = Rules{}, o.Limits.orDefault()
 	h := &Handler{
 		o:       o,
-		pseudo:  rules.Door.Pseudonym(),
+		pseudo:  rules.Egress.Pseudonym(),
 		conns:   newConnections(),
 		handoff: newHandoff(),
 		room:    &room{free: make(chan struct{}, 1)},
@@ -236,7 +236,7 @@ func (h *Handler) admit(x *exchange) error {
 	if looped(x.request.Header, h.pseudo) {
 		return errLoop
 	}
-	return x.rules.Door.Check(q.Origin.Host, q.Origin.Port)
+	return x.rules.Egress.Check(q.Origin.Host, q.Origin.Port)
 }
 
 // speakFor puts into q what is sent in place of what the client says of itself.
@@ -308,7 +308,7 @@ func (r *Rules) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at ne
 	if !r.PerAddress {
 		return at, nil
 	}
-	if at, err = r.Door.Address(ctx, o); err == nil && at.IsValid() {
+	if at, err = r.Egress.Address(ctx, o); err == nil && at.IsValid() {
 		l.Key, l.BackOffKey = at.String(), l.Key
 	}
 	return at, err

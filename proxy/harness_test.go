@@ -115,8 +115,8 @@ type setup struct {
 	judging func(*policy.Options)
 }
 
-// door is the way to the origins.
-func (s setup) door(t testing.TB) *egress.Door {
+// egress makes the egress client.
+func (s setup) egress(t testing.TB) *egress.Client {
 	t.Helper()
 	o := egress.Options{AllowPrivate: s.private, Roots: x509.NewCertPool()}
 	for _, origin := range s.origins {
@@ -127,9 +127,9 @@ func (s setup) door(t testing.TB) *egress.Door {
 	if s.names != nil {
 		o.Resolver, o.OneAddress, o.Rebind = s.names.Addr(), true, time.Nanosecond
 	}
-	door, err := egress.New(o)
+	c, err := egress.New(o)
 	testkit.Must(t, err)
-	return door
+	return c
 }
 
 func start(t testing.TB, s setup) *rig {
@@ -140,7 +140,7 @@ func start(t testing.TB, s setup) *rig {
 	if s.limits.PerSecond == 0 {
 		s.limits = pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1000, MaxWait: time.Minute, MaxQueue: 1000}
 	}
-	door := s.door(t)
+	out := s.egress(t)
 	fetches := new(proxy.Fetches)
 	client, err := fetch.New(fetch.Options{Sender: fetches, IsOwnFailure: proxy.FetchFailedHere})
 	testkit.Must(t, err)
@@ -157,7 +157,7 @@ func start(t testing.TB, s setup) *rig {
 	r := &rig{t: t, records: &records{}, roots: x509.NewCertPool(), served: make(chan error, 2)}
 	r.roots.AddCert(authority.Certificate())
 	o := proxy.Options{
-		Rules: proxy.Rules{Engine: engine, Door: door, Authority: authority, PerAddress: s.names != nil},
+		Rules: proxy.Rules{Engine: engine, Egress: out, Authority: authority, PerAddress: s.names != nil},
 		Pacer: pace.New(pace.Options{}), Audit: r.records, Log: slog.New(slog.DiscardHandler),
 		Keep: func(*audit.Record) error { return nil }, Ready: func() error { return nil },
 		Limits: proxy.Limits{Linger: testkit.Patience},
@@ -183,7 +183,7 @@ func start(t testing.TB, s setup) *rig {
 	if s.listen != nil {
 		l = s.listen(l)
 	}
-	t.Cleanup(door.Close)
+	t.Cleanup(out.Close)
 	r.serve(l, book)
 	return r
 }

@@ -19,14 +19,14 @@ import (
 // whole; see [Handler.Use]. The first three are required.
 type Rules struct {
 	Engine       *policy.Engine
-	Door         *egress.Door // of one pseudonym for as long as the Handler lives: by it a request that comes back is known
+	Egress       *egress.Client // of one pseudonym for as long as the Handler lives: by it a request that comes back is known
 	Authority    *mitm.Authority
 	UserAgent    string            // sent instead of the client's; "": the client's own
 	From         string            // likewise
 	Monitor      bool              // decide and record, block nothing and hold nothing up
 	Sealed       func(string) bool // which hosts' tunnels are never opened; nil: none
 	BackOff      bool              // honour 429 and 503 of an origin
-	PerAddress   bool              // pace by the address that a host is reached at, as the Door gives it, not by the host
+	PerAddress   bool              // pace by the address that a host is reached at, as Egress gives it, not by the host
 	TLS          *tls.Config       // that clients speak to the proxy itself; nil: none, which cannot be changed
 	Own          *guide.Page       // answers who asks the proxy itself; nil: nobody does
 	MaxURL       int               // bytes of a request's URL at most; zero: 8 KiB
@@ -37,7 +37,7 @@ type Rules struct {
 // whole gives the Rules with what zero stands for, or says what is wrong with them.
 func (r Rules) whole() (Rules, error) {
 	for name, missing := range map[string]bool{
-		"Engine": r.Engine == nil, "Door": r.Door == nil, "Authority": r.Authority == nil,
+		"Engine": r.Engine == nil, "Egress": r.Egress == nil, "Authority": r.Authority == nil,
 	} {
 		if missing {
 			return Rules{}, fmt.Errorf("proxy: option %s is missing", name)
@@ -141,8 +141,8 @@ func (h *Handler) Use(r Rules) (over <-chan struct{}, err error) {
 	switch {
 	case h.ended:
 		return nil, http.ErrServerClosed
-	case r.Door.Pseudonym() != h.pseudo:
-		return nil, errors.New("proxy: a Door of another pseudonym")
+	case r.Egress.Pseudonym() != h.pseudo:
+		return nil, errors.New("proxy: an egress client of another pseudonym")
 	case (r.TLS == nil) != (now.TLS == nil):
 		return nil, errors.New("proxy: TLS of the own port cannot be turned on or off")
 	}

@@ -313,20 +313,20 @@ func TestUseMoreConnections(t *testing.T) {
 	}
 }
 
-// TestUseAnotherDoor: what leads back here is known, whichever Door it went out by;
+// TestUseAnotherClient: what leads back here is known, whichever egress client sent it;
 // the one of before, once it is over, has no connection left.
-func TestUseAnotherDoor(t *testing.T) {
+func TestUseAnotherClient(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := startRuled(t, setup{})
 	_, _, err := get(r.client(false), origin.URL+"/page")
 	testkit.Must(t, err)
 	via := origin.arrived(1).Header.Get("Via")
-	before := r.rules.Door
-	other, err := egress.New(egress.Options{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Before: before})
+	before := r.rules.Egress
+	other, err := egress.New(egress.Options{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Previous: before})
 	testkit.Must(t, err)
 	defer other.Close()
-	over := r.use(func(u *proxy.Rules, _ *policy.Options) { u.Door = other })
+	over := r.use(func(u *proxy.Rules, _ *policy.Options) { u.Egress = other })
 	before.CloseIdle()
 	<-over
 	before.Close()
@@ -354,7 +354,7 @@ func TestUseRefuses(t *testing.T) {
 	for name, change := range map[string]func(*proxy.Rules){
 		"no engine":          func(u *proxy.Rules) { u.Engine = nil },
 		"no authority":       func(u *proxy.Rules) { u.Authority = nil },
-		"another's Door":     func(u *proxy.Rules) { u.Door = stranger },
+		"another's client":   func(u *proxy.Rules) { u.Egress = stranger },
 		"TLS where was none": func(u *proxy.Rules) { u.TLS = &tls.Config{} },
 		"fewer than none":    func(u *proxy.Rules) { u.MaxConns = -1 },
 	} {

@@ -17,7 +17,7 @@ import (
 const maxBound = 10_000 // hosts; some 300 octets each
 
 // ErrElsewhere marks a failed dial of a host that has another address, which
-// [Door.Address] gives from then on: nothing is held against the host yet.
+// [Client.Address] gives from then on: nothing is held against the host yet.
 var ErrElsewhere = errors.New("the host's next address is tried from now on")
 
 // bindings say at which one address each host is reached, where Options ask for
@@ -123,7 +123,7 @@ func (b *bindings) put(host string, e binding) {
 
 // place is the one address that host is dialled at: itself, else at, else the
 // one that it is bound to. Zero: whichever answers.
-func (d *Door) place(host string, at netip.Addr) netip.Addr {
+func (d *Client) place(host string, at netip.Addr) netip.Addr {
 	if d.bindings == nil {
 		return netip.Addr{}
 	}
@@ -136,16 +136,16 @@ func (d *Door) place(host string, at netip.Addr) netip.Addr {
 	return d.bindings.lookup(host)
 }
 
-// Place gives the one address that host is reached at now, without asking for it; zero:
+// KnownAddress gives the one address that host is reached at now, without asking for it; zero:
 // none is known, or none would count.
-func (d *Door) Place(host string) netip.Addr { return d.place(host, netip.Addr{}) }
+func (d *Client) KnownAddress(host string) netip.Addr { return d.place(host, netip.Addr{}) }
 
 // Address gives the one address that o's host is reached at for the next few
-// minutes, for [Door.At]. Where none is known yet the name is resolved and what
+// minutes, for [Client.At]. Where none is known yet the name is resolved and what
 // it leads to judged, as in a dial; the errors are those of a dial too. Without
 // Options.OneAddress, and with a parent, which resolves names by itself, it is
 // the zero Addr.
-func (d *Door) Address(ctx context.Context, o robots.Origin) (netip.Addr, error) {
+func (d *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, error) {
 	if d.bindings == nil {
 		return netip.Addr{}, nil
 	}

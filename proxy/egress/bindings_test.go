@@ -169,7 +169,7 @@ func TestAddress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			at, err := newDoor(t, c.o).Address(t.Context(), o)
+			at, err := newClient(t, c.o).Address(t.Context(), o)
 			if (err != nil) != (c.err != nil) || err != nil && !c.err(err) {
 				t.Errorf("%v", err)
 			}
@@ -179,7 +179,7 @@ func TestAddress(t *testing.T) {
 		})
 	}
 	t.Run("our own listener", func(t *testing.T) {
-		d := newDoor(t, one)
+		d := newClient(t, one)
 		o := robots.Origin{Scheme: "http", Host: "itself.test", Port: own.Port()}
 		if err := d.At(address(t, d, o)).Reach(t.Context(), o); !errors.Is(err, ErrOwnListener) {
 			t.Errorf("Reach = %v", err)
@@ -191,7 +191,7 @@ func TestAddress(t *testing.T) {
 func TestAddressNotFound(t *testing.T) {
 	gone := newNames(t, nil)
 	o := robots.Origin{Scheme: "http", Host: "gone.test", Port: 80}
-	d := newDoor(t, Options{OneAddress: true, Resolver: gone.Addr()})
+	d := newClient(t, Options{OneAddress: true, Resolver: gone.Addr()})
 	for range 2 {
 		_, err := d.Address(t.Context(), o)
 		if again, ok := errors.AsType[*RetryError](err); !ok || time.Until(again.At) <= 0 || !isNotFound(err) {

@@ -18,13 +18,13 @@ import (
 
 // dialPlain and dialTLS give a Transport its connections: one at rest in the pool, else
 // the one that Reach has made, if it still stands, else a new one.
-func (d *Door) dialPlain(lend bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func (d *Client) dialPlain(lend bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		return d.next(ctx, "http", addr, nil, lend)
 	}
 }
 
-func (d *Door) dialTLS(offered protocols, lend bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func (d *Client) dialTLS(offered protocols, lend bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		return d.next(ctx, "https", addr, offered, lend)
 	}
@@ -32,7 +32,7 @@ func (d *Door) dialTLS(offered protocols, lend bool) func(ctx context.Context, n
 
 // next is a connection for a Transport. Where it may be lent one, one that a request was
 // sent over, and that is at rest, is as good as a new one.
-func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols, lend bool) (net.Conn, error) {
+func (d *Client) next(ctx context.Context, scheme, addr string, offered protocols, lend bool) (net.Conn, error) {
 	addr, at, err := d.unpin(addr)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (d *Door) next(ctx context.Context, scheme, addr string, offered protocols,
 }
 
 // unused is a connection that no request was sent over yet.
-func (d *Door) unused(ctx context.Context, s spot, offered protocols) (net.Conn, error) {
+func (d *Client) unused(ctx context.Context, s spot, offered protocols) (net.Conn, error) {
 	if conn := d.warm.take(s, offered); conn != nil {
 		return conn, nil
 	}
@@ -67,8 +67,8 @@ func (d *Door) unused(ctx context.Context, s spot, offered protocols) (net.Conn,
 // blame holds against o that it could not be reached, so that it is left alone
 // for a while; not what was forbidden, failed here, or ended on this side, nor
 // where o may be reached at another address.
-func (d *Door) blame(o robots.Origin, err error) error {
-	if Ours(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, ErrElsewhere) || errors.Is(err, context.Canceled) || d.ctx.Err() != nil {
+func (d *Client) blame(o robots.Origin, err error) error {
+	if LocalError(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, ErrElsewhere) || errors.Is(err, context.Canceled) || d.ctx.Err() != nil {
 		return err
 	}
 	return d.contacts.failed(o, err)
@@ -80,8 +80,8 @@ type undialled struct{ error }
 func (e *undialled) Unwrap() error { return e.error }
 
 // connect makes a new connection to o, for https with its handshake done and
-// its certificate verified; at is where to, zero: where the Door itself goes.
-func (d *Door) connect(ctx context.Context, o robots.Origin, at netip.Addr, offered protocols) (net.Conn, error) {
+// its certificate verified; at is where to, zero: where the Client itself goes.
+func (d *Client) connect(ctx context.Context, o robots.Origin, at netip.Addr, offered protocols) (net.Conn, error) {
 	raw, err := d.dial(ctx, o.Host, o.Port, at)
 	if err != nil {
 		d.tally.note(err)
@@ -111,7 +111,7 @@ func (d *Door) connect(ctx context.Context, o robots.Origin, at netip.Addr, offe
 
 // count takes conn down as standing, now that all of it stands: until the
 // certificate is verified, nobody may take o for reached.
-func (d *Door) count(o robots.Origin, conn *countedConn) {
+func (d *Client) count(o robots.Origin, conn *countedConn) {
 	conn.closed = func() {
 		d.pool.gone(conn)
 		d.contacts.closed(o)
@@ -125,7 +125,7 @@ func (d *Door) count(o robots.Origin, conn *countedConn) {
 // know TLS.
 var errNotTLS = errors.New("the peer does not seem to speak TLS")
 
-func (d *Door) handshake(ctx context.Context, o robots.Origin, conn net.Conn, offered protocols) (*tls.Conn, error) {
+func (d *Client) handshake(ctx context.Context, o robots.Origin, conn net.Conn, offered protocols) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.tlsTimeout)
 	defer cancel()
 	config := d.tls.Clone()

@@ -26,11 +26,11 @@ const (
 // for a tunnel that is passed unopened. The connection is a *socket.Conn, so
 // that copying from one to another needs no buffer of ours, unless a parent
 // stands between that TLS is spoken to, or that has sent octets ahead.
-func (d *Door) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+func (d *Client) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	return d.At(netip.Addr{}).Dial(ctx, host, port)
 }
 
-func (d *Door) dial(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
+func (d *Client) dial(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
 	if d.parent != nil {
 		conn, err := d.through(ctx, host, port)
 		if err != nil {
@@ -42,7 +42,7 @@ func (d *Door) dial(ctx context.Context, host string, port uint16, at netip.Addr
 }
 
 // dialTCP is the only place that connects to anything but a DNS server.
-func (d *Door) dialTCP(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
+func (d *Client) dialTCP(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
 	conn, err := d.tryTCP(ctx, host, port, at)
 	if err != nil {
 		return nil, dialError(host, port, err)
@@ -60,7 +60,7 @@ func dialError(host string, port uint16, err error) error {
 
 // tryTCP dials host at the one address that it has a place at; where it has
 // none, at all that its name leads to, and the one that answers becomes it.
-func (d *Door) tryTCP(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
+func (d *Client) tryTCP(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
 	if err := d.guard.check(host, port); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (d *Door) tryTCP(ctx context.Context, host string, port uint16, at netip.Ad
 }
 
 // tryAt dials one address. Where that fails, the host has to be tried at another.
-func (d *Door) tryAt(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
+func (d *Client) tryAt(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
 	conn, err := d.inTurn(limited, []netip.Addr{at}, port)
@@ -108,7 +108,7 @@ func addrOf(conn net.Conn) netip.Addr {
 
 // resolve returns the addresses of host that may be dialled: at least one, or
 // an error.
-func (d *Door) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+func (d *Client) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr}, nil // judged by check, and by control
 	}
@@ -135,7 +135,7 @@ func (d *Door) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 // once those have failed or had their head start, the other family's besides.
 // net.Dialer does the same for a name, but reports its first error, which
 // would be the guard's wherever a forbidden address stands first.
-func (d *Door) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
+func (d *Client) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	preferred, others := families(addrs)
 	if len(others) == 0 {
 		return d.inTurn(ctx, preferred, port)
@@ -198,7 +198,7 @@ func families(addrs []netip.Addr) (preferred, others []netip.Addr) {
 
 // inTurn dials one address after the other, each within its share of the time
 // that is left, and reports the first error if none answers.
-func (d *Door) inTurn(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
+func (d *Client) inTurn(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	dialer := net.Dialer{ControlContext: d.guard.control}
 	var first error
 	for i, addr := range addrs {

@@ -14,7 +14,7 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-func dialOnce(t *testing.T, d *Door, host string, port uint16) error {
+func dialOnce(t *testing.T, d *Client, host string, port uint16) error {
 	t.Helper()
 	conn, err := d.Dial(t.Context(), host, port)
 	if err == nil {
@@ -38,8 +38,8 @@ func TestForbiddenSpellings(t *testing.T) {
 			answers[name] = [][]string{{"127.0.0.1"}}
 		}
 	}
-	ours := newDoor(t, Options{Resolver: newNames(t, answers).Addr()})
-	systems := newDoor(t, Options{DialTimeout: 5 * time.Second})
+	ours := newClient(t, Options{Resolver: newNames(t, answers).Addr()})
+	systems := newClient(t, Options{DialTimeout: 5 * time.Second})
 	for _, s := range spellings {
 		t.Run(s, func(t *testing.T) {
 			if err := dialOnce(t, ours, s, o.Port); !errors.Is(err, ErrForbiddenAddr) && !isNotFound(err) {
@@ -85,7 +85,7 @@ func TestDialName(t *testing.T) {
 		"refused.test.": {{"127.0.0.2", "127.0.0.3"}},
 		"empty.test.":   {{}},
 	})
-	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.1/32", "127.0.0.3/32")})
+	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.1/32", "127.0.0.3/32")})
 
 	t.Run("public and private: the public one", func(t *testing.T) {
 		conn, err := d.Dial(t.Context(), "mixed.test", allowed.Port)
@@ -134,7 +134,7 @@ func TestDialName(t *testing.T) {
 func TestDialRebound(t *testing.T) {
 	o := serve(t, hello)
 	n := newNames(t, map[string][][]string{"rebound.test.": {{"127.0.0.1"}, {"127.0.0.2"}}})
-	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.1/32")})
+	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.1/32")})
 	if err := d.Reach(t.Context(), o.as("rebound.test")); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestDialRebound(t *testing.T) {
 // is refused there.
 func TestControlGuardsTheSocket(t *testing.T) {
 	o, _ := listen(t, "http", "127.0.0.1")
-	d := newDoor(t, Options{})
+	d := newClient(t, Options{})
 	conn, err := d.inTurn(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")}, o.Port)
 	if !errors.Is(err, ErrForbiddenAddr) || conn != nil {
 		t.Errorf("inTurn = %v, %v", conn, err)
@@ -165,7 +165,7 @@ func TestDialBothFamilies(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
 	defer l.Close()
 	n := newNames(t, map[string][][]string{"dual.test.": {{"::1", "127.0.0.1"}}})
-	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.0/8", "::1/128")})
+	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("127.0.0.0/8", "::1/128")})
 	// Nobody listens at ::1, or there is no IPv6 at all.
 	if err := dialOnce(t, d, "dual.test", o.Port); err != nil {
 		t.Errorf("Dial = %v", err)
@@ -237,7 +237,7 @@ func TestNoTimeLeft(t *testing.T) {
 }
 
 func TestDialAfterClose(t *testing.T) {
-	d := newDoor(t, Options{AllowPrivate: loopback})
+	d := newClient(t, Options{AllowPrivate: loopback})
 	o := serve(t, hello)
 	d.Close()
 	if err := dialOnce(t, d, o.Host, o.Port); !errors.Is(err, net.ErrClosed) {

@@ -18,7 +18,7 @@ var errIndirect = errors.New("the request is not sent directly")
 // connection. Of r's httptrace it calls GetConn, GotConn, Got1xxResponse and what
 // http.Request.Write does. errIndirect leaves r to that one: r is not simple, or the origin
 // speaks HTTP/2, or the Transport has a connection to it at rest.
-func (d *Door) direct(r *http.Request, at spot) (*http.Response, error) {
+func (d *Client) direct(r *http.Request, at spot) (*http.Response, error) {
 	if !simple(r) || d.parent != nil && d.parent.at.Scheme == "https" { // TLS inside of TLS cannot be looked at
 		return nil, errIndirect
 	}
@@ -85,7 +85,7 @@ func simple(r *http.Request) bool {
 
 // open gives a connection that no request was sent over yet. Where that speaks HTTP/2
 // it is left for the Transport.
-func (d *Door) open(ctx context.Context, at spot) (*kept, error) {
+func (d *Client) open(ctx context.Context, at spot) (*kept, error) {
 	at = at.own()
 	conn, err := d.unused(ctx, at, protocols{"h2", http11})
 	if err != nil {
@@ -104,7 +104,7 @@ func (d *Door) open(ctx context.Context, at spot) (*kept, error) {
 }
 
 // lend gives the Transport a connection that is at rest, for good; nil: there is none.
-func (d *Door) lend(at spot) net.Conn {
+func (d *Client) lend(at spot) net.Conn {
 	for {
 		k := d.pool.take(at)
 		if k == nil {

@@ -45,7 +45,7 @@ func FuzzAnswer(f *testing.F) {
 			c.Close()
 		}
 	}()
-	d := newDoor(f, Options{AllowPrivate: loopback})
+	d := newClient(f, Options{AllowPrivate: loopback})
 	to := spot{Origin: robots.Origin{Scheme: "http", Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
 	f.Fuzz(func(t *testing.T, octets string, head bool) {
 		answer.Store(&octets)

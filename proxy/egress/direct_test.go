@@ -100,19 +100,19 @@ func (s *script) want(t *testing.T, lines ...string) {
 	}
 }
 
-func (s *script) door(t *testing.T, o Options) *Door {
+func (s *script) client(t *testing.T, o Options) *Client {
 	t.Helper()
 	o.AllowPrivate, o.Roots = loopback, s.pool.pool
-	return newDoor(t, o)
+	return newClient(t, o)
 }
 
 // ask sends a request with a trace of its own, and gives the body.
-func (s *script) ask(t *testing.T, d *Door, method, path string, trace *httptrace.ClientTrace) (string, error) {
+func (s *script) ask(t *testing.T, d *Client, method, path string, trace *httptrace.ClientTrace) (string, error) {
 	t.Helper()
 	return s.askIn(t, t.Context(), d, method, path, trace)
 }
 
-func (s *script) askIn(t *testing.T, ctx context.Context, d *Door, method, path string, trace *httptrace.ClientTrace) (string, error) {
+func (s *script) askIn(t *testing.T, ctx context.Context, d *Client, method, path string, trace *httptrace.ClientTrace) (string, error) {
 	t.Helper()
 	if trace != nil {
 		ctx = httptrace.WithClientTrace(ctx, trace)
@@ -160,7 +160,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		for _, scheme := range []string{"http", "https"} {
 			t.Run(scheme+", "+c.name, func(t *testing.T) {
 				s := newScript(t, scheme, c.answer, fine)
-				d := s.door(t, Options{})
+				d := s.client(t, Options{})
 				if body, err := s.ask(t, d, c.method, "/1", nil); body != c.body || err != nil {
 					t.Errorf("%q, %v", body, err)
 				}
@@ -194,7 +194,7 @@ func TestAnswerIsNone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t, "http", c.answer)
-			d := s.door(t, Options{})
+			d := s.client(t, Options{})
 			if body, err := s.ask(t, d, "GET", "/", nil); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%q, %v", body, err)
 			}
@@ -207,7 +207,7 @@ func TestAnswerIsNone(t *testing.T) {
 // TestBodyThatIsNotReadToItsEnd ends its connection, and is not read on.
 func TestBodyThatIsNotReadToItsEnd(t *testing.T) {
 	s := newScript(t, "http", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\ngood", fine)
-	d := s.door(t, Options{})
+	d := s.client(t, Options{})
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", s.String(), nil)
 	resp, err := d.RoundTrip(r)
 	if err != nil {
@@ -226,7 +226,7 @@ func TestBodyThatIsNotReadToItsEnd(t *testing.T) {
 // TestBodyThatBreaksOff says so.
 func TestBodyThatBreaksOff(t *testing.T) {
 	s := newScript(t, "http", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nEOF")
-	if body, err := s.ask(t, s.door(t, Options{}), "GET", "/", nil); body != "EOF" || !errors.Is(err, io.ErrUnexpectedEOF) {
+	if body, err := s.ask(t, s.client(t, Options{}), "GET", "/", nil); body != "EOF" || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%q, %v", body, err)
 	}
 }
@@ -245,7 +245,7 @@ func TestConnectionThatDied(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t, "http", c.answers...)
-			d := s.door(t, Options{})
+			d := s.client(t, Options{})
 			if _, err := s.ask(t, d, "GET", "/1", nil); err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +267,7 @@ func TestConnectionThatDied(t *testing.T) {
 	}
 	t.Run("new", func(t *testing.T) {
 		s := newScript(t, "http", "", fine)
-		if _, err := s.ask(t, s.door(t, Options{}), "GET", "/", nil); !errors.Is(err, io.EOF) {
+		if _, err := s.ask(t, s.client(t, Options{}), "GET", "/", nil); !errors.Is(err, io.EOF) {
 			t.Errorf("%v", err)
 		}
 		s.want(t, "1: GET /")
@@ -282,7 +282,7 @@ func TestNobodyAskedForIt(t *testing.T) {
 		for _, used := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, used before: %t", scheme, used), func(t *testing.T) {
 				s := newScript(t, scheme, fine)
-				d := s.door(t, Options{})
+				d := s.client(t, Options{})
 				if used {
 					if _, err := s.ask(t, d, "GET", "/1", nil); err != nil {
 						t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package egress is the only door out: what fetches pages and what fetches
-// robots.txt leaves the house through one [Door].
+// Package egress is the only client out: what fetches pages and what fetches
+// robots.txt leaves the house through one [Client].
 //
 // The address that is dialled is the address that is judged: names are
 // resolved once, addresses that do not belong to the public Internet are left
@@ -34,7 +34,7 @@
 // request will go (bindings.go). An address that cannot be dialled costs the
 // requests that wait for it; the next go to another that the name leads to.
 //
-// A [Door] may be shared by any number of goroutines. It starts some, to watch
+// A [Client] may be shared by any number of goroutines. It starts some, to watch
 // connections that wait for a request; Close ends them.
 package egress
 
@@ -75,7 +75,7 @@ const (
 	pingAfter   = 30 * time.Second
 )
 
-// Options configure a Door. The zero Options go to the public Internet alone,
+// Options configure a Client. The zero Options go to the public Internet alone,
 // to the default ports, as the system resolves and trusts.
 type Options struct {
 	AllowPrivate []netip.Prefix   // reachable although they are not public; zero: none
@@ -85,7 +85,7 @@ type Options struct {
 	Roots        *x509.CertPool   // that origins and an https parent are verified against; nil: the system's
 	Parent       *url.URL         // proxy to go out through: http, https or socks5, maybe with user and password; nil: none
 	OneAddress   bool             // each host is reached at one address at a time, which Address gives; not so with a Parent
-	Before       *Door            // whose place this one takes: it has the same pseudonym, and counts on; nil: none
+	Previous     *Client          // whose place this one takes: it has the same pseudonym, and counts on; nil: none
 
 	DialTimeout   time.Duration // for resolution and TCP connection together; zero: 10 s
 	TLSTimeout    time.Duration // for a TLS handshake; zero: 10 s
@@ -99,13 +99,13 @@ type Options struct {
 // is not valid.
 type PortRange struct{ First, Last uint16 }
 
-// DefaultPorts returns what a Door dials where Options name no ports: HTTP,
+// DefaultPorts returns what a Client dials where Options name no ports: HTTP,
 // HTTPS, FTP and all that is not privileged.
 func DefaultPorts() []PortRange {
 	return []PortRange{{80, 80}, {443, 443}, {1024, 65535}, {21, 21}}
 }
 
-// A Door dials, keeps connections and sends requests. The zero Door refuses
+// A Client dials, keeps connections and sends requests. The zero Client refuses
 // every address and port; New makes a useful one.
 //
 // A GET, HEAD, OPTIONS or TRACE without a body goes to an origin that speaks
@@ -113,7 +113,7 @@ func DefaultPorts() []PortRange {
 // an http.Transport. The two have their connections in common, but for those that a
 // change of protocols was asked on: one that rests with either is used before another
 // is made.
-type Door struct {
+type Client struct {
 	guard       guard
 	resolver    *net.Resolver
 	dialTimeout time.Duration
@@ -128,7 +128,7 @@ type Door struct {
 
 	contacts *contacts
 	counts   *counts
-	tally    *tally    // that of counts for where this Door leads; nil: a zero Door
+	tally    *tally    // that of counts for where this Client leads; nil: a zero Client
 	bindings *bindings // nil: any address of a host will do
 	warm     *warmPool
 	pool     *pool
@@ -142,8 +142,8 @@ type Door struct {
 	running sync.WaitGroup // what Reach has begun; Add under mu
 }
 
-// New checks o and makes a Door of it.
-func New(o Options) (*Door, error) {
+// New checks o and makes a Client of it.
+func New(o Options) (*Client, error) {
 	g, err := newGuard(o)
 	if err != nil {
 		return nil, fmt.Errorf("egress: %w", err)
@@ -155,7 +155,7 @@ func New(o Options) (*Door, error) {
 	if min(o.DialTimeout, o.TLSTimeout, o.HeaderTimeout, o.IdleTimeout, o.Retry, o.Rebind) < 0 {
 		return nil, errors.New("egress: a time limit is negative")
 	}
-	d := &Door{
+	d := &Client{
 		guard:       g,
 		resolver:    resolver,
 		dialTimeout: cmp.Or(o.DialTimeout, 10*time.Second),
@@ -170,15 +170,15 @@ func New(o Options) (*Door, error) {
 		pseudonym: newPseudonym(),
 		counts:    new(counts),
 	}
-	if o.Before != nil {
-		d.pseudonym, d.counts = o.Before.pseudonym, o.Before.counts
+	if o.Previous != nil {
+		d.pseudonym, d.counts = o.Previous.pseudonym, o.Previous.counts
 	}
 	d.tally = &d.counts.origins
 	if o.Parent != nil {
 		if d.parent, err = newParent(o, d.pseudonym); err != nil {
 			return nil, fmt.Errorf("egress: parent: %w", err)
 		}
-		d.parent.door.tally = &d.counts.parent
+		d.parent.client.tally = &d.counts.parent
 	} else if o.OneAddress {
 		d.bindings = newBindings(cmp.Or(o.Rebind, 5*time.Minute))
 	}
@@ -194,7 +194,7 @@ type protocols []string
 
 const http11 = "http/1.1"
 
-func (d *Door) newTransport(o Options, offered protocols) *http.Transport {
+func (d *Client) newTransport(o Options, offered protocols) *http.Transport {
 	var spoken http.Protocols
 	spoken.SetHTTP1(true)
 	both := offered[0] == "h2"
@@ -224,11 +224,11 @@ func (d *Door) newTransport(o Options, offered protocols) *http.Transport {
 // caller's httptrace has to ask a [Tries] of its own about each connection. A
 // request for an ftp URL is ErrFTPPath or ErrFTPMethod where FTP knows no such
 // thing.
-func (d *Door) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	return d.At(netip.Addr{}).RoundTrip(r)
 }
 
-func (d *Door) send(r *http.Request, at netip.Addr) (*http.Response, error) {
+func (d *Client) send(r *http.Request, at netip.Addr) (*http.Response, error) {
 	change := len(r.Header["Upgrade"]) > 0
 	switch {
 	case d.transport == nil:
@@ -288,7 +288,7 @@ func closeUp(h http.Header) error {
 
 // Pseudonym is what this proxy is called in a Via field (RFC 9110 7.6.3),
 // unlike any other: by it a request that comes back is known.
-func (d *Door) Pseudonym() string { return d.pseudonym }
+func (d *Client) Pseudonym() string { return d.pseudonym }
 
 func newPseudonym() string {
 	var b [4]byte
@@ -296,12 +296,12 @@ func newPseudonym() string {
 	return "robotsproxy-" + hex.EncodeToString(b[:])
 }
 
-// errClosed is what a Door says once it is closed.
+// errClosed is what a Client says once it is closed.
 var errClosed = fmt.Errorf("egress: %w", net.ErrClosed)
 
-// CloseIdle closes the connections that no request uses. Another Door has taken
+// CloseIdle closes the connections that no request uses. Another Client has taken
 // this one's place, and what still goes out here are the last requests.
-func (d *Door) CloseIdle() {
+func (d *Client) CloseIdle() {
 	if d.transport == nil {
 		return
 	}
@@ -310,13 +310,13 @@ func (d *Door) CloseIdle() {
 	d.transport.CloseIdleConnections()
 	d.http1.CloseIdleConnections()
 	if d.parent != nil {
-		d.parent.door.CloseIdle()
+		d.parent.client.CloseIdle()
 	}
 }
 
 // Close ends what Reach has begun and closes the connections that no request
 // uses. Requests under way go on; new ones that need a connection fail.
-func (d *Door) Close() {
+func (d *Client) Close() {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
@@ -330,12 +330,12 @@ func (d *Door) Close() {
 	d.transport.CloseIdleConnections()
 	d.http1.CloseIdleConnections()
 	if d.parent != nil {
-		d.parent.door.Close()
+		d.parent.client.Close()
 	}
 }
 
-// begin counts work of the Door's own, which Close waits for.
-func (d *Door) begin() (end func(), err error) {
+// begin counts work of the Client's own, which Close waits for.
+func (d *Client) begin() (end func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -345,7 +345,7 @@ func (d *Door) begin() (end func(), err error) {
 	return d.running.Done, nil
 }
 
-func (d *Door) isClosed() bool {
+func (d *Client) isClosed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.closed

@@ -11,7 +11,7 @@ import (
 )
 
 // roundTripFTP sends a request for an ftp URL, and calls GetConn, GotConn and WroteHeaders of its httptrace.
-func (d *Door) roundTripFTP(r *http.Request, at netip.Addr) (*http.Response, error) {
+func (d *Client) roundTripFTP(r *http.Request, at netip.Addr) (*http.Response, error) {
 	trace := httptrace.ContextClientTrace(r.Context())
 	if trace == nil {
 		trace = new(httptrace.ClientTrace)

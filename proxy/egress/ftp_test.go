@@ -23,7 +23,7 @@ func startFTP(t testing.TB) *ftptest.Server {
 
 func TestFTPIsGuarded(t *testing.T) {
 	s := startFTP(t)
-	if _, _, err := get(t, newDoor(t, Options{}), "ftp://"+s.Addr()+"/a.txt"); !errors.Is(err, ErrForbiddenAddr) {
+	if _, _, err := get(t, newClient(t, Options{}), "ftp://"+s.Addr()+"/a.txt"); !errors.Is(err, ErrForbiddenAddr) {
 		t.Errorf("a forbidden address: %v", err)
 	}
 	if lines := s.Lines(); len(lines) > 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 // Refusals of the guard. They are about the destination; errors.Is finds them
-// in whatever a Door returns.
+// in whatever a Client returns.
 var (
 	ErrForbiddenAddr = errors.New("forbidden address")
 	ErrForbiddenPort = errors.New("forbidden port")
@@ -173,7 +173,7 @@ func (g guard) check(host string, port uint16) error {
 // bound to be refused: ErrForbiddenPort, or ErrForbiddenAddr where host is an
 // IP address (IPv6 without brackets). What a name resolves to is judged when
 // it is dialled, by a parent if there is one.
-func (d *Door) Check(host string, port uint16) error {
+func (d *Client) Check(host string, port uint16) error {
 	if err := d.guard.check(host, port); err != nil {
 		return fmt.Errorf("check %s: %w", hostPort(host, port), err)
 	}

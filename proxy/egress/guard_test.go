@@ -125,14 +125,14 @@ func TestAllowPrivate(t *testing.T) {
 }
 
 func TestCheckPorts(t *testing.T) {
-	defaults := newDoor(t, Options{})
-	one := newDoor(t, Options{Ports: only(8443)})
-	var zero Door
+	defaults := newClient(t, Options{})
+	one := newClient(t, Options{Ports: only(8443)})
+	var zero Client
 	tests := []struct {
-		name string
-		door *Door
-		port uint16
-		want bool
+		name   string
+		client *Client
+		port   uint16
+		want   bool
 	}{
 		{"default: http", defaults, 80, true},
 		{"default: https", defaults, 443, true},
@@ -145,18 +145,18 @@ func TestCheckPorts(t *testing.T) {
 		{"no port", defaults, 0, false},
 		{"configured", one, 8443, true},
 		{"configured: the default ones are not added", one, 443, false},
-		{"the zero Door", &zero, 443, false},
+		{"the zero Client", &zero, 443, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := tt.door.Check("example.com", tt.port)
+			err := tt.client.Check("example.com", tt.port)
 			if (err == nil) != tt.want || err != nil && !errors.Is(err, ErrForbiddenPort) {
 				t.Errorf("Check(%d) = %v, want allowed: %t", tt.port, err, tt.want)
 			}
 			if tt.want {
 				return
 			}
-			if _, err := tt.door.Dial(t.Context(), "192.0.2.1", tt.port); !errors.Is(err, ErrForbiddenPort) {
+			if _, err := tt.client.Dial(t.Context(), "192.0.2.1", tt.port); !errors.Is(err, ErrForbiddenPort) {
 				t.Errorf("Dial = %v, want ErrForbiddenPort", err)
 			}
 		})
@@ -164,7 +164,7 @@ func TestCheckPorts(t *testing.T) {
 }
 
 func TestCheckHosts(t *testing.T) {
-	d := newDoor(t, Options{})
+	d := newClient(t, Options{})
 	if err := d.Check("", 80); !errors.Is(err, ErrForbiddenAddr) {
 		t.Errorf("an empty host: %v", err)
 	}

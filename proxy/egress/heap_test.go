@@ -55,7 +55,7 @@ func TestIdleConnections(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			origins, roots := startOrigins(t, conns, c.scheme, c.http2)
-			d := newDoor(t, Options{AllowPrivate: loopback, Roots: roots})
+			d := newClient(t, Options{AllowPrivate: loopback, Roots: roots})
 			held := inUse()
 			for _, o := range origins {
 				if err := d.Reach(t.Context(), o); err != nil {
@@ -80,7 +80,7 @@ func TestIdleConnections(t *testing.T) {
 // the connection.
 func TestLongHeadEndsConnection(t *testing.T) {
 	origins, roots := startOrigins(t, 1, "https", true)
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: roots})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: roots})
 	if err := d.Reach(t.Context(), origins[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestLongHeadEndsConnection(t *testing.T) {
 
 // askMuch sends a request of which much could be kept, with a head of about so many bytes, and reads
 // a response of the same kind.
-func askMuch(t *testing.T, d *Door, method string, o robots.Origin, head int) {
+func askMuch(t *testing.T, d *Client, method string, o robots.Origin, head int) {
 	t.Helper()
 	type key struct{}
 	const large = 60 << 10
@@ -120,7 +120,7 @@ func askMuch(t *testing.T, d *Door, method string, o robots.Origin, head int) {
 }
 
 // awaitWatches waits until the pool has done to its connections all that it does while they rest.
-func awaitWatches(t *testing.T, d *Door) {
+func awaitWatches(t *testing.T, d *Client) {
 	t.Helper()
 	watched := func() bool {
 		d.pool.mu.Lock()

@@ -28,11 +28,11 @@ import (
 	"robotsproxy/robots"
 )
 
-// newDoor makes a Door for one test and, once it is closed, finds nothing of
+// newClient makes a Client for one test and, once it is closed, finds nothing of
 // it left. Origins that the test started are closed before: idle connections
-// of theirs have goroutines too. What another Door of the test has at rest is that
+// of theirs have goroutines too. What another Client of the test has at rest is that
 // one's: Close waits for its own.
-func newDoor(t testing.TB, o Options) *Door {
+func newClient(t testing.TB, o Options) *Client {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
 	d, err := New(o)
@@ -198,7 +198,7 @@ func (o *origin) as(host string) robots.Origin {
 	return named
 }
 
-func get(t testing.TB, d *Door, url string) (*http.Response, string, error) {
+func get(t testing.TB, d *Client, url string) (*http.Response, string, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {

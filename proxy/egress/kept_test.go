@@ -21,7 +21,7 @@ import (
 func TestCancelled(t *testing.T) {
 	cause := errors.New("enough")
 	s := newScript(t, "http", early)
-	d := s.door(t, Options{})
+	d := s.client(t, Options{})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { cancel(cause); return nil }}
 	if _, err := s.askIn(t, ctx, d, "GET", "/head", trace); err != cause {
@@ -30,7 +30,7 @@ func TestCancelled(t *testing.T) {
 	<-s.hung
 
 	s = newScript(t, "http", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ngood")
-	d = s.door(t, Options{})
+	d = s.client(t, Options{})
 	ctx, cancel = context.WithCancelCause(t.Context())
 	r, _ := http.NewRequestWithContext(ctx, "GET", s.String(), nil)
 	resp, err := d.RoundTrip(r)
@@ -82,7 +82,7 @@ func TestCancelledBeforeTheAnswer(t *testing.T) {
 			})
 			r, _ := http.NewRequestWithContext(ctx, "GET", o.String(), nil)
 			r.Header.Set("Long", strings.Repeat("x", c.head))
-			if _, err := newDoor(t, Options{AllowPrivate: loopback}).RoundTrip(r); err != cause {
+			if _, err := newClient(t, Options{AllowPrivate: loopback}).RoundTrip(r); err != cause {
 				t.Errorf("%v, want %v", err, cause)
 			}
 			close(given)
@@ -104,7 +104,7 @@ func TestHeadInTime(t *testing.T) {
 		}
 		io.WriteString(w, "good")
 	})
-	d := newDoor(t, Options{AllowPrivate: loopback, HeaderTimeout: limit})
+	d := newClient(t, Options{AllowPrivate: loopback, HeaderTimeout: limit})
 	ask := func(ctx context.Context, path string) {
 		r, _ := http.NewRequestWithContext(ctx, "GET", o.String()+path, nil)
 		resp, err := d.RoundTrip(r)
@@ -137,7 +137,7 @@ func TestTold(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		t.Run(scheme, func(t *testing.T) {
 			s := newScript(t, scheme, early+fine)
-			d := s.door(t, Options{})
+			d := s.client(t, Options{})
 			var told []string
 			w := &teller{told: &told}
 			trace := &httptrace.ClientTrace{
@@ -175,7 +175,7 @@ func (w *teller) Written()       { *w.told = append(*w.told, "written") }
 // TestShutWriter: what may not be written is not, and it is no reason to try again.
 func TestShutWriter(t *testing.T) {
 	s := newScript(t, "http", fine)
-	d := s.door(t, Options{})
+	d := s.client(t, Options{})
 	shut := errors.New("not yet")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {

@@ -12,9 +12,9 @@ import (
 // files, or has no port or memory left for a connection.
 var ErrExhausted = errors.New("this machine has no room for another connection")
 
-// Ours says of an error whether our own way out has failed, by ErrParent or
+// LocalError says of an error whether our own way out has failed, by ErrParent or
 // ErrExhausted: no origin is to blame for it, and nothing is learnt of one.
-func Ours(err error) bool { return errors.Is(err, ErrParent) || errors.Is(err, ErrExhausted) }
+func LocalError(err error) bool { return errors.Is(err, ErrParent) || errors.Is(err, ErrExhausted) }
 
 // noRoom are the errors of a system that has none.
 var noRoom = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}

@@ -33,10 +33,10 @@ func noMoreFiles(t *testing.T) (enough func()) {
 func TestOutOfFiles(t *testing.T) {
 	o := serve(t, hello)
 	resolver := newNames(t, map[string][][]string{"site.test.": {{"127.0.0.1"}}})
-	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: resolver.Addr()})
+	d := newClient(t, Options{AllowPrivate: loopback, Resolver: resolver.Addr()})
 	enough := noMoreFiles(t)
 	for _, host := range []string{"127.0.0.1", "site.test"} {
-		if _, err := d.Dial(t.Context(), host, o.Port); !errors.Is(err, ErrExhausted) || !Ours(err) {
+		if _, err := d.Dial(t.Context(), host, o.Port); !errors.Is(err, ErrExhausted) || !LocalError(err) {
 			t.Errorf("dial %s: %v", host, err)
 		}
 		err := d.Reach(t.Context(), o.as(host))

@@ -71,7 +71,7 @@ func interfaceAddr(t *testing.T) netip.Addr {
 func TestOwnListenerIsNeverDialled(t *testing.T) {
 	o, _ := listen(t, "http", "127.0.0.1")
 	n := newNames(t, map[string][][]string{"itself.test.": {{"127.0.0.1"}}})
-	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(o.Addr())}})
+	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: loopback, Own: []netip.AddrPort{netip.MustParseAddrPort(o.Addr())}})
 	for _, host := range []string{"127.0.0.1", "itself.test", "localhost"} {
 		if err := dialOnce(t, d, host, o.Port); !errors.Is(err, ErrOwnListener) {
 			t.Errorf("Dial %s = %v", host, err)

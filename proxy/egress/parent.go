@@ -30,12 +30,12 @@ const maxConnectHead = 16 << 10
 // A parent is the proxy that all goes out through. What names mean is its
 // business. Its password stays in here: nothing that it says of itself has it.
 type parent struct {
-	name  string        // for messages: scheme, host and port
-	at    robots.Origin // where it is; https where the connection to it is TLS
-	socks bool          // SOCKS5; else HTTP
-	user  *url.Userinfo // nil: none
-	via   string        // what CONNECT says of who asks
-	door  *Door         // to the parent and nowhere else
+	name   string        // for messages: scheme, host and port
+	at     robots.Origin // where it is; https where the connection to it is TLS
+	socks  bool          // SOCKS5; else HTTP
+	user   *url.Userinfo // nil: none
+	via    string        // what CONNECT says of who asks
+	client *Client       // to the parent and nowhere else
 }
 
 // everywhere: whoever runs the proxy chose the parent, so it may be at any address.
@@ -67,7 +67,7 @@ func newParent(o Options, pseudonym string) (*parent, error) {
 		return nil, err
 	}
 	p.name = u.Scheme + "://" + p.at.Addr()
-	p.door, err = New(Options{
+	p.client, err = New(Options{
 		AllowPrivate: everywhere, Ports: []PortRange{{p.at.Port, p.at.Port}}, Resolver: o.Resolver, Roots: o.Roots,
 		DialTimeout: o.DialTimeout, TLSTimeout: o.TLSTimeout, HeaderTimeout: o.HeaderTimeout, IdleTimeout: o.IdleTimeout,
 	})
@@ -94,10 +94,10 @@ func (p *parent) checkUser() error {
 	return nil
 }
 
-// forwardOnly makes the door's Transport for HTTP/1.1 one that sends everything
+// forwardOnly makes the client's Transport for HTTP/1.1 one that sends everything
 // to the parent, in absolute form. It shares its connections among all origins.
 func (p *parent) forwardOnly() {
-	t := p.door.http1
+	t := p.client.http1
 	t.MaxIdleConnsPerHost = maxIdle
 	t.Proxy = http.ProxyURL(&url.URL{Scheme: p.at.Scheme, Host: p.at.Addr(), User: p.user})
 	plain, secure := t.DialContext, t.DialTLSContext
@@ -127,14 +127,14 @@ func (p *parent) forwards(scheme string) bool {
 // forward is RoundTrip for what the parent forwards. What the parent answers
 // in the origin's place cannot be told from the origin's own answers, but for
 // 407, which is about our credentials with the parent (RFC 9110 15.5.8).
-func (d *Door) forward(r *http.Request) (*http.Response, error) {
+func (d *Client) forward(r *http.Request) (*http.Response, error) {
 	if err := d.forwardable(r); err != nil {
 		if r.Body != nil {
 			r.Body.Close() // as an http.RoundTripper must
 		}
 		return nil, err
 	}
-	resp, err := d.parent.door.http1.RoundTrip(r)
+	resp, err := d.parent.client.http1.RoundTrip(r)
 	if err == nil && resp.StatusCode == http.StatusProxyAuthRequired {
 		resp.Body.Close()
 		return nil, d.parent.fault(errCredentials)
@@ -145,7 +145,7 @@ func (d *Door) forward(r *http.Request) (*http.Response, error) {
 var errCredentials = errors.New("it does not take our credentials, or wants some (407)")
 
 // forwardable judges where a request goes that nobody here connects for.
-func (d *Door) forwardable(r *http.Request) error {
+func (d *Client) forwardable(r *http.Request) error {
 	if d.isClosed() {
 		return errClosed
 	}
@@ -165,7 +165,7 @@ func (d *Door) forwardable(r *http.Request) error {
 
 // through connects to an origin by a tunnel of the parent's. The name is the
 // parent's to resolve.
-func (d *Door) through(ctx context.Context, host string, port uint16) (net.Conn, error) {
+func (d *Client) through(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if err := d.guard.check(host, port); err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 	if err != nil {
 		return nil, p.fault(err)
 	}
-	limited, cancel := context.WithTimeout(ctx, p.door.dialTimeout)
+	limited, cancel := context.WithTimeout(ctx, p.client.dialTimeout)
 	defer cancel()
 	stop := context.AfterFunc(limited, func() { conn.SetDeadline(longAgo) }) // what waits for it fails
 	var ahead []byte
@@ -219,9 +219,9 @@ func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) 
 // connect makes a connection to the parent itself.
 func (p *parent) connect(ctx context.Context) (net.Conn, error) {
 	if p.at.Scheme == "https" {
-		return p.door.connect(ctx, p.at, netip.Addr{}, protocols{http11})
+		return p.client.connect(ctx, p.at, netip.Addr{}, protocols{http11})
 	}
-	return p.door.Dial(ctx, p.at.Host, p.at.Port)
+	return p.client.Dial(ctx, p.at.Host, p.at.Port)
 }
 
 // ask makes conn a tunnel to o by CONNECT (RFC 9110 9.3.6), and gives what the

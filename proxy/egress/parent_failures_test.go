@@ -28,7 +28,7 @@ func TestParentCallerLeaves(t *testing.T) {
 			asked <- struct{}{}
 			io.Copy(io.Discard, c)
 		})
-		d := newDoor(t, Options{Parent: &url.URL{Scheme: kind, Host: o.Addr()}})
+		d := newClient(t, Options{Parent: &url.URL{Scheme: kind, Host: o.Addr()}})
 		gone := errors.New("gone")
 		ctx, leave := context.WithCancelCause(t.Context())
 		go func() {
@@ -91,7 +91,7 @@ var parentFailures = []struct {
 func TestParentFailures(t *testing.T) {
 	for _, c := range parentFailures {
 		t.Run(c.scheme+" "+c.name, func(t *testing.T) {
-			d := newDoor(t, Options{Parent: saying(t, c.scheme, c.says)})
+			d := newClient(t, Options{Parent: saying(t, c.scheme, c.says)})
 			o := robots.Origin{Scheme: "https", Host: "origin.test", Port: 443}
 			_, _, page := get(t, d, o.String())
 			for name, err := range map[string]error{"Dial": dialOnce(t, d, o.Host, o.Port), "Reach": d.Reach(t.Context(), o), "RoundTrip": page} {
@@ -122,7 +122,7 @@ func TestParentSilent(t *testing.T) {
 		{"socks5", "\x05", ErrParent},
 		{"socks5", "\x05\x00", os.ErrDeadlineExceeded},
 	} {
-		d := newDoor(t, Options{Parent: saying(t, c.scheme, c.says), DialTimeout: 100 * time.Millisecond})
+		d := newClient(t, Options{Parent: saying(t, c.scheme, c.says), DialTimeout: 100 * time.Millisecond})
 		err := dialOnce(t, d, "origin.test", 443)
 		if !errors.Is(err, c.want) || c.want != ErrParent && errors.Is(err, ErrParent) {
 			t.Errorf("%s, silent after %q: %v", c.scheme, c.says, err)
@@ -209,7 +209,7 @@ func TestParentWantsCredentials(t *testing.T) {
 			for name, user := range map[string]*url.Userinfo{"none": nil, "wrong": url.UserPassword(parentUser, "s3cret")} {
 				u := p.url()
 				u.User = user
-				d := newDoor(t, Options{Parent: u, Roots: ca.pool})
+				d := newClient(t, Options{Parent: u, Roots: ca.pool})
 				client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(d), IsOwnFailure: func(err error) bool { return errors.Is(err, ErrParent) }})
 				if err != nil {
 					t.Fatal(err)

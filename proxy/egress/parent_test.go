@@ -16,11 +16,11 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// behind makes a Door that has to go through p: no address but public ones is
+// behind makes a Client that has to go through p: no address but public ones is
 // allowed, and its own resolver knows nothing.
-func behind(t *testing.T, p *fakeParent, ca *authority) *Door {
+func behind(t *testing.T, p *fakeParent, ca *authority) *Client {
 	t.Helper()
-	return newDoor(t, Options{Parent: p.url(), Roots: ca.pool, Resolver: newNames(t, nil).Addr()})
+	return newClient(t, Options{Parent: p.url(), Roots: ca.pool, Resolver: newNames(t, nil).Addr()})
 }
 
 // noSecret holds a message against the credentials.
@@ -206,7 +206,7 @@ func TestParentHeadOfConnect(t *testing.T) {
 	if got, want := fmt.Sprint(p.Heads()), fmt.Sprintf("[map[Via:[1.1 %s]]]", d.Pseudonym()); got != want {
 		t.Errorf("CONNECT had %s, want %s", got, want)
 	}
-	if other := newDoor(t, Options{}); d.Pseudonym() == other.Pseudonym() || d.Pseudonym() == "" {
+	if other := newClient(t, Options{}); d.Pseudonym() == other.Pseudonym() || d.Pseudonym() == "" {
 		t.Errorf("two proxies are called %q", d.Pseudonym())
 	}
 }
@@ -244,7 +244,7 @@ func TestParentSpeaksAhead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := saying(t, "http", first)
-			d := newDoor(t, Options{Parent: p})
+			d := newClient(t, Options{Parent: p})
 			conn, err := d.Dial(t.Context(), "origin.test", 443)
 			if err != nil {
 				t.Fatal(err)

@@ -183,7 +183,7 @@ func TestHangUpIsNoticed(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		t.Run(scheme, func(t *testing.T) {
 			s := newScript(t, scheme, fine)
-			d := s.door(t, Options{})
+			d := s.client(t, Options{})
 			if _, err := s.ask(t, d, "GET", "/", nil); err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +206,7 @@ func TestConnectionsAreShared(t *testing.T) {
 				secure = &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}, NextProtos: offered}
 			}
 			o := serveOver(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }, secure)
-			d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+			d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 			for i, method := range []string{"GET", "POST", "POST", "GET", "DELETE", "HEAD", "GET"} {
 				r, err := http.NewRequestWithContext(t.Context(), method, o.String(), nil)
 				if method == "POST" {
@@ -247,7 +247,7 @@ func TestChoiceOfProtocol(t *testing.T) {
 			return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: offered}, nil
 		},
 	})
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 	visit := func(proto string, direct bool) {
 		t.Helper()
 		kept := false
@@ -297,7 +297,7 @@ func TestManyAtOnce(t *testing.T) {
 				secure = &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}, NextProtos: offered}
 			}
 			o := serveOver(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.Path) }, secure)
-			d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+			d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 			var asking sync.WaitGroup
 			for i := range 16 {
 				asking.Go(func() {

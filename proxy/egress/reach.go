@@ -27,11 +27,11 @@ import (
 // a peer that does not speak TLS (the client may not either), and, where o's
 // host is an IP address, a peer that has a certificate for another name or
 // wants to be told one (the client may name it in its SNI).
-func (d *Door) Reach(ctx context.Context, o robots.Origin) error {
+func (d *Client) Reach(ctx context.Context, o robots.Origin) error {
 	return d.reachAt(ctx, o, netip.Addr{})
 }
 
-func (d *Door) reachAt(ctx context.Context, o robots.Origin, at netip.Addr) error {
+func (d *Client) reachAt(ctx context.Context, o robots.Origin, at netip.Addr) error {
 	if o.Scheme != "http" && o.Scheme != "https" {
 		return fmt.Errorf("reach %s: the scheme is neither http nor https", o)
 	}
@@ -57,9 +57,9 @@ func (d *Door) reachAt(ctx context.Context, o robots.Origin, at netip.Addr) erro
 	}
 }
 
-// reach runs once for all who wait. It ends with the Door, not with a caller,
+// reach runs once for all who wait. It ends with the Client, not with a caller,
 // and is bounded by the time limits of a dial and a handshake.
-func (d *Door) reach(o robots.Origin, at netip.Addr) error {
+func (d *Client) reach(o robots.Origin, at netip.Addr) error {
 	end, err := d.begin()
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (d *Door) reach(o robots.Origin, at netip.Addr) error {
 	switch {
 	case err == nil:
 		d.warm.put(d.spotOf(o, conn), conn)
-	case Ours(err): // first: a parent's TLS may have failed, its name be unknown
+	case LocalError(err): // first: a parent's TLS may have failed, its name be unknown
 		return err
 	case errors.Is(err, errNotTLS):
 		d.contacts.note(o)
@@ -92,7 +92,7 @@ func (d *Door) reach(o robots.Origin, at netip.Addr) error {
 // wantsName reports whether a handshake with an IP address failed for want of
 // a name alone: the certificate verifies but for the name, or the peer sent an
 // alert (many servers do where the ClientHello has no SNI).
-func (d *Door) wantsName(o robots.Origin, err error) bool {
+func (d *Client) wantsName(o robots.Origin, err error) bool {
 	if _, notIP := netip.ParseAddr(o.Host); notIP != nil {
 		return false
 	}

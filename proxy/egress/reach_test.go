@@ -29,7 +29,7 @@ func TestReachThenRoundTripIsOneConnection(t *testing.T) {
 		{"https without HTTP/2", serveOver(t, hello, &tls.Config{Certificates: []tls.Certificate{cert}}), "HTTP/1.1"},
 		{"https", serve(t, hello, cert), "HTTP/2.0"},
 	}
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for range 3 { // the second and third find it reached
@@ -58,7 +58,7 @@ func TestReachThenRoundTripIsOneConnection(t *testing.T) {
 
 func TestRoundTripCountsAsReached(t *testing.T) {
 	o := serve(t, hello)
-	d := newDoor(t, Options{AllowPrivate: loopback})
+	d := newClient(t, Options{AllowPrivate: loopback})
 	if _, _, err := get(t, d, o.String()); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestRoundTripCountsAsReached(t *testing.T) {
 func TestReachIsShared(t *testing.T) {
 	ca := newAuthority(t)
 	o := serve(t, hello, ca.leaf(t, "127.0.0.1", later()))
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
@@ -91,7 +91,7 @@ func TestReachIsShared(t *testing.T) {
 func TestReachVerifies(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
 	n := newNames(t, map[string][][]string{"origin.test.": {{"127.0.0.1"}}})
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool, Resolver: n.Addr()})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool, Resolver: n.Addr()})
 	isA := func(target any) func(error) bool { return func(err error) bool { return errors.As(err, target) } }
 	expired := func(err error) bool {
 		var invalid x509.CertificateInvalidError
@@ -141,7 +141,7 @@ func TestReachVerifies(t *testing.T) {
 // A handshake that is still going on must not count as a connection.
 func TestReachDuringAHandshake(t *testing.T) {
 	o, l := listen(t, "https", "127.0.0.1")
-	d := newDoor(t, Options{AllowPrivate: loopback, TLSTimeout: 200 * time.Millisecond})
+	d := newClient(t, Options{AllowPrivate: loopback, TLSTimeout: 200 * time.Millisecond})
 	first := make(chan error, 1)
 	go func() { first <- d.Reach(t.Context(), o.Origin) }()
 	conn, err := l.Accept() // and silence
@@ -159,7 +159,7 @@ func TestReachDuringAHandshake(t *testing.T) {
 
 func TestReachAlert(t *testing.T) {
 	n := newNames(t, map[string][][]string{"origin.test.": {{"127.0.0.1"}}})
-	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: n.Addr()})
+	d := newClient(t, Options{AllowPrivate: loopback, Resolver: n.Addr()})
 	o, l := listen(t, "https", "127.0.0.1")
 	noName := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("whose?") }}
 	answering(t, o, l, func(c net.Conn) { tls.Server(c, noName).HandshakeContext(t.Context()) }) // it sends an alert
@@ -189,7 +189,7 @@ func TestReachOfNoTLS(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *origin{"plain HTTP": plain, "a banner": banner, "hangs up": mute} {
 		t.Run(name, func(t *testing.T) {
 			o := start(t)
-			d := newDoor(t, Options{AllowPrivate: loopback})
+			d := newClient(t, Options{AllowPrivate: loopback})
 			for range 3 {
 				if err := d.Reach(t.Context(), o.Origin); err != nil {
 					t.Fatal(err)
@@ -233,7 +233,7 @@ func answering(t *testing.T, o *origin, l net.Listener, f func(net.Conn)) *origi
 // connection is there for the client's plain request.
 func TestReachOfKnownNoTLS(t *testing.T) {
 	o := serve(t, hello)
-	d := newDoor(t, Options{AllowPrivate: loopback})
+	d := newClient(t, Options{AllowPrivate: loopback})
 	secure := robots.Origin{Scheme: "https", Host: o.Host, Port: o.Port}
 	d.contacts.notTLS(secure)
 	if err := d.Reach(t.Context(), secure); err != nil {
@@ -250,7 +250,7 @@ func TestReachOfKnownNoTLS(t *testing.T) {
 func TestReachRefused(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
 	l.Close()
-	d := newDoor(t, Options{AllowPrivate: loopback})
+	d := newClient(t, Options{AllowPrivate: loopback})
 	for _, scheme := range []string{"http", "https"} {
 		o.Scheme = scheme
 		err := d.Reach(t.Context(), o.Origin)
@@ -274,7 +274,7 @@ func TestReachRefused(t *testing.T) {
 func TestReachCallerLeaves(t *testing.T) {
 	ca := newAuthority(t)
 	o, l := listen(t, "https", "127.0.0.1")
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 	gone := errors.New("gone")
 	ctx, leave := context.WithCancelCause(t.Context())
 	left, stays := make(chan error, 1), make(chan error, 1)
@@ -315,7 +315,7 @@ func TestWarmConnectionClosedByPeer(t *testing.T) {
 			s := &http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: time.Minute}
 			go s.Serve(ln)
 			t.Cleanup(func() { s.Close() })
-			d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+			d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 			if err := d.Reach(t.Context(), o.Origin); err != nil {
 				t.Fatal(err)
 			}
@@ -369,7 +369,7 @@ func TestRoundTripLeavesTheUnreachableAlone(t *testing.T) {
 	o, l := listen(t, "http", "127.0.0.1")
 	l.Close()
 	resolver := newNames(t, map[string][][]string{"site.test.": {{"127.0.0.1"}}})
-	d := newDoor(t, Options{AllowPrivate: loopback, Resolver: resolver.Addr()})
+	d := newClient(t, Options{AllowPrivate: loopback, Resolver: resolver.Addr()})
 	for i := range 3 {
 		_, _, err := get(t, d, o.as("site.test").String())
 		if again, ok := errors.AsType[*RetryError](err); !ok || time.Until(again.At) <= 0 {

@@ -98,11 +98,11 @@ func (w *waiting) next(written bool) Writer {
 	return to
 }
 
-// Settling is the Door for those who have no httptrace of their own to count
+// Settling is the Client for those who have no httptrace of their own to count
 // tries and settle connections.
-func (d *Door) Settling() http.RoundTripper { return settling{d} }
+func (d *Client) Settling() http.RoundTripper { return settling{d} }
 
-type settling struct{ door *Door }
+type settling struct{ client *Client }
 
 // RoundTrip sends one request to its origin. Its context has to end.
 func (s settling) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -114,7 +114,7 @@ func (s settling) RoundTrip(r *http.Request) (*http.Response, error) {
 			Drop(got)
 		}
 	}}
-	return s.door.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, trace)))
+	return s.client.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, trace)))
 }
 
 // A reader knows whether somebody waits for what the peer sends next, and so

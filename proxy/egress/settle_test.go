@@ -40,7 +40,7 @@ func TestMoreThanWasAskedForIsNobodysAnswer(t *testing.T) {
 					serving.Go(func() { desynchronised(c) })
 				}
 			})
-			d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+			d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 			var asking sync.WaitGroup
 			for range 16 {
 				asking.Go(func() {
@@ -72,7 +72,7 @@ func desynchronised(c net.Conn) {
 	}
 }
 
-func askSettled(t *testing.T, d *Door, method, url string) {
+func askSettled(t *testing.T, d *Client, method, url string) {
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
 		t.Error(err)

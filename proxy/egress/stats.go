@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// Stats is what a Door is at, to be shown.
+// Stats is what a Client is at, to be shown.
 type Stats struct {
-	Origins Peers // that the Door itself connects to, or through tunnels of the parent's
+	Origins Peers // that the Client itself connects to, or through tunnels of the parent's
 	Parent  Peers // the parent proxy, on the way to them and with what it forwards; none without one
 }
 
@@ -21,13 +21,13 @@ type Peers struct {
 	Dialed map[Outcome]uint64 // tries to make one so far, by their outcome; those for FTP and for tunnels passed unopened too
 }
 
-// Stats waits for no connection. Every outcome is in both Dialed. What Doors before
+// Stats waits for no connection. Every outcome is in both Dialed. What Clients before
 // this one have counted, and have open still, is in them.
-func (d *Door) Stats() Stats {
+func (d *Client) Stats() Stats {
 	return Stats{Origins: d.counts.origins.peers(), Parent: d.counts.parent.peers()}
 }
 
-// counts is what Stats are made of. Doors that follow each other share it.
+// counts is what Stats are made of. Clients that follow each other share it.
 type counts struct{ origins, parent tally }
 
 // An Outcome is how a try to connect came out.
@@ -44,7 +44,7 @@ const (
 	OutcomeForbidden   Outcome = "forbidden"   // no address that may be dialled: ErrForbiddenAddr, ErrForbiddenPort
 	OutcomeExhausted   Outcome = "exhausted"   // ErrExhausted
 	OutcomeParent      Outcome = "parent"      // ErrParent
-	OutcomeCanceled    Outcome = "canceled"    // who asked has left, or the Door was closed
+	OutcomeCanceled    Outcome = "canceled"    // who asked has left, or the Client was closed
 	OutcomeOther       Outcome = "other"
 )
 

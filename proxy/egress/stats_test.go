@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// wantDialed holds what was counted since the Door was made against what is wanted;
+// wantDialed holds what was counted since the Client was made against what is wanted;
 // what is not named is 0.
 func wantDialed(t *testing.T, who string, p Peers, want map[Outcome]uint64) {
 	t.Helper()
@@ -35,23 +35,23 @@ func TestDialsAreCounted(t *testing.T) {
 	closed, l := listen(t, "http", "127.0.0.1")
 	l.Close()
 	names := newNames(t, map[string][][]string{"inside.test.": {{"10.0.0.1"}}})
-	fetch := func(url string) func(*Door) error {
-		return func(d *Door) error {
+	fetch := func(url string) func(*Client) error {
+		return func(d *Client) error {
 			_, _, err := get(t, d, url)
 			return err
 		}
 	}
 	for _, c := range []struct {
 		name string
-		do   func(*Door) error
+		do   func(*Client) error
 		want Outcome
 	}{
 		{"http", fetch(plain.String() + "/"), OutcomeOK},
 		{"https", fetch(secure.String() + "/"), OutcomeOK},
-		{"reached ahead, and then used", func(d *Door) error {
+		{"reached ahead, and then used", func(d *Client) error {
 			return errors.Join(d.Reach(t.Context(), secure.Origin), fetch(secure.String()+"/")(d))
 		}, OutcomeOK},
-		{"a tunnel", func(d *Door) error {
+		{"a tunnel", func(d *Client) error {
 			c, err := d.Dial(t.Context(), plain.Host, plain.Port)
 			if err == nil {
 				c.Close()
@@ -64,7 +64,7 @@ func TestDialsAreCounted(t *testing.T) {
 		{"a port that is not allowed", fetch("http://127.0.0.1:22/"), OutcomeForbidden},
 		{"a certificate that nobody trusts", fetch(stranger.String() + "/"), OutcomeTLS},
 		{"no TLS", fetch("https://" + plain.Addr() + "/"), OutcomeTLS},
-		{"the caller has left", func(d *Door) error {
+		{"the caller has left", func(d *Client) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			_, err := d.Dial(ctx, plain.Host, plain.Port)
@@ -72,7 +72,7 @@ func TestDialsAreCounted(t *testing.T) {
 		}, OutcomeCanceled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := newDoor(t, Options{AllowPrivate: loopback, Resolver: names.Addr(), Roots: ca.pool})
+			d := newClient(t, Options{AllowPrivate: loopback, Resolver: names.Addr(), Roots: ca.pool})
 			err := c.do(d)
 			if (err == nil) != (c.want == OutcomeOK) {
 				t.Fatal(err)
@@ -86,7 +86,7 @@ func TestDialsAreCounted(t *testing.T) {
 func TestRememberedFailureIsNoDial(t *testing.T) {
 	closed, l := listen(t, "http", "127.0.0.1")
 	l.Close()
-	d := newDoor(t, Options{AllowPrivate: loopback})
+	d := newClient(t, Options{AllowPrivate: loopback})
 	for range 3 {
 		if _, _, err := get(t, d, closed.String()+"/"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestOpenConnectionsAreCounted(t *testing.T) {
 	ca := newAuthority(t)
 	plain := serve(t, hello)
 	secure := serveOver(t, hello, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}})
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 	for i, url := range []string{plain.String() + "/", secure.String() + "/", plain.String() + "/again"} {
 		if _, _, err := get(t, d, url); err != nil {
 			t.Fatal(err)
@@ -148,15 +148,15 @@ func TestDialsBehindAParent(t *testing.T) {
 	})
 }
 
-// TestCountsGoOn: a Door counts on where the one before was, and what that has open yet
+// TestCountsGoOn: a Client counts on where the one before was, and what that has open yet
 // is in it.
 func TestCountsGoOn(t *testing.T) {
 	o := serve(t, hello)
-	before := newDoor(t, Options{AllowPrivate: loopback})
+	before := newClient(t, Options{AllowPrivate: loopback})
 	if _, _, err := get(t, before, o.String()+"/"); err != nil {
 		t.Fatal(err)
 	}
-	d := newDoor(t, Options{AllowPrivate: loopback, Before: before})
+	d := newClient(t, Options{AllowPrivate: loopback, Previous: before})
 	if d.Pseudonym() != before.Pseudonym() {
 		t.Error("it has another name")
 	}
@@ -169,6 +169,6 @@ func TestCountsGoOn(t *testing.T) {
 	}
 	before.Close()
 	// net/http closes its own in passing.
-	testkit.Eventually(t, "that of the Door alone is open", func() bool { return d.Stats().Origins.Open == 1 })
+	testkit.Eventually(t, "that of the Client alone is open", func() bool { return d.Stats().Origins.Open == 1 })
 	wantDialed(t, "both", d.Stats().Origins, map[Outcome]uint64{OutcomeOK: 2})
 }

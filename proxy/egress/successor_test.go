@@ -36,7 +36,7 @@ func TestCloseIdle(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	d := newDoor(t, Options{AllowPrivate: loopback})
+	d := newClient(t, Options{AllowPrivate: loopback})
 	ask := func(path string) string {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
 		resp, err := d.Settling().RoundTrip(req)
@@ -72,12 +72,12 @@ func TestCloseIdle(t *testing.T) {
 	}
 }
 
-// TestPseudonymOfTheDoorBefore: and without one, another each time.
-func TestPseudonymOfTheDoorBefore(t *testing.T) {
-	a, b := newDoor(t, Options{}), newDoor(t, Options{})
-	c := newDoor(t, Options{Before: a})
+// TestPseudonymOfThePreviousClient: and without one, another each time.
+func TestPseudonymOfThePreviousClient(t *testing.T) {
+	a, b := newClient(t, Options{}), newClient(t, Options{})
+	c := newClient(t, Options{Previous: a})
 	if a.Pseudonym() == b.Pseudonym() || c.Pseudonym() != a.Pseudonym() {
 		t.Errorf("%s, %s, %s", a.Pseudonym(), b.Pseudonym(), c.Pseudonym())
 	}
-	new(Door).CloseIdle() // has none
+	new(Client).CloseIdle() // has none
 }

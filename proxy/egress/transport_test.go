@@ -33,7 +33,7 @@ func TestRoundTripChangesNothing(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Write(packed.Bytes())
 	})
-	d := newDoor(t, Options{AllowPrivate: loopback})
+	d := newClient(t, Options{AllowPrivate: loopback})
 	resp, body, err := get(t, d, o.String())
 	if err != nil || body != packed.String() || resp.Uncompressed {
 		t.Errorf("%q, %v", body, err)
@@ -56,7 +56,7 @@ func TestRoundTripLimits(t *testing.T) {
 		}
 		w.Header().Set("Long", strings.Repeat("x", maxHeadBytes))
 	})
-	patient := newDoor(t, Options{AllowPrivate: loopback})
+	patient := newClient(t, Options{AllowPrivate: loopback})
 	if _, _, err := get(t, patient, o.String()); err == nil || !strings.Contains(err.Error(), "exceeded") {
 		t.Errorf("a head of %d octets: %v", maxHeadBytes, err)
 	}
@@ -75,7 +75,7 @@ func TestRoundTripLimits(t *testing.T) {
 			}
 		}
 	}
-	_, _, err := get(t, newDoor(t, Options{AllowPrivate: loopback, HeaderTimeout: 50 * time.Millisecond}), o.String()+"/silent")
+	_, _, err := get(t, newClient(t, Options{AllowPrivate: loopback, HeaderTimeout: 50 * time.Millisecond}), o.String()+"/silent")
 	if timeout, ok := err.(interface{ Timeout() bool }); !ok || !timeout.Timeout() {
 		t.Errorf("no head: %v, want a timeout", err)
 	}
@@ -92,7 +92,7 @@ func TestRoundTripTLS(t *testing.T) {
 		}
 		w.Header().Set("Connection", "close")
 	}, ca.leaf(t, "127.0.0.1", later()))
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 	for range 2 {
 		if _, _, err := get(t, d, o.String()); err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestUpgradeIsAskedByHTTP1(t *testing.T) {
 	ca := newAuthority(t)
 	spoken := make(chan string, 2)
 	o := serve(t, func(_ http.ResponseWriter, r *http.Request) { spoken <- r.Proto }, ca.leaf(t, "127.0.0.1", later()))
-	d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+	d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 	if err := d.Reach(t.Context(), o.Origin); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestUpgradeIsAskedOnANewConnection(t *testing.T) {
 	ca := newAuthority(t)
 	for _, scheme := range []string{"http", "https"} {
 		o := parrot(t, scheme, ca, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-		d := newDoor(t, Options{AllowPrivate: loopback, Roots: ca.pool})
+		d := newClient(t, Options{AllowPrivate: loopback, Roots: ca.pool})
 		for range 2 {
 			if _, _, err := get(t, d, o.String()); err != nil {
 				t.Fatal(err)
@@ -171,7 +171,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	for _, scheme := range []string{"http", "https"} {
 		for _, size := range []int{1 << 10, 64 << 10} {
 			o := parrot(b, scheme, ca, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size)))
-			d := newDoor(b, Options{AllowPrivate: loopback, Roots: ca.pool})
+			d := newClient(b, Options{AllowPrivate: loopback, Roots: ca.pool})
 			for name, send := range map[string]func(*http.Request) (*http.Response, error){
 				"direct": d.RoundTrip,
 				"transport": func(r *http.Request) (*http.Response, error) {
@@ -239,7 +239,7 @@ func parrot(t testing.TB, scheme string, ca *authority, answer string) *origin {
 
 func TestReachKnownAllocatesNothing(t *testing.T) {
 	o := serve(t, hello)
-	d := newDoor(t, Options{AllowPrivate: loopback})
+	d := newClient(t, Options{AllowPrivate: loopback})
 	n := testing.AllocsPerRun(100, func() {
 		if err := d.Reach(t.Context(), o.Origin); err != nil {
 			t.Fatal(err)
@@ -252,7 +252,7 @@ func TestReachKnownAllocatesNothing(t *testing.T) {
 
 func BenchmarkReachKnown(b *testing.B) {
 	o := serve(b, hello)
-	d := newDoor(b, Options{AllowPrivate: loopback})
+	d := newClient(b, Options{AllowPrivate: loopback})
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := d.Reach(b.Context(), o.Origin); err != nil {

@@ -40,7 +40,7 @@ func (s spot) own() spot {
 }
 
 // spotOf is where a connection to o waits.
-func (d *Door) spotOf(o robots.Origin, conn net.Conn) spot {
+func (d *Client) spotOf(o robots.Origin, conn net.Conn) spot {
 	if d.bindings == nil {
 		return spot{Origin: o}
 	}

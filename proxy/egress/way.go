@@ -13,23 +13,23 @@ import (
 	"robotsproxy/robots"
 )
 
-// A Way is a [Door] that leads to one address of the host that is asked for:
+// A Pinned is a [Client] that leads to one address of the host that is asked for:
 // what was held up for an address goes there and nowhere else, over kept
-// connections too, wherever the name leads by then. Door.At makes one.
-type Way struct {
-	door *Door
-	at   netip.Addr
+// connections too, wherever the name leads by then. Client.At makes one.
+type Pinned struct {
+	client *Client
+	at     netip.Addr
 }
 
-// At gives the Way to an address, as [Door.Address] gave it for the host that
-// will be asked for. With the zero Addr it is the Door itself.
-func (d *Door) At(at netip.Addr) Way { return Way{d, at} }
+// At gives the Pinned to an address, as [Client.Address] gave it for the host that
+// will be asked for. With the zero Addr it is the Client itself.
+func (d *Client) At(at netip.Addr) Pinned { return Pinned{d, at} }
 
-// RoundTrip is [Door.RoundTrip].
-func (w Way) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := w.door.send(r, w.at)
+// RoundTrip is [Client.RoundTrip].
+func (w Pinned) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.client.send(r, w.at)
 	if !w.at.IsValid() && (r.Body == nil || r.Body == http.NoBody) && errors.Is(err, ErrElsewhere) {
-		resp, err = w.door.send(r, w.at) // nothing was sent, and nobody has waited for the address that failed
+		resp, err = w.client.send(r, w.at) // nothing was sent, and nobody has waited for the address that failed
 	}
 	if err != nil {
 		return nil, err
@@ -41,20 +41,22 @@ func (w Way) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Reach is [Door.Reach].
-func (w Way) Reach(ctx context.Context, o robots.Origin) error { return w.door.reachAt(ctx, o, w.at) }
+// Reach is [Client.Reach].
+func (w Pinned) Reach(ctx context.Context, o robots.Origin) error {
+	return w.client.reachAt(ctx, o, w.at)
+}
 
-// Dial is [Door.Dial].
-func (w Way) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
-	conn, err := w.door.dial(ctx, host, port, w.at)
-	w.door.tally.note(err)
+// Dial is [Client.Dial].
+func (w Pinned) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	conn, err := w.client.dial(ctx, host, port, w.at)
+	w.client.tally.note(err)
 	return conn, err
 }
 
 // destination is where r goes. Where each host has one address, that is at, else the
 // one that its host is bound to, and for a host that is not bound the one that answers
 // first.
-func (d *Door) destination(r *http.Request, at netip.Addr) (spot, error) {
+func (d *Client) destination(r *http.Request, at netip.Addr) (spot, error) {
 	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
 	if err != nil || d.bindings == nil {
 		return spot{Origin: o}, err
@@ -72,7 +74,7 @@ func (d *Door) destination(r *http.Request, at netip.Addr) (spot, error) {
 }
 
 // sendOver sends r over a connection of t's.
-func (d *Door) sendOver(t *http.Transport, r *http.Request, at spot) (*http.Response, error) {
+func (d *Client) sendOver(t *http.Transport, r *http.Request, at spot) (*http.Response, error) {
 	sent := r
 	switch {
 	case t != d.transport:
@@ -122,7 +124,7 @@ func pinned(r *http.Request, at spot) *http.Request {
 
 // unpin finds in what the Transport dials the host and port, and the address to
 // dial them at; zero: whichever answers. No host of a request has an "@".
-func (d *Door) unpin(addr string) (string, netip.Addr, error) {
+func (d *Client) unpin(addr string) (string, netip.Addr, error) {
 	if d.bindings == nil {
 		return addr, netip.Addr{}, nil
 	}

@@ -61,16 +61,16 @@ func newTwins(t *testing.T, offered []string) *twins {
 // site is the origin that the name leads to.
 func (w *twins) site() robots.Origin { return w.first.as("site.test") }
 
-func (w *twins) door(t *testing.T, o Options) *Door {
+func (w *twins) client(t *testing.T, o Options) *Client {
 	t.Helper()
 	o.Resolver, o.Roots, o.OneAddress = w.names.Addr(), w.roots.pool, true
 	if o.AllowPrivate == nil {
 		o.AllowPrivate = loopback
 	}
-	return newDoor(t, o)
+	return newClient(t, o)
 }
 
-// ask sends a request to the site by a Way, and wants to know where it arrived.
+// ask sends a request to the site by a Pinned, and wants to know where it arrived.
 func (w *twins) ask(t *testing.T, way http.RoundTripper, body string) (where string, err error) {
 	t.Helper()
 	method, sent := http.MethodGet, io.Reader(http.NoBody)
@@ -97,7 +97,7 @@ func (w *twins) ask(t *testing.T, way http.RoundTripper, body string) (where str
 	return where, err
 }
 
-func address(t *testing.T, d *Door, o robots.Origin) netip.Addr {
+func address(t *testing.T, d *Client, o robots.Origin) netip.Addr {
 	t.Helper()
 	at, err := d.Address(t.Context(), o)
 	if err != nil {
@@ -111,7 +111,7 @@ func TestWayLeadsToItsAddress(t *testing.T) {
 	for name, offered := range spoken {
 		t.Run(name, func(t *testing.T) {
 			w := newTwins(t, offered)
-			d := w.door(t, Options{Rebind: time.Nanosecond})
+			d := w.client(t, Options{Rebind: time.Nanosecond})
 			visit := func(at netip.Addr, body, want string) {
 				t.Helper()
 				if where, err := w.ask(t, d.At(at), body); where != want || err != nil {
@@ -145,7 +145,7 @@ func TestWayTakesNoWarmConnectionOfAnother(t *testing.T) {
 	for name, offered := range spoken {
 		t.Run(name, func(t *testing.T) {
 			w := newTwins(t, offered)
-			d := w.door(t, Options{})
+			d := w.client(t, Options{})
 			if err := d.Reach(t.Context(), w.site()); err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,7 @@ func TestFirstFetchBinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newTwins(t, offered)
 			w.names.Point("site.test.", nobody.String(), second.String(), first.String())
-			d := w.door(t, Options{})
+			d := w.client(t, Options{})
 			if where, err := w.ask(t, d.Settling(), ""); where != "second" {
 				t.Fatalf("arrived at the %s, %v", where, err)
 			}
@@ -192,15 +192,15 @@ func TestFirstFetchBinds(t *testing.T) {
 // An address where nobody is costs those who wait for it, and is held against
 // the host only when there is no other.
 func TestDeadAddress(t *testing.T) {
-	ways := map[string]func(t *testing.T, w *twins, d *Door, at netip.Addr) error{
-		"request": func(t *testing.T, w *twins, d *Door, at netip.Addr) error {
+	ways := map[string]func(t *testing.T, w *twins, d *Client, at netip.Addr) error{
+		"request": func(t *testing.T, w *twins, d *Client, at netip.Addr) error {
 			_, err := w.ask(t, d.At(at), "body")
 			return err
 		},
-		"tunnel": func(t *testing.T, w *twins, d *Door, at netip.Addr) error {
+		"tunnel": func(t *testing.T, w *twins, d *Client, at netip.Addr) error {
 			return d.At(at).Reach(t.Context(), w.site())
 		},
-		"unopened tunnel": func(t *testing.T, w *twins, d *Door, at netip.Addr) error {
+		"unopened tunnel": func(t *testing.T, w *twins, d *Client, at netip.Addr) error {
 			conn, err := d.At(at).Dial(t.Context(), "site.test", w.site().Port)
 			if err == nil {
 				conn.Close()
@@ -212,7 +212,7 @@ func TestDeadAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newTwins(t, nil)
 			w.names.Point("site.test.", nobody.String(), first.String())
-			d := w.door(t, Options{})
+			d := w.client(t, Options{})
 			at := address(t, d, w.site())
 			if at != nobody {
 				t.Fatalf("bound to %v", at)
@@ -228,7 +228,7 @@ func TestDeadAddress(t *testing.T) {
 		t.Run(name+", all dead", func(t *testing.T) {
 			w := newTwins(t, nil)
 			w.names.Point("site.test.", nobody.String(), "127.0.0.4")
-			d := w.door(t, Options{})
+			d := w.client(t, Options{})
 			var held []bool
 			for range 2 {
 				err := try(t, w, d, address(t, d, w.site()))
@@ -249,7 +249,7 @@ func TestDeadAddress(t *testing.T) {
 func TestDeadAddressOfRobotsTxt(t *testing.T) {
 	w := newTwins(t, nil)
 	w.names.Point("site.test.", nobody.String(), first.String())
-	d := w.door(t, Options{})
+	d := w.client(t, Options{})
 	address(t, d, w.site())
 	if where, err := w.ask(t, d.Settling(), ""); where != "first" {
 		t.Errorf("arrived at the %s, %v", where, err)
@@ -261,10 +261,10 @@ func TestDeadAddressOfRobotsTxt(t *testing.T) {
 func TestWayIsGuarded(t *testing.T) {
 	w := newTwins(t, nil)
 	only := Options{AllowPrivate: prefixes("127.0.0.1/32")}
-	bound := w.door(t, only)
+	bound := w.client(t, only)
 	address(t, bound, w.site())
 	only.Rebind = time.Nanosecond
-	moved := w.door(t, only)
+	moved := w.client(t, only)
 	address(t, moved, w.site())
 	w.names.Point("site.test.", second.String())
 	if where, err := w.ask(t, bound.At(address(t, bound, w.site())), ""); where != "first" {
@@ -279,7 +279,7 @@ func TestWayIsGuarded(t *testing.T) {
 	_, asked := w.ask(t, way, "")
 	_, dialled := way.Dial(t.Context(), "site.test", w.site().Port)
 	bound.CloseIdle()
-	for what, err := range map[string]error{"RoundTrip": asked, "Dial": dialled, "Reach": w.door(t, only).At(second).Reach(t.Context(), w.site())} {
+	for what, err := range map[string]error{"RoundTrip": asked, "Dial": dialled, "Reach": w.client(t, only).At(second).Reach(t.Context(), w.site())} {
 		if !errors.Is(err, ErrForbiddenAddr) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -292,7 +292,7 @@ func TestWayIsGuarded(t *testing.T) {
 // A request to change protocols (RFC 6455 4.1) goes to its address too.
 func TestWayOfAnUpgrade(t *testing.T) {
 	w := newTwins(t, []string{"h2", "http/1.1"})
-	d := w.door(t, Options{})
+	d := w.client(t, Options{})
 	address(t, d, w.site())
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.site().String(), nil)
 	if err != nil {
@@ -320,7 +320,7 @@ func TestWayIPv6(t *testing.T) {
 	o, l := listen(t, "https", "::1")
 	serveOn(t, o, l, hello, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "six.test", later())}, NextProtos: []string{"h2"}})
 	n := newNames(t, map[string][][]string{"six.test.": {{"::1"}}})
-	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("::1/128"), Roots: ca.pool, OneAddress: true})
+	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: prefixes("::1/128"), Roots: ca.pool, OneAddress: true})
 	for range 2 {
 		if _, body, err := get(t, d, o.as("six.test").String()); body != "hello" || err != nil {
 			t.Errorf("%q, %v", body, err)
@@ -338,7 +338,7 @@ func TestWayIPv6(t *testing.T) {
 func TestWayOfFTP(t *testing.T) {
 	s := startFTP(t)
 	n := newNames(t, map[string][][]string{"ftp.test.": {{nobody.String(), first.String()}}})
-	d := newDoor(t, Options{Resolver: n.Addr(), AllowPrivate: loopback, OneAddress: true})
+	d := newClient(t, Options{Resolver: n.Addr(), AllowPrivate: loopback, OneAddress: true})
 	_, port, _ := net.SplitHostPort(s.Addr())
 	site, err := robots.ParseOrigin("ftp", "ftp.test:"+port)
 	if err != nil {

@@ -90,7 +90,7 @@ func New(cfg config.Config, own Storage, log *slog.Logger, others ...audit.Sink)
 	}
 	h.Pacer, h.shelf = pacer(h.store, h.fleet), robotsStore(h.store, h.fleet)
 	h.home = cmp.Or(own.Dir, state)
-	if err := h.listen(cfg); err != nil { // first: which port it got decides where the door does not lead
+	if err := h.listen(cfg); err != nil { // first: which port it got decides where the egress client must not connect to
 		return nil, err
 	}
 	if err := h.openFeed(); err != nil {
@@ -149,7 +149,7 @@ func listenTLS(cfg config.Config) (*tls.Config, error) {
 }
 
 // NewEgress makes the way out; own is where this process listens.
-func NewEgress(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
+func NewEgress(cfg config.Config, own ...netip.AddrPort) (*egress.Client, error) {
 	o, err := egressOptions(cfg, own...)
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func NewEgress(cfg config.Config, own ...netip.AddrPort) (*egress.Door, error) {
 	return egress.New(o)
 }
 
-// egressOptions is how the Door leads out; own is where this process listens.
+// egressOptions are the options of the egress client; own is where this process listens.
 func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, error) {
 	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Own: own, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
 	o.OneAddress = perAddress(cfg)
@@ -309,7 +309,7 @@ func (h *Daemon) close() error {
 		}
 	}
 	if now := h.Now.Load(); now != nil {
-		now.rules.Door.Close()
+		now.rules.Egress.Close()
 	}
 	if h.fleet != nil {
 		h.fleet.Close() // what fails there can be told to nobody

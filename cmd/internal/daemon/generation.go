@@ -24,7 +24,7 @@ import (
 type generation struct {
 	Cfg       config.Config
 	rules     proxy.Rules
-	way       egress.Options // of rules.Door
+	way       egress.Options // of rules.Egress
 	dialect   robots.Dialect // that clients without one of their own are judged by
 	known     cache.Options
 	audit     audit.Options // but for its Snapshots
@@ -33,7 +33,7 @@ type generation struct {
 }
 
 // make makes what cfg asks for, and changes nothing yet. What is as in before is
-// before's own, with all that it knows: the Door and its connections, the authority
+// before's own, with all that it knows: the egress client and its connections, the authority
 // and its certificates. Without a before the daemon has no book, and gets one.
 func (h *Daemon) make(cfg config.Config, before *generation) (_ *generation, err error) {
 	f := &generation{Cfg: cfg, snapshots: h.kept(cfg), memory: memoryLimit(cfg)}
@@ -71,8 +71,8 @@ func (h *Daemon) make(cfg config.Config, before *generation) (_ *generation, err
 		return nil, err
 	}
 	if before != nil && sameEgress(f.way, before.way) {
-		f.rules.Door = before.rules.Door
-	} else if f.rules.Door, err = nextEgress(f.way, before); err != nil {
+		f.rules.Egress = before.rules.Egress
+	} else if f.rules.Egress, err = nextEgress(f.way, before); err != nil {
 		return nil, err
 	}
 	if err := h.fetching(f); err != nil {
@@ -102,8 +102,8 @@ func (h *Daemon) fetching(f *generation) (err error) {
 
 // discard closes what was made for f alone, which is not put in force.
 func (f *generation) discard(before *generation) {
-	if f.rules.Door != nil && (before == nil || f.rules.Door != before.rules.Door) {
-		f.rules.Door.Close()
+	if f.rules.Egress != nil && (before == nil || f.rules.Egress != before.rules.Egress) {
+		f.rules.Egress.Close()
 	}
 }
 
@@ -126,11 +126,11 @@ func (h *Daemon) identify(f, before *generation) error {
 	return nil
 }
 
-// nextEgress makes a Door that is known by the name of the one before, as what that has
+// nextEgress makes an egress client that is known by the name of the one before, as what that has
 // sent may come back yet, and counts on.
-func nextEgress(way egress.Options, before *generation) (*egress.Door, error) {
+func nextEgress(way egress.Options, before *generation) (*egress.Client, error) {
 	if before != nil {
-		way.Before = before.rules.Door
+		way.Previous = before.rules.Egress
 	}
 	return egress.New(way)
 }
@@ -146,7 +146,7 @@ func (h *Daemon) newEngine(cfg config.Config, before *generation) (*policy.Engin
 	return before.rules.Engine.Renew(o)
 }
 
-// sameEgress says whether two Doors would lead the same way.
+// sameEgress says whether two egress clients would be configured alike.
 func sameEgress(a, b egress.Options) bool {
 	if !a.Roots.Equal(b.Roots) {
 		return false
@@ -157,7 +157,7 @@ func sameEgress(a, b egress.Options) bool {
 
 // use puts f in the place of before. Whatever could be wrong with it was found when it
 // was made; only a daemon that ends takes no more, and then nothing has changed. Where
-// another Door is in force, before's is to be closed when it has sent its last request:
+// another egress client is in force, before's is to be closed when it has sent its last request:
 // when all of last are closed.
 func (h *Daemon) use(f, before *generation) (last []<-chan struct{}, err error) {
 	answered, err := h.handler.Use(f.rules) // first, as it alone may refuse
@@ -175,11 +175,11 @@ func (h *Daemon) use(f, before *generation) (last []<-chan struct{}, err error) 
 	}
 	h.Now.Store(f)
 	h.boundMemory(f)
-	if f.rules.Door == before.rules.Door {
+	if f.rules.Egress == before.rules.Egress {
 		return nil, nil
 	}
 	h.book.RetryUnconnected()
-	before.rules.Door.CloseIdle()
+	before.rules.Egress.CloseIdle()
 	return []<-chan struct{}{fetched, answered}, nil
 }
 
@@ -193,7 +193,7 @@ func (f *generation) told(before *generation) (all []any) {
 		leaf := f.rules.TLS.Certificates[0].Leaf
 		all = append(all, "listen_tls_sha256", castore.Fingerprint(leaf.Raw), "listen_tls_until", leaf.NotAfter.UTC().Format(time.DateOnly))
 	}
-	if f.rules.Door != before.rules.Door {
+	if f.rules.Egress != before.rules.Egress {
 		all = append(all, "way_out", "made anew")
 	}
 	return all

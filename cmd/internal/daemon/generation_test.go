@@ -40,8 +40,8 @@ func TestAHouseThatEndsTakesNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if late.rules.Door == before.rules.Door {
-		t.Fatal("it goes by the same Door")
+	if late.rules.Egress == before.rules.Egress {
+		t.Fatal("it uses the same egress client")
 	}
 	if _, err := h.use(late, before); !errors.Is(err, http.ErrServerClosed) {
 		t.Errorf("said: %v", err)
@@ -60,7 +60,7 @@ func TestAHouseThatEndsTakesNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := late.rules.Door.Settling().RoundTrip(r); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("its Door is open: %v", err)
+	if _, err := late.rules.Egress.Settling().RoundTrip(r); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("its egress client is open: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ func (h *Daemon) metrics() (*prom.Metrics, error) {
 		Ready:     h.ready,
 		Handler:   func() proxy.Stats { return h.handler.Stats() },
 		Authority: func() mitm.Stats { return h.Now.Load().rules.Authority.Stats() },
-		Door:      func() egress.Stats { return h.Now.Load().rules.Door.Stats() },
+		Egress:    func() egress.Stats { return h.Now.Load().rules.Egress.Stats() },
 		Book:      h.book.Stats,
 		Pace:      h.Pacer.Stats,
 		Audit:     h.evidence.Stats,

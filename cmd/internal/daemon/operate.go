@@ -60,7 +60,7 @@ func (h *Daemon) keep() func(*audit.Record) error {
 func (h *Daemon) paceKey(host string) string {
 	rules := &h.Now.Load().rules
 	if rules.PerAddress {
-		if at := rules.Door.Place(host); at.IsValid() {
+		if at := rules.Egress.KnownAddress(host); at.IsValid() {
 			return at.String()
 		}
 	}

@@ -50,7 +50,7 @@ type reloader struct {
 	watch    *watcher                     // nil: files cannot be watched
 	files    map[string][sha256.Size]byte // those that what is in force was read from, or would have been, as they were
 	absent   bool                         // it was told that the file is gone
-	partings sync.WaitGroup               // with Doors of before
+	partings sync.WaitGroup               // of the waits for earlier egress clients
 
 	mu         sync.Mutex // guards what follows
 	ok, failed uint64
@@ -338,8 +338,8 @@ func (r *reloader) renew(over context.Context) (changes []config.Change, told []
 	}
 	r.from.level.Set(cli.LevelOf(cfg.Log))
 	if last != nil {
-		door := before.rules.Door // and not all else of before, for as long as that takes
-		r.partings.Go(func() { closeAfter(over, door, last) })
+		out := before.rules.Egress // and not all else of before, for as long as that takes
+		r.partings.Go(func() { closeAfter(over, out, last) })
 	}
 	return changes, told, nil
 }
@@ -355,8 +355,8 @@ func takesRestart(changes []config.Change) error {
 	return errors.Join(errs...)
 }
 
-// closeAfter closes a Door when its last requests have ended, or all has.
-func closeAfter(over context.Context, d *egress.Door, last []<-chan struct{}) {
+// closeAfter closes an egress client when its last requests have ended, or all has.
+func closeAfter(over context.Context, d *egress.Client, last []<-chan struct{}) {
 	defer d.Close()
 	for _, ended := range last {
 		select {

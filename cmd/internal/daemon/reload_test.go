@@ -102,15 +102,15 @@ func TestReloadKeepsWhatItCan(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := s.daemon.Now.Load()
-	if second == first || second.rules.Door != first.rules.Door || second.rules.Authority != first.rules.Authority {
-		t.Error("an entry of hosts, and the Door or the CA was made anew")
+	if second == first || second.rules.Egress != first.rules.Egress || second.rules.Authority != first.rules.Authority {
+		t.Error("an entry of hosts, and the egress client or the CA was made anew")
 	}
 	if err := s.reload(keys{"egress.ports": []int{1, 80}, "mode": "monitor"}); err != nil {
 		t.Fatal(err)
 	}
 	third := s.daemon.Now.Load()
-	if third.rules.Door == second.rules.Door || third.rules.Door.Pseudonym() != second.rules.Door.Pseudonym() {
-		t.Error("a Door for other ports is the same, or of another name")
+	if third.rules.Egress == second.rules.Egress || third.rules.Egress.Pseudonym() != second.rules.Egress.Pseudonym() {
+		t.Error("an egress client for other ports is the same, or of another name")
 	}
 	if err := s.reload(nil); err != nil {
 		t.Fatal(err)

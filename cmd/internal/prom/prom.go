@@ -43,7 +43,7 @@ type Options struct {
 	Ready     func() error // why no requests are taken
 	Handler   func() proxy.Stats
 	Authority func() mitm.Stats
-	Door      func() egress.Stats
+	Egress    func() egress.Stats
 	Book      func() cache.Stats
 	Pace      func() pace.Stats
 	Audit     func() audit.Stats
@@ -68,7 +68,7 @@ type Metrics struct {
 
 // New makes a Metrics with every series that is known beforehand at zero.
 func New(o Options) (*Metrics, error) {
-	if o.Version == "" || o.Ready == nil || o.Handler == nil || o.Authority == nil || o.Door == nil || o.Book == nil ||
+	if o.Version == "" || o.Ready == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Book == nil ||
 		o.Pace == nil || o.Audit == nil || o.Snapshots == nil || o.Fetches == nil {
 		return nil, errors.New("prom: an option is missing")
 	}
@@ -82,7 +82,7 @@ func New(o Options) (*Metrics, error) {
 		ofReady(o.Ready),
 		ofClients(o.Handler, o.Authority),
 		ofMemory(o.Handler),
-		ofOrigins(o.Door),
+		ofOrigins(o.Egress),
 		ofRobots(o.Book),
 		o.Fetches.took,
 		ofPace(o.Pace),

@@ -56,9 +56,9 @@ func wiredTo(t testing.TB, store func() StoreStats) house {
 	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }}
 	authority, err := mitm.LoadOrCreate(dir)
 	testkit.Must(t, err)
-	door, err := egress.New(egress.Options{})
+	out, err := egress.New(egress.Options{})
 	testkit.Must(t, err)
-	t.Cleanup(door.Close)
+	t.Cleanup(out.Close)
 	book, err := cache.New(cache.Options{Fetcher: o.Fetches.Time(noFile{})})
 	testkit.Must(t, err)
 	running, stop := context.WithCancel(context.Background())
@@ -80,11 +80,11 @@ func wiredTo(t testing.TB, store func() StoreStats) house {
 	testkit.Must(t, err)
 	pacer := pace.New(pace.Options{})
 	handler, err := proxy.New(proxy.Options{
-		Rules: proxy.Rules{Engine: engine, Door: door, Authority: authority},
+		Rules: proxy.Rules{Engine: engine, Egress: out, Authority: authority},
 		Pacer: pacer, Audit: evidence, Keep: evidence.Keep, Ready: evidence.Refusal, Log: log,
 	})
 	testkit.Must(t, err)
-	o.Handler, o.Authority, o.Door, o.Book, o.Pace = handler.Stats, authority.Stats, door.Stats, book.Stats, pacer.Stats
+	o.Handler, o.Authority, o.Egress, o.Book, o.Pace = handler.Stats, authority.Stats, out.Stats, book.Stats, pacer.Stats
 	o.Audit, o.Snapshots, o.State = evidence.Stats, snapshots.Stats, state.Stats
 	o.Store = store
 	o.ListenTLS = func() time.Time { return time.Unix(2_000_000_000, 0) }
@@ -101,7 +101,7 @@ func atRest() Options {
 		Ready:     func() error { return nil },
 		Handler:   func() (s proxy.Stats) { return },
 		Authority: func() (s mitm.Stats) { return },
-		Door:      func() (s egress.Stats) { return },
+		Egress:    func() (s egress.Stats) { return },
 		Book:      func() (s cache.Stats) { return },
 		Pace:      func() (s pace.Stats) { return },
 		Audit:     func() (s audit.Stats) { return },
@@ -149,7 +149,7 @@ func numbered() Options {
 	o.Authority = func() mitm.Stats {
 		return mitm.Stats{NotAfter: time.Unix(15, 5e8), Leaves: 16, Minted: 17, Failed: map[mitm.Fault]uint64{mitm.FaultUntrusted: 18}}
 	}
-	o.Door = func() egress.Stats {
+	o.Egress = func() egress.Stats {
 		return egress.Stats{
 			Origins: egress.Peers{Open: 19, Dialed: map[egress.Outcome]uint64{egress.OutcomeDNS: 20}},
 			Parent:  egress.Peers{Open: 21, Dialed: map[egress.Outcome]uint64{egress.OutcomeTLS: 22}},
