@@ -34,12 +34,12 @@ var bindingsTests = []struct {
 		func(*bindings) netip.Addr { return a1 },
 	}},
 	{"the one that answered", []func(*bindings) netip.Addr{
-		func(b *bindings) netip.Addr { b.won("h", several(a1, a2), a2); return a2 },
+		func(b *bindings) netip.Addr { b.connected("h", several(a1, a2), a2); return a2 },
 	}},
 	{"who was first counts", []func(*bindings) netip.Addr{
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1)) },
 		func(b *bindings) netip.Addr { return b.bind("h", several(a2)) },
-		func(b *bindings) netip.Addr { b.won("h", several(a2), a2); return a1 },
+		func(b *bindings) netip.Addr { b.connected("h", several(a2), a2); return a1 },
 	}},
 	{"until its time is over", []func(*bindings) netip.Addr{
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1)) },
@@ -47,7 +47,7 @@ var bindingsTests = []struct {
 		func(*bindings) netip.Addr { <-time.After(1); return netip.Addr{} },
 	}},
 	{"stays where it was, wherever that stands", []func(*bindings) netip.Addr{
-		func(b *bindings) netip.Addr { b.won("h", several(a1, a2), a2); return a2 },
+		func(b *bindings) netip.Addr { b.connected("h", several(a1, a2), a2); return a2 },
 		func(b *bindings) netip.Addr { <-time.After(b.keep); return b.bind("h", several(a1, a3, a2)) },
 		func(*bindings) netip.Addr { return a2 },
 	}},
@@ -58,39 +58,39 @@ var bindingsTests = []struct {
 	}},
 	{"another after a failure", []func(*bindings) netip.Addr{
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2, a3)) },
-		func(b *bindings) netip.Addr { return unless(b.failed("h", a1), netip.Addr{}) },
-		func(b *bindings) netip.Addr { return unless(b.failed("h", a1), netip.Addr{}) }, // somebody else's dial
+		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), netip.Addr{}) },
+		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), netip.Addr{}) }, // somebody else's dial
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2, a3)) },
-		func(b *bindings) netip.Addr { return unless(b.failed("h", a1), a2) }, // one that took long
-		func(b *bindings) netip.Addr { return unless(b.failed("h", a2), netip.Addr{}) },
+		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), a2) }, // one that took long
+		func(b *bindings) netip.Addr { return unless(b.fail("h", a2), netip.Addr{}) },
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2, a3)) },
-		func(b *bindings) netip.Addr { return unless(!b.failed("h", a3), netip.Addr{}) }, // that was the last
+		func(b *bindings) netip.Addr { return unless(!b.fail("h", a3), netip.Addr{}) }, // that was the last
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2, a3)) },
 		func(*bindings) netip.Addr { return a1 },
 	}},
 	{"the only one again", []func(*bindings) netip.Addr{
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1)) },
-		func(b *bindings) netip.Addr { return unless(!b.failed("h", a1), netip.Addr{}) },
+		func(b *bindings) netip.Addr { return unless(!b.fail("h", a1), netip.Addr{}) },
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1)) },
 		func(*bindings) netip.Addr { return a1 },
 	}},
 	{"the only one left", []func(*bindings) netip.Addr{
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2)) },
-		func(b *bindings) netip.Addr { return unless(b.failed("h", a1), netip.Addr{}) },
+		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), netip.Addr{}) },
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1)) },
 		func(*bindings) netip.Addr { return a1 },
 	}},
 	{"a failure is forgotten with the time", []func(*bindings) netip.Addr{
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2)) },
-		func(b *bindings) netip.Addr { return unless(b.failed("h", a1), netip.Addr{}) },
+		func(b *bindings) netip.Addr { return unless(b.fail("h", a1), netip.Addr{}) },
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2)) },
 		func(b *bindings) netip.Addr { <-time.After(b.keep); return b.bind("h", several(a1, a2)) },
-		func(b *bindings) netip.Addr { return unless(b.failed("h", a2), netip.Addr{}) },
+		func(b *bindings) netip.Addr { return unless(b.fail("h", a2), netip.Addr{}) },
 		func(b *bindings) netip.Addr { return b.bind("h", several(a1, a2)) },
 		func(*bindings) netip.Addr { return a1 },
 	}},
 	{"of a host that is not known nothing fails", []func(*bindings) netip.Addr{
-		func(b *bindings) netip.Addr { return unless(!b.failed("h", a1), netip.Addr{}) },
+		func(b *bindings) netip.Addr { return unless(!b.fail("h", a1), netip.Addr{}) },
 	}},
 }
 
@@ -121,7 +121,7 @@ func TestBindings(t *testing.T) {
 func TestBindingsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBindings(time.Minute)
-		for i := range maxBound - 1 {
+		for i := range maxBindings - 1 {
 			b.bind(strconv.Itoa(i), several(a1))
 		}
 		<-time.After(time.Minute)
@@ -130,10 +130,10 @@ func TestBindingsAreBounded(t *testing.T) {
 		if len(b.hosts) != 2 || b.lookup("fresh") != a1 {
 			t.Errorf("%d kept", len(b.hosts))
 		}
-		for i := range maxBound {
+		for i := range maxBindings {
 			b.bind(fmt.Sprint("again", i), several(a2))
 		}
-		if len(b.hosts) > maxBound || b.lookup(fmt.Sprint("again", maxBound-1)) != a2 {
+		if len(b.hosts) > maxBindings || b.lookup(fmt.Sprint("again", maxBindings-1)) != a2 {
 			t.Errorf("%d kept", len(b.hosts))
 		}
 	})

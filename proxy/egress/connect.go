@@ -9,126 +9,97 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
+	"strings"
 	"syscall"
+	"time"
 
-	"robotsproxy/proxy/socket"
 	"robotsproxy/robots"
 )
 
-// dialPlain and dialTLS give a Transport its connections: one at rest in the pool, else
-// the one that Reach has made, if it still stands, else a new one.
-func (d *Client) dialPlain(lend bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, _, addr string) (net.Conn, error) {
-		return d.next(ctx, "http", addr, nil, lend)
-	}
+// A connector makes connections to origins, and reuses those that it has.
+type connector struct {
+	dialer
+	tunnel     func(ctx context.Context, host string, port uint16) (net.Conn, error) // connects through the parent proxy; nil: dialer connects
+	tls        *tls.Config                                                           // without a ServerName: cloned for each handshake
+	tlsTimeout time.Duration
+
+	history *history
+	counter *counter // nil: nothing is counted
+	unused  *unusedPool
+	idle    *idlePool
 }
 
-func (d *Client) dialTLS(offered protocols, lend bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, _, addr string) (net.Conn, error) {
-		return d.next(ctx, "https", addr, offered, lend)
+// dial makes a connection without TLS. pinned is the address to dial; the zero Addr leaves
+// it to the dialer.
+func (c *connector) dial(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {
+	if c.tunnel != nil {
+		return c.tunnel(ctx, host, port)
 	}
+	return c.dialTCP(ctx, host, port, pinned)
 }
 
-// next is a connection for a Transport. Where it may be lent one, one that a request was
-// sent over, and that is at rest, is as good as a new one.
-func (d *Client) next(ctx context.Context, scheme, addr string, offered protocols, lend bool) (net.Conn, error) {
-	addr, at, err := d.unpin(addr)
-	if err != nil {
-		return nil, err
-	}
-	o, err := robots.ParseOrigin(scheme, addr) // the spelling that Reach is asked in
-	if err != nil {
-		return nil, err
-	}
-	if lend {
-		if conn := d.lend(spot{o, at}); conn != nil {
-			return conn, nil
-		}
-	}
-	return d.unused(ctx, spot{o, at}, offered)
-}
-
-// unused is a connection that no request was sent over yet.
-func (d *Client) unused(ctx context.Context, s spot, offered protocols) (net.Conn, error) {
-	if conn := d.warm.take(s, offered); conn != nil {
-		return conn, nil
-	}
-	if err := d.contacts.failure(s.Origin); err != nil {
-		return nil, err
-	}
-	conn, err := d.connect(ctx, s.Origin, s.at, offered)
-	if _, ok := errors.AsType[*undialled](err); ok && ctx.Err() == nil { // else there was no time left for it
-		return nil, d.blame(s.Origin, err)
-	}
+// dialCounted is dial and counts the attempt.
+func (c *connector) dialCounted(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {
+	conn, err := c.dial(ctx, host, port, pinned)
+	c.counter.dial(err)
 	return conn, err
 }
 
-// blame holds against o that it could not be reached, so that it is left alone
-// for a while; not what was forbidden, failed here, or ended on this side, nor
-// where o may be reached at another address.
-func (d *Client) blame(o robots.Origin, err error) error {
-	if LocalError(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, ErrElsewhere) || errors.Is(err, context.Canceled) || d.ctx.Err() != nil {
-		return err
-	}
-	return d.contacts.failed(o, err)
-}
+// A dialFailure is the error of a connection that was never made.
+type dialFailure struct{ error }
 
-// undialled is the error of a connection that never stood.
-type undialled struct{ error }
+func (e *dialFailure) Unwrap() error { return e.error }
 
-func (e *undialled) Unwrap() error { return e.error }
-
-// connect makes a new connection to o, for https with its handshake done and
-// its certificate verified; at is where to, zero: where the Client itself goes.
-func (d *Client) connect(ctx context.Context, o robots.Origin, at netip.Addr, offered protocols) (net.Conn, error) {
-	raw, err := d.dial(ctx, o.Host, o.Port, at)
+// connect makes a new connection to an endpoint. For https the handshake is done and the
+// certificate is verified.
+func (c *connector) connect(ctx context.Context, to endpoint, offered protocols) (net.Conn, error) {
+	o := to.Origin
+	raw, err := c.dial(ctx, o.Host, o.Port, to.addr)
 	if err != nil {
-		d.tally.note(err)
-		return nil, &undialled{err}
+		c.counter.dial(err)
+		return nil, &dialFailure{err}
 	}
-	conn := newCountedConn(raw)
+	conn := newTrackedConn(raw)
 	if o.Scheme == "http" {
-		d.tally.note(nil)
-		d.count(o, conn)
+		c.counter.dial(nil)
+		c.track(o, conn)
 		return conn, nil
 	}
-	conn.records = new(records)
-	secure, err := d.handshake(ctx, o, conn, offered)
-	d.tally.noteTLS(err)
+	conn.records = new(recordTracker)
+	secure, err := c.handshake(ctx, o, conn, offered)
+	c.counter.handshake(err)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	conn.http2 = secure.ConnectionState().NegotiatedProtocol == "h2"
-	d.count(o, conn)
-	d.contacts.speaksTLS(o)
-	if slices.Contains(offered, "h2") {
-		d.contacts.chose(o, conn.http2)
+	conn.http2 = secure.ConnectionState().NegotiatedProtocol == http2
+	c.track(o, conn)
+	c.history.setPlaintext(o, false)
+	if slices.Contains(offered, http2) {
+		c.history.setHTTP2(o, conn.http2)
 	}
 	return secure, nil
 }
 
-// count takes conn down as standing, now that all of it stands: until the
-// certificate is verified, nobody may take o for reached.
-func (d *Client) count(o robots.Origin, conn *countedConn) {
-	conn.closed = func() {
-		d.pool.gone(conn)
-		d.contacts.closed(o)
-		d.tally.open.Add(-1)
+// track counts a connection as open until it is closed. It is called once the certificate
+// is verified, because o counts as reached from then on.
+func (c *connector) track(o robots.Origin, conn *trackedConn) {
+	conn.onClose = func() {
+		c.idle.connClosed(conn)
+		c.history.closed(o)
+		c.counter.open.Add(-1)
 	}
-	d.contacts.opened(o)
-	d.tally.open.Add(1)
+	c.history.opened(o)
+	c.counter.open.Add(1)
 }
 
-// errNotTLS marks a handshake that ended as one does with a peer that does not
-// know TLS.
+// errNotTLS marks a handshake that ended as one does with a peer without TLS.
 var errNotTLS = errors.New("the peer does not seem to speak TLS")
 
-func (d *Client) handshake(ctx context.Context, o robots.Origin, conn net.Conn, offered protocols) (*tls.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.tlsTimeout)
+func (c *connector) handshake(ctx context.Context, o robots.Origin, conn net.Conn, offered protocols) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.tlsTimeout)
 	defer cancel()
-	config := d.tls.Clone()
+	config := c.tls.Clone()
 	config.ServerName, config.NextProtos = o.Host, offered
 	secure := tls.Client(conn, config)
 	err := secure.HandshakeContext(ctx)
@@ -141,8 +112,8 @@ func (d *Client) handshake(ctx context.Context, o robots.Origin, conn net.Conn, 
 	return nil, fmt.Errorf("tls handshake with %s: %w", o.Addr(), err)
 }
 
-// notTLS reports whether the peer answered the ClientHello with something else
-// or hung up on it. Silence is no answer: a timeout is not among these.
+// notTLS reports whether the peer replied to the ClientHello with something else, or closed
+// the connection. A timeout is not such an error.
 func notTLS(err error) bool {
 	var header tls.RecordHeaderError
 	return errors.As(err, &header) ||
@@ -150,96 +121,117 @@ func notTLS(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// A countedConn tells once, if anybody wants to know, that it is closed, and
-// knows whether all that came on it is used up.
-type countedConn struct {
-	net.Conn
-	once    sync.Once
-	closed  func() // nil: not counted yet
-	ahead   []byte // was read while the connection waited, and comes first
-	reader  reader
-	waiting waiting // for a write; see NextWrite
-	http2   bool    // was agreed on
-
-	kept    bool         // it is the pool's, not the Transport's; who has it to himself sets it
-	glance  *socket.Conn // what Read looks at, so that it never waits; nil: as always
-	records *records     // that have come; nil: no TLS
-	rest    rest         // with the Transport
+// unusedConn returns a connection that no request was sent over yet.
+func (c *connector) unusedConn(ctx context.Context, to endpoint, offered protocols) (net.Conn, error) {
+	if conn := c.unused.take(to, offered); conn != nil {
+		return conn, nil
+	}
+	if err := c.history.failure(to.Origin); err != nil {
+		return nil, err
+	}
+	conn, err := c.connect(ctx, to, offered)
+	if _, ok := errors.AsType[*dialFailure](err); ok && ctx.Err() == nil { // else there was no time left
+		return nil, c.remember(to.Origin, err)
+	}
+	return conn, err
 }
 
-// counted is the one under a connection that a Transport was given, or nil.
-func counted(conn net.Conn) *countedConn {
-	for secure, ok := conn.(*tls.Conn); ok; secure, ok = conn.(*tls.Conn) {
-		conn = secure.NetConn()
+// remember stores why o could not be reached, so that it is not tried again for a while.
+// It does not store a forbidden destination, a failure or an end on this side, nor a
+// failure of one address if o has another.
+func (c *connector) remember(o robots.Origin, err error) error {
+	if LocalError(err) || errors.Is(err, ErrForbiddenAddr) || errors.Is(err, ErrElsewhere) || errors.Is(err, context.Canceled) || c.ctx.Err() != nil {
+		return err
 	}
-	c, _ := conn.(*countedConn)
-	return c
+	return c.history.fail(o, err)
 }
 
-func newCountedConn(raw net.Conn) *countedConn {
-	c := &countedConn{Conn: raw}
-	c.reader.change.L = &c.reader.mu
-	return c
-}
+// errNotDirect says that a request has to be sent by a Transport. Nothing of it was sent.
+var errNotDirect = errors.New("the request is not sent directly")
 
-// Read reads what was read ahead, then the connection. Only HTTP/2's
-// connections are read ahead of, by crypto/tls, which calls nothing but Read.
-func (c *countedConn) Read(b []byte) (int, error) {
-	if len(c.ahead) > 0 {
-		n := copy(b, c.ahead)
-		c.ahead = c.ahead[n:]
-		return n, nil
+// newPersistConn makes a persistConn that no request was sent over yet. A connection that
+// cannot be one is left to the Transport: it speaks HTTP/2, or cannot be peeked at.
+func (c *connector) newPersistConn(ctx context.Context, to endpoint) (*persistConn, error) {
+	to = to.clone()
+	conn, err := c.unusedConn(ctx, to, protocols{http2, http11})
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
 	}
-	if c.records != nil {
-		b = b[:min(len(b), c.records.most())]
-	}
-	n, err := c.read(b)
-	if c.records != nil {
-		c.records.pass(b[:n])
-	}
-	return n, err
-}
-
-func (c *countedConn) read(b []byte) (int, error) {
-	switch {
-	case c.glance != nil:
-		return c.glance.Glance(b)
-	case c.kept || c.http2:
-		return c.Conn.Read(b)
-	}
-	c.reader.note(true)
-	n, err := c.Conn.Read(b)
-	c.reader.note(false)
-	return n, err
-}
-
-// Write writes to the connection, when whoever waits for that has let it.
-func (c *countedConn) Write(b []byte) (int, error) {
-	to := c.waiting.next(false)
-	if to == nil || c.glance != nil { // at a glance TLS itself may have something to say
-		return c.Conn.Write(b)
-	}
-	if err := to.Writing(); err != nil {
-		return 0, err
-	}
-	n, err := c.Conn.Write(b)
-	if n > 0 {
-		if to = c.waiting.next(true); to != nil {
-			to.Written()
+	if !tracked(conn).http2 {
+		if p := newPersistConn(conn, to, c.idle.put); p != nil {
+			return p, nil
 		}
 	}
-	return n, err
+	c.unused.put(to, conn)
+	return nil, errNotDirect
 }
 
-// CloseWrite ends what we send and leaves the other direction open.
-func (c *countedConn) CloseWrite() error { return closeWrite(c.Conn) }
+// dialPlain and dialTLS return the dial functions of a Transport. reuse says whether they
+// may return a connection of the idle pool, which may prove dead.
+func (c *connector) dialPlain(reuse bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, _, addr string) (net.Conn, error) {
+		return c.transportConn(ctx, "http", addr, nil, reuse)
+	}
+}
 
-func (c *countedConn) Close() error {
-	c.once.Do(func() {
-		if c.closed != nil {
-			c.closed()
+func (c *connector) dialTLS(offered protocols, reuse bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, _, addr string) (net.Conn, error) {
+		return c.transportConn(ctx, "https", addr, offered, reuse)
+	}
+}
+
+// transportConn returns a connection for a Transport: an idle one, else an unused one.
+func (c *connector) transportConn(ctx context.Context, scheme, addr string, offered protocols, reuse bool) (net.Conn, error) {
+	addr, at, err := c.unpin(addr)
+	if err != nil {
+		return nil, err
+	}
+	o, err := robots.ParseOrigin(scheme, addr) // in the spelling of Reach
+	if err != nil {
+		return nil, err
+	}
+	if reuse {
+		if conn := c.idleConn(endpoint{o, at}); conn != nil {
+			return conn, nil
 		}
-	})
-	c.reader.close()
-	return c.Conn.Close()
+	}
+	return c.unusedConn(ctx, endpoint{o, at}, offered)
+}
+
+// idleConn takes a connection out of the idle pool for good, or returns nil.
+func (c *connector) idleConn(at endpoint) net.Conn {
+	for {
+		p := c.idle.take(at)
+		if p == nil {
+			return nil
+		}
+		if p.checkIdle() == nil && p.conn.SetReadDeadline(time.Time{}) == nil {
+			p.tracked.pooled = false
+			return p.conn
+		}
+		p.conn.Close()
+	}
+}
+
+// pin returns the host and port by which a Transport knows an endpoint with one address, so
+// that it never uses a connection to another address: host@address. No host of a request
+// has an "@".
+func pin(e endpoint) string { return hostPort(e.Host+"@"+e.addr.String(), e.Port) }
+
+// unpin is the inverse of pin for a connector with bindings. The zero Addr leaves the
+// address to the dialer.
+func (c *connector) unpin(addr string) (string, netip.Addr, error) {
+	if c.bindings == nil {
+		return addr, netip.Addr{}, nil
+	}
+	both, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", netip.Addr{}, err
+	}
+	host, text, _ := strings.Cut(both, "@")
+	at, err := netip.ParseAddr(text)
+	return net.JoinHostPort(host, port), at, err
 }

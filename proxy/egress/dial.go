@@ -5,52 +5,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"robotsproxy/proxy/socket"
+	"robotsproxy/robots"
 )
 
 const (
-	// maxAddrs of one name are tried: the first ones, as RFC 6724 sorts them.
+	// maxAddrs is how many addresses of one name are dialled at most: the first ones, as
+	// RFC 6724 sorts them.
 	maxAddrs = 16
-	// fallbackDelay is the head start of the family that is preferred
-	// (RFC 8305 5; the value is net.Dialer's).
+	// fallbackDelay is the head start of the preferred address family (RFC 8305 5; the
+	// value is net.Dialer's).
 	fallbackDelay = 300 * time.Millisecond
-	// minAttempt is the least time an address gets, however many there are.
+	// minAttempt is the least time for an address, however many there are.
 	minAttempt = 2 * time.Second
+	// maxBindings bounds the hosts that are bound to an address, at about 300 bytes each.
+	maxBindings = 10_000
 )
 
-// Dial connects to host (a name, or an IP address without brackets) and port
-// for a tunnel that is passed unopened. The connection is a *socket.Conn, so
-// that copying from one to another needs no buffer of ours, unless a parent
-// stands between that TLS is spoken to, or that has sent octets ahead.
-func (d *Client) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
-	return d.At(netip.Addr{}).Dial(ctx, host, port)
+// A dialer resolves names and makes TCP connections. Nothing else in this package
+// connects to anything but a DNS server.
+type dialer struct {
+	ctx      context.Context // ends when the Client is closed; nil: a zero Client
+	guard    guard
+	resolver *net.Resolver
+	timeout  time.Duration // for resolution and TCP connection together
+	bindings *bindings     // nil: any address of a host may be dialled
 }
 
-func (d *Client) dial(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
-	if d.parent != nil {
-		conn, err := d.through(ctx, host, port)
-		if err != nil {
-			return nil, fmt.Errorf("dial %s through the parent: %w", hostPort(host, port), err)
-		}
-		return conn, nil
-	}
-	return d.dialTCP(ctx, host, port, at)
-}
-
-// dialTCP is the only place that connects to anything but a DNS server.
-func (d *Client) dialTCP(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
-	conn, err := d.tryTCP(ctx, host, port, at)
+// dialTCP connects to host and port: at the address that addrFor returns, else at any
+// address of the host, to which the host is then bound.
+func (d *dialer) dialTCP(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {
+	conn, err := d.tryTCP(ctx, host, port, pinned)
 	if err != nil {
 		return nil, dialError(host, port, err)
 	}
 	return conn, nil
 }
 
-// dialError says what failed, and whether for want of room.
+// dialError adds the operation to an error, and ErrExhausted where it applies.
 func dialError(host string, port uint16, err error) error {
 	if exhausted(err) {
 		err = fmt.Errorf("%w: %w", ErrExhausted, err)
@@ -58,19 +58,14 @@ func dialError(host string, port uint16, err error) error {
 	return fmt.Errorf("dial %s: %w", hostPort(host, port), err)
 }
 
-// tryTCP dials host at the one address that it has a place at; where it has
-// none, at all that its name leads to, and the one that answers becomes it.
-func (d *Client) tryTCP(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
-	if err := d.guard.check(host, port); err != nil {
+func (d *dialer) tryTCP(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {
+	if err := d.check(host, port); err != nil {
 		return nil, err
 	}
-	if d.isClosed() {
-		return nil, errClosed
+	if addr := d.addrFor(host, pinned); addr.IsValid() {
+		return d.dialBound(ctx, host, port, addr)
 	}
-	if at = d.place(host, at); at.IsValid() {
-		return d.tryAt(ctx, host, port, at)
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	addrs, err := d.resolve(ctx, host)
 	if err != nil {
@@ -78,26 +73,63 @@ func (d *Client) tryTCP(ctx context.Context, host string, port uint16, at netip.
 	}
 	conn, err := d.race(ctx, addrs, port)
 	if err == nil && d.bindings != nil {
-		d.bindings.won(host, addrs, addrOf(conn))
+		d.bindings.connected(host, addrs, addrOf(conn))
 	}
 	return conn, err
 }
 
-// tryAt dials one address. Where that fails, the host has to be tried at another.
-func (d *Client) tryAt(ctx context.Context, host string, port uint16, at netip.Addr) (net.Conn, error) {
-	limited, cancel := context.WithTimeout(ctx, d.dialTimeout)
+// check returns why host and port may not be dialled: they are forbidden, or the Client is
+// closed.
+func (d *dialer) check(host string, port uint16) error {
+	if err := d.guard.check(host, port); err != nil {
+		return err
+	}
+	if d.ctx.Err() != nil {
+		return errClosed
+	}
+	return nil
+}
+
+// dialBound dials the one address of a host. If that fails, another address is tried next
+// time.
+func (d *dialer) dialBound(ctx context.Context, host string, port uint16, addr netip.Addr) (net.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	conn, err := d.inTurn(limited, []netip.Addr{at}, port)
+	conn, err := d.dialSerial(limited, []netip.Addr{addr}, port)
 	if err == nil || exhausted(err) || ctx.Err() != nil {
 		return conn, err
 	}
-	if d.bindings.failed(host, at) {
+	if d.bindings.fail(host, addr) {
 		err = fmt.Errorf("%w (%w)", err, ErrElsewhere)
 	}
 	return nil, err
 }
 
-// addrOf is where a connection leads.
+// addrFor returns the one address at which host is dialled: host itself if it is an
+// address, else pinned, else the address that host is bound to. It returns the zero Addr
+// if any address may be dialled.
+func (d *dialer) addrFor(host string, pinned netip.Addr) netip.Addr {
+	if d.bindings == nil {
+		return netip.Addr{}
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.Unmap()
+	}
+	if pinned.IsValid() {
+		return pinned
+	}
+	return d.bindings.lookup(host)
+}
+
+// endpointOf returns the endpoint of a connection to o.
+func (d *dialer) endpointOf(o robots.Origin, conn net.Conn) endpoint {
+	if d.bindings == nil {
+		return endpoint{Origin: o}
+	}
+	return endpoint{o, addrOf(conn)}
+}
+
+// addrOf returns the remote address of a connection.
 func addrOf(conn net.Conn) netip.Addr {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -106,11 +138,10 @@ func addrOf(conn net.Conn) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap()
 }
 
-// resolve returns the addresses of host that may be dialled: at least one, or
-// an error.
-func (d *Client) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+// resolve returns the addresses of host that may be dialled, at least one, or an error.
+func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr}, nil // judged by check, and by control
+		return []netip.Addr{addr}, nil // guard.check has checked it, and guard.control will
 	}
 	all, err := d.resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
@@ -131,49 +162,49 @@ func (d *Client) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	return allowed, nil
 }
 
-// race dials the addresses of the preferred family (the first address's), and,
-// once those have failed or had their head start, the other family's besides.
-// net.Dialer does the same for a name, but reports its first error, which
-// would be the guard's wherever a forbidden address stands first.
-func (d *Client) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
+// race dials the addresses of the preferred family (that of the first address), and the
+// addresses of the other family once those have failed or had their head start.
+// net.Dialer does the same for a name, but returns its first error, which would be the
+// guard's whenever a forbidden address comes first.
+func (d *dialer) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	preferred, others := families(addrs)
 	if len(others) == 0 {
-		return d.inTurn(ctx, preferred, port)
+		return d.dialSerial(ctx, preferred, port)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type outcome struct {
+	type result struct {
 		conn net.Conn
 		err  error
 	}
-	outcomes := make(chan outcome)
-	lane := func(addrs []netip.Addr) {
-		conn, err := d.inTurn(ctx, addrs, port)
-		outcomes <- outcome{conn, err}
+	results := make(chan result)
+	dial := func(addrs []netip.Addr) {
+		conn, err := d.dialSerial(ctx, addrs, port)
+		results <- result{conn, err}
 	}
-	go lane(preferred)
+	go dial(preferred)
 	timer := time.NewTimer(fallbackDelay)
 	defer timer.Stop()
 	var won net.Conn
 	var first error
-	// Both lanes are waited for: the one that lost ends at once, by cancel.
+	// The loop waits for both goroutines. cancel ends the slower one at once.
 	for running := 1; running > 0; {
 		select {
 		case <-timer.C:
-		case o := <-outcomes:
+		case r := <-results:
 			running--
 			switch {
-			case o.err != nil:
-				first = cmp.Or(first, o.err)
+			case r.err != nil:
+				first = cmp.Or(first, r.err)
 			case won != nil:
-				o.conn.Close()
+				r.conn.Close()
 			default:
-				won = o.conn
+				won = r.conn
 				cancel()
 			}
 		}
 		if won == nil && others != nil {
-			go lane(others)
+			go dial(others)
 			others = nil
 			running++
 		}
@@ -184,7 +215,7 @@ func (d *Client) race(ctx context.Context, addrs []netip.Addr, port uint16) (net
 	return won, nil
 }
 
-// families splits addrs into those of the first one's family and the rest.
+// families splits addrs into those of the family of the first address and the others.
 func families(addrs []netip.Addr) (preferred, others []netip.Addr) {
 	for _, addr := range addrs {
 		if addr.Is4() == addrs[0].Is4() {
@@ -196,18 +227,18 @@ func families(addrs []netip.Addr) (preferred, others []netip.Addr) {
 	return preferred, others
 }
 
-// inTurn dials one address after the other, each within its share of the time
-// that is left, and reports the first error if none answers.
-func (d *Client) inTurn(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
-	dialer := net.Dialer{ControlContext: d.guard.control}
+// dialSerial dials one address after the other, each within its share of the remaining
+// time, and returns the first error if all fail.
+func (d *dialer) dialSerial(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
+	guarded := net.Dialer{ControlContext: d.guard.control}
 	var first error
 	for i, addr := range addrs {
-		share := d.dialTimeout
+		share := d.timeout
 		if deadline, ok := ctx.Deadline(); ok {
 			share = max(time.Until(deadline)/time.Duration(len(addrs)-i), minAttempt)
 		}
 		attempt, cancel := context.WithTimeout(ctx, share)
-		conn, err := dialer.DialContext(attempt, "tcp", netip.AddrPortFrom(addr, port).String())
+		conn, err := guarded.DialContext(attempt, "tcp", netip.AddrPortFrom(addr, port).String())
 		cancel()
 		if err == nil {
 			return socket.New(conn), nil
@@ -220,9 +251,9 @@ func (d *Client) inTurn(ctx context.Context, addrs []netip.Addr, port uint16) (n
 	return nil, first
 }
 
-// newResolver asks server (host:port) instead of those of the system. Whoever
-// runs the proxy chose it, so it may be at a private address. Names in the
-// system's hosts file are answered from there in either case.
+// newResolver returns a resolver that asks server (host:port) instead of the system's
+// servers. The operator chose the server, so it may have a private address. In either case
+// names in the system's hosts file are resolved from that file.
 func newResolver(server string) (*net.Resolver, error) {
 	if server == "" {
 		return &net.Resolver{}, nil
@@ -237,8 +268,109 @@ func newResolver(server string) (*net.Resolver, error) {
 	return &net.Resolver{
 		PreferGo: true,
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var dialer net.Dialer
-			return dialer.DialContext(ctx, network, server)
+			var d net.Dialer
+			return d.DialContext(ctx, network, server)
 		},
 	}, nil
+}
+
+// bindings hold the one address that each host is dialled at, if Options.OneAddress is
+// set.
+type bindings struct {
+	keep time.Duration // until a name is resolved anew
+
+	mu    sync.Mutex // guards hosts
+	hosts map[string]binding
+}
+
+// A binding is the address of one host. An expired binding is kept, so that the host keeps
+// its address as long as its name still has it.
+type binding struct {
+	addr    netip.Addr
+	expires time.Time    // zero: addr has failed
+	addrs   []netip.Addr // all addresses of the name
+	failed  []netip.Addr // those that could not be dialled
+}
+
+func newBindings(keep time.Duration) *bindings {
+	return &bindings{keep: keep, hosts: make(map[string]binding)}
+}
+
+// lookup returns the address that host is bound to, or the zero Addr.
+func (b *bindings) lookup(host string) netip.Addr {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.hosts[host]; time.Now().Before(e.expires) {
+		return e.addr
+	}
+	return netip.Addr{}
+}
+
+// bind binds host to one of the addresses that its name has now, and returns that: its
+// last address, else the first one, but none that has just failed. A binding that another
+// goroutine has made meanwhile stays.
+func (b *bindings) bind(host string, addrs []netip.Addr) netip.Addr {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old, now := b.hosts[host], time.Now()
+	if now.Before(old.expires) {
+		return old.addr
+	}
+	e := binding{expires: now.Add(b.keep), addrs: addrs}
+	if old.expires.IsZero() {
+		e.failed = old.failed
+	}
+	usable := func(a netip.Addr) bool { return !slices.Contains(e.failed, a) }
+	switch i := slices.IndexFunc(addrs, usable); {
+	case slices.Contains(addrs, old.addr) && usable(old.addr):
+		e.addr = old.addr
+	case i >= 0:
+		e.addr = addrs[i]
+	default:
+		e.addr, e.failed = addrs[0], nil
+	}
+	b.put(host, e)
+	return e.addr
+}
+
+// connected binds host to the address that a connection was made to.
+func (b *bindings) connected(host string, addrs []netip.Addr, addr netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := time.Now(); !now.Before(b.hosts[host].expires) {
+		b.put(host, binding{addr: addr, expires: now.Add(b.keep), addrs: addrs})
+	}
+}
+
+// fail ends host's binding to an address that could not be dialled, and reports whether
+// the host has another address to dial.
+func (b *bindings) fail(host string, addr netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, known := b.hosts[host]
+	if !known || e.addr != addr {
+		return e.addr.IsValid() // the host was bound anew meanwhile
+	}
+	e.expires = time.Time{}
+	if !slices.Contains(e.failed, addr) {
+		e.failed = append(slices.Clip(e.failed), addr)
+	}
+	others := slices.ContainsFunc(e.addrs, func(a netip.Addr) bool { return !slices.Contains(e.failed, a) })
+	if !others {
+		e = binding{} // begin again with all addresses
+	}
+	b.hosts[host] = e
+	return others
+}
+
+// put stores a binding. The caller holds b.mu.
+func (b *bindings) put(host string, e binding) {
+	if _, known := b.hosts[host]; !known && len(b.hosts) >= maxBindings {
+		now := time.Now()
+		maps.DeleteFunc(b.hosts, func(_ string, e binding) bool { return !now.Before(e.expires) })
+		if len(b.hosts) >= maxBindings {
+			clear(b.hosts) // which costs a lookup each
+		}
+	}
+	b.hosts[strings.Clone(host)] = e // the host may be a part of a long URL
 }

@@ -155,7 +155,7 @@ func TestDialRebound(t *testing.T) {
 func TestControlGuardsTheSocket(t *testing.T) {
 	o, _ := listen(t, "http", "127.0.0.1")
 	d := newClient(t, Options{})
-	conn, err := d.inTurn(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")}, o.Port)
+	conn, err := d.dialSerial(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")}, o.Port)
 	if !errors.Is(err, ErrForbiddenAddr) || conn != nil {
 		t.Errorf("inTurn = %v, %v", conn, err)
 	}

@@ -46,7 +46,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 	}()
 	d := newClient(f, Options{AllowPrivate: loopback})
-	to := spot{Origin: robots.Origin{Scheme: "http", Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
+	to := endpoint{Origin: robots.Origin{Scheme: "http", Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
 	f.Fuzz(func(t *testing.T, octets string, head bool) {
 		answer.Store(&octets)
 		d.CloseIdle() // the origin has closed what there is, and the Transport may not know yet
@@ -54,7 +54,7 @@ func FuzzAnswer(f *testing.F) {
 		if head {
 			method = http.MethodHead
 		}
-		direct := answerBy(t, method, to.String(), func(r *http.Request) (*http.Response, error) { return d.direct(r, to) })
+		direct := answerBy(t, method, to.String(), func(r *http.Request) (*http.Response, error) { return d.sendDirect(r, to) })
 		d.CloseIdle()
 		indirect := answerBy(t, method, to.String(), d.http1.RoundTrip)
 		if !reflect.DeepEqual(direct, indirect) {

@@ -303,7 +303,7 @@ func TestNobodyAskedForIt(t *testing.T) {
 					s.want(t, "1: GET /1", "2: GET /2")
 					return
 				}
-				if !errors.Is(err, errUnasked) {
+				if !errors.Is(err, errUnsolicited) {
 					t.Errorf("%q, %v", body, err)
 				}
 				s.want(t)
@@ -315,7 +315,7 @@ func TestNobodyAskedForIt(t *testing.T) {
 // awaitOctets waits until the socket under conn has something to read.
 func awaitOctets(t *testing.T, conn net.Conn) {
 	t.Helper()
-	raw, err := socketUnder(counted(conn).Conn).SyscallConn()
+	raw, err := socketUnder(tracked(conn).Conn).SyscallConn()
 	if err == nil {
 		err = raw.Read(func(fd uintptr) bool { return peeked(fd) })
 	}
@@ -328,14 +328,14 @@ func awaitOctets(t *testing.T, conn net.Conn) {
 func TestHalfARecord(t *testing.T) {
 	whole := []byte{23, 3, 3, 0, 4, 'a', 'b', 'c', 'd'}
 	for cut := range whole {
-		var r records
-		r.pass(whole)
-		r.pass(whole[:cut])
-		if got := r.between(); got != (cut == 0) {
+		var r recordTracker
+		r.advance(whole)
+		r.advance(whole[:cut])
+		if got := r.atBoundary(); got != (cut == 0) {
 			t.Errorf("after %d octets: between = %t", cut, got)
 		}
-		r.pass(whole[cut:])
-		if !r.between() {
+		r.advance(whole[cut:])
+		if !r.atBoundary() {
 			t.Errorf("cut at %d: not between at the end", cut)
 		}
 	}

@@ -8,20 +8,23 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
-// Refusals of the guard. They are about the destination; errors.Is finds them
-// in whatever a Client returns.
-var (
-	ErrForbiddenAddr = errors.New("forbidden address")
-	ErrForbiddenPort = errors.New("forbidden port")
-)
+// A PortRange is the ports from First to Last, both included. Its zero value
+// is not valid.
+type PortRange struct{ First, Last uint16 }
 
-// nonPublic are the addresses that a name of the public Internet has no
-// business to lead to: the IANA special-purpose registries (RFC 6890), less
-// what is globally reachable in them. IPv4 inside of IPv6 is judged as
-// guard.allows says.
+// DefaultPorts returns the ports that may be dialled if Options names none: HTTP,
+// HTTPS, FTP and all unprivileged ports.
+func DefaultPorts() []PortRange {
+	return []PortRange{{80, 80}, {443, 443}, {1024, 65535}, {21, 21}}
+}
+
+// nonPublic are the addresses that are not dialled: the IANA special-purpose registries
+// (RFC 6890), without what is globally reachable in them. guard.allows says what holds
+// for IPv4 addresses inside of IPv6 addresses.
 var nonPublic = prefixes(
 	"0.0.0.0/8",        // this network (RFC 791 3.2); 0.0.0.0 connects to this host
 	"10.0.0.0/8",       // private (RFC 1918)
@@ -41,7 +44,7 @@ var nonPublic = prefixes(
 	"240.0.0.0/4",      // reserved (RFC 1112 4); limited broadcast (RFC 919)
 
 	"::/96",          // unspecified, loopback (RFC 4291), IPv4-compatible, deprecated
-	"64:ff9b:1::/48", // NAT64 of local use (RFC 8215): where the IPv4 stands in it is the network's to choose
+	"64:ff9b:1::/48", // NAT64 of local use (RFC 8215): the network chooses where the IPv4 address stands in it
 	"100::/64",       // discard-only (RFC 6666)
 	"100:0:0:1::/64", // dummy (RFC 9780)
 	"2001::/23",      // IETF protocol assignments (RFC 2928): Teredo, benchmarking, ORCHID
@@ -54,13 +57,12 @@ var nonPublic = prefixes(
 	"fec0::/10",      // site-local, deprecated (RFC 3879)
 	"ff00::/8",       // multicast (RFC 4291)
 
-	// All that is not 2000::/3, the global unicast addresses (RFC 4291 2.4),
-	// whoever it may be given to one day.
+	// Everything outside of 2000::/3, the global unicast addresses (RFC 4291 2.4).
 	"::/3", "4000::/2", "8000::/1",
 )
 
-// nat64 is the well-known prefix (RFC 6052 2.1): the last 32 bits are the IPv4
-// address that a gateway connects to.
+// nat64 is the well-known prefix (RFC 6052 2.1). The last 32 bits are the IPv4 address
+// that a gateway connects to.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 func prefixes(texts ...string) []netip.Prefix {
@@ -71,17 +73,17 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// A guard says what may be dialled. Its zero value allows no port.
+// A guard decides which destinations may be dialled. Its zero value allows no port.
 type guard struct {
-	private []netip.Prefix
-	ports   []PortRange
-	own     []netip.AddrPort
-	names   bool // judge those that need no resolver: nobody here resolves the others
+	private []netip.Prefix   // allowed although not public
+	ports   []PortRange      // allowed
+	own     []netip.AddrPort // where the proxy itself listens
+	names   bool             // check forbids wellKnownNames, because nobody here resolves names
 }
 
-func newGuard(o Options) (guard, error) {
-	g := guard{ports: slices.Clone(o.Ports), own: slices.Clone(o.Own), names: o.Parent != nil}
-	for _, p := range o.AllowPrivate {
+func newGuard(private []netip.Prefix, ports []PortRange, own []netip.AddrPort, names bool) (guard, error) {
+	g := guard{ports: slices.Clone(ports), own: slices.Clone(own), names: names}
+	for _, p := range private {
 		if p.Addr().Is4In6() && p.Bits() >= 96 {
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
@@ -110,10 +112,9 @@ func (g guard) allowsPort(port uint16) bool {
 	return slices.ContainsFunc(g.ports, func(p PortRange) bool { return p.First <= port && port <= p.Last })
 }
 
-// allows judges an address. IPv4-mapped addresses are judged as the IPv4 that
-// they connect to, those of NAT64 as the one behind the gateway. A zone says
-// which link, not whose address: it is set aside (a netip.Prefix contains no
-// address with a zone, so it must be).
+// allows reports whether an address may be dialled. It checks an IPv4-mapped address as
+// the IPv4 address, and a NAT64 address as the address behind the gateway. It ignores a
+// zone, because a netip.Prefix contains no address with a zone.
 func (g guard) allows(addr netip.Addr) bool {
 	addr = addr.WithZone("").Unmap()
 	in := func(p netip.Prefix) bool { return p.Contains(addr) }
@@ -129,8 +130,8 @@ func (g guard) allows(addr netip.Addr) bool {
 	return !slices.ContainsFunc(nonPublic, in)
 }
 
-// control is a net.Dialer's ControlContext: it judges the very address that
-// the socket is about to connect to.
+// control is a net.Dialer's ControlContext: it checks the very address that the socket
+// is about to connect to.
 func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	switch {
@@ -144,20 +145,20 @@ func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) 
 	return nil
 }
 
-// check judges what can be judged without a network: the port, the address
-// where host is one, and with a parent the names that mean one to everybody.
-// Other spellings of addresses ("127.1", "0x7f.1", "2130706433") are names
-// here, and judged when they are resolved; a parent gets none of them.
+// check checks what is known without using the network: the port, the address if host
+// is one, and with guard.names the well-known names. Other spellings of addresses
+// ("127.1", "0x7f.1", "2130706433") are names here: they are checked once they are
+// resolved, and are never sent to a parent proxy.
 func (g guard) check(host string, port uint16) error {
 	if !g.allowsPort(port) {
 		return fmt.Errorf("%w %d", ErrForbiddenPort, port)
 	}
-	if host == "" { // net.Dial would take it for this host
+	if host == "" { // to net.Dial it means this host
 		return fmt.Errorf("%w: no host", ErrForbiddenAddr)
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil && g.names {
-		addr = meantBy(host)
+		addr = wellKnownAddr(host)
 	}
 	switch {
 	case !addr.IsValid(): // a name
@@ -169,15 +170,71 @@ func (g guard) check(host string, port uint16) error {
 	return nil
 }
 
-// Check says, without using the network, whether a dial to host and port is
-// bound to be refused: ErrForbiddenPort, or ErrForbiddenAddr where host is an
-// IP address (IPv6 without brackets). What a name resolves to is judged when
-// it is dialled, by a parent if there is one.
-func (d *Client) Check(host string, port uint16) error {
-	if err := d.guard.check(host, port); err != nil {
-		return fmt.Errorf("check %s: %w", hostPort(host, port), err)
+// isOwn reports whether a connection to addr and port would end at a listener of the
+// proxy itself. For a listener on all addresses it asks the system for the addresses of
+// this host each time, because they change.
+func (g guard) isOwn(addr netip.Addr, port uint16) bool {
+	addr = addr.WithZone("").Unmap()
+	for _, own := range g.own {
+		if own.Port() != port {
+			continue
+		}
+		listener := own.Addr().WithZone("").Unmap()
+		// To connect to 0.0.0.0 or :: is to connect to this host.
+		if listener == addr || addr.IsUnspecified() || listener.IsUnspecified() && isLocal(addr) {
+			return true
+		}
 	}
-	return nil
+	return false
+}
+
+// isLocal reports whether addr is an address of this host, and true if the system does
+// not tell.
+func isLocal(addr netip.Addr) bool {
+	if addr.IsLoopback() {
+		return true
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return true
+	}
+	for _, a := range all {
+		ip, ok := a.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		if here, ok := netip.AddrFromSlice(ip.IP); ok && here.Unmap() == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// wellKnownNames are names that a parent proxy would take for its own host or for the
+// metadata service of its cloud, with the address that has to be allowed for them.
+var (
+	loopbackAddr   = netip.MustParseAddr("127.0.0.1")
+	metadataAddr   = netip.MustParseAddr("169.254.169.254")
+	wellKnownNames = map[string]netip.Addr{
+		"localhost":                loopbackAddr, // RFC 6761 6.3
+		"localhost.localdomain":    loopbackAddr, // in the hosts file of many systems, as are the next
+		"ip6-localhost":            loopbackAddr,
+		"ip6-loopback":             loopbackAddr,
+		"metadata.google.internal": metadataAddr, // Google Cloud
+		"metadata.goog":            metadataAddr, // the same
+		"metadata":                 metadataAddr, // the same, by its search list
+		"instance-data":            metadataAddr, // AWS
+	}
+)
+
+// wellKnownAddr returns the address of a well-known name, or the zero Addr for a name
+// that has to be resolved.
+func wellKnownAddr(host string) netip.Addr {
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if strings.HasSuffix(host, ".localhost") { // RFC 6761 6.3
+		return loopbackAddr
+	}
+	return wellKnownNames[host]
 }
 
 func hostPort(host string, port uint16) string {

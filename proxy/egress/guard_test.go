@@ -77,7 +77,7 @@ var addresses = []struct {
 }
 
 func TestAllows(t *testing.T) {
-	g, err := newGuard(Options{})
+	g, err := newGuard(nil, nil, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestAllows(t *testing.T) {
 }
 
 func TestAllowPrivate(t *testing.T) {
-	g, err := newGuard(Options{AllowPrivate: prefixes("127.0.0.1/32", "fd00::/8", "::ffff:10.0.0.0/104")})
+	g, err := newGuard(prefixes("127.0.0.1/32", "fd00::/8", "::ffff:10.0.0.0/104"), nil, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

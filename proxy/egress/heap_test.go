@@ -50,8 +50,8 @@ func TestIdleConnections(t *testing.T) {
 		{"HTTP/1.1 with TLS", "GET", "https", false, large, mostIdle},
 		{"HTTP/1.1 of the Transport", "POST", "http", false, large, mostIdleOwned},
 		{"HTTP/1.1 of the Transport with TLS", "POST", "https", false, large, mostIdleOwned},
-		{"HTTP/2", "GET", "https", true, maxKeptHead, mostIdleHTTP2},
-		{"HTTP/2 with bodies", "POST", "https", true, maxKeptHead, mostIdleHTTP2},
+		{"HTTP/2", "GET", "https", true, maxReusedHead, mostIdleHTTP2},
+		{"HTTP/2 with bodies", "POST", "https", true, maxReusedHead, mostIdleHTTP2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			origins, roots := startOrigins(t, conns, c.scheme, c.http2)
@@ -84,7 +84,7 @@ func TestLongHeadEndsConnection(t *testing.T) {
 	if err := d.Reach(t.Context(), origins[0]); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ head, open int }{{maxKeptHead, 1}, {maxKeptHead + 1000, 0}} {
+	for _, c := range []struct{ head, open int }{{maxReusedHead, 1}, {maxReusedHead + 1000, 0}} {
 		askMuch(t, d, "GET", origins[0], c.head)
 		testkit.Eventually(t, "the connections are open", func() bool { return d.Stats().Origins.Open == c.open })
 	}
@@ -123,11 +123,11 @@ func askMuch(t *testing.T, d *Client, method string, o robots.Origin, head int) 
 func awaitWatches(t *testing.T, d *Client) {
 	t.Helper()
 	watched := func() bool {
-		d.pool.mu.Lock()
-		defer d.pool.mu.Unlock()
-		for _, list := range d.pool.resting {
+		d.idle.mu.Lock()
+		defer d.idle.mu.Unlock()
+		for _, list := range d.idle.conns {
 			for _, k := range list {
-				if k.watch == nil {
+				if k.idle.watch == nil {
 					return false
 				}
 			}

@@ -40,7 +40,7 @@ func newClient(t testing.TB, o Options) *Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("robotsproxy/proxy/egress.(*pool).see.func1"))
+		goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("robotsproxy/proxy/egress.(*idlePool).startWatch.func1"))
 	})
 	t.Cleanup(d.Close)
 	return d

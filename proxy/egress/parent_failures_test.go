@@ -103,9 +103,9 @@ func TestParentFailures(t *testing.T) {
 				}
 				noSecret(t, err.Error())
 			}
-			remembered := d.contacts.failure(o) != nil
-			if remembered == (c.want == ErrParent) || d.contacts.plain(o) || d.contacts.recent(o) {
-				t.Errorf("held against the origin: %t; no TLS: %t", remembered, d.contacts.plain(o))
+			remembered := d.history.failure(o) != nil
+			if remembered == (c.want == ErrParent) || d.history.isPlaintext(o) || d.history.wasReached(o) {
+				t.Errorf("held against the origin: %t; no TLS: %t", remembered, d.history.isPlaintext(o))
 			}
 		})
 	}

@@ -1,255 +1,349 @@
 package egress
 
 import (
-	"net/http/httptrace"
+	"net"
 	"slices"
 	"sync"
 	"time"
 )
 
-// unwatched is how long a connection rests, at least, before it gets a watch; at
-// most it is twice that. One that requests follow each other on needs none: it is
-// looked at right before each.
-const unwatched = 100 * time.Millisecond
+const (
+	maxIdle        = 1024 // idle connections to all origins: of an idlePool, and of each Transport
+	maxIdlePerHost = 256
 
-// A pool keeps the HTTP/1.1 connections that requests were sent over on their
-// caller's own goroutine, while no request uses them. It knows besides how many the
-// Transport keeps.
-type pool struct {
-	idle    time.Duration // a connection is closed after
+	// watchAfter is how long a connection is idle, at least, before it gets a watch; at most it
+	// is twice that. A connection that is reused earlier needs none: it is peeked at right
+	// before each request.
+	watchAfter = 100 * time.Millisecond
+
+	unusedFor = 30 * time.Second // how long a connection waits for its first request
+	maxUnused = 256              // connections that wait for their first request
+)
+
+// An idlePool keeps the idle persistConns. It also knows which endpoints the Transport has
+// idle connections to.
+type idlePool struct {
+	keep    time.Duration // an idle connection is closed after
 	watches sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	shut    bool             // CloseIdle was called, and nothing asked for since
-	resting map[spot][]*kept // the one that has rested longest first; a list may be empty until the next sweep
-	count   int              // of all of these
-	ends    kept             // of them in the order they came to rest in, linked by hand so that a put allocates nothing: newer is the first, older the last
-	round   uint64           // of sweep
-	timer   *time.Timer      // of the next sweep; nil: none is due
-	lent    map[spot]int     // at rest with the Transport
+	mu        sync.Mutex
+	closed    bool
+	draining  bool                        // closeIdle was called, and take not since
+	conns     map[endpoint][]*persistConn // the one that has been idle longest first; a list may be empty until the next sweep
+	count     int                         // of all conns
+	order     persistConn                 // of all conns, a ring linked by idle.older and idle.newer, so that put allocates nothing: order.idle.newer is the oldest
+	round     uint64                      // of sweep
+	timer     *time.Timer                 // of the next sweep; nil: none is due
+	transport map[endpoint]int            // idle connections of the Transport
 }
 
-// A rest is that of a connection of the Transport's. The pool's mu guards it.
-type rest struct {
-	at   spot
-	is   bool
-	over bool // the connection is closed
-}
-
-func newPool(idle time.Duration) *pool {
-	p := &pool{idle: idle, resting: make(map[spot][]*kept), lent: make(map[spot]int)}
-	p.ends.older, p.ends.newer = &p.ends, &p.ends
+func newIdlePool(keep time.Duration) *idlePool {
+	p := &idlePool{keep: keep, conns: make(map[endpoint][]*persistConn), transport: make(map[endpoint]int)}
+	p.order.idle.older, p.order.idle.newer = &p.order, &p.order
 	return p
 }
 
-// put lays k to rest. Where there is no room, the one that has rested longest is
-// closed: of its spot, or of all.
-func (p *pool) put(k *kept) {
-	out := k
+// put adds an idle connection. If the pool is full, the connection that has been idle
+// longest is closed: of the same endpoint, or of all.
+func (p *idlePool) put(c *persistConn) {
+	evicted := c
 	p.mu.Lock()
-	if !p.closed && !p.shut {
-		out = p.room(k.at)
-		k.round = p.round
-		k.older, k.newer = p.ends.older, &p.ends
-		k.older.newer, p.ends.older = k, k
-		p.resting[k.at] = append(p.resting[k.at], k)
+	if !p.closed && !p.draining {
+		evicted = p.evictFor(c.endpoint)
+		c.idle.round = p.round
+		c.idle.older, c.idle.newer = p.order.idle.older, &p.order
+		c.idle.older.idle.newer, p.order.idle.older = c, c
+		p.conns[c.endpoint] = append(p.conns[c.endpoint], c)
 		p.count++
 		if p.timer == nil {
-			p.timer = time.AfterFunc(p.beat(), p.sweep)
+			p.timer = time.AfterFunc(p.interval(), p.sweep)
 		}
 	}
 	p.mu.Unlock()
-	if out != nil {
-		out.conn.Close()
+	if evicted != nil {
+		evicted.conn.Close()
 	}
 }
 
-// room takes one out where there has to be room for another. The lock is held.
-func (p *pool) room(at spot) *kept {
-	switch list := p.resting[at]; {
+// evictFor removes a connection if there is no room for another, and returns it. The
+// caller holds p.mu.
+func (p *idlePool) evictFor(at endpoint) *persistConn {
+	switch list := p.conns[at]; {
 	case len(list) >= maxIdlePerHost:
 		return p.remove(list[0])
 	case p.count < maxIdle:
 		return nil
 	}
-	return p.remove(p.ends.newer)
+	return p.remove(p.order.idle.newer)
 }
 
-// remove takes k out; nil: it is not in. The lock is held.
-func (p *pool) remove(k *kept) *kept {
-	list := p.resting[k.at]
-	i := slices.Index(list, k)
+// remove removes a connection and returns it, or nil if it is not in the pool. The caller
+// holds p.mu.
+func (p *idlePool) remove(c *persistConn) *persistConn {
+	list := p.conns[c.endpoint]
+	i := slices.Index(list, c)
 	if i < 0 {
 		return nil
 	}
-	p.resting[k.at] = slices.Delete(list, i, i+1)
-	p.unlink(k)
-	return k
+	p.conns[c.endpoint] = slices.Delete(list, i, i+1)
+	p.unlink(c)
+	return c
 }
 
-// unlink takes k, which is no longer among its spot's, out of the order of all. The lock is held.
-func (p *pool) unlink(k *kept) {
-	k.older.newer, k.newer.older = k.newer, k.older
-	k.older, k.newer = nil, nil
+// unlink removes a connection from the order of all. The caller holds p.mu.
+func (p *idlePool) unlink(c *persistConn) {
+	c.idle.older.idle.newer, c.idle.newer.idle.older = c.idle.newer, c.idle.older
+	c.idle.older, c.idle.newer = nil, nil
 	p.count--
 }
 
-// take gives the connection that has rested shortest, or nil. It is the caller's,
-// who has to look at it yet.
-func (p *pool) take(at spot) *kept {
+// take removes and returns the connection that has been idle for the shortest time, or nil.
+// The caller has yet to check that it is alive.
+func (p *idlePool) take(at endpoint) *persistConn {
 	for {
 		p.mu.Lock()
-		p.shut = false
-		list := p.resting[at]
+		p.draining = false
+		list := p.conns[at]
 		if len(list) == 0 {
 			p.mu.Unlock()
 			return nil
 		}
 		last := len(list) - 1
-		k := list[last]
+		c := list[last]
 		list[last] = nil
-		p.resting[at] = list[:last]
-		p.unlink(k)
-		w := k.watch
-		k.watch = nil
+		p.conns[at] = list[:last]
+		p.unlink(c)
+		w := c.idle.watch
+		c.idle.watch = nil
 		p.mu.Unlock()
 		if w == nil {
-			return k
+			return c
 		}
-		k.until = time.Time{} // the watch leaves no deadline
-		if w.end() {
-			return k
+		c.until = time.Time{} // the watch leaves no deadline
+		if w.stop() {
+			return c
 		}
-		k.conn.Close()
+		c.conn.Close()
 	}
 }
 
-// sweep has what has rested for a while watched.
-func (p *pool) sweep() {
+// sweep starts a watch of each connection that was idle at the sweep before.
+func (p *idlePool) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = nil
 	if p.closed {
 		return
 	}
-	fresh := false
-	for at, list := range p.resting {
+	again := false
+	for at, list := range p.conns {
 		if len(list) == 0 {
-			delete(p.resting, at)
+			delete(p.conns, at)
 		}
-		for _, k := range list {
+		for _, c := range list {
 			switch {
-			case k.watch != nil:
-			case k.round == p.round:
-				fresh = true
+			case c.idle.watch != nil:
+			case c.idle.round == p.round:
+				again = true
 			default:
-				p.startWatch(k)
+				p.startWatch(c)
 			}
 		}
 	}
-	if p.round++; fresh {
-		p.timer = time.AfterFunc(p.beat(), p.sweep)
+	if p.round++; again {
+		p.timer = time.AfterFunc(p.interval(), p.sweep)
 	}
 }
 
-// beat is the time between two sweeps.
-func (p *pool) beat() time.Duration { return min(unwatched, p.idle) }
+// interval is the time between two sweeps.
+func (p *idlePool) interval() time.Duration { return min(watchAfter, p.keep) }
 
-// startWatch has k watched. The lock is held.
-func (p *pool) startWatch(k *kept) {
-	w, _ := newWatch(k.conn, time.Now().Add(p.idle)) // where the deadline cannot be set, the connection is closed already
-	k.watch = w
+// startWatch starts a watch of c. The caller holds p.mu.
+func (p *idlePool) startWatch(c *persistConn) {
+	w, _ := newIdleWatch(c.conn, time.Now().Add(p.keep)) // the deadline cannot be set only if the connection is closed
+	c.idle.watch = w
 	p.watches.Go(func() {
 		w.run()
 		p.mu.Lock()
-		waits := k.watch == w && p.remove(k) != nil
+		waits := c.idle.watch == w && p.remove(c) != nil
 		p.mu.Unlock()
-		if waits { // else it is take's, or closed
-			k.conn.Close()
+		if waits { // else take has it, or it is closed
+			c.conn.Close()
 		}
 	})
 }
 
-// drop closes what rests, and what comes to rest until something is asked for.
-func (p *pool) drop() {
+// closeIdle closes all connections, and those that are put until the next take.
+func (p *idlePool) closeIdle() {
 	p.mu.Lock()
-	all := p.resting
-	p.resting, p.count, p.shut = make(map[spot][]*kept), 0, true
-	p.ends.older, p.ends.newer = &p.ends, &p.ends
+	all := p.conns
+	p.conns, p.count, p.draining = make(map[endpoint][]*persistConn), 0, true
+	p.order.idle.older, p.order.idle.newer = &p.order, &p.order
 	p.mu.Unlock()
 	for _, list := range all {
-		for _, k := range list {
-			k.conn.Close()
+		for _, c := range list {
+			c.conn.Close()
 		}
 	}
 }
 
-// close closes what rests and what comes to rest, and waits for the watches.
-func (p *pool) close() {
+// close closes all connections, and those that are put later, and waits for the watches.
+func (p *idlePool) close() {
 	p.mu.Lock()
 	p.closed = true
 	if p.timer != nil {
 		p.timer.Stop()
 	}
 	p.mu.Unlock()
-	p.drop()
+	p.closeIdle()
 	p.watches.Wait()
 }
 
-// lending is how the Transport tells which of its connections are at rest, but for
-// HTTP/2's.
-func (p *pool) lending(at spot) *httptrace.ClientTrace {
-	var conn *countedConn
-	return &httptrace.ClientTrace{
-		GotConn: func(got httptrace.GotConnInfo) {
-			if conn = counted(got.Conn); conn != nil {
-				p.rests(conn, at, false)
-			}
-		},
-		PutIdleConn: func(err error) {
-			if err == nil && conn != nil {
-				p.rests(conn, at, true)
-			}
-		},
-	}
-}
-
-// rests notes whether a connection is at rest with the Transport.
-func (p *pool) rests(c *countedConn, at spot, is bool) {
+// setTransportIdle notes whether a connection is idle in the Transport.
+func (p *idlePool) setTransportIdle(c *trackedConn, at endpoint, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if is && !c.rest.is && !c.rest.over {
-		c.rest.at, c.rest.is = at, true
-		p.lent[at]++
+	if is && !c.idle.is && !c.idle.closed {
+		c.idle.endpoint, c.idle.is = at, true
+		p.transport[at]++
 	}
 	if !is {
-		p.endRest(c)
+		p.endTransportIdle(c)
 	}
 }
 
-// gone notes that a connection is closed.
-func (p *pool) gone(c *countedConn) {
+// connClosed notes that a connection is closed.
+func (p *idlePool) connClosed(c *trackedConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.endRest(c)
-	c.rest.over = true
+	p.endTransportIdle(c)
+	c.idle.closed = true
 }
 
-// endRest ends the rest of c, if it has one. The lock is held.
-func (p *pool) endRest(c *countedConn) {
-	if !c.rest.is {
+// endTransportIdle notes that c is not idle in the Transport. The caller holds p.mu.
+func (p *idlePool) endTransportIdle(c *trackedConn) {
+	if !c.idle.is {
 		return
 	}
-	c.rest.is = false
-	if p.lent[c.rest.at]--; p.lent[c.rest.at] == 0 {
-		delete(p.lent, c.rest.at)
+	c.idle.is = false
+	if p.transport[c.idle.endpoint]--; p.transport[c.idle.endpoint] == 0 {
+		delete(p.transport, c.idle.endpoint)
 	}
 }
 
-// hasLent says whether the Transport has a connection at rest.
-func (p *pool) hasLent(at spot) bool {
+// transportHasIdle reports whether the Transport has an idle connection.
+func (p *idlePool) transportHasIdle(at endpoint) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.lent[at] > 0
+	return p.transport[at] > 0
+}
+
+// An unusedPool keeps connections of Reach that no request has used yet, at most one for
+// each endpoint. Each has a watch.
+type unusedPool struct {
+	watches sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[endpoint]*unusedConn
+}
+
+type unusedConn struct {
+	net.Conn
+	watch *idleWatch
+	since time.Time
+}
+
+func newUnusedPool() *unusedPool {
+	return &unusedPool{conns: make(map[endpoint]*unusedConn)}
+}
+
+// put adds a connection, which belongs to the pool from now on. The connection to the same
+// endpoint is closed, or the oldest if the pool is full.
+func (p *unusedPool) put(at endpoint, conn net.Conn) {
+	c := &unusedConn{Conn: conn, since: time.Now()}
+	var err error
+	if c.watch, err = newIdleWatch(conn, c.since.Add(unusedFor)); err != nil {
+		conn.Close()
+		return
+	}
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		conn.Close()
+		return
+	}
+	key, old := at, p.conns[at]
+	if old == nil && len(p.conns) >= maxUnused {
+		key, old = p.oldest()
+	}
+	delete(p.conns, key)
+	p.conns[at] = c
+	p.watches.Go(func() { p.watch(at, c) })
+	p.mu.Unlock()
+	if old != nil {
+		old.Close() // which ends its watch
+	}
+}
+
+func (p *unusedPool) oldest() (at endpoint, oldest *unusedConn) {
+	for key, c := range p.conns {
+		if oldest == nil || c.since.Before(oldest.since) {
+			at, oldest = key, c
+		}
+	}
+	return at, oldest
+}
+
+// watch runs the watch of a connection, and closes the connection if it is then still in
+// the pool.
+func (p *unusedPool) watch(at endpoint, c *unusedConn) {
+	c.watch.run()
+	p.mu.Lock()
+	waits := p.conns[at] == c
+	if waits {
+		delete(p.conns, at)
+	}
+	p.mu.Unlock()
+	if waits { // else take has it, or it is closed
+		c.Close()
+	}
+}
+
+// take removes and returns a connection that is alive and speaks one of the offered
+// protocols, or returns nil.
+func (p *unusedPool) take(at endpoint, offered protocols) net.Conn {
+	p.mu.Lock()
+	c := p.conns[at]
+	if c == nil || c.watch.http2 != nil && !slices.Contains(offered, http2) {
+		p.mu.Unlock()
+		return nil
+	}
+	delete(p.conns, at)
+	p.mu.Unlock()
+	if !c.watch.stop() {
+		c.Close()
+		return nil
+	}
+	return c.Conn
+}
+
+// closeAll closes all connections.
+func (p *unusedPool) closeAll() {
+	p.mu.Lock()
+	conns := p.conns
+	p.conns = make(map[endpoint]*unusedConn)
+	p.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+}
+
+// close closes all connections, and those that are put later, and waits for the watches.
+func (p *unusedPool) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.closeAll()
+	p.watches.Wait()
 }

@@ -20,17 +20,17 @@ import (
 const restFor = 10 * time.Second
 
 // lay puts a connection of the test's own to rest.
-func lay(p *pool, at spot) (k *kept, peer net.Conn) {
+func lay(p *idlePool, at endpoint) (k *persistConn, peer net.Conn) {
 	near, far := net.Pipe()
-	c := newCountedConn(near)
-	c.kept = true
-	k = &kept{conn: c, counted: c, pool: p, at: at}
+	c := newTrackedConn(near)
+	c.pooled = true
+	k = &persistConn{conn: c, tracked: c, endpoint: at}
 	p.put(k)
 	return k, far
 }
 
 // rested counts what is at rest.
-func rested(p *pool) int {
+func rested(p *idlePool) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count
@@ -38,20 +38,20 @@ func rested(p *pool) int {
 
 var poolTests = []struct {
 	name string
-	do   func(t *testing.T, p *pool, k *kept, peer net.Conn)
+	do   func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn)
 }{
-	{"taken once", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
-		if p.take(k.at) != k || p.take(k.at) != nil {
+	{"taken once", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+		if p.take(k.endpoint) != k || p.take(k.endpoint) != nil {
 			t.Error("not taken, or twice")
 		}
 		if closedAtPeer(peer) {
 			t.Error("closed")
 		}
 	}},
-	{"taken when it is watched", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
-		<-time.After(2*unwatched + time.Millisecond)
+	{"taken when it is watched", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
-		if k.watch == nil || p.take(k.at) != k {
+		if k.idle.watch == nil || p.take(k.endpoint) != k {
 			t.Fatal("not watched, or not taken")
 		}
 		go io.WriteString(peer, "x")
@@ -60,29 +60,29 @@ var poolTests = []struct {
 			t.Errorf("read %q, %v", b, err)
 		}
 	}},
-	{"another's is not taken", func(t *testing.T, p *pool, k *kept, _ net.Conn) {
-		if p.take(anyOf("b.test")) != nil || p.take(spot{k.at.Origin, first}) != nil {
+	{"another's is not taken", func(t *testing.T, p *idlePool, k *persistConn, _ net.Conn) {
+		if p.take(anyAddr("b.test")) != nil || p.take(endpoint{k.endpoint.Origin, first}) != nil {
 			t.Error("taken")
 		}
 	}},
-	{"the one that rested last is taken first", func(t *testing.T, p *pool, k *kept, _ net.Conn) {
-		second, _ := lay(p, k.at)
-		if p.take(k.at) != second || p.take(k.at) != k {
+	{"the one that rested last is taken first", func(t *testing.T, p *idlePool, k *persistConn, _ net.Conn) {
+		second, _ := lay(p, k.endpoint)
+		if p.take(k.endpoint) != second || p.take(k.endpoint) != k {
 			t.Error("another")
 		}
 	}},
-	{"the peer hangs up on it", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+	{"the peer hangs up on it", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		peer.Close()
-		<-time.After(2*unwatched + time.Millisecond)
+		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
-		if rested(p) != 0 || p.take(k.at) != nil {
+		if rested(p) != 0 || p.take(k.endpoint) != nil {
 			t.Error("still kept")
 		}
 	}},
-	{"the peer speaks out of turn", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
-		<-time.After(2*unwatched + time.Millisecond)
+	{"the peer speaks out of turn", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+		<-time.After(2*watchAfter + time.Millisecond)
 		io.WriteString(peer, "x")
-		if p.take(k.at) != nil {
+		if p.take(k.endpoint) != nil {
 			t.Error("taken")
 		}
 		synctest.Wait()
@@ -90,76 +90,76 @@ var poolTests = []struct {
 			t.Error("left open")
 		}
 	}},
-	{"closed when its time is over", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+	{"closed when its time is over", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		<-time.After(restFor)
 		synctest.Wait()
 		if rested(p) != 1 {
 			t.Fatal("closed too soon")
 		}
-		<-time.After(2*unwatched + time.Millisecond)
+		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
-		if !closedAtPeer(peer) || p.take(k.at) != nil {
+		if !closedAtPeer(peer) || p.take(k.endpoint) != nil {
 			t.Error("still kept")
 		}
 	}},
-	{"the oldest of a spot makes room", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+	{"the oldest of a endpoint makes room", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		for range maxIdlePerHost {
-			lay(p, k.at)
+			lay(p, k.endpoint)
 		}
 		if rested(p) != maxIdlePerHost || !closedAtPeer(peer) {
 			t.Errorf("%d kept", rested(p))
 		}
 	}},
-	{"the oldest of all makes room", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+	{"the oldest of all makes room", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		for i := range maxIdle {
-			lay(p, anyOf(strconv.Itoa(i)))
+			lay(p, anyAddr(strconv.Itoa(i)))
 		}
 		if rested(p) != maxIdle || !closedAtPeer(peer) {
 			t.Errorf("%d kept", rested(p))
 		}
 	}},
-	{"dropped, and what comes to rest then", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
-		p.drop()
-		_, late := lay(p, k.at)
+	{"dropped, and what comes to rest then", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+		p.closeIdle()
+		_, late := lay(p, k.endpoint)
 		if !closedAtPeer(peer) || !closedAtPeer(late) {
 			t.Error("left open")
 		}
-		if p.take(k.at) != nil { // somebody goes on
+		if p.take(k.endpoint) != nil { // somebody goes on
 			t.Error("taken")
 		}
-		if lay(p, k.at); p.take(k.at) == nil {
+		if lay(p, k.endpoint); p.take(k.endpoint) == nil {
 			t.Error("closed although somebody goes on")
 		}
 	}},
-	{"closed with the pool", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
-		<-time.After(2*unwatched + time.Millisecond)
+	{"closed with the pool", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+		<-time.After(2*watchAfter + time.Millisecond)
 		p.close()
-		_, late := lay(p, k.at)
-		if !closedAtPeer(peer) || !closedAtPeer(late) || p.take(k.at) != nil {
+		_, late := lay(p, k.endpoint)
+		if !closedAtPeer(peer) || !closedAtPeer(late) || p.take(k.endpoint) != nil {
 			t.Error("still kept")
 		}
 	}},
-	{"nothing is left of what is gone", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
-		p.take(k.at)
-		<-time.After(2*unwatched + time.Millisecond)
+	{"nothing is left of what is gone", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
+		p.take(k.endpoint)
+		<-time.After(2*watchAfter + time.Millisecond)
 		synctest.Wait()
-		if len(p.resting) != 0 || p.timer != nil {
-			t.Errorf("%d lists, timer %v", len(p.resting), p.timer)
+		if len(p.conns) != 0 || p.timer != nil {
+			t.Errorf("%d lists, timer %v", len(p.conns), p.timer)
 		}
 	}},
-	{"at rest with the Transport", func(t *testing.T, p *pool, k *kept, peer net.Conn) {
+	{"at rest with the Transport", func(t *testing.T, p *idlePool, k *persistConn, peer net.Conn) {
 		for range 2 {
-			p.rests(k.counted, k.at, true)
+			p.setTransportIdle(k.tracked, k.endpoint, true)
 		}
-		if !p.hasLent(k.at) || p.hasLent(anyOf("b.test")) {
+		if !p.transportHasIdle(k.endpoint) || p.transportHasIdle(anyAddr("b.test")) {
 			t.Error("not known, or of another")
 		}
-		p.rests(k.counted, k.at, false)
-		if p.hasLent(k.at) {
+		p.setTransportIdle(k.tracked, k.endpoint, false)
+		if p.transportHasIdle(k.endpoint) {
 			t.Error("still there")
 		}
-		p.gone(k.counted)
-		if p.rests(k.counted, k.at, true); len(p.lent) != 0 {
+		p.connClosed(k.tracked)
+		if p.setTransportIdle(k.tracked, k.endpoint, true); len(p.transport) != 0 {
 			t.Error("it is closed")
 		}
 	}},
@@ -169,9 +169,9 @@ func TestPool(t *testing.T) {
 	for _, tt := range poolTests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // fails where a watch does not end
-				p := newPool(restFor)
+				p := newIdlePool(restFor)
 				defer p.close()
-				k, peer := lay(p, anyOf("a.test"))
+				k, peer := lay(p, anyAddr("a.test"))
 				tt.do(t, p, k, peer)
 			})
 		})
@@ -251,7 +251,7 @@ func TestChoiceOfProtocol(t *testing.T) {
 	visit := func(proto string, direct bool) {
 		t.Helper()
 		kept := false
-		trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { kept = counted(got.Conn).kept }}
+		trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { kept = tracked(got.Conn).pooled }}
 		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "GET", o.String(), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -198,7 +198,7 @@ func TestReachOfNoTLS(t *testing.T) {
 			if n := o.accepted.Load(); n != 1 {
 				t.Errorf("%d connections, want 1", n)
 			}
-			if !d.contacts.plain(o.Origin) {
+			if !d.history.isPlaintext(o.Origin) {
 				t.Error("not remembered")
 			}
 			if _, _, err := get(t, d, o.String()); err == nil {
@@ -235,7 +235,7 @@ func TestReachOfKnownNoTLS(t *testing.T) {
 	o := serve(t, hello)
 	d := newClient(t, Options{AllowPrivate: loopback})
 	secure := robots.Origin{Scheme: "https", Host: o.Host, Port: o.Port}
-	d.contacts.notTLS(secure)
+	d.history.setPlaintext(secure, true)
 	if err := d.Reach(t.Context(), secure); err != nil {
 		t.Fatal(err)
 	}
@@ -319,9 +319,9 @@ func TestWarmConnectionClosedByPeer(t *testing.T) {
 			if err := d.Reach(t.Context(), o.Origin); err != nil {
 				t.Fatal(err)
 			}
-			d.warm.mu.Lock()
-			w := d.warm.conns[spot{Origin: o.Origin}]
-			d.warm.mu.Unlock()
+			d.unused.mu.Lock()
+			w := d.unused.conns[endpoint{Origin: o.Origin}]
+			d.unused.mu.Unlock()
 			if w == nil {
 				t.Fatal("no connection is kept")
 			}

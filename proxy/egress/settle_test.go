@@ -103,7 +103,7 @@ func (g *gate) Written()       { g.calls = append(g.calls, "written") }
 func TestNothingIsWrittenBeforeItsTurn(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	c := newCountedConn(ours)
+	c := newTrackedConn(ours)
 	defer c.Close()
 	shut := errors.New("not yet")
 	g := &gate{shut: shut}

@@ -9,42 +9,36 @@ import (
 	"syscall"
 )
 
-// Stats is what a Client is at, to be shown.
+// Stats are the counts of a Client's connections.
 type Stats struct {
-	Origins Peers // that the Client itself connects to, or through tunnels of the parent's
-	Parent  Peers // the parent proxy, on the way to them and with what it forwards; none without one
+	Origins Peers // to origins, directly or by tunnels through the parent proxy
+	Parent  Peers // to the parent proxy, for tunnels and forwarded requests; zero without a parent
 }
 
-// Peers are the connections to some.
+// Peers are the counts of the connections to one kind of peer.
 type Peers struct {
-	Open   int                // that HTTP is spoken on, those at rest included
-	Dialed map[Outcome]uint64 // tries to make one so far, by their outcome; those for FTP and for tunnels passed unopened too
+	Open   int                // HTTP connections that are open, idle ones included
+	Dialed map[Outcome]uint64 // attempts to connect so far, by outcome; those for FTP and for tunnels passed through too
 }
 
-// Stats waits for no connection. Every outcome is in both Dialed. What Clients before
-// this one have counted, and have open still, is in them.
-func (d *Client) Stats() Stats {
-	return Stats{Origins: d.counts.origins.peers(), Parent: d.counts.parent.peers()}
-}
+// counters are the sources of Stats. A Client and its Options.Previous share them.
+type counters struct{ origins, parent counter }
 
-// counts is what Stats are made of. Clients that follow each other share it.
-type counts struct{ origins, parent tally }
-
-// An Outcome is how a try to connect came out.
+// An Outcome is the result of an attempt to connect.
 type Outcome string
 
-// The outcomes that there are.
+// The outcomes.
 const (
-	OutcomeOK          Outcome = "ok"          // it stands, with its TLS handshake done where there is to be one
-	OutcomeDNS         Outcome = "dns"         // the name leads nowhere, or no name server answered
-	OutcomeRefused     Outcome = "refused"     // nobody listens there
-	OutcomeUnreachable Outcome = "unreachable" // no way leads there; by what the parent says too
-	OutcomeTimeout     Outcome = "timeout"     // no answer
-	OutcomeTLS         Outcome = "tls"         // the handshake failed, or the certificate is not good
-	OutcomeForbidden   Outcome = "forbidden"   // no address that may be dialled: ErrForbiddenAddr, ErrForbiddenPort
+	OutcomeOK          Outcome = "ok"          // connected, with the TLS handshake if there is one
+	OutcomeDNS         Outcome = "dns"         // the name has no address, or no name server replied
+	OutcomeRefused     Outcome = "refused"     // connection refused
+	OutcomeUnreachable Outcome = "unreachable" // no route, or the parent proxy cannot reach the origin
+	OutcomeTimeout     Outcome = "timeout"     // no reply in time
+	OutcomeTLS         Outcome = "tls"         // the handshake failed, or the certificate is not valid
+	OutcomeForbidden   Outcome = "forbidden"   // no allowed address: ErrForbiddenAddr, ErrForbiddenPort
 	OutcomeExhausted   Outcome = "exhausted"   // ErrExhausted
 	OutcomeParent      Outcome = "parent"      // ErrParent
-	OutcomeCanceled    Outcome = "canceled"    // who asked has left, or the Client was closed
+	OutcomeCanceled    Outcome = "canceled"    // the caller left, or the Client was closed
 	OutcomeOther       Outcome = "other"
 )
 
@@ -53,16 +47,11 @@ var allOutcomes = [...]Outcome{
 	OutcomeForbidden, OutcomeExhausted, OutcomeParent, OutcomeCanceled, OutcomeOther,
 }
 
-// outcomeOf says how a try came out by its error: the first that fits. What failed
-// of TLS is not among them: connect knows.
+// outcomeOf returns the outcome of an attempt with error err: the first that matches. It
+// does not recognise TLS failures.
 func outcomeOf(err error) Outcome {
 	is := func(targets ...error) bool {
-		for _, t := range targets {
-			if errors.Is(err, t) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 	}
 	_, dns := errors.AsType[*net.DNSError](err)
 	timed, ok := errors.AsType[net.Error](err)
@@ -89,34 +78,34 @@ func outcomeOf(err error) Outcome {
 	return OutcomeOther
 }
 
-// A tally counts the connections to some. A nil one counts nothing.
-type tally struct {
+// A counter counts the connections to one kind of peer. A nil counter counts nothing.
+type counter struct {
 	open   atomic.Int64
-	dialed [len(allOutcomes)]atomic.Uint64 // tries, by their place in allOutcomes
+	dialed [len(allOutcomes)]atomic.Uint64 // attempts, by the index in allOutcomes
 }
 
-// note counts a try to dial.
-func (t *tally) note(err error) { t.add(outcomeOf(err)) }
+// dial counts an attempt to dial.
+func (c *counter) dial(err error) { c.add(outcomeOf(err)) }
 
-// noteTLS counts a try that stood, as far as its handshake.
-func (t *tally) noteTLS(err error) {
-	how := outcomeOf(err)
-	if how != OutcomeOK && how != OutcomeCanceled {
-		how = OutcomeTLS
+// handshake counts an attempt that got as far as the TLS handshake.
+func (c *counter) handshake(err error) {
+	o := outcomeOf(err)
+	if o != OutcomeOK && o != OutcomeCanceled {
+		o = OutcomeTLS
 	}
-	t.add(how)
+	c.add(o)
 }
 
-func (t *tally) add(how Outcome) {
-	if t != nil {
-		t.dialed[slices.Index(allOutcomes[:], how)].Add(1)
+func (c *counter) add(o Outcome) {
+	if c != nil {
+		c.dialed[slices.Index(allOutcomes[:], o)].Add(1)
 	}
 }
 
-func (t *tally) peers() Peers {
-	p := Peers{Open: int(t.open.Load()), Dialed: make(map[Outcome]uint64)}
-	for i, how := range allOutcomes {
-		p.Dialed[how] = t.dialed[i].Load()
+func (c *counter) peers() Peers {
+	p := Peers{Open: int(c.open.Load()), Dialed: make(map[Outcome]uint64)}
+	for i, o := range allOutcomes {
+		p.Dialed[o] = c.dialed[i].Load()
 	}
 	return p
 }

@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// wantDialed holds what was counted since the Client was made against what is wanted;
+// wantDialed holds what was tracked since the Client was made against what is wanted;
 // what is not named is 0.
 func wantDialed(t *testing.T, who string, p Peers, want map[Outcome]uint64) {
 	t.Helper()

@@ -34,7 +34,7 @@ func FuzzSized(f *testing.F) {
 		}
 		from, by := bufio.NewReaderSize(bytes.NewReader(in), len(in)+1), bufio.NewReaderSize(bytes.NewReader(in), len(in)+1)
 		from.Peek(1)
-		got := sized(from, r)
+		got := readSimpleResponse(from, r)
 		if got == nil {
 			return
 		}
@@ -60,7 +60,7 @@ func TestSized(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	tests := []struct {
 		name, head string
-		sized      bool
+		simple     bool
 	}{
 		{"RFC 9112 6.3 a length", ok + "Content-Length: 4\r\n", true},
 		{"and the connection kept", ok + "Content-Length: 4\r\nConnection: keep-alive\r\n", true},
@@ -92,17 +92,17 @@ func TestSized(t *testing.T) {
 			from := bufio.NewReader(strings.NewReader(tt.head + "\r\ngood"))
 			from.Peek(1)
 			come := from.Buffered()
-			if got := sized(from, &http.Request{Method: http.MethodGet}); (got != nil) != tt.sized {
+			if got := readSimpleResponse(from, &http.Request{Method: http.MethodGet}); (got != nil) != tt.simple {
 				t.Errorf("read: %v", got != nil)
 			}
-			if !tt.sized && from.Buffered() != come {
+			if !tt.simple && from.Buffered() != come {
 				t.Errorf("of %d octets %d are left for net/http", come, from.Buffered())
 			}
 		})
 	}
 	from := bufio.NewReader(strings.NewReader(fine))
 	from.Peek(1)
-	if sized(from, &http.Request{Method: http.MethodHead}) != nil {
+	if readSimpleResponse(from, &http.Request{Method: http.MethodHead}) != nil {
 		t.Error("RFC 9110 9.3.2 an answer to HEAD is read as if it had a body")
 	}
 }
@@ -133,7 +133,7 @@ func TestWriteIsOurs(t *testing.T) {
 	}
 	r.Header = http.Header{"User-Agent": {"ExampleBot/1.0"}, "Accept": {"*/*"}, "Via": {"1.1 a"}}
 	to := bufio.NewWriter(io.Discard)
-	if n := testing.AllocsPerRun(100, func() { write(to, r, nil) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { writeRequest(to, r, nil) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -165,7 +165,7 @@ func FuzzWrite(f *testing.F) {
 		}
 		var got, want strings.Builder
 		to, by := bufio.NewWriter(&got), bufio.NewWriter(&want)
-		err, wantErr := write(to, r, nil), r.Write(by)
+		err, wantErr := writeRequest(to, r, nil), r.Write(by)
 		to.Flush()
 		by.Flush()
 		if (err == nil) != (wantErr == nil) || got.String() != want.String() {

@@ -34,7 +34,7 @@ func TestOwnListeners(t *testing.T) {
 		{"on all addresses: another port", "0.0.0.0:8080", "127.0.0.1:8081", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, err := newGuard(Options{AllowPrivate: everything, Own: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort(c.own)}})
+			g, err := newGuard(everything, nil, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort(c.own)}, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,398 @@
+// Package egress is the HTTP client that all outgoing requests use, those of clients and
+// those for robots.txt.
+//
+// It checks the address that it dials: names are resolved once, addresses that do not
+// belong to the public Internet are left out, and a second guard checks the very IP
+// address as the socket connects. A name cannot be rebound between a check and its use,
+// because no earlier check is trusted. The list of addresses is in guard.go.
+//
+// It is not a policy (package policy decides about robots.txt, pace and clients) and it
+// does not change requests: it uses no proxy from the environment, does not decompress
+// and follows no redirects. It speaks HTTP/2 to origins that choose it in their TLS
+// handshake, else HTTP/1.1. It always verifies certificates. Package ftp answers requests
+// for ftp URLs.
+//
+// It fails with ErrForbiddenAddr (ErrOwnListener is one) and ErrForbiddenPort for forbidden
+// destinations, with ErrExhausted if this machine lacks a resource, else with the errors of
+// net, crypto/tls and crypto/x509, which errors.As finds. A name that resolves to allowed
+// and forbidden addresses is dialled at the allowed ones. A DNS failure is a *net.DNSError.
+// Every step has a time limit. An address of NAT64 with a network-specific prefix cannot be
+// told from other global addresses: such a gateway has to refuse private addresses itself.
+//
+// With a parent proxy everything goes through the parent, which also resolves the names and
+// has to check their addresses. This package still checks, before anything is sent, the
+// port, the address if the host is one, and names that can only mean the parent's own host
+// or its cloud's metadata. ErrParent marks a failure of the parent itself.
+//
+// Options.OneAddress is for a pace by address: each host is then dialled at one of its
+// addresses for some minutes, so that the address of a request is known before it is sent.
+// If an address cannot be dialled, the requests that wait for it fail, and the next ones go
+// to another address of the name.
+//
+// A [Client] may be shared by any number of goroutines. It starts goroutines that watch
+// idle connections; Close ends them.
+package egress
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"robotsproxy/robots"
+)
+
+const (
+	maxTLSSessions  = 1024 // origins whose TLS session is kept for resumption
+	continueTimeout = time.Second
+
+	// maxStreamAhead bounds, in bytes, what an HTTP/2 origin may send on a stream ahead of a
+	// client that reads slowly. All streams of a connection together have no such bound:
+	// the slow ones would use it up.
+	maxStreamAhead = 256 << 10
+	pingAfter      = 30 * time.Second // without data, an HTTP/2 connection is tested by a ping
+)
+
+// Options configure a Client. The zero Options connect to the public Internet alone, to
+// the default ports, and use the system's resolver and roots.
+type Options struct {
+	AllowPrivate []netip.Prefix   // addresses that are allowed although they are not public; zero: none
+	Own          []netip.AddrPort // where the proxy itself listens: never dialled, not even with AllowPrivate; zero: nowhere
+	Ports        []PortRange      // that may be dialled; zero: DefaultPorts
+	Resolver     string           // host:port of a DNS server, which the guard does not check; "": the system's
+	Roots        *x509.CertPool   // verify origins and an https parent; nil: the system's
+	Parent       *url.URL         // proxy that all requests go through: http, https or socks5, with or without user and password; nil: none
+	OneAddress   bool             // each host is dialled at one address at a time, which Address returns; ignored with a Parent
+	Previous     *Client          // that the new Client replaces: its pseudonym and its counts are taken over; nil: none
+
+	DialTimeout   time.Duration // for resolution and TCP connection together; zero: 10 s
+	TLSTimeout    time.Duration // for a TLS handshake; zero: 10 s
+	HeaderTimeout time.Duration // from a request sent (FTP: from the connection) to its response's head; zero: 60 s
+	IdleTimeout   time.Duration // an idle connection is closed after; zero: 90 s
+	Retry         time.Duration // an origin that could not be reached is not tried again for; zero: 30 s
+	Rebind        time.Duration // with OneAddress a name is resolved anew after; zero: 5 minutes
+}
+
+// A Client connects to origins, keeps connections and sends requests. The zero Client
+// refuses every address and port; New makes a useful one.
+//
+// It sends a GET, HEAD, OPTIONS or TRACE without a body to an HTTP/1.1 origin on its
+// caller's goroutine, which costs little, and everything else by an http.Transport. Both
+// reuse each other's idle connections, but not those on which a change of protocols was
+// requested.
+type Client struct {
+	connector
+	transport *http.Transport
+	http1     *http.Transport // speaks nothing else
+	parent    *parent         // nil: none
+	toParent  *Client         // connects to parent and nothing else; nil: none
+	pseudonym string
+	counters  *counters
+
+	headerTimeout time.Duration
+	reaching      singleflight.Group // of Reach, by endpoint
+
+	cancel  context.CancelFunc // of connector.ctx; called under mu
+	mu      sync.Mutex
+	running sync.WaitGroup // attempts of Reach; Add under mu
+}
+
+// New checks o and makes a Client of it.
+func New(o Options) (*Client, error) {
+	g, err := newGuard(o.AllowPrivate, o.Ports, o.Own, o.Parent != nil)
+	if err != nil {
+		return nil, fmt.Errorf("egress: %w", err)
+	}
+	resolver, err := newResolver(o.Resolver)
+	if err != nil {
+		return nil, fmt.Errorf("egress: %w", err)
+	}
+	if min(o.DialTimeout, o.TLSTimeout, o.HeaderTimeout, o.IdleTimeout, o.Retry, o.Rebind) < 0 {
+		return nil, errors.New("egress: a time limit is negative")
+	}
+	o.HeaderTimeout, o.IdleTimeout = cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second)
+	c := &Client{
+		connector: connector{
+			dialer: dialer{guard: g, resolver: resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second)},
+			tls: &tls.Config{
+				RootCAs:            o.Roots,
+				MinVersion:         tls.VersionTLS12,
+				ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions),
+			},
+			tlsTimeout: cmp.Or(o.TLSTimeout, 10*time.Second),
+			history:    newHistory(cmp.Or(o.Retry, 30*time.Second)),
+			unused:     newUnusedPool(),
+			idle:       newIdlePool(o.IdleTimeout),
+		},
+		pseudonym:     newPseudonym(),
+		counters:      new(counters),
+		headerTimeout: o.HeaderTimeout,
+	}
+	if o.Previous != nil {
+		c.pseudonym, c.counters = o.Previous.pseudonym, o.Previous.counters
+	}
+	c.counter = &c.counters.origins
+	if o.Parent != nil {
+		if err := c.setParent(o); err != nil {
+			return nil, fmt.Errorf("egress: parent: %w", err)
+		}
+	} else if o.OneAddress {
+		c.bindings = newBindings(cmp.Or(o.Rebind, 5*time.Minute))
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.transport, c.http1 = c.newTransport(o, protocols{http2, http11}), c.newTransport(o, protocols{http11})
+	return c, nil
+}
+
+// setParent makes c connect through o.Parent. The operator chose the parent, so it may have
+// any address.
+func (c *Client) setParent(o Options) error {
+	p, err := newParent(o.Parent, c.pseudonym)
+	if err != nil {
+		return err
+	}
+	c.toParent, err = New(Options{
+		AllowPrivate: prefixes("0.0.0.0/0", "::/0"), Ports: []PortRange{{p.origin.Port, p.origin.Port}}, Resolver: o.Resolver, Roots: o.Roots,
+		DialTimeout: o.DialTimeout, TLSTimeout: o.TLSTimeout, HeaderTimeout: o.HeaderTimeout, IdleTimeout: o.IdleTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	c.toParent.counter = &c.counters.parent
+	p.use(&c.toParent.connector, c.toParent.http1)
+	c.parent = p
+	c.tunnel = func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+		return p.dial(ctx, host, port, &c.dialer)
+	}
+	return nil
+}
+
+func (c *Client) newTransport(o Options, offered protocols) *http.Transport {
+	var spoken http.Protocols
+	spoken.SetHTTP1(true)
+	both := offered[0] == http2
+	spoken.SetHTTP2(both)
+	return &http.Transport{
+		Proxy:                  nil,               // HTTP_PROXY and its like are for clients
+		DialContext:            c.dialPlain(both), // a change of protocols is requested once only, and so not on an idle connection, which may prove dead
+		DialTLSContext:         c.dialTLS(offered, both),
+		Protocols:              &spoken,
+		DisableCompression:     true, // bodies pass unchanged
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		IdleConnTimeout:        o.IdleTimeout,
+		ResponseHeaderTimeout:  o.HeaderTimeout,
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: maxHeadBytes,
+		ReadBufferSize:         bufferSize,
+		WriteBufferSize:        bufferSize,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: maxStreamAhead,
+			SendPingTimeout:           pingAfter,
+		},
+	}
+}
+
+// Pseudonym returns the proxy's name in a Via field (RFC 9110 7.6.3). It is unique, so that a
+// request that comes back to the proxy is recognised.
+func (c *Client) Pseudonym() string { return c.pseudonym }
+
+func newPseudonym() string {
+	var b [4]byte
+	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
+	return "robotsproxy-" + hex.EncodeToString(b[:])
+}
+
+// Stats returns the counts. It does not wait for a connection. Both Dialed have every
+// outcome. The counts include those of Options.Previous.
+func (c *Client) Stats() Stats {
+	return Stats{Origins: c.counters.origins.peers(), Parent: c.counters.parent.peers()}
+}
+
+// Check returns, without using the network, an error if a dial to host and port is certain
+// to be refused: ErrForbiddenPort, or ErrForbiddenAddr if host is an IP address (IPv6
+// without brackets). The addresses of a name are checked when it is dialled, by the parent
+// if there is one.
+func (c *Client) Check(host string, port uint16) error {
+	if err := c.guard.check(host, port); err != nil {
+		return fmt.Errorf("check %s: %w", hostPort(host, port), err)
+	}
+	return nil
+}
+
+// KnownAddress returns the one address at which host is dialled now, without resolving its
+// name. It returns the zero Addr if none is known, or without Options.OneAddress.
+func (c *Client) KnownAddress(host string) netip.Addr { return c.addrFor(host, netip.Addr{}) }
+
+// Address returns the one address at which o's host is dialled for the next few minutes,
+// for [Client.At]. If none is known yet, Address resolves the name and checks the
+// addresses as a dial does, and its errors are those of a dial. It returns the zero Addr
+// without Options.OneAddress, and with a parent, which resolves names itself.
+func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, error) {
+	if c.bindings == nil {
+		return netip.Addr{}, nil
+	}
+	if err := c.Check(o.Host, o.Port); err != nil {
+		return netip.Addr{}, err
+	}
+	if addr := c.KnownAddress(o.Host); addr.IsValid() {
+		return addr, nil
+	}
+	err := c.history.failure(o)
+	if _, unresolved := errors.AsType[*net.DNSError](err); unresolved {
+		return netip.Addr{}, err
+	}
+	o.Host = strings.Clone(o.Host) // it may be a part of a long URL, and is kept
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	addrs, err := c.resolve(ctx, o.Host)
+	if err != nil {
+		c.counter.dial(err) // in place of the dial that it prevents
+		return netip.Addr{}, c.remember(o, dialError(o.Host, o.Port, err))
+	}
+	return c.bindings.bind(o.Host, addrs), nil
+}
+
+// reach is Reach for the endpoint at.
+func (c *Client) reach(ctx context.Context, at endpoint) error {
+	o := at.Origin
+	if o.Scheme != "http" && o.Scheme != "https" {
+		return fmt.Errorf("reach %s: the scheme is neither http nor https", o)
+	}
+	if err := c.guard.check(o.Host, o.Port); err != nil {
+		return fmt.Errorf("reach %s: %w", o, err)
+	}
+	if c.parent.forwards(o.Scheme) || c.history.wasReached(o) {
+		return nil
+	}
+	if err := c.history.failure(o); err != nil {
+		return err
+	}
+	key := o.String()
+	if at.addr.IsValid() {
+		key += "@" + at.addr.String()
+	}
+	result := c.reaching.DoChan(key, func() (any, error) { return nil, c.tryReach(at) })
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("reach %s: %w", o, context.Cause(ctx))
+	case r := <-result:
+		return r.Err // has the origin
+	}
+}
+
+// tryReach runs once for all callers of Reach. Closing the Client ends it, but no caller
+// does. The time limits of a dial and a handshake bound it.
+func (c *Client) tryReach(at endpoint) error {
+	end, err := c.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	at = at.clone()
+	if at.Scheme == "https" && c.history.isPlaintext(at.Origin) {
+		at.Scheme = "http"
+	}
+	if c.parent.forwards(at.Scheme) || c.history.wasReached(at.Origin) { // the latter if an attempt ended as this one began
+		return nil
+	}
+	conn, err := c.connect(c.ctx, at, protocols{http2, http11})
+	switch {
+	case err == nil:
+		c.unused.put(c.endpointOf(at.Origin, conn), conn)
+	case LocalError(err): // first: the parent's TLS may have failed, or its name be unknown
+		return err
+	case errors.Is(err, errNotTLS):
+		c.history.setReached(at.Origin)
+		c.history.setPlaintext(at.Origin, true)
+	case needsName(at.Origin, err, c.tls.RootCAs):
+		c.history.setReached(at.Origin)
+	default:
+		return c.remember(at.Origin, err)
+	}
+	return nil
+}
+
+// needsName reports whether a handshake with an IP address failed only because it had no
+// name: the certificate verifies except for the name, or the peer sent an alert, as many
+// servers do if the ClientHello has no SNI.
+func needsName(o robots.Origin, err error, roots *x509.CertPool) bool {
+	if _, notIP := netip.ParseAddr(o.Host); notIP != nil {
+		return false
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "remote error" { // as crypto/tls marks a received alert
+		return true
+	}
+	var name x509.HostnameError
+	var unverified *tls.CertificateVerificationError
+	if !errors.As(err, &name) || !errors.As(err, &unverified) || len(unverified.UnverifiedCertificates) == 0 {
+		return false
+	}
+	// x509 checks the name before the chain, so the chain is not verified yet.
+	certs := unverified.UnverifiedCertificates
+	chain := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+	for _, c := range certs[1:] {
+		chain.Intermediates.AddCert(c)
+	}
+	_, err = certs[0].Verify(chain)
+	return err == nil
+}
+
+// begin counts an attempt that Close waits for.
+func (c *Client) begin() (end func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	c.running.Add(1)
+	return c.running.Done, nil
+}
+
+// CloseIdle closes the idle connections, and those that become idle. It is called when
+// another Client has replaced this one, which only ends its last requests.
+func (c *Client) CloseIdle() {
+	if c.transport == nil {
+		return
+	}
+	c.unused.closeAll()
+	c.idle.closeIdle()
+	c.transport.CloseIdleConnections()
+	c.http1.CloseIdleConnections()
+	if c.toParent != nil {
+		c.toParent.CloseIdle()
+	}
+}
+
+// Close ends the attempts of Reach and closes the idle connections. Requests under way go
+// on. A new request that needs a connection fails.
+func (c *Client) Close() {
+	if c.transport == nil {
+		return
+	}
+	c.mu.Lock()
+	c.cancel()
+	c.mu.Unlock()
+	c.running.Wait()
+	c.unused.close()
+	c.idle.close()
+	c.transport.CloseIdleConnections()
+	c.http1.CloseIdleConnections()
+	if c.toParent != nil {
+		c.toParent.Close()
+	}
+}

@@ -1,0 +1,161 @@
+package egress
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"robotsproxy/robots"
+)
+
+const (
+	recentFor    = 30 * time.Second // a connection made this long ago shows that an origin can be reached
+	plaintextFor = 5 * time.Minute  // a peer without TLS is not tried with TLS again
+	http2For     = 24 * time.Hour   // a peer that chose HTTP/2 is expected to choose it again
+	maxHistory   = 10_000           // origins; about 100 bytes each
+)
+
+// A history remembers what the last connections to each origin showed.
+type history struct {
+	mu        sync.Mutex
+	open      map[robots.Origin]int // open connections
+	reached   expiringSet
+	plaintext expiringSet // peers that did not speak TLS
+	http2     expiringSet // peers that chose HTTP/2 in their last handshake
+
+	retry    time.Duration // how long a failure is returned again
+	failures map[robots.Origin]*RetryError
+}
+
+func newHistory(retry time.Duration) *history {
+	return &history{
+		retry:     retry,
+		failures:  make(map[robots.Origin]*RetryError),
+		open:      make(map[robots.Origin]int),
+		reached:   newExpiringSet(recentFor, maxHistory),
+		plaintext: newExpiringSet(plaintextFor, maxHistory),
+		http2:     newExpiringSet(http2For, maxHistory),
+	}
+}
+
+// wasReached reports whether a connection to o is open, or was made within recentFor.
+func (h *history) wasReached(o robots.Origin) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reached.has(o) || h.open[o] > 0
+}
+
+// setReached notes that o has just been reached.
+func (h *history) setReached(o robots.Origin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reached.add(o)
+	delete(h.failures, o)
+}
+
+// fail notes why o could not be reached, and returns the error until the next attempt.
+func (h *history) fail(o robots.Origin, err error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.failures) >= maxHistory {
+		clear(h.failures) // which costs an attempt each
+	}
+	e := &RetryError{Err: err, At: time.Now().Add(h.retry)}
+	h.failures[o] = e
+	return e
+}
+
+// failure returns why o could not be reached, or nil if an attempt may be made.
+func (h *history) failure(o robots.Origin) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.failures[o]
+	if e == nil {
+		return nil
+	}
+	if time.Until(e.At) <= 0 {
+		delete(h.failures, o)
+		return nil
+	}
+	return e
+}
+
+// opened counts a connection to o, TLS included.
+func (h *history) opened(o robots.Origin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open[o]++
+	h.reached.add(o)
+	delete(h.failures, o)
+}
+
+// closed ends the count of a connection to o.
+func (h *history) closed(o robots.Origin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open[o]--; h.open[o] <= 0 {
+		delete(h.open, o)
+	}
+}
+
+// isPlaintext reports whether o did not speak TLS.
+func (h *history) isPlaintext(o robots.Origin) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.plaintext.has(o)
+}
+
+// setPlaintext notes whether o speaks no TLS.
+func (h *history) setPlaintext(o robots.Origin, is bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.plaintext.set(o, is)
+}
+
+// isHTTP2 reports whether o chose HTTP/2.
+func (h *history) isHTTP2(o robots.Origin) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.http2.has(o)
+}
+
+// setHTTP2 notes whether o has chosen HTTP/2.
+func (h *history) setHTTP2(o robots.Origin, is bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.http2.set(o, is)
+}
+
+// An expiringSet holds up to limit origins, each for the time keep.
+type expiringSet struct {
+	keep  time.Duration
+	limit int
+	added map[robots.Origin]time.Time
+}
+
+func newExpiringSet(keep time.Duration, limit int) expiringSet {
+	return expiringSet{keep: keep, limit: limit, added: make(map[robots.Origin]time.Time)}
+}
+
+func (s expiringSet) has(o robots.Origin) bool {
+	added, ok := s.added[o]
+	return ok && time.Since(added) < s.keep
+}
+
+func (s expiringSet) set(o robots.Origin, in bool) {
+	if in {
+		s.add(o)
+	} else {
+		delete(s.added, o)
+	}
+}
+
+func (s expiringSet) add(o robots.Origin) {
+	if _, ok := s.added[o]; !ok && len(s.added) >= s.limit {
+		maps.DeleteFunc(s.added, func(o robots.Origin, _ time.Time) bool { return !s.has(o) })
+		if len(s.added) >= s.limit {
+			clear(s.added) // which costs a connection each
+		}
+	}
+	s.added[o] = time.Now()
+}

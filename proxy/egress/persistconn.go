@@ -1,0 +1,447 @@
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+
+	"golang.org/x/net/http/httpguts"
+
+	"robotsproxy/proxy/h1"
+	"robotsproxy/proxy/socket"
+)
+
+const (
+	maxHeadBytes = 256 << 10 // of a response's head, 1xx included
+	maxFields    = 512       // lines of a response's head: a field takes about 100 bytes of memory, however short it is
+	bufferSize   = 4 << 10   // of a connection's read buffer and of its write buffer, in bytes; up to 32 KiB gained nothing beyond the noise
+)
+
+// quickResponse bounds how long a request may be under way before the end of its context
+// closes the connection. A request with a quicker response is spared the cost of that, and
+// of a deadline of its own: see docs/performance.md.
+const quickResponse = 200 * time.Millisecond
+
+// A persistConn is an HTTP/1.1 connection. It sends requests on their caller's own
+// goroutine, one after the other. Between them it is in an idlePool.
+type persistConn struct {
+	conn     net.Conn     // TLS, if the origin speaks it
+	tracked  *trackedConn // below TLS
+	socket   *socket.Conn // below all
+	endpoint endpoint
+	keep     func(*persistConn) // puts the connection into its pool
+	cut      func()             // closes the socket
+
+	idle idleState
+
+	used  bool            // a response has come over the connection
+	wrote bool            // at least one byte of the request was written
+	head  int             // bytes that the head of the response may still have; -1: the head is complete
+	lines int             // that have come of the head, and maybe of what follows
+	until time.Time       // the read deadline that was set for a quick response; zero: another one, or none
+	timed bool            // the read deadline is the one of a slow response
+	from  *bufio.Reader   // reads the response; nil: no request is under way
+	ctx   context.Context // of the request
+	stop  func() bool     // keeps the end of ctx from closing the connection; nil: it does not close it
+	peek  [1]byte
+}
+
+// An idleState is what an idlePool knows of a connection.
+type idleState struct {
+	watch        *idleWatch   // nil: none; guarded by the pool's mutex
+	round        uint64       // of the pool's sweeps, in which the connection became idle
+	older, newer *persistConn // that became idle right before and right after this one
+}
+
+// newPersistConn returns nil for a connection that cannot be peeked at.
+func newPersistConn(conn net.Conn, at endpoint, keep func(*persistConn)) *persistConn {
+	t := tracked(conn)
+	s := socketUnder(t.Conn)
+	if s == nil {
+		return nil
+	}
+	t.pooled = true
+	p := &persistConn{conn: conn, tracked: t, socket: s, endpoint: at, keep: keep, cut: func() { t.Close() }}
+	s.Stalled = p.closeWithContext
+	return p
+}
+
+var (
+	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
+	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }}
+
+	errUnsolicited = errors.New("the origin sends what it was not asked for")
+	errHeadSize    = fmt.Errorf("the head of the origin's answer has exceeded %d octets", maxHeadBytes)
+	errFieldCount  = fmt.Errorf("the head of the origin's answer has exceeded %d fields", maxFields)
+)
+
+// A noResponseError is why a connection ended before the first byte of a response.
+type noResponseError struct{ error }
+
+func (e noResponseError) Unwrap() error { return e.error }
+
+// A headTimeoutError is the error of a response whose head has not come in time.
+type headTimeoutError struct{}
+
+func (headTimeoutError) Error() string        { return "the origin's answer has not come in time" }
+func (headTimeoutError) Timeout() bool        { return true }
+func (headTimeoutError) Temporary() bool      { return true }
+func (headTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// checkIdle returns an error if there is anything to read on a connection without a
+// request, or if the connection has ended.
+func (p *persistConn) checkIdle() error {
+	p.tracked.peek = p.socket
+	n, err := p.conn.Read(p.peek[:])
+	p.tracked.peek = nil
+	switch {
+	case n > 0 || p.tracked.records != nil && !p.tracked.records.atBoundary():
+		return errUnsolicited
+	case err == socket.ErrNothing:
+		return nil
+	}
+	return err
+}
+
+// Write writes to the connection.
+func (p *persistConn) Write(b []byte) (int, error) {
+	n, err := p.conn.Write(b)
+	p.wrote = p.wrote || n > 0
+	return n, err
+}
+
+// Read reads a response. It limits the size and the time of the head.
+func (p *persistConn) Read(b []byte) (int, error) {
+	switch {
+	case p.head == 0:
+		return 0, errHeadSize
+	case p.head > 0 && p.lines > maxFields: // everything so far belongs to the head
+		return 0, errFieldCount
+	}
+	if p.head > 0 {
+		b = b[:min(len(b), p.head)]
+	} else if p.timed {
+		p.timed = false
+		if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
+			return 0, err
+		}
+	}
+	n, err := p.conn.Read(b)
+	if p.head > 0 {
+		p.head -= n
+		p.lines += bytes.Count(b[:n], []byte("\n"))
+	}
+	return n, err
+}
+
+// roundTrip sends r. The head of the response has to come within timeout. With an error
+// the connection is closed.
+func (p *persistConn) roundTrip(r *http.Request, trace *httptrace.ClientTrace, timeout time.Duration) (*http.Response, error) {
+	ctx := r.Context()
+	if trace != nil && trace.GotConn != nil {
+		trace.GotConn(httptrace.GotConnInfo{Conn: p.conn, Reused: p.used})
+	}
+	p.from, p.ctx, p.stop, p.wrote = readers.Get().(*bufio.Reader), ctx, nil, false
+	p.from.Reset(p)
+	resp, err := p.exchange(r, trace, timeout)
+	if err != nil {
+		p.finish(false)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	reusable := !r.Close && !resp.Close && resp.StatusCode >= http.StatusOK
+	if resp.Body == http.NoBody {
+		p.finish(reusable)
+	} else {
+		resp.Body = &body{inner: resp.Body, conn: p, ctx: ctx, reusable: reusable}
+	}
+	return resp, nil
+}
+
+func (p *persistConn) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout time.Duration) (*http.Response, error) {
+	ctx := r.Context()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := p.checkIdle(); err != nil {
+		return nil, noResponseError{err}
+	}
+	if err := p.writeRequest(r, trace); err != nil {
+		return nil, err
+	}
+	err := p.awaitResponse(timeout)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, headTimeoutError{}
+	}
+	if err != nil {
+		return nil, noResponseError{fmt.Errorf("no answer from the origin: %w", err)}
+	}
+	resp, err := p.readResponse(r, trace, timeout)
+	if err != nil && p.lines > maxFields {
+		err = errFieldCount // not what became of the line that was cut
+	}
+	p.head = -1
+	if err == nil && resp.Body != http.NoBody && (resp.ContentLength < 0 || resp.ContentLength > int64(p.from.Buffered())) {
+		p.closeWithContext()
+		p.timed, p.until = true, time.Time{} // the first read of the body ends the deadline
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, headTimeoutError{}
+	case err != nil:
+		return nil, fmt.Errorf("read the origin's answer: %w", err)
+	}
+	return resp, nil
+}
+
+// writeRequest writes the request.
+func (p *persistConn) writeRequest(r *http.Request, trace *httptrace.ClientTrace) error {
+	to := writers.Get().(*bufio.Writer)
+	to.Reset(p)
+	err := writeRequest(to, r, trace)
+	if err == nil {
+		err = to.Flush()
+	}
+	to.Reset(nil)
+	writers.Put(to)
+	if err != nil && !p.wrote {
+		err = noResponseError{err}
+	}
+	return err
+}
+
+// awaitResponse waits for the first byte of the response.
+func (p *persistConn) awaitResponse(timeout time.Duration) error {
+	p.head, p.lines, p.timed = maxHeadBytes, 0, false
+	limit := min(quickResponse, timeout)
+	if now := time.Now(); p.until.Sub(now) < limit/2 { // else the deadline of an earlier request will do
+		p.until = now.Add(limit)
+		if err := p.conn.SetReadDeadline(p.until); err != nil {
+			return err
+		}
+	}
+	_, err := p.from.Peek(1)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	if err := p.awaitSlow(timeout); err != nil {
+		return err
+	}
+	_, err = p.from.Peek(1)
+	return err
+}
+
+// awaitSlow prepares for a response that is late, or whose head is incomplete: from now on
+// the end of the request's context closes the connection, and the rest of the head has to
+// come within timeout.
+func (p *persistConn) awaitSlow(timeout time.Duration) error {
+	if p.timed {
+		return nil
+	}
+	p.closeWithContext()
+	p.timed, p.until = true, time.Time{}
+	return p.conn.SetReadDeadline(time.Now().Add(timeout))
+}
+
+// closeWithContext has the end of the request's context close the connection.
+func (p *persistConn) closeWithContext() {
+	if p.ctx != nil && p.stop == nil {
+		p.stop = context.AfterFunc(p.ctx, p.cut)
+	}
+}
+
+// readResponse reads the head of the response, and the 1xx responses before it (RFC 9110
+// 15.2).
+func (p *persistConn) readResponse(r *http.Request, trace *httptrace.ClientTrace, timeout time.Duration) (*http.Response, error) {
+	for {
+		if resp := readSimpleResponse(p.from, r); resp != nil {
+			return resp, nil
+		}
+		if err := p.awaitSlow(timeout); err != nil {
+			return nil, err
+		}
+		resp, err := http.ReadResponse(p.from, r)
+		if err != nil {
+			return nil, err
+		}
+		status := resp.StatusCode
+		if status < http.StatusContinue || status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+			return resp, nil
+		}
+		if trace != nil && trace.Got1xxResponse != nil {
+			if err := trace.Got1xxResponse(status, textproto.MIMEHeader(resp.Header)); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// finish ends the request. If its response ended well, the connection is put into the pool,
+// unless more has arrived than the response, or the end of the context has closed it.
+func (p *persistConn) finish(well bool) {
+	uncut := p.stop == nil || p.stop()
+	p.ctx, p.stop = nil, nil // they refer to everything of the request
+	reusable := well && uncut && p.from.Buffered() == 0
+	p.from.Reset(nil)
+	readers.Put(p.from)
+	p.from = nil
+	if !reusable {
+		p.tracked.writes.set(nil) // TLS sends a close alert, which is not the request
+		p.conn.Close()
+		return
+	}
+	p.used = true
+	p.keep(p)
+}
+
+// A body is the body of a response. When all of it has been read, its connection is free
+// for another request. A body that is closed before is not read further.
+type body struct {
+	inner    io.ReadCloser // whose Close may read on
+	conn     *persistConn  // until done
+	ctx      context.Context
+	reusable bool        // the connection may be reused
+	done     atomic.Bool // read to its end, or closed
+	err      error       // that it ended with
+}
+
+// Read reads from the body.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.done.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.inner.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if err != io.EOF && b.ctx.Err() != nil {
+		err = context.Cause(b.ctx)
+	}
+	b.err = err
+	if b.done.CompareAndSwap(false, true) {
+		b.conn.finish(err == io.EOF && b.reusable)
+	}
+	return n, err
+}
+
+// Close may be called while another goroutine reads. That Read then fails.
+func (b *body) Close() error {
+	if b.done.CompareAndSwap(false, true) {
+		if b.conn.stop != nil {
+			b.conn.stop()
+		}
+		b.conn.conn.Close()
+	}
+	return nil
+}
+
+// excludedFields are fields that are written elsewhere in a request, or that a request
+// without a body does not have.
+var excludedFields = map[string]bool{"Host": true, "User-Agent": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true}
+
+// writeRequest writes a simple request byte for byte as http.Request.Write does, and
+// leaves other requests to that.
+func writeRequest(to *bufio.Writer, r *http.Request, trace *httptrace.ClientTrace) error {
+	host, target := cmp.Or(r.Host, r.URL.Host), r.URL.RequestURI()
+	agent, named := r.Header["User-Agent"] // without one, http.Request.Write sends Go's
+	if !named || r.Close || !httpguts.ValidHostHeader(host) || strings.Contains(host, "%") || strings.ContainsFunc(target, unicode.IsControl) ||
+		trace != nil && (trace.WroteHeaderField != nil || trace.WroteRequest != nil) {
+		return r.Write(to)
+	}
+	add := func(parts ...string) {
+		for _, s := range parts {
+			to.WriteString(s) // the last write returns the error
+		}
+	}
+	add(cmp.Or(r.Method, http.MethodGet), " ", target, " HTTP/1.1\r\nHost: ", host, "\r\n")
+	if len(agent) > 0 && agent[0] != "" {
+		add("User-Agent: ", textproto.TrimString(agent[0]), "\r\n")
+	}
+	r.Header.WriteSubset(to, excludedFields)
+	_, err := to.WriteString("\r\n")
+	if err == nil && trace != nil && trace.WroteHeaders != nil {
+		trace.WroteHeaders()
+	}
+	return err
+}
+
+// readSimpleResponse reads the head of r's response from what is buffered, as
+// http.ReadResponse does, if the head is complete, final, and tells the length of a body
+// after which the connection stays open. Else it returns nil and reads nothing.
+func readSimpleResponse(from *bufio.Reader, r *http.Request) *http.Response {
+	buffered, _ := from.Peek(from.Buffered()) // cannot fail
+	start, fields, size := h1.ParseHead(buffered)
+	status, ok := strings.CutPrefix(start, "HTTP/1.1 ")
+	lengths := fields["Content-Length"]
+	if !ok || len(lengths) != 1 || r.Method == http.MethodHead || httpguts.HeaderValuesContainsToken(fields["Connection"], "close") {
+		return nil
+	}
+	for _, name := range [...]string{"Transfer-Encoding", "Trailer", "Pragma"} { // net/http treats them specially
+		if fields[name] != nil {
+			return nil
+		}
+	}
+	word, _, _ := strings.Cut(status, " ")
+	code, err := strconv.ParseUint(word, 10, 0)
+	if len(word) != 3 || err != nil || code < 200 || code == http.StatusNoContent || code == http.StatusNotModified {
+		return nil
+	}
+	length, err := strconv.ParseUint(lengths[0], 10, 63)
+	if err != nil {
+		return nil
+	}
+	from.Discard(size) // cannot fail
+	resp := &http.Response{
+		Status: status, StatusCode: int(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: fields, ContentLength: int64(length), Body: http.NoBody, Request: r,
+	}
+	if length > 0 {
+		resp.Body = &sizedBody{from, int64(length)}
+	}
+	return resp
+}
+
+// A sizedBody is a body of known length (RFC 9112 6.3).
+type sizedBody struct {
+	from *bufio.Reader
+	left int64
+}
+
+// Read reads from the body. io.ErrUnexpectedEOF means that the connection ended before it.
+func (b *sizedBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	switch {
+	case err == nil && b.left == 0:
+		err = io.EOF
+	case err == io.EOF && b.left > 0:
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// Close does nothing: the owner of the connection closes it.
+func (*sizedBody) Close() error { return nil }

@@ -1,0 +1,378 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+
+	"robotsproxy/robots"
+)
+
+// maxConnectHead bounds, in bytes, the head of a parent's response to CONNECT.
+const maxConnectHead = 16 << 10
+
+// A parent is the upstream proxy that all requests go through. It resolves the names of
+// origins. None of its errors and messages has its password.
+type parent struct {
+	name   string        // for messages: scheme, host and port
+	origin robots.Origin // of the parent itself; https if the connection to it uses TLS
+	socks  bool          // SOCKS5; else HTTP
+	user   *url.Userinfo // nil: none
+	via    string        // the Via field of CONNECT
+
+	connector *connector      // to the parent and nothing else
+	transport *http.Transport // sends requests to the parent in absolute form
+}
+
+// newParent makes a parent of its URL. use completes it. No error has the credentials.
+func newParent(u *url.URL, pseudonym string) (*parent, error) {
+	p := &parent{user: u.User, via: "1.1 " + pseudonym}
+	scheme, hostport := u.Scheme, u.Host
+	switch u.Scheme {
+	case "http", "https":
+	case "socks5", "socks5h": // both are sent names, not addresses
+		p.socks, scheme = true, "http"
+		if u.Port() == "" && u.Hostname() != "" {
+			hostport = net.JoinHostPort(u.Hostname(), "1080") // RFC 1928 3
+		}
+	default:
+		return nil, errors.New("its scheme is none of http, https and socks5")
+	}
+	var err error
+	if p.origin, err = robots.ParseOrigin(scheme, hostport); err != nil {
+		return nil, err
+	}
+	if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("more stands behind its host than a port")
+	}
+	p.name = u.Scheme + "://" + p.origin.Addr()
+	return p, p.checkUser()
+}
+
+func (p *parent) checkUser() error {
+	if p.user == nil {
+		return nil
+	}
+	password, _ := p.user.Password()
+	switch name := p.user.Username(); {
+	case name == "":
+		return errors.New("its user has no name")
+	case p.socks && max(len(name), len(password)) > maxSocksField:
+		return fmt.Errorf("its user or password is longer than the %d octets of SOCKS5", maxSocksField)
+	case !p.socks && strings.Contains(name, ":"): // RFC 7617 2
+		return errors.New("its user has a colon in the name")
+	}
+	return nil
+}
+
+// use gives p what connects to it. t is a Transport for HTTP/1.1 of the same connector. From
+// now on t sends everything to the parent, in absolute form, and shares its connections
+// among all origins.
+func (p *parent) use(c *connector, t *http.Transport) {
+	p.connector, p.transport = c, t
+	t.MaxIdleConnsPerHost = maxIdle
+	t.Proxy = http.ProxyURL(&url.URL{Scheme: p.origin.Scheme, Host: p.origin.Addr(), User: p.user})
+	marked := func(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+		return func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, p.fault(err)
+			}
+			return conn, nil
+		}
+	}
+	t.DialContext, t.DialTLSContext = marked(t.DialContext), marked(t.DialTLSContext)
+}
+
+// fault makes err an error of the parent itself.
+func (p *parent) fault(err error) error {
+	return fmt.Errorf("%w: %s: %w", ErrParent, p.name, err)
+}
+
+// forwards reports whether requests with a scheme are sent to the parent in absolute form
+// (RFC 9112 3.2.2): many parents make tunnels to port 443 alone.
+func (p *parent) forwards(scheme string) bool {
+	return p != nil && !p.socks && scheme == "http"
+}
+
+// forward sends a request that the parent forwards. A response that the parent makes in the
+// origin's place cannot be told from the origin's own, but for 407, which is about our
+// credentials with the parent (RFC 9110 15.5.8).
+func (p *parent) forward(r *http.Request, d *dialer) (*http.Response, error) {
+	if err := forwardable(r, d); err != nil {
+		if r.Body != nil {
+			r.Body.Close() // as an http.RoundTripper must
+		}
+		return nil, err
+	}
+	resp, err := p.transport.RoundTrip(r)
+	if err == nil && resp.StatusCode == http.StatusProxyAuthRequired {
+		resp.Body.Close()
+		return nil, p.fault(errCredentials)
+	}
+	return resp, err
+}
+
+var errCredentials = errors.New("it does not take our credentials, or wants some (407)")
+
+// forwardable checks the destination of a request that the parent forwards.
+func forwardable(r *http.Request, d *dialer) error {
+	if d.ctx.Err() != nil {
+		return errClosed
+	}
+	// The Host field of a request becomes a part of its absolute form.
+	if r.URL.Opaque != "" || r.Host != "" && r.Host != r.URL.Host {
+		return errors.New("the request names another host than it is for")
+	}
+	o, err := robots.ParseOrigin(r.URL.Scheme, r.URL.Host)
+	if err != nil {
+		return err
+	}
+	if err := d.guard.check(o.Host, o.Port); err != nil {
+		return fmt.Errorf("request to %s: %w", o.Addr(), err)
+	}
+	return nil
+}
+
+// dial connects to an origin by a tunnel through the parent, which resolves the name. d
+// checks the destination.
+func (p *parent) dial(ctx context.Context, host string, port uint16, d *dialer) (net.Conn, error) {
+	conn, err := p.checkedTunnel(ctx, host, port, d)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s through the parent: %w", hostPort(host, port), err)
+	}
+	return conn, nil
+}
+
+func (p *parent) checkedTunnel(ctx context.Context, host string, port uint16, d *dialer) (net.Conn, error) {
+	if err := d.check(host, port); err != nil {
+		return nil, err
+	}
+	// Only a name or an address is sent to the parent, never "127.1" or a line end, and it
+	// is checked in the form in which it is sent.
+	o, err := robots.ParseOrigin("https", hostPort(host, port))
+	if err == nil {
+		err = d.guard.check(o.Host, o.Port)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.tunnel(ctx, o)
+}
+
+// tunnel makes a tunnel to o. To a parent without TLS it returns the *socket.Conn itself,
+// unless the parent sent bytes right behind its response.
+func (p *parent) tunnel(ctx context.Context, o robots.Origin) (net.Conn, error) {
+	conn, err := p.connect(ctx)
+	if err != nil {
+		return nil, p.fault(err)
+	}
+	limited, cancel := context.WithTimeout(ctx, p.connector.timeout)
+	defer cancel()
+	stop := context.AfterFunc(limited, func() { conn.SetDeadline(longAgo) }) // ends reads and writes
+	var ahead []byte
+	if p.socks {
+		err = p.connectSocks(conn, o)
+	} else {
+		ahead, err = p.connectHTTP(conn, o)
+	}
+	if !stop() && err == nil {
+		err = os.ErrDeadlineExceeded
+	}
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	switch {
+	case err != nil:
+		conn.Close()
+		return nil, err
+	case len(ahead) > 0:
+		return &aheadConn{conn, ahead}, nil
+	}
+	return conn, nil
+}
+
+// connect makes a connection to the parent itself.
+func (p *parent) connect(ctx context.Context) (net.Conn, error) {
+	if p.origin.Scheme == "https" {
+		return p.connector.connect(ctx, endpoint{Origin: p.origin}, protocols{http11})
+	}
+	return p.connector.dialCounted(ctx, p.origin.Host, p.origin.Port, netip.Addr{})
+}
+
+// connectHTTP makes conn a tunnel to o by CONNECT (RFC 9110 9.3.6), and returns what the
+// parent sent behind its response.
+func (p *parent) connectHTTP(conn net.Conn, o robots.Origin) (ahead []byte, err error) {
+	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: o.Addr()}, Host: o.Addr(), Header: http.Header{
+		"Via":        {p.via},
+		"User-Agent": {""}, // none: only the origin learns which client it is
+	}}
+	if p.user != nil {
+		password, _ := p.user.Password()
+		r.Header["Proxy-Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(p.user.Username()+":"+password))}
+	}
+	if err := r.Write(conn); err != nil {
+		return nil, p.fault(err)
+	}
+	from := bufio.NewReader(io.LimitReader(conn, maxConnectHead))
+	resp, err := http.ReadResponse(from, r)
+	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp, err = http.ReadResponse(from, r) // RFC 9110 15.2: the final response is yet to come
+	}
+	if err != nil {
+		return nil, p.noReply(err)
+	}
+	switch status := resp.StatusCode; status {
+	case http.StatusProxyAuthRequired:
+		return nil, p.fault(errCredentials)
+	case http.StatusBadGateway, http.StatusServiceUnavailable:
+		return nil, fmt.Errorf("%w: %s: status %d", ErrBeyondParent, p.name, status)
+	case http.StatusGatewayTimeout:
+		return nil, fmt.Errorf("%w: %s: status %d: %w", ErrBeyondParent, p.name, status, os.ErrDeadlineExceeded)
+	default:
+		if status < 200 || status > 299 {
+			return nil, p.fault(fmt.Errorf("it answers CONNECT with status %d", status))
+		}
+	}
+	return from.Peek(from.Buffered())
+}
+
+// noReply tells a parent that does not reply in time, probably because it waits for the
+// origin, from one that closes the connection or does not speak the protocol.
+func (p *parent) noReply(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%s does not say whether it can reach it: %w", p.name, err)
+	}
+	return p.fault(err)
+}
+
+// SOCKS5 is RFC 1928, with RFC 1929 for user and password. It is implemented here
+// because golang.org/x/net/proxy returns a server's reply as text alone, and the reply
+// tells whether the origin or the parent has failed.
+const (
+	socksVersion   = 5
+	socksNoAuth    = 0
+	socksPassword  = 2
+	socksConnect   = 1
+	socksIPv4      = 1
+	socksName      = 3
+	socksIPv6      = 4
+	socksAuthForm  = 1   // the version number of RFC 1929
+	maxSocksField  = 255 // bytes of a name, a user, a password
+	socksSucceeded = 0
+)
+
+// socksReplies are the replies of RFC 1928 6.
+var socksReplies = map[byte]struct {
+	text   string
+	origin bool // the origin could not be reached; else the parent has failed
+}{
+	1: {"general failure", false},
+	2: {"not allowed by its rules", false},
+	3: {"network unreachable", true},
+	4: {"host unreachable", true},
+	5: {"connection refused", true},
+	6: {"TTL expired", true},
+	7: {"command not supported", false},
+	8: {"address type not supported", false},
+}
+
+// connectSocks makes conn a tunnel to o. It reads no byte beyond the server's reply,
+// because the origin's bytes follow.
+func (p *parent) connectSocks(conn net.Conn, o robots.Origin) error {
+	if err := p.authenticateSocks(conn); err != nil {
+		return p.fault(err)
+	}
+	if _, err := conn.Write(append([]byte{socksVersion, socksConnect, 0}, socksAddress(o)...)); err != nil {
+		return p.fault(err)
+	}
+	var head [5]byte // version, reply, 0, type of address, its first byte
+	if _, err := io.ReadFull(conn, head[:2]); err != nil {
+		return p.noReply(err)
+	}
+	switch reply, known := socksReplies[head[1]]; {
+	case head[0] != socksVersion:
+		return p.fault(errNotSocks)
+	case head[1] == socksSucceeded:
+	case reply.origin:
+		return fmt.Errorf("%w: %s: %s", ErrBeyondParent, p.name, reply.text)
+	case known:
+		return p.fault(errors.New(reply.text))
+	default:
+		return p.fault(fmt.Errorf("reply %d", head[1]))
+	}
+	if _, err := io.ReadFull(conn, head[2:]); err != nil {
+		return p.fault(err)
+	}
+	rest := map[byte]int{socksIPv4: 4, socksIPv6: 16, socksName: 1 + int(head[4])}[head[3]]
+	if rest == 0 {
+		return p.fault(errNotSocks)
+	}
+	if _, err := io.CopyN(io.Discard, conn, int64(rest-1+2)); err != nil { // and the port
+		return p.fault(err)
+	}
+	return nil
+}
+
+var errNotSocks = errors.New("it does not speak SOCKS5")
+
+// authenticateSocks sends the user and password, if the server asks for them.
+func (p *parent) authenticateSocks(conn net.Conn) error {
+	hello := []byte{socksVersion, 1, socksNoAuth}
+	if p.user != nil {
+		hello = []byte{socksVersion, 2, socksNoAuth, socksPassword}
+	}
+	if _, err := conn.Write(hello); err != nil {
+		return err
+	}
+	var reply [2]byte
+	if _, err := io.ReadFull(conn, reply[:]); err != nil {
+		return err
+	}
+	switch {
+	case reply[0] != socksVersion:
+		return errNotSocks
+	case reply[1] == socksNoAuth:
+		return nil
+	case reply[1] != socksPassword || p.user == nil:
+		return errors.New("it takes no way of ours to say who we are")
+	}
+	password, _ := p.user.Password()
+	name := p.user.Username()
+	login := append([]byte{socksAuthForm, byte(len(name))}, name...)
+	login = append(append(login, byte(len(password))), password...)
+	if _, err := conn.Write(login); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, reply[:]); err != nil {
+		return err
+	}
+	if reply[1] != socksSucceeded {
+		return errors.New("it does not take our credentials")
+	}
+	return nil
+}
+
+// socksAddress returns o in the form of a request. A name stays a name.
+func socksAddress(o robots.Origin) []byte {
+	var b []byte
+	switch addr, err := netip.ParseAddr(o.Host); {
+	case err != nil:
+		b = append([]byte{socksName, byte(len(o.Host))}, o.Host...) // at most 253 bytes: see robots.ParseOrigin
+	case addr.Is4():
+		b = append([]byte{socksIPv4}, addr.AsSlice()...)
+	default:
+		b = append([]byte{socksIPv6}, addr.AsSlice()...)
+	}
+	return binary.BigEndian.AppendUint16(b, o.Port)
+}
