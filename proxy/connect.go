@@ -233,12 +233,10 @@ func (h *Handler) seal(x *exchange, o robots.Origin) error {
 		return err
 	}
 	defer origin.Close()
-	if x.slot != nil {
-		if err := x.slot.Ready(x.request.Context()); err != nil {
-			return err
-		}
+	if err := x.Ready(x.request.Context()); err != nil {
+		return err
 	}
-	x.wroteHeaders()
+	x.Sent()
 	if err := x.detach(); err != nil {
 		return err
 	}

@@ -42,9 +42,9 @@ func (e *earlyAnswers) end() {
 	e.sent.Wait()
 }
 
-// informational passes an answer before the answer on (RFC 9110 15.2). 100 is
-// net/http's own business with each side, 101 is a final answer.
-func (x *exchange) informational(status int, header textproto.MIMEHeader) error {
+// Informational implements [egress.Gate]: it passes an answer before the answer on (RFC 9110
+// 15.2). 100 is net/http's own business with each side, 101 is a final answer.
+func (x *exchange) Informational(status int, header textproto.MIMEHeader) error {
 	e := &x.early
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/netip"
 	"net/textproto"
 	"net/url"
@@ -21,7 +20,6 @@ import (
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
-	"robotsproxy/proxy/egress"
 )
 
 // copyOctets is the size of the buffers that bodies are copied through.
@@ -40,18 +38,18 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyOctets]byte) }}
 // what is recorded, and the slot it holds. As the pipeline's ResponseWriter it
 // streams: nothing that the origin has sent waits for what it has not.
 type exchange struct {
-	client  http.ResponseWriter
-	request *http.Request // as it came
-	rules   *reign        // that it began in
-	left    bool          // that is told of its end
-	url     *url.URL      // where it goes, normalised; nil: nowhere, or it is a CONNECT
-	astray  error         // why it goes nowhere
-	record  audit.Record
-	ticket  policy.Ticket // of the client's quota
-	slot    *pace.Slot
-	at      netip.Addr // that the slot is for, and the request goes to; zero: the host's are
-	started time.Time
-	work    memory.Work // what the request counts for in the memory budget
+	client   http.ResponseWriter
+	request  *http.Request // as it came
+	rules    *reign        // that it began in
+	left     bool          // that is told of its end
+	url      *url.URL      // where it goes, normalised; nil: nowhere, or it is a CONNECT
+	astray   error         // why it goes nowhere
+	record   audit.Record
+	ticket   policy.Ticket // of the client's quota
+	slotGate               // of the request's slot; its slot is nil while it has none
+	at       netip.Addr    // that the slot is for, and the request goes to; zero: the host's are
+	started  time.Time
+	work     memory.Work // what the request counts for in the memory budget
 
 	draining *atomic.Bool // the handler's
 
@@ -65,15 +63,9 @@ type exchange struct {
 	watch    watch
 	cancel   context.CancelCauseFunc // ends what goes on with the origin; nil before anything does
 
-	// The transport's goroutines have their hands on these.
-	dialed  atomic.Bool // a connection was asked for, and has not come
-	tries   egress.Tries
-	sent    atomic.Bool           // the request was written to a connection, or its buffer
-	timed   atomic.Bool           // the connection tells when it has left that
-	written atomic.Bool           // it has
-	upload  atomic.Pointer[error] // why the client's body broke off
-	replay  atomic.Pointer[error] // why the request may not go out, or not a second time
-	stood   atomic.Int64          // for so many nanoseconds its last connection did, while it waited for its turn on it
+	// Goroutines of egress use these.
+	connecting atomic.Bool           // egress makes a connection for the request
+	upload     atomic.Pointer[error] // why the client's body broke off
 
 	uploaded atomic.Bool  // the client's body has been read to its end
 	reading  atomic.Bool  // the client's body is waited for
@@ -131,104 +123,60 @@ func (x *exchange) fail(err error) {
 }
 
 // release gives back what the exchange holds.
-func (x *exchange) release() {
-	x.used()
-	x.slot.Release()
-}
+func (x *exchange) release() { x.slot.Release() }
 
-// trace is what the transport tells: when the request goes out, and the
-// answers before the answer.
-func (x *exchange) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GetConn:        x.getConn,
-		GotConn:        x.gotConn,
-		WroteHeaders:   x.wroteHeaders,
-		Got1xxResponse: x.informational,
-	}
-}
-
-// getConn begins a try. The egress client makes another by itself where a kept connection
-// turned out to be dead: the origin may have seen the first.
-func (x *exchange) getConn(string) {
-	x.used()
-	x.slot.Redial()
-	x.stood.Store(0)
-	x.dialed.Store(true)
-}
-
-// gotConn holds the request up, now that there is a connection for it, until it
-// may be sent.
-func (x *exchange) gotConn(c httptrace.GotConnInfo) {
-	x.dialed.Store(false)
-	err := x.tries.Got(c)
-	if err == nil && x.slot != nil {
-		err = x.ready()
-	}
-	if err != nil {
-		x.refrain(err)
-		egress.Drop(c)
-		return
-	}
-	x.timed.Store(egress.NextWrite(c, x))
-}
-
-// ready waits for the right to send.
-func (x *exchange) ready() error {
-	x.watch.held.Store(true)
-	defer x.watch.held.Store(false)
-	defer x.watch.moved()
-	began := time.Now()
-	defer func() { x.stood.Add(int64(time.Since(began))) }()
-	return x.slot.Ready(x.request.Context())
-}
-
-// refrain keeps the request from going out, or from being replayed.
-func (x *exchange) refrain(err error) {
-	x.replay.Store(&err)
-	x.cancel(err)
-}
-
-// Writing is asked by an HTTP/1 connection that the head is about to leave. Where
-// that took so long that the turn of the request is over, it waits for another.
-func (x *exchange) Writing() error {
-	if x.slot.Timely() {
+// Ready implements [egress.Gate].
+func (x *exchange) Ready(ctx context.Context) error {
+	x.connecting.Store(false)
+	if x.slot == nil {
 		return nil
 	}
-	err := x.ready()
-	if err != nil {
-		if !x.written.Load() {
-			x.sent.Store(false) // it is still in the buffer
-		}
-		x.refrain(err)
+	return x.ready(func() error {
+		x.watch.held.Store(true)
+		defer x.watch.held.Store(false)
+		defer x.watch.moved()
+		return x.slot.Ready(ctx)
+	})
+}
+
+// Retry implements [egress.Gate].
+func (x *exchange) Retry() {
+	x.slotGate.Retry()
+	x.connecting.Store(true)
+}
+
+// A slotGate is the part of an [egress.Gate] that goes by a slot. Goroutines of egress call
+// its methods.
+type slotGate struct {
+	slot      *pace.Slot
+	permitted atomic.Bool // slot has given the right to send, which was not used yet
+	refused   atomic.Bool // slot has not given it
+	sent      atomic.Bool // the request has left, maybe in vain
+}
+
+// ready calls wait, which waits for the right to send, unless the right is there. A request
+// that was held up until its turn was over waits for another turn.
+func (g *slotGate) ready(wait func() error) error {
+	if g.permitted.Load() && g.slot.Timely() {
+		return nil
 	}
+	err := wait()
+	g.permitted.Store(err == nil)
+	g.refused.Store(err != nil)
 	return err
 }
 
-// Written is told by an HTTP/1 connection that the head has left it.
-func (x *exchange) Written() {
-	x.written.Store(true)
-	x.slot.Written()
+// Sent begins the gap to the next request.
+func (g *slotGate) Sent() {
+	g.permitted.Store(false)
+	g.sent.Store(true)
+	g.slot.Written()
 }
 
-// wroteHeaders is told that the head has been written, to a buffer
-// with HTTP/1. It may be told so of one that was dropped.
-func (x *exchange) wroteHeaders() {
-	if x.replay.Load() != nil {
-		return
-	}
-	x.sent.Store(true)
-	if !x.timed.Load() {
-		x.written.Store(true)
-		x.slot.Sent()
-	}
-}
-
-// used has the slot count what was written: the answer, or the end of the
-// connection, may be here before its last Write has returned.
-func (x *exchange) used() {
-	if x.sent.Load() {
-		x.slot.Written()
-	}
+// Retry gives an unused right to send back.
+func (g *slotGate) Retry() {
+	g.permitted.Store(false)
+	g.slot.Redial()
 }
 
 // Header is the client's, as long as that may be touched.

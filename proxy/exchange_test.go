@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"context"
 	"errors"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,35 +27,27 @@ func TestALateHeadWaitsForAnotherTurn(t *testing.T) {
 			}
 			return s
 		}
-		ctx, cancel := context.WithCancelCause(t.Context())
-		r, err := http.NewRequest(http.MethodGet, "http://a.test/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := &exchange{request: r, slot: ready(one), cancel: cancel}
+		x := &exchange{slotGate: slotGate{slot: ready(one)}}
 		defer x.slot.Release()
-		x.sent.Store(true)
-		if began := time.Now(); x.Writing() != nil || !time.Now().Equal(began) {
+		x.permitted.Store(true)
+		if began := time.Now(); x.Ready(t.Context()) != nil || !time.Now().Equal(began) {
 			t.Error("held up in its own turn")
 		}
 		<-time.After(time.Second)
 		s, began := ready(other), time.Now()
 		s.Sent()
 		s.Release()
-		if err := x.Writing(); err != nil || time.Since(began) < 10*time.Second {
-			t.Errorf("Writing: %v, after %v", err, time.Since(began))
-		}
-		if stood := time.Duration(x.stood.Load()); stood < 10*time.Second { // or it is not sent again where the origin had enough of that
-			t.Errorf("the connection stood for %v", stood)
+		if err := x.Ready(t.Context()); err != nil || time.Since(began) < 10*time.Second {
+			t.Errorf("Ready: %v, after %v", err, time.Since(began))
 		}
 		<-time.After(time.Second)
 		s = ready(other)
 		defer s.Release()
 		s.Sent()
 		s.BackOff(time.Minute)
-		err = x.Writing()
-		if !errors.Is(err, pace.ErrTooBusy) || !errors.Is(context.Cause(ctx), pace.ErrTooBusy) || x.sent.Load() || x.replay.Load() == nil {
-			t.Errorf("Writing: %v, cancelled by %v, sent is %v", err, context.Cause(ctx), x.sent.Load())
+		err := x.Ready(t.Context())
+		if !errors.Is(err, pace.ErrTooBusy) || x.sent.Load() || !x.refused.Load() {
+			t.Errorf("Ready: %v, sent is %v", err, x.sent.Load())
 		}
 	})
 }

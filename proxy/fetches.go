@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"net/netip"
-	"sync/atomic"
+	"net/textproto"
 	"time"
 
 	"robotsproxy/policy/pace"
@@ -41,7 +40,7 @@ func FetchFailedHere(err error) bool {
 func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	r.Header.Set("Via", "1.1 "+f.Rules.Egress.Pseudonym())
 	if f.Rules.Monitor {
-		return f.Rules.Egress.Settling().RoundTrip(r)
+		return f.Rules.Egress.RoundTrip(r)
 	}
 	resp, err := f.send(r, hop)
 	for range maxElsewhere { // as for a CONNECT
@@ -58,24 +57,23 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	s := &fetchSend{ctx: ctx, cancel: cancel, slot: slot, hop: hop}
-	resp, err := f.Rules.Egress.At(at).RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, s.trace())))
+	g := &fetchGate{slotGate{slot: slot}, hop}
+	resp, err := f.Rules.Egress.At(at).Send(r.Context(), r, g)
 	if err != nil {
-		s.end()
+		slot.Release()
 		switch {
-		case s.refused == nil:
+		case !g.refused.Load():
 			return nil, err
-		case s.wrote.Load(): // on a connection before
-			return nil, noSlot(s.refused, hop)
+		case g.sent.Load(): // on a connection before
+			return nil, noSlot(err, hop)
 		}
-		return nil, unsent(s.refused, hop)
+		return nil, unsent(err, hop)
 	}
 	if after := resp.Header.Get("Retry-After"); f.Rules.BackOff && after != "" &&
 		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
 		slot.BackOff(retryAfter(after, time.Now())) // without Retry-After the retries of robots.txt are slow enough
 	}
-	resp.Body = &fetchBody{resp.Body, s}
+	resp.Body = &fetchBody{resp.Body, slot}
 	return resp, nil
 }
 
@@ -111,51 +109,30 @@ func noSlot(err error, hop fetch.Hop) error {
 	return fmt.Errorf("no slot at %s: %v", hop.Origin.Host, err)
 }
 
-// A fetchSend is one GET under way.
-type fetchSend struct {
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	slot    *pace.Slot
-	hop     fetch.Hop
-	tries   egress.Tries
-	wrote   atomic.Bool // the GET went out, maybe in vain
-	refused error       // why the GET got no right to be sent; set before cancel is called
+// A fetchGate is the [egress.Gate] of one GET.
+type fetchGate struct {
+	slotGate
+	hop fetch.Hop
 }
 
-func (s *fetchSend) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GetConn: func(string) { s.slot.Redial() },
-		GotConn: func(got httptrace.GotConnInfo) {
-			err := s.tries.Got(got)
-			if err == nil {
-				err = s.hop.Wait(func() error { return s.slot.Ready(s.ctx) })
-				s.refused = err
-			}
-			if err != nil {
-				s.cancel(err)
-				egress.Drop(got)
-			}
-		},
-		WroteHeaders: func() {
-			s.wrote.Store(true)
-			s.slot.Sent()
-		},
-	}
+// Ready waits for the right to send, and the fetch's time limit waits with it.
+func (g *fetchGate) Ready(ctx context.Context) error {
+	return g.ready(func() error {
+		return g.hop.Wait(func() error { return g.slot.Ready(ctx) })
+	})
 }
 
-func (s *fetchSend) end() {
-	s.slot.Release()
-	s.cancel(nil)
-}
+// Informational does nothing: nobody reads a 1xx response to a fetch.
+func (g *fetchGate) Informational(int, textproto.MIMEHeader) error { return nil }
 
 // A fetchBody is a response's body that gives the slot back when it is closed.
 type fetchBody struct {
 	io.ReadCloser
-	send *fetchSend
+	slot *pace.Slot
 }
 
 // Close closes the body and gives the slot back.
 func (b *fetchBody) Close() error {
-	defer b.send.end()
+	defer b.slot.Release()
 	return b.ReadCloser.Close()
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/http/httptrace"
 	"net/textproto"
 	"strconv"
 	"strings"
@@ -49,7 +48,7 @@ func (h *Handler) forward(x *exchange) error {
 	ctx, cancel := context.WithCancelCause(context.WithValue(x.request.Context(), exchangeKey{}, x))
 	defer cancel(nil)
 	x.cancel = cancel
-	r := x.request.WithContext(httptrace.WithClientTrace(ctx, x.trace()))
+	r := x.request.WithContext(ctx)
 	r.URL, r.Host, r.RequestURI = x.url, x.url.Host, ""
 	h.outgoing(x, r)
 	if r.Body != nil && r.Body != http.NoBody {
@@ -81,7 +80,8 @@ func (h *Handler) forward(x *exchange) error {
 // exchange and the pipeline muted: its own words for it are not ours.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
-	resp, err := h.send(x, r)
+	x.connecting.Store(true)
+	resp, err := x.rules.Egress.At(x.at).Send(r.Context(), r, x)
 	x.early.end()
 	if err == nil {
 		err = unusable(r, resp)
@@ -92,10 +92,8 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	}
 	h.heed(x, resp, err)
 	if err != nil {
-		for _, why := range []*error{x.upload.Load(), x.replay.Load()} {
-			if why != nil {
-				err = *why // the origin is not to blame
-			}
+		if upload := x.upload.Load(); upload != nil && !x.refused.Load() {
+			err = *upload // the origin is not to blame
 		}
 		return nil, x.mute(err)
 	}
@@ -160,48 +158,12 @@ func (x *exchange) detach() error {
 	return x.slot.Detach()
 }
 
-// maxSends is how often a request is sent at the most that no connection has taken.
-const maxSends = 3
-
-// unnoticed is how long a new connection may stand before it counts that the origin
-// may have had enough of it.
-const unnoticed = time.Millisecond
-
-// send sends the request. The egress client tries again by itself where a kept connection
-// turns out to be dead, but not with a new one, which an origin may well have closed
-// while the request waited for its turn on it; so that is done here, where nothing was
-// written.
-func (h *Handler) send(x *exchange, r *http.Request) (*http.Response, error) {
-	for tries := 1; ; tries++ {
-		x.dialed.Store(true)
-		x.stood.Store(0)
-		resp, err := x.rules.Egress.At(x.at).RoundTrip(r)
-		again := err != nil && time.Duration(x.stood.Load()) > unnoticed && !x.written.Load() && x.replay.Load() == nil && r.Context().Err() == nil
-		if !again || tries == maxSends || r.Body != nil && r.Body != http.NoBody || !idempotent(r.Method) {
-			return resp, err
-		}
-	}
-}
-
-// idempotent is of RFC 9110 9.2.2 what net/http goes by as well.
-func idempotent(method string) bool {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	return false
-}
-
 // heed slows down for an origin that asks for it, or is slow. How long an upload
 // takes is the client's doing as well.
 func (h *Handler) heed(x *exchange, resp *http.Response, err error) {
 	if x.slot == nil {
 		return
 	}
-	if err == nil {
-		x.sent.Store(true) // the answer may be here before it is told
-	}
-	x.used()
 	fine := err == nil && resp.StatusCode < http.StatusBadRequest
 	if (err == nil || isTimeout(err)) && x.request.ContentLength == 0 {
 		x.slot.Answered(fine)

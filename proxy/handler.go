@@ -337,7 +337,7 @@ func (h *Handler) finish(x *exchange, err error) {
 		rec.Err = nil // the decision says it all
 	}
 	if x.slot != nil {
-		if x.dialed.Load() && errors.Is(err, context.Canceled) {
+		if x.connecting.Load() && errors.Is(err, context.Canceled) {
 			x.slot.Sent() // the client has left, and net/http goes on to connect all the same
 		}
 		held := x.slot.Held()

@@ -42,10 +42,10 @@ func (e endpoint) clone() endpoint {
 type trackedConn struct {
 	net.Conn
 	once    sync.Once
-	onClose func()         // nil: nothing counts the connection yet
-	ahead   []byte         // was read while the connection was unused, and is read first
-	reader  readState      // not used with HTTP/2, and while pooled
-	writes  writeHook      // see NextWrite
+	onClose func()    // nil: nothing counts the connection yet
+	ahead   []byte    // was read while the connection was unused, and is read first
+	reader  readState // not used with HTTP/2, and while pooled
+	writes  writeHook
 	http2   bool           // was negotiated
 	pooled  bool           // belongs to a persistConn, not to a Transport; only its owner sets it
 	peek    *socket.Conn   // Read reads from it without waiting; nil: Read reads as usual
@@ -113,13 +113,13 @@ func (c *trackedConn) Write(b []byte) (int, error) {
 	if w == nil || c.peek != nil { // during a peek, TLS itself may write
 		return c.Conn.Write(b)
 	}
-	if err := w.Writing(); err != nil {
+	if err := w.beforeWrite(); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Write(b)
 	if n > 0 {
 		if w = c.writes.get(true); w != nil {
-			w.Written()
+			w.afterWrite()
 		}
 	}
 	return n, err
@@ -176,26 +176,26 @@ func socketUnder(conn net.Conn) *socket.Conn {
 	return s
 }
 
-// A Writer is told of the next octets that are written to a connection.
-type Writer interface {
-	Writing() error // right before; an error keeps them from being written, and is the write's
-	Written()       // right after
+// A writer is told of the next bytes that are written to a connection.
+type writer interface {
+	beforeWrite() error // an error keeps the bytes from being written, and is returned by the write
+	afterWrite()        // right after
 }
 
-// A writeHook holds the Writer of the next write; nil: none.
+// A writeHook holds the writer of the next write; nil: none.
 type writeHook struct {
 	mu     sync.Mutex // guards writer
-	writer Writer
+	writer writer
 }
 
-func (h *writeHook) set(w Writer) {
+func (h *writeHook) set(w writer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.writer = w
 }
 
-// get returns the Writer, and removes it if the write has been made.
-func (h *writeHook) get(written bool) Writer {
+// get returns the writer, and removes it if the write has been made.
+func (h *writeHook) get(written bool) writer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.writer

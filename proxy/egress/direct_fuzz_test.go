@@ -54,7 +54,7 @@ func FuzzAnswer(f *testing.F) {
 		if head {
 			method = http.MethodHead
 		}
-		direct := answerBy(t, method, to.String(), func(r *http.Request) (*http.Response, error) { return d.sendDirect(r, to) })
+		direct := answerBy(t, method, to.String(), func(r *http.Request) (*http.Response, error) { return d.sendDirect(r, to, &sending{ctx: r.Context()}) })
 		d.CloseIdle()
 		indirect := answerBy(t, method, to.String(), d.http1.RoundTrip)
 		if !reflect.DeepEqual(direct, indirect) {

@@ -109,7 +109,7 @@ func askMuch(t *testing.T, d *Client, method string, o robots.Origin, head int) 
 	}
 	r.URL.Scheme = o.Scheme // no part of a URL
 	r.Header.Set("X-Large", strings.Repeat("h", (head-rest)/2))
-	resp, err := d.Settling().RoundTrip(r)
+	resp, err := d.RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/textproto"
 	"os"
 	"strconv"
@@ -151,14 +150,14 @@ func (p *persistConn) Read(b []byte) (int, error) {
 
 // roundTrip sends r. The head of the response has to come within timeout. With an error
 // the connection is closed.
-func (p *persistConn) roundTrip(r *http.Request, trace *httptrace.ClientTrace, timeout time.Duration) (*http.Response, error) {
-	ctx := r.Context()
-	if trace != nil && trace.GotConn != nil {
-		trace.GotConn(httptrace.GotConnInfo{Conn: p.conn, Reused: p.used})
+func (p *persistConn) roundTrip(ctx context.Context, r *http.Request, s *sending, timeout time.Duration) (*http.Response, error) {
+	if err := s.connected(p.conn, p.used); err != nil {
+		p.conn.Close()
+		return nil, err
 	}
 	p.from, p.ctx, p.stop, p.wrote = readers.Get().(*bufio.Reader), ctx, nil, false
 	p.from.Reset(p)
-	resp, err := p.exchange(r, trace, timeout)
+	resp, err := p.exchange(r, s, timeout)
 	if err != nil {
 		p.finish(false)
 		if ctx.Err() != nil {
@@ -175,15 +174,14 @@ func (p *persistConn) roundTrip(r *http.Request, trace *httptrace.ClientTrace, t
 	return resp, nil
 }
 
-func (p *persistConn) exchange(r *http.Request, trace *httptrace.ClientTrace, timeout time.Duration) (*http.Response, error) {
-	ctx := r.Context()
-	if err := ctx.Err(); err != nil {
+func (p *persistConn) exchange(r *http.Request, s *sending, timeout time.Duration) (*http.Response, error) {
+	if err := p.ctx.Err(); err != nil {
 		return nil, err
 	}
 	if err := p.checkIdle(); err != nil {
 		return nil, noResponseError{err}
 	}
-	if err := p.writeRequest(r, trace); err != nil {
+	if err := p.writeRequest(r, s); err != nil {
 		return nil, err
 	}
 	err := p.awaitResponse(timeout)
@@ -193,7 +191,7 @@ func (p *persistConn) exchange(r *http.Request, trace *httptrace.ClientTrace, ti
 	if err != nil {
 		return nil, noResponseError{fmt.Errorf("no answer from the origin: %w", err)}
 	}
-	resp, err := p.readResponse(r, trace, timeout)
+	resp, err := p.readResponse(r, s, timeout)
 	if err != nil && p.lines > maxFields {
 		err = errFieldCount // not what became of the line that was cut
 	}
@@ -212,11 +210,12 @@ func (p *persistConn) exchange(r *http.Request, trace *httptrace.ClientTrace, ti
 }
 
 // writeRequest writes the request.
-func (p *persistConn) writeRequest(r *http.Request, trace *httptrace.ClientTrace) error {
+func (p *persistConn) writeRequest(r *http.Request, s *sending) error {
 	to := writers.Get().(*bufio.Writer)
 	to.Reset(p)
-	err := writeRequest(to, r, trace)
+	err := writeRequest(to, r)
 	if err == nil {
+		s.wroteHead()
 		err = to.Flush()
 	}
 	to.Reset(nil)
@@ -269,7 +268,7 @@ func (p *persistConn) closeWithContext() {
 
 // readResponse reads the head of the response, and the 1xx responses before it (RFC 9110
 // 15.2).
-func (p *persistConn) readResponse(r *http.Request, trace *httptrace.ClientTrace, timeout time.Duration) (*http.Response, error) {
+func (p *persistConn) readResponse(r *http.Request, s *sending, timeout time.Duration) (*http.Response, error) {
 	for {
 		if resp := readSimpleResponse(p.from, r); resp != nil {
 			return resp, nil
@@ -285,10 +284,8 @@ func (p *persistConn) readResponse(r *http.Request, trace *httptrace.ClientTrace
 		if status < http.StatusContinue || status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 			return resp, nil
 		}
-		if trace != nil && trace.Got1xxResponse != nil {
-			if err := trace.Got1xxResponse(status, textproto.MIMEHeader(resp.Header)); err != nil {
-				return nil, err
-			}
+		if err := s.informational(status, textproto.MIMEHeader(resp.Header)); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -361,11 +358,10 @@ var excludedFields = map[string]bool{"Host": true, "User-Agent": true, "Content-
 
 // writeRequest writes a simple request byte for byte as http.Request.Write does, and
 // leaves other requests to that.
-func writeRequest(to *bufio.Writer, r *http.Request, trace *httptrace.ClientTrace) error {
+func writeRequest(to *bufio.Writer, r *http.Request) error {
 	host, target := cmp.Or(r.Host, r.URL.Host), r.URL.RequestURI()
 	agent, named := r.Header["User-Agent"] // without one, http.Request.Write sends Go's
-	if !named || r.Close || !httpguts.ValidHostHeader(host) || strings.Contains(host, "%") || strings.ContainsFunc(target, unicode.IsControl) ||
-		trace != nil && (trace.WroteHeaderField != nil || trace.WroteRequest != nil) {
+	if !named || r.Close || !httpguts.ValidHostHeader(host) || strings.Contains(host, "%") || strings.ContainsFunc(target, unicode.IsControl) {
 		return r.Write(to)
 	}
 	add := func(parts ...string) {
@@ -379,9 +375,6 @@ func writeRequest(to *bufio.Writer, r *http.Request, trace *httptrace.ClientTrac
 	}
 	r.Header.WriteSubset(to, excludedFields)
 	_, err := to.WriteString("\r\n")
-	if err == nil && trace != nil && trace.WroteHeaders != nil {
-		trace.WroteHeaders()
-	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,7 @@ func TestCancelled(t *testing.T) {
 	s := newScript(t, "http", early)
 	d := s.client(t, Options{})
 	ctx, cancel := context.WithCancelCause(t.Context())
-	trace := &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { cancel(cause); return nil }}
-	if _, err := s.askIn(t, ctx, d, "GET", "/head", trace); err != cause {
+	if _, err := s.askAt(t, ctx, d, "/head", &gate{early: func() { cancel(cause) }}); err != cause {
 		t.Errorf("for the head: %v", err)
 	}
 	<-s.hung
@@ -47,9 +47,7 @@ func TestCancelled(t *testing.T) {
 	}
 	<-s.hung
 
-	ctx, cancel = context.WithCancelCause(t.Context())
-	trace = &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { cancel(cause); Drop(got) }}
-	if _, err := s.askIn(t, ctx, d, "GET", "/dropped", trace); err != cause {
+	if _, err := s.askAt(t, t.Context(), d, "/dropped", &gate{ready: func() error { return cause }}); err != cause {
 		t.Errorf("dropped: %v", err)
 	}
 	s.want(t, "1: GET /")
@@ -131,64 +129,160 @@ func TestHeadInTime(t *testing.T) {
 	held.Wait()
 }
 
-// TestTold: what http.Transport tells of its HTTP/1 connections, and NextWrite's Writer
-// of the head.
-func TestTold(t *testing.T) {
+// A gate is a Gate that notes its calls.
+type gate struct {
+	ready func() error // nil: always ready
+	early func()       // nil: nothing
+	told  []string
+}
+
+func (g *gate) Ready(context.Context) error {
+	g.told = append(g.told, "ready")
+	if g.ready != nil {
+		return g.ready()
+	}
+	return nil
+}
+
+func (g *gate) Sent()  { g.told = append(g.told, "sent") }
+func (g *gate) Retry() { g.told = append(g.told, "retry") }
+
+func (g *gate) Informational(status int, h textproto.MIMEHeader) error {
+	g.told = append(g.told, fmt.Sprint(status, h))
+	if g.early != nil {
+		g.early()
+	}
+	return nil
+}
+
+// askAt sends a GET through a Gate.
+func (s *script) askAt(t *testing.T, ctx context.Context, d *Client, path string, g *gate) (string, error) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, s.String()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := d.Send(ctx, r, g)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
+
+// TestGate: a Gate is asked on the connection and right before the write, and told of the
+// head, for each request that goes over the connection; the caller's httptrace is told of
+// the connection.
+func TestGate(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		t.Run(scheme, func(t *testing.T) {
 			s := newScript(t, scheme, early+fine)
 			d := s.client(t, Options{})
-			var told []string
-			w := &teller{told: &told}
-			trace := &httptrace.ClientTrace{
-				GetConn: func(string) { told = append(told, "get") },
-				GotConn: func(got httptrace.GotConnInfo) {
-					told = append(told, fmt.Sprint("got ", got.Reused))
-					if !NextWrite(got, w) {
-						t.Error("no word of the next write")
-					}
-				},
-				WroteHeaders:   func() { told = append(told, "wrote") },
-				Got1xxResponse: func(status int, h textproto.MIMEHeader) error { told = append(told, fmt.Sprint(status, h)); return nil },
-			}
+			g := &gate{}
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				GetConn: func(string) { g.told = append(g.told, "get") },
+				GotConn: func(got httptrace.GotConnInfo) { g.told = append(g.told, fmt.Sprint("got ", got.Reused)) },
+			})
 			for range 2 {
-				if body, err := s.ask(t, d, "GET", "/", trace); body != "good" || err != nil {
+				if body, err := s.askAt(t, ctx, d, "/", g); body != "good" || err != nil {
 					t.Fatalf("%q, %v", body, err)
 				}
 			}
 			of := func(used bool) []string {
-				return []string{"get", fmt.Sprint("got ", used), "wrote", "writing", "written", "103 map[Link:[</a>]]"}
+				return []string{"get", fmt.Sprint("got ", used), "ready", "ready", "sent", "103 map[Link:[</a>]]"}
 			}
-			if want := slices.Concat(of(false), of(true)); !slices.Equal(told, want) {
-				t.Errorf("told %q, want %q", told, want)
+			if want := slices.Concat(of(false), of(true)); !slices.Equal(g.told, want) {
+				t.Errorf("told %q, want %q", g.told, want)
 			}
 		})
 	}
 }
 
-// A teller is a Writer that tells.
-type teller struct{ told *[]string }
-
-func (w *teller) Writing() error { *w.told = append(*w.told, "writing"); return nil }
-func (w *teller) Written()       { *w.told = append(*w.told, "written") }
-
-// TestShutWriter: what may not be written is not, and it is no reason to try again.
-func TestShutWriter(t *testing.T) {
-	s := newScript(t, "http", fine)
+// TestGateOfADeadConnection: another try begins with Retry, and is written when it is ready.
+// That the request was written to the connection that died counts.
+func TestGateOfADeadConnection(t *testing.T) {
+	s := newScript(t, "http", fine, "", fine)
 	d := s.client(t, Options{})
-	shut := errors.New("not yet")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-		NextWrite(got, shutter(func() error { cancel(shut); return shut }))
-	}}
-	if _, err := s.askIn(t, ctx, d, "GET", "/", trace); err != shut {
-		t.Errorf("%v", err)
+	if _, err := s.askAt(t, t.Context(), d, "/", &gate{}); err != nil {
+		t.Fatal(err)
 	}
-	<-s.hung
-	s.want(t)
+	g := &gate{}
+	if body, err := s.askAt(t, t.Context(), d, "/again", g); body != "good" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	if want := []string{"ready", "ready", "sent", "retry", "ready", "ready", "sent"}; !slices.Equal(g.told, want) {
+		t.Errorf("told %q, want %q", g.told, want)
+	}
 }
 
-type shutter func() error
+// TestNotReady: what may not be written is not, and it is no reason to try again, be it
+// known when the connection is there or right before the write.
+func TestNotReady(t *testing.T) {
+	for calls := 1; calls <= 2; calls++ {
+		s := newScript(t, "http", fine)
+		d := s.client(t, Options{})
+		notReady := errors.New("not yet")
+		g := &gate{}
+		g.ready = func() error {
+			if len(g.told) == calls {
+				return notReady
+			}
+			return nil
+		}
+		if _, err := s.askAt(t, t.Context(), d, "/", g); err != notReady {
+			t.Errorf("%v", err)
+		}
+		<-s.hung
+		s.want(t)
+		if want := slices.Repeat([]string{"ready"}, calls); !slices.Equal(g.told, want) {
+			t.Errorf("told %q, want %q", g.told, want)
+		}
+	}
+}
 
-func (f shutter) Writing() error { return f() }
-func (shutter) Written()         {}
+// TestHeldUp: where the origin has closed a new connection while the request was held up on
+// it, the request is sent on another.
+func TestHeldUp(t *testing.T) {
+	o, l := listen(t, "http", "127.0.0.1")
+	hangUp := make(chan struct{})
+	var origin sync.WaitGroup
+	origin.Go(func() {
+		for n := 1; n <= 2; n++ {
+			conn, err := l.Accept()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n == 1 {
+				<-hangUp
+			} else {
+				http.ReadRequest(bufio.NewReader(conn))
+				io.WriteString(conn, fine)
+			}
+			conn.Close()
+			if n == 1 {
+				hangUp <- struct{}{}
+			}
+		}
+	})
+	g := &gate{}
+	g.ready = func() error {
+		if len(g.told) == 1 {
+			<-time.After(2 * minHeld)
+			hangUp <- struct{}{}
+			<-hangUp
+		}
+		return nil
+	}
+	d := newClient(t, Options{AllowPrivate: loopback})
+	s := &script{origin: o}
+	if body, err := s.askAt(t, t.Context(), d, "/", g); body != "good" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	if want := []string{"ready", "retry", "ready", "ready", "sent"}; !slices.Equal(g.told, want) {
+		t.Errorf("told %q, want %q", g.told, want)
+	}
+	l.Close()
+	origin.Wait()
+}

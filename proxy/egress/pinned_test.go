@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -70,8 +71,12 @@ func (w *twins) client(t *testing.T, o Options) *Client {
 	return newClient(t, o)
 }
 
-// ask sends a request to the site by a Pinned, and wants to know where it arrived.
-func (w *twins) ask(t *testing.T, way http.RoundTripper, body string) (where string, err error) {
+type sender interface {
+	Send(context.Context, *http.Request, Gate) (*http.Response, error)
+}
+
+// ask sends a request to the site by a Client or a Pinned, and wants to know where it arrived.
+func (w *twins) ask(t *testing.T, by sender, body string) (where string, err error) {
 	t.Helper()
 	method, sent := http.MethodGet, io.Reader(http.NoBody)
 	if body != "" {
@@ -81,7 +86,7 @@ func (w *twins) ask(t *testing.T, way http.RoundTripper, body string) (where str
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := way.RoundTrip(r)
+	resp, err := by.Send(r.Context(), r, nil)
 	if err != nil {
 		return "", err
 	}
@@ -170,7 +175,7 @@ func TestFirstFetchBinds(t *testing.T) {
 			w := newTwins(t, offered)
 			w.names.Point("site.test.", nobody.String(), second.String(), first.String())
 			d := w.client(t, Options{})
-			if where, err := w.ask(t, d.Settling(), ""); where != "second" {
+			if where, err := w.ask(t, d, ""); where != "second" {
 				t.Fatalf("arrived at the %s, %v", where, err)
 			}
 			if at := address(t, d, w.site()); at != second {
@@ -251,7 +256,7 @@ func TestDeadAddressOfRobotsTxt(t *testing.T) {
 	w.names.Point("site.test.", nobody.String(), first.String())
 	d := w.client(t, Options{})
 	address(t, d, w.site())
-	if where, err := w.ask(t, d.Settling(), ""); where != "first" {
+	if where, err := w.ask(t, d, ""); where != "first" {
 		t.Errorf("arrived at the %s, %v", where, err)
 	}
 }
@@ -279,7 +284,7 @@ func TestWayIsGuarded(t *testing.T) {
 	_, asked := w.ask(t, way, "")
 	_, dialled := way.Dial(t.Context(), "site.test", w.site().Port)
 	bound.CloseIdle()
-	for what, err := range map[string]error{"RoundTrip": asked, "Dial": dialled, "Reach": w.client(t, only).At(second).Reach(t.Context(), w.site())} {
+	for what, err := range map[string]error{"Send": asked, "Dial": dialled, "Reach": w.client(t, only).At(second).Reach(t.Context(), w.site())} {
 		if !errors.Is(err, ErrForbiddenAddr) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -299,7 +304,7 @@ func TestWayOfAnUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps.Copy(r.Header, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}})
-	resp, err := d.At(second).RoundTrip(r)
+	resp, err := d.At(second).Send(r.Context(), r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,12 +349,12 @@ func TestWayOfFTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := func(way http.RoundTripper, path string) (string, error) {
+	page := func(by sender, path string) (string, error) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, site.String()+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := way.RoundTrip(r)
+		resp, err := by.Send(r.Context(), r, nil)
 		if err != nil {
 			return "", err
 		}
@@ -360,7 +365,7 @@ func TestWayOfFTP(t *testing.T) {
 	if at := address(t, d, site); at != nobody {
 		t.Fatalf("bound to %v", at)
 	}
-	if body, err := page(d.Settling(), "/robots.txt"); err != nil || body != s.Files["robots.txt"] {
+	if body, err := page(d, "/robots.txt"); err != nil || body != s.Files["robots.txt"] {
 		t.Errorf("robots.txt: %q, %v", body, err)
 	}
 	if at := address(t, d, site); at != first {

@@ -215,7 +215,7 @@ func TestConnectionsAreShared(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				resp, err := d.Settling().RoundTrip(r)
+				resp, err := d.RoundTrip(r)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -308,7 +308,7 @@ func TestManyAtOnce(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						resp, err := d.Settling().RoundTrip(r)
+						resp, err := d.RoundTrip(r)
 						if err != nil {
 							t.Error(err)
 							return

@@ -39,7 +39,7 @@ func TestCloseIdle(t *testing.T) {
 	d := newClient(t, Options{AllowPrivate: loopback})
 	ask := func(path string) string {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
-		resp, err := d.Settling().RoundTrip(req)
+		resp, err := d.RoundTrip(req)
 		if err != nil {
 			t.Error(err)
 			return ""

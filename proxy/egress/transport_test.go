@@ -175,7 +175,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			for name, send := range map[string]func(*http.Request) (*http.Response, error){
 				"direct": d.RoundTrip,
 				"transport": func(r *http.Request) (*http.Response, error) {
-					return d.sendByTransport(d.transport, r, endpoint{Origin: o.Origin})
+					return d.sendByTransport(d.transport, r, endpoint{Origin: o.Origin}, &sending{ctx: r.Context()})
 				},
 			} {
 				b.Run(fmt.Sprintf("%s/%dKiB/%s", scheme, size>>10, name), func(b *testing.B) {

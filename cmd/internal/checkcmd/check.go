@@ -175,7 +175,7 @@ func checkBook(cfg config.Config, file *OneFile, engine func() *policy.Engine) (
 	if err != nil {
 		return nil, nil, err
 	}
-	o, err := daemon.CacheOptions(cfg, fetch.Options{Sender: fetch.Unpaced(d.Settling())}, engine)
+	o, err := daemon.CacheOptions(cfg, fetch.Options{Sender: fetch.Unpaced(d)}, engine)
 	if err != nil {
 		d.Close()
 		return nil, nil, err

@@ -60,7 +60,7 @@ func TestAHouseThatEndsTakesNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := late.rules.Egress.Settling().RoundTrip(r); !errors.Is(err, net.ErrClosed) {
+	if _, err := late.rules.Egress.RoundTrip(r); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("its egress client is open: %v", err)
 	}
 }

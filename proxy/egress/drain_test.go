@@ -8,7 +8,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"os"
 	"slices"
 	"sync"
@@ -78,7 +77,7 @@ func askSettled(t *testing.T, d *Client, method, url string) {
 		t.Error(err)
 		return
 	}
-	resp, err := d.Settling().RoundTrip(r)
+	resp, err := d.RoundTrip(r)
 	if err != nil {
 		t.Errorf("%s: %v", method, err)
 		return
@@ -89,14 +88,14 @@ func askSettled(t *testing.T, d *Client, method, url string) {
 	}
 }
 
-// A gate is a Writer that lets nothing be written while it is shut.
-type gate struct {
+// A hook is a writer that lets nothing be written while it is shut.
+type hook struct {
 	shut  error
 	calls []string
 }
 
-func (g *gate) Writing() error { g.calls = append(g.calls, "writing"); return g.shut }
-func (g *gate) Written()       { g.calls = append(g.calls, "written") }
+func (h *hook) beforeWrite() error { h.calls = append(h.calls, "before"); return h.shut }
+func (h *hook) afterWrite()        { h.calls = append(h.calls, "after") }
 
 // TestNothingIsWrittenBeforeItsTurn: who waits for the next write is asked right before
 // it, told right after it, and then no more.
@@ -106,10 +105,8 @@ func TestNothingIsWrittenBeforeItsTurn(t *testing.T) {
 	c := newTrackedConn(ours)
 	defer c.Close()
 	shut := errors.New("not yet")
-	g := &gate{shut: shut}
-	if !NextWrite(httptrace.GotConnInfo{Conn: c}, g) {
-		t.Fatal("not told")
-	}
+	g := &hook{shut: shut}
+	c.writes.set(g)
 	if n, err := c.Write([]byte("early")); n != 0 || !errors.Is(err, shut) {
 		t.Fatalf("Write = %d, %v", n, err)
 	}
@@ -127,7 +124,7 @@ func TestNothingIsWrittenBeforeItsTurn(t *testing.T) {
 		}
 	}
 	reading.Wait()
-	if want := []string{"writing", "writing", "written"}; !slices.Equal(g.calls, want) {
+	if want := []string{"before", "before", "after"}; !slices.Equal(g.calls, want) {
 		t.Errorf("told %q, want %q", g.calls, want)
 	}
 }
