@@ -17,13 +17,12 @@ import (
 	"robotsproxy/robots"
 )
 
-// ftpPort is where nothing is spoken that could be judged in a tunnel.
+// ftpPort is a port whose protocol cannot be checked inside of a tunnel.
 const ftpPort = 21
 
-// serveConnect answers CONNECT. The identity is that of the requests inside,
-// so only form, address, port and whether the host is denied are judged here;
-// and the origin is dialled first, so that a dead one is a 502 that the client
-// can see.
+// serveConnect answers CONNECT. It checks the form, address and port of the request, and
+// whether the host is denied; the requests inside have identities of their own. It dials the
+// origin first, so that the client sees a 502 if the origin cannot be reached.
 func (h *Handler) serveConnect(x *exchange) {
 	defer x.endStream()
 	defer x.release()
@@ -32,17 +31,17 @@ func (h *Handler) serveConnect(x *exchange) {
 		h.finish(x, err)
 		return
 	}
-	// Plain HTTP needs no opening: it is judged like all other requests.
+	// A tunnel to plain HTTP is never passed through: its requests are checked like all others.
 	if o.Scheme == "https" && x.rules.Sealed(o.Host) {
-		h.finish(x, h.seal(x, o))
+		h.finish(x, h.passThrough(x, o))
 		return
 	}
-	if err := h.open(x, o); err != nil {
+	if err := h.intercept(x, o); err != nil {
 		h.finish(x, err)
 	}
 }
 
-// admitConnect finds what the tunnel is to (RFC 9112 3.2.3: host and port).
+// admitConnect returns the origin of a tunnel (RFC 9112 3.2.3: host and port).
 func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 	r := x.request
 	if err := h.o.Ready(); err != nil {
@@ -57,7 +56,7 @@ func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 	if r.RequestURI != r.Host || !hasPort(r.Host) || strings.HasSuffix(r.Host, ":") {
 		return robots.Origin{}, fmt.Errorf("%w: CONNECT needs host:port, and nothing else", errMalformed)
 	}
-	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; whether what follows is a body or the tunnel's, two may see differently
+	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; else what follows could be read as a body, or as the tunnel's content
 		return robots.Origin{}, fmt.Errorf("%w: CONNECT has no body", errMalformed)
 	}
 	o, err := robots.ParseOrigin("https", r.Host)
@@ -77,11 +76,11 @@ func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
 	return o, x.rules.Egress.Check(o.Host, o.Port)
 }
 
-// open makes an intercepted tunnel and hands it to the inner server. It leaves
-// a record only if it fails.
-func (h *Handler) open(x *exchange, o robots.Origin) error {
+// intercept makes an intercepted tunnel and hands it to the inner server. It writes a record
+// only if it fails.
+func (h *Handler) intercept(x *exchange, o robots.Origin) error {
 	var limits pace.Limits
-	if !x.rules.Monitor { // then what is denied is recorded with the requests inside
+	if !x.rules.Monitor { // else a denied host is recorded with the requests inside
 		d := x.rules.Engine.DecideConnect(x.record.Request)
 		if d.Verdict != policy.Allow {
 			x.record.Decision = d
@@ -90,7 +89,7 @@ func (h *Handler) open(x *exchange, o robots.Origin) error {
 		limits = d.Pace
 	}
 	err := h.reach(x, o, limits)
-	for range maxElsewhere { // where the host's address is dead, and nobody has tried it before
+	for range maxElsewhere { // if the host's address cannot be dialled
 		if !errors.Is(err, egress.ErrElsewhere) {
 			break
 		}
@@ -103,14 +102,14 @@ func (h *Handler) open(x *exchange, o robots.Origin) error {
 	if err != nil {
 		return err
 	}
-	t, err := h.take(x, o, &h.counts.intercepted)
+	t, err := h.acceptTunnel(x, o, &h.counts.intercepted)
 	if err != nil {
 		held.End()
 		return err
 	}
 	t.held = held
 	defer h.conns.remove(t.Conn)
-	inner, err := h.intercept(x.rules, t)
+	inner, err := h.handshake(x.rules, t)
 	if err != nil || !h.handoff.give(inner) {
 		h.o.Log.Debug("a tunnel ended before its first request", "origin", o.String(), "error", err)
 		h.counts.unused.Add(1)
@@ -119,10 +118,10 @@ func (h *Handler) open(x *exchange, o robots.Origin) error {
 	return nil
 }
 
-// maxElsewhere is how many more addresses of a host are tried for one CONNECT.
+// maxElsewhere is how many further addresses of a host are dialled for one CONNECT.
 const maxElsewhere = 3
 
-// reach makes sure that the origin can be connected to, in a place of its own.
+// reach makes sure that the origin can be connected to, within the concurrency limit.
 func (h *Handler) reach(x *exchange, o robots.Origin, limits pace.Limits) error {
 	ctx := x.request.Context()
 	if !x.rules.Monitor {
@@ -138,9 +137,9 @@ func (h *Handler) reach(x *exchange, o robots.Origin, limits pace.Limits) error 
 	return x.rules.Egress.At(x.at).Reach(ctx, o)
 }
 
-// take answers a CONNECT and makes its connection a tunnel, which kind counts. The
-// caller removes that from h.conns when somebody else has it, or it is closed.
-func (h *Handler) take(x *exchange, o robots.Origin, kind *tally) (*tunnelConn, error) {
+// acceptTunnel answers a CONNECT and makes its connection a tunnel, which kind counts. The
+// caller removes the tunnel from h.conns when it is handed over or closed.
+func (h *Handler) acceptTunnel(x *exchange, o robots.Origin, kind *tally) (*tunnelConn, error) {
 	accept := x.streamed
 	if x.request.ProtoMajor == 1 {
 		accept = x.established
@@ -161,7 +160,7 @@ func (h *Handler) take(x *exchange, o robots.Origin, kind *tally) (*tunnelConn, 
 	return t, nil
 }
 
-// established takes an HTTP/1 connection over and answers its CONNECT.
+// established takes over an HTTP/1 connection and answers its CONNECT.
 func (x *exchange) established() (net.Conn, *bufio.Reader, error) {
 	conn, buffered, err := x.hijack()
 	if err != nil {
@@ -181,10 +180,10 @@ func (x *exchange) established() (net.Conn, *bufio.Reader, error) {
 	return conn, buffered, nil
 }
 
-// intercept finds out what the client of a tunnel speaks: TLS, or HTTP in the
-// clear.
-func (h *Handler) intercept(rules *reign, t *tunnelConn) (net.Conn, error) {
-	// Browsers make tunnels ahead of need.
+// handshake returns the connection inside of a tunnel: TLS, with the handshake done, or HTTP
+// without TLS.
+func (h *Handler) handshake(rules *reign, t *tunnelConn) (net.Conn, error) {
+	// Browsers make tunnels before they need them.
 	if err := t.SetDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
@@ -199,7 +198,7 @@ func (h *Handler) intercept(rules *reign, t *tunnelConn) (net.Conn, error) {
 	if rules.Sealed(t.origin.Host) {
 		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are not to be opened")
 	}
-	// A deadline, as a context's would cost a goroutine.
+	// A deadline of the connection: a context's would cost a goroutine.
 	if err := t.SetDeadline(time.Now().Add(h.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
@@ -218,8 +217,8 @@ func (h *Handler) intercept(rules *reign, t *tunnelConn) (net.Conn, error) {
 	return h.newHTTPConn(secure), nil
 }
 
-// seal judges a tunnel by its host alone and passes it unopened.
-func (h *Handler) seal(x *exchange, o robots.Origin) error {
+// passThrough decides about a tunnel by its host alone and passes it through.
+func (h *Handler) passThrough(x *exchange, o robots.Origin) error {
 	x.record.Decision = x.rules.Engine.DecideTunnel(x.request.Context(), x.record.Request)
 	err := h.verdict(x)
 	if err == nil {
@@ -240,7 +239,7 @@ func (h *Handler) seal(x *exchange, o robots.Origin) error {
 	if err := x.detach(); err != nil {
 		return err
 	}
-	t, err := h.take(x, o, &h.counts.unopened)
+	t, err := h.acceptTunnel(x, o, &h.counts.unopened)
 	if err != nil {
 		return err
 	}

@@ -22,61 +22,60 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// copyOctets is the size of the buffers that bodies are copied through.
-const copyOctets = 32 << 10
+// copySize is the size, in bytes, of the buffers that bodies are copied through.
+const copySize = 32 << 10
 
-// maxLateUpload bounds, in octets, what is read of a body after its answer.
+// maxLateUpload bounds, in bytes, what is read of a request body after its response.
 const maxLateUpload = 256 << 10
 
 // maxReadAhead bounds, in bytes, the request bodies that are read before a
 // wait. net/http notices that a client has left only when the body is read.
 const maxReadAhead = 64 << 10
 
-var copyBuffers = sync.Pool{New: func() any { return new([copyOctets]byte) }}
+var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// An exchange is one request on its way: what the client is answered with,
-// what is recorded, and the slot it holds. As the pipeline's ResponseWriter it
-// streams: nothing that the origin has sent waits for what it has not.
+// An exchange is one request and its response, with its record and its slot. As the
+// pipeline's ResponseWriter it streams: what the origin has sent does not wait for more.
 type exchange struct {
 	client   http.ResponseWriter
-	request  *http.Request // as it came
+	request  *http.Request // as the client sent it
 	rules    *reign        // that it began in
 	left     bool          // that is told of its end
-	url      *url.URL      // where it goes, normalised; nil: nowhere, or it is a CONNECT
-	astray   error         // why it goes nowhere
+	url      *url.URL      // the target, normalised; nil: none, or a CONNECT
+	noURL    error         // why there is no target
 	record   audit.Record
 	ticket   policy.Ticket // of the client's quota
 	slotGate               // of the request's slot; its slot is nil while it has none
-	at       netip.Addr    // that the slot is for, and the request goes to; zero: the host's are
+	at       netip.Addr    // that the slot is for, and that the request is sent to; zero: any of the host
 	started  time.Time
 	work     memory.Work // what the request counts for in the memory budget
 
 	draining *atomic.Bool // the handler's
 
-	muted    bool           // the pipeline's own words are not for the client
+	muted    bool           // what the pipeline writes is not for the client
 	upgraded *http.Response // the origin changed protocols (101)
-	headSent bool           // the client has been answered
+	headSent bool           // the head of the response was sent to the client
 	recorded bool           // the record has been handed over
-	length   int64          // of the body that the origin announced; -1: unknown
+	length   int64          // of the body, as the origin announced it; -1: unknown
 	body     originBody
-	failure  error // why there is no answer from the origin, or why it broke off
+	failure  error // why there is no response from the origin, or why it ended early
 	watch    watch
-	cancel   context.CancelCauseFunc // ends what goes on with the origin; nil before anything does
+	cancel   context.CancelCauseFunc // ends what goes on with the origin; nil: nothing does yet
 
 	// Goroutines of egress use these.
 	connecting atomic.Bool           // egress makes a connection for the request
-	upload     atomic.Pointer[error] // why the client's body broke off
+	upload     atomic.Pointer[error] // why the client's body ended early
 
-	uploaded atomic.Bool  // the client's body has been read to its end
-	reading  atomic.Bool  // the client's body is waited for
-	writing  atomic.Bool  // the client is being answered
+	uploaded atomic.Bool  // the client's body was read to its end
+	reading  atomic.Bool  // a read of the client's body is under way
+	writing  atomic.Bool  // the response is being written to the client
 	sending  atomic.Bool  // a write to the client is under way
 	passed   atomic.Int64 // bytes of both bodies so far
 
 	stream *streamConn    // that a CONNECT came as, when it has become a tunnel
 	pumps  sync.WaitGroup // that join the two
 
-	early earlyAnswers
+	early earlyResponses
 }
 
 // readAhead reads a small body of known length into memory, so that a client
@@ -111,13 +110,13 @@ func (x *exchange) leave() {
 	}
 }
 
-// fail keeps the first thing that went wrong. The pipeline does not say.
+// fail keeps the first error, which the pipeline does not return.
 func (x *exchange) fail(err error) {
 	if x.failure != nil || err == nil {
 		return
 	}
 	if x.watch.silent.Load() && x.upload.Load() == nil {
-		err = x.watch.cause() // what broke, we have broken
+		err = x.watch.cause() // the watch has caused the error
 	}
 	x.failure = err
 }
@@ -132,8 +131,8 @@ func (x *exchange) Ready(ctx context.Context) error {
 		return nil
 	}
 	return x.ready(func() error {
-		x.watch.held.Store(true)
-		defer x.watch.held.Store(false)
+		x.watch.paused.Store(true)
+		defer x.watch.paused.Store(false)
 		defer x.watch.moved()
 		return x.slot.Ready(ctx)
 	})
@@ -187,7 +186,7 @@ func (x *exchange) Header() http.Header {
 	return x.client.Header()
 }
 
-// WriteHeader begins the answer to the client.
+// WriteHeader sends the head of the response to the client.
 func (x *exchange) WriteHeader(status int) {
 	if x.muted || x.headSent {
 		return
@@ -203,7 +202,7 @@ func (x *exchange) WriteHeader(status int) {
 		}
 	}
 	if x.length < 0 {
-		x.Flush() // the head of a stream does not wait for its first octet
+		x.Flush() // the head of a stream does not wait for its first byte
 	}
 }
 
@@ -254,7 +253,7 @@ func (x *exchange) endUpload() {
 	io.CopyN(io.Discard, x.request.Body, maxLateUpload) // waits for the transport too, which may be reading it still
 }
 
-// Write sends a part of the body on.
+// Write sends a part of the body to the client.
 func (x *exchange) Write(b []byte) (int, error) {
 	if x.muted {
 		return len(b), nil
@@ -269,7 +268,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Flush sends what has gathered to the client.
+// Flush sends what is buffered to the client.
 func (x *exchange) Flush() {
 	if !x.muted {
 		x.sending.Store(true)
@@ -278,9 +277,9 @@ func (x *exchange) Flush() {
 	}
 }
 
-// flushLast sends the last octets, while somebody watches. With HTTP/2 they go out by
-// themselves, and in one frame with the end of the stream, but for that the handler has
-// to return: then their time is limited here, and no watch is needed.
+// flushLast sends the last bytes while the watch runs. With HTTP/2 net/http sends them in
+// one frame with the end of the stream when the handler returns: then flushLast limits
+// their time, and no watch is needed.
 func (x *exchange) flushLast() {
 	if x.request.ProtoMajor == 1 {
 		x.Flush()
@@ -292,7 +291,7 @@ func (x *exchange) flushLast() {
 // ReadFrom copies a body, and lets nothing wait in a buffer while the origin
 // is silent.
 func (x *exchange) ReadFrom(body io.Reader) (total int64, err error) {
-	buf := copyBuffers.Get().(*[copyOctets]byte)
+	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
 	for {
 		n, rerr := body.Read(buf[:])

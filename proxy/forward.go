@@ -17,15 +17,15 @@ import (
 	"robotsproxy/policy/audit"
 )
 
-// exchangeKey is under what a request's context holds its exchange, so that
-// the pipeline's one RoundTripper finds it.
+// exchangeKey is the key of the exchange in a request's context, by which the pipeline's
+// RoundTripper finds it.
 type exchangeKey struct{}
 
-// newPipeline sets goproxy up so that it sends through us and decides nothing.
+// newPipeline makes a goproxy that sends by roundTrip and decides nothing.
 func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
 	p := goproxy.NewProxyHttpServer()
 	p.Tr, p.ConnectDial = nil, nil // requests go out by egress alone, not by the proxy of the environment
-	p.KeepHeader = true            // what has to go is gone: see outgoing
+	p.KeepHeader = true            // outgoing has removed what must not be sent
 	p.KeepDestinationHeaders = true
 	p.Logger = pipelineLog{h.o.Log}
 	send := goproxy.RoundTripperFunc(h.roundTrip)
@@ -36,14 +36,14 @@ func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
 	return p
 }
 
-// pipelineLog is goproxy's logger: what it warns of is known here already.
+// pipelineLog is goproxy's logger. The proxy reports its warnings by other means.
 type pipelineLog struct{ log *slog.Logger }
 
 func (l pipelineLog) Printf(format string, v ...any) {
 	l.log.Debug("pipeline: " + strings.TrimSpace(fmt.Sprintf(format, v...)))
 }
 
-// forward sends the request through the pipeline and its answer to the client.
+// forward sends the request through the pipeline, and the response to the client.
 func (h *Handler) forward(x *exchange) error {
 	ctx, cancel := context.WithCancelCause(context.WithValue(x.request.Context(), exchangeKey{}, x))
 	defer cancel(nil)
@@ -53,8 +53,8 @@ func (h *Handler) forward(x *exchange) error {
 	h.outgoing(x, r)
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &clientBody{r.Body, x, r.Trailer}
-		// An origin may answer before it has read all: without this net/http would
-		// throw a part of the body away while it is being sent on.
+		// An origin may respond before it has read the whole body. Without full duplex
+		// net/http would then discard a part of the body that is still being sent.
 		http.NewResponseController(x.client).EnableFullDuplex() // HTTP/2 needs none
 	}
 	x.watch.begin(x)
@@ -63,37 +63,37 @@ func (h *Handler) forward(x *exchange) error {
 	h.pipeline.ServeHTTP(x, r)
 	switch {
 	case x.upgraded != nil:
-		x.watch.stop() // the relay has its own
+		x.watch.stop() // the relay has a watch of its own
 		return h.upgrade(x)
 	case x.failure != nil:
 	case x.length >= 0 && x.record.Bytes > 0:
 		x.flushLast()
 	case x.length < 0 && x.body.x != nil && ctx.Err() != nil:
-		// The client left before it can have read the end. The origin may have
-		// ended in good order all the same, when it saw us leave.
+		// The client left before it read the end. The origin may have ended without an
+		// error, because the proxy closed the connection.
 		x.fail(context.Cause(ctx))
 	}
 	return x.failure
 }
 
-// roundTrip is the pipeline's way to the origin. A failure is left in the
-// exchange and the pipeline muted: its own words for it are not ours.
+// roundTrip sends a request of the pipeline. It keeps an error in the exchange and mutes the
+// pipeline, which would write a response of its own.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	x.connecting.Store(true)
 	resp, err := x.rules.Egress.At(x.at).Send(r.Context(), r, x)
 	x.early.end()
 	if err == nil {
-		err = unusable(r, resp)
+		err = checkResponse(r, resp)
 	}
 	if err == nil && x.early.left {
 		resp.Body.Close()
 		err = context.Cause(x.request.Context())
 	}
-	h.heed(x, resp, err)
+	h.adaptPace(x, resp, err)
 	if err != nil {
 		if upload := x.upload.Load(); upload != nil && !x.refused.Load() {
-			err = *upload // the origin is not to blame
+			err = *upload // it is not the origin's fault
 		}
 		return nil, x.mute(err)
 	}
@@ -105,7 +105,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	connection := resp.Header["Connection"]
 	h.incoming(resp.StatusCode, resp.Header)
 	stripTrailer(resp.Trailer, connection)
-	// Handed on as it is: the pipeline would copy each value.
+	// The pipeline would copy each value.
 	maps.Copy(x.client.Header(), resp.Header)
 	x.length = resp.ContentLength
 	if isEventStream(resp.Header.Get("Content-Type")) {
@@ -122,10 +122,10 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	return resp, nil
 }
 
-// unusable says why an answer cannot be passed on: net/http lets no status
-// under 100 through, and a change of protocol that nobody asked for would let
-// requests past that are not judged. It closes such an answer.
-func unusable(r *http.Request, resp *http.Response) error {
+// checkResponse returns why a response cannot be passed on, and then closes it: net/http
+// accepts no status under 100, and after a change of protocol that was not requested,
+// requests would pass unchecked.
+func checkResponse(r *http.Request, resp *http.Response) error {
 	switch status := resp.StatusCode; {
 	case status < http.StatusContinue:
 		resp.Body.Close()
@@ -137,8 +137,7 @@ func unusable(r *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// mute keeps why there is no answer, and the pipeline's own words for it from
-// the client.
+// mute keeps why there is no response, and keeps the pipeline's response from the client.
 func (x *exchange) mute(err error) error {
 	x.muted = true
 	x.fail(err)
@@ -150,7 +149,7 @@ func isEventStream(contentType string) bool {
 	return len(contentType) >= len(media) && strings.EqualFold(contentType[:len(media)], media)
 }
 
-// detach gives the place back of what may last for hours.
+// detach gives the concurrency slot of a response back that may last for hours.
 func (x *exchange) detach() error {
 	if x.slot == nil {
 		return nil
@@ -158,9 +157,9 @@ func (x *exchange) detach() error {
 	return x.slot.Detach()
 }
 
-// heed slows down for an origin that asks for it, or is slow. How long an upload
-// takes is the client's doing as well.
-func (h *Handler) heed(x *exchange, resp *http.Response, err error) {
+// adaptPace slows down for an origin that asks for it, or is slow. A request with a body is
+// not timed, because the time depends on the client too.
+func (h *Handler) adaptPace(x *exchange, resp *http.Response, err error) {
 	if x.slot == nil {
 		return
 	}
@@ -173,8 +172,8 @@ func (h *Handler) heed(x *exchange, resp *http.Response, err error) {
 	}
 }
 
-// retryAfter reads RFC 9110 10.2.3, seconds or a date; 0 where it says nothing
-// that can be read. Seconds from 2^31 on count as 2^31-1.
+// retryAfter parses Retry-After (RFC 9110 10.2.3), seconds or a date. It returns 0 if the
+// field is absent or invalid. Seconds from 2^31 on count as 2^31-1.
 func retryAfter(v string, now time.Time) time.Duration {
 	v = textproto.TrimString(v)
 	if s, err := strconv.ParseUint(v, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) {

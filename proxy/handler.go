@@ -168,7 +168,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 	defer h.survive(x)
 	if r.Method != http.MethodConnect { // whose target is a host: see admitConnect
-		x.url, q.Origin, x.astray = target(r) // once: every later step trusts it
+		x.url, q.Origin, x.noURL = target(r) // once: every later step trusts it
 	}
 	if x.url != nil {
 		x.takeURL()
@@ -228,8 +228,8 @@ func (h *Handler) admit(x *exchange) error {
 	if err := h.o.Ready(); err != nil {
 		return err
 	}
-	if x.astray != nil {
-		return x.astray
+	if x.noURL != nil {
+		return x.noURL
 	}
 	q := &x.record.Request
 	x.rules.speakFor(q)

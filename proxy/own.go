@@ -36,11 +36,11 @@ func isOwn(x *exchange) bool {
 	if !ok {
 		return false
 	}
-	if errors.Is(x.astray, errNoSite) {
+	if errors.Is(x.noURL, errNoSite) {
 		return mayBeCalled(r.Host, local)
 	}
 	o := x.record.Request.Origin
-	return x.astray == nil && (o.Scheme == "http" || o.Scheme == "https" && x.rules.TLS != nil) && isAt(o, local)
+	return x.noURL == nil && (o.Scheme == "http" || o.Scheme == "https" && x.rules.TLS != nil) && isAt(o, local)
 }
 
 // localAddr is where a request's connection came in.

@@ -129,12 +129,12 @@ func normal(u *url.URL, o robots.Origin) *url.URL {
 // are recorded and repeated in the refusal.
 const keptOfLongURL = 1 << 10
 
-// takeURL puts the path and query into the record. It marks a request with a URL longer
-// than limits.url as astray.
+// takeURL puts the path and query into the record. A URL longer than
+// limits.url is an error.
 func (x *exchange) takeURL() {
 	u, q := x.url, &x.record.Request
 	q.PathQuery = u.RequestURI()
-	if x.astray = x.rules.checkLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); x.astray != nil {
+	if x.noURL = x.rules.checkLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); x.noURL != nil {
 		q.PathQuery = strings.Clone(q.PathQuery[:min(len(q.PathQuery), keptOfLongURL)])
 	}
 }

@@ -20,16 +20,16 @@ var (
 	errTooSlow = errors.New("the transfer was too slow while others waited for the host")
 )
 
-// A watch ends what stands still for longer than its limit; at the most it is
-// found after twice the time. Whoever moves something counts it up, which costs
-// next to nothing; its alarm looks whether the count has changed.
+// A watch ends a transfer in which nothing moves for longer than its limit, after at most
+// twice that time. Each read and write counts moves up, which costs next to nothing; the
+// alarm checks whether the count has changed.
 type watch struct {
 	limit  time.Duration
-	spare  *sync.Pool // of alarms that are not in use, all of them stopped; nil: none are kept
+	spare  *sync.Pool // of stopped alarms; nil: none
 	moves  atomic.Uint64
-	silent atomic.Bool // it has ended the transfer
-	slow   atomic.Bool // it has ended the transfer as too slow, not because nothing moved
-	held   atomic.Bool // nothing is to move: the transfer waits for its turn
+	silent atomic.Bool // the watch has ended the transfer
+	slow   atomic.Bool // it was too slow; false: nothing moved
+	paused atomic.Bool // the transfer waits for its turn, so nothing moves
 	alarm  atomic.Pointer[alarm]
 }
 
@@ -38,7 +38,7 @@ type watch struct {
 type alarm struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	watch *watch // nil: nothing is watched
+	watch *watch // nil: none
 	seen  uint64
 	what  transfer
 }
@@ -48,7 +48,7 @@ type transfer interface {
 	abandon() // called at most once; must not wait
 }
 
-// begin watches until stop.
+// begin starts the watch of a transfer, until stop.
 func (w *watch) begin(what transfer) {
 	var a *alarm
 	if w.spare != nil {
@@ -62,25 +62,25 @@ func (w *watch) begin(what transfer) {
 	defer a.mu.Unlock()
 	a.watch, a.what, a.seen = w, what, w.moves.Load()
 	if a.timer == nil {
-		a.timer = time.AfterFunc(w.limit, a.look)
+		a.timer = time.AfterFunc(w.limit, a.check)
 	} else {
 		a.timer.Reset(w.limit)
 	}
 }
 
-func (a *alarm) look() {
+func (a *alarm) check() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.watch == nil {
 		return
 	}
 	now := a.watch.moves.Load()
-	if now != a.seen || a.watch.held.Load() {
+	if now != a.seen || a.watch.paused.Load() {
 		a.seen = now
 		a.timer.Reset(a.watch.limit)
 		return
 	}
-	a.breakOff()
+	a.end()
 }
 
 // cut ends the transfer because it is too slow, unless it is not watched any more.
@@ -93,12 +93,12 @@ func (w *watch) cut() {
 	defer a.mu.Unlock()
 	if a.watch == w {
 		w.slow.Store(true)
-		a.breakOff()
+		a.end()
 	}
 }
 
-// breakOff ends the transfer. The caller holds a.mu.
-func (a *alarm) breakOff() {
+// end ends the transfer. The caller holds a.mu.
+func (a *alarm) end() {
 	a.watch.silent.Store(true)
 	a.what.abandon()
 	a.watch, a.what = nil, nil
@@ -112,31 +112,31 @@ func (w *watch) cause() error {
 	return errSilent
 }
 
-// stop ends the watching; the transfer is not abandoned any more.
+// stop ends the watch. The transfer is not abandoned after that.
 func (w *watch) stop() {
 	a := w.alarm.Swap(nil)
 	if a == nil {
-		return // it has been stopped
+		return // stopped already
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.watch, a.what = nil, nil
-	if a.timer.Stop() && w.spare != nil { // else look may be about to run
+	if a.timer.Stop() && w.spare != nil { // else check may be about to run
 		w.spare.Put(a)
 	}
 }
 
-// moved notes that something has.
+// moved notes that something has moved.
 func (w *watch) moved() { w.moves.Add(1) }
 
-// abandon makes all that waits for the client or the origin fail. A client that
-// has not been answered still can be.
+// abandon makes everything fail that waits for the client or the origin. A client that has
+// no response yet can still be sent one.
 func (x *exchange) abandon() {
 	if x.reading.Load() {
-		x.upload.Store(new(x.brokenBody(errSilent))) // the origin waits for it too
+		x.upload.Store(new(x.brokenBody(errSilent))) // the origin waits for the body too
 	}
-	if !x.uploaded.Load() { // or what net/http reads ahead would end the connection, and with it the next request
-		http.NewResponseController(x.client).SetReadDeadline(longAgo) // where it cannot be done there is nothing that waits
+	if !x.uploaded.Load() { // else the deadline would end net/http's background read, and with it the connection
+		http.NewResponseController(x.client).SetReadDeadline(longAgo) // it fails only if nothing waits
 	}
 	if x.writing.Load() {
 		x.cutWrites()
@@ -172,8 +172,8 @@ var longAgo = time.Unix(1, 0)
 
 func (x *exchange) cutWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
 
-// write notes that the client is being written to. Where the watch has ended
-// the transfer in that very moment, that ends here too.
+// write notes that the client is being written to. If the watch has just ended the
+// transfer, write ends the write as well.
 func (x *exchange) write() {
 	x.writing.Store(true)
 	if x.watch.silent.Load() {
@@ -181,11 +181,12 @@ func (x *exchange) write() {
 	}
 }
 
-// An originBody notes why it broke off, since the pipeline does not say.
+// An originBody is the body of an origin's response. It keeps its error, which the pipeline
+// does not return.
 type originBody struct {
 	io.ReadCloser
 	x          *exchange
-	answer     *http.Response // whose trailer is there when the body has been read
+	response   *http.Response // its trailer is complete when the body has been read
 	connection []string       // its Connection header
 }
 
@@ -194,7 +195,7 @@ func (b *originBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.x.watch.moved()
 	if err != nil {
-		stripTrailer(b.answer.Trailer, b.connection)
+		stripTrailer(b.response.Trailer, b.connection)
 	}
 	if err != nil && err != io.EOF {
 		b.x.fail(err)
@@ -202,11 +203,12 @@ func (b *originBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A clientBody notes why it broke off, so that the origin is not blamed for it.
+// A clientBody is the body of a client's request. It keeps its error, which is not the
+// origin's.
 type clientBody struct {
 	io.ReadCloser
 	x       *exchange
-	trailer http.Header // of the request to the origin; its fields get their values at the end of the body
+	trailer http.Header // of the request to the origin; its fields get their values when the body ends
 }
 
 // Read reads from the client.
@@ -228,6 +230,6 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close leaves the body to net/http, which ends it with the exchange: to close
-// it earlier would be to wait for what the client has not sent.
+// Close does nothing: net/http closes the body with the exchange. An earlier Close would
+// wait for what the client has not sent.
 func (b *clientBody) Close() error { return nil }
