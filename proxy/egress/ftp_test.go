@@ -44,7 +44,7 @@ func TestFTPThroughAParent(t *testing.T) {
 		if err != nil || resp.StatusCode != http.StatusOK || body != "0123456789" {
 			t.Fatalf("%v %q %v", resp, body, err)
 		}
-		asked := p.Asked()
+		asked := p.Requests()
 		if len(asked) != 2 {
 			t.Fatalf("the parent was asked for %v", asked)
 		}

@@ -194,7 +194,7 @@ func TestParentUntrusted(t *testing.T) {
 	if err := d.Reach(t.Context(), robots.Origin{Scheme: "https", Host: "8.8.8.8", Port: 443}); !errors.Is(err, ErrParent) {
 		t.Errorf("Reach = %v", err)
 	}
-	if got := append(p.Asked(), other.Asked()...); len(got) != 0 {
+	if got := append(p.Requests(), other.Requests()...); len(got) != 0 {
 		t.Errorf("it was asked %q", got)
 	}
 }

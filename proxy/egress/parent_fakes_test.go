@@ -19,7 +19,7 @@ const (
 
 var basicCredentials = "Basic " + base64.StdEncoding.EncodeToString([]byte(parentUser+":"+parentPassword))
 
-type ask = parenttest.Ask
+type ask = parenttest.Request
 
 // A fakeParent is a proxy of the test's own that resolves the test's names.
 type fakeParent struct {

@@ -95,7 +95,7 @@ func TestParentGuard(t *testing.T) {
 			t.Errorf("a forbidden port: %v", err)
 		}
 		if n := p.accepted.Load(); n != 0 {
-			t.Errorf("%d connections to the parent: %q", n, p.Asked())
+			t.Errorf("%d connections to the parent: %q", n, p.Requests())
 		}
 	})
 }
@@ -121,7 +121,7 @@ func TestParentForeignHost(t *testing.T) {
 		}
 		<-body.closed
 	}
-	if got := p.Asked(); len(got) != 0 {
+	if got := p.Requests(); len(got) != 0 {
 		t.Errorf("the parent was asked %q", got)
 	}
 }

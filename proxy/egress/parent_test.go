@@ -78,7 +78,7 @@ func TestParentPages(t *testing.T) {
 		}
 		d := behind(t, p, ca)
 		for _, o := range []*origin{serve(t, page), serve(t, page, ca.leaf(t, "origin.test", later()))} {
-			before, conns := len(p.Asked()), p.accepted.Load()
+			before, conns := len(p.Requests()), p.accepted.Load()
 			for range 3 {
 				if resp, body, err := get(t, d, o.as("origin.test").String()+"/page?q=1"); err != nil || body != "hello" || resp.StatusCode != 200 {
 					t.Fatalf("%q, %v", body, err)
@@ -88,7 +88,7 @@ func TestParentPages(t *testing.T) {
 			if o.Scheme == "http" && p.scheme != "socks5" {
 				want = append(want, want[0], want[0])
 			}
-			if got := p.Asked()[before:]; !slices.Equal(got, want) {
+			if got := p.Requests()[before:]; !slices.Equal(got, want) {
 				t.Errorf("%s: the parent was asked %q, want %q", o.Scheme, got, want)
 			}
 			if n := p.accepted.Load() - conns; n != 1 {
@@ -107,12 +107,12 @@ func TestParentRobots(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range []*origin{serve(t, hello), serve(t, hello, ca.leaf(t, "origin.test", later()))} {
-			before := len(p.Asked())
+			before := len(p.Requests())
 			a := client.Fetch(t.Context(), fetch.Request{Origin: o.as("origin.test"), UserAgent: "FooBot"})
 			if a.Err != nil || a.Status != 200 || string(a.Body) != "hello" || !a.Connected {
 				t.Fatalf("%+v", a)
 			}
-			if got, want := p.Asked()[before:], []ask{p.want(o.as("origin.test"), "/robots.txt")}; !slices.Equal(got, want) {
+			if got, want := p.Requests()[before:], []ask{p.want(o.as("origin.test"), "/robots.txt")}; !slices.Equal(got, want) {
 				t.Errorf("the parent was asked %q, want %q", got, want)
 			}
 		}
@@ -169,7 +169,7 @@ func TestParentDial(t *testing.T) {
 		if got, err := io.ReadAll(conn); string(got) != "you said ping" {
 			t.Errorf("%q, %v", got, err)
 		}
-		if got, want := p.Asked(), []ask{p.want(o.as("origin.test"), "")}; !slices.Equal(got, want) {
+		if got, want := p.Requests(), []ask{p.want(o.as("origin.test"), "")}; !slices.Equal(got, want) {
 			t.Errorf("the parent was asked %q, want %q", got, want)
 		}
 	})
@@ -183,11 +183,11 @@ func TestParentAddresses(t *testing.T) {
 		p.Status = map[string]int{"http": 502, "https": 502, "socks5": 4}[kind]
 		d := behind(t, p, ca)
 		for host, target := range map[string]string{"8.8.8.8": "8.8.8.8:443", "2606:4700::1111": "[2606:4700::1111]:443"} {
-			before := len(p.Asked())
+			before := len(p.Requests())
 			if err := dialOnce(t, d, host, 443); err == nil {
 				t.Error("a refused tunnel was made")
 			}
-			if got := p.Asked()[before:]; len(got) != 1 || got[0].Target != target || kind == "socks5" && got[0].Form != "address" {
+			if got := p.Requests()[before:]; len(got) != 1 || got[0].Target != target || kind == "socks5" && got[0].Form != "address" {
 				t.Errorf("%s: the parent was asked %q, want %s", kind, got, target)
 			}
 		}
@@ -231,7 +231,7 @@ func TestParentUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if got := p.Asked(); resp.StatusCode != 101 || len(got) != 1 || got[0].Form != "CONNECT HTTP/1.1" {
+	if got := p.Requests(); resp.StatusCode != 101 || len(got) != 1 || got[0].Form != "CONNECT HTTP/1.1" {
 		t.Errorf("%s, and the parent was asked %q", resp.Status, got)
 	}
 }

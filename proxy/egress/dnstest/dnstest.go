@@ -1,5 +1,5 @@
-// Package dnstest is a DNS server on loopback for tests, as httptest is one for
-// HTTP: it knows the names of the test's own, and others not at all.
+// Package dnstest is a DNS server on loopback for tests. It knows the names that the test
+// gives it and no others.
 package dnstest
 
 import (
@@ -21,9 +21,9 @@ type Server struct {
 	asked   map[string]int // for A
 }
 
-// Start listens on a free port of 127.0.0.1. Each name, with its last dot, has
-// a list of answers, given in turn, the last one from then on; an answer is a
-// list of addresses.
+// Start listens on a free port of 127.0.0.1. Each name, with its final dot,
+// has a list of answers, which are returned one after the other, and then the last one
+// again. An answer is a list of addresses.
 func Start(answers map[string][][]string) (*Server, error) {
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -50,14 +50,14 @@ func (s *Server) Close() {
 // Addr is where it listens, as host:port.
 func (s *Server) Addr() string { return s.server.PacketConn.LocalAddr().String() }
 
-// Point gives name, with its last dot, one answer from now on.
+// Point sets the answer for name, with its final dot, from now on.
 func (s *Server) Point(name string, addrs ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers[name] = [][]string{addrs}
 }
 
-// Asked is how often name's A was asked for.
+// Asked returns how often the A records of name were asked for.
 func (s *Server) Asked(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	w.WriteMsg(reply)
 }
 
-// answer gives the addresses whose turn it is.
+// answer returns the next answer for a question.
 func (s *Server) answer(q dns.Question) (addrs []string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package ftptest is an FTP server on loopback for tests, as httptest is one
-// for HTTP: it serves files from memory, writes down every command that
-// arrives, and misbehaves as it is told.
+// Package ftptest is an FTP server on loopback for tests. It serves files from memory, keeps
+// every command that it receives, and can reply or transfer wrongly.
 //
-// It knows what a reader needs (RFC 959, 2389, 2428, 3659) and lets nobody
-// write. A Server's options are set before Start and not changed after.
+// It supports reading (RFC 959, 2389, 2428, 3659), not writing. The exported fields of a
+// Server are set before Start and are not changed after.
 package ftptest
 
 import (
@@ -16,17 +15,17 @@ import (
 	"time"
 )
 
-// Modified is when every file was changed last.
+// Modified is the time of the last change of every file.
 var Modified = time.Date(2024, time.March, 1, 12, 30, 45, 0, time.UTC)
 
-// A Command is one line that arrived.
+// A Command is one command that a Server received.
 type Command struct {
 	Session   int // the control connection, from 1
 	Verb, Arg string
 	At        time.Time
 }
 
-// String gives the line.
+// String returns the command as it was sent.
 func (c Command) String() string { return strings.TrimSuffix(c.Verb+" "+c.Arg, " ") }
 
 // A Server is an FTP server. Start it, Close it.
@@ -71,7 +70,7 @@ func (s *Server) Start() error {
 // Addr is where it listens, as host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close breaks all sessions off and waits for them.
+// Close ends all sessions and waits for them.
 func (s *Server) Close() {
 	s.listener.Close()
 	s.mu.Lock()
@@ -83,7 +82,7 @@ func (s *Server) Close() {
 	s.sessions.Wait()
 }
 
-// Commands are those that arrived, in their order; of the verbs named, if any are.
+// Commands returns the commands in their order: those with one of the verbs, or all.
 func (s *Server) Commands(verbs ...string) []Command {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +95,7 @@ func (s *Server) Commands(verbs ...string) []Command {
 	return all
 }
 
-// Lines are Commands as text.
+// Lines returns Commands as text.
 func (s *Server) Lines(verbs ...string) []string {
 	var lines []string
 	for _, c := range s.Commands(verbs...) {
@@ -105,8 +104,8 @@ func (s *Server) Lines(verbs ...string) []string {
 	return lines
 }
 
-// Wait returns when no connection stands, control or data, and so every
-// command of those that did has been written down.
+// Wait returns when no control or data connection is open, so that Commands has every
+// command of earlier connections.
 func (s *Server) Wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +135,7 @@ func (s *Server) accept() {
 	}
 }
 
-// hold counts a connection, so that Close ends it.
+// hold keeps a connection, so that Close closes it. It returns false after Close.
 func (s *Server) hold(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +171,7 @@ func (s *Server) isDir(name string) bool {
 	return name == ""
 }
 
-// list gives a directory's entries as LIST or MLSD have them.
+// list returns a directory's entries in the form of LIST or MLSD.
 func (s *Server) list(dir string, machine bool) string {
 	if dir != "" {
 		dir += "/"

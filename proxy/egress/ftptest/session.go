@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// features are what a Server says it has.
+// features are the default of Server.Features.
 var features = []string{"EPSV", "MDTM", "MLST type*;size*;modify*;", "REST STREAM", "SIZE", "UTF8"}
 
-// patience is how long a client may take to open its data connection.
-const patience = 10 * time.Second
+// dataTimeout is how long a client may take to open its data connection.
+const dataTimeout = 10 * time.Second
 
 // A session is one control connection.
 type session struct {
@@ -58,7 +58,7 @@ func (x *session) run() {
 	}
 }
 
-// say sends a reply, whole as it is, and whether to go on.
+// say sends a reply and reports whether the session goes on.
 func (x *session) say(reply string) bool {
 	if reply == Hangup {
 		return false
@@ -150,12 +150,12 @@ func (x *session) listen(verb string) string {
 	return fmt.Sprintf("227 Entering Passive Mode (%s,%d,%d)", strings.ReplaceAll(ip, ".", ","), port>>8, port&255)
 }
 
-// transfer sends content on the data connection and gives the last reply.
+// transfer sends content on the data connection and returns the last reply.
 func (x *session) transfer(content string) string {
 	if x.passive == nil {
 		return "425 no data connection"
 	}
-	x.passive.(*net.TCPListener).SetDeadline(time.Now().Add(patience))
+	x.passive.(*net.TCPListener).SetDeadline(time.Now().Add(dataTimeout))
 	data, err := x.passive.Accept()
 	x.passive.Close()
 	x.passive = nil

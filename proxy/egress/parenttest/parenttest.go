@@ -1,8 +1,8 @@
-// Package parenttest is a parent proxy for tests, as httptest is an origin: it
-// makes connections to loopback alone, resolves names of the test's own, asks
-// for credentials, refuses as it is told, and writes down what it was asked.
+// Package parenttest is a parent proxy for tests. It connects to loopback alone, resolves
+// the names that the test gives it, can require credentials and refuse requests, and keeps
+// the requests it received.
 //
-// A Parent's options are set before it serves and not changed while it does.
+// The exported fields of a Parent are set before it serves and are not changed after.
 package parenttest
 
 import (
@@ -20,8 +20,8 @@ import (
 	"sync"
 )
 
-// An Ask is one thing that a parent was asked for.
-type Ask struct {
+// A Request is one request to a parent.
+type Request struct {
 	Form   string // method and version; of SOCKS5 "name" or "address"
 	Target string
 	Auth   string // Proxy-Authorization; of SOCKS5 user:password
@@ -30,48 +30,48 @@ type Ask struct {
 // A Parent is a proxy. Serve it as an http.Handler, or each connection by
 // ServeSocks.
 type Parent struct {
-	User, Password string            // that it asks for; User "": for none
+	User, Password string            // that it requires; User "": none
 	Names          map[string]string // addresses of origins by name
 	Status         int               // that CONNECT is refused with, or the reply of SOCKS5; 0: none
 
 	mu     sync.Mutex
-	asked  []Ask
+	asked  []Request
 	heads  []http.Header
 	dialed int
 }
 
-// Asked is what was asked so far.
-func (p *Parent) Asked() []Ask {
+// Requests returns the requests so far.
+func (p *Parent) Requests() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.asked)
 }
 
-// Heads are those of the CONNECTs so far, without credentials.
+// Heads returns the heads of the CONNECT requests so far, without credentials.
 func (p *Parent) Heads() []http.Header {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.heads)
 }
 
-// Dialed is how many connections to origins were tried.
+// Dialed returns the number of attempts to connect to an origin.
 func (p *Parent) Dialed() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.dialed
 }
 
-func (p *Parent) note(a Ask) {
+func (p *Parent) note(r Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = append(p.asked, a)
+	p.asked = append(p.asked, r)
 }
 
 func (p *Parent) basic() string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(p.User+":"+p.Password))
 }
 
-// dial goes to an origin, by its name or address.
+// dial connects to an origin, by its name or address.
 func (p *Parent) dial(hostport string) (net.Conn, error) {
 	p.mu.Lock()
 	p.dialed++
@@ -86,10 +86,9 @@ func (p *Parent) dial(hostport string) (net.Conn, error) {
 	return net.Dial("tcp", net.JoinHostPort(host, port))
 }
 
-// ServeHTTP is the parent of http and https: CONNECT, and requests in absolute
-// form (RFC 9110 9.3.6, RFC 9112 3.2.2).
+// ServeHTTP serves CONNECT and requests in absolute form (RFC 9110 9.3.6, RFC 9112 3.2.2).
 func (p *Parent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.note(Ask{r.Method + " " + r.Proto, r.RequestURI, r.Header.Get("Proxy-Authorization")})
+	p.note(Request{r.Method + " " + r.Proto, r.RequestURI, r.Header.Get("Proxy-Authorization")})
 	if p.User != "" && r.Header.Get("Proxy-Authorization") != p.basic() {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="parent"`)
 		w.WriteHeader(http.StatusProxyAuthRequired)
@@ -153,11 +152,10 @@ func splice(a, b net.Conn) {
 	up.Wait()
 }
 
-// ServeSocks is the parent of socks5 on one connection: RFC 1928 and 1929, as
-// far as tests go.
+// ServeSocks serves SOCKS5 on one connection (RFC 1928 and 1929, as far as tests need them).
 func (p *Parent) ServeSocks(c net.Conn) {
 	in := bufio.NewReader(c)
-	field := func() string { // an octet of length, and as many
+	field := func() string { // a byte of length, and as many bytes
 		n, _ := in.ReadByte()
 		b := make([]byte, n)
 		io.ReadFull(in, b)
@@ -200,7 +198,7 @@ func (p *Parent) ServeSocks(c net.Conn) {
 	var port [2]byte
 	io.ReadFull(in, port[:])
 	target := net.JoinHostPort(host, strconv.Itoa(int(binary.BigEndian.Uint16(port[:]))))
-	p.note(Ask{[]string{"", "address", "", "name", "address"}[head[3]], target, auth})
+	p.note(Request{[]string{"", "address", "", "name", "address"}[head[3]], target, auth})
 	reply := []byte{5, byte(p.Status), 0, 1, 127, 0, 0, 1, 0, 80}
 	if p.Status != 0 {
 		c.Write(reply)

@@ -68,7 +68,7 @@ func newParent(t testing.TB, kind string, origins ...*e2e.Origin) *parent {
 
 // log is what it was asked so far, in a fixed order and each once.
 func (p *parent) log() (asked []string) {
-	for _, a := range p.Asked() {
+	for _, a := range p.Requests() {
 		method, _, _ := strings.Cut(a.Form, " ")
 		if method == "name" {
 			method = "CONNECT"
