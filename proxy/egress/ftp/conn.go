@@ -23,6 +23,16 @@ var (
 	errNotFTP     = errors.New("the server's reply is no FTP")
 )
 
+// Options are what RoundTrip needs besides the request.
+type Options struct {
+	Dial    func(ctx context.Context, host string, port uint16) (net.Conn, error) // makes the control and the data connection; required
+	ByName  bool                                                                  // data connections are dialled at the host of the URL, not at the address of the control connection
+	Timeout time.Duration                                                         // from the control connection to the response's head, and for the end of a transfer; required
+
+	Ready func(ctx context.Context) error // is called when the control connection stands, before anything is sent; an error ends the request; nil: none
+	Sent  func()                          // is called once, when the transfer was requested, or the request ended without one; nil: none
+}
+
 // A dialError is an error of Options.Dial.
 type dialError struct{ error }
 

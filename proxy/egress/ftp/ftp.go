@@ -50,16 +50,6 @@ var (
 	errTransfer = errors.New("the FTP transfer is not what was announced")
 )
 
-// Options are what RoundTrip needs besides the request.
-type Options struct {
-	Dial    func(ctx context.Context, host string, port uint16) (net.Conn, error) // makes the control and the data connection; required
-	ByName  bool                                                                  // data connections are dialled at the host of the URL, not at the address of the control connection
-	Timeout time.Duration                                                         // from the control connection to the response's head, and for the end of a transfer; required
-
-	Ready func(ctx context.Context) error // is called when the control connection stands, before anything is sent; an error ends the request; nil: none
-	Sent  func()                          // is called once, when the transfer was requested, or the request ended without one; nil: none
-}
-
 // RoundTrip sends one request. Credentials in the request are ignored. What the server
 // refuses is a response with a status that means the same; the server's words are
 // dropped.
