@@ -12,7 +12,7 @@ import (
 
 // mayImport says, for each package of ours, which others of ours it may import
 // directly. Imports point one way:
-// robots ← fetch ← cache ← policy ← audit ← proxy ← cmd.
+// robots ← fetch ← cache ← policy ← audit ← explain ← proxy ← cmd.
 var mayImport = map[string][]string{
 	"robots":                       {},
 	"robots/internal/corpus":       {"robots"},
@@ -26,8 +26,10 @@ var mayImport = map[string][]string{
 	"policy":                       {"robots", "robots/fetch", "robots/cache", "policy/pace"},
 	"policy/audit/trail":           {},
 	"policy/audit/snapshot":        {"robots", "robots/fetch", "policy", "policy/audit"},
-	"policy/audit/report":          {"policy/audit/trail"},
+	"policy/audit/report":          {"policy/audit/trail", "policy/explain", "policy/explain/humanize"},
 	"policy/audit":                 {"policy", "policy/audit/trail", "robots/fetch", "robots/cache"},
+	"policy/explain":               {"robots", "robots/cache", "policy", "policy/audit/trail", "policy/explain/humanize"},
+	"policy/explain/humanize":      {},
 	"policy/audit/live":            {"policy/audit", "policy/audit/trail"},
 	"proxy/egress":                 {"robots", "proxy/h1", "proxy/socket", "proxy/egress/ftp"},
 	"proxy/egress/ftp":             {"robots"},
@@ -39,8 +41,8 @@ var mayImport = map[string][]string{
 	"proxy/mitm":                   {"robots"},
 	"proxy/socket":                 {},
 	"proxy/guide":                  {"robots"},
-	"proxy/admin":                  {"robots", "robots/fetch", "robots/cache", "policy", "policy/pace", "policy/audit", "policy/audit/live", "proxy/guide"},
-	"proxy":                        {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "proxy/egress", "proxy/egress/ftp", "proxy/guide", "proxy/h1", "proxy/mitm", "proxy/socket"},
+	"proxy/admin":                  {"robots", "robots/fetch", "robots/cache", "policy", "policy/pace", "policy/audit", "policy/audit/live", "policy/explain", "policy/explain/humanize", "proxy/guide"},
+	"proxy":                        {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "policy/explain", "policy/explain/humanize", "proxy/egress", "proxy/egress/ftp", "proxy/guide", "proxy/h1", "proxy/mitm", "proxy/socket"},
 	"cmd/internal/config":          {"robots"},
 	"cmd/internal/prom":            {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "policy/audit/snapshot", "proxy", "proxy/egress", "proxy/mitm", "cmd/internal/bolt", "cmd/internal/redis"},
 	"cmd/internal/bolt":            {"robots", "policy/pace"},

@@ -1,0 +1,69 @@
+package explain
+
+import (
+	"slices"
+	"strings"
+
+	"robotsproxy/robots"
+)
+
+const (
+	around    = 3  // lines that are shown before and after the one that decided
+	maxAgents = 20 // User-agent lines that are shown of a group
+)
+
+// A Line is a line of robots.txt.
+type Line struct {
+	Number  int    `json:"line"`
+	Text    string `json:"text"`
+	Decides bool   `json:"decides,omitempty"`
+}
+
+// An Excerpt is a part of the robots.txt that a decision rests on.
+type Excerpt struct {
+	Lines  []Line // the one that decided, and those around it
+	Agents []Line // the User-agent lines of its group
+	group  string
+}
+
+// excerpt gives the lines around one of text, a robots.txt that is read in a dialect.
+func excerpt(text string, d robots.Dialect, line int, group string) *Excerpt {
+	near, agents := robots.Excerpt(text, d, line, around)
+	return &Excerpt{Lines: linesOf(near, line), Agents: linesOf(agents, 0), group: group}
+}
+
+func linesOf(lines []robots.Line, decides int) []Line {
+	all := make([]Line, 0, len(lines))
+	for _, l := range lines {
+		all = append(all, Line{l.Number, l.Text, l.Number == decides})
+	}
+	return all
+}
+
+// Named gives at most 20 of the User-agent lines, of more those first that name the group, in the
+// order of the file, and how many there are beyond these.
+func (e *Excerpt) Named() (shown []Line, more int) {
+	if len(e.Agents) <= maxAgents {
+		return e.Agents, 0
+	}
+	names := func(l Line) bool { return strings.Contains(strings.ToLower(l.Text), e.group) }
+	for _, named := range []bool{true, false} {
+		for _, l := range e.Agents {
+			if names(l) == named && len(shown) < maxAgents {
+				shown = append(shown, l)
+			}
+		}
+	}
+	slices.SortFunc(shown, func(a, b Line) int { return a.Number - b.Number })
+	return shown, len(e.Agents) - len(shown)
+}
+
+// Shown gives the lines as people read them: the User-agent lines that stand before those around
+// the one that decided, and these.
+func (e *Excerpt) Shown() (agents []Line, more int, lines []Line) {
+	agents, more = e.Named()
+	if len(e.Lines) > 0 {
+		agents = slices.DeleteFunc(slices.Clone(agents), func(l Line) bool { return l.Number >= e.Lines[0].Number })
+	}
+	return agents, more, e.Lines
+}

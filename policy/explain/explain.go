@@ -1,0 +1,357 @@
+// Package explain says why a request was decided as it was.
+//
+// An [Explanation] is made in one place, from the [policy.Decision] about a request or from
+// its record in the audit. Refusals, robotsproxy check, robotsproxy audit explain, the admin
+// API, the dashboard and the report all show it: its JSON members are those of the record,
+// its sentences and facts are for people.
+//
+// The package decides nothing, reads no file and cannot fail: what is not known is left out.
+// An Explanation is a plain value that belongs to the goroutine that has it.
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+)
+
+// An Explanation is why a request was decided as it was. Its strings are as clients and
+// sites sent them; Sentence, Decided and Rested make them printable.
+type Explanation struct {
+	Reason      policy.Reason `json:"reason,omitempty"`
+	Entry       string        `json:"entry,omitempty"`
+	EntryReason string        `json:"entry_reason,omitempty"`
+	Rule        string        `json:"rule,omitempty"`
+	Line        int           `json:"line,omitempty"`
+	Form        string        `json:"reading,omitempty"` // a policy.Form
+	Path        string        `json:"read_as,omitempty"` // the path and query in that form; no record has it
+	Group       string        `json:"group,omitempty"`
+	Agent       string        `json:"agent,omitempty"`
+	Dialect     string        `json:"dialect,omitempty"`
+	RobotsURL   string        `json:"robots_url,omitempty"`
+	Fetched     time.Time     `json:"robots_fetched,omitzero"`
+	RobotsAgent string        `json:"robots_agent,omitempty"`
+	SHA256      string        `json:"robots_sha256,omitempty"`
+	Stale       bool          `json:"robots_stale,omitempty"` // an older robots.txt was used, because the fetch failed
+	CrawlDelay  float64       `json:"crawl_delay_s,omitempty"`
+	CrawlAsked  float64       `json:"crawl_delay_asked_s,omitempty"`
+	BackOff     float64       `json:"back_off_s,omitempty"`
+	Slowed      float64       `json:"slowed_s,omitempty"`
+	Error       string        `json:"error,omitempty"` // what went wrong, for the operator alone
+
+	Allow         bool   `json:"-"`
+	ContentSignal string `json:"-"`
+	ContentUsage  string `json:"-"`
+	Fetch         *Fetch `json:"-"` // nil: robots.txt was not asked for, or what came of it is not known
+}
+
+// A Fetch is what came of a request for robots.txt.
+type Fetch struct {
+	Outcome   cache.Outcome
+	Status    int // 0: no whole response
+	Redirects int
+	Lost      bool // the redirects lead to no file
+	Barred    bool // a redirect leads to a URL that the robots.txt there disallows
+	Error     string
+}
+
+// Of explains a decision.
+func Of(d *policy.Decision) Explanation {
+	x := Explanation{
+		Allow: d.Verdict == policy.Allow, Reason: d.Reason, Entry: d.Entry, EntryReason: d.EntryReason,
+		Rule: d.Rule, Line: d.Line, Form: d.Form.String(), Path: d.Read, Group: d.Group, Agent: d.Token,
+		ContentSignal: d.Signals.String(), ContentUsage: d.Usage,
+	}
+	if d.Asked > 0 {
+		x.CrawlDelay, x.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
+	}
+	if d.Err != nil {
+		x.Error = d.Err.Error()
+	}
+	if a := d.Ruling.Result; a != nil {
+		x.Dialect, x.RobotsURL, x.RobotsAgent, x.SHA256 = d.Dialect, a.URL, a.UserAgent, a.SHA256
+		x.Fetched, x.Stale = d.Ruling.Fetched().UTC(), d.Ruling.Stale
+		x.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.RedirectDisallowed}
+		if a.Err != nil {
+			x.Fetch.Error = a.Err.Error()
+		}
+	}
+	return x
+}
+
+// OfRuling explains what the robots.txt of an origin, read in a dialect, means for requests that no
+// rule matches.
+func OfRuling(r *cache.Ruling, dialect string) Explanation {
+	d := policy.Decision{Ruling: *r, Dialect: dialect, Reason: policy.ReasonUnreachable, Err: r.Err}
+	switch r.Outcome {
+	case cache.Rules:
+		d.Verdict, d.Reason = policy.Allow, policy.ReasonNoRule
+	case cache.NoFile:
+		d.Verdict, d.Reason = policy.Allow, policy.ReasonNoFile
+	case cache.NoConnection:
+		d.Reason = policy.ReasonOrigin
+	}
+	return Of(&d)
+}
+
+// OfRecord explains the decision that a record of the audit is about. A record does not say
+// what came of the request for robots.txt: fetched does, with any Outcome, or is nil.
+func OfRecord(e *trail.Entry, fetched *Fetch) Explanation {
+	x := Explanation{
+		Allow: !e.Blocked(), Reason: policy.Reason(e.Reason), Entry: e.Entry, EntryReason: e.EntryReason,
+		Rule: e.Rule, Line: e.Line, Form: e.Reading, Group: e.Group, Agent: e.Agent, Dialect: e.Dialect,
+		RobotsURL: e.RobotsURL, Fetched: e.RobotsFetched, RobotsAgent: e.RobotsAgent, SHA256: e.RobotsSHA256, Stale: e.RobotsStale,
+		CrawlDelay: e.CrawlDelay, CrawlAsked: e.CrawlAsked, BackOff: e.BackOff, Slowed: e.Slowed,
+		ContentSignal: e.RobotsContentSignal, ContentUsage: e.RobotsContentUsage, Error: e.Error, Fetch: fetched,
+	}
+	if fetched == nil {
+		return x
+	}
+	switch {
+	case e.RobotsSHA256 != "" && x.Reason != policy.ReasonNoFile:
+		fetched.Outcome = cache.Rules
+	case x.Reason == policy.ReasonOrigin:
+		fetched.Outcome = cache.NoConnection
+	case x.Reason == policy.ReasonUnreachable:
+		fetched.Outcome = cache.Unreachable
+	default:
+		fetched.Outcome = cache.NoFile
+	}
+	return x
+}
+
+// ByRobots reports whether robots.txt decided, and nothing took the place of its answer.
+func ByRobots(r policy.Reason) bool {
+	switch r {
+	case policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonCrawlDelay, policy.ReasonTooComplex, policy.ReasonTunnel:
+		return true
+	}
+	return false
+}
+
+// ForClient gives what of x a refused client is told. An entry of the configuration is named if
+// it denies the host, a rule if robots.txt decided. What went wrong inside, and what the site says
+// about uses of its content, are left out.
+func (x Explanation) ForClient() Explanation {
+	if !ByRobots(x.Reason) {
+		x.Rule, x.Line, x.Form, x.Path = "", 0, "", ""
+	}
+	if x.Reason != policy.ReasonDenied {
+		x.Entry, x.EntryReason = "", ""
+	}
+	x.Fetched = x.Fetched.Truncate(time.Second)
+	x.SHA256, x.Stale, x.ContentSignal, x.ContentUsage, x.Error, x.Fetch = "", false, "", "", "", nil
+	return x
+}
+
+// A Fact is one line of an explanation. Its Value is printable and not longer than people read.
+type Fact struct {
+	Name, Value string
+	Quoted      bool // Value is from a request, a robots.txt or the configuration
+}
+
+// facts collects those that have a value.
+type facts []Fact
+
+func (f *facts) add(name, value string) {
+	if value != "" {
+		*f = append(*f, Fact{Name: name, Value: value})
+	}
+}
+
+func (f *facts) quote(name, value string) {
+	if value != "" {
+		*f = append(*f, Fact{name, humanize.Brief(value), true})
+	}
+}
+
+// Sentence says in one sentence why the request was decided so. It is printable.
+func (x *Explanation) Sentence() string {
+	said := reasons[x.Reason].text
+	switch x.Reason {
+	case policy.ReasonRule:
+		switch {
+		case x.Allow:
+			said = "The site's robots.txt allows this URL for this client"
+		case x.Form != "":
+			said = "The site's robots.txt disallows this URL for this client, in a form in which servers may read it"
+		default:
+			said = "The site's robots.txt disallows this URL for this client"
+		}
+	case policy.ReasonTunnel:
+		if !x.Allow {
+			said = "The site's robots.txt disallows the whole site for this client"
+		}
+	case policy.ReasonNoRule:
+		if x.Group == "" {
+			said = "No group of the site's robots.txt applies to this client"
+		}
+	case policy.ReasonNoFile:
+		said = x.noFile()
+	case policy.ReasonIdentity:
+		switch x.Error {
+		case policy.ErrNoToken.Error():
+			said = "The proxy requires a product token in the User-Agent header (identity.require), and the client sent none but a browser's"
+		case policy.ErrNoContact.Error():
+			said = "The proxy requires a web or e-mail address in the User-Agent or From header (identity.require), and the client sent none"
+		}
+	}
+	if said == "" {
+		return humanize.Brief(string(x.Reason))
+	}
+	return said + "."
+}
+
+// noFile says why there are no rules.
+func (x *Explanation) noFile() string {
+	f := x.Fetch
+	switch {
+	case x.Error != "":
+		return "robots.txt has failed for so long that " + humanize.Brief(x.Dialect) + " assumes there is none: everything is allowed"
+	case f == nil:
+		return reasons[policy.ReasonNoFile].text
+	case f.Barred:
+		return "robots.txt redirects to a URL that the robots.txt there disallows, which means under " + humanize.Brief(x.Dialect) + " that there are no rules: everything is allowed"
+	case f.Status == 429 || f.Status < 300 || f.Status >= 500:
+		return fmt.Sprintf("Status %d means under %s that there are no rules: everything is allowed", f.Status, humanize.Brief(x.Dialect))
+	case f.Status < 400:
+		return "The redirects of robots.txt lead to no file: everything is allowed (RFC 9309 2.3.1.2)"
+	}
+	return fmt.Sprintf("Status %d means that there is no robots.txt: everything is allowed (RFC 9309 2.3.1.3)", f.Status)
+}
+
+// Advice says what a refused client can do; "": nothing. operatorNames says that the operator
+// chooses the User-Agent header.
+func (x *Explanation) Advice(operatorNames bool) string {
+	switch {
+	case x.Reason == policy.ReasonRule && x.Form != "":
+		return "Do not request this URL, or send the plain form that you mean. The operator can change robots.readings."
+	case x.Reason != policy.ReasonIdentity:
+	case operatorNames:
+		return "The operator has to set identity.user_agent, which is sent in place of yours, or identity.from."
+	case x.Error == policy.ErrNoToken.Error():
+		return "Send a User-Agent of your own, as in: " + botExample
+	default:
+		return "Put a web or e-mail address into your User-Agent, as in: " + botExample + ", or send one as From."
+	}
+	return reasons[x.Reason].advice
+}
+
+// Why is Sentence; "" if the rule among the facts says it all.
+func (x *Explanation) Why() string {
+	if x.Rule != "" && ByRobots(x.Reason) {
+		return ""
+	}
+	return x.Sentence()
+}
+
+// Decided gives the facts that decided: the rule, the entry of hosts, and what the client was
+// taken for.
+func (x *Explanation) Decided() []Fact {
+	var f facts
+	if x.Rule != "" {
+		f = facts{{"rule", x.RuleText(), true}}
+	}
+	if x.Path != "" {
+		f.add("read as", fmt.Sprintf("%s (%s)", humanize.Brief(x.Path), humanize.Brief(x.Form)))
+	} else {
+		f.add("read as", humanize.Brief(x.Form))
+	}
+	f.add("reason", humanize.Brief(string(x.Reason)))
+	f.quote("entry", x.Entry)
+	f.add("entry reason", humanize.Prose(x.EntryReason))
+	f.add("error", humanize.Prose(x.Error))
+	f.quote("group", x.Group)
+	f.quote("agent", x.Agent)
+	return f
+}
+
+// Rested gives the facts about the robots.txt that the decision rests on, and the pace and the
+// preferences that it states.
+func (x *Explanation) Rested() []Fact {
+	var f facts
+	f.add("dialect", humanize.Brief(x.Dialect))
+	f.quote("robots.txt", x.RobotsURL)
+	if !x.Fetched.IsZero() {
+		f.add("fetched", x.Fetched.UTC().Format(time.RFC3339))
+	}
+	f.add("fetched as", humanize.Brief(x.RobotsAgent))
+	f.add("outcome", x.outcome())
+	f.add("sha256", humanize.Brief(x.SHA256))
+	if x.Stale {
+		f.add("note", "an older copy, because robots.txt could not be fetched again")
+	}
+	if x.CrawlAsked > 0 {
+		f.add("crawl-delay", fmt.Sprintf("%g s (asked: %g s)", x.CrawlDelay, x.CrawlAsked))
+	}
+	if x.BackOff > 0 {
+		f.add("back-off", fmt.Sprintf("%g s, after a 429 or 503", x.BackOff))
+	}
+	if x.Slowed > 0 {
+		f.add("slowed", fmt.Sprintf("to one request in %g s, because the host responds slowly", x.Slowed))
+	}
+	f.add("content-signal", humanize.Brief(x.ContentSignal))
+	f.add("content-usage", humanize.Brief(x.ContentUsage))
+	return f
+}
+
+// RuleText gives the rule that applies, with its line, as robots.txt has it. Where something
+// else decided, only the pattern is known.
+func (x *Explanation) RuleText() string {
+	if !ByRobots(x.Reason) {
+		return fmt.Sprintf("%s (line %d)", humanize.Word(x.Rule), x.Line)
+	}
+	return RuleText(x.Allow, x.Rule, x.Line)
+}
+
+// RuleText gives a rule as robots.txt has it, with its line.
+func RuleText(allow bool, rule string, line int) string {
+	field := "Disallow"
+	if allow {
+		field = "Allow"
+	}
+	return fmt.Sprintf("%s: %s (line %d)", field, humanize.Word(rule), line)
+}
+
+// outcome says what came of the request for robots.txt; "" where that is not known.
+func (x *Explanation) outcome() string {
+	f := x.Fetch
+	if f == nil {
+		return ""
+	}
+	text := f.Outcome.String()
+	if f.Status > 0 {
+		text = fmt.Sprintf("status %d: %s", f.Status, text)
+	}
+	switch {
+	case f.Lost:
+		text += ": the redirects lead nowhere"
+	case f.Barred:
+		text += ": a redirect is disallowed"
+	case f.Outcome == cache.Unreachable && f.Status == 0:
+		text += ": no whole response"
+	}
+	if f.Redirects == 1 {
+		text += ", after 1 redirect"
+	} else if f.Redirects > 1 {
+		text += fmt.Sprintf(", after %d redirects", f.Redirects)
+	}
+	if f.Error != "" && f.Error != x.Error {
+		text += ": " + humanize.Prose(f.Error)
+	}
+	return text
+}
+
+// Excerpt finds the line that decided in text, which is the robots.txt; nil where no line decided.
+func (x *Explanation) Excerpt(text string) *Excerpt {
+	dialect, err := robots.DialectByName(x.Dialect)
+	if err != nil || x.Line <= 0 {
+		return nil
+	}
+	return excerpt(text, dialect, x.Line, x.Group)
+}

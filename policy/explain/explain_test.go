@@ -1,0 +1,217 @@
+package explain
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+func TestEveryReasonHasWords(t *testing.T) {
+	source, err := os.ReadFile("../policy.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(.+?)"`).FindAllSubmatch(source, -1)
+	for _, found := range all {
+		reason := string(found[1])
+		text := Reason(reason)
+		x := Explanation{Reason: policy.Reason(reason)}
+		if text == "" || strings.HasSuffix(text, ".") || !strings.HasSuffix(x.Sentence(), ".") {
+			t.Errorf("%s: %q, %q", reason, text, x.Sentence())
+		}
+	}
+	if len(all) != len(reasons) || len(all) == 0 {
+		t.Errorf("%d reasons, and words for %d", len(all), len(reasons))
+	}
+}
+
+// The JSON members are those of the audit's record, but for the form of the path, which a record
+// leaves out.
+func TestMembersAreThoseOfTheRecord(t *testing.T) {
+	names := func(v any) map[string]bool {
+		all, of := map[string]bool{}, reflect.TypeOf(v)
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			all[name] = true
+		}
+		return all
+	}
+	record := names(trail.Entry{})
+	for name := range names(Explanation{}) {
+		if !record[name] && name != "-" && name != "read_as" {
+			t.Errorf("%s is no member of a record", name)
+		}
+	}
+}
+
+func decision() policy.Decision {
+	return policy.Decision{
+		Reason: policy.ReasonRule, Rule: "/private", Line: 5, Form: policy.DotsRemoved, Read: "/private", Group: "foobot", Token: "FooBot",
+		Entry: "*.test", EntryReason: "ticket 7", Dialect: "standard", Asked: 20 * time.Second, Usage: "train-ai=n",
+		Pace: pace.Limits{CrawlDelay: 10 * time.Second}, Err: errors.New("stale"),
+		Ruling: cache.Ruling{Outcome: cache.Rules, Stale: true, Result: &fetch.Result{
+			URL: "http://a.test/robots.txt", UserAgent: "robotsproxy/1", Status: 200, SHA256: "abc", Fetched: time.Date(2026, 11, 21, 5, 7, 33, 1, time.UTC)}},
+	}
+}
+
+// A decision and its record have the same explanation.
+func TestOfRecord(t *testing.T) {
+	d := decision()
+	want := Of(&d)
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e trail.Entry
+	if err := json.Unmarshal(text, &e); err != nil {
+		t.Fatal(err)
+	}
+	e.Decision, e.RobotsContentUsage = d.Verdict.String(), d.Usage
+	want.Path = "" // no record has it
+	if diff := cmp.Diff(want, OfRecord(&e, &Fetch{Status: 200})); diff != "" {
+		t.Errorf("of its record (-decision +record):\n%s", diff)
+	}
+}
+
+func TestOfRuling(t *testing.T) {
+	for outcome, want := range map[cache.Outcome]policy.Reason{
+		cache.Rules: policy.ReasonNoRule, cache.NoFile: policy.ReasonNoFile, cache.NoConnection: policy.ReasonOrigin, cache.Unreachable: policy.ReasonUnreachable,
+	} {
+		x := OfRuling(&cache.Ruling{Outcome: outcome, Result: &fetch.Result{Status: 404}}, "google")
+		if x.Reason != want || x.Allow != (outcome == cache.Rules || outcome == cache.NoFile) || x.Dialect != "google" || x.Fetch.Outcome != outcome {
+			t.Errorf("%v: %+v", outcome, x)
+		}
+	}
+}
+
+func TestForClient(t *testing.T) {
+	d := decision()
+	x := Of(&d)
+	text, err := json.Marshal(x.ForClient())
+	const want = `{"reason":"rule","rule":"/private","line":5,"reading":"dots-removed","read_as":"/private","group":"foobot","agent":"FooBot","dialect":"standard",` +
+		`"robots_url":"http://a.test/robots.txt","robots_fetched":"2026-11-21T05:07:33Z","robots_agent":"robotsproxy/1","crawl_delay_s":10,"crawl_delay_asked_s":20}`
+	if err != nil || string(text) != want {
+		t.Errorf("%s, want %s; %v", text, want, err)
+	}
+	x.Reason = policy.ReasonPace
+	if got := x.ForClient(); got.Rule != "" || got.Line != 0 || got.Form != "" || got.Path != "" || got.Entry != "" {
+		t.Errorf("what did not decide is told: %+v", got)
+	}
+	x.Reason = policy.ReasonDenied
+	if got := x.ForClient(); got.Entry != "*.test" || got.EntryReason != "ticket 7" {
+		t.Errorf("the entry that denies is not told: %+v", got)
+	}
+}
+
+func TestSentences(t *testing.T) {
+	for _, c := range []struct {
+		x    Explanation
+		want string
+	}{
+		{Explanation{Reason: policy.ReasonRule}, "disallows this URL for this client."},
+		{Explanation{Reason: policy.ReasonRule, Form: "slashes-merged"}, "in a form in which servers may read it."},
+		{Explanation{Reason: policy.ReasonRule, Allow: true}, "allows this URL for this client."},
+		{Explanation{Reason: policy.ReasonTunnel}, "disallows the whole site"},
+		{Explanation{Reason: policy.ReasonTunnel, Allow: true}, "judged by its host alone"},
+		{Explanation{Reason: policy.ReasonNoRule, Allow: true}, "No group"},
+		{Explanation{Reason: policy.ReasonNoRule, Allow: true, Group: "*"}, "No rule"},
+		{Explanation{Reason: policy.ReasonNoFile, Allow: true}, "has no robots.txt"},
+		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Dialect: "google", Error: "x"}, "for so long that google assumes"},
+		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Fetch: &Fetch{Status: 404}}, "Status 404 means that there is no robots.txt"},
+		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Dialect: "rfc9309", Fetch: &Fetch{Status: 429}}, "Status 429 means under rfc9309"},
+		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Fetch: &Fetch{Status: 302, Lost: true}}, "lead to no file"},
+		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Fetch: &Fetch{Status: 302, Barred: true}}, "redirects to a URL that"},
+		{Explanation{Reason: policy.ReasonIdentity, Error: policy.ErrNoToken.Error()}, "requires a product token"},
+		{Explanation{Reason: policy.ReasonIdentity, Error: policy.ErrNoContact.Error()}, "requires a web or e-mail address"},
+		{Explanation{Reason: "\x1b[2J"}, `"\x1b[2J"`},
+	} {
+		if got := c.x.Sentence(); !strings.Contains(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.x, got, c.want)
+		}
+	}
+}
+
+// A rule is shown as robots.txt has it where robots.txt decided; elsewhere a sentence says what did.
+func TestRuleAndWhy(t *testing.T) {
+	x := Explanation{Reason: policy.ReasonRule, Rule: "/x", Line: 2}
+	if x.RuleText() != "Disallow: /x (line 2)" || x.Why() != "" {
+		t.Errorf("%q, %q", x.RuleText(), x.Why())
+	}
+	x.Reason = policy.ReasonPace
+	if x.RuleText() != "/x (line 2)" || x.Why() == "" {
+		t.Errorf("%q, %q", x.RuleText(), x.Why())
+	}
+}
+
+// Whatever clients and sites send, each fact is one printable line that people can read.
+func TestFactsAreHarmless(t *testing.T) {
+	evil := "\x1b[2J\u202e\n" + strings.Repeat("\xff", 5000)
+	var x Explanation
+	v := reflect.ValueOf(&x).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.String {
+			f.SetString(evil)
+		}
+	}
+	x.CrawlAsked, x.BackOff, x.Slowed, x.Stale, x.Fetched = 1, 1, 1, true, time.Now()
+	x.Fetch = &Fetch{Outcome: cache.Unreachable, Redirects: 2, Error: "x" + evil}
+	all := append(x.Decided(), x.Rested()...)
+	for _, text := range append(all, Fact{Value: x.Sentence()}, Fact{Value: x.RuleText()}) {
+		if strings.ContainsFunc(text.Value, func(r rune) bool { return !unicode.IsPrint(r) }) || len(text.Value) > 10*humanize.MaxBrief {
+			t.Errorf("%s: %q", text.Name, text.Value)
+		}
+	}
+	if len(all) != 20 {
+		t.Errorf("%d facts", len(all))
+	}
+}
+
+func TestExcerpt(t *testing.T) {
+	text := "User-agent: a\n" + strings.Repeat("User-agent: b\n", 30) + "User-agent: foobot\n" + strings.Repeat("Allow: /a\n", 10) + "Disallow: /\n"
+	x := Explanation{Dialect: robots.Standard().Name, Line: 43, Group: "foobot"}
+	e := x.Excerpt(text)
+	agents, more, lines := e.Shown()
+	if len(agents) != maxAgents || more != 12 || agents[0].Number != 1 || agents[maxAgents-1].Text != "User-agent: foobot" {
+		t.Errorf("%d more than %+v", more, agents)
+	}
+	if len(lines) != around+1 || lines[around] != (Line{43, "Disallow: /", true}) {
+		t.Errorf("%+v", lines)
+	}
+	x.Line = 2
+	if agents, _, _ := x.Excerpt(text).Shown(); len(agents) != 0 {
+		t.Errorf("shown twice: %+v", agents)
+	}
+	if x.Line = 0; x.Excerpt(text) != nil {
+		t.Error("an excerpt around no line")
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	o, path, err := ParseURL("HTTPS://A.test:443/x?y#z")
+	if err != nil || o.String() != "https://a.test" || path != "/x?y" {
+		t.Errorf("%v %s %v", o, path, err)
+	}
+	for address, want := range map[string]string{
+		"": "no scheme", "a.test:80": "no scheme", "gopher://a.test": "scheme", "http://u@a.test": "credentials", "http://a.test/\x1b": "control", "http:///": "host",
+	} {
+		if _, _, err := ParseURL(address); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}

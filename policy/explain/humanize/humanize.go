@@ -1,0 +1,115 @@
+// Package humanize writes strings, numbers and durations for people. What clients and sites sent
+// is made printable, so that it moves no cursor and begins no line of its own.
+package humanize
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// MaxBrief is how many bytes of a string Brief and Word show.
+const MaxBrief = 300
+
+// Printable gives a string as it is if a terminal prints it as it is, else quoted.
+func Printable(s string) string {
+	if q := strconv.Quote(s); q[1:len(q)-1] != s {
+		return q
+	}
+	return s
+}
+
+var unquoter = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
+
+// Escape gives a sentence with what is not printable in it escaped.
+func Escape(s string) string {
+	q := strconv.Quote(s)
+	return unquoter.Replace(q[1 : len(q)-1])
+}
+
+// Clip cuts a string, between two characters, to at most most bytes. They end in "…" if it was
+// longer.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	end := most - len("…")
+	for first := end - utf8.UTFMax; end > max(first, 0) && !utf8.RuneStart(s[end]); {
+		end--
+	}
+	return s[:end] + "…"
+}
+
+// Brief is Printable for the beginning of a string.
+func Brief(s string) string { return Printable(Clip(s, MaxBrief)) }
+
+// Prose is Escape for the beginning of a sentence.
+func Prose(s string) string { return Escape(Clip(s, MaxBrief)) }
+
+// Word is Brief, and quotes a string with a space too, so that it reads as one word of a line.
+func Word(s string) string {
+	if s = Clip(s, MaxBrief); strings.Contains(s, " ") {
+		return strconv.Quote(s)
+	}
+	return Printable(s)
+}
+
+// Number writes a number, of any type of integers, with a comma between thousands.
+func Number(n any) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Count writes a number of things, whose name takes an s for more than one.
+func Count[T ~int | ~int64 | ~uint64](n T, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return Number(n) + " " + thing
+}
+
+// Bytes writes an amount of data.
+func Bytes[T ~int | ~int64](n T) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	amount, unit := float64(n)/(1<<10), 0
+	for ; amount >= 1023.95; unit++ {
+		amount /= 1 << 10
+	}
+	return fmt.Sprintf("%.1f %ciB", amount, "KMGTPE"[unit])
+}
+
+// Duration writes a duration with two digits, or in two units. It rounds down, and shows what is
+// less than a millisecond as one.
+func Duration[D ~int64](of D) string {
+	switch d := time.Duration(of); {
+	case d <= 0:
+		return "0 s"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", max(1, d.Milliseconds()))
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Truncate(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Hour:
+		return units(d, time.Minute, "min", time.Second, "s")
+	case d < 24*time.Hour:
+		return units(d, time.Hour, "h", time.Minute, "min")
+	default:
+		return units(d, 24*time.Hour, "d", time.Hour, "h")
+	}
+}
+
+func units(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
+	whole := fmt.Sprintf("%s %s", Number(int64(d/large)), largeName)
+	if rest := d % large / small; rest > 0 && d/large < 10 {
+		whole += fmt.Sprintf(" %d %s", rest, smallName)
+	}
+	return whole
+}
