@@ -3,6 +3,9 @@ package report
 import (
 	"fmt"
 	"strings"
+
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // chartBars is how many bars a chart has.
@@ -46,7 +49,7 @@ func (r *Report) bars() []barChart {
 }
 
 func reasonLabel(word string) string {
-	if text := reasonWords[word]; text != "" {
+	if text := explain.Reason(word); text != "" {
 		return text
 	}
 	return shown(word)
@@ -72,7 +75,7 @@ func barsOf[R any, P counted[R]](title, about string, t *table[R], name func(*R)
 
 // barOf draws counts beside the longest bar.
 func barOf(n *counts, longest int64) bar {
-	b := bar{Total: number(n.Requests)}
+	b := bar{Total: humanize.Number(n.Requests)}
 	var said []string
 	x := int64(0)
 	for _, p := range []struct {
@@ -85,7 +88,7 @@ func barOf(n *counts, longest int64) bar {
 		wide := max(1, int64(1000*float64(p.n)/float64(longest)))
 		b.Parts = append(b.Parts, part{p.class, x, wide})
 		x += wide
-		said = append(said, number(p.n)+" "+p.name)
+		said = append(said, humanize.Number(p.n)+" "+p.name)
 	}
 	b.Parted = strings.Join(said, ", ")
 	return b

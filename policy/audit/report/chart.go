@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 // Where things stand in the chart over time, in units of its view box.
@@ -68,17 +70,17 @@ func (r *Report) chart() *chart {
 	most, longest := ceiling(float64(busiest.sum())), max(time.Duration(slowest.Wait).Seconds(), 1e-3)
 	c := &chart{
 		Width: chartWidth, Height: chartHeight,
-		About: fmt.Sprintf("Requests in steps of %s, and below how long requests waited in each of them, all together.", spell(width)),
+		About: fmt.Sprintf("Requests in steps of %s, and below how long requests waited in each of them, all together.", humanize.Duration(width)),
 		Text: fmt.Sprintf("From %s to %s UTC in steps of %s. Most requests came in the step from %s: %s allowed, %s blocked. The longest waits came in the step from %s: %s, all together. The numbers are in the table below.",
-			stamp(all[0].Start), stamp(end), spell(width), stamp(busiest.Start), number(busiest.Allowed), number(busiest.Blocked), stamp(slowest.Start), spell(slowest.Wait)),
+			stamp(all[0].Start), stamp(end), humanize.Duration(width), stamp(busiest.Start), humanize.Number(busiest.Allowed), humanize.Number(busiest.Blocked), stamp(slowest.Start), humanize.Duration(slowest.Wait)),
 		Bases: []mark{{From: plotLeft, To: plotRight, Y: plotBase}, {From: plotLeft, To: plotRight, Y: waitBase}},
 		Names: []mark{{At: plotLeft, Y: plotTop - 12, Label: "requests"}, {At: plotLeft, Y: waitTop - 12, Label: "time waited"}},
 		Ticks: ticks(all[0].Start, end),
 	}
 	for _, part := range []float64{0, 0.5, 1} {
-		c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: int(plotBase - part*(plotBase-plotTop)), Label: number(int64(part * most))})
+		c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: int(plotBase - part*(plotBase-plotTop)), Label: humanize.Number(int64(part * most))})
 	}
-	c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitTop, Label: spell(slowest.Wait)},
+	c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitTop, Label: humanize.Duration(slowest.Wait)},
 		mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitBase, Label: "0"})
 	up := (plotBase - plotTop) / most
 	c.Areas = []area{
@@ -186,7 +188,7 @@ func (r *Report) numbers(all []bucket) sheet {
 	for i := range all {
 		b := &all[i]
 		cells := g.cells(&counts{Requests: b.sum(), outcomes: b.outcomes})
-		s.Rows = append(s.Rows, slices.Concat([]string{stamp(b.Start)}, cells, []string{number(b.Waited), spell(b.Wait)}))
+		s.Rows = append(s.Rows, slices.Concat([]string{stamp(b.Start)}, cells, []string{humanize.Number(b.Waited), humanize.Duration(b.Wait)}))
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A host is what is known of one.
@@ -27,7 +28,7 @@ func (h *host) add(e *trail.Entry) (ended outage) {
 		h.CrawlAsked, h.CrawlKept = e.CrawlAsked, e.CrawlDelay
 	}
 	if e.RobotsSHA256 != "" && !e.Time.Before(h.robotsAt) {
-		h.SHA256, h.robotsAt = clip(e.RobotsSHA256), e.Time
+		h.SHA256, h.robotsAt = humanize.Clip(e.RobotsSHA256, maxText), e.Time
 	}
 	switch e.Reason {
 	case "unreachable":
@@ -77,7 +78,7 @@ func (s *Sum) signal(e *trail.Entry) {
 		}
 		row, _ := s.signals.at(said{e.Host, n.name})
 		row.Requests++
-		row.Last = clip(value)
+		row.Last = humanize.Clip(value, maxText)
 		row.NoIndex += one(n.name == "x_robots_tag" && isNoIndex(value))
 	}
 }

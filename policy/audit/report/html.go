@@ -10,6 +10,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 var (
@@ -146,7 +148,7 @@ func (s *section) fold(rules []rule) {
 			part.Rows = append(part.Rows, s.Rows[j][ruleHost+1:])
 			sum.merge(&rules[j].counts)
 		}
-		note := fmt.Sprintf("%s, %s", many(int64(len(own)), "rule"), many(sum.Requests, "request"))
+		note := fmt.Sprintf("%s, %s", humanize.Count(len(own), "rule"), humanize.Count(sum.Requests, "request"))
 		s.Folds = append(s.Folds, fold{Name: name, Note: note, Sheet: part})
 	}
 	s.Rows = few
@@ -159,21 +161,21 @@ func (r *Report) figures() []figure {
 	if slices.ContainsFunc(r.Hosts.Rows, func(h host) bool { return h.Host == "" }) {
 		hosts-- // of what was no request
 	}
-	sites := number(int64(hosts))
+	sites := humanize.Number(hosts)
 	if r.Hosts.Others.Requests > 0 {
 		sites = "over " + sites
 	}
 	figures := []figure{
-		{"Requests", number(t.Requests), ""},
-		{"Allowed", number(t.Allowed), share(t.Allowed, t.Requests)},
-		{"Blocked", number(t.Blocked), share(t.Blocked, t.Requests)},
+		{"Requests", humanize.Number(t.Requests), ""},
+		{"Allowed", humanize.Number(t.Allowed), share(t.Allowed, t.Requests)},
+		{"Blocked", humanize.Number(t.Blocked), share(t.Blocked, t.Requests)},
 	}
 	if r.Monitored > 0 {
-		figures = append(figures, figure{"Not enforced", number(t.NotEnforced), "monitor mode"})
+		figures = append(figures, figure{"Not enforced", humanize.Number(t.NotEnforced), "monitor mode"})
 	}
-	waited := figure{"Waited", number(t.Waited), "for their turn"}
+	waited := figure{"Waited", humanize.Number(t.Waited), "for their turn"}
 	if t.Waited > 0 {
-		waited.Note = spell(t.WaitMean) + " each"
+		waited.Note = humanize.Duration(t.WaitMean) + " each"
 	}
-	return append(figures, waited, figure{"Sites", sites, ""}, figure{"Data sent on", octets(t.Bytes), ""})
+	return append(figures, waited, figure{"Sites", sites, ""}, figure{"Data sent on", humanize.Bytes(t.Bytes), ""})
 }

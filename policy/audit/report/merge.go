@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A Trail is one of several that are summed up together, as each replica of a fleet
@@ -150,7 +151,7 @@ func together(all []*source) source {
 	sum := source{Files: list[file]{Most: maxFiles, Rows: []file{}}, Chain: chain{Held: true}}
 	for _, s := range all {
 		files := int64(len(s.Files.Rows)) + s.Files.Others
-		sum.Trails = append(sum.Trails, strand{clip(s.Name), files, s.Lines, s.Requests, s.Fetches, s.Events, s.Lost, s.Counted, s.Unreadable, s.Chain})
+		sum.Trails = append(sum.Trails, strand{humanize.Clip(s.Name, maxText), files, s.Lines, s.Requests, s.Fetches, s.Events, s.Lost, s.Counted, s.Unreadable, s.Chain})
 		for _, f := range s.Files.Rows {
 			sum.Files.add(f)
 		}

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"strings"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A fact is what a report says of itself in a word or two.
@@ -15,15 +17,15 @@ func (r *Report) facts() []fact {
 	if t.Requests > 0 {
 		facts[0].Value = fmt.Sprintf("%s to %s UTC", stamp(t.First), stamp(t.Last))
 	}
-	decided := fmt.Sprintf("%s: %s allowed, %s blocked", number(t.Requests), number(t.Allowed), number(t.Blocked))
+	decided := fmt.Sprintf("%s: %s allowed, %s blocked", humanize.Number(t.Requests), humanize.Number(t.Allowed), humanize.Number(t.Blocked))
 	if r.Monitored > 0 {
-		decided += fmt.Sprintf(", %s decided against but not enforced (monitor mode: %s)", number(t.NotEnforced), many(r.Monitored, "request"))
+		decided += fmt.Sprintf(", %s decided against but not enforced (monitor mode: %s)", humanize.Number(t.NotEnforced), humanize.Count(r.Monitored, "request"))
 	}
 	facts = append(facts, fact{"requests", decided})
 	if t.Waited > 0 {
-		facts = append(facts, fact{"waited", fmt.Sprintf("%s, %s on average, at most %s", many(t.Waited, "request"), spell(t.WaitMean), spell(t.WaitMax))})
+		facts = append(facts, fact{"waited", fmt.Sprintf("%s, %s on average, at most %s", humanize.Count(t.Waited, "request"), humanize.Duration(t.WaitMean), humanize.Duration(t.WaitMax))})
 	}
-	facts = append(facts, fact{"sent on", octets(t.Bytes)})
+	facts = append(facts, fact{"sent on", humanize.Bytes(t.Bytes)})
 	if notes := r.notes(); notes != "" {
 		facts = append(facts, fact{"of these", notes})
 	}
@@ -44,7 +46,7 @@ func (r *Report) notes() string {
 		{r.Totals.Away, "paced while the store of the replicas was away"},
 	} {
 		if n.count > 0 {
-			notes = append(notes, number(n.count)+" "+n.what)
+			notes = append(notes, humanize.Number(n.count)+" "+n.what)
 		}
 	}
 	return strings.Join(notes, ", ")
@@ -89,10 +91,10 @@ func (r *Report) files() string {
 		names = append(names, shown(files[i].Name))
 	}
 	if further := r.Source.Files.Others; further > 0 {
-		return fmt.Sprintf("%s, from %s on", number(int64(len(names))+further), names[0])
+		return fmt.Sprintf("%s, from %s on", humanize.Number(int64(len(names))+further), names[0])
 	}
 	if n := len(names); n > 3 {
-		return fmt.Sprintf("%s, from %s to %s", number(int64(n)), names[0], names[n-1])
+		return fmt.Sprintf("%s, from %s to %s", humanize.Number(n), names[0], names[n-1])
 	}
 	if len(names) == 0 {
 		return "none that has a line"
@@ -106,15 +108,15 @@ func (r *Report) lines() string {
 	if s.Fetches == 1 {
 		fetches = "fetch"
 	}
-	text := fmt.Sprintf("%s: %s, %s %s of robots.txt, %s", number(s.Lines), many(s.Requests, "request"), number(s.Fetches), fetches, many(s.Events, "event"))
+	text := fmt.Sprintf("%s: %s, %s %s of robots.txt, %s", humanize.Number(s.Lines), humanize.Count(s.Requests, "request"), humanize.Number(s.Fetches), fetches, humanize.Count(s.Events, "event"))
 	if s.Lost > 0 {
-		text += fmt.Sprintf(" (%s lost)", many(s.Lost, "record"))
+		text += fmt.Sprintf(" (%s lost)", humanize.Count(s.Lost, "record"))
 	}
 	if s.Counted > 0 {
-		text += fmt.Sprintf(" (%s only counted)", many(s.Counted, "refusal"))
+		text += fmt.Sprintf(" (%s only counted)", humanize.Count(s.Counted, "refusal"))
 	}
 	if s.Unreadable > 0 {
-		text += fmt.Sprintf(", %s not counted, as no record could be read", number(s.Unreadable))
+		text += fmt.Sprintf(", %s not counted, as no record could be read", humanize.Number(s.Unreadable))
 	}
 	return text
 }
@@ -138,13 +140,13 @@ func (r *Report) chain() string {
 	}
 	text := "holds over all of it"
 	if n := len(r.Source.Trails); n > 0 {
-		text = fmt.Sprintf("holds in each of %s", many(int64(n), "audit"))
+		text = fmt.Sprintf("holds in each of %s", humanize.Count(n, "audit"))
 	}
 	switch {
 	case c.Pruned:
-		text += fmt.Sprintf(", which begins with record %s: the proxy removed the records before it (audit.max_files)", number(int64(c.FirstSeq)))
+		text += fmt.Sprintf(", which begins with record %s: the proxy removed the records before it (audit.max_files)", humanize.Number(c.FirstSeq))
 	case c.FirstSeq > 1:
-		text += fmt.Sprintf(", which begins with record %s: what was before is not there, by the number of files that are kept or because somebody took it away", number(int64(c.FirstSeq)))
+		text += fmt.Sprintf(", which begins with record %s: what was before is not there, by the number of files that are kept or because somebody took it away", humanize.Number(c.FirstSeq))
 	}
 	if c.Removed {
 		text += "; files were removed while it was read, before their turn: what was in them is not counted"

@@ -1,6 +1,10 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+
+	"robotsproxy/policy/explain/humanize"
+)
 
 // sentences say in plain words what the numbers come to.
 func (r *Report) sentences() []string {
@@ -11,7 +15,7 @@ func (r *Report) sentences() []string {
 	said := []string{
 		fmt.Sprintf("From %s to %s UTC, %s judged.", spoken(t.First), spoken(t.Last), were(t.Requests, "request")),
 		fmt.Sprintf("Allowed: %s (%s). Blocked, and so not sent to the site: %s (%s).",
-			number(t.Allowed), share(t.Allowed, t.Requests), number(t.Blocked), share(t.Blocked, t.Requests)),
+			humanize.Number(t.Allowed), share(t.Allowed, t.Requests), humanize.Number(t.Blocked), share(t.Blocked, t.Requests)),
 	}
 	said = append(said, r.why()...)
 	for _, s := range []struct {
@@ -19,10 +23,10 @@ func (r *Report) sentences() []string {
 		text string
 	}{
 		{t.Waited, fmt.Sprintf("%s waited in turn, as requests to one site are spaced out: %s on average, %s at most.",
-			many(t.Waited, "request"), spell(t.WaitMean), spell(t.WaitMax))},
+			humanize.Count(t.Waited, "request"), humanize.Duration(t.WaitMean), humanize.Duration(t.WaitMax))},
 		{t.Clamped, fmt.Sprintf("%s went to a site that asks for longer pauses (Crawl-delay) than the configuration keeps. The sites, and what was kept, are listed below.",
-			many(t.Clamped, "request"))},
-		{t.BackedOff, fmt.Sprintf("%s met a site that had asked for quiet (status 429 or 503) and was left alone for a while.", many(t.BackedOff, "request"))},
+			humanize.Count(t.Clamped, "request"))},
+		{t.BackedOff, fmt.Sprintf("%s met a site that had asked for quiet (status 429 or 503) and was left alone for a while.", humanize.Count(t.BackedOff, "request"))},
 		{t.Stale, fmt.Sprintf("%s judged by an older copy of robots.txt, as the site did not give it again.", were(t.Stale, "request"))},
 		{t.Away, fmt.Sprintf("%s paced while the store that the replicas share was away: each then kept to its own part of the pace, and judged by the copies that it held.",
 			were(t.Away, "request"))},
@@ -39,9 +43,9 @@ func (r *Report) sentences() []string {
 // were is a number of things of which something is said.
 func were(n int64, what string) string {
 	if n == 1 {
-		return many(n, what) + " was"
+		return humanize.Count(n, what) + " was"
 	}
-	return many(n, what) + " were"
+	return humanize.Count(n, what) + " were"
 }
 
 // why says on what the refusals and the exceptions rest.
@@ -61,7 +65,7 @@ func (r *Report) why() []string {
 	say("unreachable", blocked, "blocked because a site gave no usable robots.txt at the time: a site that does not say is not visited.")
 	if r.Monitored > 0 {
 		said = append(said, fmt.Sprintf("%s came while the proxy only watched (monitor mode). Decided against, sent on all the same, and not counted as blocked: %s.",
-			many(r.Monitored, "request"), number(r.Totals.NotEnforced)))
+			humanize.Count(r.Monitored, "request"), humanize.Number(r.Totals.NotEnforced)))
 	}
 	all := func(c *counts) int64 { return c.Requests }
 	say("override", all, "decided by an entry of the configuration that sets robots.txt aside. Each entry is listed below, with the reason that was given for it.")

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A sheet is a table fit to be shown: its cells are words and numbers for people,
@@ -75,10 +78,10 @@ func fill[R any, P counted[R]](s sheet, t *table[R], most int, g grid, row func(
 	copy(last[len(g.before):], g.cells(&rest))
 	s.Rows = append(s.Rows, last)
 	if further := len(t.Rows) - len(first); further > 0 {
-		s.Rest = fmt.Sprintf("%s sums up %s.", others, many(int64(further), "further row"))
+		s.Rest = fmt.Sprintf("%s sums up %s.", others, humanize.Count(further, "further row"))
 	}
 	if n := t.Others.Requests; n > 0 {
-		s.Rest = join(s.Rest, fmt.Sprintf("In %s are %s that came when the table had all of its %s.", others, many(n, "request"), many(int64(t.Most), "row")))
+		s.Rest = join(s.Rest, fmt.Sprintf("In %s are %s that came when the table had all of its %s.", others, humanize.Count(n, "request"), humanize.Count(t.Most, "row")))
 	}
 	return s
 }
@@ -97,7 +100,7 @@ func head[R any](s *sheet, l *list[R], most int, things string) []R {
 		rows = rows[:most]
 	}
 	if left := int64(len(l.Rows)-len(rows)) + l.Others; left > 0 {
-		s.Rest = fmt.Sprintf("%s %s are not shown.", number(left), things)
+		s.Rest = fmt.Sprintf("%s %s are not shown.", humanize.Number(left), things)
 	}
 	return rows
 }
@@ -108,9 +111,9 @@ func (v *view) outcomes() grid {
 	g := grid{
 		counts: columns(figures, "requests", "allowed", "blocked"),
 		cells: func(c *counts) []string {
-			cells := []string{number(c.Requests), number(c.Allowed), number(c.Blocked)}
+			cells := []string{humanize.Number(c.Requests), humanize.Number(c.Allowed), humanize.Number(c.Blocked)}
 			if monitored {
-				cells = append(cells, number(c.NotEnforced))
+				cells = append(cells, humanize.Number(c.NotEnforced))
 			}
 			return cells
 		},
@@ -127,7 +130,7 @@ func (v *view) spent() grid {
 	outcomes := g.cells
 	g.counts = append(g.counts, columns(figures, "waited", "mean wait", "longest", "data")...)
 	g.cells = func(c *counts) []string {
-		return append(outcomes(c), number(c.Waited), spell(c.WaitMean), spell(c.WaitMax), octets(c.Bytes))
+		return append(outcomes(c), humanize.Number(c.Waited), humanize.Duration(c.WaitMean), humanize.Duration(c.WaitMax), humanize.Bytes(c.Bytes))
 	}
 	return g
 }
@@ -139,7 +142,7 @@ func (v *view) reasons() sheet {
 		ID: "reasons", Title: "Reasons",
 		About: "On what each decision rests, in the audit's own word and in plain words.",
 	}, &v.report.Reasons, v.most, g, func(r *reason) (before, after []string) {
-		return []string{shown(r.Reason), reasonWords[r.Reason]}, nil
+		return []string{shown(r.Reason), explain.Reason(r.Reason)}, nil
 	})
 }
 
@@ -162,7 +165,7 @@ func (v *view) replicas() sheet {
 		ID: "replicas", Title: "Replicas",
 		About: "Which of several proxies decided, by the name that each has in its records. Store away counts the requests that it paced without the others.",
 	}, &v.report.Replicas, v.most, g, func(r *replica) (before, after []string) {
-		return []string{shown(r.Replica)}, []string{number(r.Away)}
+		return []string{shown(r.Replica)}, []string{humanize.Number(r.Away)}
 	})
 }
 
@@ -179,9 +182,9 @@ func (v *view) trails() sheet {
 		case !p.Chain.Held:
 			held = "BROKEN: " + shown(p.Chain.Fault.String())
 		case p.Chain.FirstSeq > 1:
-			held = fmt.Sprintf("holds from record %s on", number(int64(p.Chain.FirstSeq)))
+			held = fmt.Sprintf("holds from record %s on", humanize.Number(p.Chain.FirstSeq))
 		}
-		s.Rows = append(s.Rows, []string{shown(p.Name), number(p.Files), number(p.Lines), number(p.Requests), number(p.Fetches), number(p.Lost), held, p.Chain.Anchor})
+		s.Rows = append(s.Rows, []string{shown(p.Name), humanize.Number(p.Files), humanize.Number(p.Lines), humanize.Number(p.Requests), humanize.Number(p.Fetches), humanize.Number(p.Lost), held, p.Chain.Anchor})
 	}
 	return s
 }
@@ -197,7 +200,7 @@ func (v *view) hosts() sheet {
 	}, &v.report.Hosts, v.most, g, func(h *host) (before, after []string) {
 		after = []string{"", "", "", digest(h.SHA256)}
 		if h.CrawlAsked > 0 {
-			after[0], after[1], after[2] = delay(h.CrawlAsked), delay(h.CrawlKept), number(h.Clamped)
+			after[0], after[1], after[2] = delay(h.CrawlAsked), delay(h.CrawlKept), humanize.Number(h.Clamped)
 		}
 		return []string{shown(h.Host)}, after
 	})
@@ -245,7 +248,7 @@ func (v *view) outages() sheet {
 		if o.Ended {
 			then = "judged again"
 		}
-		s.Rows = append(s.Rows, []string{shown(o.Host), stamp(o.First), stamp(o.Last), spell(seconds(o.Last.Sub(o.First))), number(o.Requests), then})
+		s.Rows = append(s.Rows, []string{shown(o.Host), stamp(o.First), stamp(o.Last), humanize.Duration(o.Last.Sub(o.First)), humanize.Number(o.Requests), then})
 	}
 	return s
 }
@@ -257,7 +260,7 @@ func (v *view) signals() sheet {
 		Columns: append(columns(words, "host", "where"), column{"last value", code}, column{"requests", figures}, column{"noindex", figures}),
 	}
 	for _, g := range head(&s, &v.report.Signals, v.most, "further rows or requests") {
-		s.Rows = append(s.Rows, []string{shown(g.Host), signalWords[g.Name], shown(g.Last), number(g.Requests), number(g.NoIndex)})
+		s.Rows = append(s.Rows, []string{shown(g.Host), signalWords[g.Name], shown(g.Last), humanize.Number(g.Requests), humanize.Number(g.NoIndex)})
 	}
 	return s
 }
@@ -274,7 +277,7 @@ func (v *view) events() sheet {
 			file = shown(e.File)
 		}
 		if e.Count > 0 {
-			lost = number(e.Count)
+			lost = humanize.Number(e.Count)
 		}
 		s.Rows = append(s.Rows, []string{stamp(e.Time), strconv.FormatUint(e.Seq, 10), shown(e.Event), shown(e.Detail), file, lost})
 	}

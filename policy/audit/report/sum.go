@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // Options say which requests are summed up. The zero value takes them all.
@@ -101,7 +102,7 @@ func (s *Sum) take(from *source, file string, e *trail.Entry, err error) {
 // trim cuts the strings by which requests are told apart.
 func trim(e *trail.Entry) {
 	for _, text := range []*string{&e.Replica, &e.Client, &e.Host, &e.Decision, &e.Reason, &e.Entry, &e.EntryReason, &e.Rule, &e.Group, &e.RobotsSHA256} {
-		*text = clip(*text)
+		*text = humanize.Clip(*text, maxText)
 	}
 }
 
@@ -115,9 +116,9 @@ func (s *Sum) event(from *source, e *trail.Entry) {
 		return
 	}
 	s.events.add(event{
-		Trail: clip(from.Name), Replica: clip(e.Replica),
-		Time: e.Time, Seq: e.Seq, Event: clip(e.Event), Detail: clip(e.Detail), File: clip(e.File),
-		Octets: e.Octets, SHA256: clip(e.SHA256), Count: e.Count,
+		Trail: humanize.Clip(from.Name, maxText), Replica: humanize.Clip(e.Replica, maxText),
+		Time: e.Time, Seq: e.Seq, Event: humanize.Clip(e.Event, maxText), Detail: humanize.Clip(e.Detail, maxText), File: humanize.Clip(e.File, maxText),
+		Octets: e.Octets, SHA256: humanize.Clip(e.SHA256, maxText), Count: e.Count,
 	})
 }
 
