@@ -26,19 +26,17 @@ var (
 	errFTPTunnel = errors.New("a tunnel to the port of FTP")
 )
 
-// An answer of the proxy's own: its status, its Proxy-Status error type (RFC
-// 9209 2.3; "" where none fits), the reason for the record, and a sentence for
-// people. What went wrong inside is for the record alone.
+// An answer is what the proxy itself answers. What went wrong inside is for the record alone.
 type answer struct {
 	status int
-	token  string
-	reason policy.Reason
-	say    string
-	mend   string
+	token  string        // the error type in Proxy-Status (RFC 9209 2.3); "" where none fits
+	reason policy.Reason // for the record; "": the decision's
+	detail string        // a sentence for the client; "": that of the reason
+	advice string        // what the client can do; "": what the reason says
 }
 
-// answers turns errors into answers: the first that matches. What matches none
-// else is an origin that broke off.
+// answers turns errors into answers: the first that matches. An error that matches none is of an
+// origin that broke off.
 var answers = []struct {
 	match func(error) bool
 	answer
@@ -49,7 +47,7 @@ var answers = []struct {
 		"Put them into the address of the proxy, as in http://NAME:PASSWORD@proxy.example:8080, or into your client's settings."}},
 	{is(policy.ErrStranger), answer{http.StatusForbidden, "http_request_denied", policy.ReasonAuth,
 		"The proxy is for its known clients, and none of them is known at your address.",
-		"Whoever runs the proxy can give you an entry in clients."}},
+		"The operator can give you an entry in clients."}},
 	{is(policy.ErrTooManyLogins), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonAuth,
 		"More names and passwords wait to be checked than the proxy lets wait.",
 		"Try again in a moment."}},
@@ -67,48 +65,34 @@ var answers = []struct {
 	{is(errTooSlow), answer{http.StatusRequestTimeout, "http_request_error", policy.ReasonPace,
 		"The request's body came too slowly while requests of other clients waited for this host.",
 		"Send the body faster, or try again when fewer requests wait for the host."}},
-	{is(errMalformed), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed,
-		"The request is not one that a proxy can send on.",
-		"Send an absolute http://, https:// or ftp:// address, or CONNECT host:port, without credentials in it."}},
-	{is(errLoop), answer{http.StatusBadGateway, "proxy_loop_detected", policy.ReasonLoop,
-		"The request has been through this proxy before.",
-		"Look for a proxy setting that points back here."}},
+	{is(errMalformed), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed, "", ""}},
+	{is(errLoop), answer{http.StatusBadGateway, "proxy_loop_detected", policy.ReasonLoop, "", ""}},
 	{is(audit.ErrNoRoom), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit,
 		"The proxy has no space to keep this site's robots.txt as evidence, and allows nothing without it.",
 		"Try again later, or go on with sites whose robots.txt the proxy has kept. The operator can raise audit.snapshot_max_size."}},
-	{is(audit.ErrUnwritable), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit,
-		"The record of this request cannot be written, and nothing goes out unrecorded.",
-		"Whoever runs the proxy finds the cause in its log and its health."}},
-	{is(errInternal), answer{http.StatusInternalServerError, "proxy_internal_error", policy.ReasonInternal,
-		"The proxy has lost this request to a fault of its own.",
-		"Whoever runs the proxy finds it in the log, under this id."}},
-	{is(egress.ErrForbiddenPort), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonPort,
-		"The proxy does not go to this port.",
-		"Whoever runs the proxy can allow it with egress.ports."}},
+	{is(audit.ErrUnwritable), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit, "", ""}},
+	{is(errInternal), answer{http.StatusInternalServerError, "proxy_internal_error", policy.ReasonInternal, "", ""}},
+	{is(egress.ErrForbiddenPort), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonPort, "", ""}},
 	{is(egress.ErrOwnListener), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress,
 		"The proxy does not go to its own listeners.",
 		"Look for a proxy setting that points back here."}},
-	{is(egress.ErrForbiddenAddr), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress,
-		"The proxy does not go to this address: it is private, local or reserved.",
-		"Whoever runs the proxy can allow it with egress.allow_private."}},
+	{is(egress.ErrForbiddenAddr), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonAddress, "", ""}},
 	{isBusy(pace.BackedOff), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"This host, or one that shares its pace, answered 429 or 503 and is left alone for a while, longer than the proxy lets requests wait.",
 		"Try again when that time is over, and send the host fewer requests."}},
 	{isBusy(pace.QueueFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"As many requests wait for this host as the proxy lets wait.",
-		"Send fewer requests at once, or try again later. Whoever runs the proxy can change it with pace.max_queue."}},
+		"Send fewer requests at once, or try again later. The operator can change it with pace.max_queue."}},
 	{isBusy(pace.ConcurrencyFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"As many requests are under way to this host as the proxy lets go at once, and none of them has ended for as long as it lets others wait.",
-		"Try again when they may be through. Whoever runs the proxy can change it with pace.max_concurrent and pace.max_wait."}},
+		"Try again when they may be through. The operator can change it with pace.max_concurrent and pace.max_wait."}},
 	{isBusy(pace.StreamsFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"Too many streams to this host are open: event streams, WebSockets and tunnels that the proxy does not open. One client gets another one only while it has fewer than are free.",
 		"Close streams that you do not need, or try again when others have ended."}},
 	{is(pace.ErrTooBusy), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"The wait for this host would be longer than the proxy lets requests wait.",
-		"Send fewer requests at once, or try again later. Whoever runs the proxy can change it with pace.max_wait."}},
-	{is(policy.ErrQuota), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonQuota,
-		"The client has sent all the requests that it may send in a day.",
-		"Go on after midnight UTC, when the count begins anew. Whoever runs the proxy can change it with quota in clients."}},
+		"Send fewer requests at once, or try again later. The operator can change it with pace.max_wait."}},
+	{is(policy.ErrQuota), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonQuota, "", ""}},
 	{is(errFTPTunnel), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonPort,
 		"The proxy makes no tunnels to the port of FTP: nothing in them could be judged.",
 		"Send the ftp:// address itself to the proxy, as in GET ftp://example.com/."}},
@@ -125,14 +109,11 @@ var answers = []struct {
 	{is(memory.ErrShort), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonLimit,
 		"The proxy is short of memory, and this client's requests already use their share.",
 		"Send fewer requests at once, and try again later. The operator can raise limits.memory."}},
-	{is(context.Canceled), answer{statusClientLeft, "http_request_error", policy.ReasonClient,
-		"The client left.", ""}},
+	{is(context.Canceled), answer{statusClientLeft, "http_request_error", policy.ReasonClient, "", ""}},
 	{is(egress.ErrExhausted), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonInternal,
 		"The proxy has no room for another connection.",
 		"Try again later; whoever runs the proxy can let it open more files (ulimit -n), or lower limits.connections."}},
-	{is(egress.ErrParent), answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonParent, // before what it failed of
-		"The proxy's own way out does not work.",
-		"Whoever runs the proxy finds the cause in its log, and looks whether egress.parent is up and takes its credentials."}},
+	{is(egress.ErrParent), answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonParent, "", ""}}, // before what it failed of
 	{func(err error) bool { return errors.Is(err, egress.ErrBeyondParent) && !isTimeout(err) }, answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
 		"The proxy's parent says that it cannot reach the origin.", "Look for a mistake in the name; or try again later."}},
 	{isNoSuchHost, answer{http.StatusBadGateway, "dns_error", policy.ReasonOrigin,
@@ -167,7 +148,6 @@ var answers = []struct {
 		"Try again later."}},
 	{isTimeout, answer{http.StatusGatewayTimeout, "http_response_timeout", policy.ReasonOrigin,
 		"The origin took too long to answer.", "Try again later."}},
-	{func(error) bool { return true }, brokeOff},
 }
 
 var brokeOff = answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,

@@ -16,6 +16,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/ftp"
@@ -101,17 +102,18 @@ func TestKindsOfFailureAreTold(t *testing.T) {
 		&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}:                         "does not answer",
 		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:                             "broke off",
 	} {
-		if a := answerTo(fmt.Errorf("send: %w", err)); !strings.Contains(a.say, want) || a.mend == "" {
-			t.Errorf("%v: %q, %q; want %q", err, a.say, a.mend, want)
+		if a := answerTo(fmt.Errorf("send: %w", err)); !strings.Contains(a.detail, want) || a.advice == "" {
+			t.Errorf("%v: %q, %q; want %q", err, a.detail, a.advice, want)
 		}
 	}
 }
 
 // A failing parent is no origin's: whoever reads the answer is sent elsewhere.
 func TestAnswerForAFailingParent(t *testing.T) {
-	a, of := answerTo(fmt.Errorf("dial: %w", egress.ErrParent)), answerTo(errors.New("reset"))
-	if a.say == of.say || !strings.Contains(a.mend, "egress.parent") {
-		t.Errorf("%q, %q", a.say, a.mend)
+	p := newProblem(answerTo(fmt.Errorf("dial: %w", egress.ErrParent)), explain.Explanation{}, false, "")
+	of := newProblem(answerTo(errors.New("reset")), explain.Explanation{}, false, "")
+	if p.Detail == of.Detail || !strings.Contains(p.Advice, "egress.parent") {
+		t.Errorf("%q, %q", p.Detail, p.Advice)
 	}
 }
 
@@ -158,14 +160,14 @@ func TestAcceptsJSON(t *testing.T) {
 }
 
 func TestProxyStatusBearsStrangersOctets(t *testing.T) {
-	got := proxyStatus(answer{token: "http_request_denied"}, problem{Reason: "rule", Rule: "/a\"\\\r\n\x1bé", Line: 3, Group: "*"})
+	got := proxyStatus(answer{token: "http_request_denied"}, problem{Explanation: explain.Explanation{Reason: "rule", Rule: "/a\"\\\r\n\x1bé", Line: 3, Group: "*"}})
 	if strings.ContainsAny(got, "\r\n\x1b") || !strings.HasPrefix(got, `robotsproxy; error=http_request_denied; details="rule: `) {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestProxyStatusWithoutAnError(t *testing.T) {
-	if got, want := proxyStatus(answer{}, problem{Reason: "auth"}), `robotsproxy; details="auth"`; got != want {
+	if got, want := proxyStatus(answer{}, problem{Explanation: explain.Explanation{Reason: "auth"}}), `robotsproxy; details="auth"`; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -187,7 +189,8 @@ func TestSecondsNeverSaysZero(t *testing.T) {
 }
 
 func TestTextQuotesWhatIsNotPlain(t *testing.T) {
-	p := problem{Title: "Forbidden", Status: http.StatusForbidden, Rule: "/\x1b[2J", Line: 1, URL: "http://x/\u202e", ID: "1"}
+	p := problem{Title: "Forbidden", Status: http.StatusForbidden, URL: "http://x/\u202e", ID: "1"}
+	p.Rule, p.Line = "/\x1b[2J", 1
 	if got := string(p.text()); strings.ContainsAny(got, "\x1b\u202e") {
 		t.Errorf("got %q", got)
 	}

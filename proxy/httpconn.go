@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain"
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/h1"
 	"robotsproxy/proxy/socket"
@@ -149,7 +150,7 @@ func (h *Handler) notHTTP(c *httpConn, own []byte) error {
 			return c.fault // nothing was asked, and nothing can be answered
 		}
 		err, to = fmt.Errorf("tls handshake with the client: %w", c.fault), inTheClear.Conn
-		a.say, a.mend = "This port speaks TLS.", "Give the proxy's address as https:// to the client."
+		a.detail, a.advice = "This port speaks TLS.", "Give the proxy's address as https:// to the client."
 	}
 	rec := &audit.Record{Time: time.Now(), ID: h.ids.Next(), Remote: c.RemoteAddr().String(), Status: a.status, Err: err}
 	rec.Request.Client = arrivalOf(c).who()
@@ -157,7 +158,7 @@ func (h *Handler) notHTTP(c *httpConn, own []byte) error {
 	if err := h.o.Audit.Write(rec); err != nil {
 		a = answerTo(err)
 	}
-	p := problem{Title: http.StatusText(a.status), Status: a.status, Detail: a.say, Mend: a.mend, Reason: string(a.reason), ID: rec.ID}
+	p := newProblem(a, explain.Explanation{}, false, rec.ID)
 	if a.status == http.StatusServiceUnavailable {
 		p.RetryAfter = 1
 	}
@@ -184,7 +185,7 @@ func unreadAnswer(err error) answer {
 // notHTTPAnswer is what is said in place of an answer of net/http's.
 func notHTTPAnswer(line string) answer {
 	a := answerTo(errMalformed)
-	a.say, a.mend = "The request is no HTTP that can be read.", "Look for what is wrong with its head: a missing or second Host, a length, a blank before a colon."
+	a.detail, a.advice = "The request is no HTTP that can be read.", "Look for what is wrong with its head: a missing or second Host, a length, a blank before a colon."
 	if fields := strings.Fields(line); len(fields) > 1 {
 		if n, err := strconv.Atoi(fields[1]); err == nil && n >= 400 && n <= 599 {
 			a.status = n
@@ -192,13 +193,13 @@ func notHTTPAnswer(line string) answer {
 	}
 	switch a.status {
 	case http.StatusRequestHeaderFieldsTooLarge:
-		a.say, a.mend = "The head of the request is longer than 64 KiB, or has more than 1,024 lines.", "Send less in its address and headers."
+		a.detail, a.advice = "The head of the request is longer than 64 KiB, or has more than 1,024 lines.", "Send less in its address and headers."
 	case http.StatusNotImplemented:
-		a.say, a.mend = "The request has a transfer coding that the proxy does not know.", "Send its body with a length, or in chunks."
+		a.detail, a.advice = "The request has a transfer coding that the proxy does not know.", "Send its body with a length, or in chunks."
 	case http.StatusExpectationFailed:
-		a.say, a.mend = "The request expects what the proxy does not know.", "Leave Expect out, or at 100-continue."
+		a.detail, a.advice = "The request expects what the proxy does not know.", "Leave Expect out, or at 100-continue."
 	case http.StatusHTTPVersionNotSupported:
-		a.say, a.mend = "The request is of a version of HTTP that the proxy does not speak.", "Use HTTP/1.1 or HTTP/2."
+		a.detail, a.advice = "The request is of a version of HTTP that the proxy does not speak.", "Use HTTP/1.1 or HTTP/2."
 	}
 	return a
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"robotsproxy/policy/explain"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 )
@@ -92,7 +93,7 @@ func isLocalhost(host string) bool {
 
 // serveOwn has the guide answer, and marks the answer as the proxy's own.
 func (h *Handler) serveOwn(x *exchange) {
-	header := ownHeader(answer{}, problem{Reason: "the proxy's own page"})
+	header := ownHeader(answer{}, problem{Explanation: explain.Explanation{Reason: "the proxy's own page"}})
 	maps.Copy(x.client.Header(), header)
 	x.last()
 	x.write()

@@ -171,7 +171,7 @@ func TestIdentityRequired(t *testing.T) {
 	for _, c := range []struct {
 		name, header, from string // from: the configuration's
 		status             int
-		mend               string
+		advice             string
 	}{
 		{"nobody", "", "", 403, "Send a User-Agent of your own, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot)"},
 		{"a token alone", "User-Agent: FooBot/1.0\r\n", "", 403, contact},
@@ -202,7 +202,7 @@ func TestIdentityRequired(t *testing.T) {
 				if status == 403 {
 					body, err := io.ReadAll(resp.Body)
 					testkit.Must(t, err)
-					if !strings.Contains(string(body), "what to do:  "+c.mend+"\n") && c.mend != "" {
+					if !strings.Contains(string(body), "what to do:   "+c.advice+"\n") && c.advice != "" {
 						t.Errorf("%s: %s", line, body)
 					}
 					if rec := r.records.last(t, i+1); rec.Decision.Reason != policy.ReasonIdentity || !rec.Blocked() || rec.Decision.Err == nil {
