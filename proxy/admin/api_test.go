@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 )
@@ -178,26 +180,26 @@ func TestExplainAsksWhoDecides(t *testing.T) {
 		Ruling: f.book.Peek(o).Under(robots.Standard()), Err: errors.New(hostile),
 	}
 	body := `{"url":"HTTPS://A.test:8443/private?x=<y>#z","user_agent":"FooBot/1.0","method":"HEAD","client":"lab","from":"a@b.test","dest":"image"}`
-	got := decode[foresight](t, f.ask("POST", "/api/v1/explain", body), 200)
+	got := decode[forecast](t, f.ask("POST", "/api/v1/explain", body), 200)
 	want := policy.Request{Client: "lab", Method: "HEAD", Origin: o, PathQuery: "/private?x=<y>", UserAgent: "FooBot/1.0", From: "a@b.test", Dest: "image"}
 	if asked != want {
 		t.Errorf("asked %+v", asked)
 	}
-	if got.Decision != "block" || got.Reason != "rule" || got.Line != 8 || got.Group != "foobot" || got.Agent != "FooBot" || got.Robots != o.RobotsURL() ||
-		got.Fetched == "" || got.SHA256 == "" || got.Dialect != "standard" || *got.CrawlDelay != 10 || *got.Asked != 20 || got.Gap != 10 || got.Wait != nil ||
+	if got.Decision != "block" || got.Reason != "rule" || got.Line != 8 || got.Group != "foobot" || got.Agent != "FooBot" || got.RobotsURL != o.RobotsURL() ||
+		got.Fetched.IsZero() || got.SHA256 == "" || got.Dialect != "standard" || got.CrawlDelay != 10 || got.CrawlAsked != 20 || got.Gap != 10 || got.Wait != nil ||
 		got.Entry != "*.test" || got.EntryReason != "why" || got.Usage != "ai=n" || got.Error == "" || got.URL != "https://a.test:8443/private?x=<y>" {
 		t.Errorf("%+v", got)
 	}
 	lines := got.Excerpt.Lines
-	i := slices.IndexFunc(lines, func(l excerptLine) bool { return l.Decides })
-	if i < 0 || lines[i].Line != 8 || !strings.HasPrefix(lines[i].Text, "Disallow: /private\u00e9") || len(lines[i].Text) > maxExcerpt+3 || !strings.HasSuffix(lines[i].Text, "\u00e9...") {
+	i := slices.IndexFunc(lines, func(l explain.Line) bool { return l.Decides })
+	if i < 0 || lines[i].Number != 8 || !strings.HasPrefix(lines[i].Text, "Disallow: /private\u00e9") || len(lines[i].Text) > humanize.MaxBrief || !strings.HasSuffix(lines[i].Text, "\u00e9…") {
 		t.Errorf("%+v", lines)
 	}
 	if len(got.Excerpt.Agents) < 2 || got.Excerpt.Agents[0].Text != "User-agent: foobot" {
 		t.Errorf("%+v", got.Excerpt.Agents)
 	}
 	d = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoFile, Pace: pace.Limits{Key: "b.test", PerSecond: 2}}
-	got = decode[foresight](t, f.ask("POST", "/api/v1/explain", `{"url":"http://b.test"}`), 200)
+	got = decode[forecast](t, f.ask("POST", "/api/v1/explain", `{"url":"http://b.test"}`), 200)
 	if got.Decision != "allow" || got.Gap != 0.5 || got.Wait == nil || *got.Wait != 0 || got.Excerpt != nil || asked.PathQuery != "/" || asked.Method != "GET" {
 		t.Errorf("%+v of %+v", got, asked)
 	}

@@ -66,7 +66,7 @@ func TestExplainTakesClientsThatThereAre(t *testing.T) {
 	})
 	want := []string{"", "lab", "192.0.2.7", "2001:db8::1"}
 	for _, client := range want {
-		decode[foresight](t, f.ask("POST", "/api/v1/explain", fmt.Sprintf(`{"url":"https://a.test/","client":%q}`, client)), 200)
+		decode[forecast](t, f.ask("POST", "/api/v1/explain", fmt.Sprintf(`{"url":"https://a.test/","client":%q}`, client)), 200)
 	}
 	if !slices.Equal(asked, want) {
 		t.Errorf("%q", asked)

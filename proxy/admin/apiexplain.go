@@ -6,25 +6,20 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
-	"robotsproxy/robots"
 )
 
 const (
-	maxAsking  = 16               // requests at once that may wait for an origin
-	maxAsked   = 30 * time.Second // for which one waits
-	around     = 3                // lines of a file that are shown before and behind the one that decided
-	maxAgents  = 20               // lines that name a group which are shown
-	maxExcerpt = 500              // octets of each line
+	maxAsking = 16               // requests at once that may wait for an origin
+	maxAsked  = 30 * time.Second // for which one waits
 )
 
 // An inquiry is about a request that nobody has sent.
@@ -43,22 +38,12 @@ func (s *server) request(q *inquiry) (policy.Request, error) {
 	if _, err := netip.ParseAddr(q.Client); err != nil && q.Client != "" && !slices.Contains(s.o.Clients(), q.Client) {
 		return policy.Request{}, errors.New("client is none of the configuration's, and no address")
 	}
-	if !strings.Contains(q.URL, "://") { // url.Parse would take "site.test:8000" for a scheme
-		return policy.Request{}, errors.New("url has no scheme: an address begins with http://, https:// or ftp://")
-	}
-	u, err := url.Parse(q.URL)
-	if err != nil {
-		return policy.Request{}, errors.New("url cannot be read")
-	}
-	if u.User != nil {
-		return policy.Request{}, errors.New("url has credentials, which the proxy refuses")
-	}
-	origin, err := robots.ParseOrigin(u.Scheme, u.Host)
+	origin, pathQuery, err := explain.ParseURL(q.URL)
 	if err != nil {
 		return policy.Request{}, fmt.Errorf("url: %w", err)
 	}
 	r := policy.Request{
-		Client: q.Client, Method: q.Method, Origin: origin, PathQuery: u.RequestURI(),
+		Client: q.Client, Method: q.Method, Origin: origin, PathQuery: pathQuery,
 		UserAgent: q.UserAgent, From: q.From, Dest: q.Dest,
 	}
 	if r.Method == "" {
@@ -78,47 +63,23 @@ func (s *server) request(q *inquiry) (policy.Request, error) {
 	return r, nil
 }
 
-// A foresight is a Decision in the words of the audit, with what else helps to see
-// why, and when the request could go.
-type foresight struct {
-	URL         string   `json:"url"`
-	Decision    string   `json:"decision"`
-	Reason      string   `json:"reason"`
-	Entry       string   `json:"entry,omitempty"`
-	EntryReason string   `json:"entry_reason,omitempty"`
-	Rule        string   `json:"rule,omitempty"`
-	Line        int      `json:"line,omitempty"`
-	Reading     string   `json:"reading,omitempty"`
-	Read        string   `json:"read_as,omitempty"`
-	Group       string   `json:"group,omitempty"`
-	Agent       string   `json:"agent,omitempty"`
-	Robots      string   `json:"robots_url,omitempty"`
-	Fetched     string   `json:"robots_fetched,omitempty"`
-	FetchedAs   string   `json:"robots_agent,omitempty"`
-	SHA256      string   `json:"robots_sha256,omitempty"`
-	Dialect     string   `json:"dialect,omitempty"`
-	Stale       bool     `json:"robots_stale,omitempty"`
-	Signal      string   `json:"robots_content_signal,omitempty"`
-	Usage       string   `json:"robots_content_usage,omitempty"`
-	CrawlDelay  *float64 `json:"crawl_delay_s,omitempty"`
-	Asked       *float64 `json:"crawl_delay_asked_s,omitempty"`
-	Gap         float64  `json:"gap_s,omitempty"`  // between two such requests to the host
-	Wait        *float64 `json:"wait_s,omitempty"` // that one who asks now would have; with allow
-	Excerpt     *excerpt `json:"excerpt,omitempty"`
-	Error       string   `json:"error,omitempty"`
+// A forecast is what would be decided about a request, and when the request could go.
+type forecast struct {
+	URL      string `json:"url"`
+	Decision string `json:"decision"`
+	explain.Explanation
+	Signal  string   `json:"robots_content_signal,omitempty"`
+	Usage   string   `json:"robots_content_usage,omitempty"`
+	Gap     float64  `json:"gap_s,omitempty"`  // between two such requests to the host
+	Wait    *float64 `json:"wait_s,omitempty"` // of a request that comes now; only if it is allowed
+	Excerpt *excerpt `json:"excerpt,omitempty"`
 }
 
-// An excerpt is what stands in a file around the rule that decided, and who its group is for.
+// An excerpt is an explain.Excerpt within bounds.
 type excerpt struct {
-	Lines      []excerptLine `json:"lines"`
-	Agents     []excerptLine `json:"agents"`
-	MoreAgents int           `json:"agents_more,omitempty"` // beyond the bound
-}
-
-type excerptLine struct {
-	Line    int    `json:"line"`
-	Text    string `json:"text"`
-	Decides bool   `json:"decides,omitempty"`
+	Lines      []explain.Line `json:"lines"`
+	Agents     []explain.Line `json:"agents"`
+	MoreAgents int            `json:"agents_more,omitempty"` // beyond the bound
 }
 
 // explain answers what would be decided of a request, by asking who decides.
@@ -134,7 +95,7 @@ func (s *server) explain(w http.ResponseWriter, r *http.Request) {
 	}
 	s.ask(w, r, func(ctx context.Context) (any, error) {
 		d := s.o.Explain(ctx, request)
-		return s.foresee(&request, &d), nil
+		return s.forecast(&request, &d), nil
 	})
 }
 
@@ -184,29 +145,20 @@ func (s *server) patiently(w http.ResponseWriter, r *http.Request, do func(conte
 	return nil
 }
 
-func (s *server) foresee(r *policy.Request, d *policy.Decision) *foresight {
-	x := &foresight{
-		URL: r.Origin.String() + r.PathQuery, Decision: d.Verdict.String(), Reason: string(d.Reason),
-		Entry: d.Entry, EntryReason: d.EntryReason, Rule: d.Rule, Line: d.Line, Reading: d.Form.String(), Read: d.Read, Group: d.Group, Agent: d.Token,
-		Signal: d.Signals.String(), Usage: d.Usage,
+func (s *server) forecast(r *policy.Request, d *policy.Decision) *forecast {
+	x := explain.Of(d)
+	f := &forecast{
+		URL: r.Origin.String() + r.PathQuery, Decision: d.Verdict.String(), Explanation: x, Signal: x.ContentSignal, Usage: x.ContentUsage,
 	}
 	if a := d.Ruling.Result; a != nil {
-		x.Robots, x.Fetched, x.FetchedAs, x.SHA256 = a.URL, stamp(d.Ruling.Fetched()), a.UserAgent, a.SHA256
-		x.Dialect, x.Stale = d.Dialect, d.Ruling.Stale
-		x.Excerpt = excerptOf(string(a.Body), d.Dialect, d.Line)
-	}
-	if d.Asked > 0 {
-		x.CrawlDelay, x.Asked = new(d.Pace.CrawlDelay.Seconds()), new(d.Asked.Seconds())
-	}
-	if d.Err != nil {
-		x.Error = d.Err.Error()
+		f.Excerpt = excerptOf(x.Excerpt(string(a.Body)))
 	}
 	state, _ := s.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
-	x.Gap = gapOf(&d.Pace, &state).Seconds()
+	f.Gap = gapOf(&d.Pace, &state).Seconds()
 	if d.Verdict == policy.Allow {
-		x.Wait = new(max(0, time.Until(state.NextSlot).Round(time.Millisecond)).Seconds())
+		f.Wait = new(max(0, time.Until(state.NextSlot).Round(time.Millisecond)).Seconds())
 	}
-	return x
+	return f
 }
 
 // gapOf is the time between two requests under limits, to a host in a state; zero: they set none.
@@ -217,37 +169,19 @@ func gapOf(l *pace.Limits, state *pace.HostState) time.Duration {
 	return max(time.Duration(float64(time.Second)/l.PerSecond), l.CrawlDelay, state.Slowed)
 }
 
-// excerptOf shows the lines around one; nil where none decided.
-func excerptOf(text, dialect string, line int) *excerpt {
-	d, err := robots.DialectByName(dialect)
-	if err != nil || line <= 0 {
+func excerptOf(e *explain.Excerpt) *excerpt {
+	if e == nil {
 		return nil
 	}
-	near, agents := robots.Excerpt(text, d, line, around)
-	x := &excerpt{Lines: shownLines(near, line)}
-	if more := len(agents) - maxAgents; more > 0 {
-		agents, x.MoreAgents = agents[:maxAgents], more
-	}
-	x.Agents = shownLines(agents, 0)
-	return x
+	agents, more := e.Named()
+	return &excerpt{clipLines(e.Lines), clipLines(agents), more}
 }
 
-func shownLines(lines []robots.Line, decides int) []excerptLine {
-	all := []excerptLine{}
-	for _, l := range lines {
-		all = append(all, excerptLine{l.Number, cutLine(l.Text), l.Number == decides})
+// clipLines shortens lines that are longer than people read.
+func clipLines(lines []explain.Line) []explain.Line {
+	lines = slices.Clone(lines)
+	for i := range lines {
+		lines[i].Text = humanize.Clip(lines[i].Text, humanize.MaxBrief)
 	}
-	return all
-}
-
-// cutLine bounds a line, between two characters.
-func cutLine(text string) string {
-	if len(text) <= maxExcerpt {
-		return text
-	}
-	end := maxExcerpt
-	for end > maxExcerpt-utf8.UTFMax && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "..."
+	return lines
 }

@@ -10,6 +10,8 @@ import (
 	"path"
 	"strings"
 	"sync"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 //go:embed templates assets
@@ -47,7 +49,7 @@ func newLook() *outfit {
 		o.assets[strings.TrimPrefix(name, "assets/")] = asset{body, assetKinds[path.Ext(name)], hex.EncodeToString(sum[:6])}
 		return err
 	}))
-	base := template.New("").Funcs(template.FuncMap{"asset": o.address, "count": count})
+	base := template.New("").Funcs(template.FuncMap{"asset": o.address, "count": humanize.Number})
 	template.Must(base.ParseFS(files, "templates/frame.html", "templates/parts.html", "templates/login.html"))
 	o.pages["login"] = template.Must(base.Clone())
 	for _, name := range []string{"overview", "decision", "hosts", "host", "explain", "about"} {

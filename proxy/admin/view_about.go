@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 // An aboutView says what this proxy is and what can be done with it.
@@ -77,7 +79,7 @@ func (r *reloading) facts(at time.Time) []fact {
 	}
 	all := []fact{
 		{Name: "In force since", Value: moment(at, r.since)},
-		{Name: "Reloads so far", Value: count(r.OK) + " in force, " + count(r.Refused) + " refused"}, {Name: "The last one", Value: last},
+		{Name: "Reloads so far", Value: humanize.Number(r.OK) + " in force, " + humanize.Number(r.Refused) + " refused"}, {Name: "The last one", Value: last},
 	}
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }

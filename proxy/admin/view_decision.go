@@ -12,6 +12,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A row is a line of the audit in the table of decisions. The zero row is the blank
@@ -71,7 +72,7 @@ func newRow(l live.Line) row {
 	}
 	r.Client, r.Agent = cut(a.Client, maxCell), cut(a.Agent, maxCell)
 	if a.WaitMS >= 1 {
-		r.Waited = length(time.Duration(a.WaitMS * float64(time.Millisecond)))
+		r.Waited = humanize.Duration(time.Duration(a.WaitMS * float64(time.Millisecond)))
 	}
 	if a.Status > 0 {
 		r.Status = strconv.Itoa(a.Status)
@@ -80,7 +81,7 @@ func newRow(l live.Line) row {
 		r.HostHref = hostHref(a.Host)
 	}
 	if a.askable() {
-		r.ExplainHref = explainHref(question{a.urlToAsk(), a.UserAgent, a.Client, a.Method})
+		r.ExplainHref = explainHref(inquiry{URL: a.urlToAsk(), UserAgent: a.UserAgent, Client: a.Client, Method: a.Method})
 	}
 	return r
 }
@@ -124,9 +125,9 @@ func pathOf(address string) string {
 func hostHref(host string) string { return "/hosts/" + url.PathEscape(host) }
 
 // explainHref leads to the form, filled in; to post there is to ask.
-func explainHref(q question) string {
+func explainHref(q inquiry) string {
 	v := url.Values{"url": {q.URL}}
-	for name, value := range map[string]string{"agent": q.Agent, "client": q.Client, "method": q.Method} {
+	for name, value := range map[string]string{"agent": q.UserAgent, "client": q.Client, "method": q.Method} {
 		if value != "" && value != http.MethodGet && value != http.MethodConnect {
 			v.Set(name, value)
 		}

@@ -2,24 +2,22 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
-	"robotsproxy/robots"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 )
-
-// A question is what stands in the form.
-type question struct{ URL, Agent, Client, Method string }
 
 // An explainView is the form, and what was answered.
 type explainView struct {
 	frame
-	Ask     question
+	Ask     inquiry
 	Methods []choice
 	Wrong   string      // with the question
 	Answer  *answerView // nil: nothing was asked
@@ -27,14 +25,14 @@ type explainView struct {
 
 // An answerView is a decision, for people.
 type answerView struct {
-	Is       is
-	Sentence string
-	Facts    []fact
-	Lines    []textLine
+	Is      is
+	Request string
+	Facts   []fact
+	Lines   []textLine
 }
 
-func (s *server) explainView(q question) explainView {
-	q.URL, q.Agent, q.Client = cut(q.URL, 8<<10), cut(q.Agent, 8<<10), cut(q.Client, maxCell)
+func (s *server) explainView(q inquiry) explainView {
+	q.URL, q.UserAgent, q.Client = cut(q.URL, 8<<10), cut(q.UserAgent, 8<<10), cut(q.Client, maxCell)
 	v := explainView{frame: s.frame("Explain", "/explain"), Ask: q}
 	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 	if q.Method != "" && !slices.Contains(methods, q.Method) {
@@ -47,13 +45,13 @@ func (s *server) explainView(q question) explainView {
 	return v
 }
 
-func questionOf(values url.Values) question {
-	return question{values.Get("url"), values.Get("agent"), values.Get("client"), values.Get("method")}
+func inquiryOf(values url.Values) inquiry {
+	return inquiry{URL: values.Get("url"), UserAgent: values.Get("agent"), Client: values.Get("client"), Method: values.Get("method")}
 }
 
 // showExplain shows the form; what stands in the address is filled in and not asked.
 func (s *server) showExplain(w http.ResponseWriter, r *http.Request) {
-	s.show(w, http.StatusOK, "explain", "frame", s.explainView(questionOf(r.URL.Query())))
+	s.show(w, http.StatusOK, "explain", "frame", s.explainView(inquiryOf(r.URL.Query())))
 }
 
 // answerExplain asks who decides: about what the form has, or where it stands beside a
@@ -62,12 +60,12 @@ func (s *server) answerExplain(w http.ResponseWriter, r *http.Request) {
 	if !s.form(w, r) {
 		return
 	}
-	q := questionOf(r.Form)
+	q := inquiryOf(r.Form)
 	if audit.IsPseudonym(q.Client) { // of a record: whose it is is not known
 		q.Client = ""
 	}
 	v := s.explainView(q)
-	request, err := s.request(&inquiry{URL: q.URL, UserAgent: q.Agent, Client: q.Client, Method: q.Method})
+	request, err := s.request(&q)
 	if err != nil {
 		v.Wrong = cut(err.Error(), 2048)
 		s.show(w, http.StatusBadRequest, "explain", "frame", v)
@@ -79,66 +77,53 @@ func (s *server) answerExplain(w http.ResponseWriter, r *http.Request) {
 		s.show(w, unasked.status, "explain", "frame", v)
 		return
 	}
-	v.Answer = s.answerView(request, d, now())
+	v.Answer = s.answerView(request, d)
 	s.show(w, http.StatusOK, "explain", "frame", v)
 }
 
-func (s *server) answerView(r policy.Request, d policy.Decision, at time.Time) *answerView {
-	v := &answerView{Sentence: r.Origin.String() + r.PathQuery}
-	v.Sentence = r.Method + " " + cut(v.Sentence, maxCell)
+func (s *server) answerView(r policy.Request, d policy.Decision) *answerView {
+	x := explain.Of(&d)
+	v := &answerView{Request: r.Method + " " + cut(r.Origin.String()+r.PathQuery, maxCell)}
 	v.Is.Kind, v.Is.Icon, v.Is.Word = verdictSign(d.Verdict.String(), true)
-	add := func(f fact) {
-		if f.Value != "" {
-			v.Facts = append(v.Facts, f)
+	v.Facts = append(v.Facts, fact{Name: "Why", Value: x.Sentence()}, fact{Name: "Host", Value: visible(r.Origin.Host), Href: hostHref(r.Origin.Host)})
+	for _, f := range factsOf(x.Decided()) {
+		if f.Name == "Rule" {
+			f.Href = s.lineOf(r.Origin, d.Line)
 		}
+		v.Facts = append(v.Facts, f)
 	}
-	add(fact{Name: "Because of", Value: cut(string(d.Reason), maxCell)})
-	if d.Line > 0 {
-		add(fact{Name: "Rule", Value: fmt.Sprintf("%s (line %d)", cut(d.Rule, maxCell), d.Line), Code: true, Href: s.lineOf(r.Origin, d.Line)})
-	}
-	if d.Form != 0 {
-		add(fact{Name: "Path read as", Value: cut(d.Read, maxCell) + " (" + d.Form.String() + ")", Code: true})
-	}
-	add(fact{Name: "Group", Value: cut(d.Group, maxCell), Code: true})
-	add(fact{Name: "Taken for", Value: cut(d.Token, maxCell), Code: true})
-	add(fact{Name: "Host", Value: visible(r.Origin.Host), Href: hostHref(r.Origin.Host)})
-	add(fact{Name: "Entry of hosts", Value: visible(d.Entry), Code: true})
-	add(fact{Name: "Its reason", Value: visible(d.EntryReason)})
-	if a := d.Ruling.Result; a != nil {
-		add(fact{Name: "robots.txt", Value: cut(a.URL, maxCell), Code: true})
-		add(fact{Name: "Fetched", Value: ago(at, d.Ruling.Fetched())})
-		add(fact{Name: "Fetched as", Value: cut(a.UserAgent, maxCell)})
-		add(fact{Name: "Read as", Value: visible(d.Dialect)})
-		v.Lines = excerptView(string(a.Body), &d)
-	}
-	if d.Ruling.Stale {
-		add(fact{Name: "Old copy", Value: "The site fails now; the copy from before is in force."})
-	}
+	v.Facts = append(v.Facts, factsOf(x.Rested())...)
 	v.Facts = append(v.Facts, s.paceFacts(&d)...)
-	add(fact{Name: "Content-Signal", Value: d.Signals.String()})
-	add(fact{Name: "Content-Usage", Value: cut(d.Usage, maxCell)})
-	if d.Err != nil {
-		add(fact{Name: "Went wrong", Value: cut(d.Err.Error(), 2048)})
+	if a := d.Ruling.Result; a != nil {
+		v.Lines = excerptView(x.Excerpt(string(a.Body)), v.Is)
 	}
 	return v
 }
 
+// factsOf gives facts of an explanation as they stand on a page.
+func factsOf(facts []explain.Fact) (all []fact) {
+	for _, f := range facts {
+		if f.Name != "robots.txt" {
+			f.Name = strings.ToUpper(f.Name[:1]) + f.Name[1:]
+		}
+		all = append(all, fact{Name: f.Name, Value: visible(f.Value), Code: f.Quoted})
+	}
+	return all
+}
+
 // paceFacts says how fast such requests go, and when this one would.
 func (s *server) paceFacts(d *policy.Decision) (all []fact) {
-	if d.Asked > 0 {
-		all = append(all, fact{Name: "Crawl-delay asked for", Value: length(d.Asked)}, fact{Name: "Crawl-delay in force", Value: length(d.Pace.CrawlDelay)})
-	}
 	if d.Verdict != policy.Allow || d.Pace.Key == "" {
 		return all
 	}
 	state, _ := s.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
 	at := time.Now() // not before: an idle host's slot is then
 	if gap := gapOf(&d.Pace, &state); gap > 0 {
-		all = append(all, fact{Name: "One request in", Value: length(gap)})
+		all = append(all, fact{Name: "One request in", Value: humanize.Duration(gap)})
 	}
 	wait := "none"
 	if state.NextSlot.After(at) {
-		wait = length(state.NextSlot.Sub(at))
+		wait = humanize.Duration(state.NextSlot.Sub(at))
 	}
 	if wait != "none" && d.Pace.MaxWait < state.NextSlot.Sub(at) {
 		wait += ", which is longer than it may be: it would be refused for now"
@@ -146,33 +131,25 @@ func (s *server) paceFacts(d *policy.Decision) (all []fact) {
 	return append(all, fact{Name: "Wait now", Value: wait})
 }
 
-// excerptView shows the lines around the rule that decided, and before them whom its
-// group is for.
-func excerptView(text string, d *policy.Decision) (all []textLine) {
-	dialect, err := robots.DialectByName(d.Dialect)
-	if err != nil || d.Line == 0 {
+// excerptView shows the lines around the rule that decided, and before them the User-agent lines of
+// its group.
+func excerptView(e *explain.Excerpt, verdict is) (all []textLine) {
+	if e == nil {
 		return nil
 	}
-	near, agents := robots.Excerpt(text, dialect, d.Line, around)
-	add := func(l robots.Line, class string) {
-		shown := textLine{Number: l.Number, Class: class, Text: cut(l.Text, maxLine)}
-		if l.Number == d.Line {
-			kind, icon, _ := verdictSign(d.Verdict.String(), true)
-			shown.Class, shown.Fired = kind, &fired{icon, "decides"}
+	agents, _, lines := e.Shown()
+	for _, l := range agents {
+		all = append(all, textLine{Number: l.Number, Class: "agent", Text: cut(l.Text, maxLine)})
+	}
+	for i, l := range lines {
+		shown := textLine{Number: l.Number, Class: "rule", Text: cut(l.Text, maxLine)}
+		if i == 0 && len(all) > 0 && all[len(all)-1].Number < l.Number-1 {
+			shown.Class += " begins" // lines are left out
+		}
+		if l.Decides {
+			shown.Class, shown.Fired = verdict.Kind, &fired{verdict.Icon, "decides"}
 		}
 		all = append(all, shown)
-	}
-	for _, l := range agents[:min(maxAgents, len(agents))] {
-		if len(near) == 0 || l.Number < near[0].Number {
-			add(l, "agent")
-		}
-	}
-	for i, l := range near {
-		class := "rule"
-		if i == 0 && len(all) > 0 && all[len(all)-1].Number < l.Number-1 {
-			class += " begins" // lines are left out
-		}
-		add(l, class)
 	}
 	return all
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
@@ -53,7 +55,7 @@ func (s *server) showHostPage(w http.ResponseWriter, r *http.Request) {
 	h, known := s.o.host(name)
 	v := hostView{
 		frame: s.frame(cut(name, maxCell), "/hosts"), Host: cut(name, maxCell), Known: known, Decisions: decisionsOf(name),
-		Explain: explainHref(question{URL: "https://" + name + "/"}), Action: hostHref(name),
+		Explain: explainHref(inquiry{URL: "https://" + name + "/"}), Action: hostHref(name),
 	}
 	v.Flash = doneFlash(r.URL.Query().Get("done"))
 	status := http.StatusOK
@@ -87,19 +89,19 @@ func hrefOfLine(views []originView, origins []originState, c *live.Cause) string
 func hostFigures(h *hostState, now time.Time) []figure {
 	state := stateOf(h.Pace, now)
 	figures := []figure{
-		{Name: "Allowed", Value: count(h.Allowed), Note: "last request " + orNever(ago(now, h.Last)), Kind: "allow", Icon: "allow"},
-		{Name: "Blocked", Value: count(h.Blocked), Note: "as far as it is remembered", Kind: "block", Icon: "block"},
-		{Name: "Queue", Value: count(h.pace().Queue), Note: "waited " + length(secondsOf(h.WaitedS)) + " in all", Kind: "wait", Icon: "wait"},
+		{Name: "Allowed", Value: humanize.Number(h.Allowed), Note: "last request " + orNever(ago(now, h.Last)), Kind: "allow", Icon: "allow"},
+		{Name: "Blocked", Value: humanize.Number(h.Blocked), Note: "as far as it is remembered", Kind: "block", Icon: "block"},
+		{Name: "Queue", Value: humanize.Number(h.pace().Queue), Note: "waited " + humanize.Duration(secondsOf(h.WaitedS)) + " in all", Kind: "wait", Icon: "wait"},
 		{Name: "State", Value: state.Word, Note: state.Note, Icon: state.Icon, Kind: state.Kind, Words: true},
 	}
 	p := h.Pace
 	if p == nil {
 		return figures
 	}
-	figures[2].Note = fmt.Sprintf("%s under way; %s", count(p.UnderWay), figures[2].Note)
+	figures[2].Note = fmt.Sprintf("%s under way; %s", humanize.Number(p.UnderWay), figures[2].Note)
 	gap := figure{Name: "Delay in force", Value: "none", Note: "last sent " + orNever(ago(now, p.Sent)), Words: true}
 	if p.GapS > 0 {
-		gap.Value = length(secondsOf(p.GapS))
+		gap.Value = humanize.Duration(secondsOf(p.GapS))
 	}
 	next := figure{Name: "Next slot", Value: nextSlot(p, now), Note: "for a request that comes now", Words: true}
 	return append(figures, gap, next)
@@ -115,8 +117,8 @@ func orNever(s string) string {
 // originView shows one origin, the i-th of its host; from is the line that its file is
 // shown from on.
 func (s *server) originView(o *originState, i, from int, causes []live.Cause, now time.Time) originView {
-	v := originView{ID: "o" + strconv.Itoa(i+1), Origin: visible(o.Origin), Is: fileSign(o), Silent: silence(o)}
-	v.Facts = originFacts(o, now)
+	x := explain.OfRuling(&o.ruling, s.o.Dialect().Name)
+	v := originView{ID: "o" + strconv.Itoa(i+1), Origin: visible(o.Origin), Is: fileSign(o), Silent: silence(o, &x), Facts: originFacts(o, &x, now)}
 	if o.ruling.Outcome != cache.Rules || i >= maxOriginTexts {
 		return v
 	}
@@ -152,40 +154,31 @@ func (s *server) lineOf(o robots.Origin, line int) string {
 // maxLinted is of how many octets of a file one is told what is likely wrong with it.
 const maxLinted = 64 << 10
 
-// silence says what it means that no file is shown.
-func silence(o *originState) string {
+// silence says why no file is shown, and what that means.
+func silence(o *originState, x *explain.Explanation) string {
 	switch {
-	case o.ruling.Outcome == cache.NoFile && o.ruling.Err != nil:
-		return "Given up: the origin has failed for so long that it is taken to have no rules."
-	case o.ruling.Outcome == cache.NoFile:
-		return "There is no robots.txt: everything is allowed."
-	case o.ruling.Outcome == cache.Rules && o.Bytes == 0:
+	case o.ruling.Outcome != cache.Rules:
+		return x.Sentence()
+	case o.Bytes == 0:
 		return "The file is empty: everything is allowed."
-	case o.ruling.Outcome == cache.Rules:
-		return "This file is not shown: the host has too many."
 	}
-	return "There is no usable answer: nothing is allowed until there is one."
+	return "This file is not shown: the host has too many."
 }
 
-func originFacts(o *originState, now time.Time) (all []fact) {
-	add := func(name, value string, code bool) {
+func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
+	all := factsOf(x.Rested())
+	add := func(name, value string) {
 		if value != "" {
-			all = append(all, fact{Name: name, Value: value, Code: code})
+			all = append(all, fact{Name: name, Value: value})
 		}
 	}
-	add("Answered by", cut(o.URL, maxCell*4), true)
-	if o.Status > 0 {
-		add("Status", strconv.Itoa(o.Status), false)
-	}
-	add("Fetched", ago(now, o.Fetched), false)
-	add("Fetched as", cut(o.Agent, maxCell), false)
-	add("Fetched anew", onceAsked(now, o.Expires), false)
 	if o.ruling.Outcome == cache.Rules {
-		add("Size", fmt.Sprintf("%s, %s", octets(o.Bytes), counted(o.Rules, "rule")), false)
+		add("Size", fmt.Sprintf("%s, %s", humanize.Bytes(o.Bytes), humanize.Count(o.Rules, "rule")))
 	}
-	add("SHA-256", o.SHA256, true)
-	add("Tried again", onceAsked(now, o.Retry), false)
-	add("Went wrong", cut(o.Error, 2048), false)
+	add("Age", ago(now, o.Fetched))
+	add("Fetched anew", onceAsked(now, o.Expires))
+	add("Tried again", onceAsked(now, o.Retry))
+	add("Error", humanize.Prose(o.Error))
 	return all
 }
 

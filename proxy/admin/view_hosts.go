@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots/cache"
 )
 
@@ -55,9 +56,9 @@ func (s *server) showHosts(w http.ResponseWriter, r *http.Request) {
 	part := strings.ToLower(v.Query)
 	all = slices.DeleteFunc(all, func(h *hostState) bool { return !strings.Contains(strings.ToLower(h.Host), part) })
 	slices.SortStableFunc(all, order)
-	v.Count = counted(len(all), "host") + " known"
+	v.Count = humanize.Count(len(all), "host") + " known"
 	if len(all) < known {
-		v.Count = fmt.Sprintf("%s of %s known", count(len(all)), counted(known, "host"))
+		v.Count = fmt.Sprintf("%s of %s known", humanize.Number(len(all)), humanize.Count(known, "host"))
 	}
 	from, _ := strconv.Atoi(asked.Get("from"))
 	from = max(0, min(from, len(all)-1)/hostsEach*hostsEach)
@@ -110,7 +111,7 @@ func (v *hostIndex) turn(from, of int) {
 	if of <= hostsEach {
 		return
 	}
-	v.Range = fmt.Sprintf("%s to %s of %s", count(from+1), count(min(from+hostsEach, of)), count(of))
+	v.Range = fmt.Sprintf("%s to %s of %s", humanize.Number(from+1), humanize.Number(min(from+hostsEach, of)), humanize.Number(of))
 	if from > 0 {
 		v.Pages = append(v.Pages, pageLink{"Previous", v.address(v.Sort, from-hostsEach), "prev"})
 	}
@@ -127,7 +128,7 @@ func newHostRow(h *hostState, now time.Time) hostRow {
 	if p := h.Pace; p != nil {
 		r.Queue, r.UnderWay, r.Next = p.Queue, p.UnderWay, nextSlot(p, now)
 		if p.GapS > 0 {
-			r.Gap = length(secondsOf(p.GapS))
+			r.Gap = humanize.Duration(secondsOf(p.GapS))
 		}
 	}
 	for _, o := range h.Origins[:min(filesEach, len(h.Origins))] {
@@ -137,7 +138,7 @@ func newHostRow(h *hostState, now time.Time) hostRow {
 			file.Note += ", port " + port
 		}
 		if o.ruling.Outcome == cache.Rules {
-			file.Note += ", " + counted(o.Rules, "rule")
+			file.Note += ", " + humanize.Count(o.Rules, "rule")
 		}
 		if age := ago(now, o.Fetched); age != "" {
 			file.Note += ", " + age
@@ -145,7 +146,7 @@ func newHostRow(h *hostState, now time.Time) hostRow {
 		r.Files = append(r.Files, file)
 	}
 	if more := len(h.Origins) - filesEach; more > 0 {
-		r.Files = append(r.Files, is{Kind: "plain", Icon: "info", Word: "And " + counted(more, "origin") + " more"})
+		r.Files = append(r.Files, is{Kind: "plain", Icon: "info", Word: "And " + humanize.Count(more, "origin") + " more"})
 	}
 	return r
 }
@@ -181,9 +182,9 @@ func stateOf(p *paceState, now time.Time) is {
 	case p == nil:
 		return is{Kind: "plain", Icon: "none", Word: "Idle"}
 	case p.PausedUntil.After(now):
-		return is{Kind: "wait", Icon: "pause", Word: "Paused", Note: "for " + length(p.PausedUntil.Sub(now))}
+		return is{Kind: "wait", Icon: "pause", Word: "Paused", Note: "for " + humanize.Duration(p.PausedUntil.Sub(now))}
 	case p.SlowedS > 0:
-		return is{Kind: "wait", Icon: "wait", Word: "Slowed", Note: "to one in " + length(secondsOf(p.SlowedS))}
+		return is{Kind: "wait", Icon: "wait", Word: "Slowed", Note: "to one in " + humanize.Duration(secondsOf(p.SlowedS))}
 	case p.Queue > 0:
 		return is{Kind: "wait", Icon: "wait", Word: "Queue"}
 	case p.UnderWay > 0:

@@ -9,6 +9,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain/humanize"
 )
 
 const (
@@ -109,11 +110,11 @@ func (s *server) figures(c *chartView) []figure {
 	}
 	p := s.o.Pacer.Stats()
 	return []figure{
-		{Name: "Allowed", Value: count(c.allowed), Note: "in " + in, Kind: "allow", Icon: "allow"},
-		{Name: "Blocked", Value: count(c.blocked), Note: share + ", in " + in, Kind: "block", Icon: "block"},
-		{Name: "Waiting now", Value: count(p.Waiting), Note: count(p.UnderWay) + " under way", Kind: "wait", Icon: "wait"},
-		{Name: "Hosts paused", Value: count(p.BackedOff), Note: count(p.Slowed) + " slowed down", Icon: "pause"},
-		{Name: "Hosts known", Value: count(len(s.o.known())), Note: counted(p.BackOffs, "back-off") + " so far"},
+		{Name: "Allowed", Value: humanize.Number(c.allowed), Note: "in " + in, Kind: "allow", Icon: "allow"},
+		{Name: "Blocked", Value: humanize.Number(c.blocked), Note: share + ", in " + in, Kind: "block", Icon: "block"},
+		{Name: "Waiting now", Value: humanize.Number(p.Waiting), Note: humanize.Number(p.UnderWay) + " under way", Kind: "wait", Icon: "wait"},
+		{Name: "Hosts paused", Value: humanize.Number(p.BackedOff), Note: humanize.Number(p.Slowed) + " slowed down", Icon: "pause"},
+		{Name: "Hosts known", Value: humanize.Number(len(s.o.known())), Note: humanize.Count(p.BackOffs, "back-off") + " so far"},
 	}
 }
 
@@ -153,9 +154,9 @@ func (s *server) showOverview(w http.ResponseWriter, r *http.Request) {
 func shownRows(fit, kept int, filtered bool) string {
 	switch shown := min(fit, maxRows); {
 	case filtered:
-		return fmt.Sprintf("%s of the last %s fit, %s shown", count(fit), count(kept), count(shown))
+		return fmt.Sprintf("%s of the last %s fit, %s shown", humanize.Number(fit), humanize.Number(kept), humanize.Number(shown))
 	default:
-		return fmt.Sprintf("The last %s of %s in memory", count(shown), count(kept))
+		return fmt.Sprintf("The last %s of %s in memory", humanize.Number(shown), humanize.Number(kept))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots"
 )
 
@@ -135,7 +136,7 @@ func (l *fileListing) turn() {
 	if l.last <= linesEach && l.from == 1 {
 		return
 	}
-	l.Range = fmt.Sprintf("Lines %s to %s of %s", count(l.from), count(min(l.from+linesEach-1, l.last)), count(l.last))
+	l.Range = fmt.Sprintf("Lines %s to %s of %s", humanize.Number(l.from), humanize.Number(min(l.from+linesEach-1, l.last)), humanize.Number(l.last))
 	if l.from > 1 {
 		l.Pages = append(l.Pages, pageLink{"Lines before", "?from=" + strconv.Itoa(max(1, l.from-linesEach)), "prev"})
 	}
@@ -148,11 +149,11 @@ func (l *fileListing) turn() {
 func (f *firing) mark(class string) (string, *fired) {
 	switch {
 	case f.allowed > 0 && f.blocked > 0:
-		return class + " block", &fired{"block", fmt.Sprintf("blocked %s, allowed %s", count(f.blocked), count(f.allowed))}
+		return class + " block", &fired{"block", fmt.Sprintf("blocked %s, allowed %s", humanize.Number(f.blocked), humanize.Number(f.allowed))}
 	case f.blocked > 0:
-		return class + " block", &fired{"block", "blocked " + count(f.blocked)}
+		return class + " block", &fired{"block", "blocked " + humanize.Number(f.blocked)}
 	case f.allowed > 0:
-		return class + " allow", &fired{"allow", "allowed " + count(f.allowed)}
+		return class + " allow", &fired{"allow", "allowed " + humanize.Number(f.allowed)}
 	}
 	return class, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A chartView is what happened over a span, as the page has it without scripts: two
@@ -67,7 +68,7 @@ func newChartView(feed *live.Feed, name string, now time.Time) chartView {
 	for _, n := range s.Waiting {
 		most = max(most, n)
 	}
-	v.Sentence = fmt.Sprintf("In %s: %s allowed, %s blocked, at most %s waiting at once.", sp.last, count(v.allowed), count(v.blocked), count(most))
+	v.Sentence = fmt.Sprintf("In %s: %s allowed, %s blocked, at most %s waiting at once.", sp.last, humanize.Number(v.allowed), humanize.Number(v.blocked), humanize.Number(most))
 	return v
 }
 

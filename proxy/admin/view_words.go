@@ -7,55 +7,9 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"robotsproxy/policy/explain/humanize"
 )
-
-// count writes a number with a comma between thousands.
-func count(n any) string {
-	digits := fmt.Sprint(n)
-	sign := ""
-	if strings.HasPrefix(digits, "-") {
-		sign, digits = "-", digits[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
-}
-
-// counted is a number of things: "1 rule", "2 rules".
-func counted[T int | int64 | uint64](n T, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return count(n) + " " + thing + "s"
-}
-
-// length writes a time span as one reads it: two digits that count, or two units.
-func length(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "0 s"
-	case d < time.Second:
-		return strconv.Itoa(int(max(1, d.Milliseconds()))) + " ms"
-	case d < 10*time.Second:
-		return strconv.FormatFloat(d.Truncate(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
-	case d < time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + " s"
-	case d < time.Hour:
-		return units(d, time.Minute, "min", time.Second, "s")
-	case d < 24*time.Hour:
-		return units(d, time.Hour, "h", time.Minute, "min")
-	}
-	return units(d, 24*time.Hour, "d", time.Hour, "h")
-}
-
-func units(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
-	whole := fmt.Sprintf("%d %s", d/large, largeName)
-	if rest := d % large / small; rest > 0 && d/large < 10 {
-		return fmt.Sprintf("%s %d %s", whole, rest, smallName)
-	}
-	return whole
-}
 
 // rough is a length in one unit alone, for ages.
 func rough(d time.Duration) string {
@@ -90,19 +44,8 @@ func ahead(now, t time.Time) string {
 	case d <= 0:
 		return "now"
 	default:
-		return "in " + length(d)
+		return "in " + humanize.Duration(d)
 	}
-}
-
-// octets writes an amount of data.
-func octets(n int) string {
-	switch {
-	case n < 1<<10:
-		return counted(n, "octet")
-	case n < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
 // stampOf is a time for a machine; "" of the zero time.
@@ -136,8 +79,5 @@ func visible(s string) string {
 
 // cut is visible text of at most so many octets, and what says that there was more.
 func cut(s string, most int) string {
-	if len(s) <= most {
-		return visible(s)
-	}
-	return visible(strings.ToValidUTF8(s[:most], "")) + " …"
+	return visible(humanize.Clip(s, most))
 }
