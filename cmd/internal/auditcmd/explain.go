@@ -1,6 +1,7 @@
 package auditcmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,23 +9,16 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"robotsproxy/cmd/internal/checkcmd"
 	"robotsproxy/cmd/internal/cli"
-	"robotsproxy/policy"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
-	"robotsproxy/robots"
-)
-
-const (
-	around    = 2 // lines of robots.txt that are shown before and after the one that decided
-	maxAgents = 5 // User-agent lines of its group that are shown
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 )
 
 func auditExplainCommand() *cobra.Command {
@@ -52,7 +46,7 @@ record's line was changed, and when there is no such record.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := f.places()
+			all, err := f.audits()
 			if err != nil {
 				return err
 			}
@@ -68,18 +62,21 @@ record's line was changed, and when there is no such record.`,
 	return cmd
 }
 
-// An explanation is what is known of one decision.
-type explanation struct {
+// A recordExplanation is what is known of the decision that one record is about.
+type recordExplanation struct {
 	Record   json.RawMessage `json:"record"`
 	Place    recordPlace     `json:"place"`
-	Why      string          `json:"why,omitempty"` // in words, where no rule decided
+	Why      string          `json:"why,omitempty"` // a sentence, where the rule does not say it all
 	Snapshot string          `json:"snapshot,omitempty"`
 	Fetch    *snapshot.Fetch `json:"fetch,omitempty"`  // as the index has it
 	Agents   []excerptLine   `json:"agents,omitempty"` // the User-agent lines of the group
 	Lines    []excerptLine   `json:"lines,omitempty"`  // the one that decided, and those around it
 	Derived  *derivation     `json:"rederived,omitempty"`
 
-	entry trail.Entry
+	entry       trail.Entry
+	explanation explain.Explanation
+	size        int              // of the snapshot, in bytes
+	excerpt     *explain.Excerpt // nil: no line decided, or the snapshot is not there
 }
 
 // A recordPlace is where a record stands in the chain.
@@ -91,18 +88,25 @@ type recordPlace struct {
 	Says string `json:"says,omitempty"` // what is wrong with the line
 }
 
-// An excerptLine is a line of robots.txt.
+// An excerptLine is an explain.Line in the JSON of this command.
 type excerptLine struct {
-	Line   int    `json:"line"`
-	Text   string `json:"text"`
-	Marked bool   `json:"marked,omitempty"`
+	Number  int    `json:"line"`
+	Text    string `json:"text"`
+	Decides bool   `json:"marked,omitempty"`
+}
+
+func excerptLines(lines []explain.Line) (all []excerptLine) {
+	for _, l := range lines {
+		all = append(all, excerptLine(l))
+	}
+	return all
 }
 
 // explainAny explains a record of whichever of the audits has it.
-func explainAny(ctx context.Context, all []auditPlace, id string) (*explanation, error) {
+func explainAny(ctx context.Context, all []auditFiles, id string) (*recordExplanation, error) {
 	var errs []error
 	for _, at := range all {
-		x, err := explain(ctx, at.file, at.snapshots, id)
+		x, err := explainRecord(ctx, at.file, at.snapshots, id)
 		if err == nil {
 			return x, nil
 		}
@@ -111,8 +115,8 @@ func explainAny(ctx context.Context, all []auditPlace, id string) (*explanation,
 	return nil, errors.Join(errs...)
 }
 
-// explain finds a record of a trail, and what is kept in dir of what it rested on.
-func explain(ctx context.Context, file, dir, id string) (*explanation, error) {
+// explainRecord finds a record of a trail, and what is kept in dir of what it rested on.
+func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanation, error) {
 	line, entry, err := trail.Find(file, id)
 	if errors.Is(err, trail.ErrNoRecord) {
 		err = fmt.Errorf("%w in %s (an id ends in - and a count; those of a run are found with --run, that of another replica in its own audit, --file once for each; the oldest go by audit.max_files; refusals of one client beyond 100 a second have no record)", err, file)
@@ -120,7 +124,7 @@ func explain(ctx context.Context, file, dir, id string) (*explanation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)
 	}
-	x := &explanation{Record: line.Text, Place: recordPlace{File: line.File, Line: line.Number, Hash: true}, entry: entry}
+	x := &recordExplanation{Record: line.Text, Place: recordPlace{File: line.File, Line: line.Number, Hash: true}, entry: entry}
 	link, err := trail.ReadLink(line.Text)
 	x.Place.Seq = link.Seq
 	if err != nil {
@@ -129,28 +133,29 @@ func explain(ctx context.Context, file, dir, id string) (*explanation, error) {
 	if x.Fetch, err = fetchOf(dir, &entry); err != nil {
 		return nil, err
 	}
+	x.explanation = explain.OfRecord(&entry, nil)
+	if f := x.Fetch; f != nil {
+		x.explanation = explain.OfRecord(&entry, &explain.Fetch{Status: f.Status, Redirects: f.Redirects, Lost: f.Lost, Barred: f.Barred, Error: f.Error})
+		x.explanation.Fetched, x.explanation.RobotsAgent = f.Fetched, cmp.Or(f.UserAgent, entry.RobotsAgent)
+	}
+	x.Why = x.explanation.Why()
 	if entry.RobotsSHA256 != "" {
-		if err := x.rederive(ctx, dir); err != nil {
-			return nil, err
-		}
+		err = x.rederive(ctx, dir)
 	}
-	if entry.Rule == "" {
-		x.Why = x.why()
-	}
-	return x, nil
+	return x, err
 }
 
 // rederive makes the decision again, and finds the lines that it is about.
-func (x *explanation) rederive(ctx context.Context, dir string) error {
+func (x *recordExplanation) rederive(ctx context.Context, dir string) error {
 	e := &x.entry
-	octets, state, err := stateOf(dir, e.RobotsSHA256)
+	text, state, err := stateOf(dir, e.RobotsSHA256)
 	if errors.Is(err, snapshot.ErrName) {
-		octets, state, err = nil, isDamaged, nil // what the record has is no hash
+		text, state, err = nil, isDamaged, nil // what the record has is no hash
 	}
 	if err != nil {
 		return err
 	}
-	x.Snapshot = state
+	x.Snapshot, x.size = state, len(text)
 	switch state {
 	case isRemoved:
 		x.Derived = &derivation{Notes: []string{noSnapshot(e.RobotsSHA256, fs.ErrNotExist).Error()}}
@@ -163,24 +168,16 @@ func (x *explanation) rederive(ctx context.Context, dir string) error {
 	if x.Fetch != nil {
 		status = x.Fetch.Status
 	}
-	x.Derived = new(rederive(ctx, e, octets, status))
-	if dialect, err := robots.DialectByName(e.Dialect); err == nil && e.Line > 0 {
-		near, agents := robots.Excerpt(string(octets), dialect, e.Line, around)
-		x.Lines, x.Agents = excerptOf(near, e.Line), excerptOf(agents, 0)
+	x.Derived = new(rederive(ctx, e, text, status))
+	if x.excerpt = x.explanation.Excerpt(string(text)); x.excerpt != nil {
+		x.Lines, x.Agents = excerptLines(x.excerpt.Lines), excerptLines(x.excerpt.Agents)
 	}
 	return nil
 }
 
-func excerptOf(lines []robots.Line, marked int) (all []excerptLine) {
-	for _, l := range lines {
-		all = append(all, excerptLine{l.Number, l.Text, l.Number == marked})
-	}
-	return all
-}
-
-// fetchOf finds in the index what a record rested on; nil: it is not there. A record
-// that rested on a failure does not say when that was: it was the last one before
-// the request ended.
+// fetchOf finds in the index the fetch that a record rested on; nil: it is not there. A record
+// that rested on a failed fetch does not say when that was: it is the last one before the request
+// ended.
 func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 	if e.RobotsURL == "" {
 		return nil, nil
@@ -205,11 +202,13 @@ func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 	return found, nil
 }
 
-// fine says whether there is nothing to object to.
-func (x *explanation) fine() bool { return x.Place.Hash && (x.Derived == nil || x.Derived.Same) }
+// fine reports whether there is nothing to object to.
+func (x *recordExplanation) fine() bool {
+	return x.Place.Hash && (x.Derived == nil || x.Derived.Same)
+}
 
 // write prints the explanation. What is wrong with it is the exit status.
-func (x *explanation) write(out io.Writer, asJSON bool) (err error) {
+func (x *recordExplanation) write(out io.Writer, asJSON bool) (err error) {
 	if asJSON {
 		err = cli.NewJSONLines(out).Write(x)
 	} else {
@@ -221,81 +220,127 @@ func (x *explanation) write(out io.Writer, asJSON bool) (err error) {
 	return err
 }
 
-// why puts into words what no rule decided.
-func (x *explanation) why() string {
+// text is the explanation for people.
+func (x *recordExplanation) text(colours bool) string {
 	e := &x.entry
-	switch policy.Reason(e.Reason) {
-	case policy.ReasonNoFile:
-		if x.Fetch == nil {
-			return "there were no rules: everything is allowed (the index does not have the fetch any more)"
-		}
-	case policy.ReasonTunnel:
-		if e.Method == http.MethodConnect && e.RobotsURL == "" {
-			return "a tunnel, judged by its host alone"
-		}
-	case policy.ReasonPace:
-		return "the wait for a turn would have been too long, or too many waited (pace)"
-	case policy.ReasonQuota:
-		return "the client had sent all that it may send in a day (quota of its entry in clients)"
-	case policy.ReasonShutdown:
-		return "the proxy ended before the request had"
-	case policy.ReasonLimit:
-		return "the client had too many connections open (limits.connections_per_client), had more than 1,000 refusals or answers from a cached robots.txt to wait for, or memory was short (limits.memory)"
-	case policy.ReasonAuth:
-		return "who asked is none of clients, or could not show which"
-	case policy.ReasonMalformed:
-		return "the request was not one that a proxy can send on"
-	case policy.ReasonLoop:
-		return "the request had been through this proxy before"
-	case policy.ReasonAudit:
-		return "the record, or the robots.txt that it rests on, could not be kept (audit.on_error: refuse, audit.snapshot_max_size)"
-	case policy.ReasonClient:
-		return "the client left before its turn came"
-	case policy.ReasonParent:
-		return "the parent proxy did not serve (egress.parent)"
-	case policy.ReasonInternal:
-		return "a fault of the proxy's own"
+	s := &cli.Sheet{Colours: colours}
+	word, colour := "blocked", cli.Red
+	if !e.Blocked() {
+		word, colour = "allowed", cli.Green
 	}
-	f := checkcmd.Finding{Reason: e.Reason, Error: e.Error, Source: checkcmd.Source{Dialect: e.Dialect}, Asker: checkcmd.Asker{Group: e.Group}}
-	if x.Fetch != nil {
-		f.Status, f.Barred = x.Fetch.Status, x.Fetch.Barred
+	fmt.Fprintf(&s.Text, "%s %s\n", s.Paint(colour, fmt.Sprintf("%-10s", word)), humanize.Brief(e.URL))
+	if e.Blocked() && !e.Enforced {
+		s.Row("enforced", "no: it was recorded only (mode: monitor)")
 	}
-	return cli.Harmless(f.Why())
+	s.Row("why", x.Why)
+	s.Facts(x.explanation.Decided())
+	s.Row("user-agent", humanize.Brief(e.UserAgent))
+	s.Row("replica", humanize.Brief(e.Replica))
+	s.Row("request", strings.TrimSpace(fmt.Sprintf("%s by %s, %s", humanize.Brief(e.Method), cmp.Or(humanize.Brief(e.Client), "nobody named"), e.Time.UTC().Format(time.RFC3339Nano))))
+	response := "none"
+	if e.Status > 0 {
+		response = fmt.Sprintf("status %d, %s, after %s", e.Status, humanize.Count(e.Bytes, "byte"), millis(e.DurationMS))
+	}
+	s.Row("response", response)
+	if e.WaitMS > 0 {
+		s.Row("waited", millis(e.WaitMS).String())
+	}
+	if e.StoreAway {
+		s.Row("store", "was away: the request was paced without the other replicas")
+	}
+	s.Facts(x.explanation.Rested())
+	x.printRobots(s)
+	x.printResponse(s)
+	x.printPlace(s)
+	x.printDerived(s)
+	return s.Text.String()
 }
 
-// rests says on what a decision rests that is not on a file.
-func (x *explanation) rests() string {
+// millis reads the milliseconds of a record, to a tenth of one.
+func millis(ms float64) time.Duration { return asDuration(ms / 1000).Round(time.Millisecond / 10) }
+
+// printRobots shows what is kept of the robots.txt that the decision rests on.
+func (x *recordExplanation) printRobots(s *cli.Sheet) {
+	if x.entry.RobotsURL == "" {
+		s.Row("robots.txt", "none was asked for")
+	} else if x.Fetch == nil {
+		s.Row("outcome", "not known: the index does not have the fetch any more")
+	} else {
+		s.Row("headers", headerRows(*x.Fetch)...)
+	}
+	if x.Snapshot == isThere {
+		s.Row("snapshot", fmt.Sprintf("%s: robotsproxy audit snapshot %.12s", humanize.Count(x.size, "byte"), x.entry.RobotsSHA256))
+	}
+	if x.excerpt == nil {
+		return
+	}
+	agents, more, lines := x.excerpt.Shown()
+	for _, l := range agents {
+		printLine(s, l)
+	}
+	if more > 0 {
+		fmt.Fprintf(&s.Text, "  %6s   and %s\n", "", humanize.Count(more, "more User-agent line"))
+	}
+	if n := len(agents); n > 0 && agents[n-1].Number < lines[0].Number-1 {
+		fmt.Fprintf(&s.Text, "  %6s   ...\n", "")
+	}
+	for _, l := range lines {
+		printLine(s, l)
+	}
+}
+
+func printLine(s *cli.Sheet, l explain.Line) {
+	mark, text := " ", humanize.Prose(strings.TrimRight(l.Text, " \t"))
+	if l.Decides {
+		mark, text = ">", s.Paint(cli.Yellow, text)
+	}
+	fmt.Fprintf(&s.Text, "  %s %5d | %s\n", mark, l.Number, text)
+}
+
+// printResponse shows what the response said about uses of its content.
+func (x *recordExplanation) printResponse(s *cli.Sheet) {
+	e := &x.entry
+	for _, h := range []struct{ name, value string }{
+		{"content-signal", e.ContentSignal}, {"content-usage", e.ContentUsage}, {"x-robots-tag", e.XRobotsTag},
+		{"tdm-reservation", e.TDMReservation}, {"tdm-policy", e.TDMPolicy},
+	} {
+		if h.value != "" {
+			s.Row(h.name, humanize.Brief(h.value)+", in the response")
+		}
+	}
+}
+
+func (x *recordExplanation) printPlace(s *cli.Sheet) {
+	p := &x.Place
+	where := fmt.Sprintf("%s:%d", humanize.Printable(p.File), p.Line)
+	if p.Seq > 0 {
+		where += fmt.Sprintf(", number %d", p.Seq)
+	}
+	holds := "its hash holds (audit verify looks at the whole chain)"
+	if !p.Hash {
+		holds = s.Paint(cli.Red, humanize.Prose(p.Says))
+	}
+	s.Row("record", where, holds)
+}
+
+func (x *recordExplanation) printDerived(s *cli.Sheet) {
+	d := x.Derived
+	if d == nil {
+		return
+	}
+	rows := []string{s.Paint(cli.Green, "the same")}
 	switch {
-	case x.entry.RobotsURL == "":
-		return "on no robots.txt: none was asked"
-	case x.Fetch == nil:
-		return "on no file: there was none, and the index does not have the fetch any more"
-	case x.Fetch.Lost:
-		return "on no file: the redirects of robots.txt lead to none"
-	case x.Fetch.Barred:
-		return "on no file: a redirect of robots.txt was disallowed where it leads"
-	case x.Fetch.Status > 0:
-		return fmt.Sprintf("on no file: the answer had status %d", x.Fetch.Status)
-	}
-	return "on no file: there was no whole answer"
-}
-
-// naming gives the User-agent lines to show: those that name the group first.
-func naming(agents []excerptLine, group string) (shown []excerptLine, more int) {
-	names := func(l excerptLine) bool { return strings.Contains(strings.ToLower(l.Text), group) }
-	shown = slices.Clone(agents)
-	slices.SortStableFunc(shown, func(a, b excerptLine) int {
-		switch {
-		case names(a) == names(b):
-			return 0
-		case names(a):
-			return -1
+	case len(d.Differs) > 0:
+		rows = []string{s.Paint(cli.Red, "it differs")}
+		for _, diff := range d.Differs {
+			rows = append(rows, fmt.Sprintf("%s: recorded %s, re-derived %s", diff.Member,
+				cmp.Or(humanize.Brief(diff.Record), "nothing"), cmp.Or(humanize.Brief(diff.Derived), "nothing")))
 		}
-		return 1
-	})
-	most := min(len(shown), maxAgents)
-	more = len(shown) - most
-	shown = shown[:most]
-	slices.SortFunc(shown, func(a, b excerptLine) int { return a.Line - b.Line })
-	return shown, more
+	case !d.Same:
+		rows = []string{s.Paint(cli.Red, "no")}
+	}
+	for _, note := range d.Notes {
+		rows = append(rows, humanize.Escape(note))
+	}
+	s.Row("re-derived", rows...)
 }

@@ -96,7 +96,7 @@ func (s *madeUp) command(t *testing.T, args ...string) (status int, out, errOut 
 }
 
 func textAnswer(status int, body string) *fetch.Result {
-	file := &checkcmd.OneFile{Name: "http://site.test/robots.txt", Text: []byte(body), Status: status}
+	file := &checkcmd.File{Name: "http://site.test/robots.txt", Text: []byte(body), Status: status}
 	a := file.Fetch(context.Background(), fetch.Request{Origin: robots.Origin{}, UserAgent: ""})
 	a.Fetched = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
 	return a
@@ -109,7 +109,7 @@ func judged(t *testing.T, a *fetch.Result, o policy.Options, r policy.Request) t
 	if o.Dialect.Name == "" {
 		o.Dialect = robots.Standard()
 	}
-	book, err := cache.New(cache.Options{Fetcher: &checkcmd.OneFile{Name: a.URL, Text: a.Body, Status: a.Status}})
+	book, err := cache.New(cache.Options{Fetcher: &checkcmd.File{Name: a.URL, Text: a.Body, Status: a.Status}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +168,8 @@ var rederivations = []rederivation{
 			` +2 \| User-agent: FooBot\n    +3 \| User-agent: BarBot\n    +4 \| Crawl-delay: 30\n  > +5 \| Disallow: /private\n    +6 \| Allow: /private/open\n`},
 	{name: "a rule allows", request: policy.Request{Origin: plain, PathQuery: "/private/open?a=b", UserAgent: fooAgent}, want: `allowed`},
 	{name: "the query decides", request: policy.Request{Origin: odd, PathQuery: "/x?id=%20", UserAgent: fooAgent}, want: `(?m)^  rule: +Disallow: /\*\?id= `},
-	{name: "no rule", request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: "BarBot/2"}, want: `no rule of the group matches`},
-	{name: "no group", request: policy.Request{Origin: plain, PathQuery: "/"}, file: "User-agent: x\nDisallow: /\n", want: `no group of the file applies`},
+	{name: "no rule", request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: "BarBot/2"}, want: `No rule of the site's robots.txt matches`},
+	{name: "no group", request: policy.Request{Origin: plain, PathQuery: "/"}, file: "User-agent: x\nDisallow: /\n", want: `No group of the site's robots.txt applies`},
 	{name: "the group of all, and nobody named", request: policy.Request{Origin: plain, PathQuery: "/none"}, want: `(?m)^  group: +\*$`},
 	{name: "dot segments", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: fooAgent}, want: `blocked`},
 	{name: "dot segments, in a record of before readings were recorded", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: fooAgent},
@@ -195,7 +195,7 @@ var rederivations = []rederivation{
 	{name: "a tunnel to a site that is disallowed", file: "User-agent: *\nDisallow: /\n",
 		request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: fooAgent}, want: `blocked`},
 	{name: "a status that says that there are no rules", dialect: "coccoc", status: 203,
-		request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent}, want: `under coccoc status 203 says that there are no rules`},
+		request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent}, want: `Status 203 means under coccoc that there are no rules`},
 	{name: "an empty rule has a line", dialect: "google", file: "User-agent: *\nDisallow:\n",
 		request: policy.Request{Origin: plain, PathQuery: "/x"}, want: `  >     2 \| Disallow:\n`},
 	{name: "octets that are not UTF-8", file: "User-agent: *\nDisallow: /\xff\xfe*\n", request: policy.Request{Origin: plain, PathQuery: "/%FF%FEx"}, want: `blocked`},
@@ -215,11 +215,11 @@ var rederivations = []rederivation{
 		change:  func(e *trail.Entry) { e.URL = e.URL[:800] + "…(70000 bytes)" }, exit: 1, want: `only the beginning of the URL of 70000 bytes`},
 	{name: "the pace came before", request: policy.Request{Origin: plain, PathQuery: "/private/open", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Decision, e.Reason, e.Error = "block", "pace", "too busy" },
-		want:   `(?s)the wait for a turn.*rule: |rule: .*the wait|/private/open \(line 6\)(?s:.*)by robots.txt the request was allowed`},
+		want:   `(?s)The wait for this host.*rule: +/private/open \(line 6\)(?s:.*)by robots.txt the request was allowed`},
 	{name: "monitor mode", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Enforced = false }, want: `(?m)^  enforced: +no: it was recorded only`},
 	{name: "a copy from before", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
-		change: func(e *trail.Entry) { e.RobotsStale, e.Error = true, "fetch: answered with status 503" }, want: `an older copy, as the site failed then`},
+		change: func(e *trail.Entry) { e.RobotsStale, e.Error = true, "fetch: answered with status 503" }, want: `an older copy, because robots.txt could not be fetched again`},
 
 	{name: "another verdict", request: policy.Request{Origin: plain, PathQuery: "/private?x", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Decision = "allow" }, exit: 1, want: `(?m)it differs\n +decision: recorded allow, re-derived block$`},
@@ -301,19 +301,19 @@ func TestExplainWithoutFile(t *testing.T) {
 		e    trail.Entry
 		want []string
 	}{
-		{"override", trail.Entry{Decision: "allow", Reason: "override", Entry: "*.test", EntryReason: "asked Ada"}, []string{"robots: ignore", "asked Ada", "on no robots.txt: none was asked"}},
-		{"address", trail.Entry{Decision: "block", Reason: "address"}, []string{"forbidden destination"}},
-		{"malformed", trail.Entry{Decision: "block", Reason: "malformed", URL: "/x\x1b"}, []string{"not one that a proxy can send on", `"/x\x1b"`}},
+		{"override", trail.Entry{Decision: "allow", Reason: "override", Entry: "*.test", EntryReason: "asked Ada"}, []string{"robots: ignore", "asked Ada", "none was asked for"}},
+		{"address", trail.Entry{Decision: "block", Reason: "address"}, []string{"private, local or reserved"}},
+		{"malformed", trail.Entry{Decision: "block", Reason: "malformed", URL: "/x\x1b"}, []string{"not one that a proxy can forward", `"/x\x1b"`}},
 		{"no file", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://none.test/robots.txt", RobotsFetched: at}, []string{
-			"status 404 says that there is no robots.txt", "on no file: the answer had status 404"}},
+			"Status 404 means that there is no robots.txt", "outcome:        status 404: no file"}},
 		{"no file, and no index", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://gone.test/robots.txt", RobotsFetched: at}, []string{
 			"the index does not have the fetch any more"}},
 		{"unreachable", trail.Entry{Decision: "block", Reason: "unreachable", RobotsURL: "http://fails.test/robots.txt", DurationMS: 1500}, []string{
-			"gave no usable robots.txt", "on no file: the answer had status 503", "2026-11-21T10:00:01Z, status 503"}},
+			"gave no usable robots.txt", "outcome:        status 503: unreachable", "2026-11-21T10:00:01Z"}},
 		{"not reached", trail.Entry{Decision: "block", Reason: "origin", RobotsURL: "http://dead.test/robots.txt"}, []string{
-			"the site was not reached", "on no file: there was no whole answer", `refused \x1b`}},
+			"The site could not be reached", "outcome:        no connection", `refused \x1b`}},
 		{"a redirect is disallowed", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://leads.test/robots.txt", RobotsFetched: at, RobotsAgent: "FooBot"}, []string{
-			"under google there are no rules then", "on no file: a redirect of robots.txt was disallowed where it leads", "status 302, as FooBot: redirected to b.test"}},
+			"under google that there are no rules", "status 302: no file: a redirect is disallowed: redirected to b.test"}},
 		{"a reason that is not known", trail.Entry{Decision: "block", Reason: "\x1b[2J"}, []string{`\x1b[2J`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

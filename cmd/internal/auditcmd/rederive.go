@@ -4,50 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"robotsproxy/cmd/internal/checkcmd"
-	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
 
-// A derivation is the judgement of a record, made again from the file that it
-// rested on by the code that judges requests. Nothing of the present configuration
-// is in it: what was configured is as the record shows it.
+// A derivation is the decision of a record, made again from the snapshot by the code that judges
+// requests. What was configured is taken from the record, not from the present configuration.
 type derivation struct {
 	Same    bool         `json:"same"`
 	Differs []difference `json:"differs,omitempty"`
 	Notes   []string     `json:"notes,omitempty"`
 }
 
-// A difference is a member of a record that comes out otherwise.
+// A difference is a member of a record that comes out different.
 type difference struct {
 	Member  string `json:"member"`
 	Record  string `json:"record"`
 	Derived string `json:"derived"`
 }
 
-// byFile says whether robots.txt alone decided: nothing else took the place of its
-// answer.
-func byFile(r policy.Reason) bool {
-	switch r {
-	case policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonCrawlDelay, policy.ReasonTooComplex, policy.ReasonTunnel:
-		return true
-	}
-	return false
-}
-
-// rederive judges a record's request by a file that was answered with a status.
-func rederive(ctx context.Context, e *trail.Entry, octets []byte, status int) derivation {
-	file := &checkcmd.OneFile{Name: e.RobotsURL, Text: octets, Status: status}
+// rederive judges a record's request by a robots.txt that came with a status.
+func rederive(ctx context.Context, e *trail.Entry, text []byte, status int) derivation {
+	file := &checkcmd.File{Name: e.RobotsURL, Text: text, Status: status}
 	request, judge, err := requestOf(e)
 	if err != nil {
 		return derivation{Notes: []string{"its request cannot be read: " + err.Error()}}
@@ -70,13 +58,13 @@ func rederive(ctx context.Context, e *trail.Entry, octets []byte, status int) de
 		}
 	}
 	if !best.Same {
-		best.Notes = append(best.Notes, lacks(e)...)
+		best.Notes = append(best.Notes, missing(e)...)
 	}
 	return *best
 }
 
-// tokensOf gives the product tokens that may have been configured; "": none, the
-// token was that of the User-Agent header. A token may be both.
+// tokensOf gives the product tokens that may have been configured. "" means none: the token is
+// that of the User-Agent header. Both are possible if the header has the configured token.
 func tokensOf(e *trail.Entry) []string {
 	switch {
 	case e.Agent == "":
@@ -87,7 +75,7 @@ func tokensOf(e *trail.Entry) []string {
 	return []string{e.Agent}
 }
 
-// requestOf is the request that was judged, and by which of the judgements.
+// requestOf gives the request that was judged, and the method that judged it.
 func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, context.Context, policy.Request) policy.Decision, err error) {
 	r = policy.Request{Client: e.Client, Method: e.Method, UserAgent: userAgentOf(e)}
 	if e.Method == http.MethodConnect {
@@ -109,8 +97,8 @@ func requestOf(e *trail.Entry) (r policy.Request, judge func(*policy.Engine, con
 	return r, (*policy.Engine).Decide, err
 }
 
-// engineOf is an Engine with the options that a record shows.
-func engineOf(e *trail.Entry, file *checkcmd.OneFile, token string) (*policy.Engine, error) {
+// engineOf makes an Engine with the options that a record implies.
+func engineOf(e *trail.Entry, file *checkcmd.File, token string) (*policy.Engine, error) {
 	dialect, err := robots.DialectByName(e.Dialect)
 	if err != nil {
 		return nil, err
@@ -124,7 +112,7 @@ func engineOf(e *trail.Entry, file *checkcmd.OneFile, token string) (*policy.Eng
 		o.Readings = policy.AllReadings
 	}
 	switch {
-	case policy.Reason(e.Reason) == policy.ReasonCrawlDelay: // any delay less than what was asked would have been kept
+	case policy.Reason(e.Reason) == policy.ReasonCrawlDelay: // the maximum was less than what the site asked for
 		o.OverMax, o.MaxCrawlDelay = policy.RefuseExcess, max(1, asDuration(e.CrawlAsked)-1)
 	case e.CrawlDelay < e.CrawlAsked:
 		o.OverMax, o.MaxCrawlDelay = policy.Clamp, max(1, asDuration(e.CrawlDelay))
@@ -132,30 +120,22 @@ func engineOf(e *trail.Entry, file *checkcmd.OneFile, token string) (*policy.Eng
 	return policy.New(o)
 }
 
-// asDuration reads the seconds of a record, which are a Duration's.
-func asDuration(seconds float64) time.Duration {
-	if !(seconds > 0) {
-		return 0
-	}
-	return time.Duration(min(math.Round(seconds*float64(time.Second)), math.MaxInt64/2))
-}
-
-// compare gives what of a record comes out otherwise. Where something else took the
-// place of robots.txt, verdict and reason are that one's.
+// compare gives the members of a record that differ from d. It compares decision and reason only if
+// robots.txt decided.
 func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	add := func(member, record, derived string) {
 		if !isRecorded(record, derived) {
 			differs = append(differs, difference{member, record, derived})
 		}
 	}
-	if byFile(policy.Reason(e.Reason)) {
+	if explain.ByRobots(policy.Reason(e.Reason)) {
 		add("decision", e.Decision, d.Verdict.String())
 		add("reason", e.Reason, string(d.Reason))
 	}
 	add("rule", e.Rule, d.Rule)
 	add("line", fmt.Sprint(e.Line), fmt.Sprint(d.Line))
 	decided := e.Rule != "" || e.Reason == string(policy.ReasonTooComplex)
-	if e.Reading != "" && decided { // records of earlier versions do not say, or also where no form decided
+	if e.Reading != "" && decided { // earlier versions wrote none, or one that did not decide
 		add("reading", e.Reading, d.Form.String())
 	}
 	add("group", e.Group, d.Group)
@@ -167,7 +147,7 @@ func compare(e *trail.Entry, d *policy.Decision) (differs []difference) {
 	return differs
 }
 
-// isRecorded reports whether record is what a record has of the string s: s whole or cut,
+// isRecorded reports whether record is what a record has for the string s: s whole or cut,
 // with U+FFFD for each byte that is not UTF-8.
 func isRecorded(record, s string) bool {
 	text := string([]rune(s))
@@ -178,7 +158,7 @@ func isRecorded(record, s string) bool {
 	return cut && whole == len(s) && strings.HasPrefix(text, head)
 }
 
-// urlOf gives what a record has of the URL, and the URL's whole length if the record cut it, else 0.
+// urlOf gives the URL of a record, and its whole length if the record cut it, else 0.
 func urlOf(e *trail.Entry) (head string, whole int) {
 	if head, whole, cut := trail.CutText(e.URL); cut && whole > trail.MaxURL {
 		return head, whole
@@ -186,18 +166,18 @@ func urlOf(e *trail.Entry) (head string, whole int) {
 	return e.URL, 0
 }
 
-// userAgentOf gives what a record has of the User-Agent header.
+// userAgentOf gives the User-Agent header of a record, which may be cut.
 func userAgentOf(e *trail.Entry) string {
 	head, _, _ := trail.CutText(e.UserAgent)
 	return head
 }
 
-// notes says what else there is to know of a judgement that was made again.
+// notes says what else to know about a decision that was made again.
 func notes(e *trail.Entry, d *policy.Decision, token string) (all []string) {
 	if token != "" {
-		all = append(all, fmt.Sprintf("the client was taken for %s by the configuration (product_token): its User-Agent header says otherwise", cli.Printable(token)))
+		all = append(all, fmt.Sprintf("the client was taken for %s by the configuration (product_token): its User-Agent header says otherwise", humanize.Printable(token)))
 	}
-	if !byFile(policy.Reason(e.Reason)) {
+	if !explain.ByRobots(policy.Reason(e.Reason)) {
 		said := "allowed"
 		if d.Verdict != policy.Allow {
 			said = "disallowed"
@@ -207,8 +187,8 @@ func notes(e *trail.Entry, d *policy.Decision, token string) (all []string) {
 	return all
 }
 
-// lacks says what a record lacks that a judgement may have needed.
-func lacks(e *trail.Entry) (all []string) {
+// missing says what the decision may have needed that is not in the record.
+func missing(e *trail.Entry) (all []string) {
 	if e.Method == http.MethodConnect {
 		return nil
 	}

@@ -45,7 +45,7 @@ written all the same, and says where.`,
 	return cmd
 }
 
-// reportFlags say what is reported, and how.
+// reportFlags are the flags of audit report.
 type reportFlags struct {
 	auditFlags
 	requests     requestFlags
@@ -68,13 +68,13 @@ func (f *reportFlags) add(cmd *cobra.Command) {
 // formats are those of a report.
 var formats = []string{"text", "csv", "json", "html"}
 
-// How many rows a table has where --top does not say.
+// How many rows a table has without --top.
 const (
 	TopOfText = 20
 	TopOfPage = 100
 )
 
-// most is how many rows of each table are shown.
+// most gives how many rows of each table are shown.
 func (f *reportFlags) most(usual int) int {
 	if f.Flags.Changed("top") {
 		return f.top
@@ -82,8 +82,8 @@ func (f *reportFlags) most(usual int) int {
 	return usual
 }
 
-// ReportWriter gives what writes a report in a format, and so many rows of each table as
-// text and as a page.
+// ReportWriter gives a function that writes a report in a format. text and page are the most rows
+// of each table in the formats text and html.
 func ReportWriter(format string, text, page int) (func(io.Writer, *auditreport.Report) error, error) {
 	switch format {
 	case "text":
@@ -98,7 +98,7 @@ func ReportWriter(format string, text, page int) (func(io.Writer, *auditreport.R
 	return nil, cli.UsageErrorf("--format %q: %s is wanted", format, cli.OneOf(formats))
 }
 
-// report reads the trail and writes what it comes to.
+// report reads the audits and writes the report.
 func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	if ext := strings.TrimPrefix(filepath.Ext(f.out), "."); !f.Flags.Changed("format") && slices.Contains(formats, ext) {
 		f.format = ext
@@ -125,8 +125,8 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 	return WriteReport(all, options, now, f.out, out, write)
 }
 
-// WriteReport sums trails up and writes what they come to into file, or where that is ""
-// to out. A chain that is broken is an error, and no reason not to write.
+// WriteReport sums trails up and writes the report into file, or to out if file is "". It writes the
+// report even if a chain is broken, which is an error.
 func WriteReport(all []auditreport.Trail, o auditreport.Options, now time.Time, file string, out io.Writer, write func(io.Writer, *auditreport.Report) error) (err error) {
 	sum := auditreport.New(o)
 	found := sum.ReadAll(all)
@@ -144,7 +144,7 @@ func WriteReport(all []auditreport.Trail, o auditreport.Options, now time.Time, 
 	return errors.Join(found, err)
 }
 
-// options make of the flags what the sum takes.
+// options gives the options of the report from the flags.
 func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 	if err := errors.Join(NotEmpty(f.Flags, "since", "until", "output"), f.requests.read(&f.auditFlags)); err != nil {
 		return auditreport.Options{}, err

@@ -13,6 +13,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots"
 )
 
@@ -44,7 +45,7 @@ The exit status is 1 where there is nothing, or nothing any more.`,
   robotsproxy audit snapshot --list --host example.com --json`,
 		Args: func(_ *cobra.Command, args []string) error { return f.usage(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at, err := f.where()
+			at, err := f.audit()
 			dir := at.snapshots
 			switch {
 			case err != nil && !errors.Is(err, errStdout):
@@ -54,7 +55,7 @@ The exit status is 1 where there is nothing, or nothing any more.`,
 			case f.info:
 				return f.printInfo(cmd.OutOrStdout(), dir, args[0])
 			}
-			return printOctets(cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, args[0])
+			return printFile(cmd.OutOrStdout(), cmd.ErrOrStderr(), dir, args[0])
 		},
 	}
 	f.add(cmd)
@@ -66,7 +67,7 @@ The exit status is 1 where there is nothing, or nothing any more.`,
 	return cmd
 }
 
-// usage says what cannot be meant together.
+// usage returns an error for flags and arguments that do not go together.
 func (f *auditSnapshotFlags) usage(args []string) error {
 	switch {
 	case f.list && f.info:
@@ -88,7 +89,7 @@ func (f *auditSnapshotFlags) usage(args []string) error {
 	return err
 }
 
-// noSnapshot is an error about a snapshot in words.
+// noSnapshot explains an error about a snapshot.
 func noSnapshot(digits string, err error) error {
 	switch {
 	case errors.Is(err, snapshot.ErrName):
@@ -99,25 +100,25 @@ func noSnapshot(digits string, err error) error {
 	return fmt.Errorf("snapshot %s: %w", digits, err)
 }
 
-// printOctets prints a file as it is.
-func printOctets(out, errOut io.Writer, dir, digits string) error {
+// printFile prints a snapshot as it is; on a terminal it escapes what is not printable.
+func printFile(out, errOut io.Writer, dir, digits string) error {
 	sha, err := snapshot.Find(dir, digits)
 	if err != nil {
 		return noSnapshot(digits, err)
 	}
-	octets, err := snapshot.Octets(dir, sha)
+	text, err := snapshot.Octets(dir, sha)
 	if err != nil {
 		return noSnapshot(sha, err)
 	}
 	if !cli.IsTerminal(out) {
-		_, err = out.Write(octets)
+		_, err = out.Write(text)
 		return err
 	}
 	var shown strings.Builder
-	for line := range strings.Lines(string(octets)) {
-		shown.WriteString(cli.Harmless(strings.TrimSuffix(line, "\n")) + "\n")
+	for line := range strings.Lines(string(text)) {
+		shown.WriteString(humanize.Escape(strings.TrimSuffix(line, "\n")) + "\n")
 	}
-	if shown.String() != string(octets) {
+	if shown.String() != string(text) {
 		fmt.Fprintln(errOut, "robotsproxy: what is not printable is escaped on a terminal; > FILE gives the octets as they are")
 	}
 	_, err = io.WriteString(out, shown.String())
@@ -156,7 +157,7 @@ func (f *auditSnapshotFlags) printIndex(out io.Writer, dir string) error {
 	return nil
 }
 
-// isOf says whether an address is one of a host.
+// isOf reports whether a URL is one of a host.
 func isOf(address, host string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -166,17 +167,17 @@ func isOf(address, host string) bool {
 	return err == nil && o.Host == host
 }
 
-// indexLine is a line of the index: when a decision rested on it, the first digits of
-// the hash, from where, and the fetch.
+// indexLine formats a fetch of the index: when a decision rested on it, the first digits of the
+// hash, the URL, and what came of it.
 func indexLine(f snapshot.Fetch) string {
 	sha := "-"
 	if f.SHA256 != "" {
-		sha = cli.Harmless(f.SHA256[:min(len(f.SHA256), 12)])
+		sha = humanize.Escape(f.SHA256[:min(len(f.SHA256), 12)])
 	}
-	return fmt.Sprintf("%s  %-12s  %s  fetched %s", f.Kept.UTC().Format(time.RFC3339), sha, cli.Printable(cli.Clip(f.URL)), fetchText(f))
+	return fmt.Sprintf("%s  %-12s  %s  fetched %s", f.Kept.UTC().Format(time.RFC3339), sha, humanize.Brief(f.URL), fetchText(f))
 }
 
-// fetchText is a fetch in words: when, how it was answered, and what went wrong.
+// fetchText says when a fetch was made, with what response, and what went wrong.
 func fetchText(f snapshot.Fetch) string {
 	text := f.Fetched.UTC().Format(time.RFC3339)
 	if f.Status > 0 {
@@ -185,19 +186,19 @@ func fetchText(f snapshot.Fetch) string {
 		text += ", no answer"
 	}
 	if f.UserAgent != "" {
-		text += ", as " + cli.Printable(cli.Clip(f.UserAgent))
+		text += ", as " + humanize.Brief(f.UserAgent)
 	}
 	if f.SHA256 != "" {
-		text += ", " + cli.Count(int64(f.Octets), "octet")
+		text += ", " + humanize.Count(f.Octets, "byte")
 	}
 	if f.Redirects > 0 {
-		text += ", after " + cli.Count(int64(f.Redirects), "redirect")
+		text += ", after " + humanize.Count(f.Redirects, "redirect")
 	}
 	if f.Lost {
 		text += " that lead to no file"
 	}
 	if f.Error != "" {
-		text += ": " + cli.Harmless(cli.Clip(f.Error))
+		text += ": " + humanize.Prose(f.Error)
 	}
 	return text
 }
@@ -214,19 +215,19 @@ type snapshotInfo struct {
 	Latest []snapshot.Fetch `json:"latest"`
 }
 
-// The states of the octets of a hash.
+// The states of a snapshot.
 const (
 	isThere   = "there"
 	isRemoved = "removed"
 	isDamaged = "damaged"
 )
 
-// stateOf gives the octets of a hash and how they are.
-func stateOf(dir, sha string) (octets []byte, state string, err error) {
-	octets, err = snapshot.Octets(dir, sha)
+// stateOf gives the snapshot of a hash and its state.
+func stateOf(dir, sha string) (text []byte, state string, err error) {
+	text, err = snapshot.Octets(dir, sha)
 	switch {
 	case err == nil:
-		return octets, isThere, nil
+		return text, isThere, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, isRemoved, nil
 	case errors.Is(err, snapshot.ErrDamaged):
@@ -238,17 +239,17 @@ func stateOf(dir, sha string) (octets []byte, state string, err error) {
 func (f *auditSnapshotFlags) printInfo(out io.Writer, dir, digits string) error {
 	sha, err := snapshot.Find(dir, digits)
 	if errors.Is(err, fs.ErrNotExist) && len(digits) == 64 {
-		sha, err = strings.ToLower(digits), nil // the index may know it still
+		sha, err = strings.ToLower(digits), nil // the index may still have it
 	}
 	if err != nil {
 		return noSnapshot(digits, err)
 	}
 	info := snapshotInfo{SHA256: sha}
-	octets, state, err := stateOf(dir, sha)
+	text, state, err := stateOf(dir, sha)
 	if err != nil {
 		return noSnapshot(sha, err)
 	}
-	info.State, info.Octets = state, len(octets)
+	info.State, info.Octets = state, len(text)
 	for fetched, err := range snapshot.Index(dir, sha) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -268,7 +269,7 @@ func (f *auditSnapshotFlags) printInfo(out io.Writer, dir, digits string) error 
 	return err
 }
 
-// add counts a line of the index, the newest first.
+// add counts a line of the index. The newest line comes first.
 func (i *snapshotInfo) add(f snapshot.Fetch) {
 	if f.SHA256 != i.SHA256 {
 		return
@@ -289,33 +290,33 @@ func (i *snapshotInfo) add(f snapshot.Fetch) {
 }
 
 func (i *snapshotInfo) print(s *cli.Sheet) {
-	state := cli.Count(int64(i.Octets), "octet")
+	state := humanize.Count(i.Octets, "byte")
 	switch i.State {
 	case isRemoved:
 		state += ", removed (audit.snapshot_max_age, audit.snapshot_max_size)"
 	case isDamaged:
 		state = s.Paint(cli.Red, "damaged: the file has another SHA-256")
 	}
-	s.Row("octets", state)
+	s.Row("size", state)
 	if i.Lines == 0 {
 		s.Row("fetched", "the index knows nothing of it any more")
 		return
 	}
-	s.Row("in the index", fmt.Sprintf("%s, from %s to %s", cli.Count(i.Lines, "time"), i.First.UTC().Format(time.RFC3339), i.Last.UTC().Format(time.RFC3339)))
+	s.Row("in the index", fmt.Sprintf("%s, from %s to %s", humanize.Count(i.Lines, "time"), i.First.UTC().Format(time.RFC3339), i.Last.UTC().Format(time.RFC3339)))
 	for _, f := range i.Latest {
-		s.Row("fetched", cli.Printable(cli.Clip(f.URL)), fetchText(f))
+		s.Row("fetched", humanize.Brief(f.URL), fetchText(f))
 		s.Row("headers", headerRows(f)...)
 	}
 }
 
-// headerRows are the headers of an answer, fit for a terminal.
+// headerRows gives the headers of a fetch as printable rows.
 func headerRows(f snapshot.Fetch) (rows []string) {
 	for _, h := range []struct{ name, value string }{
 		{"Content-Type", f.Headers.ContentType}, {"Content-Encoding", f.Headers.ContentEncoding}, {"Last-Modified", f.Headers.LastModified},
 		{"ETag", f.Headers.ETag}, {"Cache-Control", f.Headers.CacheControl}, {"Age", f.Headers.Age},
 	} {
 		if h.value != "" {
-			rows = append(rows, h.name+": "+cli.Harmless(h.value))
+			rows = append(rows, h.name+": "+humanize.Escape(h.value))
 		}
 	}
 	return rows

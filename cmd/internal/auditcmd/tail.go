@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	maxTail   = 100_000                // lines at the beginning of a tail; so many are held in memory
-	tailFirst = 256 << 10              // octets at the end of the audit that are looked through at first; then more
-	tailPoll  = 200 * time.Millisecond // between two looks for new lines
+	maxTail   = 100_000                // lines that are printed first; so many are held in memory
+	tailFirst = 256 << 10              // bytes at the end of the audit that are read at first; then more
+	tailChunk = 1 << 20                // bytes of lines that are read of one trail, and held to be sorted, before the next trail
+	tailPoll  = 200 * time.Millisecond // between two reads
 )
 
 type tailFlags struct {
@@ -73,10 +74,10 @@ come.`,
 	return cmd
 }
 
-// colours are when colours may be used.
+// colours are the values of --color.
 var colours = []string{"auto", "always", "never"}
 
-// tail makes a tail of what the flags say.
+// tail makes a tail from the flags.
 func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
 	if f.lines < 0 || f.lines > maxTail {
 		return nil, cli.UsageErrorf("-n %d: a number from 0 to %d is wanted", f.lines, maxTail)
@@ -98,23 +99,158 @@ func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
 		t.print = newRecordLines(f.colour == "always" || f.colour == "auto" && cli.Colourful(cmd.OutOrStdout()), time.Local).line
 	}
 	if slices.Contains(f.paths, "-") {
-		t.from = []*tailed{{r: trail.NewReader(stdinName, cmd.InOrStdin())}}
+		t.from = []*tailedTrail{{r: trail.NewReader(stdinName, cmd.InOrStdin())}}
 		return t, nil
 	}
-	places, err := f.places()
-	for _, at := range places {
-		t.from = append(t.from, &tailed{path: at.file})
+	audits, err := f.audits()
+	for _, at := range audits {
+		t.from = append(t.from, &tailedTrail{path: at.file})
 	}
 	return t, err
 }
 
-// jsonLine is a line as it stands. Those of the proxy are printable; what somebody
-// else has put into the file is made so.
+// jsonLine gives a line as it is. The proxy writes printable lines only; what is not printable,
+// because something else wrote it, is escaped.
 func jsonLine(line []byte) string { return string(audit.EscapeJSON(line)) }
+
+// A tailedTrail is one of the trails that are printed.
+type tailedTrail struct {
+	path string // "": r reads a stream
+	r    *trail.Reader
+	at   time.Time // of the last line that has a time
+}
+
+func (d *tailedTrail) close() {
+	if d.r != nil {
+		d.r.Close()
+	}
+}
+
+func (d *tailedTrail) exists() (bool, error) {
+	files, err := trail.Files(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return len(files) > 0, err
+}
+
+// last reads to the end of the trail. It gives the last n lines that the filter selects, and the last
+// remark about a line.
+func (d *tailedTrail) last(ctx context.Context, n int, filter *tailFilter) (lines [][]byte, remark, err error) {
+	for bytes := int64(tailFirst); ; bytes *= 4 {
+		all := true // a stream is read whole
+		if d.path != "" {
+			d.close()
+			if d.r, all, err = trail.OpenLast(d.path, bytes); err != nil {
+				d.r = nil
+				return nil, nil, err
+			}
+		}
+		lines, read, remark, err := d.scan(ctx, n, filter)
+		if err != nil || all || read && len(lines) == n || bytes > 1<<60 {
+			return lines, remark, err
+		}
+	}
+}
+
+// scan reads to the end. It gives the last n lines that the filter selects, whether there was any
+// line, and the last remark about one.
+func (d *tailedTrail) scan(ctx context.Context, n int, filter *tailFilter) (last [][]byte, read bool, remark, err error) {
+	for {
+		line, about, err := d.next()
+		switch {
+		case err == io.EOF || ctx.Err() != nil:
+			return last, read, remark, nil
+		case err != nil:
+			return nil, read, nil, err
+		case about != nil:
+			remark = about
+			continue
+		}
+		if read = true; n > 0 && filter.passes(line) {
+			last = append(last, slices.Clone(line))
+			last = last[max(0, len(last)-n):]
+		}
+	}
+}
+
+// some reads the new lines, but not much more than tailChunk, and of a stream one line. more reports
+// whether lines may be left. A trail that does not exist yet has none.
+func (d *tailedTrail) some(t *tail) (lines [][]byte, more bool, err error) {
+	if d.r == nil {
+		if d.r, err = trail.Open(d.path); err != nil {
+			d.r = nil
+			return nil, false, notYet(err)
+		}
+	}
+	for bytes := 0; bytes < tailChunk; {
+		line, remark, err := d.next()
+		switch {
+		case err == io.EOF:
+			return lines, false, nil
+		case err != nil:
+			return lines, false, notYet(err)
+		case remark != nil:
+			t.out.Flush()
+			cli.Report(t.errOut, remark)
+		case t.filter.passes(line):
+			lines = append(lines, slices.Clone(line))
+		}
+		if bytes += len(line); d.path == "" {
+			break // the next line may take long
+		}
+	}
+	return lines, true, nil
+}
+
+// notYet drops the error of a file that does not exist: it may be created.
+func notYet(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// next gives the next line, or a remark in place of a line that cannot be read.
+func (d *tailedTrail) next() (text []byte, remark, err error) {
+	line, err := d.r.Next()
+	if !errors.Is(err, trail.ErrTorn) && !errors.Is(err, trail.ErrTooLong) && !errors.Is(err, trail.ErrRemoved) {
+		return line.Text, nil, err
+	}
+	place := line.File
+	if line.Number > 0 {
+		place = fmt.Sprintf("%s:%d", place, line.Number)
+	}
+	return nil, fmt.Errorf("%s: %w", place, err), nil
+}
+
+// A datedLine is a line with the time when it was written, or that of the line before.
+type datedLine struct {
+	at   time.Time
+	line []byte
+}
+
+// dated gives lines in their order, with their times if asked.
+func (d *tailedTrail) dated(lines [][]byte, asked bool) (all []datedLine) {
+	for _, line := range lines {
+		if asked {
+			if e, err := trail.Read(line); err == nil && e.End().After(d.at) {
+				d.at = e.End()
+			}
+		}
+		all = append(all, datedLine{d.at, line})
+	}
+	return all
+}
+
+// inTime sorts lines of several trails by time. Those of one trail stay in their order.
+func inTime(all []datedLine) {
+	slices.SortStableFunc(all, func(a, b datedLine) int { return a.at.Compare(b.at) })
+}
 
 // A tail prints the records of trails.
 type tail struct {
-	from   []*tailed
+	from   []*tailedTrail
 	filter *tailFilter
 	print  func(line []byte) string
 	out    *bufio.Writer
@@ -127,10 +263,10 @@ func (t *tail) close() {
 	}
 }
 
-// run prints the last n records, and then those that come.
+// run prints the last n records and, with follow, those that are written then.
 func (t *tail) run(ctx context.Context, n int, follow bool) error {
 	if follow && t.from[0].path == "" {
-		return t.stream(ctx)
+		return t.copy(ctx)
 	}
 	if follow {
 		var stop context.CancelFunc
@@ -154,7 +290,7 @@ func (t *tail) run(ctx context.Context, n int, follow bool) error {
 	return nil
 }
 
-// pause waits until it is time for another look: false when ctx has ended.
+// pause waits until the next read is due: false if ctx ends before.
 func pause(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -164,11 +300,11 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// await waits until there is something to read: false when ctx has ended before.
+// await waits until one of the trails exists: false if ctx ends before.
 func (t *tail) await(ctx context.Context) (there bool, err error) {
 	for said := false; ; said = true {
 		for _, d := range t.from {
-			switch yet, err := d.isThere(); {
+			switch yet, err := d.exists(); {
 			case err != nil:
 				return true, err
 			case yet:
@@ -186,10 +322,9 @@ func (t *tail) await(ctx context.Context) (there bool, err error) {
 	}
 }
 
-// last prints the last n records of all. One that is not there is no error where it is
-// waited for.
+// last prints the last n records of all trails. With follow, a trail of several may not exist yet.
 func (t *tail) last(ctx context.Context, n int, follow bool) error {
-	var all []dated
+	var all []datedLine
 	for _, d := range t.from {
 		lines, remark, err := d.last(ctx, n, t.filter)
 		if errors.Is(err, fs.ErrNotExist) && follow && len(t.from) > 1 {
@@ -210,18 +345,20 @@ func (t *tail) last(ctx context.Context, n int, follow bool) error {
 	return t.out.Flush()
 }
 
-// copy prints what there is to be read now.
+// copy prints the new records.
 func (t *tail) copy(ctx context.Context) error {
 	for ctx.Err() == nil {
-		var all []dated
+		var all []datedLine
+		more := false
 		for _, d := range t.from {
-			lines, err := d.some(t)
+			lines, unread, err := d.some(t)
 			if err != nil {
 				return errors.Join(t.out.Flush(), err)
 			}
+			more = more || unread
 			all = append(all, d.dated(lines, len(t.from) > 1)...)
 		}
-		if len(all) == 0 && !t.more() {
+		if len(all) == 0 && !more {
 			break
 		}
 		inTime(all)
@@ -229,32 +366,6 @@ func (t *tail) copy(ctx context.Context) error {
 			t.show(d.line)
 		}
 		if err := t.out.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// more says whether one of the trails was not read to its end.
-func (t *tail) more() bool {
-	return slices.ContainsFunc(t.from, func(d *tailed) bool { return d.more })
-}
-
-// stream prints the records of one stream as they come.
-func (t *tail) stream(ctx context.Context) error {
-	for ctx.Err() == nil {
-		line, remark, err := t.from[0].next()
-		switch {
-		case err == io.EOF:
-			return t.out.Flush()
-		case err != nil:
-			return errors.Join(t.out.Flush(), err)
-		case remark != nil:
-			cli.Report(t.errOut, remark)
-		case t.filter.passes(line):
-			t.show(line)
-		}
-		if err := t.out.Flush(); err != nil { // nobody knows when the next comes
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package auditcmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
 func auditVerifyCommand() *cobra.Command {
@@ -49,18 +51,7 @@ allowed.`,
 			if err != nil {
 				return err
 			}
-			if len(f.paths) > 1 {
-				return f.verifyEach(cmd.OutOrStdout(), known, anchor)
-			}
-			res, err := f.verify(cmd.InOrStdin(), known)
-			if err != nil {
-				return err
-			}
-			if anchor {
-				return printAnchor(cmd.OutOrStdout(), &res)
-			}
-			_, err = io.WriteString(cmd.OutOrStdout(), verified(&res, known))
-			return err
+			return f.verify(cmd.InOrStdin(), cmd.OutOrStdout(), known, anchor)
 		},
 	}
 	f.add(cmd)
@@ -76,77 +67,68 @@ allowed.`,
 	return cmd
 }
 
-// knownOf reads --from and --since-anchor, which say what is known of an audit.
+// knownOf reads --from and --since-anchor, which say what is known about an audit.
 func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.Known, err error) {
 	known.From = from
 	if cmd.Flags().Changed("since-anchor") {
-		if known.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // as it comes from a file
+		if known.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // it may come from a file, with a newline
 			return known, cli.UsageErrorf("--since-anchor %q: %w", since, err)
 		}
 	}
 	return known, nil
 }
 
-// verify reads the audit, or standard input.
-func (f *auditFlags) verify(stdin io.Reader, known trail.Known) (trail.Result, error) {
-	r, err := f.open(stdin)
-	if err != nil {
-		return trail.Result{}, err
+// verify reads the audit, or standard input. It reads several audits one after the other, whether
+// one before is whole or not; the error is of all that are not.
+func (f *auditFlags) verify(in io.Reader, out io.Writer, known trail.Known, anchor bool) error {
+	if len(f.paths) <= 1 {
+		r, err := f.open(in)
+		return verifyOne(r, err, out, "", known, anchor)
 	}
-	defer r.Close()
-	return trail.Verify(r, known)
-}
-
-// verifyEach reads several audits, one after the other, whether one before is whole or
-// not. The error is of all that are not.
-func (f *auditFlags) verifyEach(out io.Writer, known trail.Known, anchor bool) error {
 	if known != (trail.Known{}) {
 		return cli.UsageErrorf("--from and --since-anchor take one audit, not several files")
 	}
-	places, err := f.places()
+	audits, err := f.audits()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for i, at := range places {
-		res, err := verifyFile(at.file)
-		name := cli.Printable(at.file)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-			continue
-		case !anchor && i > 0:
-			_, err = fmt.Fprintf(out, "\n%s\n%s", name, verified(&res, known))
-		case !anchor:
-			_, err = fmt.Fprintf(out, "%s\n%s", name, verified(&res, known))
-		case res.Lines == 0:
-			err = fmt.Errorf("%s has no line yet that could be an anchor", name)
-		default:
-			_, err = fmt.Fprintf(out, "%s  %s\n", res.Anchor(), name)
+	for i, at := range audits {
+		name := humanize.Printable(at.file)
+		if i > 0 && !anchor {
+			name = "\n" + name
 		}
-		errs = append(errs, err)
+		r, err := openAudit(at.file)
+		errs = append(errs, verifyOne(r, err, out, name, known, anchor))
 	}
 	return errors.Join(errs...)
 }
 
-func verifyFile(path string) (trail.Result, error) {
-	r, err := openAudit(path)
+// verifyOne verifies the audit that r reads, if err is nil, and closes r. name is printed beside
+// what it finds.
+func verifyOne(r *trail.Reader, err error, out io.Writer, name string, known trail.Known, anchor bool) error {
 	if err != nil {
-		return trail.Result{}, err
+		return err
 	}
 	defer r.Close()
-	return trail.Verify(r, trail.Known{})
-}
-
-func printAnchor(out io.Writer, res *trail.Result) error {
-	if res.Lines == 0 {
-		return errors.New("the audit has no line yet that could be an anchor")
+	res, err := trail.Verify(r, known)
+	switch {
+	case err != nil:
+	case anchor && res.Lines == 0:
+		err = fmt.Errorf("%s has no line yet that could be an anchor", cmp.Or(name, "the audit"))
+	case anchor && name != "":
+		_, err = fmt.Fprintf(out, "%s  %s\n", res.Anchor(), name)
+	case anchor:
+		_, err = fmt.Fprintln(out, res.Anchor())
+	case name != "":
+		_, err = fmt.Fprintf(out, "%s\n%s", name, verified(&res, known))
+	default:
+		_, err = io.WriteString(out, verified(&res, known))
 	}
-	_, err := fmt.Fprintln(out, res.Anchor())
 	return err
 }
 
-// verified is what was found, where that is no fault.
+// verified formats the result for a chain without a fault.
 func verified(res *trail.Result, known trail.Known) string {
 	var b strings.Builder
 	row := func(label, format string, args ...any) {
@@ -156,16 +138,16 @@ func verified(res *trail.Result, known trail.Known) string {
 		return "The audit is empty.\n"
 	}
 	b.WriteString("The chain is whole: no line was changed, taken out or moved.\n")
-	row("lines", "%d in %s, seq %d to %d", res.Lines, cli.Count(int64(res.Files), "file"), res.First, res.Last.Seq)
+	row("lines", "%d in %s, seq %d to %d", res.Lines, humanize.Count(res.Files, "file"), res.First, res.Last.Seq)
 	switch {
 	case res.Removed:
 		row("", "older files were removed while they were read: once more shows whether that is all")
 	case res.Pruned:
-		row("", "the proxy removed what was before them, %s, by audit.max_files, as a line says", cli.Count(int64(res.First-1), "line"))
+		row("", "the proxy removed what was before them, %s, by audit.max_files, as a line says", humanize.Count(res.First-1, "line"))
 	case res.First > 1 && known.From > 0:
-		row("", "what was before them, %s, is not here, as --from permits", cli.Count(int64(res.First-1), "line"))
+		row("", "what was before them, %s, is not here, as --from permits", humanize.Count(res.First-1, "line"))
 	case res.First > 1:
-		row("", "what was before them, %s, is not here: it went by audit.max_files, or somebody took it away", cli.Count(int64(res.First-1), "line"))
+		row("", "what was before them, %s, is not here: it went by audit.max_files, or somebody took it away", humanize.Count(res.First-1, "line"))
 	}
 	row("time", "%s to %s", day(res.From), day(res.To))
 	for i, e := range res.Listed {
@@ -179,7 +161,7 @@ func verified(res *trail.Result, known trail.Known) string {
 		row("", "and %d more", more)
 	}
 	if res.Counted > 0 {
-		row("counted", "%s of clients beyond 100 a second, which have no record", cli.Count(res.Counted, "refusal"))
+		row("counted", "%s of clients beyond 100 a second, which have no record", humanize.Count(res.Counted, "refusal"))
 	}
 	if known.Since.Seq > 0 {
 		row("since", "%s: the chain goes on from there without a break", known.Since)
@@ -194,22 +176,4 @@ func day(t time.Time) string {
 		return "unknown"
 	}
 	return t.UTC().Format(time.RFC3339)
-}
-
-// eventText is what an event says, fit for a terminal.
-func eventText(e *trail.Entry) string {
-	text := cli.Word(e.Event)
-	if e.Count > 0 && e.Event != trail.EventCounted { // whose detail has it
-		text += " " + cli.Count(e.Count, "record")
-	}
-	if e.Detail != "" {
-		text += ": " + cli.Harmless(cli.Clip(e.Detail))
-	}
-	if e.Client != "" {
-		text += "  client " + cli.Word(e.Client)
-	}
-	if e.File != "" {
-		text += fmt.Sprintf(" (%s, %d octets)", cli.Word(e.File), e.Octets)
-	}
-	return text
 }

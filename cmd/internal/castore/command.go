@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/guide"
 	"robotsproxy/proxy/mitm"
 )
@@ -69,7 +70,7 @@ that ca rotate has replaced. With --pem print the certificate itself.`,
 			}
 			c, out := a.Certificate(), cmd.OutOrStdout()
 			if _, err := fmt.Fprintf(out, "subject  %s\nsha256   %s\nvalid    %s\nfile     %s\n",
-				cli.Harmless(c.Subject.String()), Fingerprint(c.Raw), validity(c), file); err != nil {
+				humanize.Escape(c.Subject.String()), Fingerprint(c.Raw), validity(c), file); err != nil {
 				return err
 			}
 			previous, file, err := replacedCAs(&f)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // stores are the trust stores of this machine that are to be changed.
@@ -109,7 +110,7 @@ func (s stores) change(out io.Writer, certs []*x509.Certificate, do func(stores,
 	}
 	told := cli.NewDiagnoses(out, false, "firefox")
 	for _, c := range certs {
-		if _, err := fmt.Fprintf(out, "%s\n%s\n", cli.Harmless(c.Subject.String()), Fingerprint(c.Raw)); err != nil {
+		if _, err := fmt.Fprintf(out, "%s\n%s\n", humanize.Escape(c.Subject.String()), Fingerprint(c.Raw)); err != nil {
 			return err
 		}
 		for _, t := range s.each {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/mitm"
 )
 
@@ -66,7 +67,7 @@ next     1. have the running proxy take it: robotsproxy serve reloads on SIGHUP,
          2. have this machine trust it: robotsproxy ca install%[5]s
          3. hand the new file out to whoever has the old one
          4. when nobody needs the old one any more: robotsproxy ca uninstall --previous%[5]s
-`, Fingerprint(old.Raw), Fingerprint(now.Raw), validity(now), cli.Harmless(filepath.Join(state, "ca.pem")), cli.Harmless(args))
+`, Fingerprint(old.Raw), Fingerprint(now.Raw), validity(now), humanize.Escape(filepath.Join(state, "ca.pem")), humanize.Escape(args))
 	return err
 }
 
@@ -94,7 +95,7 @@ func printPrevious(out io.Writer, now *x509.Certificate, certs []*x509.Certifica
 	by := now
 	for _, c := range certs {
 		if _, err := fmt.Fprintf(out, "\nprevious %s\nsha256   %s\nvalid    %s, replaced %s\nfile     %s\n",
-			cli.Harmless(c.Subject.String()), Fingerprint(c.Raw), validity(c), mitm.Made(by).UTC().Format(time.DateOnly), cli.Harmless(file)); err != nil {
+			humanize.Escape(c.Subject.String()), Fingerprint(c.Raw), validity(c), mitm.Made(by).UTC().Format(time.DateOnly), humanize.Escape(file)); err != nil {
 			return err
 		}
 		by = c

@@ -20,35 +20,35 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy"
+	"robotsproxy/policy/explain"
 	"robotsproxy/robots"
 )
 
-// maxCase is how many octets a line of a batch may have: enough for a
-// robots.txt far longer than is read, each octet of it escaped.
+// maxCase is the most bytes of a line of a batch: enough for a robots.txt that is far longer than
+// is read, with each byte escaped.
 const maxCase = 16 << 20
 
 // batchBuffer is how much of a batch is read, and written, at once.
 const batchBuffer = 64 << 10
 
-// checkBatch answers the cases of in on out until in ends.
+// checkBatch reads cases from in and writes an answer to each to out, until in ends.
 func checkBatch(cfg config.Config, d robots.Dialect, in io.Reader, out io.Writer) error {
-	signal.Ignore(syscall.SIGPIPE) // an answer that nobody reads is our error to tell, not the end
+	signal.Ignore(syscall.SIGPIPE) // a failed write is an error to report
 	b := batch{dialect: d, most: cfg.Robots.MaxCrawlDelay, over: daemon.OverMax(cfg)}
 	return b.run(in, out)
 }
 
-// A batch judges cases. It goes by the rules alone, and touches neither path
-// nor query: what an origin would make of them is the proxy's business.
+// A batch judges cases by the rules alone. It matches path and query as they are given.
 type batch struct {
 	dialect robots.Dialect
-	most    time.Duration // Crawl-delay that is kept
+	most    time.Duration // the longest Crawl-delay that is kept
 	over    policy.OverMax
 
-	last batchCase    // batches repeat their files
+	last batchCase    // the case before: consecutive cases often have the same file
 	file *robots.File // of last; nil: none yet
 }
 
-// A batchCase is a line of input. What is nil was not given.
+// A batchCase is a line of input. A member that was not given is nil.
 type batchCase struct {
 	Robots    *string `json:"robots"`
 	Base64    *string `json:"robots_b64"`
@@ -66,7 +66,7 @@ type batchAnswer struct {
 	Delay float64 `json:"crawl_delay,omitempty"` // in seconds
 	Agent *string `json:"agent,omitempty"`
 
-	gaveUp bool // see robots.Verdict
+	gaveUp bool // as robots.Verdict.GaveUp
 }
 
 // A batchError is the answer to a line that cannot be judged.
@@ -76,7 +76,7 @@ type batchError struct {
 
 func (b *batch) run(in io.Reader, out io.Writer) error {
 	buffered := bufio.NewWriterSize(out, batchBuffer)
-	lines := lineReader{in: bufio.NewReaderSize(answerFirst{in, buffered}, batchBuffer)}
+	lines := lineReader{in: bufio.NewReaderSize(&flushingReader{in: in, answers: buffered}, batchBuffer)}
 	answers := cli.NewJSONLines(buffered)
 	for {
 		line, err := lines.next()
@@ -99,7 +99,7 @@ func (b *batch) run(in io.Reader, out io.Writer) error {
 	}
 }
 
-// answer judges a line, or says why it cannot be judged.
+// answer gives the batchAnswer or the batchError to a line.
 func (b *batch) answer(line []byte) any {
 	c, err := readCase(line)
 	if err == nil {
@@ -110,7 +110,7 @@ func (b *batch) answer(line []byte) any {
 	}
 	a := b.judge(c)
 	if a.gaveUp {
-		return batchError{"the file has too many rules with \"*\" for a URL of this length: the proxy gives up matching"}
+		return batchError{explain.Reason(string(policy.ReasonTooComplex))}
 	}
 	return a
 }
@@ -118,7 +118,7 @@ func (b *batch) answer(line []byte) any {
 // readCase reads a line and checks that it has what a case needs.
 func readCase(line []byte) (c batchCase, err error) {
 	if !utf8.Valid(line) || halfSurrogate(line) {
-		// encoding/json would put U+FFFD in its place, and another file be judged.
+		// encoding/json would replace it with U+FFFD, and the file that is judged would be another.
 		return c, errors.New("not Unicode text: other octets can be given as robots_b64, or escaped in url")
 	}
 	if err := json.Unmarshal(line, &c); err != nil {
@@ -177,7 +177,7 @@ func escapedUnit(s []byte) rune {
 	return rune(n)
 }
 
-// compile makes b.file that of a case.
+// compile parses the file of a case into b.file.
 func (b *batch) compile(c batchCase) error {
 	if b.file != nil && same(b.last.Robots, c.Robots) && same(b.last.Base64, c.Base64) {
 		return nil
@@ -222,22 +222,26 @@ func (b *batch) judge(c batchCase) batchAnswer {
 	return a
 }
 
-// answerFirst is the input of a batch. It hands out the answers that are ready
-// before it waits for more, so that who asks line by line is answered.
-type answerFirst struct {
+// A flushingReader is the input of a batch. It writes the answers that are ready before it waits
+// for more input, so that a program can write a line and wait for its answer.
+type flushingReader struct {
 	in      io.Reader
 	answers *bufio.Writer
+	err     error // of the last read: there is no other after it
 }
 
-func (r answerFirst) Read(p []byte) (int, error) {
+func (r *flushingReader) Read(p []byte) (n int, err error) {
+	if r.err != nil {
+		return 0, r.err
+	}
 	if err := writeError(r.answers.Flush()); err != nil {
 		return 0, err
 	}
-	n, err := r.in.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = fmt.Errorf("read the cases: %w", err)
+	n, r.err = r.in.Read(p)
+	if r.err != nil && !errors.Is(r.err, io.EOF) {
+		r.err = fmt.Errorf("read the cases: %w", r.err)
 	}
-	return n, err
+	return n, r.err
 }
 
 func writeError(err error) error {
@@ -251,35 +255,27 @@ var errCaseTooLong = fmt.Errorf("the line has more than %d octets", maxCase)
 
 // A lineReader reads lines of bounded length.
 type lineReader struct {
-	in    *bufio.Reader
-	long  []byte // a line that did not fit into in
-	ended bool   // the last line was one without an end
+	in   *bufio.Reader
+	line []byte
 }
 
-// next gives the next line, good until the next call. A line of more than
-// maxCase octets is passed over, and errCaseTooLong in its place.
+// next gives the next line, without its end, good until the next call. In place of a line of more
+// than maxCase bytes it gives errCaseTooLong.
 func (l *lineReader) next() ([]byte, error) {
-	if l.ended {
-		return nil, io.EOF
-	}
-	line, err := l.in.ReadSlice('\n')
-	size := len(line)
-	if errors.Is(err, bufio.ErrBufferFull) {
-		l.long = append(l.long[:0], line...)
-	}
-	for errors.Is(err, bufio.ErrBufferFull) {
-		var part []byte
-		part, err = l.in.ReadSlice('\n')
-		if size += len(part); size <= maxCase {
-			l.long = append(l.long, part...)
+	l.line = l.line[:0]
+	size := 0
+	for more := true; more; {
+		part, prefix, err := l.in.ReadLine()
+		if err != nil && size == 0 {
+			return nil, err
 		}
-		line = l.long
+		if size += len(part); size <= maxCase {
+			l.line = append(l.line, part...)
+		}
+		more = prefix
 	}
-	if size > 0 && errors.Is(err, io.EOF) {
-		l.ended, err = true, nil
-	}
-	if err == nil && size > maxCase {
+	if size > maxCase {
 		return nil, errCaseTooLong
 	}
-	return line, err
+	return l.line, nil
 }

@@ -13,23 +13,22 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// OneFile is the robots.txt of every origin.
-type OneFile struct {
-	Name string // as people are told
-	Text []byte // one octet more than is read where the file is too long
-
-	Status int // that it is answered with
+// A File is a robots.txt that every origin is taken to have. It is a cache.Fetcher.
+type File struct {
+	Name   string // for people
+	Text   []byte // up to one byte more than robots.MaxBytes, so that a longer file is known
+	Status int    // of the response
 }
 
-// readRobots reads the file that --robots names.
-func readRobots(name string, stdin io.Reader) (*OneFile, error) {
+// readFile reads the file that --robots names.
+func readFile(name string, stdin io.Reader) (*File, error) {
 	in := stdin
 	if name == "-" {
 		name = "<stdin>"
 	} else {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, err // which names the file
+			return nil, err // it names the file
 		}
 		defer f.Close()
 		in = f
@@ -38,11 +37,11 @@ func readRobots(name string, stdin io.Reader) (*OneFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &OneFile{Name: name, Text: text, Status: http.StatusOK}, nil
+	return &File{Name: name, Text: text, Status: http.StatusOK}, nil
 }
 
-// Fetch answers with the file, as an origin would.
-func (f *OneFile) Fetch(context.Context, fetch.Request) *fetch.Result {
+// Fetch gives the file as the response of an origin.
+func (f *File) Fetch(context.Context, fetch.Request) *fetch.Result {
 	body := f.Text[:min(len(f.Text), robots.MaxBytes)]
 	sum := sha256.Sum256(body)
 	return &fetch.Result{

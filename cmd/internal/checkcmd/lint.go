@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots"
 )
 
-// maxBrief is how many remarks are made beside answers.
+// maxBrief is how many remarks are printed beside answers.
 const maxBrief = 10
 
 // A fault is a remark of the linter as JSON.
@@ -20,9 +21,8 @@ type fault struct {
 	Text  string `json:"text"`
 }
 
-// lint says what is likely wrong with a file. The exit status is 1 when
-// something is.
-func lint(out io.Writer, file *OneFile, d robots.Dialect, asJSON bool) error {
+// lint prints what is likely wrong with a file. The exit status is 1 if anything is.
+func lint(out io.Writer, file *File, d robots.Dialect, asJSON bool) error {
 	remarks := robots.Lint(file.Text, d)
 	if asJSON {
 		lines := cli.NewJSONLines(out)
@@ -32,14 +32,14 @@ func lint(out io.Writer, file *OneFile, d robots.Dialect, asJSON bool) error {
 			}
 		}
 	} else {
-		said := cli.Count(int64(len(remarks)), "remark")
+		said := humanize.Count(len(remarks), "remark")
 		switch len(remarks) {
 		case 0:
 			said = "no remarks"
 		case robots.MaxRemarks:
 			said = "the first " + said
 		}
-		_, err := fmt.Fprintf(out, "%s%s: %s under %s\n", remarkLines(file, remarks), cli.Printable(file.Name), said, d.Name)
+		_, err := fmt.Fprintf(out, "%s%s: %s under %s\n", remarkLines(file, remarks), humanize.Printable(file.Name), said, d.Name)
 		if err != nil {
 			return err
 		}
@@ -50,26 +50,25 @@ func lint(out io.Writer, file *OneFile, d robots.Dialect, asJSON bool) error {
 	return nil
 }
 
-// lintBriefly says it beside answers, which do not depend on it.
-func lintBriefly(out io.Writer, file *OneFile, d robots.Dialect) {
+// lintBriefly prints the first remarks about a file, beside answers that do not depend on them.
+func lintBriefly(out io.Writer, file *File, d robots.Dialect) {
 	remarks := robots.Lint(file.Text, d)
 	first := remarks[:min(len(remarks), maxBrief)]
-	if n := len(remarks); n > maxBrief && remarks[n-1].Fault == robots.TooLong { // what it hides counts most
+	if n := len(remarks); n > maxBrief && remarks[n-1].Fault == robots.TooLong { // the most important one: the rest of the file is not read
 		first = append(slices.Clone(first[1:]), remarks[n-1])
 	}
-	io.WriteString(out, remarkLines(file, first)) // nobody may be reading
+	io.WriteString(out, remarkLines(file, first)) // best effort
 	if more := len(remarks) - len(first); more > 0 {
-		fmt.Fprintf(out, "%s: and %s (without a URL more are listed)\n", cli.Printable(file.Name), cli.Count(int64(more), "more remark"))
+		fmt.Fprintf(out, "%s: and %s (without a URL more are listed)\n", humanize.Printable(file.Name), humanize.Count(more, "more remark"))
 	}
 }
 
-// remarkLines are the remarks as compilers make them, each with the line that
-// it is about.
-func remarkLines(file *OneFile, remarks []robots.Remark) string {
+// remarkLines formats remarks as compilers do, each with the line that it is about.
+func remarkLines(file *File, remarks []robots.Remark) string {
 	var b strings.Builder
 	for _, r := range remarks {
-		fmt.Fprintf(&b, "%s:%d: %s: %s", cli.Printable(file.Name), r.Line, r.Fault, cli.Harmless(r.Text))
-		if line := cli.Printable(cli.Clip(r.Source)); r.Fault != robots.TooLong && !strings.Contains(r.Text, line) {
+		fmt.Fprintf(&b, "%s:%d: %s: %s", humanize.Printable(file.Name), r.Line, r.Fault, humanize.Escape(r.Text))
+		if line := humanize.Brief(r.Source); r.Fault != robots.TooLong && !strings.Contains(r.Text, line) {
 			b.WriteString("  | " + line)
 		}
 		b.WriteByte('\n')

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 const (
@@ -141,6 +143,6 @@ func NoArgs(_ *cobra.Command, args []string) error {
 // Report says err on w, each of its lines behind the program's name.
 func Report(w io.Writer, err error) {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintln(w, "robotsproxy:", Harmless(line))
+		fmt.Fprintln(w, "robotsproxy:", humanize.Escape(line))
 	}
 }

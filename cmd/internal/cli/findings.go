@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A Grade is how one thing is that was looked at.
@@ -75,12 +77,12 @@ func (f *Diagnoses) Add(found Diagnosis) error {
 	var b strings.Builder
 	lead := fmt.Sprintf("%-4s  %-*s  ", found.Status, f.width, found.Check)
 	for line := range strings.SplitSeq(found.Detail, "\n") {
-		b.WriteString(lead + Harmless(line) + "\n")
+		b.WriteString(lead + humanize.Escape(line) + "\n")
 		lead = strings.Repeat(" ", len(lead))
 	}
 	if found.Mend != "" {
 		for line := range strings.SplitSeq(found.Mend, "\n") {
-			b.WriteString("      " + Harmless(line) + "\n")
+			b.WriteString("      " + humanize.Escape(line) + "\n")
 		}
 	}
 	_, err := io.WriteString(f.out, b.String())

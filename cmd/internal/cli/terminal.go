@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"strings"
+
+	"robotsproxy/policy/explain"
 )
 
 // A Sheet is the answer for one address in several lines.
@@ -38,5 +40,12 @@ func (s *Sheet) Row(label string, values ...string) {
 			label = ""
 		}
 		fmt.Fprintf(&s.Text, "  %s %s\n", s.Paint(Dim, fmt.Sprintf("%-15s", label)), value)
+	}
+}
+
+// Facts adds a row for each fact.
+func (s *Sheet) Facts(facts []explain.Fact) {
+	for _, f := range facts {
+		s.Row(f.Name, f.Value)
 	}
 }

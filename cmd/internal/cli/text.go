@@ -6,23 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 )
-
-// Word gives a stranger's string as it is where it is one plain word, else quoted and
-// harmless. It is no longer than people read.
-func Word(s string) string {
-	s = Clip(s)
-	if strings.Contains(s, " ") {
-		return strconv.Quote(s)
-	}
-	return Printable(s)
-}
 
 // ReplaceFile puts a whole file in the place of name, or leaves what is there. It is
 // open to its owner alone: a report names clients, a key makes their hashes.
@@ -48,21 +35,6 @@ func ReplaceFile(name string, write func(io.Writer) error) error {
 	return err
 }
 
-// MaxWords is how many bytes of a text of a file's own are shown to people.
-const MaxWords = 300
-
-// Clip keeps a stranger's text from filling the screen.
-func Clip(s string) string {
-	if len(s) <= MaxWords {
-		return s
-	}
-	end := MaxWords
-	for end > MaxWords-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "..."
-}
-
 // Colourful reports whether w is a terminal that wants colours (no-color.org).
 func Colourful(w io.Writer) bool {
 	return IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -81,34 +53,4 @@ func IsTerminal(w io.Writer) bool {
 func OneOf(values []string) string {
 	last := len(values) - 1
 	return strings.Join(values[:last], ", ") + " or " + values[last]
-}
-
-// Harmless escapes what could move the cursor or hide a part of a line; a
-// stranger's string may have got into a message.
-func Harmless(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		q := strconv.QuoteRune(r)
-		b.WriteString(q[1 : len(q)-1])
-	}
-	return b.String()
-}
-
-// Printable gives a stranger's string as it is where it is harmless, else quoted.
-func Printable(s string) string {
-	if q := strconv.Quote(s); q[1:len(q)-1] != s {
-		return q
-	}
-	return s
-}
-
-func Count(n int64, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }

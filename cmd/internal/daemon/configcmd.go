@@ -10,6 +10,7 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/mitm"
 )
 
@@ -44,7 +45,7 @@ func configCheckCommand() *cobra.Command {
 			if name == "" {
 				name = "the defaults"
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", cli.Harmless(name))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", humanize.Escape(name))
 			return err
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/explain/humanize"
 )
 
 const (
@@ -43,7 +44,7 @@ is 0 when it is well, else 1.`,
 			}
 			line, err := Health(cmd.Context(), admin)
 			if line != "" {
-				fmt.Fprintln(cmd.OutOrStdout(), cli.Harmless(line))
+				fmt.Fprintln(cmd.OutOrStdout(), humanize.Escape(line))
 			}
 			return err
 		},

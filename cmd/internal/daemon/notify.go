@@ -7,7 +7,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A notifier tells systemd how the process is at (sd_notify(3)), where that has asked
@@ -25,7 +25,7 @@ func (h notifier) say(state string) {
 	}
 }
 
-func (h notifier) ready(status string) { h.say("READY=1\nSTATUS=" + cli.Harmless(status)) }
+func (h notifier) ready(status string) { h.say("READY=1\nSTATUS=" + humanize.Escape(status)) }
 
 func (h notifier) reloading() { h.say("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec()) }
 

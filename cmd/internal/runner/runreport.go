@@ -16,6 +16,7 @@ import (
 	"robotsproxy/policy/audit"
 	auditreport "robotsproxy/policy/audit/report"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // reportEndings are how the name of a run's report may end, and the formats that it then has.
@@ -35,7 +36,7 @@ func newRunReport(file string) (*runReport, error) {
 	}
 	format, known := reportEndings[strings.TrimPrefix(filepath.Ext(file), ".")]
 	if !known {
-		return nil, cli.UsageErrorf("--report %s: a name is wanted that ends in .html, .json, .csv or .txt", cli.Printable(file))
+		return nil, cli.UsageErrorf("--report %s: a name is wanted that ends in .html, .json, .csv or .txt", humanize.Printable(file))
 	}
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -80,7 +81,7 @@ func (r *runReport) end(file string) error {
 // telling checks what the flags say of what is told of a run.
 func (f *runFlags) telling() (*runReport, error) {
 	if !slices.Contains(statuses, f.status) {
-		return nil, cli.UsageErrorf("--status %s: %s is wanted", cli.Printable(f.status), cli.OneOf(statuses))
+		return nil, cli.UsageErrorf("--status %s: %s is wanted", humanize.Printable(f.status), cli.OneOf(statuses))
 	}
 	if f.quiet {
 		f.status = statusNever
@@ -112,6 +113,6 @@ func (f *runFlags) tell(w io.Writer, argv []string, end childEnd, s audit.Summar
 	case err != nil:
 		cli.Report(w, err)
 	case said.file != "" && !f.quiet:
-		fmt.Fprintf(w, "robotsproxy: report in %s\n", cli.Printable(said.file))
+		fmt.Fprintf(w, "robotsproxy: report in %s\n", humanize.Printable(said.file))
 	}
 }

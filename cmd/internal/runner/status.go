@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
 )
 
@@ -200,13 +200,13 @@ func (q queue) String() string {
 	if q.waiting == 0 {
 		return ""
 	}
-	text := ", waiting for " + cli.Printable(q.host)
+	text := ", waiting for " + humanize.Printable(q.host)
 	if q.left > 0 {
 		text += fmt.Sprintf(" %d s", (q.left+time.Second-1)/time.Second)
 	}
 	text += fmt.Sprintf(" (%d in queue)", q.waiting)
 	if q.others > 0 {
-		text += " and for " + cli.Count(int64(q.others), "other host")
+		text += " and for " + count(int64(q.others), "other host")
 	}
 	return text
 }

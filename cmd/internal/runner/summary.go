@@ -10,8 +10,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // maxSummary is how many hosts, and how many rules, are named one by one.
@@ -20,7 +21,7 @@ const maxSummary = 20
 // printSummary says what has happened behind a run. Hosts, rules and reasons
 // are strangers' words and are printed with care.
 func printSummary(w io.Writer, s audit.Summary, auditFile string) {
-	fmt.Fprintf(w, "robotsproxy: %s, %d allowed, %d blocked", cli.Count(s.Allowed+s.Blocked+s.Left, "request"), s.Allowed, s.Blocked)
+	fmt.Fprintf(w, "robotsproxy: %s, %d allowed, %d blocked", count(s.Allowed+s.Blocked+s.Left, "request"), s.Allowed, s.Blocked)
 	if s.Left > 0 {
 		fmt.Fprintf(w, ", %d given up by the client", s.Left)
 	}
@@ -32,9 +33,9 @@ func printSummary(w io.Writer, s audit.Summary, auditFile string) {
 		if s.Away == 1 {
 			were = "was"
 		}
-		fmt.Fprintf(w, "robotsproxy: %s %s paced alone, and slower, since the store in store.redis was away: robotsproxy doctor says why\n", cli.Count(s.Away, "request"), were)
+		fmt.Fprintf(w, "robotsproxy: %s %s paced alone, and slower, since the store in store.redis was away: robotsproxy doctor says why\n", count(s.Away, "request"), were)
 	}
-	fmt.Fprintf(w, "robotsproxy: audit in %s\n", cli.Printable(auditFile))
+	fmt.Fprintf(w, "robotsproxy: audit in %s\n", humanize.Printable(auditFile))
 }
 
 // printHosts has those first that were asked most.
@@ -45,21 +46,21 @@ func printHosts(w io.Writer, hosts []audit.HostSummary) {
 	shown := hosts[:min(len(hosts), maxSummary)]
 	var name, allowed, blocked, left int // columns
 	for _, h := range shown {
-		name = max(name, utf8.RuneCountInString(cli.Printable(h.Host)))
+		name = max(name, utf8.RuneCountInString(humanize.Printable(h.Host)))
 		allowed, blocked = max(allowed, digits(h.Allowed)), max(blocked, digits(h.Blocked))
 		if h.Left > 0 {
 			left = max(left, digits(h.Left))
 		}
 	}
 	for _, h := range shown {
-		fmt.Fprintf(w, "  %-*s  %*d allowed  %*d blocked", name, cli.Printable(h.Host), allowed, h.Allowed, blocked, h.Blocked)
+		fmt.Fprintf(w, "  %-*s  %*d allowed  %*d blocked", name, humanize.Printable(h.Host), allowed, h.Allowed, blocked, h.Blocked)
 		if left > 0 {
 			fmt.Fprintf(w, "  %*d given up", left, h.Left)
 		}
 		fmt.Fprintf(w, "  waited %s\n", seconds(h.Waited))
 	}
 	if more := len(hosts) - len(shown); more > 0 {
-		fmt.Fprintf(w, "  and %s\n", cli.Count(int64(more), "more host"))
+		fmt.Fprintf(w, "  and %s\n", count(int64(more), "more host"))
 	}
 }
 
@@ -68,14 +69,22 @@ func printRules(w io.Writer, rules []audit.RuleSummary) {
 	shown := rules[:min(len(rules), maxSummary)]
 	var times, name int // columns
 	for _, r := range shown {
-		times, name = max(times, digits(r.Count)), max(name, utf8.RuneCountInString(cli.Printable(r.Host)))
+		times, name = max(times, digits(r.Count)), max(name, utf8.RuneCountInString(humanize.Printable(r.Host)))
 	}
 	for _, r := range shown {
-		fmt.Fprintf(w, "  blocked %*d  at %-*s  by %s\n", times, r.Count, name, cli.Printable(r.Host), cause(r))
+		fmt.Fprintf(w, "  blocked %*d  at %-*s  by %s\n", times, r.Count, name, humanize.Printable(r.Host), cause(r))
 	}
 	if more := len(rules) - len(shown); more > 0 {
-		fmt.Fprintf(w, "  and %s\n", cli.Count(int64(more), "more rule"))
+		fmt.Fprintf(w, "  and %s\n", count(int64(more), "more rule"))
 	}
+}
+
+// count is a number of things, whose name takes an s for more than one.
+func count(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
@@ -83,9 +92,9 @@ func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 // cause is the rule as robots.txt has it, or the reason where no rule decided.
 func cause(r audit.RuleSummary) string {
 	if r.Line > 0 {
-		return fmt.Sprintf("line %d, Disallow: %s", r.Line, cli.Printable(r.Rule))
+		return explain.RuleText(false, r.Rule, r.Line)
 	}
-	return cli.Printable(r.Reason)
+	return humanize.Printable(r.Reason)
 }
 
 // seconds is a duration as people want it: to the tenth of a second, without noughts at its end.

@@ -26,7 +26,7 @@ func TestPrintSummary(t *testing.T) {
 	want := `robotsproxy: 201 requests, 134 allowed, 67 blocked, waited 2m12s
   example.com         133 allowed  66 blocked  waited 2m
   "evil\x1b[2J.test"    1 allowed   1 blocked  waited 12s
-  blocked 66  at example.com         by line 3, Disallow: /private
+  blocked 66  at example.com         by Disallow: /private (line 3)
   blocked  1  at "evil\x1b[2J.test"  by pace
 robotsproxy: audit in /state/audit.jsonl
 `

@@ -29,12 +29,12 @@ func TestExplainWhatWasDecided(t *testing.T) {
 	}{
 		{ruled.URL("http", "/private/a"), foo, 403, "Disallow: /private (line 4)"},
 		{ruled.URL("https", "/private?x=%41"), foo, 403, "  >     4 | Disallow: /private"},
-		{ruled.URL("https", "/open"), foo, 404, "no rule of the group matches"},
+		{ruled.URL("https", "/open"), foo, 404, "No rule of the site's robots.txt matches"},
 		{ruled.URL("http", "/open"), "Other/1.0", 403, "Disallow: / (line 7)"},
 		{ruled.URL("http", "/robots.txt"), foo, 200, "/robots.txt itself may always be fetched"},
-		{none.URL("http", "/x"), foo, 404, "status 404 says that there is no robots.txt"},
-		{fails.URL("http", "/x"), foo, 403, "on no file: the answer had status 503"},
-		{"http://" + dead + "/x", foo, 502, "on no file: there was no whole answer"},
+		{none.URL("http", "/x"), foo, 404, "Status 404 means that there is no robots.txt"},
+		{fails.URL("http", "/x"), foo, 403, "outcome:        status 503: unreachable"},
+		{"http://" + dead + "/x", foo, 502, "outcome:        no connection"},
 	}
 	var sha string
 	for _, a := range asked {

@@ -43,8 +43,8 @@ func TestCheckExplains(t *testing.T) {
 	for _, want := range []string{
 		"disallowed " + o.URL("https", "/private/a") + "\n", "\n\nallowed    " + o.URL("https", "/private/open") + "\n",
 		"  rule:           Disallow: /private (line 3)\n", "  group:          checkbot\n",
-		"  agent:          CheckBot, from the User-Agent header\n", "  considered:     Lib, CheckBot\n", "  dialect:        standard\n",
-		"  robots.txt:     " + o.URL("https", "/real.txt") + "\n", "  answer:         status 200: rules, after 1 redirect\n",
+		"  agent:          CheckBot\n", "  agent from:     the User-Agent header\n", "  considered:     Lib, CheckBot\n", "  dialect:        standard\n",
+		"  robots.txt:     " + o.URL("https", "/real.txt") + "\n", "  outcome:        status 200: rules, after 1 redirect\n",
 		fmt.Sprintf("  sha256:         %x\n", sha256.Sum256([]byte(hostileFile))), "  crawl-delay:    10 s (asked: 30 s)\n",
 		"  sitemaps:       \"https://x.test/1.xml\\x1b[1A", "                  https://x.test/2.xml\n", "  licenses:       https://x.test/terms\n",
 		"  content-signal: search=yes, ai-train=no\n", `  content-usage:  "train-ai=n\x1b[8m"` + "\n", "  outranked:      Disallow: /private (line 3)\n",
@@ -99,9 +99,9 @@ func TestCheckExplainsFailures(t *testing.T) {
 		status, code int
 		first, row   string
 	}{
-		{404, 0, "allowed ", "  answer:         status 404: no file\n"},
-		{503, 2, "unknown ", "  answer:         status 503: unreachable\n"},
-		{429, 2, "unknown ", "  answer:         status 429: unreachable\n"},
+		{404, 0, "allowed ", "  outcome:        status 404: no file\n"},
+		{503, 2, "unknown ", "  outcome:        status 503: unreachable\n"},
+		{429, 2, "unknown ", "  outcome:        status 429: unreachable\n"},
 	} {
 		o := e2e.NewOrigin(t, "failing", "")
 		o.Handle("/robots.txt", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) })
@@ -111,11 +111,11 @@ func TestCheckExplainsFailures(t *testing.T) {
 		}
 	}
 	out := e2e.Command(t, "check", "-c", h.Config, "http://"+e2e.DeadEnd(t)+"/a").Want(t, 2)
-	if !strings.Contains(out.Stdout, "  answer:         no connection\n") || !strings.Contains(out.Stdout, "  error:          ") {
+	if !strings.Contains(out.Stdout, "  outcome:        no connection\n") || !strings.Contains(out.Stdout, "  error:          ") {
 		t.Errorf("nobody listens:\n%s", out.Stdout)
 	}
 	out = e2e.Command(t, "check", "http://127.0.0.1:1/a").Want(t, 2)
-	if !strings.Contains(out.Stdout, "forbidden destination") {
+	if !strings.Contains(out.Stdout, "does not connect to this port (egress.ports)") {
 		t.Errorf("a forbidden destination:\n%s", out.Stdout)
 	}
 }

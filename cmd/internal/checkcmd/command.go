@@ -1,4 +1,6 @@
-// Package checkcmd is the command check: it says of URLs whether a client may request them, and why.
+// Package checkcmd is the command check. It says whether a client may request URLs, and why, by the
+// robots.txt of their origins or by a file; it looks for faults in a file; and it judges cases from
+// standard input. It sends no request but those for robots.txt.
 package checkcmd
 
 import (
@@ -10,16 +12,7 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
-	"robotsproxy/policy"
 	"robotsproxy/robots"
-	"robotsproxy/robots/cache"
-	"robotsproxy/robots/fetch"
-)
-
-// The exit statuses of check.
-const (
-	exitDisallowed = 1
-	exitUnknown    = 2
 )
 
 type checkFlags struct {
@@ -28,6 +21,7 @@ type checkFlags struct {
 	json, batch                bool
 }
 
+// Command gives the cobra command.
 func Command() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
@@ -60,9 +54,9 @@ could not be read or the answers not be written.`,
   robotsproxy check --batch < cases.jsonl > answers.jsonl`,
 		Args: func(cmd *cobra.Command, urls []string) error { return f.usage(cmd, urls) },
 		RunE: func(cmd *cobra.Command, urls []string) error {
-			err := check(cmd, f, urls)
+			err := f.run(cmd, urls)
 			if _, said := cli.ExitStatus(err); !said {
-				err = &cli.StatusError{Status: exitUnknown, Err: err} // 1 would say: disallowed
+				err = &cli.StatusError{Status: exitUnknown, Err: err} // status 1 means disallowed
 			}
 			return err
 		},
@@ -81,7 +75,7 @@ could not be read or the answers not be written.`,
 	return cmd
 }
 
-// usage says what cannot be meant together.
+// usage returns an error for flags and arguments that do not go together.
 func (f *checkFlags) usage(cmd *cobra.Command, urls []string) error {
 	set := cmd.Flags().Changed
 	switch {
@@ -101,7 +95,8 @@ func (f *checkFlags) usage(cmd *cobra.Command, urls []string) error {
 	return nil
 }
 
-func check(cmd *cobra.Command, f checkFlags, urls []string) error {
+// run runs the command. Its error may be a cli.ExitError.
+func (f *checkFlags) run(cmd *cobra.Command, urls []string) error {
 	cfg, dialect, err := f.settings(cmd)
 	if err != nil {
 		return err
@@ -109,9 +104,9 @@ func check(cmd *cobra.Command, f checkFlags, urls []string) error {
 	if f.batch {
 		return checkBatch(cfg, dialect, cmd.InOrStdin(), cmd.OutOrStdout())
 	}
-	var file *OneFile
+	var file *File
 	if f.robots != "" {
-		if file, err = readRobots(f.robots, cmd.InOrStdin()); err != nil {
+		if file, err = readFile(f.robots, cmd.InOrStdin()); err != nil {
 			return err
 		}
 	}
@@ -123,12 +118,7 @@ func check(cmd *cobra.Command, f checkFlags, urls []string) error {
 		return err
 	}
 	defer done()
-	status := 0
-	if f.json {
-		status, err = c.answerJSON(cmd.Context(), cmd.OutOrStdout(), urls)
-	} else {
-		status, err = c.answer(cmd.Context(), cmd.OutOrStdout(), urls)
-	}
+	status, err := c.checkAll(cmd.Context(), cmd.OutOrStdout(), urls, f.json)
 	if err != nil {
 		return err
 	}
@@ -141,7 +131,7 @@ func check(cmd *cobra.Command, f checkFlags, urls []string) error {
 	return nil
 }
 
-// settings are the configuration's with the flags over them.
+// settings gives the configuration, with the flags in place of what it says.
 func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect, error) {
 	cfg, err := f.Load()
 	if err != nil {
@@ -153,7 +143,7 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 	}
 	if cmd.Flags().Changed("user-agent") {
 		cfg.Identity.UserAgent = f.userAgent
-		if err := cfg.Check(); err != nil { // what the file says was in order
+		if err := cfg.Check(); err != nil { // Load has checked the rest
 			return cfg, robots.Dialect{}, fmt.Errorf("-A: %w", err)
 		}
 	}
@@ -162,24 +152,4 @@ func (f *checkFlags) settings(cmd *cobra.Command) (config.Config, robots.Dialect
 		return cfg, dialect, err
 	}
 	return cfg, dialect, cfg.Check()
-}
-
-// checkBook gives a Book with each origin's robots.txt: the real one, or one file for
-// all. The engine that engine gives judges redirects.
-func checkBook(cfg config.Config, file *OneFile, engine func() *policy.Engine) (policy.Book, func(), error) {
-	if file != nil {
-		b, err := cache.New(cache.Options{Fetcher: file})
-		return b, func() {}, err
-	}
-	d, err := daemon.NewEgress(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	o, err := daemon.CacheOptions(cfg, fetch.Options{Sender: fetch.Unpaced(d)}, engine)
-	if err != nil {
-		d.Close()
-		return nil, nil, err
-	}
-	b, err := cache.New(o)
-	return b, d.Close, err
 }

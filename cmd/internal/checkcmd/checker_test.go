@@ -13,6 +13,7 @@ import (
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -29,7 +30,7 @@ func (o one) Fetch(context.Context, fetch.Request) *fetch.Result {
 }
 
 // explained is what check finds of an address where every origin answers so.
-func explained(t *testing.T, a fetch.Result, change func(*config.Config), address string) Finding {
+func explained(t *testing.T, a fetch.Result, change func(*config.Config), address string) finding {
 	t.Helper()
 	book, err := cache.New(cache.Options{Fetcher: one{a}})
 	if err != nil {
@@ -44,12 +45,12 @@ func explained(t *testing.T, a fetch.Result, change func(*config.Config), addres
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed, err := daemon.Passthrough(cfg)
+	passthrough, err := daemon.Passthrough(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := checker{engine: engine, userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, sealed: sealed, maxURL: int(cfg.Limits.URL)}
-	return c.explain(t.Context(), address)
+	c := checker{engine: engine, userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, passthrough: passthrough, maxURL: int(cfg.Limits.URL)}
+	return c.check(t.Context(), address)
 }
 
 func fileOf(text string) fetch.Result {
@@ -90,35 +91,35 @@ func TestExplanationOfOutcomes(t *testing.T) {
 		rows   map[string]string
 		status int
 	}{
-		{"a rule", fileOf("User-agent: *\nDisallow: /x"), nil, "/x", "disallowed http://a.test/x", map[string]string{"rule": "Disallow: /x (line 2)", "group": "*", "fetched": "2026-11-21T05:07:33Z", "answer": "status 200: rules", "sha256": "abc"}, 1},
-		{"no rule", fileOf("User-agent: *\nDisallow: /x"), nil, "/", "allowed    http://a.test/", map[string]string{"why": "no rule of the group matches"}, 0},
-		{"no group", fileOf("User-agent: bar\nDisallow: /"), nil, "/", "allowed    http://a.test/", map[string]string{"why": "no group of the file applies", "group": ""}, 0},
-		{"an empty rule decides nothing", fileOf("User-agent: *\nDisallow:"), func(c *config.Config) { c.Robots.Dialect = "google" }, "/", "allowed    http://a.test/", map[string]string{"why": "no rule of the group matches", "rule": "", "dialect": "google"}, 0},
-		{"RFC 9309 2.3.1.3: no file", fetch.Result{URL: "http://a.test/robots.txt", Status: 404, Connected: true}, nil, "/", "allowed    http://a.test/", map[string]string{"why": "status 404 says that there is no robots.txt to be had: everything is allowed (RFC 9309 2.3.1.3)", "answer": "status 404: no file", "sha256": ""}, 0},
-		{"rfc9309: a busy server", fetch.Result{URL: "http://a.test/robots.txt", Status: 429, Connected: true}, func(c *config.Config) { c.Robots.Dialect = "rfc9309" }, "/", "allowed    http://a.test/", map[string]string{"why": "under rfc9309 status 429 says that there are no rules: everything is allowed"}, 0},
-		{"coccoc: a failing server", fetch.Result{URL: "http://a.test/robots.txt", Status: 500, Connected: true}, func(c *config.Config) { c.Robots.Dialect = "coccoc" }, "/", "allowed    http://a.test/", map[string]string{"why": "under coccoc status 500 says that there are no rules: everything is allowed"}, 0},
-		{"a long file", fileOf("User-agent: *\n" + strings.Repeat("#\n", robots.MaxBytes/2-7)), nil, "/", "allowed    http://a.test/", map[string]string{"note": "no more than the first 512000 octets of the file are read"}, 0},
-		{"a redirect is disallowed", fetch.Result{URL: "http://a.test/robots.txt", Status: 302, RedirectDisallowed: true, Connected: true, Err: errors.New("redirected to http://b.test/private: disallowed")}, func(c *config.Config) { c.Robots.Dialect = "google" }, "/", "allowed    http://a.test/", map[string]string{"robots.txt": "http://a.test/robots.txt", "why": "robots.txt is redirected to an address that the robots.txt there disallows: under google there are no rules then, and everything is allowed", "answer": "status 302: no file: a redirect is disallowed", "note": "redirected to http://b.test/private: disallowed"}, 0},
-		{"RFC 9309 2.3.1.2: lost", fetch.Result{URL: "http://a.test/6", Status: 302, Redirects: 5, BadRedirect: true, Connected: true}, nil, "/", "allowed    http://a.test/", map[string]string{"robots.txt": "http://a.test/6", "why": "the redirects of robots.txt lead to no file: everything is allowed (RFC 9309 2.3.1.2)", "answer": "status 302: no file: its redirects lead nowhere, after 5 redirects"}, 0},
-		{"RFC 9309 2.3.1.4: unreachable", fetch.Result{URL: "http://a.test/robots.txt", Status: 503, Connected: true}, nil, "/", "unknown    http://a.test/", map[string]string{"answer": "status 503: unreachable", "fetched": "", "error": "fetch http://a.test/robots.txt: answered with status 503"}, 2},
-		{"a reset", fetch.Result{URL: "http://a.test/robots.txt", Connected: true, Err: errors.New("reset")}, nil, "/", "unknown    http://a.test/", map[string]string{"answer": "unreachable: no whole answer", "error": "reset"}, 2},
-		{"no connection", fetch.Result{URL: "http://a.test/robots.txt", Err: errors.New("refused")}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the site was not reached", "answer": "no connection", "error": "refused"}, 2},
-		{"a forbidden address", fetch.Result{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenAddr}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the address that it leads to is a forbidden destination (egress.allow_private)"}, 2},
-		{"a forbidden port", fetch.Result{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenPort}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "the port that it leads to is a forbidden destination (egress.ports)"}, 2},
-		{"over_max: refuse", fileOf("User-agent: *\nCrawl-delay: 60"), over, "/", "disallowed http://a.test/", map[string]string{"why": "the site asks for a longer Crawl-delay than robots.max_crawl_delay (robots.over_max: refuse)", "crawl-delay": "60 s (asked: 60 s)"}, 1},
-		{"hosts: ignore", fileOf("User-agent: *\nDisallow: /"), entries(config.Host{Match: "*.test", Robots: "ignore", Reason: "ticket 7"}), "/x", "allowed    http://a.test/x", map[string]string{"why": "an entry of hosts says that robots.txt is not to be asked (robots: ignore)", "entry": "*.test", "reason": "ticket 7", "robots.txt": "", "agent": "FooBot, from the User-Agent header"}, 0},
-		{"hosts: deny", fileOf(""), entries(config.Host{Match: "a.test", Robots: "deny", Reason: "closed"}), "/robots.txt", "disallowed http://a.test/robots.txt", map[string]string{"why": "an entry of hosts says that nothing is to go there (robots: deny)", "entry": "a.test", "reason": "closed", "robots.txt": ""}, 1},
+		{"a rule", fileOf("User-agent: *\nDisallow: /x"), nil, "/x", "disallowed http://a.test/x", map[string]string{"rule": "Disallow: /x (line 2)", "group": "*", "fetched": "2026-11-21T05:07:33Z", "outcome": "status 200: rules", "sha256": "abc"}, 1},
+		{"no rule", fileOf("User-agent: *\nDisallow: /x"), nil, "/", "allowed    http://a.test/", map[string]string{"why": "No rule of the site's robots.txt matches this URL."}, 0},
+		{"no group", fileOf("User-agent: bar\nDisallow: /"), nil, "/", "allowed    http://a.test/", map[string]string{"why": "No group of the site's robots.txt applies to this client.", "group": ""}, 0},
+		{"an empty rule decides nothing", fileOf("User-agent: *\nDisallow:"), func(c *config.Config) { c.Robots.Dialect = "google" }, "/", "allowed    http://a.test/", map[string]string{"why": "No rule of the site's robots.txt matches this URL.", "rule": "", "dialect": "google"}, 0},
+		{"RFC 9309 2.3.1.3: no file", fetch.Result{URL: "http://a.test/robots.txt", Status: 404, Connected: true}, nil, "/", "allowed    http://a.test/", map[string]string{"why": "Status 404 means that there is no robots.txt: everything is allowed (RFC 9309 2.3.1.3).", "outcome": "status 404: no file", "sha256": ""}, 0},
+		{"rfc9309: a busy server", fetch.Result{URL: "http://a.test/robots.txt", Status: 429, Connected: true}, func(c *config.Config) { c.Robots.Dialect = "rfc9309" }, "/", "allowed    http://a.test/", map[string]string{"why": "Status 429 means under rfc9309 that there are no rules: everything is allowed."}, 0},
+		{"coccoc: a failing server", fetch.Result{URL: "http://a.test/robots.txt", Status: 500, Connected: true}, func(c *config.Config) { c.Robots.Dialect = "coccoc" }, "/", "allowed    http://a.test/", map[string]string{"why": "Status 500 means under coccoc that there are no rules: everything is allowed."}, 0},
+		{"a long file", fileOf("User-agent: *\n" + strings.Repeat("#\n", robots.MaxBytes/2-7)), nil, "/", "allowed    http://a.test/", map[string]string{"note": "no more than the first 512000 bytes of the file are read"}, 0},
+		{"a redirect is disallowed", fetch.Result{URL: "http://a.test/robots.txt", Status: 302, RedirectDisallowed: true, Connected: true, Err: errors.New("redirected to http://b.test/private: disallowed")}, func(c *config.Config) { c.Robots.Dialect = "google" }, "/", "allowed    http://a.test/", map[string]string{"robots.txt": "http://a.test/robots.txt", "why": "robots.txt redirects to a URL that the robots.txt there disallows, which means under google that there are no rules: everything is allowed.", "outcome": "status 302: no file: a redirect is disallowed: redirected to http://b.test/private: disallowed"}, 0},
+		{"RFC 9309 2.3.1.2: lost", fetch.Result{URL: "http://a.test/6", Status: 302, Redirects: 5, BadRedirect: true, Connected: true}, nil, "/", "allowed    http://a.test/", map[string]string{"robots.txt": "http://a.test/6", "why": "The redirects of robots.txt lead to no file: everything is allowed (RFC 9309 2.3.1.2).", "outcome": "status 302: no file: the redirects lead nowhere, after 5 redirects"}, 0},
+		{"RFC 9309 2.3.1.4: unreachable", fetch.Result{URL: "http://a.test/robots.txt", Status: 503, Connected: true}, nil, "/", "unknown    http://a.test/", map[string]string{"outcome": "status 503: unreachable", "fetched": "", "error": "fetch http://a.test/robots.txt: answered with status 503"}, 2},
+		{"a reset", fetch.Result{URL: "http://a.test/robots.txt", Connected: true, Err: errors.New("reset")}, nil, "/", "unknown    http://a.test/", map[string]string{"outcome": "unreachable: no whole response", "error": "reset"}, 2},
+		{"no connection", fetch.Result{URL: "http://a.test/robots.txt", Err: errors.New("refused")}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "The site could not be reached.", "outcome": "no connection", "error": "refused"}, 2},
+		{"a forbidden address", fetch.Result{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenAddr}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "The proxy does not connect to this address: it is private, local or reserved (egress.allow_private)."}, 2},
+		{"a forbidden port", fetch.Result{URL: "http://a.test/robots.txt", Err: egress.ErrForbiddenPort}, nil, "/", "unknown    http://a.test/", map[string]string{"why": "The proxy does not connect to this port (egress.ports)."}, 2},
+		{"over_max: refuse", fileOf("User-agent: *\nCrawl-delay: 60"), over, "/", "disallowed http://a.test/", map[string]string{"why": "The site asks for a longer Crawl-delay than robots.max_crawl_delay (robots.over_max: refuse).", "crawl-delay": "60 s (asked: 60 s)"}, 1},
+		{"hosts: ignore", fileOf("User-agent: *\nDisallow: /"), entries(config.Host{Match: "*.test", Robots: "ignore", Reason: "ticket 7"}), "/x", "allowed    http://a.test/x", map[string]string{"why": "The operator has robots.txt ignored for this host (robots: ignore in hosts).", "entry": "*.test", "reason": "override", "entry reason": "ticket 7", "robots.txt": "", "agent": "FooBot", "agent from": "the User-Agent header"}, 0},
+		{"hosts: deny", fileOf(""), entries(config.Host{Match: "a.test", Robots: "deny", Reason: "closed"}), "/robots.txt", "disallowed http://a.test/robots.txt", map[string]string{"why": "The operator denies requests to this host (robots: deny in hosts).", "entry": "a.test", "entry reason": "closed", "robots.txt": ""}, 1},
 		{"hosts: over since yesterday", fileOf("User-agent: *\nDisallow: /x"), entries(config.Host{Match: "*", Robots: "ignore", Reason: "x", Until: time.Now()}), "/x", "disallowed http://a.test/x", map[string]string{"rule": "Disallow: /x (line 2)", "entry": ""}, 1},
 		{"identity.require: contact", fileOf(""), requires("contact"), "/", "disallowed http://a.test/", map[string]string{"error": policy.ErrNoContact.Error(), "robots.txt": ""}, 1},
-		{"identity.require: token", fileOf(""), requires("token"), "/", "allowed    http://a.test/", map[string]string{"agent": "FooBot, from the User-Agent header"}, 0},
+		{"identity.require: token", fileOf(""), requires("token"), "/", "allowed    http://a.test/", map[string]string{"agent": "FooBot", "agent from": "the User-Agent header"}, 0},
 		{"identity.from", fileOf(""), func(c *config.Config) { requires("contact")(c); c.Identity.From = "bot@foo.example" }, "/", "allowed    http://a.test/", map[string]string{"error": ""}, 0},
-		{"the file itself", fileOf("User-agent: *\nDisallow: /"), nil, "/robots.txt", "allowed    http://a.test/robots.txt", map[string]string{"why": "/robots.txt itself may always be fetched (RFC 9309 2.2.2)"}, 0},
+		{"the file itself", fileOf("User-agent: *\nDisallow: /"), nil, "/robots.txt", "allowed    http://a.test/robots.txt", map[string]string{"why": "/robots.txt itself may always be fetched (RFC 9309 2.2.2)."}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := explained(t, c.answer, c.change, "http://a.test"+c.path)
 			first, _, _ := strings.Cut(f.text(false), "\n")
-			if first != c.first || f.status() != c.status {
-				t.Errorf("%q, status %d", first, f.status())
+			if first != c.first || f.exitStatus() != c.status {
+				t.Errorf("%q, status %d", first, f.exitStatus())
 			}
 			rows := rowsOf(f.text(false))
 			for label, want := range c.rows {
@@ -138,8 +139,8 @@ func TestExplanationOfWhoAsks(t *testing.T) {
 		from                string
 		agents              []string
 	}{
-		{"a header", "BarBot/1.0 FooBot/2.0", "", map[string]string{"agent": "FooBot, from the User-Agent header", "considered": "BarBot, FooBot", "group": "foobot"}, "user_agent", []string{"BarBot", "FooBot"}},
-		{"the configuration", "BarBot/1.0", "FooBot", map[string]string{"agent": "FooBot, from identity.product_token", "considered": "", "group": "foobot"}, "identity.product_token", []string{"FooBot"}},
+		{"a header", "BarBot/1.0 FooBot/2.0", "", map[string]string{"agent": "FooBot", "agent from": "the User-Agent header", "considered": "BarBot, FooBot", "group": "foobot"}, "user_agent", []string{"BarBot", "FooBot"}},
+		{"the configuration", "BarBot/1.0", "FooBot", map[string]string{"agent": "FooBot", "agent from": "identity.product_token", "considered": "", "group": "foobot"}, "identity.product_token", []string{"FooBot"}},
 		{"a browser", "Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/120.0", "", map[string]string{"agent": "none: the User-Agent header names no product but a browser's", "group": "*"}, "none", nil},
 		{"nobody", "", "", map[string]string{"agent": "none: no User-Agent header (-A gives one)", "group": "*"}, "none", nil},
 	} {
@@ -181,7 +182,7 @@ Sitemap: https://a.test/7.xml
 
 func TestExplanationOfTheFile(t *testing.T) {
 	f := explained(t, fileOf(wishful), nil, "http://a.test/shop/open/1")
-	want := []other{{"/*/open", true, 5, true}, {"/shop", false, 2, true}, {"/shop/open/not", false, 4, false}}
+	want := []otherRule{{"/*/open", true, 5, true}, {"/shop", false, 2, true}, {"/shop/open/not", false, 4, false}}
 	if diff := cmp.Diff(want, f.Others); diff != "" {
 		t.Errorf("others (-want +got):\n%s", diff)
 	}
@@ -211,11 +212,11 @@ func TestExplanationOfDotSegments(t *testing.T) {
 
 func TestExplanationOfNoAddress(t *testing.T) {
 	for address, want := range map[string]string{
-		"a.test/":             "no scheme: an address begins with http://, https:// or ftp://",
+		"a.test/":             "no scheme: a URL begins with http://, https:// or ftp://",
 		"gopher://a.test/":    "the scheme is none of http, https and ftp",
 		"ftp://a.test//x":     "no path that is asked for by FTP",
 		"http:///x":           "the host is empty",
-		"http://u:p@a.test/":  "credentials in the address",
+		"http://u:p@a.test/":  "credentials in the URL",
 		"http://a.test/%zz":   "invalid URL escape",
 		"http://a.test:99999": "the port is not a number",
 		"":                    "no scheme",
@@ -223,8 +224,8 @@ func TestExplanationOfNoAddress(t *testing.T) {
 		"\x1b[2J://a.test/":   "invalid control character in URL",
 	} {
 		f := explained(t, fileOf(""), nil, address)
-		if !strings.Contains(f.Error, want) || f.status() != exitUnknown || f.Allow {
-			t.Errorf("%q: %q, status %d", address, f.Error, f.status())
+		if !strings.Contains(f.Error, want) || f.exitStatus() != exitUnknown || f.Allow {
+			t.Errorf("%q: %q, status %d", address, f.Error, f.exitStatus())
 		}
 		if text := f.text(false); strings.ContainsRune(text, '\x1b') || !strings.HasPrefix(text, "unknown ") {
 			t.Errorf("%q", text)
@@ -240,12 +241,12 @@ func TestExplanationOfHostileWords(t *testing.T) {
 		f := explained(t, fileOf(text), func(c *config.Config) { c.Identity.UserAgent = "Evil\u202eBot/1" }, address)
 		for line := range strings.Lines(f.text(false)) {
 			line = strings.TrimSuffix(line, "\n")
-			if cli.Harmless(line) != line || len(line) > 5*cli.MaxWords {
+			if humanize.Escape(line) != line || len(line) > 5*humanize.MaxBrief {
 				t.Errorf("%q", line)
 			}
 		}
 		var out strings.Builder
-		if err := cli.NewJSONLines(&out).Write(f); err != nil || cli.Harmless(strings.TrimSuffix(out.String(), "\n"))+"\n" != out.String() {
+		if err := cli.NewJSONLines(&out).Write(f); err != nil || humanize.Escape(strings.TrimSuffix(out.String(), "\n"))+"\n" != out.String() {
 			t.Errorf("%q, %v", out.String(), err)
 		}
 	}
@@ -258,7 +259,7 @@ func TestExplanationInColours(t *testing.T) {
 		{"unreachable", "\x1b[33munknown   \x1b[0m http://a.test/x\n"},
 	} {
 		f := plain
-		f.Reason = c.reason
+		f.Reason = policy.Reason(c.reason)
 		if got := f.text(true); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%q, want %q", got, c.want)
 		}
@@ -311,8 +312,8 @@ func TestExplanationOfSealedHosts(t *testing.T) {
 		{"tls.tunnel of an IDN", part, func(c *config.Config) { c.TLS.Tunnel = []string{"Bücher.test"} }, "https://xn--bcher-kva.test/x", "tunnel", 0},
 		{"tls.tunnel, another host", part, listed, "https://a.example/x", "rule", exitDisallowed},
 	} {
-		if f := explained(t, c.answer, c.change, c.address); f.Reason != c.reason || f.status() != c.status {
-			t.Errorf("%s: %s, status %d", c.name, f.Reason, f.status())
+		if f := explained(t, c.answer, c.change, c.address); string(f.Reason) != c.reason || f.exitStatus() != c.status {
+			t.Errorf("%s: %s, status %d", c.name, f.Reason, f.exitStatus())
 		}
 	}
 }

@@ -1,0 +1,313 @@
+package auditcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/daemon"
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	auditreport "robotsproxy/policy/audit/report"
+	"robotsproxy/policy/audit/trail"
+)
+
+// stdinName is what standard input is called where a file is named.
+const stdinName = "<stdin>"
+
+// maxAudits is how many may be read at once: a line of each is held, and a MiB to read it.
+const maxAudits = 100
+
+// auditFiles are the file of an audit and the directory of the snapshots that belong to it.
+type auditFiles struct{ file, snapshots string }
+
+// auditFlags say which audits are meant.
+type auditFlags struct {
+	cli.ConfigFlags
+	paths []string
+	run   string
+}
+
+func (f *auditFlags) add(cmd *cobra.Command) {
+	f.ConfigFlags.Add(cmd)
+	cmd.Flags().StringArrayVar(&f.paths, "file", nil, "audit `FILE` (without it: the configuration's); once for each replica of a fleet")
+	cmd.Flags().StringVar(&f.run, "run", "", "the audit of a run: last, or the `NAME` of its directory")
+	cli.Offer(cmd, "run", "last")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return f.usage() }
+}
+
+// usage returns an error for flags that do not go together.
+func (f *auditFlags) usage() error {
+	switch {
+	case len(f.paths) > 0 && f.run != "":
+		return cli.UsageErrorf("--file and --run name two audits: one is wanted")
+	case slices.Contains(f.paths, ""):
+		return cli.UsageErrorf("--file: the value is empty")
+	case len(f.paths) > 1 && slices.Contains(f.paths, "-"):
+		return cli.UsageErrorf("--file -: standard input cannot be one of several")
+	case len(f.paths) > maxAudits:
+		return cli.UsageErrorf("%d audits: at most %d are read at once", len(f.paths), maxAudits)
+	}
+	return NotEmpty(f.Flags, "run")
+}
+
+// anyFiles takes arguments as further values of --file, so that the shell can expand
+// /audits/*/audit.jsonl.
+func (f *auditFlags) anyFiles(cmd *cobra.Command) {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		f.paths = append(f.paths, args...)
+		return f.usage()
+	}
+}
+
+// audit gives the one audit that is meant. It makes neither file nor directory. With errStdout it
+// gives the directory of the snapshots all the same.
+func (f *auditFlags) audit() (auditFiles, error) {
+	if len(f.paths) > 1 {
+		return auditFiles{}, cli.UsageErrorf("--file is there more than once: one audit is wanted here")
+	}
+	all, err := f.audits()
+	if len(all) == 0 {
+		return auditFiles{}, err
+	}
+	return all[0], err
+}
+
+// audits gives the audits that are meant, as audit gives one.
+func (f *auditFlags) audits() ([]auditFiles, error) {
+	if slices.Contains(f.paths, "-") {
+		return nil, cli.UsageErrorf("--file -: standard input will not do here")
+	}
+	for _, path := range f.paths {
+		if IsDir(path) {
+			return nil, fmt.Errorf("%s is a directory: the audit in it is %s", path, filepath.Join(path, cli.AuditName))
+		}
+	}
+	cfg, err := f.Load()
+	if err != nil {
+		return nil, err
+	}
+	home, err := cfg.State(os.Getenv)
+	if len(f.paths) > 0 {
+		return auditsAt(f.paths, home), nil
+	}
+	if err == nil && f.run != "" {
+		home, err = runDir(home, f.run)
+	}
+	at := auditFiles{filepath.Join(home, cli.AuditName), filepath.Join(home, cli.SnapshotsName)}
+	switch {
+	case err != nil:
+		return nil, err
+	case f.run != "":
+		if elsewhere, err := os.Readlink(at.file); err == nil {
+			at.file = elsewhere // run --audit
+		}
+	case cfg.Audit.File == "-":
+		return []auditFiles{{"", at.snapshots}}, errStdout
+	case cfg.Audit.File != "":
+		at.file = cfg.Audit.File
+	}
+	return []auditFiles{at}, nil
+}
+
+// auditsAt gives the audits of these names, each once. It leaves out a file that was set aside
+// from one of them, as it belongs to that one. The snapshots are beside an audit, or else, if home
+// is not "", in home.
+func auditsAt(paths []string, home string) (all []auditFiles) {
+	aside := map[string]bool{}
+	for _, path := range paths {
+		files, err := trail.Files(path)
+		if err != nil {
+			continue // who opens it says why
+		}
+		for _, file := range files {
+			aside[file.Path] = aside[file.Path] || file.First > 0
+		}
+	}
+	seen := map[string]bool{}
+	for _, path := range paths {
+		clean := filepath.Join(filepath.Dir(path), filepath.Base(path)) // as trail.Files has them
+		if seen[clean] || len(paths) > 1 && aside[clean] {
+			continue
+		}
+		seen[clean] = true
+		at := auditFiles{path, filepath.Join(filepath.Dir(path), cli.SnapshotsName)}
+		if home != "" && !IsDir(at.snapshots) { // it is a run's, or was moved with its audit, or it is our own
+			at.snapshots = filepath.Join(home, cli.SnapshotsName)
+		}
+		all = append(all, at)
+	}
+	return all
+}
+
+// open opens the one audit that is meant, or standard input if the file is -.
+func (f *auditFlags) open(stdin io.Reader) (*trail.Reader, error) {
+	if slices.Contains(f.paths, "-") {
+		return trail.NewReader(stdinName, stdin), nil
+	}
+	at, err := f.audit()
+	if err != nil {
+		return nil, err
+	}
+	return openAudit(at.file)
+}
+
+func openAudit(path string) (*trail.Reader, error) {
+	r, err := trail.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("no audit at %s (which one is meant is said with -c, --state, --run or --file)", path)
+	}
+	return r, err
+}
+
+// openAll opens all audits that are meant. The caller closes them.
+func (f *auditFlags) openAll(stdin io.Reader) (all []auditreport.Trail, err error) {
+	if slices.Contains(f.paths, "-") {
+		return []auditreport.Trail{{Lines: trail.NewReader(stdinName, stdin)}}, nil
+	}
+	audits, err := f.audits()
+	if err != nil {
+		return nil, err
+	}
+	names := shortNames(audits)
+	for i, at := range audits {
+		r, err := openAudit(at.file)
+		if err != nil {
+			closeAll(all)
+			return nil, err
+		}
+		all = append(all, auditreport.Trail{Name: names[i], Lines: r})
+	}
+	return all, nil
+}
+
+func closeAll(trails []auditreport.Trail) {
+	for _, t := range trails {
+		t.Lines.Close()
+	}
+}
+
+// shortNames tells audits apart by their paths without the directories that all have in common.
+func shortNames(audits []auditFiles) (names []string) {
+	var paths []string
+	dir := "" // with a slash at its end
+	for i, at := range audits {
+		path := filepath.ToSlash(daemon.AbsolutePath(at.file))
+		paths = append(paths, path)
+		if i == 0 {
+			dir = path[:strings.LastIndexByte(path, '/')+1]
+		}
+		for !strings.HasPrefix(path, dir) {
+			dir = dir[:strings.LastIndexByte(dir[:len(dir)-1], '/')+1]
+		}
+	}
+	for _, path := range paths {
+		names = append(names, path[len(dir):])
+	}
+	return names
+}
+
+// clientName gives the name of a client in the audits that are meant. Under audit.clients: hash
+// that is the hash of its name, which may be given as well.
+func (f *auditFlags) clientName(name string) (string, error) {
+	cfg, err := f.Load()
+	if err != nil || name == "" || cfg.Audit.Clients != "hash" || audit.IsPseudonym(name) {
+		return name, err
+	}
+	audits, err := f.audits()
+	if err != nil && !errors.Is(err, errStdout) {
+		return "", err
+	}
+	var hash string
+	for i, at := range audits {
+		key, err := os.ReadFile(filepath.Join(filepath.Dir(at.snapshots), cli.KeyName))
+		if err != nil {
+			return "", fmt.Errorf("the hash of client %s: %w", name, err)
+		}
+		own := audit.Pseudonym(key)(name)
+		if i > 0 && own != hash {
+			return "", fmt.Errorf("client %s has another hash in %s than in %s, as each has a key of its own (%s): ask for one audit, or for a hash", name, at.file, audits[0].file, cli.KeyName)
+		}
+		hash = own
+	}
+	return hash, nil
+}
+
+// NotEmpty returns an error for the first of these flags that was given an empty value, as by an
+// unset variable of a script: that must not mean what it means to leave the flag out.
+func NotEmpty(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {
+			return cli.UsageErrorf("--%s: the value is empty", name)
+		}
+	}
+	return nil
+}
+
+// errStdout is the error for an audit that goes to standard output.
+var errStdout = errors.New(`audit.file is "-": name the file that it was put in with --file`)
+
+// IsDir reports whether name is a directory.
+func IsDir(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
+// runDir finds the directory of a run.
+func runDir(state, name string) (string, error) {
+	runs := filepath.Join(state, "runs")
+	if name != "last" {
+		if dir := filepath.Join(runs, name); filepath.Base(name) == name && name != ".." && IsDir(dir) {
+			return dir, nil
+		}
+		return "", fmt.Errorf("no run of this name: %s", name)
+	}
+	entries, err := os.ReadDir(runs)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	for _, e := range slices.Backward(entries) { // names begin with the time, and ReadDir sorts
+		if e.IsDir() {
+			return filepath.Join(runs, e.Name()), nil
+		}
+	}
+	return "", fmt.Errorf("no run in %s", runs)
+}
+
+// requestFlags say which requests are meant.
+type requestFlags struct {
+	client, host string
+	hosts        *policy.HostPatterns // of host; nil: all hosts are meant
+}
+
+func (f *requestFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.client, "client", "", "only requests of the client of this `NAME`")
+	cmd.Flags().StringVar(&f.host, "host", "", "only requests to this `HOST`: its name, or *.suffix")
+}
+
+// read reads the flags, for records of the audits that are meant.
+func (f *requestFlags) read(of *auditFlags) (err error) {
+	if err := NotEmpty(of.Flags, "client", "host"); err != nil {
+		return err
+	}
+	if f.client, err = of.clientName(f.client); err != nil {
+		return err
+	}
+	if f.host == "" {
+		return nil
+	}
+	if f.hosts, err = policy.NewHostPatterns([]string{f.host}); err != nil {
+		return cli.UsageErrorf("--host: %w", err)
+	}
+	return nil
+}

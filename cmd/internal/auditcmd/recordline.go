@@ -1,0 +1,176 @@
+package auditcmd
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/robots"
+)
+
+// A tailFilter selects records. Only an empty filter selects lines that are not records of requests.
+type tailFilter struct {
+	requestFlags
+	blocked bool
+	needles [][]byte // each selected line contains them
+}
+
+// allowed is a part of each line of a request that was allowed, and of no other line: quotes in
+// strings are escaped.
+var allowed = []byte(`"decision":"allow"`)
+
+// prepare finds the needles, which spare most other lines from being decoded.
+func (f *tailFilter) prepare() {
+	host, err := robots.ParseHost(f.host)
+	if err != nil {
+		host = "" // a pattern
+	}
+	for _, s := range []string{f.client, host} {
+		if q := strconv.Quote(s); s != "" && q[1:len(q)-1] == s { // JSON has it unescaped
+			f.needles = append(f.needles, []byte(q))
+		}
+	}
+}
+
+func (f *tailFilter) passes(line []byte) bool {
+	if f.client == "" && f.hosts == nil && !f.blocked {
+		return true
+	}
+	if f.blocked && bytes.Contains(line, allowed) {
+		return false
+	}
+	for _, needle := range f.needles {
+		if !bytes.Contains(line, needle) {
+			return false
+		}
+	}
+	e, err := trail.Read(line)
+	return err == nil && e.IsRequest() && (!f.blocked || e.Blocked()) &&
+		(f.client == "" || e.Client == f.client) && (f.hosts == nil || f.hosts.Has(e.Host))
+}
+
+// A recordLines formats records as lines for people.
+type recordLines struct {
+	cli.Sheet
+	zone *time.Location
+	day  string // of the record before
+}
+
+func newRecordLines(colours bool, zone *time.Location) *recordLines {
+	return &recordLines{Sheet: cli.Sheet{Colours: colours}, zone: zone}
+}
+
+// line formats a record as a line, with a line of the date before it where that changes.
+func (r *recordLines) line(text []byte) string {
+	e, err := trail.Read(text)
+	if err != nil {
+		return r.Paint(cli.Yellow, "no record: ") + strconv.Quote(humanize.Clip(string(text), humanize.MaxBrief))
+	}
+	r.Text.Reset()
+	at := "--:--:--.---"
+	if !e.Time.IsZero() {
+		local := e.Time.In(r.zone)
+		at = local.Format("15:04:05.000")
+		if day := local.Format("Monday, 2006-01-02 MST"); day != r.day {
+			r.day = day
+			r.Text.WriteString(r.Paint(cli.Dim, "-- "+day) + "\n")
+		}
+	}
+	r.Text.WriteString(r.Paint(cli.Dim, at) + "  ")
+	if e.Event != "" {
+		r.Text.WriteString(r.Paint(cli.Yellow, "audit  "+eventText(&e)))
+		return r.Text.String()
+	}
+	if e.IsRequest() {
+		r.verdict(&e)
+	} else {
+		fmt.Fprintf(&r.Text, "%s  %s  %s", r.Paint(cli.Dim, fmt.Sprintf("%-6s", humanize.Word(e.Kind))), statusText(&e), cmp.Or(humanize.Word(e.URL), "-"))
+	}
+	r.details(&e)
+	return r.Text.String()
+}
+
+// verdict adds the decision, the reason and the request.
+func (r *recordLines) verdict(e *trail.Entry) {
+	decision, colour := "allow ", cli.Green
+	switch {
+	case e.Blocked() && e.Enforced:
+		decision, colour = "block ", cli.Red
+	case e.Blocked():
+		decision, colour = "block?", cli.Yellow
+	}
+	fmt.Fprintf(&r.Text, "%s  %-11s  %s  %-4s  %s",
+		r.Paint(colour, decision), humanize.Word(e.Reason), statusText(e), cmp.Or(humanize.Word(e.Method), "-"), cmp.Or(humanize.Word(e.URL), "-"))
+}
+
+// statusText gives the status of the response in three characters; "---": there was none.
+func statusText(e *trail.Entry) string {
+	if e.Status == 0 {
+		return "---"
+	}
+	return strconv.Itoa(e.Status)
+}
+
+// details adds what else the record has.
+func (r *recordLines) details(e *trail.Entry) {
+	add := func(text string) { r.Text.WriteString("  " + text) }
+	if e.Rule != "" {
+		x := explain.OfRecord(e, nil)
+		text := x.RuleText()
+		if !explain.ByRobots(x.Reason) {
+			text = "rule " + text
+		}
+		add(text)
+	}
+	if e.WaitMS >= 1 {
+		add("waited " + asDuration(e.WaitMS/1000).Round(time.Millisecond).String())
+	}
+	if e.Error != "" {
+		add(r.Paint(cli.Red, "error "+strconv.Quote(humanize.Clip(e.Error, humanize.MaxBrief))))
+	}
+	if e.StoreAway {
+		add(r.Paint(cli.Yellow, "store away"))
+	}
+	if e.Replica != "" {
+		add(r.Paint(cli.Dim, "replica ") + humanize.Word(e.Replica))
+	}
+	if e.Client != "" {
+		add(r.Paint(cli.Dim, "client ") + humanize.Word(e.Client))
+	}
+	if e.Agent != "" {
+		add(r.Paint(cli.Dim, "agent ") + humanize.Word(e.Agent))
+	}
+}
+
+// asDuration converts the seconds of a record. A record may have any number.
+func asDuration(seconds float64) time.Duration {
+	if !(seconds > 0) {
+		return 0
+	}
+	return time.Duration(min(math.Round(seconds*float64(time.Second)), math.MaxInt64/2))
+}
+
+// eventText formats an event. It is printable.
+func eventText(e *trail.Entry) string {
+	text := humanize.Word(e.Event)
+	if e.Count > 0 && e.Event != trail.EventCounted { // its detail has the number
+		text += " " + humanize.Count(e.Count, "record")
+	}
+	if e.Detail != "" {
+		text += ": " + humanize.Prose(e.Detail)
+	}
+	if e.Client != "" {
+		text += "  client " + humanize.Word(e.Client)
+	}
+	if e.File != "" {
+		text += fmt.Sprintf(" (%s, %d bytes)", humanize.Word(e.File), e.Octets)
+	}
+	return text
+}

@@ -1,0 +1,155 @@
+package checkcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/daemon"
+	"robotsproxy/policy"
+	"robotsproxy/policy/explain"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// maxOthers is how many rules that did not decide are shown.
+const maxOthers = 3
+
+// A checker judges URLs and explains the decisions.
+type checker struct {
+	engine      *policy.Engine
+	userAgent   string                 // the User-Agent header of the requests
+	from        string                 // their From header
+	file        *File                  // the robots.txt of every origin; nil: each has its own
+	passthrough func(host string) bool // its tunnels are passed through
+	maxURL      int                    // bytes, from limits.url
+}
+
+// newChecker makes a checker that fetches the robots.txt of each origin, or takes file for it if
+// there is one. done releases it.
+func newChecker(cfg config.Config, file *File) (c *checker, done func(), err error) {
+	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file, maxURL: int(cfg.Limits.URL)}
+	book, done, err := newBook(cfg, file, func() *policy.Engine { return c.engine })
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.engine, err = daemon.NewEngine(cfg, book); err == nil {
+		c.passthrough, err = daemon.Passthrough(cfg)
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return c, done, nil
+}
+
+// newBook makes a Book with the robots.txt of each origin, or with one file for all. The engine
+// that engine gives judges redirects.
+func newBook(cfg config.Config, file *File, engine func() *policy.Engine) (policy.Book, func(), error) {
+	if file != nil {
+		b, err := cache.New(cache.Options{Fetcher: file})
+		return b, func() {}, err
+	}
+	d, err := daemon.NewEgress(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	o, err := daemon.CacheOptions(cfg, fetch.Options{Sender: fetch.Unpaced(d.Settling())}, engine)
+	if err != nil {
+		d.Close()
+		return nil, nil, err
+	}
+	b, err := cache.New(o)
+	return b, d.Close, err
+}
+
+// checkAll writes what it finds about each URL, as text or as JSON lines, and gives the exit status.
+func (c *checker) checkAll(ctx context.Context, out io.Writer, urls []string, asJSON bool) (status int, err error) {
+	colours, gap, lines := cli.Colourful(out), "", cli.NewJSONLines(out)
+	for _, u := range urls {
+		f := c.check(ctx, u)
+		status = max(status, f.exitStatus())
+		if asJSON {
+			err = lines.Write(f)
+		} else {
+			_, err = io.WriteString(out, gap+f.text(colours))
+		}
+		if err != nil {
+			return 0, err
+		}
+		gap = "\n"
+	}
+	return status, nil
+}
+
+// check judges a URL.
+func (c *checker) check(ctx context.Context, address string) finding {
+	r, err := c.request(address)
+	if err != nil {
+		f := finding{URL: address}
+		f.Error = err.Error()
+		return f
+	}
+	judge := c.engine.Decide
+	if r.Origin.Scheme == "https" && c.passthrough(r.Origin.Host) {
+		judge = c.engine.DecideTunnel // as the proxy does: it sees the host alone
+		r.From = ""                   // it stays in the tunnel
+	}
+	d := judge(ctx, r)
+	f := finding{URL: address, Allowed: d.Verdict == policy.Allow, Explanation: explain.Of(&d), header: r.UserAgent}
+	switch {
+	case errors.Is(d.Err, egress.ErrForbiddenAddr):
+		f.Reason = policy.ReasonAddress
+	case errors.Is(d.Err, egress.ErrForbiddenPort):
+		f.Reason = policy.ReasonPort
+	}
+	f.Fetched = f.Fetched.Truncate(time.Second)
+	if answer := d.Ruling.Result; answer != nil {
+		f.Status, f.Cut = answer.Status, len(answer.Body) >= robots.MaxBytes
+	}
+	if c.file != nil { // nothing was fetched
+		f.Fetch, f.Fetched, f.Status = nil, time.Time{}, 0
+	}
+	f.addReading(d, c.engine.Reading(r, d))
+	return f
+}
+
+// request reads a URL as the proxy does.
+func (c *checker) request(address string) (policy.Request, error) {
+	origin, pathQuery, err := explain.ParseURL(address)
+	if err == nil && len(origin.String())+len(pathQuery) > c.maxURL {
+		err = fmt.Errorf("the URL has more than %d bytes (limits.url)", c.maxURL)
+	}
+	if err == nil && origin.Scheme == "ftp" {
+		err = egress.CheckFTPPath(pathQuery)
+	}
+	return policy.Request{Method: "GET", Origin: origin, PathQuery: pathQuery, UserAgent: c.userAgent, From: c.from}, err
+}
+
+// addReading adds what the client was taken for, and what the file says besides the rule.
+func (f *finding) addReading(d policy.Decision, x policy.Reading) {
+	f.Dialect, f.Agents, f.AgentFrom = x.Dialect.Name, x.Tokens, fromHeader
+	switch {
+	case x.Source == policy.FromOptions:
+		f.AgentFrom = fromConfig
+	case len(x.Tokens) == 0:
+		f.AgentFrom = fromNobody
+	}
+	s := x.Group.ContentSignals()
+	f.Signals = signals{s.Search.String(), s.AIInput.String(), s.AITrain.String()}
+	f.Sitemaps, f.Licenses = d.Ruling.File.Sitemaps(), d.Ruling.File.Licenses()
+	if x.PathQuery == "" {
+		return
+	}
+	f.Usage = x.Group.ContentUsage(x.PathQuery)
+	f.ContentUsage = f.Usage
+	for _, v := range x.Group.RelatedRules(x.PathQuery, maxOthers) {
+		f.Others = append(f.Others, otherRule{v.Rule, v.Allow, v.Line, v.Matches})
+	}
+}

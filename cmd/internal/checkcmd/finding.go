@@ -1,0 +1,142 @@
+package checkcmd
+
+import (
+	"fmt"
+	"strings"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/robots"
+)
+
+// The exit statuses of check.
+const (
+	exitDisallowed = 1
+	exitUnknown    = 2
+)
+
+// maxLinks is how many sitemaps, and how many licenses, of a file people are shown. JSON has all.
+const maxLinks = 5
+
+// Where a finding's product token is from.
+const (
+	fromConfig = "identity.product_token"
+	fromHeader = "user_agent"
+	fromNobody = "none"
+)
+
+// A finding is what check says of one URL.
+type finding struct {
+	URL     string `json:"url"`
+	Allowed bool   `json:"allow"`
+	explain.Explanation
+	AgentFrom string      `json:"agent_from,omitempty"`
+	Agents    []string    `json:"agents,omitempty"` // product tokens that a group was looked for by
+	Status    int         `json:"robots_status,omitempty"`
+	Cut       bool        `json:"robots_cut,omitempty"` // robots.txt may be longer than is read
+	Sitemaps  []string    `json:"sitemaps,omitempty"`
+	Licenses  []string    `json:"licenses,omitempty"`
+	Signals   signals     `json:"content_signals,omitzero"`
+	Usage     string      `json:"content_usage,omitempty"`
+	Others    []otherRule `json:"others,omitempty"`
+
+	header string // the User-Agent header
+}
+
+// signals are the members of a Content-Signal line.
+type signals struct {
+	Search  string `json:"search,omitempty"`
+	AIInput string `json:"ai-input,omitempty"`
+	AITrain string `json:"ai-train,omitempty"`
+}
+
+// An otherRule is a rule that did not decide.
+type otherRule struct {
+	Rule    string `json:"rule"`
+	Allow   bool   `json:"allow"`
+	Line    int    `json:"line"`
+	Matches bool   `json:"matches"`
+}
+
+// exitStatus is the exit status for this finding alone.
+func (f *finding) exitStatus() int {
+	switch f.Reason {
+	case "", policy.ReasonUnreachable, policy.ReasonOrigin, policy.ReasonClient, policy.ReasonTooComplex, policy.ReasonAddress, policy.ReasonPort:
+		return exitUnknown
+	}
+	if f.Allow {
+		return 0
+	}
+	return exitDisallowed
+}
+
+// text is the finding for people.
+func (f *finding) text(colours bool) string {
+	s := &cli.Sheet{Colours: colours}
+	word, colour := "unknown", cli.Yellow
+	switch f.exitStatus() {
+	case 0:
+		word, colour = "allowed", cli.Green
+	case exitDisallowed:
+		word, colour = "disallowed", cli.Red
+	}
+	fmt.Fprintf(&s.Text, "%s %s\n", s.Paint(colour, fmt.Sprintf("%-10s", word)), humanize.Printable(f.URL))
+	s.Row("why", f.Why())
+	s.Facts(f.Decided())
+	f.agentText(s)
+	s.Facts(f.Rested())
+	if f.Cut {
+		s.Row("note", fmt.Sprintf("no more than the first %d bytes of the file are read", robots.MaxBytes))
+	}
+	s.Row("sitemaps", links(f.Sitemaps)...)
+	s.Row("licenses", links(f.Licenses)...)
+	var outranked, alike []string
+	for _, o := range f.Others {
+		if text := explain.RuleText(o.Allow, o.Rule, o.Line); o.Matches {
+			outranked = append(outranked, text)
+		} else {
+			alike = append(alike, text)
+		}
+	}
+	s.Row("outranked", outranked...)
+	s.Row("begins alike", alike...)
+	return s.Text.String()
+}
+
+// agentText says where the product token is from.
+func (f *finding) agentText(s *cli.Sheet) {
+	switch f.AgentFrom {
+	case fromConfig:
+		s.Row("agent from", "identity.product_token")
+	case fromHeader:
+		var considered []string
+		for _, token := range f.Agents {
+			considered = append(considered, humanize.Printable(token))
+		}
+		s.Row("agent from", "the User-Agent header")
+		s.Row("considered", strings.Join(considered, ", "))
+	case fromNobody:
+		why := "the User-Agent header names no product but a browser's"
+		if f.header == "" {
+			why = "no User-Agent header (-A gives one)"
+		}
+		s.Row("agent", "none: "+why)
+	}
+	if f.Reason == policy.ReasonIdentity {
+		s.Row("what to do", "set the User-Agent header with -A or identity.user_agent, or the From header with identity.from")
+	}
+}
+
+// links are the first of a list, and how many more there are.
+func links(list []string) []string {
+	var shown []string
+	for i, link := range list {
+		if i == maxLinks {
+			return append(shown, fmt.Sprintf("and %d more", len(list)-i))
+		}
+		shown = append(shown, humanize.Brief(link))
+	}
+	return shown
+}
