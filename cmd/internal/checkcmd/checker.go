@@ -13,6 +13,7 @@ import (
 	"robotsproxy/policy"
 	"robotsproxy/policy/explain"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/egress/ftp"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
@@ -60,7 +61,7 @@ func newBook(cfg config.Config, file *File, engine func() *policy.Engine) (polic
 	if err != nil {
 		return nil, nil, err
 	}
-	o, err := daemon.CacheOptions(cfg, fetch.Options{Sender: fetch.Unpaced(d.Settling())}, engine)
+	o, err := daemon.CacheOptions(cfg, fetch.Options{Sender: fetch.Unpaced(d)}, engine)
 	if err != nil {
 		d.Close()
 		return nil, nil, err
@@ -127,7 +128,7 @@ func (c *checker) request(address string) (policy.Request, error) {
 		err = fmt.Errorf("the URL has more than %d bytes (limits.url)", c.maxURL)
 	}
 	if err == nil && origin.Scheme == "ftp" {
-		err = egress.CheckFTPPath(pathQuery)
+		err = ftp.CheckPath(pathQuery)
 	}
 	return policy.Request{Method: "GET", Origin: origin, PathQuery: pathQuery, UserAgent: c.userAgent, From: c.from}, err
 }
