@@ -21,104 +21,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"iter"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
-
-	"robotsproxy/policy"
-	"robotsproxy/policy/audit/live"
-	"robotsproxy/policy/pace"
-	"robotsproxy/robots"
-	"robotsproxy/robots/cache"
 )
-
-// timeout is for a request to come and for its answer to be read, where nothing that
-// takes longer is asked for.
-const timeout = 10 * time.Second
 
 // maxConns bounds the connections that are open at once: whoever reaches the listener
 // must not take from the proxy what files it may open.
 const maxConns = 1000
 
-// Options make a Server. All are required but Metrics, Token, PaceKey, Reload,
-// Reloads, Store, About, Clients and Version.
-type Options struct {
-	Healthy func() error  // why the proxy is not well
-	Ready   func() error  // why it takes no requests
-	Metrics http.Handler  // answers GET /metrics; nil: nothing is there
-	Token   func() string // that all but health asks for; nil or "": none, and then only this machine's own names are answered for
-	Log     *slog.Logger
-
-	Live    *live.Feed
-	Book    Book
-	Pacer   *pace.Pacer
-	Dialect func() robots.Dialect                                 // by which the files of the Book are shown
-	PaceKey func(host string) string                              // what the pace of a host is kept under; nil: its name
-	Explain func(context.Context, policy.Request) policy.Decision // what would be decided, by the code that decides
-	Query   func(policy.Request) cache.Query                      // which robots.txt that code judges by
-	Clients func() []string                                       // names of those of the configuration; nil: there are none
-	Reload  func(context.Context) error                           // reads the configuration anew; its error has a line for each thing that is wrong; nil: it cannot be
-	// Reloads says how often that came to something, how often it was refused, when it
-	// last came to something, and why it did not the last time, line by line; nil: nothing
-	// is reloaded.
-	Reloads func() (ok, refused uint64, lastOK time.Time, lastErr error)
-	Store   func() Store  // how this one of several replicas stands to the others; nil: it is on its own
-	About   func() About  // nil: nothing is known
-	CAPEM   func() []byte // the certificate that clients have to trust
-	Proxy   net.Addr      // where the proxy listens
-	Version string
-
-	ProxyTLS bool // clients speak TLS to it there
-}
-
-// missing names the first that is required and not there.
-func (o *Options) missing() string {
-	for _, need := range []struct {
-		name string
-		is   bool
-	}{
-		{"Healthy", o.Healthy != nil}, {"Ready", o.Ready != nil}, {"Log", o.Log != nil}, {"Live", o.Live != nil},
-		{"Book", o.Book != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil},
-		{"CAPEM", o.CAPEM != nil}, {"Proxy", o.Proxy != nil},
-	} {
-		if !need.is {
-			return need.name
-		}
-	}
-	return ""
-}
-
-// A Book is what is known of origins; [cache.Cache] is one.
-type Book interface {
-	All() iter.Seq[*cache.Entry]
-	Peek(robots.Origin) *cache.Entry
-	Purge(robots.Origin) bool
-	Refetch(ctx context.Context, q cache.Query) (*cache.Entry, error)
-}
-
 // A Server answers the operator. Make one with New, end it with Shutdown.
 type Server struct {
 	http    http.Server
 	answers *server
-}
-
-// A server is what answers.
-type server struct {
-	o        Options
-	sessions *sessions
-	streams  chan struct{} // has an element for each that is open
-	asking   chan struct{} // likewise for what may wait for an origin
-	ending   chan struct{} // closed when no stream is to go on
-	end      func()        // closes it
-	api      *http.ServeMux
-	other    *http.ServeMux
 }
 
 // New makes a Server.
@@ -173,9 +92,6 @@ func (s *server) handler() http.Handler {
 	})))
 }
 
-// isAPI says whether it is a program that asks, by where.
-func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/api/") }
-
 // newOther knows what is no part of the API.
 func (s *server) newOther() *http.ServeMux {
 	mux := http.NewServeMux()
@@ -187,18 +103,6 @@ func (s *server) newOther() *http.ServeMux {
 	s.logins(mux)
 	s.pages(mux)
 	return mux
-}
-
-func answer(check func() error) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		if err := check(); err != nil {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprintf(w, "%v\n", err)
-			return
-		}
-		io.WriteString(w, "ok\n")
-	}
 }
 
 // Serve answers until Shutdown.
@@ -218,4 +122,20 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return s.http.Close()
 	}
 	return err
+}
+
+// pages mounts what people look at. Every page shows what is known when it is asked
+// for; scripts only keep it so.
+func (s *server) pages(mux *http.ServeMux) {
+	mux.HandleFunc("GET /static/{name...}", serveAsset)
+	mux.HandleFunc("GET /{$}", s.showOverview)
+	mux.HandleFunc("GET /state", s.showState)
+	mux.HandleFunc("GET /decisions/{number}", s.showRecord)
+	mux.HandleFunc("GET /hosts", s.showHosts)
+	mux.HandleFunc("GET /hosts/{host}", s.showHostPage)
+	mux.HandleFunc("POST /hosts/{host}", s.changeOrigin)
+	mux.HandleFunc("GET /explain", s.showExplain)
+	mux.HandleFunc("POST /explain", s.answerExplain)
+	mux.HandleFunc("GET /about", s.showAbout)
+	mux.HandleFunc("POST /reload", s.reloadByHand)
 }

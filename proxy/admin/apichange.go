@@ -2,42 +2,14 @@ package admin
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"robotsproxy/proxy/guide"
 	"robotsproxy/robots"
 )
-
-// parseOrigin reads scheme://host, with a port or without.
-func parseOrigin(text string) (robots.Origin, error) {
-	if text == "" {
-		return robots.Origin{}, errors.New("origin is required, as in https://example.com")
-	}
-	u, err := url.Parse(text)
-	if err != nil || u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
-		return robots.Origin{}, errors.New("origin is not as in https://example.com or http://example.com:8080")
-	}
-	o, err := robots.ParseOrigin(u.Scheme, u.Host)
-	if err != nil {
-		return robots.Origin{}, fmt.Errorf("origin: %w", err)
-	}
-	return o, nil
-}
-
-// named reads the origin that a request is about; else it answers.
-func named(w http.ResponseWriter, text string) (robots.Origin, bool) {
-	o, err := parseOrigin(text)
-	if err != nil {
-		problem(w, http.StatusBadRequest, err.Error())
-	}
-	return o, err == nil
-}
 
 // purge forgets an origin's robots.txt.
 func (s *server) purge(w http.ResponseWriter, r *http.Request) {

@@ -7,9 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // policyOfContent (Content Security Policy 3) has a page take nothing from elsewhere,
@@ -149,4 +151,33 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, status int, why 
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	fmt.Fprintf(w, "%d %s\n%s\n", status, http.StatusText(status), why)
+}
+
+// loginFor is where somebody is sent who has to log in first.
+func loginFor(r *http.Request) string {
+	next := ownPath(r.URL.RequestURI())
+	if next == "/" {
+		return "/login"
+	}
+	return "/login?next=" + url.QueryEscape(next)
+}
+
+// ownPath gives a path and query that lead nowhere but here, "/" instead of any other.
+func ownPath(next string) string {
+	u, err := url.ParseRequestURI(next)
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") ||
+		strings.Contains(next, `\`) || u.Path == "/login" || u.Path == "/logout" {
+		return "/"
+	}
+	return next
+}
+
+// loggedIn says whether a request has the cookie of a session.
+func (s *server) loggedIn(r *http.Request, token string) bool {
+	for _, c := range r.CookiesNamed(cookieName) { // one may be of another port's
+		if s.sessions.valid(c.Value, token, time.Now()) {
+			return true
+		}
+	}
+	return false
 }

@@ -2,13 +2,9 @@ package admin
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 )
-
-// maxBody bounds what is read of any request, in octets.
-const maxBody = 64 << 10
 
 // A loginView is what the login page shows.
 type loginView struct {
@@ -21,25 +17,6 @@ func (s *server) logins(mux *http.ServeMux) {
 	mux.HandleFunc("GET /login", s.showLogin)
 	mux.HandleFunc("POST /login", s.login)
 	mux.HandleFunc("POST /logout", s.logout)
-}
-
-// loginFor is where somebody is sent who has to log in first.
-func loginFor(r *http.Request) string {
-	next := ownPath(r.URL.RequestURI())
-	if next == "/" {
-		return "/login"
-	}
-	return "/login?next=" + url.QueryEscape(next)
-}
-
-// ownPath gives a path and query that lead nowhere but here, "/" instead of any other.
-func ownPath(next string) string {
-	u, err := url.ParseRequestURI(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") ||
-		strings.Contains(next, `\`) || u.Path == "/login" || u.Path == "/logout" {
-		return "/"
-	}
-	return next
 }
 
 func (s *server) showLogin(w http.ResponseWriter, r *http.Request) {

@@ -3,25 +3,8 @@ package admin
 import (
 	"bytes"
 	"net/http"
-	"slices"
 	"time"
 )
-
-// pages mounts what people look at. Every page shows what is known when it is asked
-// for; scripts only keep it so.
-func (s *server) pages(mux *http.ServeMux) {
-	mux.HandleFunc("GET /static/{name...}", serveAsset)
-	mux.HandleFunc("GET /{$}", s.showOverview)
-	mux.HandleFunc("GET /state", s.showState)
-	mux.HandleFunc("GET /decisions/{number}", s.showRecord)
-	mux.HandleFunc("GET /hosts", s.showHosts)
-	mux.HandleFunc("GET /hosts/{host}", s.showHostPage)
-	mux.HandleFunc("POST /hosts/{host}", s.changeOrigin)
-	mux.HandleFunc("GET /explain", s.showExplain)
-	mux.HandleFunc("POST /explain", s.answerExplain)
-	mux.HandleFunc("GET /about", s.showAbout)
-	mux.HandleFunc("POST /reload", s.reloadByHand)
-}
 
 // A frame is what all pages have around them.
 type frame struct {
@@ -61,16 +44,6 @@ func (s *server) frame(title, in string) frame {
 		}
 	}
 	return f
-}
-
-// trouble says what is wrong, each thing once.
-func (s *server) trouble() (all []string) {
-	for _, check := range []func() error{s.o.Healthy, s.o.Ready} {
-		if err := check(); err != nil && !slices.Contains(all, visible(err.Error())) {
-			all = append(all, visible(err.Error()))
-		}
-	}
-	return all
 }
 
 // show answers with a page, whole or not at all.

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"net/http"
 	"sync"
 	"time"
 )
@@ -100,14 +99,4 @@ func (s *sessions) read(cookie, token string, now time.Time) (name [nameOctets]b
 	until = time.Unix(int64(binary.BigEndian.Uint64(b[nameOctets:])), 0)
 	_, ended := s.ended[name]
 	return name, until, !ended && now.Before(until)
-}
-
-// loggedIn says whether a request has the cookie of a session.
-func (s *server) loggedIn(r *http.Request, token string) bool {
-	for _, c := range r.CookiesNamed(cookieName) { // one may be of another port's
-		if s.sessions.valid(c.Value, token, time.Now()) {
-			return true
-		}
-	}
-	return false
 }

@@ -126,15 +126,3 @@ func (e *events) flush() error {
 	}
 	return err
 }
-
-// enter takes a place, if there is one.
-func enter(places chan struct{}) bool {
-	select {
-	case places <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func leave(places chan struct{}) { <-places }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"runtime"
 	"slices"
@@ -130,4 +131,27 @@ func (s *server) reloadByHand(w http.ResponseWriter, r *http.Request) {
 	v := s.aboutView(r)
 	v.Flash, v.Why = bad("The configuration stays as it was.", shownErrors(strings.Split(err.Error(), "\n"))...), nil // once is enough
 	s.show(w, http.StatusUnprocessableEntity, "about", "frame", v)
+}
+
+// facts is how a replica stands, for the page about it.
+func (s *Store) facts(at time.Time) []fact {
+	since := "Shared since"
+	if s.Alone {
+		since = "Alone since"
+	}
+	all := []fact{
+		{Name: "This replica", Value: visible(s.Replica), Code: true},
+		{Name: "Replicas", Value: fmt.Sprintf("%d of %d seen", s.Members, s.Expected)},
+		{Name: "Pace", Value: s.timesWords()},
+		{Name: since, Value: moment(at, s.Since)},
+	}
+	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
+}
+
+// sharing is whether a replica paces with the others.
+func (s *Store) sharing() is {
+	if words := s.aloneWords(); words != "" {
+		return is{Kind: "wait", Icon: "info", Word: "No", Note: words}
+	}
+	return is{Kind: "allow", Icon: "allow", Word: "Yes"}
 }

@@ -3,21 +3,28 @@ package admin
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"io"
 	"net/http"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"robotsproxy/proxy/guide"
 )
 
-// About is what only who starts the proxy knows of it.
-type About struct {
-	Commit  string    // that it was built from; "": that is not known
-	Started time.Time // zero: that is not known
-	Config  string    // the file of the configuration; "": there is none that could be read again
-	State   string    // the directory of its state
-	Audit   string    // the file of the audit
+func answer(check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if err := check(); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintf(w, "%v\n", err)
+			return
+		}
+		io.WriteString(w, "ok\n")
+	}
 }
 
 // A certificate is that of the CA, as it is recognised.
@@ -115,4 +122,74 @@ func (s *server) status(w http.ResponseWriter, r *http.Request) {
 		st.Uptime = time.Since(about.Started).Round(time.Millisecond).Seconds()
 	}
 	writeJSON(w, http.StatusOK, st)
+}
+
+// trouble says what is wrong, each thing once.
+func (s *server) trouble() (all []string) {
+	for _, check := range []func() error{s.o.Healthy, s.o.Ready} {
+		if err := check(); err != nil && !slices.Contains(all, visible(err.Error())) {
+			all = append(all, visible(err.Error()))
+		}
+	}
+	return all
+}
+
+// aloneWords says in a sentence or two that the replicas are not together; "": they are.
+func (s *Store) aloneWords() string {
+	if !s.Alone {
+		return ""
+	}
+	since := ""
+	if !s.Since.IsZero() {
+		since = " since " + s.Since.UTC().Format(time.DateTime)
+	}
+	if s.Returning {
+		return fmt.Sprintf("The store that the replicas share answers again: this one paces alone%s, and with the others in a moment.", since)
+	}
+	return fmt.Sprintf("The store that the replicas share is away: %s. This one paces alone%s, %s.", visible(s.Why), since, s.timesWords())
+}
+
+func (s *Store) timesWords() string {
+	if s.Times <= 1 {
+		return "as fast as is permitted"
+	}
+	return strconv.FormatFloat(s.Times, 'g', 3, 64) + " times slower than is permitted"
+}
+
+// storeStatus is what programs are told.
+type storeStatus struct {
+	Replica  string  `json:"replica"`
+	Shared   bool    `json:"shared"`
+	Detail   string  `json:"detail,omitempty"` // why it is not
+	Since    string  `json:"since,omitempty"`
+	Times    float64 `json:"times_slower"`
+	Members  int     `json:"replicas"`
+	Expected int     `json:"expected_replicas"`
+}
+
+// storeStatus is nil where this proxy is on its own.
+func (o *Options) storeStatus() *storeStatus {
+	if o.Store == nil {
+		return nil
+	}
+	s := o.Store()
+	return &storeStatus{s.Replica, !s.Alone, s.aloneWords(), stamp(s.Since), max(s.Times, 1), s.Members, s.Expected}
+}
+
+// alone says that this replica is; "": it is not, or on its own.
+func (o *Options) alone() string {
+	if o.Store == nil {
+		return ""
+	}
+	s := o.Store()
+	return s.aloneWords()
+}
+
+// ready answers whether requests are taken: they are while the store is away, which is
+// said below.
+func (s *server) ready(w http.ResponseWriter, r *http.Request) {
+	answer(s.o.Ready)(w, r)
+	if words := s.o.alone(); words != "" {
+		io.WriteString(w, words+"\n")
+	}
 }
