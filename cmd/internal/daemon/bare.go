@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// This build is for measuring alone: it shows what the parts cost that a proxy without
-// them would not have. As it is, it enforces nothing, and is no proxy to be used.
+// This build is only for measuring what the parts cost that a plain proxy does not have. It enforces nothing
+// and must not be used as a proxy.
 
-// parts are those that can be left out: the judgement (robots), the wait for a slot and
-// all that is enforced (pace), the audit, and what the operator is shown (metrics).
+// parts that can be left out: decisions (robots), the wait for a slot and all enforcement (pace), the audit,
+// and metrics and dashboard (metrics).
 const parts = "robots,pace,audit,metrics"
 
-// without says whether the environment's BARE names a part: all of them where it is not
-// set, none where it is empty.
-func without(part string) bool {
+// isLeftOut reports whether the environment's BARE names a part: all parts if it is not set, none if it is
+// empty.
+func isLeftOut(part string) bool {
 	named, set := os.LookupEnv("BARE")
 	if !set {
 		named = parts
@@ -25,10 +25,10 @@ func without(part string) bool {
 	return strings.Contains(","+named+",", ","+part+",")
 }
 
-func tellWithout(log *slog.Logger) {
+func warnBare(log *slog.Logger) {
 	var out []string
 	for part := range strings.SplitSeq(parts, ",") {
-		if without(part) {
+		if isLeftOut(part) {
 			out = append(out, part)
 		}
 	}

@@ -29,7 +29,7 @@ func TestBare(t *testing.T) {
 			}
 			s := newShare(t)
 			s.ask.PathQuery = "/private"
-			rules := &s.daemon.Now.Load().rules
+			rules := &s.daemon.Active.Load().rules
 			all, err := s.daemon.sinks(nil)
 			if err != nil {
 				t.Fatal(err)

@@ -53,10 +53,10 @@ func configCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// CheckFiles says what is wrong with what only others than the file can tell: the
-// files that it names, and an identity that is none. It makes no file.
+// CheckFiles checks what the configuration file alone cannot show: the files that it names, and the
+// identity. It creates no file.
 func CheckFiles(cfg config.Config) error {
-	faults := []error{refusesAll(cfg)}
+	faults := []error{checkIdentity(cfg)}
 	if cfg.TLS.CACert != "" {
 		_, err := mitm.Load(cfg.TLS.CACert, cfg.TLS.CAKey)
 		faults = append(faults, err)

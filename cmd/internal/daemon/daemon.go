@@ -1,18 +1,15 @@
-// Package daemon is the proxy as a process: it makes every package from one configuration, serves,
+// Package daemon runs the proxy as a process: it makes every package from one configuration, serves,
 // reloads and shuts down. It has the commands serve, config and health.
 package daemon
 
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"runtime/debug"
 	"sync/atomic"
@@ -24,7 +21,7 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/prom"
-	"robotsproxy/cmd/internal/version"
+	"robotsproxy/cmd/internal/redis"
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
@@ -34,201 +31,119 @@ import (
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/admin"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
-	"robotsproxy/robots/fetch"
 )
 
-// A Daemon is the whole proxy: every package made from one configuration, in
-// the order in which they need each other. This is the one page where the
-// configuration becomes the packages' own Options; what judges stands in judge.go.
+// A Daemon is a running proxy: every package, made from one configuration in the order in which they
+// need each other. The functions in options.go turn the configuration into the packages' own Options.
 type Daemon struct {
-	log       *slog.Logger
-	Now       atomic.Pointer[generation] // what is in force; see reload.go
-	store     *bolt.Store                // nil where nothing outlives the process
-	fleet     fleet                      // nil where no other replica shares the pace
-	shelf     cache.Store                // of robots.txt files, in these two; nil without either
-	fetches   *prom.Stopwatch
-	book      *cache.Cache
-	Pacer     *pace.Pacer
-	evidence  *audit.Log
-	snapshots *snapshot.Store
-	memory    *memory.Budget
-	home      string // of the audit, and what belongs to it
-	auditFile string
-	feed      *live.Feed    // nil where admin is
-	counts    *prom.Metrics // likewise
-	handler   *proxy.Handler
-	reloader  *reloader // nil where nothing is reloaded
-	listener  net.Listener
-	admin     *admin.Server // nil where it is off
-	adminAt   net.Listener
-	draining  atomic.Bool
+	log           *slog.Logger
+	Active        atomic.Pointer[generation] // the active generation; see reload.go
+	store         *bolt.Store                // nil: no state outlives the process
+	fleet         fleet                      // nil: there are no other replicas
+	robotsStore   cache.Store                // the stored robots.txt files of store and fleet; nil without either
+	fetchTimer    *prom.Stopwatch
+	robotsCache   *cache.Cache
+	Pacer         *pace.Pacer
+	evidence      *audit.Log
+	snapshots     *snapshot.Store
+	memory        *memory.Budget
+	auditDir      string // the audit, its snapshots and its key
+	auditFile     string
+	feed          *live.Feed    // nil without admin
+	metrics       *prom.Metrics // nil without admin
+	handler       *proxy.Handler
+	reloader      *reloader // nil: the configuration is not reloaded
+	listener      net.Listener
+	admin         *admin.Server // nil: it is off
+	adminListener net.Listener
+	draining      atomic.Bool
 }
 
-// A Storage is what a daemon has for itself on the disk. It takes the store over.
+// A Storage is the storage of one Daemon. The Daemon closes store.
 type Storage struct {
-	Dir   string      // of the audit, with all that belongs to it; "": the state directory
-	store *bolt.Store // nil: nothing that is known of sites outlives the process
+	Dir   string      // for the audit and what belongs to it; "": the state directory
+	store *bolt.Store // nil: no state outlives the process
 }
 
-// New listens and makes everything; others are handed the records too. What it made
-// before an error is undone.
+// New listens and makes all packages. others also receive the records. After an error New closes what
+// it has made.
 func New(cfg config.Config, own Storage, log *slog.Logger, others ...audit.Sink) (_ *Daemon, err error) {
-	h := &Daemon{log: log, store: own.store, fetches: prom.NewStopwatch(), memory: memory.New(memory.Options{})}
+	d := &Daemon{log: log, store: own.store, fetchTimer: prom.NewStopwatch(), memory: memory.New(memory.Options{})}
 	defer func() {
 		if err != nil {
-			h.close() // of two errors the first is told
+			d.close() // the first error is returned
 		}
 	}()
-	state, err := begin(cfg, log)
+	state, err := checkStart(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	if h.fleet, err = openFleet(cfg, log); err != nil {
+	if d.fleet, err = openFleet(cfg, log); err != nil {
 		return nil, err
 	}
-	h.Pacer, h.shelf = pacer(h.store, h.fleet), robotsStore(h.store, h.fleet)
-	h.home = cmp.Or(own.Dir, state)
-	if err := h.listen(cfg); err != nil { // first: which port it got decides where the egress client must not connect to
+	d.Pacer, d.robotsStore = newPacer(d.store, d.fleet), newRobotsStore(d.store, d.fleet)
+	d.auditDir = cmp.Or(own.Dir, state)
+	if err := d.listen(cfg); err != nil { // first, since the egress client must not connect to these ports
 		return nil, err
 	}
-	if err := h.openFeed(); err != nil {
+	if err := d.openFeed(); err != nil {
 		return nil, err
 	}
-	first, err := h.make(cfg, nil)
+	first, err := d.newGeneration(cfg, nil)
 	if err != nil {
 		return nil, err
 	}
-	h.Now.Store(first)
-	h.boundMemory(first)
-	if err := h.openAudit(first); err != nil {
+	d.Active.Store(first)
+	d.boundMemory(first)
+	if err := d.openAudit(first); err != nil {
 		return nil, err
 	}
-	sinks, err := h.sinks(others)
+	sinks, err := d.sinks(others)
 	if err != nil {
 		return nil, err
 	}
-	h.handler, err = proxy.New(proxy.Options{
-		Rules: first.rules, Pacer: h.Pacer, Audit: audit.Fanout(sinks...), Keep: h.keep(), Ready: h.evidence.Refusal, Log: log, Memory: h.memory,
+	d.handler, err = proxy.New(proxy.Options{
+		Rules: first.rules, Pacer: d.Pacer, Audit: audit.Fanout(sinks...), Keep: d.keepFunc(), Ready: d.evidence.Refusal, Log: log, Memory: d.memory,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return h, h.openAdmin()
+	return d, d.openAdmin()
 }
 
-// perAddress says whether hosts at one address share a pace; in monitor mode
-// nothing is paced.
-func perAddress(cfg config.Config) bool { return cfg.Pace.Per == "address" && cfg.Mode != "monitor" }
-
-// begin says what the configuration has that is of no use, and gives the state
-// directory.
-func begin(cfg config.Config, log *slog.Logger) (state string, err error) {
-	if err := refusesAll(cfg); err != nil {
+// checkStart logs settings that have no effect, and returns the state directory.
+func checkStart(cfg config.Config, log *slog.Logger) (state string, err error) {
+	if err := checkIdentity(cfg); err != nil {
 		return "", err
 	}
-	tellOver(cfg, log)
-	tellWithout(log)
+	warnExpired(cfg, log)
+	warnBare(log)
 	return cli.StateDir(cfg)
 }
 
-// listenTLS is what the proxy's own port shows; nil where it speaks in the clear.
-func listenTLS(cfg config.Config) (*tls.Config, error) {
-	if cfg.ListenTLS.Cert == "" {
-		return nil, nil
-	}
-	cert, err := tls.LoadX509KeyPair(cfg.ListenTLS.Cert, cfg.ListenTLS.Key)
-	if err != nil {
-		return nil, fmt.Errorf("listen_tls: %w", err)
-	}
-	if end := cert.Leaf.NotAfter; time.Now().After(end) {
-		return nil, fmt.Errorf("listen_tls: the certificate in %s expired on %s", cfg.ListenTLS.Cert, end.Format(time.DateOnly))
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}, nil
-}
-
-// NewEgress makes the way out; own is where this process listens.
-func NewEgress(cfg config.Config, own ...netip.AddrPort) (*egress.Client, error) {
-	o, err := egressOptions(cfg, own...)
-	if err != nil {
-		return nil, err
-	}
-	return egress.New(o)
-}
-
-// egressOptions are the options of the egress client; own is where this process listens.
-func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, error) {
-	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Own: own, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
-	o.OneAddress = perAddress(cfg)
-	for _, p := range cfg.Egress.Ports {
-		o.Ports = append(o.Ports, egress.PortRange(p))
-	}
-	if file := cfg.Egress.ExtraCA; file != "" {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return o, fmt.Errorf("egress.extra_ca: %w", err)
-		}
-		if o.Roots, err = x509.SystemCertPool(); err != nil {
-			return o, fmt.Errorf("the system's root certificates: %w", err)
-		}
-		if !o.Roots.AppendCertsFromPEM(pem) {
-			return o, fmt.Errorf("egress.extra_ca: no certificate in %s", file)
-		}
-	}
-	if cfg.Egress.Parent != "" {
-		var err error
-		if o.Parent, err = url.Parse(cfg.Egress.Parent); err != nil {
-			return o, errors.New("egress.parent: not a URL") // err has the password
-		}
-	}
-	return o, nil
-}
-
-// CacheOptions gives the options of the robots.txt cache under cfg, with a fetcher made from o.
-// The engine that engine gives judges redirects; engine is not called before the first
-// redirect.
-func CacheOptions(cfg config.Config, o fetch.Options, engine func() *policy.Engine) (cache.Options, error) {
-	var err error
-	if o.Denied, err = denied(cfg); err != nil {
-		return cache.Options{}, err
-	}
-	o.Timeout, o.From, o.IsOwnFailure = cfg.Robots.FetchTimeout, cfg.Identity.From, proxy.FetchFailedHere
-	o.MaxURL = int(cfg.Limits.URL)
-	o.Allowed = func(ctx context.Context, r fetch.Request, to robots.Origin, pathQuery string) error {
-		return engine().AllowsRedirect(ctx, r, to, pathQuery)
-	}
-	client, err := fetch.New(o)
-	return cache.Options{
-		Fetcher:      client,
-		MaxAge:       cfg.Robots.MaxAge,
-		MinAge:       cfg.Robots.MinAge,
-		Retry:        cfg.Robots.UnreachableRetry,
-		FetchTimeout: cfg.Robots.FetchTimeout,
-		UserAgent:    cmp.Or(cfg.Identity.UserAgent, version.Product()),
-	}, err
-}
-
-func (h *Daemon) listen(cfg config.Config) (err error) {
+func (d *Daemon) listen(cfg config.Config) (err error) {
 	network := "tcp"
 	if ip, err := netip.ParseAddrPort(cfg.Listen); err == nil && ip.Addr().Is4() {
-		network = "tcp4" // or 0.0.0.0 would be every IPv6 address too
+		network = "tcp4" // else 0.0.0.0 would also be every IPv6 address
 	}
-	if h.listener, err = net.Listen(network, cfg.Listen); err != nil {
+	if d.listener, err = net.Listen(network, cfg.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if cfg.Admin.Listen == "" {
 		return nil
 	}
-	if h.adminAt, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
+	if d.adminListener, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
 		return fmt.Errorf("admin.listen: %w", err)
 	}
 	return nil
 }
 
-// own is where the daemon listens.
-func (h *Daemon) own() (all []netip.AddrPort) {
-	for _, l := range []net.Listener{h.listener, h.adminAt} {
+// listenAddrs returns the addresses on which the daemon listens.
+func (d *Daemon) listenAddrs() (all []netip.AddrPort) {
+	for _, l := range []net.Listener{d.listener, d.adminListener} {
 		if l != nil {
 			all = append(all, l.Addr().(*net.TCPAddr).AddrPort())
 		}
@@ -236,101 +151,317 @@ func (h *Daemon) own() (all []netip.AddrPort) {
 	return all
 }
 
-// ready says why no requests are taken at present.
-func (h *Daemon) ready() error {
-	if h.draining.Load() {
+// ready returns why the proxy accepts no requests at present; nil: it does.
+func (d *Daemon) ready() error {
+	if d.draining.Load() {
 		return errors.New("shutting down")
 	}
-	return h.evidence.Refusal()
+	return d.evidence.Refusal()
 }
 
-// Run serves until ctx ends, lets the requests in flight finish, but not after
-// urged has ended, and closes everything. It is called once.
-func (h *Daemon) Run(ctx, urged context.Context) (err error) {
-	defer func() { err = errors.Join(err, h.close()) }()
+// Run serves until ctx ends, waits for the requests in flight until they or urged end, and closes
+// everything. It is called once.
+func (d *Daemon) Run(ctx, urged context.Context) (err error) {
+	defer func() { err = errors.Join(err, d.close()) }()
 	background, stop := context.WithCancel(context.Background())
 	defer stop()
 	g, failed := errgroup.WithContext(ctx)
-	g.Go(func() error { return h.handler.Serve(h.listener) })
+	g.Go(func() error { return d.handler.Serve(d.listener) })
 	g.Go(func() error {
-		debug.FreeOSMemory() // what the start took, as to read the system's roots: without load nothing else collects it for minutes
+		debug.FreeOSMemory() // the start has allocated a lot, as for the system's roots, and without load no collection runs for minutes
 		return nil
 	})
-	sharing, part := context.WithCancel(context.Background()) // until the book has told what it has to tell
+	sharing, part := context.WithCancel(context.Background()) // ends after the cache has saved its state
 	defer part()
 	g.Go(func() error {
 		defer part()
-		return h.book.Run(background)
+		return d.robotsCache.Run(background)
 	})
-	g.Go(func() error { return h.evidence.Run(background) })
-	g.Go(func() error { return h.snapshots.Run(background) })
-	if h.store != nil {
-		g.Go(func() error { return h.store.Run(background) })
-		g.Go(func() error { return keepClocks(background, h.store, h.Pacer) })
+	g.Go(func() error { return d.evidence.Run(background) })
+	g.Go(func() error { return d.snapshots.Run(background) })
+	if d.store != nil {
+		g.Go(func() error { return d.store.Run(background) })
+		g.Go(func() error { return saveClocks(background, d.store, d.Pacer) })
 	}
-	if h.fleet != nil {
-		g.Go(func() error { return h.share(sharing) })
+	if d.fleet != nil {
+		g.Go(func() error { return d.runFleet(sharing) })
 	}
-	if h.admin != nil {
-		g.Go(func() error { return h.feed.Run(background) })
-		g.Go(func() error { return h.admin.Serve(h.adminAt) })
+	if d.admin != nil {
+		g.Go(func() error { return d.feed.Run(background) })
+		g.Go(func() error { return d.admin.Serve(d.adminListener) })
 	}
-	if h.reloader != nil {
-		g.Go(func() error { return h.reloader.run(failed, background) })
-		g.Go(func() error { return h.reloader.notifier.guard(background) })
+	if d.reloader != nil {
+		g.Go(func() error { return d.reloader.run(failed, background) })
+		g.Go(func() error { return d.reloader.notifier.watchdog(background) })
 	}
 	g.Go(func() error {
-		<-failed.Done() // asked to end, or one of the above has
-		h.draining.Store(true)
-		if h.reloader != nil {
-			h.reloader.notifier.stopping()
+		<-failed.Done() // ctx has ended, or one of the goroutines above has failed
+		d.draining.Store(true)
+		if d.reloader != nil {
+			d.reloader.notifier.stopping()
 		}
 		defer stop()
 		if ctx.Err() != nil {
-			h.drain(urged)
+			d.drain(urged)
 		}
-		h.log.Info("robotsproxy ends; requests in flight may finish, for 20 s or until the next signal")
-		err := h.handler.Shutdown(urged)
-		if h.admin != nil {
+		d.log.Info("robotsproxy ends; requests in flight may finish, for 20 s or until the next signal")
+		err := d.handler.Shutdown(urged)
+		if d.admin != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			err = errors.Join(err, h.admin.Shutdown(ctx))
+			err = errors.Join(err, d.admin.Shutdown(ctx))
 		}
 		return err
 	})
 	return g.Wait()
 }
 
-// close undoes what build has made, the audit last: it is the evidence.
-func (h *Daemon) close() error {
-	for _, l := range []net.Listener{h.listener, h.adminAt} {
+// close closes what New has made. The audit is last, since it is the evidence.
+func (d *Daemon) close() error {
+	for _, l := range []net.Listener{d.listener, d.adminListener} {
 		if l != nil {
-			l.Close() // closed already where it was served
+			l.Close() // returns an error if Run has closed it
 		}
 	}
-	if now := h.Now.Load(); now != nil {
+	if now := d.Active.Load(); now != nil {
 		now.rules.Egress.Close()
 	}
-	if h.fleet != nil {
-		h.fleet.Close() // what fails there can be told to nobody
+	if d.fleet != nil {
+		d.fleet.Close() // nobody can be told of an error
 	}
-	if h.store != nil {
-		h.store.Close()
+	if d.store != nil {
+		d.store.Close()
 	}
-	if h.evidence == nil {
+	if d.evidence == nil {
 		return nil
 	}
-	return h.evidence.Close()
+	return d.evidence.Close()
 }
 
-// Addr is where the proxy listens, as host:port.
-func (h *Daemon) Addr() string { return h.listener.Addr().String() }
+// Addr returns the proxy's address as host:port.
+func (d *Daemon) Addr() string { return d.listener.Addr().String() }
 
-// CAPEM is the certificate that clients have to trust.
-func (h *Daemon) CAPEM() []byte { return h.Now.Load().rules.Authority.CertPEM() }
+// CAPEM returns the certificate that clients have to trust.
+func (d *Daemon) CAPEM() []byte { return d.Active.Load().rules.Authority.CertPEM() }
 
-// token is what the operator's side asks for.
-func (h *Daemon) token() string { return h.Now.Load().Cfg.Admin.Token }
+// token returns admin.token.
+func (d *Daemon) token() string { return d.Active.Load().Cfg.Admin.Token }
 
-// AuditFile is where the records go.
-func (h *Daemon) AuditFile() string { return h.auditFile }
+// AuditFile returns the path of the audit.
+func (d *Daemon) AuditFile() string { return d.auditFile }
+
+// openAudit opens the snapshots and the audit.
+func (d *Daemon) openAudit(f *generation) (err error) {
+	if d.snapshots, err = snapshot.Open(f.snapshots); err != nil {
+		return err
+	}
+	o := f.audit
+	o.Snapshots = d.snapshots
+	d.auditFile = o.File
+	d.evidence, err = audit.Open(o)
+	return err
+}
+
+const (
+	// drainQuiet is how long no request arrives before a drain ends: a balancer that checks every
+	// few seconds has noticed by then.
+	drainQuiet = 5 * time.Second
+
+	drainLook = 100 * time.Millisecond // how often drain checks
+)
+
+// drain continues to serve, as not ready, until the configured time, until urged ends, or until no
+// requests arrive. Each response closes its connection.
+func (d *Daemon) drain(urged context.Context) {
+	most := d.Active.Load().Cfg.Drain
+	if most <= 0 {
+		return
+	}
+	d.log.Info("robotsproxy drains; it goes on until its clients are elsewhere, or until the next signal", "at_most", most)
+	d.handler.Drain()
+	ctx, cancel := context.WithTimeout(urged, most)
+	defer cancel()
+	look := time.NewTicker(drainLook)
+	defer look.Stop()
+	requests := d.handler.Stats().Requests
+	for quiet := time.Now(); time.Since(quiet) < drainQuiet; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		if now := d.handler.Stats().Requests; now.Open > 0 || now.Ever != requests.Ever {
+			requests, quiet = now, time.Now()
+		}
+	}
+}
+
+// runFleet exchanges state with the other replicas until ctx ends, when no request is sent any more.
+func (d *Daemon) runFleet(ctx context.Context) error {
+	return d.fleet.Run(ctx, redis.Hooks{Clocks: d.Pacer.Clocks, Recheck: d.Pacer.Recheck, BackOff: d.Pacer.MergeBackOff})
+}
+
+// adminStore returns the state of this replica for the admin listener; nil: there are no others.
+func (d *Daemon) adminStore() func() admin.Store {
+	if d.fleet == nil {
+		return nil
+	}
+	cfg := d.Active.Load().Cfg.Store // a reload does not change it
+	name := d.Active.Load().audit.Replica
+	return func() admin.Store {
+		s := d.fleet.Stats()
+		return admin.Store{
+			Replica: name, Alone: s.Alone, Returning: s.Returning, Why: s.Cause.String(), Since: s.Since,
+			Times: s.Times, Members: s.Replicas, Expected: cfg.Replicas,
+		}
+	}
+}
+
+// storeStats returns the state of this replica for the metrics; nil: there are no others.
+func (d *Daemon) storeStats() func() prom.StoreStats {
+	if d.fleet == nil {
+		return nil
+	}
+	expected := d.Active.Load().Cfg.Store.Replicas
+	return func() prom.StoreStats {
+		return prom.StoreStats{Stats: d.fleet.Stats(), Robots: d.fleet.RobotsStats(), Expected: expected}
+	}
+}
+
+// boundMemory sets the memory budget of f. It also sets the garbage collector's limit a little above
+// the budget, unless the environment has GOMEMLIMIT.
+func (d *Daemon) boundMemory(f *generation) {
+	d.memory.SetLimit(f.memory)
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(f.memory + f.memory/memoryAbove)
+	}
+}
+
+// newMetrics makes the metrics. The handler, which also counts for them, is made later.
+func (d *Daemon) newMetrics() (*prom.Metrics, error) {
+	version, commit := buildInfo()
+	o := prom.Options{
+		Version:   version,
+		Revision:  commit,
+		Ready:     d.ready,
+		Handler:   func() proxy.Stats { return d.handler.Stats() },
+		Authority: func() mitm.Stats { return d.Active.Load().rules.Authority.Stats() },
+		Egress:    func() egress.Stats { return d.Active.Load().rules.Egress.Stats() },
+		Book:      d.robotsCache.Stats,
+		Pace:      d.Pacer.Stats,
+		Audit:     d.evidence.Stats,
+		Snapshots: d.snapshots.Stats,
+		Reloads:   d.Reloads,
+		Fetches:   d.fetchTimer,
+		Store:     d.storeStats(),
+	}
+	if d.store != nil {
+		o.State = d.store.Stats
+	}
+	if d.Active.Load().rules.TLS != nil { // a reload changes the certificate, but not whether there is one
+		o.ListenTLS = func() time.Time { return d.Active.Load().rules.TLS.Certificates[0].Leaf.NotAfter }
+	}
+	return prom.New(o)
+}
+
+// openFeed makes the live feed of requests, if there is an admin listener.
+func (d *Daemon) openFeed() (err error) {
+	if d.adminListener == nil {
+		return nil
+	}
+	d.feed, err = live.New(live.Options{Waiting: func() int { return d.Pacer.Stats().Waiting }})
+	return err
+}
+
+// tap returns the function that receives each line of the audit; nil: there is none.
+func (d *Daemon) tap() func(seq uint64, line []byte) {
+	if d.feed == nil || isLeftOut("metrics") {
+		return nil
+	}
+	return d.feed.Tap
+}
+
+// sinks returns the receivers of each record: the audit first, then others, then metrics and feed.
+func (d *Daemon) sinks(others []audit.Sink) (all []audit.Sink, err error) {
+	if !isLeftOut("audit") {
+		all = append(all, d.evidence)
+	}
+	all = append(all, others...)
+	if d.adminListener == nil {
+		return all, nil
+	}
+	if d.metrics, err = d.newMetrics(); err != nil || isLeftOut("metrics") {
+		return all, err
+	}
+	return append(all, d.metrics, d.feed), nil
+}
+
+// keepFunc returns the function that stores the robots.txt files that decisions are based on.
+func (d *Daemon) keepFunc() func(*audit.Record) error {
+	if isLeftOut("audit") {
+		return func(*audit.Record) error { return nil }
+	}
+	return d.evidence.Keep
+}
+
+// paceKey returns the current key of a host's pace.
+func (d *Daemon) paceKey(host string) string {
+	rules := &d.Active.Load().rules
+	if rules.PerAddress {
+		if at := rules.Egress.KnownAddress(host); at.IsValid() {
+			return at.String()
+		}
+	}
+	return rules.Engine.PaceKey(host)
+}
+
+// clientNames returns the names of the configured clients.
+func (d *Daemon) clientNames() (all []string) {
+	for _, c := range d.Active.Load().Cfg.Clients {
+		all = append(all, c.Name)
+	}
+	return all
+}
+
+// openAdmin makes the admin server. It comes last, since it shows the rest.
+func (d *Daemon) openAdmin() (err error) {
+	if d.adminListener == nil {
+		return nil
+	}
+	version, commit := buildInfo()
+	started := time.Now()
+	d.admin, err = admin.New(admin.Options{
+		Healthy: d.evidence.Err, Ready: d.ready, Metrics: d.metrics.Handler(), Log: d.log,
+		Token:   d.token,
+		Live:    d.feed,
+		Book:    d.robotsCache,
+		Pacer:   d.Pacer,
+		Dialect: func() robots.Dialect { return d.Active.Load().dialect },
+		PaceKey: d.paceKey,
+		Explain: d.handler.Explain,
+		Query:   func(r policy.Request) cache.Query { return d.Active.Load().rules.Engine.Query(r) },
+		Clients: d.clientNames,
+		Reload:  d.Reload,
+		Reloads: d.Reloads,
+		Store:   d.adminStore(),
+		About: func() admin.About {
+			about := admin.About{Commit: commit, Started: started, State: d.auditDir, Audit: d.auditFile}
+			if d.reloader != nil {
+				about.Config = AbsolutePath(d.reloader.settings.file)
+			}
+			return about
+		},
+		CAPEM: d.CAPEM,
+		Proxy: d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil, // a reload does not change it
+		Version: version,
+	})
+	return err
+}
+
+// AdminURL returns the URL of the admin listener; "": it is off.
+func (d *Daemon) AdminURL() string {
+	if d.adminListener == nil {
+		return ""
+	}
+	return "http://" + d.adminListener.Addr().String() + "/"
+}

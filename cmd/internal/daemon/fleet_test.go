@@ -62,8 +62,8 @@ func (s statsOnly) RobotsStats() redis.RobotsStats { return s.robots }
 // What is known of the store is shown as what it is.
 func TestFleetIsShown(t *testing.T) {
 	h := &Daemon{}
-	h.Now.Store(&generation{Cfg: config.Config{Store: config.Store{Replicas: 5}}, audit: audit.Options{Replica: "proxy-1"}})
-	if h.sharing() != nil || h.shareStats() != nil {
+	h.Active.Store(&generation{Cfg: config.Config{Store: config.Store{Replicas: 5}}, audit: audit.Options{Replica: "proxy-1"}})
+	if h.adminStore() != nil || h.storeStats() != nil {
 		t.Error("a proxy on its own shows a store")
 	}
 	since := time.Now()
@@ -74,12 +74,12 @@ func TestFleetIsShown(t *testing.T) {
 	}}
 	if diff := cmp.Diff(admin.Store{
 		Replica: "proxy-1", Alone: true, Returning: true, Why: "no answer within a second", Since: since, Times: 4, Members: 3, Expected: 5,
-	}, h.sharing()()); diff != "" {
+	}, h.adminStore()()); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(prom.StoreStats{
 		Stats: h.fleet.Stats(), Robots: h.fleet.RobotsStats(), Expected: 5,
-	}, h.shareStats()()); diff != "" {
+	}, h.storeStats()()); diff != "" {
 		t.Error(diff)
 	}
 }

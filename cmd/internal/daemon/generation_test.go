@@ -32,28 +32,28 @@ func TestAHouseThatEndsTakesNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.close()
-	before := h.Now.Load()
+	before := h.Active.Load()
 	if err := h.handler.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	late, err := h.make(load(keys{"identity.user_agent": "Late/1", "robots.unreachable_retry": "7s"}), before)
+	late, err := h.newGeneration(load(keys{"identity.user_agent": "Late/1", "robots.unreachable_retry": "7s"}), before)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if late.rules.Egress == before.rules.Egress {
 		t.Fatal("it uses the same egress client")
 	}
-	if _, err := h.use(late, before); !errors.Is(err, http.ErrServerClosed) {
+	if _, err := h.activate(late, before); !errors.Is(err, http.ErrServerClosed) {
 		t.Errorf("said: %v", err)
 	}
 	o, err := robots.ParseOrigin("http", strings.TrimPrefix(site.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.book.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard()); err != nil {
+	if _, err := h.robotsCache.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard()); err != nil {
 		t.Fatal(err)
 	}
-	if got := site.seen[0].UserAgent(); got == "Late/1" || h.Now.Load() != before {
+	if got := site.seen[0].UserAgent(); got == "Late/1" || h.Active.Load() != before {
 		t.Errorf("it is in force: robots.txt is fetched as %s", got)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, site.URL+"/page", nil)

@@ -18,7 +18,7 @@ import (
 
 const (
 	healthTimeout = 2 * time.Second
-	maxHealthLine = 4 << 10 // octets of the answer that are read
+	maxHealthLine = 4 << 10 // bytes of the response that are read
 )
 
 func HealthCommand() *cobra.Command {
@@ -54,7 +54,7 @@ is 0 when it is well, else 1.`,
 	return cmd
 }
 
-// Health is the first line that the proxy answers with, and an error unless it is well.
+// Health returns the first line of the proxy's response, and an error unless the proxy is healthy.
 func Health(ctx context.Context, admin string) (line string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -62,7 +62,7 @@ func Health(ctx context.Context, admin string) (line string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("health: %w", err)
 	}
-	// Its own client: the environment's proxy may be the very one that is asked about.
+	// Not http.DefaultClient: the environment's proxy may be the one whose health is asked.
 	client := http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -70,7 +70,7 @@ func Health(ctx context.Context, admin string) (line string, err error) {
 	resp, err := client.Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // without the address once more
+			err = e.Err // without the URL, which is named already
 		}
 		return "", fmt.Errorf("health: %w", err)
 	}

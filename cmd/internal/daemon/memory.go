@@ -6,7 +6,9 @@ import (
 	"math"
 	"os"
 	"path"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 
@@ -15,18 +17,18 @@ import (
 )
 
 const (
-	// memoryAbove is the divisor of the budget that gives how far the garbage collector's own limit is
-	// above it: an eighth, for memory that is not in use yet, or not any more.
+	// The limit of the garbage collector is above the budget by the budget divided by memoryAbove, for
+	// memory that is not in use yet, or any more.
 	memoryAbove = 8
 
-	// cachePart is the divisor that gives the most bytes that the robots.txt cache may take of the budget.
+	// The robots.txt cache may use at most the budget divided by cachePart.
 	cachePart = 4
 
-	// fetchPart is the divisor that gives the most bytes that fetches of robots.txt may take of the budget.
+	// Fetches of robots.txt may use at most the budget divided by fetchPart.
 	fetchPart = 4
 )
 
-// memoryLimit gives the memory budget of the process under cfg, in bytes.
+// memoryLimit returns the memory budget of the process under cfg, in bytes.
 func memoryLimit(cfg config.Config) int64 {
 	if n := int64(cfg.Limits.Memory); n > 0 {
 		return n
@@ -34,9 +36,9 @@ func memoryLimit(cfg config.Config) int64 {
 	return autoMemory(os.DirFS("/"), debug.SetMemoryLimit(-1), os.Getenv("GOMEMLIMIT") != "")
 }
 
-// autoMemory gives the budget of limits.memory: auto, in bytes, for the machine with this root directory:
-// the environment's GOMEMLIMIT (goLimit, where named says that the environment has one), else half of the
-// control group's limit, else a quarter of the machine's memory but at most memory.Default.
+// autoMemory returns the budget for limits.memory: auto, in bytes, on a machine with this root directory: the
+// environment's GOMEMLIMIT (goLimit, if named), else half of the control group's limit, else a quarter of the
+// machine's memory but at most memory.Default.
 func autoMemory(root fs.FS, goLimit int64, named bool) int64 {
 	machine := machineMemory(root)
 	group := groupMemory(root)
@@ -51,7 +53,7 @@ func autoMemory(root fs.FS, goLimit int64, named bool) int64 {
 	return memory.Default
 }
 
-// machineMemory gives the machine's memory in bytes, from /proc/meminfo; 0: it is not known.
+// machineMemory returns the machine's memory in bytes, from /proc/meminfo; 0: it is not known.
 func machineMemory(root fs.FS) int64 {
 	text, err := fs.ReadFile(root, "proc/meminfo")
 	if err != nil {
@@ -66,7 +68,7 @@ func machineMemory(root fs.FS) int64 {
 	return 0
 }
 
-// groupMemory gives the lowest memory limit, in bytes, of this process's control group and those above it;
+// groupMemory returns the lowest memory limit, in bytes, of this process's control group and those above it;
 // 0: there is no limit.
 func groupMemory(root fs.FS) (least int64) {
 	text, err := fs.ReadFile(root, "proc/self/cgroup")
@@ -110,11 +112,38 @@ func readLimit(root fs.FS, file string) int64 {
 	return n
 }
 
-// boundMemory puts the budget of f in force. It sets the garbage collector's own limit a little above the
-// budget, unless the environment has a GOMEMLIMIT.
-func (h *Daemon) boundMemory(f *generation) {
-	h.memory.SetLimit(f.memory)
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(f.memory + f.memory/memoryAbove)
+// The garbage collector trades memory for speed. The live heap of a proxy is small, so frequent
+// collections would take much of its time. With thousands of open tunnels the heap is larger, and
+// garbage of four times its size would be most of the process.
+const (
+	gcMost  = 400      // most garbage, in percent of the live heap
+	gcLeast = 75       // least garbage, in percent of the live heap
+	gcSpare = 20 << 20 // bytes of garbage between these bounds: about three collections of 5 ms a second under load
+)
+
+// tuneGC sets the collector now and after each collection, unless the environment has GOGC.
+func tuneGC() {
+	if os.Getenv("GOGC") == "" {
+		tune(0)
 	}
+}
+
+// tune runs in the runtime's clean-up goroutine, once per collection: the next collection frees the object
+// that it allocates.
+func tune(before int) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	percent := gcPercent(live[0].Value.Uint64())
+	if percent != before {
+		debug.SetGCPercent(percent)
+	}
+	runtime.AddCleanup(new([64]byte), tune, percent)
+}
+
+// gcPercent returns how much garbage may accumulate, in percent, with so many bytes of live heap.
+func gcPercent(live uint64) int {
+	if live == 0 {
+		return gcMost
+	}
+	return int(min(max(gcSpare*100/live, gcLeast), gcMost))
 }

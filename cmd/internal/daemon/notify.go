@@ -10,31 +10,30 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// A notifier tells systemd how the process is at (sd_notify(3)), where that has asked
-// for it by NOTIFY_SOCKET; else, and as its zero value, it says nothing.
+// A notifier reports the state of the process to systemd (sd_notify(3)), if NOTIFY_SOCKET is set. The zero
+// value reports nothing.
 type notifier struct {
 	on bool
 }
 
 func newNotifier() notifier { return notifier{on: os.Getenv("NOTIFY_SOCKET") != ""} }
 
-// say is best effort: whoever does not hear it finds out.
-func (h notifier) say(state string) {
+// send ignores errors: systemd has its own time limits.
+func (h notifier) send(state string) {
 	if h.on {
 		daemon.SdNotify(false, state)
 	}
 }
 
-func (h notifier) ready(status string) { h.say("READY=1\nSTATUS=" + humanize.Escape(status)) }
+func (h notifier) ready(status string) { h.send("READY=1\nSTATUS=" + humanize.Escape(status)) }
 
-func (h notifier) reloading() { h.say("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec()) }
+func (h notifier) reloading() { h.send("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec()) }
 
-func (h notifier) stopping() { h.say("STOPPING=1\nSTATUS=requests in flight finish") }
+func (h notifier) stopping() { h.send("STOPPING=1\nSTATUS=requests in flight finish") }
 
-// guard has the watchdog know that the process runs, until ctx ends, where systemd has
-// one for it (WATCHDOG_USEC). Whether it is well is not asked: to be started anew cures
-// no full disk, and breaks off what is under way.
-func (h notifier) guard(ctx context.Context) error {
+// watchdog reports to systemd's watchdog (WATCHDOG_USEC) until ctx ends. It does not report whether the proxy
+// is healthy: a restart would not cure a full disk, and breaks off requests in flight.
+func (h notifier) watchdog(ctx context.Context) error {
 	every, err := daemon.SdWatchdogEnabled(false)
 	if !h.on || err != nil || every <= 0 {
 		return nil
@@ -42,7 +41,7 @@ func (h notifier) guard(ctx context.Context) error {
 	tick := time.NewTicker(every / 2)
 	defer tick.Stop()
 	for {
-		h.say(daemon.SdNotifyWatchdog)
+		h.send(daemon.SdNotifyWatchdog)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

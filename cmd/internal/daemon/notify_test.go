@@ -88,7 +88,7 @@ func TestWatchdog(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "2000")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- notifier{on: true}.guard(ctx) }()
+	go func() { ended <- notifier{on: true}.watchdog(ctx) }()
 	for range 3 {
 		if got := m.next(); got[0] != "WATCHDOG=1" {
 			t.Errorf("told %q", got)
@@ -107,7 +107,7 @@ func TestNobodyToNotify(t *testing.T) {
 	h.ready("x")
 	h.reloading()
 	h.stopping()
-	if err := h.guard(t.Context()); err != nil {
+	if err := h.watchdog(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

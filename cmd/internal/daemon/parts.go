@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// without says whether a part of the proxy is left out: none ever is, but in the build
-// that measures what each costs (bare.go).
-func without(string) bool { return false }
+// isLeftOut reports whether a part of the proxy is left out: none is, except in the build that measures
+// what each part costs (bare.go).
+func isLeftOut(string) bool { return false }
 
-func tellWithout(*slog.Logger) {}
+func warnBare(*slog.Logger) {}

@@ -13,7 +13,7 @@ func TestNothingIsLeftOut(t *testing.T) {
 	t.Setenv("BARE", "robots,pace,audit,metrics")
 	s := newShare(t)
 	s.ask.PathQuery = "/private"
-	rules := &s.daemon.Now.Load().rules
+	rules := &s.daemon.Active.Load().rules
 	if d := rules.Engine.Decide(t.Context(), s.ask); d.Verdict != policy.Refuse || d.Reason != policy.ReasonRule {
 		t.Errorf("%v %q", d.Verdict, d.Reason)
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,72 +10,80 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
 )
 
 const (
-	settleTime = 200 * time.Millisecond // after the last change of a file it is read; editors write in several steps
-	settleMost = 2 * time.Second        // after the first, however many follow
-	maxTold    = 20                     // changes that are told of in the log, one line each
-	maxWatched = 2 << 20                // octets of a file that are looked at for a change; none that is read may be larger
+	debounce    = 200 * time.Millisecond // from the last change of a file until it is read; editors write in several steps
+	maxDebounce = 2 * time.Second        // from the first change, if changes go on
+	maxLogged   = 20                     // changes that are logged, one per line
+	maxWatched  = 2 << 20                // bytes of a file that are compared; no file that is read may be larger
 )
 
-// Settings are where the configuration of a serve comes from, again and again.
+// settings say where serve reads its configuration, at the start and at each reload.
 type settings struct {
-	file  string                        // "": there is none that could be read again
-	load  func() (config.Config, error) // reads it, lays the flags over it, and checks it
-	stamp [sha256.Size]byte             // of the file before it was first read
-	named map[string][sha256.Size]byte  // the files that it names, before they were first read
-	level *slog.LevelVar                // of the daemon's log
-	hup   <-chan os.Signal
+	file   string                        // "": there is no file to read again
+	load   func() (config.Config, error) // reads the file, applies the flags, and checks the result
+	sum    [sha256.Size]byte             // of the file, before it was first read
+	files  map[string][sha256.Size]byte  // the checksums of the files that it names, before they were first read
+	level  *slog.LevelVar                // of the daemon's log
+	sighup <-chan os.Signal
 }
 
-// A reloader changes a daemon while it serves, whole or not at all. One goroutine,
-// run's, does all of it: it hears signals, the operator's requests, and of the files
-// that were read, and tells in the log, and systemd, what has come of it.
+// A reloader replaces a daemon's generation while it serves, whole or not at all. The goroutine of run
+// does all of it: it handles signals, requests of the operator and changed files, and reports results to
+// the log and to systemd.
 type reloader struct {
-	h        *Daemon
-	from     settings
+	d        *Daemon
+	settings settings
 	notifier notifier
-	asked    chan chan error
-	ended    chan struct{} // closed when no more is done
+	requests chan chan error
+	done     chan struct{} // closed when run returns
 
-	// run's own
+	// Only run uses these.
 	watch    *watcher                     // nil: files cannot be watched
-	files    map[string][sha256.Size]byte // those that what is in force was read from, or would have been, as they were
-	absent   bool                         // it was told that the file is gone
-	partings sync.WaitGroup               // of the waits for earlier egress clients
+	files    map[string][sha256.Size]byte // checksums of the files that the active configuration, or a refused one, was read from
+	fileGone bool                         // a missing configuration file was logged
+	closing  sync.WaitGroup               // counts earlier egress clients that are not closed yet
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	ok, failed uint64
 	lastOK     time.Time
 	lastErr    error
-	gone       error // the file is; nil: it is there
+	fileErr    error // the configuration file is missing; nil: it is not
 }
 
 func newReloader(h *Daemon, from settings) *reloader {
-	return &reloader{h: h, from: from, asked: make(chan chan error), ended: make(chan struct{})}
+	return &reloader{d: h, settings: from, requests: make(chan chan error), done: make(chan struct{})}
 }
 
-// Reload reads the configuration anew and puts it in force. The error has a line for
-// each thing that is wrong; then nothing has changed. When ctx ends it is not waited
-// for any more.
-func (h *Daemon) Reload(ctx context.Context) error {
-	r := h.reloader
+// Reload reads the configuration again and activates it. The error has one line for each mistake; then
+// nothing has changed. If ctx ends, Reload returns its cause, and the reload continues.
+func (d *Daemon) Reload(ctx context.Context) error {
+	r := d.reloader
 	if r == nil {
 		return errors.New("nothing is reloaded here")
 	}
 	answer := make(chan error, 1)
 	select {
-	case r.asked <- answer:
-	case <-r.ended:
+	case r.requests <- answer:
+	case <-r.done:
 		return errors.New("shutting down")
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -87,106 +96,105 @@ func (h *Daemon) Reload(ctx context.Context) error {
 	}
 }
 
-// Reloads says how often the configuration was put in force anew since the start, how
-// often that was refused, when it last was, and why it was not the last time, or that the
-// file is gone; nil: it was.
-func (h *Daemon) Reloads() (ok, failed uint64, lastOK time.Time, lastErr error) {
-	r := h.reloader
+// Reloads returns how many reloads succeeded and failed, when the last one succeeded, and the error of the
+// last one, or that the configuration file is missing; nil: neither.
+func (d *Daemon) Reloads() (ok, failed uint64, lastOK time.Time, lastErr error) {
+	r := d.reloader
 	if r == nil {
 		return 0, 0, time.Time{}, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ok, r.failed, r.lastOK, cmp.Or(r.gone, r.lastErr)
+	return r.ok, r.failed, r.lastOK, cmp.Or(r.fileErr, r.lastErr)
 }
 
-// run reloads until ctx ends, and returns when what is left of before has ended, or
-// over has.
+// run handles reloads until ctx ends. It returns when all earlier egress clients are closed, or when over
+// ends.
 func (r *reloader) run(ctx, over context.Context) error {
-	defer r.partings.Wait()
-	defer close(r.ended)
-	r.begin()
+	defer r.closing.Wait()
+	defer close(r.done)
+	r.start()
 	defer r.watch.close()
-	quiet := time.NewTimer(0) // what changed since the start is looked for at once
+	quiet := time.NewTimer(0) // files may have changed since the start
 	defer quiet.Stop()
-	var first time.Time // of the changes that were not looked at yet
+	var first time.Time // of the changes that were not checked yet
 	soon := func() {
 		if first.IsZero() {
 			first = time.Now()
 		}
-		if time.Since(first) < settleMost {
-			quiet.Reset(settleTime)
+		if time.Since(first) < maxDebounce {
+			quiet.Reset(debounce)
 		}
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.from.hup:
+		case <-r.settings.sighup:
 			r.reload(over, "SIGHUP")
-		case answer := <-r.asked:
-			r.answer(over, answer)
+		case answer := <-r.requests:
+			r.answerRequests(over, answer)
 		case e := <-r.watch.events():
-			if r.watch.matters(e) {
+			if r.watch.relevant(e) {
 				soon()
 			}
 		case err := <-r.watch.errors():
-			r.h.log.Debug("files are not watched without gaps", "error", err)
+			r.d.log.Debug("files are not watched without gaps", "error", err)
 			soon()
 		case <-quiet.C:
 			first = time.Time{}
-			r.look(over)
+			r.checkFiles(over)
 		}
 	}
 }
 
-// begin watches what the configuration in force was read from.
-func (r *reloader) begin() {
+// start watches the files that the active configuration was read from.
+func (r *reloader) start() {
 	r.notifier.ready(r.status(nil))
 	var err error
 	if r.watch, err = newWatcher(); err != nil {
-		r.h.log.Warn("files are not watched; after a change send SIGHUP", "error", err)
+		r.d.log.Warn("files are not watched; after a change send SIGHUP", "error", err)
 	}
-	r.note(r.from.named, r.from.stamp)
-	r.follow()
+	r.noteFiles(r.settings.files, r.settings.sum)
+	r.watchFiles()
 }
 
-// note takes down how the files were that a configuration names, and its own, before they
-// were read.
-func (r *reloader) note(named map[string][sha256.Size]byte, own [sha256.Size]byte) {
+// noteFiles stores the checksums of the files that a configuration names, and of its own file, from before
+// they were read.
+func (r *reloader) noteFiles(named map[string][sha256.Size]byte, own [sha256.Size]byte) {
 	r.files = map[string][sha256.Size]byte{}
 	maps.Copy(r.files, named)
-	if r.from.file != "" {
-		r.files[r.from.file] = own
+	if r.settings.file != "" {
+		r.files[r.settings.file] = own
 	}
 }
 
-// filesOf tells how the files are that a configuration names.
-func filesOf(cfg config.Config) map[string][sha256.Size]byte {
+// fileSums returns the checksums of the files that a configuration names.
+func fileSums(cfg config.Config) map[string][sha256.Size]byte {
 	files := map[string][sha256.Size]byte{}
 	for _, file := range []string{cfg.ListenTLS.Cert, cfg.ListenTLS.Key, cfg.TLS.CACert, cfg.TLS.CAKey, cfg.Egress.ExtraCA} {
 		if file != "" {
-			files[file], _ = stamp(file)
+			files[file], _ = fileSum(file)
 		}
 	}
 	return files
 }
 
-func (r *reloader) follow() {
+func (r *reloader) watchFiles() {
 	var names []string
 	for file := range r.files {
 		names = append(names, file)
 	}
 	slices.Sort(names)
-	if err := r.watch.follow(names); err != nil {
-		r.h.log.Warn("a file is not watched; after a change send SIGHUP", "error", err)
+	if err := r.watch.watch(names); err != nil {
+		r.d.log.Warn("a file is not watched; after a change send SIGHUP", "error", err)
 	}
 }
 
-// stamp tells whether a file has changed; empty: there is nothing in it, or no file.
-func stamp(file string) (sum [sha256.Size]byte, empty bool) {
+// fileSum returns the checksum of a file; empty: the file is empty, missing or not a regular file.
+func fileSum(file string) (sum [sha256.Size]byte, empty bool) {
 	info, err := os.Stat(file)
-	if err != nil || !info.Mode().IsRegular() { // a pipe would be waited for
+	if err != nil || !info.Mode().IsRegular() { // reading a pipe would block
 		return sum, true
 	}
 	f, err := os.Open(file)
@@ -201,38 +209,38 @@ func stamp(file string) (sum [sha256.Size]byte, empty bool) {
 	return sha256.Sum256(octets), false
 }
 
-// look reloads where a file is another than it was. One that is not there, or empty,
-// is about to be written.
-func (r *reloader) look(over context.Context) {
+// checkFiles reloads if a file has changed. A missing or empty file is taken as one that is about to be
+// written.
+func (r *reloader) checkFiles(over context.Context) {
 	changed := false
 	for file, was := range r.files {
-		is, empty := stamp(file)
-		if empty && file == r.from.file {
-			if !r.absent {
-				r.h.log.Warn("the configuration file is gone or empty; what was in it stays in force", "file", file)
+		is, empty := fileSum(file)
+		if empty && file == r.settings.file {
+			if !r.fileGone {
+				r.d.log.Warn("the configuration file is gone or empty; what was in it stays in force", "file", file)
 			}
-			r.absent = true
-			r.miss(errors.New("the configuration file " + file + " is gone or empty"))
-			r.follow()
+			r.fileGone = true
+			r.setFileErr(errors.New("the configuration file " + file + " is gone or empty"))
+			r.watchFiles()
 			return
 		}
 		changed = changed || !empty && is != was
 	}
-	r.absent = false
-	r.miss(nil)
+	r.fileGone = false
+	r.setFileErr(nil)
 	if changed {
 		r.reload(over, "a changed file")
 		return
 	}
-	r.follow() // the names may lead elsewhere
+	r.watchFiles() // links may lead elsewhere
 }
 
-// answer reloads once for all who ask.
-func (r *reloader) answer(over context.Context, first chan<- error) {
+// answerRequests reloads once for all pending requests of the operator.
+func (r *reloader) answerRequests(over context.Context, first chan<- error) {
 	all := []chan<- error{first}
 	for {
 		select {
-		case another := <-r.asked:
+		case another := <-r.requests:
 			all = append(all, another)
 			continue
 		default:
@@ -245,14 +253,14 @@ func (r *reloader) answer(over context.Context, first chan<- error) {
 	}
 }
 
-// reload does it, and tells of it.
+// reload reloads the configuration and logs the result.
 func (r *reloader) reload(over context.Context, by string) error {
 	r.notifier.reloading()
-	changes, told, err := r.renew(over)
-	r.follow()
-	r.keep(err)
+	changes, told, err := r.apply(over)
+	r.watchFiles()
+	r.setResult(err)
 	r.notifier.ready(r.status(err))
-	log := r.h.log.With("by", by)
+	log := r.d.log.With("by", by)
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			log.Error("the configuration is not reloaded; the one in force stays", "why", line)
@@ -260,14 +268,14 @@ func (r *reloader) reload(over context.Context, by string) error {
 		return err
 	}
 	for i, c := range changes {
-		if i == maxTold {
+		if i == maxLogged {
 			log.Info("more of the configuration is changed", "keys", len(changes)-i)
 			break
 		}
 		log.Info("the configuration is changed", "key", c.Key, "from", c.From, "to", c.To)
 	}
 	what := "the configuration is reloaded"
-	if r.from.file == "" {
+	if r.settings.file == "" {
 		what = "only certificates are read anew, as there is no configuration file to read again"
 	}
 	if len(changes) == 0 && len(told) == 0 {
@@ -277,10 +285,10 @@ func (r *reloader) reload(over context.Context, by string) error {
 	return nil
 }
 
-func (r *reloader) keep(err error) {
+func (r *reloader) setResult(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.lastErr, r.gone = err, nil; err != nil {
+	if r.lastErr, r.fileErr = err, nil; err != nil {
 		r.failed++
 		return
 	}
@@ -288,16 +296,16 @@ func (r *reloader) keep(err error) {
 	r.lastOK = time.Now()
 }
 
-// miss keeps that the file is gone; nil: it is there.
-func (r *reloader) miss(gone error) {
+// setFileErr records that the configuration file is missing; nil: it is not.
+func (r *reloader) setFileErr(gone error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone = gone
+	r.fileErr = gone
 }
 
-// status is what systemd shows.
+// status returns the status text for systemd.
 func (r *reloader) status(err error) string {
-	s := "serving on " + r.h.Addr()
+	s := "serving on " + r.d.Addr()
 	if err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n")
 		s += "; the last reload was refused: " + first
@@ -305,47 +313,47 @@ func (r *reloader) status(err error) string {
 	return s
 }
 
-// renew reads the configuration and puts it in force, whole or not at all.
-func (r *reloader) renew(over context.Context) (changes []config.Change, told []any, err error) {
-	before := r.h.Now.Load()
+// apply reads the configuration and activates it, whole or not at all.
+func (r *reloader) apply(over context.Context) (changes []config.Change, told []any, err error) {
+	before := r.d.Active.Load()
 	cfg := before.Cfg
-	if r.from.file != "" {
-		r.files[r.from.file], _ = stamp(r.from.file) // before it is read: what comes later is another change
-		if cfg, err = r.from.load(); err != nil {
+	if r.settings.file != "" {
+		r.files[r.settings.file], _ = fileSum(r.settings.file) // before it is read: a later change causes another reload
+		if cfg, err = r.settings.load(); err != nil {
 			return nil, nil, err
 		}
 	}
 	changes = config.Changes(before.Cfg, cfg)
-	if err := takesRestart(changes); err != nil {
+	if err := checkRestart(changes); err != nil {
 		return nil, nil, err
 	}
-	r.note(filesOf(cfg), r.files[r.from.file])
-	if err := refusesAll(cfg); err != nil {
+	r.noteFiles(fileSums(cfg), r.files[r.settings.file])
+	if err := checkIdentity(cfg); err != nil {
 		return nil, nil, err
 	}
-	next, err := r.h.make(cfg, before)
+	next, err := r.d.newGeneration(cfg, before)
 	if err != nil {
 		return nil, nil, err
 	}
-	told = next.told(before)
+	told = next.certChanges(before)
 	if len(changes) == 0 && len(told) == 0 {
 		return nil, nil, nil
 	}
-	tellOver(cfg, r.h.log)
-	last, err := r.h.use(next, before)
+	warnExpired(cfg, r.d.log)
+	last, err := r.d.activate(next, before)
 	if err != nil {
 		return nil, nil, err
 	}
-	r.from.level.Set(cli.LevelOf(cfg.Log))
+	r.settings.level.Set(cli.LevelOf(cfg.Log))
 	if last != nil {
-		out := before.rules.Egress // and not all else of before, for as long as that takes
-		r.partings.Go(func() { closeAfter(over, out, last) })
+		out := before.rules.Egress // only this, so that the rest of before can be freed
+		r.closing.Go(func() { closeWhenDrained(over, out, last) })
 	}
 	return changes, told, nil
 }
 
-// takesRestart names the changes that only another process can go by.
-func takesRestart(changes []config.Change) error {
+// checkRestart returns an error that names the changes that need a restart.
+func checkRestart(changes []config.Change) error {
 	var errs []error
 	for _, c := range changes {
 		if c.Restart {
@@ -355,8 +363,8 @@ func takesRestart(changes []config.Change) error {
 	return errors.Join(errs...)
 }
 
-// closeAfter closes an egress client when its last requests have ended, or all has.
-func closeAfter(over context.Context, d *egress.Client, last []<-chan struct{}) {
+// closeWhenDrained closes an egress client when its last requests have ended, or when over ends.
+func closeWhenDrained(over context.Context, d *egress.Client, last []<-chan struct{}) {
 	defer d.Close()
 	for _, ended := range last {
 		select {
@@ -365,4 +373,156 @@ func closeAfter(over context.Context, d *egress.Client, last []<-chan struct{}) 
 			return
 		}
 	}
+}
+
+// snapshotOptions returns how the texts of robots.txt files are stored.
+func (d *Daemon) snapshotOptions(cfg config.Config) snapshot.Options {
+	return snapshot.Options{
+		Dir:     filepath.Join(d.auditDir, cli.SnapshotsName),
+		NoSync:  cfg.Audit.Sync == "none",
+		MaxAge:  cfg.Audit.SnapshotMaxAge,
+		MaxSize: int64(cfg.Audit.SnapshotMaxSize),
+		Log:     d.log,
+	}
+}
+
+// auditOptions returns how the audit is written, without its Snapshots.
+func (d *Daemon) auditOptions(cfg config.Config) (audit.Options, error) {
+	client, err := clientNaming(cfg.Audit.Clients, d.auditDir)
+	return audit.Options{
+		File:        cmp.Or(cfg.Audit.File, filepath.Join(d.auditDir, cli.AuditName)),
+		MaxSize:     int64(cfg.Audit.MaxSize),
+		MaxFiles:    cfg.Audit.MaxFiles,
+		Sync:        map[string]audit.Sync{"none": audit.SyncNone, "interval": audit.SyncInterval, "always": audit.SyncAlways}[cfg.Audit.Sync],
+		BlockedOnly: cfg.Audit.Include == "blocked",
+		DropQuery:   cfg.Audit.QueryStrings == "drop",
+		Replica:     replicaName(cfg.Store, os.Hostname),
+		Client:      client,
+		Continue:    cfg.Audit.OnError == "continue",
+		Tap:         d.tap(),
+		Log:         d.log,
+	}, err
+}
+
+// newGeneration makes what cfg asks for, and changes nothing yet. What cfg does not change is taken from
+// before, with its state: the egress client and its connections, the authority and its certificates. It
+// makes the robots.txt cache if the daemon has none.
+func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *generation, err error) {
+	f := &generation{Cfg: cfg, snapshots: d.snapshotOptions(cfg), memory: memoryLimit(cfg)}
+	defer func() {
+		if err != nil {
+			f.close(before)
+		}
+	}()
+	if f.audit, err = d.auditOptions(cfg); err != nil {
+		return nil, err
+	}
+	if f.egress, err = egressOptions(cfg, d.listenAddrs()...); err != nil {
+		return nil, err
+	}
+	f.rules = proxy.Rules{
+		UserAgent:    cfg.Identity.UserAgent,
+		From:         cfg.Identity.From,
+		Monitor:      cfg.Mode == "monitor" || isLeftOut("pace"),
+		BackOff:      cfg.Pace.BackOff,
+		PerAddress:   perAddress(cfg),
+		MaxURL:       int(cfg.Limits.URL),
+		MaxConns:     cfg.Limits.Connections,
+		MaxConnsEach: cfg.Limits.ConnectionsPerClient,
+	}
+	if err := d.loadCertificates(f, before); err != nil {
+		return nil, err
+	}
+	if f.rules.Own, err = guidePage(cfg, f.rules.Authority, d.ready); err != nil {
+		return nil, err
+	}
+	if f.rules.Sealed, err = Passthrough(cfg); err != nil {
+		return nil, err
+	}
+	if f.dialect, err = robots.DialectByName(cfg.Robots.Dialect); err != nil {
+		return nil, err
+	}
+	if before != nil && sameEgress(f.egress, before.egress) {
+		f.rules.Egress = before.rules.Egress
+	} else if f.rules.Egress, err = newEgress(f.egress, before); err != nil {
+		return nil, err
+	}
+	if err := d.setCacheOptions(f); err != nil {
+		return nil, err
+	}
+	if d.robotsCache == nil {
+		f.cache.MaxBytes = min(cache.DefaultBytes, f.memory/cachePart)
+		f.cache.MaxFetches = int(min(cache.DefaultFetches, f.memory/fetchPart/cache.FetchBytes))
+		if d.robotsCache, err = cache.New(f.cache); err != nil {
+			return nil, err
+		}
+	}
+	f.rules.Engine, err = d.newEngine(cfg, before)
+	return f, err
+}
+
+// setCacheOptions sets f.cache: how robots.txt files are fetched, recorded and stored.
+func (d *Daemon) setCacheOptions(f *generation) (err error) {
+	o := fetch.Options{
+		Sender: &proxy.Fetches{Pacer: d.Pacer, Rules: &f.rules},
+		Record: func(r fetch.Report) error { return d.evidence.WriteFetch(r) },
+	}
+	f.cache, err = CacheOptions(f.Cfg, o, func() *policy.Engine { return f.rules.Engine })
+	f.cache.Fetcher, f.cache.Store = d.fetchTimer.Time(f.cache.Fetcher), d.robotsStore
+	return err
+}
+
+// loadCertificates loads the CA for intercepted tunnels and the certificate of the proxy's own port.
+func (d *Daemon) loadCertificates(f, before *generation) error {
+	state, err := cli.StateDir(f.Cfg)
+	if err != nil {
+		return err
+	}
+	if f.rules.Authority, err = castore.Authority(f.Cfg, state); err != nil {
+		return err
+	}
+	if f.rules.TLS, err = listenTLS(f.Cfg); err != nil {
+		return err
+	}
+	if before != nil && bytes.Equal(f.rules.Authority.CertPEM(), before.rules.Authority.CertPEM()) {
+		f.rules.Authority = before.rules.Authority
+	}
+	return nil
+}
+
+func (d *Daemon) newEngine(cfg config.Config, before *generation) (*policy.Engine, error) {
+	o, err := engineOptions(cfg, d.robotsCache)
+	if err != nil {
+		return nil, err
+	}
+	if before == nil {
+		return policy.New(o)
+	}
+	return before.rules.Engine.Renew(o)
+}
+
+// activate replaces before with f. It can fail only while the daemon shuts down; then nothing has changed.
+// If f has another egress client, that of before has sent its last request when all of last are closed.
+func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err error) {
+	answered, err := d.handler.Use(f.rules) // first, since only this can fail
+	if err != nil {
+		f.close(before)
+		return nil, err
+	}
+	fetched, err := d.robotsCache.Reconfigure(f.cache)
+	if err != nil {
+		return nil, err
+	}
+	d.evidence.Use(f.audit)
+	if err := d.snapshots.Use(f.snapshots); err != nil {
+		return nil, err
+	}
+	d.Active.Store(f)
+	d.boundMemory(f)
+	if f.rules.Egress == before.rules.Egress {
+		return nil, nil
+	}
+	d.robotsCache.RetryUnconnected()
+	before.rules.Egress.CloseIdle()
+	return []<-chan struct{}{fetched, answered}, nil
 }

@@ -62,7 +62,7 @@ func TestReloadRefusesWhole(t *testing.T) {
 // refuses fails the test unless reload fails with these lines, and changes nothing.
 func (s *standing) refuses(reload func() error, want []string) {
 	s.t.Helper()
-	before := s.daemon.Now.Load()
+	before := s.daemon.Active.Load()
 	err := reload()
 	if err == nil {
 		s.t.Fatal("it is taken")
@@ -76,7 +76,7 @@ func (s *standing) refuses(reload func() error, want []string) {
 			s.t.Errorf("said: %q, want %q", lines, want)
 		}
 	}
-	if s.daemon.Now.Load() != before {
+	if s.daemon.Active.Load() != before {
 		s.t.Error("something is in force")
 	}
 	if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusForbidden {
@@ -94,21 +94,21 @@ func TestReloadKeepsWhatItCan(t *testing.T) {
 	t.Parallel()
 	s := stand(t, nil)
 	s.get(s.origin.URL+"/page", nil)
-	first := s.daemon.Now.Load()
-	if err := s.reload(nil); err != nil || s.daemon.Now.Load() != first {
+	first := s.daemon.Active.Load()
+	if err := s.reload(nil); err != nil || s.daemon.Active.Load() != first {
 		t.Errorf("with nothing changed: %v", err)
 	}
 	if err := s.reload(keys{"hosts": []any{map[string]any{"match": "example.com"}}}); err != nil {
 		t.Fatal(err)
 	}
-	second := s.daemon.Now.Load()
+	second := s.daemon.Active.Load()
 	if second == first || second.rules.Egress != first.rules.Egress || second.rules.Authority != first.rules.Authority {
 		t.Error("an entry of hosts, and the egress client or the CA was made anew")
 	}
 	if err := s.reload(keys{"egress.ports": []int{1, 80}, "mode": "monitor"}); err != nil {
 		t.Fatal(err)
 	}
-	third := s.daemon.Now.Load()
+	third := s.daemon.Active.Load()
 	if third.rules.Egress == second.rules.Egress || third.rules.Egress.Pseudonym() != second.rules.Egress.Pseudonym() {
 		t.Error("an egress client for other ports is the same, or of another name")
 	}

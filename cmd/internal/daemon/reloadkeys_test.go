@@ -72,14 +72,14 @@ func decided(q policy.Request, part func(policy.Decision) any) func(*standing) s
 }
 
 func inForce(part func(*generation) any) func(*standing) string {
-	return func(s *standing) string { return fmt.Sprint(part(s.daemon.Now.Load())) }
+	return func(s *standing) string { return fmt.Sprint(part(s.daemon.Active.Load())) }
 }
 
 // freshFor is how long the origin's robots.txt is used.
 func freshFor(s *standing) string {
 	ruling := s.decide(policy.Request{}).Ruling
 	o, _ := robots.ParseOrigin("http", strings.TrimPrefix(s.origin.URL, "http://"))
-	return s.daemon.book.Peek(o).Expires().Sub(ruling.Fetched()).Round(time.Second).String()
+	return s.daemon.robotsCache.Peek(o).Expires().Sub(ruling.Fetched()).Round(time.Second).String()
 }
 
 // refused sees a member of the record of a request that is.
@@ -138,8 +138,8 @@ var reloadable = map[string]reloadCase{
 	"robots.dialect":           keyAlone("robots.dialect", "standard", "google", decided(foo, func(d policy.Decision) any { return d.Dialect }), "standard", "google"),
 	"robots.fetch_as":          keyAlone("robots.fetch_as", "auto", "client", inForce(func(f *generation) any { return f.rules.Engine.Query(foo).Token }), "", "FooBot"),
 	"robots.max_age":           keyAlone("robots.max_age", "24h", "1h", freshFor, "24h0m0s", "1h0m0s"),
-	"robots.min_age":           {keys{"robots.max_age": "2h", "robots.min_age": "1m"}, keys{"robots.min_age": "2h"}, inForce(func(f *generation) any { return f.known.MinAge }), [2]string{"1m0s", "2h0m0s"}},
-	"robots.fetch_timeout":     keyAlone("robots.fetch_timeout", "20s", "5s", inForce(func(f *generation) any { return f.known.FetchTimeout }), "20s", "5s"),
+	"robots.min_age":           {keys{"robots.max_age": "2h", "robots.min_age": "1m"}, keys{"robots.min_age": "2h"}, inForce(func(f *generation) any { return f.cache.MinAge }), [2]string{"1m0s", "2h0m0s"}},
+	"robots.fetch_timeout":     keyAlone("robots.fetch_timeout", "20s", "5s", inForce(func(f *generation) any { return f.cache.FetchTimeout }), "20s", "5s"),
 	"robots.max_crawl_delay":   keyAlone("robots.max_crawl_delay", "10s", "20s", decided(foo, func(d policy.Decision) any { return d.Pace.CrawlDelay }), "10s", "20s"),
 	"robots.over_max":          keyAlone("robots.over_max", "clamp", "refuse", decided(foo, func(d policy.Decision) any { return d.Reason }), "no-rule", "crawl-delay"),
 	"robots.unreachable_retry": keyAlone("robots.unreachable_retry", "30s", "10m", retryOf, "30s", "10m0s"),
@@ -355,7 +355,7 @@ func TestEachKeyIsReloadedOrRefused(t *testing.T) {
 			}
 			s := stand(t, c.from)
 			s.base = s.base.with(c.from)
-			before := s.daemon.Now.Load().Cfg
+			before := s.daemon.Active.Load().Cfg
 			if got := c.see(s); got != c.want[0] {
 				t.Errorf("at first: %s, want %s", got, c.want[0])
 			}
@@ -366,7 +366,7 @@ func TestEachKeyIsReloadedOrRefused(t *testing.T) {
 				t.Errorf("then: %s, want %s", got, c.want[1])
 			}
 			told := false
-			for _, change := range config.Changes(before, s.daemon.Now.Load().Cfg) {
+			for _, change := range config.Changes(before, s.daemon.Active.Load().Cfg) {
 				told = told || strings.NewReplacer("[0]", "[]").Replace(change.Key) == key
 			}
 			if !told {

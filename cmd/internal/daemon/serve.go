@@ -45,12 +45,12 @@ read anew.`,
 				}
 				return cfg, cfg.Check()
 			}
-			from.stamp, _ = stamp(from.file)
+			from.sum, _ = fileSum(from.file)
 			cfg, err := from.load()
 			if err != nil {
 				return err
 			}
-			from.named = filesOf(cfg)
+			from.files = fileSums(cfg)
 			return serve(cmd.Context(), cfg, from, cli.NewLogger(cfg.Log, cmd.ErrOrStderr(), from.level))
 		},
 	}
@@ -61,15 +61,15 @@ read anew.`,
 
 // serve runs a daemon until the first signal.
 func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logger) error {
-	end := catchEnd(ctx)
+	end := catchSignals(ctx)
 	defer end.release()
-	hup := make(chan os.Signal, 1) // of many that come at once the last is enough
+	hup := make(chan os.Signal, 1) // several that arrive at once cause one reload
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
-	from.hup = hup
-	signal.Ignore(syscall.SIGPIPE) // where the audit goes to a pipe, who reads it may leave: the audit fails then, not the process
+	from.sighup = hup
+	signal.Ignore(syscall.SIGPIPE) // if the audit goes to a pipe, its reader may exit: then the audit fails, not the process
 	tuneGC()
-	store, err := openStore(cfg, log) // before it listens: of a second serve this is what is wrong
+	store, err := openStore(cfg, log) // before it listens, so that a second serve reports this error
 	if err != nil {
 		return err
 	}
@@ -81,28 +81,28 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 	h.reloader.notifier = newNotifier()
 	log.Info("robotsproxy serves", "listen", h.Addr(), "admin", h.AdminURL(), "audit", h.AuditFile())
 	defer log.Info("robotsproxy has ended")
-	err = h.Run(end.asked, end.urged)
-	if s, ok := errors.AsType[signalled](context.Cause(end.urged)); ok && err == nil {
+	err = h.Run(end.first, end.second)
+	if s, ok := errors.AsType[signalError](context.Cause(end.second)); ok && err == nil {
 		return cli.ExitError(cli.ExitSignal + int(s.Signal.(syscall.Signal)))
 	}
 	return err
 }
 
-// An ending is how far the process has been told to end.
-type ending struct {
-	asked   context.Context // over with the first signal
-	urged   context.Context // over with the second; its cause says which
+// shutdownSignals says how many signals to shut down have arrived.
+type shutdownSignals struct {
+	first   context.Context // ends with the first signal
+	second  context.Context // ends with the second signal, which is its cause
 	release func()
 }
 
-// signalled is the cause of an end by a signal.
-type signalled struct{ os.Signal }
+// A signalError is the cause of a shutdown by a signal.
+type signalError struct{ os.Signal }
 
-func (s signalled) Error() string { return s.String() }
+func (s signalError) Error() string { return s.String() }
 
-// catchEnd takes the signals that end a process; a third ends it at once. One
-// goroutine hears all, so that one close behind another cannot be lost.
-func catchEnd(parent context.Context) ending {
+// catchSignals handles SIGINT and SIGTERM; a third signal exits at once. One goroutine receives all signals,
+// so that two in quick succession are not lost.
+func catchSignals(parent context.Context) shutdownSignals {
 	asked, ask := context.WithCancel(parent)
 	urged, urge := context.WithCancelCause(context.Background())
 	caught := make(chan os.Signal, 3)
@@ -118,13 +118,13 @@ func catchEnd(parent context.Context) ending {
 				case urged.Err() != nil:
 					os.Exit(cli.ExitSignal + int(s.(syscall.Signal)))
 				case asked.Err() != nil:
-					urge(signalled{s})
+					urge(signalError{s})
 				}
 				ask()
 			}
 		}
 	}()
-	return ending{asked, urged, func() {
+	return shutdownSignals{asked, urged, func() {
 		signal.Stop(caught)
 		close(over)
 		ask()

@@ -60,7 +60,7 @@ func newShare(t testing.TB) *share {
 	})
 	s := &share{
 		t: t, daemon: h, ids: audit.NewIDs(),
-		sinks: map[string]audit.Sink{"audit": h.evidence, "metrics": h.counts, "live": h.feed},
+		sinks: map[string]audit.Sink{"audit": h.evidence, "metrics": h.metrics, "live": h.feed},
 		ask:   policy.Request{Client: "127.0.0.1", Method: http.MethodGet, PathQuery: "/some/page/of/the/site?q=1", UserAgent: "Mozilla/5.0 (compatible; OtherBot/2.1; +https://other.example)"},
 		head:  http.Header{"Content-Type": {"text/html"}, "Content-Length": {"1024"}, "Date": {"Sun, 22 Nov 2026 10:39:33 GMT"}, "Server": {"origin"}},
 	}
@@ -71,7 +71,7 @@ func newShare(t testing.TB) *share {
 }
 
 func (s *share) decide() policy.Decision {
-	d := s.daemon.Now.Load().rules.Engine.Decide(s.t.Context(), s.ask)
+	d := s.daemon.Active.Load().rules.Engine.Decide(s.t.Context(), s.ask)
 	if d.Verdict != policy.Allow {
 		s.t.Fatalf("%+v", d)
 	}

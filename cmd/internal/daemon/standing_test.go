@@ -149,7 +149,7 @@ func standBy(t testing.TB, own keys, change func(*settings)) *standing {
 		"pace.requests_per_second": 1000, "pace.burst": 1000, "pace.max_concurrent": 100,
 	}.with(own)
 	s.base.file(t, s.file)
-	from := settings{file: s.file, hup: s.hup, level: new(slog.LevelVar)}
+	from := settings{file: s.file, sighup: s.hup, level: new(slog.LevelVar)}
 	from.load = func() (config.Config, error) {
 		cfg, err := config.Load(s.file)
 		if err != nil {
@@ -157,13 +157,13 @@ func standBy(t testing.TB, own keys, change func(*settings)) *standing {
 		}
 		return cfg, cfg.Check()
 	}
-	from.stamp, _ = stamp(s.file)
+	from.sum, _ = fileSum(s.file)
 	change(&from)
 	cfg, err := from.load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	from.named = filesOf(cfg)
+	from.files = fileSums(cfg)
 	s.daemon, err = New(cfg, Storage{}, cli.NewLogger(cfg.Log, s.said, from.level))
 	if err != nil {
 		t.Fatal(err)

@@ -14,14 +14,13 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// StateFile is in the state directory, and locked while a serve has it.
+// StateFile is the name of the file in the state directory that a running serve locks.
 const StateFile = "state.db"
 
-// clocksEvery is how much of what was sent a crash may leave unsaid.
-const clocksEvery = time.Second
+// saveInterval bounds how much of the pace's state a crash loses.
+const saveInterval = time.Second
 
-// openStore opens what outlives a serve. Another one in the same state directory
-// is an error.
+// openStore opens the state that outlives a process. It returns an error if another process has it open.
 func openStore(cfg config.Config, log *slog.Logger) (*bolt.Store, error) {
 	state, err := cli.StateDir(cfg)
 	if err != nil {
@@ -34,9 +33,9 @@ func openStore(cfg config.Config, log *slog.Logger) (*bolt.Store, error) {
 	return store, nil
 }
 
-// pacer makes one that goes on from where the process before ended, together with the
-// others of a fleet. Either may be nil.
-func pacer(store *bolt.Store, f fleet) *pace.Pacer {
+// newPacer returns a pacer that continues from the state in store, together with the other replicas of f.
+// Either may be nil.
+func newPacer(store *bolt.Store, f fleet) *pace.Pacer {
 	var o pace.Options
 	if f != nil {
 		o.Store = f
@@ -50,8 +49,8 @@ func pacer(store *bolt.Store, f fleet) *pace.Pacer {
 	return p
 }
 
-// robotsStore is where robots.txt files are kept beside memory; nil: nowhere. Either may be nil.
-func robotsStore(store *bolt.Store, f fleet) cache.Store {
+// newRobotsStore returns where robots.txt files are stored beside memory; nil: nowhere. Either argument may be nil.
+func newRobotsStore(store *bolt.Store, f fleet) cache.Store {
 	var own cache.Store
 	if store != nil {
 		own = store
@@ -62,10 +61,10 @@ func robotsStore(store *bolt.Store, f fleet) cache.Store {
 	return f.Robots(own)
 }
 
-// keepClocks hands over the clocks that have changed until ctx ends, when nothing
-// is sent any more, and then all of them.
-func keepClocks(ctx context.Context, store *bolt.Store, p *pace.Pacer) error {
-	tick := time.NewTicker(clocksEvery)
+// saveClocks saves the pacer's state that has changed until ctx ends, when no request is sent any more, and
+// then all of it.
+func saveClocks(ctx context.Context, store *bolt.Store, p *pace.Pacer) error {
+	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
 	var since time.Time
 	for {

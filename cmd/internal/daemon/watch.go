@@ -10,17 +10,16 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// maxTurns is how many symbolic links are followed from a name to its file: Linux's own most.
-const maxTurns = 40
+// maxLinks bounds the symbolic links from a name to its file, as Linux does.
+const maxLinks = 40
 
-// A watcher tells when files may have changed: the directories are watched of all
-// names that a file's name leads over, so that it is noticed too when it is replaced
-// by another, removed and made again, or one of its symbolic links is turned, as
-// Kubernetes does with a ConfigMap's (..data) and certbot with a certificate's. A nil
-// watcher watches nothing.
+// A watcher reports when files may have changed. It watches the directories of all names on the way from a
+// file's name to the file, so that it also notices when the file is replaced, or removed and created again,
+// or when a symbolic link changes, as Kubernetes does with a ConfigMap (..data) and certbot with a
+// certificate. A nil watcher watches nothing.
 type watcher struct {
 	fs    *fsnotify.Watcher
-	names map[string]bool // whose events matter: in a directory that is watched, or such a directory
+	names map[string]bool // in a watched directory, or such a directory itself
 }
 
 func newWatcher() (*watcher, error) {
@@ -51,26 +50,26 @@ func (w *watcher) close() {
 	}
 }
 
-// matters says whether an event may be about one of the files.
-func (w *watcher) matters(e fsnotify.Event) bool {
+// relevant reports whether an event may be about one of the files.
+func (w *watcher) relevant(e fsnotify.Event) bool {
 	return w.names[filepath.Clean(e.Name)]
 }
 
-// follow watches these files and no others. It is called again after each change: the
-// names may lead elsewhere then.
-func (w *watcher) follow(files []string) error {
+// watch watches these files and no others. It is called again after each change, since links may lead
+// elsewhere.
+func (w *watcher) watch(files []string) error {
 	if w == nil {
 		return nil
 	}
-	const most = 3 // tries, where the names change while they are looked at
+	const most = 3 // tries, if the names change meanwhile
 	var err error
 	for range most {
 		dirs, names := map[string]bool{}, map[string]bool{}
 		for _, file := range files {
-			trace(file, dirs, names)
+			traceLinks(file, dirs, names)
 		}
 		w.names = names
-		if missing := w.turnTo(dirs); len(missing) == 0 {
+		if missing := w.setDirs(dirs); len(missing) == 0 {
 			return nil
 		} else if err = w.add(missing); err != nil {
 			return err
@@ -79,12 +78,12 @@ func (w *watcher) follow(files []string) error {
 	return err
 }
 
-// turnTo stops watching what is not among dirs, and gives those that are not watched.
-func (w *watcher) turnTo(dirs map[string]bool) (missing []string) {
+// setDirs stops watching directories that are not in dirs, and returns those that are not watched yet.
+func (w *watcher) setDirs(dirs map[string]bool) (missing []string) {
 	watched := w.fs.WatchList()
 	for _, dir := range watched {
 		if !dirs[dir] {
-			w.fs.Remove(dir) // or it is gone
+			w.fs.Remove(dir) // fails if it is gone
 		}
 	}
 	for dir := range dirs {
@@ -104,16 +103,15 @@ func (w *watcher) add(dirs []string) (err error) {
 	return err
 }
 
-// trace goes from a name to its file, and notes the directories on the way in which a
-// name is that may come to mean another, and these names. Where the way ends, because
-// something is not there, that is such a name as well.
-func trace(file string, dirs, names map[string]bool) {
+// traceLinks follows a name to its file. It adds to dirs and names the directories and names on the way that
+// may change their meaning, also a name that does not exist.
+func traceLinks(file string, dirs, names map[string]bool) {
 	if !filepath.IsAbs(file) {
 		here, err := os.Getwd()
 		if err != nil {
 			return
 		}
-		file = here + "/" + file // not cleaned: what stands before .. may be a link
+		file = here + "/" + file // not cleaned: what is before .. may be a link
 	}
 	dir, rest := "/", strings.Split(file, "/")
 	for links := 0; len(rest) > 0; {
@@ -137,7 +135,7 @@ func trace(file string, dirs, names map[string]bool) {
 			return
 		}
 		to, err := os.Readlink(at)
-		if links++; err != nil || links > maxTurns {
+		if links++; err != nil || links > maxLinks {
 			return
 		}
 		if filepath.IsAbs(to) {

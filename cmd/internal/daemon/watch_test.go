@@ -114,7 +114,7 @@ func (l *laid) settle(from *settings, prepare func(*laid, string) string) {
 		}
 		return cfg, cfg.Check()
 	}
-	from.stamp, _ = stamp(file)
+	from.sum, _ = fileSum(file)
 }
 
 // TestAChangedFileIsReloaded: however it comes to be another, and again after that.
@@ -242,7 +242,7 @@ func TestTrace(t *testing.T) {
 		"./a//b/./file":  {"a/b", "a/b/file"},
 	} {
 		dirs, names := map[string]bool{}, map[string]bool{}
-		trace(l.dir+"/"+name, dirs, names)
+		traceLinks(l.dir+"/"+name, dirs, names)
 		if len(names) != len(want) {
 			t.Errorf("%s: %v, want %q", name, names, want)
 		}

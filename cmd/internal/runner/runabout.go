@@ -18,7 +18,7 @@ const (
 // about is that part of a daemon's configuration by which doctor looks at it: where it
 // listens, and where its state, audit and CA are. It has no secrets.
 func about(h *daemon.Daemon, dir string) (config.Config, error) {
-	cfg, c := h.Now.Load().Cfg, config.Default()
+	cfg, c := h.Active.Load().Cfg, config.Default()
 	c.Listen, c.Admin.Listen = h.Addr(), ""
 	c.StateDir = filepath.Dir(filepath.Dir(dir)) // see newRunDir
 	c.Audit.File = cfg.Audit.File

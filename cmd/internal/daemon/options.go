@@ -1,0 +1,339 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/version"
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
+	"robotsproxy/proxy"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/guide"
+	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// NewEngine returns the engine for a configuration.
+func NewEngine(cfg config.Config, b policy.Book) (*policy.Engine, error) {
+	o, err := engineOptions(cfg, b)
+	if err != nil {
+		return nil, err
+	}
+	return policy.New(o)
+}
+
+// ForOneUser returns cfg for run and check, which serve one user: robots.fetch_as: auto means client there.
+func ForOneUser(cfg config.Config) config.Config {
+	if cfg.Robots.FetchAs == "auto" {
+		cfg.Robots.FetchAs = "client"
+	}
+	return cfg
+}
+
+// engineOptions returns the options of that engine.
+func engineOptions(cfg config.Config, b policy.Book) (policy.Options, error) {
+	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
+	if err != nil {
+		return policy.Options{}, err
+	}
+	clients, err := clients(cfg)
+	if err != nil {
+		return policy.Options{}, err
+	}
+	entries := hosts(cfg)
+	if isLeftOut("robots") {
+		entries = []policy.Host{{Match: "*", Robots: policy.Ignore, Reason: "bare"}}
+		cfg.Identity.ProductToken = "bare"
+	}
+	return policy.Options{
+		Book:          b,
+		Dialect:       dialect,
+		Readings:      readings(cfg.Robots.Readings),
+		Hosts:         entries,
+		Clients:       clients,
+		Open:          cfg.Open,
+		ProductToken:  cfg.Identity.ProductToken,
+		FetchPerToken: cfg.Robots.FetchAs == "client" && cfg.Identity.UserAgent == "", // otherwise all clients look the same to sites
+		Require:       requirement(cfg),
+		MaxCrawlDelay: cfg.Robots.MaxCrawlDelay,
+		OverMax:       OverMax(cfg),
+		PerDomain:     cfg.Pace.Per == "domain",
+		Pace: pace.Limits{
+			PerSecond:     cfg.Pace.RequestsPerSecond,
+			Burst:         cfg.Pace.Burst,
+			MaxConcurrent: cfg.Pace.MaxConcurrent,
+			MaxWait:       cfg.Pace.MaxWait,
+			MaxQueue:      cfg.Pace.MaxQueue,
+			Adapt:         cfg.Pace.Adaptive,
+		},
+	}, nil
+}
+
+// deniedHosts returns a function that reports whether a host is denied; nil: none is, as in monitor mode.
+func deniedHosts(cfg config.Config) (func(host string) bool, error) {
+	if cfg.Mode == "monitor" {
+		return nil, nil
+	}
+	return policy.Denied(hosts(cfg))
+}
+
+func OverMax(cfg config.Config) policy.OverMax {
+	return map[string]policy.OverMax{
+		"clamp": policy.Clamp, "honor": policy.Honor, "refuse": policy.RefuseExcess,
+	}[cfg.Robots.OverMax]
+}
+
+func readings(word string) policy.Readings {
+	return map[string]policy.Readings{
+		"": policy.ReadingsOfDialect, "all": policy.AllReadings, "literal": policy.LiteralReadings,
+	}[word]
+}
+
+func requirement(cfg config.Config) policy.Require {
+	return map[string]policy.Require{
+		"none": policy.RequireNothing, "token": policy.RequireToken, "contact": policy.RequireContact,
+	}[cfg.Identity.Require]
+}
+
+// checkIdentity returns an error if identity.user_agent is sent for every client but fails identity.require.
+func checkIdentity(cfg config.Config) error {
+	if ua := cfg.Identity.UserAgent; ua != "" && errors.Is(requirement(cfg).Unmet(ua, cfg.Identity.From), policy.ErrNoToken) {
+		return fmt.Errorf("identity.user_agent: %q names no product, so that identity.require refuses every request (example: FooBot/1.0 (+https://foo.example/bot))", ua)
+	}
+	return nil
+}
+
+// warnExpired logs the entries of hosts that have expired.
+func warnExpired(cfg config.Config, log *slog.Logger) {
+	for _, h := range cfg.Hosts {
+		if !h.Until.IsZero() && !time.Now().Before(h.Until) {
+			log.Warn("an entry of hosts is over, and counts no more", "match", h.Match, "until", h.Until)
+		}
+	}
+}
+
+func hosts(cfg config.Config) (all []policy.Host) {
+	treatments := map[string]policy.Treatment{"enforce": policy.Enforce, "ignore": policy.Ignore, "deny": policy.Deny}
+	for _, h := range cfg.Hosts {
+		all = append(all, policy.Host{
+			Match: h.Match, Robots: treatments[h.Robots], Readings: readings(h.Readings), Reason: h.Reason, Until: h.Until,
+			Pace: pace.Limits{
+				PerSecond:     h.Pace.RequestsPerSecond,
+				Burst:         h.Pace.Burst,
+				MaxConcurrent: h.Pace.MaxConcurrent,
+				MaxWait:       h.Pace.MaxWait,
+				MaxQueue:      h.Pace.MaxQueue,
+			},
+		})
+	}
+	return all
+}
+
+func clients(cfg config.Config) (all []policy.Client, err error) {
+	for _, c := range cfg.Clients {
+		client := policy.Client{
+			Name: c.Name, Networks: c.Networks, PasswordHash: c.PasswordHash,
+			ProductToken: c.Identity.ProductToken,
+			Pace:         pace.Rate{PerSecond: c.Pace.RequestsPerSecond, Burst: c.Pace.Burst},
+			AssetBurst:   c.Pace.AssetBurst,
+			PerDay:       c.Quota.RequestsPerDay,
+		}
+		if c.Robots.Dialect != "" {
+			if client.Dialect, err = robots.DialectByName(c.Robots.Dialect); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, client)
+	}
+	return all, nil
+}
+
+// Passthrough returns a function that reports whether tunnels to a host are passed through.
+func Passthrough(cfg config.Config) (func(host string) bool, error) {
+	listed, err := policy.NewHostPatterns(cfg.TLS.Tunnel)
+	if err != nil {
+		return nil, fmt.Errorf("tls.tunnel: %w", err)
+	}
+	return func(host string) bool { return !cfg.TLS.Intercept || listed.Has(host) }, nil
+}
+
+// clientNaming returns what replaces the name of a client in the audit; nil: nothing does.
+func clientNaming(how, home string) (func(string) string, error) {
+	switch how {
+	case "hash":
+		key, err := auditKey(filepath.Join(home, cli.KeyName))
+		return audit.Pseudonym(key), err
+	case "drop":
+		return audit.Anonym, nil
+	}
+	return nil, nil
+}
+
+const SecretOctets = 32
+
+// auditKey reads the key in a file. It creates a missing file.
+func auditKey(file string) (key []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("audit.clients: %w", err)
+		}
+	}()
+	key, err = os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		key = make([]byte, SecretOctets)
+		rand.Read(key) // never fails (crypto/rand since Go 1.24)
+		err = cli.ReplaceFile(file, func(w io.Writer) error { _, err := w.Write(key); return err })
+	}
+	if err == nil && len(key) != SecretOctets {
+		err = fmt.Errorf("%s is no key of %d octets; once it is removed, another is made, by which no client has the name that it had", file, SecretOctets)
+	}
+	return key, err
+}
+
+// perAddress reports whether hosts at one address share a pace. In monitor mode nothing is paced.
+func perAddress(cfg config.Config) bool { return cfg.Pace.Per == "address" && cfg.Mode != "monitor" }
+
+// listenTLS returns the TLS configuration of the proxy's own port; nil: it does not use TLS.
+func listenTLS(cfg config.Config) (*tls.Config, error) {
+	if cfg.ListenTLS.Cert == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(cfg.ListenTLS.Cert, cfg.ListenTLS.Key)
+	if err != nil {
+		return nil, fmt.Errorf("listen_tls: %w", err)
+	}
+	if end := cert.Leaf.NotAfter; time.Now().After(end) {
+		return nil, fmt.Errorf("listen_tls: the certificate in %s expired on %s", cfg.ListenTLS.Cert, end.Format(time.DateOnly))
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}, nil
+}
+
+// NewEgress returns the egress client; own are the addresses on which this process listens.
+func NewEgress(cfg config.Config, own ...netip.AddrPort) (*egress.Client, error) {
+	o, err := egressOptions(cfg, own...)
+	if err != nil {
+		return nil, err
+	}
+	return egress.New(o)
+}
+
+// egressOptions returns the options of the egress client; own are the addresses on which this process listens.
+func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, error) {
+	o := egress.Options{AllowPrivate: cfg.Egress.AllowPrivate, Own: own, Resolver: cfg.Egress.Resolver, Retry: cfg.Robots.UnreachableRetry}
+	o.OneAddress = perAddress(cfg)
+	for _, p := range cfg.Egress.Ports {
+		o.Ports = append(o.Ports, egress.PortRange(p))
+	}
+	if file := cfg.Egress.ExtraCA; file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return o, fmt.Errorf("egress.extra_ca: %w", err)
+		}
+		if o.Roots, err = x509.SystemCertPool(); err != nil {
+			return o, fmt.Errorf("the system's root certificates: %w", err)
+		}
+		if !o.Roots.AppendCertsFromPEM(pem) {
+			return o, fmt.Errorf("egress.extra_ca: no certificate in %s", file)
+		}
+	}
+	if cfg.Egress.Parent != "" {
+		var err error
+		if o.Parent, err = url.Parse(cfg.Egress.Parent); err != nil {
+			return o, errors.New("egress.parent: not a URL") // err contains the password
+		}
+	}
+	return o, nil
+}
+
+// CacheOptions returns the options of the robots.txt cache under cfg, with a fetcher made from o. The Engine
+// that engine returns decides about redirects; engine is not called before the first redirect.
+func CacheOptions(cfg config.Config, o fetch.Options, engine func() *policy.Engine) (cache.Options, error) {
+	var err error
+	if o.Denied, err = deniedHosts(cfg); err != nil {
+		return cache.Options{}, err
+	}
+	o.Timeout, o.From, o.IsOwnFailure = cfg.Robots.FetchTimeout, cfg.Identity.From, proxy.FetchFailedHere
+	o.MaxURL = int(cfg.Limits.URL)
+	o.Allowed = func(ctx context.Context, r fetch.Request, to robots.Origin, pathQuery string) error {
+		return engine().AllowsRedirect(ctx, r, to, pathQuery)
+	}
+	client, err := fetch.New(o)
+	return cache.Options{
+		Fetcher:      client,
+		MaxAge:       cfg.Robots.MaxAge,
+		MinAge:       cfg.Robots.MinAge,
+		Retry:        cfg.Robots.UnreachableRetry,
+		FetchTimeout: cfg.Robots.FetchTimeout,
+		UserAgent:    cmp.Or(cfg.Identity.UserAgent, version.Product()),
+	}, err
+}
+
+// maxReplica bounds a replica's name in bytes, as config does: each record has it.
+const maxReplica = 64
+
+// replicaName returns the name of this process in its records: "" if there are no other replicas and none is
+// configured. Characters of the host name that a record cannot have are replaced.
+func replicaName(c config.Store, hostname func() (string, error)) string {
+	if c.Replica != "" || c.Redis == "" {
+		return c.Replica
+	}
+	host, err := hostname()
+	if err != nil || host == "" {
+		return "unnamed"
+	}
+	name := strings.Map(func(r rune) rune {
+		if r <= ' ' || r > '~' {
+			return '-'
+		}
+		return r
+	}, host)
+	return name[:min(len(name), maxReplica)]
+}
+
+// guidePage returns the page at the proxy's own address.
+func guidePage(cfg config.Config, ca *mitm.Authority, ready func() error) (*guide.Page, error) {
+	version, _ := buildInfo()
+	return guide.New(guide.Options{
+		CAPEM:    ca.CertPEM,
+		Ready:    ready,
+		Operator: cfg.Identity.From,
+		TLS:      cfg.ListenTLS.Cert != "",
+		Sealed:   !cfg.TLS.Intercept,
+		Monitor:  cfg.Mode == "monitor",
+		Version:  version,
+	})
+}
+
+func buildInfo() (number, commit string) {
+	info, _ := debug.ReadBuildInfo()
+	return version.Of(info)
+}
+
+// AbsolutePath returns the absolute path of a file, or file itself if that is not known.
+func AbsolutePath(file string) string {
+	if abs, err := filepath.Abs(file); err == nil && file != "" {
+		return abs
+	}
+	return file
+}
