@@ -62,7 +62,7 @@ var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "
 // held holds a sealed line against the bounds, and gives its members.
 func held(t *testing.T, b []byte) map[string]json.RawMessage {
 	t.Helper()
-	line, _ := trail.Seal(append(b, trail.Version...), 0, math.MaxUint64, trail.Hash{})
+	line, _ := trail.AppendLink(append(b, trail.VersionMember...), 0, math.MaxUint64, trail.Hash{})
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(line, &members); err != nil {
 		t.Fatalf("%v: %q", err, line)

@@ -26,7 +26,7 @@ type line interface {
 const (
 	// maxRest bounds a line without its URL and without what trail.Seal adds, in bytes.
 	// Together with what Seal adds it is 4 KiB.
-	maxRest = 4<<10 - trail.MaxSeal - len(trail.Version)
+	maxRest = 4<<10 - trail.MaxLink - len(trail.VersionMember)
 	// minText is the least limit of strings, in bytes, for a line that would exceed maxRest.
 	minText = 64
 )

@@ -154,10 +154,10 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.BackOff, r.Slowed, r.Away, r.Cached = time.Second, time.Second, true, true
 	r.Wishes = Wishes{Wish{"a", 1}, Wish{"b", 1}, Wish{"c", 1}, Wish{"d", 1}, Wish{"e", 1}}
 	e := event{name: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
-	line, _ := trail.Seal(r.append(nil, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
-	about, _ := trail.Seal(e.append(nil, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
+	line, _ := trail.AppendLink(r.append(nil, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
+	about, _ := trail.AppendLink(e.append(nil, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
 	away := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Result: &fetch.Result{Status: 500}}
-	asked, _ := trail.Seal(away.append(nil, &Options{}), 0, 3, trail.Hash{})
+	asked, _ := trail.AppendLink(away.append(nil, &Options{}), 0, 3, trail.Hash{})
 	seen := map[string]bool{"v": true, "prev": true, "hash": true}
 	for _, line := range [][]byte{line, about, asked} {
 		var members map[string]json.RawMessage

@@ -92,7 +92,7 @@ func BenchmarkRecord(b *testing.B) {
 		b.ReportAllocs()
 		n := len(line)
 		for b.Loop() {
-			line, hash = trail.Seal(line[:n], 0, 123456, hash)
+			line, hash = trail.AppendLink(line[:n], 0, 123456, hash)
 		}
 		b.ReportMetric(float64(len(line)), "octets")
 	})

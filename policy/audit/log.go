@@ -179,7 +179,7 @@ func (l *Log) chain(what line) {
 		l.since = time.Now()
 	}
 	l.seq++
-	l.buf, l.hash = trail.Seal(append(what.append(l.buf, l.terms.Load()), trail.Version...), start, l.seq, l.hash)
+	l.buf, l.hash = trail.AppendLink(append(what.append(l.buf, l.terms.Load()), trail.VersionMember...), start, l.seq, l.hash)
 	if l.o.Tap != nil {
 		l.o.Tap(l.seq, l.buf[start:])
 	}

@@ -170,7 +170,7 @@ func TestChainGoesOnAcrossRestartsAndFiles(t *testing.T) {
 	if got := len(chained(t, file)); got != each*lives {
 		t.Errorf("%d lines, want %d", got, each*lives)
 	}
-	files, err := trail.Files(file)
+	files, err := trail.Segments(file)
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -203,7 +203,7 @@ func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
 	l := open(t, Options{MaxSize: 64 << 10, MaxFiles: 3})
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := os.WriteFile(trail.Aside(l.o.File, 1)+partial, nil, 0o600); err != nil { // as a crash leaves it
+	if err := os.WriteFile(trail.SegmentPath(l.o.File, 1)+partial, nil, 0o600); err != nil { // as a crash leaves it
 		t.Fatal(err)
 	}
 	for range 1000 {
@@ -218,7 +218,7 @@ func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
 	cancel()
 	running.Wait()
 	tidied(t, l)
-	files, err := trail.Files(l.o.File)
+	files, err := trail.Segments(l.o.File)
 	if err != nil || len(files) != 4 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -263,7 +263,7 @@ func TestTornEndIsSetAsideInTheOpen(t *testing.T) {
 		var hash trail.Hash
 		for i := range n {
 			start := len(b)
-			b, hash = trail.Seal(append(b, `{"decision":"allow"`...), start, uint64(i+1), hash)
+			b, hash = trail.AppendLink(append(b, `{"decision":"allow"`...), start, uint64(i+1), hash)
 		}
 		return string(b)
 	}

@@ -33,7 +33,7 @@ func verified(t *testing.T, l *Log) (trail.Result, error) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	return trail.Verify(r, trail.Known{})
+	return trail.Verify(r, trail.VerifyOptions{})
 }
 
 // prunings gives the events of files that were removed.
@@ -74,7 +74,7 @@ func TestPruningIsSaid(t *testing.T) {
 	if res, err := verified(t, l); err != nil || !res.Pruned {
 		t.Errorf("%+v, %v", res, err)
 	}
-	files, err := trail.Files(l.o.File)
+	files, err := trail.Segments(l.o.File)
 	if err != nil || len(files) != 4 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -82,7 +82,7 @@ func TestPruningIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = verified(t, l)
-	if f, ok := errors.AsType[*trail.Fault](err); !ok || f.Kind != "missing" || f.Seq != files[1].First {
+	if f, ok := errors.AsType[*trail.Fault](err); !ok || f.Kind != "missing" || f.Seq != files[1].FirstSeq {
 		t.Errorf("a file taken away: %v", err)
 	}
 }
@@ -97,7 +97,7 @@ func TestNothingIsRemovedUnsaid(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if files, _ := trail.Files(l.o.File); len(files) != 4 {
+	if files, _ := trail.Segments(l.o.File); len(files) != 4 {
 		t.Errorf("%v", files)
 	}
 	undo()
@@ -105,7 +105,7 @@ func TestNothingIsRemovedUnsaid(t *testing.T) {
 	if _, err := l.prune(); err != nil {
 		t.Fatal(err)
 	}
-	if files, _ := trail.Files(l.o.File); len(files) != 2 {
+	if files, _ := trail.Segments(l.o.File); len(files) != 2 {
 		t.Errorf("%v", files)
 	}
 	if res, err := verified(t, l); err != nil || !res.Pruned {
@@ -117,11 +117,11 @@ func TestNothingIsRemovedUnsaid(t *testing.T) {
 func TestPruningIsSaidOnce(t *testing.T) {
 	l := open(t, Options{MaxFiles: 1})
 	setAsideFiles(t, l, 2)
-	part := trail.Aside(l.o.File, 1) + partial
+	part := trail.SegmentPath(l.o.File, 1) + partial
 	if err := os.MkdirAll(filepath.Join(part, "not empty"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	plain := trail.Aside(l.o.File, 1)
+	plain := trail.SegmentPath(l.o.File, 1)
 	if err := errors.Join(os.Remove(plain), os.MkdirAll(filepath.Join(plain, "not empty"), 0o700)); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func (s *sheet) begin(path string) (last trail.Link, events []event, err error) 
 func (s *sheet) resume() (last trail.Link, events []event, err error) {
 	if s.size > 0 {
 		var end int64
-		last, end, err = trail.Last(s.file, s.size)
+		last, end, err = trail.LastLink(s.file, s.size)
 		switch {
 		case errors.Is(err, trail.ErrNoChain):
 			e, err := s.restart()
@@ -74,7 +74,7 @@ func (s *sheet) resume() (last trail.Link, events []event, err error) {
 		}
 	}
 	if s.size == 0 {
-		if last, err = trail.LastAside(s.path); err != nil {
+		if last, err = trail.LastSegmentLink(s.path); err != nil {
 			return last, nil, fmt.Errorf("the file before it: %w", err)
 		}
 	}

@@ -150,7 +150,7 @@ func isAt(f *os.File, name string) (there unix.Stat_t, ok bool) {
 
 // turn sets the file aside and begins a new one with the line number first.
 func (s *sheet) turn(first uint64) error {
-	aside := trail.Aside(s.path, s.first)
+	aside := trail.SegmentPath(s.path, s.first)
 	if _, err := os.Lstat(aside); err == nil {
 		return fmt.Errorf("%s: %w", aside, fs.ErrExist)
 	}

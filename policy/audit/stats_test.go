@@ -35,7 +35,7 @@ func TestStatsOfWhatIsWritten(t *testing.T) {
 
 // eachFile gives the sizes of an audit's files, before any is compressed.
 func eachFile(path string, size func(int64)) error {
-	files, err := trail.Files(path)
+	files, err := trail.Segments(path)
 	if err != nil {
 		return err
 	}

@@ -86,15 +86,15 @@ func (l *Log) rest(ctx context.Context, n int) error {
 // prune removes the files that are too many, and gives those that are not compressed,
 // the oldest first.
 func (l *Log) prune() (plain []string, err error) {
-	files, err := trail.Files(l.sheet.path)
+	files, err := trail.Segments(l.sheet.path)
 	if err != nil {
 		return nil, err
 	}
-	if n := len(files); n > 0 && files[n-1].First == 0 {
+	if n := len(files); n > 0 && files[n-1].FirstSeq == 0 {
 		files = files[:n-1] // the one that is written
 	}
 	if excess := len(files) - l.terms.Load().MaxFiles; excess > 0 {
-		err = l.remove(files[:excess], files[excess].First-1)
+		err = l.remove(files[:excess], files[excess].FirstSeq-1)
 		files = files[excess:]
 	}
 	for _, f := range files {
@@ -108,12 +108,12 @@ func (l *Log) prune() (plain []string, err error) {
 // remove removes the oldest files; the last line in them has the number last. Before that
 // it writes a line that says so, and waits for the disk. Lines that are gone without such
 // a line were removed by somebody else.
-func (l *Log) remove(files []trail.File, last uint64) error {
+func (l *Log) remove(files []trail.Segment, last uint64) error {
 	if last > l.pruned {
 		if err := l.failed(); err != nil {
 			return err
 		}
-		e := event{name: trail.EventPruned, first: files[0].First, last: last}
+		e := event{name: trail.EventPruned, first: files[0].FirstSeq, last: last}
 		e.detail = fmt.Sprintf("the files with the lines seq %d to %d are removed: there are more than audit.max_files", e.first, e.last)
 		if err := l.commit(l.tell(e)); err != nil {
 			return err
@@ -127,8 +127,8 @@ func (l *Log) remove(files []trail.File, last uint64) error {
 	}
 	var err error
 	for _, f := range files {
-		plain := trail.Aside(l.sheet.path, f.First)
-		for _, name := range []string{plain, plain + partial, trail.Gzipped(plain)} { // several after a crash
+		plain := trail.SegmentPath(l.sheet.path, f.FirstSeq)
+		for _, name := range []string{plain, plain + partial, trail.GzipPath(plain)} { // several after a crash
 			if e := os.Remove(name); e != nil && !errors.Is(e, os.ErrNotExist) {
 				err = errors.Join(err, e)
 			}
@@ -175,7 +175,7 @@ func compress(name string, rest func(octets int) error) (err error) {
 		os.Remove(part)
 		return fmt.Errorf("compress %s: %w", name, err)
 	}
-	switch err := os.Rename(part, trail.Gzipped(name)); {
+	switch err := os.Rename(part, trail.GzipPath(name)); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // it has become one of too many, and is removed
 	case err != nil:

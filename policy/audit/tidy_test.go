@@ -32,7 +32,7 @@ func tidying(t *testing.T, most int, do func(step func(first ...uint64) []string
 		do(func(first ...uint64) (there []string) {
 			for _, n := range first {
 				text := strings.Repeat("x", maxCompressed)
-				if err := os.WriteFile(trail.Aside(l.o.File, n), []byte(text), 0o600); err != nil {
+				if err := os.WriteFile(trail.SegmentPath(l.o.File, n), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -77,7 +77,7 @@ func TestUseSizes(t *testing.T) {
 	fill(4)
 	l.Use(Options{MaxSize: 1})
 	fill(4)
-	if files, _ := trail.Files(l.o.File); len(files) != 5 {
+	if files, _ := trail.Segments(l.o.File); len(files) != 5 {
 		t.Errorf("%d files", len(files))
 	}
 	<-l.full
@@ -88,7 +88,7 @@ func TestUseSizes(t *testing.T) {
 	if _, err := l.prune(); err != nil {
 		t.Fatal(err)
 	}
-	if files, _ := trail.Files(l.o.File); len(files) != 3 {
+	if files, _ := trail.Segments(l.o.File); len(files) != 3 {
 		t.Errorf("%d files are kept", len(files))
 	}
 }

@@ -76,7 +76,7 @@ func (s *madeUp) write(t *testing.T, e trail.Entry) {
 		t.Fatal(err)
 	}
 	s.seq++
-	text, s.hash = trail.Seal(bytes.TrimSuffix(text, []byte("}")), 0, s.seq, s.hash)
+	text, s.hash = trail.AppendLink(bytes.TrimSuffix(text, []byte("}")), 0, s.seq, s.hash)
 	file, err := os.OpenFile(s.audit, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)

@@ -126,17 +126,17 @@ func (f *auditFlags) audits() ([]auditFiles, error) {
 func auditsAt(paths []string, home string) (all []auditFiles) {
 	aside := map[string]bool{}
 	for _, path := range paths {
-		files, err := trail.Files(path)
+		files, err := trail.Segments(path)
 		if err != nil {
 			continue // who opens it says why
 		}
 		for _, file := range files {
-			aside[file.Path] = aside[file.Path] || file.First > 0
+			aside[file.Path] = aside[file.Path] || file.FirstSeq > 0
 		}
 	}
 	seen := map[string]bool{}
 	for _, path := range paths {
-		clean := filepath.Join(filepath.Dir(path), filepath.Base(path)) // as trail.Files has them
+		clean := filepath.Join(filepath.Dir(path), filepath.Base(path)) // as trail.Segments has them
 		if seen[clean] || len(paths) > 1 && aside[clean] {
 			continue
 		}

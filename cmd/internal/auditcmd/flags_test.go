@@ -39,7 +39,7 @@ func newFleetAudit(t *testing.T) *fleetAudit {
 		}
 		path, c := filepath.Join(dir, "audit.jsonl"), &chain{}
 		a.files, a.tapes = append(a.files, path), append(a.tapes, c)
-		for i, name := range []string{trail.Aside(path, 1) + ".gz", trail.Aside(path, 3), path} {
+		for i, name := range []string{trail.SegmentPath(path, 1) + ".gz", trail.SegmentPath(path, 3), path} {
 			text := a.record(r, 6*i+r) + a.record(r, 6*i+3+r)
 			if strings.HasSuffix(name, ".gz") {
 				var packed bytes.Buffer
@@ -243,7 +243,7 @@ func TestTailFollowsSeveralAudits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Rename(a.files[0], trail.Aside(a.files[0], 5)); err != nil {
+	if err := os.Rename(a.files[0], trail.SegmentPath(a.files[0], 5)); err != nil {
 		t.Fatal(err)
 	}
 	line := a.record(0, 18)

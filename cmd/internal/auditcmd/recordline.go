@@ -170,7 +170,7 @@ func eventText(e *trail.Entry) string {
 		text += "  client " + humanize.Word(e.Client)
 	}
 	if e.File != "" {
-		text += fmt.Sprintf(" (%s, %d bytes)", humanize.Word(e.File), e.Octets)
+		text += fmt.Sprintf(" (%s, %d bytes)", humanize.Word(e.File), e.FileBytes)
 	}
 	return text
 }

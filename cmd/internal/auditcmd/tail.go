@@ -127,7 +127,7 @@ func (d *tailedTrail) close() {
 }
 
 func (d *tailedTrail) exists() (bool, error) {
-	files, err := trail.Files(d.path)
+	files, err := trail.Segments(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}

@@ -28,7 +28,7 @@ type chain struct {
 
 func (c *chain) seal(members string) string {
 	c.seq++
-	line, hash := trail.Seal([]byte("{"+members), 0, c.seq, c.prev)
+	line, hash := trail.AppendLink([]byte("{"+members), 0, c.seq, c.prev)
 	c.prev = hash
 	return string(line)
 }
@@ -153,7 +153,7 @@ func TestTailFromTheEnd(t *testing.T) {
 		}
 		text[i/3000].WriteString(line)
 	}
-	for name, text := range map[string]string{trail.Aside(path, 1): text[0].String(), path: text[1].String()} {
+	for name, text := range map[string]string{trail.SegmentPath(path, 1): text[0].String(), path: text[1].String()} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +251,7 @@ func TestTailFollows(t *testing.T) {
 	f.add(c.request("/2"))
 	f.shows("a.test/2")
 	f.add(c.request("/3"))
-	testkit.Must(t, os.Rename(f.path, trail.Aside(f.path, 1)))
+	testkit.Must(t, os.Rename(f.path, trail.SegmentPath(f.path, 1)))
 	f.add(c.request("/4"))
 	f.shows("a.test/3")
 	f.shows("a.test/4")

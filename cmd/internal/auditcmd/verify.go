@@ -68,7 +68,7 @@ allowed.`,
 }
 
 // knownOf reads --from and --since-anchor, which say what is known about an audit.
-func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.Known, err error) {
+func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.VerifyOptions, err error) {
 	known.From = from
 	if cmd.Flags().Changed("since-anchor") {
 		if known.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // it may come from a file, with a newline
@@ -80,12 +80,12 @@ func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.Known, 
 
 // verify reads the audit, or standard input. It reads several audits one after the other, whether
 // one before is whole or not; the error is of all that are not.
-func (f *auditFlags) verify(in io.Reader, out io.Writer, known trail.Known, anchor bool) error {
+func (f *auditFlags) verify(in io.Reader, out io.Writer, known trail.VerifyOptions, anchor bool) error {
 	if len(f.paths) <= 1 {
 		r, err := f.open(in)
 		return verifyOne(r, err, out, "", known, anchor)
 	}
-	if known != (trail.Known{}) {
+	if known != (trail.VerifyOptions{}) {
 		return cli.UsageErrorf("--from and --since-anchor take one audit, not several files")
 	}
 	audits, err := f.audits()
@@ -106,7 +106,7 @@ func (f *auditFlags) verify(in io.Reader, out io.Writer, known trail.Known, anch
 
 // verifyOne verifies the audit that r reads, if err is nil, and closes r. name is printed beside
 // what it finds.
-func verifyOne(r *trail.Reader, err error, out io.Writer, name string, known trail.Known, anchor bool) error {
+func verifyOne(r *trail.Reader, err error, out io.Writer, name string, known trail.VerifyOptions, anchor bool) error {
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func verifyOne(r *trail.Reader, err error, out io.Writer, name string, known tra
 }
 
 // verified formats the result for a chain without a fault.
-func verified(res *trail.Result, known trail.Known) string {
+func verified(res *trail.Result, known trail.VerifyOptions) string {
 	var b strings.Builder
 	row := func(label, format string, args ...any) {
 		fmt.Fprintf(&b, "%-7s "+format+"\n", append([]any{label}, args...)...)
@@ -150,14 +150,14 @@ func verified(res *trail.Result, known trail.Known) string {
 		row("", "what was before them, %s, is not here: it went by audit.max_files, or somebody took it away", humanize.Count(res.First-1, "line"))
 	}
 	row("time", "%s to %s", day(res.From), day(res.To))
-	for i, e := range res.Listed {
+	for i, e := range res.ListedEvents {
 		label := ""
 		if i == 0 {
 			label = "events"
 		}
 		row(label, "%s  %s", day(e.Time), eventText(&e))
 	}
-	if more := res.Events - len(res.Listed); more > 0 {
+	if more := res.Events - len(res.ListedEvents); more > 0 {
 		row("", "and %d more", more)
 	}
 	if res.Counted > 0 {

@@ -2,10 +2,9 @@ package report
 
 import (
 	"fmt"
-	"strings"
-
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
+	"strings"
 )
 
 // chartBars is how many bars a chart has.

@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"robotsproxy/policy/explain/humanize"
 	"slices"
 	"strconv"
 	"time"
-
-	"robotsproxy/policy/explain/humanize"
 )
 
 // Where things stand in the chart over time, in units of its view box.
@@ -78,7 +77,7 @@ func (r *Report) chart() *chart {
 		Ticks: ticks(all[0].Start, end),
 	}
 	for _, part := range []float64{0, 0.5, 1} {
-		c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: int(plotBase - part*(plotBase-plotTop)), Label: humanize.Number(int64(part * most))})
+		c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: int(plotBase - part*(plotBase-plotTop)), Label: humanize.Number(part * most)})
 	}
 	c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitTop, Label: humanize.Duration(slowest.Wait)},
 		mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitBase, Label: "0"})

@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"robotsproxy/policy/explain/humanize"
 	"slices"
 	"time"
-
-	"robotsproxy/policy/explain/humanize"
 )
 
 var (

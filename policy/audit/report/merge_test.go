@@ -40,8 +40,8 @@ func replicas(t *testing.T, records map[string][]record) (all []Trail, home stri
 			z := gzip.NewWriter(&packed)
 			z.Write(lines[0])
 			z.Close()
-			file(trail.Aside(path, 1)+".gz", packed.Bytes())
-			file(trail.Aside(path, 2), lines[1])
+			file(trail.SegmentPath(path, 1)+".gz", packed.Bytes())
+			file(trail.SegmentPath(path, 2), lines[1])
 			lines = lines[2:]
 		}
 		file(path, bytes.Join(lines, nil))

@@ -2,11 +2,10 @@ package report
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
-
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
+	"slices"
+	"strconv"
 )
 
 // A sheet is a table fit to be shown: its cells are words and numbers for people,

@@ -96,7 +96,7 @@ func TestReadsFiles(t *testing.T) {
 	fmt.Fprintf(z, "%s\n%s\n", p.line(t, rec(0, nil)).Text, p.line(t, rec(1, nil)).Text)
 	z.Close()
 	last := fmt.Appendf(nil, "%s\n%s\n{\"torn", p.line(t, rec(2, blocked)).Text, p.line(t, rec(3, nil)).Text)
-	for name, text := range map[string][]byte{trail.Aside(path, 1) + ".gz": packed.Bytes(), path: last} {
+	for name, text := range map[string][]byte{trail.SegmentPath(path, 1) + ".gz": packed.Bytes(), path: last} {
 		if err := os.WriteFile(name, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestReadsFiles(t *testing.T) {
 
 func TestDamagedFileIsSaid(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	if err := os.WriteFile(trail.Aside(path, 1)+".gz", []byte("not compressed"), 0o600); err != nil {
+	if err := os.WriteFile(trail.SegmentPath(path, 1)+".gz", []byte("not compressed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	lines := open(t, path)
@@ -136,7 +136,7 @@ func TestDamagedFileIsSaid(t *testing.T) {
 func TestFilesAreRemovedMeanwhile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	var p tape
-	for i, name := range []string{trail.Aside(path, 1), trail.Aside(path, 3), path} {
+	for i, name := range []string{trail.SegmentPath(path, 1), trail.SegmentPath(path, 3), path} {
 		text := fmt.Appendf(nil, "%s\n%s\n", p.line(t, rec(2*i, nil)).Text, p.line(t, rec(2*i+1, nil)).Text)
 		if err := os.WriteFile(name, text, 0o600); err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestFilesAreRemovedMeanwhile(t *testing.T) {
 		}
 	}
 	for _, first := range []uint64{1, 3} {
-		if err := os.Remove(trail.Aside(path, first)); err != nil {
+		if err := os.Remove(trail.SegmentPath(path, first)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -171,7 +171,7 @@ func TestBeginningOfAFileIsGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	var p tape
 	p.line(t, rec(0, nil))
-	if err := os.WriteFile(trail.Aside(path, 1), fmt.Appendf(nil, "%s\n", p.line(t, rec(1, nil)).Text), 0o600); err != nil {
+	if err := os.WriteFile(trail.SegmentPath(path, 1), fmt.Appendf(nil, "%s\n", p.line(t, rec(1, nil)).Text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	lines := open(t, path)

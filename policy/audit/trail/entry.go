@@ -72,14 +72,14 @@ type Entry struct {
 	Hops    []string `json:"hops"`    // addresses that the fetch of a robots.txt was redirected to
 	Outcome string   `json:"outcome"` // of the fetch: a cache.FetchOutcome
 
-	Event   string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": none
-	Detail  string           `json:"detail"`  // what happened, in a sentence
-	File    string           `json:"file"`    // where what was set aside is
-	Octets  int64            `json:"octets"`  // of it
-	SHA256  string           `json:"sha256"`  // of it
-	Count   int64            `json:"count"`   // of the records that are lost, or of refusals that were counted
-	Reasons map[string]int64 `json:"reasons"` // how many of the refusals each reason has
-	Clients int              `json:"clients"` // how many clients the refusals are of; Client names a lone one
+	Event     string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": none
+	Detail    string           `json:"detail"`  // what happened, in a sentence
+	File      string           `json:"file"`    // where what was set aside is
+	FileBytes int64            `json:"octets"`  // of it
+	SHA256    string           `json:"sha256"`  // of it
+	Count     int64            `json:"count"`   // of the records that are lost, or of refusals that were counted
+	Reasons   map[string]int64 `json:"reasons"` // how many of the refusals each reason has
+	Clients   int              `json:"clients"` // how many clients the refusals are of; Client names a lone one
 
 	FirstSeq uint64 `json:"first_seq"` // of the first line in the files that were removed
 	LastSeq  uint64 `json:"last_seq"`  // of the last one

@@ -12,9 +12,9 @@ import (
 
 // Two lines are sealed, read, and verified; then one is changed.
 func Example() {
-	text, hash := trail.Seal([]byte(`{"url":"http://a.test/","decision":"allow"`), 0, 1, trail.Hash{})
+	text, hash := trail.AppendLink([]byte(`{"url":"http://a.test/","decision":"allow"`), 0, 1, trail.Hash{})
 	start := len(text)
-	text, _ = trail.Seal(append(text, `{"url":"http://a.test/x","decision":"block"`...), start, 2, hash)
+	text, _ = trail.AppendLink(append(text, `{"url":"http://a.test/x","decision":"block"`...), start, 2, hash)
 
 	r := trail.NewReader("audit", strings.NewReader(string(text)))
 	for {
@@ -32,11 +32,11 @@ func Example() {
 		fmt.Println(e.Seq, e.URL, e.Decision)
 	}
 
-	res, err := trail.Verify(trail.NewReader("audit", strings.NewReader(string(text))), trail.Known{})
+	res, err := trail.Verify(trail.NewReader("audit", strings.NewReader(string(text))), trail.VerifyOptions{})
 	fmt.Println(res.Lines, res.Anchor(), err)
 
 	changed := strings.Replace(string(text), "block", "allow", 1)
-	_, err = trail.Verify(trail.NewReader("audit", strings.NewReader(changed)), trail.Known{})
+	_, err = trail.Verify(trail.NewReader("audit", strings.NewReader(changed)), trail.VerifyOptions{})
 	if fault, ok := errors.AsType[*trail.Fault](err); ok {
 		fmt.Println(fault.Kind)
 	}

@@ -21,8 +21,8 @@ func Find(path, id string) (Line, Entry, error) {
 	const tries = 3 // a file may be set aside, or compressed, while it is looked for
 	var err error
 	for range tries {
-		var files []File
-		if files, err = Files(path); err != nil {
+		var files []Segment
+		if files, err = Segments(path); err != nil {
 			return Line{}, Entry{}, err
 		}
 		if len(files) == 0 {
@@ -49,7 +49,7 @@ func Find(path, id string) (Line, Entry, error) {
 }
 
 // findIn is Find in one file; io.EOF: it is not there.
-func findIn(f File, id string) (Line, Entry, error) {
+func findIn(f Segment, id string) (Line, Entry, error) {
 	value, err := json.Marshal(id)
 	if err != nil {
 		return Line{}, Entry{}, err

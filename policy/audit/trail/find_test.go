@@ -25,7 +25,7 @@ func testFind(t *testing.T) {
 		for _, m := range members {
 			var line []byte
 			seq++
-			line, hash = Seal([]byte("{"+m), 0, seq, hash)
+			line, hash = AppendLink([]byte("{"+m), 0, seq, hash)
 			text += string(line)
 		}
 		return text
@@ -34,7 +34,7 @@ func testFind(t *testing.T) {
 	middle := lines(`"id":"a-3","url":"middle"`, `"event":"torn","id":"a-4"`, `"kind":"robots","id":"a-5"`)
 	last := lines(`"id":"b-1","user_agent":"\"id\":\"a-9\""`, `"id":"a-2","url":"again"`) + "{\"id\":\"torn\"}\n" +
 		strings.Repeat("x", MaxLine+5) + "\n" + lines(`"id":"b-2","url":"behind"`) + `{"id":"b-3"`
-	file, err := os.Create(Aside(path, 1) + ".gz")
+	file, err := os.Create(SegmentPath(path, 1) + ".gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func testFind(t *testing.T) {
 	if err := errors.Join(z.Close(), file.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{Aside(path, 3): middle, path: last, Aside(path, 9) + ".gz": "not compressed"} {
+	for name, text := range map[string]string{SegmentPath(path, 3): middle, path: last, SegmentPath(path, 9) + ".gz": "not compressed"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -53,8 +53,8 @@ func testFind(t *testing.T) {
 		file    string
 		number  int
 	}{
-		{"a-1", "old", Aside(path, 1) + ".gz", 1},
-		{"a-3", "middle", Aside(path, 3), 1},
+		{"a-1", "old", SegmentPath(path, 1) + ".gz", 1},
+		{"a-3", "middle", SegmentPath(path, 3), 1},
 		{"a-2", "again", path, 2},
 		{"b-2", "behind", path, 0}, // which line it is behind one that is too long does not matter
 	} {

@@ -37,7 +37,7 @@ func FuzzReader(f *testing.F) {
 			return // what that is, other tests say
 		}
 		path := filepath.Join(t.TempDir(), "audit.jsonl")
-		put(t, Aside(path, 1)+gzipped, string(zip(text[:cut])))
+		put(t, SegmentPath(path, 1)+gzipped, string(zip(text[:cut])))
 		put(t, path, string(text[cut:]))
 		equal(t, texts(t, open(t, path)), want...)
 	})
@@ -52,7 +52,7 @@ func FuzzVerify(f *testing.F) {
 	}
 	f.Add(bytes.Join(chain(7, 9), nil))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		res, err := Verify(NewReader("stream", bytes.NewReader(text)), Known{})
+		res, err := Verify(NewReader("stream", bytes.NewReader(text)), VerifyOptions{})
 		if err != nil {
 			if f, ok := errors.AsType[*Fault](err); !ok || f.Kind == "" || f.Line == 0 {
 				t.Fatalf("%v", err)
@@ -72,7 +72,7 @@ func FuzzVerify(f *testing.F) {
 			}
 			start := len(again)
 			again = append(again, line[:bytes.LastIndex(line, []byte(seqName))]...)
-			again, hash = Seal(again, start, res.First+n-1, hash)
+			again, hash = AppendLink(again, start, res.First+n-1, hash)
 		}
 		if !bytes.Equal(again, text) || n != uint64(res.Lines) {
 			t.Errorf("%q is taken for whole, %q would be", text, again)

@@ -13,7 +13,7 @@ var ErrNoChain = errors.New("no line of a trail stands at its end")
 // Last finds the last whole line of a trail in a file of so many octets, and where it
 // ends. What stands behind it is none. A line that was changed counts, and its Link is
 // what it says of itself.
-func Last(f io.ReaderAt, size int64) (l Link, end int64, err error) {
+func LastLink(f io.ReaderAt, size int64) (l Link, end int64, err error) {
 	const window = 2 * MaxLine
 	for to := size; ; to -= window - MaxLine - 2 { // a line and both its line feeds are in one of the windows
 		from := max(0, to-window)
@@ -53,13 +53,13 @@ func lastIn(b []byte, beginning bool) (l Link, end int, ok bool) {
 // LastAside gives the link of the last line of all files that were set aside of the
 // trail that is written to path, the zero Link where there are none. What is no line
 // there, or has no end, is passed over.
-func LastAside(path string) (last Link, err error) {
-	files, err := Files(path)
+func LastSegmentLink(path string) (last Link, err error) {
+	files, err := Segments(path)
 	if err != nil {
 		return Link{}, err
 	}
 	for _, f := range slices.Backward(files) {
-		if f.First == 0 {
+		if f.FirstSeq == 0 {
 			continue
 		}
 		if last, err = lastOf(f); err != nil || last.Seq > 0 {
@@ -70,7 +70,7 @@ func LastAside(path string) (last Link, err error) {
 }
 
 // lastOf gives the link of the last line of a file.
-func lastOf(f File) (last Link, err error) {
+func lastOf(f Segment) (last Link, err error) {
 	r, err := openFile(f)
 	if err != nil {
 		return Link{}, err

@@ -28,7 +28,7 @@ func TestLastBehindAnyTail(t *testing.T) {
 		for _, tail := range lengths {
 			for what, octet := range map[string]string{"noughts": "\x00", "lines": "{\"a\":\"quite another log\"}\n"} {
 				file := append(bytes.Clone(text), strings.Repeat(octet, tail/len(octet))...)
-				l, end, err := Last(bytes.NewReader(file), int64(len(file)))
+				l, end, err := LastLink(bytes.NewReader(file), int64(len(file)))
 				if err != nil || l.Seq != 2 || l.Hash != hash || end != int64(len(text)) {
 					t.Errorf("%d octets of %s behind a line of %d: %v, %d, %v", tail, what, len(two), l.Seq, end, err)
 				}
@@ -37,7 +37,7 @@ func TestLastBehindAnyTail(t *testing.T) {
 	}
 	for _, size := range lengths[1:] {
 		for _, octet := range []string{"\x00", "\n"} {
-			if _, _, err := Last(strings.NewReader(strings.Repeat(octet, size)), int64(size)); !errors.Is(err, ErrNoChain) {
+			if _, _, err := LastLink(strings.NewReader(strings.Repeat(octet, size)), int64(size)); !errors.Is(err, ErrNoChain) {
 				t.Errorf("%d octets without a line: %v", size, err)
 			}
 		}
@@ -62,11 +62,11 @@ func TestLastAside(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "audit.jsonl")
 		for first, text := range c.files {
-			if err := os.WriteFile(Aside(path, first), []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(SegmentPath(path, first), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got, err := LastAside(path); err != nil || got.Seq != c.want {
+		if got, err := LastSegmentLink(path); err != nil || got.Seq != c.want {
 			t.Errorf("%s: %d, %v; want %d", name, got.Seq, err, c.want)
 		}
 	}

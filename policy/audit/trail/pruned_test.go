@@ -22,7 +22,7 @@ func versioned(first, last uint64, others map[uint64]string) (lines [][]byte) {
 			members = other
 		}
 		var line []byte
-		line, prev = seal(seq, prev, members+Version)
+		line, prev = seal(seq, prev, members+VersionMember)
 		lines = append(lines, line)
 	}
 	return lines
@@ -62,7 +62,7 @@ func TestVerifyMissingBeginning(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := bytes.Join(c.lines, nil)
-			res, err := Verify(NewReader("x", bytes.NewReader(text)), Known{From: c.from})
+			res, err := Verify(NewReader("x", bytes.NewReader(text)), VerifyOptions{From: c.from})
 			if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != "x:1: "+c.want) || res.Pruned != c.pruned {
 				t.Errorf("%v, pruned %v; want %s", err, res.Pruned, c.want)
 			}
@@ -82,16 +82,16 @@ func TestVerifyMissingBeginning(t *testing.T) {
 func TestVerifyFilesTakenAway(t *testing.T) {
 	lines := versioned(1, 12, nil)
 	path := trailOf(t, lines, -4, 4, 4)
-	if err := os.Remove(Aside(path, 1) + gzipped); err != nil {
+	if err := os.Remove(SegmentPath(path, 1) + gzipped); err != nil {
 		t.Fatal(err)
 	}
-	check(t, path, Aside(path, 5), 1, "seq 5: missing: seq 1 to 4 (4 lines) before it, and no line says")
+	check(t, path, SegmentPath(path, 5), 1, "seq 5: missing: seq 1 to 4 (4 lines) before it, and no line says")
 
 	path = trailOf(t, lines, 4, 4, 4)
-	if err := os.Truncate(Aside(path, 1), 0); err != nil {
+	if err := os.Truncate(SegmentPath(path, 1), 0); err != nil {
 		t.Fatal(err)
 	}
-	check(t, path, Aside(path, 5), 1, "seq 5: missing: seq 1 to 4 (4 lines) before it, and no line says")
+	check(t, path, SegmentPath(path, 5), 1, "seq 5: missing: seq 1 to 4 (4 lines) before it, and no line says")
 
 	path = trailOf(t, lines[5:], 7)
 	check(t, path, path, 1, "seq 6: missing: seq 1 to 5 (5 lines) before it, and no line says")
@@ -110,9 +110,9 @@ func TestVerifyFilesRemovedMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(counts) > 1 {
-			err = os.Remove(Aside(path, 1))
+			err = os.Remove(SegmentPath(path, 1))
 		} else {
-			err = errors.Join(os.WriteFile(Aside(path, 5), bytes.Join(versioned(5, 12, nil), nil), 0o600), os.Remove(path))
+			err = errors.Join(os.WriteFile(SegmentPath(path, 5), bytes.Join(versioned(5, 12, nil), nil), 0o600), os.Remove(path))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -131,7 +131,7 @@ func TestVerifyPrunedTrail(t *testing.T) {
 	lines := versioned(1, 16, map[uint64]string{13: pruned(1, 4), 14: pruned(5, 8)})
 	path := trailOf(t, lines, -4, -4, 4, 4)
 	for _, first := range []uint64{1, 5} {
-		if err := os.Remove(Aside(path, first) + gzipped); err != nil {
+		if err := os.Remove(SegmentPath(path, first) + gzipped); err != nil {
 			t.Fatal(err)
 		}
 		res, err := verify(t, path, Anchor{})
@@ -139,7 +139,7 @@ func TestVerifyPrunedTrail(t *testing.T) {
 			t.Errorf("%+v, %v", res, err)
 		}
 	}
-	if err := os.Remove(Aside(path, 9)); err != nil {
+	if err := os.Remove(SegmentPath(path, 9)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := verify(t, path, Anchor{}); err == nil || !strings.Contains(err.Error(), "seq 13: missing: seq 1 to 12 (12 lines) before it") {

@@ -53,7 +53,7 @@ func newReader(path string) *Reader {
 
 // Open begins to read the trail that is written to path.
 func Open(path string) (*Reader, error) {
-	files, err := Files(path)
+	files, err := Segments(path)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func OpenLast(path string, octets int64) (r *Reader, all bool, err error) {
 // beginLast opens the file that the last octets begin in. The error is fs.ErrNotExist
 // where a file has changed its name or place meanwhile.
 func (r *Reader) beginLast(octets int64) (all bool, err error) {
-	files, err := Files(r.path)
+	files, err := Segments(r.path)
 	if err != nil {
 		return false, err
 	}
@@ -98,7 +98,7 @@ func (r *Reader) beginLast(octets int64) (all bool, err error) {
 		case i == 0 && (f.Gzip || info.Size() <= octets):
 			return true, nil
 		case i > 0:
-			r.behind = files[i-1].First
+			r.behind = files[i-1].FirstSeq
 		}
 		src, err := openSource(f, r.in)
 		if err != nil {
@@ -122,7 +122,7 @@ func errRestless(path string) error {
 }
 
 // openFile begins to read a file of a trail alone.
-func openFile(f File) (*Reader, error) {
+func openFile(f Segment) (*Reader, error) {
 	r := newReader("")
 	var err error
 	r.src, err = openSource(f, r.in)
@@ -133,7 +133,7 @@ func openFile(f File) (*Reader, error) {
 func NewReader(name string, in io.Reader) *Reader {
 	r := newReader("")
 	r.in.Reset(in)
-	r.src = &source{File: File{Path: name}, in: r.in, closer: io.NopCloser(nil)}
+	r.src = &source{Segment: Segment{Path: name}, in: r.in, closer: io.NopCloser(nil)}
 	return r
 }
 
@@ -180,14 +180,14 @@ func (r *Reader) place(text []byte) Line {
 }
 
 // turn finds the file whose turn it is, and says whether it is the oldest there is.
-func (r *Reader) turn() (f File, oldest bool, err error) {
-	files, err := Files(r.path)
+func (r *Reader) turn() (f Segment, oldest bool, err error) {
+	files, err := Segments(r.path)
 	if err != nil {
-		return File{}, false, err
+		return Segment{}, false, err
 	}
-	i := slices.IndexFunc(files, func(f File) bool { return f.First == 0 || f.First > r.behind })
+	i := slices.IndexFunc(files, func(f Segment) bool { return f.FirstSeq == 0 || f.FirstSeq > r.behind })
 	if i < 0 {
-		return File{}, false, io.EOF // the next has not been begun yet
+		return Segment{}, false, io.EOF // the next has not been begun yet
 	}
 	return files[i], i == 0, nil
 }
@@ -207,7 +207,7 @@ func (r *Reader) advance() error {
 }
 
 // take opens a file, unless it is not there any more, or its turn has passed.
-func (r *Reader) take(f File) (taken bool, err error) {
+func (r *Reader) take(f Segment) (taken bool, err error) {
 	src, err := openSource(f, r.in)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // set aside, compressed or removed
@@ -215,7 +215,7 @@ func (r *Reader) take(f File) (taken bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if f.First == 0 {
+	if f.FirstSeq == 0 {
 		// It may have been set aside, and the one behind it opened.
 		if now, _, err := r.turn(); err != nil || now != f {
 			return false, src.closer.Close()
@@ -238,7 +238,7 @@ func (r *Reader) follows(text []byte) (overlooked bool, err error) {
 		switch {
 		case err != nil:
 			return false, err
-		case f.First != r.src.First && f.First < l.Seq && f.First > 0:
+		case f.FirstSeq != r.src.FirstSeq && f.FirstSeq < l.Seq && f.FirstSeq > 0:
 			return true, nil
 		case oldest:
 			r.held = text
@@ -256,10 +256,10 @@ func (r *Reader) leave() error {
 	switch {
 	case r.path == "":
 		return io.EOF
-	case r.bounded && (r.moved || r.src.First > r.until):
+	case r.bounded && (r.moved || r.src.FirstSeq > r.until):
 		return io.EOF
-	case r.src.First > 0:
-		r.behind = r.src.First
+	case r.src.FirstSeq > 0:
+		r.behind = r.src.FirstSeq
 	case !r.moved:
 		if r.moved = r.replaced(); !r.moved {
 			return io.EOF
@@ -292,14 +292,14 @@ func (r *Reader) bound() error {
 		return nil
 	}
 	if r.src != nil {
-		r.until = r.src.First
+		r.until = r.src.FirstSeq
 	}
-	files, err := Files(r.path)
+	files, err := Segments(r.path)
 	for _, f := range files {
-		r.until = max(r.until, f.First)
+		r.until = max(r.until, f.FirstSeq)
 	}
 	if len(files) > 0 {
-		r.oldest = files[0].First
+		r.oldest = files[0].FirstSeq
 	}
 	r.bounded = true
 	return err
@@ -308,10 +308,10 @@ func (r *Reader) bound() error {
 // shortened reports whether the oldest file has been removed since the reading was bounded.
 func (r *Reader) shortened() bool {
 	if r.oldest == 0 {
-		return r.path != "" && r.src.First > 0 // there was no file but the one that is written
+		return r.path != "" && r.src.FirstSeq > 0 // there was no file but the one that is written
 	}
-	files, err := Files(r.path)
-	return err == nil && len(files) > 0 && files[0].First != r.oldest
+	files, err := Segments(r.path)
+	return err == nil && len(files) > 0 && files[0].FirstSeq != r.oldest
 }
 
 // Close ends the reading.

@@ -96,7 +96,7 @@ func TestReaderGoesOnBehindATornLine(t *testing.T) {
 func TestReaderTornLineOfAFileSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit.jsonl")
-		put(t, Aside(path, 1), "one\ntw")
+		put(t, SegmentPath(path, 1), "one\ntw")
 		put(t, path, "three\n")
 		equal(t, texts(t, open(t, path)), "one", "audit-000000000001.jsonl:2: torn: it has no end", "three")
 	})
@@ -146,14 +146,14 @@ func TestReaderFileSetAsideBeforeItIsOpened(t *testing.T) {
 	if err != nil || f.Path != path {
 		t.Fatal(f, err)
 	}
-	if err := os.Rename(path, Aside(path, 1)); err != nil {
+	if err := os.Rename(path, SegmentPath(path, 1)); err != nil {
 		t.Fatal(err)
 	}
 	put(t, path, string(bytes.Join(lines[3:], nil)))
 	if taken, err := r.take(f); taken || err != nil {
 		t.Errorf("the file behind it is taken, %v", err)
 	}
-	if f, _, _ = r.turn(); f.First != 1 {
+	if f, _, _ = r.turn(); f.FirstSeq != 1 {
 		t.Fatal(f)
 	}
 	if err := os.Rename(f.Path, f.Path+gzipped); err != nil {
@@ -175,7 +175,7 @@ func TestReaderOverlooksNoFile(t *testing.T) {
 		}
 	}
 	r.Close()
-	src, err := openSource(File{Path: path}, r.in) // as if it had been next
+	src, err := openSource(Segment{Path: path}, r.in) // as if it had been next
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,11 +187,11 @@ func TestReaderOverlooksNoFile(t *testing.T) {
 // Files of others, half compressed ones and twins are passed over.
 func TestReaderPicksItsFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	put(t, Aside(path, 1), "one\n")
-	put(t, Aside(path, 1)+".gz", "half a twin")
-	put(t, Aside(path, 2)+".gz", string(zip([]byte("two\n"))))
-	put(t, Aside(path, 3), "three\n")
-	put(t, Aside(path, 3)+".gz.part", "no")
+	put(t, SegmentPath(path, 1), "one\n")
+	put(t, SegmentPath(path, 1)+".gz", "half a twin")
+	put(t, SegmentPath(path, 2)+".gz", string(zip([]byte("two\n"))))
+	put(t, SegmentPath(path, 3), "three\n")
+	put(t, SegmentPath(path, 3)+".gz.part", "no")
 	put(t, path+".lock", "")
 	dir := filepath.Dir(path)
 	for _, name := range []string{
@@ -201,11 +201,11 @@ func TestReaderPicksItsFiles(t *testing.T) {
 		put(t, filepath.Join(dir, name), "no\n")
 	}
 	equal(t, texts(t, open(t, path)), "one", "two", "three")
-	put(t, Aside(path, 1_000_000_000_000), "million\n")
+	put(t, SegmentPath(path, 1_000_000_000_000), "million\n")
 	put(t, path, "last\n")
 	equal(t, texts(t, open(t, path)), "one", "two", "three", "million", "last")
-	equal(t, texts(t, open(t, Aside(path, 2)+".gz")), "two")
-	r, err := openFile(File{Path: Aside(path, 3)})
+	equal(t, texts(t, open(t, SegmentPath(path, 2)+".gz")), "two")
+	r, err := openFile(Segment{Path: SegmentPath(path, 3)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestOpenNothing(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := openFile(File{Path: dir + "/x.gz", Gzip: true}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := openFile(Segment{Path: dir + "/x.gz", Gzip: true}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }
@@ -285,7 +285,7 @@ func TestOpenLastFollows(t *testing.T) {
 	if err != nil || line.Number != 0 || string(line.Text)+"\n" != string(lines[8]) {
 		t.Fatalf("%+v, %v", line, err)
 	}
-	if err := os.Rename(path, Aside(path, 7)); err != nil {
+	if err := os.Rename(path, SegmentPath(path, 7)); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, texts(t, r))
@@ -299,7 +299,7 @@ func TestOpenLastFollows(t *testing.T) {
 // Lines without a number do not lead back to the beginning.
 func TestOpenLastFollowsOtherLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	put(t, Aside(path, 1), "one\n")
+	put(t, SegmentPath(path, 1), "one\n")
 	put(t, path, "two\n")
 	r, _, err := OpenLast(path, 4)
 	if err != nil {

@@ -76,7 +76,7 @@ func (p *pen) step() {
 	case what == 0 && p.half == nil && p.seq >= p.first:
 		p.must(p.file.Close())
 		p.file = nil
-		p.aside = append(p.aside, Aside(p.path, p.first))
+		p.aside = append(p.aside, SegmentPath(p.path, p.first))
 		p.must(os.Rename(p.path, p.aside[len(p.aside)-1]))
 	case what == 1 && p.zip != "":
 		p.must(os.Remove(p.zip))

@@ -19,7 +19,7 @@ const (
 
 // A source is a file of a trail, or a stream.
 type source struct {
-	File
+	Segment
 	in     *bufio.Reader
 	closer io.Closer
 	size   int64    // when it was opened
@@ -31,7 +31,7 @@ type source struct {
 }
 
 // openSource opens a file of the trail, to be read through in.
-func openSource(f File, in *bufio.Reader) (*source, error) {
+func openSource(f Segment, in *bufio.Reader) (*source, error) {
 	file, err := os.Open(f.Path)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func openSource(f File, in *bufio.Reader) (*source, error) {
 		file.Close()
 		return nil, err
 	}
-	s := &source{File: f, in: in, closer: file, size: info.Size()}
+	s := &source{Segment: f, in: in, closer: file, size: info.Size()}
 	var from io.Reader = file
 	switch {
 	case f.Gzip:

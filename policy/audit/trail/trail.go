@@ -73,7 +73,7 @@ func CutText(s string) (head string, whole int, cut bool) {
 // Version is the member that marks the lines of a writer that adds an [EventPruned] before
 // it removes files. If the beginning of a trail with such lines is missing without that
 // event, somebody else has removed it. Lines of earlier versions do not have the member.
-const Version = `,"v":2`
+const VersionMember = `,"v":2`
 
 // A Hash is the SHA-256 of a line; the zero Hash stands before the first.
 type Hash [sha256.Size]byte
@@ -104,12 +104,12 @@ const (
 )
 
 // MaxSeal bounds what [Seal] adds to a line, in bytes, the line feed included.
-const MaxSeal = len(seqName) + len("18446744073709551615") + prevEnd + hashEnd + len("\n")
+const MaxLink = len(seqName) + len("18446744073709551615") + prevEnd + hashEnd + len("\n")
 
 // Seal ends the line that begins at b[start:], an object with a member at least
 // and without its closing brace, as number seq after a line of the hash prev, and
 // gives its own.
-func Seal(b []byte, start int, seq uint64, prev Hash) ([]byte, Hash) {
+func AppendLink(b []byte, start int, seq uint64, prev Hash) ([]byte, Hash) {
 	b = strconv.AppendUint(append(b, seqName...), seq, 10)
 	b = appendHex(append(b, prevName...), &prev)
 	b = append(b, '"')

@@ -20,13 +20,13 @@ type Result struct {
 	From, To     time.Time
 	Counted      int64   // refusals that were counted and not recorded, by the lines that say so
 	Events       int     // other lines about the trail itself
-	Listed       []Entry // the first of these lines
+	ListedEvents []Entry // the first of these lines
 	Removed      bool    // files were removed while it was read, and it was begun anew behind them
 	Pruned       bool    // the writer removed what was before the first line, as a line says
 }
 
 // Known is what is known of a trail from elsewhere. The zero Known means nothing.
-type Known struct {
+type VerifyOptions struct {
 	From  uint64 // the first line that has to be there, earlier ones may be missing; 0: no line may be missing, but see Verify
 	Since Anchor // the anchor's line has to be there, or the line after it has to follow it
 }
@@ -65,7 +65,7 @@ func (f *Fault) Error() string {
 // the writer removed them, or the first line is of an earlier version, which wrote no such
 // lines. The first fault is a [*Fault], and r is read no further than it takes to describe
 // it; other errors are of the reading.
-func Verify(r *Reader, known Known) (Result, error) {
+func Verify(r *Reader, known VerifyOptions) (Result, error) {
 	v := verifier{r: r, known: known}
 	return v.verify()
 }
@@ -130,7 +130,7 @@ func (v *verifier) lines() (Result, error) {
 type verifier struct {
 	Result
 	r     *Reader
-	known Known
+	known VerifyOptions
 	each  func(Line, error) // takes each line that is read; nil: nobody does
 
 	lacking *Fault   // lines are missing at the beginning; nil once a line says that the writer removed them
@@ -173,7 +173,7 @@ func (v *verifier) line(line Line) error {
 // first looks at the line that the trail begins with.
 func (v *verifier) first(line Line, l Link) error {
 	v.First, v.From = l.Seq, timeOf(line.Text)
-	switch begins := v.r.src.First; {
+	switch begins := v.r.src.FirstSeq; {
 	case l.Seq < begins || l.Seq == 1 && l.Prev == Hash{}:
 	case l.Seq == 1:
 		return v.fault(line, 1, "unlinked", "the first line names one before it")
@@ -287,8 +287,8 @@ func (v *verifier) event(e Entry) {
 		v.Pruned, v.lacking = true, nil
 	}
 	v.Events++
-	if len(v.Listed) < maxListed {
-		v.Listed = append(v.Listed, e)
+	if len(v.ListedEvents) < maxListed {
+		v.ListedEvents = append(v.ListedEvents, e)
 	}
 }
 

@@ -27,7 +27,7 @@ func chain(first, last uint64) (lines [][]byte) {
 }
 
 func seal(seq uint64, prev Hash, members string) ([]byte, Hash) {
-	return Seal(fmt.Appendf(nil, `{"time":"2026-11-21T05:08:%02d.000000000Z",%s`, seq%60, members), 0, seq, prev)
+	return AppendLink(fmt.Appendf(nil, `{"time":"2026-11-21T05:08:%02d.000000000Z",%s`, seq%60, members), 0, seq, prev)
 }
 
 // trailOf puts lines into the files of a trail: so many into each, the last into the
@@ -39,7 +39,7 @@ func trailOf(t testing.TB, lines [][]byte, counts ...int) (path string) {
 	for i, n := range counts {
 		name, text := path, bytes.Join(lines[:max(n, -n)], nil)
 		if i < len(counts)-1 {
-			name = Aside(path, uint64(first))
+			name = SegmentPath(path, uint64(first))
 		}
 		if n < 0 {
 			name += gzipped
@@ -68,7 +68,7 @@ func verify(t testing.TB, path string, since Anchor) (Result, error) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	return Verify(r, Known{Since: since})
+	return Verify(r, VerifyOptions{Since: since})
 }
 
 func anchorOf(t testing.TB, line []byte) Anchor {
@@ -103,8 +103,8 @@ func TestVerifyWholeTrail(t *testing.T) {
 		if res.From.Second() != 1 || res.To.Second() != 9 {
 			t.Errorf("%v: from %v to %v", counts, res.From, res.To)
 		}
-		if res.Events != 1 || len(res.Listed) != 1 || res.Listed[0].Event != "torn" || res.Listed[0].Octets != 12 {
-			t.Errorf("%v: events %+v", counts, res.Listed)
+		if res.Events != 1 || len(res.ListedEvents) != 1 || res.ListedEvents[0].Event != "torn" || res.ListedEvents[0].FileBytes != 12 {
+			t.Errorf("%v: events %+v", counts, res.ListedEvents)
 		}
 		if got, want := res.Anchor().String(), "9:"+hash.String()[:32]; got != want {
 			t.Errorf("anchor %s, want %s", got, want)
@@ -120,8 +120,8 @@ func TestVerifyListsTheFirstEvents(t *testing.T) {
 		lines, prev = append(lines, line), hash
 	}
 	res, err := verify(t, trailOf(t, lines, len(lines)), Anchor{})
-	if err != nil || res.Events != maxListed+5 || len(res.Listed) != maxListed {
-		t.Errorf("%v, %d events, %d listed", err, res.Events, len(res.Listed))
+	if err != nil || res.Events != maxListed+5 || len(res.ListedEvents) != maxListed {
+		t.Errorf("%v, %d events, %d listed", err, res.Events, len(res.ListedEvents))
 	}
 }
 
@@ -135,7 +135,7 @@ func TestVerifySumsUpWhatWasCounted(t *testing.T) {
 	}
 	for n, want := range []int64{0, 3, 7, 7, math.MaxInt64, math.MaxInt64} {
 		res, err := verify(t, trailOf(t, lines[:n], n), Anchor{})
-		if err != nil || res.Events != 0 || len(res.Listed) > 0 || res.Counted != want {
+		if err != nil || res.Events != 0 || len(res.ListedEvents) > 0 || res.Counted != want {
 			t.Errorf("%d lines: %v, %d events, %d counted", n, err, res.Events, res.Counted)
 		}
 	}
@@ -228,10 +228,10 @@ func TestVerifyFindsTheFirstFault(t *testing.T) {
 			}
 			if c.name == "the first taken out" || c.name == "one moved to the front" {
 				// What begins later is allowed, unless a name says where it began.
-				if err := os.Rename(path, Aside(path, 1)); err != nil {
+				if err := os.Rename(path, SegmentPath(path, 1)); err != nil {
 					t.Fatal(err)
 				}
-				path2 := Aside(path, 1)
+				path2 := SegmentPath(path, 1)
 				check(t, path, path2, c.line, c.want)
 				return
 			}
@@ -259,7 +259,7 @@ func TestVerifyAcrossFiles(t *testing.T) {
 			sign = -1
 		}
 		name := func(path string, first uint64) string {
-			if path = Aside(path, first); zipped {
+			if path = SegmentPath(path, first); zipped {
 				path += gzipped
 			}
 			return path
@@ -293,7 +293,7 @@ func TestVerifyLastLineCut(t *testing.T) {
 	for n := range last {
 		lines[2] = last[:n]
 		r := NewReader("x", bytes.NewReader(bytes.Join(lines, nil)))
-		res, err := Verify(r, Known{Since: since})
+		res, err := Verify(r, VerifyOptions{Since: since})
 		want := "x:3: seq 3: torn: "
 		if n == 0 {
 			want = "x:2: seq 2: anchor: this is the last line, and the anchor's is seq 3: the end was cut off"
@@ -302,7 +302,7 @@ func TestVerifyLastLineCut(t *testing.T) {
 			t.Errorf("cut at %d: %v, want %s", n, err, want)
 		}
 	}
-	res, err := Verify(NewReader("x", bytes.NewReader(bytes.Join(lines[:2], nil))), Known{})
+	res, err := Verify(NewReader("x", bytes.NewReader(bytes.Join(lines[:2], nil))), VerifyOptions{})
 	if err != nil || res.Last.Seq != 2 {
 		t.Errorf("the last line gone: %v", err)
 	}
@@ -319,14 +319,14 @@ func TestVerifyFindsEveryChange(t *testing.T) {
 			}
 			r.in.Reset(bytes.NewReader(text))
 			r.last, r.begun, r.src.number, r.src.at, r.src.over = 0, false, 0, 0, false
-			if _, err := Verify(r, Known{}); err == nil {
+			if _, err := Verify(r, VerifyOptions{}); err == nil {
 				t.Errorf("octet %d: %q for %q is not found", i, c, was)
 			}
 		}
 		text[i] = was
 	}
 	r.in.Reset(bytes.NewReader(text))
-	if _, err := Verify(r, Known{}); err != nil {
+	if _, err := Verify(r, VerifyOptions{}); err != nil {
 		t.Errorf("unchanged: %v", err)
 	}
 }
@@ -343,7 +343,7 @@ func TestVerifyDamagedGzip(t *testing.T) {
 		"tail":           append(append([]byte{}, whole...), "tail"...),
 	} {
 		path := trailOf(t, lines, -100, 100)
-		file := Aside(path, 1) + gzipped
+		file := SegmentPath(path, 1) + gzipped
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -359,11 +359,11 @@ func TestVerifySinceAnchor(t *testing.T) {
 	since := anchorOf(t, lines[4])
 	other := Anchor{Seq: 5, Hash: strings.Repeat("ab", 16)}
 	late := trailOf(t, lines, 5, 7)
-	if err := os.Remove(Aside(late, 1)); err != nil {
+	if err := os.Remove(SegmentPath(late, 1)); err != nil {
 		t.Fatal(err)
 	}
 	gone := trailOf(t, lines, 6, 6)
-	if err := os.Remove(Aside(gone, 1)); err != nil {
+	if err := os.Remove(SegmentPath(gone, 1)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -470,7 +470,7 @@ func TestVerifyEnds(t *testing.T) {
 		if written > 50 {
 			return
 		}
-		if err := os.Rename(path, Aside(path, uint64(written-1))); err != nil {
+		if err := os.Rename(path, SegmentPath(path, uint64(written-1))); err != nil {
 			t.Fatal(err)
 		}
 		written += 2
