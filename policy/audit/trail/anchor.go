@@ -6,33 +6,33 @@ import (
 	"strings"
 )
 
-// anchorDigits is how much of a hash an anchor has at least: 128 bits.
+// anchorDigits is the least number of hex digits in an Anchor: 128 bits.
 const anchorDigits = 32
 
-// An Anchor names a line by its number and its hash. Kept where who writes the trail
-// cannot change it, it shows later that the line, and all before it, are still as they
-// were. The zero Anchor names none.
+// An Anchor identifies a line by its number and hash. If it is kept where the writer of the
+// trail cannot change it, it proves later that this line and all lines before it have not
+// changed. The zero Anchor identifies no line.
 type Anchor struct {
 	Seq  uint64
-	Hash string // the first hex digits, 32 at least
+	Hash string // the first hex digits of the hash, at least 32
 }
 
 func (a Anchor) String() string { return strconv.FormatUint(a.Seq, 10) + ":" + a.Hash }
 
 var errAnchor = errors.New("no anchor, which is the number of a line, a colon, and the first 32 hex digits of its hash, or more of them")
 
-// ParseAnchor reads what String gives.
+// ParseAnchor parses the result of [Anchor.String].
 func ParseAnchor(s string) (Anchor, error) {
 	number, digits, _ := strings.Cut(s, ":")
 	seq, err := strconv.ParseUint(number, 10, 64)
 	digits = strings.ToLower(digits)
-	if err != nil || seq == 0 || len(digits) < anchorDigits || len(digits) > hexHash || strings.Trim(digits, "0123456789abcdef") != "" {
+	if err != nil || seq == 0 || len(digits) < anchorDigits || len(digits) > hexHashLen || strings.Trim(digits, "0123456789abcdef") != "" {
 		return Anchor{}, errAnchor
 	}
 	return Anchor{Seq: seq, Hash: digits}, nil
 }
 
-// names says whether the anchor is of a line with this hash.
-func (a Anchor) names(h Hash) bool {
+// matches reports whether the anchor is of a line with this hash.
+func (a Anchor) matches(h Hash) bool {
 	return len(a.Hash) >= anchorDigits && strings.HasPrefix(h.String(), a.Hash)
 }

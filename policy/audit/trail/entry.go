@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// KindEvent is the kind of the lines about the trail itself. Earlier versions wrote these
+// KindEvent is the kind of lines about the trail itself. Earlier versions wrote these
 // lines without a kind: see [Entry.IsRequest].
 const KindEvent = "event"
 
-// KindRobots is the kind of the lines about fetches of robots.txt.
+// KindRobots is the kind of lines about fetches of robots.txt.
 const KindRobots = "robots"
 
-// These events change how a trail is verified or counted.
+// These events matter to verification and to counts.
 const (
-	EventCounted = "counted" // refusals were counted and not recorded
-	EventPruned  = "pruned"  // files were removed, as there were too many
+	EventCounted = "counted" // refusals were counted instead of recorded
+	EventPruned  = "pruned"  // segments were removed, since there were too many
 )
 
-// An Entry is what a line says: about a request, or about what its Kind names. Strings are
-// as they came, with whatever strangers put into them.
+// An Entry is the content of a line, about a request or about what its Kind says. Its strings
+// may have any characters that clients and origins sent.
 type Entry struct {
 	Time          time.Time `json:"time"`
 	Kind          string    `json:"kind"` // KindEvent or KindRobots; "": a request
 	ID            string    `json:"id"`
-	Replica       string    `json:"replica"` // that wrote the record, of several; "": it was on its own
+	Replica       string    `json:"replica"` // the replica that wrote the record; "": there was only one
 	Client        string    `json:"client"`
 	Method        string    `json:"method"`
-	URL           string    `json:"url"` // with what is not printable percent-encoded; earlier versions wrote U+FFFD for bytes that are not UTF-8
+	URL           string    `json:"url"` // unprintable bytes are percent-encoded; earlier versions wrote U+FFFD for bytes that are not UTF-8
 	Host          string    `json:"host"`
 	UserAgent     string    `json:"user_agent"`
 	Agent         string    `json:"agent"`
@@ -38,11 +38,11 @@ type Entry struct {
 	EntryReason   string    `json:"entry_reason"`
 	Rule          string    `json:"rule"`
 	Line          int       `json:"line"`
-	Reading       string    `json:"reading"` // the form of the path that decided, as policy.Form names it; "": as it was sent
+	Reading       string    `json:"reading"` // the policy.Form of the path that decided; "": the path as sent
 	Group         string    `json:"group"`
 	RobotsURL     string    `json:"robots_url"`
 	RobotsFetched time.Time `json:"robots_fetched"`
-	RobotsAgent   string    `json:"robots_agent"` // the User-Agent of its fetch
+	RobotsAgent   string    `json:"robots_agent"` // User-Agent of the fetch of robots.txt
 	RobotsSHA256  string    `json:"robots_sha256"`
 	Dialect       string    `json:"dialect"`
 	RobotsStale   bool      `json:"robots_stale"`
@@ -51,8 +51,8 @@ type Entry struct {
 	WaitMS        float64   `json:"wait_ms"`
 	BackOff       float64   `json:"back_off_s"`
 	Slowed        float64   `json:"slowed_s"`
-	Cached        bool      `json:"cached"`     // a request for robots.txt that was answered with the cached copy
-	StoreAway     bool      `json:"store_away"` // it was paced without what the replicas share
+	Cached        bool      `json:"cached"`     // a request for robots.txt was answered from the cache
+	StoreAway     bool      `json:"store_away"` // the request was paced without the shared store
 
 	RobotsContentSignal string `json:"robots_content_signal"`
 	RobotsContentUsage  string `json:"robots_content_usage"`
@@ -66,26 +66,26 @@ type Entry struct {
 	Bytes      int64   `json:"bytes"`
 	DurationMS float64 `json:"duration_ms"`
 	Error      string  `json:"error"`
-	Version    int     `json:"v"` // see Version; 0: an earlier one
+	Version    int     `json:"v"` // see VersionMember; 0: an earlier version
 	Seq        uint64  `json:"seq"`
 
-	Hops    []string `json:"hops"`    // addresses that the fetch of a robots.txt was redirected to
-	Outcome string   `json:"outcome"` // of the fetch: a cache.FetchOutcome
+	Hops    []string `json:"hops"`    // URLs to which the fetch of robots.txt was redirected
+	Outcome string   `json:"outcome"` // a cache.FetchOutcome
 
-	Event     string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": none
-	Detail    string           `json:"detail"`  // what happened, in a sentence
-	File      string           `json:"file"`    // where what was set aside is
-	FileBytes int64            `json:"octets"`  // of it
-	SHA256    string           `json:"sha256"`  // of it
-	Count     int64            `json:"count"`   // of the records that are lost, or of refusals that were counted
-	Reasons   map[string]int64 `json:"reasons"` // how many of the refusals each reason has
-	Clients   int              `json:"clients"` // how many clients the refusals are of; Client names a lone one
+	Event     string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": not an event
+	Detail    string           `json:"detail"`  // the event in a sentence
+	File      string           `json:"file"`    // file to which bytes or a file were moved
+	FileBytes int64            `json:"octets"`  // size of that file
+	SHA256    string           `json:"sha256"`  // hash of that file
+	Count     int64            `json:"count"`   // lost records, or counted refusals
+	Reasons   map[string]int64 `json:"reasons"` // number of counted refusals for each reason
+	Clients   int              `json:"clients"` // number of clients that were refused; if it is 1, Client names it
 
-	FirstSeq uint64 `json:"first_seq"` // of the first line in the files that were removed
-	LastSeq  uint64 `json:"last_seq"`  // of the last one
+	FirstSeq uint64 `json:"first_seq"` // first line in the removed segments
+	LastSeq  uint64 `json:"last_seq"`  // last line in the removed segments
 }
 
-// Read gives what a line says. It does not look at the chain.
+// Read parses a line. It does not check the hash chain.
 func Read(line []byte) (e Entry, err error) {
 	err = json.Unmarshal(line, &e)
 	return e, err
@@ -94,8 +94,8 @@ func Read(line []byte) (e Entry, err error) {
 // IsRequest reports whether the line is the record of a request.
 func (e *Entry) IsRequest() bool { return e.Kind == "" && e.Event == "" }
 
-// End is when a request ended, which is about when its line was written; of an event,
-// when it was.
+// End returns the time when the request ended, which is about when the line was written. For
+// other lines it returns Time.
 func (e *Entry) End() time.Time {
 	if !(e.DurationMS > 0) {
 		return e.Time
@@ -103,8 +103,8 @@ func (e *Entry) End() time.Time {
 	return e.Time.Add(time.Duration(min(e.DurationMS, longestMS) * float64(time.Millisecond)))
 }
 
-// longestMS is the longest that is believed of a request, a year.
+// longestMS is the longest plausible duration of a request, a year in milliseconds.
 const longestMS = 365 * 24 * 60 * 60 * 1000
 
-// Blocked says whether a request was decided against.
+// Blocked reports whether the request was decided against.
 func (e *Entry) Blocked() bool { return e.Decision != "allow" }

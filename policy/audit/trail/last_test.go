@@ -12,7 +12,7 @@ import (
 // lengths of tails, and of lines: whatever may fall on the edge of what is read at once.
 var lengths = []int{0, 1, 100, MaxLine - 1, MaxLine, MaxLine + 1, 2*MaxLine - 1, 2 * MaxLine, 2*MaxLine + 1, 3*MaxLine + 2}
 
-func TestLastBehindAnyTail(t *testing.T) {
+func TestLastLinkBeforeAnyTail(t *testing.T) {
 	lengths := lengths
 	if testing.Short() {
 		lengths = lengths[:6]
@@ -44,7 +44,7 @@ func TestLastBehindAnyTail(t *testing.T) {
 	}
 }
 
-func TestLastAside(t *testing.T) {
+func TestLastSegmentLink(t *testing.T) {
 	one, prev := seal(1, Hash{}, `"client":"x"`)
 	two, _ := seal(2, prev, `"client":"x"`)
 	whole := string(one) + string(two)

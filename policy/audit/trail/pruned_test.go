@@ -82,7 +82,7 @@ func TestVerifyMissingBeginning(t *testing.T) {
 func TestVerifyFilesTakenAway(t *testing.T) {
 	lines := versioned(1, 12, nil)
 	path := trailOf(t, lines, -4, 4, 4)
-	if err := os.Remove(SegmentPath(path, 1) + gzipped); err != nil {
+	if err := os.Remove(SegmentPath(path, 1) + gzipExt); err != nil {
 		t.Fatal(err)
 	}
 	check(t, path, SegmentPath(path, 5), 1, "seq 5: missing: seq 1 to 4 (4 lines) before it, and no line says")
@@ -131,7 +131,7 @@ func TestVerifyPrunedTrail(t *testing.T) {
 	lines := versioned(1, 16, map[uint64]string{13: pruned(1, 4), 14: pruned(5, 8)})
 	path := trailOf(t, lines, -4, -4, 4, 4)
 	for _, first := range []uint64{1, 5} {
-		if err := os.Remove(SegmentPath(path, first) + gzipped); err != nil {
+		if err := os.Remove(SegmentPath(path, first) + gzipExt); err != nil {
 			t.Fatal(err)
 		}
 		res, err := verify(t, path, Anchor{})

@@ -10,97 +10,91 @@ import (
 	"slices"
 )
 
-// What a Reader tells besides lines, and can be read on after.
-var (
-	// ErrTorn is a line without an end.
-	ErrTorn = errors.New("torn: it has no end")
-	// ErrTooLong is a line of more than MaxLine octets.
-	ErrTooLong = fmt.Errorf("longer than %d octets", MaxLine)
-	// ErrRemoved is of files that were removed before their turn came.
-	ErrRemoved = errors.New("removed while the trail was read")
-)
+// ErrRemoved is the error of Reader.Next if segments were removed before they were read.
+var ErrRemoved = errors.New("removed while the trail was read")
 
-// maxTurns bounds how often a file that is gone when it is opened is looked for anew.
-const maxTurns = 20
+// maxOpenTries bounds how often a Reader lists the segments again because the segment that
+// it opens has been rotated, compressed or removed.
+const maxOpenTries = 20
 
-// A Line is a line and where it stands.
+// A Line is a line and its place.
 type Line struct {
-	File   string // path
-	Number int    // in its file, from 1; 0: unknown, the reading began within the file
-	Text   []byte // without the line feed; good until the next is read
+	File   string // path of the segment
+	Number int    // number in the segment, from 1; 0: unknown, since reading began within the segment
+	Text   []byte // without the line feed; valid until the next line is read
 }
 
-// A Reader reads the lines of a trail, the oldest first, while they are written and
-// files are set aside, compressed and removed: each line once.
+// A Reader reads the lines of a trail, the oldest first and each once. Lines may be written
+// and segments be rotated, compressed and removed meanwhile. It is for one goroutine.
 type Reader struct {
-	path   string  // of the trail; "": one file or stream, and nothing follows
-	src    *source // nil: the next has to be opened
-	in     *bufio.Reader
-	behind uint64 // files that begin with this line, or one before it, have been read
-	last   uint64 // the number of the last line that has one; 0: none yet
-	begun  bool   // a line of src has been read
-	moved  bool   // src was the file at path, and is not any more: nothing is added to it
-	held   []byte // the first line of src, to be given after ErrRemoved
+	path     string  // of the active segment; "": there is only src
+	src      *source // the segment that is read; nil: the next one has to be opened
+	in       *bufio.Reader
+	finished uint64 // segments whose FirstSeq is at most this have been read
+	lastSeq  uint64 // seq of the last line that has one; 0: none yet
+	started  bool   // a line of src has been read
+	rotated  bool   // src was the active segment, and no lines are added to it any more
+	pending  []byte // the first line of src, which Next returns after ErrRemoved
 
-	oldest  uint64 // the seq with which the oldest file began then; 0: there was only the file that is written
-	bounded bool   // the reading ends with the first file that begins behind until
-	until   uint64 // of the files that were set aside by then the newest; 0: there were none
+	bounded   bool   // the reading ends with the first segment after boundSeq
+	boundSeq  uint64 // FirstSeq of the newest full segment when the reading was bounded; 0: there was none
+	oldestSeq uint64 // FirstSeq of the oldest segment then; 0: there was only the active one
 }
 
 func newReader(path string) *Reader {
 	return &Reader{path: path, in: bufio.NewReaderSize(nil, MaxLine+1)}
 }
 
-// Open begins to read the trail that is written to path.
+// Open returns a Reader for the trail that is written to path.
 func Open(path string) (*Reader, error) {
-	files, err := Segments(path)
+	segments, err := Segments(path)
 	if err != nil {
 		return nil, err
 	}
-	if len(files) == 0 {
+	if len(segments) == 0 {
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
 	}
 	return newReader(path), nil
 }
 
-// OpenLast begins to read a trail near its end: so many octets before it, as they are
-// on disk, or somewhat more. All says that this is the beginning of the trail.
-func OpenLast(path string, octets int64) (r *Reader, all bool, err error) {
-	for range maxTurns {
+// OpenLast returns a Reader that begins at least size bytes before the end of a trail, as
+// the bytes are on disk. all reports whether this is the beginning of the trail.
+func OpenLast(path string, size int64) (r *Reader, all bool, err error) {
+	for range maxOpenTries {
 		if r, err = Open(path); err != nil {
 			return nil, false, err
 		}
-		if all, err = r.beginLast(octets); err == nil {
+		if all, err = r.seekLast(size); err == nil {
 			return r, all, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, false, err
 		}
 	}
-	return nil, false, errRestless(path)
+	return nil, false, errUnstable(path)
 }
 
-// beginLast opens the file that the last octets begin in. The error is fs.ErrNotExist
-// where a file has changed its name or place meanwhile.
-func (r *Reader) beginLast(octets int64) (all bool, err error) {
-	files, err := Segments(r.path)
+// seekLast opens the segment in which the last size bytes begin. The error is fs.ErrNotExist
+// if a segment was rotated or removed meanwhile.
+func (r *Reader) seekLast(size int64) (all bool, err error) {
+	segments, err := Segments(r.path)
 	if err != nil {
 		return false, err
 	}
-	for i, f := range slices.Backward(files) {
-		info, err := os.Stat(f.Path)
+	for i, segment := range slices.Backward(segments) {
+		info, err := os.Stat(segment.Path)
 		switch {
 		case err != nil:
 			return false, err
-		case info.Size() < octets && i > 0:
-			octets -= info.Size()
+		case info.Size() < size && i > 0:
+			size -= info.Size()
 			continue
-		case i == 0 && (f.Gzip || info.Size() <= octets):
+		case i == 0 && (segment.Gzip || info.Size() <= size):
 			return true, nil
 		case i > 0:
-			r.behind = files[i-1].FirstSeq
+			r.finished = segments[i-1].FirstSeq
 		}
-		src, err := openSource(f, r.in)
+		src, err := openSource(segment, r.in)
 		if err != nil {
 			return false, err
 		}
@@ -108,28 +102,28 @@ func (r *Reader) beginLast(octets int64) (all bool, err error) {
 		if src.plain == nil {
 			return false, nil
 		}
-		if src.size < octets { // another file than a moment ago
+		if src.size < size { // the file was replaced meanwhile
 			return false, errors.Join(fs.ErrNotExist, r.Close())
 		}
-		return false, src.skipTo(src.size - octets)
+		return false, src.skipTo(src.size - size)
 	}
 	return false, fs.ErrNotExist
 }
 
-// errRestless is of a trail whose files are always gone when they are to be opened.
-func errRestless(path string) error {
+// errUnstable is the error for a trail whose segments change faster than they can be opened.
+func errUnstable(path string) error {
 	return fmt.Errorf("%s: its files come and go faster than they can be opened", path)
 }
 
-// openFile begins to read a file of a trail alone.
-func openFile(f Segment) (*Reader, error) {
+// openSegment returns a Reader for one segment.
+func openSegment(segment Segment) (*Reader, error) {
 	r := newReader("")
 	var err error
-	r.src, err = openSource(f, r.in)
+	r.src, err = openSource(segment, r.in)
 	return r, err
 }
 
-// NewReader reads a trail that is in one piece, under a name for it.
+// NewReader returns a Reader for a trail in one stream, whose lines name it as their file.
 func NewReader(name string, in io.Reader) *Reader {
 	r := newReader("")
 	r.in.Reset(in)
@@ -137,34 +131,35 @@ func NewReader(name string, in io.Reader) *Reader {
 	return r
 }
 
-// Next gives the next line, and io.EOF behind the last: asked again then, what has
-// been written since. Whether a line has no end (ErrTorn) is known after a fifth of a
-// second. That and ErrTooLong come with the line's place, ErrRemoved with that of the
-// first line there is; reading can go on after them, and not after other errors.
+// Next returns the next line, or io.EOF after the last one. After io.EOF, Next returns the
+// lines that have been written since. It takes a fifth of a second to find that a line has no
+// end (ErrTorn). With ErrTorn and ErrTooLong it returns the place of that line, with
+// ErrRemoved the place of the first line after the gap. Reading can go on after these three
+// errors, and not after others.
 func (r *Reader) Next() (Line, error) {
-	if text := r.held; text != nil {
-		r.held = nil
-		return r.place(text), nil
+	if text := r.pending; text != nil {
+		r.pending = nil
+		return r.lineAt(text), nil
 	}
 	for {
 		if r.src == nil {
-			if err := r.advance(); err != nil {
+			if err := r.openNext(); err != nil {
 				return Line{File: r.path}, err
 			}
 		}
 		text, err := r.src.next()
 		switch {
 		case err == io.EOF:
-			err = r.leave()
+			err = r.endOfSource()
 		case err != nil:
-			return r.place(text), err
+			return r.lineAt(text), err
 		default:
-			overlooked, failed := r.follows(text)
+			skipped, failed := r.checkOrder(text)
 			switch {
 			case failed != nil:
-				return r.place(nil), failed
-			case !overlooked:
-				return r.place(text), nil
+				return r.lineAt(nil), failed
+			case !skipped:
+				return r.lineAt(text), nil
 			}
 			err = r.Close()
 		}
@@ -174,106 +169,105 @@ func (r *Reader) Next() (Line, error) {
 	}
 }
 
-// place gives a line of src, or what is there of it.
-func (r *Reader) place(text []byte) Line {
-	return Line{File: r.src.Path, Number: r.src.place(), Text: text}
+// lineAt returns the current line of src, or the part of it that is there.
+func (r *Reader) lineAt(text []byte) Line {
+	return Line{File: r.src.Path, Number: r.src.lineNumber(), Text: text}
 }
 
-// turn finds the file whose turn it is, and says whether it is the oldest there is.
-func (r *Reader) turn() (f Segment, oldest bool, err error) {
-	files, err := Segments(r.path)
+// nextSegment returns the segment to read next, and whether it is the oldest one.
+func (r *Reader) nextSegment() (next Segment, oldest bool, err error) {
+	segments, err := Segments(r.path)
 	if err != nil {
 		return Segment{}, false, err
 	}
-	i := slices.IndexFunc(files, func(f Segment) bool { return f.FirstSeq == 0 || f.FirstSeq > r.behind })
+	i := slices.IndexFunc(segments, func(s Segment) bool { return s.FirstSeq == 0 || s.FirstSeq > r.finished })
 	if i < 0 {
-		return Segment{}, false, io.EOF // the next has not been begun yet
+		return Segment{}, false, io.EOF // the next one does not exist yet
 	}
-	return files[i], i == 0, nil
+	return segments[i], i == 0, nil
 }
 
-// advance opens the file whose turn it is.
-func (r *Reader) advance() error {
-	for range maxTurns {
-		f, _, err := r.turn()
+// openNext opens the next segment.
+func (r *Reader) openNext() error {
+	for range maxOpenTries {
+		next, _, err := r.nextSegment()
 		if err != nil {
 			return err
 		}
-		if taken, err := r.take(f); taken || err != nil {
+		if opened, err := r.tryOpen(next); opened || err != nil {
 			return err
 		}
 	}
-	return errRestless(r.path)
+	return errUnstable(r.path)
 }
 
-// take opens a file, unless it is not there any more, or its turn has passed.
-func (r *Reader) take(f Segment) (taken bool, err error) {
-	src, err := openSource(f, r.in)
+// tryOpen opens a segment, unless it was rotated, compressed or removed after it was listed.
+func (r *Reader) tryOpen(next Segment) (opened bool, err error) {
+	src, err := openSource(next, r.in)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // set aside, compressed or removed
+		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	if f.FirstSeq == 0 {
-		// It may have been set aside, and the one behind it opened.
-		if now, _, err := r.turn(); err != nil || now != f {
+	if next.FirstSeq == 0 {
+		// The segment may have been rotated before it was opened, so that src is the one after it.
+		if now, _, err := r.nextSegment(); err != nil || now != next {
 			return false, src.closer.Close()
 		}
 	}
-	r.src, r.begun, r.moved = src, false, false
+	r.src, r.started, r.rotated = src, false, false
 	return true, nil
 }
 
-// follows takes note of a line, and looks at the first of a file whether others were
-// to be read before: one that was overlooked, or, ErrRemoved, one that is gone.
-func (r *Reader) follows(text []byte) (overlooked bool, err error) {
-	l, _, ok := link(text)
+// checkOrder takes the seq of a line. Before the first line of a segment it checks whether a
+// segment that comes before was missed: either it can still be read (skipped), or it was
+// removed (ErrRemoved).
+func (r *Reader) checkOrder(text []byte) (skipped bool, err error) {
+	l, _, ok := splitLink(text)
 	if !ok {
-		r.begun = true
+		r.started = true
 		return false, nil
 	}
-	if !r.begun && r.last > 0 && l.Seq > r.last+1 && r.path != "" {
-		f, oldest, err := r.turn()
+	if !r.started && r.lastSeq > 0 && l.Seq > r.lastSeq+1 && r.path != "" {
+		next, oldest, nerr := r.nextSegment()
 		switch {
-		case err != nil:
-			return false, err
-		case f.FirstSeq != r.src.FirstSeq && f.FirstSeq < l.Seq && f.FirstSeq > 0:
+		case nerr != nil:
+			return false, nerr
+		case next.FirstSeq != r.src.FirstSeq && next.FirstSeq < l.Seq && next.FirstSeq > 0:
 			return true, nil
 		case oldest:
-			r.held = text
-			err = fmt.Errorf("lines %d to %d: %w", r.last+1, l.Seq-1, ErrRemoved)
+			r.pending = text
+			err = fmt.Errorf("lines %d to %d: %w", r.lastSeq+1, l.Seq-1, ErrRemoved)
 		}
-		r.begun, r.last = true, l.Seq
-		return false, err
 	}
-	r.begun, r.last = true, l.Seq
-	return false, nil
+	r.started, r.lastSeq = true, l.Seq
+	return false, err
 }
 
-// leave is what is done at the end of a file. The error is io.EOF where it is the last.
-func (r *Reader) leave() error {
+// endOfSource moves on at the end of src. The error is io.EOF if src is the last segment.
+func (r *Reader) endOfSource() error {
 	switch {
 	case r.path == "":
 		return io.EOF
-	case r.bounded && (r.moved || r.src.FirstSeq > r.until):
+	case r.bounded && (r.rotated || r.src.FirstSeq > r.boundSeq):
 		return io.EOF
 	case r.src.FirstSeq > 0:
-		r.behind = r.src.FirstSeq
-	case !r.moved:
-		if r.moved = r.replaced(); !r.moved {
+		r.finished = r.src.FirstSeq
+	case !r.rotated:
+		if r.rotated = r.isReplaced(); !r.rotated {
 			return io.EOF
 		}
-		return nil // what was written until then is read first
-	case r.last > 0:
-		r.behind = r.last
+		return nil // first, read what was written before the rotation
+	case r.lastSeq > 0:
+		r.finished = r.lastSeq
 	}
 	return r.Close()
 }
 
-// replaced says whether another file stands at path by now. Where none does, the next
-// has not been begun yet.
-func (r *Reader) replaced() bool {
+// isReplaced reports whether another file than src is the active segment now. It is false
+// while there is no active segment.
+func (r *Reader) isReplaced() bool {
 	if r.src.plain == nil {
 		return false
 	}
@@ -285,36 +279,37 @@ func (r *Reader) replaced() bool {
 	return err == nil && !os.SameFile(was, now)
 }
 
-// bound has the reading end with the file that is written now, however quickly others
+// bound makes the reading end with the segment that is active now, however quickly others
 // follow it.
 func (r *Reader) bound() error {
 	if r.path == "" {
 		return nil
 	}
 	if r.src != nil {
-		r.until = r.src.FirstSeq
+		r.boundSeq = r.src.FirstSeq
 	}
-	files, err := Segments(r.path)
-	for _, f := range files {
-		r.until = max(r.until, f.FirstSeq)
+	segments, err := Segments(r.path)
+	for _, s := range segments {
+		r.boundSeq = max(r.boundSeq, s.FirstSeq)
 	}
-	if len(files) > 0 {
-		r.oldest = files[0].FirstSeq
+	if len(segments) > 0 {
+		r.oldestSeq = segments[0].FirstSeq
 	}
 	r.bounded = true
 	return err
 }
 
-// shortened reports whether the oldest file has been removed since the reading was bounded.
-func (r *Reader) shortened() bool {
-	if r.oldest == 0 {
-		return r.path != "" && r.src.FirstSeq > 0 // there was no file but the one that is written
+// oldestRemoved reports whether the oldest segment has been removed since the reading was
+// bounded.
+func (r *Reader) oldestRemoved() bool {
+	if r.oldestSeq == 0 {
+		return r.path != "" && r.src.FirstSeq > 0 // there was only the active segment, and it was rotated
 	}
-	files, err := Segments(r.path)
-	return err == nil && len(files) > 0 && files[0].FirstSeq != r.oldest
+	segments, err := Segments(r.path)
+	return err == nil && len(segments) > 0 && segments[0].FirstSeq != r.oldestSeq
 }
 
-// Close ends the reading.
+// Close closes the segment that is read.
 func (r *Reader) Close() error {
 	if r.src == nil {
 		return nil

@@ -142,7 +142,7 @@ func TestReaderFileSetAsideBeforeItIsOpened(t *testing.T) {
 	lines := chain(1, 6)
 	path := trailOf(t, lines, 3)
 	r := open(t, path)
-	f, _, err := r.turn()
+	f, _, err := r.nextSegment()
 	if err != nil || f.Path != path {
 		t.Fatal(f, err)
 	}
@@ -150,16 +150,16 @@ func TestReaderFileSetAsideBeforeItIsOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, path, string(bytes.Join(lines[3:], nil)))
-	if taken, err := r.take(f); taken || err != nil {
+	if taken, err := r.tryOpen(f); taken || err != nil {
 		t.Errorf("the file behind it is taken, %v", err)
 	}
-	if f, _, _ = r.turn(); f.FirstSeq != 1 {
+	if f, _, _ = r.nextSegment(); f.FirstSeq != 1 {
 		t.Fatal(f)
 	}
-	if err := os.Rename(f.Path, f.Path+gzipped); err != nil {
+	if err := os.Rename(f.Path, f.Path+gzipExt); err != nil {
 		t.Fatal(err)
 	}
-	if taken, err := r.take(f); taken || err != nil {
+	if taken, err := r.tryOpen(f); taken || err != nil {
 		t.Errorf("a file that is gone is taken, %v", err)
 	}
 }
@@ -179,7 +179,7 @@ func TestReaderOverlooksNoFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.src, r.behind, r.begun = src, 1, false
+	r.src, r.finished, r.started = src, 1, false
 	got := texts(t, r)
 	equal(t, got, strings.Split(strings.TrimSpace(string(bytes.Join(lines[3:], nil))), "\n")...)
 }
@@ -205,7 +205,7 @@ func TestReaderPicksItsFiles(t *testing.T) {
 	put(t, path, "last\n")
 	equal(t, texts(t, open(t, path)), "one", "two", "three", "million", "last")
 	equal(t, texts(t, open(t, SegmentPath(path, 2)+".gz")), "two")
-	r, err := openFile(Segment{Path: SegmentPath(path, 3)})
+	r, err := openSegment(Segment{Path: SegmentPath(path, 3)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestOpenNothing(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := openFile(Segment{Path: dir + "/x.gz", Gzip: true}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := openSegment(Segment{Path: dir + "/x.gz", Gzip: true}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }

@@ -82,7 +82,7 @@ func (p *pen) step() {
 		p.must(os.Remove(p.zip))
 		p.zip = ""
 	case what == 2 && p.part != "":
-		p.must(os.Rename(p.part+".part", p.part+gzipped))
+		p.must(os.Rename(p.part+".part", p.part+gzipExt))
 		p.part, p.zip = "", p.part
 	case what <= 3 && p.part+p.zip == "" && p.zipped < len(p.aside):
 		p.part = p.aside[p.zipped]
@@ -91,7 +91,7 @@ func (p *pen) step() {
 		p.must(err)
 		p.must(os.WriteFile(p.part+".part", zip(text), 0o600))
 	case what == 4 && p.keep > 0 && len(p.aside) > p.keep && p.zipped > 1:
-		p.must(os.Remove(p.aside[0] + gzipped))
+		p.must(os.Remove(p.aside[0] + gzipExt))
 		p.aside = p.aside[1:]
 		p.zipped--
 	default:

@@ -10,29 +10,37 @@ import (
 	"time"
 )
 
-// A line without an end may be one that is being written: so often, and after so long
-// each time, it is read again.
+// These are the errors of a Reader about one line.
+var (
+	// ErrTorn is the error for a last line without a line feed.
+	ErrTorn = errors.New("torn: it has no end")
+	// ErrTooLong is the error for a line of more than MaxLine bytes.
+	ErrTooLong = fmt.Errorf("longer than %d octets", MaxLine)
+)
+
+// A line without an end may be one that is being written. A source reads it again tornTries
+// times, tornDelay apart, before it returns ErrTorn.
 const (
 	tornTries = 10
 	tornDelay = 20 * time.Millisecond
 )
 
-// A source is a file of a trail, or a stream.
+// A source is an open segment, or a stream.
 type source struct {
 	Segment
-	in     *bufio.Reader
-	closer io.Closer
-	size   int64    // when it was opened
-	plain  *os.File // what may grow and be read again; nil: it is compressed, or no regular file
-	at     int64    // where in plain the next line begins
-	number int      // of the line that was read last; -1: the reading did not begin with the first
-	torn   bool     // the line at at was given as torn
-	over   bool     // what comes is the rest of a line that is not given
+	in       *bufio.Reader
+	closer   io.Closer
+	size     int64    // bytes when it was opened
+	plain    *os.File // a regular file that is not compressed: it may grow, and be read again; else nil
+	offset   int64    // where in plain the next line begins
+	number   int      // number of the last line that was read; -1: unknown
+	torn     bool     // the line at offset was returned with ErrTorn
+	skipping bool     // the rest of a line is skipped
 }
 
-// openSource opens a file of the trail, to be read through in.
-func openSource(f Segment, in *bufio.Reader) (*source, error) {
-	file, err := os.Open(f.Path)
+// openSource opens a segment, which is read through in.
+func openSource(segment Segment, in *bufio.Reader) (*source, error) {
+	file, err := os.Open(segment.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -41,13 +49,13 @@ func openSource(f Segment, in *bufio.Reader) (*source, error) {
 		file.Close()
 		return nil, err
 	}
-	s := &source{Segment: f, in: in, closer: file, size: info.Size()}
+	s := &source{Segment: segment, in: in, closer: file, size: info.Size()}
 	var from io.Reader = file
 	switch {
-	case f.Gzip:
+	case segment.Gzip:
 		if from, err = gzip.NewReader(bufio.NewReader(file)); err != nil {
 			file.Close()
-			return nil, s.unreadable(err)
+			return nil, s.readError(err)
 		}
 	case info.Mode().IsRegular():
 		s.plain = file
@@ -56,12 +64,12 @@ func openSource(f Segment, in *bufio.Reader) (*source, error) {
 	return s, nil
 }
 
-// unreadable is the error of a file that a line cannot be had from.
-func (s *source) unreadable(err error) error {
+// readError wraps an error of reading, so that it names the segment.
+func (s *source) readError(err error) error {
 	switch {
 	case s.plain != nil:
-		return err // which names the file
-	case s.Gzip && err == io.EOF: // there is not even the beginning
+		return err // it is a *fs.PathError
+	case s.Gzip && err == io.EOF: // even the gzip header is missing
 		err = io.ErrUnexpectedEOF
 		fallthrough
 	case s.Gzip:
@@ -70,51 +78,52 @@ func (s *source) unreadable(err error) error {
 	return fmt.Errorf("%s: %w", s.Path, err)
 }
 
-// skipTo goes to the first line that begins at an offset or behind it.
+// skipTo moves to the first line that begins at offset or later.
 func (s *source) skipTo(offset int64) error {
 	if offset == 0 {
 		return nil
 	}
-	s.at, s.number, s.over = offset-1, -1, true // up to the line feed before
+	s.offset, s.number, s.skipping = offset-1, -1, true // skip up to the line feed before offset
 	return s.rewind()
 }
 
-// rewind has the line at s.at read, or read again.
+// rewind moves back to the line at s.offset.
 func (s *source) rewind() error {
-	_, err := s.plain.Seek(s.at, io.SeekStart)
+	_, err := s.plain.Seek(s.offset, io.SeekStart)
 	s.in.Reset(s.plain)
 	return err
 }
 
-// next gives the next line without its line feed: io.EOF at the end, where more may
-// be written; ErrTorn, with what is there of the line, or ErrTooLong, both once.
+// next returns the next line without its line feed. The error is io.EOF at the end, where
+// lines may be added later, ErrTorn with the part of the line that is there, or ErrTooLong.
+// It returns ErrTorn and ErrTooLong once for a line.
 func (s *source) next() ([]byte, error) {
 	for try := 0; ; {
 		text, err := s.in.ReadSlice('\n')
 		switch {
-		case err == nil && s.over:
-			s.at += int64(len(text))
-			s.over = false
+		case err == nil && s.skipping:
+			s.offset += int64(len(text))
+			s.skipping = false
 			continue
 		case err == nil:
-			s.step(len(text))
+			s.count(len(text))
 			return text[:len(text)-1], nil
-		case errors.Is(err, bufio.ErrBufferFull) && s.over, err == io.EOF && s.over && len(text) > 0:
-			s.at += int64(len(text))
+		case errors.Is(err, bufio.ErrBufferFull) && s.skipping, err == io.EOF && s.skipping && len(text) > 0:
+			s.offset += int64(len(text))
 			continue
 		case errors.Is(err, bufio.ErrBufferFull):
-			s.step(len(text))
-			s.over = true
+			s.count(len(text))
+			s.skipping = true
 			return nil, ErrTooLong
 		case err != io.EOF:
-			return nil, s.unreadable(err)
+			return nil, s.readError(err)
 		case s.plain == nil && len(text) > 0:
-			s.step(len(text))
+			s.count(len(text))
 			return text, ErrTorn
 		case s.plain == nil:
 			return nil, io.EOF
 		}
-		again, err := s.end(len(text) > 0, try)
+		again, err := s.atEnd(len(text) > 0, try)
 		if err == ErrTorn {
 			return text, err
 		}
@@ -127,32 +136,32 @@ func (s *source) next() ([]byte, error) {
 	}
 }
 
-// step counts a line.
-func (s *source) step(octets int) {
-	s.at += int64(octets)
+// count counts a line of size bytes.
+func (s *source) count(size int) {
+	s.offset += int64(size)
 	s.torn = false
 	if s.number >= 0 {
 		s.number++
 	}
 }
 
-// place is the number of the line that was read last, or that is torn; 0: unknown.
-func (s *source) place() int {
+// lineNumber returns the number of the last line that was read, or of the torn line; 0: unknown.
+func (s *source) lineNumber() int {
 	if s.torn && s.number >= 0 {
 		return s.number + 1
 	}
 	return max(0, s.number)
 }
 
-// end says whether to read again at the end of a regular file, which may be within a
-// line; else with what error to end.
-func (s *source) end(within bool, try int) (again bool, err error) {
+// atEnd is called at the end of a regular file; within reports that the end is within a line.
+// It returns whether to read again, or the error for the caller.
+func (s *source) atEnd(within bool, try int) (again bool, err error) {
 	if within {
 		if err := s.rewind(); err != nil {
 			return false, err
 		}
 		switch {
-		case s.torn: // that has been told
+		case s.torn: // ErrTorn was returned before
 			return false, io.EOF
 		case try == tornTries:
 			s.torn = true
@@ -165,9 +174,9 @@ func (s *source) end(within bool, try int) (again bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
-	case info.Size() >= s.at:
+	case info.Size() >= s.offset:
 		return false, io.EOF
 	}
-	s.at, s.number, s.torn, s.over = 0, 0, false, false // emptied, and written anew
+	s.offset, s.number, s.torn, s.skipping = 0, 0, false, false // the file was truncated, and written again
 	return true, s.rewind()
 }

@@ -1,21 +1,20 @@
-// Package trail is the form that the audit has on disk, and how it is read: JSON
-// objects, one a line, each of which names its number and the hash of the line
-// before it ([Seal], [ReadLink]); files that are set aside when they are full
-// ([Files]); what a line says ([Entry]). A [Reader] gives the lines, [Verify] holds
-// them against the chain.
+// Package trail is the format of the audit trail on disk, and reads it. A trail is a sequence
+// of JSON objects, one a line. Each line has a number and the hash of the line before it
+// ([AppendLink], [ReadLink]). The lines stand in segment files, which are rotated when they are
+// full ([Segments]). An [Entry] is the content of a line. A [Reader] reads the lines, and
+// [Verify] checks the hash chain.
 //
-// It is not the writer, which is package audit, and takes no lock: whoever may read
-// the files may read them while they are written. A last line that is not whole yet
-// is told from a torn one by waiting a moment.
+// Package audit writes the trail. This package takes no lock, so that any process that may read
+// the files can read them while they are written. It waits a moment to find whether the last
+// line is torn or still being written.
 //
-// A chain shows that no line between the first and the last that are there was
-// changed, taken out or moved. An [EventPruned] shows that the writer removed the lines
-// before the first. That the end was not cut off, or the whole not written anew, only an
-// [Anchor] kept elsewhere can show.
+// The chain proves that no line between the first and the last one present was changed, removed
+// or moved. An [EventPruned] proves that the writer removed the lines before the first one. Only
+// an [Anchor] that is kept elsewhere proves that the end was not cut off, and that the whole
+// trail was not written anew.
 //
-// How it fails: an error names the file, and the place of the line where it is one
-// line's. Functions may be called by any number of goroutines, a [Reader] is one
-// goroutine's.
+// An error names the file, and the line if it concerns one line. Any number of goroutines may
+// call the functions; a [Reader] is for one goroutine.
 package trail
 
 import (
@@ -28,35 +27,35 @@ import (
 	"strings"
 )
 
-// MaxLine bounds a line, in bytes without its line feed. Records stay far below it:
-// all their strings are bounded when they are written.
+// MaxLine bounds a line, in bytes without its line feed. Records are far shorter, since the
+// writer bounds their strings.
 const MaxLine = 1 << 20
 
 const (
-	// MaxText bounds each string of a line but the URL, in bytes in the line, with
-	// escapes. Most User-Agents and rules have under 200. Longer strings would fill the
-	// files, and push older lines out of them.
+	// MaxText bounds each string of a line except the URL, in bytes in the line, with
+	// escapes. Most User-Agents and rules have less than 200 bytes. Longer strings would fill
+	// the segments, and older segments would be removed sooner.
 	MaxText = 1 << 10
-	// MaxURL bounds the path and query of a URL, in bytes before they are escaped, which
-	// makes them at most three times as long.
+	// MaxURL bounds the path and query of a URL, in bytes before they are percent-encoded,
+	// which makes them at most three times as long.
 	MaxURL = 64 << 10
-	// MaxCut bounds what [AppendCut] writes, in bytes.
+	// MaxCut bounds what [AppendCut] appends, in bytes.
 	MaxCut = len(cutBegins) + len("9223372036854775807") + len(cutEnds)
 )
 
-// A string that is cut ends in its whole length between these two.
+// These enclose the original length at the end of a string that was cut.
 const (
 	cutBegins = "…("
 	cutEnds   = " bytes)"
 )
 
-// AppendCut ends a string that is cut, and had whole bytes before.
+// AppendCut marks the end of a string that was cut and had whole bytes before.
 func AppendCut(b []byte, whole int) []byte {
 	return append(strconv.AppendInt(append(b, cutBegins...), int64(whole), 10), cutEnds...)
 }
 
-// CutText takes apart a string that AppendCut has ended: head is what is left of it, and
-// whole the length that it had. A string that was never cut may end in the same way.
+// CutText splits a string that AppendCut has marked: head is the text before the mark, and
+// whole the original length in bytes. A string that was never cut may end in the same way.
 func CutText(s string) (head string, whole int, cut bool) {
 	i := strings.LastIndex(s, cutBegins)
 	if i < 0 {
@@ -70,24 +69,24 @@ func CutText(s string) (head string, whole int, cut bool) {
 	return s[:i], whole, true
 }
 
-// Version is the member that marks the lines of a writer that adds an [EventPruned] before
-// it removes files. If the beginning of a trail with such lines is missing without that
-// event, somebody else has removed it. Lines of earlier versions do not have the member.
+// VersionMember marks the lines of a writer that adds an [EventPruned] before it removes
+// segments. If the beginning of a trail with such lines is missing without that event,
+// somebody else removed it. Lines of earlier versions do not have the member.
 const VersionMember = `,"v":2`
 
-// A Hash is the SHA-256 of a line; the zero Hash stands before the first.
+// A Hash is the SHA-256 of a line. The first line of a trail has the zero Hash as its prev.
 type Hash [sha256.Size]byte
 
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// A Link is what chains a line.
+// A Link has the members that chain a line to the line before it.
 type Link struct {
-	Seq  uint64 // the line's number, from 1
-	Prev Hash   // of the line before
-	Hash Hash   // of the line's octets before the member hash
+	Seq  uint64 // number of the line, from 1
+	Prev Hash   // Hash of the line before
+	Hash Hash   // SHA-256 of the line's bytes before the member hash
 }
 
-// What is wrong with a line by itself.
+// These are the errors of ReadLink.
 var (
 	ErrForm    = errors.New("no line of a trail: it does not end with seq, prev and hash")
 	ErrChanged = errors.New("changed: its hash is not that of its octets")
@@ -98,17 +97,17 @@ const (
 	prevName = `,"prev":"`
 	hashName = `,"hash":"`
 
-	hexHash = 2 * sha256.Size
-	hashEnd = len(hashName) + hexHash + len(`"}`)
-	prevEnd = len(prevName) + hexHash + len(`"`)
+	hexHashLen    = 2 * sha256.Size
+	hashMemberLen = len(hashName) + hexHashLen + len(`"}`)
+	prevMemberLen = len(prevName) + hexHashLen + len(`"`)
 )
 
-// MaxSeal bounds what [Seal] adds to a line, in bytes, the line feed included.
-const MaxLink = len(seqName) + len("18446744073709551615") + prevEnd + hashEnd + len("\n")
+// MaxLink bounds what [AppendLink] appends to a line, in bytes, with the line feed.
+const MaxLink = len(seqName) + len("18446744073709551615") + prevMemberLen + hashMemberLen + len("\n")
 
-// Seal ends the line that begins at b[start:], an object with a member at least
-// and without its closing brace, as number seq after a line of the hash prev, and
-// gives its own.
+// AppendLink completes the line that begins at b[start:]: a JSON object with at least one
+// member and without its closing brace. It appends the members seq, prev and hash, the brace
+// and a line feed, and returns the hash of the line.
 func AppendLink(b []byte, start int, seq uint64, prev Hash) ([]byte, Hash) {
 	b = strconv.AppendUint(append(b, seqName...), seq, 10)
 	b = appendHex(append(b, prevName...), &prev)
@@ -118,8 +117,8 @@ func AppendLink(b []byte, start int, seq uint64, prev Hash) ([]byte, Hash) {
 	return append(b, "\"}\n"...), hash
 }
 
-// appendHex is hex.AppendEncode, which looks up each digit: of four octets at a time it
-// spreads the eight half octets, each into an octet, and makes digits of all at once.
+// appendHex is hex.AppendEncode, but faster: it encodes four bytes at a time. It spreads their
+// eight half bytes into one byte each, and turns all of them into digits at once.
 func appendHex(b []byte, h *Hash) []byte {
 	const ones = 0x0101010101010101
 	for i := 0; i < len(h); i += 4 {
@@ -127,17 +126,17 @@ func appendHex(b []byte, h *Hash) []byte {
 		x = (x | x<<16) & 0x0000ffff0000ffff
 		x = (x | x<<8) & 0x00ff00ff00ff00ff
 		x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
-		letter := (x + ones*6) >> 4 & ones // where the digit is one
+		letter := (x + ones*6) >> 4 & ones // 1 in each byte whose digit is a letter
 		b = binary.BigEndian.AppendUint64(b, x+ones*'0'+letter*('a'-'0'-10))
 	}
 	return b
 }
 
-// ReadLink reads what chains a line, given without its line feed, and holds it
-// against the line's octets: ErrForm or ErrChanged. With ErrChanged the Link is what
-// the line says of itself.
+// ReadLink returns the Link of a line, given without its line feed. The error is ErrForm, or
+// ErrChanged if the hash is not that of the line. With ErrChanged, the Link has the values that
+// the line states.
 func ReadLink(line []byte) (Link, error) {
-	l, body, ok := link(line)
+	l, body, ok := splitLink(line)
 	switch {
 	case !ok:
 		return Link{}, ErrForm
@@ -147,12 +146,12 @@ func ReadLink(line []byte) (Link, error) {
 	return l, nil
 }
 
-// link reads what chains a line, and what its hash is of.
-func link(line []byte) (l Link, body []byte, ok bool) {
-	body, ok = cutHash(line, hashName, `"}`, hashEnd, &l.Hash)
+// splitLink returns the Link of a line, and the bytes that its hash covers.
+func splitLink(line []byte) (l Link, body []byte, ok bool) {
+	body, ok = cutHash(line, hashName, `"}`, hashMemberLen, &l.Hash)
 	rest := body
 	if ok {
-		rest, ok = cutHash(rest, prevName, `"`, prevEnd, &l.Prev)
+		rest, ok = cutHash(rest, prevName, `"`, prevMemberLen, &l.Prev)
 	}
 	if !ok {
 		return Link{}, nil, false
@@ -169,17 +168,17 @@ func link(line []byte) (l Link, body []byte, ok bool) {
 	return l, body, true
 }
 
-// cutHash takes a member with a hash from the end of a line.
-func cutHash(line []byte, name, end string, octets int, h *Hash) (rest []byte, ok bool) {
-	if len(line) < octets {
+// cutHash cuts a member of size bytes with a hash from the end of a line.
+func cutHash(line []byte, name, end string, size int, h *Hash) (rest []byte, ok bool) {
+	if len(line) < size {
 		return line, false
 	}
-	rest, member := line[:len(line)-octets], line[len(line)-octets:]
+	rest, member := line[:len(line)-size], line[len(line)-size:]
 	value, named := bytes.CutPrefix(member, []byte(name))
 	value, ended := bytes.CutSuffix(value, []byte(end))
 	if !named || !ended {
 		return line, false
 	}
 	_, err := hex.Decode(h[:], value)
-	return rest, err == nil && !bytes.ContainsAny(value, "ABCDEF") // of several spellings Seal writes one
+	return rest, err == nil && !bytes.ContainsAny(value, "ABCDEF") // AppendLink writes lower-case digits
 }

@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// maxListed is how many events a Result lists at most.
+// maxListed bounds Result.ListedEvents.
 const maxListed = 100
 
-// A Result is what was found of a trail, up to its first fault.
+// A Result describes a trail up to its first fault.
 type Result struct {
-	Files, Lines int    // that have a line, and these
-	First        uint64 // the number of the first line; above 1: the files before were removed
-	Last         Link   // of the last line
-	From, To     time.Time
-	Counted      int64   // refusals that were counted and not recorded, by the lines that say so
-	Events       int     // other lines about the trail itself
-	ListedEvents []Entry // the first of these lines
-	Removed      bool    // files were removed while it was read, and it was begun anew behind them
-	Pruned       bool    // the writer removed what was before the first line, as a line says
+	Files, Lines int       // segments that have a line, and their lines
+	First        uint64    // seq of the first line; above 1: earlier segments were removed
+	Last         Link      // Link of the last line
+	From, To     time.Time // times of the first and last line
+	Counted      int64     // refusals that were counted instead of recorded, by the events that say so
+	Events       int       // other events
+	ListedEvents []Entry   // the first of these events
+	Removed      bool      // segments were removed during the reading, and the Result is of the lines after them
+	Pruned       bool      // an event says that the writer removed the lines before the first one
 }
 
-// Known is what is known of a trail from elsewhere. The zero Known means nothing.
+// VerifyOptions are requirements that Verify adds to those of the chain. The zero value adds none.
 type VerifyOptions struct {
-	From  uint64 // the first line that has to be there, earlier ones may be missing; 0: no line may be missing, but see Verify
-	Since Anchor // the anchor's line has to be there, or the line after it has to follow it
+	From  uint64 // lines from this seq on must be there, earlier ones may be missing; 0: see Verify
+	Since Anchor // the anchor's line must be there, or the first line must follow it; the zero Anchor requires nothing
 }
 
-// Anchor gives the anchor of the last line, the zero Anchor where there is no line.
+// Anchor returns the Anchor of the last line, or the zero Anchor if there is no line.
 func (r *Result) Anchor() Anchor {
 	if r.Lines == 0 {
 		return Anchor{}
@@ -39,13 +39,13 @@ func (r *Result) Anchor() Anchor {
 	return Anchor{Seq: r.Last.Seq, Hash: r.Last.Hash.String()[:anchorDigits]}
 }
 
-// A Fault is where a trail is not as it was written.
+// A Fault is a place where a trail is not as it was written.
 type Fault struct {
 	File   string
-	Line   int    // in its file; 0: unknown
-	Seq    uint64 // what the line says of itself, or what was expected; 0: unknown
-	Kind   string // changed, missing, reordered, repeated, torn, foreign (no line of a trail), anew (another chain), unlinked (it does not fit the line before), or anchor (it does not hold)
-	Detail string // what that means here
+	Line   int    // number in the file; 0: unknown
+	Seq    uint64 // the seq that the line states or that was expected; 0: unknown
+	Kind   string // changed, missing, reordered, repeated, torn, foreign (no line of a trail), anew (another chain begins), unlinked (prev is not the hash of the line before) or anchor (the trail does not fit the anchor)
+	Detail string // a sentence
 }
 
 func (f *Fault) Error() string {
@@ -59,20 +59,20 @@ func (f *Fault) Error() string {
 	return fmt.Sprintf("%s: %s: %s", place, f.Kind, f.Detail)
 }
 
-// Verify reads a trail from where r stands to the end of the file that is written when
-// it begins. It compares each line with its hash and the line before it, and the whole with
-// what is known. Lines that are gone from the beginning are missing, unless a line says that
-// the writer removed them, or the first line is of an earlier version, which wrote no such
-// lines. The first fault is a [*Fault], and r is read no further than it takes to describe
-// it; other errors are of the reading.
-func Verify(r *Reader, known VerifyOptions) (Result, error) {
-	v := verifier{r: r, known: known}
+// Verify reads a trail from the position of r to the end of the segment that is active when
+// Verify is called. It compares each line with its hash and with the line before it, and the
+// trail with the options. Lines that are gone from the beginning are missing, unless an event
+// says that the writer removed them, or the first line is of an earlier version, which wrote no
+// such events. The error is a [*Fault] for the first fault, after which Verify reads only as
+// much as it needs to describe it, or an error of reading.
+func Verify(r *Reader, o VerifyOptions) (Result, error) {
+	v := verifier{r: r, opts: o}
 	return v.verify()
 }
 
-// VerifyEach is Verify with the zero Known, and hands on each line when it is read, also
-// those behind the fault: with ErrTorn or ErrTooLong in the place of one that cannot be
-// had. The error is of the reading.
+// VerifyEach is Verify with the zero VerifyOptions. It calls each for every line, also for
+// lines after the fault, and with ErrTorn or ErrTooLong for a line that cannot be read. The
+// error is of reading.
 func VerifyEach(r *Reader, each func(Line, error)) (res Result, fault *Fault, err error) {
 	v := verifier{r: r, each: each}
 	res, err = v.verify()
@@ -85,10 +85,22 @@ func VerifyEach(r *Reader, each func(Line, error)) (res Result, fault *Fault, er
 	return res, fault, err
 }
 
-// noLine is a number that no line has.
+// noLine is a seq that no line has.
 const noLine = 0
 
-// read gives the next line, and hands it on.
+// A verifier verifies one trail.
+type verifier struct {
+	Result
+	r    *Reader
+	opts VerifyOptions
+	each func(Line, error) // is called for each line; nil: nothing is
+
+	missingStart *Fault   // lines are missing at the beginning; nil once an event says that the writer removed them
+	lastPlace    Line     // place of the last line, without its text
+	lastHead     [64]byte // first bytes of the last line
+}
+
+// read returns the next line, and calls v.each.
 func (v *verifier) read() (Line, error) {
 	line, err := v.r.Next()
 	if v.each != nil && (err == nil || errors.Is(err, ErrTorn) || errors.Is(err, ErrTooLong)) {
@@ -104,7 +116,7 @@ func (v *verifier) verify() (Result, error) {
 	return v.lines()
 }
 
-// lines reads and checks lines up to where the reading is bounded.
+// lines reads and checks lines up to the end of the bounded reading.
 func (v *verifier) lines() (Result, error) {
 	for {
 		line, err := v.read()
@@ -112,7 +124,7 @@ func (v *verifier) lines() (Result, error) {
 		case err == io.EOF:
 			return v.end()
 		case errors.Is(err, ErrRemoved):
-			v.Result, v.lacking = Result{Removed: true}, nil
+			v.Result, v.missingStart = Result{Removed: true}, nil
 			continue
 		case errors.Is(err, ErrTorn):
 			return v.Result, v.fault(line, 0, "torn", "the line has no end, as after a crash: the next start sets it aside")
@@ -127,18 +139,7 @@ func (v *verifier) lines() (Result, error) {
 	}
 }
 
-type verifier struct {
-	Result
-	r     *Reader
-	known VerifyOptions
-	each  func(Line, error) // takes each line that is read; nil: nobody does
-
-	lacking *Fault   // lines are missing at the beginning; nil once a line says that the writer removed them
-	at      Line     // where the last line stood; without its text
-	head    [64]byte // how it begins
-}
-
-// fault makes a Fault of a line; one that does not say its number has the expected one.
+// fault returns a Fault of a line. If seq is 0, since the line states none, the Fault has the expected seq.
 func (v *verifier) fault(line Line, seq uint64, kind, detail string, args ...any) *Fault {
 	if seq == 0 && v.Lines > 0 {
 		seq = v.Last.Seq + 1
@@ -146,7 +147,7 @@ func (v *verifier) fault(line Line, seq uint64, kind, detail string, args ...any
 	return &Fault{File: line.File, Line: line.Number, Seq: seq, Kind: kind, Detail: fmt.Sprintf(detail, args...)}
 }
 
-// line holds a line against the chain.
+// line checks a line against the chain.
 func (v *verifier) line(line Line) error {
 	l, err := ReadLink(line.Text)
 	if errors.Is(err, ErrChanged) {
@@ -163,14 +164,14 @@ func (v *verifier) line(line Line) error {
 	if err != nil {
 		return err
 	}
-	if l.Seq == v.known.Since.Seq && !v.known.Since.names(l.Hash) {
+	if l.Seq == v.opts.Since.Seq && !v.opts.Since.matches(l.Hash) {
 		return v.fault(line, l.Seq, "anchor", "this is another line than the anchor's: its hash begins with %s", l.Hash.String()[:anchorDigits])
 	}
 	v.count(line, l)
 	return nil
 }
 
-// first looks at the line that the trail begins with.
+// first checks the first line of the trail.
 func (v *verifier) first(line Line, l Link) error {
 	v.First, v.From = l.Seq, timeOf(line.Text)
 	switch begins := v.r.src.FirstSeq; {
@@ -180,22 +181,22 @@ func (v *verifier) first(line Line, l Link) error {
 	case begins > 0 && l.Seq > begins:
 		return v.missing(line, l, begins)
 	}
-	if from := max(1, v.known.From); l.Seq > from && (v.known.From > 0 || versionOf(line.Text) > 0) {
-		if v.Removed = v.Removed || v.r.shortened(); !v.Removed { // else the pruned line may be one that is not read
-			v.lacking = v.fault(line, l.Seq, "missing", "%s before it, and no line says that the proxy removed them", numbers(from, l.Seq-1))
+	if from := max(1, v.opts.From); l.Seq > from && (v.opts.From > 0 || versionOf(line.Text) > 0) {
+		if v.Removed = v.Removed || v.r.oldestRemoved(); !v.Removed { // else the event may be in a line that is not read
+			v.missingStart = v.fault(line, l.Seq, "missing", "%s before it, and no line says that the proxy removed them", seqRange(from, l.Seq-1))
 		}
 	}
-	switch since := v.known.Since.Seq; {
+	switch since := v.opts.Since.Seq; {
 	case since == 0 || l.Seq <= since:
 	case l.Seq > since+1:
-		return v.fault(line, l.Seq, "anchor", "the trail begins here by now, and lacks %s that would lead here from the anchor", numbers(since+1, l.Seq-1))
-	case !v.known.Since.names(l.Prev):
+		return v.fault(line, l.Seq, "anchor", "the trail begins here by now, and lacks %s that would lead here from the anchor", seqRange(since+1, l.Seq-1))
+	case !v.opts.Since.matches(l.Prev):
 		return v.fault(line, l.Seq, "anchor", "the line does not follow the anchor's: its prev begins with %s", l.Prev.String()[:anchorDigits])
 	}
 	return nil
 }
 
-// versionOf gives the version that a line states; 0: it is of an earlier version.
+// versionOf returns the version that a line states; 0: an earlier version.
 func versionOf(line []byte) int {
 	e, err := Read(line)
 	if err != nil {
@@ -204,7 +205,7 @@ func versionOf(line []byte) int {
 	return e.Version
 }
 
-// next looks whether a line follows the one before it.
+// next checks whether a line follows the one before it.
 func (v *verifier) next(line Line, l Link) error {
 	want := v.Last.Seq + 1
 	switch {
@@ -217,7 +218,7 @@ func (v *verifier) next(line Line, l Link) error {
 	if l.Seq >= v.First {
 		kind, detail = "repeated", "it stands behind seq %d once more"
 	}
-	place := v.fault(line, l.Seq, kind, detail, v.Last.Seq) // before line is read over
+	place := v.fault(line, l.Seq, kind, detail, v.Last.Seq) // before find overwrites line.Text
 	later, err := v.find(want)
 	found := err == nil
 	switch {
@@ -232,18 +233,18 @@ func (v *verifier) next(line Line, l Link) error {
 }
 
 func (v *verifier) missing(line Line, l Link, from uint64) error {
-	return v.fault(line, l.Seq, "missing", "%s before it", numbers(from, l.Seq-1))
+	return v.fault(line, l.Seq, "missing", "%s before it", seqRange(from, l.Seq-1))
 }
 
-// numbers puts a range of lines into words.
-func numbers(from, to uint64) string {
+// seqRange describes a range of lines.
+func seqRange(from, to uint64) string {
 	if from == to {
 		return fmt.Sprintf("seq %d (1 line)", from)
 	}
 	return fmt.Sprintf("seq %d to %d (%d lines)", from, to, to-from+1)
 }
 
-// find looks for a line among all that follow; io.EOF: it is not there.
+// find searches for a line among all that follow. The error is io.EOF if it is not there.
 func (v *verifier) find(seq uint64) (Line, error) {
 	for {
 		line, err := v.read()
@@ -259,18 +260,18 @@ func (v *verifier) find(seq uint64) (Line, error) {
 	}
 }
 
-// eventName begins the member that makes a line an event. In a string its quotes would
+// eventName begins the member that makes a line an event. Within a string its quotes would
 // be escaped.
 var eventName = []byte(`"event":"`)
 
-// count takes a line that is in order into the result.
+// count adds a correct line to the result.
 func (v *verifier) count(line Line, l Link) {
-	if line.File != v.at.File || line.Number == 1 {
+	if line.File != v.lastPlace.File || line.Number == 1 {
 		v.Files++
 	}
 	v.Lines++
-	v.Last, v.at = l, Line{File: line.File, Number: line.Number}
-	clear(v.head[copy(v.head[:], line.Text):])
+	v.Last, v.lastPlace = l, Line{File: line.File, Number: line.Number}
+	clear(v.lastHead[copy(v.lastHead[:], line.Text):])
 	if bytes.Contains(line.Text, eventName) {
 		if e, err := Read(line.Text); err == nil && e.Event != "" {
 			v.event(e)
@@ -284,7 +285,7 @@ func (v *verifier) event(e Entry) {
 		v.Counted += max(0, min(e.Count, math.MaxInt64-v.Counted))
 		return
 	case e.Event == EventPruned && e.FirstSeq < v.First && e.LastSeq >= v.First-1:
-		v.Pruned, v.lacking = true, nil
+		v.Pruned, v.missingStart = true, nil
 	}
 	v.Events++
 	if len(v.ListedEvents) < maxListed {
@@ -292,7 +293,7 @@ func (v *verifier) event(e Entry) {
 	}
 }
 
-// timeOf gives the time that a line begins with, zero where it does not.
+// timeOf returns the time at the beginning of a line, or the zero Time if there is none.
 func timeOf(line []byte) time.Time {
 	rest, _ := bytes.CutPrefix(line, []byte(`{"time":"`))
 	text, _, _ := bytes.Cut(rest, []byte(`"`))
@@ -303,18 +304,18 @@ func timeOf(line []byte) time.Time {
 	return t
 }
 
-// end looks at what is known when all lines have been read.
+// end checks the requirements that concern the whole trail.
 func (v *verifier) end() (Result, error) {
-	v.To = timeOf(v.head[:])
-	since := v.known.Since.Seq
+	v.To = timeOf(v.lastHead[:])
+	since := v.opts.Since.Seq
 	switch {
-	case v.lacking != nil:
-		return v.Result, v.lacking
+	case v.missingStart != nil:
+		return v.Result, v.missingStart
 	case since == 0:
 	case v.Lines == 0:
 		return v.Result, v.fault(Line{File: v.r.path}, 0, "anchor", "there is no line, and the anchor's is seq %d: the end was cut off", since)
 	case v.Last.Seq < since:
-		return v.Result, v.fault(v.at, v.Last.Seq, "anchor", "this is the last line, and the anchor's is seq %d: the end was cut off", since)
+		return v.Result, v.fault(v.lastPlace, v.Last.Seq, "anchor", "this is the last line, and the anchor's is seq %d: the end was cut off", since)
 	}
 	return v.Result, nil
 }

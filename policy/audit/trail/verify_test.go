@@ -42,7 +42,7 @@ func trailOf(t testing.TB, lines [][]byte, counts ...int) (path string) {
 			name = SegmentPath(path, uint64(first))
 		}
 		if n < 0 {
-			name += gzipped
+			name += gzipExt
 			n, text = -n, zip(text)
 		}
 		if err := os.WriteFile(name, text, 0o600); err != nil {
@@ -260,7 +260,7 @@ func TestVerifyAcrossFiles(t *testing.T) {
 		}
 		name := func(path string, first uint64) string {
 			if path = SegmentPath(path, first); zipped {
-				path += gzipped
+				path += gzipExt
 			}
 			return path
 		}
@@ -318,7 +318,7 @@ func TestVerifyFindsEveryChange(t *testing.T) {
 				continue
 			}
 			r.in.Reset(bytes.NewReader(text))
-			r.last, r.begun, r.src.number, r.src.at, r.src.over = 0, false, 0, 0, false
+			r.lastSeq, r.started, r.src.number, r.src.offset, r.src.skipping = 0, false, 0, 0, false
 			if _, err := Verify(r, VerifyOptions{}); err == nil {
 				t.Errorf("octet %d: %q for %q is not found", i, c, was)
 			}
@@ -343,7 +343,7 @@ func TestVerifyDamagedGzip(t *testing.T) {
 		"tail":           append(append([]byte{}, whole...), "tail"...),
 	} {
 		path := trailOf(t, lines, -100, 100)
-		file := SegmentPath(path, 1) + gzipped
+		file := SegmentPath(path, 1) + gzipExt
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,188 @@
+package trail
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"slices"
+)
+
+// ErrNoRecord is the error of Find for an ID that no record has.
+var ErrNoRecord = errors.New("there is no such record")
+
+// Find returns the record of the request with this ID, and its line, from the trail
+// that is written to path. It reads the newest segment first. If it cannot read a part of
+// the trail, it goes on with the rest, and joins that error to ErrNoRecord.
+func Find(path, id string) (Line, Entry, error) {
+	const tries = 3 // a segment may be rotated or compressed during the search
+	var err error
+	for range tries {
+		var segments []Segment
+		if segments, err = Segments(path); err != nil {
+			return Line{}, Entry{}, err
+		}
+		if len(segments) == 0 {
+			return Line{}, Entry{}, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+		}
+		missed := false
+		err = ErrNoRecord
+		for _, segment := range slices.Backward(segments) {
+			line, entry, ferr := findIn(segment, id)
+			switch {
+			case ferr == nil:
+				return line, entry, nil
+			case errors.Is(ferr, fs.ErrNotExist):
+				missed = true
+			case ferr != ErrNoRecord:
+				err = errors.Join(err, ferr)
+			}
+		}
+		if !missed {
+			break
+		}
+	}
+	return Line{}, Entry{}, err
+}
+
+// findIn is Find in one segment.
+func findIn(segment Segment, id string) (Line, Entry, error) {
+	value, err := json.Marshal(id)
+	if err != nil {
+		return Line{}, Entry{}, err
+	}
+	member := append([]byte(`"id":`), value...)
+	for line, err := range wholeLines(segment) {
+		if err != nil {
+			return Line{}, Entry{}, err
+		}
+		if !bytes.Contains(line.Text, member) {
+			continue
+		}
+		entry, err := Read(line.Text)
+		if err == nil && entry.ID == id && entry.IsRequest() {
+			line.Text = bytes.Clone(line.Text)
+			return line, entry, nil
+		}
+	}
+	return Line{}, Entry{}, ErrNoRecord
+}
+
+// wholeLines reads one segment, without torn lines and lines that are too long. An error
+// ends it.
+func wholeLines(segment Segment) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		r, err := openSegment(segment)
+		if err != nil {
+			yield(Line{}, err)
+			return
+		}
+		defer r.Close()
+		for {
+			line, err := r.Next()
+			if err == io.EOF {
+				return
+			}
+			if errors.Is(err, ErrTorn) || errors.Is(err, ErrTooLong) {
+				continue
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// ErrNoChain is the error of LastLink for a file that has no line of a trail.
+var ErrNoChain = errors.New("no line of a trail stands at its end")
+
+// LastLink returns the Link of the last whole line of a trail in a file of size bytes, and
+// the offset of the end of this line. What follows the line is not a line of a trail.
+// If the line was changed, the Link has the values that the line states.
+func LastLink(f io.ReaderAt, size int64) (l Link, end int64, err error) {
+	for line, err := range Backward(f, size, MaxLine) {
+		if err != nil {
+			return Link{}, 0, err
+		}
+		if l, err := ReadLink(line.Text); err == nil || errors.Is(err, ErrChanged) {
+			return l, line.End, nil
+		}
+	}
+	return Link{}, 0, ErrNoChain
+}
+
+// LastSegmentLink returns the Link of the last line in the full segments of the trail that
+// is written to path, and the zero Link if there are none. It skips what is not a line of a
+// trail.
+func LastSegmentLink(path string) (last Link, err error) {
+	segments, err := Segments(path)
+	if err != nil {
+		return Link{}, err
+	}
+	for _, segment := range slices.Backward(segments) {
+		if segment.FirstSeq == 0 {
+			continue
+		}
+		for line, err := range wholeLines(segment) {
+			if err != nil {
+				return Link{}, err
+			}
+			if l, err := ReadLink(line.Text); err == nil || errors.Is(err, ErrChanged) {
+				last = l
+			}
+		}
+		if last.Seq > 0 {
+			return last, nil
+		}
+	}
+	return Link{}, nil
+}
+
+// A BackwardLine is a line that Backward has read.
+type BackwardLine struct {
+	Text []byte // without the line feed; valid until the next line is read
+	End  int64  // the offset behind the line feed
+}
+
+// blockSize is how many bytes Backward reads at once.
+const blockSize = 64 << 10
+
+// Backward reads the whole lines in the first size bytes of a file, the last line first. It
+// skips lines of more than maxLine bytes. An error ends it.
+func Backward(f io.ReaderAt, size int64, maxLine int) iter.Seq2[BackwardLine, error] {
+	return func(yield func(BackwardLine, error) bool) {
+		var tail []byte // what was read, without the lines behind it
+		whole := false  // tail ends where a line ends
+		for at := size; at > 0; {
+			n := min(at, blockSize)
+			at -= n
+			block := make([]byte, n, int(n)+len(tail))
+			if _, err := f.ReadAt(block, at); err != nil {
+				yield(BackwardLine{}, err)
+				return
+			}
+			tail = append(block, tail...)
+			for {
+				end := bytes.LastIndexByte(tail, '\n')
+				if end < 0 {
+					break
+				}
+				line := BackwardLine{tail[end+1:], at + int64(len(tail)) + 1}
+				tail = tail[:end]
+				if whole && len(line.Text) <= maxLine && !yield(line, nil) {
+					return
+				}
+				whole = true
+			}
+			if len(tail) > maxLine {
+				tail, whole = nil, false // the line is too long, and so is the rest of it
+			}
+		}
+		if whole {
+			yield(BackwardLine{tail, int64(len(tail)) + 1}, nil)
+		}
+	}
+}
