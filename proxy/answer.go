@@ -67,7 +67,7 @@ var answers = []struct {
 		"Send the body faster, or try again when fewer requests wait for the host."}},
 	{is(errMalformed), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed, "", ""}},
 	{is(errLoop), answer{http.StatusBadGateway, "proxy_loop_detected", policy.ReasonLoop, "", ""}},
-	{is(audit.ErrNoRoom), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit,
+	{is(audit.ErrNoSpace), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit,
 		"The proxy has no space to keep this site's robots.txt as evidence, and allows nothing without it.",
 		"Try again later, or go on with sites whose robots.txt the proxy has kept. The operator can raise audit.snapshot_max_size."}},
 	{is(audit.ErrUnwritable), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit, "", ""}},

@@ -71,7 +71,7 @@ var answersToErrors = []struct {
 	{"a method that FTP does not know", ftp.ErrMethod, 405, "http_request_error", policy.ReasonMalformed},
 	{"misdirected", errMisdirected, 421, "http_request_error", policy.ReasonMalformed},
 	{"loop", errLoop, 502, "proxy_loop_detected", policy.ReasonLoop},
-	{"no space for evidence", audit.ErrNoRoom, 503, "proxy_internal_error", policy.ReasonAudit},
+	{"no space for evidence", audit.ErrNoSpace, 503, "proxy_internal_error", policy.ReasonAudit},
 	{"audit", audit.ErrUnwritable, 503, "proxy_internal_error", policy.ReasonAudit},
 	{"fault", errInternal, 500, "proxy_internal_error", policy.ReasonInternal},
 	{"the client left", context.Canceled, 499, "http_request_error", policy.ReasonClient},

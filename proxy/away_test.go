@@ -32,8 +32,8 @@ func TestStoreAwayIsInTheRecord(t *testing.T) {
 		turn.do()
 		_, _, err := get(client, origin.URL+"/")
 		testkit.Must(t, err)
-		if rec := r.records.last(t, i+1); rec.Away != turn.want {
-			t.Errorf("%s: the record says %v", turn.name, rec.Away)
+		if rec := r.records.last(t, i+1); rec.StoreAway != turn.want {
+			t.Errorf("%s: the record says %v", turn.name, rec.StoreAway)
 		}
 	}
 }
@@ -62,8 +62,8 @@ func TestStoreAwayIsInTheRecordOfARefusal(t *testing.T) {
 		turn.do()
 		resp, _, err := get(client, origin.URL+"/")
 		testkit.Must(t, err)
-		if rec := r.records.last(t, i+1); resp.StatusCode != turn.status || rec.Status != turn.status || rec.Away != turn.want {
-			t.Errorf("%s: %s, and the record says %v", turn.name, resp.Status, rec.Away)
+		if rec := r.records.last(t, i+1); resp.StatusCode != turn.status || rec.Status != turn.status || rec.StoreAway != turn.want {
+			t.Errorf("%s: %s, and the record says %v", turn.name, resp.Status, rec.StoreAway)
 		}
 	}
 }

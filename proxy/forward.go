@@ -97,7 +97,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		}
 		return nil, x.mute(err)
 	}
-	x.record.Wishes = audit.WishesOf(resp.Header)
+	x.record.Preferences = audit.PreferencesOf(resp.Header)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		x.muted, x.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil

@@ -53,7 +53,7 @@ type Options struct {
 	Rules // at first
 	Pacer *pace.Pacer
 	Audit audit.Sink                // the evidence first, then whoever else listens
-	Keep  func(*audit.Record) error // keeps the robots.txt that a decision rests on before the proxy acts on the decision: audit.Log.Keep
+	Keep  func(*audit.Record) error // keeps the robots.txt that a decision rests on before the proxy acts on the decision: audit.Log.SaveSnapshot
 	Ready func() error              // why requests must be refused at present: the audit cannot be written
 	Log   *slog.Logger
 
@@ -327,7 +327,7 @@ func (h *Handler) finish(x *exchange, err error) {
 		a, wait, err = h.settle(x, err)
 	}
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
-		rec.BackOff, rec.Slowed, rec.Away = busy.BackOff, busy.Slowed, busy.Alone
+		rec.BackOff, rec.Slowed, rec.StoreAway = busy.BackOff, busy.Slowed, busy.Alone
 	}
 	if errors.Is(err, egress.ErrParent) && h.parent.due() {
 		h.o.Log.Warn("the parent proxy does not serve", "error", err)
@@ -342,7 +342,7 @@ func (h *Handler) finish(x *exchange, err error) {
 		}
 		held := x.slot.Held()
 		rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)
-		rec.Away = rec.Away || held.Alone
+		rec.StoreAway = rec.StoreAway || held.Alone
 		x.release() // the origin has done its part: a client that does not read holds up nobody else
 	}
 	if !x.sent.Load() {

@@ -136,7 +136,7 @@ func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
 		return seconds(time.Until(again.At))
 	} else if quota, ok := errors.AsType[*policy.QuotaError](err); ok {
 		return seconds(time.Until(quota.Until))
-	} else if errors.Is(err, audit.ErrNoRoom) {
+	} else if errors.Is(err, audit.ErrNoSpace) {
 		return seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
 		if host, _ := h.o.Pacer.Host(d.Pace.Key, ""); host.BackOffUntil.After(retry) {

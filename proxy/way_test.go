@@ -258,7 +258,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 						t.Error("kept before it is known what the decision rests on")
 					}
 					if full {
-						return fmt.Errorf("keep a snapshot: %w", audit.ErrNoRoom)
+						return fmt.Errorf("keep a snapshot: %w", audit.ErrNoSpace)
 					}
 					return nil
 				}
@@ -270,7 +270,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 			} else if resp, body, err := get(r.client(false), origin.URL+"/page"); err != nil || resp.StatusCode != 503 || !strings.Contains(body, "snapshot_max_size") {
 				t.Errorf("%v %q %v", resp, body, err)
 			}
-			if rec := r.records.last(t, 1); !rec.Blocked() || rec.Decision.Reason != policy.ReasonAudit || !errors.Is(rec.Err, audit.ErrNoRoom) {
+			if rec := r.records.last(t, 1); !rec.Blocked() || rec.Decision.Reason != policy.ReasonAudit || !errors.Is(rec.Err, audit.ErrNoSpace) {
 				t.Errorf("record: %+v", rec)
 			}
 			full = false

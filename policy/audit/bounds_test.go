@@ -37,11 +37,11 @@ func greedy(s string) *Record {
 			Form: policy.Form(math.MaxUint8), Asked: math.MaxInt64, Pace: pace.Limits{CrawlDelay: math.MaxInt64 - 1}, Err: errors.New(s),
 			Signals: robots.Signals{Search: robots.No, AIInput: robots.No, AITrain: robots.No},
 		},
-		Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, Away: true, Cached: true,
+		Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, StoreAway: true, Cached: true,
 		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
 	}
-	w := Wish{s[:min(len(s), maxWish)], len(s)}
-	r.Wishes = Wishes{w, w, w, w, w}
+	w := Preference{s[:min(len(s), maxWish)], len(s)}
+	r.Preferences = Preferences{w, w, w, w, w}
 	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
 	r.Decision.Ruling.Result = &fetch.Result{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
 	return r
@@ -225,7 +225,7 @@ func FuzzRecord(f *testing.F) {
 		r := greedy(fault)
 		r.Request.Method, r.Request.PathQuery, r.Request.UserAgent = method, path, agent
 		r.Decision.Rule, r.Decision.Group, r.Decision.Token = rule, rule, token
-		r.Wishes.RobotsTag = Wish{wish[:min(len(wish), maxWish)], len(wish)}
+		r.Preferences.RobotsTag = Preference{wish[:min(len(wish), maxWish)], len(wish)}
 		members := held(t, r.append(nil, &Options{}))
 		var url string
 		if err := json.Unmarshal(members["url"], &url); err != nil {

@@ -95,14 +95,14 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	if r.Cached {
 		b = append(b, `,"cached":true`...)
 	}
-	if r.Away {
+	if r.StoreAway {
 		b = append(b, `,"store_away":true`...)
 	}
-	b = appendWish(b, `,"x_robots_tag":"`, &r.Wishes.RobotsTag, limit)
-	b = appendWish(b, `,"content_signal":"`, &r.Wishes.ContentSignal, limit)
-	b = appendWish(b, `,"content_usage":"`, &r.Wishes.ContentUsage, limit)
-	b = appendWish(b, `,"tdm_reservation":"`, &r.Wishes.TDMReservation, limit)
-	b = appendWish(b, `,"tdm_policy":"`, &r.Wishes.TDMPolicy, limit)
+	b = appendWish(b, `,"x_robots_tag":"`, &r.Preferences.RobotsTag, limit)
+	b = appendWish(b, `,"content_signal":"`, &r.Preferences.ContentSignal, limit)
+	b = appendWish(b, `,"content_usage":"`, &r.Preferences.ContentUsage, limit)
+	b = appendWish(b, `,"tdm_reservation":"`, &r.Preferences.TDMReservation, limit)
+	b = appendWish(b, `,"tdm_policy":"`, &r.Preferences.TDMPolicy, limit)
 	if r.Status > 0 {
 		b = strconv.AppendInt(append(b, `,"status":`...), int64(r.Status), 10)
 	}
@@ -260,7 +260,7 @@ func appendOptional(b []byte, member, value string, limit int) []byte {
 }
 
 // appendWish is appendOptional for a Wish.
-func appendWish(b []byte, member string, w *Wish, limit int) []byte {
+func appendWish(b []byte, member string, w *Preference, limit int) []byte {
 	if w.Text == "" {
 		return b
 	}

@@ -65,7 +65,7 @@ func TestLineHoldsWhatTheContractNames(t *testing.T) {
 // Of several, the line says whose it is, and that they could not be asked.
 func TestLineOfAReplica(t *testing.T) {
 	r := allowed()
-	r.Slowed, r.Away = time.Second, true
+	r.Slowed, r.StoreAway = time.Second, true
 	got := encoded(r, Options{Replica: `proxy "1"`})
 	for _, want := range []string{`,"id":"a-1","replica":"proxy \"1\"","client":`, `"slowed_s":1,"store_away":true,"status":200,`} {
 		if !strings.Contains(got, want) {
@@ -151,8 +151,8 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.Form = policy.SlashesMerged | policy.DotsRemoved
 	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
 	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
-	r.BackOff, r.Slowed, r.Away, r.Cached = time.Second, time.Second, true, true
-	r.Wishes = Wishes{Wish{"a", 1}, Wish{"b", 1}, Wish{"c", 1}, Wish{"d", 1}, Wish{"e", 1}}
+	r.BackOff, r.Slowed, r.StoreAway, r.Cached = time.Second, time.Second, true, true
+	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}}
 	e := event{name: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
 	line, _ := trail.AppendLink(r.append(nil, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
 	about, _ := trail.AppendLink(e.append(nil, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})

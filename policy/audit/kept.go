@@ -29,14 +29,14 @@ type unkept struct {
 //
 // With Options.BlockedOnly, Write keeps the file of a request that was refused after its Decision was
 // released, such as one whose wait was too long, only if the robots.txt cache still has the file.
-func (l *Log) Keep(r *Record) error {
+func (l *Log) SaveSnapshot(r *Record) error {
 	a, terms := r.Decision.Ruling.FullResult(), l.terms.Load()
 	if a == nil || r.kept || l.o.Snapshots == nil || terms.BlockedOnly && !r.Blocked() {
 		return nil
 	}
 	r.kept = true
-	err := l.o.Snapshots.Keep(a, r.Request.Client)
-	if err != nil && !errors.Is(err, ErrNoRoom) {
+	err := l.o.Snapshots.Save(a, r.Request.Client)
+	if err != nil && !errors.Is(err, ErrNoSpace) {
 		err = l.unkept.add(a, r.Request.Client, err)
 	}
 	if terms.Continue {
@@ -64,7 +64,7 @@ func (u *unkept) fail(err error) error {
 }
 
 // settle tries again what could not be kept, and waits for the disk to have what was.
-func (u *unkept) settle(k Keeper) {
+func (u *unkept) settle(k SnapshotStore) {
 	if k == nil {
 		return
 	}
@@ -72,7 +72,7 @@ func (u *unkept) settle(k Keeper) {
 	answers := maps.Clone(u.answers)
 	u.mu.Unlock()
 	for a, client := range answers {
-		if err := k.Keep(a, client); err != nil && !errors.Is(err, ErrNoRoom) { // ErrNoRoom would not be tried again
+		if err := k.Save(a, client); err != nil && !errors.Is(err, ErrNoSpace) { // ErrNoRoom would not be tried again
 			u.fail(err)
 			return
 		}
@@ -91,7 +91,7 @@ func (u *unkept) settle(k Keeper) {
 }
 
 // flush waits for the disk to have what was kept.
-func (u *unkept) flush(k Keeper) error {
+func (u *unkept) flush(k SnapshotStore) error {
 	if k == nil {
 		return nil
 	}

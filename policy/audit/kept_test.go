@@ -22,7 +22,7 @@ type keeper struct {
 	client   string
 }
 
-func (k *keeper) Keep(a *fetch.Result, client string) error {
+func (k *keeper) Save(a *fetch.Result, client string) error {
 	k.asked++
 	k.client = client
 	k.look()
@@ -106,16 +106,16 @@ func TestRobotsThatCannotBeKeptRefuses(t *testing.T) {
 // TestNoRoomRefusesOneRequest: where there is no space for one host's robots.txt, others
 // go on, and the refusal is recorded.
 func TestNoRoomRefusesOneRequest(t *testing.T) {
-	k := &keeper{look: func() {}, err: fmt.Errorf("full: %w", ErrNoRoom)}
+	k := &keeper{look: func() {}, err: fmt.Errorf("full: %w", ErrNoSpace)}
 	l := open(t, Options{Snapshots: k})
 	r := refused()
-	if err := l.Keep(r); !errors.Is(err, ErrNoRoom) || errors.Is(err, ErrUnwritable) {
+	if err := l.SaveSnapshot(r); !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrUnwritable) {
 		t.Errorf("got %v", err)
 	}
 	if err := l.Write(r); err != nil || k.asked != 1 {
 		t.Errorf("its record: %v, asked %d times", err, k.asked)
 	}
-	if err := l.Write(refused()); !errors.Is(err, ErrNoRoom) || k.asked != 2 {
+	if err := l.Write(refused()); !errors.Is(err, ErrNoSpace) || k.asked != 2 {
 		t.Errorf("a record that Keep was not called for: %v, asked %d times", err, k.asked)
 	}
 	if got := chained(t, l.o.File); !slices.Equal(got, []string{"block", "block"}) {
@@ -130,10 +130,10 @@ func TestNoRoomRefusesOneRequest(t *testing.T) {
 func TestNoRoomAfterAFailure(t *testing.T) {
 	k := &keeper{look: func() {}, err: unix.EIO}
 	l := open(t, Options{Snapshots: k})
-	if err := l.Keep(refused()); !errors.Is(err, ErrUnwritable) || l.Refusal() == nil {
+	if err := l.SaveSnapshot(refused()); !errors.Is(err, ErrUnwritable) || l.Refusal() == nil {
 		t.Errorf("got %v", err)
 	}
-	k.err = ErrNoRoom
+	k.err = ErrNoSpace
 	if l.probe(true); l.Refusal() != nil {
 		t.Errorf("got %v", l.Refusal())
 	}
@@ -148,10 +148,10 @@ func TestKeepGoesOnWhereItMay(t *testing.T) {
 		"include: blocked":   {Options{BlockedOnly: true}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &keeper{look: func() {}, err: ErrNoRoom}
+			k := &keeper{look: func() {}, err: ErrNoSpace}
 			c.o.Snapshots = k
 			l := open(t, c.o)
-			if err := l.Keep(allowed()); err != nil || k.asked != c.asked {
+			if err := l.SaveSnapshot(allowed()); err != nil || k.asked != c.asked {
 				t.Errorf("%v, asked %d times", err, k.asked)
 			}
 		})
@@ -163,7 +163,7 @@ func TestKeepNamesTheClient(t *testing.T) {
 	k := &keeper{look: func() {}, err: unix.EIO}
 	l := open(t, Options{Snapshots: k})
 	r := refused()
-	l.Keep(r)
+	l.SaveSnapshot(r)
 	if k.client != r.Request.Client || k.client == "" {
 		t.Errorf("%q", k.client)
 	}

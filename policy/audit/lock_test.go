@@ -13,7 +13,7 @@ func TestSecondWriterIsRefused(t *testing.T) {
 		"as it is":         func(*Log) error { return nil },
 		"the lock removed": func(l *Log) error { return os.Remove(l.o.File + lockName) },
 		"another file by then": func(l *Log) error {
-			l.Use(Options{MaxSize: 1})
+			l.SetOptions(Options{MaxSize: 1})
 			return errors.Join(l.Write(refused()), l.Write(refused()), os.Remove(l.o.File+lockName))
 		},
 	} {

@@ -27,7 +27,7 @@ var ErrUnwritable = errors.New("the audit cannot be written")
 
 // ErrNoRoom is in the chain of a Keeper's error if the space for robots.txt files, or the
 // client's share of it, is used up. It does not concern files that are kept already.
-var ErrNoRoom = errors.New("no space to keep another robots.txt")
+var ErrNoSpace = errors.New("no space to keep another robots.txt")
 
 // Sync says when the disk is waited for (fsync), so that a loss of power loses
 // nothing. The end of the process alone loses nothing that was written, whatever it says.
@@ -42,10 +42,10 @@ const (
 
 // A Keeper keeps the robots.txt files that decisions rest on. Any number of
 // goroutines may call it.
-type Keeper interface {
+type SnapshotStore interface {
 	// Keep returns when a is kept, at once where it has been before. What has to be
 	// written counts against the share of client, whose request rests on the answer.
-	Keep(a *fetch.Result, client string) error
+	Save(a *fetch.Result, client string) error
 	// Flush waits for the disk to have what was kept before. It is called each second.
 	Flush() error
 }
@@ -62,7 +62,7 @@ type Options struct {
 	Client      func(string) string           // what stands for a client, such as its Pseudonym; nil: its name
 	Continue    bool                          // a failed write is reported by Err but refuses nothing
 	Tap         func(seq uint64, line []byte) // is shown each line, in order, under a lock: it neither waits nor keeps it; nil: nobody is
-	Snapshots   Keeper                        // keeps the robots.txt that a record rests on; nil: nobody does
+	Snapshots   SnapshotStore                 // keeps the robots.txt that a record rests on; nil: nobody does
 	Log         *slog.Logger                  // hears when the file cannot be written, and when it can again; required
 }
 
@@ -107,7 +107,7 @@ func Open(o Options) (*Log, error) {
 		return nil, errors.New("audit: no log to speak to")
 	}
 	l := &Log{o: o, full: make(chan struct{}, 1)}
-	l.Use(o)
+	l.SetOptions(o)
 	last, events, err := l.sheet.begin(o.File)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
@@ -131,7 +131,7 @@ func (l *Log) Write(r *Record) error {
 	if l.terms.Load().BlockedOnly && !r.Blocked() || l.countOnly(r) {
 		return nil
 	}
-	unkept := l.Keep(r)
+	unkept := l.SaveSnapshot(r)
 	err := l.write(r, r.Blocked())
 	if l.terms.Load().Continue {
 		return nil

@@ -30,7 +30,7 @@ func IsPseudonym(name string) bool {
 }
 
 // Anonym names no client at all.
-func Anonym(string) string { return "" }
+func Anonymous(string) string { return "" }
 
 // discreet leaves out of an error's text what is not to be recorded of a client and
 // of an address.

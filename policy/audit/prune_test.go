@@ -15,14 +15,14 @@ func setAsideFiles(t *testing.T, l *Log, n int) {
 	t.Helper()
 	o := *l.terms.Load()
 	o.MaxSize = 1
-	l.Use(o)
-	for turns := l.Stats().Turns + uint64(n); l.Stats().Turns < turns; {
+	l.SetOptions(o)
+	for turns := l.Stats().Rotations + uint64(n); l.Stats().Rotations < turns; {
 		if err := l.Write(refused()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	o.MaxSize = 0
-	l.Use(o)
+	l.SetOptions(o)
 }
 
 // verified is what trail.Verify says of a Log's files.

@@ -39,24 +39,24 @@ import (
 
 // A Record is what is kept of one request.
 type Record struct {
-	Time     time.Time       // when it arrived
-	ID       string          // names it, here and in the answer to the client
-	Request  policy.Request  // who asked for what
-	Target   string          // as the client wrote it, where it could not be normalised
-	Remote   string          // the address and port that the client asked from; in no line, nor in a line's error unless Client is
-	Decision policy.Decision // and on what it rests
-	Monitor  bool            // the decision was recorded only, not enforced
-	Slot     bool            // the pace gave it one, at once or after a wait
-	Waited   time.Duration   // for a slot, whether or not there came one
-	BackOff  time.Duration   // the pause of the host that held the request up, or that its answer began; zero: none
-	Slowed   time.Duration   // the least time between two requests that held it up, since the host answers slowly; zero: none did
-	Away     bool            // the store that the replicas share was away, and the request was paced without it, or refused its turn
-	Cached   bool            // the request for robots.txt was answered with the cached copy: nothing went out
-	Wishes   Wishes          // of the origin, in its answer's header
-	Status   int             // answered; 0 where no answer was possible
-	Bytes    int64           // of the body, or of both ways of a tunnel, sent on
-	Took     time.Duration   // from arrival to the end
-	Err      error           // what went wrong, in full; for the record only
+	Time        time.Time       // when it arrived
+	ID          string          // names it, here and in the answer to the client
+	Request     policy.Request  // who asked for what
+	Target      string          // as the client wrote it, where it could not be normalised
+	Remote      string          // the address and port that the client asked from; in no line, nor in a line's error unless Client is
+	Decision    policy.Decision // and on what it rests
+	Monitor     bool            // the decision was recorded only, not enforced
+	Slot        bool            // the pace gave it one, at once or after a wait
+	Waited      time.Duration   // for a slot, whether or not there came one
+	BackOff     time.Duration   // the pause of the host that held the request up, or that its answer began; zero: none
+	Slowed      time.Duration   // the least time between two requests that held it up, since the host answers slowly; zero: none did
+	StoreAway   bool            // the store that the replicas share was away, and the request was paced without it, or refused its turn
+	Cached      bool            // the request for robots.txt was answered with the cached copy: nothing went out
+	Preferences Preferences     // of the origin, in its answer's header
+	Status      int             // answered; 0 where no answer was possible
+	Bytes       int64           // of the body, or of both ways of a tunnel, sent on
+	Took        time.Duration   // from arrival to the end
+	Err         error           // what went wrong, in full; for the record only
 
 	kept bool // Log.Keep was called for it
 }

@@ -7,16 +7,16 @@ import (
 
 // Stats is what a Log is at, to be shown.
 type Stats struct {
-	Err      error         // why the audit cannot be written at present; nil: it can
-	Waiting  int           // lines that are not in the file yet
-	Lag      time.Duration // how old the oldest of them is
-	Unsynced int           // lines in the file that the disk was not waited for yet; 0 with SyncNone: it never is
-	Lines    uint64        // written so far
-	Bytes    uint64        // of them
-	Failures uint64        // of writing or waiting for the disk so far, tries again included
-	Lost     uint64        // records so far that could neither be written nor kept
-	Turns    uint64        // files set aside so far because they were full
-	Counted  uint64        // refusals so far that were only counted, because too many came from one client
+	Err       error         // why the audit cannot be written at present; nil: it can
+	Waiting   int           // lines that are not in the file yet
+	Lag       time.Duration // how old the oldest of them is
+	Unsynced  int           // lines in the file that the disk was not waited for yet; 0 with SyncNone: it never is
+	Lines     uint64        // written so far
+	Bytes     uint64        // of them
+	Failures  uint64        // of writing or waiting for the disk so far, tries again included
+	Lost      uint64        // records so far that could neither be written nor kept
+	Rotations uint64        // files set aside so far because they were full
+	Counted   uint64        // refusals so far that were only counted, because too many came from one client
 }
 
 // Stats waits for no disk.
@@ -24,7 +24,7 @@ func (l *Log) Stats() Stats {
 	c := &l.counts
 	s := Stats{
 		Err: l.Err(), Lines: c.lines.Load(), Bytes: c.octets.Load(), Failures: c.failures.Load(),
-		Lost: c.lost.Load(), Turns: c.turns.Load(), Counted: c.counted.Load(),
+		Lost: c.lost.Load(), Rotations: c.turns.Load(), Counted: c.counted.Load(),
 	}
 	synced := l.synced.Load() // first: what the disk has is in the file, and what is there was chained
 	written := l.written.Load()

@@ -28,7 +28,7 @@ func TestStatsOfWhatIsWritten(t *testing.T) {
 	if err := eachFile(l.o.File, func(size int64) { octets += uint64(size) }); err != nil {
 		t.Fatal(err)
 	}
-	if s.Lines != 10 || s.Waiting != 0 || s.Lag != 0 || s.Unsynced != 0 || s.Bytes != octets || s.Turns == 0 {
+	if s.Lines != 10 || s.Waiting != 0 || s.Lag != 0 || s.Unsynced != 0 || s.Bytes != octets || s.Rotations == 0 {
 		t.Errorf("%+v, and %d octets in the files", s, octets)
 	}
 }

@@ -20,7 +20,7 @@ const (
 
 // A Tally counts Records by host and, of the blocked ones, by rule. The zero
 // Tally is ready for use.
-type Tally struct {
+type Counter struct {
 	mu    sync.Mutex
 	total Summary
 	hosts map[string]*HostSummary
@@ -30,8 +30,8 @@ type Tally struct {
 // A Summary is what a Tally has counted.
 type Summary struct {
 	Allowed, Blocked int64
-	Left             int64 // whose client left before there was a decision, or their turn; they are in neither of these
-	Away             int64 // that were paced without the store that replicas share
+	ClientLeft       int64 // whose client left before there was a decision, or their turn; they are in neither of these
+	StoreAway        int64 // that were paced without the store that replicas share
 	Waited           time.Duration
 	Hosts            []HostSummary // by name
 	Rules            []RuleSummary // most often first
@@ -41,7 +41,7 @@ type Summary struct {
 type HostSummary struct {
 	Host             string
 	Allowed, Blocked int64
-	Left             int64 // see Summary
+	ClientLeft       int64 // see Summary
 	Waited           time.Duration
 }
 
@@ -54,7 +54,7 @@ type RuleSummary struct {
 }
 
 // Write counts a record. It never fails.
-func (t *Tally) Write(r *Record) error {
+func (t *Counter) Write(r *Record) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.hosts == nil {
@@ -63,8 +63,8 @@ func (t *Tally) Write(r *Record) error {
 	h := t.host(r.Request.Origin.Host)
 	h.Waited += r.Waited
 	t.total.Waited += r.Waited
-	if r.Away {
-		t.total.Away++
+	if r.StoreAway {
+		t.total.StoreAway++
 	}
 	switch {
 	case !r.Blocked():
@@ -72,8 +72,8 @@ func (t *Tally) Write(r *Record) error {
 		t.total.Allowed++
 		return nil
 	case r.Decision.Reason == policy.ReasonClient:
-		h.Left++
-		t.total.Left++
+		h.ClientLeft++
+		t.total.ClientLeft++
 		return nil
 	}
 	h.Blocked++
@@ -86,7 +86,7 @@ func (t *Tally) Write(r *Record) error {
 	return nil
 }
 
-func (t *Tally) host(name string) *HostSummary {
+func (t *Counter) host(name string) *HostSummary {
 	if h := t.hosts[name]; h != nil {
 		return h
 	}
@@ -103,14 +103,14 @@ func (t *Tally) host(name string) *HostSummary {
 }
 
 // Counts gives how many have been allowed and blocked so far, which costs less than a Summary.
-func (t *Tally) Counts() (allowed, blocked int64) {
+func (t *Counter) Counts() (allowed, blocked int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.total.Allowed, t.total.Blocked
 }
 
 // Summary gives what has been counted so far.
-func (t *Tally) Summary() Summary {
+func (t *Counter) Summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.total

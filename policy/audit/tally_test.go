@@ -13,10 +13,10 @@ import (
 )
 
 func TestTallyCountsByHostAndRule(t *testing.T) {
-	var tally Tally
+	var tally Counter
 	other := refused()
 	other.Request.Origin.Host, other.Decision.Rule, other.Decision.Line = "b.test", "", 0
-	other.Decision.Reason, other.Away = policy.ReasonUnreachable, true
+	other.Decision.Reason, other.StoreAway = policy.ReasonUnreachable, true
 	left := refused()
 	left.Decision.Rule, left.Decision.Line, left.Decision.Reason = "", 0, policy.ReasonClient
 	for _, r := range []*Record{allowed(), refused(), refused(), other, left} {
@@ -25,7 +25,7 @@ func TestTallyCountsByHostAndRule(t *testing.T) {
 		}
 	}
 	want := Summary{
-		Allowed: 1, Blocked: 3, Left: 1, Away: 1, Waited: 7500 * time.Microsecond,
+		Allowed: 1, Blocked: 3, ClientLeft: 1, StoreAway: 1, Waited: 7500 * time.Microsecond,
 		Hosts: []HostSummary{{"b.test", 0, 1, 0, 1500 * time.Microsecond}, {"site.test", 1, 2, 1, 6 * time.Millisecond}},
 		Rules: []RuleSummary{{"site.test", "rule", "/p", 3, 2}, {"b.test", "unreachable", "", 0, 1}},
 	}
@@ -35,7 +35,7 @@ func TestTallyCountsByHostAndRule(t *testing.T) {
 }
 
 func TestTallyIsBounded(t *testing.T) {
-	var tally Tally
+	var tally Counter
 	for i := range maxTallied + 50 {
 		r := refused()
 		r.Request.Origin.Host = fmt.Sprintf("h%d.test", i)

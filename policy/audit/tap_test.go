@@ -15,7 +15,7 @@ func TestTapIsShownTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	var shown strings.Builder
 	var next uint64 = 1
-	o := Options{File: file, DropQuery: true, Client: Anonym, Tap: func(seq uint64, line []byte) {
+	o := Options{File: file, DropQuery: true, Client: Anonymous, Tap: func(seq uint64, line []byte) {
 		if seq != next {
 			t.Errorf("line %d is shown as %d", next, seq)
 		}

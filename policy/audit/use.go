@@ -3,7 +3,7 @@ package audit
 // Use puts other Options in force, those from MaxSize to Continue, for the records
 // that are written from now on; the others stay as the Log was opened. The chain goes
 // on: it says nothing of them.
-func (l *Log) Use(o Options) {
+func (l *Log) SetOptions(o Options) {
 	if o.MaxSize <= 0 {
 		o.MaxSize = 100 << 20
 	}

@@ -22,7 +22,7 @@ func TestUse(t *testing.T) {
 	}
 	write := func(o Options) string {
 		t.Helper()
-		l.Use(o)
+		l.SetOptions(o)
 		if err := errors.Join(l.Write(named(allowed())), l.Write(named(refused()))); err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestUse(t *testing.T) {
 	if got := write(Options{DropQuery: true, Client: func(string) string { return "X" }}); strings.Contains(got, "?q=1") || strings.Count(got, `"client":"X"`) != 2 {
 		t.Errorf("discreet: %s", got)
 	}
-	if got := write(Options{BlockedOnly: true, Client: Anonym}); strings.Count(got, `"client":"X"`) != 1 {
+	if got := write(Options{BlockedOnly: true, Client: Anonymous}); strings.Count(got, `"client":"X"`) != 1 {
 		t.Errorf("blocked alone, and nobody's: %s", got)
 	}
 	close(t, l)
@@ -54,11 +54,11 @@ func TestUseOnError(t *testing.T) {
 	if err := l.Write(refused()); err == nil || l.Refusal() == nil {
 		t.Fatalf("a full disk: %v, %v", err, l.Refusal())
 	}
-	l.Use(Options{Continue: true})
+	l.SetOptions(Options{Continue: true})
 	if err := l.Write(refused()); err != nil || l.Refusal() != nil || l.Err() == nil {
 		t.Errorf("on_error: continue: %v, %v, health %v", err, l.Refusal(), l.Err())
 	}
-	l.Use(Options{})
+	l.SetOptions(Options{})
 	if l.Refusal() == nil {
 		t.Error("on_error: refuse, again: nothing is refused")
 	}
@@ -75,13 +75,13 @@ func TestUseSizes(t *testing.T) {
 		}
 	}
 	fill(4)
-	l.Use(Options{MaxSize: 1})
+	l.SetOptions(Options{MaxSize: 1})
 	fill(4)
 	if files, _ := trail.Segments(l.o.File); len(files) != 5 {
 		t.Errorf("%d files", len(files))
 	}
 	<-l.full
-	l.Use(Options{MaxFiles: 2})
+	l.SetOptions(Options{MaxFiles: 2})
 	if len(l.full) != 1 {
 		t.Error("nobody looks how many there are")
 	}
@@ -100,7 +100,7 @@ func TestUseSync(t *testing.T) {
 		how  Sync
 		want bool
 	}{{SyncNone, false}, {SyncAlways, true}, {SyncNone, false}} {
-		l.Use(Options{Sync: c.how})
+		l.SetOptions(Options{Sync: c.how})
 		if err := l.Write(refused()); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestUseUnderLoad(t *testing.T) {
 		})
 	}
 	for i := range 100 {
-		l.Use(Options{MaxSize: int64(1+i) << 10, Sync: Sync(i % 2), DropQuery: i%3 == 0, Client: func(c string) string { return fmt.Sprint(c, i) }})
+		l.SetOptions(Options{MaxSize: int64(1+i) << 10, Sync: Sync(i % 2), DropQuery: i%3 == 0, Client: func(c string) string { return fmt.Sprint(c, i) }})
 		l.Refusal()
 	}
 	writers.Wait()

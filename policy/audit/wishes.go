@@ -11,24 +11,24 @@ const maxWish = trail.MaxText
 
 // Wishes are what an origin's answer says about the use of its content. They
 // are recorded, and not enforced.
-type Wishes struct {
-	RobotsTag      Wish // X-Robots-Tag: noindex, nosnippet and their like
-	ContentSignal  Wish // Content-Signal (contentsignals.org)
-	ContentUsage   Wish // Content-Usage (draft-ietf-aipref-attach)
-	TDMReservation Wish // TDM-Reservation (TDM Reservation Protocol 7.1)
-	TDMPolicy      Wish // TDM-Policy, likewise: where its terms are
+type Preferences struct {
+	RobotsTag      Preference // X-Robots-Tag: noindex, nosnippet and their like
+	ContentSignal  Preference // Content-Signal (contentsignals.org)
+	ContentUsage   Preference // Content-Usage (draft-ietf-aipref-attach)
+	TDMReservation Preference // TDM-Reservation (TDM Reservation Protocol 7.1)
+	TDMPolicy      Preference // TDM-Policy, likewise: where its terms are
 }
 
 // A Wish is what one header says, its lines joined by commas. The zero Wish means that the
 // answer has no such header.
-type Wish struct {
+type Preference struct {
 	Text  string // its first bytes, at most maxWish
 	Bytes int    // the length of the whole
 }
 
 // WishesOf reads an answer's header, and keeps nothing of it alive.
-func WishesOf(h http.Header) Wishes {
-	return Wishes{
+func PreferencesOf(h http.Header) Preferences {
+	return Preferences{
 		RobotsTag:      wish(h["X-Robots-Tag"]),
 		ContentSignal:  wish(h["Content-Signal"]),
 		ContentUsage:   wish(h["Content-Usage"]),
@@ -38,9 +38,9 @@ func WishesOf(h http.Header) Wishes {
 }
 
 // wish reads the lines of one header. Most answers have none, and need no stack for them.
-func wish(lines []string) Wish {
+func wish(lines []string) Preference {
 	if len(lines) == 0 {
-		return Wish{}
+		return Preference{}
 	}
 	return joined(lines)
 }
@@ -49,7 +49,7 @@ func wish(lines []string) Wish {
 // of the goroutine that waits for the answer.
 //
 //go:noinline
-func joined(lines []string) Wish {
+func joined(lines []string) Preference {
 	var room [maxWish + len(", ")]byte
 	b, whole := room[:0], 0
 	for _, line := range lines {
@@ -62,5 +62,5 @@ func joined(lines []string) Wish {
 		whole += len(line)
 		b = append(b, line[:min(len(line), max(0, maxWish-len(b)))]...)
 	}
-	return Wish{string(b[:min(len(b), maxWish)]), whole}
+	return Preference{string(b[:min(len(b), maxWish)]), whole}
 }

@@ -21,7 +21,7 @@ func TestLineHoldsTheWishes(t *testing.T) {
 	} {
 		h.Add(line[0], line[1])
 	}
-	r.Wishes = WishesOf(h)
+	r.Preferences = PreferencesOf(h)
 	const want = `"robots_sha256":"ab","robots_content_signal":"search=yes, ai-train=no","robots_content_usage":"train-ai=n",` +
 		`"crawl_delay_s":10,"crawl_delay_asked_s":100,"wait_ms":1.5,"x_robots_tag":"noindex, foobot: \"none\"","content_signal":"ai-train=no",` +
 		`"content_usage":"train-ai=n","tdm_reservation":"1","tdm_policy":"https://site.test/tdm.json","status":200,`
@@ -48,12 +48,12 @@ func TestWishesAreBounded(t *testing.T) {
 		{"cut behind it", []string{long[:maxWish-2], "b"}, long[:maxWish-2] + ", ", maxWish + 1},
 		{"many lines", strings.Split(strings.Repeat("a", 10_000), ""), strings.Repeat("a, ", maxWish)[:maxWish], 29_998},
 	} {
-		if got := WishesOf(http.Header{"X-Robots-Tag": c.lines}).RobotsTag; got != (Wish{c.want, c.whole}) {
+		if got := PreferencesOf(http.Header{"X-Robots-Tag": c.lines}).RobotsTag; got != (Preference{c.want, c.whole}) {
 			t.Errorf("%s: %d of %d bytes, want %d of %d: %.80q", c.name, len(got.Text), got.Bytes, len(c.want), c.whole, got.Text)
 		}
 	}
 	r := allowed()
-	r.Wishes = WishesOf(http.Header{"Tdm-Policy": {"a", long}})
+	r.Preferences = PreferencesOf(http.Header{"Tdm-Policy": {"a", long}})
 	if got := encoded(r, Options{}); !strings.Contains(got, `"tdm_policy":"a, 0123`) || !strings.Contains(got, fmt.Sprintf(`…(%d bytes)","status"`, len(long)+3)) {
 		t.Errorf("a TDM-Policy of %d bytes: %s", len(long)+3, got)
 	}
@@ -63,8 +63,8 @@ func TestWishesAreBounded(t *testing.T) {
 func TestWishesCannotForgeALine(t *testing.T) {
 	r := allowed()
 	const hostile = "no\"index\\\",\"status\":1}\t\x1b[2J\u202e\u009bé\xff"
-	w := Wish{hostile, len(hostile)}
-	r.Wishes = Wishes{w, w, w, w, w}
+	w := Preference{hostile, len(hostile)}
+	r.Preferences = Preferences{w, w, w, w, w}
 	r.Decision.Usage = hostile
 	b := []byte(encoded(r, Options{}) + "}")
 	for _, c := range string(b[:len(b)-1]) {
@@ -90,7 +90,7 @@ func TestWishesCannotForgeALine(t *testing.T) {
 var plainAnswer = http.Header{"Content-Type": {"text/html"}, "Date": {"now"}, "Server": {"x"}, "Content-Length": {"5"}, "Etag": {"a"}, "Vary": {"b"}, "Age": {"0"}, "Cache-Control": {"c"}, "Link": {"d"}}
 
 func TestWishesOfPlainAnswersAllocateNothing(t *testing.T) {
-	if n := testing.AllocsPerRun(100, func() { WishesOf(plainAnswer) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { PreferencesOf(plainAnswer) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -98,7 +98,7 @@ func TestWishesOfPlainAnswersAllocateNothing(t *testing.T) {
 func BenchmarkWishesOf(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if WishesOf(plainAnswer) != (Wishes{}) {
+		if PreferencesOf(plainAnswer) != (Preferences{}) {
 			b.Fatal("there are some")
 		}
 	}

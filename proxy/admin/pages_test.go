@@ -74,7 +74,7 @@ func evilWorld(t testing.TB) *world {
 				Reason: policy.ReasonRule, Rule: text, Line: 3, Group: text, Token: text, Entry: text, EntryReason: text, Dialect: text, Usage: text,
 				Err: errors.New(text),
 			},
-			Wishes: audit.Wishes{RobotsTag: audit.Wish{Text: text, Bytes: len(text)}}, Err: errors.New(name + text),
+			Preferences: audit.Preferences{RobotsTag: audit.Preference{Text: text, Bytes: len(text)}}, Err: errors.New(name + text),
 		}
 		r.Decision.Ruling.Result = &fetch.Result{URL: text, SHA256: text}
 		w.record(t, r)

@@ -135,7 +135,7 @@ func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanatio
 	}
 	x.explanation = explain.OfRecord(&entry, nil)
 	if f := x.Fetch; f != nil {
-		x.explanation = explain.OfRecord(&entry, &explain.Fetch{Status: f.Status, Redirects: f.Redirects, Lost: f.Lost, Barred: f.Barred, Error: f.Error})
+		x.explanation = explain.OfRecord(&entry, &explain.Fetch{Status: f.Status, Redirects: f.Redirects, Lost: f.BadRedirect, Barred: f.RedirectDisallowed, Error: f.Error})
 		x.explanation.Fetched, x.explanation.RobotsAgent = f.Fetched, cmp.Or(f.UserAgent, entry.RobotsAgent)
 	}
 	x.Why = x.explanation.Why()
@@ -195,7 +195,7 @@ func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 		case e.RobotsFetched.IsZero() && !f.Fetched.After(end):
 			return &f, nil
 		}
-		if !e.RobotsFetched.IsZero() && f.Kept.Before(e.RobotsFetched) {
+		if !e.RobotsFetched.IsZero() && f.Saved.Before(e.RobotsFetched) {
 			break // what is older was before
 		}
 	}

@@ -255,7 +255,7 @@ func TestExplainRederives(t *testing.T) {
 			s := newState(t)
 			a := textAnswer(tc.status, tc.file)
 			a.Headers = &fetch.Headers{ETag: "\"e\x1b\""}
-			if err := s.book.Keep(a, "someone"); err != nil {
+			if err := s.book.Save(a, "someone"); err != nil {
 				t.Fatal(err)
 			}
 			e := judged(t, a, tc.options, tc.request)
@@ -326,7 +326,7 @@ func TestExplainWithoutFile(t *testing.T) {
 				{URL: "http://leads.test/robots.txt", UserAgent: "FooBot", Status: 302, RedirectDisallowed: true, Connected: true, Err: errors.New("redirected to b.test"), Fetched: at},
 				{URL: "http://dead.test/robots.txt", Err: errors.New("refused \x1b"), Fetched: at},
 			} {
-				if err := s.book.Keep(a, "someone"); err != nil {
+				if err := s.book.Save(a, "someone"); err != nil {
 					t.Fatal(err)
 				}
 			}

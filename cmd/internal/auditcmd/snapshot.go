@@ -106,7 +106,7 @@ func printFile(out, errOut io.Writer, dir, digits string) error {
 	if err != nil {
 		return noSnapshot(digits, err)
 	}
-	text, err := snapshot.Octets(dir, sha)
+	text, err := snapshot.Read(dir, sha)
 	if err != nil {
 		return noSnapshot(sha, err)
 	}
@@ -174,7 +174,7 @@ func indexLine(f snapshot.Fetch) string {
 	if f.SHA256 != "" {
 		sha = humanize.Escape(f.SHA256[:min(len(f.SHA256), 12)])
 	}
-	return fmt.Sprintf("%s  %-12s  %s  fetched %s", f.Kept.UTC().Format(time.RFC3339), sha, humanize.Brief(f.URL), fetchText(f))
+	return fmt.Sprintf("%s  %-12s  %s  fetched %s", f.Saved.UTC().Format(time.RFC3339), sha, humanize.Brief(f.URL), fetchText(f))
 }
 
 // fetchText says when a fetch was made, with what response, and what went wrong.
@@ -189,12 +189,12 @@ func fetchText(f snapshot.Fetch) string {
 		text += ", as " + humanize.Brief(f.UserAgent)
 	}
 	if f.SHA256 != "" {
-		text += ", " + humanize.Count(f.Octets, "byte")
+		text += ", " + humanize.Count(f.Bytes, "byte")
 	}
 	if f.Redirects > 0 {
 		text += ", after " + humanize.Count(f.Redirects, "redirect")
 	}
-	if f.Lost {
+	if f.BadRedirect {
 		text += " that lead to no file"
 	}
 	if f.Error != "" {
@@ -224,7 +224,7 @@ const (
 
 // stateOf gives the snapshot of a hash and its state.
 func stateOf(dir, sha string) (text []byte, state string, err error) {
-	text, err = snapshot.Octets(dir, sha)
+	text, err = snapshot.Read(dir, sha)
 	switch {
 	case err == nil:
 		return text, isThere, nil
@@ -275,9 +275,9 @@ func (i *snapshotInfo) add(f snapshot.Fetch) {
 		return
 	}
 	if i.Lines++; i.Lines == 1 {
-		i.Last = f.Kept
+		i.Last = f.Saved
 	}
-	i.First, i.Octets = f.Kept, max(i.Octets, f.Octets)
+	i.First, i.Octets = f.Saved, max(i.Octets, f.Bytes)
 	for n := range i.Latest {
 		if l := &i.Latest[n]; l.URL == f.URL && l.Fetched.Equal(f.Fetched) {
 			*l = f // the first line of a fetch has its headers

@@ -131,14 +131,14 @@ func BenchmarkShare(b *testing.B) {
 	run("id", func() { r.ID = s.ids.Next() })
 	run("decide", func() { s.decide() })
 	run("pace", func() { s.pace(r) })
-	run("wishes", func() { r.Wishes = audit.WishesOf(s.head) })
+	run("wishes", func() { r.Preferences = audit.PreferencesOf(s.head) })
 	run("audit", sink("audit"))
 	run("metrics", sink("metrics"))
 	run("live", sink("live"))
 	run("all", func() {
 		r.ID, r.Decision = s.ids.Next(), s.decide()
 		s.pace(r)
-		r.Wishes = audit.WishesOf(s.head)
+		r.Preferences = audit.PreferencesOf(s.head)
 		for _, sink := range s.sinks {
 			if err := sink.Write(r); err != nil {
 				b.Fatal(err)

@@ -30,7 +30,7 @@ func ofAudit(ask func() audit.Stats) prometheus.Collector {
 	c.counter("audit_counted_refusals_total", "Refusals that were only counted and have no record, because one client had more than 100 in a second.",
 		func(s audit.Stats) uint64 { return s.Counted })
 	c.counter("audit_rotations_total", "Files of the audit set aside because they were full.",
-		func(s audit.Stats) uint64 { return s.Turns })
+		func(s audit.Stats) uint64 { return s.Rotations })
 	return c
 }
 
@@ -42,10 +42,10 @@ func ofSnapshots(ask func() snapshot.Stats) prometheus.Collector {
 	c.gauge("snapshots_max_bytes", "Bytes that these files may take on the disk (audit.snapshot_max_size).",
 		func(s snapshot.Stats) float64 { return float64(s.MaxBytes) })
 	c.counter("snapshots_kept_total", "Answers for robots.txt kept for the audit; one in use is kept once a day.",
-		func(s snapshot.Stats) uint64 { return s.Kept })
+		func(s snapshot.Stats) uint64 { return s.Saved })
 	counters(c, "snapshots_errors_total", "What failed of keeping robots.txt files for the audit: to write a file (keep), to write a file for lack of space (full), to add its line to the index for lack of space (index), to wait for the disk (sync), to remove old files (prune).", "operation",
 		func(s snapshot.Stats) map[string]uint64 {
-			return map[string]uint64{"keep": s.KeepFailed, "full": s.Refused, "index": s.Unindexed, "sync": s.SyncFailed, "prune": s.PruneFailed}
+			return map[string]uint64{"keep": s.SaveFailed, "full": s.Refused, "index": s.Unindexed, "sync": s.SyncFailed, "prune": s.PruneFailed}
 		})
 	return c
 }

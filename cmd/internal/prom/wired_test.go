@@ -81,7 +81,7 @@ func wiredTo(t testing.TB, store func() StoreStats) house {
 	pacer := pace.New(pace.Options{})
 	handler, err := proxy.New(proxy.Options{
 		Rules: proxy.Rules{Engine: engine, Egress: out, Authority: authority},
-		Pacer: pacer, Audit: evidence, Keep: evidence.Keep, Ready: evidence.Refusal, Log: log,
+		Pacer: pacer, Audit: evidence, Keep: evidence.SaveSnapshot, Ready: evidence.Refusal, Log: log,
 	})
 	testkit.Must(t, err)
 	o.Handler, o.Authority, o.Egress, o.Book, o.Pace = handler.Stats, authority.Stats, out.Stats, book.Stats, pacer.Stats
@@ -160,11 +160,11 @@ func numbered() Options {
 	}
 	o.Audit = func() audit.Stats {
 		return audit.Stats{
-			Err: errors.New("full"), Waiting: 29, Lag: 1500 * time.Millisecond, Unsynced: 31, Lines: 32, Bytes: 33, Failures: 34, Lost: 35, Turns: 36, Counted: 1035,
+			Err: errors.New("full"), Waiting: 29, Lag: 1500 * time.Millisecond, Unsynced: 31, Lines: 32, Bytes: 33, Failures: 34, Lost: 35, Rotations: 36, Counted: 1035,
 		}
 	}
 	o.Snapshots = func() snapshot.Stats {
-		return snapshot.Stats{Bytes: 37, Kept: 38, KeepFailed: 39, SyncFailed: 40, PruneFailed: 41, MaxBytes: 73, Refused: 74, Unindexed: 75}
+		return snapshot.Stats{Bytes: 37, Saved: 38, SaveFailed: 39, SyncFailed: 40, PruneFailed: 41, MaxBytes: 73, Refused: 74, Unindexed: 75}
 	}
 	o.State = func() bolt.Stats { return bolt.Stats{Bytes: 42, Pending: 43, Failures: 44, Damaged: 45, Lost: 46} }
 	o.ListenTLS = func() time.Time { return time.Unix(47, 0) }

@@ -93,7 +93,7 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 		return err
 	}
 	defer logFile.Close()
-	var tally audit.Tally
+	var tally audit.Counter
 	h, err := daemon.New(cfg, daemon.Storage{Dir: dir}, cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar)), &tally) // no store: nobody would read it again
 	if err != nil {
 		os.RemoveAll(dir) // nothing has happened there, and the next try makes its own

@@ -100,7 +100,7 @@ func (f *runFlags) tell(w io.Writer, argv []string, end childEnd, s audit.Summar
 	}
 	switch {
 	case f.quiet:
-	case s.Allowed+s.Blocked+s.Left > 0:
+	case s.Allowed+s.Blocked+s.ClientLeft > 0:
 		printSummary(w, s, auditFile)
 	default:
 		fmt.Fprintln(w, "robotsproxy: no request came through the proxy")

@@ -64,7 +64,7 @@ type screen interface {
 // watchRun begins to say what waits; w is where, mode what --status says. Either of
 // what it gives ends that for good: wipe waits until the line is gone, but only so long
 // as a signal may be held up, stop waits for all.
-func watchRun(w io.Writer, mode string, counts *audit.Tally, pacer *pace.Pacer) (wipe, stop func()) {
+func watchRun(w io.Writer, mode string, counts *audit.Counter, pacer *pace.Pacer) (wipe, stop func()) {
 	on := ttyOf(w)
 	if mode == statusNever || mode == statusAuto && on == nil {
 		return func() {}, func() {}

@@ -21,19 +21,19 @@ const maxSummary = 20
 // printSummary says what has happened behind a run. Hosts, rules and reasons
 // are strangers' words and are printed with care.
 func printSummary(w io.Writer, s audit.Summary, auditFile string) {
-	fmt.Fprintf(w, "robotsproxy: %s, %d allowed, %d blocked", count(s.Allowed+s.Blocked+s.Left, "request"), s.Allowed, s.Blocked)
-	if s.Left > 0 {
-		fmt.Fprintf(w, ", %d given up by the client", s.Left)
+	fmt.Fprintf(w, "robotsproxy: %s, %d allowed, %d blocked", count(s.Allowed+s.Blocked+s.ClientLeft, "request"), s.Allowed, s.Blocked)
+	if s.ClientLeft > 0 {
+		fmt.Fprintf(w, ", %d given up by the client", s.ClientLeft)
 	}
 	fmt.Fprintf(w, ", waited %s\n", seconds(s.Waited))
 	printHosts(w, s.Hosts)
 	printRules(w, s.Rules)
-	if s.Away > 0 {
+	if s.StoreAway > 0 {
 		were := "were"
-		if s.Away == 1 {
+		if s.StoreAway == 1 {
 			were = "was"
 		}
-		fmt.Fprintf(w, "robotsproxy: %s %s paced alone, and slower, since the store in store.redis was away: robotsproxy doctor says why\n", count(s.Away, "request"), were)
+		fmt.Fprintf(w, "robotsproxy: %s %s paced alone, and slower, since the store in store.redis was away: robotsproxy doctor says why\n", count(s.StoreAway, "request"), were)
 	}
 	fmt.Fprintf(w, "robotsproxy: audit in %s\n", humanize.Printable(auditFile))
 }
@@ -41,21 +41,21 @@ func printSummary(w io.Writer, s audit.Summary, auditFile string) {
 // printHosts has those first that were asked most.
 func printHosts(w io.Writer, hosts []audit.HostSummary) {
 	hosts = slices.SortedFunc(slices.Values(hosts), func(a, b audit.HostSummary) int {
-		return cmp.Or(cmp.Compare(b.Allowed+b.Blocked+b.Left, a.Allowed+a.Blocked+a.Left), cmp.Compare(a.Host, b.Host))
+		return cmp.Or(cmp.Compare(b.Allowed+b.Blocked+b.ClientLeft, a.Allowed+a.Blocked+a.ClientLeft), cmp.Compare(a.Host, b.Host))
 	})
 	shown := hosts[:min(len(hosts), maxSummary)]
 	var name, allowed, blocked, left int // columns
 	for _, h := range shown {
 		name = max(name, utf8.RuneCountInString(humanize.Printable(h.Host)))
 		allowed, blocked = max(allowed, digits(h.Allowed)), max(blocked, digits(h.Blocked))
-		if h.Left > 0 {
-			left = max(left, digits(h.Left))
+		if h.ClientLeft > 0 {
+			left = max(left, digits(h.ClientLeft))
 		}
 	}
 	for _, h := range shown {
 		fmt.Fprintf(w, "  %-*s  %*d allowed  %*d blocked", name, humanize.Printable(h.Host), allowed, h.Allowed, blocked, h.Blocked)
 		if left > 0 {
-			fmt.Fprintf(w, "  %*d given up", left, h.Left)
+			fmt.Fprintf(w, "  %*d given up", left, h.ClientLeft)
 		}
 		fmt.Fprintf(w, "  waited %s\n", seconds(h.Waited))
 	}

@@ -38,8 +38,8 @@ robotsproxy: audit in /state/audit.jsonl
 // What the client gave up itself is not what was decided against.
 func TestPrintSummaryOfGivenUp(t *testing.T) {
 	s := audit.Summary{
-		Allowed: 1, Left: 12, Waited: time.Second,
-		Hosts: []audit.HostSummary{{Host: "a.test", Left: 12, Waited: time.Second}, {Host: "b.test", Allowed: 1}},
+		Allowed: 1, ClientLeft: 12, Waited: time.Second,
+		Hosts: []audit.HostSummary{{Host: "a.test", ClientLeft: 12, Waited: time.Second}, {Host: "b.test", Allowed: 1}},
 	}
 	var b strings.Builder
 	printSummary(&b, s, "/a")
@@ -55,7 +55,7 @@ robotsproxy: audit in /a
 
 // Who was slowed down because the store was away is told why, and where the cause stands.
 func TestPrintSummaryOfAStoreAway(t *testing.T) {
-	s := audit.Summary{Allowed: 3, Away: 2, Waited: time.Second, Hosts: []audit.HostSummary{{Host: "a.test", Allowed: 3, Waited: time.Second}}}
+	s := audit.Summary{Allowed: 3, StoreAway: 2, Waited: time.Second, Hosts: []audit.HostSummary{{Host: "a.test", Allowed: 3, Waited: time.Second}}}
 	var b strings.Builder
 	printSummary(&b, s, "/a/audit.jsonl")
 	want := `robotsproxy: 3 requests, 3 allowed, 0 blocked, waited 1s

@@ -46,11 +46,11 @@ func TestCeilingHoldsWithinADay(t *testing.T) {
 	s := open(t, Options{MaxSize: 1 << 20, NoSync: true})
 	known, err := 0, error(nil)
 	for n := range 20 {
-		err = s.Keep(answer("a.test", incompressible(robots.MaxBytes, n), n), "192.0.2.1")
+		err = s.Save(answer("a.test", incompressible(robots.MaxBytes, n), n), "192.0.2.1")
 		switch {
 		case err == nil && n == known:
 			known++
-		case !errors.Is(err, audit.ErrNoRoom):
+		case !errors.Is(err, audit.ErrNoSpace):
 			t.Fatalf("file %d: %v", n, err)
 		}
 		if got := space(t, s.o.Dir); got > 1<<20 || got != s.Stats().Bytes {
@@ -65,14 +65,14 @@ func TestCeilingHoldsWithinADay(t *testing.T) {
 	}
 	for n := range known {
 		fetchedAnew := answer("a.test", incompressible(robots.MaxBytes, n), 100+n)
-		if err := s.Keep(fetchedAnew, "192.0.2.1"); err != nil {
+		if err := s.Save(fetchedAnew, "192.0.2.1"); err != nil {
 			t.Errorf("a host whose file is kept: %v", err)
 		}
-		if _, err := Octets(s.o.Dir, fetchedAnew.SHA256); err != nil {
+		if _, err := Read(s.o.Dir, fetchedAnew.SHA256); err != nil {
 			t.Errorf("evidence of today is gone: %v", err)
 		}
 	}
-	if got := s.Stats(); got.Refused != uint64(20-known) || got.KeepFailed != 0 {
+	if got := s.Stats(); got.Refused != uint64(20-known) || got.SaveFailed != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -84,7 +84,7 @@ func TestCeilingHoldsTogether(t *testing.T) {
 	for n := range 40 {
 		wg.Go(func() {
 			a := answer("a.test", incompressible(100_000, n), n)
-			if err := s.Keep(a, fmt.Sprint("client", n%8)); err != nil && !errors.Is(err, audit.ErrNoRoom) {
+			if err := s.Save(a, fmt.Sprint("client", n%8)); err != nil && !errors.Is(err, audit.ErrNoSpace) {
 				t.Error(err)
 			}
 		})
@@ -103,9 +103,9 @@ func TestCeilingHoldsTogether(t *testing.T) {
 func fill(t *testing.T, s *Store, client string) (kept int) {
 	t.Helper()
 	for n := range 1000 {
-		host := fmt.Sprint(client, s.Stats().Kept) // no two are alike
-		err := s.Keep(answer(host, host+incompressible(200_000, n), n), client)
-		if errors.Is(err, audit.ErrNoRoom) {
+		host := fmt.Sprint(client, s.Stats().Saved) // no two are alike
+		err := s.Save(answer(host, host+incompressible(200_000, n), n), client)
+		if errors.Is(err, audit.ErrNoSpace) {
 			return n
 		}
 		if err != nil {
@@ -143,12 +143,12 @@ func TestShareIsOfANetwork(t *testing.T) {
 	var err error
 	for n := 0; err == nil && n < 100; n++ {
 		at = at.Next()
-		err = s.Keep(answer("a.test", incompressible(50_000, n), n), at.String())
+		err = s.Save(answer("a.test", incompressible(50_000, n), n), at.String())
 	}
-	if !errors.Is(err, audit.ErrNoRoom) || s.Stats().Bytes > 1<<20/5*4 {
+	if !errors.Is(err, audit.ErrNoSpace) || s.Stats().Bytes > 1<<20/5*4 {
 		t.Errorf("%v after %d bytes", err, s.Stats().Bytes)
 	}
-	if err := s.Keep(answer("a.test", "other", 1), "2001:db8:0:1::1"); err != nil {
+	if err := s.Save(answer("a.test", "other", 1), "2001:db8:0:1::1"); err != nil {
 		t.Errorf("another network: %v", err)
 	}
 }
@@ -172,7 +172,7 @@ func TestOldFilesMakeRoom(t *testing.T) {
 			t.Error("nothing is kept two days later")
 		}
 		wait()
-		if _, err := Octets(s.o.Dir, oldest.SHA256); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := Read(s.o.Dir, oldest.SHA256); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the oldest is there: %v", err)
 		}
 		if n := fill(t, s, "another"); n == 0 {
@@ -252,7 +252,7 @@ func TestNoRoomForALine(t *testing.T) {
 		t.Errorf("%d lines, %+v", n, s.Stats())
 	}
 	none := &fetch.Result{URL: "http://d.test/robots.txt", Status: 404, Fetched: time.Now()}
-	if err := s.Keep(none, "someone"); !errors.Is(err, audit.ErrNoRoom) {
+	if err := s.Save(none, "someone"); !errors.Is(err, audit.ErrNoSpace) {
 		t.Errorf("an answer that leaves no trace: %v", err)
 	}
 	s.ledger.limit(0)
@@ -281,7 +281,7 @@ func TestRestartCounts(t *testing.T) {
 	if got := s.Stats().Bytes; got != before {
 		t.Errorf("%d bytes are counted of %d", got, before)
 	}
-	if err := s.Keep(answer("b.test", "new", 1), "another"); !errors.Is(err, audit.ErrNoRoom) {
+	if err := s.Save(answer("b.test", "new", 1), "another"); !errors.Is(err, audit.ErrNoSpace) {
 		t.Error(err)
 	}
 }
@@ -293,7 +293,7 @@ func TestFailedWriteTakesNoSpace(t *testing.T) {
 	if err := os.WriteFile(s.o.Dir+"/"+a.SHA256[:2], nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Keep(a, "someone"); err == nil {
+	if err := s.Save(a, "someone"); err == nil {
 		t.Fatal("kept where nothing can be")
 	}
 	if l := &s.ledger; l.total != 0 || l.writing != 0 || l.today["someone"] != 0 {

@@ -44,10 +44,10 @@ func TestEveryReplicaKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := e.Under(robots.Standard()).Result
-		if err := s.Keep(a, "someone"); err != nil {
+		if err := s.Save(a, "someone"); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Octets(dir, a.SHA256)
+		got, err := Read(dir, a.SHA256)
 		if err != nil || string(got) != "User-agent: *\r\nDisallow: /x # \xff\x00\r\n" || f.fetches != 1 {
 			t.Errorf("replica %d: %q, %v after %d fetches", i, got, err, f.fetches)
 		}

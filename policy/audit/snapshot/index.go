@@ -28,25 +28,25 @@ const (
 // rested on it. An answer in use has a line for each day, and one for each start of
 // the program. Strings are as the origin made them.
 type Fetch struct {
-	Kept      time.Time     `json:"kept"`
-	Fetched   time.Time     `json:"fetched,omitzero"`
-	URL       string        `json:"url"`                  // what answered, after redirects
-	UserAgent string        `json:"user_agent,omitempty"` // of the fetch
-	Status    int           `json:"status,omitempty"`
-	SHA256    string        `json:"sha256,omitempty"` // of the octets; "": there are none
-	Octets    int           `json:"octets,omitempty"`
-	Redirects int           `json:"redirects,omitempty"`
-	Lost      bool          `json:"lost,omitempty"`   // the redirects lead to no file
-	Barred    bool          `json:"barred,omitempty"` // a redirect leads to an address that is disallowed there, see Error
-	Headers   fetch.Headers `json:"headers,omitzero"`
-	Error     string        `json:"error,omitempty"`
+	Saved              time.Time     `json:"kept"`
+	Fetched            time.Time     `json:"fetched,omitzero"`
+	URL                string        `json:"url"`                  // what answered, after redirects
+	UserAgent          string        `json:"user_agent,omitempty"` // of the fetch
+	Status             int           `json:"status,omitempty"`
+	SHA256             string        `json:"sha256,omitempty"` // of the octets; "": there are none
+	Bytes              int           `json:"octets,omitempty"`
+	Redirects          int           `json:"redirects,omitempty"`
+	BadRedirect        bool          `json:"lost,omitempty"`   // the redirects lead to no file
+	RedirectDisallowed bool          `json:"barred,omitempty"` // a redirect leads to an address that is disallowed there, see Error
+	Headers            fetch.Headers `json:"headers,omitzero"`
+	Error              string        `json:"error,omitempty"`
 }
 
 // fetchOf is what the index says of an answer that is kept at now.
 func fetchOf(a *fetch.Result, now time.Time) Fetch {
 	f := Fetch{
-		Kept: now, Fetched: a.Fetched.UTC(), URL: cut(a.URL), UserAgent: a.UserAgent, Status: a.Status,
-		SHA256: a.SHA256, Octets: len(a.Body), Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.RedirectDisallowed,
+		Saved: now, Fetched: a.Fetched.UTC(), URL: cut(a.URL), UserAgent: a.UserAgent, Status: a.Status,
+		SHA256: a.SHA256, Bytes: len(a.Body), Redirects: a.Redirects, BadRedirect: a.BadRedirect, RedirectDisallowed: a.RedirectDisallowed,
 	}
 	if a.Headers != nil {
 		f.Headers = *a.Headers

@@ -55,9 +55,9 @@ func (l *ledger) take(client string, n, weight int64, now time.Time) error {
 	switch {
 	case l.max <= 0:
 	case free < 0:
-		return fmt.Errorf("%w: %d of %d bytes are in use", audit.ErrNoRoom, l.total, l.max)
+		return fmt.Errorf("%w: %d of %d bytes are in use", audit.ErrNoSpace, l.total, l.max)
 	case (l.today[client]+l.before[client]+n)/weight > free:
-		return fmt.Errorf("%w: the client has added more than its share", audit.ErrNoRoom)
+		return fmt.Errorf("%w: the client has added more than its share", audit.ErrNoSpace)
 	}
 	l.total += n
 	l.writing += n

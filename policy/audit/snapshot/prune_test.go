@@ -191,11 +191,11 @@ func TestPruneMeetsKeep(t *testing.T) {
 			}
 		})
 		keep(t, s, a)
-		if _, err := Octets(s.o.Dir, a.SHA256); err != nil {
+		if _, err := Read(s.o.Dir, a.SHA256); err != nil {
 			t.Error(err)
 		}
 		wg.Wait()
-		if _, err := Octets(s.o.Dir, a.SHA256); err != nil {
+		if _, err := Read(s.o.Dir, a.SHA256); err != nil {
 			t.Errorf("removed behind its keeping: %v", err)
 		}
 		if err := os.Remove(octetsPath(s.o.Dir, a.SHA256)); err != nil {

@@ -84,7 +84,7 @@ func hashOf(dir, name string) (sha string, ok bool) {
 
 // Octets gives the bytes of a SHA-256, in full and lower case, as they were fetched. The
 // error is ErrDamaged if the file has bytes with another hash.
-func Octets(dir, sha string) (octets []byte, err error) {
+func Read(dir, sha string) (octets []byte, err error) {
 	if len(sha) != hexHash || !isHex(sha) {
 		return nil, ErrName
 	}

@@ -174,11 +174,11 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", sha[:10], strings.ToUpper(sha), "../secret", "../" + strings.Repeat("a", hexHash-3), strings.Repeat("/", hexHash)} {
-		if octets, err := Octets(dir, name); octets != nil || !errors.Is(err, ErrName) {
+		if octets, err := Read(dir, name); octets != nil || !errors.Is(err, ErrName) {
 			t.Errorf("Octets(%q) = %q, %v", name, octets, err)
 		}
 	}
-	if octets, err := Octets(dir, strings.Repeat("0", hexHash)); octets != nil || !errors.Is(err, fs.ErrNotExist) {
+	if octets, err := Read(dir, strings.Repeat("0", hexHash)); octets != nil || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%q, %v", octets, err)
 	}
 }

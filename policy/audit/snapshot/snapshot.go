@@ -132,7 +132,7 @@ var errOption = errors.New("snapshots: an option is out of range")
 
 // Use puts other Options in force, NoSync, MaxAge and MaxSize, and has Run prune by
 // them at once.
-func (s *Store) Use(o Options) error {
+func (s *Store) SetOptions(o Options) error {
 	if o.MaxAge < 0 || o.MaxSize < 0 {
 		return errOption
 	}
@@ -159,7 +159,7 @@ func (s *Store) set(o Options) {
 // the index for each day. Nearly always it was, and that costs next to nothing; the
 // end of a day is Prune's to notice. What has to be written counts against the share
 // of client. The error wraps audit.ErrNoRoom if there is no space for it.
-func (s *Store) Keep(a *fetch.Result, client string) error {
+func (s *Store) Save(a *fetch.Result, client string) error {
 	if a == nil {
 		return nil
 	}
@@ -189,7 +189,7 @@ func (s *Store) keep(k key, a *fetch.Result, client string) error {
 			return f.err
 		}
 		<-f.done
-		if f.key == k && !errors.Is(f.err, audit.ErrNoRoom) { // ErrNoRoom may be for the other client's share
+		if f.key == k && !errors.Is(f.err, audit.ErrNoSpace) { // ErrNoRoom may be for the other client's share
 			return f.err
 		}
 	}
@@ -204,7 +204,7 @@ func (s *Store) fly(at place, f *flight, a *fetch.Result, client string) {
 	switch {
 	case err == nil:
 		s.done.kept.Add(1)
-	case errors.Is(err, audit.ErrNoRoom):
+	case errors.Is(err, audit.ErrNoSpace):
 		s.done.refused.Add(1)
 	default:
 		s.done.keepFailed.Add(1)
@@ -212,7 +212,7 @@ func (s *Store) fly(at place, f *flight, a *fetch.Result, client string) {
 	if f.err = err; err != nil {
 		f.err = fmt.Errorf("keep a snapshot: %w", err)
 	}
-	if errors.Is(err, audit.ErrNoRoom) || s.tight() {
+	if errors.Is(err, audit.ErrNoSpace) || s.tight() {
 		nudge(s.full)
 	}
 }

@@ -59,7 +59,7 @@ func open(t testing.TB, o Options) *Store {
 func keep(t testing.TB, s *Store, answers ...*fetch.Result) {
 	t.Helper()
 	for _, a := range answers {
-		if err := s.Keep(a, "someone"); err != nil {
+		if err := s.Save(a, "someone"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,14 +131,14 @@ func TestKeep(t *testing.T) {
 		if diff := cmp.Diff(want, files); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)
 		}
-		octets, err := Octets(s.o.Dir, hashed(text))
+		octets, err := Read(s.o.Dir, hashed(text))
 		if err != nil || string(octets) != text {
 			t.Errorf("octets %q, %v", octets, err)
 		}
 		line := func(a *fetch.Result, failure string) Fetch {
 			f := Fetch{
-				Kept: time.Now().UTC(), Fetched: a.Fetched, URL: a.URL, Status: a.Status, SHA256: a.SHA256,
-				Octets: len(a.Body), Redirects: a.Redirects, Lost: a.BadRedirect, Error: failure,
+				Saved: time.Now().UTC(), Fetched: a.Fetched, URL: a.URL, Status: a.Status, SHA256: a.SHA256,
+				Bytes: len(a.Body), Redirects: a.Redirects, BadRedirect: a.BadRedirect, Error: failure,
 			}
 			if a.Headers != nil {
 				f.Headers = *a.Headers
@@ -174,7 +174,7 @@ func TestKeepEachDay(t *testing.T) {
 		if n := len(index(t, s.o.Dir, "")); n != 3 { // of the last days; the index is pruned too
 			t.Errorf("%d lines", n)
 		}
-		if _, err := Octets(s.o.Dir, hashed(text)); err != nil {
+		if _, err := Read(s.o.Dir, hashed(text)); err != nil {
 			t.Error(err)
 		}
 		<-time.After(3 * day)
@@ -195,10 +195,10 @@ func TestKeepTogether(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				a := answer("a.test", fmt.Sprint(n/2), n) // two fetches each have the same octets
-				if err := s.Keep(a, "someone"); err != nil {
+				if err := s.Save(a, "someone"); err != nil {
 					t.Error(err)
 				}
-				if _, err := Octets(s.o.Dir, a.SHA256); err != nil {
+				if _, err := Read(s.o.Dir, a.SHA256); err != nil {
 					t.Error(err)
 				}
 			})
@@ -222,7 +222,7 @@ func TestKeepFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.Keep(a, "someone"); err == nil {
+		if err := s.Save(a, "someone"); err == nil {
 			t.Fatal("kept where nothing can be")
 		}
 	}
@@ -233,12 +233,12 @@ func TestKeepFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	keep(t, s, a)
-	if _, err := Octets(s.o.Dir, a.SHA256); err != nil {
+	if _, err := Read(s.o.Dir, a.SHA256); err != nil {
 		t.Error(err)
 	}
 	wrong := answer("a.test", text, 2)
 	wrong.Body = []byte("other")
-	if err := s.Keep(wrong, "someone"); !errors.Is(err, errHash) {
+	if err := s.Save(wrong, "someone"); !errors.Is(err, errHash) {
 		t.Errorf("octets with another's hash: %v", err)
 	}
 	var huge Options
@@ -265,7 +265,7 @@ func TestDirectoryTakenAway(t *testing.T) {
 		if err := s.Flush(); err != nil {
 			t.Error(err)
 		}
-		if _, err := Octets(s.o.Dir, a.SHA256); err != nil {
+		if _, err := Read(s.o.Dir, a.SHA256); err != nil {
 			t.Error(err)
 		}
 		if n := len(index(t, s.o.Dir, "")); n != 1 {
@@ -354,12 +354,12 @@ func TestMended(t *testing.T) {
 		if err := os.WriteFile(damage.path, damage.text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Octets(dir, a.SHA256); !errors.Is(err, ErrDamaged) {
+		if _, err := Read(dir, a.SHA256); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%q passes for %q: %v", damage.text, text, err)
 		}
 		s := open(t, Options{Dir: dir})
 		keep(t, s, a)
-		if octets, err := Octets(dir, a.SHA256); err != nil || string(octets) != text {
+		if octets, err := Read(dir, a.SHA256); err != nil || string(octets) != text {
 			t.Errorf("after it was kept again: %q, %v", octets, err)
 		}
 		if _, err := os.Stat(plain); !errors.Is(err, fs.ErrNotExist) {
@@ -387,7 +387,7 @@ func TestPlainFiles(t *testing.T) {
 	if sha, err := Find(s.o.Dir, a.SHA256[:MinPrefix]); sha != a.SHA256 || err != nil {
 		t.Errorf("found %q, %v", sha, err)
 	}
-	if octets, err := Octets(s.o.Dir, a.SHA256); string(octets) != text || err != nil {
+	if octets, err := Read(s.o.Dir, a.SHA256); string(octets) != text || err != nil {
 		t.Errorf("%q, %v", octets, err)
 	}
 	if files := tree(t, s.o.Dir); len(files) != 2 {
@@ -417,7 +417,7 @@ func BenchmarkKeep(b *testing.B) {
 	keep(b, s, a)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if err := s.Keep(a, "someone"); err != nil {
+			if err := s.Save(a, "someone"); err != nil {
 				b.Fatal(err)
 			}
 		}

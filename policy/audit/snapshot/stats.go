@@ -6,8 +6,8 @@ import "sync/atomic"
 type Stats struct {
 	Bytes       int64  // bytes that all files take on the disk
 	MaxBytes    int64  // bytes that they may take; zero: no limit
-	Kept        uint64 // answers kept so far; one that is in use is kept once a day
-	KeepFailed  uint64 // answers that could not be kept for another reason than space
+	Saved       uint64 // answers kept so far; one that is in use is kept once a day
+	SaveFailed  uint64 // answers that could not be kept for another reason than space
 	Refused     uint64 // answers that could not be kept because there was no space
 	Unindexed   uint64 // lines of the index that were left out because there was no space
 	SyncFailed  uint64 // waits for the disk that did
@@ -20,7 +20,7 @@ func (s *Store) Stats() Stats {
 	total, most := s.ledger.used()
 	return Stats{
 		Bytes: total, MaxBytes: most, Refused: c.refused.Load(), Unindexed: c.unindexed.Load(),
-		Kept: c.kept.Load(), KeepFailed: c.keepFailed.Load(), SyncFailed: c.syncFailed.Load(), PruneFailed: c.pruneFailed.Load(),
+		Saved: c.kept.Load(), SaveFailed: c.keepFailed.Load(), SyncFailed: c.syncFailed.Load(), PruneFailed: c.pruneFailed.Load(),
 	}
 }
 

@@ -11,7 +11,7 @@ func TestStats(t *testing.T) {
 	s := open(t, Options{MaxSize: 1 << 20})
 	a := answer("a.test", text, 1)
 	keep(t, s, a, a, answer("b.test", text, 2))
-	if got, want := s.Stats(), (Stats{Bytes: space(t, s.o.Dir), MaxBytes: 1 << 20, Kept: 2}); got != want {
+	if got, want := s.Stats(), (Stats{Bytes: space(t, s.o.Dir), MaxBytes: 1 << 20, Saved: 2}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -20,10 +20,10 @@ func TestStatsOfFailures(t *testing.T) {
 	s := open(t, Options{})
 	damaged := answer("a.test", text, 1)
 	damaged.Body = []byte("other")
-	if s.Keep(damaged, "someone") == nil {
+	if s.Save(damaged, "someone") == nil {
 		t.Error("octets of another hash were kept")
 	}
-	if got := s.Stats(); got.KeepFailed != 1 || got.Kept != 0 {
+	if got := s.Stats(); got.SaveFailed != 1 || got.Saved != 0 {
 		t.Errorf("%+v", got)
 	}
 	if err := os.RemoveAll(s.o.Dir); err != nil {

@@ -29,7 +29,7 @@ func TestUse(t *testing.T) {
 				if _, err := os.Stat(old); err != nil {
 					t.Fatal(err)
 				}
-				if err := s.Use(other); err != nil {
+				if err := s.SetOptions(other); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
@@ -50,7 +50,7 @@ func TestUse(t *testing.T) {
 func TestUseRefuses(t *testing.T) {
 	s := open(t, Options{MaxAge: day})
 	for _, o := range []Options{{MaxAge: -1}, {MaxSize: -1}} {
-		if err := s.Use(o); err == nil || time.Duration(s.maxAge.Load()) != day {
+		if err := s.SetOptions(o); err == nil || time.Duration(s.maxAge.Load()) != day {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
