@@ -17,52 +17,50 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// These names are in the directory beside the snapshot files.
 const (
-	indexName = "index"
-	newNames  = "new-*.tmp"
+	tempPattern = "new-*.tmp"
 )
 
-// maxPending is how many files and directories may wait for Flush; the disk is waited
-// for at once for those beyond.
+// maxPending bounds the files and directories that wait for Flush. For others, the disk is waited
+// for at once.
 const maxPending = 4096
 
-// errHash is of an answer that was damaged in memory or in a store.
+// errHash is the error for an answer that was damaged in memory or in a store.
 var errHash = errors.New("the answer's bytes have another SHA-256 than the answer says")
 
-// maxZips is how many files are compressed at once, each with about 1 MiB of memory.
-const maxZips = 4
+// maxGzipWriters is how many files are compressed at once, each with about 1 MiB of memory.
+const maxGzipWriters = 4
 
 // A disk writes the files.
 type disk struct {
-	dir  string
-	lazy atomic.Bool       // the disk is never waited for
-	zips chan *gzip.Writer // holds maxZips writers; a nil one is still to be made
+	dir         string
+	noSync      atomic.Bool       // flush and the others never wait for the disk
+	gzipWriters chan *gzip.Writer // holds maxGzipWriters writers; nil stands for one that was not made yet
 
-	lines sync.Mutex // held while a line is written: a torn one is seen before the next
+	indexMu sync.Mutex // held while a line is written, so that a torn line is noticed before the next one
 
-	flushing sync.Mutex // held while the disk is waited for: a Flush waits for the one before
+	flushing sync.Mutex // held while flush waits for the disk, so that each flush waits for the one before
 
 	mu      sync.Mutex // guards pending
 	pending map[string]struct{}
 }
 
-// zips gives a channel for disk.zips.
-func zips() chan *gzip.Writer {
-	all := make(chan *gzip.Writer, maxZips)
-	for range maxZips {
+// newGzipWriters returns a channel for disk.gzipWriters.
+func newGzipWriters() chan *gzip.Writer {
+	all := make(chan *gzip.Writer, maxGzipWriters)
+	for range maxGzipWriters {
 		all <- nil
 	}
 	return all
 }
 
-// mostOnDisk gives the space on the disk that n bytes take at most when they are compressed.
-func mostOnDisk(n int) int64 { return onDisk(int64(n + n>>8 + 64)) }
+// maxOnDisk returns the most space on the disk that n bytes take when they are compressed.
+func maxOnDisk(n int) int64 { return onDisk(int64(n + n>>8 + 64)) }
 
-// known reports whether the bytes of an answer are kept, and sets the time of their file
-// to now. It removes a damaged file in their place; freed is the space that this file took.
-func (d *disk) known(a *fetch.Result, now time.Time) (known bool, freed int64, err error) {
-	for _, path := range paths(d.dir, a.SHA256) {
+// isStored reports whether the bytes of an answer are stored, and if so sets the time of their
+// file to now. If a file is damaged, isStored removes it; freed is the space that it took.
+func (d *disk) isStored(a *fetch.Result, now time.Time) (known bool, freed int64, err error) {
+	for _, path := range possiblePaths(d.dir, a.SHA256) {
 		info, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -70,10 +68,10 @@ func (d *disk) known(a *fetch.Result, now time.Time) (known bool, freed int64, e
 		if err != nil {
 			return false, freed, err
 		}
-		body, err := read(path)
+		body, err := readFile(path)
 		switch {
 		case err == nil && bytes.Equal(body, a.Body):
-			return true, freed, os.Chtimes(path, now, now) // the time of their last use
+			return true, freed, os.Chtimes(path, now, now) // the time of the last use
 		case err != nil && !errors.Is(err, ErrDamaged):
 			return false, freed, err
 		case !hasHash(a.Body, a.SHA256):
@@ -87,51 +85,51 @@ func (d *disk) known(a *fetch.Result, now time.Time) (known bool, freed int64, e
 	return false, freed, nil
 }
 
-// file writes the bytes of an answer, and gives the space on the disk that they take.
-func (d *disk) file(a *fetch.Result, now time.Time) (size int64, err error) {
+// writeFile writes the bytes of an answer, and returns the space on the disk that they take.
+func (d *disk) writeFile(a *fetch.Result, now time.Time) (size int64, err error) {
 	if !hasHash(a.Body, a.SHA256) {
 		return 0, errHash
 	}
-	path := octetsPath(d.dir, a.SHA256)
+	path := gzipPath(d.dir, a.SHA256)
 	if err := d.mkdir(filepath.Dir(path)); err != nil {
 		return 0, err
 	}
-	tmp, err := os.CreateTemp(d.dir, newNames)
+	tmp, err := os.CreateTemp(d.dir, tempPattern)
 	if err != nil {
 		return 0, err
 	}
-	if size, err = d.fill(tmp, a.Body, now); err == nil {
+	if size, err = d.compress(tmp, a.Body, now); err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
 		return 0, errors.Join(err, os.Remove(tmp.Name()))
 	}
-	return size, d.settle(path, filepath.Dir(path))
+	return size, d.syncLater(path, filepath.Dir(path))
 }
 
-// fill compresses body into a temporary file, and closes it.
-func (d *disk) fill(tmp *os.File, body []byte, now time.Time) (size int64, err error) {
-	zip := <-d.zips
+// compress compresses body into a temporary file, and closes it.
+func (d *disk) compress(tmp *os.File, body []byte, now time.Time) (size int64, err error) {
+	zip := <-d.gzipWriters
 	if zip == nil {
-		zip, _ = gzip.NewWriterLevel(tmp, gzip.BestSpeed) // fails for other levels alone
+		zip, _ = gzip.NewWriterLevel(tmp, gzip.BestSpeed) // fails only for other levels
 	} else {
 		zip.Reset(tmp)
 	}
 	_, err = zip.Write(body)
 	err = errors.Join(err, zip.Close())
-	d.zips <- zip
+	d.gzipWriters <- zip
 	info, serr := tmp.Stat()
 	if err = errors.Join(err, serr, tmp.Close()); err != nil {
 		return 0, err
 	}
-	return onDisk(info.Size()), os.Chtimes(tmp.Name(), now, now) // by our clock, as all that is compared with it
+	return onDisk(info.Size()), os.Chtimes(tmp.Name(), now, now) // by the clock of this machine, like the times that are compared with it
 }
 
-// line adds a line, which begins with a line break, to the index of its day. It leaves
-// the line break out if the line before is whole.
-func (d *disk) line(line []byte, now time.Time) (added int64, err error) {
-	d.lines.Lock()
-	defer d.lines.Unlock()
+// appendIndex adds a line, which begins with a line feed, to the index of the day. It leaves the
+// line feed out if the last line is complete.
+func (d *disk) appendIndex(line []byte, now time.Time) (added int64, err error) {
+	d.indexMu.Lock()
+	defer d.indexMu.Unlock()
 	path := indexPath(d.dir, now)
 	if err := d.mkdir(filepath.Dir(path)); err != nil {
 		return 0, err
@@ -142,10 +140,10 @@ func (d *disk) line(line []byte, now time.Time) (added int64, err error) {
 	}
 	info, err := file.Stat()
 	if err == nil {
-		if !torn(file, info.Size()) {
+		if !endsInLine(file, info.Size()) {
 			line = line[1:]
 		}
-		_, err = file.Write(line) // one write: readers see all of it, or a torn line
+		_, err = file.Write(line) // in one write, so that readers see all of it or a torn line
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		return 0, err
@@ -154,17 +152,17 @@ func (d *disk) line(line []byte, now time.Time) (added int64, err error) {
 	if info.Size() == 0 {
 		dir = filepath.Dir(path)
 	}
-	return int64(len(line)), d.settle(path, dir)
+	return int64(len(line)), d.syncLater(path, dir)
 }
 
-// torn says whether a file of this size ends within a line, as after a crash.
-func torn(file *os.File, size int64) bool {
+// endsInLine reports whether a file of this size ends within a line, as after a crash.
+func endsInLine(file *os.File, size int64) bool {
 	var last [1]byte
 	_, err := file.ReadAt(last[:], size-1)
 	return size > 0 && err == nil && last[0] != '\n'
 }
 
-// mkdir makes a directory of ours, and d.dir above it where that was taken away.
+// mkdir makes a directory, and d.dir above it if that was removed.
 func (d *disk) mkdir(path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -172,20 +170,20 @@ func (d *disk) mkdir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err
 	}
-	return d.settle("", d.dir)
+	return d.syncLater("", d.dir)
 }
 
-// settle has the disk waited for: for a file that was written, and for the directory
-// in which its name is new; "": there is none.
-func (d *disk) settle(file, dir string) error {
-	if d.lazy.Load() || d.later(file, dir) {
+// syncLater makes the next flush wait for a file that was written, and for the directory in which
+// its name is new ("": none). If too many are pending, syncLater waits itself.
+func (d *disk) syncLater(file, dir string) error {
+	if d.noSync.Load() || d.addPending(file, dir) {
 		return nil
 	}
 	return errors.Join(syncPath(file), syncPath(dir))
 }
 
-// later leaves paths to Flush; false: too many are already.
-func (d *disk) later(paths ...string) bool {
+// addPending adds paths for the next flush. It reports false if there are too many.
+func (d *disk) addPending(paths ...string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.pending)+len(paths) > maxPending {
@@ -202,7 +200,7 @@ func (d *disk) later(paths ...string) bool {
 	return true
 }
 
-// flush waits for the disk to have what is pending.
+// flush waits until the disk has what is pending.
 func (d *disk) flush() error {
 	d.flushing.Lock()
 	defer d.flushing.Unlock()
@@ -213,16 +211,16 @@ func (d *disk) flush() error {
 	var first error
 	for path := range pending {
 		err := syncPath(path)
-		if err == nil || errors.Is(err, fs.ErrNotExist) { // pruned meanwhile
+		if err == nil || errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
 			continue
 		}
-		d.later(path)
+		d.addPending(path)
 		first = cmp.Or(first, err)
 	}
 	return first
 }
 
-// syncPath waits for the disk to have a file or directory; "": for nothing.
+// syncPath waits until the disk has a file or directory; it does nothing for "".
 func syncPath(path string) error {
 	if path == "" {
 		return nil

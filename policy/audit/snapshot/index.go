@@ -15,34 +15,34 @@ import (
 	"time"
 	"unicode/utf16"
 
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/fetch"
 )
 
 const (
-	maxText  = 8 << 10   // octets of a URL or an error that a line holds; what is longer is cut
-	maxLine  = 128 << 10 // octets of a line, which is longer than any of ours: \u takes six
-	maxBlock = 64 << 10  // octets that are read at once
+	maxText = 8 << 10   // bytes of a URL or an error in a line; longer ones are cut
+	maxLine = 128 << 10 // bytes of a line; no line is longer, though \u takes six bytes
 )
 
-// A Fetch is a line of the index: an answer, and when a decision of a day first
-// rested on it. An answer in use has a line for each day, and one for each start of
-// the program. Strings are as the origin made them.
+// A Fetch is a line of the index: an answer, and when a decision first rested on it on a day. An
+// answer that is used has a line for each day, and one for each start of the program. Its strings
+// may have any characters that the origin sent.
 type Fetch struct {
 	Saved              time.Time     `json:"kept"`
 	Fetched            time.Time     `json:"fetched,omitzero"`
-	URL                string        `json:"url"`                  // what answered, after redirects
-	UserAgent          string        `json:"user_agent,omitempty"` // of the fetch
+	URL                string        `json:"url"`                  // what answered, after redirects // URL of the response, after redirects
+	UserAgent          string        `json:"user_agent,omitempty"` // of the fetch // User-Agent of the fetch
 	Status             int           `json:"status,omitempty"`
-	SHA256             string        `json:"sha256,omitempty"` // of the octets; "": there are none
+	SHA256             string        `json:"sha256,omitempty"` // hash of the bytes; "": there are none
 	Bytes              int           `json:"octets,omitempty"`
 	Redirects          int           `json:"redirects,omitempty"`
-	BadRedirect        bool          `json:"lost,omitempty"`   // the redirects lead to no file
-	RedirectDisallowed bool          `json:"barred,omitempty"` // a redirect leads to an address that is disallowed there, see Error
+	BadRedirect        bool          `json:"lost,omitempty"`   // the redirects lead to no file // the redirects lead to no file
+	RedirectDisallowed bool          `json:"barred,omitempty"` // a redirect leads to an address that is disallowed there, see Error // the robots.txt of the target disallows a redirect; see Error
 	Headers            fetch.Headers `json:"headers,omitzero"`
 	Error              string        `json:"error,omitempty"`
 }
 
-// fetchOf is what the index says of an answer that is kept at now.
+// fetchOf returns the Fetch of an answer that is saved at now.
 func fetchOf(a *fetch.Result, now time.Time) Fetch {
 	f := Fetch{
 		Saved: now, Fetched: a.Fetched.UTC(), URL: cut(a.URL), UserAgent: a.UserAgent, Status: a.Status,
@@ -59,14 +59,14 @@ func fetchOf(a *fetch.Result, now time.Time) Fetch {
 
 func cut(s string) string { return s[:min(len(s), maxText)] }
 
-// lineOf gives a line of the index, after a line break.
-func lineOf(f Fetch) ([]byte, error) {
+// indexLine returns a line of the index, after a line feed.
+func indexLine(f Fetch) ([]byte, error) {
 	text, err := json.Marshal(f)
 	return append(appendASCII([]byte{'\n'}, text), '\n'), err
 }
 
-// appendASCII writes JSON in ASCII alone, so that no stranger's octets can move a
-// terminal's cursor.
+// appendASCII appends JSON in ASCII only, so that no string of an origin can move a terminal's
+// cursor.
 func appendASCII(b, text []byte) []byte {
 	for _, r := range string(text) {
 		if r < 0x7f {
@@ -80,40 +80,41 @@ func appendASCII(b, text []byte) []byte {
 	return b
 }
 
-// The index has a file for each day of UTC.
 const (
-	dayForm = time.DateOnly
-	dayEnd  = ".jsonl"
+	indexName = "index" // directory
+	day       = 24 * time.Hour
+	dayLayout = time.DateOnly
+	indexExt  = ".jsonl"
 )
 
-func dayOf(t time.Time) string { return t.UTC().Format(dayForm) }
+func dayOf(t time.Time) string { return t.UTC().Format(dayLayout) }
 
-// indexPath is where the index of a day is.
+// indexPath returns the path of the index of a day.
 func indexPath(dir string, day time.Time) string {
-	return filepath.Join(dir, indexName, dayOf(day)+dayEnd)
+	return filepath.Join(dir, indexName, dayOf(day)+indexExt)
 }
 
-// days gives the days that the index of a directory has files of, the oldest first.
+// days returns the days for which the index has files, the oldest first.
 func days(dir string) (all []time.Time, err error) {
 	entries, err := os.ReadDir(filepath.Join(dir, indexName))
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), dayEnd)
-		if day, err := time.Parse(dayForm, name); ok && err == nil {
+		name, ok := strings.CutSuffix(e.Name(), indexExt)
+		if day, err := time.Parse(dayLayout, name); ok && err == nil {
 			all = append(all, day)
 		}
 	}
-	return all, nil // as ReadDir sorts
+	return all, nil // ReadDir has sorted them
 }
 
-// Index reads the index of a directory of snapshots, the newest line first, and of
-// its lines only those that have a text in them ("": all). A line that is no line of
-// an index is passed over: it is being written, or was torn in a crash. An error ends
-// it; where there is no index it is fs.ErrNotExist.
+// Index reads the index of a directory of snapshots, the newest line first. It returns only lines
+// that contain the text having ("": all). It skips a line that cannot be parsed, since it is being
+// written or was torn in a crash. An error ends it; if there is no index, the error is
+// fs.ErrNotExist.
 func Index(dir, having string) iter.Seq2[Fetch, error] {
-	quoted, _ := json.Marshal(having) // a string always can be
+	quoted, _ := json.Marshal(having) // never fails for a string
 	text := appendASCII(nil, quoted[1:len(quoted)-1])
 	return func(yield func(Fetch, error) bool) {
 		all, err := days(dir)
@@ -124,14 +125,14 @@ func Index(dir, having string) iter.Seq2[Fetch, error] {
 		for _, day := range slices.Backward(all) {
 			for line, err := range backward(indexPath(dir, day)) {
 				if errors.Is(err, fs.ErrNotExist) {
-					break // pruned meanwhile
+					break // it was removed meanwhile
 				}
 				if err != nil {
 					yield(Fetch{}, fmt.Errorf("read the index: %w", err))
 					return
 				}
 				var f Fetch
-				if !bytes.Contains(line, text) || json.Unmarshal(line, &f) != nil {
+				if !bytes.Contains(line.Text, text) || json.Unmarshal(line.Text, &f) != nil {
 					continue
 				}
 				if !yield(f, nil) {
@@ -142,50 +143,20 @@ func Index(dir, having string) iter.Seq2[Fetch, error] {
 	}
 }
 
-// backward gives the whole lines of a file, the last one first, each good until the
-// next. One longer than maxLine is not given.
-func backward(path string) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
+// backward reads the lines of a file, the last one first.
+func backward(path string) iter.Seq2[trail.BackwardLine, error] {
+	return func(yield func(trail.BackwardLine, error) bool) {
 		file, err := os.Open(path)
 		if err != nil {
-			yield(nil, err)
+			yield(trail.BackwardLine{}, err)
 			return
 		}
 		defer file.Close()
-		at, err := file.Seek(0, io.SeekEnd)
+		size, err := file.Seek(0, io.SeekEnd)
 		if err != nil {
-			yield(nil, err)
+			yield(trail.BackwardLine{}, err)
 			return
 		}
-		var tail []byte // from the place at on, but for the lines that were given
-		whole := false  // it ends where a line does
-		for at > 0 {
-			n := min(at, maxBlock)
-			at -= n
-			block := make([]byte, n, int(n)+len(tail))
-			if _, err := file.ReadAt(block, at); err != nil {
-				yield(nil, err)
-				return
-			}
-			tail = append(block, tail...)
-			for {
-				end := bytes.LastIndexByte(tail, '\n')
-				if end < 0 {
-					break
-				}
-				line := tail[end+1:]
-				tail = tail[:end]
-				if whole && len(line) <= maxLine && !yield(line, nil) {
-					return
-				}
-				whole = true
-			}
-			if len(tail) > maxLine {
-				tail, whole = nil, false // no line of ours, nor what is left of it
-			}
-		}
-		if whole {
-			yield(tail, nil)
-		}
+		trail.Backward(file, size, maxLine)(yield)
 	}
 }

@@ -37,7 +37,7 @@ func write(t *testing.T, path string, octets int) {
 }
 
 // named is a hash that begins with some digits.
-func named(digits string) string { return digits + strings.Repeat("0", hexHash-len(digits)) }
+func named(digits string) string { return digits + strings.Repeat("0", hexHashLen-len(digits)) }
 
 func TestPrune(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -61,7 +61,7 @@ func TestPrune(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "snapshots")
 			for digits, old := range tc.octets {
-				path := octetsPath(dir, named(digits))
+				path := gzipPath(dir, named(digits))
 				write(t, path, 1000)
 				age(t, path, now, old)
 			}
@@ -109,7 +109,7 @@ func TestPruneOthers(t *testing.T) {
 	age(t, filepath.Join(s.o.Dir, "aa", named("aa")[2:]+".txt"), now, 99*day)
 	gone := map[string]bool{"index/2026-11-10.jsonl": true, "new-1.tmp": true}
 	for _, most := range []int64{0, 0, 1} {
-		s.ledger.limit(most)
+		s.quota.setMax(most)
 		if err := s.Prune(now); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestPruneOthers(t *testing.T) {
 func TestPruneLargeIndex(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	dir := filepath.Join(t.TempDir(), "snapshots")
-	before, after, octets := indexPath(dir, now.Add(-9*day)), indexPath(dir, now), octetsPath(dir, named("aa"))
+	before, after, octets := indexPath(dir, now.Add(-9*day)), indexPath(dir, now), gzipPath(dir, named("aa"))
 	for _, path := range []string{before, after, octets} {
 		write(t, path, blockSize)
 	}
@@ -148,7 +148,7 @@ func TestPruneCountsAll(t *testing.T) {
 	now := time.Now()
 	s := open(t, Options{MaxSize: 7 * blockSize, NoSync: true})
 	for n := range 4 {
-		path := octetsPath(s.o.Dir, named(fmt.Sprint("a", n)))
+		path := gzipPath(s.o.Dir, named(fmt.Sprint("a", n)))
 		write(t, path, 1000)
 		age(t, path, now, time.Duration(2+n)*day)
 	}
@@ -164,7 +164,7 @@ func TestPruneCountsAll(t *testing.T) {
 	if err := s.Prune(now); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(octetsPath(s.o.Dir, named("a3"))); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(gzipPath(s.o.Dir, named("a3"))); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("with %d bytes the oldest is there: %v", s.Stats().Bytes, err)
 	}
 }
@@ -177,7 +177,7 @@ func TestPruneMeetsKeep(t *testing.T) {
 	for n := range testkit.Rounds(300) {
 		a := answer("a.test", fmt.Sprint(n), n)
 		keep(t, s, a)
-		age(t, octetsPath(s.o.Dir, a.SHA256), time.Now(), 9*day)
+		age(t, gzipPath(s.o.Dir, a.SHA256), time.Now(), 9*day)
 		s.forget()
 		wg.Go(func() {
 			var first error
@@ -198,7 +198,7 @@ func TestPruneMeetsKeep(t *testing.T) {
 		if _, err := Read(s.o.Dir, a.SHA256); err != nil {
 			t.Errorf("removed behind its keeping: %v", err)
 		}
-		if err := os.Remove(octetsPath(s.o.Dir, a.SHA256)); err != nil {
+		if err := os.Remove(gzipPath(s.o.Dir, a.SHA256)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -208,16 +208,16 @@ func TestPruneMeetsKeep(t *testing.T) {
 func TestPruneLeavesWhatIsKept(t *testing.T) {
 	now := time.Now()
 	s := open(t, Options{MaxAge: day})
-	path := octetsPath(s.o.Dir, named("aa"))
+	path := gzipPath(s.o.Dir, named("aa"))
 	write(t, path, 10)
 	age(t, path, now, 9*day)
-	at := place{sha: named("aa")}
-	f, mine := s.begin(at, key{1, 1})
+	at := resource{sha: named("aa")}
+	f, mine := s.begin(at, answerID{1, 1})
 	if !mine {
 		t.Fatal("the place is taken")
 	}
 	for _, want := range []error{nil, fs.ErrNotExist} {
-		if err := s.pruneOld(now); err != nil {
+		if err := s.pruneExpired(now); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, want) {

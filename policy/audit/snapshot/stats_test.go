@@ -38,7 +38,7 @@ func TestStatsOfFailures(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	s.Run(ended) // which prunes once
-	s.disk.later(filepath.Join(s.o.Dir, "a"))
+	s.disk.addPending(filepath.Join(s.o.Dir, "a"))
 	if s.Flush() == nil {
 		t.Error("the disk has what it cannot have")
 	}

@@ -17,7 +17,7 @@ func TestUse(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := open(t, Options{})
 				now := time.Now()
-				old, young := octetsPath(s.o.Dir, named("aa")), octetsPath(s.o.Dir, named("bb"))
+				old, young := gzipPath(s.o.Dir, named("aa")), gzipPath(s.o.Dir, named("bb"))
 				write(t, old, 100)
 				age(t, old, now, 9*day)
 				write(t, young, 100)

@@ -280,7 +280,7 @@ func TestFlush(t *testing.T) {
 	s := open(t, Options{})
 	keep(t, s, answer("a.test", text, 1))
 	want := map[string]struct{}{
-		octetsPath(s.o.Dir, hashed(text)): {}, filepath.Join(s.o.Dir, hashed(text)[:2]): {}, s.o.Dir: {},
+		gzipPath(s.o.Dir, hashed(text)): {}, filepath.Join(s.o.Dir, hashed(text)[:2]): {}, s.o.Dir: {},
 		filepath.Join(s.o.Dir, "index"): {}, filepath.Join(s.o.Dir, "index", dayOf(time.Now())+".jsonl"): {},
 	}
 	if diff := cmp.Diff(want, s.disk.pending); diff != "" {
@@ -310,11 +310,11 @@ func TestBounded(t *testing.T) {
 	s := open(t, Options{NoSync: true})
 	a := answer("a.test", text, 1)
 	keep(t, s, a)
-	for n := range maxKept - 1 {
-		s.kept[key{uint64(n), -1}] = struct{}{}
+	for n := range maxSaved - 1 {
+		s.saved[answerID{uint64(n), -1}] = struct{}{}
 	}
 	keep(t, s, answer("b.test", text, 1))
-	if n := len(s.kept); n != 1 {
+	if n := len(s.saved); n != 1 {
 		t.Errorf("%d are remembered", n)
 	}
 	keep(t, s, a, a)
@@ -328,7 +328,7 @@ func TestMended(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	a := answer("a.test", text, 1)
 	keep(t, open(t, Options{Dir: dir}), a)
-	whole, err := os.ReadFile(octetsPath(dir, a.SHA256))
+	whole, err := os.ReadFile(gzipPath(dir, a.SHA256))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,16 +339,16 @@ func TestMended(t *testing.T) {
 		path string
 		text []byte
 	}{
-		{octetsPath(dir, a.SHA256), nil},
-		{octetsPath(dir, a.SHA256), []byte("no gzip")},
-		{octetsPath(dir, a.SHA256), whole[:len(whole)-1]},
-		{octetsPath(dir, a.SHA256), append(bytes.Clone(whole), "more"...)},
-		{octetsPath(dir, a.SHA256), changed},
+		{gzipPath(dir, a.SHA256), nil},
+		{gzipPath(dir, a.SHA256), []byte("no gzip")},
+		{gzipPath(dir, a.SHA256), whole[:len(whole)-1]},
+		{gzipPath(dir, a.SHA256), append(bytes.Clone(whole), "more"...)},
+		{gzipPath(dir, a.SHA256), changed},
 		{plain, nil},
 		{plain, []byte("User-agent: *\nDisallow: /privatf\n")},
 		{plain, []byte(text + "more")},
 	} {
-		if err := os.Remove(octetsPath(dir, a.SHA256)); err != nil {
+		if err := os.Remove(gzipPath(dir, a.SHA256)); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(damage.path, damage.text, 0o600); err != nil {
@@ -412,7 +412,7 @@ func BenchmarkKeep(b *testing.B) {
 	s := open(b, Options{})
 	a := answer("some.host.test", text, 1)
 	for n := range 1000 {
-		s.kept[key{uint64(n), -1}] = struct{}{}
+		s.saved[answerID{uint64(n), -1}] = struct{}{}
 	}
 	keep(b, s, a)
 	b.RunParallel(func(pb *testing.PB) {

@@ -65,7 +65,7 @@ func TestBackward(t *testing.T) {
 			size := random.IntN(100)
 			switch random.IntN(8) {
 			case 0:
-				size = maxBlock - 1 + random.IntN(3)
+				size = 64<<10 - 1 + random.IntN(3)
 			case 1:
 				size = maxLine - 1 + random.IntN(4)
 			case 2:
@@ -88,7 +88,7 @@ func TestBackward(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, string(line))
+			got = append(got, string(line.Text))
 		}
 		slices.Reverse(got)
 		if !slices.Equal(got, want) {
@@ -144,8 +144,8 @@ func TestNames(t *testing.T) {
 	s := open(t, Options{Dir: dir})
 	keep(t, s, answer("a.test", text, 1))
 	sha := hashed(text)
-	twin := sha[:9] + strings.Repeat("0", hexHash-9)
-	for _, path := range []string{filepath.Join(parent, "secret.txt"), octetsPath(dir, twin), filepath.Join(dir, sha[:2], sha[2:]+".bak")} {
+	twin := sha[:9] + strings.Repeat("0", hexHashLen-9)
+	for _, path := range []string{filepath.Join(parent, "secret.txt"), gzipPath(dir, twin), filepath.Join(dir, sha[:2], sha[2:]+".bak")} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -173,12 +173,12 @@ func TestNames(t *testing.T) {
 			t.Errorf("Find(%q) = %q, %v", tc.digits, got, err)
 		}
 	}
-	for _, name := range []string{"", sha[:10], strings.ToUpper(sha), "../secret", "../" + strings.Repeat("a", hexHash-3), strings.Repeat("/", hexHash)} {
+	for _, name := range []string{"", sha[:10], strings.ToUpper(sha), "../secret", "../" + strings.Repeat("a", hexHashLen-3), strings.Repeat("/", hexHashLen)} {
 		if octets, err := Read(dir, name); octets != nil || !errors.Is(err, ErrName) {
 			t.Errorf("Octets(%q) = %q, %v", name, octets, err)
 		}
 	}
-	if octets, err := Read(dir, strings.Repeat("0", hexHash)); octets != nil || !errors.Is(err, fs.ErrNotExist) {
+	if octets, err := Read(dir, strings.Repeat("0", hexHashLen)); octets != nil || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%q, %v", octets, err)
 	}
 }

@@ -93,8 +93,8 @@ func TestCeilingHoldsTogether(t *testing.T) {
 	if got := space(t, s.o.Dir); got > 1<<20 || got != s.Stats().Bytes {
 		t.Errorf("%d bytes, %d are counted", got, s.Stats().Bytes)
 	}
-	if s.ledger.writing != 0 {
-		t.Errorf("%d bytes are still being written", s.ledger.writing)
+	if s.quota.reserved != 0 {
+		t.Errorf("%d bytes are still being written", s.quota.reserved)
 	}
 }
 
@@ -244,7 +244,7 @@ func serve(t *testing.T, s *Store) (wait func()) {
 func TestNoRoomForALine(t *testing.T) {
 	s := open(t, Options{NoSync: true})
 	keep(t, s, answer("a.test", text, 1))
-	s.ledger.limit(s.Stats().Bytes)
+	s.quota.setMax(s.Stats().Bytes)
 	for range 2 {
 		keep(t, s, answer("a.test", text, 2))
 	}
@@ -255,7 +255,7 @@ func TestNoRoomForALine(t *testing.T) {
 	if err := s.Save(none, "someone"); !errors.Is(err, audit.ErrNoSpace) {
 		t.Errorf("an answer that leaves no trace: %v", err)
 	}
-	s.ledger.limit(0)
+	s.quota.setMax(0)
 	keep(t, s, none)
 }
 
@@ -264,9 +264,9 @@ func TestSpaceOfAFile(t *testing.T) {
 	s := open(t, Options{NoSync: true})
 	for _, n := range []int{0, 1, 4000, blockSize, 65_535, 65_536, 200_000, robots.MaxBytes} {
 		for _, text := range []string{incompressible(n, 1), strings.Repeat("a", n)} {
-			size, err := s.disk.file(answer("a.test", text, 1), time.Now())
-			if err != nil || size > mostOnDisk(n) {
-				t.Errorf("%d bytes of %d, taken %d: %v", size, n, mostOnDisk(n), err)
+			size, err := s.disk.writeFile(answer("a.test", text, 1), time.Now())
+			if err != nil || size > maxOnDisk(n) {
+				t.Errorf("%d bytes of %d, taken %d: %v", size, n, maxOnDisk(n), err)
 			}
 		}
 	}
@@ -296,29 +296,29 @@ func TestFailedWriteTakesNoSpace(t *testing.T) {
 	if err := s.Save(a, "someone"); err == nil {
 		t.Fatal("kept where nothing can be")
 	}
-	if l := &s.ledger; l.total != 0 || l.writing != 0 || l.today["someone"] != 0 {
+	if l := &s.quota; l.total != 0 || l.reserved != 0 || l.today["someone"] != 0 {
 		t.Errorf("%+v", l.today)
 	}
 }
 
 // TestSharesAreBounded: clients beyond the number that is remembered have one share.
 func TestSharesAreBounded(t *testing.T) {
-	l := ledger{max: 1 << 40}
+	l := quota{max: 1 << 40}
 	now := time.Now()
 	for n := range 2 * maxShares {
-		if err := l.take(fmt.Sprint("client", n), 1, fileWeight, now); err != nil {
+		if err := l.reserve(fmt.Sprint("client", n), 1, fileWeight, now); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(l.today) > maxShares+1 || l.today[""] != maxShares {
 		t.Errorf("%d shares, %d bytes of others", len(l.today), l.today[""])
 	}
-	l.turn(now.Add(day))
-	if len(l.today) != 0 || len(l.before) != maxShares+1 {
-		t.Errorf("the next day: %d, %d", len(l.today), len(l.before))
+	l.startDay(now.Add(day))
+	if len(l.today) != 0 || len(l.yesterday) != maxShares+1 {
+		t.Errorf("the next day: %d, %d", len(l.today), len(l.yesterday))
 	}
-	l.turn(now.Add(2 * day))
-	if l.turn(now.Add(4 * day)); len(l.before) != 0 {
-		t.Errorf("after a quiet day: %d", len(l.before))
+	l.startDay(now.Add(2 * day))
+	if l.startDay(now.Add(4 * day)); len(l.yesterday) != 0 {
+		t.Errorf("after a quiet day: %d", len(l.yesterday))
 	}
 }

@@ -1,0 +1,347 @@
+// Package snapshot stores the exact bytes of every robots.txt that a decision rested on, and
+// an index of when each was fetched, from where, and with which result:
+//
+//	snapshots/ab/cdef….txt.gz         bytes, compressed; directory and name are the SHA-256 of what was fetched
+//	snapshots/ab/cdef….txt            the same as older versions wrote it, not compressed
+//	snapshots/index/2026-11-21.jsonl  a JSON object a line, a file a day (UTC)
+//	snapshots/new-….tmp               a file that is being written
+//
+// A [Store] writes. [Read], [Find] and [Index] read, also in other processes: they take no
+// lock, and skip a line that is torn or incomplete. Only one Store at a time may use a
+// directory.
+//
+// The package decides nothing and fetches nothing. If an answer cannot be stored, [Store.Save]
+// returns an error, and the next call tries again. A file is complete, or it does not have its
+// name. Damage from a crash of the machine is found by the hash when the file is read, and
+// the file is written again when it is saved next.
+//
+// All files together never take more than Options.MaxSize; the Store reserves space before
+// it writes. Above four fifths of that size it removes the files that no decision has rested
+// on for longest, but none that was used within a day: it never drops recent evidence for
+// new evidence. If that frees too little, Save fails with audit.ErrNoSpace for a file that is
+// not stored yet, first for clients that have added more than their share. A file that is
+// stored needs only a line of the index, which is left out if there is no space.
+//
+// Any number of goroutines may share a Store.
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/robots/fetch"
+)
+
+// maxSaved bounds the answers that are remembered as saved today, at 16 bytes each. If there are
+// more, all are forgotten, which costs a line of the index for each that is used again.
+const maxSaved = 64 << 10
+
+// errPanic is the error of an operation that a panic ended.
+var errPanic = errors.New("keep a snapshot: not done")
+
+// Options make a Store.
+type Options struct {
+	Dir     string        // required; created if there is none
+	NoSync  bool          // Flush does not wait for the disk (fsync)
+	MaxAge  time.Duration // how long a file is kept after a decision last rested on it, to the day; zero: for ever
+	MaxSize int64         // most bytes that all files take on the disk; zero: no limit
+	Log     *slog.Logger  // reports files that cannot be removed, a full directory, and a directory that was removed; required
+}
+
+// A Store keeps snapshots. Make one with Open.
+type Store struct {
+	o      Options // as given to Open
+	seed   maphash.Seed
+	quota  quota
+	counts counts
+
+	maxAge         atomic.Int64  // Options.MaxAge now
+	optionsChanged chan struct{} // holds one token: Options have changed
+	full           chan struct{} // holds one token: too little is free
+
+	mu         sync.RWMutex // guards what follows
+	saved      map[answerID]struct{}
+	day        string // the day of saved
+	operations map[resource]*operation
+
+	disk           disk
+	countedDay     string // day of the last count; for Prune only
+	loggedRefusals uint64 // refusals that were logged; for Run only
+}
+
+// An answerID identifies an answer by a hash of its URL, which an origin may have made long, and
+// by when it was fetched.
+type answerID struct {
+	url     uint64
+	fetched int64 // Unix time in ns
+}
+
+// A resource is what one goroutine at a time works on: the file of a hash or, for an answer
+// without bytes, its line of the index.
+type resource struct {
+	sha string
+	id  answerID // zero if there is a sha
+}
+
+// An operation saves an answer or removes a file.
+type operation struct {
+	id   answerID
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// Open returns a Store. It creates its directory, and counts the files in it. It starts nothing;
+// see [Store.Run].
+func Open(o Options) (*Store, error) {
+	switch {
+	case o.Dir == "":
+		return nil, errors.New("snapshots: no directory named")
+	case o.Log == nil:
+		return nil, errors.New("snapshots: no log to speak to")
+	case o.MaxAge < 0 || o.MaxSize < 0:
+		return nil, errOption
+	}
+	if err := os.MkdirAll(filepath.Join(o.Dir, indexName), 0o700); err != nil {
+		return nil, fmt.Errorf("snapshots: %w", err)
+	}
+	s := &Store{
+		o: o, seed: maphash.MakeSeed(), optionsChanged: make(chan struct{}, 1), full: make(chan struct{}, 1),
+		saved: make(map[answerID]struct{}), operations: make(map[resource]*operation),
+		disk: disk{dir: o.Dir, gzipWriters: newGzipWriters()},
+	}
+	s.setOptions(o)
+	total, err := Size(o.Dir)
+	if err != nil {
+		o.Log.Error("snapshots not all counted", "dir", o.Dir, "error", err)
+	}
+	s.quota.add(total)
+	return s, nil
+}
+
+var errOption = errors.New("snapshots: an option is out of range")
+
+// SetOptions changes NoSync, MaxAge and MaxSize, and makes Run prune at once.
+func (s *Store) SetOptions(o Options) error {
+	if o.MaxAge < 0 || o.MaxSize < 0 {
+		return errOption
+	}
+	s.setOptions(o)
+	notify(s.optionsChanged)
+	return nil
+}
+
+// notify puts a token into c, unless there is one.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Store) setOptions(o Options) {
+	s.disk.noSync.Store(o.NoSync)
+	s.maxAge.Store(int64(o.MaxAge))
+	s.quota.setMax(o.MaxSize)
+}
+
+// Save stores an answer: its bytes, if it has some, and a line of the index for each day. It is
+// fast if the answer was saved on the same day; Prune notices the end of a day. What has to be
+// written counts against the share of client. The error wraps audit.ErrNoSpace if there is no
+// space for it.
+func (s *Store) Save(a *fetch.Result, client string) error {
+	if a == nil {
+		return nil
+	}
+	id := answerID{maphash.String(s.seed, a.URL), a.Fetched.UnixNano()}
+	s.mu.RLock()
+	_, saved := s.saved[id]
+	s.mu.RUnlock()
+	if saved {
+		return nil
+	}
+	return s.save(id, a, client)
+}
+
+// save writes an answer, or waits for another goroutine that does.
+func (s *Store) save(id answerID, a *fetch.Result, client string) error {
+	at := resource{sha: a.SHA256}
+	if at.sha == "" {
+		at.id = id
+	}
+	for {
+		op, mine := s.begin(at, id)
+		switch {
+		case op == nil:
+			return nil
+		case mine:
+			s.run(at, op, a, client)
+			return op.err
+		}
+		<-op.done
+		if op.id == id && !errors.Is(op.err, audit.ErrNoSpace) { // ErrNoSpace may be about the other client's share
+			return op.err
+		}
+	}
+}
+
+// run writes an answer and ends the operation, also after a panic, so that others never wait in
+// vain.
+func (s *Store) run(at resource, op *operation, a *fetch.Result, client string) {
+	now := time.Now().UTC()
+	op.err = errPanic
+	defer s.end(at, op, now)
+	err := s.write(a, client, now)
+	switch {
+	case err == nil:
+		s.counts.saved.Add(1)
+	case errors.Is(err, audit.ErrNoSpace):
+		s.counts.refused.Add(1)
+	default:
+		s.counts.saveFailed.Add(1)
+	}
+	if op.err = err; err != nil {
+		op.err = fmt.Errorf("keep a snapshot: %w", err)
+	}
+	if errors.Is(err, audit.ErrNoSpace) || s.quota.nearlyFull() {
+		notify(s.full)
+	}
+}
+
+// write writes an answer's bytes, unless they are stored, and its line of the index.
+func (s *Store) write(a *fetch.Result, client string, now time.Time) error {
+	if a.SHA256 != "" {
+		if err := s.writeFile(a, client, now); err != nil {
+			return err
+		}
+	}
+	line, err := indexLine(fetchOf(a, now))
+	if err != nil {
+		return err
+	}
+	most := int64(len(line))
+	if err := s.quota.reserve(client, most, lineWeight, now); err != nil {
+		if a.SHA256 == "" {
+			return err
+		}
+		s.counts.unindexed.Add(1) // its bytes are kept, and the record has its URL, hash and time
+		return nil
+	}
+	added, err := s.disk.appendIndex(line, now)
+	s.quota.commit(client, added, most)
+	return err
+}
+
+// writeFile writes an answer's bytes, unless they are stored.
+func (s *Store) writeFile(a *fetch.Result, client string, now time.Time) error {
+	known, freed, err := s.disk.isStored(a, now)
+	s.quota.add(-freed)
+	if known || err != nil {
+		return err
+	}
+	most := maxOnDisk(len(a.Body))
+	if err := s.quota.reserve(client, most, fileWeight, now); err != nil {
+		return err
+	}
+	size, err := s.disk.writeFile(a, now)
+	s.quota.commit(client, size, most)
+	return err
+}
+
+// begin begins to save an answer. op is nil if the answer was saved meanwhile. If mine is false,
+// op belongs to another goroutine.
+func (s *Store) begin(at resource, id answerID) (op *operation, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, saved := s.saved[id]; saved {
+		return nil, false
+	}
+	if op := s.operations[at]; op != nil {
+		return op, false
+	}
+	op = &operation{id: id, done: make(chan struct{})}
+	s.operations[at] = op
+	return op, true
+}
+
+// end ends an operation, and remembers what was saved at now.
+func (s *Store) end(at resource, op *operation, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.operations, at)
+	if op.err == nil {
+		s.startDay(now)
+		if len(s.saved) >= maxSaved {
+			clear(s.saved)
+		}
+		s.saved[op.id] = struct{}{}
+	}
+	close(op.done)
+}
+
+// startDay forgets what was saved on another day. The caller holds s.mu.
+func (s *Store) startDay(now time.Time) {
+	if day := dayOf(now); day != s.day {
+		s.day = day
+		clear(s.saved)
+	}
+}
+
+// forget forgets what was saved, so that everything is saved again.
+func (s *Store) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.saved)
+}
+
+// Flush waits until the disk has all that was saved before. It also checks that the directory is
+// still there. If it was removed, Flush makes it again, and answers are saved again when they are
+// used. Call it about once a second. The next Flush tries again what has failed.
+func (s *Store) Flush() error {
+	if _, err := os.Stat(s.o.Dir); errors.Is(err, fs.ErrNotExist) {
+		s.o.Log.Error("the directory of snapshots was taken away", "dir", s.o.Dir)
+		s.forget()
+		if err := s.disk.mkdir(filepath.Join(s.o.Dir, indexName)); err != nil {
+			s.counts.syncFailed.Add(1)
+			return fmt.Errorf("snapshots: %w", err)
+		}
+	}
+	if err := s.disk.flush(); err != nil {
+		s.counts.syncFailed.Add(1)
+		return fmt.Errorf("sync snapshots: %w", err)
+	}
+	return nil
+}
+
+// Stats is the state of a Store.
+type Stats struct {
+	Bytes       int64  // bytes that all files take on the disk
+	MaxBytes    int64  // bytes that they may take; zero: no limit
+	Saved       uint64 // answers saved so far; one that is in use is saved once a day
+	SaveFailed  uint64 // answers that could not be saved for another reason than space
+	Refused     uint64 // answers that could not be saved because there was no space
+	Unindexed   uint64 // lines of the index that were left out because there was no space
+	SyncFailed  uint64 // failed waits for the disk
+	PruneFailed uint64 // failed searches for files to remove, also if they failed in part
+}
+
+// Stats returns the present Stats. It waits for no disk.
+func (s *Store) Stats() Stats {
+	c := &s.counts
+	total, most := s.quota.usage()
+	return Stats{
+		Bytes: total, MaxBytes: most, Refused: c.refused.Load(), Unindexed: c.unindexed.Load(),
+		Saved: c.saved.Load(), SaveFailed: c.saveFailed.Load(), SyncFailed: c.syncFailed.Load(), PruneFailed: c.pruneFailed.Load(),
+	}
+}
+
+// counts are the counters in Stats.
+type counts struct{ saved, saveFailed, refused, unindexed, syncFailed, pruneFailed atomic.Uint64 }
