@@ -40,7 +40,7 @@ func greedy(s string) *Record {
 		Waited: math.MaxInt64, BackOff: math.MaxInt64, Slowed: math.MaxInt64, StoreAway: true, Cached: true,
 		Status: 999, Bytes: math.MinInt64, Took: math.MaxInt64, Err: errors.New(s),
 	}
-	w := Preference{s[:min(len(s), maxWish)], len(s)}
+	w := Preference{s[:min(len(s), maxPreference)], len(s)}
 	r.Preferences = Preferences{w, w, w, w, w}
 	r.Decision.Ruling.Outcome, r.Decision.Ruling.Stale = cache.Rules, true
 	r.Decision.Ruling.Result = &fetch.Result{URL: s, SHA256: strings.Repeat("a", 64), UserAgent: s, Fetched: time.Unix(0, math.MaxInt64)}
@@ -83,7 +83,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	for name, s := range strangers(100 << 10) {
 		r := greedy(s)
 		for _, o := range []Options{{Replica: s}, {Replica: s, DropQuery: true, Client: func(string) string { return s }}} {
-			members := held(t, r.append(nil, &o))
+			members := held(t, appendLine(nil, r, &o))
 			entry := reflect.TypeFor[trail.Entry]()
 			for i := range entry.NumField() {
 				name := entry.Field(i).Tag.Get("json")
@@ -93,24 +93,26 @@ func TestRecordsAreBounded(t *testing.T) {
 			}
 			for _, method := range []string{"CONNECT", ""} {
 				r.Request.Method = method
-				held(t, r.append(nil, &o))
+				held(t, appendLine(nil, r, &o))
 			}
 			r.Request.Method = "X" + s
 		}
 		r.Request.Origin = robots.Origin{}
-		if members := held(t, r.append(nil, &Options{})); len(members["url"]) > trail.MaxText+2 {
+		if members := held(t, appendLine(nil, r, &Options{})); len(members["url"]) > trail.MaxText+2 {
 			t.Errorf("%s: what was no URL has %d bytes", name, len(members["url"]))
 		}
-		fetched := fetched{
+		fetched := fetchLine{
 			Began:   time.Unix(0, 0),
 			Request: fetch.Request{Origin: r.Request.Origin, Token: s},
 			Hops:    append([]string{"https://" + strings.Repeat("h", 253) + ":65535/robots.txt"}, slices.Repeat([]string{"http://" + s}, fetch.MaxRedirects)...),
 			Result:  &fetch.Result{UserAgent: s, SHA256: strings.Repeat("a", 64), Status: 999, Err: errors.New(s), Fetched: time.Unix(0, math.MaxInt64)},
 		}
-		held(t, fetched.append(nil, &Options{Replica: s}))
-		held(t, event{name: "replaced", detail: s, file: s, octets: math.MaxInt64, sha256: s, count: math.MaxInt64, clients: math.MaxInt, client: s, first: math.MaxUint64, last: math.MaxUint64,
-			reasons: map[string]int64{"malformed": math.MaxInt64, "auth": math.MaxInt64, "limit": math.MaxInt64, "loop": math.MaxInt64,
-				"port": math.MaxInt64, "address": math.MaxInt64, "denied-host": math.MaxInt64, "identity": math.MaxInt64}}.append(nil, &Options{Replica: s}))
+		held(t, appendLine(nil, &fetched, &Options{Replica: s}))
+		held(t, appendLine(
+
+			nil, event{name: "replaced", detail: s, file: s, fileBytes: math.MaxInt64, sha256: s, count: math.MaxInt64, clients: math.MaxInt, client: s, first: math.MaxUint64, last: math.MaxUint64,
+				reasons: map[string]int64{"malformed": math.MaxInt64, "auth": math.MaxInt64, "limit": math.MaxInt64, "loop": math.MaxInt64,
+					"port": math.MaxInt64, "address": math.MaxInt64, "denied-host": math.MaxInt64, "identity": math.MaxInt64}}, &Options{Replica: s}))
 	}
 }
 
@@ -147,10 +149,10 @@ func TestURLIsPercentEncoded(t *testing.T) {
 	} {
 		r := allowed()
 		r.Request.PathQuery = sent
-		hops := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Result: &fetch.Result{}}
+		hops := fetchLine{Hops: []string{"http://site.test/robots.txt", "http://site.test" + sent}, Result: &fetch.Result{}}
 		malformed := allowed()
 		malformed.Request.Origin, malformed.Target = robots.Origin{}, "https://site.test"+sent
-		for _, b := range [][]byte{r.append(nil, &Options{}), malformed.append(nil, &Options{}), hops.append(nil, &Options{})} {
+		for _, b := range [][]byte{appendLine(nil, r, &Options{}), appendLine(nil, malformed, &Options{}), appendLine(nil, &hops, &Options{})} {
 			var line struct {
 				URL  string
 				Hops []string
@@ -225,8 +227,8 @@ func FuzzRecord(f *testing.F) {
 		r := greedy(fault)
 		r.Request.Method, r.Request.PathQuery, r.Request.UserAgent = method, path, agent
 		r.Decision.Rule, r.Decision.Group, r.Decision.Token = rule, rule, token
-		r.Preferences.RobotsTag = Preference{wish[:min(len(wish), maxWish)], len(wish)}
-		members := held(t, r.append(nil, &Options{}))
+		r.Preferences.RobotsTag = Preference{wish[:min(len(wish), maxPreference)], len(wish)}
+		members := held(t, appendLine(nil, r, &Options{}))
 		var url string
 		if err := json.Unmarshal(members["url"], &url); err != nil {
 			t.Fatal(err)

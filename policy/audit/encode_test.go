@@ -40,7 +40,7 @@ func refused() *Record {
 }
 
 // encoded is a record's line without its end.
-func encoded(r *Record, o Options) string { return string(r.append(nil, &o)) }
+func encoded(r *Record, o Options) string { return string(appendLine(nil, r, &o)) }
 
 func TestLineSaysWhatHeldTheRequestUp(t *testing.T) {
 	r := allowed()
@@ -153,11 +153,11 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
 	r.BackOff, r.Slowed, r.StoreAway, r.Cached = time.Second, time.Second, true, true
 	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}}
-	e := event{name: "lost", detail: "d", file: "f", octets: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
-	line, _ := trail.AppendLink(r.append(nil, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
-	about, _ := trail.AppendLink(e.append(nil, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
-	away := fetched{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Result: &fetch.Result{Status: 500}}
-	asked, _ := trail.AppendLink(away.append(nil, &Options{}), 0, 3, trail.Hash{})
+	e := event{name: "lost", detail: "d", file: "f", fileBytes: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
+	line, _ := trail.AppendLink(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})
+	about, _ := trail.AppendLink(appendLine(nil, e, &Options{Replica: "proxy-1"}), 0, 2, trail.Hash{})
+	away := fetchLine{Hops: []string{"http://site.test/robots.txt", "http://site.test/r"}, Result: &fetch.Result{Status: 500}}
+	asked, _ := trail.AppendLink(appendLine(nil, &away, &Options{}), 0, 3, trail.Hash{})
 	seen := map[string]bool{"v": true, "prev": true, "hash": true}
 	for _, line := range [][]byte{line, about, asked} {
 		var members map[string]json.RawMessage

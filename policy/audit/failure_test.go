@@ -21,7 +21,7 @@ import (
 // stop has all writing to l's file fail, until it is undone.
 func stop(t *testing.T, l *Log) (undo func()) {
 	t.Helper()
-	reading, err := os.Open(l.o.File)
+	reading, err := os.Open(l.opened.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +29,8 @@ func stop(t *testing.T, l *Log) (undo func()) {
 	swap := func(f *os.File) *os.File {
 		l.io.Lock()
 		defer l.io.Unlock()
-		was := l.sheet.file
-		l.sheet.file = f
+		was := l.segment.file
+		l.segment.file = f
 		return was
 	}
 	was := swap(reading)
@@ -54,7 +54,7 @@ func TestUnwritableRefusesUntilAProbeSucceeds(t *testing.T) {
 		if err := l.Refusal(); err != nil {
 			t.Errorf("still refusing after a probe could write: %v", err)
 		}
-		if got := chained(t, l.o.File); !slices.Equal(got, []string{"block"}) {
+		if got := chained(t, l.opened.File); !slices.Equal(got, []string{"block"}) {
 			t.Errorf("got %q", got)
 		}
 		cancel()
@@ -110,17 +110,17 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 	l.probe(false)
 	l.Write(refused())
 	close(t, l)
-	said := chained(t, l.o.File)
+	said := chained(t, l.opened.File)
 	i := slices.Index(said, "lost")
 	if i != len(said)-2 {
 		t.Fatalf("the loss is line %d of %d", i+1, len(said))
 	}
-	text, _ := os.ReadFile(l.o.File)
+	text, _ := os.ReadFile(l.opened.File)
 	lines := bytes.Split(text, []byte("\n"))
 	if want := []byte(`"count":` + strconv.Itoa(written-i) + `,`); !bytes.Contains(lines[i], want) {
 		t.Errorf("%s in %s", want, lines[i])
 	}
-	if cap(l.buf)+cap(l.writing) > 16*batchOctets {
+	if cap(l.buf)+cap(l.writing) > 16*batchBytes {
 		t.Errorf("%d octets are still held", cap(l.buf)+cap(l.writing))
 	}
 }
@@ -137,7 +137,7 @@ func TestFileTakenAwayIsBegunAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := open(t, Options{})
 			l.Write(refused())
-			if err := c.away(l.o.File); err != nil {
+			if err := c.away(l.opened.File); err != nil {
 				t.Fatal(err)
 			}
 			if err := l.Write(refused()); err != nil {
@@ -145,16 +145,16 @@ func TestFileTakenAwayIsBegunAnew(t *testing.T) {
 			}
 			l.Write(allowed())
 			close(t, l)
-			if got := strings.Join(chained(t, l.o.File), " "); got != "block replaced allow" {
+			if got := strings.Join(chained(t, l.opened.File), " "); got != "block replaced allow" {
 				t.Errorf("got %q", got)
 			}
-			others, _ := filepath.Glob(l.o.File + ".replaced-*")
+			others, _ := filepath.Glob(l.opened.File + ".replaced-*")
 			if name == "replaced" && len(others) != 1 {
 				t.Errorf("what stood in its place is gone: %q", others)
 			}
-			again := open(t, Options{File: l.o.File})
+			again := open(t, Options{File: l.opened.File})
 			again.Write(refused())
-			if got := strings.Join(chained(t, l.o.File), " "); got != "block replaced allow block" {
+			if got := strings.Join(chained(t, l.opened.File), " "); got != "block replaced allow block" {
 				t.Errorf("got %q", got)
 			}
 		})
@@ -178,26 +178,26 @@ func TestFileChangedUnderTheLogIsSetAside(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := open(t, Options{})
 			l.Write(refused())
-			if err := change(l.o.File); err != nil {
+			if err := change(l.opened.File); err != nil {
 				t.Fatal(err)
 			}
-			was, _ := os.ReadFile(l.o.File)
+			was, _ := os.ReadFile(l.opened.File)
 			if err := l.Write(refused()); err != nil {
 				t.Fatal(err)
 			}
 			l.Write(refused())
 			close(t, l)
-			if got := strings.Join(chained(t, l.o.File), " "); got != "block replaced block" {
+			if got := strings.Join(chained(t, l.opened.File), " "); got != "block replaced block" {
 				t.Errorf("got %q", got)
 			}
-			asides, _ := filepath.Glob(l.o.File + ".replaced-*")
+			asides, _ := filepath.Glob(l.opened.File + ".replaced-*")
 			if len(asides) != 1 {
 				t.Fatalf("set aside: %q", asides)
 			}
 			if got, err := os.ReadFile(asides[0]); err != nil || !bytes.Equal(got, was) {
 				t.Errorf("set aside: %q, %v", got, err)
 			}
-			if text, _ := os.ReadFile(l.o.File); !bytes.Contains(text, []byte(`"file":"`+filepath.Base(asides[0])+`"`)) {
+			if text, _ := os.ReadFile(l.opened.File); !bytes.Contains(text, []byte(`"file":"`+filepath.Base(asides[0])+`"`)) {
 				t.Errorf("no line names what was set aside: %s", text)
 			}
 		})
@@ -209,7 +209,7 @@ func TestShortTroubleIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told bytes.Buffer
 		l := open(t, Options{})
-		l.o.Log = slog.New(slog.NewTextHandler(&told, nil))
+		l.opened.Log = slog.New(slog.NewTextHandler(&told, nil))
 		ctx, cancel := context.WithCancel(context.Background())
 		undo := stop(t, l)
 		l.Write(refused())
@@ -248,10 +248,10 @@ func TestDirectoryTakenAwayRefusesUntilItIsBack(t *testing.T) {
 	if err := l.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(chained(t, l.o.File), " "); got != "block replaced" {
+	if got := strings.Join(chained(t, l.opened.File), " "); got != "block replaced" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := Open(Options{File: l.o.File, Log: l.o.Log}); !errors.Is(err, ErrInUse) {
+	if _, err := Open(Options{File: l.opened.File, Log: l.opened.Log}); !errors.Is(err, ErrInUse) {
 		t.Errorf("the lock was not taken anew: %v", err)
 	}
 }
@@ -282,8 +282,8 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal("the disk does not become full")
 		}
 	}
-	if !errors.Is(l.Err(), unix.ENOSPC) || l.done == 0 {
-		t.Errorf("%v with %d octets of a line written", l.Err(), l.done)
+	if !errors.Is(l.Err(), unix.ENOSPC) || l.writtenBytes == 0 {
+		t.Errorf("%v with %d octets of a line written", l.Err(), l.writtenBytes)
 	}
 	l.probe(true)
 	if l.Err() == nil {
@@ -297,7 +297,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(t, l)
-	if got := len(chained(t, l.o.File)); got != written+2 {
+	if got := len(chained(t, l.opened.File)); got != written+2 {
 		t.Errorf("%d lines, want %d: each that was answered, the torn one and the last", got, written+2)
 	}
 }
@@ -321,7 +321,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	if err := l.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(chained(t, l.o.File), " "); got != "block replaced" {
+	if got := strings.Join(chained(t, l.opened.File), " "); got != "block replaced" {
 		t.Errorf("got %q", got)
 	}
 }

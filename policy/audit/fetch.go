@@ -8,26 +8,11 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// A fetched is the line of one fetch of a robots.txt by the proxy.
-type fetched fetch.Report
+// A fetchLine is the line about one fetch of a robots.txt by the proxy.
+type fetchLine fetch.Report
 
-// WriteFetch adds the record of a fetch, whatever Options.BlockedOnly says. The line is
-// in the file within batchDelay.
-func (l *Log) WriteFetch(r fetch.Report) error {
-	err := l.write((*fetched)(&r), false)
-	if l.terms.Load().Continue {
-		return nil
-	}
-	return err
-}
-
-func (f *fetched) append(b []byte, o *Options) []byte {
-	return bounded(b, func(b []byte, limit int) ([]byte, int) { return f.appendWithin(b, o, limit) })
-}
-
-// appendWithin writes the line as [Record.appendWithin] does; its URL is the origin's
-// /robots.txt.
-func (f *fetched) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
+// appendWithin appends the line. Its URL is that of the origin's robots.txt.
+func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
 	a := f.Result
 	b = appendKind(b, f.Began, trail.KindRobots, o, limit)
 	for i, hop := range f.Hops {
@@ -52,9 +37,7 @@ func (f *fetched) appendWithin(b []byte, o *Options, limit int) (line []byte, ur
 	b = appendOptional(b, `,"agent":"`, f.Request.Token, limit)
 	b = appendOptional(b, `,"outcome":"`, string(cache.FetchOutcomeOf(a)), limit)
 	b = appendOptional(b, `,"sha256":"`, a.SHA256, limit)
-	if a.Status > 0 {
-		b = strconv.AppendInt(append(b, `,"status":`...), int64(a.Status), 10)
-	}
+	b = appendNumber(b, `,"status":`, a.Status)
 	b = strconv.AppendInt(append(b, `,"bytes":`...), int64(len(a.Body)), 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), a.Fetched.Sub(f.Began))
 	if err := cache.Failure(a); err != nil {

@@ -38,7 +38,7 @@ func TestLineOfAFetch(t *testing.T) {
 		r.Hops, r.Result = c.hops, &c.answer
 		c.answer.Fetched = began.Add(5 * time.Millisecond)
 		want := `{"time":"2026-11-23T09:00:00.000000000Z","kind":"robots",` + c.want
-		if got := string((*fetched)(&r).append(nil, &Options{DropQuery: true})); got != want {
+		if got := string(appendLine(nil, (*fetchLine)(&r), &Options{DropQuery: true})); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, want)
 		}
 	}

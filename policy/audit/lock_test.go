@@ -11,10 +11,10 @@ import (
 func TestSecondWriterIsRefused(t *testing.T) {
 	for name, before := range map[string]func(l *Log) error{
 		"as it is":         func(*Log) error { return nil },
-		"the lock removed": func(l *Log) error { return os.Remove(l.o.File + lockName) },
+		"the lock removed": func(l *Log) error { return os.Remove(l.opened.File + lockName) },
 		"another file by then": func(l *Log) error {
 			l.SetOptions(Options{MaxSize: 1})
-			return errors.Join(l.Write(refused()), l.Write(refused()), os.Remove(l.o.File+lockName))
+			return errors.Join(l.Write(refused()), l.Write(refused()), os.Remove(l.opened.File+lockName))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -22,12 +22,12 @@ func TestSecondWriterIsRefused(t *testing.T) {
 			if err := before(l); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Open(Options{File: l.o.File, Log: l.o.Log})
-			if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), l.o.File) {
+			_, err := Open(Options{File: l.opened.File, Log: l.opened.Log})
+			if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), l.opened.File) {
 				t.Errorf("got %v", err)
 			}
 			close(t, l)
-			close(t, open(t, Options{File: l.o.File}))
+			close(t, open(t, Options{File: l.opened.File}))
 		})
 	}
 }
@@ -42,7 +42,7 @@ func TestFileOfAnotherIsLeftToIt(t *testing.T) {
 	if err := errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	other := open(t, Options{File: l.o.File})
+	other := open(t, Options{File: l.opened.File})
 	other.Write(refused())
 	if err := l.Write(refused()); !errors.Is(err, ErrInUse) {
 		t.Errorf("got %v", err)
@@ -51,7 +51,7 @@ func TestFileOfAnotherIsLeftToIt(t *testing.T) {
 		t.Error(err)
 	}
 	close(t, other)
-	if got := strings.Join(chained(t, l.o.File), " "); got != "block allow" {
+	if got := strings.Join(chained(t, l.opened.File), " "); got != "block allow" {
 		t.Errorf("the other's file was not left alone: %q", got)
 	}
 }

@@ -3,102 +3,65 @@ package audit
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/fetch"
 )
 
 const (
-	batchOctets = 256 << 10              // allowed requests' lines are written when so much has gathered
-	batchDelay  = 100 * time.Millisecond // or when so much time has passed
-	probeDelay  = time.Second            // between probes while the file cannot be written
-	syncDelay   = time.Second            // between two waits for the disk, with SyncInterval
-	maxPending  = 4 << 20                // octets that may gather: then who comes waits for the file, and where that cannot be written later lines are lost, and counted
+	batchBytes = 256 << 10              // allowed requests' lines are written when there are so many bytes of them
+	batchDelay = 100 * time.Millisecond // or after so much time
+	probeDelay = time.Second            // between attempts while the file cannot be written
+	syncDelay  = time.Second            // between two waits for the disk, with SyncInterval
+	maxPending = 4 << 20                // bytes of lines in memory: beyond it Write waits, or, if the file cannot be written, loses the record
 )
 
-// ErrUnwritable is in the chain of every error of a Log that cannot write.
-var ErrUnwritable = errors.New("the audit cannot be written")
-
-// ErrNoRoom is in the chain of a Keeper's error if the space for robots.txt files, or the
-// client's share of it, is used up. It does not concern files that are kept already.
-var ErrNoSpace = errors.New("no space to keep another robots.txt")
-
-// Sync says when the disk is waited for (fsync), so that a loss of power loses
-// nothing. The end of the process alone loses nothing that was written, whatever it says.
-type Sync uint8
-
-// When it may be.
-const (
-	SyncInterval Sync = iota // each second
-	SyncNone                 // never: the system writes when it likes
-	SyncAlways               // before Write returns from a refusal, once for all that wait
-)
-
-// A Keeper keeps the robots.txt files that decisions rest on. Any number of
-// goroutines may call it.
-type SnapshotStore interface {
-	// Keep returns when a is kept, at once where it has been before. What has to be
-	// written counts against the share of client, whose request rests on the answer.
-	Save(a *fetch.Result, client string) error
-	// Flush waits for the disk to have what was kept before. It is called each second.
-	Flush() error
-}
-
-// Options make a Log. Those from MaxSize to Continue may be changed, by [Log.Use].
-type Options struct {
-	File        string                        // path; "-" for standard output; required
-	MaxSize     int64                         // octets that the file may have before it is set aside; zero: 100 MiB
-	MaxFiles    int                           // files set aside that are kept; zero: 10
-	Sync        Sync                          // when the disk is waited for
-	BlockedOnly bool                          // leave allowed requests out
-	DropQuery   bool                          // leave the query out of each URL
-	Replica     string                        // what this process is called in each record, as one of several; "": it is on its own
-	Client      func(string) string           // what stands for a client, such as its Pseudonym; nil: its name
-	Continue    bool                          // a failed write is reported by Err but refuses nothing
-	Tap         func(seq uint64, line []byte) // is shown each line, in order, under a lock: it neither waits nor keeps it; nil: nobody is
-	Snapshots   SnapshotStore                 // keeps the robots.txt that a record rests on; nil: nobody does
-	Log         *slog.Logger                  // hears when the file cannot be written, and when it can again; required
-}
-
-// A Log writes Records to a file, a JSON object a line, as package trail has it:
-// each line is chained to the one before, whatever file that is in. One process at a
-// time may write to a file, and a lock beside it sees to that.
+// A Log writes Records to the active segment of a trail, a JSON object a line. Each line is
+// chained to the one before, which may be in an earlier segment. A lock file prevents that
+// two processes write to one trail.
 type Log struct {
-	o       Options                 // as it was opened
-	terms   atomic.Pointer[Options] // in force
-	failure atomic.Pointer[error]
-	trouble atomic.Pointer[error] // the last failure that nobody has been told of
-	unkept  unkept
-	counts  counts
+	opened     Options                 // as given to Open
+	options    atomic.Pointer[Options] // as given to the last SetOptions
+	failure    atomic.Pointer[error]
+	unreported atomic.Pointer[error] // the last failure that was not logged yet
+	unsaved    unsavedSnapshots
+	counts     counts
+	retention  retention
+	rotated    chan struct{} // holds one token: a segment was rotated, or the options changed
 
-	mu      sync.Mutex // guards what follows; nothing is read or written under it
-	buf     []byte     // whole lines to be written
-	since   time.Time  // when the first of them was made
-	seq     uint64     // of the last line in buf, or before it
-	hash    trail.Hash // of that line
-	lost    int64      // records since there was room in buf
-	surplus surplus
+	mu       sync.Mutex // guards what follows; no file is read or written under it
+	buf      []byte     // complete lines that were not written yet
+	bufSince time.Time  // when the first line was added to buf
+	seq      uint64     // of the last line
+	hash     trail.Hash // of the last line
+	lost     int64      // records that were lost since the last event about lost records
+	cheap    refusalCounter
 
-	io      sync.Mutex // held by who writes, and guards what follows; mu is taken under it, never the reverse
-	sheet   sheet
-	writing []byte        // was buf
-	done    int           // octets of it that are in the file
-	until   uint64        // the last line in it; set under mu too
-	taken   time.Time     // when its first line was made; likewise
-	written atomic.Uint64 // the last line that is in the file
-	synced  atomic.Uint64 // the last line that the disk has
-	full    chan struct{}
-	pruned  uint64 // the last line that an event says is removed; tidy's
+	io           sync.Mutex // guards what follows; mu may be locked under it, but not the reverse
+	segment      activeSegment
+	writing      []byte        // lines that are being written; buf before
+	writtenBytes int           // bytes of writing that are in the file
+	writingSeq   uint64        // of the last line in writing; guarded by mu too
+	writingSince time.Time     // when the first line in writing was added; guarded by mu too
+	written      atomic.Uint64 // seq of the last line that is in the file
+	synced       atomic.Uint64 // seq of the last line that the disk has
 }
 
-// Open takes the file, and goes on with the chain that it ends with. What a crash
-// has left behind the last whole line is set aside in a file beside, and a line says so.
+// counts are the counters in Stats.
+type counts struct{ lines, bytes, failures, lost, rotations, counted atomic.Uint64 }
+
+// Open locks the file and continues the chain at its end. If the file does not end with a
+// complete line, as after a crash, Open moves the rest to another file, and adds an event
+// that says so.
 func Open(o Options) (*Log, error) {
 	if o.File == "" {
 		return nil, errors.New("audit: no file named")
@@ -106,63 +69,141 @@ func Open(o Options) (*Log, error) {
 	if o.Log == nil {
 		return nil, errors.New("audit: no log to speak to")
 	}
-	l := &Log{o: o, full: make(chan struct{}, 1)}
+	l := &Log{opened: o, rotated: make(chan struct{}, 1)}
+	l.retention.log = l
 	l.SetOptions(o)
-	last, events, err := l.sheet.begin(o.File)
+	last, events, err := l.segment.open(o.File)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	l.seq, l.hash = last.Seq, last.Hash
-	l.until = l.seq
+	l.writingSeq = l.seq
 	l.written.Store(l.seq)
 	l.synced.Store(l.seq)
 	for _, e := range events {
 		o.Log.Warn("the audit was not whole", "file", o.File, "detail", e.detail, "set_aside", e.file)
-		l.tell(e)
+		l.addEvent(e)
 	}
-	l.commit(l.seq) // now: after a crash nothing else tells what a file set aside was; an error is Err's
+	l.commit(l.seq) // at once, since after another crash nothing else would explain the file; Err has the error
 	return l, nil
 }
 
-// Write adds a record. A refusal is in the file when Write returns without an
-// error, unless it is one of those that are only counted (IsCheap); an allowed
-// request's record follows within batchDelay.
-func (l *Log) Write(r *Record) error {
-	if l.terms.Load().BlockedOnly && !r.Blocked() || l.countOnly(r) {
-		return nil
+// SetOptions replaces the Options from MaxSize to Continue for the records that are written
+// from now on. The others stay as given to Open. The chain continues, and has no line about
+// the change.
+func (l *Log) SetOptions(o Options) {
+	if o.MaxSize <= 0 {
+		o.MaxSize = 100 << 20
 	}
-	unkept := l.SaveSnapshot(r)
-	err := l.write(r, r.Blocked())
-	if l.terms.Load().Continue {
-		return nil
+	if o.MaxFiles <= 0 {
+		o.MaxFiles = 10
 	}
-	return cmp.Or(unkept, err)
+	l.options.Store(&o)
+	l.wakeRetention()
 }
 
-// write adds a line of any kind. With now it is in the file when write returns without
-// an error, else within batchDelay.
+func (l *Log) wakeRetention() {
+	select {
+	case l.rotated <- struct{}{}:
+	default:
+	}
+}
+
+// Write adds a record. A refusal is in the file when Write returns without an error, unless it
+// is only counted (IsCheap). An allowed request's record is in the file within batchDelay.
+func (l *Log) Write(r *Record) error {
+	if l.options.Load().BlockedOnly && !r.Blocked() || l.isOnlyCounted(r) {
+		return nil
+	}
+	unsaved := l.SaveSnapshot(r)
+	return cmp.Or(unsaved, l.write(r, r.Blocked()))
+}
+
+// WriteFetch adds the record of a fetch, also with Options.BlockedOnly. The line is in the
+// file within batchDelay.
+func (l *Log) WriteFetch(r fetch.Report) error {
+	return l.write((*fetchLine)(&r), false)
+}
+
+// SaveSnapshot stores the robots.txt that the decision of r rests on. The caller calls it
+// before it acts on the decision, so that no request is sent whose evidence cannot be stored.
+// [Log.Write] calls it for the other records. The error wraps ErrUnwritable, or ErrNoSpace,
+// which does not hold up other requests.
+//
+// With Options.BlockedOnly, a request may be refused after its Decision was released, for
+// example because its wait was too long. Write stores the file of such a request only if the
+// robots.txt cache still has it.
+func (l *Log) SaveSnapshot(r *Record) error {
+	a, o := r.Decision.Ruling.FullResult(), l.options.Load()
+	if a == nil || r.snapshotSaved || l.opened.Snapshots == nil || o.BlockedOnly && !r.Blocked() {
+		return nil
+	}
+	r.snapshotSaved = true
+	err := l.opened.Snapshots.Save(a, r.Request.Client)
+	if err != nil && !errors.Is(err, ErrNoSpace) {
+		err = l.unsaved.add(a, r.Request.Client, err)
+	}
+	if o.Continue {
+		return nil
+	}
+	return err
+}
+
+// isOnlyCounted reports whether r is a refusal that is counted instead of recorded, and
+// counts it.
+func (l *Log) isOnlyCounted(r *Record) bool {
+	if !r.Refused() || !IsCheap(r.Decision.Reason) {
+		return false
+	}
+	key := policy.ShareKey(r.Request.Client)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.addCounted(cheapInterval)
+	counted := l.cheap.add(key, r.Decision.Reason)
+	if counted {
+		l.counts.counted.Add(1)
+	}
+	return counted
+}
+
+// addCounted adds the event about the refusals that were only counted, and begins a new
+// interval, if the current one has lasted at least as long as given. While the file cannot be
+// written and memory is full, the interval continues. The caller holds l.mu.
+func (l *Log) addCounted(least time.Duration) {
+	now := time.Now()
+	if now.Sub(l.cheap.start) < least || least > 0 && len(l.buf) > maxPending {
+		return
+	}
+	if e, counted := l.cheap.take(now, l.options.Load()); counted {
+		l.chain(e)
+	}
+}
+
+// write adds a line. If now is true, the line is in the file when write returns without an
+// error; else it is there within batchDelay. The error is nil with Options.Continue.
 func (l *Log) write(what line, now bool) error {
-	seq, octets, err := l.add(what)
+	seq, pending, err := l.add(what)
 	switch {
 	case err != nil:
-		return err
-	case now || octets >= maxPending:
-		return l.commit(seq)
-	case octets >= batchOctets:
-		return l.hurry()
+	case now || pending >= maxPending:
+		err = l.commit(seq)
+	case pending >= batchBytes:
+		err = l.tryFlush()
 	}
-	return nil
+	if l.options.Load().Continue {
+		return nil
+	}
+	return err
 }
 
-// add chains a line to those to be written, and gives its number and how many bytes
-// there are to write now. The error is of a line that is lost: while the file cannot
-// be written. Else each waits for its line or for a batch, and what there may be of
-// them is for the proxy to bound.
-func (l *Log) add(what line) (seq uint64, octets int, err error) {
+// add adds a line to buf. It returns the line's seq and the bytes in buf. While the file
+// cannot be written and buf is full, the line is lost, and add returns the error. Otherwise
+// callers wait in commit, so that the proxy's limits bound what buf has beyond maxPending.
+func (l *Log) add(what line) (seq uint64, pending int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.buf) > maxPending {
-		if err := l.failed(); err != nil {
+		if err := l.writeError(); err != nil {
 			l.lost++
 			l.counts.lost.Add(1)
 			return 0, 0, err
@@ -172,92 +213,94 @@ func (l *Log) add(what line) (seq uint64, octets int, err error) {
 	return l.seq, len(l.buf), nil
 }
 
-// chain numbers and seals a line. The caller holds l.mu.
+// chain numbers a line and chains it to the last one. The caller holds l.mu.
 func (l *Log) chain(what line) {
 	start := len(l.buf)
 	if start == 0 {
-		l.since = time.Now()
+		l.bufSince = time.Now()
 	}
 	l.seq++
-	l.buf, l.hash = trail.AppendLink(append(what.append(l.buf, l.terms.Load()), trail.VersionMember...), start, l.seq, l.hash)
-	if l.o.Tap != nil {
-		l.o.Tap(l.seq, l.buf[start:])
+	l.buf, l.hash = trail.AppendLink(append(appendLine(l.buf, what, l.options.Load()), trail.VersionMember...), start, l.seq, l.hash)
+	if l.opened.Tap != nil {
+		l.opened.Tap(l.seq, l.buf[start:])
 	}
 }
 
-// tell adds a line about the trail itself, and gives its number.
-func (l *Log) tell(e event) (seq uint64) {
+// addEvent adds an event to buf, and returns its seq.
+func (l *Log) addEvent(e event) (seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.chain(e)
 	return l.seq
 }
 
-// commit has the lines up to seq in the file, by itself or by another's hand: who
-// comes while one writes finds his line written, or writes it with all others that
-// have come meanwhile. Without an error they are there; after one they wait for the
-// next probe.
+// writeEvent writes an event, and waits until the disk has it.
+func (l *Log) writeEvent(e event) error {
+	if err := l.writeError(); err != nil {
+		return err
+	}
+	if err := l.commit(l.addEvent(e)); err != nil || l.options.Load().Sync == SyncNone {
+		return err
+	}
+	return l.segment.sync() // without l.io, so that a slow disk holds up no request
+}
+
+// commit returns when the lines up to seq are in the file. Callers that come during a write
+// find their lines written, or write them together with all others that have been added. After
+// an error the lines wait for the next probe.
 func (l *Log) commit(seq uint64) error {
-	if err := l.failed(); err != nil {
-		return err // at once, whatever the probe waits for
+	if err := l.writeError(); err != nil {
+		return err // without l.io, which the probe may hold for long
 	}
 	l.io.Lock()
 	defer l.io.Unlock()
-	err := l.failed()
+	err := l.writeError()
 	if err == nil && l.written.Load() < seq {
-		err = l.note(l.flush())
+		err = l.setFailure(l.flush())
 	}
-	if err == nil && l.terms.Load().Sync == SyncAlways && l.synced.Load() < seq {
-		if err = l.unkept.flush(l.o.Snapshots); err == nil { // first: the lines rest on it
-			err = l.note(l.sync())
+	if err == nil && l.options.Load().Sync == SyncAlways && l.synced.Load() < seq {
+		if err = l.unsaved.flush(l.opened.Snapshots); err == nil { // first, since the lines rest on the snapshots
+			err = l.setFailure(l.sync())
 		}
 	}
 	return err
 }
 
-// hurry writes what has gathered, unless another writes: who comes after him will.
-func (l *Log) hurry() error {
-	if err := l.failed(); err != nil || !l.io.TryLock() {
+// tryFlush writes all lines, unless another goroutine writes.
+func (l *Log) tryFlush() error {
+	if err := l.writeError(); err != nil || !l.io.TryLock() {
 		return err
 	}
 	defer l.io.Unlock()
-	if err := l.failed(); err != nil {
+	if err := l.writeError(); err != nil {
 		return err
 	}
-	return l.note(l.flush())
+	return l.setFailure(l.flush())
 }
 
-// flush writes what has gathered, what a failure has left first. Without an error all
-// of it is in the file. The caller holds l.io.
+// flush writes all lines, first those that a failure has left in l.writing. The caller holds
+// l.io.
 func (l *Log) flush() error {
-	replaced, err := l.sheet.inPlace()
+	replaced, err := l.segment.checkInPlace()
 	if replaced != nil {
-		l.o.Log.Warn("the audit was not left alone", "file", l.o.File, "detail", replaced.detail, "set_aside", replaced.file)
-		l.done = wholeLines(l.writing, l.done) // the rest is in the file that is gone
-		l.sheet.first = l.written.Load() + 1 + uint64(bytes.Count(l.writing[:l.done], []byte{'\n'}))
-		l.tell(*replaced)
+		l.opened.Log.Warn("the audit was not left alone", "file", l.opened.File, "detail", replaced.detail, "set_aside", replaced.file)
+		l.writtenBytes = bytes.LastIndexByte(l.writing[:l.writtenBytes], '\n') + 1 // a part of a line is in the lost file
+		l.segment.firstSeq = l.written.Load() + 1 + uint64(bytes.Count(l.writing[:l.writtenBytes], []byte{'\n'}))
+		l.addEvent(*replaced)
 	}
 	for range 2 {
 		if err == nil && len(l.writing) == 0 {
-			l.take()
+			l.swapBuffers()
 		}
 		if err == nil && len(l.writing) > 0 {
-			err = l.put()
+			err = l.writeBuffer()
 		}
 	}
 	return err
 }
 
-// wholeLines is how many of the first n octets of lines are whole ones.
-func wholeLines(lines []byte, n int) int {
-	for n > 0 && lines[n-1] != '\n' {
-		n--
-	}
-	return n
-}
-
-// take has what has gathered be written next.
-func (l *Log) take() {
+// swapBuffers moves the lines from l.buf to l.writing.
+func (l *Log) swapBuffers() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost > 0 {
@@ -265,96 +308,225 @@ func (l *Log) take() {
 		l.lost = 0
 		l.chain(e)
 	}
-	if cap(l.writing) > 4*batchOctets {
-		l.writing = nil // a long failure's memory is given back
+	if cap(l.writing) > 4*batchBytes {
+		l.writing = nil // free the memory of a long failure
 	}
 	l.writing, l.buf = l.buf, l.writing[:0]
-	l.until, l.taken = l.seq, l.since
+	l.writingSeq, l.writingSince = l.seq, l.bufSince
 }
 
-// put writes l.writing.
-func (l *Log) put() error {
-	if l.done == 0 && l.sheet.regular && l.sheet.size > 0 && l.sheet.size+int64(len(l.writing)) > l.terms.Load().MaxSize {
-		if err := l.turn(); err != nil {
+// writeBuffer writes l.writing. It rotates the segment before if it would become too large.
+func (l *Log) writeBuffer() error {
+	if l.writtenBytes == 0 && l.segment.regular && l.segment.size > 0 && l.segment.size+int64(len(l.writing)) > l.options.Load().MaxSize {
+		if err := l.rotate(); err != nil {
 			return err
 		}
 	}
-	n, err := l.sheet.write(l.writing[l.done:])
-	l.done += n
-	l.counts.octets.Add(uint64(n))
+	n, err := l.segment.write(l.writing[l.writtenBytes:])
+	l.writtenBytes += n
+	l.counts.bytes.Add(uint64(n))
 	if err != nil {
 		return err
 	}
-	l.counts.lines.Add(l.until - l.written.Load())
-	l.writing, l.done = l.writing[:0], 0
-	l.written.Store(l.until)
+	l.counts.lines.Add(l.writingSeq - l.written.Load())
+	l.writing, l.writtenBytes = l.writing[:0], 0
+	l.written.Store(l.writingSeq)
 	return nil
 }
 
-// turn begins a new file.
-func (l *Log) turn() error {
-	if l.terms.Load().Sync != SyncNone {
+// rotate begins a new segment.
+func (l *Log) rotate() error {
+	if l.options.Load().Sync != SyncNone {
 		if err := l.sync(); err != nil {
 			return err
 		}
 	}
-	if err := l.sheet.turn(l.written.Load() + 1); err != nil {
+	if err := l.segment.rotate(l.written.Load() + 1); err != nil {
 		return err
 	}
-	l.counts.turns.Add(1)
-	select {
-	case l.full <- struct{}{}:
-	default:
-	}
+	l.counts.rotations.Add(1)
+	l.wakeRetention()
 	return nil
 }
 
-// sync waits for the disk. The caller holds l.io.
+// sync waits until the disk has all lines that are in the file. The caller holds l.io.
 func (l *Log) sync() error {
-	if err := l.sheet.sync(); err != nil {
+	if err := l.segment.sync(); err != nil {
 		return err
 	}
 	l.synced.Store(l.written.Load())
 	return nil
 }
 
-// note keeps whether the file could be written, and gives that as an error of the Log.
-// The caller holds l.io.
-func (l *Log) note(err error) error {
+// setFailure stores whether the file could be written, and returns the error wrapped in
+// ErrUnwritable. The caller holds l.io.
+func (l *Log) setFailure(err error) error {
 	if err == nil {
 		l.failure.Store(nil)
 		return nil
 	}
 	err = fmt.Errorf("%w: %w", ErrUnwritable, err)
 	l.failure.Store(&err)
-	l.trouble.Store(&err)
+	l.unreported.Store(&err)
 	l.counts.failures.Add(1)
 	return err
 }
 
-// failed is what note has kept.
-func (l *Log) failed() error {
+// writeError returns the error that setFailure has stored.
+func (l *Log) writeError() error {
 	if p := l.failure.Load(); p != nil {
 		return *p
 	}
 	return nil
 }
 
-// Err says why the audit cannot be written at present; nil where it can. It is
-// what health reports, whatever the configuration says of refusing.
-func (l *Log) Err() error { return cmp.Or(l.failed(), l.unkept.err()) }
+// Err returns why the audit cannot be written at present; nil: it can. Health checks report
+// it, whatever Options.Continue says.
+func (l *Log) Err() error { return cmp.Or(l.writeError(), l.unsaved.err()) }
 
-// Close writes what is left and closes the file.
+// Refusal is Err, but nil with Options.Continue.
+func (l *Log) Refusal() error {
+	if l.options.Load().Continue {
+		return nil
+	}
+	return l.Err()
+}
+
+// Run writes batches, tries again after failures, waits for the disk when it is time, and
+// compresses and removes old segments, until ctx ends.
+func (l *Log) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return l.writeBatches(ctx) })
+	g.Go(func() error { return l.retention.run(ctx) })
+	return g.Wait()
+}
+
+func (l *Log) writeBatches(ctx context.Context) error {
+	tick := time.NewTicker(batchDelay)
+	defer tick.Stop()
+	var probed, synced time.Time
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			l.mu.Lock()
+			l.addCounted(cheapInterval)
+			l.mu.Unlock()
+			if l.Err() != nil && now.Sub(probed) < probeDelay {
+				continue
+			}
+			probed = now
+			due := now.Sub(synced) >= syncDelay
+			if due {
+				synced = now
+			}
+			l.probe(due)
+			err, past := l.Err(), l.unreported.Swap(nil)
+			if err == nil && past != nil && !failing {
+				failing = true // it has ended already
+				l.logState(*past)
+			}
+			if failing != (err != nil) {
+				failing = err != nil
+				l.logState(err)
+			}
+		}
+	}
+}
+
+// probe writes all lines. If the time has come (due), it also waits for the disk.
+func (l *Log) probe(due bool) {
+	l.io.Lock()
+	err := l.flush()
+	if err != nil {
+		l.setFailure(err)
+	}
+	written := l.written.Load()
+	how := l.options.Load().Sync
+	sync := (how == SyncAlways || how == SyncInterval && due) && l.synced.Load() < written
+	l.io.Unlock()
+	if due || sync {
+		l.unsaved.retry(l.opened.Snapshots) // first, since the lines rest on the snapshots
+	}
+	if err != nil {
+		return
+	}
+	if sync {
+		err = l.segment.sync() // without l.io, so that a slow disk holds up no request
+	}
+	l.io.Lock()
+	defer l.io.Unlock()
+	if sync && err == nil {
+		l.synced.Store(max(l.synced.Load(), written))
+	}
+	if err != nil || len(l.writing) == 0 { // else another write has failed meanwhile
+		l.setFailure(err)
+	}
+}
+
+// logState logs that the audit cannot be written, or, if err is nil, that it can again.
+func (l *Log) logState(err error) {
+	if err != nil {
+		l.opened.Log.Error("the audit cannot be written", "file", l.opened.File, "error", err)
+		return
+	}
+	l.opened.Log.Info("the audit can be written again", "file", l.opened.File)
+}
+
+// Stats is the state of a Log.
+type Stats struct {
+	Err       error         // why the audit cannot be written at present; nil: it can
+	Waiting   int           // lines that are not in the file yet
+	Lag       time.Duration // age of the oldest of them
+	Unsynced  int           // lines in the file that the disk may not have yet; 0 with SyncNone
+	Lines     uint64        // lines written so far
+	Bytes     uint64        // bytes written so far
+	Failures  uint64        // failed writes and waits for the disk so far, with those of retries
+	Lost      uint64        // records so far that could be neither written nor held in memory
+	Rotations uint64        // segments so far that were rotated because they were full
+	Counted   uint64        // refusals so far that were only counted, because too many came from one client
+}
+
+// Stats returns the present Stats. It waits for no disk.
+func (l *Log) Stats() Stats {
+	c := &l.counts
+	s := Stats{
+		Err: l.Err(), Lines: c.lines.Load(), Bytes: c.bytes.Load(), Failures: c.failures.Load(),
+		Lost: c.lost.Load(), Rotations: c.rotations.Load(), Counted: c.counted.Load(),
+	}
+	// In this order, since synced <= written <= seq must hold in the result.
+	synced := l.synced.Load()
+	written := l.written.Load()
+	l.mu.Lock()
+	last, writingSeq, writingSince, bufSince := l.seq, l.writingSeq, l.writingSince, l.bufSince
+	empty := len(l.buf) == 0
+	l.mu.Unlock()
+	s.Waiting = int(last - written)
+	if l.options.Load().Sync != SyncNone {
+		s.Unsynced = int(written - synced)
+	}
+	switch {
+	case written < writingSeq:
+		s.Lag = time.Since(writingSince)
+	case !empty:
+		s.Lag = time.Since(bufSince)
+	}
+	return s
+}
+
+// Close writes all lines and closes the file.
 func (l *Log) Close() error {
 	l.io.Lock()
 	defer l.io.Unlock()
 	l.mu.Lock()
-	l.tellSurplus(0)
+	l.addCounted(0)
 	l.mu.Unlock()
-	err := l.note(l.flush())
-	l.unkept.settle(l.o.Snapshots)
-	if err == nil && l.terms.Load().Sync != SyncNone {
+	err := l.setFailure(l.flush())
+	l.unsaved.retry(l.opened.Snapshots)
+	if err == nil && l.options.Load().Sync != SyncNone {
 		err = l.sync()
 	}
-	return errors.Join(err, l.unkept.err(), l.sheet.close())
+	return errors.Join(err, l.unsaved.err(), l.segment.close())
 }

@@ -77,13 +77,13 @@ func chained(t testing.TB, file string) (said []string) {
 func TestRefusalIsInTheFileWhenWriteReturns(t *testing.T) {
 	l := open(t, Options{})
 	l.Write(allowed())
-	if got := chained(t, l.o.File); got != nil {
+	if got := chained(t, l.opened.File); got != nil {
 		t.Errorf("an allowed request's record was not batched: %q", got)
 	}
 	if err := l.Write(refused()); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(chained(t, l.o.File), " "); got != "allow block" {
+	if got := strings.Join(chained(t, l.opened.File), " "); got != "allow block" {
 		t.Errorf("not both records, in their order: %q", got)
 	}
 }
@@ -109,7 +109,7 @@ func TestNoRefusalIsLostToASlowDisk(t *testing.T) {
 	}
 	l.io.Unlock()
 	all.Wait()
-	if got := len(chained(t, l.o.File)); got != writers {
+	if got := len(chained(t, l.opened.File)); got != writers {
 		t.Errorf("%d lines of %d refusals that were answered", got, writers)
 	}
 }
@@ -121,7 +121,7 @@ func TestBatchesAreWrittenInTime(t *testing.T) {
 		go l.Run(ctx)
 		l.Write(allowed())
 		<-time.After(batchDelay + time.Millisecond)
-		if chained(t, l.o.File) == nil {
+		if chained(t, l.opened.File) == nil {
 			t.Error("the record is still not written")
 		}
 		cancel()
@@ -133,7 +133,7 @@ func TestBatchesAreWrittenInTime(t *testing.T) {
 func TestAllowedRequestsDoNotQueue(t *testing.T) {
 	l := open(t, Options{})
 	l.io.Lock() // somebody writes
-	for len(l.buf) < 2*batchOctets {
+	for len(l.buf) < 2*batchBytes {
 		if err := l.Write(allowed()); err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestIncludeBlocked(t *testing.T) {
 	l.Write(allowed())
 	l.Write(refused())
 	close(t, l)
-	if got := strings.Join(chained(t, l.o.File), " "); got != "block" {
+	if got := strings.Join(chained(t, l.opened.File), " "); got != "block" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -190,7 +190,7 @@ func tidied(t *testing.T, l *Log) {
 	t.Helper()
 	for plain := []string{""}; len(plain) > 0; {
 		var err error
-		if plain, err = l.prune(); err == nil {
+		if plain, err = l.retention.prune(); err == nil {
 			err = compressOne(t.Context(), plain, func(int) error { return nil })
 		}
 		if err != nil {
@@ -203,7 +203,7 @@ func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
 	l := open(t, Options{MaxSize: 64 << 10, MaxFiles: 3})
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := os.WriteFile(trail.SegmentPath(l.o.File, 1)+partial, nil, 0o600); err != nil { // as a crash leaves it
+	if err := os.WriteFile(trail.SegmentPath(l.opened.File, 1)+partialExt, nil, 0o600); err != nil { // as a crash leaves it
 		t.Fatal(err)
 	}
 	for range 1000 {
@@ -218,7 +218,7 @@ func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
 	cancel()
 	running.Wait()
 	tidied(t, l)
-	files, err := trail.Segments(l.o.File)
+	files, err := trail.Segments(l.opened.File)
 	if err != nil || len(files) != 4 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -228,13 +228,13 @@ func TestOldFilesAreCompressedAndRemoved(t *testing.T) {
 		}
 	}
 	close(t, l)
-	before := len(chained(t, l.o.File)) // which holds across compressed files
-	again := open(t, Options{File: l.o.File})
+	before := len(chained(t, l.opened.File)) // which holds across compressed files
+	again := open(t, Options{File: l.opened.File})
 	again.Write(refused())
-	if got := len(chained(t, l.o.File)); got != before+1 {
+	if got := len(chained(t, l.opened.File)); got != before+1 {
 		t.Errorf("%d lines, want %d", got, before+1)
 	}
-	if rest, _ := filepath.Glob(filepath.Join(filepath.Dir(l.o.File), "*"+partial)); rest != nil {
+	if rest, _ := filepath.Glob(filepath.Join(filepath.Dir(l.opened.File), "*"+partialExt)); rest != nil {
 		t.Errorf("left behind: %q", rest)
 	}
 }
@@ -246,13 +246,13 @@ func TestChainGoesOnBehindAFileThatIsCompressed(t *testing.T) {
 	}
 	close(t, l)
 	tidied(t, l)
-	if err := os.Remove(l.o.File); err != nil { // as if the end had come before the new file's first line
+	if err := os.Remove(l.opened.File); err != nil { // as if the end had come before the new file's first line
 		t.Fatal(err)
 	}
-	before := len(chained(t, l.o.File))
-	again := open(t, Options{File: l.o.File})
+	before := len(chained(t, l.opened.File))
+	again := open(t, Options{File: l.opened.File})
 	again.Write(refused())
-	if got := len(chained(t, l.o.File)); got != before+1 {
+	if got := len(chained(t, l.opened.File)); got != before+1 {
 		t.Errorf("%d lines, want %d", got, before+1)
 	}
 }
@@ -356,7 +356,7 @@ func TestManyWritersShareWrites(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if got := len(chained(t, l.o.File)); got != writers*each {
+		if got := len(chained(t, l.opened.File)); got != writers*each {
 			t.Errorf("%d lines, want %d", got, writers*each)
 		}
 	}
@@ -390,7 +390,7 @@ func BenchmarkLogWrite(b *testing.B) {
 			}
 			cancel()
 			running.Wait()
-			os.Remove(l.o.File)
+			os.Remove(l.opened.File)
 		})
 	}
 }

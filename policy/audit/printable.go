@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// EscapeJSON escapes in JSON text what a terminal would not print as it stands, which
-// encoding/json lets pass: no stranger's string can move the cursor or turn a line around.
+// EscapeJSON escapes the characters in JSON text that are not printable. encoding/json leaves
+// most of them, and they could move a terminal's cursor or change its text direction.
 func EscapeJSON(text []byte) []byte {
 	if !slices.ContainsFunc(text, func(c byte) bool { return c >= 0x7F }) {
 		return text

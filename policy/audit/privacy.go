@@ -4,14 +4,17 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"net"
 	"strings"
 )
 
-// pseudonymOctets of a hash name a client: enough that no two of a billion have one.
-const pseudonymOctets = 16
+// pseudonymBytes is how many bytes of a hash name a client. With 16, no two of a billion
+// clients have the same name.
+const pseudonymBytes = 16
 
-// Pseudonym gives the function that names a client by a hash, which whoever has key
-// can make again and nobody else can: without a key, all addresses are soon tried.
+// Pseudonym returns a function that names a client by a keyed hash (HMAC). With the key, the
+// name of a client can be computed again. Without it, nobody can find the client by trying all
+// addresses.
 func Pseudonym(key []byte) func(client string) string {
 	return func(client string) string {
 		if client == "" {
@@ -19,40 +22,35 @@ func Pseudonym(key []byte) func(client string) string {
 		}
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(client))
-		return hex.EncodeToString(mac.Sum(nil)[:pseudonymOctets])
+		return hex.EncodeToString(mac.Sum(nil)[:pseudonymBytes])
 	}
 }
 
-// IsPseudonym says whether a name may be one.
+// IsPseudonym reports whether a name has the form of a Pseudonym.
 func IsPseudonym(name string) bool {
-	octets, err := hex.DecodeString(name)
-	return err == nil && len(octets) == pseudonymOctets
+	b, err := hex.DecodeString(name)
+	return err == nil && len(b) == pseudonymBytes
 }
 
-// Anonym names no client at all.
+// Anonymous returns no name for any client.
 func Anonymous(string) string { return "" }
 
-// discreet leaves out of an error's text what is not to be recorded of a client and
-// of an address.
-func discreet(text string, r *Record, o *Options) string {
+// redact removes from an error's text what the Options leave out of records: the address of
+// the client (remote), and the query of the URL (target).
+func redact(text, remote, target string, o *Options) string {
 	if o.Client != nil {
-		if host := hostOf(r.Remote); host != "" {
+		host, _, err := net.SplitHostPort(remote)
+		if err != nil {
+			host = remote
+		}
+		if host != "" {
 			text = strings.ReplaceAll(text, host, "(client)")
 		}
 	}
-	if o.DropQuery && r.Target != "" {
-		if _, query, ok := strings.Cut(r.Target, "?"); ok && query != "" {
+	if o.DropQuery {
+		if _, query, _ := strings.Cut(target, "?"); query != "" {
 			text = strings.ReplaceAll(text, "?"+query, "")
 		}
 	}
 	return text
-}
-
-// hostOf is the address of an address and port.
-func hostOf(remote string) string {
-	i := strings.LastIndexByte(remote, ':')
-	if i < 0 {
-		return remote
-	}
-	return strings.Trim(remote[:i], "[]")
 }

@@ -13,7 +13,7 @@ import (
 // setAsideFiles has a Log set so many files aside, each with a line.
 func setAsideFiles(t *testing.T, l *Log, n int) {
 	t.Helper()
-	o := *l.terms.Load()
+	o := *l.options.Load()
 	o.MaxSize = 1
 	l.SetOptions(o)
 	for turns := l.Stats().Rotations + uint64(n); l.Stats().Rotations < turns; {
@@ -28,7 +28,7 @@ func setAsideFiles(t *testing.T, l *Log, n int) {
 // verified is what trail.Verify says of a Log's files.
 func verified(t *testing.T, l *Log) (trail.Result, error) {
 	t.Helper()
-	r, err := trail.Open(l.o.File)
+	r, err := trail.Open(l.opened.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestPruningIsSaid(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	for range 2 { // the second time there is nothing to do
-		if _, err := l.prune(); err != nil {
+		if _, err := l.retention.prune(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,13 +68,13 @@ func TestPruningIsSaid(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	setAsideFiles(t, l, 1)
-	if _, err := l.prune(); err != nil {
+	if _, err := l.retention.prune(); err != nil {
 		t.Fatal(err)
 	}
 	if res, err := verified(t, l); err != nil || !res.Pruned {
 		t.Errorf("%+v, %v", res, err)
 	}
-	files, err := trail.Segments(l.o.File)
+	files, err := trail.Segments(l.opened.File)
 	if err != nil || len(files) != 4 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -93,19 +93,19 @@ func TestNothingIsRemovedUnsaid(t *testing.T) {
 	setAsideFiles(t, l, 3)
 	undo := stop(t, l)
 	for range 2 {
-		if _, err := l.prune(); !errors.Is(err, ErrUnwritable) {
+		if _, err := l.retention.prune(); !errors.Is(err, ErrUnwritable) {
 			t.Errorf("%v", err)
 		}
 	}
-	if files, _ := trail.Segments(l.o.File); len(files) != 4 {
+	if files, _ := trail.Segments(l.opened.File); len(files) != 4 {
 		t.Errorf("%v", files)
 	}
 	undo()
 	l.probe(false)
-	if _, err := l.prune(); err != nil {
+	if _, err := l.retention.prune(); err != nil {
 		t.Fatal(err)
 	}
-	if files, _ := trail.Segments(l.o.File); len(files) != 2 {
+	if files, _ := trail.Segments(l.opened.File); len(files) != 2 {
 		t.Errorf("%v", files)
 	}
 	if res, err := verified(t, l); err != nil || !res.Pruned {
@@ -117,16 +117,16 @@ func TestNothingIsRemovedUnsaid(t *testing.T) {
 func TestPruningIsSaidOnce(t *testing.T) {
 	l := open(t, Options{MaxFiles: 1})
 	setAsideFiles(t, l, 2)
-	part := trail.SegmentPath(l.o.File, 1) + partial
+	part := trail.SegmentPath(l.opened.File, 1) + partialExt
 	if err := os.MkdirAll(filepath.Join(part, "not empty"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	plain := trail.SegmentPath(l.o.File, 1)
+	plain := trail.SegmentPath(l.opened.File, 1)
 	if err := errors.Join(os.Remove(plain), os.MkdirAll(filepath.Join(plain, "not empty"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err := l.prune(); err == nil {
+		if _, err := l.retention.prune(); err == nil {
 			t.Error("a directory was removed")
 		}
 	}

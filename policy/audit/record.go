@@ -1,80 +1,84 @@
-// Package audit keeps the evidence: one [Record] for each request, handed to
-// every [Sink]: the file of JSON lines ([Log]), the tally of a run ([Tally]).
+// Package audit records one [Record] for each request, and hands it to every [Sink]: the audit
+// trail ([Log]) and the counters of a run ([Counter]).
 //
-// A Record is built in one place, the proxy, and never changed after it was
-// handed over. The Log comes first: a refusal's line is written to the file
-// before the client can read the answer, an allowed request's when it ends, and the
-// robots.txt that either rests on is kept before. Lines are chained and files set
-// aside as package trail has it; what reads them is there, and takes no lock.
+// Package proxy builds the Record, and does not change it after it was handed over. The Log is
+// the first Sink. It writes the line of a refusal to the file before the client can read the
+// response, and that of an allowed request when the request ends. Before either, it stores the
+// robots.txt that the decision rests on. Package trail has the format of lines and segment
+// files, and reads them without a lock.
 //
 // There is one exception. Refusals that the request and the configuration alone decide
-// ([IsCheap]) cost their sender nothing, and a record of each would push older records out
-// of the files. The Log records at most 100 of these refusals a second for one client. It
-// counts the others, and writes one line a second that says how many there were and why.
+// ([IsCheap]) cost their sender nothing, and a record of each would fill the segments, so that
+// older ones are removed sooner. The Log records at most 100 of these refusals a second for one
+// client. It counts the others, and writes one line a second that says how many there were and
+// why.
 //
-// Long strings cannot fill the files either: a line without its URL has at most 4 KiB,
-// whatever clients and origins send, and a URL at most three times the bytes that it was
+// Long strings cannot fill the segments either: a line without its URL has at most 4 KiB,
+// whatever clients and origins send, and a URL takes at most three times the bytes that it was
 // sent with.
 //
-// A Log that cannot write (a full disk, a file or directory that was taken away, one
-// that may only be read) says so in [Log.Err] until a probe succeeds, and the
-// proxy then refuses what follows (unless the configuration says otherwise). What it
-// could not write meanwhile is kept, up to a bound, and the number of records beyond
-// that is a line of its own. After a crash what stands behind the last whole line is
-// set aside, and a line says so: no request's line, if it was a refusal that was
-// answered. There is no error that has a Log write to a chain that another writes.
+// A Log may be unable to write: the disk is full, or the file was removed or may only be read.
+// Then [Log.Err] returns an error until a probe succeeds, and the proxy refuses requests
+// (unless the configuration says otherwise). The Log holds the lines in memory up to a bound,
+// and adds a line with the number of records beyond it. After a crash, Open moves what follows
+// the last complete line to another file, and adds a line about it; the line of a refusal that
+// was answered is never incomplete. A Log never writes to a trail that another process writes.
 //
-// All Sinks here may be shared by any number of goroutines.
+// Any number of goroutines may share a Sink.
 package audit
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
+	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
 )
 
-// A Record is what is kept of one request.
+// A Record describes one request.
 type Record struct {
-	Time        time.Time       // when it arrived
-	ID          string          // names it, here and in the answer to the client
-	Request     policy.Request  // who asked for what
-	Target      string          // as the client wrote it, where it could not be normalised
-	Remote      string          // the address and port that the client asked from; in no line, nor in a line's error unless Client is
-	Decision    policy.Decision // and on what it rests
-	Monitor     bool            // the decision was recorded only, not enforced
-	Slot        bool            // the pace gave it one, at once or after a wait
-	Waited      time.Duration   // for a slot, whether or not there came one
-	BackOff     time.Duration   // the pause of the host that held the request up, or that its answer began; zero: none
-	Slowed      time.Duration   // the least time between two requests that held it up, since the host answers slowly; zero: none did
-	StoreAway   bool            // the store that the replicas share was away, and the request was paced without it, or refused its turn
-	Cached      bool            // the request for robots.txt was answered with the cached copy: nothing went out
-	Preferences Preferences     // of the origin, in its answer's header
-	Status      int             // answered; 0 where no answer was possible
-	Bytes       int64           // of the body, or of both ways of a tunnel, sent on
+	Time        time.Time       // when the request arrived
+	ID          string          // identifies the request, here and in the response to the client
+	Request     policy.Request  // what the client requested
+	Target      string          // the target as the client sent it; used if it could not be normalised
+	Remote      string          // address and port of the client; in no line, and removed from errors if Options.Client is set
+	Decision    policy.Decision // with its reasons
+	Monitor     bool            // the decision was only recorded, not enforced
+	Slot        bool            // the pacer gave the request a slot, at once or after a wait
+	Waited      time.Duration   // wait for a slot, whether or not the request got one
+	BackOff     time.Duration   // the host's back-off that delayed the request, or that its response began; zero: none
+	Slowed      time.Duration   // interval between requests that delayed the request, since the host responds slowly; zero: none did
+	StoreAway   bool            // the shared store was unavailable: the request was paced without it, or refused
+	Cached      bool            // the request for robots.txt was answered from the cache
+	Preferences Preferences     // of the origin, in the response header
+	Status      int             // status of the response; 0: no response was possible
+	Bytes       int64           // bytes of the body, or of both directions of a tunnel
 	Took        time.Duration   // from arrival to the end
-	Err         error           // what went wrong, in full; for the record only
+	Err         error           // the error in detail, for the record only
 
-	kept bool // Log.Keep was called for it
+	snapshotSaved bool // Log.SaveSnapshot was called
 }
 
-// Blocked says whether the request was decided against.
+// Blocked reports whether the request was decided against.
 func (r *Record) Blocked() bool { return r.Decision.Verdict != policy.Allow }
 
-// Refused says whether the request was decided against and therefore not sent on.
+// Refused reports whether the request was decided against and therefore not sent on.
 func (r *Record) Refused() bool { return r.Blocked() && !r.Monitor }
 
-// A Sink takes Records. Write must not keep or change r's insides, and must
-// not hold a request up, but for the Log, whose error refuses it.
+// A Sink takes Records. Write must not keep or change r. Except for the Log, whose error
+// refuses the request, it must not wait.
 type Sink interface {
 	Write(r *Record) error
 }
 
-// Fanout hands each Record to all sinks in their order; the first error is the
-// answer, and no reason to leave the others out.
+// Fanout returns a Sink that hands each Record to all sinks, in their order. It returns the
+// first error, but still calls the others.
 func Fanout(sinks ...Sink) Sink { return fanout(sinks) }
 
 type fanout []Sink
@@ -89,22 +93,117 @@ func (f fanout) Write(r *Record) error {
 	return first
 }
 
-// IDs gives out names for Records: a prefix of this process, and a count.
+// IDs generates the IDs of Records: a prefix of this process, and a count.
 type IDs struct {
 	prefix string
 	last   atomic.Uint64
 }
 
-// NewIDs begins a series with a random prefix, so that two processes do not
-// give the same name.
+// NewIDs returns IDs with a random prefix, so that no two processes generate the same ID.
 func NewIDs() *IDs {
 	var b [6]byte
 	rand.Read(b[:]) // never fails (crypto/rand since Go 1.24)
 	return &IDs{prefix: hex.EncodeToString(b[:]) + "-"}
 }
 
-// Next gives the next name.
+// Next returns the next ID.
 func (i *IDs) Next() string {
 	var b [40]byte
 	return string(strconv.AppendUint(append(b[:0], i.prefix...), i.last.Add(1), 36))
+}
+
+// appendWithin appends the record of a request. It is written by hand because encoding/json
+// takes longer than all else that a record needs, and escapes less.
+func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url int) {
+	d := &r.Decision
+	b = appendTime(append(b, `{"time":"`...), r.Time)
+	b = appendString(append(b, `","id":`...), r.ID)
+	b = appendOptional(b, `,"replica":"`, o.Replica, limit)
+	b = appendOptional(b, `,"client":"`, o.clientName(r.Request.Client), limit)
+	b = appendOptional(b, `,"method":"`, r.Request.Method, limit)
+	b, url = appendURL(b, r, o.DropQuery, limit)
+	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, limit)
+	b = appendOptional(b, `,"user_agent":"`, r.Request.UserAgent, limit)
+	b = appendOptional(b, `,"agent":"`, d.Token, limit)
+	b = append(append(b, `,"decision":"`...), d.Verdict.String()...)
+	b = append(append(b, `","reason":"`...), d.Reason...)
+	b = strconv.AppendBool(append(b, `","enforced":`...), !r.Monitor)
+	b = appendOptional(b, `,"entry":"`, d.Entry, limit)
+	b = appendOptional(b, `,"entry_reason":"`, d.EntryReason, limit)
+	b = appendOptional(b, `,"rule":"`, d.Rule, limit)
+	b = appendNumber(b, `,"line":`, d.Line)
+	b = appendOptional(b, `,"reading":"`, d.Form.String(), limit)
+	b = appendOptional(b, `,"group":"`, d.Group, limit)
+	b = appendRobots(b, d, limit)
+	b = appendOptional(b, `,"robots_content_signal":"`, d.Signals.String(), limit)
+	b = appendOptional(b, `,"robots_content_usage":"`, d.Usage, limit)
+	if d.Asked > 0 {
+		b = appendSeconds(append(b, `,"crawl_delay_s":`...), d.Pace.CrawlDelay)
+		b = appendSeconds(append(b, `,"crawl_delay_asked_s":`...), d.Asked)
+	}
+	b = appendMillis(append(b, `,"wait_ms":`...), r.Waited)
+	b = appendDelay(b, `,"back_off_s":`, r.BackOff)
+	b = appendDelay(b, `,"slowed_s":`, r.Slowed)
+	b = appendTrue(b, `,"cached":`, r.Cached)
+	b = appendTrue(b, `,"store_away":`, r.StoreAway)
+	b = r.Preferences.RobotsTag.append(b, `,"x_robots_tag":"`, limit)
+	b = r.Preferences.ContentSignal.append(b, `,"content_signal":"`, limit)
+	b = r.Preferences.ContentUsage.append(b, `,"content_usage":"`, limit)
+	b = r.Preferences.TDMReservation.append(b, `,"tdm_reservation":"`, limit)
+	b = r.Preferences.TDMPolicy.append(b, `,"tdm_policy":"`, limit)
+	b = appendNumber(b, `,"status":`, r.Status)
+	b = strconv.AppendInt(append(b, `,"bytes":`...), r.Bytes, 10)
+	b = appendMillis(append(b, `,"duration_ms":`...), r.Took)
+	if err := cmp.Or(r.Err, d.Err); err != nil {
+		b = appendOptional(b, `,"error":"`, redact(err.Error(), r.Remote, r.Target, o), limit)
+	}
+	return b, url
+}
+
+// appendRobots appends the members about the robots.txt that a decision rests on.
+func appendRobots(b []byte, d *policy.Decision, limit int) []byte {
+	a := d.Ruling.Result
+	if a == nil {
+		return b
+	}
+	b = appendOptional(b, `,"robots_url":"`, a.URL, limit)
+	if at := d.Ruling.Fetched(); !at.IsZero() {
+		b = append(appendTime(append(b, `,"robots_fetched":"`...), at), '"')
+	}
+	b = appendOptional(b, `,"robots_agent":"`, a.UserAgent, limit)
+	b = appendOptional(b, `,"robots_sha256":"`, a.SHA256, limit)
+	b = appendOptional(b, `,"dialect":"`, d.Dialect, limit)
+	return appendTrue(b, `,"robots_stale":`, d.Ruling.Stale)
+}
+
+// appendURL appends the URL of the request, and returns its length in the line. For a request
+// without a valid URL it appends the target that the client sent, cut as other strings are,
+// and returns 0. It percent-encodes what is not printable.
+func appendURL(b []byte, r *Record, dropQuery bool, limit int) (line []byte, url int) {
+	q := r.Request
+	target := q.PathQuery
+	if q.Origin.Host == "" {
+		target = r.Target
+	}
+	if dropQuery {
+		target, _, _ = strings.Cut(target, "?")
+	}
+	b = append(b, `,"url":"`...)
+	start := len(b)
+	switch {
+	case q.Origin.Host == "":
+		return append(appendURLText(b, target, limit), '"'), 0
+	case q.Method == http.MethodConnect:
+		b = appendEscaped(b, q.Origin.Addr())
+	default:
+		b = appendEscaped(b, q.Origin.String())
+		whole := target[:cutAt(target, trail.MaxURL)]
+		plain := plainPrefix(whole)
+		b = append(b, whole[:plain]...)
+		b = appendEscaped(b, percentEncoded(whole[plain:]))
+		if len(target) > trail.MaxURL {
+			b = trail.AppendCut(b, len(target))
+		}
+	}
+	return append(b, '"'), len(b) - start
 }

@@ -17,8 +17,8 @@ import (
 // entries reads what the lines of a trail say.
 func entries(t *testing.T, l *Log) (all []trail.Entry) {
 	t.Helper()
-	chained(t, l.o.File)
-	r, err := trail.Open(l.o.File)
+	chained(t, l.opened.File)
+	r, err := trail.Open(l.opened.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestCheapRefusalsAreCounted(t *testing.T) {
 		if of, events := recorded(t, l); of["10.0.0.1"] != maxCheap || of["lab"] != 3 || len(events) > 0 {
 			t.Errorf("at first: %v, %+v", of, events)
 		}
-		<-time.After(cheapSpan + 2*batchDelay)
+		<-time.After(cheapInterval + 2*batchDelay)
 		of, events := recorded(t, l)
 		if len(events) != 1 {
 			t.Fatalf("%d events, %v", len(events), of)
@@ -102,13 +102,13 @@ func TestCheapRefusalsAreCounted(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		flood(t, l, "10.0.0.1", policy.ReasonMalformed, maxCheap) // another second
-		<-time.After(3 * cheapSpan)
+		<-time.After(3 * cheapInterval)
 		if of, events := recorded(t, l); of["10.0.0.1"] != 2*maxCheap || len(events) != 1 {
 			t.Errorf("a second later: %v, %d events", of, len(events))
 		}
 		flood(t, l, "10.0.0.1", policy.ReasonMalformed, maxCheap+1)
 		flood(t, l, "10.0.0.2", policy.ReasonLimit, maxCheap+5)
-		<-time.After(cheapSpan + 2*batchDelay)
+		<-time.After(cheapInterval + 2*batchDelay)
 		if of, events = recorded(t, l); len(events) != 2 {
 			t.Fatalf("%d events, %v", len(events), of)
 		}
@@ -137,7 +137,7 @@ func TestWhatIsCheap(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		<-time.After(cheapSpan + 2*batchDelay)
+		<-time.After(cheapInterval + 2*batchDelay)
 		of, events := recorded(t, l)
 		if of["lab"] != 2*maxCheap {
 			t.Errorf("%d records of requests that were sent on", of["lab"])
@@ -189,7 +189,7 @@ func TestCountedClients(t *testing.T) {
 		for i := range 2 * maxCheap {
 			flood(t, l, fmt.Sprintf("2001:db8::%x", i), policy.ReasonAuth, 1)
 		}
-		<-time.After(cheapSpan + 2*batchDelay)
+		<-time.After(cheapInterval + 2*batchDelay)
 		_, events := recorded(t, l)
 		if len(events) != 1 || events[0].Count != maxCheap || events[0].Client != "pseudonym of 2001:db8::/64" || events[0].Clients != 1 {
 			t.Errorf("%+v", events)
@@ -197,11 +197,11 @@ func TestCountedClients(t *testing.T) {
 	})
 	running(t, Options{}, func(t *testing.T, l *Log) {
 		for i := range maxCheapClients + 2*maxCheap {
-			if over := l.countOnly(refusedOf(fmt.Sprint("client ", i))); over != (i >= maxCheapClients+maxCheap) {
+			if over := l.isOnlyCounted(refusedOf(fmt.Sprint("client ", i))); over != (i >= maxCheapClients+maxCheap) {
 				t.Fatalf("client %d: %v", i, over)
 			}
 		}
-		if n := len(l.surplus.came); n != maxCheapClients+1 {
+		if n := len(l.cheap.byClient); n != maxCheapClients+1 {
 			t.Errorf("%d clients are told apart", n)
 		}
 	})
@@ -224,7 +224,7 @@ func TestCountedWhileTheFileCannotBeWritten(t *testing.T) {
 		}
 		for range 5 {
 			flood(t, l, "10.0.0.1", policy.ReasonMalformed, 2*maxCheap)
-			<-time.After(cheapSpan)
+			<-time.After(cheapInterval)
 		}
 		if n := len(l.buf) + len(l.writing); n > 2*maxPending {
 			t.Errorf("%d bytes are held", n)

@@ -26,7 +26,7 @@ func TestUse(t *testing.T) {
 		if err := errors.Join(l.Write(named(allowed())), l.Write(named(refused()))); err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile(l.o.File)
+		text, err := os.ReadFile(l.opened.File)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestUse(t *testing.T) {
 		t.Errorf("blocked alone, and nobody's: %s", got)
 	}
 	close(t, l)
-	if got := chained(t, l.o.File); !slices.Equal(got, []string{"allow", "block", "allow", "block", "block"}) {
+	if got := chained(t, l.opened.File); !slices.Equal(got, []string{"allow", "block", "allow", "block", "block"}) {
 		t.Errorf("the chain has %q", got)
 	}
 }
@@ -77,18 +77,18 @@ func TestUseSizes(t *testing.T) {
 	fill(4)
 	l.SetOptions(Options{MaxSize: 1})
 	fill(4)
-	if files, _ := trail.Segments(l.o.File); len(files) != 5 {
+	if files, _ := trail.Segments(l.opened.File); len(files) != 5 {
 		t.Errorf("%d files", len(files))
 	}
-	<-l.full
+	<-l.rotated
 	l.SetOptions(Options{MaxFiles: 2})
-	if len(l.full) != 1 {
+	if len(l.rotated) != 1 {
 		t.Error("nobody looks how many there are")
 	}
-	if _, err := l.prune(); err != nil {
+	if _, err := l.retention.prune(); err != nil {
 		t.Fatal(err)
 	}
-	if files, _ := trail.Segments(l.o.File); len(files) != 3 {
+	if files, _ := trail.Segments(l.opened.File); len(files) != 3 {
 		t.Errorf("%d files are kept", len(files))
 	}
 }
@@ -129,7 +129,7 @@ func TestUseUnderLoad(t *testing.T) {
 	}
 	writers.Wait()
 	close(t, l)
-	if got := len(chained(t, l.o.File)); got != 400 {
+	if got := len(chained(t, l.opened.File)); got != 400 {
 		t.Errorf("%d lines", got)
 	}
 }

@@ -41,7 +41,7 @@ func TestRobotsIsKeptBeforeTheLine(t *testing.T) {
 	k := new(keeper)
 	l := open(t, Options{Snapshots: k})
 	k.look = func() {
-		if got := chained(t, l.o.File); got != nil {
+		if got := chained(t, l.opened.File); got != nil {
 			t.Errorf("the line was there first: %q", got)
 		}
 	}
@@ -89,7 +89,7 @@ func TestRobotsThatCannotBeKeptRefuses(t *testing.T) {
 	if err := l.Write(refused()); !errors.Is(err, ErrUnwritable) || !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("got %v", err)
 	}
-	if got := chained(t, l.o.File); !slices.Equal(got, []string{"block"}) {
+	if got := chained(t, l.opened.File); !slices.Equal(got, []string{"block"}) {
 		t.Errorf("the line is not written all the same: %q", got)
 	}
 	l.probe(true)
@@ -118,7 +118,7 @@ func TestNoRoomRefusesOneRequest(t *testing.T) {
 	if err := l.Write(refused()); !errors.Is(err, ErrNoSpace) || k.asked != 2 {
 		t.Errorf("a record that Keep was not called for: %v, asked %d times", err, k.asked)
 	}
-	if got := chained(t, l.o.File); !slices.Equal(got, []string{"block", "block"}) {
+	if got := chained(t, l.opened.File); !slices.Equal(got, []string{"block", "block"}) {
 		t.Errorf("got %q", got)
 	}
 	if l.probe(true); l.Err() != nil || l.Refusal() != nil || k.asked != 2 {

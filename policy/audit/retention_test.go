@@ -27,16 +27,16 @@ func tidying(t *testing.T, most int, do func(step func(first ...uint64) []string
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- l.tidy(ctx) }()
+		go func() { ended <- l.retention.run(ctx) }()
 		synctest.Wait() // it has found nothing yet
 		do(func(first ...uint64) (there []string) {
 			for _, n := range first {
 				text := strings.Repeat("x", maxCompressed)
-				if err := os.WriteFile(trail.SegmentPath(l.o.File, n), []byte(text), 0o600); err != nil {
+				if err := os.WriteFile(trail.SegmentPath(l.opened.File, n), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			l.full <- struct{}{}
+			l.rotated <- struct{}{}
 			<-time.After(time.Second)
 			synctest.Wait()
 			names, err := filepath.Glob(filepath.Join(dir, "audit-*"))

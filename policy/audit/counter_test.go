@@ -36,13 +36,13 @@ func TestTallyCountsByHostAndRule(t *testing.T) {
 
 func TestTallyIsBounded(t *testing.T) {
 	var tally Counter
-	for i := range maxTallied + 50 {
+	for i := range maxCounted + 50 {
 		r := refused()
 		r.Request.Origin.Host = fmt.Sprintf("h%d.test", i)
 		tally.Write(r)
 	}
 	s := tally.Summary()
-	if len(s.Hosts) > maxTallied+1 || len(s.Rules) > maxTallied+1 {
+	if len(s.Hosts) > maxCounted+1 || len(s.Rules) > maxCounted+1 {
 		t.Errorf("%d hosts and %d rules are told apart", len(s.Hosts), len(s.Rules))
 	}
 	if s.Hosts[0].Host != others || s.Hosts[0].Blocked != 50 {

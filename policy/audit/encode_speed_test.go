@@ -41,7 +41,7 @@ func TestPlainOctetsOneByOne(t *testing.T) {
 				for want < len(s) && plain(int(s[want])) {
 					want++
 				}
-				if got := plainOctets(s); got != want {
+				if got := plainPrefix(s); got != want {
 					t.Fatalf("%q: got %d, want %d", s, got, want)
 				}
 			}
@@ -52,8 +52,8 @@ func TestPlainOctetsOneByOne(t *testing.T) {
 func TestRecordsAreWrittenWithoutAllocations(t *testing.T) {
 	r, o := allowed(), &Options{}
 	r.Request.Origin.Port = 8443
-	b := r.append(nil, o)
-	if n := testing.AllocsPerRun(100, func() { b = r.append(b[:0], o) }); n != 0 {
+	b := appendLine(nil, r, o)
+	if n := testing.AllocsPerRun(100, func() { b = appendLine(b[:0], r, o) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -66,10 +66,10 @@ func TestWriteAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 4 * batchOctets / 600 { // both buffers have grown
+	for range 4 * batchBytes / 600 { // both buffers have grown
 		write()
 	}
-	if n := testing.AllocsPerRun(2*batchOctets/600, write); n != 0 {
+	if n := testing.AllocsPerRun(2*batchBytes/600, write); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	close(t, l)
@@ -85,7 +85,7 @@ func BenchmarkRecord(b *testing.B) {
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			line = r.append(line[:0], o)
+			line = appendLine(line[:0], r, o)
 		}
 	})
 	b.Run("seal", func(b *testing.B) {

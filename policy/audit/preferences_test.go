@@ -30,8 +30,8 @@ func TestLineHoldsTheWishes(t *testing.T) {
 	}
 }
 
-func TestWishesAreBounded(t *testing.T) {
-	long := strings.Repeat("0123456789", maxWish)
+func TestPreferencesAreBounded(t *testing.T) {
+	long := strings.Repeat("0123456789", maxPreference)
 	for _, c := range []struct {
 		name  string
 		lines []string
@@ -41,12 +41,12 @@ func TestWishesAreBounded(t *testing.T) {
 		{"none", nil, "", 0},
 		{"an empty one", []string{""}, "", 0},
 		{"an empty one first", []string{"", "b"}, "b", 1},
-		{"as long as may be", []string{long[:maxWish]}, long[:maxWish], maxWish},
-		{"one more", []string{long[:maxWish+1]}, long[:maxWish], maxWish + 1},
-		{"cut in a later line", []string{"noindex", long}, "noindex, " + long[:maxWish-9], len(long) + 9},
-		{"cut at the comma", []string{long[:maxWish-1], "b"}, long[:maxWish-1] + ",", maxWish + 2},
-		{"cut behind it", []string{long[:maxWish-2], "b"}, long[:maxWish-2] + ", ", maxWish + 1},
-		{"many lines", strings.Split(strings.Repeat("a", 10_000), ""), strings.Repeat("a, ", maxWish)[:maxWish], 29_998},
+		{"as long as may be", []string{long[:maxPreference]}, long[:maxPreference], maxPreference},
+		{"one more", []string{long[:maxPreference+1]}, long[:maxPreference], maxPreference + 1},
+		{"cut in a later line", []string{"noindex", long}, "noindex, " + long[:maxPreference-9], len(long) + 9},
+		{"cut at the comma", []string{long[:maxPreference-1], "b"}, long[:maxPreference-1] + ",", maxPreference + 2},
+		{"cut behind it", []string{long[:maxPreference-2], "b"}, long[:maxPreference-2] + ", ", maxPreference + 1},
+		{"many lines", strings.Split(strings.Repeat("a", 10_000), ""), strings.Repeat("a, ", maxPreference)[:maxPreference], 29_998},
 	} {
 		if got := PreferencesOf(http.Header{"X-Robots-Tag": c.lines}).RobotsTag; got != (Preference{c.want, c.whole}) {
 			t.Errorf("%s: %d of %d bytes, want %d of %d: %.80q", c.name, len(got.Text), got.Bytes, len(c.want), c.whole, got.Text)
@@ -59,8 +59,8 @@ func TestWishesAreBounded(t *testing.T) {
 	}
 }
 
-// TestWishesCannotForgeALine: what a header may hold, an origin may send.
-func TestWishesCannotForgeALine(t *testing.T) {
+// TestPreferencesCannotForgeALine: what a header may hold, an origin may send.
+func TestPreferencesCannotForgeALine(t *testing.T) {
 	r := allowed()
 	const hostile = "no\"index\\\",\"status\":1}\t\x1b[2J\u202e\u009bé\xff"
 	w := Preference{hostile, len(hostile)}
@@ -89,13 +89,13 @@ func TestWishesCannotForgeALine(t *testing.T) {
 // plainAnswer has no wishes, as most.
 var plainAnswer = http.Header{"Content-Type": {"text/html"}, "Date": {"now"}, "Server": {"x"}, "Content-Length": {"5"}, "Etag": {"a"}, "Vary": {"b"}, "Age": {"0"}, "Cache-Control": {"c"}, "Link": {"d"}}
 
-func TestWishesOfPlainAnswersAllocateNothing(t *testing.T) {
+func TestPreferencesOfPlainAnswersAllocateNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { PreferencesOf(plainAnswer) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-func BenchmarkWishesOf(b *testing.B) {
+func BenchmarkPreferencesOf(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if PreferencesOf(plainAnswer) != (Preferences{}) {

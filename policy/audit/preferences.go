@@ -1,0 +1,74 @@
+package audit
+
+import (
+	"net/http"
+
+	"robotsproxy/policy/audit/trail"
+)
+
+// maxPreference bounds the text of a Preference, in bytes, to what a line may have of it.
+const maxPreference = trail.MaxText
+
+// Preferences are an origin's usage preferences, as the header of a response states them. They
+// are recorded, not enforced.
+type Preferences struct {
+	RobotsTag      Preference // X-Robots-Tag, for example noindex or nosnippet
+	ContentSignal  Preference // Content-Signal (contentsignals.org)
+	ContentUsage   Preference // Content-Usage (draft-ietf-aipref-attach)
+	TDMReservation Preference // TDM-Reservation (TDM Reservation Protocol 7.1)
+	TDMPolicy      Preference // TDM-Policy (likewise): URL of the terms
+}
+
+// A Preference is the value of one header field, with its lines joined by commas. The zero
+// Preference means that the response does not have the field.
+type Preference struct {
+	Text  string // the first bytes, at most maxPreference
+	Bytes int    // the length of the whole value
+}
+
+// PreferencesOf reads the header of a response. The result does not refer to the header.
+func PreferencesOf(h http.Header) Preferences {
+	return Preferences{
+		RobotsTag:      preference(h["X-Robots-Tag"]),
+		ContentSignal:  preference(h["Content-Signal"]),
+		ContentUsage:   preference(h["Content-Usage"]),
+		TDMReservation: preference(h["Tdm-Reservation"]),
+		TDMPolicy:      preference(h["Tdm-Policy"]),
+	}
+}
+
+// preference reads the lines of one field. Most responses have none, and use no stack for it.
+func preference(lines []string) Preference {
+	if len(lines) == 0 {
+		return Preference{}
+	}
+	return joinLines(lines)
+}
+
+// joinLines joins the lines of a field. It is not inlined, since its buffer would double the
+// stack of the goroutine that waits for the response.
+//
+//go:noinline
+func joinLines(lines []string) Preference {
+	var buf [maxPreference + len(", ")]byte
+	b, whole := buf[:0], 0
+	for _, line := range lines {
+		if whole > 0 {
+			whole += len(", ")
+			if len(b) < maxPreference {
+				b = append(b, ", "...)
+			}
+		}
+		whole += len(line)
+		b = append(b, line[:min(len(line), max(0, maxPreference-len(b)))]...)
+	}
+	return Preference{string(b[:min(len(b), maxPreference)]), whole}
+}
+
+// append appends a member with the Preference, unless it is zero.
+func (p *Preference) append(b []byte, member string, limit int) []byte {
+	if p.Text == "" {
+		return b
+	}
+	return append(appendText(append(b, member...), p.Text, limit, p.Bytes), '"')
+}

@@ -1,0 +1,349 @@
+package audit
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"robotsproxy/policy/audit/trail"
+)
+
+// ErrInUse is the error of Open for a file that another process writes.
+var ErrInUse = errors.New("another process writes it")
+
+// lockName ends the name of the lock file. It stays the same when segments are rotated. The
+// active segment is locked as well, because somebody may delete the lock file.
+const lockName = ".lock"
+
+// An activeSegment is the segment that is written, and the lock file beside it. Only sync may
+// be called at the same time as another method.
+type activeSegment struct {
+	path     string
+	regular  bool     // it is a regular file; a pipe or a device is neither locked nor rotated
+	lock     *os.File // nil: the lock has to be taken
+	firstSeq uint64   // seq of the first line
+	size     int64    // bytes
+	lost     bool     // the file was removed or replaced, and no other was opened yet
+
+	movedTo   string // name to which the file that replaced it was moved
+	movedSize int64  // bytes of that file
+
+	mu         sync.Mutex // guards what follows, so that sync does not use a closed file
+	file       *os.File   // nil: it has to be opened
+	nameSynced bool       // the disk has the name of the file
+}
+
+// open opens the file at path and returns the last Link of its chain. It moves what is not a
+// line of the chain to other files, and returns an event for each.
+func (s *activeSegment) open(path string) (last trail.Link, events []event, err error) {
+	if path == "-" {
+		s.file = os.Stdout
+		return last, nil, nil
+	}
+	s.path = path
+	info, err := os.Stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return last, nil, err
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		s.file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY|unix.O_NONBLOCK, 0) // for a pipe without a reader it is an error
+		return last, nil, err
+	}
+	s.regular = true
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if err := s.takeLock(); err != nil {
+		return last, nil, err
+	}
+	if err := s.openFile(0); err != nil {
+		return last, nil, err
+	}
+	if last, events, err = s.resume(); err != nil {
+		return last, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return last, events, nil
+}
+
+// takeLock locks the lock file, unless it is locked already and was not deleted.
+func (s *activeSegment) takeLock() error {
+	name := s.path + lockName
+	if s.lock != nil {
+		if _, ok := isFileAt(s.lock, name); ok {
+			return nil
+		}
+		s.lock.Close()
+		s.lock = nil
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := s.flock(f); err != nil {
+		return err
+	}
+	s.lock = f
+	return nil
+}
+
+// flock locks a file until it is closed. If that fails, it closes the file.
+func (s *activeSegment) flock(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrInUse
+	}
+	return errors.Join(fmt.Errorf("%s: %w", s.path, err), f.Close())
+}
+
+// openFile opens the file at s.path, and creates it if there is none.
+func (s *activeSegment) openFile(flag int) error {
+	file, err := os.OpenFile(s.path, flag|os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := s.flock(file); err != nil {
+		return err
+	}
+	info, err := file.Stat() // now that no other process writes it
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.file, s.size, s.nameSynced = file, info.Size(), false
+	return nil
+}
+
+// resume finds the end of the chain.
+func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
+	if s.size > 0 {
+		var end int64
+		var e event
+		last, end, err = trail.LastLink(s.file, s.size)
+		switch {
+		case errors.Is(err, trail.ErrNoChain):
+			e, err = s.restart()
+			events = append(events, e)
+		case err == nil && end < s.size:
+			e, err = s.cutTail(end)
+			events = append(events, e)
+		}
+		if err != nil {
+			return last, nil, err
+		}
+	}
+	if s.size == 0 {
+		if last, err = trail.LastSegmentLink(s.path); err != nil {
+			return last, nil, fmt.Errorf("the file before it: %w", err)
+		}
+	}
+	s.firstSeq = last.Seq + 1
+	if s.size > 0 {
+		s.firstSeq = s.readFirstSeq(last.Seq)
+	}
+	return last, events, nil
+}
+
+// readFirstSeq returns the seq of the first line in the file, or otherwise if that line has none.
+func (s *activeSegment) readFirstSeq(otherwise uint64) uint64 {
+	line, err := bufio.NewReaderSize(io.NewSectionReader(s.file, 0, s.size), trail.MaxLine+1).ReadSlice('\n')
+	if err != nil {
+		return otherwise
+	}
+	l, err := trail.ReadLink(line[:len(line)-1])
+	if err != nil {
+		return otherwise
+	}
+	return l.Seq
+}
+
+// restart moves the whole file away, since no chain is in it, and opens a new one.
+func (s *activeSegment) restart() (event, error) {
+	name, err := moveAway(s.path, "unchained")
+	if err != nil {
+		return event{}, err
+	}
+	e := event{name: "unchained", detail: "the file does not end in a chain, and was set aside as it was", file: filepath.Base(name), fileBytes: s.size}
+	if err := s.closeFile(); err != nil {
+		return event{}, err
+	}
+	return e, s.openFile(os.O_EXCL)
+}
+
+// cutTail moves the bytes from end on to another file.
+func (s *activeSegment) cutTail(end int64) (event, error) {
+	name, err := unusedName(s.path, "torn")
+	if err != nil {
+		return event{}, err
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return event{}, err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, sum), io.NewSectionReader(s.file, end, s.size-end))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		os.Remove(name)
+		return event{}, err
+	}
+	if err := s.file.Truncate(end); err != nil {
+		return event{}, err
+	}
+	s.size = end
+	return event{
+		name: "torn", detail: "what stood behind the last whole line was set aside", file: filepath.Base(name),
+		fileBytes: n, sha256: hex.EncodeToString(sum.Sum(nil)),
+	}, nil
+}
+
+// write appends to the file.
+func (s *activeSegment) write(b []byte) (int, error) {
+	n, err := s.file.Write(b)
+	s.size += int64(n)
+	return n, err
+}
+
+// checkInPlace checks that the file still has its name and its size, so that readers find
+// what is written. If it does not, checkInPlace opens a new file, and returns an event.
+func (s *activeSegment) checkInPlace() (*event, error) {
+	if !s.regular || s.file != nil && s.isIntact() {
+		return nil, nil
+	}
+	s.lost = s.lost || s.file != nil
+	if err := s.closeFile(); err != nil {
+		return nil, err
+	}
+	if err := s.takeLock(); err != nil { // first, since another process may write the file there now
+		return nil, err
+	}
+	if info, err := os.Stat(s.path); err == nil {
+		name, err := moveAway(s.path, "replaced")
+		if err != nil {
+			return nil, err
+		}
+		s.movedTo, s.movedSize = filepath.Base(name), info.Size()
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := s.openFile(0); err != nil || !s.lost {
+		return nil, err
+	}
+	e := &event{
+		name: "replaced", detail: "the file was taken away, replaced or changed while it was written: what it held since it was begun is not here",
+		file: s.movedTo, fileBytes: s.movedSize,
+	}
+	s.lost, s.movedTo, s.movedSize = false, "", 0
+	return e, nil
+}
+
+// isIntact reports whether the file has its name, and the size that was written.
+func (s *activeSegment) isIntact() bool {
+	info, ok := isFileAt(s.file, s.path)
+	return ok && info.Size == s.size
+}
+
+// isFileAt reports whether an open file is the file of this name, and returns its state.
+func isFileAt(f *os.File, name string) (there unix.Stat_t, ok bool) {
+	var ours unix.Stat_t
+	if unix.Stat(name, &there) != nil || unix.Fstat(int(f.Fd()), &ours) != nil {
+		return there, false
+	}
+	return there, there.Ino == ours.Ino && there.Dev == ours.Dev
+}
+
+// rotate renames the full segment, and opens a new one, whose first line has the seq first.
+func (s *activeSegment) rotate(first uint64) error {
+	full := trail.SegmentPath(s.path, s.firstSeq)
+	if _, err := os.Lstat(full); err == nil {
+		return fmt.Errorf("%s: %w", full, fs.ErrExist)
+	}
+	if err := os.Rename(s.path, full); err != nil {
+		return err
+	}
+	s.firstSeq, s.size = first, 0
+	s.closeFile() // all of it is written
+	return s.openFile(os.O_EXCL)
+}
+
+// sync waits until the disk has the file, and its name if that is new.
+func (s *activeSegment) sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil || !s.regular {
+		return nil
+	}
+	err := s.file.Sync()
+	if err == nil && !s.nameSynced {
+		err = syncDir(s.path)
+	}
+	s.nameSynced = s.nameSynced || err == nil
+	return err
+}
+
+// closeFile closes the file.
+func (s *activeSegment) closeFile() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	file := s.file
+	if s.file = nil; file == nil || file == os.Stdout {
+		return nil
+	}
+	return file.Close()
+}
+
+// close closes the file and releases the lock.
+func (s *activeSegment) close() error {
+	err := s.closeFile()
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	s.lock = nil
+	return err
+}
+
+// syncDir waits until the disk has the names in the directory of a file.
+func syncDir(path string) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// moveAway renames a file to an unused name, which tells why.
+func moveAway(path, why string) (name string, err error) {
+	if name, err = unusedName(path, why); err != nil {
+		return "", err
+	}
+	return name, os.Rename(path, name)
+}
+
+// unusedName returns a name that no file has: path with the reason why and the time.
+func unusedName(path, why string) (string, error) {
+	base := path + "." + why + "-" + time.Now().UTC().Format("20060102T150405Z")
+	name := base
+	for n := 2; n < 1000; n++ {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			return name, nil
+		} else if err != nil {
+			return "", err
+		}
+		name = fmt.Sprintf("%s.%d", base, n)
+	}
+	return "", fmt.Errorf("%s: %w", base, fs.ErrExist)
+}

@@ -1,0 +1,86 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"robotsproxy/robots/fetch"
+)
+
+// maxUnsaved bounds the answers that are held in memory until they can be saved. Further ones
+// are saved with the next record that rests on them.
+const maxUnsaved = 1024
+
+// unsavedSnapshots holds the answers that records rest on and that could not be saved.
+type unsavedSnapshots struct {
+	failure atomic.Pointer[error]
+
+	mu      sync.Mutex               // guards answers
+	answers map[*fetch.Result]string // with the client whose request rests on each
+}
+
+// add takes an answer that could not be saved because of err, and returns the error for the
+// caller of the Log.
+func (u *unsavedSnapshots) add(a *fetch.Result, client string, err error) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.answers == nil {
+		u.answers = make(map[*fetch.Result]string)
+	}
+	if len(u.answers) < maxUnsaved {
+		u.answers[a] = client
+	}
+	return u.setFailure(err)
+}
+
+func (u *unsavedSnapshots) setFailure(err error) error {
+	err = fmt.Errorf("%w: a robots.txt cannot be kept: %w", ErrUnwritable, err)
+	u.failure.Store(&err)
+	return err
+}
+
+// retry saves the answers again, and waits until the disk has all snapshots.
+func (u *unsavedSnapshots) retry(s SnapshotStore) {
+	u.mu.Lock()
+	answers := maps.Clone(u.answers)
+	u.mu.Unlock()
+	for a, client := range answers {
+		if err := s.Save(a, client); err != nil && !errors.Is(err, ErrNoSpace) { // ErrNoSpace is not retried
+			u.setFailure(err)
+			return
+		}
+		u.mu.Lock()
+		delete(u.answers, a)
+		u.mu.Unlock()
+	}
+	if u.flush(s) != nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.answers) == 0 { // else another was added meanwhile
+		u.failure.Store(nil)
+	}
+}
+
+// flush waits until the disk has all snapshots.
+func (u *unsavedSnapshots) flush(s SnapshotStore) error {
+	if s == nil {
+		return nil
+	}
+	if err := s.Flush(); err != nil {
+		return u.setFailure(err)
+	}
+	return nil
+}
+
+// err returns why an answer is not saved; nil: all are.
+func (u *unsavedSnapshots) err() error {
+	if p := u.failure.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
