@@ -157,7 +157,7 @@ func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 	}
 	o := auditreport.Options{Client: f.requests.client, Host: f.requests.host}
 	if f.requests.hosts != nil {
-		o.Has = f.requests.hosts.Has
+		o.MatchHost = f.requests.hosts.Has
 	}
 	var err error
 	if o.Since, err = moment(f.since, now); err != nil {

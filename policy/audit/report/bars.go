@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// chartBars is how many bars a chart has.
+// chartBars is the number of bars in a chart.
 const chartBars = 10
 
 // A barChart compares the rows of a table.
 type barChart struct {
 	Title, About string
 	Bars         []bar
-	Rest         string // what has no bar
+	Rest         string // a sentence about the rows without a bar
 }
 
-// A bar is a row: its parts are of a thousand.
+// A bar shows one row. The widths of its parts are in thousandths of the longest bar.
 type bar struct {
 	Label, Note   string
-	Total, Parted string // its number, and by outcome: what the colours say
+	Total, Parted string // number of requests; and the numbers by outcome
 	Parts         []part
 }
 
@@ -29,7 +29,7 @@ type part struct {
 	X, Width int64
 }
 
-// bars are the charts beside the timeline; those with no bar are left out.
+// bars returns the charts beside the timeline that have a bar.
 func (r *Report) bars() []barChart {
 	charts := []barChart{
 		barsOf("Why", "On what the decisions rest.", &r.Reasons, func(n *reason) (label, note string) { return reasonLabel(n.Reason), "" }),
@@ -56,7 +56,7 @@ func reasonLabel(word string) string {
 
 func barsOf[R any, P counted[R]](title, about string, t *table[R], name func(*R) (label, note string)) barChart {
 	c := barChart{Title: title, About: about}
-	first, rest := top[R, P](t, chartBars)
+	first, rest := topRows[R, P](t, chartBars)
 	longest := int64(1)
 	for i := range first {
 		longest = max(longest, P(&first[i]).all().Requests)
@@ -72,7 +72,7 @@ func barsOf[R any, P counted[R]](title, about string, t *table[R], name func(*R)
 	return c
 }
 
-// barOf draws counts beside the longest bar.
+// barOf makes a bar of counts, relative to the longest bar.
 func barOf(n *counts, longest int64) bar {
 	b := bar{Total: humanize.Number(n.Requests)}
 	var said []string

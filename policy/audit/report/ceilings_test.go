@@ -12,7 +12,7 @@ import (
 
 // crawl adds records of which each is of another host, client and rule, whose names
 // are as long as they are let be.
-func crawl(s *Sum, records int) {
+func crawl(s *Builder, records int) {
 	var p tape
 	var body []byte
 	for i := range records {

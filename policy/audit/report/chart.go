@@ -28,17 +28,17 @@ const (
 
 // A chart is a drawing of the timeline.
 type chart struct {
-	About, Text   string // the text is for those who do not see it
+	About, Text   string // Text describes the drawing for those who cannot see it
 	Width, Height int
-	Lines         []mark // of the scale
+	Lines         []mark // lines of the scale
 	Areas         []area
 	Bases         []mark
 	Names         []mark
 	Ticks         []mark
-	Numbers       sheet
+	Numbers       displayTable
 }
 
-// A mark is a line or a word in a chart.
+// A mark is a line or a label in a chart.
 type mark struct {
 	From, To      int // of the line: across, and of a tick down
 	At, Y         int
@@ -48,7 +48,7 @@ type mark struct {
 // An area has the bars of one colour.
 type area struct{ Class, Path string }
 
-// A legend says what a colour means.
+// A legend names a colour.
 type legend struct{ Class, Name string }
 
 func (r *Report) legend() []legend {
@@ -59,9 +59,9 @@ func (r *Report) legend() []legend {
 	return append(l, legend{"blocked", "blocked"})
 }
 
-// chart draws the timeline, which has a bucket at least.
+// chart draws the timeline, which must have a bucket.
 func (r *Report) chart() *chart {
-	all := r.Timeline.dense(1)
+	all := r.Timeline.fill(1)
 	width := r.Timeline.Width
 	end := all[len(all)-1].Start.Add(time.Duration(width))
 	busiest := slices.MaxFunc(all, func(a, b bucket) int { return cmp.Compare(a.sum(), b.sum()) })
@@ -89,16 +89,16 @@ func (r *Report) chart() *chart {
 		draw("waited", all, waitBase, (waitBase-waitTop)/longest/float64(time.Second), func(b *bucket) (from, to int64) { return 0, int64(b.Wait) }),
 	}
 	c.Areas = slices.DeleteFunc(c.Areas, func(a area) bool { return a.Path == "" })
-	c.Numbers = r.numbers(r.Timeline.dense((len(all) + chartNumbers - 1) / chartNumbers))
+	c.Numbers = r.numbers(r.Timeline.fill((len(all) + chartNumbers - 1) / chartNumbers))
 	return c
 }
 
-// sum is how many requests came.
+// sum returns the number of requests.
 func (b *bucket) sum() int64 { return b.Allowed + b.NotEnforced + b.Blocked }
 
-// dense gives a bucket for every so many widths from the first to the last, whether
-// requests came or not. It reckons in seconds: a Duration ends at 292 years.
-func (t *timeline) dense(widths int) []bucket {
+// fill returns a bucket for every so many widths from the first to the last, also for those
+// without requests. It calculates in seconds, since a Duration ends at 292 years.
+func (t *timeline) fill(widths int) []bucket {
 	first, last := t.Buckets[0].Start.Unix(), t.Buckets[len(t.Buckets)-1].Start.Unix()
 	step := int64(time.Duration(t.Width).Seconds()) * int64(widths)
 	all := make([]bucket, (last-first)/step+1)
@@ -111,7 +111,7 @@ func (t *timeline) dense(widths int) []bucket {
 	return all
 }
 
-// draw makes the bars of one colour. Bars that are wide enough have a gap between.
+// draw makes the bars of one colour. Wide bars have a gap between them.
 func draw(class string, all []bucket, base int, up float64, of func(*bucket) (from, to int64)) area {
 	wide := float64(plotRight-plotLeft) / float64(len(all))
 	bar := min(wide, 64)
@@ -145,15 +145,15 @@ func appendPoint(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, math.Round(v*10)/10, 'f', -1, 64)
 }
 
-// ceiling is the least 2, 4, 6, 8 or 10 times a power of ten that is not below v, so
-// that there is a whole half.
+// ceiling returns the least 2, 4, 6, 8 or 10 times a power of ten that is not below v, so that its
+// half is a whole number.
 func ceiling(v float64) float64 {
 	v = max(v, 1)
 	power := math.Pow(10, math.Floor(math.Log10(v)))
 	return 2 * power * math.Ceil(v/power/2)
 }
 
-// ticks are times along the lower edge.
+// ticks returns the times along the lower edge.
 func ticks(first, end time.Time) []mark {
 	span := end.Unix() - first.Unix()
 	layout := "2 Jan"
@@ -178,12 +178,12 @@ func ticks(first, end time.Time) []mark {
 	return marks
 }
 
-// numbers are a chart's numbers as a table.
-func (r *Report) numbers(all []bucket) sheet {
-	v := view{report: r}
+// numbers returns a chart's numbers as a table.
+func (r *Report) numbers(all []bucket) displayTable {
+	v := tableBuilder{report: r}
 	g := v.outcomes()
-	s := sheet{ID: "numbers", Title: "Requests over time"}
-	s.Columns = slices.Concat(columns(words, "from (UTC)"), g.counts, columns(figures, "waited", "time waited"))
+	s := displayTable{ID: "numbers", Title: "Requests over time"}
+	s.Columns = slices.Concat(columns(words, "from (UTC)"), g.countColumns, columns(figures, "waited", "time waited"))
 	for i := range all {
 		b := &all[i]
 		cells := g.cells(&counts{Requests: b.sum(), outcomes: b.outcomes})

@@ -8,51 +8,51 @@ import (
 	"robotsproxy/policy/audit/trail"
 )
 
-// outcomes are what became of some of the requests.
+// outcomes count requests by outcome.
 type outcomes struct {
 	Allowed     int64   `json:"allowed"`
 	Blocked     int64   `json:"blocked"`      // decided against and refused
-	NotEnforced int64   `json:"not_enforced"` // decided against and sent on all the same: mode: monitor
-	Waited      int64   `json:"waited"`       // those that had to wait for their turn
-	Wait        seconds `json:"wait_s"`       // all they waited
+	NotEnforced int64   `json:"not_enforced"` // decided against and sent on all the same: mode: monitor // decided against, but sent: mode: monitor
+	Waited      int64   `json:"waited"`       // those that had to wait for their turn // requests that waited for a slot
+	Wait        seconds `json:"wait_s"`       // all they waited // sum of these waits
 }
 
-// counts are what is counted of some of the requests.
+// counts are the counts of some of the requests.
 type counts struct {
 	Requests int64 `json:"requests"`
 	outcomes
-	WaitMean  seconds   `json:"wait_mean_s"` // of those that waited
+	WaitMean  seconds   `json:"wait_mean_s"` // of those that waited // of the requests that waited
 	WaitMax   seconds   `json:"wait_max_s"`
 	Bytes     int64     `json:"bytes"`
-	Clamped   int64     `json:"clamped"`    // sent on after a shorter Crawl-delay than the site asks for
-	Stale     int64     `json:"stale"`      // judged by an older copy, as robots.txt failed
-	BackedOff int64     `json:"back_offs"`  // held up by a pause after a 429 or 503, or began one
-	Slowed    int64     `json:"slowed"`     // held up as the host answered slowly
-	Away      int64     `json:"store_away"` // paced without what the replicas share
+	Clamped   int64     `json:"clamped"`    // sent on after a shorter Crawl-delay than the site asks for // sent after a shorter Crawl-delay than the site asks for
+	Stale     int64     `json:"stale"`      // judged by an older copy, as robots.txt failed // decided by an older copy, since robots.txt could not be fetched
+	BackedOff int64     `json:"back_offs"`  // held up by a pause after a 429 or 503, or began one // delayed by a back-off after a 429 or 503, or the reason for one
+	Slowed    int64     `json:"slowed"`     // held up as the host answered slowly // delayed since the host responded slowly
+	Away      int64     `json:"store_away"` // paced without what the replicas share // paced without the shared store
 	First     time.Time `json:"first,omitzero"`
 	Last      time.Time `json:"last,omitzero"`
 }
 
-// seconds is a duration that JSON has as seconds.
+// seconds is a duration that JSON has in seconds.
 type seconds time.Duration
 
 func (s seconds) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
 }
 
-// longest is the longest wait that is believed of one record.
-const longest = 365 * 24 * time.Hour
+// maxWait is the longest plausible wait of one record.
+const maxWait = 365 * 24 * time.Hour
 
-// duration makes of a record's milliseconds what can be summed.
-func duration(ms float64) time.Duration {
+// waitOf returns the milliseconds of a record as a duration that can be summed.
+func waitOf(ms float64) time.Duration {
 	if !(ms > 0) {
 		return 0
 	}
-	return time.Duration(min(ms/1000, longest.Seconds()) * float64(time.Second)).Round(time.Microsecond)
+	return time.Duration(min(ms/1000, maxWait.Seconds()) * float64(time.Second)).Round(time.Microsecond)
 }
 
-// plus adds, and stops at the largest number: a trail may be anybody's.
-func plus[N ~int64](a, b N) N {
+// addCapped adds, up to the largest number, since a trail may come from anybody.
+func addCapped[N ~int64](a, b N) N {
 	if b = max(b, 0); a > math.MaxInt64-b {
 		return math.MaxInt64
 	}
@@ -68,51 +68,51 @@ func (o *outcomes) add(e *trail.Entry) {
 	default:
 		o.NotEnforced++
 	}
-	if wait := duration(e.WaitMS); wait > 0 {
+	if wait := waitOf(e.WaitMS); wait > 0 {
 		o.Waited++
-		o.Wait = plus(o.Wait, seconds(wait))
+		o.Wait = addCapped(o.Wait, seconds(wait))
 	}
 }
 
 func (o *outcomes) merge(other *outcomes) {
-	o.Allowed = plus(o.Allowed, other.Allowed)
-	o.Blocked = plus(o.Blocked, other.Blocked)
-	o.NotEnforced = plus(o.NotEnforced, other.NotEnforced)
-	o.Waited = plus(o.Waited, other.Waited)
-	o.Wait = plus(o.Wait, other.Wait)
+	o.Allowed = addCapped(o.Allowed, other.Allowed)
+	o.Blocked = addCapped(o.Blocked, other.Blocked)
+	o.NotEnforced = addCapped(o.NotEnforced, other.NotEnforced)
+	o.Waited = addCapped(o.Waited, other.Waited)
+	o.Wait = addCapped(o.Wait, other.Wait)
 }
 
 func (c *counts) add(e *trail.Entry) {
 	c.Requests++
 	c.outcomes.add(e)
 	c.WaitMean = c.mean()
-	c.WaitMax = max(c.WaitMax, seconds(duration(e.WaitMS)))
-	c.Bytes = plus(c.Bytes, e.Bytes)
-	c.Clamped += one(e.CrawlAsked > e.CrawlDelay && !(e.Blocked() && e.Enforced))
-	c.Stale += one(e.RobotsStale)
-	c.BackedOff += one(e.BackOff > 0)
-	c.Slowed += one(e.Slowed > 0)
-	c.Away += one(e.StoreAway)
+	c.WaitMax = max(c.WaitMax, seconds(waitOf(e.WaitMS)))
+	c.Bytes = addCapped(c.Bytes, e.Bytes)
+	c.Clamped += oneIf(e.CrawlAsked > e.CrawlDelay && !(e.Blocked() && e.Enforced))
+	c.Stale += oneIf(e.RobotsStale)
+	c.BackedOff += oneIf(e.BackOff > 0)
+	c.Slowed += oneIf(e.Slowed > 0)
+	c.Away += oneIf(e.StoreAway)
 	c.within(e.Time, e.Time)
 }
 
 func (c *counts) all() *counts { return c }
 
-// mean is how long those waited that did.
+// mean returns the mean wait of the requests that waited.
 func (o *outcomes) mean() seconds {
 	mean := time.Duration(o.Wait) / time.Duration(max(o.Waited, 1))
 	return seconds(mean.Round(time.Microsecond))
 }
 
-func one(is bool) int64 {
+func oneIf(is bool) int64 {
 	if is {
 		return 1
 	}
 	return 0
 }
 
-// within widens the time from the first to the last. A record is written when its
-// request ends and bears the time when it came, so that they are not in order.
+// within extends the time from First to Last. A record is written when its request ends, and has
+// the time when it arrived, so that the times are not in order.
 func (c *counts) within(first, last time.Time) {
 	if !first.IsZero() && (c.First.IsZero() || first.Before(c.First)) {
 		c.First = first
@@ -122,17 +122,17 @@ func (c *counts) within(first, last time.Time) {
 	}
 }
 
-// merge adds what was counted of others.
+// merge adds other counts.
 func (c *counts) merge(o *counts) {
-	c.Requests = plus(c.Requests, o.Requests)
+	c.Requests = addCapped(c.Requests, o.Requests)
 	c.outcomes.merge(&o.outcomes)
 	c.WaitMean = c.mean()
 	c.WaitMax = max(c.WaitMax, o.WaitMax)
-	c.Bytes = plus(c.Bytes, o.Bytes)
-	c.Clamped = plus(c.Clamped, o.Clamped)
-	c.Stale = plus(c.Stale, o.Stale)
-	c.BackedOff = plus(c.BackedOff, o.BackedOff)
-	c.Slowed = plus(c.Slowed, o.Slowed)
-	c.Away = plus(c.Away, o.Away)
+	c.Bytes = addCapped(c.Bytes, o.Bytes)
+	c.Clamped = addCapped(c.Clamped, o.Clamped)
+	c.Stale = addCapped(c.Stale, o.Stale)
+	c.BackedOff = addCapped(c.BackedOff, o.BackedOff)
+	c.Slowed = addCapped(c.Slowed, o.Slowed)
+	c.Away = addCapped(c.Away, o.Away)
 	c.within(o.First, o.Last)
 }

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// csvLater is how many of the columns came later: they stand behind the others, which
-// scripts may know by their places.
-const csvLater = 2
+// csvAppended is how many columns were added later. They stand at the end, since scripts may
+// refer to the others by position.
+const csvAppended = 2
 
-// csvColumns are the names in the first row.
+// csvColumns are the names in the header row.
 var csvColumns = []string{
 	"client", "host", "decision", "enforced", "reason", "entry", "group", "rule", "line", "robots_sha256",
 	"requests", "waited", "wait_s", "wait_max_s", "bytes", "clamped", "stale", "back_offs", "slowed", "first", "last",
 	"replica", "store_away",
 }
 
-// CSV writes one table (RFC 4180): a row for each combination of replica, client,
-// host, decision and what it rests on, and one of "(others)" for those beyond the ceiling.
-// A cell that a spreadsheet would take for a formula has an apostrophe before it.
+// CSV writes one table (RFC 4180): a row for each combination of replica, client, host, decision
+// and its reasons, and one of "(others)" for those beyond the maximum. It puts an apostrophe
+// before a cell that a spreadsheet would take for a formula.
 func (r *Report) CSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	out.UseCRLF = true
@@ -31,15 +31,15 @@ func (r *Report) CSV(w io.Writer) error {
 	for i := range r.combined.Rows {
 		c := &r.combined.Rows[i]
 		names := []string{
-			inert(c.Client), inert(c.Host), inert(c.Decision), strconv.FormatBool(c.Enforced), inert(c.Reason),
-			inert(c.Entry), inert(c.Group), inert(c.Rule), strconv.Itoa(c.Line), inert(c.SHA256),
+			csvSafe(c.Client), csvSafe(c.Host), csvSafe(c.Decision), strconv.FormatBool(c.Enforced), csvSafe(c.Reason),
+			csvSafe(c.Entry), csvSafe(c.Group), csvSafe(c.Rule), strconv.Itoa(c.Line), csvSafe(c.SHA256),
 		}
-		if err := out.Write(append(append(names, csvCounts(&c.counts)...), inert(c.Replica), strconv.FormatInt(c.Away, 10))); err != nil {
+		if err := out.Write(append(append(names, csvCounts(&c.counts)...), csvSafe(c.Replica), strconv.FormatInt(c.Away, 10))); err != nil {
 			return err
 		}
 	}
 	if rest := &r.combined.Others; rest.Requests > 0 {
-		names := make([]string, len(csvColumns)-len(csvCounts(rest))-csvLater)
+		names := make([]string, len(csvColumns)-len(csvCounts(rest))-csvAppended)
 		names[0], names[1] = others, others
 		if err := out.Write(append(append(names, csvCounts(rest)...), others, strconv.FormatInt(rest.Away, 10))); err != nil {
 			return err
@@ -70,9 +70,9 @@ func csvCounts(c *counts) []string {
 	return cells
 }
 
-// inert is a stranger's string as a cell: what is not printable is escaped, and what
-// would make it a formula is led by an apostrophe (OWASP, CSV Injection).
-func inert(s string) string {
+// csvSafe returns a string as a cell. It escapes what is not printable, and puts an apostrophe
+// before what a spreadsheet would take for a formula (OWASP, CSV Injection).
+func csvSafe(s string) string {
 	if s == "" {
 		return ""
 	}

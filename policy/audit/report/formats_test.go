@@ -29,7 +29,7 @@ func hostileReport(t testing.TB) *Report {
 		records = append(records, rec(i, r), rec(i, with(r, record{"reason": "override"})), rec(i, with(r, record{"reason": "unreachable"})))
 		records = append(records, record{"time": at(i), "event": s, "detail": s, "file": s})
 	}
-	return sum(t, Options{Client: "", Host: hostile[0], Has: func(string) bool { return true }}, records...)
+	return sum(t, Options{Client: "", Host: hostile[0], MatchHost: func(string) bool { return true }}, records...)
 }
 
 func render(t testing.TB, write func(*strings.Builder) error) string {
@@ -291,17 +291,17 @@ func TestPageSaysWhatItRestsOn(t *testing.T) {
 
 func TestRulesOfOneHostFold(t *testing.T) {
 	var records []record
-	for i := range foldedRules {
+	for i := range minGrouped {
 		records = append(records, rec(i, with(blocked, record{"line": i + 1})))
 	}
 	records = append(records, rec(9, with(blocked, record{"host": "t.test"})), rec(9, with(blocked, record{"host": "u.test"})))
-	page := sum(t, Options{}, records...).page(foldedRules + 1)
-	for _, s := range page.Sheets {
+	page := sum(t, Options{}, records...).page(minGrouped + 1)
+	for _, s := range page.Tables {
 		if s.ID != "rules" {
 			continue
 		}
-		if len(s.Folds) != 1 || len(s.Folds[0].Sheet.Rows) != foldedRules || s.Folds[0].Name != "site.test" || s.Folds[0].Note != "4 rules, 4 requests" {
-			t.Errorf("folds %+v", s.Folds)
+		if len(s.Groups) != 1 || len(s.Groups[0].Table.Rows) != minGrouped || s.Groups[0].Name != "site.test" || s.Groups[0].Note != "4 rules, 4 requests" {
+			t.Errorf("folds %+v", s.Groups)
 		}
 		if len(s.Rows) != 2 || s.Rows[0][0] != "t.test" || s.Rows[1][0] != others {
 			t.Errorf("beside them stand %q", s.Rows)
@@ -342,7 +342,7 @@ func TestWords(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{share(0, 0), "0 %"}, {share(1, 3), "33.3 %"}, {share(1, 10000), "less than 0.1 %"}, {share(9999, 10000), "more than 99.9 %"}, {share(5, 5), "100 %"},
 		{shown(""), "(none)"}, {shown("a b"), "a b"}, {shown("a\nb"), `"a\nb"`},
-		{inert("=1"), "'=1"}, {inert("\t1"), `'"\t1"`}, {inert(""), ""}, {inert("1=1"), "1=1"},
+		{csvSafe("=1"), "'=1"}, {csvSafe("\t1"), `'"\t1"`}, {csvSafe(""), ""}, {csvSafe("1=1"), "1=1"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

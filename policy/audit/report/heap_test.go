@@ -41,7 +41,7 @@ func heapOf(t testing.TB, records int) {
 			Time: start.Add(time.Duration(i) * time.Second), Client: name("c"), Host: name("h"), Decision: "block", Reason: "unreachable",
 			Enforced: true, Rule: name("/"), Line: i, Group: "*", RobotsSHA256: name(""), XRobotsTag: name("x"), WaitMS: 10,
 		}
-		trim(&e)
+		clipEntry(&e)
 		s.request(&e)
 	}
 	grown := heap() - before

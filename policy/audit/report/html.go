@@ -20,46 +20,43 @@ var (
 	pageStyle string
 )
 
-// A page is the report as its template wants it.
+// A page has the data of the HTML template.
 type page struct {
-	Policy    string // Content-Security-Policy: a style, and nothing else
+	Policy    string // Content-Security-Policy that permits only the style
 	Style     template.CSS
 	Title     string
 	Period    string
 	Filters   string
 	Anchor    string
-	Alarm     string // where the chain is broken; "" where it held
+	Warning   string // the fault of the chain; "": it holds
 	Figures   []figure
 	Sentences []string
 	Legend    []legend
 	Timeline  *chart
 	Bars      []barChart
-	Sheets    []section
-	Grounds   []fact
+	Tables    []section
+	Sources   []fact
 	Made      string
 	Version   string
 }
 
-// A figure is a number that the report begins with.
+// A figure is a number at the top of the page.
 type figure struct{ Name, Value, Note string }
 
-// A section is a sheet, and what of it can be shut.
+// A section is a table, and the groups of rows that were taken out of it.
 type section struct {
-	sheet
-	Folds []fold
+	displayTable
+	Groups []group
 }
 
-// A fold is a part of a sheet that can be shut.
-type fold struct {
+// A group is a part of a table that can be closed.
+type group struct {
 	Name, Note string
-	Sheet      sheet
+	Table      displayTable
 }
 
-// Sheet is what the template of tables takes.
-func (s section) Sheet() sheet { return s.sheet }
-
-// HTML writes the report as one page that loads nothing and has no script: of each
-// table at most so many rows (0: all).
+// HTML writes the report as one page that loads nothing and has no script, with at most so many
+// rows for each table (0: all).
 func (r *Report) HTML(w io.Writer, most int) error {
 	t, err := template.New("page").Parse(pageText)
 	if err != nil {
@@ -77,35 +74,35 @@ func (r *Report) page(most int) *page {
 	sum := sha256.Sum256([]byte(pageStyle))
 	p := &page{
 		Policy:    "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'",
-		Style:     template.CSS(pageStyle), // ours, as it was compiled in
+		Style:     template.CSS(pageStyle), // embedded in the binary
 		Title:     "How requests kept to robots.txt",
 		Period:    r.period(),
 		Filters:   r.Filters.String(),
 		Anchor:    r.Source.Chain.Anchor,
-		Alarm:     r.Fault(),
+		Warning:   r.Fault(),
 		Figures:   r.figures(),
 		Sentences: r.sentences(),
 		Legend:    r.legend(),
 		Bars:      r.bars(),
-		Grounds:   append(r.grounds(), fact{"made", stamp(r.Made) + " UTC, by robotsproxy " + r.Version}),
+		Sources:   append(r.grounds(), fact{"made", stamp(r.Made) + " UTC, by robotsproxy " + r.Version}),
 		Made:      stamp(r.Made) + " UTC",
 		Version:   r.Version,
 	}
 	if len(r.Timeline.Buckets) > 0 {
 		p.Timeline = r.chart()
 	}
-	for _, s := range r.sheets(most) {
-		part := section{sheet: s}
+	for _, s := range r.displayTables(most) {
+		part := section{displayTable: s}
 		if s.ID == "rules" {
-			rules, _ := top(&r.Rules, most)
-			part.fold(rules)
+			rules, _ := topRows(&r.Rules, most)
+			part.groupRules(rules)
 		}
-		p.Sheets = append(p.Sheets, part)
+		p.Tables = append(p.Tables, part)
 	}
 	return p
 }
 
-// period is the title's line of when the requests came.
+// period returns the time of the requests, for the title.
 func (r *Report) period() string {
 	first, last := r.Totals.First.UTC(), r.Totals.Last.UTC()
 	const day = "2 January 2006"
@@ -118,12 +115,12 @@ func (r *Report) period() string {
 	return fmt.Sprintf("%s to %s", first.Format(day), last.Format(day))
 }
 
-// foldedRules is how many rules of a host are too many to be shown unasked.
-const foldedRules = 4
+// minGrouped is the least number of rules of a host that are put into a group.
+const minGrouped = 4
 
-// fold takes the rules of hosts that have many out of a sheet of rules, into parts of
-// their own. The sheet's rows are those of the rules, and the others.
-func (s *section) fold(rules []rule) {
+// groupRules moves the rules of hosts that have many from a table of rules into groups. The rows
+// of the table are those of the rules, and the others.
+func (s *section) groupRules(rules []rule) {
 	at := map[string][]int{}
 	for i := range s.Rows {
 		if i < len(rules) {
@@ -132,33 +129,33 @@ func (s *section) fold(rules []rule) {
 	}
 	var few [][]string
 	for i, row := range s.Rows {
-		if i >= len(rules) || len(at[rules[i].Host]) < foldedRules {
+		if i >= len(rules) || len(at[rules[i].Host]) < minGrouped {
 			few = append(few, row)
 			continue
 		}
 		own := at[rules[i].Host]
 		if own[0] != i {
-			continue // it is in the part already
+			continue // it is in its group already
 		}
 		name := row[ruleHost]
-		part := sheet{ID: fmt.Sprintf("rules-%d", i), Title: "Rules of " + name, Columns: s.Columns[ruleHost+1:]}
+		part := displayTable{ID: fmt.Sprintf("rules-%d", i), Title: "Rules of " + name, Columns: s.Columns[ruleHost+1:]}
 		var sum counts
 		for _, j := range own {
 			part.Rows = append(part.Rows, s.Rows[j][ruleHost+1:])
 			sum.merge(&rules[j].counts)
 		}
 		note := fmt.Sprintf("%s, %s", humanize.Count(len(own), "rule"), humanize.Count(sum.Requests, "request"))
-		s.Folds = append(s.Folds, fold{Name: name, Note: note, Sheet: part})
+		s.Groups = append(s.Groups, group{Name: name, Note: note, Table: part})
 	}
 	s.Rows = few
 }
 
-// figures are the numbers that count most.
+// figures returns the most important numbers.
 func (r *Report) figures() []figure {
 	t := &r.Totals
 	hosts := len(r.Hosts.Rows)
 	if slices.ContainsFunc(r.Hosts.Rows, func(h host) bool { return h.Host == "" }) {
-		hosts-- // of what was no request
+		hosts-- // the row of requests without a host
 	}
 	sites := humanize.Number(hosts)
 	if r.Hosts.Others.Requests > 0 {

@@ -5,7 +5,7 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// sentences say in plain words what the numbers come to.
+// sentences returns the main results in sentences.
 func (r *Report) sentences() []string {
 	t := &r.Totals
 	if t.Requests == 0 {
@@ -39,7 +39,7 @@ func (r *Report) sentences() []string {
 	return said
 }
 
-// were is a number of things of which something is said.
+// were returns a number of things and the verb.
 func were(n int64, what string) string {
 	if n == 1 {
 		return humanize.Count(n, what) + " was"
@@ -47,7 +47,7 @@ func were(n int64, what string) string {
 	return humanize.Count(n, what) + " were"
 }
 
-// why says on what the refusals and the exceptions rest.
+// why returns sentences about the reasons of refusals and exceptions.
 func (r *Report) why() []string {
 	of := map[string]*counts{}
 	for i := range r.Reasons.Rows {

@@ -1,64 +1,83 @@
 package report
 
 import (
+	"path"
+	"path/filepath"
 	"slices"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
-// A source is what a report rests on.
+// A source describes the trail on which a report is based.
 type source struct {
-	Name       string     `json:"-"`                // of one of several; "": there is one
-	Trails     []strand   `json:"trails,omitempty"` // where there are several, each of them
-	Files      list[file] `json:"files"`
-	Lines      int64      `json:"lines"`
-	Requests   int64      `json:"requests"`   // records of requests, before the filters
-	Fetches    int64      `json:"fetches"`    // lines of fetches of robots.txt
-	Events     int64      `json:"events"`     // lines that speak of the trail
-	Lost       int64      `json:"lost"`       // records that could not be written, by these events
-	Counted    int64      `json:"counted"`    // refusals that were counted and not recorded, likewise
-	Unreadable int64      `json:"unreadable"` // lines that are no record
-	Chain      chain      `json:"chain"`
+	Name   string        `json:"-"`                // of one of several; "": there is one // name of the trail, if there are several
+	Trails []trailSource `json:"trails,omitempty"` // where there are several, each of them // if there are several, each of them
+	Files  list[file]    `json:"files"`
+	lineCounts
+	Chain chain `json:"chain"`
 
-	path string // of the file that is read
-	file *file  // its row; beyond the list, one that nobody sees
+	path string // path of the file that is read
+	file *file  // its row; if the list is full, one that is not in it
 }
 
-// A file is one of a trail's.
+// lineCounts count the lines of a trail.
+type lineCounts struct {
+	Lines      int64 `json:"lines"`
+	Requests   int64 `json:"requests"`   // records of requests, before the filters
+	Fetches    int64 `json:"fetches"`    // lines about fetches of robots.txt
+	Events     int64 `json:"events"`     // lines about the trail
+	Lost       int64 `json:"lost"`       // records that could not be written, by these events
+	Counted    int64 `json:"counted"`    // refusals that were counted instead of recorded, by these events
+	Unreadable int64 `json:"unreadable"` // lines that cannot be parsed
+}
+
+// merge adds the counts of another trail.
+func (c *lineCounts) merge(o *lineCounts) {
+	c.Lines += o.Lines
+	c.Requests += o.Requests
+	c.Fetches += o.Fetches
+	c.Events += o.Events
+	c.Lost = addCapped(c.Lost, o.Lost)
+	c.Counted = addCapped(c.Counted, o.Counted)
+	c.Unreadable += o.Unreadable
+}
+
+// A file is a segment of a trail.
 type file struct {
-	Name     string `json:"name"` // without its directory, or of several trails without what all have in common
+	Name     string `json:"name"` // without its directory, or of several trails without what all have in common // without its directory; of several trails, without the common directory
 	Lines    int64  `json:"lines"`
 	FirstSeq uint64 `json:"first_seq"`
 	LastSeq  uint64 `json:"last_seq"`
 }
 
-// A chain is how the lines hold together, as [trail.Verify] has it.
+// A chain is the result of [trail.Verify].
 type chain struct {
-	Held     bool   `json:"held"`              // every line was whole and followed from the one before
-	FirstSeq uint64 `json:"first_seq"`         // above 1 where older files have been taken away; 0 of several trails
-	Removed  bool   `json:"removed,omitempty"` // some were while the trail was read, before their turn
-	Pruned   bool   `json:"pruned,omitempty"`  // the proxy removed the older files, as a line says
-	Anchor   string `json:"anchor"`            // of the last line, where the chain held and has one
-	Fault    *fault `json:"fault,omitempty"`   // the first
+	Held     bool   `json:"held"`              // every line was whole and followed from the one before // every line is complete and follows the one before
+	FirstSeq uint64 `json:"first_seq"`         // above 1 where older files have been taken away; 0 of several trails // above 1 if older segments were removed; 0 for several trails
+	Removed  bool   `json:"removed,omitempty"` // some were while the trail was read, before their turn // segments were removed while the trail was read
+	Pruned   bool   `json:"pruned,omitempty"`  // the proxy removed the older files, as a line says // an event says that the proxy removed the older segments
+	Anchor   string `json:"anchor"`            // of the last line, where the chain held and has one // of the last line, if the chain holds
+	Fault    *fault `json:"fault,omitempty"`   // the first // the first fault
 }
 
-// A fault is where a chain does not hold: a [trail.Fault].
+// A fault is a [trail.Fault].
 type fault struct {
-	File   string `json:"file,omitempty"` // without its directory
+	File   string `json:"file,omitempty"` // without its directory // without its directory
 	Line   int    `json:"line,omitempty"`
 	Seq    uint64 `json:"seq,omitempty"`
 	Kind   string `json:"kind"`
 	Detail string `json:"detail"`
 }
 
-// unreadable is the kind of fault where the end of the trail was not reached.
+// unreadable is the kind of a fault where the trail could not be read to its end.
 const unreadable = "unreadable"
 
 func newSource(name string) *source {
 	return &source{Name: name, Files: list[file]{Most: maxFiles, Rows: []file{}}}
 }
 
-// line counts a line of a number, 0 where it has none.
+// line counts a line with a seq, or 0 if it has none.
 func (s *source) line(path string, seq uint64) {
 	if s.file == nil || path != s.path {
 		s.begin(path)
@@ -74,9 +93,9 @@ func (s *source) line(path string, seq uint64) {
 	}
 }
 
-// begin makes a file the one that is read.
+// begin begins a new file.
 func (s *source) begin(path string) {
-	f := file{Name: s.called(path)}
+	f := file{Name: s.fileName(path)}
 	s.path, s.file = path, &f
 	before := len(s.Files.Rows)
 	if s.Files.add(f); len(s.Files.Rows) > before {
@@ -84,13 +103,13 @@ func (s *source) begin(path string) {
 	}
 }
 
-// judge takes what was found of the chain, and the error that ended the reading, if one.
-func (s *source) judge(res *trail.Result, found *trail.Fault, err error) {
+// setChain stores the result of verification, and the error that ended the reading, if any.
+func (s *source) setChain(res *trail.Result, found *trail.Fault, err error) {
 	s.Chain = chain{Held: found == nil && err == nil, FirstSeq: res.First, Removed: res.Removed, Pruned: res.Pruned}
 	switch {
 	case found != nil:
 		f := fault(*found)
-		f.File = s.called(f.File)
+		f.File = s.fileName(f.File)
 		s.Chain.Fault = &f
 	case err != nil:
 		s.Chain.Fault = &fault{Kind: unreadable, Detail: err.Error()}
@@ -99,17 +118,58 @@ func (s *source) judge(res *trail.Result, found *trail.Fault, err error) {
 	}
 }
 
-// copy is the source as it is now known.
-func (s *source) copy() source {
+// clone returns a copy of the source.
+func (s *source) clone() source {
 	c := *s
 	c.Files.Rows = slices.Clone(c.Files.Rows)
 	return c
 }
 
-// String is a fault in the words of audit verify.
+// String returns the fault as audit verify prints it.
 func (f *fault) String() string {
 	if f.Kind == unreadable {
 		return f.Detail
 	}
 	return (*trail.Fault)(f).Error()
+}
+
+// mergeSources sums several sources. Their chain holds if each of them does; its fault is the
+// first fault of the first chain that does not.
+func mergeSources(all []*source) source {
+	if len(all) == 1 {
+		return all[0].clone()
+	}
+	sum := source{Files: list[file]{Most: maxFiles, Rows: []file{}}, Chain: chain{Held: true}}
+	for _, s := range all {
+		files := int64(len(s.Files.Rows)) + s.Files.Others
+		sum.Trails = append(sum.Trails, trailSource{humanize.Clip(s.Name, maxText), files, s.lineCounts, s.Chain})
+		for _, f := range s.Files.Rows {
+			sum.Files.add(f)
+		}
+		sum.Files.Others += s.Files.Others
+		sum.merge(&s.lineCounts)
+		sum.Chain.Held = sum.Chain.Held && s.Chain.Held
+		sum.Chain.Removed = sum.Chain.Removed || s.Chain.Removed
+		if sum.Chain.Fault == nil {
+			sum.Chain.Fault = s.Chain.Fault
+		}
+	}
+	return sum
+}
+
+// fileName returns the name of a segment: its own name, after the directories of the trail if
+// the trail is one of several.
+func (s *source) fileName(file string) string {
+	if s.Name == "" {
+		return filepath.Base(file)
+	}
+	return path.Join(path.Dir(filepath.ToSlash(s.Name)), filepath.Base(file))
+}
+
+// A trailSource is one of several trails.
+type trailSource struct {
+	Name  string `json:"name"`
+	Files int64  `json:"files"`
+	lineCounts
+	Chain chain `json:"chain"`
 }

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// Text writes the report for a terminal: of each table at most so many rows (0: all).
+// Text writes the report for a terminal, with at most so many rows for each table (0: all).
 func (r *Report) Text(w io.Writer, most int) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "Audit report, made %s UTC by robotsproxy %s\n\n", stamp(r.Made), r.Version)
 	for _, f := range r.facts() {
 		fmt.Fprintf(out, "  %-10s %s\n", f.Name, f.Value)
 	}
-	for _, s := range r.sheets(most) {
+	for _, s := range r.displayTables(most) {
 		fmt.Fprintf(out, "\n%s\n", s.Title)
 		s.text(out)
 		if s.Rest != "" {
@@ -25,8 +25,8 @@ func (r *Report) Text(w io.Writer, most int) error {
 	return out.Flush()
 }
 
-// text writes a sheet in columns as wide as their widest cell.
-func (s *sheet) text(w io.Writer) {
+// text writes a table in columns as wide as their widest cell.
+func (s *displayTable) text(w io.Writer) {
 	wide := make([]int, len(s.Columns))
 	names := make([]string, len(s.Columns))
 	for i, c := range s.Columns {

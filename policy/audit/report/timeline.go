@@ -8,32 +8,32 @@ import (
 	"robotsproxy/policy/audit/trail"
 )
 
-// A timeline counts by the time when requests came.
+// A timeline counts requests by the time when they arrived.
 type timeline struct {
 	Width   seconds  `json:"bucket_s"`
-	Buckets []bucket `json:"buckets"` // by time; those without a request are left out
+	Buckets []bucket `json:"buckets"` // by time; those without a request are left out // by time; those without a request are left out
 }
 
-// A bucket counts what came from Start on, for the timeline's width.
+// A bucket counts the requests from Start on, for the width of the timeline.
 type bucket struct {
 	Start time.Time `json:"start"`
 	outcomes
 }
 
-// A clock sorts records into buckets, which it makes wider when they would become
+// A timelineBuilder sorts records into buckets. It makes the buckets wider when there would be
 // more than maxBuckets.
-type clock struct {
+type timelineBuilder struct {
 	width       int64             // seconds
-	buckets     map[int64]*bucket // by start: seconds since 1970
-	first, last int64             // of these
+	buckets     map[int64]*bucket // by start, in seconds since 1970
+	first, last int64             // first and last start
 }
 
-// widths are those of buckets, in minutes; each is a multiple of the one before. Then
+// widths are the widths of buckets, in minutes; each is a multiple of the one before. After them
 // come days, doubling.
 var widths = []int64{1, 5, 15, 30, 60, 180, 360, 720, 1440}
 
-// wider is the width after one of so many seconds.
-func wider(width int64) int64 {
+// nextWidth returns the width after a width in seconds.
+func nextWidth(width int64) int64 {
 	for _, minutes := range widths {
 		if minutes*60 > width {
 			return minutes * 60
@@ -42,19 +42,21 @@ func wider(width int64) int64 {
 	return 2 * width
 }
 
-func newClock() clock { return clock{width: wider(0), buckets: map[int64]*bucket{}} }
+func newTimelineBuilder() timelineBuilder {
+	return timelineBuilder{width: nextWidth(0), buckets: map[int64]*bucket{}}
+}
 
-func (c *clock) add(e *trail.Entry) {
+func (c *timelineBuilder) add(e *trail.Entry) {
 	if e.Time.Unix() < 0 {
 		return // no trail is so old: the time is missing, or made up
 	}
-	at := c.start(e.Time.Unix())
+	at := c.bucketStart(e.Time.Unix())
 	if len(c.buckets) == 0 {
 		c.first, c.last = at, at
 	}
 	for c.first, c.last = min(c.first, at), max(c.last, at); (c.last-c.first)/c.width >= maxBuckets; {
 		c.widen()
-		at = c.start(at)
+		at = c.bucketStart(at)
 	}
 	b := c.buckets[at]
 	if b == nil {
@@ -64,16 +66,16 @@ func (c *clock) add(e *trail.Entry) {
 	b.add(e)
 }
 
-// start is where the bucket begins that holds a time.
-func (c *clock) start(at int64) int64 { return at - at%c.width }
+// bucketStart returns the start of the bucket that has a time.
+func (c *timelineBuilder) bucketStart(at int64) int64 { return at - at%c.width }
 
-func (c *clock) widen() {
-	c.width = wider(c.width)
-	c.first, c.last = c.start(c.first), c.start(c.last)
+func (c *timelineBuilder) widen() {
+	c.width = nextWidth(c.width)
+	c.first, c.last = c.bucketStart(c.first), c.bucketStart(c.last)
 	narrow := c.buckets
 	c.buckets = make(map[int64]*bucket, len(narrow))
 	for at, b := range narrow {
-		at = c.start(at)
+		at = c.bucketStart(at)
 		if wide := c.buckets[at]; wide != nil {
 			wide.merge(&b.outcomes)
 			continue
@@ -83,7 +85,7 @@ func (c *clock) widen() {
 	}
 }
 
-func (c *clock) timeline() timeline {
+func (c *timelineBuilder) timeline() timeline {
 	t := timeline{Width: seconds(time.Duration(c.width) * time.Second), Buckets: []bucket{}}
 	for _, at := range slices.Sorted(maps.Keys(c.buckets)) {
 		t.Buckets = append(t.Buckets, *c.buckets[at])

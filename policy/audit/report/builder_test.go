@@ -198,8 +198,8 @@ func TestFilters(t *testing.T) {
 		{"until is not", Options{Until: start.Add(10 * time.Second)}, 1},
 		{"both", Options{Since: start.Add(10 * time.Second), Until: start.Add(21 * time.Second)}, 2},
 		{"client", Options{Client: "other"}, 1},
-		{"host", Options{Has: func(h string) bool { return h == "b.test" }}, 1},
-		{"all of them", Options{Client: "other", Has: func(h string) bool { return h == "b.test" }}, 0},
+		{"host", Options{MatchHost: func(h string) bool { return h == "b.test" }}, 1},
+		{"all of them", Options{Client: "other", MatchHost: func(h string) bool { return h == "b.test" }}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := sum(t, c.o, records...)
@@ -244,7 +244,7 @@ func TestNumbersOfAnybody(t *testing.T) {
 	lines = append(lines, p.line(t, rec(0, record{"time": "1970-01-01T00:00:00Z"})),
 		p.line(t, rec(0, record{"bytes": -5, "wait_ms": -1, "crawl_delay_s": -1, "time": "9999-12-31T23:59:59Z"})))
 	r := sumLines(t, Options{}, lines...)
-	if r.Totals.Requests != 302 || r.Totals.Wait <= 0 || r.Totals.Bytes <= 0 || r.Totals.WaitMax != seconds(longest) {
+	if r.Totals.Requests != 302 || r.Totals.Wait <= 0 || r.Totals.Bytes <= 0 || r.Totals.WaitMax != seconds(maxWait) {
 		t.Errorf("%+v", r.Totals)
 	}
 	if err := r.HTML(new(strings.Builder), 0); err != nil {
@@ -269,7 +269,7 @@ func TestTimeline(t *testing.T) {
 		{"ten years", 24 * time.Hour, 3650, 8 * 24 * time.Hour},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			clock := newClock()
+			clock := newTimelineBuilder()
 			for i := range c.count {
 				i = i * 7 % c.count // in no order
 				clock.add(&trail.Entry{Time: start.Add(time.Duration(i) * c.every), Decision: "allow"})

@@ -8,16 +8,16 @@ import (
 	"strconv"
 )
 
-// A sheet is a table fit to be shown: its cells are words and numbers for people,
-// with strangers' strings escaped.
-type sheet struct {
+// A displayTable is a table for people. Its cells are formatted, and strings of clients and
+// origins are escaped.
+type displayTable struct {
 	ID, Title, About string
 	Columns          []column
 	Rows             [][]string
-	Rest             string // what has no row of its own
+	Rest             string // a sentence about what has no row
 }
 
-// A column has a name, and a kind: how its cells are set.
+// A column has a name, and the kind of its cells.
 type column struct {
 	Name string
 	Kind kind
@@ -39,32 +39,32 @@ func columns(k kind, names ...string) (made []column) {
 	return made
 }
 
-// sheets are a report's tables that have a row, of each at most so many (0: all).
-func (r *Report) sheets(most int) []sheet {
-	v := view{report: r, most: most}
-	all := []sheet{
+// displayTables returns the tables of the report that have a row, each with at most so many (0:
+// all).
+func (r *Report) displayTables(most int) []displayTable {
+	v := tableBuilder{report: r, maxRows: most}
+	all := []displayTable{
 		v.reasons(), v.clients(), v.replicas(), v.trails(), v.hosts(), v.rules(), v.overrides(), v.outages(), v.signals(), v.events(),
 	}
-	return slices.DeleteFunc(all, func(s sheet) bool { return len(s.Rows) == 0 })
+	return slices.DeleteFunc(all, func(s displayTable) bool { return len(s.Rows) == 0 })
 }
 
-// A view makes the sheets of a report.
-type view struct {
-	report *Report
-	most   int
+// A tableBuilder makes the displayTables of a report.
+type tableBuilder struct {
+	report  *Report
+	maxRows int
 }
 
-// A grid is how a table of counts becomes a sheet: the columns of what names a row,
-// of its counts, and of what else there is of it.
-type grid struct {
-	before, counts, after []column
-	cells                 func(*counts) []string
+// A layout has the columns of a table of counts, and makes the cells of the counts.
+type layout struct {
+	keyColumns, countColumns, moreColumns []column
+	cells                                 func(*counts) []string
 }
 
-// fill fills a sheet.
-func fill[R any, P counted[R]](s sheet, t *table[R], most int, g grid, row func(*R) (before, after []string)) sheet {
-	s.Columns = slices.Concat(g.before, g.counts, g.after)
-	first, rest := top[R, P](t, most)
+// fillTable adds columns and rows to a displayTable.
+func fillTable[R any, P counted[R]](s displayTable, t *table[R], most int, g layout, row func(*R) (before, after []string)) displayTable {
+	s.Columns = slices.Concat(g.keyColumns, g.countColumns, g.moreColumns)
+	first, rest := topRows[R, P](t, most)
 	for i := range first {
 		before, after := row(&first[i])
 		s.Rows = append(s.Rows, slices.Concat(before, g.cells(P(&first[i]).all()), after))
@@ -74,7 +74,7 @@ func fill[R any, P counted[R]](s sheet, t *table[R], most int, g grid, row func(
 	}
 	last := make([]string, len(s.Columns))
 	last[0] = others
-	copy(last[len(g.before):], g.cells(&rest))
+	copy(last[len(g.keyColumns):], g.cells(&rest))
 	s.Rows = append(s.Rows, last)
 	if further := len(t.Rows) - len(first); further > 0 {
 		s.Rest = fmt.Sprintf("%s sums up %s.", others, humanize.Count(further, "further row"))
@@ -92,8 +92,8 @@ func join(sentence, next string) string {
 	return sentence + " " + next
 }
 
-// head gives the first rows of a list, and says what is left out.
-func head[R any](s *sheet, l *list[R], most int, things string) []R {
+// firstRows returns the first rows of a list, and sets s.Rest if others are left out.
+func firstRows[R any](s *displayTable, l *list[R], most int, things string) []R {
 	rows := l.Rows
 	if most > 0 && len(rows) > most {
 		rows = rows[:most]
@@ -104,11 +104,11 @@ func head[R any](s *sheet, l *list[R], most int, things string) []R {
 	return rows
 }
 
-// outcomes are the columns that every table of counts has.
-func (v *view) outcomes() grid {
+// outcomes returns the layout that every table of counts has.
+func (v *tableBuilder) outcomes() layout {
 	monitored := v.report.Totals.NotEnforced > 0
-	g := grid{
-		counts: columns(figures, "requests", "allowed", "blocked"),
+	g := layout{
+		countColumns: columns(figures, "requests", "allowed", "blocked"),
 		cells: func(c *counts) []string {
 			cells := []string{humanize.Number(c.Requests), humanize.Number(c.Allowed), humanize.Number(c.Blocked)}
 			if monitored {
@@ -118,58 +118,58 @@ func (v *view) outcomes() grid {
 		},
 	}
 	if monitored {
-		g.counts = append(g.counts, column{"not enforced", figures})
+		g.countColumns = append(g.countColumns, column{"not enforced", figures})
 	}
 	return g
 }
 
-// spent has how long requests waited too, and how much was sent on.
-func (v *view) spent() grid {
+// outcomesAndWaits adds columns for waits and bytes.
+func (v *tableBuilder) outcomesAndWaits() layout {
 	g := v.outcomes()
 	outcomes := g.cells
-	g.counts = append(g.counts, columns(figures, "waited", "mean wait", "longest", "data")...)
+	g.countColumns = append(g.countColumns, columns(figures, "waited", "mean wait", "longest", "data")...)
 	g.cells = func(c *counts) []string {
 		return append(outcomes(c), humanize.Number(c.Waited), humanize.Duration(c.WaitMean), humanize.Duration(c.WaitMax), humanize.Bytes(c.Bytes))
 	}
 	return g
 }
 
-func (v *view) reasons() sheet {
+func (v *tableBuilder) reasons() displayTable {
 	g := v.outcomes()
-	g.before = columns(words, "reason", "in words")
-	return fill(sheet{
+	g.keyColumns = columns(words, "reason", "in words")
+	return fillTable(displayTable{
 		ID: "reasons", Title: "Reasons",
 		About: "On what each decision rests, in the audit's own word and in plain words.",
-	}, &v.report.Reasons, v.most, g, func(r *reason) (before, after []string) {
+	}, &v.report.Reasons, v.maxRows, g, func(r *reason) (before, after []string) {
 		return []string{shown(r.Reason), explain.Reason(r.Reason)}, nil
 	})
 }
 
-func (v *view) clients() sheet {
-	g := v.spent()
-	g.before = columns(words, "client")
-	return fill(sheet{
+func (v *tableBuilder) clients() displayTable {
+	g := v.outcomesAndWaits()
+	g.keyColumns = columns(words, "client")
+	return fillTable(displayTable{
 		ID: "clients", Title: "Clients",
 		About: "Who sent the requests: a client's name in the configuration, or the address that it came from.",
-	}, &v.report.Clients, v.most, g, func(c *client) (before, after []string) {
+	}, &v.report.Clients, v.maxRows, g, func(c *client) (before, after []string) {
 		return []string{shown(c.Client)}, nil
 	})
 }
 
-func (v *view) replicas() sheet {
-	g := v.spent()
-	g.before = columns(words, "replica")
-	g.after = columns(figures, "store away")
-	return fill(sheet{
+func (v *tableBuilder) replicas() displayTable {
+	g := v.outcomesAndWaits()
+	g.keyColumns = columns(words, "replica")
+	g.moreColumns = columns(figures, "store away")
+	return fillTable(displayTable{
 		ID: "replicas", Title: "Replicas",
 		About: "Which of several proxies decided, by the name that each has in its records. Store away counts the requests that it paced without the others.",
-	}, &v.report.Replicas, v.most, g, func(r *replica) (before, after []string) {
+	}, &v.report.Replicas, v.maxRows, g, func(r *replica) (before, after []string) {
 		return []string{shown(r.Replica)}, []string{humanize.Number(r.Away)}
 	})
 }
 
-func (v *view) trails() sheet {
-	s := sheet{
+func (v *tableBuilder) trails() displayTable {
+	s := displayTable{
 		ID: "audits", Title: "Audits",
 		About:   "The audits that are summed up here, each with a chain of its own, and the anchor of its last record.",
 		Columns: append(columns(words, "audit"), append(columns(figures, "files", "lines", "requests", "fetches", "lost"), column{"chain", words}, column{"anchor", hash})...),
@@ -188,15 +188,15 @@ func (v *view) trails() sheet {
 	return s
 }
 
-func (v *view) hosts() sheet {
-	g := v.spent()
-	g.before = columns(words, "host")
-	g.after = append(columns(figures, "asked delay", "kept delay", "clamped"), column{"robots.txt", hash})
-	return fill(sheet{
+func (v *tableBuilder) hosts() displayTable {
+	g := v.outcomesAndWaits()
+	g.keyColumns = columns(words, "host")
+	g.moreColumns = append(columns(figures, "asked delay", "kept delay", "clamped"), column{"robots.txt", hash})
+	return fillTable(displayTable{
 		ID: "hosts", Title: "Sites",
 		About: "Where the requests went. Asked delay is the longest Crawl-delay that the site asked for, kept delay what was kept of it, " +
 			"clamped how many requests were sent on after a shorter pause than was asked for; robots.txt is the beginning of the SHA-256 of the last file that was judged by.",
-	}, &v.report.Hosts, v.most, g, func(h *host) (before, after []string) {
+	}, &v.report.Hosts, v.maxRows, g, func(h *host) (before, after []string) {
 		after = []string{"", "", "", digest(h.SHA256)}
 		if h.CrawlAsked > 0 {
 			after[0], after[1], after[2] = delay(h.CrawlAsked), delay(h.CrawlKept), humanize.Number(h.Clamped)
@@ -205,29 +205,29 @@ func (v *view) hosts() sheet {
 	})
 }
 
-// ruleHost is the column by which the rules can be folded.
+// ruleHost is the column by which the rules can be grouped.
 const ruleHost = 0
 
-func (v *view) rules() sheet {
+func (v *tableBuilder) rules() displayTable {
 	g := v.outcomes()
-	g.before = append(append(columns(words, "host"), columns(code, "rule")...), column{"line", figures}, column{"group", words})
-	g.after = columns(hash, "robots.txt")
-	return fill(sheet{
+	g.keyColumns = append(append(columns(words, "host"), columns(code, "rule")...), column{"line", figures}, column{"group", words})
+	g.moreColumns = columns(hash, "robots.txt")
+	return fillTable(displayTable{
 		ID: "rules", Title: "Rules",
 		About: "The rules of robots.txt that decided, with their line in the file, the group that they stand in, and the beginning of the file's SHA-256.",
-	}, &v.report.Rules, v.most, g, func(r *rule) (before, after []string) {
+	}, &v.report.Rules, v.maxRows, g, func(r *rule) (before, after []string) {
 		return []string{shown(r.Host), shown(r.Rule), strconv.Itoa(r.Line), shown(r.Group)}, []string{digest(r.SHA256)}
 	})
 }
 
-func (v *view) overrides() sheet {
+func (v *tableBuilder) overrides() displayTable {
 	g := v.outcomes()
-	g.before = columns(words, "entry", "says", "reason given")
-	g.after = columns(words, "from", "to")
-	return fill(sheet{
+	g.keyColumns = columns(words, "entry", "says", "reason given")
+	g.moreColumns = columns(words, "from", "to")
+	return fillTable(displayTable{
 		ID: "overrides", Title: "Exceptions",
 		About: "Entries of the configuration that decided in place of robots.txt, with the reason that whoever wrote them gave. Times are UTC.",
-	}, &v.report.Overrides, v.most, g, func(o *override) (before, after []string) {
+	}, &v.report.Overrides, v.maxRows, g, func(o *override) (before, after []string) {
 		says := "robots.txt is set aside"
 		if o.Reason == "denied-host" {
 			says = "nothing goes there"
@@ -236,13 +236,13 @@ func (v *view) overrides() sheet {
 	})
 }
 
-func (v *view) outages() sheet {
-	s := sheet{
+func (v *tableBuilder) outages() displayTable {
+	s := displayTable{
 		ID: "unreachable", Title: "Times without a usable robots.txt",
 		About:   "A site that was reached and gave no usable robots.txt may not be visited until it does (RFC 9309 2.3.1.4). From the first such request to the last. Times are UTC.",
 		Columns: append(columns(words, "host", "from", "to"), column{"lasted", figures}, column{"requests", figures}, column{"then", words}),
 	}
-	for _, o := range head(&s, &v.report.Unreachable, v.most, "further times or requests") {
+	for _, o := range firstRows(&s, &v.report.Unreachable, v.maxRows, "further times or requests") {
 		then := "not judged since"
 		if o.Ended {
 			then = "judged again"
@@ -252,25 +252,25 @@ func (v *view) outages() sheet {
 	return s
 }
 
-func (v *view) signals() sheet {
-	s := sheet{
+func (v *tableBuilder) signals() displayTable {
+	s := displayTable{
 		ID: "signals", Title: "What sites say of the use of their content",
 		About:   "Recorded, not enforced. Of several values the last is shown; noindex counts the answers whose X-Robots-Tag says noindex or none.",
 		Columns: append(columns(words, "host", "where"), column{"last value", code}, column{"requests", figures}, column{"noindex", figures}),
 	}
-	for _, g := range head(&s, &v.report.Signals, v.most, "further rows or requests") {
+	for _, g := range firstRows(&s, &v.report.Signals, v.maxRows, "further rows or requests") {
 		s.Rows = append(s.Rows, []string{shown(g.Host), signalWords[g.Name], shown(g.Last), humanize.Number(g.Requests), humanize.Number(g.NoIndex)})
 	}
 	return s
 }
 
-func (v *view) events() sheet {
-	s := sheet{
+func (v *tableBuilder) events() displayTable {
+	s := displayTable{
 		ID: "events", Title: "Events of the audit",
 		About:   "What happened to the audit itself, by its own records, whatever the filters. Times are UTC.",
 		Columns: append(columns(words, "time"), column{"record", figures}, column{"event", words}, column{"what happened", words}, column{"file", code}, column{"records", figures}),
 	}
-	for _, e := range head(&s, &v.report.Events, v.most, "further events") {
+	for _, e := range firstRows(&s, &v.report.Events, v.maxRows, "further events") {
 		var file, lost string
 		if e.File != "" {
 			file = shown(e.File)

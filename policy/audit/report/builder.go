@@ -1,0 +1,266 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
+)
+
+// Options select the requests of a report. The zero value selects all.
+type Options struct {
+	Since     time.Time              // requests that arrived then or later; zero: any
+	Until     time.Time              // requests that arrived before; zero: any
+	Client    string                 // requests of this client; "": any
+	Host      string                 // name of MatchHost in the report
+	MatchHost func(host string) bool // requests to hosts that it accepts; nil: any
+}
+
+// matches reports whether a record is selected.
+func (o *Options) matches(e *trail.Entry) bool {
+	return (o.Since.IsZero() || !e.Time.Before(o.Since)) &&
+		(o.Until.IsZero() || !e.Time.IsZero() && e.Time.Before(o.Until)) &&
+		(o.Client == "" || e.Client == o.Client) &&
+		(o.MatchHost == nil || o.MatchHost(e.Host))
+}
+
+// A Builder reads trails and builds a Report. It is for one goroutine. Make one with New.
+type Builder struct {
+	o         Options
+	sources   []*source // one for each trail
+	totals    counts
+	monitored int64
+	timeline  timelineBuilder
+	reasons   groups[string, counts]
+	clients   groups[string, counts]
+	replicas  groups[string, counts]
+	hosts     groups[string, host]
+	rules     groups[ruleKey, counts]
+	overrides groups[overrideKey, counts]
+	signals   groups[signalKey, signal]
+	outages   list[outage]
+	events    list[event]
+	combined  groups[combinedKey, counts]
+}
+
+// New returns a Builder.
+func New(o Options) *Builder {
+	return &Builder{
+		o: o, timeline: newTimelineBuilder(),
+		sources:   []*source{newSource("")},
+		reasons:   newGroups[string, counts](maxReasons),
+		clients:   newGroups[string, counts](maxClients),
+		replicas:  newGroups[string, counts](maxReplicas),
+		hosts:     newGroups[string, host](maxHosts),
+		rules:     newGroups[ruleKey, counts](maxRules),
+		overrides: newGroups[overrideKey, counts](maxOverrides),
+		signals:   newGroups[signalKey, signal](maxSignals),
+		outages:   list[outage]{Most: maxOutages, Rows: []outage{}},
+		events:    list[event]{Most: maxEvents, Rows: []event{}},
+		combined:  newGroups[combinedKey, counts](maxCombined),
+	}
+}
+
+// Read adds all lines of a trail, and verifies its chain. An error that ends the reading is also a
+// fault of the chain in the Report.
+func (s *Builder) Read(r *trail.Reader) error {
+	var v verification
+	v.result, v.fault, v.err = trail.VerifyEach(r, s.add)
+	s.setVerification(s.sources[0], &v)
+	return v.err
+}
+
+// add adds a line, or the error with which it was read.
+func (s *Builder) add(l trail.Line, err error) {
+	var e trail.Entry
+	if err == nil {
+		e, err = trail.Read(l.Text)
+	}
+	s.addEntry(s.sources[0], l.File, &e, err)
+}
+
+// addEntry adds a parsed line of a file; with an error, it counts as unreadable.
+func (s *Builder) addEntry(from *source, file string, e *trail.Entry, err error) {
+	from.line(file, e.Seq)
+	switch {
+	case err != nil:
+		from.Unreadable++
+	case e.Event != "":
+		s.event(from, e)
+	case e.Kind == trail.KindRobots:
+		from.Fetches++
+	case !e.IsRequest(): // a line of another kind, which counts among the lines alone
+	default:
+		from.Requests++
+		clipEntry(e)
+		if s.o.matches(e) {
+			s.request(e)
+		}
+	}
+}
+
+// clipEntry cuts the strings by which requests are grouped.
+func clipEntry(e *trail.Entry) {
+	for _, text := range []*string{&e.Replica, &e.Client, &e.Host, &e.Decision, &e.Reason, &e.Entry, &e.EntryReason, &e.Rule, &e.Group, &e.RobotsSHA256} {
+		*text = humanize.Clip(*text, maxText)
+	}
+}
+
+func (s *Builder) event(from *source, e *trail.Entry) {
+	from.Events++
+	switch e.Event {
+	case "lost":
+		from.Lost = addCapped(from.Lost, e.Count)
+	case trail.EventCounted: // there may be one a second, and they would fill the list
+		from.Counted = addCapped(from.Counted, e.Count)
+		return
+	}
+	s.events.add(event{
+		Trail: humanize.Clip(from.Name, maxText), Replica: humanize.Clip(e.Replica, maxText),
+		Time: e.Time, Seq: e.Seq, Event: humanize.Clip(e.Event, maxText), Detail: humanize.Clip(e.Detail, maxText), File: humanize.Clip(e.File, maxText),
+		Octets: e.FileBytes, SHA256: humanize.Clip(e.SHA256, maxText), Count: e.Count,
+	})
+}
+
+func (s *Builder) request(e *trail.Entry) {
+	s.totals.add(e)
+	s.monitored += oneIf(!e.Enforced)
+	s.timeline.add(e)
+	count(&s.reasons, e.Reason, e)
+	count(&s.clients, e.Client, e)
+	if e.Replica != "" || len(s.sources) > 1 {
+		count(&s.replicas, e.Replica, e)
+	}
+	h, own := s.hosts.at(e.Host)
+	if ended := h.add(e); own && ended.Requests > 0 {
+		ended.Host = e.Host
+		s.outages.add(ended)
+	}
+	r := ruleKey{e.Host, e.Group, e.Rule, e.Line, e.RobotsSHA256}
+	if e.Rule != "" {
+		count(&s.rules, r, e)
+	}
+	if e.Reason == "override" || e.Reason == "denied-host" {
+		count(&s.overrides, overrideKey{e.Reason, e.Entry, e.EntryReason}, e)
+	}
+	s.signal(e)
+	count(&s.combined, combinedKey{e.Replica, e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
+}
+
+// count counts a record for a key.
+func count[K comparable](s *groups[K, counts], k K, e *trail.Entry) {
+	c, _ := s.at(k)
+	c.add(e)
+}
+
+// Report returns the report of all lines so far, made at a time by a version of the program.
+func (s *Builder) Report(made time.Time, version string) *Report {
+	r := &Report{
+		Format: formatVersion, Made: made.UTC(), Version: version,
+		Filters:     filters{s.o.Since, s.o.Until, s.o.Client, s.o.Host},
+		Source:      mergeSources(s.sources),
+		Totals:      s.totals,
+		Monitored:   s.monitored,
+		Timeline:    s.timeline.timeline(),
+		Unreachable: list[outage]{Rows: slices.Clone(s.outages.Rows), Most: maxOutages, Others: s.outages.Others},
+		Signals:     list[signal]{Rows: []signal{}, Most: maxSignals, Others: s.signals.others.Requests},
+		Events:      list[event]{Rows: slices.Clone(s.events.Rows), Most: maxEvents, Others: s.events.Others},
+	}
+	r.Reasons = tableOf(&s.reasons, func(k string, c *counts) reason { return reason{k, *c} }, func(r *reason) string { return r.Reason })
+	r.Clients = tableOf(&s.clients, func(k string, c *counts) client { return client{k, *c} }, func(c *client) string { return c.Client })
+	r.Replicas = tableOf(&s.replicas, func(k string, c *counts) replica { return replica{k, *c} }, func(r *replica) string { return r.Replica })
+	r.Hosts = tableOf(&s.hosts, withName, func(h *host) string { return h.Host })
+	r.Rules = tableOf(&s.rules, func(k ruleKey, c *counts) rule { return rule{k, *c} }, func(r *rule) string { return fmt.Sprint(r.ruleKey) })
+	slices.SortStableFunc(r.Rules.Rows, func(a, b rule) int { // those that forbade come first
+		return cmp.Compare(b.Blocked+b.NotEnforced, a.Blocked+a.NotEnforced)
+	})
+	r.Overrides = tableOf(&s.overrides, func(k overrideKey, c *counts) override { return override{k, *c} }, func(o *override) string { return fmt.Sprint(o.overrideKey) })
+	r.combined = tableOf(&s.combined, func(k combinedKey, c *counts) combination { return combination{k, *c} }, func(c *combination) string { return fmt.Sprint(c.combinedKey) })
+	for i := range r.Hosts.Rows {
+		if h := &r.Hosts.Rows[i]; h.outage.Requests > 0 {
+			h.outage.Host = h.Host
+			r.Unreachable.add(h.outage)
+		}
+	}
+	slices.SortStableFunc(r.Unreachable.Rows, func(a, b outage) int {
+		return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Host, b.Host))
+	})
+	for k, row := range s.signals.rows {
+		said := *row
+		said.Host, said.Name = k.host, k.name
+		r.Signals.Rows = append(r.Signals.Rows, said)
+	}
+	slices.SortFunc(r.Signals.Rows, func(a, b signal) int {
+		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Name, b.Name))
+	})
+	return r
+}
+
+func withName(name string, h *host) host {
+	row := *h
+	row.Host = name
+	return row
+}
+
+// A verification is the result of verifying a trail.
+type verification struct {
+	result trail.Result
+	fault  *trail.Fault
+	err    error
+}
+
+// setVerification stores the result of verifying a trail.
+func (s *Builder) setVerification(of *source, v *verification) {
+	if v.err != nil {
+		v.err = fmt.Errorf("the trail could not be read to its end: %w", v.err)
+	}
+	of.setChain(&v.result, v.fault, v.err)
+}
+
+// A signalKey identifies what a host stated in one member.
+type signalKey struct{ host, name string }
+
+// signal counts a record's usage preferences.
+func (s *Builder) signal(e *trail.Entry) {
+	for i := range signalNames {
+		n := &signalNames[i]
+		value := n.value(e)
+		if value == "" {
+			continue
+		}
+		row, _ := s.signals.at(signalKey{e.Host, n.name})
+		row.Requests++
+		row.Last = humanize.Clip(value, maxText)
+		row.NoIndex += oneIf(n.name == "x_robots_tag" && isNoIndex(value))
+	}
+}
+
+// isNoIndex reports whether an X-Robots-Tag keeps a page out of indexes, for any crawler: noindex,
+// or none, which is noindex and nofollow.
+func isNoIndex(tag string) bool {
+	for word := range strings.FieldsFuncSeq(tag, func(r rune) bool { return !unicode.IsLetter(r) && r != '-' && r != '_' }) {
+		if strings.EqualFold(word, "noindex") || strings.EqualFold(word, "none") {
+			return true
+		}
+	}
+	return false
+}
+
+// signalNames are the members of a record with the usage preferences of an origin.
+var signalNames = []struct {
+	name  string
+	value func(*trail.Entry) string
+}{
+	{"x_robots_tag", func(e *trail.Entry) string { return e.XRobotsTag }},
+	{"robots_content_signal", func(e *trail.Entry) string { return e.RobotsContentSignal }},
+	{"robots_content_usage", func(e *trail.Entry) string { return e.RobotsContentUsage }},
+	{"content_signal", func(e *trail.Entry) string { return e.ContentSignal }},
+	{"content_usage", func(e *trail.Entry) string { return e.ContentUsage }},
+	{"tdm_reservation", func(e *trail.Entry) string { return e.TDMReservation }},
+	{"tdm_policy", func(e *trail.Entry) string { return e.TDMPolicy }},
+}

@@ -1,0 +1,99 @@
+package report
+
+import (
+	"errors"
+	"iter"
+	"time"
+
+	"robotsproxy/policy/audit/trail"
+)
+
+// A Trail is one of several trails that are summarised together, such as those of replicas.
+type Trail struct {
+	Name  string // name in the report of the active segment, which may have directories
+	Lines *trail.Reader
+}
+
+// ReadAll is Read for several trails. It verifies each chain, and adds the lines in the order in
+// which the requests ended, as in one trail, so that the last value of a host is the last one in
+// time. The error joins those of all trails that could not be read to their end.
+func (s *Builder) ReadAll(trails []Trail) error {
+	if len(trails) == 1 {
+		return s.Read(trails[0].Lines)
+	}
+	s.sources = make([]*source, len(trails))
+	cursors := make([]*cursor, len(trails))
+	for i, t := range trails {
+		s.sources[i] = newSource(t.Name)
+		cursors[i] = newCursor(s.sources[i], t.Lines)
+		defer cursors[i].stop()
+	}
+	for first := range inOrder(cursors) {
+		s.addEntry(first.source, first.line.File, &first.entry, first.parseErr)
+	}
+	var errs []error
+	for _, l := range cursors {
+		s.setVerification(l.source, &l.verdict)
+		errs = append(errs, l.verdict.err)
+	}
+	return errors.Join(errs...)
+}
+
+// A cursor reads a trail line by line.
+type cursor struct {
+	source  *source
+	verdict verification // valid when there are no more lines
+	next    func() (trail.Line, error, bool)
+	stop    func()
+
+	line     trail.Line
+	entry    trail.Entry
+	parseErr error     // why the line cannot be read or parsed
+	at       time.Time // about when the line was written; never before the line before it
+	more     bool      // there is a line
+}
+
+func newCursor(s *source, r *trail.Reader) *cursor {
+	l := &cursor{source: s}
+	l.next, l.stop = iter.Pull2(func(yield func(trail.Line, error) bool) {
+		wanted := true
+		l.verdict.result, l.verdict.fault, l.verdict.err = trail.VerifyEach(r, func(line trail.Line, err error) {
+			wanted = wanted && yield(line, err)
+		})
+	})
+	l.advance()
+	return l
+}
+
+// advance reads the next line.
+func (l *cursor) advance() {
+	var err error
+	if l.line, err, l.more = l.next(); !l.more {
+		return
+	}
+	l.entry = trail.Entry{}
+	if l.parseErr = err; err == nil {
+		l.entry, l.parseErr = trail.Read(l.line.Text)
+	}
+	if end := l.entry.End(); end.After(l.at) {
+		l.at = end
+	}
+}
+
+// inOrder yields the cursor whose line was written first, until there are no more lines.
+func inOrder(cursors []*cursor) iter.Seq[*cursor] {
+	return func(yield func(*cursor) bool) {
+		for {
+			var first *cursor
+			for _, l := range cursors {
+				if l.more && (first == nil || l.at.Before(first.at)) {
+					first = l
+				}
+			}
+			if first == nil || !yield(first) {
+				return
+			}
+			first.advance()
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// groups collect what is counted for each key.
+type groups[K comparable, R any] struct {
+	most   int
+	rows   map[K]*R
+	others R // of the keys that came when it was full
+}
+
+func newGroups[K comparable, R any](most int) groups[K, R] {
+	return groups[K, R]{most: most, rows: map[K]*R{}}
+}
+
+// at returns what is counted for a key. own reports that it is for this key alone.
+func (s *groups[K, R]) at(k K) (r *R, own bool) {
+	if r = s.rows[k]; r != nil {
+		return r, true
+	}
+	if len(s.rows) >= s.most {
+		return &s.others, false
+	}
+	r = new(R)
+	s.rows[k] = r
+	return r, true
+}
+
+// counted is a row that embeds counts.
+type counted[R any] interface {
+	*R
+	all() *counts
+}
+
+// tableOf makes a table of groups, ordered by requests, the most first, and then by name.
+func tableOf[K comparable, S, R any, PS counted[S], PR counted[R]](s *groups[K, S], row func(K, *S) R, name func(*R) string) table[R] {
+	t := table[R]{Rows: make([]R, 0, len(s.rows)), Most: s.most, Others: *PS(&s.others).all()}
+	for k, sum := range s.rows {
+		t.Rows = append(t.Rows, row(k, sum))
+	}
+	slices.SortFunc(t.Rows, func(a, b R) int {
+		ca, cb := PR(&a).all(), PR(&b).all()
+		if by := cmp.Compare(cb.Requests, ca.Requests); by != 0 {
+			return by
+		}
+		return strings.Compare(name(&a), name(&b))
+	})
+	return t
+}
+
+// topRows returns the first rows of a table, at most so many (0: all), and the sum of the others.
+func topRows[R any, P counted[R]](t *table[R], most int) (first []R, others counts) {
+	first, others = t.Rows, t.Others
+	if most > 0 && len(first) > most {
+		for i := range first[most:] {
+			others.merge(P(&first[most+i]).all())
+		}
+		first = first[:most]
+	}
+	return first, others
+}
+
+// These bound the rows of the tables.
+const (
+	maxReasons   = 100 // the set is closed, but the trail may come from anybody
+	maxClients   = 10_000
+	maxHosts     = 10_000
+	maxReplicas  = 10_000
+	maxRules     = 10_000
+	maxOverrides = 1_000
+	maxOutages   = 1_000
+	maxSignals   = 1_000
+	maxEvents    = 1_000
+	maxFiles     = 1_000
+	maxCombined  = 50_000 // rows of the CSV
+	maxBuckets   = 480    // buckets of the timeline, without the empty ones
+	maxText      = 256    // bytes of each string
+)
+
+// A table has a row for each key, and the counts of the keys without a row.
+type table[R any] struct {
+	Rows   []R    `json:"rows"`
+	Most   int    `json:"most"`   // its ceiling // maximum of rows
+	Others counts `json:"others"` // of what came when it was full // counts of what came when the table was full
+}
+
+// A list has items in their order.
+type list[R any] struct {
+	Rows   []R   `json:"rows"`
+	Most   int   `json:"most"`   // its ceiling // maximum of rows
+	Others int64 `json:"others"` // how many there were beyond it // number of items beyond it
+}
+
+// add appends a row unless the list is full.
+func (l *list[R]) add(r R) {
+	if len(l.Rows) >= l.Most {
+		l.Others++
+		return
+	}
+	l.Rows = append(l.Rows, r)
+}
+
+// The rows of the tables: a key and its counts.
+type (
+	reason struct {
+		Reason string `json:"reason"`
+		counts
+	}
+	client struct {
+		Client string `json:"client"`
+		counts
+	}
+	replica struct {
+		Replica string `json:"replica"`
+		counts
+	}
+	rule struct {
+		ruleKey
+		counts
+	}
+	override struct {
+		overrideKey
+		counts
+	}
+	combination struct {
+		combinedKey
+		counts
+	}
+)
+
+// The keys that have several members.
+type (
+	ruleKey struct {
+		Host   string `json:"host"`
+		Group  string `json:"group"`
+		Rule   string `json:"rule"`
+		Line   int    `json:"line"`
+		SHA256 string `json:"robots_sha256"`
+	}
+	overrideKey struct {
+		Reason      string `json:"reason"` // override or denied-host
+		Entry       string `json:"entry"`
+		EntryReason string `json:"entry_reason"`
+	}
+
+	// A combinedKey is all by which the CSV tells requests apart.
+	combinedKey struct {
+		Replica, Client, Decision, Reason, Entry string
+		Enforced                                 bool
+		ruleKey
+	}
+)
+
+// An outage is a time during which a host was reached and gave no usable robots.txt.
+type outage struct {
+	Host     string    `json:"host"`
+	First    time.Time `json:"first"`
+	Last     time.Time `json:"last"` // such record // last request during the outage
+	Requests int64     `json:"requests"`
+	Ended    bool      `json:"ended"` // another outcome came later // another outcome came later
+}
+
+// A signal is a usage preference that a host stated, in robots.txt or in a response header. It is
+// recorded, not enforced.
+type signal struct {
+	Host     string `json:"host"`
+	Name     string `json:"name"` // the record's member // member of the record
+	Last     string `json:"last"` // its last value // last value
+	Requests int64  `json:"requests"`
+	NoIndex  int64  `json:"noindex"` // of which X-Robots-Tag said noindex or none // requests whose X-Robots-Tag says noindex or none
+}
+
+// An event is a line about the trail itself.
+type event struct {
+	Trail   string    `json:"trail,omitempty"` // of several: which // name of the trail, if there are several
+	Replica string    `json:"replica,omitempty"`
+	Time    time.Time `json:"time"`
+	Seq     uint64    `json:"seq"`
+	Event   string    `json:"event"`
+	Detail  string    `json:"detail,omitempty"`
+	File    string    `json:"file,omitempty"`
+	Octets  int64     `json:"octets,omitempty"`
+	SHA256  string    `json:"sha256,omitempty"`
+	Count   int64     `json:"count,omitempty"`
+}
