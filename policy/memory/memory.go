@@ -30,7 +30,7 @@ const (
 
 	// workBytes is the estimate for one request under way, in bytes: its goroutines' stacks, its head,
 	// and the buffers of its connections (measured: 20 to 48 KiB).
-	workBytes = 32 << 10
+	requestBytes = 32 << 10
 
 	// connBytes is the estimate for one open connection of a client, in bytes: its goroutines' stacks, its
 	// buffers, and the state of HTTP/2 or TLS (measured: 11 to 30 KiB).
@@ -38,15 +38,15 @@ const (
 
 	// bodiesPart is the divisor of the limit that gives the bytes for all request bodies that are read
 	// ahead of a wait: a sixteenth.
-	bodiesPart = 16
+	bodiesDivisor = 16
 
-	// sampleEvery is the least time between two questions to the runtime, each of which takes some microseconds.
+	// sampleEvery is the least time between two calls of the runtime, each of which takes some microseconds.
 	sampleEvery = 100 * time.Millisecond
 
 	// shortPart is the divisor of the limit that gives how few free bytes make the Budget run the garbage
 	// collector: an eighth. Refused requests allocate so little that the collector may run by itself only
 	// every two minutes, and all clients would be refused for what was in use at its last run.
-	shortPart = 8
+	shortDivisor = 8
 
 	// collectEvery is the least time between two of these runs, each of which takes some 100 ms of a processor.
 	collectEvery = 5 * time.Second
@@ -55,39 +55,39 @@ const (
 // Options make a Budget.
 type Options struct {
 	Limit int64        // bytes; zero: Default
-	InUse func() int64 // bytes that are in use; nil: what the runtime says
+	InUse func() int64 // bytes in use; nil: as the Go runtime reports
 }
 
 // A Budget bounds the memory of a process, and shares it between clients. Make one with New.
 type Budget struct {
-	limit   atomic.Int64
-	inUse   func() int64
-	sampled atomic.Int64 // what inUse said last
-	due     atomic.Int64 // when inUse is called again, in nanoseconds since 1970
-	collect atomic.Int64 // when the collector may be run again, likewise
+	limit     atomic.Int64
+	inUse     func() int64
+	sampled   atomic.Int64 // last result of inUse
+	sampleAt  atomic.Int64 // when inUse is called next, in nanoseconds since 1970
+	collectAt atomic.Int64 // when the garbage collector may run next, likewise
 
-	refused, closed, unread atomic.Uint64
+	refusedRequests, refusedConns, refusedBodies atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
-	all     holding
-	clients map[string]*share // those that hold anything
+	total   held
+	clients map[string]*share // clients that hold bytes
 }
 
-// A holding is how many bytes connections and requests under way hold, by estimate.
-type holding struct{ work, bodies int64 }
+// held has the estimated bytes of connections and requests under way.
+type held struct{ work, bodies int64 }
 
-func (h *holding) add(work, bodies int64) {
+func (h *held) add(work, bodies int64) {
 	h.work += work
 	h.bodies += bodies
 }
 
-// A share is what one client holds.
+// A share has what one client holds.
 type share struct {
-	holding
+	held
 	name string
 }
 
-// New makes a Budget.
+// New returns a Budget.
 func New(o Options) *Budget {
 	b := &Budget{inUse: o.InUse, clients: make(map[string]*share)}
 	if b.inUse == nil {
@@ -105,7 +105,8 @@ func (b *Budget) SetLimit(limit int64) {
 	b.limit.Store(limit)
 }
 
-// liveBytes gives the bytes of the heap that the last garbage collection found in use, and of all stacks.
+// liveBytes returns the bytes of the heap that the last garbage collection found in use, and of
+// all stacks.
 func liveBytes() int64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
@@ -118,12 +119,12 @@ func liveBytes() int64 {
 	return int64(n)
 }
 
-// taken gives the bytes in use, at most sampleEvery old.
-func (b *Budget) taken(now time.Time) int64 {
+// currentUse returns the bytes in use, at most sampleEvery old.
+func (b *Budget) currentUse(now time.Time) int64 {
 	at := now.UnixNano()
-	if due := b.due.Load(); at >= due && b.due.CompareAndSwap(due, at+int64(sampleEvery)) {
+	if due := b.sampleAt.Load(); at >= due && b.sampleAt.CompareAndSwap(due, at+int64(sampleEvery)) {
 		n, limit := b.inUse(), b.limit.Load()
-		if due := b.collect.Load(); n > limit-limit/shortPart && at >= due && b.collect.CompareAndSwap(due, at+int64(collectEvery)) {
+		if due := b.collectAt.Load(); n > limit-limit/shortDivisor && at >= due && b.collectAt.CompareAndSwap(due, at+int64(collectEvery)) {
 			runtime.GC()
 			n = b.inUse()
 		}
@@ -132,30 +133,30 @@ func (b *Budget) taken(now time.Time) int64 {
 	return b.sampled.Load()
 }
 
-// Work is one open connection, or one request under way. The zero Work holds nothing and is given
-// nothing. Any number of goroutines may use a Work, but it must not be copied then.
+// Work is one open connection, or one request under way. The zero Work holds nothing, and is
+// refused everything. Any number of goroutines may use a Work, but it must not be copied then.
 type Work struct {
-	budget  *Budget        // nil: the zero Work
-	refused *atomic.Uint64 // counts refusals; one of the budget's
+	budget   *Budget        // nil: the zero Work
+	refusals *atomic.Uint64 // counts refusals; one of the Budget's counters
 
-	holding // guarded by the budget's lock, as the rest is
-	client  *share
-	ended   bool
+	held   // guarded by the budget's lock, as the rest is
+	client *share
+	ended  bool
 }
 
 // Begin counts a request under way, against the share of client. The error is ErrShort. The caller
 // calls [Work.End] once when the request ends.
 func (b *Budget) Begin(client string, now time.Time) (Work, error) {
-	return b.begin(client, workBytes, &b.refused, now)
+	return b.begin(client, requestBytes, &b.refusedRequests, now)
 }
 
-// Open counts an open connection likewise, until [Work.End] is called.
+// Open counts an open connection in the same way, until [Work.End] is called.
 func (b *Budget) Open(client string, now time.Time) (Work, error) {
-	return b.begin(client, connBytes, &b.closed, now)
+	return b.begin(client, connBytes, &b.refusedConns, now)
 }
 
 func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.Time) (Work, error) {
-	b.taken(now)
+	b.currentUse(now)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	of := b.clients[client]
@@ -163,8 +164,8 @@ func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.
 	if !known {
 		of = &share{name: client}
 	}
-	w := Work{budget: b, refused: refused, client: of}
-	if !w.hold(n) {
+	w := Work{budget: b, refusals: refused, client: of}
+	if !w.reserve(n) {
 		return Work{}, ErrShort
 	}
 	if !known {
@@ -173,108 +174,106 @@ func (b *Budget) begin(client string, n int64, refused *atomic.Uint64, now time.
 	return w, nil
 }
 
-// Body asks for n bytes for the request's body. If it returns false, the body must not be read yet.
-func (w *Work) Body(n int64) bool {
-	b := w.budget
-	if b == nil {
+// lock locks the budget, and reports whether w may still change. If it returns false, the
+// budget is not locked: w is the zero Work, or it has ended.
+func (w *Work) lock() bool {
+	if w.budget == nil {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	w.budget.mu.Lock()
 	if w.ended {
+		w.budget.mu.Unlock()
 		return false
 	}
+	return true
+}
+
+// Body reserves n bytes for the request's body. If it returns false, the body must not be read yet.
+func (w *Work) Body(n int64) bool {
+	if !w.lock() {
+		return false
+	}
+	b := w.budget
+	defer b.mu.Unlock()
 	limit := b.limit.Load()
-	if free := min(limit/bodiesPart-b.all.bodies, limit-b.sampled.Load()); w.client.bodies+n > free {
-		b.unread.Add(1)
+	if free := min(limit/bodiesDivisor-b.total.bodies, limit-b.sampled.Load()); w.client.bodies+n > free {
+		b.refusedBodies.Add(1)
 		return false
 	}
 	w.add(0, n)
 	return true
 }
 
-// Hold counts n bytes more. The error is ErrShort.
+// Hold counts n more bytes. The error is ErrShort.
 func (w *Work) Hold(n int64) error {
-	b := w.budget
-	if b == nil {
+	if !w.lock() {
 		return ErrShort
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w.ended || !w.hold(n) {
+	defer w.budget.mu.Unlock()
+	if !w.reserve(n) {
 		return ErrShort
 	}
 	return nil
 }
 
-// hold reports whether there are n bytes for new work of the client, and counts them. The caller holds the
-// budget's lock.
-func (w *Work) hold(n int64) bool {
+// reserve reports whether there are n bytes for new work of the client, and counts them. The
+// caller holds the budget's lock.
+func (w *Work) reserve(n int64) bool {
 	b := w.budget
-	free := b.limit.Load() - max(b.sampled.Load(), b.all.work+b.all.bodies)
+	free := b.limit.Load() - max(b.sampled.Load(), b.total.work+b.total.bodies)
 	if w.client.work+n > free {
-		w.refused.Add(1)
+		w.refusals.Add(1)
 		return false
 	}
 	w.add(n, 0)
 	return true
 }
 
-// Free gives back n of the bytes that Hold has counted.
+// Free returns n of the bytes that Hold has counted.
 func (w *Work) Free(n int64) {
-	b := w.budget
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !w.ended {
+	if w.lock() {
+		defer w.budget.mu.Unlock()
 		w.add(-n, 0)
 	}
 }
 
-// End gives back all bytes that w holds.
+// End returns all bytes that w holds.
 func (w *Work) End() {
-	b := w.budget
-	if b == nil {
+	if !w.lock() {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w.ended {
-		return
-	}
+	defer w.budget.mu.Unlock()
 	w.add(-w.work, -w.bodies)
 	w.ended = true
-	if w.client.holding == (holding{}) {
-		delete(b.clients, w.client.name)
+	if w.client.held == (held{}) {
+		delete(w.budget.clients, w.client.name)
 	}
 }
 
 // add adds to the bytes of w, of its client, and of all clients. The caller holds the budget's lock.
 func (w *Work) add(work, bodies int64) {
-	w.holding.add(work, bodies)
+	w.held.add(work, bodies)
 	w.client.add(work, bodies)
-	w.budget.all.add(work, bodies)
+	w.budget.total.add(work, bodies)
 }
 
-// Stats is the state of a Budget, to be shown.
+// Stats is the state of a Budget.
 type Stats struct {
 	Limit  int64 // bytes
-	InUse  int64 // bytes, as the runtime says
-	Held   int64 // bytes that connections and requests under way hold, by estimate
+	InUse  int64 // bytes, as the Go runtime reports
+	Held   int64 // estimated bytes of connections and requests under way
 	Bodies int64 // bytes of request bodies that were read ahead of a wait
 
 	Refused uint64 // requests so far
-	Closed  uint64 // connections so far that were refused, or closed because a long head found no room
-	Unread  uint64 // bodies so far that were not read ahead of a wait because there was no room
+	Closed  uint64 // connections so far that were refused, or closed because there was no memory for a long head
+	Unread  uint64 // bodies so far that were not read ahead of a wait because there was no memory
 }
 
-// Stats gives the present Stats. It asks the runtime if that is due.
+// Stats returns the present Stats. It calls the runtime if sampleEvery has passed.
 func (b *Budget) Stats() Stats {
-	s := Stats{Limit: b.limit.Load(), InUse: b.taken(time.Now()), Refused: b.refused.Load(), Closed: b.closed.Load(), Unread: b.unread.Load()}
+	s := Stats{Limit: b.limit.Load(), InUse: b.currentUse(time.Now()), Refused: b.refusedRequests.Load(), Closed: b.refusedConns.Load(), Unread: b.refusedBodies.Load()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.Held, s.Bodies = b.all.work, b.all.bodies
+	s.Held, s.Bodies = b.total.work, b.total.bodies
 	return s
 }

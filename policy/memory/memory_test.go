@@ -11,7 +11,7 @@ import (
 
 // fixed is a Budget of so many requests, of which the runtime says that so many are in use.
 func fixed(limit, inUse int64) *Budget {
-	return New(Options{Limit: limit * workBytes, InUse: func() int64 { return inUse * workBytes }})
+	return New(Options{Limit: limit * requestBytes, InUse: func() int64 { return inUse * requestBytes }})
 }
 
 // begun begins n requests of a client, and gives those that were not refused.
@@ -42,8 +42,8 @@ func TestOneClientTakesHalf(t *testing.T) {
 	for _, w := range all {
 		w.End()
 	}
-	if len(b.clients) != 0 || b.all != (holding{}) {
-		t.Errorf("%v and %v are held in the end", b.clients, b.all)
+	if len(b.clients) != 0 || b.total != (held{}) {
+		t.Errorf("%v and %v are held in the end", b.clients, b.total)
 	}
 }
 
@@ -62,16 +62,16 @@ func TestGreediestIsRefusedFirst(t *testing.T) {
 	b := fixed(100, 0)
 	begun(t, b, "greedy", 30)
 	begun(t, b, "modest", 2)
-	b.inUse = func() int64 { return 80 * workBytes }
-	b.due.Store(0)
+	b.inUse = func() int64 { return 80 * requestBytes }
+	b.sampleAt.Store(0)
 	if n := len(begun(t, b, "greedy", 1)); n != 0 {
 		t.Error("the greediest client is served")
 	}
 	if n := len(begun(t, b, "modest", 1)); n != 1 {
 		t.Error("a modest client is refused")
 	}
-	b.inUse = func() int64 { return 100 * workBytes }
-	b.due.Store(0)
+	b.inUse = func() int64 { return 100 * requestBytes }
+	b.sampleAt.Store(0)
 	if n := len(begun(t, b, "new", 1)); n != 0 {
 		t.Error("a client is served though nothing is left")
 	}
@@ -95,7 +95,7 @@ func TestRuntimeIsAskedNowAndThen(t *testing.T) {
 
 func TestBodiesAreAPart(t *testing.T) {
 	const body = 64 << 10
-	b := New(Options{Limit: bodiesPart * 100 * body, InUse: func() int64 { return 0 }})
+	b := New(Options{Limit: bodiesDivisor * 100 * body, InUse: func() int64 { return 0 }})
 	read := func(client string, n int) (got int) {
 		for range n {
 			w, err := b.Begin(client, time.Now())

@@ -12,73 +12,73 @@ import (
 	"robotsproxy/policy/audit"
 )
 
-// A Host is what has been decided for the requests to one.
+// A Host has the counts of the requests to one host.
 type Host struct {
 	Host             string
 	Allowed, Blocked int64
-	Waited           time.Duration // by all of them together
-	Last             time.Time     // when the last of them came
+	Waited           time.Duration // sum over all requests
+	Last             time.Time     // when the last request arrived
 }
 
-// A Cause is a rule, or where none decided a reason, that has decided requests of a host.
+// A Cause is a rule, or if no rule decided a reason, that has decided requests to a host.
 type Cause struct {
-	Host     string // "": of requests of which none could be made out
-	Robots   string // the URL of the robots.txt that the rule is in, as Clip gives it; "" where no rule decided
-	Rule     string // the pattern, as written, likewise; "" where none decided
-	Line     int    // of Robots; zero where none decided
+	Host     string // "": of requests without a valid host
+	Robots   string // URL of the robots.txt of the rule, cut by Clip; "": no rule decided
+	Rule     string // the pattern as written, cut by Clip; "": no rule decided
+	Line     int    // line of Robots; zero: no rule decided
 	Reason   string
 	Decision string // allow or block
 	Count    int64
-	Last     time.Time // when the last such request came
+	Last     time.Time // when the last of these requests arrived
 }
 
-// maxText bounds what is kept of an address or a rule, in octets: a line of a robots.txt
-// may have 16 KiB, and there are as many causes as hosts times rules.
+// maxText bounds a URL or a rule, in bytes: a line of a robots.txt may have 16 KiB, and there are
+// as many Causes as hosts times rules.
 const maxText = 256
 
-// Clip gives what a Cause has of an address or a rule: so much as is kept of it.
+// Clip cuts a URL or a rule as a Cause has it.
 func Clip(text string) string { return text[:min(len(text), maxText)] }
 
-// shards are so many that to look at all the hosts of one holds up requests for less
-// than a millisecond.
+// shards is the number of shards. With so many, reading all hosts of one holds up requests for
+// less than a millisecond.
 const shards = 32
 
-// A table has the hosts that were asked for last, each in the shard of its name.
-type table struct {
+// A hostTable has the hosts that were requested last, each in the shard of its name.
+type hostTable struct {
 	seed     maphash.Seed
 	maxRules int
 	shards   [shards]shard
-	hostless shard // of requests whose host could not be made out, as one that is called ""
+	noHost   shard // requests without a valid host, as a host named ""
 }
 
 type shard struct {
 	mu     sync.Mutex // guards what follows
 	max    int
 	byName map[string]*list.Element
-	recent list.List // of *host, the one asked for last in front
+	recent list.List // of *host, the last requested in front
 }
 
 type host struct {
 	Host
-	causes []Cause // Host in them is empty
+	causes []Cause // their Host is empty
 }
 
-func (t *table) begin(maxHosts, maxRules int) {
+func (t *hostTable) init(maxHosts, maxRules int) {
 	t.seed, t.maxRules = maphash.MakeSeed(), maxRules
 	for i := range t.shards {
 		t.shards[i].max = max(1, maxHosts/shards)
 		t.shards[i].byName = map[string]*list.Element{}
 	}
-	t.hostless.max, t.hostless.byName = 1, map[string]*list.Element{}
+	t.noHost.max, t.noHost.byName = 1, map[string]*list.Element{}
 }
 
-func (t *table) shard(name string) *shard { return &t.shards[maphash.String(t.seed, name)%shards] }
+func (t *hostTable) shard(name string) *shard { return &t.shards[maphash.String(t.seed, name)%shards] }
 
-func (t *table) count(r *audit.Record) {
+func (t *hostTable) count(r *audit.Record) {
 	name := r.Request.Origin.Host
 	sh := t.shard(name)
 	if name == "" {
-		sh = &t.hostless
+		sh = &t.noHost
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -93,8 +93,8 @@ func (t *table) count(r *audit.Record) {
 	h.cause(r, t.maxRules)
 }
 
-// host gives that of a name, and forgets the one asked for longest ago where there is
-// no more room.
+// host returns the host of a name. If it is new and the shard is full, the host that was not
+// requested for longest is removed.
 func (sh *shard) host(name string) *host {
 	if e := sh.byName[name]; e != nil {
 		sh.recent.MoveToFront(e)
@@ -104,13 +104,13 @@ func (sh *shard) host(name string) *host {
 		last := sh.recent.Back()
 		delete(sh.byName, sh.recent.Remove(last).(*host).Host.Host)
 	}
-	h := &host{Host: Host{Host: strings.Clone(name)}} // or it would keep a whole request's head
+	h := &host{Host: Host{Host: strings.Clone(name)}} // else it would keep the whole request header in memory
 	sh.byName[h.Host.Host] = sh.recent.PushFront(h)
 	return h
 }
 
-// cause counts what has decided r. Where there is no more room it takes the place of
-// what has decided least.
+// cause counts what has decided r. If there are too many causes, it replaces the least frequent
+// one.
 func (h *host) cause(r *audit.Record, most int) {
 	d := &r.Decision
 	robots, rule := "", Clip(d.Rule)
@@ -127,7 +127,7 @@ func (h *host) cause(r *audit.Record, most int) {
 			h.causes = append(h.causes, c)
 			i = len(h.causes) - 1
 		} else {
-			i = least(h.causes)
+			i = leastFrequent(h.causes)
 			h.causes[i] = c
 		}
 	}
@@ -135,8 +135,9 @@ func (h *host) cause(r *audit.Record, most int) {
 	h.causes[i].Last = r.Time
 }
 
-// least is which has decided least, and of these the one whose last request is the oldest.
-func least(causes []Cause) (i int) {
+// leastFrequent returns the index of the least frequent cause, and of several the one whose last
+// request is the oldest.
+func leastFrequent(causes []Cause) (i int) {
 	for j, c := range causes {
 		if n := cmp.Compare(c.Count, causes[i].Count); n < 0 || n == 0 && c.Last.Before(causes[i].Last) {
 			i = j
@@ -145,7 +146,7 @@ func least(causes []Cause) (i int) {
 	return i
 }
 
-func (t *table) hosts() []Host {
+func (t *hostTable) hosts() []Host {
 	var all []Host
 	for i := range t.shards {
 		all = t.shards[i].hosts(all)
@@ -163,8 +164,8 @@ func (sh *shard) hosts(to []Host) []Host {
 	return to
 }
 
-// one gives a host and a copy of its causes.
-func (t *table) one(name string) (Host, []Cause, bool) {
+// host returns a host and a copy of its causes.
+func (t *hostTable) host(name string) (Host, []Cause, bool) {
 	sh := t.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -180,9 +181,9 @@ func (t *table) one(name string) (Host, []Cause, bool) {
 	return h.Host, causes, true
 }
 
-// blockers gives those that have blocked most.
-func (t *table) blockers(most int) []Cause {
-	all := mostFrequent(t.hostless.blockers(nil), most)
+// blockers returns the causes that have blocked most requests.
+func (t *hostTable) blockers(most int) []Cause {
+	all := mostFrequent(t.noHost.blockers(nil), most)
 	for i := range t.shards {
 		all = mostFrequent(t.shards[i].blockers(all), most)
 	}
@@ -204,7 +205,7 @@ func (sh *shard) blockers(to []Cause) []Cause {
 	return to
 }
 
-// mostFrequent sorts, and leaves at most so many.
+// mostFrequent sorts causes, and returns at most so many.
 func mostFrequent(causes []Cause, most int) []Cause {
 	slices.SortFunc(causes, func(a, b Cause) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), b.Last.Compare(a.Last), cmp.Compare(a.Host, b.Host),

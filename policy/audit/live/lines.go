@@ -2,59 +2,61 @@ package live
 
 import "sync"
 
-// A Line is one of the audit, without its end.
+// A Line is a line of the trail, without its line feed.
 type Line struct {
-	Number uint64 // its seq
+	Number uint64 // seq of the line
 	JSON   []byte // the caller's own copy
 }
 
-// lines are the last ones, in one piece of memory that they go round and round in.
-type lines struct {
+// A lineBuffer has the last lines in a ring buffer.
+type lineBuffer struct {
 	mu     sync.Mutex // guards what follows
-	octets []byte
-	places []place // of the lines from oldest on, by number
+	buf    []byte
+	ranges []byteRange // of the lines from oldest on, by number
 	oldest uint64
-	next   uint64 // behind the newest
-	end    int    // of the newest, in octets
+	next   uint64 // number after the newest line
+	end    int    // end of the newest line in buf
 }
 
-// place is where a line is.
-type place struct{ from, to int }
+// byteRange is the place of a line in the buffer.
+type byteRange struct{ from, to int }
 
-func newLines(most, octets int) lines {
-	return lines{octets: make([]byte, octets), places: make([]place, most)}
+func newLineBuffer(most, octets int) lineBuffer {
+	return lineBuffer{buf: make([]byte, octets), ranges: make([]byteRange, most)}
 }
 
-func (l *lines) place(number uint64) *place { return &l.places[number%uint64(len(l.places))] }
+func (l *lineBuffer) rangeOf(number uint64) *byteRange {
+	return &l.ranges[number%uint64(len(l.ranges))]
+}
 
-// add takes a line in, and as many out as have to make room for it.
-func (l *lines) add(number uint64, line []byte) {
+// add adds a line, and removes the oldest ones if it needs their space.
+func (l *lineBuffer) add(number uint64, line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if number != l.next { // the first, or there is a gap that nobody has told
+	if number != l.next { // it is the first line, or lines are missing before it
 		l.oldest, l.next, l.end = number, number, 0
 	}
-	if l.next-l.oldest == uint64(len(l.places)) {
+	if l.next-l.oldest == uint64(len(l.ranges)) {
 		l.oldest++
 	}
 	from := l.end
-	if from+len(line) > len(l.octets) {
-		for l.oldest < l.next && l.place(l.oldest).from >= from { // behind the end: the oldest
+	if from+len(line) > len(l.buf) {
+		for l.oldest < l.next && l.rangeOf(l.oldest).from >= from { // lines after the end are the oldest
 			l.oldest++
 		}
 		from = 0
 	}
 	to := from + len(line)
-	for l.oldest < l.next && l.place(l.oldest).from < to && l.place(l.oldest).to > from {
+	for l.oldest < l.next && l.rangeOf(l.oldest).from < to && l.rangeOf(l.oldest).to > from {
 		l.oldest++
 	}
-	copy(l.octets[from:], line)
-	*l.place(number) = place{from, to}
+	copy(l.buf[from:], line)
+	*l.rangeOf(number) = byteRange{from, to}
 	l.next, l.end = number+1, to
 }
 
-// after gives the oldest behind a number, and how many between are gone.
-func (l *lines) after(number uint64, most int) (all []Line, missed uint64) {
+// after returns the oldest lines after a number, and how many in between are lost.
+func (l *lineBuffer) after(number uint64, most int) (all []Line, missed uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if number >= l.next {
@@ -65,13 +67,13 @@ func (l *lines) after(number uint64, most int) (all []Line, missed uint64) {
 		missed = from - number - 1
 	}
 	for n := from; n < l.next && len(all) < most; n++ {
-		p := l.place(n)
-		all = append(all, Line{n, append([]byte(nil), l.octets[p.from:p.to]...)})
+		p := l.rangeOf(n)
+		all = append(all, Line{n, append([]byte(nil), l.buf[p.from:p.to]...)})
 	}
 	return all, missed
 }
 
-func (l *lines) newest() uint64 {
+func (l *lineBuffer) newest() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(l.next, 1) - 1

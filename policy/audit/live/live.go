@@ -1,14 +1,13 @@
-// Package live is what an operator is shown of requests while they come: the last
-// lines of the audit and those that follow, how many requests were allowed and
-// blocked over time, and which rules decided those of each host.
+// Package live has what the dashboard shows of requests as they come: the last lines of the audit
+// trail and those that follow, the numbers of allowed and blocked requests over time, and the
+// rules that decided the requests of each host.
 //
-// It is no evidence: all of it is in memory, bounded, and gone with the process. The
-// lines are the audit's own octets, so that what it leaves out of clients and
-// queries is left out here too.
+// It is no evidence: it is bounded, and lost when the process ends. The lines are the bytes of
+// the trail, so that they lack the clients and queries that the trail lacks.
 //
-// It never fails and holds nobody up: readers take what is there, and who reads too
-// slowly is told how many lines it has missed. Any number of goroutines may share a
-// Feed. It starts none; [Feed.Run] is its clock.
+// It never fails, and readers never hold up requests. A reader that is too slow learns how many
+// lines it has missed. Any number of goroutines may share a Feed. It starts none; [Feed.Run]
+// counts its time.
 package live
 
 import (
@@ -24,23 +23,23 @@ import (
 
 // Options make a Feed.
 type Options struct {
-	Waiting  func() int // how many requests wait for their turn now; required
-	MaxLines int        // of the audit that are kept; zero: 2,000
-	MaxBytes int        // octets of them, a whole line at least; zero: 4 MiB
-	MaxHosts int        // hosts told apart, those last asked for; zero: 10,000
-	MaxRules int        // rules and reasons told apart for each; zero: 32
+	Waiting  func() int // returns how many requests wait for a slot now; required
+	MaxLines int        // lines of the trail; zero: 2,000
+	MaxBytes int        // bytes of these lines, at least trail.MaxLine; zero: 4 MiB
+	MaxHosts int        // hosts, those last requested; zero: 10,000
+	MaxRules int        // rules and reasons for each host; zero: 32
 }
 
-// A Feed is told of requests twice: by the audit as one of its Sinks, and by its
-// Log line by line (audit.Options.Tap). New makes one.
+// A Feed gets each request twice: as a Sink of the audit, and as a line of its Log
+// (audit.Options.Tap). Make one with New.
 type Feed struct {
 	waiting func() int
-	lines   lines
+	lines   lineBuffer
 	counts  counts
-	table   table
+	table   hostTable
 }
 
-// New makes a Feed.
+// New returns a Feed.
 func New(o Options) (*Feed, error) {
 	if o.Waiting == nil {
 		return nil, errors.New("live: Options lack Waiting")
@@ -50,13 +49,13 @@ func New(o Options) (*Feed, error) {
 	if min(o.MaxLines, o.MaxHosts, o.MaxRules) < 0 || o.MaxBytes < trail.MaxLine {
 		return nil, errors.New("live: a bound is negative, or has no room for a line")
 	}
-	f := &Feed{waiting: o.Waiting, lines: newLines(o.MaxLines, o.MaxBytes)}
-	f.counts.begin(time.Now())
-	f.table.begin(o.MaxHosts, o.MaxRules)
+	f := &Feed{waiting: o.Waiting, lines: newLineBuffer(o.MaxLines, o.MaxBytes)}
+	f.counts.init(time.Now())
+	f.table.init(o.MaxHosts, o.MaxRules)
 	return f, nil
 }
 
-// Run counts time until ctx ends.
+// Run ends the steps of Series until ctx ends.
 func (f *Feed) Run(ctx context.Context) error {
 	for {
 		now := time.Now()
@@ -76,40 +75,40 @@ func (f *Feed) Write(r *audit.Record) error {
 	return nil
 }
 
-// Tap keeps a copy of a line of the audit, given with its end; seq is its number.
+// Tap keeps a copy of a line of the trail, given with its line feed; seq is its number.
 func (f *Feed) Tap(seq uint64, line []byte) {
 	if n := len(line); n > 0 && line[n-1] == '\n' && n-1 <= trail.MaxLine {
 		f.lines.add(seq, line[:n-1])
 	}
 }
 
-// After gives the oldest lines behind the one numbered after, most at the most, and
-// how many in between are gone. Zero: from the oldest that there is.
+// After returns the oldest lines after the one with the number after, at most most, and how many
+// in between are lost. With zero, it begins with the oldest line.
 func (f *Feed) After(after uint64, most int) (lines []Line, missed uint64) {
 	return f.lines.after(after, most)
 }
 
-// Newest is the number of the last line; zero: there is none.
+// Newest returns the number of the last line; zero: there is none.
 func (f *Feed) Newest() uint64 { return f.lines.newest() }
 
-// Series gives what has been counted over a span; no step is older than the Feed.
+// Series returns the counts of a span, with no step before the Feed was made.
 func (f *Feed) Series(s Span) Series { return f.counts.series(s, time.Now(), f.waiting()) }
 
-// Hosts gives those last asked for, the latest first.
+// Hosts returns the hosts, the last requested first.
 func (f *Feed) Hosts() []Host { return f.table.hosts() }
 
-// Host gives one of them, and whether it is known.
+// Host returns one host, and whether it is known.
 func (f *Feed) Host(host string) (Host, bool) {
-	h, _, ok := f.table.one(host)
+	h, _, ok := f.table.host(host)
 	return h, ok
 }
 
-// Blockers gives what has blocked most, the most frequent first, over all hosts and the
-// requests without one.
+// Blockers returns the Causes that have blocked most requests, the most frequent first, of all
+// hosts and of requests without one.
 func (f *Feed) Blockers(most int) []Cause { return f.table.blockers(most) }
 
-// Causes gives what has decided the requests of one host, the most frequent first.
+// Causes returns the Causes of one host, the most frequent first.
 func (f *Feed) Causes(host string) []Cause {
-	_, causes, _ := f.table.one(host)
+	_, causes, _ := f.table.host(host)
 	return mostFrequent(causes, math.MaxInt)
 }

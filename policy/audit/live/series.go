@@ -6,49 +6,48 @@ import (
 	"time"
 )
 
-// A Span is how far back a Series reaches, and its step.
+// A Span is the length of a Series, and of its steps.
 type Span uint8
 
-// The spans there are.
+// The spans of a Series.
 const (
 	Hour Span = iota // in steps of 5 s
 	Day              // in steps of 2 min
 )
 
-// steps are so many in every span.
+// steps is the number of steps in each Span.
 const steps = 720
 
 var stepOf = [...]time.Duration{Hour: 5 * time.Second, Day: 2 * time.Minute}
 
-// A Series is what has happened in each step, the oldest first; the last step is not
-// over yet.
+// A Series has counts for each step, the oldest first. The last step has not ended.
 type Series struct {
-	Start            time.Time // of the first step, which is a multiple of Step
+	Start            time.Time // of the first step; a multiple of Step
 	Step             time.Duration
 	Allowed, Blocked []int64 // requests
-	Waiting          []int64 // that waited, looked at every five seconds; of a longer step the most
+	Waiting          []int64 // requests that waited, sampled every five seconds; in longer steps, the maximum
 }
 
-// counts are those of all spans.
+// counts has the counts of all spans.
 type counts struct {
-	allowed, blocked atomic.Int64 // since the last settle
+	allowed, blocked atomic.Int64 // requests since the last addPending
 
 	mu    sync.Mutex // guards spans
-	spans [len(stepOf)]span
+	spans [len(stepOf)]spanSteps
 }
 
-// A span is the steps that are over, and the one that is not.
-type span struct {
-	step  time.Duration
-	start time.Time // of the one that is not over
-	now   bucket
-	past  [steps - 1]bucket
-	n     int // steps that have ever been over
+// spanSteps has the ended steps of a span, and the current one.
+type spanSteps struct {
+	step    time.Duration
+	start   time.Time // of the current step
+	current step
+	past    [steps - 1]step
+	ended   int // number of steps that have ended so far
 }
 
-type bucket struct{ allowed, blocked, waiting int64 }
+type step struct{ allowed, blocked, waiting int64 }
 
-func (c *counts) begin(now time.Time) {
+func (c *counts) init(now time.Time) {
 	for i := range c.spans {
 		c.spans[i].step = stepOf[i]
 		c.spans[i].start = now.Truncate(stepOf[i])
@@ -63,47 +62,47 @@ func (c *counts) count(blocked bool) {
 	}
 }
 
-// settle puts what has been counted into the steps that now is in, and how many wait.
+// addPending adds the pending counts, and the number of waiting requests, to the current steps.
 // The caller holds c.mu.
-func (c *counts) settle(now time.Time, waiting int) {
-	b := bucket{c.allowed.Swap(0), c.blocked.Swap(0), int64(waiting)}
+func (c *counts) addPending(now time.Time, waiting int) {
+	b := step{c.allowed.Swap(0), c.blocked.Swap(0), int64(waiting)}
 	for i := range c.spans {
 		s := &c.spans[i]
-		s.now.allowed += b.allowed // of the step that was, where it has just ended: it is nearer
-		s.now.blocked += b.blocked
-		s.now.waiting = max(s.now.waiting, b.waiting)
+		s.current.allowed += b.allowed // in the step that was current, even if it has just ended
+		s.current.blocked += b.blocked
+		s.current.waiting = max(s.current.waiting, b.waiting)
 		s.advance(now)
 	}
 }
 
-// advance ends the steps that are over. Where the clock was set back the present one goes on.
-func (s *span) advance(now time.Time) {
-	if ahead := now.Sub(s.start); ahead > steps*s.step { // the machine slept
-		s.start, s.now, s.n = now.Truncate(s.step), bucket{}, 0
+// advance ends the steps before now. If the clock was set back, the current step continues.
+func (s *spanSteps) advance(now time.Time) {
+	if ahead := now.Sub(s.start); ahead > steps*s.step { // the machine was suspended
+		s.start, s.current, s.ended = now.Truncate(s.step), step{}, 0
 		return
 	}
 	for !now.Before(s.start.Add(s.step)) {
-		s.past[s.n%len(s.past)] = s.now
-		s.n++
-		s.start, s.now = s.start.Add(s.step), bucket{}
+		s.past[s.ended%len(s.past)] = s.current
+		s.ended++
+		s.start, s.current = s.start.Add(s.step), step{}
 	}
 }
 
 func (c *counts) series(which Span, now time.Time, waiting int) Series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.settle(now, waiting)
+	c.addPending(now, waiting)
 	s := &c.spans[min(int(which), len(c.spans)-1)]
-	kept := min(s.n, len(s.past))
+	kept := min(s.ended, len(s.past))
 	out := Series{Start: s.start.Add(-time.Duration(kept) * s.step), Step: s.step}
-	add := func(b bucket) {
+	add := func(b step) {
 		out.Allowed = append(out.Allowed, b.allowed)
 		out.Blocked = append(out.Blocked, b.blocked)
 		out.Waiting = append(out.Waiting, b.waiting)
 	}
-	for i := s.n - kept; i < s.n; i++ {
+	for i := s.ended - kept; i < s.ended; i++ {
 		add(s.past[i%len(s.past)])
 	}
-	add(s.now)
+	add(s.current)
 	return out
 }

@@ -123,7 +123,7 @@ func (s *Builder) event(from *source, e *trail.Entry) {
 	s.events.add(event{
 		Trail: humanize.Clip(from.Name, maxText), Replica: humanize.Clip(e.Replica, maxText),
 		Time: e.Time, Seq: e.Seq, Event: humanize.Clip(e.Event, maxText), Detail: humanize.Clip(e.Detail, maxText), File: humanize.Clip(e.File, maxText),
-		Octets: e.FileBytes, SHA256: humanize.Clip(e.SHA256, maxText), Count: e.Count,
+		FileBytes: e.FileBytes, SHA256: humanize.Clip(e.SHA256, maxText), Count: e.Count,
 	})
 }
 

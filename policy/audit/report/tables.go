@@ -177,14 +177,14 @@ type signal struct {
 
 // An event is a line about the trail itself.
 type event struct {
-	Trail   string    `json:"trail,omitempty"` // of several: which // name of the trail, if there are several
-	Replica string    `json:"replica,omitempty"`
-	Time    time.Time `json:"time"`
-	Seq     uint64    `json:"seq"`
-	Event   string    `json:"event"`
-	Detail  string    `json:"detail,omitempty"`
-	File    string    `json:"file,omitempty"`
-	Octets  int64     `json:"octets,omitempty"`
-	SHA256  string    `json:"sha256,omitempty"`
-	Count   int64     `json:"count,omitempty"`
+	Trail     string    `json:"trail,omitempty"` // of several: which // name of the trail, if there are several
+	Replica   string    `json:"replica,omitempty"`
+	Time      time.Time `json:"time"`
+	Seq       uint64    `json:"seq"`
+	Event     string    `json:"event"`
+	Detail    string    `json:"detail,omitempty"`
+	File      string    `json:"file,omitempty"`
+	FileBytes int64     `json:"octets,omitempty"`
+	SHA256    string    `json:"sha256,omitempty"`
+	Count     int64     `json:"count,omitempty"`
 }
