@@ -12,7 +12,7 @@ import (
 	"robotsproxy/policy"
 )
 
-func TestTallyCountsByHostAndRule(t *testing.T) {
+func TestCounterCountsByHostAndRule(t *testing.T) {
 	var tally Counter
 	other := refused()
 	other.Request.Origin.Host, other.Decision.Rule, other.Decision.Line = "b.test", "", 0
@@ -34,7 +34,7 @@ func TestTallyCountsByHostAndRule(t *testing.T) {
 	}
 }
 
-func TestTallyIsBounded(t *testing.T) {
+func TestCounterIsBounded(t *testing.T) {
 	var tally Counter
 	for i := range maxCounted + 50 {
 		r := refused()

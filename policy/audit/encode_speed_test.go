@@ -31,7 +31,7 @@ func TestSecondsAsTheLibraryWritesThem(t *testing.T) {
 }
 
 // Each octet at each place in and behind eight, with each before it.
-func TestPlainOctetsOneByOne(t *testing.T) {
+func TestPlainPrefixByteByByte(t *testing.T) {
 	plain := func(c int) bool { return c >= ' ' && c < 0x7f && c != '"' && c != '\\' }
 	for place := range 18 {
 		for c := range 256 {

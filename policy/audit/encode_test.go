@@ -111,7 +111,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-func TestStrangersOctetsCannotForgeALine(t *testing.T) {
+func TestClientsCannotForgeALine(t *testing.T) {
 	r := refused()
 	hostile := "a\"}\n{\"decision\":\"allow\x00\x1b[2J\u009b31m\u202eltr\xff\U0001F600\U000E0001é\x7f"
 	r.Request.UserAgent, r.Request.PathQuery, r.Decision.Rule = hostile, hostile, hostile

@@ -162,7 +162,7 @@ func TestFileTakenAwayIsBegunAnew(t *testing.T) {
 }
 
 // What logrotate's copytruncate does, and whoever writes into the file.
-func TestFileChangedUnderTheLogIsSetAside(t *testing.T) {
+func TestFileChangedUnderTheLogIsMovedAway(t *testing.T) {
 	for name, change := range map[string]func(file string) error{
 		"emptied":   func(file string) error { return os.Truncate(file, 0) },
 		"shortened": func(file string) error { return os.Truncate(file, 100) },

@@ -257,7 +257,7 @@ func TestChainGoesOnBehindAFileThatIsCompressed(t *testing.T) {
 	}
 }
 
-func TestTornEndIsSetAsideInTheOpen(t *testing.T) {
+func TestTornEndIsMovedAwayWithAnEvent(t *testing.T) {
 	whole := func(n int) string {
 		var b []byte
 		var hash trail.Hash

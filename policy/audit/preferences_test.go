@@ -10,7 +10,7 @@ import (
 	"robotsproxy/robots"
 )
 
-func TestLineHoldsTheWishes(t *testing.T) {
+func TestLineHasThePreferences(t *testing.T) {
 	r := allowed()
 	r.Decision.Signals = robots.Signals{Search: robots.Yes, AITrain: robots.No}
 	r.Decision.Usage = "train-ai=n"

@@ -48,8 +48,8 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestUseOnError: a failure refuses, or not, as the Options in force say.
-func TestUseOnError(t *testing.T) {
+// TestSetOptionsContinue: a failure refuses, or not, as the Options in force say.
+func TestSetOptionsContinue(t *testing.T) {
 	l := open(t, Options{File: "/dev/full"})
 	if err := l.Write(refused()); err == nil || l.Refusal() == nil {
 		t.Fatalf("a full disk: %v, %v", err, l.Refusal())
@@ -64,8 +64,8 @@ func TestUseOnError(t *testing.T) {
 	}
 }
 
-// TestUseSizes: a smaller file is full sooner, and fewer are kept at once.
-func TestUseSizes(t *testing.T) {
+// TestSetOptionsSizes: a smaller file is full sooner, and fewer are kept at once.
+func TestSetOptionsSizes(t *testing.T) {
 	l := open(t, Options{})
 	fill := func(n int) {
 		for range n {
@@ -93,8 +93,8 @@ func TestUseSizes(t *testing.T) {
 	}
 }
 
-// TestUseSync: the disk is waited for before a refusal from the moment that it is asked for.
-func TestUseSync(t *testing.T) {
+// TestSetOptionsSync: the disk is waited for before a refusal from the moment that it is asked for.
+func TestSetOptionsSync(t *testing.T) {
 	l := open(t, Options{Sync: SyncNone})
 	for _, c := range []struct {
 		how  Sync
@@ -110,8 +110,8 @@ func TestUseSync(t *testing.T) {
 	}
 }
 
-// TestUseUnderLoad: under the race detector.
-func TestUseUnderLoad(t *testing.T) {
+// TestSetOptionsUnderLoad: under the race detector.
+func TestSetOptionsUnderLoad(t *testing.T) {
 	l := open(t, Options{})
 	var writers sync.WaitGroup
 	for range 4 {

@@ -37,7 +37,7 @@ func (k *keeper) Flush() error {
 	return k.unsynced
 }
 
-func TestRobotsIsKeptBeforeTheLine(t *testing.T) {
+func TestSnapshotIsSavedBeforeTheLine(t *testing.T) {
 	k := new(keeper)
 	l := open(t, Options{Snapshots: k})
 	k.look = func() {
@@ -52,7 +52,7 @@ func TestRobotsIsKeptBeforeTheLine(t *testing.T) {
 	}
 }
 
-func TestDiskIsWaitedForWhatIsKept(t *testing.T) {
+func TestDiskIsWaitedForSnapshots(t *testing.T) {
 	for _, s := range []Sync{SyncInterval, SyncNone, SyncAlways} {
 		k := &keeper{look: func() {}}
 		l := open(t, Options{Snapshots: k, Sync: s})
@@ -83,7 +83,7 @@ func TestDiskIsWaitedForWhatIsKept(t *testing.T) {
 	}
 }
 
-func TestRobotsThatCannotBeKeptRefuses(t *testing.T) {
+func TestUnsavedSnapshotRefuses(t *testing.T) {
 	k := &keeper{look: func() {}, err: unix.ENOSPC}
 	l := open(t, Options{Snapshots: k})
 	if err := l.Write(refused()); !errors.Is(err, ErrUnwritable) || !errors.Is(err, unix.ENOSPC) {
@@ -139,7 +139,7 @@ func TestNoRoomAfterAFailure(t *testing.T) {
 	}
 }
 
-func TestKeepGoesOnWhereItMay(t *testing.T) {
+func TestUnsavedSnapshotWithContinue(t *testing.T) {
 	for name, c := range map[string]struct {
 		o     Options
 		asked int
@@ -158,8 +158,8 @@ func TestKeepGoesOnWhereItMay(t *testing.T) {
 	}
 }
 
-// TestKeepNamesTheClient: whose share it counts against, when it is tried again too.
-func TestKeepNamesTheClient(t *testing.T) {
+// TestSaveSnapshotNamesTheClient: whose share it counts against, when it is tried again too.
+func TestSaveSnapshotNamesTheClient(t *testing.T) {
 	k := &keeper{look: func() {}, err: unix.EIO}
 	l := open(t, Options{Snapshots: k})
 	r := refused()

@@ -28,7 +28,7 @@ const (
 	// Default is the limit of a Budget, in bytes, if Options.Limit is zero.
 	Default = 2 << 30
 
-	// workBytes is the estimate for one request under way, in bytes: its goroutines' stacks, its head,
+	// requestBytes is the estimate for one request under way, in bytes: its goroutines' stacks, its head,
 	// and the buffers of its connections (measured: 20 to 48 KiB).
 	requestBytes = 32 << 10
 
@@ -36,14 +36,14 @@ const (
 	// buffers, and the state of HTTP/2 or TLS (measured: 11 to 30 KiB).
 	connBytes = 32 << 10
 
-	// bodiesPart is the divisor of the limit that gives the bytes for all request bodies that are read
+	// bodiesDivisor is the divisor of the limit that gives the bytes for all request bodies that are read
 	// ahead of a wait: a sixteenth.
 	bodiesDivisor = 16
 
 	// sampleEvery is the least time between two calls of the runtime, each of which takes some microseconds.
 	sampleEvery = 100 * time.Millisecond
 
-	// shortPart is the divisor of the limit that gives how few free bytes make the Budget run the garbage
+	// shortDivisor is the divisor of the limit that gives how few free bytes make the Budget run the garbage
 	// collector: an eighth. Refused requests allocate so little that the collector may run by itself only
 	// every two minutes, and all clients would be refused for what was in use at its last run.
 	shortDivisor = 8

@@ -247,7 +247,7 @@ func TestHostsAreBounded(t *testing.T) {
 }
 
 // A record's strings are pieces of a request's head.
-func TestNothingOfARequestIsKept(t *testing.T) {
+func TestNothingOfARequestStaysInMemory(t *testing.T) {
 	f := newFeed(t, Options{})
 	r := record("a.test", policy.Refuse, "/x", 2)
 	n := testing.AllocsPerRun(100, func() { f.Write(r) })

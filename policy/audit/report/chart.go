@@ -6,7 +6,6 @@ import (
 	"math"
 	"robotsproxy/policy/explain/humanize"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -126,24 +125,13 @@ func draw(class string, all []bucket, base int, up float64, of func(*bucket) (fr
 		}
 		x := plotLeft + float64(i)*wide + (wide-bar)/2
 		height := max(float64(to-from)*up, 0.5) // a single request is seen too
-		path = append(path, 'M')
-		path = appendPoint(path, x)
-		path = append(path, ' ')
-		path = appendPoint(path, float64(base)-float64(from)*up)
-		path = append(path, 'v')
-		path = appendPoint(path, -height)
-		path = append(path, 'h')
-		path = appendPoint(path, bar)
-		path = append(path, 'v')
-		path = appendPoint(path, height)
-		path = append(path, 'z')
+		path = fmt.Appendf(path, "M%v %vv%vh%vv%vz", point(x), point(float64(base)-float64(from)*up), point(-height), point(bar), point(height))
 	}
 	return area{class, string(path)}
 }
 
-func appendPoint(b []byte, v float64) []byte {
-	return strconv.AppendFloat(b, math.Round(v*10)/10, 'f', -1, 64)
-}
+// point rounds a coordinate to one decimal.
+func point(v float64) float64 { return math.Round(v*10) / 10 }
 
 // ceiling returns the least 2, 4, 6, 8 or 10 times a power of ten that is not below v, so that its
 // half is a whole number.

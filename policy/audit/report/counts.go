@@ -12,23 +12,23 @@ import (
 type outcomes struct {
 	Allowed     int64   `json:"allowed"`
 	Blocked     int64   `json:"blocked"`      // decided against and refused
-	NotEnforced int64   `json:"not_enforced"` // decided against and sent on all the same: mode: monitor // decided against, but sent: mode: monitor
-	Waited      int64   `json:"waited"`       // those that had to wait for their turn // requests that waited for a slot
-	Wait        seconds `json:"wait_s"`       // all they waited // sum of these waits
+	NotEnforced int64   `json:"not_enforced"` // decided against, but sent: mode: monitor
+	Waited      int64   `json:"waited"`       // requests that waited for a slot
+	Wait        seconds `json:"wait_s"`       // sum of these waits
 }
 
 // counts are the counts of some of the requests.
 type counts struct {
 	Requests int64 `json:"requests"`
 	outcomes
-	WaitMean  seconds   `json:"wait_mean_s"` // of those that waited // of the requests that waited
+	WaitMean  seconds   `json:"wait_mean_s"` // of the requests that waited
 	WaitMax   seconds   `json:"wait_max_s"`
 	Bytes     int64     `json:"bytes"`
-	Clamped   int64     `json:"clamped"`    // sent on after a shorter Crawl-delay than the site asks for // sent after a shorter Crawl-delay than the site asks for
-	Stale     int64     `json:"stale"`      // judged by an older copy, as robots.txt failed // decided by an older copy, since robots.txt could not be fetched
-	BackedOff int64     `json:"back_offs"`  // held up by a pause after a 429 or 503, or began one // delayed by a back-off after a 429 or 503, or the reason for one
-	Slowed    int64     `json:"slowed"`     // held up as the host answered slowly // delayed since the host responded slowly
-	Away      int64     `json:"store_away"` // paced without what the replicas share // paced without the shared store
+	Clamped   int64     `json:"clamped"`    // sent after a shorter Crawl-delay than the site asks for
+	Stale     int64     `json:"stale"`      // decided by an older copy, since robots.txt could not be fetched
+	BackedOff int64     `json:"back_offs"`  // delayed by a back-off after a 429 or 503, or the reason for one
+	Slowed    int64     `json:"slowed"`     // delayed since the host responded slowly
+	Away      int64     `json:"store_away"` // paced without the shared store
 	First     time.Time `json:"first,omitzero"`
 	Last      time.Time `json:"last,omitzero"`
 }

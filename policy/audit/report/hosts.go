@@ -11,9 +11,9 @@ import (
 type host struct {
 	Host string `json:"host"`
 	counts
-	CrawlAsked float64 `json:"crawl_delay_asked_s"` // the longest that was asked for // the longest Crawl-delay that the host asked for
-	CrawlKept  float64 `json:"crawl_delay_s"`       // and what was kept of it // the Crawl-delay that was applied instead of it
-	SHA256     string  `json:"robots_sha256"`       // of the last file that was judged by // of the last robots.txt that decided
+	CrawlAsked float64 `json:"crawl_delay_asked_s"` // the longest Crawl-delay that the host asked for
+	CrawlKept  float64 `json:"crawl_delay_s"`       // the Crawl-delay that was applied instead of it
+	SHA256     string  `json:"robots_sha256"`       // of the last robots.txt that decided
 
 	robotsAt time.Time // time of the last request that it decided
 	outage   outage    // the current outage, if it has requests

@@ -20,17 +20,17 @@ import "time"
 // A Report is the summary of a trail. Scripts may rely on the names of its JSON members: others
 // may be added, and Format increases when a member changes its meaning.
 type Report struct {
-	Format      int                `json:"format"` // 1 // see formatVersion
+	Format      int                `json:"format"` // see formatVersion
 	Made        time.Time          `json:"made"`
-	Version     string             `json:"version"` // of the program // version of the program
+	Version     string             `json:"version"` // version of the program
 	Filters     filters            `json:"filters"`
-	Source      source             `json:"source"`    // the whole trail, whatever the filters // the whole trail, whatever the filters
-	Totals      counts             `json:"totals"`    // what the filters let through, as all that follows but the events // of the requests that match the filters, like all that follows except Events
-	Monitored   int64              `json:"monitored"` // of the requests, those under mode: monitor // requests under mode: monitor
+	Source      source             `json:"source"`    // the whole trail, whatever the filters
+	Totals      counts             `json:"totals"`    // of the requests that match the filters, like all that follows except Events
+	Monitored   int64              `json:"monitored"` // requests under mode: monitor
 	Timeline    timeline           `json:"timeline"`
 	Reasons     table[reason]      `json:"reasons"`
 	Clients     table[client]      `json:"clients"`
-	Replicas    table[replica]     `json:"replicas"` // without rows where one was on its own // without rows if there is only one replica
+	Replicas    table[replica]     `json:"replicas"` // without rows if there is only one replica
 	Hosts       table[host]        `json:"hosts"`
 	Rules       table[rule]        `json:"rules"`
 	Overrides   table[override]    `json:"overrides"`

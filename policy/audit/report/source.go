@@ -11,8 +11,8 @@ import (
 
 // A source describes the trail on which a report is based.
 type source struct {
-	Name   string        `json:"-"`                // of one of several; "": there is one // name of the trail, if there are several
-	Trails []trailSource `json:"trails,omitempty"` // where there are several, each of them // if there are several, each of them
+	Name   string        `json:"-"`                // name of the trail, if there are several
+	Trails []trailSource `json:"trails,omitempty"` // if there are several, each of them
 	Files  list[file]    `json:"files"`
 	lineCounts
 	Chain chain `json:"chain"`
@@ -45,7 +45,7 @@ func (c *lineCounts) merge(o *lineCounts) {
 
 // A file is a segment of a trail.
 type file struct {
-	Name     string `json:"name"` // without its directory, or of several trails without what all have in common // without its directory; of several trails, without the common directory
+	Name     string `json:"name"` // without its directory; of several trails, without the common directory
 	Lines    int64  `json:"lines"`
 	FirstSeq uint64 `json:"first_seq"`
 	LastSeq  uint64 `json:"last_seq"`
@@ -53,17 +53,17 @@ type file struct {
 
 // A chain is the result of [trail.Verify].
 type chain struct {
-	Held     bool   `json:"held"`              // every line was whole and followed from the one before // every line is complete and follows the one before
-	FirstSeq uint64 `json:"first_seq"`         // above 1 where older files have been taken away; 0 of several trails // above 1 if older segments were removed; 0 for several trails
-	Removed  bool   `json:"removed,omitempty"` // some were while the trail was read, before their turn // segments were removed while the trail was read
-	Pruned   bool   `json:"pruned,omitempty"`  // the proxy removed the older files, as a line says // an event says that the proxy removed the older segments
-	Anchor   string `json:"anchor"`            // of the last line, where the chain held and has one // of the last line, if the chain holds
-	Fault    *fault `json:"fault,omitempty"`   // the first // the first fault
+	Held     bool   `json:"held"`              // every line is complete and follows the one before
+	FirstSeq uint64 `json:"first_seq"`         // above 1 if older segments were removed; 0 for several trails
+	Removed  bool   `json:"removed,omitempty"` // segments were removed while the trail was read
+	Pruned   bool   `json:"pruned,omitempty"`  // an event says that the proxy removed the older segments
+	Anchor   string `json:"anchor"`            // of the last line, if the chain holds
+	Fault    *fault `json:"fault,omitempty"`   // the first fault
 }
 
 // A fault is a [trail.Fault].
 type fault struct {
-	File   string `json:"file,omitempty"` // without its directory // without its directory
+	File   string `json:"file,omitempty"` // without its directory
 	Line   int    `json:"line,omitempty"`
 	Seq    uint64 `json:"seq,omitempty"`
 	Kind   string `json:"kind"`

@@ -85,15 +85,15 @@ const (
 // A table has a row for each key, and the counts of the keys without a row.
 type table[R any] struct {
 	Rows   []R    `json:"rows"`
-	Most   int    `json:"most"`   // its ceiling // maximum of rows
-	Others counts `json:"others"` // of what came when it was full // counts of what came when the table was full
+	Most   int    `json:"most"`   // maximum of rows
+	Others counts `json:"others"` // counts of what came when the table was full
 }
 
 // A list has items in their order.
 type list[R any] struct {
 	Rows   []R   `json:"rows"`
-	Most   int   `json:"most"`   // its ceiling // maximum of rows
-	Others int64 `json:"others"` // how many there were beyond it // number of items beyond it
+	Most   int   `json:"most"`   // maximum of rows
+	Others int64 `json:"others"` // number of items beyond it
 }
 
 // add appends a row unless the list is full.
@@ -160,24 +160,24 @@ type (
 type outage struct {
 	Host     string    `json:"host"`
 	First    time.Time `json:"first"`
-	Last     time.Time `json:"last"` // such record // last request during the outage
+	Last     time.Time `json:"last"` // last request during the outage
 	Requests int64     `json:"requests"`
-	Ended    bool      `json:"ended"` // another outcome came later // another outcome came later
+	Ended    bool      `json:"ended"` // another outcome came later
 }
 
 // A signal is a usage preference that a host stated, in robots.txt or in a response header. It is
 // recorded, not enforced.
 type signal struct {
 	Host     string `json:"host"`
-	Name     string `json:"name"` // the record's member // member of the record
-	Last     string `json:"last"` // its last value // last value
+	Name     string `json:"name"` // member of the record
+	Last     string `json:"last"` // last value
 	Requests int64  `json:"requests"`
-	NoIndex  int64  `json:"noindex"` // of which X-Robots-Tag said noindex or none // requests whose X-Robots-Tag says noindex or none
+	NoIndex  int64  `json:"noindex"` // requests whose X-Robots-Tag says noindex or none
 }
 
 // An event is a line about the trail itself.
 type event struct {
-	Trail     string    `json:"trail,omitempty"` // of several: which // name of the trail, if there are several
+	Trail     string    `json:"trail,omitempty"` // name of the trail, if there are several
 	Replica   string    `json:"replica,omitempty"`
 	Time      time.Time `json:"time"`
 	Seq       uint64    `json:"seq"`

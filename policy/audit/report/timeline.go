@@ -11,7 +11,7 @@ import (
 // A timeline counts requests by the time when they arrived.
 type timeline struct {
 	Width   seconds  `json:"bucket_s"`
-	Buckets []bucket `json:"buckets"` // by time; those without a request are left out // by time; those without a request are left out
+	Buckets []bucket `json:"buckets"` // by time; those without a request are left out
 }
 
 // A bucket counts the requests from Start on, for the width of the timeline.

@@ -25,8 +25,8 @@ func (f *fetcher) Fetch(context.Context, fetch.Request) *fetch.Result {
 	}
 }
 
-// TestEveryReplicaKeeps: what one has fetched is evidence where another decided by it.
-func TestEveryReplicaKeeps(t *testing.T) {
+// TestEveryReplicaSaves: what one has fetched is evidence where another decided by it.
+func TestEveryReplicaSaves(t *testing.T) {
 	f, shared := &fetcher{}, storetest.NewMemory()
 	o := robots.Origin{Scheme: "http", Host: "a.test", Port: 80}
 	for i := range 3 {

@@ -30,14 +30,14 @@ const (
 type Fetch struct {
 	Saved              time.Time     `json:"kept"`
 	Fetched            time.Time     `json:"fetched,omitzero"`
-	URL                string        `json:"url"`                  // what answered, after redirects // URL of the response, after redirects
-	UserAgent          string        `json:"user_agent,omitempty"` // of the fetch // User-Agent of the fetch
+	URL                string        `json:"url"`                  // URL of the response, after redirects
+	UserAgent          string        `json:"user_agent,omitempty"` // User-Agent of the fetch
 	Status             int           `json:"status,omitempty"`
 	SHA256             string        `json:"sha256,omitempty"` // hash of the bytes; "": there are none
 	Bytes              int           `json:"octets,omitempty"`
 	Redirects          int           `json:"redirects,omitempty"`
-	BadRedirect        bool          `json:"lost,omitempty"`   // the redirects lead to no file // the redirects lead to no file
-	RedirectDisallowed bool          `json:"barred,omitempty"` // a redirect leads to an address that is disallowed there, see Error // the robots.txt of the target disallows a redirect; see Error
+	BadRedirect        bool          `json:"lost,omitempty"`   // the redirects lead to no file
+	RedirectDisallowed bool          `json:"barred,omitempty"` // the robots.txt of the target disallows a redirect; see Error
 	Headers            fetch.Headers `json:"headers,omitzero"`
 	Error              string        `json:"error,omitempty"`
 }

@@ -169,9 +169,9 @@ func TestPruneCountsAll(t *testing.T) {
 	}
 }
 
-// TestPruneMeetsKeep: octets whose keeping has returned are not removed by a Prune
+// TestPruneDuringSave: octets whose keeping has returned are not removed by a Prune
 // that found them old before.
-func TestPruneMeetsKeep(t *testing.T) {
+func TestPruneDuringSave(t *testing.T) {
 	s := open(t, Options{MaxAge: day, NoSync: true})
 	var wg sync.WaitGroup
 	for n := range testkit.Rounds(300) {
@@ -204,8 +204,8 @@ func TestPruneMeetsKeep(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesWhatIsKept: a file is not removed while it is being kept.
-func TestPruneLeavesWhatIsKept(t *testing.T) {
+// TestPruneLeavesWhatWasSaved: a file is not removed while it is being kept.
+func TestPruneLeavesWhatWasSaved(t *testing.T) {
 	now := time.Now()
 	s := open(t, Options{MaxAge: day})
 	path := gzipPath(s.o.Dir, named("aa"))

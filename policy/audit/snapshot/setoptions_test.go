@@ -47,7 +47,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-func TestUseRefuses(t *testing.T) {
+func TestSetOptionsRefuses(t *testing.T) {
 	s := open(t, Options{MaxAge: day})
 	for _, o := range []Options{{MaxAge: -1}, {MaxSize: -1}} {
 		if err := s.SetOptions(o); err == nil || time.Duration(s.maxAge.Load()) != day {

@@ -107,7 +107,7 @@ func tree(t testing.TB, dir string) map[string]int64 {
 	return files
 }
 
-func TestKeep(t *testing.T) {
+func TestSave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Options{})
 		first, again, empty := answer("a.test", text, 1), answer("b.test", text, 2), answer("c.test", "", 3)
@@ -159,8 +159,8 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// TestKeepEachDay: an answer in use is kept again each day, and so is not removed.
-func TestKeepEachDay(t *testing.T) {
+// TestSaveEachDay: an answer in use is kept again each day, and so is not removed.
+func TestSaveEachDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Options{MaxAge: 2 * day})
 		a := answer("a.test", text, 1)
@@ -187,8 +187,8 @@ func TestKeepEachDay(t *testing.T) {
 	})
 }
 
-// TestKeepTogether: several with one answer write it once, and all find it written.
-func TestKeepTogether(t *testing.T) {
+// TestSaveTogether: several with one answer write it once, and all find it written.
+func TestSaveTogether(t *testing.T) {
 	s := open(t, Options{})
 	var wg sync.WaitGroup
 	for n := range 20 {
@@ -213,8 +213,8 @@ func TestKeepTogether(t *testing.T) {
 	}
 }
 
-// TestKeepFails: what could not be kept is tried again.
-func TestKeepFails(t *testing.T) {
+// TestSaveFails: what could not be kept is tried again.
+func TestSaveFails(t *testing.T) {
 	s := open(t, Options{})
 	a := answer("a.test", text, 1)
 	inTheWay := filepath.Join(s.o.Dir, a.SHA256[:2])
@@ -398,7 +398,7 @@ func TestPlainFiles(t *testing.T) {
 	}
 }
 
-func TestKeepCostsNothing(t *testing.T) {
+func TestSaveAgainCostsNothing(t *testing.T) {
 	s := open(t, Options{})
 	a := answer("a.test", text, 1)
 	keep(t, s, a)
@@ -407,8 +407,8 @@ func TestKeepCostsNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkKeep is of an answer that was kept already.
-func BenchmarkKeep(b *testing.B) {
+// BenchmarkSave is of an answer that was kept already.
+func BenchmarkSave(b *testing.B) {
 	s := open(b, Options{})
 	a := answer("some.host.test", text, 1)
 	for n := range 1000 {
@@ -424,8 +424,8 @@ func BenchmarkKeep(b *testing.B) {
 	})
 }
 
-// BenchmarkKeepNew is of an answer that was not, without waiting for the disk.
-func BenchmarkKeepNew(b *testing.B) {
+// BenchmarkSaveNew is of an answer that was not, without waiting for the disk.
+func BenchmarkSaveNew(b *testing.B) {
 	s := open(b, Options{})
 	for n := 0; b.Loop(); n++ {
 		keep(b, s, answer("some.host.test", fmt.Sprint(text, "#", n), n))

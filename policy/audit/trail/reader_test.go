@@ -93,7 +93,7 @@ func TestReaderGoesOnBehindATornLine(t *testing.T) {
 	})
 }
 
-func TestReaderTornLineOfAFileSetAside(t *testing.T) {
+func TestReaderTornLineOfAFullSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit.jsonl")
 		put(t, SegmentPath(path, 1), "one\ntw")
@@ -138,7 +138,7 @@ func TestReaderFileReplaced(t *testing.T) {
 }
 
 // What was to be opened may have got another name, and another file its own.
-func TestReaderFileSetAsideBeforeItIsOpened(t *testing.T) {
+func TestReaderSegmentRotatedBeforeItIsOpened(t *testing.T) {
 	lines := chain(1, 6)
 	path := trailOf(t, lines, 3)
 	r := open(t, path)
