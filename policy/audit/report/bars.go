@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
+	"slices"
 	"strings"
 )
 
@@ -38,13 +39,7 @@ func (r *Report) bars() []barChart {
 			return shown(u.Rule), fmt.Sprintf("%s, line %d", shown(u.Host), u.Line)
 		}),
 	}
-	var full []barChart
-	for _, c := range charts {
-		if len(c.Bars) > 0 {
-			full = append(full, c)
-		}
-	}
-	return full
+	return slices.DeleteFunc(charts, func(c barChart) bool { return len(c.Bars) == 0 })
 }
 
 func reasonLabel(word string) string {
