@@ -401,7 +401,7 @@ func (d *Daemon) keepFunc() func(*audit.Record) error {
 	if isLeftOut("audit") {
 		return func(*audit.Record) error { return nil }
 	}
-	return d.evidence.Keep
+	return d.evidence.SaveSnapshot
 }
 
 // paceKey returns the current key of a host's pace.

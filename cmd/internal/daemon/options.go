@@ -185,7 +185,7 @@ func clientNaming(how, home string) (func(string) string, error) {
 		key, err := auditKey(filepath.Join(home, cli.KeyName))
 		return audit.Pseudonym(key), err
 	case "drop":
-		return audit.Anonym, nil
+		return audit.Anonymous, nil
 	}
 	return nil, nil
 }

@@ -513,8 +513,8 @@ func (d *Daemon) activate(f, before *generation) (last []<-chan struct{}, err er
 	if err != nil {
 		return nil, err
 	}
-	d.evidence.Use(f.audit)
-	if err := d.snapshots.Use(f.snapshots); err != nil {
+	d.evidence.SetOptions(f.audit)
+	if err := d.snapshots.SetOptions(f.snapshots); err != nil {
 		return nil, err
 	}
 	d.Active.Store(f)
