@@ -97,7 +97,7 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 func (c *trackedConn) read(b []byte) (int, error) {
 	switch {
 	case c.peek != nil:
-		return c.peek.Glance(b)
+		return c.peek.TryRead(b)
 	case c.pooled || c.http2:
 		return c.Conn.Read(b)
 	}

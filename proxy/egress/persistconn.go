@@ -76,7 +76,7 @@ func newPersistConn(conn net.Conn, at endpoint, keep func(*persistConn)) *persis
 	}
 	t.pooled = true
 	p := &persistConn{conn: conn, tracked: t, socket: s, endpoint: at, keep: keep, cut: func() { t.Close() }}
-	s.Stalled = p.closeWithContext
+	s.OnBlocked = p.closeWithContext
 	return p
 }
 
@@ -111,7 +111,7 @@ func (p *persistConn) checkIdle() error {
 	switch {
 	case n > 0 || p.tracked.records != nil && !p.tracked.records.atBoundary():
 		return errUnsolicited
-	case err == socket.ErrNothing:
+	case err == socket.ErrWouldBlock:
 		return nil
 	}
 	return err

@@ -1,47 +1,50 @@
-// Package guide is what the proxy says to who asks itself, at its own address: a
-// page for browsers and a few lines for others, the certificate to trust
-// (/ca.pem, /ca.der), the script that leads a browser through the proxy
-// (/proxy.pac), and whether a balancer may send clients here (/readyz).
+// Package guide serves the pages at the proxy's own address: a guide for browsers and a short text
+// for other clients, the certificate to trust (/ca.pem, /ca.der), the script that leads a browser
+// through the proxy (/proxy.pac), and whether a load balancer may send clients here (/readyz).
 //
-// It tells of the proxy alone: of no client, no request and no site. It asks for
-// nothing, and sends nothing anywhere. Whether a request is one for the proxy
-// itself is package proxy's to judge.
+// The pages tell about the proxy alone: nothing about clients, requests or origins. They ask for
+// nothing and send nothing anywhere. Package proxy decides which requests are for the proxy itself.
 //
-// What a stranger can put on the page is the Host that it asked for, and that only
-// where it is a host and a port; else the address stands there that the connection
-// came in at. Where neither is known, or the certificate cannot be read, the answer
-// is 500 with a line that says so.
+// The only client input on a page is the Host of its request, and that only if it is a host and a
+// port. Otherwise the page shows the local address of the connection. If neither is known, or the
+// certificate cannot be read, the answer is 500 with a one-line reason.
 //
-// A [Page] may be shared by any number of goroutines.
+// Any number of goroutines may share a [Page].
 package guide
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
+	_ "embed"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"html/template"
 	"maps"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	texttemplate "text/template"
+	"time"
 
 	"robotsproxy/robots"
 )
 
-// Options make a Page.
+// Options configure a Page.
 type Options struct {
-	CAPEM    func() []byte // the certificates of the CA as PEM, its own first; required
-	Ready    func() error  // why the proxy takes no requests at present, which is not passed on; required
-	Operator string        // how whoever runs the proxy is reached, an e-mail address; "": not said
-	TLS      bool          // the proxy's own port speaks TLS
-	Sealed   bool          // HTTPS passes unopened, and nobody needs the CA
-	Monitor  bool          // requests are judged and recorded, and neither blocked nor held up
-	Version  string
+	CAPEM       func() []byte // returns the CA certificate as PEM, then its issuers; required
+	Ready       func() error  // returns why the proxy accepts no requests now, which clients are not told; required
+	Operator    string        // e-mail address of whoever runs the proxy; "": not shown
+	TLS         bool          // the proxy's own port speaks TLS
+	Passthrough bool          // HTTPS tunnels are not intercepted, so nobody needs the CA
+	Monitor     bool          // requests are checked and recorded, but neither refused nor delayed
+	Version     string
 }
 
-// A Page answers at the proxy's own address. New makes one.
+// A Page serves the proxy's own pages. New makes one.
 type Page struct {
 	o     Options
 	paths map[string]func(http.ResponseWriter, *http.Request) error
@@ -68,13 +71,13 @@ func New(o Options) (*Page, error) {
 	return p, nil
 }
 
-// Knows says whether there is an answer at a path.
+// Knows reports whether there is a page at path.
 func (p *Page) Knows(path string) bool {
 	_, known := p.paths[path]
 	return known
 }
 
-// ServeHTTP answers a GET or HEAD. It looks at the path, Host and Accept alone.
+// ServeHTTP answers a GET or HEAD. It reads nothing but path, Host and Accept.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, known := p.paths[r.URL.Path]
 	if !known {
@@ -83,17 +86,105 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	maps.Copy(w.Header(), http.Header{
 		"Cache-Control":                {"no-store"},
-		"Cross-Origin-Resource-Policy": {"same-origin"}, // no site's page may take in what is here
+		"Cross-Origin-Resource-Policy": {"same-origin"}, // pages of other origins must not embed these
 		"Referrer-Policy":              {"no-referrer"},
 		"X-Content-Type-Options":       {"nosniff"},
-		"X-Frame-Options":              {"DENY"}, // for what does not know frame-ancestors
+		"X-Frame-Options":              {"DENY"}, // for browsers without frame-ancestors
 	})
 	if err := answer(w, r); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }
 
-// caPEM sends the certificate as curl, Python, Node and most others want it.
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageStyle string
+	//go:embed page.txt
+	pageText string
+
+	asHTML = template.Must(template.New("page.html").Parse(pageHTML))
+	asText = texttemplate.Must(texttemplate.New("page.txt").Parse(pageText))
+	policy = contentPolicy(pageStyle)
+)
+
+// contentPolicy returns a policy that allows a page its own style and nothing else (CSP Level 3).
+func contentPolicy(style string) string {
+	sum := sha256.Sum256([]byte(style))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+// A view is the data of the templates. Its strings are safe for a terminal.
+type view struct {
+	Style       template.CSS
+	Base        string // http://host:port of the page and the proxy
+	Addr        string // host:port
+	Host        string // IPv6 without brackets
+	Port        string
+	Operator    string
+	Version     string
+	Passthrough bool
+	Monitor     bool
+	TLS         bool
+
+	Fingerprint string // SHA-256
+	From, Until string // dates
+	NotValid    bool   // the certificate has expired, or is not valid yet
+}
+
+// page serves the guide, as HTML to clients that accept it.
+func (p *Page) page(w http.ResponseWriter, r *http.Request) error {
+	v, err := p.view(r)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer // a failure must not leave half a page
+	w.Header().Set("Vary", "Accept")
+	if !acceptsHTML(r.Header["Accept"]) {
+		if err := asText.Execute(&b, v); err != nil {
+			return fmt.Errorf("guide: %w", err)
+		}
+		return send(w, plainText, "", b.Bytes())
+	}
+	if err := asHTML.Execute(&b, v); err != nil {
+		return fmt.Errorf("guide: %w", err)
+	}
+	w.Header().Set("Content-Security-Policy", policy)
+	return send(w, "text/html; charset=utf-8", "", b.Bytes())
+}
+
+func (p *Page) view(r *http.Request) (*view, error) {
+	at, err := p.address(r)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := certificate(p.o.CAPEM())
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(at)
+	if err != nil {
+		return nil, fmt.Errorf("guide: %w", err)
+	}
+	v := &view{
+		Style: template.CSS(pageStyle), // embedded, not user input
+		Base:  "http://" + at, Addr: at, Host: host, Port: port,
+		Operator: p.o.Operator, Version: p.o.Version, Passthrough: p.o.Passthrough, Monitor: p.o.Monitor, TLS: p.o.TLS,
+		Fingerprint: Fingerprint(cert.Raw),
+		From:        cert.NotBefore.UTC().Format(time.DateOnly),
+		Until:       cert.NotAfter.UTC().Format(time.DateOnly),
+	}
+	if p.o.TLS {
+		v.Base = "https://" + at
+	}
+	now := time.Now()
+	v.NotValid = now.Before(cert.NotBefore) || now.After(cert.NotAfter)
+	return v, nil
+}
+
+// caPEM serves the certificate in the format of curl, Python, Node and most others.
 func (p *Page) caPEM(w http.ResponseWriter, _ *http.Request) error {
 	text := p.o.CAPEM()
 	if _, err := certificate(text); err != nil {
@@ -102,7 +193,8 @@ func (p *Page) caPEM(w http.ResponseWriter, _ *http.Request) error {
 	return send(w, caType, "robotsproxy-ca.pem", text)
 }
 
-// caDER sends it as Windows, Android and iOS want it, under an ending that they know.
+// caDER serves the certificate in the format of Windows, Android and iOS, under a suffix that they
+// know.
 func (p *Page) caDER(w http.ResponseWriter, _ *http.Request) error {
 	cert, err := certificate(p.o.CAPEM())
 	if err != nil {
@@ -112,7 +204,7 @@ func (p *Page) caDER(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (p *Page) pac(w http.ResponseWriter, r *http.Request) error {
-	at, err := p.at(r)
+	at, err := p.address(r)
 	if err != nil {
 		return err
 	}
@@ -122,7 +214,6 @@ func (p *Page) pac(w http.ResponseWriter, r *http.Request) error {
 	return send(w, "application/x-ns-proxy-autoconfig", "proxy.pac", PAC(at))
 }
 
-// robotsTXT keeps crawlers away from the page.
 func (p *Page) ready(w http.ResponseWriter, _ *http.Request) error {
 	if p.o.Ready() != nil {
 		http.Error(w, "not ready", http.StatusServiceUnavailable)
@@ -131,11 +222,12 @@ func (p *Page) ready(w http.ResponseWriter, _ *http.Request) error {
 	return send(w, plainText, "", []byte("ready\n"))
 }
 
+// robotsTXT keeps crawlers away from the pages.
 func robotsTXT(w http.ResponseWriter, _ *http.Request) error {
 	return send(w, plainText, "", []byte("User-agent: *\nDisallow: /\n"))
 }
 
-// noIcon is what browsers ask for by themselves.
+// noIcon answers the request for an icon that browsers send by themselves.
 func noIcon(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Length", "0")
 	w.WriteHeader(http.StatusNotFound)
@@ -143,27 +235,27 @@ func noIcon(w http.ResponseWriter, _ *http.Request) error {
 }
 
 const (
-	// caType has browsers offer to trust it, where they can; see Content-Disposition in send.
+	// caType makes browsers offer to trust the certificate if they can; see Content-Disposition in send.
 	caType    = "application/x-x509-ca-cert"
 	plainText = "text/plain; charset=utf-8"
 )
 
-// send writes a whole answer; name is what a browser saves it as, "": nothing.
+// send writes a complete response. A browser saves it as name; "": not as a file.
 func send(w http.ResponseWriter, contentType, name string, body []byte) error {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if name != "" { // inline: Firefox would save an attachment without asking whether to trust it
 		w.Header().Set("Content-Disposition", `inline; filename="`+name+`"`)
 	}
-	w.Write(body) // a client that has left misses nothing but this
+	w.Write(body) // an error means that the client has disconnected
 	return nil
 }
 
 var errNowhere = errors.New("the proxy cannot tell at which address it is")
 
-// at is where the proxy is for who asks, as host:port: the Host that was asked for,
-// or where that is none the address that the connection came in at.
-func (p *Page) at(r *http.Request) (string, error) {
+// address returns the proxy's address for this client, as host:port: the Host of the request or, if
+// that is none, the local address of the connection.
+func (p *Page) address(r *http.Request) (string, error) {
 	scheme := "http"
 	if p.o.TLS {
 		scheme = "https"
@@ -179,7 +271,7 @@ func (p *Page) at(r *http.Request) (string, error) {
 	return "", errNowhere
 }
 
-// certificate reads the first certificate of a PEM text.
+// certificate parses the first certificate of a PEM text.
 func certificate(text []byte) (*x509.Certificate, error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -194,12 +286,12 @@ func certificate(text []byte) (*x509.Certificate, error) {
 	return nil, errors.New("guide: the CA has no certificate")
 }
 
-// Fingerprint is the SHA-256 of a certificate's DER, as browsers show it.
+// Fingerprint returns the SHA-256 of a certificate's DER in the form that browsers show.
 func Fingerprint(der []byte) string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", sha256.Sum256(der)), " ", ":")
 }
 
-// wantsHTML says whether a client asked for HTML by name, as browsers do.
-func wantsHTML(accept []string) bool {
+// acceptsHTML reports whether an Accept header names HTML, as those of browsers do.
+func acceptsHTML(accept []string) bool {
 	return strings.Contains(strings.ToLower(strings.Join(accept, ",")), "text/html")
 }

@@ -128,7 +128,7 @@ func TestPageSaysWhatItIsSetTo(t *testing.T) {
 		{"as usual", nil, []string{"http://p.example:8080", "answered with 403", "/ca.pem", "v1.2.3"}, []string{"run by", "set to watch", "https://p.example", "unopened"}},
 		{"an operator", func(o *Options) { o.Operator = "<b>ops</b>@example.org" }, []string{"run", "ops"}, nil},
 		{"TLS", func(o *Options) { o.TLS = true }, []string{"https://p.example:8080"}, []string{"http://p.example"}},
-		{"HTTPS unopened", func(o *Options) { o.Sealed = true }, []string{"unopened"}, []string{"/ca.pem", "/ca.der", "--cacert"}},
+		{"HTTPS unopened", func(o *Options) { o.Passthrough = true }, []string{"unopened"}, []string{"/ca.pem", "/ca.der", "--cacert"}},
 		{"monitor", func(o *Options) { o.Monitor = true }, []string{"set to watch"}, []string{"answered with 403"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

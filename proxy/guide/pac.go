@@ -7,15 +7,14 @@ import (
 	"robotsproxy/robots"
 )
 
-// PAC is the script that leads a browser through a proxy. The proxy is host:port, or
-// https://host:port for one whose own port speaks TLS; of anything else, or without a
-// port, it is nil, and nothing is to be served: a browser without a script goes straight out.
+// PAC returns the script that leads a browser through a proxy. The proxy is host:port, or
+// https://host:port if its own port speaks TLS. For anything else, or without a port, PAC returns
+// nil, which must not be served: a browser with an empty script bypasses the proxy.
 //
-// All goes through the proxy, plain host names too, and there is no DIRECT to fall back
-// on: while the proxy is away nothing may go past it. The one exception is the machine
-// that the browser runs on (localhost, RFC 6761 6.3; 127.0.0.0/8 and ::1): that is the
-// user's own, most browsers go there directly whatever a script says, and to the proxy it
-// would be another machine, or one of the addresses that it refuses.
+// All requests go through the proxy, those for plain host names too, and there is no DIRECT to fall
+// back on: while the proxy is down nothing may bypass it. The one exception is the browser's own
+// machine (localhost, RFC 6761 6.3; 127.0.0.0/8 and ::1): most browsers connect to it directly
+// whatever a script says, and for the proxy these addresses would be its own machine, or refused.
 func PAC(proxy string) []byte {
 	kind := "PROXY"
 	hostport, secure := strings.CutPrefix(proxy, "https://")
@@ -23,22 +22,23 @@ func PAC(proxy string) []byte {
 		kind = "HTTPS"
 	}
 	o, err := robots.ParseOrigin("http", hostport)
-	if err != nil || portOf(hostport) == 0 {
+	if err != nil || explicitPort(hostport) == 0 {
 		return nil
 	}
-	// What ParseOrigin gives is letters, digits and -_.:[] alone. It is quoted all the same.
-	return []byte(strings.Replace(pacScript, "WAY", strconv.QuoteToASCII(kind+" "+o.Addr()), 1))
+	// An address from ParseOrigin needs no quoting: it consists of letters, digits and -_.:[]. Quote it
+	// all the same.
+	return []byte(strings.Replace(pacScript, "PROXY;", strconv.QuoteToASCII(kind+" "+o.Addr())+";", 1))
 }
 
-// portOf is the port that is said; 0: none is.
-func portOf(hostport string) int {
+// explicitPort returns the port in hostport, 0 if there is none.
+func explicitPort(hostport string) int {
 	_, port, _ := strings.Cut(hostport[strings.LastIndexByte(hostport, ']')+1:], ":")
 	n, _ := strconv.Atoi(port)
 	return n
 }
 
-// pacScript is JavaScript as the oldest browsers take it. 127.evil.example is no
-// address, and so the numbers are looked at and not how the host begins.
+// pacScript is JavaScript that the oldest browsers accept. It matches the digits of an address, not
+// the prefix "127.", because 127.evil.example is a host name.
 const pacScript = `// All goes through robotsproxy but what is on this machine itself. There is no
 // DIRECT behind it: while the proxy is away, nothing goes past it.
 function FindProxyForURL(url, host) {
@@ -47,6 +47,6 @@ function FindProxyForURL(url, host) {
       /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(host)) {
     return "DIRECT";
   }
-  return WAY;
+  return PROXY;
 }
 `

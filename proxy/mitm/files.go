@@ -3,9 +3,6 @@ package mitm
 import (
 	"bytes"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -13,90 +10,87 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
 const (
-	maxFile  = 1 << 20 // octets read of a certificate or key file
-	maxChain = 10      // certificates taken from one
+	certName = "ca.pem"
+	keyName  = "ca.key"
+	lockName = "ca.lock" // locked while a pair is made or replaced; never removed
 
-	keyMode  fs.FileMode = 0o600
-	lentMode fs.FileMode = 0o640
-	certMode fs.FileMode = 0o644
-	dirMode  fs.FileMode = 0o700
+	// nextName holds the new key, the new certificate and the replaced certificates in one file. A
+	// rotation is decided as soon as that file exists: then finishRotation completes it.
+	nextName     = "ca.next"
+	previousName = "ca-previous.pem" // the replaced certificates, the newest first; no keys
+
+	maxFile  = 1 << 20 // bytes read of a certificate or key file
+	maxChain = 10      // certificates read of one file
+
+	keyMode      fs.FileMode = 0o600
+	groupKeyMode fs.FileMode = 0o640
+	certMode     fs.FileMode = 0o644
+	dirMode      fs.FileMode = 0o700
 )
 
-// A pair is a CA as it stands in its two files, checked.
-type pair struct {
-	certs []*x509.Certificate // the CA, then its issuers, if the file has them
-	pem   []byte              // the same
+// ErrNoCA means that a directory has no CA to replace.
+var ErrNoCA = errors.New("there is no CA yet")
+
+// A keyPair is the checked content of the two files of a CA.
+type keyPair struct {
+	certs []*x509.Certificate // the CA, then its issuers if the file has them
 	key   crypto.Signer       // of certs[0]
 }
 
-// files names a pair, and says what one can do about it.
-type files struct {
+// caFiles are the two files of a CA.
+type caFiles struct {
+	dir       string // of a pair in a state directory
 	cert, key string
-	remedy    string // ends the error of a pair that is of no use
+	remedy    string // ends the error message about a pair that cannot be used
 }
 
-// Load reads a CA from a PEM certificate and its private key (RSA, ECDSA or
-// Ed25519; PKCS #8, PKCS #1 or SEC 1), which must not be open to others than
-// its owner, but where that is root to one group. Certificates after the first, the CA's own issuers, are sent to
-// clients with it.
-func Load(certFile, keyFile string) (*Authority, error) {
-	f := files{cert: certFile, key: keyFile, remedy: "put it right, or name another pair"}
-	p, err := f.load()
-	if err != nil {
-		return nil, err
+// stateFiles returns the files of the pair that LoadOrCreate makes in dir.
+func stateFiles(dir string) caFiles {
+	return caFiles{
+		dir:    dir,
+		cert:   filepath.Join(dir, certName),
+		key:    filepath.Join(dir, keyName),
+		remedy: "restore the pair, or remove both files to have a new one made",
 	}
-	return newAuthority(p)
 }
 
-func (f files) load() (pair, error) {
+// load reads both files and checks that they are a valid CA and its key.
+func (f caFiles) load() (keyPair, error) {
 	certs, err := f.readCerts()
 	if err != nil {
-		return pair{}, err
+		return keyPair{}, err
 	}
 	key, err := f.readKey()
 	if err != nil {
-		return pair{}, err
+		return keyPair{}, err
 	}
 	ca := certs[0]
 	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	switch now := time.Now(); {
 	case !ok || !public.Equal(ca.PublicKey):
-		return pair{}, fmt.Errorf("CA key %s does not belong to certificate %s: %s", f.key, f.cert, f.remedy)
+		return keyPair{}, fmt.Errorf("CA key %s does not belong to certificate %s: %s", f.key, f.cert, f.remedy)
 	case !ca.BasicConstraintsValid || !ca.IsCA:
-		return pair{}, fmt.Errorf("certificate %s is not a CA's (it lacks CA:TRUE): %s", f.cert, f.remedy)
+		return keyPair{}, fmt.Errorf("certificate %s is not a CA's (it lacks CA:TRUE): %s", f.cert, f.remedy)
 	case ca.KeyUsage != 0 && ca.KeyUsage&x509.KeyUsageCertSign == 0:
-		return pair{}, fmt.Errorf("certificate %s is not a CA's (its key usage lacks keyCertSign): %s", f.cert, f.remedy)
+		return keyPair{}, fmt.Errorf("certificate %s is not a CA's (its key usage lacks keyCertSign): %s", f.cert, f.remedy)
 	case now.After(ca.NotAfter):
-		return pair{}, fmt.Errorf("CA certificate %s expired on %s: %s", f.cert, ca.NotAfter.Format(time.DateOnly), f.remedy)
+		return keyPair{}, fmt.Errorf("CA certificate %s expired on %s: %s", f.cert, ca.NotAfter.Format(time.DateOnly), f.remedy)
 	case now.Before(ca.NotBefore):
-		return pair{}, fmt.Errorf("CA certificate %s is valid only from %s on: set the clock, or %s", f.cert, ca.NotBefore.Format(time.DateTime), f.remedy)
+		return keyPair{}, fmt.Errorf("CA certificate %s is valid only from %s on: set the clock, or %s", f.cert, ca.NotBefore.Format(time.DateTime), f.remedy)
 	}
-	return pair{certs: certs, pem: encodeCerts(certs), key: key}, nil
+	return keyPair{certs: certs, key: key}, nil
 }
 
-func encodeCerts(certs []*x509.Certificate) []byte {
-	var text []byte
-	for _, c := range certs {
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: blockCert, Bytes: c.Raw})...)
-	}
-	return text
-}
-
-// PEM block types (RFC 7468).
-const (
-	blockCert  = "CERTIFICATE"
-	blockPKCS8 = "PRIVATE KEY"
-	blockPKCS1 = "RSA PRIVATE KEY"
-	blockSEC1  = "EC PRIVATE KEY"
-	blockSafe  = "ENCRYPTED PRIVATE KEY"
-)
-
-func (f files) readCerts() ([]*x509.Certificate, error) {
+// readCerts returns the certificates of the certificate file, at most maxChain.
+func (f caFiles) readCerts() ([]*x509.Certificate, error) {
 	text, _, err := readFile(f.cert)
 	if err != nil {
 		return nil, fmt.Errorf("CA certificate: %w: make it a file this user can read", err)
@@ -122,12 +116,13 @@ func (f files) readCerts() ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-func (f files) readKey() (crypto.Signer, error) {
+// readKey returns the first private key of the key file, whose mode must not let others read it.
+func (f caFiles) readKey() (crypto.Signer, error) {
 	text, info, err := readFile(f.key)
 	if err != nil {
 		return nil, fmt.Errorf("CA key: %w: make it a file this user can read", err)
 	}
-	if mode := info.Mode().Perm(); mode&^keyMode != 0 && !lent(mode, owner(info), os.Geteuid()) {
+	if mode := info.Mode().Perm(); mode&^keyMode != 0 && !readableByGroup(mode, fileOwner(info), os.Geteuid()) {
 		return nil, fmt.Errorf("CA key %s has mode %#o, wider than 0600: chmod 600 it, and replace the pair if others may have read it", f.key, mode)
 	}
 	for {
@@ -138,7 +133,7 @@ func (f files) readKey() (crypto.Signer, error) {
 		if !strings.HasSuffix(block.Type, blockPKCS8) {
 			continue // a certificate, EC PARAMETERS, ...
 		}
-		if block.Type == blockSafe || block.Headers["DEK-Info"] != "" { // RFC 1421 4.6.1.3
+		if block.Type == blockEncrypted || block.Headers["DEK-Info"] != "" { // RFC 1421 4.6.1.3
 			return nil, fmt.Errorf("CA key %s is encrypted: store it decrypted, with mode 0600", f.key)
 		}
 		key, err := parseKey(block)
@@ -149,40 +144,281 @@ func (f files) readKey() (crypto.Signer, error) {
 	}
 }
 
-func parseKey(block *pem.Block) (crypto.Signer, error) {
-	var key any
-	var err error
-	switch block.Type {
-	case blockPKCS1:
-		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
-	case blockSEC1:
-		key, err = x509.ParseECPrivateKey(block.Bytes)
-	case blockPKCS8:
-		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
-	default:
-		return nil, fmt.Errorf("a block of type %q", block.Type)
+// complete reports whether both files exist. One file without the other is an error.
+func (f caFiles) complete() (bool, error) {
+	cert, err := exists(f.cert)
+	if err != nil {
+		return false, fmt.Errorf("CA certificate: %w", err)
 	}
+	key, err := exists(f.key)
+	if err != nil {
+		return false, fmt.Errorf("CA key: %w", err)
+	}
+	switch {
+	case cert && !key:
+		return false, fmt.Errorf("CA certificate %s has lost its key %s: %s", f.cert, f.key, f.remedy)
+	case key && !cert:
+		return false, fmt.Errorf("CA key %s has lost its certificate %s: %s", f.key, f.cert, f.remedy)
+	}
+	return cert, nil
+}
+
+// loadOrCreate loads the pair, and makes one first if there is none.
+func (f caFiles) loadOrCreate() (keyPair, error) {
+	rotated, err := exists(filepath.Join(f.dir, nextName))
+	if err != nil {
+		return keyPair{}, fmt.Errorf("CA: %w", err)
+	}
+	if complete, err := f.complete(); complete && err == nil && !rotated {
+		p, err := f.load() // usually neither a lock nor a writable directory is needed
+		if err == nil {
+			return p, nil
+		}
+		return f.loadLocked(err)
+	}
+	if err := os.MkdirAll(f.dir, dirMode); err != nil {
+		return keyPair{}, fmt.Errorf("make CA: %w", err)
+	}
+	unlock, err := lock(filepath.Join(f.dir, lockName))
+	if err != nil {
+		return keyPair{}, fmt.Errorf("make CA: %w", err)
+	}
+	defer unlock()
+	if err := f.finishRotation(); err != nil {
+		return keyPair{}, err
+	}
+	// Look again under the lock: another process may have made the pair meanwhile.
+	complete, err := f.complete()
+	if err != nil {
+		return keyPair{}, err
+	}
+	if !complete {
+		if err := f.create(); err != nil {
+			return keyPair{}, fmt.Errorf("make CA: %w", err)
+		}
+	}
+	return f.load()
+}
+
+// loadLocked loads the pair under the lock. An earlier load failed, perhaps only because the two
+// files were being replaced one after the other.
+func (f caFiles) loadLocked(failed error) (keyPair, error) {
+	unlock, err := lock(filepath.Join(f.dir, lockName))
+	if err != nil {
+		return keyPair{}, failed // this user cannot write to the directory, so it cannot finish a rotation either
+	}
+	defer unlock()
+	if err := f.finishRotation(); err != nil {
+		return keyPair{}, err
+	}
+	return f.load()
+}
+
+// create makes a pair and writes it.
+func (f caFiles) create() error {
+	cert, key, err := newCA(time.Now())
+	if err != nil {
+		return err
+	}
+	if err := replaceFiles(f.dir, newFile{f.key, key, keyMode}, newFile{f.cert, cert, certMode}); err != nil {
+		os.Remove(f.key) // half a pair would make the next start fail
+		os.Remove(f.cert)
+		return err
+	}
+	return nil
+}
+
+// Rotate replaces the CA in dir by a new one, completely or not at all, and returns both
+// certificates. The old certificate is kept in ca-previous.pem, with at most eight that were there
+// before; its key is deleted. The old CA may have expired. Half a pair, a CA that was not made
+// here, and another user's are errors. A process that loads the pair at the same time gets the old
+// CA or the new one.
+func Rotate(dir string) (old, now *x509.Certificate, err error) {
+	f := stateFiles(dir)
+	if err := f.checkOwner(); err != nil {
+		return nil, nil, fmt.Errorf("rotate CA: %w", err)
+	}
+	unlock, err := f.lockDir()
+	if err != nil {
+		return nil, nil, fmt.Errorf("rotate CA: %w", err)
+	}
+	defer unlock()
+	if err := f.finishRotation(); err != nil {
+		return nil, nil, err
+	}
+	old, err = f.replaceable()
+	if err != nil {
+		return nil, nil, err
+	}
+	previous, err := Previous(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	replaced := append([]*x509.Certificate{old}, previous...)
+	if err := writeNext(dir, replaced[:min(len(replaced), maxChain-1)]); err != nil {
+		return nil, nil, fmt.Errorf("rotate CA: %w", err)
+	}
+	if err := f.finishRotation(); err != nil {
+		return nil, nil, err
+	}
+	p, err := f.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	return old, p.certs[0], nil
+}
+
+// Previous returns the certificates that Rotate has replaced in dir, the newest first; none if
+// Rotate was never called.
+func Previous(dir string) ([]*x509.Certificate, error) {
+	f := caFiles{cert: filepath.Join(dir, previousName), remedy: "remove it; it is of use for uninstalling alone"}
+	certs, err := f.readCerts()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return certs, err
+}
+
+// checkOwner fails if the key belongs to another user: a key that root put in its place could not
+// be read by that user's proxy. A missing key is no error.
+func (f caFiles) checkOwner() error {
+	info, err := os.Stat(f.key)
+	if err != nil {
+		return nil // reading it reports the error
+	}
+	if uid := fileOwner(info); uid != os.Geteuid() {
+		return fmt.Errorf("%s is another user's: as user %d this has to be done", f.key, uid)
+	}
+	return nil
+}
+
+// lockDir takes the lock of an existing directory.
+func (f caFiles) lockDir() (unlock func(), err error) {
+	if _, err := os.Stat(f.dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s is not there", ErrNoCA, f.dir)
+	}
+	return lock(filepath.Join(f.dir, lockName))
+}
+
+// replaceable returns the certificate of the pair if this package made it.
+func (f caFiles) replaceable() (*x509.Certificate, error) {
+	complete, err := f.complete()
 	if err != nil {
 		return nil, err
 	}
-	switch k := key.(type) {
-	case *rsa.PrivateKey:
-		return k, nil
-	case *ecdsa.PrivateKey:
-		return k, nil
-	case ed25519.PrivateKey:
-		return k, nil
+	if !complete {
+		return nil, fmt.Errorf("rotate CA: %w in %s", ErrNoCA, f.dir)
 	}
-	return nil, errors.New("neither RSA nor ECDSA nor Ed25519")
+	certs, err := f.readCerts()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(certs[0].Subject.Organization, []string{organization}) {
+		return nil, fmt.Errorf("rotate CA: %s was not made here, and its key would be lost: move the pair elsewhere first", f.cert)
+	}
+	return certs[0], nil
 }
 
-// lent says whether a key is root's, who lets this user read it through a group: so
-// Kubernetes mounts a Secret for a pod that has an fsGroup.
-func lent(mode fs.FileMode, owner, us int) bool {
-	return mode&^lentMode == 0 && owner == 0 && us != 0
+// writeNext makes a new pair and writes it, with the certificates that it replaces, to nextName.
+// Once it has returned, the rotation is decided.
+func writeNext(dir string, replaced []*x509.Certificate) error {
+	cert, key, err := newCA(time.Now())
+	if err != nil {
+		return err
+	}
+	text := slices.Concat(key, cert, EncodeCertificates(replaced))
+	return replaceFiles(dir, newFile{filepath.Join(dir, nextName), text, keyMode})
 }
 
-// readFile returns the text of name and what is known of the very file read.
+// finishRotation completes a rotation that is decided, if there is one. The caller holds the lock.
+// It may be interrupted at any point and repeated.
+func (f caFiles) finishRotation() error {
+	name := filepath.Join(f.dir, nextName)
+	if there, err := exists(name); err != nil || !there {
+		return err
+	}
+	if err := f.checkOwner(); err != nil {
+		return fmt.Errorf("end the rotation of the CA: %w", err)
+	}
+	next := caFiles{cert: name, key: name, remedy: "remove it, and rotate the CA again"}
+	p, err := next.load()
+	if err != nil {
+		return fmt.Errorf("end the rotation of the CA: %w", err)
+	}
+	key, err := encodeKey(p.key)
+	if err == nil {
+		err = replaceFiles(f.dir,
+			newFile{filepath.Join(f.dir, previousName), EncodeCertificates(p.certs[1:]), certMode},
+			newFile{f.key, key, keyMode},
+			newFile{f.cert, EncodeCertificates(p.certs[:1]), certMode})
+	}
+	if err == nil {
+		err = os.Remove(name)
+	}
+	if err == nil {
+		err = syncDir(f.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("end the rotation of the CA (the next start goes on with it): %w", err)
+	}
+	return nil
+}
+
+// A newFile is a file that replaceFiles creates or replaces.
+type newFile struct {
+	name string
+	data []byte
+	mode fs.FileMode
+}
+
+// replaceFiles writes all files to the disk under temporary names, then renames them one after the
+// other.
+func replaceFiles(dir string, all ...newFile) error {
+	var temps []string
+	defer func() {
+		for _, tmp := range temps {
+			os.Remove(tmp) // does nothing after the rename
+		}
+	}()
+	for _, w := range all {
+		tmp, err := writeTemp(dir, w.data, w.mode)
+		if err != nil {
+			return err
+		}
+		temps = append(temps, tmp)
+	}
+	for i, w := range all {
+		if err := os.Rename(temps[i], w.name); err != nil {
+			return err
+		}
+	}
+	return syncDir(dir)
+}
+
+// writeTemp writes data to a new file in dir and syncs it.
+func writeTemp(dir string, data []byte, mode fs.FileMode) (name string, err error) {
+	f, err := os.CreateTemp(dir, ".ca-*") // mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+// syncDir syncs the directory itself, so that new names survive a crash.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// readFile returns the content of a regular file and its info, both of the same open file.
 func readFile(name string) ([]byte, fs.FileInfo, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -193,9 +429,51 @@ func readFile(name string) ([]byte, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if !info.Mode().IsRegular() { // a FIFO would hold up the start
+	if !info.Mode().IsRegular() { // reading a FIFO would block the start
 		return nil, nil, fmt.Errorf("open %s: not a regular file", name)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile))
 	return bytes.TrimSpace(text), info, err
+}
+
+// exists reports whether name exists, even as a dangling symbolic link.
+func exists(name string) (bool, error) {
+	_, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// lock waits for the lock of a file. The kernel releases it if the process dies.
+func lock(name string) (unlock func(), err error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, keyMode)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", name, err)
+		}
+	}
+}
+
+// fileOwner returns the ID of the user who owns a file, or of this process's user where files have
+// no owner.
+func fileOwner(info fs.FileInfo) int {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return os.Geteuid()
+}
+
+// readableByGroup reports whether the key belongs to root, who lets this user read it through a
+// group: Kubernetes mounts a Secret like that for a pod that has an fsGroup.
+func readableByGroup(mode fs.FileMode, owner, us int) bool {
+	return mode&^groupKeyMode == 0 && owner == 0 && us != 0
 }

@@ -257,8 +257,8 @@ func TestLentKey(t *testing.T) {
 		{0o440, other, us, false},
 		{0o440, root, root, false},
 	} {
-		if got := lent(c.mode, c.owner, c.us); got != c.want {
-			t.Errorf("lent(%#o, %d, %d) = %v", c.mode, c.owner, c.us, got)
+		if got := readableByGroup(c.mode, c.owner, c.us); got != c.want {
+			t.Errorf("readableByGroup(%#o, %d, %d) = %v", c.mode, c.owner, c.us, got)
 		}
 	}
 }

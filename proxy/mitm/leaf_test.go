@@ -87,7 +87,7 @@ func TestLeafRefuses(t *testing.T) {
 		}
 	}
 	if n := a.leaves.len(); n != 0 {
-		t.Errorf("%d held", n)
+		t.Errorf("%d cached", n)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestLeafStaysWithinTheCA(t *testing.T) {
 	if cert.Leaf.NotAfter.After(a.ca.NotAfter) || cert.Leaf.NotBefore.Before(a.ca.NotBefore) {
 		t.Errorf("valid from %s to %s", cert.Leaf.NotBefore, cert.Leaf.NotAfter)
 	}
-	if _, err := a.mint("a.test", a.ca.NotAfter.Add(time.Second)); err == nil || !strings.Contains(err.Error(), "the CA expired on") {
+	if _, err := a.sign("a.test", a.ca.NotAfter.Add(time.Second)); err == nil || !strings.Contains(err.Error(), "the CA expired on") {
 		t.Errorf("a CA that expired: %v", err)
 	}
 }
@@ -146,15 +146,15 @@ func TestLeafKeyIsFresh(t *testing.T) {
 	}
 }
 
-// minter counts what a leafCache asks of it.
-type minter struct {
-	minted atomic.Int64
+// countingSigner counts what a leafCache asks of it.
+type countingSigner struct {
+	signed atomic.Int64
 	life   time.Duration
 	err    error
 }
 
-func (m *minter) mint(_ string, now time.Time) (*tls.Certificate, error) {
-	m.minted.Add(1)
+func (m *countingSigner) sign(_ string, now time.Time) (*tls.Certificate, error) {
+	m.signed.Add(1)
 	if m.err != nil {
 		return nil, m.err
 	}
@@ -163,76 +163,76 @@ func (m *minter) mint(_ string, now time.Time) (*tls.Certificate, error) {
 
 func TestLeafCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	c, m, now := newLeafCache(3), &minter{life: time.Hour}, time.Now()
+	c, m, now := newLeafCache(3), &countingSigner{life: time.Hour}, time.Now()
 	ask := func(names ...string) {
 		for _, name := range names {
-			if _, err := c.get(name, now, m.mint); err != nil {
+			if _, err := c.get(name, now, m.sign); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	ask("a", "b", "c", "a", "d") // b is the one used least recently
 	if n := c.len(); n != 3 {
-		t.Fatalf("%d held, want 3", n)
+		t.Fatalf("%d cached, want 3", n)
 	}
 	ask("a", "c", "d")
-	if n := m.minted.Load(); n != 4 {
-		t.Errorf("%d minted, want 4", n)
+	if n := m.signed.Load(); n != 4 {
+		t.Errorf("%d signed, want 4", n)
 	}
 	ask("b")
-	if n := m.minted.Load(); n != 5 {
-		t.Errorf("%d minted, want 5", n)
+	if n := m.signed.Load(); n != 5 {
+		t.Errorf("%d signed, want 5", n)
 	}
 	for i := range 100 {
 		ask(fmt.Sprint(i))
 	}
 	if c.len() != 3 || c.byUse.Len() != 3 {
-		t.Errorf("%d and %d held, want 3", c.len(), c.byUse.Len())
+		t.Errorf("%d and %d cached, want 3", c.len(), c.byUse.Len())
 	}
 }
 
 func TestLeafCacheRenews(t *testing.T) {
 	t.Parallel()
-	c, m, start := newLeafCache(3), &minter{life: 40 * time.Hour}, time.Now()
+	c, m, start := newLeafCache(3), &countingSigner{life: 40 * time.Hour}, time.Now()
 	for _, step := range []struct {
 		after time.Duration
 		want  int64
 	}{{0, 1}, {29 * time.Hour, 1}, {30 * time.Hour, 2}, {59 * time.Hour, 2}, {61 * time.Hour, 3}} {
-		if _, err := c.get("a", start.Add(step.after), m.mint); err != nil {
+		if _, err := c.get("a", start.Add(step.after), m.sign); err != nil {
 			t.Fatal(err)
 		}
-		if got := m.minted.Load(); got != step.want {
-			t.Errorf("after %s: %d minted, want %d", step.after, got, step.want)
+		if got := m.signed.Load(); got != step.want {
+			t.Errorf("after %s: %d signed, want %d", step.after, got, step.want)
 		}
 	}
 }
 
 func TestLeafCacheHoldsNoFailure(t *testing.T) {
 	t.Parallel()
-	c, m := newLeafCache(3), &minter{life: time.Hour, err: net.ErrClosed}
-	if _, err := c.get("a", time.Now(), m.mint); !errors.Is(err, net.ErrClosed) || c.len() != 0 {
-		t.Errorf("%v, %d held", err, c.len())
+	c, m := newLeafCache(3), &countingSigner{life: time.Hour, err: net.ErrClosed}
+	if _, err := c.get("a", time.Now(), m.sign); !errors.Is(err, net.ErrClosed) || c.len() != 0 {
+		t.Errorf("%v, %d cached", err, c.len())
 	}
 	m.err = nil
-	if _, err := c.get("a", time.Now(), m.mint); err != nil {
+	if _, err := c.get("a", time.Now(), m.sign); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestLeafCacheMintsOnce(t *testing.T) {
 	t.Parallel()
-	c, m := newLeafCache(3), &minter{life: time.Hour}
+	c, m := newLeafCache(3), &countingSigner{life: time.Hour}
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
-			if cert, err := c.get("a", time.Now(), m.mint); err != nil || cert == nil {
+			if cert, err := c.get("a", time.Now(), m.sign); err != nil || cert == nil {
 				t.Errorf("%v, %v", cert, err)
 			}
 		})
 	}
 	all.Wait()
-	if n := m.minted.Load(); n != 1 {
-		t.Errorf("%d minted, want 1", n)
+	if n := m.signed.Load(); n != 1 {
+		t.Errorf("%d signed, want 1", n)
 	}
 }
 
@@ -240,7 +240,7 @@ func BenchmarkMint(b *testing.B) {
 	a := newTestAuthority(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := a.mint("www.example.test", time.Now()); err != nil {
+		if _, err := a.sign("www.example.test", time.Now()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,20 +1,19 @@
-// Package mitm is the authority that intercepted TLS connections rest on: it
-// loads or makes the proxy's CA, mints a leaf certificate for each name a
-// client asks for, and does the server's side of the handshake.
+// Package mitm is the certificate authority for intercepted TLS connections: it loads or makes the
+// proxy's CA, signs a leaf certificate for each name that a client asks for, and performs the
+// server's side of the handshake.
 //
-// It is not a policy: whether a connection may be opened at all, and whether
-// the name in a client's SNI is the one it sent CONNECT for, is the caller's
-// to judge (the name is in the ConnectionState of what [Authority.Handshake]
-// returns). It never speaks to an origin and never looks at a request.
+// It makes no policy decisions. Whether a connection may be intercepted at all, and whether the
+// name in a client's SNI equals the host of its CONNECT, is for the caller to check (the name is in
+// the ConnectionState of the connection that [Authority.Handshake] returns). The package never
+// connects to an origin and never looks at a request.
 //
-// How it fails: a CA that is missing a half, cannot be read, is not a CA, has
-// expired or has a key that others may read is an error of one line that names
-// the file and what to do; nothing is made anew over it. A leaf is never valid
-// for longer than the CA is, so a CA that expires while the proxy runs ends in
-// failed handshakes. A client that does not finish its handshake is ended by
-// the context it was given, or the deadline of its connection.
+// How it fails: a CA that lacks one of its files, cannot be read, is not a CA, has expired or has a
+// key that others may read is a one-line error that names the file and what to do; nothing is
+// overwritten. A leaf is never valid for longer than the CA, so once the CA expires, handshakes
+// fail. A handshake that the client does not finish ends with the caller's context or the deadline
+// of the connection.
 //
-// An [Authority] may be shared by any number of goroutines. It starts none.
+// Any number of goroutines may share an [Authority]. It starts none.
 package mitm
 
 import (
@@ -25,23 +24,26 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
+	"time"
 )
 
-// maxNames bounds the leaf certificates held at once: about 1 KiB each.
+// maxNames bounds the cached leaf certificates, of about 1 KiB each.
 const maxNames = 10_000
 
-// An Authority signs leaf certificates with a CA. Its zero value has no CA and
-// refuses every handshake; [Load] and [LoadOrCreate] make one.
+// An Authority signs leaf certificates with a CA. Its zero value has no CA and refuses every
+// handshake; [Load] and [LoadOrCreate] make one.
 type Authority struct {
 	ca      *x509.Certificate // the issuer
 	chain   [][]byte          // DER, the issuer first
-	pem     []byte            // the same, as PEM
+	pem     []byte            // chain as PEM
 	signer  crypto.Signer     // the issuer's key
-	leafKey *ecdsa.PrivateKey // shared by all leaves; fresh in each Authority
+	leafKey *ecdsa.PrivateKey // shared by all leaves; new in each Authority
 	leaves  *leafCache
 	faults  Faults
 
@@ -50,22 +52,44 @@ type Authority struct {
 	protos []string
 }
 
-// hostKey carries the CONNECT host of [Authority.Handshake] to GetCertificate,
-// which hears nothing but the ClientHello and the handshake's context.
+// hostKey is the context key of the CONNECT host: GetCertificate gets nothing but the ClientHello
+// and the handshake's context.
 type hostKey struct{}
 
 var errNoName = errors.New("no name to mint a certificate for")
 
-func newAuthority(p pair) (*Authority, error) {
-	// From crypto/rand at each start and never written down: nobody can
-	// predict it, and a copied CA alone reads no recorded traffic.
+// Load reads a CA from a PEM certificate and its private key (RSA, ECDSA or Ed25519; PKCS #8, PKCS #1
+// or SEC 1). The key's mode must be 0600, or 0640 if the key belongs to root and the process does not
+// run as root. Certificates after the first, the CA's own issuers, are sent to clients with it.
+func Load(certFile, keyFile string) (*Authority, error) {
+	p, err := caFiles{cert: certFile, key: keyFile, remedy: "put it right, or name another pair"}.load()
+	if err != nil {
+		return nil, err
+	}
+	return newAuthority(p)
+}
+
+// LoadOrCreate loads the CA in dir, the files ca.pem and ca.key. If there are none it makes them, and
+// dir with mode 0700: an ECDSA P-256 key and a certificate of ten years with this host's name in its
+// subject. Processes that start at the same time get the same pair. Half a pair is an error: one file
+// alone is more likely a mistake than a first run.
+func LoadOrCreate(dir string) (*Authority, error) {
+	p, err := stateFiles(dir).loadOrCreate()
+	if err != nil {
+		return nil, err
+	}
+	return newAuthority(p)
+}
+
+func newAuthority(p keyPair) (*Authority, error) {
+	// The key is new at each start and never stored: a copied CA alone decrypts no recorded traffic.
 	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make leaf key: %w", err)
 	}
 	a := &Authority{
 		ca:      p.certs[0],
-		pem:     p.pem,
+		pem:     EncodeCertificates(p.certs),
 		signer:  p.key,
 		leafKey: leafKey,
 		leaves:  newLeafCache(maxNames),
@@ -78,26 +102,25 @@ func newAuthority(p pair) (*Authority, error) {
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: a.certificate,
 	}
-	// One Config for all connections: its ticket keys, which crypto/tls makes
-	// and rotates, let sessions resume across connections; connections that
-	// GetConfigForClient sends to noALPN use the same keys.
+	// All connections share one Config and so its ticket keys, which crypto/tls makes and rotates:
+	// sessions resume across connections. noALPN uses the same keys.
 	a.config = a.noALPN.Clone()
 	a.config.NextProtos = a.protos
 	a.config.GetConfigForClient = a.configFor
 	return a, nil
 }
 
-// CertPEM returns the CA's certificate as PEM, for trust stores. Where the
-// file held further certificates, the issuers of the CA, they follow.
+// CertPEM returns the CA's certificate as PEM, for trust stores. The CA's issuers follow if the
+// file had them.
 func (a *Authority) CertPEM() []byte { return slices.Clone(a.pem) }
 
-// Certificate returns the CA's certificate. It must not be changed.
+// Certificate returns the CA's certificate. The caller must not change it.
 func (a *Authority) Certificate() *x509.Certificate { return a.ca }
 
-// Handshake does the server's side of a TLS handshake on conn, with a leaf
-// certificate for the name in the client's SNI or, without one, for host: a
-// DNS name or an IP address without brackets, without port. Its time limit is
-// ctx's, or conn's deadline. After an error conn is still the caller's to close.
+// Handshake performs the server's side of a TLS handshake on conn, with a leaf certificate for the
+// name in the client's SNI or, if there is none, for host: a DNS name or an IP address without
+// brackets and port. It ends with ctx or at conn's deadline. If it fails the caller still has to
+// close conn.
 func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string) (*tls.Conn, error) {
 	if a == nil || a.config == nil {
 		return nil, errors.New("tls handshake with client: no CA")
@@ -110,28 +133,99 @@ func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string) (
 	return tc, nil
 }
 
-// configFor sends a client that offers ALPN, but neither protocol we speak, to
-// the Config without ALPN. `curl -0` offers http/1.0 alone; crypto/tls would
-// end the handshake with no_application_protocol (RFC 7301 3.2).
+// configFor returns the Config without ALPN for a client whose ALPN list has none of our protocols.
+// `curl -0` offers http/1.0 alone; crypto/tls would end the handshake with no_application_protocol
+// (RFC 7301 3.2).
 func (a *Authority) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	ours := func(proto string) bool { return slices.Contains(a.protos, proto) }
 	if len(hello.SupportedProtos) > 0 && !slices.ContainsFunc(hello.SupportedProtos, ours) {
 		return a.noALPN, nil
 	}
-	return nil, nil // go on with config
+	return nil, nil // use config
 }
 
+// certificate is the Config's GetCertificate.
 func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := hello.ServerName
 	if name == "" {
 		name, _ = hello.Context().Value(hostKey{}).(string)
 	}
 	if name == "" {
-		return nil, &noCertificate{errNoName}
+		return nil, &noCertificateError{errNoName}
 	}
 	leaf, err := a.leaf(name)
 	if err != nil {
-		return nil, &noCertificate{err}
+		return nil, &noCertificateError{err}
 	}
 	return leaf, nil
+}
+
+// leaf returns the leaf certificate for name, from the cache or newly signed.
+func (a *Authority) leaf(name string) (*tls.Certificate, error) {
+	name, err := hostName(name)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := a.leaves.get(name, time.Now(), a.sign)
+	if err != nil {
+		return nil, fmt.Errorf("mint certificate for %s: %w", name, err)
+	}
+	return cert, nil
+}
+
+// sign makes a leaf for name, which is in the form that hostName returns.
+func (a *Authority) sign(name string, now time.Time) (*tls.Certificate, error) {
+	if now.After(a.ca.NotAfter) {
+		return nil, fmt.Errorf("the CA expired on %s", a.ca.NotAfter.Format(time.DateOnly))
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{Organization: []string{organization}},
+		NotBefore:    slices.MaxFunc([]time.Time{now.Add(-backdate), a.ca.NotBefore}, time.Time.Compare),
+		NotAfter:     slices.MinFunc([]time.Time{now.Add(leafLife), a.ca.NotAfter}, time.Time.Compare),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		// Encodes as CA:FALSE.
+		BasicConstraintsValid: true,
+	}
+	// The CN is for people: clients compare the SAN (RFC 9110 4.3.4). A name that is too long is
+	// omitted, not cut: the rest could be the name of another host.
+	if len(name) <= maxCN {
+		template.Subject.CommonName = name
+	}
+	if addr, err := netip.ParseAddr(name); err == nil {
+		template.IPAddresses = []net.IP{addr.AsSlice()}
+	} else {
+		template.DNSNames = []string{name}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.ca, a.leafKey.Public(), a.signer)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{
+		Certificate: append([][]byte{der}, a.chain...),
+		PrivateKey:  a.leafKey,
+		Leaf:        leaf,
+	}, nil
+}
+
+// Stats is the state of an Authority.
+type Stats struct {
+	NotAfter time.Time        // when the CA's certificate expires
+	Leaves   int              // cached certificates
+	Minted   uint64           // certificates signed so far
+	Failed   map[Fault]uint64 // handshakes that failed so far; has every Fault as a key
+}
+
+// Stats returns the current state. It must not be called on the zero Authority.
+func (a *Authority) Stats() Stats {
+	return Stats{NotAfter: a.ca.NotAfter, Leaves: a.leaves.len(), Minted: a.leaves.signed.Load(), Failed: a.faults.Counts()}
 }

@@ -105,7 +105,7 @@ func TestHandshakeNames(t *testing.T) {
 		}
 	})
 	if n := a.leaves.len(); n != 4 { // a.test, b.test and two addresses
-		t.Errorf("%d names held, want 4", n)
+		t.Errorf("%d names cached, want 4", n)
 	}
 }
 

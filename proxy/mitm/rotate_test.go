@@ -43,7 +43,7 @@ func TestRotate(t *testing.T) {
 	if !old.Equal(first.Certificate()) || now.Equal(old) {
 		t.Errorf("replaced %s by %s", old.SerialNumber, now.SerialNumber)
 	}
-	if d := time.Since(Made(now)); d < 0 || d > time.Hour {
+	if d := time.Since(CreatedAt(now)); d < 0 || d > time.Hour {
 		t.Errorf("made %s ago", d)
 	}
 	if !mustLoad(t, dir).Certificate().Equal(now) {
@@ -102,11 +102,11 @@ func TestRotateBrokenOff(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		old := mustLoad(t, dir).Certificate()
 		next := filepath.Join(dir, nextName)
-		err := writeNext(dir, mustCerts(t, own(dir)))
+		err := writeNext(dir, mustCerts(t, stateFiles(dir)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := files{cert: next, key: next}.load()
+		p, err := caFiles{cert: next, key: next}.load()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestRotateBrokenOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := map[string][]byte{previousName: encodeCerts(p.certs[1:]), keyName: key, certName: encodeCerts(p.certs[:1])}
+		text := map[string][]byte{previousName: EncodeCertificates(p.certs[1:]), keyName: key, certName: EncodeCertificates(p.certs[:1])}
 		for _, name := range names[:steps] {
 			mode := certMode
 			if name == keyName {
@@ -147,7 +147,7 @@ func TestRotateBrokenOffAtFirst(t *testing.T) {
 	}
 }
 
-func mustCerts(t *testing.T, f files) []*x509.Certificate {
+func mustCerts(t *testing.T, f caFiles) []*x509.Certificate {
 	t.Helper()
 	certs, err := f.readCerts()
 	if err != nil {
@@ -277,7 +277,7 @@ func TestRotateAsRoot(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if certs, err := own(dir).readCerts(); err != nil || !certs[0].Equal(first.Certificate()) {
+	if certs, err := stateFiles(dir).readCerts(); err != nil || !certs[0].Equal(first.Certificate()) {
 		t.Errorf("the certificate was replaced: %v", err)
 	}
 }

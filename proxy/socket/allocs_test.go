@@ -4,7 +4,7 @@ package socket
 
 import "testing"
 
-func TestNothingIsAllocated(t *testing.T) {
+func TestAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, thereAndBack(t)); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

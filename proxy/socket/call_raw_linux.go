@@ -7,19 +7,19 @@ import (
 	"unsafe"
 )
 
-// Read reads from a socket of package net into b, by its descriptor. It never waits:
-// where nothing has come its error is syscall.EAGAIN.
+// Read reads from a socket of package net, by its descriptor, into b. It never blocks: if nothing
+// has been received its error is syscall.EAGAIN.
 func Read(fd uintptr, b []byte) (int, error) {
 	return call(syscall.SYS_READ, fd, unsafe.Pointer(unsafe.SliceData(b)), len(b))
 }
 
-// Write writes as much of b to a socket of package net, by its descriptor, as that takes
-// at once. It never waits: where that is nothing its error is syscall.EAGAIN.
+// Write writes to a socket of package net, by its descriptor, as many bytes of b as the kernel
+// takes at once. It never blocks: if the kernel takes none its error is syscall.EAGAIN.
 func Write(fd uintptr, b []byte) (int, error) {
 	return call(syscall.SYS_WRITE, fd, unsafe.Pointer(unsafe.SliceData(b)), len(b))
 }
 
-// writeBoth is Write of what is in a and then b.
+// writeBoth writes bytes of a and then of b in one system call.
 func writeBoth(fd uintptr, a, b []byte) (int, error) {
 	if len(b) == 0 {
 		return Write(fd, a)
@@ -30,6 +30,7 @@ func writeBoth(fd uintptr, a, b []byte) (int, error) {
 	return call(syscall.SYS_WRITEV, fd, unsafe.Pointer(&both), len(both))
 }
 
+// call makes a system call without telling the runtime, and repeats it if a signal interrupts it.
 func call(number, fd uintptr, p unsafe.Pointer, n int) (int, error) {
 	for {
 		done, _, err := syscall.RawSyscall(number, fd, uintptr(p), uintptr(n))

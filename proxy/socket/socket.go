@@ -1,12 +1,12 @@
-// Package socket reads and writes TCP connections as package net does, but for what that
-// costs. A socket of net's never waits inside of the system for its peer, and yet each of
-// its calls is announced to Go's scheduler as one that may: where it takes longer than some
-// 20 µs, as a write over loopback does on a busy machine, another thread takes over what
-// else there is to do. The calls here are not announced, on Linux; while one lasts, nothing
-// else runs on its thread, and the collector may wait for it. docs/performance.md says what
-// that gives.
+// Package socket reads and writes TCP connections like package net, at a lower cost. The sockets of
+// package net never block in a system call, yet Go's runtime is told before each call that it may
+// block. If the call takes longer than some 20 µs, as a write over loopback does on a busy machine,
+// another thread takes over the goroutines of this one. On Linux the calls of this package do not
+// tell the runtime. While one lasts, nothing else runs on its thread, and the garbage collector may
+// have to wait for it. docs/performance.md has the measurements.
 //
-// Errors are package net's (*net.OpError, io.EOF), but that they call every network "tcp".
+// Errors are those of package net (*net.OpError, io.EOF), except that their network is always
+// "tcp".
 package socket
 
 import (
@@ -20,111 +20,112 @@ import (
 	"time"
 )
 
-// A Conn is a TCP connection of package net's. Several goroutines may use it at once, as
-// any net.Conn. Make one with New.
+// A Conn is a TCP connection of package net. Like any net.Conn it may be used by several goroutines
+// at once. Make one with New.
 type Conn struct {
-	net.Conn // tcp, for all but what is below
+	net.Conn // tcp, for all methods but those below
 	tcp      *net.TCPConn
 	raw      syscall.RawConn
 
-	// Stalled is called where a Write has to wait for the peer, by its goroutine, before it waits. It is set before
-	// the connection is used; nil: nobody is told.
-	Stalled func()
+	// OnBlocked, if not nil, is called by the goroutine of a Write that has to wait for the peer, before
+	// it waits. It must be set before the connection is used.
+	OnBlocked func()
 }
 
-// New gives c as a *Conn where it is a *net.TCPConn, and else as it is.
+// New wraps a *net.TCPConn in a *Conn and returns any other connection unchanged.
 func New(c net.Conn) net.Conn {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return c
 	}
 	raw, err := tcp.SyscallConn()
-	if err != nil { // it is no connection, which it says at every use
+	if err != nil { // the connection is invalid and fails at every use
 		return c
 	}
 	return &Conn{Conn: tcp, tcp: tcp, raw: raw}
 }
 
-// SyscallConn gives the socket, for Read and Write.
+// SyscallConn returns the socket, for Read and Write.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 
-// CloseWrite ends what we send and leaves the other direction open.
+// CloseWrite closes the sending direction and leaves the other one open.
 func (c *Conn) CloseWrite() error { return c.tcp.CloseWrite() }
 
-// SetLinger is that of a *net.TCPConn.
+// SetLinger is that of *net.TCPConn.
 func (c *Conn) SetLinger(sec int) error { return c.tcp.SetLinger(sec) }
 
-// Splice has the system copy what comes, to the other, until the end.
+// Splice copies everything received on c to another connection until the end, within the kernel if
+// it can.
 func (c *Conn) Splice(to *Conn) (int64, error) { return io.Copy(to.tcp, c.tcp) }
 
-// Read reads into b what has come, and waits where that is nothing.
+// Read reads received bytes into b, and waits if there are none.
 func (c *Conn) Read(b []byte) (int, error) { return c.read(b, false) }
 
-// ErrNothing is what a Glance says where nothing has come. It is Temporary, so that
+// ErrWouldBlock is the error of TryRead if no bytes have been received. It is Temporary, so that
 // crypto/tls goes on with the connection afterwards.
-var ErrNothing error = nothing{}
+var ErrWouldBlock error = wouldBlock{}
 
-type nothing struct{}
+type wouldBlock struct{}
 
-func (nothing) Error() string   { return "nothing has come" }
-func (nothing) Timeout() bool   { return true }
-func (nothing) Temporary() bool { return true }
+func (wouldBlock) Error() string   { return "nothing has come" }
+func (wouldBlock) Timeout() bool   { return true }
+func (wouldBlock) Temporary() bool { return true }
 
-// Glance reads into b what has come, and waits for nothing but the end of another
-// goroutine's Read. It ends a read deadline that has passed.
-func (c *Conn) Glance(b []byte) (int, error) {
+// TryRead reads received bytes into b without waiting for the peer; it waits only for the Read of
+// another goroutine. It clears a read deadline that has passed.
+func (c *Conn) TryRead(b []byte) (int, error) {
 	n, err := c.read(b, true)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		c.SetReadDeadline(time.Time{}) // an error shows in the read
+		c.SetReadDeadline(time.Time{}) // the next read returns any error
 		n, err = c.read(b, true)
 	}
 	return n, err
 }
 
-func (c *Conn) read(b []byte, glance bool) (int, error) {
+func (c *Conn) read(b []byte, noWait bool) (int, error) {
 	if len(b) == 0 {
 		return c.tcp.Read(b)
 	}
-	r := readings.Get().(*reading)
-	r.b, r.glance, r.n, r.err = b, glance, 0, nil
+	r := readCalls.Get().(*readCall)
+	r.b, r.noWait, r.n, r.err = b, noWait, 0, nil
 	err := c.raw.Read(r.step)
-	n, failure := r.n, r.err
+	n, sysErr := r.n, r.err
 	r.b = nil
-	readings.Put(r)
+	readCalls.Put(r)
 	switch {
-	case err == nil && failure == nil && n == 0:
+	case err == nil && sysErr == nil && n == 0:
 		return 0, io.EOF
-	case err == nil && (failure == nil || failure == ErrNothing):
-		return n, failure
+	case err == nil && (sysErr == nil || sysErr == ErrWouldBlock):
+		return n, sysErr
 	}
-	return n, c.failed("read", err, failure)
+	return n, c.failed("read", err, sysErr)
 }
 
-// Write writes b, and waits until all of it is with the system.
+// Write writes b and returns when the kernel has taken all of it.
 func (c *Conn) Write(b []byte) (int, error) { return c.WriteBoth(b, nil) }
 
-// WriteBoth is Write of a and then b, by one call of the system where that takes all.
+// WriteBoth writes a and then b, in one system call if the kernel takes both.
 func (c *Conn) WriteBoth(a, b []byte) (int, error) {
 	if len(a)+len(b) == 0 {
 		return c.tcp.Write(nil)
 	}
-	w := writings.Get().(*writing)
-	w.a, w.b, w.n, w.err, w.stalled = a, b, 0, nil, c.Stalled
+	w := writeCalls.Get().(*writeCall)
+	w.a, w.b, w.n, w.err, w.onBlocked = a, b, 0, nil, c.OnBlocked
 	err := c.raw.Write(w.step)
-	n, failure := w.n, w.err
-	w.a, w.b, w.stalled = nil, nil, nil
-	writings.Put(w)
-	if err == nil && failure == nil {
+	n, sysErr := w.n, w.err
+	w.a, w.b, w.onBlocked = nil, nil, nil
+	writeCalls.Put(w)
+	if err == nil && sysErr == nil {
 		return n, nil
 	}
-	return n, c.failed("write", err, failure)
+	return n, c.failed("write", err, sysErr)
 }
 
-// failed is package net's error of a call: of what a RawConn has said, or else of what the
-// system has.
-func (c *Conn) failed(op string, said, failure error) error {
-	err := cmp.Or(said, failure)
-	if e, ok := errors.AsType[*net.OpError](said); ok {
+// failed returns the error that package net would return: for the error of a RawConn, or else for
+// that of the system call.
+func (c *Conn) failed(op string, rawErr, sysErr error) error {
+	err := cmp.Or(rawErr, sysErr)
+	if e, ok := errors.AsType[*net.OpError](rawErr); ok {
 		err = e.Err
 	} else if _, ok := err.(syscall.Errno); ok {
 		err = os.NewSyscallError(op, err)
@@ -132,52 +133,52 @@ func (c *Conn) failed(op string, said, failure error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
-// Calls under way. They are kept, since what a RawConn calls would have to be allocated.
+// Pools of calls: without them the function that a RawConn calls would be allocated for each call.
 var (
-	readings = sync.Pool{New: func() any {
-		r := new(reading)
+	readCalls = sync.Pool{New: func() any {
+		r := new(readCall)
 		r.step = r.try
 		return r
 	}}
-	writings = sync.Pool{New: func() any {
-		w := new(writing)
+	writeCalls = sync.Pool{New: func() any {
+		w := new(writeCall)
 		w.step = w.try
 		return w
 	}}
 )
 
-type reading struct {
+type readCall struct {
 	step   func(fd uintptr) (done bool)
 	b      []byte
-	glance bool // not to wait
+	noWait bool
 	n      int
-	err    error // of the system, or ErrNothing
+	err    error // of the system call, or ErrWouldBlock
 }
 
-func (r *reading) try(fd uintptr) (done bool) {
-	if r.n, r.err = Read(fd, r.b); r.err == syscall.EAGAIN && r.glance {
-		r.err = ErrNothing
+func (r *readCall) try(fd uintptr) (done bool) {
+	if r.n, r.err = Read(fd, r.b); r.err == syscall.EAGAIN && r.noWait {
+		r.err = ErrWouldBlock
 	}
 	return r.err != syscall.EAGAIN
 }
 
-type writing struct {
+type writeCall struct {
 	step func(fd uintptr) (done bool)
-	a, b []byte // what is not written yet
+	a, b []byte // not written yet
 	n    int
-	err  error // of the system, or io.ErrUnexpectedEOF
+	err  error // of the system call, or io.ErrUnexpectedEOF
 
-	stalled func()
+	onBlocked func()
 }
 
-func (w *writing) try(fd uintptr) (done bool) {
+func (w *writeCall) try(fd uintptr) (done bool) {
 	for len(w.a)+len(w.b) > 0 {
 		n, err := writeBoth(fd, w.a, w.b)
 		if w.err = err; err == nil && n == 0 {
-			w.err = io.ErrUnexpectedEOF // as package net has it
+			w.err = io.ErrUnexpectedEOF // as in package net
 		}
-		if w.err == syscall.EAGAIN && w.stalled != nil {
-			w.stalled()
+		if w.err == syscall.EAGAIN && w.onBlocked != nil {
+			w.onBlocked()
 		}
 		if w.err != nil {
 			return w.err != syscall.EAGAIN

@@ -151,8 +151,8 @@ func TestWriteAsNet(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		do         func(ours net.Conn, peer *net.TCPConn) (wait func())
-		octets     int
-		want, next outcome // n of want: 1 for some of the octets
+		bytes      int
+		want, next outcome // n of want: 1 for some of the bytes
 	}{
 		{"all at once", before(func(net.Conn, *net.TCPConn) {}), 1000, outcome{n: 1000}, outcome{n: 1}},
 		{"nothing", before(func(net.Conn, *net.TCPConn) {}), 0, outcome{}, outcome{n: 1}},
@@ -172,9 +172,9 @@ func TestWriteAsNet(t *testing.T) {
 			check := func(who string, ours net.Conn, peer *net.TCPConn, write func([]byte) (int, error)) {
 				t.Helper()
 				wait := tt.do(ours, peer)
-				got := outcomeOf(write(make([]byte, tt.octets)))
+				got := outcomeOf(write(make([]byte, tt.bytes)))
 				wait()
-				if got.err != "" && 0 < got.n && got.n < tt.octets {
+				if got.err != "" && 0 < got.n && got.n < tt.bytes {
 					got.n = 1
 				}
 				if got != tt.want {
@@ -189,7 +189,7 @@ func TestWriteAsNet(t *testing.T) {
 			ours, peer = pair(t)
 			conn := New(ours).(*Conn)
 			check("a Conn", conn, peer, conn.Write)
-			for _, cut := range []int{0, 100, tt.octets / 2, tt.octets} {
+			for _, cut := range []int{0, 100, tt.bytes / 2, tt.bytes} {
 				ours, peer = pair(t)
 				conn = New(ours).(*Conn)
 				check("both parts", conn, peer, func(b []byte) (int, error) {
@@ -201,7 +201,7 @@ func TestWriteAsNet(t *testing.T) {
 	}
 }
 
-// some is o after a part of the octets.
+// some is o after a part of the bytes.
 func some(o outcome) outcome {
 	o.n = 1
 	return o
@@ -222,31 +222,31 @@ func TestWriteBoth(t *testing.T) {
 		testkit.Must(t, ours.CloseWrite())
 		read.Wait()
 		if n != len(both) || err != nil || !bytes.Equal(got, both) {
-			t.Errorf("%d: %d octets written, %v; %d came, or others", size, n, err, len(got))
+			t.Errorf("%d: %d bytes written, %v; %d came, or others", size, n, err, len(got))
 		}
 	}
 }
 
-func TestGlance(t *testing.T) {
+func TestTryRead(t *testing.T) {
 	tcp, peer := pair(t)
 	ours := New(tcp).(*Conn)
 	b := make([]byte, 8)
-	if n, err := ours.Glance(b); n != 0 || err != ErrNothing {
+	if n, err := ours.TryRead(b); n != 0 || err != ErrWouldBlock {
 		t.Errorf("nothing has come: %d, %v", n, err)
 	}
 	testkit.Must(t, ours.SetReadDeadline(past))
-	if n, err := ours.Glance(b); n != 0 || err != ErrNothing {
+	if n, err := ours.TryRead(b); n != 0 || err != ErrWouldBlock {
 		t.Errorf("behind a deadline: %d, %v", n, err)
 	}
 	peer.Write([]byte("abc"))
 	if n, err := ours.Read(b[:2]); string(b[:n]) != "ab" || err != nil { // the deadline is over
 		t.Errorf("%q, %v", b[:n], err)
 	}
-	if n, err := ours.Glance(b); string(b[:n]) != "c" || err != nil {
+	if n, err := ours.TryRead(b); string(b[:n]) != "c" || err != nil {
 		t.Errorf("something has come: %q, %v", b[:n], err)
 	}
 	reset(ours, peer)
-	if n, err := ours.Glance(b); n != 0 || err != io.EOF {
+	if n, err := ours.TryRead(b); n != 0 || err != io.EOF {
 		t.Errorf("the end has come: %d, %v", n, err)
 	}
 }
@@ -274,11 +274,11 @@ func TestManyWriters(t *testing.T) {
 	testkit.Must(t, tcp.CloseWrite())
 	read.Wait()
 	if len(got) != 3*each*part {
-		t.Fatalf("%d octets", len(got))
+		t.Fatalf("%d bytes", len(got))
 	}
 	for i := 0; i < len(got); i += part {
 		if n := bytes.Count(got[i:i+part], got[i:i+1]); n != part {
-			t.Errorf("%d octets of one write stand together", n)
+			t.Errorf("%d bytes of one write stand together", n)
 		}
 	}
 }
@@ -315,7 +315,7 @@ func TestManyReaders(t *testing.T) {
 	reads.Wait()
 	for c, n := range counts {
 		if n != len(sent)/256 {
-			t.Errorf("octet %d came %d times", c, n)
+			t.Errorf("byte %d came %d times", c, n)
 		}
 	}
 }
@@ -336,11 +336,11 @@ func TestSplice(t *testing.T) {
 	testkit.Must(t, to.CloseWrite())
 	all.Wait()
 	if n != int64(len(sent)) || err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("%d octets, %v; %d came, or others", n, err, len(got))
+		t.Errorf("%d bytes, %v; %d came, or others", n, err, len(got))
 	}
 }
 
-func TestNewLeavesOthersAlone(t *testing.T) {
+func TestNewReturnsOthersUnchanged(t *testing.T) {
 	c, other := net.Pipe()
 	defer c.Close()
 	defer other.Close()
@@ -357,14 +357,14 @@ func thereAndBack(t testing.TB) func() {
 	return func() {
 		_, werr := ours.WriteBoth(a[:100], a[100:])
 		_, rerr := io.ReadFull(peer, b)
-		_, gerr := peer.Glance(b)
-		if werr != nil || rerr != nil || gerr != ErrNothing {
+		_, gerr := peer.TryRead(b)
+		if werr != nil || rerr != nil || gerr != ErrWouldBlock {
 			t.Fatal(werr, rerr, gerr)
 		}
 	}
 }
 
-// BenchmarkConn is 1 KiB written at one end and read at the other, and a look whether
+// BenchmarkConn measures 1 KiB written at one end and read at the other, and a TryRead for
 // more has come.
 func BenchmarkConn(b *testing.B) {
 	once := thereAndBack(b)

@@ -212,7 +212,7 @@ func (x *recordExplanation) write(out io.Writer, asJSON bool) (err error) {
 	if asJSON {
 		err = cli.NewJSONLines(out).Write(x)
 	} else {
-		_, err = io.WriteString(out, x.text(cli.Colourful(out)))
+		_, err = io.WriteString(out, x.text(cli.SupportsColour(out)))
 	}
 	if err == nil && !x.fine() {
 		err = cli.ExitError(cli.ExitFailure)
@@ -223,7 +223,7 @@ func (x *recordExplanation) write(out io.Writer, asJSON bool) (err error) {
 // text is the explanation for people.
 func (x *recordExplanation) text(colours bool) string {
 	e := &x.entry
-	s := &cli.Sheet{Colours: colours}
+	s := &cli.Details{Colours: colours}
 	word, colour := "blocked", cli.Red
 	if !e.Blocked() {
 		word, colour = "allowed", cli.Green
@@ -260,7 +260,7 @@ func (x *recordExplanation) text(colours bool) string {
 func millis(ms float64) time.Duration { return asDuration(ms / 1000).Round(time.Millisecond / 10) }
 
 // printRobots shows what is kept of the robots.txt that the decision rests on.
-func (x *recordExplanation) printRobots(s *cli.Sheet) {
+func (x *recordExplanation) printRobots(s *cli.Details) {
 	if x.entry.RobotsURL == "" {
 		s.Row("robots.txt", "none was asked for")
 	} else if x.Fetch == nil {
@@ -289,7 +289,7 @@ func (x *recordExplanation) printRobots(s *cli.Sheet) {
 	}
 }
 
-func printLine(s *cli.Sheet, l explain.Line) {
+func printLine(s *cli.Details, l explain.Line) {
 	mark, text := " ", humanize.Prose(strings.TrimRight(l.Text, " \t"))
 	if l.Decides {
 		mark, text = ">", s.Paint(cli.Yellow, text)
@@ -298,7 +298,7 @@ func printLine(s *cli.Sheet, l explain.Line) {
 }
 
 // printResponse shows what the response said about uses of its content.
-func (x *recordExplanation) printResponse(s *cli.Sheet) {
+func (x *recordExplanation) printResponse(s *cli.Details) {
 	e := &x.entry
 	for _, h := range []struct{ name, value string }{
 		{"content-signal", e.ContentSignal}, {"content-usage", e.ContentUsage}, {"x-robots-tag", e.XRobotsTag},
@@ -310,7 +310,7 @@ func (x *recordExplanation) printResponse(s *cli.Sheet) {
 	}
 }
 
-func (x *recordExplanation) printPlace(s *cli.Sheet) {
+func (x *recordExplanation) printPlace(s *cli.Details) {
 	p := &x.Place
 	where := fmt.Sprintf("%s:%d", humanize.Printable(p.File), p.Line)
 	if p.Seq > 0 {
@@ -323,7 +323,7 @@ func (x *recordExplanation) printPlace(s *cli.Sheet) {
 	s.Row("record", where, holds)
 }
 
-func (x *recordExplanation) printDerived(s *cli.Sheet) {
+func (x *recordExplanation) printDerived(s *cli.Details) {
 	d := x.Derived
 	if d == nil {
 		return

@@ -58,13 +58,13 @@ func (f *tailFilter) passes(line []byte) bool {
 
 // A recordLines formats records as lines for people.
 type recordLines struct {
-	cli.Sheet
+	cli.Details
 	zone *time.Location
 	day  string // of the record before
 }
 
 func newRecordLines(colours bool, zone *time.Location) *recordLines {
-	return &recordLines{Sheet: cli.Sheet{Colours: colours}, zone: zone}
+	return &recordLines{Details: cli.Details{Colours: colours}, zone: zone}
 }
 
 // line formats a record as a line, with a line of the date before it where that changes.

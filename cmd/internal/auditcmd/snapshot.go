@@ -262,7 +262,7 @@ func (f *auditSnapshotFlags) printInfo(out io.Writer, dir, digits string) error 
 	if f.json {
 		return cli.NewJSONLines(out).Write(info)
 	}
-	s := &cli.Sheet{Colours: cli.Colourful(out)}
+	s := &cli.Details{Colours: cli.SupportsColour(out)}
 	fmt.Fprintf(&s.Text, "%s\n", sha)
 	info.print(s)
 	_, err = io.WriteString(out, s.Text.String())
@@ -289,7 +289,7 @@ func (i *snapshotInfo) add(f snapshot.Fetch) {
 	}
 }
 
-func (i *snapshotInfo) print(s *cli.Sheet) {
+func (i *snapshotInfo) print(s *cli.Details) {
 	state := humanize.Count(i.Octets, "byte")
 	switch i.State {
 	case isRemoved:

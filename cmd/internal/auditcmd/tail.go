@@ -96,7 +96,7 @@ func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
 		print:  jsonLine,
 	}
 	if !f.json {
-		t.print = newRecordLines(f.colour == "always" || f.colour == "auto" && cli.Colourful(cmd.OutOrStdout()), time.Local).line
+		t.print = newRecordLines(f.colour == "always" || f.colour == "auto" && cli.SupportsColour(cmd.OutOrStdout()), time.Local).line
 	}
 	if slices.Contains(f.paths, "-") {
 		t.from = []*tailedTrail{{r: trail.NewReader(stdinName, cmd.InOrStdin())}}

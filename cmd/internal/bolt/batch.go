@@ -3,76 +3,37 @@ package bolt
 import (
 	"cmp"
 	"container/list"
-	"encoding/binary"
-	"hash/crc32"
 	"maps"
 	"slices"
-	"time"
 
 	"go.etcd.io/bbolt"
 )
 
 const (
-	// maxPending is how many octets of entries are gathered while the disk takes
-	// none; over it the oldest are lost.
+	// maxPending limits the bytes of pending entries while the disk takes none; beyond it the oldest are
+	// dropped.
 	maxPending = 32 << 20
 
-	// maxCommit is how many octets of entries are written at once: who looks up waits
-	// for that, and each brings a page into memory.
+	// maxCommit is how many bytes of entries one commit writes: look-ups wait for it, and each entry loads
+	// a page into memory.
 	maxCommit = 4 << 20
 
-	// maxClocks is how many clocks are gathered: as many as a Pacer remembers. The
-	// ones beyond it are lost.
+	// maxClocks is how many clocks can be pending: as many as a Pacer remembers. Further ones are dropped.
 	maxClocks = 1 << 18
 
-	// clockSlack is the divisor of Options.MaxClocks that gives how many clocks the file
-	// may have beyond them: a quarter, so that not each commit has to look through all.
+	// clockSlack is the divisor of Options.MaxClocks that gives how many clocks more the file may have: a
+	// quarter, so that not each commit has to read all.
 	clockSlack = 4
 
-	// itemOverhead is what gathering an entry costs beside its octets.
+	// itemOverhead is the memory in bytes that a pending entry takes besides its own bytes.
 	itemOverhead = 200
 )
 
-// A sealed value is one as it is in the file: a checksum of what follows and of
-// its key, until when it is of use in seconds since 1970, and the octets.
-type sealed []byte
-
-const sealOctets = 4 + 8
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func seal(key string, octets []byte, until time.Time) sealed {
-	v := make(sealed, sealOctets, sealOctets+len(octets))
-	binary.BigEndian.PutUint64(v[4:], uint64(until.Unix()))
-	v = append(v, octets...)
-	binary.BigEndian.PutUint32(v, v.sum(key))
-	return v
-}
-
-func (v sealed) sum(key string) uint32 {
-	return crc32.Update(crc32.Checksum([]byte(key), castagnoli), castagnoli, v[4:])
-}
-
-// whole says whether v is as it was sealed for key.
-func (v sealed) whole(key string) bool {
-	return len(v) >= sealOctets && binary.BigEndian.Uint32(v) == v.sum(key)
-}
-
-func (v sealed) until() int64 { return int64(binary.BigEndian.Uint64(v[4:])) }
-
-// current gives a copy of the octets, nil where they are over, or there are none.
-func (v sealed) current(now time.Time) []byte {
-	if v == nil || v.until() <= now.Unix() {
-		return nil
-	}
-	return append([]byte{}, v[sealOctets:]...)
-}
-
-// A batch is what is gathered for one commit.
+// A batch is the content of one commit.
 type batch struct {
 	entries map[string]*list.Element // of item
 	order   *list.List               // the oldest first
-	octets  int                      // of entries
+	bytes   int                      // of entries
 	clocks  map[string]sealed
 }
 
@@ -106,20 +67,20 @@ func (b *batch) add(key string, value sealed, owner uint32) {
 
 func (b *batch) put(i item, push func(any) *list.Element) {
 	b.entries[i.key] = push(i)
-	b.octets += i.size()
+	b.bytes += i.size()
 }
 
 func (b *batch) remove(e *list.Element) {
 	i := b.order.Remove(e).(item)
 	delete(b.entries, i.key)
-	b.octets -= i.size()
+	b.bytes -= i.size()
 }
 
-// part takes out the clocks, and the oldest entries until they have so many octets.
-func (b *batch) part(octets int) *batch {
+// part removes the clocks, and the oldest entries of about size bytes, and returns them.
+func (b *batch) part(size int) *batch {
 	p := newBatch()
 	p.clocks, b.clocks = b.clocks, p.clocks
-	for b.order.Len() > 0 && p.octets < octets {
+	for b.order.Len() > 0 && p.bytes < size {
 		oldest := b.order.Front()
 		b.remove(oldest)
 		p.put(oldest.Value.(item), p.order.PushBack)
@@ -127,7 +88,7 @@ func (b *batch) part(octets int) *batch {
 	return p
 }
 
-// addClock says whether there was room.
+// addClock reports whether there was room for the clock.
 func (b *batch) addClock(key string, value sealed) bool {
 	if _, known := b.clocks[key]; !known && len(b.clocks) == maxClocks {
 		return false
@@ -136,8 +97,8 @@ func (b *batch) addClock(key string, value sealed) bool {
 	return true
 }
 
-// addOlder adds what is in old and not in b, and says whether there was room for
-// the clocks.
+// addOlder adds the values of old that b does not have, and reports whether there was room for the
+// clocks.
 func (b *batch) addOlder(old *batch) bool {
 	for e := old.order.Back(); e != nil; e = e.Prev() {
 		if i := e.Value.(item); b.entries[i.key] == nil {
@@ -153,17 +114,17 @@ func (b *batch) addOlder(old *batch) bool {
 	return room
 }
 
-// shrink takes the oldest entries out until at most so many octets are left, and
-// says how many.
+// shrink removes the oldest entries until at most most bytes are left, and returns how many it
+// removed.
 func (b *batch) shrink(most int) (lost int) {
-	for b.octets > most {
+	for b.bytes > most {
 		b.remove(b.order.Front())
 		lost++
 	}
 	return lost
 }
 
-// write puts the batch into the file, and gives how many clocks are new in it.
+// write puts the batch into the file, and returns how many clocks are new in it.
 func (b *batch) write(tx *bbolt.Tx) (added int, err error) {
 	robots, clocks := tx.Bucket(robotsBucket), tx.Bucket(clocksBucket)
 	for e := b.order.Front(); e != nil; e = e.Next() {

@@ -1,28 +1,23 @@
-// Package bolt keeps what serve knows of sites in one file of its state
-// directory, by way of go.etcd.io/bbolt: the entries of robots/cache, and the
-// clocks of policy/pace.
+// Package bolt stores what the daemon knows of origins and hosts in one file of its state
+// directory, by way of go.etcd.io/bbolt: the entries of robots/cache and the clocks of policy/pace.
 //
-// It knows nothing of what is in an entry. Whatever is given to it is gathered in
-// memory, found there, and committed to disk by [Store.Run], synced, at once after
-// a quiet time and a few times a second at most. The file is locked: it is one
-// process's own.
+// It does not interpret the entries. Changes are gathered in memory, where Load finds them, and
+// committed to disk by [Store.Run], synced: at once after a quiet time, and at most a few times a
+// second. The file is locked for one process.
 //
-// How it fails: a file that is in use is [ErrInUse], and nothing else keeps a
-// process from starting. A file that is damaged, or no store at all, is renamed to
-// FILE.damaged-TIME, which is said in the log, and a new one is begun; likewise
-// where the damage shows later, even if it is a fault within the mapped file or a
-// panic within bbolt. bbolt trusts what it reads, and some damage would keep it going
-// for ever (a page that leads to itself), so its pages are counted before anything
-// else is done with a file. While the disk takes nothing, which is said once, what
-// comes is gathered, up to a ceiling, and tried again. The caller of Load or Save
-// waits for no disk that is slow: the one gives up with its context, and need not ask
-// the disk for what was never saved, the other takes no notice.
+// How it fails: a file that another process uses is [ErrInUse]; nothing else keeps a process from
+// starting. A file that is damaged, or is not a store, is renamed to FILE.damaged-TIME, which is
+// logged, and a new one is made. The same happens if the damage shows later, even as a fault within
+// the mapped file or a panic within bbolt. bbolt trusts what it reads, and some damage would make
+// it loop for ever (a page that refers to itself), so the pages of a file are checked before
+// anything else. While the disk takes nothing, which is logged once, changes are gathered up to a
+// ceiling and retried. Load and Save never wait for a slow disk: Load ends with its context, and
+// does not read the disk for what was never saved; Save only gathers.
 //
-// The file never grows beyond Options.MaxBytes, whatever is saved. bbolt itself refuses to
-// grow it further, and the Store removes entries before that happens: first those of the
-// clients that have the most.
+// The file never grows beyond Options.MaxBytes. bbolt itself refuses to grow it further, and the
+// Store removes entries before that happens: first those of the clients that have the most.
 //
-// A Store may be shared by any number of goroutines. Open starts nothing.
+// Any number of goroutines may share a Store. Open starts nothing.
 package bolt
 
 import (
@@ -32,7 +27,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -44,76 +38,58 @@ import (
 )
 
 const (
-	// commitEvery is the least time between two commits.
+	// commitEvery is the shortest time between two commits.
 	commitEvery = 250 * time.Millisecond
 
-	// sweepEvery is how often what is over is taken out of the file.
+	// sweepEvery is how often expired values are removed from the file.
 	sweepEvery = time.Hour
 
-	// retryEvery is how long the disk is left alone after it has failed. It
-	// doubles up to maxRetry where one file after the other proves damaged.
+	// retryEvery is the time between a failure of the disk and the next attempt. It doubles up to
+	// maxRetry while one file after the other proves damaged.
 	retryEvery = 10 * time.Second
 	maxRetry   = time.Hour
 
-	// defaultMaxBytes is how large the file may become, in bytes. It has room for about
-	// 250,000 robots.txt files of the usual size.
+	// defaultMaxBytes is the default size limit of the file in bytes, enough for about 250,000
+	// robots.txt files of the usual size.
 	defaultMaxBytes = 1 << 30
 
-	// reserve is the divisor of MaxBytes that gives the space that only empty may use,
-	// because freeing pages takes pages. The file grows in steps of half that space.
-	reserve = 32
-
-	// clockKept is how long a clock is kept beyond its use, because the wall clock may
-	// be set.
+	// clockKept is how long a clock is kept after it expires, because the wall clock may be set.
 	clockKept = 2 * time.Hour
 )
 
-// ErrInUse is the error of a file that another process has open.
-var ErrInUse = errors.New("another robotsproxy serves from it")
-
-// errAway is the error of what would have needed a file while there is none.
+// errAway means that the file is not open at present.
 var errAway = errors.New("the store is away for the moment")
 
-// Options make a [Store].
+// Options configure a [Store].
 type Options struct {
-	File      string       // required; it is made with mode 0600 where there is none
+	File      string       // required; created with mode 0600 if there is none
 	MaxBytes  int64        // of the file, which never grows beyond them; near that size entries are removed, see sweep; zero means 1 GiB
 	MaxClocks int          // clocks in the file; beyond, those that would be of use for longest are removed; zero means 262,144
-	Log       *slog.Logger // hears of damage, and when the disk fails; required
+	Log       *slog.Logger // logs damage and disk failures; required
 }
 
-// A Store is the open file and what is yet to be written to it.
+// A Store is the open file and the changes that are not yet written to it.
 type Store struct {
-	file      string
-	maxBytes  int64
-	maxClocks int
-	seed      maphash.Seed // of filed and owner
-	log       *slog.Logger
+	database // used only with the token of turn, but for counts and filed
 
-	found  contents // by Open
-	counts counts
+	initial fileContents // what Open found in the file
 
-	turn   chan struct{} // holds a token while somebody uses what follows; see use
-	db     *bbolt.DB     // nil: there is none at present
-	handle *os.File      // db's, which has the lock
-	info   os.FileInfo   // handle's
-	clocks int           // how many clocks are in db
-	again  time.Time     // when a file may be opened again
+	turn   chan struct{} // holds a token while a goroutine uses the database; see use
+	again  time.Time     // when the file may be opened again
 	wait   time.Duration // from the next damage until then
 	closed bool
 
-	wake    chan struct{} // holds a token: there is something to commit
-	mu      sync.Mutex    // guards what follows
-	pending *batch        // newer than what is in writing
-	writing *batch        // being committed, and unchanged meanwhile; both are newer than the file
-	filed   keys          // of the entries in the file, and maybe more
-	lost    int           // entries that pending had no room for
-	gaps    bool          // or clocks
-	failing bool          // the disk, and it has been said
+	wake       chan struct{} // holds a token: there is something to commit
+	mu         sync.Mutex    // guards the fields below
+	pending    *batch        // newer than writing
+	writing    *batch        // being committed and not changed meanwhile; newer than the file
+	lost       int           // entries dropped because pending was full
+	lostClocks bool          // clocks were dropped
+	failing    bool          // the disk fails, and this was logged
 }
 
-// Open opens the file, or makes it. Where it can do neither, but for ErrInUse, the
-// Store begins without one and tries again later.
+// Open opens the file, or makes it. If it can do neither, except for ErrInUse, the Store starts
+// without a file and tries again later.
 func Open(o Options) (*Store, error) {
 	if o.File == "" || o.Log == nil || min(o.MaxBytes, int64(o.MaxClocks)) < 0 {
 		return nil, errors.New("bolt: Options lack a File or a Log, or have a negative value")
@@ -125,36 +101,36 @@ func Open(o Options) (*Store, error) {
 		o.MaxClocks = maxClocks
 	}
 	s := &Store{
-		file: o.File, maxBytes: o.MaxBytes, maxClocks: o.MaxClocks, seed: maphash.MakeSeed(), log: o.Log,
-		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), pending: newBatch(), writing: newBatch(),
+		database: database{file: o.File, maxBytes: o.MaxBytes, maxClocks: o.MaxClocks, log: o.Log, filed: keyIndex{seed: maphash.MakeSeed()}},
+		turn:     make(chan struct{}, 1), wake: make(chan struct{}, 1), pending: newBatch(), writing: newBatch(),
 	}
 	var err error
-	s.found, err = s.begin()
+	s.initial, err = s.openOrReplace()
 	if errors.Is(err, ErrInUse) {
 		return nil, fmt.Errorf("%w (%s is locked)", ErrInUse, o.File)
 	}
 	if err != nil {
-		s.tell(err)
+		s.logFailure(err)
 	}
 	return s, nil
 }
 
-// Clocks gives the clocks that Open found and that may still hold something up.
-func (s *Store) Clocks() []pace.Clock { return s.found.clocks }
+// Clocks returns the clocks that Open found and that may still delay requests.
+func (s *Store) Clocks() []pace.Clock { return s.initial.clocks }
 
-// Since is the last time at which something may have been sent that no clock tells
-// of: when the Store was opened, if the process before did not get to Close, or clocks
-// of its were lost; else what it was for that process. Zero: never.
-func (s *Store) Since() time.Time { return s.found.since }
+// Since returns the latest time at which requests may have been sent that no clock covers: when the
+// Store was opened, if the previous process did not call Close or lost clocks; else the Since of
+// that process. Zero: never.
+func (s *Store) Since() time.Time { return s.initial.since }
 
-// Load gives the entry of o that was saved last; nil where there is none, or it
-// is over. It fails with ctx, or where the file has just proved damaged.
+// Load returns the entry of o that was saved last; nil if there is none or it has expired. It fails
+// with ctx, or if the file has just proved damaged.
 func (s *Store) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	key := o.String()
 	if value, ok := s.inMemory(key); ok {
 		return value.current(time.Now()), nil
 	}
-	var found []byte
+	var entry []byte
 	err := s.use(ctx, func(db *bbolt.DB) error {
 		return db.View(func(tx *bbolt.Tx) error {
 			value := getEntry(tx.Bucket(robotsBucket), []byte(key))
@@ -164,30 +140,30 @@ func (s *Store) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 			if !value.whole(key) {
 				return damage("the entry of %s", key)
 			}
-			found = value.current(time.Now())
+			entry = value.current(time.Now())
 			return nil
 		})
 	})
 	if errors.Is(err, errAway) {
 		return nil, nil
 	}
-	return found, err
+	return entry, err
 }
 
-// Save keeps entry, which is of no use after until, for o. The entry counts against the
-// share of client, or, if client is "", of the client that it counted against before.
+// Save stores entry, which expires at until, for o. The entry counts against the share of client
+// or, if client is "", of the client that it counted against before.
 func (s *Store) Save(o robots.Origin, entry []byte, until time.Time, client string) {
 	key := o.String()
 	value := seal(key, entry, until)
 	s.mu.Lock()
 	s.pending.add(key, value, s.owner(client))
-	s.shed()
+	s.dropExcess()
 	s.mu.Unlock()
-	s.nudge()
+	s.wakeUp()
 }
 
-// SaveClocks has the clocks kept, each in place of the one of its key. Where anything
-// was sent, the last call before Close is to bring all that still count.
+// SaveClocks stores the clocks, each in place of the one with the same key. If anything was sent,
+// the last call before Close must pass all clocks that still matter.
 func (s *Store) SaveClocks(clocks []pace.Clock) {
 	now := time.Now()
 	s.mu.Lock()
@@ -195,7 +171,7 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 		c := &clocks[i]
 		text, err := json.Marshal(c)
 		if err != nil { // a time beyond the year 9999
-			s.gaps = true
+			s.lostClocks = true
 			continue
 		}
 		until := now.Add(c.Gap)
@@ -203,32 +179,32 @@ func (s *Store) SaveClocks(clocks []pace.Clock) {
 			until = latest
 		}
 		if !s.pending.addClock(c.Key, seal(c.Key, text, until.Add(clockKept))) {
-			s.gaps = true
+			s.lostClocks = true
 		}
 	}
 	s.mu.Unlock()
 	if len(clocks) > 0 {
-		s.nudge()
+		s.wakeUp()
 	}
 }
 
-// owner gives the number under which the entries of client are counted; 0: no client's.
+// owner returns the number under which the entries of client are counted; 0: no client.
 func (s *Store) owner(client string) uint32 {
 	if client == "" {
 		return 0
 	}
-	return uint32(maphash.String(s.seed, client))
+	return uint32(maphash.String(s.filed.seed, client))
 }
 
-func (s *Store) nudge() {
+func (s *Store) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// inMemory gives what is not in the file yet, or nil where there is nothing in it
-// either; not ok: the file has to be asked.
+// inMemory returns the value of a key that is not yet in the file, nil if there is none in the file
+// either; ok is false if the file must be read.
 func (s *Store) inMemory(key string) (value sealed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,8 +214,7 @@ func (s *Store) inMemory(key string) (value sealed, ok bool) {
 	return value, ok || s.filed.lacks(key)
 }
 
-// Run commits what is gathered, and keeps the file below its ceiling, until ctx
-// ends. Run it once.
+// Run commits changes and keeps the file below its size limit until ctx ends. It must run once.
 func (s *Store) Run(ctx context.Context) error {
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
@@ -251,7 +226,7 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-sweep.C:
-			_ = s.use(ctx, s.sweep) // use has told what there is to tell
+			_ = s.use(ctx, s.sweep) // use has logged any error
 		case <-s.wake:
 			if s.commit(ctx, false) != nil {
 				rest = retryEvery
@@ -266,8 +241,8 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// Close commits what is left and closes the file. It is called once, when Run has
-// ended and nothing is saved any more; what fails is told to the log.
+// Close commits what is left and closes the file. It must be called once, after Run has returned
+// and after the last Save; failures are logged.
 func (s *Store) Close() {
 	_ = s.commit(context.Background(), true)
 	s.turn <- struct{}{}
@@ -275,13 +250,14 @@ func (s *Store) Close() {
 	s.closed = true
 	if s.db != nil {
 		if err := safely(s.db.Close); err != nil {
-			s.tell(err)
+			s.logFailure(err)
 		}
 		s.db = nil
 	}
 }
 
-// commit writes what is gathered, and at the end, where no clock was lost, a mark of it.
+// commit writes the pending changes; at the end of the process, unless clocks were lost, also a
+// mark of the orderly end.
 func (s *Store) commit(ctx context.Context, end bool) error {
 	for {
 		if more, err := s.commitPart(ctx, end); err != nil || !more {
@@ -290,16 +266,16 @@ func (s *Store) commit(ctx context.Context, end bool) error {
 	}
 }
 
-// commitPart writes as much as is written at once, and says whether there is more.
+// commitPart writes what fits into one commit, and reports whether there is more.
 func (s *Store) commitPart(ctx context.Context, end bool) (more bool, _ error) {
 	s.mu.Lock()
 	s.writing = s.pending.part(maxCommit)
 	more = s.pending.order.Len() > 0
-	b, end := s.writing, end && !more && !s.gaps
+	b, end := s.writing, end && !more && !s.lostClocks
 	s.mu.Unlock()
 	err := s.use(ctx, func(db *bbolt.DB) error {
 		err := s.put(db, b, end)
-		for _, makeRoom := range []func(*bbolt.DB) error{s.thin, s.empty} {
+		for _, makeRoom := range []func(*bbolt.DB) error{s.makeRoom, s.empty} {
 			if !errors.Is(err, bolterrors.ErrMaxSizeReached) {
 				break
 			}
@@ -318,18 +294,18 @@ func (s *Store) commitPart(ctx context.Context, end bool) (more bool, _ error) {
 		}
 		return err
 	})
-	s.settle(err)
+	s.finishCommit(err)
 	return more, err
 }
 
-// put commits a batch, and with end the mark of an orderly end.
+// put commits a batch and, if end is set, the mark of an orderly end.
 func (s *Store) put(db *bbolt.DB, b *batch, end bool) error {
 	clocks := 0
 	err := db.Update(func(tx *bbolt.Tx) (err error) {
 		if clocks, err = b.write(tx); err != nil || !end {
 			return err
 		}
-		mark, err := s.found.since.MarshalBinary()
+		mark, err := s.initial.since.MarshalBinary()
 		if err != nil {
 			return err
 		}
@@ -341,13 +317,13 @@ func (s *Store) put(db *bbolt.DB, b *batch, end bool) error {
 	return err
 }
 
-// settle ends a commit; what was not written is gathered again, but for what is
-// newer by now.
-func (s *Store) settle(err error) {
+// finishCommit ends a commit. If it failed, the batch becomes pending again, except for values that
+// have been replaced meanwhile.
+func (s *Store) finishCommit(err error) {
 	s.mu.Lock()
 	if err != nil {
-		s.gaps = !s.pending.addOlder(s.writing) || s.gaps
-		s.shed()
+		s.lostClocks = !s.pending.addOlder(s.writing) || s.lostClocks
+		s.dropExcess()
 	} else {
 		for key, e := range s.writing.entries {
 			s.filed.add([]byte(key), e.Value.(item).owner)
@@ -363,19 +339,19 @@ func (s *Store) settle(err error) {
 		s.log.Info("what is known of sites can be kept again", "file", s.file, "entries_lost", lost)
 	}
 	if err != nil {
-		s.nudge()
+		s.wakeUp()
 	}
 }
 
-// shed drops what there is no room for. The caller holds s.mu.
-func (s *Store) shed() {
+// dropExcess drops the oldest entries beyond the memory limit. The caller holds s.mu.
+func (s *Store) dropExcess() {
 	n := s.pending.shrink(maxPending)
 	s.lost += n
 	s.counts.lost.Add(uint64(n))
 }
 
-// tell counts that the disk fails, and says so once.
-func (s *Store) tell(err error) {
+// logFailure counts a failure of the disk, and logs the first.
+func (s *Store) logFailure(err error) {
 	s.counts.failures.Add(1)
 	s.mu.Lock()
 	told := s.failing
@@ -384,4 +360,62 @@ func (s *Store) tell(err error) {
 	if !told {
 		s.log.Warn("what is known of sites cannot be kept; it stays in memory, and the disk is tried again", "file", s.file, "error", err)
 	}
+}
+
+// use runs f on the file with the token of turn: one call at a time, because a panic within bbolt
+// may leave it locked for good. If the file is not open or proves damaged, use opens or replaces
+// it.
+func (s *Store) use(ctx context.Context, f func(*bbolt.DB) error) error {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.turn }()
+	if s.db == nil {
+		if s.closed || time.Now().Before(s.again) {
+			return errAway
+		}
+		if _, err := s.openOrReplace(); err != nil {
+			s.again = time.Now().Add(retryEvery)
+			s.logFailure(err)
+			return err
+		}
+	}
+	err := safely(func() error { return f(s.db) })
+	switch {
+	case err == nil:
+	case errors.Is(err, errDamaged):
+		// The next call makes the new file.
+		s.again = time.Now().Add(s.wait)
+		s.wait = min(max(2*s.wait, retryEvery), maxRetry)
+		if err := s.renameDamaged(err); err != nil {
+			s.logFailure(err)
+		}
+	case errors.Is(err, bolterrors.ErrInvalidMapping) || errors.Is(err, bolterrors.ErrDatabaseNotOpen):
+		s.forgetFile() // it could not be remapped; open it again
+		s.logFailure(err)
+	default:
+		s.logFailure(err)
+	}
+	return err
+}
+
+// Stats is the state of a Store.
+type Stats struct {
+	Bytes    int64  // of the file at the last commit
+	Pending  int    // bytes of entries not yet written
+	Failures uint64 // times that the file could not be opened, read or written
+	Damaged  uint64 // damaged files
+	Lost     uint64 // entries dropped while the disk took none
+}
+
+// Stats does not wait for the disk.
+func (s *Store) Stats() Stats {
+	c := &s.counts
+	st := Stats{Bytes: c.size.Load(), Failures: c.failures.Load(), Damaged: c.damaged.Load(), Lost: c.lost.Load()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Pending = s.pending.bytes + s.writing.bytes
+	return st
 }

@@ -105,21 +105,21 @@ func want(t testing.TB, s *Store, i int, entry []byte) {
 // damaged are the files that were set aside beside file.
 func damaged(t testing.TB, file string) []string {
 	t.Helper()
-	found, err := filepath.Glob(file + ".damaged-*")
+	initial, err := filepath.Glob(file + ".damaged-*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return found
+	return initial
 }
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(testing.TB, *Store) *Store{
+	for name, openOrReplace := range map[string]func(testing.TB, *Store) *Store{
 		"gathered": func(t testing.TB, s *Store) *Store { t.Cleanup(s.Close); return s },
 		"running":  started,
 	} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T) cache.Store { return begin(t, open(t, stateFile(t), t.Output())) })
+			storetest.Run(t, func(t *testing.T) cache.Store { return openOrReplace(t, open(t, stateFile(t), t.Output())) })
 		})
 	}
 	t.Run("in the file", func(t *testing.T) {
@@ -199,11 +199,11 @@ func TestKilled(t *testing.T) {
 	defer s.Close()
 	fill(t, s, 100)
 	copied := stateFile(t)
-	octets, err := os.ReadFile(s.file)
+	bytes, err := os.ReadFile(s.file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(copied, octets, 0o600); err != nil {
+	if err := os.WriteFile(copied, bytes, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	begun := time.Now()
@@ -264,8 +264,8 @@ func TestInUse(t *testing.T) {
 	want(t, s, 0, text(0))
 	s.Close()
 	open(t, file, t.Output()).Close()
-	if found := damaged(t, file); found != nil {
-		t.Errorf("set aside: %v", found)
+	if initial := damaged(t, file); initial != nil {
+		t.Errorf("set aside: %v", initial)
 	}
 }
 

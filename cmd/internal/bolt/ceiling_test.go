@@ -224,7 +224,7 @@ func TestShare(t *testing.T) {
 		{[]int64{5, 5, 10}, 9, 3},
 		{[]int64{1, 8, 9}, 11, 5},
 	} {
-		if got := share(c.sizes, c.most); got != c.want {
+		if got := fairShare(c.sizes, c.most); got != c.want {
 			t.Errorf("%v of %d: %d, want %d", c.sizes, c.most, got, c.want)
 		}
 	}
@@ -247,7 +247,7 @@ func TestChunks(t *testing.T) {
 		for _, name := range []string{"http://a.test:80", "http://a.test:800", "http://" + strings.Repeat("a", 250) + ":80"} {
 			key := []byte(name)
 			for round := range 60 {
-				value := make(sealed, sealOctets+random.IntN(20_000)*(round%2)+random.IntN(2*chunkRoom))
+				value := make(sealed, sealBytes+random.IntN(20_000)*(round%2)+random.IntN(2*chunkRoom))
 				for i := range value {
 					value[i] = byte(random.Uint32())
 				}
@@ -264,11 +264,11 @@ func TestChunks(t *testing.T) {
 				}
 			}
 		}
-		var stays stock
-		if err := stays.read(b, math.MinInt64); err != nil || len(stays.held) != 3 {
-			t.Errorf("%d entries are read: %v", len(stays.held), err)
+		var stays bucketValues
+		if err := stays.read(b, math.MinInt64); err != nil || len(stays.kept) != 3 {
+			t.Errorf("%d entries are read: %v", len(stays.kept), err)
 		}
-		for _, h := range stays.held {
+		for _, h := range stays.kept {
 			if got := int64(len(getEntry(b, h.key))); got != h.size {
 				t.Errorf("%s: %d bytes are counted, %d are there", h.key, h.size, got)
 			}

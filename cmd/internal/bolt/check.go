@@ -7,19 +7,19 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Where a branch page has what it leads to, in the machine's own byte order: after a
-// head, so many elements, each of which ends with the number of a page.
+// The layout of a branch page, in the machine's own byte order: a header and then the elements, each of
+// which ends with the number of a page.
 const (
 	pageHead      = 16
 	branchElement = 16
 	childAt       = 8 // in an element
 )
 
-// check says why db should not be used. bbolt goes where pages lead it: one that leads
-// to itself, goes over a billion others, or is in use twice, or both used and free, and
-// so may come to lead to itself, keeps it going for ever or until the memory is full.
-// From that there is no way back, as there is from its panics, and every start would
-// come to it again. What else may be wrong with a page, those find, or our seals do.
+// check reports why db must not be used. bbolt follows page numbers: a page that refers to itself,
+// that covers a billion others, that is used twice, or that is both used and free (and so may come
+// to refer to itself) makes it loop for ever or until memory is full. Unlike from its panics there
+// is no recovery from that, and every start would run into it again. Other damage is found by bbolt
+// itself or by the checksums of the values.
 func check(db *bbolt.DB, file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -38,7 +38,7 @@ func check(db *bbolt.DB, file *os.File) error {
 			return err
 		}
 		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
-			if b == nil || b.Root() == 0 { // it is no bucket, or one within the page
+			if b == nil || b.Root() == 0 { // not a bucket, or one stored within the page
 				return nil
 			}
 			return c.tree(uint64(b.Root()))
@@ -53,8 +53,7 @@ type checker struct {
 	taken    []bool // by page
 }
 
-// free takes the pages that are free, which are to be n: else one is so twice, or
-// beyond the end.
+// free marks the free pages. There must be n: otherwise one is listed twice, or beyond the end.
 func (c *checker) free(n int) error {
 	for id := range c.taken {
 		p, err := c.tx.Page(id)
@@ -71,7 +70,7 @@ func (c *checker) free(n int) error {
 	return nil
 }
 
-// tree takes the page and all below it.
+// tree marks a page and all pages below it.
 func (c *checker) tree(id uint64) error {
 	if id >= uint64(len(c.taken)) {
 		return damage("page %d is beyond the end", id)

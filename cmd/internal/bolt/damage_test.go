@@ -31,16 +31,16 @@ func wholeFile(t testing.TB) []byte {
 		s.SaveClocks([]pace.Clock{{Key: fmt.Sprintf("h%d.test", i), Sent: time.Now(), Gap: time.Minute}})
 	}
 	s.Close()
-	octets, err := os.ReadFile(s.file)
+	bytes, err := os.ReadFile(s.file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return octets
+	return bytes
 }
 
-func put(t testing.TB, file string, octets []byte) {
+func put(t testing.TB, file string, bytes []byte) {
 	t.Helper()
-	if err := os.WriteFile(file, octets, 0o600); err != nil {
+	if err := os.WriteFile(file, bytes, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,18 +65,18 @@ func foreign(t testing.TB, bucket, key, value string) []byte {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	octets, err := os.ReadFile(file)
+	bytes, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return octets
+	return bytes
 }
 
 // spoilers make what is no store, at a name where nothing is.
 func spoilers(t testing.TB) map[string]func(t testing.TB, name string) {
 	whole := wholeFile(t)
-	file := func(octets []byte) func(testing.TB, string) {
-		return func(t testing.TB, name string) { put(t, name, octets) }
+	file := func(bytes []byte) func(testing.TB, string) {
+		return func(t testing.TB, name string) { put(t, name, bytes) }
 	}
 	return map[string]func(t testing.TB, name string){
 		"zeros":                 file(make([]byte, len(whole))),
@@ -192,18 +192,18 @@ func TestNotDamaged(t *testing.T) {
 // flipped is whole with some bits changed: anywhere, where pages begin, or in the
 // first pages.
 func flipped(whole []byte, round int, random *rand.Rand) []byte {
-	octets := bytes.Clone(whole)
+	bytes := bytes.Clone(whole)
 	for range 1 + random.IntN(20) {
-		at := random.IntN(len(octets))
+		at := random.IntN(len(bytes))
 		switch round % 3 {
 		case 1:
 			at = at/4096*4096 + random.IntN(64)
 		case 2:
 			at = random.IntN(16 << 10)
 		}
-		octets[at] ^= 1 << random.IntN(8)
+		bytes[at] ^= 1 << random.IntN(8)
 	}
-	return octets
+	return bytes
 }
 
 // TestFlippedBits: whatever is changed in a file, the process goes on, and what it
@@ -226,32 +226,32 @@ func BenchmarkFlippedBits(b *testing.B) {
 func flipBits(t testing.TB, files int) {
 	whole := wholeFile(t)
 	random := rand.New(rand.NewPCG(9, 6))
-	aside, found := 0, 0
+	aside, initial := 0, 0
 	for round := range files {
 		file := stateFile(t)
 		put(t, file, flipped(whole, round, random))
 		var log record
-		found += loadsWhatWasSaved(t, file, &log)
+		initial += loadsWhatWasSaved(t, file, &log)
 		aside += min(1, len(damaged(t, file)))
 		if t.Failed() {
 			t.Fatalf("round %d:\n%s", round, &log.b)
 		}
 	}
-	t.Logf("%d of %d files were set aside, %d entries found", aside, files, found)
-	if aside < files/5 || aside > files*14/15 || found < 7*files {
+	t.Logf("%d of %d files were set aside, %d entries found", aside, files, initial)
+	if aside < files/5 || aside > files*14/15 || initial < 7*files {
 		t.Error("which is too many or too few for a test")
 	}
 }
 
 // loadsWhatWasSaved fails unless the file's entries are loaded as they were saved, or not at
 // all, and unless others can be saved in their place. It gives how many were found at first.
-func loadsWhatWasSaved(t testing.TB, file string, log *record) (found int) {
+func loadsWhatWasSaved(t testing.TB, file string, log *record) (initial int) {
 	s := open(t, file, log)
 	for i := range entries {
 		got, err := s.Load(t.Context(), site(i))
 		switch {
 		case err == nil && bytes.Equal(got, text(i)):
-			found++
+			initial++
 		case got != nil:
 			t.Errorf("%v: %q, %v", site(i), got, err)
 		}
@@ -276,7 +276,7 @@ func loadsWhatWasSaved(t testing.TB, file string, log *record) (found int) {
 			t.Errorf("then: %v: %q, %v", site(i), got, err)
 		}
 	}
-	return found
+	return initial
 }
 
 // TestNoWayBack: bbolt would follow such a page, or come to write one, until the
@@ -301,7 +301,7 @@ func TestNoWayBack(t *testing.T) {
 		t.Fatalf("no branch, or no free pages: %d, %d", branch, free)
 	}
 	child := native.Uint64(whole[branch+pageHead+childAt:])
-	for name, spoil := range map[string]func(octets []byte){
+	for name, spoil := range map[string]func(bytes []byte){
 		"leads to itself":     func(b []byte) { native.PutUint64(b[branch+pageHead+childAt:], uint64(branch/page)) },
 		"leads nowhere":       func(b []byte) { native.PutUint64(b[branch+pageHead+childAt:], 1<<62) },
 		"leads to a meta":     func(b []byte) { native.PutUint64(b[branch+pageHead+childAt:], 0) },
@@ -314,10 +314,10 @@ func TestNoWayBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			octets := bytes.Clone(whole)
-			spoil(octets)
+			bytes := bytes.Clone(whole)
+			spoil(bytes)
 			file := stateFile(t)
-			put(t, file, octets)
+			put(t, file, bytes)
 			s := open(t, file, t.Output())
 			defer s.Close()
 			if len(damaged(t, file)) != 1 {

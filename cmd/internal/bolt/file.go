@@ -2,88 +2,38 @@ package bolt
 
 import (
 	"bytes"
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"robotsproxy/policy/pace"
 )
 
-// The buckets of a file, and the keys of the first. Values of the others are sealed.
-var (
-	metaBucket   = []byte("meta")
-	robotsBucket = []byte("robots") // by origin
-	clocksBucket = []byte("clocks") // by the key of their Limits; JSON
+// reserve is the divisor of maxBytes that gives the space that only empty may use, because freeing
+// pages takes pages. The file grows in steps of half that space.
+const reserve = 32
 
-	formatKey = []byte("format")
-	endKey    = []byte("end") // there while no process has the file, where the last one closed it; Store.Since, marshaled
+// ErrInUse means that another process has the file open.
+var ErrInUse = errors.New("another robotsproxy serves from it")
 
-	format = []byte("robotsproxy 1")
-)
-
-// errDamaged is the error of a file that is not, or is no more, one of ours.
-var errDamaged = errors.New("damaged")
-
-func damage(what string, args ...any) error {
-	return fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(what, args...))
-}
-
-// contents is what Open wants to know of a file.
-type contents struct {
+// fileContents is what Open reads from a file.
+type fileContents struct {
 	clocks []pace.Clock
 	since  time.Time // see Store.Since
 }
 
-// use runs f on the file when its turn has come: one at a time, because whoever
-// panics within bbolt may leave it locked for good. Where the file is away, or
-// proves damaged, it is seen to.
-func (s *Store) use(ctx context.Context, f func(*bbolt.DB) error) error {
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-s.turn }()
-	if s.db == nil {
-		if s.closed || time.Now().Before(s.again) {
-			return errAway
-		}
-		if _, err := s.begin(); err != nil {
-			s.again = time.Now().Add(retryEvery)
-			s.tell(err)
-			return err
-		}
-	}
-	err := safely(func() error { return f(s.db) })
-	switch {
-	case err == nil:
-	case errors.Is(err, errDamaged):
-		// The first new file is begun by whoever comes next.
-		s.again = time.Now().Add(s.wait)
-		s.wait = min(max(2*s.wait, retryEvery), maxRetry)
-		if err := s.setAside(err); err != nil {
-			s.tell(err)
-		}
-	case errors.Is(err, bolterrors.ErrInvalidMapping) || errors.Is(err, bolterrors.ErrDatabaseNotOpen):
-		s.abandon() // it could not be mapped anew, and is opened anew instead
-		s.tell(err)
-	default:
-		s.tell(err)
-	}
-	return err
-}
-
-// safely runs f, which uses bbolt, and makes damage of a panic or a fault.
+// safely runs f, which uses bbolt, and turns a panic or a fault into a damage error.
 func safely(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -94,66 +44,82 @@ func safely(f func() error) (err error) {
 	return f()
 }
 
-// begin opens the file, or a new one where that is damaged.
-func (s *Store) begin() (contents, error) {
-	found, err := s.open()
-	if !errors.Is(err, errDamaged) {
-		return found, err
-	}
-	found = contents{since: time.Now()}
-	if err := s.setAside(err); err != nil {
-		return found, err
-	}
-	_, err = s.open()
-	return found, err
+// A database is the file and bbolt's handle of it. It must not be shared by goroutines, except for
+// counts and filed.
+type database struct {
+	file      string
+	maxBytes  int64
+	maxClocks int
+	log       *slog.Logger
+	// counts are the Stats that Store.mu does not guard.
+	counts counts
+
+	db     *bbolt.DB   // nil: the file is not open
+	handle *os.File    // db's, which has the lock
+	info   os.FileInfo // handle's
+	clocks int         // how many clocks are in db
+	filed  keyIndex    // of the entries in the file
 }
 
-// open opens the file as it is. Where it can be read and not written, what is found
-// counts nevertheless.
-func (s *Store) open() (found contents, err error) {
-	found = contents{since: time.Now()}
-	if s.handle, s.info, err = openLocked(s.file); err != nil {
-		return found, err
+// openOrReplace opens the file, or a new one if it is damaged.
+func (d *database) openOrReplace() (fileContents, error) {
+	initial, err := d.open()
+	if !errors.Is(err, errDamaged) {
+		return initial, err
 	}
-	if !s.info.Mode().IsRegular() {
-		return found, damage("it is no file")
+	initial = fileContents{since: time.Now()}
+	if err := d.renameDamaged(err); err != nil {
+		return initial, err
+	}
+	_, err = d.open()
+	return initial, err
+}
+
+// open opens the file. If it can be read but not written, what was read is returned nevertheless.
+func (d *database) open() (initial fileContents, err error) {
+	initial = fileContents{since: time.Now()}
+	if d.handle, d.info, err = openLocked(d.file); err != nil {
+		return initial, err
+	}
+	if !d.info.Mode().IsRegular() {
+		return initial, damage("it is no file")
 	}
 	err = safely(func() (err error) {
-		if s.db, err = s.bbolt(); err != nil {
+		if d.db, err = d.bbolt(); err != nil {
 			return err
 		}
-		if err := check(s.db, s.handle); err != nil {
+		if err := check(d.db, d.handle); err != nil {
 			return err
 		}
-		if err := s.db.View(func(tx *bbolt.Tx) error { return found.read(tx, s.maxClocks) }); err != nil {
+		if err := d.db.View(func(tx *bbolt.Tx) error { return initial.read(tx, d.maxClocks) }); err != nil {
 			return err
 		}
-		if err := s.shrink(); err != nil {
+		if err := d.shrink(); err != nil {
 			return err
 		}
-		s.db.MaxSize = int(s.maxBytes - s.maxBytes/reserve)
-		s.db.AllocSize = int(s.maxBytes / reserve / 2)
-		if err := s.db.Update(takeUp); err != nil {
+		d.db.MaxSize = int(d.maxBytes - d.maxBytes/reserve)
+		d.db.AllocSize = int(d.maxBytes / reserve / 2)
+		if err := d.db.Update(createBuckets); err != nil {
 			return err
 		}
-		return s.sweep(s.db)
+		return d.sweep(d.db)
 	})
-	s.measure()
+	d.measure()
 	if err != nil && !errors.Is(err, errDamaged) {
-		if s.db != nil {
-			_ = safely(s.db.Close) // of two errors the first is told
+		if d.db != nil {
+			_ = safely(d.db.Close) // the first error is reported
 		}
-		s.abandon()
+		d.forgetFile()
 	}
-	return found, err
+	return initial, err
 }
 
-// bbolt has it open the file.
-func (s *Store) bbolt() (*bbolt.DB, error) {
-	db, err := bbolt.Open(s.file, 0o600, &bbolt.Options{
-		Timeout:      time.Millisecond, // the lock is this handle's
+// bbolt makes bbolt open the file with d.handle.
+func (d *database) bbolt() (*bbolt.DB, error) {
+	db, err := bbolt.Open(d.file, 0o600, &bbolt.Options{
+		Timeout:      time.Millisecond, // this handle has the lock already
 		FreelistType: bbolt.FreelistMapType,
-		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return s.handle, nil },
+		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return d.handle, nil },
 	})
 	if _, disk := errors.AsType[syscall.Errno](err); err != nil && !disk {
 		return nil, damage("%v", err)
@@ -162,39 +128,39 @@ func (s *Store) bbolt() (*bbolt.DB, error) {
 }
 
 // shrink rewrites a file that an older version let grow beyond maxBytes.
-func (s *Store) shrink() error {
-	if s.info.Size() <= s.maxBytes {
+func (d *database) shrink() error {
+	if d.info.Size() <= d.maxBytes {
 		return nil
 	}
-	if err := s.sweepTo(s.db, s.maxBytes/2); err != nil {
+	if err := d.sweepTo(d.db, d.maxBytes/2); err != nil {
 		return err
 	}
-	small := s.file + ".small"
+	small := d.file + ".small"
 	if err := os.RemoveAll(small); err != nil { // of a crash
 		return err
 	}
 	to, err := bbolt.Open(small, 0o600, nil)
 	if err == nil {
-		err = errors.Join(bbolt.Compact(to, s.db, maxCommit), to.Close())
+		err = errors.Join(bbolt.Compact(to, d.db, maxCommit), to.Close())
 	}
 	if err == nil {
-		err = os.Rename(small, s.file)
+		err = os.Rename(small, d.file)
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(small))
 	}
-	if err := s.db.Close(); err != nil {
+	if err := d.db.Close(); err != nil {
 		return err
 	}
-	if s.handle, s.info, err = openLocked(s.file); err != nil {
+	if d.handle, d.info, err = openLocked(d.file); err != nil {
 		return err
 	}
-	s.db, err = s.bbolt()
+	d.db, err = d.bbolt()
 	return err
 }
 
-// read reads what Open wants to know, with at most most clocks.
-func (c *contents) read(tx *bbolt.Tx, most int) error {
+// read reads the contents, with at most most clocks.
+func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 	meta, clocks := tx.Bucket(metaBucket), tx.Bucket(clocksBucket)
 	if meta == nil {
 		if name, _ := tx.Cursor().First(); name != nil {
@@ -237,8 +203,8 @@ func (c *contents) read(tx *bbolt.Tx, most int) error {
 	return err
 }
 
-// bound removes the clocks beyond most, first those that would be of use for longest.
-func (c *contents) bound(most int) {
+// bound removes the clocks beyond most, first those that expire last.
+func (c *fileContents) bound(most int) {
 	if len(c.clocks) <= most {
 		return
 	}
@@ -246,8 +212,9 @@ func (c *contents) bound(most int) {
 	c.clocks = slices.Clip(slices.Delete(c.clocks, most, len(c.clocks)))
 }
 
-// takeUp makes the buckets of a new file, and the mark of its end is no more.
-func takeUp(tx *bbolt.Tx) error {
+// createBuckets makes the buckets of a new file, and deletes the mark of the orderly end of an old
+// one.
+func createBuckets(tx *bbolt.Tx) error {
 	if meta := tx.Bucket(metaBucket); meta != nil {
 		return meta.Delete(endKey)
 	}
@@ -259,13 +226,13 @@ func takeUp(tx *bbolt.Tx) error {
 	return tx.Bucket(metaBucket).Put(formatKey, format)
 }
 
-// openLocked opens and locks the file, which has that name when it returns.
+// openLocked opens and locks the file, which still has that name when it returns.
 func openLocked(name string) (*os.File, os.FileInfo, error) {
 	for {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			for _, no := range []error{syscall.EISDIR, fs.ErrPermission, syscall.ELOOP, syscall.ENXIO, syscall.ENOTDIR} {
-				if _, lost := os.Lstat(name); lost == nil && errors.Is(err, no) { // what is not there is not damaged
+				if _, lost := os.Lstat(name); lost == nil && errors.Is(err, no) { // a missing file is not damaged
 					return nil, nil, damage("%v", err)
 				}
 			}
@@ -284,11 +251,11 @@ func openLocked(name string) (*os.File, os.FileInfo, error) {
 		f.Close()
 		if err != nil {
 			return nil, nil, err
-		} // else it was set aside, or deleted, before it was locked
+		} // otherwise it was renamed or deleted before it was locked
 	}
 }
 
-// lock takes the lock that bbolt would: of this handle, until it is closed.
+// lock takes the lock that bbolt would take; it lasts until this handle is closed.
 func lock(f *os.File) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -303,7 +270,7 @@ func lock(f *os.File) error {
 	}
 }
 
-// hasName says whether the file is still the one of that name.
+// hasName reports whether the file still has that name.
 func hasName(file os.FileInfo, name string) (bool, error) {
 	named, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -312,31 +279,129 @@ func hasName(file os.FileInfo, name string) (bool, error) {
 	return err == nil && os.SameFile(file, named), err
 }
 
-// setAside renames the file, for whoever wants to know what became of it, and
-// leaves the Store without one.
-func (s *Store) setAside(cause error) error {
-	defer s.abandon() // after the renaming: until then it is ours
-	kept := s.file + ".damaged-" + time.Now().UTC().Format("20060102T150405.000000Z")
-	if s.handle != nil { // closed, maybe, by bbolt
-		if ours, err := hasName(s.info, s.file); err != nil || !ours {
-			return err // gone already
+// renameDamaged renames the file, to be examined later, and leaves the database closed.
+func (d *database) renameDamaged(cause error) error {
+	defer d.forgetFile() // after the renaming, which needs the lock
+	kept := d.file + ".damaged-" + time.Now().UTC().Format("20060102T150405.000000Z")
+	if d.handle != nil { // bbolt may have closed it
+		if ours, err := hasName(d.info, d.file); err != nil || !ours {
+			return err // renamed or deleted already
 		}
 	}
-	if err := os.Rename(s.file, kept); err != nil {
-		return fmt.Errorf("set %s aside (%w): %w", s.file, cause, err)
+	if err := os.Rename(d.file, kept); err != nil {
+		return fmt.Errorf("set %s aside (%w): %w", d.file, cause, err)
 	}
-	s.counts.damaged.Add(1)
-	s.log.Error("what was kept of sites cannot be read and is set aside: robots.txt files are fetched anew, and the pauses and delays of hosts are forgotten",
-		"file", s.file, "kept_as", kept, "error", cause)
+	d.counts.damaged.Add(1)
+	d.log.Error("what was kept of sites cannot be read and is set aside: robots.txt files are fetched anew, and the pauses and delays of hosts are forgotten",
+		"file", d.file, "kept_as", kept, "error", cause)
 	return nil
 }
 
-// abandon leaves the file as it is. It does not close what bbolt has, which may be
-// locked for good, or in use by whoever panicked: the mapping stays.
-func (s *Store) abandon() {
-	s.db = nil
-	if s.handle != nil {
-		s.handle.Close() // gives the lock back
-		s.handle = nil
+// forgetFile leaves the file unchanged. It does not close bbolt's handle, which may be locked for
+// good or in use by a goroutine that panicked: the mapping stays.
+func (d *database) forgetFile() {
+	d.db = nil
+	if d.handle != nil {
+		d.handle.Close() // releases the lock
+		d.handle = nil
 	}
+}
+
+// counts is what Stats have that other locks guard, or none.
+type counts struct {
+	size                    atomic.Int64
+	failures, damaged, lost atomic.Uint64
+}
+
+// measure notes the size of the file.
+func (d *database) measure() {
+	if d.handle == nil {
+		return
+	}
+	if info, err := d.handle.Stat(); err == nil {
+		d.counts.size.Store(info.Size())
+	}
+}
+
+// sweep removes expired values. If three quarters of maxBytes are in use, it also removes other
+// entries until about half is in use: first those of the clients that have the most, and of one
+// client first those that expire soonest. The space up to maxBytes is left for commits.
+func (d *database) sweep(db *bbolt.DB) error {
+	if inUse(db) > d.maxBytes/4*3 {
+		return d.sweepTo(db, d.maxBytes/2)
+	}
+	return d.sweepTo(db, d.maxBytes)
+}
+
+// sweepTo removes expired values, and other entries if more than most bytes are in use.
+func (d *database) sweepTo(db *bbolt.DB, most int64) error {
+	entries, err := read(db, robotsBucket)
+	if err != nil {
+		return err
+	}
+	if used := inUse(db); used > most {
+		d.filed.fillOwners(entries.kept)
+		entries.reduce(int64(float64(entries.bytes) * float64(most) / float64(used))) // as much as their pages are to shrink
+	}
+	if err := cmp.Or(entries.deleteRemoved(db, robotsBucket), d.sweepClocks(db)); err != nil {
+		return err
+	}
+	d.filed.replace(entries.kept)
+	return nil
+}
+
+// sweepClocks removes expired clocks. If more than maxClocks are left, it removes those that expire
+// last, as a Pacer does.
+func (d *database) sweepClocks(db *bbolt.DB) error {
+	clocks, err := read(db, clocksBucket)
+	if err != nil {
+		return err
+	}
+	if all := clocks.kept; len(all) > d.maxClocks {
+		slices.SortFunc(all, byExpiry)
+		for _, h := range all[d.maxClocks:] {
+			clocks.removed = append(clocks.removed, h.key)
+		}
+		clocks.kept = all[:d.maxClocks]
+	}
+	if err := clocks.deleteRemoved(db, clocksBucket); err != nil {
+		return err
+	}
+	d.clocks = len(clocks.kept)
+	return nil
+}
+
+// makeRoom leaves a quarter in use. It is for a file whose free pages are too scattered for a
+// commit.
+func (d *database) makeRoom(db *bbolt.DB) error { return d.sweepTo(db, d.maxBytes/4) }
+
+// empty removes all entries. It is for a file in which makeRoom cannot commit either, and may use
+// the reserve.
+func (d *database) empty(db *bbolt.DB) error {
+	d.log.Warn("state.db full, forgetting cached robots.txt files", "file", d.file)
+	was := db.MaxSize
+	db.MaxSize = int(d.maxBytes)
+	defer func() { db.MaxSize = was }()
+	err := db.Update(func(tx *bbolt.Tx) error {
+		if err := tx.DeleteBucket(robotsBucket); err != nil {
+			return err
+		}
+		_, err := tx.CreateBucket(robotsBucket)
+		return err
+	})
+	if err == nil {
+		d.filed.replace(nil)
+	}
+	return err
+}
+
+// inUse returns how many bytes of the file are in use. The rest is free for the next commits; the
+// file does not shrink.
+func inUse(db *bbolt.DB) (n int64) {
+	_ = db.View(func(tx *bbolt.Tx) error { // fails if db is closed: nothing is in use
+		n = tx.Size()
+		return nil
+	})
+	st := db.Stats()
+	return n - int64(st.FreePageN+st.PendingPageN)*int64(db.Info().PageSize)
 }

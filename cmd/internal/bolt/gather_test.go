@@ -122,10 +122,10 @@ func TestGathers(t *testing.T) {
 		s.SaveClocks([]pace.Clock{{Key: "a.test"}})
 		<-time.After(time.Minute)
 		synctest.Wait()
-		gathered := func() (octets, clocks int) {
+		gathered := func() (bytes, clocks int) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.pending.octets, len(s.pending.clocks)
+			return s.pending.bytes, len(s.pending.clocks)
 		}
 		if n := log.count("cannot be kept"); n != 1 {
 			t.Errorf("it was said %d times", n)
@@ -160,7 +160,7 @@ func TestNewerCounts(t *testing.T) {
 	s.Save(site(0), []byte("new"), now, "someone")
 	s.SaveClocks([]pace.Clock{{Key: "a.test", Gap: 2}})
 	want(t, s, 0, []byte("new"))
-	s.settle(io.ErrShortWrite)
+	s.finishCommit(io.ErrShortWrite)
 	want(t, s, 0, []byte("new"))
 	want(t, s, 1, []byte("only"))
 	if n := len(s.pending.clocks); n != 2 || !bytes.Contains(s.pending.clocks["a.test"], []byte(`:2`)) {
@@ -204,9 +204,9 @@ func TestParts(t *testing.T) {
 	file := stateFile(t)
 	s := open(t, file, t.Output())
 	was, parts := commits(t, s), 3
-	octets := make([]byte, maxCommit/10)
+	bytes := make([]byte, maxCommit/10)
 	for i := range parts * 10 {
-		s.Save(site(i), octets, time.Now().Add(time.Hour), "someone")
+		s.Save(site(i), bytes, time.Now().Add(time.Hour), "someone")
 	}
 	s.SaveClocks([]pace.Clock{{Key: "a.test", Gap: 1}})
 	if more, err := s.commitPart(t.Context(), true); !more || err != nil {
@@ -218,7 +218,7 @@ func TestParts(t *testing.T) {
 	put(t, copied, whole)
 	killed := open(t, copied, t.Output())
 	defer killed.Close()
-	want(t, killed, 0, octets)
+	want(t, killed, 0, bytes)
 	want(t, killed, parts*10-1, nil)
 	if killed.Since().IsZero() || len(killed.Clocks()) != 1 {
 		t.Errorf("since %v, clocks %v", killed.Since(), killed.Clocks())
@@ -231,7 +231,7 @@ func TestParts(t *testing.T) {
 	s = open(t, file, t.Output())
 	defer s.Close()
 	for i := range parts * 10 {
-		want(t, s, i, octets)
+		want(t, s, i, bytes)
 	}
 }
 

@@ -1,20 +1,19 @@
-// Package castore is the command ca: where the proxy's certificate authority is, and which of the
-// machine's trust stores (system, Firefox, Java) know it.
+// Package castore implements the command ca: it shows and replaces the proxy's certificate
+// authority, and installs it in the machine's trust stores (system, Firefox, Chromium, Java). It
+// also reads the system's root certificates, for the commands run and doctor.
 package castore
 
 import (
 	"fmt"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
-	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/guide"
-	"robotsproxy/proxy/mitm"
 )
 
+// Command returns the command ca.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ca",
@@ -70,7 +69,7 @@ that ca rotate has replaced. With --pem print the certificate itself.`,
 			}
 			c, out := a.Certificate(), cmd.OutOrStdout()
 			if _, err := fmt.Fprintf(out, "subject  %s\nsha256   %s\nvalid    %s\nfile     %s\n",
-				humanize.Escape(c.Subject.String()), Fingerprint(c.Raw), validity(c), file); err != nil {
+				humanize.Escape(c.Subject.String()), guide.Fingerprint(c.Raw), validity(c), file); err != nil {
 				return err
 			}
 			previous, file, err := replacedCAs(&f)
@@ -83,41 +82,4 @@ that ca rotate has replaced. With --pem print the certificate itself.`,
 	f.Add(cmd)
 	cmd.Flags().BoolVar(&asPEM, "pem", false, "the certificate itself, where its file cannot be reached: out of a container")
 	return cmd
-}
-
-// usedCA is the CA that the proxy would use, and the file of its certificate.
-func usedCA(f *cli.ConfigFlags) (*mitm.Authority, string, error) {
-	cfg, err := f.Load()
-	if err != nil {
-		return nil, "", err
-	}
-	file, state, err := caFile(cfg)
-	if err != nil {
-		return nil, "", err
-	}
-	a, err := Authority(cfg, state)
-	return a, file, err
-}
-
-// caFile is where the CA's certificate is, and the state directory where that is in use.
-func caFile(cfg config.Config) (file, state string, err error) {
-	if cfg.TLS.CACert != "" {
-		file, err = filepath.Abs(cfg.TLS.CACert)
-		return file, "", err
-	}
-	if state, err = cli.StateDir(cfg); err != nil {
-		return "", "", err
-	}
-	return filepath.Join(state, "ca.pem"), state, nil
-}
-
-// Fingerprint is a SHA-256 as browsers show it, and the proxy's own page.
-func Fingerprint(der []byte) string { return guide.Fingerprint(der) }
-
-// Authority loads the CA of the configuration, or the state directory's own.
-func Authority(cfg config.Config, state string) (*mitm.Authority, error) {
-	if cfg.TLS.CACert != "" {
-		return mitm.Load(cfg.TLS.CACert, cfg.TLS.CAKey)
-	}
-	return mitm.LoadOrCreate(state)
 }

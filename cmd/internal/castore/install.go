@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,7 @@ need a variable all the same: robotsproxy doctor says which.`,
   robotsproxy ca install --firefox --no-system`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ca, err := f.anchor()
+			ca, err := f.rootCertificate()
 			if err != nil {
 				return err
 			}
@@ -64,7 +65,7 @@ installations of robotsproxy. The CA itself stays where it is.`,
   robotsproxy ca rotate && robotsproxy ca install && robotsproxy ca uninstall --previous`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			certs, err := f.installed()
+			certs, err := f.installedCertificates()
 			if err != nil {
 				return err
 			}
@@ -76,9 +77,9 @@ installations of robotsproxy. The CA itself stays where it is.`,
 	return cmd
 }
 
-// anchor is the certificate that makes a machine trust the CA. It is made where
-// there is none, but not by way of sudo: root's is another than the user's.
-func (f *installFlags) anchor() (*x509.Certificate, error) {
+// rootCertificate returns the certificate that makes a machine trust the CA. It makes the CA if
+// there is none, but not under sudo: root's state directory is not the user's.
+func (f *installFlags) rootCertificate() (*x509.Certificate, error) {
 	cfg, err := f.Load()
 	if err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func (f *installFlags) anchor() (*x509.Certificate, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(filepath.Join(state, "ca.pem")); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(state, certName)); errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("ca install: there is no CA in %s, which is root's: name the state directory of %s with --state", state, user)
 		}
 	}
@@ -104,8 +105,9 @@ func (f *installFlags) anchor() (*x509.Certificate, error) {
 	return nil, fmt.Errorf("ca install: %s is signed by another CA, which is not in it: that one is to be installed", file)
 }
 
-// installed is what ca install may have installed, whether it is of use yet or not.
-func (f *installFlags) installed() ([]*x509.Certificate, error) {
+// installedCertificates returns the certificates that ca install may have installed, even expired
+// ones.
+func (f *installFlags) installedCertificates() ([]*x509.Certificate, error) {
 	previous, _, err := replacedCAs(&f.ConfigFlags)
 	if err != nil || f.previous {
 		return previous, err
@@ -120,7 +122,7 @@ func (f *installFlags) installed() ([]*x509.Certificate, error) {
 		if err != nil {
 			return nil, err
 		}
-		file = filepath.Join(state, "ca.pem")
+		file = filepath.Join(state, certName)
 	}
 	text, err := ReadRoots(file)
 	if errors.Is(err, fs.ErrNotExist) && len(previous) > 0 {
@@ -136,10 +138,10 @@ func (f *installFlags) installed() ([]*x509.Certificate, error) {
 	return append(roots[:1:1], previous...), nil
 }
 
-// sudoFlags are those by which root finds the same CA: the state directory that
-// is meant without any flag is another user's.
+// sudoFlags returns the flags with which root finds the same CA: without flags root would use its
+// own state directory.
 func (f *installFlags) sudoFlags() string {
-	flags := f.Again()
+	flags := f.Args()
 	cfg, err := f.Load()
 	if err == nil && f.State == "" && cfg.StateDir == "" && cfg.TLS.CACert == "" {
 		if state, err := cfg.State(os.Getenv); err == nil {
@@ -153,4 +155,28 @@ func (f *installFlags) sudoFlags() string {
 		flags += " --previous"
 	}
 	return flags
+}
+
+// newStores returns the trust stores that the flags select. verb is the subcommand, install or
+// uninstall.
+func newStores(f *installFlags, verb string) stores {
+	s := stores{canWriteSystem: os.Geteuid() == 0 || runtime.GOOS != "linux"} // on other systems the library calls sudo itself
+	if !f.noSystem {
+		s.list = append(s.list, trustStore{name: "system"})
+	}
+	if f.java {
+		s.list = append(s.list, trustStore{"java", openJava})
+	}
+	if f.firefox {
+		s.list = append(s.list, trustStore{"firefox", openNSS})
+	}
+	program, err := os.Executable()
+	if err != nil {
+		program = "robotsproxy"
+	}
+	s.sudoCommand = "sudo " + cli.ShellQuote(program) + " ca " + verb + f.sudoFlags()
+	if verb == "install" {
+		s.nssCommand = "robotsproxy ca install --firefox --no-system" + f.Args()
+	}
+	return s
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/smallstep/truststore"
 
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/proxy/guide"
 	"robotsproxy/proxy/mitm"
 	"robotsproxy/robots/testkit"
 )
@@ -49,10 +50,10 @@ func newFakeSystem(t *testing.T) *fakeSystem {
 	t.Setenv("PATH", bin)
 	t.Setenv("SUDO_USER", "")
 	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
-	file, command, roots := truststore.SystemTrustFilename, truststore.SystemTrustCommand, RootFiles
-	truststore.SystemTrustFilename, truststore.SystemTrustCommand, RootFiles = s.dir+"/%s.crt", []string{"update-roots"}, []string{s.bundle}
+	file, command, roots := truststore.SystemTrustFilename, truststore.SystemTrustCommand, SystemRootFiles
+	truststore.SystemTrustFilename, truststore.SystemTrustCommand, SystemRootFiles = s.dir+"/%s.crt", []string{"update-roots"}, []string{s.bundle}
 	t.Cleanup(func() {
-		truststore.SystemTrustFilename, truststore.SystemTrustCommand, RootFiles = file, command, roots
+		truststore.SystemTrustFilename, truststore.SystemTrustCommand, SystemRootFiles = file, command, roots
 	})
 	return s
 }
@@ -79,17 +80,17 @@ func (s *fakeSystem) updates() int {
 func change(root, install bool, f installFlags) (string, error) {
 	var out strings.Builder
 	do, verb := stores.uninstall, "uninstall"
-	certs, err := f.installed()
+	certs, err := f.installedCertificates()
 	if install {
 		var ca *x509.Certificate
-		ca, err = f.anchor()
+		ca, err = f.rootCertificate()
 		certs, do, verb = []*x509.Certificate{ca}, stores.install, "install"
 	}
 	if err != nil {
 		return "", err
 	}
 	s := newStores(&f, verb)
-	s.root = root
+	s.canWriteSystem = root
 	err = s.change(&out, certs, do)
 	return out.String(), err
 }
@@ -131,7 +132,7 @@ func TestInstallInTheSystem(t *testing.T) {
 	}
 	previous := f
 	previous.previous = true
-	mustChange(t, false, previous, Fingerprint(old.Raw)+"\nok    system   is uninstalled\n")
+	mustChange(t, false, previous, guide.Fingerprint(old.Raw)+"\nok    system   is uninstalled\n")
 	if names := s.files(t); len(names) != 2 || slices.Contains(names, first) {
 		t.Errorf("without the previous one: %s", names)
 	}
@@ -199,7 +200,7 @@ func TestInstallRefuses(t *testing.T) {
 	mustChange(t, false, f, "was not installed")
 	// A store that the system's command does not read is no success.
 	f.State = filepath.Join(t.TempDir(), "state")
-	RootFiles = []string{filepath.Join(s.dir, "none")}
+	SystemRootFiles = []string{filepath.Join(s.dir, "none")}
 	kept := rootDirs
 	rootDirs = nil
 	defer func() { rootDirs = kept }()
@@ -328,7 +329,7 @@ func TestInstallInJava(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := JavaStore(Certificates(other))
+	store, err := EncodeJavaStore(Certificates(other))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(home, "lib/security/cacerts"), store, 0o600)
 	}

@@ -1,7 +1,6 @@
 package castore
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
@@ -13,13 +12,13 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-// JavaPassword is the one that Java takes for granted; the file holds nothing secret.
+// JavaPassword is the password that Java assumes for a trust store, which holds nothing secret.
 const JavaPassword = "changeit"
 
-// Where systems keep their roots, the first that is there counts; the same
-// places as crypto/x509's.
+// SystemRootFiles are where systems keep their root certificates; the first that exists is used. They
+// are those of crypto/x509.
 var (
-	RootFiles = []string{
+	SystemRootFiles = []string{
 		"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Gentoo
 		"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora, RHEL 6
 		"/etc/ssl/ca-bundle.pem",                            // openSUSE
@@ -31,13 +30,13 @@ var (
 )
 
 const (
-	maxRootFile  = 16 << 20 // octets of one file of certificates
-	maxRootFiles = 10_000   // of one directory
+	maxRootFile  = 16 << 20 // bytes read of one file
+	maxRootFiles = 10_000   // read of one directory
 )
 
-// SystemRoots are the certificates that the child would trust without us:
-// SSL_CERT_FILE's or SSL_CERT_DIR's where they are set, else the system's. None
-// is no error: behind the proxy its own CA is enough.
+// SystemRoots returns the root certificates that a program trusts in this environment: those of
+// SSL_CERT_FILE or SSL_CERT_DIR if they are set, else the system's. None is no error: behind the
+// proxy its own CA is enough.
 func SystemRoots(getenv func(string) string) ([]*x509.Certificate, error) {
 	if file := getenv("SSL_CERT_FILE"); file != "" {
 		text, err := ReadRoots(file)
@@ -49,7 +48,7 @@ func SystemRoots(getenv func(string) string) ([]*x509.Certificate, error) {
 	if dirs := getenv("SSL_CERT_DIR"); dirs != "" {
 		return rootsIn(filepath.SplitList(dirs)), nil
 	}
-	for _, file := range RootFiles {
+	for _, file := range SystemRootFiles {
 		if text, err := ReadRoots(file); err == nil {
 			return Certificates(text), nil
 		}
@@ -57,7 +56,7 @@ func SystemRoots(getenv func(string) string) ([]*x509.Certificate, error) {
 	return rootsIn(rootDirs), nil
 }
 
-// rootsIn reads whole directories, as OpenSSL's are, and skips what it cannot read.
+// rootsIn reads whole directories, like OpenSSL, and skips files that it cannot read.
 func rootsIn(dirs []string) []*x509.Certificate {
 	var roots []*x509.Certificate
 	for _, dir := range dirs {
@@ -74,6 +73,7 @@ func rootsIn(dirs []string) []*x509.Certificate {
 	return roots
 }
 
+// ReadRoots returns the content of a regular file, at most 16 MiB.
 func ReadRoots(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -86,7 +86,7 @@ func ReadRoots(file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxRootFile))
 }
 
-// Certificates are those of a PEM text that can be read; a client might stumble over the rest.
+// Certificates returns the certificates of a PEM text and skips those that cannot be parsed.
 func Certificates(text []byte) []*x509.Certificate {
 	var all []*x509.Certificate
 	for {
@@ -103,7 +103,7 @@ func Certificates(text []byte) []*x509.Certificate {
 	}
 }
 
-// Merge is all the certificates, each once, the first given first.
+// Merge concatenates the lists and removes duplicates.
 func Merge(lists ...[]*x509.Certificate) []*x509.Certificate {
 	var all []*x509.Certificate
 	seen := map[[sha256.Size]byte]bool{}
@@ -119,19 +119,11 @@ func Merge(lists ...[]*x509.Certificate) []*x509.Certificate {
 	return all
 }
 
-func PemBundle(certs []*x509.Certificate) []byte {
-	var b bytes.Buffer
-	for _, c := range certs {
-		b.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}))
-	}
-	return b.Bytes()
-}
-
-// JavaStore is the certificates as PKCS #12, in the form that every Java since 8 reads.
-func JavaStore(certs []*x509.Certificate) ([]byte, error) {
+// EncodeJavaStore returns the certificates as PKCS #12, in the form that every Java since 8 reads.
+func EncodeJavaStore(certs []*x509.Certificate) ([]byte, error) {
 	entries := make([]pkcs12.TrustStoreEntry, len(certs))
 	for i, c := range certs {
-		// Java knows entries by name, and two roots may have one subject.
+		// Java identifies entries by name, and two roots may have the same subject.
 		entries[i] = pkcs12.TrustStoreEntry{Cert: c, FriendlyName: fmt.Sprintf("%d %s", i, c.Subject)}
 	}
 	return pkcs12.LegacyDES.EncodeTrustStoreEntries(entries, JavaPassword)

@@ -13,11 +13,9 @@ import (
 
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/proxy/guide"
 	"robotsproxy/proxy/mitm"
 )
-
-// previousCA is in the state directory once a CA has been replaced.
-const previousCA = "ca-previous.pem"
 
 func caRotateCommand() *cobra.Command {
 	var f cli.ConfigFlags
@@ -58,7 +56,7 @@ func rotate(f *cli.ConfigFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	args := f.Again()
+	args := f.Args()
 	_, err = fmt.Fprintf(out, `old      %s
 new      %s
 valid    %s
@@ -67,35 +65,16 @@ next     1. have the running proxy take it: robotsproxy serve reloads on SIGHUP,
          2. have this machine trust it: robotsproxy ca install%[5]s
          3. hand the new file out to whoever has the old one
          4. when nobody needs the old one any more: robotsproxy ca uninstall --previous%[5]s
-`, Fingerprint(old.Raw), Fingerprint(now.Raw), validity(now), humanize.Escape(filepath.Join(state, "ca.pem")), humanize.Escape(args))
+`, guide.Fingerprint(old.Raw), guide.Fingerprint(now.Raw), validity(now), humanize.Escape(filepath.Join(state, certName)), humanize.Escape(args))
 	return err
 }
 
-func validity(c *x509.Certificate) string {
-	return c.NotBefore.UTC().Format(time.DateOnly) + " to " + c.NotAfter.UTC().Format(time.DateOnly)
-}
-
-// replacedCAs is the certificates that ca rotate has replaced, the last one first,
-// and their file. A CA of the user's own has none.
-func replacedCAs(f *cli.ConfigFlags) (certs []*x509.Certificate, file string, err error) {
-	cfg, err := f.Load()
-	if err != nil || cfg.TLS.CACert != "" {
-		return nil, "", err
-	}
-	state, err := cfg.State(os.Getenv)
-	if err != nil {
-		return nil, "", err
-	}
-	certs, err = mitm.Previous(state)
-	return certs, filepath.Join(state, previousCA), err
-}
-
-// printPrevious shows those that the CA now in use has replaced, one after the other.
+// printPrevious prints the CAs that now has replaced, the newest first.
 func printPrevious(out io.Writer, now *x509.Certificate, certs []*x509.Certificate, file string) error {
 	by := now
 	for _, c := range certs {
 		if _, err := fmt.Fprintf(out, "\nprevious %s\nsha256   %s\nvalid    %s, replaced %s\nfile     %s\n",
-			humanize.Escape(c.Subject.String()), Fingerprint(c.Raw), validity(c), mitm.Made(by).UTC().Format(time.DateOnly), humanize.Escape(file)); err != nil {
+			humanize.Escape(c.Subject.String()), guide.Fingerprint(c.Raw), validity(c), mitm.CreatedAt(by).UTC().Format(time.DateOnly), humanize.Escape(file)); err != nil {
 			return err
 		}
 		by = c

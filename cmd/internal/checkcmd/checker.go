@@ -72,7 +72,7 @@ func newBook(cfg config.Config, file *File, engine func() *policy.Engine) (polic
 
 // checkAll writes what it finds about each URL, as text or as JSON lines, and gives the exit status.
 func (c *checker) checkAll(ctx context.Context, out io.Writer, urls []string, asJSON bool) (status int, err error) {
-	colours, gap, lines := cli.Colourful(out), "", cli.NewJSONLines(out)
+	colours, gap, lines := cli.SupportsColour(out), "", cli.NewJSONLines(out)
 	for _, u := range urls {
 		f := c.check(ctx, u)
 		status = max(status, f.exitStatus())

@@ -267,7 +267,7 @@ func TestExplanationInColours(t *testing.T) {
 	if f := explained(t, fileOf(""), nil, "http://a.test/x"); !strings.HasPrefix(f.text(true), "\x1b[32mallowed   \x1b[0m http://a.test/x\n") {
 		t.Errorf("%q", f.text(true))
 	}
-	if cli.Colourful(new(strings.Builder)) {
+	if cli.SupportsColour(new(strings.Builder)) {
 		t.Error("colours for what is no terminal")
 	}
 }

@@ -74,7 +74,7 @@ func (f *finding) exitStatus() int {
 
 // text is the finding for people.
 func (f *finding) text(colours bool) string {
-	s := &cli.Sheet{Colours: colours}
+	s := &cli.Details{Colours: colours}
 	word, colour := "unknown", cli.Yellow
 	switch f.exitStatus() {
 	case 0:
@@ -106,7 +106,7 @@ func (f *finding) text(colours bool) string {
 }
 
 // agentText says where the product token is from.
-func (f *finding) agentText(s *cli.Sheet) {
+func (f *finding) agentText(s *cli.Details) {
 	switch f.AgentFrom {
 	case fromConfig:
 		s.Row("agent from", "identity.product_token")

@@ -8,15 +8,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fileFlags are the flags, by their names, for which the shell offers files of these
-// endings alone. All files are what it offers where nobody says what.
+// fileFlags are the flags, by name, for which the shell offers only files with these suffixes. For
+// other flags it offers all files.
 var fileFlags = map[string][]string{
 	"config": {"yaml", "yml"},
 	"report": {"html", "json", "csv", "txt"},
 }
 
-// completeFiles has the shell complete what names a file or directory in the flags of
-// cmd. Where a command takes no arguments none are offered.
+// completeFiles makes the shell complete files and directories for the flags of cmd that name one.
+// It offers none for a command without arguments.
 func completeFiles(cmd *cobra.Command) {
 	for name, endings := range fileFlags {
 		if cmd.Flags().Lookup(name) != nil {
@@ -31,13 +31,12 @@ func completeFiles(cmd *cobra.Command) {
 	}
 }
 
-// Offer has the shell complete the values of a flag.
+// Offer makes the shell complete the values of a flag.
 func Offer(cmd *cobra.Command, flag string, values ...string) {
 	must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// OfferList does so for a flag that takes several, with commas: of the last one, behind
-// those that are there.
+// OfferList is Offer for a flag that takes several values separated by commas.
 func OfferList(cmd *cobra.Command, flag string, values ...string) {
 	must(cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndex(typed, ",")+1]
@@ -50,8 +49,8 @@ func OfferList(cmd *cobra.Command, flag string, values ...string) {
 	}))
 }
 
-// plainUsage takes the marks out of what the flags of cmd, and of all below it, say of
-// themselves: the help makes the name of a value of them, but a shell would show them.
+// plainUsage removes the backquotes from the usage text of all flags: the help uses them to name a
+// value, but a shell would show them.
 func plainUsage(cmd *cobra.Command) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 	for _, sub := range cmd.Commands() {
@@ -59,7 +58,7 @@ func plainUsage(cmd *cobra.Command) {
 	}
 }
 
-// must is for what fails by our own fault alone: a flag that is none.
+// must panics on an error that only a bug can cause: a flag that does not exist.
 func must(err error) {
 	if err != nil {
 		panic(err)

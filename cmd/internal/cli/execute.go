@@ -1,5 +1,5 @@
-// Package cli is what all commands of the command line share: the flags of configuration and
-// state, usage errors and exit statuses, the completion of flags, and text for terminals.
+// Package cli has what all commands share: the flags for configuration and state, usage errors and
+// exit statuses, shell completion, and text for terminals.
 package cli
 
 import (
@@ -16,13 +16,14 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
+// Exit statuses.
 const (
 	ExitFailure = 1
 	ExitUsage   = 2
-	ExitSignal  = 128 // and the number of the signal that ended it, as shells have it
+	ExitSignal  = 128 // plus the number of the signal that ended it, like shells
 )
 
-// Execute runs a command with its arguments, reports what failed, and gives the exit status.
+// Execute runs a command with its arguments, reports its error, and returns the exit status.
 func Execute(ctx context.Context, root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer) int {
 	strict(root)
 	root.SilenceUsage, root.SilenceErrors = true, true
@@ -41,19 +42,20 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, in io.Read
 	return status
 }
 
-// UsageError is a command line that cannot be meant: exit status 2.
+// A UsageError is an invalid command line: exit status 2.
 type UsageError struct{ error }
 
 func (e UsageError) Unwrap() error { return e.error }
 
+// UsageErrorf returns a UsageError.
 func UsageErrorf(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// ExitError is an exit status of which all has been said.
+// An ExitError is an exit status that needs no message.
 type ExitError int
 
 func (e ExitError) Error() string { return "exit status " + strconv.Itoa(int(e)) }
 
-// StatusError is an error that ends the process with a status of its own.
+// A StatusError is an error that ends the process with its own status.
 type StatusError struct {
 	Status int
 	Err    error
@@ -63,7 +65,8 @@ func (e *StatusError) Error() string { return e.Err.Error() }
 
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// ExitStatus is the status that err ends the process with, and whether it is already explained.
+// ExitStatus returns the status with which err ends the process, and whether it needs no further
+// message.
 func ExitStatus(err error) (status int, said bool) {
 	if err == nil {
 		return 0, true
@@ -103,7 +106,7 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// flagError says of a flag's invalid value what is allowed, without the words of strconv.
+// flagError returns an error about a flag's invalid value that says what is allowed.
 func flagError(err error) error {
 	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
@@ -119,7 +122,8 @@ func flagError(err error) error {
 	return fmt.Errorf("--%s: %s, got %q", bad.GetFlag().Name, why, bad.GetValue())
 }
 
-// unknownCommand is what a command of commands does by itself: it says what it wants.
+// unknownCommand is the action of a command that has only subcommands: it fails with what is
+// missing.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	why := "no command given"
 	if len(args) > 0 {
@@ -132,7 +136,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return UsageErrorf("%s (see %s --help)", why, cmd.CommandPath())
 }
 
-// NoArgs is cobra.NoArgs without its talk of commands.
+// NoArgs is cobra.NoArgs with a message that does not mention commands.
 func NoArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("no arguments are taken, %q is one", args[0])
@@ -140,7 +144,7 @@ func NoArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// Report says err on w, each of its lines behind the program's name.
+// Report prints err on w, each line prefixed with the program's name.
 func Report(w io.Writer, err error) {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		fmt.Fprintln(w, "robotsproxy:", humanize.Escape(line))

@@ -14,9 +14,8 @@ import (
 	"robotsproxy/cmd/internal/config"
 )
 
-// again is the flags of f as another command would have to be given them, each
-// behind a space; files by their whole paths.
-func (f *ConfigFlags) Again() string {
+// Args returns the flags as another command needs them, each after a space, with absolute paths.
+func (f *ConfigFlags) Args() string {
 	var b strings.Builder
 	for _, flag := range []struct{ name, value string }{{"-c", f.File}, {"--state", f.State}} {
 		if flag.value == "" {
@@ -30,7 +29,7 @@ func (f *ConfigFlags) Again() string {
 	return b.String()
 }
 
-// ShellQuote quotes s where a shell would not take it as one word.
+// ShellQuote quotes s unless a shell reads it as one word.
 func ShellQuote(s string) string {
 	plain := func(r rune) bool {
 		return r == '/' || r == '.' || r == '-' || r == '_' || r == ':' || r == '=' || r == '@' || r == '+' ||
@@ -45,16 +44,17 @@ func ShellQuote(s string) string {
 // ConfigFlags are the flags of every command that reads configuration or state.
 type ConfigFlags struct {
 	File, State string
-	Flags       *pflag.FlagSet // tells an empty -c from none
+	Flags       *pflag.FlagSet // distinguishes an empty -c from none
 }
 
+// Add defines the flags of cmd.
 func (f *ConfigFlags) Add(cmd *cobra.Command) {
 	f.Flags = cmd.Flags()
 	f.Flags.StringVarP(&f.File, "config", "c", "", "configuration `FILE` (without one: the defaults)")
 	f.Flags.StringVar(&f.State, "state", "", "state `DIR`, instead of the configuration's state_dir")
 }
 
-// load reads the configuration and lays the flags over it.
+// Load reads the configuration and applies the flags to it.
 func (f *ConfigFlags) Load() (config.Config, error) {
 	cfg := config.Default()
 	if f.File != "" {
@@ -63,7 +63,7 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 			return config.Config{}, err
 		}
 	} else if f.Flags != nil && f.Flags.Changed("config") {
-		// An unset variable of a script must not put the defaults in force.
+		// An unset variable of a script must not select the defaults.
 		return config.Config{}, UsageErrorf("-c: the name of the file is empty")
 	}
 	if f.State != "" {
@@ -72,16 +72,16 @@ func (f *ConfigFlags) Load() (config.Config, error) {
 	return cfg, nil
 }
 
-// rereadable is the file, if it can be read again as often as it is to be; what a pipe
-// gives (-c <(…), -c /dev/stdin) is read once.
-func (f *ConfigFlags) Rereadable() string {
+// ReloadFile returns the file if it can be read again on a reload, else "". A pipe (-c <(…), -c
+// /dev/stdin) can be read only once.
+func (f *ConfigFlags) ReloadFile() string {
 	if info, err := os.Stat(f.File); err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
 	return f.File
 }
 
-// StateDir is the state directory, made where there is none, open to its owner alone.
+// StateDir returns the state directory, and creates it with mode 0700 if there is none.
 func StateDir(cfg config.Config) (string, error) {
 	dir, err := cfg.State(os.Getenv)
 	if err != nil {
@@ -100,15 +100,15 @@ func StateDir(cfg config.Config) (string, error) {
 	return dir, nil
 }
 
-// What stands in the state directory, and in that of a run.
+// The names in the state directory, and in that of a run.
 const (
 	AuditName     = "audit.jsonl"
 	SnapshotsName = "snapshots"
-	KeyName       = "audit.key" // of the hashes of clients
+	KeyName       = "audit.key" // key of the clients' hashes
 )
 
-// NewLogger is what the proxy says of itself, as the configuration wants it; by
-// level it may say more or less later.
+// NewLogger returns the proxy's own logger in the configured format. level is set to the configured
+// level and may be changed later.
 func NewLogger(l config.Log, w io.Writer, level *slog.LevelVar) *slog.Logger {
 	level.Set(LevelOf(l))
 	o := slog.HandlerOptions{Level: level}
@@ -118,6 +118,7 @@ func NewLogger(l config.Log, w io.Writer, level *slog.LevelVar) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &o))
 }
 
+// LevelOf returns the configured log level.
 func LevelOf(l config.Log) (level slog.Level) {
 	level.UnmarshalText([]byte(l.Level)) // config has checked it
 	return level

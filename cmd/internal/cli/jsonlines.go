@@ -8,20 +8,22 @@ import (
 	"robotsproxy/policy/audit"
 )
 
-// jsonLines writes one JSON object a line. Not for several goroutines.
+// jsonLines writes one JSON object a line. It must not be shared by goroutines.
 type jsonLines struct {
 	out     io.Writer
 	line    bytes.Buffer
 	encoder *json.Encoder // into line
 }
 
+// NewJSONLines writes to out.
 func NewJSONLines(out io.Writer) *jsonLines {
 	j := &jsonLines{out: out}
 	j.encoder = json.NewEncoder(&j.line)
-	j.encoder.SetEscapeHTML(false) // rules and addresses are full of "&"
+	j.encoder.SetEscapeHTML(false) // rules and addresses often contain "&"
 	return j
 }
 
+// Write writes v as one line.
 func (j *jsonLines) Write(v any) error {
 	j.line.Reset()
 	if err := j.encoder.Encode(v); err != nil {

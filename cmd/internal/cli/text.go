@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// ReplaceFile puts a whole file in the place of name, or leaves what is there. It is
-// open to its owner alone: a report names clients, a key makes their hashes.
+// ReplaceFile replaces a regular file atomically, with mode 0600: reports name clients, and keys
+// make their hashes. If write fails the old file stays.
 func ReplaceFile(name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: not a regular file", name)
@@ -30,17 +30,17 @@ func ReplaceFile(name string, write func(io.Writer) error) error {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		os.Remove(f.Name()) // best effort: the error is what counts
+		os.Remove(f.Name()) // best effort: err matters more
 	}
 	return err
 }
 
-// Colourful reports whether w is a terminal that wants colours (no-color.org).
-func Colourful(w io.Writer) bool {
+// SupportsColour reports whether w is a terminal that shows colours (no-color.org).
+func SupportsColour(w io.Writer) bool {
 	return IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// IsTerminal reports whether w is one.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -49,8 +49,18 @@ func IsTerminal(w io.Writer) bool {
 	return term.IsTerminal(int(f.Fd()))
 }
 
-// OneOf is a choice in words.
+// OneOf lists the values for a message: a, b or c.
 func OneOf(values []string) string {
 	last := len(values) - 1
 	return strings.Join(values[:last], ", ") + " or " + values[last]
+}
+
+// ReadFile returns the first limit bytes of a file.
+func ReadFile(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
 }

@@ -347,7 +347,7 @@ func (d *Daemon) newMetrics() (*prom.Metrics, error) {
 		Handler:   func() proxy.Stats { return d.handler.Stats() },
 		Authority: func() mitm.Stats { return d.Active.Load().rules.Authority.Stats() },
 		Egress:    func() egress.Stats { return d.Active.Load().rules.Egress.Stats() },
-		Book:      d.robotsCache.Stats,
+		Cache:     d.robotsCache.Stats,
 		Pace:      d.Pacer.Stats,
 		Audit:     d.evidence.Stats,
 		Snapshots: d.snapshots.Stats,

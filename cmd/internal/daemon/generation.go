@@ -6,12 +6,12 @@ import (
 	"reflect"
 	"time"
 
-	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/proxy"
 	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/guide"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
 )
@@ -58,11 +58,11 @@ func sameEgress(a, b egress.Options) bool {
 func (f *generation) certChanges(before *generation) (all []any) {
 	if f.rules.Authority != before.rules.Authority {
 		ca := f.rules.Authority.Certificate()
-		all = append(all, "ca_sha256", castore.Fingerprint(ca.Raw), "ca_until", ca.NotAfter.UTC().Format(time.DateOnly))
+		all = append(all, "ca_sha256", guide.Fingerprint(ca.Raw), "ca_until", ca.NotAfter.UTC().Format(time.DateOnly))
 	}
 	if !bytes.Equal(chainOf(f.rules.TLS), chainOf(before.rules.TLS)) {
 		leaf := f.rules.TLS.Certificates[0].Leaf
-		all = append(all, "listen_tls_sha256", castore.Fingerprint(leaf.Raw), "listen_tls_until", leaf.NotAfter.UTC().Format(time.DateOnly))
+		all = append(all, "listen_tls_sha256", guide.Fingerprint(leaf.Raw), "listen_tls_until", leaf.NotAfter.UTC().Format(time.DateOnly))
 	}
 	if f.rules.Egress != before.rules.Egress {
 		all = append(all, "way_out", "made anew")

@@ -315,13 +315,13 @@ func replicaName(c config.Store, hostname func() (string, error)) string {
 func guidePage(cfg config.Config, ca *mitm.Authority, ready func() error) (*guide.Page, error) {
 	version, _ := buildInfo()
 	return guide.New(guide.Options{
-		CAPEM:    ca.CertPEM,
-		Ready:    ready,
-		Operator: cfg.Identity.From,
-		TLS:      cfg.ListenTLS.Cert != "",
-		Sealed:   !cfg.TLS.Intercept,
-		Monitor:  cfg.Mode == "monitor",
-		Version:  version,
+		CAPEM:       ca.CertPEM,
+		Ready:       ready,
+		Operator:    cfg.Identity.From,
+		TLS:         cfg.ListenTLS.Cert != "",
+		Passthrough: !cfg.TLS.Intercept,
+		Monitor:     cfg.Mode == "monitor",
+		Version:     version,
 	})
 }
 

@@ -243,7 +243,7 @@ func TestRereadable(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := []string{(&cli.ConfigFlags{File: file}).Rereadable(), (&cli.ConfigFlags{File: os.DevNull}).Rereadable(), (&cli.ConfigFlags{}).Rereadable()}
+	got := []string{(&cli.ConfigFlags{File: file}).ReloadFile(), (&cli.ConfigFlags{File: os.DevNull}).ReloadFile(), (&cli.ConfigFlags{}).ReloadFile()}
 	if want := []string{file, "", ""}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

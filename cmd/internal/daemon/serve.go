@@ -34,7 +34,7 @@ read anew.`,
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			from := settings{file: f.Rereadable(), level: new(slog.LevelVar)}
+			from := settings{file: f.ReloadFile(), level: new(slog.LevelVar)}
 			from.load = func() (config.Config, error) {
 				cfg, err := f.Load()
 				if err != nil {

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,44 +10,45 @@ import (
 
 	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/proxy/guide"
 )
 
-// systemClient is the name of what stands for programs that trust what the system does.
+// systemClient is the name of the check for programs that use the system's roots.
 const systemClient = "system"
 
-// The variables by which programs on OpenSSL, and Go's, find other roots than the system's.
+// opensslVars are the variables by which OpenSSL and Go find roots other than the system's.
 var opensslVars = []string{"SSL_CERT_FILE"}
 
-// tried are the clients that are run, by what they read: see variables in env.go.
-var tried = []client{
-	{name: systemClient, vars: opensslVars, mend: "{install}\nor, for programs on OpenSSL, and Go's:\nexport SSL_CERT_FILE={ca}"},
+// testedClients are the clients that checkTrust runs.
+var testedClients = []client{
+	{name: systemClient, vars: opensslVars, hint: "{install}\nor, for programs on OpenSSL, and Go's:\nexport SSL_CERT_FILE={ca}"},
 	{name: "curl", command: "curl", args: curlArgs, vars: []string{"CURL_CA_BUNDLE", "SSL_CERT_FILE"},
-		mend: "{install}\nor, for curl alone:\nexport CURL_CA_BUNDLE={ca}"},
+		hint: "{install}\nor, for curl alone:\nexport CURL_CA_BUNDLE={ca}"},
 	{name: "git", command: "git", args: gitArgs, vars: []string{"GIT_SSL_CAINFO"},
-		mend: "{install}\nor, for git alone:\nexport GIT_SSL_CAINFO={ca}"},
+		hint: "{install}\nor, for git alone:\nexport GIT_SSL_CAINFO={ca}"},
 	{name: "urllib", command: "python3", args: python("urllib.request", "urllib.request.urlopen(sys.argv[1], timeout=20)"), vars: opensslVars,
-		mend: "{install}\nor, where Python is not the system's:\nexport SSL_CERT_FILE={ca}"},
+		hint: "{install}\nor, where Python is not the system's:\nexport SSL_CERT_FILE={ca}"},
 	{name: "requests", command: "python3", args: python("requests", "requests.get(sys.argv[1], timeout=20)"), vars: []string{"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"},
-		mend: "export REQUESTS_CA_BUNDLE={ca}"},
+		hint: "export REQUESTS_CA_BUNDLE={ca}"},
 	{name: "httpx", command: "python3", args: python("httpx", "httpx.get(sys.argv[1], timeout=20)"), vars: opensslVars,
-		mend: "export SSL_CERT_FILE={ca}"},
+		hint: "export SSL_CERT_FILE={ca}"},
 	{name: "aiohttp", command: "python3", args: python("asyncio, aiohttp", aiohttpGet), vars: opensslVars,
-		mend: "{install}\nor, where Python is not the system's:\nexport SSL_CERT_FILE={ca}"},
+		hint: "{install}\nor, where Python is not the system's:\nexport SSL_CERT_FILE={ca}"},
 	{name: "node", command: "node", args: nodeArgs, vars: []string{"NODE_EXTRA_CA_CERTS"},
-		mend: "export NODE_EXTRA_CA_CERTS={ca}"},
-	{name: "java", command: "java", args: javaArgs, instead: javaUncompiled,
-		mend: javaMend},
+		hint: "export NODE_EXTRA_CA_CERTS={ca}"},
+	{name: "java", command: "java", args: javaArgs, inspect: javaTrustStore,
+		hint: javaHint},
 }
 
-// javaMend has a trust store made beside the CA for those whose own is root's. Its name
-// there is one CA's, so that the next is taken in beside it.
-const javaMend = "{install} --java\nor, without a change to Java's own trust store:\n" +
+// javaHint makes a trust store beside the CA for users who cannot write to Java's own. The alias
+// contains the CA's fingerprint, so that the store can hold a later CA as well.
+const javaHint = "{install} --java\nor, without a change to Java's own trust store:\n" +
 	"keytool -importcert -noprompt -alias {alias} -file {ca} -keystore {store} -storetype PKCS12 -storepass " + castore.JavaPassword + "\n" +
 	`export JAVA_TOOL_OPTIONS="$JAVA_TOOL_OPTIONS "{options}`
 
-// clientChoices are what --client takes.
+// clientChoices returns the values of --client.
 func clientChoices() (names []string) {
-	for _, c := range tried {
+	for _, c := range testedClients {
 		names = append(names, c.name)
 	}
 	return append(names, "none")
@@ -58,12 +58,14 @@ func curlArgs(url, _ string) []string {
 	return []string{"-fsS", "--noproxy", "*", "--max-time", "20", "-o", os.DevNull, url}
 }
 
-// gitArgs let it fail behind the certificate: there is no repository.
+// gitArgs names a repository that does not exist: git fails, but only after it has checked the
+// certificate.
 func gitArgs(url, _ string) []string {
 	return []string{"-c", "http.proxy=", "ls-remote", url + "none.git"}
 }
 
-// python is a script that fetches, or ends with notThere where its library is not installed.
+// python returns the arguments of a script that fetches, or exits with exitNoLibrary if its library
+// is not installed.
 func python(library, fetch string) func(string, string) []string {
 	return func(url, _ string) []string {
 		return []string{"-c", "import sys\ntry:\n    import " + library + "\nexcept ImportError:\n    sys.exit(77)\n" + fetch, url}
@@ -80,7 +82,7 @@ func nodeArgs(url, _ string) []string {
 	return []string{"-e", "require('https').get(process.argv[1], r => r.resume())", url}
 }
 
-// javaFetch is a program of one file (JEP 330): a JDK compiles and runs it.
+// javaFetch is a single-file program (JEP 330), which a JDK compiles and runs.
 const javaFetch = `public class Fetch {
 	public static void main(String[] args) throws Exception {
 		new java.net.URL(args[0]).openStream().close();
@@ -90,17 +92,17 @@ const javaFetch = `public class Fetch {
 
 func javaArgs(url, dir string) []string {
 	file := filepath.Join(dir, "Fetch.java")
-	os.WriteFile(file, []byte(javaFetch), 0o600) // without it Java says so
-	// JAVA_TOOL_OPTIONS may name a proxy; what stands in the command line wins over it.
+	os.WriteFile(file, []byte(javaFetch), 0o600) // on error Java reports the missing file
+	// JAVA_TOOL_OPTIONS may name a proxy; the command line overrides it.
 	return []string{"-Dhttp.nonProxyHosts=127.0.0.1|localhost", file, url}
 }
 
-// javaUncompiled looks into the trust store of a Java that has no compiler.
-func javaUncompiled(ctx context.Context, d *doctor) *cli.Diagnosis {
+// javaTrustStore checks the trust store of a Java without a compiler.
+func javaTrustStore(ctx context.Context, d *doctor) *cli.Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	list := exec.CommandContext(ctx, "java", "--list-modules")
-	list.WaitDelay = time.Second // a start script may leave a Java behind that has the pipe
+	list.WaitDelay = time.Second // a start script may leave a Java process behind that keeps the pipe open
 	if modules, err := list.Output(); err == nil && strings.Contains(string(modules), "jdk.compiler@") {
 		return nil
 	}
@@ -114,24 +116,37 @@ func javaUncompiled(ctx context.Context, d *doctor) *cli.Diagnosis {
 		switch list, err := cmd.Output(); {
 		case err != nil:
 			found = cli.Skip(no+", and its trust store cannot be read: %v", err)
-		case strings.Contains(string(list), castore.Fingerprint(d.ca.Raw)):
-			found = cli.Fine("has the CA in its trust store (%s)", no)
+		case strings.Contains(string(list), guide.Fingerprint(d.ca.Raw)):
+			found = cli.OK("has the CA in its trust store (%s)", no)
 		default:
-			found = cli.Fail(d.fill(javaMend), "has not got the CA in its trust store (%s)", no)
+			found = cli.Fail(d.expandHint(javaHint), "has not got the CA in its trust store (%s)", no)
 		}
 	}
 	return &found
 }
 
-const maxLockFile = 16 << 20 // octets of a file of dependencies
+const maxLockFile = 16 << 20 // bytes read of a dependency lock file
 
-// uses says whether a file of dependencies, in the working directory, has a line.
-func uses(file, line string) bool {
-	f, err := os.Open(file)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxLockFile))
+// fileContains reports whether a dependency lock file in the working directory contains a line.
+func fileContains(file, line string) bool {
+	text, err := cli.ReadFile(file, maxLockFile)
 	return err == nil && strings.Contains(string(text), line)
+}
+
+const (
+	// clientTimeout limits one run of a client. A JVM that compiles takes long on a busy machine.
+	clientTimeout = 30 * time.Second // for one run of a client; a JVM that compiles takes a while on a busy machine
+	exitNoLibrary = 77               // exit status of a script whose library is not installed
+	maxStderr     = 64 << 10         // bytes kept of a client's standard error
+)
+
+// A client is a program that fetches pages, and how to run it against an https:// URL. The server
+// sees whether it accepts the certificate there.
+type client struct {
+	name    string
+	command string                                        // a program on PATH; "": this process
+	args    func(url, dir string) []string                // dir is an empty directory
+	vars    []string                                      // the variables that name the file of its roots; the first that is set counts
+	hint    string                                        // if none of them is set; see expandHint
+	inspect func(context.Context, *doctor) *cli.Diagnosis // checks a client that cannot be run; nil, or a nil result: it can
 }

@@ -17,22 +17,22 @@ func TestDoctorCADates(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  time.Duration
-		want cli.Grade
+		want cli.Status
 		says string
 	}{
-		{"good", 31 * 24 * time.Hour, cli.IsFine, "valid until "},
-		{"soon over", 29 * 24 * time.Hour, cli.IsWarn, "expires on "},
-		{"over", -time.Hour, cli.IsFail, "expired on "},
+		{"good", 31 * 24 * time.Hour, cli.StatusOK, "valid until "},
+		{"soon over", 29 * 24 * time.Hour, cli.StatusWarn, "expires on "},
+		{"over", -time.Hour, cli.StatusFail, "expired on "},
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")
 		d.ca, d.authority, d.cfg.StateDir = nil, nil, t.TempDir()
 		testkit.WriteCA(t, d.cfg.StateDir, time.Now().Add(c.end))
-		found := d.checkCA(t.Context())
+		found := checkCA(t.Context(), d)
 		if found.Status != c.want || !strings.Contains(found.Detail, c.says) {
 			t.Errorf("%s: %+v", c.name, found)
 		}
-		if c.want != cli.IsFine && !strings.HasPrefix(found.Mend, "robotsproxy ca rotate") {
-			t.Errorf("%s: what to do: %q", c.name, found.Mend)
+		if c.want != cli.StatusOK && !strings.HasPrefix(found.Hint, "robotsproxy ca rotate") {
+			t.Errorf("%s: what to do: %q", c.name, found.Hint)
 		}
 	}
 }
@@ -44,10 +44,10 @@ func TestDoctorAuditPipe(t *testing.T) {
 	if err := syscall.Mkfifo(d.cfg.Audit.File, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if found := d.checkAudit(t.Context()); found.Status != cli.IsSkip {
+	if found := checkAudit(t.Context(), d); found.Status != cli.StatusSkip {
 		t.Errorf("audit: %+v", found)
 	}
-	if found := d.checkClock(t.Context()); found.Status != cli.IsFine {
+	if found := checkClock(t.Context(), d); found.Status != cli.StatusOK {
 		t.Errorf("clock: %+v", found)
 	}
 }
@@ -60,11 +60,11 @@ func TestDoctorSnapshots(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(day), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for size, want := range map[int]cli.Grade{900_000: cli.IsFine, 1_000_000: cli.IsWarn} {
+	for size, want := range map[int]cli.Status{900_000: cli.StatusOK, 1_000_000: cli.StatusWarn} {
 		if err := os.WriteFile(day, make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if found := d.checkAudit(t.Context()); found.Status != want {
+		if found := checkAudit(t.Context(), d); found.Status != want {
 			t.Errorf("%d bytes: %+v", size, found)
 		}
 	}
@@ -76,30 +76,30 @@ func TestDoctorClock(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		set  func(d *doctor)
-		want cli.Grade
+		want cli.Status
 		says string
 	}{
-		{"right", func(*doctor) {}, cli.IsFine, "could not be asked"},
-		{"as the proxy's", func(d *doctor) { d.dated = d.now(); d.date = d.dated.Add(-time.Second) }, cli.IsFine, "as the proxy's"},
-		{"apart from the proxy's", func(d *doctor) { d.dated = d.now(); d.date = d.dated.Add(2 * time.Hour) }, cli.IsWarn, "is 2h0m0s apart"},
-		{"before the CA", func(d *doctor) { d.now = at(d.ca.NotBefore.Add(-time.Hour)) }, cli.IsFail, "the CA was made"},
-		{"before the audit's end", func(d *doctor) { writeState(t, d, cli.AuditName, record) }, cli.IsFail, "the newest record of the audit (2031-01-01 00:00:00)"},
+		{"right", func(*doctor) {}, cli.StatusOK, "could not be asked"},
+		{"as the proxy's", func(d *doctor) { d.proxyDateAt = d.now(); d.proxyDate = d.proxyDateAt.Add(-time.Second) }, cli.StatusOK, "as the proxy's"},
+		{"apart from the proxy's", func(d *doctor) { d.proxyDateAt = d.now(); d.proxyDate = d.proxyDateAt.Add(2 * time.Hour) }, cli.StatusWarn, "is 2h0m0s apart"},
+		{"before the CA", func(d *doctor) { d.now = at(d.ca.NotBefore.Add(-time.Hour)) }, cli.StatusFail, "the CA was made"},
+		{"before the audit's end", func(d *doctor) { writeState(t, d, cli.AuditName, record) }, cli.StatusFail, "the newest record of the audit (2031-01-01 00:00:00)"},
 		{"after the audit's end", func(d *doctor) {
 			writeState(t, d, cli.AuditName, record)
 			d.ca, d.now = nil, at(time.Date(2031, 1, 1, 0, 0, 1, 0, time.UTC))
-		}, cli.IsFine, "2031"},
+		}, cli.StatusOK, "2031"},
 		{"before the state", func(d *doctor) {
 			soon := time.Now().Add(time.Hour)
 			if err := os.Chtimes(writeState(t, d, daemon.StateFile, ""), soon, soon); err != nil {
 				t.Fatal(err)
 			}
-		}, cli.IsFail, "the state was last written"},
-		{"the state of another machine", func(d *doctor) { writeState(t, d, cli.AuditName, record); d.apart = true }, cli.IsFine, ""},
+		}, cli.StatusFail, "the state was last written"},
+		{"the state of another machine", func(d *doctor) { writeState(t, d, cli.AuditName, record); d.remote = true }, cli.StatusOK, ""},
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")
 		d.cfg.StateDir = t.TempDir()
 		c.set(d)
-		if found := d.checkClock(t.Context()); found.Status != c.want || !strings.Contains(found.Detail, c.says) {
+		if found := checkClock(t.Context(), d); found.Status != c.want || !strings.Contains(found.Detail, c.says) {
 			t.Errorf("%s: %+v", c.name, found)
 		}
 	}
@@ -120,8 +120,8 @@ func writeState(t *testing.T, d *doctor, name, text string) (file string) {
 // A failure is what a diagnosis is that nobody has filled in.
 func TestDiagnosisZeroValue(t *testing.T) {
 	var out strings.Builder
-	told := cli.NewDiagnoses(&out, false)
-	if err := told.Add(cli.Diagnosis{}); err != nil || !strings.HasPrefix(out.String(), "FAIL") || told.Verdict("x") == nil {
+	printer := cli.NewDiagnosisPrinter(&out, false)
+	if err := printer.Add(cli.Diagnosis{}); err != nil || !strings.HasPrefix(out.String(), "FAIL") || printer.Verdict("x") == nil {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }

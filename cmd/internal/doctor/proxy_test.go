@@ -33,7 +33,7 @@ func doctorFor(t *testing.T, proxy string) *doctor {
 	}
 	return &doctor{
 		flags: &doctorFlags{}, cfg: config.Default(), getenv: func(string) string { return "" }, now: time.Now,
-		proxy: u, place: u.Host, answers: true, authority: a, ca: a.Certificate(), caFile: "ca.pem",
+		proxy: u, listen: u.Host, reachable: true, authority: a, ca: a.Certificate(), caFile: "ca.pem",
 	}
 }
 
@@ -51,7 +51,7 @@ func refusing(status int, fields ...string) http.HandlerFunc {
 func forwarding(t *testing.T, via string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !r.URL.IsAbs() {
-			w.Header().Set("Server", ownName)
+			w.Header().Set("Server", proxyName)
 			return
 		}
 		out, err := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil)
@@ -78,25 +78,25 @@ func TestDoctorHTTP(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		proxy http.HandlerFunc
-		want  cli.Grade
+		want  cli.Status
 		says  string
 	}{
-		{"it passes", forwarding(t, "1.1 robotsproxy-12345678"), cli.IsFine, "a request passes"},
-		{"another passes it", forwarding(t, "1.1 squid"), cli.IsFail, "answered by another than robotsproxy"},
-		{"loopback is private", refusing(403, proxyStatus, `robotsproxy; error=destination_ip_prohibited; details="address"`), cli.IsFine, "a request arrives: refused"},
-		{"the origin is not there, to a proxy elsewhere", refusing(502, proxyStatus, "robotsproxy; error=destination_unavailable"), cli.IsFine, "a request arrives"},
-		{"identity", refusing(403, proxyStatus, `robotsproxy; error=http_request_denied; details="identity"`), cli.IsWarn, "identity"},
-		{"the audit cannot be written", refusing(503, proxyStatus, "robotsproxy; error=proxy_internal_error"), cli.IsFail, "503"},
-		{"a name is asked for", refusing(407, proxyStatus, "robotsproxy", "Proxy-Authenticate", "Basic"), cli.IsWarn, "name and a password"},
-		{"another's refusal", refusing(403, proxyStatus, "squid; error=http_request_denied"), cli.IsFail, "squid"},
-		{"one whose name begins as ours", refusing(403, proxyStatus, "robotsproxy2; error=destination_ip_prohibited"), cli.IsFail, "another than robotsproxy"},
-		{"no status at all", refusing(403), cli.IsFail, "another than robotsproxy"},
+		{"it passes", forwarding(t, "1.1 robotsproxy-12345678"), cli.StatusOK, "a request passes"},
+		{"another passes it", forwarding(t, "1.1 squid"), cli.StatusFail, "answered by another than robotsproxy"},
+		{"loopback is private", refusing(403, proxyStatus, `robotsproxy; error=destination_ip_prohibited; details="address"`), cli.StatusOK, "a request arrives: refused"},
+		{"the origin is not there, to a proxy elsewhere", refusing(502, proxyStatus, "robotsproxy; error=destination_unavailable"), cli.StatusOK, "a request arrives"},
+		{"identity", refusing(403, proxyStatus, `robotsproxy; error=http_request_denied; details="identity"`), cli.StatusWarn, "identity"},
+		{"the audit cannot be written", refusing(503, proxyStatus, "robotsproxy; error=proxy_internal_error"), cli.StatusFail, "503"},
+		{"a name is asked for", refusing(407, proxyStatus, "robotsproxy", "Proxy-Authenticate", "Basic"), cli.StatusWarn, "name and a password"},
+		{"another's refusal", refusing(403, proxyStatus, "squid; error=http_request_denied"), cli.StatusFail, "squid"},
+		{"one whose name begins as ours", refusing(403, proxyStatus, "robotsproxy2; error=destination_ip_prohibited"), cli.StatusFail, "another than robotsproxy"},
+		{"no status at all", refusing(403), cli.StatusFail, "another than robotsproxy"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := httptest.NewServer(c.proxy)
 			defer server.Close()
-			found := doctorFor(t, server.URL).checkHTTP(t.Context())
-			if found.Status != c.want || !strings.Contains(found.Detail, c.says) || (found.Mend == "") != (found.Status == cli.IsFine) {
+			found := checkHTTP(t.Context(), doctorFor(t, server.URL))
+			if found.Status != c.want || !strings.Contains(found.Detail, c.says) || (found.Hint == "") != (found.Status == cli.StatusOK) {
 				t.Errorf("%+v", found)
 			}
 		})
@@ -114,7 +114,7 @@ func TestDoctorSendsTheCredentials(t *testing.T) {
 	defer server.Close()
 	d := doctorFor(t, server.URL)
 	d.proxy.User = url.UserPassword("me", "se cret")
-	if found := d.checkHTTP(t.Context()); found.Status != cli.IsFine {
+	if found := checkHTTP(t.Context(), d); found.Status != cli.StatusOK {
 		t.Errorf("%+v", found)
 	}
 }
@@ -131,25 +131,25 @@ func TestDoctorProxy(t *testing.T) {
 	mute := listenAs(t, func(c net.Conn) { io.WriteString(c, "220 ftp\r\n") })
 	for _, c := range []struct {
 		name, proxy string
-		want        cli.Grade
+		want        cli.Status
 		says        string
 	}{
-		{"its page", page.URL, cli.IsFine, "robotsproxy answers"},
-		{"its refusal", refusal.URL, cli.IsFine, "robotsproxy answers"},
-		{"another server", other.URL, cli.IsFail, "is not robotsproxy"},
-		{"no HTTP", "http://" + mute, cli.IsFail, "does not answer as a proxy"},
-		{"TLS where there is none", strings.Replace(page.URL, "http:", "https:", 1), cli.IsFail, "does not answer as a proxy"},
-		{"nothing", gone.URL, cli.IsFail, "nothing listens"},
-		{"any port", "http://127.0.0.1:0", cli.IsFail, "port is 0"},
+		{"its page", page.URL, cli.StatusOK, "robotsproxy answers"},
+		{"its refusal", refusal.URL, cli.StatusOK, "robotsproxy answers"},
+		{"another server", other.URL, cli.StatusFail, "is not robotsproxy"},
+		{"no HTTP", "http://" + mute, cli.StatusFail, "does not answer as a proxy"},
+		{"TLS where there is none", strings.Replace(page.URL, "http:", "https:", 1), cli.StatusFail, "does not answer as a proxy"},
+		{"nothing", gone.URL, cli.StatusFail, "nothing listens"},
+		{"any port", "http://127.0.0.1:0", cli.StatusFail, "port is 0"},
 	} {
 		d := doctorFor(t, c.proxy)
-		d.answers = false
-		found := d.checkProxy(t.Context())
-		if found.Status != c.want || !strings.Contains(found.Detail, c.says) || d.answers != (c.want == cli.IsFine) {
+		d.reachable = false
+		found := checkProxy(t.Context(), d)
+		if found.Status != c.want || !strings.Contains(found.Detail, c.says) || d.reachable != (c.want == cli.StatusOK) {
 			t.Errorf("%s: %+v", c.name, found)
 		}
-		if d.answers == d.date.IsZero() {
-			t.Errorf("%s: date %s", c.name, d.date)
+		if d.reachable == d.proxyDate.IsZero() {
+			t.Errorf("%s: date %s", c.name, d.proxyDate)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func tunnelling(t *testing.T, a *mitm.Authority) string {
 }
 
 func TestDoctorHTTPS(t *testing.T) {
-	other, forget, err := strangeCA()
+	other, forget, err := newUntrustedCA()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,38 +208,38 @@ func TestDoctorHTTPS(t *testing.T) {
 	for _, c := range []struct {
 		name, proxy string
 		intercept   bool
-		want        cli.Grade
+		want        cli.Status
 		says        string
 	}{
-		{"our CA", tunnelling(t, d.authority), true, cli.IsFine, "shows a certificate of the CA"},
-		{"another CA", tunnelling(t, other), true, cli.IsFail, "not of ca.pem"},
-		{"not opened", tunnelling(t, nil), true, cli.IsWarn, "not opened"},
-		{"not opened, as is said", tunnelling(t, nil), false, cli.IsFine, "not opened (tls.intercept)"},
+		{"our CA", tunnelling(t, d.authority), true, cli.StatusOK, "shows a certificate of the CA"},
+		{"another CA", tunnelling(t, other), true, cli.StatusFail, "not of ca.pem"},
+		{"not opened", tunnelling(t, nil), true, cli.StatusWarn, "not opened"},
+		{"not opened, as is said", tunnelling(t, nil), false, cli.StatusOK, "not opened (tls.intercept)"},
 	} {
 		d.proxy, err = url.Parse(c.proxy)
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.cfg.TLS.Intercept = c.intercept
-		if found := d.checkHTTPS(t.Context()); found.Status != c.want || !strings.Contains(found.Detail, c.says) {
+		if found := checkHTTPS(t.Context(), d); found.Status != c.want || !strings.Contains(found.Detail, c.says) {
 			t.Errorf("%s: %+v", c.name, found)
 		}
 	}
 	refused := httptest.NewServer(refusing(403, proxyStatus, "robotsproxy; error=destination_ip_prohibited"))
 	defer refused.Close()
 	d = doctorFor(t, refused.URL)
-	if found := d.checkHTTPS(t.Context()); found.Status != cli.IsFine || !strings.Contains(found.Detail, "--site HOST") {
+	if found := checkHTTPS(t.Context(), d); found.Status != cli.StatusOK || !strings.Contains(found.Detail, "--site HOST") {
 		t.Errorf("refused: %+v", found)
 	}
 	d.flags.site = "site.example"
-	if found := d.checkSite(t.Context()); len(found) != 1 || found[0].Status != cli.IsWarn {
+	if found := checkSite(t.Context(), d); len(found) != 1 || found[0].Status != cli.StatusWarn {
 		t.Errorf("a site that is refused: %+v", found)
 	}
 }
 
 // The CA that a proxy shows at its own address, against the one of this machine.
 func TestDoctorServedCA(t *testing.T) {
-	other, forget, err := strangeCA()
+	other, forget, err := newUntrustedCA()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,32 +253,32 @@ func TestDoctorServedCA(t *testing.T) {
 		name   string
 		apart  bool
 		served *mitm.Authority
-		want   cli.Grade
+		want   cli.Status
 		says   string
 		key    bool
 	}{
-		{"the same", false, own, cli.IsFine, "valid until", true},
-		{"not the one on disk", false, other, cli.IsFail, "the running proxy has another", true},
-		{"another machine's", true, other, cli.IsFine, "/ca.pem, SHA-256", false},
-		{"this machine's, by another name", true, own, cli.IsFine, state, true},
+		{"the same", false, own, cli.StatusOK, "valid until", true},
+		{"not the one on disk", false, other, cli.StatusFail, "the running proxy has another", true},
+		{"another machine's", true, other, cli.StatusOK, "/ca.pem, SHA-256", false},
+		{"this machine's, by another name", true, own, cli.StatusOK, state, true},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Server", ownName)
+			w.Header().Set("Server", proxyName)
 			if r.URL.Path == "/ca.pem" {
 				w.Write(c.served.CertPEM())
 			}
 		}))
 		d := doctorFor(t, server.URL)
-		d.ca, d.authority, d.apart, d.cfg.StateDir = nil, nil, c.apart, state
-		if found := d.checkProxy(t.Context()); found.Status != cli.IsFine {
+		d.ca, d.authority, d.remote, d.cfg.StateDir = nil, nil, c.apart, state
+		if found := checkProxy(t.Context(), d); found.Status != cli.StatusOK {
 			t.Errorf("%s: %+v", c.name, found)
 		}
-		found := d.checkCA(t.Context())
+		found := checkCA(t.Context(), d)
 		if found.Status != c.want || !strings.Contains(found.Detail, c.says) || (d.authority != nil) != c.key {
 			t.Errorf("%s: %+v", c.name, found)
 		}
 		if !c.key { // then no client can be tried; nobody trusts this one
-			if found := d.checkTrust(t.Context()); len(found) != 2 || found[0].Status != cli.IsFail || found[1].Status != cli.IsSkip {
+			if found := checkTrust(t.Context(), d); len(found) != 2 || found[0].Status != cli.StatusFail || found[1].Status != cli.StatusSkip {
 				t.Errorf("%s: trust: %+v", c.name, found)
 			}
 		}
@@ -291,7 +291,7 @@ func TestDoctorTLSListener(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer server.Close()
 	d := doctorFor(t, server.URL)
-	if found := d.checkProxy(t.Context()); found.Status != cli.IsFail || !strings.Contains(found.Mend, "listen_tls") {
+	if found := checkProxy(t.Context(), d); found.Status != cli.StatusFail || !strings.Contains(found.Hint, "listen_tls") {
 		t.Errorf("%+v", found)
 	}
 }
@@ -311,7 +311,7 @@ func TestSamePlace(t *testing.T) {
 		{"192.0.2.1:8080", "192.0.2.2:8080", false},
 		{"192.0.2.1", "192.0.2.1", false},
 	} {
-		if got := samePlace(t.Context(), c.a, c.b); got != c.want {
+		if got := sameListener(t.Context(), c.a, c.b); got != c.want {
 			t.Errorf("%s and %s: %t", c.a, c.b, got)
 		}
 	}
@@ -323,7 +323,7 @@ func TestAskable(t *testing.T) {
 		":8080": "127.0.0.1:8080", "0.0.0.0:8080": "127.0.0.1:8080", "[::]:8080": "[::1]:8080",
 		"127.0.0.1:8080": "127.0.0.1:8080", "proxy.example:8080": "proxy.example:8080", "[2001:db8::1]:8080": "[2001:db8::1]:8080",
 	} {
-		if got := askable(listen); got != want {
+		if got := dialableAddress(listen); got != want {
 			t.Errorf("%s: %s, want %s", listen, got, want)
 		}
 	}
@@ -339,7 +339,7 @@ func TestDoctorHostileProxy(t *testing.T) {
 			}
 		}
 	})
-	if found := doctorFor(t, "http://"+endless).checkHTTP(t.Context()); found.Status != cli.IsFail {
+	if found := checkHTTP(t.Context(), doctorFor(t, "http://"+endless)); found.Status != cli.StatusFail {
 		t.Errorf("endless: %+v", found)
 	}
 	loud := listenAs(t, func(c net.Conn) {
@@ -348,8 +348,8 @@ func TestDoctorHostileProxy(t *testing.T) {
 		io.WriteString(c, "HTTP/1.1 403 \x1b[2Jno\r\nContent-Length: 0\r\nProxy-Status: "+strings.Repeat("x", 50_000)+"\r\n\r\n")
 	})
 	var out strings.Builder
-	found := doctorFor(t, "http://"+loud).checkHTTP(t.Context())
-	if err := cli.NewDiagnoses(&out, false).Add(found); err != nil || strings.Contains(out.String(), "\x1b") || !strings.Contains(out.String(), `\x1b[2J`) || out.Len() > 1000 {
+	found := checkHTTP(t.Context(), doctorFor(t, "http://"+loud))
+	if err := cli.NewDiagnosisPrinter(&out, false).Add(found); err != nil || strings.Contains(out.String(), "\x1b") || !strings.Contains(out.String(), `\x1b[2J`) || out.Len() > 1000 {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }

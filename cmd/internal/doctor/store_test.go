@@ -25,24 +25,24 @@ func TestDoctorStore(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		store config.Store
-		want  cli.Grade
+		want  cli.Status
 		says  string
 	}{
-		{"none", config.Store{Replicas: 1}, cli.IsSkip, "is on its own"},
-		{"good", config.Store{Redis: good.URL(), Replicas: 3}, cli.IsFine, " answers in "},
-		{"one replica", config.Store{Redis: good.URL(), Replicas: 1}, cli.IsWarn, "store.replicas is 1"},
-		{"it forgets", config.Store{Redis: evicting.URL(), Replicas: 3}, cli.IsWarn, "its maxmemory-policy is volatile-ttl"},
-		{"away", config.Store{Redis: "redis://" + closed.Addr().String(), Replicas: 3}, cli.IsFail, "is away: it cannot be reached"},
-		{"wrong password", config.Store{Redis: "redis://:s3cretly@" + locked.Addr, Replicas: 3}, cli.IsFail, "the password is wrong or lacking"},
+		{"none", config.Store{Replicas: 1}, cli.StatusSkip, "is on its own"},
+		{"good", config.Store{Redis: good.URL(), Replicas: 3}, cli.StatusOK, " answers in "},
+		{"one replica", config.Store{Redis: good.URL(), Replicas: 1}, cli.StatusWarn, "store.replicas is 1"},
+		{"it forgets", config.Store{Redis: evicting.URL(), Replicas: 3}, cli.StatusWarn, "its maxmemory-policy is volatile-ttl"},
+		{"away", config.Store{Redis: "redis://" + closed.Addr().String(), Replicas: 3}, cli.StatusFail, "is away: it cannot be reached"},
+		{"wrong password", config.Store{Redis: "redis://:s3cretly@" + locked.Addr, Replicas: 3}, cli.StatusFail, "the password is wrong or lacking"},
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")
 		d.cfg.Store = c.store
-		found := d.checkStore(t.Context())
-		if found.Status != c.want || !strings.Contains(found.Detail, c.says) || strings.Contains(found.Detail+found.Mend, "s3cret") {
+		found := checkStore(t.Context(), d)
+		if found.Status != c.want || !strings.Contains(found.Detail, c.says) || strings.Contains(found.Detail+found.Hint, "s3cret") {
 			t.Errorf("%s: %+v, want %s: %s", c.name, found, c.want, c.says)
 		}
 	}
-	for _, c := range []struct{ name, url, mend string }{
+	for _, c := range []struct{ name, url, hint string }{
 		{"away", "redis://" + closed.Addr().String(), "start the server, or set its host and port in store.redis"},
 		{"wrong password", "redis://:s3cretly@" + locked.Addr, "set its password in store.redis"},
 		{"TLS to one in the clear", "rediss://" + good.Addr, "redis:// if it speaks no TLS"},
@@ -50,13 +50,13 @@ func TestDoctorStore(t *testing.T) {
 	} {
 		d := doctorFor(t, "http://127.0.0.1:1")
 		d.cfg.Store = config.Store{Redis: c.url, Replicas: 3}
-		if found := d.checkStore(t.Context()); !strings.Contains(found.Mend, c.mend) || strings.Contains(found.Mend, "s3cret") {
-			t.Errorf("%s: %+v, want %s", c.name, found, c.mend)
+		if found := checkStore(t.Context(), d); !strings.Contains(found.Hint, c.hint) || strings.Contains(found.Hint, "s3cret") {
+			t.Errorf("%s: %+v, want %s", c.name, found, c.hint)
 		}
 	}
 	d := doctorFor(t, "http://127.0.0.1:1")
-	d.cfg.Store, d.apart = config.Store{Redis: good.URL(), Replicas: 3}, true
-	if found := d.checkStore(t.Context()); found.Status != cli.IsSkip {
+	d.cfg.Store, d.remote = config.Store{Redis: good.URL(), Replicas: 3}, true
+	if found := checkStore(t.Context(), d); found.Status != cli.StatusSkip {
 		t.Errorf("of another machine's proxy: %+v", found)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func TestTrap(t *testing.T) {
 	d := doctorFor(t, "http://127.0.0.1:1")
 	for _, trusts := range []bool{true, false} {
-		s, err := openTrap(d.authority)
+		s, err := newTLSServer(d.authority)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,8 +30,8 @@ func TestTrap(t *testing.T) {
 		if err == nil {
 			resp.Body.Close()
 		}
-		if (err == nil) != trusts || s.asked.Load() != trusts || !s.connected.Load() {
-			t.Errorf("trusts %t: %v, connected %t, asked %t", trusts, err, s.connected.Load(), s.asked.Load())
+		if (err == nil) != trusts || s.gotRequest.Load() != trusts || !s.connected.Load() {
+			t.Errorf("trusts %t: %v, connected %t, asked %t", trusts, err, s.connected.Load(), s.gotRequest.Load())
 		}
 		client.CloseIdleConnections()
 		s.close()
@@ -41,7 +41,7 @@ func TestTrap(t *testing.T) {
 // A client is judged by what reaches the server.
 func TestDoctorTries(t *testing.T) {
 	d := doctorFor(t, "http://127.0.0.1:1")
-	stranger, forget, err := strangeCA()
+	untrusted, forget, err := newUntrustedCA()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,36 +50,36 @@ func TestDoctorTries(t *testing.T) {
 		t.Skip("there is no /bin/sh on this machine")
 	}
 	shell := func(script string) client {
-		return client{name: "fake", command: "/bin/sh", mend: "export FAKE={ca}", vars: []string{"FAKE"},
+		return client{name: "fake", command: "/bin/sh", hint: "export FAKE={ca}", vars: []string{"FAKE"},
 			args: func(url, _ string) []string { return []string{"-c", script, "sh", url} }}
 	}
 	for _, c := range []struct {
 		name, script string
-		want         cli.Grade
-		says, mend   string
+		want         cli.Status
+		says, hint   string
 	}{
-		{"it does not start", "echo broken >&2; exit 1", cli.IsFail, "could not be tried: broken", "try it by hand"},
-		{"its library is missing", "exit 77", cli.IsSkip, "fake is not installed", ""},
+		{"it does not start", "echo broken >&2; exit 1", cli.StatusFail, "could not be tried: broken", "try it by hand"},
+		{"its library is missing", "exit 77", cli.StatusSkip, "fake is not installed", ""},
 	} {
-		found := d.try(t.Context(), shell(c.script), stranger)
-		if found.Status != c.want || found.Detail != c.says || !strings.HasPrefix(found.Mend, c.mend) {
+		found := checkClient(t.Context(), d, shell(c.script), untrusted)
+		if found.Status != c.want || found.Detail != c.says || !strings.HasPrefix(found.Hint, c.hint) {
 			t.Errorf("%s: %+v", c.name, found)
 		}
 	}
-	if got := d.mendTrust(shell("")); got != "export FAKE=ca.pem" {
-		t.Errorf("mend: %q", got)
+	if got := trustHint(d, shell("")); got != "export FAKE=ca.pem" {
+		t.Errorf("hint: %q", got)
 	}
 	for file, want := range map[string]string{
 		"/etc/ssl/certs/ca-certificates.crt": "FAKE names /etc/ssl/certs/ca-certificates.crt, which has the system's roots:\nrobotsproxy ca install\nor\nexport FAKE=ca.pem",
 		"/own/roots.pem":                     "FAKE names /own/roots.pem, which has not got it: add it there, or\nexport FAKE=ca.pem",
 	} {
 		d.getenv = func(string) string { return file }
-		if got := d.mendTrust(shell("")); got != want {
-			t.Errorf("mend, where a variable names %s: %q", file, got)
+		if got := trustHint(d, shell("")); got != want {
+			t.Errorf("hint, where a variable names %s: %q", file, got)
 		}
 	}
 	d.flags.clients = []string{"fake"}
-	if found := d.try(t.Context(), shell("exit 77"), stranger); found.Status != cli.IsFail {
+	if found := checkClient(t.Context(), d, shell("exit 77"), untrusted); found.Status != cli.StatusFail {
 		t.Errorf("missing, and asked for: %+v", found)
 	}
 }
@@ -87,8 +87,8 @@ func TestDoctorTries(t *testing.T) {
 // What to do names each variable whole, with the file, and a command stands alone on its line.
 func TestDoctorMends(t *testing.T) {
 	d := doctorFor(t, "http://127.0.0.1:1")
-	for _, c := range tried {
-		got := d.mendTrust(c)
+	for _, c := range testedClients {
+		got := trustHint(d, c)
 		if strings.ContainsAny(got, "{}") || len(c.vars) > 0 && !strings.Contains(got, "export "+c.vars[0]+"=ca.pem") {
 			t.Errorf("%s: %s", c.name, got)
 		}

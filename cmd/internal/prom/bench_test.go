@@ -15,13 +15,13 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// meet has a daemon know so many hosts, whose requests and agents are as hostile as
-// they come.
-func (h house) meet(t testing.TB, hosts int) {
+// fill sends requests for many hosts through the proxy, with names and agents that could break the
+// text format.
+func (p testProxy) fill(t testing.TB, hosts int) {
 	t.Helper()
 	for i := range hosts {
 		name := fmt.Sprintf("h%d.test", i)
-		slot, err := h.pacer.Wait(t.Context(), name, pace.Limits{Key: name, PerSecond: 1e6, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1})
+		slot, err := p.pacer.Wait(t.Context(), name, pace.Limits{Key: name, PerSecond: 1e6, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1})
 		testkit.Must(t, err)
 		slot.Sent()
 		slot.Release()
@@ -29,10 +29,10 @@ func (h house) meet(t testing.TB, hosts int) {
 		testkit.Must(t, err)
 		agent := fmt.Sprintf("Bot%d\"}\n# HELP x\x00\xff", i)
 		if i < 1000 { // some are enough: each is a fetch
-			_, err = h.book.Lookup(t.Context(), cache.Query{Origin: o, Token: agent}, robots.Standard())
+			_, err = p.cache.Lookup(t.Context(), cache.Query{Origin: o, Token: agent}, robots.Standard())
 			testkit.Must(t, err)
 		}
-		h.metrics.Write(&audit.Record{
+		p.metrics.Write(&audit.Record{
 			Target: "http://" + name + "/\"}\n", Remote: fmt.Sprintf("127.0.0.1:%d", i), Slot: true,
 			Request:  policy.Request{Origin: o, PathQuery: fmt.Sprintf("/%d?\"}", i), Client: agent, UserAgent: agent, Method: agent},
 			Decision: policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoFile},
@@ -40,18 +40,18 @@ func (h house) meet(t testing.TB, hosts int) {
 	}
 }
 
-func (h house) scrapeText(t testing.TB) string {
+func (p testProxy) scrapeText(t testing.TB) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	p.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
 }
 
 // However many hosts, clients and agents there are: no series more.
-func TestStrangersAddNoSeries(t *testing.T) {
-	h := wired(t)
+func TestHostsAddNoSeries(t *testing.T) {
+	h := newTestProxy(t)
 	before := h.scrapeText(t)
-	h.meet(t, 1000)
+	h.fill(t, 1000)
 	after := h.scrapeText(t)
 	if n, was := strings.Count(after, "\n"), strings.Count(before, "\n"); n != was {
 		t.Errorf("%d lines, before %d", n, was)
@@ -69,8 +69,8 @@ func TestStrangersAddNoSeries(t *testing.T) {
 func BenchmarkScrape(b *testing.B) {
 	for _, hosts := range []int{0, 100_000} {
 		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
-			h := wired(b)
-			h.meet(b, hosts)
+			h := newTestProxy(b)
+			h.fill(b, hosts)
 			handler, r := h.metrics.Handler(), httptest.NewRequest("GET", "/metrics", nil)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,7 +1,6 @@
 package prom
 
 import (
-	"iter"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,79 +9,90 @@ import (
 	"robotsproxy/proxy/mitm"
 )
 
-// front is the side of the proxy that clients see.
-type front struct {
+// clientStats are the Stats about connections of clients.
+type clientStats struct {
 	proxy.Stats
 	authority mitm.Stats
 }
 
-// ofClients shows connections, tunnels and certificates.
-func ofClients(handler func() proxy.Stats, authority func() mitm.Stats) prometheus.Collector {
-	c := &asked[front]{ask: func() front { return front{handler(), authority()} }}
+// newClientsCollector exports connections, tunnels and certificates.
+func newClientsCollector(handler func() proxy.Stats, authority func() mitm.Stats) prometheus.Collector {
+	c := &statsCollector[clientStats]{stats: func() clientStats { return clientStats{handler(), authority()} }}
 	c.gauge("inflight_requests", "Requests of clients that are being answered or wait for it; tunnels passed unopened and upgraded connections count as long as they last.",
-		func(s front) float64 { return float64(s.Requests.Open) })
+		func(s clientStats) float64 { return float64(s.Requests.Open) })
 	c.gauge("client_connections", "Open connections of clients to the proxy's own port, those with tunnels included.",
-		func(s front) float64 { return float64(s.Conns.Open) })
+		func(s clientStats) float64 { return float64(s.Conns.Open) })
 	c.gauge("client_connections_limit", "As many connections of clients may be open (limits.connections); further ones wait in the system's queue.",
-		func(s front) float64 { return float64(s.MaxConns) })
+		func(s clientStats) float64 { return float64(s.MaxConns) })
 	c.counter("client_connections_accepted_total", "Connections of clients taken.",
-		func(s front) uint64 { return s.Conns.Ever })
+		func(s clientStats) uint64 { return s.Conns.Ever })
 	counters(c, "client_connections_refused_total", "Connections over a client's most (limits.connections_per_client): answered with 429, or, of many more, closed without a word.", "how",
-		func(s front) map[string]uint64 { return map[string]uint64{"answered": s.Answered, "closed": s.Closed} })
+		func(s clientStats) map[string]uint64 {
+			return map[string]uint64{"answered": s.Answered, "closed": s.Closed}
+		})
 	c.counter("client_accept_errors_total", "Tries to take a connection that the system failed, as where the process may open no more files.",
-		func(s front) uint64 { return s.Failed })
-	c.show(prometheus.CounterValue, "client_tls_failures_total", "TLS handshakes with clients that failed: of opened tunnels (where=tunnel) and at the proxy's own port (listen_tls); untrusted: the client said that it does not take the certificate, most likely because the CA is unknown to it.",
+		func(s clientStats) uint64 { return s.Failed })
+	c.add(prometheus.CounterValue, "client_tls_failures_total", "TLS handshakes with clients that failed: of opened tunnels (where=tunnel) and at the proxy's own port (listen_tls); untrusted: the client said that it does not take the certificate, most likely because the CA is unknown to it.",
 		[]string{"where", "cause"}, tlsFailures)
-	c.show(prometheus.GaugeValue, "tunnels", "Open tunnels: intercepted, or passed unopened.", []string{"kind"},
-		func(s front) iter.Seq2[[]string, float64] {
-			return tunnels(float64(s.Intercepted.Open), float64(s.Unopened.Open))
-		})
-	c.show(prometheus.CounterValue, "tunnels_opened_total", "Tunnels made: intercepted, or passed unopened.", []string{"kind"},
-		func(s front) iter.Seq2[[]string, float64] {
-			return tunnels(float64(s.Intercepted.Ever), float64(s.Unopened.Ever))
-		})
+	c.add(prometheus.GaugeValue, "tunnels", "Open tunnels: intercepted, or passed unopened.", []string{"kind"},
+		func(s clientStats) []sample { return tunnels(float64(s.Intercepted.Open), float64(s.Unopened.Open)) })
+	c.add(prometheus.CounterValue, "tunnels_opened_total", "Tunnels made: intercepted, or passed unopened.", []string{"kind"},
+		func(s clientStats) []sample { return tunnels(float64(s.Intercepted.Ever), float64(s.Unopened.Ever)) })
 	c.counter("tunnels_unused_total", "Intercepted tunnels that ended without a request: those whose handshake failed, and those whose client hung up after it, as some do that do not trust the CA.",
-		func(s front) uint64 { return s.Unused })
+		func(s clientStats) uint64 { return s.Unused })
 	c.gauge("upgraded_connections", "Open connections of clients that changed protocols, as to WebSocket.",
-		func(s front) float64 { return float64(s.Upgraded.Open) })
+		func(s clientStats) float64 { return float64(s.Upgraded.Open) })
 	c.gauge("leaf_certificates", "Certificates for intercepted hosts held in memory.",
-		func(s front) float64 { return float64(s.authority.Leaves) })
+		func(s clientStats) float64 { return float64(s.authority.Leaves) })
 	c.counter("leaf_certificates_minted_total", "Certificates made for intercepted hosts.",
-		func(s front) uint64 { return s.authority.Minted })
+		func(s clientStats) uint64 { return s.authority.Minted })
 	c.gauge("ca_not_after_timestamp_seconds", "When the certificate of the CA expires, in seconds since 1970.",
-		func(s front) float64 { return timestamp(s.authority.NotAfter) })
+		func(s clientStats) float64 { return timestamp(s.authority.NotAfter) })
 	return c
 }
 
-func tunnels(intercepted, unopened float64) iter.Seq2[[]string, float64] {
-	return func(yield func([]string, float64) bool) {
-		_ = yield([]string{"intercepted"}, intercepted) && yield([]string{"unopened"}, unopened)
-	}
+func tunnels(intercepted, passedThrough float64) []sample {
+	return []sample{{[]string{"intercepted"}, intercepted}, {[]string{"unopened"}, passedThrough}}
 }
 
-func tlsFailures(s front) iter.Seq2[[]string, float64] {
-	return func(yield func([]string, float64) bool) {
-		for where, faults := range map[string]map[mitm.Fault]uint64{"tunnel": s.authority.Failed, "listen": s.Faults} {
-			for cause, n := range faults {
-				if !yield([]string{where, string(cause)}, float64(n)) {
-					return
-				}
-			}
+func tlsFailures(s clientStats) (all []sample) {
+	for where, faults := range map[string]map[mitm.Fault]uint64{"tunnel": s.authority.Failed, "listen": s.Faults} {
+		for cause, n := range faults {
+			all = append(all, sample{[]string{where, string(cause)}, float64(n)})
 		}
 	}
+	return all
 }
 
-// ofListenTLS shows when the certificate of the proxy's own port expires.
-func ofListenTLS(notAfter func() time.Time) prometheus.Collector {
-	c := &asked[time.Time]{ask: notAfter}
+// newListenTLSCollector exports when the certificate of the proxy's own port expires.
+func newListenTLSCollector(notAfter func() time.Time) prometheus.Collector {
+	c := &statsCollector[time.Time]{stats: notAfter}
 	c.gauge("listen_tls_not_after_timestamp_seconds", "When the certificate of the proxy's own port (listen_tls) expires, in seconds since 1970.", timestamp)
 	return c
 }
 
-// timestamp is a time as Prometheus has it; 0 for none.
+// timestamp returns a time in seconds since 1970, 0 for the zero time.
 func timestamp(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
 	}
 	return float64(t.UnixMilli()) / 1000
+}
+
+// newMemoryCollector exports the memory budget of the process.
+func newMemoryCollector(handler func() proxy.Stats) prometheus.Collector {
+	c := &statsCollector[proxy.Stats]{stats: handler}
+	c.gauge("memory_limit_bytes", "Bytes of memory that the process may have in use (limits.memory).",
+		func(s proxy.Stats) float64 { return float64(s.Memory.Limit) })
+	c.gauge("memory_used_bytes", "Bytes of memory that count against the limit: the heap that the last garbage collection found in use, and all stacks.",
+		func(s proxy.Stats) float64 { return float64(s.Memory.InUse) })
+	c.gauge("memory_bodies_bytes", "Bytes of request bodies that were read before their requests wait for a slot.",
+		func(s proxy.Stats) float64 { return float64(s.Memory.Bodies) })
+	c.counter("memory_refused_requests_total", "Requests refused with 503 because memory was short and their client held more than was free.",
+		func(s proxy.Stats) uint64 { return s.Memory.Refused })
+	c.counter("memory_refused_connections_total", "Connections closed, or answered with 503, because memory was short and their client held more than was free.",
+		func(s proxy.Stats) uint64 { return s.Memory.Closed })
+	c.counter("memory_unread_bodies_total", "Request bodies of at most 64 KiB that were not read before the wait because there was no room.",
+		func(s proxy.Stats) uint64 { return s.Memory.Unread })
+	return c
 }

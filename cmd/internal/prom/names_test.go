@@ -37,22 +37,22 @@ func TestReadmeNamesTheMetrics(t *testing.T) {
 		}
 	}
 	slices.Sort(told)
-	if diff := cmp.Diff(exportedRows(t, wired(t)), told); diff != "" {
+	if diff := cmp.Diff(exportedRows(t, newTestProxy(t)), told); diff != "" {
 		t.Errorf("exported (-) and in README.md (+):\n%s", diff)
 	}
-	alone := slices.DeleteFunc(told, ofFleetsAlone)
-	if diff := cmp.Diff(exportedRows(t, wiredTo(t, nil)), alone); diff != "" {
+	alone := slices.DeleteFunc(told, onlyWithStore)
+	if diff := cmp.Diff(exportedRows(t, newTestProxyWith(t, nil)), alone); diff != "" {
 		t.Errorf("exported without a store (-) and in README.md (+):\n%s", diff)
 	}
 }
 
-// ofFleetsAlone says of a metric that it is there with a store alone.
-func ofFleetsAlone(row string) bool {
+// onlyWithStore says of a metric that it is there with a store alone.
+func onlyWithStore(row string) bool {
 	return strings.HasPrefix(row, "robotsproxy_store_") || strings.HasPrefix(row, "robotsproxy_pace_times_slower ")
 }
 
 // exportedRows are the metrics of ours that are exported: name, type and labels.
-func exportedRows(t *testing.T, h house) (exported []string) {
+func exportedRows(t *testing.T, h testProxy) (exported []string) {
 	t.Helper()
 	for name, f := range scrape(t, h.metrics) {
 		if !strings.HasPrefix(name, "robotsproxy_") {
@@ -73,7 +73,7 @@ func exportedRows(t *testing.T, h house) (exported []string) {
 
 // Names, units and types are as Prometheus's own conventions have them.
 func TestLint(t *testing.T) {
-	families, err := wired(t).metrics.registry.Gather()
+	families, err := newTestProxy(t).metrics.registry.Gather()
 	testkit.Must(t, err)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	testkit.Must(t, err)
@@ -88,7 +88,7 @@ type exports map[string]map[string][]string
 func exported(t *testing.T) exports {
 	t.Helper()
 	all := exports{"up": {}, "ALERTS": {"alertname": nil, "alertstate": nil}} // Prometheus's own
-	for name, f := range scrape(t, wired(t).metrics) {
+	for name, f := range scrape(t, newTestProxy(t).metrics) {
 		names := []string{name}
 		switch f.GetType() {
 		case dto.MetricType_HISTOGRAM:

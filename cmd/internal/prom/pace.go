@@ -6,9 +6,9 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// ofPace shows what the pacer is at.
-func ofPace(ask func() pace.Stats) prometheus.Collector {
-	c := &asked[pace.Stats]{ask: ask}
+// newPaceCollector exports the state of the pacer.
+func newPaceCollector(stats func() pace.Stats) prometheus.Collector {
+	c := &statsCollector[pace.Stats]{stats: stats}
 	c.gauge("pace_hosts", "Hosts whose pace is kept in memory.",
 		func(s pace.Stats) float64 { return float64(s.Hosts) })
 	c.gauge("pace_paused_hosts", "Hosts that nothing is sent to for now, after a 429 or 503 of theirs.",

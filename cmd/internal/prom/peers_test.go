@@ -29,7 +29,7 @@ func promtool(t *testing.T, input string, args ...string) {
 func TestPromtool(t *testing.T) {
 	t.Run("metrics", func(t *testing.T) {
 		w := httptest.NewRecorder()
-		wired(t).metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		newTestProxy(t).metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		promtool(t, w.Body.String(), "check", "metrics")
 	})
 	t.Run("alerts", func(t *testing.T) { t.Parallel(); promtool(t, "", "check", "rules", alerts) })

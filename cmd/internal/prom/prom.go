@@ -1,13 +1,12 @@
-// Package prom tells Prometheus what the proxy does: it counts the Records of
-// requests as one of their Sinks, asks others for their Stats at each scrape, and
-// answers the scrape. The library is known here alone.
+// Package prom exports the proxy's metrics to Prometheus: it counts the Records of requests as one
+// of their Sinks, calls the Stats functions of other packages at each scrape, and answers the
+// scrape. No other package uses the Prometheus library.
 //
-// It registers with a registry of its own, and nowhere else. Labels come from
-// closed sets: no host, path, client or agent is ever one. Counting a Record
-// neither waits, nor allocates, nor fails; a scrape that fails is answered with
-// status 500 and why.
+// It registers with a registry of its own only. Label values come from closed sets: no host, path,
+// client or agent is ever one. Counting a Record neither waits, nor allocates, nor fails. A scrape
+// that fails is answered with status 500 and the reason.
 //
-// A Metrics may be shared by any number of goroutines. It starts none.
+// Any number of goroutines may share a Metrics. It starts none.
 package prom
 
 import (
@@ -31,44 +30,44 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// maxScrapes is how many are answered at once; more get 503.
+// maxScrapes is how many scrapes are answered at once; others get 503.
 const maxScrapes = 4
 
-// Options make a Metrics. What is not said to be nil is required.
+// Options configure a Metrics. All fields are required unless their comment says what nil means.
 type Options struct {
 	Version  string // of this program
-	Revision string // the commit that it was built from; "": not known
+	Revision string // the commit that it was built from; "": unknown
 
-	// Each is asked once a scrape, and answers at once.
-	Ready     func() error // why no requests are taken
+	// These functions are called once a scrape and must not block.
+	Ready     func() error // returns why requests are refused, nil if they are accepted
 	Handler   func() proxy.Stats
 	Authority func() mitm.Stats
 	Egress    func() egress.Stats
-	Book      func() cache.Stats
+	Cache     func() cache.Stats
 	Pace      func() pace.Stats
 	Audit     func() audit.Stats
 	Snapshots func() snapshot.Stats
-	State     func() bolt.Stats // nil: nothing is kept there
-	Store     func() StoreStats // nil: there is one replica alone
-	ListenTLS func() time.Time  // when the certificate of the proxy's own port expires; nil: it has none
+	State     func() bolt.Stats // nil: there is no state.db
+	Store     func() StoreStats // nil: there is no shared store
+	ListenTLS func() time.Time  // returns when the certificate of the proxy's own port expires; nil: it has none
 
-	// How often the configuration was put in force anew or refused so far, when it last
-	// was in force, and why it was not the last time; nil: it never is.
+	// Reloads returns how often the configuration was reloaded or rejected so far, when it was last
+	// reloaded, and why the last attempt was rejected; nil: it is never reloaded.
 	Reloads func() (ok, failed uint64, last time.Time, err error)
 
-	Fetches *Stopwatch // of the Book's Fetcher
+	Fetches *Stopwatch // of the Cache's Fetcher
 }
 
-// A Metrics is all that Prometheus is told. Make one with New.
+// A Metrics holds all metrics of the proxy. Make one with New.
 type Metrics struct {
 	registry  *prometheus.Registry
 	decisions decisions
 	waits     prometheus.Histogram
 }
 
-// New makes a Metrics with every series that is known beforehand at zero.
+// New makes a Metrics. All series that are known beforehand start at zero.
 func New(o Options) (*Metrics, error) {
-	if o.Version == "" || o.Ready == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Book == nil ||
+	if o.Version == "" || o.Ready == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Cache == nil ||
 		o.Pace == nil || o.Audit == nil || o.Snapshots == nil || o.Fetches == nil {
 		return nil, errors.New("prom: an option is missing")
 	}
@@ -79,27 +78,27 @@ func New(o Options) (*Metrics, error) {
 		buildInfo(o),
 		m.decisions.all,
 		m.waits,
-		ofReady(o.Ready),
-		ofClients(o.Handler, o.Authority),
-		ofMemory(o.Handler),
-		ofOrigins(o.Egress),
-		ofRobots(o.Book),
+		newReadyCollector(o.Ready),
+		newClientsCollector(o.Handler, o.Authority),
+		newMemoryCollector(o.Handler),
+		newEgressCollector(o.Egress),
+		newRobotsCollector(o.Cache),
 		o.Fetches.took,
-		ofPace(o.Pace),
-		ofAudit(o.Audit),
-		ofSnapshots(o.Snapshots),
+		newPaceCollector(o.Pace),
+		newAuditCollector(o.Audit),
+		newSnapshotsCollector(o.Snapshots),
 	}
 	if o.State != nil {
-		all = append(all, ofState(o.State))
+		all = append(all, newStateCollector(o.State))
 	}
 	if o.Store != nil {
-		all = append(all, ofStore(o.Store))
+		all = append(all, newStoreCollector(o.Store))
 	}
 	if o.ListenTLS != nil {
-		all = append(all, ofListenTLS(o.ListenTLS))
+		all = append(all, newListenTLSCollector(o.ListenTLS))
 	}
 	if o.Reloads != nil {
-		all = append(all, ofReloads(o.Reloads))
+		all = append(all, newReloadsCollector(o.Reloads))
 	}
 	for _, c := range all {
 		if err := m.registry.Register(c); err != nil {
@@ -109,7 +108,7 @@ func New(o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// buildInfo is the customary series of value 1 whose labels say what runs.
+// buildInfo returns the customary series of value 1 whose labels name the build.
 func buildInfo(o Options) prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "robotsproxy_build_info",
@@ -120,7 +119,21 @@ func buildInfo(o Options) prometheus.Collector {
 	return info
 }
 
-// Handler answers a scrape.
+// Handler returns the handler that answers scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+}
+
+// Write counts a record. It never fails.
+func (m *Metrics) Write(r *audit.Record) error {
+	k := decision{r.Decision.Verdict, r.Decision.Reason}
+	c, ok := m.decisions.known[k]
+	if !ok {
+		c = m.decisions.counter(k) // a combination that knownDecisions lacks is counted as well
+	}
+	c.Inc()
+	if r.Slot {
+		m.waits.Observe(r.Waited.Seconds())
+	}
+	return nil
 }

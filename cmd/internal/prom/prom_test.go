@@ -62,7 +62,7 @@ func record(v policy.Verdict, why policy.Reason) *audit.Record {
 }
 
 func TestDecisionsAreCounted(t *testing.T) {
-	m := newMetrics(t, atRest())
+	m := newMetrics(t, zeroOptions())
 	for _, r := range []*audit.Record{
 		record(policy.Allow, policy.ReasonRule), record(policy.Refuse, policy.ReasonRule), record(policy.Allow, policy.ReasonRule),
 		record(policy.Refuse, policy.ReasonPace), record(policy.Allow, "never heard of"),
@@ -89,7 +89,7 @@ func TestEveryReasonBeginsAtZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for labels := range series(scrape(t, newMetrics(t, atRest()))["robotsproxy_decisions_total"]) {
+	for labels := range series(scrape(t, newMetrics(t, zeroOptions()))["robotsproxy_decisions_total"]) {
 		_, reason, _ := strings.Cut(labels, "reason=")
 		got = append(got, reason)
 	}
@@ -105,7 +105,7 @@ func TestEveryReasonBeginsAtZero(t *testing.T) {
 	}
 }
 
-func TestWaitsOfWhomTheyAre(t *testing.T) {
+func TestWaits(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		rec  audit.Record
@@ -119,7 +119,7 @@ func TestWaitsOfWhomTheyAre(t *testing.T) {
 		{"refused by a rule", audit.Record{Decision: policy.Decision{Reason: policy.ReasonRule}}, 0, 0},
 		{"robots.txt itself", audit.Record{Decision: policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonRobotsTxt}}, 0, 0},
 	} {
-		m := newMetrics(t, atRest())
+		m := newMetrics(t, zeroOptions())
 		m.Write(&c.rec)
 		h := scrape(t, m)["robotsproxy_wait_seconds"].GetMetric()[0].GetHistogram()
 		if h.GetSampleCount() != c.n || h.GetSampleSum() != c.sum {
@@ -128,9 +128,9 @@ func TestWaitsOfWhomTheyAre(t *testing.T) {
 	}
 }
 
-func TestPaceIsAskedOnceAScrape(t *testing.T) {
+func TestStatsAreCalledOnceAScrape(t *testing.T) {
 	asked := 0
-	o := atRest()
+	o := zeroOptions()
 	o.Pace = func() pace.Stats {
 		asked++
 		return pace.Stats{Hosts: 1, Waiting: 2, UnderWay: 3, Streams: 4, BackedOff: 5, Slowed: 6, BackOffs: 7, Missed: 8}
@@ -168,8 +168,8 @@ func TestNewRefusesMissingOptions(t *testing.T) {
 }
 
 // Two in one process share nothing, as they would in the library's own registry.
-func TestNothingIsShared(t *testing.T) {
-	one, other := newMetrics(t, atRest()), newMetrics(t, atRest())
+func TestRegistriesAreSeparate(t *testing.T) {
+	one, other := newMetrics(t, zeroOptions()), newMetrics(t, zeroOptions())
 	one.Write(record(policy.Allow, policy.ReasonRule))
 	if got := series(scrape(t, other)["robotsproxy_decisions_total"])["decision=allow reason=rule"]; got != 0 {
 		t.Errorf("another's request was counted: %v", got)
@@ -177,7 +177,7 @@ func TestNothingIsShared(t *testing.T) {
 }
 
 func TestWriteAllocatesNothing(t *testing.T) {
-	m := newMetrics(t, atRest())
+	m := newMetrics(t, zeroOptions())
 	r := record(policy.Allow, policy.ReasonNoRule)
 	r.Slot, r.Waited = true, time.Second
 	if n := testing.AllocsPerRun(100, func() { m.Write(r) }); n != 0 {
@@ -186,7 +186,7 @@ func TestWriteAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	m := newMetrics(b, atRest())
+	m := newMetrics(b, zeroOptions())
 	r := record(policy.Allow, policy.ReasonNoRule)
 	r.Slot, r.Waited = true, time.Second
 	b.ReportAllocs()

@@ -4,13 +4,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"robotsproxy/policy"
-	"robotsproxy/policy/audit"
 )
 
 // decisions counts requests by decision and reason.
 type decisions struct {
 	all   *prometheus.CounterVec
-	known map[decision]prometheus.Counter // found once: a look-up in all costs as much as all the rest
+	known map[decision]prometheus.Counter // looked up once: a look-up in all costs as much as all the rest
 }
 
 type decision struct {
@@ -18,8 +17,8 @@ type decision struct {
 	reason  policy.Reason
 }
 
-// foreseen are the decisions that there can be.
-func foreseen() []decision {
+// knownDecisions returns the decisions that exist.
+func knownDecisions() []decision {
 	allow := []policy.Reason{
 		policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonRobotsTxt, policy.ReasonTunnel,
 		policy.ReasonOverride,
@@ -48,7 +47,7 @@ func newDecisions() decisions {
 		}, []string{"decision", "reason"}),
 		known: map[decision]prometheus.Counter{},
 	}
-	for _, k := range foreseen() {
+	for _, k := range knownDecisions() {
 		d.known[k] = d.counter(k)
 	}
 	return d
@@ -64,18 +63,4 @@ func newWaits() prometheus.Histogram {
 		Help:    "How long requests waited for a slot of their host, of those that had one.",
 		Buckets: []float64{0.01, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300},
 	})
-}
-
-// Write counts a record. It never fails.
-func (m *Metrics) Write(r *audit.Record) error {
-	k := decision{r.Decision.Verdict, r.Decision.Reason}
-	c, ok := m.decisions.known[k]
-	if !ok {
-		c = m.decisions.counter(k) // a pair that nobody has foreseen is counted all the same
-	}
-	c.Inc()
-	if r.Slot {
-		m.waits.Observe(r.Waited.Seconds())
-	}
-	return nil
 }

@@ -6,27 +6,27 @@ import (
 	"robotsproxy/cmd/internal/redis"
 )
 
-// StoreStats are how the replicas stand to what they share, as one of them knows it.
+// StoreStats are the Stats of the store that replicas share, as one replica knows them.
 type StoreStats struct {
 	redis.Stats
 	Robots   redis.RobotsStats
-	Expected int // replicas that there are at most, by the configuration
+	Expected int // configured maximum of replicas
 }
 
-// A storeCollector is an asked one that has a histogram besides.
+// A storeCollector is a statsCollector with a histogram.
 type storeCollector struct {
-	asked[StoreStats]
+	statsCollector[StoreStats]
 	trips *prometheus.Desc
 }
 
-// ofStore shows how this replica stands to the others.
-func ofStore(ask func() StoreStats) prometheus.Collector {
+// newStoreCollector exports how this replica shares the store with others.
+func newStoreCollector(stats func() StoreStats) prometheus.Collector {
 	c := &storeCollector{
-		asked: asked[StoreStats]{ask: ask},
-		trips: prometheus.NewDesc("robotsproxy_store_round_trip_seconds", "How long the store took to give or refuse a turn, the way there and back included.", nil, nil),
+		statsCollector: statsCollector[StoreStats]{stats: stats},
+		trips:          prometheus.NewDesc("robotsproxy_store_round_trip_seconds", "How long the store took to give or refuse a turn, the way there and back included.", nil, nil),
 	}
 	c.gauge("store_up", "1 where the replicas share one pace; 0 while this one paces alone, since the store is away or was until a moment ago.",
-		func(s StoreStats) float64 { return truth(!s.Alone) })
+		func(s StoreStats) float64 { return boolValue(!s.Alone) })
 	c.gauge("store_members", "Replicas that share the store, this one among them; while it is away, those that were last seen.",
 		func(s StoreStats) float64 { return float64(s.Replicas) })
 	c.gauge("store_expected_members", "Replicas that there may be at most, as the configuration has it (store.replicas).",
@@ -37,17 +37,17 @@ func ofStore(ask func() StoreStats) prometheus.Collector {
 		func(s StoreStats) float64 { return float64(s.Held) })
 	c.gauge("pace_times_slower", "How many times slower than permitted this replica paces: as many as there may be replicas while the store is away, 1 where all of them are there.",
 		func(s StoreStats) float64 { return max(s.Times, 1) })
-	counters(&c.asked, "store_reservations_total", "Turns that were asked for: given, or not since they would be too late, or for want of a place.", "outcome",
+	counters(&c.statsCollector, "store_reservations_total", "Turns that were asked for: given, or not since they would be too late, or for want of a place.", "outcome",
 		func(s StoreStats) map[string]uint64 {
 			return map[string]uint64{"given": s.Reserved, "late": s.Late, "full": s.Full}
 		})
-	counters(&c.asked, "store_errors_total", "Calls of the store that failed, by cause.", "cause",
+	counters(&c.statsCollector, "store_errors_total", "Calls of the store that failed, by cause.", "cause",
 		func(s StoreStats) map[string]uint64 { return s.Failures })
 	c.counter("store_outages_total", "Times that this replica was left alone.",
 		func(s StoreStats) uint64 { return s.Outages })
 	c.counter("store_dropped_reports_total", "Reports to the other replicas, of places given back, turns not used and pauses, that were lost.",
 		func(s StoreStats) uint64 { return s.Dropped })
-	counters(&c.asked, "store_robots_total", "What was done with robots.txt files in the store: files loaded and saved, fetches claimed, waits for another's, purges told and heard of.", "operation",
+	counters(&c.statsCollector, "store_robots_total", "What was done with robots.txt files in the store: files loaded and saved, fetches claimed, waits for another's, purges told and heard of.", "operation",
 		func(s StoreStats) map[string]uint64 {
 			r := s.Robots
 			return map[string]uint64{"load": r.Loads, "save": r.Saves, "claim": r.Claims, "wait": r.Waits, "purge": r.Purges, "heard": r.Heard}
@@ -59,16 +59,16 @@ func ofStore(ask func() StoreStats) prometheus.Collector {
 	return c
 }
 
-// Describe tells the registry what there will be.
+// Describe implements [prometheus.Collector].
 func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	c.asked.Describe(to)
+	c.statsCollector.Describe(to)
 	to <- c.trips
 }
 
-// Collect asks.
+// Collect implements [prometheus.Collector].
 func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
-	s := c.ask()
-	c.tell(s, to)
+	s := c.stats()
+	c.collect(s, to)
 	var all uint64
 	buckets := make(map[float64]uint64, len(s.RoundTrips))
 	for _, t := range s.RoundTrips {

@@ -331,7 +331,7 @@ func TestAnotherServerAnswers(t *testing.T) {
 	together(t, r)
 	f.to.Store(&second.Addr)
 	load(t, r) // needs more connections
-	goesAlone(t, Another, r)
+	goesAlone(t, OtherServer, r)
 	together(t, r)
 	if n := client(t, second.URL()).ZCard(t.Context(), replicasKey).Val(); n != 1 {
 		t.Errorf("%d replicas at the second server", n)

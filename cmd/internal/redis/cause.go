@@ -19,101 +19,101 @@ var (
 	errReply   = errors.New("redis: the answer is not to be understood")
 )
 
-// A Cause is why a replica is, or last was, alone. The set is closed.
+// A Cause is why a replica is alone, or last was. The set is closed.
 type Cause uint8
 
 const (
-	Starting   Cause = iota // nothing has been asked yet
-	Ended                   // Run has returned
-	Refused                 // nobody listens at the address, or it cannot be reached
-	NoAddress               // the name has no address
-	TimedOut                // no answer within a second
-	CutOff                  // the connection was closed
-	Password                // wrong, or lacking
-	Forbidden               // by the server's access list
-	Full                    // its memory
-	NotSaving               // it takes nothing since its disk takes nothing
-	Loading                 // it is still reading what it had saved
-	ReadOnly                // it is the replica of another
-	NoMaster                // the Sentinels know none of that name
-	Cluster                 // it is part of a Redis Cluster
-	Crowded                 // it takes no more connections
-	Busy                    // a script or a function of somebody's does not end
-	Untrusted               // TLS: its certificate, or it speaks none
-	Another                 // a connection led to another server than those before
-	Emptied                 // what was kept in it is gone
-	NoDatabase              // it has none of that number
-	Unclear                 // any other error of its own
-	Strange                 // no Redis, by what comes back
+	Starting       Cause = iota // the server has not been called yet
+	Ended                       // Run has returned
+	Refused                     // nothing listens at the address, or it cannot be reached
+	NoAddress                   // the name has no address
+	TimedOut                    // no answer within a second
+	Disconnected                // the connection was closed
+	Password                    // wrong, or lacking
+	Forbidden                   // by the server's access list
+	Full                        // its memory is full
+	NotSaving                   // it rejects writes because it cannot save to its disk
+	Loading                     // it is still loading its saved data
+	ReadOnly                    // it is the replica of another
+	NoMaster                    // the Sentinels know no master of that name
+	Cluster                     // it is part of a Redis Cluster
+	TooManyClients              // it accepts no more connections
+	Busy                        // a script or a function keeps it busy
+	Untrusted                   // TLS fails: its certificate, or it speaks no TLS
+	OtherServer                 // a connection led to another server than those before
+	Emptied                     // it has lost its data
+	NoDatabase                  // it has no database of that number
+	Unknown                     // it answers with any other error
+	NotRedis                    // its answers are not those of Redis
 	causeCount
 )
 
-// causes has the name of each, and what it means for who reads of it.
+// causes has the name and the text of each Cause.
 var causes = [causeCount]struct{ name, words string }{
-	Starting:   {"starting", "not asked yet"},
-	Ended:      {"ended", "this replica is ending"},
-	Refused:    {"refused", "it cannot be reached"},
-	NoAddress:  {"no-address", "its name has no address"},
-	TimedOut:   {"timed-out", "no answer within a second"},
-	CutOff:     {"cut-off", "the connection was closed"},
-	Password:   {"password", "the password is wrong or lacking"},
-	Forbidden:  {"forbidden", "its access list forbids what we need"},
-	Full:       {"full", "its memory is full"},
-	NotSaving:  {"not-saving", "it takes nothing, since it cannot save to its disk"},
-	Loading:    {"loading", "it is still loading"},
-	ReadOnly:   {"read-only", "it is a read-only replica"},
-	NoMaster:   {"no-master", "its Sentinels know no master of that name"},
-	Cluster:    {"cluster", "it is part of a Redis Cluster, which is not supported"},
-	Crowded:    {"crowded", "it takes no more connections"},
-	Busy:       {"busy", "a script keeps it busy"},
-	Untrusted:  {"untrusted", "TLS fails"},
-	Another:    {"another", "it is another server than before"},
-	Emptied:    {"emptied", "what was kept in it is gone"},
-	NoDatabase: {"no-database", "it has no database of that number"},
-	Strange:    {"strange", "what comes back is no answer of Redis's"},
-	Unclear:    {"unclear", "it answers with an error"},
+	Starting:       {"starting", "not asked yet"},
+	Ended:          {"ended", "this replica is ending"},
+	Refused:        {"refused", "it cannot be reached"},
+	NoAddress:      {"no-address", "its name has no address"},
+	TimedOut:       {"timed-out", "no answer within a second"},
+	Disconnected:   {"cut-off", "the connection was closed"},
+	Password:       {"password", "the password is wrong or lacking"},
+	Forbidden:      {"forbidden", "its access list forbids what we need"},
+	Full:           {"full", "its memory is full"},
+	NotSaving:      {"not-saving", "it takes nothing, since it cannot save to its disk"},
+	Loading:        {"loading", "it is still loading"},
+	ReadOnly:       {"read-only", "it is a read-only replica"},
+	NoMaster:       {"no-master", "its Sentinels know no master of that name"},
+	Cluster:        {"cluster", "it is part of a Redis Cluster, which is not supported"},
+	TooManyClients: {"crowded", "it takes no more connections"},
+	Busy:           {"busy", "a script keeps it busy"},
+	Untrusted:      {"untrusted", "TLS fails"},
+	OtherServer:    {"another", "it is another server than before"},
+	Emptied:        {"emptied", "what was kept in it is gone"},
+	NoDatabase:     {"no-database", "it has no database of that number"},
+	NotRedis:       {"strange", "what comes back is no answer of Redis's"},
+	Unknown:        {"unclear", "it answers with an error"},
 }
 
-// String says it in words, for a log or a page.
+// String returns the text, for a log or a page.
 func (c Cause) String() string { return causes[c.known()].words }
 
-// Name is short, for a metric's label.
+// Name returns the short name, for the label of a metric.
 func (c Cause) Name() string { return causes[c.known()].name }
 
 func (c Cause) known() Cause {
 	if c < causeCount {
 		return c
 	}
-	return Unclear
+	return Unknown
 }
 
-// Error has [Look] give one for an error.
+// Error lets [Probe] return a Cause as an error.
 func (c Cause) Error() string { return c.String() }
 
-// refusals are what a server's errors begin with.
+// refusals are the prefixes of a server's errors.
 var refusals = []struct {
 	prefix string
 	cause  Cause
 }{
 	{"WRONGPASS", Password}, {"NOAUTH", Password}, {"invalid password", Password},
 	{"AUTH", Password}, {"Client sent AUTH", Password},
-	{"Protocol error: unauthenticated", Password}, // to a script, which is longer than strangers may send
+	{"Protocol error: unauthenticated", Password}, // to a script, which is longer than unauthenticated clients may send
 	{"NOPERM", Forbidden},
 	{"OOM", Full},
 	{"MISCONF", NotSaving}, {"NOREPLICAS", NotSaving},
 	{"LOADING", Loading},
 	{"READONLY", ReadOnly}, {"MASTERDOWN", ReadOnly},
 	{"MOVED", Cluster}, {"ASK", Cluster}, {"CLUSTERDOWN", Cluster}, {"CROSSSLOT", Cluster},
-	{"max number of clients", Crowded},
+	{"max number of clients", TooManyClients},
 	{"BUSY", Busy},
 	{"DB index is out of range", NoDatabase},
 }
 
-// causeOf finds the cause that is in the error of a call.
+// causeOf returns the Cause in the error of a call.
 func causeOf(err error) Cause {
 	switch {
 	case errors.Is(err, errOther):
-		return Another
+		return OtherServer
 	case errors.Is(err, errEmptied):
 		return Emptied
 	}
@@ -127,13 +127,13 @@ func causeOf(err error) Cause {
 	case errors.Is(err, redis.Nil):
 		return NoMaster
 	case errors.As(err, &refused):
-		return Unclear
+		return Unknown
 	}
-	return broken(err)
+	return networkCause(err)
 }
 
-// broken is causeOf for what is no answer of the server's.
-func broken(err error) Cause {
+// networkCause is causeOf for an error that the server did not send.
+func networkCause(err error) Cause {
 	var dns *net.DNSError
 	var record tls.RecordHeaderError
 	var alert tls.AlertError
@@ -154,7 +154,7 @@ func broken(err error) Cause {
 		return Refused
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		errors.Is(err, redis.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return CutOff
+		return Disconnected
 	}
-	return Strange
+	return NotRedis
 }

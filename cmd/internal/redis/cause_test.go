@@ -43,25 +43,25 @@ func TestCauses(t *testing.T) {
 		{said("MASTERDOWN Link with MASTER is down"), ReadOnly},
 		{said("MOVED 1 127.0.0.1:7000"), Cluster},
 		{said("CROSSSLOT Keys in request don't hash to the same slot"), Cluster},
-		{said("ERR max number of clients reached"), Crowded},
+		{said("ERR max number of clients reached"), TooManyClients},
 		{said("BUSY Redis is busy running a script."), Busy},
 		{said("ERR DB index is out of range"), NoDatabase},
-		{said("ERR \x1b[31m"), Unclear},
+		{said("ERR \x1b[31m"), Unknown},
 		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, Refused},
 		{&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, Refused},
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}, NoAddress},
 		{&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, TimedOut},
 		{context.DeadlineExceeded, TimedOut},
 		{redis.ErrPoolTimeout, TimedOut},
-		{io.EOF, CutOff},
-		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, CutOff},
-		{redis.ErrClosed, CutOff},
+		{io.EOF, Disconnected},
+		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, Disconnected},
+		{redis.ErrClosed, Disconnected},
 		{tls.RecordHeaderError{}, Untrusted},
 		{&tls.CertificateVerificationError{Err: errors.New("x")}, Untrusted},
-		{fmt.Errorf("x: %w", errOther), Another},
+		{fmt.Errorf("x: %w", errOther), OtherServer},
 		{errEmptied, Emptied},
-		{errReply, Strange},
-		{errors.New(`redis: can't parse "HTTP/1.1 400 Bad Request"`), Strange},
+		{errReply, NotRedis},
+		{errors.New(`redis: can't parse "HTTP/1.1 400 Bad Request"`), NotRedis},
 		{fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", errors.Join(redis.Nil)), NoMaster},
 		{fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", errors.Join(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})), Refused},
 	} {
@@ -72,7 +72,7 @@ func TestCauses(t *testing.T) {
 }
 
 // Each cause has words of its own, and a name that is a label's. What is none has those
-// of Unclear.
+// of Unknown.
 func TestCausesAreTold(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
@@ -87,7 +87,7 @@ func TestCausesAreTold(t *testing.T) {
 			t.Errorf("%q is no label", c.Name())
 		}
 	}
-	if causeCount.String() != Unclear.String() || causeCount.Name() != Unclear.Name() {
+	if causeCount.String() != Unknown.String() || causeCount.Name() != Unknown.Name() {
 		t.Error("no words for what is no Cause")
 	}
 }
@@ -103,7 +103,7 @@ func TestNoServer(t *testing.T) {
 		{"no address", "redis://redis.invalid", NoAddress},
 		{"no Sentinel", "redis://127.0.0.1:1?master_name=m", Refused},
 		{"no TLS", "rediss://" + web(t), Untrusted},
-		{"no Redis", "redis://" + web(t), Strange},
+		{"no Redis", "redis://" + web(t), NotRedis},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

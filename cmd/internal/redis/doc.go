@@ -25,16 +25,15 @@
 // supported. Where a server is replaced by its replica without Sentinel and the old one
 // still answers some, these two do not know of each other: give it an address of its own.
 //
-// A robots.txt file is one key, in the octets of robots/cache, and the right to fetch it
-// another, which ends by itself ([Fleet.Robots]). Behind them each replica has a store of
-// its own, by which it goes while it is alone; what it fetches then it does not tell: the
-// others fetch the file once more when they need it. A purge is told when the server is
-// there again. It is kept for 31 days in place of the file, and over it nothing is saved
-// that may rest on what was purged. Which were made is in a stream, where who was cut off
-// reads on; one that has missed more than ten thousand, or some that were gone with all
-// else when the server was emptied, goes by what it has until the time of that is over.
-// Who starts reads all of it: what its own store has from after a purge is forgotten as
-// well then, and loaded from the server, or fetched again.
+// A robots.txt file is one key with an entry of robots/cache, and the right to fetch the file is another
+// key, which expires by itself ([Fleet.Robots]). Each replica has a local store as well, which it uses
+// while it is alone. It does not publish what it fetches in that time: the others fetch the file again
+// when they need it. A purge is sent when the server is back. For 31 days it replaces the file's entry, and
+// a save that may rest on what was purged is rejected. A stream lists the purges; a replica that was cut
+// off goes on reading it where it stopped. One that has missed more than ten thousand entries, or entries
+// that were lost when the server was emptied, uses its files until they expire. A replica that starts
+// reads the whole stream: it discards files of its local store that were purged, and loads them from the
+// server or fetches them again.
 //
-// A Fleet may be shared by any number of goroutines. Open starts nothing.
+// Any number of goroutines may share a Fleet. Open starts nothing.
 package redis

@@ -29,7 +29,7 @@ func TestEndsWhileStopped(t *testing.T) {
 			r.reports.renew()
 		},
 		"purges": func(_ *replica, s cache.SharedStore) {
-			for i := range 20 * maxCalls {
+			for i := range 20 * maxBatchCalls {
 				s.Announce(host(i), cache.Purged)
 			}
 		},
@@ -41,17 +41,17 @@ func TestEndsWhileStopped(t *testing.T) {
 			r, stop := startBy(t, Open, s.URL(), 3)
 			defer stop()
 			together(t, r)
-			shelf := r.Robots(nil).(cache.SharedStore)
+			store := r.Robots(nil).(cache.SharedStore)
 			ctx, cancel := context.WithCancel(t.Context())
 			watched := make(chan struct{})
 			go func() {
 				defer close(watched)
-				shelf.Watch(ctx, func(robots.Origin, cache.Change) {})
+				store.Watch(ctx, func(robots.Origin, cache.Change) {})
 			}()
 			<-time.After(100 * time.Millisecond)
 			s.Stop()
 			defer s.Continue()
-			tell(r, shelf)
+			tell(r, store)
 			began := time.Now()
 			cancel()
 			<-watched

@@ -27,117 +27,8 @@ const (
 	shareLeft = 10 * time.Minute
 )
 
-// A view is how this replica stands among the others. It never changes.
-type view struct {
-	pace.Standing
-	cause        Cause     // of being alone, or of the last time
-	since        time.Time // of Alone, or its end
-	epoch        string    // of the store; empty: not known
-	returnsSince time.Time // zero: it does not return
-	replicas     int       // that were last seen, this one among them
-	freeShares   int       // of replicas that have ended in order
-}
-
-func alone(times int, c Cause, now time.Time) *view {
-	return &view{Standing: pace.Standing{Alone: true, Slowdown: float64(times), Since: now}, cause: c, since: now}
-}
-
-// Standing implements [pace.Store].
-func (f *Fleet) Standing() pace.Standing { return f.view.Load().Standing }
-
-// away reports whether the server is not to be called, or its answers not to be relied on.
-func (f *Fleet) away() bool { return f.view.Load().Alone }
-
-// fail makes this replica alone, since a call of c has failed. c is not used again.
-func (f *Fleet) fail(c *redis.Client, cause Cause) {
-	f.counts.failures[cause].Add(1)
-	if next := f.failed(c, cause); next != nil {
-		f.log.Warn("the store is away: this replica paces alone", "cause", cause.String(), "times_slower", next.Slowdown)
-	}
-}
-
-// failed is fail without the log line. It returns what is to be logged; nil: it is known
-// already, or c is no longer the client.
-func (f *Fleet) failed(c *redis.Client, cause Cause) *view {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.client.Load() != c {
-		return nil
-	}
-	old := f.view.Load()
-	now := time.Now()
-	if old.Alone {
-		now = old.since
-	}
-	next := alone(max(f.replicas, old.replicas), cause, now)
-	next.replicas = old.replicas
-	if !old.Alone && cause != Ended {
-		f.counts.outages.Add(1)
-	}
-	f.view.Store(next)
-	if !f.closed {
-		f.stale = append(f.stale, c)
-		f.client.Store(f.connect())
-	}
-	if !old.Alone {
-		select {
-		case f.wake <- struct{}{}:
-		default:
-		}
-	}
-	if cause == Ended || f.logged[cause] {
-		return nil
-	}
-	f.logged[cause] = true
-	return next
-}
-
-// closeStale closes the clients that have failed, with the calls under way on them.
-func (f *Fleet) closeStale() {
-	f.mu.Lock()
-	stale := f.stale
-	f.stale = nil
-	f.mu.Unlock()
-	for _, c := range stale {
-		c.Close()
-	}
-}
-
-// become replaces the view old, from which next was made, by next. It reports whether old
-// was still the view.
-func (f *Fleet) become(old, next *view) bool {
-	f.mu.Lock()
-	is := f.view.Load() == old
-	if is {
-		f.view.Store(next)
-		if old.Alone && !next.Alone {
-			clear(f.logged)
-		}
-	}
-	f.mu.Unlock()
-	if is && !next.Alone {
-		f.logReplicas(old, next)
-	}
-	return is
-}
-
-// logReplicas logs with how many others this replica shares the rate now, if that has
-// changed.
-func (f *Fleet) logReplicas(old, next *view) {
-	seen := []any{"replicas", next.replicas, "expected", f.replicas, "times_slower", next.Slowdown}
-	switch {
-	case old.Alone:
-		f.log.Info("the store is there: this replica shares its pace with the others", seen...)
-	case next.replicas != old.replicas || next.Slowdown != old.Slowdown:
-		f.log.Info("the number of replicas that share the pace has changed", seen...)
-	}
-	if next.replicas > max(old.replicas, f.replicas) {
-		f.log.Warn("more replicas share the pace than store.replicas says: set it to as many as there may be, those of run among them", seen[:4]...)
-	}
-}
-
 // keepUp is the part of Run that keeps the view up to date.
-func (f *Fleet) keepUp(ctx context.Context, h Hooks) error {
+func (f *Fleet) maintain(ctx context.Context, h Hooks) error {
 	p := pusher{fleet: f, clocks: h.Clocks}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -215,7 +106,7 @@ func (f *Fleet) probe(ctx context.Context, v *view) bool {
 	if v.cause == Starting && shared {
 		next.returnsSince = next.returnsSince.Add(-returnTime)
 	}
-	return f.become(v, &next)
+	return f.replaceView(v, &next)
 }
 
 // beat tells the server that this replica is there, and counts the others. With join this
@@ -250,7 +141,7 @@ func (f *Fleet) beat(ctx context.Context, v *view, join bool) bool {
 	if join {
 		next.returnsSince, next.since = time.Time{}, time.Now()
 	}
-	return f.become(v, &next)
+	return f.replaceView(v, &next)
 }
 
 // leave leaves this replica's share to its successor, and makes this replica alone.
@@ -277,7 +168,7 @@ func (f *Fleet) warnOfEviction(ctx context.Context) {
 		policy = info["Memory"]["maxmemory_policy"]
 		return err
 	})
-	if err == nil && forgets(policy) {
+	if err == nil && evicts(policy) {
 		f.log.Warn("the store's maxmemory-policy lets it forget when a host was last sent a request: set it to noeviction", "policy", policy)
 	}
 }

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,8 +14,6 @@ import (
 
 const (
 	renewEvery = 3 * time.Second // less than a third of leaseTime
-	maxReports = 1 << 14         // that wait; more are dropped, and counted
-	batch      = 256             // calls of one pipeline, and keys of one script
 
 	// backOffChannel is where a back-off is published for the replicas that hold a slot
 	// already. A lost message does no harm: the answer to the next reservation contains the
@@ -27,95 +22,6 @@ const (
 
 	maxBackOffMessage = 4 << 10 // bytes; a longer message is not the proxy's
 )
-
-// A reportQueue holds the reports that are not sent yet.
-type reportQueue struct {
-	wake chan struct{} // holds a token: there is something to do
-
-	mu      sync.Mutex // guards what follows
-	waiting []pace.Report
-	due     bool // all leases are to be renewed at once
-}
-
-func (q *reportQueue) add(r pace.Report) bool {
-	q.mu.Lock()
-	full := len(q.waiting) >= maxReports
-	if !full {
-		q.waiting = append(q.waiting, r)
-	}
-	q.mu.Unlock()
-	q.notify()
-	return !full
-}
-
-// renew has all leases renewed soon.
-func (q *reportQueue) renew() {
-	q.mu.Lock()
-	q.due = true
-	q.mu.Unlock()
-	q.notify()
-}
-
-func (q *reportQueue) notify() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the reports that wait, and whether the leases are to be renewed. empty is
-// used for the next reports.
-func (q *reportQueue) take(empty []pace.Report) ([]pace.Report, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	all, due := q.waiting, q.due
-	q.waiting, q.due = empty, false
-	return all, due
-}
-
-// leases are the concurrency slots that this replica holds. Any goroutine may use it.
-type leases struct {
-	last atomic.Uint64
-
-	mu  sync.Mutex        // guards what follows
-	all map[string]string // hosts' keys by the lease's name
-}
-
-func (l *leases) newName(id string) string {
-	return id + "." + strconv.FormatUint(l.last.Add(1), 36)
-}
-
-func (l *leases) add(t *lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all == nil {
-		l.all = make(map[string]string)
-	}
-	l.all[t.name] = t.key
-}
-
-func (l *leases) remove(t *lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.all, t.name)
-}
-
-// list returns the names of all leases, and the Redis keys that they are in.
-func (l *leases) list() (keys []string, names []any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for name, key := range l.all {
-		keys = append(keys, leasesKey(key))
-		names = append(names, name)
-	}
-	return keys, names
-}
-
-func (l *leases) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.all)
-}
 
 // Report implements [pace.Store].
 func (f *Fleet) Report(r pace.Report) {
@@ -206,20 +112,6 @@ func (f *Fleet) queueReport(ctx context.Context, pipe redis.Pipeliner, r *pace.R
 	if !r.BackOff.Until.IsZero() {
 		f.queueBackOff(ctx, pipe, r, now)
 	}
-}
-
-// undoKeys returns those of undo.lua.
-func (l *lease) undoKeys() []string {
-	keys := []string{paceKey(l.key)}
-	if l.after[1] != "" {
-		keys = append(keys, limiterKey(l.key, l.names[1]))
-	}
-	return keys
-}
-
-// undoArgs returns those of undo.lua.
-func (l *lease) undoArgs() []any {
-	return []any{l.names[0], l.before[0], l.after[0], l.before[1], l.after[1]}
 }
 
 // renewAll renews all leases that are held.

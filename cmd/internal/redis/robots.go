@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,38 +23,48 @@ const (
 	fetchPrefix  = keyPrefix + "fetch:"  // while a replica fetches it: the name of the claim
 )
 
-// robotsTime is how long the server is asked for an entry, before the local store is.
+// robotsTime is how long a call for an entry may take before the local store is used.
 const robotsTime = 700 * time.Millisecond
 
-// A bookshelf is the [cache.SharedStore] of one replica: the server, and a store of its own,
-// which has all that it has seen for as long as the server is away.
-type bookshelf struct {
-	fleet  *Fleet
+// sharedRobots loads, saves and purges the robots.txt files that all replicas share.
+type sharedRobots struct {
+	*connection
+	outbox   outbox
+	counts   robotsCounts
+	loadTime time.Duration // robotsTime, except in tests
+}
+
+// A robotsStore is the [cache.SharedStore] of one replica: the server, and a local store with all
+// that the replica has seen, for use while the server is away.
+type robotsStore struct {
+	shared *sharedRobots
 	local  cache.Store // may be nil
-	claims claims
+	// fetchLeases are the origins that this replica has the right to fetch, with the mark of the last
+	// purge of each that it knows of, "" for none.
+	fetchLeases fetchLeases
 }
 
 // claims are the origins that this replica has the right to fetch, with the mark of the
 // last purge of each that it knows of, "" for none.
-type claims struct {
+type fetchLeases struct {
 	mu  sync.Mutex // guards all
 	all map[robots.Origin]string
 }
 
-func (c *claims) add(o robots.Origin) {
+func (c *fetchLeases) add(o robots.Origin) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all[o] = ""
 }
 
-func (c *claims) remove(o robots.Origin) {
+func (c *fetchLeases) remove(o robots.Origin) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.all, o)
 }
 
-// purged takes note of a purge.
-func (c *claims) purged(o robots.Origin, mark string) {
+// purged notes a purge.
+func (c *fetchLeases) purged(o robots.Origin, mark string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ours := c.all[o]; ours {
@@ -60,44 +72,33 @@ func (c *claims) purged(o robots.Origin, mark string) {
 	}
 }
 
-func (c *claims) purge(o robots.Origin) (mark string) {
+func (c *fetchLeases) purge(o robots.Origin) (mark string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.all[o]
 }
 
-// Robots gives the store of robots.txt files that all replicas share. Behind it is
-// local, which may be nil: it is asked where the server does not know or is away, and is
-// given whatever this replica fetches or loads. Of what one replica has fetched while
-// the server was away, the others learn when it is fetched again.
-//
-// It is a [cache.SharedStore]. It saves and announces by [Fleet.Run]; purges wait there for
-// the server, and all else that it is away for is dropped.
-func (f *Fleet) Robots(local cache.Store) cache.Store {
-	return &bookshelf{fleet: f, local: local, claims: claims{all: make(map[robots.Origin]string)}}
-}
-
-// Load is [cache.Store]'s.
-func (b *bookshelf) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
-	f := b.fleet
-	j, waits := f.outbox.ahead(o)
+// Load implements [cache.SharedStore].
+func (b *robotsStore) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
+	s := b.shared
+	j, waits := s.outbox.newestOf(o)
 	purged := waits && j.kind == purging
 	if purged {
-		b.claims.purged(o, j.frame.mark()) // the purge is sent before what is saved from now on
+		b.fetchLeases.purged(o, j.frame.mark()) // the purge is sent before what is saved from now on
 	}
 	switch {
-	case f.away(), purged:
+	case s.away(), purged:
 		return b.loadLocal(ctx, o)
 	case waits:
 		return bytes.Clone(j.frame.entry(time.Now())), nil
 	}
-	value, err := f.get(ctx, o)
-	if err != nil || !value.whole() {
-		return b.loadLocal(ctx, o) // the error is counted, and the rest as if there were no server
+	value, err := s.get(ctx, o)
+	if err != nil || !value.valid() {
+		return b.loadLocal(ctx, o) // the error is counted; continue as if there were no server
 	}
-	f.robots.loads.Add(1)
+	s.counts.loads.Add(1)
 	if value.purge() {
-		b.claims.purged(o, value.mark())
+		b.fetchLeases.purged(o, value.mark())
 		return nil, cache.ErrPurged
 	}
 	entry := value.entry(time.Now())
@@ -107,15 +108,15 @@ func (b *bookshelf) Load(ctx context.Context, o robots.Origin) ([]byte, error) {
 	return entry, nil
 }
 
-func (b *bookshelf) loadLocal(ctx context.Context, o robots.Origin) ([]byte, error) {
+func (b *robotsStore) loadLocal(ctx context.Context, o robots.Origin) ([]byte, error) {
 	if b.local == nil {
 		return nil, nil
 	}
 	return b.local.Load(ctx, o)
 }
 
-// saveLocal keeps what another has fetched.
-func (b *bookshelf) saveLocal(ctx context.Context, o robots.Origin, entry []byte, until time.Time) {
+// saveLocal stores what another replica has fetched.
+func (b *robotsStore) saveLocal(ctx context.Context, o robots.Origin, entry []byte, until time.Time) {
 	if b.local == nil {
 		return
 	}
@@ -124,11 +125,11 @@ func (b *bookshelf) saveLocal(ctx context.Context, o robots.Origin, entry []byte
 	}
 }
 
-// get gives what the server has of o; nil: nothing.
-func (f *Fleet) get(ctx context.Context, o robots.Origin) (value frame, err error) {
-	ctx, cancel := context.WithTimeout(ctx, f.robotsTime)
+// get returns what the server has for o; nil: nothing.
+func (s *sharedRobots) get(ctx context.Context, o robots.Origin) (value frame, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.loadTime)
 	defer cancel()
-	err = f.ask(ctx, func(ctx context.Context, c *redis.Client) error {
+	err = s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
 		value, err = c.Get(ctx, robotsPrefix+o.String()).Bytes()
 		return err
 	})
@@ -138,11 +139,10 @@ func (f *Fleet) get(ctx context.Context, o robots.Origin) (value frame, err erro
 	return value, err
 }
 
-// ask is do for what is about a key or a stream of robots.txt files: what the server
-// answers to it, be it an error, is no reason to pace alone. Where it is one, the pace's
-// own calls have it too.
-func (f *Fleet) ask(ctx context.Context, call func(ctx context.Context, c *redis.Client) error) (err error) {
-	failed := f.do(ctx, func(ctx context.Context, c *redis.Client) error {
+// ask is do for calls about robots.txt files: an answer of the server, even an error, does not make
+// this replica alone. If the server has a fault, the calls of the pace find it too.
+func (s *sharedRobots) ask(ctx context.Context, call func(ctx context.Context, c *redis.Client) error) (err error) {
+	failed := s.do(ctx, func(ctx context.Context, c *redis.Client) error {
 		var answered redis.Error
 		if err = call(ctx, c); errors.As(err, &answered) {
 			return nil
@@ -153,33 +153,33 @@ func (f *Fleet) ask(ctx context.Context, call func(ctx context.Context, c *redis
 		err = failed
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
-		f.robots.failures.Add(1)
+		s.counts.failures.Add(1)
 	}
 	return err
 }
 
-// Save is [cache.Store]'s.
-func (b *bookshelf) Save(o robots.Origin, entry []byte, until time.Time, client string) {
+// Save implements [cache.SharedStore].
+func (b *robotsStore) Save(o robots.Origin, entry []byte, until time.Time, client string) {
 	if b.local != nil {
 		b.local.Save(o, entry, until, client)
 	}
 	if len(entry) > maxEntry {
-		b.fleet.robots.lost.Add(1)
+		b.shared.counts.lost.Add(1)
 		return
 	}
-	b.fleet.post(job{kind: saving, origin: o, frame: newFrame(entry, until), purge: b.claims.purge(o)})
+	b.shared.enqueue(job{kind: saving, origin: o, frame: newFrame(entry, until), purge: b.fetchLeases.purge(o)})
 }
 
-// Lease is [cache.SharedStore]'s.
-func (b *bookshelf) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
-	f := b.fleet
-	if f.away() {
+// Lease implements [cache.SharedStore].
+func (b *robotsStore) Lease(ctx context.Context, o robots.Origin, term time.Duration) (cache.Lease, error) {
+	s := b.shared
+	if s.away() {
 		return cache.Lease{}, errAway
 	}
 	name := rand.Text()
 	var given *redis.BoolCmd
 	var mark *redis.StringCmd
-	err := f.ask(ctx, func(ctx context.Context, c *redis.Client) error {
+	err := s.ask(ctx, func(ctx context.Context, c *redis.Client) error {
 		_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			given = p.SetNX(ctx, fetchPrefix+o.String(), name, term)
 			mark = p.GetRange(ctx, robotsPrefix+o.String(), 0, frameMark-1)
@@ -188,80 +188,280 @@ func (b *bookshelf) Lease(ctx context.Context, o robots.Origin, term time.Durati
 		return err
 	})
 	giveBack := func() {
-		b.claims.remove(o)
-		f.post(job{kind: releasing, origin: o, claim: name})
+		b.fetchLeases.remove(o)
+		s.enqueue(job{kind: releasing, origin: o, claim: name})
 	}
 	if err != nil {
-		giveBack() // it may have been given all the same
+		giveBack() // the server may have granted it all the same
 		return cache.Lease{}, err
 	}
 	c := cache.Lease{Version: mark.Val()}
 	if given.Val() {
-		f.robots.claims.Add(1)
-		b.claims.add(o)
+		s.counts.fetchLeases.Add(1)
+		b.fetchLeases.add(o)
 		c.Release = giveBack
 	} else {
-		f.robots.waits.Add(1)
+		s.counts.waits.Add(1)
 	}
 	return c, nil
 }
 
-// Announce is [cache.SharedStore]'s.
-func (b *bookshelf) Announce(o robots.Origin, what cache.Change) {
+// Announce implements [cache.SharedStore].
+func (b *robotsStore) Announce(o robots.Origin, what cache.Change) {
 	switch what {
 	case cache.Purged:
 		b.forgetLocal(o)
 		f := newFrame(nil, time.Now().Add(purgeKept))
-		b.claims.purged(o, f.mark())
-		b.fleet.post(job{kind: purging, origin: o, frame: f})
+		b.fetchLeases.purged(o, f.mark())
+		b.shared.enqueue(job{kind: purging, origin: o, frame: f})
 	case cache.Replaced:
-		b.fleet.post(job{kind: replacing, origin: o})
+		b.shared.enqueue(job{kind: replacing, origin: o})
 	}
 }
 
-func (b *bookshelf) forgetLocal(o robots.Origin) {
+func (b *robotsStore) forgetLocal(o robots.Origin) {
 	if b.local != nil {
-		b.local.Save(o, []byte{0}, time.Now(), "") // which is no entry, and over
+		b.local.Save(o, []byte{0}, time.Now(), "") // no valid entry, and expired
 	}
 }
 
-// A frame is what the server has of an origin: a format, 8 octets at random, until when
-// it is of use in ms since 1970, and the entry. Without one it is a purge's, and hides
-// what local stores have.
-type frame []byte
+// robotsCounts are the counters of RobotsStats.
+type robotsCounts struct {
+	loads, saves, fetchLeases, waits, lost, failures, purges, heard atomic.Uint64
+}
+
+// RobotsStats counts what a replica has done with the shared robots.txt files since Open.
+type RobotsStats struct {
+	Loads    uint64 // from the server
+	Saves    uint64 // there
+	Claims   uint64 // rights to fetch that this replica got
+	Waits    uint64 // times that another replica had the right
+	Purges   uint64 // purges sent to the other replicas
+	Heard    uint64 // purges and replaced files of other replicas
+	Lost     uint64 // saves and purges that never reached the server
+	Failures uint64 // calls
+}
+
+// enqueue sends a job soon. While the server is away a purge waits, and any other job is lost.
+func (s *sharedRobots) enqueue(j job) {
+	if !s.outbox.add(j, s.away()) && j.frame != nil {
+		s.counts.lost.Add(1)
+	}
+}
+
+// run sends the jobs in their order until ctx ends.
+func (s *sharedRobots) run(ctx context.Context) error {
+	retry := time.NewTicker(retryEvery)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalTimeout)
+			defer cancel()
+			s.sendAll(last)
+			return nil
+		case <-s.outbox.wake:
+		case <-retry.C:
+		}
+		s.sendAll(context.WithoutCancel(ctx))
+	}
+}
+
+// sendAll sends the waiting jobs, or as many as the server takes.
+func (s *sharedRobots) sendAll(ctx context.Context) {
+	for {
+		some := s.outbox.take()
+		if len(some) == 0 {
+			return
+		}
+		if s.away() || s.sendJobs(ctx, some) != nil {
+			s.counts.lost.Add(uint64(s.outbox.dropAllButPurges(some)))
+			return
+		}
+		s.outbox.done(some)
+	}
+}
+
+// sendJobs sends jobs in one round trip.
+func (s *sharedRobots) sendJobs(ctx context.Context, some []job) error {
+	send := func(ctx context.Context, c *redis.Client) error {
+		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			now := time.Now()
+			for _, j := range some {
+				s.queueJob(ctx, p, j, now)
+			}
+			return nil
+		})
+		return err
+	}
+	err := s.ask(ctx, send)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") { // the server was told to forget the scripts
+		if err = s.ask(ctx, loadScripts); err == nil {
+			err = s.ask(ctx, send) // sending a job twice does no harm
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, j := range some {
+		switch j.kind {
+		case saving:
+			s.counts.saves.Add(1)
+		case purging:
+			s.counts.purges.Add(1)
+		}
+	}
+	return nil
+}
+
+func (s *sharedRobots) queueJob(ctx context.Context, p redis.Pipeliner, j job, now time.Time) {
+	key := robotsPrefix + j.origin.String()
+	switch j.kind {
+	case purging:
+		p.Set(ctx, key, []byte(j.frame), purgeKept)
+	case saving:
+		left := max(j.frame.until().Sub(now).Milliseconds(), 1)
+		saveScript.EvalSha(ctx, p, []string{key}, []byte(j.frame), left, frameSize, frameMark, j.purge)
+	case releasing:
+		releaseScript.EvalSha(ctx, p, []string{fetchPrefix + j.origin.String()}, j.claim)
+	}
+	if j.kind == purging || j.kind == replacing {
+		s.queueNews(ctx, p, j)
+	}
+}
 
 const (
-	frameFormat = 1
-	frameMark   = 1 + 8 // octets that differ from those of any other
-	frameOctets = frameMark + 8
+	// newsKey is a stream of what was purged or replaced. Who was cut off reads on where
+	// it was, which it could not with pub/sub.
+	newsKey = keyPrefix + "news"
 
-	// maxEntry is the most octets that are kept of an origin; robots/cache has no more.
-	maxEntry = 2 << 20
+	// maxNews is about how many are kept. Who has missed more goes by what it knows
+	// until the time of that is over.
+	maxNews = 10_000
+
+	// purgeKept is how long a purge is remembered, longer than anything purged might be
+	// of use to a replica that was away.
+	purgeKept = 31 * 24 * time.Hour
+
+	// newsWait is how long the server waits for news to give.
+	newsWait = time.Second
+	newsRead = 1000 // at once
+
+	// watchEvery is how often a server that is away is asked again.
+	watchEvery = 250 * time.Millisecond
 )
 
-func newFrame(entry []byte, until time.Time) frame {
-	v := make(frame, frameOctets, frameOctets+len(entry))
-	v[0] = frameFormat
-	rand.Read(v[1:frameMark]) // never fails (crypto/rand since Go 1.24)
-	binary.BigEndian.PutUint64(v[frameMark:], uint64(until.UnixMilli()))
-	return append(v, entry...)
-}
+var changes = map[string]cache.Change{"purged": cache.Purged, "replaced": cache.Replaced}
 
-func (v frame) whole() bool {
-	return len(v) >= frameOctets && len(v) <= frameOctets+maxEntry && v[0] == frameFormat
-}
-
-func (v frame) until() time.Time {
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(v[frameMark:])))
-}
-
-func (v frame) mark() string { return string(v[:frameMark]) }
-func (v frame) purge() bool  { return len(v) == frameOctets }
-
-// entry gives it, nil where it is over or there is none.
-func (v frame) entry(now time.Time) []byte {
-	if v.purge() || !now.Before(v.until()) {
-		return nil
+func (s *sharedRobots) queueNews(ctx context.Context, p redis.Pipeliner, j job) {
+	what, mark := "replaced", ""
+	if j.kind == purging {
+		what, mark = "purged", j.frame.mark()
 	}
-	return v[frameOctets:]
+	p.XAdd(ctx, &redis.XAddArgs{
+		Stream: newsKey, MaxLen: maxNews, Approx: true,
+		Values: []string{"what", what, "scheme", j.origin.Scheme, "at", j.origin.Addr(), "from", s.id, "mark", mark},
+	})
+	p.PExpire(ctx, newsKey, purgeKept)
+}
+
+// Watch implements [cache.SharedStore]. It begins with all known purges, because the local store
+// may be older than they are.
+func (b *robotsStore) Watch(ctx context.Context, heard func(robots.Origin, cache.Change)) {
+	last := "0-0"
+	for ctx.Err() == nil {
+		if !b.shared.away() {
+			last = b.readAll(ctx, last, heard)
+		}
+		select {
+		case <-time.After(watchEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// readAll reads the stream after last until the server fails or ctx ends, and returns the last ID
+// read.
+func (b *robotsStore) readAll(ctx context.Context, last string, heard func(robots.Origin, cache.Change)) string {
+	c := b.shared.connect() // a client of its own: closing it ends a blocked read
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	last, err := b.shared.resume(ctx, c, last)
+	for err == nil && ctx.Err() == nil {
+		var all []redis.XMessage
+		if all, err = b.shared.readNews(ctx, c, last); err != nil {
+			break
+		}
+		for _, n := range all {
+			last = n.ID
+			b.handleNews(n.Values, heard)
+		}
+	}
+	if ctx.Err() == nil {
+		b.shared.counts.failures.Add(1)
+	}
+	return last
+}
+
+// resume returns the ID to read after: last, or the beginning if the stream is not the one that
+// last is from.
+func (s *sharedRobots) resume(ctx context.Context, c *redis.Client, last string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.callTime)
+	defer cancel()
+	newest, err := c.XRevRangeN(ctx, newsKey, "+", "-", 1).Result()
+	if err != nil {
+		return last, err
+	}
+	if len(newest) == 0 || before(newest[0].ID, last) {
+		return "0-0", nil
+	}
+	return last, nil
+}
+
+// before compares IDs of the stream, MILLISECONDS-NUMBER.
+func before(a, b string) bool {
+	ms, n := split(a)
+	otherMS, other := split(b)
+	return ms < otherMS || ms == otherMS && n < other
+}
+
+func split(id string) (ms, n uint64) {
+	first, second, _ := strings.Cut(id, "-")
+	ms, _ = strconv.ParseUint(first, 10, 64) // an invalid number counts as 0
+	n, _ = strconv.ParseUint(second, 10, 64)
+	return ms, n
+}
+
+// readNews waits for entries after last; none is no error.
+func (s *sharedRobots) readNews(ctx context.Context, c *redis.Client, last string) ([]redis.XMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, newsWait+s.callTime)
+	defer cancel()
+	streams, err := c.XRead(ctx, &redis.XReadArgs{Streams: []string{newsKey, last}, Count: newsRead, Block: newsWait}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil || len(streams) != 1 {
+		return nil, errors.Join(errReply, err)
+	}
+	return streams[0].Messages, nil
+}
+
+// handleNews passes one entry on, unless it is this replica's own or invalid.
+func (b *robotsStore) handleNews(values map[string]any, heard func(robots.Origin, cache.Change)) {
+	field := func(name string) string { s, _ := values[name].(string); return s }
+	what, known := changes[field("what")]
+	o, err := robots.ParseOrigin(field("scheme"), field("at"))
+	if !known || err != nil || field("from") == b.shared.id {
+		return
+	}
+	b.shared.counts.heard.Add(1)
+	if what == cache.Purged {
+		b.shared.outbox.dropSave(o)
+		b.forgetLocal(o)
+	}
+	heard(o, what)
+	if what == cache.Purged { // later saves do not rest on what was purged
+		b.fetchLeases.purged(o, field("mark"))
+		b.forgetLocal(o)
+	}
 }

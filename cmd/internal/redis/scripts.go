@@ -56,7 +56,7 @@ func loadScripts(ctx context.Context, c *redis.Client) error {
 	return err
 }
 
-// number gives a number of a script's reply.
+// number returns a number in a script's reply.
 func number(reply []any, i int) (int64, bool) {
 	if i >= len(reply) {
 		return 0, false
@@ -65,7 +65,7 @@ func number(reply []any, i int) (int64, bool) {
 	return n, ok
 }
 
-// text gives a string of a script's reply.
+// text returns a string in a script's reply.
 func text(reply []any, i int) (string, bool) {
 	if i >= len(reply) {
 		return "", false

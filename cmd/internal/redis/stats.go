@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -14,9 +15,7 @@ var roundTripBounds = [...]time.Duration{
 
 // counts are what a Fleet has counted. They may be shared.
 type counts struct {
-	reserved, late, full, dropped, outages atomic.Uint64
-
-	failures [causeCount]atomic.Uint64
+	reserved, late, full, dropped atomic.Uint64
 
 	usually usual
 	trips   [len(roundTripBounds) + 1]atomic.Uint64
@@ -72,28 +71,24 @@ type Trips struct {
 	Count  uint64
 }
 
-// Stats gives them.
-func (f *Fleet) Stats() Stats {
-	v := f.view.Load()
-	s := Stats{
-		Alone: v.Alone, Returning: !v.returnsSince.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
-		Replicas: v.replicas, Left: v.freeShares, Held: f.held.count(),
-		Reserved: f.counts.reserved.Load(), Late: f.counts.late.Load(), Full: f.counts.full.Load(),
-		Dropped: f.counts.dropped.Load(), Outages: f.counts.outages.Load(),
-		Failures:      make(map[string]uint64),
-		RoundTripTime: time.Duration(f.counts.took.Load()),
+// usual is how long a round trip usually takes, with most of those that take longer, as TCP
+// estimates it (RFC 6298).
+type usual struct {
+	mean, spread atomic.Int64 // nanoseconds; a lost update of two at once does no harm
+}
+
+func (u *usual) add(d time.Duration) {
+	took := float64(d)
+	mean, spread := float64(u.mean.Load()), float64(u.spread.Load())
+	if mean == 0 {
+		mean, spread = took, took/2
 	}
-	for c := Ended + 1; c < causeCount; c++ { // those before are no call's
-		s.Failures[c.Name()] = f.counts.failures[c].Load()
-	}
-	var sum uint64
-	for i := range f.counts.trips {
-		sum += f.counts.trips[i].Load()
-		trips := Trips{Count: sum}
-		if i < len(roundTripBounds) {
-			trips.Within = roundTripBounds[i]
-		}
-		s.RoundTrips = append(s.RoundTrips, trips)
-	}
-	return s
+	spread += (math.Abs(took-mean) - spread) / 4
+	mean += (took - mean) / 8
+	u.mean.Store(int64(mean))
+	u.spread.Store(int64(spread))
+}
+
+func (u *usual) most() time.Duration {
+	return min(time.Duration(u.mean.Load()+4*u.spread.Load()), callTime)
 }

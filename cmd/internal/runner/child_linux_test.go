@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal gives both ends of a new pseudo-terminal.
-func terminal(t *testing.T) (keys, screen *os.File) {
+// newPTY returns both ends of a new pseudo-terminal.
+func newPTY(t *testing.T) (keys, screen *os.File) {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -36,7 +36,7 @@ func terminal(t *testing.T) (keys, screen *os.File) {
 // and we outlive it.
 func TestRunChildInterruptedAtATerminal(t *testing.T) {
 	t.Parallel()
-	keys, screen := terminal(t)
+	keys, screen := newPTY(t)
 	cmd, out := childInSession(t, counting, screen)
 	if _, err := keys.Write([]byte{3}); err != nil { // ^C
 		t.Fatal(err)

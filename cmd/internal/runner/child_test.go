@@ -25,7 +25,7 @@ func TestRunChildStatus(t *testing.T) {
 		{"128+n for SIGKILL", "kill -KILL $$", 137},
 	} {
 		got, err := runChild(exec.Command("/bin/sh", "-c", c.script), nil, nil)
-		if want := (childEnd{c.want, c.want > cli.ExitSignal}); got != want || err != nil {
+		if want := (childResult{c.want, c.want > cli.ExitSignal}); got != want || err != nil {
 			t.Errorf("%s: %+v, %v; want %+v", c.name, got, err, want)
 		}
 	}
@@ -107,7 +107,7 @@ const counting = `n=0; trap 'n=$((n+1)); echo caught' INT; trap 'echo "$n"; exit
 func TestRunChildPassesSignalsOn(t *testing.T) {
 	t.Parallel()
 	const script = `trap 'echo caught; exit 7' INT TERM HUP QUIT USR1 USR2 WINCH; ` + readyWait
-	for _, s := range passedOn {
+	for _, s := range forwardedSignals {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
 			cmd, out := childInSession(t, script, nil)

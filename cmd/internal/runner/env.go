@@ -10,28 +10,27 @@ import (
 
 // runFiles are the files that a child's variables point at.
 type runFiles struct {
-	bundle  string // the system's roots and the proxy's CA, as PEM
-	wgetrc  string
-	phpDir  string // of .ini files
-	java    string // the roots as PKCS #12
-	preload string // for Node
-	about   string // for doctor; in the run's directory, which the variable names
+	bundle      string // the system's roots and the proxy's CA, as PEM
+	wgetrc      string
+	phpDir      string // of .ini files
+	java        string // the roots as PKCS #12
+	preload     string // for Node
+	description string // for doctor; in the run's directory, which the variable names
 }
 
-// A variable is one line of a child's environment: what it is made of the parent's value.
+// A variable is one variable of the child's environment, computed from the parent's value.
 type variable struct {
 	name  string
 	value func(old string, set bool) string
 }
 
-// childEnv is the parent's environment with each ecosystem's variables for
-// proxy and CA. It is pure: proxy is the host:port of a proxy, f's files need
-// not be there.
+// childEnv returns the parent's environment with the proxy and CA variables of all ecosystems. It
+// is pure: proxy is the host:port of a proxy, and the files of f need not exist.
 func childEnv(parent []string, proxy string, f runFiles) []string {
 	ours := variables(proxy, f)
 	drop := map[string]bool{
-		"NO_PROXY": true, "no_proxy": true, // nothing goes past the proxy
-		"SSL_CERT_DIR": true, // would be searched beside the bundle
+		"NO_PROXY": true, "no_proxy": true, // nothing may bypass the proxy
+		"SSL_CERT_DIR": true, // would be searched in addition to the bundle
 	}
 	for _, v := range ours {
 		drop[v.name] = true
@@ -53,8 +52,8 @@ func childEnv(parent []string, proxy string, f runFiles) []string {
 	return env
 }
 
-// variables are those by which each ecosystem finds a proxy and trusts a CA,
-// tried with the real clients one at a time.
+// variables returns the variables by which each ecosystem finds a proxy and trusts a CA, tested
+// with the real clients one at a time.
 func variables(proxy string, f runFiles) []variable {
 	var all []variable
 	fixed := func(value string, names ...string) {
@@ -71,21 +70,21 @@ func variables(proxy string, f runFiles) []variable {
 		"GIT_SSL_CAINFO", "PERL_LWP_SSL_CA_FILE", "MOJO_CA_FILE")
 	fixed(f.wgetrc, "WGETRC")
 	fixed("1", "NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY")
-	fixed(filepath.Dir(f.about), runVariable)
+	fixed(filepath.Dir(f.description), runDirVariable)
 	return append(all,
 		variable{"PHP_INI_SCAN_DIR", func(old string, set bool) string {
-			if set && old == "" { // set to nothing: PHP scans no directory of its own
+			if set && old == "" { // set but empty: PHP scans no directory of its own
 				return f.phpDir
 			}
-			return old + ":" + f.phpDir // an empty part is PHP's own directory
+			return old + ":" + f.phpDir // an empty element is PHP's own directory
 		}},
-		variable{"JAVA_TOOL_OPTIONS", func(old string, _ bool) string { return after(old, javaOptions(proxy, f.java)) }},
-		variable{"NODE_OPTIONS", func(old string, _ bool) string { return after(old, "--require="+nodeQuote(f.preload)) }},
+		variable{"JAVA_TOOL_OPTIONS", func(old string, _ bool) string { return appendOptions(old, javaOptions(proxy, f.java)) }},
+		variable{"NODE_OPTIONS", func(old string, _ bool) string { return appendOptions(old, "--require="+nodeQuote(f.preload)) }},
 	)
 }
 
-// after appends options to those that are set: the later ones win.
-func after(old, more string) string {
+// appendOptions appends options to existing ones: the later ones win.
+func appendOptions(old, more string) string {
 	if strings.TrimSpace(old) == "" {
 		return more
 	}
@@ -95,26 +94,26 @@ func after(old, more string) string {
 func javaOptions(proxy, store string) string {
 	host, port, err := net.SplitHostPort(proxy)
 	if err != nil {
-		return "" // not an address; nothing is there to be pointed at
+		return "" // not an address
 	}
 	options := []string{
 		"-Dhttp.proxyHost=" + host, "-Dhttp.proxyPort=" + port,
 		"-Dhttps.proxyHost=" + host, "-Dhttps.proxyPort=" + port,
 		"-Dftp.proxyHost=" + host, "-Dftp.proxyPort=" + port,
-		"-Dhttp.nonProxyHosts=", // for https too; the default goes past the proxy for loopback
+		"-Dhttp.nonProxyHosts=", // for https too; the default bypasses the proxy for loopback
 		"-Dftp.nonProxyHosts=",
 		JavaTrust(store),
 	}
 	return strings.Join(options, " ")
 }
 
-// JavaTrust are the options by which Java trusts what is in a store, and nothing else.
+// JavaTrust returns the options that make Java trust the certificates in a store and no others.
 func JavaTrust(store string) string {
 	return javaQuote("-Djavax.net.ssl.trustStore="+store) + " -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" + castore.JavaPassword
 }
 
-// javaQuote quotes an option as the JVM takes JAVA_TOOL_OPTIONS apart: at white
-// space, but not within either sort of quotes; there are no escapes.
+// javaQuote quotes an option for JAVA_TOOL_OPTIONS, which the JVM splits at white space outside of
+// either kind of quotes; there are no escapes.
 func javaQuote(option string) string {
 	switch {
 	case !strings.ContainsAny(option, " \t\n'\""):
@@ -126,11 +125,16 @@ func javaQuote(option string) string {
 	}
 }
 
-// nodeQuote quotes a path as Node takes NODE_OPTIONS apart: at blanks, but not
-// within double quotes, where a backslash escapes.
+// nodeQuote quotes a path for NODE_OPTIONS, which Node splits at blanks outside of double quotes; a
+// backslash escapes within them.
 func nodeQuote(path string) string {
 	if !strings.ContainsAny(path, " \"\\") {
 		return path
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path) + `"`
 }
+
+const (
+	runDirVariable  = "ROBOTSPROXY_RUN" // names the directory of the run that a process is in
+	descriptionName = "run.yaml"        // is there for as long as the run lasts
+)

@@ -20,7 +20,7 @@ import (
 	"robotsproxy/cmd/internal/castore"
 )
 
-var somewhere = runFiles{bundle: "/r/b.pem", wgetrc: "/r/wgetrc", phpDir: "/r/php", java: "/r/b.p12", preload: "/r/preload.cjs", about: "/r/run.yaml"}
+var somewhere = runFiles{bundle: "/r/b.pem", wgetrc: "/r/wgetrc", phpDir: "/r/php", java: "/r/b.p12", preload: "/r/preload.cjs", description: "/r/run.yaml"}
 
 func asMap(t *testing.T, env []string) map[string]string {
 	t.Helper()

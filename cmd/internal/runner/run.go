@@ -1,24 +1,28 @@
-// Package runner is the command run: it runs another command behind a proxy of its own, and says
-// afterwards what was refused.
+// Package runner implements the command run: it runs another command behind a proxy of its own, and
+// then reports what the proxy allowed and refused.
 package runner
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"robotsproxy/cmd/internal/auditcmd"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain/humanize"
 )
 
 type runFlags struct {
@@ -27,6 +31,7 @@ type runFlags struct {
 	quiet                            bool
 }
 
+// Command returns the command run.
 func Command() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -54,7 +59,7 @@ own output; where there is no terminal, that is a line at most every 10 seconds.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			return runBehind(cmd, f, argv)
+			return runCommand(cmd, f, argv)
 		},
 	}
 	f.Add(cmd)
@@ -68,13 +73,13 @@ own output; where there is no terminal, that is a line at most every 10 seconds.
 	return cmd
 }
 
-// runBehind builds a daemon of the run's own, runs argv behind it and says what has happened.
-func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
+// runCommand starts a daemon for this run, runs argv behind it and prints the outcome.
+func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	cfg, err := f.Load()
 	if err != nil {
 		return err
 	}
-	said, err := f.telling()
+	report, err := f.checkReporting()
 	if err != nil {
 		return err
 	}
@@ -82,70 +87,69 @@ func runBehind(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := f.settle(&cfg)
+	dir, err := f.prepare(&cfg)
 	if err != nil {
 		return err
 	}
-	said.begin(cfg.Audit.File, time.Now())
-	// Standard error is the child's: the proxy's own log goes beside the audit.
+	report.begin(cfg.Audit.File, time.Now())
+	// Standard error belongs to the child: the proxy's own log goes beside the audit.
 	logFile, err := os.OpenFile(filepath.Join(dir, "proxy.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer logFile.Close()
 	var tally audit.Counter
-	h, err := daemon.New(cfg, daemon.Storage{Dir: dir}, cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar)), &tally) // no store: nobody would read it again
+	h, err := daemon.New(cfg, daemon.Storage{Dir: dir}, cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar)), &tally) // no store: nothing would read it again
 	if err != nil {
-		os.RemoveAll(dir) // nothing has happened there, and the next try makes its own
+		os.RemoveAll(dir) // it is empty, and the next run makes its own
 		return err
 	}
 	caught, release := catchSignals()
 	defer release()
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
-	urged, urge := context.WithCancel(context.Background())
-	defer urge()
+	forceStop, forceStopNow := context.WithCancel(context.Background())
+	defer forceStopNow()
 	served := make(chan error, 1)
-	go func() { served <- h.Run(ctx, urged) }()
+	go func() { served <- h.Run(ctx, forceStop) }()
 
 	child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	wipe, unwatch := watchRun(cmd.ErrOrStderr(), f.status, &tally, h.Pacer)
-	end, err := behind(h, dir, child, caught, wipe)
+	wipe, unwatch := startStatus(cmd.ErrOrStderr(), f.status, &tally, h.Pacer)
+	end, err := runWithProxy(h, dir, child, caught, wipe)
 	unwatch()
 	stop()
-	if failed := ended(served, caught, urge); failed != nil {
+	if failed := waitForDaemon(served, caught, forceStopNow); failed != nil {
 		cli.Report(cmd.ErrOrStderr(), fmt.Errorf("the proxy has not ended well: %w", failed))
 	}
 	if err != nil {
 		return err
 	}
-	f.tell(cmd.ErrOrStderr(), argv, end, tally.Summary(), h.AuditFile(), said)
+	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.Summary(), h.AuditFile(), report)
 	if end.status != 0 {
 		return cli.ExitError(end.status)
 	}
 	return nil
 }
 
-// behind runs child with the environment that leads it through h; for asked see runChild.
-func behind(h *daemon.Daemon, dir string, child *exec.Cmd, caught <-chan os.Signal, asked func()) (childEnd, error) {
+// runWithProxy runs child with an environment that leads it through h. runChild calls interrupted.
+func runWithProxy(h *daemon.Daemon, dir string, child *exec.Cmd, caught <-chan os.Signal, interrupted func()) (childResult, error) {
 	files, err := writeRunFiles(dir, h.Addr(), h.CAPEM(), os.Getenv)
 	defer files.remove()
 	if err == nil {
-		err = writeAbout(files.about, h)
+		err = writeDescription(files.description, h)
 	}
 	if err != nil {
-		return childEnd{}, err
+		return childResult{}, err
 	}
 	child.Env = childEnv(os.Environ(), h.Addr(), files)
-	return runChild(child, caught, asked)
+	return runChild(child, caught, interrupted)
 }
 
-// ended waits until the daemon has finished its last requests, or has broken
-// them off because it is asked once more to end: the child is gone, and signals
-// are ours now.
-func ended(served <-chan error, caught <-chan os.Signal, urge func()) error {
+// waitForDaemon waits until the daemon has finished its last requests. A termination signal makes
+// it stop at once: the child has exited, so signals are for this process now.
+func waitForDaemon(served <-chan error, caught <-chan os.Signal, forceStopNow func()) error {
 	for len(caught) > 0 {
-		<-caught // came while the child was there
+		<-caught // arrived while the child ran
 	}
 	for {
 		select {
@@ -153,15 +157,15 @@ func ended(served <-chan error, caught <-chan os.Signal, urge func()) error {
 			return err
 		case s := <-caught:
 			if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP {
-				urge()
+				forceStopNow()
 				return errors.Join(errors.New("cut short by a signal"), <-served)
 			}
 		}
 	}
 }
 
-// withoutPasswords leaves of the clients those that a network names: a command
-// knows none of their passwords, and nobody else is told of its proxy.
+// withoutPasswords returns the clients that are identified by a network, without their passwords:
+// the command knows none of the passwords, and no other client knows the proxy.
 func withoutPasswords(clients []config.Client) (named []config.Client) {
 	for _, c := range clients {
 		c.PasswordHash = ""
@@ -172,9 +176,9 @@ func withoutPasswords(clients []config.Client) (named []config.Client) {
 	return named
 }
 
-// settle makes the run's own directory and puts all that a run does not share
-// with others into cfg: listener, who may come in, admin, audit.
-func (f *runFlags) settle(cfg *config.Config) (dir string, err error) {
+// prepare makes the run's directory and sets in cfg what a run does not share with others:
+// listener, access, admin, audit.
+func (f *runFlags) prepare(cfg *config.Config) (dir string, err error) {
 	*cfg = daemon.ForOneUser(*cfg)
 	cfg.Listen, cfg.ListenTLS, cfg.Open, cfg.Admin.Listen, cfg.Drain = "127.0.0.1:0", config.ListenTLS{}, true, "", 0
 	cfg.Clients = withoutPasswords(cfg.Clients)
@@ -202,5 +206,44 @@ func (f *runFlags) settle(cfg *config.Config) (dir string, err error) {
 	if cfg.Audit.File, err = filepath.Abs(f.audit); err != nil {
 		return "", err
 	}
-	return dir, os.Symlink(cfg.Audit.File, here) // by which audit --run finds it
+	return dir, os.Symlink(cfg.Audit.File, here) // audit --run finds it by this link
+}
+
+// checkReporting checks the flags for status and report.
+func (f *runFlags) checkReporting() (*runReport, error) {
+	if !slices.Contains(statuses, f.status) {
+		return nil, cli.UsageErrorf("--status %s: %s is wanted", humanize.Printable(f.status), cli.OneOf(statuses))
+	}
+	if f.quiet {
+		f.status = statusNever
+	}
+	if err := auditcmd.NotEmpty(f.Flags, "report"); err != nil {
+		return nil, err
+	}
+	return newRunReport(f.report)
+}
+
+// printOutcome prints what happened while argv ran and writes the report. A failure does not change
+// the exit status, which is the command's.
+func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s audit.Summary, auditFile string, report *runReport) {
+	if end.interrupted && !f.quiet && cli.IsTerminal(w) {
+		fmt.Fprintln(w) // the terminal has shown ^C at the start of the line
+	}
+	switch {
+	case f.quiet:
+	case s.Allowed+s.Blocked+s.ClientLeft > 0:
+		printSummary(w, s, auditFile)
+	default:
+		fmt.Fprintln(w, "robotsproxy: no request came through the proxy")
+		if !end.interrupted { // an interrupted command may not have sent any yet
+			printBypass(w, argv)
+		}
+	}
+	err := report.end(auditFile)
+	switch {
+	case err != nil:
+		cli.Report(w, err)
+	case report.file != "" && !f.quiet:
+		fmt.Fprintf(w, "robotsproxy: report in %s\n", humanize.Printable(report.file))
+	}
 }

@@ -13,13 +13,13 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// How the line of a run comes and goes.
+// Timing of the status line.
 const (
-	statusEvery = 250 * time.Millisecond // it is drawn anew no more often
-	statusFrom  = time.Second            // it comes where the next request goes no sooner
-	statusUntil = 400 * time.Millisecond // and goes so long before that: what the answer makes the command print has the screen to itself
-	statusLog   = 10 * time.Second       // between two lines, where they cannot be drawn over
-	statusWipe  = time.Second            // a signal is held up no longer by a terminal that takes nothing (^S)
+	statusEvery = 250 * time.Millisecond // shortest time between two updates
+	statusFrom  = time.Second            // it appears if the next request is due no sooner
+	statusUntil = 400 * time.Millisecond // it disappears so long before that request: the command may print on its response
+	statusLog   = 10 * time.Second       // between two lines on what is no terminal
+	statusWipe  = time.Second            // longest delay of a signal by a terminal that is stopped (^S)
 )
 
 // The choices of --status.
@@ -31,41 +31,40 @@ const (
 
 var statuses = []string{statusAuto, statusAlways, statusNever}
 
-// A status says on a terminal, while a command runs there, what its requests wait for.
+// A status shows on a terminal, while a command runs there, what its requests wait for.
 //
-// The terminal is the command's: its output goes there untouched and unseen. So the
-// line stands below the cursor, which is put back, and is taken away by erasing what is
-// behind the cursor, where no output is (but that of a command that goes back to the
-// beginning of its line when it has written it: it loses that line). And it is there only while nothing is under way
-// and the next request is not due: the command has no answer then to print. (With
-// --status always it is there all the time, and may be mixed with the output.) It
-// leaves alone a terminal that the command reads key by key (an editor, a pager, a
-// prompt with line editing) or without echo (a password), or that another group of
-// processes has in the foreground. It ends when the command is asked to end, which then
-// has something to say.
+// The terminal belongs to the command, whose output goes there directly and unseen by this process.
+// So the status line is drawn below the cursor, the cursor is put back, and the line is removed by
+// erasing everything after the cursor, where there is no output. (A command that moves to the start
+// of its line after writing it loses that line.) The line is shown only while no request is under
+// way and the next one is not due: then the command has no response to print. (With --status always
+// it is shown all the time, and may mix with the output.) It is not drawn on a terminal that the
+// command reads key by key (an editor, a pager, a prompt with line editing) or without echo (a
+// password), or that has another process group in the foreground. It ends when the command is asked
+// to end, which may then print something.
 type status struct {
 	w      io.Writer
 	counts func() (allowed, blocked int64)
 	hosts  func() []pace.HostState
 	always bool
-	screen screen // nil: w is no terminal, and has a line of its own now and then
+	screen screen // nil: w is no terminal and gets a line now and then
 
-	shown string    // what is drawn, or was written last; "": nothing
-	last  time.Time // when it was
+	shown string    // the line on the screen, or the last one written; "": none
+	last  time.Time // when it was written
 }
 
 // A screen is the terminal that a status is drawn on.
 type screen interface {
-	Free() bool // the line disturbs nobody
-	Width() int // in columns
-	Dim() bool  // the line may be told by its look
+	IsIdle() bool // the line would disturb no program
+	Width() int   // in columns
+	Dim() bool    // the line may be dimmed
 }
 
-// watchRun begins to say what waits; w is where, mode what --status says. Either of
-// what it gives ends that for good: wipe waits until the line is gone, but only so long
-// as a signal may be held up, stop waits for all.
-func watchRun(w io.Writer, mode string, counts *audit.Counter, pacer *pace.Pacer) (wipe, stop func()) {
-	on := ttyOf(w)
+// startStatus starts the status line on w; mode is the value of --status. Either function that it
+// returns ends it for good: wipe waits until the line is removed, at most statusWipe; stop waits
+// without a limit.
+func startStatus(w io.Writer, mode string, counts *audit.Counter, pacer *pace.Pacer) (wipe, stop func()) {
+	on := openTerminal(w)
 	if mode == statusNever || mode == statusAuto && on == nil {
 		return func() {}, func() {}
 	}
@@ -74,25 +73,25 @@ func watchRun(w io.Writer, mode string, counts *audit.Counter, pacer *pace.Pacer
 		s.screen = on
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	gone := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
-		defer close(gone)
+		defer close(stopped)
 		s.run(ctx)
 	}()
 	wipe = func() {
 		cancel()
 		select {
-		case <-gone:
+		case <-stopped:
 		case <-time.After(statusWipe):
 		}
 	}
 	return wipe, func() {
 		cancel()
-		<-gone
+		<-stopped
 	}
 }
 
-// run draws until ctx ends, and leaves nothing behind.
+// run draws until ctx ends, and then removes the line.
 func (s *status) run(ctx context.Context) {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
@@ -116,8 +115,8 @@ func (s *status) draw(now time.Time) {
 		}
 		return
 	}
-	text = cut(text, s.screen.Width()-1) // a line that is full may break
-	if text == s.shown || !s.screen.Free() {
+	text = cut(text, s.screen.Width()-1) // a full line may wrap
+	if text == s.shown || !s.screen.IsIdle() {
 		return
 	}
 	if text == "" {
@@ -134,7 +133,7 @@ func (s *status) draw(now time.Time) {
 	s.shown = text
 }
 
-// clear takes the line away.
+// clear removes the line.
 func (s *status) clear() {
 	if s.screen != nil && s.shown != "" {
 		io.WriteString(s.w, "\x1b[J")
@@ -142,9 +141,9 @@ func (s *status) clear() {
 	}
 }
 
-// text is the line; "": there is nothing to say now.
+// text returns the line; "": nothing to show now.
 func (s *status) text(now time.Time) string {
-	q := queueOf(s.hosts(), now)
+	q := firstQueue(s.hosts(), now)
 	least := statusFrom
 	if s.shown != "" {
 		least = statusUntil
@@ -161,14 +160,15 @@ func (s *status) text(now time.Time) string {
 
 // A queue is what requests wait for.
 type queue struct {
-	host     string        // whose next request goes first
-	left     time.Duration // until then; not positive: it is not time that holds it up
-	waiting  int           // requests for that host; zero: none waits for any
-	others   int           // hosts with requests that wait, beside it
+	host     string        // the host whose next request is due first
+	left     time.Duration // until then; not positive: it waits for a slot, not for a time
+	waiting  int           // requests that wait for that host; zero: none wait for any host
+	others   int           // other hosts with waiting requests
 	underWay int           // requests to any host
 }
 
-func queueOf(hosts []pace.HostState, now time.Time) (q queue) {
+// firstQueue returns the queue of the host whose next request is due first.
+func firstQueue(hosts []pace.HostState, now time.Time) (q queue) {
 	var waited []pace.HostState
 	for _, h := range hosts {
 		q.underWay += h.UnderWay
@@ -186,7 +186,7 @@ func queueOf(hosts []pace.HostState, now time.Time) (q queue) {
 	return q
 }
 
-// due is when a host's next request may go.
+// due returns when a host's next request may be sent.
 func due(h pace.HostState) time.Time {
 	at := h.Sent.Add(max(h.Gap, h.Slowed))
 	if h.BackOffUntil.After(at) {
@@ -195,7 +195,7 @@ func due(h pace.HostState) time.Time {
 	return at
 }
 
-// String is how the queue goes on a status.
+// String returns the queue's part of the status line.
 func (q queue) String() string {
 	if q.waiting == 0 {
 		return ""
@@ -211,7 +211,7 @@ func (q queue) String() string {
 	return text
 }
 
-// cut leaves of a text what has room in so many columns.
+// cut shortens a text to so many columns.
 func cut(text string, columns int) string {
 	runes := []rune(text)
 	return string(runes[:max(0, min(len(runes), columns))])

@@ -105,7 +105,7 @@ type frame struct {
 	dim   bool
 }
 
-func (f *frame) Free() bool { return f.free }
+func (f *frame) IsIdle() bool { return f.free }
 
 func (f *frame) Width() int { return f.width }
 
@@ -157,8 +157,8 @@ func TestStatusText(t *testing.T) {
 // The line leaves the command's output as it was, wherever the cursor stands.
 func TestStatusOnAScreen(t *testing.T) {
 	for _, c := range []struct {
-		name, before, after string
-		want                string // in the end
+		name, before, appendOptions string
+		want                        string // in the end
 	}{
 		{"on an empty screen", "", "done\n", "done"},
 		{"behind a line", "one\n", "two\n", "one\ntwo"},
@@ -182,7 +182,7 @@ func TestStatusOnAScreen(t *testing.T) {
 				}
 			}
 			hosts = nil
-			g.Write([]byte(c.after))
+			g.Write([]byte(c.appendOptions))
 			s.draw(start.Add(4 * time.Second))
 			if got := g.String(); got != c.want {
 				t.Errorf("in the end:\n%s\nwant\n%s", got, c.want)

@@ -47,7 +47,7 @@ func startOnTerminal(t *testing.T, site, script string, flags ...string) (cmd *e
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	keys, screen := terminal(t)
+	keys, screen := newPTY(t)
 	args := append([]string{"run", "-c", config}, flags...)
 	cmd = exec.CommandContext(t.Context(), e2e.Binary(t), append(args, "--", "sh", "-c", "curl() { "+curl+" -q -sS \"$@\"; }\n"+script, site)...)
 	cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
@@ -162,30 +162,30 @@ func TestStatusOfARunThatIsBrokenOff(t *testing.T) {
 // Where nobody looks nothing is drawn.
 func TestNoStatusInAPipe(t *testing.T) {
 	for _, w := range []io.Writer{new(strings.Builder), os.NewFile(^uintptr(0), "none")} {
-		if ttyOf(w) != nil {
+		if openTerminal(w) != nil {
 			t.Errorf("%T is taken for a terminal", w)
 		}
 	}
-	_, screen := terminal(t)
+	_, screen := newPTY(t)
 	for _, dumb := range []string{"dumb", ""} {
 		t.Setenv("TERM", dumb)
-		if ttyOf(screen) != nil {
+		if openTerminal(screen) != nil {
 			t.Errorf("drawn on with TERM=%s", dumb)
 		}
 	}
 	t.Setenv("TERM", "xterm")
-	on := ttyOf(screen)
+	on := openTerminal(screen)
 	if on == nil {
 		t.Fatal("a terminal is not known")
 	}
-	if on.Width() != usualWidth || !on.Dim() {
+	if on.Width() != defaultWidth || !on.Dim() {
 		t.Errorf("width %d, dim %t", on.Width(), on.Dim())
 	}
 	t.Setenv("NO_COLOR", "1")
 	if on.Dim() {
 		t.Error("dim under NO_COLOR")
 	}
-	if on.Free() {
+	if on.IsIdle() {
 		t.Error("free, although it is not our terminal")
 	}
 }

@@ -4,5 +4,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// getTermios asks a terminal how it is set (tcgetattr).
+// getTermios is the request that reads a terminal's settings (tcgetattr).
 const getTermios = unix.TCGETS

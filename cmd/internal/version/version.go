@@ -8,25 +8,24 @@ import (
 	"runtime/debug"
 )
 
-// A build without its repository, as that of an image, is told by the linker
-// what it is: -ldflags '-X robotsproxy/cmd/internal/version.stampedVersion=v1.2.3 -X robotsproxy/cmd/internal/version.stampedCommit=abc'.
-// Nothing else sets these; they go before what Go knows of the build.
+// A build without its repository, such as that of an image, sets these with the linker: -ldflags '-X robotsproxy/cmd/internal/version.stampedVersion=v1.2.3 -X robotsproxy/cmd/internal/version.stampedCommit=abc'.
+// They take precedence over what Go has recorded in the build.
 var stampedVersion, stampedCommit string
 
-// Line is the line of this program.
+// Line returns one line that names this program, its version and its platform.
 func Line() string {
 	info, _ := debug.ReadBuildInfo()
 	return version(info)
 }
 
-// Product gives the product of this program for a User-Agent header (RFC 9110 10.1.5).
+// Product returns the product of this program for a User-Agent header (RFC 9110 10.1.5).
 func Product() string {
 	info, _ := debug.ReadBuildInfo()
 	number, _ := Of(info)
 	return "robotsproxy/" + number
 }
 
-// version is one line of what the build knows of itself; info may be nil.
+// version formats the build information; info may be nil.
 func version(info *debug.BuildInfo) string {
 	number, commit := Of(info)
 	if commit != "" {
@@ -35,8 +34,7 @@ func version(info *debug.BuildInfo) string {
 	return fmt.Sprintf("robotsproxy %s (%s %s/%s%s)", number, runtime.Version(), runtime.GOOS, runtime.GOARCH, commit)
 }
 
-// Of is the number of the version, and the commit where that is known; info
-// may be nil.
+// Of returns the version and, if known, the commit; info may be nil.
 func Of(info *debug.BuildInfo) (number, commit string) {
 	number, commit = "devel", ""
 	if info != nil {
@@ -45,7 +43,7 @@ func Of(info *debug.BuildInfo) (number, commit string) {
 	return cmp.Or(stampedVersion, number), cmp.Or(stampedCommit, commit)
 }
 
-// recorded is what Go has written into the build.
+// recorded returns what Go has recorded in the build.
 func recorded(info *debug.BuildInfo) (number, commit string) {
 	number = "devel"
 	if v := info.Main.Version; v != "" && v != "(devel)" {

@@ -1,7 +1,7 @@
--- Gives back the right to fetch.
+-- Releases the right to fetch an origin's robots.txt.
 --
--- KEYS[1]  who has it
--- ARGV[1]  who gives it back
+-- KEYS[1]  the right to fetch; its value is the name of the lease
+-- ARGV[1]  the name of the lease that is released
 if redis.call('GET', KEYS[1]) == ARGV[1] then
 	redis.call('DEL', KEYS[1])
 end

@@ -1,14 +1,14 @@
--- Saves what is known of an origin's robots.txt.
+-- Saves the frame of an origin's robots.txt.
 --
--- KEYS[1]  what is known, see frame in robots.go
--- ARGV[1]  what is to be known
+-- KEYS[1]  the frame, see frame in outbox.go
+-- ARGV[1]  the new frame
 -- ARGV[2]  for how long, in milliseconds
--- ARGV[3]  octets of a purge
--- ARGV[4]  octets of its mark
--- ARGV[5]  the mark of the purge that the replica knows of; empty: of none
+-- ARGV[3]  length of a purge in bytes
+-- ARGV[4]  length of its mark in bytes
+-- ARGV[5]  the mark of the last purge that the replica knows of; empty: none
 --
--- Returns 0 where there is a purge that it does not know of: what it saves may rest on
--- what was known before.
+-- Returns 0 if the key holds a purge that the replica does not know of: its frame may rest on
+-- what was purged.
 if redis.call('STRLEN', KEYS[1]) == tonumber(ARGV[3]) and redis.call('GETRANGE', KEYS[1], 0, ARGV[4] - 1) ~= ARGV[5] then
 	return 0
 end

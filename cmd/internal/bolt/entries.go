@@ -1,0 +1,136 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// Entries are cut into chunks. bbolt rewrites each page that it changes, gives a value
+// that is longer than a page several pages in a row, and puts at least two keys on a
+// page. With a few large values, a small change would write megabytes, and the free
+// pages would soon be too scattered for the next large value. The first chunk has the
+// entry's key; the others have that key, a zero byte, and their number. Entries of older
+// versions are one chunk of any length.
+const (
+	// chunkRoom is the length of a chunk with its key, in bytes: two fit on a page.
+	chunkRoom = 2024
+
+	chunkMark = 0 // a byte that no origin has
+)
+
+// chunkKey returns the key of the nth chunk of an entry.
+func chunkKey(key []byte, n int) []byte {
+	if n == 0 {
+		return key
+	}
+	key = append(bytes.Clone(key), chunkMark)
+	return binary.BigEndian.AppendUint32(key, uint32(n))
+}
+
+// isChunk reports whether a key is that of a chunk after the first.
+func isChunk(key []byte) bool { return bytes.IndexByte(key, chunkMark) >= 0 }
+
+// getEntry returns the value of an entry, valid as long as b; nil: there is none.
+func getEntry(b *bbolt.Bucket, key []byte) sealed {
+	value := b.Get(key)
+	if value == nil {
+		return nil
+	}
+	value = value[:len(value):len(value)] // so that append copies it
+	for n := 1; ; n++ {
+		chunk := b.Get(chunkKey(key, n))
+		if chunk == nil {
+			return value
+		}
+		value = append(value, chunk...)
+	}
+}
+
+// putEntry replaces the value of an entry.
+func putEntry(b *bbolt.Bucket, key []byte, value sealed) error {
+	n := 0
+	for ; n == 0 || len(value) > 0; n++ {
+		k := chunkKey(key, n)
+		end := min(max(chunkRoom-len(k), chunkRoom/2), len(value))
+		if err := b.Put(k, value[:end]); err != nil {
+			return err
+		}
+		value = value[end:]
+	}
+	return dropChunks(b, key, n)
+}
+
+// dropChunks removes the chunks of an entry from the nth on.
+func dropChunks(b *bbolt.Bucket, key []byte, n int) error {
+	for {
+		k := chunkKey(key, n)
+		if b.Get(k) == nil {
+			return nil
+		}
+		if err := b.Delete(k); err != nil {
+			return err
+		}
+		n++
+	}
+}
+
+// A sealed value is a value as the file has it: a checksum of its key and of what follows, its
+// expiry in seconds since 1970, and the bytes.
+type sealed []byte
+
+const sealBytes = 4 + 8
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// seal returns a sealed value.
+func seal(key string, text []byte, until time.Time) sealed {
+	v := make(sealed, sealBytes, sealBytes+len(text))
+	binary.BigEndian.PutUint64(v[4:], uint64(until.Unix()))
+	v = append(v, text...)
+	binary.BigEndian.PutUint32(v, v.sum(key))
+	return v
+}
+
+func (v sealed) sum(key string) uint32 {
+	return crc32.Update(crc32.Checksum([]byte(key), castagnoli), castagnoli, v[4:])
+}
+
+// whole reports whether v is unchanged since it was sealed for key.
+func (v sealed) whole(key string) bool {
+	return len(v) >= sealBytes && binary.BigEndian.Uint32(v) == v.sum(key)
+}
+
+func (v sealed) until() int64 { return int64(binary.BigEndian.Uint64(v[4:])) }
+
+// current returns a copy of the bytes, nil if they have expired or there are none.
+func (v sealed) current(now time.Time) []byte {
+	if v == nil || v.until() <= now.Unix() {
+		return nil
+	}
+	return append([]byte{}, v[sealBytes:]...)
+}
+
+// The buckets of a file, and the keys of the first. Values of the others are sealed.
+var (
+	metaBucket   = []byte("meta")
+	robotsBucket = []byte("robots") // by origin
+	clocksBucket = []byte("clocks") // by the key of their Limits; JSON
+
+	formatKey = []byte("format")
+	endKey    = []byte("end") // there while no process has the file, where the last one closed it; Store.Since, marshaled
+
+	format = []byte("robotsproxy 1")
+)
+
+// errDamaged means that a file is damaged or is not one of ours.
+var errDamaged = errors.New("damaged")
+
+func damage(what string, args ...any) error {
+	return fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(what, args...))
+}

@@ -1,0 +1,74 @@
+package castore
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"time"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/proxy/mitm"
+)
+
+// usedCA returns the CA that the proxy would use and the file of its certificate. It makes the CA
+// of the state directory if there is none.
+func usedCA(f *cli.ConfigFlags) (*mitm.Authority, string, error) {
+	cfg, err := f.Load()
+	if err != nil {
+		return nil, "", err
+	}
+	file, state, err := caFile(cfg)
+	if err != nil {
+		return nil, "", err
+	}
+	a, err := Authority(cfg, state)
+	return a, file, err
+}
+
+// caFile returns the file of the CA's certificate, and the state directory if the CA is in it.
+func caFile(cfg config.Config) (file, state string, err error) {
+	if cfg.TLS.CACert != "" {
+		file, err = filepath.Abs(cfg.TLS.CACert)
+		return file, "", err
+	}
+	if state, err = cli.StateDir(cfg); err != nil {
+		return "", "", err
+	}
+	return filepath.Join(state, certName), state, nil
+}
+
+// Authority loads the configured CA, or that of the state directory, which it makes if there is
+// none.
+func Authority(cfg config.Config, state string) (*mitm.Authority, error) {
+	if cfg.TLS.CACert != "" {
+		return mitm.Load(cfg.TLS.CACert, cfg.TLS.CAKey)
+	}
+	return mitm.LoadOrCreate(state)
+}
+
+// certName is the CA certificate in the state directory.
+const certName = "ca.pem"
+
+// previousName is the file in the state directory that holds the replaced certificates.
+const previousName = "ca-previous.pem"
+
+// validity returns the dates of a certificate's validity.
+func validity(c *x509.Certificate) string {
+	return c.NotBefore.UTC().Format(time.DateOnly) + " to " + c.NotAfter.UTC().Format(time.DateOnly)
+}
+
+// replacedCAs returns the certificates that ca rotate has replaced, the newest first, and their
+// file. A configured CA (tls.ca_cert) has none.
+func replacedCAs(f *cli.ConfigFlags) (certs []*x509.Certificate, file string, err error) {
+	cfg, err := f.Load()
+	if err != nil || cfg.TLS.CACert != "" {
+		return nil, "", err
+	}
+	state, err := cfg.State(os.Getenv)
+	if err != nil {
+		return nil, "", err
+	}
+	certs, err = mitm.Previous(state)
+	return certs, filepath.Join(state, previousName), err
+}

@@ -1,0 +1,231 @@
+package castore
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/smallstep/truststore"
+	"golang.org/x/sys/unix"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/proxy/guide"
+)
+
+// stores are the trust stores of this machine that a command changes.
+type stores struct {
+	list           []trustStore
+	canWriteSystem bool   // this process may write to the system's store
+	sudoCommand    string // the command that could, if it may not
+	nssCommand     string // the command that installs into the databases of Firefox and Chromium only; "" for uninstall
+}
+
+// A trustStore is one of the stores. open is nil for the system's.
+type trustStore struct {
+	name string
+	open func() (truststore.Trust, error)
+}
+
+// openJava opens the trust store of the Java in JAVA_HOME, or else of the java on PATH.
+func openJava() (truststore.Trust, error) {
+	if os.Getenv("JAVA_HOME") == "" {
+		java, err := exec.LookPath("java")
+		if err == nil {
+			java, err = filepath.EvalSymlinks(java)
+		}
+		if err != nil {
+			return nil, errors.New("no Java is found: neither is JAVA_HOME set, nor java on PATH")
+		}
+		home := strings.TrimSuffix(filepath.Dir(filepath.Dir(java)), "/jre") // the JRE of Java 8 is a subdirectory of the JDK
+		if err := os.Setenv("JAVA_HOME", home); err != nil {                 // the library reads the variable
+			return nil, err
+		}
+	}
+	home := os.Getenv("JAVA_HOME")
+	for _, dir := range []string{"lib", "jre/lib"} { // without this check the library would call sudo, which asks for a password
+		file := filepath.Join(home, dir, "security/cacerts")
+		if err := unix.Access(file, unix.W_OK); errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
+			return nil, fmt.Errorf("%w: %s", errNeedsRoot, file)
+		}
+	}
+	t, err := truststore.NewJavaTrust()
+	if err != nil {
+		return nil, fmt.Errorf("no keytool in %s", home)
+	}
+	return t, nil
+}
+
+// errNeedsRoot means that this user may not write to a store.
+var errNeedsRoot = errors.New("needs root")
+
+// errNoProfile means that the user has no database that Firefox or Chromium reads.
+var errNoProfile = errors.New("no profile of Firefox is found, nor a database of Chromium")
+
+// openNSS opens the databases of all Firefox profiles and of Chromium.
+func openNSS() (truststore.Trust, error) {
+	t, err := truststore.NewNSSTrust()
+	if err != nil {
+		return nil, errors.New("certutil is not on PATH: it is in libnss3-tools (Debian) or nss-tools (Fedora)")
+	}
+	if t.PreCheck() != nil { // it checks nothing else
+		return nil, errNoProfile
+	}
+	return t, nil
+}
+
+// change calls do for every certificate and store, and prints the results.
+func (s stores) change(out io.Writer, certs []*x509.Certificate, do func(stores, trustStore, *x509.Certificate) cli.Diagnosis) error {
+	if len(certs) == 0 {
+		_, err := fmt.Fprintln(out, "no CA has been replaced")
+		return err
+	}
+	results := cli.NewDiagnosisPrinter(out, false, "firefox")
+	for _, c := range certs {
+		if _, err := fmt.Fprintf(out, "%s\n%s\n", humanize.Escape(c.Subject.String()), guide.Fingerprint(c.Raw)); err != nil {
+			return err
+		}
+		for _, t := range s.list {
+			result := do(s, t, c)
+			result.Check = t.name
+			if err := results.Add(result); err != nil {
+				return err
+			}
+		}
+	}
+	return results.Verdict("ca")
+}
+
+// install adds c to t unless it is there already.
+func (s stores) install(t trustStore, c *x509.Certificate) cli.Diagnosis {
+	if t.open != nil {
+		return s.changeOpened(t, c, installInto)
+	}
+	file, ours := installedFile(c)
+	held := systemTrusts(c)
+	switch {
+	case held && ours:
+		return cli.OK("is installed already, in %s", file)
+	case held:
+		return cli.OK("is trusted already, but not by robotsproxy ca install")
+	case !s.canWriteSystem:
+		return cli.Fail(s.sudoCommand, "needs root")
+	}
+	if err := truststore.Install(c, nameOption(c)); err != nil {
+		return cli.Fail("", "%s", commandError(err))
+	}
+	if !systemTrusts(c) {
+		return cli.Fail("look at what the system's own command says", "%s is written, but the system's roots are without it", file)
+	}
+	if file == "" {
+		return cli.OK("is installed")
+	}
+	return cli.OK("is installed, in %s", file)
+}
+
+// uninstall removes c from t if it is there.
+func (s stores) uninstall(t trustStore, c *x509.Certificate) cli.Diagnosis {
+	if t.open != nil {
+		return s.changeOpened(t, c, uninstallFrom)
+	}
+	file, ours := installedFile(c)
+	held := systemTrusts(c)
+	switch {
+	case !held && !ours:
+		return cli.OK("was not installed")
+	case !ours && file != "":
+		return cli.Fail("take it out by the way it came in", "is trusted, but not by robotsproxy ca install: there is no %s", file)
+	case !s.canWriteSystem:
+		return cli.Fail(s.sudoCommand, "needs root")
+	}
+	if err := truststore.Uninstall(c, nameOption(c)); err != nil {
+		return cli.Fail("", "%s", commandError(err))
+	}
+	if systemTrusts(c) {
+		return cli.Fail("look at what the system's own command says", "%s is removed, but the system's roots have the CA still", file)
+	}
+	return cli.OK("is uninstalled")
+}
+
+// changeOpened opens t, calls do for it, and explains a failure. The library silently skips stores
+// that it cannot change.
+func (s stores) changeOpened(t trustStore, c *x509.Certificate, do func(truststore.Trust, *x509.Certificate) (cli.Diagnosis, error)) cli.Diagnosis {
+	trust, err := t.open()
+	if err == nil {
+		err = trust.PreCheck()
+	}
+	var done cli.Diagnosis
+	if err == nil {
+		done, err = do(trust, c)
+	}
+	switch {
+	case err == nil:
+		return done
+	case errors.Is(err, errNoProfile):
+		return s.noProfile()
+	case errors.Is(err, errNeedsRoot) && !s.canWriteSystem:
+		return cli.Fail(s.sudoCommand, "%v", err)
+	}
+	return cli.Fail("", "%s", commandError(err))
+}
+
+// noProfile is the result for databases that do not exist: a failure if nothing else was requested.
+func (s stores) noProfile() cli.Diagnosis {
+	if s.nssCommand == "" {
+		return cli.OK("was not installed: %v", errNoProfile)
+	}
+	const start = "start Firefox once, and then, as the user who has (not by sudo):\n"
+	if len(s.list) == 1 {
+		return cli.Fail(start+s.nssCommand, "%v", errNoProfile)
+	}
+	return cli.Warn(start+s.nssCommand, "%v", errNoProfile)
+}
+
+// A recordingTrust remembers whether the certificate was there before.
+type recordingTrust struct {
+	truststore.Trust
+	had bool
+}
+
+func (n *recordingTrust) Exists(c *x509.Certificate) bool {
+	n.had = n.Trust.Exists(c)
+	return n.had
+}
+
+// installInto adds c to a store of the library.
+func installInto(trust truststore.Trust, c *x509.Certificate) (cli.Diagnosis, error) {
+	n := &recordingTrust{Trust: trust}
+	err := truststore.Install(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(n))
+	if n.had {
+		return cli.OK("is installed already"), err
+	}
+	return cli.OK("is installed"), err
+}
+
+// uninstallFrom removes c from a store of the library. It does not check first: of several
+// databases only one may have it.
+func uninstallFrom(trust truststore.Trust, c *x509.Certificate) (cli.Diagnosis, error) {
+	return cli.OK("is not installed any more"), truststore.Uninstall(c, nameOption(c), truststore.WithNoSystem(), truststore.WithTrust(trust))
+}
+
+// nameOption returns the name of a CA in the stores: ours, made unique by its fingerprint.
+func nameOption(c *x509.Certificate) truststore.Option {
+	sum := sha256.Sum256(c.Raw)
+	return truststore.WithPrefix(fmt.Sprintf("robotsproxy-%x-", sum[:8]))
+}
+
+// commandError returns the text of a library error with the output of the command that failed.
+func commandError(err error) string {
+	e, ok := errors.AsType[*truststore.CmdError](err)
+	if !ok {
+		return err.Error()
+	}
+	said := strings.TrimSpace(string(e.Out()))
+	return strings.TrimSuffix(fmt.Sprintf("%s: %v: %s", strings.Join(e.Cmd().Args, " "), e.Err(), said[:min(len(said), humanize.MaxBrief)]), ": ")
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"robotsproxy/policy/explain/humanize"
+	"strings"
+)
+
+// A Status is the result of one check.
+type Status int
+
+const (
+	StatusFail Status = iota // does not work
+	StatusWarn               // works, or may, but should be seen to
+	StatusSkip               // could not be looked at, or need not be
+	StatusOK
+)
+
+func (s Status) String() string {
+	return [...]string{StatusFail: "FAIL", StatusWarn: "warn", StatusSkip: "skip", StatusOK: "ok"}[s]
+}
+
+// MarshalText returns the name for JSON, in lower case.
+func (s Status) MarshalText() ([]byte, error) { return []byte(strings.ToLower(s.String())), nil }
+
+// A Diagnosis is the result of one check and what to do about it. Its zero value is a failure.
+type Diagnosis struct {
+	Check  string `json:"check"`
+	Status Status `json:"status"`
+	Detail string `json:"detail"` // one or more lines; escaped when printed
+	Hint   string `json:"what_to_do,omitempty"`
+}
+
+// OK returns a Diagnosis without a problem.
+func OK(format string, args ...any) Diagnosis {
+	return Diagnosis{Status: StatusOK, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Skip returns a Diagnosis of what could not or need not be checked.
+func Skip(format string, args ...any) Diagnosis {
+	return Diagnosis{Status: StatusSkip, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Warn returns a Diagnosis of what works but needs attention.
+func Warn(mend, format string, args ...any) Diagnosis {
+	return Diagnosis{Status: StatusWarn, Detail: fmt.Sprintf(format, args...), Hint: mend}
+}
+
+// Fail returns a Diagnosis of what does not work.
+func Fail(mend, format string, args ...any) Diagnosis {
+	return Diagnosis{Status: StatusFail, Detail: fmt.Sprintf(format, args...), Hint: mend}
+}
+
+// A DiagnosisPrinter prints each Diagnosis as soon as it is known.
+type DiagnosisPrinter struct {
+	out   io.Writer
+	json  *jsonLines // nil: text
+	width int        // of the column of names, in bytes
+	count [StatusOK + 1]int
+}
+
+// NewDiagnosisPrinter prints to out, as text whose first column fits names, or as JSON lines.
+func NewDiagnosisPrinter(out io.Writer, asJSON bool, names ...string) *DiagnosisPrinter {
+	f := &DiagnosisPrinter{out: out}
+	if asJSON {
+		f.json = NewJSONLines(out)
+	}
+	for _, name := range names {
+		f.width = max(f.width, len(name))
+	}
+	return f
+}
+
+// Add prints one Diagnosis.
+func (f *DiagnosisPrinter) Add(found Diagnosis) error {
+	f.count[found.Status]++
+	if f.json != nil {
+		return f.json.Write(found)
+	}
+	var b strings.Builder
+	lead := fmt.Sprintf("%-4s  %-*s  ", found.Status, f.width, found.Check)
+	for line := range strings.SplitSeq(found.Detail, "\n") {
+		b.WriteString(lead + humanize.Escape(line) + "\n")
+		lead = strings.Repeat(" ", len(lead))
+	}
+	if found.Hint != "" {
+		for line := range strings.SplitSeq(found.Hint, "\n") {
+			b.WriteString("      " + humanize.Escape(line) + "\n")
+		}
+	}
+	_, err := io.WriteString(f.out, b.String())
+	return err
+}
+
+// Verdict returns the error of a command with failed checks, nil if none failed.
+func (f *DiagnosisPrinter) Verdict(what string) error {
+	switch n := f.count[StatusFail]; n {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%s: 1 failed", what)
+	default:
+		return fmt.Errorf("%s: %d failed", what, n)
+	}
+}

@@ -1,0 +1,179 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/runner"
+)
+
+// Command returns the command doctor.
+func Command() *cobra.Command {
+	var f doctorFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find out whether a client's traffic passes the proxy, and whether it trusts the CA",
+		Long: `Look at all that has to be right for a client on this machine: configuration,
+state, CA and clock; whether the proxy answers, and what it does with a request
+and a tunnel; where the variables of this environment lead; and whether the
+clients that are installed trust the CA, by running each of them. A line for
+each thing that was looked at: ok, warn, FAIL, or skip where it could not be
+looked at; below it what to do. The exit status is 1 if one has failed.
+
+Within robotsproxy run it looks at that run: its proxy, its CA, its variables.
+
+Nothing is changed, and nobody outside is asked but for --site: the clients are
+sent to a server of doctor's own on loopback. The proxy's audit has the requests
+that it was tried with, of the agent robotsproxy-doctor.`,
+		Example: `  robotsproxy doctor
+  robotsproxy doctor -c robotsproxy.yaml --client curl,requests --site example.com
+  robotsproxy doctor --proxy http://proxy.example:8080
+  robotsproxy run -- robotsproxy doctor`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := newDoctor(cmd.Context(), &f)
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM) // so that started clients are ended
+			defer stop()
+			printer := cli.NewDiagnosisPrinter(cmd.OutOrStdout(), f.json, configCheck)
+			if err := runChecks(ctx, d, printer); err != nil {
+				return err
+			}
+			return printer.Verdict("doctor")
+		},
+	}
+	f.Add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.proxy, "proxy", "", "the `URL` of another proxy than the configuration's; maybe with NAME:PASSWORD@")
+	flags.StringVar(&f.site, "site", "", "open a tunnel to `HOST[:PORT]` too, and look at its certificate; no request is sent")
+	flags.StringSliceVar(&f.clients, "client", nil, "the `NAMES` of the clients that matter, all of them installed: "+cli.OneOf(clientChoices())+" (default: those that are)")
+	flags.BoolVar(&f.json, "json", false, "one JSON object a line")
+	cli.OfferList(cmd, "client", clientChoices()...)
+	return cmd
+}
+
+// A check examines one thing and may have several results.
+type check struct {
+	name string
+	run  func(context.Context, *doctor) []cli.Diagnosis
+}
+
+// configCheck is the name on the first line; no other name is longer.
+const configCheck = "configuration" // of the first line; no name of a line is longer
+
+// checks run in this order. Each bounds its own time.
+var checks = []check{
+	{"state", single(checkState)},
+	{"audit", single(checkAudit)},
+	{"store", single(checkStore)},
+	{"proxy", single(checkProxy)},
+	{"health", single(checkHealth)},
+	{"CA", single(checkCA)},
+	{"clock", single(checkClock)},
+	{"HTTP", single(checkHTTP)},
+	{"HTTPS", single(checkHTTPS)},
+	{"site", checkSite},
+	{"variables", checkVariables},
+	{"clients", checkUncovered},
+	{"trust", checkTrust},
+}
+
+// one makes a check function of one that has a single result.
+func single(run func(context.Context, *doctor) cli.Diagnosis) func(context.Context, *doctor) []cli.Diagnosis {
+	return func(ctx context.Context, d *doctor) []cli.Diagnosis { return []cli.Diagnosis{run(ctx, d)} }
+}
+
+// newDoctor prepares the checks. An invalid configuration is a result, an invalid command line an
+// error.
+func newDoctor(ctx context.Context, f *doctorFlags) (*doctor, error) {
+	d := &doctor{flags: f, getenv: os.Getenv, now: time.Now}
+	for _, name := range f.clients {
+		if !slices.Contains(clientChoices(), name) {
+			return nil, cli.UsageErrorf("--client %q: %s is wanted", name, cli.OneOf(clientChoices()))
+		}
+	}
+	if f.site != "" {
+		if _, err := authorityOf(f.site); err != nil {
+			return nil, cli.UsageErrorf("--site %q: %w", f.site, err)
+		}
+	}
+	if d.cfg, d.configErr = f.Load(); d.configErr != nil {
+		if _, ok := errors.AsType[cli.UsageError](d.configErr); ok {
+			return nil, d.configErr
+		}
+	}
+	var other *url.URL
+	if f.Flags.Changed("proxy") {
+		var err error
+		if other, err = proxyURL(f.proxy); err != nil {
+			return nil, cli.UsageErrorf("--proxy: %w", err)
+		}
+	}
+	findProxy(ctx, d, other)
+	return d, nil
+}
+
+// findProxy selects the proxy to check: that of --proxy if other is not nil, else that of the run
+// around this process, else the configured one.
+func findProxy(ctx context.Context, d *doctor, other *url.URL) {
+	if run, file, ok := runner.EnclosingRun(d.getenv); ok && (other == nil || sameListener(ctx, other.Host, run.Listen)) {
+		d.insideRun, d.cfg = true, run
+		d.flags.File, d.flags.State = file, "" // for the commands in hints
+		if run.TLS.CACert == "" {
+			d.flags.File, d.flags.State = "", run.StateDir // which exists after the run as well
+		}
+	}
+	d.listen = d.cfg.Listen
+	d.proxy = &url.URL{Scheme: "http", Host: dialableAddress(d.listen)}
+	if d.cfg.ListenTLS.Cert != "" {
+		d.proxy.Scheme = "https"
+	}
+	if other != nil {
+		d.remote = !sameListener(ctx, other.Host, d.listen)
+		d.proxy, d.listen = other, other.Host
+	}
+}
+
+// runChecks runs all checks and prints each result at once.
+func runChecks(ctx context.Context, d *doctor, printer *cli.DiagnosisPrinter) error {
+	if checksConfig(d) {
+		found := checkConfig(d)
+		found.Check = configCheck
+		if err := printer.Add(found); err != nil || d.configErr != nil {
+			return err
+		}
+	}
+	for _, c := range checks {
+		all := c.run(ctx, d)
+		if err := context.Cause(ctx); err != nil {
+			return fmt.Errorf("doctor: %w", err)
+		}
+		for _, found := range all {
+			if found.Check == "" {
+				found.Check = c.name
+			}
+			if err := printer.Add(found); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checksConfig reports whether the configuration belongs to the checked proxy or was given with -c.
+// One that cannot be read is always reported.
+func checksConfig(d *doctor) bool {
+	return d.configErr != nil || d.flags.proxy == "" || !d.remote && (d.insideRun || d.flags.File != "")
+}

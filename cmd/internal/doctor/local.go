@@ -1,0 +1,324 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"robotsproxy/cmd/internal/castore"
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/daemon"
+	"robotsproxy/policy/audit/snapshot"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/proxy/guide"
+	"robotsproxy/proxy/mitm"
+)
+
+const (
+	// expiryWarning is how long before its expiry a CA is warned of: time to distribute a new one.
+	expiryWarning = 30 * 24 * time.Hour
+
+	// minFree is the free space in bytes below which the audit will soon refuse records.
+	minFree = 1 << 20
+
+	// maxClockSkew is the accepted difference between two clocks.
+	maxClockSkew = time.Minute
+
+	lastRecordBytes = 256 << 10 // bytes at the end of the audit that are searched for its newest line
+)
+
+const elsewhere = "is on the machine where the proxy of --proxy runs"
+
+// checkConfig checks the configuration and the files that it names.
+func checkConfig(d *doctor) cli.Diagnosis {
+	if d.configErr != nil {
+		return cli.Fail("put it right; the rest is looked at once it can be read", "%v", d.configErr)
+	}
+	if d.insideRun {
+		return cli.OK("of the robotsproxy run that this is in; --proxy looks at another")
+	}
+	if err := errors.Join(d.cfg.Check(), daemon.CheckFiles(d.cfg)); err != nil {
+		return cli.Fail("put it right: the proxy would not start, or refuse everybody", "%v", err)
+	}
+	return cli.OK("%s", cmp.Or(d.flags.File, "the defaults"))
+}
+
+// checkState checks the state directory.
+func checkState(_ context.Context, d *doctor) cli.Diagnosis {
+	if d.remote {
+		return cli.Skip("%s", elsewhere)
+	}
+	dir, err := d.cfg.State(d.getenv)
+	if err != nil {
+		return cli.Fail("set HOME, or name a directory with --state", "%v", err)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return cli.Warn("nothing, if the proxy has not run yet: it makes the directory. Else name the right one with -c or --state", "%s is not there", dir)
+	case err != nil:
+		return cli.Fail("run doctor as the user that runs the proxy", "%v", err)
+	case !info.IsDir():
+		return cli.Fail("name another with --state or state_dir", "%s is not a directory", dir)
+	case info.Mode().Perm()&0o022 != 0:
+		return cli.Fail("chmod 700 "+cli.ShellQuote(dir), "others may write to %s (mode %04o), and so replace the CA in it", dir, info.Mode().Perm())
+	}
+	if err := checkWritable(dir); err != nil {
+		return cli.Fail("run doctor as the user that runs the proxy, or make the directory that user's", "%v", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return cli.Warn("chmod 700 "+cli.ShellQuote(dir), "others may look into %s (mode %04o)", dir, info.Mode().Perm())
+	}
+	return cli.OK("%s, writable, and open to its owner alone", dir)
+}
+
+// checkWritable reports why no file can be written in dir.
+func checkWritable(dir string) error {
+	f, err := os.CreateTemp(dir, ".doctor-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("probe\n")
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
+}
+
+// auditFile returns the audit file of the daemon, "" if the audit is no regular file: opening a
+// pipe would block.
+func auditFile(d *doctor) string {
+	file := d.cfg.Audit.File
+	if file == "" {
+		state, err := d.cfg.State(d.getenv)
+		if err != nil {
+			return ""
+		}
+		file = filepath.Join(state, cli.AuditName)
+	}
+	if info, err := os.Stat(file); file == "-" || err == nil && !info.Mode().IsRegular() {
+		return ""
+	}
+	return file
+}
+
+// checkAudit checks whether records can be written and how much space is left.
+func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
+	file := auditFile(d)
+	switch {
+	case d.remote:
+		return cli.Skip("%s", elsewhere)
+	case file == "":
+		return cli.Skip("goes to no file")
+	}
+	dir := filepath.Dir(file)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return cli.Skip("nothing is recorded yet")
+	}
+	if err := checkWritable(dir); err != nil {
+		return cli.Fail("make the directory writable for the user that runs the proxy", "%v", err)
+	}
+	if f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0); err == nil {
+		f.Close()
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return cli.Fail("make the file writable for the user that runs the proxy", "%v", err)
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return cli.Warn("look at the disk", "how much is free cannot be told: %v", err)
+	}
+	free, most := int64(disk.Bavail)*int64(disk.Bsize), int64(d.cfg.Audit.MaxSize)
+	hint := "make room, or lower audit.max_size and audit.max_files"
+	switch {
+	case free < minFree:
+		return cli.Fail(hint, "%s: the disk is full: %s free", file, formatSize(free))
+	case free < 2*most: // compression needs space for a second file
+		return cli.Warn(hint, "%s: %s free, and the audit's files may have %s", file, formatSize(free), formatSize(most))
+	}
+	if used, most := snapshotBytes(d), int64(d.cfg.Audit.SnapshotMaxSize); used > most/10*9 {
+		return cli.Warn("raise audit.snapshot_max_size, or look in the audit which client asks for so many hosts",
+			"the kept robots.txt files take %s of %s: hosts that need another may be refused", formatSize(used), formatSize(most))
+	}
+	return cli.OK("%s, %s free", file, formatSize(free))
+}
+
+// snapshotBytes returns how many bytes the robots.txt snapshots take on the disk, 0 if that is
+// unknown.
+func snapshotBytes(d *doctor) int64 {
+	state, err := d.cfg.State(d.getenv)
+	if err != nil {
+		return 0
+	}
+	used, _ := snapshot.Size(filepath.Join(state, cli.SnapshotsName))
+	return used
+}
+
+// formatSize returns a size in MiB or GiB.
+func formatSize(n int64) string {
+	if n >= 1<<30 {
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+// checkCA finds the CA that clients have to trust and checks it.
+func checkCA(_ context.Context, d *doctor) cli.Diagnosis {
+	if !d.cfg.TLS.Intercept && !d.remote {
+		return cli.Skip("is not used: tls.intercept is false")
+	}
+	local := localCA(d)
+	switch {
+	case d.remote && d.servedCA != nil && (d.ca == nil || !d.ca.Equal(d.servedCA)):
+		d.ca, d.authority, d.caFile = d.servedCA, nil, d.page("/ca.pem")
+		return validCA(d)
+	case d.remote && d.ca == nil:
+		return cli.Skip("the proxy does not show its own, and there is none here to compare with")
+	case d.ca != nil && d.servedCA != nil && !d.servedCA.Equal(d.ca):
+		return cli.Fail("have the proxy take the new one: kill -HUP, or start it again; or name its own configuration or state with -c or --state",
+			"the running proxy has another than %s: %s", d.caFile, guide.Fingerprint(d.servedCA.Raw))
+	}
+	return local
+}
+
+// localCA loads the CA of this machine, without making one, and checks it.
+func localCA(d *doctor) cli.Diagnosis {
+	cert, key := d.cfg.TLS.CACert, d.cfg.TLS.CAKey
+	load := func() (*mitm.Authority, error) { return mitm.Load(cert, key) }
+	if cert == "" {
+		state, err := d.cfg.State(d.getenv)
+		if err != nil {
+			return cli.Fail("set HOME, or name a directory with --state", "%v", err)
+		}
+		cert, key = filepath.Join(state, "ca.pem"), filepath.Join(state, "ca.key")
+		load = func() (*mitm.Authority, error) { return mitm.LoadOrCreate(state) }
+	}
+	d.caFile = cert
+	if abs, err := filepath.Abs(cert); err == nil {
+		d.caFile = abs
+	}
+	_, noCert := os.Stat(cert)
+	_, noKey := os.Stat(key)
+	if errors.Is(noCert, fs.ErrNotExist) && errors.Is(noKey, fs.ErrNotExist) && d.cfg.TLS.CACert == "" {
+		return cli.Warn("the proxy makes one when it first runs, and so does\nrobotsproxy ca path"+d.flags.Args(), "there is none yet")
+	}
+	var err error
+	if d.authority, err = load(); err != nil {
+		return cli.Fail(caHint(d, cert), "%v", err)
+	}
+	d.ca = d.authority.Certificate()
+	return validCA(d)
+}
+
+// caHint returns what to do about a CA that cannot be loaded.
+func caHint(d *doctor, file string) string {
+	if text, err := castore.ReadRoots(file); err == nil && d.cfg.TLS.CACert == "" {
+		if certs := castore.Certificates(text); len(certs) > 0 && d.now().After(certs[0].NotAfter) {
+			return rotateHint(d)
+		}
+	}
+	return "see to the files; whether they are right is said by\nrobotsproxy ca show" + d.flags.Args()
+}
+
+// rotateHint returns the commands that replace the CA and install the new one.
+func rotateHint(d *doctor) string {
+	again := d.flags.Args()
+	return "robotsproxy ca rotate" + again + "\nrobotsproxy ca install" + again
+}
+
+// validCA checks the validity period of the CA.
+func validCA(d *doctor) cli.Diagnosis {
+	c := d.ca
+	rotate := rotateHint(d) + "\nthe latter wherever the old one is trusted"
+	if d.remote || d.cfg.TLS.CACert != "" {
+		rotate = "have whoever keeps it make another"
+	}
+	is := fmt.Sprintf("%s, SHA-256 %s", d.caFile, guide.Fingerprint(c.Raw))
+	end := c.NotAfter.UTC().Format(time.DateOnly)
+	switch now := d.now(); {
+	case now.After(c.NotAfter):
+		return cli.Fail(rotate, "expired on %s: %s", end, is)
+	case now.Before(c.NotBefore):
+		return cli.Fail("set the clock", "is valid from %s only: %s", c.NotBefore.UTC().Format(time.DateTime), is)
+	case c.NotAfter.Sub(now) < expiryWarning:
+		return cli.Warn(rotate, "expires on %s: %s", end, is)
+	}
+	return cli.OK("valid until %s, %s", end, is)
+}
+
+// checkClock compares the clock with times that are certainly past, and with the proxy's clock.
+func checkClock(_ context.Context, d *doctor) cli.Diagnosis {
+	now := d.now()
+	for _, past := range earliestTimes(d) {
+		if past.at.After(now.Add(maxClockSkew)) {
+			return cli.Fail("set the clock: certificates, robots.txt and the audit depend on it",
+				"it is %s here, before %s (%s)", now.UTC().Format(time.DateTime), past.what, past.at.UTC().Format(time.DateTime))
+		}
+	}
+	if d.proxyDate.IsZero() {
+		return cli.OK("%s; the proxy could not be asked for its own", now.UTC().Format(time.RFC3339))
+	}
+	apart := d.proxyDateAt.Sub(d.proxyDate)
+	if apart.Abs() > maxClockSkew {
+		return cli.Warn("set one of the two: certificates are judged by both", "is %s apart from the proxy's", apart.Abs().Round(time.Second))
+	}
+	return cli.OK("%s, as the proxy's", now.UTC().Format(time.RFC3339))
+}
+
+// An earliestTime is a time that is certainly past.
+type earliestTime struct {
+	what string
+	at   time.Time
+}
+
+// earliestTimes returns known times that are certainly past.
+func earliestTimes(d *doctor) (all []earliestTime) {
+	info, _ := debug.ReadBuildInfo()
+	if info != nil {
+		for _, s := range info.Settings {
+			if at, err := time.Parse(time.RFC3339, s.Value); s.Key == "vcs.time" && err == nil {
+				all = append(all, earliestTime{"this program was written", at})
+			}
+		}
+	}
+	if d.ca != nil {
+		all = append(all, earliestTime{"the CA was made", d.ca.NotBefore})
+	}
+	if d.remote {
+		return all
+	}
+	if at := lastRecord(auditFile(d)); !at.IsZero() {
+		all = append(all, earliestTime{"the newest record of the audit", at})
+	}
+	if state, err := d.cfg.State(d.getenv); err == nil {
+		if info, err := os.Stat(filepath.Join(state, daemon.StateFile)); err == nil {
+			all = append(all, earliestTime{"the state was last written", info.ModTime()})
+		}
+	}
+	return all
+}
+
+// lastRecord returns the time of the newest record of an audit file, zero if none can be read.
+func lastRecord(file string) (at time.Time) {
+	if file == "" {
+		return at
+	}
+	r, _, err := trail.OpenLast(file, lastRecordBytes)
+	if err != nil {
+		return at
+	}
+	defer r.Close()
+	for {
+		line, err := r.Next()
+		if err != nil { // the end, or an unreadable line: audit verify tells them apart
+			return at
+		}
+		if e, err := trail.Read(line.Text); err == nil {
+			at = e.Time
+		}
+	}
+}

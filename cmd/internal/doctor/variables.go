@@ -1,0 +1,184 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/explain/humanize"
+)
+
+// checkVariables checks where the proxy variables of this environment lead.
+func checkVariables(ctx context.Context, d *doctor) []cli.Diagnosis {
+	set := d.page("")
+	export := fmt.Sprintf("export http_proxy=%[1]s https_proxy=%[1]s HTTP_PROXY=%[1]s HTTPS_PROXY=%[1]s", set)
+	var names []string
+	var found []cli.Diagnosis
+	for _, name := range []string{"http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} {
+		value := d.getenv(name)
+		if value == "" {
+			continue
+		}
+		names = append(names, name)
+		u, err := proxyURL(value)
+		switch {
+		case err != nil:
+			found = append(found, cli.Fail(export, "%s has what is no address of a proxy over HTTP", name))
+		case !sameListener(ctx, u.Host, d.listen):
+			found = append(found, cli.Fail(export+"\nor, if that is the one that is meant:\nrobotsproxy doctor"+d.flags.Args()+" --proxy \"$"+name+"\"",
+				"%s leads to %s, not to %s", name, u.Redacted(), set))
+		}
+	}
+	if len(names) == 0 {
+		return []cli.Diagnosis{cli.Warn(export+"\nor, for a proxy of the command's own:\nrobotsproxy run -- COMMAND",
+			"none is set: clients go past the proxy unless they are told of it in another way")}
+	}
+	found = append(found, checkMissing(d, names, export)...)
+	if len(found) == 0 {
+		found = []cli.Diagnosis{cli.OK("%s lead to %s", strings.Join(names, ", "), set)}
+	}
+	return found
+}
+
+// checkMissing returns warnings about variables that are not set or that exclude hosts.
+func checkMissing(d *doctor, names []string, export string) (found []cli.Diagnosis) {
+	has := func(any ...string) bool {
+		return slices.ContainsFunc(any, func(name string) bool { return slices.Contains(names, name) })
+	}
+	all := has("all_proxy", "ALL_PROXY")
+	switch {
+	case !has("http_proxy", "HTTP_PROXY") && !all:
+		found = append(found, cli.Fail(export, "http_proxy is not set: plain HTTP goes past the proxy"))
+	case !has("http_proxy"):
+		found = append(found, cli.Warn(export, "http_proxy is not set in lower case, and curl, wget, git, lynx and Chromium read no other"))
+	}
+	switch {
+	case !has("https_proxy", "HTTPS_PROXY") && !all:
+		found = append(found, cli.Fail(export, "https_proxy is not set: HTTPS goes past the proxy"))
+	case !has("https_proxy", "HTTPS_PROXY"):
+		found = append(found, cli.Warn(export, "https_proxy is not set, and Go, urllib, wget and Node read no all_proxy"))
+	}
+	for _, name := range []string{"no_proxy", "NO_PROXY"} {
+		switch value := strings.TrimSpace(d.getenv(name)); value {
+		case "":
+		case "*":
+			found = append(found, cli.Fail("unset "+name, "%s is *: everything goes past the proxy", name))
+		default:
+			found = append(found, cli.Warn("unset "+name, "%s lets pass by the proxy: %s", name, value[:min(len(value), humanize.MaxBrief)]))
+		}
+	}
+	return found
+}
+
+// An uncoveredClient is a client that ignores some or all proxy variables, or accepts every
+// certificate. All were tested with the clients themselves.
+type uncoveredClient struct {
+	name      string
+	installed func(ctx context.Context, d *doctor) bool
+	problem   string
+	hint      string // {proxy}, {host} and {port} are the proxy's
+}
+
+const (
+	noVariable     = "reads no proxy variable"
+	noVerification = "verifies no certificate: the CA is of no use to it, and nobody tells it of a false one"
+)
+
+var uncoveredClients = []uncoveredClient{
+	{"httrack", onPath("httrack"), noVariable, "httrack -P {proxy} …"},
+	{"links", onPath("links"), noVariable, "links -http-proxy {proxy} -https-proxy {proxy} …"},
+	{"wget2", onPath("wget2"), "reads no variable for HTTPS", "wget2 --https-proxy=http://{proxy} …"},
+	{"elinks", onPath("elinks"), noVerification, "set connect.ssl.cert_verify = 1 in elinks.conf"},
+	{"scrapy", anyOf(onPath("scrapy"), pythonHas("scrapy")), noVerification, "DOWNLOADER_CLIENTCONTEXTFACTORY = 'scrapy.core.downloader.contextfactory.BrowserLikeContextFactory'"},
+	{"php", onPath("php"), "reads no proxy variable in its streams (file_get_contents, fopen); its curl does", "stream_context_set_default(['http' => ['proxy' => 'tcp://{proxy}', 'request_fulluri' => true]])"},
+	{"urllib3", pythonHas("urllib3"), noVariable + " where it is used by itself; requests, which uses it, does", "urllib3.ProxyManager('http://{proxy}')"},
+	{"mechanize (Ruby)", gemHas("mechanize"), noVariable, "agent.set_proxy('{host}', {port})"},
+	{"node", nodeUncovered, "reads proxy variables in its own http and fetch from Node 24 on alone, and there with NODE_USE_ENV_PROXY=1", "give each library its proxy (axios reads the variables); what fetch and Node 24 need is set by\nrobotsproxy run -- node …"},
+	{"node", nodeInRunUncovered, "reads no proxy variables in its own http before Node 24; its fetch does, as robotsproxy run has it", "take Node 24, or give each library its proxy (axios reads the variables)"},
+	{"crawlee", nodeHas("crawlee"), noVariable + ", and verifies no certificate", "new ProxyConfiguration({proxyUrls: ['http://{proxy}']})"},
+	{"superagent", nodeHas("superagent"), noVariable, "run it on Node 24 with NODE_USE_ENV_PROXY=1, or give it an agent"},
+	{"needle", nodeHas("needle"), noVerification, "needle.defaults({rejectUnauthorized: true})"},
+	{"java", javaUncovered, noVariable, "export JAVA_TOOL_OPTIONS='-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port}'"},
+	{"ureq (Rust)", func(context.Context, *doctor) bool { return fileContains("Cargo.lock", `name = "ureq"`) }, noVariable, "ureq::Agent::config_builder().proxy(…)"},
+}
+
+// checkUncovered warns of installed clients that variables do not cover.
+func checkUncovered(ctx context.Context, d *doctor) (found []cli.Diagnosis) {
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	defer cancel()
+	host, port := d.proxy.Hostname(), d.proxy.Port()
+	fill := strings.NewReplacer("{proxy}", d.proxy.Host, "{host}", host, "{port}", port)
+	there := parallel(uncoveredClients, func(e uncoveredClient) bool {
+		return (len(d.flags.clients) == 0 || slices.Contains(d.flags.clients, e.name)) && e.installed(ctx, d)
+	})
+	for i, e := range uncoveredClients {
+		if there[i] {
+			found = append(found, cli.Warn(fill.Replace(e.hint), "%s %s", e.name, e.problem))
+		}
+	}
+	return found
+}
+
+func onPath(name string) func(context.Context, *doctor) bool {
+	return func(context.Context, *doctor) bool {
+		_, err := exec.LookPath(name)
+		return err == nil
+	}
+}
+
+func anyOf(these ...func(context.Context, *doctor) bool) func(context.Context, *doctor) bool {
+	return func(ctx context.Context, d *doctor) bool {
+		return slices.ContainsFunc(these, func(there func(context.Context, *doctor) bool) bool { return there(ctx, d) })
+	}
+}
+
+// succeeds reports whether a command exits with status 0.
+func succeeds(ctx context.Context, name string, args ...string) bool {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = directEnv(os.Environ())
+	cmd.WaitDelay = time.Second
+	return cmd.Run() == nil
+}
+
+func pythonHas(module string) func(context.Context, *doctor) bool {
+	return func(ctx context.Context, _ *doctor) bool {
+		return succeeds(ctx, "python3", "-c", "import sys, importlib.util as u; sys.exit(u.find_spec(sys.argv[1]) is None)", module)
+	}
+}
+
+func nodeHas(module string) func(context.Context, *doctor) bool {
+	return func(ctx context.Context, _ *doctor) bool {
+		return succeeds(ctx, "node", "-e", "require.resolve(process.argv[1])", module)
+	}
+}
+
+func gemHas(gem string) func(context.Context, *doctor) bool {
+	return func(ctx context.Context, _ *doctor) bool {
+		return succeeds(ctx, "gem", "list", "--installed", "--silent", "^"+gem+"$")
+	}
+}
+
+// nodeUncovered reports whether Node is installed and was not told by a run to read the variables.
+func nodeUncovered(ctx context.Context, d *doctor) bool {
+	return !d.insideRun && onPath("node")(ctx, d) && (d.getenv("NODE_USE_ENV_PROXY") != "1" || oldNode(ctx))
+}
+
+// nodeInRunUncovered reports whether this is a run with a Node that reads only some of its
+// variables.
+func nodeInRunUncovered(ctx context.Context, d *doctor) bool {
+	return d.insideRun && onPath("node")(ctx, d) && oldNode(ctx)
+}
+
+func oldNode(ctx context.Context) bool {
+	return succeeds(ctx, "node", "-e", "process.exit(parseInt(process.versions.node) < 24 ? 0 : 1)")
+}
+
+// javaUncovered reports whether Java is installed and has no proxy options.
+func javaUncovered(ctx context.Context, d *doctor) bool {
+	return onPath("java")(ctx, d) && !strings.Contains(d.getenv("JAVA_TOOL_OPTIONS")+d.getenv("JDK_JAVA_OPTIONS"), "-Dhttps.proxyHost=")
+}

@@ -1,0 +1,79 @@
+package prom
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"robotsproxy/proxy/egress"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// newEgressCollector exports connections to origins and upstream proxies.
+func newEgressCollector(stats func() egress.Stats) prometheus.Collector {
+	c := &statsCollector[egress.Stats]{stats: stats}
+	c.add(prometheus.GaugeValue, "egress_connections", "Open connections for HTTP, those at rest included: to origins, those through tunnels of a parent proxy included, and to the parent itself.",
+		[]string{"to"}, func(s egress.Stats) []sample {
+			return []sample{{[]string{"origin"}, float64(s.Origins.Open)}, {[]string{"parent"}, float64(s.Parent.Open)}}
+		})
+	c.add(prometheus.CounterValue, "egress_dials_total", "Tries to connect, TLS handshake included, by how they came out; what is answered from the memory of a failure is none.",
+		[]string{"to", "outcome"}, func(s egress.Stats) (all []sample) {
+			for to, p := range map[string]egress.Peers{"origin": s.Origins, "parent": s.Parent} {
+				for outcome, n := range p.Dialed {
+					all = append(all, sample{[]string{to, string(outcome)}, float64(n)})
+				}
+			}
+			return all
+		})
+	return c
+}
+
+// newRobotsCollector exports the state of the robots.txt cache.
+func newRobotsCollector(stats func() cache.Stats) prometheus.Collector {
+	c := &statsCollector[cache.Stats]{stats: stats}
+	counters(c, "robots_fetches_total", "Fetches of robots.txt by what they brought: rules, no-file, unreachable (no usable answer), no-connection, ours (the way out failed here, or a GET got no slot, as at a host that is backed off).", "outcome",
+		func(s cache.Stats) map[cache.FetchOutcome]uint64 { return s.Fetches })
+	c.gauge("robots_inflight_fetches", "Origins whose robots.txt is being fetched, or looked for in the store.",
+		func(s cache.Stats) float64 { return float64(s.Fetching) })
+	c.counter("robots_cache_hits_total", "Look-ups of an origin's robots.txt that were answered from memory.",
+		func(s cache.Stats) uint64 { return s.Hits })
+	c.counter("robots_cache_misses_total", "Look-ups of an origin's robots.txt that waited for a fetch, or for the store.",
+		func(s cache.Stats) uint64 { return s.Misses })
+	c.gauge("robots_cache_entries", "Robots.txt files that are known in memory, or known to be missing or failing: one for each origin, and for each product token with fetch_as: client.",
+		func(s cache.Stats) float64 { return float64(s.Entries) })
+	c.gauge("robots_cache_bytes", "Memory that these take, by the cache's own count.",
+		func(s cache.Stats) float64 { return float64(s.Bytes) })
+	return c
+}
+
+// A Stopwatch measures how long fetches of robots.txt take. Make one with NewStopwatch; any number
+// of goroutines may share it.
+type Stopwatch struct{ took prometheus.Histogram }
+
+// NewStopwatch makes a Stopwatch.
+func NewStopwatch() *Stopwatch {
+	return &Stopwatch{prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "robotsproxy_robots_fetch_duration_seconds",
+		Help:    "How long fetches of robots.txt took, connection, redirects and waits for slots included, whatever they brought.",
+		Buckets: []float64{0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 60},
+	})}
+}
+
+// Time returns a Fetcher that does what f does and is measured.
+func (s *Stopwatch) Time(f cache.Fetcher) cache.Fetcher {
+	return timedFetcher{f, s.took}
+}
+
+type timedFetcher struct {
+	fetcher cache.Fetcher
+	took    prometheus.Observer
+}
+
+// Fetch implements [cache.Fetcher].
+func (t timedFetcher) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
+	began := time.Now()
+	defer func() { t.took.Observe(time.Since(began).Seconds()) }()
+	return t.fetcher.Fetch(ctx, r)
+}

@@ -1,0 +1,106 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	// callTime is how long a call of the server may take; a server that takes longer counts
+	// as away.
+	callTime = time.Second
+
+	// maxReplicas is the most that Options.Replicas may be.
+	maxReplicas = 10_000
+
+	// poolSize is the highest number of connections for single calls. Waiting for one costs
+	// more than having it: with 16 there were half as many reservations a second. The pool
+	// dials only as many as are used.
+	poolSize = 64
+
+	// idleTime is for how long an unused connection is kept.
+	idleTime = 5 * time.Minute
+
+	// keyPrefix begins each key.
+	keyPrefix = "robotsproxy:"
+)
+
+// dialler returns a function that makes a client for the URL, whose calls may take
+// callTime. Each outage ends with a new client, so that no client has connections to two
+// servers.
+func newClientFunc(raw string, callTime time.Duration) (func() *redis.Client, error) {
+	// The library's log is that of the whole process, with a line for every connection that
+	// fails. The Fleet logs what is worth a line.
+	logging.Disable()
+
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" && u.Path == "" {
+		return nil, errors.New("it is not a URL such as redis://host:6379") // what url.Parse says has the password
+	}
+	if u.Query().Has("master_name") {
+		o, err := redis.ParseFailoverURL(raw)
+		if err != nil {
+			return nil, withoutPrefix(err)
+		}
+		if o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly {
+			return nil, errors.New("a replica of the server cannot be used")
+		}
+		o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = callTime, callTime, callTime, callTime
+		o.PoolSize, o.ConnMaxIdleTime = poolSize, idleTime
+		return func() *redis.Client {
+			fresh := *o
+			fresh.OnConnect = new(server).checkSame
+			return redis.NewFailoverClient(&fresh)
+		}, nil
+	}
+	o, err := redis.ParseURL(raw)
+	if err != nil {
+		return nil, withoutPrefix(err)
+	}
+	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = callTime, callTime, callTime, callTime
+	o.PoolSize, o.ConnMaxIdleTime = poolSize, idleTime
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return func() *redis.Client {
+		fresh := *o
+		fresh.OnConnect = new(server).checkSame
+		return redis.NewClient(&fresh)
+	}, nil
+}
+
+// plain returns an error of go-redis about a URL without the library's prefix. It quotes no
+// password.
+func withoutPrefix(err error) error { return errors.New(strings.TrimPrefix(err.Error(), "redis: ")) }
+
+// A server is the server that a client is connected to.
+type server struct {
+	run atomic.Pointer[string] // its name for its present run; nil: not known yet
+}
+
+// same fails on a connection to another server, or another run of it, than the client's
+// first. A server that does not tell counts as the same. Sentinels, of which there are
+// several, are not checked.
+func (s *server) checkSame(ctx context.Context, c *redis.Conn) error {
+	info, err := c.InfoMap(ctx, "server").Result()
+	var refused redis.Error
+	if errors.As(err, &refused) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	run := info["Server"]["run_id"]
+	if run == "" || info["Server"]["redis_mode"] == "sentinel" || s.run.CompareAndSwap(nil, &run) || *s.run.Load() == run {
+		return nil
+	}
+	return errOther
+}

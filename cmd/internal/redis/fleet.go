@@ -1,0 +1,79 @@
+package redis
+
+import (
+	"log/slog"
+	"time"
+
+	"robotsproxy/policy/pace"
+	"robotsproxy/robots"
+	"robotsproxy/robots/cache"
+)
+
+// Options make a [Fleet].
+type Options struct {
+	URL      string       // of the server: redis://, rediss:// or unix://; with ?master_name=… of its Sentinels; required
+	Replicas int          // that share the server, at the most; required, 10,000 at the most
+	Log      *slog.Logger // hears of each change of state once; required
+}
+
+// Hooks are the functions of the process that [Fleet.Run] calls.
+type Hooks struct {
+	Clocks  func(now, since time.Time) []pace.Clock // what was sent lately, see pace.Pacer.Clocks; required
+	Recheck func()                                  // Standing has changed; see pace.Pacer.Recheck; required
+	BackOff func(key string, b pace.BackOff)        // another replica has begun one; see pace.Pacer.MergeBackOff; required
+}
+
+// A Fleet is one replica's connection to what all replicas share. It implements [pace.Store].
+type Fleet struct {
+	connection
+	robots  sharedRobots
+	reports reportQueue
+	held    leases
+	counts  counts
+}
+
+// RobotsStats returns the counters of the shared robots.txt files.
+func (f *Fleet) RobotsStats() RobotsStats {
+	c := &f.robots.counts
+	return RobotsStats{
+		Loads: c.loads.Load(), Saves: c.saves.Load(), Claims: c.fetchLeases.Load(), Waits: c.waits.Load(),
+		Purges: c.purges.Load(), Heard: c.heard.Load(), Lost: c.lost.Load(), Failures: c.failures.Load(),
+	}
+}
+
+// Robots returns the store of robots.txt files that all replicas share, a [cache.SharedStore].
+// local, which may be nil, is used if the server has no entry or is away, and gets whatever this
+// replica fetches or loads. What one replica fetches while the server is away, the others learn
+// only when it is fetched again.
+//
+// [Fleet.Run] sends saves and purges. Purges wait for the server; anything else is lost while it is
+// away.
+func (f *Fleet) Robots(local cache.Store) cache.Store {
+	return &robotsStore{shared: &f.robots, local: local, fetchLeases: fetchLeases{all: make(map[robots.Origin]string)}}
+}
+
+// Stats returns the current state.
+func (f *Fleet) Stats() Stats {
+	v := f.view.Load()
+	s := Stats{
+		Alone: v.Alone, Returning: !v.returnsSince.IsZero(), Cause: v.cause, Since: v.since, Times: v.Slowdown,
+		Replicas: v.replicas, Left: v.freeShares, Held: f.held.count(),
+		Reserved: f.counts.reserved.Load(), Late: f.counts.late.Load(), Full: f.counts.full.Load(),
+		Dropped: f.counts.dropped.Load(), Outages: f.outages.Load(),
+		Failures:      make(map[string]uint64),
+		RoundTripTime: time.Duration(f.counts.took.Load()),
+	}
+	for c := Ended + 1; c < causeCount; c++ { // those before are no call's
+		s.Failures[c.Name()] = f.failures[c].Load()
+	}
+	var sum uint64
+	for i := range f.counts.trips {
+		sum += f.counts.trips[i].Load()
+		trips := Trips{Count: sum}
+		if i < len(roundTripBounds) {
+			trips.Within = roundTripBounds[i]
+		}
+		s.RoundTrips = append(s.RoundTrips, trips)
+	}
+	return s
+}

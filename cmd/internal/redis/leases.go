@@ -1,0 +1,209 @@
+package redis
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"robotsproxy/policy/pace"
+)
+
+const (
+	// leaseTime is for how long a concurrency slot stays taken if its lease is not renewed.
+	leaseTime = 10 * time.Second
+
+	// longest is the longest time that a script is told of.
+	longest = 365 * 24 * time.Hour
+
+	// maxName is the longest name of a host or limiter, in bytes, that becomes part of a
+	// Redis key as it is. A longer one is cut and gets its hash.
+	maxName = 300
+
+	maxReports = 1 << 14 // that wait; more are dropped, and counted
+	batch      = 256     // calls of one pipeline, and keys of one script
+
+	// maxLimiters are as many as a request may go by.
+	maxLimiters = 2
+)
+
+// A lease is the Lease of a pace.Reservation. It never changes.
+type lease struct {
+	key    string
+	name   string // in the sorted set of leases
+	names  [maxLimiters]string
+	before [maxLimiters]string // each limiter before the slot
+	after  [maxLimiters]string // each limiter after the slot; empty: there is none
+}
+
+func paceKey(key string) string { return keyPrefix + "pace:" + short(key) }
+
+func leasesKey(key string) string { return keyPrefix + "places:" + short(key) }
+
+func limiterKey(key, name string) string {
+	key = short(key)
+	return keyPrefix + "clock:" + strconv.Itoa(len(key)) + ":" + key + ":" + short(name)
+}
+
+func short(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:maxName] + ":" + hex.EncodeToString(sum[:])
+}
+
+// keys returns those of reserve.lua.
+func (l *lease) keys(a *pace.SlotRequest) []string {
+	keys := []string{paceKey(l.key), leasesKey(l.key), epochKey, paceKey(cmp.Or(a.BackOffKey, a.Key))}
+	if len(a.Limiters) > 1 {
+		keys = append(keys, limiterKey(l.key, a.Limiters[1].Name))
+	}
+	return keys
+}
+
+// args returns those of reserve.lua, and names the limiters in l.
+func (l *lease) args(a *pace.SlotRequest, epoch string, window time.Duration, held *lease, now time.Time) []any {
+	args := make([]any, 0, 8+7*maxLimiters)
+	args = append(args, epoch, l.name, micros(leaseTime), a.MaxConcurrent, int64(a.MaxWait/time.Microsecond), micros(window))
+	args = appendBackOff(args, a.BackOff, now)
+	for i, c := range a.Limiters {
+		l.names[i] = short(c.Name)
+		each := min(1e6/c.PerSecond, float64(longest/time.Microsecond))
+		var before, after string
+		if held != nil && a.Unused && held.names[i] == l.names[i] {
+			before, after = held.before[i], held.after[i]
+		}
+		args = append(args, l.names[i], each, c.Burst, micros(c.Gap), ago(c.Sent, now), before, after)
+	}
+	return args
+}
+
+// appendBackOff appends what a script is told of a back-off.
+func appendBackOff(args []any, b pace.BackOff, now time.Time) []any {
+	if b.Until.IsZero() {
+		return append(args, "", 0)
+	}
+	return append(args, int64(clamp(b.Until.Sub(now))/time.Microsecond), micros(b.Length))
+}
+
+// ago returns how long before now t was, in microseconds, or -1 for the zero time.
+func ago(t, now time.Time) int64 {
+	if t.IsZero() {
+		return -1
+	}
+	return int64(clamp(max(0, now.Sub(t))) / time.Microsecond)
+}
+
+// micros rounds up.
+func micros(d time.Duration) int64 {
+	return int64((clamp(d) + time.Microsecond - 1) / time.Microsecond)
+}
+
+func clamp(d time.Duration) time.Duration { return min(max(d, -longest), longest) }
+
+// A reportQueue holds the reports that are not sent yet.
+type reportQueue struct {
+	wake chan struct{} // holds a token: there is something to do
+
+	mu      sync.Mutex // guards what follows
+	waiting []pace.Report
+	due     bool // all leases are to be renewed at once
+}
+
+func (q *reportQueue) add(r pace.Report) bool {
+	q.mu.Lock()
+	full := len(q.waiting) >= maxReports
+	if !full {
+		q.waiting = append(q.waiting, r)
+	}
+	q.mu.Unlock()
+	q.notify()
+	return !full
+}
+
+// renew has all leases renewed soon.
+func (q *reportQueue) renew() {
+	q.mu.Lock()
+	q.due = true
+	q.mu.Unlock()
+	q.notify()
+}
+
+func (q *reportQueue) notify() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the reports that wait, and whether the leases are to be renewed. empty is
+// used for the next reports.
+func (q *reportQueue) take(empty []pace.Report) ([]pace.Report, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all, due := q.waiting, q.due
+	q.waiting, q.due = empty, false
+	return all, due
+}
+
+// leases are the concurrency slots that this replica holds. Any goroutine may use it.
+type leases struct {
+	last atomic.Uint64
+
+	mu  sync.Mutex        // guards what follows
+	all map[string]string // hosts' keys by the lease's name
+}
+
+func (l *leases) newName(id string) string {
+	return id + "." + strconv.FormatUint(l.last.Add(1), 36)
+}
+
+func (l *leases) add(t *lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = make(map[string]string)
+	}
+	l.all[t.name] = t.key
+}
+
+func (l *leases) remove(t *lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.all, t.name)
+}
+
+// list returns the names of all leases, and the Redis keys that they are in.
+func (l *leases) list() (keys []string, names []any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, key := range l.all {
+		keys = append(keys, leasesKey(key))
+		names = append(names, name)
+	}
+	return keys, names
+}
+
+func (l *leases) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.all)
+}
+
+// undoKeys returns those of undo.lua.
+func (l *lease) undoKeys() []string {
+	keys := []string{paceKey(l.key)}
+	if l.after[1] != "" {
+		keys = append(keys, limiterKey(l.key, l.names[1]))
+	}
+	return keys
+}
+
+// undoArgs returns those of undo.lua.
+func (l *lease) undoArgs() []any {
+	return []any{l.names[0], l.before[0], l.after[0], l.before[1], l.after[1]}
+}

@@ -1,0 +1,98 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A ProbeResult is what [Probe] has found out. Its strings are the server's own.
+type ProbeResult struct {
+	Server      string        // its name and version; "": unknown
+	Policy      string        // its maxmemory-policy; "": unknown
+	Evicts      bool          // with that policy it may forget when a host was last sent a request
+	ClockOffset time.Duration // its clock minus this machine's, accurate to RoundTrip
+	RoundTrip   time.Duration
+}
+
+// probeScript needs all permissions that replicas need: a script, a key (which it deletes again,
+// and for which a full server has no memory), and the server's time.
+var probeScript = redis.NewScript(`
+redis.call('SET', KEYS[1], '1', 'PX', 1000)
+redis.call('DEL', KEYS[1])
+return redis.call('TIME')`)
+
+const probeKey = keyPrefix + "look"
+
+// Probe checks whether replicas could share a server. It leaves nothing there, and joins no fleet.
+// Its error is a [Cause] if the server cannot be shared; an error about the URL contains no
+// password.
+func Probe(ctx context.Context, url string) (ProbeResult, error) {
+	return probeServer(ctx, url, callTime)
+}
+
+// probeServer is Probe with another call timeout than the constant, for tests.
+func probeServer(ctx context.Context, url string, callTime time.Duration) (ProbeResult, error) {
+	connect, err := newClientFunc(url, callTime)
+	if err != nil {
+		return ProbeResult{}, err
+	}
+	c := connect()
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, 3*callTime) // to connect and for two answers
+	defer cancel()
+	var seen ProbeResult
+	info, err := c.InfoMap(ctx).Result()
+	if _, refused := errors.AsType[redis.Error](err); err != nil && (!refused || causeOf(err) != Forbidden) {
+		return seen, causeOf(err)
+	}
+	if cause, ok := unusable(info); ok {
+		return seen, cause
+	}
+	seen.Server, seen.Policy = serverName(info["Server"]), info["Memory"]["maxmemory_policy"]
+	seen.Evicts = evicts(seen.Policy)
+	asked := time.Now()
+	now, err := probeScript.Run(ctx, c, []string{probeKey}).Int64Slice()
+	seen.RoundTrip = time.Since(asked)
+	switch {
+	case err != nil:
+		return seen, causeOf(err)
+	case len(now) != 2:
+		return seen, NotRedis
+	}
+	seen.ClockOffset = time.Unix(now[0], now[1]*1000).Sub(asked.Add(seen.RoundTrip / 2))
+	return seen, nil
+}
+
+// unusable returns why a server that answers cannot be shared, if it cannot.
+func unusable(info map[string]map[string]string) (Cause, bool) {
+	switch {
+	case info["Cluster"]["cluster_enabled"] == "1":
+		return Cluster, true
+	case info["Replication"]["role"] == "slave":
+		return ReadOnly, true
+	case info["Persistence"]["loading"] == "1":
+		return Loading, true
+	}
+	return 0, false
+}
+
+// serverName returns the server's name and version. Valkey reports its version beside that of the
+// Redis that it is compatible with.
+func serverName(info map[string]string) string {
+	if v := info["valkey_version"]; v != "" {
+		return "Valkey " + v
+	}
+	if v := info["redis_version"]; v != "" {
+		return "Redis " + v
+	}
+	return ""
+}
+
+// evicts reports whether a maxmemory-policy deletes keys that have not expired.
+func evicts(policy string) bool {
+	return strings.HasPrefix(policy, "allkeys-") || strings.HasPrefix(policy, "volatile-")
+}

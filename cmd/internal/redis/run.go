@@ -1,0 +1,72 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Open checks the Options. It does not dial, and does not fail because the server is away.
+// Its errors name store.redis or store.replicas, and no password.
+func Open(o Options) (*Fleet, error) { return open(o, callTime, robotsTime) }
+
+// open is Open with other times than the usual, for tests.
+func open(o Options, callTime, robotsTime time.Duration) (*Fleet, error) {
+	if o.Log == nil {
+		return nil, errors.New("redis: Options lack a Log")
+	}
+	if o.Replicas < 1 || o.Replicas > maxReplicas {
+		return nil, fmt.Errorf("store.replicas: %d is not from 1 to %d", o.Replicas, maxReplicas)
+	}
+	connect, err := newClientFunc(o.URL, callTime)
+	if err != nil {
+		return nil, fmt.Errorf("store.redis: %w", err)
+	}
+	f := &Fleet{connection: connection{
+		replicas: o.Replicas, log: o.Log, connect: connect, id: rand.Text(), callTime: callTime,
+		wake: make(chan struct{}, 1), logged: make(map[Cause]bool),
+	}}
+	f.robots = sharedRobots{connection: &f.connection, outbox: newOutbox(), loadTime: robotsTime}
+	f.reports.wake = make(chan struct{}, 1)
+	f.client.Store(connect())
+	f.view.Store(alone(o.Replicas, Starting, time.Now()))
+	return f, nil
+}
+
+// Run keeps the connection up until the context ends, which is when the last request has
+// ended; then it leaves the fleet in order. It is called once.
+func (f *Fleet) Run(ctx context.Context, h Hooks) error {
+	if h.Clocks == nil || h.Recheck == nil || h.BackOff == nil {
+		return errors.New("redis: Hooks lack Clocks, Recheck or BackOff")
+	}
+	up, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
+	var ends errgroup.Group // of the parts that have something to send before this replica leaves
+	for _, part := range []func(context.Context, Hooks) error{f.report, f.receiveBackOffs} {
+		ends.Go(func() error { return part(ctx, h) })
+	}
+	ends.Go(func() error { return f.robots.run(ctx) })
+	var group errgroup.Group
+	group.Go(func() error { return f.maintain(up, h) })
+	group.Go(func() error {
+		defer leave()
+		defer f.giveUp()
+		return ends.Wait()
+	})
+	return group.Wait()
+}
+
+// Close closes the connections, after Run has returned. A later call finds this replica alone.
+func (f *Fleet) Close() error {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	c := f.client.Load()
+	f.fail(c, Ended)
+	f.closeStale()
+	return c.Close()
+}

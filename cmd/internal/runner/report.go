@@ -1,0 +1,77 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"robotsproxy/cmd/internal/auditcmd"
+	"robotsproxy/cmd/internal/cli"
+	auditreport "robotsproxy/policy/audit/report"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
+)
+
+// reportEndings are the report formats by file suffix.
+var reportEndings = map[string]string{"html": "html", "json": "json", "csv": "csv", "txt": "text"}
+
+// A runReport is the report file of a run. The zero runReport writes none.
+type runReport struct {
+	file  string
+	write func(io.Writer, *auditreport.Report) error
+	since time.Time // start of the run if the audit file existed before, else zero
+}
+
+// newRunReport checks before the run that the report can be written.
+func newRunReport(file string) (*runReport, error) {
+	if file == "" {
+		return &runReport{}, nil
+	}
+	format, known := reportEndings[strings.TrimPrefix(filepath.Ext(file), ".")]
+	if !known {
+		return nil, cli.UsageErrorf("--report %s: a name is wanted that ends in .html, .json, .csv or .txt", humanize.Printable(file))
+	}
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	if !auditcmd.IsDir(filepath.Dir(file)) {
+		return nil, fmt.Errorf("--report: no directory %s", filepath.Dir(file))
+	}
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("--report: %s is not a regular file", file)
+	}
+	write, err := auditcmd.ReportWriter(format, auditcmd.TopOfText, auditcmd.TopOfPage)
+	return &runReport{file: file, write: write}, err
+}
+
+// begin notes whether the audit file has records of earlier runs.
+func (r *runReport) begin(file string, now time.Time) {
+	if _, err := os.Stat(file); err == nil {
+		r.since = now
+	}
+}
+
+// end writes the report from the audit file, which must be closed.
+func (r *runReport) end(file string) error {
+	if r.file == "" {
+		return nil
+	}
+	lines, err := trail.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		lines, err = trail.NewReader(file, strings.NewReader("")), nil // nothing was recorded
+	}
+	if err != nil {
+		return fmt.Errorf("the report: %w", err)
+	}
+	defer lines.Close()
+	if err := auditcmd.WriteReport([]auditreport.Trail{{Lines: lines}}, auditreport.Options{Since: r.since}, time.Now(), r.file, nil, r.write); err != nil {
+		return fmt.Errorf("the report: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package runner
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"robotsproxy/cmd/internal/castore"
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
+	"robotsproxy/cmd/internal/daemon"
+	"robotsproxy/proxy/mitm"
+)
+
+//go:embed preload.cjs
+var nodePreload []byte
+
+// newRunDir makes the directory state/runs/TIME-PID for one run.
+func newRunDir(state string, now time.Time, pid int) (string, error) {
+	runs := filepath.Join(state, "runs")
+	if err := os.MkdirAll(runs, 0o700); err != nil {
+		return "", fmt.Errorf("run directory: %w", err)
+	}
+	name := fmt.Sprintf("%s-%d", now.UTC().Format("20060102T150405Z"), pid)
+	dir := filepath.Join(runs, name)
+	err := os.Mkdir(dir, 0o700)
+	// Containers that share a state directory may share a process id too.
+	for n := 2; errors.Is(err, fs.ErrExist) && n < 1000; n++ {
+		dir = filepath.Join(runs, fmt.Sprintf("%s.%d", name, n))
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil {
+		return "", fmt.Errorf("run directory: %w", err)
+	}
+	return dir, nil
+}
+
+// writeRunFiles writes into dir the files that the child's variables name. caPEM is the proxy's CA,
+// proxy its host:port.
+func writeRunFiles(dir, proxy string, caPEM []byte, getenv func(string) string) (runFiles, error) {
+	f := runFiles{
+		bundle:      filepath.Join(dir, "ca-bundle.pem"),
+		wgetrc:      filepath.Join(dir, "wgetrc"),
+		phpDir:      filepath.Join(dir, "php"),
+		java:        filepath.Join(dir, "ca-bundle.p12"),
+		preload:     filepath.Join(dir, "preload.cjs"),
+		description: filepath.Join(dir, descriptionName),
+	}
+	system, err := castore.SystemRoots(getenv)
+	if err != nil {
+		return f, err
+	}
+	roots := castore.Merge(system, castore.Certificates(caPEM))
+	store, err := castore.EncodeJavaStore(roots)
+	if err != nil {
+		return f, fmt.Errorf("trust store for Java: %w", err)
+	}
+	if err := os.Mkdir(f.phpDir, 0o700); err != nil {
+		return f, err
+	}
+	for _, file := range []struct {
+		name string
+		text []byte
+	}{
+		{f.bundle, mitm.EncodeCertificates(roots)},
+		{f.java, store},
+		{f.wgetrc, wgetrc(usersWgetrc(getenv), proxy, f.bundle)},
+		{filepath.Join(f.phpDir, "robotsproxy.ini"), phpINI(f.bundle)},
+		{f.preload, nodePreload},
+	} {
+		if err := os.WriteFile(file.name, file.text, 0o600); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// remove deletes the files, which are useless once the proxy has ended.
+func (f runFiles) remove() {
+	for _, name := range []string{f.bundle, f.wgetrc, f.phpDir, f.java, f.preload, f.description} {
+		os.RemoveAll(name) // best effort
+	}
+}
+
+// wgetrc returns the user's file followed by our lines: the later line wins, so no line of the
+// user's bypasses the proxy.
+func wgetrc(users []byte, proxy, bundle string) []byte {
+	own := fmt.Sprintf("\nuse_proxy = on\nhttp_proxy = http://%[1]s\nhttps_proxy = http://%[1]s\nno_proxy =\nca_certificate = %[2]s\n", proxy, bundle)
+	return append(users[:len(users):len(users)], own...)
+}
+
+const maxWgetrc = 1 << 20 // bytes read of the user's file
+
+// usersWgetrc returns the file that wget would read; nil if there is none.
+func usersWgetrc(getenv func(string) string) []byte {
+	file := getenv("WGETRC")
+	if file == "" {
+		home := getenv("HOME")
+		if home == "" {
+			return nil
+		}
+		file = filepath.Join(home, ".wgetrc")
+	}
+	text, err := cli.ReadFile(file, maxWgetrc)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// phpINI puts the path in single quotes, within which PHP does not interpret it.
+func phpINI(bundle string) []byte {
+	return fmt.Appendf(nil, "curl.cainfo = '%[1]s'\nopenssl.cafile = '%[1]s'\n", bundle)
+}
+
+// description returns the part of a daemon's configuration that doctor needs: where it listens, and
+// where its state, audit and CA are. It has no secrets.
+func description(h *daemon.Daemon, dir string) (config.Config, error) {
+	cfg, c := h.Active.Load().Cfg, config.Default()
+	c.Listen, c.Admin.Listen = h.Addr(), ""
+	c.StateDir = filepath.Dir(filepath.Dir(dir)) // see newRunDir
+	c.Audit.File = cfg.Audit.File
+	c.TLS = cfg.TLS
+	if c.TLS.CACert == "" {
+		return c, nil
+	}
+	var noCert, noKey error // the reader may run in another directory
+	c.TLS.CACert, noCert = filepath.Abs(c.TLS.CACert)
+	c.TLS.CAKey, noKey = filepath.Abs(c.TLS.CAKey)
+	return c, errors.Join(noCert, noKey)
+}
+
+// writeDescription writes the description of h into file, in the directory of its run.
+func writeDescription(file string, h *daemon.Daemon) error {
+	c, err := description(h, filepath.Dir(file))
+	if err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	return os.WriteFile(file, c.Marshal(), 0o600)
+}
+
+// EnclosingRun returns the description of the run that this process is part of; ok is false if
+// there is none or it has ended.
+func EnclosingRun(getenv func(string) string) (c config.Config, file string, ok bool) {
+	dir := getenv(runDirVariable)
+	if dir == "" {
+		return c, "", false
+	}
+	file = filepath.Join(dir, descriptionName)
+	c, err := config.Load(file)
+	return c, file, err == nil
+}

@@ -1,0 +1,58 @@
+package runner
+
+import (
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"robotsproxy/cmd/internal/cli"
+)
+
+// defaultWidth is the width in columns of a terminal that does not report one.
+const defaultWidth = 80
+
+// A terminal is a screen that the command writes to as well.
+type terminal struct{ file *os.File }
+
+// openTerminal returns w as a terminal, nil if it is none or cannot move its cursor.
+func openTerminal(w io.Writer) *terminal {
+	f, ok := w.(*os.File)
+	if !ok || !cli.IsTerminal(w) || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "" {
+		return nil
+	}
+	return &terminal{f}
+}
+
+// IsIdle reports whether the program that reads from the terminal reads whole lines with echo, and
+// is in our process group.
+func (t *terminal) IsIdle() bool {
+	mode, err := unix.IoctlGetTermios(int(t.file.Fd()), getTermios)
+	const cooked = unix.ICANON | unix.ECHO
+	return err == nil && mode.Lflag&cooked == cooked && inForeground()
+}
+
+// Width asks each time, because the window may have been resized.
+func (t *terminal) Width() int {
+	width, _, err := term.GetSize(int(t.file.Fd()))
+	if err != nil || width <= 0 {
+		return defaultWidth
+	}
+	return width
+}
+
+// Dim reports whether the terminal shows text attributes (no-color.org).
+func (t *terminal) Dim() bool { return cli.SupportsColour(t.file) }
+
+// inForeground reports whether this process is in the foreground group of its terminal.
+func inForeground() bool {
+	terminal, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer terminal.Close()
+	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}

@@ -1,0 +1,88 @@
+package mitm
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync/atomic"
+	"syscall"
+)
+
+// A Fault is why a TLS handshake with a client failed.
+type Fault string
+
+// The faults.
+const (
+	FaultUntrusted     Fault = "untrusted"      // the client rejects our certificate, most likely because it does not trust the CA
+	FaultClosed        Fault = "left"           // the client closed the connection
+	FaultTimeout       Fault = "timeout"        // it took too long
+	FaultNoCertificate Fault = "no-certificate" // there was none for the name, or the CA has expired
+	FaultProtocol      Fault = "protocol"       // everything else: not TLS, or no common version or cipher
+)
+
+var allFaults = [...]Fault{FaultUntrusted, FaultClosed, FaultTimeout, FaultNoCertificate, FaultProtocol}
+
+// faultOf classifies the error of a handshake.
+func faultOf(err error) Fault {
+	if _, ok := errors.AsType[*noCertificateError](err); ok {
+		return FaultNoCertificate
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
+		is := func(a tls.AlertError) bool { return a.Error() == op.Err.Error() } // crypto/tls does not export its own alert type
+		switch op.Op {
+		case "remote error": // a received alert
+			if slices.ContainsFunc(distrust, is) {
+				return FaultUntrusted
+			}
+			return FaultProtocol
+		case "local error": // a sent alert
+			if is(badRecordMAC) {
+				return FaultUntrusted
+			}
+			return FaultProtocol
+		}
+	}
+	if timed, ok := errors.AsType[net.Error](err); ok && timed.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return FaultTimeout
+	}
+	for _, closed := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, io.ErrClosedPipe} {
+		if errors.Is(err, closed) {
+			return FaultClosed
+		}
+	}
+	return FaultProtocol
+}
+
+// distrust are the alerts with which clients reject a certificate (RFC 8446 6.2): bad_certificate
+// (Go), unsupported_certificate, certificate_revoked, certificate_expired, certificate_unknown
+// (Chromium, Java), unknown_ca (OpenSSL).
+var distrust = []tls.AlertError{42, 43, 44, 45, 46, 48}
+
+// badRecordMAC is what crypto/tls sends on an unencrypted alert where an encrypted one is required
+// (RFC 8446 6). OpenSSL, and therefore curl and Python, rejects a certificate like that in TLS 1.3
+// (golang.org/issue/76767). Within a handshake it has hardly any other cause.
+const badRecordMAC = tls.AlertError(20)
+
+// A noCertificateError is the error of a handshake for which there was no certificate.
+type noCertificateError struct{ error }
+
+func (e *noCertificateError) Unwrap() error { return e.error }
+
+// Faults counts failed handshakes with clients, of this package or of another TLS server. Any
+// number of goroutines may share one; its zero value has counted none.
+type Faults struct{ n [len(allFaults)]atomic.Uint64 } // by index in allFaults
+
+// Add counts the handshake that failed with err.
+func (f *Faults) Add(err error) { f.n[slices.Index(allFaults[:], faultOf(err))].Add(1) }
+
+// Counts returns the number of handshakes for every Fault.
+func (f *Faults) Counts() map[Fault]uint64 {
+	all := make(map[Fault]uint64)
+	for i, fault := range allFaults {
+		all[fault] = f.n[i].Load()
+	}
+	return all
+}
