@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"syscall"
@@ -15,6 +16,15 @@ import (
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/ftp"
+)
+
+var (
+	errMalformed   = errors.New("malformed request")
+	errMisdirected = errors.New("the request is for another host than its tunnel")
+	errLoop        = errors.New("the request has been through this proxy before")
+	errLongURL     = errors.New("the URL is too long")
+
+	errNoSite = fmt.Errorf("%w: this is a proxy; it takes whole addresses, as in GET http://example.com/", errMalformed)
 )
 
 var (

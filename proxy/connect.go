@@ -182,7 +182,7 @@ func (x *exchange) established() (net.Conn, *bufio.Reader, error) {
 
 // handshake returns the connection inside of a tunnel: TLS, with the handshake done, or HTTP
 // without TLS.
-func (h *Handler) handshake(rules *reign, t *tunnelConn) (net.Conn, error) {
+func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) {
 	// Browsers make tunnels before they need them.
 	if err := t.SetDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
 		return nil, err
@@ -248,4 +248,56 @@ func (h *Handler) passThrough(x *exchange, o robots.Origin) error {
 	x.record.Status = http.StatusOK
 	x.record.Bytes, err = relay(bare(t.Conn), t.buffered, origin, true, h.o.Silence)
 	return err
+}
+
+// streamed answers a CONNECT that came by HTTP/2 and makes a connection of its
+// stream. Whoever serves the exchange ends with x.endStream.
+func (x *exchange) streamed() (net.Conn, *bufio.Reader, error) {
+	client := http.NewResponseController(x.client)
+	header := x.client.Header()
+	header["Content-Type"], header["Date"] = nil, nil // an established tunnel has neither
+	x.headSent = true
+	x.client.WriteHeader(http.StatusOK)
+	if err := client.Flush(); err != nil {
+		return nil, nil, err
+	}
+	sent, toClient := net.Pipe()
+	received, fromClient := net.Pipe()
+	x.stream = &streamConn{Conn: sent, received: received, remote: remoteAddr(x.request), client: client}
+	body := x.request.Body
+	x.pumps.Go(func() {
+		io.Copy(fromClient, body)
+		fromClient.Close()
+	})
+	x.pumps.Go(func() {
+		io.Copy(flushing{x.client, client}, toClient)
+		x.stream.end()
+		toClient.Close()
+		body.Close() // ends the other pump
+	})
+	return x.stream, bufio.NewReader(received), nil
+}
+
+// endStream waits until a stream has ended, if there is one: it ends with its
+// handler.
+func (x *exchange) endStream() {
+	x.leave() // what comes out of it are requests of their own
+	x.pumps.Wait()
+	if x.stream != nil && x.stream.broken.Load() {
+		panic(http.ErrAbortHandler) // net/http resets the stream
+	}
+}
+
+// flushing sends each part at once.
+type flushing struct {
+	io.Writer
+	client *http.ResponseController
+}
+
+func (w flushing) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if err == nil {
+		err = w.client.Flush()
+	}
+	return n, err
 }

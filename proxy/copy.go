@@ -73,7 +73,7 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 	rec.Decision.Ruling.File = nil
 	header := x.Header()
 	modified := copyHeader(header, a, time.Now())
-	h.addVia(header)
+	addVia(header, h.via)
 	x.length = int64(len(a.Body))
 	x.watch.begin(x)
 	defer x.watch.stop()

@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"fmt"
-	"net/http"
 	"net/textproto"
 	"sync"
 )
@@ -38,55 +36,4 @@ func (e *earlyResponses) end() {
 	}
 	e.mu.Unlock()
 	e.sent.Wait()
-}
-
-// Informational implements [egress.Gate]: it passes a 1xx response on (RFC 9110 15.2).
-// net/http handles 100 with each side itself, and 101 is a final response.
-func (x *exchange) Informational(status int, header textproto.MIMEHeader) error {
-	e := &x.early
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.count++; e.count > maxEarly {
-		return fmt.Errorf("the origin sends more than %d answers before its answer", maxEarly)
-	}
-	if status == http.StatusContinue || status == http.StatusSwitchingProtocols || !x.request.ProtoAtLeast(1, 1) || e.ended {
-		return nil
-	}
-	if len(x.request.Header["Expect"]) > 0 {
-		return nil // net/http may be about to answer 100 Continue from another goroutine
-	}
-	if e.queue == nil {
-		e.queue = make(chan earlyResponse, maxEarlyWait)
-		e.sent.Go(x.sendEarly)
-	}
-	select {
-	case e.queue <- earlyResponse{status, header}:
-	default:
-	}
-	return nil
-}
-
-// sendEarly sends the queue to the client. Nothing else writes to the client meanwhile: the
-// exchange waits for Send, and then for sendEarly.
-func (x *exchange) sendEarly() {
-	for r := range x.early.queue {
-		if x.early.left {
-			continue
-		}
-		h := x.client.Header()
-		for name, values := range r.header {
-			h[name] = values
-		}
-		stripHop(h)
-		x.write()
-		x.client.WriteHeader(r.status)
-		x.writing.Store(false)
-		if x.request.Context().Err() != nil {
-			// If the client leaves, WriteHeader over HTTP/2 does not wait until the header
-			// has been read.
-			x.early.left = true
-			continue
-		}
-		clear(h)
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -39,7 +40,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 type exchange struct {
 	client   http.ResponseWriter
 	request  *http.Request // as the client sent it
-	rules    *reign        // that it began in
+	rules    *generation   // that it began in
 	left     bool          // that is told of its end
 	url      *url.URL      // the target, normalised; nil: none, or a CONNECT
 	noURL    error         // why there is no target
@@ -102,11 +103,11 @@ func (x *exchange) readAhead() error {
 	return nil
 }
 
-// leave ends the exchange for its reign, once.
+// leave ends the use of the generation, once.
 func (x *exchange) leave() {
 	if !x.left {
 		x.left = true
-		x.rules.leave()
+		x.rules.release()
 	}
 }
 
@@ -142,40 +143,6 @@ func (x *exchange) Ready(ctx context.Context) error {
 func (x *exchange) Retry() {
 	x.slotGate.Retry()
 	x.connecting.Store(true)
-}
-
-// A slotGate is the part of an [egress.Gate] that goes by a slot. Goroutines of egress call
-// its methods.
-type slotGate struct {
-	slot      *pace.Slot
-	permitted atomic.Bool // slot has given the right to send, which was not used yet
-	refused   atomic.Bool // slot has not given it
-	sent      atomic.Bool // the request has left, maybe in vain
-}
-
-// ready calls wait, which waits for the right to send, unless the right is there. A request
-// that was held up until its turn was over waits for another turn.
-func (g *slotGate) ready(wait func() error) error {
-	if g.permitted.Load() && g.slot.Timely() {
-		return nil
-	}
-	err := wait()
-	g.permitted.Store(err == nil)
-	g.refused.Store(err != nil)
-	return err
-}
-
-// Sent begins the gap to the next request.
-func (g *slotGate) Sent() {
-	g.permitted.Store(false)
-	g.sent.Store(true)
-	g.slot.Written()
-}
-
-// Retry gives an unused right to send back.
-func (g *slotGate) Retry() {
-	g.permitted.Store(false)
-	g.slot.Redial()
 }
 
 // Header is the client's, as long as that may be touched.
@@ -328,3 +295,184 @@ func (x *exchange) hijack() (net.Conn, *bufio.Reader, error) {
 	}
 	return conn, rw.Reader, nil
 }
+
+// Informational implements [egress.Gate]: it passes a 1xx response on (RFC 9110 15.2).
+// net/http handles 100 with each side itself, and 101 is a final response.
+func (x *exchange) Informational(status int, header textproto.MIMEHeader) error {
+	e := &x.early
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.count++; e.count > maxEarly {
+		return fmt.Errorf("the origin sends more than %d answers before its answer", maxEarly)
+	}
+	if status == http.StatusContinue || status == http.StatusSwitchingProtocols || !x.request.ProtoAtLeast(1, 1) || e.ended {
+		return nil
+	}
+	if len(x.request.Header["Expect"]) > 0 {
+		return nil // net/http may be about to answer 100 Continue from another goroutine
+	}
+	if e.queue == nil {
+		e.queue = make(chan earlyResponse, maxEarlyWait)
+		e.sent.Go(x.sendEarly)
+	}
+	select {
+	case e.queue <- earlyResponse{status, header}:
+	default:
+	}
+	return nil
+}
+
+// sendEarly sends the queue to the client. Nothing else writes to the client meanwhile: the
+// exchange waits for Send, and then for sendEarly.
+func (x *exchange) sendEarly() {
+	for r := range x.early.queue {
+		if x.early.left {
+			continue
+		}
+		h := x.client.Header()
+		for name, values := range r.header {
+			h[name] = values
+		}
+		stripHop(h)
+		x.write()
+		x.client.WriteHeader(r.status)
+		x.writing.Store(false)
+		if x.request.Context().Err() != nil {
+			// If the client leaves, WriteHeader over HTTP/2 does not wait until the header
+			// has been read.
+			x.early.left = true
+			continue
+		}
+		clear(h)
+	}
+}
+
+// detach gives the concurrency slot of a response back that may last for hours.
+func (x *exchange) detach() error {
+	if x.slot == nil {
+		return nil
+	}
+	return x.slot.Detach()
+}
+
+// share gives the name of the client against whose share the request counts.
+func (x *exchange) share() string { return policy.ShareKey(x.record.Request.Client) }
+
+// keptOfLongURL is how many bytes of the path and query of a URL that is too long
+// are recorded and repeated in the refusal.
+const keptOfLongURL = 1 << 10
+
+// takeURL puts the path and query into the record. A URL longer than
+// limits.url is an error.
+func (x *exchange) takeURL() {
+	u, q := x.url, &x.record.Request
+	q.PathQuery = u.RequestURI()
+	if x.noURL = x.rules.checkLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); x.noURL != nil {
+		q.PathQuery = strings.Clone(q.PathQuery[:min(len(q.PathQuery), keptOfLongURL)])
+	}
+}
+
+// abandon makes everything fail that waits for the client or the origin. A client that has
+// no response yet can still be sent one.
+func (x *exchange) abandon() {
+	if x.reading.Load() {
+		x.upload.Store(new(x.brokenBody(errSilent))) // the origin waits for the body too
+	}
+	if !x.uploaded.Load() { // else the deadline would end net/http's background read, and with it the connection
+		http.NewResponseController(x.client).SetReadDeadline(longAgo) // it fails only if nothing waits
+	}
+	if x.writing.Load() {
+		x.cutWrites()
+	}
+	if x.cancel != nil {
+		x.cancel(x.watch.cause())
+	}
+}
+
+// Progress implements [pace.Transfer].
+func (x *exchange) Progress() (bytes int64, waits pace.Party) {
+	switch {
+	case x.sending.Load():
+		waits = pace.Reader
+	case x.reading.Load():
+		waits = pace.Uploader
+	}
+	return x.passed.Load(), waits
+}
+
+// End implements [pace.Transfer].
+func (x *exchange) End() { x.watch.cut() }
+
+// brokenBody gives the error for a client's body that cannot be read because of err.
+func (x *exchange) brokenBody(err error) error {
+	if x.watch.slow.Load() {
+		return fmt.Errorf("body: %w", errTooSlow) // the watch has set the body's deadline
+	}
+	return fmt.Errorf("%w: body: %w", errMalformed, err)
+}
+
+var longAgo = time.Unix(1, 0)
+
+func (x *exchange) cutWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
+
+// write notes that the client is being written to. If the watch has just ended the
+// transfer, write ends the write as well.
+func (x *exchange) write() {
+	x.writing.Store(true)
+	if x.watch.silent.Load() {
+		x.cutWrites()
+	}
+}
+
+// An originBody is the body of an origin's response. It keeps its error, which the pipeline
+// does not return.
+type originBody struct {
+	io.ReadCloser
+	x          *exchange
+	response   *http.Response // its trailer is complete when the body has been read
+	connection []string       // its Connection header
+}
+
+// Read reads from the origin.
+func (b *originBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.x.watch.moved()
+	if err != nil {
+		stripTrailer(b.response.Trailer, b.connection)
+	}
+	if err != nil && err != io.EOF {
+		b.x.fail(err)
+	}
+	return n, err
+}
+
+// A clientBody is the body of a client's request. It keeps its error, which is not the
+// origin's.
+type clientBody struct {
+	io.ReadCloser
+	x       *exchange
+	trailer http.Header // of the request to the origin; its fields get their values when the body ends
+}
+
+// Read reads from the client.
+func (b *clientBody) Read(p []byte) (int, error) {
+	b.x.reading.Store(true)
+	n, err := b.ReadCloser.Read(p)
+	b.x.reading.Store(false)
+	b.x.passed.Add(int64(n))
+	b.x.watch.moved()
+	switch {
+	case err == io.EOF:
+		b.x.uploaded.Store(true)
+		for name := range b.trailer {
+			b.trailer[name] = b.x.request.Trailer[name]
+		}
+	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
+		b.x.upload.Store(new(b.x.brokenBody(err)))
+	}
+	return n, err
+}
+
+// Close does nothing: net/http closes the body with the exchange. An earlier Close would
+// wait for what the client has not sent.
+func (b *clientBody) Close() error { return nil }

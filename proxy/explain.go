@@ -14,8 +14,8 @@ import (
 // slot would be waited for. Nothing is recorded, paced or sent, but for a robots.txt that
 // is not known yet and, where the pace goes by address, a name that is.
 func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision {
-	rules := h.begin()
-	defer rules.leave()
+	rules := h.rules.acquire()
+	defer rules.release()
 	rules.speakFor(&q)
 	err := rules.checkLength(len(q.Origin.String()) + len(q.PathQuery))
 	if err == nil && q.Origin.Scheme == "ftp" {

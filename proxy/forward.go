@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -103,7 +104,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
 	}
 	connection := resp.Header["Connection"]
-	h.incoming(resp.StatusCode, resp.Header)
+	incoming(resp.StatusCode, resp.Header, h.via)
 	stripTrailer(resp.Trailer, connection)
 	// The pipeline would copy each value.
 	maps.Copy(x.client.Header(), resp.Header)
@@ -149,14 +150,6 @@ func isEventStream(contentType string) bool {
 	return len(contentType) >= len(media) && strings.EqualFold(contentType[:len(media)], media)
 }
 
-// detach gives the concurrency slot of a response back that may last for hours.
-func (x *exchange) detach() error {
-	if x.slot == nil {
-		return nil
-	}
-	return x.slot.Detach()
-}
-
 // adaptPace slows down for an origin that asks for it, or is slow. A request with a body is
 // not timed, because the time depends on the client too.
 func (h *Handler) adaptPace(x *exchange, resp *http.Response, err error) {
@@ -183,4 +176,75 @@ func retryAfter(v string, now time.Time) time.Duration {
 		return max(0, t.Sub(now))
 	}
 	return 0
+}
+
+// outgoing makes a client's headers those of the request to the origin.
+func (h *Handler) outgoing(x *exchange, r *http.Request) {
+	r.Trailer = announced(r)
+	upgrade := ""
+	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
+		upgrade = upgradeTo(r.Header)
+	}
+	stripRequest(r.Header)
+	if upgrade != "" {
+		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
+	}
+	if ua := x.record.Request.UserAgent; ua != "" {
+		if sent := r.Header["User-Agent"]; len(sent) != 1 || sent[0] != ua {
+			r.Header["User-Agent"] = []string{ua}
+		}
+	} else {
+		r.Header["User-Agent"] = nil // or net/http would make one up
+	}
+	switch from := x.record.Request.From; {
+	case x.rules.from != nil:
+		r.Header["From"] = x.rules.from
+	case from != "" && r.Header["From"] == nil: // Connection named it; but it has been judged
+		r.Header["From"] = []string{from}
+	}
+	addVia(r.Header, h.via)
+	r.Close = false // the client's connection, not the origin's
+}
+
+// upgrade answers 101 and joins the two connections until both halves have
+// ended. Its place was one of a page; it gives that back and falls under the
+// ceiling of its own.
+func (h *Handler) upgrade(x *exchange) error {
+	resp := x.upgraded
+	origin, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok {
+		return fmt.Errorf("upgrade: %T cannot be written to", resp.Body)
+	}
+	defer origin.Close()
+	protocol := resp.Header.Get("Upgrade")
+	incoming(resp.StatusCode, resp.Header, h.via)
+	resp.Header["Connection"], resp.Header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
+	if err := x.detach(); err != nil {
+		return err
+	}
+	conn, buffered, err := x.hijack()
+	if err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	defer conn.Close()
+	if !h.conns.add(conn) {
+		return http.ErrServerClosed
+	}
+	defer h.conns.remove(conn)
+	h.counts.upgraded.begin()
+	defer h.counts.upgraded.end()
+	x.record.Status = resp.StatusCode
+	resp.Body = nil
+	err = conn.SetWriteDeadline(time.Now().Add(h.o.Silence))
+	if err == nil {
+		err = resp.Write(conn)
+	}
+	if err == nil {
+		err = conn.SetWriteDeadline(time.Time{}) // from here on the relay's watch ends what stands still
+	}
+	if err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	x.record.Bytes, err = relay(bare(conn), buffered, origin, false, h.o.Silence)
+	return err
 }

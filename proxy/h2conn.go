@@ -7,15 +7,6 @@ import (
 	"time"
 )
 
-const (
-	maxHeld  = 4 << 10          // octets: net/http's server writes no more at once, but for large parts of bodies
-	heldFor  = time.Millisecond // long for a handler that has the body at hand, short for whoever waits
-	bareHead = 1                // octets of a head that is a status alone, as of the 200 to a CONNECT: its client goes on
-)
-
-// heldBuffers are not in use.
-var heldBuffers = sync.Pool{New: func() any { return new([maxHeld]byte) }}
-
 // An h2Conn is a connection that HTTP/2 is served on. net/http sends the head of an answer
 // by itself, though its body is there. Here a write that ends with such a head waits for the
 // next one, for heldFor at most, so that where both fit into maxHeld they are one record of
@@ -144,40 +135,4 @@ func (c *h2Conn) SetWriteDeadline(t time.Time) error {
 func (c *h2Conn) Close() error {
 	c.timer.Stop()
 	return c.Conn.Close()
-}
-
-// frames follow those of HTTP/2 (RFC 9113 4.1) in what is written.
-type frames struct {
-	head [9]byte // of the one that was begun last
-	have int     // octets of head that are there
-	left int     // octets of its payload that are not
-}
-
-// pass takes in what was written next.
-func (f *frames) pass(b []byte) {
-	for len(b) > 0 {
-		if f.left > 0 {
-			n := min(f.left, len(b))
-			f.left -= n
-			b = b[n:]
-			continue
-		}
-		n := copy(f.head[f.have:], b)
-		b = b[n:]
-		if f.have += n; f.have == len(f.head) {
-			f.have = 0
-			f.left = f.size()
-		}
-	}
-}
-
-// size is that of the payload.
-func (f *frames) size() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
-
-// awaitBody says whether the last octet was that of a head whose body is to come
-// (RFC 9113 6.2).
-func (f *frames) awaitBody() bool {
-	const headers, endStream, endHeaders = 0x1, 0x1, 0x4
-	whole := f.have == 0 && f.left == 0
-	return whole && f.head[3] == headers && f.head[4]&(endStream|endHeaders) == endHeaders && f.size() > bareHead
 }

@@ -138,41 +138,13 @@ func looped(h http.Header, pseudonym string) bool {
 	return false
 }
 
-// outgoing makes a client's headers those of the request to the origin.
-func (h *Handler) outgoing(x *exchange, r *http.Request) {
-	r.Trailer = announced(r)
-	upgrade := ""
-	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
-		upgrade = upgradeTo(r.Header)
-	}
-	stripRequest(r.Header)
-	if upgrade != "" {
-		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
-	}
-	if ua := x.record.Request.UserAgent; ua != "" {
-		if sent := r.Header["User-Agent"]; len(sent) != 1 || sent[0] != ua {
-			r.Header["User-Agent"] = []string{ua}
-		}
-	} else {
-		r.Header["User-Agent"] = nil // or net/http would make one up
-	}
-	switch from := x.record.Request.From; {
-	case x.rules.from != nil:
-		r.Header["From"] = x.rules.from
-	case from != "" && r.Header["From"] == nil: // Connection named it; but it has been judged
-		r.Header["From"] = []string{from}
-	}
-	h.addVia(r.Header)
-	r.Close = false // the client's connection, not the origin's
-}
-
 // incoming makes an origin's headers those of the answer to the client.
-func (h *Handler) incoming(status int, header http.Header) {
+func incoming(status int, header http.Header, via []string) {
 	stripHop(header)
 	if status == http.StatusNoContent || status == http.StatusNotModified {
 		delete(header, "Content-Length") // no body has it (RFC 9110 8.6), and some clients wait for one
 	}
-	h.addVia(header)
+	addVia(header, via)
 	if before := header["Proxy-Status"]; len(before) > 0 {
 		// The last member is the nearest proxy's (RFC 9209 2): ours, and no error. Else
 		// an origin could write a refusal of ours.
@@ -185,12 +157,12 @@ func (h *Handler) incoming(status int, header http.Header) {
 	}
 }
 
-// addVia says that the message came through here (RFC 9110 7.6.3). Nearly all
-// come with no Via, and share one slice that nobody changes.
-func (h *Handler) addVia(header http.Header) {
+// addVia adds via, of one value, to a message's Via header (RFC 9110 7.6.3). Messages
+// without one share the slice, which nobody changes.
+func addVia(header http.Header, via []string) {
 	if before := header["Via"]; len(before) > 0 {
-		header["Via"] = append(before, h.via[0])
+		header["Via"] = append(before, via[0])
 		return
 	}
-	header["Via"] = h.via
+	header["Via"] = via
 }

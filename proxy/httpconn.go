@@ -4,18 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync/atomic"
-	"time"
 
-	"robotsproxy/policy/audit"
-	"robotsproxy/policy/explain"
 	"robotsproxy/policy/memory"
 	"robotsproxy/proxy/h1"
 	"robotsproxy/proxy/socket"
@@ -36,8 +28,26 @@ type httpConn struct {
 	fault   error       // of TLS; net/http reads and writes on one goroutine before there is a request
 }
 
+// An httpListener makes an httpConn of each connection that a listener accepts.
+type httpListener struct {
+	*listener
+	secure *tls.Config // nil: the connections are in the clear
+}
+
+// Accept waits for a connection.
+func (l httpListener) Accept() (net.Conn, error) {
+	c, err := l.listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if l.secure != nil {
+		c = tls.Server(c, l.secure)
+	}
+	return l.h.newHTTPConn(c), nil
+}
+
 func (h *Handler) newHTTPConn(c net.Conn) *httpConn {
-	return &httpConn{Conn: c, h: h, opening: opening{sought: true}}
+	return &httpConn{Conn: c, h: h, opening: opening{sought: true}, head: headMeter{held: arrivalOf(c).held()}}
 }
 
 // Read reads from the connection; its beginning as an opening does.
@@ -60,7 +70,7 @@ func (c *httpConn) read(b []byte) (int, error) {
 	metered := !c.serving.Load() && !c.opening.http2
 	n, err := c.readOn(b)
 	if metered {
-		if fault := c.head.pass(b[:n], c); fault != nil {
+		if fault := c.head.pass(b[:n]); fault != nil {
 			return 0, fault
 		}
 	}
@@ -94,7 +104,7 @@ func (c *httpConn) Write(b []byte) (int, error) {
 	if c.serving.Load() || c.opening.http2 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
 		return c.Conn.Write(b)
 	}
-	return len(b), c.h.notHTTP(c, b)
+	return len(b), c.h.notHTTP(unreadable{c.Conn, arrivalOf(c).who(), c.fault, c.head.err, b})
 }
 
 // CloseWrite ends what we send and leaves the other direction open.
@@ -132,76 +142,6 @@ func (o *opening) read(read func([]byte) (int, error), b []byte) (int, error) {
 		o.empty = noProgress
 	}
 	return n, err
-}
-
-// notHTTP answers what net/http cannot read as a request, in place of the
-// answer that it has for it, and records it.
-func (h *Handler) notHTTP(c *httpConn, own []byte) error {
-	line, _, _ := strings.Cut(string(own), "\r\n") // constant but for what kind of fault it is
-	a, to := notHTTPAnswer(line), c.Conn
-	err := errors.New("no request that can be read: " + line)
-	if c.head.err != nil {
-		a, err = unreadAnswer(c.head.err), c.head.err
-	}
-	if c.fault != nil {
-		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.fault)
-		if !ok || inTheClear.Conn == nil {
-			h.o.Log.Debug("a TLS handshake with a client failed", "error", c.fault)
-			return c.fault // nothing was asked, and nothing can be answered
-		}
-		err, to = fmt.Errorf("tls handshake with the client: %w", c.fault), inTheClear.Conn
-		a.detail, a.advice = "This port speaks TLS.", "Give the proxy's address as https:// to the client."
-	}
-	rec := &audit.Record{Time: time.Now(), ID: h.ids.Next(), Remote: c.RemoteAddr().String(), Status: a.status, Err: err}
-	rec.Request.Client = arrivalOf(c).who()
-	rec.Decision.Reason = a.reason
-	if err := h.o.Audit.Write(rec); err != nil {
-		a = answerTo(err)
-	}
-	p := newProblem(a, explain.Explanation{}, false, rec.ID)
-	if a.status == http.StatusServiceUnavailable {
-		p.RetryAfter = 1
-	}
-	body := p.text()
-	resp := http.Response{StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Close: true, Header: ownHeader(a, p), ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body))}
-	resp.Header.Set("Content-Type", "text/plain; charset=utf-8")
-	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
-	var whole bytes.Buffer
-	if err := resp.Write(&whole); err != nil {
-		return err
-	}
-	_, err = to.Write(whole.Bytes())
-	return err
-}
-
-// unreadAnswer is what is said where a headMeter stopped the reading.
-func unreadAnswer(err error) answer {
-	if errors.Is(err, memory.ErrShort) {
-		return answerTo(err)
-	}
-	return notHTTPAnswer("HTTP/1.1 431")
-}
-
-// notHTTPAnswer is what is said in place of an answer of net/http's.
-func notHTTPAnswer(line string) answer {
-	a := answerTo(errMalformed)
-	a.detail, a.advice = "The request is no HTTP that can be read.", "Look for what is wrong with its head: a missing or second Host, a length, a blank before a colon."
-	if fields := strings.Fields(line); len(fields) > 1 {
-		if n, err := strconv.Atoi(fields[1]); err == nil && n >= 400 && n <= 599 {
-			a.status = n
-		}
-	}
-	switch a.status {
-	case http.StatusRequestHeaderFieldsTooLarge:
-		a.detail, a.advice = "The head of the request is longer than 64 KiB, or has more than 1,024 lines.", "Send less in its address and headers."
-	case http.StatusNotImplemented:
-		a.detail, a.advice = "The request has a transfer coding that the proxy does not know.", "Send its body with a length, or in chunks."
-	case http.StatusExpectationFailed:
-		a.detail, a.advice = "The request expects what the proxy does not know.", "Leave Expect out, or at 100-continue."
-	case http.StatusHTTPVersionNotSupported:
-		a.detail, a.advice = "The request is of a version of HTTP that the proxy does not speak.", "Use HTTP/1.1 or HTTP/2."
-	}
-	return a
 }
 
 // An arrival is the connection that requests come by.
@@ -254,14 +194,6 @@ func bare(c net.Conn) net.Conn {
 	return c
 }
 
-// endWriting ends one direction of a connection, of one that cannot do that both.
-func endWriting(c net.Conn) error {
-	if w, ok := c.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return c.Close()
-}
-
 // reset closes a client's connection with nothing that could be taken for an
 // end in good order.
 func reset(c net.Conn) {
@@ -296,3 +228,14 @@ func arrivedBy(r *http.Request) arrival {
 // tunnelOf is the tunnel that a request came out of; nil for one on the
 // proxy's own port.
 func tunnelOf(r *http.Request) *tunnelConn { return arrivedBy(r).tunnel }
+
+// held gives what the connection counts as in the memory budget.
+func (a arrival) held() *memory.Work {
+	switch {
+	case a.client != nil:
+		return &a.client.held
+	case a.tunnel != nil:
+		return &a.tunnel.held
+	}
+	return new(memory.Work)
+}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
@@ -13,10 +12,9 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-const (
-	maxTurnedOff = 16               // connections over a client's most, and without room in memory, that are told so; more are closed at once
-	sayEvery     = 10 * time.Second // what goes on and on is said so often
-)
+// maxTurnedOff is how many connections over a client's most, and how many without room in the memory budget,
+// are open to be refused. More are closed at once.
+const maxTurnedOff = 16
 
 // A listener takes connections up to a most, for all clients together and for
 // each. At the first the next ones wait in the system's queue; over the second
@@ -26,7 +24,6 @@ const (
 type listener struct {
 	net.Listener
 	h      *Handler
-	secure *tls.Config // nil: in the clear
 	full   throttle
 	broken throttle
 
@@ -40,16 +37,16 @@ type listener struct {
 }
 
 func (h *Handler) newListener(l net.Listener) *listener {
-	return &listener{Listener: l, h: h, secure: h.shown(), ended: make(chan struct{}), open: make(map[string]int)}
+	return &listener{Listener: l, h: h, ended: make(chan struct{}), open: make(map[string]int)}
 }
 
 // each is how many connections one client may have.
-func (l *listener) each() int { return l.h.reign.Load().MaxConnsEach }
+func (l *listener) each() int { return l.h.rules.active.Load().MaxConnsEach }
 
 // place waits for a place; false: the listener was closed first.
 func (l *listener) place() bool {
 	for {
-		most := l.h.reign.Load().MaxConns
+		most := l.h.rules.active.Load().MaxConns
 		if l.h.room.take(most) {
 			return true
 		}
@@ -101,10 +98,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			l.h.counts.answered.Add(1)
 			c.tooMany = true
 		}
-		if l.secure != nil {
-			return l.h.newHTTPConn(tls.Server(c, l.secure)), nil
-		}
-		return l.h.newHTTPConn(c), nil
+		return c, nil
 	}
 }
 
@@ -199,11 +193,3 @@ func (c *clientConn) Close() error {
 
 // CloseWrite ends what we send and leaves the other direction open.
 func (c *clientConn) CloseWrite() error { return endWriting(c.Conn) }
-
-// A throttle says now and then that it is time to say something again.
-type throttle struct{ last atomic.Int64 }
-
-func (t *throttle) due() bool {
-	now, last := time.Now().UnixNano(), t.last.Load()
-	return (last == 0 || now-last > int64(sayEvery)) && t.last.CompareAndSwap(last, now)
-}

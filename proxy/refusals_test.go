@@ -48,7 +48,7 @@ func (r *refuser) finishWith(ctx context.Context, client string, d policy.Decisi
 	w := httptest.NewRecorder()
 	x := &exchange{
 		client: w, request: httptest.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/x", nil),
-		rules: &reign{}, started: time.Now(), draining: new(atomic.Bool),
+		rules: &generation{}, started: time.Now(), draining: new(atomic.Bool),
 	}
 	x.watch.limit = time.Hour
 	x.uploaded.Store(true)

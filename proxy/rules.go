@@ -2,17 +2,21 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/guide"
 	"robotsproxy/proxy/mitm"
+	"robotsproxy/robots"
 )
 
 // Rules are what a Handler goes by, and may be changed while it serves, as a
@@ -58,154 +62,146 @@ func (r Rules) whole() (Rules, error) {
 	return r, nil
 }
 
-// A reign is some Rules, and their time.
-type reign struct {
+// A generation is one immutable set of Rules and the number of requests that still use it.
+type generation struct {
 	Rules
-	*span
+	*usage
 	number uint64   // 1 for the first
-	from   []string // what From has; nil: what the client's has
+	from   []string // the From header that is sent; nil: the client's
 }
 
-// A span is the time of a reign: while it is in force, and for as long after that as
-// requests are under way that began in it, or before it. It knows no Rules: a request
-// that lasts holds on to those that it began under, and to none of those that follow.
-type span struct {
-	users atomic.Int64 // the requests, one for being in force, and one for the span before, which ends first
-	once  sync.Once
-	over  chan struct{} // closed at its end
-	ended *sync.WaitGroup
-	next  *span // that has followed it
+// A usage counts the users of a generation: the active configuration, each request that began under
+// the generation, and the generation before. It does not refer to the Rules: a request that
+// lasts keeps the Rules that it began under in memory, and none of those that follow.
+type usage struct {
+	users  atomic.Int64
+	once   sync.Once
+	unused chan struct{} // closed when there are no users
+	all    *sync.WaitGroup
+	next   *usage // of the generation that has followed; its users include this one
 }
 
-// install begins a reign. The caller holds h.using, or is New.
-func (h *Handler) install(r Rules, number uint64) {
-	next := &reign{Rules: r, number: number, span: &span{over: make(chan struct{}), ended: &h.reigns}}
-	if r.From != "" {
-		next.from = []string{r.From}
-	}
-	h.reigns.Add(1)
-	before := h.reign.Load()
-	if before == nil {
-		next.users.Store(1)
-		h.reign.Store(next)
+// release ends the use of one user.
+func (u *usage) release() {
+	if u.users.Add(-1) > 0 {
 		return
 	}
-	next.users.Store(2)
-	before.next = next.span
-	h.reign.Store(next)
-	before.leave()
-}
-
-// begin gives the reign that a request begins in, which it keeps to until it
-// calls leave.
-func (h *Handler) begin() *reign {
-	for {
-		r := h.reign.Load()
-		r.users.Add(1)
-		if h.reign.Load() == r { // else it may have been over before it was counted
-			return r
-		}
-		r.leave()
-	}
-}
-
-func (s *span) leave() {
-	if s.users.Add(-1) > 0 {
-		return
-	}
-	s.once.Do(func() { // it is counted up once more by who comes too late
-		close(s.over)
-		s.ended.Done()
-		if s.next != nil {
-			s.next.leave()
+	u.once.Do(func() { // a late acquire may count it up and down once more
+		close(u.unused)
+		u.all.Done()
+		if u.next != nil {
+			u.next.release()
 		}
 	})
 }
 
-// Use puts other Rules in force: for requests that begin from now on, those in
-// kept connections and tunnels included. Those that are under way, waiting or
-// streaming, keep to the Rules that they began under; over is closed when the
-// last of them has ended, whichever Rules of before it is under, and these are of no
-// more use here. After an error nothing has changed.
-//
-// A tunnel is its client's for as long as that would be let in as it was; the
-// next request in it is refused, and asked for a login, when its password has
-// changed. Connections that are open over a lowered most stay open.
-func (h *Handler) Use(r Rules) (over <-chan struct{}, err error) {
+// generations are the active generation and those before it that are still in use.
+type generations struct {
+	active atomic.Pointer[generation]
+	all    sync.WaitGroup // those in use
+	mu     sync.Mutex     // held to replace the active generation; guards closed
+	closed bool           // the active generation is not replaced any more
+}
+
+// install makes r the active generation. The caller holds g.mu, or is the only user of g.
+func (g *generations) install(r Rules, number uint64) {
+	next := &generation{Rules: r, number: number, usage: &usage{unused: make(chan struct{}), all: &g.all}}
+	if r.From != "" {
+		next.from = []string{r.From}
+	}
+	g.all.Add(1)
+	before := g.active.Load()
+	if before == nil {
+		next.users.Store(1)
+		g.active.Store(next)
+		return
+	}
+	next.users.Store(2)
+	before.next = next.usage
+	g.active.Store(next)
+	before.release()
+}
+
+// acquire gives the active generation to a request, which calls release when it has ended.
+func (g *generations) acquire() *generation {
+	for {
+		r := g.active.Load()
+		r.users.Add(1)
+		if g.active.Load() == r { // else it may have been unused before it was counted
+			return r
+		}
+		r.release()
+	}
+}
+
+// replace makes r the active generation. unused is closed when neither the generation before nor an
+// earlier one has a user.
+func (g *generations) replace(r Rules) (unused <-chan struct{}, err error) {
 	if r, err = r.whole(); err != nil {
 		return nil, err
 	}
-	h.using.Lock()
-	defer h.using.Unlock()
-	now := h.reign.Load()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.active.Load()
 	switch {
-	case h.ended:
+	case g.closed:
 		return nil, http.ErrServerClosed
-	case r.Egress.Pseudonym() != h.pseudo:
+	case r.Egress.Pseudonym() != now.Egress.Pseudonym():
 		return nil, errors.New("proxy: an egress client of another pseudonym")
 	case (r.TLS == nil) != (now.TLS == nil):
 		return nil, errors.New("proxy: TLS of the own port cannot be turned on or off")
 	}
-	h.install(r, now.number+1)
-	h.room.nudge()
-	return now.over, nil
+	g.install(r, now.number+1)
+	return now.unused, nil
 }
 
-// endReign waits until no request is under way; none begins any more.
-func (h *Handler) endReign() {
-	h.using.Lock()
-	if !h.ended {
-		h.ended = true
-		h.reign.Load().leave()
+// close waits until no generation is in use. It expects that no request begins any more.
+func (g *generations) close() {
+	g.mu.Lock()
+	if !g.closed {
+		g.closed = true
+		g.active.Load().release()
 	}
-	h.using.Unlock()
-	h.reigns.Wait()
+	g.mu.Unlock()
+	g.all.Wait()
 }
 
-// shown is the TLS of the proxy's own port, as the Rules in force have it;
-// sessions are resumed across them.
-func (h *Handler) shown() *tls.Config {
-	if h.reign.Load().TLS == nil {
+// tlsConfig gives the TLS configuration of the proxy's own port, which follows the active generation and
+// resumes sessions of those before; nil: none.
+func (g *generations) tlsConfig() *tls.Config {
+	if g.active.Load().TLS == nil {
 		return nil
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return h.reign.Load().TLS, nil
+			return g.active.Load().TLS, nil
 		},
 	}
 }
 
-// A room has a place for each open connection, as many as the Rules say. One
-// waits for a place at a time.
-type room struct {
-	mu    sync.Mutex // guards taken
-	taken int
-	free  chan struct{} // holds one token: there may be a place
+// speakFor puts into q what is sent in place of what the client says of itself.
+func (r *generation) speakFor(q *policy.Request) {
+	q.UserAgent = cmp.Or(r.UserAgent, q.UserAgent)
+	q.From = cmp.Or(r.From, q.From)
 }
 
-// take takes one of so many places, if one is free.
-func (r *room) take(most int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.taken >= most {
-		return false
+// aim chooses, with PerAddress, the one address for a request to o, and has l pace it by
+// that address, wherever the name leads later. A back-off stays the host's own.
+func (r *Rules) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
+	if !r.PerAddress {
+		return at, nil
 	}
-	r.taken++
-	return true
-}
-
-func (r *room) giveBack() {
-	r.mu.Lock()
-	r.taken--
-	r.mu.Unlock()
-	r.nudge()
-}
-
-// nudge has who waits look again.
-func (r *room) nudge() {
-	select {
-	case r.free <- struct{}{}:
-	default:
+	if at, err = r.Egress.Address(ctx, o); err == nil && at.IsValid() {
+		l.Key, l.BackOffKey = at.String(), l.Key
 	}
+	return at, err
+}
+
+// checkLength returns an error for a URL of more bytes than limits.url.
+func (r *Rules) checkLength(url int) error {
+	if url <= r.MaxURL {
+		return nil
+	}
+	return fmt.Errorf("%w: %d bytes, limits.url is %d", errLongURL, url, r.MaxURL)
 }

@@ -14,7 +14,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestUseUnderLoad: no request is lost, and each is answered by the Rules of one reign.
+// TestUseUnderLoad: no request is lost, and each is answered by the Rules of one generation.
 func TestUseUnderLoad(t *testing.T) {
 	testkit.Long(t, "volume")
 	t.Parallel()

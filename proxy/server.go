@@ -7,25 +7,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/memory"
+	"robotsproxy/proxy/h1"
 )
 
 const (
 	idleTimeout = 3 * time.Minute // of a kept connection between requests
-	lastWait    = 5 * time.Second // for requests whose connections are closed
-	maxHead     = 64 << 10        // bytes of a request's head
 	maxStreams  = 250             // requests at once on one HTTP/2 connection
-	maxFrame    = 16 << 10        // bytes of an HTTP/2 frame, the least that is allowed: net/http keeps a buffer for one frame with each connection
-)
-
-// net/http takes longer heads than http.Server.MaxHeaderBytes says, by so many bytes. In
-// HTTP/1 these are what it adds, and what it looks at for HTTP/2's preface before it counts;
-// a head that is pipelined may be longer by what came with the request before.
-const (
-	slopHTTP1 = 4<<10 + len("PRI * HTTP/2.0")
-	slopHTTP2 = 10 * 32 // ten fields' overhead (RFC 9113 6.5.2)
 )
 
 func (h *Handler) newServer() *http.Server {
@@ -40,7 +31,7 @@ func (h *Handler) newServer() *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHead - slopHTTP1,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: h.o.Silence},
-		ConnState:         h.unused.note,
+		ConnState:         h.connState,
 		ConnContext:       withArrival,
 		ErrorLog:          slog.NewLogLogger(h.o.Log.Handler(), slog.LevelDebug),
 
@@ -55,7 +46,7 @@ func (h *Handler) newServer() *http.Server {
 func (h *Handler) Serve(l net.Listener) error {
 	inner := make(chan error, 1)
 	go func() { inner <- h.inner.Serve(h.handoff) }()
-	err := h.outer.Serve(h.newListener(l))
+	err := h.outer.Serve(httpListener{h.newListener(l), h.rules.tlsConfig()})
 	h.handoff.Close()
 	if ierr := <-inner; err == nil {
 		err = ierr
@@ -95,7 +86,7 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		h.endReign()
+		h.rules.close()
 	}()
 	select {
 	case <-served: // and their records are written
@@ -105,52 +96,89 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// unused are the connections that have not asked for anything yet. net/http
-// would wait for them at a shutdown, and browsers make them ahead of need.
-type unused struct {
-	conns sync.Map
-	n     atomic.Int64 // of conns, or more
-	ended atomic.Bool
-
-	tunnels *atomic.Uint64 // counts those of them that were intercepted tunnels, and ended so
-}
-
-// note is an http.Server's ConnState. It hears of every request, and has
-// next to nothing to do but for a connection's first.
-func (u *unused) note(c net.Conn, state http.ConnState) {
+// connState is the ConnState of the servers. They call it for every request, and it does
+// next to nothing but for a connection's first.
+func (h *Handler) connState(c net.Conn, state http.ConnState) {
 	if p, ok := c.(*h2Conn); ok {
 		c = p.Conn
 	}
 	switch state {
 	case http.StateIdle: // the answer is out
 		if c, ok := c.(*httpConn); ok {
-			c.head.next(c)
+			c.head.next()
 			c.serving.Store(false)
 		}
 	case http.StateNew:
-		u.n.Add(1)
-		u.conns.Store(c, nil)
-		if u.ended.Load() {
-			c.Close()
-		}
+		h.unused.add(c)
 	case http.StateActive, http.StateHijacked, http.StateClosed:
-		if u.n.Load() == 0 {
-			return
-		}
-		if _, was := u.conns.LoadAndDelete(c); was {
-			u.n.Add(-1)
-			if state == http.StateClosed && arrivalOf(c).tunnel != nil {
-				u.tunnels.Add(1)
-			}
+		if h.unused.remove(c) && state == http.StateClosed && arrivalOf(c).tunnel != nil {
+			h.counts.unused.Add(1)
 		}
 	}
 }
 
-// close closes them, and those that come from now on.
-func (u *unused) close() {
-	u.ended.Store(true)
-	u.conns.Range(func(c, _ any) bool {
-		c.(net.Conn).Close()
-		return true
-	})
+// New checks the options and makes a Handler.
+func New(o Options) (*Handler, error) {
+	for name, missing := range map[string]bool{
+		"Pacer": o.Pacer == nil, "Audit": o.Audit == nil, "Keep": o.Keep == nil, "Ready": o.Ready == nil, "Log": o.Log == nil,
+	} {
+		if missing {
+			return nil, fmt.Errorf("proxy: option %s is missing", name)
+		}
+	}
+	rules, err := o.Rules.whole()
+	if err != nil {
+		return nil, err
+	}
+	if min(o.Linger, o.Silence, o.HeadTimeout) < 0 {
+		return nil, errors.New("proxy: a limit is negative")
+	}
+	if o.Memory == nil {
+		o.Memory = memory.New(memory.Options{})
+	}
+	o.Rules, o.Limits = Rules{}, o.Limits.orDefault()
+	h := &Handler{
+		o:       o,
+		pseudo:  rules.Egress.Pseudonym(),
+		conns:   newConnections(),
+		handoff: newHandoff(),
+		room:    &room{free: make(chan struct{}, 1)},
+		ids:     audit.NewIDs(),
+
+		refusals: newRefusals(),
+	}
+	h.via = []string{"1.1 " + h.pseudo}
+	h.rules.install(rules, 1)
+	h.pipeline = h.newPipeline()
+	h.outer = h1.New(h.newServer())
+	h.inner = h1.New(h.newServer())
+	return h, nil
+}
+
+// Use makes r the active Rules: for requests that begin from now on, those in
+// kept connections and tunnels included. Requests that are under way, waiting or
+// streaming, keep the Rules that they began under. unused is closed when the last of
+// these requests has ended; the Rules before r are not used any more then. After an
+// error nothing has changed.
+//
+// A tunnel stays its client's for as long as the client would be let in again as it was.
+// If its password has changed, the next request in the tunnel is refused and asked for a login.
+// Connections that are open over a lowered limit stay open.
+func (h *Handler) Use(r Rules) (unused <-chan struct{}, err error) {
+	if unused, err = h.rules.replace(r); err == nil {
+		h.room.nudge()
+	}
+	return unused, err
+}
+
+// Stats holds nobody up. Its numbers are not quite of the same moment.
+func (h *Handler) Stats() Stats {
+	c := &h.counts
+	return Stats{
+		Requests: c.requests.flow(),
+		Conns:    c.conns.flow(), MaxConns: h.rules.active.Load().MaxConns, Failed: c.failed.Load(), Answered: c.answered.Load(), Closed: c.closed.Load(),
+		Intercepted: c.intercepted.flow(), Unused: c.unused.Load(), Unopened: c.unopened.flow(), Upgraded: c.upgraded.flow(),
+		Memory: h.o.Memory.Stats(),
+		Faults: c.faults.Counts(),
+	}
 }

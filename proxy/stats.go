@@ -33,18 +33,6 @@ type Flow struct {
 	Ever uint64 // begun so far
 }
 
-// Stats holds nobody up. Its numbers are not quite of the same moment.
-func (h *Handler) Stats() Stats {
-	c := &h.counts
-	return Stats{
-		Requests: c.requests.flow(),
-		Conns:    c.conns.flow(), MaxConns: h.reign.Load().MaxConns, Failed: c.failed.Load(), Answered: c.answered.Load(), Closed: c.closed.Load(),
-		Intercepted: c.intercepted.flow(), Unused: c.unused.Load(), Unopened: c.unopened.flow(), Upgraded: c.upgraded.flow(),
-		Memory: h.o.Memory.Stats(),
-		Faults: c.faults.Counts(),
-	}
-}
-
 // counts is what Stats are made of.
 type counts struct {
 	requests, conns, intercepted, unopened, upgraded tally

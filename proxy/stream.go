@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"bufio"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -55,44 +53,6 @@ func (c *streamConn) end() {
 	c.mu.Unlock()
 }
 
-// streamed answers a CONNECT that came by HTTP/2 and makes a connection of its
-// stream. Whoever serves the exchange ends with x.endStream.
-func (x *exchange) streamed() (net.Conn, *bufio.Reader, error) {
-	client := http.NewResponseController(x.client)
-	header := x.client.Header()
-	header["Content-Type"], header["Date"] = nil, nil // an established tunnel has neither
-	x.headSent = true
-	x.client.WriteHeader(http.StatusOK)
-	if err := client.Flush(); err != nil {
-		return nil, nil, err
-	}
-	sent, toClient := net.Pipe()
-	received, fromClient := net.Pipe()
-	x.stream = &streamConn{Conn: sent, received: received, remote: remoteAddr(x.request), client: client}
-	body := x.request.Body
-	x.pumps.Go(func() {
-		io.Copy(fromClient, body)
-		fromClient.Close()
-	})
-	x.pumps.Go(func() {
-		io.Copy(flushing{x.client, client}, toClient)
-		x.stream.end()
-		toClient.Close()
-		body.Close() // ends the other pump
-	})
-	return x.stream, bufio.NewReader(received), nil
-}
-
-// endStream waits until a stream has ended, if there is one: it ends with its
-// handler.
-func (x *exchange) endStream() {
-	x.leave() // what comes out of it are requests of their own
-	x.pumps.Wait()
-	if x.stream != nil && x.stream.broken.Load() {
-		panic(http.ErrAbortHandler) // net/http resets the stream
-	}
-}
-
 // remoteAddr is where a request came from, as an address.
 func remoteAddr(r *http.Request) net.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -100,18 +60,4 @@ func remoteAddr(r *http.Request) net.Addr {
 		return &net.TCPAddr{}
 	}
 	return net.TCPAddrFromAddrPort(at)
-}
-
-// flushing sends each part at once.
-type flushing struct {
-	io.Writer
-	client *http.ResponseController
-}
-
-func (w flushing) Write(b []byte) (int, error) {
-	n, err := w.Writer.Write(b)
-	if err == nil {
-		err = w.client.Flush()
-	}
-	return n, err
 }

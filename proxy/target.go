@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,15 +11,6 @@ import (
 
 	"robotsproxy/proxy/egress/ftp"
 	"robotsproxy/robots"
-)
-
-var (
-	errMalformed   = errors.New("malformed request")
-	errMisdirected = errors.New("the request is for another host than its tunnel")
-	errLoop        = errors.New("the request has been through this proxy before")
-	errLongURL     = errors.New("the URL is too long")
-
-	errNoSite = fmt.Errorf("%w: this is a proxy; it takes whole addresses, as in GET http://example.com/", errMalformed)
 )
 
 // target finds where a request goes. It is the one place where a request's
@@ -123,28 +113,6 @@ func normal(u *url.URL, o robots.Origin) *url.URL {
 	u.Scheme, u.Host = o.Scheme, authority(o)
 	u.Fragment, u.RawFragment = "", ""
 	return u
-}
-
-// keptOfLongURL is how many bytes of the path and query of a URL that is too long
-// are recorded and repeated in the refusal.
-const keptOfLongURL = 1 << 10
-
-// takeURL puts the path and query into the record. A URL longer than
-// limits.url is an error.
-func (x *exchange) takeURL() {
-	u, q := x.url, &x.record.Request
-	q.PathQuery = u.RequestURI()
-	if x.noURL = x.rules.checkLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); x.noURL != nil {
-		q.PathQuery = strings.Clone(q.PathQuery[:min(len(q.PathQuery), keptOfLongURL)])
-	}
-}
-
-// checkLength returns an error for a URL of more bytes than limits.url.
-func (r *Rules) checkLength(url int) error {
-	if url <= r.MaxURL {
-		return nil
-	}
-	return fmt.Errorf("%w: %d bytes, limits.url is %d", errLongURL, url, r.MaxURL)
 }
 
 // requested is a request's target as the client wrote it.

@@ -27,21 +27,21 @@ type tunnelConn struct {
 	once      sync.Once
 }
 
-// A letIn is who a tunnel belongs to, and so all that comes out of it.
+// A letIn is the client that a tunnel belongs to, with all requests in it.
 type letIn struct {
-	client string
-	reign  uint64 // number of the last that it was asked of
+	client     string
+	generation uint64 // number of the latest generation under which the client was admitted
 }
 
-// who is the client that the tunnel belongs to in a reign. The error is the
-// policy's, of one who would not be let in any more as it was.
-func (c *tunnelConn) who(r *reign) (client string, err error) {
+// owner returns the client that the tunnel belongs to under g. The error is the policy's for
+// a client that would not be admitted any more as it was.
+func (c *tunnelConn) owner(g *generation) (client string, err error) {
 	let := c.let.Load()
-	if let.reign >= r.number {
+	if let.generation >= g.number {
 		return let.client, nil
 	}
-	if client, err = r.Engine.Readmit(c.pass); err == nil {
-		c.let.Store(&letIn{client, r.number})
+	if client, err = g.Engine.Readmit(c.pass); err == nil {
+		c.let.Store(&letIn{client, g.number})
 	}
 	return client, err
 }
@@ -68,83 +68,3 @@ func (c *tunnelConn) Close() error {
 
 // CloseWrite ends what we send and leaves the other direction open.
 func (c *tunnelConn) CloseWrite() error { return endWriting(c.Conn) }
-
-// A handoff is the inner server's listener: connections come out of tunnels.
-type handoff struct {
-	conns chan net.Conn
-	once  sync.Once
-	ended chan struct{}
-}
-
-func newHandoff() *handoff {
-	return &handoff{conns: make(chan net.Conn), ended: make(chan struct{})}
-}
-
-// give hands a connection to the inner server; false when that has ended.
-func (l *handoff) give(c net.Conn) bool {
-	select {
-	case l.conns <- c:
-		return true
-	case <-l.ended:
-		return false
-	}
-}
-
-// Accept takes the next connection.
-func (l *handoff) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close ends the listener.
-func (l *handoff) Close() error {
-	l.once.Do(func() { close(l.ended) })
-	return nil
-}
-
-// Addr names the listener in net/http's words.
-func (l *handoff) Addr() net.Addr { return &net.TCPAddr{} }
-
-// connections are those that net/http no longer knows of: hijacked ones.
-type connections struct {
-	mu    sync.Mutex
-	open  map[net.Conn]struct{}
-	ended bool
-	all   sync.WaitGroup
-}
-
-func newConnections() *connections { return &connections{open: map[net.Conn]struct{}{}} }
-
-// add notes a connection; false when no more are taken.
-func (c *connections) add(conn net.Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended {
-		return false
-	}
-	c.open[conn] = struct{}{}
-	c.all.Add(1)
-	return true
-}
-
-func (c *connections) remove(conn net.Conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.open, conn)
-	c.all.Done()
-}
-
-// close closes all, takes no more, and waits until their owners have let go.
-func (c *connections) close() {
-	c.mu.Lock()
-	c.ended = true
-	for conn := range c.open {
-		conn.Close()
-	}
-	c.mu.Unlock()
-	c.all.Wait()
-}

@@ -2,14 +2,9 @@ package proxy
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"robotsproxy/policy/pace"
 )
 
 var (
@@ -128,108 +123,3 @@ func (w *watch) stop() {
 
 // moved notes that something has moved.
 func (w *watch) moved() { w.moves.Add(1) }
-
-// abandon makes everything fail that waits for the client or the origin. A client that has
-// no response yet can still be sent one.
-func (x *exchange) abandon() {
-	if x.reading.Load() {
-		x.upload.Store(new(x.brokenBody(errSilent))) // the origin waits for the body too
-	}
-	if !x.uploaded.Load() { // else the deadline would end net/http's background read, and with it the connection
-		http.NewResponseController(x.client).SetReadDeadline(longAgo) // it fails only if nothing waits
-	}
-	if x.writing.Load() {
-		x.cutWrites()
-	}
-	if x.cancel != nil {
-		x.cancel(x.watch.cause())
-	}
-}
-
-// Progress implements [pace.Transfer].
-func (x *exchange) Progress() (bytes int64, waits pace.Party) {
-	switch {
-	case x.sending.Load():
-		waits = pace.Reader
-	case x.reading.Load():
-		waits = pace.Uploader
-	}
-	return x.passed.Load(), waits
-}
-
-// End implements [pace.Transfer].
-func (x *exchange) End() { x.watch.cut() }
-
-// brokenBody gives the error for a client's body that cannot be read because of err.
-func (x *exchange) brokenBody(err error) error {
-	if x.watch.slow.Load() {
-		return fmt.Errorf("body: %w", errTooSlow) // the watch has set the body's deadline
-	}
-	return fmt.Errorf("%w: body: %w", errMalformed, err)
-}
-
-var longAgo = time.Unix(1, 0)
-
-func (x *exchange) cutWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
-
-// write notes that the client is being written to. If the watch has just ended the
-// transfer, write ends the write as well.
-func (x *exchange) write() {
-	x.writing.Store(true)
-	if x.watch.silent.Load() {
-		x.cutWrites()
-	}
-}
-
-// An originBody is the body of an origin's response. It keeps its error, which the pipeline
-// does not return.
-type originBody struct {
-	io.ReadCloser
-	x          *exchange
-	response   *http.Response // its trailer is complete when the body has been read
-	connection []string       // its Connection header
-}
-
-// Read reads from the origin.
-func (b *originBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.x.watch.moved()
-	if err != nil {
-		stripTrailer(b.response.Trailer, b.connection)
-	}
-	if err != nil && err != io.EOF {
-		b.x.fail(err)
-	}
-	return n, err
-}
-
-// A clientBody is the body of a client's request. It keeps its error, which is not the
-// origin's.
-type clientBody struct {
-	io.ReadCloser
-	x       *exchange
-	trailer http.Header // of the request to the origin; its fields get their values when the body ends
-}
-
-// Read reads from the client.
-func (b *clientBody) Read(p []byte) (int, error) {
-	b.x.reading.Store(true)
-	n, err := b.ReadCloser.Read(p)
-	b.x.reading.Store(false)
-	b.x.passed.Add(int64(n))
-	b.x.watch.moved()
-	switch {
-	case err == io.EOF:
-		b.x.uploaded.Store(true)
-		for name := range b.trailer {
-			b.trailer[name] = b.x.request.Trailer[name]
-		}
-	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
-		b.x.upload.Store(new(b.x.brokenBody(err)))
-	}
-	return n, err
-}
-
-// Close does nothing: net/http closes the body with the exchange. An earlier Close would
-// wait for what the client has not sent.
-func (b *clientBody) Close() error { return nil }

@@ -4,16 +4,84 @@ import (
 	"encoding/base64"
 	"net/http"
 	"strings"
+	"time"
 
 	"robotsproxy/policy"
 )
 
+// admit lets in what may go where it is to go.
+func (h *Handler) admit(x *exchange) error {
+	if err := h.o.Ready(); err != nil {
+		return err
+	}
+	if x.noURL != nil {
+		return x.noURL
+	}
+	q := &x.record.Request
+	x.rules.speakFor(q)
+	if looped(x.request.Header, h.pseudo) {
+		return errLoop
+	}
+	return x.rules.Egress.Check(q.Origin.Host, q.Origin.Port)
+}
+
+// judge asks the policy.
+func (h *Handler) judge(x *exchange) error {
+	x.record.Decision = x.rules.Engine.Decide(x.request.Context(), x.record.Request)
+	return h.verdict(x)
+}
+
+// verdict keeps the robots.txt that the decision rests on, and then gives the refusal,
+// unless the proxy only monitors.
+func (h *Handler) verdict(x *exchange) error {
+	err := h.o.Keep(&x.record)
+	x.record.Decision.Release() // the request, or its refusal, may take long
+	if err != nil {
+		return err
+	}
+	if x.rules.Monitor {
+		return nil
+	}
+	return refusal(&x.record.Decision)
+}
+
+// refusal turns a refusing Decision into an error.
+func refusal(d *policy.Decision) error {
+	switch {
+	case d.Verdict == policy.Allow:
+		return nil
+	case d.Err != nil && (d.Reason == policy.ReasonOrigin || d.Reason == policy.ReasonClient):
+		return d.Err // what kind of failure it was makes the answer
+	}
+	return errRefused
+}
+
+// wait counts the request for its client, and holds it until its slot has come.
+func (h *Handler) wait(x *exchange) error {
+	if x.rules.Monitor {
+		return nil
+	}
+	var err error
+	if x.ticket, err = x.rules.Engine.Take(x.record.Request.Client); err != nil {
+		return err
+	}
+	if err := x.readAhead(); err != nil {
+		return err
+	}
+	if x.at, err = x.rules.aim(x.request.Context(), x.record.Request.Origin, &x.record.Decision.Pace); err != nil {
+		return err
+	}
+	began := time.Now()
+	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.share(), x.record.Decision.Pace)
+	if err != nil {
+		x.record.Waited = time.Since(began)
+	}
+	return err
+}
+
 // maxCredentials bounds, in octets, the value of Proxy-Authorization: Basic
 // with the longest name and password that there can be is shorter.
 const maxCredentials = 1 << 10
-
-// challenge asks for a login (RFC 9110 11.7.1, RFC 7617 2 and 2.1).
-const challenge = `Basic realm="robotsproxy", charset="UTF-8"`
 
 // enter finds out who asks, before anything else is looked at, and keeps out
 // whom the clients' entries do, and who has too many connections open. What
@@ -26,7 +94,7 @@ func (h *Handler) enter(x *exchange) error {
 	by := arrivedBy(x.request)
 	q.Client = addressOf(x.request.RemoteAddr)
 	if by.tunnel != nil {
-		name, err := by.tunnel.who(x.rules)
+		name, err := by.tunnel.owner(x.rules)
 		if err == nil {
 			q.Client = name
 		}

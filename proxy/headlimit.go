@@ -8,6 +8,9 @@ import (
 )
 
 const (
+	maxHead  = 64 << 10 // bytes of a request's head
+	maxFrame = 16 << 10 // bytes of an HTTP/2 frame, the least that is allowed: net/http keeps a buffer for one frame with each connection
+
 	// longHead and manyLines are the length of a request's head, in bytes and in lines, up to which its
 	// memory is in the estimate for a connection.
 	longHead, manyLines = maxFrame, 64
@@ -23,20 +26,10 @@ const (
 
 var errManyFields = errors.New("the head of a request has too many lines")
 
-// held gives what the connection counts as in the memory budget.
-func (a arrival) held() *memory.Work {
-	switch {
-	case a.client != nil:
-		return &a.client.held
-	case a.tunnel != nil:
-		return &a.tunnel.held
-	}
-	return new(memory.Work)
-}
-
 // A headMeter follows the head of a request by HTTP/1 while net/http reads it. It belongs to the goroutine
 // that reads.
 type headMeter struct {
+	held  *memory.Work // what the connection counts as in the memory budget
 	size  int
 	lines int
 	text  bool  // the line that has begun is not empty
@@ -46,7 +39,7 @@ type headMeter struct {
 }
 
 // pass takes in what was read next. The error is errManyFields or memory.ErrShort.
-func (m *headMeter) pass(b []byte, conn *httpConn) error {
+func (m *headMeter) pass(b []byte) error {
 	for len(b) > 0 && !m.whole && m.err == nil {
 		line, rest, ended := bytes.Cut(b, []byte("\n"))
 		m.size += len(b) - len(rest)
@@ -60,7 +53,7 @@ func (m *headMeter) pass(b []byte, conn *httpConn) error {
 		case m.lines > maxFields:
 			m.err = errManyFields
 		case !m.long && (m.size > longHead || m.lines > manyLines):
-			m.err = arrivalOf(conn).held().Hold(longHeadBytes)
+			m.err = m.held.Hold(longHeadBytes)
 			m.long = m.err == nil
 		}
 	}
@@ -68,9 +61,17 @@ func (m *headMeter) pass(b []byte, conn *httpConn) error {
 }
 
 // next begins another head.
-func (m *headMeter) next(conn *httpConn) {
+func (m *headMeter) next() {
 	if m.long {
-		arrivalOf(conn).held().Free(longHeadBytes)
+		m.held.Free(longHeadBytes)
 	}
-	*m = headMeter{}
+	*m = headMeter{held: m.held}
 }
+
+// net/http takes longer heads than http.Server.MaxHeaderBytes says, by so many bytes. In
+// HTTP/1 these are what it adds, and what it looks at for HTTP/2's preface before it counts;
+// a head that is pipelined may be longer by what came with the request before.
+const (
+	slopHTTP1 = 4<<10 + len("PRI * HTTP/2.0")
+	slopHTTP2 = 10 * 32 // ten fields' overhead (RFC 9113 6.5.2)
+)

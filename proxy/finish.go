@@ -2,55 +2,114 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
-	"mime"
 	"net/http"
-	"slices"
+	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/dunglas/httpsfv"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain"
-	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
 )
 
+// finish writes the record, and then, where nothing has been answered yet,
+// the answer. A transfer that broke off is broken for the client too.
+func (h *Handler) finish(x *exchange, err error) {
+	rec := &x.record
+	if errors.Is(err, context.Canceled) && h.cut.Load() {
+		err = errCut // and not the client
+	}
+	var a answer
+	var wait time.Duration
+	if err != nil && !x.headSent {
+		a, wait, err = h.settle(x, err)
+	}
+	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
+		rec.BackOff, rec.Slowed, rec.StoreAway = busy.BackOff, busy.Slowed, busy.Alone
+	}
+	if errors.Is(err, egress.ErrParent) && h.parent.due() {
+		h.o.Log.Warn("the parent proxy does not serve", "error", err)
+	}
+	rec.Err = err
+	if errors.Is(err, errRefused) {
+		rec.Err = nil // the decision says it all
+	}
+	if x.slot != nil {
+		if x.connecting.Load() && errors.Is(err, context.Canceled) {
+			x.slot.Sent() // the client has left, and net/http goes on to connect all the same
+		}
+		held := x.slot.Held()
+		rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)
+		rec.StoreAway = rec.StoreAway || held.Alone
+		x.release() // the origin has done its part: a client that does not read holds up nobody else
+	}
+	if !x.sent.Load() {
+		x.ticket.GiveBack()
+	}
+	rec.Took = time.Since(x.started)
+	x.recorded = true
+	if werr := h.o.Audit.Write(rec); werr != nil && !x.headSent {
+		err, a = werr, answerTo(werr)
+	}
+	switch {
+	case x.headSent && err != nil:
+		x.abort()
+	case err != nil:
+		h.refusals.wait(x.request.Context(), wait)
+		h.refuse(x, a, err)
+	}
+	x.endUpload()
+}
+
+// settle gives the answer to a request that failed with err, puts it into the record, and
+// says how long the answer has to wait. A client with too many such waits is refused for
+// that, with the error that settle gives instead of err.
+func (h *Handler) settle(x *exchange, err error) (a answer, wait time.Duration, _ error) {
+	rec := &x.record
+	a = answerTo(err)
+	if !x.sent.Load() {
+		a.settle(&rec.Decision)
+		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // what is refused all the same is enforced
+		if isPaced(rec) {
+			var ok bool
+			if wait, ok = h.refusals.take(x.share()); !ok {
+				err = errRefusedOften
+				a = answerTo(err)
+				a.settle(&rec.Decision)
+			}
+		}
+	}
+	rec.Status = a.status
+	return a, wait, err
+}
+
+// survive makes a panic cost one request and nothing else.
+func (h *Handler) survive(x *exchange) {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	if fault == http.ErrAbortHandler {
+		panic(fault)
+	}
+	h.o.Log.Error("a request was lost to a fault", "id", x.record.ID, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+	if x.recorded {
+		panic(http.ErrAbortHandler)
+	}
+	h.finish(x, errInternal)
+}
+
 // noRoomRetry is the Retry-After of a request whose robots.txt found no space in the
 // snapshot folder. The folder is searched for files to remove about as often.
 const noRoomRetry = 10 * time.Minute
-
-// A problem is what a refused client reads: RFC 9457 with members of the audit's record, or
-// the same in a few lines of text.
-type problem struct {
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-	URL    string `json:"url,omitempty"`
-	explain.Explanation
-	RetryAfter int    `json:"retry_after_s,omitempty"`
-	Advice     string `json:"what_to_do,omitempty"`
-	ID         string `json:"id"`
-}
-
-// newProblem makes a problem of an answer and of what is known of the decision. ownAgent says
-// that the operator chooses the User-Agent header.
-func newProblem(a answer, x explain.Explanation, ownAgent bool, id string) problem {
-	x.Reason = cmp.Or(a.reason, x.Reason)
-	return problem{
-		Title: http.StatusText(a.status), Status: a.status, Detail: cmp.Or(a.detail, x.Sentence()),
-		Explanation: x.ForClient(), Advice: cmp.Or(a.advice, x.Advice(ownAgent)), ID: id,
-	}
-}
 
 // refuse answers the client. The record has been written.
 func (h *Handler) refuse(x *exchange, a answer, err error) {
@@ -92,19 +151,6 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 		x.client.Write(body) // the record stands, whether the client reads on or not
 		http.NewResponseController(x.client).Flush()
 	}
-}
-
-// ownHeader is what all answers of our own have.
-func ownHeader(a answer, p problem) http.Header {
-	h := http.Header{
-		"Proxy-Status":           {proxyStatus(a, p)},
-		"Cache-Control":          {"no-store"},
-		"X-Content-Type-Options": {"nosniff"},
-	}
-	if p.RetryAfter > 0 {
-		h["Retry-After"] = []string{strconv.Itoa(p.RetryAfter)}
-	}
-	return h
 }
 
 // explain says what is refused and on what grounds.
@@ -149,72 +195,5 @@ func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
 	return 0
 }
 
-// seconds rounds up, and never says zero.
-func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
-
-// proxyStatus is the field of RFC 9209, which tells machines that the answer
-// is not the origin's.
-func proxyStatus(a answer, p problem) string {
-	const most = 256 // bytes of details: some clients take no more than 16 KiB of header
-	details := string(p.Reason)
-	switch {
-	case a.reason == policy.ReasonOrigin: // what kind of failure it was
-		details += ": " + a.detail
-	case p.Entry != "":
-		details += ": " + p.EntryReason
-	case p.Rule != "":
-		details += fmt.Sprintf(": %q, line %d, group %s", p.Rule, p.Line, p.Group)
-	}
-	details = details[:min(len(details), most)]
-	status := "robotsproxy"
-	if a.token != "" {
-		status += "; error=" + a.token
-	}
-	quoted, err := httpsfv.Marshal(httpsfv.NewItem(strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' { // RFC 9651 3.3.3: strings are printable ASCII
-			return '?'
-		}
-		return r
-	}, details)))
-	if err != nil {
-		return status
-	}
-	return status + "; details=" + quoted
-}
-
-// acceptsJSON says whether a client asked for JSON by name.
-func acceptsJSON(accept []string) bool {
-	for _, list := range accept {
-		for item := range strings.SplitSeq(list, ",") {
-			media, params, err := mime.ParseMediaType(item)
-			if err != nil || media != "application/json" && media != "application/problem+json" {
-				continue
-			}
-			if q, err := strconv.ParseFloat(params["q"], 64); err != nil || q > 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// text is the problem in a few lines.
-func (p *problem) text() []byte {
-	var b strings.Builder
-	fmt.Fprintf(&b, "robotsproxy: %d %s\n%s\n\n", p.Status, p.Title, p.Detail)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-13s %s\n", name+":", value)
-		}
-	}
-	line("url", humanize.Printable(p.URL))
-	for _, f := range slices.Concat(p.Decided(), p.Rested()) {
-		line(f.Name, f.Value)
-	}
-	if p.RetryAfter > 0 {
-		line("try again in", fmt.Sprintf("%d s", p.RetryAfter))
-	}
-	line("what to do", p.Advice)
-	line("id", p.ID)
-	return []byte(b.String())
-}
+// challenge asks for a login (RFC 9110 11.7.1, RFC 7617 2 and 2.1).
+const challenge = `Basic realm="robotsproxy", charset="UTF-8"`

@@ -1,0 +1,125 @@
+package proxy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
+)
+
+// A problem is what a refused client reads: RFC 9457 with members of the audit's record, or
+// the same in a few lines of text.
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	URL    string `json:"url,omitempty"`
+	explain.Explanation
+	RetryAfter int    `json:"retry_after_s,omitempty"`
+	Advice     string `json:"what_to_do,omitempty"`
+	ID         string `json:"id"`
+}
+
+// newProblem makes a problem of an answer and of what is known of the decision. ownAgent says
+// that the operator chooses the User-Agent header.
+func newProblem(a answer, x explain.Explanation, ownAgent bool, id string) problem {
+	x.Reason = cmp.Or(a.reason, x.Reason)
+	return problem{
+		Title: http.StatusText(a.status), Status: a.status, Detail: cmp.Or(a.detail, x.Sentence()),
+		Explanation: x.ForClient(), Advice: cmp.Or(a.advice, x.Advice(ownAgent)), ID: id,
+	}
+}
+
+// ownHeader is what all answers of our own have.
+func ownHeader(a answer, p problem) http.Header {
+	h := http.Header{
+		"Proxy-Status":           {proxyStatus(a, p)},
+		"Cache-Control":          {"no-store"},
+		"X-Content-Type-Options": {"nosniff"},
+	}
+	if p.RetryAfter > 0 {
+		h["Retry-After"] = []string{strconv.Itoa(p.RetryAfter)}
+	}
+	return h
+}
+
+// seconds rounds up, and never says zero.
+func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
+
+// proxyStatus is the field of RFC 9209, which tells machines that the answer
+// is not the origin's.
+func proxyStatus(a answer, p problem) string {
+	const most = 256 // bytes of details: some clients take no more than 16 KiB of header
+	details := string(p.Reason)
+	switch {
+	case a.reason == policy.ReasonOrigin: // what kind of failure it was
+		details += ": " + a.detail
+	case p.Entry != "":
+		details += ": " + p.EntryReason
+	case p.Rule != "":
+		details += fmt.Sprintf(": %q, line %d, group %s", p.Rule, p.Line, p.Group)
+	}
+	details = details[:min(len(details), most)]
+	status := "robotsproxy"
+	if a.token != "" {
+		status += "; error=" + a.token
+	}
+	quoted, err := httpsfv.Marshal(httpsfv.NewItem(strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' { // RFC 9651 3.3.3: strings are printable ASCII
+			return '?'
+		}
+		return r
+	}, details)))
+	if err != nil {
+		return status
+	}
+	return status + "; details=" + quoted
+}
+
+// acceptsJSON says whether a client asked for JSON by name.
+func acceptsJSON(accept []string) bool {
+	for _, list := range accept {
+		for item := range strings.SplitSeq(list, ",") {
+			media, params, err := mime.ParseMediaType(item)
+			if err != nil || media != "application/json" && media != "application/problem+json" {
+				continue
+			}
+			if q, err := strconv.ParseFloat(params["q"], 64); err != nil || q > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// text is the problem in a few lines.
+func (p *problem) text() []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "robotsproxy: %d %s\n%s\n\n", p.Status, p.Title, p.Detail)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-13s %s\n", name+":", value)
+		}
+	}
+	line("url", humanize.Printable(p.URL))
+	for _, f := range slices.Concat(p.Decided(), p.Rested()) {
+		line(f.Name, f.Value)
+	}
+	if p.RetryAfter > 0 {
+		line("try again in", fmt.Sprintf("%d s", p.RetryAfter))
+	}
+	line("what to do", p.Advice)
+	line("id", p.ID)
+	return []byte(b.String())
+}

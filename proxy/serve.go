@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"net/http"
+	"runtime"
+	"time"
+
+	"robotsproxy/policy"
+)
+
+// ServeHTTP answers one request, whether it came to the proxy's own port or
+// out of an intercepted tunnel.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		growStack()
+	}
+	rules := h.rules.acquire()
+	if c := arrivedBy(r).http; c != nil {
+		c.serving.Store(true)
+	}
+	if r.ContentLength == 0 {
+		r.Body = http.NoBody // as HTTP/1.1 has it: only so may the request go out again on a new connection
+	}
+	x := &exchange{client: w, request: r, rules: rules, started: time.Now(), draining: &h.draining}
+	defer x.leave()
+	x.watch.limit, x.watch.spare = h.o.Silence, &h.alarms
+	x.uploaded.Store(r.Body == nil || r.Body == http.NoBody)
+	x.record.Time = x.started
+	x.record.ID = h.ids.Next()
+	x.record.Monitor = rules.Monitor
+	x.record.Target, x.record.Remote = requested(r), r.RemoteAddr
+	q := &x.record.Request
+	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
+	defer h.survive(x)
+	if r.Method != http.MethodConnect { // whose target is a host: see admitConnect
+		x.url, q.Origin, x.noURL = target(r) // once: every later step trusts it
+	}
+	if x.url != nil {
+		x.takeURL()
+	}
+	if isOwn(x) {
+		h.serveOwn(x)
+		return
+	}
+	h.counts.requests.begin()
+	defer h.counts.requests.end()
+	err := h.enter(x)
+	if err == nil {
+		x.work, err = h.o.Memory.Begin(policy.ShareKey(q.Client), x.started)
+	}
+	defer x.work.End()
+	switch {
+	case err != nil:
+		h.finish(x, err)
+	case r.Method == http.MethodConnect:
+		h.serveConnect(x)
+	default:
+		h.serve(x)
+	}
+}
+
+// growStack makes room at once for what a request's way takes. HTTP/2 has a new
+// goroutine for each, whose stack would grow step by step, and be copied each time.
+//
+//go:noinline
+func growStack() {
+	var room [11 << 10]byte // with what stands already, under 16 KiB: more is dearer to have
+	runtime.KeepAlive(&room)
+}
+
+// serve is a request's way, from top to bottom.
+func (h *Handler) serve(x *exchange) {
+	defer x.release()
+	err := h.admit(x)
+	if err == nil {
+		err = h.judge(x)
+	}
+	answered := false
+	if err == nil {
+		answered, err = h.answerFromCopy(x)
+	}
+	if err == nil && !answered {
+		err = h.wait(x)
+	}
+	if err == nil && !answered {
+		err = h.forward(x)
+	}
+	h.finish(x, err)
+}

@@ -1,0 +1,97 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/memory"
+)
+
+// An unreadable is what net/http cannot read as a request.
+type unreadable struct {
+	conn     net.Conn
+	client   string
+	tlsFault error  // why there is no TLS; nil: no fault of TLS
+	headErr  error  // why the headMeter stopped the reading; nil: it did not
+	answer   []byte // net/http's
+}
+
+// notHTTP answers what net/http cannot read as a request, in place of the
+// answer that it has for it, and records it.
+func (h *Handler) notHTTP(c unreadable) error {
+	line, _, _ := strings.Cut(string(c.answer), "\r\n") // constant but for what kind of fault it is
+	a, to := notHTTPAnswer(line), c.conn
+	err := errors.New("no request that can be read: " + line)
+	if c.headErr != nil {
+		a, err = unreadAnswer(c.headErr), c.headErr
+	}
+	if c.tlsFault != nil {
+		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.tlsFault)
+		if !ok || inTheClear.Conn == nil {
+			h.o.Log.Debug("a TLS handshake with a client failed", "error", c.tlsFault)
+			return c.tlsFault // nothing was asked, and nothing can be answered
+		}
+		err, to = fmt.Errorf("tls handshake with the client: %w", c.tlsFault), inTheClear.Conn
+		a.detail, a.advice = "This port speaks TLS.", "Give the proxy's address as https:// to the client."
+	}
+	rec := &audit.Record{Time: time.Now(), ID: h.ids.Next(), Remote: c.conn.RemoteAddr().String(), Status: a.status, Err: err}
+	rec.Request.Client = c.client
+	rec.Decision.Reason = a.reason
+	if err := h.o.Audit.Write(rec); err != nil {
+		a = answerTo(err)
+	}
+	p := newProblem(a, explain.Explanation{}, false, rec.ID)
+	if a.status == http.StatusServiceUnavailable {
+		p.RetryAfter = 1
+	}
+	body := p.text()
+	resp := http.Response{StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Close: true, Header: ownHeader(a, p), ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body))}
+	resp.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	var whole bytes.Buffer
+	if err := resp.Write(&whole); err != nil {
+		return err
+	}
+	_, err = to.Write(whole.Bytes())
+	return err
+}
+
+// unreadAnswer is what is said where a headMeter stopped the reading.
+func unreadAnswer(err error) answer {
+	if errors.Is(err, memory.ErrShort) {
+		return answerTo(err)
+	}
+	return notHTTPAnswer("HTTP/1.1 431")
+}
+
+// notHTTPAnswer is what is said in place of an answer of net/http's.
+func notHTTPAnswer(line string) answer {
+	a := answerTo(errMalformed)
+	a.detail, a.advice = "The request is no HTTP that can be read.", "Look for what is wrong with its head: a missing or second Host, a length, a blank before a colon."
+	if fields := strings.Fields(line); len(fields) > 1 {
+		if n, err := strconv.Atoi(fields[1]); err == nil && n >= 400 && n <= 599 {
+			a.status = n
+		}
+	}
+	switch a.status {
+	case http.StatusRequestHeaderFieldsTooLarge:
+		a.detail, a.advice = "The head of the request is longer than 64 KiB, or has more than 1,024 lines.", "Send less in its address and headers."
+	case http.StatusNotImplemented:
+		a.detail, a.advice = "The request has a transfer coding that the proxy does not know.", "Send its body with a length, or in chunks."
+	case http.StatusExpectationFailed:
+		a.detail, a.advice = "The request expects what the proxy does not know.", "Leave Expect out, or at 100-continue."
+	case http.StatusHTTPVersionNotSupported:
+		a.detail, a.advice = "The request is of a version of HTTP that the proxy does not speak.", "Use HTTP/1.1 or HTTP/2."
+	}
+	return a
+}
