@@ -1,39 +1,63 @@
 package proxy
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net/http"
 	"strings"
 	"time"
 
 	"robotsproxy/policy"
+	"robotsproxy/robots"
 )
 
-// admit lets in what may go where it is to go.
-func (h *Handler) admit(x *exchange) error {
+// admit makes the checks of a request, or of a CONNECT, that precede the policy's decision. It finds out
+// the origin of a CONNECT; ServeHTTP has found out that of another request.
+func (h *Handler) admit(x *requestState) error {
 	if err := h.o.Ready(); err != nil {
 		return err
+	}
+	q := &x.record.Request
+	if x.request.Method == http.MethodConnect {
+		if q.Origin, x.noURL = connectTarget(x.request); q.Origin.Host != "" {
+			q.PathQuery = "/"
+		}
 	}
 	if x.noURL != nil {
 		return x.noURL
 	}
-	q := &x.record.Request
-	x.rules.speakFor(q)
-	if looped(x.request.Header, h.pseudo) {
+	return x.rules.admit(q, x.request.Header)
+}
+
+// admit checks that a request has not been through this proxy and that its destination is allowed, and
+// puts the identity that the operator has configured into q. A CONNECT keeps that of the client: it
+// does not go out. header is nil if there is only q, as for Explain.
+func (g *generation) admit(q *policy.Request, header http.Header) error {
+	if q.Method != http.MethodConnect {
+		q.UserAgent = cmp.Or(g.UserAgent, q.UserAgent)
+		q.From = cmp.Or(g.From, q.From)
+	}
+	if looped(header, g.Egress.Pseudonym()) {
 		return errLoop
 	}
-	return x.rules.Egress.Check(q.Origin.Host, q.Origin.Port)
+	return g.Egress.Check(q.Origin.Host, q.Origin.Port)
+}
+
+// passesThrough reports whether a tunnel to o is passed through, not intercepted. A tunnel to plain HTTP
+// never is: its requests are checked like all others.
+func (g *generation) passesThrough(o robots.Origin) bool {
+	return o.Scheme == "https" && g.Sealed(o.Host)
 }
 
 // judge asks the policy.
-func (h *Handler) judge(x *exchange) error {
+func (h *Handler) judge(x *requestState) error {
 	x.record.Decision = x.rules.Engine.Decide(x.request.Context(), x.record.Request)
 	return h.verdict(x)
 }
 
 // verdict keeps the robots.txt that the decision rests on, and then gives the refusal,
 // unless the proxy only monitors.
-func (h *Handler) verdict(x *exchange) error {
+func (h *Handler) verdict(x *requestState) error {
 	err := h.o.Keep(&x.record)
 	x.record.Decision.Release() // the request, or its refusal, may take long
 	if err != nil {
@@ -57,12 +81,12 @@ func refusal(d *policy.Decision) error {
 }
 
 // wait counts the request for its client, and holds it until its slot has come.
-func (h *Handler) wait(x *exchange) error {
+func (h *Handler) wait(x *requestState) error {
 	if x.rules.Monitor {
 		return nil
 	}
 	var err error
-	if x.ticket, err = x.rules.Engine.Take(x.record.Request.Client); err != nil {
+	if x.quota, err = x.rules.Engine.Take(x.record.Request.Client); err != nil {
 		return err
 	}
 	if err := x.readAhead(); err != nil {
@@ -89,7 +113,7 @@ const maxCredentials = 1 << 10
 // their credentials with CONNECT alone. When other Rules are in force than then,
 // it has to be somebody still who would be let in so. Who is kept out goes by its address; a
 // name that is only claimed is not recorded.
-func (h *Handler) enter(x *exchange) error {
+func (h *Handler) enter(x *requestState) error {
 	q := &x.record.Request
 	by := arrivedBy(x.request)
 	q.Client = addressOf(x.request.RemoteAddr)

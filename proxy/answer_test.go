@@ -174,7 +174,7 @@ func TestProxyStatusWithoutAnError(t *testing.T) {
 
 // RFC 6585 4: who is told that there are too many is told when to try again.
 func TestTooManyLoginsAreToldWhenToTryAgain(t *testing.T) {
-	h, x := &Handler{}, &exchange{rules: &generation{}}
+	h, x := &Handler{}, &requestState{rules: &generation{}}
 	if p := h.explain(x, answerTo(policy.ErrTooManyLogins), policy.ErrTooManyLogins); p.RetryAfter != 1 {
 		t.Errorf("Retry-After: %d", p.RetryAfter)
 	}

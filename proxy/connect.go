@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"robotsproxy/policy"
@@ -17,22 +16,18 @@ import (
 	"robotsproxy/robots"
 )
 
-// ftpPort is a port whose protocol cannot be checked inside of a tunnel.
-const ftpPort = 21
-
 // serveConnect answers CONNECT. It checks the form, address and port of the request, and
 // whether the host is denied; the requests inside have identities of their own. It dials the
 // origin first, so that the client sees a 502 if the origin cannot be reached.
-func (h *Handler) serveConnect(x *exchange) {
+func (h *Handler) serveConnect(x *requestState) {
 	defer x.endStream()
-	defer x.release()
-	o, err := h.admitConnect(x)
-	if err != nil {
+	defer x.releaseSlot()
+	if err := h.admit(x); err != nil {
 		h.finish(x, err)
 		return
 	}
-	// A tunnel to plain HTTP is never passed through: its requests are checked like all others.
-	if o.Scheme == "https" && x.rules.Sealed(o.Host) {
+	o := x.record.Request.Origin
+	if x.rules.passesThrough(o) {
 		h.finish(x, h.passThrough(x, o))
 		return
 	}
@@ -41,44 +36,9 @@ func (h *Handler) serveConnect(x *exchange) {
 	}
 }
 
-// admitConnect returns the origin of a tunnel (RFC 9112 3.2.3: host and port).
-func (h *Handler) admitConnect(x *exchange) (robots.Origin, error) {
-	r := x.request
-	if err := h.o.Ready(); err != nil {
-		return robots.Origin{}, err
-	}
-	if tunnelOf(r) != nil {
-		return robots.Origin{}, fmt.Errorf("%w: a tunnel inside a tunnel", errMalformed)
-	}
-	if strings.Contains(r.Host, "@") {
-		return robots.Origin{}, fmt.Errorf("%w: credentials in the address", errMalformed)
-	}
-	if r.RequestURI != r.Host || !hasPort(r.Host) || strings.HasSuffix(r.Host, ":") {
-		return robots.Origin{}, fmt.Errorf("%w: CONNECT needs host:port, and nothing else", errMalformed)
-	}
-	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; else what follows could be read as a body, or as the tunnel's content
-		return robots.Origin{}, fmt.Errorf("%w: CONNECT has no body", errMalformed)
-	}
-	o, err := robots.ParseOrigin("https", r.Host)
-	if err != nil {
-		return robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
-	}
-	if o.Port == 80 {
-		o.Scheme = "http"
-	}
-	x.record.Request.Origin, x.record.Request.PathQuery = o, "/"
-	if o.Port == ftpPort {
-		return o, errFTPTunnel
-	}
-	if looped(r.Header, h.pseudo) {
-		return o, errLoop
-	}
-	return o, x.rules.Egress.Check(o.Host, o.Port)
-}
-
 // intercept makes an intercepted tunnel and hands it to the inner server. It writes a record
 // only if it fails.
-func (h *Handler) intercept(x *exchange, o robots.Origin) error {
+func (h *Handler) intercept(x *requestState, o robots.Origin) error {
 	var limits pace.Limits
 	if !x.rules.Monitor { // else a denied host is recorded with the requests inside
 		d := x.rules.Engine.DecideConnect(x.record.Request)
@@ -122,7 +82,7 @@ func (h *Handler) intercept(x *exchange, o robots.Origin) error {
 const maxElsewhere = 3
 
 // reach makes sure that the origin can be connected to, within the concurrency limit.
-func (h *Handler) reach(x *exchange, o robots.Origin, limits pace.Limits) error {
+func (h *Handler) reach(x *requestState, o robots.Origin, limits pace.Limits) error {
 	ctx := x.request.Context()
 	if !x.rules.Monitor {
 		var err error
@@ -133,13 +93,13 @@ func (h *Handler) reach(x *exchange, o robots.Origin, limits pace.Limits) error 
 			return err
 		}
 	}
-	defer x.release()
+	defer x.releaseSlot()
 	return x.rules.Egress.At(x.at).Reach(ctx, o)
 }
 
 // acceptTunnel answers a CONNECT and makes its connection a tunnel, which kind counts. The
 // caller removes the tunnel from h.conns when it is handed over or closed.
-func (h *Handler) acceptTunnel(x *exchange, o robots.Origin, kind *tally) (*tunnelConn, error) {
+func (h *Handler) acceptTunnel(x *requestState, o robots.Origin, kind *tally) (*tunnelConn, error) {
 	accept := x.streamed
 	if x.request.ProtoMajor == 1 {
 		accept = x.established
@@ -161,7 +121,7 @@ func (h *Handler) acceptTunnel(x *exchange, o robots.Origin, kind *tally) (*tunn
 }
 
 // established takes over an HTTP/1 connection and answers its CONNECT.
-func (x *exchange) established() (net.Conn, *bufio.Reader, error) {
+func (x *requestState) established() (net.Conn, *bufio.Reader, error) {
 	conn, buffered, err := x.hijack()
 	if err != nil {
 		return nil, nil, err
@@ -218,7 +178,7 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 }
 
 // passThrough decides about a tunnel by its host alone and passes it through.
-func (h *Handler) passThrough(x *exchange, o robots.Origin) error {
+func (h *Handler) passThrough(x *requestState, o robots.Origin) error {
 	x.record.Decision = x.rules.Engine.DecideTunnel(x.request.Context(), x.record.Request)
 	err := h.verdict(x)
 	if err == nil {
@@ -252,38 +212,38 @@ func (h *Handler) passThrough(x *exchange, o robots.Origin) error {
 
 // streamed answers a CONNECT that came by HTTP/2 and makes a connection of its
 // stream. Whoever serves the exchange ends with x.endStream.
-func (x *exchange) streamed() (net.Conn, *bufio.Reader, error) {
+func (x *requestState) streamed() (net.Conn, *bufio.Reader, error) {
 	client := http.NewResponseController(x.client)
 	header := x.client.Header()
 	header["Content-Type"], header["Date"] = nil, nil // an established tunnel has neither
-	x.headSent = true
+	x.response.headSent = true
 	x.client.WriteHeader(http.StatusOK)
 	if err := client.Flush(); err != nil {
 		return nil, nil, err
 	}
 	sent, toClient := net.Pipe()
 	received, fromClient := net.Pipe()
-	x.stream = &streamConn{Conn: sent, received: received, remote: remoteAddr(x.request), client: client}
+	x.tunnel.conn = &streamConn{Conn: sent, received: received, remote: remoteAddr(x.request), client: client}
 	body := x.request.Body
-	x.pumps.Go(func() {
+	x.tunnel.copies.Go(func() {
 		io.Copy(fromClient, body)
 		fromClient.Close()
 	})
-	x.pumps.Go(func() {
+	x.tunnel.copies.Go(func() {
 		io.Copy(flushing{x.client, client}, toClient)
-		x.stream.end()
+		x.tunnel.conn.end()
 		toClient.Close()
 		body.Close() // ends the other pump
 	})
-	return x.stream, bufio.NewReader(received), nil
+	return x.tunnel.conn, bufio.NewReader(received), nil
 }
 
 // endStream waits until a stream has ended, if there is one: it ends with its
 // handler.
-func (x *exchange) endStream() {
-	x.leave() // what comes out of it are requests of their own
-	x.pumps.Wait()
-	if x.stream != nil && x.stream.broken.Load() {
+func (x *requestState) endStream() {
+	x.releaseRules() // what comes out of it are requests of their own
+	x.tunnel.copies.Wait()
+	if x.tunnel.conn != nil && x.tunnel.conn.broken.Load() {
 		panic(http.ErrAbortHandler) // net/http resets the stream
 	}
 }

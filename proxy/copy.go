@@ -49,7 +49,7 @@ func (r *Rules) fromCopy(ctx context.Context, q policy.Request, upgrade string, 
 // answerFromCopy answers a request for robots.txt with the cached copy, which the cache
 // fetches if it is not known. So clients cannot make the proxy ask the origin more often than
 // the cache does. answered reports whether the request has been answered.
-func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
+func (h *Handler) answerFromCopy(x *requestState) (answered bool, err error) {
 	rec := &x.record
 	if rec.Decision.Reason != policy.ReasonRobotsTxt {
 		return false, nil
@@ -74,7 +74,7 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 	header := x.Header()
 	modified := copyHeader(header, a, time.Now())
 	addVia(header, h.via)
-	x.length = int64(len(a.Body))
+	x.response.length = int64(len(a.Body))
 	x.watch.begin(x)
 	defer x.watch.stop()
 	if a.Status == http.StatusOK {
@@ -87,7 +87,7 @@ func (h *Handler) answerFromCopy(x *exchange) (answered bool, err error) {
 		}
 	}
 	x.flushLast()
-	return true, x.failure
+	return true, x.response.failure
 }
 
 // copyHeader fills in the header of an answer from a copy, and gives when the file was

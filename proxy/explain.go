@@ -16,19 +16,18 @@ import (
 func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision {
 	rules := h.rules.acquire()
 	defer rules.release()
-	rules.speakFor(&q)
 	err := rules.checkLength(len(q.Origin.String()) + len(q.PathQuery))
 	if err == nil && q.Origin.Scheme == "ftp" {
 		err = ftp.CheckPath(q.PathQuery)
 	}
 	if err == nil {
-		err = rules.Egress.Check(q.Origin.Host, q.Origin.Port)
+		err = rules.admit(&q, nil)
 	}
 	if err != nil {
 		return policy.Decision{Reason: answerTo(err).reason, Err: err}
 	}
 	judge := rules.Engine.Decide
-	if q.Origin.Scheme == "https" && rules.Sealed(q.Origin.Host) {
+	if rules.passesThrough(q.Origin) {
 		judge = rules.Engine.DecideTunnel
 		q.From = "" // nothing that it sends is in a CONNECT
 	}

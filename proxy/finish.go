@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,45 +21,31 @@ import (
 
 // finish writes the record, and then, where nothing has been answered yet,
 // the answer. A transfer that broke off is broken for the client too.
-func (h *Handler) finish(x *exchange, err error) {
+func (h *Handler) finish(x *requestState, err error) {
 	rec := &x.record
 	if errors.Is(err, context.Canceled) && h.cut.Load() {
 		err = errCut // and not the client
 	}
 	var a answer
 	var wait time.Duration
-	if err != nil && !x.headSent {
+	if err != nil && !x.response.headSent {
 		a, wait, err = h.settle(x, err)
-	}
-	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
-		rec.BackOff, rec.Slowed, rec.StoreAway = busy.BackOff, busy.Slowed, busy.Alone
 	}
 	if errors.Is(err, egress.ErrParent) && h.parent.due() {
 		h.o.Log.Warn("the parent proxy does not serve", "error", err)
 	}
-	rec.Err = err
-	if errors.Is(err, errRefused) {
-		rec.Err = nil // the decision says it all
-	}
-	if x.slot != nil {
-		if x.connecting.Load() && errors.Is(err, context.Canceled) {
-			x.slot.Sent() // the client has left, and net/http goes on to connect all the same
-		}
-		held := x.slot.Held()
-		rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)
-		rec.StoreAway = rec.StoreAway || held.Alone
-		x.release() // the origin has done its part: a client that does not read holds up nobody else
-	}
+	x.recordPace(err)
+	x.releaseSlot() // the origin has done its part: a client that does not read holds up nobody else
 	if !x.sent.Load() {
-		x.ticket.GiveBack()
+		x.quota.GiveBack()
 	}
-	rec.Took = time.Since(x.started)
+	rec.Took = time.Since(rec.Time)
 	x.recorded = true
-	if werr := h.o.Audit.Write(rec); werr != nil && !x.headSent {
+	if werr := h.writeRecord(rec, err); werr != nil && !x.response.headSent {
 		err, a = werr, answerTo(werr)
 	}
 	switch {
-	case x.headSent && err != nil:
+	case x.response.headSent && err != nil:
 		x.abort()
 	case err != nil:
 		h.refusals.wait(x.request.Context(), wait)
@@ -72,7 +57,7 @@ func (h *Handler) finish(x *exchange, err error) {
 // settle gives the answer to a request that failed with err, puts it into the record, and
 // says how long the answer has to wait. A client with too many such waits is refused for
 // that, with the error that settle gives instead of err.
-func (h *Handler) settle(x *exchange, err error) (a answer, wait time.Duration, _ error) {
+func (h *Handler) settle(x *requestState, err error) (a answer, wait time.Duration, _ error) {
 	rec := &x.record
 	a = answerTo(err)
 	if !x.sent.Load() {
@@ -92,7 +77,7 @@ func (h *Handler) settle(x *exchange, err error) (a answer, wait time.Duration, 
 }
 
 // survive makes a panic cost one request and nothing else.
-func (h *Handler) survive(x *exchange) {
+func (h *Handler) survive(x *requestState) {
 	fault := recover()
 	if fault == nil {
 		return
@@ -112,9 +97,9 @@ func (h *Handler) survive(x *exchange) {
 const noRoomRetry = 10 * time.Minute
 
 // refuse answers the client. The record has been written.
-func (h *Handler) refuse(x *exchange, a answer, err error) {
+func (h *Handler) refuse(x *requestState, a answer, err error) {
 	p := h.explain(x, a, err)
-	x.headSent = true
+	x.response.headSent = true
 	if a.status == statusClientLeft || x.early.left {
 		panic(http.ErrAbortHandler)
 	}
@@ -154,7 +139,7 @@ func (h *Handler) refuse(x *exchange, a answer, err error) {
 }
 
 // explain says what is refused and on what grounds.
-func (h *Handler) explain(x *exchange, a answer, err error) problem {
+func (h *Handler) explain(x *requestState, a answer, err error) problem {
 	q, d := &x.record.Request, &x.record.Decision
 	p := newProblem(a, explain.Of(d), x.rules.UserAgent != "", x.record.ID)
 	p.CrawlDelay = d.Pace.CrawlDelay.Seconds() // of a request for robots.txt too, which asks for none itself

@@ -45,7 +45,7 @@ func (l pipelineLog) Printf(format string, v ...any) {
 }
 
 // forward sends the request through the pipeline, and the response to the client.
-func (h *Handler) forward(x *exchange) error {
+func (h *Handler) forward(x *requestState) error {
 	ctx, cancel := context.WithCancelCause(context.WithValue(x.request.Context(), exchangeKey{}, x))
 	defer cancel(nil)
 	x.cancel = cancel
@@ -63,24 +63,24 @@ func (h *Handler) forward(x *exchange) error {
 	x.slot.Follow(x)
 	h.pipeline.ServeHTTP(x, r)
 	switch {
-	case x.upgraded != nil:
+	case x.response.upgraded != nil:
 		x.watch.stop() // the relay has a watch of its own
 		return h.upgrade(x)
-	case x.failure != nil:
-	case x.length >= 0 && x.record.Bytes > 0:
+	case x.response.failure != nil:
+	case x.response.length >= 0 && x.record.Bytes > 0:
 		x.flushLast()
-	case x.length < 0 && x.body.x != nil && ctx.Err() != nil:
+	case x.response.length < 0 && x.response.body.x != nil && ctx.Err() != nil:
 		// The client left before it read the end. The origin may have ended without an
 		// error, because the proxy closed the connection.
 		x.fail(context.Cause(ctx))
 	}
-	return x.failure
+	return x.response.failure
 }
 
 // roundTrip sends a request of the pipeline. It keeps an error in the exchange and mutes the
 // pipeline, which would write a response of its own.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
-	x := r.Context().Value(exchangeKey{}).(*exchange)
+	x := r.Context().Value(exchangeKey{}).(*requestState)
 	x.connecting.Store(true)
 	resp, err := x.rules.Egress.At(x.at).Send(r.Context(), r, x)
 	x.early.end()
@@ -93,14 +93,14 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	}
 	h.adaptPace(x, resp, err)
 	if err != nil {
-		if upload := x.upload.Load(); upload != nil && !x.refused.Load() {
+		if upload := x.upload.err.Load(); upload != nil && !x.refused.Load() {
 			err = *upload // it is not the origin's fault
 		}
 		return nil, x.mute(err)
 	}
 	x.record.Preferences = audit.PreferencesOf(resp.Header)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		x.muted, x.upgraded = true, resp
+		x.response.muted, x.response.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
 	}
 	connection := resp.Header["Connection"]
@@ -108,7 +108,7 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	stripTrailer(resp.Trailer, connection)
 	// The pipeline would copy each value.
 	maps.Copy(x.client.Header(), resp.Header)
-	x.length = resp.ContentLength
+	x.response.length = resp.ContentLength
 	if isEventStream(resp.Header.Get("Content-Type")) {
 		if err := x.detach(); err != nil {
 			resp.Body.Close()
@@ -117,8 +117,8 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 	}
 	resp.Header = nil
 	if resp.Body != http.NoBody {
-		x.body = originBody{resp.Body, x, resp, connection}
-		resp.Body = &x.body
+		x.response.body = originBody{resp.Body, x, resp, connection}
+		resp.Body = &x.response.body
 	}
 	return resp, nil
 }
@@ -139,8 +139,8 @@ func checkResponse(r *http.Request, resp *http.Response) error {
 }
 
 // mute keeps why there is no response, and keeps the pipeline's response from the client.
-func (x *exchange) mute(err error) error {
-	x.muted = true
+func (x *requestState) mute(err error) error {
+	x.response.muted = true
 	x.fail(err)
 	return err
 }
@@ -152,7 +152,7 @@ func isEventStream(contentType string) bool {
 
 // adaptPace slows down for an origin that asks for it, or is slow. A request with a body is
 // not timed, because the time depends on the client too.
-func (h *Handler) adaptPace(x *exchange, resp *http.Response, err error) {
+func (h *Handler) adaptPace(x *requestState, resp *http.Response, err error) {
 	if x.slot == nil {
 		return
 	}
@@ -179,7 +179,7 @@ func retryAfter(v string, now time.Time) time.Duration {
 }
 
 // outgoing makes a client's headers those of the request to the origin.
-func (h *Handler) outgoing(x *exchange, r *http.Request) {
+func (h *Handler) outgoing(x *requestState, r *http.Request) {
 	r.Trailer = announced(r)
 	upgrade := ""
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
@@ -209,8 +209,8 @@ func (h *Handler) outgoing(x *exchange, r *http.Request) {
 // upgrade answers 101 and joins the two connections until both halves have
 // ended. Its place was one of a page; it gives that back and falls under the
 // ceiling of its own.
-func (h *Handler) upgrade(x *exchange) error {
-	resp := x.upgraded
+func (h *Handler) upgrade(x *requestState) error {
+	resp := x.response.upgraded
 	origin, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {
 		return fmt.Errorf("upgrade: %T cannot be written to", resp.Body)

@@ -71,7 +71,6 @@ func (l Limits) orDefault() Limits {
 // Shutdown.
 type Handler struct {
 	o        Options  // but for the Rules
-	pseudo   string   // our name in Via, unlike any other proxy's
 	via      []string // what we add to a Via header; one value
 	pipeline *goproxy.ProxyHttpServer
 	outer    *h1.Server

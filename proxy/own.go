@@ -20,7 +20,7 @@ const seeGuide = "What this proxy is and how to use it is told by / at its own a
 // an answer to. Whatever else comes without a site, or with our own address for one,
 // is refused as ever. Nothing goes out for what this says yes to, and nothing of it
 // is recorded. A request in a tunnel is never one.
-func isOwn(x *exchange) bool {
+func isOwn(x *requestState) bool {
 	r := x.request
 	by := arrivedBy(r)
 	switch {
@@ -92,7 +92,7 @@ func isLocalhost(host string) bool {
 }
 
 // serveOwn has the guide answer, and marks the answer as the proxy's own.
-func (h *Handler) serveOwn(x *exchange) {
+func (h *Handler) serveOwn(x *requestState) {
 	header := ownHeader(answer{}, problem{Explanation: explain.Explanation{Reason: "the proxy's own page"}})
 	maps.Copy(x.client.Header(), header)
 	x.last()
@@ -104,7 +104,7 @@ func (h *Handler) serveOwn(x *exchange) {
 }
 
 // meantUs says whether who is refused may have meant the proxy itself.
-func meantUs(x *exchange, err error) bool {
+func meantUs(x *requestState, err error) bool {
 	switch {
 	case x.rules.Own == nil:
 		return false

@@ -180,12 +180,6 @@ func (g *generations) tlsConfig() *tls.Config {
 	}
 }
 
-// speakFor puts into q what is sent in place of what the client says of itself.
-func (r *generation) speakFor(q *policy.Request) {
-	q.UserAgent = cmp.Or(r.UserAgent, q.UserAgent)
-	q.From = cmp.Or(r.From, q.From)
-}
-
 // aim chooses, with PerAddress, the one address for a request to o, and has l pace it by
 // that address, wherever the name leads later. A back-off stays the host's own.
 func (r *Rules) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {

@@ -3,7 +3,6 @@ package proxy
 import (
 	"net/http"
 	"runtime"
-	"time"
 
 	"robotsproxy/policy"
 )
@@ -21,18 +20,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		r.Body = http.NoBody // as HTTP/1.1 has it: only so may the request go out again on a new connection
 	}
-	x := &exchange{client: w, request: r, rules: rules, started: time.Now(), draining: &h.draining}
-	defer x.leave()
+	x := &requestState{client: w, request: r, rules: rules, draining: &h.draining}
+	defer x.releaseRules()
 	x.watch.limit, x.watch.spare = h.o.Silence, &h.alarms
-	x.uploaded.Store(r.Body == nil || r.Body == http.NoBody)
-	x.record.Time = x.started
-	x.record.ID = h.ids.Next()
-	x.record.Monitor = rules.Monitor
-	x.record.Target, x.record.Remote = requested(r), r.RemoteAddr
-	q := &x.record.Request
-	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
+	x.upload.complete.Store(r.Body == nil || r.Body == http.NoBody)
+	h.newRecord(&x.record, r.RemoteAddr)
+	x.recordRequest()
 	defer h.survive(x)
-	if r.Method != http.MethodConnect { // whose target is a host: see admitConnect
+	q := &x.record.Request
+	if r.Method != http.MethodConnect { // whose target is a host: see admit
 		x.url, q.Origin, x.noURL = target(r) // once: every later step trusts it
 	}
 	if x.url != nil {
@@ -46,7 +42,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.counts.requests.end()
 	err := h.enter(x)
 	if err == nil {
-		x.work, err = h.o.Memory.Begin(policy.ShareKey(q.Client), x.started)
+		x.work, err = h.o.Memory.Begin(policy.ShareKey(q.Client), x.record.Time)
 	}
 	defer x.work.End()
 	switch {
@@ -69,8 +65,8 @@ func growStack() {
 }
 
 // serve is a request's way, from top to bottom.
-func (h *Handler) serve(x *exchange) {
-	defer x.release()
+func (h *Handler) serve(x *requestState) {
+	defer x.releaseSlot()
 	err := h.admit(x)
 	if err == nil {
 		err = h.judge(x)

@@ -139,7 +139,6 @@ func New(o Options) (*Handler, error) {
 	o.Rules, o.Limits = Rules{}, o.Limits.orDefault()
 	h := &Handler{
 		o:       o,
-		pseudo:  rules.Egress.Pseudonym(),
 		conns:   newConnections(),
 		handoff: newHandoff(),
 		room:    &room{free: make(chan struct{}, 1)},
@@ -147,7 +146,7 @@ func New(o Options) (*Handler, error) {
 
 		refusals: newRefusals(),
 	}
-	h.via = []string{"1.1 " + h.pseudo}
+	h.via = []string{"1.1 " + rules.Egress.Pseudonym()}
 	h.rules.install(rules, 1)
 	h.pipeline = h.newPipeline()
 	h.outer = h1.New(h.newServer())

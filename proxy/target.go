@@ -108,6 +108,37 @@ func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origi
 	return normal(u, o), o, nil
 }
 
+// ftpPort is a port whose protocol cannot be checked inside of a tunnel.
+const ftpPort = 21
+
+// connectTarget returns the origin that a CONNECT names (RFC 9112 3.2.3: host and port). Its scheme is a guess
+// by the port. An error that comes with an origin is about that origin.
+func connectTarget(r *http.Request) (robots.Origin, error) {
+	if tunnelOf(r) != nil {
+		return robots.Origin{}, fmt.Errorf("%w: a tunnel inside a tunnel", errMalformed)
+	}
+	if strings.Contains(r.Host, "@") {
+		return robots.Origin{}, fmt.Errorf("%w: credentials in the address", errMalformed)
+	}
+	if r.RequestURI != r.Host || !hasPort(r.Host) || strings.HasSuffix(r.Host, ":") {
+		return robots.Origin{}, fmt.Errorf("%w: CONNECT needs host:port, and nothing else", errMalformed)
+	}
+	if r.ProtoMajor == 1 && r.ContentLength != 0 { // RFC 9110 9.3.6; else what follows could be read as a body, or as the tunnel's content
+		return robots.Origin{}, fmt.Errorf("%w: CONNECT has no body", errMalformed)
+	}
+	o, err := robots.ParseOrigin("https", r.Host)
+	if err != nil {
+		return robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	if o.Port == 80 {
+		o.Scheme = "http"
+	}
+	if o.Port == ftpPort {
+		return o, errFTPTunnel
+	}
+	return o, nil
+}
+
 // normal puts a normalised origin into u.
 func normal(u *url.URL, o robots.Origin) *url.URL {
 	u.Scheme, u.Host = o.Scheme, authority(o)

@@ -138,7 +138,7 @@ func TestReadAhead(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := r.Body
-			x := &exchange{request: r}
+			x := &requestState{request: r}
 			if x.work, err = memory.New(memory.Options{}).Begin("", time.Now()); err != nil {
 				t.Fatal(err)
 			}

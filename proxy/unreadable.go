@@ -44,10 +44,10 @@ func (h *Handler) notHTTP(c unreadable) error {
 		err, to = fmt.Errorf("tls handshake with the client: %w", c.tlsFault), inTheClear.Conn
 		a.detail, a.advice = "This port speaks TLS.", "Give the proxy's address as https:// to the client."
 	}
-	rec := &audit.Record{Time: time.Now(), ID: h.ids.Next(), Remote: c.conn.RemoteAddr().String(), Status: a.status, Err: err}
-	rec.Request.Client = c.client
-	rec.Decision.Reason = a.reason
-	if err := h.o.Audit.Write(rec); err != nil {
+	rec := new(audit.Record)
+	h.newRecord(rec, c.conn.RemoteAddr().String())
+	rec.Request.Client, rec.Status, rec.Decision.Reason = c.client, a.status, a.reason
+	if err := h.writeRecord(rec, err); err != nil {
 		a = answerTo(err)
 	}
 	p := newProblem(a, explain.Explanation{}, false, rec.ID)

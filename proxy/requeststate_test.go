@@ -27,7 +27,7 @@ func TestALateHeadWaitsForAnotherTurn(t *testing.T) {
 			}
 			return s
 		}
-		x := &exchange{slotGate: slotGate{slot: ready(one)}}
+		x := &requestState{attempt: attempt{slotGate: slotGate{slot: ready(one)}}}
 		defer x.slot.Release()
 		x.permitted.Store(true)
 		if began := time.Now(); x.Ready(t.Context()) != nil || !time.Now().Equal(began) {

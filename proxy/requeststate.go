@@ -35,55 +35,69 @@ const maxReadAhead = 64 << 10
 
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// An exchange is one request and its response, with its record and its slot. As the
-// pipeline's ResponseWriter it streams: what the origin has sent does not wait for more.
-type exchange struct {
-	client   http.ResponseWriter
-	request  *http.Request // as the client sent it
-	rules    *generation   // that it began in
-	left     bool          // that is told of its end
-	url      *url.URL      // the target, normalised; nil: none, or a CONNECT
-	noURL    error         // why there is no target
-	record   audit.Record
-	ticket   policy.Ticket // of the client's quota
-	slotGate               // of the request's slot; its slot is nil while it has none
-	at       netip.Addr    // that the slot is for, and that the request is sent to; zero: any of the host
-	started  time.Time
-	work     memory.Work // what the request counts for in the memory budget
+// A requestState is the state of one request of a client, up to its record and its response. As the
+// pipeline's ResponseWriter it streams: what the origin has sent does not wait for more. It is also the
+// [egress.Gate] of the request, and the [pace.Transfer] of its slot. It belongs to the goroutine that
+// serves the request, but for what its parts say of other goroutines.
+type requestState struct {
+	client        http.ResponseWriter
+	request       *http.Request // as the client sent it
+	rules         *generation   // that it began under
+	rulesReleased bool          // rules is released
+	url           *url.URL      // the target, normalised; nil: none, or a CONNECT
+	noURL         error         // why there is no target
+	record        audit.Record
+	recorded      bool          // the record has been written
+	quota         policy.Ticket // of the client's quota
+	work          memory.Work   // what the request counts for in the memory budget
+	draining      *atomic.Bool  // the handler's
+	watch         watch
+	passed        atomic.Int64 // bytes of both bodies so far
+	attempt
+	upload   uploadState
+	early    earlyResponses
+	response responseState
+	tunnel   streamTunnel
+}
 
-	draining *atomic.Bool // the handler's
+// An attempt is the sending of a request to the origin, with its slot; the slot is nil while there is none.
+type attempt struct {
+	slotGate
+	at         netip.Addr              // that the slot is for, and that the request is sent to; zero: any of the host
+	connecting atomic.Bool             // egress makes a connection for the request; goroutines of egress set it
+	cancel     context.CancelCauseFunc // ends the sending and the response; nil: nothing is being sent
+}
 
+// An uploadState is how far the client's body was read. Goroutines of egress read the body.
+type uploadState struct {
+	err      atomic.Pointer[error] // why the body ended early
+	complete atomic.Bool           // the body was read to its end
+	reading  atomic.Bool           // a read is under way
+}
+
+// A responseState is how far the response was sent to the client.
+type responseState struct {
+	headSent bool           // the head was sent
 	muted    bool           // what the pipeline writes is not for the client
-	upgraded *http.Response // the origin changed protocols (101)
-	headSent bool           // the head of the response was sent to the client
-	recorded bool           // the record has been handed over
+	upgraded *http.Response // the origin's, which changes protocols (101); nil: there is none
 	length   int64          // of the body, as the origin announced it; -1: unknown
 	body     originBody
-	failure  error // why there is no response from the origin, or why it ended early
-	watch    watch
-	cancel   context.CancelCauseFunc // ends what goes on with the origin; nil: nothing does yet
+	failure  error       // why there is no response from the origin, or why it ended early
+	writing  atomic.Bool // the response is being sent
+	sending  atomic.Bool // a write to the client is under way
+}
 
-	// Goroutines of egress use these.
-	connecting atomic.Bool           // egress makes a connection for the request
-	upload     atomic.Pointer[error] // why the client's body ended early
-
-	uploaded atomic.Bool  // the client's body was read to its end
-	reading  atomic.Bool  // a read of the client's body is under way
-	writing  atomic.Bool  // the response is being written to the client
-	sending  atomic.Bool  // a write to the client is under way
-	passed   atomic.Int64 // bytes of both bodies so far
-
-	stream *streamConn    // that a CONNECT came as, when it has become a tunnel
-	pumps  sync.WaitGroup // that join the two
-
-	early earlyResponses
+// A streamTunnel is the tunnel of a CONNECT that came as a stream of HTTP/2.
+type streamTunnel struct {
+	conn   *streamConn    // nil: there is none, or not yet
+	copies sync.WaitGroup // of the goroutines that join conn and the stream
 }
 
 // readAhead reads a small body of known length into memory, so that a client
 // that leaves during the wait is noticed. A client that expects 100 Continue
 // has not sent its body, and is not asked for it before its turn. A body for which
 // the memory budget has no room stays with the client too.
-func (x *exchange) readAhead() error {
+func (x *requestState) readAhead() error {
 	r := x.request
 	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" || !x.work.Body(r.ContentLength) {
 		return nil
@@ -104,29 +118,29 @@ func (x *exchange) readAhead() error {
 }
 
 // leave ends the use of the generation, once.
-func (x *exchange) leave() {
-	if !x.left {
-		x.left = true
+func (x *requestState) releaseRules() {
+	if !x.rulesReleased {
+		x.rulesReleased = true
 		x.rules.release()
 	}
 }
 
 // fail keeps the first error, which the pipeline does not return.
-func (x *exchange) fail(err error) {
-	if x.failure != nil || err == nil {
+func (x *requestState) fail(err error) {
+	if x.response.failure != nil || err == nil {
 		return
 	}
-	if x.watch.silent.Load() && x.upload.Load() == nil {
+	if x.watch.silent.Load() && x.upload.err.Load() == nil {
 		err = x.watch.cause() // the watch has caused the error
 	}
-	x.failure = err
+	x.response.failure = err
 }
 
 // release gives back what the exchange holds.
-func (x *exchange) release() { x.slot.Release() }
+func (x *requestState) releaseSlot() { x.slot.Release() }
 
 // Ready implements [egress.Gate].
-func (x *exchange) Ready(ctx context.Context) error {
+func (x *requestState) Ready(ctx context.Context) error {
 	x.connecting.Store(false)
 	if x.slot == nil {
 		return nil
@@ -140,13 +154,13 @@ func (x *exchange) Ready(ctx context.Context) error {
 }
 
 // Retry implements [egress.Gate].
-func (x *exchange) Retry() {
+func (x *requestState) Retry() {
 	x.slotGate.Retry()
 	x.connecting.Store(true)
 }
 
 // Header is the client's, as long as that may be touched.
-func (x *exchange) Header() http.Header {
+func (x *requestState) Header() http.Header {
 	if x.early.left {
 		return http.Header{}
 	}
@@ -154,11 +168,11 @@ func (x *exchange) Header() http.Header {
 }
 
 // WriteHeader sends the head of the response to the client.
-func (x *exchange) WriteHeader(status int) {
-	if x.muted || x.headSent {
+func (x *requestState) WriteHeader(status int) {
+	if x.response.muted || x.response.headSent {
 		return
 	}
-	x.headSent = true
+	x.response.headSent = true
 	x.record.Status = status
 	x.last()
 	x.write()
@@ -168,7 +182,7 @@ func (x *exchange) WriteHeader(status int) {
 			x.client.Header().Del(textproto.TrimString(name))
 		}
 	}
-	if x.length < 0 {
+	if x.response.length < 0 {
 		x.Flush() // the head of a stream does not wait for its first byte
 	}
 }
@@ -179,14 +193,14 @@ func (x *exchange) WriteHeader(status int) {
 // not been read to its end, which the answer does not wait for either; after
 // chunks, since net/http does not say whether a Content-Length stood beside them
 // (RFC 9112 6.1); and with HTTP/1.0, whose Transfer-Encoding it passes over (9.3).
-func (x *exchange) last() {
+func (x *requestState) last() {
 	if x.draining.Load() {
 		x.client.Header().Set("Connection", "close")
 	}
 	if x.request.ProtoMajor != 1 {
 		return
 	}
-	whole := x.uploaded.Load()
+	whole := x.upload.complete.Load()
 	if whole && x.request.ProtoAtLeast(1, 1) && len(x.request.TransferEncoding) == 0 {
 		return
 	}
@@ -199,8 +213,8 @@ func (x *exchange) last() {
 // abort breaks the client's transfer off so that it is seen to be broken:
 // net/http cuts the connection, or resets the stream. Where the end of the
 // connection is the end of the body as well, that takes a reset.
-func (x *exchange) abort() {
-	if x.length < 0 && !x.request.ProtoAtLeast(1, 1) {
+func (x *requestState) abort() {
+	if x.response.length < 0 && !x.request.ProtoAtLeast(1, 1) {
 		if conn, _, err := http.NewResponseController(x.client).Hijack(); err == nil {
 			reset(conn)
 		}
@@ -210,8 +224,8 @@ func (x *exchange) abort() {
 
 // endUpload reads, after the answer, what is left of the client's body, for a
 // bounded time: net/http would do it without an end.
-func (x *exchange) endUpload() {
-	if x.uploaded.Load() || x.request.ProtoMajor != 1 {
+func (x *requestState) endUpload() {
+	if x.upload.complete.Load() || x.request.ProtoMajor != 1 {
 		return
 	}
 	client := http.NewResponseController(x.client)
@@ -221,13 +235,13 @@ func (x *exchange) endUpload() {
 }
 
 // Write sends a part of the body to the client.
-func (x *exchange) Write(b []byte) (int, error) {
-	if x.muted {
+func (x *requestState) Write(b []byte) (int, error) {
+	if x.response.muted {
 		return len(b), nil
 	}
-	x.sending.Store(true)
+	x.response.sending.Store(true)
 	n, err := x.client.Write(b)
-	x.sending.Store(false)
+	x.response.sending.Store(false)
 	x.passed.Add(int64(n))
 	x.watch.moved()
 	x.record.Bytes += int64(n)
@@ -236,18 +250,18 @@ func (x *exchange) Write(b []byte) (int, error) {
 }
 
 // Flush sends what is buffered to the client.
-func (x *exchange) Flush() {
-	if !x.muted {
-		x.sending.Store(true)
+func (x *requestState) Flush() {
+	if !x.response.muted {
+		x.response.sending.Store(true)
 		http.NewResponseController(x.client).Flush() // best effort: the next Write tells
-		x.sending.Store(false)
+		x.response.sending.Store(false)
 	}
 }
 
 // flushLast sends the last bytes while the watch runs. With HTTP/2 net/http sends them in
 // one frame with the end of the stream when the handler returns: then flushLast limits
 // their time, and no watch is needed.
-func (x *exchange) flushLast() {
+func (x *requestState) flushLast() {
 	if x.request.ProtoMajor == 1 {
 		x.Flush()
 		return
@@ -257,7 +271,7 @@ func (x *exchange) flushLast() {
 
 // ReadFrom copies a body, and lets nothing wait in a buffer while the origin
 // is silent.
-func (x *exchange) ReadFrom(body io.Reader) (total int64, err error) {
+func (x *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
 	for {
@@ -274,7 +288,7 @@ func (x *exchange) ReadFrom(body io.Reader) (total int64, err error) {
 			return total, nil
 		case rerr != nil:
 			return total, rerr
-		case n < len(buf) && total != x.length:
+		case n < len(buf) && total != x.response.length:
 			x.Flush()
 		}
 	}
@@ -282,13 +296,13 @@ func (x *exchange) ReadFrom(body io.Reader) (total int64, err error) {
 
 // hijack takes the client's connection from the server, with what it had read
 // ahead.
-func (x *exchange) hijack() (net.Conn, *bufio.Reader, error) {
+func (x *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 	conn, rw, err := http.NewResponseController(x.client).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
-	x.headSent = true
-	x.uploaded.Store(true) // what follows is no body of the server's
+	x.response.headSent = true
+	x.upload.complete.Store(true) // what follows is no body of the server's
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -298,7 +312,7 @@ func (x *exchange) hijack() (net.Conn, *bufio.Reader, error) {
 
 // Informational implements [egress.Gate]: it passes a 1xx response on (RFC 9110 15.2).
 // net/http handles 100 with each side itself, and 101 is a final response.
-func (x *exchange) Informational(status int, header textproto.MIMEHeader) error {
+func (x *requestState) Informational(status int, header textproto.MIMEHeader) error {
 	e := &x.early
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -324,7 +338,7 @@ func (x *exchange) Informational(status int, header textproto.MIMEHeader) error 
 
 // sendEarly sends the queue to the client. Nothing else writes to the client meanwhile: the
 // exchange waits for Send, and then for sendEarly.
-func (x *exchange) sendEarly() {
+func (x *requestState) sendEarly() {
 	for r := range x.early.queue {
 		if x.early.left {
 			continue
@@ -336,7 +350,7 @@ func (x *exchange) sendEarly() {
 		stripHop(h)
 		x.write()
 		x.client.WriteHeader(r.status)
-		x.writing.Store(false)
+		x.response.writing.Store(false)
 		if x.request.Context().Err() != nil {
 			// If the client leaves, WriteHeader over HTTP/2 does not wait until the header
 			// has been read.
@@ -348,7 +362,7 @@ func (x *exchange) sendEarly() {
 }
 
 // detach gives the concurrency slot of a response back that may last for hours.
-func (x *exchange) detach() error {
+func (x *requestState) detach() error {
 	if x.slot == nil {
 		return nil
 	}
@@ -356,7 +370,7 @@ func (x *exchange) detach() error {
 }
 
 // share gives the name of the client against whose share the request counts.
-func (x *exchange) share() string { return policy.ShareKey(x.record.Request.Client) }
+func (x *requestState) share() string { return policy.ShareKey(x.record.Request.Client) }
 
 // keptOfLongURL is how many bytes of the path and query of a URL that is too long
 // are recorded and repeated in the refusal.
@@ -364,7 +378,7 @@ const keptOfLongURL = 1 << 10
 
 // takeURL puts the path and query into the record. A URL longer than
 // limits.url is an error.
-func (x *exchange) takeURL() {
+func (x *requestState) takeURL() {
 	u, q := x.url, &x.record.Request
 	q.PathQuery = u.RequestURI()
 	if x.noURL = x.rules.checkLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); x.noURL != nil {
@@ -374,14 +388,14 @@ func (x *exchange) takeURL() {
 
 // abandon makes everything fail that waits for the client or the origin. A client that has
 // no response yet can still be sent one.
-func (x *exchange) abandon() {
-	if x.reading.Load() {
-		x.upload.Store(new(x.brokenBody(errSilent))) // the origin waits for the body too
+func (x *requestState) abandon() {
+	if x.upload.reading.Load() {
+		x.upload.err.Store(new(x.brokenBody(errSilent))) // the origin waits for the body too
 	}
-	if !x.uploaded.Load() { // else the deadline would end net/http's background read, and with it the connection
+	if !x.upload.complete.Load() { // else the deadline would end net/http's background read, and with it the connection
 		http.NewResponseController(x.client).SetReadDeadline(longAgo) // it fails only if nothing waits
 	}
-	if x.writing.Load() {
+	if x.response.writing.Load() {
 		x.cutWrites()
 	}
 	if x.cancel != nil {
@@ -390,21 +404,21 @@ func (x *exchange) abandon() {
 }
 
 // Progress implements [pace.Transfer].
-func (x *exchange) Progress() (bytes int64, waits pace.Party) {
+func (x *requestState) Progress() (bytes int64, waits pace.Party) {
 	switch {
-	case x.sending.Load():
+	case x.response.sending.Load():
 		waits = pace.Reader
-	case x.reading.Load():
+	case x.upload.reading.Load():
 		waits = pace.Uploader
 	}
 	return x.passed.Load(), waits
 }
 
 // End implements [pace.Transfer].
-func (x *exchange) End() { x.watch.cut() }
+func (x *requestState) End() { x.watch.cut() }
 
 // brokenBody gives the error for a client's body that cannot be read because of err.
-func (x *exchange) brokenBody(err error) error {
+func (x *requestState) brokenBody(err error) error {
 	if x.watch.slow.Load() {
 		return fmt.Errorf("body: %w", errTooSlow) // the watch has set the body's deadline
 	}
@@ -413,12 +427,12 @@ func (x *exchange) brokenBody(err error) error {
 
 var longAgo = time.Unix(1, 0)
 
-func (x *exchange) cutWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
+func (x *requestState) cutWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
 
 // write notes that the client is being written to. If the watch has just ended the
 // transfer, write ends the write as well.
-func (x *exchange) write() {
-	x.writing.Store(true)
+func (x *requestState) write() {
+	x.response.writing.Store(true)
 	if x.watch.silent.Load() {
 		x.cutWrites()
 	}
@@ -428,7 +442,7 @@ func (x *exchange) write() {
 // does not return.
 type originBody struct {
 	io.ReadCloser
-	x          *exchange
+	x          *requestState
 	response   *http.Response // its trailer is complete when the body has been read
 	connection []string       // its Connection header
 }
@@ -450,25 +464,25 @@ func (b *originBody) Read(p []byte) (int, error) {
 // origin's.
 type clientBody struct {
 	io.ReadCloser
-	x       *exchange
+	x       *requestState
 	trailer http.Header // of the request to the origin; its fields get their values when the body ends
 }
 
 // Read reads from the client.
 func (b *clientBody) Read(p []byte) (int, error) {
-	b.x.reading.Store(true)
+	b.x.upload.reading.Store(true)
 	n, err := b.ReadCloser.Read(p)
-	b.x.reading.Store(false)
+	b.x.upload.reading.Store(false)
 	b.x.passed.Add(int64(n))
 	b.x.watch.moved()
 	switch {
 	case err == io.EOF:
-		b.x.uploaded.Store(true)
+		b.x.upload.complete.Store(true)
 		for name := range b.trailer {
 			b.trailer[name] = b.x.request.Trailer[name]
 		}
 	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
-		b.x.upload.Store(new(b.x.brokenBody(err)))
+		b.x.upload.err.Store(new(b.x.brokenBody(err)))
 	}
 	return n, err
 }

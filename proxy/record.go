@@ -1,0 +1,50 @@
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/pace"
+)
+
+// newRecord begins the record of a request that comes from the address remote.
+func (h *Handler) newRecord(rec *audit.Record, remote string) {
+	rec.Time, rec.ID, rec.Remote = time.Now(), h.ids.Next(), remote
+}
+
+// recordRequest records the request as the client sent it, but for its origin and path.
+func (x *requestState) recordRequest() {
+	r, rec := x.request, &x.record
+	rec.Monitor = x.rules.Monitor
+	rec.Target = requested(r)
+	q := &rec.Request
+	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
+}
+
+// recordPace records the wait for a slot, or why there was none, of a request that ended with err.
+func (x *requestState) recordPace(err error) {
+	rec := &x.record
+	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
+		rec.BackOff, rec.Slowed, rec.StoreAway = busy.BackOff, busy.Slowed, busy.Alone
+	}
+	if x.slot == nil {
+		return
+	}
+	if x.connecting.Load() && errors.Is(err, context.Canceled) {
+		x.slot.Sent() // the client has left, and net/http goes on to connect all the same
+	}
+	held := x.slot.Held()
+	rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)
+	rec.StoreAway = rec.StoreAway || held.Alone
+}
+
+// writeRecord writes the record of a request that ended with err, if not nil.
+func (h *Handler) writeRecord(rec *audit.Record, err error) error {
+	if !errors.Is(err, errRefused) { // the decision says it all
+		rec.Err = err
+	}
+	return h.o.Audit.Write(rec)
+}
