@@ -37,7 +37,7 @@ func (g *generation) admit(q *policy.Request, header http.Header) error {
 		q.UserAgent = cmp.Or(g.UserAgent, q.UserAgent)
 		q.From = cmp.Or(g.From, q.From)
 	}
-	if looped(header, g.Egress.Pseudonym()) {
+	if isLoop(header, g.Egress.Pseudonym()) {
 		return errLoop
 	}
 	return g.Egress.Check(q.Origin.Host, q.Origin.Port)
@@ -49,15 +49,15 @@ func (g *generation) passesThrough(o robots.Origin) bool {
 	return o.Scheme == "https" && g.Sealed(o.Host)
 }
 
-// judge asks the policy.
-func (h *Handler) judge(x *requestState) error {
+// decide asks the policy.
+func (h *Handler) decide(x *requestState) error {
 	x.record.Decision = x.rules.Engine.Decide(x.request.Context(), x.record.Request)
-	return h.verdict(x)
+	return h.enforce(x)
 }
 
-// verdict keeps the robots.txt that the decision rests on, and then gives the refusal,
+// enforce keeps the robots.txt that the decision rests on, and then gives the refusal,
 // unless the proxy only monitors.
-func (h *Handler) verdict(x *requestState) error {
+func (h *Handler) enforce(x *requestState) error {
 	err := h.o.Keep(&x.record)
 	x.record.Decision.Release() // the request, or its refusal, may take long
 	if err != nil {
@@ -66,11 +66,11 @@ func (h *Handler) verdict(x *requestState) error {
 	if x.rules.Monitor {
 		return nil
 	}
-	return refusal(&x.record.Decision)
+	return refusalError(&x.record.Decision)
 }
 
-// refusal turns a refusing Decision into an error.
-func refusal(d *policy.Decision) error {
+// refusalError turns a refusing Decision into an error.
+func refusalError(d *policy.Decision) error {
 	switch {
 	case d.Verdict == policy.Allow:
 		return nil
@@ -80,8 +80,8 @@ func refusal(d *policy.Decision) error {
 	return errRefused
 }
 
-// wait counts the request for its client, and holds it until its slot has come.
-func (h *Handler) wait(x *requestState) error {
+// waitForSlot counts the request for its client, and holds it until its slot has come.
+func (h *Handler) waitForSlot(x *requestState) error {
 	if x.rules.Monitor {
 		return nil
 	}
@@ -92,11 +92,11 @@ func (h *Handler) wait(x *requestState) error {
 	if err := x.readAhead(); err != nil {
 		return err
 	}
-	if x.at, err = x.rules.aim(x.request.Context(), x.record.Request.Origin, &x.record.Decision.Pace); err != nil {
+	if x.addr, err = x.rules.chooseAddress(x.request.Context(), x.record.Request.Origin, &x.record.Decision.Pace); err != nil {
 		return err
 	}
 	began := time.Now()
-	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.share(), x.record.Decision.Pace)
+	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.shareKey(), x.record.Decision.Pace)
 	if err != nil {
 		x.record.Waited = time.Since(began)
 	}
@@ -107,15 +107,15 @@ func (h *Handler) wait(x *requestState) error {
 // with the longest name and password that there can be is shorter.
 const maxCredentials = 1 << 10
 
-// enter finds out who asks, before anything else is looked at, and keeps out
+// authenticate finds out who asks, before anything else is looked at, and keeps out
 // whom the clients' entries do, and who has too many connections open. What
 // comes out of a tunnel is asked by whom the tunnel was made for: clients send
 // their credentials with CONNECT alone. When other Rules are in force than then,
 // it has to be somebody still who would be let in so. Who is kept out goes by its address; a
 // name that is only claimed is not recorded.
-func (h *Handler) enter(x *requestState) error {
+func (h *Handler) authenticate(x *requestState) error {
 	q := &x.record.Request
-	by := arrivedBy(x.request)
+	by := connInfoFrom(x.request)
 	q.Client = addressOf(x.request.RemoteAddr)
 	if by.tunnel != nil {
 		name, err := by.tunnel.owner(x.rules)
@@ -125,15 +125,15 @@ func (h *Handler) enter(x *requestState) error {
 		return err
 	}
 	if by.client != nil && by.client.tooMany {
-		return errCrowded
+		return errTooManyConns
 	}
 	name, err := x.rules.Engine.Admit(x.request.Context(), q.Client, login(x.request.Header))
 	if err != nil {
 		return err
 	}
 	q.Client = name
-	if by.client != nil && !by.client.belongsTo(name) {
-		return errCrowded
+	if by.client != nil && !by.client.assign(name) {
+		return errTooManyConns
 	}
 	return nil
 }

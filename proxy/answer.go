@@ -28,10 +28,10 @@ var (
 )
 
 var (
-	errRefused  = errors.New("refused by the decision")
-	errInternal = errors.New("a fault of the proxy's own")
-	errCrowded  = errors.New("the client has too many connections open")
-	errCut      = errors.New("the proxy ended before the request had")
+	errRefused      = errors.New("refused by the decision")
+	errInternal     = errors.New("a fault of the proxy's own")
+	errTooManyConns = errors.New("the client has too many connections open")
+	errAborted      = errors.New("the proxy ended before the request had")
 
 	errFTPTunnel = errors.New("a tunnel to the port of FTP")
 )
@@ -106,11 +106,11 @@ var answers = []struct {
 	{is(errFTPTunnel), answer{http.StatusForbidden, "destination_ip_prohibited", policy.ReasonPort,
 		"The proxy makes no tunnels to the port of FTP: nothing in them could be judged.",
 		"Send the ftp:// address itself to the proxy, as in GET ftp://example.com/."}},
-	{is(errCut), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonShutdown,
+	{is(errAborted), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonShutdown,
 		"The proxy ended before the request had.", "Try again in a while."}},
 	{is(pace.ErrClosed), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonShutdown,
 		"The proxy is shutting down, and the request's turn had not come.", "Try again in a while."}},
-	{is(errCrowded), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonLimit,
+	{is(errTooManyConns), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonLimit,
 		"The client has too many connections open to the proxy.",
 		"Use fewer connections, or close those that are not needed."}},
 	{is(errRefusedOften), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonLimit,
@@ -160,7 +160,7 @@ var answers = []struct {
 		"The origin took too long to answer.", "Try again later."}},
 }
 
-var brokeOff = answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
+var originBrokeOff = answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
 	"The origin broke off, or its answer is no HTTP.", "Try again later."}
 
 // statusClientLeft is for the record of a request whose client did not wait;
@@ -223,11 +223,11 @@ func answerTo(err error) answer {
 			return a.answer
 		}
 	}
-	return brokeOff
+	return originBrokeOff
 }
 
-// settle puts the answer's reason into a decision that it overrides.
-func (a answer) settle(d *policy.Decision) {
+// override puts the answer's reason into a decision that it overrides.
+func (a answer) override(d *policy.Decision) {
 	if a.overrides(*d) {
 		d.Verdict, d.Reason = policy.Refuse, a.reason
 	}

@@ -62,7 +62,7 @@ var answersToErrors = []struct {
 	{"an alert", &net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, 502, "tls_alert_received", policy.ReasonOrigin},
 	{"no more files", fmt.Errorf("%w: %w", egress.ErrExhausted, dial(syscall.EMFILE)), 503, "proxy_internal_error", policy.ReasonInternal},
 	{"shutdown", pace.ErrClosed, 503, "proxy_internal_error", policy.ReasonShutdown},
-	{"too many connections", errCrowded, 429, "connection_limit_reached", policy.ReasonLimit},
+	{"too many connections", errTooManyConns, 429, "connection_limit_reached", policy.ReasonLimit},
 	{"no TLS", tls.RecordHeaderError{Msg: "x"}, 502, "tls_protocol_error", policy.ReasonOrigin},
 	{"too slow", os.ErrDeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
 	{"context's deadline", context.DeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
@@ -175,7 +175,7 @@ func TestProxyStatusWithoutAnError(t *testing.T) {
 // RFC 6585 4: who is told that there are too many is told when to try again.
 func TestTooManyLoginsAreToldWhenToTryAgain(t *testing.T) {
 	h, x := &Handler{}, &requestState{rules: &generation{}}
-	if p := h.explain(x, answerTo(policy.ErrTooManyLogins), policy.ErrTooManyLogins); p.RetryAfter != 1 {
+	if p := h.describe(x, answerTo(policy.ErrTooManyLogins), policy.ErrTooManyLogins); p.RetryAfter != 1 {
 		t.Errorf("Retry-After: %d", p.RetryAfter)
 	}
 }

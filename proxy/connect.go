@@ -20,7 +20,7 @@ import (
 // whether the host is denied; the requests inside have identities of their own. It dials the
 // origin first, so that the client sees a 502 if the origin cannot be reached.
 func (h *Handler) serveConnect(x *requestState) {
-	defer x.endStream()
+	defer x.waitForTunnel()
 	defer x.releaseSlot()
 	if err := h.admit(x); err != nil {
 		h.finish(x, err)
@@ -49,7 +49,7 @@ func (h *Handler) intercept(x *requestState, o robots.Origin) error {
 		limits = d.Pace
 	}
 	err := h.reach(x, o, limits)
-	for range maxElsewhere { // if the host's address cannot be dialled
+	for range maxRedials { // if the host's address cannot be dialled
 		if !errors.Is(err, egress.ErrElsewhere) {
 			break
 		}
@@ -58,7 +58,7 @@ func (h *Handler) intercept(x *requestState, o robots.Origin) error {
 	if err != nil {
 		return err
 	}
-	held, err := h.o.Memory.Open(x.share(), time.Now())
+	held, err := h.o.Memory.Open(x.shareKey(), time.Now())
 	if err != nil {
 		return err
 	}
@@ -67,8 +67,8 @@ func (h *Handler) intercept(x *requestState, o robots.Origin) error {
 		held.End()
 		return err
 	}
-	t.held = held
-	defer h.conns.remove(t.Conn)
+	t.memory = held
+	defer h.hijacked.remove(t.Conn)
 	inner, err := h.handshake(x.rules, t)
 	if err != nil || !h.handoff.give(inner) {
 		h.o.Log.Debug("a tunnel ended before its first request", "origin", o.String(), "error", err)
@@ -78,50 +78,50 @@ func (h *Handler) intercept(x *requestState, o robots.Origin) error {
 	return nil
 }
 
-// maxElsewhere is how many further addresses of a host are dialled for one CONNECT.
-const maxElsewhere = 3
+// maxRedials is how many further addresses of a host are dialled for one CONNECT.
+const maxRedials = 3
 
 // reach makes sure that the origin can be connected to, within the concurrency limit.
 func (h *Handler) reach(x *requestState, o robots.Origin, limits pace.Limits) error {
 	ctx := x.request.Context()
 	if !x.rules.Monitor {
 		var err error
-		if x.at, err = x.rules.aim(ctx, o, &limits); err == nil {
-			x.slot, err = h.o.Pacer.WaitConnect(ctx, x.share(), limits)
+		if x.addr, err = x.rules.chooseAddress(ctx, o, &limits); err == nil {
+			x.slot, err = h.o.Pacer.WaitConnect(ctx, x.shareKey(), limits)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	defer x.releaseSlot()
-	return x.rules.Egress.At(x.at).Reach(ctx, o)
+	return x.rules.Egress.At(x.addr).Reach(ctx, o)
 }
 
 // acceptTunnel answers a CONNECT and makes its connection a tunnel, which kind counts. The
 // caller removes the tunnel from h.conns when it is handed over or closed.
-func (h *Handler) acceptTunnel(x *requestState, o robots.Origin, kind *tally) (*tunnelConn, error) {
-	accept := x.streamed
+func (h *Handler) acceptTunnel(x *requestState, o robots.Origin, kind *flowCounter) (*tunnelConn, error) {
+	accept := x.acceptStream
 	if x.request.ProtoMajor == 1 {
-		accept = x.established
+		accept = x.acceptHTTP1
 	}
 	conn, buffered, err := accept()
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if !h.conns.add(conn) {
+	if !h.hijacked.add(conn) {
 		conn.Close()
 		return nil, http.ErrServerClosed
 	}
 	client := x.record.Request.Client
 	pass := x.rules.Engine.Pass(client, addressOf(x.request.RemoteAddr))
-	t := &tunnelConn{Conn: conn, kind: kind, buffered: buffered, pass: pass, origin: o, authority: authority(o)}
-	t.let.Store(&letIn{client, x.rules.number})
+	t := &tunnelConn{Conn: conn, counter: kind, buffered: buffered, pass: pass, origin: o, authority: authority(o)}
+	t.admitted.Store(&admission{client, x.rules.number})
 	kind.begin()
 	return t, nil
 }
 
-// established takes over an HTTP/1 connection and answers its CONNECT.
-func (x *requestState) established() (net.Conn, *bufio.Reader, error) {
+// acceptHTTP1 takes over an HTTP/1 connection and answers its CONNECT.
+func (x *requestState) acceptHTTP1() (net.Conn, *bufio.Reader, error) {
 	conn, buffered, err := x.hijack()
 	if err != nil {
 		return nil, nil, err
@@ -170,7 +170,7 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 		return nil, err
 	}
 	state := secure.ConnectionState()
-	t.secure, t.named = true, state.ServerName
+	t.secure, t.serverName = true, state.ServerName
 	if state.NegotiatedProtocol == "h2" {
 		return secure, nil
 	}
@@ -180,14 +180,14 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 // passThrough decides about a tunnel by its host alone and passes it through.
 func (h *Handler) passThrough(x *requestState, o robots.Origin) error {
 	x.record.Decision = x.rules.Engine.DecideTunnel(x.request.Context(), x.record.Request)
-	err := h.verdict(x)
+	err := h.enforce(x)
 	if err == nil {
-		err = h.wait(x)
+		err = h.waitForSlot(x)
 	}
 	if err != nil {
 		return err
 	}
-	origin, err := x.rules.Egress.At(x.at).Dial(x.request.Context(), o.Host, o.Port)
+	origin, err := x.rules.Egress.At(x.addr).Dial(x.request.Context(), o.Host, o.Port)
 	if err != nil {
 		return err
 	}
@@ -196,23 +196,23 @@ func (h *Handler) passThrough(x *requestState, o robots.Origin) error {
 		return err
 	}
 	x.Sent()
-	if err := x.detach(); err != nil {
+	if err := x.detachSlot(); err != nil {
 		return err
 	}
-	t, err := h.acceptTunnel(x, o, &h.counts.unopened)
+	t, err := h.acceptTunnel(x, o, &h.counts.passedThrough)
 	if err != nil {
 		return err
 	}
-	defer h.conns.remove(t.Conn)
+	defer h.hijacked.remove(t.Conn)
 	defer t.Close()
 	x.record.Status = http.StatusOK
-	x.record.Bytes, err = relay(bare(t.Conn), t.buffered, origin, true, h.o.Silence)
+	x.record.Bytes, err = relay(rawConn(t.Conn), t.buffered, origin, true, h.o.Silence)
 	return err
 }
 
-// streamed answers a CONNECT that came by HTTP/2 and makes a connection of its
-// stream. Whoever serves the exchange ends with x.endStream.
-func (x *requestState) streamed() (net.Conn, *bufio.Reader, error) {
+// acceptStream answers a CONNECT that came by HTTP/2 and makes a connection of its
+// stream. Its caller calls x.waitForTunnel.
+func (x *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
 	client := http.NewResponseController(x.client)
 	header := x.client.Header()
 	header["Content-Type"], header["Date"] = nil, nil // an established tunnel has neither
@@ -230,7 +230,7 @@ func (x *requestState) streamed() (net.Conn, *bufio.Reader, error) {
 		fromClient.Close()
 	})
 	x.tunnel.copies.Go(func() {
-		io.Copy(flushing{x.client, client}, toClient)
+		io.Copy(flushWriter{x.client, client}, toClient)
 		x.tunnel.conn.end()
 		toClient.Close()
 		body.Close() // ends the other pump
@@ -238,9 +238,9 @@ func (x *requestState) streamed() (net.Conn, *bufio.Reader, error) {
 	return x.tunnel.conn, bufio.NewReader(received), nil
 }
 
-// endStream waits until a stream has ended, if there is one: it ends with its
+// waitForTunnel waits until a stream has ended, if there is one: it ends with its
 // handler.
-func (x *requestState) endStream() {
+func (x *requestState) waitForTunnel() {
 	x.releaseRules() // what comes out of it are requests of their own
 	x.tunnel.copies.Wait()
 	if x.tunnel.conn != nil && x.tunnel.conn.broken.Load() {
@@ -248,13 +248,13 @@ func (x *requestState) endStream() {
 	}
 }
 
-// flushing sends each part at once.
-type flushing struct {
+// flushWriter sends each part at once.
+type flushWriter struct {
 	io.Writer
 	client *http.ResponseController
 }
 
-func (w flushing) Write(b []byte) (int, error) {
+func (w flushWriter) Write(b []byte) (int, error) {
 	n, err := w.Writer.Write(b)
 	if err == nil {
 		err = w.client.Flush()

@@ -10,16 +10,16 @@ import (
 // lastWait is how long the proxy waits for requests whose connections it has closed or is about to close.
 const lastWait = 5 * time.Second
 
-// A room has a place for each open connection, as many as the Rules say. One
+// A connLimit has a place for each open connection, as many as the Rules say. One
 // waits for a place at a time.
-type room struct {
+type connLimit struct {
 	mu    sync.Mutex // guards taken
 	taken int
 	free  chan struct{} // holds one token: there may be a place
 }
 
 // take takes one of so many places, if one is free.
-func (r *room) take(most int) bool {
+func (r *connLimit) take(most int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.taken >= most {
@@ -29,39 +29,39 @@ func (r *room) take(most int) bool {
 	return true
 }
 
-func (r *room) giveBack() {
+func (r *connLimit) release() {
 	r.mu.Lock()
 	r.taken--
 	r.mu.Unlock()
-	r.nudge()
+	r.notify()
 }
 
-// nudge has who waits look again.
-func (r *room) nudge() {
+// notify has who waits look again.
+func (r *connLimit) notify() {
 	select {
 	case r.free <- struct{}{}:
 	default:
 	}
 }
 
-// endWriting ends one direction of a connection, of one that cannot do that both.
-func endWriting(c net.Conn) error {
+// closeWriteOrClose ends one direction of a connection, of one that cannot do that both.
+func closeWriteOrClose(c net.Conn) error {
 	if w, ok := c.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
 	}
 	return c.Close()
 }
 
-// unused are the connections that have not asked for anything yet. net/http
+// unusedConns are the connections that have not asked for anything yet. net/http
 // would wait for them at a shutdown, and browsers make them ahead of need.
-type unused struct {
+type unusedConns struct {
 	conns sync.Map
 	n     atomic.Int64 // of conns, or more
 	ended atomic.Bool
 }
 
 // add adds a connection.
-func (u *unused) add(c net.Conn) {
+func (u *unusedConns) add(c net.Conn) {
 	u.n.Add(1)
 	u.conns.Store(c, nil)
 	if u.ended.Load() {
@@ -70,7 +70,7 @@ func (u *unused) add(c net.Conn) {
 }
 
 // remove removes a connection, and reports whether it was one of them.
-func (u *unused) remove(c net.Conn) bool {
+func (u *unusedConns) remove(c net.Conn) bool {
 	if u.n.Load() == 0 {
 		return false
 	}
@@ -82,7 +82,7 @@ func (u *unused) remove(c net.Conn) bool {
 }
 
 // close closes them, and those that come from now on.
-func (u *unused) close() {
+func (u *unusedConns) close() {
 	u.ended.Store(true)
 	u.conns.Range(func(c, _ any) bool {
 		c.(net.Conn).Close()
@@ -130,18 +130,18 @@ func (l *handoff) Close() error {
 // Addr names the listener in net/http's words.
 func (l *handoff) Addr() net.Addr { return &net.TCPAddr{} }
 
-// connections are those that net/http no longer knows of: hijacked ones.
-type connections struct {
+// hijackedConns are those that net/http no longer knows of: hijacked ones.
+type hijackedConns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}
 	ended bool
 	all   sync.WaitGroup
 }
 
-func newConnections() *connections { return &connections{open: map[net.Conn]struct{}{}} }
+func newHijackedConns() *hijackedConns { return &hijackedConns{open: map[net.Conn]struct{}{}} }
 
 // add notes a connection; false when no more are taken.
-func (c *connections) add(conn net.Conn) bool {
+func (c *hijackedConns) add(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -152,7 +152,7 @@ func (c *connections) add(conn net.Conn) bool {
 	return true
 }
 
-func (c *connections) remove(conn net.Conn) {
+func (c *hijackedConns) remove(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.open, conn)
@@ -160,7 +160,7 @@ func (c *connections) remove(conn net.Conn) {
 }
 
 // close closes all, takes no more, and waits until their owners have let go.
-func (c *connections) close() {
+func (c *hijackedConns) close() {
 	c.mu.Lock()
 	c.ended = true
 	for conn := range c.open {

@@ -13,9 +13,9 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// asCrawlersAsk reports whether a request asks for robots.txt as crawlers do: a GET or HEAD of
+// isPlainRobotsTxt reports whether a request asks for robots.txt as crawlers do: a GET or HEAD of
 // exactly /robots.txt.
-func asCrawlersAsk(q *policy.Request) bool {
+func isPlainRobotsTxt(q *policy.Request) bool {
 	return q.PathQuery == "/robots.txt" && (q.Method == http.MethodGet || q.Method == http.MethodHead)
 }
 
@@ -39,7 +39,7 @@ func usableCopy(r cache.Ruling) *fetch.Result {
 // is the protocol that the request asks to change to.
 func (r *Rules) fromCopy(ctx context.Context, q policy.Request, upgrade string, d *policy.Decision) bool {
 	ruling, dialect := r.Engine.RobotsTxt(ctx, q, &d.Pace)
-	if !asCrawlersAsk(&q) || upgrade != "" || usableCopy(ruling) == nil {
+	if !isPlainRobotsTxt(&q) || upgrade != "" || usableCopy(ruling) == nil {
 		return false
 	}
 	d.Ruling, d.Dialect = ruling, dialect
@@ -64,7 +64,7 @@ func (h *Handler) answerFromCopy(x *requestState) (answered bool, err error) {
 	a := rec.Decision.Ruling.Result
 	err = x.work.Hold(int64(len(a.Body))) // the cache may drop it before it is sent
 	if err == nil {
-		err = h.refusals.pace(ctx, x.share()) // it has a record, and takes no slot
+		err = h.refusals.pace(ctx, x.shareKey()) // it has a record, and takes no slot
 	}
 	if err != nil {
 		rec.Cached, rec.Decision.Ruling = false, cache.Ruling{}

@@ -14,12 +14,12 @@ const (
 // their own: with HTTP/2, the goroutine that receives them reads the responses to all
 // requests of the connection, and a client that does not read would hold these up.
 type earlyResponses struct {
-	mu    sync.Mutex
-	count int
-	ended bool               // Send has returned: no more of them are passed on
-	queue chan earlyResponse // nil: there were none
-	sent  sync.WaitGroup     // of the goroutine that empties the queue
-	left  bool               // the client has left, and its header must not be used any more; owned by that goroutine, then by the exchange's
+	mu         sync.Mutex
+	count      int
+	ended      bool               // Send has returned: no more of them are passed on
+	queue      chan earlyResponse // nil: there were none
+	sent       sync.WaitGroup     // of the goroutine that empties the queue
+	clientLeft bool               // the client has left, and its header must not be used any more; owned by that goroutine, then by the exchange's
 }
 
 type earlyResponse struct {

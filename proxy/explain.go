@@ -16,7 +16,7 @@ import (
 func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision {
 	rules := h.rules.acquire()
 	defer rules.release()
-	err := rules.checkLength(len(q.Origin.String()) + len(q.PathQuery))
+	err := rules.checkURLLength(len(q.Origin.String()) + len(q.PathQuery))
 	if err == nil && q.Origin.Scheme == "ftp" {
 		err = ftp.CheckPath(q.PathQuery)
 	}
@@ -32,14 +32,14 @@ func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision
 		q.From = "" // nothing that it sends is in a CONNECT
 	}
 	d := judge(ctx, q)
-	if err := refusal(&d); err != nil {
-		answerTo(err).settle(&d)
+	if err := refusalError(&d); err != nil {
+		answerTo(err).override(&d)
 		return d
 	}
 	fromCopy := d.Reason == policy.ReasonRobotsTxt && rules.fromCopy(ctx, q, "", &d)
 	if rules.Monitor || fromCopy {
 		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay} // nothing is waited for
-	} else if _, err := rules.aim(ctx, q.Origin, &d.Pace); err != nil {
+	} else if _, err := rules.chooseAddress(ctx, q.Origin, &d.Pace); err != nil {
 		d.Err = err
 	}
 	return d

@@ -43,7 +43,7 @@ func (f *Fetches) Send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 		return f.Rules.Egress.RoundTrip(r)
 	}
 	resp, err := f.send(r, hop)
-	for range maxElsewhere { // as for a CONNECT
+	for range maxRedials { // as for a CONNECT
 		if !errors.Is(err, egress.ErrElsewhere) {
 			break
 		}
@@ -81,7 +81,7 @@ func (f *Fetches) send(r *http.Request, hop fetch.Hop) (*http.Response, error) {
 func (f *Fetches) slot(ctx context.Context, hop fetch.Hop) (slot *pace.Slot, at netip.Addr, err error) {
 	limits := f.Rules.Engine.FetchLimits(hop.Origin)
 	limits.First, limits.Shared = hop.SameOrigin, hop.SameOrigin && hop.Client != ""
-	if at, err = f.Rules.aim(ctx, hop.Origin, &limits); err != nil {
+	if at, err = f.Rules.chooseAddress(ctx, hop.Origin, &limits); err != nil {
 		return nil, at, err
 	}
 	err = hop.Wait(func() error {

@@ -23,15 +23,15 @@ import (
 // the answer. A transfer that broke off is broken for the client too.
 func (h *Handler) finish(x *requestState, err error) {
 	rec := &x.record
-	if errors.Is(err, context.Canceled) && h.cut.Load() {
-		err = errCut // and not the client
+	if errors.Is(err, context.Canceled) && h.aborting.Load() {
+		err = errAborted // and not the client
 	}
 	var a answer
 	var wait time.Duration
 	if err != nil && !x.response.headSent {
-		a, wait, err = h.settle(x, err)
+		a, wait, err = h.chooseAnswer(x, err)
 	}
-	if errors.Is(err, egress.ErrParent) && h.parent.due() {
+	if errors.Is(err, egress.ErrParent) && h.parentLog.allow() {
 		h.o.Log.Warn("the parent proxy does not serve", "error", err)
 	}
 	x.recordPace(err)
@@ -51,24 +51,24 @@ func (h *Handler) finish(x *requestState, err error) {
 		h.refusals.wait(x.request.Context(), wait)
 		h.refuse(x, a, err)
 	}
-	x.endUpload()
+	x.drainUpload()
 }
 
-// settle gives the answer to a request that failed with err, puts it into the record, and
+// chooseAnswer gives the answer to a request that failed with err, puts it into the record, and
 // says how long the answer has to wait. A client with too many such waits is refused for
 // that, with the error that settle gives instead of err.
-func (h *Handler) settle(x *requestState, err error) (a answer, wait time.Duration, _ error) {
+func (h *Handler) chooseAnswer(x *requestState, err error) (a answer, wait time.Duration, _ error) {
 	rec := &x.record
 	a = answerTo(err)
 	if !x.sent.Load() {
-		a.settle(&rec.Decision)
+		a.override(&rec.Decision)
 		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // what is refused all the same is enforced
-		if isPaced(rec) {
+		if isRateLimited(rec) {
 			var ok bool
-			if wait, ok = h.refusals.take(x.share()); !ok {
+			if wait, ok = h.refusals.take(x.shareKey()); !ok {
 				err = errRefusedOften
 				a = answerTo(err)
-				a.settle(&rec.Decision)
+				a.override(&rec.Decision)
 			}
 		}
 	}
@@ -76,8 +76,8 @@ func (h *Handler) settle(x *requestState, err error) (a answer, wait time.Durati
 	return a, wait, err
 }
 
-// survive makes a panic cost one request and nothing else.
-func (h *Handler) survive(x *requestState) {
+// recoverPanic makes a panic cost one request and nothing else.
+func (h *Handler) recoverPanic(x *requestState) {
 	fault := recover()
 	if fault == nil {
 		return
@@ -98,9 +98,9 @@ const noRoomRetry = 10 * time.Minute
 
 // refuse answers the client. The record has been written.
 func (h *Handler) refuse(x *requestState, a answer, err error) {
-	p := h.explain(x, a, err)
+	p := h.describe(x, a, err)
 	x.response.headSent = true
-	if a.status == statusClientLeft || x.early.left {
+	if a.status == statusClientLeft || x.early.clientLeft {
 		panic(http.ErrAbortHandler)
 	}
 	header := x.client.Header()
@@ -123,12 +123,12 @@ func (h *Handler) refuse(x *requestState, a answer, err error) {
 		body = nil // the stream would take memory until its client lets the body through (RFC 9113 5.2)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	x.last()
+	x.setConnectionClose()
 	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(x.request) != nil { // a login goes with CONNECT
 		header.Set("Connection", "close")
 	}
-	x.watch.silent.Store(false) // the answer has a time of its own
-	x.write()
+	x.watch.ended.Store(false) // the answer has a time of its own
+	x.beginWrite()
 	x.watch.begin(x)
 	defer x.watch.stop()
 	x.client.WriteHeader(a.status)
@@ -138,12 +138,12 @@ func (h *Handler) refuse(x *requestState, a answer, err error) {
 	}
 }
 
-// explain says what is refused and on what grounds.
-func (h *Handler) explain(x *requestState, a answer, err error) problem {
+// describe says what is refused and on what grounds.
+func (h *Handler) describe(x *requestState, a answer, err error) problem {
 	q, d := &x.record.Request, &x.record.Decision
 	p := newProblem(a, explain.Of(d), x.rules.UserAgent != "", x.record.ID)
 	p.CrawlDelay = d.Pace.CrawlDelay.Seconds() // of a request for robots.txt too, which asks for none itself
-	if meantUs(x, err) {
+	if mayMeanProxy(x, err) {
 		p.Advice += " " + seeGuide
 	}
 	if q.Origin.Host != "" && q.Method != http.MethodConnect {

@@ -45,11 +45,11 @@ func unchanged(t *testing.T) func() {
 // http2Floods are what a client may send in bulk. Each is cut off or borne.
 var http2Floods = []struct {
 	name  string
-	flood func(f *frames, origin string) error
+	flood func(f *h2Client, origin string) error
 	reads bool     // the client reads all the while
 	want  []string // how the connection may end, or one more request on it: its status, or the code it is reset with
 }{
-	{"rapid reset (CVE-2023-44487)", func(f *frames, origin string) (err error) {
+	{"rapid reset (CVE-2023-44487)", func(f *h2Client, origin string) (err error) {
 		page := f.pairs(page(origin)...)
 		for i := uint32(0); i < 3000 && err == nil; i++ {
 			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true, EndStream: true})
@@ -59,7 +59,7 @@ var http2Floods = []struct {
 		}
 		return err
 	}, true, []string{"200", "PROTOCOL_ERROR", "GOAWAY ENHANCE_YOUR_CALM", "closed"}},
-	{"resets by the server (CVE-2025-8671)", func(f *frames, origin string) (err error) {
+	{"resets by the server (CVE-2025-8671)", func(f *h2Client, origin string) (err error) {
 		page := f.pairs(page(origin)...)
 		for i := uint32(0); i < 3000 && err == nil; i++ {
 			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true, EndStream: true})
@@ -69,7 +69,7 @@ var http2Floods = []struct {
 		}
 		return err
 	}, true, []string{"200", "PROTOCOL_ERROR", "GOAWAY ENHANCE_YOUR_CALM", "GOAWAY PROTOCOL_ERROR", "closed"}},
-	{"CONTINUATION (CVE-2023-45288)", func(f *frames, origin string) error {
+	{"CONTINUATION (CVE-2023-45288)", func(f *h2Client, origin string) error {
 		err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(page(origin)...)})
 		more := f.pairs("x", strings.Repeat("x", 4000))
 		for i := 0; i < 10_000 && err == nil; i++ {
@@ -77,45 +77,45 @@ var http2Floods = []struct {
 		}
 		return err
 	}, true, []string{"GOAWAY PROTOCOL_ERROR", "closed"}},
-	{"CONTINUATION without a field", func(f *frames, origin string) error {
+	{"CONTINUATION without a field", func(f *h2Client, origin string) error {
 		err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.pairs(page(origin)...), EndStream: true})
 		for i := 0; i < 20_000 && err == nil; i++ {
 			err = f.WriteContinuation(1, i == 19_999, nil)
 		}
 		return err
 	}, true, []string{"closed"}},
-	{"SETTINGS, read (CVE-2019-9515)", func(f *frames, _ string) (err error) {
+	{"SETTINGS, read (CVE-2019-9515)", func(f *h2Client, _ string) (err error) {
 		for i := 0; i < 5000 && err == nil; i++ {
 			err = f.WriteSettings()
 		}
 		return err
 	}, true, []string{"200"}},
-	{"SETTINGS, not read", func(f *frames, _ string) (err error) {
+	{"SETTINGS, not read", func(f *h2Client, _ string) (err error) {
 		for i := 0; i < 30_000 && err == nil; i++ {
 			err = f.WriteSettings()
 		}
 		return err
 	}, false, []string{"borne"}}, // one acknowledgement waits, for all
-	{"PING, not read (CVE-2019-9512)", func(f *frames, _ string) (err error) {
+	{"PING, not read (CVE-2019-9512)", func(f *h2Client, _ string) (err error) {
 		for err == nil {
 			err = f.WritePing(false, [8]byte{})
 		}
 		return err
 	}, false, []string{"cut off"}},
-	{"more streams than are allowed", func(f *frames, origin string) (err error) {
+	{"more streams than are allowed", func(f *h2Client, origin string) (err error) {
 		page := f.pairs(":method", "POST", ":scheme", "https", ":authority", origin, ":path", "/a", "content-length", "9")
 		for i := uint32(0); i < 1000 && err == nil; i++ {
 			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true})
 		}
 		return err
 	}, true, []string{"PROTOCOL_ERROR"}},
-	{"a window beyond measure", func(f *frames, _ string) error { return f.WriteWindowUpdate(0, 1<<31-1) }, true, []string{"GOAWAY FLOW_CONTROL_ERROR"}},
-	{"data of no stream", func(f *frames, _ string) error { return f.WriteData(1, true, []byte("hello")) }, true, []string{"GOAWAY PROTOCOL_ERROR"}},
-	{"a frame beyond its ceiling", func(f *frames, _ string) error {
+	{"a window beyond measure", func(f *h2Client, _ string) error { return f.WriteWindowUpdate(0, 1<<31-1) }, true, []string{"GOAWAY FLOW_CONTROL_ERROR"}},
+	{"data of no stream", func(f *h2Client, _ string) error { return f.WriteData(1, true, []byte("hello")) }, true, []string{"GOAWAY PROTOCOL_ERROR"}},
+	{"a frame beyond its ceiling", func(f *h2Client, _ string) error {
 		_, err := f.conn.Write([]byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1})
 		return err
 	}, true, []string{"GOAWAY FRAME_SIZE_ERROR", "closed"}},
-	{"no frames at all", func(f *frames, _ string) error {
+	{"no frames at all", func(f *h2Client, _ string) error {
 		_, err := io.WriteString(f.conn, strings.Repeat("GET /private HTTP/1.1\r\n\r\n", 10))
 		return err
 	}, true, []string{"GOAWAY PROTOCOL_ERROR", "GOAWAY FRAME_SIZE_ERROR", "closed"}},

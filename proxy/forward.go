@@ -18,9 +18,9 @@ import (
 	"robotsproxy/policy/audit"
 )
 
-// exchangeKey is the key of the exchange in a request's context, by which the pipeline's
+// stateKey is the key of the exchange in a request's context, by which the pipeline's
 // RoundTripper finds it.
-type exchangeKey struct{}
+type stateKey struct{}
 
 // newPipeline makes a goproxy that sends by roundTrip and decides nothing.
 func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
@@ -46,12 +46,12 @@ func (l pipelineLog) Printf(format string, v ...any) {
 
 // forward sends the request through the pipeline, and the response to the client.
 func (h *Handler) forward(x *requestState) error {
-	ctx, cancel := context.WithCancelCause(context.WithValue(x.request.Context(), exchangeKey{}, x))
+	ctx, cancel := context.WithCancelCause(context.WithValue(x.request.Context(), stateKey{}, x))
 	defer cancel(nil)
 	x.cancel = cancel
 	r := x.request.WithContext(ctx)
 	r.URL, r.Host, r.RequestURI = x.url, x.url.Host, ""
-	h.outgoing(x, r)
+	h.prepareRequest(x, r)
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &clientBody{r.Body, x, r.Trailer}
 		// An origin may respond before it has read the whole body. Without full duplex
@@ -80,14 +80,14 @@ func (h *Handler) forward(x *requestState) error {
 // roundTrip sends a request of the pipeline. It keeps an error in the exchange and mutes the
 // pipeline, which would write a response of its own.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
-	x := r.Context().Value(exchangeKey{}).(*requestState)
+	x := r.Context().Value(stateKey{}).(*requestState)
 	x.connecting.Store(true)
-	resp, err := x.rules.Egress.At(x.at).Send(r.Context(), r, x)
+	resp, err := x.rules.Egress.At(x.addr).Send(r.Context(), r, x)
 	x.early.end()
 	if err == nil {
 		err = checkResponse(r, resp)
 	}
-	if err == nil && x.early.left {
+	if err == nil && x.early.clientLeft {
 		resp.Body.Close()
 		err = context.Cause(x.request.Context())
 	}
@@ -104,13 +104,13 @@ func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Respo
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
 	}
 	connection := resp.Header["Connection"]
-	incoming(resp.StatusCode, resp.Header, h.via)
+	prepareResponse(resp.StatusCode, resp.Header, h.via)
 	stripTrailer(resp.Trailer, connection)
 	// The pipeline would copy each value.
 	maps.Copy(x.client.Header(), resp.Header)
 	x.response.length = resp.ContentLength
 	if isEventStream(resp.Header.Get("Content-Type")) {
-		if err := x.detach(); err != nil {
+		if err := x.detachSlot(); err != nil {
 			resp.Body.Close()
 			return nil, x.mute(err)
 		}
@@ -178,9 +178,9 @@ func retryAfter(v string, now time.Time) time.Duration {
 	return 0
 }
 
-// outgoing makes a client's headers those of the request to the origin.
-func (h *Handler) outgoing(x *requestState, r *http.Request) {
-	r.Trailer = announced(r)
+// prepareRequest makes a client's headers those of the request to the origin.
+func (h *Handler) prepareRequest(x *requestState, r *http.Request) {
+	r.Trailer = announcedTrailer(r)
 	upgrade := ""
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
 		upgrade = upgradeTo(r.Header)
@@ -217,9 +217,9 @@ func (h *Handler) upgrade(x *requestState) error {
 	}
 	defer origin.Close()
 	protocol := resp.Header.Get("Upgrade")
-	incoming(resp.StatusCode, resp.Header, h.via)
+	prepareResponse(resp.StatusCode, resp.Header, h.via)
 	resp.Header["Connection"], resp.Header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
-	if err := x.detach(); err != nil {
+	if err := x.detachSlot(); err != nil {
 		return err
 	}
 	conn, buffered, err := x.hijack()
@@ -227,10 +227,10 @@ func (h *Handler) upgrade(x *requestState) error {
 		return fmt.Errorf("upgrade: %w", err)
 	}
 	defer conn.Close()
-	if !h.conns.add(conn) {
+	if !h.hijacked.add(conn) {
 		return http.ErrServerClosed
 	}
-	defer h.conns.remove(conn)
+	defer h.hijacked.remove(conn)
 	h.counts.upgraded.begin()
 	defer h.counts.upgraded.end()
 	x.record.Status = resp.StatusCode
@@ -245,6 +245,6 @@ func (h *Handler) upgrade(x *requestState) error {
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
-	x.record.Bytes, err = relay(bare(conn), buffered, origin, false, h.o.Silence)
+	x.record.Bytes, err = relay(rawConn(conn), buffered, origin, false, h.o.Silence)
 	return err
 }

@@ -13,21 +13,21 @@ import (
 // HTTP/2 has been read, and that no TLS of net/http's own is under.
 const unencrypted = "unencrypted_http2"
 
-// serveHTTP2 has a server serve HTTP/2 on h2Conns, under TLS as well. Thereby it tells, of a
+// setUpHTTP2 has a server serve HTTP/2 on h2Conns, under TLS as well. Thereby it tells, of a
 // request by HTTP/2 in the clear, which scheme it is for: its Request.TLS is set for https
 // (RFC 9113 8.3.1). net/http keeps :scheme to itself, but for connections that know the
 // state of their TLS.
-func serveHTTP2(s *http.Server) {
+func setUpHTTP2(s *http.Server) {
 	s.Serve(noListener{}) // ends at once, and has set HTTP/2 up
 	serve := s.TLSNextProto[unencrypted]
 	if serve == nil {
 		s.Protocols.SetUnencryptedHTTP2(false) // rather not at all than https in the clear
 		return
 	}
-	base := baseOfHTTP2(s)
+	base := newHTTP2Base(s)
 	s.TLSNextProto[unencrypted] = func(s *http.Server, c *tls.Conn, h http.Handler) {
 		if under, ok := c.NetConn().(interface{ UnencryptedNetConn() net.Conn }); ok {
-			c = tls.Client(newH2Conn(under.UnencryptedNetConn(), agreed(), s.HTTP2.WriteByteTimeout), nil)
+			c = tls.Client(newH2Conn(under.UnencryptedNetConn(), http2State(), s.HTTP2.WriteByteTimeout), nil)
 		}
 		serve(base, c, h)
 	}
@@ -40,9 +40,9 @@ func serveHTTP2(s *http.Server) {
 	}
 }
 
-// baseOfHTTP2 gives what net/http serves HTTP/2 connections of s by in place of s: with the
+// newHTTP2Base gives what net/http serves HTTP/2 connections of s by in place of s: with the
 // limit of heads that HTTP/2 needs.
-func baseOfHTTP2(s *http.Server) *http.Server {
+func newHTTP2Base(s *http.Server) *http.Server {
 	base := &http.Server{
 		HTTP2:          s.HTTP2,
 		ConnState:      s.ConnState,
@@ -53,8 +53,8 @@ func baseOfHTTP2(s *http.Server) *http.Server {
 	return base
 }
 
-// agreed is a state that HTTP/2 takes (RFC 9113 9.2).
-func agreed() tls.ConnectionState {
+// http2State is a state that HTTP/2 takes (RFC 9113 9.2).
+func http2State() tls.ConnectionState {
 	return tls.ConnectionState{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, HandshakeComplete: true, NegotiatedProtocol: "h2"}
 }
 

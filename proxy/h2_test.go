@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// frames is the client's side of HTTP/2 in a tunnel, frame by frame.
-type frames struct {
+// An h2Client is the client's side of HTTP/2 in a tunnel, frame by frame.
+type h2Client struct {
 	*http2.Framer
 	t     *testing.T
 	conn  net.Conn
@@ -30,21 +30,21 @@ type frames struct {
 }
 
 // speak makes a tunnel to an origin and begins HTTP/2 in it.
-func (r *rig) speak(t *testing.T, origin string) *frames {
+func (r *rig) speak(t *testing.T, origin string) *h2Client {
 	t.Helper()
 	return newFrames(t, r.tunnel(origin, "h2"))
 }
 
 // prior speaks HTTP/2 to the proxy's own port, with prior knowledge.
-func (r *rig) prior(t *testing.T) *frames {
+func (r *rig) prior(t *testing.T) *h2Client {
 	t.Helper()
 	c, _ := r.dial()
 	return newFrames(t, c)
 }
 
-func newFrames(t *testing.T, c net.Conn) *frames {
+func newFrames(t *testing.T, c net.Conn) *h2Client {
 	t.Helper()
-	f := &frames{t: t, conn: c, next: 1}
+	f := &h2Client{t: t, conn: c, next: 1}
 	f.pack = hpack.NewEncoder(&f.block)
 	f.Framer = http2.NewFramer(f.conn, f.conn)
 	f.AllowIllegalWrites = true
@@ -62,7 +62,7 @@ func newFrames(t *testing.T, c net.Conn) *frames {
 }
 
 // pairs encodes header fields, in their order and as they are.
-func (f *frames) pairs(fields ...string) []byte {
+func (f *h2Client) pairs(fields ...string) []byte {
 	f.t.Helper()
 	f.block.Reset()
 	for i := 0; i < len(fields); i += 2 {
@@ -75,7 +75,7 @@ func (f *frames) pairs(fields ...string) []byte {
 const maxFragment = 16 << 10
 
 // open begins a stream; body is sent where it is not "".
-func (f *frames) open(body string, fields ...string) uint32 {
+func (f *h2Client) open(body string, fields ...string) uint32 {
 	f.t.Helper()
 	id := f.next
 	f.next += 2
@@ -93,7 +93,7 @@ func (f *frames) open(body string, fields ...string) uint32 {
 
 // outcome reads until the stream has an answer or is over: its status, the
 // code it was reset with, or how the connection ended. It writes nothing.
-func (f *frames) outcome(stream uint32) string {
+func (f *h2Client) outcome(stream uint32) string {
 	f.t.Helper()
 	for f.ended == "" {
 		frame, err := f.ReadFrame()
@@ -119,7 +119,7 @@ func (f *frames) outcome(stream uint32) string {
 	return f.ended
 }
 
-func (f *frames) lost(err error) {
+func (f *h2Client) lost(err error) {
 	f.t.Helper()
 	if isTimeout(err) {
 		f.t.Errorf("the connection stands still: %v", err)
@@ -216,7 +216,7 @@ func TestHTTP2Requests(t *testing.T) {
 	origin := listenRaw(t, true)
 	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
 	for _, c := range http2Requests {
-		run := func(t *testing.T, f *frames) {
+		run := func(t *testing.T, f *h2Client) {
 			defer f.conn.Close()
 			arrives := c.arrives
 			text := strings.NewReplacer("o.test", origin.host(), "nul", "\x00", "cr", "\r", "lf", "\n", "_", " ")

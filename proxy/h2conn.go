@@ -23,7 +23,7 @@ type h2Conn struct {
 	// Held while the connection is written to, or what was held back could come after what
 	// follows it. Close, which ends such a write, must not take it.
 	mu       sync.Mutex
-	sent     frames
+	sent     frameTracker
 	buffer   *[maxHeld]byte // nil: nothing is held back
 	held     []byte         // in buffer
 	armed    bool           // the timer goes
@@ -32,7 +32,7 @@ type h2Conn struct {
 }
 
 func newH2Conn(c net.Conn, state tls.ConnectionState, limit time.Duration) *h2Conn {
-	h := &h2Conn{Conn: c, state: state, limit: limit, heads: headReader{from: c, held: arrivalOf(c).held()}}
+	h := &h2Conn{Conn: c, state: state, limit: limit, heads: headReader{from: c, memory: connInfoOf(c).memory()}}
 	h.timer = time.AfterFunc(time.Hour, h.release)
 	h.timer.Stop()
 	return h
@@ -56,7 +56,7 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 		return 0, c.err
 	}
 	was := c.sent
-	c.sent.pass(b)
+	c.sent.track(b)
 	switch held := len(c.held); {
 	case held+len(b) > maxHeld:
 		if err := c.send(); err != nil {
@@ -75,7 +75,7 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if n < len(b) { // net/http may go on with the rest
 		c.sent = was
-		c.sent.pass(b[:n])
+		c.sent.track(b[:n])
 	}
 	return n, err
 }

@@ -76,7 +76,7 @@ func TestHeadGoesWithItsBody(t *testing.T) {
 	half, bare := headOf(1, false, false), headOf(1, true, true)
 	rest := frame(func(f *http2.Framer) { f.WriteContinuation(1, true, []byte("the rest")) })
 	status := frame(func(f *http2.Framer) {
-		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, bareHead), EndHeaders: true})
+		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, bareHeadSize), EndHeaders: true})
 	})
 	just, over := bodyOf(1, maxHeld-len(head)-9), bodyOf(1, maxHeld-len(head)-8)
 	for _, tt := range []struct {

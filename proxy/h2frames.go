@@ -25,9 +25,9 @@ var errLongBlock = errors.New("the head of a request takes too many bytes")
 // A headReader belongs to one goroutine.
 type headReader struct {
 	from   io.Reader
-	held   *memory.Work   // what the connection counts as
+	memory *memory.Work   // what the connection counts as
 	long   bool           // longHeadBytes are counted for a head
-	frame  frames         // with the head of the last frame
+	frame  frameTracker   // with the head of the last frame
 	buffer *[maxHeld]byte // nil: it is not in use
 	unread []byte         // bytes that were read from from and are to be read next; in buffer unless they are too many
 	left   int            // bytes of the last frame's payload that are still to be read from from
@@ -82,42 +82,42 @@ func (r *headReader) advance() error {
 		r.left = r.frame.size()
 		return nil
 	}
-	if err := r.take(r.frame.size()); err != nil {
+	if err := r.readBytes(r.frame.size()); err != nil {
 		return err
 	}
 	if _, ok := fieldBlock(r.unread); !ok {
 		return nil
 	}
 	for r.frame.head[4]&flagEndHeaders == 0 {
-		if err := r.takeHead(); err != nil {
+		if err := r.readFrameHead(); err != nil {
 			return err
 		}
 		if r.frame.head[3] != typeContinuation {
 			r.left = r.frame.size()
 			return nil
 		}
-		if err := r.take(r.frame.size()); err != nil {
+		if err := r.readBytes(r.frame.size()); err != nil {
 			return err
 		}
 	}
 	if block := wholeBlock(r.unread); r.fields.forbidden(block) {
-		r.unread = spoil(r.unread, block)
+		r.unread = invalidate(r.unread, block)
 	}
 	return nil
 }
 
-// takeHead reads the head of a frame.
-func (r *headReader) takeHead() error {
+// readFrameHead reads the head of a frame.
+func (r *headReader) readFrameHead() error {
 	before := len(r.unread)
-	if err := r.take(frameHead); err != nil {
+	if err := r.readBytes(frameHead); err != nil {
 		return err
 	}
 	copy(r.frame.head[:], r.unread[before:])
 	return nil
 }
 
-// take reads n bytes more.
-func (r *headReader) take(n int) error {
+// readBytes reads n bytes more.
+func (r *headReader) readBytes(n int) error {
 	before := len(r.unread)
 	if before+n > maxBlock {
 		return errLongBlock
@@ -129,20 +129,20 @@ func (r *headReader) take(n int) error {
 	return err
 }
 
-// growth is how many bytes at least a head's memory grows by, at most maxBlock/growth times.
-const growth = 8 << 10
+// growStep is how many bytes at least a head's memory grows by, at most maxBlock/growth times.
+const growStep = 8 << 10
 
 // grow makes unread n bytes long. A head of more than longHead is counted until the connection is
 // closed: net/http keeps buffers of that size.
 func (r *headReader) grow(n int) error {
 	if n > longHead+frameHead && !r.long {
-		if err := r.held.Hold(longHeadBytes); err != nil {
+		if err := r.memory.Hold(longHeadBytes); err != nil {
 			return err
 		}
 		r.long = true
 	}
 	if n > cap(r.unread) {
-		r.unread = append(make([]byte, 0, (n+growth-1)/growth*growth), r.unread...)
+		r.unread = append(make([]byte, 0, (n+growStep-1)/growStep*growStep), r.unread...)
 		r.putBuffer()
 	}
 	r.unread = r.unread[:n]
@@ -189,9 +189,9 @@ func fieldBlock(frame []byte) (block []byte, ok bool) {
 // connection.
 const invalidField = "\x00\x09:protocol\x01-"
 
-// spoil gives a HEADERS frame like frame, with block and, before the first field of block, an
+// invalidate gives a HEADERS frame like frame, with block and, before the first field of block, an
 // invalid field. net/http still decodes the whole block, to which later blocks refer.
-func spoil(frame, block []byte) []byte {
+func invalidate(frame, block []byte) []byte {
 	size := len(block) + len(invalidField)
 	out := append(make([]byte, 0, frameHead+size), byte(size>>16), byte(size>>8), byte(size))
 	out = append(out, frame[3], frame[4]&^(flagPadded|flagPriority)|flagEndHeaders)
@@ -207,10 +207,10 @@ func spoil(frame, block []byte) []byte {
 type fieldKind uint8
 
 const (
-	ordinary   fieldKind = iota
-	teTrailers           // TE with the value that HTTP/2 allows, or an empty one, as net/http takes it
-	teOther              // TE with another value
-	ofTheHop             // another connection-specific field
+	ordinary      fieldKind = iota
+	teTrailers              // TE with the value that HTTP/2 allows, or an empty one, as net/http takes it
+	teOther                 // TE with another value
+	hopByHopField           // another connection-specific field
 )
 
 // These are the encodings of the strings to look for, plain and Huffman-coded (RFC 7541 5.2).
@@ -219,7 +219,7 @@ var (
 		kinds := map[string]fieldKind{}
 		for _, name := range [...]string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"} {
 			plain, huffman := encodings(name)
-			kinds[plain], kinds[huffman] = ofTheHop, ofTheHop
+			kinds[plain], kinds[huffman] = hopByHopField, hopByHopField
 		}
 		plain, huffman := encodings("te")
 		kinds[plain], kinds[huffman] = teOther, teOther
@@ -257,7 +257,7 @@ func (t *fieldTable) at(index uint) fieldKind {
 	const static, transferEncoding = 61, 57
 	switch {
 	case index == transferEncoding:
-		return ofTheHop
+		return hopByHopField
 	case index <= static:
 		return ordinary
 	}
@@ -297,9 +297,9 @@ func (t *fieldTable) literal(r *fieldReader, prefix int) fieldKind {
 	if index := r.integer(prefix); index > 0 {
 		kind = t.at(index)
 	} else {
-		kind = literalNames[string(r.text())]
+		kind = literalNames[string(r.stringLiteral())]
 	}
-	value := r.text()
+	value := r.stringLiteral()
 	if kind != teTrailers && kind != teOther {
 		return kind
 	}
@@ -343,8 +343,8 @@ func (r *fieldReader) integer(prefix int) uint {
 	return 0
 }
 
-// text reads a string (RFC 7541 5.2) and gives its encoding, from its length on.
-func (r *fieldReader) text() []byte {
+// stringLiteral reads a string (RFC 7541 5.2) and gives its encoding, from its length on.
+func (r *fieldReader) stringLiteral() []byte {
 	whole := r.rest
 	n := r.integer(7)
 	if n > uint(len(r.rest)) {
@@ -356,23 +356,23 @@ func (r *fieldReader) text() []byte {
 }
 
 const (
-	maxHeld  = 4 << 10          // octets: net/http's server writes no more at once, but for large parts of bodies
-	heldFor  = time.Millisecond // long for a handler that has the body at hand, short for whoever waits
-	bareHead = 1                // octets of a head that is a status alone, as of the 200 to a CONNECT: its client goes on
+	maxHeld      = 4 << 10          // octets: net/http's server writes no more at once, but for large parts of bodies
+	heldFor      = time.Millisecond // long for a handler that has the body at hand, short for whoever waits
+	bareHeadSize = 1                // octets of a head that is a status alone, as of the 200 to a CONNECT: its client goes on
 )
 
 // heldBuffers are not in use.
 var heldBuffers = sync.Pool{New: func() any { return new([maxHeld]byte) }}
 
-// frames follow those of HTTP/2 (RFC 9113 4.1) in what is written.
-type frames struct {
+// frameTracker follow those of HTTP/2 (RFC 9113 4.1) in what is written.
+type frameTracker struct {
 	head [9]byte // of the one that was begun last
 	have int     // octets of head that are there
 	left int     // octets of its payload that are not
 }
 
-// pass takes in what was written next.
-func (f *frames) pass(b []byte) {
+// track takes in what was written next.
+func (f *frameTracker) track(b []byte) {
 	for len(b) > 0 {
 		if f.left > 0 {
 			n := min(f.left, len(b))
@@ -390,12 +390,12 @@ func (f *frames) pass(b []byte) {
 }
 
 // size is that of the payload.
-func (f *frames) size() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
+func (f *frameTracker) size() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
 
 // awaitBody says whether the last octet was that of a head whose body is to come
 // (RFC 9113 6.2).
-func (f *frames) awaitBody() bool {
+func (f *frameTracker) awaitBody() bool {
 	const headers, endStream, endHeaders = 0x1, 0x1, 0x4
 	whole := f.have == 0 && f.left == 0
-	return whole && f.head[3] == headers && f.head[4]&(endStream|endHeaders) == endHeaders && f.size() > bareHead
+	return whole && f.head[3] == headers && f.head[4]&(endStream|endHeaders) == endHeaders && f.size() > bareHeadSize
 }

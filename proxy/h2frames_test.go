@@ -98,7 +98,7 @@ func TestHeadReaderChangesNothing(t *testing.T) {
 	for name, from := range map[string]io.Reader{
 		"at once": strings.NewReader(in), "byte by byte": iotest.OneByteReader(strings.NewReader(in)), "the end with the last bytes": iotest.DataErrReader(strings.NewReader(in)),
 	} {
-		got, err := io.ReadAll(&headReader{from: from, held: plenty(t)})
+		got, err := io.ReadAll(&headReader{from: from, memory: plenty(t)})
 		if string(got) != in || err != nil {
 			t.Errorf("%s: %d bytes, %v; want %d", name, len(got), err, len(in))
 		}
@@ -114,7 +114,7 @@ func TestHeadReaderIsBounded(t *testing.T) {
 		}
 	})
 	from := strings.NewReader(in)
-	if got, err := io.ReadAll(&headReader{from: from, held: plenty(t)}); len(got) != 0 || err != errLongBlock {
+	if got, err := io.ReadAll(&headReader{from: from, memory: plenty(t)}); len(got) != 0 || err != errLongBlock {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	if read := len(in) - from.Len(); read > maxBlock {

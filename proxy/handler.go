@@ -58,8 +58,8 @@ type Limits struct {
 	HeadTimeout time.Duration // for a request's head or a TLS handshake, and twice that to begin in a tunnel; zero: 30 s
 }
 
-// orDefault gives the limits with what zero stands for.
-func (l Limits) orDefault() Limits {
+// withDefaults gives the limits with what zero stands for.
+func (l Limits) withDefaults() Limits {
 	return Limits{
 		Linger:      cmp.Or(l.Linger, 20*time.Second),
 		Silence:     cmp.Or(l.Silence, 5*time.Minute),
@@ -70,22 +70,22 @@ func (l Limits) orDefault() Limits {
 // A Handler answers the clients of a proxy. Make one with New, end it with
 // Shutdown.
 type Handler struct {
-	o        Options  // but for the Rules
-	via      []string // what we add to a Via header; one value
-	pipeline *goproxy.ProxyHttpServer
-	outer    *h1.Server
-	inner    *h1.Server   // serves what comes out of intercepted tunnels
-	conns    *connections // hijacked ones
-	unused   unused
-	handoff  *handoff
-	room     *room       // for connections to the own port
-	draining atomic.Bool // see Drain
-	cut      atomic.Bool // Shutdown breaks requests off
-	parent   throttle    // of what is said of it
-	refusals *refusals   // when the next one of a client is answered
-	alarms   sync.Pool   // stopped, for the next transfers: see watch.spare
-	ids      *audit.IDs
-	counts   counts
+	o         Options  // but for the Rules
+	via       []string // what we add to a Via header; one value
+	pipeline  *goproxy.ProxyHttpServer
+	outer     *h1.Server
+	inner     *h1.Server     // serves what comes out of intercepted tunnels
+	hijacked  *hijackedConns // hijacked ones
+	unused    unusedConns
+	handoff   *handoff
+	connLimit *connLimit      // for connections to the own port
+	draining  atomic.Bool     // see Drain
+	aborting  atomic.Bool     // Shutdown breaks requests off
+	parentLog logThrottle     // of what is said of it
+	refusals  *refusalLimiter // when the next one of a client is answered
+	alarms    sync.Pool       // stopped, for the next transfers: see watch.spare
+	ids       *audit.IDs
+	counts    counts
 
 	rules generations
 }
@@ -99,13 +99,13 @@ func addressOf(remote string) string {
 	return host
 }
 
-// sayEvery is how often, at most, the same is logged.
-const sayEvery = 10 * time.Second
+// logInterval is how often, at most, the same is logged.
+const logInterval = 10 * time.Second
 
-// A throttle limits how often something is logged.
-type throttle struct{ last atomic.Int64 }
+// A logThrottle limits how often something is logged.
+type logThrottle struct{ last atomic.Int64 }
 
-func (t *throttle) due() bool {
+func (t *logThrottle) allow() bool {
 	now, last := time.Now().UnixNano(), t.last.Load()
-	return (last == 0 || now-last > int64(sayEvery)) && t.last.CompareAndSwap(last, now)
+	return (last == 0 || now-last > int64(logInterval)) && t.last.CompareAndSwap(last, now)
 }

@@ -55,22 +55,22 @@ func strip(h http.Header, remove func(name string) bool) {
 	}
 }
 
-// stripTrailer removes the trailer fields that may not pass: those that mayTrail
+// stripTrailer removes the trailer fields that may not pass: those that allowedInTrailer
 // forbids, and those that the message's Connection header names (RFC 9110 7.6.1).
 func stripTrailer(trailer http.Header, connection []string) {
 	for name := range trailer {
-		if !mayTrail(name) || hasToken(connection, name) {
+		if !allowedInTrailer(name) || hasToken(connection, name) {
 			delete(trailer, name)
 		}
 	}
 }
 
-// mayTrail reports whether a field, by its canonical name, may follow a body. Forbidden are
+// allowedInTrailer reports whether a field, by its canonical name, may follow a body. Forbidden are
 // fields that frame, route or authenticate a message, say how to read it (RFC 9110 6.5.1),
 // identify its sender, or are specific to one connection. A recipient that merges the trailer
 // into the head would take them for fields of the head, by which the proxy and others before
 // it decide. Many recipients take "_" for "-".
-func mayTrail(name string) bool {
+func allowedInTrailer(name string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	switch name {
 	case "User-Agent", "From", "Cookie", "Set-Cookie", "Origin", "Referer", // identify the sender
@@ -90,9 +90,9 @@ func mayTrail(name string) bool {
 	return httpguts.ValidTrailerHeader(name) && !hopByHop(name)
 }
 
-// announced gives the trailer fields that a request announced and that may pass, without
+// announcedTrailer gives the trailer fields that a request announced and that may pass, without
 // values; nil without any. Only these fields go out, whatever follows the body.
-func announced(r *http.Request) http.Header {
+func announcedTrailer(r *http.Request) http.Header {
 	if len(r.Trailer) == 0 {
 		return nil
 	}
@@ -128,8 +128,8 @@ func hasToken(lists []string, token string) bool {
 	return false
 }
 
-// looped says whether a request has been through the proxy of this name.
-func looped(h http.Header, pseudonym string) bool {
+// isLoop says whether a request has been through the proxy of this name.
+func isLoop(h http.Header, pseudonym string) bool {
 	for _, v := range h["Via"] {
 		if strings.Contains(v, pseudonym) {
 			return true
@@ -138,8 +138,8 @@ func looped(h http.Header, pseudonym string) bool {
 	return false
 }
 
-// incoming makes an origin's headers those of the answer to the client.
-func incoming(status int, header http.Header, via []string) {
+// prepareResponse makes an origin's headers those of the answer to the client.
+func prepareResponse(status int, header http.Header, via []string) {
 	stripHop(header)
 	if status == http.StatusNoContent || status == http.StatusNotModified {
 		delete(header, "Content-Length") // no body has it (RFC 9110 8.6), and some clients wait for one

@@ -40,7 +40,7 @@ func TestMayTrail(t *testing.T) {
 		"X-Remote-Addr": false, "X-Rewrite-Url": false, "X-Http-Method-Override": false,
 		"X_forwarded_host": false, "User_agent": false, "X_original-Url": false,
 	} {
-		if got := mayTrail(name); got != want {
+		if got := allowedInTrailer(name); got != want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

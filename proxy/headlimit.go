@@ -29,17 +29,17 @@ var errManyFields = errors.New("the head of a request has too many lines")
 // A headMeter follows the head of a request by HTTP/1 while net/http reads it. It belongs to the goroutine
 // that reads.
 type headMeter struct {
-	held  *memory.Work // what the connection counts as in the memory budget
-	size  int
-	lines int
-	text  bool  // the line that has begun is not empty
-	whole bool  // the head has ended
-	long  bool  // longHeadBytes are counted for it
-	err   error // why no more of it is read
+	memory *memory.Work // what the connection counts as in the memory budget
+	size   int
+	lines  int
+	text   bool  // the line that has begun is not empty
+	whole  bool  // the head has ended
+	long   bool  // longHeadBytes are counted for it
+	err    error // why no more of it is read
 }
 
-// pass takes in what was read next. The error is errManyFields or memory.ErrShort.
-func (m *headMeter) pass(b []byte) error {
+// track takes in what was read next. The error is errManyFields or memory.ErrShort.
+func (m *headMeter) track(b []byte) error {
 	for len(b) > 0 && !m.whole && m.err == nil {
 		line, rest, ended := bytes.Cut(b, []byte("\n"))
 		m.size += len(b) - len(rest)
@@ -53,19 +53,19 @@ func (m *headMeter) pass(b []byte) error {
 		case m.lines > maxFields:
 			m.err = errManyFields
 		case !m.long && (m.size > longHead || m.lines > manyLines):
-			m.err = m.held.Hold(longHeadBytes)
+			m.err = m.memory.Hold(longHeadBytes)
 			m.long = m.err == nil
 		}
 	}
 	return m.err
 }
 
-// next begins another head.
-func (m *headMeter) next() {
+// reset begins another head.
+func (m *headMeter) reset() {
 	if m.long {
-		m.held.Free(longHeadBytes)
+		m.memory.Free(longHeadBytes)
 	}
-	*m = headMeter{held: m.held}
+	*m = headMeter{memory: m.memory}
 }
 
 // net/http takes longer heads than http.Server.MaxHeaderBytes says, by so many bytes. In

@@ -61,9 +61,9 @@ func TestHeadSizeOfHTTP2(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}})
-	for name, begin := range map[string]func() *frames{
-		"own port": func() *frames { return r.prior(t) },
-		"tunnel":   func() *frames { return r.speak(t, origin.host()) },
+	for name, begin := range map[string]func() *h2Client{
+		"own port": func() *h2Client { return r.prior(t) },
+		"tunnel":   func() *h2Client { return r.speak(t, origin.host()) },
 	} {
 		for size, want := range map[int]string{headLimit: "200", headLimit + 1: "431"} {
 			t.Run(name+"/"+strconv.Itoa(size), func(t *testing.T) {

@@ -21,11 +21,11 @@ import (
 type httpConn struct {
 	net.Conn
 	h       *Handler
-	opening opening
+	preface prefaceCheck
 	ahead   []byte // was read before net/http had the connection, and comes first
 	head    headMeter
 	serving atomic.Bool // a request has been read, and its answer is not out yet
-	fault   error       // of TLS; net/http reads and writes on one goroutine before there is a request
+	tlsErr  error       // of TLS; net/http reads and writes on one goroutine before there is a request
 }
 
 // An httpListener makes an httpConn of each connection that a listener accepts.
@@ -47,37 +47,37 @@ func (l httpListener) Accept() (net.Conn, error) {
 }
 
 func (h *Handler) newHTTPConn(c net.Conn) *httpConn {
-	return &httpConn{Conn: c, h: h, opening: opening{sought: true}, head: headMeter{held: arrivalOf(c).held()}}
+	return &httpConn{Conn: c, h: h, preface: prefaceCheck{pending: true}, head: headMeter{memory: connInfoOf(c).memory()}}
 }
 
 // Read reads from the connection; its beginning as an opening does.
 func (c *httpConn) Read(b []byte) (int, error) {
-	if !c.opening.sought {
+	if !c.preface.pending {
 		return c.read(b)
 	}
-	n, err := c.opening.read(c.read, b)
+	n, err := c.preface.read(c.read, b)
 	if secure, ok := c.Conn.(*tls.Conn); ok && err != nil && !secure.ConnectionState().HandshakeComplete {
-		if c.fault == nil {
+		if c.tlsErr == nil {
 			c.h.counts.faults.Add(err)
 		}
-		c.fault = err
+		c.tlsErr = err
 	}
 	return n, err
 }
 
 // read reads what is ahead, then the connection, and follows the head of the next request.
 func (c *httpConn) read(b []byte) (int, error) {
-	metered := !c.serving.Load() && !c.opening.http2
-	n, err := c.readOn(b)
+	metered := !c.serving.Load() && !c.preface.http2
+	n, err := c.readConn(b)
 	if metered {
-		if fault := c.head.pass(b[:n]); fault != nil {
+		if fault := c.head.track(b[:n]); fault != nil {
 			return 0, fault
 		}
 	}
 	return n, err
 }
 
-func (c *httpConn) readOn(b []byte) (int, error) {
+func (c *httpConn) readConn(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
 		c.ahead = c.ahead[n:]
@@ -88,81 +88,81 @@ func (c *httpConn) readOn(b []byte) (int, error) {
 
 // Direct returns the connection that h1 serves simple requests on (h1.Conn).
 func (c *httpConn) Direct() net.Conn {
-	c.opening.sought = false
-	return bare(c)
+	c.preface.pending = false
+	return rawConn(c)
 }
 
 var _ h1.Conn = (*httpConn)(nil) // else net/http would serve all requests
 
 // HandOver prepares the connection for net/http (h1.Conn).
 func (c *httpConn) HandOver(ahead []byte) {
-	c.opening.sought, c.ahead = true, ahead
+	c.preface.pending, c.ahead = true, ahead
 }
 
 // Write sends an answer. One to no request is net/http's own, and replaced.
 func (c *httpConn) Write(b []byte) (int, error) {
-	if c.serving.Load() || c.opening.http2 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
+	if c.serving.Load() || c.preface.http2 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
 		return c.Conn.Write(b)
 	}
-	return len(b), c.h.notHTTP(unreadable{c.Conn, arrivalOf(c).who(), c.fault, c.head.err, b})
+	return len(b), c.h.answerUnreadable(unreadable{c.Conn, connInfoOf(c).clientName(), c.tlsErr, c.head.err, b})
 }
 
 // CloseWrite ends what we send and leaves the other direction open.
-func (c *httpConn) CloseWrite() error { return endWriting(c.Conn) }
+func (c *httpConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }
 
-// An opening is the beginning of a connection in the clear. net/http looks in
+// A prefaceCheck is the beginning of a connection in the clear. net/http looks in
 // it for HTTP/2's preface (RFC 9113 3.4), and would wait for as many octets as
 // that has, although the first ones tell. So where another beginning has come,
 // and a shorter one, it is read as a reader without progress, which ends the
 // look (bufio.Reader gives up for then) and leaves all else as it is.
-type opening struct {
-	sought bool // net/http looks for the preface
-	http2  bool // and has found it
-	came   int  // octets, all but the last ones as in the preface
-	empty  int  // reads that are to give nothing
+type prefaceCheck struct {
+	pending    bool // net/http looks for the preface
+	http2      bool // and has found it
+	matched    int  // octets, all but the last ones as in the preface
+	emptyReads int  // reads that are to give nothing
 }
 
-// noProgress is how many reads without an octet make a bufio.Reader give up.
-const noProgress = 100
+// maxEmptyReads is how many reads without an octet make a bufio.Reader give up.
+const maxEmptyReads = 100
 
-func (o *opening) read(read func([]byte) (int, error), b []byte) (int, error) {
+func (o *prefaceCheck) read(read func([]byte) (int, error), b []byte) (int, error) {
 	const preface = "PRI * HTTP/2.0" // what net/http waits for first
-	if o.empty > 0 {
-		o.empty--
-		o.sought = o.empty > 0
+	if o.emptyReads > 0 {
+		o.emptyReads--
+		o.pending = o.emptyReads > 0
 		return 0, nil
 	}
 	n, err := read(b)
-	begun := string(b[:min(n, len(preface)-o.came)])
-	other := begun != preface[o.came:o.came+len(begun)]
-	o.came += len(begun)
-	o.sought = o.came < len(preface)
-	o.http2 = !o.sought && !other
-	if o.sought && other {
-		o.empty = noProgress
+	begun := string(b[:min(n, len(preface)-o.matched)])
+	other := begun != preface[o.matched:o.matched+len(begun)]
+	o.matched += len(begun)
+	o.pending = o.matched < len(preface)
+	o.http2 = !o.pending && !other
+	if o.pending && other {
+		o.emptyReads = maxEmptyReads
 	}
 	return n, err
 }
 
-// An arrival is the connection that requests come by.
-type arrival struct {
+// A connInfo is the connection that requests come by.
+type connInfo struct {
 	http   *httpConn   // nil where HTTP/2 was agreed on
 	client *clientConn // to the proxy's own port; nil in a tunnel
 	tunnel *tunnelConn // nil on the proxy's own port
 }
 
-// who is the client, as far as it is known without a request.
-func (a arrival) who() string {
+// clientName is the client, as far as it is known without a request.
+func (a connInfo) clientName() string {
 	if a.tunnel != nil {
-		return a.tunnel.let.Load().client
+		return a.tunnel.admitted.Load().client
 	}
 	return *a.client.client.Load()
 }
 
-// arrivalOf takes apart what a server of ours was given.
-func arrivalOf(c net.Conn) (a arrival) {
+// connInfoOf takes apart what a server of ours was given.
+func connInfoOf(c net.Conn) (a connInfo) {
 	a.http, _ = c.(*httpConn)
-	switch c := underneath(c).(type) {
+	switch c := underlying(c).(type) {
 	case *clientConn:
 		a.client = c
 	case *tunnelConn:
@@ -171,8 +171,8 @@ func arrivalOf(c net.Conn) (a arrival) {
 	return a
 }
 
-// underneath is the connection under HTTP and TLS.
-func underneath(c net.Conn) net.Conn {
+// underlying is the connection under HTTP and TLS.
+func underlying(c net.Conn) net.Conn {
 	if h, ok := c.(*httpConn); ok {
 		c = h.Conn
 	}
@@ -182,9 +182,9 @@ func underneath(c net.Conn) net.Conn {
 	return c
 }
 
-// bare is the connection that the kernel can copy from and to, or the one of
+// rawConn is the connection that the kernel can copy from and to, or the one of
 // TLS: what it is wrapped in does nothing between its beginning and its end.
-func bare(c net.Conn) net.Conn {
+func rawConn(c net.Conn) net.Conn {
 	if h, ok := c.(*httpConn); ok {
 		c = h.Conn
 	}
@@ -197,12 +197,12 @@ func bare(c net.Conn) net.Conn {
 // reset closes a client's connection with nothing that could be taken for an
 // end in good order.
 func reset(c net.Conn) {
-	under := underneath(c)
+	under := underlying(c)
 	if t, ok := under.(*tunnelConn); ok {
 		defer t.Close() // it is counted
-		under = underneath(t.Conn)
+		under = underlying(t.Conn)
 	}
-	switch c := bare(under).(type) {
+	switch c := rawConn(under).(type) {
 	case *socket.Conn:
 		c.SetLinger(0)
 	case *streamConn:
@@ -211,31 +211,31 @@ func reset(c net.Conn) {
 	under.Close()
 }
 
-type arrivalKey struct{}
+type connInfoKey struct{}
 
-// withArrival lets requests know the connection that they came by
+// withConnInfo lets requests know the connection that they came by
 // (http.Server.ConnContext).
-func withArrival(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, arrivalKey{}, arrivalOf(c))
+func withConnInfo(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connInfoKey{}, connInfoOf(c))
 }
 
-// arrivedBy is the connection that a request came by.
-func arrivedBy(r *http.Request) arrival {
-	a, _ := r.Context().Value(arrivalKey{}).(arrival)
+// connInfoFrom is the connection that a request came by.
+func connInfoFrom(r *http.Request) connInfo {
+	a, _ := r.Context().Value(connInfoKey{}).(connInfo)
 	return a
 }
 
 // tunnelOf is the tunnel that a request came out of; nil for one on the
 // proxy's own port.
-func tunnelOf(r *http.Request) *tunnelConn { return arrivedBy(r).tunnel }
+func tunnelOf(r *http.Request) *tunnelConn { return connInfoFrom(r).tunnel }
 
-// held gives what the connection counts as in the memory budget.
-func (a arrival) held() *memory.Work {
+// memory gives what the connection counts as in the memory budget.
+func (a connInfo) memory() *memory.Work {
 	switch {
 	case a.client != nil:
-		return &a.client.held
+		return &a.client.memory
 	case a.tunnel != nil:
-		return &a.tunnel.held
+		return &a.tunnel.memory
 	}
 	return new(memory.Work)
 }

@@ -12,9 +12,9 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-// maxTurnedOff is how many connections over a client's most, and how many without room in the memory budget,
+// maxRefusedConns is how many connections over a client's most, and how many without room in the memory budget,
 // are open to be refused. More are closed at once.
-const maxTurnedOff = 16
+const maxRefusedConns = 16
 
 // A listener takes connections up to a most, for all clients together and for
 // each. At the first the next ones wait in the system's queue; over the second
@@ -23,11 +23,11 @@ const maxTurnedOff = 16
 // for which that has no room is closed, but for a few whose requests are refused.
 type listener struct {
 	net.Listener
-	h      *Handler
-	full   throttle
-	broken throttle
+	h        *Handler
+	fullLog  logThrottle
+	errorLog logThrottle
 
-	turnedOff atomic.Int64 // connections that are open although memory has no room for them
+	overMemory atomic.Int64 // connections that are open although memory has no room for them
 
 	ended chan struct{}
 	end   sync.Once
@@ -40,21 +40,21 @@ func (h *Handler) newListener(l net.Listener) *listener {
 	return &listener{Listener: l, h: h, ended: make(chan struct{}), open: make(map[string]int)}
 }
 
-// each is how many connections one client may have.
-func (l *listener) each() int { return l.h.rules.active.Load().MaxConnsEach }
+// maxPerClient is how many connections one client may have.
+func (l *listener) maxPerClient() int { return l.h.rules.active.Load().MaxConnsEach }
 
-// place waits for a place; false: the listener was closed first.
-func (l *listener) place() bool {
+// waitForPlace waits for a place; false: the listener was closed first.
+func (l *listener) waitForPlace() bool {
 	for {
 		most := l.h.rules.active.Load().MaxConns
-		if l.h.room.take(most) {
+		if l.h.connLimit.take(most) {
 			return true
 		}
-		if l.full.due() {
+		if l.fullLog.allow() {
 			l.h.o.Log.Warn("as many connections are open as are taken; the next ones wait", "connections", most)
 		}
 		select {
-		case <-l.h.room.free:
+		case <-l.h.connLimit.free:
 		case <-l.ended:
 			return false
 		}
@@ -66,14 +66,14 @@ func (l *listener) place() bool {
 // tries again after a while.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
-		if !l.place() {
+		if !l.waitForPlace() {
 			return nil, net.ErrClosed
 		}
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			l.h.room.giveBack()
+			l.h.connLimit.release()
 			if !errors.Is(err, net.ErrClosed) {
-				l.failed(err)
+				l.acceptFailed(err)
 			}
 			return nil, err
 		}
@@ -81,16 +81,16 @@ func (l *listener) Accept() (net.Conn, error) {
 		c := &clientConn{Conn: socket.New(conn), listener: l}
 		client := addressOf(conn.RemoteAddr().String())
 		c.client.Store(&client)
-		if c.held, err = l.h.o.Memory.Open(policy.ShareKey(client), time.Now()); err != nil {
-			if c.unheld = l.turnedOff.Add(1) <= maxTurnedOff; !c.unheld { // else its requests are answered with a refusal
-				l.turnedOff.Add(-1)
+		if c.memory, err = l.h.o.Memory.Open(policy.ShareKey(client), time.Now()); err != nil {
+			if c.unbudgeted = l.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // else its requests are answered with a refusal
+				l.overMemory.Add(-1)
 				l.count(client, 1)
 				c.Close()
 				continue
 			}
 		}
-		switch over := l.count(client, 1) - l.each(); {
-		case over > maxTurnedOff:
+		switch over := l.count(client, 1) - l.maxPerClient(); {
+		case over > maxRefusedConns:
 			l.h.counts.closed.Add(1)
 			c.Close()
 			continue
@@ -102,10 +102,10 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// failed counts and tells that the system gives no connection.
-func (l *listener) failed(err error) {
+// acceptFailed counts and tells that the system gives no connection.
+func (l *listener) acceptFailed(err error) {
 	l.h.counts.failed.Add(1)
-	if l.broken.due() {
+	if l.errorLog.allow() {
 		l.h.o.Log.Warn("connections cannot be taken at present", "error", err)
 	}
 }
@@ -122,8 +122,8 @@ func (l *listener) count(client string, n int) int {
 	return l.add(client, n)
 }
 
-// gone counts a closed connection no more.
-func (l *listener) gone(c *clientConn) {
+// forget counts a closed connection no more.
+func (l *listener) forget(c *clientConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.closed = true
@@ -144,18 +144,18 @@ func (l *listener) add(client string, n int) int {
 // A clientConn is a client's connection to the proxy's own port.
 type clientConn struct {
 	net.Conn
-	listener *listener
-	client   atomic.Pointer[string] // whose it is; changed under listener.mu
-	tooMany  bool                   // it is one more than its client may have
-	closed   bool                   // and so nobody's; guarded by listener.mu
-	held     memory.Work            // counts for the client's address until Close
-	unheld   bool                   // held is zero: there was no room
-	once     sync.Once
+	listener   *listener
+	client     atomic.Pointer[string] // whose it is; changed under listener.mu
+	tooMany    bool                   // it is one more than its client may have
+	closed     bool                   // and so nobody's; guarded by listener.mu
+	memory     memory.Work            // counts for the client's address until Close
+	unbudgeted bool                   // held is zero: there was no room
+	once       sync.Once
 }
 
-// belongsTo counts it among those of the client that it is now known to be of.
+// assign counts it among those of the client that it is now known to be of.
 // It says no where that client has as many as it may.
-func (c *clientConn) belongsTo(client string) bool {
+func (c *clientConn) assign(client string) bool {
 	before := c.client.Load()
 	if *before == client {
 		return true
@@ -166,7 +166,7 @@ func (c *clientConn) belongsTo(client string) bool {
 	if c.closed { // HTTP/2's requests may outlive it
 		return true
 	}
-	if l.open[client] >= l.each() {
+	if l.open[client] >= l.maxPerClient() {
 		return false
 	}
 	if c.client.CompareAndSwap(before, &client) { // else by another request of the same connection
@@ -180,16 +180,16 @@ func (c *clientConn) belongsTo(client string) bool {
 func (c *clientConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
-		c.held.End()
-		if c.unheld {
-			c.listener.turnedOff.Add(-1)
+		c.memory.End()
+		if c.unbudgeted {
+			c.listener.overMemory.Add(-1)
 		}
-		c.listener.gone(c)
+		c.listener.forget(c)
 		c.listener.h.counts.conns.end()
-		c.listener.h.room.giveBack()
+		c.listener.h.connLimit.release()
 	})
 	return err
 }
 
 // CloseWrite ends what we send and leaves the other direction open.
-func (c *clientConn) CloseWrite() error { return endWriting(c.Conn) }
+func (c *clientConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }

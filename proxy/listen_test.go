@@ -63,7 +63,7 @@ func TestConnectionsOfOneClient(t *testing.T) {
 		silent[i], _ = r.dial()
 		silent[i].Write([]byte("G"))
 	}
-	if c, _ := r.dial(); !ends(c) {
+	if c, _ := r.dial(); !closesSilently(c) {
 		t.Error("there is no end to those that are told")
 	}
 	if n := len(origin.paths()); n != 1+most {
@@ -80,8 +80,8 @@ func TestConnectionsOfOneClient(t *testing.T) {
 	})
 }
 
-// ends says whether the other side closes a connection without a word.
-func ends(c net.Conn) bool {
+// closesSilently says whether the other side closes a connection without a word.
+func closesSilently(c net.Conn) bool {
 	n, err := c.Read(make([]byte, 1))
 	return n == 0 && err != nil && !isTimeout(err)
 }
@@ -223,7 +223,7 @@ func TestConnectionThatSaysNothingIsBounded(t *testing.T) {
 	r := start(t, setup{change: func(o *proxy.Options) { o.HeadTimeout = limit }})
 	origin := serve(t, false, "", hello)
 	silent, _ := r.dial()
-	if !ends(silent) {
+	if !closesSilently(silent) {
 		t.Error("on the proxy's own port")
 	}
 	c, br := r.dial()
@@ -232,7 +232,7 @@ func TestConnectionThatSaysNothingIsBounded(t *testing.T) {
 		t.Fatal(resp, err)
 	}
 	io.WriteString(c, "PRI * HTTP/2.0\r\n")
-	if !ends(c) {
+	if !closesSilently(c) {
 		t.Error("in a tunnel")
 	}
 }

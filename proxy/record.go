@@ -19,7 +19,7 @@ func (h *Handler) newRecord(rec *audit.Record, remote string) {
 func (x *requestState) recordRequest() {
 	r, rec := x.request, &x.record
 	rec.Monitor = x.rules.Monitor
-	rec.Target = requested(r)
+	rec.Target = requestTarget(r)
 	q := &rec.Request
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 }

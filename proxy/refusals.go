@@ -26,15 +26,15 @@ const (
 	// maxRefusedClients is how many clients are told apart; later ones count as one. It
 	// bounds memory, at about 200 bytes a client.
 	maxRefusedClients = 4096
-	// refusedSweep is how often at most clients are forgotten.
-	refusedSweep = time.Second
+	// sweepInterval is how often at most clients are forgotten.
+	sweepInterval = time.Second
 )
 
 var errRefusedOften = errors.New("too many requests of the client wait for an answer of the proxy's own")
 
-// A refusals limits how fast the proxy answers by itself what has a record each: refusals, and
+// A refusalLimiter limits how fast the proxy answers by itself what has a record each: refusals, and
 // requests for a robots.txt of which there is a copy.
-type refusals struct {
+type refusalLimiter struct {
 	mu      sync.Mutex // guards what follows
 	clients map[string]*rate.Limiter
 	swept   time.Time
@@ -43,13 +43,13 @@ type refusals struct {
 	ended chan struct{} // closed by close
 }
 
-func newRefusals() *refusals {
-	return &refusals{clients: map[string]*rate.Limiter{}, ended: make(chan struct{})}
+func newRefusalLimiter() *refusalLimiter {
+	return &refusalLimiter{clients: map[string]*rate.Limiter{}, ended: make(chan struct{})}
 }
 
-// isPaced reports whether the answer to a refused request may have to wait. A refusal that
+// isRateLimited reports whether the answer to a refused request may have to wait. A refusal that
 // the audit only counts need not, nor one that no client can cause.
-func isPaced(rec *audit.Record) bool {
+func isRateLimited(rec *audit.Record) bool {
 	switch rec.Decision.Reason {
 	case policy.ReasonAudit, policy.ReasonShutdown, policy.ReasonInternal:
 		return false
@@ -59,7 +59,7 @@ func isPaced(rec *audit.Record) bool {
 
 // take gives how long the answer to a refusal has to wait, for the client with this
 // ShareKey. It gives false if that would be longer than maxRefusalWait.
-func (r *refusals) take(client string) (wait time.Duration, ok bool) {
+func (r *refusalLimiter) take(client string) (wait time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -72,7 +72,7 @@ func (r *refusals) take(client string) (wait time.Duration, ok bool) {
 
 // pace returns when the proxy may answer a request of the client by itself, or gives the error
 // that it may not.
-func (r *refusals) pace(ctx context.Context, client string) error {
+func (r *refusalLimiter) pace(ctx context.Context, client string) error {
 	wait, ok := r.take(client)
 	if !ok {
 		return errRefusedOften
@@ -83,12 +83,12 @@ func (r *refusals) pace(ctx context.Context, client string) error {
 
 // limiter gives a client's limiter, and forgets clients that have their whole burst again
 // when there is a new one. The caller holds r.mu.
-func (r *refusals) limiter(client string, now time.Time) *rate.Limiter {
+func (r *refusalLimiter) limiter(client string, now time.Time) *rate.Limiter {
 	l := r.clients[client]
 	if l != nil {
 		return l
 	}
-	if now.Sub(r.swept) >= refusedSweep {
+	if now.Sub(r.swept) >= sweepInterval {
 		r.swept = now
 		maps.DeleteFunc(r.clients, func(_ string, l *rate.Limiter) bool { return l.TokensAt(now) >= refusalBurst })
 	}
@@ -104,7 +104,7 @@ func (r *refusals) limiter(client string, now time.Time) *rate.Limiter {
 }
 
 // wait returns after d, or when ctx ends or the handler shuts down.
-func (r *refusals) wait(ctx context.Context, d time.Duration) {
+func (r *refusalLimiter) wait(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -118,4 +118,4 @@ func (r *refusals) wait(ctx context.Context, d time.Duration) {
 }
 
 // close ends all waits, and those that come from now on.
-func (r *refusals) close() { r.once.Do(func() { close(r.ended) }) }
+func (r *refusalLimiter) close() { r.once.Do(func() { close(r.ended) }) }

@@ -25,7 +25,7 @@ type refuser struct {
 
 func newRefuser() *refuser {
 	r := &refuser{reasons: map[policy.Reason]int{}}
-	r.Handler = &Handler{o: Options{Audit: r}, refusals: newRefusals()}
+	r.Handler = &Handler{o: Options{Audit: r}, refusals: newRefusalLimiter()}
 	return r
 }
 
@@ -115,7 +115,7 @@ func TestOnlyRefusalsArePaced(t *testing.T) {
 			r.finishWith(t.Context(), "lab", allowed, errors.New("the origin broke off"), true)
 			r.finishWith(t.Context(), "lab", policy.Decision{}, errMalformed, false)
 			r.finishWith(t.Context(), "lab", policy.Decision{Reason: policy.ReasonDenied}, errRefused, false)
-			r.finishWith(t.Context(), "lab", allowed, errCut, false)
+			r.finishWith(t.Context(), "lab", allowed, errAborted, false)
 			r.refused(t.Context(), "another")
 		}
 		if took := time.Since(began); took != 0 {
@@ -163,7 +163,7 @@ func TestWaitsForRefusalsEnd(t *testing.T) {
 // never more than maxRefusedClients.
 func TestRefusedClientsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRefusals()
+		r := newRefusalLimiter()
 		for range refusalBurst + refusalsPerSecond {
 			r.take("busy")
 		}
@@ -173,10 +173,10 @@ func TestRefusedClientsAreForgotten(t *testing.T) {
 		if n := len(r.clients); n != maxRefusedClients+1 {
 			t.Errorf("%d clients are kept", n)
 		}
-		<-time.After(refusedSweep)
+		<-time.After(sweepInterval)
 		r.take("new")
 		if len(r.clients) > 3 || r.clients["busy"] == nil || r.clients["new"] == nil {
-			t.Errorf("%d clients are kept after %v", len(r.clients), refusedSweep)
+			t.Errorf("%d clients are kept after %v", len(r.clients), sweepInterval)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 // is ended.
 func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, half bool, silence time.Duration) (int64, error) {
 	w := watch{limit: silence}
-	both := ends{client, origin}
+	both := relayedConns{client, origin}
 	defer both.abandon()
 	w.begin(both)
 	defer w.stop()
@@ -46,7 +46,7 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 	run(down)
 	<-done
 	total := int64(len(ahead)) + up.total + down.total
-	if w.silent.Load() {
+	if w.ended.Load() {
 		return total, errSilent
 	}
 	for _, p := range []*pump{up, down} {
@@ -57,10 +57,10 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 	return total, nil
 }
 
-// ends are the two connections that a relay joins.
-type ends struct{ client, origin io.Closer }
+// relayedConns are the two connections that a relay joins.
+type relayedConns struct{ client, origin io.Closer }
 
-func (e ends) abandon() {
+func (e relayedConns) abandon() {
 	e.client.Close()
 	e.origin.Close()
 }
@@ -78,47 +78,47 @@ type pump struct {
 	to     *socket.Conn    // dst; nil: the kernel cannot copy to it
 	out    syscall.RawConn // of that
 	send   func(fd uintptr) bool
-	buf    *[relayOctets]byte
+	buf    *[relayBufferSize]byte
 	unsent []byte // of buf
-	row    int    // octets since nothing was there to read
+	streak int    // octets since nothing was there to read
 	ended  bool
 }
 
 const (
-	relayOctets = 16 << 10
-	// flowing is how many octets in a row make the kernel's copying pay.
-	flowing = 64 << 10
-	// stretch is how long the kernel copies on before what moved is noted.
-	stretch = time.Second
+	relayBufferSize = 16 << 10
+	// spliceAfter is how many octets in a row make the kernel's copying pay.
+	spliceAfter = 64 << 10
+	// spliceInterval is how long the kernel copies on before what moved is noted.
+	spliceInterval = time.Second
 )
 
-var relayBuffers = sync.Pool{New: func() any { return new([relayOctets]byte) }}
+var relayBuffers = sync.Pool{New: func() any { return new([relayBufferSize]byte) }}
 
 // run copies until the source ends.
 func (p *pump) run() {
 	src, ok := p.src.(*socket.Conn)
 	if !ok {
-		p.total, p.err = io.CopyBuffer(noting{p.dst, p.watch}, p.src, make([]byte, relayOctets))
+		p.total, p.err = io.CopyBuffer(watchedWriter{p.dst, p.watch}, p.src, make([]byte, relayBufferSize))
 		return
 	}
 	in, err := src.SyscallConn()
 	if err == nil {
-		err = p.outTo(p.dst)
+		err = p.setTarget(p.dst)
 	}
 	for err == nil && !p.ended {
 		err = in.Read(p.read)
 		if err = cmp.Or(p.err, err); err == nil && p.buf != nil {
 			err = p.flush()
 		}
-		if err == nil && p.row >= flowing && p.to != nil {
-			err = p.flow(src)
+		if err == nil && p.streak >= spliceAfter && p.to != nil {
+			err = p.splice(src)
 		}
 	}
 	p.err = err
 }
 
-// outTo finds out whether the kernel can copy to dst.
-func (p *pump) outTo(dst io.Writer) (err error) {
+// setTarget finds out whether the kernel can copy to dst.
+func (p *pump) setTarget(dst io.Writer) (err error) {
 	if p.to, _ = dst.(*socket.Conn); p.to != nil {
 		p.send = p.write
 		p.out, err = p.to.SyscallConn()
@@ -130,13 +130,13 @@ func (p *pump) outTo(dst io.Writer) (err error) {
 // something else to do: the end, an error, much, or more than dst takes at once. It
 // waits for nothing, since its source could not be closed meanwhile.
 func (p *pump) read(fd uintptr) bool {
-	p.buf = relayBuffers.Get().(*[relayOctets]byte)
+	p.buf = relayBuffers.Get().(*[relayBufferSize]byte)
 	for {
 		n, err := socket.Read(fd, p.buf[:])
 		switch {
 		case err == syscall.EAGAIN:
 			p.release()
-			p.row = 0
+			p.streak = 0
 			return false
 		case err != nil:
 			p.err = os.NewSyscallError("read", err)
@@ -145,12 +145,12 @@ func (p *pump) read(fd uintptr) bool {
 			p.ended = true
 			return true
 		}
-		p.row += n
+		p.streak += n
 		p.unsent = p.buf[:n]
 		if p.to != nil {
 			p.err = p.out.Write(p.send)
 		}
-		if p.err != nil || len(p.unsent) > 0 || p.row >= flowing {
+		if p.err != nil || len(p.unsent) > 0 || p.streak >= spliceAfter {
 			return true
 		}
 	}
@@ -186,10 +186,10 @@ func (p *pump) release() {
 	p.buf, p.unsent = nil, nil
 }
 
-// flow lets the kernel copy for a stretch.
-func (p *pump) flow(src *socket.Conn) error {
-	p.row = 0
-	src.SetReadDeadline(time.Now().Add(min(stretch, p.watch.limit/2))) // an error shows in the next read
+// splice lets the kernel copy for a stretch.
+func (p *pump) splice(src *socket.Conn) error {
+	p.streak = 0
+	src.SetReadDeadline(time.Now().Add(min(spliceInterval, p.watch.limit/2))) // an error shows in the next read
 	n, err := src.Splice(p.to)
 	p.total += n
 	if n > 0 {
@@ -202,13 +202,13 @@ func (p *pump) flow(src *socket.Conn) error {
 	return err
 }
 
-// noting notes when something was written.
-type noting struct {
+// watchedWriter notes when something was written.
+type watchedWriter struct {
 	io.Writer
 	watch *watch
 }
 
-func (w noting) Write(b []byte) (int, error) {
+func (w watchedWriter) Write(b []byte) (int, error) {
 	w.watch.moved()
 	return w.Writer.Write(b)
 }

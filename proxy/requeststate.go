@@ -63,7 +63,7 @@ type requestState struct {
 // An attempt is the sending of a request to the origin, with its slot; the slot is nil while there is none.
 type attempt struct {
 	slotGate
-	at         netip.Addr              // that the slot is for, and that the request is sent to; zero: any of the host
+	addr       netip.Addr              // that the slot is for, and that the request is sent to; zero: any of the host
 	connecting atomic.Bool             // egress makes a connection for the request; goroutines of egress set it
 	cancel     context.CancelCauseFunc // ends the sending and the response; nil: nothing is being sent
 }
@@ -130,7 +130,7 @@ func (x *requestState) fail(err error) {
 	if x.response.failure != nil || err == nil {
 		return
 	}
-	if x.watch.silent.Load() && x.upload.err.Load() == nil {
+	if x.watch.ended.Load() && x.upload.err.Load() == nil {
 		err = x.watch.cause() // the watch has caused the error
 	}
 	x.response.failure = err
@@ -161,7 +161,7 @@ func (x *requestState) Retry() {
 
 // Header is the client's, as long as that may be touched.
 func (x *requestState) Header() http.Header {
-	if x.early.left {
+	if x.early.clientLeft {
 		return http.Header{}
 	}
 	return x.client.Header()
@@ -174,8 +174,8 @@ func (x *requestState) WriteHeader(status int) {
 	}
 	x.response.headSent = true
 	x.record.Status = status
-	x.last()
-	x.write()
+	x.setConnectionClose()
+	x.beginWrite()
 	x.client.WriteHeader(status)
 	for _, list := range x.client.Header()["Trailer"] { // a field of the same name in the head is not the trailer's
 		for name := range strings.SplitSeq(list, ",") {
@@ -187,13 +187,13 @@ func (x *requestState) WriteHeader(status int) {
 	}
 }
 
-// last makes the answer its connection's last while the handler drains, which net/http
+// setConnectionClose makes the answer its connection's last while the handler drains, which net/http
 // says in HTTP/2 by GOAWAY. And an HTTP/1 connection's where what follows
 // might be taken for another request than it is: where the client's body has
 // not been read to its end, which the answer does not wait for either; after
 // chunks, since net/http does not say whether a Content-Length stood beside them
 // (RFC 9112 6.1); and with HTTP/1.0, whose Transfer-Encoding it passes over (9.3).
-func (x *requestState) last() {
+func (x *requestState) setConnectionClose() {
 	if x.draining.Load() {
 		x.client.Header().Set("Connection", "close")
 	}
@@ -222,9 +222,9 @@ func (x *requestState) abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// endUpload reads, after the answer, what is left of the client's body, for a
+// drainUpload reads, after the answer, what is left of the client's body, for a
 // bounded time: net/http would do it without an end.
-func (x *requestState) endUpload() {
+func (x *requestState) drainUpload() {
 	if x.upload.complete.Load() || x.request.ProtoMajor != 1 {
 		return
 	}
@@ -340,7 +340,7 @@ func (x *requestState) Informational(status int, header textproto.MIMEHeader) er
 // exchange waits for Send, and then for sendEarly.
 func (x *requestState) sendEarly() {
 	for r := range x.early.queue {
-		if x.early.left {
+		if x.early.clientLeft {
 			continue
 		}
 		h := x.client.Header()
@@ -348,40 +348,40 @@ func (x *requestState) sendEarly() {
 			h[name] = values
 		}
 		stripHop(h)
-		x.write()
+		x.beginWrite()
 		x.client.WriteHeader(r.status)
 		x.response.writing.Store(false)
 		if x.request.Context().Err() != nil {
 			// If the client leaves, WriteHeader over HTTP/2 does not wait until the header
 			// has been read.
-			x.early.left = true
+			x.early.clientLeft = true
 			continue
 		}
 		clear(h)
 	}
 }
 
-// detach gives the concurrency slot of a response back that may last for hours.
-func (x *requestState) detach() error {
+// detachSlot gives the concurrency slot of a response back that may last for hours.
+func (x *requestState) detachSlot() error {
 	if x.slot == nil {
 		return nil
 	}
 	return x.slot.Detach()
 }
 
-// share gives the name of the client against whose share the request counts.
-func (x *requestState) share() string { return policy.ShareKey(x.record.Request.Client) }
+// shareKey gives the name of the client against whose share the request counts.
+func (x *requestState) shareKey() string { return policy.ShareKey(x.record.Request.Client) }
 
 // keptOfLongURL is how many bytes of the path and query of a URL that is too long
 // are recorded and repeated in the refusal.
 const keptOfLongURL = 1 << 10
 
-// takeURL puts the path and query into the record. A URL longer than
+// recordURL puts the path and query into the record. A URL longer than
 // limits.url is an error.
-func (x *requestState) takeURL() {
+func (x *requestState) recordURL() {
 	u, q := x.url, &x.record.Request
 	q.PathQuery = u.RequestURI()
-	if x.noURL = x.rules.checkLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); x.noURL != nil {
+	if x.noURL = x.rules.checkURLLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); x.noURL != nil {
 		q.PathQuery = strings.Clone(q.PathQuery[:min(len(q.PathQuery), keptOfLongURL)])
 	}
 }
@@ -396,7 +396,7 @@ func (x *requestState) abandon() {
 		http.NewResponseController(x.client).SetReadDeadline(longAgo) // it fails only if nothing waits
 	}
 	if x.response.writing.Load() {
-		x.cutWrites()
+		x.failWrites()
 	}
 	if x.cancel != nil {
 		x.cancel(x.watch.cause())
@@ -415,7 +415,7 @@ func (x *requestState) Progress() (bytes int64, waits pace.Party) {
 }
 
 // End implements [pace.Transfer].
-func (x *requestState) End() { x.watch.cut() }
+func (x *requestState) End() { x.watch.endSlow() }
 
 // brokenBody gives the error for a client's body that cannot be read because of err.
 func (x *requestState) brokenBody(err error) error {
@@ -427,14 +427,14 @@ func (x *requestState) brokenBody(err error) error {
 
 var longAgo = time.Unix(1, 0)
 
-func (x *requestState) cutWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
+func (x *requestState) failWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
 
-// write notes that the client is being written to. If the watch has just ended the
+// beginWrite notes that the client is being written to. If the watch has just ended the
 // transfer, write ends the write as well.
-func (x *requestState) write() {
+func (x *requestState) beginWrite() {
 	x.response.writing.Store(true)
-	if x.watch.silent.Load() {
-		x.cutWrites()
+	if x.watch.ended.Load() {
+		x.failWrites()
 	}
 }
 

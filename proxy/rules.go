@@ -38,8 +38,8 @@ type Rules struct {
 	MaxConnsEach int               // of one client; zero: 10,000
 }
 
-// whole gives the Rules with what zero stands for, or says what is wrong with them.
-func (r Rules) whole() (Rules, error) {
+// withDefaults gives the Rules with what zero stands for, or says what is wrong with them.
+func (r Rules) withDefaults() (Rules, error) {
 	for name, missing := range map[string]bool{
 		"Engine": r.Engine == nil, "Egress": r.Egress == nil, "Authority": r.Authority == nil,
 	} {
@@ -137,7 +137,7 @@ func (g *generations) acquire() *generation {
 // replace makes r the active generation. unused is closed when neither the generation before nor an
 // earlier one has a user.
 func (g *generations) replace(r Rules) (unused <-chan struct{}, err error) {
-	if r, err = r.whole(); err != nil {
+	if r, err = r.withDefaults(); err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
@@ -180,9 +180,9 @@ func (g *generations) tlsConfig() *tls.Config {
 	}
 }
 
-// aim chooses, with PerAddress, the one address for a request to o, and has l pace it by
+// chooseAddress chooses, with PerAddress, the one address for a request to o, and has l pace it by
 // that address, wherever the name leads later. A back-off stays the host's own.
-func (r *Rules) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
+func (r *Rules) chooseAddress(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
 	if !r.PerAddress {
 		return at, nil
 	}
@@ -192,8 +192,8 @@ func (r *Rules) aim(ctx context.Context, o robots.Origin, l *pace.Limits) (at ne
 	return at, err
 }
 
-// checkLength returns an error for a URL of more bytes than limits.url.
-func (r *Rules) checkLength(url int) error {
+// checkURLLength returns an error for a URL of more bytes than limits.url.
+func (r *Rules) checkURLLength(url int) error {
 	if url <= r.MaxURL {
 		return nil
 	}

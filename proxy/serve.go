@@ -14,7 +14,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		growStack()
 	}
 	rules := h.rules.acquire()
-	if c := arrivedBy(r).http; c != nil {
+	if c := connInfoFrom(r).http; c != nil {
 		c.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
@@ -22,25 +22,25 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &requestState{client: w, request: r, rules: rules, draining: &h.draining}
 	defer x.releaseRules()
-	x.watch.limit, x.watch.spare = h.o.Silence, &h.alarms
+	x.watch.limit, x.watch.pool = h.o.Silence, &h.alarms
 	x.upload.complete.Store(r.Body == nil || r.Body == http.NoBody)
 	h.newRecord(&x.record, r.RemoteAddr)
 	x.recordRequest()
-	defer h.survive(x)
+	defer h.recoverPanic(x)
 	q := &x.record.Request
 	if r.Method != http.MethodConnect { // whose target is a host: see admit
 		x.url, q.Origin, x.noURL = target(r) // once: every later step trusts it
 	}
 	if x.url != nil {
-		x.takeURL()
+		x.recordURL()
 	}
-	if isOwn(x) {
-		h.serveOwn(x)
+	if isForProxy(x) {
+		h.serveOwnPage(x)
 		return
 	}
 	h.counts.requests.begin()
 	defer h.counts.requests.end()
-	err := h.enter(x)
+	err := h.authenticate(x)
 	if err == nil {
 		x.work, err = h.o.Memory.Begin(policy.ShareKey(q.Client), x.record.Time)
 	}
@@ -69,14 +69,14 @@ func (h *Handler) serve(x *requestState) {
 	defer x.releaseSlot()
 	err := h.admit(x)
 	if err == nil {
-		err = h.judge(x)
+		err = h.decide(x)
 	}
 	answered := false
 	if err == nil {
 		answered, err = h.answerFromCopy(x)
 	}
 	if err == nil && !answered {
-		err = h.wait(x)
+		err = h.waitForSlot(x)
 	}
 	if err == nil && !answered {
 		err = h.forward(x)

@@ -32,12 +32,12 @@ func (h *Handler) newServer() *http.Server {
 		MaxHeaderBytes:    maxHead - slopHTTP1,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame, WriteByteTimeout: h.o.Silence},
 		ConnState:         h.connState,
-		ConnContext:       withArrival,
+		ConnContext:       withConnInfo,
 		ErrorLog:          slog.NewLogLogger(h.o.Log.Handler(), slog.LevelDebug),
 
 		DisableGeneralOptionsHandler: true, // OPTIONS * is judged like the rest
 	}
-	serveHTTP2(s)
+	setUpHTTP2(s)
 	return s
 }
 
@@ -76,11 +76,11 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	outer := make(chan error, 1)
 	go func() { outer <- h.outer.Shutdown(ctx) }()
 	err := h.inner.Shutdown(ctx)
-	h.conns.close() // tunnels that are streams are requests of the outer server
+	h.hijacked.close() // tunnels that are streams are requests of the outer server
 	err = errors.Join(<-outer, err)
 	if ctx.Err() != nil {
 		h.o.Log.Warn("requests are broken off that are still in flight")
-		h.cut.Store(true)
+		h.aborting.Store(true)
 		err = errors.Join(h.outer.Close(), h.inner.Close())
 	}
 	served := make(chan struct{})
@@ -105,13 +105,13 @@ func (h *Handler) connState(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateIdle: // the answer is out
 		if c, ok := c.(*httpConn); ok {
-			c.head.next()
+			c.head.reset()
 			c.serving.Store(false)
 		}
 	case http.StateNew:
 		h.unused.add(c)
 	case http.StateActive, http.StateHijacked, http.StateClosed:
-		if h.unused.remove(c) && state == http.StateClosed && arrivalOf(c).tunnel != nil {
+		if h.unused.remove(c) && state == http.StateClosed && connInfoOf(c).tunnel != nil {
 			h.counts.unused.Add(1)
 		}
 	}
@@ -126,7 +126,7 @@ func New(o Options) (*Handler, error) {
 			return nil, fmt.Errorf("proxy: option %s is missing", name)
 		}
 	}
-	rules, err := o.Rules.whole()
+	rules, err := o.Rules.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -136,15 +136,15 @@ func New(o Options) (*Handler, error) {
 	if o.Memory == nil {
 		o.Memory = memory.New(memory.Options{})
 	}
-	o.Rules, o.Limits = Rules{}, o.Limits.orDefault()
+	o.Rules, o.Limits = Rules{}, o.Limits.withDefaults()
 	h := &Handler{
-		o:       o,
-		conns:   newConnections(),
-		handoff: newHandoff(),
-		room:    &room{free: make(chan struct{}, 1)},
-		ids:     audit.NewIDs(),
+		o:         o,
+		hijacked:  newHijackedConns(),
+		handoff:   newHandoff(),
+		connLimit: &connLimit{free: make(chan struct{}, 1)},
+		ids:       audit.NewIDs(),
 
-		refusals: newRefusals(),
+		refusals: newRefusalLimiter(),
 	}
 	h.via = []string{"1.1 " + rules.Egress.Pseudonym()}
 	h.rules.install(rules, 1)
@@ -165,7 +165,7 @@ func New(o Options) (*Handler, error) {
 // Connections that are open over a lowered limit stay open.
 func (h *Handler) Use(r Rules) (unused <-chan struct{}, err error) {
 	if unused, err = h.rules.replace(r); err == nil {
-		h.room.nudge()
+		h.connLimit.notify()
 	}
 	return unused, err
 }
@@ -176,7 +176,7 @@ func (h *Handler) Stats() Stats {
 	return Stats{
 		Requests: c.requests.flow(),
 		Conns:    c.conns.flow(), MaxConns: h.rules.active.Load().MaxConns, Failed: c.failed.Load(), Answered: c.answered.Load(), Closed: c.closed.Load(),
-		Intercepted: c.intercepted.flow(), Unused: c.unused.Load(), Unopened: c.unopened.flow(), Upgraded: c.upgraded.flow(),
+		Intercepted: c.intercepted.flow(), Unused: c.unused.Load(), Unopened: c.passedThrough.flow(), Upgraded: c.upgraded.flow(),
 		Memory: h.o.Memory.Stats(),
 		Faults: c.faults.Counts(),
 	}

@@ -35,19 +35,19 @@ type Flow struct {
 
 // counts is what Stats are made of.
 type counts struct {
-	requests, conns, intercepted, unopened, upgraded tally
+	requests, conns, intercepted, passedThrough, upgraded flowCounter
 
 	failed, answered, closed, unused atomic.Uint64
 	faults                           mitm.Faults
 }
 
-// A tally counts what begins and ends.
-type tally struct{ begun, ended atomic.Uint64 }
+// A flowCounter counts what begins and ends.
+type flowCounter struct{ begun, ended atomic.Uint64 }
 
-func (t *tally) begin() { t.begun.Add(1) }
-func (t *tally) end()   { t.ended.Add(1) }
+func (t *flowCounter) begin() { t.begun.Add(1) }
+func (t *flowCounter) end()   { t.ended.Add(1) }
 
-func (t *tally) flow() Flow {
+func (t *flowCounter) flow() Flow {
 	ended := t.ended.Load() // first: what ends has begun
 	begun := t.begun.Load()
 	return Flow{int(begun - ended), begun}

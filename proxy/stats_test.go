@@ -193,7 +193,7 @@ func TestConnectionsTurnedDownAreCounted(t *testing.T) {
 		c.Write([]byte("G"))
 	}
 	for range closed {
-		if c, _ := r.dial(); !ends(c) {
+		if c, _ := r.dial(); !closesSilently(c) {
 			t.Error("one too many stays")
 		}
 	}

@@ -22,8 +22,8 @@ type streamConn struct {
 	client   *http.ResponseController
 	broken   atomic.Bool // the stream is to be reset
 
-	mu   sync.Mutex
-	over bool // nothing more is written to the stream, which may have ended
+	mu          sync.Mutex
+	streamEnded bool // nothing more is written to the stream, which may have ended
 }
 
 func (c *streamConn) RemoteAddr() net.Addr { return c.remote }
@@ -40,7 +40,7 @@ func (c *streamConn) SetDeadline(t time.Time) error {
 // a little time.
 func (c *streamConn) Close() error {
 	c.mu.Lock()
-	if !c.over {
+	if !c.streamEnded {
 		c.client.SetWriteDeadline(time.Now().Add(lastWait))
 	}
 	c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *streamConn) Close() error {
 
 func (c *streamConn) end() {
 	c.mu.Lock()
-	c.over = true
+	c.streamEnded = true
 	c.mu.Unlock()
 }
 

@@ -17,7 +17,7 @@ import (
 // form is judged: absolute (RFC 9112 3.2.2) on the proxy's own port, origin
 // form inside a tunnel, where the host must be the tunnel's.
 func target(r *http.Request) (*url.URL, robots.Origin, error) {
-	if err := wellFormed(r); err != nil {
+	if err := checkForm(r); err != nil {
 		return nil, robots.Origin{}, err
 	}
 	u := *r.URL
@@ -30,7 +30,7 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	case t != nil:
 		return t.target(r, &u)
 	case u.Host == "" && r.ProtoMajor == 2:
-		// Its pseudo-headers are an absolute address (RFC 9113 8.3.1); see serveHTTP2.
+		// Its pseudo-headers are an absolute address (RFC 9113 8.3.1); see setUpHTTP2.
 		u.Scheme, u.Host = "http", r.Host
 		if r.TLS != nil {
 			u.Scheme = "https"
@@ -45,14 +45,14 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	if err != nil {
 		return nil, robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
 	}
-	return normal(&u, o), o, nil
+	return normalise(&u, o), o, nil
 }
 
-// wellFormed looks for what net/http lets pass although it may mean one thing
+// checkForm looks for what net/http lets pass although it may mean one thing
 // here and another at the origin, where all is HTTP/1.1 again. A space ends a
 // target there, and "#" does at some; nothing of the kind is to be set right
 // (RFC 9112 3.2). The rest can come by HTTP/2 alone (RFC 9113 8.1.1, 8.3.1).
-func wellFormed(r *http.Request) error {
+func checkForm(r *http.Request) error {
 	if strings.ContainsAny(r.RequestURI, " #") {
 		return fmt.Errorf("%w: a space or a fragment in the address", errMalformed)
 	}
@@ -102,10 +102,10 @@ func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origi
 	if !hasPort(host) {
 		o.Port = t.origin.Port // many clients leave even an unusual port out
 	}
-	if o.Port != t.origin.Port || o.Host != t.origin.Host && (t.named == "" || !strings.EqualFold(o.Host, t.named)) {
+	if o.Port != t.origin.Port || o.Host != t.origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
 		return nil, robots.Origin{}, errMisdirected
 	}
-	return normal(u, o), o, nil
+	return normalise(u, o), o, nil
 }
 
 // ftpPort is a port whose protocol cannot be checked inside of a tunnel.
@@ -139,15 +139,15 @@ func connectTarget(r *http.Request) (robots.Origin, error) {
 	return o, nil
 }
 
-// normal puts a normalised origin into u.
-func normal(u *url.URL, o robots.Origin) *url.URL {
+// normalise puts a normalised origin into u.
+func normalise(u *url.URL, o robots.Origin) *url.URL {
 	u.Scheme, u.Host = o.Scheme, authority(o)
 	u.Fragment, u.RawFragment = "", ""
 	return u
 }
 
-// requested is a request's target as the client wrote it.
-func requested(r *http.Request) string {
+// requestTarget is a request's target as the client wrote it.
+func requestTarget(r *http.Request) string {
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.RequestURI, "/") {
 		return withoutUserinfo(r.Host) + r.RequestURI
 	}

@@ -101,8 +101,8 @@ func TestTargetInsideATunnel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			by := arrival{tunnel: &tunnelConn{origin: o, secure: c.sni != "", named: c.sni}}
-			r = r.WithContext(context.WithValue(t.Context(), arrivalKey{}, by))
+			by := connInfo{tunnel: &tunnelConn{origin: o, secure: c.sni != "", serverName: c.sni}}
+			r = r.WithContext(context.WithValue(t.Context(), connInfoKey{}, by))
 			u, got, err := target(r)
 			if c.err != nil {
 				if !errors.Is(err, c.err) {

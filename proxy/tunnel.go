@@ -15,20 +15,20 @@ import (
 // octets that the server had read ahead come first.
 type tunnelConn struct {
 	net.Conn
-	buffered  *bufio.Reader
-	pass      policy.Pass // how who asked for it was let in
-	let       atomic.Pointer[letIn]
-	origin    robots.Origin // that CONNECT named; its scheme is a guess
-	authority string        // the same as a Host header has it
-	secure    bool          // the client speaks TLS in it
-	named     string        // the host that it names in that; "": none
-	kind      *tally        // counts it
-	held      memory.Work   // of one that is opened: counts for the client until Close
-	once      sync.Once
+	buffered   *bufio.Reader
+	pass       policy.Pass // how who asked for it was let in
+	admitted   atomic.Pointer[admission]
+	origin     robots.Origin // that CONNECT named; its scheme is a guess
+	authority  string        // the same as a Host header has it
+	secure     bool          // the client speaks TLS in it
+	serverName string        // the host that it names in that; "": none
+	counter    *flowCounter  // counts it
+	memory     memory.Work   // of one that is opened: counts for the client until Close
+	once       sync.Once
 }
 
-// A letIn is the client that a tunnel belongs to, with all requests in it.
-type letIn struct {
+// An admission is the client that a tunnel belongs to, with all requests in it.
+type admission struct {
 	client     string
 	generation uint64 // number of the latest generation under which the client was admitted
 }
@@ -36,12 +36,12 @@ type letIn struct {
 // owner returns the client that the tunnel belongs to under g. The error is the policy's for
 // a client that would not be admitted any more as it was.
 func (c *tunnelConn) owner(g *generation) (client string, err error) {
-	let := c.let.Load()
+	let := c.admitted.Load()
 	if let.generation >= g.number {
 		return let.client, nil
 	}
 	if client, err = g.Engine.Readmit(c.pass); err == nil {
-		c.let.Store(&letIn{client, g.number})
+		c.admitted.Store(&admission{client, g.number})
 	}
 	return client, err
 }
@@ -60,11 +60,11 @@ func (c *tunnelConn) Read(b []byte) (int, error) {
 // Close closes the connection.
 func (c *tunnelConn) Close() error {
 	c.once.Do(func() {
-		c.held.End()
-		c.kind.end()
+		c.memory.End()
+		c.counter.end()
 	})
 	return c.Conn.Close()
 }
 
 // CloseWrite ends what we send and leaves the other direction open.
-func (c *tunnelConn) CloseWrite() error { return endWriting(c.Conn) }
+func (c *tunnelConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }

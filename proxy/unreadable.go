@@ -26,14 +26,14 @@ type unreadable struct {
 	answer   []byte // net/http's
 }
 
-// notHTTP answers what net/http cannot read as a request, in place of the
+// answerUnreadable answers what net/http cannot read as a request, in place of the
 // answer that it has for it, and records it.
-func (h *Handler) notHTTP(c unreadable) error {
+func (h *Handler) answerUnreadable(c unreadable) error {
 	line, _, _ := strings.Cut(string(c.answer), "\r\n") // constant but for what kind of fault it is
-	a, to := notHTTPAnswer(line), c.conn
+	a, to := unreadableAnswer(line), c.conn
 	err := errors.New("no request that can be read: " + line)
 	if c.headErr != nil {
-		a, err = unreadAnswer(c.headErr), c.headErr
+		a, err = unreadHeadAnswer(c.headErr), c.headErr
 	}
 	if c.tlsFault != nil {
 		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.tlsFault)
@@ -66,16 +66,16 @@ func (h *Handler) notHTTP(c unreadable) error {
 	return err
 }
 
-// unreadAnswer is what is said where a headMeter stopped the reading.
-func unreadAnswer(err error) answer {
+// unreadHeadAnswer is what is said where a headMeter stopped the reading.
+func unreadHeadAnswer(err error) answer {
 	if errors.Is(err, memory.ErrShort) {
 		return answerTo(err)
 	}
-	return notHTTPAnswer("HTTP/1.1 431")
+	return unreadableAnswer("HTTP/1.1 431")
 }
 
-// notHTTPAnswer is what is said in place of an answer of net/http's.
-func notHTTPAnswer(line string) answer {
+// unreadableAnswer is what is said in place of an answer of net/http's.
+func unreadableAnswer(line string) answer {
 	a := answerTo(errMalformed)
 	a.detail, a.advice = "The request is no HTTP that can be read.", "Look for what is wrong with its head: a missing or second Host, a length, a blank before a colon."
 	if fields := strings.Fields(line); len(fields) > 1 {

@@ -20,9 +20,9 @@ var (
 // alarm checks whether the count has changed.
 type watch struct {
 	limit  time.Duration
-	spare  *sync.Pool // of stopped alarms; nil: none
+	pool   *sync.Pool // of stopped alarms; nil: none
 	moves  atomic.Uint64
-	silent atomic.Bool // the watch has ended the transfer
+	ended  atomic.Bool // the watch has ended the transfer
 	slow   atomic.Bool // it was too slow; false: nothing moved
 	paused atomic.Bool // the transfer waits for its turn, so nothing moves
 	alarm  atomic.Pointer[alarm]
@@ -46,8 +46,8 @@ type transfer interface {
 // begin starts the watch of a transfer, until stop.
 func (w *watch) begin(what transfer) {
 	var a *alarm
-	if w.spare != nil {
-		a, _ = w.spare.Get().(*alarm)
+	if w.pool != nil {
+		a, _ = w.pool.Get().(*alarm)
 	}
 	if a == nil {
 		a = new(alarm)
@@ -78,8 +78,8 @@ func (a *alarm) check() {
 	a.end()
 }
 
-// cut ends the transfer because it is too slow, unless it is not watched any more.
-func (w *watch) cut() {
+// endSlow ends the transfer because it is too slow, unless it is not watched any more.
+func (w *watch) endSlow() {
 	a := w.alarm.Load()
 	if a == nil {
 		return
@@ -94,7 +94,7 @@ func (w *watch) cut() {
 
 // end ends the transfer. The caller holds a.mu.
 func (a *alarm) end() {
-	a.watch.silent.Store(true)
+	a.watch.ended.Store(true)
 	a.what.abandon()
 	a.watch, a.what = nil, nil
 }
@@ -116,8 +116,8 @@ func (w *watch) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.watch, a.what = nil, nil
-	if a.timer.Stop() && w.spare != nil { // else check may be about to run
-		w.spare.Put(a)
+	if a.timer.Stop() && w.pool != nil { // else check may be about to run
+		w.pool.Put(a)
 	}
 }
 

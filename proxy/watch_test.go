@@ -28,7 +28,7 @@ func TestWatchEndsWhatStandsStill(t *testing.T) {
 		last := time.Since(began)
 		<-time.After(3 * maxSilence)
 		synctest.Wait()
-		if after := ended.Sub(began) - last; after < maxSilence-time.Second || after > 2*maxSilence || !w.silent.Load() {
+		if after := ended.Sub(began) - last; after < maxSilence-time.Second || after > 2*maxSilence || !w.ended.Load() {
 			t.Errorf("ended %v after something had moved", after)
 		}
 		w.stop()
@@ -50,7 +50,7 @@ func TestWatchThatIsOverEndsNothing(t *testing.T) {
 func TestWatchesShareAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spare sync.Pool
-		first, second := watch{limit: maxSilence, spare: &spare}, watch{limit: maxSilence, spare: &spare}
+		first, second := watch{limit: maxSilence, pool: &spare}, watch{limit: maxSilence, pool: &spare}
 		first.begin(ending(func() { t.Error("the first is ended") }))
 		former := first.alarm.Load()
 		<-time.After(maxSilence / 2)
@@ -59,7 +59,7 @@ func TestWatchesShareAlarms(t *testing.T) {
 		var ended atomic.Int64 // after so long
 		second.begin(ending(func() { ended.Store(int64(time.Since(began))) }))
 		first.alarm.Store(former) // as who was about to cut has it
-		first.cut()
+		first.endSlow()
 		if ended.Load() != 0 || first.slow.Load() || second.slow.Load() {
 			t.Fatal("the second is ended by the first")
 		}

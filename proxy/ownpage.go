@@ -16,13 +16,13 @@ import (
 // seeGuide follows what to do where somebody may have meant the proxy itself.
 const seeGuide = "What this proxy is and how to use it is told by / at its own address (its IP address and port, or localhost), as in a browser."
 
-// isOwn says whether a request is for the proxy itself, and one that its guide has
+// isForProxy says whether a request is for the proxy itself, and one that its guide has
 // an answer to. Whatever else comes without a site, or with our own address for one,
 // is refused as ever. Nothing goes out for what this says yes to, and nothing of it
 // is recorded. A request in a tunnel is never one.
-func isOwn(x *requestState) bool {
+func isForProxy(x *requestState) bool {
 	r := x.request
-	by := arrivedBy(r)
+	by := connInfoFrom(r)
 	switch {
 	case x.rules.Own == nil || !x.rules.Own.Knows(r.URL.Path): // as nearly always
 		return false
@@ -38,7 +38,7 @@ func isOwn(x *requestState) bool {
 		return false
 	}
 	if errors.Is(x.noURL, errNoSite) {
-		return mayBeCalled(r.Host, local)
+		return mayBeProxyName(r.Host, local)
 	}
 	o := x.record.Request.Origin
 	return x.noURL == nil && (o.Scheme == "http" || o.Scheme == "https" && x.rules.TLS != nil) && isAt(o, local)
@@ -67,12 +67,12 @@ func isAt(o robots.Origin, local netip.AddrPort) bool {
 	return addr == local.Addr()
 }
 
-// mayBeCalled says whether the Host of a request in origin form (RFC 9112 3.2.1) may
+// mayBeProxyName says whether the Host of a request in origin form (RFC 9112 3.2.1) may
 // be a name of the proxy. A site's own Host mostly has no port: who was led here by
 // force, or takes the proxy for a gateway, must not take the guide for the site. And
 // a proxy on loopback has no name but localhost: with another comes the script of a
 // site that has its name lead here, to read what is none of its business.
-func mayBeCalled(host string, local netip.AddrPort) bool {
+func mayBeProxyName(host string, local netip.AddrPort) bool {
 	if host == "" {
 		return true // HTTP/1.0
 	}
@@ -91,20 +91,20 @@ func isLocalhost(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// serveOwn has the guide answer, and marks the answer as the proxy's own.
-func (h *Handler) serveOwn(x *requestState) {
+// serveOwnPage has the guide answer, and marks the answer as the proxy's own.
+func (h *Handler) serveOwnPage(x *requestState) {
 	header := ownHeader(answer{}, problem{Explanation: explain.Explanation{Reason: "the proxy's own page"}})
 	maps.Copy(x.client.Header(), header)
-	x.last()
-	x.write()
+	x.setConnectionClose()
+	x.beginWrite()
 	x.watch.begin(x)
 	defer x.watch.stop()
 	x.rules.Own.ServeHTTP(x.client, x.request)
 	http.NewResponseController(x.client).Flush() // under the watch
 }
 
-// meantUs says whether who is refused may have meant the proxy itself.
-func meantUs(x *requestState, err error) bool {
+// mayMeanProxy says whether who is refused may have meant the proxy itself.
+func mayMeanProxy(x *requestState, err error) bool {
 	switch {
 	case x.rules.Own == nil:
 		return false
