@@ -128,7 +128,7 @@ func TestPerAddressOfUnopenedTunnels(t *testing.T) {
 	way := way{tls: true}
 	s := way.street(t, hello)
 	sealed := s.setup(way, once)
-	sealed.change = func(o *proxy.Options) { o.Sealed = func(string) bool { return true } }
+	sealed.change = func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }
 	r := start(t, sealed)
 	for _, visit := range []struct {
 		host string
@@ -268,7 +268,7 @@ func TestPerAddressOfTunnelsThatWait(t *testing.T) {
 			alone := s.setup(way{}, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 9})
 			alone.private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 			alone.change = func(o *proxy.Options) {
-				o.Sealed = func(host string) bool { return sealed && host == "one.example.com" }
+				o.PassThrough = func(host string) bool { return sealed && host == "one.example.com" }
 			}
 			r := start(t, alone)
 			connect := "CONNECT " + s.hostport("one.example.com") + " HTTP/1.1\r\nHost: " + s.hostport("one.example.com") + "\r\n\r\n"

@@ -46,7 +46,7 @@ func (g *generation) admit(q *policy.Request, header http.Header) error {
 // passesThrough reports whether a tunnel to o is passed through, not intercepted. A tunnel to plain HTTP
 // never is: its requests are checked like all others.
 func (g *generation) passesThrough(o robots.Origin) bool {
-	return o.Scheme == "https" && g.Sealed(o.Host)
+	return o.Scheme == "https" && g.PassThrough(o.Host)
 }
 
 // decide asks the policy.

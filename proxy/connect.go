@@ -155,7 +155,7 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 	if first[0] != handshakeRecord {
 		return h.newHTTPConn(t), t.SetDeadline(time.Time{})
 	}
-	if rules.Sealed(t.origin.Host) {
+	if rules.PassThrough(t.origin.Host) {
 		return nil, errors.New("TLS on a port of plain HTTP, to a host whose tunnels are not to be opened")
 	}
 	// A deadline of the connection: a context's would cost a goroutine.

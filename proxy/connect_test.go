@@ -135,8 +135,8 @@ func TestSealedTunnels(t *testing.T) {
 	origin := serve(t, true, "User-agent: *\nDisallow: /private\n", hello)
 	closed := serve(t, true, "User-agent: *\nDisallow: /\n", hello)
 	for name, change := range map[string]func(*proxy.Options){
-		"tls.intercept: false": func(o *proxy.Options) { o.Sealed = func(string) bool { return true } },
-		"tls.tunnel":           func(o *proxy.Options) { o.Sealed = func(host string) bool { return host == "127.0.0.1" } },
+		"tls.intercept: false": func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } },
+		"tls.tunnel":           func(o *proxy.Options) { o.PassThrough = func(host string) bool { return host == "127.0.0.1" } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, setup{origins: []*httptest.Server{origin.Server, closed.Server}, change: change})
@@ -180,7 +180,7 @@ func TestSealedHostIsNotOpenedOnPort80(t *testing.T) {
 		t.Skipf("needs port 80: %v", err)
 	}
 	defer l.Close()
-	r := start(t, setup{change: func(o *proxy.Options) { o.Sealed = func(host string) bool { return host == "127.0.0.81" } }})
+	r := start(t, setup{change: func(o *proxy.Options) { o.PassThrough = func(host string) bool { return host == "127.0.0.81" } }})
 	conn, br := r.dial()
 	fmt.Fprintf(conn, "CONNECT 127.0.0.81:80 HTTP/1.1\r\nHost: 127.0.0.81:80\r\n\r\n")
 	resp, err := http.ReadResponse(br, nil)

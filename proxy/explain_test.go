@@ -77,7 +77,7 @@ func TestExplainASealedHost(t *testing.T) {
 	part.StartTLS()
 	t.Cleanup(whole.Close)
 	t.Cleanup(part.Close)
-	r := start(t, setup{origins: []*httptest.Server{whole.Server, part.Server}, change: func(o *proxy.Options) { o.Sealed = func(string) bool { return true } }})
+	r := start(t, setup{origins: []*httptest.Server{whole.Server, part.Server}, change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})
 	for s, want := range map[*site]policy.Verdict{whole: policy.Refuse, part: policy.Allow} {
 		port, _ := strconv.ParseUint(s.Listener.Addr().String()[len("127.0.0.1:"):], 10, 16)
 		q := policy.Request{Method: "GET", Origin: robots.Origin{Scheme: "https", Host: "127.0.0.1", Port: uint16(port)}, PathQuery: "/private"}

@@ -215,7 +215,7 @@ func TestPlainHTTPInASealedTunnelIsJudged(t *testing.T) {
 		t.Skip("port 80, which alone tells plain HTTP in an unopened tunnel, cannot be had: ", err)
 	}
 	origin := way{}.serveOn(t, l, rules, hello)
-	r := start(t, setup{change: func(o *proxy.Options) { o.Sealed = func(string) bool { return true } }})
+	r := start(t, setup{change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})
 	conn, br := r.dial()
 	io.WriteString(conn, "CONNECT "+l.Addr().String()+" HTTP/1.1\r\nHost: x\r\n\r\nGET /private HTTP/1.1\r\nHost: "+l.Addr().String()+"\r\n\r\n")
 	for _, want := range []int{200, 403} {

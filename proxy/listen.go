@@ -41,7 +41,7 @@ func (h *Handler) newListener(l net.Listener) *listener {
 }
 
 // maxPerClient is how many connections one client may have.
-func (l *listener) maxPerClient() int { return l.h.rules.active.Load().MaxConnsEach }
+func (l *listener) maxPerClient() int { return l.h.rules.active.Load().MaxConnsPerClient }
 
 // waitForPlace waits for a place; false: the listener was closed first.
 func (l *listener) waitForPlace() bool {

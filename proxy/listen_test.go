@@ -39,7 +39,7 @@ func TestConnectionsOfOneClient(t *testing.T) {
 	t.Parallel()
 	const most, told = 3, 16
 	origin := serve(t, false, "", hello)
-	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsEach = most }})
+	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsPerClient = most }})
 	first, _ := r.knock(origin.URL)
 	for range most - 1 {
 		if _, resp := r.knock(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
@@ -156,7 +156,7 @@ func TestNoMoreFilesIsSurvivedAndSaid(t *testing.T) {
 	if _, resp := r.knock(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %v", resp)
 	}
-	if s := r.handler.Stats(); s.Failed != uint64(cap(short)) || s.Conns.Ever != 1 {
+	if s := r.handler.Stats(); s.Failed != uint64(cap(short)) || s.Conns.Total != 1 {
 		t.Errorf("counted: %+v", s)
 	}
 	if !said.has("connections cannot be taken at present") || !said.has("too many open files") {
@@ -193,7 +193,7 @@ func TestHTTP2InTheClearInsideATunnel(t *testing.T) {
 func TestSealedTunnelInAStream(t *testing.T) {
 	t.Parallel()
 	origin := way{tls: true}.serve(t, "User-agent: *\nDisallow: /x", hello)
-	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Sealed = func(string) bool { return true } }})
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})
 	c := way{tls: true, front: withHTTP2}.client(r)
 	c.Transport.(*http.Transport).TLSClientConfig.RootCAs.AddCert(origin.Certificate())
 	resp, body, err := get(c, origin.URL+"/page")
@@ -332,7 +332,7 @@ func TestConnectionsOfANamedClient(t *testing.T) {
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{
 		clients: []policy.Client{{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}},
-		change:  func(o *proxy.Options) { o.MaxConnsEach = 2 },
+		change:  func(o *proxy.Options) { o.MaxConnsPerClient = 2 },
 	})
 	first, _ := r.knock(origin.URL)
 	r.knock(origin.URL)

@@ -24,7 +24,7 @@ func isForProxy(x *requestState) bool {
 	r := x.request
 	by := connInfoFrom(r)
 	switch {
-	case x.rules.Own == nil || !x.rules.Own.Knows(r.URL.Path): // as nearly always
+	case x.rules.OwnPage == nil || !x.rules.OwnPage.Knows(r.URL.Path): // as nearly always
 		return false
 	case by.client == nil || by.tunnel != nil:
 		return false
@@ -99,14 +99,14 @@ func (h *Handler) serveOwnPage(x *requestState) {
 	x.beginWrite()
 	x.watch.begin(x)
 	defer x.watch.stop()
-	x.rules.Own.ServeHTTP(x.client, x.request)
+	x.rules.OwnPage.ServeHTTP(x.client, x.request)
 	http.NewResponseController(x.client).Flush() // under the watch
 }
 
 // mayMeanProxy says whether who is refused may have meant the proxy itself.
 func mayMeanProxy(x *requestState, err error) bool {
 	switch {
-	case x.rules.Own == nil:
+	case x.rules.OwnPage == nil:
 		return false
 	case errors.Is(err, egress.ErrForbiddenAddr): // not all of these are known for our own
 		local, ok := localAddr(x.request)

@@ -21,7 +21,7 @@ func guided(t *testing.T) func(*proxy.Options) {
 	return func(o *proxy.Options) {
 		page, err := guide.New(guide.Options{CAPEM: o.Authority.CertPEM, Ready: func() error { return nil }, Version: "test"})
 		testkit.Must(t, err)
-		o.Own = page
+		o.OwnPage = page
 	}
 }
 
@@ -175,7 +175,7 @@ func TestOwnPageAsksNoPassword(t *testing.T) {
 		clients: []policy.Client{{Name: "lab-a", PasswordHash: "$2y$04$7qHcXGZ6hjF0.SYxYsFhiOQvFWSQyd1EhnKPhPmfvQuMsw3IrNUHC"}},
 		change: func(o *proxy.Options) {
 			guided(t)(o)
-			o.MaxConnsEach = 1
+			o.MaxConnsPerClient = 1
 		},
 	})
 	c, br := r.dial()

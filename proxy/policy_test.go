@@ -103,7 +103,7 @@ func TestDeniedNameIsNotLookedUp(t *testing.T) {
 	t.Parallel()
 	for name, sealed := range map[string]bool{"opened": false, "sealed": true} {
 		r := start(t, setup{
-			change:  func(o *proxy.Options) { o.Sealed = func(string) bool { return sealed } },
+			change:  func(o *proxy.Options) { o.PassThrough = func(string) bool { return sealed } },
 			judging: entries(policy.Host{Match: "*.invalid", Robots: policy.Deny, Reason: closed}),
 		})
 		resp := r.say("CONNECT nowhere.invalid:443 HTTP/1.1\r\nHost: nowhere.invalid:443\r\nAccept: application/json\r\n\r\n")
@@ -184,7 +184,7 @@ func TestIdentityRequired(t *testing.T) {
 			origin, tunnelled := serve(t, false, rules, hello), serve(t, true, rules, hello)
 			r := start(t, setup{
 				origins: []*httptest.Server{tunnelled.Server},
-				change:  func(o *proxy.Options) { o.From, o.Sealed = c.from, func(string) bool { return true } },
+				change:  func(o *proxy.Options) { o.From, o.PassThrough = c.from, func(string) bool { return true } },
 				judging: func(o *policy.Options) { o.Require, o.ProductToken = policy.RequireContact, "OwnBot" },
 			})
 			for i, line := range []string{"GET " + origin.URL + "/page", "GET " + origin.URL + "/robots.txt", "CONNECT " + tunnelled.host()} {
@@ -296,7 +296,7 @@ func TestQuota(t *testing.T) {
 	r := start(t, setup{
 		origins: []*httptest.Server{tunnelled.Server},
 		clients: []policy.Client{{Name: "lab-a", Networks: here, PerDay: 3}},
-		change:  func(o *proxy.Options) { o.Sealed = func(string) bool { return true } },
+		change:  func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } },
 		judging: entries(policy.Host{Match: "localhost", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Millisecond}}),
 	})
 	slow := strings.Replace(origin.URL, "127.0.0.1", "localhost", 1)

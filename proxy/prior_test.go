@@ -83,7 +83,7 @@ func TestConnectionsThatEndEarlyAreNotCounted(t *testing.T) {
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{
 		clients: []policy.Client{{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}},
-		change:  func(o *proxy.Options) { o.MaxConnsEach = 2 },
+		change:  func(o *proxy.Options) { o.MaxConnsPerClient = 2 },
 	})
 	for range 500 {
 		f := r.prior(t)
@@ -164,7 +164,7 @@ func TestHalfOfAStreamEnds(t *testing.T) {
 		}
 	}()
 	r := start(t, setup{change: func(o *proxy.Options) {
-		o.Sealed, o.Monitor = func(string) bool { return true }, true // robots.txt is none
+		o.PassThrough, o.Monitor = func(string) bool { return true }, true // robots.txt is none
 	}})
 	to, from := r.stream(l.Addr().String())
 	io.WriteString(to, "hello")
@@ -196,7 +196,7 @@ func TestShutdownDoesNotWaitForStreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			origin := serve(t, true, "", hello)
 			r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
-				o.Sealed, o.Linger = func(string) bool { return sealed }, time.Minute
+				o.PassThrough, o.Linger = func(string) bool { return sealed }, time.Minute
 			}})
 			r.stream(origin.host())
 			ended := make(chan error, 1)

@@ -22,20 +22,20 @@ import (
 // Rules are what a Handler goes by, and may be changed while it serves, as a
 // whole; see [Handler.Use]. The first three are required.
 type Rules struct {
-	Engine       *policy.Engine
-	Egress       *egress.Client // of one pseudonym for as long as the Handler lives: by it a request that comes back is known
-	Authority    *mitm.Authority
-	UserAgent    string            // sent instead of the client's; "": the client's own
-	From         string            // likewise
-	Monitor      bool              // decide and record, block nothing and hold nothing up
-	Sealed       func(string) bool // which hosts' tunnels are never opened; nil: none
-	BackOff      bool              // honour 429 and 503 of an origin
-	PerAddress   bool              // pace by the address that a host is reached at, as Egress gives it, not by the host
-	TLS          *tls.Config       // that clients speak to the proxy itself; nil: none, which cannot be changed
-	Own          *guide.Page       // answers who asks the proxy itself; nil: nobody does
-	MaxURL       int               // bytes of a request's URL at most; zero: 8 KiB
-	MaxConns     int               // open connections of clients; zero: 20,000
-	MaxConnsEach int               // of one client; zero: 10,000
+	Engine            *policy.Engine
+	Egress            *egress.Client // of one pseudonym for as long as the Handler lives: by it a request that comes back is known
+	Authority         *mitm.Authority
+	UserAgent         string            // sent instead of the client's; "": the client's own
+	From              string            // likewise
+	Monitor           bool              // decide and record, block nothing and hold nothing up
+	PassThrough       func(string) bool // which hosts' tunnels are never opened; nil: none
+	BackOff           bool              // honour 429 and 503 of an origin
+	PerAddress        bool              // pace by the address that a host is reached at, as Egress gives it, not by the host
+	TLS               *tls.Config       // that clients speak to the proxy itself; nil: none, which cannot be changed
+	OwnPage           *guide.Page       // answers who asks the proxy itself; nil: nobody does
+	MaxURL            int               // bytes of a request's URL at most; zero: 8 KiB
+	MaxConns          int               // open connections of clients; zero: 20,000
+	MaxConnsPerClient int               // of one client; zero: 10,000
 }
 
 // withDefaults gives the Rules with what zero stands for, or says what is wrong with them.
@@ -47,14 +47,14 @@ func (r Rules) withDefaults() (Rules, error) {
 			return Rules{}, fmt.Errorf("proxy: option %s is missing", name)
 		}
 	}
-	if min(r.MaxURL, r.MaxConns, r.MaxConnsEach) < 0 {
+	if min(r.MaxURL, r.MaxConns, r.MaxConnsPerClient) < 0 {
 		return Rules{}, errors.New("proxy: a limit is negative")
 	}
-	if r.Sealed == nil {
-		r.Sealed = func(string) bool { return false }
+	if r.PassThrough == nil {
+		r.PassThrough = func(string) bool { return false }
 	}
 	r.MaxURL = cmp.Or(r.MaxURL, 8<<10)
-	r.MaxConns, r.MaxConnsEach = cmp.Or(r.MaxConns, 20_000), cmp.Or(r.MaxConnsEach, 10_000)
+	r.MaxConns, r.MaxConnsPerClient = cmp.Or(r.MaxConns, 20_000), cmp.Or(r.MaxConnsPerClient, 10_000)
 	if r.TLS != nil {
 		r.TLS = r.TLS.Clone()
 		r.TLS.NextProtos = nil // Go's own client, offered h2 by a proxy, takes it and speaks HTTP/1.1 all the same

@@ -284,7 +284,7 @@ func TestUseAnotherAuthority(t *testing.T) {
 func TestUseMoreConnections(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
-	r := startRuled(t, setup{change: func(o *proxy.Options) { o.MaxConns, o.MaxConnsEach = 1, 1 }})
+	r := startRuled(t, setup{change: func(o *proxy.Options) { o.MaxConns, o.MaxConnsPerClient = 1, 1 }})
 	ask := func(c io.ReadWriter) int {
 		io.WriteString(c, "GET "+origin.URL+"/page HTTP/1.1\r\nHost: x\r\n\r\n")
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -297,11 +297,11 @@ func TestUseMoreConnections(t *testing.T) {
 		t.Fatal(got)
 	}
 	second, _ := r.dial() // in the system's queue
-	r.use(func(u *proxy.Rules, _ *policy.Options) { u.MaxConns, u.MaxConnsEach = 2, 2 })
+	r.use(func(u *proxy.Rules, _ *policy.Options) { u.MaxConns, u.MaxConnsPerClient = 2, 2 })
 	if got := ask(second); got != 200 {
 		t.Error(got)
 	}
-	r.use(func(u *proxy.Rules, _ *policy.Options) { u.MaxConns, u.MaxConnsEach = 10, 1 })
+	r.use(func(u *proxy.Rules, _ *policy.Options) { u.MaxConns, u.MaxConnsPerClient = 10, 1 })
 	third, _ := r.dial()
 	if got := ask(third); got != 429 {
 		t.Errorf("one more than each may have: %d", got)

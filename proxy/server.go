@@ -176,7 +176,7 @@ func (h *Handler) Stats() Stats {
 	return Stats{
 		Requests: c.requests.flow(),
 		Conns:    c.conns.flow(), MaxConns: h.rules.active.Load().MaxConns, Failed: c.failed.Load(), Answered: c.answered.Load(), Closed: c.closed.Load(),
-		Intercepted: c.intercepted.flow(), Unused: c.unused.Load(), Unopened: c.passedThrough.flow(), Upgraded: c.upgraded.flow(),
+		Intercepted: c.intercepted.flow(), Unused: c.unused.Load(), PassedThrough: c.passedThrough.flow(), Upgraded: c.upgraded.flow(),
 		Memory: h.o.Memory.Stats(),
 		Faults: c.faults.Counts(),
 	}

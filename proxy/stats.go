@@ -17,10 +17,10 @@ type Stats struct {
 	Answered uint64 // connections so far over a client's most whose requests were answered with a refusal
 	Closed   uint64 // more of them, closed without a word
 
-	Intercepted Flow   // tunnels
-	Unused      uint64 // of these, those that ended without a request, those included whose handshake failed; of HTTP/2 only the latter
-	Unopened    Flow   // tunnels
-	Upgraded    Flow   // connections, in tunnels too
+	Intercepted   Flow   // tunnels
+	Unused        uint64 // of these, those that ended without a request, those included whose handshake failed; of HTTP/2 only the latter
+	PassedThrough Flow   // tunnels
+	Upgraded      Flow   // connections, in tunnels too
 
 	Memory memory.Stats
 
@@ -29,8 +29,8 @@ type Stats struct {
 
 // A Flow counts what begins and ends.
 type Flow struct {
-	Open int    // begun, and not ended
-	Ever uint64 // begun so far
+	Open  int    // begun, and not ended
+	Total uint64 // begun so far
 }
 
 // counts is what Stats are made of.

@@ -21,7 +21,7 @@ type open struct{ requests, conns, intercepted, unopened, upgraded int }
 
 func openAt(h *proxy.Handler) open {
 	s := h.Stats()
-	return open{s.Requests.Open, s.Conns.Open, s.Intercepted.Open, s.Unopened.Open, s.Upgraded.Open}
+	return open{s.Requests.Open, s.Conns.Open, s.Intercepted.Open, s.PassedThrough.Open, s.Upgraded.Open}
 }
 
 // wantOpen waits until so much is open: what ends does so a little after it is seen to.
@@ -72,7 +72,7 @@ func TestWhatIsOpen(t *testing.T) {
 			want.requests--
 			r.wantOpen(t, want)
 			s := r.handler.Stats()
-			if s.Conns.Ever != 1 || s.Intercepted.Ever != uint64(want.intercepted) || s.Unused != 0 {
+			if s.Conns.Total != 1 || s.Intercepted.Total != uint64(want.intercepted) || s.Unused != 0 {
 				t.Errorf("%+v", s)
 			}
 			testkit.Must(t, r.handler.Shutdown(t.Context()))
@@ -111,7 +111,7 @@ func TestUnopenedAndUpgradedAreCounted(t *testing.T) {
 	})
 	for _, sealed := range []bool{false, true} {
 		r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
-			o.Sealed = func(string) bool { return sealed }
+			o.PassThrough = func(string) bool { return sealed }
 			o.Monitor = sealed // nothing in robots.txt stands in its way
 		}})
 		if sealed {
@@ -131,7 +131,7 @@ func TestUnopenedAndUpgradedAreCounted(t *testing.T) {
 		r.wantOpen(t, want)
 		conn.Close()
 		r.wantOpen(t, open{})
-		if s := r.handler.Stats(); s.Intercepted.Ever != uint64(want.intercepted) || s.Unopened.Ever != uint64(want.unopened) || s.Upgraded.Ever != uint64(want.upgraded) {
+		if s := r.handler.Stats(); s.Intercepted.Total != uint64(want.intercepted) || s.PassedThrough.Total != uint64(want.unopened) || s.Upgraded.Total != uint64(want.upgraded) {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -186,7 +186,7 @@ func TestConnectionsTurnedDownAreCounted(t *testing.T) {
 	t.Parallel()
 	const most, told, closed = 1, 16, 3
 	origin := serve(t, false, "", hello)
-	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsEach = most }})
+	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsPerClient = most }})
 	r.knock(origin.URL)
 	for range told {
 		c, _ := r.dial()
@@ -202,7 +202,7 @@ func TestConnectionsTurnedDownAreCounted(t *testing.T) {
 		s = r.handler.Stats()
 		return s.Conns.Open == most+told
 	})
-	if s.Answered != told || s.Closed != closed || s.Conns.Ever != most+told+closed || s.MaxConns != 20_000 {
+	if s.Answered != told || s.Closed != closed || s.Conns.Total != most+told+closed || s.MaxConns != 20_000 {
 		t.Errorf("%+v", s)
 	}
 }

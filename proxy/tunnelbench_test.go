@@ -21,8 +21,8 @@ import (
 // no robots.txt.
 func unopened(t testing.TB) *rig {
 	return start(t, setup{change: func(o *proxy.Options) {
-		o.Sealed, o.Monitor = func(string) bool { return true }, true
-		o.MaxConns, o.MaxConnsEach = 10_000, 10_000
+		o.PassThrough, o.Monitor = func(string) bool { return true }, true
+		o.MaxConns, o.MaxConnsPerClient = 10_000, 10_000
 	}})
 }
 

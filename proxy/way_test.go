@@ -252,7 +252,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			full := true
 			r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
-				o.Sealed = func(string) bool { return sealed }
+				o.PassThrough = func(string) bool { return sealed }
 				o.Keep = func(rec *audit.Record) error {
 					if rec.Decision.Ruling.Result == nil {
 						t.Error("kept before it is known what the decision rests on")

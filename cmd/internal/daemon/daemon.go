@@ -290,7 +290,7 @@ func (d *Daemon) drain(urged context.Context) {
 			return
 		case <-look.C:
 		}
-		if now := d.handler.Stats().Requests; now.Open > 0 || now.Ever != requests.Ever {
+		if now := d.handler.Stats().Requests; now.Open > 0 || now.Total != requests.Total {
 			requests, quiet = now, time.Now()
 		}
 	}

@@ -421,22 +421,22 @@ func (d *Daemon) newGeneration(cfg config.Config, before *generation) (_ *genera
 		return nil, err
 	}
 	f.rules = proxy.Rules{
-		UserAgent:    cfg.Identity.UserAgent,
-		From:         cfg.Identity.From,
-		Monitor:      cfg.Mode == "monitor" || isLeftOut("pace"),
-		BackOff:      cfg.Pace.BackOff,
-		PerAddress:   perAddress(cfg),
-		MaxURL:       int(cfg.Limits.URL),
-		MaxConns:     cfg.Limits.Connections,
-		MaxConnsEach: cfg.Limits.ConnectionsPerClient,
+		UserAgent:         cfg.Identity.UserAgent,
+		From:              cfg.Identity.From,
+		Monitor:           cfg.Mode == "monitor" || isLeftOut("pace"),
+		BackOff:           cfg.Pace.BackOff,
+		PerAddress:        perAddress(cfg),
+		MaxURL:            int(cfg.Limits.URL),
+		MaxConns:          cfg.Limits.Connections,
+		MaxConnsPerClient: cfg.Limits.ConnectionsPerClient,
 	}
 	if err := d.loadCertificates(f, before); err != nil {
 		return nil, err
 	}
-	if f.rules.Own, err = guidePage(cfg, f.rules.Authority, d.ready); err != nil {
+	if f.rules.OwnPage, err = guidePage(cfg, f.rules.Authority, d.ready); err != nil {
 		return nil, err
 	}
-	if f.rules.Sealed, err = Passthrough(cfg); err != nil {
+	if f.rules.PassThrough, err = Passthrough(cfg); err != nil {
 		return nil, err
 	}
 	if f.dialect, err = robots.DialectByName(cfg.Robots.Dialect); err != nil {

@@ -129,7 +129,7 @@ var reloadable = map[string]reloadCase{
 	"open":                          {keys{"open": false, "clients": []any{item{"name": "far", "networks": []string{"192.0.2.0/24"}}}}, keys{"open": true}, statusFor("/page"), [2]string{"403", "200"}},
 	"limits.connections":            keyAlone("limits.connections", 10, 20, inForce(func(f *generation) any { return f.rules.MaxConns }), "10", "20"),
 	"limits.url":                    keyAlone("limits.url", "8KiB", "1KiB", statusFor("/page?"+strings.Repeat("q", 2000)), "200", "414"),
-	"limits.connections_per_client": keyAlone("limits.connections_per_client", 10, 20, inForce(func(f *generation) any { return f.rules.MaxConnsEach }), "10", "20"),
+	"limits.connections_per_client": keyAlone("limits.connections_per_client", 10, 20, inForce(func(f *generation) any { return f.rules.MaxConnsPerClient }), "10", "20"),
 	"limits.memory":                 keyAlone("limits.memory", "1GiB", "256MiB", func(s *standing) string { return fmt.Sprint(s.daemon.memory.Stats().Limit >> 20) }, "1024", "256"),
 	"drain":                         keyAlone("drain", "0s", "30s", inForce(func(f *generation) any { return f.Cfg.Drain }), "0s", "30s"),
 	"mode":                          keyAlone("mode", "enforce", "monitor", statusFor("/private"), "403", "200"),
@@ -179,8 +179,8 @@ var reloadable = map[string]reloadCase{
 		decided(policy.Request{Client: "lab-a", Dest: "image"}, func(d policy.Decision) any { return d.Pace.AssetBurst }), "1", "2"),
 	"clients[].quota.requests_per_day": inEntry("clients", labA, "quota.requests_per_day", 1, 3, twice, "200 429", "200 200"),
 
-	"tls.intercept": keyAlone("tls.intercept", true, false, inForce(func(f *generation) any { return f.rules.Sealed("a.test") }), "false", "true"),
-	"tls.tunnel":    keyAlone("tls.tunnel", []string{}, []string{"*.test"}, inForce(func(f *generation) any { return f.rules.Sealed("a.test") }), "false", "true"),
+	"tls.intercept": keyAlone("tls.intercept", true, false, inForce(func(f *generation) any { return f.rules.PassThrough("a.test") }), "false", "true"),
+	"tls.tunnel":    keyAlone("tls.tunnel", []string{}, []string{"*.test"}, inForce(func(f *generation) any { return f.rules.PassThrough("a.test") }), "false", "true"),
 
 	"egress.allow_private": keyAlone("egress.allow_private", []string{}, loopback, statusFor("/page"), "403", "200"),
 	"egress.ports":         keyAlone("egress.ports", []int{1}, []string{"1-65535"}, statusFor("/page"), "403", "200"),

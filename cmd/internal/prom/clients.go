@@ -25,7 +25,7 @@ func newClientsCollector(handler func() proxy.Stats, authority func() mitm.Stats
 	c.gauge("client_connections_limit", "As many connections of clients may be open (limits.connections); further ones wait in the system's queue.",
 		func(s clientStats) float64 { return float64(s.MaxConns) })
 	c.counter("client_connections_accepted_total", "Connections of clients taken.",
-		func(s clientStats) uint64 { return s.Conns.Ever })
+		func(s clientStats) uint64 { return s.Conns.Total })
 	counters(c, "client_connections_refused_total", "Connections over a client's most (limits.connections_per_client): answered with 429, or, of many more, closed without a word.", "how",
 		func(s clientStats) map[string]uint64 {
 			return map[string]uint64{"answered": s.Answered, "closed": s.Closed}
@@ -35,9 +35,13 @@ func newClientsCollector(handler func() proxy.Stats, authority func() mitm.Stats
 	c.add(prometheus.CounterValue, "client_tls_failures_total", "TLS handshakes with clients that failed: of opened tunnels (where=tunnel) and at the proxy's own port (listen_tls); untrusted: the client said that it does not take the certificate, most likely because the CA is unknown to it.",
 		[]string{"where", "cause"}, tlsFailures)
 	c.add(prometheus.GaugeValue, "tunnels", "Open tunnels: intercepted, or passed unopened.", []string{"kind"},
-		func(s clientStats) []sample { return tunnels(float64(s.Intercepted.Open), float64(s.Unopened.Open)) })
+		func(s clientStats) []sample {
+			return tunnels(float64(s.Intercepted.Open), float64(s.PassedThrough.Open))
+		})
 	c.add(prometheus.CounterValue, "tunnels_opened_total", "Tunnels made: intercepted, or passed unopened.", []string{"kind"},
-		func(s clientStats) []sample { return tunnels(float64(s.Intercepted.Ever), float64(s.Unopened.Ever)) })
+		func(s clientStats) []sample {
+			return tunnels(float64(s.Intercepted.Total), float64(s.PassedThrough.Total))
+		})
 	c.counter("tunnels_unused_total", "Intercepted tunnels that ended without a request: those whose handshake failed, and those whose client hung up after it, as some do that do not trust the CA.",
 		func(s clientStats) uint64 { return s.Unused })
 	c.gauge("upgraded_connections", "Open connections of clients that changed protocols, as to WebSocket.",

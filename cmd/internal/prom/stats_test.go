@@ -140,8 +140,8 @@ func numbered() Options {
 	o.Ready = func() error { return errors.New("no") }
 	o.Handler = func() proxy.Stats {
 		return proxy.Stats{
-			Requests: proxy.Flow{Open: 1}, Conns: proxy.Flow{Open: 2, Ever: 3}, MaxConns: 4, Failed: 5, Answered: 6, Closed: 7,
-			Intercepted: proxy.Flow{Open: 8, Ever: 9}, Unused: 10, Unopened: proxy.Flow{Open: 11, Ever: 12}, Upgraded: proxy.Flow{Open: 13},
+			Requests: proxy.Flow{Open: 1}, Conns: proxy.Flow{Open: 2, Total: 3}, MaxConns: 4, Failed: 5, Answered: 6, Closed: 7,
+			Intercepted: proxy.Flow{Open: 8, Total: 9}, Unused: 10, PassedThrough: proxy.Flow{Open: 11, Total: 12}, Upgraded: proxy.Flow{Open: 13},
 			Faults: map[mitm.Fault]uint64{mitm.FaultClosed: 14},
 			Memory: memory.Stats{Limit: 73, InUse: 74, Bodies: 75, Refused: 76, Closed: 78, Unread: 77},
 		}
