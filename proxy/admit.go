@@ -49,14 +49,14 @@ func (g *generation) passesThrough(o robots.Origin) bool {
 	return o.Scheme == "https" && g.PassThrough(o.Host)
 }
 
-// decide asks the policy.
+// decide asks the policy about the request, and enforces its decision.
 func (h *Handler) decide(x *requestState) error {
 	x.record.Decision = x.rules.Engine.Decide(x.request.Context(), x.record.Request)
 	return h.enforce(x)
 }
 
-// enforce keeps the robots.txt that the decision rests on, and then gives the refusal,
-// unless the proxy only monitors.
+// enforce keeps the robots.txt that the decision rests on, and then returns the refusal as an
+// error, or nil if the proxy only monitors.
 func (h *Handler) enforce(x *requestState) error {
 	err := h.o.Keep(&x.record)
 	x.record.Decision.Release() // the request, or its refusal, may take long
@@ -69,18 +69,18 @@ func (h *Handler) enforce(x *requestState) error {
 	return refusalError(&x.record.Decision)
 }
 
-// refusalError turns a refusing Decision into an error.
+// refusalError returns the error of a refusing decision; nil: it allows the request.
 func refusalError(d *policy.Decision) error {
 	switch {
 	case d.Verdict == policy.Allow:
 		return nil
 	case d.Err != nil && (d.Reason == policy.ReasonOrigin || d.Reason == policy.ReasonClient):
-		return d.Err // what kind of failure it was makes the answer
+		return d.Err // the answer depends on the kind of failure
 	}
 	return errRefused
 }
 
-// waitForSlot counts the request for its client, and holds it until its slot has come.
+// waitForSlot counts the request against its client's quota, and waits for its slot.
 func (h *Handler) waitForSlot(x *requestState) error {
 	if x.rules.Monitor {
 		return nil
@@ -103,16 +103,15 @@ func (h *Handler) waitForSlot(x *requestState) error {
 	return err
 }
 
-// maxCredentials bounds, in octets, the value of Proxy-Authorization: Basic
-// with the longest name and password that there can be is shorter.
+// maxCredentials bounds the value of Proxy-Authorization, in bytes. Basic with the longest
+// name and password that the configuration allows is shorter.
 const maxCredentials = 1 << 10
 
-// authenticate finds out who asks, before anything else is looked at, and keeps out
-// whom the clients' entries do, and who has too many connections open. What
-// comes out of a tunnel is asked by whom the tunnel was made for: clients send
-// their credentials with CONNECT alone. When other Rules are in force than then,
-// it has to be somebody still who would be let in so. Who is kept out goes by its address; a
-// name that is only claimed is not recorded.
+// authenticate finds out the client of a request, and refuses a client that the entries of
+// clients do not admit or that has too many connections open. A request inside a tunnel
+// belongs to the client of the tunnel, because clients send credentials with CONNECT only; if
+// the Rules have been replaced since, they have to admit that client as well. The record
+// of a refused client has its address, not the name that it claims.
 func (h *Handler) authenticate(x *requestState) error {
 	q := &x.record.Request
 	by := connInfoFrom(x.request)
@@ -138,8 +137,8 @@ func (h *Handler) authenticate(x *requestState) error {
 	return nil
 }
 
-// login reads Proxy-Authorization. What is there and not Basic, not well formed,
-// or there twice, is a Login that is offered and cannot be right.
+// login parses Proxy-Authorization. A field that is repeated, malformed or of another scheme
+// than Basic gives a Login that is offered without a name, which is never admitted.
 func login(h http.Header) policy.Login {
 	fields := h["Proxy-Authorization"]
 	if len(fields) == 0 {

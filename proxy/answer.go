@@ -36,7 +36,7 @@ var (
 	errFTPTunnel = errors.New("a tunnel to the port of FTP")
 )
 
-// An answer is what the proxy itself answers. What went wrong inside is for the record alone.
+// An answer is an answer of the proxy. It does not contain the error, which only the record shows.
 type answer struct {
 	status int
 	token  string        // the error type in Proxy-Status (RFC 9209 2.3); "" where none fits
@@ -45,8 +45,8 @@ type answer struct {
 	advice string        // what the client can do; "": what the reason says
 }
 
-// answers turns errors into answers: the first that matches. An error that matches none is of an
-// origin that broke off.
+// answers maps errors to answers; the first match counts. An error without a match
+// means originBrokeOff.
 var answers = []struct {
 	match func(error) bool
 	answer
@@ -163,8 +163,8 @@ var answers = []struct {
 var originBrokeOff = answer{http.StatusBadGateway, "destination_unavailable", policy.ReasonOrigin,
 	"The origin broke off, or its answer is no HTTP.", "Try again later."}
 
-// statusClientLeft is for the record of a request whose client did not wait;
-// nobody reads the answer. It is nginx's number for the same.
+// statusClientLeft is recorded if the client has disconnected before the response. It is
+// never sent. nginx uses the same number.
 const statusClientLeft = 499
 
 func is(target error) func(error) bool {
@@ -197,8 +197,8 @@ func isCertificate(err error) bool {
 	return as[*tls.CertificateVerificationError](err) || as[x509.CertificateInvalidError](err)
 }
 
-// isAlert says whether the other side ended a TLS handshake: crypto/tls marks
-// what it received so.
+// isAlert reports whether the other side ended a TLS handshake. crypto/tls marks the alerts that
+// it receives as "remote error".
 func isAlert(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "remote error" || as[tls.AlertError](err)
@@ -206,7 +206,7 @@ func isAlert(err error) bool {
 
 func isRefused(err error) bool { return isDial(err) && errors.Is(err, syscall.ECONNREFUSED) }
 
-// isDial says whether no connection came about, however long it took.
+// isDial reports whether a connection could not be made, timeouts included.
 func isDial(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
@@ -217,6 +217,7 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout() || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errSilent)
 }
 
+// answerTo returns the answer to an error.
 func answerTo(err error) answer {
 	for _, a := range answers {
 		if a.match(err) {
@@ -226,16 +227,15 @@ func answerTo(err error) answer {
 	return originBrokeOff
 }
 
-// override puts the answer's reason into a decision that it overrides.
+// override puts the answer's reason into d if it overrides the decision.
 func (a answer) override(d *policy.Decision) {
 	if a.overrides(*d) {
 		d.Verdict, d.Reason = policy.Refuse, a.reason
 	}
 }
 
-// overrides says whether the answer's reason takes the place of the decision's:
-// not where a request that was allowed met a failing origin, nor where the
-// decision itself refused.
+// overrides reports whether the answer's reason replaces that of d. It does not if d
+// itself refused, or if d allowed the request and the origin failed.
 func (a answer) overrides(d policy.Decision) bool {
 	switch a.reason {
 	case "":

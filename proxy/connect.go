@@ -98,7 +98,7 @@ func (h *Handler) reach(x *requestState, o robots.Origin, limits pace.Limits) er
 }
 
 // acceptTunnel answers a CONNECT and makes its connection a tunnel, which kind counts. The
-// caller removes the tunnel from h.conns when it is handed over or closed.
+// caller removes the tunnel from h.hijacked when it is handed over or closed.
 func (h *Handler) acceptTunnel(x *requestState, o robots.Origin, kind *flowCounter) (*tunnelConn, error) {
 	accept := x.acceptStream
 	if x.request.ProtoMajor == 1 {
@@ -143,7 +143,7 @@ func (x *requestState) acceptHTTP1() (net.Conn, *bufio.Reader, error) {
 // handshake returns the connection inside of a tunnel: TLS, with the handshake done, or HTTP
 // without TLS.
 func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) {
-	// Browsers make tunnels before they need them.
+	// Browsers make tunnels before they need them, hence twice the time.
 	if err := t.SetDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (h *Handler) passThrough(x *requestState, o robots.Origin) error {
 }
 
 // acceptStream answers a CONNECT that came by HTTP/2 and makes a connection of its
-// stream. Its caller calls x.waitForTunnel.
+// stream. The caller of the request ends with x.waitForTunnel.
 func (x *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
 	client := http.NewResponseController(x.client)
 	header := x.client.Header()
@@ -233,22 +233,22 @@ func (x *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
 		io.Copy(flushWriter{x.client, client}, toClient)
 		x.tunnel.conn.end()
 		toClient.Close()
-		body.Close() // ends the other pump
+		body.Close() // ends the other copy
 	})
 	return x.tunnel.conn, bufio.NewReader(received), nil
 }
 
-// waitForTunnel waits until a stream has ended, if there is one: it ends with its
-// handler.
+// waitForTunnel waits until the tunnel of a stream has ended, if there is one. net/http ends the
+// stream when the handler returns.
 func (x *requestState) waitForTunnel() {
-	x.releaseRules() // what comes out of it are requests of their own
+	x.releaseRules() // the requests inside have generations of their own
 	x.tunnel.copies.Wait()
 	if x.tunnel.conn != nil && x.tunnel.conn.broken.Load() {
 		panic(http.ErrAbortHandler) // net/http resets the stream
 	}
 }
 
-// flushWriter sends each part at once.
+// A flushWriter flushes after each write.
 type flushWriter struct {
 	io.Writer
 	client *http.ResponseController

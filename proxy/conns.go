@@ -10,15 +10,15 @@ import (
 // lastWait is how long the proxy waits for requests whose connections it has closed or is about to close.
 const lastWait = 5 * time.Second
 
-// A connLimit has a place for each open connection, as many as the Rules say. One
-// waits for a place at a time.
+// A connLimit counts the open connections to the proxy's own port. One goroutine at a time
+// waits for a free place.
 type connLimit struct {
 	mu    sync.Mutex // guards taken
 	taken int
-	free  chan struct{} // holds one token: there may be a place
+	free  chan struct{} // has a token if a place may have become free
 }
 
-// take takes one of so many places, if one is free.
+// take reports whether fewer than most connections are open, and then counts one more.
 func (r *connLimit) take(most int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -29,6 +29,7 @@ func (r *connLimit) take(most int) bool {
 	return true
 }
 
+// release counts a closed connection.
 func (r *connLimit) release() {
 	r.mu.Lock()
 	r.taken--
@@ -36,7 +37,7 @@ func (r *connLimit) release() {
 	r.notify()
 }
 
-// notify has who waits look again.
+// notify wakes the goroutine that waits for a place.
 func (r *connLimit) notify() {
 	select {
 	case r.free <- struct{}{}:
@@ -44,7 +45,7 @@ func (r *connLimit) notify() {
 	}
 }
 
-// closeWriteOrClose ends one direction of a connection, of one that cannot do that both.
+// closeWriteOrClose closes the writing direction of c, or both if c cannot close one.
 func closeWriteOrClose(c net.Conn) error {
 	if w, ok := c.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -52,11 +53,11 @@ func closeWriteOrClose(c net.Conn) error {
 	return c.Close()
 }
 
-// unusedConns are the connections that have not asked for anything yet. net/http
-// would wait for them at a shutdown, and browsers make them ahead of need.
+// unusedConns are the connections without a request so far. net/http would wait for them at a
+// shutdown, and browsers open them before they need them.
 type unusedConns struct {
 	conns sync.Map
-	n     atomic.Int64 // of conns, or more
+	n     atomic.Int64 // at least the number of conns
 	ended atomic.Bool
 }
 
@@ -81,7 +82,7 @@ func (u *unusedConns) remove(c net.Conn) bool {
 	return was
 }
 
-// close closes them, and those that come from now on.
+// close closes the connections, and those that are added from now on.
 func (u *unusedConns) close() {
 	u.ended.Store(true)
 	u.conns.Range(func(c, _ any) bool {
@@ -90,7 +91,7 @@ func (u *unusedConns) close() {
 	})
 }
 
-// A handoff is the inner server's listener: connections come out of tunnels.
+// A handoff is the listener of the inner server. Its connections are those inside intercepted tunnels.
 type handoff struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -101,7 +102,7 @@ func newHandoff() *handoff {
 	return &handoff{conns: make(chan net.Conn), ended: make(chan struct{})}
 }
 
-// give hands a connection to the inner server; false when that has ended.
+// give hands a connection to the inner server, and returns false after Close.
 func (l *handoff) give(c net.Conn) bool {
 	select {
 	case l.conns <- c:
@@ -127,10 +128,10 @@ func (l *handoff) Close() error {
 	return nil
 }
 
-// Addr names the listener in net/http's words.
+// Addr implements [net.Listener].
 func (l *handoff) Addr() net.Addr { return &net.TCPAddr{} }
 
-// hijackedConns are those that net/http no longer knows of: hijacked ones.
+// hijackedConns are the connections that were taken over from net/http: tunnels and upgraded connections.
 type hijackedConns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}
@@ -140,7 +141,7 @@ type hijackedConns struct {
 
 func newHijackedConns() *hijackedConns { return &hijackedConns{open: map[net.Conn]struct{}{}} }
 
-// add notes a connection; false when no more are taken.
+// add adds a connection, and returns false after close.
 func (c *hijackedConns) add(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,6 +153,7 @@ func (c *hijackedConns) add(conn net.Conn) bool {
 	return true
 }
 
+// remove removes a connection.
 func (c *hijackedConns) remove(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +161,7 @@ func (c *hijackedConns) remove(conn net.Conn) {
 	c.all.Done()
 }
 
-// close closes all, takes no more, and waits until their owners have let go.
+// close closes all connections, refuses further ones, and waits until their owners have removed them.
 func (c *hijackedConns) close() {
 	c.mu.Lock()
 	c.ended = true

@@ -16,10 +16,10 @@ const (
 type earlyResponses struct {
 	mu         sync.Mutex
 	count      int
-	ended      bool               // Send has returned: no more of them are passed on
+	ended      bool               // Send has returned: further responses are dropped
 	queue      chan earlyResponse // nil: there were none
-	sent       sync.WaitGroup     // of the goroutine that empties the queue
-	clientLeft bool               // the client has left, and its header must not be used any more; owned by that goroutine, then by the exchange's
+	sent       sync.WaitGroup     // waits for the goroutine that empties the queue
+	clientLeft bool               // the client has left, and its header must not be used any more; owned by that goroutine, then by the request's
 }
 
 type earlyResponse struct {

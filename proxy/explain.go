@@ -8,11 +8,11 @@ import (
 	"robotsproxy/proxy/egress/ftp"
 )
 
-// Explain gives what would be decided for a request that comes now, by the code that
-// decides: its User-Agent and From are replaced, its destination is checked, and where
-// its tunnel would not be opened, its host alone is judged. Its Pace has no Key where no
-// slot would be waited for. Nothing is recorded, paced or sent, but for a robots.txt that
-// is not known yet and, where the pace goes by address, a name that is.
+// Explain returns the decision about a request as if it came now, by the code that decides:
+// it replaces User-Agent and From, checks the destination, and decides by the host
+// alone if the tunnel would be passed through. Pace has no Key if the request would not wait
+// for a slot. Explain records, paces and sends nothing, except that it may fetch a
+// robots.txt that is not cached and, with PerAddress, resolve a name.
 func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision {
 	rules := h.rules.acquire()
 	defer rules.release()

@@ -19,12 +19,12 @@ import (
 	"robotsproxy/proxy/egress"
 )
 
-// finish writes the record, and then, where nothing has been answered yet,
-// the answer. A transfer that broke off is broken for the client too.
+// finish writes the record of a request that ended with err, if not nil. Then it refuses the
+// request if no response has begun, and breaks off a response that has.
 func (h *Handler) finish(x *requestState, err error) {
 	rec := &x.record
 	if errors.Is(err, context.Canceled) && h.aborting.Load() {
-		err = errAborted // and not the client
+		err = errAborted // it was not the client
 	}
 	var a answer
 	var wait time.Duration
@@ -62,7 +62,7 @@ func (h *Handler) chooseAnswer(x *requestState, err error) (a answer, wait time.
 	a = answerTo(err)
 	if !x.sent.Load() {
 		a.override(&rec.Decision)
-		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // what is refused all the same is enforced
+		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // monitor mode does not allow what is refused here
 		if isRateLimited(rec) {
 			var ok bool
 			if wait, ok = h.refusals.take(x.shareKey()); !ok {
@@ -76,7 +76,7 @@ func (h *Handler) chooseAnswer(x *requestState, err error) (a answer, wait time.
 	return a, wait, err
 }
 
-// recoverPanic makes a panic cost one request and nothing else.
+// recoverPanic ends the request that has caused a panic, and logs the panic.
 func (h *Handler) recoverPanic(x *requestState) {
 	fault := recover()
 	if fault == nil {
@@ -96,7 +96,7 @@ func (h *Handler) recoverPanic(x *requestState) {
 // snapshot folder. The folder is searched for files to remove about as often.
 const noRoomRetry = 10 * time.Minute
 
-// refuse answers the client. The record has been written.
+// refuse sends a refusal to the client. The record has been written.
 func (h *Handler) refuse(x *requestState, a answer, err error) {
 	p := h.describe(x, a, err)
 	x.response.headSent = true
@@ -124,25 +124,25 @@ func (h *Handler) refuse(x *requestState, a answer, err error) {
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	x.setConnectionClose()
-	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(x.request) != nil { // a login goes with CONNECT
+	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(x.request) != nil { // clients send a login with CONNECT only
 		header.Set("Connection", "close")
 	}
-	x.watch.ended.Store(false) // the answer has a time of its own
+	x.watch.ended.Store(false) // the refusal has its own time limit
 	x.beginWrite()
 	x.watch.begin(x)
 	defer x.watch.stop()
 	x.client.WriteHeader(a.status)
 	if x.request.Method != http.MethodHead && len(body) > 0 {
-		x.client.Write(body) // the record stands, whether the client reads on or not
+		x.client.Write(body) // the record is written, so an error does not matter
 		http.NewResponseController(x.client).Flush()
 	}
 }
 
-// describe says what is refused and on what grounds.
+// describe returns what the refused client reads.
 func (h *Handler) describe(x *requestState, a answer, err error) problem {
 	q, d := &x.record.Request, &x.record.Decision
 	p := newProblem(a, explain.Of(d), x.rules.UserAgent != "", x.record.ID)
-	p.CrawlDelay = d.Pace.CrawlDelay.Seconds() // of a request for robots.txt too, which asks for none itself
+	p.CrawlDelay = d.Pace.CrawlDelay.Seconds() // also for a request for robots.txt, which does not need one itself
 	if mayMeanProxy(x, err) {
 		p.Advice += " " + seeGuide
 	}
@@ -158,8 +158,8 @@ func (h *Handler) describe(x *requestState, a answer, err error) problem {
 	return p
 }
 
-// retryAfter gives how many seconds a refused client has to wait before it tries again; 0: that
-// is not known, or would not help.
+// retryAfter returns after how many seconds a refused client may try again; 0: that is
+// unknown, or does not help.
 func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		return seconds(busy.RetryAfter)
@@ -171,14 +171,14 @@ func (h *Handler) retryAfter(a answer, d *policy.Decision, err error) int {
 		return seconds(noRoomRetry)
 	} else if retry := d.Ruling.Retry; !retry.IsZero() && d.Verdict != policy.Allow {
 		if host, _ := h.o.Pacer.Host(d.Pace.Key, ""); host.BackOffUntil.After(retry) {
-			retry = host.BackOffUntil // before that the fetch gets no slot
+			retry = host.BackOffUntil // the fetch gets no slot before
 		}
 		return seconds(time.Until(retry))
 	} else if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {
-		return 1 // nothing foretells it
+		return 1 // the time is unknown
 	}
 	return 0
 }
 
-// challenge asks for a login (RFC 9110 11.7.1, RFC 7617 2 and 2.1).
+// challenge is the value of Proxy-Authenticate (RFC 9110 11.7.1, RFC 7617 2 and 2.1).
 const challenge = `Basic realm="robotsproxy", charset="UTF-8"`

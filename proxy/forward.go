@@ -18,7 +18,7 @@ import (
 	"robotsproxy/policy/audit"
 )
 
-// stateKey is the key of the exchange in a request's context, by which the pipeline's
+// stateKey is the key of the requestState in a request's context, by which the pipeline's
 // RoundTripper finds it.
 type stateKey struct{}
 
@@ -77,7 +77,7 @@ func (h *Handler) forward(x *requestState) error {
 	return x.response.failure
 }
 
-// roundTrip sends a request of the pipeline. It keeps an error in the exchange and mutes the
+// roundTrip sends a request of the pipeline. It keeps an error in the requestState and mutes the
 // pipeline, which would write a response of its own.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
 	x := r.Context().Value(stateKey{}).(*requestState)
@@ -178,7 +178,7 @@ func retryAfter(v string, now time.Time) time.Duration {
 	return 0
 }
 
-// prepareRequest makes a client's headers those of the request to the origin.
+// prepareRequest turns the header of a client's request into that of the request to the origin.
 func (h *Handler) prepareRequest(x *requestState, r *http.Request) {
 	r.Trailer = announcedTrailer(r)
 	upgrade := ""
@@ -194,21 +194,20 @@ func (h *Handler) prepareRequest(x *requestState, r *http.Request) {
 			r.Header["User-Agent"] = []string{ua}
 		}
 	} else {
-		r.Header["User-Agent"] = nil // or net/http would make one up
+		r.Header["User-Agent"] = nil // else net/http would add its own
 	}
 	switch from := x.record.Request.From; {
 	case x.rules.from != nil:
 		r.Header["From"] = x.rules.from
-	case from != "" && r.Header["From"] == nil: // Connection named it; but it has been judged
+	case from != "" && r.Header["From"] == nil: // Connection names From, but the decision depends on it
 		r.Header["From"] = []string{from}
 	}
 	addVia(r.Header, h.via)
-	r.Close = false // the client's connection, not the origin's
+	r.Close = false // it was about the client's connection
 }
 
-// upgrade answers 101 and joins the two connections until both halves have
-// ended. Its place was one of a page; it gives that back and falls under the
-// ceiling of its own.
+// upgrade answers 101 and relays between the two connections until both directions have
+// ended. It gives the concurrency slot back; the limit of streams applies instead.
 func (h *Handler) upgrade(x *requestState) error {
 	resp := x.response.upgraded
 	origin, ok := resp.Body.(io.ReadWriteCloser)
@@ -240,7 +239,7 @@ func (h *Handler) upgrade(x *requestState) error {
 		err = resp.Write(conn)
 	}
 	if err == nil {
-		err = conn.SetWriteDeadline(time.Time{}) // from here on the relay's watch ends what stands still
+		err = conn.SetWriteDeadline(time.Time{}) // the watch of the relay takes over
 	}
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)

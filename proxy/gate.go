@@ -6,13 +6,13 @@ import (
 	"robotsproxy/policy/pace"
 )
 
-// A slotGate is the part of an [egress.Gate] that goes by a slot. Goroutines of egress call
+// A slotGate is the part of an [egress.Gate] that depends on a slot. Goroutines of egress call
 // its methods.
 type slotGate struct {
 	slot      *pace.Slot
-	permitted atomic.Bool // slot has given the right to send, which was not used yet
-	refused   atomic.Bool // slot has not given it
-	sent      atomic.Bool // the request has left, maybe in vain
+	permitted atomic.Bool // the slot has given the right to send, which is not used yet
+	refused   atomic.Bool // the slot has refused the right to send
+	sent      atomic.Bool // the request was sent, perhaps without success
 }
 
 // ready calls wait, which waits for the right to send, unless the right is there. A request

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// An h2Conn is a connection that HTTP/2 is served on. net/http sends the head of an answer
-// by itself, though its body is there. Here a write that ends with such a head waits for the
-// next one, for heldFor at most, so that where both fit into maxHeld they are one record of
-// TLS and one packet.
+// An h2Conn is a connection that HTTP/2 is served on. net/http writes the head of a response
+// alone, even if the body is there. In an h2Conn a write that ends with such a head waits for the
+// next write, for at most heldFor, so that both are one TLS record and one packet if they
+// fit into maxHeld.
 //
 // Several goroutines may use it, as any net.Conn, but for Write: net/http has one at a time.
 type h2Conn struct {
 	net.Conn
 	state tls.ConnectionState
-	limit time.Duration // of writing what was held back; zero: none
+	limit time.Duration // for writing what was held back; zero: none
 	timer *time.Timer   // calls release
 	heads headReader    // reads from Conn; belongs to net/http's one reading goroutine
 
-	// Held while the connection is written to, or what was held back could come after what
-	// follows it. Close, which ends such a write, must not take it.
+	// mu is held during each write, so that what was held back is sent before what follows. Close
+	// must not lock it, because Close ends such a write.
 	mu       sync.Mutex
 	sent     frameTracker
 	buffer   *[maxHeld]byte // nil: nothing is held back
 	held     []byte         // in buffer
-	armed    bool           // the timer goes
+	armed    bool           // the timer runs
 	deadline time.Time      // of net/http's writes
-	err      error          // why nothing more goes out
+	err      error          // why nothing can be written any more
 }
 
 func newH2Conn(c net.Conn, state tls.ConnectionState, limit time.Duration) *h2Conn {
@@ -38,17 +38,17 @@ func newH2Conn(c net.Conn, state tls.ConnectionState, limit time.Duration) *h2Co
 	return h
 }
 
-// UnencryptedNetConn gives net/http the connection to serve: of one that no TLS of its own is
-// under, it takes what has this method.
+// UnencryptedNetConn returns c. net/http calls it to get the connection to serve if its own TLS
+// is not under it.
 func (c *h2Conn) UnencryptedNetConn() net.Conn { return c }
 
-// ConnectionState is what net/http goes by, and gives to requests.
+// ConnectionState returns the state of TLS that net/http checks and gives to requests.
 func (c *h2Conn) ConnectionState() tls.ConnectionState { return c.state }
 
 // Read reads the client's frames through a headReader.
 func (c *h2Conn) Read(b []byte) (int, error) { return c.heads.Read(b) }
 
-// Write writes b, or keeps it back, where it ends with the head of an answer, until the next.
+// Write writes b. If b ends with the head of a response, Write may hold b back until the next Write.
 func (c *h2Conn) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +80,7 @@ func (c *h2Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// hold keeps b back. The lock is held.
+// hold holds b back. The caller holds c.mu.
 func (c *h2Conn) hold(b []byte) {
 	if c.buffer == nil {
 		c.buffer = heldBuffers.Get().(*[maxHeld]byte)
@@ -93,7 +93,7 @@ func (c *h2Conn) hold(b []byte) {
 	}
 }
 
-// send sends what was kept back. The lock is held.
+// send writes what was held back. The caller holds c.mu.
 func (c *h2Conn) send() error {
 	if c.buffer == nil {
 		return nil
@@ -104,8 +104,7 @@ func (c *h2Conn) send() error {
 	return c.err
 }
 
-// release sends what nothing has come after. It ends, at the latest, when the connection is
-// closed.
+// release writes what was held back for too long. Closing the connection ends it.
 func (c *h2Conn) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,16 +113,16 @@ func (c *h2Conn) release() {
 		return
 	}
 	if c.limit > 0 {
-		c.Conn.SetWriteDeadline(time.Now().Add(c.limit)) // an error shows in the write
+		c.Conn.SetWriteDeadline(time.Now().Add(c.limit)) // the write returns the error
 	}
 	if c.send() != nil {
-		c.Conn.Close() // net/http hears of it by its read
+		c.Conn.Close() // net/http notices by its read
 		return
 	}
 	c.Conn.SetWriteDeadline(c.deadline)
 }
 
-// SetWriteDeadline is for net/http's writes.
+// SetWriteDeadline sets the deadline of net/http's writes.
 func (c *h2Conn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +130,7 @@ func (c *h2Conn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// Close ends the connection and what waits for it.
+// Close closes the connection and stops the timer.
 func (c *h2Conn) Close() error {
 	c.timer.Stop()
 	return c.Conn.Close()

@@ -356,22 +356,22 @@ func (r *fieldReader) stringLiteral() []byte {
 }
 
 const (
-	maxHeld      = 4 << 10          // octets: net/http's server writes no more at once, but for large parts of bodies
-	heldFor      = time.Millisecond // long for a handler that has the body at hand, short for whoever waits
-	bareHeadSize = 1                // octets of a head that is a status alone, as of the 200 to a CONNECT: its client goes on
+	maxHeld      = 4 << 10          // bytes; net/http's server writes more at once only of bodies
+	heldFor      = time.Millisecond // long enough for a handler that has the body ready
+	bareHeadSize = 1                // bytes of a head of only a status, as of the 200 to a CONNECT, whose client sends next
 )
 
-// heldBuffers are not in use.
+// heldBuffers has the unused buffers of h2Conns and headReaders.
 var heldBuffers = sync.Pool{New: func() any { return new([maxHeld]byte) }}
 
-// frameTracker follow those of HTTP/2 (RFC 9113 4.1) in what is written.
+// A frameTracker follows the frames of HTTP/2 (RFC 9113 4.1) in a stream of bytes.
 type frameTracker struct {
-	head [9]byte // of the one that was begun last
-	have int     // octets of head that are there
-	left int     // octets of its payload that are not
+	head [9]byte // of the last frame
+	have int     // bytes of head that have come
+	left int     // bytes of its payload that have not come
 }
 
-// track takes in what was written next.
+// track follows the next bytes of the stream.
 func (f *frameTracker) track(b []byte) {
 	for len(b) > 0 {
 		if f.left > 0 {
@@ -389,11 +389,10 @@ func (f *frameTracker) track(b []byte) {
 	}
 }
 
-// size is that of the payload.
+// size returns the size of the payload.
 func (f *frameTracker) size() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
 
-// awaitBody says whether the last octet was that of a head whose body is to come
-// (RFC 9113 6.2).
+// awaitBody reports whether the last byte ended a head that a body follows (RFC 9113 6.2).
 func (f *frameTracker) awaitBody() bool {
 	const headers, endStream, endHeaders = 0x1, 0x1, 0x4
 	whole := f.have == 0 && f.left == 0

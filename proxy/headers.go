@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// hopByHop says whether a header, in its canonical form, speaks of one
-// connection alone (RFC 9110 7.6.1, and those that older software takes for such).
+// hopByHop reports whether a field, by its canonical name, is about one connection only (RFC 9110
+// 7.6.1, and further fields that older software treats so).
 func hopByHop(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
@@ -20,10 +20,10 @@ func hopByHop(name string) bool {
 	return false
 }
 
-// stripHop takes the hop-by-hop headers away, and those that Connection names.
+// stripHop removes the hop-by-hop fields and those that Connection names.
 func stripHop(h http.Header) { strip(h, hopByHop) }
 
-// stripRequest is stripHop for a request, which also loses the fields that name another target.
+// stripRequest removes from a request what stripHop removes, and the fields that name another target.
 func stripRequest(h http.Header) {
 	strip(h, func(name string) bool { return hopByHop(name) || namesTarget(name) })
 }
@@ -39,7 +39,7 @@ func namesTarget(name string) bool {
 	return strings.EqualFold(name, original) || strings.EqualFold(name, rewrite)
 }
 
-// strip takes the headers away that Connection names, and those that remove selects.
+// strip removes the fields that Connection names, and those that remove selects.
 func strip(h http.Header, remove func(name string) bool) {
 	for _, list := range h["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {
@@ -107,9 +107,9 @@ func announcedTrailer(r *http.Request) http.Header {
 	return trailer
 }
 
-// upgradeTo is the protocol that a request asks to change to, in lower case;
-// "" for none. Only websocket is ever passed on: what is spoken after an
-// upgrade is not judged, and h2c would carry further requests.
+// upgradeTo returns the protocol that a request asks to change to, in lower case; "": none. It
+// knows only websocket: the proxy does not check what follows an upgrade, and h2c would carry
+// further requests.
 func upgradeTo(h http.Header) string {
 	if len(h["Upgrade"]) == 0 || !hasToken(h["Connection"], "upgrade") || !hasToken(h["Upgrade"], "websocket") {
 		return ""
@@ -117,6 +117,7 @@ func upgradeTo(h http.Header) string {
 	return "websocket"
 }
 
+// hasToken reports whether one of the comma-separated lists has the token.
 func hasToken(lists []string, token string) bool {
 	for _, list := range lists {
 		for t := range strings.SplitSeq(list, ",") {
@@ -128,7 +129,7 @@ func hasToken(lists []string, token string) bool {
 	return false
 }
 
-// isLoop says whether a request has been through the proxy of this name.
+// isLoop reports whether a request has been through the proxy with this pseudonym.
 func isLoop(h http.Header, pseudonym string) bool {
 	for _, v := range h["Via"] {
 		if strings.Contains(v, pseudonym) {
@@ -138,21 +139,21 @@ func isLoop(h http.Header, pseudonym string) bool {
 	return false
 }
 
-// prepareResponse makes an origin's headers those of the answer to the client.
+// prepareResponse turns the header of an origin's response into that of the response to the client.
 func prepareResponse(status int, header http.Header, via []string) {
 	stripHop(header)
 	if status == http.StatusNoContent || status == http.StatusNotModified {
-		delete(header, "Content-Length") // no body has it (RFC 9110 8.6), and some clients wait for one
+		delete(header, "Content-Length") // RFC 9110 8.6; some clients would wait for a body
 	}
 	addVia(header, via)
 	if before := header["Proxy-Status"]; len(before) > 0 {
-		// The last member is the nearest proxy's (RFC 9209 2): ours, and no error. Else
-		// an origin could write a refusal of ours.
+		// The last member is that of the nearest proxy (RFC 9209 2), which is this one. Without it
+		// an origin could imitate a refusal of this proxy.
 		header["Proxy-Status"] = append(before, "robotsproxy; received-status="+strconv.Itoa(status))
 	}
 	for _, name := range [...]string{"Content-Type", "Date"} {
 		if _, ok := header[name]; !ok {
-			header[name] = nil // or net/http would make one up
+			header[name] = nil // else net/http would add its own
 		}
 	}
 }

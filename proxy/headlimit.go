@@ -32,13 +32,13 @@ type headMeter struct {
 	memory *memory.Work // what the connection counts as in the memory budget
 	size   int
 	lines  int
-	text   bool  // the line that has begun is not empty
+	text   bool  // the current line is not empty
 	whole  bool  // the head has ended
-	long   bool  // longHeadBytes are counted for it
-	err    error // why no more of it is read
+	long   bool  // longHeadBytes are counted for the head
+	err    error // why the head is not read on
 }
 
-// track takes in what was read next. The error is errManyFields or memory.ErrShort.
+// track follows the next bytes that were read. The error is errManyFields or memory.ErrShort.
 func (m *headMeter) track(b []byte) error {
 	for len(b) > 0 && !m.whole && m.err == nil {
 		line, rest, ended := bytes.Cut(b, []byte("\n"))
@@ -60,7 +60,7 @@ func (m *headMeter) track(b []byte) error {
 	return m.err
 }
 
-// reset begins another head.
+// reset ends the count of a head; the next one begins.
 func (m *headMeter) reset() {
 	if m.long {
 		m.memory.Free(longHeadBytes)

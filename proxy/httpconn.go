@@ -13,19 +13,18 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-// An httpConn is a connection on which HTTP/1 is spoken, as if it were in the
-// clear: TLS, where there is some, is under it. Where net/http serves it, and not
-// package h1, two things of net/http's own are set right here: how it looks
-// for HTTP/2 (opening), and the answers that it gives to what is no HTTP, which
-// say neither whose they are nor why, and would leave no record.
+// An httpConn is a connection that carries HTTP/1 in the clear or over TLS. If net/http serves
+// it, and not package h1, an httpConn corrects two things: how net/http looks for the
+// preface of HTTP/2 (prefaceCheck), and its answers to unreadable requests, which
+// do not say who gives them and why, and have no record.
 type httpConn struct {
 	net.Conn
 	h       *Handler
 	preface prefaceCheck
-	ahead   []byte // was read before net/http had the connection, and comes first
+	ahead   []byte // was read before net/http got the connection
 	head    headMeter
-	serving atomic.Bool // a request has been read, and its answer is not out yet
-	tlsErr  error       // of TLS; net/http reads and writes on one goroutine before there is a request
+	serving atomic.Bool // a request has been read and not answered yet
+	tlsErr  error       // of the TLS handshake; net/http reads and writes on one goroutine before the first request
 }
 
 // An httpListener makes an httpConn of each connection that a listener accepts.
@@ -46,11 +45,12 @@ func (l httpListener) Accept() (net.Conn, error) {
 	return l.h.newHTTPConn(c), nil
 }
 
+// newHTTPConn makes an httpConn of a connection.
 func (h *Handler) newHTTPConn(c net.Conn) *httpConn {
 	return &httpConn{Conn: c, h: h, preface: prefaceCheck{pending: true}, head: headMeter{memory: connInfoOf(c).memory()}}
 }
 
-// Read reads from the connection; its beginning as an opening does.
+// Read reads from the connection, at its beginning through the prefaceCheck.
 func (c *httpConn) Read(b []byte) (int, error) {
 	if !c.preface.pending {
 		return c.read(b)
@@ -65,7 +65,7 @@ func (c *httpConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// read reads what is ahead, then the connection, and follows the head of the next request.
+// read reads from the connection, and has the headMeter follow the head of a request.
 func (c *httpConn) read(b []byte) (int, error) {
 	metered := !c.serving.Load() && !c.preface.http2
 	n, err := c.readConn(b)
@@ -77,6 +77,7 @@ func (c *httpConn) read(b []byte) (int, error) {
 	return n, err
 }
 
+// readConn reads ahead, then the connection.
 func (c *httpConn) readConn(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
@@ -99,7 +100,7 @@ func (c *httpConn) HandOver(ahead []byte) {
 	c.preface.pending, c.ahead = true, ahead
 }
 
-// Write sends an answer. One to no request is net/http's own, and replaced.
+// Write sends a response. It replaces one that answers no request, which is net/http's own.
 func (c *httpConn) Write(b []byte) (int, error) {
 	if c.serving.Load() || c.preface.http2 || !bytes.HasPrefix(b, []byte("HTTP/1.")) {
 		return c.Conn.Write(b)
@@ -107,26 +108,26 @@ func (c *httpConn) Write(b []byte) (int, error) {
 	return len(b), c.h.answerUnreadable(unreadable{c.Conn, connInfoOf(c).clientName(), c.tlsErr, c.head.err, b})
 }
 
-// CloseWrite ends what we send and leaves the other direction open.
+// CloseWrite closes the writing direction.
 func (c *httpConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }
 
-// A prefaceCheck is the beginning of a connection in the clear. net/http looks in
-// it for HTTP/2's preface (RFC 9113 3.4), and would wait for as many octets as
-// that has, although the first ones tell. So where another beginning has come,
-// and a shorter one, it is read as a reader without progress, which ends the
-// look (bufio.Reader gives up for then) and leaves all else as it is.
+// A prefaceCheck reads the beginning of a connection in the clear. net/http looks there
+// for HTTP/2's preface (RFC 9113 3.4), and would wait for as many bytes as the preface has,
+// although the first bytes may already differ. If they do, the prefaceCheck returns no
+// bytes until bufio.Reader gives up, which ends the wait and loses nothing.
 type prefaceCheck struct {
 	pending    bool // net/http looks for the preface
-	http2      bool // and has found it
-	matched    int  // octets, all but the last ones as in the preface
-	emptyReads int  // reads that are to give nothing
+	http2      bool // net/http has found it
+	matched    int  // bytes that were read, all but the last of them as in the preface
+	emptyReads int  // how many reads are still to return no bytes
 }
 
-// maxEmptyReads is how many reads without an octet make a bufio.Reader give up.
+// maxEmptyReads is the number of reads without bytes after which a bufio.Reader gives up.
 const maxEmptyReads = 100
 
+// read reads the beginning of the connection with the function read.
 func (o *prefaceCheck) read(read func([]byte) (int, error), b []byte) (int, error) {
-	const preface = "PRI * HTTP/2.0" // what net/http waits for first
+	const preface = "PRI * HTTP/2.0" // net/http waits for this part first
 	if o.emptyReads > 0 {
 		o.emptyReads--
 		o.pending = o.emptyReads > 0
@@ -144,14 +145,14 @@ func (o *prefaceCheck) read(read func([]byte) (int, error), b []byte) (int, erro
 	return n, err
 }
 
-// A connInfo is the connection that requests come by.
+// A connInfo is the client's connection that a request came on, layer by layer.
 type connInfo struct {
-	http   *httpConn   // nil where HTTP/2 was agreed on
+	http   *httpConn   // nil with HTTP/2 over TLS
 	client *clientConn // to the proxy's own port; nil in a tunnel
 	tunnel *tunnelConn // nil on the proxy's own port
 }
 
-// clientName is the client, as far as it is known without a request.
+// clientName returns the client of the connection, as far as it is known without a request.
 func (a connInfo) clientName() string {
 	if a.tunnel != nil {
 		return a.tunnel.admitted.Load().client
@@ -159,7 +160,7 @@ func (a connInfo) clientName() string {
 	return *a.client.client.Load()
 }
 
-// connInfoOf takes apart what a server of ours was given.
+// connInfoOf returns the layers of a connection that a server got.
 func connInfoOf(c net.Conn) (a connInfo) {
 	a.http, _ = c.(*httpConn)
 	switch c := underlying(c).(type) {
@@ -171,7 +172,7 @@ func connInfoOf(c net.Conn) (a connInfo) {
 	return a
 }
 
-// underlying is the connection under HTTP and TLS.
+// underlying returns the connection under HTTP and TLS.
 func underlying(c net.Conn) net.Conn {
 	if h, ok := c.(*httpConn); ok {
 		c = h.Conn
@@ -182,8 +183,8 @@ func underlying(c net.Conn) net.Conn {
 	return c
 }
 
-// rawConn is the connection that the kernel can copy from and to, or the one of
-// TLS: what it is wrapped in does nothing between its beginning and its end.
+// rawConn returns the connection that the kernel can copy from and to, or that of TLS. The
+// wrappers do nothing after the first bytes and before Close.
 func rawConn(c net.Conn) net.Conn {
 	if h, ok := c.(*httpConn); ok {
 		c = h.Conn
@@ -194,8 +195,8 @@ func rawConn(c net.Conn) net.Conn {
 	return c
 }
 
-// reset closes a client's connection with nothing that could be taken for an
-// end in good order.
+// reset closes a client's connection so that the client cannot take the end for a complete
+// response.
 func reset(c net.Conn) {
 	under := underlying(c)
 	if t, ok := under.(*tunnelConn); ok {
@@ -213,23 +214,23 @@ func reset(c net.Conn) {
 
 type connInfoKey struct{}
 
-// withConnInfo lets requests know the connection that they came by
+// withConnInfo puts the connInfo of a connection into the context of its requests
 // (http.Server.ConnContext).
 func withConnInfo(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connInfoKey{}, connInfoOf(c))
 }
 
-// connInfoFrom is the connection that a request came by.
+// connInfoFrom returns the connInfo of a request; zero: it has none.
 func connInfoFrom(r *http.Request) connInfo {
 	a, _ := r.Context().Value(connInfoKey{}).(connInfo)
 	return a
 }
 
-// tunnelOf is the tunnel that a request came out of; nil for one on the
+// tunnelOf returns the intercepted tunnel that a request came in; nil: it came to the
 // proxy's own port.
 func tunnelOf(r *http.Request) *tunnelConn { return connInfoFrom(r).tunnel }
 
-// memory gives what the connection counts as in the memory budget.
+// memory returns what the connection counts as in the memory budget.
 func (a connInfo) memory() *memory.Work {
 	switch {
 	case a.client != nil:

@@ -12,22 +12,22 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-// maxRefusedConns is how many connections over a client's most, and how many without room in the memory budget,
-// are open to be refused. More are closed at once.
+// maxRefusedConns is how many connections over a client's limit, and how many that the memory
+// budget has no room for, stay open so that their requests are refused. More are closed at once.
 const maxRefusedConns = 16
 
-// A listener takes connections up to a most, for all clients together and for
-// each. At the first the next ones wait in the system's queue; over the second
-// they are answered with a refusal. A client is counted by its address until it
-// is known by name. The memory budget counts it by its address always; a connection
-// for which that has no room is closed, but for a few whose requests are refused.
+// A listener accepts connections up to a limit for all clients together and one for each
+// client. At the first limit further connections wait in the system's queue; over the second
+// limit requests are refused. The limit of a client counts connections by address until the
+// client is known by name. The memory budget always counts by address; a connection
+// that it has no room for is closed, except for a few whose requests are refused.
 type listener struct {
 	net.Listener
 	h        *Handler
 	fullLog  logThrottle
 	errorLog logThrottle
 
-	overMemory atomic.Int64 // connections that are open although memory has no room for them
+	overMemory atomic.Int64 // open connections that the memory budget has no room for
 
 	ended chan struct{}
 	end   sync.Once
@@ -40,10 +40,10 @@ func (h *Handler) newListener(l net.Listener) *listener {
 	return &listener{Listener: l, h: h, ended: make(chan struct{}), open: make(map[string]int)}
 }
 
-// maxPerClient is how many connections one client may have.
+// maxPerClient returns how many connections one client may have.
 func (l *listener) maxPerClient() int { return l.h.rules.active.Load().MaxConnsPerClient }
 
-// waitForPlace waits for a place; false: the listener was closed first.
+// waitForPlace waits until a connection may be accepted, and returns false if the listener is closed before.
 func (l *listener) waitForPlace() bool {
 	for {
 		most := l.h.rules.active.Load().MaxConns
@@ -61,9 +61,8 @@ func (l *listener) waitForPlace() bool {
 	}
 }
 
-// Accept waits for a place, then for a connection. An error of the system's,
-// as when the process may open no more files, is said and handed on: net/http
-// tries again after a while.
+// Accept waits for a place, then for a connection. It logs and returns an error of the
+// system, for example that too many files are open; net/http then tries again after a while.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		if !l.waitForPlace() {
@@ -82,7 +81,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		client := addressOf(conn.RemoteAddr().String())
 		c.client.Store(&client)
 		if c.memory, err = l.h.o.Memory.Open(policy.ShareKey(client), time.Now()); err != nil {
-			if c.unbudgeted = l.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // else its requests are answered with a refusal
+			if c.unbudgeted = l.overMemory.Add(1) <= maxRefusedConns; !c.unbudgeted { // else its requests are refused
 				l.overMemory.Add(-1)
 				l.count(client, 1)
 				c.Close()
@@ -102,7 +101,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// acceptFailed counts and tells that the system gives no connection.
+// acceptFailed counts and logs an error of the system.
 func (l *listener) acceptFailed(err error) {
 	l.h.counts.failed.Add(1)
 	if l.errorLog.allow() {
@@ -115,14 +114,14 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// count adds to a client's open connections, and gives how many they are.
+// count adds n to a client's open connections, and returns their number.
 func (l *listener) count(client string, n int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.add(client, n)
 }
 
-// forget counts a closed connection no more.
+// forget takes a closed connection out of the count.
 func (l *listener) forget(c *clientConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +129,7 @@ func (l *listener) forget(c *clientConn) {
 	l.add(*c.client.Load(), -1)
 }
 
-// add is count under the lock.
+// add is count for a caller that holds l.mu.
 func (l *listener) add(client string, n int) int {
 	now := l.open[client] + n
 	if now == 0 {
@@ -145,16 +144,16 @@ func (l *listener) add(client string, n int) int {
 type clientConn struct {
 	net.Conn
 	listener   *listener
-	client     atomic.Pointer[string] // whose it is; changed under listener.mu
-	tooMany    bool                   // it is one more than its client may have
-	closed     bool                   // and so nobody's; guarded by listener.mu
-	memory     memory.Work            // counts for the client's address until Close
-	unbudgeted bool                   // held is zero: there was no room
+	client     atomic.Pointer[string] // the client; changed under listener.mu
+	tooMany    bool                   // the connection is over its client's limit
+	closed     bool                   // the connection is not counted any more; guarded by listener.mu
+	memory     memory.Work            // what the connection counts as, for the client's address, until Close
+	unbudgeted bool                   // memory is zero, because the budget had no room
 	once       sync.Once
 }
 
-// assign counts it among those of the client that it is now known to be of.
-// It says no where that client has as many as it may.
+// assign counts the connection as one of client, which is now known by name. It returns false
+// if client already has as many as it may.
 func (c *clientConn) assign(client string) bool {
 	before := c.client.Load()
 	if *before == client {
@@ -163,7 +162,7 @@ func (c *clientConn) assign(client string) bool {
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.closed { // HTTP/2's requests may outlive it
+	if c.closed { // requests of HTTP/2 may outlive the connection
 		return true
 	}
 	if l.open[client] >= l.maxPerClient() {
@@ -176,7 +175,7 @@ func (c *clientConn) assign(client string) bool {
 	return true
 }
 
-// Close closes it and gives its place to another.
+// Close closes the connection and frees its place.
 func (c *clientConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
@@ -191,5 +190,5 @@ func (c *clientConn) Close() error {
 	return err
 }
 
-// CloseWrite ends what we send and leaves the other direction open.
+// CloseWrite closes the writing direction.
 func (c *clientConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }

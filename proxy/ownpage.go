@@ -13,13 +13,13 @@ import (
 	"robotsproxy/robots"
 )
 
-// seeGuide follows what to do where somebody may have meant the proxy itself.
+// seeGuide is added to the advice of a refusal if the request may have been meant for the proxy itself.
 const seeGuide = "What this proxy is and how to use it is told by / at its own address (its IP address and port, or localhost), as in a browser."
 
-// isForProxy says whether a request is for the proxy itself, and one that its guide has
-// an answer to. Whatever else comes without a site, or with our own address for one,
-// is refused as ever. Nothing goes out for what this says yes to, and nothing of it
-// is recorded. A request in a tunnel is never one.
+// isForProxy reports whether a request is for the proxy itself and its guide has the path. Such
+// a request is not recorded and nothing goes out. Other requests without an
+// origin, or for the proxy's own address, are refused. A request in a tunnel is never for
+// the proxy.
 func isForProxy(x *requestState) bool {
 	r := x.request
 	by := connInfoFrom(r)
@@ -28,7 +28,7 @@ func isForProxy(x *requestState) bool {
 		return false
 	case by.client == nil || by.tunnel != nil:
 		return false
-	case by.client.tooMany: // refused as ever
+	case by.client.tooMany: // is refused
 		return false
 	case r.Method != http.MethodGet && r.Method != http.MethodHead, r.Body != http.NoBody:
 		return false
@@ -44,7 +44,7 @@ func isForProxy(x *requestState) bool {
 	return x.noURL == nil && (o.Scheme == "http" || o.Scheme == "https" && x.rules.TLS != nil) && isAt(o, local)
 }
 
-// localAddr is where a request's connection came in.
+// localAddr returns the local address of the connection that a request came on.
 func localAddr(r *http.Request) (netip.AddrPort, bool) {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !ok {
@@ -54,8 +54,8 @@ func localAddr(r *http.Request) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(local.Addr().WithZone("").Unmap(), local.Port()), true
 }
 
-// isAt says whether an origin is local itself, and nothing that leads there by a
-// name, but for the one that every machine has (RFC 6761 6.3).
+// isAt reports whether an origin is the address local, or localhost if local is a loopback address (RFC
+// 6761 6.3). Other names that resolve to local do not count.
 func isAt(o robots.Origin, local netip.AddrPort) bool {
 	if o.Port != local.Port() {
 		return false
@@ -67,18 +67,18 @@ func isAt(o robots.Origin, local netip.AddrPort) bool {
 	return addr == local.Addr()
 }
 
-// mayBeProxyName says whether the Host of a request in origin form (RFC 9112 3.2.1) may
-// be a name of the proxy. A site's own Host mostly has no port: who was led here by
-// force, or takes the proxy for a gateway, must not take the guide for the site. And
-// a proxy on loopback has no name but localhost: with another comes the script of a
-// site that has its name lead here, to read what is none of its business.
+// mayBeProxyName reports whether the Host of a request in origin form (RFC 9112 3.2.1) may
+// be a name of the proxy. The Host of a site mostly has no port: a client that was redirected
+// here, or takes the proxy for a gateway, must not take the guide for the site. A proxy on a
+// loopback address has no name but localhost: another name comes from a script of a site
+// whose name resolves to that address (DNS rebinding), which must not read the guide.
 func mayBeProxyName(host string, local netip.AddrPort) bool {
 	if host == "" {
 		return true // HTTP/1.0
 	}
 	o, err := robots.ParseOrigin("http", host)
 	if err != nil {
-		return !local.Addr().IsLoopback() // browsers take names that are none to us
+		return !local.Addr().IsLoopback() // browsers accept more names than ParseOrigin
 	}
 	if _, err := netip.ParseAddr(o.Host); err == nil || isLocalhost(o.Host) {
 		return true
@@ -91,7 +91,7 @@ func isLocalhost(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// serveOwnPage has the guide answer, and marks the answer as the proxy's own.
+// serveOwnPage answers with the guide, and marks the answer as one of the proxy.
 func (h *Handler) serveOwnPage(x *requestState) {
 	header := ownHeader(answer{}, problem{Explanation: explain.Explanation{Reason: "the proxy's own page"}})
 	maps.Copy(x.client.Header(), header)
@@ -103,12 +103,12 @@ func (h *Handler) serveOwnPage(x *requestState) {
 	http.NewResponseController(x.client).Flush() // under the watch
 }
 
-// mayMeanProxy says whether who is refused may have meant the proxy itself.
+// mayMeanProxy reports whether a refused request may have been meant for the proxy itself.
 func mayMeanProxy(x *requestState, err error) bool {
 	switch {
 	case x.rules.OwnPage == nil:
 		return false
-	case errors.Is(err, egress.ErrForbiddenAddr): // not all of these are known for our own
+	case errors.Is(err, egress.ErrForbiddenAddr): // some own addresses are not known as such
 		local, ok := localAddr(x.request)
 		return errors.Is(err, egress.ErrOwnListener) || ok && isAt(x.record.Request.Origin, local)
 	}

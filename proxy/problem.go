@@ -31,8 +31,8 @@ type problem struct {
 	ID         string `json:"id"`
 }
 
-// newProblem makes a problem of an answer and of what is known of the decision. ownAgent says
-// that the operator chooses the User-Agent header.
+// newProblem returns the problem of an answer and of the explanation of a decision. ownAgent reports
+// whether the operator chooses the User-Agent header.
 func newProblem(a answer, x explain.Explanation, ownAgent bool, id string) problem {
 	x.Reason = cmp.Or(a.reason, x.Reason)
 	return problem{
@@ -41,7 +41,7 @@ func newProblem(a answer, x explain.Explanation, ownAgent bool, id string) probl
 	}
 }
 
-// ownHeader is what all answers of our own have.
+// ownHeader returns the header that all answers of the proxy have.
 func ownHeader(a answer, p problem) http.Header {
 	h := http.Header{
 		"Proxy-Status":           {proxyStatus(a, p)},
@@ -54,10 +54,10 @@ func ownHeader(a answer, p problem) http.Header {
 	return h
 }
 
-// seconds rounds up, and never says zero.
+// seconds rounds d up to whole seconds, at least 1.
 func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 
-// proxyStatus is the field of RFC 9209, which tells machines that the answer
+// proxyStatus returns the value of Proxy-Status (RFC 9209), by which programs see that the answer
 // is not the origin's.
 func proxyStatus(a answer, p problem) string {
 	const most = 256 // bytes of details: some clients take no more than 16 KiB of header
@@ -87,7 +87,7 @@ func proxyStatus(a answer, p problem) string {
 	return status + "; details=" + quoted
 }
 
-// acceptsJSON says whether a client asked for JSON by name.
+// acceptsJSON reports whether a client asks for JSON by name.
 func acceptsJSON(accept []string) bool {
 	for _, list := range accept {
 		for item := range strings.SplitSeq(list, ",") {
@@ -103,7 +103,7 @@ func acceptsJSON(accept []string) bool {
 	return false
 }
 
-// text is the problem in a few lines.
+// text returns the problem as a few lines of text.
 func (p *problem) text() []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "robotsproxy: %d %s\n%s\n\n", p.Status, p.Title, p.Detail)

@@ -20,20 +20,20 @@ const (
 	// Each has a record, so that this bounds how fast one client can fill the audit.
 	refusalsPerSecond = 100
 	refusalBurst      = 1000
-	// maxRefusalWait is how long the answer to a refusal waits at most. A client that does
-	// not wait for its answers would get any number of records otherwise.
+	// maxRefusalWait is how long a refusal waits at most. Without it a client that does not
+	// wait for its answers could cause any number of records.
 	maxRefusalWait = 10 * time.Second
 	// maxRefusedClients is how many clients are told apart; later ones count as one. It
 	// bounds memory, at about 200 bytes a client.
 	maxRefusedClients = 4096
-	// sweepInterval is how often at most clients are forgotten.
+	// sweepInterval is the shortest time between two removals of clients that have their whole burst again.
 	sweepInterval = time.Second
 )
 
 var errRefusedOften = errors.New("too many requests of the client wait for an answer of the proxy's own")
 
-// A refusalLimiter limits how fast the proxy answers by itself what has a record each: refusals, and
-// requests for a robots.txt of which there is a copy.
+// A refusalLimiter limits the rate of the answers of the proxy that have a record: refusals, and
+// answers from the cached copy of a robots.txt.
 type refusalLimiter struct {
 	mu      sync.Mutex // guards what follows
 	clients map[string]*rate.Limiter
@@ -47,8 +47,8 @@ func newRefusalLimiter() *refusalLimiter {
 	return &refusalLimiter{clients: map[string]*rate.Limiter{}, ended: make(chan struct{})}
 }
 
-// isRateLimited reports whether the answer to a refused request may have to wait. A refusal that
-// the audit only counts need not, nor one that no client can cause.
+// isRateLimited reports whether the refusalLimiter counts a refusal. It does not count one that
+// the audit only counts, nor one that no client can cause.
 func isRateLimited(rec *audit.Record) bool {
 	switch rec.Decision.Reason {
 	case policy.ReasonAudit, policy.ReasonShutdown, policy.ReasonInternal:
@@ -57,8 +57,8 @@ func isRateLimited(rec *audit.Record) bool {
 	return rec.Refused() && !audit.IsCheap(rec.Decision.Reason)
 }
 
-// take gives how long the answer to a refusal has to wait, for the client with this
-// ShareKey. It gives false if that would be longer than maxRefusalWait.
+// take returns how long a refusal of the client with this ShareKey has to wait, or false if
+// that would be longer than maxRefusalWait.
 func (r *refusalLimiter) take(client string) (wait time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,8 +70,8 @@ func (r *refusalLimiter) take(client string) (wait time.Duration, ok bool) {
 	return l.ReserveN(now, 1).DelayFrom(now), true
 }
 
-// pace returns when the proxy may answer a request of the client by itself, or gives the error
-// that it may not.
+// pace waits until the proxy may answer a request of the client by itself, or returns an error if
+// it may not.
 func (r *refusalLimiter) pace(ctx context.Context, client string) error {
 	wait, ok := r.take(client)
 	if !ok {
@@ -81,8 +81,8 @@ func (r *refusalLimiter) pace(ctx context.Context, client string) error {
 	return context.Cause(ctx)
 }
 
-// limiter gives a client's limiter, and forgets clients that have their whole burst again
-// when there is a new one. The caller holds r.mu.
+// limiter returns a client's limiter. For a new client, it removes clients that have
+// their whole burst again. The caller holds r.mu.
 func (r *refusalLimiter) limiter(client string, now time.Time) *rate.Limiter {
 	l := r.clients[client]
 	if l != nil {
@@ -117,5 +117,5 @@ func (r *refusalLimiter) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// close ends all waits, and those that come from now on.
+// close ends all waits, those that begin later included.
 func (r *refusalLimiter) close() { r.once.Do(func() { close(r.ended) }) }

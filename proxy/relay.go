@@ -14,10 +14,9 @@ import (
 	"robotsproxy/proxy/socket"
 )
 
-// relay copies between a client and an origin until both directions have
-// ended, and closes both. Where half is false the first end ends both. It gives
-// the octets that went either way. What stands still both ways for longer than silence
-// is ended.
+// relay copies between a client and an origin until both directions have ended, and closes both
+// connections. If half is false, the first end ends both directions. relay returns the bytes
+// copied in both directions. It ends if nothing moves in either direction for longer than silence.
 func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, half bool, silence time.Duration) (int64, error) {
 	w := watch{limit: silence}
 	both := relayedConns{client, origin}
@@ -57,7 +56,7 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 	return total, nil
 }
 
-// relayedConns are the two connections that a relay joins.
+// relayedConns are the two connections of a relay.
 type relayedConns struct{ client, origin io.Closer }
 
 func (e relayedConns) abandon() {
@@ -65,9 +64,9 @@ func (e relayedConns) abandon() {
 	e.origin.Close()
 }
 
-// A pump copies one way. While little moves it hands on what it reads at once;
-// what is long is left to the kernel (splice), which takes a pipe for it, and so
-// two more descriptors. While nothing comes from a TCP connection it holds no buffer.
+// A pump copies in one direction. It reads and writes small amounts itself, and lets the kernel
+// copy large ones (splice), which takes a pipe with two descriptors. While nothing comes from a
+// TCP connection, the pump holds no buffer.
 type pump struct {
 	dst   io.Writer
 	src   io.Reader
@@ -76,19 +75,19 @@ type pump struct {
 	err   error
 
 	to     *socket.Conn    // dst; nil: the kernel cannot copy to it
-	out    syscall.RawConn // of that
+	out    syscall.RawConn // of to
 	send   func(fd uintptr) bool
 	buf    *[relayBufferSize]byte
-	unsent []byte // of buf
-	streak int    // octets since nothing was there to read
+	unsent []byte // part of buf that is not written
+	streak int    // bytes since there was nothing to read
 	ended  bool
 }
 
 const (
 	relayBufferSize = 16 << 10
-	// spliceAfter is how many octets in a row make the kernel's copying pay.
+	// spliceAfter is the number of bytes in a row after which splice is faster.
 	spliceAfter = 64 << 10
-	// spliceInterval is how long the kernel copies on before what moved is noted.
+	// spliceInterval is how long a splice runs before the watch is told of progress.
 	spliceInterval = time.Second
 )
 
@@ -117,7 +116,7 @@ func (p *pump) run() {
 	p.err = err
 }
 
-// setTarget finds out whether the kernel can copy to dst.
+// setTarget sets to and out if the kernel can copy to dst.
 func (p *pump) setTarget(dst io.Writer) (err error) {
 	if p.to, _ = dst.(*socket.Conn); p.to != nil {
 		p.send = p.write
@@ -126,9 +125,9 @@ func (p *pump) setTarget(dst io.Writer) (err error) {
 	return err
 }
 
-// read hands on what there is to read, until that is nothing (false), or there is
-// something else to do: the end, an error, much, or more than dst takes at once. It
-// waits for nothing, since its source could not be closed meanwhile.
+// read copies until there is nothing to read, and then returns false. It returns true at the end, after an
+// error, after spliceAfter bytes, or if dst does not take all at once. It does not block, because
+// the source cannot be closed meanwhile.
 func (p *pump) read(fd uintptr) bool {
 	p.buf = relayBuffers.Get().(*[relayBufferSize]byte)
 	for {
@@ -156,7 +155,7 @@ func (p *pump) read(fd uintptr) bool {
 	}
 }
 
-// write writes what dst takes at once. An error is the next write's to see.
+// write writes what dst takes at once. The next write returns an error again.
 func (p *pump) write(fd uintptr) bool {
 	if n, err := socket.Write(fd, p.unsent); err == nil {
 		p.sent(n)
@@ -164,7 +163,7 @@ func (p *pump) write(fd uintptr) bool {
 	return true
 }
 
-// flush waits until dst has taken the rest.
+// flush writes the rest of buf.
 func (p *pump) flush() (err error) {
 	if len(p.unsent) > 0 {
 		var n int
@@ -186,10 +185,10 @@ func (p *pump) release() {
 	p.buf, p.unsent = nil, nil
 }
 
-// splice lets the kernel copy for a stretch.
+// splice lets the kernel copy for at most spliceInterval.
 func (p *pump) splice(src *socket.Conn) error {
 	p.streak = 0
-	src.SetReadDeadline(time.Now().Add(min(spliceInterval, p.watch.limit/2))) // an error shows in the next read
+	src.SetReadDeadline(time.Now().Add(min(spliceInterval, p.watch.limit/2))) // the next read returns the error
 	n, err := src.Splice(p.to)
 	p.total += n
 	if n > 0 {
@@ -202,7 +201,7 @@ func (p *pump) splice(src *socket.Conn) error {
 	return err
 }
 
-// watchedWriter notes when something was written.
+// A watchedWriter tells the watch of each write.
 type watchedWriter struct {
 	io.Writer
 	watch *watch
@@ -213,7 +212,7 @@ func (w watchedWriter) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// closeWrite ends one direction and leaves the other open, where that can be.
+// closeWrite closes the writing direction of w, and returns false if that fails.
 func closeWrite(w io.Writer) bool {
 	c, ok := w.(interface{ CloseWrite() error })
 	return ok && c.CloseWrite() == nil

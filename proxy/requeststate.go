@@ -36,13 +36,13 @@ const maxReadAhead = 64 << 10
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
 // A requestState is the state of one request of a client, up to its record and its response. As the
-// pipeline's ResponseWriter it streams: what the origin has sent does not wait for more. It is also the
+// pipeline's ResponseWriter it streams: it does not hold back what the origin has sent. It is also the
 // [egress.Gate] of the request, and the [pace.Transfer] of its slot. It belongs to the goroutine that
-// serves the request, but for what its parts say of other goroutines.
+// serves the request, except for the fields that say otherwise.
 type requestState struct {
 	client        http.ResponseWriter
 	request       *http.Request // as the client sent it
-	rules         *generation   // that it began under
+	rules         *generation   // that the request began under
 	rulesReleased bool          // rules is released
 	url           *url.URL      // the target, normalised; nil: none, or a CONNECT
 	noURL         error         // why there is no target
@@ -95,8 +95,8 @@ type streamTunnel struct {
 
 // readAhead reads a small body of known length into memory, so that a client
 // that leaves during the wait is noticed. A client that expects 100 Continue
-// has not sent its body, and is not asked for it before its turn. A body for which
-// the memory budget has no room stays with the client too.
+// has not sent its body, and gets the 100 only in its turn. readAhead leaves a body unread
+// that the memory budget has no room for.
 func (x *requestState) readAhead() error {
 	r := x.request
 	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" || !x.work.Body(r.ContentLength) {
@@ -109,7 +109,7 @@ func (x *requestState) readAhead() error {
 	if _, err := io.ReadFull(body, b); err != nil {
 		return fmt.Errorf("%w: body: %w", errMalformed, err)
 	}
-	// The EOF that the server waits for before it watches the connection.
+	// net/http watches the connection only after it has returned io.EOF.
 	if _, err := body.Read(make([]byte, 1)); err != io.EOF {
 		return fmt.Errorf("%w: body is longer than its length", errMalformed)
 	}
@@ -117,7 +117,7 @@ func (x *requestState) readAhead() error {
 	return nil
 }
 
-// leave ends the use of the generation, once.
+// releaseRules ends the use of the generation, once.
 func (x *requestState) releaseRules() {
 	if !x.rulesReleased {
 		x.rulesReleased = true
@@ -125,7 +125,7 @@ func (x *requestState) releaseRules() {
 	}
 }
 
-// fail keeps the first error, which the pipeline does not return.
+// fail keeps the first error. The pipeline does not return errors.
 func (x *requestState) fail(err error) {
 	if x.response.failure != nil || err == nil {
 		return
@@ -136,7 +136,7 @@ func (x *requestState) fail(err error) {
 	x.response.failure = err
 }
 
-// release gives back what the exchange holds.
+// releaseSlot gives the slot back, if there is one.
 func (x *requestState) releaseSlot() { x.slot.Release() }
 
 // Ready implements [egress.Gate].
@@ -159,7 +159,7 @@ func (x *requestState) Retry() {
 	x.connecting.Store(true)
 }
 
-// Header is the client's, as long as that may be touched.
+// Header returns the header of the response, or an unused one after the client has left.
 func (x *requestState) Header() http.Header {
 	if x.early.clientLeft {
 		return http.Header{}
@@ -183,16 +183,16 @@ func (x *requestState) WriteHeader(status int) {
 		}
 	}
 	if x.response.length < 0 {
-		x.Flush() // the head of a stream does not wait for its first byte
+		x.Flush() // the client gets the head of a stream before its first byte
 	}
 }
 
-// setConnectionClose makes the answer its connection's last while the handler drains, which net/http
-// says in HTTP/2 by GOAWAY. And an HTTP/1 connection's where what follows
-// might be taken for another request than it is: where the client's body has
-// not been read to its end, which the answer does not wait for either; after
-// chunks, since net/http does not say whether a Content-Length stood beside them
-// (RFC 9112 6.1); and with HTTP/1.0, whose Transfer-Encoding it passes over (9.3).
+// setConnectionClose makes the response the last of its connection while the handler drains; with
+// HTTP/2 net/http then sends GOAWAY. It also does so for an HTTP/1 connection on which the
+// bytes that follow might be read as another request than the client means: if the client's
+// body has not been read to its end, which the response does not wait for; after a chunked
+// body, because net/http does not tell whether there was a Content-Length as well (RFC
+// 9112 6.1); and with HTTP/1.0, whose Transfer-Encoding net/http ignores (RFC 9112 9.3).
 func (x *requestState) setConnectionClose() {
 	if x.draining.Load() {
 		x.client.Header().Set("Connection", "close")
@@ -210,9 +210,9 @@ func (x *requestState) setConnectionClose() {
 	}
 }
 
-// abort breaks the client's transfer off so that it is seen to be broken:
-// net/http cuts the connection, or resets the stream. Where the end of the
-// connection is the end of the body as well, that takes a reset.
+// abort breaks off the response so that the client notices: net/http closes the connection, or
+// resets the stream. If the end of the connection would end the body, abort resets the
+// connection.
 func (x *requestState) abort() {
 	if x.response.length < 0 && !x.request.ProtoAtLeast(1, 1) {
 		if conn, _, err := http.NewResponseController(x.client).Hijack(); err == nil {
@@ -222,16 +222,16 @@ func (x *requestState) abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// drainUpload reads, after the answer, what is left of the client's body, for a
-// bounded time: net/http would do it without an end.
+// drainUpload reads the rest of the client's body after the response, for at most lastWait.
+// net/http would read without a time limit.
 func (x *requestState) drainUpload() {
 	if x.upload.complete.Load() || x.request.ProtoMajor != 1 {
 		return
 	}
 	client := http.NewResponseController(x.client)
-	client.Flush() // the answer does not wait for it
+	client.Flush() // the response does not wait for the body
 	client.SetReadDeadline(time.Now().Add(lastWait))
-	io.CopyN(io.Discard, x.request.Body, maxLateUpload) // waits for the transport too, which may be reading it still
+	io.CopyN(io.Discard, x.request.Body, maxLateUpload) // also waits for the transport, which may still read the body
 }
 
 // Write sends a part of the body to the client.
@@ -253,7 +253,7 @@ func (x *requestState) Write(b []byte) (int, error) {
 func (x *requestState) Flush() {
 	if !x.response.muted {
 		x.response.sending.Store(true)
-		http.NewResponseController(x.client).Flush() // best effort: the next Write tells
+		http.NewResponseController(x.client).Flush() // the next Write returns an error
 		x.response.sending.Store(false)
 	}
 }
@@ -269,8 +269,8 @@ func (x *requestState) flushLast() {
 	http.NewResponseController(x.client).SetWriteDeadline(time.Now().Add(x.watch.limit))
 }
 
-// ReadFrom copies a body, and lets nothing wait in a buffer while the origin
-// is silent.
+// ReadFrom copies a body. It flushes whenever the origin has sent less than a buffer, so that
+// the client gets everything while the origin is silent.
 func (x *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
@@ -294,15 +294,15 @@ func (x *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 	}
 }
 
-// hijack takes the client's connection from the server, with what it had read
-// ahead.
+// hijack takes the client's connection over from the server, with a reader of what the server
+// has read ahead.
 func (x *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 	conn, rw, err := http.NewResponseController(x.client).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	x.response.headSent = true
-	x.upload.complete.Store(true) // what follows is no body of the server's
+	x.upload.complete.Store(true) // the server reads no body any more
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -337,7 +337,7 @@ func (x *requestState) Informational(status int, header textproto.MIMEHeader) er
 }
 
 // sendEarly sends the queue to the client. Nothing else writes to the client meanwhile: the
-// exchange waits for Send, and then for sendEarly.
+// goroutine that serves the request waits for Send, and then for sendEarly.
 func (x *requestState) sendEarly() {
 	for r := range x.early.queue {
 		if x.early.clientLeft {
@@ -361,7 +361,7 @@ func (x *requestState) sendEarly() {
 	}
 }
 
-// detachSlot gives the concurrency slot of a response back that may last for hours.
+// detachSlot gives the concurrency slot of a response back, because the response may last for hours.
 func (x *requestState) detachSlot() error {
 	if x.slot == nil {
 		return nil
@@ -369,15 +369,15 @@ func (x *requestState) detachSlot() error {
 	return x.slot.Detach()
 }
 
-// shareKey gives the name of the client against whose share the request counts.
+// shareKey returns the key of the client whose share the request counts against.
 func (x *requestState) shareKey() string { return policy.ShareKey(x.record.Request.Client) }
 
 // keptOfLongURL is how many bytes of the path and query of a URL that is too long
 // are recorded and repeated in the refusal.
 const keptOfLongURL = 1 << 10
 
-// recordURL puts the path and query into the record. A URL longer than
-// limits.url is an error.
+// recordURL puts the path and query into the record, and sets noURL for a URL longer than
+// limits.url.
 func (x *requestState) recordURL() {
 	u, q := x.url, &x.record.Request
 	q.PathQuery = u.RequestURI()
@@ -386,14 +386,14 @@ func (x *requestState) recordURL() {
 	}
 }
 
-// abandon makes everything fail that waits for the client or the origin. A client that has
-// no response yet can still be sent one.
+// abandon implements transfer: it fails all reads and writes that wait for the client or the origin.
+// If no response has begun, the client can still be sent one.
 func (x *requestState) abandon() {
 	if x.upload.reading.Load() {
 		x.upload.err.Store(new(x.brokenBody(errSilent))) // the origin waits for the body too
 	}
 	if !x.upload.complete.Load() { // else the deadline would end net/http's background read, and with it the connection
-		http.NewResponseController(x.client).SetReadDeadline(longAgo) // it fails only if nothing waits
+		http.NewResponseController(x.client).SetReadDeadline(longAgo) // an error means that nothing waits
 	}
 	if x.response.writing.Load() {
 		x.failWrites()
@@ -417,7 +417,7 @@ func (x *requestState) Progress() (bytes int64, waits pace.Party) {
 // End implements [pace.Transfer].
 func (x *requestState) End() { x.watch.endSlow() }
 
-// brokenBody gives the error for a client's body that cannot be read because of err.
+// brokenBody returns the error for a client's body that cannot be read because of err.
 func (x *requestState) brokenBody(err error) error {
 	if x.watch.slow.Load() {
 		return fmt.Errorf("body: %w", errTooSlow) // the watch has set the body's deadline
@@ -429,8 +429,8 @@ var longAgo = time.Unix(1, 0)
 
 func (x *requestState) failWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
 
-// beginWrite notes that the client is being written to. If the watch has just ended the
-// transfer, write ends the write as well.
+// beginWrite notes that the response is being written. If the watch has just ended the
+// transfer, the writes fail.
 func (x *requestState) beginWrite() {
 	x.response.writing.Store(true)
 	if x.watch.ended.Load() {
@@ -487,6 +487,6 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does nothing: net/http closes the body with the exchange. An earlier Close would
+// Close does nothing: net/http closes the body after the request. An earlier Close would
 // wait for what the client has not sent.
 func (b *clientBody) Close() error { return nil }

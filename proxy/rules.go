@@ -19,26 +19,26 @@ import (
 	"robotsproxy/robots"
 )
 
-// Rules are what a Handler goes by, and may be changed while it serves, as a
-// whole; see [Handler.Use]. The first three are required.
+// Rules are the part of the configuration that may be replaced, as a whole, while a Handler
+// serves; see [Handler.Use]. Engine, Egress and Authority are required.
 type Rules struct {
 	Engine            *policy.Engine
-	Egress            *egress.Client // of one pseudonym for as long as the Handler lives: by it a request that comes back is known
+	Egress            *egress.Client // its pseudonym must not change while the Handler lives: it tells requests that come back
 	Authority         *mitm.Authority
 	UserAgent         string            // sent instead of the client's; "": the client's own
 	From              string            // likewise
-	Monitor           bool              // decide and record, block nothing and hold nothing up
-	PassThrough       func(string) bool // which hosts' tunnels are never opened; nil: none
+	Monitor           bool              // only decide and record: refuse and delay no request
+	PassThrough       func(string) bool // reports the hosts whose tunnels are passed through; nil: none
 	BackOff           bool              // honour 429 and 503 of an origin
-	PerAddress        bool              // pace by the address that a host is reached at, as Egress gives it, not by the host
-	TLS               *tls.Config       // that clients speak to the proxy itself; nil: none, which cannot be changed
-	OwnPage           *guide.Page       // answers who asks the proxy itself; nil: nobody does
+	PerAddress        bool              // pace by the address of the host, as Egress gives it, not by the host
+	TLS               *tls.Config       // of the proxy's own port; nil: none. TLS cannot be turned on or off
+	OwnPage           *guide.Page       // answers requests for the proxy itself; nil: these are refused
 	MaxURL            int               // bytes of a request's URL at most; zero: 8 KiB
 	MaxConns          int               // open connections of clients; zero: 20,000
 	MaxConnsPerClient int               // of one client; zero: 10,000
 }
 
-// withDefaults gives the Rules with what zero stands for, or says what is wrong with them.
+// withDefaults returns r with its zero fields set to their defaults, or what is wrong with r.
 func (r Rules) withDefaults() (Rules, error) {
 	for name, missing := range map[string]bool{
 		"Engine": r.Engine == nil, "Egress": r.Egress == nil, "Authority": r.Authority == nil,
@@ -180,8 +180,8 @@ func (g *generations) tlsConfig() *tls.Config {
 	}
 }
 
-// chooseAddress chooses, with PerAddress, the one address for a request to o, and has l pace it by
-// that address, wherever the name leads later. A back-off stays the host's own.
+// chooseAddress chooses the address for a request to o if PerAddress is set, and has l pace
+// the request by that address. The back-off stays that of the host. at is zero without PerAddress.
 func (r *Rules) chooseAddress(ctx context.Context, o robots.Origin, l *pace.Limits) (at netip.Addr, err error) {
 	if !r.PerAddress {
 		return at, nil

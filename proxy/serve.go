@@ -7,8 +7,8 @@ import (
 	"robotsproxy/policy"
 )
 
-// ServeHTTP answers one request, whether it came to the proxy's own port or
-// out of an intercepted tunnel.
+// ServeHTTP answers one request, which came to the proxy's own port or in an intercepted
+// tunnel.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
 		growStack()
@@ -18,7 +18,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.serving.Store(true)
 	}
 	if r.ContentLength == 0 {
-		r.Body = http.NoBody // as HTTP/1.1 has it: only so may the request go out again on a new connection
+		r.Body = http.NoBody // as with HTTP/1.1; else the request could not be sent again on a new connection
 	}
 	x := &requestState{client: w, request: r, rules: rules, draining: &h.draining}
 	defer x.releaseRules()
@@ -28,8 +28,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.recordRequest()
 	defer h.recoverPanic(x)
 	q := &x.record.Request
-	if r.Method != http.MethodConnect { // whose target is a host: see admit
-		x.url, q.Origin, x.noURL = target(r) // once: every later step trusts it
+	if r.Method != http.MethodConnect { // see admit for CONNECT
+		x.url, q.Origin, x.noURL = target(r) // the later steps rely on it
 	}
 	if x.url != nil {
 		x.recordURL()
@@ -55,16 +55,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// growStack makes room at once for what a request's way takes. HTTP/2 has a new
-// goroutine for each, whose stack would grow step by step, and be copied each time.
+// growStack grows the goroutine's stack at once to the size that a request takes. HTTP/2 has a
+// new goroutine for each request, whose stack would grow in steps, with a copy at each.
 //
 //go:noinline
 func growStack() {
-	var room [11 << 10]byte // with what stands already, under 16 KiB: more is dearer to have
-	runtime.KeepAlive(&room)
+	var frame [11 << 10]byte // with the frames that are there already, under 16 KiB: larger stacks are not cached
+	runtime.KeepAlive(&frame)
 }
 
-// serve is a request's way, from top to bottom.
+// serve handles a request that is not a CONNECT, once its client is known.
 func (h *Handler) serve(x *requestState) {
 	defer x.releaseSlot()
 	err := h.admit(x)

@@ -57,15 +57,13 @@ func (h *Handler) Serve(l net.Listener) error {
 	return fmt.Errorf("proxy: %w", err)
 }
 
-// Drain makes each answer its connection's last from now on, so that clients go to
-// whoever else is behind their balancer, and loses none of them: what is in flight or
-// comes is served as ever until Shutdown.
+// Drain has each connection close after its next response, so that clients reconnect to another
+// server behind their load balancer. Requests are served as before until Shutdown.
 func (h *Handler) Drain() { h.draining.Store(true) }
 
-// Shutdown takes no more connections, answers those who wait for their turn,
-// lets the requests in flight finish for as long as Linger and ctx allow, and
-// closes tunnels and upgraded connections, and what is left at the end. It closes
-// the Pacer.
+// Shutdown accepts no more connections, refuses the requests that wait for a slot, and lets
+// the requests in flight finish for as long as Linger and ctx allow. Then it closes tunnels,
+// upgraded connections, and all others. It closes the Pacer.
 func (h *Handler) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.o.Linger)
 	defer cancel()
@@ -170,7 +168,7 @@ func (h *Handler) Use(r Rules) (unused <-chan struct{}, err error) {
 	return unused, err
 }
 
-// Stats holds nobody up. Its numbers are not quite of the same moment.
+// Stats returns the counters, which are not all of the same moment. It does not block.
 func (h *Handler) Stats() Stats {
 	c := &h.counts
 	return Stats{

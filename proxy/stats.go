@@ -7,33 +7,33 @@ import (
 	"robotsproxy/proxy/mitm"
 )
 
-// Stats is what a Handler is at, to be shown.
+// Stats are the counters of a Handler.
 type Stats struct {
-	Requests Flow // being answered, but for those for the proxy's own page; those in tunnels passed unopened, and on upgraded connections, last as long as these
+	Requests Flow // being answered, without those for the proxy's own page; a tunnel that is passed through and an upgraded connection last as long as their request
 
-	Conns    Flow   // of clients, to the proxy's own port
-	MaxConns int    // as many may be open
-	Failed   uint64 // tries so far to take one that the system failed, as where no more files may be opened
-	Answered uint64 // connections so far over a client's most whose requests were answered with a refusal
-	Closed   uint64 // more of them, closed without a word
+	Conns    Flow   // from clients to the proxy's own port
+	MaxConns int    // how many may be open
+	Failed   uint64 // failed accepts so far, for example because too many files are open
+	Answered uint64 // connections over a client's limit so far whose requests were refused
+	Closed   uint64 // connections over a client's limit so far that were closed without an answer
 
 	Intercepted   Flow   // tunnels
-	Unused        uint64 // of these, those that ended without a request, those included whose handshake failed; of HTTP/2 only the latter
+	Unused        uint64 // intercepted tunnels so far without a request, failed handshakes included; with HTTP/2, only failed handshakes
 	PassedThrough Flow   // tunnels
-	Upgraded      Flow   // connections, in tunnels too
+	Upgraded      Flow   // connections, inside tunnels too
 
 	Memory memory.Stats
 
-	Faults map[mitm.Fault]uint64 // TLS handshakes at the proxy's own port that failed; those in tunnels are the Authority's
+	Faults map[mitm.Fault]uint64 // failed TLS handshakes at the proxy's own port; the Authority counts those in tunnels
 }
 
 // A Flow counts what begins and ends.
 type Flow struct {
-	Open  int    // begun, and not ended
-	Total uint64 // begun so far
+	Open  int    // have begun and not ended
+	Total uint64 // have begun so far
 }
 
-// counts is what Stats are made of.
+// counts are the counters that Stats reads.
 type counts struct {
 	requests, conns, intercepted, passedThrough, upgraded flowCounter
 
@@ -41,14 +41,14 @@ type counts struct {
 	faults                           mitm.Faults
 }
 
-// A flowCounter counts what begins and ends.
+// A flowCounter counts a Flow.
 type flowCounter struct{ begun, ended atomic.Uint64 }
 
 func (t *flowCounter) begin() { t.begun.Add(1) }
 func (t *flowCounter) end()   { t.ended.Add(1) }
 
 func (t *flowCounter) flow() Flow {
-	ended := t.ended.Load() // first: what ends has begun
+	ended := t.ended.Load() // read first, so that Open is never negative
 	begun := t.begun.Load()
 	return Flow{int(begun - ended), begun}
 }

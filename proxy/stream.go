@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// A streamConn is the connection inside a CONNECT that came as a stream of
-// HTTP/2 (RFC 9113 8.5): a pipe for each direction, whose other ends the
-// exchange's pumps join to the stream. A stream's own deadlines cannot be taken
-// back, as net/http does with those of a connection. What is sent to the client
-// ends with the stream, and so with both directions.
+// A streamConn is the connection inside a CONNECT that came as a stream of HTTP/2 (RFC 9113
+// 8.5): a pipe for each direction. acceptStream starts the goroutines that copy between the pipes
+// and the stream. The pipes are there because a deadline of a stream cannot be taken back, as net/http
+// does with deadlines of connections. The writing direction cannot be closed alone: it ends
+// with the stream.
 type streamConn struct {
-	net.Conn          // what is sent
-	received net.Conn // what is read
+	net.Conn          // for writing to the client
+	received net.Conn // for reading from the client
 	remote   net.Addr
 	client   *http.ResponseController
 	broken   atomic.Bool // the stream is to be reset
 
 	mu          sync.Mutex
-	streamEnded bool // nothing more is written to the stream, which may have ended
+	streamEnded bool // the stream is not written to any more
 }
 
 func (c *streamConn) RemoteAddr() net.Addr { return c.remote }
@@ -36,8 +36,8 @@ func (c *streamConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.Conn.SetWriteDeadline(t), c.received.SetReadDeadline(t))
 }
 
-// Close ends both directions. What is still to be written to the stream gets
-// a little time.
+// Close closes both directions. Bytes that are still to be written to the stream get at most
+// lastWait.
 func (c *streamConn) Close() error {
 	c.mu.Lock()
 	if !c.streamEnded {
@@ -53,7 +53,7 @@ func (c *streamConn) end() {
 	c.mu.Unlock()
 }
 
-// remoteAddr is where a request came from, as an address.
+// remoteAddr returns the address that a request came from.
 func remoteAddr(r *http.Request) net.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"robotsproxy/robots"
 )
 
-// target finds where a request goes. It is the one place where a request's
-// form is judged: absolute (RFC 9112 3.2.2) on the proxy's own port, origin
-// form inside a tunnel, where the host must be the tunnel's.
+// target returns the normalised URL and the origin of a request that is not a CONNECT. It is the
+// one place that checks the form of a target: absolute form (RFC 9112 3.2.2) on the proxy's
+// own port, origin form inside a tunnel, where the host must be that of the tunnel.
 func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	if err := checkForm(r); err != nil {
 		return nil, robots.Origin{}, err
@@ -48,10 +48,10 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	return normalise(&u, o), o, nil
 }
 
-// checkForm looks for what net/http lets pass although it may mean one thing
-// here and another at the origin, where all is HTTP/1.1 again. A space ends a
-// target there, and "#" does at some; nothing of the kind is to be set right
-// (RFC 9112 3.2). The rest can come by HTTP/2 alone (RFC 9113 8.1.1, 8.3.1).
+// checkForm refuses what net/http lets pass although it may mean one thing to the proxy and
+// another to the origin, which gets HTTP/1.1. A space ends a target there, and "#" does at some
+// origins; a proxy must not correct them (RFC 9112 3.2). The other checks are for requests by HTTP/2
+// only (RFC 9113 8.1.1, 8.3.1).
 func checkForm(r *http.Request) error {
 	if strings.ContainsAny(r.RequestURI, " #") {
 		return fmt.Errorf("%w: a space or a fragment in the address", errMalformed)
@@ -75,8 +75,8 @@ func checkForm(r *http.Request) error {
 	return nil
 }
 
-// target is that of a request inside a tunnel: its host is the one that the
-// tunnel was made for, or the one of the TLS handshake in it (RFC 9110 15.5.20).
+// target returns the URL u and the origin of a request inside the tunnel. The host must be the one
+// that the CONNECT named, or the server name of the TLS handshake (RFC 9110 15.5.20).
 func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origin, error) {
 	scheme, host := "http", r.Host
 	if t.secure || r.TLS != nil {
@@ -100,7 +100,7 @@ func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origi
 		return nil, robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	if !hasPort(host) {
-		o.Port = t.origin.Port // many clients leave even an unusual port out
+		o.Port = t.origin.Port // many clients leave out even an unusual port
 	}
 	if o.Port != t.origin.Port || o.Host != t.origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
 		return nil, robots.Origin{}, errMisdirected
@@ -108,7 +108,7 @@ func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origi
 	return normalise(u, o), o, nil
 }
 
-// ftpPort is a port whose protocol cannot be checked inside of a tunnel.
+// ftpPort is the port of FTP, which the proxy cannot check inside a tunnel.
 const ftpPort = 21
 
 // connectTarget returns the origin that a CONNECT names (RFC 9112 3.2.3: host and port). Its scheme is a guess
@@ -139,14 +139,14 @@ func connectTarget(r *http.Request) (robots.Origin, error) {
 	return o, nil
 }
 
-// normalise puts a normalised origin into u.
+// normalise puts the origin o into u, and removes the fragment.
 func normalise(u *url.URL, o robots.Origin) *url.URL {
 	u.Scheme, u.Host = o.Scheme, authority(o)
 	u.Fragment, u.RawFragment = "", ""
 	return u
 }
 
-// requestTarget is a request's target as the client wrote it.
+// requestTarget returns a request's target as the client wrote it, without userinfo.
 func requestTarget(r *http.Request) string {
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.RequestURI, "/") {
 		return withoutUserinfo(r.Host) + r.RequestURI
@@ -154,13 +154,13 @@ func requestTarget(r *http.Request) string {
 	return withoutUserinfo(r.RequestURI)
 }
 
-// withoutUserinfo leaves out of a target what may be a password: the record of
-// a refused request is no place for it.
+// withoutUserinfo removes what may be a password from a target, so that the record of a
+// refused request does not have it.
 func withoutUserinfo(target string) string {
 	if strings.HasPrefix(target, "/") {
 		return target
 	}
-	from, ends := 0, "?" // where no authority stands, all in front of a query may be meant for one
+	from, ends := 0, "?" // without "//", all before a query may be meant as an authority
 	if i := strings.Index(target, "://"); i >= 0 {
 		from = i + len("://")
 		if rest := target[from:]; rest != "" && strings.IndexAny(rest, "/?#") != 0 {
@@ -174,9 +174,10 @@ func withoutUserinfo(target string) string {
 	return target[:from] + target[from+strings.LastIndexByte(authority, '@')+1:]
 }
 
-// authority is an origin as a URL and a Host header have it.
+// authority returns an origin as it is in a URL and in a Host header.
 func authority(o robots.Origin) string { return o.String()[len(o.Scheme)+len("://"):] }
 
+// hasPort reports whether there is a colon outside of brackets.
 func hasPort(hostport string) bool {
 	return strings.LastIndexByte(hostport, ':') > strings.LastIndexByte(hostport, ']')
 }

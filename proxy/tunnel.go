@@ -11,19 +11,19 @@ import (
 	"robotsproxy/robots"
 )
 
-// A tunnelConn is a client's connection after its CONNECT was answered: the
-// octets that the server had read ahead come first.
+// A tunnelConn is a client's connection after its CONNECT was answered. It returns first the
+// bytes that the server has read ahead.
 type tunnelConn struct {
 	net.Conn
 	buffered   *bufio.Reader
-	pass       policy.Pass // how who asked for it was let in
+	pass       policy.Pass // how the client was admitted
 	admitted   atomic.Pointer[admission]
-	origin     robots.Origin // that CONNECT named; its scheme is a guess
-	authority  string        // the same as a Host header has it
+	origin     robots.Origin // that the CONNECT named; its scheme is a guess
+	authority  string        // origin, as in a Host header
 	secure     bool          // the client speaks TLS in it
-	serverName string        // the host that it names in that; "": none
-	counter    *flowCounter  // counts it
-	memory     memory.Work   // of one that is opened: counts for the client until Close
+	serverName string        // the server name of the TLS handshake; "": none
+	counter    *flowCounter  // counts the tunnel
+	memory     memory.Work   // what an intercepted tunnel counts as until Close
 	once       sync.Once
 }
 
@@ -46,7 +46,7 @@ func (c *tunnelConn) owner(g *generation) (client string, err error) {
 	return client, err
 }
 
-// Read reads what came behind the CONNECT, then the connection.
+// Read reads what was read ahead, then the connection.
 func (c *tunnelConn) Read(b []byte) (int, error) {
 	if c.buffered != nil {
 		if c.buffered.Buffered() > 0 {
@@ -66,5 +66,5 @@ func (c *tunnelConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends what we send and leaves the other direction open.
+// CloseWrite closes the writing direction.
 func (c *tunnelConn) CloseWrite() error { return closeWriteOrClose(c.Conn) }

@@ -17,19 +17,19 @@ import (
 	"robotsproxy/policy/memory"
 )
 
-// An unreadable is what net/http cannot read as a request.
+// An unreadable is the beginning of a request that net/http cannot read.
 type unreadable struct {
 	conn     net.Conn
 	client   string
-	tlsFault error  // why there is no TLS; nil: no fault of TLS
+	tlsFault error  // why the TLS handshake failed; nil: it did not
 	headErr  error  // why the headMeter stopped the reading; nil: it did not
-	answer   []byte // net/http's
+	answer   []byte // of net/http
 }
 
-// answerUnreadable answers what net/http cannot read as a request, in place of the
-// answer that it has for it, and records it.
+// answerUnreadable records a request that net/http cannot read, and answers it in place of
+// net/http.
 func (h *Handler) answerUnreadable(c unreadable) error {
-	line, _, _ := strings.Cut(string(c.answer), "\r\n") // constant but for what kind of fault it is
+	line, _, _ := strings.Cut(string(c.answer), "\r\n") // the line depends only on the kind of error
 	a, to := unreadableAnswer(line), c.conn
 	err := errors.New("no request that can be read: " + line)
 	if c.headErr != nil {
@@ -39,7 +39,7 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.tlsFault)
 		if !ok || inTheClear.Conn == nil {
 			h.o.Log.Debug("a TLS handshake with a client failed", "error", c.tlsFault)
-			return c.tlsFault // nothing was asked, and nothing can be answered
+			return c.tlsFault // there is no request, and no answer is possible
 		}
 		err, to = fmt.Errorf("tls handshake with the client: %w", c.tlsFault), inTheClear.Conn
 		a.detail, a.advice = "This port speaks TLS.", "Give the proxy's address as https:// to the client."
@@ -66,7 +66,7 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 	return err
 }
 
-// unreadHeadAnswer is what is said where a headMeter stopped the reading.
+// unreadHeadAnswer returns the answer to a head that a headMeter has stopped reading.
 func unreadHeadAnswer(err error) answer {
 	if errors.Is(err, memory.ErrShort) {
 		return answerTo(err)
@@ -74,7 +74,7 @@ func unreadHeadAnswer(err error) answer {
 	return unreadableAnswer("HTTP/1.1 431")
 }
 
-// unreadableAnswer is what is said in place of an answer of net/http's.
+// unreadableAnswer returns the answer that replaces an answer of net/http with this status line.
 func unreadableAnswer(line string) answer {
 	a := answerTo(errMalformed)
 	a.detail, a.advice = "The request is no HTTP that can be read.", "Look for what is wrong with its head: a missing or second Host, a length, a blank before a colon."

@@ -16,7 +16,7 @@ var (
 )
 
 // A watch ends a transfer in which nothing moves for longer than its limit, after at most
-// twice that time. Each read and write counts moves up, which costs next to nothing; the
+// twice that time. Each read and write counts moves up, which is cheap; the
 // alarm checks whether the count has changed.
 type watch struct {
 	limit  time.Duration
@@ -99,7 +99,7 @@ func (a *alarm) end() {
 	a.watch, a.what = nil, nil
 }
 
-// cause gives why the watch has ended the transfer.
+// cause returns why the watch has ended the transfer.
 func (w *watch) cause() error {
 	if w.slow.Load() {
 		return errTooSlow
