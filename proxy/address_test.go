@@ -122,14 +122,14 @@ func TestPerAddressInMonitorMode(t *testing.T) {
 	}
 }
 
-// Unopened tunnels are of the same pace.
-func TestPerAddressOfUnopenedTunnels(t *testing.T) {
+// Tunnels that are passed through are of the same pace.
+func TestPerAddressOfPassThroughTunnels(t *testing.T) {
 	t.Parallel()
 	way := way{tls: true}
 	s := way.street(t, hello)
-	sealed := s.setup(way, once)
-	sealed.change = func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }
-	r := start(t, sealed)
+	passThrough := s.setup(way, once)
+	passThrough.change = func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }
+	r := start(t, passThrough)
 	for _, visit := range []struct {
 		host string
 		want int
@@ -256,7 +256,7 @@ func TestPerAddressAsTheNameMovesInTheWait(t *testing.T) {
 // neighbours, and leads where it waited for.
 func TestPerAddressOfTunnelsThatWait(t *testing.T) {
 	t.Parallel()
-	for name, sealed := range map[string]bool{"opened": false, "unopened": true} {
+	for name, passThrough := range map[string]bool{"intercepted": false, "passed through": true} {
 		t.Run(name, func(t *testing.T) {
 			began, release := make(chan struct{}), make(chan struct{})
 			s := way{tls: true}.street(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -268,11 +268,11 @@ func TestPerAddressOfTunnelsThatWait(t *testing.T) {
 			alone := s.setup(way{}, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 9})
 			alone.private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 			alone.change = func(o *proxy.Options) {
-				o.PassThrough = func(host string) bool { return sealed && host == "one.example.com" }
+				o.PassThrough = func(host string) bool { return passThrough && host == "one.example.com" }
 			}
 			r := start(t, alone)
 			connect := "CONNECT " + s.hostport("one.example.com") + " HTTP/1.1\r\nHost: " + s.hostport("one.example.com") + "\r\n\r\n"
-			if sealed { // its robots.txt is read before the wait
+			if passThrough { // its robots.txt is read before the wait
 				r.say(connect)
 			}
 			held := make(chan string)

@@ -17,10 +17,10 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// BenchmarkWay is requests for a page of 1 KiB on 32 kept connections, robots.txt
+// BenchmarkRequest is requests for a page of 1 KiB on 32 kept connections, robots.txt
 // enforced, paced out of the way, recorded on disk; the origin's and the
 // clients' share is in it. The profile for the compiler is made of it.
-func BenchmarkWay(b *testing.B) {
+func BenchmarkRequest(b *testing.B) {
 	page := make([]byte, 1<<10)
 	for _, way := range ways[:2] {
 		b.Run(way.name, func(b *testing.B) {

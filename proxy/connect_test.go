@@ -130,7 +130,7 @@ func TestPlainHTTPInsideATunnel(t *testing.T) {
 	}
 }
 
-func TestSealedTunnels(t *testing.T) {
+func TestPassThroughTunnels(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "User-agent: *\nDisallow: /private\n", hello)
 	closed := serve(t, true, "User-agent: *\nDisallow: /\n", hello)
@@ -173,7 +173,7 @@ func TestSealedTunnels(t *testing.T) {
 }
 
 // Port 80 is taken for plain HTTP; TLS there is not opened either where tunnels are not to be.
-func TestSealedHostIsNotOpenedOnPort80(t *testing.T) {
+func TestPassThroughHostOnPort80(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.81:80")
 	if err != nil {

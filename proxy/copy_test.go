@@ -155,7 +155,7 @@ func TestRobotsTxtWithoutACopy(t *testing.T) {
 				c.answer(w, r)
 			})
 			limits := pace.Limits{PerSecond: float64(time.Second / gap), Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 9}
-			r := start(t, setup{limits: limits, judging: func(o *policy.Options) {
+			r := start(t, setup{limits: limits, policyOptions: func(o *policy.Options) {
 				if c.host.Match != "" {
 					o.Hosts = []policy.Host{c.host}
 				}
@@ -213,7 +213,7 @@ func TestRobotsTxtKeepsTheCrawlDelay(t *testing.T) {
 					t.Errorf("request %d: %s", n, resp.Status)
 				}
 				if rec := r.records.last(t, n+1); rec.Decision.Pace.CrawlDelay != 10*time.Second {
-					t.Errorf("request %d: %v in force", n, rec.Decision.Pace.CrawlDelay)
+					t.Errorf("request %d: %v active", n, rec.Decision.Pace.CrawlDelay)
 				}
 			}
 			if got := asked.Load(); got != 1 { // the fetch, which shares no slot with these requests

@@ -25,7 +25,7 @@ func TestExplainIsWhatARequestGets(t *testing.T) {
 		name, address string // "": at the site
 		path, agent   string
 		change        func(*proxy.Options)
-		judging       func(*policy.Options)
+		policyOptions func(*policy.Options)
 		want          policy.Reason
 	}{
 		{name: "allowed", path: "/page", want: policy.ReasonNoRule},
@@ -34,8 +34,8 @@ func TestExplainIsWhatARequestGets(t *testing.T) {
 		{name: "robots.txt", path: "/robots.txt", want: policy.ReasonRobotsTxt},
 		{name: "a User-Agent of ours", path: "/foo", change: func(o *proxy.Options) { o.UserAgent = "FooBot/1.0" }, want: policy.ReasonRule},
 		{name: "a From of ours", path: "/page", agent: "Barbot/1", change: func(o *proxy.Options) { o.From = "bot@foo.example" },
-			judging: func(o *policy.Options) { o.Require = policy.RequireContact }, want: policy.ReasonNoRule},
-		{name: "a denied host", path: "/page", judging: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed}), want: policy.ReasonDenied},
+			policyOptions: func(o *policy.Options) { o.Require = policy.RequireContact }, want: policy.ReasonNoRule},
+		{name: "a denied host", path: "/page", policyOptions: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed}), want: policy.ReasonDenied},
 		{name: "a forbidden port", address: "http://127.0.0.1:22", path: "/page", want: policy.ReasonPort},
 		{name: "a forbidden address", address: "http://10.0.0.1:8000", path: "/page", want: policy.ReasonAddress},
 		{name: "an origin that is not there", address: "http://" + dead.Addr().String(), path: "/page", want: policy.ReasonOrigin},
@@ -44,7 +44,7 @@ func TestExplainIsWhatARequestGets(t *testing.T) {
 			origin := newSite(rules, hello)
 			origin.Start()
 			t.Cleanup(origin.Close)
-			r := start(t, setup{change: c.change, judging: c.judging})
+			r := start(t, setup{change: c.change, policyOptions: c.policyOptions})
 			if c.address == "" {
 				c.address = origin.URL
 			}
@@ -69,7 +69,7 @@ func TestExplainIsWhatARequestGets(t *testing.T) {
 }
 
 // A tunnel that will not be opened is judged by its host.
-func TestExplainASealedHost(t *testing.T) {
+func TestExplainPassThroughHost(t *testing.T) {
 	t.Parallel()
 	whole := newSite("User-agent: *\nDisallow: /\n", hello)
 	part := newSite(rules, hello)

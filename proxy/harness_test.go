@@ -103,16 +103,16 @@ type rig struct {
 }
 
 type setup struct {
-	origins []*httptest.Server // whose certificates are trusted
-	front   front
-	listen  func(net.Listener) net.Listener // nil: as it is
-	limits  pace.Limits
-	change  func(*proxy.Options)
-	private []netip.Prefix
-	names   *dnstest.Server // nil: the system's; else the pace goes by address
-	clients []policy.Client // who may come in
-	open    bool            // and others too
-	judging func(*policy.Options)
+	origins       []*httptest.Server // whose certificates are trusted
+	front         front
+	listen        func(net.Listener) net.Listener // nil: as it is
+	limits        pace.Limits
+	change        func(*proxy.Options)
+	private       []netip.Prefix
+	names         *dnstest.Server // nil: the system's; else the pace goes by address
+	clients       []policy.Client // who may come in
+	open          bool            // and others too
+	policyOptions func(*policy.Options)
 }
 
 // egress makes the egress client.
@@ -144,13 +144,13 @@ func start(t testing.TB, s setup) *rig {
 	fetches := new(proxy.Fetches)
 	client, err := fetch.New(fetch.Options{Sender: fetches, IsOwnFailure: proxy.FetchFailedHere})
 	testkit.Must(t, err)
-	book, err := cache.New(cache.Options{Fetcher: client})
+	robotsCache, err := cache.New(cache.Options{Fetcher: client})
 	testkit.Must(t, err)
-	judging := policy.Options{Book: book, Pace: s.limits, Clients: s.clients, Open: s.open}
-	if s.judging != nil {
-		s.judging(&judging)
+	policyOptions := policy.Options{Book: robotsCache, Pace: s.limits, Clients: s.clients, Open: s.open}
+	if s.policyOptions != nil {
+		s.policyOptions(&policyOptions)
 	}
-	engine, err := policy.New(judging)
+	engine, err := policy.New(policyOptions)
 	testkit.Must(t, err)
 	authority, err := authority()
 	testkit.Must(t, err)
@@ -184,15 +184,15 @@ func start(t testing.TB, s setup) *rig {
 		l = s.listen(l)
 	}
 	t.Cleanup(out.Close)
-	r.serve(l, book)
+	r.serve(l, robotsCache)
 	return r
 }
 
 // serve serves until the test ends.
-func (r *rig) serve(l net.Listener, book *cache.Cache) {
+func (r *rig) serve(l net.Listener, robotsCache *cache.Cache) {
 	go func() { r.served <- r.handler.Serve(l) }()
 	running, stop := context.WithCancel(context.Background())
-	go func() { r.served <- book.Run(running) }()
+	go func() { r.served <- robotsCache.Run(running) }()
 	r.t.Cleanup(func() {
 		stop()
 		if err := r.handler.Shutdown(context.Background()); err != nil {

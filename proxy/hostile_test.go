@@ -208,11 +208,11 @@ func TestClientsBrokenUploadIsNotTheOriginsFault(t *testing.T) {
 	}
 }
 
-func TestPlainHTTPInASealedTunnelIsJudged(t *testing.T) {
+func TestPlainHTTPToAPassThroughHostIsChecked(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.80:80")
 	if err != nil {
-		t.Skip("port 80, which alone tells plain HTTP in an unopened tunnel, cannot be had: ", err)
+		t.Skip("port 80, which alone tells plain HTTP in a tunnel that is passed through, cannot be had: ", err)
 	}
 	origin := way{}.serveOn(t, l, rules, hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})
@@ -233,7 +233,7 @@ func TestPlainHTTPInASealedTunnelIsJudged(t *testing.T) {
 	}
 }
 
-func TestUnreachableOriginIsLeftAlone(t *testing.T) {
+func TestUnreachableOriginBacksOff(t *testing.T) {
 	t.Parallel()
 	var conns atomic.Int64
 	origin := httptest.NewUnstartedServer(http.NotFoundHandler())

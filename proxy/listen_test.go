@@ -190,7 +190,7 @@ func TestHTTP2InTheClearInsideATunnel(t *testing.T) {
 }
 
 // A tunnel that stays closed, in a stream of HTTP/2.
-func TestSealedTunnelInAStream(t *testing.T) {
+func TestPassThroughTunnelInAStream(t *testing.T) {
 	t.Parallel()
 	origin := way{tls: true}.serve(t, "User-agent: *\nDisallow: /x", hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})

@@ -146,9 +146,9 @@ func (l *large) held() (n int) {
 
 // judgingBy has the engine go by the files of f, none of which stays in the cache.
 func judgingBy(t *testing.T, f cache.Fetcher) func(*policy.Options) {
-	book, err := cache.New(cache.Options{Fetcher: f, MaxBytes: 1})
+	robotsCache, err := cache.New(cache.Options{Fetcher: f, MaxBytes: 1})
 	testkit.Must(t, err)
-	return func(o *policy.Options) { o.Book = book }
+	return func(o *policy.Options) { o.Book = robotsCache }
 }
 
 // TestWaitingHoldsNoRobotsTxt: neither a request that waits nor one whose answer streams keeps the file
@@ -162,8 +162,8 @@ func TestWaitingHoldsNoRobotsTxt(t *testing.T) {
 	})
 	files := new(large)
 	r := start(t, setup{
-		judging: judgingBy(t, files),
-		limits:  pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 10},
+		policyOptions: judgingBy(t, files),
+		limits:        pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 10},
 	})
 	streaming, answer := r.dial()
 	fmt.Fprintf(streaming, "GET %s/page HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
@@ -185,7 +185,7 @@ func TestCopiesAreCounted(t *testing.T) {
 		limit int64 // bytes
 		want  int
 	}{{4 << 20, http.StatusOK}, {256 << 10, http.StatusServiceUnavailable}} {
-		r := start(t, setup{judging: judgingBy(t, new(large)), change: func(o *proxy.Options) {
+		r := start(t, setup{policyOptions: judgingBy(t, new(large)), change: func(o *proxy.Options) {
 			o.Memory = memory.New(memory.Options{Limit: c.limit, InUse: func() int64 { return 0 }})
 		}})
 		if resp := r.say("GET http://127.0.0.1:8080/robots.txt HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != c.want {

@@ -53,7 +53,7 @@ func TestDeniedHost(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin, conns := watched(t, way)
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, judging: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
+			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, policyOptions: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
 			c := way.client(r)
 			for i, path := range []string{"/page", "/robots.txt"} {
 				resp, body, err := get(c, origin.URL+path)
@@ -84,7 +84,7 @@ func TestDeniedAddressInOtherSpellings(t *testing.T) {
 	t.Parallel()
 	origin, conns := watched(t, ways[0])
 	_, port, _ := net.SplitHostPort(origin.host())
-	r := start(t, setup{judging: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
+	r := start(t, setup{policyOptions: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
 	for _, host := range []string{"127.0.0.1", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:FFFF:127.0.0.1]"} {
 		for _, line := range []string{"GET http://" + host + ":" + port + "/page", "CONNECT " + host + ":" + port} {
 			resp := r.say(line + " HTTP/1.1\r\nHost: " + host + ":" + port + "\r\n\r\n")
@@ -101,10 +101,10 @@ func TestDeniedAddressInOtherSpellings(t *testing.T) {
 // A name is not even looked up, opened or not.
 func TestDeniedNameIsNotLookedUp(t *testing.T) {
 	t.Parallel()
-	for name, sealed := range map[string]bool{"opened": false, "sealed": true} {
+	for name, passThrough := range map[string]bool{"intercepted": false, "passed through": true} {
 		r := start(t, setup{
-			change:  func(o *proxy.Options) { o.PassThrough = func(string) bool { return sealed } },
-			judging: entries(policy.Host{Match: "*.invalid", Robots: policy.Deny, Reason: closed}),
+			change:        func(o *proxy.Options) { o.PassThrough = func(string) bool { return passThrough } },
+			policyOptions: entries(policy.Host{Match: "*.invalid", Robots: policy.Deny, Reason: closed}),
 		})
 		resp := r.say("CONNECT nowhere.invalid:443 HTTP/1.1\r\nHost: nowhere.invalid:443\r\nAccept: application/json\r\n\r\n")
 		var p map[string]any
@@ -125,7 +125,7 @@ func TestDeniedHostWhileWatchedOnly(t *testing.T) {
 			origin := way.serve(t, rules, hello)
 			r := start(t, setup{
 				front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Monitor = true },
-				judging: entries(policy.Host{Match: "*", Robots: policy.Deny, Reason: closed}),
+				policyOptions: entries(policy.Host{Match: "*", Robots: policy.Deny, Reason: closed}),
 			})
 			resp, _, err := get(way.client(r), origin.URL+"/page")
 			testkit.Must(t, err)
@@ -142,7 +142,7 @@ func TestOverride(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			origin := way.serve(t, "User-agent: *\nDisallow: /\nCrawl-delay: 5", hello)
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, judging: entries(policy.Host{
+			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, policyOptions: entries(policy.Host{
 				Match: "*", Robots: policy.Ignore, Reason: "ticket 7", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Millisecond},
 			})})
 			c := way.client(r)
@@ -183,9 +183,9 @@ func TestIdentityRequired(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			origin, tunnelled := serve(t, false, rules, hello), serve(t, true, rules, hello)
 			r := start(t, setup{
-				origins: []*httptest.Server{tunnelled.Server},
-				change:  func(o *proxy.Options) { o.From, o.PassThrough = c.from, func(string) bool { return true } },
-				judging: func(o *policy.Options) { o.Require, o.ProductToken = policy.RequireContact, "OwnBot" },
+				origins:       []*httptest.Server{tunnelled.Server},
+				change:        func(o *proxy.Options) { o.From, o.PassThrough = c.from, func(string) bool { return true } },
+				policyOptions: func(o *policy.Options) { o.Require, o.ProductToken = policy.RequireContact, "OwnBot" },
 			})
 			for i, line := range []string{"GET " + origin.URL + "/page", "GET " + origin.URL + "/robots.txt", "CONNECT " + tunnelled.host()} {
 				status := c.status
@@ -228,7 +228,7 @@ func TestIdentityRequired(t *testing.T) {
 func TestIdentityInsideATunnel(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, rules, hello)
-	r := start(t, setup{origins: []*httptest.Server{origin.Server}, judging: func(o *policy.Options) { o.Require = policy.RequireToken }})
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, policyOptions: func(o *policy.Options) { o.Require = policy.RequireToken }})
 	c := r.tunnel(origin.host())
 	for agent, status := range map[string]string{"FooBot/1.0": "200 OK", "Mozilla/5.0": "403 Forbidden"} {
 		_, err := io.WriteString(c, "GET /page HTTP/1.1\r\nHost: "+origin.host()+"\r\nUser-Agent: "+agent+"\r\n\r\n")
@@ -294,10 +294,10 @@ func TestQuota(t *testing.T) {
 	testkit.Must(t, err)
 	dead.Close()
 	r := start(t, setup{
-		origins: []*httptest.Server{tunnelled.Server},
-		clients: []policy.Client{{Name: "lab-a", Networks: here, PerDay: 3}},
-		change:  func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } },
-		judging: entries(policy.Host{Match: "localhost", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Millisecond}}),
+		origins:       []*httptest.Server{tunnelled.Server},
+		clients:       []policy.Client{{Name: "lab-a", Networks: here, PerDay: 3}},
+		change:        func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } },
+		policyOptions: entries(policy.Host{Match: "localhost", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Millisecond}}),
 	})
 	slow := strings.Replace(origin.URL, "127.0.0.1", "localhost", 1)
 	for _, c := range []struct {
@@ -342,13 +342,13 @@ func TestQuota(t *testing.T) {
 }
 
 // Who leaves the queue has sent nothing.
-func TestQuotaOfWhoLeaves(t *testing.T) {
+func TestQuotaOfAClientThatLeaves(t *testing.T) {
 	t.Parallel()
 	testkit.AwayFromMidnight()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{
-		clients: []policy.Client{{Name: "lab-a", Networks: here, PerDay: 2}},
-		judging: entries(policy.Host{Match: "localhost", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Hour}}),
+		clients:       []policy.Client{{Name: "lab-a", Networks: here, PerDay: 2}},
+		policyOptions: entries(policy.Host{Match: "localhost", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Hour}}),
 	})
 	slow := strings.Replace(origin.URL, "127.0.0.1", "localhost", 1)
 	c := r.client(false)

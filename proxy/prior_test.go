@@ -192,11 +192,11 @@ func TestBrokenTransferInAStream(t *testing.T) {
 // Tunnels are closed at once, streams too.
 func TestShutdownDoesNotWaitForStreams(t *testing.T) {
 	t.Parallel()
-	for name, sealed := range map[string]bool{"sealed": true, "opened": false} {
+	for name, passThrough := range map[string]bool{"passed through": true, "intercepted": false} {
 		t.Run(name, func(t *testing.T) {
 			origin := serve(t, true, "", hello)
 			r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
-				o.PassThrough, o.Linger = func(string) bool { return sealed }, time.Minute
+				o.PassThrough, o.Linger = func(string) bool { return passThrough }, time.Minute
 			}})
 			r.stream(origin.host())
 			ended := make(chan error, 1)

@@ -16,7 +16,7 @@ import (
 func TestWhatMovesInATunnel(t *testing.T) {
 	t.Parallel()
 	to := echo(t)
-	r := unopened(t)
+	r := passThroughRig(t)
 	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 64<<10 + 1, 4 << 20} {
 		for _, part := range []int{1000, 100_000, 4 << 20} {
 			t.Run(fmt.Sprintf("%d in parts of %d", size, part), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestResetBehindTheLastOctets(t *testing.T) {
 			close(ended)
 		}
 	})
-	r := unopened(t)
+	r := passThroughRig(t)
 	c, _ := r.tunnelInTheClear(to)
 	testkit.Must(t, c.(*net.TCPConn).SetLinger(0))
 	_, err := io.WriteString(c, "the last")

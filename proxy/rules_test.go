@@ -29,19 +29,19 @@ import (
 // A ruled rig can be given other Rules.
 type ruled struct {
 	*rig
-	rules   proxy.Rules
-	judging policy.Options
+	rules         proxy.Rules
+	policyOptions policy.Options
 }
 
 func startRuled(t testing.TB, s setup) *ruled {
 	t.Helper()
 	r := &ruled{}
-	judging, change := s.judging, s.change
-	s.judging = func(o *policy.Options) {
-		if judging != nil {
-			judging(o)
+	policyOptions, change := s.policyOptions, s.change
+	s.policyOptions = func(o *policy.Options) {
+		if policyOptions != nil {
+			policyOptions(o)
 		}
-		r.judging = *o
+		r.policyOptions = *o
 	}
 	s.change = func(o *proxy.Options) {
 		if change != nil {
@@ -53,17 +53,17 @@ func startRuled(t testing.TB, s setup) *ruled {
 	return r
 }
 
-// use puts in force what change makes of the Rules and of how is judged.
+// use replaces the Rules with what change makes of them and of the options of the policy.
 func (r *ruled) use(change func(*proxy.Rules, *policy.Options)) (over <-chan struct{}) {
 	r.t.Helper()
-	next, judging := r.rules, r.judging
-	change(&next, &judging)
+	next, policyOptions := r.rules, r.policyOptions
+	change(&next, &policyOptions)
 	var err error
-	next.Engine, err = r.rules.Engine.Renew(judging)
+	next.Engine, err = r.rules.Engine.Renew(policyOptions)
 	testkit.Must(r.t, err)
 	over, err = r.handler.Use(next)
 	testkit.Must(r.t, err)
-	r.rules, r.judging = next, judging
+	r.rules, r.policyOptions = next, policyOptions
 	return over
 }
 
@@ -103,9 +103,9 @@ func TestUseCountsForTheNextRequest(t *testing.T) {
 	}
 }
 
-// TestUseLeavesWhatIsUnderWay: what streams goes on, and what waits for its turn goes
+// TestUseKeepsRequestsUnderWay: what streams goes on, and what waits for its turn goes
 // out, as they were when they began.
-func TestUseLeavesWhatIsUnderWay(t *testing.T) {
+func TestUseKeepsRequestsUnderWay(t *testing.T) {
 	t.Parallel()
 	begun, release := make(chan struct{}), make(chan struct{})
 	origin := serve(t, false, rules, func(w http.ResponseWriter, q *http.Request) {
@@ -368,6 +368,6 @@ func TestUseRefuses(t *testing.T) {
 	_, _, err = get(r.client(false), origin.URL+"/page")
 	testkit.Must(t, err)
 	if got := origin.arrived(1).Header.Get("User-Agent"); got == "After/1" {
-		t.Error("half of refused Rules are in force")
+		t.Error("half of refused Rules are active")
 	}
 }

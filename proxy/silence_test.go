@@ -69,7 +69,7 @@ func (r *rig) flood(t *testing.T, request string) {
 	}()
 }
 
-func TestRefusalThatNobodyReadsHoldsNoPlace(t *testing.T) {
+func TestUnreadRefusalHoldsNoSlot(t *testing.T) {
 	t.Parallel()
 	origin := raw(t, func(net.Conn, *bufio.Reader, *http.Request) {}) // hangs up: 502
 	r := start(t, setup{

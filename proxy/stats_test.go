@@ -17,7 +17,7 @@ import (
 )
 
 // open are the numbers of what is open.
-type open struct{ requests, conns, intercepted, unopened, upgraded int }
+type open struct{ requests, conns, intercepted, passedThrough, upgraded int }
 
 func openAt(h *proxy.Handler) open {
 	s := h.Stats()
@@ -99,7 +99,7 @@ func TestBrokenTunnelIsNoLongerOpen(t *testing.T) {
 	r.wantOpen(t, open{})
 }
 
-func TestUnopenedAndUpgradedAreCounted(t *testing.T) {
+func TestPassThroughAndUpgradedAreCounted(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", func(w http.ResponseWriter, r *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
@@ -109,12 +109,12 @@ func TestUnopenedAndUpgradedAreCounted(t *testing.T) {
 			c.Close()
 		}
 	})
-	for _, sealed := range []bool{false, true} {
+	for _, passThrough := range []bool{false, true} {
 		r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
-			o.PassThrough = func(string) bool { return sealed }
-			o.Monitor = sealed // nothing in robots.txt stands in its way
+			o.PassThrough = func(string) bool { return passThrough }
+			o.Monitor = passThrough // nothing in robots.txt stands in its way
 		}})
-		if sealed {
+		if passThrough {
 			r.roots.AddCert(origin.Certificate())
 		}
 		conn := r.tunnel(origin.host())
@@ -122,16 +122,16 @@ func TestUnopenedAndUpgradedAreCounted(t *testing.T) {
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		testkit.Must(t, err)
 		if resp.StatusCode != http.StatusSwitchingProtocols {
-			t.Fatalf("sealed=%t: %s", sealed, resp.Status)
+			t.Fatalf("passThrough=%t: %s", passThrough, resp.Status)
 		}
 		want := open{requests: 1, conns: 1, intercepted: 1, upgraded: 1}
-		if sealed {
-			want = open{requests: 1, conns: 1, unopened: 1}
+		if passThrough {
+			want = open{requests: 1, conns: 1, passedThrough: 1}
 		}
 		r.wantOpen(t, want)
 		conn.Close()
 		r.wantOpen(t, open{})
-		if s := r.handler.Stats(); s.Intercepted.Total != uint64(want.intercepted) || s.PassedThrough.Total != uint64(want.unopened) || s.Upgraded.Total != uint64(want.upgraded) {
+		if s := r.handler.Stats(); s.Intercepted.Total != uint64(want.intercepted) || s.PassedThrough.Total != uint64(want.passedThrough) || s.Upgraded.Total != uint64(want.upgraded) {
 			t.Errorf("%+v", s)
 		}
 	}

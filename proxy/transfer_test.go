@@ -131,7 +131,7 @@ func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
 	}
 }
 
-func TestEventStreamsGiveTheirPlaceBack(t *testing.T) {
+func TestEventStreamsGiveTheirSlotBack(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {

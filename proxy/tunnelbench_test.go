@@ -17,9 +17,9 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// unopened is a proxy that opens no tunnel, and keeps none from an origin that has
+// passThroughRig is a proxy that intercepts no tunnel, and keeps none from an origin that has
 // no robots.txt.
-func unopened(t testing.TB) *rig {
+func passThroughRig(t testing.TB) *rig {
 	return start(t, setup{change: func(o *proxy.Options) {
 		o.PassThrough, o.Monitor = func(string) bool { return true }, true
 		o.MaxConns, o.MaxConnsPerClient = 10_000, 10_000
@@ -82,13 +82,13 @@ func copying(t testing.TB, to string) (addr string) {
 	})
 }
 
-// BenchmarkTunnel is what moves in 32 kept tunnels that are passed unopened: a
+// BenchmarkTunnel is what moves in 32 kept tunnels that are passed through: a
 // message of 1 KiB there and back, and 1 MiB one way; beside it the same through
 // two bare connections that are copied between. The origin's and the clients' share
 // is in both.
 func BenchmarkTunnel(b *testing.B) {
 	to := echo(b)
-	r := unopened(b)
+	r := passThroughRig(b)
 	bare := copying(b, to)
 	for _, way := range []struct {
 		name string

@@ -14,7 +14,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestManyTunnels: 1,000 tunnels that are passed unopened are alive at once, and
+// TestManyTunnels: 1,000 tunnels that are passed through are alive at once, and
 // while nothing moves in them each holds two descriptors and little memory.
 func TestManyTunnels(t *testing.T) {
 	testkit.Long(t, "volume")
@@ -29,7 +29,7 @@ func TestManyTunnels(t *testing.T) {
 	if n < 100 {
 		t.Skipf("only %d files may be open", limit.Cur)
 	}
-	r := unopened(t)
+	r := passThroughRig(t)
 	to := accepting(t, func(c *net.TCPConn) {
 		io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64)) // without a pipe
 	})

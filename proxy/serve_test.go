@@ -38,7 +38,7 @@ const rules = "User-agent: *\nDisallow: /private\n\nUser-agent: FooBot\nDisallow
 
 func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from %s", r.URL.Path) }
 
-func TestWay(t *testing.T) {
+func TestRequest(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestTooLongAWait(t *testing.T) {
 func TestUnwritableAuditRefuses(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
-	t.Run("at the door", func(t *testing.T) {
+	t.Run("at the proxy", func(t *testing.T) {
 		r := start(t, setup{change: func(o *proxy.Options) {
 			o.Ready = func() error { return fmt.Errorf("%w: disk full", audit.ErrUnwritable) }
 		}})
@@ -248,11 +248,11 @@ func TestUnwritableAuditRefuses(t *testing.T) {
 func TestNoSpaceForEvidence(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "User-agent: *\nDisallow: /private\n", hello)
-	for name, sealed := range map[string]bool{"opened": false, "passed through": true} {
+	for name, passThrough := range map[string]bool{"intercepted": false, "passed through": true} {
 		t.Run(name, func(t *testing.T) {
 			full := true
 			r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
-				o.PassThrough = func(string) bool { return sealed }
+				o.PassThrough = func(string) bool { return passThrough }
 				o.Keep = func(rec *audit.Record) error {
 					if rec.Decision.Ruling.Result == nil {
 						t.Error("kept before it is known what the decision rests on")
@@ -263,7 +263,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 					return nil
 				}
 			}})
-			if sealed {
+			if passThrough {
 				if resp := r.say("CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "600" {
 					t.Errorf("%s %v", resp.Status, resp.Header)
 				}

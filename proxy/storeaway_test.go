@@ -46,7 +46,7 @@ func TestStoreAwayIsInTheRecordOfARefusal(t *testing.T) {
 	slow := unhurried
 	slow.PerSecond, slow.Burst = 1/time.Hour.Seconds(), 1
 	notAsked := entries(policy.Host{Match: "*", Robots: policy.Ignore, Reason: "a fetch would take the turn"})
-	r := start(t, setup{limits: slow, judging: notAsked, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
+	r := start(t, setup{limits: slow, policyOptions: notAsked, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
 	client := r.client(false)
 	for i, turn := range []struct {
 		name   string
