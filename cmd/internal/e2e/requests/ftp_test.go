@@ -74,7 +74,7 @@ func TestFTPDisallowed(t *testing.T) {
 		t.Errorf("arrived: %q", lines)
 	}
 	out = e2e.Command(t, "check", "-c", p.Config, "ftp://"+s.Addr()+"/private/x").Want(t, 1)
-	if !strings.Contains(out.Stdout, "disallowed ftp://") || !strings.Contains(out.Stdout, "answer:         status 200: rules") {
+	if !strings.Contains(out.Stdout, "disallowed ftp://") || !strings.Contains(out.Stdout, "outcome:        status 200: rules") {
 		t.Error(out.Stdout)
 	}
 }

@@ -70,7 +70,7 @@ func TestHostEntries(t *testing.T) {
 	}
 	got := e2e.Get(t, p.Client(t, false), denied.URL("http", "/robots.txt"))
 	e2e.WantOwn(t, got, http.StatusForbidden, "http_request_denied")
-	if !strings.Contains(string(got.Body), "\nreason:      họ không muốn\n") {
+	if !strings.Contains(string(got.Body), "\nentry reason: họ không muốn\n") {
 		t.Errorf("%s", got.Body)
 	}
 }
