@@ -34,12 +34,6 @@ import (
 // must not take from the proxy what files it may open.
 const maxConns = 1000
 
-// A Server answers the operator. Make one with New, end it with Shutdown.
-type Server struct {
-	http    http.Server
-	answers *server
-}
-
 // New makes a Server.
 func New(o Options) (*Server, error) {
 	if name := o.missing(); name != "" {
@@ -57,50 +51,51 @@ func New(o Options) (*Server, error) {
 	if o.PaceKey == nil {
 		o.PaceKey = func(host string) string { return host }
 	}
-	s := &server{
-		o: o, sessions: newSessions(),
-		streams: make(chan struct{}, maxStreams), asking: make(chan struct{}, maxAsking), ending: make(chan struct{}),
+	s := &Server{
+		opts: o, sessions: newSessions(),
+		streamSlots: make(slots, maxStreams), waitSlots: make(slots, maxOriginWaits), streamsDone: make(chan struct{}),
 	}
-	s.end = sync.OnceFunc(func() { close(s.ending) })
-	s.api = s.newAPI()
-	s.other = s.newOther()
-	return &Server{answers: s, http: http.Server{
+	s.stopStreams = sync.OnceFunc(func() { close(s.streamsDone) })
+	s.apiMux = s.newAPIMux()
+	s.rootMux = s.newRootMux()
+	s.http = http.Server{
 		Handler:           s.handler(),
-		ReadHeaderTimeout: timeout,
-		ReadTimeout:       timeout,
-		WriteTimeout:      timeout,
+		ReadHeaderTimeout: requestTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 
 		DisableGeneralOptionsHandler: true, // or OPTIONS * would go past the guard
-	}}, nil
+	}
+	return s, nil
 }
 
 // handler is a request's way: the guard, the check of where it comes from, the answer.
-func (s *server) handler() http.Handler {
+func (s *Server) handler() http.Handler {
 	from := http.NewCrossOriginProtection()
 	from.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusForbidden, "A page of another origin may change nothing here.")
 	}))
 	return s.guard(from.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isAPI(r) {
+		if isAPIRequest(r) {
 			s.serveAPI(w, r)
 		} else {
-			s.other.ServeHTTP(w, r)
+			s.rootMux.ServeHTTP(w, r)
 		}
 	})))
 }
 
 // newOther knows what is no part of the API.
-func (s *server) newOther() *http.ServeMux {
+func (s *Server) newRootMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", answer(s.o.Healthy))
-	mux.HandleFunc("GET /readyz", s.ready)
-	if s.o.Metrics != nil {
-		mux.Handle("GET /metrics", s.o.Metrics)
+	mux.HandleFunc("GET /healthz", healthHandler(s.opts.Healthy))
+	mux.HandleFunc("GET /readyz", s.readyz)
+	if s.opts.Metrics != nil {
+		mux.Handle("GET /metrics", s.opts.Metrics)
 	}
-	s.logins(mux)
+	s.mountLogin(mux)
 	s.pages(mux)
 	return mux
 }
@@ -116,7 +111,7 @@ func (s *Server) Serve(l net.Listener) error {
 // Shutdown ends the Server, its streams at once. What has not ended with ctx is broken
 // off: net/http waits for seconds for connections that browsers make ahead of need.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.answers.end()
+	s.stopStreams()
 	err := s.http.Shutdown(ctx)
 	if ctx.Err() != nil {
 		return s.http.Close()
@@ -126,16 +121,16 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // pages mounts what people look at. Every page shows what is known when it is asked
 // for; scripts only keep it so.
-func (s *server) pages(mux *http.ServeMux) {
+func (s *Server) pages(mux *http.ServeMux) {
 	mux.HandleFunc("GET /static/{name...}", serveAsset)
 	mux.HandleFunc("GET /{$}", s.showOverview)
 	mux.HandleFunc("GET /state", s.showState)
 	mux.HandleFunc("GET /decisions/{number}", s.showRecord)
 	mux.HandleFunc("GET /hosts", s.showHosts)
-	mux.HandleFunc("GET /hosts/{host}", s.showHostPage)
+	mux.HandleFunc("GET /hosts/{host}", s.showHost)
 	mux.HandleFunc("POST /hosts/{host}", s.changeOrigin)
 	mux.HandleFunc("GET /explain", s.showExplain)
-	mux.HandleFunc("POST /explain", s.answerExplain)
+	mux.HandleFunc("POST /explain", s.postExplain)
 	mux.HandleFunc("GET /about", s.showAbout)
-	mux.HandleFunc("POST /reload", s.reloadByHand)
+	mux.HandleFunc("POST /reload", s.postReload)
 }

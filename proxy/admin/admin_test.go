@@ -104,7 +104,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		start := time.Now()
 		<-in
-		if took := time.Since(start); took != timeout {
+		if took := time.Since(start); took != requestTimeout {
 			t.Errorf("the next is let in after %v", took)
 		}
 	})

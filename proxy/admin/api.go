@@ -7,13 +7,13 @@ import (
 
 // An endpoint is a part of the API.
 type endpoint struct {
-	Method  string `json:"method"`
-	Path    string `json:"path"`
-	What    string `json:"what"`
-	handler http.HandlerFunc
+	Method      string `json:"method"`
+	Path        string `json:"path"`
+	Description string `json:"what"`
+	handler     http.HandlerFunc
 }
 
-func (s *server) endpoints() []endpoint {
+func (s *Server) endpoints() []endpoint {
 	return []endpoint{
 		{"GET", "/api/v1/status", "what this proxy is, where it has its things, and how it is", s.status},
 		{"GET", "/api/v1/decisions", "the last lines of the audit", s.decisions},
@@ -21,7 +21,7 @@ func (s *server) endpoints() []endpoint {
 		{"GET", "/api/v1/series", "requests allowed, blocked and waiting over time", s.series},
 		{"GET", "/api/v1/blockers", "the rules and reasons that have blocked most", s.blockers},
 		{"GET", "/api/v1/hosts", "hosts, their pace and their robots.txt", s.listHosts},
-		{"GET", "/api/v1/hosts/{host}", "one host, what decided its requests, and the text of its robots.txt", s.oneHost},
+		{"GET", "/api/v1/hosts/{host}", "one host, what decided its requests, and the text of its robots.txt", s.getHost},
 		{"POST", "/api/v1/explain", "what would be decided of a request, and why", s.explain},
 		{"POST", "/api/v1/purge", "forget the robots.txt of an origin", s.purge},
 		{"POST", "/api/v1/refetch", "fetch the robots.txt of an origin now", s.refetch},
@@ -31,36 +31,36 @@ func (s *server) endpoints() []endpoint {
 	}
 }
 
-func (s *server) newAPI() *http.ServeMux {
+func (s *Server) newAPIMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	all := s.endpoints()
 	for _, e := range all {
 		mux.HandleFunc(e.Method+" "+e.Path, e.handler)
 	}
 	mux.HandleFunc("GET /api/v1/{$}", func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := parameters(w, r); ok {
+		if _, ok := parseQuery(w, r); ok {
 			writeJSON(w, http.StatusOK, struct {
 				Version   string     `json:"version"`
 				Endpoints []endpoint `json:"endpoints"`
-			}{s.o.Version, all})
+			}{s.opts.Version, all})
 		}
 	})
 	return mux
 }
 
 // serveAPI answers a program: what the mux has no answer for too.
-func (s *server) serveAPI(w http.ResponseWriter, r *http.Request) {
-	handler, pattern := s.api.Handler(r)
+func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
+	handler, pattern := s.apiMux.Handler(r)
 	if pattern != "" {
-		s.api.ServeHTTP(w, r) // which also finds what stands in the path
+		s.apiMux.ServeHTTP(w, r) // which also finds what stands in the path
 		return
 	}
-	muted := mute{header: w.Header(), status: http.StatusOK}
+	muted := statusRecorder{header: w.Header(), status: http.StatusOK}
 	handler.ServeHTTP(&muted, r)
 	w.Header().Del("Content-Length")
 	if allowed := w.Header().Get("Allow"); muted.status == http.StatusMethodNotAllowed && allowed != "" {
-		problem(w, muted.status, "This is asked for by "+strings.ReplaceAll(allowed, ", ", " or ")+".")
+		writeProblem(w, muted.status, "This is asked for by "+strings.ReplaceAll(allowed, ", ", " or ")+".")
 		return
 	}
-	problem(w, muted.status, "GET /api/v1/ lists what there is.")
+	writeProblem(w, muted.status, "GET /api/v1/ lists what there is.")
 }

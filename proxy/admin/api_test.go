@@ -117,7 +117,7 @@ func TestParametersAreExact(t *testing.T) {
 		"/api/v1/proxy.pac?proxy=evil.test": "There is no parameter",
 		"/api/v1/hosts?" + url.QueryEscape(strings.Repeat(hostile, 50)) + "=1": "There is no parameter",
 	} {
-		if got := decode[trouble](t, f.ask("GET", target, ""), 400); !strings.Contains(got.Detail, want) || got.Status != 400 || got.Title != "Bad Request" || len(got.Detail) > 2000 {
+		if got := decode[problemDetails](t, f.ask("GET", target, ""), 400); !strings.Contains(got.Detail, want) || got.Status != 400 || got.Title != "Bad Request" || len(got.Detail) > 2000 {
 			t.Errorf("%s: %+v", target, got)
 		}
 	}
@@ -135,13 +135,13 @@ func TestTheListOfEndpointsIsWhole(t *testing.T) {
 	for _, e := range got.Endpoints {
 		other := map[string]string{"GET": "POST", "POST": "GET"}[e.Method]
 		w := f.ask(other, strings.ReplaceAll(e.Path, "{host}", "a.test"), "")
-		decode[trouble](t, w, 405)
-		if !strings.Contains(w.Header().Get("Allow"), e.Method) || e.What == "" {
+		decode[problemDetails](t, w, 405)
+		if !strings.Contains(w.Header().Get("Allow"), e.Method) || e.Description == "" {
 			t.Errorf("%s %s: Allow: %s", e.Method, e.Path, w.Header().Get("Allow"))
 		}
 	}
 	for _, target := range []string{"/api/", "/api/v2/hosts", "/api/v1/hosts/", "/api/v1/decisions/1"} {
-		decode[trouble](t, f.ask("GET", target, ""), 404)
+		decode[problemDetails](t, f.ask("GET", target, ""), 404)
 	}
 }
 
@@ -160,10 +160,10 @@ func TestBodiesAreExact(t *testing.T) {
 			t.Errorf("%.60s: %d, want %d: %s", body, w.Code, status, w.Body)
 		}
 		if status >= 400 {
-			decode[trouble](t, w, status)
+			decode[problemDetails](t, w, status)
 		}
 	}
-	decode[trouble](t, f.ask("POST", "/api/v1/explain?x=1", `{"url":"https://a.test/"}`), 400)
+	decode[problemDetails](t, f.ask("POST", "/api/v1/explain?x=1", `{"url":"https://a.test/"}`), 400)
 }
 
 func TestExplainAsksWhoDecides(t *testing.T) {
@@ -180,7 +180,7 @@ func TestExplainAsksWhoDecides(t *testing.T) {
 		Ruling: f.book.Peek(o).Under(robots.Standard()), Err: errors.New(hostile),
 	}
 	body := `{"url":"HTTPS://A.test:8443/private?x=<y>#z","user_agent":"FooBot/1.0","method":"HEAD","client":"lab","from":"a@b.test","dest":"image"}`
-	got := decode[forecast](t, f.ask("POST", "/api/v1/explain", body), 200)
+	got := decode[explainResponse](t, f.ask("POST", "/api/v1/explain", body), 200)
 	want := policy.Request{Client: "lab", Method: "HEAD", Origin: o, PathQuery: "/private?x=<y>", UserAgent: "FooBot/1.0", From: "a@b.test", Dest: "image"}
 	if asked != want {
 		t.Errorf("asked %+v", asked)
@@ -199,7 +199,7 @@ func TestExplainAsksWhoDecides(t *testing.T) {
 		t.Errorf("%+v", got.Excerpt.Agents)
 	}
 	d = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoFile, Pace: pace.Limits{Key: "b.test", PerSecond: 2}}
-	got = decode[forecast](t, f.ask("POST", "/api/v1/explain", `{"url":"http://b.test"}`), 200)
+	got = decode[explainResponse](t, f.ask("POST", "/api/v1/explain", `{"url":"http://b.test"}`), 200)
 	if got.Decision != "allow" || got.Gap != 0.5 || got.Wait == nil || *got.Wait != 0 || got.Excerpt != nil || asked.PathQuery != "/" || asked.Method != "GET" {
 		t.Errorf("%+v of %+v", got, asked)
 	}
@@ -215,21 +215,21 @@ func TestAskingIsBounded(t *testing.T) {
 			}
 		})
 		start := time.Now()
-		codes := make(chan int, maxAsking)
-		for range maxAsking {
+		codes := make(chan int, maxOriginWaits)
+		for range maxOriginWaits {
 			go func() { codes <- f.ask("POST", "/api/v1/explain", `{"url":"https://a.test/"}`).Code }()
 		}
 		synctest.Wait()
 		w := f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`)
-		if decode[trouble](t, w, 503); w.Header().Get("Retry-After") == "" {
+		if decode[problemDetails](t, w, 503); w.Header().Get("Retry-After") == "" {
 			t.Error("no Retry-After")
 		}
-		for range maxAsking {
+		for range maxOriginWaits {
 			if code := <-codes; code != http.StatusGatewayTimeout {
 				t.Errorf("%d", code)
 			}
 		}
-		if took := time.Since(start); took != maxAsked {
+		if took := time.Since(start); took != originWaitTimeout {
 			t.Errorf("after %v", took)
 		}
 		// A page says so too, instead of a verdict that nobody has come to.
@@ -238,7 +238,7 @@ func TestAskingIsBounded(t *testing.T) {
 			t.Errorf("%d:\n%s", late.Code, page)
 		}
 		f.know(t, "https://a.test", "")
-		decode[shownOrigin](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`), 200)
+		decode[originJSON](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`), 200)
 	})
 }
 
@@ -258,7 +258,7 @@ func TestPurgeAndRefetch(t *testing.T) {
 		t.Errorf("once more: %+v", got)
 	}
 	f.sites.texts["https://a.test"] = "User-agent: *\nDisallow: /new\nDisallow: /newer\n"
-	got := decode[shownOrigin](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"Op/1"}`), 200)
+	got := decode[originJSON](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"Op/1"}`), 200)
 	if got.Outcome != "rules" || got.Rules != 2 || got.Origin != "https://a.test" || got.Fetched.IsZero() || got.Text != nil {
 		t.Errorf("%+v", got.originState)
 	}
@@ -268,10 +268,10 @@ func TestPurgeAndRefetch(t *testing.T) {
 	for _, origin := range []string{"a.test", "https://", "https://a.test/x", "https://a.test?x", "https://u:p@a.test", "file:///etc/passwd", "https://a.test#x", "https://127.1", hostile, ""} {
 		body, _ := json.Marshal(map[string]string{"origin": origin})
 		for _, path := range []string{"purge", "refetch"} {
-			decode[trouble](t, f.ask("POST", "/api/v1/"+path, string(body)), 400)
+			decode[problemDetails](t, f.ask("POST", "/api/v1/"+path, string(body)), 400)
 		}
 	}
-	decode[trouble](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"a\nb"}`), 400)
+	decode[problemDetails](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"a\nb"}`), 400)
 	if len(f.sites.fetched) != 2 {
 		t.Errorf("fetched: %q", f.sites.fetched)
 	}
@@ -284,11 +284,11 @@ func TestReload(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	wrong = errors.New("config.yaml:3: listen: needs a restart\nconfig.yaml:9: " + hostile)
-	got := decode[trouble](t, f.ask("POST", "/api/v1/reload", ""), 422)
+	got := decode[problemDetails](t, f.ask("POST", "/api/v1/reload", ""), 422)
 	if len(got.Errors) < 2 || got.Errors[0] != "config.yaml:3: listen: needs a restart" {
 		t.Errorf("%q", got.Errors)
 	}
-	decode[trouble](t, newFixture(t).ask("POST", "/api/v1/reload", ""), 501)
+	decode[problemDetails](t, newFixture(t).ask("POST", "/api/v1/reload", ""), 501)
 }
 
 func TestFiles(t *testing.T) {
@@ -318,7 +318,7 @@ func TestFiles(t *testing.T) {
 			f := newFixture(t, withToken(secret), func(o *Options) { o.Proxy, o.ProxyTLS = c.proxy, c.secure })
 			w := f.ask("GET", "/api/v1/proxy.pac", "", "Host", c.host, "Authorization", "Bearer "+secret)
 			if c.want == "" {
-				decode[trouble](t, w, 400)
+				decode[problemDetails](t, w, 400)
 				return
 			}
 			if w.Code != 200 || w.Header().Get("Content-Type") != "application/x-ns-proxy-autoconfig" || !bytes.Contains(w.Body.Bytes(), []byte("return "+c.want)) {

@@ -12,19 +12,19 @@ import (
 )
 
 // purge forgets an origin's robots.txt.
-func (s *server) purge(w http.ResponseWriter, r *http.Request) {
-	var about struct {
+func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
+	var body struct {
 		Origin string `json:"origin"`
 	}
-	if !body(w, r, &about) {
+	if !decodeBody(w, r, &body) {
 		return
 	}
-	o, ok := named(w, about.Origin)
+	o, ok := requireOrigin(w, body.Origin)
 	if !ok {
 		return
 	}
-	purged := s.o.Book.Purge(o)
-	s.o.Log.Info("a robots.txt is forgotten, as the operator asks", "origin", o.String(), "known", purged)
+	purged := s.opts.Cache.Purge(o)
+	s.opts.Log.Info("a robots.txt is forgotten, as the operator asks", "origin", o.String(), "known", purged)
 	writeJSON(w, http.StatusOK, struct {
 		Origin string `json:"origin"`
 		Purged bool   `json:"purged"` // there was something to forget in memory
@@ -32,44 +32,44 @@ func (s *server) purge(w http.ResponseWriter, r *http.Request) {
 }
 
 // refetch has an origin's robots.txt fetched now.
-func (s *server) refetch(w http.ResponseWriter, r *http.Request) {
-	var about struct {
+func (s *Server) refetch(w http.ResponseWriter, r *http.Request) {
+	var body struct {
 		Origin    string `json:"origin"`
 		UserAgent string `json:"user_agent"`
 	}
-	if !body(w, r, &about) {
+	if !decodeBody(w, r, &body) {
 		return
 	}
-	o, ok := named(w, about.Origin)
+	o, ok := requireOrigin(w, body.Origin)
 	if !ok {
 		return
 	}
-	q, err := s.request(&inquiry{URL: o.String() + "/", UserAgent: about.UserAgent})
+	q, err := s.policyRequest(&explainRequest{URL: o.String() + "/", UserAgent: body.UserAgent})
 	if err != nil {
-		problem(w, http.StatusBadRequest, err.Error())
+		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	s.o.Log.Info("a robots.txt is fetched, as the operator asks", "origin", o.String())
-	s.ask(w, r, func(ctx context.Context) (any, error) {
-		e, err := s.o.Book.Refetch(ctx, s.o.Query(q))
+	s.opts.Log.Info("a robots.txt is fetched, as the operator asks", "origin", o.String())
+	s.writeAfterWait(w, r, func(ctx context.Context) (any, error) {
+		e, err := s.opts.Cache.Refetch(ctx, s.opts.Query(q))
 		if err != nil {
 			return nil, err
 		}
-		return shownOriginOf(newOriginState(e, s.o.Dialect()), time.Now()), nil
+		return newOriginJSON(newOriginState(e, s.opts.Dialect()), time.Now()), nil
 	})
 }
 
 // reload has the configuration read anew, whole or not at all.
-func (s *server) reload(w http.ResponseWriter, r *http.Request) {
-	if !nothing(w, r) {
+func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
+	if !requireEmptyBody(w, r) {
 		return
 	}
-	if s.o.Reload == nil {
-		problem(w, http.StatusNotImplemented, "This proxy has no configuration that it could read anew.")
+	if s.opts.Reload == nil {
+		writeProblem(w, http.StatusNotImplemented, "This proxy has no configuration that it could read anew.")
 		return
 	}
-	if err := s.o.Reload(r.Context()); err != nil {
-		problem(w, http.StatusUnprocessableEntity, "The configuration stays as it was.", strings.Split(err.Error(), "\n")...)
+	if err := s.opts.Reload(r.Context()); err != nil {
+		writeProblem(w, http.StatusUnprocessableEntity, "The configuration stays as it was.", strings.Split(err.Error(), "\n")...)
 		return
 	}
 	writeJSON(w, http.StatusOK, struct {
@@ -78,23 +78,23 @@ func (s *server) reload(w http.ResponseWriter, r *http.Request) {
 }
 
 // caPEM answers with the certificate that clients have to trust.
-func (s *server) caPEM(w http.ResponseWriter, r *http.Request) {
-	if _, ok := parameters(w, r); !ok {
+func (s *Server) caPEM(w http.ResponseWriter, r *http.Request) {
+	if _, ok := parseQuery(w, r); !ok {
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-pem-file")
 	w.Header().Set("Content-Disposition", `attachment; filename="robotsproxy-ca.pem"`)
-	w.Write(s.o.CAPEM())
+	w.Write(s.opts.CAPEM())
 }
 
 // proxyPAC answers with the file by which a browser finds the proxy.
-func (s *server) proxyPAC(w http.ResponseWriter, r *http.Request) {
-	if _, ok := parameters(w, r); !ok {
+func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request) {
+	if _, ok := parseQuery(w, r); !ok {
 		return
 	}
-	script := guide.PAC(s.proxyFor(r))
+	script := guide.PAC(s.proxyAddress(r))
 	if script == nil {
-		problem(w, http.StatusBadRequest, "It cannot be told by which name you reach the proxy.")
+		writeProblem(w, http.StatusBadRequest, "It cannot be told by which name you reach the proxy.")
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ns-proxy-autoconfig")
@@ -102,22 +102,22 @@ func (s *server) proxyPAC(w http.ResponseWriter, r *http.Request) {
 }
 
 // proxyFor gives the proxy's host:port as who asks reaches it: where it listens, or if
-// that is everywhere, the host that was asked; with a scheme in front where it speaks TLS,
+// that is everywhere, the host that was origin; with a scheme in front where it speaks TLS,
 // and "" where the host is none.
-func (s *server) proxyFor(r *http.Request) string {
-	host, port, err := net.SplitHostPort(s.o.Proxy.String())
+func (s *Server) proxyAddress(r *http.Request) string {
+	host, port, err := net.SplitHostPort(s.opts.Proxy.String())
 	if err != nil {
 		return ""
 	}
 	if ip := net.ParseIP(host); ip.IsUnspecified() {
-		asked, err := robots.ParseOrigin("http", r.Host)
+		origin, err := robots.ParseOrigin("http", r.Host)
 		if err != nil {
 			return ""
 		}
-		host = asked.Host
+		host = origin.Host
 	}
 	host = net.JoinHostPort(host, port)
-	if s.o.ProxyTLS {
+	if s.opts.ProxyTLS {
 		host = "https://" + host
 	}
 	return host

@@ -10,31 +10,31 @@ import (
 )
 
 const (
-	maxDecisions = 1000 // in an answer
-	maxLines     = 5000 // of the feed that are looked at at once
+	maxDecisions    = 1000 // in an answer
+	maxScannedLines = 5000 // of the feed that are looked at at once
 )
 
 // filters are the parameters that a filter is made of.
-var filters = []string{"decision", "reason", "host", "client", "agent", "q"}
+var filterParams = []string{"decision", "reason", "host", "client", "agent", "q"}
 
 // A filter says which lines are asked for: those where each of its members that is not
 // empty is the line's; q is a part of one of several. The zero filter takes all.
 type filter struct{ decision, reason, host, client, agent, q string }
 
 // filterOf reads the filters.
-func filterOf(g *given) filter {
+func parseFilter(params *queryParams) filter {
 	return filter{
-		decision: g.oneOf("decision", "", "allow", "block"),
-		reason:   g.text("reason"),
-		host:     strings.ToLower(g.text("host")),
-		client:   g.text("client"),
-		agent:    strings.ToLower(g.text("agent")),
-		q:        strings.ToLower(g.text("q")),
+		decision: params.oneOf("decision", "", "allow", "block"),
+		reason:   params.get("reason"),
+		host:     strings.ToLower(params.get("host")),
+		client:   params.get("client"),
+		agent:    strings.ToLower(params.get("agent")),
+		q:        strings.ToLower(params.get("q")),
 	}
 }
 
 // takes says whether a line of the audit is asked for.
-func (f *filter) takes(line []byte) bool {
+func (f *filter) matches(line []byte) bool {
 	if *f == (filter{}) {
 		return true
 	}
@@ -45,12 +45,12 @@ func (f *filter) takes(line []byte) bool {
 	if json.Unmarshal(line, &l) != nil {
 		return false
 	}
-	is := func(want, have string) bool { return want == "" || want == have }
-	return is(f.decision, l.Decision) && is(f.reason, l.Reason) && is(f.host, l.Host) && is(f.client, l.Client) &&
-		is(f.agent, strings.ToLower(l.Agent)) && f.within(l.URL, l.Host, l.UserAgent, l.Agent, l.Client, l.Rule, l.ID)
+	equal := func(want, have string) bool { return want == "" || want == have }
+	return equal(f.decision, l.Decision) && equal(f.reason, l.Reason) && equal(f.host, l.Host) && equal(f.client, l.Client) &&
+		equal(f.agent, strings.ToLower(l.Agent)) && f.containsText(l.URL, l.Host, l.UserAgent, l.Agent, l.Client, l.Rule, l.ID)
 }
 
-func (f *filter) within(texts ...string) bool {
+func (f *filter) containsText(texts ...string) bool {
 	for _, text := range texts {
 		if strings.Contains(strings.ToLower(text), f.q) {
 			return true
@@ -62,55 +62,55 @@ func (f *filter) within(texts ...string) bool {
 // decisions answers with the last lines, or with the first behind one; behind one that
 // there never was are none, and newest tells so. Each is the audit's very octets, so that
 // its hash can be worked out.
-func (s *server) decisions(w http.ResponseWriter, r *http.Request) {
-	g, ok := parameters(w, r, append([]string{"limit", "after"}, filters...)...)
+func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
+	params, ok := parseQuery(w, r, append([]string{"limit", "after"}, filterParams...)...)
 	if !ok {
 		return
 	}
-	f, limit := filterOf(&g), g.number("limit", 100, maxDecisions)
-	after, from := g.line("after")
-	if g.bad(w) {
+	f, limit := parseFilter(&params), params.intUpTo("limit", 100, maxDecisions)
+	after, resume := params.lineNumber("after")
+	if params.writeError(w) {
 		return
 	}
-	newest := s.o.Live.Newest() // first: what comes meanwhile is then asked for next
-	lines, missed := s.o.Live.After(after, maxLines)
+	newest := s.opts.Live.Newest() // first: what comes meanwhile is then asked for next
+	lines, missed := s.opts.Live.After(after, maxScannedLines)
 	if n := len(lines); n > 0 {
 		newest = lines[n-1].Number
 	}
-	taken := f.all(lines)
+	matched := f.selectLines(lines)
 	switch {
-	case len(taken) <= limit:
-	case from: // who asks on from there misses none
-		taken = taken[:limit]
-		newest = taken[limit-1].Number
+	case len(matched) <= limit:
+	case resume: // who asks on from there misses none
+		matched = matched[:limit]
+		newest = matched[limit-1].Number
 	default:
-		taken = taken[len(taken)-limit:]
+		matched = matched[len(matched)-limit:]
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Write(listed(taken, missed, newest))
+	w.Write(encodeDecisions(matched, missed, newest))
 }
 
 // after gives the lines behind one, to a stream that comes back. Where there is no line
 // of that number yet, those that it had are of another audit: it begins with the oldest.
-func (s *server) after(number uint64, most int) (lines []live.Line, missed uint64) {
-	if newest := s.o.Live.Newest(); newest > 0 && newest < number {
+func (s *Server) linesAfter(number uint64, limit int) (lines []live.Line, missed uint64) {
+	if newest := s.opts.Live.Newest(); newest > 0 && newest < number {
 		number = 0
 	}
-	return s.o.Live.After(number, most)
+	return s.opts.Live.After(number, limit)
 }
 
-func (f *filter) all(lines []live.Line) []live.Line {
-	taken := lines[:0]
+func (f *filter) selectLines(lines []live.Line) []live.Line {
+	matched := lines[:0]
 	for _, l := range lines {
-		if f.takes(l.JSON) {
-			taken = append(taken, l)
+		if f.matches(l.JSON) {
+			matched = append(matched, l)
 		}
 	}
-	return taken
+	return matched
 }
 
 // listed writes lines as they are, which encoding/json would not.
-func listed(lines []live.Line, missed, newest uint64) []byte {
+func encodeDecisions(lines []live.Line, missed, newest uint64) []byte {
 	b := []byte(`{"decisions":[`)
 	for i, l := range lines {
 		if i > 0 {
@@ -123,41 +123,41 @@ func listed(lines []live.Line, missed, newest uint64) []byte {
 	return append(b, "}\n"...)
 }
 
-// series answers with what has been counted over time.
-func (s *server) series(w http.ResponseWriter, r *http.Request) {
-	g, ok := parameters(w, r, "span")
+// series answers with what has been series over time.
+func (s *Server) series(w http.ResponseWriter, r *http.Request) {
+	params, ok := parseQuery(w, r, "span")
 	if !ok {
 		return
 	}
-	span := g.oneOf("span", "hour", "day")
-	if g.bad(w) {
+	span := params.oneOf("span", "hour", "day")
+	if params.writeError(w) {
 		return
 	}
-	counted := s.o.Live.Series(map[string]live.Span{"hour": live.Hour, "day": live.Day}[span])
+	series := s.opts.Live.Series(map[string]live.Span{"hour": live.Hour, "day": live.Day}[span])
 	writeJSON(w, http.StatusOK, struct {
 		Start   string  `json:"start"`
 		Step    float64 `json:"step_s"`
 		Allowed []int64 `json:"allowed"`
 		Blocked []int64 `json:"blocked"`
 		Waiting []int64 `json:"waiting"`
-	}{stamp(counted.Start), counted.Step.Seconds(), counted.Allowed, counted.Blocked, counted.Waiting})
+	}{formatTime(series.Start), series.Step.Seconds(), series.Allowed, series.Blocked, series.Waiting})
 }
 
 const maxBlockers = 200 // in an answer
 
 // blockers answers with what has blocked most.
-func (s *server) blockers(w http.ResponseWriter, r *http.Request) {
-	g, ok := parameters(w, r, "limit")
+func (s *Server) blockers(w http.ResponseWriter, r *http.Request) {
+	params, ok := parseQuery(w, r, "limit")
 	if !ok {
 		return
 	}
-	limit := g.number("limit", 20, maxBlockers)
-	if g.bad(w) {
+	limit := params.intUpTo("limit", 20, maxBlockers)
+	if params.writeError(w) {
 		return
 	}
 	writeJSON(w, http.StatusOK, struct {
 		Blockers []cause `json:"blockers"`
-	}{causesOf(s.o.Live.Blockers(limit))})
+	}{newCauses(s.opts.Live.Blockers(limit))})
 }
 
 // A cause is what has decided requests.
@@ -172,10 +172,10 @@ type cause struct {
 	Last     string `json:"last,omitempty"`
 }
 
-func causesOf(all []live.Cause) []cause {
+func newCauses(all []live.Cause) []cause {
 	causes := []cause{}
 	for _, c := range all {
-		causes = append(causes, cause{c.Host, c.Robots, c.Rule, c.Line, c.Reason, c.Decision, c.Count, stamp(c.Last)})
+		causes = append(causes, cause{c.Host, c.Robots, c.Rule, c.Line, c.Reason, c.Decision, c.Count, formatTime(c.Last)})
 	}
 	return causes
 }

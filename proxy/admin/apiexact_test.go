@@ -38,7 +38,7 @@ func TestWhatIsNotTakenIsRefused(t *testing.T) {
 		{"POST", "/api/v1/explain", `{"url":"https://a.test/","client":"nobody"}`, 400, "client is none of the configuration's, and no address"},
 	} {
 		w := f.ask(c.method, c.target, c.body)
-		if decode[trouble](t, w, c.status); !strings.Contains(w.Body.String(), c.says) {
+		if decode[problemDetails](t, w, c.status); !strings.Contains(w.Body.String(), c.says) {
 			t.Errorf("%s %s %.40s: no %q in %s", c.method, c.target, c.body, c.says, w.Body)
 		}
 	}
@@ -66,7 +66,7 @@ func TestExplainTakesClientsThatThereAre(t *testing.T) {
 	})
 	want := []string{"", "lab", "192.0.2.7", "2001:db8::1"}
 	for _, client := range want {
-		decode[forecast](t, f.ask("POST", "/api/v1/explain", fmt.Sprintf(`{"url":"https://a.test/","client":%q}`, client)), 200)
+		decode[explainResponse](t, f.ask("POST", "/api/v1/explain", fmt.Sprintf(`{"url":"https://a.test/","client":%q}`, client)), 200)
 	}
 	if !slices.Equal(asked, want) {
 		t.Errorf("%q", asked)

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	maxAsking = 16               // requests at once that may wait for an origin
-	maxAsked  = 30 * time.Second // for which one waits
+	maxOriginWaits    = 16               // requests at once that may wait for an origin
+	originWaitTimeout = 30 * time.Second // for which one waits
 )
 
 // An inquiry is about a request that nobody has sent.
-type inquiry struct {
+type explainRequest struct {
 	URL       string `json:"url"`
 	UserAgent string `json:"user_agent"`
 	Method    string `json:"method"`
@@ -34,8 +34,8 @@ type inquiry struct {
 
 // request reads an inquiry as the proxy would read the request. Its client is one of the
 // configuration, or an address, as whose others ask.
-func (s *server) request(q *inquiry) (policy.Request, error) {
-	if _, err := netip.ParseAddr(q.Client); err != nil && q.Client != "" && !slices.Contains(s.o.Clients(), q.Client) {
+func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
+	if _, err := netip.ParseAddr(q.Client); err != nil && q.Client != "" && !slices.Contains(s.opts.Clients(), q.Client) {
 		return policy.Request{}, errors.New("client is none of the configuration's, and no address")
 	}
 	origin, pathQuery, err := explain.ParseURL(q.URL)
@@ -64,7 +64,7 @@ func (s *server) request(q *inquiry) (policy.Request, error) {
 }
 
 // A forecast is what would be decided about a request, and when the request could go.
-type forecast struct {
+type explainResponse struct {
 	URL      string `json:"url"`
 	Decision string `json:"decision"`
 	explain.Explanation
@@ -83,78 +83,78 @@ type excerpt struct {
 }
 
 // explain answers what would be decided of a request, by asking who decides.
-func (s *server) explain(w http.ResponseWriter, r *http.Request) {
-	var q inquiry
-	if !body(w, r, &q) {
+func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
+	var q explainRequest
+	if !decodeBody(w, r, &q) {
 		return
 	}
-	request, err := s.request(&q)
+	request, err := s.policyRequest(&q)
 	if err != nil {
-		problem(w, http.StatusBadRequest, err.Error())
+		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	s.ask(w, r, func(ctx context.Context) (any, error) {
-		d := s.o.Explain(ctx, request)
-		return s.forecast(&request, &d), nil
+	s.writeAfterWait(w, r, func(ctx context.Context) (any, error) {
+		d := s.opts.Explain(ctx, request)
+		return s.newExplainResponse(&request, &d), nil
 	})
 }
 
 // ask answers with what f gives, which may wait for an origin. What f has had fetched by
 // then is not lost.
-func (s *server) ask(w http.ResponseWriter, r *http.Request, f func(context.Context) (any, error)) {
-	var got any
+func (s *Server) writeAfterWait(w http.ResponseWriter, r *http.Request, f func(context.Context) (any, error)) {
+	var result any
 	var err error
-	if unasked := s.patiently(w, r, func(ctx context.Context) { got, err = f(ctx) }); unasked != nil {
-		problem(w, unasked.status, unasked.why)
+	if failure := s.waitForOrigin(w, r, func(ctx context.Context) { result, err = f(ctx) }); failure != nil {
+		writeProblem(w, failure.status, failure.detail)
 		return
 	}
 	if err != nil {
-		problem(w, http.StatusServiceUnavailable, "There is no robots.txt to be had.", err.Error())
+		writeProblem(w, http.StatusServiceUnavailable, "There is no robots.txt to be had.", err.Error())
 		return
 	}
-	writeJSON(w, http.StatusOK, got)
+	writeJSON(w, http.StatusOK, result)
 }
 
 // An impatience is why what waits for an origin has come to nothing.
-type impatience struct {
+type waitFailure struct {
 	status int
-	why    string
+	detail string
 }
 
 var (
-	tooMany = &impatience{http.StatusServiceUnavailable, fmt.Sprintf("%d such requests wait for an answer, and there may be no more.", maxAsking)}
-	tooLate = &impatience{http.StatusGatewayTimeout, fmt.Sprintf("The site has not answered for its robots.txt within %s; the fetch goes on.", maxAsked)}
+	tooManyWaits = &waitFailure{http.StatusServiceUnavailable, fmt.Sprintf("%d such requests wait for an answer, and there may be no more.", maxOriginWaits)}
+	waitTimedOut = &waitFailure{http.StatusGatewayTimeout, fmt.Sprintf("The site has not answered for its robots.txt within %s; the fetch goes on.", originWaitTimeout)}
 )
 
 // patiently does what may wait for an origin, for a while and not too much at once; nil:
 // it is done. Else Retry-After is set where it helps.
-func (s *server) patiently(w http.ResponseWriter, r *http.Request, do func(context.Context)) *impatience {
-	if !enter(s.asking) {
+func (s *Server) waitForOrigin(w http.ResponseWriter, r *http.Request, f func(context.Context)) *waitFailure {
+	if !s.waitSlots.tryAcquire() {
 		w.Header().Set("Retry-After", "5")
-		return tooMany
+		return tooManyWaits
 	}
-	defer leave(s.asking)
-	at, end := http.NewResponseController(w), time.Now().Add(maxAsked+timeout)
-	at.SetReadDeadline(end) // the server's own are of what takes no time
-	at.SetWriteDeadline(end)
-	ctx, cancel := context.WithTimeout(r.Context(), maxAsked)
+	defer s.waitSlots.release()
+	control, deadline := http.NewResponseController(w), time.Now().Add(originWaitTimeout+requestTimeout)
+	control.SetReadDeadline(deadline) // the server's own are of what takes no time
+	control.SetWriteDeadline(deadline)
+	ctx, cancel := context.WithTimeout(r.Context(), originWaitTimeout)
 	defer cancel()
-	if do(ctx); ctx.Err() != nil {
-		return tooLate
+	if f(ctx); ctx.Err() != nil {
+		return waitTimedOut
 	}
 	return nil
 }
 
-func (s *server) forecast(r *policy.Request, d *policy.Decision) *forecast {
+func (s *Server) newExplainResponse(r *policy.Request, d *policy.Decision) *explainResponse {
 	x := explain.Of(d)
-	f := &forecast{
+	f := &explainResponse{
 		URL: r.Origin.String() + r.PathQuery, Decision: d.Verdict.String(), Explanation: x, Signal: x.ContentSignal, Usage: x.ContentUsage,
 	}
 	if a := d.Ruling.Result; a != nil {
-		f.Excerpt = excerptOf(x.Excerpt(string(a.Body)))
+		f.Excerpt = newExcerpt(x.Excerpt(string(a.Body)))
 	}
-	state, _ := s.o.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
-	f.Gap = gapOf(&d.Pace, &state).Seconds()
+	state, _ := s.opts.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
+	f.Gap = requestGap(&d.Pace, &state).Seconds()
 	if d.Verdict == policy.Allow {
 		f.Wait = new(max(0, time.Until(state.NextSlot).Round(time.Millisecond)).Seconds())
 	}
@@ -162,14 +162,14 @@ func (s *server) forecast(r *policy.Request, d *policy.Decision) *forecast {
 }
 
 // gapOf is the time between two requests under limits, to a host in a state; zero: they set none.
-func gapOf(l *pace.Limits, state *pace.HostState) time.Duration {
+func requestGap(l *pace.Limits, state *pace.HostState) time.Duration {
 	if l.PerSecond <= 0 {
 		return 0
 	}
 	return max(time.Duration(float64(time.Second)/l.PerSecond), l.CrawlDelay, state.Slowed)
 }
 
-func excerptOf(e *explain.Excerpt) *excerpt {
+func newExcerpt(e *explain.Excerpt) *excerpt {
 	if e == nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 type hostList struct {
-	Hosts []shownHost
+	Hosts []hostJSON
 	Total int
 	Next  string
 }
@@ -68,13 +68,13 @@ func TestHostsAreJoined(t *testing.T) {
 }
 
 type wholeHost struct {
-	shownHost
+	hostJSON
 	Causes []cause
 }
 
 func TestOneHost(t *testing.T) {
 	f := newFixture(t)
-	decode[trouble](t, f.ask("GET", "/api/v1/hosts/b.test", ""), 404)
+	decode[problemDetails](t, f.ask("GET", "/api/v1/hosts/b.test", ""), 404)
 	text := "User-agent: *\nDisallow: /" + hostile
 	f.know(t, "https://b.test", text)
 	f.know(t, "http://b.test:8080", "other")
@@ -113,7 +113,7 @@ func TestOneHostIsBounded(t *testing.T) {
 			texts++
 		}
 	}
-	if len(got.Origins) != maxOrigins || got.More != 10 || texts != maxTexts/len(long) || w.Body.Len() > 2*maxTexts {
+	if len(got.Origins) != maxOrigins || got.More != 10 || texts != maxTextBytes/len(long) || w.Body.Len() > 2*maxTextBytes {
 		t.Errorf("%d origins, %d more, %d texts, %d octets", len(got.Origins), got.More, texts, w.Body.Len())
 	}
 }
@@ -127,7 +127,7 @@ func TestAListReadsWhatItShows(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := newFixture(t, func(o *Options) { o.Dialect = func() robots.Dialect { return google } })
-		for i := range 2 * hostsEach {
+		for i := range 2 * hostsPerPage {
 			f.know(t, fmt.Sprintf("https://h%d.test", i), "User-agent: *\n"+strings.Repeat("Disallow: /a/b/c\n", 100))
 		}
 		before := f.book.Stats().Bytes

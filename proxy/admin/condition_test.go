@@ -39,25 +39,25 @@ func TestStatusTellsWhatIsKnownOfTheProxy(t *testing.T) {
 		Config                                       string  `json:"config_file"`
 		State                                        string  `json:"state_dir"`
 		Audit                                        string  `json:"audit_file"`
-		CA                                           certificate
+		CA                                           caCertificate
 		Healthy, Ready                               bool
 		Reasons                                      []string
-		Reloads                                      reloading
+		Reloads                                      reloadStatus
 	}
 	got := decode[answer](t, f.ask("GET", "/api/v1/status", ""), 200)
-	if got.Version != "v1.2.3" || got.Commit != "c0ffee" || got.Go != runtime.Version() || got.Started != stamp(started) || got.Uptime < 3600 || got.Proxy != "127.0.0.1:8080" || got.Dialect != "standard" ||
+	if got.Version != "v1.2.3" || got.Commit != "c0ffee" || got.Go != runtime.Version() || got.Started != formatTime(started) || got.Uptime < 3600 || got.Proxy != "127.0.0.1:8080" || got.Dialect != "standard" ||
 		got.Config != "/etc/robots.yaml" || got.State != "/var/lib/robots" || got.Audit != "/var/lib/robots/audit.jsonl" {
 		t.Errorf("%+v", got)
 	}
-	if got.CA != (certificate{"CN=test CA,O=robotsproxy", guide.Fingerprint(der), stamp(until)}) {
+	if got.CA != (caCertificate{"CN=test CA,O=robotsproxy", guide.Fingerprint(der), formatTime(until)}) {
 		t.Errorf("%+v", got.CA)
 	}
-	if !got.Healthy || !got.Ready || got.Reasons == nil || len(got.Reasons) > 0 || got.Reloads.OK != 2 || got.Reloads.Refused != 1 || got.Reloads.LastOK != stamp(reloaded) || got.Reloads.Errors != nil {
+	if !got.Healthy || !got.Ready || got.Reasons == nil || len(got.Reasons) > 0 || got.Reloads.OK != 2 || got.Reloads.Refused != 1 || got.Reloads.LastOK != formatTime(reloaded) || got.Reloads.Errors != nil {
 		t.Errorf("%+v", got)
 	}
 	lastErr, unready = errors.New("one\n"+hostile), errors.New("shutting down")
 	got = decode[answer](t, f.ask("GET", "/api/v1/status", ""), 200)
-	if !got.Healthy || got.Ready || !slices.Equal(got.Reasons, []string{"shutting down"}) || got.Reloads.Errors[0] != "one" || got.Reloads.Since != stamp(reloaded) {
+	if !got.Healthy || got.Ready || !slices.Equal(got.Reasons, []string{"shutting down"}) || got.Reloads.Errors[0] != "one" || got.Reloads.Since != formatTime(reloaded) {
 		t.Errorf("%+v", got)
 	}
 	bare := decode[map[string]any](t, newFixture(t).ask("GET", "/api/v1/status", ""), 200)

@@ -16,13 +16,13 @@ import (
 
 // policyOfContent (Content Security Policy 3) has a page take nothing from elsewhere,
 // run no script that stands in it, and stand in no other page.
-const policyOfContent = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // secure says of an answer, whatever it is, that it is what it says it is, is not to be
 // kept, and is for nobody else's page.
-func secure(h http.Header) {
-	h.Set("Content-Security-Policy", policyOfContent)
+func setSecurityHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin") // with no-referrer our own forms would come from the origin "null" (Fetch Standard 3.1)
 	h.Set("Cache-Control", "no-store")
@@ -31,17 +31,17 @@ func secure(h http.Header) {
 }
 
 // guard lets in who may ask, and gives every answer its security headers.
-func (s *server) guard(next http.Handler) http.Handler {
+func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		secure(w.Header())
-		token := s.o.Token()
+		setSecurityHeaders(w.Header())
+		token := s.opts.Token()
 		switch {
 		case token == "":
-			if status, why := strange(r); status != 0 {
-				s.refuse(w, r, status, why)
+			if status, detail := rejectNonLocal(r); status != 0 {
+				s.refuse(w, r, status, detail)
 				return
 			}
-		case !public(r.URL.Path) && !s.knows(r, token):
+		case !isPublicPath(r.URL.Path) && !s.authenticated(r, token):
 			s.challenge(w, r)
 			return
 		}
@@ -50,7 +50,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 }
 
 // public says what is answered without a token: health, and what a login takes.
-func public(p string) bool {
+func isPublicPath(p string) bool {
 	switch p {
 	case "/healthz", "/readyz", "/login", "/logout":
 		return true
@@ -58,10 +58,10 @@ func public(p string) bool {
 	return strings.HasPrefix(p, "/static/") && path.Clean(p) == p // the same for everybody
 }
 
-// strange says of a request that comes without a token why it is not answered; zero:
+// strange says of a request that comes without a token detail it is not answered; zero:
 // it is. It has to have come to loopback, and for a name of this machine's: a page that
 // makes a name of its own lead here (DNS rebinding) has the browser send that name.
-func strange(r *http.Request) (status int, why string) {
+func rejectNonLocal(r *http.Request) (status int, detail string) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if local == nil || !local.IP.IsLoopback() {
 		return http.StatusForbidden, "Without admin.token, only this machine itself is answered."
@@ -69,7 +69,7 @@ func strange(r *http.Request) (status int, why string) {
 	if r.Host == "" && !r.ProtoAtLeast(1, 1) { // no browser is so old
 		return 0, ""
 	}
-	if !ownName(r.Host) {
+	if !isLocalName(r.Host) {
 		return http.StatusMisdirectedRequest, "Without admin.token, only requests for localhost or for an address are answered: another name may be a stranger's."
 	}
 	return 0, ""
@@ -77,15 +77,15 @@ func strange(r *http.Request) (status int, why string) {
 
 // ownName says whether a Host header, with any port or none, is an address or a name
 // that can only mean this machine (RFC 6761 6.3).
-func ownName(hostport string) bool {
-	host := hostport
-	if h, port, err := net.SplitHostPort(hostport); err == nil {
+func isLocalName(hostPort string) bool {
+	host := hostPort
+	if h, port, err := net.SplitHostPort(hostPort); err == nil {
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "" {
 			return false
 		}
 		host = h
-	} else if inner, ok := strings.CutPrefix(hostport, "["); ok {
-		if host, ok = strings.CutSuffix(inner, "]"); !ok {
+	} else if unbracketed, ok := strings.CutPrefix(hostPort, "["); ok {
+		if host, ok = strings.CutSuffix(unbracketed, "]"); !ok {
 			return false
 		}
 	}
@@ -98,64 +98,64 @@ func ownName(hostport string) bool {
 
 // knows says whether a request shows that who sends it knows the token: by itself, or by
 // the cookie of a login.
-func (s *server) knows(r *http.Request, token string) bool {
-	presented, ok := bearer(r)
-	return ok && same(presented, token) || s.loggedIn(r, token)
+func (s *Server) authenticated(r *http.Request, token string) bool {
+	presented, ok := bearerToken(r)
+	return ok && equalSecrets(presented, token) || s.hasSession(r, token)
 }
 
 // challenge asks who does not know the token for it.
-func (s *server) challenge(w http.ResponseWriter, r *http.Request) {
-	_, presented := bearer(r)
-	if !presented && wantsPage(r) {
-		http.Redirect(w, r, loginFor(r), http.StatusSeeOther)
+func (s *Server) challenge(w http.ResponseWriter, r *http.Request) {
+	_, presented := bearerToken(r)
+	if !presented && wantsHTML(r) {
+		http.Redirect(w, r, loginURL(r), http.StatusSeeOther)
 		return
 	}
 	challenge := `Bearer realm="robotsproxy"`
-	why := "This asks for the token in admin.token: send it as Authorization: Bearer TOKEN."
+	detail := "This asks for the token in admin.token: send it as Authorization: Bearer TOKEN."
 	if presented {
 		challenge += `, error="invalid_token"` // RFC 6750 3.1
-		why = "This is not the token in admin.token."
+		detail = "This is not the token in admin.token."
 	}
 	w.Header().Set("WWW-Authenticate", challenge)
-	s.refuse(w, r, http.StatusUnauthorized, why)
+	s.refuse(w, r, http.StatusUnauthorized, detail)
 }
 
 // same compares in a time that tells neither where two texts differ nor how long they are.
 // How many are tried is not bounded: whoever is to be let in would have to be held up by
 // what others try, and a token is too long to be found that way.
-func same(a, b string) bool {
+func equalSecrets(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
 // bearer gives what stands behind Authorization: Bearer (RFC 6750 2.1).
-func bearer(r *http.Request) (token string, ok bool) {
+func bearerToken(r *http.Request) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
 // wantsPage says whether it is a person that waits for the answer.
-func wantsPage(r *http.Request) bool {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead || isAPI(r) || r.URL.Path == "/metrics" {
+func wantsHTML(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || isAPIRequest(r) || r.URL.Path == "/metrics" {
 		return false
 	}
 	return r.Header.Get("Sec-Fetch-Mode") == "navigate" || strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// refuse answers why a request is not answered: programs in JSON, others in words.
-func (s *server) refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
-	if !wantsPage(r) {
-		problem(w, status, why)
+// refuse answers detail a request is not answered: programs in JSON, others in words.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	if !wantsHTML(r) {
+		writeProblem(w, status, detail)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	fmt.Fprintf(w, "%d %s\n%s\n", status, http.StatusText(status), why)
+	fmt.Fprintf(w, "%d %s\n%s\n", status, http.StatusText(status), detail)
 }
 
 // loginFor is where somebody is sent who has to log in first.
-func loginFor(r *http.Request) string {
-	next := ownPath(r.URL.RequestURI())
+func loginURL(r *http.Request) string {
+	next := localPath(r.URL.RequestURI())
 	if next == "/" {
 		return "/login"
 	}
@@ -163,7 +163,7 @@ func loginFor(r *http.Request) string {
 }
 
 // ownPath gives a path and query that lead nowhere but here, "/" instead of any other.
-func ownPath(next string) string {
+func localPath(next string) string {
 	u, err := url.ParseRequestURI(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") ||
 		strings.Contains(next, `\`) || u.Path == "/login" || u.Path == "/logout" {
@@ -173,7 +173,7 @@ func ownPath(next string) string {
 }
 
 // loggedIn says whether a request has the cookie of a session.
-func (s *server) loggedIn(r *http.Request, token string) bool {
+func (s *Server) hasSession(r *http.Request, token string) bool {
 	for _, c := range r.CookiesNamed(cookieName) { // one may be of another port's
 		if s.sessions.valid(c.Value, token, time.Now()) {
 			return true

@@ -101,7 +101,7 @@ func TestTheTokenIsAskedFor(t *testing.T) {
 			if c.status != 401 {
 				return
 			}
-			if p := decode[trouble](t, got, 401); p.Status != 401 || p.Title != "Unauthorized" || p.Detail == "" {
+			if p := decode[problemDetails](t, got, 401); p.Status != 401 || p.Title != "Unauthorized" || p.Detail == "" {
 				t.Errorf("%+v", p)
 			}
 			if ch := got.Header().Get("WWW-Authenticate"); !strings.HasPrefix(ch, "Bearer ") {
@@ -147,7 +147,7 @@ func TestALoginGivesACookie(t *testing.T) {
 	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/hosts?q=a" || c == nil {
 		t.Fatalf("%d to %s, %v", w.Code, w.Header().Get("Location"), c)
 	}
-	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || c.Secure || c.Domain != "" || c.MaxAge != int(maxSession.Seconds()) {
+	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || c.Secure || c.Domain != "" || c.MaxAge != int(sessionLifetime.Seconds()) {
 		t.Errorf("%+v", c)
 	}
 	if strings.Contains(c.Value, secret) {
@@ -191,7 +191,7 @@ func TestASessionEnds(t *testing.T) {
 			t.Errorf("after another token: %d", got)
 		}
 		token = secret
-		<-time.After(maxSession - 2*time.Second)
+		<-time.After(sessionLifetime - 2*time.Second)
 		if got := f.by(c.Value); got != 200 {
 			t.Errorf("before its end: %d", got)
 		}
@@ -215,23 +215,23 @@ func TestASessionEnds(t *testing.T) {
 func TestEndedSessionsAreBounded(t *testing.T) {
 	s := newSessions()
 	now := time.Now()
-	kept := s.begin(secret, now)
+	kept := s.create(secret, now)
 	var first string
-	for i := range maxEnded {
-		cookie := s.begin(secret, now)
+	for i := range maxRevoked {
+		cookie := s.create(secret, now)
 		if i == 0 {
 			first = cookie
 		}
-		s.end(cookie, secret, now)
+		s.revoke(cookie, secret, now)
 	}
-	if len(s.ended) != maxEnded || !s.valid(kept, secret, now) {
-		t.Fatalf("%d", len(s.ended))
+	if len(s.revoked) != maxRevoked || !s.valid(kept, secret, now) {
+		t.Fatalf("%d", len(s.revoked))
 	}
-	s.end(s.begin(secret, now), secret, now)
-	if len(s.ended) != 0 || s.valid(kept, secret, now) || s.valid(first, secret, now) {
+	s.revoke(s.create(secret, now), secret, now)
+	if len(s.revoked) != 0 || s.valid(kept, secret, now) || s.valid(first, secret, now) {
 		t.Error("a session goes on, or one is ended no more")
 	}
-	if cookie := s.begin(secret, now); !s.valid(cookie, secret, now) {
+	if cookie := s.create(secret, now); !s.valid(cookie, secret, now) {
 		t.Error("nobody can log in")
 	}
 }

@@ -52,7 +52,7 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	well := func() error { return nil }
 	o := Options{
 		Healthy: well, Ready: well, Log: slog.New(slog.DiscardHandler),
-		Live: f.feed, Book: f.book, Pacer: f.pacer, Dialect: robots.Standard,
+		Live: f.feed, Cache: f.book, Pacer: f.pacer, Dialect: robots.Standard,
 		Explain: func(context.Context, policy.Request) policy.Decision {
 			return policy.Decision{Reason: policy.ReasonDenied}
 		},

@@ -15,7 +15,7 @@ import (
 // A hostState is all that is known of one host now: what was decided for its
 // requests, what its pace is at, and what its origins say. The host may be one that
 // only one of the three knows: hosts that share a pace show the same, and where none
-// of them is known any more it stands under the name that it is kept under.
+// of them is known any more it stands under the name that it is byKey under.
 type hostState struct {
 	Host    string        `json:"host"`
 	Allowed int64         `json:"allowed"`
@@ -56,21 +56,21 @@ type originState struct {
 	Error   string    `json:"error,omitempty"`
 	Retry   time.Time `json:"retry,omitzero"` // when an origin that fails is next tried
 
-	of     robots.Origin
+	origin robots.Origin
 	ruling cache.Ruling
 }
 
 // hosts gives the state of all hosts that are known, in the order of their names. What
 // their origins say is not read yet: it may take long for many.
-func (o *Options) hosts() []*hostState {
-	return slices.SortedFunc(maps.Values(o.known()), func(a, b *hostState) int { return cmp.Compare(a.Host, b.Host) })
+func (o *Options) sortedHosts() []*hostState {
+	return slices.SortedFunc(maps.Values(o.hostsByName()), func(a, b *hostState) int { return cmp.Compare(a.Host, b.Host) })
 }
 
 // known gives the hosts that anything is known of: by their requests, their robots.txt
 // or their pace.
-func (o *Options) known() map[string]*hostState {
+func (o *Options) hostsByName() map[string]*hostState {
 	all := make(map[string]*hostState)
-	named := func(name string) *hostState {
+	get := func(name string) *hostState {
 		h := all[name]
 		if h == nil {
 			h = &hostState{Host: name}
@@ -79,13 +79,13 @@ func (o *Options) known() map[string]*hostState {
 		return h
 	}
 	for _, l := range o.Live.Hosts() {
-		named(l.Host).count(l)
+		get(l.Host).setCounts(l)
 	}
-	for e := range o.Book.All() {
-		h := named(e.Origin().Host)
+	for e := range o.Cache.All() {
+		h := get(e.Origin().Host)
 		h.entries = append(h.entries, e)
 	}
-	o.addPaces(all, named)
+	o.addPaceStates(all, get)
 	return all
 }
 
@@ -94,51 +94,51 @@ func (o *Options) host(name string) (hostState, bool) {
 	h := hostState{Host: name}
 	l, known := o.Live.Host(name)
 	if known {
-		h.count(l)
+		h.setCounts(l)
 	}
 	if p, found := o.Pacer.Host(o.PaceKey(name), name); found {
 		h.Pace, known = newPaceState(p), true
 	}
-	for e := range o.Book.All() {
+	for e := range o.Cache.All() {
 		if e.Origin().Host == name {
 			h.entries, known = append(h.entries, e), true
 		}
 	}
-	h.read(o.Dialect())
+	h.loadOrigins(o.Dialect())
 	return h, known
 }
 
 // addPaces says of all hosts what their pace is at.
-func (o *Options) addPaces(all map[string]*hostState, named func(string) *hostState) {
-	kept := make(map[string]pace.HostState)
+func (o *Options) addPaceStates(all map[string]*hostState, get func(string) *hostState) {
+	byKey := make(map[string]pace.HostState)
 	for _, p := range o.Pacer.Hosts() {
-		kept[p.Key] = p
+		byKey[p.Key] = p
 	}
-	shown := make(map[string]bool)
+	used := make(map[string]bool)
 	for name, h := range all {
 		key := o.PaceKey(name)
-		p, known := kept[key]
-		if apart, backedOff := kept[name]; backedOff && name != key {
-			p.BackedOff(apart)
+		p, known := byKey[key]
+		if backOff, backedOff := byKey[name]; backedOff && name != key {
+			p.BackedOff(backOff)
 			known = true
 		}
-		if shown[key], shown[name] = true, true; known {
+		if used[key], used[name] = true, true; known {
 			h.Pace = newPaceState(p)
 		}
 	}
-	for key, p := range kept {
-		if !shown[key] {
-			named(key).Pace = newPaceState(p)
+	for key, p := range byKey {
+		if !used[key] {
+			get(key).Pace = newPaceState(p)
 		}
 	}
 }
 
-func (h *hostState) count(l live.Host) {
+func (h *hostState) setCounts(l live.Host) {
 	h.Allowed, h.Blocked, h.WaitedS, h.Last = l.Allowed, l.Blocked, l.Waited.Seconds(), l.Last
 }
 
 // read says what the origins of a host say, as a dialect has it.
-func (h *hostState) read(d robots.Dialect) {
+func (h *hostState) loadOrigins(d robots.Dialect) {
 	h.Origins = make([]originState, 0, len(h.entries))
 	for _, e := range h.entries {
 		h.Origins = append(h.Origins, newOriginState(e, d))
@@ -163,7 +163,7 @@ func newOriginState(e *cache.Entry, d robots.Dialect) originState {
 	r := e.Under(d)
 	s := originState{
 		Origin: e.Origin().String(), Outcome: r.Outcome.String(), Rules: r.File.Rules(),
-		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry, of: e.Origin(), ruling: r,
+		Fetched: r.Fetched(), Expires: e.Expires(), Stale: r.Stale, Retry: r.Retry, origin: e.Origin(), ruling: r,
 	}
 	if a := r.Result; a != nil {
 		s.URL, s.Status, s.Bytes, s.SHA256, s.Agent = a.URL, a.Status, len(a.Body), a.SHA256, a.UserAgent

@@ -19,39 +19,39 @@ import (
 )
 
 // isAPI says whether it is a program that asks, by where.
-func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/api/") }
+func isAPIRequest(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/api/") }
 
 // mute takes of an answer the status and the header.
-type mute struct {
+type statusRecorder struct {
 	header http.Header
 	status int
 }
 
-func (m *mute) Header() http.Header { return m.header }
+func (m *statusRecorder) Header() http.Header { return m.header }
 
-func (m *mute) WriteHeader(status int) { m.status = status }
+func (m *statusRecorder) WriteHeader(status int) { m.status = status }
 
-func (m *mute) Write(b []byte) (int, error) { return len(b), nil }
+func (m *statusRecorder) Write(b []byte) (int, error) { return len(b), nil }
 
 // A trouble is RFC 9457's problem details; its type is about:blank, the status says all.
-type trouble struct {
+type problemDetails struct {
 	Title  string   `json:"title"`
 	Status int      `json:"status"`
 	Detail string   `json:"detail"`
 	Errors []string `json:"errors,omitempty"`
 }
 
-func problem(w http.ResponseWriter, status int, detail string, errors ...string) {
+func writeProblem(w http.ResponseWriter, status int, detail string, errors ...string) {
 	w.Header().Set("Content-Type", "application/problem+json")
-	write(w, status, trouble{http.StatusText(status), status, detail, errors})
+	writeEscapedJSON(w, status, problemDetails{http.StatusText(status), status, detail, errors})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	write(w, status, v)
+	writeEscapedJSON(w, status, v)
 }
 
-func write(w http.ResponseWriter, status int, v any) {
+func writeEscapedJSON(w http.ResponseWriter, status int, v any) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // rules and addresses are full of "&"
@@ -63,104 +63,104 @@ func write(w http.ResponseWriter, status int, v any) {
 }
 
 // given are the parameters of a request, each named at most once.
-type given struct {
+type queryParams struct {
 	values url.Values
-	wrong  error // the first that is
+	err    error // the first that is
 }
 
 // parameters reads what stands behind the "?", where nothing may stand but what is
 // known; else it answers.
-func parameters(w http.ResponseWriter, r *http.Request, known ...string) (given, bool) {
+func parseQuery(w http.ResponseWriter, r *http.Request, known ...string) (queryParams, bool) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		problem(w, http.StatusBadRequest, "The parameters cannot be read.")
-		return given{}, false
+		writeProblem(w, http.StatusBadRequest, "The parameters cannot be read.")
+		return queryParams{}, false
 	}
 	for name, all := range values {
 		if !slices.Contains(known, name) {
-			there := "none"
+			allowed := "none"
 			if len(known) > 0 {
-				there = strings.Join(known, ", ")
+				allowed = strings.Join(known, ", ")
 			}
-			problem(w, http.StatusBadRequest, fmt.Sprintf("There is no parameter %q here; there are: %s.", clip(name), there))
-			return given{}, false
+			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("There is no parameter %q here; there are: %s.", clipInput(name), allowed))
+			return queryParams{}, false
 		}
 		if len(all) > 1 {
-			problem(w, http.StatusBadRequest, fmt.Sprintf("The parameter %s is there twice.", name))
-			return given{}, false
+			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("The parameter %s is there twice.", name))
+			return queryParams{}, false
 		}
 	}
-	return given{values: values}, true
+	return queryParams{values: values}, true
 }
 
-func (g *given) text(name string) string { return g.values.Get(name) }
+func (p *queryParams) get(name string) string { return p.values.Get(name) }
 
 // number gives one from 1 to most, or zero's stand-in.
-func (g *given) number(name string, otherwise, most int) int {
-	text := g.values.Get(name)
+func (p *queryParams) intUpTo(name string, defaultValue, limit int) int {
+	text := p.values.Get(name)
 	if text == "" {
-		return otherwise
+		return defaultValue
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		g.not(name, fmt.Sprintf("a number from 1 to %d", most))
+	if err != nil || n < 1 || n > limit {
+		p.setError(name, fmt.Sprintf("a number from 1 to %d", limit))
 	}
 	return n
 }
 
 // line gives the number of a line, and whether there is one.
-func (g *given) line(name string) (n uint64, ok bool) {
-	text := g.values.Get(name)
+func (p *queryParams) lineNumber(name string) (n uint64, ok bool) {
+	text := p.values.Get(name)
 	if text == "" {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		g.not(name, "the number of a line")
+		p.setError(name, "the number of a line")
 	}
 	return n, err == nil
 }
 
 // oneOf gives one of a few words, the first where there is none.
-func (g *given) oneOf(name string, words ...string) string {
-	text := g.values.Get(name)
+func (p *queryParams) oneOf(name string, words ...string) string {
+	text := p.values.Get(name)
 	if text == "" {
 		return words[0]
 	}
 	if !slices.Contains(words, text) {
-		g.not(name, "one of "+strings.Join(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" }), ", "))
+		p.setError(name, "one of "+strings.Join(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" }), ", "))
 	}
 	return text
 }
 
-func (g *given) not(name, what string) {
-	if g.wrong == nil {
-		g.wrong = fmt.Errorf("%s is not %s", name, what)
+func (p *queryParams) setError(name, what string) {
+	if p.err == nil {
+		p.err = fmt.Errorf("%s is not %s", name, what)
 	}
 }
 
 // bad answers where a parameter is wrong.
-func (g *given) bad(w http.ResponseWriter) bool {
-	if g.wrong != nil {
-		problem(w, http.StatusBadRequest, g.wrong.Error())
+func (p *queryParams) writeError(w http.ResponseWriter) bool {
+	if p.err != nil {
+		writeProblem(w, http.StatusBadRequest, p.err.Error())
 	}
-	return g.wrong != nil
+	return p.err != nil
 }
 
 // body reads a request's JSON object into to; else it answers. Nothing may stand there
 // that to does not have, and nothing behind it.
-func body(w http.ResponseWriter, r *http.Request, to any) bool {
-	if _, ok := parameters(w, r); !ok {
+func decodeBody(w http.ResponseWriter, r *http.Request, dst any) bool {
+	if _, ok := parseQuery(w, r); !ok {
 		return false
 	}
-	return object(w, http.MaxBytesReader(w, r.Body, maxBody), to)
+	return decodeObject(w, http.MaxBytesReader(w, r.Body, maxBody), dst)
 }
 
 // object reads a JSON object alone.
-func object(w http.ResponseWriter, from io.Reader, to any) bool {
-	dec := json.NewDecoder(from)
+func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
+	dec := json.NewDecoder(src)
 	dec.DisallowUnknownFields()
-	err := dec.Decode(to)
+	err := dec.Decode(dst)
 	if err == nil {
 		if _, err = dec.Token(); errors.Is(err, io.EOF) {
 			return true
@@ -173,37 +173,37 @@ func object(w http.ResponseWriter, from io.Reader, to any) bool {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("it ends before the object does")
 	}
-	if _, long := errors.AsType[*http.MaxBytesError](err); long {
-		problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d octets.", maxBody))
+	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
+		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d octets.", maxBody))
 		return false
 	}
-	problem(w, http.StatusBadRequest, "The body is not the JSON object that this takes.", clip(err.Error()))
+	writeProblem(w, http.StatusBadRequest, "The body is not the JSON object that this takes.", clipInput(err.Error()))
 	return false
 }
 
 // nothing reads a body that has to be empty, or an object without members; else it answers.
-func nothing(w http.ResponseWriter, r *http.Request) bool {
-	if _, ok := parameters(w, r); !ok {
+func requireEmptyBody(w http.ResponseWriter, r *http.Request) bool {
+	if _, ok := parseQuery(w, r); !ok {
 		return false
 	}
-	from := bufio.NewReader(http.MaxBytesReader(w, r.Body, maxBody))
-	if _, err := from.Peek(1); errors.Is(err, io.EOF) {
+	src := bufio.NewReader(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, err := src.Peek(1); errors.Is(err, io.EOF) {
 		return true
 	}
-	return object(w, from, &struct{}{})
+	return decodeObject(w, src, &struct{}{})
 }
 
 // clip bounds what a stranger's word takes in a sentence.
-func clip(s string) string {
-	const most = 200
-	if len(s) > most {
-		return s[:most] + "..."
+func clipInput(s string) string {
+	const maxBytes = 200
+	if len(s) > maxBytes {
+		return s[:maxBytes] + "..."
 	}
 	return s
 }
 
 // stamp is a time as the audit has it, to be read by what reads RFC 3339; "": none.
-func stamp(t time.Time) string {
+func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
@@ -227,25 +227,13 @@ func parseOrigin(text string) (robots.Origin, error) {
 }
 
 // named reads the origin that a request is about; else it answers.
-func named(w http.ResponseWriter, text string) (robots.Origin, bool) {
+func requireOrigin(w http.ResponseWriter, text string) (robots.Origin, bool) {
 	o, err := parseOrigin(text)
 	if err != nil {
-		problem(w, http.StatusBadRequest, err.Error())
+		writeProblem(w, http.StatusBadRequest, err.Error())
 	}
 	return o, err == nil
 }
 
 // maxBody bounds what is read of any request, in octets.
 const maxBody = 64 << 10
-
-// enter takes a place, if there is one.
-func enter(places chan struct{}) bool {
-	select {
-	case places <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func leave(places chan struct{}) { <-places }

@@ -130,7 +130,7 @@ func TestNothingBreaksOut(t *testing.T) {
 
 // A line that is not of a request has no verdict, and nothing can be asked about it.
 func TestRowOfAnotherKind(t *testing.T) {
-	r := newRow(live.Line{Number: 1, JSON: []byte(`{"time":"2026-11-21T05:00:00Z","kind":"robots","url":"http://a.test/robots.txt","host":"a.test","status":200}`)})
+	r := newDecisionRow(live.Line{Number: 1, JSON: []byte(`{"time":"2026-11-21T05:00:00Z","kind":"robots","url":"http://a.test/robots.txt","host":"a.test","status":200}`)})
 	if r.Word != "robots" || r.Kind != "plain" || r.Host != "a.test" || r.Path != "/robots.txt" || r.Status != "200" || r.ExplainHref != "" {
 		t.Errorf("%+v", r)
 	}
@@ -279,7 +279,7 @@ func (w *world) follow(t testing.TB, path string, form url.Values) *http.Respons
 }
 
 func TestALongFileIsShownInParts(t *testing.T) {
-	text := "User-agent: *\n" + strings.Repeat("Disallow: /nothing\n", linesEach) + "Disallow: /far\n"
+	text := "User-agent: *\n" + strings.Repeat("Disallow: /nothing\n", linesPerPage) + "Disallow: /far\n"
 	w := newWorld(t, map[string]string{"long.example": text})
 	w.come(t, visit{client: "a", agent: "b", url: "https://long.example/far"})
 	doc := w.get(t, "/hosts/long.example", http.StatusOK)
@@ -383,7 +383,7 @@ func TestAboutReloads(t *testing.T) {
 func TestAssetsMayBeKeptByTheirVersion(t *testing.T) {
 	w := newWorld(t, sample)
 	for name, kind := range map[string]string{"page.css": "text/css", "overview.js": "text/javascript", "uplot/uPlot.iife.min.js": "text/javascript", "icon.svg": "image/svg+xml", "uplot/LICENSE": "text/plain"} {
-		resp := w.ask(t, "GET", look().address(name), nil)
+		resp := w.ask(t, "GET", ui().assetURL(name), nil)
 		if resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), kind) || !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: %d %v", name, resp.StatusCode, resp.Header)
 		}

@@ -152,11 +152,11 @@ func TestNothingIsSaidToHappenByItself(t *testing.T) {
 	})
 	for in, want := range map[time.Duration]string{-time.Hour: "when next asked", 0: "when next asked", time.Minute: "in 1 min"} {
 		at := time.Now()
-		if got := onceAsked(at, at.Add(in)); got != want {
+		if got := nextFetchText(at, at.Add(in)); got != want {
 			t.Errorf("%v: %q", in, got)
 		}
 	}
-	if got := nextSlot(newPaceState(pace.HostState{NextSlot: time.Now()}), time.Now().Add(-time.Millisecond)); got != "now" {
+	if got := nextSlotText(newPaceState(pace.HostState{NextSlot: time.Now()}), time.Now().Add(-time.Millisecond)); got != "now" {
 		t.Errorf("an idle host's next slot is %q", got)
 	}
 }

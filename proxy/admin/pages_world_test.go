@@ -95,7 +95,7 @@ func newWorld(t testing.TB, texts map[string]string, change ...func(*Options)) *
 	check(t, err)
 	o := Options{
 		Healthy: func() error { return w.unwell() }, Ready: func() error { return nil }, Log: quiet,
-		Live: w.feed, Book: w.book, Pacer: w.pacer, Dialect: robots.Standard, Explain: w.engine.Decide, Query: w.engine.Query,
+		Live: w.feed, Cache: w.book, Pacer: w.pacer, Dialect: robots.Standard, Explain: w.engine.Decide, Query: w.engine.Query,
 		Clients: func() []string { return []string{"lab-a", "lab-b", "a", "b"} },
 		Reload:  func(context.Context) error { return <-w.reloads },
 		CAPEM:   func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") }, Proxy: l.Addr(), Version: "1.2.3",

@@ -17,7 +17,7 @@ import (
 
 // timeout is for a request to come and for its answer to be read, where nothing that
 // takes longer is asked for.
-const timeout = 10 * time.Second
+const requestTimeout = 10 * time.Second
 
 // Options make a Server. All are required but Metrics, Token, PaceKey, Reload,
 // Reloads, Store, About, Clients and Version.
@@ -29,7 +29,7 @@ type Options struct {
 	Log     *slog.Logger
 
 	Live    *live.Feed
-	Book    Book
+	Cache   RobotsCache
 	Pacer   *pace.Pacer
 	Dialect func() robots.Dialect                                 // by which the files of the Book are shown
 	PaceKey func(host string) string                              // what the pace of a host is kept under; nil: its name
@@ -57,7 +57,7 @@ func (o *Options) missing() string {
 		is   bool
 	}{
 		{"Healthy", o.Healthy != nil}, {"Ready", o.Ready != nil}, {"Log", o.Log != nil}, {"Live", o.Live != nil},
-		{"Book", o.Book != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil},
+		{"Cache", o.Cache != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil},
 		{"CAPEM", o.CAPEM != nil}, {"Proxy", o.Proxy != nil},
 	} {
 		if !need.is {
@@ -68,23 +68,25 @@ func (o *Options) missing() string {
 }
 
 // A Book is what is known of origins; [cache.Cache] is one.
-type Book interface {
+type RobotsCache interface {
 	All() iter.Seq[*cache.Entry]
 	Peek(robots.Origin) *cache.Entry
 	Purge(robots.Origin) bool
 	Refetch(ctx context.Context, q cache.Query) (*cache.Entry, error)
 }
 
-// A server is what answers.
-type server struct {
-	o        Options
-	sessions *sessions
-	streams  chan struct{} // has an element for each that is open
-	asking   chan struct{} // likewise for what may wait for an origin
-	ending   chan struct{} // closed when no stream is to go on
-	end      func()        // closes it
-	api      *http.ServeMux
-	other    *http.ServeMux
+// A Server serves the operator's listener. Make one with New, run it with Serve and
+// stop it with Shutdown. Its methods may be called by any number of goroutines.
+type Server struct {
+	http        http.Server
+	opts        Options
+	sessions    *sessions
+	streamSlots slots         // one slot for each open stream
+	waitSlots   slots         // one slot for each request that waits for an origin
+	streamsDone chan struct{} // closed when all streams must end
+	stopStreams func()        // closes ending
+	apiMux      *http.ServeMux
+	rootMux     *http.ServeMux
 }
 
 // About is what only who starts the proxy knows of it.
@@ -108,3 +110,18 @@ type Store struct {
 	Members   int       // replicas that were last seen, this one among them
 	Expected  int       // replicas that there may be
 }
+
+// slots bounds how many goroutines do something at once; its capacity is the bound.
+type slots chan struct{}
+
+// tryAcquire takes a slot if one is free.
+func (s slots) tryAcquire() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s slots) release() { <-s }

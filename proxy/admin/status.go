@@ -15,7 +15,7 @@ import (
 	"robotsproxy/proxy/guide"
 )
 
-func answer(check func() error) http.HandlerFunc {
+func healthHandler(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if err := check(); err != nil {
@@ -28,14 +28,14 @@ func answer(check func() error) http.HandlerFunc {
 }
 
 // A certificate is that of the CA, as it is recognised.
-type certificate struct {
+type caCertificate struct {
 	Subject string `json:"subject"`
 	SHA256  string `json:"sha256"` // as ca show has it
 	Expires string `json:"expires"`
 }
 
 // ca reads the certificate that clients have to trust; nil where it cannot be read.
-func (o *Options) ca() *certificate {
+func (o *Options) caCertificate() *caCertificate {
 	block, _ := pem.Decode(o.CAPEM())
 	if block == nil {
 		return nil
@@ -44,11 +44,11 @@ func (o *Options) ca() *certificate {
 	if err != nil {
 		return nil
 	}
-	return &certificate{c.Subject.String(), guide.Fingerprint(c.Raw), stamp(c.NotAfter)}
+	return &caCertificate{c.Subject.String(), guide.Fingerprint(c.Raw), formatTime(c.NotAfter)}
 }
 
 // A reloading is what came of reading the configuration anew.
-type reloading struct {
+type reloadStatus struct {
 	OK      uint64   `json:"ok"`
 	Refused uint64   `json:"refused"`
 	Since   string   `json:"in_force_since,omitempty"`
@@ -59,16 +59,16 @@ type reloading struct {
 }
 
 // reloads says what came of reloads; nil where nothing is reloaded.
-func (o *Options) reloads() *reloading {
+func (o *Options) reloadStatus() *reloadStatus {
 	if o.Reloads == nil {
 		return nil
 	}
 	ok, refused, last, err := o.Reloads()
-	r := &reloading{OK: ok, Refused: refused, LastOK: stamp(last), since: last}
+	r := &reloadStatus{OK: ok, Refused: refused, LastOK: formatTime(last), since: last}
 	if last.IsZero() {
 		r.since = o.About().Started
 	}
-	r.Since = stamp(r.since)
+	r.Since = formatTime(r.since)
 	if err != nil {
 		r.Errors = strings.Split(err.Error(), "\n")
 	}
@@ -77,7 +77,7 @@ func (o *Options) reloads() *reloading {
 
 // outdated says in a sentence that the configuration in force is not the one of the
 // file; "": it is.
-func (r *reloading) outdated() string {
+func (r *reloadStatus) warning() string {
 	switch {
 	case r == nil || r.Errors == nil:
 		return ""
@@ -88,35 +88,35 @@ func (r *reloading) outdated() string {
 }
 
 // status answers with what the proxy is, where it has its things, and how it is.
-func (s *server) status(w http.ResponseWriter, r *http.Request) {
-	if _, ok := parameters(w, r); !ok {
+func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	if _, ok := parseQuery(w, r); !ok {
 		return
 	}
-	about := s.o.About()
+	about := s.opts.About()
 	st := struct {
-		Version  string       `json:"version"`
-		Commit   string       `json:"commit,omitempty"`
-		Go       string       `json:"go"`
-		Started  string       `json:"started,omitempty"`
-		Uptime   float64      `json:"uptime_s,omitempty"`
-		Config   string       `json:"config_file,omitempty"`
-		State    string       `json:"state_dir,omitempty"`
-		Audit    string       `json:"audit_file,omitempty"`
-		Proxy    string       `json:"proxy"`
-		ProxyTLS bool         `json:"proxy_tls"`
-		Dialect  string       `json:"dialect"`
-		CA       *certificate `json:"ca,omitempty"`
-		Healthy  bool         `json:"healthy"`
-		Ready    bool         `json:"ready"`
-		Reasons  []string     `json:"reasons"` // why it is not one or the other
-		Reloads  *reloading   `json:"reloads,omitempty"`
-		Store    *storeStatus `json:"store,omitempty"`
+		Version  string         `json:"version"`
+		Commit   string         `json:"commit,omitempty"`
+		Go       string         `json:"go"`
+		Started  string         `json:"started,omitempty"`
+		Uptime   float64        `json:"uptime_s,omitempty"`
+		Config   string         `json:"config_file,omitempty"`
+		State    string         `json:"state_dir,omitempty"`
+		Audit    string         `json:"audit_file,omitempty"`
+		Proxy    string         `json:"proxy"`
+		ProxyTLS bool           `json:"proxy_tls"`
+		Dialect  string         `json:"dialect"`
+		CA       *caCertificate `json:"ca,omitempty"`
+		Healthy  bool           `json:"healthy"`
+		Ready    bool           `json:"ready"`
+		Reasons  []string       `json:"reasons"` // why it is not one or the other
+		Reloads  *reloadStatus  `json:"reloads,omitempty"`
+		Store    *storeStatus   `json:"store,omitempty"`
 	}{
-		Version: s.o.Version, Commit: about.Commit, Go: runtime.Version(), Started: stamp(about.Started),
+		Version: s.opts.Version, Commit: about.Commit, Go: runtime.Version(), Started: formatTime(about.Started),
 		Config: about.Config, State: about.State, Audit: about.Audit,
-		Proxy: s.o.Proxy.String(), ProxyTLS: s.o.ProxyTLS, Dialect: s.o.Dialect().Name, CA: s.o.ca(),
-		Healthy: s.o.Healthy() == nil, Ready: s.o.Ready() == nil, Reasons: append([]string{}, s.trouble()...), Reloads: s.o.reloads(),
-		Store: s.o.storeStatus(),
+		Proxy: s.opts.Proxy.String(), ProxyTLS: s.opts.ProxyTLS, Dialect: s.opts.Dialect().Name, CA: s.opts.caCertificate(),
+		Healthy: s.opts.Healthy() == nil, Ready: s.opts.Ready() == nil, Reasons: append([]string{}, s.healthErrors()...), Reloads: s.opts.reloadStatus(),
+		Store: s.opts.storeStatus(),
 	}
 	if !about.Started.IsZero() {
 		st.Uptime = time.Since(about.Started).Round(time.Millisecond).Seconds()
@@ -125,17 +125,17 @@ func (s *server) status(w http.ResponseWriter, r *http.Request) {
 }
 
 // trouble says what is wrong, each thing once.
-func (s *server) trouble() (all []string) {
-	for _, check := range []func() error{s.o.Healthy, s.o.Ready} {
-		if err := check(); err != nil && !slices.Contains(all, visible(err.Error())) {
-			all = append(all, visible(err.Error()))
+func (s *Server) healthErrors() (all []string) {
+	for _, check := range []func() error{s.opts.Healthy, s.opts.Ready} {
+		if err := check(); err != nil && !slices.Contains(all, printable(err.Error())) {
+			all = append(all, printable(err.Error()))
 		}
 	}
 	return all
 }
 
 // aloneWords says in a sentence or two that the replicas are not together; "": they are.
-func (s *Store) aloneWords() string {
+func (s *Store) warning() string {
 	if !s.Alone {
 		return ""
 	}
@@ -146,10 +146,10 @@ func (s *Store) aloneWords() string {
 	if s.Returning {
 		return fmt.Sprintf("The store that the replicas share answers again: this one paces alone%s, and with the others in a moment.", since)
 	}
-	return fmt.Sprintf("The store that the replicas share is away: %s. This one paces alone%s, %s.", visible(s.Why), since, s.timesWords())
+	return fmt.Sprintf("The store that the replicas share is away: %s. This one paces alone%s, %s.", printable(s.Why), since, s.paceText())
 }
 
-func (s *Store) timesWords() string {
+func (s *Store) paceText() string {
 	if s.Times <= 1 {
 		return "as fast as is permitted"
 	}
@@ -173,23 +173,23 @@ func (o *Options) storeStatus() *storeStatus {
 		return nil
 	}
 	s := o.Store()
-	return &storeStatus{s.Replica, !s.Alone, s.aloneWords(), stamp(s.Since), max(s.Times, 1), s.Members, s.Expected}
+	return &storeStatus{s.Replica, !s.Alone, s.warning(), formatTime(s.Since), max(s.Times, 1), s.Members, s.Expected}
 }
 
 // alone says that this replica is; "": it is not, or on its own.
-func (o *Options) alone() string {
+func (o *Options) storeWarning() string {
 	if o.Store == nil {
 		return ""
 	}
 	s := o.Store()
-	return s.aloneWords()
+	return s.warning()
 }
 
 // ready answers whether requests are taken: they are while the store is away, which is
 // said below.
-func (s *server) ready(w http.ResponseWriter, r *http.Request) {
-	answer(s.o.Ready)(w, r)
-	if words := s.o.alone(); words != "" {
-		io.WriteString(w, words+"\n")
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	healthHandler(s.opts.Ready)(w, r)
+	if warning := s.opts.storeWarning(); warning != "" {
+		io.WriteString(w, warning+"\n")
 	}
 }

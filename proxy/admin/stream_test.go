@@ -83,10 +83,10 @@ func TestAStreamTellsWhatComes(t *testing.T) {
 				t.Fatalf("%d: %q, want %q", i, got, want)
 			}
 		}
-		if took := time.Since(start); took > pollEach {
+		if took := time.Since(start); took > pollInterval {
 			t.Errorf("after %v", took)
 		}
-		if got := l.next(t); got != ":" || time.Since(start) != beatEach { // long past what other answers may take
+		if got := l.next(t); got != ":" || time.Since(start) != heartbeatInterval { // long past what other answers may take
 			t.Errorf("%q after %v", got, time.Since(start))
 		}
 		for time.Since(start) < time.Hour {
@@ -96,9 +96,9 @@ func TestAStreamTellsWhatComes(t *testing.T) {
 		}
 		l.Close()
 		synctest.Wait()
-		<-time.After(pollEach)
+		<-time.After(pollInterval)
 		synctest.Wait()
-		if n := len(f.answers.streams); n != 0 {
+		if n := len(f.streamSlots); n != 0 {
 			t.Errorf("%d streams after it was left", n)
 		}
 	})
@@ -183,9 +183,9 @@ func TestAStreamThatNobodyReads(t *testing.T) {
 		if got := other.next(t); !strings.HasPrefix(got, "id: 3001\n") {
 			t.Errorf("%q", got)
 		}
-		<-time.After(timeout + time.Second)
+		<-time.After(requestTimeout + time.Second)
 		synctest.Wait()
-		if n := len(f.answers.streams); n != 1 {
+		if n := len(f.streamSlots); n != 1 {
 			t.Errorf("%d streams", n)
 		}
 		if rest, err := io.ReadAll(l.b); err == nil && len(rest) > 100_000 {
@@ -206,7 +206,7 @@ func TestStreamsAreBounded(t *testing.T) {
 			t.Errorf("%v", l.r)
 		}
 		all[0].Close()
-		<-time.After(pollEach)
+		<-time.After(pollInterval)
 		synctest.Wait()
 		if l := listen(t, dial(), "/api/v1/decisions/stream"); l.r.StatusCode != 200 {
 			t.Errorf("after one was left: %v", l.r)
@@ -228,20 +228,20 @@ func TestAStreamEndsWithWhatOpenedIt(t *testing.T) {
 			for start := time.Now(); ; {
 				if got, err := l.event(); err != nil {
 					return
-				} else if time.Since(start) > after+pollEach {
+				} else if time.Since(start) > after+pollInterval {
 					t.Fatalf("%s: still open, %q", what, got)
 				}
 			}
 		}
-		<-time.After(maxSession - time.Minute)
-		ends("its time", by("Cookie", cookie.String()), time.Minute+beatEach)
+		<-time.After(sessionLifetime - time.Minute)
+		ends("its time", by("Cookie", cookie.String()), time.Minute+heartbeatInterval)
 		_, cookie = f.login(secret, "/")
 		left := by("Cookie", cookie.String())
 		f.ask("POST", "/logout", "", "Cookie", cookie.String())
-		ends("a logout", left, beatEach)
+		ends("a logout", left, heartbeatInterval)
 		old := by("Authorization", "Bearer "+secret)
 		token.Store("another-token-of-some-length")
-		ends("another token", old, beatEach)
+		ends("another token", old, heartbeatInterval)
 	})
 }
 
@@ -281,7 +281,7 @@ func TestAStreamsHead(t *testing.T) {
 	if w := f.ask("HEAD", "/api/v1/decisions/stream", ""); w.Code != 200 || w.Header().Get("Content-Type") != "text/event-stream" || w.Body.Len() > 0 {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
-	if n := len(f.answers.streams); n != 0 {
+	if n := len(f.streamSlots); n != 0 {
 		t.Errorf("%d streams", n)
 	}
 }

@@ -19,43 +19,43 @@ var files embed.FS
 
 // look is how the pages look: their templates, and what these load. It is made
 // with the first page, since many a proxy is never looked at.
-var look = sync.OnceValue(newLook)
+var ui = sync.OnceValue(loadUI)
 
-type outfit struct {
-	pages  map[string]*template.Template // by the name of the file
-	assets map[string]asset              // by the path below /static/
+type uiFiles struct {
+	templates map[string]*template.Template // by the name of the file
+	assets    map[string]asset              // by the path below /static/
 }
 
 // An asset is a file that pages load. Its address has its version in it.
 type asset struct {
-	body    []byte
-	kind    string // media type
-	version string
+	body      []byte
+	mediaType string // media type
+	version   string
 }
 
 // kinds of assets, by the ends of their names.
-var assetKinds = map[string]string{
+var mediaTypes = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", "": "text/plain; charset=utf-8",
 }
 
-func newLook() *outfit {
-	o := &outfit{pages: make(map[string]*template.Template), assets: make(map[string]asset)}
+func loadUI() *uiFiles {
+	u := &uiFiles{templates: make(map[string]*template.Template), assets: make(map[string]asset)}
 	must(fs.WalkDir(files, "assets", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		body, err := files.ReadFile(name)
 		sum := sha256.Sum256(body)
-		o.assets[strings.TrimPrefix(name, "assets/")] = asset{body, assetKinds[path.Ext(name)], hex.EncodeToString(sum[:6])}
+		u.assets[strings.TrimPrefix(name, "assets/")] = asset{body, mediaTypes[path.Ext(name)], hex.EncodeToString(sum[:6])}
 		return err
 	}))
-	base := template.New("").Funcs(template.FuncMap{"asset": o.address, "count": humanize.Number})
+	base := template.New("").Funcs(template.FuncMap{"asset": u.assetURL, "count": humanize.Number})
 	template.Must(base.ParseFS(files, "templates/frame.html", "templates/parts.html", "templates/login.html"))
-	o.pages["login"] = template.Must(base.Clone())
+	u.templates["login"] = template.Must(base.Clone())
 	for _, name := range []string{"overview", "decision", "hosts", "host", "explain", "about"} {
-		o.pages[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "templates/"+name+".html"))
+		u.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
-	return o
+	return u
 }
 
 // must is for what the binary itself holds.
@@ -66,8 +66,8 @@ func must(err error) {
 }
 
 // address is where a page finds an asset.
-func (o *outfit) address(name string) string {
-	a, ok := o.assets[name]
+func (u *uiFiles) assetURL(name string) string {
+	a, ok := u.assets[name]
 	if !ok {
 		panic("no asset is called " + name) // a template's mistake: no page of it can be made
 	}
@@ -76,12 +76,12 @@ func (o *outfit) address(name string) string {
 
 // serveAsset answers with an asset; one that is asked for by its version may be kept.
 func serveAsset(w http.ResponseWriter, r *http.Request) {
-	a, ok := look().assets[r.PathValue("name")]
+	a, ok := ui().assets[r.PathValue("name")]
 	if !ok {
 		http.NotFound(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", a.kind)
+	w.Header().Set("Content-Type", a.mediaType)
 	if r.URL.RawQuery == "v="+a.version {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}

@@ -17,7 +17,7 @@ import (
 
 // A row is a line of the audit in the table of decisions. The zero row is the blank
 // that a script fills in.
-type row struct {
+type decisionRow struct {
 	Number uint64
 	JSON   string // the line
 	Stamp  string // its time
@@ -48,8 +48,8 @@ type auditLine struct {
 // maxCell is how many octets of a stranger's text stand in a cell; the record has all.
 const maxCell = 300
 
-func newRow(l live.Line) row {
-	r := row{Number: l.Number, JSON: string(l.JSON), Kind: "plain", Icon: "info"}
+func newDecisionRow(l live.Line) decisionRow {
+	r := decisionRow{Number: l.Number, JSON: string(l.JSON), Kind: "plain", Icon: "info"}
 	var a auditLine
 	if json.Unmarshal(l.JSON, &a) != nil {
 		r.Word = "Unreadable"
@@ -59,18 +59,18 @@ func newRow(l live.Line) row {
 		r.Stamp, r.Clock = a.Time, t.UTC().Format("15:04:05")
 	}
 	if a.Event != "" {
-		r.Word, r.Path = "Event", cut(a.Event+" "+a.Detail, maxCell)
+		r.Word, r.Path = "Event", clipPrintable(a.Event+" "+a.Detail, maxCell)
 		return r
 	}
-	if r.Word = cut(a.Kind, maxCell); a.Kind == "" {
-		r.Kind, r.Icon, r.Word = verdictSign(a.Decision, a.Enforced)
+	if r.Word = clipPrintable(a.Kind, maxCell); a.Kind == "" {
+		r.Kind, r.Icon, r.Word = verdictBadge(a.Decision, a.Enforced)
 	}
-	r.Host, r.Method, r.Path = cut(a.Host, maxCell), cut(a.Method, maxCell), cut(pathOf(a.URL), maxCell)
-	r.Reason, r.Rule = cut(a.Reason, maxCell), cut(a.Rule, maxCell)
+	r.Host, r.Method, r.Path = clipPrintable(a.Host, maxCell), clipPrintable(a.Method, maxCell), clipPrintable(pathOfURL(a.URL), maxCell)
+	r.Reason, r.Rule = clipPrintable(a.Reason, maxCell), clipPrintable(a.Rule, maxCell)
 	if a.Line > 0 {
 		r.Line = "line " + strconv.Itoa(a.Line)
 	}
-	r.Client, r.Agent = cut(a.Client, maxCell), cut(a.Agent, maxCell)
+	r.Client, r.Agent = clipPrintable(a.Client, maxCell), clipPrintable(a.Agent, maxCell)
 	if a.WaitMS >= 1 {
 		r.Waited = humanize.Duration(time.Duration(a.WaitMS * float64(time.Millisecond)))
 	}
@@ -80,14 +80,14 @@ func newRow(l live.Line) row {
 	if a.Host != "" {
 		r.HostHref = hostHref(a.Host)
 	}
-	if a.askable() {
-		r.ExplainHref = explainHref(inquiry{URL: a.urlToAsk(), UserAgent: a.UserAgent, Client: a.Client, Method: a.Method})
+	if a.explainable() {
+		r.ExplainHref = explainHref(explainRequest{URL: a.explainURL(), UserAgent: a.UserAgent, Client: a.Client, Method: a.Method})
 	}
 	return r
 }
 
 // verdictSign gives a decision's colour, sign and word.
-func verdictSign(decision string, enforced bool) (kind, icon, word string) {
+func verdictBadge(decision string, enforced bool) (kind, icon, word string) {
 	switch {
 	case decision == "allow":
 		return "allow", "allow", "Allowed"
@@ -98,12 +98,12 @@ func verdictSign(decision string, enforced bool) (kind, icon, word string) {
 }
 
 // askable says whether there is a request that can be asked about.
-func (a *auditLine) askable() bool {
-	return a.Kind == "" && a.Host != "" && a.Reason != string(policy.ReasonMalformed) && strings.Contains(a.urlToAsk(), "://")
+func (a *auditLine) explainable() bool {
+	return a.Kind == "" && a.Host != "" && a.Reason != string(policy.ReasonMalformed) && strings.Contains(a.explainURL(), "://")
 }
 
 // urlToAsk is the address that is explained: that of a tunnel is where it leads.
-func (a *auditLine) urlToAsk() string {
+func (a *auditLine) explainURL() string {
 	if a.Method == http.MethodConnect {
 		return "https://" + a.URL + "/"
 	}
@@ -111,7 +111,7 @@ func (a *auditLine) urlToAsk() string {
 }
 
 // pathOf is a URL without its origin, which stands beside it.
-func pathOf(address string) string {
+func pathOfURL(address string) string {
 	_, rest, found := strings.Cut(address, "://")
 	if !found {
 		return address
@@ -125,7 +125,7 @@ func pathOf(address string) string {
 func hostHref(host string) string { return "/hosts/" + url.PathEscape(host) }
 
 // explainHref leads to the form, filled in; to post there is to ask.
-func explainHref(q inquiry) string {
+func explainHref(q explainRequest) string {
 	v := url.Values{"url": {q.URL}}
 	for name, value := range map[string]string{"agent": q.UserAgent, "client": q.Client, "method": q.Method} {
 		if value != "" && value != http.MethodGet && value != http.MethodConnect {
@@ -139,15 +139,15 @@ func explainHref(q inquiry) string {
 type recordView struct {
 	frame
 	Name                  string
-	Record                []pair
+	Record                []jsonMember
 	Missing               string // why there is none
 	HostHref, ExplainHref string
 }
 
-type pair struct{ Name, Value string }
+type jsonMember struct{ Name, Value string }
 
 // members gives those of a JSON object in their order, each as it is read by people.
-func members(line []byte) (all []pair) {
+func jsonMembers(line []byte) (all []jsonMember) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
 	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
@@ -167,17 +167,17 @@ func members(line []byte) (all []pair) {
 			text = string(raw)
 		}
 		if key, ok := name.(string); ok {
-			all = append(all, pair{visible(key), visible(text)})
+			all = append(all, jsonMember{printable(key), printable(text)})
 		}
 	}
 	return all
 }
 
 // showRecord shows one line of those that are kept.
-func (s *server) showRecord(w http.ResponseWriter, r *http.Request) {
+func (s *Server) showRecord(w http.ResponseWriter, r *http.Request) {
 	n, err := strconv.ParseUint(r.PathValue("number"), 10, 64)
-	v := recordView{frame: s.frame("Record", ""), Name: "No such record"}
-	newest := s.o.Live.Newest()
+	v := recordView{frame: s.newFrame("Record", ""), Name: "No such record"}
+	newest := s.opts.Live.Newest()
 	switch {
 	case err != nil || n == 0:
 		v.Missing = "That is no number of a record. They are counted from 1 on."
@@ -187,14 +187,14 @@ func (s *server) showRecord(w http.ResponseWriter, r *http.Request) {
 		v.Missing = fmt.Sprintf("No record has this number yet. The last is %d.", newest)
 	default:
 		v.Name, v.Missing = fmt.Sprintf("Record %d", n), "This record is no longer in memory. The audit has it."
-		if lines, _ := s.o.Live.After(n-1, 1); len(lines) == 1 && lines[0].Number == n {
-			shown := newRow(lines[0])
-			v.Record, v.HostHref, v.ExplainHref = members(lines[0].JSON), shown.HostHref, shown.ExplainHref
+		if lines, _ := s.opts.Live.After(n-1, 1); len(lines) == 1 && lines[0].Number == n {
+			shown := newDecisionRow(lines[0])
+			v.Record, v.HostHref, v.ExplainHref = jsonMembers(lines[0].JSON), shown.HostHref, shown.ExplainHref
 		}
 	}
 	status := http.StatusOK
 	if v.Record == nil {
 		status = http.StatusNotFound
 	}
-	s.show(w, status, "decision", "frame", v)
+	s.render(w, status, "decision", "frame", v)
 }

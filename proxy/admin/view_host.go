@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"robotsproxy/policy/audit/live"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	maxOriginTexts = 8 // origins of one host whose files are shown
+	maxOriginTexts = 8 // origins of one host whose files are view
 )
 
 // A hostView is the page of one host.
@@ -32,14 +33,14 @@ type hostView struct {
 	Origins   []originView
 }
 
-// An originView is what is shown of one origin.
+// An originView is what is view of one origin.
 type originView struct {
-	ID      string
-	Origin  string
-	Is      is
-	Facts   []fact
-	Silent  string // why there are no lines
-	Remarks []robots.Remark
+	ID         string
+	Origin     string
+	Badge      badge
+	Facts      []fact
+	NoFileText string // why there are no lines
+	Remarks    []robots.Remark
 	fileListing
 }
 
@@ -50,34 +51,34 @@ type fact struct {
 	Code        bool
 }
 
-func (s *server) showHostPage(w http.ResponseWriter, r *http.Request) {
-	name, at := r.PathValue("host"), now()
-	h, known := s.o.host(name)
+func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
+	name, now := r.PathValue("host"), nowUTC()
+	h, known := s.opts.host(name)
 	v := hostView{
-		frame: s.frame(cut(name, maxCell), "/hosts"), Host: cut(name, maxCell), Known: known, Decisions: decisionsOf(name),
-		Explain: explainHref(inquiry{URL: "https://" + name + "/"}), Action: hostHref(name),
+		frame: s.newFrame(clipPrintable(name, maxCell), "/hosts"), Host: clipPrintable(name, maxCell), Known: known, Decisions: decisionsHref(name),
+		Explain: explainHref(explainRequest{URL: "https://" + name + "/"}), Action: hostHref(name),
 	}
 	v.Flash = doneFlash(r.URL.Query().Get("done"))
 	status := http.StatusOK
 	if !known && v.Flash == nil {
 		status = http.StatusNotFound
 	}
-	v.Figures = hostFigures(&h, at)
-	causes := s.o.Live.Causes(name)
+	v.Figures = hostFigures(&h, now)
+	causes := s.opts.Live.Causes(name)
 	from, _ := strconv.Atoi(r.URL.Query().Get("from"))
 	for i := range h.Origins {
-		v.Origins = append(v.Origins, s.originView(&h.Origins[i], i, from, causes, at))
+		v.Origins = append(v.Origins, s.newOriginView(&h.Origins[i], i, from, causes, now))
 	}
 	for _, c := range causes {
-		shown := newCauseView(c, at)
-		shown.Href = hrefOfLine(v.Origins, h.Origins, &c)
-		v.Causes = append(v.Causes, shown)
+		view := newCauseView(c, now)
+		view.Href = causeHref(v.Origins, h.Origins, &c)
+		v.Causes = append(v.Causes, view)
 	}
-	s.show(w, status, "host", "frame", v)
+	s.render(w, status, "host", "frame", v)
 }
 
 // hrefOfLine leads to the line of a cause, where its file is on the page; "" where not.
-func hrefOfLine(views []originView, origins []originState, c *live.Cause) string {
+func causeHref(views []originView, origins []originState, c *live.Cause) string {
 	for i := range views {
 		if c.Line > 0 && views[i].last > 0 && live.Clip(origins[i].URL) == c.Robots {
 			return views[i].lineHref(c.Line)
@@ -87,11 +88,11 @@ func hrefOfLine(views []originView, origins []originState, c *live.Cause) string
 }
 
 func hostFigures(h *hostState, now time.Time) []figure {
-	state := stateOf(h.Pace, now)
+	state := paceBadge(h.Pace, now)
 	figures := []figure{
-		{Name: "Allowed", Value: humanize.Number(h.Allowed), Note: "last request " + orNever(ago(now, h.Last)), Kind: "allow", Icon: "allow"},
+		{Name: "Allowed", Value: humanize.Number(h.Allowed), Note: "last request " + orUnknown(timeAgo(now, h.Last)), Kind: "allow", Icon: "allow"},
 		{Name: "Blocked", Value: humanize.Number(h.Blocked), Note: "as far as it is remembered", Kind: "block", Icon: "block"},
-		{Name: "Queue", Value: humanize.Number(h.pace().Queue), Note: "waited " + humanize.Duration(secondsOf(h.WaitedS)) + " in all", Kind: "wait", Icon: "wait"},
+		{Name: "Queue", Value: humanize.Number(h.paceOrZero().Queue), Note: "waited " + humanize.Duration(secondsDuration(h.WaitedS)) + " in all", Kind: "wait", Icon: "wait"},
 		{Name: "State", Value: state.Word, Note: state.Note, Icon: state.Icon, Kind: state.Kind, Words: true},
 	}
 	p := h.Pace
@@ -99,15 +100,15 @@ func hostFigures(h *hostState, now time.Time) []figure {
 		return figures
 	}
 	figures[2].Note = fmt.Sprintf("%s under way; %s", humanize.Number(p.UnderWay), figures[2].Note)
-	gap := figure{Name: "Delay in force", Value: "none", Note: "last sent " + orNever(ago(now, p.Sent)), Words: true}
+	gap := figure{Name: "Delay in force", Value: "none", Note: "last sent " + orUnknown(timeAgo(now, p.Sent)), Words: true}
 	if p.GapS > 0 {
-		gap.Value = humanize.Duration(secondsOf(p.GapS))
+		gap.Value = humanize.Duration(secondsDuration(p.GapS))
 	}
-	next := figure{Name: "Next slot", Value: nextSlot(p, now), Note: "for a request that comes now", Words: true}
+	next := figure{Name: "Next slot", Value: nextSlotText(p, now), Note: "for a request that comes now", Words: true}
 	return append(figures, gap, next)
 }
 
-func orNever(s string) string {
+func orUnknown(s string) string {
 	if s == "" {
 		return "not known"
 	}
@@ -115,18 +116,18 @@ func orNever(s string) string {
 }
 
 // originView shows one origin, the i-th of its host; from is the line that its file is
-// shown from on.
-func (s *server) originView(o *originState, i, from int, causes []live.Cause, now time.Time) originView {
-	x := explain.OfRuling(&o.ruling, s.o.Dialect().Name)
-	v := originView{ID: "o" + strconv.Itoa(i+1), Origin: visible(o.Origin), Is: fileSign(o), Silent: silence(o, &x), Facts: originFacts(o, &x, now)}
+// view from on.
+func (s *Server) newOriginView(o *originState, i, from int, causes []live.Cause, now time.Time) originView {
+	x := explain.OfRuling(&o.ruling, s.opts.Dialect().Name)
+	v := originView{ID: "o" + strconv.Itoa(i+1), Origin: printable(o.Origin), Badge: fileBadge(o), NoFileText: noFileText(o, &x), Facts: originFacts(o, &x, now)}
 	if o.ruling.Outcome != cache.Rules || i >= maxOriginTexts {
 		return v
 	}
 	text := string(o.ruling.Result.Body)
-	v.fileListing = newListing(text, s.o.Dialect(), prefixOf(i), from, fires(causes, o.URL))
-	if len(text) <= maxLinted {
-		for _, remark := range robots.Lint([]byte(text), s.o.Dialect()) {
-			remark.Text = cut(remark.Text, maxCell)
+	v.fileListing = newFileListing(text, s.opts.Dialect(), linePrefix(i), from, countByLine(causes, o.URL))
+	if len(text) <= maxLintBytes {
+		for _, remark := range robots.Lint([]byte(text), s.opts.Dialect()) {
+			remark.Text = clipPrintable(remark.Text, maxCell)
 			v.Remarks = append(v.Remarks, remark)
 		}
 	}
@@ -134,7 +135,7 @@ func (s *server) originView(o *originState, i, from int, causes []live.Cause, no
 }
 
 // prefixOf is what the lines of the i-th origin's file are called by, before their number.
-func prefixOf(i int) string {
+func linePrefix(i int) string {
 	if i == 0 {
 		return "L"
 	}
@@ -142,20 +143,20 @@ func prefixOf(i int) string {
 }
 
 // lineOf leads to a line of an origin's file, on the page of its host.
-func (s *server) lineOf(o robots.Origin, line int) string {
-	h, _ := s.o.host(o.Host)
-	i := slices.IndexFunc(h.Origins, func(s originState) bool { return s.of == o })
+func (s *Server) ruleHref(o robots.Origin, line int) string {
+	h, _ := s.opts.host(o.Host)
+	i := slices.IndexFunc(h.Origins, func(s originState) bool { return s.origin == o })
 	if i < 0 || line == 0 {
 		return hostHref(o.Host)
 	}
-	return hostHref(o.Host) + (&fileListing{prefix: prefixOf(i), from: 1}).lineHref(line)
+	return hostHref(o.Host) + (&fileListing{prefix: linePrefix(i), from: 1}).lineHref(line)
 }
 
 // maxLinted is of how many octets of a file one is told what is likely wrong with it.
-const maxLinted = 64 << 10
+const maxLintBytes = 64 << 10
 
-// silence says why no file is shown, and what that means.
-func silence(o *originState, x *explain.Explanation) string {
+// silence says why no file is view, and what that means.
+func noFileText(o *originState, x *explain.Explanation) string {
 	switch {
 	case o.ruling.Outcome != cache.Rules:
 		return x.Sentence()
@@ -166,7 +167,7 @@ func silence(o *originState, x *explain.Explanation) string {
 }
 
 func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
-	all := factsOf(x.Rested())
+	all := newFacts(x.Rested())
 	add := func(name, value string) {
 		if value != "" {
 			all = append(all, fact{Name: name, Value: value})
@@ -175,43 +176,43 @@ func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
 	if o.ruling.Outcome == cache.Rules {
 		add("Size", fmt.Sprintf("%s, %s", humanize.Bytes(o.Bytes), humanize.Count(o.Rules, "rule")))
 	}
-	add("Age", ago(now, o.Fetched))
-	add("Fetched anew", onceAsked(now, o.Expires))
-	add("Tried again", onceAsked(now, o.Retry))
+	add("Age", timeAgo(now, o.Fetched))
+	add("Fetched anew", nextFetchText(now, o.Expires))
+	add("Tried again", nextFetchText(now, o.Retry))
 	add("Error", humanize.Prose(o.Error))
 	return all
 }
 
 // onceAsked says when something is done that is not done before somebody asks.
-func onceAsked(now, t time.Time) string {
+func nextFetchText(now, t time.Time) string {
 	if !t.IsZero() && !t.After(now) {
 		return "when next asked"
 	}
-	return ahead(now, t)
+	return timeUntil(now, t)
 }
 
 // doneFlash says what a form has done, by a word that stands in the address.
 func doneFlash(word string) *flash {
 	switch word {
 	case "refetch":
-		return good("Fetched again. What came of it stands below.")
+		return successFlash("Fetched again. What came of it stands below.")
 	case "purge":
-		return good("Forgotten. Who asks next waits for a fetch.")
+		return successFlash("Forgotten. Who asks next waits for a fetch.")
 	case "nothing":
-		return good("There was nothing to forget.")
+		return successFlash("There was nothing to forget.")
 	case "failed":
-		return bad("Fetched again, but without a usable answer. What is in force stands below.")
+		return errorFlash("Fetched again, but without a usable answer. What is in force stands below.")
 	case "busy":
-		return bad("Too many fetches are waited for; try again in a moment.")
+		return errorFlash("Too many fetches are waited for; try again in a moment.")
 	case "late":
-		return bad(tooLate.why)
+		return errorFlash(waitTimedOut.detail)
 	}
 	return nil
 }
 
 // changeOrigin does what a button of a host's page says, and leads back.
-func (s *server) changeOrigin(w http.ResponseWriter, r *http.Request) {
-	if !s.form(w, r) {
+func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
+	if !s.parseForm(w, r) {
 		return
 	}
 	o, err := parseOrigin(r.PostForm.Get("origin"))
@@ -219,13 +220,13 @@ func (s *server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusBadRequest, "That is no origin of this host.")
 		return
 	}
-	s.o.Log.Info("the robots.txt of an origin is changed by hand", "origin", o.String(), "do", clip(r.PostForm.Get("do")))
+	s.opts.Log.Info("the robots.txt of an origin is changed by hand", "origin", o.String(), "do", clipInput(r.PostForm.Get("do")))
 	done := ""
 	switch r.PostForm.Get("do") {
 	case "refetch":
-		done = s.refetchFor(w, r, o)
+		done = s.refetchAndWait(w, r, o)
 	case "purge":
-		if done = "nothing"; s.o.Book.Purge(o) {
+		if done = "nothing"; s.opts.Cache.Purge(o) {
 			done = "purge"
 		}
 	default:
@@ -235,17 +236,28 @@ func (s *server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, hostHref(o.Host)+"?done="+done, http.StatusSeeOther)
 }
 
-func (s *server) refetchFor(w http.ResponseWriter, r *http.Request, o robots.Origin) string {
+func (s *Server) refetchAndWait(w http.ResponseWriter, r *http.Request, o robots.Origin) string {
 	done := "refetch"
-	switch s.patiently(w, r, func(ctx context.Context) {
-		if e, err := s.o.Book.Refetch(ctx, cache.Query{Origin: o}); err != nil || e.Under(s.o.Dialect()).Err != nil {
+	switch s.waitForOrigin(w, r, func(ctx context.Context) {
+		if e, err := s.opts.Cache.Refetch(ctx, cache.Query{Origin: o}); err != nil || e.Under(s.opts.Dialect()).Err != nil {
 			done = "failed"
 		}
 	}) {
-	case tooMany:
+	case tooManyWaits:
 		return "busy"
-	case tooLate:
+	case waitTimedOut:
 		return "late"
 	}
 	return done
+}
+
+// factsOf gives facts of an explanation as they stand on a page.
+func newFacts(facts []explain.Fact) (all []fact) {
+	for _, f := range facts {
+		if f.Name != "robots.txt" {
+			f.Name = strings.ToUpper(f.Name[:1]) + f.Name[1:]
+		}
+		all = append(all, fact{Name: f.Name, Value: printable(f.Value), Code: f.Quoted})
+	}
+	return all
 }

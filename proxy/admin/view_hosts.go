@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	hostsEach = 50 // in a page of the list
-	filesEach = 3  // origins of one host in the list
+	hostsPerPage = 50 // in a page of the list
+	filesPerHost = 3  // origins of one host in the list
 )
 
 // A hostIndex is a page of the list of hosts.
-type hostIndex struct {
+type hostListView struct {
 	frame
 	Count   string
 	Query   string
 	Sort    string
 	Columns []column
 	Hosts   []hostRow
-	Unknown is
+	Unknown badge
 	Range   string
 	Pages   []pageLink
 }
@@ -37,45 +37,45 @@ type pageLink struct{ Name, Href, Rel string }
 
 type hostRow struct {
 	Host, Href       string
-	Files            []is
-	State            is
+	Files            []badge
+	State            badge
 	Gap, Next, Last  string
 	Queue, UnderWay  int
 	Allowed, Blocked int64
 }
 
-func (s *server) showHosts(w http.ResponseWriter, r *http.Request) {
-	at, asked := now(), r.URL.Query()
-	v := hostIndex{frame: s.frame("Hosts", "/hosts"), Query: asked.Get("q"), Sort: asked.Get("sort")}
-	order, ok := orders[v.Sort]
+func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
+	now, query := nowUTC(), r.URL.Query()
+	v := hostListView{frame: s.newFrame("Hosts", "/hosts"), Query: query.Get("q"), Sort: query.Get("sort")}
+	order, ok := hostOrders[v.Sort]
 	if !ok {
-		v.Sort, order = "last", orders["last"]
+		v.Sort, order = "last", hostOrders["last"]
 	}
-	all := s.o.hosts()
+	all := s.opts.sortedHosts()
 	known := len(all)
-	part := strings.ToLower(v.Query)
-	all = slices.DeleteFunc(all, func(h *hostState) bool { return !strings.Contains(strings.ToLower(h.Host), part) })
+	substring := strings.ToLower(v.Query)
+	all = slices.DeleteFunc(all, func(h *hostState) bool { return !strings.Contains(strings.ToLower(h.Host), substring) })
 	slices.SortStableFunc(all, order)
 	v.Count = humanize.Count(len(all), "host") + " known"
 	if len(all) < known {
 		v.Count = fmt.Sprintf("%s of %s known", humanize.Number(len(all)), humanize.Count(known, "host"))
 	}
-	from, _ := strconv.Atoi(asked.Get("from"))
-	from = max(0, min(from, len(all)-1)/hostsEach*hostsEach)
-	v.turn(from, len(all))
-	dialect := s.o.Dialect()
-	for _, h := range all[from:min(from+hostsEach, len(all))] {
-		h.read(dialect)
-		v.Hosts = append(v.Hosts, newHostRow(h, at))
+	from, _ := strconv.Atoi(query.Get("from"))
+	from = max(0, min(from, len(all)-1)/hostsPerPage*hostsPerPage)
+	v.paginate(from, len(all))
+	dialect := s.opts.Dialect()
+	for _, h := range all[from:min(from+hostsPerPage, len(all))] {
+		h.loadOrigins(dialect)
+		v.Hosts = append(v.Hosts, newHostRow(h, now))
 	}
 	v.Columns = v.columns()
-	v.Query = visible(v.Query) // last: addresses have it as it is
-	v.Unknown = is{Kind: "plain", Icon: "none", Word: "Not asked"}
-	s.show(w, http.StatusOK, "hosts", "frame", v)
+	v.Query = printable(v.Query) // last: addresses have it as it is
+	v.Unknown = badge{Kind: "plain", Icon: "none", Word: "Not asked"}
+	s.render(w, http.StatusOK, "hosts", "frame", v)
 }
 
 // address is that of the list in an order, from a host on.
-func (v *hostIndex) address(sort string, from int) string {
+func (v *hostListView) href(sort string, from int) string {
 	q := url.Values{"sort": {sort}}
 	if v.Query != "" {
 		q.Set("q", v.Query)
@@ -86,14 +86,14 @@ func (v *hostIndex) address(sort string, from int) string {
 	return "/hosts?" + q.Encode()
 }
 
-func (v *hostIndex) columns() (all []column) {
+func (v *hostListView) columns() (all []column) {
 	for _, c := range []struct{ name, sort, class string }{
 		{"Host", "host", ""}, {"robots.txt", "", ""}, {"State", "paused", ""}, {"Delay", "", "n"}, {"Queue", "queue", "n"}, {"Under way", "", "n"},
 		{"Next slot", "", "n"}, {"Allowed", "allowed", "n"}, {"Blocked", "blocked", "n"}, {"Last request", "last", "n"},
 	} {
 		col := column{Name: c.name, Class: c.class}
 		if c.sort != "" {
-			col.Href = v.address(c.sort, 0)
+			col.Href = v.href(c.sort, 0)
 		}
 		if c.sort == v.Sort {
 			col.Order = "descending"
@@ -106,89 +106,89 @@ func (v *hostIndex) columns() (all []column) {
 	return all
 }
 
-// turn says which part of the list a page is, and where the others are.
-func (v *hostIndex) turn(from, of int) {
-	if of <= hostsEach {
+// turn says which substring of the list a page is, and where the others are.
+func (v *hostListView) paginate(from, total int) {
+	if total <= hostsPerPage {
 		return
 	}
-	v.Range = fmt.Sprintf("%s to %s of %s", humanize.Number(from+1), humanize.Number(min(from+hostsEach, of)), humanize.Number(of))
+	v.Range = fmt.Sprintf("%s to %s of %s", humanize.Number(from+1), humanize.Number(min(from+hostsPerPage, total)), humanize.Number(total))
 	if from > 0 {
-		v.Pages = append(v.Pages, pageLink{"Previous", v.address(v.Sort, from-hostsEach), "prev"})
+		v.Pages = append(v.Pages, pageLink{"Previous", v.href(v.Sort, from-hostsPerPage), "prev"})
 	}
-	if from+hostsEach < of {
-		v.Pages = append(v.Pages, pageLink{"Next", v.address(v.Sort, from+hostsEach), "next"})
+	if from+hostsPerPage < total {
+		v.Pages = append(v.Pages, pageLink{"Next", v.href(v.Sort, from+hostsPerPage), "next"})
 	}
 }
 
 func newHostRow(h *hostState, now time.Time) hostRow {
 	r := hostRow{
-		Host: cut(h.Host, maxCell), Href: hostHref(h.Host), State: stateOf(h.Pace, now),
-		Allowed: h.Allowed, Blocked: h.Blocked, Last: ago(now, h.Last),
+		Host: clipPrintable(h.Host, maxCell), Href: hostHref(h.Host), State: paceBadge(h.Pace, now),
+		Allowed: h.Allowed, Blocked: h.Blocked, Last: timeAgo(now, h.Last),
 	}
 	if p := h.Pace; p != nil {
-		r.Queue, r.UnderWay, r.Next = p.Queue, p.UnderWay, nextSlot(p, now)
+		r.Queue, r.UnderWay, r.Next = p.Queue, p.UnderWay, nextSlotText(p, now)
 		if p.GapS > 0 {
-			r.Gap = humanize.Duration(secondsOf(p.GapS))
+			r.Gap = humanize.Duration(secondsDuration(p.GapS))
 		}
 	}
-	for _, o := range h.Origins[:min(filesEach, len(h.Origins))] {
-		file := fileSign(&o)
-		file.Note = o.of.Scheme
-		if port := strconv.Itoa(int(o.of.Port)); strings.HasSuffix(o.Origin, ":"+port) { // it is not the scheme's own
+	for _, o := range h.Origins[:min(filesPerHost, len(h.Origins))] {
+		file := fileBadge(&o)
+		file.Note = o.origin.Scheme
+		if port := strconv.Itoa(int(o.origin.Port)); strings.HasSuffix(o.Origin, ":"+port) { // it is not the scheme's own
 			file.Note += ", port " + port
 		}
 		if o.ruling.Outcome == cache.Rules {
 			file.Note += ", " + humanize.Count(o.Rules, "rule")
 		}
-		if age := ago(now, o.Fetched); age != "" {
+		if age := timeAgo(now, o.Fetched); age != "" {
 			file.Note += ", " + age
 		}
 		r.Files = append(r.Files, file)
 	}
-	if more := len(h.Origins) - filesEach; more > 0 {
-		r.Files = append(r.Files, is{Kind: "plain", Icon: "info", Word: "And " + humanize.Count(more, "origin") + " more"})
+	if more := len(h.Origins) - filesPerHost; more > 0 {
+		r.Files = append(r.Files, badge{Kind: "plain", Icon: "info", Word: "And " + humanize.Count(more, "origin") + " more"})
 	}
 	return r
 }
 
 // nextSlot says when a request that comes now might go.
-func nextSlot(p *paceState, now time.Time) string {
+func nextSlotText(p *paceState, now time.Time) string {
 	if p.NextSlot.IsZero() {
 		return "now"
 	}
-	return ahead(now, p.NextSlot)
+	return timeUntil(now, p.NextSlot)
 }
 
-func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+func secondsDuration(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // fileSign says what came of an origin's robots.txt.
-func fileSign(o *originState) is {
+func fileBadge(o *originState) badge {
 	switch {
 	case o.Stale:
-		return is{Kind: "wait", Icon: "wait", Word: "Old copy"}
+		return badge{Kind: "wait", Icon: "wait", Word: "Old copy"}
 	case o.ruling.Outcome == cache.Rules:
-		return is{Kind: "", Icon: "info", Word: "File"}
+		return badge{Kind: "", Icon: "info", Word: "File"}
 	case o.ruling.Outcome == cache.NoFile:
-		return is{Kind: "", Icon: "none", Word: "No file"}
+		return badge{Kind: "", Icon: "none", Word: "No file"}
 	case o.ruling.Outcome == cache.NoConnection:
-		return is{Kind: "block", Icon: "block", Word: "No connection"}
+		return badge{Kind: "block", Icon: "block", Word: "No connection"}
 	}
-	return is{Kind: "block", Icon: "block", Word: "Unreachable"}
+	return badge{Kind: "block", Icon: "block", Word: "Unreachable"}
 }
 
 // stateOf says what the pace of a host is at.
-func stateOf(p *paceState, now time.Time) is {
+func paceBadge(p *paceState, now time.Time) badge {
 	switch {
 	case p == nil:
-		return is{Kind: "plain", Icon: "none", Word: "Idle"}
+		return badge{Kind: "plain", Icon: "none", Word: "Idle"}
 	case p.PausedUntil.After(now):
-		return is{Kind: "wait", Icon: "pause", Word: "Paused", Note: "for " + humanize.Duration(p.PausedUntil.Sub(now))}
+		return badge{Kind: "wait", Icon: "pause", Word: "Paused", Note: "for " + humanize.Duration(p.PausedUntil.Sub(now))}
 	case p.SlowedS > 0:
-		return is{Kind: "wait", Icon: "wait", Word: "Slowed", Note: "to one in " + humanize.Duration(secondsOf(p.SlowedS))}
+		return badge{Kind: "wait", Icon: "wait", Word: "Slowed", Note: "to one in " + humanize.Duration(secondsDuration(p.SlowedS))}
 	case p.Queue > 0:
-		return is{Kind: "wait", Icon: "wait", Word: "Queue"}
+		return badge{Kind: "wait", Icon: "wait", Word: "Queue"}
 	case p.UnderWay > 0:
-		return is{Icon: "play", Word: "At work"}
+		return badge{Icon: "play", Word: "At work"}
 	}
-	return is{Kind: "plain", Icon: "none", Word: "Idle"}
+	return badge{Kind: "plain", Icon: "none", Word: "Idle"}
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	maxRows     = 100 // of decisions, in a page as it is served
-	shownBlocks = 9   // rules that block
+	maxRows          = 100 // of decisions, in a page as it is served
+	maxBlockersShown = 9   // rules that block
 )
 
 // reasons are what decisions rest on, as one may ask for them.
@@ -30,14 +30,14 @@ type overview struct {
 	frame
 	Figures  []figure
 	Chart    chartView
-	Spans    []choice // with where they are
+	Spans    []option // with where they are
 	Blockers []causeView
-	Verdicts []choice
-	Reasons  []choice
+	Verdicts []option
+	Reasons  []option
 	Filter   filterView
-	Rows     []row
-	Blank    row
-	Newest   uint64 // the last line that was looked at
+	Rows     []decisionRow
+	Blank    decisionRow
+	Newest   uint64 // the last line that was scanned at
 	Shown    string
 	Clock    string
 }
@@ -50,9 +50,9 @@ type figure struct {
 }
 
 // A choice is one of a list.
-type choice struct {
+type option struct {
 	Name, Value string
-	Chosen      bool
+	Selected    bool
 }
 
 // A filterView is what stands in the filter's fields.
@@ -66,35 +66,35 @@ type causeView struct {
 	Host, Href   string
 	Rule, Reason string
 	Line         int
-	Is           is
+	Badge        badge
 	Count        int64
 	Stamp, Ago   string
 }
 
 // An is says what a thing is: by a sign and a word, and a colour beside.
-type is struct{ Kind, Icon, Word, Note string }
+type badge struct{ Kind, Icon, Word, Note string }
 
 func newCauseView(c live.Cause, now time.Time) causeView {
 	v := causeView{
-		Host: cut(c.Host, maxCell), Href: hostHref(c.Host), Rule: cut(c.Rule, maxCell), Reason: cut(c.Reason, maxCell), Line: c.Line,
-		Count: c.Count, Stamp: stampOf(c.Last), Ago: ago(now, c.Last),
+		Host: clipPrintable(c.Host, maxCell), Href: hostHref(c.Host), Rule: clipPrintable(c.Rule, maxCell), Reason: clipPrintable(c.Reason, maxCell), Line: c.Line,
+		Count: c.Count, Stamp: machineTime(c.Last), Ago: timeAgo(now, c.Last),
 	}
-	v.Is.Kind, v.Is.Icon, v.Is.Word = verdictSign(c.Decision, true)
+	v.Badge.Kind, v.Badge.Icon, v.Badge.Word = verdictBadge(c.Decision, true)
 	return v
 }
 
 // state is what an overview has that changes all the time, but for the decisions.
-func (s *server) state(r *http.Request) overview {
-	at := now()
-	v := overview{frame: s.frame("Overview", "/"), Chart: newChartView(s.o.Live, r.URL.Query().Get("span"), at), Clock: at.Format("15:04:05")}
+func (s *Server) overviewState(r *http.Request) overview {
+	now := nowUTC()
+	v := overview{frame: s.newFrame("Overview", "/"), Chart: newChartView(s.opts.Live, r.URL.Query().Get("span"), now), Clock: now.Format("15:04:05")}
 	v.Figures = s.figures(&v.Chart)
-	asked := r.URL.Query()
+	query := r.URL.Query()
 	for _, span := range []struct{ name, word string }{{"Hour", "hour"}, {"Day", "day"}} {
-		asked.Set("span", span.word)
-		v.Spans = append(v.Spans, choice{span.name, "/?" + asked.Encode(), v.Chart.Span == span.word})
+		query.Set("span", span.word)
+		v.Spans = append(v.Spans, option{span.name, "/?" + query.Encode(), v.Chart.Span == span.word})
 	}
-	for _, c := range s.o.Live.Blockers(shownBlocks) {
-		shown := newCauseView(c, at)
+	for _, c := range s.opts.Live.Blockers(maxBlockersShown) {
+		shown := newCauseView(c, now)
 		if c.Host == "" { // it has no page
 			shown.Host, shown.Href = "No host", "/?"+url.Values{"decision": {"block"}, "reason": {c.Reason}}.Encode()+"#decisions"
 		}
@@ -103,64 +103,64 @@ func (s *server) state(r *http.Request) overview {
 	return v
 }
 
-func (s *server) figures(c *chartView) []figure {
-	share, in := "none", spans[c.Span].last
-	if all := c.allowed + c.blocked; all > 0 {
-		share = fmt.Sprintf("%.1f %% of all", 100*float64(c.blocked)/float64(all))
+func (s *Server) figures(c *chartView) []figure {
+	share, period := "none", chartSpans[c.Span].phrase
+	if all := c.totalAllowed + c.totalBlocked; all > 0 {
+		share = fmt.Sprintf("%.1f %% of all", 100*float64(c.totalBlocked)/float64(all))
 	}
-	p := s.o.Pacer.Stats()
+	p := s.opts.Pacer.Stats()
 	return []figure{
-		{Name: "Allowed", Value: humanize.Number(c.allowed), Note: "in " + in, Kind: "allow", Icon: "allow"},
-		{Name: "Blocked", Value: humanize.Number(c.blocked), Note: share + ", in " + in, Kind: "block", Icon: "block"},
+		{Name: "Allowed", Value: humanize.Number(c.totalAllowed), Note: "in " + period, Kind: "allow", Icon: "allow"},
+		{Name: "Blocked", Value: humanize.Number(c.totalBlocked), Note: share + ", in " + period, Kind: "block", Icon: "block"},
 		{Name: "Waiting now", Value: humanize.Number(p.Waiting), Note: humanize.Number(p.UnderWay) + " under way", Kind: "wait", Icon: "wait"},
 		{Name: "Hosts paused", Value: humanize.Number(p.BackedOff), Note: humanize.Number(p.Slowed) + " slowed down", Icon: "pause"},
-		{Name: "Hosts known", Value: humanize.Number(len(s.o.known())), Note: humanize.Count(p.BackOffs, "back-off") + " so far"},
+		{Name: "Hosts known", Value: humanize.Number(len(s.opts.hostsByName())), Note: humanize.Count(p.BackOffs, "back-off") + " so far"},
 	}
 }
 
 // showState shows the parts of the overview that scripts put in place of the old ones.
-func (s *server) showState(w http.ResponseWriter, r *http.Request) {
-	s.show(w, http.StatusOK, "overview", "state", s.state(r))
+func (s *Server) showState(w http.ResponseWriter, r *http.Request) {
+	s.render(w, http.StatusOK, "overview", "state", s.overviewState(r))
 }
 
-func (s *server) showOverview(w http.ResponseWriter, r *http.Request) {
-	v := s.state(r)
-	asked := r.URL.Query()
-	g := given{values: asked}
-	f := filterOf(&g)
-	if g.wrong != nil {
+func (s *Server) showOverview(w http.ResponseWriter, r *http.Request) {
+	v := s.overviewState(r)
+	query := r.URL.Query()
+	params := queryParams{values: query}
+	f := parseFilter(&params)
+	if params.err != nil {
 		f = filter{}
-		v.Flash = bad("The filter could not be read: " + g.wrong.Error() + ".")
+		v.Flash = errorFlash("The filter could not be read: " + params.err.Error() + ".")
 	}
-	v.Filter = filterView{visible(asked.Get("q")), visible(asked.Get("host")), visible(asked.Get("client")), visible(asked.Get("agent")), f != filter{}}
-	v.Verdicts = []choice{{"Allowed", "allow", f.decision == "allow"}, {"Blocked", "block", f.decision == "block"}}
+	v.Filter = filterView{printable(query.Get("q")), printable(query.Get("host")), printable(query.Get("client")), printable(query.Get("agent")), f != filter{}}
+	v.Verdicts = []option{{"Allowed", "allow", f.decision == "allow"}, {"Blocked", "block", f.decision == "block"}}
 	for _, reason := range reasons {
-		v.Reasons = append(v.Reasons, choice{string(reason), string(reason), f.reason == string(reason)})
+		v.Reasons = append(v.Reasons, option{string(reason), string(reason), f.reason == string(reason)})
 	}
-	lines, _ := s.after(0, maxLines)
+	lines, _ := s.linesAfter(0, maxScannedLines)
 	if n := len(lines); n > 0 {
 		v.Newest = lines[n-1].Number
 	}
-	looked := len(lines)
-	lines = f.all(lines)
-	v.Shown = shownRows(len(lines), looked, f != filter{})
+	scanned := len(lines)
+	lines = f.selectLines(lines)
+	v.Shown = rowsSummary(len(lines), scanned, f != filter{})
 	for _, l := range slices.Backward(lines[max(0, len(lines)-maxRows):]) {
-		v.Rows = append(v.Rows, newRow(l))
+		v.Rows = append(v.Rows, newDecisionRow(l))
 	}
-	s.show(w, http.StatusOK, "overview", "frame", v)
+	s.render(w, http.StatusOK, "overview", "frame", v)
 }
 
 // shownRows says how much of what is kept stands in the table.
-func shownRows(fit, kept int, filtered bool) string {
-	switch shown := min(fit, maxRows); {
+func rowsSummary(matched, scanned int, filtered bool) string {
+	switch shown := min(matched, maxRows); {
 	case filtered:
-		return fmt.Sprintf("%s of the last %s fit, %s shown", humanize.Number(fit), humanize.Number(kept), humanize.Number(shown))
+		return fmt.Sprintf("%s of the last %s fit, %s shown", humanize.Number(matched), humanize.Number(scanned), humanize.Number(shown))
 	default:
-		return fmt.Sprintf("The last %s of %s in memory", humanize.Number(shown), humanize.Number(kept))
+		return fmt.Sprintf("The last %s of %s in memory", humanize.Number(shown), humanize.Number(scanned))
 	}
 }
 
 // decisionsOf is where the decisions of one host are.
-func decisionsOf(host string) string {
+func decisionsHref(host string) string {
 	return "/?" + url.Values{"host": {host}}.Encode() + "#decisions"
 }

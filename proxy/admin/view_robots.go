@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	linesEach = 3000 // of a robots.txt, on a page
-	maxLine   = 2000 // octets of one
-	maxGroups = 60   // that are listed
+	linesPerPage = 3000 // of a robots.txt, on a page
+	maxLineBytes = 2000 // octets of one
+	maxGroups    = 60   // that are listed
 )
 
 // A fileListing is a robots.txt, or a part of it, as a page shows it.
@@ -35,11 +35,11 @@ type textLine struct {
 	Number int
 	Class  string
 	Text   string
-	Fired  *fired // nil: the line has decided nothing
+	Effect *ruleEffect // nil: the line has decided nothing
 }
 
 // fired says what a rule has decided.
-type fired struct{ Icon, Text string }
+type ruleEffect struct{ Icon, Text string }
 
 // A groupView is a group of a file: whom it is for, and where it begins.
 type groupView struct {
@@ -49,21 +49,21 @@ type groupView struct {
 }
 
 // A firing is how often a rule decided, each way.
-type firing struct {
+type ruleCounts struct {
 	rule             string
 	allowed, blocked int64
 }
 
 // fires gives what the rules of one file have decided, by line.
-func fires(causes []live.Cause, robotsURL string) map[int]*firing {
-	all := make(map[int]*firing)
+func countByLine(causes []live.Cause, robotsURL string) map[int]*ruleCounts {
+	all := make(map[int]*ruleCounts)
 	for _, c := range causes {
 		if c.Line == 0 || c.Robots != live.Clip(robotsURL) {
 			continue
 		}
 		f := all[c.Line]
 		if f == nil {
-			f = &firing{rule: c.Rule}
+			f = &ruleCounts{rule: c.Rule}
 			all[c.Line] = f
 		}
 		if f.rule != c.Rule {
@@ -79,7 +79,7 @@ func fires(causes []live.Cause, robotsURL string) map[int]*firing {
 }
 
 // newListing shows a text as a dialect reads it.
-func newListing(text string, d robots.Dialect, prefix string, from int, decided map[int]*firing) fileListing {
+func newFileListing(text string, d robots.Dialect, prefix string, from int, counts map[int]*ruleCounts) fileListing {
 	l := fileListing{prefix: prefix, from: max(1, from)}
 	var names []string
 	begins, group := 0, 0 // of the group that is read
@@ -90,23 +90,23 @@ func newListing(text string, d robots.Dialect, prefix string, from int, decided 
 			group, begins, names = line.Group, line.Number, nil
 		}
 		if line.Kind == robots.KindAgent {
-			names = append(names, cut(line.Value, 60))
+			names = append(names, clipPrintable(line.Value, 60))
 		}
-		if line.Number < l.from || line.Number >= l.from+linesEach {
+		if line.Number < l.from || line.Number >= l.from+linesPerPage {
 			continue
 		}
 		id := prefix + strconv.Itoa(line.Number)
-		shown := textLine{ID: id, Href: "#" + id, Number: line.Number, Class: classOf(line.Kind), Text: cut(line.Text, maxLine)}
+		shown := textLine{ID: id, Href: "#" + id, Number: line.Number, Class: lineClass(line.Kind), Text: clipPrintable(line.Text, maxLineBytes)}
 		if line.Number == begins && group > 0 {
 			shown.Class += " begins"
 		}
-		if f := decided[line.Number]; f != nil && f.rule == live.Clip(line.Value) {
-			shown.Class, shown.Fired = f.mark(shown.Class)
+		if f := counts[line.Number]; f != nil && f.rule == live.Clip(line.Value) {
+			shown.Class, shown.Effect = f.annotate(shown.Class)
 		}
 		l.Lines = append(l.Lines, shown)
 	}
 	l.addGroup(begins, names)
-	l.turn()
+	l.paginate()
 	return l
 }
 
@@ -114,9 +114,9 @@ func (l *fileListing) addGroup(line int, names []string) {
 	if line == 0 || len(names) == 0 || len(l.Groups) == maxGroups {
 		return
 	}
-	const most = 3
-	name := strings.Join(names[:min(most, len(names))], ", ")
-	if more := len(names) - most; more > 0 {
+	const maxNames = 3
+	name := strings.Join(names[:min(maxNames, len(names))], ", ")
+	if more := len(names) - maxNames; more > 0 {
 		name = fmt.Sprintf("%s and %d more", name, more)
 	}
 	l.Groups = append(l.Groups, groupView{name, l.lineHref(line), line})
@@ -125,40 +125,40 @@ func (l *fileListing) addGroup(line int, names []string) {
 // lineHref leads to a line, if it is on another page of the file too.
 func (l *fileListing) lineHref(line int) string {
 	to := "#" + l.prefix + strconv.Itoa(line)
-	if first := (line-1)/linesEach*linesEach + 1; line < l.from || line >= l.from+linesEach {
+	if first := (line-1)/linesPerPage*linesPerPage + 1; line < l.from || line >= l.from+linesPerPage {
 		return "?from=" + strconv.Itoa(first) + to
 	}
 	return to
 }
 
 // turn says which lines are shown, and where the others are.
-func (l *fileListing) turn() {
-	if l.last <= linesEach && l.from == 1 {
+func (l *fileListing) paginate() {
+	if l.last <= linesPerPage && l.from == 1 {
 		return
 	}
-	l.Range = fmt.Sprintf("Lines %s to %s of %s", humanize.Number(l.from), humanize.Number(min(l.from+linesEach-1, l.last)), humanize.Number(l.last))
+	l.Range = fmt.Sprintf("Lines %s to %s of %s", humanize.Number(l.from), humanize.Number(min(l.from+linesPerPage-1, l.last)), humanize.Number(l.last))
 	if l.from > 1 {
-		l.Pages = append(l.Pages, pageLink{"Lines before", "?from=" + strconv.Itoa(max(1, l.from-linesEach)), "prev"})
+		l.Pages = append(l.Pages, pageLink{"Lines before", "?from=" + strconv.Itoa(max(1, l.from-linesPerPage)), "prev"})
 	}
-	if l.from+linesEach <= l.last {
-		l.Pages = append(l.Pages, pageLink{"Lines after", "?from=" + strconv.Itoa(l.from+linesEach), "next"})
+	if l.from+linesPerPage <= l.last {
+		l.Pages = append(l.Pages, pageLink{"Lines after", "?from=" + strconv.Itoa(l.from+linesPerPage), "next"})
 	}
 }
 
 // mark gives how a line that has decided is shown.
-func (f *firing) mark(class string) (string, *fired) {
+func (f *ruleCounts) annotate(class string) (string, *ruleEffect) {
 	switch {
 	case f.allowed > 0 && f.blocked > 0:
-		return class + " block", &fired{"block", fmt.Sprintf("blocked %s, allowed %s", humanize.Number(f.blocked), humanize.Number(f.allowed))}
+		return class + " block", &ruleEffect{"block", fmt.Sprintf("blocked %s, allowed %s", humanize.Number(f.blocked), humanize.Number(f.allowed))}
 	case f.blocked > 0:
-		return class + " block", &fired{"block", "blocked " + humanize.Number(f.blocked)}
+		return class + " block", &ruleEffect{"block", "blocked " + humanize.Number(f.blocked)}
 	case f.allowed > 0:
-		return class + " allow", &fired{"allow", "allowed " + humanize.Number(f.allowed)}
+		return class + " allow", &ruleEffect{"allow", "allowed " + humanize.Number(f.allowed)}
 	}
 	return class, nil
 }
 
-func classOf(k robots.Kind) string {
+func lineClass(k robots.Kind) string {
 	switch k {
 	case robots.KindAgent:
 		return "agent"

@@ -10,19 +10,19 @@ import (
 )
 
 // A chartView is what happened over a span, as the page has it without scripts: two
-// still pictures and a table. A bucket is as wide as a bar of the chart, a row of the
+// still pictures and a table. A bucket is as step as a bar of the chart, a row of the
 // table several of them.
 type chartView struct {
 	Span     string // hour or day
 	Sentence string
 	Step     string // of a row, in words
-	Rows     []bucketRow
+	Rows     []chartRow
 	Width    int
 	Allowed  string // SVG path, in a box of Width by 100
 	Blocked  string
 	Waiting  string
 
-	allowed, blocked int64 // in all
+	totalAllowed, totalBlocked int64 // in all
 }
 
 // A bucket is what happened in a part of a Series.
@@ -31,51 +31,51 @@ type bucket struct {
 	allowed, blocked, waiting int64
 }
 
-type bucketRow struct {
+type chartRow struct {
 	Clock                     string
 	Allowed, Blocked, Waiting int64
 }
 
 // A spanView is one of the spans that can be looked at.
-type spanView struct {
-	span     live.Span
-	whole    time.Duration
-	bar, row time.Duration
-	last     string // "the last hour"
-	step     string
+type chartSpan struct {
+	span             live.Span
+	length           time.Duration
+	barStep, rowStep time.Duration
+	phrase           string // "the last hour"
+	rowStepText      string
 }
 
-var spans = map[string]spanView{
+var chartSpans = map[string]chartSpan{
 	"hour": {live.Hour, time.Hour, time.Minute, 5 * time.Minute, "the last hour", "five minutes"},
 	"day":  {live.Day, 24 * time.Hour, 20 * time.Minute, 2 * time.Hour, "the last day", "two hours"},
 }
 
 // newChartView makes the chart of a span by its name; one that there is not is "hour".
 func newChartView(feed *live.Feed, name string, now time.Time) chartView {
-	if _, ok := spans[name]; !ok {
+	if _, ok := chartSpans[name]; !ok {
 		name = "hour"
 	}
-	sp := spans[name]
-	s := feed.Series(sp.span)
-	v := chartView{Span: name, Step: sp.step, Width: int(sp.whole/sp.bar) * 10}
-	for _, b := range buckets(s, sp.row) {
-		v.Rows = append([]bucketRow{{b.at.Format("15:04"), b.allowed, b.blocked, b.waiting}}, v.Rows...) // the latest first
-		v.allowed += b.allowed
-		v.blocked += b.blocked
+	span := chartSpans[name]
+	s := feed.Series(span.span)
+	v := chartView{Span: name, Step: span.rowStepText, Width: int(span.length/span.barStep) * 10}
+	for _, b := range buckets(s, span.rowStep) {
+		v.Rows = append([]chartRow{{b.at.Format("15:04"), b.allowed, b.blocked, b.waiting}}, v.Rows...) // the latest first
+		v.totalAllowed += b.allowed
+		v.totalBlocked += b.blocked
 	}
-	v.draw(buckets(s, sp.bar), now.Add(-sp.whole), sp.bar)
-	most := int64(0)
+	v.drawPaths(buckets(s, span.barStep), now.Add(-span.length), span.barStep)
+	peak := int64(0)
 	for _, n := range s.Waiting {
-		most = max(most, n)
+		peak = max(peak, n)
 	}
-	v.Sentence = fmt.Sprintf("In %s: %s allowed, %s blocked, at most %s waiting at once.", sp.last, humanize.Number(v.allowed), humanize.Number(v.blocked), humanize.Number(most))
+	v.Sentence = fmt.Sprintf("In %s: %s allowed, %s blocked, at most %s waiting at once.", span.phrase, humanize.Number(v.totalAllowed), humanize.Number(v.totalBlocked), humanize.Number(peak))
 	return v
 }
 
 // buckets sums a Series up by the clock.
-func buckets(s live.Series, wide time.Duration) (all []bucket) {
+func buckets(s live.Series, step time.Duration) (all []bucket) {
 	for i := range s.Allowed {
-		at := s.Start.Add(time.Duration(i) * s.Step).UTC().Truncate(wide)
+		at := s.Start.Add(time.Duration(i) * s.Step).UTC().Truncate(step)
 		if len(all) == 0 || !all[len(all)-1].at.Equal(at) {
 			all = append(all, bucket{at: at})
 		}
@@ -88,28 +88,28 @@ func buckets(s live.Series, wide time.Duration) (all []bucket) {
 }
 
 // draw makes the still pictures: bars on top of each other, and a line of bars for who waits.
-func (v *chartView) draw(all []bucket, from time.Time, wide time.Duration) {
-	most, waiting := int64(1), int64(1)
+func (v *chartView) drawPaths(all []bucket, from time.Time, step time.Duration) {
+	peak, waiting := int64(1), int64(1)
 	for _, b := range all {
-		most, waiting = max(most, b.allowed+b.blocked), max(waiting, b.waiting)
+		peak, waiting = max(peak, b.allowed+b.blocked), max(waiting, b.waiting)
 	}
 	var allowed, blocked, waits strings.Builder
 	for _, b := range all {
-		x := 10 * float64(b.at.Sub(from)) / float64(wide)
+		x := 10 * float64(b.at.Sub(from)) / float64(step)
 		if x < 0 {
 			continue
 		}
-		y := 100 - 100*float64(b.allowed)/float64(most)
-		top := y - 100*float64(b.blocked)/float64(most)
-		bar(&allowed, x, y, 100)
-		bar(&blocked, x, top, y)
-		bar(&waits, x, 100-100*float64(b.waiting)/float64(waiting), 100)
+		y := 100 - 100*float64(b.allowed)/float64(peak)
+		top := y - 100*float64(b.blocked)/float64(peak)
+		appendBar(&allowed, x, y, 100)
+		appendBar(&blocked, x, top, y)
+		appendBar(&waits, x, 100-100*float64(b.waiting)/float64(waiting), 100)
 	}
 	v.Allowed, v.Blocked, v.Waiting = allowed.String(), blocked.String(), waits.String()
 }
 
 // bar draws one from a height to another, if it has any.
-func bar(b *strings.Builder, x, top, bottom float64) {
+func appendBar(b *strings.Builder, x, top, bottom float64) {
 	if bottom-top >= .05 {
 		fmt.Fprintf(b, "M%.1f %.1fV%.1fh8V%.1fz", x, bottom, top, bottom)
 	}

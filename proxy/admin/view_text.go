@@ -12,7 +12,7 @@ import (
 )
 
 // rough is a length in one unit alone, for ages.
-func rough(d time.Duration) string {
+func roughDuration(d time.Duration) string {
 	switch {
 	case d < time.Minute:
 		return strconv.Itoa(int(d.Seconds())) + " s"
@@ -25,19 +25,19 @@ func rough(d time.Duration) string {
 }
 
 // ago says how long before now a time is; "" of the zero time.
-func ago(now, t time.Time) string {
+func timeAgo(now, t time.Time) string {
 	switch d := now.Sub(t); {
 	case t.IsZero():
 		return ""
 	case d < time.Second:
 		return "now"
 	default:
-		return rough(d) + " ago"
+		return roughDuration(d) + " ago"
 	}
 }
 
 // ahead says how long after now a time is: "now" where it has come, "" of the zero time.
-func ahead(now, t time.Time) string {
+func timeUntil(now, t time.Time) string {
 	switch d := t.Sub(now); {
 	case t.IsZero():
 		return ""
@@ -49,7 +49,7 @@ func ahead(now, t time.Time) string {
 }
 
 // stampOf is a time for a machine; "" of the zero time.
-func stampOf(t time.Time) string {
+func machineTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
@@ -58,15 +58,15 @@ func stampOf(t time.Time) string {
 
 // visible writes strangers' text so that it can be read and changes nothing around it:
 // what is not printable becomes \u and its number, as in the audit.
-func visible(s string) string {
-	plain := func(r rune) bool { return r != utf8.RuneError && (unicode.IsPrint(r) || r == '\t') }
-	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+func printable(s string) string {
+	isPlain := func(r rune) bool { return r != utf8.RuneError && (unicode.IsPrint(r) || r == '\t') }
+	if strings.IndexFunc(s, func(r rune) bool { return !isPlain(r) }) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for i, r := range s {
 		switch {
-		case plain(r):
+		case isPlain(r):
 			b.WriteRune(r)
 		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
 			fmt.Fprintf(&b, `\x%02x`, s[i]) // no UTF-8
@@ -77,7 +77,7 @@ func visible(s string) string {
 	return b.String()
 }
 
-// cut is visible text of at most so many octets, and what says that there was more.
-func cut(s string, most int) string {
-	return visible(humanize.Clip(s, most))
+// cut is visible text of at maxBytes so many octets, and what says that there was more.
+func clipPrintable(s string, maxBytes int) string {
+	return printable(humanize.Clip(s, maxBytes))
 }
