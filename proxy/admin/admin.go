@@ -1,20 +1,19 @@
-// Package admin is the operator's side of the proxy, on a listener of its own:
-// whether it is well (/healthz) and whether it takes requests (/readyz), what it
-// counts (/metrics), a JSON API below /api/v1, and pages for people.
+// Package admin serves the operator's listener: health (/healthz), readiness (/readyz),
+// metrics (/metrics), a JSON API below /api/v1, and pages for people.
 //
-// It judges nothing itself: what it explains is asked of the code that decides, and
-// what it shows is what others keep. It changes what is known of an origin's
-// robots.txt, and has the configuration read anew, where it is asked to.
+// It decides nothing itself. Explanations come from the code that decides requests, and what
+// it shows is kept by other packages. It changes something only on request: it purges and
+// refetches an origin's robots.txt, and reloads the configuration.
 //
-// Who may ask: with a token, who knows it ([Options].Token), as a Bearer or by the
-// cookie of a login; all but health asks for it. Without a token, who is on this
-// machine, under one of its own names, so that no page of a stranger's reaches it
-// through a browser (DNS rebinding). What changes something is not taken from a page
-// of another origin. A guard that cannot tell refuses.
+// With a token ([Options].Token), everything but health and the login page requires it, as a
+// bearer token or by the session cookie of a login. Without a token, only requests from this
+// machine to one of its own names are answered, so that no web site can reach the listener
+// through a browser (DNS rebinding). Requests from pages of other origins cannot change
+// anything. Whenever the guard cannot tell, it refuses.
 //
-// All that is told of strangers is escaped; an answer is never longer than its bounds
-// have it, and never kept. A Server may be asked by any number of goroutines; streams
-// and what has robots.txt fetched are bounded.
+// All untrusted text is escaped. Responses have bounded sizes and are not cached. A [Server]
+// may be used by any number of goroutines. It bounds its connections, its streams and the
+// requests that wait for an origin.
 package admin
 
 import (
@@ -30,11 +29,11 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// maxConns bounds the connections that are open at once: whoever reaches the listener
-// must not take from the proxy what files it may open.
+// maxConns bounds the open connections, so that clients of this listener cannot use up the
+// file descriptors of the proxy.
 const maxConns = 1000
 
-// New makes a Server.
+// New makes a Server. It fails if a required option is missing.
 func New(o Options) (*Server, error) {
 	if name := o.missing(); name != "" {
 		return nil, fmt.Errorf("admin: option %s is missing", name)
@@ -67,12 +66,13 @@ func New(o Options) (*Server, error) {
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 
-		DisableGeneralOptionsHandler: true, // or OPTIONS * would go past the guard
+		DisableGeneralOptionsHandler: true, // or OPTIONS * would bypass the guard
 	}
 	return s, nil
 }
 
-// handler is a request's way: the guard, the check of where it comes from, the answer.
+// handler returns the handler of all requests: the guard, the check for cross-origin requests,
+// then the API or the pages.
 func (s *Server) handler() http.Handler {
 	from := http.NewCrossOriginProtection()
 	from.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +87,7 @@ func (s *Server) handler() http.Handler {
 	})))
 }
 
-// newOther knows what is no part of the API.
+// newRootMux returns the handler of everything outside the API.
 func (s *Server) newRootMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", healthHandler(s.opts.Healthy))
@@ -100,7 +100,7 @@ func (s *Server) newRootMux() *http.ServeMux {
 	return mux
 }
 
-// Serve answers until Shutdown.
+// Serve serves connections on l until Shutdown. Call it once.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(netutil.LimitListener(l, maxConns)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("admin: %w", err)
@@ -108,8 +108,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown ends the Server, its streams at once. What has not ended with ctx is broken
-// off: net/http waits for seconds for connections that browsers make ahead of need.
+// Shutdown ends all streams and waits for other requests until ctx is done. Then it closes the
+// remaining connections without an error: net/http would wait several seconds for connections
+// that browsers open in advance.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stopStreams()
 	err := s.http.Shutdown(ctx)
@@ -119,8 +120,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// pages mounts what people look at. Every page shows what is known when it is asked
-// for; scripts only keep it so.
+// pages adds the handlers of the pages. Every page is complete without scripts; scripts only
+// keep it up to date.
 func (s *Server) pages(mux *http.ServeMux) {
 	mux.HandleFunc("GET /static/{name...}", serveAsset)
 	mux.HandleFunc("GET /{$}", s.showOverview)

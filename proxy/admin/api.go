@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// An endpoint is a part of the API.
+// An endpoint is one method and path of the API.
 type endpoint struct {
 	Method      string `json:"method"`
 	Path        string `json:"path"`
@@ -48,11 +48,12 @@ func (s *Server) newAPIMux() *http.ServeMux {
 	return mux
 }
 
-// serveAPI answers a program: what the mux has no answer for too.
+// serveAPI handles requests below /api/. It turns the error responses of the mux into problem
+// details.
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.apiMux.Handler(r)
 	if pattern != "" {
-		s.apiMux.ServeHTTP(w, r) // which also finds what stands in the path
+		s.apiMux.ServeHTTP(w, r) // unlike handler, it sets the path values
 		return
 	}
 	muted := statusRecorder{header: w.Header(), status: http.StatusOK}

@@ -11,7 +11,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// purge forgets an origin's robots.txt.
+// purge removes an origin's robots.txt from the cache.
 func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Origin string `json:"origin"`
@@ -27,11 +27,11 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
 	s.opts.Log.Info("a robots.txt is forgotten, as the operator asks", "origin", o.String(), "known", purged)
 	writeJSON(w, http.StatusOK, struct {
 		Origin string `json:"origin"`
-		Purged bool   `json:"purged"` // there was something to forget in memory
+		Purged bool   `json:"purged"` // an entry was in memory
 	}{o.String(), purged})
 }
 
-// refetch has an origin's robots.txt fetched now.
+// refetch fetches an origin's robots.txt now.
 func (s *Server) refetch(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Origin    string `json:"origin"`
@@ -59,7 +59,7 @@ func (s *Server) refetch(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// reload has the configuration read anew, whole or not at all.
+// reload reloads the configuration. If any part of it is invalid, nothing changes.
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	if !requireEmptyBody(w, r) {
 		return
@@ -77,7 +77,7 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 	}{true})
 }
 
-// caPEM answers with the certificate that clients have to trust.
+// caPEM answers with the CA certificate that clients must trust.
 func (s *Server) caPEM(w http.ResponseWriter, r *http.Request) {
 	if _, ok := parseQuery(w, r); !ok {
 		return
@@ -87,7 +87,7 @@ func (s *Server) caPEM(w http.ResponseWriter, r *http.Request) {
 	w.Write(s.opts.CAPEM())
 }
 
-// proxyPAC answers with the file by which a browser finds the proxy.
+// proxyPAC answers with the proxy auto-configuration file for browsers.
 func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request) {
 	if _, ok := parseQuery(w, r); !ok {
 		return
@@ -101,9 +101,9 @@ func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request) {
 	w.Write(script)
 }
 
-// proxyFor gives the proxy's host:port as who asks reaches it: where it listens, or if
-// that is everywhere, the host that was origin; with a scheme in front where it speaks TLS,
-// and "" where the host is none.
+// proxyAddress returns the proxy's host:port as the client can reach it. If the proxy listens
+// on all addresses, the host is that of the request. If the proxy speaks TLS, https:// stands
+// in front. proxyAddress returns "" if the request has no valid host.
 func (s *Server) proxyAddress(r *http.Request) string {
 	host, port, err := net.SplitHostPort(s.opts.Proxy.String())
 	if err != nil {

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	maxDecisions    = 1000 // in an answer
-	maxScannedLines = 5000 // of the feed that are looked at at once
+	maxDecisions    = 1000 // in a response
+	maxScannedLines = 5000 // lines of the feed that are filtered for one response
 )
 
-// filters are the parameters that a filter is made of.
+// filterParams are the query parameters of a filter.
 var filterParams = []string{"decision", "reason", "host", "client", "agent", "q"}
 
-// A filter says which lines are asked for: those where each of its members that is not
-// empty is the line's; q is a part of one of several. The zero filter takes all.
+// A filter selects audit lines. A line matches if it has the value of every non-empty field; q
+// matches a part of one of several members. The zero filter matches all lines.
 type filter struct{ decision, reason, host, client, agent, q string }
 
-// filterOf reads the filters.
+// parseFilter reads the query parameters of a filter.
 func parseFilter(params *queryParams) filter {
 	return filter{
 		decision: params.oneOf("decision", "", "allow", "block"),
@@ -33,7 +33,7 @@ func parseFilter(params *queryParams) filter {
 	}
 }
 
-// takes says whether a line of the audit is asked for.
+// matches reports whether the filter selects an audit line.
 func (f *filter) matches(line []byte) bool {
 	if *f == (filter{}) {
 		return true
@@ -59,9 +59,9 @@ func (f *filter) containsText(texts ...string) bool {
 	return false
 }
 
-// decisions answers with the last lines, or with the first behind one; behind one that
-// there never was are none, and newest tells so. Each is the audit's very octets, so that
-// its hash can be worked out.
+// decisions answers with the last audit lines, or with the first ones after a given line. If
+// the feed has no such line yet, the list is empty and newest tells the last number. Lines are
+// copied byte for byte from the audit trail, so that their hashes can be verified.
 func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 	params, ok := parseQuery(w, r, append([]string{"limit", "after"}, filterParams...)...)
 	if !ok {
@@ -72,7 +72,7 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 	if params.writeError(w) {
 		return
 	}
-	newest := s.opts.Live.Newest() // first: what comes meanwhile is then asked for next
+	newest := s.opts.Live.Newest() // read first: lines that come in between are returned by the next request
 	lines, missed := s.opts.Live.After(after, maxScannedLines)
 	if n := len(lines); n > 0 {
 		newest = lines[n-1].Number
@@ -80,7 +80,7 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 	matched := f.selectLines(lines)
 	switch {
 	case len(matched) <= limit:
-	case resume: // who asks on from there misses none
+	case resume: // the client continues after newest and misses nothing
 		matched = matched[:limit]
 		newest = matched[limit-1].Number
 	default:
@@ -90,8 +90,9 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 	w.Write(encodeDecisions(matched, missed, newest))
 }
 
-// after gives the lines behind one, to a stream that comes back. Where there is no line
-// of that number yet, those that it had are of another audit: it begins with the oldest.
+// linesAfter returns the lines after a given one, for a stream that resumes. If that number
+// does not exist yet, it comes from the feed of another process, and linesAfter begins with
+// the oldest line.
 func (s *Server) linesAfter(number uint64, limit int) (lines []live.Line, missed uint64) {
 	if newest := s.opts.Live.Newest(); newest > 0 && newest < number {
 		number = 0
@@ -109,7 +110,7 @@ func (f *filter) selectLines(lines []live.Line) []live.Line {
 	return matched
 }
 
-// listed writes lines as they are, which encoding/json would not.
+// encodeDecisions copies lines as they are. encoding/json would change them.
 func encodeDecisions(lines []live.Line, missed, newest uint64) []byte {
 	b := []byte(`{"decisions":[`)
 	for i, l := range lines {
@@ -123,7 +124,7 @@ func encodeDecisions(lines []live.Line, missed, newest uint64) []byte {
 	return append(b, "}\n"...)
 }
 
-// series answers with what has been series over time.
+// series answers with the counts over time.
 func (s *Server) series(w http.ResponseWriter, r *http.Request) {
 	params, ok := parseQuery(w, r, "span")
 	if !ok {
@@ -143,9 +144,9 @@ func (s *Server) series(w http.ResponseWriter, r *http.Request) {
 	}{formatTime(series.Start), series.Step.Seconds(), series.Allowed, series.Blocked, series.Waiting})
 }
 
-const maxBlockers = 200 // in an answer
+const maxBlockers = 200 // in a response
 
-// blockers answers with what has blocked most.
+// blockers answers with the rules and reasons that have blocked most requests.
 func (s *Server) blockers(w http.ResponseWriter, r *http.Request) {
 	params, ok := parseQuery(w, r, "limit")
 	if !ok {
@@ -160,7 +161,7 @@ func (s *Server) blockers(w http.ResponseWriter, r *http.Request) {
 	}{newCauses(s.opts.Live.Blockers(limit))})
 }
 
-// A cause is what has decided requests.
+// A cause is a rule or a reason that has decided requests.
 type cause struct {
 	Host     string `json:"host"`
 	Robots   string `json:"robots_url,omitempty"`

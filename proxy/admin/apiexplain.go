@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	maxOriginWaits    = 16               // requests at once that may wait for an origin
-	originWaitTimeout = 30 * time.Second // for which one waits
+	maxOriginWaits    = 16               // requests that may wait for an origin at the same time
+	originWaitTimeout = 30 * time.Second // for one request
 )
 
-// An inquiry is about a request that nobody has sent.
+// An explainRequest describes a request that has not been sent.
 type explainRequest struct {
 	URL       string `json:"url"`
 	UserAgent string `json:"user_agent"`
@@ -32,8 +32,8 @@ type explainRequest struct {
 	Dest      string `json:"dest"`
 }
 
-// request reads an inquiry as the proxy would read the request. Its client is one of the
-// configuration, or an address, as whose others ask.
+// policyRequest parses an explainRequest as the proxy would parse the request itself. The
+// client is the name of a configured client, or an address.
 func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
 	if _, err := netip.ParseAddr(q.Client); err != nil && q.Client != "" && !slices.Contains(s.opts.Clients(), q.Client) {
 		return policy.Request{}, errors.New("client is none of the configuration's, and no address")
@@ -50,7 +50,7 @@ func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
 		r.Method = http.MethodGet
 	}
 	switch {
-	case !httpguts.ValidHeaderFieldName(r.Method): // a token, as a method is
+	case !httpguts.ValidHeaderFieldName(r.Method): // a method is a token, as a field name is
 		return r, errors.New("method is none")
 	case r.Method == http.MethodConnect:
 		return r, errors.New("a CONNECT is judged by the requests that come in its tunnel: ask about these")
@@ -63,7 +63,7 @@ func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
 	return r, nil
 }
 
-// A forecast is what would be decided about a request, and when the request could go.
+// An explainResponse is the decision on a request, and when the request could be sent.
 type explainResponse struct {
 	URL      string `json:"url"`
 	Decision string `json:"decision"`
@@ -75,14 +75,14 @@ type explainResponse struct {
 	Excerpt *excerpt `json:"excerpt,omitempty"`
 }
 
-// An excerpt is an explain.Excerpt within bounds.
+// An excerpt is a bounded [explain.Excerpt].
 type excerpt struct {
 	Lines      []explain.Line `json:"lines"`
 	Agents     []explain.Line `json:"agents"`
-	MoreAgents int            `json:"agents_more,omitempty"` // beyond the bound
+	MoreAgents int            `json:"agents_more,omitempty"` // number of agents left out
 }
 
-// explain answers what would be decided of a request, by asking who decides.
+// explain answers how the proxy would decide a request.
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	var q explainRequest
 	if !decodeBody(w, r, &q) {
@@ -99,8 +99,8 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// ask answers with what f gives, which may wait for an origin. What f has had fetched by
-// then is not lost.
+// writeAfterWait answers with the result of f, which may wait for an origin. A fetch that f
+// has started goes on after a timeout.
 func (s *Server) writeAfterWait(w http.ResponseWriter, r *http.Request, f func(context.Context) (any, error)) {
 	var result any
 	var err error
@@ -115,7 +115,7 @@ func (s *Server) writeAfterWait(w http.ResponseWriter, r *http.Request, f func(c
 	writeJSON(w, http.StatusOK, result)
 }
 
-// An impatience is why what waits for an origin has come to nothing.
+// A waitFailure is why a request that waits for an origin has no result.
 type waitFailure struct {
 	status int
 	detail string
@@ -126,8 +126,8 @@ var (
 	waitTimedOut = &waitFailure{http.StatusGatewayTimeout, fmt.Sprintf("The site has not answered for its robots.txt within %s; the fetch goes on.", originWaitTimeout)}
 )
 
-// patiently does what may wait for an origin, for a while and not too much at once; nil:
-// it is done. Else Retry-After is set where it helps.
+// waitForOrigin calls f, which may wait for an origin, with a time limit. It returns nil if f
+// has a result. If too many requests wait already, it sets Retry-After and does not call f.
 func (s *Server) waitForOrigin(w http.ResponseWriter, r *http.Request, f func(context.Context)) *waitFailure {
 	if !s.waitSlots.tryAcquire() {
 		w.Header().Set("Retry-After", "5")
@@ -135,7 +135,7 @@ func (s *Server) waitForOrigin(w http.ResponseWriter, r *http.Request, f func(co
 	}
 	defer s.waitSlots.release()
 	control, deadline := http.NewResponseController(w), time.Now().Add(originWaitTimeout+requestTimeout)
-	control.SetReadDeadline(deadline) // the server's own are of what takes no time
+	control.SetReadDeadline(deadline) // the server's deadlines are too short to wait for an origin
 	control.SetWriteDeadline(deadline)
 	ctx, cancel := context.WithTimeout(r.Context(), originWaitTimeout)
 	defer cancel()
@@ -161,7 +161,8 @@ func (s *Server) newExplainResponse(r *policy.Request, d *policy.Decision) *expl
 	return f
 }
 
-// gapOf is the time between two requests under limits, to a host in a state; zero: they set none.
+// requestGap returns the time between two requests under limits to a host in the given state.
+// Zero means that the limits set none.
 func requestGap(l *pace.Limits, state *pace.HostState) time.Duration {
 	if l.PerSecond <= 0 {
 		return 0
@@ -177,7 +178,7 @@ func newExcerpt(e *explain.Excerpt) *excerpt {
 	return &excerpt{clipLines(e.Lines), clipLines(agents), more}
 }
 
-// clipLines shortens lines that are longer than people read.
+// clipLines returns the lines with long texts shortened.
 func clipLines(lines []explain.Line) []explain.Line {
 	lines = slices.Clone(lines)
 	for i := range lines {

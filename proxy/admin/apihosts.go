@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	maxHosts     = 1000    // in an answer
-	maxOrigins   = 50      // of a host, in an answer
-	maxTextBytes = 4 << 20 // octets of robots.txt files in an answer
+	maxHosts     = 1000    // in a response
+	maxOrigins   = 50      // of a host, in a response
+	maxTextBytes = 4 << 20 // of robots.txt files in a response
 )
 
-// orders are how hosts may be sorted; those that are equal stand by their names.
+// hostOrders are the orders in which hosts can be sorted. Equal hosts are sorted by name.
 var hostOrders = map[string]func(a, b *hostState) int{
 	"last":    func(a, b *hostState) int { return b.Last.Compare(a.Last) },
 	"host":    func(a, b *hostState) int { return 0 },
@@ -36,27 +36,27 @@ func (h *hostState) paceOrZero() paceState {
 	return *h.Pace
 }
 
-// A shownHost is what the API tells of a host in a list.
+// hostJSON is a host in the API.
 type hostJSON struct {
 	hostState
 	Origins []originJSON `json:"origins"`
-	More    int          `json:"origins_more,omitempty"` // beyond the bound
+	More    int          `json:"origins_more,omitempty"` // number of origins left out
 }
 
-// A shownOrigin is what it tells of an origin; only where one host is asked for is
-// there more than its state.
+// originJSON is an origin in the API. Headers and Text are set only in responses about a
+// single host.
 type originJSON struct {
 	originState
-	Age     float64        `json:"age_s"` // of what is in force
+	Age     float64        `json:"age_s"` // of the file in force
 	Headers *fetch.Headers `json:"headers,omitempty"`
-	Text    *string        `json:"text,omitempty"` // of what is in force, with U+FFFD where it is not UTF-8
+	Text    *string        `json:"text,omitempty"` // of the file in force; bytes that are not UTF-8 become U+FFFD
 }
 
 func newHostJSON(h hostState, now time.Time) *hostJSON {
 	s := &hostJSON{hostState: h, Origins: []originJSON{}}
 	toUTC(&s.Last)
 	if s.Pace != nil {
-		s.Pace = new(*s.Pace) // which may be of several
+		s.Pace = new(*s.Pace) // a copy: hosts with the same pace key share it
 		toUTC(&s.Pace.Sent, &s.Pace.NextSlot, &s.Pace.PausedUntil)
 	}
 	for i := range h.Origins {
@@ -78,14 +78,15 @@ func newOriginJSON(o originState, now time.Time) originJSON {
 	return s
 }
 
-// inUTC has times be written as the audit has them.
+// toUTC converts times to UTC, as the audit trail has them.
 func toUTC(times ...*time.Time) {
 	for _, t := range times {
 		*t = t.UTC()
 	}
 }
 
-// readText adds what only one host's page has; budget is what the text may take.
+// addFile sets Headers and Text. Text takes at most budget bytes. addFile returns the rest of
+// the budget.
 func (o *originJSON) addFile(budget int) (left int) {
 	a := o.ruling.Result
 	if a == nil {
@@ -115,7 +116,7 @@ func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
 	page := struct {
 		Hosts []*hostJSON `json:"hosts"`
 		Total int         `json:"total"`
-		Next  string      `json:"next,omitempty"` // what after is to be for those that follow
+		Next  string      `json:"next,omitempty"` // the parameter after of the next page
 	}{Hosts: []*hostJSON{}, Total: len(all)}
 	if after != "" {
 		i := slices.IndexFunc(all, func(h *hostState) bool { return h.Host == after })
@@ -137,8 +138,8 @@ func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, page)
 }
 
-// oneHost answers with all that there is of one: what decided its requests, and the
-// texts of its origins, or of the one that is asked for.
+// getHost answers with all that is known of one host: what decided its requests, and the
+// robots.txt files of its origins, or of the requested origin.
 func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 	params, ok := parseQuery(w, r, "origin")
 	if !ok {

@@ -14,23 +14,24 @@ import (
 	"time"
 )
 
-// policyOfContent (Content Security Policy 3) has a page take nothing from elsewhere,
-// run no script that stands in it, and stand in no other page.
+// contentSecurityPolicy (Content Security Policy Level 3) allows pages to load only what this
+// server serves, to run no inline script, and to stand in no frame.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// secure says of an answer, whatever it is, that it is what it says it is, is not to be
-// kept, and is for nobody else's page.
+// setSecurityHeaders sets the headers of every response: browsers must not guess its type,
+// cache it, or let other origins use it.
 func setSecurityHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin") // with no-referrer our own forms would come from the origin "null" (Fetch Standard 3.1)
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers would send our own forms with Origin: null (Fetch Standard 3.1)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// guard lets in who may ask, and gives every answer its security headers.
+// guard authenticates requests before next handles them, and sets the security headers of
+// every response.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setSecurityHeaders(w.Header())
@@ -49,7 +50,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// public says what is answered without a token: health, and what a login takes.
+// isPublicPath reports whether a path is served without a token: health and what the login
+// page needs.
 func isPublicPath(p string) bool {
 	switch p {
 	case "/healthz", "/readyz", "/login", "/logout":
@@ -58,15 +60,16 @@ func isPublicPath(p string) bool {
 	return strings.HasPrefix(p, "/static/") && path.Clean(p) == p // the same for everybody
 }
 
-// strange says of a request that comes without a token detail it is not answered; zero:
-// it is. It has to have come to loopback, and for a name of this machine's: a page that
-// makes a name of its own lead here (DNS rebinding) has the browser send that name.
+// rejectNonLocal returns why a request is refused when no token is configured; status 0
+// accepts it. The connection must come from loopback and Host must be a local name. Browsers
+// send a foreign name in Host when a web site lets its own name resolve to loopback (DNS
+// rebinding).
 func rejectNonLocal(r *http.Request) (status int, detail string) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if local == nil || !local.IP.IsLoopback() {
 		return http.StatusForbidden, "Without admin.token, only this machine itself is answered."
 	}
-	if r.Host == "" && !r.ProtoAtLeast(1, 1) { // no browser is so old
+	if r.Host == "" && !r.ProtoAtLeast(1, 1) { // no browser sends HTTP/1.0
 		return 0, ""
 	}
 	if !isLocalName(r.Host) {
@@ -75,8 +78,8 @@ func rejectNonLocal(r *http.Request) (status int, detail string) {
 	return 0, ""
 }
 
-// ownName says whether a Host header, with any port or none, is an address or a name
-// that can only mean this machine (RFC 6761 6.3).
+// isLocalName reports whether a Host header, with or without a port, is an IP address or a
+// name that can only mean this machine (RFC 6761 6.3).
 func isLocalName(hostPort string) bool {
 	host := hostPort
 	if h, port, err := net.SplitHostPort(hostPort); err == nil {
@@ -96,14 +99,14 @@ func isLocalName(hostPort string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// knows says whether a request shows that who sends it knows the token: by itself, or by
-// the cookie of a login.
+// authenticated reports whether a request has the token, as a bearer token or by a session
+// cookie.
 func (s *Server) authenticated(r *http.Request, token string) bool {
 	presented, ok := bearerToken(r)
 	return ok && equalSecrets(presented, token) || s.hasSession(r, token)
 }
 
-// challenge asks who does not know the token for it.
+// challenge answers 401, or redirects a browser to the login page.
 func (s *Server) challenge(w http.ResponseWriter, r *http.Request) {
 	_, presented := bearerToken(r)
 	if !presented && wantsHTML(r) {
@@ -120,21 +123,21 @@ func (s *Server) challenge(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, r, http.StatusUnauthorized, detail)
 }
 
-// same compares in a time that tells neither where two texts differ nor how long they are.
-// How many are tried is not bounded: whoever is to be let in would have to be held up by
-// what others try, and a token is too long to be found that way.
+// equalSecrets compares two secrets in a time that depends neither on their lengths nor on
+// where they differ. Failed attempts are not limited: a limit would let anybody lock out the
+// operator, and a token is too long to be guessed.
 func equalSecrets(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// bearer gives what stands behind Authorization: Bearer (RFC 6750 2.1).
+// bearerToken returns the token in Authorization: Bearer (RFC 6750 2.1).
 func bearerToken(r *http.Request) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// wantsPage says whether it is a person that waits for the answer.
+// wantsHTML reports whether a request comes from a browser that loads a page.
 func wantsHTML(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || isAPIRequest(r) || r.URL.Path == "/metrics" {
 		return false
@@ -142,7 +145,7 @@ func wantsHTML(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Mode") == "navigate" || strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// refuse answers detail a request is not answered: programs in JSON, others in words.
+// refuse answers with an error: browsers get text, programs get problem details.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	if !wantsHTML(r) {
 		writeProblem(w, status, detail)
@@ -153,7 +156,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, deta
 	fmt.Fprintf(w, "%d %s\n%s\n", status, http.StatusText(status), detail)
 }
 
-// loginFor is where somebody is sent who has to log in first.
+// loginURL returns the URL of the login page, which leads back to the requested page.
 func loginURL(r *http.Request) string {
 	next := localPath(r.URL.RequestURI())
 	if next == "/" {
@@ -162,7 +165,7 @@ func loginURL(r *http.Request) string {
 	return "/login?next=" + url.QueryEscape(next)
 }
 
-// ownPath gives a path and query that lead nowhere but here, "/" instead of any other.
+// localPath returns next if it is a path and query on this server, and "/" otherwise.
 func localPath(next string) string {
 	u, err := url.ParseRequestURI(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") ||
@@ -172,9 +175,9 @@ func localPath(next string) string {
 	return next
 }
 
-// loggedIn says whether a request has the cookie of a session.
+// hasSession reports whether a request has the cookie of a valid session.
 func (s *Server) hasSession(r *http.Request, token string) bool {
-	for _, c := range r.CookiesNamed(cookieName) { // one may be of another port's
+	for _, c := range r.CookiesNamed(cookieName) { // cookies do not respect ports: another server on this host may have set one
 		if s.sessions.valid(c.Value, token, time.Now()) {
 			return true
 		}

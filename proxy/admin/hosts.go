@@ -12,62 +12,62 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// A hostState is all that is known of one host now: what was decided for its
-// requests, what its pace is at, and what its origins say. The host may be one that
-// only one of the three knows: hosts that share a pace show the same, and where none
-// of them is known any more it stands under the name that it is byKey under.
+// A hostState is all that is known of one host now: the decisions on its requests, its pace
+// and its robots.txt files. A host is listed if any of the three knows it. Hosts that share a
+// pace key show the same pace. A pace key whose hosts are all unknown is listed as a host of
+// its own.
 type hostState struct {
 	Host    string        `json:"host"`
 	Allowed int64         `json:"allowed"`
 	Blocked int64         `json:"blocked"`
 	WaitedS float64       `json:"waited_s"`              // by all requests together
-	Last    time.Time     `json:"last_request,omitzero"` // when it came; zero: none is remembered
-	Pace    *paceState    `json:"pace,omitempty"`        // nil: none is remembered
-	Origins []originState `json:"origins"`               // in the order of their names, once they are read
+	Last    time.Time     `json:"last_request,omitzero"` // zero: unknown
+	Pace    *paceState    `json:"pace,omitempty"`        // nil: unknown
+	Origins []originState `json:"origins"`               // sorted by origin; set by loadOrigins
 
-	entries []*cache.Entry // of its origins
+	entries []*cache.Entry // cache entries of its origins
 }
 
-// A paceState is what the pace of a host is at.
+// A paceState is the state of the pace of one host.
 type paceState struct {
-	Queue       int       `json:"queue"`                 // requests that wait
-	UnderWay    int       `json:"under_way"`             // requests that have a place
-	Streams     int       `json:"streams"`               // that gave theirs back
-	Sent        time.Time `json:"last_sent,omitzero"`    // the last request
-	GapS        float64   `json:"gap_s"`                 // between two requests, as the last one had it
-	NextSlot    time.Time `json:"next_slot,omitzero"`    // when one who asks now might go; zero: at once
-	PausedUntil time.Time `json:"paused_until,omitzero"` // nothing is sent before
-	SlowedS     float64   `json:"slowed_s,omitempty"`    // the least time between two requests, since the host answers slowly
+	Queue       int       `json:"queue"`                 // waiting requests
+	UnderWay    int       `json:"under_way"`             // requests that hold a slot
+	Streams     int       `json:"streams"`               // requests that stream a response after they released their slot
+	Sent        time.Time `json:"last_sent,omitzero"`    // time of the last request
+	GapS        float64   `json:"gap_s"`                 // time between two requests, as for the last one
+	NextSlot    time.Time `json:"next_slot,omitzero"`    // earliest time for a new request; zero: now
+	PausedUntil time.Time `json:"paused_until,omitzero"` // end of the back-off
+	SlowedS     float64   `json:"slowed_s,omitempty"`    // minimum time between two requests, because the host answers slowly
 }
 
 // An originState is what is known of the robots.txt of one origin.
 type originState struct {
 	Origin  string    `json:"origin"`
-	URL     string    `json:"robots_url"`       // what answered, after redirects
+	URL     string    `json:"robots_url"`       // final URL, after redirects
 	Outcome string    `json:"outcome"`          // a cache.Outcome in words
-	Status  int       `json:"status,omitempty"` // that it was answered with; zero: it was not
+	Status  int       `json:"status,omitempty"` // HTTP status of the fetch; zero: no response
 	Rules   int       `json:"rules"`
 	Bytes   int       `json:"bytes"`
 	SHA256  string    `json:"sha256,omitempty"`
-	Agent   string    `json:"robots_agent,omitempty"` // the User-Agent of the fetch
-	Fetched time.Time `json:"fetched,omitzero"`       // zero: nothing is in force
-	Expires time.Time `json:"expires,omitzero"`       // it is fetched anew if somebody asks then
-	Stale   bool      `json:"stale,omitempty"`        // a copy from before rules, while the origin fails
+	Agent   string    `json:"robots_agent,omitempty"` // User-Agent of the fetch
+	Fetched time.Time `json:"fetched,omitzero"`       // zero: no file in force
+	Expires time.Time `json:"expires,omitzero"`       // the next request after this time fetches the file anew
+	Stale   bool      `json:"stale,omitempty"`        // an old copy is used because the origin fails
 	Error   string    `json:"error,omitempty"`
-	Retry   time.Time `json:"retry,omitzero"` // when an origin that fails is next tried
+	Retry   time.Time `json:"retry,omitzero"` // when a failing origin is tried next
 
 	origin robots.Origin
 	ruling cache.Ruling
 }
 
-// hosts gives the state of all hosts that are known, in the order of their names. What
-// their origins say is not read yet: it may take long for many.
+// sortedHosts returns all known hosts, sorted by name. Their Origins are not set, because that
+// can take long for many hosts.
 func (o *Options) sortedHosts() []*hostState {
 	return slices.SortedFunc(maps.Values(o.hostsByName()), func(a, b *hostState) int { return cmp.Compare(a.Host, b.Host) })
 }
 
-// known gives the hosts that anything is known of: by their requests, their robots.txt
-// or their pace.
+// hostsByName returns all hosts that are known by their requests, their robots.txt or their
+// pace.
 func (o *Options) hostsByName() map[string]*hostState {
 	all := make(map[string]*hostState)
 	get := func(name string) *hostState {
@@ -89,7 +89,7 @@ func (o *Options) hostsByName() map[string]*hostState {
 	return all
 }
 
-// host gives the state of one, and whether anything is known of it.
+// host returns the state of one host, and whether anything is known of it.
 func (o *Options) host(name string) (hostState, bool) {
 	h := hostState{Host: name}
 	l, known := o.Live.Host(name)
@@ -108,7 +108,7 @@ func (o *Options) host(name string) (hostState, bool) {
 	return h, known
 }
 
-// addPaces says of all hosts what their pace is at.
+// addPaceStates sets the Pace of all hosts, and adds the pace keys that no host uses.
 func (o *Options) addPaceStates(all map[string]*hostState, get func(string) *hostState) {
 	byKey := make(map[string]pace.HostState)
 	for _, p := range o.Pacer.Hosts() {
@@ -137,7 +137,7 @@ func (h *hostState) setCounts(l live.Host) {
 	h.Allowed, h.Blocked, h.WaitedS, h.Last = l.Allowed, l.Blocked, l.Waited.Seconds(), l.Last
 }
 
-// read says what the origins of a host say, as a dialect has it.
+// loadOrigins sets Origins from the cache entries, with files read in dialect d.
 func (h *hostState) loadOrigins(d robots.Dialect) {
 	h.Origins = make([]originState, 0, len(h.entries))
 	for _, e := range h.entries {

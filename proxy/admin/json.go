@@ -18,10 +18,11 @@ import (
 	"robotsproxy/robots"
 )
 
-// isAPI says whether it is a program that asks, by where.
+// isAPIRequest reports whether a request is for the API.
 func isAPIRequest(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/api/") }
 
-// mute takes of an answer the status and the header.
+// A statusRecorder is an http.ResponseWriter that keeps the status and the header and drops
+// the body.
 type statusRecorder struct {
 	header http.Header
 	status int
@@ -33,7 +34,8 @@ func (m *statusRecorder) WriteHeader(status int) { m.status = status }
 
 func (m *statusRecorder) Write(b []byte) (int, error) { return len(b), nil }
 
-// A trouble is RFC 9457's problem details; its type is about:blank, the status says all.
+// problemDetails is an error response of the API (RFC 9457). Its type is about:blank: the
+// status says all.
 type problemDetails struct {
 	Title  string   `json:"title"`
 	Status int      `json:"status"`
@@ -54,22 +56,22 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func writeEscapedJSON(w http.ResponseWriter, status int, v any) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // rules and addresses are full of "&"
+	enc.SetEscapeHTML(false) // rules and URLs are full of "&"
 	if err := enc.Encode(v); err != nil {
-		panic(err) // our own types
+		panic(err) // a mistake in our own types
 	}
 	w.WriteHeader(status)
 	w.Write(audit.EscapeJSON(b.Bytes()))
 }
 
-// given are the parameters of a request, each named at most once.
+// queryParams are the query parameters of a request, each of which occurs at most once.
 type queryParams struct {
 	values url.Values
-	err    error // the first that is
+	err    error // the first invalid value
 }
 
-// parameters reads what stands behind the "?", where nothing may stand but what is
-// known; else it answers.
+// parseQuery parses the query of a request. It answers 400 and returns false if the query is
+// malformed, or has a parameter that is repeated or not in known.
 func parseQuery(w http.ResponseWriter, r *http.Request, known ...string) (queryParams, bool) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -95,7 +97,7 @@ func parseQuery(w http.ResponseWriter, r *http.Request, known ...string) (queryP
 
 func (p *queryParams) get(name string) string { return p.values.Get(name) }
 
-// number gives one from 1 to most, or zero's stand-in.
+// intUpTo returns an integer from 1 to limit, or defaultValue if the parameter is missing.
 func (p *queryParams) intUpTo(name string, defaultValue, limit int) int {
 	text := p.values.Get(name)
 	if text == "" {
@@ -108,7 +110,7 @@ func (p *queryParams) intUpTo(name string, defaultValue, limit int) int {
 	return n
 }
 
-// line gives the number of a line, and whether there is one.
+// lineNumber returns the number of an audit line, and whether the parameter is there.
 func (p *queryParams) lineNumber(name string) (n uint64, ok bool) {
 	text := p.values.Get(name)
 	if text == "" {
@@ -121,7 +123,7 @@ func (p *queryParams) lineNumber(name string) (n uint64, ok bool) {
 	return n, err == nil
 }
 
-// oneOf gives one of a few words, the first where there is none.
+// oneOf returns one of words, or the first of them if the parameter is missing.
 func (p *queryParams) oneOf(name string, words ...string) string {
 	text := p.values.Get(name)
 	if text == "" {
@@ -139,7 +141,7 @@ func (p *queryParams) setError(name, what string) {
 	}
 }
 
-// bad answers where a parameter is wrong.
+// writeError answers 400 and returns true if a value is invalid.
 func (p *queryParams) writeError(w http.ResponseWriter) bool {
 	if p.err != nil {
 		writeProblem(w, http.StatusBadRequest, p.err.Error())
@@ -147,8 +149,9 @@ func (p *queryParams) writeError(w http.ResponseWriter) bool {
 	return p.err != nil
 }
 
-// body reads a request's JSON object into to; else it answers. Nothing may stand there
-// that to does not have, and nothing behind it.
+// decodeBody decodes the JSON object in the body of a request into dst. It answers 4xx and
+// returns false if the body is too long or no such object, has an unknown member, or if the
+// request has query parameters.
 func decodeBody(w http.ResponseWriter, r *http.Request, dst any) bool {
 	if _, ok := parseQuery(w, r); !ok {
 		return false
@@ -156,7 +159,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, dst any) bool {
 	return decodeObject(w, http.MaxBytesReader(w, r.Body, maxBody), dst)
 }
 
-// object reads a JSON object alone.
+// decodeObject decodes exactly one JSON object. It answers 4xx and returns false on errors.
 func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
 	dec := json.NewDecoder(src)
 	dec.DisallowUnknownFields()
@@ -181,7 +184,8 @@ func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
 	return false
 }
 
-// nothing reads a body that has to be empty, or an object without members; else it answers.
+// requireEmptyBody answers 4xx and returns false unless the body is empty or an object without
+// members.
 func requireEmptyBody(w http.ResponseWriter, r *http.Request) bool {
 	if _, ok := parseQuery(w, r); !ok {
 		return false
@@ -193,7 +197,7 @@ func requireEmptyBody(w http.ResponseWriter, r *http.Request) bool {
 	return decodeObject(w, src, &struct{}{})
 }
 
-// clip bounds what a stranger's word takes in a sentence.
+// clipInput shortens untrusted input that an error message quotes.
 func clipInput(s string) string {
 	const maxBytes = 200
 	if len(s) > maxBytes {
@@ -202,7 +206,8 @@ func clipInput(s string) string {
 	return s
 }
 
-// stamp is a time as the audit has it, to be read by what reads RFC 3339; "": none.
+// formatTime formats a time as the audit trail does (RFC 3339). It returns "" for the zero
+// time.
 func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -210,7 +215,7 @@ func formatTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// parseOrigin reads scheme://host, with a port or without.
+// parseOrigin parses scheme://host or scheme://host:port.
 func parseOrigin(text string) (robots.Origin, error) {
 	if text == "" {
 		return robots.Origin{}, errors.New("origin is required, as in https://example.com")
@@ -226,7 +231,7 @@ func parseOrigin(text string) (robots.Origin, error) {
 	return o, nil
 }
 
-// named reads the origin that a request is about; else it answers.
+// requireOrigin parses an origin. It answers 400 and returns false on errors.
 func requireOrigin(w http.ResponseWriter, text string) (robots.Origin, bool) {
 	o, err := parseOrigin(text)
 	if err != nil {
@@ -235,5 +240,5 @@ func requireOrigin(w http.ResponseWriter, text string) (robots.Origin, bool) {
 	return o, err == nil
 }
 
-// maxBody bounds what is read of any request, in octets.
+// maxBody bounds the body of any request, in bytes.
 const maxBody = 64 << 10

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A loginView is what the login page shows.
+// A loginView is the content of the login page.
 type loginView struct {
-	Next  string // where to go then
-	Error string // why the last try came to nothing; "": there was none
+	Next  string // path to redirect to after the login
+	Error string // why the last attempt failed; "": there was none
 }
 
-// logins mounts how one logs in, and out.
+// mountLogin adds the login and logout handlers.
 func (s *Server) mountLogin(mux *http.ServeMux) {
 	mux.HandleFunc("GET /login", s.showLogin)
 	mux.HandleFunc("POST /login", s.login)
@@ -28,8 +28,8 @@ func (s *Server) showLogin(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "login", "login", loginView{Next: next})
 }
 
-// login gives who shows the token a cookie instead. Scripts cannot read it, and other
-// sites cannot have it sent.
+// login sets a session cookie if the form has the token. Scripts cannot read the cookie, and
+// other sites cannot make a browser send it.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if err := r.ParseForm(); err != nil {

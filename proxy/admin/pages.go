@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// A frame is what all pages have around them.
+// A frame has what all pages show around their content.
 type frame struct {
 	Title         string
 	Version       string
 	Nav           []link
-	HealthErrors  []string // what is wrong with the proxy
-	ReloadWarning string   // that the last reload was; "": it was not
-	StoreWarning  string   // that this replica paces without the others; "": it does not
-	SignOut       bool     // who asks has logged in
-	Flash         *flash   // what came of what was done last; nil: nothing was
+	HealthErrors  []string // why the proxy is not healthy or not ready
+	ReloadWarning string   // "" if the last reload succeeded
+	StoreWarning  string   // "" unless this replica paces alone
+	SignOut       bool     // there is a login to sign out of
+	Flash         *flash   // outcome of the last action; nil: none
 }
 
-// A link leads to a page; Here is what aria-current has of it.
+// A link leads to a page. Current is the value of its aria-current attribute.
 type link struct{ Name, Href, Current string }
 
 // A flash is a message at the top of a page.
@@ -34,19 +34,20 @@ func errorFlash(text string, lines ...string) *flash {
 	return &flash{Kind: "bad", Icon: "block", Text: text, Lines: lines}
 }
 
-// frame makes that of one page; in is the address of the part that it belongs to.
-func (s *Server) newFrame(title, in string) frame {
+// newFrame makes the frame of a page. section is the path of its entry in the navigation.
+func (s *Server) newFrame(title, section string) frame {
 	f := frame{Title: title, Version: s.opts.Version, HealthErrors: s.healthErrors(), ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), SignOut: s.opts.Token() != ""}
 	f.Nav = []link{{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"}}
 	for i := range f.Nav {
-		if f.Nav[i].Href == in {
+		if f.Nav[i].Href == section {
 			f.Nav[i].Current = "page"
 		}
 	}
 	return f
 }
 
-// show answers with a page, whole or not at all.
+// render answers with a template. If the template fails, it answers 500 with nothing of the
+// page.
 func (s *Server) render(w http.ResponseWriter, status int, page, part string, view any) {
 	var b bytes.Buffer
 	if err := ui().templates[page].ExecuteTemplate(&b, part, view); err != nil {
@@ -59,7 +60,7 @@ func (s *Server) render(w http.ResponseWriter, status int, page, part string, vi
 	w.Write(b.Bytes())
 }
 
-// form reads what a form has sent; else it answers.
+// parseForm parses a posted form. It answers 400 and returns false on errors.
 func (s *Server) parseForm(w http.ResponseWriter, r *http.Request) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if err := r.ParseForm(); err != nil {
@@ -69,5 +70,5 @@ func (s *Server) parseForm(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// now is when a page is made, as it is shown.
+// nowUTC returns the time at which a page is made, in UTC as pages show it.
 func nowUTC() time.Time { return time.Now().UTC() }

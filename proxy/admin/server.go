@@ -15,42 +15,42 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// timeout is for a request to come and for its answer to be read, where nothing that
-// takes longer is asked for.
+// requestTimeout bounds the time to read a request, and the time to write its response.
+// Handlers that take longer set their own deadlines.
 const requestTimeout = 10 * time.Second
 
-// Options make a Server. All are required but Metrics, Token, PaceKey, Reload,
-// Reloads, Store, About, Clients and Version.
+// Options configure a Server. All are required except Metrics, Token, PaceKey, Reload,
+// Reloads, Store, About, Clients, Version and ProxyTLS.
 type Options struct {
-	Healthy func() error  // why the proxy is not well
-	Ready   func() error  // why it takes no requests
-	Metrics http.Handler  // answers GET /metrics; nil: nothing is there
-	Token   func() string // that all but health asks for; nil or "": none, and then only this machine's own names are answered for
+	Healthy func() error  // why the proxy is not healthy, or nil
+	Ready   func() error  // why the proxy takes no requests, or nil
+	Metrics http.Handler  // answers GET /metrics; nil: 404
+	Token   func() string // admin.token, required for all but health; nil or "": no token, only requests to local names from this machine are answered
 	Log     *slog.Logger
 
 	Live    *live.Feed
 	Cache   RobotsCache
 	Pacer   *pace.Pacer
-	Dialect func() robots.Dialect                                 // by which the files of the Book are shown
-	PaceKey func(host string) string                              // what the pace of a host is kept under; nil: its name
-	Explain func(context.Context, policy.Request) policy.Decision // what would be decided, by the code that decides
-	Query   func(policy.Request) cache.Query                      // which robots.txt that code judges by
-	Clients func() []string                                       // names of those of the configuration; nil: there are none
-	Reload  func(context.Context) error                           // reads the configuration anew; its error has a line for each thing that is wrong; nil: it cannot be
-	// Reloads says how often that came to something, how often it was refused, when it
-	// last came to something, and why it did not the last time, line by line; nil: nothing
-	// is reloaded.
+	Dialect func() robots.Dialect                                 // dialect in which robots.txt files are shown
+	PaceKey func(host string) string                              // key under which the Pacer keeps a host; nil: the host itself
+	Explain func(context.Context, policy.Request) policy.Decision // decides a request without sending it
+	Query   func(policy.Request) cache.Query                      // the cache query that decides a request
+	Clients func() []string                                       // names of the configured clients; nil: none
+	Reload  func(context.Context) error                           // reloads the configuration; its error has one line for each mistake; nil: the proxy cannot reload
+	// Reloads returns how many reloads succeeded and failed, the time of the last success, and
+	// the error of the last reload, one line for each mistake. Nil means that the proxy cannot
+	// reload.
 	Reloads func() (ok, refused uint64, lastOK time.Time, lastErr error)
-	Store   func() Store  // how this one of several replicas stands to the others; nil: it is on its own
-	About   func() About  // nil: nothing is known
-	CAPEM   func() []byte // the certificate that clients have to trust
-	Proxy   net.Addr      // where the proxy listens
+	Store   func() Store  // state of this replica in a fleet; nil: the proxy is no replica
+	About   func() About  // nil: all unknown
+	CAPEM   func() []byte // the CA certificate that clients must trust
+	Proxy   net.Addr      // address on which the proxy listens
 	Version string
 
-	ProxyTLS bool // clients speak TLS to it there
+	ProxyTLS bool // clients speak TLS to the proxy
 }
 
-// missing names the first that is required and not there.
+// missing returns the name of the first required option that is not set.
 func (o *Options) missing() string {
 	for _, need := range []struct {
 		name string
@@ -67,7 +67,7 @@ func (o *Options) missing() string {
 	return ""
 }
 
-// A Book is what is known of origins; [cache.Cache] is one.
+// A RobotsCache has the robots.txt files of all origins. [cache.Cache] implements it.
 type RobotsCache interface {
 	All() iter.Seq[*cache.Entry]
 	Peek(robots.Origin) *cache.Entry
@@ -84,34 +84,34 @@ type Server struct {
 	streamSlots slots         // one slot for each open stream
 	waitSlots   slots         // one slot for each request that waits for an origin
 	streamsDone chan struct{} // closed when all streams must end
-	stopStreams func()        // closes ending
+	stopStreams func()        // closes streamsDone
 	apiMux      *http.ServeMux
 	rootMux     *http.ServeMux
 }
 
-// About is what only who starts the proxy knows of it.
+// About has what only the starting code knows about the proxy.
 type About struct {
-	Commit  string    // that it was built from; "": that is not known
-	Started time.Time // zero: that is not known
-	Config  string    // the file of the configuration; "": there is none that could be read again
-	State   string    // the directory of its state
-	Audit   string    // the file of the audit
+	Commit  string    // the commit of the build; "": unknown
+	Started time.Time // zero: unknown
+	Config  string    // configuration file; "": none
+	State   string    // state directory
+	Audit   string    // audit file
 }
 
-// A Store is how this proxy, one of several replicas, stands to the others, by way of
-// what they share.
+// A Store is the state of this replica and of its connection to the store that the replicas
+// share.
 type Store struct {
-	Replica   string    // what this one is called
-	Alone     bool      // it paces by itself, since the store is away or was until a moment ago
-	Returning bool      // it does still, but the store answers
-	Why       string    // Alone: the cause, in a few words
-	Since     time.Time // when Alone last began or ended; zero: that is not known
-	Times     float64   // how many times slower than permitted this one paces; less than 1 counts as 1
-	Members   int       // replicas that were last seen, this one among them
-	Expected  int       // replicas that there may be
+	Replica   string    // name of this replica
+	Alone     bool      // it paces alone, because the store is unavailable or has only just come back
+	Returning bool      // Alone, although the store answers again
+	Why       string    // the cause of Alone, in a few words
+	Since     time.Time // when Alone last changed; zero: unknown
+	Times     float64   // how many times slower than permitted this replica paces; values below 1 count as 1
+	Members   int       // replicas seen last, including this one
+	Expected  int       // configured number of replicas
 }
 
-// slots bounds how many goroutines do something at once; its capacity is the bound.
+// slots bounds how many goroutines do something at the same time. Its capacity is the bound.
 type slots chan struct{}
 
 // tryAcquire takes a slot if one is free.

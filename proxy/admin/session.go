@@ -12,23 +12,23 @@ import (
 
 const (
 	cookieName      = "robotsproxy_session"
-	sessionLifetime = 12 * time.Hour // of a login
-	maxRevoked      = 1024           // sessions that were ended before their time and are remembered
+	sessionLifetime = 12 * time.Hour // from login to the end of the session
+	maxRevoked      = 1024           // revoked sessions that are remembered
 )
 
-// sessions knows who has logged in, by what it has signed: the cookie has a random
-// name, when it ends, and an HMAC (RFC 2104) of both and the token, under a key that
-// nobody outside the process knows. So a session ends with its time, with the process,
-// with the token, or when its owner says so.
+// sessions issues and checks session cookies without storing them. A cookie has a random ID,
+// its expiry time, and an HMAC (RFC 2104) of both and of admin.token under a key that never
+// leaves the process. A session therefore ends when it expires, when the process ends, when
+// the token changes or when it is revoked.
 type sessions struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	key     [sha256.Size]byte
-	revoked map[[sessionIDBytes]byte]time.Time // those that their owners have ended, until they would have
+	revoked map[[sessionIDBytes]byte]time.Time // expiry times of revoked sessions
 }
 
 const (
 	sessionIDBytes = 16
-	signedBytes    = sessionIDBytes + 8 // and the end, in seconds since 1970
+	signedBytes    = sessionIDBytes + 8 // the ID and the expiry time in Unix seconds
 )
 
 func newSessions() *sessions {
@@ -37,7 +37,7 @@ func newSessions() *sessions {
 	return s
 }
 
-// begin makes the value of a cookie.
+// create returns the cookie value of a new session.
 func (s *sessions) create(token string, now time.Time) string {
 	b := make([]byte, sessionIDBytes, signedBytes+sha256.Size)
 	rand.Read(b)
@@ -47,15 +47,15 @@ func (s *sessions) create(token string, now time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(s.sign(b, token))
 }
 
-// sign appends the HMAC. The caller holds mu.
+// sign appends the HMAC of b and token to b. The caller holds mu.
 func (s *sessions) sign(b []byte, token string) []byte {
 	mac := hmac.New(sha256.New, s.key[:])
-	mac.Write(b) // always as long, so that the token begins where it does
+	mac.Write(b) // b has a fixed length, so token cannot run into it
 	mac.Write([]byte(token))
 	return mac.Sum(b)
 }
 
-// valid says whether a cookie is one of begin's, and not over.
+// valid reports whether a cookie comes from create and is neither expired nor revoked.
 func (s *sessions) valid(cookie, token string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *sessions) valid(cookie, token string, now time.Time) bool {
 	return ok
 }
 
-// end has a cookie be valid no more.
+// revoke ends the session of a valid cookie.
 func (s *sessions) revoke(cookie, token string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *sessions) revoke(cookie, token string, now time.Time) {
 			}
 		}
 	}
-	if len(s.revoked) >= maxRevoked { // then all are ended
+	if len(s.revoked) >= maxRevoked { // no room: revoke all sessions with a new key
 		rand.Read(s.key[:])
 		clear(s.revoked)
 		return
@@ -86,7 +86,8 @@ func (s *sessions) revoke(cookie, token string, now time.Time) {
 	s.revoked[name] = until
 }
 
-// read gives what a valid cookie has. The caller holds mu.
+// parse returns the ID and the expiry time of a cookie, and whether it is valid. The caller
+// holds mu.
 func (s *sessions) parse(cookie, token string, now time.Time) (name [sessionIDBytes]byte, until time.Time, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cookie)
 	if err != nil || len(b) != signedBytes+sha256.Size {

@@ -27,14 +27,14 @@ func healthHandler(check func() error) http.HandlerFunc {
 	}
 }
 
-// A certificate is that of the CA, as it is recognised.
+// caCertificate identifies the CA.
 type caCertificate struct {
 	Subject string `json:"subject"`
-	SHA256  string `json:"sha256"` // as ca show has it
+	SHA256  string `json:"sha256"` // as robotsproxy ca show prints it
 	Expires string `json:"expires"`
 }
 
-// ca reads the certificate that clients have to trust; nil where it cannot be read.
+// caCertificate parses the CA certificate. It returns nil if it cannot.
 func (o *Options) caCertificate() *caCertificate {
 	block, _ := pem.Decode(o.CAPEM())
 	if block == nil {
@@ -47,18 +47,18 @@ func (o *Options) caCertificate() *caCertificate {
 	return &caCertificate{c.Subject.String(), guide.Fingerprint(c.Raw), formatTime(c.NotAfter)}
 }
 
-// A reloading is what came of reading the configuration anew.
+// reloadStatus is the outcome of the reloads so far.
 type reloadStatus struct {
 	OK      uint64   `json:"ok"`
 	Refused uint64   `json:"refused"`
 	Since   string   `json:"in_force_since,omitempty"`
 	LastOK  string   `json:"last_ok,omitempty"`
-	Errors  []string `json:"errors,omitempty"` // why the last was refused, line by line; none: it was not
+	Errors  []string `json:"errors,omitempty"` // why the last reload was refused, line by line; nil: it succeeded
 
 	since time.Time
 }
 
-// reloads says what came of reloads; nil where nothing is reloaded.
+// reloadStatus returns the outcome of the reloads, or nil if the proxy cannot reload.
 func (o *Options) reloadStatus() *reloadStatus {
 	if o.Reloads == nil {
 		return nil
@@ -75,8 +75,8 @@ func (o *Options) reloadStatus() *reloadStatus {
 	return r
 }
 
-// outdated says in a sentence that the configuration in force is not the one of the
-// file; "": it is.
+// warning says that the active configuration is not the one in the file. It returns "" if it
+// is.
 func (r *reloadStatus) warning() string {
 	switch {
 	case r == nil || r.Errors == nil:
@@ -87,7 +87,7 @@ func (r *reloadStatus) warning() string {
 	return "The last reload was refused; the configuration of " + r.since.UTC().Format(time.DateTime) + " stays in force."
 }
 
-// status answers with what the proxy is, where it has its things, and how it is.
+// status answers with the version, the files, the health and the reloads of the proxy.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	if _, ok := parseQuery(w, r); !ok {
 		return
@@ -108,7 +108,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		CA       *caCertificate `json:"ca,omitempty"`
 		Healthy  bool           `json:"healthy"`
 		Ready    bool           `json:"ready"`
-		Reasons  []string       `json:"reasons"` // why it is not one or the other
+		Reasons  []string       `json:"reasons"` // why the proxy is not healthy or not ready
 		Reloads  *reloadStatus  `json:"reloads,omitempty"`
 		Store    *storeStatus   `json:"store,omitempty"`
 	}{
@@ -124,7 +124,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, st)
 }
 
-// trouble says what is wrong, each thing once.
+// healthErrors returns why the proxy is not healthy or not ready, without duplicates.
 func (s *Server) healthErrors() (all []string) {
 	for _, check := range []func() error{s.opts.Healthy, s.opts.Ready} {
 		if err := check(); err != nil && !slices.Contains(all, printable(err.Error())) {
@@ -134,7 +134,7 @@ func (s *Server) healthErrors() (all []string) {
 	return all
 }
 
-// aloneWords says in a sentence or two that the replicas are not together; "": they are.
+// warning says that this replica paces alone. It returns "" if it does not.
 func (s *Store) warning() string {
 	if !s.Alone {
 		return ""
@@ -156,18 +156,18 @@ func (s *Store) paceText() string {
 	return strconv.FormatFloat(s.Times, 'g', 3, 64) + " times slower than is permitted"
 }
 
-// storeStatus is what programs are told.
+// storeStatus is a [Store] in the API.
 type storeStatus struct {
 	Replica  string  `json:"replica"`
 	Shared   bool    `json:"shared"`
-	Detail   string  `json:"detail,omitempty"` // why it is not
+	Detail   string  `json:"detail,omitempty"` // why it is not shared
 	Since    string  `json:"since,omitempty"`
 	Times    float64 `json:"times_slower"`
 	Members  int     `json:"replicas"`
 	Expected int     `json:"expected_replicas"`
 }
 
-// storeStatus is nil where this proxy is on its own.
+// storeStatus returns nil if the proxy is no replica.
 func (o *Options) storeStatus() *storeStatus {
 	if o.Store == nil {
 		return nil
@@ -176,7 +176,8 @@ func (o *Options) storeStatus() *storeStatus {
 	return &storeStatus{s.Replica, !s.Alone, s.warning(), formatTime(s.Since), max(s.Times, 1), s.Members, s.Expected}
 }
 
-// alone says that this replica is; "": it is not, or on its own.
+// storeWarning says that this replica paces alone. It returns "" if it does not, or if the
+// proxy is no replica.
 func (o *Options) storeWarning() string {
 	if o.Store == nil {
 		return ""
@@ -185,8 +186,8 @@ func (o *Options) storeWarning() string {
 	return s.warning()
 }
 
-// ready answers whether requests are taken: they are while the store is away, which is
-// said below.
+// readyz answers whether the proxy takes requests. It does while the store is unavailable,
+// which a second line tells.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	healthHandler(s.opts.Ready)(w, r)
 	if warning := s.opts.storeWarning(); warning != "" {

@@ -10,14 +10,14 @@ import (
 
 const (
 	maxStreams        = 64
-	maxBatch          = 200                    // lines that are written at once
-	pollInterval      = 250 * time.Millisecond // how often the feed is looked at for a stream
-	heartbeatInterval = 15 * time.Second       // so often something is written, or what is between would take it for dead
+	maxBatch          = 200                    // lines in one write
+	pollInterval      = 250 * time.Millisecond // how often a stream reads the feed
+	heartbeatInterval = 15 * time.Second       // an intermediary would close a connection that is silent for longer
 )
 
-// stream answers with the lines that come from now on, or behind the one that a browser
-// has had last, as server-sent events (HTML Standard 9.2). It takes from the feed what
-// is there by then: who reads slowly misses lines, and is told how many.
+// stream answers with new audit lines as server-sent events (HTML Standard 9.2). It begins
+// now, after the line that a parameter names, or after the last line that the browser has
+// received. It reads the feed at intervals: a slow reader misses lines and is told how many.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	params, ok := parseQuery(w, r, append([]string{"after"}, filterParams...)...)
 	if !ok {
@@ -28,7 +28,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	if params.writeError(w) {
 		return
 	}
-	if last, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64); err == nil { // newer than after: it comes back
+	if last, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64); err == nil { // a browser that reconnects: newer than after
 		after, resume = last, true
 	}
 	if !resume {
@@ -41,7 +41,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.streamSlots.release()
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // of a proxy in front
+	w.Header().Set("X-Accel-Buffering", "no") // or nginx would buffer the stream
 	if r.Method == http.MethodHead {
 		return
 	}
@@ -49,24 +49,24 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	e.run(s, r)
 }
 
-// events is one stream.
+// An eventStream is one open stream.
 type eventStream struct {
 	w        http.ResponseWriter
 	control  *http.ResponseController
 	filter   filter
-	after    uint64 // the last line looked at
-	reported uint64 // the last one that the reader knows of
+	after    uint64 // the last line read from the feed
+	reported uint64 // the last line that the reader knows of
 	buf      bytes.Buffer
 }
 
-// run writes until the reader has left, does not read for as long as timeout, may not ask
-// any more, or all ends.
+// run writes events until the client disconnects, does not read for requestTimeout, is no
+// longer authenticated, or the Server shuts down.
 func (e *eventStream) run(s *Server, r *http.Request) {
-	e.control.SetReadDeadline(time.Time{}) // of a head that has come: past it the reader would have left
+	e.control.SetReadDeadline(time.Time{}) // the server's deadline is for the request; a stream has none
 	poll, heartbeat := time.NewTicker(pollInterval), time.NewTicker(heartbeatInterval)
 	defer poll.Stop()
 	defer heartbeat.Stop()
-	e.buf.WriteString(":\n\n") // now: a browser takes the stream for open with the first octets
+	e.buf.WriteString(":\n\n") // send at once: a browser waits for the first bytes before it reports the stream as open
 	for {
 		for more := true; more; {
 			more = e.collect(s)
@@ -81,7 +81,7 @@ func (e *eventStream) run(s *Server, r *http.Request) {
 			return
 		case <-poll.C:
 			if token := s.opts.Token(); token != "" && !s.authenticated(r, token) {
-				return // it is another now, or the login has ended
+				return // the token has changed or the session has ended
 			}
 		case <-heartbeat.C:
 			e.heartbeat()
@@ -89,7 +89,7 @@ func (e *eventStream) run(s *Server, r *http.Request) {
 	}
 }
 
-// take writes down what has come, and says whether there may be more.
+// collect appends new lines to buf and reports whether there may be more.
 func (e *eventStream) collect(s *Server) (more bool) {
 	lines, missed := s.linesAfter(e.after, maxBatch)
 	if missed > 0 {
@@ -104,7 +104,8 @@ func (e *eventStream) collect(s *Server) (more bool) {
 	return len(lines) == maxBatch
 }
 
-// beat writes a comment, and where the reader would begin anew if no line has been for it.
+// heartbeat appends a comment, and the ID of the last line if the filter has dropped lines
+// since. A browser that reconnects resumes there.
 func (e *eventStream) heartbeat() {
 	e.buf.WriteString(":\n")
 	if e.reported != e.after {
@@ -118,7 +119,7 @@ func (e *eventStream) flush() error {
 	if e.buf.Len() == 0 {
 		return nil
 	}
-	e.control.SetWriteDeadline(time.Now().Add(requestTimeout)) // the server's own is of an answer that ends
+	e.control.SetWriteDeadline(time.Now().Add(requestTimeout)) // the server's deadline is for a whole response
 	_, err := e.w.Write(e.buf.Bytes())
 	e.buf.Reset()
 	if err == nil {

@@ -17,23 +17,23 @@ import (
 //go:embed templates assets
 var files embed.FS
 
-// look is how the pages look: their templates, and what these load. It is made
-// with the first page, since many a proxy is never looked at.
+// ui returns the templates and assets of the pages. They are parsed at the first call, since
+// many proxies never serve a page.
 var ui = sync.OnceValue(loadUI)
 
 type uiFiles struct {
-	templates map[string]*template.Template // by the name of the file
+	templates map[string]*template.Template // by file name without .html
 	assets    map[string]asset              // by the path below /static/
 }
 
-// An asset is a file that pages load. Its address has its version in it.
+// An asset is a file that pages load. Its URL contains its version.
 type asset struct {
 	body      []byte
-	mediaType string // media type
+	mediaType string
 	version   string
 }
 
-// kinds of assets, by the ends of their names.
+// mediaTypes maps a file name extension to the media type of the asset.
 var mediaTypes = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", "": "text/plain; charset=utf-8",
 }
@@ -58,23 +58,24 @@ func loadUI() *uiFiles {
 	return u
 }
 
-// must is for what the binary itself holds.
+// must panics on errors that only a broken binary can cause.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// address is where a page finds an asset.
+// assetURL returns the URL of an asset. It panics if there is none of that name.
 func (u *uiFiles) assetURL(name string) string {
 	a, ok := u.assets[name]
 	if !ok {
-		panic("no asset is called " + name) // a template's mistake: no page of it can be made
+		panic("no asset is called " + name) // a mistake in a template
 	}
 	return "/static/" + name + "?v=" + a.version
 }
 
-// serveAsset answers with an asset; one that is asked for by its version may be kept.
+// serveAsset serves a file below /static/. Browsers may keep it if the URL has its current
+// version.
 func serveAsset(w http.ResponseWriter, r *http.Request) {
 	a, ok := ui().assets[r.PathValue("name")]
 	if !ok {

@@ -12,21 +12,21 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// An aboutView says what this proxy is and what can be done with it.
+// An aboutView is the page about this proxy.
 type aboutView struct {
 	frame
 	Proxy          string
 	Facts          []fact
 	Reloads        []fact
-	ReloadErrors   []string // the last reload was refused
+	ReloadErrors   []string // why the last reload was refused
 	Healthy, Ready badge
-	Replica        []fact // how it stands to the others; nil: there are none
-	Shared         badge  // with them, one pace
+	Replica        []fact // state of the replica; nil: the proxy is no replica
+	Shared         badge  // whether it paces together with the other replicas
 	CanReload      bool
 	API            []apiRow
 }
 
-// An apiRow is a part of the API; one that can be looked at has an Href.
+// An apiRow is an endpoint of the API. It has an Href if a browser can open it.
 type apiRow struct{ Method, Path, Href, About string }
 
 func (s *Server) newAboutView(r *http.Request) aboutView {
@@ -54,7 +54,7 @@ func (s *Server) newAboutView(r *http.Request) aboutView {
 	return v
 }
 
-// aboutFacts says what this proxy is, and where it has its things.
+// aboutFacts returns the version, the files and the CA of this proxy.
 func (s *Server) aboutFacts(proxy string, now time.Time) []fact {
 	a := s.opts.About()
 	all := []fact{
@@ -69,7 +69,7 @@ func (s *Server) aboutFacts(proxy string, now time.Time) []fact {
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
 
-// facts says what came of reloads.
+// facts returns the outcome of the reloads for the page.
 func (r *reloadStatus) facts(now time.Time) []fact {
 	last := "none was asked for"
 	switch {
@@ -85,7 +85,7 @@ func (r *reloadStatus) facts(now time.Time) []fact {
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
 
-// moment is a time for people, and how long ago it was; "" of the zero time.
+// timeWithAge formats a time and its age for people. It returns "" for the zero time.
 func timeWithAge(now, t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -117,23 +117,23 @@ func (s *Server) showAbout(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "about", "frame", v)
 }
 
-// reloadByHand reads the configuration anew, and says line by line what is wrong with it.
+// postReload reloads the configuration and shows the errors line by line.
 func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	if s.opts.Reload == nil {
 		s.refuse(w, r, http.StatusNotImplemented, "This proxy has no configuration that it could read anew.")
 		return
 	}
-	err := s.opts.Reload(context.WithoutCancel(r.Context())) // whole or not at all
+	err := s.opts.Reload(context.WithoutCancel(r.Context())) // a reload must finish even if the client disconnects
 	if err == nil {
 		http.Redirect(w, r, "/about?done=reload", http.StatusSeeOther)
 		return
 	}
 	v := s.newAboutView(r)
-	v.Flash, v.ReloadErrors = errorFlash("The configuration stays as it was.", clipErrors(strings.Split(err.Error(), "\n"))...), nil // once is enough
+	v.Flash, v.ReloadErrors = errorFlash("The configuration stays as it was.", clipErrors(strings.Split(err.Error(), "\n"))...), nil // the flash has the errors already
 	s.render(w, http.StatusUnprocessableEntity, "about", "frame", v)
 }
 
-// facts is how a replica stands, for the page about it.
+// facts returns the state of the replica for the page.
 func (s *Store) facts(now time.Time) []fact {
 	since := "Shared since"
 	if s.Alone {
@@ -148,7 +148,7 @@ func (s *Store) facts(now time.Time) []fact {
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
 
-// sharing is whether a replica paces with the others.
+// sharedBadge says whether the replica paces together with the others.
 func (s *Store) sharedBadge() badge {
 	if warning := s.warning(); warning != "" {
 		return badge{Kind: "wait", Icon: "info", Word: "No", Note: warning}

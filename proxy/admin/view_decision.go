@@ -15,26 +15,26 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// A row is a line of the audit in the table of decisions. The zero row is the blank
-// that a script fills in.
+// A decisionRow is an audit line in the table of decisions. The zero decisionRow is the blank
+// row that the script fills in.
 type decisionRow struct {
 	Number uint64
-	JSON   string // the line
-	Stamp  string // its time
-	Clock  string // likewise, for people
+	JSON   string // the audit line
+	Stamp  string // time for the datetime attribute
+	Clock  string // time for people
 
 	Kind, Icon, Word string // of the decision
 
-	Host, HostHref string // a line of no host has no Href
+	Host, HostHref string // HostHref is "" if the line has no host
 	Method, Path   string
 	Reason, Rule   string
 	Line           string
 	Client, Agent  string
 	Waited, Status string
-	ExplainHref    string // where a form asks about the request; "": nothing can be asked
+	ExplainHref    string // URL of the filled-in form; "": the request cannot be explained
 }
 
-// auditLine is what a row shows of a line.
+// An auditLine has the members of an audit line that a decisionRow shows.
 type auditLine struct {
 	Time, Kind, Event, Detail, Client, Method, URL, Host, Agent, Decision, Reason, Rule string
 
@@ -45,7 +45,8 @@ type auditLine struct {
 	Status    int
 }
 
-// maxCell is how many octets of a stranger's text stand in a cell; the record has all.
+// maxCell bounds untrusted text in a table cell, in bytes. The record page shows the whole
+// text.
 const maxCell = 300
 
 func newDecisionRow(l live.Line) decisionRow {
@@ -86,7 +87,7 @@ func newDecisionRow(l live.Line) decisionRow {
 	return r
 }
 
-// verdictSign gives a decision's colour, sign and word.
+// verdictBadge returns the colour, the icon and the word of a decision.
 func verdictBadge(decision string, enforced bool) (kind, icon, word string) {
 	switch {
 	case decision == "allow":
@@ -97,12 +98,13 @@ func verdictBadge(decision string, enforced bool) (kind, icon, word string) {
 	return "wait", "block", "Would block" // monitor mode
 }
 
-// askable says whether there is a request that can be asked about.
+// explainable reports whether the line is about a request that can be explained.
 func (a *auditLine) explainable() bool {
 	return a.Kind == "" && a.Host != "" && a.Reason != string(policy.ReasonMalformed) && strings.Contains(a.explainURL(), "://")
 }
 
-// urlToAsk is the address that is explained: that of a tunnel is where it leads.
+// explainURL returns the URL to explain. For a CONNECT this is the root of the tunnel's
+// origin.
 func (a *auditLine) explainURL() string {
 	if a.Method == http.MethodConnect {
 		return "https://" + a.URL + "/"
@@ -110,7 +112,7 @@ func (a *auditLine) explainURL() string {
 	return a.URL
 }
 
-// pathOf is a URL without its origin, which stands beside it.
+// pathOfURL returns a URL without its origin.
 func pathOfURL(address string) string {
 	_, rest, found := strings.Cut(address, "://")
 	if !found {
@@ -124,7 +126,8 @@ func pathOfURL(address string) string {
 
 func hostHref(host string) string { return "/hosts/" + url.PathEscape(host) }
 
-// explainHref leads to the form, filled in; to post there is to ask.
+// explainHref returns the URL of the explain form, filled in. A POST to the same URL explains
+// the request.
 func explainHref(q explainRequest) string {
 	v := url.Values{"url": {q.URL}}
 	for name, value := range map[string]string{"agent": q.UserAgent, "client": q.Client, "method": q.Method} {
@@ -135,18 +138,18 @@ func explainHref(q explainRequest) string {
 	return "/explain?" + v.Encode()
 }
 
-// A recordView is a page of one line.
+// A recordView is the page of one audit line.
 type recordView struct {
 	frame
 	Name                  string
 	Record                []jsonMember
-	Missing               string // why there is none
+	Missing               string // why there is no record
 	HostHref, ExplainHref string
 }
 
 type jsonMember struct{ Name, Value string }
 
-// members gives those of a JSON object in their order, each as it is read by people.
+// jsonMembers returns the members of a JSON object in their order, as readable text.
 func jsonMembers(line []byte) (all []jsonMember) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
@@ -173,7 +176,7 @@ func jsonMembers(line []byte) (all []jsonMember) {
 	return all
 }
 
-// showRecord shows one line of those that are kept.
+// showRecord serves the page of one audit line, if the feed still has it.
 func (s *Server) showRecord(w http.ResponseWriter, r *http.Request) {
 	n, err := strconv.ParseUint(r.PathValue("number"), 10, 64)
 	v := recordView{frame: s.newFrame("Record", ""), Name: "No such record"}

@@ -13,16 +13,16 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// An explainView is the form, and what was answered.
+// An explainView is the form, and the result if there is one.
 type explainView struct {
 	frame
 	Form    explainRequest
 	Methods []option
-	Error   string      // with the question
-	Result  *resultView // nil: nothing was asked
+	Error   string      // what is wrong with the form
+	Result  *resultView // nil: nothing was submitted
 }
 
-// An answerView is a decision, for people.
+// A resultView is a decision on the explain page.
 type resultView struct {
 	Badge   badge
 	Request string
@@ -48,19 +48,19 @@ func formExplainRequest(values url.Values) explainRequest {
 	return explainRequest{URL: values.Get("url"), UserAgent: values.Get("agent"), Client: values.Get("client"), Method: values.Get("method")}
 }
 
-// showExplain shows the form; what stands in the address is filled in and not asked.
+// showExplain serves the form, filled in from the query. It explains nothing yet.
 func (s *Server) showExplain(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "explain", "frame", s.newExplainView(formExplainRequest(r.URL.Query())))
 }
 
-// answerExplain asks who decides: about what the form has, or where it stands beside a
-// decision, about what is in its address.
+// postExplain explains the request that the form, or the query of a link beside a decision,
+// describes.
 func (s *Server) postExplain(w http.ResponseWriter, r *http.Request) {
 	if !s.parseForm(w, r) {
 		return
 	}
 	q := formExplainRequest(r.Form)
-	if audit.IsPseudonym(q.Client) { // of a record: whose it is is not known
+	if audit.IsPseudonym(q.Client) { // the client of a record is not known by its pseudonym
 		q.Client = ""
 	}
 	v := s.newExplainView(q)
@@ -99,13 +99,13 @@ func (s *Server) newResultView(r policy.Request, d policy.Decision) *resultView 
 	return v
 }
 
-// paceFacts says how fast such requests go, and when this one would.
+// paceFacts says how many requests the pace allows, and when this one could be sent.
 func (s *Server) paceFacts(d *policy.Decision) (all []fact) {
 	if d.Verdict != policy.Allow || d.Pace.Key == "" {
 		return all
 	}
 	state, _ := s.opts.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
-	now := time.Now() // not before: an idle host's slot is then
+	now := time.Now() // taken after Host, as the next slot of an idle host is the time of that call
 	if gap := requestGap(&d.Pace, &state); gap > 0 {
 		all = append(all, fact{Name: "One request in", Value: humanize.Duration(gap)})
 	}
@@ -119,7 +119,7 @@ func (s *Server) paceFacts(d *policy.Decision) (all []fact) {
 	return append(all, fact{Name: "Wait now", Value: wait})
 }
 
-// excerptView shows the lines around the rule that decided, and before them the User-agent lines of
+// excerptLines returns the lines around the rule that decided, after the User-agent lines of
 // its group.
 func excerptLines(e *explain.Excerpt, verdict badge) (all []textLine) {
 	if e == nil {

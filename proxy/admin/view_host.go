@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxOriginTexts = 8 // origins of one host whose files are view
+	maxOriginTexts = 8 // origins of a host whose files are shown
 )
 
 // A hostView is the page of one host.
@@ -25,26 +25,26 @@ type hostView struct {
 	frame
 	Host      string
 	Known     bool
-	Decisions string // where they are
+	Decisions string // URL of its decisions
 	Explain   string
-	Action    string // where its forms go
+	Action    string // URL of the page's forms
 	Figures   []figure
 	Causes    []causeView
 	Origins   []originView
 }
 
-// An originView is what is view of one origin.
+// An originView is one origin on the page of its host.
 type originView struct {
 	ID         string
 	Origin     string
 	Badge      badge
 	Facts      []fact
-	NoFileText string // why there are no lines
+	NoFileText string // why no lines are shown
 	Remarks    []robots.Remark
 	fileListing
 }
 
-// A fact is a line of a list of them.
+// A fact is a name and a value in a list.
 type fact struct {
 	Name, Value string
 	Href        string
@@ -77,7 +77,7 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 	s.render(w, status, "host", "frame", v)
 }
 
-// hrefOfLine leads to the line of a cause, where its file is on the page; "" where not.
+// causeHref returns the link to the line of a cause, or "" if its file is not on the page.
 func causeHref(views []originView, origins []originState, c *live.Cause) string {
 	for i := range views {
 		if c.Line > 0 && views[i].last > 0 && live.Clip(origins[i].URL) == c.Robots {
@@ -115,8 +115,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// originView shows one origin, the i-th of its host; from is the line that its file is
-// view from on.
+// newOriginView shows the i-th origin of a host. The listing of its file begins at line from.
 func (s *Server) newOriginView(o *originState, i, from int, causes []live.Cause, now time.Time) originView {
 	x := explain.OfRuling(&o.ruling, s.opts.Dialect().Name)
 	v := originView{ID: "o" + strconv.Itoa(i+1), Origin: printable(o.Origin), Badge: fileBadge(o), NoFileText: noFileText(o, &x), Facts: originFacts(o, &x, now)}
@@ -134,7 +133,7 @@ func (s *Server) newOriginView(o *originState, i, from int, causes []live.Cause,
 	return v
 }
 
-// prefixOf is what the lines of the i-th origin's file are called by, before their number.
+// linePrefix returns the prefix of the line anchors of the i-th origin's file.
 func linePrefix(i int) string {
 	if i == 0 {
 		return "L"
@@ -142,7 +141,7 @@ func linePrefix(i int) string {
 	return "o" + strconv.Itoa(i+1) + "L"
 }
 
-// lineOf leads to a line of an origin's file, on the page of its host.
+// ruleHref returns the link to a line of an origin's file on the page of its host.
 func (s *Server) ruleHref(o robots.Origin, line int) string {
 	h, _ := s.opts.host(o.Host)
 	i := slices.IndexFunc(h.Origins, func(s originState) bool { return s.origin == o })
@@ -152,10 +151,10 @@ func (s *Server) ruleHref(o robots.Origin, line int) string {
 	return hostHref(o.Host) + (&fileListing{prefix: linePrefix(i), from: 1}).lineHref(line)
 }
 
-// maxLinted is of how many octets of a file one is told what is likely wrong with it.
+// maxLintBytes is the size up to which a file is checked for likely mistakes.
 const maxLintBytes = 64 << 10
 
-// silence says why no file is view, and what that means.
+// noFileText says why no file is shown, and what that means for requests.
 func noFileText(o *originState, x *explain.Explanation) string {
 	switch {
 	case o.ruling.Outcome != cache.Rules:
@@ -183,7 +182,7 @@ func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
 	return all
 }
 
-// onceAsked says when something is done that is not done before somebody asks.
+// nextFetchText says when a fetch is due. A fetch that is due waits for the next request.
 func nextFetchText(now, t time.Time) string {
 	if !t.IsZero() && !t.After(now) {
 		return "when next asked"
@@ -191,7 +190,8 @@ func nextFetchText(now, t time.Time) string {
 	return timeUntil(now, t)
 }
 
-// doneFlash says what a form has done, by a word that stands in the address.
+// doneFlash returns the message for the outcome of a form. word is the parameter of the
+// redirect after it.
 func doneFlash(word string) *flash {
 	switch word {
 	case "refetch":
@@ -210,7 +210,7 @@ func doneFlash(word string) *flash {
 	return nil
 }
 
-// changeOrigin does what a button of a host's page says, and leads back.
+// changeOrigin handles the buttons of a host's page, and redirects to the page.
 func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 	if !s.parseForm(w, r) {
 		return
@@ -251,7 +251,7 @@ func (s *Server) refetchAndWait(w http.ResponseWriter, r *http.Request, o robots
 	return done
 }
 
-// factsOf gives facts of an explanation as they stand on a page.
+// newFacts converts facts of an explanation for a page.
 func newFacts(facts []explain.Fact) (all []fact) {
 	for _, f := range facts {
 		if f.Name != "robots.txt" {

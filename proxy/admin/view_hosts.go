@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	hostsPerPage = 50 // in a page of the list
-	filesPerHost = 3  // origins of one host in the list
+	hostsPerPage = 50
+	filesPerHost = 3 // origins of a host that the list shows
 )
 
-// A hostIndex is a page of the list of hosts.
+// A hostListView is one page of the list of hosts.
 type hostListView struct {
 	frame
 	Count   string
@@ -69,12 +69,12 @@ func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
 		v.Hosts = append(v.Hosts, newHostRow(h, now))
 	}
 	v.Columns = v.columns()
-	v.Query = printable(v.Query) // last: addresses have it as it is
+	v.Query = printable(v.Query) // last, because the URLs above need the query unescaped
 	v.Unknown = badge{Kind: "plain", Icon: "none", Word: "Not asked"}
 	s.render(w, http.StatusOK, "hosts", "frame", v)
 }
 
-// address is that of the list in an order, from a host on.
+// href returns the URL of the list in an order, beginning at the given host.
 func (v *hostListView) href(sort string, from int) string {
 	q := url.Values{"sort": {sort}}
 	if v.Query != "" {
@@ -106,7 +106,7 @@ func (v *hostListView) columns() (all []column) {
 	return all
 }
 
-// turn says which substring of the list a page is, and where the others are.
+// paginate sets the range that the page shows, and the links to the pages before and after it.
 func (v *hostListView) paginate(from, total int) {
 	if total <= hostsPerPage {
 		return
@@ -134,7 +134,7 @@ func newHostRow(h *hostState, now time.Time) hostRow {
 	for _, o := range h.Origins[:min(filesPerHost, len(h.Origins))] {
 		file := fileBadge(&o)
 		file.Note = o.origin.Scheme
-		if port := strconv.Itoa(int(o.origin.Port)); strings.HasSuffix(o.Origin, ":"+port) { // it is not the scheme's own
+		if port := strconv.Itoa(int(o.origin.Port)); strings.HasSuffix(o.Origin, ":"+port) { // not the default port of the scheme
 			file.Note += ", port " + port
 		}
 		if o.ruling.Outcome == cache.Rules {
@@ -151,7 +151,7 @@ func newHostRow(h *hostState, now time.Time) hostRow {
 	return r
 }
 
-// nextSlot says when a request that comes now might go.
+// nextSlotText says when a request that comes now could be sent.
 func nextSlotText(p *paceState, now time.Time) string {
 	if p.NextSlot.IsZero() {
 		return "now"
@@ -161,7 +161,7 @@ func nextSlotText(p *paceState, now time.Time) string {
 
 func secondsDuration(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// fileSign says what came of an origin's robots.txt.
+// fileBadge returns the state of an origin's robots.txt.
 func fileBadge(o *originState) badge {
 	switch {
 	case o.Stale:
@@ -176,7 +176,7 @@ func fileBadge(o *originState) badge {
 	return badge{Kind: "block", Icon: "block", Word: "Unreachable"}
 }
 
-// stateOf says what the pace of a host is at.
+// paceBadge returns the state of a host's pace.
 func paceBadge(p *paceState, now time.Time) badge {
 	switch {
 	case p == nil:

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	maxRows          = 100 // of decisions, in a page as it is served
-	maxBlockersShown = 9   // rules that block
+	maxRows          = 100 // decisions in the page as the server sends it
+	maxBlockersShown = 9
 )
 
-// reasons are what decisions rest on, as one may ask for them.
+// reasons are the values of the filter on reasons.
 var reasons = []policy.Reason{
 	policy.ReasonRule, policy.ReasonNoRule, policy.ReasonNoFile, policy.ReasonRobotsTxt, policy.ReasonUnreachable, policy.ReasonOrigin,
 	policy.ReasonParent, policy.ReasonCrawlDelay, policy.ReasonTooComplex, policy.ReasonTunnel, policy.ReasonIdentity, policy.ReasonDenied, policy.ReasonOverride,
@@ -30,38 +30,38 @@ type overview struct {
 	frame
 	Figures  []figure
 	Chart    chartView
-	Spans    []option // with where they are
+	Spans    []option // Value is the URL of the span
 	Blockers []causeView
 	Verdicts []option
 	Reasons  []option
 	Filter   filterView
 	Rows     []decisionRow
 	Blank    decisionRow
-	Newest   uint64 // the last line that was scanned at
+	Newest   uint64 // the last line that was scanned
 	Shown    string
 	Clock    string
 }
 
-// A figure is a number that a page begins with.
+// A figure is a number at the top of a page.
 type figure struct {
 	Name, Value, Note string
 	Kind, Icon        string
-	Words             bool // the value is no number
+	Words             bool // Value is a word, no number
 }
 
-// A choice is one of a list.
+// An option is an entry of a list to choose from.
 type option struct {
 	Name, Value string
 	Selected    bool
 }
 
-// A filterView is what stands in the filter's fields.
+// A filterView has the values of the filter's fields.
 type filterView struct {
 	Text, Host, Client, Agent string
 	Any                       bool
 }
 
-// A causeView is what decided requests.
+// A causeView is a rule or a reason that decided requests.
 type causeView struct {
 	Host, Href   string
 	Rule, Reason string
@@ -71,7 +71,7 @@ type causeView struct {
 	Stamp, Ago   string
 }
 
-// An is says what a thing is: by a sign and a word, and a colour beside.
+// A badge shows a state by an icon, a word and a colour.
 type badge struct{ Kind, Icon, Word, Note string }
 
 func newCauseView(c live.Cause, now time.Time) causeView {
@@ -83,7 +83,8 @@ func newCauseView(c live.Cause, now time.Time) causeView {
 	return v
 }
 
-// state is what an overview has that changes all the time, but for the decisions.
+// overviewState returns the parts of the overview that change all the time, without the
+// decisions.
 func (s *Server) overviewState(r *http.Request) overview {
 	now := nowUTC()
 	v := overview{frame: s.newFrame("Overview", "/"), Chart: newChartView(s.opts.Live, r.URL.Query().Get("span"), now), Clock: now.Format("15:04:05")}
@@ -95,7 +96,7 @@ func (s *Server) overviewState(r *http.Request) overview {
 	}
 	for _, c := range s.opts.Live.Blockers(maxBlockersShown) {
 		shown := newCauseView(c, now)
-		if c.Host == "" { // it has no page
+		if c.Host == "" { // no host, so no page about it
 			shown.Host, shown.Href = "No host", "/?"+url.Values{"decision": {"block"}, "reason": {c.Reason}}.Encode()+"#decisions"
 		}
 		v.Blockers = append(v.Blockers, shown)
@@ -118,7 +119,7 @@ func (s *Server) figures(c *chartView) []figure {
 	}
 }
 
-// showState shows the parts of the overview that scripts put in place of the old ones.
+// showState serves the parts of the overview that scripts replace regularly.
 func (s *Server) showState(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "overview", "state", s.overviewState(r))
 }
@@ -150,7 +151,7 @@ func (s *Server) showOverview(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "overview", "frame", v)
 }
 
-// shownRows says how much of what is kept stands in the table.
+// rowsSummary says how many of the scanned lines are in the table.
 func rowsSummary(matched, scanned int, filtered bool) string {
 	switch shown := min(matched, maxRows); {
 	case filtered:
@@ -160,7 +161,7 @@ func rowsSummary(matched, scanned int, filtered bool) string {
 	}
 }
 
-// decisionsOf is where the decisions of one host are.
+// decisionsHref returns the URL of the decisions about one host.
 func decisionsHref(host string) string {
 	return "/?" + url.Values{"host": {host}}.Encode() + "#decisions"
 }

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	linesPerPage = 3000 // of a robots.txt, on a page
-	maxLineBytes = 2000 // octets of one
-	maxGroups    = 60   // that are listed
+	linesPerPage = 3000 // of a robots.txt
+	maxLineBytes = 2000 // bytes of a line that are shown
+	maxGroups    = 60   // groups that are listed
 )
 
 // A fileListing is a robots.txt, or a part of it, as a page shows it.
@@ -23,14 +23,14 @@ type fileListing struct {
 	Range  string
 	Pages  []pageLink
 
-	prefix string // of what its lines are called on the page
-	from   int    // the first that is shown
-	last   int    // the last of the file
+	prefix string // prefix of the anchors of its lines
+	from   int    // first line that is shown
+	last   int    // last line of the file
 }
 
 // A textLine is one line of a file.
 type textLine struct {
-	ID     string // "" where lines have no anchors
+	ID     string // anchor; "": none
 	Href   string
 	Number int
 	Class  string
@@ -38,23 +38,23 @@ type textLine struct {
 	Effect *ruleEffect // nil: the line has decided nothing
 }
 
-// fired says what a rule has decided.
+// A ruleEffect says what a rule has decided.
 type ruleEffect struct{ Icon, Text string }
 
-// A groupView is a group of a file: whom it is for, and where it begins.
+// A groupView is a group of a file: its user agents and its first line.
 type groupView struct {
 	Name string
 	Href string
 	Line int
 }
 
-// A firing is how often a rule decided, each way.
+// ruleCounts counts the decisions of a rule.
 type ruleCounts struct {
 	rule             string
 	allowed, blocked int64
 }
 
-// fires gives what the rules of one file have decided, by line.
+// countByLine returns the decisions of the rules of one file, by line number.
 func countByLine(causes []live.Cause, robotsURL string) map[int]*ruleCounts {
 	all := make(map[int]*ruleCounts)
 	for _, c := range causes {
@@ -67,7 +67,7 @@ func countByLine(causes []live.Cause, robotsURL string) map[int]*ruleCounts {
 			all[c.Line] = f
 		}
 		if f.rule != c.Rule {
-			continue // of a file that was there before or after
+			continue // the line had another rule in another version of the file
 		}
 		if c.Decision == "allow" {
 			f.allowed += c.Count
@@ -78,11 +78,11 @@ func countByLine(causes []live.Cause, robotsURL string) map[int]*ruleCounts {
 	return all
 }
 
-// newListing shows a text as a dialect reads it.
+// newFileListing lists a file as a dialect reads it, with the decisions of its rules.
 func newFileListing(text string, d robots.Dialect, prefix string, from int, counts map[int]*ruleCounts) fileListing {
 	l := fileListing{prefix: prefix, from: max(1, from)}
 	var names []string
-	begins, group := 0, 0 // of the group that is read
+	begins, group := 0, 0 // current group and its first line
 	for line := range robots.Outline(text, d) {
 		l.last = line.Number
 		if line.Group != group {
@@ -122,7 +122,7 @@ func (l *fileListing) addGroup(line int, names []string) {
 	l.Groups = append(l.Groups, groupView{name, l.lineHref(line), line})
 }
 
-// lineHref leads to a line, if it is on another page of the file too.
+// lineHref returns the link to a line, which may be on another page of the file.
 func (l *fileListing) lineHref(line int) string {
 	to := "#" + l.prefix + strconv.Itoa(line)
 	if first := (line-1)/linesPerPage*linesPerPage + 1; line < l.from || line >= l.from+linesPerPage {
@@ -131,7 +131,8 @@ func (l *fileListing) lineHref(line int) string {
 	return to
 }
 
-// turn says which lines are shown, and where the others are.
+// paginate sets the range of lines that the page shows, and the links to the pages before and
+// after it.
 func (l *fileListing) paginate() {
 	if l.last <= linesPerPage && l.from == 1 {
 		return
@@ -145,7 +146,7 @@ func (l *fileListing) paginate() {
 	}
 }
 
-// mark gives how a line that has decided is shown.
+// annotate returns the CSS class and the effect of a line that has decided requests.
 func (f *ruleCounts) annotate(class string) (string, *ruleEffect) {
 	switch {
 	case f.allowed > 0 && f.blocked > 0:

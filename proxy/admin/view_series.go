@@ -9,23 +9,22 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// A chartView is what happened over a span, as the page has it without scripts: two
-// still pictures and a table. A bucket is as step as a bar of the chart, a row of the
-// table several of them.
+// A chartView is the chart of a span as the page shows it without scripts: two static pictures
+// and a table. A bar of the chart covers one bucket; a row of the table covers several bars.
 type chartView struct {
-	Span     string // hour or day
+	Span     string // "hour" or "day"
 	Sentence string
-	Step     string // of a row, in words
+	Step     string // length of a table row, in words
 	Rows     []chartRow
 	Width    int
 	Allowed  string // SVG path, in a box of Width by 100
 	Blocked  string
 	Waiting  string
 
-	totalAllowed, totalBlocked int64 // in all
+	totalAllowed, totalBlocked int64 // over the whole span
 }
 
-// A bucket is what happened in a part of a Series.
+// A bucket has the counts of one part of a [live.Series].
 type bucket struct {
 	at                        time.Time
 	allowed, blocked, waiting int64
@@ -36,12 +35,12 @@ type chartRow struct {
 	Allowed, Blocked, Waiting int64
 }
 
-// A spanView is one of the spans that can be looked at.
+// A chartSpan is a time span that the user can choose.
 type chartSpan struct {
 	span             live.Span
 	length           time.Duration
 	barStep, rowStep time.Duration
-	phrase           string // "the last hour"
+	phrase           string // such as "the last hour"
 	rowStepText      string
 }
 
@@ -50,7 +49,7 @@ var chartSpans = map[string]chartSpan{
 	"day":  {live.Day, 24 * time.Hour, 20 * time.Minute, 2 * time.Hour, "the last day", "two hours"},
 }
 
-// newChartView makes the chart of a span by its name; one that there is not is "hour".
+// newChartView makes the chart of the named span, or of "hour" if there is no such span.
 func newChartView(feed *live.Feed, name string, now time.Time) chartView {
 	if _, ok := chartSpans[name]; !ok {
 		name = "hour"
@@ -59,7 +58,7 @@ func newChartView(feed *live.Feed, name string, now time.Time) chartView {
 	s := feed.Series(span.span)
 	v := chartView{Span: name, Step: span.rowStepText, Width: int(span.length/span.barStep) * 10}
 	for _, b := range buckets(s, span.rowStep) {
-		v.Rows = append([]chartRow{{b.at.Format("15:04"), b.allowed, b.blocked, b.waiting}}, v.Rows...) // the latest first
+		v.Rows = append([]chartRow{{b.at.Format("15:04"), b.allowed, b.blocked, b.waiting}}, v.Rows...) // latest first
 		v.totalAllowed += b.allowed
 		v.totalBlocked += b.blocked
 	}
@@ -72,7 +71,7 @@ func newChartView(feed *live.Feed, name string, now time.Time) chartView {
 	return v
 }
 
-// buckets sums a Series up by the clock.
+// buckets adds up a Series in steps that are aligned to the clock.
 func buckets(s live.Series, step time.Duration) (all []bucket) {
 	for i := range s.Allowed {
 		at := s.Start.Add(time.Duration(i) * s.Step).UTC().Truncate(step)
@@ -87,7 +86,8 @@ func buckets(s live.Series, step time.Duration) (all []bucket) {
 	return all
 }
 
-// draw makes the still pictures: bars on top of each other, and a line of bars for who waits.
+// drawPaths makes the SVG paths: allowed and blocked requests as stacked bars, waiting
+// requests as a second row of bars.
 func (v *chartView) drawPaths(all []bucket, from time.Time, step time.Duration) {
 	peak, waiting := int64(1), int64(1)
 	for _, b := range all {
@@ -108,7 +108,7 @@ func (v *chartView) drawPaths(all []bucket, from time.Time, step time.Duration) 
 	v.Allowed, v.Blocked, v.Waiting = allowed.String(), blocked.String(), waits.String()
 }
 
-// bar draws one from a height to another, if it has any.
+// appendBar appends one bar to an SVG path, unless its height is almost zero.
 func appendBar(b *strings.Builder, x, top, bottom float64) {
 	if bottom-top >= .05 {
 		fmt.Fprintf(b, "M%.1f %.1fV%.1fh8V%.1fz", x, bottom, top, bottom)

@@ -11,7 +11,7 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// rough is a length in one unit alone, for ages.
+// roughDuration formats a duration in its largest unit, from seconds to days.
 func roughDuration(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -24,7 +24,7 @@ func roughDuration(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + " d"
 }
 
-// ago says how long before now a time is; "" of the zero time.
+// timeAgo says how long before now a time is. It returns "" for the zero time.
 func timeAgo(now, t time.Time) string {
 	switch d := now.Sub(t); {
 	case t.IsZero():
@@ -36,7 +36,7 @@ func timeAgo(now, t time.Time) string {
 	}
 }
 
-// ahead says how long after now a time is: "now" where it has come, "" of the zero time.
+// timeUntil says how long after now a time is: "now" if it has passed, "" for the zero time.
 func timeUntil(now, t time.Time) string {
 	switch d := t.Sub(now); {
 	case t.IsZero():
@@ -48,7 +48,8 @@ func timeUntil(now, t time.Time) string {
 	}
 }
 
-// stampOf is a time for a machine; "" of the zero time.
+// machineTime formats a time for the datetime attribute of HTML. It returns "" for the zero
+// time.
 func machineTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -56,8 +57,8 @@ func machineTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// visible writes strangers' text so that it can be read and changes nothing around it:
-// what is not printable becomes \u and its number, as in the audit.
+// printable escapes untrusted text for a page: characters that are not printable become \u and
+// their number, as in the audit trail.
 func printable(s string) string {
 	isPlain := func(r rune) bool { return r != utf8.RuneError && (unicode.IsPrint(r) || r == '\t') }
 	if strings.IndexFunc(s, func(r rune) bool { return !isPlain(r) }) < 0 {
@@ -69,7 +70,7 @@ func printable(s string) string {
 		case isPlain(r):
 			b.WriteRune(r)
 		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
-			fmt.Fprintf(&b, `\x%02x`, s[i]) // no UTF-8
+			fmt.Fprintf(&b, `\x%02x`, s[i]) // not UTF-8
 		default:
 			fmt.Fprintf(&b, `\u%04x`, r)
 		}
@@ -77,7 +78,8 @@ func printable(s string) string {
 	return b.String()
 }
 
-// cut is visible text of at maxBytes so many octets, and what says that there was more.
+// clipPrintable returns printable text of at most maxBytes bytes before escaping, with a mark
+// where text is missing.
 func clipPrintable(s string, maxBytes int) string {
 	return printable(humanize.Clip(s, maxBytes))
 }
