@@ -13,17 +13,18 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// The tabs of the dashboard's tests wait for the browser.
+// TestMain lets subtests run in parallel, as those of the dashboard mostly wait for the
+// browser.
 func TestMain(m *testing.M) {
 	testkit.SetParallel()
 	m.Run()
 }
 
 func TestEndpoints(t *testing.T) {
-	var unwell, unready error
+	var healthErr, readyErr error
 	s := newFixture(t, func(o *Options) {
-		o.Healthy = func() error { return unwell }
-		o.Ready = func() error { return unready }
+		o.Healthy = func() error { return healthErr }
+		o.Ready = func() error { return readyErr }
 		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") })
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +49,7 @@ func TestEndpoints(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		path            string
-		unwell, unready error
+		healthErr, readyErr error
 		status          int
 		body            string
 	}{
@@ -61,7 +62,7 @@ func TestEndpoints(t *testing.T) {
 		{"nothing else is told", "/nothing", nil, nil, 404, "404 page not found\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			unwell, unready = c.unwell, c.unready
+			healthErr, readyErr = c.healthErr, c.readyErr
 			if status, body := get(c.path); status != c.status || body != c.body {
 				t.Errorf("%s: %d %q, want %d %q", c.path, status, body, c.status, c.body)
 			}
@@ -75,22 +76,22 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func TestWithoutMetricsNothingIsThere(t *testing.T) {
-	if got := newFixture(t).ask("GET", "/metrics", ""); got.Code != http.StatusNotFound {
+func TestNoMetrics(t *testing.T) {
+	if got := newFixture(t).do("GET", "/metrics", ""); got.Code != http.StatusNotFound {
 		t.Errorf("%d", got.Code)
 	}
 }
 
-func TestNewRefusesMissingOptions(t *testing.T) {
+func TestNewMissingOption(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("made without options")
 	}
 }
 
-// Who opens connections and says nothing has few of them, and not for long.
+// Idle connections are bounded, and closed after a time.
 func TestConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dial := newFixture(t).serve(t)
+		dial := newFixture(t).serveInMemory(t)
 		for range maxConns {
 			dial()
 		}

@@ -24,15 +24,15 @@ import (
 	"robotsproxy/robots"
 )
 
-type listing struct {
+type decisionList struct {
 	Decisions []json.RawMessage
 	Missed    uint64
 	Newest    uint64
 }
 
-func TestDecisionsAreTheAuditsLines(t *testing.T) {
+func TestDecisionsCopyAuditLines(t *testing.T) {
 	f := newFixture(t)
-	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions", ""), 200); len(got.Decisions) != 0 || got.Newest != 0 {
+	if got := decode[decisionList](t, f.do("GET", "/api/v1/decisions", ""), 200); len(got.Decisions) != 0 || got.Newest != 0 {
 		t.Fatalf("before the first: %+v", got)
 	}
 	odd := `{"seq":1, "event":"began","note":"<&> \u2028 kept as it is","hash":"0"}`
@@ -40,35 +40,35 @@ func TestDecisionsAreTheAuditsLines(t *testing.T) {
 	f.feed.Tap(1, []byte(odd+"\n"))
 	want := []string{odd}
 	for i := range 9 {
-		want = append(want, f.record(fmt.Sprintf("h%d.test", i), "allow", "no-rule", "https://h.test/?a&b", hostile))
+		want = append(want, f.record(fmt.Sprintf("h%d.test", i), "allow", "no-rule", "https://h.test/?a&b", hostileText))
 	}
-	texts := func(got listing) (all []string) {
+	texts := func(got decisionList) (all []string) {
 		for _, d := range got.Decisions {
 			all = append(all, string(d))
 		}
 		return all
 	}
-	got := decode[listing](t, f.ask("GET", "/api/v1/decisions", ""), 200)
+	got := decode[decisionList](t, f.do("GET", "/api/v1/decisions", ""), 200)
 	if diff := cmp.Diff(want, texts(got)); diff != "" || got.Newest != 10 || got.Missed != 0 {
 		t.Errorf("%d %d (-want +got):\n%s", got.Newest, got.Missed, diff)
 	}
-	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?limit=2", ""), 200); !slices.Equal(texts(got), want[8:]) || got.Newest != 10 {
+	if got := decode[decisionList](t, f.do("GET", "/api/v1/decisions?limit=2", ""), 200); !slices.Equal(texts(got), want[8:]) || got.Newest != 10 {
 		t.Errorf("the last two: %+v", got)
 	}
-	got = decode[listing](t, f.ask("GET", "/api/v1/decisions?limit=2&after=3", ""), 200)
-	if !slices.Equal(texts(got), want[3:5]) || got.Newest != 5 { // from where to ask on
+	got = decode[decisionList](t, f.do("GET", "/api/v1/decisions?limit=2&after=3", ""), 200)
+	if !slices.Equal(texts(got), want[3:5]) || got.Newest != 5 { // newest is where the next request continues
 		t.Errorf("the next two: %+v", got)
 	}
-	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?after=10", ""), 200); len(got.Decisions) != 0 || got.Newest != 10 {
+	if got := decode[decisionList](t, f.do("GET", "/api/v1/decisions?after=10", ""), 200); len(got.Decisions) != 0 || got.Newest != 10 {
 		t.Errorf("none yet: %+v", got)
 	}
-	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?after=4000", ""), 200); len(got.Decisions) != 0 || got.Newest != 10 {
+	if got := decode[decisionList](t, f.do("GET", "/api/v1/decisions?after=4000", ""), 200); len(got.Decisions) != 0 || got.Newest != 10 {
 		t.Errorf("behind one that there never was: %+v", got)
 	}
 	for range 3000 {
 		f.record("h.test", "allow", "no-rule", "https://h.test/", "")
 	}
-	if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?after=10&limit=5", ""), 200); got.Missed == 0 || len(got.Decisions) != 5 || got.Newest != 10+got.Missed+5 {
+	if got := decode[decisionList](t, f.do("GET", "/api/v1/decisions?after=10&limit=5", ""), 200); got.Missed == 0 || len(got.Decisions) != 5 || got.Newest != 10+got.Missed+5 {
 		t.Errorf("some are gone: %d %d %d", got.Missed, len(got.Decisions), got.Newest)
 	}
 }
@@ -83,15 +83,15 @@ func TestDecisionsAreFiltered(t *testing.T) {
 	for query, want := range map[string]int{
 		"": 4, "decision=allow": 1, "decision=block": 2, "reason=rule": 1, "host=b.test": 2, "host=B.TEST": 2, "host=test": 0, "client=lab": 3, "client=nobody": 0,
 		"agent=bot": 3, "agent=BOT": 3, "q=shop": 1, "q=bbot": 1, "q=a.test": 1, "decision=block&host=b.test&q=private": 1, "q=began": 0,
-		"q=" + url.QueryEscape(hostile): 0, "reason=" + url.QueryEscape(hostile): 0,
+		"q=" + url.QueryEscape(hostileText): 0, "reason=" + url.QueryEscape(hostileText): 0,
 	} {
-		if got := decode[listing](t, f.ask("GET", "/api/v1/decisions?"+query, ""), 200); len(got.Decisions) != want {
+		if got := decode[decisionList](t, f.do("GET", "/api/v1/decisions?"+query, ""), 200); len(got.Decisions) != want {
 			t.Errorf("%s: %d, want %d", query, len(got.Decisions), want)
 		}
 	}
 }
 
-func TestParametersAreExact(t *testing.T) {
+func TestInvalidQueryParameters(t *testing.T) {
 	f := newFixture(t)
 	for target, want := range map[string]string{
 		"/api/v1/decisions?limit=0":         "limit is not a number from 1 to 1000",
@@ -115,37 +115,37 @@ func TestParametersAreExact(t *testing.T) {
 		"/api/v1/ca.pem?x=1":                "There is no parameter",
 		"/api/v1/?%1b%5b=" + "1":            "There is no parameter",
 		"/api/v1/proxy.pac?proxy=evil.test": "There is no parameter",
-		"/api/v1/hosts?" + url.QueryEscape(strings.Repeat(hostile, 50)) + "=1": "There is no parameter",
+		"/api/v1/hosts?" + url.QueryEscape(strings.Repeat(hostileText, 50)) + "=1": "There is no parameter",
 	} {
-		if got := decode[problemDetails](t, f.ask("GET", target, ""), 400); !strings.Contains(got.Detail, want) || got.Status != 400 || got.Title != "Bad Request" || len(got.Detail) > 2000 {
+		if got := decode[problemDetails](t, f.do("GET", target, ""), 400); !strings.Contains(got.Detail, want) || got.Status != 400 || got.Title != "Bad Request" || len(got.Detail) > 2000 {
 			t.Errorf("%s: %+v", target, got)
 		}
 	}
 }
 
-func TestTheListOfEndpointsIsWhole(t *testing.T) {
+func TestEndpointList(t *testing.T) {
 	f := newFixture(t)
 	got := decode[struct {
 		Version   string
 		Endpoints []endpoint
-	}](t, f.ask("GET", "/api/v1/", ""), 200)
+	}](t, f.do("GET", "/api/v1/", ""), 200)
 	if got.Version != "v1.2.3" || len(got.Endpoints) != 13 {
 		t.Fatalf("%+v", got)
 	}
 	for _, e := range got.Endpoints {
 		other := map[string]string{"GET": "POST", "POST": "GET"}[e.Method]
-		w := f.ask(other, strings.ReplaceAll(e.Path, "{host}", "a.test"), "")
+		w := f.do(other, strings.ReplaceAll(e.Path, "{host}", "a.test"), "")
 		decode[problemDetails](t, w, 405)
 		if !strings.Contains(w.Header().Get("Allow"), e.Method) || e.Description == "" {
 			t.Errorf("%s %s: Allow: %s", e.Method, e.Path, w.Header().Get("Allow"))
 		}
 	}
 	for _, target := range []string{"/api/", "/api/v2/hosts", "/api/v1/hosts/", "/api/v1/decisions/1"} {
-		decode[problemDetails](t, f.ask("GET", target, ""), 404)
+		decode[problemDetails](t, f.do("GET", target, ""), 404)
 	}
 }
 
-func TestBodiesAreExact(t *testing.T) {
+func TestExplainRequestBodies(t *testing.T) {
 	f := newFixture(t)
 	for body, status := range map[string]int{
 		`{"url":"https://a.test/"}`: 200, "": 400, "null x": 400, "[]": 400, `"x"`: 400, `{"url":1}`: 400, `{"uri":"https://a.test/"}`: 400,
@@ -155,7 +155,7 @@ func TestBodiesAreExact(t *testing.T) {
 		`{"url":"https://a.test/","method":"G T"}`: 400, `{"url":"https://a.test/","method":"CONNECT"}`: 400, `{"url":"https://a.test/","method":"PURGE"}`: 200,
 		`{"url":"https://a.test/","user_agent":"a\r\nb"}`: 400, `{"url":"https://a.test/","from":"a\u0000b"}`: 400, `{"url":"https://a.test/","dest":"\n"}`: 400,
 	} {
-		w := f.ask("POST", "/api/v1/explain", body)
+		w := f.do("POST", "/api/v1/explain", body)
 		if w.Code != status {
 			t.Errorf("%.60s: %d, want %d: %s", body, w.Code, status, w.Body)
 		}
@@ -163,27 +163,27 @@ func TestBodiesAreExact(t *testing.T) {
 			decode[problemDetails](t, w, status)
 		}
 	}
-	decode[problemDetails](t, f.ask("POST", "/api/v1/explain?x=1", `{"url":"https://a.test/"}`), 400)
+	decode[problemDetails](t, f.do("POST", "/api/v1/explain?x=1", `{"url":"https://a.test/"}`), 400)
 }
 
-func TestExplainAsksWhoDecides(t *testing.T) {
-	var asked policy.Request
+func TestExplainUsesEngine(t *testing.T) {
+	var decided policy.Request
 	d := policy.Decision{}
 	f := newFixture(t, func(o *Options) {
-		o.Explain = func(_ context.Context, r policy.Request) policy.Decision { asked = r; return d }
+		o.Explain = func(_ context.Context, r policy.Request) policy.Decision { decided = r; return d }
 	})
-	text := "User-agent: *\nDisallow: /a\n\nUser-agent: foobot\nUser-agent: " + hostile + "\nCrawl-delay: 2\nDisallow: /private" + strings.Repeat("\u00e9", 400) + "\nAllow: /\n"
-	o := f.know(t, "https://a.test:8443", text)
+	text := "User-agent: *\nDisallow: /a\n\nUser-agent: foobot\nUser-agent: " + hostileText + "\nCrawl-delay: 2\nDisallow: /private" + strings.Repeat("\u00e9", 400) + "\nAllow: /\n"
+	o := f.cacheRobots(t, "https://a.test:8443", text)
 	d = policy.Decision{
-		Reason: policy.ReasonRule, Rule: hostile, Line: 8, Group: "foobot", Token: "FooBot", Dialect: "standard", Asked: 20 * time.Second,
+		Reason: policy.ReasonRule, Rule: hostileText, Line: 8, Group: "foobot", Token: "FooBot", Dialect: "standard", Asked: 20 * time.Second,
 		Entry: "*.test", EntryReason: "why", Usage: "ai=n", Pace: pace.Limits{Key: "a.test", PerSecond: 1, CrawlDelay: 10 * time.Second},
-		Ruling: f.book.Peek(o).Under(robots.Standard()), Err: errors.New(hostile),
+		Ruling: f.cache.Peek(o).Under(robots.Standard()), Err: errors.New(hostileText),
 	}
 	body := `{"url":"HTTPS://A.test:8443/private?x=<y>#z","user_agent":"FooBot/1.0","method":"HEAD","client":"lab","from":"a@b.test","dest":"image"}`
-	got := decode[explainResponse](t, f.ask("POST", "/api/v1/explain", body), 200)
+	got := decode[explainResponse](t, f.do("POST", "/api/v1/explain", body), 200)
 	want := policy.Request{Client: "lab", Method: "HEAD", Origin: o, PathQuery: "/private?x=<y>", UserAgent: "FooBot/1.0", From: "a@b.test", Dest: "image"}
-	if asked != want {
-		t.Errorf("asked %+v", asked)
+	if decided != want {
+		t.Errorf("decided %+v", decided)
 	}
 	if got.Decision != "block" || got.Reason != "rule" || got.Line != 8 || got.Group != "foobot" || got.Agent != "FooBot" || got.RobotsURL != o.RobotsURL() ||
 		got.Fetched.IsZero() || got.SHA256 == "" || got.Dialect != "standard" || got.CrawlDelay != 10 || got.CrawlAsked != 20 || got.Gap != 10 || got.Wait != nil ||
@@ -199,14 +199,14 @@ func TestExplainAsksWhoDecides(t *testing.T) {
 		t.Errorf("%+v", got.Excerpt.Agents)
 	}
 	d = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoFile, Pace: pace.Limits{Key: "b.test", PerSecond: 2}}
-	got = decode[explainResponse](t, f.ask("POST", "/api/v1/explain", `{"url":"http://b.test"}`), 200)
-	if got.Decision != "allow" || got.Gap != 0.5 || got.Wait == nil || *got.Wait != 0 || got.Excerpt != nil || asked.PathQuery != "/" || asked.Method != "GET" {
-		t.Errorf("%+v of %+v", got, asked)
+	got = decode[explainResponse](t, f.do("POST", "/api/v1/explain", `{"url":"http://b.test"}`), 200)
+	if got.Decision != "allow" || got.Gap != 0.5 || got.Wait == nil || *got.Wait != 0 || got.Excerpt != nil || decided.PathQuery != "/" || decided.Method != "GET" {
+		t.Errorf("%+v of %+v", got, decided)
 	}
 }
 
-// A site that does not answer costs its asker time, and others at the most their turn.
-func TestAskingIsBounded(t *testing.T) {
+// Requests that wait for an origin are bounded in number and in time.
+func TestOriginWaitsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, func(o *Options) {
 			o.Explain = func(ctx context.Context, _ policy.Request) policy.Decision {
@@ -217,10 +217,10 @@ func TestAskingIsBounded(t *testing.T) {
 		start := time.Now()
 		codes := make(chan int, maxOriginWaits)
 		for range maxOriginWaits {
-			go func() { codes <- f.ask("POST", "/api/v1/explain", `{"url":"https://a.test/"}`).Code }()
+			go func() { codes <- f.do("POST", "/api/v1/explain", `{"url":"https://a.test/"}`).Code }()
 		}
 		synctest.Wait()
-		w := f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`)
+		w := f.do("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`)
 		if decode[problemDetails](t, w, 503); w.Header().Get("Retry-After") == "" {
 			t.Error("no Retry-After")
 		}
@@ -232,68 +232,68 @@ func TestAskingIsBounded(t *testing.T) {
 		if took := time.Since(start); took != originWaitTimeout {
 			t.Errorf("after %v", took)
 		}
-		// A page says so too, instead of a verdict that nobody has come to.
-		late := f.ask("POST", "/explain", "url=https%3A%2F%2Fa.test%2F", "Content-Type", "application/x-www-form-urlencoded")
+		// The page says that it timed out. It shows no verdict.
+		late := f.do("POST", "/explain", "url=https%3A%2F%2Fa.test%2F", "Content-Type", "application/x-www-form-urlencoded")
 		if page := late.Body.String(); late.Code != http.StatusGatewayTimeout || !strings.Contains(page, "the fetch goes on") || strings.Contains(page, "Blocked") || strings.Contains(page, "No such request") {
 			t.Errorf("%d:\n%s", late.Code, page)
 		}
-		f.know(t, "https://a.test", "")
-		decode[originJSON](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`), 200)
+		f.cacheRobots(t, "https://a.test", "")
+		decode[originJSON](t, f.do("POST", "/api/v1/refetch", `{"origin":"https://a.test"}`), 200)
 	})
 }
 
 func TestPurgeAndRefetch(t *testing.T) {
 	f := newFixture(t)
-	f.know(t, "https://a.test", "User-agent: *\nDisallow: /old\n")
+	f.cacheRobots(t, "https://a.test", "User-agent: *\nDisallow: /old\n")
 	type purged struct {
 		Origin string
 		Purged bool
 	}
 	want := purged{"https://a.test", true}
-	if got := decode[purged](t, f.ask("POST", "/api/v1/purge", `{"origin":"HTTPS://A.TEST:443/"}`), 200); got != want {
+	if got := decode[purged](t, f.do("POST", "/api/v1/purge", `{"origin":"HTTPS://A.TEST:443/"}`), 200); got != want {
 		t.Errorf("%+v", got)
 	}
 	want.Purged = false
-	if got := decode[purged](t, f.ask("POST", "/api/v1/purge", `{"origin":"https://a.test"}`), 200); got != want {
+	if got := decode[purged](t, f.do("POST", "/api/v1/purge", `{"origin":"https://a.test"}`), 200); got != want {
 		t.Errorf("once more: %+v", got)
 	}
-	f.sites.texts["https://a.test"] = "User-agent: *\nDisallow: /new\nDisallow: /newer\n"
-	got := decode[originJSON](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"Op/1"}`), 200)
+	f.fetcher.texts["https://a.test"] = "User-agent: *\nDisallow: /new\nDisallow: /newer\n"
+	got := decode[originJSON](t, f.do("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"Op/1"}`), 200)
 	if got.Outcome != "rules" || got.Rules != 2 || got.Origin != "https://a.test" || got.Fetched.IsZero() || got.Text != nil {
 		t.Errorf("%+v", got.originState)
 	}
-	if !slices.Equal(f.sites.fetched, []string{"https://a.test robotsproxy", "https://a.test Op/1"}) {
-		t.Errorf("fetched: %q", f.sites.fetched)
+	if !slices.Equal(f.fetcher.fetched, []string{"https://a.test robotsproxy", "https://a.test Op/1"}) {
+		t.Errorf("fetched: %q", f.fetcher.fetched)
 	}
-	for _, origin := range []string{"a.test", "https://", "https://a.test/x", "https://a.test?x", "https://u:p@a.test", "file:///etc/passwd", "https://a.test#x", "https://127.1", hostile, ""} {
+	for _, origin := range []string{"a.test", "https://", "https://a.test/x", "https://a.test?x", "https://u:p@a.test", "file:///etc/passwd", "https://a.test#x", "https://127.1", hostileText, ""} {
 		body, _ := json.Marshal(map[string]string{"origin": origin})
 		for _, path := range []string{"purge", "refetch"} {
-			decode[problemDetails](t, f.ask("POST", "/api/v1/"+path, string(body)), 400)
+			decode[problemDetails](t, f.do("POST", "/api/v1/"+path, string(body)), 400)
 		}
 	}
-	decode[problemDetails](t, f.ask("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"a\nb"}`), 400)
-	if len(f.sites.fetched) != 2 {
-		t.Errorf("fetched: %q", f.sites.fetched)
+	decode[problemDetails](t, f.do("POST", "/api/v1/refetch", `{"origin":"https://a.test","user_agent":"a\nb"}`), 400)
+	if len(f.fetcher.fetched) != 2 {
+		t.Errorf("fetched: %q", f.fetcher.fetched)
 	}
 }
 
 func TestReload(t *testing.T) {
 	var wrong error
 	f := newFixture(t, func(o *Options) { o.Reload = func(context.Context) error { return wrong } })
-	if got := decode[map[string]bool](t, f.ask("POST", "/api/v1/reload", ""), 200); !got["reloaded"] {
+	if got := decode[map[string]bool](t, f.do("POST", "/api/v1/reload", ""), 200); !got["reloaded"] {
 		t.Errorf("%v", got)
 	}
-	wrong = errors.New("config.yaml:3: listen: needs a restart\nconfig.yaml:9: " + hostile)
-	got := decode[problemDetails](t, f.ask("POST", "/api/v1/reload", ""), 422)
+	wrong = errors.New("config.yaml:3: listen: needs a restart\nconfig.yaml:9: " + hostileText)
+	got := decode[problemDetails](t, f.do("POST", "/api/v1/reload", ""), 422)
 	if len(got.Errors) < 2 || got.Errors[0] != "config.yaml:3: listen: needs a restart" {
 		t.Errorf("%q", got.Errors)
 	}
-	decode[problemDetails](t, newFixture(t).ask("POST", "/api/v1/reload", ""), 501)
+	decode[problemDetails](t, newFixture(t).do("POST", "/api/v1/reload", ""), 501)
 }
 
-func TestFiles(t *testing.T) {
+func TestCACertificateAndPAC(t *testing.T) {
 	f := newFixture(t)
-	ca := f.ask("GET", "/api/v1/ca.pem", "")
+	ca := f.do("GET", "/api/v1/ca.pem", "")
 	if ca.Header().Get("Content-Type") != "application/x-pem-file" || ca.Header().Get("Content-Disposition") != `attachment; filename="robotsproxy-ca.pem"` ||
 		ca.Body.String() != "-----BEGIN CERTIFICATE-----\n" {
 		t.Errorf("%v\n%s", ca.Header(), ca.Body)
@@ -316,7 +316,7 @@ func TestFiles(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, withToken(secret), func(o *Options) { o.Proxy, o.ProxyTLS = c.proxy, c.secure })
-			w := f.ask("GET", "/api/v1/proxy.pac", "", "Host", c.host, "Authorization", "Bearer "+secret)
+			w := f.do("GET", "/api/v1/proxy.pac", "", "Host", c.host, "Authorization", "Bearer "+secret)
 			if c.want == "" {
 				decode[problemDetails](t, w, 400)
 				return
@@ -341,22 +341,86 @@ func TestSeriesAndBlockers(t *testing.T) {
 				Start                     time.Time
 				Step                      float64 `json:"step_s"`
 				Allowed, Blocked, Waiting []int64
-			}](t, f.ask("GET", "/api/v1/series"+span, ""), 200)
+			}](t, f.do("GET", "/api/v1/series"+span, ""), 200)
 			if got.Step != step || !slices.Equal(got.Allowed, []int64{1}) || !slices.Equal(got.Blocked, []int64{4}) || len(got.Waiting) != 1 || !got.Start.Equal(time.Now()) {
 				t.Errorf("%s: %+v", span, got)
 			}
 		}
 		type blockers struct{ Blockers []cause }
-		got := decode[blockers](t, f.ask("GET", "/api/v1/blockers?limit=1", ""), 200)
+		got := decode[blockers](t, f.do("GET", "/api/v1/blockers?limit=1", ""), 200)
 		want := []cause{{Host: "b.test", Reason: "pace", Decision: "block", Count: 2, Last: time.Now().UTC().Format(time.RFC3339Nano)}}
 		if diff := cmp.Diff(want, got.Blockers); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if got := decode[blockers](t, f.ask("GET", "/api/v1/blockers", ""), 200).Blockers; len(got) != 3 || !slices.ContainsFunc(got, func(c cause) bool { return c.Host == "" && c.Reason == "malformed" }) {
+		if got := decode[blockers](t, f.do("GET", "/api/v1/blockers", ""), 200).Blockers; len(got) != 3 || !slices.ContainsFunc(got, func(c cause) bool { return c.Host == "" && c.Reason == "malformed" }) {
 			t.Errorf("a request without a host is not counted: %+v", got)
 		}
-		if got := decode[blockers](t, newFixture(t).ask("GET", "/api/v1/blockers", ""), 200); got.Blockers == nil {
+		if got := decode[blockers](t, newFixture(t).do("GET", "/api/v1/blockers", ""), 200); got.Blockers == nil {
 			t.Error("none is no list")
 		}
 	})
+}
+
+// An endpoint refuses parameters and bodies that it does not take, and the response says what
+// it takes.
+func TestEndpointsRejectUnknownInput(t *testing.T) {
+	reloads := 0
+	f := newFixture(t, func(o *Options) { o.Reload = func(context.Context) error { reloads++; return nil } })
+	f.cacheRobots(t, "https://a.test", "User-agent: *\n")
+	for _, c := range []struct {
+		method, target, body string
+		status               int
+		says                 string
+	}{
+		{"POST", "/api/v1/reload", `{"x":1}`, 400, `unknown field \"x\"`},
+		{"POST", "/api/v1/reload", `{}{}`, 400, "behind the object"},
+		{"POST", "/api/v1/reload", `[]`, 400, "not the JSON object"},
+		{"POST", "/api/v1/reload", `{"x":"` + strings.Repeat("x", maxBody) + `"}`, 413, "longer than"},
+		{"POST", "/api/v1/reload?x=1", "", 400, `There is no parameter \"x\" here; there are: none.`},
+		{"GET", "/api/v1/ca.pem?x=1", "", 400, "there are: none."},
+		{"POST", "/api/v1/purge", "{}", 400, "origin is required"},
+		{"POST", "/api/v1/refetch", "{}", 400, "origin is required"},
+		{"POST", "/api/v1/purge", "", 400, "it is empty"},
+		{"POST", "/api/v1/purge", `{"origin"`, 400, "it ends before the object does"},
+		{"GET", "/api/v1/purge", "", 405, "This is asked for by POST."},
+		{"POST", "/api/v1/hosts", "", 405, "This is asked for by GET or HEAD."},
+		{"GET", "/api/v1/hosts/a.test?origin=junk", "", 400, "origin"},
+		{"GET", "/api/v1/hosts/a.test?origin=https://a.test:8443", "", 404, "Nothing is known of the robots.txt of https://a.test:8443"},
+		{"GET", "/api/v1/hosts/a.test?origin=https://b.test", "", 404, "as an origin of a.test"},
+		{"POST", "/api/v1/explain", `{"url":"https://a.test/","client":"nobody"}`, 400, "client is none of the configuration's, and no address"},
+	} {
+		w := f.do(c.method, c.target, c.body)
+		if decode[problemDetails](t, w, c.status); !strings.Contains(w.Body.String(), c.says) {
+			t.Errorf("%s %s %.40s: no %q in %s", c.method, c.target, c.body, c.says, w.Body)
+		}
+	}
+	if reloads != 0 {
+		t.Errorf("reloaded %d times", reloads)
+	}
+	for i, body := range []string{"", "{}", " {}\n"} {
+		if decode[map[string]bool](t, f.do("POST", "/api/v1/reload", body), 200); reloads != i+1 {
+			t.Errorf("%q: reloaded %d times", body, reloads)
+		}
+	}
+	if got := decode[hostDetails](t, f.do("GET", "/api/v1/hosts/a.test?origin=HTTPS://A.test:443", ""), 200); len(got.Origins) != 1 {
+		t.Errorf("an origin by another spelling: %+v", got.Origins)
+	}
+}
+
+// The client of an explain request is a configured name or an address.
+func TestExplainClients(t *testing.T) {
+	var clients []string
+	f := newFixture(t, func(o *Options) {
+		o.Explain = func(_ context.Context, r policy.Request) policy.Decision {
+			clients = append(clients, r.Client)
+			return policy.Decision{}
+		}
+	})
+	want := []string{"", "lab", "192.0.2.7", "2001:db8::1"}
+	for _, client := range want {
+		decode[explainResponse](t, f.do("POST", "/api/v1/explain", fmt.Sprintf(`{"url":"https://a.test/","client":%q}`, client)), 200)
+	}
+	if !slices.Equal(clients, want) {
+		t.Errorf("%q", clients)
+	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A browser is one tab of a real Chromium, whose complaints fail the test.
+// A browser is one tab of a real Chromium. Its complaints fail the test.
 type browser struct {
 	ctx   context.Context
 	close func()
@@ -31,8 +31,8 @@ type browser struct {
 	complaints []string
 }
 
-// startChromium starts Chromium, which runs until the test ends, or skips the test where
-// there is none.
+// startChromium starts Chromium until the test ends. It skips the test if Chromium is not
+// installed.
 func startChromium(t testing.TB) context.Context {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -57,8 +57,7 @@ func startChromium(t testing.TB) context.Context {
 	return ctx
 }
 
-// openTab opens a tab that shares nothing with those beside it: no connections, no storage,
-// no focus.
+// openTab opens a tab that shares no connections, storage or focus with other tabs.
 func openTab(t testing.TB, chromium context.Context) *browser {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
@@ -69,7 +68,7 @@ func openTab(t testing.TB, chromium context.Context) *browser {
 		cancel()
 	})}
 	t.Cleanup(b.close)
-	check(t, chromedp.Listen(ctx, b.hear)) // opens it
+	check(t, chromedp.Listen(ctx, b.onEvent)) // opens the tab
 	for _, enable := range []cdp.Command[cdp.Empty, cdp.Empty]{log.Enable, runtime.Enable} {
 		_, err := chromedp.Call(ctx, enable, cdp.Empty{})
 		check(t, err)
@@ -78,12 +77,13 @@ func openTab(t testing.TB, chromium context.Context) *browser {
 	return b
 }
 
-// hear collects what a page must not do: violate its policy, fail, or open a dialog.
-func (b *browser) hear(event any) {
+// onEvent records what a page must not do: violate its policy, raise an error, or open a
+// dialog.
+func (b *browser) onEvent(event any) {
 	complaint := ""
 	switch e := event.(type) {
 	case *log.EventEntryAdded:
-		over := strings.Contains(e.Entry.Text, "Cross-Origin-Opener-Policy header has been ignored") // of what comes in the clear
+		over := strings.Contains(e.Entry.Text, "Cross-Origin-Opener-Policy header has been ignored") // expected on plain HTTP
 		if !over && (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) {
 			complaint = fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 		}
@@ -104,8 +104,8 @@ func (b *browser) hear(event any) {
 	}
 }
 
-// quiet fails the test if the browser had anything to complain of since it was asked last.
-func (b *browser) quiet(t testing.TB) {
+// checkNoComplaints fails the test if the browser has complained since the last call.
+func (b *browser) checkNoComplaints(t testing.TB) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,7 +115,7 @@ func (b *browser) quiet(t testing.TB) {
 	b.complaints = nil
 }
 
-// do runs actions, each within the tests' patience.
+// do runs actions, each with a timeout.
 func (b *browser) do(t testing.TB, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
 	for i, action := range actions {
@@ -128,7 +128,7 @@ func (b *browser) do(t testing.TB, actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// call gives the browser a command.
+// call sends a command to the browser.
 func call[P, R any](t testing.TB, b *browser, c cdp.Command[P, R], params P) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
@@ -137,8 +137,8 @@ func call[P, R any](t testing.TB, b *browser, c cdp.Command[P, R], params P) {
 	check(t, err)
 }
 
-// value evaluates an expression; of a promise what it comes to.
-func value[T any](t testing.TB, b *browser, expression string) T {
+// evaluate returns the value of an expression, or what its promise resolves to.
+func evaluate[T any](t testing.TB, b *browser, expression string) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
 	defer cancel()
@@ -149,16 +149,16 @@ func value[T any](t testing.TB, b *browser, expression string) T {
 	return v
 }
 
-// until waits for an expression of the page's to be true, whatever page it is by then.
-func (b *browser) until(t testing.TB, expression string) {
+// waitFor waits until an expression is true, even if the page changes meanwhile.
+func (b *browser) waitFor(t testing.TB, expression string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		look, stop := context.WithTimeout(ctx, testkit.Patience/6) // the page that is asked may go before it answers
-		ok, err := chromedp.Run(look, chromedp.Evaluate[bool](expression))
+		attempt, stop := context.WithTimeout(ctx, testkit.Patience/6) // the page may be gone before it answers
+		ok, err := chromedp.Run(attempt, chromedp.Evaluate[bool](expression))
 		stop()
 		if err == nil && ok {
 			return
@@ -166,15 +166,15 @@ func (b *browser) until(t testing.TB, expression string) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			b.quiet(t)
+			b.checkNoComplaints(t)
 			t.Fatalf("not true within %s: %s", testkit.Patience, expression)
 		}
 	}
 }
 
-// press presses a key as a person does: what it would write is not written if the page
-// has taken the key. chromedp.KeyEvent writes it all the same.
-func (b *browser) press(t testing.TB, key string) {
+// pressKey presses a key as a person does: if the page handles the key, no text is entered.
+// chromedp.KeyEvent enters the text in any case.
+func (b *browser) pressKey(t testing.TB, key string) {
 	t.Helper()
 	for _, p := range []input.DispatchKeyEventParams{
 		{Type: input.DispatchKeyEventTypeKeyDown, Key: key, Text: key}, {Type: input.DispatchKeyEventTypeKeyUp, Key: key},
@@ -183,35 +183,35 @@ func (b *browser) press(t testing.TB, key string) {
 	}
 }
 
-// shoot holds the page that is open to account in light and dark, wide and narrow, and keeps
-// pictures of it in the folder that SCREENSHOTS names.
-func (b *browser) shoot(t testing.TB, name string) {
+// checkAppearance checks the open page in light and dark and in two widths. It saves
+// screenshots in the folder named by SCREENSHOTS.
+func (b *browser) checkAppearance(t testing.TB, name string) {
 	t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 1000, 420} {
-			b.emulate(t, scheme)
+			b.setColorScheme(t, scheme)
 			b.do(t, chromedp.EmulateViewport(width, 900))
-			b.do(t, chromedp.EmulateViewport(width, min(1500, value[int64](t, b, `document.documentElement.scrollHeight`))))
-			value[bool](t, b, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => r(true), 60))))`)
-			for _, weak := range value[[]string](t, b, weakText) {
+			b.do(t, chromedp.EmulateViewport(width, min(1500, evaluate[int64](t, b, `document.documentElement.scrollHeight`))))
+			evaluate[bool](t, b, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => r(true), 60))))`)
+			for _, weak := range evaluate[[]string](t, b, lowContrastText) {
 				t.Errorf("%s in %s: %s", name, scheme, weak)
 			}
-			if over := value[float64](t, b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+			if over := evaluate[float64](t, b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
 				t.Errorf("%s at %d px is %v px too wide", name, width, over)
 			}
-			for _, word := range value[[]string](t, b, `[...document.querySelectorAll('main .is')].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > e.parentElement.getBoundingClientRect().right + 1).map(e => e.textContent)`) {
+			for _, word := range evaluate[[]string](t, b, `[...document.querySelectorAll('main .is')].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > e.parentElement.getBoundingClientRect().right + 1).map(e => e.textContent)`) {
 				t.Errorf("%s at %d px: %q is cut", name, width, word)
 			}
 			if dir := os.Getenv("SCREENSHOTS"); dir != "" {
-				b.keep(t, filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, scheme, width)))
+				b.saveScreenshot(t, filepath.Join(dir, fmt.Sprintf("%s-%s-%d.png", name, scheme, width)))
 			}
 		}
 	}
 	b.do(t, chromedp.EmulateViewport(1280, 900))
 }
 
-// keep writes a picture of the page that is open.
-func (b *browser) keep(t testing.TB, file string) {
+// saveScreenshot saves a screenshot of the open page.
+func (b *browser) saveScreenshot(t testing.TB, file string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
 	defer cancel()
@@ -221,17 +221,17 @@ func (b *browser) keep(t testing.TB, file string) {
 	check(t, os.WriteFile(file, png, 0o644))
 }
 
-// emulate has the browser prefer light or dark, and no motion.
-func (b *browser) emulate(t testing.TB, scheme string) {
+// setColorScheme makes the browser prefer light or dark, without motion.
+func (b *browser) setColorScheme(t testing.TB, scheme string) {
 	t.Helper()
 	call(t, b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 	}})
 }
 
-// weakText finds text that does not stand out from what is behind it (WCAG 1.4.3: 4.5
-// to 1, or 3 to 1 where it is large).
-const weakText = `(() => {
+// lowContrastText finds text with too little contrast (WCAG 1.4.3: 4.5 to 1, or 3 to 1 for
+// large text).
+const lowContrastText = `(() => {
 	const parse = c => (c.match(/[\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
 	const light = ([r, g, b]) => { const [x, y, z] = [r, g, b].map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * x + .7152 * y + .0722 * z; };
 	const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] === 1) return c; } return parse(getComputedStyle(document.documentElement).colorScheme.includes('dark') ? '0 0 0' : '255 255 255'); };

@@ -16,8 +16,8 @@ import (
 
 const secret = "a-token-of-24-characters"
 
-// Without a token, who makes a name of their own lead to loopback gets no answer.
-func TestWithoutATokenOnlyThisMachinesNames(t *testing.T) {
+// Without a token, requests with a foreign name in Host are refused (DNS rebinding).
+func TestNoTokenRequiresLocalName(t *testing.T) {
 	f := newFixture(t)
 	for host, status := range map[string]int{
 		"localhost": 200, "LocalHost:8081": 200, "localhost.": 200, "a.localhost:9": 200, "127.0.0.1": 200, "127.0.0.1:8081": 200,
@@ -27,7 +27,7 @@ func TestWithoutATokenOnlyThisMachinesNames(t *testing.T) {
 		"localhost:8081:1": 421, "127.0.0.1@evil.test": 421, "localhost\x00": 421,
 	} {
 		for _, target := range []string{"/api/v1/series", "/healthz", "/metrics", "/"} {
-			got := f.ask("GET", target, "", "Host", host).Code
+			got := f.do("GET", target, "", "Host", host).Code
 			if target == "/metrics" || target == "/" {
 				if (got == 421) != (status == 421) {
 					t.Errorf("Host %q: %d for %s", host, got, target)
@@ -37,11 +37,11 @@ func TestWithoutATokenOnlyThisMachinesNames(t *testing.T) {
 			}
 		}
 	}
-	// An absolute address counts before the header (RFC 9112 3.2.2).
-	if got := f.ask("GET", "http://evil.test/api/v1/series", ""); got.Code != 421 {
+	// An absolute request target overrides Host (RFC 9112 3.2.2).
+	if got := f.do("GET", "http://evil.test/api/v1/series", ""); got.Code != 421 {
 		t.Errorf("%d", got.Code)
 	}
-	old := newAsk("GET", "/healthz", "")
+	old := newLoopbackRequest("GET", "/healthz", "")
 	old.Host, old.ProtoMajor, old.ProtoMinor = "", 1, 0
 	w := httptest.NewRecorder()
 	if f.http.Handler.ServeHTTP(w, old); w.Code != 200 {
@@ -49,11 +49,12 @@ func TestWithoutATokenOnlyThisMachinesNames(t *testing.T) {
 	}
 }
 
-// A configuration off loopback has a token. If ever there is none, nobody is answered.
-func TestWithoutATokenOnlyOnLoopback(t *testing.T) {
+// A configuration that listens beyond loopback has a token. If it had none, all requests would
+// be refused.
+func TestNoTokenRequiresLoopback(t *testing.T) {
 	f := newFixture(t)
 	for _, at := range []net.Addr{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8081}, &net.TCPAddr{IP: net.ParseIP("2001:db8::1")}, nil} {
-		r := newAsk("GET", "/api/v1/series", "")
+		r := newLoopbackRequest("GET", "/api/v1/series", "")
 		w := httptest.NewRecorder()
 		f.http.Handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, at)))
 		if w.Code != http.StatusForbidden {
@@ -62,7 +63,7 @@ func TestWithoutATokenOnlyOnLoopback(t *testing.T) {
 	}
 }
 
-func TestTheTokenIsAskedFor(t *testing.T) {
+func TestTokenIsRequired(t *testing.T) {
 	for _, c := range []struct {
 		name, target string
 		header       []string
@@ -94,7 +95,7 @@ func TestTheTokenIsAskedFor(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, withToken(secret), func(o *Options) { o.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}) })
-			got := f.ask("GET", c.target, "", c.header...)
+			got := f.do("GET", c.target, "", c.header...)
 			if got.Code != c.status {
 				t.Fatalf("%d, want %d", got.Code, c.status)
 			}
@@ -111,39 +112,39 @@ func TestTheTokenIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestABrowserIsLedToTheLogin(t *testing.T) {
+func TestBrowserIsRedirectedToLogin(t *testing.T) {
 	f := newFixture(t, withToken(secret))
 	for target, want := range map[string]string{
 		"/": "/login", "/hosts?q=a&sort=b": "/login?next=%2Fhosts%3Fq%3Da%26sort%3Db", "//evil.test/": "/login", "/%5Cevil.test": "/login?next=%2F%255Cevil.test",
 	} {
 		for _, header := range [][]string{{"Accept", "text/html,*/*;q=0.8"}, {"Sec-Fetch-Mode", "navigate"}} {
-			got := f.ask("GET", "http://h"+target, "", header...)
+			got := f.do("GET", "http://h"+target, "", header...)
 			if got.Code != http.StatusSeeOther || got.Header().Get("Location") != want {
 				t.Errorf("%s: %d to %s, want %s", target, got.Code, got.Header().Get("Location"), want)
 			}
 		}
 	}
-	if got := f.ask("GET", "/api/v1/series", "", "Accept", "text/html"); got.Code != 401 {
+	if got := f.do("GET", "/api/v1/series", "", "Accept", "text/html"); got.Code != 401 {
 		t.Errorf("the API: %d", got.Code)
 	}
-	if got := f.ask("POST", "/reload", "", "Accept", "text/html"); got.Code != 401 {
+	if got := f.do("POST", "/reload", "", "Accept", "text/html"); got.Code != 401 {
 		t.Errorf("a form: %d", got.Code)
 	}
 }
 
-// login sends the form, and gives the answer and the cookie.
+// login posts the login form and returns the response and the cookie.
 func (f *fixture) login(token, next string, header ...string) (*httptest.ResponseRecorder, *http.Cookie) {
 	form := url.Values{"token": {token}, "next": {next}}.Encode()
-	w := f.ask("POST", "/login", form, append([]string{"Content-Type", "application/x-www-form-urlencoded"}, header...)...)
+	w := f.do("POST", "/login", form, append([]string{"Content-Type", "application/x-www-form-urlencoded"}, header...)...)
 	for _, c := range w.Result().Cookies() {
 		return w, c
 	}
 	return w, nil
 }
 
-func TestALoginGivesACookie(t *testing.T) {
+func TestLoginSetsCookie(t *testing.T) {
 	f := newFixture(t, withToken(secret))
-	w, c := f.login(secret+" ", "/hosts?q=a") // as it is pasted
+	w, c := f.login(secret+" ", "/hosts?q=a") // with a space, as people paste it
 	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/hosts?q=a" || c == nil {
 		t.Fatalf("%d to %s, %v", w.Code, w.Header().Get("Location"), c)
 	}
@@ -153,31 +154,32 @@ func TestALoginGivesACookie(t *testing.T) {
 	if strings.Contains(c.Value, secret) {
 		t.Error("the cookie has the token in it")
 	}
-	if got := f.by(c.Value); got != 200 {
+	if got := f.statusWithCookie(c.Value); got != 200 {
 		t.Fatalf("with the cookie: %d", got)
 	}
-	if got := f.ask("GET", "/login?next=/x", "", "Cookie", c.String()); got.Code != http.StatusSeeOther || got.Header().Get("Location") != "/x" {
+	if got := f.do("GET", "/login?next=/x", "", "Cookie", c.String()); got.Code != http.StatusSeeOther || got.Header().Get("Location") != "/x" {
 		t.Errorf("who is logged in has nothing to do there: %d", got.Code)
 	}
 	for i := range c.Value {
 		forged := []byte(c.Value)
 		forged[i] ^= 1
-		if got := f.by(string(forged)); got != 401 {
-			t.Errorf("octet %d changed: %d", i, got)
+		if got := f.statusWithCookie(string(forged)); got != 401 {
+			t.Errorf("byte %d changed: %d", i, got)
 		}
 	}
-	if got := newFixture(t, withToken(secret)).by(c.Value); got != 401 {
+	if got := newFixture(t, withToken(secret)).statusWithCookie(c.Value); got != 401 {
 		t.Errorf("of another process: %d", got)
 	}
 }
 
-// by asks with a session's cookie, beside others.
-func (f *fixture) by(cookie string) (status int) {
-	return f.ask("GET", "/api/v1/series", "", "Cookie", "other=1; "+cookieName+"=forged; "+cookieName+"="+cookie).Code
+// statusWithCookie sends a request with a session cookie among other cookies, and returns the
+// status.
+func (f *fixture) statusWithCookie(cookie string) (status int) {
+	return f.do("GET", "/api/v1/series", "", "Cookie", "other=1; "+cookieName+"=forged; "+cookieName+"="+cookie).Code
 }
 
-// A session ends with its time, with the token, or when its owner says so.
-func TestASessionEnds(t *testing.T) {
+// A session ends when it expires, when the token changes or by logout.
+func TestSessionEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		token := secret
 		f := newFixture(t, func(o *Options) { o.Token = func() string { return token } })
@@ -187,32 +189,32 @@ func TestASessionEnds(t *testing.T) {
 			t.Error("two sessions have one cookie")
 		}
 		token = "another-token-of-some-length"
-		if got := f.by(c.Value); got != 401 {
+		if got := f.statusWithCookie(c.Value); got != 401 {
 			t.Errorf("after another token: %d", got)
 		}
 		token = secret
 		<-time.After(sessionLifetime - 2*time.Second)
-		if got := f.by(c.Value); got != 200 {
+		if got := f.statusWithCookie(c.Value); got != 200 {
 			t.Errorf("before its end: %d", got)
 		}
-		if got := f.ask("POST", "/logout", "", "Cookie", again.String(), "Sec-Fetch-Site", "same-origin"); got.Code != http.StatusSeeOther || got.Result().Cookies()[0].MaxAge >= 0 {
+		if got := f.do("POST", "/logout", "", "Cookie", again.String(), "Sec-Fetch-Site", "same-origin"); got.Code != http.StatusSeeOther || got.Result().Cookies()[0].MaxAge >= 0 {
 			t.Errorf("logout: %d %v", got.Code, got.Result().Cookies())
 		}
-		if got := f.by(again.Value); got != 401 {
+		if got := f.statusWithCookie(again.Value); got != 401 {
 			t.Errorf("after the logout, from a copy: %d", got)
 		}
-		if got := f.by(c.Value); got != 200 {
+		if got := f.statusWithCookie(c.Value); got != 200 {
 			t.Errorf("another session after it: %d", got)
 		}
 		<-time.After(3 * time.Second)
-		if got := f.by(c.Value); got != 401 {
+		if got := f.statusWithCookie(c.Value); got != 401 {
 			t.Errorf("after its end: %d", got)
 		}
 	})
 }
 
-// Where no more ended sessions can be remembered, all are ended.
-func TestEndedSessionsAreBounded(t *testing.T) {
+// When no more revoked sessions can be remembered, all sessions are revoked.
+func TestRevokedSessionsAreBounded(t *testing.T) {
 	s := newSessions()
 	now := time.Now()
 	kept := s.create(secret, now)
@@ -236,9 +238,9 @@ func TestEndedSessionsAreBounded(t *testing.T) {
 	}
 }
 
-func TestTheCookieIsSecureOverTLS(t *testing.T) {
+func TestCookieIsSecureOverTLS(t *testing.T) {
 	f := newFixture(t, withToken(secret))
-	r := newAsk("POST", "https://proxy.example/login", "token="+secret, "Content-Type", "application/x-www-form-urlencoded")
+	r := newLoopbackRequest("POST", "https://proxy.example/login", "token="+secret, "Content-Type", "application/x-www-form-urlencoded")
 	r.TLS = &tls.ConnectionState{}
 	w := httptest.NewRecorder()
 	f.http.Handler.ServeHTTP(w, r)
@@ -247,7 +249,7 @@ func TestTheCookieIsSecureOverTLS(t *testing.T) {
 	}
 }
 
-func TestALoginLeadsNowhereElse(t *testing.T) {
+func TestLoginRedirectsOnlyLocally(t *testing.T) {
 	f := newFixture(t, withToken(secret))
 	for _, next := range []string{
 		"https://evil.test/", "//evil.test", `/\evil.test`, `\\evil.test`, "javascript:alert(1)", "evil.test", "", "/\t/evil.test", "/a\r\nSet-Cookie: x=y", "/login", "/logout",
@@ -259,16 +261,16 @@ func TestALoginLeadsNowhereElse(t *testing.T) {
 	}
 }
 
-func TestALoginPageSaysWhatIsWrong(t *testing.T) {
+func TestLoginPageShowsError(t *testing.T) {
 	f := newFixture(t, withToken(secret))
-	w, c := f.login(hostile, "/x?\"><script>")
+	w, c := f.login(hostileText, "/x?\"><script>")
 	if w.Code != http.StatusUnauthorized || c != nil || !strings.Contains(w.Body.String(), "not the token") {
 		t.Fatalf("%d %v:\n%s", w.Code, c, w.Body)
 	}
 	if strings.Contains(w.Body.String(), "<script>") || !strings.Contains(w.Body.String(), `value="/x?&#34;&gt;&lt;script&gt;"`) {
 		t.Errorf("%s", w.Body)
 	}
-	if w := f.ask("POST", "/login", "token="+strings.Repeat("x", maxBody), "Content-Type", "application/x-www-form-urlencoded"); w.Code != http.StatusBadRequest {
+	if w := f.do("POST", "/login", "token="+strings.Repeat("x", maxBody), "Content-Type", "application/x-www-form-urlencoded"); w.Code != http.StatusBadRequest {
 		t.Errorf("longer than a form is: %d", w.Code)
 	}
 	none := newFixture(t)
@@ -277,16 +279,16 @@ func TestALoginPageSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// However many wrong tokens come, who knows the right one is let in: nobody who merely
-// reaches the listener shuts out the operator, or what asks for metrics.
-func TestWrongTokensHoldUpNobody(t *testing.T) {
+// Wrong tokens lock out nobody who has the right one, such as the operator or a metrics
+// scraper.
+func TestWrongTokensDoNotLockOut(t *testing.T) {
 	f := newFixture(t, withToken(secret))
 	for i := range 1000 {
-		if got := f.ask("GET", "/api/v1/series", "", "Authorization", "Bearer wrong").Code; got != 401 {
+		if got := f.do("GET", "/api/v1/series", "", "Authorization", "Bearer wrong").Code; got != 401 {
 			t.Fatalf("wrong token %d: %d", i, got)
 		}
 	}
-	if got := f.ask("GET", "/api/v1/series", "", "Authorization", "Bearer "+secret).Code; got != 200 {
+	if got := f.do("GET", "/api/v1/series", "", "Authorization", "Bearer "+secret).Code; got != 200 {
 		t.Errorf("the right one: %d", got)
 	}
 	if w, c := f.login(secret, "/"); w.Code != http.StatusSeeOther || c == nil {
@@ -294,8 +296,8 @@ func TestWrongTokensHoldUpNobody(t *testing.T) {
 	}
 }
 
-// A page of another origin can have a browser send what it likes, cookie or no cookie.
-func TestOtherOriginsChangeNothing(t *testing.T) {
+// Pages of other origins can make a browser send any request, with or without the cookie.
+func TestCrossOriginRequestsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		header []string
@@ -314,11 +316,11 @@ func TestOtherOriginsChangeNothing(t *testing.T) {
 			changed := false
 			f := newFixture(t)
 			token := newFixture(t, withToken(secret), func(o *Options) { o.Reload = func(context.Context) error { changed = true; return errors.New("no") } })
-			if got := f.ask("POST", "/api/v1/reload", "", c.header...).Code; got != c.status {
+			if got := f.do("POST", "/api/v1/reload", "", c.header...).Code; got != c.status {
 				t.Errorf("%d, want %d", got, c.status)
 			}
 			_, cookie := token.login(secret, "/")
-			token.ask("POST", "/api/v1/reload", "", append(c.header, "Cookie", cookie.String())...)
+			token.do("POST", "/api/v1/reload", "", append(c.header, "Cookie", cookie.String())...)
 			if changed == (c.status == 403) {
 				t.Errorf("with a cookie: changed %v", changed)
 			}
@@ -329,14 +331,14 @@ func TestOtherOriginsChangeNothing(t *testing.T) {
 	}
 }
 
-func TestEveryAnswerIsForItsReaderAlone(t *testing.T) {
+func TestSecurityHeaders(t *testing.T) {
 	f, guarded := newFixture(t), newFixture(t, withToken(secret))
 	for name, got := range map[string]*httptest.ResponseRecorder{
-		"health": f.ask("GET", "/healthz", ""), "the API": f.ask("GET", "/api/v1/", ""), "nothing": f.ask("GET", "/nothing", ""),
-		"no such endpoint": f.ask("GET", "/api/v1/nothing", ""), "a wrong method": f.ask("DELETE", "/api/v1/hosts", ""),
-		"a wrong Host": f.ask("GET", "/", "", "Host", "evil.test"), "no token": guarded.ask("GET", "/", ""), "the login": guarded.ask("GET", "/login", ""),
-		"led to it": guarded.ask("GET", "/", "", "Accept", "text/html"), "another origin": f.ask("POST", "/api/v1/purge", "", "Origin", "https://evil.test"),
-		"OPTIONS *": f.ask("OPTIONS", "*", ""), "metrics that are off": f.ask("GET", "/metrics", ""),
+		"health": f.do("GET", "/healthz", ""), "the API": f.do("GET", "/api/v1/", ""), "nothing": f.do("GET", "/nothing", ""),
+		"no such endpoint": f.do("GET", "/api/v1/nothing", ""), "a wrong method": f.do("DELETE", "/api/v1/hosts", ""),
+		"a wrong Host": f.do("GET", "/", "", "Host", "evil.test"), "no token": guarded.do("GET", "/", ""), "the login": guarded.do("GET", "/login", ""),
+		"led to it": guarded.do("GET", "/", "", "Accept", "text/html"), "another origin": f.do("POST", "/api/v1/purge", "", "Origin", "https://evil.test"),
+		"OPTIONS *": f.do("OPTIONS", "*", ""), "metrics that are off": f.do("GET", "/metrics", ""),
 	} {
 		h := got.Header()
 		for _, want := range [][2]string{

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/html"
@@ -20,14 +21,14 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// get asks for a page and inspects it.
-func (w *world) get(t testing.TB, path string, status int) *html.Node {
+// get requests a page and inspects it.
+func (w *testProxy) get(t testing.TB, path string, status int) *html.Node {
 	t.Helper()
-	return w.page(t, w.ask(t, "GET", path, nil), status)
+	return w.inspectResponse(t, w.do(t, "GET", path, nil), status)
 }
 
-// ask sends a request as a browser on this machine would, and follows nothing.
-func (w *world) ask(t testing.TB, method, path string, form url.Values) *http.Response {
+// do sends a request as a browser on this machine would, and follows no redirect.
+func (w *testProxy) do(t testing.TB, method, path string, form url.Values) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, w.url+path, strings.NewReader(form.Encode()))
 	check(t, err)
@@ -42,7 +43,7 @@ func (w *world) ask(t testing.TB, method, path string, form url.Values) *http.Re
 	return resp
 }
 
-func (w *world) page(t testing.TB, resp *http.Response, status int) *html.Node {
+func (w *testProxy) inspectResponse(t testing.TB, resp *http.Response, status int) *html.Node {
 	t.Helper()
 	body, err := io.ReadAll(resp.Body)
 	check(t, err)
@@ -52,21 +53,22 @@ func (w *world) page(t testing.TB, resp *http.Response, status int) *html.Node {
 	if got := resp.Header.Get("Content-Security-Policy"); !strings.HasPrefix(got, "default-src 'none'") {
 		t.Errorf("policy: %q", got)
 	}
-	return inspect(t, string(body))
+	return inspectPage(t, string(body))
 }
 
-// evilWorld has strangers' worst in every place that a stranger reaches.
-func evilWorld(t testing.TB) *world {
+// newHostileProxy returns a testProxy with injections in every field that clients and origins
+// control.
+func newHostileProxy(t testing.TB) *testProxy {
 	t.Helper()
 	texts := map[string]string{}
-	for i, text := range evilTexts() {
+	for i, text := range injectionFiles() {
 		texts[fmt.Sprintf("evil-%d.example", i)] = text
 	}
-	w := newWorld(t, texts)
+	w := newTestProxy(t, texts)
 	for host := range texts {
-		w.come(t, visit{client: "a", agent: "FooBot/1.0", url: "https://" + host + "/x"})
+		w.visit(t, visit{client: "a", agent: "FooBot/1.0", url: "https://" + host + "/x"})
 	}
-	for name, text := range evil {
+	for name, text := range injections {
 		r := &audit.Record{
 			Time: time.Now(), ID: text, Target: text,
 			Request: policy.Request{Client: text, Method: text, Origin: robots.Origin{Scheme: "https", Host: text, Port: 443}, PathQuery: text, UserAgent: text},
@@ -82,21 +84,21 @@ func evilWorld(t testing.TB) *world {
 		check(t, err)
 		slot.Release()
 	}
-	w.unwell = func() error { return errors.New(evil["the page"] + evil["a line"]) }
+	w.health = func() error { return errors.New(injections["the page"] + injections["a line"]) }
 	return w
 }
 
-func TestNothingBreaksOut(t *testing.T) {
-	w := evilWorld(t)
+func TestUntrustedTextIsEscaped(t *testing.T) {
+	w := newHostileProxy(t)
 	pages := []string{"/", "/?span=day", "/state", "/hosts", "/hosts?sort=host", "/about", "/explain"}
-	for n := range uint64(len(evil) + 1) {
+	for n := range uint64(len(injections) + 1) {
 		pages = append(pages, fmt.Sprintf("/decisions/%d", w.feed.Newest()-n))
 	}
-	for i := range evilTexts() {
+	for i := range injectionFiles() {
 		pages = append(pages, fmt.Sprintf("/hosts/evil-%d.example", i))
 	}
-	for _, text := range evil {
-		if len(text) < 1000 { // a head of 16 KiB is refused
+	for _, text := range injections {
+		if len(text) < 1000 { // a larger request head is refused
 			q := url.QueryEscape(text)
 			pages = append(pages, hostHref(text), "/?q="+q+"&host="+q+"&client="+q+"&agent="+q+"&reason="+q, "/hosts?q="+q+"&sort="+q+"&from="+q,
 				"/explain?url="+q+"&agent="+q+"&client="+q+"&method="+q, "/hosts/x?done="+q, "/?decision="+q, "/?span="+q)
@@ -104,32 +106,32 @@ func TestNothingBreaksOut(t *testing.T) {
 	}
 	for _, path := range pages {
 		t.Run(path[:min(len(path), 60)], func(t *testing.T) {
-			resp := w.ask(t, "GET", path, nil)
+			resp := w.do(t, "GET", path, nil)
 			if resp.StatusCode == http.StatusMovedPermanently || resp.StatusCode == http.StatusTemporaryRedirect {
-				return // a path that is not clean
+				return // a redirect to the clean path
 			}
 			body, err := io.ReadAll(resp.Body)
 			check(t, err)
 			if path == "/state" { // parts of a page
 				body = fmt.Appendf(nil, `<html lang="en"><title>x</title><main><h1>x</h1>%s</main></html>`, body)
 			}
-			inspect(t, string(body))
+			inspectPage(t, string(body))
 		})
 	}
-	for name, text := range evil {
+	for name, text := range injections {
 		t.Run("asked about "+name, func(t *testing.T) {
-			w.page(t, w.ask(t, "POST", "/explain", url.Values{"url": {text}, "agent": {text}, "client": {text}, "method": {text}}), http.StatusBadRequest)
-			if resp := w.ask(t, "POST", "/hosts/x", url.Values{"origin": {text}, "do": {text}}); resp.StatusCode != http.StatusBadRequest {
+			w.inspectResponse(t, w.do(t, "POST", "/explain", url.Values{"url": {text}, "agent": {text}, "client": {text}, "method": {text}}), http.StatusBadRequest)
+			if resp := w.do(t, "POST", "/hosts/x", url.Values{"origin": {text}, "do": {text}}); resp.StatusCode != http.StatusBadRequest {
 				t.Errorf("status %d", resp.StatusCode)
 			}
 			w.reloads <- errors.New("line 1: " + text + "\nline 2: " + text)
-			w.page(t, w.ask(t, "POST", "/reload", url.Values{}), http.StatusUnprocessableEntity)
+			w.inspectResponse(t, w.do(t, "POST", "/reload", url.Values{}), http.StatusUnprocessableEntity)
 		})
 	}
 }
 
-// A line that is not of a request has no verdict, and nothing can be asked about it.
-func TestRowOfAnotherKind(t *testing.T) {
+// A line that is not about a request has no verdict and cannot be explained.
+func TestDecisionRowOfOtherKind(t *testing.T) {
 	r := newDecisionRow(live.Line{Number: 1, JSON: []byte(`{"time":"2026-11-21T05:00:00Z","kind":"robots","url":"http://a.test/robots.txt","host":"a.test","status":200}`)})
 	if r.Word != "robots" || r.Kind != "plain" || r.Host != "a.test" || r.Path != "/robots.txt" || r.Status != "200" || r.ExplainHref != "" {
 		t.Errorf("%+v", r)
@@ -137,56 +139,56 @@ func TestRowOfAnotherKind(t *testing.T) {
 }
 
 func TestOverviewWithoutScripts(t *testing.T) {
-	w := newWorld(t, sample)
+	w := newTestProxy(t, sampleFiles)
 	for i := range 130 {
-		w.come(t, visit{client: "lab-a", agent: "FooBot/1.0", url: fmt.Sprintf("https://shop.example.com/cart/%d", i)})
+		w.visit(t, visit{client: "lab-a", agent: "FooBot/1.0", url: fmt.Sprintf("https://shop.example.com/cart/%d", i)})
 	}
-	w.come(t, visit{client: "lab-b", agent: "BarBot/1.0", url: "https://shop.example.com/x", status: 200, waited: 2100 * time.Millisecond})
-	w.come(t, visit{client: "lab-b", agent: "BarBot/1.0", url: "https://shop.example.com/cart", status: 200, monitor: true})
+	w.visit(t, visit{client: "lab-b", agent: "BarBot/1.0", url: "https://shop.example.com/x", status: 200, waited: 2100 * time.Millisecond})
+	w.visit(t, visit{client: "lab-b", agent: "BarBot/1.0", url: "https://shop.example.com/cart", status: 200, monitor: true})
 	doc := w.get(t, "/", http.StatusOK)
-	rows := find(one(t, doc, "id", "rows"), "role", "row")
+	rows := findAll(findOne(t, doc, "id", "rows"), "role", "row")
 	if len(rows) != maxRows {
 		t.Errorf("%d rows", len(rows))
 	}
 	for i, want := range []string{"Would block", "Allowed", "Blocked"} {
-		if got := words(rows[i]); !strings.Contains(got, want) {
+		if got := textOf(rows[i]); !strings.Contains(got, want) {
 			t.Errorf("row %d: %q", i, got)
 		}
 	}
-	if got := words(rows[1]); !strings.Contains(got, "2.1 s") || !strings.Contains(got, "line 4") || !strings.Contains(got, "BarBot") {
+	if got := textOf(rows[1]); !strings.Contains(got, "2.1 s") || !strings.Contains(got, "line 4") || !strings.Contains(got, "BarBot") {
 		t.Errorf("row: %q", got)
 	}
-	figures := words(one(t, doc, "id", "figures"))
+	figures := textOf(findOne(t, doc, "id", "figures"))
 	if !strings.Contains(figures, "131") || !strings.Contains(figures, "99.2 %") {
 		t.Errorf("figures: %q", figures)
 	}
-	if got := words(one(t, doc, "id", "blockers")); !strings.Contains(got, "/cart line 2") || !strings.Contains(got, "131") {
+	if got := textOf(findOne(t, doc, "id", "blockers")); !strings.Contains(got, "/cart line 2") || !strings.Contains(got, "131") {
 		t.Errorf("blockers: %q", got)
 	}
-	if got := words(one(t, doc, "id", "numbers")); !strings.Contains(got, "131") {
+	if got := textOf(findOne(t, doc, "id", "numbers")); !strings.Contains(got, "131") {
 		t.Errorf("the table of the chart: %q", got)
 	}
 	doc = w.get(t, "/?client=lab-b&decision=allow", http.StatusOK)
-	if rows := find(one(t, doc, "id", "rows"), "role", "row"); len(rows) != 1 {
+	if rows := findAll(findOne(t, doc, "id", "rows"), "role", "row"); len(rows) != 1 {
 		t.Errorf("%d rows fit the filter", len(rows))
 	}
-	if got := words(one(t, doc, "id", "shown")); got != "1 of the last 132 fit, 1 shown" {
+	if got := textOf(findOne(t, doc, "id", "shown")); got != "1 of the last 132 fit, 1 shown" {
 		t.Errorf("shown: %q", got)
 	}
-	if got := attr(find(doc, "name", "client")[0], "value"); got != "lab-b" {
+	if got := attr(findAll(doc, "name", "client")[0], "value"); got != "lab-b" {
 		t.Errorf("the field has %q", got)
 	}
-	if got := words(w.get(t, "/?decision=maybe", http.StatusOK)); !strings.Contains(got, "The filter could not be read") {
+	if got := textOf(w.get(t, "/?decision=maybe", http.StatusOK)); !strings.Contains(got, "The filter could not be read") {
 		t.Error("a filter that is none is not said to be")
 	}
 }
 
-func TestARecordHasItsPage(t *testing.T) {
-	w := newWorld(t, sample)
-	w.come(t, visit{client: "lab-a", agent: "FooBot/1.0", url: "https://shop.example.com/cart/1"})
+func TestRecordPage(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
+	w.visit(t, visit{client: "lab-a", agent: "FooBot/1.0", url: "https://shop.example.com/cart/1"})
 	doc := w.get(t, fmt.Sprintf("/decisions/%d", w.feed.Newest()), http.StatusOK)
 	for _, want := range []string{"user_agent", "FooBot/1.0", "robots_sha256", "hash"} {
-		if !strings.Contains(words(doc), want) {
+		if !strings.Contains(textOf(doc), want) {
 			t.Errorf("no %q", want)
 		}
 	}
@@ -195,24 +197,24 @@ func TestARecordHasItsPage(t *testing.T) {
 	}
 }
 
-func TestHostsAreListed(t *testing.T) {
+func TestHostList(t *testing.T) {
 	texts := map[string]string{}
 	for i := range 120 {
 		texts[fmt.Sprintf("host-%03d.example", i)] = "User-agent: *\nDisallow: /no\n"
 	}
-	w := newWorld(t, texts)
+	w := newTestProxy(t, texts)
 	for host := range texts {
-		w.come(t, visit{client: "a", agent: "b", url: "https://" + host + "/"})
+		w.visit(t, visit{client: "a", agent: "b", url: "https://" + host + "/"})
 	}
-	w.come(t, visit{client: "a", agent: "b", url: "https://host-077.example/no"})
-	w.hold(t, "host-033.example", 2)
+	w.visit(t, visit{client: "a", agent: "b", url: "https://host-077.example/no"})
+	w.queueRequests(t, "host-033.example", 2)
 	first := func(path string) (host string, count int) {
 		doc := w.get(t, path, http.StatusOK)
-		rows := find(one(t, doc, "id", "hosts"), "role", "rowheader")
+		rows := findAll(findOne(t, doc, "id", "hosts"), "role", "rowheader")
 		if len(rows) == 0 {
 			return "", 0
 		}
-		return words(rows[0]), len(rows)
+		return textOf(rows[0]), len(rows)
 	}
 	for _, c := range []struct {
 		path, host string
@@ -235,88 +237,88 @@ func TestHostsAreListed(t *testing.T) {
 			t.Errorf("%s: %q and %d, want %q and %d", c.path, host, count, c.host, c.count)
 		}
 	}
-	if got := words(w.get(t, "/hosts?q=host-033", http.StatusOK)); !strings.Contains(got, "Queue") || !strings.Contains(got, "10 s") {
+	if got := textOf(w.get(t, "/hosts?q=host-033", http.StatusOK)); !strings.Contains(got, "Queue") || !strings.Contains(got, "10 s") {
 		t.Errorf("the pace of the host: %q", got)
 	}
 }
 
-func TestAHostsPageMarksWhatDecided(t *testing.T) {
-	w := newWorld(t, sample)
+func TestHostPageMarksDecidingRules(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
 	for range 3 {
-		w.come(t, visit{client: "a", agent: "Scrapy/2.11", url: "https://www.example.org/private/x"})
+		w.visit(t, visit{client: "a", agent: "Scrapy/2.11", url: "https://www.example.org/private/x"})
 	}
-	w.come(t, visit{client: "a", agent: "Scrapy/2.11", url: "https://www.example.org/search/about"})
+	w.visit(t, visit{client: "a", agent: "Scrapy/2.11", url: "https://www.example.org/search/about"})
 	doc := w.get(t, "/hosts/www.example.org", http.StatusOK)
 	for id, want := range map[string][2]string{"L4": {"rule block", "blocked 3"}, "L6": {"rule allow", "allowed 1"}, "L5": {"rule", "Disallow: /search"}, "L9": {"agent begins", "User-agent: GPTBot"}} {
-		line := one(t, doc, "id", id)
-		if attr(line, "class") != want[0] || !strings.Contains(words(line), want[1]) {
-			t.Errorf("%s: class %q, %q", id, attr(line, "class"), words(line))
+		line := findOne(t, doc, "id", id)
+		if attr(line, "class") != want[0] || !strings.Contains(textOf(line), want[1]) {
+			t.Errorf("%s: class %q, %q", id, attr(line, "class"), textOf(line))
 		}
 	}
-	if got := words(one(t, doc, "id", "causes")); !strings.Contains(got, "/private/ line 4") {
+	if got := textOf(findOne(t, doc, "id", "causes")); !strings.Contains(got, "/private/ line 4") {
 		t.Errorf("causes: %q", got)
 	}
-	if len(find(one(t, doc, "id", "causes"), "href", "#L4")) != 1 || len(find(doc, "href", "#L9")) < 2 {
+	if len(findAll(findOne(t, doc, "id", "causes"), "href", "#L4")) != 1 || len(findAll(doc, "href", "#L9")) < 2 {
 		t.Error("no way to the lines")
 	}
-	w.sites.set("www.example.org", "User-agent: *\nDisallow: /a\nDisallow: /b\nDisallow: /other/\n")
-	w.page(t, w.follow(t, "/hosts/www.example.org", url.Values{"origin": {"https://www.example.org"}, "do": {"refetch"}}), http.StatusOK)
-	if got := one(t, w.get(t, "/hosts/www.example.org", http.StatusOK), "id", "L4"); attr(got, "class") != "rule" {
-		t.Errorf("another rule stands there now, and is marked: %q", words(got))
+	w.origins.set("www.example.org", "User-agent: *\nDisallow: /a\nDisallow: /b\nDisallow: /other/\n")
+	w.inspectResponse(t, w.follow(t, "/hosts/www.example.org", url.Values{"origin": {"https://www.example.org"}, "do": {"refetch"}}), http.StatusOK)
+	if got := findOne(t, w.get(t, "/hosts/www.example.org", http.StatusOK), "id", "L4"); attr(got, "class") != "rule" {
+		t.Errorf("another rule stands there now, and is marked: %q", textOf(got))
 	}
 	w.get(t, "/hosts/nowhere.example", http.StatusNotFound)
 }
 
-// follow posts a form and asks for the page that its answer leads to.
-func (w *world) follow(t testing.TB, path string, form url.Values) *http.Response {
+// follow posts a form and requests the page that the response redirects to.
+func (w *testProxy) follow(t testing.TB, path string, form url.Values) *http.Response {
 	t.Helper()
-	resp := w.ask(t, "POST", path, form)
+	resp := w.do(t, "POST", path, form)
 	if resp.StatusCode != http.StatusSeeOther {
 		body, _ := io.ReadAll(resp.Body)
 		t.Fatalf("status %d: %s", resp.StatusCode, body)
 	}
-	return w.ask(t, "GET", resp.Header.Get("Location"), nil)
+	return w.do(t, "GET", resp.Header.Get("Location"), nil)
 }
 
-func TestALongFileIsShownInParts(t *testing.T) {
+func TestLongFileIsPaginated(t *testing.T) {
 	text := "User-agent: *\n" + strings.Repeat("Disallow: /nothing\n", linesPerPage) + "Disallow: /far\n"
-	w := newWorld(t, map[string]string{"long.example": text})
-	w.come(t, visit{client: "a", agent: "b", url: "https://long.example/far"})
+	w := newTestProxy(t, map[string]string{"long.example": text})
+	w.visit(t, visit{client: "a", agent: "b", url: "https://long.example/far"})
 	doc := w.get(t, "/hosts/long.example", http.StatusOK)
-	if len(find(doc, "id", "L3000")) != 1 || len(find(doc, "id", "L3001")) != 0 {
+	if len(findAll(doc, "id", "L3000")) != 1 || len(findAll(doc, "id", "L3001")) != 0 {
 		t.Error("not cut where it should be")
 	}
-	if len(find(one(t, doc, "id", "causes"), "href", "?from=3001#L3002")) != 1 {
+	if len(findAll(findOne(t, doc, "id", "causes"), "href", "?from=3001#L3002")) != 1 {
 		t.Errorf("no way to the line that decided")
 	}
 	doc = w.get(t, "/hosts/long.example?from=3001", http.StatusOK)
-	if got := words(one(t, doc, "id", "L3002")); !strings.Contains(got, "blocked 1") {
+	if got := textOf(findOne(t, doc, "id", "L3002")); !strings.Contains(got, "blocked 1") {
 		t.Errorf("line 3002: %q", got)
 	}
 }
 
-func TestOriginsArePurgedAndFetchedAgain(t *testing.T) {
-	w := newWorld(t, map[string]string{"a.example": "User-agent: *\n"})
-	w.come(t, visit{client: "a", agent: "b", url: "https://a.example/"})
+func TestPurgeAndRefetchForms(t *testing.T) {
+	w := newTestProxy(t, map[string]string{"a.example": "User-agent: *\n"})
+	w.visit(t, visit{client: "a", agent: "b", url: "https://a.example/"})
 	form := url.Values{"origin": {"https://a.example"}, "do": {"refetch"}}
-	before := w.sites.count()
-	if got := words(w.page(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "Fetched again.") || w.sites.count() != before+1 {
-		t.Errorf("%d fetches; %q", w.sites.count()-before, got)
+	before := w.origins.requestCount()
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "Fetched again.") || w.origins.requestCount() != before+1 {
+		t.Errorf("%d fetches; %q", w.origins.requestCount()-before, got)
 	}
-	w.sites.set("a.example", "503")
-	if got := words(w.page(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "without a usable answer") {
+	w.origins.set("a.example", "503")
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "without a usable answer") {
 		t.Errorf("%q", got)
 	}
 	form.Set("do", "purge")
-	if got := words(w.page(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "Forgotten.") {
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "Forgotten.") {
 		t.Errorf("%q", got)
 	}
 	o, err := robots.ParseOrigin("https", "a.example")
 	check(t, err)
-	if w.book.Peek(o) != nil {
+	if w.cache.Peek(o) != nil {
 		t.Error("it is known still")
 	}
-	if got := words(w.page(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "nothing to forget") {
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "nothing to forget") {
 		t.Errorf("%q", got)
 	}
 	for name, form := range map[string]url.Values{
@@ -324,76 +326,223 @@ func TestOriginsArePurgedAndFetchedAgain(t *testing.T) {
 		"no origin":      {"origin": {"a.example"}, "do": {"purge"}},
 		"nothing":        {"origin": {"https://a.example"}, "do": {"dance"}},
 	} {
-		if resp := w.ask(t, "POST", "/hosts/a.example", form); resp.StatusCode != http.StatusBadRequest {
+		if resp := w.do(t, "POST", "/hosts/a.example", form); resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %d", name, resp.StatusCode)
 		}
 	}
 }
 
-func TestExplainAsksOnlyWhenItIsTold(t *testing.T) {
-	w := newWorld(t, sample)
+func TestExplainPage(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
 	doc := w.get(t, "/explain?url=https%3A%2F%2Fwww.example.org%2Fprivate%2Fx&agent=Scrapy%2F2.11&method=HEAD", http.StatusOK)
-	if w.sites.count() != 0 || attr(find(doc, "name", "url")[0], "value") != "https://www.example.org/private/x" || len(find(doc, "selected", "")) != 1 {
+	if w.origins.requestCount() != 0 || attr(findAll(doc, "name", "url")[0], "value") != "https://www.example.org/private/x" || len(findAll(doc, "selected", "")) != 1 {
 		t.Error("not filled in, or asked already")
 	}
-	doc = w.page(t, w.ask(t, "POST", "/explain", url.Values{"url": {"https://www.example.org/private/x"}, "agent": {"Scrapy/2.11"}}), http.StatusOK)
-	got := words(one(t, doc, "id", "answer"))
+	doc = w.inspectResponse(t, w.do(t, "POST", "/explain", url.Values{"url": {"https://www.example.org/private/x"}, "agent": {"Scrapy/2.11"}}), http.StatusOK)
+	got := textOf(findOne(t, doc, "id", "answer"))
 	for _, want := range []string{"Blocked", "/private/ (line 4)", "Scrapy", "2 s", "decides"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
 		}
 	}
-	if len(find(doc, "href", "/hosts/www.example.org#L4")) != 1 {
+	if len(findAll(doc, "href", "/hosts/www.example.org#L4")) != 1 {
 		t.Error("no way to the rule")
 	}
-	w.hold(t, "news.example.net", 2)
-	doc = w.page(t, w.ask(t, "POST", "/explain", url.Values{"url": {"https://news.example.net/"}}), http.StatusOK)
-	if got := words(one(t, doc, "id", "answer")); !strings.Contains(got, "Allowed") || !strings.Contains(got, "Wait now") {
+	w.queueRequests(t, "news.example.net", 2)
+	doc = w.inspectResponse(t, w.do(t, "POST", "/explain", url.Values{"url": {"https://news.example.net/"}}), http.StatusOK)
+	if got := textOf(findOne(t, doc, "id", "answer")); !strings.Contains(got, "Allowed") || !strings.Contains(got, "Wait now") {
 		t.Errorf("%q", got)
 	}
-	doc = w.page(t, w.ask(t, "POST", "/explain", url.Values{"url": {"www.example.org"}}), http.StatusBadRequest)
-	if got := words(one(t, doc, "id", "wrong")); !strings.Contains(got, "scheme") {
+	doc = w.inspectResponse(t, w.do(t, "POST", "/explain", url.Values{"url": {"www.example.org"}}), http.StatusBadRequest)
+	if got := textOf(findOne(t, doc, "id", "wrong")); !strings.Contains(got, "scheme") {
 		t.Errorf("%q", got)
 	}
 }
 
-func TestAboutReloads(t *testing.T) {
-	w := newWorld(t, sample)
+func TestAboutPageReload(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
 	doc := w.get(t, "/about", http.StatusOK)
 	for _, want := range []string{"1.2.3", "standard", "/api/v1/decisions/stream"} {
-		if !strings.Contains(words(doc), want) {
+		if !strings.Contains(textOf(doc), want) {
 			t.Errorf("no %q", want)
 		}
 	}
 	w.reloads <- nil
-	if got := words(w.page(t, w.follow(t, "/reload", url.Values{}), http.StatusOK)); !strings.Contains(got, "is in force") {
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/reload", url.Values{}), http.StatusOK)); !strings.Contains(got, "is in force") {
 		t.Errorf("%q", got)
 	}
 	w.reloads <- errors.New("line 3: pace.burst: no number\nline 9: nonsense: no such key")
-	doc = w.page(t, w.ask(t, "POST", "/reload", url.Values{}), http.StatusUnprocessableEntity)
-	if got := words(doc); !strings.Contains(got, "line 3: pace.burst: no number\nline 9: nonsense") {
+	doc = w.inspectResponse(t, w.do(t, "POST", "/reload", url.Values{}), http.StatusUnprocessableEntity)
+	if got := textOf(doc); !strings.Contains(got, "line 3: pace.burst: no number\nline 9: nonsense") {
 		t.Errorf("%q", got)
 	}
-	w.unwell = func() error { return errors.New("the audit cannot be written") }
-	if got := words(one(t, w.get(t, "/", http.StatusOK), "id", "trouble")); !strings.Contains(got, "the audit cannot be written") {
+	w.health = func() error { return errors.New("the audit cannot be written") }
+	if got := textOf(findOne(t, w.get(t, "/", http.StatusOK), "id", "trouble")); !strings.Contains(got, "the audit cannot be written") {
 		t.Errorf("%q", got)
 	}
 }
 
-func TestAssetsMayBeKeptByTheirVersion(t *testing.T) {
-	w := newWorld(t, sample)
+func TestAssetCaching(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
 	for name, kind := range map[string]string{"page.css": "text/css", "overview.js": "text/javascript", "uplot/uPlot.iife.min.js": "text/javascript", "icon.svg": "image/svg+xml", "uplot/LICENSE": "text/plain"} {
-		resp := w.ask(t, "GET", ui().assetURL(name), nil)
+		resp := w.do(t, "GET", ui().assetURL(name), nil)
 		if resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), kind) || !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: %d %v", name, resp.StatusCode, resp.Header)
 		}
-		if resp := w.ask(t, "GET", "/static/"+name, nil); resp.Header.Get("Cache-Control") != "no-store" {
+		if resp := w.do(t, "GET", "/static/"+name, nil); resp.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s without a version may be kept", name)
 		}
 	}
 	for _, name := range []string{"/static/", "/static/none.js", "/static/templates/about.html", "/static/../pages.go"} {
-		if resp := w.ask(t, "GET", name, nil); resp.StatusCode == http.StatusOK {
+		if resp := w.do(t, "GET", name, nil); resp.StatusCode == http.StatusOK {
 			t.Errorf("%s is there", name)
 		}
+	}
+}
+
+// malformed records a request that could not be parsed.
+func (w *testProxy) malformed(t testing.TB) {
+	t.Helper()
+	w.record(t, &audit.Record{Time: time.Now(), ID: w.ids.Next(), Target: "http://:0/", Request: policy.Request{Client: "a", Method: "GET"}, Decision: policy.Decision{Reason: policy.ReasonMalformed}})
+}
+
+// The overview shows the same counts as the other pages.
+func TestOverviewCountsAgree(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
+	w.visit(t, cartVisit(1))
+	for range 5 {
+		w.malformed(t)
+	}
+	w.inspectResponse(t, w.do(t, "POST", "/explain", url.Values{"url": {"https://api.example.org/"}}), http.StatusOK) // a known host without a request
+	doc := w.get(t, "/", http.StatusOK)
+	if got := textOf(findOne(t, doc, "id", "figures")); !strings.Contains(got, "Hosts known2") || !strings.Contains(got, "Blocked6") {
+		t.Errorf("figures: %q", got)
+	}
+	if got := textOf(findOne(t, doc, "id", "blockers")); !strings.Contains(got, "No hostmalformed5") || len(findAll(doc, "href", "/?decision=block&reason=malformed#decisions")) != 1 {
+		t.Errorf("blockers: %q", got)
+	}
+	if got := textOf(findOne(t, w.get(t, "/hosts", http.StatusOK), "id", "hosts-title")); got != "2 hosts known" {
+		t.Errorf("hosts: %q", got)
+	}
+	if got := textOf(findOne(t, w.get(t, "/hosts?q=shop", http.StatusOK), "id", "hosts-title")); got != "1 of 2 hosts known" {
+		t.Errorf("hosts: %q", got)
+	}
+}
+
+// The page of a missing record says whether it never existed or is gone.
+func TestMissingRecord(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
+	if got := textOf(w.get(t, "/decisions/1", http.StatusNotFound)); !strings.Contains(got, "No record has come since the start.") {
+		t.Errorf("%q", got)
+	}
+	w.malformed(t)
+	w.get(t, "/decisions/1", http.StatusOK)
+	newest := w.feed.Newest()
+	for path, want := range map[string]string{
+		fmt.Sprintf("/decisions/%d", newest+5): fmt.Sprintf("No record has this number yet. The last is %d.", newest),
+		"/decisions/x":                         "That is no number of a record.",
+		"/decisions/0":                         "That is no number of a record.",
+	} {
+		if got := textOf(w.get(t, path, http.StatusNotFound)); !strings.Contains(got, want) || strings.Contains(got, "The audit has it") {
+			t.Errorf("%s: no %q in %q", path, want, got)
+		}
+	}
+	for range 2100 {
+		w.visit(t, visit{client: "lab-a", agent: "FooBot/1.0", url: "https://shop.example.com/x"})
+	}
+	if got := textOf(w.get(t, "/decisions/1", http.StatusNotFound)); !strings.Contains(got, "no longer in memory. The audit has it.") {
+		t.Errorf("%q", got)
+	}
+}
+
+// A button beside a decision explains it in one step, if it can be explained and the request
+// comes from our own page.
+func TestExplainLinkOfDecision(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
+	w.visit(t, visit{client: "a", agent: "Scrapy/2.11", method: "PROPFIND", url: "https://www.example.org/private/x"})
+	w.malformed(t)
+	doc := w.get(t, "/", http.StatusOK)
+	asks := findAll(findOne(t, doc, "id", "rows"), "data-f", "explain")
+	if len(asks) != 1 || attr(asks[0], "method") != "post" {
+		t.Fatalf("%d can be asked about", len(asks))
+	}
+	address := attr(asks[0], "action")
+	doc = w.inspectResponse(t, w.do(t, "POST", address, url.Values{}), http.StatusOK)
+	if got := textOf(findOne(t, doc, "id", "answer")); !strings.Contains(got, "PROPFIND") || !strings.Contains(got, "/private/ (line 4)") {
+		t.Errorf("%q", got)
+	}
+	if got := attr(findAll(doc, "name", "url")[0], "value"); got != "https://www.example.org/private/x" || len(findAll(doc, "selected", "")) != 1 {
+		t.Errorf("the form has %q", got)
+	}
+	newest := w.feed.Newest()
+	if n := len(findAll(w.get(t, fmt.Sprintf("/decisions/%d", newest), http.StatusOK), "method", "post")); n != 0 {
+		t.Errorf("%d forms with a record of no request", n)
+	}
+	if len(findAll(w.get(t, fmt.Sprintf("/decisions/%d", newest-1), http.StatusOK), "action", address)) != 1 {
+		t.Error("the page of the record asks about another")
+	}
+	fetched := w.origins.requestCount()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/explain?url=https%3A%2F%2Fapi.example.org%2F", nil)
+	check(t, err)
+	r.Header.Set("Origin", "https://evil.test")
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	check(t, err)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusForbidden || w.origins.requestCount() != fetched {
+		t.Errorf("another's page is answered %d, after %d fetches", resp.StatusCode, w.origins.requestCount()-fetched)
+	}
+	pseudonym := audit.Pseudonym([]byte("key"))("a")
+	w.inspectResponse(t, w.do(t, "POST", "/explain?client="+pseudonym+"&url=https%3A%2F%2Fwww.example.org%2F", url.Values{}), http.StatusOK)
+	doc = w.inspectResponse(t, w.do(t, "POST", "/explain?client=nobody&url=https%3A%2F%2Fwww.example.org%2F", url.Values{}), http.StatusBadRequest)
+	if got := textOf(findOne(t, doc, "id", "wrong")); !strings.Contains(got, "client is none of the configuration's") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestHostListNamesPorts(t *testing.T) {
+	f := newFixture(t)
+	for _, origin := range []string{"http://a.test", "http://a.test:8000", "https://a.test:8443", "https://[2001:db8::1]:444"} {
+		f.cacheRobots(t, origin, "User-agent: *\n")
+	}
+	page := f.do("GET", "/hosts", "").Body.String()
+	for _, want := range []string{"http, 0 rules", "http, port 8000, 0 rules", "https, port 8443, 0 rules", "https, port 444, 0 rules"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
+// A fetch or a slot that is due is not announced as if it happened without a request.
+func TestIdleTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.cacheRobots(t, "https://a.test", "User-agent: *\n")
+		slot, err := f.pacer.Wait(t.Context(), "lab", pace.Limits{Key: "a.test", PerSecond: 1, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute})
+		check(t, err)
+		slot.Sent()
+		slot.Release()
+		if got := f.do("GET", "/hosts/a.test", "").Body.String(); !strings.Contains(got, "in 1 s") || !strings.Contains(got, "in 1 d") {
+			t.Errorf("before: %s", got)
+		}
+		if got := decode[hostDetails](t, f.do("GET", "/api/v1/hosts/a.test", ""), 200); got.Pace.NextSlot.IsZero() {
+			t.Error("no next slot, while there is one")
+		}
+		<-time.After(25 * time.Hour)
+		got := f.do("GET", "/hosts/a.test", "").Body.String()
+		if !strings.Contains(got, "<dt>Fetched anew</dt><dd><bdi>when next asked</bdi>") {
+			t.Errorf("after: %s", got)
+		}
+		if w := f.do("GET", "/api/v1/hosts/a.test", ""); strings.Contains(w.Body.String(), "next_slot") {
+			t.Errorf("%s", w.Body)
+		}
+	})
+	for in, want := range map[time.Duration]string{-time.Hour: "when next asked", 0: "when next asked", time.Minute: "in 1 min"} {
+		at := time.Now()
+		if got := nextFetchText(at, at.Add(in)); got != want {
+			t.Errorf("%v: %q", in, got)
+		}
+	}
+	if got := nextSlotText(newPaceState(pace.HostState{NextSlot: time.Now()}), time.Now().Add(-time.Millisecond)); got != "now" {
+		t.Errorf("an idle host's next slot is %q", got)
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A fleet's Store that a test turns.
+// withStore sets Options.Store to a value that the test may change.
 func withStore(s *Store) func(*Options) {
 	return func(o *Options) { o.Store = func() Store { return *s } }
 }
 
-func TestReadyWhileTheStoreIsAway(t *testing.T) {
+func TestReadyzWithoutStore(t *testing.T) {
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		name  string
@@ -26,9 +26,9 @@ func TestReadyWhileTheStoreIsAway(t *testing.T) {
 			"ok\nThe store that the replicas share is away: not asked yet. This one paces alone, as fast as is permitted.\n"},
 		{"back", Store{Alone: true, Returning: true, Why: "no answer within a second", Since: at, Times: 3},
 			"ok\nThe store that the replicas share answers again: this one paces alone since 2026-11-22 10:00:00, and with the others in a moment.\n"},
-		{"strangers' words", Store{Alone: true, Why: hostile, Times: 3}, ""},
+		{"untrusted text", Store{Alone: true, Why: hostileText, Times: 3}, ""},
 	} {
-		resp := newFixture(t, withStore(&c.store)).ask("GET", "/readyz", "")
+		resp := newFixture(t, withStore(&c.store)).do("GET", "/readyz", "")
 		text := resp.Body.String()
 		if resp.Code != http.StatusOK || c.want != "" && text != c.want {
 			t.Errorf("%s: %d %q, want %q", c.name, resp.Code, text, c.want)
@@ -37,53 +37,53 @@ func TestReadyWhileTheStoreIsAway(t *testing.T) {
 			t.Errorf("%s: %q", c.name, text)
 		}
 	}
-	if text := newFixture(t).ask("GET", "/readyz", "").Body.String(); text != "ok\n" {
+	if text := newFixture(t).do("GET", "/readyz", "").Body.String(); text != "ok\n" {
 		t.Errorf("on its own: %q", text)
 	}
 }
 
-func TestStatusTellsOfTheStore(t *testing.T) {
+func TestStatusStore(t *testing.T) {
 	store := Store{Replica: "proxy-1", Times: 1, Members: 2, Expected: 3, Since: time.Unix(1_800_000_000, 0)}
 	f := newFixture(t, withStore(&store))
-	type answer struct{ Store *storeStatus }
-	got := decode[answer](t, f.ask("GET", "/api/v1/status", ""), 200)
+	type response struct{ Store *storeStatus }
+	got := decode[response](t, f.do("GET", "/api/v1/status", ""), 200)
 	if want := (storeStatus{"proxy-1", true, "", "2027-01-15T08:00:00Z", 1, 2, 3}); got.Store == nil || *got.Store != want {
 		t.Errorf("%+v, want %+v", got.Store, want)
 	}
 	store.Alone, store.Why, store.Times = true, "its memory is full", 3
-	got = decode[answer](t, f.ask("GET", "/api/v1/status", ""), 200)
+	got = decode[response](t, f.do("GET", "/api/v1/status", ""), 200)
 	if got.Store == nil || got.Store.Shared || got.Store.Times != 3 || !strings.Contains(got.Store.Detail, "is away: its memory is full.") {
 		t.Errorf("%+v", got.Store)
 	}
-	if got := decode[answer](t, newFixture(t).ask("GET", "/api/v1/status", ""), 200); got.Store != nil {
+	if got := decode[response](t, newFixture(t).do("GET", "/api/v1/status", ""), 200); got.Store != nil {
 		t.Errorf("on its own: %+v", got.Store)
 	}
 }
 
-// Every page says that a replica is alone, and the first one when it is so no more.
-func TestPagesTellOfTheStore(t *testing.T) {
+// All pages say that a replica paces alone, and no longer say so when it has recovered.
+func TestPagesShowStore(t *testing.T) {
 	store := Store{Replica: "proxy-1", Alone: true, Why: "the password is wrong or lacking", Times: 3, Members: 2, Expected: 3, Since: time.Now().Add(-time.Minute)}
-	w := newWorld(t, sample, withStore(&store))
+	w := newTestProxy(t, sampleFiles, withStore(&store))
 	for _, page := range []string{"/", "/hosts", "/explain", "/about"} {
 		doc := w.get(t, page, http.StatusOK)
-		if got := words(one(t, doc, "id", "alone")); !strings.Contains(got, "is away: the password is wrong or lacking. This one paces alone") {
+		if got := textOf(findOne(t, doc, "id", "alone")); !strings.Contains(got, "is away: the password is wrong or lacking. This one paces alone") {
 			t.Errorf("%s: %q", page, got)
 		}
-		if got := words(one(t, doc, "id", "health")); got != "Serving, alone" {
+		if got := textOf(findOne(t, doc, "id", "health")); got != "Serving, alone" {
 			t.Errorf("%s: %q", page, got)
 		}
 	}
-	about := words(one(t, w.get(t, "/about", http.StatusOK), "id", "conditions"))
+	about := textOf(findOne(t, w.get(t, "/about", http.StatusOK), "id", "conditions"))
 	for _, want := range []string{"Shares the pace", "No", "This replica", "proxy-1", "2 of 3 seen", "3 times slower than is permitted", "Alone since", "1 min ago"} {
 		if !strings.Contains(about, want) {
 			t.Errorf("About lacks %q: %s", want, about)
 		}
 	}
 	store.Alone, store.Times = false, 1
-	if got := words(one(t, w.get(t, "/", http.StatusOK), "id", "alone")); got != "" {
+	if got := textOf(findOne(t, w.get(t, "/", http.StatusOK), "id", "alone")); got != "" {
 		t.Errorf("%q", got)
 	}
-	if about := words(one(t, w.get(t, "/about", http.StatusOK), "id", "conditions")); !strings.Contains(about, "Shared since") || !strings.Contains(about, "as fast as is permitted") {
+	if about := textOf(findOne(t, w.get(t, "/about", http.StatusOK), "id", "conditions")); !strings.Contains(about, "Shared since") || !strings.Contains(about, "as fast as is permitted") {
 		t.Errorf("About: %s", about)
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"golang.org/x/net/html"
 )
 
-// inspect holds a page to what all pages promise: a strict policy can stand (nothing
-// inline), nothing of a stranger's breaks out of its place, and who cannot see it or has
-// no mouse finds their way.
-func inspect(t testing.TB, text string) *html.Node {
+// inspectPage checks what all pages promise: nothing inline that the policy forbids, no
+// injected element or attribute, and labels and headings for accessibility.
+func inspectPage(t testing.TB, text string) *html.Node {
 	t.Helper()
 	doc, err := html.Parse(strings.NewReader(text))
 	check(t, err)
-	in := inspector{t: t, ids: map[string]bool{}, labelled: map[string]bool{}}
+	in := pageInspector{t: t, ids: map[string]bool{}, labelled: map[string]bool{}}
 	for n := range doc.Descendants() {
 		if n.Type == html.ElementNode && n.Data == "label" {
 			in.labelled[attr(n, "for")] = true
@@ -26,9 +25,9 @@ func inspect(t testing.TB, text string) *html.Node {
 	for n := range doc.Descendants() {
 		switch n.Type {
 		case html.ElementNode:
-			in.element(n)
+			in.checkElement(n)
 		case html.TextNode:
-			in.text("text", n.Data)
+			in.checkText("text", n.Data)
 		case html.CommentNode:
 			t.Errorf("a comment: %.100q", n.Data)
 		}
@@ -42,7 +41,7 @@ func inspect(t testing.TB, text string) *html.Node {
 	return doc
 }
 
-type inspector struct {
+type pageInspector struct {
 	t           testing.TB
 	ids         map[string]bool
 	labelled    map[string]bool
@@ -51,34 +50,34 @@ type inspector struct {
 	main, title bool
 }
 
-// elements are all that the templates write.
-var elements = strings.Fields(`html head meta title link script body svg symbol use pattern circle path rect a img header nav ul li div button span
+// allowedElements are all elements that the templates write.
+var allowedElements = strings.Fields(`html head meta title link script body svg symbol use pattern circle path rect a img header nav ul li div button span
 	main section h1 h2 h3 p dl dt dd figure figcaption details summary table caption thead tbody tr th td time bdi code small form input label
 	select option kbd template footer strong pre ol`)
 
-// tags of attributes that lead somewhere.
-var leads = []string{"href", "src", "action"}
+// linkAttributes are the attributes that have URLs.
+var linkAttributes = []string{"href", "src", "action"}
 
-func (in *inspector) element(n *html.Node) {
+func (in *pageInspector) checkElement(n *html.Node) {
 	t := in.t
-	if !slices.Contains(elements, n.Data) {
+	if !slices.Contains(allowedElements, n.Data) {
 		t.Errorf("a <%.60s>", n.Data)
 	}
 	for _, a := range n.Attr {
 		switch {
 		case a.Key == "style" || strings.HasPrefix(a.Key, "on") || a.Key == "srcdoc":
 			t.Errorf("<%s %s> is against the policy", n.Data, a.Key)
-		case strings.Contains(a.Key, evilName):
+		case strings.Contains(a.Key, injectedName):
 			t.Errorf("<%s> has the attribute %.60q", n.Data, a.Key)
-		case slices.Contains(leads, a.Key) && !strings.HasPrefix(a.Val, "/") && !strings.HasPrefix(a.Val, "#") && !strings.HasPrefix(a.Val, "?"),
-			slices.Contains(leads, a.Key) && strings.HasPrefix(a.Val, "//"):
+		case slices.Contains(linkAttributes, a.Key) && !strings.HasPrefix(a.Val, "/") && !strings.HasPrefix(a.Val, "#") && !strings.HasPrefix(a.Val, "?"),
+			slices.Contains(linkAttributes, a.Key) && strings.HasPrefix(a.Val, "//"):
 			t.Errorf("<%s %s=%.60q> leads out", n.Data, a.Key, a.Val)
 		case a.Key == "id" && in.ids[a.Val]:
 			t.Errorf("two elements are called %q", a.Val)
 		case a.Key == "id":
 			in.ids[a.Val] = true
 		}
-		in.text(a.Key, a.Val)
+		in.checkText(a.Key, a.Val)
 	}
 	switch n.Data {
 	case "script":
@@ -108,12 +107,12 @@ func (in *inspector) element(n *html.Node) {
 			t.Error("no language")
 		}
 	default:
-		in.control(n)
+		in.checkControl(n)
 	}
 }
 
-// control looks at what people use, and at tables.
-func (in *inspector) control(n *html.Node) {
+// checkControl checks controls and tables.
+func (in *pageInspector) checkControl(n *html.Node) {
 	t := in.t
 	switch n.Data {
 	case "input", "select":
@@ -122,11 +121,11 @@ func (in *inspector) control(n *html.Node) {
 			t.Errorf("<%s name=%s> has no label", n.Data, attr(n, "name"))
 		}
 	case "button", "a":
-		if hidden := has(n, "hidden"); !hidden && has(n, "href") && strings.TrimSpace(words(n)) == "" && !inTemplate(n) {
+		if hidden := has(n, "hidden"); !hidden && has(n, "href") && strings.TrimSpace(textOf(n)) == "" && !inTemplate(n) {
 			t.Errorf("<%s %v> has no name", n.Data, n.Attr)
 		}
 	case "table":
-		if first := firstElement(n); first == nil || first.Data != "caption" || words(first) == "" {
+		if first := firstElement(n); first == nil || first.Data != "caption" || textOf(first) == "" {
 			t.Error("a table without a caption")
 		}
 	case "th":
@@ -143,8 +142,9 @@ func (in *inspector) control(n *html.Node) {
 	}
 }
 
-// text: nothing that turns a line around or moves a cursor stands in a page as it is.
-func (in *inspector) text(where, s string) {
+// checkText fails the test on unprintable characters, such as those that reverse a line or
+// move a cursor.
+func (in *pageInspector) checkText(where, s string) {
 	for _, r := range s {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
 			in.t.Errorf("%U stands in %s: %.80q", r, where, s)
@@ -184,8 +184,8 @@ func inTemplate(n *html.Node) bool {
 	return false
 }
 
-// words are the text of an element.
-func words(n *html.Node) string {
+// textOf returns the text of an element.
+func textOf(n *html.Node) string {
 	var b strings.Builder
 	for c := range n.Descendants() {
 		if c.Type == html.TextNode {
@@ -195,8 +195,8 @@ func words(n *html.Node) string {
 	return b.String()
 }
 
-// find gives the elements that have an attribute of a value.
-func find(doc *html.Node, key, value string) (all []*html.Node) {
+// findAll returns the elements that have an attribute with a value.
+func findAll(doc *html.Node, key, value string) (all []*html.Node) {
 	for n := range doc.Descendants() {
 		if n.Type == html.ElementNode && has(n, key) && attr(n, key) == value {
 			all = append(all, n)
@@ -205,20 +205,20 @@ func find(doc *html.Node, key, value string) (all []*html.Node) {
 	return all
 }
 
-// one gives the only such element.
-func one(t testing.TB, doc *html.Node, key, value string) *html.Node {
+// findOne returns the only such element, or fails the test.
+func findOne(t testing.TB, doc *html.Node, key, value string) *html.Node {
 	t.Helper()
-	all := find(doc, key, value)
+	all := findAll(doc, key, value)
 	if len(all) != 1 {
 		t.Fatalf("%d elements with %s=%q", len(all), key, value)
 	}
 	return all[0]
 }
 
-const evilName = "xss-here"
+const injectedName = "xss-here"
 
-// evil are strings that break out of what is careless, each with where it tries.
-var evil = map[string]string{
+// injections are strings that break out of careless output, by what they try to break out of.
+var injections = map[string]string{
 	"an element":       `<xss-here><img src=x onerror=alert(1)></xss-here>`,
 	"an attribute":     `" xss-here="1" onclick="alert(1)`,
 	"a quote":          `' xss-here='1' onmouseover='alert(1)`,
@@ -234,8 +234,8 @@ var evil = map[string]string{
 	"a path":           "../../xss-here/..%2f%2e%2e/;?#",
 }
 
-func evilTexts() (all []string) {
-	for name, text := range evil {
+func injectionFiles() (all []string) {
+	for name, text := range injections {
 		all = append(all, fmt.Sprintf("# %s\nUser-agent: %s\nDisallow: /%s\nAllow: %s\nSitemap: %s\nNoindex: %s\n", name, text, text, text, text, text))
 	}
 	return all

@@ -26,33 +26,34 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// hostile is what strangers put wherever they can.
-const hostile = "<script>alert(1)</script>\"'\\\u202e\x1b[31m\u009b\r\nSet-Cookie: a=b\x00\xff"
+// hostileText has what an attacker would put into every field.
+const hostileText = "<script>alert(1)</script>\"'\\\u202e\x1b[31m\u009b\r\nSet-Cookie: a=b\x00\xff"
 
-// A fixture is a Server with all that it shows, but nobody who decides.
+// A fixture is a Server with a real feed, cache and pacer. It has no engine, and its
+// robots.txt files are fake.
 type fixture struct {
 	*Server
-	feed  *live.Feed
-	book  *cache.Cache
-	pacer *pace.Pacer
-	sites *sites
-	lines uint64
+	feed    *live.Feed
+	cache   *cache.Cache
+	pacer   *pace.Pacer
+	fetcher *fakeFetcher
+	lines   uint64
 }
 
 func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	t.Helper()
-	f := &fixture{pacer: pace.New(pace.Options{}), sites: &sites{texts: map[string]string{}}}
+	f := &fixture{pacer: pace.New(pace.Options{}), fetcher: &fakeFetcher{texts: map[string]string{}}}
 	var err error
 	if f.feed, err = live.New(live.Options{MaxBytes: trail.MaxLine, Waiting: func() int { return 0 }}); err != nil {
 		t.Fatal(err)
 	}
-	if f.book, err = cache.New(cache.Options{Fetcher: f.sites}); err != nil {
+	if f.cache, err = cache.New(cache.Options{Fetcher: f.fetcher}); err != nil {
 		t.Fatal(err)
 	}
-	well := func() error { return nil }
+	healthy := func() error { return nil }
 	o := Options{
-		Healthy: well, Ready: well, Log: slog.New(slog.DiscardHandler),
-		Live: f.feed, Cache: f.book, Pacer: f.pacer, Dialect: robots.Standard,
+		Healthy: healthy, Ready: healthy, Log: slog.New(slog.DiscardHandler),
+		Live: f.feed, Cache: f.cache, Pacer: f.pacer, Dialect: robots.Standard,
 		Explain: func(context.Context, policy.Request) policy.Decision {
 			return policy.Decision{Reason: policy.ReasonDenied}
 		},
@@ -75,20 +76,20 @@ func withToken(token string) func(*Options) {
 	return func(o *Options) { o.Token = func() string { return token } }
 }
 
-// sites are origins that answer for their robots.txt: 404 where there is no text.
-type sites struct {
-	mu      sync.Mutex // guards what follows
+// A fakeFetcher returns robots.txt files from memory, and 404 for other origins.
+type fakeFetcher struct {
+	mu      sync.Mutex // guards the fields below
 	texts   map[string]string
 	fetched []string // "origin agent"
-	silent  bool     // nobody answers before the end of the context
+	hang    bool     // fetches end only with their context
 }
 
-func (s *sites) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
+func (s *fakeFetcher) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
 	o := r.Origin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fetched = append(s.fetched, o.String()+" "+r.UserAgent)
-	if s.silent {
+	if s.hang {
 		s.mu.Unlock()
 		<-ctx.Done()
 		s.mu.Lock()
@@ -99,35 +100,35 @@ func (s *sites) Fetch(ctx context.Context, r fetch.Request) *fetch.Result {
 	if ok {
 		sum := sha256.Sum256([]byte(text))
 		a.Status, a.Body, a.SHA256 = http.StatusOK, []byte(text), hex.EncodeToString(sum[:])
-		a.Headers = &fetch.Headers{ContentType: hostile}
+		a.Headers = &fetch.Headers{ContentType: hostileText}
 	}
 	return a
 }
 
-// know has the book hold what an origin says.
-func (f *fixture) know(t testing.TB, origin, text string) robots.Origin {
+// cacheRobots makes the cache hold a robots.txt for an origin.
+func (f *fixture) cacheRobots(t testing.TB, origin, text string) robots.Origin {
 	t.Helper()
 	scheme, host, _ := strings.Cut(origin, "://")
 	o, err := robots.ParseOrigin(scheme, host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.sites.mu.Lock()
-	f.sites.texts[o.String()] = text
-	f.sites.mu.Unlock()
-	if _, err := f.book.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard()); err != nil {
+	f.fetcher.mu.Lock()
+	f.fetcher.texts[o.String()] = text
+	f.fetcher.mu.Unlock()
+	if _, err := f.cache.Lookup(t.Context(), cache.Query{Origin: o}, robots.Standard()); err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
-// record has the feed be told of a request, and gives the line of it.
+// record writes a request to the feed and returns its audit line.
 func (f *fixture) record(host, decision, reason, address, agent string) string {
 	f.lines++
 	line, _ := json.Marshal(map[string]any{
 		"seq": f.lines, "host": host, "decision": decision, "reason": reason, "url": address, "user_agent": agent, "agent": "Bot", "client": "lab",
 	})
-	line = audit.EscapeJSON(line) // as the audit does
+	line = audit.EscapeJSON(line) // as the audit trail does
 	f.feed.Tap(f.lines, append(line, '\n'))
 	r := &audit.Record{Time: time.Now(), Request: policy.Request{Origin: robots.Origin{Scheme: "https", Host: host, Port: 443}}}
 	r.Decision.Reason = policy.Reason(reason)
@@ -138,8 +139,8 @@ func (f *fixture) record(host, decision, reason, address, agent string) string {
 	return string(line)
 }
 
-// newAsk is a request that has come to loopback.
-func newAsk(method, target, body string, header ...string) *http.Request {
+// newLoopbackRequest returns a request from a loopback connection.
+func newLoopbackRequest(method, target, body string, header ...string) *http.Request {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	if strings.HasPrefix(target, "/") {
 		r.Host = "127.0.0.1:8081"
@@ -155,14 +156,15 @@ func newAsk(method, target, body string, header ...string) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, at))
 }
 
-// ask gives the answer to a request.
-func (f *fixture) ask(method, target, body string, header ...string) *httptest.ResponseRecorder {
+// do returns the response to a request.
+func (f *fixture) do(method, target, body string, header ...string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	f.http.Handler.ServeHTTP(w, newAsk(method, target, body, header...))
+	f.http.Handler.ServeHTTP(w, newLoopbackRequest(method, target, body, header...))
 	return w
 }
 
-// decode reads an answer that has to have a status and to be JSON of its kind.
+// decode decodes a JSON response. It fails the test if the status or the media type differs,
+// or if control characters are not escaped.
 func decode[T any](t testing.TB, w *httptest.ResponseRecorder, status int) (v T) {
 	t.Helper()
 	kind := "application/json"
@@ -184,10 +186,9 @@ func decode[T any](t testing.TB, w *httptest.ResponseRecorder, status int) (v T)
 	return v
 }
 
-// serve answers on connections of memory alone, so that time can be made to pass;
-// dial opens one.
-func (f *fixture) serve(t testing.TB) (dial func() net.Conn) {
-	l := pipes{make(chan net.Conn), make(chan struct{})}
+// serveInMemory serves on in-memory connections, as synctest requires. dial opens one.
+func (f *fixture) serveInMemory(t testing.TB) (dial func() net.Conn) {
+	l := memoryListener{make(chan net.Conn), make(chan struct{})}
 	served := make(chan error, 1)
 	go func() { served <- f.Serve(l) }()
 	t.Cleanup(func() {
@@ -198,18 +199,18 @@ func (f *fixture) serve(t testing.TB) (dial func() net.Conn) {
 	})
 	return func() net.Conn {
 		ours, theirs := net.Pipe()
-		l.conns <- loopback{theirs}
+		l.conns <- loopbackConn{theirs}
 		t.Cleanup(func() { ours.Close() })
 		return ours
 	}
 }
 
-type pipes struct {
+type memoryListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 }
 
-func (l pipes) Accept() (net.Conn, error) {
+func (l memoryListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
@@ -218,16 +219,16 @@ func (l pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (l pipes) Close() error   { close(l.done); return nil }
-func (l pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8081} }
+func (l memoryListener) Close() error   { close(l.done); return nil }
+func (l memoryListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8081} }
 
-// A loopback is a connection that has come from this machine.
-type loopback struct{ net.Conn }
+// A loopbackConn is a connection from this machine.
+type loopbackConn struct{ net.Conn }
 
-func (loopback) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8081} }
+func (loopbackConn) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8081} }
 
-// send writes the head of a request.
-func send(t testing.TB, c io.Writer, target string, header ...string) {
+// sendRequest writes the head of a request.
+func sendRequest(t testing.TB, c io.Writer, target string, header ...string) {
 	t.Helper()
 	head := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n", target)
 	for i := 0; i < len(header); i += 2 {

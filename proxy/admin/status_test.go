@@ -17,23 +17,23 @@ import (
 	"robotsproxy/proxy/guide"
 )
 
-func TestStatusTellsWhatIsKnownOfTheProxy(t *testing.T) {
+func TestStatus(t *testing.T) {
 	started, reloaded := time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
 	until := time.Now().Add(48 * time.Hour).Truncate(time.Second)
 	text, _ := testkit.NewCA(t, until)
 	block, _ := pem.Decode(text)
 	der := block.Bytes
-	var lastErr, unready error
+	var lastErr, readyErr error
 	change := func(o *Options) {
 		o.CAPEM = func() []byte { return text }
-		o.Ready = func() error { return unready }
+		o.Ready = func() error { return readyErr }
 		o.About = func() About {
 			return About{Commit: "c0ffee", Started: started, Config: "/etc/robots.yaml", State: "/var/lib/robots", Audit: "/var/lib/robots/audit.jsonl"}
 		}
 		o.Reloads = func() (uint64, uint64, time.Time, error) { return 2, 1, reloaded, lastErr }
 	}
 	f := newFixture(t, change)
-	type answer struct {
+	type response struct {
 		Version, Commit, Go, Started, Proxy, Dialect string
 		Uptime                                       float64 `json:"uptime_s"`
 		Config                                       string  `json:"config_file"`
@@ -44,7 +44,7 @@ func TestStatusTellsWhatIsKnownOfTheProxy(t *testing.T) {
 		Reasons                                      []string
 		Reloads                                      reloadStatus
 	}
-	got := decode[answer](t, f.ask("GET", "/api/v1/status", ""), 200)
+	got := decode[response](t, f.do("GET", "/api/v1/status", ""), 200)
 	if got.Version != "v1.2.3" || got.Commit != "c0ffee" || got.Go != runtime.Version() || got.Started != formatTime(started) || got.Uptime < 3600 || got.Proxy != "127.0.0.1:8080" || got.Dialect != "standard" ||
 		got.Config != "/etc/robots.yaml" || got.State != "/var/lib/robots" || got.Audit != "/var/lib/robots/audit.jsonl" {
 		t.Errorf("%+v", got)
@@ -55,18 +55,18 @@ func TestStatusTellsWhatIsKnownOfTheProxy(t *testing.T) {
 	if !got.Healthy || !got.Ready || got.Reasons == nil || len(got.Reasons) > 0 || got.Reloads.OK != 2 || got.Reloads.Refused != 1 || got.Reloads.LastOK != formatTime(reloaded) || got.Reloads.Errors != nil {
 		t.Errorf("%+v", got)
 	}
-	lastErr, unready = errors.New("one\n"+hostile), errors.New("shutting down")
-	got = decode[answer](t, f.ask("GET", "/api/v1/status", ""), 200)
+	lastErr, readyErr = errors.New("one\n"+hostileText), errors.New("shutting down")
+	got = decode[response](t, f.do("GET", "/api/v1/status", ""), 200)
 	if !got.Healthy || got.Ready || !slices.Equal(got.Reasons, []string{"shutting down"}) || got.Reloads.Errors[0] != "one" || got.Reloads.Since != formatTime(reloaded) {
 		t.Errorf("%+v", got)
 	}
-	bare := decode[map[string]any](t, newFixture(t).ask("GET", "/api/v1/status", ""), 200)
+	bare := decode[map[string]any](t, newFixture(t).do("GET", "/api/v1/status", ""), 200)
 	for _, name := range []string{"started", "uptime_s", "config_file", "ca", "reloads"} {
 		if _, there := bare[name]; there {
 			t.Errorf("%s is told, and is not known", name)
 		}
 	}
-	page := words(inspect(t, f.ask("GET", "/about", "").Body.String()))
+	page := textOf(inspectPage(t, f.do("GET", "/about", "").Body.String()))
 	for _, want := range []string{"c0ffee", "/etc/robots.yaml", "/var/lib/robots/audit.jsonl", guide.Fingerprint(der), runtime.Version(), "1 h ago", "127.0.0.1:8080"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q on the page", want)
@@ -74,12 +74,13 @@ func TestStatusTellsWhatIsKnownOfTheProxy(t *testing.T) {
 	}
 }
 
-// What is in force is not what stands in the file: all pages say so, and live ones too.
-func TestARefusedReloadIsSeen(t *testing.T) {
+// After a refused reload, all pages say that the active configuration is not the one in the
+// file. Live pages do too.
+func TestRefusedReloadIsShown(t *testing.T) {
 	since := time.Date(2026, 11, 22, 4, 10, 5, 0, time.UTC)
 	var lastErr error
 	ok := uint64(0)
-	w := newWorld(t, sample, func(o *Options) {
+	w := newTestProxy(t, sampleFiles, func(o *Options) {
 		o.About = func() About { return About{Started: since} }
 		o.Reloads = func() (uint64, uint64, time.Time, error) {
 			if ok > 0 {
@@ -88,7 +89,7 @@ func TestARefusedReloadIsSeen(t *testing.T) {
 			return 0, 1, time.Time{}, lastErr
 		}
 	})
-	w.come(t, cart(1))
+	w.visit(t, cartVisit(1))
 	pages := []string{"/", "/hosts", "/hosts/shop.example.com", "/decisions/1", "/explain", "/about"}
 	for _, c := range []struct {
 		err  error
@@ -104,19 +105,19 @@ func TestARefusedReloadIsSeen(t *testing.T) {
 		lastErr, ok = c.err, c.ok
 		for _, path := range pages {
 			doc := w.get(t, path, http.StatusOK)
-			if got := words(one(t, doc, "id", "refused")); !strings.HasSuffix(got, c.says) || c.says == "" && got != "" {
+			if got := textOf(findOne(t, doc, "id", "refused")); !strings.HasSuffix(got, c.says) || c.says == "" && got != "" {
 				t.Errorf("%s, %v: %q", path, c.err, got)
 			}
-			if got := words(one(t, doc, "id", "health")); got != c.pill {
+			if got := textOf(findOne(t, doc, "id", "health")); got != c.pill {
 				t.Errorf("%s, %v: %q", path, c.err, got)
 			}
 		}
-		state, err := html.Parse(w.ask(t, "GET", "/state", nil).Body)
+		state, err := html.Parse(w.do(t, "GET", "/state", nil).Body)
 		check(t, err)
-		if got := words(one(t, state, "id", "refused")); !strings.HasSuffix(got, c.says) || words(one(t, state, "id", "health")) != c.pill {
+		if got := textOf(findOne(t, state, "id", "refused")); !strings.HasSuffix(got, c.says) || textOf(findOne(t, state, "id", "health")) != c.pill {
 			t.Errorf("state: %q", got)
 		}
-		about := words(one(t, w.get(t, "/about", http.StatusOK), "id", "reload"))
+		about := textOf(findOne(t, w.get(t, "/about", http.StatusOK), "id", "reload"))
 		if c.err != nil && !strings.Contains(about, c.err.Error()) || strings.Contains(about, "The last onerefused") != (c.err != nil) {
 			t.Errorf("about: %q", about)
 		}

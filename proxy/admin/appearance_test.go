@@ -12,32 +12,33 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// testNarrow: all columns are there at every width, and what matters in them is whole.
+// testNarrow checks that all columns are there at every width, with the important ones not cut
+// off.
 func testNarrow(t *testing.T, b *browser) {
-	w := newWorld(t, sample)
-	w.come(t, visit{client: "crawler-eu-1", agent: "FooBot/1.0", method: "CONNECT", url: "https://shop.example.com/", status: 200, waited: 2100 * time.Millisecond})
-	w.come(t, visit{client: "lab-a", agent: "FooBot/1.0", method: "OPTIONS", url: "https://www.example.org/private/a-long-path/that-goes-on/and-on", monitor: true})
+	w := newTestProxy(t, sampleFiles)
+	w.visit(t, visit{client: "crawler-eu-1", agent: "FooBot/1.0", method: "CONNECT", url: "https://shop.example.com/", status: 200, waited: 2100 * time.Millisecond})
+	w.visit(t, visit{client: "lab-a", agent: "FooBot/1.0", method: "OPTIONS", url: "https://www.example.org/private/a-long-path/that-goes-on/and-on", monitor: true})
 	const cut = `[...document.querySelectorAll('#rows :is([data-f=method], [data-f=client], [data-f=agent], [data-f=is], [data-f=status], [data-f=explain])')].
 		filter(e => e.textContent && (!e.checkVisibility() || e.getBoundingClientRect().right > e.closest('td').getBoundingClientRect().right + 1)).map(e => e.textContent)`
 	for _, width := range []int64{1280, 1217, 1200, 1000, 800, 420} {
 		b.do(t, chromedp.EmulateViewport(width, 900))
 		b.open(t, w.url)
-		for _, text := range value[[]string](t, b, cut) {
+		for _, text := range evaluate[[]string](t, b, cut) {
 			t.Errorf("at %d px %q is not there, or cut", width, text)
 		}
-		if over := value[float64](t, b, `document.querySelector('.scroll:has(.live)').scrollWidth - document.querySelector('.scroll:has(.live)').clientWidth`); over > 0 {
+		if over := evaluate[float64](t, b, `document.querySelector('.scroll:has(.live)').scrollWidth - document.querySelector('.scroll:has(.live)').clientWidth`); over > 0 {
 			t.Errorf("at %d px the decisions are %v px too wide", width, over)
 		}
 		b.open(t, w.url+"/about")
-		if over := value[float64](t, b, `document.querySelector('pre.code').scrollWidth - document.querySelector('pre.code').clientWidth`); over > 0 {
+		if over := evaluate[float64](t, b, `document.querySelector('pre.code').scrollWidth - document.querySelector('pre.code').clientWidth`); over > 0 {
 			t.Errorf("at %d px the example is %v px too wide", width, over)
 		}
 	}
 	b.do(t, chromedp.EmulateViewport(1280, 900))
 }
 
-// aDay puts a day of requests where a new process has none yet.
-const aDay = `(() => { const real = fetch; window.fetch = async (url, ...more) => {
+// fakeSeries is a script that replaces the series of a new process with a full one.
+const fakeSeries = `(() => { const real = fetch; window.fetch = async (url, ...more) => {
 	if (!String(url).startsWith('/api/v1/series')) return real(url, ...more);
 	const step = String(url).includes('day') ? 120 : 5, n = 720, allowed = [], blocked = [], waiting = [];
 	for (let i = 0; i < n; i++) {
@@ -48,55 +49,56 @@ const aDay = `(() => { const real = fetch; window.fetch = async (url, ...more) =
 	return new Response(JSON.stringify({start: new Date(Date.now() - n * step * 1000).toISOString(), step_s: step, allowed, blocked, waiting}));
 }; })()`
 
-// A page that is looked at, by the name of its pictures.
-type pageAt struct{ name, path string }
+// A screenshotPage is a page to check, and the name of its screenshots.
+type screenshotPage struct{ name, path string }
 
-// testLook keeps pictures of the pages that list things, and holds their colours and widths
-// to account.
-func testLook(t *testing.T, b *browser) {
-	w := busyWorld(t)
-	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: aDay})
-	for _, p := range []pageAt{{"overview", "/"}, {"hosts", "/hosts"}, {"decisions", "/?decision=block#decisions"}} {
+// testListAppearance checks the colours and widths of the pages with lists, and saves
+// screenshots.
+func testListAppearance(t *testing.T, b *browser) {
+	w := newBusyProxy(t)
+	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fakeSeries})
+	for _, p := range []screenshotPage{{"overview", "/"}, {"hosts", "/hosts"}, {"decisions", "/?decision=block#decisions"}} {
 		b.open(t, w.url+p.path)
 		if p.name == "overview" {
-			b.until(t, `document.querySelectorAll('#plot .uplot').length === 2`)
+			b.waitFor(t, `document.querySelectorAll('#plot .uplot').length === 2`)
 		}
 		if p.name == "decisions" {
 			b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector('.more').click()`))
 		}
-		b.shoot(t, p.name)
+		b.checkAppearance(t, p.name)
 	}
 }
 
-// testLookAtOne is testLook for the pages about one host, record or request.
-func testLookAtOne(t *testing.T, b *browser) {
-	w := busyWorld(t)
-	for _, p := range []pageAt{{"host", "/hosts/www.example.org"}, {"record", fmt.Sprintf("/decisions/%d", w.feed.Newest())}} {
+// testDetailAppearance does the same for the pages about one host, record or request.
+func testDetailAppearance(t *testing.T, b *browser) {
+	w := newBusyProxy(t)
+	for _, p := range []screenshotPage{{"host", "/hosts/www.example.org"}, {"record", fmt.Sprintf("/decisions/%d", w.feed.Newest())}} {
 		b.open(t, w.url+p.path)
-		b.shoot(t, p.name)
+		b.checkAppearance(t, p.name)
 	}
 	b.open(t, w.url+"/explain?url=https%3A%2F%2Fwww.example.org%2Fprivate%2Fx&agent=Scrapy%2F2.11")
 	b.do(t, chromedp.Click(chromedp.CSS(`button.first`)))
-	b.until(t, `!!document.getElementById('answer')`)
-	b.shoot(t, "explain")
+	b.waitFor(t, `!!document.getElementById('answer')`)
+	b.checkAppearance(t, "explain")
 }
 
-// testLookAtAbout is testLook for the page about the proxy, and what is said when it is not well.
-func testLookAtAbout(t *testing.T, b *browser) {
+// testAboutAppearance does the same for the page about the proxy, also when it is not healthy.
+func testAboutAppearance(t *testing.T, b *browser) {
 	var refused error
-	w := newWorld(t, sample, tellsAll(t, &refused))
+	w := newTestProxy(t, sampleFiles, withAllStatus(t, &refused))
 	b.open(t, w.url+"/about")
-	b.shoot(t, "about")
+	b.checkAppearance(t, "about")
 	refused = errors.New("/etc/robotsproxy/config.yaml:3: pace.burst: not a number\n/etc/robotsproxy/config.yaml:17: listen: needs a restart")
 	b.open(t, w.url+"/about")
-	b.shoot(t, "refused")
-	w.unwell = func() error { return errors.New("the audit cannot be written: no space left on device") }
+	b.checkAppearance(t, "refused")
+	w.health = func() error { return errors.New("the audit cannot be written: no space left on device") }
 	b.open(t, w.url+"/about")
-	b.shoot(t, "trouble")
+	b.checkAppearance(t, "trouble")
 }
 
-// tellsAll gives the page about the proxy all that it may show. The last reload failed by refused.
-func tellsAll(t *testing.T, refused *error) func(*Options) {
+// withAllStatus sets everything that the page about the proxy can show. The last reload fails
+// with *refused.
+func withAllStatus(t *testing.T, refused *error) func(*Options) {
 	ca, _ := testkit.NewCA(t, time.Now().Add(1000*time.Hour))
 	return func(o *Options) {
 		o.CAPEM = func() []byte { return ca }
@@ -107,10 +109,10 @@ func tellsAll(t *testing.T, refused *error) func(*Options) {
 	}
 }
 
-// busyWorld has seen requests of all kinds.
-func busyWorld(t *testing.T) *world {
-	w := newWorld(t, sample, tellsAll(t, new(error)))
-	w.hold(t, "news.example.net", 7)
+// newBusyProxy returns a testProxy with records of all kinds.
+func newBusyProxy(t *testing.T) *testProxy {
+	w := newTestProxy(t, sampleFiles, withAllStatus(t, new(error)))
+	w.queueRequests(t, "news.example.net", 7)
 	agents := []string{"FooBot/1.0 (+https://foo.example/bot)", "Mozilla/5.0 (compatible; GPTBot/1.1; +https://openai.com/gptbot)", "Scrapy/2.11 (+https://scrapy.org)", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"}
 	urls := []string{"https://www.example.org/", "https://www.example.org/private/notes?id=7", "https://www.example.org/search?q=robots", "https://www.example.org/search/about", "https://api.example.org/v1/items?page=2&sort=desc",
 		"https://news.example.net/2026/11/a-rather-long-headline-that-does-not-fit", "https://news.example.net/archive/2019", "http://flaky.example/", "https://shop.example.com/cart/add?sku=9981", "https://shop.example.com/products/blue-widget", "https://www.example.org/drafts/x"}
@@ -119,7 +121,7 @@ func busyWorld(t *testing.T) *world {
 		if i%5 == 0 {
 			v.waited = time.Duration(i*137) * time.Millisecond
 		}
-		w.come(t, v)
+		w.visit(t, v)
 	}
 	return w
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -24,65 +25,65 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-// A world is a Server over the real feed, audit, cache, pace and engine; only the
-// sites are made up.
-type world struct {
+// A testProxy is a Server over a real feed, audit log, cache, pacer and engine. Only the
+// origins are fake.
+type testProxy struct {
 	*Server
-	feed   *live.Feed
-	log    *audit.Log
-	pacer  *pace.Pacer
-	book   *cache.Cache
-	engine *policy.Engine
-	sites  *origins
-	ids    *audit.IDs
-	url    string
+	feed    *live.Feed
+	log     *audit.Log
+	pacer   *pace.Pacer
+	cache   *cache.Cache
+	engine  *policy.Engine
+	origins *fakeOrigins
+	ids     *audit.IDs
+	url     string
 
-	reloads chan error // what the next reload comes to
-	unwell  func() error
+	reloads chan error // results of the next reloads
+	health  func() error
 }
 
-// origins are robots.txt files by host; one that begins with a digit is a status alone.
-type origins struct {
-	mu    sync.Mutex
-	texts map[string]string
-	asked int
+// fakeOrigins serves robots.txt files by host. The texts "404" and "503" are sent as statuses.
+type fakeOrigins struct {
+	mu       sync.Mutex
+	texts    map[string]string
+	requests int
 }
 
-func (s *origins) set(host, text string) {
+func (s *fakeOrigins) set(host, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.texts[host] = text
 }
 
-func (s *origins) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *fakeOrigins) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked++
+	s.requests++
 	text, known := s.texts[r.URL.Hostname()]
-	answer := &http.Response{StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"text/plain"}}, Request: r}
+	resp := &http.Response{StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"text/plain"}}, Request: r}
 	switch {
 	case !known:
 		return nil, errors.New("connection refused")
 	case text == "503":
-		answer.StatusCode, text = http.StatusServiceUnavailable, ""
+		resp.StatusCode, text = http.StatusServiceUnavailable, ""
 	case text == "404":
-		answer.StatusCode, text = http.StatusNotFound, ""
+		resp.StatusCode, text = http.StatusNotFound, ""
 	}
-	answer.Body = io.NopCloser(strings.NewReader(text))
-	return answer, nil
+	resp.Body = io.NopCloser(strings.NewReader(text))
+	return resp, nil
 }
 
-func newWorld(t testing.TB, texts map[string]string, change ...func(*Options)) *world {
+func newTestProxy(t testing.TB, texts map[string]string, change ...func(*Options)) *testProxy {
 	t.Helper()
-	w := &world{sites: &origins{texts: maps.Clone(texts)}, ids: audit.NewIDs(), pacer: pace.New(pace.Options{}), reloads: make(chan error, 10), unwell: func() error { return nil }}
+	w := &testProxy{origins: &fakeOrigins{texts: maps.Clone(texts)}, ids: audit.NewIDs(), pacer: pace.New(pace.Options{}), reloads: make(chan error, 10), health: func() error { return nil }}
 	t.Cleanup(w.pacer.Close)
 	var err error
-	client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(w.sites)})
+	client, err := fetch.New(fetch.Options{Sender: fetch.Unpaced(w.origins)})
 	check(t, err)
-	w.book, err = cache.New(cache.Options{Fetcher: client})
+	w.cache, err = cache.New(cache.Options{Fetcher: client})
 	check(t, err)
 	w.engine, err = policy.New(policy.Options{
-		Book: w.book, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500},
+		Book: w.cache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500},
 	})
 	check(t, err)
 	w.feed, err = live.New(live.Options{Waiting: func() int { return w.pacer.Stats().Waiting }})
@@ -94,8 +95,8 @@ func newWorld(t testing.TB, texts map[string]string, change ...func(*Options)) *
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	o := Options{
-		Healthy: func() error { return w.unwell() }, Ready: func() error { return nil }, Log: quiet,
-		Live: w.feed, Cache: w.book, Pacer: w.pacer, Dialect: robots.Standard, Explain: w.engine.Decide, Query: w.engine.Query,
+		Healthy: func() error { return w.health() }, Ready: func() error { return nil }, Log: quiet,
+		Live: w.feed, Cache: w.cache, Pacer: w.pacer, Dialect: robots.Standard, Explain: w.engine.Decide, Query: w.engine.Query,
 		Clients: func() []string { return []string{"lab-a", "lab-b", "a", "b"} },
 		Reload:  func(context.Context) error { return <-w.reloads },
 		CAPEM:   func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") }, Proxy: l.Addr(), Version: "1.2.3",
@@ -109,7 +110,7 @@ func newWorld(t testing.TB, texts map[string]string, change ...func(*Options)) *
 	served := make(chan error, 1)
 	go func() { served <- w.Serve(l) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // a browser may hold a connection on which it has said nothing yet: of net/http these have five
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // a browser may hold an unused connection, which net/http closes only after 5 s
 		defer cancel()
 		check(t, w.Shutdown(ctx))
 		check(t, <-served)
@@ -124,7 +125,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// A visit is a request that came to the proxy.
+// A visit is a request to the proxy.
 type visit struct {
 	client, agent, method, url string
 	waited                     time.Duration
@@ -132,14 +133,14 @@ type visit struct {
 	monitor                    bool
 }
 
-// come has a visit judged and recorded, as the proxy would.
-func (w *world) come(t testing.TB, v visit) {
+// visit decides and records a request as the proxy would.
+func (w *testProxy) visit(t testing.TB, v visit) {
 	t.Helper()
 	u, err := url.Parse(v.url)
 	check(t, err)
 	o, err := robots.ParseOrigin(u.Scheme, u.Host)
 	check(t, err)
-	q := policy.Request{Client: v.client, Method: orGet(v.method), Origin: o, PathQuery: u.RequestURI(), UserAgent: v.agent}
+	q := policy.Request{Client: v.client, Method: cmp.Or(v.method, http.MethodGet), Origin: o, PathQuery: u.RequestURI(), UserAgent: v.agent}
 	d := w.engine.Decide(t.Context(), q)
 	r := &audit.Record{
 		Time: time.Now(), ID: w.ids.Next(), Request: q, Decision: d, Waited: v.waited, Status: v.status, Bytes: 5120,
@@ -151,21 +152,14 @@ func (w *world) come(t testing.TB, v visit) {
 	w.record(t, r)
 }
 
-func orGet(method string) string {
-	if method == "" {
-		return http.MethodGet
-	}
-	return method
-}
-
-// record hands a record to all that are told of it.
-func (w *world) record(t testing.TB, r *audit.Record) {
+// record writes a record to the audit log and the feed.
+func (w *testProxy) record(t testing.TB, r *audit.Record) {
 	t.Helper()
 	check(t, audit.Fanout(w.log, w.feed).Write(r))
 }
 
-// hold has a host paused and a request wait for it, until the test ends.
-func (w *world) hold(t testing.TB, host string, waiting int) {
+// queueRequests makes requests wait for a host until the test ends.
+func (w *testProxy) queueRequests(t testing.TB, host string, waiting int) {
 	t.Helper()
 	limits := pace.Limits{Key: host, PerSecond: .1, Burst: 1, MaxConcurrent: 1, MaxWait: time.Hour, MaxQueue: 100}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -186,15 +180,15 @@ func (w *world) hold(t testing.TB, host string, waiting int) {
 	})
 }
 
-// count is how often sites were asked for a robots.txt.
-func (s *origins) count() int {
+// requestCount returns the number of requests to the origins.
+func (s *fakeOrigins) requestCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked
+	return s.requests
 }
 
-// sample is what ordinary sites say.
-var sample = map[string]string{
+// sampleFiles are robots.txt files of ordinary sites.
+var sampleFiles = map[string]string{
 	"www.example.org": strings.Join([]string{
 		"# robots.txt of example.org", "User-agent: *", "Crawl-delay: 2", "Disallow: /private/", "Disallow: /search", "Allow: /search/about", "Disallow: /*.php$", "",
 		"User-agent: GPTBot", "User-agent: CCBot", "Disallow: /", "", "User-agent: FooBot", "Disallow: /drafts/", "Allow: /", "", "Sitemap: https://www.example.org/sitemap.xml", "Noindex: /old",
