@@ -47,11 +47,11 @@ func TestEndpoints(t *testing.T) {
 		return resp.StatusCode, string(b)
 	}
 	for _, c := range []struct {
-		name            string
-		path            string
+		name                string
+		path                string
 		healthErr, readyErr error
-		status          int
-		body            string
+		status              int
+		body                string
 	}{
 		{"well", "/healthz", nil, nil, 200, "ok\n"},
 		{"ready", "/readyz", nil, nil, 200, "ok\n"},
