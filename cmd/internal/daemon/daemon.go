@@ -434,7 +434,7 @@ func (d *Daemon) openAdmin() (err error) {
 		Healthy: d.evidence.Err, Ready: d.ready, Metrics: d.metrics.Handler(), Log: d.log,
 		Token:   d.token,
 		Live:    d.feed,
-		Book:    d.robotsCache,
+		Cache:   d.robotsCache,
 		Pacer:   d.Pacer,
 		Dialect: func() robots.Dialect { return d.Active.Load().dialect },
 		PaceKey: d.paceKey,
