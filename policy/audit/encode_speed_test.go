@@ -30,7 +30,7 @@ func TestSecondsAsTheLibraryWritesThem(t *testing.T) {
 	}
 }
 
-// Each octet at each place in and behind eight, with each before it.
+// Each byte at each place in and behind eight, with each before it.
 func TestPlainPrefixByteByByte(t *testing.T) {
 	plain := func(c int) bool { return c >= ' ' && c < 0x7f && c != '"' && c != '\\' }
 	for place := range 18 {

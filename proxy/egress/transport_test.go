@@ -206,7 +206,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// parrot is an origin that answers everything with the same octets.
+// parrot is an origin that answers everything with the same bytes.
 func parrot(t testing.TB, scheme string, ca *authority, answer string) *origin {
 	t.Helper()
 	o, l := listen(t, scheme, "127.0.0.1")

@@ -159,7 +159,7 @@ func TestClientStays(t *testing.T) {
 	})
 }
 
-// TestTimeLimits holds a connection to the server's limits: for its first octets, and
+// TestTimeLimits holds a connection to the server's limits: for its first bytes, and
 // between requests.
 func TestTimeLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

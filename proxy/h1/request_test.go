@@ -11,7 +11,7 @@ import (
 
 var blank = &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
 
-// FuzzPlain holds what is read here against what net/http makes of the same octets.
+// FuzzPlain holds what is read here against what net/http makes of the same bytes.
 func FuzzPlain(f *testing.F) {
 	for _, in := range []string{
 		"GET http://a.test/x?y=%41#z HTTP/1.1\r\nHost: b.test\r\nConnection: a, Close\r\n\r\nmore",

@@ -95,7 +95,7 @@ var same = []struct {
 }
 
 // TestSame holds what a Server answers against what net/http's server alone does, for
-// the same octets: whoever serves a request, a client sees no difference.
+// the same bytes: whoever serves a request, a client sees no difference.
 func TestSame(t *testing.T) {
 	for _, tt := range same {
 		t.Run(tt.name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func FuzzSame(f *testing.F) {
 	})
 }
 
-// talk gives what a server of pages answers to octets, and what served the requests.
+// talk gives what a server of pages answers to bytes, and what served the requests.
 func talk(t *testing.T, front bool, in string) (out, by string) {
 	t.Helper()
 	c := &script{in: strings.NewReader(in), closed: make(chan struct{})}

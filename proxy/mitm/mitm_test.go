@@ -37,7 +37,7 @@ func pipe(t testing.TB) (client, server net.Conn) {
 }
 
 // shake has a client shake hands with a. The client's state is as of after it
-// has read an octet, and with it the session tickets that go before.
+// has read a byte, and with it the session tickets that go before.
 func shake(t testing.TB, a *Authority, host string, config *tls.Config) (client tls.ConnectionState, server *tls.Conn, err error) {
 	t.Helper()
 	near, far := pipe(t)

@@ -417,5 +417,5 @@ func ExampleClient_Fetch() {
 	}
 	answer := client.Fetch(context.Background(), Request{Origin: origin, UserAgent: "FooBot/2.1 (+https://foo.example)"})
 	fmt.Printf("%d, %d octets, %v\n", answer.Status, len(answer.Body), answer.Err)
-	// Output: 200, 33 octets, <nil>
+	// Output: 200, 33 bytes, <nil>
 }

@@ -43,13 +43,13 @@ func Skip(format string, args ...any) Diagnosis {
 }
 
 // Warn returns a Diagnosis of what works but needs attention.
-func Warn(mend, format string, args ...any) Diagnosis {
-	return Diagnosis{Status: StatusWarn, Detail: fmt.Sprintf(format, args...), Hint: mend}
+func Warn(hint, format string, args ...any) Diagnosis {
+	return Diagnosis{Status: StatusWarn, Detail: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 // Fail returns a Diagnosis of what does not work.
-func Fail(mend, format string, args ...any) Diagnosis {
-	return Diagnosis{Status: StatusFail, Detail: fmt.Sprintf(format, args...), Hint: mend}
+func Fail(hint, format string, args ...any) Diagnosis {
+	return Diagnosis{Status: StatusFail, Detail: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 // A DiagnosisPrinter prints each Diagnosis as soon as it is known.

@@ -131,7 +131,7 @@ func BenchmarkShare(b *testing.B) {
 	run("id", func() { r.ID = s.ids.Next() })
 	run("decide", func() { s.decide() })
 	run("pace", func() { s.pace(r) })
-	run("wishes", func() { r.Preferences = audit.PreferencesOf(s.head) })
+	run("preferences", func() { r.Preferences = audit.PreferencesOf(s.head) })
 	run("audit", sink("audit"))
 	run("metrics", sink("metrics"))
 	run("live", sink("live"))

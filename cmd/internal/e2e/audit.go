@@ -148,7 +148,7 @@ type Chained struct {
 }
 
 // follows holds a line against the one before it, as anybody can who has read the
-// contract: hash is the last member, of the octets before it.
+// contract: hash is the last member, of the bytes before it.
 func follows(t testing.TB, line []byte, last Chained) (c Chained) {
 	t.Helper()
 	if err := json.Unmarshal(line, &c); err != nil {

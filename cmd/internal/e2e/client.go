@@ -116,7 +116,7 @@ func Read(t testing.TB, resp *http.Response) Result {
 	return Result{resp.StatusCode, resp.Proto, resp.Header, body}
 }
 
-// A RawClient writes octets of the test's choice to the proxy.
+// A RawClient writes bytes of the test's choice to the proxy.
 type RawClient struct {
 	net.Conn
 	R *bufio.Reader
@@ -176,7 +176,7 @@ func (w *RawClient) Secure(t testing.TB, p *Proxy, name string, alpn ...string) 
 	return &RawClient{c, bufio.NewReader(c)}
 }
 
-// BufferedConn is a connection whose first octets are in a reader already.
+// BufferedConn is a connection whose first bytes are in a reader already.
 type BufferedConn struct {
 	net.Conn
 	Reader io.Reader
@@ -263,7 +263,7 @@ func InFlight(t *testing.T, p *Proxy, o *Origin, scheme string, h2 bool) *http.R
 	return resp
 }
 
-// Upgrade asks for another protocol and wants its octets back, also such as
+// Upgrade asks for another protocol and wants its bytes back, also such as
 // were sent before the answer could be read.
 func Upgrade(t *testing.T, w *RawClient, target, host string) {
 	t.Helper()
@@ -275,14 +275,14 @@ func Upgrade(t *testing.T, w *RawClient, target, host string) {
 		io.WriteString(w, message)
 		back := make([]byte, len(message))
 		if _, err := io.ReadFull(w.R, back); err != nil || string(back) != message {
-			t.Fatalf("sent %d octets, back came %v", len(message), err)
+			t.Fatalf("sent %d bytes, back came %v", len(message), err)
 		}
 	}
 }
 
-// Crowd gives n clients, each with an address of its own, who wait for as long as
+// Clients gives n clients, each with an address of its own, who wait for as long as
 // it takes.
-func (p *Proxy) Crowd(t testing.TB, n int) []*http.Client {
+func (p *Proxy) Clients(t testing.TB, n int) []*http.Client {
 	t.Helper()
 	all := make([]*http.Client, n)
 	for i := range all {

@@ -40,7 +40,7 @@ func (s *nameServer) start() error {
 	return nil
 }
 
-// queries is how many octets of queries may wait for a process that has other work: the kernel
+// queries is how many bytes of queries may wait for a process that has other work: the kernel
 // drops the rest, and a proxy asks again after seconds.
 const queries = 4 << 20
 

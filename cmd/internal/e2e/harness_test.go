@@ -46,7 +46,7 @@ func TestHarnessOriginLogsWhatArrives(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		before := time.Now()
 		if got := Get(t, client, o.URL(scheme, "/page?q=1"), "X-Test", "yes"); !bytes.Equal(got.Body, body) {
-			t.Errorf("%s: %d octets, want %d", scheme, len(got.Body), len(body))
+			t.Errorf("%s: %d bytes, want %d", scheme, len(got.Body), len(body))
 		}
 		if got := Get(t, client, o.URL(scheme, "/robots.txt")); string(got.Body) != "User-agent: *\nDisallow:\n" {
 			t.Errorf("robots.txt is %q", got.Body)
@@ -69,7 +69,7 @@ func TestHarnessOriginLogsWhatArrives(t *testing.T) {
 	}
 }
 
-// A busy origin reads late; what is logged is when the octets reached the machine.
+// A busy origin reads late; what is logged is when the bytes reached the machine.
 func TestHarnessArrivalIsTheKernels(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -98,7 +98,7 @@ func TestHarnessArrivalIsTheKernels(t *testing.T) {
 		testkit.Eventually(t, "the origin is late", func() bool { return time.Since(sent) > 50*time.Millisecond })
 		n, at, err := readStamped(server.(*net.TCPConn), make([]byte, 16))
 		if n != 4 || err != nil {
-			t.Fatalf("read %d octets, %v", n, err)
+			t.Fatalf("read %d bytes, %v", n, err)
 		}
 		return before, at, sent
 	}

@@ -27,7 +27,7 @@ import (
 // machine from the proxy.
 type Sites struct {
 	Port    int
-	robots  func(i int) int // octets of a site's robots.txt
+	robots  func(i int) int // bytes of a site's robots.txt
 	fetched []atomic.Uint32 // robots.txt, by site
 	Pages   atomic.Int64
 }
@@ -127,7 +127,7 @@ func (s *Sites) sendRobots(c net.Conn, i int) error {
 	return err
 }
 
-// request is the octets of a request for the page of a site.
+// request is the bytes of a request for the page of a site.
 func (s *Sites) request(i int) []byte {
 	a := FirstSite.As4()
 	host := fmt.Sprintf("127.%d.%d.%d:%d", int(a[1])+i>>16, i>>8&0xff, i&0xff, s.Port)
@@ -208,7 +208,7 @@ func (l Lane) answer() error {
 		why, _ := io.ReadAll(io.LimitReader(l.br, int64(max(length, 0))))
 		return fmt.Errorf("%s: %s", status, why)
 	case length != 1024:
-		return fmt.Errorf("a page of %d octets", length)
+		return fmt.Errorf("a page of %d bytes", length)
 	}
 	_, err = l.br.Discard(length)
 	return err
@@ -272,6 +272,6 @@ func (s *Sites) InTurn() func() []byte {
 }
 
 // KiB names a size.
-func KiB(octets int) string {
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(octets)/1024), ".0") + "KiB"
+func KiB(n int) string {
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(n)/1024), ".0") + "KiB"
 }

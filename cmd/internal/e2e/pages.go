@@ -19,7 +19,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// Octets are n reproducible octets without any pattern.
+// Octets are n reproducible bytes without any pattern.
 func Octets(n int) []byte {
 	b := make([]byte, n)
 	rand.NewChaCha8([32]byte{1, byte(n)}).Read(b)
@@ -40,7 +40,7 @@ func TextPage(contentType, text string) http.HandlerFunc {
 	}
 }
 
-// SizedPage answers the octets with a Content-Length; it knows HEAD and ranges.
+// SizedPage answers the bytes with a Content-Length; it knows HEAD and ranges.
 func SizedPage(body []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -61,7 +61,7 @@ func RepeatedPage(block []byte, n int) http.HandlerFunc {
 	}
 }
 
-// ChunkedPage answers the octets in pieces, each flushed, without a length.
+// ChunkedPage answers the bytes in pieces, each flushed, without a length.
 func ChunkedPage(body []byte, piece int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -83,7 +83,7 @@ func Zipped(body []byte) []byte {
 	return b.Bytes()
 }
 
-// ZippedPage answers octets that are gzip already.
+// ZippedPage answers bytes that are gzip already.
 func ZippedPage(gz []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
@@ -133,7 +133,7 @@ func TrailerPage(body []byte) http.HandlerFunc {
 	}
 }
 
-// EchoPage switches to a protocol of the tests' own and sends back every octet.
+// EchoPage switches to a protocol of the tests' own and sends back every byte.
 func EchoPage(t testing.TB) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ServeUpgrade(t, w, "", func(rw *bufio.ReadWriter) {
@@ -173,7 +173,7 @@ func WebSocketPage(t testing.TB) http.HandlerFunc {
 	}
 }
 
-// readFrame reads one masked frame of up to 125 octets.
+// readFrame reads one masked frame of up to 125 bytes.
 func readFrame(r io.Reader) (op byte, payload []byte, err error) {
 	var head [6]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

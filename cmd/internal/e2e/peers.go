@@ -255,5 +255,5 @@ func scriptResults(t testing.TB, text []byte, urls []string) []Result {
 
 // String names the answer in failures.
 func (r Result) String() string {
-	return fmt.Sprintf("%d %v %d octets", r.Status, r.Header, len(r.Body))
+	return fmt.Sprintf("%d %v %d bytes", r.Status, r.Header, len(r.Body))
 }

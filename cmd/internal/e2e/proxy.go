@@ -319,11 +319,11 @@ func AwaitState(t testing.TB, p *Proxy, bucket, key string) {
 	t.Helper()
 	copied := filepath.Join(t.TempDir(), "copy.db")
 	testkit.Eventually(t, "state.db has "+key, func() bool {
-		octets, err := os.ReadFile(p.StateDB())
-		if err != nil || len(octets) == 0 {
+		data, err := os.ReadFile(p.StateDB())
+		if err != nil || len(data) == 0 {
 			return false
 		}
-		WriteFile(t, copied, string(octets))
+		WriteFile(t, copied, string(data))
 		db, err := bbolt.Open(copied, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
 		if err != nil {
 			return false // copied while it was written to

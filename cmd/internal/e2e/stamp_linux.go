@@ -22,7 +22,7 @@ func stampNew(_, _ string, c syscall.RawConn) error {
 	return failed
 }
 
-// readStamped reads from the connection and tells when the octets arrived.
+// readStamped reads from the connection and tells when the bytes arrived.
 func readStamped(c *net.TCPConn, b []byte) (n int, at time.Time, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

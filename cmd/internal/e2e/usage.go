@@ -14,7 +14,7 @@ import (
 
 // An Usage is what a process uses.
 type Usage struct {
-	Peak, Resident int64 // octets
+	Peak, Resident int64 // bytes
 	Descriptors    int
 }
 
@@ -29,7 +29,7 @@ func (p *Proxy) Usage(t testing.TB) (u Usage) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, octets := range map[string]*int64{"VmHWM": &u.Peak, "VmRSS": &u.Resident} {
+	for name, value := range map[string]*int64{"VmHWM": &u.Peak, "VmRSS": &u.Resident} {
 		m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
 		if m == nil {
 			t.Fatalf("no %s in %s", name, status)
@@ -38,7 +38,7 @@ func (p *Proxy) Usage(t testing.TB) (u Usage) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		*octets = n << 10
+		*value = n << 10
 	}
 	open, err := os.ReadDir(filepath.Join(dir, "fd"))
 	if err != nil {
@@ -117,7 +117,7 @@ func (p *Proxy) Report(b *testing.B, since Cost, n int) {
 	b.ReportMetric(float64(p.Memory(b, "VmRSS"))/(1<<20), "rss-MiB")
 }
 
-// Memory is a line of /proc/PID/status, in octets: VmHWM is the peak of what a
+// Memory is a line of /proc/PID/status, in bytes: VmHWM is the peak of what a
 // process had in memory, VmRSS what it has.
 func (p *Proxy) Memory(t testing.TB, name string) int64 {
 	t.Helper()

@@ -125,7 +125,7 @@ func TestPruneOthers(t *testing.T) {
 	}
 }
 
-// TestPruneLargeIndex: an old index makes room for octets that were used since.
+// TestPruneLargeIndex: an old index makes room for bytes that were used since.
 func TestPruneLargeIndex(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	dir := filepath.Join(t.TempDir(), "snapshots")
@@ -169,7 +169,7 @@ func TestPruneCountsAll(t *testing.T) {
 	}
 }
 
-// TestPruneDuringSave: octets whose keeping has returned are not removed by a Prune
+// TestPruneDuringSave: bytes whose keeping has returned are not removed by a Prune
 // that found them old before.
 func TestPruneDuringSave(t *testing.T) {
 	s := open(t, Options{MaxAge: day, NoSync: true})

@@ -194,7 +194,7 @@ func TestSaveTogether(t *testing.T) {
 	for n := range 20 {
 		for range 8 {
 			wg.Go(func() {
-				a := answer("a.test", fmt.Sprint(n/2), n) // two fetches each have the same octets
+				a := answer("a.test", fmt.Sprint(n/2), n) // two fetches each have the same bytes
 				if err := s.Save(a, "someone"); err != nil {
 					t.Error(err)
 				}

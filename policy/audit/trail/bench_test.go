@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// BenchmarkVerify: a million lines of 700 octets have to take less than 10 s.
+// BenchmarkVerify: a million lines of 700 bytes have to take less than 10 s.
 func BenchmarkVerify(b *testing.B) {
 	const lines, octets = 50_000, 700
 	path := filepath.Join(b.TempDir(), "audit.jsonl")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A line is what stands between line feeds, wherever the file's octets come from.
+// A line is what stands between line feeds, wherever the file's bytes come from.
 func FuzzReader(f *testing.F) {
 	lines := chain(1, 3)
 	f.Add(bytes.Join(lines, nil), uint8(1))

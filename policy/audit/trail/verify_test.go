@@ -308,7 +308,7 @@ func TestVerifyLastLineCut(t *testing.T) {
 	}
 }
 
-// No octet of any line can be changed.
+// No byte of any line can be changed.
 func TestVerifyFindsEveryChange(t *testing.T) {
 	text := bytes.Join(chain(1, 3), nil)
 	r := NewReader("x", nil)

@@ -15,7 +15,7 @@ import (
 )
 
 // Where dialects differ: google takes FooBot-Images for itself alone, coccoc for FooBot;
-// that a rule without a slash is one; what an octet escaped is equal to.
+// that a rule without a slash is one; what a byte escaped is equal to.
 const differing = "\xef\xbb\xbfUser-agent: foobot\nDisallow: /private\nDisallow: open\nNoindex: /n\n\nUser-agent: *\nDisallow: /other\nDisallow: /%7euser\n"
 
 // TestExplainEachDialect: what each way to read robots.txt comes to is what comes out

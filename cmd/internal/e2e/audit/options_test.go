@@ -49,7 +49,7 @@ func TestAuditOnStandardOutput(t *testing.T) {
 }
 
 // An audit that cannot be written stops everything, or, where the
-// configuration says so, nothing. /dev/full takes no octet.
+// configuration says so, nothing. /dev/full takes no byte.
 func TestAuditCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestExplainWhatWasDecided: what decisions rested on is kept while serve runs, to the
-// octet, and each decision comes out the same when it is made again from that.
+// byte, and each decision comes out the same when it is made again from that.
 func TestExplainWhatWasDecided(t *testing.T) {
 	t.Parallel()
 	testkit.AwayFromMidnight() // a fetch is kept once a day
@@ -50,7 +50,7 @@ func TestExplainWhatWasDecided(t *testing.T) {
 			t.Errorf("%s: made again: %v:\n%s", a.url, same, got)
 		}
 		if strings.ContainsRune(got, '\x1b') {
-			t.Errorf("%s: an origin's octets are printed: %q", a.url, got)
+			t.Errorf("%s: an origin's bytes are printed: %q", a.url, got)
 		}
 		if r.RobotsSHA256 != "" {
 			sha = r.RobotsSHA256

@@ -15,7 +15,7 @@ import (
 // A found is a line of doctor --json.
 type found struct {
 	Check, Status, Detail string
-	Mend                  string `json:"what_to_do"`
+	Hint                  string `json:"what_to_do"`
 }
 
 // doctor gives what doctor finds, by check; env is laid over a clean one.
@@ -41,7 +41,7 @@ func readFound(t testing.TB, lines string) (all map[string]found, failed int) {
 		if f.Status == "fail" {
 			failed = 1
 		}
-		if (f.Status == "ok" || f.Status == "skip") != (f.Mend == "") {
+		if (f.Status == "ok" || f.Status == "skip") != (f.Hint == "") {
 			t.Errorf("%s has what to do: %s", f.Status, line)
 		}
 		all[f.Check] = f
@@ -83,8 +83,8 @@ func TestDoctorRunsClients(t *testing.T) {
 			}
 			all := doctor(t, env, "-c", p.Config, "--client", c.client)
 			wantFound(t, all, "fail", c.client)
-			if !strings.Contains(all[c.client].Mend, p.CA) && !strings.Contains(all[c.client].Mend, "ca install") {
-				t.Errorf("what to do: %s", all[c.client].Mend)
+			if !strings.Contains(all[c.client].Hint, p.CA) && !strings.Contains(all[c.client].Hint, "ca install") {
+				t.Errorf("what to do: %s", all[c.client].Hint)
 			}
 			all = doctor(t, append(env, c.variable+"="+p.CA), "-c", p.Config, "--client", c.client)
 			wantFound(t, all, "ok", "configuration", "state", "audit", "proxy", "health", "CA", "clock", "HTTP", "HTTPS", "variables", c.client)
@@ -130,8 +130,8 @@ func TestDoctorJava(t *testing.T) {
 		t.Errorf("within a run:\n%s", out.Stdout)
 	}
 	// What is to be done without a change to Java's own store is for a shell.
-	_, mend, _ := strings.Cut(all["java"].Mend, ":\n")
-	cmd := exec.Command("sh", "-c", mend+"\n"+`exec "$1" doctor --json --client java -c "$2"`, "sh", e2e.Binary(t), p.Config)
+	_, hint, _ := strings.Cut(all["java"].Hint, ":\n")
+	cmd := exec.Command("sh", "-c", hint+"\n"+`exec "$1" doctor --json --client java -c "$2"`, "sh", e2e.Binary(t), p.Config)
 	cmd.Env = e2e.CleanEnv(quick)
 	all, _ = readFound(t, e2e.Finish(t, cmd).Stdout)
 	wantFound(t, all, "ok", "java")
@@ -169,8 +169,8 @@ func TestDoctorAfterARotation(t *testing.T) {
 	e2e.Command(t, "ca", "rotate", "-c", p.Config).Want(t, 0)
 	all := doctor(t, nil, "-c", p.Config, "--client", "none")
 	wantFound(t, all, "fail", "HTTPS")
-	if !strings.Contains(all["HTTPS"].Mend, "kill -HUP") {
-		t.Errorf("what to do: %s", all["HTTPS"].Mend)
+	if !strings.Contains(all["HTTPS"].Hint, "kill -HUP") {
+		t.Errorf("what to do: %s", all["HTTPS"].Hint)
 	}
 	p.End(t)
 	again := e2e.Launch(t, p.Setup)

@@ -58,7 +58,7 @@ func TestPeersLogIn(t *testing.T) {
 func TestCurlAtTheDoor(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
-	o := e2e.NewOrigin(t, "door", "")
+	o := e2e.NewOrigin(t, "login", "")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	p := e2e.StartProxy(t, e2e.Unpaced.With(known))
 	asked := 0

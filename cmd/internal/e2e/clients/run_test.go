@@ -46,7 +46,7 @@ func TestRunPassesTheStatusOn(t *testing.T) {
 	}
 }
 
-// What the child reads and writes is its own, to the octet; so are its arguments.
+// What the child reads and writes is its own, to the byte; so are its arguments.
 func TestRunLeavesTheStreamsAlone(t *testing.T) {
 	t.Parallel()
 	h := e2e.NewSetup(t, e2e.Unpaced)
@@ -54,7 +54,7 @@ func TestRunLeavesTheStreamsAlone(t *testing.T) {
 	cmd := e2e.Prepare(t, h.RunArgs("cat")...)
 	cmd.Stdin = bytes.NewReader(body)
 	if out := e2e.Finish(t, cmd).Want(t, 0); out.Stdout != string(body) {
-		t.Errorf("stdin came back as %d octets, want %d", len(out.Stdout), len(body))
+		t.Errorf("stdin came back as %d bytes, want %d", len(out.Stdout), len(body))
 	}
 	out := e2e.Command(t, h.RunArgs("sh", "-c", `printf '%s|' "$@"; printf 'to stderr\n' >&2`, "sh", "a b", "--help", "-c", "")...).Want(t, 0)
 	if want := "a b|--help|-c||"; out.Stdout != want {

@@ -192,10 +192,10 @@ func between(hits []e2e.Hit, from, to time.Time) []e2e.Hit {
 	return slices.DeleteFunc(slices.Clone(hits), func(h e2e.Hit) bool { return h.At.Before(from) || h.At.After(to) })
 }
 
-// crowd asks for pages of o until stop is closed, each of its clients one after the
+// sendLoad asks for pages of o until stop is closed, each of its clients one after the
 // other over connections of their own to the balancer, and gives the number of answers
 // and all that were not 200.
-func (f *fleet) crowd(t testing.TB, o *e2e.Origin, scheme string, clients int, stop <-chan struct{}) (answered *atomic.Int64, end func() []string) {
+func (f *fleet) sendLoad(t testing.TB, o *e2e.Origin, scheme string, clients int, stop <-chan struct{}) (answered *atomic.Int64, end func() []string) {
 	t.Helper()
 	var mu sync.Mutex // guards lost
 	var lost []string
@@ -248,7 +248,7 @@ func TestFleetKeepsOnePace(t *testing.T) {
 	onePace(t, requests, 200*time.Millisecond)
 }
 
-// onePace has a crowd ask a fleet for so many pages of a host that wants a delay between them, and
+// onePace has many clients ask a fleet for so many pages of a host that wants a delay between them, and
 // gives the times between their arrivals.
 func onePace(t testing.TB, requests int, delay time.Duration) []time.Duration {
 	t.Helper()
@@ -304,7 +304,7 @@ func TestStoreFailsUnderLoad(t *testing.T) {
 	}
 }
 
-// An outage is a way in which a store is away and back, while a crowd asks by a scheme.
+// An outage is a way in which a store is away and back, while many clients ask by a scheme.
 type outage struct {
 	scheme     string
 	away, back func(*redistest.Server)
@@ -320,8 +320,8 @@ func (fail outage) underLoad(t *testing.T, name string) {
 	f := startFleet(t, store.URL(), replicas, e2e.Settings{"pace.requests_per_second": 1 / gap.Seconds(), "pace.adaptive": false})
 	f.awaitStore(t, 1)
 	stop := make(chan struct{})
-	answered, end := f.crowd(t, o, fail.scheme, clients, stop)
-	testkit.Eventually(t, "the crowd is served", func() bool { return answered.Load() > some })
+	answered, end := f.sendLoad(t, o, fail.scheme, clients, stop)
+	testkit.Eventually(t, "the clients are served", func() bool { return answered.Load() > some })
 
 	began := time.Now()
 	fail.away(store)
@@ -341,7 +341,7 @@ func (fail outage) underLoad(t *testing.T, name string) {
 	f.awaitStore(t, 1)
 	back := time.Now()
 	n := answered.Load()
-	testkit.Eventually(t, "the crowd is served again", func() bool { return answered.Load() > n+some })
+	testkit.Eventually(t, "the clients are served again", func() bool { return answered.Load() > n+some })
 	over := time.Now()
 	close(stop)
 	if lost := end(); len(lost) > 0 {
@@ -400,16 +400,16 @@ func TestRollingRestart(t *testing.T) {
 	f.awaitStore(t, 1)
 	f.front = startHAProxy(t, f.replicas)
 	stop := make(chan struct{})
-	answered, end := f.crowd(t, o, "https", 8, stop)
+	answered, end := f.sendLoad(t, o, "https", 8, stop)
 	for i, p := range f.replicas {
 		n := answered.Load()
-		testkit.Eventually(t, "the crowd is served", func() bool { return answered.Load() > n+15 })
+		testkit.Eventually(t, "the clients are served", func() bool { return answered.Load() > n+15 })
 		p.End(t)
 		f.replicas[i] = e2e.Launch(t, p.Setup) // killed with the test: to drain takes 6 s
 		f.replicas[i].AwaitReady(t)
 	}
 	n := answered.Load()
-	testkit.Eventually(t, "the crowd is served", func() bool { return answered.Load() > n+15 })
+	testkit.Eventually(t, "the clients are served", func() bool { return answered.Load() > n+15 })
 	close(stop)
 	if lost := end(); len(lost) > 0 {
 		t.Errorf("%d of %d requests were lost: %.300q", len(lost), answered.Load(), lost)

@@ -259,7 +259,7 @@ func bomb(t testing.TB) []byte {
 	return bytes.Repeat(member.Bytes(), 10<<10)
 }
 
-// mostGrowth is what the process may grow by, in octets, whatever strangers send.
+// mostGrowth is what the process may grow by, in bytes, whatever strangers send.
 const mostGrowth = 32 << 20
 
 // Of a robots.txt that unpacks without end 500 KiB are read, and a page is not
@@ -277,7 +277,7 @@ func TestGzipBombs(t *testing.T) {
 			url := o.URL(scheme, "/page?h2="+strconv.FormatBool(h2))
 			got := e2e.Get(t, p.Client(t, h2), url, "Accept-Encoding", "gzip")
 			if got.Status != http.StatusOK || e2e.Digest(got.Body) != e2e.Digest(packed) || got.Header.Get("Content-Encoding") != "gzip" {
-				t.Errorf("%s h2=%v: %d with %d octets, %v", scheme, h2, got.Status, len(got.Body), got.Header)
+				t.Errorf("%s h2=%v: %d with %d bytes, %v", scheme, h2, got.Status, len(got.Body), got.Header)
 			}
 			if r := e2e.AwaitRecord(t, p.Audit, url); r.Reason != "no-rule" || r.RobotsSHA256 != e2e.Digest(make([]byte, 500<<10)) {
 				t.Errorf("%s: record %+v", scheme, r)
@@ -333,10 +333,10 @@ func TestProcessOutlivesHostility(t *testing.T) {
 	before := p.Usage(t)
 	for range 3 {
 		wantDisguisesRefused(t, p, tr.port)
-		for _, octets := range garbage {
+		for _, sent := range garbage {
 			for _, scheme := range e2e.Schemes {
 				w := p.Dial(t)
-				w.Write([]byte(strings.ReplaceAll(octets, "ORIGIN", o.Hostport(scheme)))) // it may have been cut off before the end
+				w.Write([]byte(strings.ReplaceAll(sent, "ORIGIN", o.Hostport(scheme)))) // it may have been cut off before the end
 				w.Close()
 			}
 		}

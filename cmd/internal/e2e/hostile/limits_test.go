@@ -53,7 +53,7 @@ func TestOutOfFiles(t *testing.T) {
 // limits.connections_per_client, met by the real binary.
 func TestConnectionsPerClient(t *testing.T) {
 	t.Parallel()
-	o := e2e.NewOrigin(t, "crowd", "")
+	o := e2e.NewOrigin(t, "busy", "")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"limits.connections_per_client": 2}))
 	ask := func() e2e.Result {

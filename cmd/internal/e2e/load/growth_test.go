@@ -62,7 +62,7 @@ func mixed(i int) int {
 // What a request takes while few origins are known, or very many, and what it takes
 // to know them. However many they are, each is asked for its robots.txt once.
 func BenchmarkOrigins(b *testing.B) {
-	size := func(octets int) func(int) int { return func(int) int { return octets } }
+	size := func(n int) func(int) int { return func(int) int { return n } }
 	for _, c := range []struct {
 		origins int
 		name    string

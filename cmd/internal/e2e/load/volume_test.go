@@ -147,7 +147,7 @@ func BenchmarkIdleTunnels(b *testing.B) {
 				each := (p.Memory(b, "VmRSS") - before) / tunnels
 				b.ReportMetric(float64(each)/(1<<10), "KiB/tunnel")
 				if each > most {
-					b.Errorf("%d octets a tunnel, more than %d", each, most)
+					b.Errorf("%d bytes a tunnel, more than %d", each, most)
 				}
 			}
 		})

@@ -28,7 +28,7 @@ type apiDecisions struct {
 	Newest    uint64
 }
 
-// auditLines are the octets of the file's whole lines.
+// auditLines are the bytes of the file's whole lines.
 func auditLines(t testing.TB, file string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -43,7 +43,7 @@ func auditLines(t testing.TB, file string) (all []string) {
 	return all
 }
 
-// What the API tells is what the audit has, to the octet.
+// What the API tells is what the audit has, to the byte.
 func TestAPITellsTheAudit(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "api", "User-agent: *\nDisallow: /private\nAllow: /\n")

@@ -112,11 +112,11 @@ func buildContext(t testing.TB, to string) {
 		if err := os.MkdirAll(filepath.Join(to, path.Dir(name)), 0o755); err != nil {
 			return err
 		}
-		octets, err := os.ReadFile(filepath.Join(e2e.TreeRoot(), name))
+		data, err := os.ReadFile(filepath.Join(e2e.TreeRoot(), name))
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(to, name), octets, 0o644)
+		return os.WriteFile(filepath.Join(to, name), data, 0o644)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 )
 
 // Fifty reloads while all that there can be is under way: a download, an upload, a
-// tunnel that is kept, requests that wait for a Crawl-delay, and a crowd. Nothing is
+// tunnel that is kept, requests that wait for a Crawl-delay, and many clients. Nothing is
 // lost, nothing is fetched again, and the slow host sees its spacing.
 func TestReloadsUnderLoad(t *testing.T) {
 	testkit.Long(t, "real clock")
@@ -44,9 +44,9 @@ func TestReloadsUnderLoad(t *testing.T) {
 		uploaded <- e2e.Do(t, uploader, http.MethodPost, o.URL("http", "/upload"), sent)
 	}()
 	io.WriteString(body, "half of ")
-	crowd := crowdOf(t, p, o, slow, waiters)
+	load := loadOf(t, p, o, slow, waiters)
 	reloadFifty(t, p, o)
-	crowd()
+	load()
 	close(release)
 	if rest, err := io.ReadAll(download.Body); string(rest) != "second\n" || err != nil {
 		t.Errorf("the download went on with %q, %v", rest, err)
@@ -68,8 +68,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 }
 
-// crowdOf has some clients wait for the slow host, and others ask for pages until end is called.
-func crowdOf(t *testing.T, p *e2e.Proxy, o, slow *e2e.Origin, waiters int) (end func()) {
+// loadOf has some clients wait for the slow host, and others ask for pages until end is called.
+func loadOf(t *testing.T, p *e2e.Proxy, o, slow *e2e.Origin, waiters int) (end func()) {
 	t.Helper()
 	var asking sync.WaitGroup
 	for range waiters {
@@ -85,7 +85,7 @@ func crowdOf(t *testing.T, p *e2e.Proxy, o, slow *e2e.Origin, waiters int) (end 
 			c := p.Client(t, i == 0)
 			for !over.Load() {
 				if got := e2e.Get(t, c, o.URL([]string{"https", "http"}[i%2], "/page")); got.Status != http.StatusOK {
-					t.Errorf("one of the crowd: %v %s", got, got.Body)
+					t.Errorf("one of the clients: %v %s", got, got.Body)
 				}
 			}
 		})

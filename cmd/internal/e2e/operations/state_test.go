@@ -102,17 +102,17 @@ func TestRestartFetchesNothingFresh(t *testing.T) {
 func TestDamagedState(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
-	for name, spoil := range map[string]func(t *testing.T, file string, octets []byte){
-		"noise": func(t *testing.T, file string, octets []byte) {
-			e2e.WriteFile(t, file, strings.Repeat("x", len(octets)))
+	for name, spoil := range map[string]func(t *testing.T, file string, data []byte){
+		"noise": func(t *testing.T, file string, data []byte) {
+			e2e.WriteFile(t, file, strings.Repeat("x", len(data)))
 		},
-		"cut": func(t *testing.T, file string, octets []byte) {
-			e2e.WriteFile(t, file, string(octets[:len(octets)/2]))
+		"cut": func(t *testing.T, file string, data []byte) {
+			e2e.WriteFile(t, file, string(data[:len(data)/2]))
 		},
 		"no file": func(t *testing.T, file string, _ []byte) { os.Remove(file); os.Mkdir(file, 0o700) },
-		"its pages": func(t *testing.T, file string, octets []byte) {
-			clear(octets[8192:])
-			e2e.WriteFile(t, file, string(octets))
+		"its pages": func(t *testing.T, file string, data []byte) {
+			clear(data[8192:])
+			e2e.WriteFile(t, file, string(data))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,11 +121,11 @@ func TestDamagedState(t *testing.T) {
 			p := e2e.StartProxy(t, e2e.Unpaced)
 			visitBoth(t, p, o, "before")
 			p.End(t)
-			octets, err := os.ReadFile(p.StateDB())
+			data, err := os.ReadFile(p.StateDB())
 			if err != nil {
 				t.Fatal(err)
 			}
-			spoil(t, p.StateDB(), octets)
+			spoil(t, p.StateDB(), data)
 			for i, fetches := range []int{2, 2} {
 				p = p.Again(t)
 				visitBoth(t, p, o, strconv.Itoa(i))

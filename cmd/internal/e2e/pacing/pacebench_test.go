@@ -17,7 +17,7 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// A demand is a crowd that always waits for one host, and how many of its requests
+// A demand is many clients that always wait for one host, and how many of its requests
 // are looked at.
 type demand struct {
 	delay  time.Duration
@@ -41,14 +41,14 @@ type yield struct {
 }
 
 // meet makes all demands at the same time, each of a host of its own.
-func meet(b *testing.B, crowd []*http.Client, demands ...demand) map[demand]yield {
+func meet(b *testing.B, clients []*http.Client, demands ...demand) map[demand]yield {
 	var mu sync.Mutex // guards yields
 	yields := map[demand]yield{}
 	var all sync.WaitGroup
 	for _, d := range demands {
 		o := e2e.NewOrigin(b, "pace", fmt.Sprintf("User-agent: *\nCrawl-delay: %v\n", d.delay.Seconds()))
 		all.Go(func() {
-			y := d.meet(b, crowd, o)
+			y := d.meet(b, clients, o)
 			mu.Lock()
 			defer mu.Unlock()
 			yields[d] = y
@@ -58,8 +58,8 @@ func meet(b *testing.B, crowd []*http.Client, demands ...demand) map[demand]yiel
 	return yields
 }
 
-// meet has the crowd ask, until as many pages as are to be looked at have come.
-func (d demand) meet(b *testing.B, crowd []*http.Client, o *e2e.Origin) yield {
+// meet has the clients ask, until as many pages as are to be looked at have come.
+func (d demand) meet(b *testing.B, clients []*http.Client, o *e2e.Origin) yield {
 	page := variedPage(d.mixed)
 	var came, asked atomic.Int64
 	ctx, stop := context.WithCancel(b.Context())
@@ -71,7 +71,7 @@ func (d demand) meet(b *testing.B, crowd []*http.Client, o *e2e.Origin) yield {
 		page(w, r)
 	})
 	var all sync.WaitGroup
-	for _, client := range crowd {
+	for _, client := range clients {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				visit(b, ctx, client, o.URL(d.scheme, "/a?"+strconv.Itoa(int(asked.Add(1)))))
@@ -121,7 +121,7 @@ func BenchmarkPace(b *testing.B) {
 	p := e2e.StartProxy(b, e2e.Settings{
 		"pace.requests_per_second": 1000, "pace.max_concurrent": 8, "pace.max_wait": "10m", "pace.max_queue": 1000,
 	})
-	crowd := p.Crowd(b, 50)
+	clients := p.Clients(b, 50)
 	var slow, fast []demand
 	for _, scheme := range e2e.Schemes {
 		for _, mixed := range []bool{false, true} {
@@ -129,7 +129,7 @@ func BenchmarkPace(b *testing.B) {
 			fast = append(fast, demand{50 * time.Millisecond, scheme, mixed, 101})
 		}
 	}
-	together := sync.OnceValue(func() map[demand]yield { return meet(b, crowd, slow...) })
+	together := sync.OnceValue(func() map[demand]yield { return meet(b, clients, slow...) })
 	for _, d := range slow {
 		b.Run(d.String(), func(b *testing.B) { together()[d].claim(b, d, 99) })
 	}
@@ -138,7 +138,7 @@ func BenchmarkPace(b *testing.B) {
 			// What else the machine is busy with makes it only less: once in three counts.
 			var best yield
 			for try := 0; try < 3 && best.share < 96; try++ {
-				y := meet(b, crowd, d)[d]
+				y := meet(b, clients, d)[d]
 				if y.least < d.delay-e2e.Early {
 					best = y
 					break

@@ -78,10 +78,10 @@ func politeVisit(t *testing.T, who e2e.Peer, argv []string, p *e2e.Proxy, o *e2e
 			continue
 		}
 		if got.Status != http.StatusOK || !bytes.Equal(got.Body, bodies[paths[i]]) {
-			t.Errorf("%s %s: %v; want 200 and %d octets, identical", scheme, paths[i], got, len(bodies[paths[i]]))
+			t.Errorf("%s %s: %v; want 200 and %d bytes, identical", scheme, paths[i], got, len(bodies[paths[i]]))
 		}
 		r := e2e.AwaitRecord(t, p.Audit, urls[i])
-		// curl closes an HTTP/2 connection as soon as it has the octets that it was
+		// curl closes an HTTP/2 connection as soon as it has the bytes that it was
 		// promised: net/http may hear of that before it hears that it has written them.
 		left := who.Name == "curl-h2" && scheme == "https" && r.Error == "client disconnected"
 		if r.Decision != "allow" || r.Reason != "no-rule" || r.Status != http.StatusOK || r.Bytes != int64(len(bodies[paths[i]])) && !left {

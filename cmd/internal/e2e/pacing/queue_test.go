@@ -248,7 +248,7 @@ func TestPagesGoOnBesideADownload(t *testing.T) {
 			close(release)
 			rest, err := io.ReadAll(resp.Body)
 			if err != nil || !bytes.Equal(append(first, rest...), body) {
-				t.Errorf("the download: %d octets, %v; want %d, identical", half+len(rest), err, len(body))
+				t.Errorf("the download: %d bytes, %v; want %d, identical", half+len(rest), err, len(body))
 			}
 		})
 	}

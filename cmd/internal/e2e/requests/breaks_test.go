@@ -146,7 +146,7 @@ func TestClientLeavesADownload(t *testing.T) {
 // No more requests of one host at once than max_concurrent says.
 func TestPlacesAreCounted(t *testing.T) {
 	t.Parallel()
-	const places, crowd = 2, 8
+	const places, many = 2, 8
 	var now, most atomic.Int32
 	turn := make(chan struct{})
 	o := e2e.NewOrigin(t, "places", "")
@@ -159,11 +159,11 @@ func TestPlacesAreCounted(t *testing.T) {
 	})
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{"pace.max_concurrent": places}))
 	var all sync.WaitGroup
-	for i := range crowd {
+	for i := range many {
 		client := p.Client(t, i%2 == 0)
 		all.Go(func() { e2e.Get(t, client, o.URL("https", "/a?"+strconv.Itoa(i))) })
 	}
-	for range crowd {
+	for range many {
 		testkit.Eventually(t, "a request is at the origin", func() bool { return now.Load() > 0 })
 		turn <- struct{}{}
 	}

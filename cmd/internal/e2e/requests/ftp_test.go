@@ -142,7 +142,7 @@ func TestFTPBreaksOff(t *testing.T) {
 	const partialFile = 18
 	out := e2e.RunPeer(t, append(argv, "-x", p.Listen, address), e2e.CleanEnv()).Want(t, partialFile)
 	if len(out.Stdout) != 100_000 {
-		t.Errorf("%d octets came", len(out.Stdout))
+		t.Errorf("%d bytes came", len(out.Stdout))
 	}
 	if r := e2e.AwaitRecord(t, p.Audit, address); r.Error == "" || r.Bytes != 100_000 {
 		t.Errorf("%+v", r)

@@ -254,7 +254,7 @@ func TestViaOfOthersIsKept(t *testing.T) {
 	}
 }
 
-// The octets of the target go through as they came: no cleaning, no decoding.
+// The bytes of the target go through as they came: no cleaning, no decoding.
 func TestTargetIsUntouched(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "target", "")

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	parentUser     = "house"
+	parentUser     = "corp"
 	parentPassword = "s3cr3t/@"
 )
 

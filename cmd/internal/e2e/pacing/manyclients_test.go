@@ -13,11 +13,11 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// lengthOf is how long the answer to the nth request is: some have no octets, some
+// lengthOf is how long the answer to the nth request is: some have no bytes, some
 // many.
 func lengthOf(n int) int { return n * 7919 % (64 << 10) }
 
-// variedPage answers /a?n, the nth request, with lengthOf(n) octets. Each third
+// variedPage answers /a?n, the nth request, with lengthOf(n) bytes. Each third
 // takes its time, so that several are under way at once; mixed, it closes about
 // half of its connections, whatever the client.
 func variedPage(mixed bool) http.HandlerFunc {
@@ -42,25 +42,25 @@ func variedPage(mixed bool) http.HandlerFunc {
 	}
 }
 
-// A crowd's demand, on connections of which many are new, by both schemes of one
+// The demand of many clients, on connections of which many are new, by both schemes of one
 // host: at the origin no two requests come closer than the delay, and none is lost.
 // BenchmarkPace makes more of them.
 func TestCrowdKeepsTheDelay(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
 	const clients, each, delay = 30, 4, 25 * time.Millisecond
-	o := e2e.NewOrigin(t, "crowd", "User-agent: *\nCrawl-delay: 0.025\n")
+	o := e2e.NewOrigin(t, "busy", "User-agent: *\nCrawl-delay: 0.025\n")
 	o.Handle("/a", variedPage(true))
 	p := e2e.StartProxy(t, e2e.Settings{"pace.requests_per_second": 1000, "pace.max_concurrent": 8})
 	var all sync.WaitGroup
 	var asked atomic.Int64
-	for i, client := range p.Crowd(t, clients) {
+	for i, client := range p.Clients(t, clients) {
 		all.Go(func() {
 			for k := range each {
 				n := int(asked.Add(1))
 				got := e2e.Get(t, client, o.URL(e2e.Schemes[(i+k)%2], "/a?"+strconv.Itoa(n)))
 				if got.Status != http.StatusOK || len(got.Body) != lengthOf(n) {
-					t.Errorf("request %d: status %d, %d octets; want 200 and %d", n, got.Status, len(got.Body), lengthOf(n))
+					t.Errorf("request %d: status %d, %d bytes; want 200 and %d", n, got.Status, len(got.Body), lengthOf(n))
 				}
 			}
 		})

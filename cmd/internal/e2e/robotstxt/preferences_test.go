@@ -15,9 +15,9 @@ import (
 	"robotsproxy/cmd/internal/e2e"
 )
 
-// wishes are the headers by which an origin says what its content may be used for,
+// preferences are the headers by which an origin says what its content may be used for,
 // with what a stranger may put into them.
-var wishes = http.Header{
+var preferences = http.Header{
 	"X-Robots-Tag":    {"noindex", `otherbot: "none", \`, "unavailable_after: 25 Jun 2027 15:00:00 PST"},
 	"Content-Signal":  {"search=yes, ai-train=no"},
 	"Content-Usage":   {"train-ai=n\t;\"", "\xc3\xa9\xff\xe2\x80\xae"},
@@ -27,19 +27,19 @@ var wishes = http.Header{
 
 // wishing answers a page with them.
 func wishing(w http.ResponseWriter, r *http.Request) {
-	for name, lines := range wishes {
+	for name, lines := range preferences {
 		w.Header()[name] = lines
 	}
 	e2e.TextPage("text/plain", r.URL.Path)(w, r)
 }
 
-// What an origin wishes is in the record, within bounds, and reaches the client as it
+// What an origin prefers is in the record, within bounds, and reaches the client as it
 // was; it decides nothing.
 func TestWishesAreRecorded(t *testing.T) {
 	t.Parallel()
 	const robots = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nContent-Usage: train-ai=n\nContent-Usage: /free/ train-ai=y, \"\u202e\n" +
 		"Disallow: /private\n"
-	o := e2e.NewOrigin(t, "wishes", robots)
+	o := e2e.NewOrigin(t, "preferences", robots)
 	for _, path := range []string{"/a", "/b", "/free/a", "/private"} {
 		o.Handle(path, wishing)
 	}
@@ -53,9 +53,9 @@ func TestWishesAreRecorded(t *testing.T) {
 	}
 	want := e2e.Record{
 		RobotsSignal: "search=yes, ai-train=no", RobotsUsage: "train-ai=n",
-		RobotsTag: strings.Join(wishes["X-Robots-Tag"], ", "), ContentSignal: "search=yes, ai-train=no",
+		RobotsTag: strings.Join(preferences["X-Robots-Tag"], ", "), ContentSignal: "search=yes, ai-train=no",
 		ContentUsage: "train-ai=n\t;\", é\ufffd\u202e",
-		TDMReserved:  cut(strings.Join(wishes["Tdm-Reservation"], ", ")), TDMPolicy: cut(wishes["Tdm-Policy"][0]),
+		TDMReserved:  cut(strings.Join(preferences["Tdm-Reservation"], ", ")), TDMPolicy: cut(preferences["Tdm-Policy"][0]),
 	}
 	for _, scheme := range e2e.Schemes {
 		for path, h2 := range map[string]bool{"/a": false, "/b": true} {
@@ -63,24 +63,24 @@ func TestWishesAreRecorded(t *testing.T) {
 			if got.Status != http.StatusOK || string(got.Body) != path {
 				t.Fatalf("%s: %v", scheme, got)
 			}
-			for name, lines := range wishes {
+			for name, lines := range preferences {
 				if !slices.Equal(got.Header[name], lines) {
 					t.Errorf("%s%s: %s reached the client as %.100q", scheme, path, name, got.Header[name])
 				}
 			}
-			wantWishes(t, p, o.URL(scheme, path), want)
+			wantPreferences(t, p, o.URL(scheme, path), want)
 		}
 		free := want
 		free.RobotsUsage = "train-ai=y, \"\u202e"
 		if got := e2e.Get(t, p.Client(t, false), o.URL(scheme, "/free/a")); got.Status != http.StatusOK {
 			t.Errorf("%s: %v", scheme, got)
 		}
-		wantWishes(t, p, o.URL(scheme, "/free/a"), free)
+		wantPreferences(t, p, o.URL(scheme, "/free/a"), free)
 
 		e2e.Get(t, p.Client(t, false), o.URL(scheme, "/none"))
-		wantWishes(t, p, o.URL(scheme, "/none"), e2e.Record{RobotsSignal: want.RobotsSignal, RobotsUsage: want.RobotsUsage})
+		wantPreferences(t, p, o.URL(scheme, "/none"), e2e.Record{RobotsSignal: want.RobotsSignal, RobotsUsage: want.RobotsUsage})
 		e2e.WantOwn(t, e2e.Get(t, p.Client(t, false), o.URL(scheme, "/private")), http.StatusForbidden, "http_request_denied")
-		wantWishes(t, p, o.URL(scheme, "/private"), e2e.Record{RobotsSignal: want.RobotsSignal, RobotsUsage: want.RobotsUsage})
+		wantPreferences(t, p, o.URL(scheme, "/private"), e2e.Record{RobotsSignal: want.RobotsSignal, RobotsUsage: want.RobotsUsage})
 
 	}
 	text, err := os.ReadFile(p.Audit)
@@ -116,8 +116,8 @@ func TestWishesOfAnUpgradeAreRecorded(t *testing.T) {
 	}
 }
 
-// wantWishes holds the record of a URL against the wishes in another.
-func wantWishes(t *testing.T, p *e2e.Proxy, target string, want e2e.Record) {
+// wantPreferences holds the record of a URL against the preferences in another.
+func wantPreferences(t *testing.T, p *e2e.Proxy, target string, want e2e.Record) {
 	t.Helper()
 	r := e2e.AwaitRecord(t, p.Audit, target)
 	got := e2e.Record{
@@ -129,7 +129,7 @@ func wantWishes(t *testing.T, p *e2e.Proxy, target string, want e2e.Record) {
 	}
 }
 
-// Where nobody wishes anything, the record has no word of it.
+// Where nobody preferences anything, the record has no word of it.
 func TestNoWishesAreRecordedWhereThereAreNone(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "nowishes", "User-agent: *\nDisallow: /private\n")
