@@ -149,12 +149,12 @@ func login(h http.Header) policy.Login {
 	if len(fields) > 1 || len(fields[0]) > maxCredentials || !strings.EqualFold(scheme, "Basic") {
 		return l
 	}
-	var octets [maxCredentials]byte
-	n, err := base64.StdEncoding.Decode(octets[:], []byte(strings.TrimLeft(token, " ")))
+	var data [maxCredentials]byte
+	n, err := base64.StdEncoding.Decode(data[:], []byte(strings.TrimLeft(token, " ")))
 	if err != nil {
 		return l
 	}
-	if name, password, ok := strings.Cut(string(octets[:n]), ":"); ok {
+	if name, password, ok := strings.Cut(string(data[:n]), ":"); ok {
 		l.Name, l.Password = name, password
 	}
 	return l

@@ -139,9 +139,9 @@ func TestHostileAnswers(t *testing.T) {
 }
 
 // readRaw writes octets and reads answers until the final one has been read.
-func readRaw(conn net.Conn, octets string) (*http.Response, string, error) {
+func readRaw(conn net.Conn, data string) (*http.Response, string, error) {
 	defer conn.Close()
-	io.WriteString(conn, octets)
+	io.WriteString(conn, data)
 	for br := bufio.NewReader(conn); ; {
 		resp, err := http.ReadResponse(br, nil)
 		if err != nil {

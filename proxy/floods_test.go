@@ -26,18 +26,18 @@ const (
 // more is.
 func unchanged(t *testing.T) func() {
 	t.Helper()
-	inUse := func() (goroutines int, octets uint64) {
+	inUse := func() (goroutines int, size uint64) {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
 		return runtime.NumGoroutine(), m.HeapAlloc
 	}
-	goroutines, octets := inUse()
+	goroutines, size := inUse()
 	return func() {
 		t.Helper()
-		testkit.Eventually(t, fmt.Sprintf("there are about %d goroutines and %d KiB again", goroutines, octets>>10), func() bool {
+		testkit.Eventually(t, fmt.Sprintf("there are about %d goroutines and %d KiB again", goroutines, size>>10), func() bool {
 			n, used := inUse()
-			return n <= goroutines+mostGoroutines && used <= octets+mostHeap
+			return n <= goroutines+mostGoroutines && used <= size+mostHeap
 		})
 	}
 }

@@ -242,11 +242,11 @@ func TestShortWrite(t *testing.T) {
 func FuzzH2Conn(f *testing.F) {
 	f.Add([]byte(headOf(1, false, true)+bodyOf(1, 20)+headOf(3, true, true)), []byte{3, 10, 1})
 	f.Add([]byte(headOf(1, false, true)+headOf(3, false, true)+bodyOf(3, 5000)), []byte{13, 13})
-	f.Fuzz(func(t *testing.T, octets, cuts []byte) {
+	f.Fuzz(func(t *testing.T, data, cuts []byte) {
 		w := &wire{}
 		c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
 		defer c.Close()
-		rest := octets
+		rest := data
 		for _, cut := range cuts {
 			n := min(int(cut), len(rest))
 			c.Write(rest[:n])
@@ -256,8 +256,8 @@ func FuzzH2Conn(f *testing.F) {
 		c.release()
 		c.mu.Lock() // of the timer, if it goes
 		defer c.mu.Unlock()
-		if got := strings.Join(w.writes, ""); got != string(octets) {
-			t.Errorf("%q went out of %q", got, octets)
+		if got := strings.Join(w.writes, ""); got != string(data) {
+			t.Errorf("%q went out of %q", got, data)
 		}
 	})
 }

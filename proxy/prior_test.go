@@ -158,7 +158,7 @@ func TestHalfOfAStreamEnds(t *testing.T) {
 			br := bufio.NewReader(c)
 			if first, err := br.Peek(1); err == nil && first[0] != 22 { // else it is for robots.txt
 				all, _ := io.ReadAll(br)
-				fmt.Fprintf(c, "got %d octets", len(all))
+				fmt.Fprintf(c, "got %d bytes", len(all))
 			}
 			c.Close()
 		}
@@ -169,7 +169,7 @@ func TestHalfOfAStreamEnds(t *testing.T) {
 	to, from := r.stream(l.Addr().String())
 	io.WriteString(to, "hello")
 	to.Close()
-	if got, err := io.ReadAll(from); err != nil || string(got) != "got 5 octets" {
+	if got, err := io.ReadAll(from); err != nil || string(got) != "got 5 bytes" {
 		t.Errorf("%q %v", got, err)
 	}
 	l.Close()

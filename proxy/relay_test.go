@@ -38,7 +38,7 @@ func TestWhatMovesInATunnel(t *testing.T) {
 				testkit.Must(t, err)
 				testkit.Must(t, <-done)
 				if !bytes.Equal(got, sent) {
-					t.Errorf("%d octets of %d came back, or others", len(got), size)
+					t.Errorf("%d bytes of %d came back, or others", len(got), size)
 				}
 			})
 		}

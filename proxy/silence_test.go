@@ -227,7 +227,7 @@ func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
 	<-time.After(300 * time.Millisecond)
 	resp, body, err := get(r.client(false), "http://"+origin+"/b")
 	if err != nil || len(body) != octets {
-		t.Errorf("%v, %d of %d octets, %v", resp, len(body), octets, err)
+		t.Errorf("%v, %d of %d bytes, %v", resp, len(body), octets, err)
 	}
 }
 
@@ -293,6 +293,6 @@ func TestProxyStatusIsShort(t *testing.T) {
 	r := start(t, setup{})
 	resp := r.say("GET " + origin.URL + "/x HTTP/1.1\r\nHost: x\r\n\r\n")
 	if n := len(resp.Header.Get("Proxy-Status")); resp.StatusCode != http.StatusForbidden || n == 0 || n > 1024 {
-		t.Errorf("%s with %d octets", resp.Status, n)
+		t.Errorf("%s with %d bytes", resp.Status, n)
 	}
 }

@@ -26,11 +26,11 @@ func impatient(o *proxy.Options) {
 }
 
 // drip writes an octet at a time, faster than any limit, until it is cut off.
-func drip(conn net.Conn, octets string) {
+func drip(conn net.Conn, data string) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for i := range len(octets) {
-		if _, err := io.WriteString(conn, octets[i:i+1]); err != nil {
+	for i := range len(data) {
+		if _, err := io.WriteString(conn, data[i:i+1]); err != nil {
 			return
 		}
 		<-tick.C
@@ -125,15 +125,15 @@ func inTunnel(protos ...string) func(*rig, string) net.Conn {
 }
 
 // begin writes octets, those behind a CONNECT in drops if dripped is set.
-func begin(conn net.Conn, octets string, dripped bool) {
-	if head, rest, ok := strings.Cut(octets, "\r\n\r\n"); dripped && ok && strings.HasPrefix(head, "CONNECT") {
+func begin(conn net.Conn, data string, dripped bool) {
+	if head, rest, ok := strings.Cut(data, "\r\n\r\n"); dripped && ok && strings.HasPrefix(head, "CONNECT") {
 		io.WriteString(conn, head+"\r\n\r\n")
-		octets = rest
+		data = rest
 	}
 	if dripped {
-		drip(conn, octets)
+		drip(conn, data)
 	} else {
-		io.WriteString(conn, octets)
+		io.WriteString(conn, data)
 	}
 }
 

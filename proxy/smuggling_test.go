@@ -66,8 +66,8 @@ func (w *wire) serve(c net.Conn) {
 		io.Copy(io.Discard, c.(*tls.Conn).NetConn()) // not a handshake
 		return
 	}
-	var octets strings.Builder
-	for br := bufio.NewReader(io.TeeReader(c, &octets)); ; octets.Reset() {
+	var size strings.Builder
+	for br := bufio.NewReader(io.TeeReader(c, &size)); ; size.Reset() {
 		r, err := http.ReadRequest(br)
 		if err != nil {
 			return
@@ -77,14 +77,14 @@ func (w *wire) serve(c net.Conn) {
 			continue
 		}
 		_, err = io.Copy(io.Discard, r.Body)
-		if strings.Contains(octets.String(), "/private") {
-			w.t.Errorf("at the origin arrived %q", octets.String())
+		if strings.Contains(size.String(), "/private") {
+			w.t.Errorf("at the origin arrived %q", size.String())
 		}
 		if err != nil {
 			return // no whole request
 		}
 		w.mu.Lock()
-		w.arrived = append(w.arrived, octets.String())
+		w.arrived = append(w.arrived, size.String())
 		w.mu.Unlock()
 		if answer, ok := w.answers[r.URL.Path]; ok {
 			io.WriteString(c, answer)
@@ -104,8 +104,8 @@ func (w *wire) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []string
-	for _, octets := range w.arrived {
-		all = append(all, viaLine.ReplaceAllString(strings.ReplaceAll(octets, w.host(), "o.test"), ""))
+	for _, data := range w.arrived {
+		all = append(all, viaLine.ReplaceAllString(strings.ReplaceAll(data, w.host(), "o.test"), ""))
 	}
 	w.arrived = nil
 	return all
@@ -276,7 +276,7 @@ func TestSmuggling(t *testing.T) {
 
 // exchangeRaw writes octets to the proxy's port or into a tunnel, and reads
 // answers until the connection ends. It gives their status.
-func (r *rig) exchangeRaw(t *testing.T, overTLS, port bool, origin, octets string) (status []int) {
+func (r *rig) exchangeRaw(t *testing.T, overTLS, port bool, origin, data string) (status []int) {
 	t.Helper()
 	var conn net.Conn
 	switch {
@@ -286,13 +286,13 @@ func (r *rig) exchangeRaw(t *testing.T, overTLS, port bool, origin, octets strin
 		conn, _ = r.dial()
 	default:
 		conn, _ = r.dial()
-		octets = "CONNECT " + origin + " HTTP/1.1\r\nHost: " + origin + "\r\n\r\n" + octets
+		data = "CONNECT " + origin + " HTTP/1.1\r\nHost: " + origin + "\r\n\r\n" + data
 	}
 	defer conn.Close()
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		io.WriteString(conn, octets) // the proxy may have seen enough before the end
+		io.WriteString(conn, data) // the proxy may have seen enough before the end
 	}()
 	for br := bufio.NewReader(conn); ; {
 		resp, err := http.ReadResponse(br, nil)

@@ -45,7 +45,7 @@ func TestBodiesPassToTheOctet(t *testing.T) {
 					resp, body, err := get(c, fmt.Sprintf("%s/%d%s", origin.URL, n, query))
 					testkit.Must(t, err)
 					if !bytes.Equal([]byte(body), noise[:n]) {
-						t.Errorf("%d octets, not those that were sent", len(body))
+						t.Errorf("%d bytes, not those that were sent", len(body))
 					}
 					if query == "" && resp.ContentLength != int64(n) {
 						t.Errorf("length announced: %d", resp.ContentLength)

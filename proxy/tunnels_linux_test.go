@@ -46,9 +46,9 @@ func TestManyTunnels(t *testing.T) {
 		t.Errorf("%d tunnels at rest have %d files open, want %d for each", n, got, each)
 	}
 	if got := (inUse() - held) / n; got > most {
-		t.Errorf("a tunnel at rest holds %d octets, want at most %d", got, most)
+		t.Errorf("a tunnel at rest holds %d bytes, want at most %d", got, most)
 	} else {
-		t.Logf("%d tunnels at rest, of %d octets each", n, got)
+		t.Logf("%d tunnels at rest, of %d bytes each", n, got)
 	}
 }
 

@@ -101,7 +101,7 @@ func TestExtensionsAreBounded(t *testing.T) {
 		text := "user-agent: *\n" + strings.Repeat(line, 400<<10/len(line))
 		f := robots.Parse([]byte(text), robots.Standard())
 		if f.Size() > 256<<10 {
-			t.Errorf("%s: held in %d octets", name, f.Size())
+			t.Errorf("%s: held in %d bytes", name, f.Size())
 		}
 		if n := len(f.Sitemaps()) + len(f.Licenses()); n > 1000 {
 			t.Errorf("%s: %d links", name, n)

@@ -54,6 +54,6 @@ func TestProductTokensCeilings(t *testing.T) {
 		t.Errorf("a word that the ceiling cuts: got %q", got)
 	}
 	if got := robots.ProductTokens(strings.Repeat("a", 1<<20)); got != nil {
-		t.Errorf("one long word: got %d octets", len(got[0]))
+		t.Errorf("one long word: got %d bytes", len(got[0]))
 	}
 }

@@ -104,7 +104,7 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 		l.Write(r)
 	}
 	if held := len(l.buf) + len(l.writing); held > 2*(maxPending+2*size) {
-		t.Errorf("%d octets are kept", held)
+		t.Errorf("%d bytes are kept", held)
 	}
 	undo()
 	l.probe(false)
@@ -121,7 +121,7 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 		t.Errorf("%s in %s", want, lines[i])
 	}
 	if cap(l.buf)+cap(l.writing) > 16*batchBytes {
-		t.Errorf("%d octets are still held", cap(l.buf)+cap(l.writing))
+		t.Errorf("%d bytes are still held", cap(l.buf)+cap(l.writing))
 	}
 }
 
@@ -283,7 +283,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	if !errors.Is(l.Err(), unix.ENOSPC) || l.writtenBytes == 0 {
-		t.Errorf("%v with %d octets of a line written", l.Err(), l.writtenBytes)
+		t.Errorf("%v with %d bytes of a line written", l.Err(), l.writtenBytes)
 	}
 	l.probe(true)
 	if l.Err() == nil {

@@ -24,12 +24,12 @@ func TestStatsOfWhatIsWritten(t *testing.T) {
 	}
 	l.probe(true)
 	s = l.Stats()
-	var octets uint64
-	if err := eachFile(l.opened.File, func(size int64) { octets += uint64(size) }); err != nil {
+	var length uint64
+	if err := eachFile(l.opened.File, func(size int64) { length += uint64(size) }); err != nil {
 		t.Fatal(err)
 	}
-	if s.Lines != 10 || s.Waiting != 0 || s.Lag != 0 || s.Unsynced != 0 || s.Bytes != octets || s.Rotations == 0 {
-		t.Errorf("%+v, and %d octets in the files", s, octets)
+	if s.Lines != 10 || s.Waiting != 0 || s.Lag != 0 || s.Unsynced != 0 || s.Bytes != length || s.Rotations == 0 {
+		t.Errorf("%+v, and %d bytes in the files", s, length)
 	}
 }
 

@@ -47,8 +47,8 @@ func FuzzAnswer(f *testing.F) {
 	}()
 	d := newClient(f, Options{AllowPrivate: loopback})
 	to := endpoint{Origin: robots.Origin{Scheme: "http", Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}}
-	f.Fuzz(func(t *testing.T, octets string, head bool) {
-		answer.Store(&octets)
+	f.Fuzz(func(t *testing.T, data string, head bool) {
+		answer.Store(&data)
 		d.CloseIdle() // the origin has closed what there is, and the Transport may not know yet
 		method := http.MethodGet
 		if head {
@@ -58,7 +58,7 @@ func FuzzAnswer(f *testing.F) {
 		d.CloseIdle()
 		indirect := answerBy(t, method, to.String(), d.http1.RoundTrip)
 		if !reflect.DeepEqual(direct, indirect) {
-			t.Errorf("%q:\ndirectly        %+v\nby the Transport %+v", octets, direct, indirect)
+			t.Errorf("%q:\ndirectly        %+v\nby the Transport %+v", data, direct, indirect)
 		}
 	})
 }

@@ -51,8 +51,8 @@ func newScript(t testing.TB, scheme string, answers ...string) *script {
 			serving.Go(func() {
 				for {
 					select {
-					case octets := <-s.unasked:
-						io.WriteString(c, octets)
+					case data := <-s.unasked:
+						io.WriteString(c, data)
 						s.sent <- struct{}{}
 					case <-asked:
 						return

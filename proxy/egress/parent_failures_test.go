@@ -43,7 +43,7 @@ func TestParentCallerLeaves(t *testing.T) {
 
 var errAny = errors.New("")
 
-func socks(octets ...byte) string { return string(octets) }
+func socks(data ...byte) string { return string(data) }
 
 // socksReply is a greeting that is accepted, and a reply with this code (RFC 1928 3, 6).
 func socksReply(code byte) string { return socks(5, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0) }

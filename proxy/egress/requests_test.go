@@ -50,7 +50,7 @@ func FuzzSized(f *testing.F) {
 		text, err := io.ReadAll(body)
 		wantText, wantErr := io.ReadAll(wantBody)
 		if string(text) != string(wantText) || err != wantErr || from.Buffered() != by.Buffered() {
-			t.Errorf("a body %q, %v, and %d octets behind; net/http has %q, %v, %d", text, err, from.Buffered(), wantText, wantErr, by.Buffered())
+			t.Errorf("a body %q, %v, and %d bytes behind; net/http has %q, %v, %d", text, err, from.Buffered(), wantText, wantErr, by.Buffered())
 		}
 	})
 }
@@ -96,7 +96,7 @@ func TestSized(t *testing.T) {
 				t.Errorf("read: %v", got != nil)
 			}
 			if !tt.simple && from.Buffered() != come {
-				t.Errorf("of %d octets %d are left for net/http", come, from.Buffered())
+				t.Errorf("of %d bytes %d are left for net/http", come, from.Buffered())
 			}
 		})
 	}

@@ -213,7 +213,7 @@ func parrot(t testing.TB, scheme string, ca *authority, answer string) *origin {
 	if scheme == "https" {
 		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "127.0.0.1", later())}})
 	}
-	octets := []byte(answer)
+	data := []byte(answer)
 	var serving sync.WaitGroup
 	t.Cleanup(func() { l.Close(); serving.Wait() })
 	serving.Go(func() {
@@ -229,7 +229,7 @@ func parrot(t testing.TB, scheme string, ca *authority, answer string) *origin {
 					if err != nil || !bytes.HasSuffix(b[:n], []byte("\r\n\r\n")) {
 						return
 					}
-					c.Write(octets)
+					c.Write(data)
 				}
 			})
 		}

@@ -60,7 +60,7 @@ func TestParse(t *testing.T) {
 				t.Errorf("Parse gives %q %q, want %q %q", start, fields, tt.want, tt.fields)
 			}
 			if want := len(tt.in) - len(tt.rest); tt.want != "" && n != want || tt.want == "" && n != 0 {
-				t.Errorf("%d octets, want %d", n, want)
+				t.Errorf("%d bytes, want %d", n, want)
 			}
 		})
 	}
@@ -96,9 +96,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		octets := len(in) - rest.Buffered()
-		if start != line || !reflect.DeepEqual(map[string][]string(fields), map[string][]string(header)) || n != octets {
-			t.Errorf("%q %q of %d octets; net/textproto has %q %q of %d", start, fields, n, line, header, octets)
+		size := len(in) - rest.Buffered()
+		if start != line || !reflect.DeepEqual(map[string][]string(fields), map[string][]string(header)) || n != size {
+			t.Errorf("%q %q of %d octets; net/textproto has %q %q of %d", start, fields, n, line, header, size)
 		}
 	})
 }

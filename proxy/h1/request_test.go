@@ -24,7 +24,7 @@ func FuzzPlain(f *testing.F) {
 		f.Add([]byte(in))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		r, octets := parseRequest(in, blank)
+		r, size := parseRequest(in, blank)
 		if r == nil {
 			return
 		}
@@ -33,8 +33,8 @@ func FuzzPlain(f *testing.F) {
 		if err != nil {
 			t.Fatalf("net/http does not read %+v: %v", r, err)
 		}
-		if !reflect.DeepEqual(r, want) || octets != len(in)-rest.Buffered() {
-			t.Errorf("%d octets of\n%+v %+v\nnet/http has %d of\n%+v %+v", octets, r, r.URL, len(in)-rest.Buffered(), want, want.URL)
+		if !reflect.DeepEqual(r, want) || size != len(in)-rest.Buffered() {
+			t.Errorf("%d bytes of\n%+v %+v\nnet/http has %d of\n%+v %+v", size, r, r.URL, len(in)-rest.Buffered(), want, want.URL)
 		}
 	})
 }

@@ -345,14 +345,14 @@ func (c *script) told(t *testing.T) string {
 		resp, err := http.ReadResponse(br, nil)
 		if err != nil {
 			rest, _ := io.ReadAll(br)
-			return fmt.Sprintf("%s%v: %d octets", all.String(), err, len(rest))
+			return fmt.Sprintf("%s%v: %d bytes", all.String(), err, len(rest))
 		}
 		var body []byte
 		if br.Buffered() > 0 || resp.ContentLength != 0 {
 			body, err = io.ReadAll(resp.Body)
 		}
 		fmt.Fprintf(&all, "%d %d %v %v %v %v %v\n", resp.StatusCode, resp.ContentLength, resp.TransferEncoding, resp.Close, resp.Header, resp.Trailer, err)
-		fmt.Fprintf(&all, "%d octets %.300q\n", len(body), body)
+		fmt.Fprintf(&all, "%d bytes %.300q\n", len(body), body)
 	}
 }
 

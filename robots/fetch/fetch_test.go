@@ -98,7 +98,7 @@ func TestStatus(t *testing.T) {
 		{300, ""}, {304, ""}, {401, ""}, {403, ""}, {404, ""}, {410, ""}, {418, ""}, {429, ""},
 		{500, ""}, {502, ""}, {503, ""}, {599, ""},
 	} {
-		t.Run(fmt.Sprintf("%d with %d octets", tc.status, len(tc.body)), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d with %d bytes", tc.status, len(tc.body)), func(t *testing.T) {
 			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(tc.status)
 				if tc.status >= 300 && tc.status != 304 {
@@ -370,12 +370,12 @@ func TestNeverNil(t *testing.T) {
 func TestSizeLimit(t *testing.T) {
 	big := bytes.Repeat([]byte("Disallow: /0123456789abcdef/\n"), 30000)[:600<<10]
 	for _, size := range []int{robots.MaxBytes - 1, robots.MaxBytes, robots.MaxBytes + 1, len(big)} {
-		t.Run(fmt.Sprintf("RFC 9309 2.5: %d octets", size), func(t *testing.T) {
+		t.Run(fmt.Sprintf("RFC 9309 2.5: %d bytes", size), func(t *testing.T) {
 			s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(big[:size]) })
 			a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 			want := big[:min(size, robots.MaxBytes)]
 			if a.Err != nil || !bytes.Equal(a.Body, want) || a.SHA256 != digest(string(want)) {
-				t.Errorf("Err %v, %d octets, want %d", a.Err, len(a.Body), len(want))
+				t.Errorf("Err %v, %d bytes, want %d", a.Err, len(a.Body), len(want))
 			}
 		})
 	}
@@ -416,6 +416,6 @@ func ExampleClient_Fetch() {
 		panic(err)
 	}
 	answer := client.Fetch(context.Background(), Request{Origin: origin, UserAgent: "FooBot/2.1 (+https://foo.example)"})
-	fmt.Printf("%d, %d octets, %v\n", answer.Status, len(answer.Body), answer.Err)
+	fmt.Printf("%d, %d bytes, %v\n", answer.Status, len(answer.Body), answer.Err)
 	// Output: 200, 33 bytes, <nil>
 }

@@ -166,7 +166,7 @@ func TestGzipBomb(t *testing.T) {
 	address := raw(t, withLength("Content-Encoding: gzip\r\n", b.String()), false)
 	a := newClient(t, 0).Fetch(t.Context(), Request{Origin: originOf(t, address), UserAgent: ""})
 	if a.Err != nil || len(a.Body) != robots.MaxBytes {
-		t.Errorf("Err %v, %d octets", a.Err, len(a.Body))
+		t.Errorf("Err %v, %d bytes", a.Err, len(a.Body))
 	}
 }
 
@@ -184,7 +184,7 @@ func TestGzipOfNothing(t *testing.T) {
 	})
 	a := newClient(t, time.Minute).Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: ""})
 	if a.Err == nil || len(a.Body) != 0 {
-		t.Errorf("Err %v, %d octets", a.Err, len(a.Body))
+		t.Errorf("Err %v, %d bytes", a.Err, len(a.Body))
 	}
 }
 

@@ -131,7 +131,7 @@ func TestGathers(t *testing.T) {
 			t.Errorf("it was said %d times", n)
 		}
 		if n, clocks := gathered(); n > maxPending || n < maxPending-2<<20 || clocks != 1 {
-			t.Errorf("%d octets and %d clocks are gathered", n, clocks)
+			t.Errorf("%d bytes and %d clocks are gathered", n, clocks)
 		}
 		want(t, s, 0, nil)
 		want(t, s, saves-1, append(text(saves-1), entry...))
@@ -141,7 +141,7 @@ func TestGathers(t *testing.T) {
 		<-time.After(retryEvery)
 		synctest.Wait()
 		if n, clocks := gathered(); n != 0 || clocks != 0 || log.count("can be kept again") != 1 {
-			t.Errorf("%d octets and %d clocks are gathered still", n, clocks)
+			t.Errorf("%d bytes and %d clocks are gathered still", n, clocks)
 		}
 		want(t, s, saves-1, append(text(saves-1), entry...))
 	})

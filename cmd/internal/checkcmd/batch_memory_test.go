@@ -34,7 +34,7 @@ func TestBatchMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if late.HeapAlloc > early.HeapAlloc+(1<<20) {
-		t.Errorf("%d octets after a tenth of the lines, %d after all", early.HeapAlloc, late.HeapAlloc)
+		t.Errorf("%d bytes after a tenth of the lines, %d after all", early.HeapAlloc, late.HeapAlloc)
 	}
 	part := strings.Repeat("x", 1<<20)
 	runtime.ReadMemStats(&before)
@@ -49,6 +49,6 @@ func TestBatchMemory(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > most {
-		t.Errorf("a line of 512 MiB took %d octets", took)
+		t.Errorf("a line of 512 MiB took %d bytes", took)
 	}
 }

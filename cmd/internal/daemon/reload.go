@@ -202,11 +202,11 @@ func fileSum(file string) (sum [sha256.Size]byte, empty bool) {
 		return sum, true
 	}
 	defer f.Close()
-	octets, err := io.ReadAll(io.LimitReader(f, maxWatched))
-	if err != nil || len(octets) == 0 {
+	data, err := io.ReadAll(io.LimitReader(f, maxWatched))
+	if err != nil || len(data) == 0 {
 		return sum, true
 	}
-	return sha256.Sum256(octets), false
+	return sha256.Sum256(data), false
 }
 
 // checkFiles reloads if a file has changed. A missing or empty file is taken as one that is about to be

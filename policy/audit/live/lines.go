@@ -21,8 +21,8 @@ type lineBuffer struct {
 // byteRange is the place of a line in the buffer.
 type byteRange struct{ from, to int }
 
-func newLineBuffer(most, octets int) lineBuffer {
-	return lineBuffer{buf: make([]byte, octets), ranges: make([]byteRange, most)}
+func newLineBuffer(most, size int) lineBuffer {
+	return lineBuffer{buf: make([]byte, size), ranges: make([]byteRange, most)}
 }
 
 func (l *lineBuffer) rangeOf(number uint64) *byteRange {

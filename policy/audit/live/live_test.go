@@ -115,7 +115,7 @@ func TestLinesGoRound(t *testing.T) {
 			held += len(l.JSON)
 		}
 		if before := n - uint64(len(got)); before > 0 && len(got) < 50 && held+len(all[before]) < trail.MaxLine/2 {
-			t.Fatalf("after %d: %d lines of %d octets are kept, the one before has %d", n, len(got), held, len(all[before]))
+			t.Fatalf("after %d: %d lines of %d bytes are kept, the one before has %d", n, len(got), held, len(all[before]))
 		}
 	}
 }

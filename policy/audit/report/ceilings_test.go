@@ -65,7 +65,7 @@ func TestCeilings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if page.Len() > 300<<10 {
-		t.Errorf("the page has %d octets", page.Len())
+		t.Errorf("the page has %d bytes", page.Len())
 	}
 }
 

@@ -174,11 +174,11 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", sha[:10], strings.ToUpper(sha), "../secret", "../" + strings.Repeat("a", hexHashLen-3), strings.Repeat("/", hexHashLen)} {
-		if octets, err := Read(dir, name); octets != nil || !errors.Is(err, ErrName) {
-			t.Errorf("Octets(%q) = %q, %v", name, octets, err)
+		if data, err := Read(dir, name); data != nil || !errors.Is(err, ErrName) {
+			t.Errorf("Octets(%q) = %q, %v", name, data, err)
 		}
 	}
-	if octets, err := Read(dir, strings.Repeat("0", hexHashLen)); octets != nil || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%q, %v", octets, err)
+	if data, err := Read(dir, strings.Repeat("0", hexHashLen)); data != nil || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%q, %v", data, err)
 	}
 }

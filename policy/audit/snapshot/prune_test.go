@@ -26,12 +26,12 @@ func age(t *testing.T, path string, now time.Time, by time.Duration) {
 	}
 }
 
-func write(t *testing.T, path string, octets int) {
+func write(t *testing.T, path string, size int) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, make([]byte, octets), 0o600); err != nil {
+	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,11 +129,11 @@ func TestPruneOthers(t *testing.T) {
 func TestPruneLargeIndex(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	dir := filepath.Join(t.TempDir(), "snapshots")
-	before, after, octets := indexPath(dir, now.Add(-9*day)), indexPath(dir, now), gzipPath(dir, named("aa"))
-	for _, path := range []string{before, after, octets} {
+	before, after, data := indexPath(dir, now.Add(-9*day)), indexPath(dir, now), gzipPath(dir, named("aa"))
+	for _, path := range []string{before, after, data} {
 		write(t, path, blockSize)
 	}
-	age(t, octets, now, 5*day)
+	age(t, data, now, 5*day)
 	s := open(t, Options{Dir: dir, MaxSize: 3 * blockSize})
 	if err := s.Prune(now); err != nil {
 		t.Fatal(err)

@@ -30,15 +30,15 @@ func TestMain(m *testing.M) {
 
 const text = "User-agent: *\nDisallow: /private\n"
 
-func hashed(octets string) string {
-	sum := sha256.Sum256([]byte(octets))
+func hashed(data string) string {
+	sum := sha256.Sum256([]byte(data))
 	return hex.EncodeToString(sum[:])
 }
 
 // answer is one with a text, fetched n seconds after some moment.
-func answer(host, octets string, n int) *fetch.Result {
+func answer(host, data string, n int) *fetch.Result {
 	return &fetch.Result{
-		URL: "http://" + host + "/robots.txt", Status: 200, Body: []byte(octets), SHA256: hashed(octets),
+		URL: "http://" + host + "/robots.txt", Status: 200, Body: []byte(data), SHA256: hashed(data),
 		Connected: true, Fetched: time.Date(2026, 11, 21, 10, 0, n, 0, time.UTC),
 	}
 }
@@ -131,9 +131,9 @@ func TestSave(t *testing.T) {
 		if diff := cmp.Diff(want, files); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)
 		}
-		octets, err := Read(s.o.Dir, hashed(text))
-		if err != nil || string(octets) != text {
-			t.Errorf("octets %q, %v", octets, err)
+		data, err := Read(s.o.Dir, hashed(text))
+		if err != nil || string(data) != text {
+			t.Errorf("octets %q, %v", data, err)
 		}
 		line := func(a *fetch.Result, failure string) Fetch {
 			f := Fetch{
@@ -359,8 +359,8 @@ func TestMended(t *testing.T) {
 		}
 		s := open(t, Options{Dir: dir})
 		keep(t, s, a)
-		if octets, err := Read(dir, a.SHA256); err != nil || string(octets) != text {
-			t.Errorf("after it was kept again: %q, %v", octets, err)
+		if data, err := Read(dir, a.SHA256); err != nil || string(data) != text {
+			t.Errorf("after it was kept again: %q, %v", data, err)
 		}
 		if _, err := os.Stat(plain); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("what is damaged is still there: %v", err)
@@ -387,8 +387,8 @@ func TestPlainFiles(t *testing.T) {
 	if sha, err := Find(s.o.Dir, a.SHA256[:MinPrefix]); sha != a.SHA256 || err != nil {
 		t.Errorf("found %q, %v", sha, err)
 	}
-	if octets, err := Read(s.o.Dir, a.SHA256); string(octets) != text || err != nil {
-		t.Errorf("%q, %v", octets, err)
+	if data, err := Read(s.o.Dir, a.SHA256); string(data) != text || err != nil {
+		t.Errorf("%q, %v", data, err)
 	}
 	if files := tree(t, s.o.Dir); len(files) != 2 {
 		t.Errorf("files: %v", files)

@@ -22,7 +22,7 @@ func TestLastLinkBeforeAnyTail(t *testing.T) {
 		one, prev := seal(1, Hash{}, `"client":"x"`)
 		two, hash := seal(2, prev, `"client":"`+strings.Repeat("x", pad-1)+`"`)
 		if pad == padded && (len(two) > MaxLine+1 || len(two) < MaxLine-100) {
-			t.Fatalf("a line of %d octets tests nothing", len(two))
+			t.Fatalf("a line of %d bytes tests nothing", len(two))
 		}
 		text := append(one, two...)
 		for _, tail := range lengths {
@@ -30,7 +30,7 @@ func TestLastLinkBeforeAnyTail(t *testing.T) {
 				file := append(bytes.Clone(text), strings.Repeat(octet, tail/len(octet))...)
 				l, end, err := LastLink(bytes.NewReader(file), int64(len(file)))
 				if err != nil || l.Seq != 2 || l.Hash != hash || end != int64(len(text)) {
-					t.Errorf("%d octets of %s behind a line of %d: %v, %d, %v", tail, what, len(two), l.Seq, end, err)
+					t.Errorf("%d bytes of %s behind a line of %d: %v, %d, %v", tail, what, len(two), l.Seq, end, err)
 				}
 			}
 		}
@@ -38,7 +38,7 @@ func TestLastLinkBeforeAnyTail(t *testing.T) {
 	for _, size := range lengths[1:] {
 		for _, octet := range []string{"\x00", "\n"} {
 			if _, _, err := LastLink(strings.NewReader(strings.Repeat(octet, size)), int64(size)); !errors.Is(err, ErrNoChain) {
-				t.Errorf("%d octets without a line: %v", size, err)
+				t.Errorf("%d bytes without a line: %v", size, err)
 			}
 		}
 	}

@@ -243,23 +243,23 @@ func TestOpenLast(t *testing.T) {
 	for _, counts := range [][]int{{9}, {3, 3, 3}, {-3, 3, 3}, {-3, -6, 0}, {9, 0}} {
 		path := trailOf(t, lines, counts...)
 		alls := 0
-		for octets := int64(0); octets < int64(len(bytes.Join(lines, nil)))+step; octets += step {
-			r, all, err := OpenLast(path, octets)
+		for length := int64(0); length < int64(len(bytes.Join(lines, nil)))+step; length += step {
+			r, all, err := OpenLast(path, length)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := texts(t, r)
 			equal(t, got, whole[len(whole)-len(got):]...)
 			if len(got) < len(whole) && all {
-				t.Fatalf("%v, %d: %d lines are all", counts, octets, len(got))
+				t.Fatalf("%v, %d: %d lines are all", counts, length, len(got))
 			}
 			if counts[0] == 9 && len(counts) == 1 {
 				size := 0
 				for _, line := range got {
 					size += len(line) + 1
 				}
-				if int64(size) > octets || int64(size+len(lines[0])+1) < octets && !all {
-					t.Fatalf("%d octets asked for, %d got", octets, size)
+				if int64(size) > length || int64(size+len(lines[0])+1) < length && !all {
+					t.Fatalf("%d bytes asked for, %d got", length, size)
 				}
 			}
 			if all {

@@ -109,7 +109,7 @@ func (c visitTest) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp.StatusCode != c.status || c.body != "" && body != c.body || resp.ContentLength != c.length && c.length != 0 {
-		t.Errorf("%s, %d octets announced: %q", resp.Status, resp.ContentLength, body)
+		t.Errorf("%s, %d bytes announced: %q", resp.Status, resp.ContentLength, body)
 	}
 	if c.method == http.MethodHead && body != "" {
 		t.Errorf("HEAD has a body: %q", body)

@@ -105,7 +105,7 @@ func TestListingThatIsHardToRead(t *testing.T) {
 				t.Error(page)
 			}
 			if c.err != nil && resp.ContentLength >= 0 {
-				t.Errorf("%d octets are announced of a page that breaks off", resp.ContentLength)
+				t.Errorf("%d bytes are announced of a page that breaks off", resp.ContentLength)
 			}
 		})
 	}
