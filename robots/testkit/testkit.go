@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"testing"
@@ -103,6 +104,15 @@ func Missing(t testing.TB, peer string) {
 		t.Fatalf("%s is not on this machine, and REQUIRE_PEERS=1 asks for it", peer)
 	}
 	t.Skipf("%s is not on this machine", peer)
+}
+
+// TakesSignal skips a test whose child traps sig if the tests themselves were started with sig
+// ignored, as by nohup: a child inherits that, and a shell cannot trap such a signal.
+func TakesSignal(t testing.TB, sig os.Signal) {
+	t.Helper()
+	if signal.Ignored(sig) {
+		t.Skipf("the tests were started with %v ignored", sig)
+	}
 }
 
 // ComplexFile returns a robots.txt that takes more than robots.MaxEffort steps to match against

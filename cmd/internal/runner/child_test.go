@@ -110,6 +110,7 @@ func TestRunChildPassesSignalsOn(t *testing.T) {
 	for _, s := range forwardedSignals {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
+			testkit.TakesSignal(t, s)
 			cmd, out := childInSession(t, script, nil)
 			testkit.Must(t, cmd.Process.Signal(s))
 			expect(t, out, "caught")

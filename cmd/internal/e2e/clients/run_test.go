@@ -172,6 +172,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	h := e2e.NewSetup(t, e2e.Unpaced)
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		t.Run(s.String(), func(t *testing.T) {
+			testkit.TakesSignal(t, s)
 			ready := filepath.Join(t.TempDir(), "ready")
 			// The shell waits in a builtin, so that the trap runs at once.
 			// What it waits for may miss its kill where it has only just been forked: so
