@@ -81,7 +81,7 @@ func TestAdmitByPassword(t *testing.T) {
 		{"an empty password is nobody's, whatever its hash", []policy.Client{{Name: "pass", PasswordHash: hashOf(t, "", bcrypt.MinCost)}}, []admitCase{
 			{"empty", outside, offered("pass", ""), "", policy.ErrLogin, ""},
 		}},
-		{"72 octets", []policy.Client{{Name: "pass", PasswordHash: hashOf(t, long, bcrypt.MinCost)}}, []admitCase{
+		{"72 bytes", []policy.Client{{Name: "pass", PasswordHash: hashOf(t, long, bcrypt.MinCost)}}, []admitCase{
 			{"are a password", outside, offered("pass", long), "pass", nil, ""},
 			{"73 that begin like it are not", outside, offered("pass", long+"x"), "", policy.ErrLogin, ""},
 			{"71 are not", outside, offered("pass", long[1:]), "", policy.ErrLogin, ""},
@@ -184,7 +184,7 @@ func TestHashes(t *testing.T) {
 
 func TestNewRefusesBadClients(t *testing.T) {
 	hash := hashOf(t, "secret", bcrypt.MinCost)
-	book, err := cache.New(cache.Options{Fetcher: file(rules)})
+	robotsCache, err := cache.New(cache.Options{Fetcher: file(rules)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestNewRefusesBadClients(t *testing.T) {
 		"more than a hash":      {{Name: "a", PasswordHash: hash + "."}},
 		"no cost":               {{Name: "a", PasswordHash: "$2y$xx" + hash[6:]}},
 	} {
-		_, err := policy.New(policy.Options{Book: book, Clients: clients})
+		_, err := policy.New(policy.Options{Cache: robotsCache, Clients: clients})
 		if err == nil {
 			t.Errorf("%s: made", name)
 		} else if strings.Contains(err.Error(), "secret") {

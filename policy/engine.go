@@ -14,14 +14,14 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// A Book returns the current robots.txt of an origin. [cache.Cache] is one.
-type Book interface {
+// A Cache returns the current robots.txt of an origin. [cache.Cache] implements it.
+type Cache interface {
 	Lookup(ctx context.Context, q cache.Query, d robots.Dialect) (*cache.Entry, error)
 }
 
 // Options make an Engine.
 type Options struct {
-	Book          Book           // required
+	Cache         Cache          // required
 	Dialect       robots.Dialect // zero: the standard dialect
 	Readings      Readings       // zero: those of the dialect
 	Hosts         []Host         // settings for some hosts; the first entry that matches and has not expired applies
@@ -56,8 +56,8 @@ func New(o Options) (*Engine, error) { return newEngine(o, nil) }
 func (e *Engine) Renew(o Options) (*Engine, error) { return newEngine(o, e) }
 
 func newEngine(o Options, before *Engine) (*Engine, error) {
-	if o.Book == nil {
-		return nil, errors.New("policy: no book of robots.txt files")
+	if o.Cache == nil {
+		return nil, errors.New("policy: no robots.txt cache")
 	}
 	if o.Dialect == (robots.Dialect{}) {
 		o.Dialect = robots.Standard()
@@ -257,7 +257,7 @@ func (e *Engine) RobotsTxt(ctx context.Context, r Request, limits *pace.Limits) 
 		return cache.Ruling{}, ""
 	}
 	d := e.dialect(c.client)
-	entry, err := e.o.Book.Lookup(ctx, e.query(&r, &c), d)
+	entry, err := e.o.Cache.Lookup(ctx, e.query(&r, &c), d)
 	if err != nil {
 		return cache.Ruling{}, ""
 	}
@@ -283,7 +283,7 @@ func (e *Engine) Query(r Request) cache.Query {
 func (e *Engine) applyRobots(ctx context.Context, r *Request, c *requestConfig, d *Decision) robots.Group {
 	dialect := e.dialect(c.client)
 	d.Dialect = dialect.Name
-	entry, err := e.o.Book.Lookup(ctx, e.query(r, c), dialect)
+	entry, err := e.o.Cache.Lookup(ctx, e.query(r, c), dialect)
 	if err != nil {
 		d.Reason, d.Err = ReasonUnreachable, err
 		if ctx.Err() != nil {

@@ -33,11 +33,11 @@ func file(text string) answers {
 
 func engine(t testing.TB, f cache.Fetcher, o policy.Options) *policy.Engine {
 	t.Helper()
-	book, err := cache.New(cache.Options{Fetcher: f})
+	robotsCache, err := cache.New(cache.Options{Fetcher: f})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Book = book
+	o.Cache = robotsCache
 	o.Pace = pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500}
 	e, err := policy.New(o)
 	if err != nil {
@@ -190,8 +190,8 @@ func TestDecideTunnel(t *testing.T) {
 	}
 }
 
-// TestWishesDecideNothing: what a group says of uses is in the Decision beside it.
-func TestWishesDecideNothing(t *testing.T) {
+// TestPreferencesDecideNothing: what a group says of uses is in the Decision beside it.
+func TestPreferencesDecideNothing(t *testing.T) {
 	const text = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nContent-Usage: train-ai=n\nContent-Usage: /free/ train-ai=y\nDisallow: /private\n"
 	signals := robots.Signals{Search: robots.Yes, AITrain: robots.No}
 	e := engine(t, file(text), policy.Options{})
@@ -238,7 +238,7 @@ func TestLongHeadersAreCut(t *testing.T) {
 
 func TestNewRefusesBadOptions(t *testing.T) {
 	if _, err := policy.New(policy.Options{}); err == nil {
-		t.Error("made without a book")
+		t.Error("made without a cache")
 	}
 }
 
@@ -340,7 +340,7 @@ func TestFetchPerToken(t *testing.T) {
 }
 
 // TestReleasedDecisionHoldsNoFile: what a released Decision still says is no part of the file, which is
-// freed as soon as the Book drops it.
+// freed as soon as the cache drops it.
 func TestReleasedDecisionHoldsNoFile(t *testing.T) {
 	text := rules + "Content-Usage: /private/open train-ai=n\n" + strings.Repeat("# padding\n", 2000)
 	e := engine(t, file(text), policy.Options{})
@@ -358,7 +358,7 @@ func TestReleasedDecisionHoldsNoFile(t *testing.T) {
 	}
 	body := weak.Make(&before.Ruling.Result.Body[0])
 	e, before = nil, policy.Decision{}
-	for range 100 { // until the Book's goroutines have let go of the answer
+	for range 100 { // until the cache's goroutines have let go of the answer
 		if runtime.GC(); body.Value() == nil {
 			break
 		}

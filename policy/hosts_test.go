@@ -54,7 +54,7 @@ func TestPatternsThatAreNone(t *testing.T) {
 		if _, err := policy.NewHostPatterns([]string{pattern}); err == nil {
 			t.Errorf("%q is taken", pattern)
 		}
-		if _, err := policy.New(policy.Options{Book: &cache.Cache{}, Hosts: []policy.Host{{Match: pattern}}}); err == nil {
+		if _, err := policy.New(policy.Options{Cache: &cache.Cache{}, Hosts: []policy.Host{{Match: pattern}}}); err == nil {
 			t.Errorf("%q is taken for an entry", pattern)
 		}
 	}
@@ -167,7 +167,7 @@ func TestEntriesThatAreNone(t *testing.T) {
 		"a negative queue":        {Match: "*", Pace: pace.Limits{MaxQueue: -1}},
 		"a negative wait":         {Match: "*", Pace: pace.Limits{MaxWait: -1}},
 	} {
-		if _, err := policy.New(policy.Options{Book: &cache.Cache{}, Hosts: []policy.Host{h}}); err == nil {
+		if _, err := policy.New(policy.Options{Cache: &cache.Cache{}, Hosts: []policy.Host{h}}); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}

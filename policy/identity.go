@@ -34,18 +34,18 @@ var (
 
 // Unmet returns how a User-Agent header and From fail the requirement: ErrNoToken or
 // ErrNoContact; nil: they meet it.
-func (q Require) Unmet(userAgent, from string) error {
-	if q == RequireNothing {
+func (r Require) Unmet(userAgent, from string) error {
+	if r == RequireNothing {
 		return nil
 	}
-	return q.unmetBy(new(agentCache).parse(userAgent), from)
+	return r.unmetBy(new(agentCache).parse(userAgent), from)
 }
 
-func (q Require) unmetBy(said *parsedAgent, from string) error {
+func (r Require) unmetBy(said *parsedAgent, from string) error {
 	switch {
 	case len(said.tokens) == 0:
 		return ErrNoToken
-	case q == RequireToken || said.contact || hasContact(from[:min(len(from), maxHeader)]):
+	case r == RequireToken || said.contact || hasContact(from[:min(len(from), maxHeader)]):
 		return nil
 	}
 	return ErrNoContact

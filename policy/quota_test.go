@@ -92,7 +92,7 @@ func TestClientsThatAreNone(t *testing.T) {
 		"a negative quota":       {PerDay: -1},
 	} {
 		c.Name, c.Networks = "lab-a", here
-		if _, err := policy.New(policy.Options{Book: &cache.Cache{}, Clients: []policy.Client{c}}); err == nil {
+		if _, err := policy.New(policy.Options{Cache: &cache.Cache{}, Clients: []policy.Client{c}}); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}

@@ -102,10 +102,10 @@ func TestWhichReadings(t *testing.T) {
 			}
 		}
 	}
-	if _, err := policy.New(policy.Options{Book: &cache.Cache{}, Readings: 3}); err == nil {
+	if _, err := policy.New(policy.Options{Cache: &cache.Cache{}, Readings: 3}); err == nil {
 		t.Error("readings that there are not are taken")
 	}
-	if _, err := policy.New(policy.Options{Book: &cache.Cache{}, Hosts: []policy.Host{{Match: "*", Readings: 3}}}); err == nil {
+	if _, err := policy.New(policy.Options{Cache: &cache.Cache{}, Hosts: []policy.Host{{Match: "*", Readings: 3}}}); err == nil {
 		t.Error("readings that there are not are taken of an entry")
 	}
 }

@@ -23,7 +23,7 @@ func (e *Engine) AllowsRedirect(ctx context.Context, f fetch.Request, to robots.
 	if c.treatment() == Ignore {
 		return nil
 	}
-	entry, err := e.o.Book.Lookup(ctx, cache.Query{Origin: to, Token: f.Token, Client: f.Client, Direct: true}, e.o.Dialect)
+	entry, err := e.o.Cache.Lookup(ctx, cache.Query{Origin: to, Token: f.Token, Client: f.Client, Direct: true}, e.o.Dialect)
 	if err != nil {
 		return err
 	}

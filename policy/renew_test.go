@@ -15,16 +15,16 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// noBook knows nothing.
-type noBook struct{}
+// emptyCache knows nothing.
+type emptyCache struct{}
 
-func (noBook) Lookup(context.Context, cache.Query, robots.Dialect) (*cache.Entry, error) {
+func (emptyCache) Lookup(context.Context, cache.Query, robots.Dialect) (*cache.Entry, error) {
 	return nil, errors.New("nothing is known")
 }
 
 func made(t *testing.T, clients ...Client) *Engine {
 	t.Helper()
-	e, err := New(Options{Book: noBook{}, Clients: clients})
+	e, err := New(Options{Cache: emptyCache{}, Clients: clients})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func made(t *testing.T, clients ...Client) *Engine {
 
 func renewed(t *testing.T, e *Engine, clients ...Client) *Engine {
 	t.Helper()
-	next, err := e.Renew(Options{Book: noBook{}, Clients: clients})
+	next, err := e.Renew(Options{Cache: emptyCache{}, Clients: clients})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,20 +13,20 @@ import (
 
 // admit makes the checks of a request, or of a CONNECT, that precede the policy's decision. It finds out
 // the origin of a CONNECT; ServeHTTP has found out that of another request.
-func (h *Handler) admit(x *requestState) error {
+func (h *Handler) admit(s *requestState) error {
 	if err := h.o.Ready(); err != nil {
 		return err
 	}
-	q := &x.record.Request
-	if x.request.Method == http.MethodConnect {
-		if q.Origin, x.noURL = connectTarget(x.request); q.Origin.Host != "" {
+	q := &s.record.Request
+	if s.request.Method == http.MethodConnect {
+		if q.Origin, s.noURL = connectTarget(s.request); q.Origin.Host != "" {
 			q.PathQuery = "/"
 		}
 	}
-	if x.noURL != nil {
-		return x.noURL
+	if s.noURL != nil {
+		return s.noURL
 	}
-	return x.rules.admit(q, x.request.Header)
+	return s.rules.admit(q, s.request.Header)
 }
 
 // admit checks that a request has not been through this proxy and that its destination is allowed, and
@@ -50,23 +50,23 @@ func (g *generation) passesThrough(o robots.Origin) bool {
 }
 
 // decide asks the policy about the request, and enforces its decision.
-func (h *Handler) decide(x *requestState) error {
-	x.record.Decision = x.rules.Engine.Decide(x.request.Context(), x.record.Request)
-	return h.enforce(x)
+func (h *Handler) decide(s *requestState) error {
+	s.record.Decision = s.rules.Engine.Decide(s.request.Context(), s.record.Request)
+	return h.enforce(s)
 }
 
 // enforce keeps the robots.txt that the decision rests on, and then returns the refusal as an
 // error, or nil if the proxy only monitors.
-func (h *Handler) enforce(x *requestState) error {
-	err := h.o.Keep(&x.record)
-	x.record.Decision.Release() // the request, or its refusal, may take long
+func (h *Handler) enforce(s *requestState) error {
+	err := h.o.Keep(&s.record)
+	s.record.Decision.Release() // the request, or its refusal, may take long
 	if err != nil {
 		return err
 	}
-	if x.rules.Monitor {
+	if s.rules.Monitor {
 		return nil
 	}
-	return refusalError(&x.record.Decision)
+	return refusalError(&s.record.Decision)
 }
 
 // refusalError returns the error of a refusing decision; nil: it allows the request.
@@ -81,24 +81,24 @@ func refusalError(d *policy.Decision) error {
 }
 
 // waitForSlot counts the request against its client's quota, and waits for its slot.
-func (h *Handler) waitForSlot(x *requestState) error {
-	if x.rules.Monitor {
+func (h *Handler) waitForSlot(s *requestState) error {
+	if s.rules.Monitor {
 		return nil
 	}
 	var err error
-	if x.quota, err = x.rules.Engine.Take(x.record.Request.Client); err != nil {
+	if s.quota, err = s.rules.Engine.Take(s.record.Request.Client); err != nil {
 		return err
 	}
-	if err := x.readAhead(); err != nil {
+	if err := s.readAhead(); err != nil {
 		return err
 	}
-	if x.addr, err = x.rules.chooseAddress(x.request.Context(), x.record.Request.Origin, &x.record.Decision.Pace); err != nil {
+	if s.addr, err = s.rules.chooseAddress(s.request.Context(), s.record.Request.Origin, &s.record.Decision.Pace); err != nil {
 		return err
 	}
 	began := time.Now()
-	x.slot, err = h.o.Pacer.Wait(x.request.Context(), x.shareKey(), x.record.Decision.Pace)
+	s.slot, err = h.o.Pacer.Wait(s.request.Context(), s.shareKey(), s.record.Decision.Pace)
 	if err != nil {
-		x.record.Waited = time.Since(began)
+		s.record.Waited = time.Since(began)
 	}
 	return err
 }
@@ -112,12 +112,12 @@ const maxCredentials = 1 << 10
 // belongs to the client of the tunnel, because clients send credentials with CONNECT only; if
 // the Rules have been replaced since, they have to admit that client as well. The record
 // of a refused client has its address, not the name that it claims.
-func (h *Handler) authenticate(x *requestState) error {
-	q := &x.record.Request
-	by := connInfoFrom(x.request)
-	q.Client = addressOf(x.request.RemoteAddr)
+func (h *Handler) authenticate(s *requestState) error {
+	q := &s.record.Request
+	by := connInfoFrom(s.request)
+	q.Client = addressOf(s.request.RemoteAddr)
 	if by.tunnel != nil {
-		name, err := by.tunnel.owner(x.rules)
+		name, err := by.tunnel.owner(s.rules)
 		if err == nil {
 			q.Client = name
 		}
@@ -126,7 +126,7 @@ func (h *Handler) authenticate(x *requestState) error {
 	if by.client != nil && by.client.tooMany {
 		return errTooManyConns
 	}
-	name, err := x.rules.Engine.Admit(x.request.Context(), q.Client, login(x.request.Header))
+	name, err := s.rules.Engine.Admit(s.request.Context(), q.Client, login(s.request.Header))
 	if err != nil {
 		return err
 	}

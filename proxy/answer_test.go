@@ -159,7 +159,7 @@ func TestAcceptsJSON(t *testing.T) {
 	}
 }
 
-func TestProxyStatusBearsStrangersOctets(t *testing.T) {
+func TestProxyStatusEscapesStrangersBytes(t *testing.T) {
 	got := proxyStatus(answer{token: "http_request_denied"}, problem{Explanation: explain.Explanation{Reason: "rule", Rule: "/a\"\\\r\n\x1bé", Line: 3, Group: "*"}})
 	if strings.ContainsAny(got, "\r\n\x1b") || !strings.HasPrefix(got, `robotsproxy; error=http_request_denied; details="rule: `) {
 		t.Errorf("got %q", got)
@@ -174,8 +174,8 @@ func TestProxyStatusWithoutAnError(t *testing.T) {
 
 // RFC 6585 4: who is told that there are too many is told when to try again.
 func TestTooManyLoginsAreToldWhenToTryAgain(t *testing.T) {
-	h, x := &Handler{}, &requestState{rules: &generation{}}
-	if p := h.describe(x, answerTo(policy.ErrTooManyLogins), policy.ErrTooManyLogins); p.RetryAfter != 1 {
+	h, s := &Handler{}, &requestState{rules: &generation{}}
+	if p := h.describe(s, answerTo(policy.ErrTooManyLogins), policy.ErrTooManyLogins); p.RetryAfter != 1 {
 		t.Errorf("Retry-After: %d", p.RetryAfter)
 	}
 }

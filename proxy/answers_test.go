@@ -41,8 +41,8 @@ var hostileAnswers = []struct {
 	{"xchunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "", false, nil},
 	{"gzip, chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "", false, nil},
 	{"chunked twice", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "", false, nil},
-	{"octets behind the body", "HTTP/1.1 200 OK\r\n" + whole + stray, 200, "ok", false, nil},
-	{"fewer octets than the length", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", 200, "ok", true, nil},
+	{"bytes behind the body", "HTTP/1.1 200 OK\r\n" + whole + stray, 200, "ok", false, nil},
+	{"fewer bytes than the length", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", 200, "ok", true, nil},
 	{"a body of a 204", "HTTP/1.1 204 No Content\r\nContent-Length: 45\r\n\r\n" + stray, 204, "", false, http.Header{"Content-Length": nil}},
 	{"chunks of a 204", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 204, "", false, nil},
 	{"a body of a 304", "HTTP/1.1 304 Not Modified\r\nContent-Length: 45\r\n\r\n" + stray, 304, "", false, http.Header{"Content-Length": nil}},
@@ -138,7 +138,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// readRaw writes octets and reads answers until the final one has been read.
+// readRaw writes bytes and reads answers until the final one has been read.
 func readRaw(conn net.Conn, data string) (*http.Response, string, error) {
 	defer conn.Close()
 	io.WriteString(conn, data)

@@ -133,7 +133,7 @@ func TestWhoMayComeIn(t *testing.T) {
 		{"password/wrong, open", byPassword, true, basic("lab-a", secret+"x"), 407, "127.0.0.1"},
 		{"password/unknown name", byPassword, false, basic("lab-b", secret), 407, "127.0.0.1"},
 		{"password/empty", byPassword, false, basic("lab-a", ""), 407, "127.0.0.1"},
-		{"password/73 octets", byPassword, false, basic("lab-a", strings.Repeat("x", 73)), 407, "127.0.0.1"},
+		{"password/73 bytes", byPassword, false, basic("lab-a", strings.Repeat("x", 73)), 407, "127.0.0.1"},
 		{"password/malformed", byPassword, false, "Proxy-Authorization: Basic " + secret + "\r\n", 407, "127.0.0.1"},
 		{"password/Bearer", byPassword, false, strings.Replace(right, "Basic", "Bearer", 1), 407, "127.0.0.1"},
 		{"password/Digest", byPassword, false, "Proxy-Authorization: Digest username=\"lab-a\"\r\n", 407, "127.0.0.1"},

@@ -19,57 +19,57 @@ import (
 // serveConnect answers CONNECT. It checks the form, address and port of the request, and
 // whether the host is denied; the requests inside have identities of their own. It dials the
 // origin first, so that the client sees a 502 if the origin cannot be reached.
-func (h *Handler) serveConnect(x *requestState) {
-	defer x.waitForTunnel()
-	defer x.releaseSlot()
-	if err := h.admit(x); err != nil {
-		h.finish(x, err)
+func (h *Handler) serveConnect(s *requestState) {
+	defer s.waitForTunnel()
+	defer s.releaseSlot()
+	if err := h.admit(s); err != nil {
+		h.finish(s, err)
 		return
 	}
-	o := x.record.Request.Origin
-	if x.rules.passesThrough(o) {
-		h.finish(x, h.passThrough(x, o))
+	o := s.record.Request.Origin
+	if s.rules.passesThrough(o) {
+		h.finish(s, h.passThrough(s, o))
 		return
 	}
-	if err := h.intercept(x, o); err != nil {
-		h.finish(x, err)
+	if err := h.intercept(s, o); err != nil {
+		h.finish(s, err)
 	}
 }
 
 // intercept makes an intercepted tunnel and hands it to the inner server. It writes a record
 // only if it fails.
-func (h *Handler) intercept(x *requestState, o robots.Origin) error {
+func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	var limits pace.Limits
-	if !x.rules.Monitor { // else a denied host is recorded with the requests inside
-		d := x.rules.Engine.DecideConnect(x.record.Request)
+	if !s.rules.Monitor { // else a denied host is recorded with the requests inside
+		d := s.rules.Engine.DecideConnect(s.record.Request)
 		if d.Verdict != policy.Allow {
-			x.record.Decision = d
+			s.record.Decision = d
 			return errRefused
 		}
 		limits = d.Pace
 	}
-	err := h.reach(x, o, limits)
+	err := h.reach(s, o, limits)
 	for range maxRedials { // if the host's address cannot be dialled
 		if !errors.Is(err, egress.ErrElsewhere) {
 			break
 		}
-		err = h.reach(x, o, limits)
+		err = h.reach(s, o, limits)
 	}
 	if err != nil {
 		return err
 	}
-	held, err := h.o.Memory.Open(x.shareKey(), time.Now())
+	held, err := h.o.Memory.Open(s.shareKey(), time.Now())
 	if err != nil {
 		return err
 	}
-	t, err := h.acceptTunnel(x, o, &h.counts.intercepted)
+	t, err := h.acceptTunnel(s, o, &h.counts.intercepted)
 	if err != nil {
 		held.End()
 		return err
 	}
 	t.memory = held
 	defer h.hijacked.remove(t.Conn)
-	inner, err := h.handshake(x.rules, t)
+	inner, err := h.handshake(s.rules, t)
 	if err != nil || !h.handoff.give(inner) {
 		h.o.Log.Debug("a tunnel ended before its first request", "origin", o.String(), "error", err)
 		h.counts.unused.Add(1)
@@ -82,27 +82,27 @@ func (h *Handler) intercept(x *requestState, o robots.Origin) error {
 const maxRedials = 3
 
 // reach makes sure that the origin can be connected to, within the concurrency limit.
-func (h *Handler) reach(x *requestState, o robots.Origin, limits pace.Limits) error {
-	ctx := x.request.Context()
-	if !x.rules.Monitor {
+func (h *Handler) reach(s *requestState, o robots.Origin, limits pace.Limits) error {
+	ctx := s.request.Context()
+	if !s.rules.Monitor {
 		var err error
-		if x.addr, err = x.rules.chooseAddress(ctx, o, &limits); err == nil {
-			x.slot, err = h.o.Pacer.WaitConnect(ctx, x.shareKey(), limits)
+		if s.addr, err = s.rules.chooseAddress(ctx, o, &limits); err == nil {
+			s.slot, err = h.o.Pacer.WaitConnect(ctx, s.shareKey(), limits)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	defer x.releaseSlot()
-	return x.rules.Egress.At(x.addr).Reach(ctx, o)
+	defer s.releaseSlot()
+	return s.rules.Egress.At(s.addr).Reach(ctx, o)
 }
 
 // acceptTunnel answers a CONNECT and makes its connection a tunnel, which kind counts. The
 // caller removes the tunnel from h.hijacked when it is handed over or closed.
-func (h *Handler) acceptTunnel(x *requestState, o robots.Origin, kind *flowCounter) (*tunnelConn, error) {
-	accept := x.acceptStream
-	if x.request.ProtoMajor == 1 {
-		accept = x.acceptHTTP1
+func (h *Handler) acceptTunnel(s *requestState, o robots.Origin, kind *flowCounter) (*tunnelConn, error) {
+	accept := s.acceptStream
+	if s.request.ProtoMajor == 1 {
+		accept = s.acceptHTTP1
 	}
 	conn, buffered, err := accept()
 	if err != nil {
@@ -112,17 +112,17 @@ func (h *Handler) acceptTunnel(x *requestState, o robots.Origin, kind *flowCount
 		conn.Close()
 		return nil, http.ErrServerClosed
 	}
-	client := x.record.Request.Client
-	pass := x.rules.Engine.Pass(client, addressOf(x.request.RemoteAddr))
+	client := s.record.Request.Client
+	pass := s.rules.Engine.Pass(client, addressOf(s.request.RemoteAddr))
 	t := &tunnelConn{Conn: conn, counter: kind, buffered: buffered, pass: pass, origin: o, authority: authority(o)}
-	t.admitted.Store(&admission{client, x.rules.number})
+	t.admitted.Store(&admission{client, s.rules.number})
 	kind.begin()
 	return t, nil
 }
 
 // acceptHTTP1 takes over an HTTP/1 connection and answers its CONNECT.
-func (x *requestState) acceptHTTP1() (net.Conn, *bufio.Reader, error) {
-	conn, buffered, err := x.hijack()
+func (s *requestState) acceptHTTP1() (net.Conn, *bufio.Reader, error) {
+	conn, buffered, err := s.hijack()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -178,72 +178,72 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 }
 
 // passThrough decides about a tunnel by its host alone and passes it through.
-func (h *Handler) passThrough(x *requestState, o robots.Origin) error {
-	x.record.Decision = x.rules.Engine.DecideTunnel(x.request.Context(), x.record.Request)
-	err := h.enforce(x)
+func (h *Handler) passThrough(s *requestState, o robots.Origin) error {
+	s.record.Decision = s.rules.Engine.DecideTunnel(s.request.Context(), s.record.Request)
+	err := h.enforce(s)
 	if err == nil {
-		err = h.waitForSlot(x)
+		err = h.waitForSlot(s)
 	}
 	if err != nil {
 		return err
 	}
-	origin, err := x.rules.Egress.At(x.addr).Dial(x.request.Context(), o.Host, o.Port)
+	origin, err := s.rules.Egress.At(s.addr).Dial(s.request.Context(), o.Host, o.Port)
 	if err != nil {
 		return err
 	}
 	defer origin.Close()
-	if err := x.Ready(x.request.Context()); err != nil {
+	if err := s.Ready(s.request.Context()); err != nil {
 		return err
 	}
-	x.Sent()
-	if err := x.detachSlot(); err != nil {
+	s.Sent()
+	if err := s.detachSlot(); err != nil {
 		return err
 	}
-	t, err := h.acceptTunnel(x, o, &h.counts.passedThrough)
+	t, err := h.acceptTunnel(s, o, &h.counts.passedThrough)
 	if err != nil {
 		return err
 	}
 	defer h.hijacked.remove(t.Conn)
 	defer t.Close()
-	x.record.Status = http.StatusOK
-	x.record.Bytes, err = relay(rawConn(t.Conn), t.buffered, origin, true, h.o.Silence)
+	s.record.Status = http.StatusOK
+	s.record.Bytes, err = relay(rawConn(t.Conn), t.buffered, origin, true, h.o.Silence)
 	return err
 }
 
 // acceptStream answers a CONNECT that came by HTTP/2 and makes a connection of its
-// stream. The caller of the request ends with x.waitForTunnel.
-func (x *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
-	client := http.NewResponseController(x.client)
-	header := x.client.Header()
+// stream. The caller of the request ends with s.waitForTunnel.
+func (s *requestState) acceptStream() (net.Conn, *bufio.Reader, error) {
+	client := http.NewResponseController(s.client)
+	header := s.client.Header()
 	header["Content-Type"], header["Date"] = nil, nil // an established tunnel has neither
-	x.response.headSent = true
-	x.client.WriteHeader(http.StatusOK)
+	s.response.headSent = true
+	s.client.WriteHeader(http.StatusOK)
 	if err := client.Flush(); err != nil {
 		return nil, nil, err
 	}
 	sent, toClient := net.Pipe()
 	received, fromClient := net.Pipe()
-	x.tunnel.conn = &streamConn{Conn: sent, received: received, remote: remoteAddr(x.request), client: client}
-	body := x.request.Body
-	x.tunnel.copies.Go(func() {
+	s.tunnel.conn = &streamConn{Conn: sent, received: received, remote: remoteAddr(s.request), client: client}
+	body := s.request.Body
+	s.tunnel.copies.Go(func() {
 		io.Copy(fromClient, body)
 		fromClient.Close()
 	})
-	x.tunnel.copies.Go(func() {
-		io.Copy(flushWriter{x.client, client}, toClient)
-		x.tunnel.conn.end()
+	s.tunnel.copies.Go(func() {
+		io.Copy(flushWriter{s.client, client}, toClient)
+		s.tunnel.conn.end()
 		toClient.Close()
 		body.Close() // ends the other copy
 	})
-	return x.tunnel.conn, bufio.NewReader(received), nil
+	return s.tunnel.conn, bufio.NewReader(received), nil
 }
 
 // waitForTunnel waits until the tunnel of a stream has ended, if there is one. net/http ends the
 // stream when the handler returns.
-func (x *requestState) waitForTunnel() {
-	x.releaseRules() // the requests inside have generations of their own
-	x.tunnel.copies.Wait()
-	if x.tunnel.conn != nil && x.tunnel.conn.broken.Load() {
+func (s *requestState) waitForTunnel() {
+	s.releaseRules() // the requests inside have generations of their own
+	s.tunnel.copies.Wait()
+	if s.tunnel.conn != nil && s.tunnel.conn.broken.Load() {
 		panic(http.ErrAbortHandler) // net/http resets the stream
 	}
 }

@@ -49,45 +49,45 @@ func (r *Rules) fromCopy(ctx context.Context, q policy.Request, upgrade string, 
 // answerFromCopy answers a request for robots.txt with the cached copy, which the cache
 // fetches if it is not known. So clients cannot make the proxy ask the origin more often than
 // the cache does. answered reports whether the request has been answered.
-func (h *Handler) answerFromCopy(x *requestState) (answered bool, err error) {
-	rec := &x.record
+func (h *Handler) answerFromCopy(s *requestState) (answered bool, err error) {
+	rec := &s.record
 	if rec.Decision.Reason != policy.ReasonRobotsTxt {
 		return false, nil
 	}
-	ctx := x.request.Context()
-	if rec.Cached = x.rules.fromCopy(ctx, rec.Request, upgradeTo(x.request.Header), &rec.Decision); !rec.Cached {
+	ctx := s.request.Context()
+	if rec.Cached = s.rules.fromCopy(ctx, rec.Request, upgradeTo(s.request.Header), &rec.Decision); !rec.Cached {
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
 		return false, nil
 	}
 	a := rec.Decision.Ruling.Result
-	err = x.work.Hold(int64(len(a.Body))) // the cache may drop it before it is sent
+	err = s.work.Hold(int64(len(a.Body))) // the cache may drop it before it is sent
 	if err == nil {
-		err = h.refusals.pace(ctx, x.shareKey()) // it has a record, and takes no slot
+		err = h.refusals.pace(ctx, s.shareKey()) // it has a record, and takes no slot
 	}
 	if err != nil {
 		rec.Cached, rec.Decision.Ruling = false, cache.Ruling{}
 		return false, err
 	}
 	rec.Decision.Ruling.File = nil
-	header := x.Header()
+	header := s.Header()
 	modified := copyHeader(header, a, time.Now())
 	addVia(header, h.via)
-	x.response.length = int64(len(a.Body))
-	x.watch.begin(x)
-	defer x.watch.stop()
+	s.response.length = int64(len(a.Body))
+	s.watch.begin(s)
+	defer s.watch.stop()
 	if a.Status == http.StatusOK {
-		http.ServeContent(x, x.request, "", modified, bytes.NewReader(a.Body)) // conditions and ranges (RFC 9110 13, 14)
+		http.ServeContent(s, s.request, "", modified, bytes.NewReader(a.Body)) // conditions and ranges (RFC 9110 13, 14)
 	} else {
 		header.Set("Content-Length", strconv.Itoa(len(a.Body)))
-		x.WriteHeader(a.Status)
-		if x.request.Method != http.MethodHead {
-			x.Write(a.Body)
+		s.WriteHeader(a.Status)
+		if s.request.Method != http.MethodHead {
+			s.Write(a.Body)
 		}
 	}
-	x.flushLast()
-	return true, x.response.failure
+	s.flushLast()
+	return true, s.response.failure
 }
 
 // copyHeader fills in the header of an answer from a copy, and gives when the file was

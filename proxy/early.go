@@ -28,12 +28,12 @@ type earlyResponse struct {
 }
 
 // end waits until the queue is sent to the client, or cannot be.
-func (e *earlyResponses) end() {
-	e.mu.Lock()
-	e.ended = true
-	if e.queue != nil {
-		close(e.queue)
+func (r *earlyResponses) end() {
+	r.mu.Lock()
+	r.ended = true
+	if r.queue != nil {
+		close(r.queue)
 	}
-	e.mu.Unlock()
-	e.sent.Wait()
+	r.mu.Unlock()
+	r.sent.Wait()
 }

@@ -21,51 +21,51 @@ import (
 
 // finish writes the record of a request that ended with err, if not nil. Then it refuses the
 // request if no response has begun, and breaks off a response that has.
-func (h *Handler) finish(x *requestState, err error) {
-	rec := &x.record
+func (h *Handler) finish(s *requestState, err error) {
+	rec := &s.record
 	if errors.Is(err, context.Canceled) && h.aborting.Load() {
 		err = errAborted // it was not the client
 	}
 	var a answer
 	var wait time.Duration
-	if err != nil && !x.response.headSent {
-		a, wait, err = h.chooseAnswer(x, err)
+	if err != nil && !s.response.headSent {
+		a, wait, err = h.chooseAnswer(s, err)
 	}
 	if errors.Is(err, egress.ErrParent) && h.parentLog.allow() {
 		h.o.Log.Warn("the parent proxy does not serve", "error", err)
 	}
-	x.recordPace(err)
-	x.releaseSlot() // the origin has done its part: a client that does not read holds up nobody else
-	if !x.sent.Load() {
-		x.quota.GiveBack()
+	s.recordPace(err)
+	s.releaseSlot() // the origin has done its part: a client that does not read holds up nobody else
+	if !s.sent.Load() {
+		s.quota.GiveBack()
 	}
 	rec.Took = time.Since(rec.Time)
-	x.recorded = true
-	if werr := h.writeRecord(rec, err); werr != nil && !x.response.headSent {
+	s.recorded = true
+	if werr := h.writeRecord(rec, err); werr != nil && !s.response.headSent {
 		err, a = werr, answerTo(werr)
 	}
 	switch {
-	case x.response.headSent && err != nil:
-		x.abort()
+	case s.response.headSent && err != nil:
+		s.abort()
 	case err != nil:
-		h.refusals.wait(x.request.Context(), wait)
-		h.refuse(x, a, err)
+		h.refusals.wait(s.request.Context(), wait)
+		h.refuse(s, a, err)
 	}
-	x.drainUpload()
+	s.drainUpload()
 }
 
 // chooseAnswer gives the answer to a request that failed with err, puts it into the record, and
 // says how long the answer has to wait. A client with too many such waits is refused for
 // that, with the error that settle gives instead of err.
-func (h *Handler) chooseAnswer(x *requestState, err error) (a answer, wait time.Duration, _ error) {
-	rec := &x.record
+func (h *Handler) chooseAnswer(s *requestState, err error) (a answer, wait time.Duration, _ error) {
+	rec := &s.record
 	a = answerTo(err)
-	if !x.sent.Load() {
+	if !s.sent.Load() {
 		a.override(&rec.Decision)
 		rec.Monitor = rec.Monitor && rec.Decision.Verdict == policy.Allow // monitor mode does not allow what is refused here
 		if isRateLimited(rec) {
 			var ok bool
-			if wait, ok = h.refusals.take(x.shareKey()); !ok {
+			if wait, ok = h.refusals.take(s.shareKey()); !ok {
 				err = errRefusedOften
 				a = answerTo(err)
 				a.override(&rec.Decision)
@@ -77,7 +77,7 @@ func (h *Handler) chooseAnswer(x *requestState, err error) (a answer, wait time.
 }
 
 // recoverPanic ends the request that has caused a panic, and logs the panic.
-func (h *Handler) recoverPanic(x *requestState) {
+func (h *Handler) recoverPanic(s *requestState) {
 	fault := recover()
 	if fault == nil {
 		return
@@ -85,11 +85,11 @@ func (h *Handler) recoverPanic(x *requestState) {
 	if fault == http.ErrAbortHandler {
 		panic(fault)
 	}
-	h.o.Log.Error("a request was lost to a fault", "id", x.record.ID, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
-	if x.recorded {
+	h.o.Log.Error("a request was lost to a fault", "id", s.record.ID, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+	if s.recorded {
 		panic(http.ErrAbortHandler)
 	}
-	h.finish(x, errInternal)
+	h.finish(s, errInternal)
 }
 
 // noRoomRetry is the Retry-After of a request whose robots.txt found no space in the
@@ -97,13 +97,13 @@ func (h *Handler) recoverPanic(x *requestState) {
 const noRoomRetry = 10 * time.Minute
 
 // refuse sends a refusal to the client. The record has been written.
-func (h *Handler) refuse(x *requestState, a answer, err error) {
-	p := h.describe(x, a, err)
-	x.response.headSent = true
-	if a.status == statusClientLeft || x.early.clientLeft {
+func (h *Handler) refuse(s *requestState, a answer, err error) {
+	p := h.describe(s, a, err)
+	s.response.headSent = true
+	if a.status == statusClientLeft || s.early.clientLeft {
 		panic(http.ErrAbortHandler)
 	}
-	header := x.client.Header()
+	header := s.client.Header()
 	clear(header)
 	maps.Copy(header, ownHeader(a, p))
 	if a.status == http.StatusProxyAuthRequired {
@@ -114,36 +114,36 @@ func (h *Handler) refuse(x *requestState, a answer, err error) {
 	}
 	body := p.text()
 	header.Set("Content-Type", "text/plain; charset=utf-8")
-	if acceptsJSON(x.request.Header["Accept"]) {
+	if acceptsJSON(s.request.Header["Accept"]) {
 		header.Set("Content-Type", "application/problem+json")
 		body, _ = json.Marshal(p) // strings and numbers: cannot fail
 		body = append(audit.EscapeJSON(body), '\n')
 	}
-	if errors.Is(err, memory.ErrShort) && x.request.ProtoMajor == 2 {
+	if errors.Is(err, memory.ErrShort) && s.request.ProtoMajor == 2 {
 		body = nil // the stream would take memory until its client lets the body through (RFC 9113 5.2)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	x.setConnectionClose()
-	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(x.request) != nil { // clients send a login with CONNECT only
+	s.setConnectionClose()
+	if a.reason == policy.ReasonLimit || a.reason == policy.ReasonAuth && tunnelOf(s.request) != nil { // clients send a login with CONNECT only
 		header.Set("Connection", "close")
 	}
-	x.watch.ended.Store(false) // the refusal has its own time limit
-	x.beginWrite()
-	x.watch.begin(x)
-	defer x.watch.stop()
-	x.client.WriteHeader(a.status)
-	if x.request.Method != http.MethodHead && len(body) > 0 {
-		x.client.Write(body) // the record is written, so an error does not matter
-		http.NewResponseController(x.client).Flush()
+	s.watch.ended.Store(false) // the refusal has its own time limit
+	s.beginWrite()
+	s.watch.begin(s)
+	defer s.watch.stop()
+	s.client.WriteHeader(a.status)
+	if s.request.Method != http.MethodHead && len(body) > 0 {
+		s.client.Write(body) // the record is written, so an error does not matter
+		http.NewResponseController(s.client).Flush()
 	}
 }
 
 // describe returns what the refused client reads.
-func (h *Handler) describe(x *requestState, a answer, err error) problem {
-	q, d := &x.record.Request, &x.record.Decision
-	p := newProblem(a, explain.Of(d), x.rules.UserAgent != "", x.record.ID)
+func (h *Handler) describe(s *requestState, a answer, err error) problem {
+	q, d := &s.record.Request, &s.record.Decision
+	p := newProblem(a, explain.Of(d), s.rules.UserAgent != "", s.record.ID)
 	p.CrawlDelay = d.Pace.CrawlDelay.Seconds() // also for a request for robots.txt, which does not need one itself
-	if mayMeanProxy(x, err) {
+	if mayMeanProxy(s, err) {
 		p.Advice += " " + seeGuide
 	}
 	if q.Origin.Host != "" && q.Method != http.MethodConnect {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	mostHeap       = 8 << 20 // octets that may be in use after a flood, more than before
+	mostHeap       = 8 << 20 // bytes that may be in use after a flood, more than before
 	mostGoroutines = 20      // likewise: a connection that is kept to the origin has three
 )
 

@@ -45,80 +45,80 @@ func (l pipelineLog) Printf(format string, v ...any) {
 }
 
 // forward sends the request through the pipeline, and the response to the client.
-func (h *Handler) forward(x *requestState) error {
-	ctx, cancel := context.WithCancelCause(context.WithValue(x.request.Context(), stateKey{}, x))
+func (h *Handler) forward(s *requestState) error {
+	ctx, cancel := context.WithCancelCause(context.WithValue(s.request.Context(), stateKey{}, s))
 	defer cancel(nil)
-	x.cancel = cancel
-	r := x.request.WithContext(ctx)
-	r.URL, r.Host, r.RequestURI = x.url, x.url.Host, ""
-	h.prepareRequest(x, r)
+	s.cancel = cancel
+	r := s.request.WithContext(ctx)
+	r.URL, r.Host, r.RequestURI = s.url, s.url.Host, ""
+	h.prepareRequest(s, r)
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &clientBody{r.Body, x, r.Trailer}
+		r.Body = &clientBody{r.Body, s, r.Trailer}
 		// An origin may respond before it has read the whole body. Without full duplex
 		// net/http would then discard a part of the body that is still being sent.
-		http.NewResponseController(x.client).EnableFullDuplex() // HTTP/2 needs none
+		http.NewResponseController(s.client).EnableFullDuplex() // HTTP/2 needs none
 	}
-	x.watch.begin(x)
-	defer x.watch.stop()
-	x.slot.Follow(x)
-	h.pipeline.ServeHTTP(x, r)
+	s.watch.begin(s)
+	defer s.watch.stop()
+	s.slot.Follow(s)
+	h.pipeline.ServeHTTP(s, r)
 	switch {
-	case x.response.upgraded != nil:
-		x.watch.stop() // the relay has a watch of its own
-		return h.upgrade(x)
-	case x.response.failure != nil:
-	case x.response.length >= 0 && x.record.Bytes > 0:
-		x.flushLast()
-	case x.response.length < 0 && x.response.body.x != nil && ctx.Err() != nil:
+	case s.response.upgraded != nil:
+		s.watch.stop() // the relay has a watch of its own
+		return h.upgrade(s)
+	case s.response.failure != nil:
+	case s.response.length >= 0 && s.record.Bytes > 0:
+		s.flushLast()
+	case s.response.length < 0 && s.response.body.state != nil && ctx.Err() != nil:
 		// The client left before it read the end. The origin may have ended without an
 		// error, because the proxy closed the connection.
-		x.fail(context.Cause(ctx))
+		s.fail(context.Cause(ctx))
 	}
-	return x.response.failure
+	return s.response.failure
 }
 
 // roundTrip sends a request of the pipeline. It keeps an error in the requestState and mutes the
 // pipeline, which would write a response of its own.
 func (h *Handler) roundTrip(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Response, error) {
-	x := r.Context().Value(stateKey{}).(*requestState)
-	x.connecting.Store(true)
-	resp, err := x.rules.Egress.At(x.addr).Send(r.Context(), r, x)
-	x.early.end()
+	s := r.Context().Value(stateKey{}).(*requestState)
+	s.connecting.Store(true)
+	resp, err := s.rules.Egress.At(s.addr).Send(r.Context(), r, s)
+	s.early.end()
 	if err == nil {
 		err = checkResponse(r, resp)
 	}
-	if err == nil && x.early.clientLeft {
+	if err == nil && s.early.clientLeft {
 		resp.Body.Close()
-		err = context.Cause(x.request.Context())
+		err = context.Cause(s.request.Context())
 	}
-	h.adaptPace(x, resp, err)
+	h.adaptPace(s, resp, err)
 	if err != nil {
-		if upload := x.upload.err.Load(); upload != nil && !x.refused.Load() {
+		if upload := s.upload.err.Load(); upload != nil && !s.refused.Load() {
 			err = *upload // it is not the origin's fault
 		}
-		return nil, x.mute(err)
+		return nil, s.mute(err)
 	}
-	x.record.Preferences = audit.PreferencesOf(resp.Header)
+	s.record.Preferences = audit.PreferencesOf(resp.Header)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		x.response.muted, x.response.upgraded = true, resp
+		s.response.muted, s.response.upgraded = true, resp
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: http.NoBody}, nil
 	}
 	connection := resp.Header["Connection"]
 	prepareResponse(resp.StatusCode, resp.Header, h.via)
 	stripTrailer(resp.Trailer, connection)
 	// The pipeline would copy each value.
-	maps.Copy(x.client.Header(), resp.Header)
-	x.response.length = resp.ContentLength
+	maps.Copy(s.client.Header(), resp.Header)
+	s.response.length = resp.ContentLength
 	if isEventStream(resp.Header.Get("Content-Type")) {
-		if err := x.detachSlot(); err != nil {
+		if err := s.detachSlot(); err != nil {
 			resp.Body.Close()
-			return nil, x.mute(err)
+			return nil, s.mute(err)
 		}
 	}
 	resp.Header = nil
 	if resp.Body != http.NoBody {
-		x.response.body = originBody{resp.Body, x, resp, connection}
-		resp.Body = &x.response.body
+		s.response.body = originBody{resp.Body, s, resp, connection}
+		resp.Body = &s.response.body
 	}
 	return resp, nil
 }
@@ -139,9 +139,9 @@ func checkResponse(r *http.Request, resp *http.Response) error {
 }
 
 // mute keeps why there is no response, and keeps the pipeline's response from the client.
-func (x *requestState) mute(err error) error {
-	x.response.muted = true
-	x.fail(err)
+func (s *requestState) mute(err error) error {
+	s.response.muted = true
+	s.fail(err)
 	return err
 }
 
@@ -152,16 +152,16 @@ func isEventStream(contentType string) bool {
 
 // adaptPace slows down for an origin that asks for it, or is slow. A request with a body is
 // not timed, because the time depends on the client too.
-func (h *Handler) adaptPace(x *requestState, resp *http.Response, err error) {
-	if x.slot == nil {
+func (h *Handler) adaptPace(s *requestState, resp *http.Response, err error) {
+	if s.slot == nil {
 		return
 	}
 	fine := err == nil && resp.StatusCode < http.StatusBadRequest
-	if (err == nil || isTimeout(err)) && x.request.ContentLength == 0 {
-		x.slot.Answered(fine)
+	if (err == nil || isTimeout(err)) && s.request.ContentLength == 0 {
+		s.slot.Answered(fine)
 	}
-	if !fine && err == nil && x.rules.BackOff && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
-		x.record.BackOff = x.slot.BackOff(retryAfter(resp.Header.Get("Retry-After"), time.Now()))
+	if !fine && err == nil && s.rules.BackOff && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
+		s.record.BackOff = s.slot.BackOff(retryAfter(resp.Header.Get("Retry-After"), time.Now()))
 	}
 }
 
@@ -179,7 +179,7 @@ func retryAfter(v string, now time.Time) time.Duration {
 }
 
 // prepareRequest turns the header of a client's request into that of the request to the origin.
-func (h *Handler) prepareRequest(x *requestState, r *http.Request) {
+func (h *Handler) prepareRequest(s *requestState, r *http.Request) {
 	r.Trailer = announcedTrailer(r)
 	upgrade := ""
 	if !r.ProtoAtLeast(2, 0) && r.ProtoAtLeast(1, 1) {
@@ -189,16 +189,16 @@ func (h *Handler) prepareRequest(x *requestState, r *http.Request) {
 	if upgrade != "" {
 		r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	}
-	if ua := x.record.Request.UserAgent; ua != "" {
+	if ua := s.record.Request.UserAgent; ua != "" {
 		if sent := r.Header["User-Agent"]; len(sent) != 1 || sent[0] != ua {
 			r.Header["User-Agent"] = []string{ua}
 		}
 	} else {
 		r.Header["User-Agent"] = nil // else net/http would add its own
 	}
-	switch from := x.record.Request.From; {
-	case x.rules.from != nil:
-		r.Header["From"] = x.rules.from
+	switch from := s.record.Request.From; {
+	case s.rules.from != nil:
+		r.Header["From"] = s.rules.from
 	case from != "" && r.Header["From"] == nil: // Connection names From, but the decision depends on it
 		r.Header["From"] = []string{from}
 	}
@@ -208,8 +208,8 @@ func (h *Handler) prepareRequest(x *requestState, r *http.Request) {
 
 // upgrade answers 101 and relays between the two connections until both directions have
 // ended. It gives the concurrency slot back; the limit of streams applies instead.
-func (h *Handler) upgrade(x *requestState) error {
-	resp := x.response.upgraded
+func (h *Handler) upgrade(s *requestState) error {
+	resp := s.response.upgraded
 	origin, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {
 		return fmt.Errorf("upgrade: %T cannot be written to", resp.Body)
@@ -218,10 +218,10 @@ func (h *Handler) upgrade(x *requestState) error {
 	protocol := resp.Header.Get("Upgrade")
 	prepareResponse(resp.StatusCode, resp.Header, h.via)
 	resp.Header["Connection"], resp.Header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
-	if err := x.detachSlot(); err != nil {
+	if err := s.detachSlot(); err != nil {
 		return err
 	}
-	conn, buffered, err := x.hijack()
+	conn, buffered, err := s.hijack()
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
@@ -232,7 +232,7 @@ func (h *Handler) upgrade(x *requestState) error {
 	defer h.hijacked.remove(conn)
 	h.counts.upgraded.begin()
 	defer h.counts.upgraded.end()
-	x.record.Status = resp.StatusCode
+	s.record.Status = resp.StatusCode
 	resp.Body = nil
 	err = conn.SetWriteDeadline(time.Now().Add(h.o.Silence))
 	if err == nil {
@@ -244,6 +244,6 @@ func (h *Handler) upgrade(x *requestState) error {
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
-	x.record.Bytes, err = relay(rawConn(conn), buffered, origin, false, h.o.Silence)
+	s.record.Bytes, err = relay(rawConn(conn), buffered, origin, false, h.o.Silence)
 	return err
 }

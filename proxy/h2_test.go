@@ -336,21 +336,21 @@ func TestHTTP2Trailers(t *testing.T) {
 type recordCounter struct {
 	net.Conn
 	n          int
-	head, left int // octets of the head of the one that comes, and of its content that are to come
+	head, left int // bytes of the head of the one that comes, and of its content that are to come
 	length     int
 }
 
 func (c *recordCounter) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	for _, octet := range b[:n] {
+	for _, next := range b[:n] {
 		switch {
 		case c.left > 0:
 			c.left--
 		case c.head < 4: // RFC 8446 5.1: the length is in the last two of five
 			c.head++
-			c.length = int(octet)
+			c.length = int(next)
 		default:
-			c.head, c.left = 0, c.length<<8|int(octet)
+			c.head, c.left = 0, c.length<<8|int(next)
 			c.n++
 		}
 	}

@@ -23,7 +23,7 @@ type wire struct {
 	deadlines []time.Time
 	closed    bool
 	fault     error // of writes
-	most      int   // octets of a write; 0: all
+	most      int   // bytes of a write; 0: all
 }
 
 func (w *wire) Write(b []byte) (int, error) {

@@ -146,7 +146,7 @@ func start(t testing.TB, s setup) *rig {
 	testkit.Must(t, err)
 	robotsCache, err := cache.New(cache.Options{Fetcher: client})
 	testkit.Must(t, err)
-	policyOptions := policy.Options{Book: robotsCache, Pace: s.limits, Clients: s.clients, Open: s.open}
+	policyOptions := policy.Options{Cache: robotsCache, Pace: s.limits, Clients: s.clients, Open: s.open}
 	if s.policyOptions != nil {
 		s.policyOptions(&policyOptions)
 	}
@@ -245,7 +245,7 @@ func (r *rig) tunnelInTheClear(origin string) (net.Conn, *bufio.Reader) {
 	return c, br
 }
 
-// say sends raw octets and reads one answer.
+// say sends raw bytes and reads one answer.
 func (r *rig) say(raw string) *http.Response {
 	r.t.Helper()
 	c, br := r.dial()

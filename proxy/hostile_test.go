@@ -78,7 +78,7 @@ func TestEarlyAnswerLosesNoneOfTheUpload(t *testing.T) {
 	_, err = io.Copy(io.Discard, resp.Body)
 	testkit.Must(t, err)
 	if g := <-got; g != "20000 <nil>" {
-		t.Errorf("of 20000 octets the origin got %s", g)
+		t.Errorf("of 20000 bytes the origin got %s", g)
 	}
 }
 

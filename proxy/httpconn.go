@@ -126,21 +126,21 @@ type prefaceCheck struct {
 const maxEmptyReads = 100
 
 // read reads the beginning of the connection with the function read.
-func (o *prefaceCheck) read(read func([]byte) (int, error), b []byte) (int, error) {
+func (p *prefaceCheck) read(read func([]byte) (int, error), b []byte) (int, error) {
 	const preface = "PRI * HTTP/2.0" // net/http waits for this part first
-	if o.emptyReads > 0 {
-		o.emptyReads--
-		o.pending = o.emptyReads > 0
+	if p.emptyReads > 0 {
+		p.emptyReads--
+		p.pending = p.emptyReads > 0
 		return 0, nil
 	}
 	n, err := read(b)
-	begun := string(b[:min(n, len(preface)-o.matched)])
-	other := begun != preface[o.matched:o.matched+len(begun)]
-	o.matched += len(begun)
-	o.pending = o.matched < len(preface)
-	o.http2 = !o.pending && !other
-	if o.pending && other {
-		o.emptyReads = maxEmptyReads
+	begun := string(b[:min(n, len(preface)-p.matched)])
+	other := begun != preface[p.matched:p.matched+len(begun)]
+	p.matched += len(begun)
+	p.pending = p.matched < len(preface)
+	p.http2 = !p.pending && !other
+	if p.pending && other {
+		p.emptyReads = maxEmptyReads
 	}
 	return n, err
 }
@@ -153,11 +153,11 @@ type connInfo struct {
 }
 
 // clientName returns the client of the connection, as far as it is known without a request.
-func (a connInfo) clientName() string {
-	if a.tunnel != nil {
-		return a.tunnel.admitted.Load().client
+func (c connInfo) clientName() string {
+	if c.tunnel != nil {
+		return c.tunnel.admitted.Load().client
 	}
-	return *a.client.client.Load()
+	return *c.client.client.Load()
 }
 
 // connInfoOf returns the layers of a connection that a server got.
@@ -231,12 +231,12 @@ func connInfoFrom(r *http.Request) connInfo {
 func tunnelOf(r *http.Request) *tunnelConn { return connInfoFrom(r).tunnel }
 
 // memory returns what the connection counts as in the memory budget.
-func (a connInfo) memory() *memory.Work {
+func (c connInfo) memory() *memory.Work {
 	switch {
-	case a.client != nil:
-		return &a.client.memory
-	case a.tunnel != nil:
-		return &a.tunnel.memory
+	case c.client != nil:
+		return &c.client.memory
+	case c.tunnel != nil:
+		return &c.tunnel.memory
 	}
 	return new(memory.Work)
 }

@@ -292,14 +292,14 @@ func TestWhatIsNotHTTP(t *testing.T) {
 	}
 }
 
-// A request that comes octet by octet is no other.
+// A request that comes byte by byte is no other.
 func TestRequestOctetByOctet(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
 	origin := serve(t, false, "", hello)
 	c, br := r.dial()
-	for _, octet := range []byte("GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n") {
-		c.Write([]byte{octet})
+	for _, b := range []byte("GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n") {
+		c.Write([]byte{b})
 	}
 	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("%v %v", resp, err)

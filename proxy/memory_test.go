@@ -148,7 +148,7 @@ func (l *large) held() (n int) {
 func judgingBy(t *testing.T, f cache.Fetcher) func(*policy.Options) {
 	robotsCache, err := cache.New(cache.Options{Fetcher: f, MaxBytes: 1})
 	testkit.Must(t, err)
-	return func(o *policy.Options) { o.Book = robotsCache }
+	return func(o *policy.Options) { o.Cache = robotsCache }
 }
 
 // TestWaitingHoldsNoRobotsTxt: neither a request that waits nor one whose answer streams keeps the file

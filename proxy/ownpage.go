@@ -20,11 +20,11 @@ const seeGuide = "What this proxy is and how to use it is told by / at its own a
 // a request is not recorded and nothing goes out. Other requests without an
 // origin, or for the proxy's own address, are refused. A request in a tunnel is never for
 // the proxy.
-func isForProxy(x *requestState) bool {
-	r := x.request
+func isForProxy(s *requestState) bool {
+	r := s.request
 	by := connInfoFrom(r)
 	switch {
-	case x.rules.OwnPage == nil || !x.rules.OwnPage.Knows(r.URL.Path): // as nearly always
+	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(r.URL.Path): // as nearly always
 		return false
 	case by.client == nil || by.tunnel != nil:
 		return false
@@ -37,11 +37,11 @@ func isForProxy(x *requestState) bool {
 	if !ok {
 		return false
 	}
-	if errors.Is(x.noURL, errNoSite) {
+	if errors.Is(s.noURL, errNoSite) {
 		return mayBeProxyName(r.Host, local)
 	}
-	o := x.record.Request.Origin
-	return x.noURL == nil && (o.Scheme == "http" || o.Scheme == "https" && x.rules.TLS != nil) && isAt(o, local)
+	o := s.record.Request.Origin
+	return s.noURL == nil && (o.Scheme == "http" || o.Scheme == "https" && s.rules.TLS != nil) && isAt(o, local)
 }
 
 // localAddr returns the local address of the connection that a request came on.
@@ -92,25 +92,25 @@ func isLocalhost(host string) bool {
 }
 
 // serveOwnPage answers with the guide, and marks the answer as one of the proxy.
-func (h *Handler) serveOwnPage(x *requestState) {
+func (h *Handler) serveOwnPage(s *requestState) {
 	header := ownHeader(answer{}, problem{Explanation: explain.Explanation{Reason: "the proxy's own page"}})
-	maps.Copy(x.client.Header(), header)
-	x.setConnectionClose()
-	x.beginWrite()
-	x.watch.begin(x)
-	defer x.watch.stop()
-	x.rules.OwnPage.ServeHTTP(x.client, x.request)
-	http.NewResponseController(x.client).Flush() // under the watch
+	maps.Copy(s.client.Header(), header)
+	s.setConnectionClose()
+	s.beginWrite()
+	s.watch.begin(s)
+	defer s.watch.stop()
+	s.rules.OwnPage.ServeHTTP(s.client, s.request)
+	http.NewResponseController(s.client).Flush() // under the watch
 }
 
 // mayMeanProxy reports whether a refused request may have been meant for the proxy itself.
-func mayMeanProxy(x *requestState, err error) bool {
+func mayMeanProxy(s *requestState, err error) bool {
 	switch {
-	case x.rules.OwnPage == nil:
+	case s.rules.OwnPage == nil:
 		return false
 	case errors.Is(err, egress.ErrForbiddenAddr): // some own addresses are not known as such
-		local, ok := localAddr(x.request)
-		return errors.Is(err, egress.ErrOwnListener) || ok && isAt(x.record.Request.Origin, local)
+		local, ok := localAddr(s.request)
+		return errors.Is(err, egress.ErrOwnListener) || ok && isAt(s.record.Request.Origin, local)
 	}
 	return errors.Is(err, errNoSite)
 }

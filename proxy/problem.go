@@ -33,11 +33,11 @@ type problem struct {
 
 // newProblem returns the problem of an answer and of the explanation of a decision. ownAgent reports
 // whether the operator chooses the User-Agent header.
-func newProblem(a answer, x explain.Explanation, ownAgent bool, id string) problem {
-	x.Reason = cmp.Or(a.reason, x.Reason)
+func newProblem(a answer, e explain.Explanation, ownAgent bool, id string) problem {
+	e.Reason = cmp.Or(a.reason, e.Reason)
 	return problem{
-		Title: http.StatusText(a.status), Status: a.status, Detail: cmp.Or(a.detail, x.Sentence()),
-		Explanation: x.ForClient(), Advice: cmp.Or(a.advice, x.Advice(ownAgent)), ID: id,
+		Title: http.StatusText(a.status), Status: a.status, Detail: cmp.Or(a.detail, e.Sentence()),
+		Explanation: e.ForClient(), Advice: cmp.Or(a.advice, e.Advice(ownAgent)), ID: id,
 	}
 }
 

@@ -16,27 +16,27 @@ func (h *Handler) newRecord(rec *audit.Record, remote string) {
 }
 
 // recordRequest records the request as the client sent it, but for its origin and path.
-func (x *requestState) recordRequest() {
-	r, rec := x.request, &x.record
-	rec.Monitor = x.rules.Monitor
+func (s *requestState) recordRequest() {
+	r, rec := s.request, &s.record
+	rec.Monitor = s.rules.Monitor
 	rec.Target = requestTarget(r)
 	q := &rec.Request
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 }
 
 // recordPace records the wait for a slot, or why there was none, of a request that ended with err.
-func (x *requestState) recordPace(err error) {
-	rec := &x.record
+func (s *requestState) recordPace(err error) {
+	rec := &s.record
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		rec.BackOff, rec.Slowed, rec.StoreAway = busy.BackOff, busy.Slowed, busy.Alone
 	}
-	if x.slot == nil {
+	if s.slot == nil {
 		return
 	}
-	if x.connecting.Load() && errors.Is(err, context.Canceled) {
-		x.slot.Sent() // the client has left, and net/http goes on to connect all the same
+	if s.connecting.Load() && errors.Is(err, context.Canceled) {
+		s.slot.Sent() // the client has left, and net/http goes on to connect all the same
 	}
-	held := x.slot.Held()
+	held := s.slot.Held()
 	rec.Slot, rec.Waited, rec.BackOff, rec.Slowed = true, held.Waited, cmp.Or(rec.BackOff, held.BackOff), cmp.Or(rec.Slowed, held.Slowed)
 	rec.StoreAway = rec.StoreAway || held.Alone
 }

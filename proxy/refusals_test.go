@@ -46,15 +46,15 @@ func (r *refuser) recorded(reason policy.Reason) int {
 // finishWith ends a request of a client with err, after the decision d.
 func (r *refuser) finishWith(ctx context.Context, client string, d policy.Decision, err error, sent bool) (status int) {
 	w := httptest.NewRecorder()
-	x := &requestState{
+	s := &requestState{
 		client: w, request: httptest.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/x", nil),
 		rules: &generation{}, record: audit.Record{Time: time.Now()}, draining: new(atomic.Bool),
 	}
-	x.watch.limit = time.Hour
-	x.upload.complete.Store(true)
-	x.sent.Store(sent)
-	x.record.Request.Client, x.record.Decision = client, d
-	r.finish(x, err)
+	s.watch.limit = time.Hour
+	s.upload.complete.Store(true)
+	s.sent.Store(sent)
+	s.record.Request.Client, s.record.Decision = client, d
+	r.finish(s, err)
 	return w.Code
 }
 

@@ -59,9 +59,9 @@ func relay(client net.Conn, buffered *bufio.Reader, origin io.ReadWriteCloser, h
 // relayedConns are the two connections of a relay.
 type relayedConns struct{ client, origin io.Closer }
 
-func (e relayedConns) abandon() {
-	e.client.Close()
-	e.origin.Close()
+func (r relayedConns) abandon() {
+	r.client.Close()
+	r.origin.Close()
 }
 
 // A pump copies in one direction. It reads and writes small amounts itself, and lets the kernel

@@ -45,8 +45,8 @@ func TestWhatMovesInATunnel(t *testing.T) {
 	}
 }
 
-// A reset right behind the last octets ends the tunnel as well.
-func TestResetBehindTheLastOctets(t *testing.T) {
+// A reset right behind the last bytes ends the tunnel as well.
+func TestResetBehindTheLastBytes(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	to := accepting(t, func(c *net.TCPConn) {

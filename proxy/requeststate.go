@@ -97,14 +97,14 @@ type streamTunnel struct {
 // that leaves during the wait is noticed. A client that expects 100 Continue
 // has not sent its body, and gets the 100 only in its turn. readAhead leaves a body unread
 // that the memory budget has no room for.
-func (x *requestState) readAhead() error {
-	r := x.request
-	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" || !x.work.Body(r.ContentLength) {
+func (s *requestState) readAhead() error {
+	r := s.request
+	if r.ContentLength <= 0 || r.ContentLength > maxReadAhead || r.Header.Get("Expect") != "" || !s.work.Body(r.ContentLength) {
 		return nil
 	}
-	x.watch.begin(x)
-	defer x.watch.stop()
-	body := &clientBody{r.Body, x, nil}
+	s.watch.begin(s)
+	defer s.watch.stop()
+	body := &clientBody{r.Body, s, nil}
 	b := make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(body, b); err != nil {
 		return fmt.Errorf("%w: body: %w", errMalformed, err)
@@ -118,72 +118,72 @@ func (x *requestState) readAhead() error {
 }
 
 // releaseRules ends the use of the generation, once.
-func (x *requestState) releaseRules() {
-	if !x.rulesReleased {
-		x.rulesReleased = true
-		x.rules.release()
+func (s *requestState) releaseRules() {
+	if !s.rulesReleased {
+		s.rulesReleased = true
+		s.rules.release()
 	}
 }
 
 // fail keeps the first error. The pipeline does not return errors.
-func (x *requestState) fail(err error) {
-	if x.response.failure != nil || err == nil {
+func (s *requestState) fail(err error) {
+	if s.response.failure != nil || err == nil {
 		return
 	}
-	if x.watch.ended.Load() && x.upload.err.Load() == nil {
-		err = x.watch.cause() // the watch has caused the error
+	if s.watch.ended.Load() && s.upload.err.Load() == nil {
+		err = s.watch.cause() // the watch has caused the error
 	}
-	x.response.failure = err
+	s.response.failure = err
 }
 
 // releaseSlot gives the slot back, if there is one.
-func (x *requestState) releaseSlot() { x.slot.Release() }
+func (s *requestState) releaseSlot() { s.slot.Release() }
 
 // Ready implements [egress.Gate].
-func (x *requestState) Ready(ctx context.Context) error {
-	x.connecting.Store(false)
-	if x.slot == nil {
+func (s *requestState) Ready(ctx context.Context) error {
+	s.connecting.Store(false)
+	if s.slot == nil {
 		return nil
 	}
-	return x.ready(func() error {
-		x.watch.paused.Store(true)
-		defer x.watch.paused.Store(false)
-		defer x.watch.moved()
-		return x.slot.Ready(ctx)
+	return s.ready(func() error {
+		s.watch.paused.Store(true)
+		defer s.watch.paused.Store(false)
+		defer s.watch.moved()
+		return s.slot.Ready(ctx)
 	})
 }
 
 // Retry implements [egress.Gate].
-func (x *requestState) Retry() {
-	x.slotGate.Retry()
-	x.connecting.Store(true)
+func (s *requestState) Retry() {
+	s.slotGate.Retry()
+	s.connecting.Store(true)
 }
 
 // Header returns the header of the response, or an unused one after the client has left.
-func (x *requestState) Header() http.Header {
-	if x.early.clientLeft {
+func (s *requestState) Header() http.Header {
+	if s.early.clientLeft {
 		return http.Header{}
 	}
-	return x.client.Header()
+	return s.client.Header()
 }
 
 // WriteHeader sends the head of the response to the client.
-func (x *requestState) WriteHeader(status int) {
-	if x.response.muted || x.response.headSent {
+func (s *requestState) WriteHeader(status int) {
+	if s.response.muted || s.response.headSent {
 		return
 	}
-	x.response.headSent = true
-	x.record.Status = status
-	x.setConnectionClose()
-	x.beginWrite()
-	x.client.WriteHeader(status)
-	for _, list := range x.client.Header()["Trailer"] { // a field of the same name in the head is not the trailer's
+	s.response.headSent = true
+	s.record.Status = status
+	s.setConnectionClose()
+	s.beginWrite()
+	s.client.WriteHeader(status)
+	for _, list := range s.client.Header()["Trailer"] { // a field of the same name in the head is not the trailer's
 		for name := range strings.SplitSeq(list, ",") {
-			x.client.Header().Del(textproto.TrimString(name))
+			s.client.Header().Del(textproto.TrimString(name))
 		}
 	}
-	if x.response.length < 0 {
-		x.Flush() // the client gets the head of a stream before its first byte
+	if s.response.length < 0 {
+		s.Flush() // the client gets the head of a stream before its first byte
 	}
 }
 
@@ -193,29 +193,29 @@ func (x *requestState) WriteHeader(status int) {
 // body has not been read to its end, which the response does not wait for; after a chunked
 // body, because net/http does not tell whether there was a Content-Length as well (RFC
 // 9112 6.1); and with HTTP/1.0, whose Transfer-Encoding net/http ignores (RFC 9112 9.3).
-func (x *requestState) setConnectionClose() {
-	if x.draining.Load() {
-		x.client.Header().Set("Connection", "close")
+func (s *requestState) setConnectionClose() {
+	if s.draining.Load() {
+		s.client.Header().Set("Connection", "close")
 	}
-	if x.request.ProtoMajor != 1 {
+	if s.request.ProtoMajor != 1 {
 		return
 	}
-	whole := x.upload.complete.Load()
-	if whole && x.request.ProtoAtLeast(1, 1) && len(x.request.TransferEncoding) == 0 {
+	whole := s.upload.complete.Load()
+	if whole && s.request.ProtoAtLeast(1, 1) && len(s.request.TransferEncoding) == 0 {
 		return
 	}
-	x.client.Header().Set("Connection", "close")
+	s.client.Header().Set("Connection", "close")
 	if !whole {
-		http.NewResponseController(x.client).EnableFullDuplex()
+		http.NewResponseController(s.client).EnableFullDuplex()
 	}
 }
 
 // abort breaks off the response so that the client notices: net/http closes the connection, or
 // resets the stream. If the end of the connection would end the body, abort resets the
 // connection.
-func (x *requestState) abort() {
-	if x.response.length < 0 && !x.request.ProtoAtLeast(1, 1) {
-		if conn, _, err := http.NewResponseController(x.client).Hijack(); err == nil {
+func (s *requestState) abort() {
+	if s.response.length < 0 && !s.request.ProtoAtLeast(1, 1) {
+		if conn, _, err := http.NewResponseController(s.client).Hijack(); err == nil {
 			reset(conn)
 		}
 	}
@@ -224,60 +224,60 @@ func (x *requestState) abort() {
 
 // drainUpload reads the rest of the client's body after the response, for at most lastWait.
 // net/http would read without a time limit.
-func (x *requestState) drainUpload() {
-	if x.upload.complete.Load() || x.request.ProtoMajor != 1 {
+func (s *requestState) drainUpload() {
+	if s.upload.complete.Load() || s.request.ProtoMajor != 1 {
 		return
 	}
-	client := http.NewResponseController(x.client)
+	client := http.NewResponseController(s.client)
 	client.Flush() // the response does not wait for the body
 	client.SetReadDeadline(time.Now().Add(lastWait))
-	io.CopyN(io.Discard, x.request.Body, maxLateUpload) // also waits for the transport, which may still read the body
+	io.CopyN(io.Discard, s.request.Body, maxLateUpload) // also waits for the transport, which may still read the body
 }
 
 // Write sends a part of the body to the client.
-func (x *requestState) Write(b []byte) (int, error) {
-	if x.response.muted {
+func (s *requestState) Write(b []byte) (int, error) {
+	if s.response.muted {
 		return len(b), nil
 	}
-	x.response.sending.Store(true)
-	n, err := x.client.Write(b)
-	x.response.sending.Store(false)
-	x.passed.Add(int64(n))
-	x.watch.moved()
-	x.record.Bytes += int64(n)
-	x.fail(err)
+	s.response.sending.Store(true)
+	n, err := s.client.Write(b)
+	s.response.sending.Store(false)
+	s.passed.Add(int64(n))
+	s.watch.moved()
+	s.record.Bytes += int64(n)
+	s.fail(err)
 	return n, err
 }
 
 // Flush sends what is buffered to the client.
-func (x *requestState) Flush() {
-	if !x.response.muted {
-		x.response.sending.Store(true)
-		http.NewResponseController(x.client).Flush() // the next Write returns an error
-		x.response.sending.Store(false)
+func (s *requestState) Flush() {
+	if !s.response.muted {
+		s.response.sending.Store(true)
+		http.NewResponseController(s.client).Flush() // the next Write returns an error
+		s.response.sending.Store(false)
 	}
 }
 
 // flushLast sends the last bytes while the watch runs. With HTTP/2 net/http sends them in
 // one frame with the end of the stream when the handler returns: then flushLast limits
 // their time, and no watch is needed.
-func (x *requestState) flushLast() {
-	if x.request.ProtoMajor == 1 {
-		x.Flush()
+func (s *requestState) flushLast() {
+	if s.request.ProtoMajor == 1 {
+		s.Flush()
 		return
 	}
-	http.NewResponseController(x.client).SetWriteDeadline(time.Now().Add(x.watch.limit))
+	http.NewResponseController(s.client).SetWriteDeadline(time.Now().Add(s.watch.limit))
 }
 
 // ReadFrom copies a body. It flushes whenever the origin has sent less than a buffer, so that
 // the client gets everything while the origin is silent.
-func (x *requestState) ReadFrom(body io.Reader) (total int64, err error) {
+func (s *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
 	for {
 		n, rerr := body.Read(buf[:])
 		if n > 0 {
-			m, werr := x.Write(buf[:n])
+			m, werr := s.Write(buf[:n])
 			total += int64(m)
 			if werr != nil {
 				return total, werr
@@ -288,21 +288,21 @@ func (x *requestState) ReadFrom(body io.Reader) (total int64, err error) {
 			return total, nil
 		case rerr != nil:
 			return total, rerr
-		case n < len(buf) && total != x.response.length:
-			x.Flush()
+		case n < len(buf) && total != s.response.length:
+			s.Flush()
 		}
 	}
 }
 
 // hijack takes the client's connection over from the server, with a reader of what the server
 // has read ahead.
-func (x *requestState) hijack() (net.Conn, *bufio.Reader, error) {
-	conn, rw, err := http.NewResponseController(x.client).Hijack()
+func (s *requestState) hijack() (net.Conn, *bufio.Reader, error) {
+	conn, rw, err := http.NewResponseController(s.client).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
-	x.response.headSent = true
-	x.upload.complete.Store(true) // the server reads no body any more
+	s.response.headSent = true
+	s.upload.complete.Store(true) // the server reads no body any more
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -312,22 +312,22 @@ func (x *requestState) hijack() (net.Conn, *bufio.Reader, error) {
 
 // Informational implements [egress.Gate]: it passes a 1xx response on (RFC 9110 15.2).
 // net/http handles 100 with each side itself, and 101 is a final response.
-func (x *requestState) Informational(status int, header textproto.MIMEHeader) error {
-	e := &x.early
+func (s *requestState) Informational(status int, header textproto.MIMEHeader) error {
+	e := &s.early
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.count++; e.count > maxEarly {
 		return fmt.Errorf("the origin sends more than %d answers before its answer", maxEarly)
 	}
-	if status == http.StatusContinue || status == http.StatusSwitchingProtocols || !x.request.ProtoAtLeast(1, 1) || e.ended {
+	if status == http.StatusContinue || status == http.StatusSwitchingProtocols || !s.request.ProtoAtLeast(1, 1) || e.ended {
 		return nil
 	}
-	if len(x.request.Header["Expect"]) > 0 {
+	if len(s.request.Header["Expect"]) > 0 {
 		return nil // net/http may be about to answer 100 Continue from another goroutine
 	}
 	if e.queue == nil {
 		e.queue = make(chan earlyResponse, maxEarlyWait)
-		e.sent.Go(x.sendEarly)
+		e.sent.Go(s.sendEarly)
 	}
 	select {
 	case e.queue <- earlyResponse{status, header}:
@@ -338,23 +338,23 @@ func (x *requestState) Informational(status int, header textproto.MIMEHeader) er
 
 // sendEarly sends the queue to the client. Nothing else writes to the client meanwhile: the
 // goroutine that serves the request waits for Send, and then for sendEarly.
-func (x *requestState) sendEarly() {
-	for r := range x.early.queue {
-		if x.early.clientLeft {
+func (s *requestState) sendEarly() {
+	for r := range s.early.queue {
+		if s.early.clientLeft {
 			continue
 		}
-		h := x.client.Header()
+		h := s.client.Header()
 		for name, values := range r.header {
 			h[name] = values
 		}
 		stripHop(h)
-		x.beginWrite()
-		x.client.WriteHeader(r.status)
-		x.response.writing.Store(false)
-		if x.request.Context().Err() != nil {
+		s.beginWrite()
+		s.client.WriteHeader(r.status)
+		s.response.writing.Store(false)
+		if s.request.Context().Err() != nil {
 			// If the client leaves, WriteHeader over HTTP/2 does not wait until the header
 			// has been read.
-			x.early.clientLeft = true
+			s.early.clientLeft = true
 			continue
 		}
 		clear(h)
@@ -362,15 +362,15 @@ func (x *requestState) sendEarly() {
 }
 
 // detachSlot gives the concurrency slot of a response back, because the response may last for hours.
-func (x *requestState) detachSlot() error {
-	if x.slot == nil {
+func (s *requestState) detachSlot() error {
+	if s.slot == nil {
 		return nil
 	}
-	return x.slot.Detach()
+	return s.slot.Detach()
 }
 
 // shareKey returns the key of the client whose share the request counts against.
-func (x *requestState) shareKey() string { return policy.ShareKey(x.record.Request.Client) }
+func (s *requestState) shareKey() string { return policy.ShareKey(s.record.Request.Client) }
 
 // keptOfLongURL is how many bytes of the path and query of a URL that is too long
 // are recorded and repeated in the refusal.
@@ -378,48 +378,48 @@ const keptOfLongURL = 1 << 10
 
 // recordURL puts the path and query into the record, and sets noURL for a URL longer than
 // limits.url.
-func (x *requestState) recordURL() {
-	u, q := x.url, &x.record.Request
+func (s *requestState) recordURL() {
+	u, q := s.url, &s.record.Request
 	q.PathQuery = u.RequestURI()
-	if x.noURL = x.rules.checkURLLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); x.noURL != nil {
+	if s.noURL = s.rules.checkURLLength(len(u.Scheme) + len("://") + len(u.Host) + len(q.PathQuery)); s.noURL != nil {
 		q.PathQuery = strings.Clone(q.PathQuery[:min(len(q.PathQuery), keptOfLongURL)])
 	}
 }
 
 // abandon implements transfer: it fails all reads and writes that wait for the client or the origin.
 // If no response has begun, the client can still be sent one.
-func (x *requestState) abandon() {
-	if x.upload.reading.Load() {
-		x.upload.err.Store(new(x.brokenBody(errSilent))) // the origin waits for the body too
+func (s *requestState) abandon() {
+	if s.upload.reading.Load() {
+		s.upload.err.Store(new(s.brokenBody(errSilent))) // the origin waits for the body too
 	}
-	if !x.upload.complete.Load() { // else the deadline would end net/http's background read, and with it the connection
-		http.NewResponseController(x.client).SetReadDeadline(longAgo) // an error means that nothing waits
+	if !s.upload.complete.Load() { // else the deadline would end net/http's background read, and with it the connection
+		http.NewResponseController(s.client).SetReadDeadline(longAgo) // an error means that nothing waits
 	}
-	if x.response.writing.Load() {
-		x.failWrites()
+	if s.response.writing.Load() {
+		s.failWrites()
 	}
-	if x.cancel != nil {
-		x.cancel(x.watch.cause())
+	if s.cancel != nil {
+		s.cancel(s.watch.cause())
 	}
 }
 
 // Progress implements [pace.Transfer].
-func (x *requestState) Progress() (bytes int64, waits pace.Party) {
+func (s *requestState) Progress() (bytes int64, waits pace.Party) {
 	switch {
-	case x.response.sending.Load():
+	case s.response.sending.Load():
 		waits = pace.Reader
-	case x.upload.reading.Load():
+	case s.upload.reading.Load():
 		waits = pace.Uploader
 	}
-	return x.passed.Load(), waits
+	return s.passed.Load(), waits
 }
 
 // End implements [pace.Transfer].
-func (x *requestState) End() { x.watch.endSlow() }
+func (s *requestState) End() { s.watch.endSlow() }
 
 // brokenBody returns the error for a client's body that cannot be read because of err.
-func (x *requestState) brokenBody(err error) error {
-	if x.watch.slow.Load() {
+func (s *requestState) brokenBody(err error) error {
+	if s.watch.slow.Load() {
 		return fmt.Errorf("body: %w", errTooSlow) // the watch has set the body's deadline
 	}
 	return fmt.Errorf("%w: body: %w", errMalformed, err)
@@ -427,14 +427,14 @@ func (x *requestState) brokenBody(err error) error {
 
 var longAgo = time.Unix(1, 0)
 
-func (x *requestState) failWrites() { http.NewResponseController(x.client).SetWriteDeadline(longAgo) }
+func (s *requestState) failWrites() { http.NewResponseController(s.client).SetWriteDeadline(longAgo) }
 
 // beginWrite notes that the response is being written. If the watch has just ended the
 // transfer, the writes fail.
-func (x *requestState) beginWrite() {
-	x.response.writing.Store(true)
-	if x.watch.ended.Load() {
-		x.failWrites()
+func (s *requestState) beginWrite() {
+	s.response.writing.Store(true)
+	if s.watch.ended.Load() {
+		s.failWrites()
 	}
 }
 
@@ -442,7 +442,7 @@ func (x *requestState) beginWrite() {
 // does not return.
 type originBody struct {
 	io.ReadCloser
-	x          *requestState
+	state      *requestState
 	response   *http.Response // its trailer is complete when the body has been read
 	connection []string       // its Connection header
 }
@@ -450,12 +450,12 @@ type originBody struct {
 // Read reads from the origin.
 func (b *originBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.x.watch.moved()
+	b.state.watch.moved()
 	if err != nil {
 		stripTrailer(b.response.Trailer, b.connection)
 	}
 	if err != nil && err != io.EOF {
-		b.x.fail(err)
+		b.state.fail(err)
 	}
 	return n, err
 }
@@ -464,25 +464,25 @@ func (b *originBody) Read(p []byte) (int, error) {
 // origin's.
 type clientBody struct {
 	io.ReadCloser
-	x       *requestState
+	state   *requestState
 	trailer http.Header // of the request to the origin; its fields get their values when the body ends
 }
 
 // Read reads from the client.
 func (b *clientBody) Read(p []byte) (int, error) {
-	b.x.upload.reading.Store(true)
+	b.state.upload.reading.Store(true)
 	n, err := b.ReadCloser.Read(p)
-	b.x.upload.reading.Store(false)
-	b.x.passed.Add(int64(n))
-	b.x.watch.moved()
+	b.state.upload.reading.Store(false)
+	b.state.passed.Add(int64(n))
+	b.state.watch.moved()
 	switch {
 	case err == io.EOF:
-		b.x.upload.complete.Store(true)
+		b.state.upload.complete.Store(true)
 		for name := range b.trailer {
-			b.trailer[name] = b.x.request.Trailer[name]
+			b.trailer[name] = b.state.request.Trailer[name]
 		}
 	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
-		b.x.upload.err.Store(new(b.x.brokenBody(err)))
+		b.state.upload.err.Store(new(b.state.brokenBody(err)))
 	}
 	return n, err
 }

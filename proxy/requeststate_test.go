@@ -27,17 +27,17 @@ func TestALateHeadWaitsForAnotherTurn(t *testing.T) {
 			}
 			return s
 		}
-		x := &requestState{attempt: attempt{slotGate: slotGate{slot: ready(one)}}}
-		defer x.slot.Release()
-		x.permitted.Store(true)
-		if began := time.Now(); x.Ready(t.Context()) != nil || !time.Now().Equal(began) {
+		state := &requestState{attempt: attempt{slotGate: slotGate{slot: ready(one)}}}
+		defer state.slot.Release()
+		state.permitted.Store(true)
+		if began := time.Now(); state.Ready(t.Context()) != nil || !time.Now().Equal(began) {
 			t.Error("held up in its own turn")
 		}
 		<-time.After(time.Second)
 		s, began := ready(other), time.Now()
 		s.Sent()
 		s.Release()
-		if err := x.Ready(t.Context()); err != nil || time.Since(began) < 10*time.Second {
+		if err := state.Ready(t.Context()); err != nil || time.Since(began) < 10*time.Second {
 			t.Errorf("Ready: %v, after %v", err, time.Since(began))
 		}
 		<-time.After(time.Second)
@@ -45,9 +45,9 @@ func TestALateHeadWaitsForAnotherTurn(t *testing.T) {
 		defer s.Release()
 		s.Sent()
 		s.BackOff(time.Minute)
-		err := x.Ready(t.Context())
-		if !errors.Is(err, pace.ErrTooBusy) || x.sent.Load() || !x.refused.Load() {
-			t.Errorf("Ready: %v, sent is %v", err, x.sent.Load())
+		err := state.Ready(t.Context())
+		if !errors.Is(err, pace.ErrTooBusy) || state.sent.Load() || !state.refused.Load() {
+			t.Errorf("Ready: %v, sent is %v", err, state.sent.Load())
 		}
 	})
 }

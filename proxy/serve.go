@@ -20,38 +20,38 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		r.Body = http.NoBody // as with HTTP/1.1; else the request could not be sent again on a new connection
 	}
-	x := &requestState{client: w, request: r, rules: rules, draining: &h.draining}
-	defer x.releaseRules()
-	x.watch.limit, x.watch.pool = h.o.Silence, &h.alarms
-	x.upload.complete.Store(r.Body == nil || r.Body == http.NoBody)
-	h.newRecord(&x.record, r.RemoteAddr)
-	x.recordRequest()
-	defer h.recoverPanic(x)
-	q := &x.record.Request
+	s := &requestState{client: w, request: r, rules: rules, draining: &h.draining}
+	defer s.releaseRules()
+	s.watch.limit, s.watch.pool = h.o.Silence, &h.alarms
+	s.upload.complete.Store(r.Body == nil || r.Body == http.NoBody)
+	h.newRecord(&s.record, r.RemoteAddr)
+	s.recordRequest()
+	defer h.recoverPanic(s)
+	q := &s.record.Request
 	if r.Method != http.MethodConnect { // see admit for CONNECT
-		x.url, q.Origin, x.noURL = target(r) // the later steps rely on it
+		s.url, q.Origin, s.noURL = target(r) // the later steps rely on it
 	}
-	if x.url != nil {
-		x.recordURL()
+	if s.url != nil {
+		s.recordURL()
 	}
-	if isForProxy(x) {
-		h.serveOwnPage(x)
+	if isForProxy(s) {
+		h.serveOwnPage(s)
 		return
 	}
 	h.counts.requests.begin()
 	defer h.counts.requests.end()
-	err := h.authenticate(x)
+	err := h.authenticate(s)
 	if err == nil {
-		x.work, err = h.o.Memory.Begin(policy.ShareKey(q.Client), x.record.Time)
+		s.work, err = h.o.Memory.Begin(policy.ShareKey(q.Client), s.record.Time)
 	}
-	defer x.work.End()
+	defer s.work.End()
 	switch {
 	case err != nil:
-		h.finish(x, err)
+		h.finish(s, err)
 	case r.Method == http.MethodConnect:
-		h.serveConnect(x)
+		h.serveConnect(s)
 	default:
-		h.serve(x)
+		h.serve(s)
 	}
 }
 
@@ -65,21 +65,21 @@ func growStack() {
 }
 
 // serve handles a request that is not a CONNECT, once its client is known.
-func (h *Handler) serve(x *requestState) {
-	defer x.releaseSlot()
-	err := h.admit(x)
+func (h *Handler) serve(s *requestState) {
+	defer s.releaseSlot()
+	err := h.admit(s)
 	if err == nil {
-		err = h.decide(x)
+		err = h.decide(s)
 	}
 	answered := false
 	if err == nil {
-		answered, err = h.answerFromCopy(x)
+		answered, err = h.answerFromCopy(s)
 	}
 	if err == nil && !answered {
-		err = h.waitForSlot(x)
+		err = h.waitForSlot(s)
 	}
 	if err == nil && !answered {
-		err = h.forward(x)
+		err = h.forward(s)
 	}
-	h.finish(x, err)
+	h.finish(s, err)
 }

@@ -208,15 +208,15 @@ func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	const pause = 50 * time.Millisecond
-	const octets = 10 * int(lasting/pause)
+	const size = 10 * int(lasting/pause)
 	origin := raw(t, func(conn net.Conn, br *bufio.Reader, q *http.Request) {
 		for err := error(nil); err == nil; q, err = http.ReadRequest(br) {
 			if q.URL.Path == "/a" {
 				io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4045\r\n\r\n"+strings.Repeat("x", 4045))
 				continue
 			}
-			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", octets)
-			for range octets / 10 {
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size)
+			for range size / 10 {
 				io.WriteString(conn, "0123456789")
 				<-time.After(pause)
 			}
@@ -226,8 +226,8 @@ func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
 	r.flood(t, "GET http://"+origin+"/a HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-time.After(300 * time.Millisecond)
 	resp, body, err := get(r.client(false), "http://"+origin+"/b")
-	if err != nil || len(body) != octets {
-		t.Errorf("%v, %d of %d bytes, %v", resp, len(body), octets, err)
+	if err != nil || len(body) != size {
+		t.Errorf("%v, %d of %d bytes, %v", resp, len(body), size, err)
 	}
 }
 

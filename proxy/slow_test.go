@@ -25,7 +25,7 @@ func impatient(o *proxy.Options) {
 	o.HeadTimeout = 2 * time.Second // in which a CONNECT and a handshake have to arrive as well
 }
 
-// drip writes an octet at a time, faster than any limit, until it is cut off.
+// drip writes a byte at a time, faster than any limit, until it is cut off.
 func drip(conn net.Conn, data string) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -37,7 +37,7 @@ func drip(conn net.Conn, data string) {
 	}
 }
 
-// clientHello is the first octets of a client that begins TLS.
+// clientHello is the first bytes of a client that begins TLS.
 func clientHello(t *testing.T) string {
 	t.Helper()
 	client, server := net.Pipe()
@@ -56,7 +56,7 @@ func clientHello(t *testing.T) string {
 var slowBeginnings = []struct {
 	name    string
 	begin   func(r *rig, origin string) net.Conn
-	octets  string // o.test is the origin, and HELLO what a client begins TLS with
+	text    string // o.test is the origin, and HELLO what a client begins TLS with
 	dripped bool
 	answers []int
 }{
@@ -95,7 +95,7 @@ func TestSlowToBegin(t *testing.T) {
 				written := make(chan struct{})
 				go func() {
 					defer close(written)
-					begin(conn, text.Replace(c.octets), c.dripped)
+					begin(conn, text.Replace(c.text), c.dripped)
 				}()
 				got := answers(t, conn)
 				if n := len(c.answers); len(got) == n+1 && got[n] == http.StatusBadRequest {
@@ -124,7 +124,7 @@ func inTunnel(protos ...string) func(*rig, string) net.Conn {
 	return func(r *rig, origin string) net.Conn { return r.tunnel(origin, protos...) }
 }
 
-// begin writes octets, those behind a CONNECT in drops if dripped is set.
+// begin writes bytes, those behind a CONNECT in drops if dripped is set.
 func begin(conn net.Conn, data string, dripped bool) {
 	if head, rest, ok := strings.Cut(data, "\r\n\r\n"); dripped && ok && strings.HasPrefix(head, "CONNECT") {
 		io.WriteString(conn, head+"\r\n\r\n")

@@ -18,13 +18,13 @@ import (
 	"testing"
 )
 
-// A wire is an origin that remembers each whole request as the octets that came,
+// A wire is an origin that remembers each whole request as the bytes that came,
 // and answers it with "ok". Its robots.txt forbids /private.
 type wire struct {
 	t       testing.TB
 	l       net.Listener
 	trusted *httptest.Server  // lends its certificate
-	answers map[string]string // octets, by path, before the connection ends; set before the first request
+	answers map[string]string // bytes, by path, before the connection ends; set before the first request
 	serving sync.WaitGroup
 	stalled atomic.Pointer[chan struct{}] // hears of connections, which are not answered any more
 
@@ -189,7 +189,7 @@ var smuggling = []struct {
 	{"a version with a space behind it", "GET {/a} HTTP/1.1 \r\nHost: o.test\r\n\r\n" + private, []int{400}, false, nil},
 	{"a version in lower case", "GET {/a} http/1.1\r\nHost: o.test\r\n\r\n" + private, []int{400}, false, nil},
 	{"no version", "GET {/a}\r\n" + private, []int{400}, false, nil},
-	{"HTTP/2.0 in octets of HTTP/1", "GET {/a} HTTP/2.0\r\nHost: o.test\r\n\r\n" + private, []int{505}, false, nil},
+	{"HTTP/2.0 in bytes of HTTP/1", "GET {/a} HTTP/2.0\r\nHost: o.test\r\n\r\n" + private, []int{505}, false, nil},
 	{"HTTP/0.9", "GET {/a} HTTP/0.9\r\nHost: o.test\r\n\r\n" + private, []int{505}, false, nil},
 	{"a method that is no token", "G@T {/a} HTTP/1.1\r\nHost: o.test\r\n\r\n" + private, []int{400}, false, nil},
 	{"a fragment", "GET {/a}#b HTTP/1.1\r\nHost: o.test\r\n\r\n" + private, []int{400, 403}, true, nil},
@@ -274,7 +274,7 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// exchangeRaw writes octets to the proxy's port or into a tunnel, and reads
+// exchangeRaw writes bytes to the proxy's port or into a tunnel, and reads
 // answers until the connection ends. It gives their status.
 func (r *rig) exchangeRaw(t *testing.T, overTLS, port bool, origin, data string) (status []int) {
 	t.Helper()

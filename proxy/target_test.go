@@ -138,11 +138,11 @@ func TestReadAhead(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := r.Body
-			x := &requestState{request: r}
-			if x.work, err = memory.New(memory.Options{}).Begin("", time.Now()); err != nil {
+			s := &requestState{request: r}
+			if s.work, err = memory.New(memory.Options{}).Begin("", time.Now()); err != nil {
 				t.Fatal(err)
 			}
-			if err := x.readAhead(); !errors.Is(err, c.err) {
+			if err := s.readAhead(); !errors.Is(err, c.err) {
 				t.Fatalf("got %v, want %v", err, c.err)
 			}
 			if got := r.Body != before; got != c.read {

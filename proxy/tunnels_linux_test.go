@@ -21,7 +21,7 @@ func TestManyTunnels(t *testing.T) {
 	const (
 		each   = 4 // descriptors: two of the tunnel, one of its client, one of its origin
 		beside = 200
-		most   = 48 << 10 // octets a tunnel, with what net/http keeps for it, all stacks, and its peers
+		most   = 48 << 10 // bytes a tunnel, with what net/http keeps for it, all stacks, and its peers
 	)
 	var limit syscall.Rlimit
 	testkit.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
@@ -52,7 +52,7 @@ func TestManyTunnels(t *testing.T) {
 	}
 }
 
-// alive sends an octet through each and has it back.
+// alive sends a byte through each and has it back.
 func alive(t *testing.T, conns []net.Conn) {
 	t.Helper()
 	for _, c := range conns {

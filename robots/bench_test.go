@@ -17,7 +17,7 @@ func BenchmarkParse(b *testing.B) {
 			for b.Loop() {
 				robots.Parse(c.Text, robots.Standard())
 			}
-			b.ReportMetric(float64(robots.Parse(c.Text, robots.Standard()).Size()), "octets-held")
+			b.ReportMetric(float64(robots.Parse(c.Text, robots.Standard()).Size()), "bytes-held")
 		})
 	}
 }

@@ -47,7 +47,7 @@ func TestDialects(t *testing.T) {
 		{"an unreserved octet, escaped in the path", "user-agent: *\ndisallow: /a", "FooBot", "/%61", "standard rfc9309 coccoc"},
 		{"a lower-case escape in the rule", "user-agent: *\ndisallow: /%2f", "FooBot", "/%2F", "standard rfc9309 google google-2022 google-2019 coccoc"},
 		{"a lower-case escape in the path", "user-agent: *\ndisallow: /%2F", "FooBot", "/%2f", "standard rfc9309 coccoc"},
-		{"octets over 0x7F in the rule", "user-agent: *\ndisallow: /\u00fc", "FooBot", "/%C3%BC", "standard rfc9309 google google-2022 google-2019 coccoc"},
+		{"bytes over 0x7F in the rule", "user-agent: *\ndisallow: /\u00fc", "FooBot", "/%C3%BC", "standard rfc9309 google google-2022 google-2019 coccoc"},
 		{"an escaped star", "user-agent: *\ndisallow: /%2A", "FooBot", "/*", "standard rfc9309 coccoc"},
 		{"a star in the path is no wildcard", "user-agent: *\ndisallow: /*b", "FooBot", "/*c", ""},
 		{"a trailing star counts", "user-agent: *\nallow: /a\ndisallow: /a*", "FooBot", "/a", "google google-2022 google-2019"},

@@ -217,13 +217,13 @@ func searchSteps(n, literal uint) int {
 // A byteSet is a set of bytes.
 type byteSet [4]uint64
 
-func (o *byteSet) add(s string) {
+func (b *byteSet) add(s string) {
 	for i := range len(s) {
-		o[s[i]/64] |= 1 << (s[i] % 64)
+		b[s[i]/64] |= 1 << (s[i] % 64)
 	}
 }
 
-func (o *byteSet) has(c byte) bool { return o[c/64]&(1<<(c%64)) != 0 }
+func (b *byteSet) has(c byte) bool { return b[c/64]&(1<<(c%64)) != 0 }
 
 // An indexedSearch matches a path against a trie whose wildcards are too many, or whose rules
 // are too much alike, to try every byte of the path for each of them. It visits each node below

@@ -71,13 +71,13 @@ func agreeIndexed(t *testing.T, d Dialect, patterns []string, path string) {
 	t.Helper()
 	f := Parse([]byte("User-agent: *\n"+strings.Join(patterns, "\n")+"\n"), d)
 	path = f.normal(path)
-	plain, crowded := matcher{tries: &f.tries, stepsLeft: 1 << 20}, matcher{tries: &f.tries, stepsLeft: 1 << 20, indexed: newIndexedSearch(path)}
+	plain, indexed := matcher{tries: &f.tries, stepsLeft: 1 << 20}, matcher{tries: &f.tries, stepsLeft: 1 << 20, indexed: newIndexedSearch(path)}
 	for _, s := range f.ruleSets {
 		plain.matchTrie(s.root, path)
-		crowded.matchTrie(s.root, path)
+		indexed.matchTrie(s.root, path)
 	}
-	if plain.best != crowded.best {
-		t.Fatalf("%s: %q by %q: without an index %+v, with one %+v", d.Name, path, patterns, plain.best, crowded.best)
+	if plain.best != indexed.best {
+		t.Fatalf("%s: %q by %q: without an index %+v, with one %+v", d.Name, path, patterns, plain.best, indexed.best)
 	}
 }
 

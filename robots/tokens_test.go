@@ -30,7 +30,7 @@ func TestProductTokens(t *testing.T) {
 		{"a number that belongs to a name", "lab-bot-2 lab-bot-3/1.0", []string{"lab-bot-2", "lab-bot-3"}},
 		{"a name with a point and a version", "archive.org_bot/1.0", []string{"archive.org_bot"}},
 		{"a full stop", "FooBot.", []string{"FooBot"}},
-		{"octets over 0x7F", "B\u00f6t/1.0 \xff", []string{"B\u00f6t", "\xff"}},
+		{"bytes over 0x7F", "B\u00f6t/1.0 \xff", []string{"B\u00f6t", "\xff"}},
 	} {
 		if got := robots.ProductTokens(c.header); !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
 			t.Errorf("%s: %q: got %q, want %q", c.name, c.header, got, c.want)

@@ -94,6 +94,6 @@ func BenchmarkRecord(b *testing.B) {
 		for b.Loop() {
 			line, hash = trail.AppendLink(line[:n], 0, 123456, hash)
 		}
-		b.ReportMetric(float64(len(line)), "octets")
+		b.ReportMetric(float64(len(line)), "bytes")
 	})
 }

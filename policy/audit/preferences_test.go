@@ -86,7 +86,7 @@ func TestPreferencesCannotForgeALine(t *testing.T) {
 	}
 }
 
-// plainAnswer has no wishes, as most.
+// plainAnswer has no usage preferences, as most.
 var plainAnswer = http.Header{"Content-Type": {"text/html"}, "Date": {"now"}, "Server": {"x"}, "Content-Length": {"5"}, "Etag": {"a"}, "Vary": {"b"}, "Age": {"0"}, "Cache-Control": {"c"}, "Link": {"d"}}
 
 func TestPreferencesOfPlainAnswersAllocateNothing(t *testing.T) {

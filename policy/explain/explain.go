@@ -62,26 +62,26 @@ type Fetch struct {
 
 // Of explains a decision.
 func Of(d *policy.Decision) Explanation {
-	x := Explanation{
+	e := Explanation{
 		Allow: d.Verdict == policy.Allow, Reason: d.Reason, Entry: d.Entry, EntryReason: d.EntryReason,
 		Rule: d.Rule, Line: d.Line, Form: d.Form.String(), Path: d.Read, Group: d.Group, Agent: d.Token,
 		ContentSignal: d.Signals.String(), ContentUsage: d.Usage,
 	}
 	if d.Asked > 0 {
-		x.CrawlDelay, x.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
+		e.CrawlDelay, e.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	}
 	if d.Err != nil {
-		x.Error = d.Err.Error()
+		e.Error = d.Err.Error()
 	}
 	if a := d.Ruling.Result; a != nil {
-		x.Dialect, x.RobotsURL, x.RobotsAgent, x.SHA256 = d.Dialect, a.URL, a.UserAgent, a.SHA256
-		x.Fetched, x.Stale = d.Ruling.Fetched().UTC(), d.Ruling.Stale
-		x.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.RedirectDisallowed}
+		e.Dialect, e.RobotsURL, e.RobotsAgent, e.SHA256 = d.Dialect, a.URL, a.UserAgent, a.SHA256
+		e.Fetched, e.Stale = d.Ruling.Fetched().UTC(), d.Ruling.Stale
+		e.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.RedirectDisallowed}
 		if a.Err != nil {
-			x.Fetch.Error = a.Err.Error()
+			e.Fetch.Error = a.Err.Error()
 		}
 	}
-	return x
+	return e
 }
 
 // OfRuling explains what the robots.txt of an origin, read in a dialect, means for requests that no
@@ -101,28 +101,28 @@ func OfRuling(r *cache.Ruling, dialect string) Explanation {
 
 // OfRecord explains the decision that a record of the audit is about. A record does not say
 // what came of the request for robots.txt: fetched does, with any Outcome, or is nil.
-func OfRecord(e *trail.Entry, fetched *Fetch) Explanation {
-	x := Explanation{
-		Allow: !e.Blocked(), Reason: policy.Reason(e.Reason), Entry: e.Entry, EntryReason: e.EntryReason,
-		Rule: e.Rule, Line: e.Line, Form: e.Reading, Group: e.Group, Agent: e.Agent, Dialect: e.Dialect,
-		RobotsURL: e.RobotsURL, Fetched: e.RobotsFetched, RobotsAgent: e.RobotsAgent, SHA256: e.RobotsSHA256, Stale: e.RobotsStale,
-		CrawlDelay: e.CrawlDelay, CrawlAsked: e.CrawlAsked, BackOff: e.BackOff, Slowed: e.Slowed,
-		ContentSignal: e.RobotsContentSignal, ContentUsage: e.RobotsContentUsage, Error: e.Error, Fetch: fetched,
+func OfRecord(r *trail.Entry, fetched *Fetch) Explanation {
+	e := Explanation{
+		Allow: !r.Blocked(), Reason: policy.Reason(r.Reason), Entry: r.Entry, EntryReason: r.EntryReason,
+		Rule: r.Rule, Line: r.Line, Form: r.Reading, Group: r.Group, Agent: r.Agent, Dialect: r.Dialect,
+		RobotsURL: r.RobotsURL, Fetched: r.RobotsFetched, RobotsAgent: r.RobotsAgent, SHA256: r.RobotsSHA256, Stale: r.RobotsStale,
+		CrawlDelay: r.CrawlDelay, CrawlAsked: r.CrawlAsked, BackOff: r.BackOff, Slowed: r.Slowed,
+		ContentSignal: r.RobotsContentSignal, ContentUsage: r.RobotsContentUsage, Error: r.Error, Fetch: fetched,
 	}
 	if fetched == nil {
-		return x
+		return e
 	}
 	switch {
-	case e.RobotsSHA256 != "" && x.Reason != policy.ReasonNoFile:
+	case r.RobotsSHA256 != "" && e.Reason != policy.ReasonNoFile:
 		fetched.Outcome = cache.Rules
-	case x.Reason == policy.ReasonOrigin:
+	case e.Reason == policy.ReasonOrigin:
 		fetched.Outcome = cache.NoConnection
-	case x.Reason == policy.ReasonUnreachable:
+	case e.Reason == policy.ReasonUnreachable:
 		fetched.Outcome = cache.Unreachable
 	default:
 		fetched.Outcome = cache.NoFile
 	}
-	return x
+	return e
 }
 
 // ByRobots reports whether robots.txt decided, and nothing took the place of its answer.
@@ -134,19 +134,19 @@ func ByRobots(r policy.Reason) bool {
 	return false
 }
 
-// ForClient gives what of x a refused client is told. An entry of the configuration is named if
+// ForClient gives what of e a refused client is told. An entry of the configuration is named if
 // it denies the host, a rule if robots.txt decided. What went wrong inside, and what the site says
 // about uses of its content, are left out.
-func (x Explanation) ForClient() Explanation {
-	if !ByRobots(x.Reason) {
-		x.Rule, x.Line, x.Form, x.Path = "", 0, "", ""
+func (e Explanation) ForClient() Explanation {
+	if !ByRobots(e.Reason) {
+		e.Rule, e.Line, e.Form, e.Path = "", 0, "", ""
 	}
-	if x.Reason != policy.ReasonDenied {
-		x.Entry, x.EntryReason = "", ""
+	if e.Reason != policy.ReasonDenied {
+		e.Entry, e.EntryReason = "", ""
 	}
-	x.Fetched = x.Fetched.Truncate(time.Second)
-	x.SHA256, x.Stale, x.ContentSignal, x.ContentUsage, x.Error, x.Fetch = "", false, "", "", "", nil
-	return x
+	e.Fetched = e.Fetched.Truncate(time.Second)
+	e.SHA256, e.Stale, e.ContentSignal, e.ContentUsage, e.Error, e.Fetch = "", false, "", "", "", nil
+	return e
 }
 
 // A Fact is one line of an explanation. Its Value is printable and not longer than people read.
@@ -171,30 +171,30 @@ func (f *facts) quote(name, value string) {
 }
 
 // Sentence says in one sentence why the request was decided so. It is printable.
-func (x *Explanation) Sentence() string {
-	said := reasons[x.Reason].text
-	switch x.Reason {
+func (e *Explanation) Sentence() string {
+	said := reasons[e.Reason].text
+	switch e.Reason {
 	case policy.ReasonRule:
 		switch {
-		case x.Allow:
+		case e.Allow:
 			said = "The site's robots.txt allows this URL for this client"
-		case x.Form != "":
+		case e.Form != "":
 			said = "The site's robots.txt disallows this URL for this client, in a form in which servers may read it"
 		default:
 			said = "The site's robots.txt disallows this URL for this client"
 		}
 	case policy.ReasonTunnel:
-		if !x.Allow {
+		if !e.Allow {
 			said = "The site's robots.txt disallows the whole site for this client"
 		}
 	case policy.ReasonNoRule:
-		if x.Group == "" {
+		if e.Group == "" {
 			said = "No group of the site's robots.txt applies to this client"
 		}
 	case policy.ReasonNoFile:
-		said = x.noFile()
+		said = e.noFile()
 	case policy.ReasonIdentity:
-		switch x.Error {
+		switch e.Error {
 		case policy.ErrNoToken.Error():
 			said = "The proxy requires a product token in the User-Agent header (identity.require), and the client sent none but a browser's"
 		case policy.ErrNoContact.Error():
@@ -202,23 +202,23 @@ func (x *Explanation) Sentence() string {
 		}
 	}
 	if said == "" {
-		return humanize.Brief(string(x.Reason))
+		return humanize.Brief(string(e.Reason))
 	}
 	return said + "."
 }
 
 // noFile says why there are no rules.
-func (x *Explanation) noFile() string {
-	f := x.Fetch
+func (e *Explanation) noFile() string {
+	f := e.Fetch
 	switch {
-	case x.Error != "":
-		return "robots.txt has failed for so long that " + humanize.Brief(x.Dialect) + " assumes there is none: everything is allowed"
+	case e.Error != "":
+		return "robots.txt has failed for so long that " + humanize.Brief(e.Dialect) + " assumes there is none: everything is allowed"
 	case f == nil:
 		return reasons[policy.ReasonNoFile].text
 	case f.Barred:
-		return "robots.txt redirects to a URL that the robots.txt there disallows, which means under " + humanize.Brief(x.Dialect) + " that there are no rules: everything is allowed"
+		return "robots.txt redirects to a URL that the robots.txt there disallows, which means under " + humanize.Brief(e.Dialect) + " that there are no rules: everything is allowed"
 	case f.Status == 429 || f.Status < 300 || f.Status >= 500:
-		return fmt.Sprintf("Status %d means under %s that there are no rules: everything is allowed", f.Status, humanize.Brief(x.Dialect))
+		return fmt.Sprintf("Status %d means under %s that there are no rules: everything is allowed", f.Status, humanize.Brief(e.Dialect))
 	case f.Status < 400:
 		return "The redirects of robots.txt lead to no file: everything is allowed (RFC 9309 2.3.1.2)"
 	}
@@ -227,86 +227,86 @@ func (x *Explanation) noFile() string {
 
 // Advice says what a refused client can do; "": nothing. operatorNames says that the operator
 // chooses the User-Agent header.
-func (x *Explanation) Advice(operatorNames bool) string {
+func (e *Explanation) Advice(operatorNames bool) string {
 	switch {
-	case x.Reason == policy.ReasonRule && x.Form != "":
+	case e.Reason == policy.ReasonRule && e.Form != "":
 		return "Do not request this URL, or send the plain form that you mean. The operator can change robots.readings."
-	case x.Reason != policy.ReasonIdentity:
+	case e.Reason != policy.ReasonIdentity:
 	case operatorNames:
 		return "The operator has to set identity.user_agent, which is sent in place of yours, or identity.from."
-	case x.Error == policy.ErrNoToken.Error():
+	case e.Error == policy.ErrNoToken.Error():
 		return "Send a User-Agent of your own, as in: " + botExample
 	default:
 		return "Put a web or e-mail address into your User-Agent, as in: " + botExample + ", or send one as From."
 	}
-	return reasons[x.Reason].advice
+	return reasons[e.Reason].advice
 }
 
 // Why is Sentence; "" if the rule among the facts says it all.
-func (x *Explanation) Why() string {
-	if x.Rule != "" && ByRobots(x.Reason) {
+func (e *Explanation) Why() string {
+	if e.Rule != "" && ByRobots(e.Reason) {
 		return ""
 	}
-	return x.Sentence()
+	return e.Sentence()
 }
 
 // Decided gives the facts that decided: the rule, the entry of hosts, and what the client was
 // taken for.
-func (x *Explanation) Decided() []Fact {
+func (e *Explanation) Decided() []Fact {
 	var f facts
-	if x.Rule != "" {
-		f = facts{{"rule", x.RuleText(), true}}
+	if e.Rule != "" {
+		f = facts{{"rule", e.RuleText(), true}}
 	}
-	if x.Path != "" {
-		f.add("read as", fmt.Sprintf("%s (%s)", humanize.Brief(x.Path), humanize.Brief(x.Form)))
+	if e.Path != "" {
+		f.add("read as", fmt.Sprintf("%s (%s)", humanize.Brief(e.Path), humanize.Brief(e.Form)))
 	} else {
-		f.add("read as", humanize.Brief(x.Form))
+		f.add("read as", humanize.Brief(e.Form))
 	}
-	f.add("reason", humanize.Brief(string(x.Reason)))
-	f.quote("entry", x.Entry)
-	f.add("entry reason", humanize.Prose(x.EntryReason))
-	f.add("error", humanize.Prose(x.Error))
-	f.quote("group", x.Group)
-	f.quote("agent", x.Agent)
+	f.add("reason", humanize.Brief(string(e.Reason)))
+	f.quote("entry", e.Entry)
+	f.add("entry reason", humanize.Prose(e.EntryReason))
+	f.add("error", humanize.Prose(e.Error))
+	f.quote("group", e.Group)
+	f.quote("agent", e.Agent)
 	return f
 }
 
 // Rested gives the facts about the robots.txt that the decision rests on, and the pace and the
 // preferences that it states.
-func (x *Explanation) Rested() []Fact {
+func (e *Explanation) Rested() []Fact {
 	var f facts
-	f.add("dialect", humanize.Brief(x.Dialect))
-	f.quote("robots.txt", x.RobotsURL)
-	if !x.Fetched.IsZero() {
-		f.add("fetched", x.Fetched.UTC().Format(time.RFC3339))
+	f.add("dialect", humanize.Brief(e.Dialect))
+	f.quote("robots.txt", e.RobotsURL)
+	if !e.Fetched.IsZero() {
+		f.add("fetched", e.Fetched.UTC().Format(time.RFC3339))
 	}
-	f.add("fetched as", humanize.Brief(x.RobotsAgent))
-	f.add("outcome", x.outcome())
-	f.add("sha256", humanize.Brief(x.SHA256))
-	if x.Stale {
+	f.add("fetched as", humanize.Brief(e.RobotsAgent))
+	f.add("outcome", e.outcome())
+	f.add("sha256", humanize.Brief(e.SHA256))
+	if e.Stale {
 		f.add("note", "an older copy, because robots.txt could not be fetched again")
 	}
-	if x.CrawlAsked > 0 {
-		f.add("crawl-delay", fmt.Sprintf("%g s (asked: %g s)", x.CrawlDelay, x.CrawlAsked))
+	if e.CrawlAsked > 0 {
+		f.add("crawl-delay", fmt.Sprintf("%g s (asked: %g s)", e.CrawlDelay, e.CrawlAsked))
 	}
-	if x.BackOff > 0 {
-		f.add("back-off", fmt.Sprintf("%g s, after a 429 or 503", x.BackOff))
+	if e.BackOff > 0 {
+		f.add("back-off", fmt.Sprintf("%g s, after a 429 or 503", e.BackOff))
 	}
-	if x.Slowed > 0 {
-		f.add("slowed", fmt.Sprintf("to one request in %g s, because the host responds slowly", x.Slowed))
+	if e.Slowed > 0 {
+		f.add("slowed", fmt.Sprintf("to one request in %g s, because the host responds slowly", e.Slowed))
 	}
-	f.add("content-signal", humanize.Brief(x.ContentSignal))
-	f.add("content-usage", humanize.Brief(x.ContentUsage))
+	f.add("content-signal", humanize.Brief(e.ContentSignal))
+	f.add("content-usage", humanize.Brief(e.ContentUsage))
 	return f
 }
 
 // RuleText gives the rule that applies, with its line, as robots.txt has it. Where something
 // else decided, only the pattern is known.
-func (x *Explanation) RuleText() string {
-	if !ByRobots(x.Reason) {
-		return fmt.Sprintf("%s (line %d)", humanize.Word(x.Rule), x.Line)
+func (e *Explanation) RuleText() string {
+	if !ByRobots(e.Reason) {
+		return fmt.Sprintf("%s (line %d)", humanize.Word(e.Rule), e.Line)
 	}
-	return RuleText(x.Allow, x.Rule, x.Line)
+	return RuleText(e.Allow, e.Rule, e.Line)
 }
 
 // RuleText gives a rule as robots.txt has it, with its line.
@@ -319,8 +319,8 @@ func RuleText(allow bool, rule string, line int) string {
 }
 
 // outcome says what came of the request for robots.txt; "" where that is not known.
-func (x *Explanation) outcome() string {
-	f := x.Fetch
+func (e *Explanation) outcome() string {
+	f := e.Fetch
 	if f == nil {
 		return ""
 	}
@@ -341,17 +341,17 @@ func (x *Explanation) outcome() string {
 	} else if f.Redirects > 1 {
 		text += fmt.Sprintf(", after %d redirects", f.Redirects)
 	}
-	if f.Error != "" && f.Error != x.Error {
+	if f.Error != "" && f.Error != e.Error {
 		text += ": " + humanize.Prose(f.Error)
 	}
 	return text
 }
 
 // Excerpt finds the line that decided in text, which is the robots.txt; nil where no line decided.
-func (x *Explanation) Excerpt(text string) *Excerpt {
-	dialect, err := robots.DialectByName(x.Dialect)
-	if err != nil || x.Line <= 0 {
+func (e *Explanation) Excerpt(text string) *Excerpt {
+	dialect, err := robots.DialectByName(e.Dialect)
+	if err != nil || e.Line <= 0 {
 		return nil
 	}
-	return excerpt(text, dialect, x.Line, x.Group)
+	return excerpt(text, dialect, e.Line, e.Group)
 }

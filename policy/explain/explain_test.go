@@ -31,9 +31,9 @@ func TestEveryReasonHasWords(t *testing.T) {
 	for _, found := range all {
 		reason := string(found[1])
 		text := Reason(reason)
-		x := Explanation{Reason: policy.Reason(reason)}
-		if text == "" || strings.HasSuffix(text, ".") || !strings.HasSuffix(x.Sentence(), ".") {
-			t.Errorf("%s: %q, %q", reason, text, x.Sentence())
+		e := Explanation{Reason: policy.Reason(reason)}
+		if text == "" || strings.HasSuffix(text, ".") || !strings.HasSuffix(e.Sentence(), ".") {
+			t.Errorf("%s: %q, %q", reason, text, e.Sentence())
 		}
 	}
 	if len(all) != len(reasons) || len(all) == 0 {
@@ -93,28 +93,28 @@ func TestOfRuling(t *testing.T) {
 	for outcome, want := range map[cache.Outcome]policy.Reason{
 		cache.Rules: policy.ReasonNoRule, cache.NoFile: policy.ReasonNoFile, cache.NoConnection: policy.ReasonOrigin, cache.Unreachable: policy.ReasonUnreachable,
 	} {
-		x := OfRuling(&cache.Ruling{Outcome: outcome, Result: &fetch.Result{Status: 404}}, "google")
-		if x.Reason != want || x.Allow != (outcome == cache.Rules || outcome == cache.NoFile) || x.Dialect != "google" || x.Fetch.Outcome != outcome {
-			t.Errorf("%v: %+v", outcome, x)
+		e := OfRuling(&cache.Ruling{Outcome: outcome, Result: &fetch.Result{Status: 404}}, "google")
+		if e.Reason != want || e.Allow != (outcome == cache.Rules || outcome == cache.NoFile) || e.Dialect != "google" || e.Fetch.Outcome != outcome {
+			t.Errorf("%v: %+v", outcome, e)
 		}
 	}
 }
 
 func TestForClient(t *testing.T) {
 	d := decision()
-	x := Of(&d)
-	text, err := json.Marshal(x.ForClient())
+	e := Of(&d)
+	text, err := json.Marshal(e.ForClient())
 	const want = `{"reason":"rule","rule":"/private","line":5,"reading":"dots-removed","read_as":"/private","group":"foobot","agent":"FooBot","dialect":"standard",` +
 		`"robots_url":"http://a.test/robots.txt","robots_fetched":"2026-11-21T05:07:33Z","robots_agent":"robotsproxy/1","crawl_delay_s":10,"crawl_delay_asked_s":20}`
 	if err != nil || string(text) != want {
 		t.Errorf("%s, want %s; %v", text, want, err)
 	}
-	x.Reason = policy.ReasonPace
-	if got := x.ForClient(); got.Rule != "" || got.Line != 0 || got.Form != "" || got.Path != "" || got.Entry != "" {
+	e.Reason = policy.ReasonPace
+	if got := e.ForClient(); got.Rule != "" || got.Line != 0 || got.Form != "" || got.Path != "" || got.Entry != "" {
 		t.Errorf("what did not decide is told: %+v", got)
 	}
-	x.Reason = policy.ReasonDenied
-	if got := x.ForClient(); got.Entry != "*.test" || got.EntryReason != "ticket 7" {
+	e.Reason = policy.ReasonDenied
+	if got := e.ForClient(); got.Entry != "*.test" || got.EntryReason != "ticket 7" {
 		t.Errorf("the entry that denies is not told: %+v", got)
 	}
 }
@@ -149,30 +149,30 @@ func TestSentences(t *testing.T) {
 
 // A rule is shown as robots.txt has it where robots.txt decided; elsewhere a sentence says what did.
 func TestRuleAndWhy(t *testing.T) {
-	x := Explanation{Reason: policy.ReasonRule, Rule: "/x", Line: 2}
-	if x.RuleText() != "Disallow: /x (line 2)" || x.Why() != "" {
-		t.Errorf("%q, %q", x.RuleText(), x.Why())
+	e := Explanation{Reason: policy.ReasonRule, Rule: "/x", Line: 2}
+	if e.RuleText() != "Disallow: /x (line 2)" || e.Why() != "" {
+		t.Errorf("%q, %q", e.RuleText(), e.Why())
 	}
-	x.Reason = policy.ReasonPace
-	if x.RuleText() != "/x (line 2)" || x.Why() == "" {
-		t.Errorf("%q, %q", x.RuleText(), x.Why())
+	e.Reason = policy.ReasonPace
+	if e.RuleText() != "/x (line 2)" || e.Why() == "" {
+		t.Errorf("%q, %q", e.RuleText(), e.Why())
 	}
 }
 
 // Whatever clients and sites send, each fact is one printable line that people can read.
 func TestFactsAreHarmless(t *testing.T) {
 	evil := "\x1b[2J\u202e\n" + strings.Repeat("\xff", 5000)
-	var x Explanation
-	v := reflect.ValueOf(&x).Elem()
+	var e Explanation
+	v := reflect.ValueOf(&e).Elem()
 	for i := range v.NumField() {
 		if f := v.Field(i); f.Kind() == reflect.String {
 			f.SetString(evil)
 		}
 	}
-	x.CrawlAsked, x.BackOff, x.Slowed, x.Stale, x.Fetched = 1, 1, 1, true, time.Now()
-	x.Fetch = &Fetch{Outcome: cache.Unreachable, Redirects: 2, Error: "x" + evil}
-	all := append(x.Decided(), x.Rested()...)
-	for _, text := range append(all, Fact{Value: x.Sentence()}, Fact{Value: x.RuleText()}) {
+	e.CrawlAsked, e.BackOff, e.Slowed, e.Stale, e.Fetched = 1, 1, 1, true, time.Now()
+	e.Fetch = &Fetch{Outcome: cache.Unreachable, Redirects: 2, Error: "x" + evil}
+	all := append(e.Decided(), e.Rested()...)
+	for _, text := range append(all, Fact{Value: e.Sentence()}, Fact{Value: e.RuleText()}) {
 		if strings.ContainsFunc(text.Value, func(r rune) bool { return !unicode.IsPrint(r) }) || len(text.Value) > 10*humanize.MaxBrief {
 			t.Errorf("%s: %q", text.Name, text.Value)
 		}
@@ -184,20 +184,20 @@ func TestFactsAreHarmless(t *testing.T) {
 
 func TestExcerpt(t *testing.T) {
 	text := "User-agent: a\n" + strings.Repeat("User-agent: b\n", 30) + "User-agent: foobot\n" + strings.Repeat("Allow: /a\n", 10) + "Disallow: /\n"
-	x := Explanation{Dialect: robots.Standard().Name, Line: 43, Group: "foobot"}
-	e := x.Excerpt(text)
-	agents, more, lines := e.Shown()
+	e := Explanation{Dialect: robots.Standard().Name, Line: 43, Group: "foobot"}
+	excerpt := e.Excerpt(text)
+	agents, more, lines := excerpt.Shown()
 	if len(agents) != maxAgents || more != 12 || agents[0].Number != 1 || agents[maxAgents-1].Text != "User-agent: foobot" {
 		t.Errorf("%d more than %+v", more, agents)
 	}
 	if len(lines) != around+1 || lines[around] != (Line{43, "Disallow: /", true}) {
 		t.Errorf("%+v", lines)
 	}
-	x.Line = 2
-	if agents, _, _ := x.Excerpt(text).Shown(); len(agents) != 0 {
+	e.Line = 2
+	if agents, _, _ := e.Excerpt(text).Shown(); len(agents) != 0 {
 		t.Errorf("shown twice: %+v", agents)
 	}
-	if x.Line = 0; x.Excerpt(text) != nil {
+	if e.Line = 0; e.Excerpt(text) != nil {
 		t.Error("an excerpt around no line")
 	}
 }

@@ -29,12 +29,12 @@ type reservation struct {
 	missed   int           // slots that ended before they were used
 }
 
-func (v *reservation) ended(now time.Time) bool { return !v.until.IsZero() && now.After(v.until) }
+func (r *reservation) ended(now time.Time) bool { return !r.until.IsZero() && now.After(r.until) }
 
 // notify has the request look whether its slot is still worth something.
-func (v *reservation) notify() {
+func (r *reservation) notify() {
 	select {
-	case v.wake <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default: // it has not looked yet
 	}
 }

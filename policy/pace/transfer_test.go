@@ -45,8 +45,8 @@ func transfer(t *testing.T, p *Pacer, client string, l Limits, perSecond int64, 
 	return s, f
 }
 
-// crowded is Limits that are out of the way but for the places.
-func crowded(places int) Limits {
+// onlyPlaces is Limits that are out of the way but for the places.
+func onlyPlaces(places int) Limits {
 	l := rule(1e6, 1e6, 0)
 	l.MaxConcurrent, l.MaxWait, l.MaxQueue = places, time.Minute, 100
 	return l
@@ -68,7 +68,7 @@ func gets(t *testing.T, p *Pacer, client string, l Limits, after time.Duration) 
 // not get the last place.
 func TestOneClientLeavesAConcurrencySlotToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := New(Options{}), crowded(3)
+		p, l := New(Options{}), onlyPlaces(3)
 		l.MaxWait = time.Hour
 		var greedy []*Slot
 		for range 3 {
@@ -129,7 +129,7 @@ func TestSlowClientYieldsItsConcurrencySlot(t *testing.T) {
 	for _, waits := range []Party{Reader, Uploader} {
 		t.Run(fmt.Sprint(waits), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, l := New(Options{}), crowded(2)
+				p, l := New(Options{}), onlyPlaces(2)
 				one, first := transfer(t, p, "slow", l, 2*minUpload, waits)
 				two, second := transfer(t, p, "slow", l, 2*minUpload, waits)
 				pass(time.Hour)
@@ -165,7 +165,7 @@ func TestSlowClientYieldsItsConcurrencySlot(t *testing.T) {
 // do their part, nobody's place is taken.
 func TestTransferThatWaitsForTheOriginKeepsItsConcurrencySlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := New(Options{}), crowded(2)
+		p, l := New(Options{}), onlyPlaces(2)
 		_, first := transfer(t, p, "a", l, 100, Origin)
 		_, second := transfer(t, p, "b", l, 100, Origin)
 		_, err := wait(t.Context(), p, "c", l)
@@ -183,7 +183,7 @@ func TestTransferThatWaitsForTheOriginKeepsItsConcurrencySlot(t *testing.T) {
 // on, and its client's next request waits until it has ended.
 func TestSingleConcurrencySlotIsHeldForABoundedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := New(Options{}), crowded(1)
+		p, l := New(Options{}), onlyPlaces(1)
 		s, f := transfer(t, p, "large", l, 1<<20, Origin)
 		gets(t, p, "other", l, holdAll).Release()
 		if f.isEnded() {
@@ -203,7 +203,7 @@ func TestSingleConcurrencySlotIsHeldForABoundedTime(t *testing.T) {
 // place do so.
 func TestSlowestOfTheLargestClientIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := New(Options{}), crowded(3)
+		p, l := New(Options{}), onlyPlaces(3)
 		var flows []*flow
 		begin := func(client string, perSecond int64) {
 			s, f := transfer(t, p, client, l, perSecond, Reader)
@@ -246,7 +246,7 @@ func TestSlowestOfTheLargestClientIsEnded(t *testing.T) {
 // while nobody does, or the same client.
 func TestALeastRateOfUploads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := New(Options{}), crowded(1)
+		p, l := New(Options{}), onlyPlaces(1)
 		s, f := transfer(t, p, "slow", l, minUpload/2, Uploader)
 		pass(time.Hour)
 		_, err := wait(t.Context(), p, "slow", l)
@@ -265,7 +265,7 @@ func TestALeastRateOfUploads(t *testing.T) {
 // TestAShortMaxWait: others are not refused before a place is given back.
 func TestAShortMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, l := New(Options{}), crowded(1)
+		p, l := New(Options{}), onlyPlaces(1)
 		l.MaxWait = 8 * time.Second
 		transfer(t, p, "slow", l, 1<<20, Reader)
 		gets(t, p, "other", l, l.MaxWait/4).Release()

@@ -83,7 +83,7 @@ func newTestProxy(t testing.TB, texts map[string]string, change ...func(*Options
 	w.cache, err = cache.New(cache.Options{Fetcher: client})
 	check(t, err)
 	w.engine, err = policy.New(policy.Options{
-		Book: w.cache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500},
+		Cache: w.cache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500},
 	})
 	check(t, err)
 	w.feed, err = live.New(live.Options{Waiting: func() int { return w.pacer.Stats().Waiting }})

@@ -241,7 +241,7 @@ func TestConnectionThatDied(t *testing.T) {
 	}{
 		{"as it was used again", []string{fine, "", fine}, []string{"1: GET /1", "1: GET /2", "2: GET /2"}, false},
 		{"and the next one too", []string{fine, "", "", fine}, []string{"1: GET /1", "1: GET /2", "2: GET /2"}, true},
-		{"behind the first octets of an answer", []string{fine, "HTTP/1.EOF", fine}, []string{"1: GET /1", "1: GET /2"}, true},
+		{"behind the first bytes of an answer", []string{fine, "HTTP/1.EOF", fine}, []string{"1: GET /1", "1: GET /2"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t, "http", c.answers...)
@@ -293,7 +293,7 @@ func TestNobodyAskedForIt(t *testing.T) {
 					once.Do(func() {
 						s.unasked <- poison
 						<-s.sent
-						awaitOctets(t, got.Conn)
+						awaitReadable(t, got.Conn)
 					})
 				}})
 				if used {
@@ -312,8 +312,8 @@ func TestNobodyAskedForIt(t *testing.T) {
 	}
 }
 
-// awaitOctets waits until the socket under conn has something to read.
-func awaitOctets(t *testing.T, conn net.Conn) {
+// awaitReadable waits until the socket under conn has something to read.
+func awaitReadable(t *testing.T, conn net.Conn) {
 	t.Helper()
 	raw, err := socketUnder(tracked(conn).Conn).SyscallConn()
 	if err == nil {
@@ -332,7 +332,7 @@ func TestHalfARecord(t *testing.T) {
 		r.advance(whole)
 		r.advance(whole[:cut])
 		if got := r.atBoundary(); got != (cut == 0) {
-			t.Errorf("after %d octets: between = %t", cut, got)
+			t.Errorf("after %d bytes: between = %t", cut, got)
 		}
 		r.advance(whole[cut:])
 		if !r.atBoundary() {

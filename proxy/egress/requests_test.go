@@ -112,14 +112,14 @@ func TestBodyOfALength(t *testing.T) {
 	for _, tt := range []struct {
 		come string
 		want error
-	}{{"a body of two octets more", io.EOF}, {"a body", io.ErrUnexpectedEOF}} {
+	}{{"a body of two bytes more", io.EOF}, {"a body", io.ErrUnexpectedEOF}} {
 		from := bufio.NewReaderSize(iotest.OneByteReader(strings.NewReader(tt.come)), 16)
-		body := &sizedBody{from, int64(len("a body of two octets mo"))}
+		body := &sizedBody{from, int64(len("a body of two bytes mo"))}
 		text, err := io.ReadAll(body)
 		if err == nil {
 			_, err = body.Read(make([]byte, 1))
 		}
-		if err != tt.want || !strings.HasPrefix(tt.come, string(text)) || len(text) != min(len(tt.come), len("a body of two octets mo")) {
+		if err != tt.want || !strings.HasPrefix(tt.come, string(text)) || len(text) != min(len(tt.come), len("a body of two bytes mo")) {
 			t.Errorf("%q: %q, %v", tt.come, text, err)
 		}
 	}

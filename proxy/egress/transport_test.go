@@ -58,7 +58,7 @@ func TestRoundTripLimits(t *testing.T) {
 	})
 	patient := newClient(t, Options{AllowPrivate: loopback})
 	if _, _, err := get(t, patient, o.String()); err == nil || !strings.Contains(err.Error(), "exceeded") {
-		t.Errorf("a head of %d octets: %v", maxHeadBytes, err)
+		t.Errorf("a head of %d bytes: %v", maxHeadBytes, err)
 	}
 	for fields, fit := range map[int]bool{maxFields - 10: true, maxFields + 1: false, 3 * maxFields: false} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} { // directly, and by the Transport

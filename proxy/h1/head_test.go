@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 		{"RFC 9110 5.1 names in any case", "a\r\nx-one: 1\r\nX-TWO: 2\r\n\r\n", "a", http.Header{"X-One": {"1"}, "X-Two": {"2"}}, ""},
 		{"RFC 9110 5.3 a name again", "a\r\nVia: b\r\nX: 1\r\nvia: c\r\n\r\n", "a", http.Header{"Via": {"b", "c"}, "X": {"1"}}, ""},
 		{"RFC 9112 5 white space around a value", "a\r\nX: \t b c\t \r\nY:d\r\nZ:\r\n\r\n", "a", http.Header{"X": {"b c"}, "Y": {"d"}, "Z": {""}}, ""},
-		{"RFC 9110 5.5 octets beyond ASCII", "a\r\nX: \xff\xfe\r\n\r\n", "a", http.Header{"X": {"\xff\xfe"}}, ""},
+		{"RFC 9110 5.5 bytes beyond ASCII", "a\r\nX: \xff\xfe\r\n\r\n", "a", http.Header{"X": {"\xff\xfe"}}, ""},
 		{"two messages", "a\r\nX: 1\r\n\r\nb\r\nY: 2\r\n\r\n", "a", http.Header{"X": {"1"}}, "b\r\nY: 2\r\n\r\n"},
 
 		{name: "nothing", in: ""},
@@ -98,7 +98,7 @@ func FuzzParse(f *testing.F) {
 		}
 		size := len(in) - rest.Buffered()
 		if start != line || !reflect.DeepEqual(map[string][]string(fields), map[string][]string(header)) || n != size {
-			t.Errorf("%q %q of %d octets; net/textproto has %q %q of %d", start, fields, n, line, header, size)
+			t.Errorf("%q %q of %d bytes; net/textproto has %q %q of %d", start, fields, n, line, header, size)
 		}
 	})
 }

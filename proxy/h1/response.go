@@ -53,51 +53,51 @@ func newResponse(c *conn, r *http.Request) *response {
 }
 
 // release returns the buffer to the pool and clears the write deadline.
-func (a *response) release() {
-	if *a.buf = (*a.buf)[:0]; cap(*a.buf) == maxBuffered { // else it had to grow
-		responseBuffers.Put(a.buf)
+func (r *response) release() {
+	if *r.buf = (*r.buf)[:0]; cap(*r.buf) == maxBuffered { // else it had to grow
+		responseBuffers.Put(r.buf)
 	}
-	a.buf = nil
-	if a.deadlineSet.Load() && !a.hijacked {
-		a.c.rw.SetWriteDeadline(time.Time{})
+	r.buf = nil
+	if r.deadlineSet.Load() && !r.hijacked {
+		r.c.rw.SetWriteDeadline(time.Time{})
 	}
 }
 
-func (a *response) Header() http.Header { return a.header }
+func (r *response) Header() http.Header { return r.header }
 
 // WriteHeader begins the head of the response, or sends an informational response (RFC 9110 15.2).
-func (a *response) WriteHeader(status int) {
+func (r *response) WriteHeader(status int) {
 	switch {
-	case a.hijacked || a.status != 0:
+	case r.hijacked || r.status != 0:
 		return
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("h1: %d is no status", status))
 	case status < 200 && status != http.StatusSwitchingProtocols:
-		a.writeHead(status, omitFraming)
-		a.append("\r\n")
-		a.flush()
+		r.writeHead(status, omitFraming)
+		r.append("\r\n")
+		r.flush()
 		return
 	}
-	a.status = status
-	a.bodiless = a.r.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
-	if n, err := strconv.ParseUint(a.header.Get("Content-Length"), 10, 63); err == nil && status != http.StatusNoContent {
-		a.length = int64(n)
+	r.status = status
+	r.bodiless = r.r.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
+	if n, err := strconv.ParseUint(r.header.Get("Content-Length"), 10, 63); err == nil && status != http.StatusNoContent {
+		r.length = int64(n)
 	}
-	a.close = a.close || a.c.set.shuttingDown.Load() || httpguts.HeaderValuesContainsToken(a.header["Connection"], "close")
-	_, a.hasType = a.header["Content-Type"]
-	for _, list := range a.header["Trailer"] {
+	r.close = r.close || r.c.set.shuttingDown.Load() || httpguts.HeaderValuesContainsToken(r.header["Connection"], "close")
+	_, r.hasType = r.header["Content-Type"]
+	for _, list := range r.header["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
 			if name = http.CanonicalHeaderKey(textproto.TrimString(name)); httpguts.ValidTrailerHeader(name) {
-				a.trailers = append(a.trailers, name)
+				r.trailers = append(r.trailers, name)
 			}
 		}
 	}
-	a.writeHead(status, a.omittedFields())
-	if _, dated := a.header["Date"]; !dated {
-		*a.buf = time.Now().UTC().AppendFormat(append(*a.buf, "Date: "...), http.TimeFormat+"\r\n")
+	r.writeHead(status, r.omittedFields())
+	if _, dated := r.header["Date"]; !dated {
+		*r.buf = time.Now().UTC().AppendFormat(append(*r.buf, "Date: "...), http.TimeFormat+"\r\n")
 	}
-	if a.close {
-		a.append("Connection: close\r\n")
+	if r.close {
+		r.append("Connection: close\r\n")
 	}
 }
 
@@ -109,15 +109,15 @@ var (
 )
 
 // omittedFields returns the fields that are left out of the head.
-func (a *response) omittedFields() map[string]bool {
+func (r *response) omittedFields() map[string]bool {
 	left := omitConnection
 	switch {
-	case a.status == http.StatusNotModified:
+	case r.status == http.StatusNotModified:
 		left = omitContent
-	case a.length < 0:
+	case r.length < 0:
 		left = omitFraming
 	}
-	for name := range a.header {
+	for name := range r.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
 			left = maps.Clone(left)
 			left[name] = true
@@ -127,12 +127,12 @@ func (a *response) omittedFields() map[string]bool {
 }
 
 // writeHead writes a status line and the handler's fields.
-func (a *response) writeHead(status int, left map[string]bool) {
-	*a.buf = strconv.AppendInt(append(*a.buf, "HTTP/1.1 "...), int64(status), 10)
-	a.append(" ")
-	a.append(http.StatusText(status))
-	a.append("\r\n")
-	a.header.WriteSubset(appendWriter{a.buf}, left) // cannot fail
+func (r *response) writeHead(status int, left map[string]bool) {
+	*r.buf = strconv.AppendInt(append(*r.buf, "HTTP/1.1 "...), int64(status), 10)
+	r.append(" ")
+	r.append(http.StatusText(status))
+	r.append("\r\n")
+	r.header.WriteSubset(appendWriter{r.buf}, left) // cannot fail
 }
 
 // appendWriter is a writer that appends to a slice.
@@ -148,75 +148,75 @@ func (g appendWriter) WriteString(s string) (int, error) {
 	return len(s), nil
 }
 
-func (a *response) append(s string) { *a.buf = append(*a.buf, s...) }
+func (r *response) append(s string) { *r.buf = append(*r.buf, s...) }
 
 // Write buffers or writes a part of the body.
-func (a *response) Write(b []byte) (int, error) {
-	if a.hijacked {
+func (r *response) Write(b []byte) (int, error) {
+	if r.hijacked {
 		return 0, http.ErrHijacked
 	}
-	if a.status == 0 {
-		a.WriteHeader(http.StatusOK)
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
 	}
 	switch {
-	case a.bodiless && a.r.Method != http.MethodHead:
+	case r.bodiless && r.r.Method != http.MethodHead:
 		return 0, http.ErrBodyNotAllowed
-	case a.length >= 0 && a.written+int64(len(b)) > a.length:
+	case r.length >= 0 && r.written+int64(len(b)) > r.length:
 		return 0, http.ErrContentLength
-	case a.err != nil:
-		return 0, a.err
+	case r.err != nil:
+		return 0, r.err
 	}
-	a.written += int64(len(b))
-	if a.length < 0 && !a.headEnded && a.written <= maxHeld {
-		a.held = append(a.held, b...)
+	r.written += int64(len(b))
+	if r.length < 0 && !r.headEnded && r.written <= maxHeld {
+		r.held = append(r.held, b...)
 		return len(b), nil
 	}
-	if len(a.held) > 0 {
-		a.endHead(false, a.held)
+	if len(r.held) > 0 {
+		r.endHead(false, r.held)
 	}
-	a.endHead(false, b)
-	a.writeBody(b)
-	return len(b), a.err
+	r.endHead(false, b)
+	r.writeBody(b)
+	return len(b), r.err
 }
 
 // endHead completes the head: it chooses how the body is delimited (RFC 9112 6), and detects the type of
 // the body from its first bytes if the handler has set none. whole reports that the body has ended.
-func (a *response) endHead(whole bool, first []byte) {
-	if a.headEnded {
+func (r *response) endHead(whole bool, first []byte) {
+	if r.headEnded {
 		return
 	}
-	a.headEnded = true
+	r.headEnded = true
 	switch {
-	case a.length >= 0:
-	case a.bodiless && (!whole || a.written == 0 || len(a.trailers) > 0): // the handler has not written all of the body
-	case whole && len(a.trailers) == 0:
-		*a.buf = strconv.AppendInt(append(*a.buf, "Content-Length: "...), a.written, 10)
-		a.append("\r\n")
+	case r.length >= 0:
+	case r.bodiless && (!whole || r.written == 0 || len(r.trailers) > 0): // the handler has not written all of the body
+	case whole && len(r.trailers) == 0:
+		*r.buf = strconv.AppendInt(append(*r.buf, "Content-Length: "...), r.written, 10)
+		r.append("\r\n")
 	default:
-		a.chunked = true
-		a.append("Transfer-Encoding: chunked\r\n")
+		r.chunked = true
+		r.append("Transfer-Encoding: chunked\r\n")
 	}
-	if !a.hasType && len(first) > 0 && a.header.Get("Content-Encoding") == "" {
-		a.append("Content-Type: ")
-		a.append(http.DetectContentType(first))
-		a.append("\r\n")
+	if !r.hasType && len(first) > 0 && r.header.Get("Content-Encoding") == "" {
+		r.append("Content-Type: ")
+		r.append(http.DetectContentType(first))
+		r.append("\r\n")
 	}
-	a.append("\r\n")
-	a.writeBody(a.held)
-	a.held = nil
+	r.append("\r\n")
+	r.writeBody(r.held)
+	r.held = nil
 }
 
 // writeBody writes a part of the body, unless the response has none.
-func (a *response) writeBody(b []byte) {
+func (r *response) writeBody(b []byte) {
 	switch {
-	case a.bodiless || len(b) == 0: // an empty chunk would be the last one
-	case a.chunked:
-		*a.buf = strconv.AppendInt(*a.buf, int64(len(b)), 16)
-		a.append("\r\n")
-		a.bufferBody(b)
-		a.append("\r\n")
+	case r.bodiless || len(b) == 0: // an empty chunk would be the last one
+	case r.chunked:
+		*r.buf = strconv.AppendInt(*r.buf, int64(len(b)), 16)
+		r.append("\r\n")
+		r.bufferBody(b)
+		r.append("\r\n")
 	default:
-		a.bufferBody(b)
+		r.bufferBody(b)
 	}
 }
 
@@ -226,106 +226,106 @@ type pairWriter interface {
 }
 
 // bufferBody adds b to the buffer, and writes the buffer when it is full.
-func (a *response) bufferBody(b []byte) {
-	out := *a.buf
+func (r *response) bufferBody(b []byte) {
+	out := *r.buf
 	if len(out)+len(b) <= maxBuffered-2 { // two for the CRLF after a chunk
-		*a.buf = append(out, b...)
+		*r.buf = append(out, b...)
 		return
 	}
-	if w, ok := a.c.rw.(pairWriter); ok && a.err == nil {
-		*a.buf = out[:0]
-		a.setErr(w.WriteBoth(out, b))
+	if w, ok := r.c.rw.(pairWriter); ok && r.err == nil {
+		*r.buf = out[:0]
+		r.setErr(w.WriteBoth(out, b))
 		return
 	}
 	n := min(len(b), max(0, maxBuffered-len(out)))
-	*a.buf = append(out, b[:n]...)
-	a.flush()
-	if len(b) > n && a.err == nil {
-		a.setErr(a.c.rw.Write(b[n:]))
+	*r.buf = append(out, b[:n]...)
+	r.flush()
+	if len(b) > n && r.err == nil {
+		r.setErr(r.c.rw.Write(b[n:]))
 	}
 }
 
 // flush writes the buffer to the connection.
-func (a *response) flush() {
-	if len(*a.buf) > 0 && a.err == nil {
-		a.setErr(a.c.rw.Write(*a.buf))
+func (r *response) flush() {
+	if len(*r.buf) > 0 && r.err == nil {
+		r.setErr(r.c.rw.Write(*r.buf))
 	}
-	*a.buf = (*a.buf)[:0]
+	*r.buf = (*r.buf)[:0]
 }
 
 // setErr records the error of a write and cancels the request's context.
-func (a *response) setErr(_ int, err error) {
-	if err != nil && a.err == nil {
-		a.err = err
-		a.c.cancel()
+func (r *response) setErr(_ int, err error) {
+	if err != nil && r.err == nil {
+		r.err = err
+		r.c.cancel()
 	}
 }
 
 // FlushError writes what is buffered, after the head.
-func (a *response) FlushError() error {
-	if a.hijacked {
+func (r *response) FlushError() error {
+	if r.hijacked {
 		return http.ErrHijacked
 	}
-	if a.status == 0 {
-		a.WriteHeader(http.StatusOK)
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
 	}
-	a.endHead(false, a.held)
-	a.flush()
-	return a.err
+	r.endHead(false, r.held)
+	r.flush()
+	return r.err
 }
 
 // Flush is FlushError without its error.
-func (a *response) Flush() { a.FlushError() }
+func (r *response) Flush() { r.FlushError() }
 
 // SetWriteDeadline sets the deadline for the rest of this response.
-func (a *response) SetWriteDeadline(t time.Time) error {
-	a.deadlineSet.Store(true)
-	return a.c.rw.SetWriteDeadline(t)
+func (r *response) SetWriteDeadline(t time.Time) error {
+	r.deadlineSet.Store(true)
+	return r.c.rw.SetWriteDeadline(t)
 }
 
 // Hijack hands the connection to the handler, with the bytes that were read ahead.
-func (a *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if a.hijacked {
+func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if r.hijacked {
 		return nil, nil, http.ErrHijacked
 	}
-	a.hijacked = true
-	return a.c.hijack()
+	r.hijacked = true
+	return r.c.hijack()
 }
 
 // finish completes the response and reports whether another request may follow on the connection.
-func (a *response) finish() bool {
-	if a.hijacked {
+func (r *response) finish() bool {
+	if r.hijacked {
 		return false
 	}
-	if a.status == 0 {
-		a.WriteHeader(http.StatusOK)
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
 	}
-	a.endHead(true, a.held)
-	if a.chunked {
-		a.append("0\r\n")
-		a.addTrailers()
-		a.append("\r\n")
+	r.endHead(true, r.held)
+	if r.chunked {
+		r.append("0\r\n")
+		r.addTrailers()
+		r.append("\r\n")
 	}
-	a.flush()
-	whole := a.bodiless || a.length < 0 || a.written == a.length
-	return a.err == nil && whole && !a.close
+	r.flush()
+	whole := r.bodiless || r.length < 0 || r.written == r.length
+	return r.err == nil && whole && !r.close
 }
 
 // addTrailers writes the announced trailers that the handler has set, and the fields with
 // http.TrailerPrefix.
-func (a *response) addTrailers() {
+func (r *response) addTrailers() {
 	trailer := make(http.Header)
-	for _, name := range a.trailers {
-		if values, ok := a.header[name]; ok {
+	for _, name := range r.trailers {
+		if values, ok := r.header[name]; ok {
 			trailer[name] = values
 		}
 	}
-	for name, values := range a.header {
+	for name, values := range r.header {
 		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
 			trailer[http.CanonicalHeaderKey(name)] = values
 		}
 	}
 	var b bytes.Buffer
 	trailer.Write(&b) // cannot fail
-	*a.buf = append(*a.buf, b.Bytes()...)
+	*r.buf = append(*r.buf, b.Bytes()...)
 }

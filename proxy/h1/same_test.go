@@ -60,7 +60,7 @@ var same = []struct {
 	{"RFC 9112 9.6 the client closes", "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n" + page(""), true},
 	{"RFC 9112 9.3.2 pipelined", page("") + page("unknown") + page("length"), true},
 	{"RFC 9110 5.1 names in small letters", "GET / HTTP/1.1\r\nhost: a.test\r\nx-a: b\r\n\r\n", true},
-	{"RFC 9110 5.5 octets beyond ASCII", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: \xff\xfe\r\n\r\n", true},
+	{"RFC 9110 5.5 bytes beyond ASCII", "GET / HTTP/1.1\r\nHost: a.test\r\nX-A: \xff\xfe\r\n\r\n", true},
 	{"RFC 9110 9.3.6 CONNECT", "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\nmore", true},
 
 	{"RFC 9112 3.2 no Host", "GET / HTTP/1.1\r\n\r\n", false},

@@ -20,7 +20,7 @@ type Ruling struct {
 	short *shortResult // of Result; nil: its body is small
 }
 
-// Fetched returns when the file in use was fetched; zero if no file, nor its absence, is in use.
+// Fetched returns when the file in use was fetched; zero if neither a file nor the fact that there is none is in use.
 func (r Ruling) Fetched() time.Time {
 	if r.Outcome.refuses() || r.Outcome == NoFile && r.Err != nil { // it failed for Dialect.NoFileAfter
 		return time.Time{}

@@ -81,17 +81,17 @@ func encode(e *Entry) []byte {
 	return k.append(make([]byte, 0, size))
 }
 
-func (k *savedEntry) append(b []byte) []byte {
+func (s *savedEntry) append(b []byte) []byte {
 	b = append(b, format)
-	b = appendString(b, k.origin)
-	b = appendTime(b, k.firstFailure)
-	b = appendTime(b, k.lastFailure)
-	b = appendNumber(b, int64(k.retryAfter))
-	b = appendResult(b, k.last)
-	if k.stale == nil {
+	b = appendString(b, s.origin)
+	b = appendTime(b, s.firstFailure)
+	b = appendTime(b, s.lastFailure)
+	b = appendNumber(b, int64(s.retryAfter))
+	b = appendResult(b, s.last)
+	if s.stale == nil {
 		b = append(b, 0)
 	} else {
-		b = appendResult(append(b, 1), k.stale)
+		b = appendResult(append(b, 1), s.stale)
 	}
 	sum := sha256.Sum256(b)
 	return append(b, sum[:]...)
@@ -166,34 +166,34 @@ func decode(b []byte) (*savedEntry, error) {
 }
 
 // consistent reports whether the parts of k are those of a possible entry.
-func (k *savedEntry) consistent() bool {
-	if kindOf(k.last).settled() {
-		return k.failures == failures{} && k.stale == nil
+func (s *savedEntry) consistent() bool {
+	if kindOf(s.last).settled() {
+		return s.failures == failures{} && s.stale == nil
 	}
-	return !k.firstFailure.IsZero() && !k.firstFailure.After(k.lastFailure) && k.retryAfter > 0 &&
-		(k.stale == nil || kindOf(k.stale).settled())
+	return !s.firstFailure.IsZero() && !s.firstFailure.After(s.lastFailure) && s.retryAfter > 0 &&
+		(s.stale == nil || kindOf(s.stale).settled())
 }
 
 // entry makes the Entry that k was, with its lifetimes as of now; nil if a time in it is too far
 // in the future.
-func (k *savedEntry) entry(o robots.Origin, now time.Time, c timing) *Entry {
-	newest := later(k.last.Fetched, later(k.firstFailure, k.lastFailure))
-	if k.stale != nil {
-		newest = later(newest, k.stale.Fetched)
+func (s *savedEntry) entry(o robots.Origin, now time.Time, c timing) *Entry {
+	newest := later(s.last.Fetched, later(s.firstFailure, s.lastFailure))
+	if s.stale != nil {
+		newest = later(newest, s.stale.Fetched)
 	}
 	if newest.After(now.Add(maxAhead)) {
 		return nil
 	}
-	at := earlier(k.last.Fetched, now)
-	last := newResponse(k.last, at, c)
+	at := earlier(s.last.Fetched, now)
+	last := newResponse(s.last, at, c)
 	if last.kind.settled() {
 		return newSettled(key{origin: o}, last, at, c)
 	}
 	var stale *response
-	if k.stale != nil {
-		stale = newResponse(k.stale, earlier(k.stale.Fetched, now), c)
+	if s.stale != nil {
+		stale = newResponse(s.stale, earlier(s.stale.Fetched, now), c)
 	}
-	failed := failures{earlier(k.firstFailure, now), earlier(k.lastFailure, now), min(k.retryAfter, max(maxRetry, c.retry))}
+	failed := failures{earlier(s.firstFailure, now), earlier(s.lastFailure, now), min(s.retryAfter, max(maxRetry, c.retry))}
 	retry := failed.lastFailure.Add(failed.retryAfter)
 	if last.kind == noConnection {
 		// Try at once: the type of the error is lost, and the configuration may have changed.

@@ -334,7 +334,7 @@ func TestIdleStaleFile(t *testing.T) {
 	})
 }
 
-// TestStaleNoFile: the absence of a file is used for its ttl, and no longer.
+// TestStaleNoFile: the fact that there is no file is used for its ttl, and no longer.
 func TestStaleNoFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &script{answers: []fetch.Result{status(404), status(503)}}

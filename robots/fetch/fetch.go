@@ -290,12 +290,12 @@ func (f *fetching) check(r *http.Request) (robots.Origin, error) {
 }
 
 // read reads the final response: its freshness, and the body of a 2xx.
-func (a *Result) read(res *http.Response) error {
+func (r *Result) read(res *http.Response) error {
 	if res.StatusCode < 200 {
 		_ = res.Body.Close()
 		return fmt.Errorf("status %d is no answer to a GET", res.StatusCode)
 	}
-	a.MaxAge, a.Headers = maxAge(res.Header), headersOf(res.Header)
+	r.MaxAge, r.Headers = maxAge(res.Header), headersOf(res.Header)
 	if res.StatusCode > 299 {
 		drain(res.Body)
 		return nil
@@ -306,7 +306,7 @@ func (a *Result) read(res *http.Response) error {
 		return err
 	}
 	sum := sha256.Sum256(body)
-	a.Body, a.SHA256 = body, hex.EncodeToString(sum[:])
+	r.Body, r.SHA256 = body, hex.EncodeToString(sum[:])
 	return nil
 }
 

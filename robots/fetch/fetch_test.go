@@ -71,22 +71,22 @@ type outline struct {
 	MaxAge                time.Duration
 }
 
-func outlineOf(t *testing.T, a *Result) outline {
+func outlineOf(t *testing.T, r *Result) outline {
 	t.Helper()
-	if a.Fetched.IsZero() {
+	if r.Fetched.IsZero() {
 		t.Error("Fetched is not set")
 	}
-	if a.Err != nil && !strings.HasPrefix(a.Err.Error(), "fetch http") {
-		t.Errorf("Err does not name its operation: %v", a.Err)
+	if r.Err != nil && !strings.HasPrefix(r.Err.Error(), "fetch http") {
+		t.Errorf("Err does not name its operation: %v", r.Err)
 	}
 	want := ""
-	if a.Body != nil {
-		want = digest(string(a.Body))
+	if r.Body != nil {
+		want = digest(string(r.Body))
 	}
-	if a.SHA256 != want {
-		t.Errorf("SHA256 = %q, want %q", a.SHA256, want)
+	if r.SHA256 != want {
+		t.Errorf("SHA256 = %q, want %q", r.SHA256, want)
 	}
-	return outline{a.Status, a.Redirects, string(a.Body), a.BadRedirect, a.Connected, a.Err != nil, a.MaxAge}
+	return outline{r.Status, r.Redirects, string(r.Body), r.BadRedirect, r.Connected, r.Err != nil, r.MaxAge}
 }
 
 func TestStatus(t *testing.T) {

@@ -50,11 +50,11 @@ record's line was changed, and when there is no such record.`,
 			if err != nil {
 				return err
 			}
-			x, err := explainAny(cmd.Context(), all, strings.TrimSpace(args[0]))
+			r, err := explainAny(cmd.Context(), all, strings.TrimSpace(args[0]))
 			if err != nil {
 				return err
 			}
-			return x.write(cmd.OutOrStdout(), asJSON)
+			return r.write(cmd.OutOrStdout(), asJSON)
 		},
 	}
 	f.add(cmd)
@@ -106,9 +106,9 @@ func excerptLines(lines []explain.Line) (all []excerptLine) {
 func explainAny(ctx context.Context, all []auditFiles, id string) (*recordExplanation, error) {
 	var errs []error
 	for _, at := range all {
-		x, err := explainRecord(ctx, at.file, at.snapshots, id)
+		r, err := explainRecord(ctx, at.file, at.snapshots, id)
 		if err == nil {
-			return x, nil
+			return r, nil
 		}
 		errs = append(errs, err)
 	}
@@ -124,30 +124,30 @@ func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanatio
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)
 	}
-	x := &recordExplanation{Record: line.Text, Place: recordPlace{File: line.File, Line: line.Number, Hash: true}, entry: entry}
+	r := &recordExplanation{Record: line.Text, Place: recordPlace{File: line.File, Line: line.Number, Hash: true}, entry: entry}
 	link, err := trail.ReadLink(line.Text)
-	x.Place.Seq = link.Seq
+	r.Place.Seq = link.Seq
 	if err != nil {
-		x.Place.Hash, x.Place.Says = false, err.Error()
+		r.Place.Hash, r.Place.Says = false, err.Error()
 	}
-	if x.Fetch, err = fetchOf(dir, &entry); err != nil {
+	if r.Fetch, err = fetchOf(dir, &entry); err != nil {
 		return nil, err
 	}
-	x.explanation = explain.OfRecord(&entry, nil)
-	if f := x.Fetch; f != nil {
-		x.explanation = explain.OfRecord(&entry, &explain.Fetch{Status: f.Status, Redirects: f.Redirects, Lost: f.BadRedirect, Barred: f.RedirectDisallowed, Error: f.Error})
-		x.explanation.Fetched, x.explanation.RobotsAgent = f.Fetched, cmp.Or(f.UserAgent, entry.RobotsAgent)
+	r.explanation = explain.OfRecord(&entry, nil)
+	if f := r.Fetch; f != nil {
+		r.explanation = explain.OfRecord(&entry, &explain.Fetch{Status: f.Status, Redirects: f.Redirects, Lost: f.BadRedirect, Barred: f.RedirectDisallowed, Error: f.Error})
+		r.explanation.Fetched, r.explanation.RobotsAgent = f.Fetched, cmp.Or(f.UserAgent, entry.RobotsAgent)
 	}
-	x.Why = x.explanation.Why()
+	r.Why = r.explanation.Why()
 	if entry.RobotsSHA256 != "" {
-		err = x.rederive(ctx, dir)
+		err = r.rederive(ctx, dir)
 	}
-	return x, err
+	return r, err
 }
 
 // rederive makes the decision again, and finds the lines that it is about.
-func (x *recordExplanation) rederive(ctx context.Context, dir string) error {
-	e := &x.entry
+func (r *recordExplanation) rederive(ctx context.Context, dir string) error {
+	e := &r.entry
 	text, state, err := stateOf(dir, e.RobotsSHA256)
 	if errors.Is(err, snapshot.ErrName) {
 		text, state, err = nil, isDamaged, nil // what the record has is no hash
@@ -155,22 +155,22 @@ func (x *recordExplanation) rederive(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	x.Snapshot, x.size = state, len(text)
+	r.Snapshot, r.size = state, len(text)
 	switch state {
 	case isRemoved:
-		x.Derived = &derivation{Notes: []string{noSnapshot(e.RobotsSHA256, fs.ErrNotExist).Error()}}
+		r.Derived = &derivation{Notes: []string{noSnapshot(e.RobotsSHA256, fs.ErrNotExist).Error()}}
 		return nil
 	case isDamaged:
-		x.Derived = &derivation{Notes: []string{"what is kept as the snapshot does not have this SHA-256"}}
+		r.Derived = &derivation{Notes: []string{"what is kept as the snapshot does not have this SHA-256"}}
 		return nil
 	}
 	status := http.StatusOK
-	if x.Fetch != nil {
-		status = x.Fetch.Status
+	if r.Fetch != nil {
+		status = r.Fetch.Status
 	}
-	x.Derived = new(rederive(ctx, e, text, status))
-	if x.excerpt = x.explanation.Excerpt(string(text)); x.excerpt != nil {
-		x.Lines, x.Agents = excerptLines(x.excerpt.Lines), excerptLines(x.excerpt.Agents)
+	r.Derived = new(rederive(ctx, e, text, status))
+	if r.excerpt = r.explanation.Excerpt(string(text)); r.excerpt != nil {
+		r.Lines, r.Agents = excerptLines(r.excerpt.Lines), excerptLines(r.excerpt.Agents)
 	}
 	return nil
 }
@@ -203,26 +203,26 @@ func fetchOf(dir string, e *trail.Entry) (found *snapshot.Fetch, err error) {
 }
 
 // fine reports whether there is nothing to object to.
-func (x *recordExplanation) fine() bool {
-	return x.Place.Hash && (x.Derived == nil || x.Derived.Same)
+func (r *recordExplanation) fine() bool {
+	return r.Place.Hash && (r.Derived == nil || r.Derived.Same)
 }
 
 // write prints the explanation. What is wrong with it is the exit status.
-func (x *recordExplanation) write(out io.Writer, asJSON bool) (err error) {
+func (r *recordExplanation) write(out io.Writer, asJSON bool) (err error) {
 	if asJSON {
-		err = cli.NewJSONLines(out).Write(x)
+		err = cli.NewJSONLines(out).Write(r)
 	} else {
-		_, err = io.WriteString(out, x.text(cli.SupportsColour(out)))
+		_, err = io.WriteString(out, r.text(cli.SupportsColour(out)))
 	}
-	if err == nil && !x.fine() {
+	if err == nil && !r.fine() {
 		err = cli.ExitError(cli.ExitFailure)
 	}
 	return err
 }
 
 // text is the explanation for people.
-func (x *recordExplanation) text(colours bool) string {
-	e := &x.entry
+func (r *recordExplanation) text(colours bool) string {
+	e := &r.entry
 	s := &cli.Details{Colours: colours}
 	word, colour := "blocked", cli.Red
 	if !e.Blocked() {
@@ -232,8 +232,8 @@ func (x *recordExplanation) text(colours bool) string {
 	if e.Blocked() && !e.Enforced {
 		s.Row("enforced", "no: it was recorded only (mode: monitor)")
 	}
-	s.Row("why", x.Why)
-	s.Facts(x.explanation.Decided())
+	s.Row("why", r.Why)
+	s.Facts(r.explanation.Decided())
 	s.Row("user-agent", humanize.Brief(e.UserAgent))
 	s.Row("replica", humanize.Brief(e.Replica))
 	s.Row("request", strings.TrimSpace(fmt.Sprintf("%s by %s, %s", humanize.Brief(e.Method), cmp.Or(humanize.Brief(e.Client), "nobody named"), e.Time.UTC().Format(time.RFC3339Nano))))
@@ -248,11 +248,11 @@ func (x *recordExplanation) text(colours bool) string {
 	if e.StoreAway {
 		s.Row("store", "was away: the request was paced without the other replicas")
 	}
-	s.Facts(x.explanation.Rested())
-	x.printRobots(s)
-	x.printResponse(s)
-	x.printPlace(s)
-	x.printDerived(s)
+	s.Facts(r.explanation.Rested())
+	r.printRobots(s)
+	r.printResponse(s)
+	r.printPlace(s)
+	r.printDerived(s)
 	return s.Text.String()
 }
 
@@ -260,21 +260,21 @@ func (x *recordExplanation) text(colours bool) string {
 func millis(ms float64) time.Duration { return asDuration(ms / 1000).Round(time.Millisecond / 10) }
 
 // printRobots shows what is kept of the robots.txt that the decision rests on.
-func (x *recordExplanation) printRobots(s *cli.Details) {
-	if x.entry.RobotsURL == "" {
+func (r *recordExplanation) printRobots(s *cli.Details) {
+	if r.entry.RobotsURL == "" {
 		s.Row("robots.txt", "none was asked for")
-	} else if x.Fetch == nil {
+	} else if r.Fetch == nil {
 		s.Row("outcome", "not known: the index does not have the fetch any more")
 	} else {
-		s.Row("headers", headerRows(*x.Fetch)...)
+		s.Row("headers", headerRows(*r.Fetch)...)
 	}
-	if x.Snapshot == isThere {
-		s.Row("snapshot", fmt.Sprintf("%s: robotsproxy audit snapshot %.12s", humanize.Count(x.size, "byte"), x.entry.RobotsSHA256))
+	if r.Snapshot == isThere {
+		s.Row("snapshot", fmt.Sprintf("%s: robotsproxy audit snapshot %.12s", humanize.Count(r.size, "byte"), r.entry.RobotsSHA256))
 	}
-	if x.excerpt == nil {
+	if r.excerpt == nil {
 		return
 	}
-	agents, more, lines := x.excerpt.Shown()
+	agents, more, lines := r.excerpt.Shown()
 	for _, l := range agents {
 		printLine(s, l)
 	}
@@ -298,8 +298,8 @@ func printLine(s *cli.Details, l explain.Line) {
 }
 
 // printResponse shows what the response said about uses of its content.
-func (x *recordExplanation) printResponse(s *cli.Details) {
-	e := &x.entry
+func (r *recordExplanation) printResponse(s *cli.Details) {
+	e := &r.entry
 	for _, h := range []struct{ name, value string }{
 		{"content-signal", e.ContentSignal}, {"content-usage", e.ContentUsage}, {"x-robots-tag", e.XRobotsTag},
 		{"tdm-reservation", e.TDMReservation}, {"tdm-policy", e.TDMPolicy},
@@ -310,8 +310,8 @@ func (x *recordExplanation) printResponse(s *cli.Details) {
 	}
 }
 
-func (x *recordExplanation) printPlace(s *cli.Details) {
-	p := &x.Place
+func (r *recordExplanation) printPlace(s *cli.Details) {
+	p := &r.Place
 	where := fmt.Sprintf("%s:%d", humanize.Printable(p.File), p.Line)
 	if p.Seq > 0 {
 		where += fmt.Sprintf(", number %d", p.Seq)
@@ -323,8 +323,8 @@ func (x *recordExplanation) printPlace(s *cli.Details) {
 	s.Row("record", where, holds)
 }
 
-func (x *recordExplanation) printDerived(s *cli.Details) {
-	d := x.Derived
+func (r *recordExplanation) printDerived(s *cli.Details) {
+	d := r.Derived
 	if d == nil {
 		return
 	}

@@ -41,7 +41,7 @@ Disallow: /none
 // A madeUp is a state directory that is made up.
 type madeUp struct {
 	dir, audit string
-	book       *snapshot.Store
+	snapshots  *snapshot.Store
 	seq        uint64
 	hash       trail.Hash
 }
@@ -51,7 +51,7 @@ func newState(t *testing.T) *madeUp {
 	s := &madeUp{dir: t.TempDir()}
 	s.audit = filepath.Join(s.dir, cli.AuditName)
 	var err error
-	s.book, err = snapshot.Open(snapshot.Options{
+	s.snapshots, err = snapshot.Open(snapshot.Options{
 		Dir: filepath.Join(s.dir, cli.SnapshotsName), NoSync: true, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -109,11 +109,11 @@ func judged(t *testing.T, a *fetch.Result, o policy.Options, r policy.Request) t
 	if o.Dialect.Name == "" {
 		o.Dialect = robots.Standard()
 	}
-	book, err := cache.New(cache.Options{Fetcher: &checkcmd.File{Name: a.URL, Text: a.Body, Status: a.Status}})
+	robotsCache, err := cache.New(cache.Options{Fetcher: &checkcmd.File{Name: a.URL, Text: a.Body, Status: a.Status}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Book = book
+	o.Cache = robotsCache
 	engine, err := policy.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -198,10 +198,10 @@ var rederivations = []rederivation{
 		request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent}, want: `Status 203 means under coccoc that there are no rules`},
 	{name: "an empty rule has a line", dialect: "google", file: "User-agent: *\nDisallow:\n",
 		request: policy.Request{Origin: plain, PathQuery: "/x"}, want: `  >     2 \| Disallow:\n`},
-	{name: "octets that are not UTF-8", file: "User-agent: *\nDisallow: /\xff\xfe*\n", request: policy.Request{Origin: plain, PathQuery: "/%FF%FEx"}, want: `blocked`},
-	{name: "octets of the URL that are not UTF-8", file: "User-agent: *\nDisallow: /*\xff\xfe\n", request: policy.Request{Origin: plain, PathQuery: "/?%61=\xff\xfe"},
+	{name: "bytes that are not UTF-8", file: "User-agent: *\nDisallow: /\xff\xfe*\n", request: policy.Request{Origin: plain, PathQuery: "/%FF%FEx"}, want: `blocked`},
+	{name: "bytes of the URL that are not UTF-8", file: "User-agent: *\nDisallow: /*\xff\xfe\n", request: policy.Request{Origin: plain, PathQuery: "/?%61=\xff\xfe"},
 		change: func(e *trail.Entry) { e.URL = "http://site.test/?%61=%FF%FE" }, want: `blocked`},
-	{name: "octets of the URL that are not UTF-8, to a dialect that takes them as they are", dialect: "google",
+	{name: "bytes of the URL that are not UTF-8, to a dialect that takes them as they are", dialect: "google",
 		file: "User-agent: *\nDisallow: /*%FF\n", request: policy.Request{Origin: plain, PathQuery: "/?\xff"},
 		change: func(e *trail.Entry) { e.URL = "http://site.test/?%FF" }, exit: 1, want: `the dialect google tells the two forms apart`},
 	{name: "a rule longer than a record's", file: "User-agent: *\nDisallow: /" + strings.Repeat("x", 9000) + "\n",
@@ -255,7 +255,7 @@ func TestExplainRederives(t *testing.T) {
 			s := newState(t)
 			a := textAnswer(tc.status, tc.file)
 			a.Headers = &fetch.Headers{ETag: "\"e\x1b\""}
-			if err := s.book.Save(a, "someone"); err != nil {
+			if err := s.snapshots.Save(a, "someone"); err != nil {
 				t.Fatal(err)
 			}
 			e := judged(t, a, tc.options, tc.request)
@@ -271,7 +271,7 @@ func TestExplainRederives(t *testing.T) {
 				t.Errorf("not said to be the same:\n%s", out)
 			}
 			if strings.ContainsAny(out, "\x1b\r") {
-				t.Errorf("a stranger's octets are printed: %q", out)
+				t.Errorf("a stranger's bytes are printed: %q", out)
 			}
 			var x struct {
 				Record  trail.Entry
@@ -326,7 +326,7 @@ func TestExplainWithoutFile(t *testing.T) {
 				{URL: "http://leads.test/robots.txt", UserAgent: "FooBot", Status: 302, RedirectDisallowed: true, Connected: true, Err: errors.New("redirected to b.test"), Fetched: at},
 				{URL: "http://dead.test/robots.txt", Err: errors.New("refused \x1b"), Fetched: at},
 			} {
-				if err := s.book.Save(a, "someone"); err != nil {
+				if err := s.snapshots.Save(a, "someone"); err != nil {
 					t.Fatal(err)
 				}
 			}

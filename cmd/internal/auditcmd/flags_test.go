@@ -278,13 +278,13 @@ func TestClientOfSeveralAudits(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(dir, cli.SnapshotsName), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		key := bytes.Repeat([]byte{byte(i / 2)}, daemon.SecretOctets)
+		key := bytes.Repeat([]byte{byte(i / 2)}, daemon.SecretBytes)
 		if err := os.WriteFile(filepath.Join(dir, cli.KeyName), key, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, out, errOut := a.do("report", "-c", cfg, "--client", "lab", a.files[0], a.files[1])
-	hash := audit.Pseudonym(make([]byte, daemon.SecretOctets))("lab")
+	hash := audit.Pseudonym(make([]byte, daemon.SecretBytes))("lab")
 	if !strings.Contains(out, "filters    client "+hash) || errOut != "" {
 		t.Errorf("of one key: %s, %s", out, errOut)
 	}

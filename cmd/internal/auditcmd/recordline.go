@@ -122,9 +122,9 @@ func statusText(e *trail.Entry) string {
 func (r *recordLines) details(e *trail.Entry) {
 	add := func(text string) { r.Text.WriteString("  " + text) }
 	if e.Rule != "" {
-		x := explain.OfRecord(e, nil)
-		text := x.RuleText()
-		if !explain.ByRobots(x.Reason) {
+		e := explain.OfRecord(e, nil)
+		text := e.RuleText()
+		if !explain.ByRobots(e.Reason) {
 			text = "rule " + text
 		}
 		add(text)

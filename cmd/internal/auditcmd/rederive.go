@@ -103,11 +103,11 @@ func engineOf(e *trail.Entry, file *checkcmd.File, token string) (*policy.Engine
 	if err != nil {
 		return nil, err
 	}
-	book, err := cache.New(cache.Options{Fetcher: file})
+	robotsCache, err := cache.New(cache.Options{Fetcher: file})
 	if err != nil {
 		return nil, err
 	}
-	o := policy.Options{Book: book, Dialect: dialect, ProductToken: token, OverMax: policy.Honor, Readings: policy.LiteralReadings}
+	o := policy.Options{Cache: robotsCache, Dialect: dialect, ProductToken: token, OverMax: policy.Honor, Readings: policy.LiteralReadings}
 	if e.Reading != "" && e.Reading != policy.DotsRemoved.String() {
 		o.Readings = policy.AllReadings
 	}

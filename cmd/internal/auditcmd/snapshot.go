@@ -208,7 +208,7 @@ type snapshotInfo struct {
 	SHA256 string           `json:"sha256"`
 	State  string           `json:"state"` // there, removed or damaged
 	File   string           `json:"file,omitempty"`
-	Octets int              `json:"octets"`
+	Bytes  int              `json:"octets"`
 	Lines  int64            `json:"lines"` // of the index
 	First  time.Time        `json:"first_kept,omitzero"`
 	Last   time.Time        `json:"last_kept,omitzero"`
@@ -249,7 +249,7 @@ func (f *auditSnapshotFlags) printInfo(out io.Writer, dir, digits string) error 
 	if err != nil {
 		return noSnapshot(sha, err)
 	}
-	info.State, info.Octets = state, len(text)
+	info.State, info.Bytes = state, len(text)
 	for fetched, err := range snapshot.Index(dir, sha) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -277,7 +277,7 @@ func (i *snapshotInfo) add(f snapshot.Fetch) {
 	if i.Lines++; i.Lines == 1 {
 		i.Last = f.Saved
 	}
-	i.First, i.Octets = f.Saved, max(i.Octets, f.Bytes)
+	i.First, i.Bytes = f.Saved, max(i.Bytes, f.Bytes)
 	for n := range i.Latest {
 		if l := &i.Latest[n]; l.URL == f.URL && l.Fetched.Equal(f.Fetched) {
 			*l = f // the first line of a fetch has its headers
@@ -290,7 +290,7 @@ func (i *snapshotInfo) add(f snapshot.Fetch) {
 }
 
 func (i *snapshotInfo) print(s *cli.Details) {
-	state := humanize.Count(i.Octets, "byte")
+	state := humanize.Count(i.Bytes, "byte")
 	switch i.State {
 	case isRemoved:
 		state += ", removed (audit.snapshot_max_age, audit.snapshot_max_size)"

@@ -80,7 +80,7 @@ func spoilers(t testing.TB) map[string]func(t testing.TB, name string) {
 	}
 	return map[string]func(t testing.TB, name string){
 		"zeros":                 file(make([]byte, len(whole))),
-		"a few octets":          file([]byte("x")),
+		"a few bytes":           file([]byte("x")),
 		"text":                  file([]byte(strings.Repeat("no store at all\n", 10_000))),
 		"its first page":        file(whole[:4096]),
 		"its first two pages":   file(whole[:8192]),

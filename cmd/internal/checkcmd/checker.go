@@ -36,11 +36,11 @@ type checker struct {
 // there is one. done releases it.
 func newChecker(cfg config.Config, file *File) (c *checker, done func(), err error) {
 	c = &checker{userAgent: cfg.Identity.UserAgent, from: cfg.Identity.From, file: file, maxURL: int(cfg.Limits.URL)}
-	book, done, err := newBook(cfg, file, func() *policy.Engine { return c.engine })
+	robotsCache, done, err := newCache(cfg, file, func() *policy.Engine { return c.engine })
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.engine, err = daemon.NewEngine(cfg, book); err == nil {
+	if c.engine, err = daemon.NewEngine(cfg, robotsCache); err == nil {
 		c.passthrough, err = daemon.Passthrough(cfg)
 	}
 	if err != nil {
@@ -50,9 +50,9 @@ func newChecker(cfg config.Config, file *File) (c *checker, done func(), err err
 	return c, done, nil
 }
 
-// newBook makes a Book with the robots.txt of each origin, or with one file for all. The engine
+// newCache makes a cache with the robots.txt of each origin, or with one file for all. The engine
 // that engine gives judges redirects.
-func newBook(cfg config.Config, file *File, engine func() *policy.Engine) (policy.Book, func(), error) {
+func newCache(cfg config.Config, file *File, engine func() *policy.Engine) (policy.Cache, func(), error) {
 	if file != nil {
 		b, err := cache.New(cache.Options{Fetcher: file})
 		return b, func() {}, err

@@ -32,7 +32,7 @@ func (o one) Fetch(context.Context, fetch.Request) *fetch.Result {
 // explained is what check finds of an address where every origin answers so.
 func explained(t *testing.T, a fetch.Result, change func(*config.Config), address string) finding {
 	t.Helper()
-	book, err := cache.New(cache.Options{Fetcher: one{a}})
+	robotsCache, err := cache.New(cache.Options{Fetcher: one{a}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func explained(t *testing.T, a fetch.Result, change func(*config.Config), addres
 	if change != nil {
 		change(&cfg)
 	}
-	engine, err := daemon.NewEngine(cfg, book)
+	engine, err := daemon.NewEngine(cfg, robotsCache)
 	if err != nil {
 		t.Fatal(err)
 	}

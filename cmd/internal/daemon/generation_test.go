@@ -13,9 +13,9 @@ import (
 	"robotsproxy/robots/cache"
 )
 
-// TestAHouseThatEndsTakesNoMore: what comes too late is not in force by half, and
+// TestAGenerationThatEndsTakesNoMore: what comes too late is not in force by half, and
 // nothing of it is left open.
-func TestAHouseThatEndsTakesNoMore(t *testing.T) {
+func TestAGenerationThatEndsTakesNoMore(t *testing.T) {
 	site := newSite(t, siteRobots)
 	file := t.TempDir() + "/config.yaml"
 	base := keys{"listen": "127.0.0.1:0", "state_dir": t.TempDir(), "admin.listen": "", "egress.allow_private": []string{"127.0.0.0/8"}}

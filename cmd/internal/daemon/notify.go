@@ -19,29 +19,29 @@ type notifier struct {
 func newNotifier() notifier { return notifier{on: os.Getenv("NOTIFY_SOCKET") != ""} }
 
 // send ignores errors: systemd has its own time limits.
-func (h notifier) send(state string) {
-	if h.on {
+func (n notifier) send(state string) {
+	if n.on {
 		daemon.SdNotify(false, state)
 	}
 }
 
-func (h notifier) ready(status string) { h.send("READY=1\nSTATUS=" + humanize.Escape(status)) }
+func (n notifier) ready(status string) { n.send("READY=1\nSTATUS=" + humanize.Escape(status)) }
 
-func (h notifier) reloading() { h.send("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec()) }
+func (n notifier) reloading() { n.send("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec()) }
 
-func (h notifier) stopping() { h.send("STOPPING=1\nSTATUS=requests in flight finish") }
+func (n notifier) stopping() { n.send("STOPPING=1\nSTATUS=requests in flight finish") }
 
 // watchdog reports to systemd's watchdog (WATCHDOG_USEC) until ctx ends. It does not report whether the proxy
 // is healthy: a restart would not cure a full disk, and breaks off requests in flight.
-func (h notifier) watchdog(ctx context.Context) error {
+func (n notifier) watchdog(ctx context.Context) error {
 	every, err := daemon.SdWatchdogEnabled(false)
-	if !h.on || err != nil || every <= 0 {
+	if !n.on || err != nil || every <= 0 {
 		return nil
 	}
 	tick := time.NewTicker(every / 2)
 	defer tick.Stop()
 	for {
-		h.send(daemon.SdNotifyWatchdog)
+		n.send(daemon.SdNotifyWatchdog)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

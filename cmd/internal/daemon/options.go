@@ -35,8 +35,8 @@ import (
 )
 
 // NewEngine returns the engine for a configuration.
-func NewEngine(cfg config.Config, b policy.Book) (*policy.Engine, error) {
-	o, err := engineOptions(cfg, b)
+func NewEngine(cfg config.Config, robotsCache policy.Cache) (*policy.Engine, error) {
+	o, err := engineOptions(cfg, robotsCache)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func ForOneUser(cfg config.Config) config.Config {
 }
 
 // engineOptions returns the options of that engine.
-func engineOptions(cfg config.Config, b policy.Book) (policy.Options, error) {
+func engineOptions(cfg config.Config, robotsCache policy.Cache) (policy.Options, error) {
 	dialect, err := robots.DialectByName(cfg.Robots.Dialect)
 	if err != nil {
 		return policy.Options{}, err
@@ -67,7 +67,7 @@ func engineOptions(cfg config.Config, b policy.Book) (policy.Options, error) {
 		cfg.Identity.ProductToken = "bare"
 	}
 	return policy.Options{
-		Book:          b,
+		Cache:         robotsCache,
 		Dialect:       dialect,
 		Readings:      readings(cfg.Robots.Readings),
 		Hosts:         entries,
@@ -190,7 +190,7 @@ func clientNaming(how, home string) (func(string) string, error) {
 	return nil, nil
 }
 
-const SecretOctets = 32
+const SecretBytes = 32
 
 // auditKey reads the key in a file. It creates a missing file.
 func auditKey(file string) (key []byte, err error) {
@@ -201,12 +201,12 @@ func auditKey(file string) (key []byte, err error) {
 	}()
 	key, err = os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		key = make([]byte, SecretOctets)
+		key = make([]byte, SecretBytes)
 		rand.Read(key) // never fails (crypto/rand since Go 1.24)
 		err = cli.ReplaceFile(file, func(w io.Writer) error { _, err := w.Write(key); return err })
 	}
-	if err == nil && len(key) != SecretOctets {
-		err = fmt.Errorf("%s is no key of %d octets; once it is removed, another is made, by which no client has the name that it had", file, SecretOctets)
+	if err == nil && len(key) != SecretBytes {
+		err = fmt.Errorf("%s is no key of %d octets; once it is removed, another is made, by which no client has the name that it had", file, SecretBytes)
 	}
 	return key, err
 }

@@ -39,7 +39,7 @@ func straight(t *testing.T, o *Origin) *http.Client {
 
 func TestHarnessOriginLogsWhatArrives(t *testing.T) {
 	t.Parallel()
-	body := Octets(64 << 10)
+	body := RandomBytes(64 << 10)
 	o := NewOrigin(t, "harness", "User-agent: *\nDisallow:\n")
 	o.Handle("/page", SizedPage(body))
 	client := straight(t, o)
@@ -172,7 +172,7 @@ func TestHarnessEnvironmentIsClean(t *testing.T) {
 func TestHarnessPeers(t *testing.T) {
 	t.Parallel()
 	o := NewOrigin(t, "peers", "")
-	body := Octets(1 << 10)
+	body := RandomBytes(1 << 10)
 	o.Handle("/page", SizedPage(body))
 	o.Handle("/denied", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Why", "because")

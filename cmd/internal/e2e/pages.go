@@ -19,8 +19,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// Octets are n reproducible bytes without any pattern.
-func Octets(n int) []byte {
+// RandomBytes returns n reproducible bytes without any pattern.
+func RandomBytes(n int) []byte {
 	b := make([]byte, n)
 	rand.NewChaCha8([32]byte{1, byte(n)}).Read(b)
 	return b

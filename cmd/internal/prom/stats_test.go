@@ -76,7 +76,7 @@ func newTestProxyWith(t testing.TB, store func() StoreStats) testProxy {
 	state, err := bolt.Open(bolt.Options{File: filepath.Join(dir, "state.db"), Log: log})
 	testkit.Must(t, err)
 	t.Cleanup(state.Close)
-	engine, err := policy.New(policy.Options{Book: robotsCache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1}})
+	engine, err := policy.New(policy.Options{Cache: robotsCache, Pace: pace.Limits{PerSecond: 1, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1}})
 	testkit.Must(t, err)
 	pacer := pace.New(pace.Options{})
 	handler, err := proxy.New(proxy.Options{

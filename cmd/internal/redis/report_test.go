@@ -128,7 +128,7 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
-// What is booked is given back where the caller has left meanwhile, and where the turn
+// What is reserved is given back where the caller has left meanwhile, and where the turn
 // was over before it was known of.
 func TestTurnsThatNobodyCanUse(t *testing.T) {
 	t.Parallel()
@@ -225,7 +225,7 @@ func TestScriptsForgotten(t *testing.T) {
 	}
 }
 
-// A caller that has left gets its own error, and what was booked for it is given back.
+// A caller that has left gets its own error, and what was reserved for it is given back.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

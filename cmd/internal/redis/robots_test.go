@@ -14,9 +14,9 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// books gives what has another replica of the fleet at url join it, whose stores are on
+// joining gives what has another replica of the fleet at url join it, whose stores are on
 // no disk.
-func books(t *testing.T, url string) func(*testing.T) cache.Store {
+func joining(t *testing.T, url string) func(*testing.T) cache.Store {
 	settled(t, url)
 	return func(t *testing.T) cache.Store {
 		r := run(t, url, 100)
@@ -75,9 +75,9 @@ func TestRobots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cachetest.Run(t, func(t *testing.T) cache.Store { return books(t, server.url(t))(t) })
+			cachetest.Run(t, func(t *testing.T) cache.Store { return joining(t, server.url(t))(t) })
 			cachetest.Shared(t, cachetest.Fleet{
-				Open: func(t *testing.T) func(*testing.T) cache.Store { return books(t, server.url(t)) },
+				Open: func(t *testing.T) func(*testing.T) cache.Store { return joining(t, server.url(t)) },
 				In:   asItIs, Replicas: server.replicas, Failures: failures,
 			})
 		})

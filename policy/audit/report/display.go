@@ -105,8 +105,8 @@ func firstRows[R any](s *displayTable, l *list[R], most int, things string) []R 
 }
 
 // outcomes returns the layout that every table of counts has.
-func (v *tableBuilder) outcomes() layout {
-	monitored := v.report.Totals.NotEnforced > 0
+func (b *tableBuilder) outcomes() layout {
+	monitored := b.report.Totals.NotEnforced > 0
 	g := layout{
 		countColumns: columns(figures, "requests", "allowed", "blocked"),
 		cells: func(c *counts) []string {
@@ -124,8 +124,8 @@ func (v *tableBuilder) outcomes() layout {
 }
 
 // outcomesAndWaits adds columns for waits and bytes.
-func (v *tableBuilder) outcomesAndWaits() layout {
-	g := v.outcomes()
+func (b *tableBuilder) outcomesAndWaits() layout {
+	g := b.outcomes()
 	outcomes := g.cells
 	g.countColumns = append(g.countColumns, columns(figures, "waited", "mean wait", "longest", "data")...)
 	g.cells = func(c *counts) []string {
@@ -134,48 +134,48 @@ func (v *tableBuilder) outcomesAndWaits() layout {
 	return g
 }
 
-func (v *tableBuilder) reasons() displayTable {
-	g := v.outcomes()
+func (b *tableBuilder) reasons() displayTable {
+	g := b.outcomes()
 	g.keyColumns = columns(words, "reason", "in words")
 	return fillTable(displayTable{
 		ID: "reasons", Title: "Reasons",
 		About: "On what each decision rests, in the audit's own word and in plain words.",
-	}, &v.report.Reasons, v.maxRows, g, func(r *reason) (before, after []string) {
+	}, &b.report.Reasons, b.maxRows, g, func(r *reason) (before, after []string) {
 		return []string{shown(r.Reason), explain.Reason(r.Reason)}, nil
 	})
 }
 
-func (v *tableBuilder) clients() displayTable {
-	g := v.outcomesAndWaits()
+func (b *tableBuilder) clients() displayTable {
+	g := b.outcomesAndWaits()
 	g.keyColumns = columns(words, "client")
 	return fillTable(displayTable{
 		ID: "clients", Title: "Clients",
 		About: "Who sent the requests: a client's name in the configuration, or the address that it came from.",
-	}, &v.report.Clients, v.maxRows, g, func(c *client) (before, after []string) {
+	}, &b.report.Clients, b.maxRows, g, func(c *client) (before, after []string) {
 		return []string{shown(c.Client)}, nil
 	})
 }
 
-func (v *tableBuilder) replicas() displayTable {
-	g := v.outcomesAndWaits()
+func (b *tableBuilder) replicas() displayTable {
+	g := b.outcomesAndWaits()
 	g.keyColumns = columns(words, "replica")
 	g.moreColumns = columns(figures, "store away")
 	return fillTable(displayTable{
 		ID: "replicas", Title: "Replicas",
 		About: "Which of several proxies decided, by the name that each has in its records. Store away counts the requests that it paced without the others.",
-	}, &v.report.Replicas, v.maxRows, g, func(r *replica) (before, after []string) {
+	}, &b.report.Replicas, b.maxRows, g, func(r *replica) (before, after []string) {
 		return []string{shown(r.Replica)}, []string{humanize.Number(r.Away)}
 	})
 }
 
-func (v *tableBuilder) trails() displayTable {
+func (b *tableBuilder) trails() displayTable {
 	s := displayTable{
 		ID: "audits", Title: "Audits",
 		About:   "The audits that are summed up here, each with a chain of its own, and the anchor of its last record.",
 		Columns: append(columns(words, "audit"), append(columns(figures, "files", "lines", "requests", "fetches", "lost"), column{"chain", words}, column{"anchor", hash})...),
 	}
-	for i := range v.report.Source.Trails {
-		p := &v.report.Source.Trails[i]
+	for i := range b.report.Source.Trails {
+		p := &b.report.Source.Trails[i]
 		held := "holds"
 		switch {
 		case !p.Chain.Held:
@@ -188,15 +188,15 @@ func (v *tableBuilder) trails() displayTable {
 	return s
 }
 
-func (v *tableBuilder) hosts() displayTable {
-	g := v.outcomesAndWaits()
+func (b *tableBuilder) hosts() displayTable {
+	g := b.outcomesAndWaits()
 	g.keyColumns = columns(words, "host")
 	g.moreColumns = append(columns(figures, "asked delay", "kept delay", "clamped"), column{"robots.txt", hash})
 	return fillTable(displayTable{
 		ID: "hosts", Title: "Sites",
 		About: "Where the requests went. Asked delay is the longest Crawl-delay that the site asked for, kept delay what was kept of it, " +
 			"clamped how many requests were sent on after a shorter pause than was asked for; robots.txt is the beginning of the SHA-256 of the last file that was judged by.",
-	}, &v.report.Hosts, v.maxRows, g, func(h *host) (before, after []string) {
+	}, &b.report.Hosts, b.maxRows, g, func(h *host) (before, after []string) {
 		after = []string{"", "", "", digest(h.SHA256)}
 		if h.CrawlAsked > 0 {
 			after[0], after[1], after[2] = delay(h.CrawlAsked), delay(h.CrawlKept), humanize.Number(h.Clamped)
@@ -208,26 +208,26 @@ func (v *tableBuilder) hosts() displayTable {
 // ruleHost is the column by which the rules can be grouped.
 const ruleHost = 0
 
-func (v *tableBuilder) rules() displayTable {
-	g := v.outcomes()
+func (b *tableBuilder) rules() displayTable {
+	g := b.outcomes()
 	g.keyColumns = append(append(columns(words, "host"), columns(code, "rule")...), column{"line", figures}, column{"group", words})
 	g.moreColumns = columns(hash, "robots.txt")
 	return fillTable(displayTable{
 		ID: "rules", Title: "Rules",
 		About: "The rules of robots.txt that decided, with their line in the file, the group that they stand in, and the beginning of the file's SHA-256.",
-	}, &v.report.Rules, v.maxRows, g, func(r *rule) (before, after []string) {
+	}, &b.report.Rules, b.maxRows, g, func(r *rule) (before, after []string) {
 		return []string{shown(r.Host), shown(r.Rule), strconv.Itoa(r.Line), shown(r.Group)}, []string{digest(r.SHA256)}
 	})
 }
 
-func (v *tableBuilder) overrides() displayTable {
-	g := v.outcomes()
+func (b *tableBuilder) overrides() displayTable {
+	g := b.outcomes()
 	g.keyColumns = columns(words, "entry", "says", "reason given")
 	g.moreColumns = columns(words, "from", "to")
 	return fillTable(displayTable{
 		ID: "overrides", Title: "Exceptions",
 		About: "Entries of the configuration that decided in place of robots.txt, with the reason that whoever wrote them gave. Times are UTC.",
-	}, &v.report.Overrides, v.maxRows, g, func(o *override) (before, after []string) {
+	}, &b.report.Overrides, b.maxRows, g, func(o *override) (before, after []string) {
 		says := "robots.txt is set aside"
 		if o.Reason == "denied-host" {
 			says = "nothing goes there"
@@ -236,13 +236,13 @@ func (v *tableBuilder) overrides() displayTable {
 	})
 }
 
-func (v *tableBuilder) outages() displayTable {
+func (b *tableBuilder) outages() displayTable {
 	s := displayTable{
 		ID: "unreachable", Title: "Times without a usable robots.txt",
 		About:   "A site that was reached and gave no usable robots.txt may not be visited until it does (RFC 9309 2.3.1.4). From the first such request to the last. Times are UTC.",
 		Columns: append(columns(words, "host", "from", "to"), column{"lasted", figures}, column{"requests", figures}, column{"then", words}),
 	}
-	for _, o := range firstRows(&s, &v.report.Unreachable, v.maxRows, "further times or requests") {
+	for _, o := range firstRows(&s, &b.report.Unreachable, b.maxRows, "further times or requests") {
 		then := "not judged since"
 		if o.Ended {
 			then = "judged again"
@@ -252,25 +252,25 @@ func (v *tableBuilder) outages() displayTable {
 	return s
 }
 
-func (v *tableBuilder) signals() displayTable {
+func (b *tableBuilder) signals() displayTable {
 	s := displayTable{
 		ID: "signals", Title: "What sites say of the use of their content",
 		About:   "Recorded, not enforced. Of several values the last is shown; noindex counts the answers whose X-Robots-Tag says noindex or none.",
 		Columns: append(columns(words, "host", "where"), column{"last value", code}, column{"requests", figures}, column{"noindex", figures}),
 	}
-	for _, g := range firstRows(&s, &v.report.Signals, v.maxRows, "further rows or requests") {
+	for _, g := range firstRows(&s, &b.report.Signals, b.maxRows, "further rows or requests") {
 		s.Rows = append(s.Rows, []string{shown(g.Host), signalWords[g.Name], shown(g.Last), humanize.Number(g.Requests), humanize.Number(g.NoIndex)})
 	}
 	return s
 }
 
-func (v *tableBuilder) events() displayTable {
+func (b *tableBuilder) events() displayTable {
 	s := displayTable{
 		ID: "events", Title: "Events of the audit",
 		About:   "What happened to the audit itself, by its own records, whatever the filters. Times are UTC.",
 		Columns: append(columns(words, "time"), column{"record", figures}, column{"event", words}, column{"what happened", words}, column{"file", code}, column{"records", figures}),
 	}
-	for _, e := range firstRows(&s, &v.report.Events, v.maxRows, "further events") {
+	for _, e := range firstRows(&s, &b.report.Events, b.maxRows, "further events") {
 		var file, lost string
 		if e.File != "" {
 			file = shown(e.File)

@@ -175,7 +175,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, name := range []string{"", sha[:10], strings.ToUpper(sha), "../secret", "../" + strings.Repeat("a", hexHashLen-3), strings.Repeat("/", hexHashLen)} {
 		if data, err := Read(dir, name); data != nil || !errors.Is(err, ErrName) {
-			t.Errorf("Octets(%q) = %q, %v", name, data, err)
+			t.Errorf("Read(%q) = %q, %v", name, data, err)
 		}
 	}
 	if data, err := Read(dir, strings.Repeat("0", hexHashLen)); data != nil || !errors.Is(err, fs.ErrNotExist) {

@@ -45,7 +45,7 @@ func TestPrune(t *testing.T) {
 		name    string
 		maxAge  time.Duration
 		maxSize int64
-		octets  map[string]time.Duration // files of a block each, by their first digits
+		files   map[string]time.Duration // files of a block each, by their first digits
 		want    []string
 	}{
 		{"nothing is over", 10 * day, 100 * blockSize, map[string]time.Duration{"aa": day, "bb": 9 * day}, []string{"aa", "bb"}},
@@ -60,7 +60,7 @@ func TestPrune(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "snapshots")
-			for digits, old := range tc.octets {
+			for digits, old := range tc.files {
 				path := gzipPath(dir, named(digits))
 				write(t, path, 1000)
 				age(t, path, now, old)

@@ -21,7 +21,7 @@ func TestStatsOfFailures(t *testing.T) {
 	damaged := answer("a.test", text, 1)
 	damaged.Body = []byte("other")
 	if s.Save(damaged, "someone") == nil {
-		t.Error("octets of another hash were kept")
+		t.Error("bytes of another hash were kept")
 	}
 	if got := s.Stats(); got.SaveFailed != 1 || got.Saved != 0 {
 		t.Errorf("%+v", got)

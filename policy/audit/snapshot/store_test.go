@@ -133,7 +133,7 @@ func TestSave(t *testing.T) {
 		}
 		data, err := Read(s.o.Dir, hashed(text))
 		if err != nil || string(data) != text {
-			t.Errorf("octets %q, %v", data, err)
+			t.Errorf("bytes %q, %v", data, err)
 		}
 		line := func(a *fetch.Result, failure string) Fetch {
 			f := Fetch{
@@ -154,7 +154,7 @@ func TestSave(t *testing.T) {
 		}
 		raw, err := os.ReadFile(filepath.Join(s.o.Dir, day))
 		if err != nil || strings.ContainsFunc(string(raw), func(r rune) bool { return r != '\n' && (r < ' ' || r > '~') }) {
-			t.Errorf("strangers' octets stand in the index: %q, %v", raw, err)
+			t.Errorf("strangers' bytes stand in the index: %q, %v", raw, err)
 		}
 	})
 }
@@ -239,7 +239,7 @@ func TestSaveFails(t *testing.T) {
 	wrong := answer("a.test", text, 2)
 	wrong.Body = []byte("other")
 	if err := s.Save(wrong, "someone"); !errors.Is(err, errHash) {
-		t.Errorf("octets with another's hash: %v", err)
+		t.Errorf("bytes with another's hash: %v", err)
 	}
 	var huge Options
 	huge.Dir = filepath.Join(inTheWay, "no", "directory", "\x00")

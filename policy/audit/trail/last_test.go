@@ -26,8 +26,8 @@ func TestLastLinkBeforeAnyTail(t *testing.T) {
 		}
 		text := append(one, two...)
 		for _, tail := range lengths {
-			for what, octet := range map[string]string{"noughts": "\x00", "lines": "{\"a\":\"quite another log\"}\n"} {
-				file := append(bytes.Clone(text), strings.Repeat(octet, tail/len(octet))...)
+			for what, filler := range map[string]string{"noughts": "\x00", "lines": "{\"a\":\"quite another log\"}\n"} {
+				file := append(bytes.Clone(text), strings.Repeat(filler, tail/len(filler))...)
 				l, end, err := LastLink(bytes.NewReader(file), int64(len(file)))
 				if err != nil || l.Seq != 2 || l.Hash != hash || end != int64(len(text)) {
 					t.Errorf("%d bytes of %s behind a line of %d: %v, %d, %v", tail, what, len(two), l.Seq, end, err)
@@ -36,8 +36,8 @@ func TestLastLinkBeforeAnyTail(t *testing.T) {
 		}
 	}
 	for _, size := range lengths[1:] {
-		for _, octet := range []string{"\x00", "\n"} {
-			if _, _, err := LastLink(strings.NewReader(strings.Repeat(octet, size)), int64(size)); !errors.Is(err, ErrNoChain) {
+		for _, filler := range []string{"\x00", "\n"} {
+			if _, _, err := LastLink(strings.NewReader(strings.Repeat(filler, size)), int64(size)); !errors.Is(err, ErrNoChain) {
 				t.Errorf("%d bytes without a line: %v", size, err)
 			}
 		}

@@ -320,7 +320,7 @@ func TestVerifyFindsEveryChange(t *testing.T) {
 			r.in.Reset(bytes.NewReader(text))
 			r.lastSeq, r.started, r.src.number, r.src.offset, r.src.skipping = 0, false, 0, 0, false
 			if _, err := Verify(r, VerifyOptions{}); err == nil {
-				t.Errorf("octet %d: %q for %q is not found", i, c, was)
+				t.Errorf("byte %d: %q for %q is not found", i, c, was)
 			}
 		}
 		text[i] = was

@@ -151,12 +151,12 @@ func TestRoundTrip(t *testing.T) {
 			map[string]string{"Content-Type": "application/octet-stream"}, 6, "binary",
 			[]string{"SIZE pub/b c.bin", "MDTM pub/b c.bin", "EPSV", "RETR pub/b c.bin"}},
 		{"the type of what is known by its name", &ftptest.Server{}, "", "/pub/p.html", nil, 200, map[string]string{"Content-Type": "text/html"}, 3, "<p>", nil},
-		{"octets over 0x7F", &ftptest.Server{}, "", "/pub/%C3%BC", nil, 200, nil, 6, "umlaut", nil},
+		{"bytes over 0x7F", &ftptest.Server{}, "", "/pub/%C3%BC", nil, 200, nil, 6, "umlaut", nil},
 		{"RFC 1738 3.2.2: the type code is no part of the name", &ftptest.Server{}, "", "/a.txt;type=a", nil, 200, nil, 10, "0123456789",
 			[]string{"SIZE a.txt", "MDTM a.txt", "EPSV", "RETR a.txt"}},
 		{"a question mark is part of the name", &ftptest.Server{}, "", "/a?b", nil, 200, nil, 8, "question", nil},
 		{"an empty file", &ftptest.Server{}, "", "/empty", nil, 200, map[string]string{"Content-Length": "0"}, 0, "", nil},
-		{"a file of one octet", &ftptest.Server{}, "", "/one", nil, 200, nil, 1, "1", nil},
+		{"a file of one byte", &ftptest.Server{}, "", "/one", nil, 200, nil, 1, "1", nil},
 		{"credentials are not used", &ftptest.Server{}, "", "/one", http.Header{"Authorization": {"Basic dTpw"}}, 200, nil, 1, "1", nil},
 		{"HEAD transfers nothing", &ftptest.Server{}, "HEAD", "/a.txt", nil, 200,
 			map[string]string{"Content-Length": "10", "Last-Modified": date}, 10, "", []string{"SIZE a.txt", "MDTM a.txt"}},
@@ -177,7 +177,7 @@ func TestRanges(t *testing.T) {
 		{"RFC 9110 15.5.17: beyond the end", &ftptest.Server{}, "", "/a.txt", bytesFrom("bytes=10-"), 416,
 			map[string]string{"Content-Range": "bytes */10"}, 51, "", []string{"SIZE a.txt", "MDTM a.txt"}},
 		{"RFC 9110 14.2: other ranges may be ignored", &ftptest.Server{}, "", "/a.txt", bytesFrom("bytes=3-5"), 200, nil, 10, "0123456789", nil},
-		{"the last octets", &ftptest.Server{}, "", "/a.txt", bytesFrom("bytes=-3"), 200, nil, 10, "0123456789", nil},
+		{"the last bytes", &ftptest.Server{}, "", "/a.txt", bytesFrom("bytes=-3"), 200, nil, 10, "0123456789", nil},
 		{"another unit", &ftptest.Server{}, "", "/a.txt", bytesFrom("lines=3-"), 200, nil, 10, "0123456789", nil},
 		{"RFC 9110 13.1.5: If-Range", &ftptest.Server{}, "", "/a.txt", http.Header{"Range": {"bytes=3-"}, "If-Range": {date}}, 200, nil, 10, "0123456789", nil},
 		{"REST is not known", &ftptest.Server{Reply: instead(map[string]string{"REST": "502 what"})}, "", "/a.txt", bytesFrom("bytes=3-"), 200,
@@ -280,7 +280,7 @@ func TestBroken(t *testing.T) {
 		return instead(map[string]string{"EPSV": "500 what", "PASV": pasv})
 	}
 	for _, c := range []brokenTest{
-		{"fewer octets than announced", &ftptest.Server{Transfer: half("226 done")}, "/a.txt", "01234", errTransfer},
+		{"fewer bytes than announced", &ftptest.Server{Transfer: half("226 done")}, "/a.txt", "01234", errTransfer},
 		{"fewer octets, and the server says so", &ftptest.Server{Transfer: half("426 " + word)}, "/a.txt", "01234", errTransfer},
 		{"fewer octets, size unknown", &ftptest.Server{Transfer: half("426 " + word), Reply: instead(noSize)}, "/a.txt", "01234", errTransfer},
 		{"the server hangs up, size unknown", &ftptest.Server{Transfer: half(ftptest.Hangup), Reply: instead(noSize)}, "/a.txt", "01234", errTransfer},
@@ -288,8 +288,8 @@ func TestBroken(t *testing.T) {
 		{"all octets, and no word at the end", &ftptest.Server{Transfer: then(ftptest.Hangup)}, "/a.txt", "012345678", errTransfer},
 		{"one octet, and 451", &ftptest.Server{Transfer: then("451 " + word)}, "/one", "", errTransfer},
 		{"no octet, and 451", &ftptest.Server{Transfer: then("451 " + word)}, "/empty", "", errTransfer},
-		{"the only octet is missing", &ftptest.Server{Transfer: half("226 done")}, "/one", "", errTransfer},
-		{"more octets than announced", &ftptest.Server{Transfer: func(data net.Conn, content string) string {
+		{"the only byte is missing", &ftptest.Server{Transfer: half("226 done")}, "/one", "", errTransfer},
+		{"more bytes than announced", &ftptest.Server{Transfer: func(data net.Conn, content string) string {
 			io.WriteString(data, content+content)
 			return "226 done"
 		}}, "/a.txt", "012345678", errTransfer},

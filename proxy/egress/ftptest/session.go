@@ -29,66 +29,66 @@ type session struct {
 	passive net.Listener
 }
 
-func (x *session) run() {
+func (s *session) run() {
 	defer func() {
-		if x.passive != nil {
-			x.passive.Close()
+		if s.passive != nil {
+			s.passive.Close()
 		}
 	}()
-	greeting := x.server.Greeting
+	greeting := s.server.Greeting
 	if greeting == "" {
 		greeting = "220 ready"
 	}
-	for ok := x.say(greeting); ok; {
-		line, err := x.text.ReadLine()
+	for ok := s.say(greeting); ok; {
+		line, err := s.text.ReadLine()
 		if err != nil {
 			return
 		}
 		verb, arg, _ := strings.Cut(line, " ")
 		verb = strings.ToUpper(verb)
-		x.server.note(x.number, verb, arg)
+		s.server.note(s.number, verb, arg)
 		reply := ""
-		if x.server.Reply != nil {
-			reply = x.server.Reply(verb, arg)
+		if s.server.Reply != nil {
+			reply = s.server.Reply(verb, arg)
 		}
 		if reply == "" {
-			reply = x.reply(verb, arg)
+			reply = s.reply(verb, arg)
 		}
-		ok = x.say(reply) && verb != "QUIT"
+		ok = s.say(reply) && verb != "QUIT"
 	}
 }
 
 // say sends a reply and reports whether the session goes on.
-func (x *session) say(reply string) bool {
+func (s *session) say(reply string) bool {
 	if reply == Hangup {
 		return false
 	}
-	_, err := io.WriteString(x.conn, reply+"\r\n")
+	_, err := io.WriteString(s.conn, reply+"\r\n")
 	return err == nil
 }
 
-func (x *session) reply(verb, arg string) string {
-	name := strings.TrimPrefix(path.Join("/", x.dir, arg), "/")
+func (s *session) reply(verb, arg string) string {
+	name := strings.TrimPrefix(path.Join("/", s.dir, arg), "/")
 	if strings.HasPrefix(arg, "/") {
 		name = strings.TrimPrefix(path.Clean(arg), "/")
 	}
-	content, isFile := x.server.Files[name]
+	content, isFile := s.server.Files[name]
 	switch verb {
 	case "USER":
 		return "331 password, please"
 	case "PASS":
 		return "230 welcome"
 	case "FEAT":
-		return x.features()
+		return s.features()
 	case "TYPE", "OPTS", "NOOP":
 		return "200 fine"
 	case "QUIT":
 		return "221 bye"
 	case "CWD":
-		if isFile || !x.server.isDir(name) {
+		if isFile || !s.server.isDir(name) {
 			return "550 no such directory"
 		}
-		x.dir = name
+		s.dir = name
 		return "250 there"
 	case "SIZE":
 		if isFile {
@@ -101,25 +101,25 @@ func (x *session) reply(verb, arg string) string {
 		}
 		return "550 no plain file"
 	case "REST":
-		x.rest, _ = strconv.ParseInt(arg, 10, 64)
+		s.rest, _ = strconv.ParseInt(arg, 10, 64)
 		return "350 restarting"
 	case "EPSV", "PASV":
-		return x.listen(verb)
+		return s.listen(verb)
 	case "RETR":
 		if !isFile {
 			return "550 no such file: " + name
 		}
-		content = content[min(x.rest, int64(len(content))):]
-		x.rest = 0
-		return x.transfer(content)
+		content = content[min(s.rest, int64(len(content))):]
+		s.rest = 0
+		return s.transfer(content)
 	case "LIST", "MLSD":
-		return x.transfer(x.server.list(name, verb == "MLSD"))
+		return s.transfer(s.server.list(name, verb == "MLSD"))
 	}
 	return "502 not known"
 }
 
-func (x *session) features() string {
-	list := x.server.Features
+func (s *session) features() string {
+	list := s.server.Features
 	if list == nil {
 		list = features
 	}
@@ -130,20 +130,20 @@ func (x *session) features() string {
 }
 
 // listen opens a port for one data connection.
-func (x *session) listen(verb string) string {
+func (s *session) listen(verb string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "425 no port"
 	}
-	if x.passive != nil {
-		x.passive.Close()
+	if s.passive != nil {
+		s.passive.Close()
 	}
-	x.passive = l
+	s.passive = l
 	port := l.Addr().(*net.TCPAddr).Port
 	if verb == "EPSV" {
 		return fmt.Sprintf("229 Entering Extended Passive Mode (|||%d|)", port)
 	}
-	ip := x.server.PassiveIP
+	ip := s.server.PassiveIP
 	if ip == "" {
 		ip = "127.0.0.1"
 	}
@@ -151,23 +151,23 @@ func (x *session) listen(verb string) string {
 }
 
 // transfer sends content on the data connection and returns the last reply.
-func (x *session) transfer(content string) string {
-	if x.passive == nil {
+func (s *session) transfer(content string) string {
+	if s.passive == nil {
 		return "425 no data connection"
 	}
-	x.passive.(*net.TCPListener).SetDeadline(time.Now().Add(dataTimeout))
-	data, err := x.passive.Accept()
-	x.passive.Close()
-	x.passive = nil
-	if err != nil || !x.server.hold(data) {
+	s.passive.(*net.TCPListener).SetDeadline(time.Now().Add(dataTimeout))
+	data, err := s.passive.Accept()
+	s.passive.Close()
+	s.passive = nil
+	if err != nil || !s.server.hold(data) {
 		return Hangup
 	}
-	defer x.server.drop(data)
-	if !x.say("150 here it comes") {
+	defer s.server.drop(data)
+	if !s.say("150 here it comes") {
 		return Hangup
 	}
-	if x.server.Transfer != nil {
-		return x.server.Transfer(data, content)
+	if s.server.Transfer != nil {
+		return s.server.Transfer(data, content)
 	}
 	if _, err := io.WriteString(data, content); err != nil {
 		return "426 broken off"

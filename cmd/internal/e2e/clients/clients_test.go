@@ -55,7 +55,7 @@ func TestPeersLogIn(t *testing.T) {
 }
 
 // What curl makes of each answer, and what the audit says of who asked.
-func TestCurlAtTheDoor(t *testing.T) {
+func TestCurlIsRefused(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
 	o := e2e.NewOrigin(t, "login", "")

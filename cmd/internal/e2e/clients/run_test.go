@@ -50,7 +50,7 @@ func TestRunPassesTheStatusOn(t *testing.T) {
 func TestRunLeavesTheStreamsAlone(t *testing.T) {
 	t.Parallel()
 	h := e2e.NewSetup(t, e2e.Unpaced)
-	body := e2e.Octets(300_000)
+	body := e2e.RandomBytes(300_000)
 	cmd := e2e.Prepare(t, h.RunArgs("cat")...)
 	cmd.Stdin = bytes.NewReader(body)
 	if out := e2e.Finish(t, cmd).Want(t, 0); out.Stdout != string(body) {
@@ -116,7 +116,7 @@ func TestPeersThroughRun(t *testing.T) {
 			t.Parallel()
 			argv := who.Need(t)
 			o := e2e.NewOrigin(t, "run-"+who.Name, e2e.SlowRobots)
-			body := e2e.Octets(1 << 10)
+			body := e2e.RandomBytes(1 << 10)
 			o.Handle("/a", e2e.SizedPage(body))
 			h := e2e.NewSetup(t, e2e.Settings{})
 			wrapped := append([]string{e2e.Binary(t), "run", "-c", h.Config, "--"}, argv...)

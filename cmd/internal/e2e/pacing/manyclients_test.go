@@ -21,7 +21,7 @@ func lengthOf(n int) int { return n * 7919 % (64 << 10) }
 // takes its time, so that several are under way at once; mixed, it closes about
 // half of its connections, whatever the client.
 func variedPage(mixed bool) http.HandlerFunc {
-	body := e2e.Octets(64 << 10)
+	body := e2e.RandomBytes(64 << 10)
 	return func(w http.ResponseWriter, r *http.Request) {
 		n, err := strconv.Atoi(r.URL.RawQuery)
 		if err != nil {
@@ -45,7 +45,7 @@ func variedPage(mixed bool) http.HandlerFunc {
 // The demand of many clients, on connections of which many are new, by both schemes of one
 // host: at the origin no two requests come closer than the delay, and none is lost.
 // BenchmarkPace makes more of them.
-func TestCrowdKeepsTheDelay(t *testing.T) {
+func TestManyClientsKeepTheDelay(t *testing.T) {
 	testkit.Long(t, "real clock")
 	t.Parallel()
 	const clients, each, delay = 30, 4, 25 * time.Millisecond

@@ -38,7 +38,7 @@ func TestPeersAreMadePolite(t *testing.T) {
 			t.Parallel()
 			argv := who.Need(t)
 			o := e2e.NewOrigin(t, who.Name, slowRobots)
-			bodies := map[string][]byte{"/a": e2e.Octets(1 << 10), "/b": e2e.Octets(64 << 10), "/c?x=1&y=%2F": e2e.Octets(99)}
+			bodies := map[string][]byte{"/a": e2e.RandomBytes(1 << 10), "/b": e2e.RandomBytes(64 << 10), "/c?x=1&y=%2F": e2e.RandomBytes(99)}
 			for path, body := range bodies {
 				bare, _, _ := strings.Cut(path, "?")
 				o.Handle(bare, e2e.SizedPage(body))

@@ -220,7 +220,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 func TestPagesGoOnBesideADownload(t *testing.T) {
 	t.Parallel()
 	const half, pages = 1 << 20, 50
-	body := e2e.Octets(2 * half)
+	body := e2e.RandomBytes(2 * half)
 	for _, scheme := range e2e.Schemes {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,7 @@ import (
 )
 
 // bigBlock repeated bigBlocks times is 24 MiB.
-var bigBlock = e2e.Octets(1 << 20)
+var bigBlock = e2e.RandomBytes(1 << 20)
 
 const bigBlocks = 24
 
@@ -34,7 +34,7 @@ func bigDigest() string {
 // bodyOrigin has a page for each kind of body; the map has their digests as on the wire.
 func bodyOrigin(t testing.TB) (*e2e.Origin, map[string]string) {
 	o := e2e.NewOrigin(t, "bodies", "")
-	small, middle, gz := e2e.Octets(1<<10), e2e.Octets(64<<10), e2e.Zipped(bytes.Repeat([]byte("again and again "), 4096))
+	small, middle, gz := e2e.RandomBytes(1<<10), e2e.RandomBytes(64<<10), e2e.Zipped(bytes.Repeat([]byte("again and again "), 4096))
 	o.Handle("/1k", e2e.SizedPage(small))
 	o.Handle("/64k", e2e.SizedPage(middle))
 	o.Handle("/big", e2e.RepeatedPage(bigBlock, bigBlocks))
@@ -121,7 +121,7 @@ func TestHeadAndRanges(t *testing.T) {
 	o, want := bodyOrigin(t)
 	o.Handle("/forbidden", e2e.TextPage("text/plain", "x"))
 	o.Handle("/robots.txt", e2e.TextPage("text/plain", "User-agent: *\nDisallow: /forbidden\n"))
-	middle := e2e.Octets(64 << 10)
+	middle := e2e.RandomBytes(64 << 10)
 	p := e2e.StartProxy(t, e2e.Unpaced)
 	for _, h2 := range []bool{false, true} {
 		client := p.Client(t, h2)
@@ -158,7 +158,7 @@ func TestUploads(t *testing.T) {
 	o.Handle("/up", e2e.UploadPage)
 	o.Handle("/private/up", e2e.UploadPage)
 	p := e2e.StartProxy(t, e2e.Unpaced)
-	body := e2e.Octets(3 << 20)
+	body := e2e.RandomBytes(3 << 20)
 	file := filepath.Join(t.TempDir(), "body")
 	if err := os.WriteFile(file, body, 0o600); err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func TestBrokenAnswers(t *testing.T) {
 }
 
 // What an origin sends unasked is no answer, and does not come to the log.
-func TestStrayOctetsOfAnOrigin(t *testing.T) {
+func TestStrayBytesOfAnOrigin(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "stray", "")
 	ended := make(chan struct{}, 4)

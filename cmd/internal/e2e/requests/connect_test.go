@@ -198,7 +198,7 @@ func TestOldConnect(t *testing.T) {
 func TestHTTP10(t *testing.T) {
 	t.Parallel()
 	curl := e2e.NeedPeer(t, "curl")
-	body := e2e.Octets(64 << 10)
+	body := e2e.RandomBytes(64 << 10)
 	o := e2e.NewOrigin(t, "ten", "User-agent: *\nDisallow: /private\n")
 	o.Handle("/chunked", e2e.ChunkedPage(body, 1000))
 	p := e2e.StartProxy(t, e2e.Unpaced)

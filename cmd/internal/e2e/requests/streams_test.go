@@ -110,7 +110,7 @@ func TestEventStreamHoldsNoPlace(t *testing.T) {
 
 func TestTrailersAndInterimAnswers(t *testing.T) {
 	t.Parallel()
-	body := e2e.Octets(5000)
+	body := e2e.RandomBytes(5000)
 	o := e2e.NewOrigin(t, "trailers", "")
 	o.Handle("/trailers", e2e.TrailerPage(body))
 	o.Handle("/hints", func(w http.ResponseWriter, _ *http.Request) {

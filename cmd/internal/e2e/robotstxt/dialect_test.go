@@ -12,7 +12,7 @@ import (
 func TestDialectOfClients(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "dialects", "User-agent: foobot\nDisallow: /private\n\nUser-agent: *\nDisallow: /other\n")
-	o.Handle("/private", e2e.SizedPage(e2e.Octets(10)))
+	o.Handle("/private", e2e.SizedPage(e2e.RandomBytes(10)))
 	p := e2e.StartProxy(t, e2e.Unpaced.With(e2e.Settings{
 		"robots.dialect": "rfc9309",
 		"open":           true, // to others than lab-a

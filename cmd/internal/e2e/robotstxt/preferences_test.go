@@ -35,7 +35,7 @@ func wishing(w http.ResponseWriter, r *http.Request) {
 
 // What an origin prefers is in the record, within bounds, and reaches the client as it
 // was; it decides nothing.
-func TestWishesAreRecorded(t *testing.T) {
+func TestPreferencesAreRecorded(t *testing.T) {
 	t.Parallel()
 	const robots = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nContent-Usage: train-ai=n\nContent-Usage: /free/ train-ai=y, \"\u202e\n" +
 		"Disallow: /private\n"
@@ -93,7 +93,7 @@ func TestWishesAreRecorded(t *testing.T) {
 }
 
 // An answer that changes the protocol has a header as others.
-func TestWishesOfAnUpgradeAreRecorded(t *testing.T) {
+func TestPreferencesOfAnUpgradeAreRecorded(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "upgradewishes", "")
 	o.Handle("/ws", func(w http.ResponseWriter, _ *http.Request) {
@@ -130,7 +130,7 @@ func wantPreferences(t *testing.T, p *e2e.Proxy, target string, want e2e.Record)
 }
 
 // Where nobody preferences anything, the record has no word of it.
-func TestNoWishesAreRecordedWhereThereAreNone(t *testing.T) {
+func TestNoPreferencesAreRecordedWhereThereAreNone(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "nowishes", "User-agent: *\nDisallow: /private\n")
 	o.Handle("/a", e2e.TextPage("text/plain", "a"))
