@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -294,34 +293,34 @@ func TestFairQueue(t *testing.T) {
 	}
 }
 
-func TestTenThousandLeaveNothingBehind(t *testing.T) {
-	p, l := New(Options{}), every(time.Hour) // nobody's turn comes before all are there, however busy the machine is
-	mustWait(t, p, "", l).Sent()
-	ctx, leave := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	l.MaxWait = 1e6 * time.Hour
-	waiters := testkit.Rounds(10_000)
-	for i := range waiters {
-		wg.Go(func() {
-			if _, err := wait(ctx, p, fmt.Sprint(i%97), l); !errors.Is(err, context.Canceled) {
-				t.Errorf("Wait: %v", err)
-			}
-		})
-	}
-	h := p.hosts.lock(l.Key)
-	for len(h.expiry) < waiters {
+func TestThousandsLeaveNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := New(Options{}), every(time.Hour)
+		mustWait(t, p, "", l).Sent()
+		ctx, leave := context.WithCancel(t.Context())
+		l.MaxWait = 1e6 * time.Hour
+		waiters := testkit.Rounds(3_000)
+		for i := range waiters {
+			go func() {
+				if _, err := wait(ctx, p, fmt.Sprint(i%97), l); !errors.Is(err, context.Canceled) {
+					t.Errorf("Wait: %v", err)
+				}
+			}()
+		}
+		synctest.Wait()
+		h := p.hosts.lock(l.Key)
+		if len(h.expiry) != waiters {
+			t.Errorf("%d wait, want %d", len(h.expiry), waiters)
+		}
 		h.mu.Unlock()
-		runtime.Gosched()
+		leave()
+		synctest.Wait()
 		h.mu.Lock()
-	}
-	h.mu.Unlock()
-	leave()
-	wg.Wait()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.expiry) != 0 || h.pages.waiting.lines != nil || h.pages.limiter.unsent+h.pages.limiter.preparing != 0 || h.timer.Stop() {
-		t.Errorf("left behind: %d waiters, %d unsent", len(h.expiry), h.pages.limiter.unsent)
-	}
+		defer h.mu.Unlock()
+		if len(h.expiry) != 0 || h.pages.waiting.lines != nil || h.pages.limiter.unsent+h.pages.limiter.preparing != 0 || h.timer.Stop() {
+			t.Errorf("left behind: %d waiters, %d unsent", len(h.expiry), h.pages.limiter.unsent)
+		}
+	})
 }
 
 func TestCloseRefusesWaiters(t *testing.T) {

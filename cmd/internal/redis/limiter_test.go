@@ -26,7 +26,7 @@ func TestScriptsMirrorTheLimiter(t *testing.T) {
 	c := client(t, "redis://"+s.Addr())
 	c.Set(t.Context(), epochKey, "epoch", 0)
 	rnd := rand.New(rand.NewSource(1))
-	for i := range testkit.Rounds(200) {
+	for i := range testkit.Rounds(100) {
 		m := mirror{T: t, rnd: rnd, key: "host-" + strconv.Itoa(i), now: time.Unix(1_700_000_000, 0)}
 		for range 30 {
 			m.now = m.now.Add(m.random(20 * time.Second))
