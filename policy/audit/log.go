@@ -36,6 +36,7 @@ type Log struct {
 	unsaved    unsavedSnapshots
 	counts     counts
 	retention  retention
+	space      atomic.Pointer[Space]
 	rotated    chan struct{} // holds one token: a segment was rotated, or the options changed
 
 	mu       sync.Mutex // guards what follows; no file is read or written under it
@@ -57,7 +58,10 @@ type Log struct {
 }
 
 // counts are the counters in Stats.
-type counts struct{ lines, bytes, failures, lost, rotations, counted atomic.Uint64 }
+type counts struct {
+	lines, bytes, failures, lost, rotations, counted atomic.Uint64
+	removed                                          [len(removalCauses)]atomic.Uint64
+}
 
 // Open locks the file and continues the chain at its end. If the file does not end with a
 // complete line, as after a crash, Open moves the rest to another file, and adds an event
@@ -94,9 +98,6 @@ func Open(o Options) (*Log, error) {
 func (l *Log) SetOptions(o Options) {
 	if o.MaxSize <= 0 {
 		o.MaxSize = 100 << 20
-	}
-	if o.MaxFiles <= 0 {
-		o.MaxFiles = 10
 	}
 	l.options.Store(&o)
 	l.wakeRetention()
@@ -349,6 +350,26 @@ func (l *Log) rotate() error {
 	return nil
 }
 
+// rotateAged begins a new segment if the active one has lines for too long: a line is removed with
+// its whole segment, which must not be much later than after MaxAge.
+func (l *Log) rotateAged(now time.Time) error {
+	const perAge = 10 // segments that a trail has at least within MaxAge
+	maxAge := l.options.Load().MaxAge
+	if maxAge <= 0 {
+		return nil
+	}
+	began, err := trail.Began(trail.Segment{Path: l.segment.path})
+	if err != nil || began.IsZero() || now.Sub(began) < maxAge/perAge {
+		return err
+	}
+	l.io.Lock()
+	defer l.io.Unlock()
+	if l.writeError() != nil || l.writtenBytes > 0 || l.segment.size == 0 {
+		return nil // the next write comes first
+	}
+	return l.rotate()
+}
+
 // sync waits until the disk has all lines that are in the file. The caller holds l.io.
 func (l *Log) sync() error {
 	if err := l.segment.sync(); err != nil {
@@ -487,6 +508,9 @@ type Stats struct {
 	Lost      uint64        // records so far that could be neither written nor held in memory
 	Rotations uint64        // segments so far that were rotated because they were full
 	Counted   uint64        // refusals so far that were only counted, because too many came from one client
+
+	Removed map[string]uint64 // lines that retention has removed so far, by the name of the option that it followed
+	Space   Space             // as last measured
 }
 
 // Stats returns the present Stats. It waits for no disk.
@@ -494,7 +518,13 @@ func (l *Log) Stats() Stats {
 	c := &l.counts
 	s := Stats{
 		Err: l.Err(), Lines: c.lines.Load(), Bytes: c.bytes.Load(), Failures: c.failures.Load(),
-		Lost: c.lost.Load(), Rotations: c.rotations.Load(), Counted: c.counted.Load(),
+		Lost: c.lost.Load(), Rotations: c.rotations.Load(), Counted: c.counted.Load(), Removed: map[string]uint64{},
+	}
+	for i, cause := range removalCauses {
+		s.Removed[cause] = c.removed[i].Load()
+	}
+	if space := l.space.Load(); space != nil {
+		s.Space = *space
 	}
 	// In this order, since synced <= written <= seq must hold in the result.
 	synced := l.synced.Load()

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ func open(t testing.TB, o Options) *Log {
 	if o.File == "" {
 		o.File = filepath.Join(t.TempDir(), "audit.jsonl")
 	}
-	o.Log = slog.New(slog.DiscardHandler)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	l, err := Open(o)
 	if err != nil {
 		t.Fatal(err)

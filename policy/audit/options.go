@@ -3,6 +3,7 @@ package audit
 import (
 	"errors"
 	"log/slog"
+	"time"
 
 	"robotsproxy/robots/fetch"
 )
@@ -36,7 +37,9 @@ type SnapshotStore interface {
 type Options struct {
 	File        string                        // path; "-" for standard output; required
 	MaxSize     int64                         // bytes after which the active segment is rotated; zero: 100 MiB
-	MaxFiles    int                           // full segments that are kept; zero: 10
+	MaxAge      time.Duration                 // full segments are removed when their last line is older; zero: never
+	MaxTotal    int64                         // bytes that the segments may take on the disk; beyond it the oldest are removed; zero: no limit
+	MaxFiles    int                           // full segments that are kept; beyond it the oldest are removed; zero: no limit
 	Sync        Sync                          // when the Log waits for the disk
 	BlockedOnly bool                          // leave allowed requests out
 	DropQuery   bool                          // leave the query out of each URL

@@ -1,11 +1,15 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"robotsproxy/policy/audit/trail"
 )
@@ -135,5 +139,100 @@ func TestPruningIsSaidOnce(t *testing.T) {
 	}
 	if got := prunings(t, l); !slices.Equal(got, [][2]uint64{{1, 1}}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestRetentionCauses: audit.max_age decides, and the ceilings remove lines before it. The event names
+// the option, and a ceiling is logged and counted.
+func TestRetentionCauses(t *testing.T) {
+	const old = 48 * time.Hour
+	for _, tc := range []struct {
+		name    string
+		options func(size int64) Options // size is that of a segment
+		ages    []time.Duration          // of the segments, the oldest first
+		removed int
+		option  string
+	}{
+		{"no limit", func(int64) Options { return Options{} }, []time.Duration{old, old, 0}, 0, ""},
+		{"all are young", func(int64) Options { return Options{MaxAge: old} }, []time.Duration{0, 0, 0}, 0, ""},
+		{"two are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, 0}, 2, "audit.max_age"},
+		{"all are old", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{old, old, old}, 3, "audit.max_age"},
+		{"old behind a young one", func(int64) Options { return Options{MaxAge: old / 2} }, []time.Duration{0, old, old}, 0, ""},
+		{"too many", func(int64) Options { return Options{MaxAge: old, MaxFiles: 2} }, []time.Duration{0, 0, 0}, 1, "audit.max_files"},
+		{"too large", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 3 * size} }, []time.Duration{0, 0, 0}, 1, "audit.max_total_size"},
+		{"as large as permitted", func(size int64) Options { return Options{MaxAge: old, MaxTotal: 5 * size} }, []time.Duration{0, 0, 0}, 0, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var told bytes.Buffer
+			l := open(t, Options{Log: slog.New(slog.NewTextHandler(&told, nil))})
+			setAsideFiles(t, l, len(tc.ages))
+			segments, _, err := l.retention.segments()
+			if err != nil || len(segments) != len(tc.ages) {
+				t.Fatal(segments, err)
+			}
+			for i, age := range tc.ages {
+				then := time.Now().Add(-age)
+				if err := os.Chtimes(segments[i].Path, then, then); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o := *l.options.Load()
+			limits := tc.options(segments[0].size)
+			o.MaxAge, o.MaxTotal, o.MaxFiles = limits.MaxAge, limits.MaxTotal, limits.MaxFiles
+			l.SetOptions(o)
+			if _, err := l.retention.prune(); err != nil {
+				t.Fatal(err)
+			}
+			left, _, _ := l.retention.segments()
+			if removed := len(tc.ages) - len(left); removed != tc.removed {
+				t.Errorf("%d segments are removed, want %d", removed, tc.removed)
+			}
+			var events []trail.Entry
+			for _, e := range entries(t, l) {
+				if e.Event == trail.EventPruned {
+					events = append(events, e)
+				}
+			}
+			lines := uint64(0)
+			if tc.removed > 0 {
+				lines = segments[tc.removed-1].lastSeq
+				if len(events) != 1 || events[0].FirstSeq != 1 || events[0].LastSeq != lines || !strings.HasSuffix(events[0].Detail, "by "+tc.option) {
+					t.Errorf("events %+v", events)
+				}
+			} else if len(events) > 0 {
+				t.Errorf("events %+v", events)
+			}
+			for option, n := range l.Stats().Removed {
+				if want := map[bool]uint64{true: lines}[option == tc.option]; n != want {
+					t.Errorf("%d lines removed by %s, want %d", n, option, want)
+				}
+			}
+			if early := tc.removed > 0 && tc.option != "audit.max_age"; early != strings.Contains(told.String(), "deleted before audit.max_age") {
+				t.Errorf("logged: %s", &told)
+			}
+			if res, err := verified(t, l); err != nil || res.First != lines+1 {
+				t.Errorf("verify: %+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// TestAgedSegmentIsRotated: a line is removed soon after MaxAge although its segment is never full.
+func TestAgedSegmentIsRotated(t *testing.T) {
+	l := open(t, Options{MaxAge: 10 * time.Hour})
+	if err := l.Write(refused()); err != nil {
+		t.Fatal(err)
+	}
+	e := entries(t, l)[0]
+	for _, tc := range []struct {
+		at        time.Duration
+		rotations uint64
+	}{{59 * time.Minute, 0}, {61 * time.Minute, 1}, {2 * time.Hour, 1}} { // the last time there is no line to rotate
+		if err := l.rotateAged(e.End().Add(tc.at)); err != nil || l.Stats().Rotations != tc.rotations {
+			t.Errorf("after %v: %d rotations, %v", tc.at, l.Stats().Rotations, err)
+		}
+	}
+	if res, err := verified(t, l); err != nil || res.Lines != 1 {
+		t.Errorf("%+v, %v", res, err)
 	}
 }

@@ -17,6 +17,8 @@ import (
 )
 
 const (
+	// retentionInterval is how often segments are looked at, rotated or not.
+	retentionInterval = 10 * time.Minute
 	// retentionRetry is how long after a failure segments are compressed and removed again.
 	retentionRetry = time.Minute
 	// maxCompressed bounds the bytes that are compressed in a second. A hundredth of one
@@ -29,23 +31,37 @@ const (
 	partialExt = ".part"
 )
 
+// removalCauses are the options that decide when segments are removed. All but the first are
+// ceilings, which remove lines before they are as old as MaxAge.
+var removalCauses = [...]string{"audit.max_age", "audit.max_files", "audit.max_total_size"}
+
+const (
+	byAge = iota
+	byFiles
+	byTotal
+)
+
 // A retention compresses the full segments of a Log, and removes the oldest ones.
 type retention struct {
 	log       *Log
 	prunedSeq uint64 // last line that a pruned event has named
 }
 
-// run compresses and removes segments until ctx ends.
+// run compresses and removes segments, and measures the space, until ctx ends.
 func (r *retention) run(ctx context.Context) error {
 	if !r.log.segment.regular {
 		return nil
 	}
+	tick := time.NewTicker(retentionInterval)
+	defer tick.Stop()
 	reported := false
 	for {
-		plain, err := r.prune()
-		if len(plain) > 0 {
+		err := r.log.rotateAged(time.Now())
+		plain, perr := r.prune()
+		if err = errors.Join(err, perr); len(plain) > 0 {
 			err = errors.Join(err, compressOne(ctx, plain, func(n int) error { return r.pause(ctx, n) }))
 		}
+		err = errors.Join(err, r.measure())
 		if err != nil && ctx.Err() == nil && !reported {
 			r.log.opened.Log.Warn("old files of the audit are not compressed or removed", "file", r.log.opened.File, "error", err)
 		}
@@ -61,9 +77,23 @@ func (r *retention) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.log.rotated:
+		case <-tick.C:
 		case <-retry:
 		}
 	}
+}
+
+// measure stores how much space there is. It logs when that becomes too little.
+func (r *retention) measure() error {
+	space, err := MeasureSpace(r.log.segment.path, *r.log.options.Load(), time.Now())
+	if err != nil {
+		return err
+	}
+	before := r.log.space.Swap(&space)
+	if warning := space.Warning(); warning != "" && (before == nil || before.Warning() == "") {
+		r.log.opened.Log.Warn("little space is left for the audit", "file", r.log.opened.File, "detail", warning)
+	}
+	return nil
 }
 
 // pause waits after n bytes were compressed, so that maxCompressed is kept. It removes
@@ -85,19 +115,26 @@ func (r *retention) pause(ctx context.Context, n int) error {
 	}
 }
 
-// prune removes the segments beyond MaxFiles, and returns the paths of those that are not
-// compressed, the oldest first.
+// A fullSegment is a segment that is not written any more.
+type fullSegment struct {
+	segmentFile
+	lastSeq uint64
+}
+
+// prune removes the segments that are too old or too many, and returns the paths of those that
+// are not compressed, the oldest first.
 func (r *retention) prune() (plain []string, err error) {
-	segments, err := trail.Segments(r.log.segment.path)
+	segments, active, err := r.segments()
 	if err != nil {
 		return nil, err
 	}
-	if n := len(segments); n > 0 && segments[n-1].FirstSeq == 0 {
-		segments = segments[:n-1] // without the active segment
-	}
-	if excess := len(segments) - r.log.options.Load().MaxFiles; excess > 0 {
-		err = r.remove(segments[:excess], segments[excess].FirstSeq-1)
-		segments = segments[excess:]
+	for {
+		n, cause := r.excess(segments, active)
+		if n == 0 {
+			break
+		}
+		err = errors.Join(err, r.remove(segments[:n], cause))
+		segments = segments[n:]
 	}
 	for _, s := range segments {
 		if !s.Gzip {
@@ -107,17 +144,65 @@ func (r *retention) prune() (plain []string, err error) {
 	return plain, err
 }
 
-// remove removes the oldest segments; the last line in them has the seq last. Before that it
-// writes a pruned event and waits until the disk has it. If lines are missing without such an
-// event, somebody else removed them.
-func (r *retention) remove(segments []trail.Segment, last uint64) error {
+// segments returns the full segments, the oldest first, and the size of the active one.
+func (r *retention) segments() (full []fullSegment, active int64, err error) {
+	r.log.io.Lock()
+	next := r.log.segment.firstSeq // before the list is made, so that a segment that is rotated meanwhile is left out
+	r.log.io.Unlock()
+	all, _, err := onDisk(r.log.segment.path)
+	for _, f := range slices.Backward(all) {
+		switch {
+		case f.FirstSeq == 0:
+			active = f.size
+		case f.FirstSeq < next:
+			full = append(full, fullSegment{f, next - 1})
+			next = f.FirstSeq
+		}
+	}
+	slices.Reverse(full)
+	return full, active, err
+}
+
+// excess returns how many of the oldest segments are to be removed, and the index of the cause.
+// active is the size of the active segment.
+func (r *retention) excess(segments []fullSegment, active int64) (n, cause int) {
+	o := r.log.options.Load()
+	for o.MaxAge > 0 && n < len(segments) && time.Since(segments[n].lastWrite) > o.MaxAge {
+		n++
+	}
+	if n > 0 {
+		return n, byAge
+	}
+	if o.MaxFiles > 0 && len(segments) > o.MaxFiles {
+		return len(segments) - o.MaxFiles, byFiles
+	}
+	total := active
+	for _, s := range segments {
+		total += s.size
+	}
+	for o.MaxTotal > 0 && n < len(segments) && total > o.MaxTotal {
+		total -= segments[n].size
+		n++
+	}
+	return n, byTotal
+}
+
+// remove removes the oldest segments. Before that it writes a pruned event and waits until the
+// disk has it. If lines are missing without such an event, somebody else removed them.
+func (r *retention) remove(segments []fullSegment, cause int) error {
+	first, last, option := segments[0].FirstSeq, segments[len(segments)-1].lastSeq, removalCauses[cause]
 	if last > r.prunedSeq {
-		e := event{name: trail.EventPruned, first: segments[0].FirstSeq, last: last}
-		e.detail = fmt.Sprintf("the files with the lines seq %d to %d are removed: there are more than audit.max_files", e.first, e.last)
+		e := event{name: trail.EventPruned, first: first, last: last}
+		e.detail = fmt.Sprintf("removed the files with the lines seq %d to %d, by %s", first, last, option)
 		if err := r.log.writeEvent(e); err != nil {
 			return err
 		}
+		r.log.counts.removed[cause].Add(last - max(first, r.prunedSeq+1) + 1)
 		r.prunedSeq = last
+		if cause != byAge {
+			r.log.opened.Log.Warn("audit records deleted before audit.max_age", "file", r.log.opened.File,
+				"option", option, "first_seq", first, "last_seq", last)
+		}
 	}
 	var err error
 	for _, s := range segments {
@@ -169,7 +254,11 @@ func compress(name string, pause func(n int) error) (err error) {
 		os.Remove(part)
 		return fmt.Errorf("compress %s: %w", name, err)
 	}
-	switch err := os.Rename(part, trail.GzipPath(name)); {
+	err = keepTime(in, part)
+	if err == nil {
+		err = os.Rename(part, trail.GzipPath(name))
+	}
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // it was removed meanwhile, since there were too many
 	case err != nil:
@@ -179,6 +268,15 @@ func compress(name string, pause func(n int) error) (err error) {
 		return err
 	}
 	return os.Remove(name)
+}
+
+// keepTime gives a file the modification time of another, which says when its last line was written.
+func keepTime(from *os.File, name string) error {
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	return os.Chtimes(name, time.Time{}, info.ModTime())
 }
 
 // A pacedReader calls pause after each read.

@@ -25,6 +25,7 @@ func tidying(t *testing.T, most int, do func(step func(first ...uint64) []string
 		if err != nil {
 			t.Fatal(err)
 		}
+		l.segment.firstSeq = 100 // behind the segments that do writes
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- l.retention.run(ctx) }()
@@ -56,7 +57,7 @@ func tidying(t *testing.T, most int, do func(step func(first ...uint64) []string
 			t.Error(err)
 		}
 	})
-	if told.Len() > 0 {
+	if strings.Contains(told.String(), "not compressed or removed") {
 		t.Errorf("the log: %s", &told)
 	}
 }

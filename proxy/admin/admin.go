@@ -26,6 +26,8 @@ import (
 	"sync"
 	"time"
 
+	"robotsproxy/policy/audit"
+
 	"golang.org/x/net/netutil"
 )
 
@@ -43,6 +45,12 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Clients == nil {
 		o.Clients = func() []string { return nil }
+	}
+	if o.Warnings == nil {
+		o.Warnings = func() []string { return nil }
+	}
+	if o.Space == nil {
+		o.Space = func() audit.Space { return audit.Space{} }
 	}
 	if o.About == nil {
 		o.About = func() About { return About{} }
@@ -90,7 +98,7 @@ func (s *Server) handler() http.Handler {
 // newRootMux returns the handler of everything outside the API.
 func (s *Server) newRootMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", healthHandler(s.opts.Healthy))
+	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	if s.opts.Metrics != nil {
 		mux.Handle("GET /metrics", s.opts.Metrics)

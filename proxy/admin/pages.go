@@ -14,6 +14,7 @@ type frame struct {
 	HealthErrors  []string // why the proxy is not healthy or not ready
 	ReloadWarning string   // "" if the last reload succeeded
 	StoreWarning  string   // "" unless this replica paces alone
+	Warnings      []string // what the operator should see to before it stops requests
 	SignOut       bool     // there is a login to sign out of
 	Flash         *flash   // outcome of the last action; nil: none
 }
@@ -36,7 +37,7 @@ func errorFlash(text string, lines ...string) *flash {
 
 // newFrame makes the frame of a page. section is the path of its entry in the navigation.
 func (s *Server) newFrame(title, section string) frame {
-	f := frame{Title: title, Version: s.opts.Version, HealthErrors: s.healthErrors(), ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), SignOut: s.opts.Token() != ""}
+	f := frame{Title: title, Version: s.opts.Version, HealthErrors: s.healthErrors(), ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(), SignOut: s.opts.Token() != ""}
 	f.Nav = []link{{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"}}
 	for i := range f.Nav {
 		if f.Nav[i].Href == section {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
@@ -20,7 +21,7 @@ import (
 const requestTimeout = 10 * time.Second
 
 // Options configure a Server. All are required except Metrics, Token, PaceKey, Reload,
-// Reloads, Store, About, Clients, Version and ProxyTLS.
+// Reloads, Store, About, Clients, Warnings, Space, Version and ProxyTLS.
 type Options struct {
 	Healthy func() error  // why the proxy is not healthy, or nil
 	Ready   func() error  // why the proxy takes no requests, or nil
@@ -40,12 +41,14 @@ type Options struct {
 	// Reloads returns how many reloads succeeded and failed, the time of the last success, and
 	// the error of the last reload, one line for each mistake. Nil means that the proxy cannot
 	// reload.
-	Reloads func() (ok, refused uint64, lastOK time.Time, lastErr error)
-	Store   func() Store  // state of this replica in a fleet; nil: the proxy is no replica
-	About   func() About  // nil: all unknown
-	CAPEM   func() []byte // the CA certificate that clients must trust
-	Proxy   net.Addr      // address on which the proxy listens
-	Version string
+	Reloads  func() (ok, refused uint64, lastOK time.Time, lastErr error)
+	Store    func() Store       // state of this replica in a fleet; nil: the proxy is no replica
+	About    func() About       // nil: all unknown
+	Warnings func() []string    // what the operator should see to before it stops requests; nil: nothing
+	Space    func() audit.Space // how much of the disk the audit takes; nil: unknown
+	CAPEM    func() []byte      // the CA certificate that clients must trust
+	Proxy    net.Addr           // address on which the proxy listens
+	Version  string
 
 	ProxyTLS bool // clients speak TLS to the proxy
 }

@@ -108,7 +108,9 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		CA       *caCertificate `json:"ca,omitempty"`
 		Healthy  bool           `json:"healthy"`
 		Ready    bool           `json:"ready"`
-		Reasons  []string       `json:"reasons"` // why the proxy is not healthy or not ready
+		Reasons  []string       `json:"reasons"`            // why the proxy is not healthy or not ready
+		Warnings []string       `json:"warnings,omitempty"` // what the operator should see to before it stops requests
+		Oldest   string         `json:"oldest_record,omitempty"`
 		Reloads  *reloadStatus  `json:"reloads,omitempty"`
 		Store    *storeStatus   `json:"store,omitempty"`
 	}{
@@ -116,7 +118,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		Config: about.Config, State: about.State, Audit: about.Audit,
 		Proxy: s.opts.Proxy.String(), ProxyTLS: s.opts.ProxyTLS, Dialect: s.opts.Dialect().Name, CA: s.opts.caCertificate(),
 		Healthy: s.opts.Healthy() == nil, Ready: s.opts.Ready() == nil, Reasons: append([]string{}, s.healthErrors()...), Reloads: s.opts.reloadStatus(),
-		Store: s.opts.storeStatus(),
+		Store: s.opts.storeStatus(), Warnings: s.opts.warnings(), Oldest: formatTime(s.opts.Space().Oldest),
 	}
 	if !about.Started.IsZero() {
 		st.Uptime = time.Since(about.Started).Round(time.Millisecond).Seconds()
@@ -184,6 +186,22 @@ func (o *Options) storeWarning() string {
 	}
 	s := o.Store()
 	return s.warning()
+}
+
+// warnings returns Options.Warnings, fit for a page.
+func (o *Options) warnings() (all []string) {
+	for _, w := range o.Warnings() {
+		all = append(all, printable(w))
+	}
+	return all
+}
+
+// healthz answers whether the proxy is healthy. A line for each warning follows.
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
+	healthHandler(s.opts.Healthy)(w, r)
+	for _, warning := range s.opts.warnings() {
+		io.WriteString(w, "warning: "+warning+"\n")
+	}
 }
 
 // readyz answers whether the proxy takes requests. It does while the store is unavailable,

@@ -66,7 +66,7 @@ func TestPagesShowStore(t *testing.T) {
 	w := newTestProxy(t, sampleFiles, withStore(&store))
 	for _, page := range []string{"/", "/hosts", "/explain", "/about"} {
 		doc := w.get(t, page, http.StatusOK)
-		if got := textOf(findOne(t, doc, "id", "alone")); !strings.Contains(got, "is away: the password is wrong or lacking. This one paces alone") {
+		if got := textOf(findOne(t, doc, "id", "warnings")); !strings.Contains(got, "is away: the password is wrong or lacking. This one paces alone") {
 			t.Errorf("%s: %q", page, got)
 		}
 		if got := textOf(findOne(t, doc, "id", "health")); got != "Serving, alone" {
@@ -80,7 +80,7 @@ func TestPagesShowStore(t *testing.T) {
 		}
 	}
 	store.Alone, store.Times = false, 1
-	if got := textOf(findOne(t, w.get(t, "/", http.StatusOK), "id", "alone")); got != "" {
+	if got := textOf(findOne(t, w.get(t, "/", http.StatusOK), "id", "warnings")); got != "" {
 		t.Errorf("%q", got)
 	}
 	if about := textOf(findOne(t, w.get(t, "/about", http.StatusOK), "id", "conditions")); !strings.Contains(about, "Shared since") || !strings.Contains(about, "as fast as is permitted") {

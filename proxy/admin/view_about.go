@@ -63,6 +63,11 @@ func (s *Server) aboutFacts(proxy string, now time.Time) []fact {
 		{Name: "Proxy address", Value: printable(proxy), Code: true}, {Name: "Reads robots.txt as", Value: s.opts.Dialect().Name},
 		{Name: "Configuration", Value: printable(a.Config), Code: true}, {Name: "State", Value: printable(a.State), Code: true}, {Name: "Audit", Value: printable(a.Audit), Code: true},
 	}
+	space := s.opts.Space()
+	all = append(all, fact{Name: "Oldest record", Value: timeWithAge(now, space.Oldest)})
+	if space.Bytes > 0 {
+		all = append(all, fact{Name: "Audit on the disk", Value: humanize.Bytes(space.Bytes) + ", " + humanize.Bytes(space.Free) + " free"})
+	}
 	if c := s.opts.caCertificate(); c != nil {
 		all = append(all, fact{Name: "CA", Value: printable(c.Subject)}, fact{Name: "Its SHA-256", Value: c.SHA256, Code: true}, fact{Name: "It expires", Value: c.Expires})
 	}

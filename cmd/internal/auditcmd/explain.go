@@ -119,7 +119,7 @@ func explainAny(ctx context.Context, all []auditFiles, id string) (*recordExplan
 func explainRecord(ctx context.Context, file, dir, id string) (*recordExplanation, error) {
 	line, entry, err := trail.Find(file, id)
 	if errors.Is(err, trail.ErrNoRecord) {
-		err = fmt.Errorf("%w in %s (an id ends in - and a count; those of a run are found with --run, that of another replica in its own audit, --file once for each; the oldest go by audit.max_files; refusals of one client beyond 100 a second have no record)", err, file)
+		err = fmt.Errorf("%w in %s (an id ends in - and a count; those of a run are found with --run, that of another replica in its own audit, --file once for each; the oldest are deleted by audit.max_age; refusals of one client beyond 100 a second have no record)", err, file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", id, err)

@@ -29,13 +29,13 @@ files: each line has the hash of its own octets and that of the line before it.
 The first fault is named with its place, and the exit status is 1.
 
 Lines that are missing at the beginning are a fault too, unless a line says that
-the proxy removed them (audit.max_files). Earlier versions wrote no such line, so
+the proxy removed them (audit.max_age). Earlier versions wrote no such line, so
 the beginning of their audits is not judged. --from SEQ is for a part of an audit:
 the line of that number has to be there, and the lines before it need not.
 
-That the end was not cut off, or the whole not written anew, the lines cannot
-show. An anchor can: the number and the hash of a line, kept where who writes
-the audit cannot change it. --anchor prints that of the last line; with
+The lines cannot show that the end was not cut off, or that the whole audit was
+not written anew. An anchor can: the number and the hash of a line, kept where
+nobody who can change the audit can change it. --anchor prints that of the last line; with
 --since-anchor that line has to be there still, and the chain to go on from it.
 
 With --file - one file is read from standard input. Of several files, as the
@@ -137,17 +137,17 @@ func verified(res *trail.Result, known trail.VerifyOptions) string {
 	if res.Lines == 0 {
 		return "The audit is empty.\n"
 	}
-	b.WriteString("The chain is whole: no line was changed, taken out or moved.\n")
+	b.WriteString("No line was changed or moved, and none between the first and the last is missing.\n")
 	row("lines", "%d in %s, seq %d to %d", res.Lines, humanize.Count(res.Files, "file"), res.First, res.Last.Seq)
 	switch {
 	case res.Removed:
 		row("", "older files were removed while they were read: once more shows whether that is all")
 	case res.Pruned:
-		row("", "the proxy removed what was before them, %s, by audit.max_files, as a line says", humanize.Count(res.First-1, "line"))
+		row("", "the proxy removed the %s before them, as an event in the audit says", humanize.Count(res.First-1, "line"))
 	case res.First > 1 && known.From > 0:
 		row("", "what was before them, %s, is not here, as --from permits", humanize.Count(res.First-1, "line"))
 	case res.First > 1:
-		row("", "what was before them, %s, is not here: it went by audit.max_files, or somebody took it away", humanize.Count(res.First-1, "line"))
+		row("", "the %s before them are not here: the proxy removed them, or somebody took them away", humanize.Count(res.First-1, "line"))
 	}
 	row("time", "%s to %s", day(res.From), day(res.To))
 	for i, e := range res.ListedEvents {
@@ -164,10 +164,13 @@ func verified(res *trail.Result, known trail.VerifyOptions) string {
 		row("counted", "%s of clients beyond 100 a second, which have no record", humanize.Count(res.Counted, "refusal"))
 	}
 	if known.Since.Seq > 0 {
-		row("since", "%s: the chain goes on from there without a break", known.Since)
+		row("since", "%s: no line up to there was cut off or written anew, and the chain goes on from there", known.Since)
+		row("limit", "lines behind that anchor may have been cut off the end: only a newer anchor would show it")
+	} else {
+		row("limit", "lines may have been cut off the end, or the whole audit written anew: only an anchor shows it (--since-anchor)")
 	}
 	row("anchor", "%s", res.Anchor())
-	row("", "Keep it elsewhere: --since-anchor shows with it later that all this is still there.")
+	row("", "Keep it where nobody who can change the audit can change it, for a later --since-anchor.")
 	return b.String()
 }
 

@@ -58,8 +58,8 @@ var checks = map[string]func(any) string{
 		return unless(n >= minURL && n <= maxURL, writeSize(n), "is not between "+writeSize(Size(minURL))+" and "+writeSize(Size(maxURL)))
 	},
 	"memory": func(v any) string {
-		n := v.(Memory)
-		return unless(n == 0 || n >= minMemory, writeMemory(n), "is less than "+writeSize(Size(minMemory)))
+		n := v.(AutoSize)
+		return unless(n == Auto || n >= minMemory, writeAutoSize(n), "is less than "+writeSize(Size(minMemory)))
 	},
 	"folder-size": func(v any) string {
 		n := v.(Size)

@@ -30,7 +30,7 @@ func parse(t *testing.T, text string) Config {
 // TestDefault: a change of a default changes what runs without a file.
 func TestDefault(t *testing.T) {
 	want := Config{
-		Listen: "127.0.0.1:8080", Mode: "enforce", Limits: Limits{Connections: 20_000, ConnectionsPerClient: 10_000, URL: 8 << 10},
+		Listen: "127.0.0.1:8080", Mode: "enforce", Limits: Limits{Connections: 20_000, ConnectionsPerClient: 10_000, URL: 8 << 10, Memory: Auto},
 		Robots: Robots{Dialect: "standard", FetchAs: "auto", MaxAge: 24 * time.Hour, MinAge: time.Minute, FetchTimeout: 20 * time.Second,
 			MaxCrawlDelay: 10 * time.Second, OverMax: "clamp", UnreachableRetry: 30 * time.Second},
 		Pace:     Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: time.Minute, MaxQueue: 500, BackOff: true, Adaptive: true},
@@ -38,7 +38,7 @@ func TestDefault(t *testing.T) {
 		TLS:      TLS{Intercept: true, Tunnel: []string{}},
 		Egress: Egress{AllowPrivate: []netip.Prefix{},
 			Ports: []PortRange{{80, 80}, {443, 443}, {1024, 65535}, {21, 21}}},
-		Audit: Audit{Include: "all", QueryStrings: "keep", MaxSize: 100 << 20, MaxFiles: 10, OnError: "refuse", Sync: "interval", Clients: "name",
+		Audit: Audit{Include: "all", QueryStrings: "keep", MaxSize: 100 << 20, MaxAge: 365 * 24 * time.Hour, MaxTotalSize: Auto, OnError: "refuse", Sync: "interval", Clients: "name",
 			SnapshotMaxAge: 365 * 24 * time.Hour, SnapshotMaxSize: 4 << 30},
 		Store: Store{Replicas: 1},
 		Admin: Admin{Listen: "127.0.0.1:8081"},
@@ -114,7 +114,7 @@ const hashed = "$2y$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"
 // A configuration with no key at its default, as written and as it comes back.
 func TestEveryKey(t *testing.T) {
 	c := Config{
-		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20, URL: 64 << 10}, Drain: 75 * time.Second, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
+		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20, URL: 64 << 10, Memory: 1 << 30}, Drain: 75 * time.Second, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
 		Robots: Robots{Dialect: "google-2019", Readings: "all", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
 		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'", From: "bot+x@foo.example", Require: "contact"},
@@ -133,7 +133,7 @@ func TestEveryKey(t *testing.T) {
 		TLS: TLS{Tunnel: []string{"*.example.com", "*", "bücher.example"}, CACert: "true", CAKey: "~"},
 		Egress: Egress{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 			Ports: []PortRange{{8000, 8999}}, Resolver: "[2001:db8::1]:53", Parent: "https://we:p%20w@proxy.example:3128", ExtraCA: "/etc/ca.pem"},
-		Audit: Audit{File: "-", Include: "blocked", QueryStrings: "drop", MaxSize: 65_537, MaxFiles: 1, OnError: "continue", Sync: "always", Clients: "hash",
+		Audit: Audit{File: "-", Include: "blocked", QueryStrings: "drop", MaxSize: 65_537, MaxAge: 2160 * time.Hour, MaxTotalSize: 1 << 40, MaxFiles: 1, OnError: "continue", Sync: "always", Clients: "hash",
 			SnapshotMaxAge: 0, SnapshotMaxSize: 3 << 40},
 		Store: Store{Redis: "rediss://we:p%40w@redis.example:7000/2", Replicas: 10_000, Replica: "proxy#1:\"a\""},
 		Admin: Admin{Listen: ""},

@@ -68,7 +68,7 @@ var kinds = map[string]kind{
 	"netip.Prefix":     {what: "a network", example: "10.0.0.0/8", read: readPrefix, hint: hostBits, write: func(v any) string { return v.(netip.Prefix).String() }},
 	"time.Time":        {what: "a day or a time", example: "2027-01-31 or 2027-01-31T18:00:00Z", read: readTime, write: writeTime},
 	"config.Size":      {what: "a size", sized: true, read: readSize, hint: thousands, write: writeSize},
-	"config.Memory":    {what: "auto or a size", example: "auto or 1GiB", sized: true, read: readMemory, hint: thousands, write: writeMemory},
+	"config.AutoSize":  {what: "auto or a size", example: "auto or 1GiB", sized: true, read: readAutoSize, hint: thousands, write: writeAutoSize},
 	"config.PortRange": {what: "a port or a range of ports", example: "443 or 1024-65535", read: readPorts, write: func(v any) string { return v.(PortRange).String() }},
 
 	"string":          {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
@@ -146,6 +146,9 @@ var sizeUnits = []struct {
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
 func readSize(s string) (any, bool) {
+	if s == "0" {
+		return Size(0), true
+	}
 	for _, u := range sizeUnits {
 		if digits, ok := strings.CutSuffix(s, u.name); ok {
 			n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 63)
@@ -163,19 +166,19 @@ func thousands(s string) string {
 	return ""
 }
 
-// auto is the text of a Memory of zero.
+// auto is the text of Auto.
 const auto = "auto"
 
-func readMemory(s string) (any, bool) {
+func readAutoSize(s string) (any, bool) {
 	if s == auto {
-		return Memory(0), true
+		return Auto, true
 	}
 	n, ok := readSize(s)
-	return Memory(n.(Size)), ok && n.(Size) > 0
+	return AutoSize(n.(Size)), ok
 }
 
-func writeMemory(v any) string {
-	if n := v.(Memory); n != 0 {
+func writeAutoSize(v any) string {
+	if n := v.(AutoSize); n != Auto {
 		return writeSize(Size(n))
 	}
 	return auto
@@ -188,7 +191,7 @@ func writeSize(v any) string {
 			return strconv.FormatInt(n/u.bytes, 10) + u.name
 		}
 	}
-	return "0B"
+	return "0"
 }
 
 func readPrefix(s string) (any, bool) {

@@ -40,7 +40,7 @@ type Limits struct {
 	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" doc:"over it 429"`
 	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"the longest URL, between 1KiB and 64KiB; over it 414, and a redirect of robots.txt is not followed"`
 
-	Memory Memory `key:"memory" default:"auto" check:"memory" doc:"how much the process may have in use, at least 64MiB; near it 503 to the greediest clients; auto: GOMEMLIMIT, else half of the control group's limit, else a quarter of the machine's memory, but at most 2GiB"`
+	Memory AutoSize `key:"memory" default:"auto" check:"memory" doc:"how much the process may have in use, at least 64MiB; near it 503 to the greediest clients; auto: GOMEMLIMIT, else half of the control group's limit, else a quarter of the machine's memory, but at most 2GiB"`
 }
 
 // Robots is how robots.txt is read, fetched and kept.
@@ -173,10 +173,13 @@ type Audit struct {
 	Include      string `key:"include" default:"all" oneof:"all blocked" doc:"all, or blocked alone"`
 	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop" doc:"or drop"`
 	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"a larger file is set aside under its number, and compressed"`
-	MaxFiles     int    `key:"max_files" default:"10" check:"count" doc:"so many of these are kept"`
+	MaxFiles     int    `key:"max_files" default:"0" check:"count-or-0" doc:"at most so many of these are kept, the oldest are deleted first; 0: no limit"`
 	OnError      string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"after a failed write everything is refused until one succeeds; or continue"`
 	Sync         string `key:"sync" default:"interval" oneof:"none interval always" doc:"none, interval or always: when the disk is waited for (fsync): never, each second, before each refusal"`
 	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"name, hash or drop: what stands for who asked"`
+
+	MaxAge       time.Duration `key:"max_age" default:"8760h" check:"not-negative" doc:"records are deleted when they are older; 0s: never"`
+	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" doc:"at most so much of the disk is taken by records, the oldest are deleted first; auto: half of what is free, or taken already, when the proxy starts; 0: no limit"`
 
 	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" doc:"a robots.txt is kept so long after a decision last rested on it; 0s: for good"`
 	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"what all of these may take on the disk; those not used for longest are removed first, but none that was used within a day: if that is not enough, new hosts are refused"`
@@ -204,8 +207,11 @@ type Log struct {
 // A Size is a number of bytes.
 type Size int64
 
-// A Memory is a number of bytes; zero means auto: as much as the machine has for the process.
-type Memory int64
+// An AutoSize is a number of bytes, or Auto.
+type AutoSize int64
+
+// Auto is as many bytes as the machine has for the purpose.
+const Auto AutoSize = -1
 
 // PortRange is the ports from First to Last, both included.
 type PortRange struct{ First, Last uint16 }

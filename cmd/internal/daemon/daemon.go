@@ -52,6 +52,7 @@ type Daemon struct {
 	memory        *memory.Budget
 	auditDir      string // the audit, its snapshots and its key
 	auditFile     string
+	autoTotal     int64         // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
 	feed          *live.Feed    // nil without admin
 	metrics       *prom.Metrics // nil without admin
 	handler       *proxy.Handler
@@ -451,11 +452,21 @@ func (d *Daemon) openAdmin() (err error) {
 			}
 			return about
 		},
-		CAPEM: d.CAPEM,
-		Proxy: d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil, // a reload does not change it
+		Warnings: d.warnings,
+		Space:    func() audit.Space { return d.evidence.Stats().Space },
+		CAPEM:    d.CAPEM,
+		Proxy:    d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil, // a reload does not change it
 		Version: version,
 	})
 	return err
+}
+
+// warnings returns what the operator should see to before it stops requests.
+func (d *Daemon) warnings() (all []string) {
+	if w := d.evidence.Stats().Space.Warning(); w != "" {
+		all = append(all, w)
+	}
+	return all
 }
 
 // AdminURL returns the URL of the admin listener; "": it is off.

@@ -389,9 +389,19 @@ func (d *Daemon) snapshotOptions(cfg config.Config) snapshot.Options {
 // auditOptions returns how the audit is written, without its Snapshots.
 func (d *Daemon) auditOptions(cfg config.Config) (audit.Options, error) {
 	client, err := clientNaming(cfg.Audit.Clients, d.auditDir)
+	file := cmp.Or(cfg.Audit.File, filepath.Join(d.auditDir, cli.AuditName))
+	total := int64(cfg.Audit.MaxTotalSize)
+	if cfg.Audit.MaxTotalSize == config.Auto {
+		if d.autoTotal == 0 {
+			d.autoTotal, _ = audit.AutoTotal(file) // audit.Open describes the error
+		}
+		total = d.autoTotal
+	}
 	return audit.Options{
-		File:        cmp.Or(cfg.Audit.File, filepath.Join(d.auditDir, cli.AuditName)),
+		File:        file,
 		MaxSize:     int64(cfg.Audit.MaxSize),
+		MaxAge:      cfg.Audit.MaxAge,
+		MaxTotal:    total,
 		MaxFiles:    cfg.Audit.MaxFiles,
 		Sync:        map[string]audit.Sync{"none": audit.SyncNone, "interval": audit.SyncInterval, "always": audit.SyncAlways}[cfg.Audit.Sync],
 		BlockedOnly: cfg.Audit.Include == "blocked",

@@ -188,6 +188,8 @@ var reloadable = map[string]reloadCase{
 	"audit.include":           keyAlone("audit.include", "all", "blocked", decisions, `"decision":"allow" "decision":"block"`, `"decision":"block"`),
 	"audit.query_strings":     {keys{"audit.query_strings": "keep"}, keys{"audit.query_strings": "drop"}, func(s *standing) string { return fmt.Sprint(strings.Contains(refused("url")(s), "?q=1")) }, [2]string{"true", "false"}},
 	"audit.max_size":          keyAlone("audit.max_size", "64KiB", "1MiB", inForce(func(f *generation) any { return f.audit.MaxSize }), "65536", "1048576"),
+	"audit.max_age":           keyAlone("audit.max_age", "1h", "2h", inForce(func(f *generation) any { return f.audit.MaxAge }), "1h0m0s", "2h0m0s"),
+	"audit.max_total_size":    keyAlone("audit.max_total_size", "0", "1GiB", inForce(func(f *generation) any { return f.audit.MaxTotal }), "0", "1073741824"),
 	"audit.max_files":         keyAlone("audit.max_files", 1, 2, inForce(func(f *generation) any { return f.audit.MaxFiles }), "1", "2"),
 	"audit.on_error":          keyAlone("audit.on_error", "refuse", "continue", inForce(func(f *generation) any { return f.audit.Continue }), "false", "true"),
 	"audit.sync":              keyAlone("audit.sync", "none", "always", inForce(func(f *generation) any { return fmt.Sprint(f.audit.Sync, f.snapshots.NoSync) }), "1 true", "2 false"),

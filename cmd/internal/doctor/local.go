@@ -11,11 +11,11 @@ import (
 	"runtime/debug"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"robotsproxy/cmd/internal/castore"
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
+	"robotsproxy/policy/audit"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/proxy/guide"
@@ -128,23 +128,41 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return cli.Fail("make the file writable for the user that runs the proxy", "%v", err)
 	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(dir, &disk); err != nil {
+	space, err := auditSpace(d.cfg.Audit, file)
+	if err != nil {
 		return cli.Warn("look at the disk", "how much is free cannot be told: %v", err)
 	}
-	free, most := int64(disk.Bavail)*int64(disk.Bsize), int64(d.cfg.Audit.MaxSize)
-	hint := "make room, or lower audit.max_size and audit.max_files"
-	switch {
-	case free < minFree:
-		return cli.Fail(hint, "%s: the disk is full: %s free", file, formatSize(free))
-	case free < 2*most: // compression needs space for a second file
-		return cli.Warn(hint, "%s: %s free, and the audit's files may have %s", file, formatSize(free), formatSize(most))
+	hint := "make room on the disk, move audit.file to a larger one, or permit records to be deleted sooner (audit.max_age, audit.max_total_size, audit.max_files)"
+	most := int64(d.cfg.Audit.MaxSize)
+	switch warning := space.Warning(); {
+	case space.Free < minFree:
+		return cli.Fail(hint, "%s: the disk is full: %s free", file, formatSize(space.Free))
+	case space.Free < 2*most: // compression needs space for a second file
+		return cli.Warn(hint, "%s: %s free, and the audit's files may have %s", file, formatSize(space.Free), formatSize(most))
+	case warning != "":
+		return cli.Warn(hint, "%s: %s", file, warning)
 	}
 	if used, most := snapshotBytes(d), int64(d.cfg.Audit.SnapshotMaxSize); used > most/10*9 {
 		return cli.Warn("raise audit.snapshot_max_size, or look in the audit which client asks for so many hosts",
 			"the kept robots.txt files take %s of %s: hosts that need another may be refused", formatSize(used), formatSize(most))
 	}
-	return cli.OK("%s, %s free", file, formatSize(free))
+	oldest := ""
+	if !space.Oldest.IsZero() {
+		oldest = ", records since " + space.Oldest.UTC().Format(time.DateTime) + " UTC"
+	}
+	return cli.OK("%s, %s free%s", file, formatSize(space.Free), oldest)
+}
+
+// auditSpace returns the Space of the audit as the proxy would have it that starts now.
+func auditSpace(cfg config.Audit, file string) (audit.Space, error) {
+	o := audit.Options{MaxSize: int64(cfg.MaxSize), MaxAge: cfg.MaxAge, MaxTotal: int64(cfg.MaxTotalSize), MaxFiles: cfg.MaxFiles}
+	if cfg.MaxTotalSize == config.Auto {
+		var err error
+		if o.MaxTotal, err = audit.AutoTotal(file); err != nil {
+			return audit.Space{}, err
+		}
+	}
+	return audit.MeasureSpace(file, o, time.Now())
 }
 
 // snapshotBytes returns how many bytes the robots.txt snapshots take on the disk, 0 if that is

@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,9 +30,24 @@ func newAuditCollector(stats func() audit.Stats) prometheus.Collector {
 		func(s audit.Stats) uint64 { return s.Lost })
 	c.counter("audit_counted_refusals_total", "Refusals that were only counted and have no record, because one client had more than 100 in a second.",
 		func(s audit.Stats) uint64 { return s.Counted })
+	counters(c, "audit_removed_lines_total", "Lines deleted with their file, by the option that decided it. All but audit.max_age delete records before they are as old as that.", "option",
+		func(s audit.Stats) map[string]uint64 { return s.Removed })
+	c.gauge("audit_oldest_timestamp_seconds", "When the oldest record was written, in seconds since 1970; 0 if there is none.",
+		func(s audit.Stats) float64 { return timestamp(s.Space.Oldest) })
+	c.gauge("audit_disk_bytes", "Bytes on the disk of the audit's files.", func(s audit.Stats) float64 { return float64(s.Space.Bytes) })
+	c.gauge("audit_space_left_seconds", "How long the space for the audit lasts at the present rate, until the disk is full or records are deleted before audit.max_age; +Inf if neither happens.",
+		func(s audit.Stats) float64 { return secondsLeft(s.Space.UsedUp) })
 	c.counter("audit_rotations_total", "Files of the audit set aside because they were full.",
 		func(s audit.Stats) uint64 { return s.Rotations })
 	return c
+}
+
+// secondsLeft returns the time until t in seconds, +Inf for the zero time.
+func secondsLeft(t time.Time) float64 {
+	if t.IsZero() {
+		return math.Inf(1)
+	}
+	return max(0, time.Until(t).Seconds())
 }
 
 // newSnapshotsCollector exports how the robots.txt files that decisions rest on are stored.

@@ -15,7 +15,7 @@ const KindRobots = "robots"
 // These events matter to verification and to counts.
 const (
 	EventCounted = "counted" // refusals were counted instead of recorded
-	EventPruned  = "pruned"  // segments were removed, since there were too many
+	EventPruned  = "pruned"  // the writer removed old segments
 )
 
 // An Entry is the content of a line, about a request or about what its Kind says. Its strings

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Segment is one of the files of a trail.
@@ -31,6 +32,21 @@ func SegmentPath(path string, first uint64) string {
 
 // GzipPath returns the path of a compressed segment, given its path before.
 func GzipPath(segment string) string { return segment + gzipExt }
+
+// Began returns when the first line of a segment was written; the zero Time if there is none.
+func Began(s Segment) (time.Time, error) {
+	for line, err := range wholeLines(s) {
+		if err != nil {
+			return time.Time{}, err
+		}
+		e, err := Read(line.Text)
+		if err != nil {
+			return time.Time{}, nil
+		}
+		return e.End(), nil
+	}
+	return time.Time{}, nil
+}
 
 // maxScans bounds how often Segments reads a directory to get the same result twice.
 const maxScans = 10

@@ -1,0 +1,180 @@
+package audit
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
+)
+
+const (
+	// lowSpace is how long before the space is used up a Space warns.
+	lowSpace = 14 * 24 * time.Hour
+	// rateSpan is the least time from which a rate is derived.
+	rateSpan = 10 * time.Minute
+	// day is the time whose growth is taken for the present rate.
+	day = 24 * time.Hour
+	// usualRatio is the size of a compressed segment over that of its lines, until one is known.
+	// Records of 780 bytes, of 40 hosts with a path of their own each, are compressed to 0.19.
+	usualRatio = 0.2
+)
+
+// A Space says how much of the disk a trail uses, and how long the rest lasts. The zero Space is
+// that of a trail that is not a file, or has no line.
+type Space struct {
+	Oldest time.Time // when the oldest line was written
+	Bytes  int64     // of all segments, as they are on the disk
+	Free   int64     // bytes that the disk has left
+	PerDay int64     // bytes that the trail grows by in a day, once compressed; 0: not known yet
+	UsedUp time.Time // when the space is used up at the present rate; zero: not before lines are removed by MaxAge, or unknown
+	Limit  string    // what uses the space up: the disk, or the option that removes lines then
+}
+
+// Warning returns what to tell the operator if the space is used up soon, else "".
+func (s Space) Warning() string {
+	left := time.Until(s.UsedUp)
+	if s.UsedUp.IsZero() || left > lowSpace {
+		return ""
+	}
+	what := s.Limit + " deletes records that are younger than audit.max_age"
+	if s.Limit == theDisk {
+		what = "the disk is full"
+	}
+	if left <= 0 {
+		return fmt.Sprintf("no space is left for more records: %s", what)
+	}
+	return fmt.Sprintf("at the present rate of %s a day, the space for the audit lasts %s: then %s", humanize.Bytes(s.PerDay), humanize.Duration(left), what)
+}
+
+// theDisk is the Limit that no option sets.
+const theDisk = "the disk"
+
+// AutoTotal returns the value of audit.max_total_size: auto for the trail that is written to path:
+// half of the bytes that its disk has left or that the trail takes already.
+func AutoTotal(path string) (int64, error) {
+	segments, free, err := onDisk(path)
+	total := free
+	for _, s := range segments {
+		total += s.size
+	}
+	return total / 2, err
+}
+
+// A segmentFile is a segment with the state of its file.
+type segmentFile struct {
+	trail.Segment
+	size      int64     // bytes on the disk
+	lastWrite time.Time // the file's modification time
+}
+
+// onDisk returns the segments of a trail, and the bytes that its disk has left.
+func onDisk(path string) (files []segmentFile, free int64, err error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(path), &disk); err != nil {
+		return nil, 0, &fs.PathError{Op: "statfs", Path: filepath.Dir(path), Err: err}
+	}
+	segments, err := trail.Segments(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, s := range segments {
+		info, err := os.Stat(s.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was compressed or removed meanwhile
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		files = append(files, segmentFile{s, info.Size(), info.ModTime()})
+	}
+	return files, int64(disk.Bavail) * int64(disk.Bsize), nil
+}
+
+// MeasureSpace returns the Space of the trail that is written to path, which must be a regular
+// file, under the options MaxSize, MaxAge, MaxTotal and MaxFiles.
+func MeasureSpace(path string, o Options, now time.Time) (s Space, err error) {
+	files, free, err := onDisk(path)
+	if err != nil || len(files) == 0 {
+		return Space{Free: free}, err
+	}
+	s.Free = free
+	ratio := compressionRatio(files)
+	var grown float64 // bytes of the segments since began, once compressed
+	began := now
+	for _, f := range slices.Backward(files) {
+		s.Bytes += f.size
+		if now.Sub(began) > day {
+			continue
+		}
+		first, err := trail.Began(f.Segment)
+		if err != nil || first.IsZero() {
+			continue // verify describes what is wrong with it
+		}
+		began = first
+		if f.Gzip {
+			grown += float64(f.size)
+		} else {
+			grown += float64(f.size) * ratio
+		}
+	}
+	s.Oldest, _ = trail.Began(files[0].Segment)
+	if span := now.Sub(began); span >= rateSpan {
+		s.PerDay = int64(grown * float64(day) / float64(span))
+	}
+	s.estimate(o, len(files), ratio, now)
+	return s, nil
+}
+
+// estimate sets UsedUp and Limit.
+func (s *Space) estimate(o Options, segments int, ratio float64, now time.Time) {
+	left := s.Free
+	s.Limit = theDisk
+	if o.MaxTotal > 0 && o.MaxTotal-s.Bytes < left {
+		left, s.Limit = o.MaxTotal-s.Bytes, removalCauses[byTotal]
+	}
+	if o.MaxFiles > 0 {
+		if files := float64(o.MaxFiles-segments+1) * float64(o.MaxSize) * ratio; files < float64(left) {
+			left, s.Limit = int64(files), removalCauses[byFiles]
+		}
+	}
+	rate := float64(s.PerDay) / float64(day)
+	if s.PerDay == 0 || o.MaxAge > 0 && rate*float64(o.MaxAge) <= float64(s.Bytes+left) {
+		return
+	}
+	const longest = 100 * 365 * day // what a time.Duration holds
+	s.UsedUp = now.Add(time.Duration(min(max(0, float64(left))/rate, float64(longest))))
+}
+
+// compressionRatio returns the size of the newest compressed segment over that of its lines.
+func compressionRatio(files []segmentFile) float64 {
+	for _, f := range slices.Backward(files) {
+		if !f.Gzip {
+			continue
+		}
+		if lines, err := uncompressedSize(f); err == nil && lines > 0 {
+			return min(1, float64(f.size)/float64(lines))
+		}
+	}
+	return usualRatio
+}
+
+// uncompressedSize returns the size of a file before it was compressed (RFC 1952 2.3.1, ISIZE).
+func uncompressedSize(f segmentFile) (uint32, error) {
+	file, err := os.Open(f.Path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	var size [4]byte
+	_, err = file.ReadAt(size[:], f.size-int64(len(size)))
+	return binary.LittleEndian.Uint32(size[:]), err
+}
