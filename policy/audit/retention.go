@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	// retentionInterval is how often segments are looked at, rotated or not.
-	retentionInterval = 10 * time.Minute
-	// retentionRetry is how long after a failure segments are compressed and removed again.
-	retentionRetry = time.Minute
+	// retentionInterval is how often segments are compressed and removed, even if none was rotated.
+	retentionInterval = time.Minute
 	// maxCompressed bounds the bytes that are compressed in a second. A hundredth of one
 	// processor is enough for 4,000 requests a second. Of a faster trail, most segments would
 	// be removed soon after they were compressed.
@@ -65,12 +63,7 @@ func (r *retention) run(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil && !reported {
 			r.log.opened.Log.Warn("old files of the audit are not compressed or removed", "file", r.log.opened.File, "error", err)
 		}
-		reported = err != nil
-		var retry <-chan time.Time
-		switch {
-		case err != nil:
-			retry = time.After(retentionRetry)
-		case len(plain) > 0:
+		if reported = err != nil; !reported && len(plain) > 0 {
 			continue
 		}
 		select {
@@ -78,7 +71,6 @@ func (r *retention) run(ctx context.Context) error {
 			return nil
 		case <-r.log.rotated:
 		case <-tick.C:
-		case <-retry:
 		}
 	}
 }
