@@ -19,22 +19,22 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// once lets one request through in a time that no test takes, and says so to
-// the next at once.
-var once = pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 9, MaxWait: time.Millisecond, MaxQueue: 9}
+// oneRequest allows one request in a period longer than any test and refuses the next request
+// immediately.
+var oneRequest = pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 9, MaxWait: time.Millisecond, MaxQueue: 9}
 
-// A street has a server at each of two addresses, on one port, and several
-// hosts at the first.
-type street struct {
+// twoAddresses is a pair of servers on the same port of two addresses. Several hostnames resolve to
+// the first address.
+type twoAddresses struct {
 	near, far *site
 	names     *dnstest.Server
 	scheme    string
 	port      string
 }
 
-func (w way) street(t testing.TB, pages http.HandlerFunc) *street {
+func (w way) twoAddresses(t testing.TB, pages http.HandlerFunc) *twoAddresses {
 	t.Helper()
-	s := &street{scheme: "http"}
+	s := &twoAddresses{scheme: "http"}
 	if w.tls {
 		s.scheme = "https"
 	}
@@ -52,15 +52,15 @@ func (w way) street(t testing.TB, pages http.HandlerFunc) *street {
 	return s
 }
 
-func (s *street) setup(w way, l pace.Limits) setup {
+func (s *twoAddresses) setup(w way, l pace.Limits) setup {
 	return setup{front: w.front, origins: []*httptest.Server{s.near.Server}, limits: l, names: s.names}
 }
 
-func (s *street) hostport(host string) string { return net.JoinHostPort(host, s.port) }
+func (s *twoAddresses) hostport(host string) string { return net.JoinHostPort(host, s.port) }
 
-// get asks a host, and gives the status and, of the proxy's own answers, the
-// error. A client that cannot make a tunnel has both in its own words.
-func (s *street) get(t testing.TB, c *http.Client, host, path string) string {
+// get requests a URL and returns the status, with the error text of Proxy-Status for responses made by
+// the proxy. A client whose CONNECT fails returns its own error text.
+func (s *twoAddresses) get(t testing.TB, c *http.Client, host, path string) string {
 	t.Helper()
 	resp, _, err := get(c, s.scheme+"://"+s.hostport(host)+path)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *street) get(t testing.TB, c *http.Client, host, path string) string {
 	return resp.Status + " " + resp.Header.Get("Proxy-Status")
 }
 
-// pagesOf is what arrived but for robots.txt, with the host that was asked for.
+// pagesOf returns the requests that reached s, except those for robots.txt, each with its Host.
 func pagesOf(s *site) (pages []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,17 +84,18 @@ func pagesOf(s *site) (pages []string) {
 func wantPages(t testing.TB, s *site, want ...string) {
 	t.Helper()
 	if got := pagesOf(s); !slices.Equal(got, want) {
-		t.Errorf("arrived at %s: %q, want %q", s.host(), got, want)
+		t.Errorf("requests at %s: %q, want %q", s.host(), got, want)
 	}
 }
 
-// Hosts at one address share one pace, and those at two do not.
+// TestPerAddress checks that hosts at one address share a rate and hosts at different addresses do
+// not.
 func TestPerAddress(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			s := way.street(t, hello)
-			c := way.client(start(t, s.setup(way, once)))
+			s := way.twoAddresses(t, hello)
+			c := way.client(start(t, s.setup(way, oneRequest)))
 			for _, visit := range []struct{ host, want string }{
 				{"one.example.com", "200"}, {"two.example.com", "429"}, {"three.example.com", "429"}, {"127.0.0.1", "429"}, {"far.example.com", "200"},
 			} {
@@ -111,8 +112,8 @@ func TestPerAddress(t *testing.T) {
 func TestPerAddressInMonitorMode(t *testing.T) {
 	t.Parallel()
 	way := ways[0]
-	s := way.street(t, hello)
-	monitored := s.setup(way, once)
+	s := way.twoAddresses(t, hello)
+	monitored := s.setup(way, oneRequest)
 	monitored.change = func(o *proxy.Options) { o.Monitor = true }
 	c := way.client(start(t, monitored))
 	for _, host := range []string{"one.example.com", "two.example.com", "one.example.com"} {
@@ -122,12 +123,13 @@ func TestPerAddressInMonitorMode(t *testing.T) {
 	}
 }
 
-// Tunnels that are passed through are of the same pace.
+// TestPerAddressOfPassThroughTunnels checks that passed-through tunnels share the rate of their
+// address.
 func TestPerAddressOfPassThroughTunnels(t *testing.T) {
 	t.Parallel()
 	way := way{tls: true}
-	s := way.street(t, hello)
-	passThrough := s.setup(way, once)
+	s := way.twoAddresses(t, hello)
+	passThrough := s.setup(way, oneRequest)
 	passThrough.change = func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }
 	r := start(t, passThrough)
 	for _, visit := range []struct {
@@ -141,7 +143,7 @@ func TestPerAddressOfPassThroughTunnels(t *testing.T) {
 	}
 }
 
-// So are FTP servers.
+// TestPerAddressOfFTP checks that FTP servers share the rate of their address.
 func TestPerAddressOfFTP(t *testing.T) {
 	t.Parallel()
 	server := &ftptest.Server{Files: map[string]string{"robots.txt": rules, "a.txt": "0123456789"}}
@@ -149,8 +151,8 @@ func TestPerAddressOfFTP(t *testing.T) {
 	t.Cleanup(server.Close)
 	_, port, _ := net.SplitHostPort(server.Addr())
 	way := ways[0]
-	s := way.street(t, hello)
-	r := start(t, s.setup(way, once))
+	s := way.twoAddresses(t, hello)
+	r := start(t, s.setup(way, oneRequest))
 	for _, visit := range []struct {
 		url  string
 		want int
@@ -167,12 +169,12 @@ func TestPerAddressOfFTP(t *testing.T) {
 	}
 }
 
-// What one host asks for with 503 is kept for it alone: hosts at its address share its
-// rate and not its back-off.
+// TestPerAddressBacksOff checks that a 503 backs off only the host that sent it: hosts at one address
+// share its rate but not its back-off.
 func TestPerAddressBacksOff(t *testing.T) {
 	t.Parallel()
 	way := ways[0]
-	s := way.street(t, func(w http.ResponseWriter, _ *http.Request) {
+	s := way.twoAddresses(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "100")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
@@ -190,14 +192,14 @@ func TestPerAddressBacksOff(t *testing.T) {
 	wantPages(t, s.near, "one/page", "two/page", "three/page")
 }
 
-// A request goes to the address whose pace it kept, also while a connection to
-// the one before stands.
-func TestPerAddressAsTheNameMoves(t *testing.T) {
+// TestPerAddressWhenDNSChanges checks that a request goes to the address it was paced for, even while
+// a connection to the previous address is open.
+func TestPerAddressWhenDNSChanges(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			s := way.street(t, hello)
-			c := way.client(start(t, s.setup(way, once)))
+			s := way.twoAddresses(t, hello)
+			c := way.client(start(t, s.setup(way, oneRequest)))
 			move := func(addr, path, want string) {
 				t.Helper()
 				s.names.Point("one.example.com.", addr)
@@ -215,18 +217,18 @@ func TestPerAddressAsTheNameMoves(t *testing.T) {
 	}
 }
 
-// Where the name leads when a request's turn comes is not where it led when it
-// began to wait: the turn was the former's.
-func TestPerAddressAsTheNameMovesInTheWait(t *testing.T) {
+// TestPerAddressWhenDNSChangesWhileWaiting checks that a request goes to the address that its name
+// resolves to when its slot is ready, and waits for a slot of that address.
+func TestPerAddressWhenDNSChangesWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for _, way := range []way{ways[0], {name: "plain by h2", h2: true, front: withHTTP2}} {
 		t.Run(way.name, func(t *testing.T) {
 			began, release := make(chan struct{}, 2), make(chan struct{})
-			s := way.street(t, func(http.ResponseWriter, *http.Request) {
+			s := way.twoAddresses(t, func(http.ResponseWriter, *http.Request) {
 				began <- struct{}{}
 				<-release
 			})
-			alone := once
+			alone := oneRequest
 			alone.PerSecond, alone.MaxConcurrent, alone.MaxWait = 1e6, 1, time.Minute
 			c := way.client(start(t, s.setup(way, alone)))
 			done := make(chan string)
@@ -237,7 +239,7 @@ func TestPerAddressAsTheNameMovesInTheWait(t *testing.T) {
 					<-began
 					continue
 				}
-				testkit.Eventually(t, "the name is asked for", func() bool { return s.names.Asked("one.example.com.") > before })
+				testkit.Eventually(t, "the name is looked up", func() bool { return s.names.Asked("one.example.com.") > before })
 			}
 			s.names.Point("one.example.com.", "127.0.0.2")
 			close(release)
@@ -252,14 +254,14 @@ func TestPerAddressAsTheNameMovesInTheWait(t *testing.T) {
 	}
 }
 
-// The same of tunnels, opened or not: each waits for its place among its
-// neighbours, and leads where it waited for.
-func TestPerAddressOfTunnelsThatWait(t *testing.T) {
+// TestPerAddressOfWaitingTunnels checks the same for tunnels, intercepted or passed through: each
+// waits for a slot of its address and connects to that address.
+func TestPerAddressOfWaitingTunnels(t *testing.T) {
 	t.Parallel()
 	for name, passThrough := range map[string]bool{"intercepted": false, "passed through": true} {
 		t.Run(name, func(t *testing.T) {
 			began, release := make(chan struct{}), make(chan struct{})
-			s := way{tls: true}.street(t, func(_ http.ResponseWriter, r *http.Request) {
+			s := way{tls: true}.twoAddresses(t, func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/held" {
 					close(began)
 					<-release
@@ -272,7 +274,7 @@ func TestPerAddressOfTunnelsThatWait(t *testing.T) {
 			}
 			r := start(t, alone)
 			connect := "CONNECT " + s.hostport("one.example.com") + " HTTP/1.1\r\nHost: " + s.hostport("one.example.com") + "\r\n\r\n"
-			if passThrough { // its robots.txt is read before the wait
+			if passThrough { // robots.txt is fetched before the wait
 				r.say(connect)
 			}
 			held := make(chan string)
@@ -282,11 +284,11 @@ func TestPerAddressOfTunnelsThatWait(t *testing.T) {
 			conn, br := r.dial()
 			_, err := io.WriteString(conn, connect)
 			testkit.Must(t, err)
-			testkit.Eventually(t, "the name is asked for", func() bool { return s.names.Asked("one.example.com.") > before })
-			s.names.Point("one.example.com.", "127.0.0.2") // which is forbidden
+			testkit.Eventually(t, "the name is looked up", func() bool { return s.names.Asked("one.example.com.") > before })
+			s.names.Point("one.example.com.", "127.0.0.2") // a forbidden address
 			testkit.Must(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 			if _, err := br.Peek(1); err == nil {
-				t.Error("it did not wait")
+				t.Error("the tunnel did not wait for a slot")
 			}
 			testkit.Must(t, conn.SetReadDeadline(time.Now().Add(testkit.Patience)))
 			close(release)
@@ -302,12 +304,13 @@ func TestPerAddressOfTunnelsThatWait(t *testing.T) {
 	}
 }
 
-// A name that comes to lead to a forbidden address is followed nowhere.
-func TestPerAddressGuards(t *testing.T) {
+// TestPerAddressRefusesForbiddenAddress checks that the proxy does not connect to a name that starts
+// to resolve to a forbidden address.
+func TestPerAddressRefusesForbiddenAddress(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			s := way.street(t, hello)
+			s := way.twoAddresses(t, hello)
 			guarded := s.setup(way, pace.Limits{})
 			guarded.private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 			r := start(t, guarded)
@@ -316,7 +319,7 @@ func TestPerAddressGuards(t *testing.T) {
 				t.Error(got)
 			}
 			s.names.Point("one.example.com.", "127.0.0.2")
-			got := s.get(t, c, "one.example.com", "/2") // in the tunnel that stands, where there is one
+			got := s.get(t, c, "one.example.com", "/2") // in the open tunnel, if there is one
 			if !strings.HasPrefix(got, "403") || !strings.Contains(got, "destination_ip_prohibited") {
 				t.Error(got)
 			}
@@ -331,12 +334,12 @@ func TestPerAddressGuards(t *testing.T) {
 	}
 }
 
-// An address where nobody listens costs nobody anything who has not waited for it.
-func TestPerAddressOfTheDead(t *testing.T) {
+// TestPerAddressOfUnreachableAddress checks that failed connections use up no slots of the address.
+func TestPerAddressOfUnreachableAddress(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			s := way.street(t, hello)
+			s := way.twoAddresses(t, hello)
 			s.names.Point("one.example.com.", "127.0.0.3", "127.0.0.1")
 			c := way.client(start(t, s.setup(way, pace.Limits{})))
 			for range 3 {
@@ -348,11 +351,12 @@ func TestPerAddressOfTheDead(t *testing.T) {
 	}
 }
 
-// The name is resolved before the turn is waited for, with the answers of a dial.
-func TestPerAddressOfNobody(t *testing.T) {
+// TestPerAddressOfUnknownName checks that a name that cannot be resolved before the wait fails like a
+// failed dial.
+func TestPerAddressOfUnknownName(t *testing.T) {
 	t.Parallel()
 	way := ways[0]
-	s := way.street(t, hello)
+	s := way.twoAddresses(t, hello)
 	r := start(t, s.setup(way, pace.Limits{}))
 	for _, request := range []string{"CONNECT none.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://none.example.com/ HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		resp := r.say(request)

@@ -22,10 +22,10 @@ import (
 	"robotsproxy/proxy/egress/ftp"
 )
 
-// dial is a dial that failed with err.
+// dial returns err as the error of a failed dial.
 func dial(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 
-// answersToErrors are what clients are told of each kind of failure.
+// answersToErrors maps each kind of failure to the response that clients get.
 var answersToErrors = []struct {
 	name   string
 	err    error
@@ -35,46 +35,46 @@ var answersToErrors = []struct {
 }{
 	{"a refusing decision", errRefused, 403, "http_request_denied", ""},
 	{"bad credentials (RFC 9110 15.5.8)", policy.ErrLogin, 407, "", policy.ReasonAuth},
-	{"a stranger", policy.ErrStranger, 403, "http_request_denied", policy.ReasonAuth},
+	{"an unknown client", policy.ErrStranger, 403, "http_request_denied", policy.ReasonAuth},
 	{"too many passwords to check", policy.ErrTooManyLogins, 429, "connection_limit_reached", policy.ReasonAuth},
 	{"forbidden address, found at the dial", dial(egress.ErrForbiddenAddr), 403, "destination_ip_prohibited", policy.ReasonAddress},
 	{"a listener of the proxy's own", dial(egress.ErrOwnListener), 403, "destination_ip_prohibited", policy.ReasonAddress},
 	{"forbidden port", egress.ErrForbiddenPort, 403, "destination_ip_prohibited", policy.ReasonPort},
 	{"too long a wait", &pace.BusyError{}, 429, "connection_limit_reached", policy.ReasonPace},
-	{"a host that is left alone", &pace.BusyError{Reason: pace.BackedOff}, 429, "connection_limit_reached", policy.ReasonPace},
+	{"a host in back-off", &pace.BusyError{Reason: pace.BackedOff}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"a full queue", &pace.BusyError{Reason: pace.QueueFull}, 429, "connection_limit_reached", policy.ReasonPace},
-	{"places that stay taken", &pace.BusyError{Reason: pace.ConcurrencyFull}, 429, "connection_limit_reached", policy.ReasonPace},
+	{"concurrency limit", &pace.BusyError{Reason: pace.ConcurrencyFull}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"too many streams", &pace.BusyError{Reason: pace.StreamsFull}, 429, "connection_limit_reached", policy.ReasonPace},
 	{"a quota used up", &policy.QuotaError{PerDay: 1}, 429, "connection_limit_reached", policy.ReasonQuota},
 	{"DNS", dial(&net.DNSError{Err: "no such host", IsNotFound: true}), 502, "dns_error", policy.ReasonOrigin},
-	{"DNS too slow", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
-	{"the parent's name", fmt.Errorf("%w: %w", egress.ErrParent, dial(&net.DNSError{Err: "no such host"})), 502, "destination_unavailable", policy.ReasonParent},
-	{"the parent's certificate", fmt.Errorf("%w: %w", egress.ErrParent, &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), 502, "destination_unavailable", policy.ReasonParent},
-	{"the parent too slow", fmt.Errorf("%w: %w", egress.ErrParent, os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonParent},
-	{"the client left while the parent was dialled", fmt.Errorf("%w: %w", context.Canceled, egress.ErrParent), 499, "http_request_error", policy.ReasonClient},
+	{"DNS timeout", dial(&net.DNSError{Err: "timeout", IsTimeout: true}), 502, "dns_error", policy.ReasonOrigin},
+	{"upstream proxy: DNS", fmt.Errorf("%w: %w", egress.ErrParent, dial(&net.DNSError{Err: "no such host"})), 502, "destination_unavailable", policy.ReasonParent},
+	{"upstream proxy: certificate", fmt.Errorf("%w: %w", egress.ErrParent, &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), 502, "destination_unavailable", policy.ReasonParent},
+	{"upstream proxy: timeout", fmt.Errorf("%w: %w", egress.ErrParent, os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonParent},
+	{"client disconnected while the upstream proxy was dialled", fmt.Errorf("%w: %w", context.Canceled, egress.ErrParent), 499, "http_request_error", policy.ReasonClient},
 	{"refused", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), 502, "destination_unavailable", policy.ReasonOrigin},
 	{"no answer to the dial", dial(os.ErrDeadlineExceeded), 502, "destination_unavailable", policy.ReasonOrigin},
 	{"reset", &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, 502, "destination_unavailable", policy.ReasonOrigin},
 	{"bad certificate", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, 502, "tls_certificate_error", policy.ReasonOrigin},
 	{"wrong name", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, 502, "tls_certificate_error", policy.ReasonOrigin},
 	{"expired", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}, 502, "tls_certificate_error", policy.ReasonOrigin},
-	{"another flaw", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.NotAuthorizedToSign}, 502, "tls_certificate_error", policy.ReasonOrigin},
+	{"other certificate error", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.NotAuthorizedToSign}, 502, "tls_certificate_error", policy.ReasonOrigin},
 	{"an alert", &net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, 502, "tls_alert_received", policy.ReasonOrigin},
-	{"no more files", fmt.Errorf("%w: %w", egress.ErrExhausted, dial(syscall.EMFILE)), 503, "proxy_internal_error", policy.ReasonInternal},
+	{"file descriptors exhausted", fmt.Errorf("%w: %w", egress.ErrExhausted, dial(syscall.EMFILE)), 503, "proxy_internal_error", policy.ReasonInternal},
 	{"shutdown", pace.ErrClosed, 503, "proxy_internal_error", policy.ReasonShutdown},
 	{"too many connections", errTooManyConns, 429, "connection_limit_reached", policy.ReasonLimit},
 	{"no TLS", tls.RecordHeaderError{Msg: "x"}, 502, "tls_protocol_error", policy.ReasonOrigin},
 	{"too slow", os.ErrDeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
 	{"context's deadline", context.DeadlineExceeded, 504, "http_response_timeout", policy.ReasonOrigin},
 	{"malformed", errMalformed, 400, "http_request_error", policy.ReasonMalformed},
-	{"a path that FTP is not asked for", fmt.Errorf("%w: %w", errMalformed, ftp.ErrPath), 400, "http_request_error", policy.ReasonMalformed},
-	{"a method that FTP does not know", ftp.ErrMethod, 405, "http_request_error", policy.ReasonMalformed},
+	{"invalid FTP path", fmt.Errorf("%w: %w", errMalformed, ftp.ErrPath), 400, "http_request_error", policy.ReasonMalformed},
+	{"unsupported FTP method", ftp.ErrMethod, 405, "http_request_error", policy.ReasonMalformed},
 	{"misdirected", errMisdirected, 421, "http_request_error", policy.ReasonMalformed},
 	{"loop", errLoop, 502, "proxy_loop_detected", policy.ReasonLoop},
 	{"no space for evidence", audit.ErrNoSpace, 503, "proxy_internal_error", policy.ReasonAudit},
 	{"audit", audit.ErrUnwritable, 503, "proxy_internal_error", policy.ReasonAudit},
-	{"fault", errInternal, 500, "proxy_internal_error", policy.ReasonInternal},
-	{"the client left", context.Canceled, 499, "http_request_error", policy.ReasonClient},
+	{"panic", errInternal, 500, "proxy_internal_error", policy.ReasonInternal},
+	{"client disconnected", context.Canceled, 499, "http_request_error", policy.ReasonClient},
 	{"anything else", errors.New("x"), 502, "destination_unavailable", policy.ReasonOrigin},
 }
 
@@ -89,8 +89,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What kind of failure it was is said, in words of ours.
-func TestKindsOfFailureAreTold(t *testing.T) {
+// TestFailureKindsAreDescribed checks that the response describes the kind of failure in the proxy's
+// own words.
+func TestFailureKindsAreDescribed(t *testing.T) {
 	for err, want := range map[error]string{
 		&net.DNSError{IsNotFound: true}: "no host of that name",
 		&net.DNSError{IsTimeout: true}:  "no name server answered",
@@ -108,8 +109,9 @@ func TestKindsOfFailureAreTold(t *testing.T) {
 	}
 }
 
-// A failing parent is no origin's: whoever reads the answer is sent elsewhere.
-func TestAnswerForAFailingParent(t *testing.T) {
+// TestAnswerForAFailingUpstreamProxy checks that the response does not blame the origin for a failure
+// of the upstream proxy.
+func TestAnswerForAFailingUpstreamProxy(t *testing.T) {
 	p := newProblem(answerTo(fmt.Errorf("dial: %w", egress.ErrParent)), explain.Explanation{}, false, "")
 	of := newProblem(answerTo(errors.New("reset")), explain.Explanation{}, false, "")
 	if p.Detail == of.Detail || !strings.Contains(p.Advice, "egress.parent") {
@@ -128,9 +130,9 @@ func TestReasonOfTheRecord(t *testing.T) {
 		{"allowed, and the origin failed", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonRule}, errors.New("reset"), false},
 		{"no connection for robots.txt", policy.Decision{Reason: policy.ReasonOrigin}, errors.New("refused"), false},
 		{"CONNECT to a dead origin", policy.Decision{}, errors.New("refused"), true},
-		{"allowed, and no slot", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}, pace.ErrTooBusy, true},
-		{"allowed, and none left of the day", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonOverride}, policy.ErrQuota, true},
-		{"allowed, and a forbidden address", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}, egress.ErrForbiddenAddr, true},
+		{"allowed, no slot", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}, pace.ErrTooBusy, true},
+		{"allowed, daily quota used up", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonOverride}, policy.ErrQuota, true},
+		{"allowed, forbidden address", policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoRule}, egress.ErrForbiddenAddr, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := answerTo(c.err).overrides(c.d); got != c.want {
@@ -159,7 +161,7 @@ func TestAcceptsJSON(t *testing.T) {
 	}
 }
 
-func TestProxyStatusEscapesStrangersBytes(t *testing.T) {
+func TestProxyStatusEscapesForeignBytes(t *testing.T) {
 	got := proxyStatus(answer{token: "http_request_denied"}, problem{Explanation: explain.Explanation{Reason: "rule", Rule: "/a\"\\\r\n\x1bé", Line: 3, Group: "*"}})
 	if strings.ContainsAny(got, "\r\n\x1b") || !strings.HasPrefix(got, `robotsproxy; error=http_request_denied; details="rule: `) {
 		t.Errorf("got %q", got)
@@ -172,15 +174,15 @@ func TestProxyStatusWithoutAnError(t *testing.T) {
 	}
 }
 
-// RFC 6585 4: who is told that there are too many is told when to try again.
-func TestTooManyLoginsAreToldWhenToTryAgain(t *testing.T) {
+// RFC 6585 4: the 429 for too many password checks has a Retry-After.
+func TestTooManyLoginsHaveRetryAfter(t *testing.T) {
 	h, s := &Handler{}, &requestState{rules: &generation{}}
 	if p := h.describe(s, answerTo(policy.ErrTooManyLogins), policy.ErrTooManyLogins); p.RetryAfter != 1 {
 		t.Errorf("Retry-After: %d", p.RetryAfter)
 	}
 }
 
-func TestSecondsNeverSaysZero(t *testing.T) {
+func TestSecondsIsNeverZero(t *testing.T) {
 	for d, want := range map[time.Duration]int{-time.Second: 1, 0: 1, time.Millisecond: 1, time.Second: 1, 1001 * time.Millisecond: 2} {
 		if got := seconds(d); got != want {
 			t.Errorf("%v: %d", d, got)
@@ -188,7 +190,7 @@ func TestSecondsNeverSaysZero(t *testing.T) {
 	}
 }
 
-func TestTextQuotesWhatIsNotPlain(t *testing.T) {
+func TestTextQuotesUnprintableBytes(t *testing.T) {
 	p := problem{Title: "Forbidden", Status: http.StatusForbidden, URL: "http://x/\u202e", ID: "1"}
 	p.Rule, p.Line = "/\x1b[2J", 1
 	if got := string(p.text()); strings.ContainsAny(got, "\x1b\u202e") {

@@ -21,14 +21,14 @@ const (
 	whole = "Content-Length: 2\r\n\r\nok"
 )
 
-// What an origin may answer with, and what of it a client sees: the answer, a
-// 502, or a transfer that is broken off.
+// hostileAnswers are responses of an origin and what the client gets: the response, a 502, or a
+// transfer that is broken off.
 var hostileAnswers = []struct {
 	name, raw string
 	status    int
 	body      string
 	broken    bool
-	head      http.Header // that is there; nil: not there
+	head      http.Header // fields the client gets; nil: absent
 }{
 	// RFC 9112 6.3
 	{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 43\r\n\r\nok" + stray, 502, "", false, nil},
@@ -36,12 +36,12 @@ var hostileAnswers = []struct {
 	{"a list of lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok", 502, "", false, nil},
 	{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok", 502, "", false, nil},
 	{"no length at all", "HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\nok", 502, "", false, nil},
-	{"CL and TE: the length goes no further", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 200, "hello", false,
+	{"CL and TE: the length is dropped", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 200, "hello", false,
 		http.Header{"Content-Length": nil}},
 	{"xchunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "", false, nil},
 	{"gzip, chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "", false, nil},
 	{"chunked twice", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "", false, nil},
-	{"bytes behind the body", "HTTP/1.1 200 OK\r\n" + whole + stray, 200, "ok", false, nil},
+	{"bytes after the body", "HTTP/1.1 200 OK\r\n" + whole + stray, 200, "ok", false, nil},
 	{"fewer bytes than the length", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", 200, "ok", true, nil},
 	{"a body of a 204", "HTTP/1.1 204 No Content\r\nContent-Length: 45\r\n\r\n" + stray, 204, "", false, http.Header{"Content-Length": nil}},
 	{"chunks of a 204", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 204, "", false, nil},
@@ -49,17 +49,17 @@ var hostileAnswers = []struct {
 	// RFC 9112 7.1
 	{"a chunk size that ends in a bare LF", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\nok\r\n0\r\n\r\n", 200, "", true, nil},
 	{"a chunk longer than its size", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokay\r\n0\r\n\r\n", 200, "", true, nil},
-	{"a chunk size beyond measure", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nok\r\n0\r\n\r\n", 200, "", true, nil},
+	{"a chunk size that overflows", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nok\r\n0\r\n\r\n", 200, "", true, nil},
 	{"chunks that break off", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", 200, "ok", true, nil},
-	{"chunk extensions go no further", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0\r\n\r\n", 200, "ok", false, nil},
+	{"chunk extensions are dropped", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0\r\n\r\n", 200, "ok", false, nil},
 	{"a trailer of ten kilobytes", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX: " + strings.Repeat("x", 10_000) + "\r\n\r\n", 200, "ok", true, nil},
 	{"Content-Length announced as a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "", false, nil},
 	// RFC 9112 5
 	{"a folded value", "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n" + whole, 200, "ok", false, http.Header{"X": {"a b"}}},
-	{"a folded header of framing", "HTTP/1.1 200 OK\r\nX: a\r\n Content-Length: 1\r\n" + whole, 200, "ok", false, http.Header{"X": {"a Content-Length: 1"}}},
+	{"a folded framing field", "HTTP/1.1 200 OK\r\nX: a\r\n Content-Length: 1\r\n" + whole, 200, "ok", false, http.Header{"X": {"a Content-Length: 1"}}},
 	{"a fold as the first header", "HTTP/1.1 200 OK\r\n X: a\r\n" + whole, 502, "", false, nil},
 	{"a space before the colon", "HTTP/1.1 200 OK\r\nx-Y  : a\r\n" + whole, 200, "ok", false, http.Header{"X-Y": {"a"}}},
-	{"a space before the colon of what is for one hop", "HTTP/1.1 200 OK\r\nConnection : X\r\nX: a\r\nKeep-Alive  : 5\r\n" + whole, 200, "ok", false, http.Header{"X": nil, "Keep-Alive": nil}},
+	{"a space before the colon of hop-by-hop fields", "HTTP/1.1 200 OK\r\nConnection : X\r\nX: a\r\nKeep-Alive  : 5\r\n" + whole, 200, "ok", false, http.Header{"X": nil, "Keep-Alive": nil}},
 	{"a space in a name", "HTTP/1.1 200 OK\r\nX Y: a\r\n" + whole, 200, "ok", false, http.Header{"X": nil, "Y": nil, "X-Y": nil, "X Y": nil}},
 	{"a space before the colon of Content-Length", "HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok", 502, "", false, nil},
 	{"a space before the colon of Transfer-Encoding", "HTTP/1.1 200 OK\r\nTransfer-Encoding : chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "", false, nil},
@@ -74,14 +74,14 @@ var hostileAnswers = []struct {
 	{"a status with a sign", "HTTP/1.1 +20 OK\r\n" + whole, 502, "", false, nil},
 	{"no status", "HTTP/1.1\r\n" + whole, 502, "", false, nil},
 	{"no HTTP", "ICY 200 OK\r\n" + whole, 502, "", false, nil},
-	{"a reason with a bare CR goes no further", "HTTP/1.1 200 O\rX: y\x00\r\n" + whole, 200, "ok", false, http.Header{"X": nil}},
+	{"a reason with a bare CR is dropped", "HTTP/1.1 200 O\rX: y\x00\r\n" + whole, 200, "ok", false, http.Header{"X": nil}},
 	// RFC 9110 15.2
-	{"100 answers before the answer", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100) + "HTTP/1.1 200 OK\r\n" + whole, 200, "ok", false, nil},
-	{"1,000 answers before the answer", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1000) + "HTTP/1.1 200 OK\r\n" + whole, 502, "", false, nil},
+	{"100 interim responses", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100) + "HTTP/1.1 200 OK\r\n" + whole, 200, "ok", false, nil},
+	{"1,000 interim responses", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1000) + "HTTP/1.1 200 OK\r\n" + whole, 502, "", false, nil},
 	{"1,000 times 100 Continue", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 1000) + "HTTP/1.1 200 OK\r\n" + whole, 502, "", false, nil},
-	{"framing in an answer before the answer", "HTTP/1.1 103 Early Hints\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK\r\n" + whole, 200, "ok", false,
+	{"framing in an interim response", "HTTP/1.1 103 Early Hints\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK\r\n" + whole, 200, "ok", false,
 		http.Header{"Transfer-Encoding": nil}},
-	{"a change of protocol nobody asked for, with a body", "HTTP/1.1 101 x\r\n" + whole, 502, "", false, nil},
+	{"unsolicited 101 with a body", "HTTP/1.1 101 x\r\n" + whole, 502, "", false, nil},
 }
 
 func TestHostileAnswers(t *testing.T) {
@@ -117,7 +117,7 @@ func TestHostileAnswers(t *testing.T) {
 				r := start(t, s)
 				resp, body, err := way.read(t, r, origin.host(), "/x")
 				if resp == nil {
-					t.Fatalf("no answer at all: %v", err)
+					t.Fatalf("no response: %v", err)
 				}
 				if resp.StatusCode != c.status || c.broken != (err != nil) || c.status != 502 && !strings.HasPrefix(c.body, body) || !c.broken && c.status != 502 && body != c.body {
 					t.Errorf("%s %q, %v; want %d %q, broken: %t", resp.Status, body, err, c.status, c.body, c.broken)
@@ -138,7 +138,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// readRaw writes bytes and reads answers until the final one has been read.
+// readRaw writes data and reads up to the final response.
 func readRaw(conn net.Conn, data string) (*http.Response, string, error) {
 	defer conn.Close()
 	io.WriteString(conn, data)
@@ -154,7 +154,7 @@ func readRaw(conn net.Conn, data string) (*http.Response, string, error) {
 	}
 }
 
-// RFC 9110 6.5.1, 7.6.1: trailers that are none of a trailer's end here.
+// RFC 9110 6.5.1, 7.6.1: the proxy drops fields that are not allowed in trailers.
 func TestTrailersOfAnswers(t *testing.T) {
 	t.Parallel()
 	const fields = "X-Sum: 7\r\nX-More: 8\r\nX-Hop: 9\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nHost: evil.test\r\nSet-Cookie: a=b\r\n" +
@@ -179,9 +179,9 @@ func TestTrailersOfAnswers(t *testing.T) {
 	}
 }
 
-// An answer that nobody has asked for is nobody's: the connection ends, and the
-// next request has another.
-func TestAnswerBeforeTheRequest(t *testing.T) {
+// TestUnsolicitedResponseClosesTheConnection checks that a response sent before the request closes the
+// connection, and that the next request uses a new connection.
+func TestUnsolicitedResponseClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	origin := raw(t, func(conn net.Conn, br *bufio.Reader, r *http.Request) {

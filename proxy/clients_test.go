@@ -31,12 +31,12 @@ func hashOf(t testing.TB, password string) string {
 	return string(h)
 }
 
-// basic is a header's line.
+// basic returns a Proxy-Authorization line.
 func basic(name, password string) string {
 	return "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password)) + "\r\n"
 }
 
-// A logBuffer is a log of everything, for what must not be in it.
+// logBuffer records all log output, so that tests can look for secrets in it.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -58,7 +58,7 @@ func (l *logBuffer) listen(o *proxy.Options) {
 	o.Log = slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// wantNoSecret looks for a password in what somebody else can read.
+// wantNoSecret fails if text, which others can read, contains the password.
 func wantNoSecret(t testing.TB, where, text string) {
 	t.Helper()
 	for _, s := range []string{secret, base64.StdEncoding.EncodeToString([]byte("lab-a:" + secret))} {
@@ -73,17 +73,17 @@ var (
 	elsewhere = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 )
 
-// A comer is a client with its credentials, and what comes of its requests.
-type comer struct {
+// clientCase is a client's credentials and the expected results of its requests.
+type clientCase struct {
 	name    string
 	clients []policy.Client
 	open    bool
 	header  string
 	status  int    // 200, 403 or 407
-	client  string // in the record
+	client  string // expected in the record
 }
 
-func (c comer) run(t *testing.T) {
+func (c clientCase) run(t *testing.T) {
 	plain, secure := serve(t, false, rules, hello), serve(t, true, rules, hello)
 	var log logBuffer
 	r := start(t, setup{origins: []*httptest.Server{secure.Server}, clients: c.clients, open: c.open, change: log.listen})
@@ -92,10 +92,10 @@ func (c comer) run(t *testing.T) {
 		"GET http://nowhere.invalid/ HTTP/1.1", "CONNECT 127.0.0.1:25 HTTP/1.1", "GET / HTTP/1.1",
 	} {
 		if c.status == 200 && i > 2 {
-			break // what is wrong with these is not that they may not come in
+			break // these requests fail for another reason than access
 		}
 		if c.status == 200 && strings.HasPrefix(line, "CONNECT") {
-			continue // leaves no record; see TestATunnelIsItsClients
+			continue // CONNECT writes no record; see TestTunnelKeepsItsClient
 		}
 		resp := r.say(line + "\r\nHost: x\r\nUser-Agent: FooBot/1.0\r\n" + c.header + "\r\n")
 		body, err := io.ReadAll(resp.Body)
@@ -116,15 +116,15 @@ func (c comer) run(t *testing.T) {
 	}
 }
 
-// TestWhoMayComeIn asks in each of the forms in which a request can. The
-// origins see nothing of those that are kept out, not even a fetch of robots.txt.
-func TestWhoMayComeIn(t *testing.T) {
+// TestClientAccess sends a request in every form. The origins get nothing from a refused client, not
+// even a fetch of robots.txt.
+func TestClientAccess(t *testing.T) {
 	t.Parallel()
 	byPassword := []policy.Client{{Name: "lab-a", PasswordHash: hashOf(t, secret)}}
 	byNetwork := []policy.Client{{Name: "lab-a", Networks: here}}
 	byBoth := []policy.Client{{Name: "lab-a", Networks: here, PasswordHash: hashOf(t, secret)}}
 	right := basic("lab-a", secret)
-	for _, c := range []comer{
+	for _, c := range []clientCase{
 		{"password/right", byPassword, false, right, 200, "lab-a"},
 		{"password/right, open", byPassword, true, right, 200, "lab-a"},
 		{"password/missing", byPassword, false, "", 407, "127.0.0.1"},
@@ -151,7 +151,7 @@ func TestWhoMayComeIn(t *testing.T) {
 	}
 }
 
-// wantKeptOut wants a record and an answer that say why a request was not let in.
+// wantKeptOut checks that the record and the response say why the client was refused.
 func wantKeptOut(t *testing.T, line string, resp *http.Response, rec *audit.Record) {
 	t.Helper()
 	if rec.Decision.Reason != policy.ReasonAuth || !rec.Blocked() || rec.Err == nil || rec.Request.UserAgent != "FooBot/1.0" || rec.Target == "" {
@@ -169,8 +169,9 @@ func wantKeptOut(t *testing.T, line string, resp *http.Response, rec *audit.Reco
 	}
 }
 
-// TestMonitorKeepsStrangersOut: what is only watched is robots.txt.
-func TestMonitorKeepsStrangersOut(t *testing.T) {
+// TestMonitorRefusesUnknownClients checks that monitor mode suspends only robots.txt, not client
+// access.
+func TestMonitorRefusesUnknownClients(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{
@@ -188,9 +189,9 @@ func TestMonitorKeepsStrangersOut(t *testing.T) {
 	}
 }
 
-// TestAskedAndAnswered: a client that waits to be asked, as RFC 9110 11.7.1 has
-// it, logs in on the connection on which it was.
-func TestAskedAndAnswered(t *testing.T) {
+// TestLoginAfterChallenge checks that a client that waits for the 407 challenge (RFC 9110 11.7.1) can
+// log in on the same connection.
+func TestLoginAfterChallenge(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{clients: []policy.Client{{Name: "lab-a", PasswordHash: hashOf(t, secret)}}})
@@ -215,9 +216,9 @@ func TestAskedAndAnswered(t *testing.T) {
 	}
 }
 
-// TestATunnelIsItsClients: what comes out of a tunnel is asked by whom it was
-// made for, and carries no credentials on, whatever it brings along.
-func TestATunnelIsItsClients(t *testing.T) {
+// TestTunnelKeepsItsClient checks that requests in a tunnel belong to the client that made it,
+// whatever credentials they carry, and that these are not forwarded.
+func TestTunnelKeepsItsClient(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -232,7 +233,7 @@ func TestATunnelIsItsClients(t *testing.T) {
 			for i, header := range []string{"", strings.TrimSpace(strings.TrimPrefix(basic("lab-a", secret), "Proxy-Authorization: "))} {
 				req, err := http.NewRequest(http.MethodGet, origin.URL+fmt.Sprint("/page?", i), nil)
 				testkit.Must(t, err)
-				if header != "" && way.tls { // a plain request has the transport's own
+				if header != "" && way.tls { // the transport itself sets it on plain requests
 					req.Header.Set("Proxy-Authorization", header)
 					req.Header.Set("X-Other", "kept")
 				}
@@ -249,7 +250,7 @@ func TestATunnelIsItsClients(t *testing.T) {
 			for _, seen := range origin.seen {
 				wantNoSecret(t, "what arrived", fmt.Sprint(seen.URL, seen.Header))
 				if _, ok := seen.Header["Proxy-Authorization"]; ok {
-					t.Error("Proxy-Authorization arrived")
+					t.Error("Proxy-Authorization was forwarded")
 				}
 			}
 			wantNoSecret(t, "the log", log.String())
@@ -257,8 +258,8 @@ func TestATunnelIsItsClients(t *testing.T) {
 	}
 }
 
-// TestAnUpgradeCarriesNoCredentials: RFC 9110 7.6.1 and 11.7.2.
-func TestAnUpgradeCarriesNoCredentials(t *testing.T) {
+// RFC 9110 7.6.1, 11.7.2.
+func TestUpgradeForwardsNoCredentials(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "Upgrade")
@@ -280,7 +281,7 @@ func TestAnUpgradeCarriesNoCredentials(t *testing.T) {
 	for _, seen := range origin.seen {
 		wantNoSecret(t, "what arrived", fmt.Sprint(seen.Header))
 		if _, ok := seen.Header["Proxy-Authorization"]; ok {
-			t.Error("Proxy-Authorization arrived")
+			t.Error("Proxy-Authorization was forwarded")
 		}
 	}
 }

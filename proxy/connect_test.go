@@ -91,7 +91,7 @@ func TestInsideTheTunnel(t *testing.T) {
 	}
 }
 
-func TestDialFirstIsTheConnectionThatIsUsed(t *testing.T) {
+func TestDialFirstConnectionIsUsed(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}})
@@ -105,7 +105,7 @@ func TestDialFirstIsTheConnectionThatIsUsed(t *testing.T) {
 		ports[seen.RemoteAddr] = true
 	}
 	if len(ports) != 1 {
-		t.Errorf("the origin was spoken to on %d connections", len(ports))
+		t.Errorf("the origin got requests on %d connections", len(ports))
 	}
 }
 
@@ -115,7 +115,7 @@ func TestPlainHTTPInsideATunnel(t *testing.T) {
 	r := start(t, setup{})
 	for path, status := range map[string]int{"/page": 200, "/private": 403} {
 		conn, br := r.dial()
-		// Everything at once: nothing behind the CONNECT may be lost.
+		// All bytes arrive at once: the proxy must not lose what follows the CONNECT.
 		io.WriteString(conn, "CONNECT "+origin.host()+" HTTP/1.1\r\nHost: "+origin.host()+"\r\n\r\nGET "+path+" HTTP/1.1\r\nHost: "+origin.host()+"\r\n\r\n")
 		for _, want := range []int{200, status} {
 			resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
@@ -147,7 +147,7 @@ func TestPassThroughTunnels(t *testing.T) {
 			if resp.StatusCode != 200 {
 				t.Fatal(resp.Status)
 			}
-			// The certificate is the origin's own: nobody has opened the tunnel.
+			// The certificate is the origin's own, so the tunnel is not intercepted.
 			trust := origin.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 			trust.ServerName = "127.0.0.1"
 			tc := tls.Client(conn, trust)
@@ -163,16 +163,17 @@ func TestPassThroughTunnels(t *testing.T) {
 			}
 			resp = r.say("CONNECT " + closed.host() + " HTTP/1.1\r\nHost: x\r\n\r\n")
 			if resp.StatusCode != 403 {
-				t.Errorf("a wholly disallowed site: %s", resp.Status)
+				t.Errorf("a completely disallowed site: %s", resp.Status)
 			}
 		})
 	}
 	if got := closed.paths(); !slices.Equal(got, []string{"/robots.txt", "/robots.txt"}) {
-		t.Errorf("the closed site saw %q", got)
+		t.Errorf("the disallowed site saw %q", got)
 	}
 }
 
-// Port 80 is taken for plain HTTP; TLS there is not opened either where tunnels are not to be.
+// TestPassThroughHostOnPort80 checks that TLS on port 80 of a pass-through host is not intercepted,
+// although port 80 is expected to carry plain HTTP.
 func TestPassThroughHostOnPort80(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.81:80")
@@ -188,7 +189,7 @@ func TestPassThroughHostOnPort80(t *testing.T) {
 	if resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
 	}
-	client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // any certificate would be one too many
+	client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // any certificate would be a mistake
 	if err := client.Handshake(); err == nil || isTimeout(err) {
 		t.Errorf("the handshake ended with %v", err)
 	}

@@ -18,7 +18,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// memoryInUse gives what a Budget compares with its limit.
+// memoryInUse returns the value that a Budget compares with its limit.
 func memoryInUse() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -27,25 +27,26 @@ func memoryInUse() int64 {
 	return int64(samples[0].Value.Uint64() + samples[1].Value.Uint64())
 }
 
-// unasked are what clients may send whose connections hold memory of the proxy's without a request.
-var unasked = []struct {
+// withoutRequest lists bytes that make a connection hold memory of the proxy without a complete
+// request.
+var withoutRequest = []struct {
 	name, sent string
-	long       bool // it counts for more than a connection at rest
+	long       bool // counts for more than an idle connection
 }{
 	{"nothing", "", false},
-	{"a little of a head", "GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n", false},
+	{"a short partial head", "GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n", false},
 	{"a long line", "GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 63<<10), true},
-	{"a field many times", "GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:\r\n", 1000), true},
+	{"a repeated field", "GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:\r\n", 1000), true},
 	{"HTTP/2", greeting, false},
-	{"the beginning of a head of HTTP/2", greeting + unended(60), false},
-	{"60 KB of a head of HTTP/2", greeting + unended(60<<10), true},
-	{"100 KB of a head of HTTP/2", greeting + unended(100<<10), true},
+	{"the start of an HTTP/2 head", greeting + unended(60), false},
+	{"60 KB of an HTTP/2 head", greeting + unended(60<<10), true},
+	{"100 KB of an HTTP/2 head", greeting + unended(100<<10), true},
 }
 
-// greeting is what a client of HTTP/2 begins with.
+// greeting is the start of an HTTP/2 connection.
 const greeting = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// unended gives a head of HTTP/2 of so many bytes that does not end.
+// unended returns the first n bytes of an HTTP/2 head that does not end.
 func unended(n int) string {
 	var b bytes.Buffer
 	f := http2.NewFramer(&b, nil)
@@ -58,12 +59,12 @@ func unended(n int) string {
 	return b.String()
 }
 
-// TestConnectionsCountForWhatTheyTake: without a request, a connection takes no more memory than it is
-// counted for.
-func TestConnectionsCountForWhatTheyTake(t *testing.T) {
+// TestConnMemoryIsWithinItsEstimate checks that a connection without a request uses no more memory
+// than its estimate.
+func TestConnMemoryIsWithinItsEstimate(t *testing.T) {
 	testkit.Long(t, "volume")
 	const conns = 200
-	for _, c := range unasked {
+	for _, c := range withoutRequest {
 		t.Run(c.name, func(t *testing.T) {
 			budget := memory.New(memory.Options{Limit: 1 << 40})
 			r := start(t, setup{change: func(o *proxy.Options) { o.Memory = budget }})
@@ -84,11 +85,11 @@ func TestConnectionsCountForWhatTheyTake(t *testing.T) {
 				want = long
 			}
 			var took, counted int64
-			testkit.Eventually(t, "a connection takes no more than it counts for", func() bool { // until what was sent has been read
+			testkit.Eventually(t, "a connection uses no more memory than its estimate", func() bool { // until the proxy has read what was sent
 				took, counted = (memoryInUse()-before)/conns, budget.Stats().Held/conns
 				return counted == want && took <= counted
 			})
-			t.Logf("a connection takes %d bytes, and counts for %d", took, counted)
+			t.Logf("a connection uses %d bytes, estimated %d", took, counted)
 		})
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// robotsSite is an origin whose robots.txt is answered by a handler of the test's own.
+// robotsSite starts an origin whose robots.txt is served by h.
 func robotsSite(t *testing.T, h http.HandlerFunc) (url string, asked *atomic.Int32) {
 	t.Helper()
 	asked = new(atomic.Int32)
@@ -28,12 +28,12 @@ func robotsSite(t *testing.T, h http.HandlerFunc) (url string, asked *atomic.Int
 	return s.URL + "/robots.txt", asked
 }
 
-// slowly is a pace that lets nothing go but the first request.
-var slowly = pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}
+// oneSlot allows only the first request.
+var oneSlot = pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}
 
-// TestRobotsTxtFromTheCopy: however often clients ask for robots.txt, the origin is
-// asked once, and the clients read what it said.
-func TestRobotsTxtFromTheCopy(t *testing.T) {
+// TestRobotsTxtFromTheCache checks that many client requests for robots.txt cause one fetch and all
+// get its content.
+func TestRobotsTxtFromTheCache(t *testing.T) {
 	t.Parallel()
 	const text = "User-agent: *\nDisallow: /\nCrawl-delay: 10\n"
 	const modified = "Tue, 20 Oct 2026 07:28:00 GMT"
@@ -47,7 +47,7 @@ func TestRobotsTxtFromTheCopy(t *testing.T) {
 		h.Set("Set-Cookie", "a=b")
 		io.WriteString(w, text)
 	})
-	r := start(t, setup{limits: slowly})
+	r := start(t, setup{limits: oneSlot})
 	c := r.client(false)
 	for n, ask := range []struct {
 		name, method, header, value string
@@ -61,7 +61,7 @@ func TestRobotsTxtFromTheCopy(t *testing.T) {
 		{"RFC 9110 13.1.2: another", "GET", "If-None-Match", `"v0"`, 200, text},
 		{"RFC 9110 13.1.3: not modified", "GET", "If-Modified-Since", modified, 304, ""},
 		{"RFC 9110 14.2: a range", "GET", "Range", "bytes=0-9", 206, text[:10]},
-		{"told to ask the origin", "GET", "Cache-Control", "no-cache", 200, text},
+		{"Cache-Control: no-cache", "GET", "Cache-Control", "no-cache", 200, text},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), ask.method, url, nil)
 		testkit.Must(t, err)
@@ -93,11 +93,11 @@ func TestRobotsTxtFromTheCopy(t *testing.T) {
 	}
 }
 
-// TestRobotsTxtThatIsNotThere: the answer that says so is kept too.
-func TestRobotsTxtThatIsNotThere(t *testing.T) {
+// TestMissingRobotsTxtIsCached checks that the error response for a missing robots.txt is cached too.
+func TestMissingRobotsTxtIsCached(t *testing.T) {
 	t.Parallel()
 	url, asked := robotsSite(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no such page", http.StatusGone) })
-	r := start(t, setup{limits: slowly})
+	r := start(t, setup{limits: oneSlot})
 	c := r.client(false)
 	for range 3 {
 		if resp, body, err := get(c, url); err != nil || resp.StatusCode != http.StatusGone || len(body) != 0 || resp.Header.Get("Proxy-Status") != "robotsproxy; hit" {
@@ -109,11 +109,11 @@ func TestRobotsTxtThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestRobotsTxtFromTheCopyIsPaced: each answer has a record, so a client gets 1,000 at once, and
-// then 100 a second.
-func TestRobotsTxtFromTheCopyIsPaced(t *testing.T) {
+// TestRobotsTxtFromTheCacheIsPaced checks that a client gets 1,000 responses immediately and then 100
+// a second, since each one is recorded.
+func TestRobotsTxtFromTheCacheIsPaced(t *testing.T) {
 	url, _ := robotsSite(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, rules) })
-	r := start(t, setup{limits: slowly})
+	r := start(t, setup{limits: oneSlot})
 	c, began := r.client(false), time.Now()
 	for range 1000 + 50 {
 		if resp, _, err := get(c, url); err != nil || resp.StatusCode != http.StatusOK {
@@ -125,9 +125,9 @@ func TestRobotsTxtFromTheCopyIsPaced(t *testing.T) {
 	}
 }
 
-// TestRobotsTxtWithoutACopy: where there is none that a client can be answered with, the
-// request goes out, and keeps its distance to all requests before it, the fetch included.
-func TestRobotsTxtWithoutACopy(t *testing.T) {
+// TestRobotsTxtNotFromTheCache checks that a request for robots.txt that the cache cannot answer goes
+// to the origin, paced like all other requests and the fetch.
+func TestRobotsTxtNotFromTheCache(t *testing.T) {
 	t.Parallel()
 	const robotsRule = "User-agent: *\nDisallow: /\n"
 	for name, c := range map[string]struct {
@@ -137,11 +137,11 @@ func TestRobotsTxtWithoutACopy(t *testing.T) {
 		arrivals int
 	}{
 		"the origin fails": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, 500, policy.Host{}, 3},
-		"it may be cut": {func(w http.ResponseWriter, _ *http.Request) {
+		"possibly truncated": {func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, robotsRule+strings.Repeat("#", robots.MaxBytes))
 		}, 200, policy.Host{}, 3},
-		"its redirects lead nowhere": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusFound) }, 302, policy.Host{}, 3},
-		"it is not to be asked": {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, robotsRule) }, 200,
+		"redirects without a target": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusFound) }, 302, policy.Host{}, 3},
+		"an override skips robots.txt": {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, robotsRule) }, 200,
 			policy.Host{Match: "*", Robots: policy.Ignore, Reason: "ours"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,23 +175,23 @@ func TestRobotsTxtWithoutACopy(t *testing.T) {
 				t.Errorf("the origin was asked %d times, want %d", len(arrived), c.arrivals)
 			}
 			for i := 1; i < len(arrived); i++ {
-				if d := arrived[i].Sub(arrived[i-1]); d < gap/2 { // the clock of the arrivals is not that of the pace
-					t.Errorf("the requests %d and %d arrived %v after another", i-1, i, d)
+				if d := arrived[i].Sub(arrived[i-1]); d < gap/2 { // the origin's clock differs from the pacer's
+					t.Errorf("requests %d and %d arrived %v apart", i-1, i, d)
 				}
 			}
 		})
 	}
 }
 
-// TestRobotsTxtKeepsTheCrawlDelay: a request for robots.txt that goes out comes no sooner after
-// the last one than the file asks for.
+// TestRobotsTxtKeepsTheCrawlDelay checks that a request for robots.txt that goes to the origin keeps
+// the crawl delay of the file.
 func TestRobotsTxtKeepsTheCrawlDelay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ method, query, upgrade, padding string }{
-		"another method":         {"POST", "", "", ""},
-		"a query":                {"GET", "?x", "", ""},
-		"a WebSocket handshake":  {"GET", "", "websocket", ""},
-		"a file that may be cut": {"GET", "", "", strings.Repeat("#", robots.MaxBytes)},
+		"another method":            {"POST", "", "", ""},
+		"a query":                   {"GET", "?x", "", ""},
+		"a WebSocket handshake":     {"GET", "", "websocket", ""},
+		"a possibly truncated file": {"GET", "", "", strings.Repeat("#", robots.MaxBytes)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, asked := robotsSite(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -9,8 +9,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestDrainMovesClients: each connection of a client has one more answer at the most
-// (with HTTP/2: a few, until it has heard), and no request fails.
+// TestDrainMovesClients checks that each client connection gets at most one more response (with
+// HTTP/2: a few) during a drain and that no request fails.
 func TestDrainMovesClients(t *testing.T) {
 	t.Parallel()
 	const hears = 20
@@ -33,14 +33,14 @@ func TestDrainMovesClients(t *testing.T) {
 			}
 			ask()
 			if !ask() {
-				t.Fatal("the connection is not kept to begin with")
+				t.Fatal("the connection is not persistent before the drain")
 			}
 			r.handler.Drain()
 			for round := range 3 {
 				n := 0
 				for ask() {
 					if n++; n > hears || !way.h2 && n > 1 {
-						t.Fatalf("round %d: the connection goes on after %d answers", round, n)
+						t.Fatalf("round %d: the connection stays open after %d responses", round, n)
 					}
 				}
 			}

@@ -14,15 +14,15 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestExplainIsWhatARequestGets: what is foretold of a request is what its record says,
-// and to foretell it sends nothing but for robots.txt.
-func TestExplainIsWhatARequestGets(t *testing.T) {
+// TestExplainMatchesTheRequest checks that Explain predicts what the record of the request says, and
+// sends nothing but the fetch of robots.txt.
+func TestExplainMatchesTheRequest(t *testing.T) {
 	t.Parallel()
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
 	dead.Close()
 	for _, c := range []struct {
-		name, address string // "": at the site
+		name, address string // "": the site
 		path, agent   string
 		change        func(*proxy.Options)
 		policyOptions func(*policy.Options)
@@ -62,13 +62,13 @@ func TestExplainIsWhatARequestGets(t *testing.T) {
 			got := r.records.last(t, 1).Decision
 			if d.Reason != c.want || d.Verdict != got.Verdict || d.Reason != got.Reason || d.Rule != got.Rule || d.Line != got.Line ||
 				d.Group != got.Group || d.Token != got.Token || d.Entry != got.Entry {
-				t.Errorf("foretold %+v\nthen     %+v", d, got)
+				t.Errorf("predicted %+v\ngot       %+v", d, got)
 			}
 		})
 	}
 }
 
-// A tunnel that will not be opened is judged by its host.
+// A passed-through tunnel is judged by its host.
 func TestExplainPassThroughHost(t *testing.T) {
 	t.Parallel()
 	whole := newSite("User-agent: *\nDisallow: /\n", hello)
@@ -87,7 +87,7 @@ func TestExplainPassThroughHost(t *testing.T) {
 	}
 }
 
-// A path that an FTP server is not asked for is no request, whatever robots.txt says.
+// An invalid FTP path is a malformed request, whatever robots.txt says.
 func TestExplainAnFTPPath(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
@@ -97,12 +97,12 @@ func TestExplainAnFTPPath(t *testing.T) {
 	}
 }
 
-// Where hosts at one address share a pace, what is foretold is the wait for that address,
-// and an address that cannot be had is told.
+// TestExplainPerAddress checks that, with pacing by address, Explain predicts the wait for the address
+// and reports a failed lookup.
 func TestExplainPerAddress(t *testing.T) {
 	t.Parallel()
 	way := ways[0]
-	s := way.street(t, hello)
+	s := way.twoAddresses(t, hello)
 	r := start(t, s.setup(way, pace.Limits{}))
 	explain := func(host, path string) policy.Decision {
 		o, err := robots.ParseOrigin("http", s.hostport(host))
@@ -118,12 +118,12 @@ func TestExplainPerAddress(t *testing.T) {
 		t.Errorf("robots.txt waits for no slot: %v, paced by %q", d.Verdict, d.Pace.Key)
 	}
 	s.names.Close()
-	if d := explain("one.example.com", "/page"); d.Verdict != policy.Allow || d.Err == nil { // as its record would have it
+	if d := explain("one.example.com", "/page"); d.Verdict != policy.Allow || d.Err == nil { // as its record would say
 		t.Errorf("without an address: %v %s %v", d.Verdict, d.Reason, d.Err)
 	}
 }
 
-// In monitor mode nothing waits.
+// In monitor mode no request waits.
 func TestExplainInMonitorMode(t *testing.T) {
 	t.Parallel()
 	origin := newSite(rules, hello)

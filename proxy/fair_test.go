@@ -18,13 +18,12 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// hogged is a pace of few places, and a short wait for them.
-func hogged(places int) pace.Limits {
-	return pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: places, MaxWait: 8 * time.Second, MaxQueue: 9}
+// fewSlots limits a host to n concurrent requests and allows a short wait.
+func fewSlots(n int) pace.Limits {
+	return pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: n, MaxWait: 8 * time.Second, MaxQueue: 9}
 }
 
-// endless is an origin whose one page never ends, and whose upload is answered when it has
-// come.
+// endless is an origin with a page that never ends and an upload that is answered when it is complete.
 func endless(t *testing.T) *site {
 	return serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -40,7 +39,7 @@ func endless(t *testing.T) *site {
 	})
 }
 
-// elsewhere is a client at another address.
+// elsewhere returns a client at another address.
 func (r *rig) elsewhere() *http.Client {
 	c := r.client(false)
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
@@ -50,7 +49,7 @@ func (r *rig) elsewhere() *http.Client {
 	return c
 }
 
-// holds has a client send a request and read no more than the head of its answer.
+// holds sends a request and reads only the head of the response.
 func (r *rig) holds(raw string) (net.Conn, *bufio.Reader) {
 	r.t.Helper()
 	c, br := r.dial()
@@ -59,14 +58,14 @@ func (r *rig) holds(raw string) (net.Conn, *bufio.Reader) {
 	return c, br
 }
 
-// TestSlowReadersOfOneClient have all the places of a host; another client is answered all
-// the same, and they go on.
+// TestSlowReadersOfOneClient checks that a client whose slow readers hold all slots of a host does not
+// block another client, and that the transfers continue.
 func TestSlowReadersOfOneClient(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	for _, places := range []int{1, 2} {
 		origin := endless(t)
-		r := start(t, setup{limits: hogged(places)})
+		r := start(t, setup{limits: fewSlots(places)})
 		var readers []*bufio.Reader
 		for range places {
 			_, br := r.holds("GET " + origin.URL + "/endless HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -78,19 +77,20 @@ func TestSlowReadersOfOneClient(t *testing.T) {
 			t.Fatalf("%d places: another client is answered %v, %v", places, resp, err)
 		}
 		for _, br := range readers {
-			if _, err := io.CopyN(io.Discard, br, 16<<20); err != nil { // more than waits between here and there
+			if _, err := io.CopyN(io.Discard, br, 16<<20); err != nil { // more than the buffers on both sides hold
 				t.Errorf("%d places: a transfer does not go on: %v", places, err)
 			}
 		}
 	}
 }
 
-// TestASlowUploadWhileOthersWait is answered 408, and its record says why.
-func TestASlowUploadWhileOthersWait(t *testing.T) {
+// TestSlowUploadWhileOthersWait checks that the upload is answered 408 and that its record gives the
+// reason.
+func TestSlowUploadWhileOthersWait(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := endless(t)
-	r := start(t, setup{limits: hogged(1)})
+	r := start(t, setup{limits: fewSlots(1)})
 	c, br := r.holds("POST " + origin.URL + "/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
 	go drip(c, strings.Repeat("x", 10_000))
 	testkit.Eventually(t, "the upload arrives", func() bool { return slices.Contains(origin.paths(), "/upload") })
@@ -112,28 +112,27 @@ func TestASlowUploadWhileOthersWait(t *testing.T) {
 	}
 }
 
-// A stuck client takes the head of an answer, and nothing of its body before it is
-// released.
-type stuck struct {
+// stuckWriter accepts the head of a response but no body until it is released.
+type stuckWriter struct {
 	*httptest.ResponseRecorder
 	begun   chan struct{}
 	once    sync.Once
 	release chan struct{}
 }
 
-func (w *stuck) Write(b []byte) (int, error) {
+func (w *stuckWriter) Write(b []byte) (int, error) {
 	w.once.Do(func() { close(w.begun) })
 	<-w.release
 	return len(b), io.ErrClosedPipe
 }
 
-// TestClientsOfOneNetwork: an IPv6 /64 network is one client where places are shared, and
-// records have the whole address.
+// TestClientsOfOneNetwork checks that an IPv6 /64 network counts as one client in fair sharing, while
+// records hold the whole address.
 func TestClientsOfOneNetwork(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := endless(t)
-	limits := hogged(1)
+	limits := fewSlots(1)
 	limits.MaxWait = 2 * time.Second
 	r := start(t, setup{limits: limits})
 	ask := func(w http.ResponseWriter, remote, path string) {
@@ -142,7 +141,7 @@ func TestClientsOfOneNetwork(t *testing.T) {
 		defer func() { _ = recover() }() // http.ErrAbortHandler: the transfer is broken off
 		r.handler.ServeHTTP(w, req)
 	}
-	holder := &stuck{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), release: make(chan struct{})}
+	holder := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), release: make(chan struct{})}
 	var held sync.WaitGroup
 	held.Go(func() { ask(holder, "[2001:db8:1:2::1]:1000", "/endless") })
 	<-holder.begun

@@ -15,8 +15,9 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A fault of our own costs one request, is logged under its id, and nothing else.
-func TestFaultCostsOneRequest(t *testing.T) {
+// TestPanicCostsOneRequest checks that a panic fails one request, is logged under its ID, and affects
+// nothing else.
+func TestPanicCostsOneRequest(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -33,7 +34,7 @@ func TestFaultCostsOneRequest(t *testing.T) {
 				}
 			}})
 			c := way.client(r)
-			if _, body, err := get(c, origin.URL+"/before"); err != nil || body != "hello from /before" { // and its tunnel stands
+			if _, body, err := get(c, origin.URL+"/before"); err != nil || body != "hello from /before" { // and its tunnel is open
 				t.Fatal(body, err)
 			}
 			faulty.Store(true)
@@ -50,13 +51,13 @@ func TestFaultCostsOneRequest(t *testing.T) {
 				t.Errorf("log: %s", said.text.String())
 			}
 			if _, body, err := get(c, origin.URL+"/after"); err != nil || body != "hello from /after" {
-				t.Errorf("the next one: %q %v", body, err)
+				t.Errorf("the next request: %q %v", body, err)
 			}
 		})
 	}
 }
 
-func TestFaultInConnectCostsOneTunnel(t *testing.T) {
+func TestPanicInConnectCostsOneTunnel(t *testing.T) {
 	t.Parallel()
 	var faulty atomic.Bool
 	faulty.Store(true)
@@ -74,21 +75,21 @@ func TestFaultInConnectCostsOneTunnel(t *testing.T) {
 		t.Errorf("%s", resp.Status)
 	}
 	if resp := r.say(ask); resp.StatusCode != http.StatusOK {
-		t.Errorf("the next one: %s", resp.Status)
+		t.Errorf("the next request: %s", resp.Status)
 	}
 }
 
-// A fault once the answer has begun breaks that off.
+// faultySink panics when the record is written, after the response has started.
 type faultySink struct{}
 
 func (faultySink) Write(*audit.Record) error { panic("out of order") }
 
-func TestFaultAfterTheAnswerBegan(t *testing.T) {
+func TestPanicAfterTheResponseStarted(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })
 	r := start(t, setup{change: func(o *proxy.Options) { o.Audit = faultySink{} }})
 	resp, body, err := get(r.client(false), origin.URL+"/")
 	if err == nil {
-		t.Errorf("%v %q looks whole", resp, body)
+		t.Errorf("%v %q looks complete", resp, body)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestFetchesTakeSlots: the robots.txt files of many ports of one host are fetched at
-// the host's pace, however many clients' requests cause them.
+// TestFetchesTakeSlots checks that robots.txt fetches for many ports of one host are paced by host,
+// however many requests cause them.
 func TestFetchesTakeSlots(t *testing.T) {
 	t.Parallel()
 	const ports, gap = 4, 100 * time.Millisecond
@@ -46,8 +46,8 @@ func TestFetchesTakeSlots(t *testing.T) {
 	}
 	wg.Wait()
 	for i := 1; i < len(arrived); i++ {
-		if d := arrived[i].Sub(arrived[i-1]); d < gap/2 { // the clock of the arrivals is not that of the pace
-			t.Errorf("the fetches %d and %d arrived %v after another", i-1, i, d)
+		if d := arrived[i].Sub(arrived[i-1]); d < gap/2 { // the origin's clock differs from the pacer's
+			t.Errorf("fetches %d and %d arrived %v apart", i-1, i, d)
 		}
 	}
 	if len(arrived) != ports || arrived[ports-1].Sub(arrived[0]) < (ports-1)*gap-gap/2 {
@@ -55,8 +55,8 @@ func TestFetchesTakeSlots(t *testing.T) {
 	}
 }
 
-// TestFetchOfABackedOffHost: the clients read when it may be asked again, no outcome is
-// kept, and nothing goes out.
+// TestFetchOfABackedOffHost checks that clients get a Retry-After, no result is cached, and nothing is
+// sent.
 func TestFetchOfABackedOffHost(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -72,12 +72,12 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 	limits := pace.Limits{PerSecond: 1000, Burst: 1, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 99}
 	r := start(t, setup{limits: limits, change: func(o *proxy.Options) { o.BackOff = true }})
 	c := r.client(false)
-	for i, want := range []int{http.StatusForbidden, http.StatusForbidden} { // unreachable (RFC 9309 2.3.1.4), and not asked again
+	for i, want := range []int{http.StatusForbidden, http.StatusForbidden} { // unreachable (RFC 9309 2.3.1.4), and not fetched again
 		if resp, _, err := get(c, s.URL+"/page"); err != nil || resp.StatusCode != want {
 			t.Errorf("%d: %v, %v", i, resp, err)
 		}
 	}
-	other := strings.Replace(s.URL, "127.0.0.1", "localhost", 1) // another host: it has its own back-off
+	other := strings.Replace(s.URL, "127.0.0.1", "localhost", 1) // another host has its own back-off
 	if resp, _, err := get(c, other+"/page"); err != nil || resp.StatusCode != http.StatusForbidden {
 		t.Errorf("%v, %v", resp, err)
 	}
@@ -86,7 +86,7 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 		t.Errorf("asked for %q", asked)
 	}
 	mu.Unlock()
-	// A second origin of the host that is backed off.
+	// second is another origin of the host in back-off.
 	second := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(second.Close)
 	for range 2 {
@@ -101,8 +101,8 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAFailedFetch: a client reads when the file is fetched again, or, if that is
-// later, when the host's back-off ends.
+// TestRetryAfterOfAFailedFetch checks that Retry-After is the later of the next fetch and the end of
+// the host's back-off.
 func TestRetryAfterOfAFailedFetch(t *testing.T) {
 	t.Parallel()
 	for origin, atLeast := range map[string]int{"": 1, "5": 20, "600": 590} { // the file is fetched again after 30 s
@@ -125,8 +125,8 @@ func TestRetryAfterOfAFailedFetch(t *testing.T) {
 	}
 }
 
-// TestFetchThatMayNotBeRepeated: a GET that went out on a connection which broke, and may
-// not go out again, is in the record of its fetch all the same.
+// TestFetchThatMayNotBeRepeated checks that a GET whose connection broke, and which must not be
+// repeated, is in the record of its fetch.
 func TestFetchThatMayNotBeRepeated(t *testing.T) {
 	t.Parallel()
 	var fetches proxy.Fetches

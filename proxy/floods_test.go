@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	mostHeap       = 8 << 20 // bytes that may be in use after a flood, more than before
-	mostGoroutines = 20      // likewise: a connection that is kept to the origin has three
+	mostHeap       = 8 << 20 // growth of the heap allowed after a flood, in bytes
+	mostGoroutines = 20      // a persistent origin connection has three
 )
 
-// unchanged notes what is in use, and gives a function that waits until no
-// more is.
-func unchanged(t *testing.T) func() {
+// noGrowth notes the memory and goroutines in use. The function it returns waits until no more are in
+// use.
+func noGrowth(t *testing.T) func() {
 	t.Helper()
 	inUse := func() (goroutines int, size uint64) {
 		var m runtime.MemStats
@@ -42,12 +42,12 @@ func unchanged(t *testing.T) func() {
 	}
 }
 
-// http2Floods are what a client may send in bulk. Each is cut off or borne.
+// http2Floods lists bulk frames of a client. Each flood is cut off or tolerated.
 var http2Floods = []struct {
 	name  string
 	flood func(f *h2Client, origin string) error
-	reads bool     // the client reads all the while
-	want  []string // how the connection may end, or one more request on it: its status, or the code it is reset with
+	reads bool     // the client reads during the flood
+	want  []string // allowed ends of the connection or of one more request: the status or the reset code
 }{
 	{"rapid reset (CVE-2023-44487)", func(f *h2Client, origin string) (err error) {
 		page := f.pairs(page(origin)...)
@@ -64,7 +64,7 @@ var http2Floods = []struct {
 		for i := uint32(0); i < 3000 && err == nil; i++ {
 			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: page, EndHeaders: true, EndStream: true})
 			if err == nil {
-				err = f.WriteWindowUpdate(2*i+1, 1<<31-1) // too much: the server has to reset the stream
+				err = f.WriteWindowUpdate(2*i+1, 1<<31-1) // too large: the server must reset the stream
 			}
 		}
 		return err
@@ -95,7 +95,7 @@ var http2Floods = []struct {
 			err = f.WriteSettings()
 		}
 		return err
-	}, false, []string{"borne"}}, // one acknowledgement waits, for all
+	}, false, []string{"borne"}}, // one acknowledgement waits for all
 	{"PING, not read (CVE-2019-9512)", func(f *h2Client, _ string) (err error) {
 		for err == nil {
 			err = f.WritePing(false, [8]byte{})
@@ -109,9 +109,9 @@ var http2Floods = []struct {
 		}
 		return err
 	}, true, []string{"PROTOCOL_ERROR"}},
-	{"a window beyond measure", func(f *h2Client, _ string) error { return f.WriteWindowUpdate(0, 1<<31-1) }, true, []string{"GOAWAY FLOW_CONTROL_ERROR"}},
-	{"data of no stream", func(f *h2Client, _ string) error { return f.WriteData(1, true, []byte("hello")) }, true, []string{"GOAWAY PROTOCOL_ERROR"}},
-	{"a frame beyond its ceiling", func(f *h2Client, _ string) error {
+	{"a window that overflows", func(f *h2Client, _ string) error { return f.WriteWindowUpdate(0, 1<<31-1) }, true, []string{"GOAWAY FLOW_CONTROL_ERROR"}},
+	{"DATA on an idle stream", func(f *h2Client, _ string) error { return f.WriteData(1, true, []byte("hello")) }, true, []string{"GOAWAY PROTOCOL_ERROR"}},
+	{"a frame over the size limit", func(f *h2Client, _ string) error {
 		_, err := f.conn.Write([]byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1})
 		return err
 	}, true, []string{"GOAWAY FRAME_SIZE_ERROR", "closed"}},
@@ -121,13 +121,13 @@ var http2Floods = []struct {
 	}, true, []string{"GOAWAY PROTOCOL_ERROR", "GOAWAY FRAME_SIZE_ERROR", "closed"}},
 }
 
-// TestHTTP2Floods: after each of them all is as before.
+// TestHTTP2Floods checks that each flood leaves no trace.
 func TestHTTP2Floods(t *testing.T) {
 	testkit.Long(t, "volume")
 	origin := listenRaw(t, true)
 	r := start(t, setup{
 		origins: []*httptest.Server{origin.trusted},
-		// What is reset has no business at the origin, nor have connections for it.
+		// A request that is reset must not reach the origin or open connections to it.
 		limits: pace.Limits{PerSecond: 50, Burst: 1, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1000},
 	})
 	for _, c := range http2Floods {
@@ -138,7 +138,7 @@ func TestHTTP2Floods(t *testing.T) {
 			}
 			f.conn.Close()
 			origin.take()
-			back := unchanged(t)
+			back := noGrowth(t)
 			f = r.speak(t, origin.host())
 			defer f.conn.Close()
 			last := make(chan string, 1)
@@ -161,7 +161,7 @@ func TestHTTP2Floods(t *testing.T) {
 			back()
 			for _, request := range origin.take() {
 				if request != "GET /page HTTP/1.1\r\nHost: o.test\r\n\r\n" {
-					t.Errorf("at the origin arrived %q", request)
+					t.Errorf("the origin got %q", request)
 				}
 			}
 			if resp, body, err := get(r.client(true), "https://"+origin.host()+"/page"); err != nil || body != "ok" {
@@ -171,14 +171,14 @@ func TestHTTP2Floods(t *testing.T) {
 	}
 }
 
-// probe is the stream of the request behind a flood.
+// probe is the stream of the request after a flood.
 const probe = 1_000_001
 
 func page(origin string) []string {
 	return []string{":method", "GET", ":scheme", "https", ":authority", origin, ":path", "/page"}
 }
 
-// What one client sends in bulk on HTTP/1.1 is one request at a time.
+// TestHTTP1Floods sends floods on HTTP/1.1, where the client sends one request at a time.
 func TestHTTP1Floods(t *testing.T) {
 	testkit.Long(t, "volume")
 	origin := listenRaw(t, false)
@@ -192,7 +192,7 @@ func TestHTTP1Floods(t *testing.T) {
 		{"empty lines", strings.Repeat("\r\n", 4<<20)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			back := unchanged(t)
+			back := noGrowth(t)
 			conn, _ := r.dial()
 			defer conn.Close()
 			if _, err := io.WriteString(conn, c.raw); err == nil {
@@ -208,7 +208,7 @@ func TestHTTP1Floods(t *testing.T) {
 			back()
 			for _, request := range origin.take() {
 				if !strings.HasPrefix(request, "GET /page") {
-					t.Errorf("at the origin arrived %.100q", request)
+					t.Errorf("the origin got %.100q", request)
 				}
 			}
 		})

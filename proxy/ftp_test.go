@@ -15,16 +15,16 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// An ftpTest is a request for an ftp URL, and what comes of it.
+// ftpTest is a request for an ftp URL and its expected result.
 type ftpTest struct {
 	name    string
 	server  *ftptest.Server
 	request string
 	status  int
-	error   string // of Proxy-Status; "": it is the origin's answer
-	body    string // "": whatever it is
+	error   string // error of Proxy-Status; "": a response of the origin
+	body    string // "": any
 	broken  bool
-	retr    []string // RETR, LIST, MLSD and CWD that arrived
+	retr    []string // RETR, LIST, MLSD and CWD commands at the server
 	reason  policy.Reason
 	rule    string
 }
@@ -65,17 +65,17 @@ func (c ftpTest) run(t *testing.T) {
 	}
 	c.server.Wait()
 	if got := c.server.Lines("RETR", "LIST", "MLSD", "CWD"); !slices.Equal(got, c.retr) {
-		t.Errorf("arrived: %q, want %q", got, c.retr)
+		t.Errorf("commands: %q, want %q", got, c.retr)
 	}
 	if c.status == http.StatusBadRequest && len(c.server.Lines()) > 0 {
-		t.Errorf("arrived: %q", c.server.Lines())
+		t.Errorf("commands: %q", c.server.Lines())
 	}
 }
 
-// asked is what is asked for robots.txt, and then of the server.
+// asked returns the commands for robots.txt, followed by lines.
 func asked(lines ...string) []string { return append([]string{"RETR robots.txt"}, lines...) }
 
-// cut breaks off all transfers but that of robots.txt.
+// cut breaks off every transfer except that of robots.txt.
 func cut(data net.Conn, content string) string {
 	if content == ftpRobotsTxt {
 		io.WriteString(data, content)
@@ -85,7 +85,7 @@ func cut(data net.Conn, content string) string {
 	return "426 broken off"
 }
 
-// badPort gives replies that name port 25 for the second data connection.
+// badPort returns replies that name port 25 for the second data connection.
 func badPort() func(verb, arg string) string {
 	var asked atomic.Int32
 	return func(verb, _ string) string {
@@ -96,18 +96,18 @@ func badPort() func(verb, arg string) string {
 	}
 }
 
-// An ftp URL takes the way of every other: judged, then fetched, one record.
+// TestFTP checks that an ftp URL is judged, paced, fetched and recorded like any other.
 func TestFTP(t *testing.T) {
 	t.Parallel()
 	for _, c := range []ftpTest{
 		{"allowed", &ftptest.Server{}, "GET /a.txt", 200, "", "0123456789", false, asked("RETR a.txt"), policy.ReasonNoRule, ""},
 		{"disallowed", &ftptest.Server{}, "GET /private/x", 403, "http_request_denied", "", false, asked(), policy.ReasonRule, "/private/"},
 		{"disallowed, whatever the method", &ftptest.Server{}, "PUT /private/x", 403, "http_request_denied", "", false, asked(), policy.ReasonRule, "/private/"},
-		{"a listing of what is disallowed", &ftptest.Server{}, "GET /private;type=d", 403, "http_request_denied", "", false, asked(), policy.ReasonRule, "/private/"},
-		{"the way to it is the origin's to name", &ftptest.Server{}, "GET /private", 301, "", "", false, asked("RETR private", "CWD private"), policy.ReasonNoRule, ""},
+		{"a disallowed listing", &ftptest.Server{}, "GET /private;type=d", 403, "http_request_denied", "", false, asked(), policy.ReasonRule, "/private/"},
+		{"a redirect to the directory", &ftptest.Server{}, "GET /private", 301, "", "", false, asked("RETR private", "CWD private"), policy.ReasonNoRule, ""},
 		{"HEAD", &ftptest.Server{}, "HEAD /a.txt", 200, "", "", false, asked(), policy.ReasonNoRule, ""},
 		{"RFC 9110 15.5.6: another method", &ftptest.Server{}, "PUT /a.txt", 405, "http_request_error", "", false, asked(), policy.ReasonMalformed, ""},
-		{"no plain path", &ftptest.Server{}, "GET /%2Fprivate/x", 400, "http_request_error", "", false, nil, policy.ReasonMalformed, ""},
+		{"an escaped leading slash", &ftptest.Server{}, "GET /%2Fprivate/x", 400, "http_request_error", "", false, nil, policy.ReasonMalformed, ""},
 		{"two commands", &ftptest.Server{}, "GET /a%0D%0ADELE%20b", 400, "http_request_error", "", false, nil, policy.ReasonMalformed, ""},
 		{"a directory", &ftptest.Server{}, "GET /pub/", 200, "", "", false, asked("CWD pub", "MLSD"), policy.ReasonNoRule, ""},
 		{"no such file", &ftptest.Server{}, "GET /none", 404, "", "", false, asked("RETR none", "CWD none"), policy.ReasonNoRule, ""},
