@@ -137,7 +137,7 @@ func TestPerAddressOfPassThroughTunnels(t *testing.T) {
 		want int
 	}{{"one.example.com", 200}, {"two.example.com", 429}, {"far.example.com", 200}} {
 		at := s.hostport(visit.host)
-		if resp := r.say("CONNECT " + at + " HTTP/1.1\r\nHost: " + at + "\r\n\r\n"); resp.StatusCode != visit.want {
+		if resp := r.send("CONNECT " + at + " HTTP/1.1\r\nHost: " + at + "\r\n\r\n"); resp.StatusCode != visit.want {
 			t.Errorf("%s: %s, want %d", visit.host, resp.Status, visit.want)
 		}
 	}
@@ -160,7 +160,7 @@ func TestPerAddressOfFTP(t *testing.T) {
 		{"ftp://one.example.com:" + port + "/a.txt", 200}, {"ftp://two.example.com:" + port + "/a.txt", 429},
 		{"http://" + s.hostport("three.example.com") + "/page", 429}, {"http://" + s.hostport("far.example.com") + "/page", 200},
 	} {
-		if resp := r.say("GET " + visit.url + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != visit.want {
+		if resp := r.send("GET " + visit.url + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != visit.want {
 			t.Errorf("%s: %s, want %d", visit.url, resp.Status, visit.want)
 		}
 	}
@@ -217,8 +217,8 @@ func TestPerAddressWhenDNSChanges(t *testing.T) {
 	}
 }
 
-// TestPerAddressWhenDNSChangesWhileWaiting checks that a request goes to the address that its name
-// resolves to when its slot is ready, and waits for a slot of that address.
+// TestPerAddressWhenDNSChangesWhileWaiting checks that a request goes to the address whose slot it
+// waited for, even if its name resolves to another address by then.
 func TestPerAddressWhenDNSChangesWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for _, way := range []way{ways[0], {name: "plain by h2", h2: true, front: withHTTP2}} {
@@ -275,7 +275,7 @@ func TestPerAddressOfWaitingTunnels(t *testing.T) {
 			r := start(t, alone)
 			connect := "CONNECT " + s.hostport("one.example.com") + " HTTP/1.1\r\nHost: " + s.hostport("one.example.com") + "\r\n\r\n"
 			if passThrough { // robots.txt is fetched before the wait
-				r.say(connect)
+				r.send(connect)
 			}
 			held := make(chan string)
 			go func() { held <- s.get(t, r.client(false), "two.example.com", "/held") }()
@@ -334,8 +334,9 @@ func TestPerAddressRefusesForbiddenAddress(t *testing.T) {
 	}
 }
 
-// TestPerAddressOfUnreachableAddress checks that failed connections use up no slots of the address.
-func TestPerAddressOfUnreachableAddress(t *testing.T) {
+// TestPerAddressFallsBackToTheNextAddress checks that a request succeeds when nothing listens at the
+// first address of its name.
+func TestPerAddressFallsBackToTheNextAddress(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -359,7 +360,7 @@ func TestPerAddressOfUnknownName(t *testing.T) {
 	s := way.twoAddresses(t, hello)
 	r := start(t, s.setup(way, pace.Limits{}))
 	for _, request := range []string{"CONNECT none.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://none.example.com/ HTTP/1.1\r\nHost: x\r\n\r\n"} {
-		resp := r.say(request)
+		resp := r.send(request)
 		body, _ := io.ReadAll(resp.Body)
 		if resp.StatusCode != http.StatusBadGateway || !strings.Contains(resp.Header.Get("Proxy-Status"), "dns_error") || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s %v %s", resp.Status, resp.Header, body)

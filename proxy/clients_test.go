@@ -97,7 +97,7 @@ func (c clientCase) run(t *testing.T) {
 		if c.status == 200 && strings.HasPrefix(line, "CONNECT") {
 			continue // CONNECT writes no record; see TestTunnelKeepsItsClient
 		}
-		resp := r.say(line + "\r\nHost: x\r\nUser-Agent: FooBot/1.0\r\n" + c.header + "\r\n")
+		resp := r.send(line + "\r\nHost: x\r\nUser-Agent: FooBot/1.0\r\n" + c.header + "\r\n")
 		body, err := io.ReadAll(resp.Body)
 		testkit.Must(t, err)
 		rec := r.records.last(t, i+1)

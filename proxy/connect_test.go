@@ -42,7 +42,7 @@ func TestConnectIsRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := len(r.records.all)
-			resp := r.say("CONNECT " + c.target + " HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp := r.send("CONNECT " + c.target + " HTTP/1.1\r\nHost: x\r\n\r\n")
 			if resp.StatusCode != c.status || c.token != "" && !strings.Contains(resp.Header.Get("Proxy-Status"), c.token) {
 				t.Fatalf("%s %v", resp.Status, resp.Header)
 			}
@@ -161,7 +161,7 @@ func TestPassThroughTunnels(t *testing.T) {
 			if rec := r.records.last(t, 1); rec.Blocked() || rec.Decision.Reason != policy.ReasonTunnel || rec.Bytes < int64(len(body)) || rec.Status != 200 {
 				t.Errorf("record: %+v", rec)
 			}
-			resp = r.say("CONNECT " + closed.host() + " HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp = r.send("CONNECT " + closed.host() + " HTTP/1.1\r\nHost: x\r\n\r\n")
 			if resp.StatusCode != 403 {
 				t.Errorf("a completely disallowed site: %s", resp.Status)
 			}

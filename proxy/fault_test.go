@@ -71,10 +71,10 @@ func TestPanicInConnectCostsOneTunnel(t *testing.T) {
 		}
 	}})
 	ask := fmt.Sprintf("CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", origin.host())
-	if resp := r.say(ask); resp.StatusCode != http.StatusInternalServerError {
+	if resp := r.send(ask); resp.StatusCode != http.StatusInternalServerError {
 		t.Errorf("%s", resp.Status)
 	}
-	if resp := r.say(ask); resp.StatusCode != http.StatusOK {
+	if resp := r.send(ask); resp.StatusCode != http.StatusOK {
 		t.Errorf("the next request: %s", resp.Status)
 	}
 }

@@ -132,14 +132,14 @@ func TestHTTP2Floods(t *testing.T) {
 	})
 	for _, c := range http2Floods {
 		t.Run(c.name, func(t *testing.T) {
-			f := r.speak(t, origin.host())
+			f := r.http2InTunnel(t, origin.host())
 			if got := f.outcome(f.open("", page(origin.host())...)); got != "200" {
 				t.Fatal(got)
 			}
 			f.conn.Close()
 			origin.take()
 			back := noGrowth(t)
-			f = r.speak(t, origin.host())
+			f = r.http2InTunnel(t, origin.host())
 			defer f.conn.Close()
 			last := make(chan string, 1)
 			if c.reads {
@@ -183,7 +183,7 @@ func TestHTTP1Floods(t *testing.T) {
 	testkit.Long(t, "volume")
 	origin := listenRaw(t, false)
 	r := start(t, setup{})
-	r.say("GET http://" + origin.host() + "/page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	r.send("GET http://" + origin.host() + "/page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	for _, c := range []struct{ name, raw string }{
 		{"a head without an end", "GET http://" + origin.host() + "/ HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 1<<20)},
 		{"a line without an end", "GET http://" + origin.host() + "/" + strings.Repeat("x", 8<<20)},

@@ -40,7 +40,7 @@ func (c ftpTest) run(t *testing.T) {
 	t.Cleanup(c.server.Close)
 	r := start(t, setup{})
 	method, path, _ := strings.Cut(c.request, " ")
-	resp := r.say(method + " ftp://" + c.server.Addr() + path + " HTTP/1.1\r\nHost: x\r\nUser-Agent: FooBot\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	resp := r.send(method + " ftp://" + c.server.Addr() + path + " HTTP/1.1\r\nHost: x\r\nUser-Agent: FooBot\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	var body []byte
 	var err error
 	if method != http.MethodHead {

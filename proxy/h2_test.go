@@ -18,25 +18,25 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// An h2Client is the client's side of HTTP/2 in a tunnel, frame by frame.
+// h2Client is the client side of an HTTP/2 connection, frame by frame.
 type h2Client struct {
 	*http2.Framer
 	t     *testing.T
 	conn  net.Conn
 	block bytes.Buffer
 	pack  *hpack.Encoder
-	next  uint32 // stream
-	ended string // how the connection ended; "": it stands
+	next  uint32 // next stream
+	ended string // how the connection ended; "": open
 }
 
-// speak makes a tunnel to an origin and begins HTTP/2 in it.
-func (r *rig) speak(t *testing.T, origin string) *h2Client {
+// http2InTunnel opens a tunnel to an origin and starts HTTP/2 in it.
+func (r *rig) http2InTunnel(t *testing.T, origin string) *h2Client {
 	t.Helper()
 	return newFrames(t, r.tunnel(origin, "h2"))
 }
 
-// prior speaks HTTP/2 to the proxy's own port, with prior knowledge.
-func (r *rig) prior(t *testing.T) *h2Client {
+// http2ByPriorKnowledge starts HTTP/2 on the proxy's own port with prior knowledge.
+func (r *rig) http2ByPriorKnowledge(t *testing.T) *h2Client {
 	t.Helper()
 	c, _ := r.dial()
 	return newFrames(t, c)
@@ -61,7 +61,7 @@ func newFrames(t *testing.T, c net.Conn) *h2Client {
 	}
 }
 
-// pairs encodes header fields, in their order and as they are.
+// pairs encodes names and values as header fields, unchanged and in order.
 func (f *h2Client) pairs(fields ...string) []byte {
 	f.t.Helper()
 	f.block.Reset()
@@ -74,7 +74,7 @@ func (f *h2Client) pairs(fields ...string) []byte {
 // maxFragment is the largest frame that the proxy takes (RFC 9113 4.2).
 const maxFragment = 16 << 10
 
-// open begins a stream; body is sent where it is not "".
+// open begins a stream and sends body unless it is empty.
 func (f *h2Client) open(body string, fields ...string) uint32 {
 	f.t.Helper()
 	id := f.next
@@ -91,8 +91,8 @@ func (f *h2Client) open(body string, fields ...string) uint32 {
 	return id
 }
 
-// outcome reads until the stream has an answer or is over: its status, the
-// code it was reset with, or how the connection ended. It writes nothing.
+// outcome reads until the stream has a response or has ended. It returns the status, the reset code,
+// or how the connection ended. It writes nothing.
 func (f *h2Client) outcome(stream uint32) string {
 	f.t.Helper()
 	for f.ended == "" {
@@ -122,7 +122,7 @@ func (f *h2Client) outcome(stream uint32) string {
 func (f *h2Client) lost(err error) {
 	f.t.Helper()
 	if isTimeout(err) {
-		f.t.Errorf("the connection stands still: %v", err)
+		f.t.Errorf("the connection stalls: %v", err)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !strings.Contains(err.Error(), "connection reset") {
 		f.t.Logf("the connection ended with %v", err)
@@ -133,16 +133,16 @@ func (f *h2Client) lost(err error) {
 const (
 	valid    = ":method GET :scheme https :authority o.test :path /a"
 	upload   = ":method POST :scheme https :authority o.test :path /a"
-	getThere = "GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n" // what arrives of the one
+	getThere = "GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n" // what the origin gets of a valid request
 )
 
-// http2Requests are heads of HTTP/2, right and wrong.
+// http2Requests lists valid and invalid HTTP/2 heads.
 var http2Requests = []struct {
-	name, fields string // a name and a value in turn; "_" in a value stands for a space, "nul", "cr", "lf" for those
+	name, fields string // alternating names and values; in a value, "_" stands for a space, "nul", "cr" and "lf" for those bytes
 	body         string
 	want         string
 	arrives      []string
-	inside       bool // a tunnel alone
+	inside       bool // only in a tunnel
 }{
 	{"a request", valid, "", "200", []string{getThere}, false},
 	{"a rule", ":method GET :scheme https :authority o.test :path /private", "", "403", nil, false},
@@ -165,9 +165,9 @@ var http2Requests = []struct {
 	{"te: gzip beside a body", upload + " te gzip", "hello", "PROTOCOL_ERROR", nil, false},
 	{"te: trailers", valid + " te trailers", "", "200", []string{getThere}, false},
 	// RFC 9113 8.3
-	{"a pseudo-header behind a header", ":method GET :scheme https :authority o.test x a :path /a", "", "PROTOCOL_ERROR", nil, false},
+	{"a pseudo-header after a field", ":method GET :scheme https :authority o.test x a :path /a", "", "PROTOCOL_ERROR", nil, false},
 	{"an unknown pseudo-header", valid + " :x a", "", "PROTOCOL_ERROR", nil, false},
-	{"a pseudo-header of answers", valid + " :status 200", "", "PROTOCOL_ERROR", nil, false},
+	{"a response pseudo-header", valid + " :status 200", "", "PROTOCOL_ERROR", nil, false},
 	{"two :path", valid + " :path /private", "", "PROTOCOL_ERROR", nil, false},
 	{"two :authority", valid + " :authority victim.test", "", "PROTOCOL_ERROR", nil, false},
 	{"no :method", ":scheme https :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
@@ -178,7 +178,7 @@ var http2Requests = []struct {
 	{"an unknown :scheme", ":method GET :scheme ftp :authority o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
 	{"a :method that is no token", ":method GET_/private_HTTP/1.1 :scheme https :authority o.test :path /a", "", "400", nil, false},
 	{":authority with userinfo", ":method GET :scheme https :authority x@o.test :path /a", "", "PROTOCOL_ERROR", nil, false},
-	{":authority of another", ":method GET :scheme https :authority victim.test :path /a", "", "421", nil, true},
+	{":authority of another host", ":method GET :scheme https :authority victim.test :path /a", "", "421", nil, true},
 	{":authority with a path", ":method GET :scheme https :authority o.test/private :path /a", "", "400", nil, false},
 	{"neither :authority nor host", ":method GET :scheme https :path /a", "", "400", nil, false},
 	{"host for :authority", ":method GET :scheme https :path /a host o.test", "", "200", []string{getThere}, false},
@@ -204,10 +204,10 @@ var http2Requests = []struct {
 	{"content-length and no body", ":method POST :scheme https :authority o.test :path /a content-length 5", "", "400", nil, false},
 	{"two content-lengths", ":method POST :scheme https :authority o.test :path /a content-length 5 content-length 6", "hello", "400", nil, false},
 	{"the same content-length twice", ":method POST :scheme https :authority o.test :path /a content-length 5 content-length 5", "hello", "400", nil, false},
-	{"a content-length that is no number", ":method POST :scheme https :authority o.test :path /a content-length x", "hello", "400 or PROTOCOL_ERROR", nil, false}, // whichever sees it first
+	{"a content-length that is no number", ":method POST :scheme https :authority o.test :path /a content-length x", "hello", "400 or PROTOCOL_ERROR", nil, false}, // whichever check comes first
 	{"a content-length that is no number, and no body", valid + " content-length x", "", "400", nil, false},
-	{"a value beyond the ceiling of heads", valid + " x " + strings.Repeat("x", 70_000), "", "GOAWAY COMPRESSION_ERROR", nil, false},
-	{"a head beyond its ceiling", valid + strings.Repeat(" x "+strings.Repeat("x", 1000), 70), "", "431", nil, false},
+	{"a value over the head limit", valid + " x " + strings.Repeat("x", 70_000), "", "GOAWAY COMPRESSION_ERROR", nil, false},
+	{"a head over the limit", valid + strings.Repeat(" x "+strings.Repeat("x", 1000), 70), "", "431", nil, false},
 	{"an HPACK bomb: 8 kilobytes make 16 MB", valid + strings.Repeat(" x "+strings.Repeat("x", 4000), 4000), "", "431", nil, false},
 }
 
@@ -227,32 +227,32 @@ func TestHTTP2Requests(t *testing.T) {
 			if got := f.outcome(f.open(text.Replace(c.body), fields...)); !slices.Contains(strings.Split(c.want, " or "), got) {
 				t.Errorf("ended with %s, want %s", got, c.want)
 			}
-			if f.ended == "" { // whatever became of the stream, the connection goes on
+			if f.ended == "" { // the connection stays open whatever happened to the stream
 				if got := f.outcome(f.open("", ":method", "GET", ":scheme", "https", ":authority", origin.host(), ":path", "/last")); got != "200" {
 					t.Errorf("then %s", got)
 				}
 				arrives = append(slices.Clone(arrives), lastThere)
 			}
 			if got := origin.take(); !slices.Equal(got, arrives) {
-				t.Errorf("at the origin arrived\n%q, want\n%q", got, arrives)
+				t.Errorf("the origin got\n%q, want\n%q", got, arrives)
 			}
 		}
-		t.Run("tunnel/"+c.name, func(t *testing.T) { run(t, r.speak(t, origin.host())) })
+		t.Run("tunnel/"+c.name, func(t *testing.T) { run(t, r.http2InTunnel(t, origin.host())) })
 		if !c.inside {
-			t.Run("own port/"+c.name, func(t *testing.T) { run(t, r.prior(t)) })
+			t.Run("own port/"+c.name, func(t *testing.T) { run(t, r.http2ByPriorKnowledge(t)) })
 		}
 	}
 }
 
-// A field that speaks of the connection is found however its head is sent: in parts, with
-// padding, or as a reference to a head before. The head that follows can still be decoded.
-func TestHTTP2FieldsOfTheConnection(t *testing.T) {
+// TestHTTP2ConnectionFields checks that connection-specific fields are found however the head is sent:
+// in parts, with padding, or as references to an earlier head. The next head can still be decoded.
+func TestHTTP2ConnectionFields(t *testing.T) {
 	t.Parallel()
 	origin := listenRaw(t, true)
 	r := start(t, setup{origins: []*httptest.Server{origin.trusted}})
 	page := []string{":method", "GET", ":scheme", "https", ":authority", origin.host(), ":path", "/a"}
 	bad := append(slices.Clone(page), "x-before", "b", "connection", "x-a", "x-after", "c")
-	f := r.speak(t, origin.host())
+	f := r.http2InTunnel(t, origin.host())
 	defer f.conn.Close()
 	for i, send := range []func(id uint32, block []byte) error{
 		func(id uint32, block []byte) error {
@@ -262,7 +262,7 @@ func TestHTTP2FieldsOfTheConnection(t *testing.T) {
 			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true, PadLength: 200,
 				Priority: http2.PriorityParam{StreamDep: 0, Weight: 9}})
 		},
-		func(id uint32, block []byte) error { // a byte in each frame
+		func(id uint32, block []byte) error { // one byte per frame
 			err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block[:1], EndStream: true})
 			for i := 1; i < len(block) && err == nil; i++ {
 				err = f.WriteContinuation(id, i == len(block)-1, block[i:i+1])
@@ -270,8 +270,8 @@ func TestHTTP2FieldsOfTheConnection(t *testing.T) {
 			return err
 		},
 	} {
-		for round := range 3 { // of the second on, the fields are references
-			f.pack.SetMaxDynamicTableSize(uint32(4096 - 512*(i+round))) // an update stands in front of them
+		for round := range 3 { // from the second round on, the fields are references
+			f.pack.SetMaxDynamicTableSize(uint32(4096 - 512*(i+round))) // a table size update precedes them
 			for _, c := range []struct {
 				fields []string
 				want   string
@@ -287,7 +287,7 @@ func TestHTTP2FieldsOfTheConnection(t *testing.T) {
 	}
 	want := slices.Repeat([]string{"GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n"}, 3*3*2)
 	if got := origin.take(); !slices.Equal(got, want) {
-		t.Errorf("at the origin arrived\n%q, want\n%q", got, want)
+		t.Errorf("the origin got\n%q, want\n%q", got, want)
 	}
 }
 
@@ -303,14 +303,14 @@ func TestHTTP2Trailers(t *testing.T) {
 	}{
 		{"announced", "x-sum", []string{"x-sum", "7", "x-more", "8"}, "200", []string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n"}},
 		{"not announced", "", []string{"x-sum", "7"}, "200", []string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"}},
-		{"none of a trailer's", "x-sum, cookie, proxy-authenticate-info, upgrade", []string{"x-sum", "7", "cookie", "a=b", "proxy-authenticate-info", "x"}, "200",
+		{"fields not allowed in trailers", "x-sum, cookie, proxy-authenticate-info, upgrade", []string{"x-sum", "7", "cookie", "a=b", "proxy-authenticate-info", "x"}, "200",
 			[]string{"POST /a HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n"}},
-		{"of framing", "x-sum", []string{"content-length", "5"}, "PROTOCOL_ERROR", nil},
-		{"of the connection", "upgrade", []string{"upgrade", "h2c"}, "PROTOCOL_ERROR", nil},
+		{"framing fields", "x-sum", []string{"content-length", "5"}, "PROTOCOL_ERROR", nil},
+		{"connection-specific fields", "upgrade", []string{"upgrade", "h2c"}, "PROTOCOL_ERROR", nil},
 		{"a pseudo-header", "x-sum", []string{":path", "/private"}, "PROTOCOL_ERROR", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := r.speak(t, origin.host())
+			f := r.http2InTunnel(t, origin.host())
 			defer f.conn.Close()
 			fields := []string{":method", "POST", ":scheme", "https", ":authority", origin.host(), ":path", "/a"}
 			if c.announced != "" {
@@ -323,7 +323,7 @@ func TestHTTP2Trailers(t *testing.T) {
 				t.Errorf("ended with %s, want %s", got, c.want)
 			}
 			if got := origin.take(); !slices.Equal(got, c.arrives) {
-				t.Errorf("at the origin arrived\n%q, want\n%q", got, c.arrives)
+				t.Errorf("the origin got\n%q, want\n%q", got, c.arrives)
 			}
 		})
 	}
@@ -332,11 +332,11 @@ func TestHTTP2Trailers(t *testing.T) {
 	}
 }
 
-// A recordCounter counts the records of TLS that come.
+// recordCounter counts incoming TLS records.
 type recordCounter struct {
 	net.Conn
 	n          int
-	head, left int // bytes of the head of the one that comes, and of its content that are to come
+	head, left int // bytes read of the current record's header, and bytes of its content still to come
 	length     int
 }
 
@@ -346,7 +346,7 @@ func (c *recordCounter) Read(b []byte) (int, error) {
 		switch {
 		case c.left > 0:
 			c.left--
-		case c.head < 4: // RFC 8446 5.1: the length is in the last two of five
+		case c.head < 4: // RFC 8446 5.1: the length is in the last two of five bytes
 			c.head++
 			c.length = int(next)
 		default:
@@ -357,13 +357,13 @@ func (c *recordCounter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The head and the body of a small answer are one record of TLS, but where the machine
-// stands still between the two.
-func TestAnswerIsOneRecord(t *testing.T) {
+// TestSmallResponseIsOneTLSRecord checks that the head and the body of a small response share a TLS
+// record, unless the machine pauses between the two.
+func TestSmallResponseIsOneTLSRecord(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}})
-	c, _ := r.tunnelInTheClear(origin.host())
+	c, _ := r.plainTunnel(origin.host())
 	records := &recordCounter{Conn: c}
 	host, _, _ := net.SplitHostPort(origin.host())
 	tc := tls.Client(records, &tls.Config{RootCAs: r.roots, ServerName: host, NextProtos: []string{"h2"}})
@@ -386,7 +386,7 @@ func TestAnswerIsOneRecord(t *testing.T) {
 			one++
 		}
 	}
-	if one < asked/4 { // a few are by chance
+	if one < asked/4 { // some records coincide by chance
 		t.Errorf("%d of %d answers were one record", one, asked)
 	}
 }

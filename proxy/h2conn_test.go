@@ -16,17 +16,17 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A wire keeps what is written, each write by itself.
-type wire struct {
+// recordingConn keeps each write separately.
+type recordingConn struct {
 	net.Conn  // nil
 	writes    []string
 	deadlines []time.Time
 	closed    bool
-	fault     error // of writes
-	most      int   // bytes of a write; 0: all
+	fault     error // returned by writes
+	most      int   // bytes per write; 0: all
 }
 
-func (w *wire) Write(b []byte) (int, error) {
+func (w *recordingConn) Write(b []byte) (int, error) {
 	if w.fault != nil {
 		return 0, w.fault
 	}
@@ -38,24 +38,24 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (w *wire) SetWriteDeadline(t time.Time) error {
+func (w *recordingConn) SetWriteDeadline(t time.Time) error {
 	w.deadlines = append(w.deadlines, t)
 	return nil
 }
 
-func (w *wire) Close() error {
+func (w *recordingConn) Close() error {
 	w.closed = true
 	return nil
 }
 
-// frame makes frames by f.
+// frame returns the frames that f writes.
 func frame(f func(*http2.Framer)) string {
 	var b bytes.Buffer
 	f(http2.NewFramer(&b, nil))
 	return b.String()
 }
 
-// headOf and bodyOf are an answer's frames.
+// headOf and bodyOf return the frames of a response.
 func headOf(stream uint32, endStream, endHeaders bool) string {
 	return frame(func(f *http2.Framer) {
 		f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: []byte("head of an answer"), EndStream: endStream, EndHeaders: endHeaders})
@@ -66,7 +66,8 @@ func bodyOf(stream uint32, size int) string {
 	return frame(func(f *http2.Framer) { f.WriteData(stream, true, make([]byte, size)) })
 }
 
-// A write that ends with the head of an answer goes out with the next one, and no other waits.
+// TestHeadGoesWithItsBody checks that a write that ends with the head of a response is held and sent
+// with the next write, and that no other write is held.
 func TestHeadGoesWithItsBody(t *testing.T) {
 	head, body, long := headOf(1, false, true), bodyOf(1, 10), bodyOf(1, maxHeld)
 	other := headOf(3, false, true)
@@ -81,28 +82,28 @@ func TestHeadGoesWithItsBody(t *testing.T) {
 	just, over := bodyOf(1, maxHeld-len(head)-9), bodyOf(1, maxHeld-len(head)-8)
 	for _, tt := range []struct {
 		name        string
-		write, want []string // after which nothing is held back
+		write, want []string // want: nothing is held back after these
 	}{
 		{"head, body", []string{head, body}, []string{head + body}},
-		{"heads of two, a body", []string{head, other, body}, []string{head + other + body}},
+		{"two heads, a body", []string{head, other, body}, []string{head + other + body}},
 		{"head, long body", []string{head, long}, []string{head, long}},
-		{"as one already", []string{head + body}, []string{head + body}},
+		{"already together", []string{head + body}, []string{head + body}},
 		{"as much as fits", []string{head, just}, []string{head + just}},
 		{"more than fits", []string{head, over}, []string{head, over}},
 		{"a head with its status alone", []string{status}, []string{status}},
-		{"the body of one, the head of another, its body", []string{body + other, body}, []string{body + other + body}},
-		{"a head whose rest comes by itself", []string{half, rest, body}, []string{half, rest, body}},
+		{"a body, the head of another stream, its body", []string{body + other, body}, []string{body + other + body}},
+		{"a head with a separate CONTINUATION", []string{half, rest, body}, []string{half, rest, body}},
 		{"a ping's answer and a head, a body", []string{ping + head, body}, []string{ping + head + body}},
 		{"no body", []string{bare}, []string{bare}},
 		{"half a head", []string{half}, []string{half}},
 		{"a head in two parts", []string{head[:3], head[3:], body}, []string{head[:3], head[3:] + body}},
 		{"a body that looks like a head", []string{alike}, []string{alike}},
-		{"a reset behind the head", []string{head, reset}, []string{head + reset}},
+		{"a reset after the head", []string{head, reset}, []string{head + reset}},
 		{"no answer", []string{ping}, []string{ping}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &wire{}
+				w := &recordingConn{}
 				c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
 				for _, b := range tt.write {
 					if n, err := c.Write([]byte(b)); n != len(b) || err != nil {
@@ -110,7 +111,7 @@ func TestHeadGoesWithItsBody(t *testing.T) {
 					}
 				}
 				if !slices.Equal(w.writes, tt.want) {
-					t.Errorf("went out: %q, want %q", w.writes, tt.want)
+					t.Errorf("written: %q, want %q", w.writes, tt.want)
 				}
 				time.Sleep(2 * heldFor)
 				synctest.Wait()
@@ -122,10 +123,11 @@ func TestHeadGoesWithItsBody(t *testing.T) {
 	}
 }
 
-// The head of an answer whose body does not come goes out by itself, in time.
+// TestHeadDoesNotWaitLong checks that the head of a response whose body is late is sent by itself in
+// time.
 func TestHeadDoesNotWaitLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{}
+		w := &recordingConn{}
 		c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
 		head, own := headOf(1, false, true), time.Now().Add(time.Hour)
 		if err := c.SetWriteDeadline(own); err != nil {
@@ -136,7 +138,7 @@ func TestHeadDoesNotWaitLong(t *testing.T) {
 			time.Sleep(heldFor)
 			synctest.Wait()
 			if len(w.writes) != i+1 || w.writes[i] != head {
-				t.Fatalf("%d: went out: %q", i, w.writes)
+				t.Fatalf("%d: written: %q", i, w.writes)
 			}
 			if want := time.Now().Add(time.Minute); !slices.Contains(w.deadlines, want) || !w.deadlines[len(w.deadlines)-1].Equal(own) {
 				t.Errorf("%d: deadlines %v, want %v, and then %v", i, w.deadlines, want, own)
@@ -145,10 +147,10 @@ func TestHeadDoesNotWaitLong(t *testing.T) {
 	})
 }
 
-// A head that was held back and cannot be sent is the connection's end.
-func TestHeldHeadIsLost(t *testing.T) {
+// TestHeldHeadWriteFails checks that the connection is closed if a held head cannot be written.
+func TestHeldHeadWriteFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{fault: errors.New("broken")}
+		w := &recordingConn{fault: errors.New("broken")}
 		c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
 		if _, err := c.Write([]byte(headOf(1, false, true))); err != nil {
 			t.Fatal(err)
@@ -157,28 +159,29 @@ func TestHeldHeadIsLost(t *testing.T) {
 		synctest.Wait()
 		w.fault = nil
 		if _, err := c.Write([]byte(bodyOf(1, 1))); err == nil || len(w.writes) > 0 || !w.closed {
-			t.Errorf("%v, and %q went out; closed: %t", err, w.writes, w.closed)
+			t.Errorf("%v, and %q written; closed: %t", err, w.writes, w.closed)
 		}
 	})
 }
 
-// Nothing goes out of a connection that is closed.
-func TestClosedWithAHeadHeld(t *testing.T) {
+// TestCloseDropsHeldHead checks that nothing is written after the connection is closed.
+func TestCloseDropsHeldHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{}
+		w := &recordingConn{}
 		c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
 		c.Write([]byte(headOf(1, false, true)))
 		c.Close()
 		time.Sleep(2 * heldFor)
 		synctest.Wait()
 		if !w.closed || len(w.writes) > 0 {
-			t.Errorf("closed: %t; %q went out", w.closed, w.writes)
+			t.Errorf("closed: %t; %q written", w.closed, w.writes)
 		}
 	})
 }
 
-// A client that takes nothing holds up what waits to be written, and Close ends that.
-func TestCloseEndsWhatIsHeldUp(t *testing.T) {
+// TestCloseUnblocksWriters checks that Close ends writes that are blocked by a client that does not
+// read.
+func TestCloseUnblocksWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		defer client.Close()
@@ -187,21 +190,22 @@ func TestCloseEndsWhatIsHeldUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(heldFor)
-		synctest.Wait() // it is being released
+		synctest.Wait() // the held head is being written
 		done := make(chan error, 1)
 		go func() {
 			_, err := c.Write([]byte(bodyOf(1, 1)))
 			done <- err
 		}()
-		c.Close() // before or while that waits
+		c.Close() // before or during the wait
 		if err := <-done; err == nil {
-			t.Error("written all the same")
+			t.Error("the write succeeded")
 		}
 	})
 }
 
-// What is written while a head is being released comes after it.
-func TestOrderBehindAReleasedHead(t *testing.T) {
+// TestOrderAfterReleasedHead checks that a write during the release of a held head comes after the
+// head.
+func TestOrderAfterReleasedHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		defer client.Close()
@@ -219,9 +223,9 @@ func TestOrderBehindAReleasedHead(t *testing.T) {
 	})
 }
 
-// What net/http writes again, after a part of it, is followed as it goes out.
+// TestShortWrite checks that the parser follows what net/http writes again after a short write.
 func TestShortWrite(t *testing.T) {
-	w := &wire{most: 5}
+	w := &recordingConn{most: 5}
 	c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
 	defer c.Close()
 	body := bodyOf(1, 100)
@@ -234,16 +238,16 @@ func TestShortWrite(t *testing.T) {
 	c.Write([]byte(head))
 	c.Write([]byte(body))
 	if want := []string{body[:5], body[5:], head + body}; !slices.Equal(w.writes, want) {
-		t.Errorf("went out: %q, want %q", w.writes, want)
+		t.Errorf("written: %q, want %q", w.writes, want)
 	}
 }
 
-// FuzzH2Conn: whatever is written, wherever it is cut, goes out as it is.
+// FuzzH2Conn checks that the output equals the input, wherever writes are split.
 func FuzzH2Conn(f *testing.F) {
 	f.Add([]byte(headOf(1, false, true)+bodyOf(1, 20)+headOf(3, true, true)), []byte{3, 10, 1})
 	f.Add([]byte(headOf(1, false, true)+headOf(3, false, true)+bodyOf(3, 5000)), []byte{13, 13})
 	f.Fuzz(func(t *testing.T, data, cuts []byte) {
-		w := &wire{}
+		w := &recordingConn{}
 		c := newH2Conn(w, tls.ConnectionState{}, time.Minute)
 		defer c.Close()
 		rest := data
@@ -254,10 +258,10 @@ func FuzzH2Conn(f *testing.F) {
 		}
 		c.Write(rest)
 		c.release()
-		c.mu.Lock() // of the timer, if it goes
+		c.mu.Lock() // for the timer, if it runs
 		defer c.mu.Unlock()
 		if got := strings.Join(w.writes, ""); got != string(data) {
-			t.Errorf("%q went out of %q", got, data)
+			t.Errorf("%q written of %q", got, data)
 		}
 	})
 }

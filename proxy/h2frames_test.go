@@ -14,7 +14,7 @@ import (
 	"robotsproxy/policy/memory"
 )
 
-// connectionSpecific is what net/http's server refuses of a head by HTTP/2.
+// connectionSpecific reports whether net/http's server refuses the fields of an HTTP/2 head.
 func connectionSpecific(fields []hpack.HeaderField) bool {
 	te := 0
 	for _, f := range fields {
@@ -30,8 +30,8 @@ func connectionSpecific(fields []hpack.HeaderField) bool {
 	return false
 }
 
-// FuzzFieldTable holds what a fieldTable finds against a decoder: the input is a length and a
-// field block in turn, all of one connection.
+// FuzzFieldTable compares a fieldTable with a decoder. The input is a sequence of lengths and field
+// blocks on one connection.
 func FuzzFieldTable(f *testing.F) {
 	var seed, block bytes.Buffer
 	pack := hpack.NewEncoder(&block)
@@ -70,7 +70,7 @@ func FuzzFieldTable(f *testing.F) {
 	})
 }
 
-// plenty is the Work of a connection that memory is there for.
+// plenty returns a connection's Work with enough memory.
 func plenty(t *testing.T) *memory.Work {
 	w, err := memory.New(memory.Options{InUse: func() int64 { return 0 }}).Open("a", time.Now())
 	if err != nil {
@@ -79,7 +79,7 @@ func plenty(t *testing.T) *memory.Work {
 	return &w
 }
 
-// What a headReader has nothing against passes as it came, however it comes.
+// TestHeadReaderChangesNothing checks that accepted bytes pass unchanged, however they arrive.
 func TestHeadReaderChangesNothing(t *testing.T) {
 	in := frame(func(f *http2.Framer) {
 		f.AllowIllegalWrites = true
@@ -105,7 +105,7 @@ func TestHeadReaderChangesNothing(t *testing.T) {
 	}
 }
 
-// What is read of a head that does not end is bounded.
+// TestHeadReaderIsBounded checks that the reader stops at a limit in a head that does not end.
 func TestHeadReaderIsBounded(t *testing.T) {
 	in := frame(func(f *http2.Framer) {
 		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x82")})
@@ -122,7 +122,7 @@ func TestHeadReaderIsBounded(t *testing.T) {
 	}
 }
 
-// To look at the fields of a head takes no memory.
+// TestFieldTableAllocatesNothing checks that checking the fields of a head allocates no memory.
 func TestFieldTableAllocatesNothing(t *testing.T) {
 	var block bytes.Buffer
 	pack := hpack.NewEncoder(&block)

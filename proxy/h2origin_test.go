@@ -17,18 +17,18 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A refuser is an origin that speaks HTTP/2 and, after a while, takes no more
-// requests on any connection (RFC 9113 6.8), as one does that is being drained.
-type refuser struct {
-	*httptest.Server // for its certificate
+// goAwayOrigin is an HTTP/2 origin that, after some connections, accepts no more requests on any
+// connection (RFC 9113 6.8), like an origin that is draining.
+type goAwayOrigin struct {
+	*httptest.Server // its certificate is used
 	addr             string
 	conns            atomic.Int64
 }
 
-// refuseAfter serves so many connections before.
-func refuseAfter(t *testing.T, served int64) *refuser {
+// newGoAwayOrigin starts an origin that serves only its first connections.
+func newGoAwayOrigin(t *testing.T, served int64) *goAwayOrigin {
 	t.Helper()
-	o := &refuser{Server: httptest.NewTLSServer(nil)}
+	o := &goAwayOrigin{Server: httptest.NewTLSServer(nil)}
 	o.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
@@ -77,38 +77,39 @@ func refuseAfter(t *testing.T, served int64) *refuser {
 	return o
 }
 
-// net/http would connect for ever to an origin that takes no request.
-func TestOriginThatTakesNoRequests(t *testing.T) {
+// TestOriginThatRefusesRequests checks that the proxy limits its connections to an origin that accepts
+// no requests; net/http would reconnect forever.
+func TestOriginThatRefusesRequests(t *testing.T) {
 	t.Parallel()
 	for name, monitor := range map[string]bool{"enforce": false, "monitor": true} {
 		t.Run(name, func(t *testing.T) {
-			o := refuseAfter(t, 1)
+			o := newGoAwayOrigin(t, 1)
 			r := start(t, setup{origins: []*httptest.Server{o.Server}, change: func(p *proxy.Options) { p.Monitor = monitor }})
 			resp, _, err := get(r.client(false), "https://"+o.addr+"/page")
 			if err != nil || resp.StatusCode != http.StatusBadGateway {
 				t.Errorf("a page: %v %v", resp, err)
 			}
-			if n := o.conns.Load(); n > 10 { // it was thousands
+			if n := o.conns.Load(); n > 10 { // without a limit there are thousands
 				t.Errorf("%d connections for robots.txt and a page", n)
 			}
 		})
 	}
 	t.Run("robots.txt", func(t *testing.T) {
-		o := refuseAfter(t, 0)
+		o := newGoAwayOrigin(t, 0)
 		r := start(t, setup{origins: []*httptest.Server{o.Server}})
 		resp, _, err := get(r.client(false), "https://"+o.addr+"/page")
 		if err != nil || resp.StatusCode != http.StatusForbidden {
 			t.Errorf("a page: %v %v", resp, err)
 		}
-		if n := o.conns.Load(); n > 10 { // the same
+		if n := o.conns.Load(); n > 10 {
 			t.Errorf("%d connections for robots.txt", n)
 		}
 	})
 }
 
-// A client that does not read holds up no other, whatever its origin sends:
-// the answers of an HTTP/2 connection are read in one place.
-func TestHintsHoldUpNobodyElse(t *testing.T) {
+// TestHintsBlockNoOtherClient checks that a client that does not read blocks no other client, whatever
+// its origin sends: one goroutine reads all responses of an HTTP/2 connection.
+func TestHintsBlockNoOtherClient(t *testing.T) {
 	t.Parallel()
 	var written atomic.Int64
 	hinted := make(chan struct{})
@@ -131,7 +132,7 @@ func TestHintsHoldUpNobodyElse(t *testing.T) {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	r := start(t, setup{origins: []*httptest.Server{s.Server}, change: func(o *proxy.Options) { o.Linger = 100 * time.Millisecond }})
-	f := r.speak(t, s.host())
+	f := r.http2InTunnel(t, s.host())
 	f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
 	f.WriteWindowUpdate(0, 1<<30)
 	ask := func(path string) {
@@ -140,7 +141,7 @@ func TestHintsHoldUpNobodyElse(t *testing.T) {
 	ask("/big")
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for before, same := int64(-1), 0; same < 5; <-tick.C { // until nothing more fits between
+	for before, same := int64(-1), 0; same < 5; <-tick.C { // until all buffers are full
 		if now := written.Load(); now > 0 && now == before {
 			same++
 		} else {

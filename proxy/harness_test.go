@@ -31,7 +31,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// records is a Sink that remembers.
+// records is a Sink that keeps all records.
 type records struct {
 	mu  sync.Mutex
 	all []audit.Record
@@ -45,14 +45,14 @@ func (r *records) Write(rec *audit.Record) error {
 	return r.err
 }
 
-// forget lets go of what has been.
+// forget drops all records.
 func (r *records) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = nil
 }
 
-// last waits for the n-th record, which may follow its answer.
+// last waits for the n-th record, which may be written after its response.
 func (r *records) last(t *testing.T, n int) (found audit.Record) {
 	t.Helper()
 	testkit.Eventually(t, fmt.Sprintf("there is a record number %d", n), func() bool {
@@ -66,7 +66,7 @@ func (r *records) last(t *testing.T, n int) (found audit.Record) {
 	return found
 }
 
-// of waits for a record of a reason: those of allowed requests may come late.
+// of waits for a record with the given reason. Records of allowed requests may be late.
 func (r *records) of(t *testing.T, reason policy.Reason) (found audit.Record) {
 	t.Helper()
 	testkit.Eventually(t, "a record for the reason is written", func() bool {
@@ -81,7 +81,8 @@ func (r *records) of(t *testing.T, reason policy.Reason) (found audit.Record) {
 	return found
 }
 
-// authority is the CA of all rigs: to create one writes it safely to the disk, which takes a while.
+// authority is the CA of all rigs. It is shared because creating a CA syncs files to disk, which is
+// slow.
 var authority = sync.OnceValues(func() (*mitm.Authority, error) {
 	dir, err := os.MkdirTemp("", "authority")
 	if err != nil {
@@ -91,31 +92,31 @@ var authority = sync.OnceValues(func() (*mitm.Authority, error) {
 	return mitm.LoadOrCreate(dir)
 })
 
-// A rig is a whole proxy on loopback, and the client's side of it.
+// rig is a complete proxy on loopback with its client side.
 type rig struct {
 	t       testing.TB
 	url     *url.URL
 	handler *proxy.Handler
-	roots   *x509.CertPool // that a client of the proxy trusts
+	roots   *x509.CertPool // trusted by clients of the proxy
 	records *records
 	pacer   *pace.Pacer
 	served  chan error
 }
 
 type setup struct {
-	origins       []*httptest.Server // whose certificates are trusted
+	origins       []*httptest.Server // their certificates are trusted
 	front         front
-	listen        func(net.Listener) net.Listener // nil: as it is
+	listen        func(net.Listener) net.Listener // nil: unchanged
 	limits        pace.Limits
 	change        func(*proxy.Options)
 	private       []netip.Prefix
-	names         *dnstest.Server // nil: the system's; else the pace goes by address
-	clients       []policy.Client // who may come in
-	open          bool            // and others too
+	names         *dnstest.Server // nil: the system's resolver; otherwise pacing is by address
+	clients       []policy.Client // allowed clients
+	open          bool            // unknown clients are allowed too
 	policyOptions func(*policy.Options)
 }
 
-// egress makes the egress client.
+// egress returns a new egress client.
 func (s setup) egress(t testing.TB) *egress.Client {
 	t.Helper()
 	o := egress.Options{AllowPrivate: s.private, Roots: x509.NewCertPool()}
@@ -165,7 +166,7 @@ func start(t testing.TB, s setup) *rig {
 	r.url = &url.URL{Scheme: "http"}
 	if s.front == overTLS {
 		r.url.Scheme = "https"
-		own := httptest.NewTLSServer(nil) // for its certificate
+		own := httptest.NewTLSServer(nil) // its certificate is used
 		own.Close()
 		r.roots.AddCert(own.Certificate())
 		o.TLS = &tls.Config{Certificates: own.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
@@ -188,7 +189,7 @@ func start(t testing.TB, s setup) *rig {
 	return r
 }
 
-// serve serves until the test ends.
+// serve runs the handler until the test ends.
 func (r *rig) serve(l net.Listener, robotsCache *cache.Cache) {
 	go func() { r.served <- r.handler.Serve(l) }()
 	running, stop := context.WithCancel(context.Background())
@@ -206,7 +207,7 @@ func (r *rig) serve(l net.Listener, robotsCache *cache.Cache) {
 	})
 }
 
-// client is one that goes through the proxy and trusts its CA.
+// client returns a client that uses the proxy and trusts its CA.
 func (r *rig) client(h2 bool) *http.Client {
 	tr := &http.Transport{
 		Proxy:              http.ProxyURL(r.url),
@@ -218,7 +219,7 @@ func (r *rig) client(h2 bool) *http.Client {
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// dial opens a connection to the proxy, for what no client library sends.
+// dial opens a connection to the proxy, for requests that client libraries do not send.
 func (r *rig) dial() (net.Conn, *bufio.Reader) {
 	r.t.Helper()
 	c, err := net.Dial("tcp", r.url.Host)
@@ -231,8 +232,8 @@ func (r *rig) dial() (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
-// tunnelInTheClear makes one and leaves what is spoken in it to the caller.
-func (r *rig) tunnelInTheClear(origin string) (net.Conn, *bufio.Reader) {
+// plainTunnel opens a tunnel without starting TLS in it.
+func (r *rig) plainTunnel(origin string) (net.Conn, *bufio.Reader) {
 	r.t.Helper()
 	c, br := r.dial()
 	_, err := io.WriteString(c, "CONNECT "+origin+" HTTP/1.1\r\nHost: "+origin+"\r\n\r\n")
@@ -245,8 +246,8 @@ func (r *rig) tunnelInTheClear(origin string) (net.Conn, *bufio.Reader) {
 	return c, br
 }
 
-// say sends raw bytes and reads one answer.
-func (r *rig) say(raw string) *http.Response {
+// send sends raw bytes and reads one response.
+func (r *rig) send(raw string) *http.Response {
 	r.t.Helper()
 	c, br := r.dial()
 	_, err := io.WriteString(c, raw)
@@ -256,10 +257,10 @@ func (r *rig) say(raw string) *http.Response {
 	return resp
 }
 
-// tunnel makes one and speaks TLS in it.
+// tunnel opens a tunnel and starts TLS in it.
 func (r *rig) tunnel(origin string, protos ...string) *tls.Conn {
 	r.t.Helper()
-	c, _ := r.tunnelInTheClear(origin)
+	c, _ := r.plainTunnel(origin)
 	host, _, _ := net.SplitHostPort(origin)
 	tc := tls.Client(c, &tls.Config{RootCAs: r.roots, ServerName: host, NextProtos: protos})
 	testkit.Must(r.t, tc.Handshake())

@@ -13,11 +13,11 @@ func TestStripHop(t *testing.T) {
 		name      string
 		in, after http.Header
 	}{
-		{"RFC 9110 7.6.1: the known ones", http.Header{
+		{"RFC 9110 7.6.1: known hop-by-hop fields", http.Header{
 			"Connection": {"close"}, "Keep-Alive": {"timeout=5"}, "Proxy-Connection": {"keep-alive"}, "Te": {"deflate"},
 			"Transfer-Encoding": {"chunked"}, "Upgrade": {"h2c"}, "Trailer": {"X"}, "Proxy-Authorization": {"Basic x"}, "Http2-Settings": {"AAA"}, "Accept": {"*/*"},
 		}, http.Header{"Accept": {"*/*"}}},
-		{"RFC 9110 7.6.1: those that Connection names", http.Header{"Connection": {"x-one, X-Two", "x-three"}, "X-One": {"1"}, "X-Two": {"2"}, "X-Three": {"3"}, "X-Four": {"4"}},
+		{"RFC 9110 7.6.1: fields named by Connection", http.Header{"Connection": {"x-one, X-Two", "x-three"}, "X-One": {"1"}, "X-Two": {"2"}, "X-Three": {"3"}, "X-Four": {"4"}},
 			http.Header{"X-Four": {"4"}}},
 		{"an empty element", http.Header{"Connection": {" , ,"}, "X": {"1"}}, http.Header{"X": {"1"}}},
 	} {
@@ -30,7 +30,7 @@ func TestStripHop(t *testing.T) {
 	}
 }
 
-// TestMayTrail has fields in the spelling of http.Header, which is canonical only without "_".
+// TestMayTrail lists fields in the form of http.Header, which is canonical only without "_".
 func TestMayTrail(t *testing.T) {
 	for name, want := range map[string]bool{
 		"X-Sum": true, "Server-Timing": true, "Digest": true, "Grpc-Status": true, "X_sum": true, "X-Hostname": true,
@@ -54,7 +54,7 @@ func TestUpgradeTo(t *testing.T) {
 	}{
 		{"none", http.Header{}, ""},
 		{"websocket", http.Header{"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"WebSocket"}}, "websocket"},
-		{"h2c would carry requests that are not judged", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"h2c"}}, ""},
+		{"h2c, which would carry unchecked requests", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"h2c"}}, ""},
 		{"not named by Connection", http.Header{"Upgrade": {"websocket"}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestRetryAfter(t *testing.T) {
 		{"negative", "-5", 0},
 		{"fraction", "1.5", 0},
 		{"2^31 s", "2147483648", (1<<31 - 1) * time.Second},
-		{"beyond measure", "99999999999999999999", (1<<31 - 1) * time.Second},
+		{"overflow", "99999999999999999999", (1<<31 - 1) * time.Second},
 		{"a sign", "+5", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

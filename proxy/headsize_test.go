@@ -14,10 +14,10 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// headLimit is how long a head may be, in bytes, as the README says.
+// headLimit is the maximum length of a head in bytes, as documented in the README.
 const headLimit = 64 << 10
 
-// TestHeadSize: a head of 64 KiB is taken, and one of a byte more is refused.
+// TestHeadSize checks that a head of 64 KiB is accepted and a head one byte longer is refused.
 func TestHeadSize(t *testing.T) {
 	t.Parallel()
 	secure := serve(t, true, "", hello)
@@ -30,7 +30,7 @@ func TestHeadSize(t *testing.T) {
 		},
 		"tunnel": func() (net.Conn, string) { return r.tunnel(secure.host(), "http/1.1"), "/a" },
 		"tunnel in the clear": func() (net.Conn, string) {
-			c, _ := r.tunnelInTheClear(plain.host())
+			c, _ := r.plainTunnel(plain.host())
 			return c, "/a"
 		},
 	} {
@@ -55,15 +55,15 @@ func TestHeadSize(t *testing.T) {
 	}
 }
 
-// TestHeadSizeOfHTTP2: as of HTTP/1.1, counted as RFC 9113 6.5.2 does: 32 bytes more for
-// each field.
+// TestHeadSizeOfHTTP2 checks the same limit for HTTP/2, counted as in RFC 9113 6.5.2: 32 extra bytes
+// for each field.
 func TestHeadSizeOfHTTP2(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}})
 	for name, begin := range map[string]func() *h2Client{
-		"own port": func() *h2Client { return r.prior(t) },
-		"tunnel":   func() *h2Client { return r.speak(t, origin.host()) },
+		"own port": func() *h2Client { return r.http2ByPriorKnowledge(t) },
+		"tunnel":   func() *h2Client { return r.http2InTunnel(t, origin.host()) },
 	} {
 		for size, want := range map[int]string{headLimit: "200", headLimit + 1: "431"} {
 			t.Run(name+"/"+strconv.Itoa(size), func(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// raw is an origin without robots.txt that answers everything else by f, on
-// the bare connection.
+// raw starts an origin without robots.txt whose other requests are answered by f on the bare
+// connection.
 func raw(t *testing.T, f func(c net.Conn, br *bufio.Reader, r *http.Request)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,9 +55,9 @@ func raw(t *testing.T, f func(c net.Conn, br *bufio.Reader, r *http.Request)) st
 	return l.Addr().String()
 }
 
-// TestEarlyAnswerLosesNoneOfTheUpload: the origin answers before it has read,
-// and the client goes on when it has seen that.
-func TestEarlyAnswerLosesNoneOfTheUpload(t *testing.T) {
+// TestEarlyResponseKeepsTheUpload checks that the origin gets the whole upload if it responds before
+// reading and the client continues after it has seen the response.
+func TestEarlyResponseKeepsTheUpload(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 1)
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
@@ -78,22 +78,22 @@ func TestEarlyAnswerLosesNoneOfTheUpload(t *testing.T) {
 	_, err = io.Copy(io.Discard, resp.Body)
 	testkit.Must(t, err)
 	if g := <-got; g != "20000 <nil>" {
-		t.Errorf("of 20000 bytes the origin got %s", g)
+		t.Errorf("the origin got %s of 20000 bytes", g)
 	}
 }
 
-func TestAnswersThatCannotBePassedOn(t *testing.T) {
+func TestInvalidResponsesGet502(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, answer string }{
 		{"a status that net/http cannot write", "HTTP/1.1 099 hm\r\nContent-Length: 0\r\n\r\n"},
-		{"a change of protocol nobody asked for", "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"},
+		{"an unsolicited 101", "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"},
 		{"nothing", ""},
 		{"no HTTP", "hello\r\n\r\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			origin := raw(t, func(conn net.Conn, _ *bufio.Reader, _ *http.Request) { io.WriteString(conn, c.answer) })
 			r := start(t, setup{})
-			resp := r.say("GET http://" + origin + "/x HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp := r.send("GET http://" + origin + "/x HTTP/1.1\r\nHost: x\r\n\r\n")
 			if resp.StatusCode != 502 {
 				t.Errorf("%s", resp.Status)
 			}
@@ -104,23 +104,23 @@ func TestAnswersThatCannotBePassedOn(t *testing.T) {
 	}
 }
 
-func TestUpgradeToAnotherProtocolThanAsked(t *testing.T) {
+func TestUpgradeToUnrequestedProtocol(t *testing.T) {
 	t.Parallel()
 	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, _ *http.Request) {
 		io.WriteString(conn, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
 	})
-	resp := start(t, setup{}).say("GET http://" + origin + "/x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	resp := start(t, setup{}).send("GET http://" + origin + "/x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	if resp.StatusCode != 502 {
 		t.Errorf("%s", resp.Status)
 	}
 }
 
-func TestClientThatLeavesAfterItsRequestWentOut(t *testing.T) {
+func TestClientLeavesAfterItsRequestIsSent(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
 	origin := raw(t, func(conn net.Conn, br *bufio.Reader, _ *http.Request) {
 		close(arrived)
-		br.ReadByte() // until we hang up
+		br.ReadByte() // until the proxy disconnects
 	})
 	r := start(t, setup{})
 	ctx, leave := context.WithCancel(context.Background())
@@ -133,13 +133,14 @@ func TestClientThatLeavesAfterItsRequestWentOut(t *testing.T) {
 		t.Errorf("answered with %s", resp.Status)
 	}
 	if rec := r.records.last(t, 1); rec.Blocked() || rec.Err == nil {
-		t.Errorf("what the origin has served is recorded as %+v", rec)
+		t.Errorf("the served request is recorded as %+v", rec)
 	}
 }
 
-// A connection is made to its end although its client has left: it counts as a
-// request, or clients that come and go would open one after the other.
-func TestClientThatLeavesWhileItsRequestIsConnected(t *testing.T) {
+// TestClientLeavesDuringTheDial checks that a connection attempt continues after its client has
+// disconnected and counts as a request. Otherwise clients that connect and disconnect would open one
+// connection after another.
+func TestClientLeavesDuringTheDial(t *testing.T) {
 	t.Parallel()
 	origin := listenRaw(t, true)
 	origin.answers = map[string]string{"/first": "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"}
@@ -148,17 +149,17 @@ func TestClientThatLeavesWhileItsRequestIsConnected(t *testing.T) {
 		limits:  pace.Limits{PerSecond: 0.001, Burst: 2, MaxConcurrent: 1, MaxWait: time.Millisecond, MaxQueue: 9},
 	})
 	ask := "GET https://" + origin.host() + "%s HTTP/1.1\r\nHost: x\r\n\r\n"
-	if resp := r.say(fmt.Sprintf(ask, "/first")); resp.StatusCode != http.StatusOK {
+	if resp := r.send(fmt.Sprintf(ask, "/first")); resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
 	}
 	connected := make(chan struct{}, 9)
 	origin.stalled.Store(&connected)
 	conn, _ := r.dial()
 	fmt.Fprintf(conn, ask, "/a")
-	<-connected // and TLS is not answered
+	<-connected // the TLS handshake is not answered
 	conn.Close()
 	r.records.last(t, 2)
-	if resp := r.say(fmt.Sprintf(ask, "/b")); resp.StatusCode != http.StatusTooManyRequests {
+	if resp := r.send(fmt.Sprintf(ask, "/b")); resp.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("another client gets %s", resp.Status)
 	}
 	select {
@@ -174,7 +175,7 @@ func TestUpgradedConnectionEndsWithItsClient(t *testing.T) {
 	defer close(held)
 	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, _ *http.Request) {
 		io.WriteString(conn, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		<-held // and never looks whether anybody is there
+		<-held // does not notice the disconnect
 	})
 	r := start(t, setup{})
 	conn, br := r.dial()
@@ -187,22 +188,22 @@ func TestUpgradedConnectionEndsWithItsClient(t *testing.T) {
 	}
 }
 
-func TestWhatOnlyLooksLikeRobotsTxtWaitsItsTurn(t *testing.T) {
+func TestRequestsSimilarToRobotsTxtArePaced(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /\n", hello)
 	r := start(t, setup{limits: pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}})
 	for _, head := range []string{"POST %s/robots.txt", "GET %s/robots.txt?2", "DELETE %s/robots.txt"} {
-		resp := r.say(fmt.Sprintf(head, origin.URL) + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-		if resp.StatusCode != http.StatusTooManyRequests { // the fetch of the file has taken the slot
+		resp := r.send(fmt.Sprintf(head, origin.URL) + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+		if resp.StatusCode != http.StatusTooManyRequests { // the fetch of robots.txt has taken the slot
 			t.Errorf("%s: %s", head, resp.Status)
 		}
 	}
 }
 
-func TestClientsBrokenUploadIsNotTheOriginsFault(t *testing.T) {
+func TestBrokenUploadIsAClientError(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
-	resp := start(t, setup{}).say("POST " + origin.URL + "/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+	resp := start(t, setup{}).send("POST " + origin.URL + "/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
 	if resp.StatusCode != 400 {
 		t.Errorf("%s", resp.Status)
 	}
@@ -212,7 +213,7 @@ func TestPlainHTTPToAPassThroughHostIsChecked(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.80:80")
 	if err != nil {
-		t.Skip("port 80, which alone tells plain HTTP in a tunnel that is passed through, cannot be had: ", err)
+		t.Skip("cannot listen on port 80, the only port where a passed-through tunnel may carry plain HTTP: ", err)
 	}
 	origin := way{}.serveOn(t, l, rules, hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})
@@ -243,12 +244,12 @@ func TestUnreachableOriginBacksOff(t *testing.T) {
 			conns.Add(1)
 		}
 	}
-	origin.StartTLS() // with a certificate that the proxy does not trust
+	origin.StartTLS() // with a certificate the proxy does not trust
 	defer origin.Close()
 	r := start(t, setup{})
 	target := origin.Listener.Addr().String()
 	for range 5 {
-		resp := r.say("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp := r.send("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n")
 		if after, _ := strconv.Atoi(resp.Header.Get("Retry-After")); resp.StatusCode != 502 || after < 25 || after > 30 {
 			t.Errorf("%s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
 		}

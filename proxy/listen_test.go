@@ -22,8 +22,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// knock opens a connection and asks for a page by it; nil without an answer.
-func (r *rig) knock(address string) (net.Conn, *http.Response) {
+// connectAndGet opens a connection and requests address on it. The response is nil if there is none.
+func (r *rig) connectAndGet(address string) (net.Conn, *http.Response) {
 	r.t.Helper()
 	c, br := r.dial()
 	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", address)
@@ -37,50 +37,50 @@ func (r *rig) knock(address string) (net.Conn, *http.Response) {
 
 func TestConnectionsOfOneClient(t *testing.T) {
 	t.Parallel()
-	const most, told = 3, 16
+	const most, answered = 3, 16
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsPerClient = most }})
-	first, _ := r.knock(origin.URL)
+	first, _ := r.connectAndGet(origin.URL)
 	for range most - 1 {
-		if _, resp := r.knock(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("one of %d: %v", most, resp)
+		if _, resp := r.connectAndGet(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("within the limit of %d: %v", most, resp)
 		}
 	}
-	over, resp := r.knock(origin.URL)
+	over, resp := r.connectAndGet(origin.URL)
 	if resp == nil || resp.StatusCode != http.StatusTooManyRequests || !resp.Close || resp.Header.Get("Retry-After") == "" ||
 		!strings.HasPrefix(resp.Header.Get("Proxy-Status"), "robotsproxy; error=connection_limit_reached") {
-		t.Fatalf("one more: %v", resp)
+		t.Fatalf("over the limit: %v", resp)
 	}
 	if rec := r.records.of(t, policy.ReasonLimit); !rec.Blocked() || rec.Status != http.StatusTooManyRequests {
 		t.Errorf("record: %+v", rec)
 	}
 	if _, err := over.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the connection that is one too many stays: %v", err)
+		t.Errorf("the excess connection stays open: %v", err)
 	}
-	// Those that are over do not stay to be told, however many there are.
-	silent := make([]net.Conn, told)
+	// The proxy keeps a limited number of excess connections open to answer them.
+	silent := make([]net.Conn, answered)
 	for i := range silent {
 		silent[i], _ = r.dial()
 		silent[i].Write([]byte("G"))
 	}
 	if c, _ := r.dial(); !closesSilently(c) {
-		t.Error("there is no end to those that are told")
+		t.Error("too many excess connections are answered")
 	}
 	if n := len(origin.paths()); n != 1+most {
 		t.Errorf("%d requests arrived, want robots.txt and %d", n, most)
 	}
-	// A place that is given up is another's, once the proxy has noticed.
+	// A closed connection frees its slot for another client once the proxy has noticed.
 	for _, c := range append(silent, first) {
 		c.Close()
 	}
-	testkit.Eventually(t, "another connection is let in", func() bool {
-		c, resp := r.knock(origin.URL)
+	testkit.Eventually(t, "another connection is accepted", func() bool {
+		c, resp := r.connectAndGet(origin.URL)
 		c.Close()
 		return resp != nil && resp.StatusCode == http.StatusOK
 	})
 }
 
-// closesSilently says whether the other side closes a connection without a word.
+// closesSilently reports whether the other side closes a connection without sending anything.
 func closesSilently(c net.Conn) bool {
 	n, err := c.Read(make([]byte, 1))
 	return n == 0 && err != nil && !isTimeout(err)
@@ -93,22 +93,22 @@ func TestConnectionsOfAll(t *testing.T) {
 	r := start(t, setup{change: func(o *proxy.Options) {
 		o.MaxConns, o.Log = 2, slog.New(slog.NewTextHandler(said, nil))
 	}})
-	first, _ := r.knock(origin.URL)
-	r.knock(origin.URL)
+	first, _ := r.connectAndGet(origin.URL)
+	r.connectAndGet(origin.URL)
 	third, br := r.dial()
 	fmt.Fprintf(third, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
-	testkit.Eventually(t, "it is said", func() bool { return said.has("as many connections are open as are taken") })
+	testkit.Eventually(t, "the limit is logged", func() bool { return said.has("as many connections are open as are taken") })
 	if n := len(origin.paths()); n != 3 {
 		t.Fatalf("%d requests arrived, want robots.txt and two", n)
 	}
 	first.Close()
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Errorf("the one that waited: %v %v", resp, err)
+		t.Errorf("the waiting connection: %v %v", resp, err)
 	}
 }
 
-// lines is a log.
+// lines is a log buffer.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -126,13 +126,13 @@ func (l *lines) has(s string) bool {
 	return strings.Contains(l.text.String(), s)
 }
 
-// A failing listener is one of a process that may open no more files.
-type failing struct {
+// emfileListener fails as if the process had no file descriptors left.
+type emfileListener struct {
 	net.Listener
-	left chan struct{} // a failure for each
+	left chan struct{} // one value per failure
 }
 
-func (l failing) Accept() (net.Conn, error) {
+func (l emfileListener) Accept() (net.Conn, error) {
 	select {
 	case <-l.left:
 		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
@@ -141,7 +141,7 @@ func (l failing) Accept() (net.Conn, error) {
 	}
 }
 
-func TestNoMoreFilesIsSurvivedAndSaid(t *testing.T) {
+func TestFileDescriptorsExhausted(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", hello)
 	said := &lines{}
@@ -150,21 +150,21 @@ func TestNoMoreFilesIsSurvivedAndSaid(t *testing.T) {
 		short <- struct{}{}
 	}
 	r := start(t, setup{
-		listen: func(l net.Listener) net.Listener { return failing{l, short} },
+		listen: func(l net.Listener) net.Listener { return emfileListener{l, short} },
 		change: func(o *proxy.Options) { o.Log = slog.New(slog.NewTextHandler(said, nil)) },
 	})
-	if _, resp := r.knock(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
+	if _, resp := r.connectAndGet(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %v", resp)
 	}
 	if s := r.handler.Stats(); s.Failed != uint64(cap(short)) || s.Conns.Total != 1 {
 		t.Errorf("counted: %+v", s)
 	}
 	if !said.has("connections cannot be taken at present") || !said.has("too many open files") {
-		t.Errorf("said: %s", said.text.String())
+		t.Errorf("log: %s", said.text.String())
 	}
 }
 
-// RFC 9113 3.3: HTTP/2 with prior knowledge, inside a tunnel in the clear.
+// RFC 9113 3.3: HTTP/2 with prior knowledge inside a plain tunnel.
 func TestHTTP2InTheClearInsideATunnel(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
@@ -189,7 +189,7 @@ func TestHTTP2InTheClearInsideATunnel(t *testing.T) {
 	}
 }
 
-// A tunnel that stays closed, in a stream of HTTP/2.
+// TestPassThroughTunnelInAStream checks a passed-through tunnel in an HTTP/2 stream.
 func TestPassThroughTunnelInAStream(t *testing.T) {
 	t.Parallel()
 	origin := way{tls: true}.serve(t, "User-agent: *\nDisallow: /x", hello)
@@ -206,20 +206,20 @@ func TestPassThroughTunnelInAStream(t *testing.T) {
 	}
 }
 
-// A refused CONNECT of a stream is an answer like any other.
-func TestStreamIsRefused(t *testing.T) {
+// TestConnectInAStreamIsRefused checks that a refused CONNECT in a stream gets a normal response.
+func TestConnectInAStreamIsRefused(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
-	_, err := r.streamTo(r.speaking2(), "127.0.0.1:22")
+	_, err := r.streamTo(r.http2Transport(), "127.0.0.1:22")
 	if err == nil || !strings.Contains(err.Error(), "403") || !strings.Contains(err.Error(), "destination_ip_prohibited") {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestConnectionThatSaysNothingIsBounded(t *testing.T) {
+func TestSilentConnectionIsClosed(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
-	const limit = 2 * time.Second // in which a request has to arrive as well
+	const limit = 2 * time.Second // a request has to arrive within it as well
 	r := start(t, setup{change: func(o *proxy.Options) { o.HeadTimeout = limit }})
 	origin := serve(t, false, "", hello)
 	silent, _ := r.dial()
@@ -237,8 +237,9 @@ func TestConnectionThatSaysNothingIsBounded(t *testing.T) {
 	}
 }
 
-// What net/http cannot read is answered as all else is, at once, and recorded.
-func TestWhatIsNotHTTP(t *testing.T) {
+// TestMalformedRequests checks that a request that net/http cannot parse is refused immediately, like
+// any other, and recorded.
+func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", hello)
 	plain := serve(t, false, "", hello)
@@ -251,7 +252,7 @@ func TestWhatIsNotHTTP(t *testing.T) {
 					c := r.tunnel(origin.host())
 					return c, bufio.NewReader(c)
 				}
-				within["in a tunnel in the clear"] = func() (net.Conn, *bufio.Reader) { return r.tunnelInTheClear(plain.host()) }
+				within["in a tunnel in the clear"] = func() (net.Conn, *bufio.Reader) { return r.plainTunnel(plain.host()) }
 			}
 			n := 0
 			for where, dial := range within {
@@ -292,8 +293,8 @@ func TestWhatIsNotHTTP(t *testing.T) {
 	}
 }
 
-// A request that comes byte by byte is no other.
-func TestRequestOctetByOctet(t *testing.T) {
+// TestRequestByteByByte checks that a request may arrive byte by byte.
+func TestRequestByteByByte(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
 	origin := serve(t, false, "", hello)
@@ -306,8 +307,8 @@ func TestRequestOctetByOctet(t *testing.T) {
 	}
 }
 
-// Whatever an origin's body looks like, it passes.
-func TestBodyThatLooksLikeAnAnswer(t *testing.T) {
+// TestBodyThatLooksLikeAResponse checks that bodies pass unchanged, whatever they contain.
+func TestBodyThatLooksLikeAResponse(t *testing.T) {
 	t.Parallel()
 	const text = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) {
@@ -319,14 +320,15 @@ func TestBodyThatLooksLikeAnAnswer(t *testing.T) {
 	})
 	r := start(t, setup{})
 	c := r.client(false)
-	for range 2 { // the second by a kept connection
+	for range 2 { // the second on a persistent connection
 		if _, body, err := get(c, origin.URL+"/"); err != nil || body != text+text {
 			t.Errorf("%q %v", body, err)
 		}
 	}
 }
 
-// A client is counted by its name, wherever its connections come from.
+// TestConnectionsOfANamedClient checks that connections are counted by client name, whatever their
+// address.
 func TestConnectionsOfANamedClient(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", hello)
@@ -334,31 +336,31 @@ func TestConnectionsOfANamedClient(t *testing.T) {
 		clients: []policy.Client{{Name: "lab-a", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}},
 		change:  func(o *proxy.Options) { o.MaxConnsPerClient = 2 },
 	})
-	first, _ := r.knock(origin.URL)
-	r.knock(origin.URL)
-	if _, resp := r.knock(origin.URL); resp == nil || resp.StatusCode != http.StatusTooManyRequests {
-		t.Fatalf("one more: %v", resp)
+	first, _ := r.connectAndGet(origin.URL)
+	r.connectAndGet(origin.URL)
+	if _, resp := r.connectAndGet(origin.URL); resp == nil || resp.StatusCode != http.StatusTooManyRequests {
+		t.Fatalf("over the limit: %v", resp)
 	}
 	if rec := r.records.of(t, policy.ReasonLimit); rec.Request.Client != "lab-a" {
 		t.Errorf("record: %+v", rec)
 	}
 	first.Close()
-	testkit.Eventually(t, "another connection is let in", func() bool {
-		_, resp := r.knock(origin.URL)
+	testkit.Eventually(t, "another connection is accepted", func() bool {
+		_, resp := r.connectAndGet(origin.URL)
 		return resp != nil && resp.StatusCode == http.StatusOK
 	})
 }
 
-// A client that has not been told of the TLS is told, and what fails before
-// anything was asked leaves no record.
-func TestHandshakesThatFail(t *testing.T) {
+// TestFailedHandshakes checks that a client that speaks plain HTTP to a TLS port gets an explanation,
+// and that a handshake that fails before a request leaves no record.
+func TestFailedHandshakes(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{front: overTLS})
 	distrusts, err := net.Dial("tcp", r.url.Host)
 	testkit.Must(t, err)
 	defer distrusts.Close()
 	if err := tls.Client(distrusts, &tls.Config{ServerName: "example.com"}).Handshake(); err == nil {
-		t.Fatal("a certificate of nobody's is trusted")
+		t.Fatal("an untrusted certificate is accepted")
 	}
 	clear, err := net.Dial("tcp", r.url.Host)
 	testkit.Must(t, err)

@@ -11,8 +11,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestLongURL: a URL over limits.url is refused with 414, whichever way it comes,
-// and recorded in part; one of just that length passes.
+// TestLongURL checks that a URL longer than limits.url is refused with 414 and truncated in the
+// record, and that a URL of exactly that length passes.
 func TestLongURL(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -39,7 +39,7 @@ func TestLongURL(t *testing.T) {
 	}
 }
 
-// TestLongURLAsConfigured: limits.url may be up to 64 KiB.
+// TestLongURLAsConfigured checks that limits.url may be as high as 64 KiB.
 func TestLongURLAsConfigured(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {

@@ -28,7 +28,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestShortOfMemory: where nothing is left, new work is refused, and says so.
+// TestShortOfMemory checks that new work is refused, with an explanation, when the memory budget is
+// used up.
 func TestShortOfMemory(t *testing.T) {
 	for _, way := range []way{ways[0], ways[7]} {
 		t.Run(way.name, func(t *testing.T) {
@@ -48,12 +49,12 @@ func TestShortOfMemory(t *testing.T) {
 			if resp := ask(); resp.StatusCode != http.StatusOK {
 				t.Fatalf("with memory: %s", resp.Status)
 			}
-			budget.SetLimit(1) // less than the test takes itself
+			budget.SetLimit(1) // less than the test itself uses
 			resp := ask()
 			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(resp.Header.Get("Proxy-Status"), "limit") {
 				t.Errorf("without memory: %s, %v", resp.Status, resp.Header)
 			}
-			if resp.ProtoMajor == 2 && resp.ContentLength != 0 { // a client that reads nothing would hold the stream
+			if resp.ProtoMajor == 2 && resp.ContentLength != 0 { // a client that does not read would keep the stream open
 				t.Errorf("HTTP/2: a refusal of %d bytes", resp.ContentLength)
 			}
 			if rec := r.records.of(t, policy.ReasonLimit); rec.Status != http.StatusServiceUnavailable || rec.Decision.Verdict != policy.Refuse {
@@ -70,10 +71,10 @@ func TestShortOfMemory(t *testing.T) {
 	}
 }
 
-// TestBodiesAheadAreBounded: bodies that wait take no more than their part of the memory's budget, of
-// which one client has half at the most. A request whose body finds no room there waits all the same,
-// and arrives whole.
-func TestBodiesAheadAreBounded(t *testing.T) {
+// TestBodiesReadAheadAreBounded checks that bodies of waiting requests stay within their part of the
+// memory budget, of which one client gets at most half. A request whose body is not read ahead still
+// waits and arrives whole.
+func TestBodiesReadAheadAreBounded(t *testing.T) {
 	const n, size = 8, 32 << 10
 	body := bytes.Repeat([]byte("b"), size)
 	way, goOn := ways[7], make(chan struct{}) // many requests on one connection
@@ -104,9 +105,9 @@ func TestBodiesAheadAreBounded(t *testing.T) {
 			answered <- err
 		}()
 	}
-	testkit.Eventually(t, "all others wait", func() bool { return r.pacer.Stats().Waiting == n-1 })
+	testkit.Eventually(t, "all other requests wait", func() bool { return r.pacer.Stats().Waiting == n-1 })
 	if s := r.handler.Stats().Memory; s.Bodies != 2*size || s.Unread != n-2 {
-		t.Errorf("%d bytes of bodies are read ahead, %d bodies are not; want %d and %d", s.Bodies, s.Unread, 2*size, n-2)
+		t.Errorf("%d bytes of bodies read ahead, %d bodies not read; want %d and %d", s.Bodies, s.Unread, 2*size, n-2)
 	}
 	close(goOn)
 	for range n {
@@ -117,13 +118,13 @@ func TestBodiesAheadAreBounded(t *testing.T) {
 	testkit.Eventually(t, "no body is held", func() bool { return r.handler.Stats().Memory.Bodies == 0 })
 }
 
-// large is a Fetcher of files of 400 KiB, and knows those that are still in memory.
-type large struct {
+// largeFiles is a Fetcher of 400 KiB files that counts the files still in memory.
+type largeFiles struct {
 	mu     sync.Mutex
 	bodies []weak.Pointer[byte]
 }
 
-func (l *large) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
+func (l *largeFiles) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	body := []byte("User-agent: *\nAllow: /page\n" + strings.Repeat("Disallow: /private*x\n", 20_000))
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,8 +132,8 @@ func (l *large) Fetch(_ context.Context, r fetch.Request) *fetch.Result {
 	return &fetch.Result{URL: r.Origin.RobotsURL(), Status: http.StatusOK, Body: body, MaxAge: -1, Connected: true, Fetched: time.Now()}
 }
 
-// held gives how many bodies are in memory.
-func (l *large) held() (n int) {
+// held returns how many bodies are in memory.
+func (l *largeFiles) held() (n int) {
 	runtime.GC()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,15 +145,15 @@ func (l *large) held() (n int) {
 	return n
 }
 
-// judgingBy has the engine go by the files of f, none of which stays in the cache.
-func judgingBy(t *testing.T, f cache.Fetcher) func(*policy.Options) {
+// withoutCache makes the engine use files of f without caching them.
+func withoutCache(t *testing.T, f cache.Fetcher) func(*policy.Options) {
 	robotsCache, err := cache.New(cache.Options{Fetcher: f, MaxBytes: 1})
 	testkit.Must(t, err)
 	return func(o *policy.Options) { o.Cache = robotsCache }
 }
 
-// TestWaitingHoldsNoRobotsTxt: neither a request that waits nor one whose answer streams keeps the file
-// in memory that it was judged by.
+// TestWaitingHoldsNoRobotsTxt checks that neither a waiting request nor a streaming response keeps the
+// robots.txt of its decision in memory.
 func TestWaitingHoldsNoRobotsTxt(t *testing.T) {
 	goOn := make(chan struct{})
 	defer close(goOn)
@@ -160,9 +161,9 @@ func TestWaitingHoldsNoRobotsTxt(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-goOn
 	})
-	files := new(large)
+	files := new(largeFiles)
 	r := start(t, setup{
-		policyOptions: judgingBy(t, files),
+		policyOptions: withoutCache(t, files),
 		limits:        pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 10},
 	})
 	streaming, answer := r.dial()
@@ -178,17 +179,18 @@ func TestWaitingHoldsNoRobotsTxt(t *testing.T) {
 	}
 }
 
-// TestCopiesAreCounted: a copy of robots.txt that is being sent counts against its client's share.
-func TestCopiesAreCounted(t *testing.T) {
+// TestRobotsTxtInTransferIsCounted checks that a cached robots.txt being sent counts against the
+// client's share of memory.
+func TestRobotsTxtInTransferIsCounted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		limit int64 // bytes
 		want  int
 	}{{4 << 20, http.StatusOK}, {256 << 10, http.StatusServiceUnavailable}} {
-		r := start(t, setup{policyOptions: judgingBy(t, new(large)), change: func(o *proxy.Options) {
+		r := start(t, setup{policyOptions: withoutCache(t, new(largeFiles)), change: func(o *proxy.Options) {
 			o.Memory = memory.New(memory.Options{Limit: c.limit, InUse: func() int64 { return 0 }})
 		}})
-		if resp := r.say("GET http://127.0.0.1:8080/robots.txt HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != c.want {
+		if resp := r.send("GET http://127.0.0.1:8080/robots.txt HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != c.want {
 			t.Errorf("with a limit of %d bytes: %s", c.limit, resp.Status)
 		}
 		if rec := r.records.last(t, 1); c.want == http.StatusServiceUnavailable && (rec.Cached || rec.Decision.Ruling.Result != nil) {
@@ -197,8 +199,8 @@ func TestCopiesAreCounted(t *testing.T) {
 	}
 }
 
-// TestOneAddressHoldsHalf: the connections of one address take half of the memory at most, whatever they
-// ask. A few more would be answered, the others are closed, and another address is served.
+// TestOneAddressHoldsHalf checks that the connections of one address use at most half of the memory. A
+// few excess connections stay open for a response, the rest are closed, and another address is served.
 func TestOneAddressHoldsHalf(t *testing.T) {
 	t.Parallel()
 	const most, answered, each = 20, 16, 32 << 10
@@ -211,22 +213,23 @@ func TestOneAddressHoldsHalf(t *testing.T) {
 		testkit.Must(t, err)
 		defer conn.Close()
 	}
-	testkit.Eventually(t, "the others are closed", func() bool { return r.handler.Stats().Memory.Closed == answered+10 })
+	testkit.Eventually(t, "the rest are closed", func() bool { return r.handler.Stats().Memory.Closed == answered+10 })
 	if s := r.handler.Stats(); s.Conns.Open != most+answered || s.Memory.Held != most*each {
 		t.Errorf("%d connections are open, and count for %d bytes", s.Conns.Open, s.Memory.Held)
 	}
-	if resp := r.say("GET " + origin.URL + "/page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); resp.StatusCode != http.StatusOK {
+	if resp := r.send("GET " + origin.URL + "/page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); resp.StatusCode != http.StatusOK {
 		t.Errorf("another address gets %s", resp.Status)
 	}
 }
 
-// TestLongHeadsAreCounted: a head that the client's share of memory has no room for is not read on.
+// TestLongHeadsAreCounted checks that the proxy stops reading a head that exceeds the client's share
+// of memory.
 func TestLongHeadsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{change: func(o *proxy.Options) {
 		o.Memory = memory.New(memory.Options{Limit: 192 << 10, InUse: func() int64 { return 0 }})
 	}})
-	resp := r.say("GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 20<<10))
+	resp := r.send("GET http://127.0.0.1/ HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 20<<10))
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%s, %v", resp.Status, resp.Header)
 	}
@@ -238,7 +241,7 @@ func TestLongHeadsAreCounted(t *testing.T) {
 	testkit.Must(t, err)
 	frame := "\x00\x40\x00\x09\x00\x00\x00\x00\x01" + strings.Repeat("x", 16<<10)
 	for _, part := range []string{"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82", frame, frame} {
-		io.WriteString(conn, part) // the last one may fail
+		io.WriteString(conn, part) // the last write may fail
 	}
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("HTTP/2: the connection is not closed")
@@ -249,14 +252,14 @@ func TestLongHeadsAreCounted(t *testing.T) {
 	}
 }
 
-// TestFieldsOfARequestAreBounded: a head within 64 KiB of very many lines is refused.
+// TestFieldsOfARequestAreBounded checks that a head under 64 KiB with too many fields is refused.
 func TestFieldsOfARequestAreBounded(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "page") })
 	r := start(t, setup{})
 	for _, c := range []struct{ fields, want int }{{900, http.StatusOK}, {2000, http.StatusRequestHeaderFieldsTooLarge}} {
 		head := "POST " + origin.URL + "/page HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a: b\r\n", c.fields) + "Content-Length: 5000\r\n\r\n"
-		if resp := r.say(head + strings.Repeat("\n", 5000)); resp.StatusCode != c.want {
+		if resp := r.send(head + strings.Repeat("\n", 5000)); resp.StatusCode != c.want {
 			t.Errorf("%d fields: %s", c.fields, resp.Status)
 		}
 	}

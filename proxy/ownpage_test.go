@@ -16,7 +16,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// guided has the proxy answer who asks itself.
+// guided makes the proxy serve its own page.
 func guided(t *testing.T) func(*proxy.Options) {
 	return func(o *proxy.Options) {
 		page, err := guide.New(guide.Options{CAPEM: o.Authority.CertPEM, Ready: func() error { return nil }, Version: "test"})
@@ -25,7 +25,7 @@ func guided(t *testing.T) func(*proxy.Options) {
 	}
 }
 
-// none fails where a record was written.
+// none fails the test if a record was written.
 func (r *records) none(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
@@ -35,13 +35,13 @@ func (r *records) none(t *testing.T) {
 	}
 }
 
-// SELF in a request stands for the proxy's own address, PORT for its port.
+// toSelf replaces SELF with the proxy's own address and PORT with its port.
 func (r *rig) toSelf(raw string) string {
 	_, port, _ := net.SplitHostPort(r.url.Host)
 	return strings.NewReplacer("SELF", r.url.Host, "PORT", port).Replace(raw)
 }
 
-// Who asks the proxy itself is answered, and leaves no record.
+// TestOwnPage checks that requests to the proxy itself get the page and leave no record.
 func TestOwnPage(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{change: guided(t)})
@@ -51,7 +51,7 @@ func TestOwnPage(t *testing.T) {
 		{"HTTP/1.0 without Host", "GET / HTTP/1.0\r\n\r\n", "http://SELF/ca.pem"},
 		{"an empty Host", "GET / HTTP/1.1\r\nHost: \r\n\r\n", "http://SELF/ca.pem"},
 		{"by localhost", "GET /proxy.pac HTTP/1.1\r\nHost: localhost:PORT\r\n\r\n", `"PROXY localhost:PORT"`},
-		{"by localhost through a port of another", "GET /proxy.pac HTTP/1.1\r\nHost: localhost:1234\r\n\r\n", `"PROXY localhost:1234"`},
+		{"by localhost through a forwarded port", "GET /proxy.pac HTTP/1.1\r\nHost: localhost:1234\r\n\r\n", `"PROXY localhost:1234"`},
 		{"by another address", "GET /proxy.pac HTTP/1.1\r\nHost: 192.0.2.1:1234\r\n\r\n", `"PROXY 192.0.2.1:1234"`},
 		{"absolute form (RFC 9112 3.2.2)", "GET http://SELF/proxy.pac HTTP/1.1\r\nHost: other.test\r\n\r\n", `"PROXY SELF"`},
 		{"absolute form, in capitals", "GET HTTP://SELF/robots.txt HTTP/1.1\r\nHost: SELF\r\n\r\n", "Disallow: /"},
@@ -59,10 +59,10 @@ func TestOwnPage(t *testing.T) {
 		{"absolute form by a mapped address", "GET http://[::ffff:127.0.0.1]:PORT/robots.txt HTTP/1.1\r\nHost: x\r\n\r\n", "Disallow: /"},
 		{"for a browser", "GET / HTTP/1.1\r\nHost: SELF\r\nAccept: text/html\r\n\r\n", "<!DOCTYPE html>"},
 		{"the certificate", "GET /ca.pem HTTP/1.1\r\nHost: SELF\r\n\r\n", "-----BEGIN CERTIFICATE-----"},
-		{"that was here before", "GET / HTTP/1.1\r\nHost: SELF\r\nVia: 1.1 robotsproxy-00000000\r\n\r\n", "this is a proxy"},
+		{"with our Via", "GET / HTTP/1.1\r\nHost: SELF\r\nVia: 1.1 robotsproxy-00000000\r\n\r\n", "this is a proxy"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			resp := r.say(r.toSelf(c.request))
+			resp := r.send(r.toSelf(c.request))
 			body, err := io.ReadAll(resp.Body)
 			testkit.Must(t, err)
 			if want := r.toSelf(c.want); resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
@@ -73,16 +73,16 @@ func TestOwnPage(t *testing.T) {
 			}
 		})
 	}
-	if resp := r.say(r.toSelf("HEAD / HTTP/1.1\r\nHost: SELF\r\nConnection: close\r\n\r\n")); resp.StatusCode != http.StatusOK || resp.ContentLength < 100 {
+	if resp := r.send(r.toSelf("HEAD / HTTP/1.1\r\nHost: SELF\r\nConnection: close\r\n\r\n")); resp.StatusCode != http.StatusOK || resp.ContentLength < 100 {
 		t.Errorf("HEAD: %v", resp)
 	}
-	if resp := r.say(r.toSelf("GET /favicon.ico HTTP/1.1\r\nHost: SELF\r\n\r\n")); resp.StatusCode != http.StatusNotFound {
+	if resp := r.send(r.toSelf("GET /favicon.ico HTTP/1.1\r\nHost: SELF\r\n\r\n")); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("favicon: %v", resp)
 	}
 	r.records.none(t)
 }
 
-// What only looks like it is refused as ever, and recorded.
+// TestNotTheOwnPage checks that similar requests are refused and recorded as usual.
 func TestNotTheOwnPage(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{change: guided(t), private: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
@@ -90,39 +90,39 @@ func TestNotTheOwnPage(t *testing.T) {
 		name, request string
 		status        int
 		reason        policy.Reason
-		told          bool // where the page is
+		told          bool // the response links to the page
 	}{
 		{"another path", "GET /a HTTP/1.1\r\nHost: SELF\r\n\r\n", 400, policy.ReasonMalformed, true},
-		{"a path that leads to one", "GET /x/../ca.pem HTTP/1.1\r\nHost: SELF\r\n\r\n", 400, policy.ReasonMalformed, true},
+		{"a path that resolves to a page", "GET /x/../ca.pem HTTP/1.1\r\nHost: SELF\r\n\r\n", 400, policy.ReasonMalformed, true},
 		{"two slashes", "GET //ca.pem HTTP/1.1\r\nHost: SELF\r\n\r\n", 400, policy.ReasonMalformed, true},
 		{"a fragment", "GET /#a HTTP/1.1\r\nHost: SELF\r\n\r\n", 400, policy.ReasonMalformed, false},
 		{"another method", "POST / HTTP/1.1\r\nHost: SELF\r\nContent-Length: 0\r\n\r\n", 400, policy.ReasonMalformed, true},
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: SELF\r\n\r\n", 400, policy.ReasonMalformed, false},
 		{"a body", "GET / HTTP/1.1\r\nHost: SELF\r\nContent-Length: 1\r\n\r\nx", 400, policy.ReasonMalformed, true},
 		{"a body in chunks", "GET / HTTP/1.1\r\nHost: SELF\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, policy.ReasonMalformed, true},
-		{"a site that was led here", "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n", 400, policy.ReasonMalformed, true},
+		{"a site that resolves to the proxy", "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n", 400, policy.ReasonMalformed, true},
 		{"its robots.txt", "GET /robots.txt HTTP/1.1\r\nHost: example.com\r\n\r\n", 400, policy.ReasonMalformed, true},
-		{"a name that was made to lead to loopback", "GET / HTTP/1.1\r\nHost: evil.test:PORT\r\n\r\n", 400, policy.ReasonMalformed, true},
-		{"one that looks like localhost", "GET / HTTP/1.1\r\nHost: localhost.evil.test:PORT\r\n\r\n", 400, policy.ReasonMalformed, true},
-		{"a name that browsers take", "GET / HTTP/1.1\r\nHost: a!b.evil.test:PORT\r\n\r\n", 400, policy.ReasonMalformed, true},
+		{"a foreign name that resolves to loopback", "GET / HTTP/1.1\r\nHost: evil.test:PORT\r\n\r\n", 400, policy.ReasonMalformed, true},
+		{"a name that starts with localhost", "GET / HTTP/1.1\r\nHost: localhost.evil.test:PORT\r\n\r\n", 400, policy.ReasonMalformed, true},
+		{"an invalid name that browsers accept", "GET / HTTP/1.1\r\nHost: a!b.evil.test:PORT\r\n\r\n", 400, policy.ReasonMalformed, true},
 		{"our address, another path", "GET http://SELF/a HTTP/1.1\r\nHost: SELF\r\n\r\n", 403, policy.ReasonAddress, true},
 		{"our address by https", "GET https://SELF/ HTTP/1.1\r\nHost: SELF\r\n\r\n", 403, policy.ReasonAddress, true},
 		{"our address, with a password", "GET http://u:p@SELF/ HTTP/1.1\r\nHost: SELF\r\n\r\n", 400, policy.ReasonMalformed, false},
 		{"our address by ftp", "GET ftp://SELF/robots.txt HTTP/1.1\r\nHost: SELF\r\n\r\n", 403, policy.ReasonAddress, true},
 		{"another port", "GET http://127.0.0.1:1/ HTTP/1.1\r\nHost: x\r\n\r\n", 403, policy.ReasonPort, false},
-		{"another address of ours", "GET http://127.0.0.2:PORT/ HTTP/1.1\r\nHost: SELF\r\n\r\n", 403, policy.ReasonAddress, false},
+		{"another loopback address", "GET http://127.0.0.2:PORT/ HTTP/1.1\r\nHost: SELF\r\n\r\n", 403, policy.ReasonAddress, false},
 		{"a tunnel to it", "CONNECT SELF HTTP/1.1\r\nHost: SELF\r\n\r\n", 403, policy.ReasonAddress, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r.records.forget()
-			resp := r.say(r.toSelf(c.request))
+			resp := r.send(r.toSelf(c.request))
 			body, err := io.ReadAll(resp.Body)
 			testkit.Must(t, err)
 			if resp.StatusCode != c.status || strings.Contains(string(body), "this is a proxy, not") {
 				t.Errorf("%s\n%s", resp.Status, body)
 			}
 			if told := strings.Contains(string(body), "at its own address"); told != c.told {
-				t.Errorf("says where the page is: %t, want %t\n%s", told, c.told, body)
+				t.Errorf("links to the page: %t, want %t\n%s", told, c.told, body)
 			}
 			if rec := r.records.last(t, 1); rec.Decision.Reason != c.reason {
 				t.Errorf("recorded as %s", rec.Decision.Reason)
@@ -131,11 +131,11 @@ func TestNotTheOwnPage(t *testing.T) {
 	}
 }
 
-// Without a page all is as it was.
+// TestNoOwnPage checks that, without a page, such requests are malformed.
 func TestNoOwnPage(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
-	resp := r.say(r.toSelf("GET / HTTP/1.1\r\nHost: SELF\r\n\r\n"))
+	resp := r.send(r.toSelf("GET / HTTP/1.1\r\nHost: SELF\r\n\r\n"))
 	body, err := io.ReadAll(resp.Body)
 	testkit.Must(t, err)
 	if resp.StatusCode != http.StatusBadRequest || strings.Contains(string(body), "own address") {
@@ -143,7 +143,7 @@ func TestNoOwnPage(t *testing.T) {
 	}
 }
 
-// In a tunnel there is only the origin, also for the guide's paths.
+// TestOwnPageIsInNoTunnel checks that the page's paths lead to the origin inside a tunnel.
 func TestOwnPageIsInNoTunnel(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{false, true} {
@@ -153,7 +153,7 @@ func TestOwnPageIsInNoTunnel(t *testing.T) {
 		if secure {
 			c = r.tunnel(origin.host())
 		} else {
-			c, _ = r.tunnelInTheClear(origin.host())
+			c, _ = r.plainTunnel(origin.host())
 		}
 		_, err := io.WriteString(c, "GET /ca.pem HTTP/1.1\r\nHost: "+origin.host()+"\r\nConnection: close\r\n\r\n")
 		testkit.Must(t, err)
@@ -168,8 +168,9 @@ func TestOwnPageIsInNoTunnel(t *testing.T) {
 	}
 }
 
-// Whoever reaches the listener may read the page, but not by more connections than he may have.
-func TestOwnPageAsksNoPassword(t *testing.T) {
+// TestOwnPageNeedsNoLogin checks that every client may read the page without a password, within its
+// connection limit.
+func TestOwnPageNeedsNoLogin(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{
 		clients: []policy.Client{{Name: "lab-a", PasswordHash: "$2y$04$7qHcXGZ6hjF0.SYxYsFhiOQvFWSQyd1EhnKPhPmfvQuMsw3IrNUHC"}},
@@ -179,7 +180,7 @@ func TestOwnPageAsksNoPassword(t *testing.T) {
 		},
 	})
 	c, br := r.dial()
-	for range 2 { // a connection goes on
+	for range 2 { // the connection is persistent
 		_, err := io.WriteString(c, r.toSelf("GET / HTTP/1.1\r\nHost: SELF\r\n\r\n"))
 		testkit.Must(t, err)
 		resp, err := http.ReadResponse(br, nil)
@@ -189,13 +190,13 @@ func TestOwnPageAsksNoPassword(t *testing.T) {
 		}
 	}
 	r.records.none(t)
-	if resp := r.say(r.toSelf("GET / HTTP/1.1\r\nHost: SELF\r\n\r\n")); resp.StatusCode != http.StatusTooManyRequests {
-		t.Errorf("a second connection: %s", resp.Status)
+	if resp := r.send(r.toSelf("GET / HTTP/1.1\r\nHost: SELF\r\n\r\n")); resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("over the connection limit: %s", resp.Status)
 	}
 	r.records.last(t, 1)
 }
 
-// HTTP/2 with prior knowledge: :authority is the address that is meant (RFC 9113 8.3.1).
+// HTTP/2 with prior knowledge: :authority is the requested address (RFC 9113 8.3.1).
 func TestOwnPageByPriorKnowledge(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{change: guided(t), private: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
@@ -209,7 +210,7 @@ func TestOwnPageByPriorKnowledge(t *testing.T) {
 		{"http", "", "/", "400"},
 	} {
 		r.records.forget()
-		f := r.prior(t)
+		f := r.http2ByPriorKnowledge(t)
 		fields := []string{":method", "GET", ":scheme", c.scheme, ":path", c.path}
 		if c.authority != "" {
 			fields = append(fields, ":authority", r.toSelf(c.authority))
@@ -223,42 +224,42 @@ func TestOwnPageByPriorKnowledge(t *testing.T) {
 	}
 }
 
-// A port that speaks TLS has the page behind its TLS alone.
+// TestOwnPageOverTLS checks that a TLS port serves the page only over TLS.
 func TestOwnPageOverTLS(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{front: overTLS, change: guided(t)})
 	for _, request := range []string{
 		"GET / HTTP/1.1\r\nHost: SELF\r\n\r\n", "GET https://SELF/ HTTP/1.1\r\nHost: SELF\r\n\r\n", "GET http://SELF/ HTTP/1.1\r\nHost: SELF\r\n\r\n",
 	} {
-		if resp := r.say(r.toSelf(request)); resp.StatusCode != http.StatusOK {
+		if resp := r.send(r.toSelf(request)); resp.StatusCode != http.StatusOK {
 			t.Errorf("%q: %s", request, resp.Status)
 		}
 	}
 	r.records.none(t)
 }
 
-// On another address than loopback the proxy has whatever name it was given there; a
-// site's own name, without a port, is none.
+// TestNamesOfTheOwnPage checks that, on a non-loopback address, the page is served under any name with
+// the proxy's port, but not under a name without a port.
 func TestNamesOfTheOwnPage(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{change: guided(t), listen: func(l net.Listener) net.Listener { return remote{l} }})
 	for host, want := range map[string]int{
 		"proxy.example:8080": 200, "proxy.example": 400, "192.0.2.1": 200, "a!b:8080": 200, "localhost:8080": 200,
 	} {
-		if resp := r.say("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n"); resp.StatusCode != want {
+		if resp := r.send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n"); resp.StatusCode != want {
 			t.Errorf("%s: %s", host, resp.Status)
 		}
 	}
-	resp := r.say("GET http://192.0.2.1:8080/proxy.pac HTTP/1.1\r\nHost: x\r\n\r\n")
+	resp := r.send("GET http://192.0.2.1:8080/proxy.pac HTTP/1.1\r\nHost: x\r\n\r\n")
 	if body, _ := io.ReadAll(resp.Body); !strings.Contains(string(body), `"PROXY 192.0.2.1:8080"`) {
 		t.Errorf("%s %s", resp.Status, body)
 	}
-	if resp := r.say("GET http://localhost:8080/ HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode == http.StatusOK {
-		t.Error("localhost is taken for another machine's address")
+	if resp := r.send("GET http://localhost:8080/ HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode == http.StatusOK {
+		t.Error("localhost is accepted on a non-loopback address")
 	}
 }
 
-// remote has connections say that they came in at 192.0.2.1:8080.
+// remote reports 192.0.2.1:8080 as the local address of connections.
 type remote struct{ net.Listener }
 
 func (l remote) Accept() (net.Conn, error) {

@@ -21,23 +21,23 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// unhurried lets nobody wait, and holds up only those whom the host has asked to.
-var unhurried = pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9}
+// noPacing imposes no waits except back-off.
+var noPacing = pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9}
 
-// TestAHostThatAsksForAPauseGetsIt: the record of the answer says how long, and who
-// would have to wait too long is told.
-func TestAHostThatAsksForAPauseGetsIt(t *testing.T) {
+// TestRetryAfterBacksOff checks that the proxy honours the Retry-After of a host, records the
+// back-off, and refuses requests whose wait would be too long.
+func TestRetryAfterBacksOff(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, retryAfter string
 		status           int
-		least, most      time.Duration // of the pause
+		least, most      time.Duration // of the back-off
 	}{
 		{"429, in seconds", "30", http.StatusTooManyRequests, 29 * time.Second, 30 * time.Second},
 		{"503, a date", time.Now().Add(45 * time.Second).UTC().Format(http.TimeFormat), http.StatusServiceUnavailable, 20 * time.Second, 45 * time.Second},
-		{"longer than the most", "86400", http.StatusTooManyRequests, 59 * time.Minute, time.Hour},
-		{"none is named", "", http.StatusServiceUnavailable, 59 * time.Second, 75 * time.Second},
-		{"what cannot be read", "soon", http.StatusServiceUnavailable, 59 * time.Second, 75 * time.Second},
+		{"longer than the maximum", "86400", http.StatusTooManyRequests, 59 * time.Minute, time.Hour},
+		{"no Retry-After", "", http.StatusServiceUnavailable, 59 * time.Second, 75 * time.Second},
+		{"an unreadable Retry-After", "soon", http.StatusServiceUnavailable, 59 * time.Second, 75 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) {
@@ -46,12 +46,12 @@ func TestAHostThatAsksForAPauseGetsIt(t *testing.T) {
 				}
 				w.WriteHeader(c.status)
 			})
-			r := start(t, setup{limits: unhurried, change: func(o *proxy.Options) { o.BackOff = true }})
+			r := start(t, setup{limits: noPacing, change: func(o *proxy.Options) { o.BackOff = true }})
 			client := r.client(false)
 			asked := time.Now()
 			resp, _, err := get(client, origin.URL+"/1")
 			if err != nil || resp.StatusCode != c.status || resp.Header.Get("Retry-After") != c.retryAfter {
-				t.Fatalf("the origin's answer is not passed on: %v %v", resp, err)
+				t.Fatalf("the origin's response is not forwarded: %v %v", resp, err)
 			}
 			if rec := r.records.last(t, 1); rec.BackOff < c.least || rec.BackOff > c.most {
 				t.Errorf("the record says %v", rec.BackOff)
@@ -62,7 +62,7 @@ func TestAHostThatAsksForAPauseGetsIt(t *testing.T) {
 			left := c.least - time.Since(asked)
 			if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "is left alone for a while") ||
 				time.Duration(after)*time.Second < left || time.Duration(after)*time.Second > c.most+time.Second {
-				t.Errorf("who asks meanwhile: %s, Retry-After %d\n%s", resp.Status, after, body)
+				t.Errorf("during the back-off: %s, Retry-After %d\n%s", resp.Status, after, body)
 			}
 			if rec := r.records.last(t, 2); !rec.Blocked() || rec.Decision.Reason != policy.ReasonPace || rec.BackOff < left || rec.BackOff > c.most {
 				t.Errorf("its record: %+v", rec)
@@ -77,7 +77,7 @@ func TestAHostThatAsksForAPauseGetsIt(t *testing.T) {
 func TestBackOffCanBeTurnedOff(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-	r := start(t, setup{limits: unhurried})
+	r := start(t, setup{limits: noPacing})
 	client := r.client(false)
 	for i := range 2 {
 		if resp, _, err := get(client, origin.URL+"/"); err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Proxy-Status") != "" {
@@ -89,12 +89,13 @@ func TestBackOffCanBeTurnedOff(t *testing.T) {
 	}
 }
 
-// TestSlowAnswersAreInTheRecord: a request that was held up by them says so. An upload's time is the client's doing as well, and does not count.
+// TestSlowAnswersAreInTheRecord checks that a request slowed down by earlier slow responses is
+// recorded as slowed. The time of an upload depends on the client and does not count.
 func TestSlowAnswersAreInTheRecord(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	const slow = 2 * time.Second
-	const least = 1200 * time.Millisecond // it counts from when the write returned, which the origin may be ahead of
+	const least = 1200 * time.Millisecond // counted from the return of the write, which may lag behind the origin
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		if r.URL.Path != "/2" {
@@ -102,7 +103,7 @@ func TestSlowAnswersAreInTheRecord(t *testing.T) {
 		}
 		w.Header().Set("Content-Length", "0")
 	})
-	limits := unhurried
+	limits := noPacing
 	limits.Adapt, limits.MaxWait = true, time.Minute
 	r := start(t, setup{limits: limits})
 	client := r.client(false)
@@ -125,8 +126,8 @@ func TestSlowAnswersAreInTheRecord(t *testing.T) {
 	}
 }
 
-// heldSecond is an origin that does something with the second connection before it serves it,
-// and what arrives there. It keeps no connection.
+// heldSecond starts an origin that calls hold for its second connection before serving it. It closes
+// every connection after one request. arrived returns the requested paths.
 func heldSecond(t *testing.T, hold func(*tls.Conn)) (s *httptest.Server, arrived func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -156,11 +157,10 @@ func heldSecond(t *testing.T, hold func(*tls.Conn)) (s *httptest.Server, arrived
 	}
 }
 
-// TestAPauseThatBeginsDuringTheDial: who comes upon it with a new connection waits on
-// that, and goes by another where the origin has closed it meanwhile; or is refused,
-// and then nothing has gone out, whatever net/http does with the connection, and the
-// record says so.
-func TestAPauseThatBeginsDuringTheDial(t *testing.T) {
+// TestBackOffDuringTheDial checks a request whose host goes into back-off while the request connects.
+// It waits, and uses a new connection if the origin has closed the first; or it is refused, and then
+// nothing has been sent, whatever net/http does with the connection.
+func TestBackOffDuringTheDial(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, pause string
@@ -171,7 +171,7 @@ func TestAPauseThatBeginsDuringTheDial(t *testing.T) {
 		{"waited out", "2", http.StatusOK, policy.ReasonNoFile, []string{"/robots.txt", "/page"}},
 		{"too long", "600", http.StatusTooManyRequests, policy.ReasonPace, []string{"/robots.txt"}},
 	} {
-		for range 5 { // what net/http does with the connection is chance
+		for range 5 { // it varies what net/http does with the connection
 			t.Run(c.name, func(t *testing.T) {
 				if c.status == http.StatusOK {
 					testkit.Long(t, realClock)
@@ -187,13 +187,13 @@ func TestAPauseThatBeginsDuringTheDial(t *testing.T) {
 					close(dialling)
 					<-proceed
 					if c.status == http.StatusOK {
-						go func() { // the origin closes it during the wait
+						go func() { // the origin closes the connection during the wait
 							conn.Handshake()
 							conn.Close()
 						}()
 					}
 				})
-				limits := unhurried
+				limits := noPacing
 				limits.MaxWait = 10 * time.Second
 				r := start(t, setup{origins: []*httptest.Server{slow}, limits: limits, change: func(o *proxy.Options) { o.BackOff = true }})
 				answered := make(chan struct{})
@@ -202,15 +202,15 @@ func TestAPauseThatBeginsDuringTheDial(t *testing.T) {
 					get(r.client(false), busy.URL+"/busy")
 				}()
 				asked := make(chan *http.Response)
-				go func() { asked <- r.say("GET " + slow.URL + "/page HTTP/1.1\r\nHost: x\r\n\r\n") }()
+				go func() { asked <- r.send("GET " + slow.URL + "/page HTTP/1.1\r\nHost: x\r\n\r\n") }()
 				<-answered
-				r.records.last(t, 1) // busy's, so that the other is the second
+				r.records.last(t, 1) // of the busy request, so that the other record is the second
 				close(proceed)
 				if resp := <-asked; resp.StatusCode != c.status {
 					t.Errorf("%s, want %d", resp.Status, c.status)
 				}
 				if rec := r.records.last(t, 2); rec.Decision.Reason != c.reason || rec.Blocked() != (c.reason == policy.ReasonPace) || rec.BackOff == 0 {
-					t.Errorf("record: %v %s, left alone for %v, %v", rec.Decision.Verdict, rec.Decision.Reason, rec.BackOff, rec.Err)
+					t.Errorf("record: %v %s, back-off %v, %v", rec.Decision.Verdict, rec.Decision.Reason, rec.BackOff, rec.Err)
 				}
 				if got := arrived(); !slices.Equal(got, c.arrived) {
 					t.Errorf("arrived: %q", got)

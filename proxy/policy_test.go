@@ -20,14 +20,14 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// entries makes an engine with entries for hosts.
+// entries configures an engine with hosts entries.
 func entries(h ...policy.Host) func(*policy.Options) {
 	return func(o *policy.Options) { o.Hosts = h }
 }
 
 const closed = `they asked us to stay out ("ticket 7")`
 
-// watched is a site that counts the connections made to it.
+// watched starts a site that counts its connections.
 func watched(t *testing.T, way way) (*site, *atomic.Int64) {
 	var conns atomic.Int64
 	s := newSite(rules, hello)
@@ -46,8 +46,7 @@ func watched(t *testing.T, way way) (*site, *atomic.Int64) {
 	return s, &conns
 }
 
-// TestDeniedHost: whichever way it is asked for, nothing reaches it, and who asks
-// reads why.
+// TestDeniedHost checks that no request reaches a denied host and that the client gets the reason.
 func TestDeniedHost(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -73,13 +72,13 @@ func TestDeniedHost(t *testing.T) {
 				}
 			}
 			if n := conns.Load(); n != 0 {
-				t.Errorf("%d connections were made to it", n)
+				t.Errorf("%d connections to the denied host", n)
 			}
 		})
 	}
 }
 
-// An IPv4 address is the same in IPv6's clothes.
+// TestDeniedAddressInOtherSpellings checks that a denied IPv4 address is denied in its IPv6 forms.
 func TestDeniedAddressInOtherSpellings(t *testing.T) {
 	t.Parallel()
 	origin, conns := watched(t, ways[0])
@@ -87,18 +86,19 @@ func TestDeniedAddressInOtherSpellings(t *testing.T) {
 	r := start(t, setup{policyOptions: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
 	for _, host := range []string{"127.0.0.1", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:FFFF:127.0.0.1]"} {
 		for _, line := range []string{"GET http://" + host + ":" + port + "/page", "CONNECT " + host + ":" + port} {
-			resp := r.say(line + " HTTP/1.1\r\nHost: " + host + ":" + port + "\r\n\r\n")
+			resp := r.send(line + " HTTP/1.1\r\nHost: " + host + ":" + port + "\r\n\r\n")
 			if status := resp.Header.Get("Proxy-Status"); resp.StatusCode != 403 || !strings.Contains(status, "denied-host") {
 				t.Errorf("%s: %s, %s", line, resp.Status, status)
 			}
 		}
 	}
 	if n := conns.Load(); n != 0 {
-		t.Errorf("%d connections were made to it", n)
+		t.Errorf("%d connections to the denied host", n)
 	}
 }
 
-// A name is not even looked up, opened or not.
+// TestDeniedNameIsNotLookedUp checks that a denied name is not resolved, in an intercepted or
+// passed-through tunnel.
 func TestDeniedNameIsNotLookedUp(t *testing.T) {
 	t.Parallel()
 	for name, passThrough := range map[string]bool{"intercepted": false, "passed through": true} {
@@ -106,7 +106,7 @@ func TestDeniedNameIsNotLookedUp(t *testing.T) {
 			change:        func(o *proxy.Options) { o.PassThrough = func(string) bool { return passThrough } },
 			policyOptions: entries(policy.Host{Match: "*.invalid", Robots: policy.Deny, Reason: closed}),
 		})
-		resp := r.say("CONNECT nowhere.invalid:443 HTTP/1.1\r\nHost: nowhere.invalid:443\r\nAccept: application/json\r\n\r\n")
+		resp := r.send("CONNECT nowhere.invalid:443 HTTP/1.1\r\nHost: nowhere.invalid:443\r\nAccept: application/json\r\n\r\n")
 		var p map[string]any
 		testkit.Must(t, json.NewDecoder(resp.Body).Decode(&p))
 		if resp.StatusCode != 403 || p["reason"] != "denied-host" || p["entry"] != "*.invalid" || p["entry_reason"] != closed {
@@ -118,7 +118,7 @@ func TestDeniedNameIsNotLookedUp(t *testing.T) {
 	}
 }
 
-func TestDeniedHostWhileWatchedOnly(t *testing.T) {
+func TestDeniedHostInMonitorMode(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestDeniedHostWhileWatchedOnly(t *testing.T) {
 	}
 }
 
-// TestOverride: robots.txt is not asked, and the pace is kept all the same.
+// TestOverride checks that an override skips robots.txt but not pacing.
 func TestOverride(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -163,17 +163,17 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// TestIdentityRequired: who does not say who it is reaches nobody, and is told
-// what to send.
+// TestIdentityRequired checks that a client without an identity reaches no origin and is told what to
+// send.
 func TestIdentityRequired(t *testing.T) {
 	t.Parallel()
 	const contact = "Put a web or e-mail address into your User-Agent, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot), or send one as From."
 	for _, c := range []struct {
-		name, header, from string // from: the configuration's
+		name, header, from string // from is the configured contact
 		status             int
 		advice             string
 	}{
-		{"nobody", "", "", 403, "Send a User-Agent of your own, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot)"},
+		{"no identity", "", "", 403, "Send a User-Agent of your own, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot)"},
 		{"a token alone", "User-Agent: FooBot/1.0\r\n", "", 403, contact},
 		{"a contact in User-Agent", "User-Agent: FooBot/1.0 (+https://foo.example)\r\n", "", 200, ""},
 		{"a contact in From", "User-Agent: FooBot/1.0\r\nFrom: me@foo.example\r\n", "", 200, ""},
@@ -190,14 +190,14 @@ func TestIdentityRequired(t *testing.T) {
 			for i, line := range []string{"GET " + origin.URL + "/page", "GET " + origin.URL + "/robots.txt", "CONNECT " + tunnelled.host()} {
 				status := c.status
 				if i == 2 && c.from != "" {
-					status = 403 // it is not sent in there
+					status = 403 // CONNECT does not carry it
 				}
-				resp := r.say(line + " HTTP/1.1\r\nHost: x\r\n" + c.header + "\r\n")
+				resp := r.send(line + " HTTP/1.1\r\nHost: x\r\n" + c.header + "\r\n")
 				if resp.StatusCode != status {
 					t.Errorf("%s: %s, want %d", line, resp.Status, status)
 				}
-				if i < 2 { // a tunnel's comes when it ends
-					r.records.last(t, i+1) // and an allowed request's, maybe, after its answer
+				if i < 2 { // the record of a tunnel comes when it ends
+					r.records.last(t, i+1) // the record of an allowed request may follow its response
 				}
 				if status == 403 {
 					body, err := io.ReadAll(resp.Body)
@@ -212,7 +212,7 @@ func TestIdentityRequired(t *testing.T) {
 			}
 			want := 0
 			if c.status == 200 {
-				want = 2 // robots.txt, which the client is answered with as well, and the page
+				want = 2 // robots.txt, which also serves the client's request for it, and the page
 			}
 			if got := origin.paths(); len(got) != want {
 				t.Errorf("the origin saw %q", got)
@@ -224,7 +224,8 @@ func TestIdentityRequired(t *testing.T) {
 	}
 }
 
-// What comes out of an opened tunnel says who it is; its CONNECT need not.
+// TestIdentityInsideATunnel checks that requests in an intercepted tunnel need an identity and its
+// CONNECT does not.
 func TestIdentityInsideATunnel(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, rules, hello)
@@ -239,7 +240,7 @@ func TestIdentityInsideATunnel(t *testing.T) {
 	}
 }
 
-// head reads an answer whole and gives its first line.
+// head reads a whole response and returns its first line.
 func head(t *testing.T, c io.Reader) string {
 	t.Helper()
 	var line strings.Builder
@@ -258,7 +259,7 @@ func head(t *testing.T, c io.Reader) string {
 	return line.String()
 }
 
-// TestFrom: RFC 9110 10.1.2. The configuration's takes the place of the client's.
+// TestFrom checks that a configured From replaces the client's (RFC 9110 10.1.2).
 func TestFrom(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -285,7 +286,7 @@ func TestFrom(t *testing.T) {
 	}
 }
 
-// TestQuota: what goes out counts, and nothing else does.
+// TestQuota checks that exactly the requests sent to an origin count against the quota.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	testkit.AwayFromMidnight()
@@ -308,15 +309,15 @@ func TestQuota(t *testing.T) {
 		{"the first", "GET " + slow + "/page", 200},
 		{"a rule refuses", "GET " + origin.URL + "/private", 403},
 		{"the pace refuses", "GET " + slow + "/page", 429},
-		{"nobody listens", "GET http://" + dead.Addr().String() + "/page", 502},
-		{"the tunnel to nobody", "CONNECT " + dead.Addr().String(), 502},
+		{"unreachable origin", "GET http://" + dead.Addr().String() + "/page", 502},
+		{"tunnel to an unreachable origin", "CONNECT " + dead.Addr().String(), 502},
 		{"the second, a tunnel", "CONNECT " + tunnelled.host(), 200},
 		{"the third", "POST " + origin.URL + "/page", 200},
-		{"one too many", "GET " + origin.URL + "/page", 429},
-		{"robots.txt all the same", "GET " + origin.URL + "/robots.txt", 200},
-		{"one tunnel too many", "CONNECT " + tunnelled.host(), 429},
+		{"over the quota", "GET " + origin.URL + "/page", 429},
+		{"robots.txt over the quota", "GET " + origin.URL + "/robots.txt", 200},
+		{"a tunnel over the quota", "CONNECT " + tunnelled.host(), 429},
 	} {
-		resp := r.say(c.line + " HTTP/1.1\r\nHost: x\r\nUser-Agent: BarBot/1.0\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+		resp := r.send(c.line + " HTTP/1.1\r\nHost: x\r\nUser-Agent: BarBot/1.0\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 		if resp.StatusCode != c.status {
 			t.Fatalf("%s: %s", c.name, resp.Status)
 		}
@@ -341,7 +342,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// Who leaves the queue has sent nothing.
+// TestQuotaOfAClientThatLeaves checks that a request that leaves the queue does not count.
 func TestQuotaOfAClientThatLeaves(t *testing.T) {
 	t.Parallel()
 	testkit.AwayFromMidnight()
@@ -366,12 +367,12 @@ func TestQuotaOfAClientThatLeaves(t *testing.T) {
 	}
 }
 
-// Who is only watched, and who is a stranger, has no quota.
+// TestNoQuota checks that monitor mode and unknown clients have no quota.
 func TestNoQuota(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]setup{
-		"mode: monitor": {clients: []policy.Client{{Name: "lab-a", Networks: here, PerDay: 1}}, change: func(o *proxy.Options) { o.Monitor = true }},
-		"a stranger":    {clients: []policy.Client{{Name: "lab-a", Networks: elsewhere, PerDay: 1}}, open: true},
+		"mode: monitor":     {clients: []policy.Client{{Name: "lab-a", Networks: here, PerDay: 1}}, change: func(o *proxy.Options) { o.Monitor = true }},
+		"an unknown client": {clients: []policy.Client{{Name: "lab-a", Networks: elsewhere, PerDay: 1}}, open: true},
 	} {
 		origin := serve(t, false, rules, hello)
 		r := start(t, s)
@@ -384,7 +385,7 @@ func TestNoQuota(t *testing.T) {
 	}
 }
 
-// TestAssetsOfAPage: what the request is for comes from its header to its limits.
+// TestAssetsOfAPage checks that Sec-Fetch-Dest selects the pace limits.
 func TestAssetsOfAPage(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {

@@ -21,14 +21,14 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// RFC 9113 8.3.1: what is asked for by https goes by https, also from a client
-// that asks in the clear.
+// RFC 9113 8.3.1: a request with the scheme https goes out over TLS, even if the client sends it in
+// plain HTTP/2.
 func TestSchemeOfPriorKnowledge(t *testing.T) {
 	t.Parallel()
 	secure, plain := serve(t, true, rules, hello), serve(t, false, rules, hello)
 	r := start(t, setup{origins: []*httptest.Server{secure.Server}})
 	for scheme, o := range map[string]*site{"https": secure, "http": plain} {
-		f := r.prior(t)
+		f := r.http2ByPriorKnowledge(t)
 		for path, want := range map[string]string{"/a": "200", "/private": "403"} {
 			if got := f.outcome(f.open("", ":method", "GET", ":scheme", scheme, ":authority", o.host(), ":path", path)); got != want {
 				t.Errorf("%s %s: %s, want %s", scheme, path, got, want)
@@ -43,7 +43,7 @@ func TestSchemeOfPriorKnowledge(t *testing.T) {
 func TestNoPasswordOfAStreamIsRecorded(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
-	f := r.prior(t)
+	f := r.http2ByPriorKnowledge(t)
 	if got := f.outcome(f.open("", ":method", "CONNECT", ":authority", "user:hunter2@site.test:443")); got != "400" {
 		t.Error(got)
 	}
@@ -52,8 +52,9 @@ func TestNoPasswordOfAStreamIsRecorded(t *testing.T) {
 	}
 }
 
-// A client that reads nothing of its connection is ended, and its places free.
-func TestClientThatReadsNothingAtAll(t *testing.T) {
+// TestClientThatReadsNothing checks that the connection of a client that reads nothing is ended and
+// frees its slots.
+func TestClientThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) {
 		for b := make([]byte, 64<<10); ; {
@@ -62,8 +63,8 @@ func TestClientThatReadsNothingAtAll(t *testing.T) {
 			}
 		}
 	})
-	r := start(t, setup{change: hasty})
-	f := r.prior(t)
+	r := start(t, setup{change: shortestSilence})
+	f := r.http2ByPriorKnowledge(t)
 	f.conn.(*net.TCPConn).SetReadBuffer(4096)
 	testkit.Must(t, f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}))
 	testkit.Must(t, f.WriteWindowUpdate(0, 1<<31-1-65535))
@@ -77,7 +78,8 @@ func TestClientThatReadsNothingAtAll(t *testing.T) {
 	}
 }
 
-// A connection that ends before its requests have begun is nobody's for good.
+// TestConnectionsThatEndEarlyAreNotCounted checks that a connection that ends before its requests
+// start is not counted against the client.
 func TestConnectionsThatEndEarlyAreNotCounted(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", hello)
@@ -86,19 +88,20 @@ func TestConnectionsThatEndEarlyAreNotCounted(t *testing.T) {
 		change:  func(o *proxy.Options) { o.MaxConnsPerClient = 2 },
 	})
 	for range 500 {
-		f := r.prior(t)
+		f := r.http2ByPriorKnowledge(t)
 		f.open("", ":method", "GET", ":scheme", "http", ":authority", origin.host(), ":path", "/a")
 		f.conn.Close()
 	}
-	testkit.Eventually(t, "another connection is let in", func() bool {
-		c, resp := r.knock(origin.URL)
+	testkit.Eventually(t, "another connection is accepted", func() bool {
+		c, resp := r.connectAndGet(origin.URL)
 		c.Close()
 		return resp != nil && resp.StatusCode == http.StatusOK
 	})
 }
 
-// After 504 the client's connection is as good as before.
-func TestKeptConnectionAfterASilentOrigin(t *testing.T) {
+// TestPersistentConnectionAfterASilentOrigin checks that the client's connection stays usable after a
+// 504.
+func TestPersistentConnectionAfterASilentOrigin(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	for name, front := range map[string]front{"in the clear": inTheClear, "over TLS": overTLS} {
@@ -122,14 +125,14 @@ func TestKeptConnectionAfterASilentOrigin(t *testing.T) {
 	}
 }
 
-// stream makes a tunnel of a stream, whose two halves the caller has.
+// stream opens a tunnel in an HTTP/2 stream and returns its two directions.
 func (r *rig) stream(origin string) (to *io.PipeWriter, from io.ReadCloser) {
 	r.t.Helper()
 	body, to := io.Pipe()
 	req, err := http.NewRequest(http.MethodConnect, "http://"+origin, body)
 	testkit.Must(r.t, err)
 	req.Host = origin
-	resp, err := r.speaking2().RoundTrip(req)
+	resp, err := r.http2Transport().RoundTrip(req)
 	testkit.Must(r.t, err)
 	if resp.StatusCode != http.StatusOK {
 		r.t.Fatalf("CONNECT: %s", resp.Status)
@@ -141,8 +144,9 @@ func (r *rig) stream(origin string) (to *io.PipeWriter, from io.ReadCloser) {
 	return to, resp.Body
 }
 
-// RFC 9113 8.5: the end of the client's half leaves the other open.
-func TestHalfOfAStreamEnds(t *testing.T) {
+// TestHalfClosedStream checks that the end of the client's direction leaves the other open (RFC 9113
+// 8.5).
+func TestHalfClosedStream(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
@@ -156,7 +160,7 @@ func TestHalfOfAStreamEnds(t *testing.T) {
 				return
 			}
 			br := bufio.NewReader(c)
-			if first, err := br.Peek(1); err == nil && first[0] != 22 { // else it is for robots.txt
+			if first, err := br.Peek(1); err == nil && first[0] != 22 { // otherwise it is the fetch of robots.txt
 				all, _ := io.ReadAll(br)
 				fmt.Fprintf(c, "got %d bytes", len(all))
 			}
@@ -164,7 +168,7 @@ func TestHalfOfAStreamEnds(t *testing.T) {
 		}
 	}()
 	r := start(t, setup{change: func(o *proxy.Options) {
-		o.PassThrough, o.Monitor = func(string) bool { return true }, true // robots.txt is none
+		o.PassThrough, o.Monitor = func(string) bool { return true }, true // there is no robots.txt
 	}})
 	to, from := r.stream(l.Addr().String())
 	io.WriteString(to, "hello")
@@ -176,7 +180,8 @@ func TestHalfOfAStreamEnds(t *testing.T) {
 	<-ended
 }
 
-// What breaks off inside of a stream is broken for the client, whatever it speaks.
+// TestBrokenTransferInAStream checks that a truncated response in a stream is visible to the client in
+// every protocol version.
 func TestBrokenTransferInAStream(t *testing.T) {
 	t.Parallel()
 	origin := raw(t, func(c net.Conn, _ *bufio.Reader, _ *http.Request) {
@@ -185,11 +190,12 @@ func TestBrokenTransferInAStream(t *testing.T) {
 	to, from := start(t, setup{}).stream(origin)
 	fmt.Fprintf(to, "GET / HTTP/1.0\r\nHost: %s\r\n\r\n", origin)
 	if got, err := io.ReadAll(from); err == nil {
-		t.Errorf("%q looks whole", got)
+		t.Errorf("%q looks complete", got)
 	}
 }
 
-// Tunnels are closed at once, streams too.
+// TestShutdownDoesNotWaitForStreams checks that shutdown closes tunnels immediately, including those
+// in streams.
 func TestShutdownDoesNotWaitForStreams(t *testing.T) {
 	t.Parallel()
 	for name, passThrough := range map[string]bool{"passed through": true, "intercepted": false} {

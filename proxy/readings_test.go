@@ -11,9 +11,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestDisallowedInAnotherReading: a path that servers read otherwise than it was
-// sent is refused where they may read one that is disallowed, whichever way it
-// comes; nothing of it arrives, and record and refusal say how it was read.
+// TestDisallowedInAnotherReading checks that a path is refused if servers may normalise it to a
+// disallowed path. The request is not sent, and the record and the refusal name the normalisation.
 func TestDisallowedInAnotherReading(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -26,7 +25,7 @@ func TestDisallowedInAnotherReading(t *testing.T) {
 				{"/a/../private/x", "dots-removed", "/private/x"},
 				{"//private/x?q", "slashes-merged", "/private/x?q"},
 				{"/a//../private/x", "slashes-merged+dots-removed", "/private/x"},
-				{"/private%2Fx", "", ""}, // as it was sent
+				{"/private%2Fx", "", ""}, // as sent
 				{"/a/..%2fprivate/x", "slashes-decoded+dots-removed", "/private/x"},
 				{"/%5cprivate/x", "slashes-decoded+slashes-merged", "/private/x"},
 				{"/a/..;/private/x", "parameters-stripped+dots-removed", "/private/x"},

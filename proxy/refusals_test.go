@@ -16,35 +16,35 @@ import (
 	"robotsproxy/policy/audit"
 )
 
-// A refuser is a Handler that can only finish requests, and the records of these.
-type refuser struct {
+// refusingHandler is a Handler that only finishes requests, and keeps their reasons.
+type refusingHandler struct {
 	*Handler
 	mu      sync.Mutex // guards reasons
 	reasons map[policy.Reason]int
 }
 
-func newRefuser() *refuser {
-	r := &refuser{reasons: map[policy.Reason]int{}}
+func newRefusingHandler() *refusingHandler {
+	r := &refusingHandler{reasons: map[policy.Reason]int{}}
 	r.Handler = &Handler{o: Options{Audit: r}, refusals: newRefusalLimiter()}
 	return r
 }
 
-func (r *refuser) Write(rec *audit.Record) error {
+func (r *refusingHandler) Write(rec *audit.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reasons[rec.Decision.Reason]++
 	return nil
 }
 
-// recorded gives how many records of a reason there are.
-func (r *refuser) recorded(reason policy.Reason) int {
+// recorded returns the number of records with a reason.
+func (r *refusingHandler) recorded(reason policy.Reason) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reasons[reason]
 }
 
-// finishWith ends a request of a client with err, after the decision d.
-func (r *refuser) finishWith(ctx context.Context, client string, d policy.Decision, err error, sent bool) (status int) {
+// finishWith ends a request of client with decision d and err.
+func (r *refusingHandler) finishWith(ctx context.Context, client string, d policy.Decision, err error, sent bool) (status int) {
 	w := httptest.NewRecorder()
 	s := &requestState{
 		client: w, request: httptest.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/x", nil),
@@ -58,15 +58,15 @@ func (r *refuser) finishWith(ctx context.Context, client string, d policy.Decisi
 	return w.Code
 }
 
-func (r *refuser) refused(ctx context.Context, client string) int {
+func (r *refusingHandler) refused(ctx context.Context, client string) int {
 	return r.finishWith(ctx, client, policy.Decision{Reason: policy.ReasonRule}, errRefused, false)
 }
 
-// TestRefusalsArePaced: each refusal is recorded at once, and beyond the burst 100 of a
-// client are answered in a second.
+// TestRefusalsArePaced checks that each refusal is recorded immediately and that, after the burst, a
+// client gets 100 refusals a second.
 func TestRefusalsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, began := newRefuser(), time.Now()
+		r, began := newRefusingHandler(), time.Now()
 		for range refusalBurst {
 			r.refused(t.Context(), "lab")
 		}
@@ -96,15 +96,16 @@ func TestRefusalsArePaced(t *testing.T) {
 		}
 		all.Wait()
 		if took := time.Since(began); took != time.Second {
-			t.Errorf("those at once took %v", took)
+			t.Errorf("the immediate refusals took %v", took)
 		}
 	})
 }
 
-// TestOnlyRefusalsArePaced: a client over its rate gets all other answers at once.
+// TestOnlyRefusalsArePaced checks that a client over its refusal rate gets all other responses
+// immediately.
 func TestOnlyRefusalsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRefuser()
+		r := newRefusingHandler()
 		for range refusalBurst {
 			r.refused(t.Context(), "lab")
 		}
@@ -124,10 +125,11 @@ func TestOnlyRefusalsArePaced(t *testing.T) {
 	})
 }
 
-// TestWaitsForRefusalsEnd with the client and with the proxy, and are not without bound.
+// TestWaitsForRefusalsEnd checks that waits end with the client or the proxy, and that the number of
+// waits is bounded.
 func TestWaitsForRefusalsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, began := newRefuser(), time.Now()
+		r, began := newRefusingHandler(), time.Now()
 		for range refusalBurst {
 			r.refused(t.Context(), "lab")
 		}
@@ -159,8 +161,8 @@ func TestWaitsForRefusalsEnd(t *testing.T) {
 	})
 }
 
-// TestRefusedClientsAreForgotten: a client is kept while it has less than its burst, and
-// never more than maxRefusedClients.
+// TestRefusedClientsAreForgotten checks that a client is kept only while its burst is not full, and
+// that at most maxRefusedClients are kept.
 func TestRefusedClientsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRefusalLimiter()

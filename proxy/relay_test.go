@@ -11,8 +11,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// What goes through a tunnel that is not opened comes out whole, however it is
-// cut, also where its reader is slow, and so does its end in one direction.
+// TestWhatMovesInATunnel checks that a passed-through tunnel delivers all bytes, however they are
+// split and however slow the reader is, and the end of each direction.
 func TestWhatMovesInATunnel(t *testing.T) {
 	t.Parallel()
 	to := echo(t)
@@ -22,7 +22,7 @@ func TestWhatMovesInATunnel(t *testing.T) {
 			t.Run(fmt.Sprintf("%d in parts of %d", size, part), func(t *testing.T) {
 				sent := make([]byte, size)
 				rand.NewChaCha8([32]byte{byte(size)}).Read(sent)
-				c, _ := r.tunnelInTheClear(to)
+				c, _ := r.plainTunnel(to)
 				done := make(chan error, 1)
 				go func() {
 					var err error
@@ -38,26 +38,26 @@ func TestWhatMovesInATunnel(t *testing.T) {
 				testkit.Must(t, err)
 				testkit.Must(t, <-done)
 				if !bytes.Equal(got, sent) {
-					t.Errorf("%d bytes of %d came back, or others", len(got), size)
+					t.Errorf("%d bytes of %d came back, or they differ", len(got), size)
 				}
 			})
 		}
 	}
 }
 
-// A reset right behind the last bytes ends the tunnel as well.
-func TestResetBehindTheLastBytes(t *testing.T) {
+// TestResetAfterTheLastBytes checks that a reset right after the last bytes ends the tunnel.
+func TestResetAfterTheLastBytes(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	to := accepting(t, func(c *net.TCPConn) {
 		const last = "the last"
-		if got, _ := io.ReadAll(io.LimitReader(c, int64(len(last)))); string(got) == last { // and not who asks for robots.txt
+		if got, _ := io.ReadAll(io.LimitReader(c, int64(len(last)))); string(got) == last { // this is not the fetch of robots.txt
 			io.Copy(io.Discard, c)
 			close(ended)
 		}
 	})
 	r := passThroughRig(t)
-	c, _ := r.tunnelInTheClear(to)
+	c, _ := r.plainTunnel(to)
 	testkit.Must(t, c.(*net.TCPConn).SetLinger(0))
 	_, err := io.WriteString(c, "the last")
 	testkit.Must(t, err)

@@ -10,9 +10,9 @@ import (
 	"robotsproxy/policy/pace/storetest"
 )
 
-// TestALateHeadWaitsForAnotherTurn: of those that all replicas share, since its own is
-// over; and where there is none in time, it does not leave.
-func TestALateHeadWaitsForAnotherTurn(t *testing.T) {
+// TestLateHeadWaitsForAnotherSlot checks that a request whose slot has passed waits for another slot
+// shared by all replicas, and is not sent if there is none in time.
+func TestLateHeadWaitsForAnotherSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := storetest.NewMemory(2)
 		one, other := pace.New(pace.Options{Store: fleet.Join()}), pace.New(pace.Options{Store: fleet.Join()})
@@ -31,7 +31,7 @@ func TestALateHeadWaitsForAnotherTurn(t *testing.T) {
 		defer state.slot.Release()
 		state.permitted.Store(true)
 		if began := time.Now(); state.Ready(t.Context()) != nil || !time.Now().Equal(began) {
-			t.Error("held up in its own turn")
+			t.Error("the request waited in its own slot")
 		}
 		<-time.After(time.Second)
 		s, began := ready(other), time.Now()

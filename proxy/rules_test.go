@@ -26,7 +26,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A ruled rig can be given other Rules.
+// ruled is a rig whose Rules can be replaced.
 type ruled struct {
 	*rig
 	rules         proxy.Rules
@@ -53,7 +53,8 @@ func startRuled(t testing.TB, s setup) *ruled {
 	return r
 }
 
-// use replaces the Rules with what change makes of them and of the options of the policy.
+// use replaces the Rules after change has modified them and the policy options. The channel is closed
+// when the previous Rules are no longer in use.
 func (r *ruled) use(change func(*proxy.Rules, *policy.Options)) (over <-chan struct{}) {
 	r.t.Helper()
 	next, policyOptions := r.rules, r.policyOptions
@@ -71,8 +72,8 @@ func deny(_ *proxy.Rules, o *policy.Options) {
 	o.Hosts = []policy.Host{{Match: "*", Robots: policy.Deny, Reason: closed}}
 }
 
-// TestUseCountsForTheNextRequest: in kept connections and tunnels too.
-func TestUseCountsForTheNextRequest(t *testing.T) {
+// TestUseAppliesToTheNextRequest covers persistent connections and tunnels too.
+func TestUseAppliesToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -91,10 +92,10 @@ func TestUseCountsForTheNextRequest(t *testing.T) {
 			if got := ask(); got != 403 {
 				t.Errorf("status %d by the new Rules", got)
 			}
-			<-over // nothing is under way
+			<-over // no request is in flight
 			r.use(func(_ *proxy.Rules, o *policy.Options) { o.Hosts = nil })
 			if got := ask(); got != 200 {
-				t.Errorf("status %d by the Rules of before", got)
+				t.Errorf("status %d by the previous Rules", got)
 			}
 			if n := len(origin.paths()); n != 3 {
 				t.Errorf("the origin saw %q", origin.paths())
@@ -103,9 +104,9 @@ func TestUseCountsForTheNextRequest(t *testing.T) {
 	}
 }
 
-// TestUseKeepsRequestsUnderWay: what streams goes on, and what waits for its turn goes
-// out, as they were when they began.
-func TestUseKeepsRequestsUnderWay(t *testing.T) {
+// TestUseKeepsRequestsInFlight checks that streaming and waiting requests finish under the Rules they
+// started with.
+func TestUseKeepsRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	begun, release := make(chan struct{}), make(chan struct{})
 	origin := serve(t, false, rules, func(w http.ResponseWriter, q *http.Request) {
@@ -137,11 +138,11 @@ func TestUseKeepsRequestsUnderWay(t *testing.T) {
 		u.UserAgent = "After/1"
 		deny(u, o)
 	})
-	later := r.use(deny) // under the Rules between nothing has begun
+	later := r.use(deny) // no request has started under the Rules in between
 	for _, c := range []<-chan struct{}{over, later} {
 		select {
 		case <-c:
-			t.Error("said to be over")
+			t.Error("the previous Rules are reported unused")
 		default:
 		}
 	}
@@ -154,11 +155,11 @@ func TestUseKeepsRequestsUnderWay(t *testing.T) {
 	}
 }
 
-// waiting is how many wait in the Pacer.
+// waiting returns the number of requests that wait in the Pacer.
 func waiting(r *ruled) int { return r.pacer.Stats().Waiting }
 
-// TestUseAnotherPassword: a client whose password has changed logs in anew, on a kept
-// connection and for a kept tunnel too; one whose has not need not.
+// TestUseAnotherPassword checks that a client whose password has changed must log in again, even on
+// persistent connections and in tunnels. Other clients need not.
 func TestUseAnotherPassword(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -173,7 +174,7 @@ func TestUseAnotherPassword(t *testing.T) {
 				n := len(r.records.all)
 				resp, _, err := get(c, origin.URL+"/page")
 				switch {
-				case err != nil && want == 407 && strings.Contains(err.Error(), "Proxy Authentication"): // of a CONNECT
+				case err != nil && want == 407 && strings.Contains(err.Error(), "Proxy Authentication"): // for a CONNECT
 				case err != nil || resp.StatusCode != want:
 					t.Fatalf("%v, %v, want %d", resp, err, want)
 				}
@@ -182,7 +183,7 @@ func TestUseAnotherPassword(t *testing.T) {
 				}
 			}
 			ask(200, "lab-a")
-			r.use(func(_ *proxy.Rules, o *policy.Options) { // something else of it
+			r.use(func(_ *proxy.Rules, o *policy.Options) { // another option of the client
 				o.Clients = []policy.Client{{Name: "lab-a", PasswordHash: old, PerDay: 100}}
 			})
 			ask(200, "lab-a")
@@ -190,7 +191,7 @@ func TestUseAnotherPassword(t *testing.T) {
 				o.Clients = []policy.Client{{Name: "lab-a", PasswordHash: hashOf(t, "another")}}
 			})
 			ask(407, "127.0.0.1")
-			ask(407, "127.0.0.1") // the tunnel has ended: it is a CONNECT that is refused
+			ask(407, "127.0.0.1") // the tunnel has ended, so a CONNECT is refused
 			r.use(func(_ *proxy.Rules, o *policy.Options) {
 				o.Clients = []policy.Client{{Name: "lab-b", Networks: here}}
 			})
@@ -220,8 +221,8 @@ func selfSigned(t *testing.T, name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestUseAnotherCertificate: who connects from now on is shown it, and connections
-// made before go on.
+// TestUseAnotherCertificate checks that new connections get the new certificate and existing
+// connections continue.
 func TestUseAnotherCertificate(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
@@ -248,12 +249,12 @@ func TestUseAnotherCertificate(t *testing.T) {
 	fresh, _ := r.dial()
 	testkit.Must(t, fresh.(*tls.Conn).Handshake())
 	if after := fresh.(*tls.Conn).ConnectionState().PeerCertificates[0]; after.Equal(before) || !after.Equal(other.Leaf) {
-		t.Error("the certificate of before is shown")
+		t.Error("the previous certificate is used")
 	}
 	ask()
 }
 
-// TestUseAnotherAuthority: tunnels made before go on.
+// TestUseAnotherAuthority checks that new tunnels use the new CA and existing tunnels continue.
 func TestUseAnotherAuthority(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, rules, hello)
@@ -280,8 +281,9 @@ func TestUseAnotherAuthority(t *testing.T) {
 	ask()
 }
 
-// TestUseMoreConnections: who waits for a place has one; lowered, those that are open stay.
-func TestUseMoreConnections(t *testing.T) {
+// TestUseConnectionLimits checks that a raised limit admits a waiting connection and that a lowered
+// limit closes no open connection.
+func TestUseConnectionLimits(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := startRuled(t, setup{change: func(o *proxy.Options) { o.MaxConns, o.MaxConnsPerClient = 1, 1 }})
@@ -296,7 +298,7 @@ func TestUseMoreConnections(t *testing.T) {
 	if got := ask(first); got != 200 {
 		t.Fatal(got)
 	}
-	second, _ := r.dial() // in the system's queue
+	second, _ := r.dial() // in the listen backlog
 	r.use(func(u *proxy.Rules, _ *policy.Options) { u.MaxConns, u.MaxConnsPerClient = 2, 2 })
 	if got := ask(second); got != 200 {
 		t.Error(got)
@@ -304,18 +306,18 @@ func TestUseMoreConnections(t *testing.T) {
 	r.use(func(u *proxy.Rules, _ *policy.Options) { u.MaxConns, u.MaxConnsPerClient = 10, 1 })
 	third, _ := r.dial()
 	if got := ask(third); got != 429 {
-		t.Errorf("one more than each may have: %d", got)
+		t.Errorf("over the limit per client: %d", got)
 	}
 	for _, c := range []io.ReadWriter{first, second} {
 		if got := ask(c); got != 200 {
-			t.Errorf("one that was open: %d", got)
+			t.Errorf("an open connection: %d", got)
 		}
 	}
 }
 
-// TestUseAnotherClient: what leads back here is known, whichever egress client sent it;
-// the one of before, once it is over, has no connection left.
-func TestUseAnotherClient(t *testing.T) {
+// TestUseAnotherEgressClient checks that the proxy detects loops through both egress clients, and that
+// the previous client has no connections left once it is unused.
+func TestUseAnotherEgressClient(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := startRuled(t, setup{})
@@ -334,7 +336,7 @@ func TestUseAnotherClient(t *testing.T) {
 		via  string
 		want int
 	}{{"", 200}, {"Via: " + via + "\r\n", 502}} {
-		if resp := r.say("GET " + origin.URL + "/page HTTP/1.1\r\nHost: x\r\n" + c.via + "\r\n"); resp.StatusCode != c.want {
+		if resp := r.send("GET " + origin.URL + "/page HTTP/1.1\r\nHost: x\r\n" + c.via + "\r\n"); resp.StatusCode != c.want {
 			t.Errorf("%q: %s", c.via, resp.Status)
 		}
 	}
@@ -343,7 +345,7 @@ func TestUseAnotherClient(t *testing.T) {
 	}
 }
 
-// TestUseRefuses: and all stays as it was.
+// TestUseRefuses checks that invalid Rules are rejected and the active ones stay.
 func TestUseRefuses(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
@@ -352,17 +354,17 @@ func TestUseRefuses(t *testing.T) {
 	testkit.Must(t, err)
 	defer stranger.Close()
 	for name, change := range map[string]func(*proxy.Rules){
-		"no engine":          func(u *proxy.Rules) { u.Engine = nil },
-		"no authority":       func(u *proxy.Rules) { u.Authority = nil },
-		"another's client":   func(u *proxy.Rules) { u.Egress = stranger },
-		"TLS where was none": func(u *proxy.Rules) { u.TLS = &tls.Config{} },
-		"fewer than none":    func(u *proxy.Rules) { u.MaxConns = -1 },
+		"no engine":                  func(u *proxy.Rules) { u.Engine = nil },
+		"no authority":               func(u *proxy.Rules) { u.Authority = nil },
+		"an unrelated egress client": func(u *proxy.Rules) { u.Egress = stranger },
+		"TLS on a plain listener":    func(u *proxy.Rules) { u.TLS = &tls.Config{} },
+		"a negative limit":           func(u *proxy.Rules) { u.MaxConns = -1 },
 	} {
 		next := r.rules
 		next.UserAgent = "After/1"
 		change(&next)
 		if _, err := r.handler.Use(next); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("%s is accepted", name)
 		}
 	}
 	_, _, err = get(r.client(false), origin.URL+"/page")

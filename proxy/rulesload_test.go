@@ -14,7 +14,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestUseUnderLoad: no request is lost, and each is answered by the Rules of one generation.
+// TestUseUnderLoad checks that no request is lost and that each request is answered by the Rules of
+// one generation.
 func TestUseUnderLoad(t *testing.T) {
 	testkit.Long(t, "volume")
 	t.Parallel()
@@ -54,9 +55,9 @@ func TestUseUnderLoad(t *testing.T) {
 	}
 }
 
-// TestUseForgets: a request that lasts keeps its own Rules, and none of those that have
-// come and gone meanwhile.
-func TestUseForgets(t *testing.T) {
+// TestUseReleasesOldRules checks that a long request keeps its own Rules in memory and no later
+// generations that have been replaced.
+func TestUseReleasesOldRules(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	origin := serve(t, false, rules, func(w http.ResponseWriter, _ *http.Request) {
 		close(begun)
@@ -80,7 +81,7 @@ func TestUseForgets(t *testing.T) {
 	})
 	select {
 	case <-over:
-		t.Error("said to be over")
+		t.Error("the previous Rules are reported unused")
 	default:
 	}
 	end()

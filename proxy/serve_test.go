@@ -132,7 +132,7 @@ func TestHeadersOfTheRequest(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
 	r := start(t, setup{})
-	r.say("GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, X-Gone\r\nX-Gone: 1\r\nTE: deflate\r\n" +
+	r.send("GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, X-Gone\r\nX-Gone: 1\r\nTE: deflate\r\n" +
 		"Proxy-Authorization: Basic c2VjcmV0\r\nProxy-Connection: keep-alive\r\nUpgrade: h2c\r\nAccept-Encoding: br\r\n\r\n")
 	got := origin.seen[1]
 	for _, name := range []string{"X-Gone", "Te", "Proxy-Authorization", "Proxy-Connection", "Upgrade", "Connection", "User-Agent"} {
@@ -264,7 +264,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 				}
 			}})
 			if passThrough {
-				if resp := r.say("CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "600" {
+				if resp := r.send("CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "600" {
 					t.Errorf("%s %v", resp.Status, resp.Header)
 				}
 			} else if resp, body, err := get(r.client(false), origin.URL+"/page"); err != nil || resp.StatusCode != 503 || !strings.Contains(body, "snapshot_max_size") {
@@ -274,7 +274,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 				t.Errorf("record: %+v", rec)
 			}
 			full = false
-			if resp := r.say("CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != 200 {
+			if resp := r.send("CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != 200 {
 				t.Errorf("once there is space: %s", resp.Status)
 			}
 		})
@@ -289,7 +289,7 @@ func TestForbiddenAddressNeverArrives(t *testing.T) {
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{private: []netip.Prefix{}})
 	for _, raw := range []string{"GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n", "CONNECT " + origin.host() + " HTTP/1.1\r\nHost: x\r\n\r\n"} {
-		resp := r.say(raw)
+		resp := r.send(raw)
 		if resp.StatusCode != 403 || !strings.Contains(resp.Header.Get("Proxy-Status"), "destination_ip_prohibited") {
 			t.Errorf("%s %v", resp.Status, resp.Header)
 		}
@@ -305,7 +305,7 @@ func TestForbiddenAddressNeverArrives(t *testing.T) {
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
-	resp := r.say("GET http://" + r.url.Host + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
+	resp := r.send("GET http://" + r.url.Host + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	if resp.StatusCode/100 == 2 {
 		t.Errorf("the proxy went through itself: %s", resp.Status)
 	}

@@ -23,8 +23,8 @@ import (
 // whole process stands still for a second.
 func short(o *proxy.Options) { o.Silence, o.Linger = 2*time.Second, time.Second }
 
-// hasty makes a proxy end it within 600 ms, for tests in which an early end changes nothing.
-func hasty(o *proxy.Options) { o.Silence, o.Linger = 300*time.Millisecond, time.Second }
+// shortestSilence makes a proxy end it within 600 ms, for tests in which an early end changes nothing.
+func shortestSilence(o *proxy.Options) { o.Silence, o.Linger = 300*time.Millisecond, time.Second }
 
 // lasting is how long a transfer goes on that short must not end.
 const lasting = 5 * time.Second
@@ -78,7 +78,7 @@ func TestUnreadRefusalHoldsNoSlot(t *testing.T) {
 	})
 	r.flood(t, fmt.Sprintf("GET http://%s/%s HTTP/1.1\r\nHost: x\r\n\r\n", origin, strings.Repeat("x", 50_000)))
 	<-time.After(500 * time.Millisecond) // until its window is full
-	if resp := r.say("GET http://" + origin + "/y HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != http.StatusBadGateway {
+	if resp := r.send("GET http://" + origin + "/y HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != http.StatusBadGateway {
 		t.Errorf("another client gets %s", resp.Status)
 	}
 }
@@ -109,7 +109,7 @@ func isTimeout(err error) bool {
 func TestRefusalOfAClientWithoutAWindowEnds(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "User-agent: *\nDisallow: /private\n", hello)
-	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: hasty})
+	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: shortestSilence})
 	conn := r.tunnel(origin.host(), "h2")
 	io.WriteString(conn, http2.ClientPreface)
 	framer := http2.NewFramer(conn, conn)
@@ -279,7 +279,7 @@ func TestUnprintableIsEscapedInJSON(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /\u009b31m\u202eltr\n", hello)
 	r := start(t, setup{})
-	resp := r.say("GET " + origin.URL + "/%C2%9B31m%E2%80%AEltr HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\n\r\n")
+	resp := r.send("GET " + origin.URL + "/%C2%9B31m%E2%80%AEltr HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\n\r\n")
 	body, err := io.ReadAll(resp.Body)
 	testkit.Must(t, err)
 	if resp.StatusCode != http.StatusForbidden || strings.ContainsAny(string(body), "\u009b\u202e") || !strings.Contains(string(body), `\u202e`) {
@@ -291,7 +291,7 @@ func TestProxyStatusIsShort(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /"+strings.Repeat("*", 16000)+"\n", hello)
 	r := start(t, setup{})
-	resp := r.say("GET " + origin.URL + "/x HTTP/1.1\r\nHost: x\r\n\r\n")
+	resp := r.send("GET " + origin.URL + "/x HTTP/1.1\r\nHost: x\r\n\r\n")
 	if n := len(resp.Header.Get("Proxy-Status")); resp.StatusCode != http.StatusForbidden || n == 0 || n > 1024 {
 		t.Errorf("%s with %d bytes", resp.Status, n)
 	}

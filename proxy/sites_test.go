@@ -76,7 +76,7 @@ func (w way) client(r *rig) *http.Client {
 	if w.front != withHTTP2 {
 		return r.client(w.h2)
 	}
-	toProxy := r.speaking2()
+	toProxy := r.http2Transport()
 	if !w.tls {
 		return &http.Client{Transport: toProxy}
 	}
@@ -93,7 +93,7 @@ func (w way) client(r *rig) *http.Client {
 }
 
 // speaking2 speaks HTTP/2 to the proxy, whatever address it is asked for.
-func (r *rig) speaking2() *http.Transport {
+func (r *rig) http2Transport() *http.Transport {
 	var spoken http.Protocols
 	spoken.SetUnencryptedHTTP2(true)
 	tr := &http.Transport{Protocols: &spoken, DisableCompression: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {

@@ -337,7 +337,7 @@ func TestAbsoluteFormDecides(t *testing.T) {
 		{"chunks of a CONNECT", "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if resp := r.say(strings.ReplaceAll(c.raw, "o.test", origin.host())); resp.StatusCode != c.status {
+			if resp := r.send(strings.ReplaceAll(c.raw, "o.test", origin.host())); resp.StatusCode != c.status {
 				t.Errorf("%s, want %d", resp.Status, c.status)
 			}
 			if got := origin.take(); !slices.Equal(got, c.arrives) {

@@ -145,7 +145,7 @@ func TestDistrustIsCounted(t *testing.T) {
 	testkit.Must(t, err)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Authority = authority }})
 	r.roots.AddCert(authority.Certificate())
-	c, _ := r.tunnelInTheClear(origin.host())
+	c, _ := r.plainTunnel(origin.host())
 	if err := tls.Client(c, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}).Handshake(); err == nil {
 		t.Fatal("trusts what it does not know")
 	}
@@ -187,7 +187,7 @@ func TestConnectionsTurnedDownAreCounted(t *testing.T) {
 	const most, told, closed = 1, 16, 3
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsPerClient = most }})
-	r.knock(origin.URL)
+	r.connectAndGet(origin.URL)
 	for range told {
 		c, _ := r.dial()
 		c.Write([]byte("G"))

@@ -18,7 +18,7 @@ func TestStoreAwayIsInTheRecord(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") })
 	one := storetest.NewMemory(2).Join()
-	r := start(t, setup{limits: unhurried, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
+	r := start(t, setup{limits: noPacing, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
 	client := r.client(false)
 	for i, turn := range []struct {
 		name string
@@ -43,7 +43,7 @@ func TestStoreAwayIsInTheRecordOfARefusal(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") })
 	one := storetest.NewMemory(2).Join()
-	slow := unhurried
+	slow := noPacing
 	slow.PerSecond, slow.Burst = 1/time.Hour.Seconds(), 1
 	notAsked := entries(policy.Host{Match: "*", Robots: policy.Ignore, Reason: "a fetch would take the turn"})
 	r := start(t, setup{limits: slow, policyOptions: notAsked, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})

@@ -94,7 +94,7 @@ func BenchmarkTunnel(b *testing.B) {
 		name string
 		open func() net.Conn
 	}{
-		{"proxy", func() net.Conn { c, _ := r.tunnelInTheClear(to); return c }},
+		{"proxy", func() net.Conn { c, _ := r.plainTunnel(to); return c }},
 		{"io.Copy", func() net.Conn {
 			c, err := net.Dial("tcp", bare)
 			testkit.Must(b, err)

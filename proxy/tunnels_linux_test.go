@@ -36,7 +36,7 @@ func TestManyTunnels(t *testing.T) {
 	files, held := openFiles(t), inUse()
 	conns := make([]net.Conn, n)
 	for i := range conns {
-		conns[i], _ = r.tunnelInTheClear(to)
+		conns[i], _ = r.plainTunnel(to)
 		testkit.Must(t, conns[i].SetDeadline(time.Time{}))
 	}
 	for range 2 { // the second time all of them have been at rest
