@@ -32,7 +32,7 @@ type twoAddresses struct {
 	port      string
 }
 
-func (w way) twoAddresses(t testing.TB, pages http.HandlerFunc) *twoAddresses {
+func (w route) twoAddresses(t testing.TB, pages http.HandlerFunc) *twoAddresses {
 	t.Helper()
 	s := &twoAddresses{scheme: "http"}
 	if w.tls {
@@ -52,7 +52,7 @@ func (w way) twoAddresses(t testing.TB, pages http.HandlerFunc) *twoAddresses {
 	return s
 }
 
-func (s *twoAddresses) setup(w way, l pace.Limits) setup {
+func (s *twoAddresses) setup(w route, l pace.Limits) setup {
 	return setup{front: w.front, origins: []*httptest.Server{s.near.Server}, limits: l, names: s.names}
 }
 
@@ -92,10 +92,10 @@ func wantPages(t testing.TB, s *site, want ...string) {
 // not.
 func TestPerAddress(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			s := way.twoAddresses(t, hello)
-			c := way.client(start(t, s.setup(way, oneRequest)))
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			s := route.twoAddresses(t, hello)
+			c := route.client(start(t, s.setup(route, oneRequest)))
 			for _, visit := range []struct{ host, want string }{
 				{"one.example.com", "200"}, {"two.example.com", "429"}, {"three.example.com", "429"}, {"127.0.0.1", "429"}, {"far.example.com", "200"},
 			} {
@@ -111,11 +111,11 @@ func TestPerAddress(t *testing.T) {
 
 func TestPerAddressInMonitorMode(t *testing.T) {
 	t.Parallel()
-	way := ways[0]
-	s := way.twoAddresses(t, hello)
-	monitored := s.setup(way, oneRequest)
+	route := routes[0]
+	s := route.twoAddresses(t, hello)
+	monitored := s.setup(route, oneRequest)
 	monitored.change = func(o *proxy.Options) { o.Monitor = true }
-	c := way.client(start(t, monitored))
+	c := route.client(start(t, monitored))
 	for _, host := range []string{"one.example.com", "two.example.com", "one.example.com"} {
 		if got := s.get(t, c, host, "/page"); !strings.HasPrefix(got, "200") {
 			t.Errorf("%s: %s", host, got)
@@ -127,9 +127,9 @@ func TestPerAddressInMonitorMode(t *testing.T) {
 // address.
 func TestPerAddressOfPassThroughTunnels(t *testing.T) {
 	t.Parallel()
-	way := way{tls: true}
-	s := way.twoAddresses(t, hello)
-	passThrough := s.setup(way, oneRequest)
+	route := route{tls: true}
+	s := route.twoAddresses(t, hello)
+	passThrough := s.setup(route, oneRequest)
 	passThrough.change = func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }
 	r := start(t, passThrough)
 	for _, visit := range []struct {
@@ -150,9 +150,9 @@ func TestPerAddressOfFTP(t *testing.T) {
 	testkit.Must(t, server.Start())
 	t.Cleanup(server.Close)
 	_, port, _ := net.SplitHostPort(server.Addr())
-	way := ways[0]
-	s := way.twoAddresses(t, hello)
-	r := start(t, s.setup(way, oneRequest))
+	route := routes[0]
+	s := route.twoAddresses(t, hello)
+	r := start(t, s.setup(route, oneRequest))
 	for _, visit := range []struct {
 		url  string
 		want int
@@ -173,14 +173,14 @@ func TestPerAddressOfFTP(t *testing.T) {
 // share its rate but not its back-off.
 func TestPerAddressBacksOff(t *testing.T) {
 	t.Parallel()
-	way := ways[0]
-	s := way.twoAddresses(t, func(w http.ResponseWriter, _ *http.Request) {
+	route := routes[0]
+	s := route.twoAddresses(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "100")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
-	busy := s.setup(way, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9})
+	busy := s.setup(route, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9})
 	busy.change = func(o *proxy.Options) { o.BackOff = true }
-	c := way.client(start(t, busy))
+	c := route.client(start(t, busy))
 	for _, visit := range []struct{ host, want string }{
 		{"one.example.com", "503"}, {"two.example.com", "503"}, {"one.example.com", "429"}, {"two.example.com", "429"}, {"three.example.com", "503"},
 		{"far.example.com", "503"},
@@ -196,10 +196,10 @@ func TestPerAddressBacksOff(t *testing.T) {
 // a connection to the previous address is open.
 func TestPerAddressWhenDNSChanges(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			s := way.twoAddresses(t, hello)
-			c := way.client(start(t, s.setup(way, oneRequest)))
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			s := route.twoAddresses(t, hello)
+			c := route.client(start(t, s.setup(route, oneRequest)))
 			move := func(addr, path, want string) {
 				t.Helper()
 				s.names.Point("one.example.com.", addr)
@@ -221,16 +221,16 @@ func TestPerAddressWhenDNSChanges(t *testing.T) {
 // waited for, even if its name resolves to another address by then.
 func TestPerAddressWhenDNSChangesWhileWaiting(t *testing.T) {
 	t.Parallel()
-	for _, way := range []way{ways[0], {name: "plain by h2", h2: true, front: withHTTP2}} {
-		t.Run(way.name, func(t *testing.T) {
+	for _, route := range []route{routes[0], {name: "plain by h2", h2: true, front: withHTTP2}} {
+		t.Run(route.name, func(t *testing.T) {
 			began, release := make(chan struct{}, 2), make(chan struct{})
-			s := way.twoAddresses(t, func(http.ResponseWriter, *http.Request) {
+			s := route.twoAddresses(t, func(http.ResponseWriter, *http.Request) {
 				began <- struct{}{}
 				<-release
 			})
 			alone := oneRequest
 			alone.PerSecond, alone.MaxConcurrent, alone.MaxWait = 1e6, 1, time.Minute
-			c := way.client(start(t, s.setup(way, alone)))
+			c := route.client(start(t, s.setup(route, alone)))
 			done := make(chan string)
 			for _, path := range []string{"/1", "/2"} {
 				before := s.names.Asked("one.example.com.")
@@ -261,13 +261,13 @@ func TestPerAddressOfWaitingTunnels(t *testing.T) {
 	for name, passThrough := range map[string]bool{"intercepted": false, "passed through": true} {
 		t.Run(name, func(t *testing.T) {
 			began, release := make(chan struct{}), make(chan struct{})
-			s := way{tls: true}.twoAddresses(t, func(_ http.ResponseWriter, r *http.Request) {
+			s := route{tls: true}.twoAddresses(t, func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/held" {
 					close(began)
 					<-release
 				}
 			})
-			alone := s.setup(way{}, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 9})
+			alone := s.setup(route{}, pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 9})
 			alone.private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 			alone.change = func(o *proxy.Options) {
 				o.PassThrough = func(host string) bool { return passThrough && host == "one.example.com" }
@@ -308,13 +308,13 @@ func TestPerAddressOfWaitingTunnels(t *testing.T) {
 // to resolve to a forbidden address.
 func TestPerAddressRefusesForbiddenAddress(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			s := way.twoAddresses(t, hello)
-			guarded := s.setup(way, pace.Limits{})
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			s := route.twoAddresses(t, hello)
+			guarded := s.setup(route, pace.Limits{})
 			guarded.private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 			r := start(t, guarded)
-			c := way.client(r)
+			c := route.client(r)
 			if got := s.get(t, c, "one.example.com", "/1"); !strings.HasPrefix(got, "200") {
 				t.Error(got)
 			}
@@ -338,11 +338,11 @@ func TestPerAddressRefusesForbiddenAddress(t *testing.T) {
 // first address of its name.
 func TestPerAddressFallsBackToTheNextAddress(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			s := way.twoAddresses(t, hello)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			s := route.twoAddresses(t, hello)
 			s.names.Point("one.example.com.", "127.0.0.3", "127.0.0.1")
-			c := way.client(start(t, s.setup(way, pace.Limits{})))
+			c := route.client(start(t, s.setup(route, pace.Limits{})))
 			for range 3 {
 				if got := s.get(t, c, "one.example.com", "/"); !strings.HasPrefix(got, "200") {
 					t.Errorf("%s", got)
@@ -356,9 +356,9 @@ func TestPerAddressFallsBackToTheNextAddress(t *testing.T) {
 // failed dial.
 func TestPerAddressOfUnknownName(t *testing.T) {
 	t.Parallel()
-	way := ways[0]
-	s := way.twoAddresses(t, hello)
-	r := start(t, s.setup(way, pace.Limits{}))
+	route := routes[0]
+	s := route.twoAddresses(t, hello)
+	r := start(t, s.setup(route, pace.Limits{}))
 	for _, request := range []string{"CONNECT none.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://none.example.com/ HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		resp := r.send(request)
 		body, _ := io.ReadAll(resp.Body)

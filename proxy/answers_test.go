@@ -86,7 +86,7 @@ var hostileAnswers = []struct {
 
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
-	for _, way := range []struct {
+	for _, route := range []struct {
 		name string
 		tls  bool
 		read func(t *testing.T, r *rig, origin, path string) (*http.Response, string, error)
@@ -107,15 +107,15 @@ func TestHostileAnswers(t *testing.T) {
 		}},
 	} {
 		for _, c := range hostileAnswers {
-			t.Run(way.name+"/"+c.name, func(t *testing.T) {
-				origin := listenRaw(t, way.tls)
+			t.Run(route.name+"/"+c.name, func(t *testing.T) {
+				origin := listenRaw(t, route.tls)
 				origin.answers = map[string]string{"/x": c.raw}
-				s := setup{change: short}
-				if way.tls {
+				s := setup{change: shortSilence}
+				if route.tls {
 					s.origins = []*httptest.Server{origin.trusted}
 				}
 				r := start(t, s)
-				resp, body, err := way.read(t, r, origin.host(), "/x")
+				resp, body, err := route.read(t, r, origin.host(), "/x")
 				if resp == nil {
 					t.Fatalf("no response: %v", err)
 				}
@@ -130,7 +130,7 @@ func TestHostileAnswers(t *testing.T) {
 				if strings.Contains(body, "smuggled") {
 					t.Errorf("%q", body)
 				}
-				if resp, body, err := way.read(t, r, origin.host(), "/next"); err != nil || resp.StatusCode != 200 || body != "ok" {
+				if resp, body, err := route.read(t, r, origin.host(), "/next"); err != nil || resp.StatusCode != 200 || body != "ok" {
 					t.Errorf("then %v %q, %v; %v", resp, body, err, r.records.last(t, 2).Err)
 				}
 			})

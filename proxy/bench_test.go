@@ -22,9 +22,9 @@ import (
 // profile comes from this benchmark.
 func BenchmarkRequest(b *testing.B) {
 	page := make([]byte, 1<<10)
-	for _, way := range ways[:2] {
-		b.Run(way.name, func(b *testing.B) {
-			origin := way.serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
+	for _, route := range routes[:2] {
+		b.Run(route.name, func(b *testing.B) {
+			origin := route.serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 			log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl"), Log: slog.New(slog.DiscardHandler)})
 			testkit.Must(b, err)
 			defer log.Close()
@@ -37,7 +37,7 @@ func BenchmarkRequest(b *testing.B) {
 				conn, _ := r.dial()
 				return conn
 			}
-			if way.tls {
+			if route.tls {
 				request = "GET /page HTTP/1.1\r\nHost: " + origin.host() + "\r\nUser-Agent: FooBot/1.0\r\n\r\n"
 				open = func() net.Conn { return r.tunnel(origin.host()) }
 			}

@@ -220,20 +220,20 @@ func TestLoginAfterChallenge(t *testing.T) {
 // whatever credentials they carry, and that these are not forwarded.
 func TestTunnelKeepsItsClient(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := serve(t, way.tls, rules, hello)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := serve(t, route.tls, rules, hello)
 			var log logBuffer
 			r := start(t, setup{
 				origins: []*httptest.Server{origin.Server}, change: log.listen,
 				clients: []policy.Client{{Name: "lab-a", PasswordHash: hashOf(t, secret)}},
 			})
 			r.url.User = url.UserPassword("lab-a", secret)
-			c := r.client(way.h2)
+			c := r.client(route.h2)
 			for i, header := range []string{"", strings.TrimSpace(strings.TrimPrefix(basic("lab-a", secret), "Proxy-Authorization: "))} {
 				req, err := http.NewRequest(http.MethodGet, origin.URL+fmt.Sprint("/page?", i), nil)
 				testkit.Must(t, err)
-				if header != "" && way.tls { // the transport itself sets it on plain requests
+				if header != "" && route.tls { // the transport itself sets it on plain requests
 					req.Header.Set("Proxy-Authorization", header)
 					req.Header.Set("X-Other", "kept")
 				}
@@ -244,7 +244,7 @@ func TestTunnelKeepsItsClient(t *testing.T) {
 					t.Errorf("%s, client %q", resp.Status, rec.Request.Client)
 				}
 			}
-			if way.tls && origin.seen[len(origin.seen)-1].Header.Get("X-Other") == "" {
+			if route.tls && origin.seen[len(origin.seen)-1].Header.Get("X-Other") == "" {
 				t.Error("another header was lost")
 			}
 			for _, seen := range origin.seen {

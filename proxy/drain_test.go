@@ -14,11 +14,11 @@ import (
 func TestDrainMovesClients(t *testing.T) {
 	t.Parallel()
 	const hears = 20
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {})
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-			client := way.client(r)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, "", func(w http.ResponseWriter, r *http.Request) {})
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+			client := route.client(r)
 			ask := func() (reused bool) {
 				trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { reused = got.Reused }}
 				req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, origin.URL+"/", nil)
@@ -39,7 +39,7 @@ func TestDrainMovesClients(t *testing.T) {
 			for round := range 3 {
 				n := 0
 				for ask() {
-					if n++; n > hears || !way.h2 && n > 1 {
+					if n++; n > hears || !route.h2 && n > 1 {
 						t.Fatalf("round %d: the connection stays open after %d responses", round, n)
 					}
 				}

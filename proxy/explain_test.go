@@ -101,9 +101,9 @@ func TestExplainAnFTPPath(t *testing.T) {
 // and reports a failed lookup.
 func TestExplainPerAddress(t *testing.T) {
 	t.Parallel()
-	way := ways[0]
-	s := way.twoAddresses(t, hello)
-	r := start(t, s.setup(way, pace.Limits{}))
+	route := routes[0]
+	s := route.twoAddresses(t, hello)
+	r := start(t, s.setup(route, pace.Limits{}))
 	explain := func(host, path string) policy.Decision {
 		o, err := robots.ParseOrigin("http", s.hostport(host))
 		testkit.Must(t, err)

@@ -19,12 +19,12 @@ import (
 // nothing else.
 func TestPanicCostsOneRequest(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, "", hello)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, "", hello)
 			said := &lines{}
 			var faulty atomic.Bool
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
 				o.Log = slog.New(slog.NewTextHandler(said, nil))
 				o.Ready = func() error {
 					if faulty.Swap(false) {
@@ -33,7 +33,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 					return nil
 				}
 			}})
-			c := way.client(r)
+			c := route.client(r)
 			if _, body, err := get(c, origin.URL+"/before"); err != nil || body != "hello from /before" { // and its tunnel is open
 				t.Fatal(body, err)
 			}

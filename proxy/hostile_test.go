@@ -215,7 +215,7 @@ func TestPlainHTTPToAPassThroughHostIsChecked(t *testing.T) {
 	if err != nil {
 		t.Skip("cannot listen on port 80, the only port where a passed-through tunnel may carry plain HTTP: ", err)
 	}
-	origin := way{}.serveOn(t, l, rules, hello)
+	origin := route{}.serveOn(t, l, rules, hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})
 	conn, br := r.dial()
 	io.WriteString(conn, "CONNECT "+l.Addr().String()+" HTTP/1.1\r\nHost: x\r\n\r\nGET /private HTTP/1.1\r\nHost: "+l.Addr().String()+"\r\n\r\n")

@@ -192,9 +192,9 @@ func TestHTTP2InTheClearInsideATunnel(t *testing.T) {
 // TestPassThroughTunnelInAStream checks a passed-through tunnel in an HTTP/2 stream.
 func TestPassThroughTunnelInAStream(t *testing.T) {
 	t.Parallel()
-	origin := way{tls: true}.serve(t, "User-agent: *\nDisallow: /x", hello)
+	origin := route{tls: true}.serve(t, "User-agent: *\nDisallow: /x", hello)
 	r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.PassThrough = func(string) bool { return true } }})
-	c := way{tls: true, front: withHTTP2}.client(r)
+	c := route{tls: true, front: withHTTP2}.client(r)
 	c.Transport.(*http.Transport).TLSClientConfig.RootCAs.AddCert(origin.Certificate())
 	resp, body, err := get(c, origin.URL+"/page")
 	if err != nil || body != "hello from /page" || resp.Header.Get("Via") != "" {

@@ -15,11 +15,11 @@ import (
 // record, and that a URL of exactly that length passes.
 func TestLongURL(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, func(http.ResponseWriter, *http.Request) {})
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-			c := way.client(r)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, func(http.ResponseWriter, *http.Request) {})
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+			c := route.client(r)
 			url := func(size int) string {
 				return origin.URL + "/page?" + strings.Repeat("q", size-len(origin.URL+"/page?"))
 			}
@@ -42,11 +42,11 @@ func TestLongURL(t *testing.T) {
 // TestLongURLAsConfigured checks that limits.url may be as high as 64 KiB.
 func TestLongURLAsConfigured(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, func(http.ResponseWriter, *http.Request) {})
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Rules.MaxURL = 64 << 10 }})
-			c := way.client(r)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, func(http.ResponseWriter, *http.Request) {})
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Rules.MaxURL = 64 << 10 }})
+			c := route.client(r)
 			if resp, body, err := get(c, origin.URL+"/page?"+strings.Repeat("q", 62<<10)); err != nil || resp.StatusCode != 200 {
 				t.Errorf("%v %s", err, body)
 			}

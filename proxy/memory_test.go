@@ -31,15 +31,15 @@ import (
 // TestShortOfMemory checks that new work is refused, with an explanation, when the memory budget is
 // used up.
 func TestShortOfMemory(t *testing.T) {
-	for _, way := range []way{ways[0], ways[7]} {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "page") })
+	for _, route := range []route{routes[0], routes[7]} {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "page") })
 			budget := memory.New(memory.Options{})
 			r := start(t, setup{
-				origins: []*httptest.Server{origin.Server}, front: way.front,
+				origins: []*httptest.Server{origin.Server}, front: route.front,
 				change: func(o *proxy.Options) { o.Memory = budget },
 			})
-			client := way.client(r)
+			client := route.client(r)
 			ask := func() *http.Response {
 				resp, err := client.Get(origin.URL + "/page")
 				testkit.Must(t, err)
@@ -77,21 +77,21 @@ func TestShortOfMemory(t *testing.T) {
 func TestBodiesReadAheadAreBounded(t *testing.T) {
 	const n, size = 8, 32 << 10
 	body := bytes.Repeat([]byte("b"), size)
-	way, goOn := ways[7], make(chan struct{}) // many requests on one connection
-	origin := way.serve(t, rules, func(w http.ResponseWriter, r *http.Request) {
+	route, goOn := routes[7], make(chan struct{}) // many requests on one connection
+	origin := route.serve(t, rules, func(w http.ResponseWriter, r *http.Request) {
 		<-goOn
 		if got, err := io.ReadAll(r.Body); !bytes.Equal(got, body) || err != nil {
 			t.Errorf("%d bytes arrive, %v", len(got), err)
 		}
 	})
 	r := start(t, setup{
-		origins: []*httptest.Server{origin.Server}, front: way.front,
+		origins: []*httptest.Server{origin.Server}, front: route.front,
 		limits: pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: time.Minute, MaxQueue: 1000},
 		change: func(o *proxy.Options) {
 			o.Memory = memory.New(memory.Options{Limit: 16 * 4 * size, InUse: func() int64 { return 0 }}) // a sixteenth is for bodies
 		},
 	})
-	client := way.client(r)
+	client := route.client(r)
 	answered := make(chan error, n)
 	for range n {
 		go func() {

@@ -28,7 +28,7 @@ func entries(h ...policy.Host) func(*policy.Options) {
 const closed = `they asked us to stay out ("ticket 7")`
 
 // watched starts a site that counts its connections.
-func watched(t *testing.T, way way) (*site, *atomic.Int64) {
+func watched(t *testing.T, route route) (*site, *atomic.Int64) {
 	var conns atomic.Int64
 	s := newSite(rules, hello)
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -36,8 +36,8 @@ func watched(t *testing.T, way way) (*site, *atomic.Int64) {
 			conns.Add(1)
 		}
 	}
-	s.EnableHTTP2 = way.h2origin
-	if way.tls {
+	s.EnableHTTP2 = route.h2origin
+	if route.tls {
 		s.StartTLS()
 	} else {
 		s.Start()
@@ -49,14 +49,14 @@ func watched(t *testing.T, way way) (*site, *atomic.Int64) {
 // TestDeniedHost checks that no request reaches a denied host and that the client gets the reason.
 func TestDeniedHost(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin, conns := watched(t, way)
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, policyOptions: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
-			c := way.client(r)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin, conns := watched(t, route)
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}, policyOptions: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
+			c := route.client(r)
 			for i, path := range []string{"/page", "/robots.txt"} {
 				resp, body, err := get(c, origin.URL+path)
-				if way.tls {
+				if route.tls {
 					if err == nil {
 						t.Errorf("%s: %s", path, resp.Status)
 					}
@@ -67,7 +67,7 @@ func TestDeniedHost(t *testing.T) {
 				if d := rec.Decision; !rec.Blocked() || d.Reason != policy.ReasonDenied || d.Entry != "127.0.0.1" || d.EntryReason != closed || rec.Status != 403 || rec.Monitor {
 					t.Errorf("%s: record: %+v", path, rec)
 				}
-				if connect := rec.Request.Method == http.MethodConnect; connect != way.tls {
+				if connect := rec.Request.Method == http.MethodConnect; connect != route.tls {
 					t.Errorf("refused at %s", rec.Request.Method)
 				}
 			}
@@ -81,7 +81,7 @@ func TestDeniedHost(t *testing.T) {
 // TestDeniedAddressInOtherSpellings checks that a denied IPv4 address is denied in its IPv6 forms.
 func TestDeniedAddressInOtherSpellings(t *testing.T) {
 	t.Parallel()
-	origin, conns := watched(t, ways[0])
+	origin, conns := watched(t, routes[0])
 	_, port, _ := net.SplitHostPort(origin.host())
 	r := start(t, setup{policyOptions: entries(policy.Host{Match: "127.0.0.1", Robots: policy.Deny, Reason: closed})})
 	for _, host := range []string{"127.0.0.1", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:FFFF:127.0.0.1]"} {
@@ -120,14 +120,14 @@ func TestDeniedNameIsNotLookedUp(t *testing.T) {
 
 func TestDeniedHostInMonitorMode(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, hello)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, hello)
 			r := start(t, setup{
-				front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Monitor = true },
+				front: route.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.Monitor = true },
 				policyOptions: entries(policy.Host{Match: "*", Robots: policy.Deny, Reason: closed}),
 			})
-			resp, _, err := get(way.client(r), origin.URL+"/page")
+			resp, _, err := get(route.client(r), origin.URL+"/page")
 			testkit.Must(t, err)
 			if rec := r.records.last(t, 1); resp.StatusCode != 200 || !rec.Blocked() || !rec.Monitor || rec.Decision.Reason != policy.ReasonDenied || rec.Request.Method != "GET" {
 				t.Errorf("%s, record: %+v", resp.Status, rec)
@@ -139,13 +139,13 @@ func TestDeniedHostInMonitorMode(t *testing.T) {
 // TestOverride checks that an override skips robots.txt but not pacing.
 func TestOverride(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, "User-agent: *\nDisallow: /\nCrawl-delay: 5", hello)
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, policyOptions: entries(policy.Host{
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, "User-agent: *\nDisallow: /\nCrawl-delay: 5", hello)
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}, policyOptions: entries(policy.Host{
 				Match: "*", Robots: policy.Ignore, Reason: "ticket 7", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Millisecond},
 			})})
-			c := way.client(r)
+			c := route.client(r)
 			for i, status := range []int{200, 429} {
 				resp, _, err := get(c, origin.URL+"/private")
 				testkit.Must(t, err)
@@ -262,20 +262,20 @@ func head(t *testing.T, c io.Reader) string {
 // TestFrom checks that a configured From replaces the client's (RFC 9110 10.1.2).
 func TestFrom(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
+	for _, route := range routes {
 		for _, c := range []struct{ configured, sent, want string }{
 			{"us@lab.example", "me@foo.example", "[us@lab.example]"}, {"us@lab.example", "", "[us@lab.example]"},
 			{"", "me@foo.example", "[me@foo.example]"}, {"", "", "[]"},
 		} {
-			t.Run(fmt.Sprintf("%s/%s/%s", way.name, c.configured, c.sent), func(t *testing.T) {
-				origin := way.serve(t, rules, hello)
-				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.From = c.configured }})
+			t.Run(fmt.Sprintf("%s/%s/%s", route.name, c.configured, c.sent), func(t *testing.T) {
+				origin := route.serve(t, rules, hello)
+				r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.From = c.configured }})
 				req, err := http.NewRequest(http.MethodGet, origin.URL+"/page", nil)
 				testkit.Must(t, err)
 				if c.sent != "" {
 					req.Header.Set("From", c.sent)
 				}
-				resp, err := way.client(r).Do(req)
+				resp, err := route.client(r).Do(req)
 				testkit.Must(t, err)
 				resp.Body.Close()
 				if got := fmt.Sprint(origin.arrived(1).Header["From"]); got != c.want {
@@ -388,11 +388,11 @@ func TestNoQuota(t *testing.T) {
 // TestAssetsOfAPage checks that Sec-Fetch-Dest selects the pace limits.
 func TestAssetsOfAPage(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, hello)
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, clients: []policy.Client{{Name: "lab-a", Networks: here, AssetBurst: 20}}})
-			c := way.client(r)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, hello)
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}, clients: []policy.Client{{Name: "lab-a", Networks: here, AssetBurst: 20}}})
+			c := route.client(r)
 			for i, dest := range []string{"document", "image", "", "style"} {
 				req, err := http.NewRequest(http.MethodGet, origin.URL+"/page", nil)
 				testkit.Must(t, err)

@@ -109,7 +109,7 @@ func TestPersistentConnectionAfterASilentOrigin(t *testing.T) {
 			t.Parallel()
 			silent := raw(t, func(_ net.Conn, br *bufio.Reader, _ *http.Request) { io.Copy(io.Discard, br) })
 			origin := serve(t, false, "", hello)
-			c, br := start(t, setup{front: front, change: short}).dial()
+			c, br := start(t, setup{front: front, change: shortSilence}).dial()
 			for _, ask := range []struct {
 				address string
 				want    int

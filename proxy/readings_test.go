@@ -15,12 +15,12 @@ import (
 // disallowed path. The request is not sent, and the record and the refusal name the normalisation.
 func TestDisallowedInAnotherReading(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
 			var arrived atomic.Int64
-			origin := way.serve(t, "User-agent: *\nDisallow: /private\nAllow: /web/\n", func(http.ResponseWriter, *http.Request) { arrived.Add(1) })
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-			c := way.client(r)
+			origin := route.serve(t, "User-agent: *\nDisallow: /private\nAllow: /web/\n", func(http.ResponseWriter, *http.Request) { arrived.Add(1) })
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+			c := route.client(r)
 			for i, one := range []struct{ path, form, read string }{
 				{"/a/../private/x", "dots-removed", "/private/x"},
 				{"//private/x?q", "slashes-merged", "/private/x?q"},

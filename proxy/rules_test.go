@@ -75,11 +75,11 @@ func deny(_ *proxy.Rules, o *policy.Options) {
 // TestUseAppliesToTheNextRequest covers persistent connections and tunnels too.
 func TestUseAppliesToTheNextRequest(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, hello)
-			r := startRuled(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-			c := way.client(r.rig)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, hello)
+			r := startRuled(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+			c := route.client(r.rig)
 			ask := func() int {
 				resp, _, err := get(c, origin.URL+"/page")
 				testkit.Must(t, err)
@@ -162,13 +162,13 @@ func waiting(r *ruled) int { return r.pacer.Stats().Waiting }
 // persistent connections and in tunnels. Other clients need not.
 func TestUseAnotherPassword(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, hello)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, hello)
 			old := hashOf(t, secret)
 			r := startRuled(t, setup{origins: []*httptest.Server{origin.Server}, clients: []policy.Client{{Name: "lab-a", PasswordHash: old}}})
 			r.url.User = url.UserPassword("lab-a", secret)
-			c := r.client(way.h2)
+			c := r.client(route.h2)
 			ask := func(want int, client string) {
 				t.Helper()
 				n := len(r.records.all)
@@ -196,7 +196,7 @@ func TestUseAnotherPassword(t *testing.T) {
 				o.Clients = []policy.Client{{Name: "lab-b", Networks: here}}
 			})
 			r.url.User = nil
-			c = r.client(way.h2)
+			c = r.client(route.h2)
 			ask(200, "lab-b")
 			r.use(func(_ *proxy.Rules, o *policy.Options) {
 				o.Clients = []policy.Client{{Name: "lab-c", Networks: here}}

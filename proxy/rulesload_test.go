@@ -19,16 +19,16 @@ import (
 func TestUseUnderLoad(t *testing.T) {
 	testkit.Long(t, "volume")
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, func(w http.ResponseWriter, q *http.Request) {
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, func(w http.ResponseWriter, q *http.Request) {
 				io.WriteString(w, q.Header.Get("User-Agent")+" "+q.Header.Get("From"))
 			})
-			r := startRuled(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.UserAgent, o.From = "Odd/1", "odd@foo.example" }})
+			r := startRuled(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) { o.UserAgent, o.From = "Odd/1", "odd@foo.example" }})
 			var asked sync.WaitGroup
 			for range 4 {
 				asked.Go(func() {
-					c := way.client(r.rig)
+					c := route.client(r.rig)
 					for range 50 {
 						_, body, err := get(c, origin.URL+"/page")
 						if err != nil || body != "Odd/1 odd@foo.example" && body != "Even/1 even@foo.example" {

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testkit.SetParallel()
-	log.SetOutput(io.Discard) // net/http of the clients and origins notes what is hostile
+	log.SetOutput(io.Discard) // hostile input makes the clients and origins of net/http log
 	goleak.VerifyTestMain(m)
 }
 
@@ -40,18 +40,18 @@ func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from 
 
 func TestRequest(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, hello)
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-			c := way.client(r)
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, hello)
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+			c := route.client(r)
 			resp, body, err := get(c, origin.URL+"/page?q=1")
 			testkit.Must(t, err)
 			if resp.StatusCode != 200 || body != "hello from /page" || resp.Header.Get("Via") == "" {
 				t.Errorf("%s %q %v", resp.Status, body, resp.Header)
 			}
-			if way.h2 != (resp.ProtoMajor == 2) {
-				t.Errorf("the client was spoken to in %s", resp.Proto)
+			if route.h2 != (resp.ProtoMajor == 2) {
+				t.Errorf("the client got %s", resp.Proto)
 			}
 			if rec := r.records.last(t, 1); rec.Blocked() || rec.Decision.Reason != policy.ReasonNoRule || rec.Status != 200 || rec.Bytes != int64(len(body)) {
 				t.Errorf("record: %+v", rec)
@@ -63,7 +63,7 @@ func TestRequest(t *testing.T) {
 			}
 			for _, want := range []string{"Disallow: /private (line 2)", "*", origin.URL + "/robots.txt", origin.URL + "/private/x", r.records.last(t, 2).ID} {
 				if !strings.Contains(body, want) {
-					t.Errorf("%q is not told in %q", want, body)
+					t.Errorf("%q is missing in %q", want, body)
 				}
 			}
 			if rec := r.records.last(t, 2); !rec.Blocked() || rec.Decision.Rule != "/private" || rec.Decision.Line != 2 || rec.Status != 403 {
@@ -72,27 +72,27 @@ func TestRequest(t *testing.T) {
 			if got, want := origin.paths(), []string{"/robots.txt", "/page?q=1"}; !slices.Equal(got, want) {
 				t.Errorf("the origin saw %q, want %q", got, want)
 			}
-			if by := origin.arrived(1).Proto; (by == "HTTP/2.0") != way.h2origin {
-				t.Errorf("the origin was spoken to in %s", by)
+			if by := origin.arrived(1).Proto; (by == "HTTP/2.0") != route.h2origin {
+				t.Errorf("the origin got %s", by)
 			}
 		})
 	}
 }
 
-// TestProxyStatusOfAnOrigin: RFC 9209 2: the last member is the nearest proxy's. What an
-// origin writes cannot be taken for a refusal of ours by who reads it so.
+// TestProxyStatusOfAnOrigin checks that the proxy appends its own member to an origin's Proxy-Status.
+// RFC 9209 2: the last member is the nearest proxy's, so an origin cannot forge a refusal.
 func TestProxyStatusOfAnOrigin(t *testing.T) {
 	t.Parallel()
 	const forged = `robotsproxy; error=http_request_denied; details="rule"`
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, rules, func(w http.ResponseWriter, r *http.Request) {
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, rules, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/forged" {
 					w.Header().Set("Proxy-Status", forged)
 				}
 				w.WriteHeader(http.StatusForbidden)
 			})
-			c := way.client(start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}}))
+			c := route.client(start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}}))
 			for path, want := range map[string][]string{"/forged": {forged, "robotsproxy; received-status=403"}, "/plain": nil} {
 				resp, _, err := get(c, origin.URL+path)
 				testkit.Must(t, err)
@@ -151,7 +151,7 @@ func TestUserAgentOfTheConfiguration(t *testing.T) {
 	r := start(t, setup{change: func(o *proxy.Options) { o.UserAgent = "FooBot/9" }})
 	c := r.client(false)
 	if resp, _, err := get(c, origin.URL+"/foo"); err != nil || resp.StatusCode != 403 {
-		t.Errorf("judged as somebody else: %v %v", resp, err)
+		t.Errorf("judged as another user agent: %v %v", resp, err)
 	}
 	_, _, err := get(c, origin.URL+"/page")
 	testkit.Must(t, err)
@@ -175,8 +175,9 @@ func TestMonitorBlocksNothing(t *testing.T) {
 	}
 }
 
-// What could not be sent on was not only watched.
-func TestMonitorRecordsWhatFailedAsEnforced(t *testing.T) {
+// TestMonitorRecordsFailuresAsEnforced checks that a request that monitor mode could not send is
+// recorded as blocked.
+func TestMonitorRecordsFailuresAsEnforced(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
 	gone := serve(t, false, rules, hello)
@@ -189,7 +190,7 @@ func TestMonitorRecordsWhatFailedAsEnforced(t *testing.T) {
 	}
 }
 
-func TestTooLongAWait(t *testing.T) {
+func TestWaitTooLong(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nCrawl-delay: 10\n", hello)
 	r := start(t, setup{limits: pace.Limits{PerSecond: 100, Burst: 1, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 9}})
@@ -207,7 +208,7 @@ func TestTooLongAWait(t *testing.T) {
 		t.Errorf("Retry-After: %d", after)
 	}
 	if rec := r.records.last(t, 1); !rec.Slot {
-		t.Errorf("record of the one that had a slot: %+v", rec)
+		t.Errorf("record of the request that had a slot: %+v", rec)
 	}
 	if rec := r.records.last(t, 2); !rec.Blocked() || rec.Decision.Reason != policy.ReasonPace || rec.Slot {
 		t.Errorf("record: %+v", rec)
@@ -243,8 +244,8 @@ func TestUnwritableAuditRefuses(t *testing.T) {
 	}
 }
 
-// TestNoSpaceForEvidence: nothing goes out, whichever way, where the robots.txt that the
-// decision rests on cannot be kept; the refusal is that request's alone.
+// TestNoSpaceForEvidence checks that a request is refused if the robots.txt of its decision cannot be
+// kept, in every kind of tunnel, and that later requests are unaffected.
 func TestNoSpaceForEvidence(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "User-agent: *\nDisallow: /private\n", hello)
@@ -255,7 +256,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 				o.PassThrough = func(string) bool { return passThrough }
 				o.Keep = func(rec *audit.Record) error {
 					if rec.Decision.Ruling.Result == nil {
-						t.Error("kept before it is known what the decision rests on")
+						t.Error("kept before the decision was made")
 					}
 					if full {
 						return fmt.Errorf("keep a snapshot: %w", audit.ErrNoSpace)
@@ -284,7 +285,7 @@ func TestNoSpaceForEvidence(t *testing.T) {
 	}
 }
 
-func TestForbiddenAddressNeverArrives(t *testing.T) {
+func TestForbiddenAddressGetsNoRequest(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{private: []netip.Prefix{}})
@@ -307,11 +308,11 @@ func TestLoop(t *testing.T) {
 	r := start(t, setup{})
 	resp := r.send("GET http://" + r.url.Host + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	if resp.StatusCode/100 == 2 {
-		t.Errorf("the proxy went through itself: %s", resp.Status)
+		t.Errorf("the loop was not detected: %s", resp.Status)
 	}
 }
 
-func TestInformationalAnswersPass(t *testing.T) {
+func TestInterimResponsesAreForwarded(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
@@ -336,33 +337,33 @@ func TestInformationalAnswersPass(t *testing.T) {
 	}
 }
 
-// TestShutdownLetsRequestsFinish has a transfer in flight and an idle tunnel.
+// TestShutdownLetsRequestsFinish covers a transfer in flight and an idle tunnel.
 func TestShutdownLetsRequestsFinish(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
 			began, release := make(chan struct{}), make(chan struct{})
-			origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+			origin := route.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 				io.WriteString(w, "first ")
 				w.(http.Flusher).Flush()
 				close(began)
 				<-release
 				io.WriteString(w, "second")
 			})
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-			if way.tls && way.front == inTheClear {
-				r.tunnel(origin.host()) // in which nothing is asked
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+			if route.tls && route.front == inTheClear {
+				r.tunnel(origin.host()) // an idle tunnel
 				r.tunnel(origin.host(), "h2")
 			}
 			got := make(chan string, 1)
 			go func() {
-				_, body, err := get(way.client(r), origin.URL+"/")
+				_, body, err := get(route.client(r), origin.URL+"/")
 				got <- fmt.Sprint(body, err)
 			}()
 			<-began
 			ended := make(chan error, 1)
 			go func() { ended <- r.handler.Shutdown(context.Background()) }()
-			for { // until no more connections are taken
+			for { // until the proxy accepts no more connections
 				c, err := net.Dial("tcp", r.url.Host)
 				if err != nil {
 					break

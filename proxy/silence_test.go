@@ -19,26 +19,27 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// short makes a proxy end what stands still after two to four seconds, but not while the
-// whole process stands still for a second.
-func short(o *proxy.Options) { o.Silence, o.Linger = 2*time.Second, time.Second }
+// shortSilence makes the proxy end stalled transfers after two to four seconds, but tolerates a pause
+// of the whole process for a second.
+func shortSilence(o *proxy.Options) { o.Silence, o.Linger = 2*time.Second, time.Second }
 
-// shortestSilence makes a proxy end it within 600 ms, for tests in which an early end changes nothing.
+// shortestSilence makes the proxy end stalled transfers within 600 ms, for tests that an early end
+// does not affect.
 func shortestSilence(o *proxy.Options) { o.Silence, o.Linger = 300*time.Millisecond, time.Second }
 
-// lasting is how long a transfer goes on that short must not end.
+// lasting is the duration of a transfer that shortSilence must not end.
 const lasting = 5 * time.Second
 
 const realClock = "waits for the real clock"
 
-func TestUpgradedConnectionOutlivesItsAnswer(t *testing.T) {
+func TestUpgradedConnectionIsNotTimedOut(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := raw(t, func(conn net.Conn, br *bufio.Reader, _ *http.Request) {
 		io.WriteString(conn, "HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		io.Copy(conn, br)
 	})
-	r := start(t, setup{change: short})
+	r := start(t, setup{change: shortSilence})
 	conn, br := r.dial()
 	fmt.Fprintf(conn, "GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", origin)
 	_, err := http.ReadResponse(br, nil)
@@ -53,7 +54,7 @@ func TestUpgradedConnectionOutlivesItsAnswer(t *testing.T) {
 	}
 }
 
-// flood sends requests on a connection of its own and reads nothing.
+// flood sends requests on a new connection and reads nothing.
 func (r *rig) flood(t *testing.T, request string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.url.Host)
@@ -71,13 +72,13 @@ func (r *rig) flood(t *testing.T, request string) {
 
 func TestUnreadRefusalHoldsNoSlot(t *testing.T) {
 	t.Parallel()
-	origin := raw(t, func(net.Conn, *bufio.Reader, *http.Request) {}) // hangs up: 502
+	origin := raw(t, func(net.Conn, *bufio.Reader, *http.Request) {}) // closes the connection: 502
 	r := start(t, setup{
 		limits: pace.Limits{PerSecond: 1e6, Burst: 1e6, MaxConcurrent: 1, MaxWait: 10 * time.Second, MaxQueue: 9},
 		change: func(o *proxy.Options) { o.Linger = time.Second },
 	})
 	r.flood(t, fmt.Sprintf("GET http://%s/%s HTTP/1.1\r\nHost: x\r\n\r\n", origin, strings.Repeat("x", 50_000)))
-	<-time.After(500 * time.Millisecond) // until its window is full
+	<-time.After(500 * time.Millisecond) // until the client's window is full
 	if resp := r.send("GET http://" + origin + "/y HTTP/1.1\r\nHost: x\r\n\r\n"); resp.StatusCode != http.StatusBadGateway {
 		t.Errorf("another client gets %s", resp.Status)
 	}
@@ -87,7 +88,7 @@ func TestRefusalDoesNotWaitForTheUpload(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /private\n", hello)
-	r := start(t, setup{change: short})
+	r := start(t, setup{change: shortSilence})
 	conn, br := r.dial()
 	fmt.Fprintf(conn, "POST %s/private HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", origin.URL)
 	resp, err := http.ReadResponse(br, nil)
@@ -97,7 +98,7 @@ func TestRefusalDoesNotWaitForTheUpload(t *testing.T) {
 	}
 	io.Copy(io.Discard, resp.Body)
 	if _, err := br.ReadByte(); err == nil || isTimeout(err) {
-		t.Errorf("then %v, want the end of the connection", err)
+		t.Errorf("then %v, want a closed connection", err)
 	}
 }
 
@@ -136,8 +137,9 @@ func TestRefusalOfAClientWithoutAWindowEnds(t *testing.T) {
 	}
 }
 
-// What is left of an upload after an early answer is no request, however much of it comes.
-func TestEarlyAnswerEndsTheConnection(t *testing.T) {
+// TestEarlyResponseClosesTheConnection checks that the rest of an upload after an early response is
+// never read as a request, however long it is.
+func TestEarlyResponseClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
@@ -150,13 +152,13 @@ func TestEarlyAnswerEndsTheConnection(t *testing.T) {
 		resp, err := http.ReadResponse(br, nil)
 		testkit.Must(t, err)
 		if !resp.Close {
-			t.Error("the answer is not said to be the last")
+			t.Error("the response lacks Connection: close")
 		}
 		io.Copy(io.Discard, resp.Body)
 		smuggled := fmt.Sprintf("GET %s/smuggled HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
-		io.WriteString(conn, strings.Repeat(smuggled, 512<<10/len(smuggled))) // twice what is read of a body after its answer
+		io.WriteString(conn, strings.Repeat(smuggled, 512<<10/len(smuggled))) // twice what the proxy reads of a body after its response
 		if b, err := br.ReadByte(); err == nil || isTimeout(err) {
-			t.Errorf("then %q, %v, want the end of the connection", b, err)
+			t.Errorf("then %q, %v, want a closed connection", b, err)
 		}
 	}
 	r.records.mu.Lock()
@@ -166,8 +168,9 @@ func TestEarlyAnswerEndsTheConnection(t *testing.T) {
 	}
 }
 
-// An origin that hangs up is a 502 at once, though the client has not sent its body yet.
-func TestOriginHangsUpBeforeTheBody(t *testing.T) {
+// TestOriginDisconnectsBeforeTheBody checks that the client gets a 502 immediately, even before it has
+// sent its body.
+func TestOriginDisconnectsBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	origin := raw(t, func(net.Conn, *bufio.Reader, *http.Request) {})
 	r := start(t, setup{})
@@ -180,7 +183,7 @@ func TestOriginHangsUpBeforeTheBody(t *testing.T) {
 	}
 }
 
-func TestHintsBesideContinue(t *testing.T) {
+func TestHintsWithContinue(t *testing.T) {
 	t.Parallel()
 	origin := raw(t, func(conn net.Conn, _ *bufio.Reader, r *http.Request) {
 		io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n"+strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 20))
@@ -202,9 +205,9 @@ func TestHintsBesideContinue(t *testing.T) {
 	}
 }
 
-// A connection to the origin that has gone back to the pool is not closed
-// because the client that used it first does not read.
-func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
+// TestSilentClientDoesNotAffectOthers checks that an origin connection that is back in the pool is not
+// closed when the client that used it first does not read.
+func TestSilentClientDoesNotAffectOthers(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	const pause = 50 * time.Millisecond
@@ -222,7 +225,7 @@ func TestSilenceOfOneClientCutsNoOther(t *testing.T) {
 			}
 		}
 	})
-	r := start(t, setup{change: short})
+	r := start(t, setup{change: shortSilence})
 	r.flood(t, "GET http://"+origin+"/a HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-time.After(300 * time.Millisecond)
 	resp, body, err := get(r.client(false), "http://"+origin+"/b")
@@ -236,7 +239,7 @@ func TestSlowUploadIsNotSilent(t *testing.T) {
 	t.Parallel()
 	const pause = 100 * time.Millisecond
 	origin := serve(t, false, "", hello)
-	r := start(t, setup{change: short})
+	r := start(t, setup{change: shortSilence})
 	conn, br := r.dial()
 	fmt.Fprintf(conn, "POST %s/x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", origin.URL, lasting/pause)
 	go func() {
@@ -254,19 +257,19 @@ func TestSlowUploadIsNotSilent(t *testing.T) {
 
 func TestTrailerNamedLikeAHeader(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		if way.h2origin {
-			continue // it cannot say such a thing
+	for _, route := range routes {
+		if route.h2origin {
+			continue // HTTP/2 does not allow such trailers
 		}
-		t.Run(way.name, func(t *testing.T) {
-			origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+		t.Run(route.name, func(t *testing.T) {
+			origin := route.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 				conn, _, err := http.NewResponseController(w).Hijack()
 				testkit.Must(t, err)
 				defer conn.Close()
 				io.WriteString(conn, "HTTP/1.1 200 OK\r\nX-Sum: head\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Sum: tail\r\n\r\n")
 			})
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-			resp, _, err := get(way.client(r), origin.URL+"/")
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+			resp, _, err := get(route.client(r), origin.URL+"/")
 			testkit.Must(t, err)
 			if got := resp.Trailer["X-Sum"]; len(got) != 1 || got[0] != "tail" {
 				t.Errorf("trailer %q", got)
@@ -275,7 +278,7 @@ func TestTrailerNamedLikeAHeader(t *testing.T) {
 	}
 }
 
-func TestUnprintableIsEscapedInJSON(t *testing.T) {
+func TestUnprintableBytesAreEscapedInJSON(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "User-agent: *\nDisallow: /\u009b31m\u202eltr\n", hello)
 	r := start(t, setup{})

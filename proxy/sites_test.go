@@ -16,25 +16,25 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// The ways in which a client can speak to the proxy itself.
+// front is a protocol that clients speak to the proxy itself.
 type front int
 
 const (
 	inTheClear front = iota
 	overTLS
-	withHTTP2 // in the clear
+	withHTTP2 // without TLS
 )
 
-// A way is a form in which a client's request comes, and goes on.
-type way struct {
+// route is a combination of protocols between client, proxy and origin.
+type route struct {
 	name     string
-	tls      bool // the origin's is an https:// address
-	h2       bool // the client speaks HTTP/2
+	tls      bool // the origin uses https
+	h2       bool // the client uses HTTP/2
 	h2origin bool
 	front    front
 }
 
-var ways = []way{
+var routes = []route{
 	{name: "plain"},
 	{name: "intercepted h1", tls: true},
 	{name: "intercepted h2", tls: true, h2: true},
@@ -47,16 +47,16 @@ var ways = []way{
 	{name: "intercepted h2 in a stream of h2", tls: true, h2: true, h2origin: true, front: withHTTP2},
 }
 
-// serve makes a site that is reached this way.
-func (w way) serve(t testing.TB, robotsTxt string, pages http.HandlerFunc) *site {
+// serve starts a site for this route.
+func (w route) serve(t testing.TB, robotsTxt string, pages http.HandlerFunc) *site {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)
 	return w.serveOn(t, l, robotsTxt, pages)
 }
 
-// serveOn makes one at an address of the caller's.
-func (w way) serveOn(t testing.TB, l net.Listener, robotsTxt string, pages http.HandlerFunc) *site {
+// serveOn starts a site for this route on l.
+func (w route) serveOn(t testing.TB, l net.Listener, robotsTxt string, pages http.HandlerFunc) *site {
 	t.Helper()
 	s := newSite(robotsTxt, pages)
 	s.Listener.Close()
@@ -71,8 +71,8 @@ func (w way) serveOn(t testing.TB, l net.Listener, robotsTxt string, pages http.
 	return s
 }
 
-// client is one that goes this way.
-func (w way) client(r *rig) *http.Client {
+// client returns a client for this route.
+func (w route) client(r *rig) *http.Client {
 	if w.front != withHTTP2 {
 		return r.client(w.h2)
 	}
@@ -92,7 +92,7 @@ func (w way) client(r *rig) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// speaking2 speaks HTTP/2 to the proxy, whatever address it is asked for.
+// http2Transport returns a transport that sends every request to the proxy over HTTP/2.
 func (r *rig) http2Transport() *http.Transport {
 	var spoken http.Protocols
 	spoken.SetUnencryptedHTTP2(true)
@@ -103,7 +103,7 @@ func (r *rig) http2Transport() *http.Transport {
 	return tr
 }
 
-// streamTo makes a tunnel of a stream (RFC 9113 8.5).
+// streamTo opens a tunnel in an HTTP/2 stream (RFC 9113 8.5).
 func (r *rig) streamTo(proxy http.RoundTripper, addr string) (net.Conn, error) {
 	near, far := net.Pipe()
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Scheme: r.url.Scheme, Host: addr}, Host: addr, Header: http.Header{}, Body: io.NopCloser(far)}
@@ -122,17 +122,17 @@ func (r *rig) streamTo(proxy http.RoundTripper, addr string) (net.Conn, error) {
 	return near, nil
 }
 
-// A site is an origin whose log is what counts.
+// site is an origin that logs its requests.
 type site struct {
 	*httptest.Server
 	mu   sync.Mutex
 	seen []*http.Request
 }
 
-// serve makes a site with a robots.txt and pages.
+// serve starts a site with a robots.txt and pages.
 func serve(t testing.TB, overTLS bool, robotsTxt string, pages http.HandlerFunc) *site {
 	t.Helper()
-	return way{tls: overTLS}.serve(t, robotsTxt, pages)
+	return route{tls: overTLS}.serve(t, robotsTxt, pages)
 }
 
 func newSite(robotsTxt string, pages http.HandlerFunc) *site {
@@ -152,14 +152,14 @@ func newSite(robotsTxt string, pages http.HandlerFunc) *site {
 	return s
 }
 
-// arrived is the n-th request, from 0.
+// arrived returns the n-th request, counted from 0.
 func (s *site) arrived(n int) *http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[n]
 }
 
-// paths are those that arrived, in their order.
+// paths returns the paths of all requests in order.
 func (s *site) paths() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *site) host() string {
 	return u.Host
 }
 
-// get reads a whole answer; err is what the client's library said.
+// get requests address and reads the whole response. err is the error of the client library.
 func get(c *http.Client, address string) (*http.Response, string, error) {
 	resp, err := c.Get(address)
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// impatient is short for clients that are slow to begin, too.
-func impatient(o *proxy.Options) {
-	short(o)
-	o.HeadTimeout = 2 * time.Second // in which a CONNECT and a handshake have to arrive as well
+// shortTimeouts also shortens the timeouts for clients that are slow to start.
+func shortTimeouts(o *proxy.Options) {
+	shortSilence(o)
+	o.HeadTimeout = 2 * time.Second // also limits a CONNECT and a handshake
 }
 
-// drip writes a byte at a time, faster than any limit, until it is cut off.
+// drip writes one byte at a time, faster than any timeout, until the connection is closed.
 func drip(conn net.Conn, data string) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -37,7 +37,7 @@ func drip(conn net.Conn, data string) {
 	}
 }
 
-// clientHello is the first bytes of a client that begins TLS.
+// clientHello returns the first bytes of a TLS client.
 func clientHello(t *testing.T) string {
 	t.Helper()
 	client, server := net.Pipe()
@@ -52,44 +52,44 @@ func clientHello(t *testing.T) string {
 	return string(first)
 }
 
-// slowBeginnings are of clients that do not come to the point.
+// slowBeginnings lists clients that never complete their first request.
 var slowBeginnings = []struct {
 	name    string
 	begin   func(r *rig, origin string) net.Conn
-	text    string // o.test is the origin, and HELLO what a client begins TLS with
+	text    string // o.test is the origin, HELLO the first bytes of a TLS client
 	dripped bool
 	answers []int
 }{
 	{"nothing", plainly, "", false, nil},
 	{"a request line without an end", plainly, "GET http://o.test/", false, nil},
 	{"a head without an end", plainly, "GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n", false, nil},
-	{"a head in drops", plainly, "GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
-	{"empty lines in drops", plainly, strings.Repeat("\r\n", 1000), true, nil},
+	{"a dripped head", plainly, "GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
+	{"dripped empty lines", plainly, strings.Repeat("\r\n", 1000), true, nil},
 	{"a second head without an end", plainly, "OPTIONS * HTTP/1.1\r\nHost: o.test\r\n\r\nGET http://o.test/", false, []int{400}},
 	{"a silent tunnel", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\n", false, []int{200}},
 	{"half a ClientHello", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nHELLO", false, []int{200}},
-	{"a ClientHello in drops", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nHELLO", true, []int{200}},
+	{"a dripped ClientHello", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nHELLO", true, []int{200}},
 	{"half a head in a tunnel", plainly, "CONNECT o.test HTTP/1.1\r\nHost: o.test\r\n\r\nGET / HTTP/1.1\r\n", false, []int{200}},
-	{"nothing behind the handshake", inTunnel(), "", false, nil},
-	{"half a head behind the handshake", inTunnel(), "GET / HTTP/1.1\r\n", false, nil},
-	{"nothing where HTTP/2 was agreed on", inTunnel("h2"), "", false, nil},
-	{"half a preface", inTunnel("h2"), http2.ClientPreface[:16], false, nil},
-	{"HTTP/1.1 where HTTP/2 was agreed on", inTunnel("h2"), "GET / HTTP/1.1\r\nHost: o.test\r\n\r\n", false, nil},
-	{"a head in drops behind the handshake", inTunnel(), "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
+	{"nothing after the handshake", inTunnel(), "", false, nil},
+	{"half a head after the handshake", inTunnel(), "GET / HTTP/1.1\r\n", false, nil},
+	{"nothing after negotiating HTTP/2", inTunnel("h2"), "", false, nil},
+	{"half an HTTP/2 preface", inTunnel("h2"), http2.ClientPreface[:16], false, nil},
+	{"HTTP/1.1 after negotiating HTTP/2", inTunnel("h2"), "GET / HTTP/1.1\r\nHost: o.test\r\n\r\n", false, nil},
+	{"a dripped head after the handshake", inTunnel(), "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
 }
 
-// TestSlowToBegin: they lose their connection, and cost the origin no more than the connection
-// that their tunnel was made with.
+// TestSlowToBegin checks that such clients are disconnected and cost the origin at most the connection
+// that was made for their tunnel.
 func TestSlowToBegin(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := listenRaw(t, true)
 	text := strings.NewReplacer("o.test", origin.host(), "HELLO", clientHello(t))
-	var rows sync.WaitGroup // all at once, however few may be parallel: they wait
+	var rows sync.WaitGroup // the rows run together, whatever -parallel says, since they wait
 	for _, c := range slowBeginnings {
 		rows.Go(func() {
 			t.Run(c.name, func(t *testing.T) {
-				r := start(t, setup{origins: []*httptest.Server{origin.trusted}, change: impatient})
+				r := start(t, setup{origins: []*httptest.Server{origin.trusted}, change: shortTimeouts})
 				conn := c.begin(r, origin.host())
 				defer conn.Close()
 				written := make(chan struct{})
@@ -99,7 +99,7 @@ func TestSlowToBegin(t *testing.T) {
 				}()
 				got := answers(t, conn)
 				if n := len(c.answers); len(got) == n+1 && got[n] == http.StatusBadRequest {
-					got = got[:n] // net/http answers half a line, and half a head it does not
+					got = got[:n] // net/http answers a partial line but not a partial head
 				}
 				if !slices.Equal(got, c.answers) {
 					t.Errorf("answered %v, want %v", got, c.answers)
@@ -111,7 +111,7 @@ func TestSlowToBegin(t *testing.T) {
 	}
 	rows.Wait()
 	if got := origin.take(); got != nil {
-		t.Errorf("at the origin arrived %q", got)
+		t.Errorf("the origin got %q", got)
 	}
 }
 
@@ -124,7 +124,7 @@ func inTunnel(protos ...string) func(*rig, string) net.Conn {
 	return func(r *rig, origin string) net.Conn { return r.tunnel(origin, protos...) }
 }
 
-// begin writes bytes, those behind a CONNECT in drops if dripped is set.
+// begin writes data. If dripped is set, it drips the bytes after a CONNECT.
 func begin(conn net.Conn, data string, dripped bool) {
 	if head, rest, ok := strings.Cut(data, "\r\n\r\n"); dripped && ok && strings.HasPrefix(head, "CONNECT") {
 		io.WriteString(conn, head+"\r\n\r\n")
@@ -137,14 +137,14 @@ func begin(conn net.Conn, data string, dripped bool) {
 	}
 }
 
-// answers reads answers until the connection ends, and gives their status.
+// answers reads responses until the connection ends and returns their statuses.
 func answers(t *testing.T, conn net.Conn) (status []int) {
 	t.Helper()
 	for br := bufio.NewReader(conn); ; {
 		resp, err := http.ReadResponse(br, &http.Request{Method: http.MethodConnect})
 		if err != nil {
 			if isTimeout(err) {
-				t.Error("the connection stands")
+				t.Error("the connection stays open")
 			}
 			return status
 		}
@@ -155,7 +155,7 @@ func answers(t *testing.T, conn net.Conn) (status []int) {
 	}
 }
 
-// stalling is an origin that stands still, in a way that the path says.
+// stalling starts an origin that stalls at a point given by the path.
 func stalling(t *testing.T) string {
 	still := make(chan struct{})
 	t.Cleanup(func() { close(still) })
@@ -184,30 +184,30 @@ func stalling(t *testing.T) string {
 	})
 }
 
-// Bodies that stand still, on either side, and what a client sees of it.
+// TestSilentBodies checks what a client gets when either side stalls.
 func TestSilentBodies(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := stalling(t)
-	var rows sync.WaitGroup // all at once, as in TestSlowToBegin
+	var rows sync.WaitGroup // together, as in TestSlowToBegin
 	for _, c := range []struct {
 		name, raw string
 		status    int
 		broken    bool
 		reason    string
 	}{
-		{"a small body that does not come", "POST http://o.test/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nok", 400, false, "malformed"},
-		{"a large body that does not come", "POST http://o.test/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\nok", 400, false, "no-file"},
-		{"chunks that do not come", "POST http://o.test/upload HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", 400, false, "no-file"},
-		{"no answer", "GET http://o.test/nothing HTTP/1.1\r\nHost: x\r\n\r\n", 504, false, "no-file"},
+		{"a missing small body", "POST http://o.test/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nok", 400, false, "malformed"},
+		{"a missing large body", "POST http://o.test/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\nok", 400, false, "no-file"},
+		{"missing chunks", "POST http://o.test/upload HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", 400, false, "no-file"},
+		{"no response", "GET http://o.test/nothing HTTP/1.1\r\nHost: x\r\n\r\n", 504, false, "no-file"},
 		{"half a head", "GET http://o.test/head HTTP/1.1\r\nHost: x\r\n\r\n", 504, false, "no-file"},
 		{"half a body", "GET http://o.test/body HTTP/1.1\r\nHost: x\r\n\r\n", 200, true, "no-file"},
 		{"half a body, HTTP/1.0", "GET http://o.test/body HTTP/1.0\r\n\r\n", 200, true, "no-file"},
-		{"hints and no answer", "GET http://o.test/hints HTTP/1.1\r\nHost: x\r\n\r\n", 504, false, "no-file"},
+		{"hints and no response", "GET http://o.test/hints HTTP/1.1\r\nHost: x\r\n\r\n", 504, false, "no-file"},
 	} {
 		rows.Go(func() {
 			t.Run(c.name, func(t *testing.T) {
-				r := start(t, setup{change: short})
+				r := start(t, setup{change: shortSilence})
 				conn, _ := r.dial()
 				resp, body, err := readRaw(conn, strings.ReplaceAll(c.raw, "o.test", origin))
 				if resp == nil || resp.StatusCode != c.status || (err != nil) != c.broken || isTimeout(err) {

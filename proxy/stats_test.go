@@ -16,7 +16,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// open are the numbers of what is open.
+// open counts what is open.
 type open struct{ requests, conns, intercepted, passedThrough, upgraded int }
 
 func openAt(h *proxy.Handler) open {
@@ -24,7 +24,7 @@ func openAt(h *proxy.Handler) open {
 	return open{s.Requests.Open, s.Conns.Open, s.Intercepted.Open, s.PassedThrough.Open, s.Upgraded.Open}
 }
 
-// wantOpen waits until so much is open: what ends does so a little after it is seen to.
+// wantOpen waits for the counts want. An end is counted shortly after it is visible.
 func (r *rig) wantOpen(t *testing.T, want open) {
 	t.Helper()
 	var got open
@@ -33,26 +33,26 @@ func (r *rig) wantOpen(t *testing.T, want open) {
 			t.Errorf("open: %+v, want %+v", got, want)
 		}
 	}()
-	testkit.Eventually(t, "what is open is counted", func() bool {
+	testkit.Eventually(t, "the open counts are reached", func() bool {
 		got = openAt(r.handler)
 		return got == want
 	})
 }
 
-// Whatever way a request comes, it and its connections are counted while they last,
-// and then no more.
-func TestWhatIsOpen(t *testing.T) {
+// TestOpenRequestsAreCounted checks that requests and connections are counted while they last, on
+// every route.
+func TestOpenRequestsAreCounted(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
 			t.Parallel() // HTTP/2 ends a second after its last stream
 			came, goOn := make(chan struct{}), make(chan struct{})
-			origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+			origin := route.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 				came <- struct{}{}
 				<-goOn
 			})
-			r := start(t, setup{origins: []*httptest.Server{origin.Server}, front: way.front})
-			client := way.client(r)
+			r := start(t, setup{origins: []*httptest.Server{origin.Server}, front: route.front})
+			client := route.client(r)
 			done := make(chan error)
 			go func() {
 				_, _, err := get(client, origin.URL+"/page")
@@ -60,11 +60,11 @@ func TestWhatIsOpen(t *testing.T) {
 			}()
 			<-came
 			want := open{requests: 1, conns: 1}
-			if way.tls {
+			if route.tls {
 				want.intercepted = 1
 			}
-			if way.tls && way.front == withHTTP2 {
-				want.requests = 2 // CONNECT is a stream, and lasts as long as the tunnel
+			if route.tls && route.front == withHTTP2 {
+				want.requests = 2 // CONNECT is a stream that lasts as long as the tunnel
 			}
 			r.wantOpen(t, want)
 			goOn <- struct{}{}
@@ -81,8 +81,8 @@ func TestWhatIsOpen(t *testing.T) {
 	}
 }
 
-// Where nothing but the end of the connection can say that a body broke off, that is
-// cut below the tunnel.
+// TestBrokenTunnelIsNoLongerOpen covers a body whose truncation only the end of the connection shows:
+// the proxy cuts the connection below the tunnel.
 func TestBrokenTunnelIsNoLongerOpen(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", func(w http.ResponseWriter, r *http.Request) {
@@ -94,7 +94,7 @@ func TestBrokenTunnelIsNoLongerOpen(t *testing.T) {
 	c := r.tunnel(origin.host())
 	io.WriteString(c, "GET /page HTTP/1.0\r\nHost: "+origin.host()+"\r\n\r\n")
 	if _, err := io.Copy(io.Discard, c); err == nil {
-		t.Error("the body seems to be whole")
+		t.Error("the body looks complete")
 	}
 	r.wantOpen(t, open{})
 }
@@ -112,7 +112,7 @@ func TestPassThroughAndUpgradedAreCounted(t *testing.T) {
 	for _, passThrough := range []bool{false, true} {
 		r := start(t, setup{origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
 			o.PassThrough = func(string) bool { return passThrough }
-			o.Monitor = passThrough // nothing in robots.txt stands in its way
+			o.Monitor = passThrough // robots.txt does not block the tunnel
 		}})
 		if passThrough {
 			r.roots.AddCert(origin.Certificate())
@@ -137,7 +137,8 @@ func TestPassThroughAndUpgradedAreCounted(t *testing.T) {
 	}
 }
 
-// A client that does not trust the CA is told of, however it says so.
+// TestDistrustIsCounted checks that a client that does not trust the CA is counted, with or without a
+// TLS alert.
 func TestDistrustIsCounted(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", hello)
@@ -147,11 +148,11 @@ func TestDistrustIsCounted(t *testing.T) {
 	r.roots.AddCert(authority.Certificate())
 	c, _ := r.plainTunnel(origin.host())
 	if err := tls.Client(c, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}).Handshake(); err == nil {
-		t.Fatal("trusts what it does not know")
+		t.Fatal("an unknown CA is trusted")
 	}
 	c.Close()
 	r.wantOpen(t, open{})
-	r.tunnel(origin.host()).Close() // as who looks at the certificate when all is done
+	r.tunnel(origin.host()).Close() // like a client that checks the certificate after the handshake
 	r.wantOpen(t, open{})
 	testkit.Eventually(t, "two tunnels were not used", func() bool { return r.handler.Stats().Unused == 2 })
 	if n := authority.Stats().Failed[mitm.FaultUntrusted]; n != 1 {
@@ -168,7 +169,7 @@ func TestDistrustOfTheOwnPortIsCounted(t *testing.T) {
 		testkit.Must(t, err)
 		tc := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "example.com"})
 		if (tc.Handshake() == nil) != (roots == r.roots) {
-			t.Fatal("what is trusted is not")
+			t.Fatal("unexpected trust")
 		}
 		fmt.Fprintf(tc, "GET %s/page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", origin.URL)
 		io.Copy(io.Discard, tc)
@@ -182,27 +183,27 @@ func TestDistrustOfTheOwnPortIsCounted(t *testing.T) {
 	}
 }
 
-func TestConnectionsTurnedDownAreCounted(t *testing.T) {
+func TestRefusedConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
-	const most, told, closed = 1, 16, 3
+	const most, answered, closed = 1, 16, 3
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{change: func(o *proxy.Options) { o.MaxConnsPerClient = most }})
 	r.connectAndGet(origin.URL)
-	for range told {
+	for range answered {
 		c, _ := r.dial()
 		c.Write([]byte("G"))
 	}
 	for range closed {
 		if c, _ := r.dial(); !closesSilently(c) {
-			t.Error("one too many stays")
+			t.Error("an excess connection stays open")
 		}
 	}
 	var s proxy.Stats
-	testkit.Eventually(t, "all connections are counted", func() bool { // the last one's end is seen before it is counted
+	testkit.Eventually(t, "all connections are counted", func() bool { // the end of the last connection is visible before it is counted
 		s = r.handler.Stats()
-		return s.Conns.Open == most+told
+		return s.Conns.Open == most+answered
 	})
-	if s.Answered != told || s.Closed != closed || s.Conns.Total != most+told+closed || s.MaxConns != 20_000 {
+	if s.Answered != answered || s.Closed != closed || s.Conns.Total != most+answered+closed || s.MaxConns != 20_000 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -12,58 +12,58 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A request that a replica paced without the others says so in its record, and one that
-// they paced together does not.
+// TestStoreAwayIsInTheRecord checks that a request paced while the shared store was unreachable is
+// recorded as such, and no other request is.
 func TestStoreAwayIsInTheRecord(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") })
 	one := storetest.NewMemory(2).Join()
 	r := start(t, setup{limits: noPacing, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
 	client := r.client(false)
-	for i, turn := range []struct {
+	for i, step := range []struct {
 		name string
 		do   func()
 		want bool
 	}{
 		{"shared", func() {}, false},
-		{"away", one.Disconnect, true},
-		{"back", one.Reconnect, false},
+		{"unreachable", one.Disconnect, true},
+		{"reachable again", one.Reconnect, false},
 	} {
-		turn.do()
+		step.do()
 		_, _, err := get(client, origin.URL+"/")
 		testkit.Must(t, err)
-		if rec := r.records.last(t, i+1); rec.StoreAway != turn.want {
-			t.Errorf("%s: the record says %v", turn.name, rec.StoreAway)
+		if rec := r.records.last(t, i+1); rec.StoreAway != step.want {
+			t.Errorf("%s: the record says %v", step.name, rec.StoreAway)
 		}
 	}
 }
 
-// One that is refused since its replica alone has no turn for it says so as well.
+// TestStoreAwayIsInTheRecordOfARefusal checks the same for refused requests.
 func TestStoreAwayIsInTheRecordOfARefusal(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") })
 	one := storetest.NewMemory(2).Join()
 	slow := noPacing
 	slow.PerSecond, slow.Burst = 1/time.Hour.Seconds(), 1
-	notAsked := entries(policy.Host{Match: "*", Robots: policy.Ignore, Reason: "a fetch would take the turn"})
+	notAsked := entries(policy.Host{Match: "*", Robots: policy.Ignore, Reason: "a fetch would take the slot"})
 	r := start(t, setup{limits: slow, policyOptions: notAsked, change: func(o *proxy.Options) { o.Pacer = pace.New(pace.Options{Store: one}) }})
 	client := r.client(false)
-	for i, turn := range []struct {
+	for i, step := range []struct {
 		name   string
 		do     func()
 		status int
 		want   bool
 	}{
-		{"its turn", func() {}, http.StatusOK, false},
+		{"a free slot", func() {}, http.StatusOK, false},
 		{"shared", func() {}, http.StatusTooManyRequests, false},
-		{"away", one.Disconnect, http.StatusTooManyRequests, true},
-		{"back", one.Reconnect, http.StatusTooManyRequests, false},
+		{"unreachable", one.Disconnect, http.StatusTooManyRequests, true},
+		{"reachable again", one.Reconnect, http.StatusTooManyRequests, false},
 	} {
-		turn.do()
+		step.do()
 		resp, _, err := get(client, origin.URL+"/")
 		testkit.Must(t, err)
-		if rec := r.records.last(t, i+1); resp.StatusCode != turn.status || rec.Status != turn.status || rec.StoreAway != turn.want {
-			t.Errorf("%s: %s, and the record says %v", turn.name, resp.Status, rec.StoreAway)
+		if rec := r.records.last(t, i+1); resp.StatusCode != step.status || rec.Status != step.status || rec.StoreAway != step.want {
+			t.Errorf("%s: %s, and the record says %v", step.name, resp.Status, rec.StoreAway)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots"
 )
 
-// read parses a request's head as net/http's server does.
+// read parses the head of a request like net/http's server.
 func read(t *testing.T, head string) *http.Request {
 	t.Helper()
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.ReplaceAll(head, "\n", "\r\n") + "\r\n\r\n")))
@@ -26,7 +26,7 @@ func read(t *testing.T, head string) *http.Request {
 func TestTargetOnTheProxysOwnPort(t *testing.T) {
 	for _, c := range []struct {
 		name, head string
-		origin     string // "" : refused
+		origin     string // "": refused
 		pathQuery  string
 	}{
 		{"absolute form (RFC 9112 3.2.2)", "GET http://site.test/a?b=c HTTP/1.1\nHost: site.test", "http://site.test", "/a?b=c"},
@@ -45,7 +45,7 @@ func TestTargetOnTheProxysOwnPort(t *testing.T) {
 		{"ftp, the root by an escaped slash", "GET ftp://site.test/%2Fetc/motd HTTP/1.1\nHost: x", "", ""},
 		{"ftp, a second command", "GET ftp://site.test/a%0D%0ADELE%20b HTTP/1.1\nHost: x", "", ""},
 		{"ftp with a password", "GET ftp://u:p@site.test/a HTTP/1.1\nHost: x", "", ""},
-		{"origin form: not for a proxy", "GET /a HTTP/1.1\nHost: site.test", "", ""},
+		{"origin form, invalid for a proxy", "GET /a HTTP/1.1\nHost: site.test", "", ""},
 		{"userinfo", "GET http://a@site.test/ HTTP/1.1\nHost: x", "", ""},
 		{"userinfo with a password", "GET http://site.test:80@other.test/ HTTP/1.1\nHost: x", "", ""},
 		{"asterisk", "OPTIONS * HTTP/1.1\nHost: site.test", "", ""},
@@ -56,7 +56,7 @@ func TestTargetOnTheProxysOwnPort(t *testing.T) {
 			u, o, err := target(read(t, c.head))
 			if c.origin == "" {
 				if !errors.Is(err, errMalformed) {
-					t.Errorf("went to %v: %v", u, err)
+					t.Errorf("got %v: %v", u, err)
 				}
 				return
 			}
@@ -81,7 +81,7 @@ func TestTargetInsideATunnel(t *testing.T) {
 		{"unusual port in Host", "site.test:8443", "site.test", "GET /a HTTP/1.1\nHost: site.test:8443", "https://site.test:8443", nil},
 		{"upper-case Host", "site.test:443", "site.test", "GET / HTTP/1.1\nHost: SITE.test", "https://site.test", nil},
 		{"the name of the TLS handshake", "127.0.0.9:443", "site.test", "GET / HTTP/1.1\nHost: site.test", "https://site.test", nil},
-		{"the CONNECT host behind another SNI", "site.test:443", "front.test", "GET / HTTP/1.1\nHost: site.test", "https://site.test", nil},
+		{"the CONNECT host with another SNI", "site.test:443", "front.test", "GET / HTTP/1.1\nHost: site.test", "https://site.test", nil},
 		{"absolute form of the same host", "site.test:443", "site.test", "GET https://site.test/x HTTP/1.1\nHost: site.test", "https://site.test", nil},
 		{"HTTP/1.0 without Host", "site.test:443", "site.test", "GET / HTTP/1.0", "https://site.test", nil},
 		{"in the clear", "site.test:80", "", "GET / HTTP/1.1\nHost: site.test", "http://site.test", nil},
@@ -106,7 +106,7 @@ func TestTargetInsideATunnel(t *testing.T) {
 			u, got, err := target(r)
 			if c.err != nil {
 				if !errors.Is(err, c.err) {
-					t.Errorf("went to %v: %v; want %v", u, err, c.err)
+					t.Errorf("got %v: %v; want %v", u, err, c.err)
 				}
 				return
 			}
@@ -129,8 +129,8 @@ func TestReadAhead(t *testing.T) {
 		{"no body", "GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", false, nil},
 		{"small body", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", true, nil},
 		{"large body streams", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\nabc", false, nil},
-		{"a client that waits for 100 is not asked before its turn", "POST http://x/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc", false, nil},
-		{"torn body", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabc", false, errMalformed},
+		{"a client that waits for 100 Continue", "POST http://x/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc", false, nil},
+		{"truncated body", "POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabc", false, errMalformed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(c.request)))

@@ -19,12 +19,12 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-func TestBodiesPassToTheOctet(t *testing.T) {
+func TestBodiesPassUnchanged(t *testing.T) {
 	t.Parallel()
 	noise := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
-	for _, way := range ways {
-		origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+	for _, route := range routes {
+		origin := route.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 			var n int
 			fmt.Sscanf(r.URL.Path, "/%d", &n)
 			if r.URL.Query().Has("chunked") {
@@ -37,15 +37,15 @@ func TestBodiesPassToTheOctet(t *testing.T) {
 			}
 			w.Write(noise[:n])
 		})
-		r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-		c := way.client(r)
+		r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+		c := route.client(r)
 		for _, n := range []int{0, 1, 1 << 10, 64 << 10, len(noise)} {
 			for _, query := range []string{"", "?chunked", "?encoding=gzip", "?chunked&encoding=br"} {
-				t.Run(fmt.Sprintf("%s/%d%s", way.name, n, query), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%d%s", route.name, n, query), func(t *testing.T) {
 					resp, body, err := get(c, fmt.Sprintf("%s/%d%s", origin.URL, n, query))
 					testkit.Must(t, err)
 					if !bytes.Equal([]byte(body), noise[:n]) {
-						t.Errorf("%d bytes, not those that were sent", len(body))
+						t.Errorf("%d bytes, which differ from those sent", len(body))
 					}
 					if query == "" && resp.ContentLength != int64(n) {
 						t.Errorf("length announced: %d", resp.ContentLength)
@@ -56,7 +56,7 @@ func TestBodiesPassToTheOctet(t *testing.T) {
 	}
 }
 
-func TestUploadsPassToTheOctet(t *testing.T) {
+func TestUploadsPassUnchanged(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
 		h := sha256.New()
@@ -94,15 +94,15 @@ func TestUploadsPassToTheOctet(t *testing.T) {
 
 const maxReadAheadForTest = 64 << 10
 
-// TestNothingWaitsForWhatIsNotSent: the first part arrives while the origin
-// holds the second back.
-func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
+// TestPartsAreForwardedImmediately checks that the first part of a body arrives while the sender holds
+// back the second.
+func TestPartsAreForwardedImmediately(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
+	for _, route := range routes {
 		for _, form := range []string{"text/event-stream", "chunked", "length"} {
-			t.Run(way.name+"/"+form, func(t *testing.T) {
+			t.Run(route.name+"/"+form, func(t *testing.T) {
 				release := make(chan struct{})
-				origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+				origin := route.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 					if form == "length" {
 						w.Header().Set("Content-Length", "18")
 					} else {
@@ -113,8 +113,8 @@ func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
 					<-release
 					io.WriteString(w, "data: 2\n\n")
 				})
-				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-				resp, err := way.client(r).Get(origin.URL + "/events")
+				r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+				resp, err := route.client(r).Get(origin.URL + "/events")
 				testkit.Must(t, err)
 				defer resp.Body.Close()
 				first := make([]byte, 9)
@@ -131,7 +131,7 @@ func TestNothingWaitsForWhatIsNotSent(t *testing.T) {
 	}
 }
 
-func TestEventStreamsGiveTheirSlotBack(t *testing.T) {
+func TestEventStreamsReleaseTheirSlot(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
@@ -152,8 +152,8 @@ func TestEventStreamsGiveTheirSlotBack(t *testing.T) {
 	close(release)
 }
 
-// TestEventStreamsAreBounded: a client with as many streams as are free gets no more, and the
-// refusal names the bound.
+// TestEventStreamsAreBounded checks that a client at its limit of streams gets no more and that the
+// refusal names the limit.
 func TestEventStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
@@ -172,17 +172,17 @@ func TestEventStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBrokenTransferIsBroken: what the origin breaks off never looks whole.
+// TestBrokenTransferIsBroken checks that a truncated response never looks complete.
 func TestBrokenTransferIsBroken(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
+	for _, route := range routes {
 		for name, raw := range map[string]string{
 			"length": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this",
 			"chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n",
 			"chunk":  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nonly this\r\n",
 		} {
-			t.Run(way.name+"/"+name, func(t *testing.T) {
-				origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+			t.Run(route.name+"/"+name, func(t *testing.T) {
+				origin := route.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 					if r.ProtoMajor == 2 {
 						if name == "length" {
 							w.Header().Set("Content-Length", "100")
@@ -199,10 +199,10 @@ func TestBrokenTransferIsBroken(t *testing.T) {
 					io.WriteString(conn, raw)
 					conn.Close()
 				})
-				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-				resp, body, err := get(way.client(r), origin.URL+"/")
+				r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+				resp, body, err := get(route.client(r), origin.URL+"/")
 				if err == nil {
-					t.Errorf("%s %q looks whole", resp.Status, body)
+					t.Errorf("%s %q looks complete", resp.Status, body)
 				}
 				if rec := r.records.last(t, 1); rec.Err == nil || rec.Blocked() {
 					t.Errorf("record: %+v", rec)
@@ -214,10 +214,10 @@ func TestBrokenTransferIsBroken(t *testing.T) {
 
 func TestTrailers(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
+	for _, route := range routes {
 		for _, announced := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/announced %t", way.name, announced), func(t *testing.T) {
-				origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+			t.Run(fmt.Sprintf("%s/announced %t", route.name, announced), func(t *testing.T) {
+				origin := route.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 					name := http.TrailerPrefix + "X-Sum"
 					if announced {
 						name = "X-Sum"
@@ -227,8 +227,8 @@ func TestTrailers(t *testing.T) {
 					io.WriteString(w, "body")
 					w.Header().Set(name, "7")
 				})
-				r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-				resp, body, err := get(way.client(r), origin.URL+"/")
+				r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+				resp, body, err := get(route.client(r), origin.URL+"/")
 				testkit.Must(t, err)
 				if body != "body" || resp.Trailer.Get("X-Sum") != "7" {
 					t.Errorf("%q, trailer %v", body, resp.Trailer)
@@ -238,28 +238,28 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// TestOverriddenTargets: some servers serve the URL of such a field in place of the target that
-// the proxy has judged.
+// TestOverriddenTargets checks that fields are dropped which make some servers serve another URL than
+// the one the proxy has judged.
 func TestOverriddenTargets(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
 			headers := make(chan http.Header, 1)
-			origin := way.serve(t, "", func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header })
-			r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
+			origin := route.serve(t, "", func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header })
+			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
 			req, err := http.NewRequestWithContext(t.Context(), "GET", origin.URL+"/", nil)
 			testkit.Must(t, err)
 			for _, name := range []string{"X-Original-Url", "X-Rewrite-Url", "X_original_url", "X-Rewrite_url"} {
 				req.Header[name] = []string{"/private"}
 			}
 			req.Header.Set("X-Http-Method-Override", "GET")
-			resp, err := way.client(r).Do(req)
+			resp, err := route.client(r).Do(req)
 			testkit.Must(t, err)
 			resp.Body.Close()
 			arrived := <-headers
 			for name := range arrived {
 				if strings.Contains(strings.ToLower(name), "url") {
-					t.Errorf("%s arrived", name)
+					t.Errorf("%s was forwarded", name)
 				}
 			}
 			if arrived.Get("X-Http-Method-Override") == "" {
@@ -271,8 +271,8 @@ func TestOverriddenTargets(t *testing.T) {
 
 func TestHeadsAndRanges(t *testing.T) {
 	t.Parallel()
-	for _, way := range ways {
-		origin := way.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
+	for _, route := range routes {
+		origin := route.serve(t, "", func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/204":
 				w.WriteHeader(http.StatusNoContent)
@@ -283,22 +283,22 @@ func TestHeadsAndRanges(t *testing.T) {
 				http.ServeContent(w, r, "x.txt", time.Time{}, strings.NewReader("0123456789"))
 			}
 		})
-		r := start(t, setup{front: way.front, origins: []*httptest.Server{origin.Server}})
-		c := way.client(r)
+		r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}})
+		c := route.client(r)
 		for _, ask := range []struct {
 			name, method, path, ranges string
 			status                     int
 			length                     int64
 			body                       string
 		}{
-			{"HEAD tells the length", "HEAD", "/x", "", 200, 10, ""},
+			{"HEAD has the length", "HEAD", "/x", "", 200, 10, ""},
 			{"GET", "GET", "/x", "", 200, 10, "0123456789"},
 			{"range", "GET", "/x", "bytes=2-4", 206, 3, "234"},
-			{"range that cannot be", "GET", "/x", "bytes=20-", 416, -2, ""},
+			{"unsatisfiable range", "GET", "/x", "bytes=20-", 416, -2, ""},
 			{"204", "GET", "/204", "", 204, 0, ""},
 			{"304", "GET", "/304", "", 304, -2, ""},
 		} {
-			t.Run(way.name+"/"+ask.name, func(t *testing.T) {
+			t.Run(route.name+"/"+ask.name, func(t *testing.T) {
 				req, _ := http.NewRequest(ask.method, origin.URL+ask.path, nil)
 				if ask.ranges != "" {
 					req.Header.Set("Range", ask.ranges)
@@ -322,7 +322,7 @@ func TestWebSocket(t *testing.T) {
 		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {
 			origin := serve(t, overTLS, "User-agent: *\nDisallow: /private\n", func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Upgrade") != "websocket" || r.Header.Get("Connection") != "Upgrade" {
-					t.Errorf("%v arrived", r.Header)
+					t.Errorf("%v was forwarded", r.Header)
 				}
 				conn, rw, err := http.NewResponseController(w).Hijack()
 				if err != nil {
@@ -345,7 +345,7 @@ func TestWebSocket(t *testing.T) {
 				conn, br = r.dial()
 				target = origin.URL + target
 			}
-			// The first frame comes right behind the head.
+			// The first frame follows the head immediately.
 			io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: "+origin.host()+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly")
 			resp, err := http.ReadResponse(br, nil)
 			testkit.Must(t, err)
@@ -359,10 +359,10 @@ func TestWebSocket(t *testing.T) {
 			if string(echo) != "early late" {
 				t.Errorf("came back as %q", echo)
 			}
-			// Its place is free for others.
+			// The slot of the upgraded connection is free again.
 			c := r.client(false)
 			if resp, _, err := get(c, origin.URL+"/private"); err != nil || resp.StatusCode != 403 {
-				t.Errorf("beside it: %v %v", resp, err)
+				t.Errorf("another request: %v %v", resp, err)
 			}
 			conn.Close()
 			if rec := r.records.last(t, 2); rec.Status != 101 || rec.Bytes != 20 {

@@ -17,8 +17,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// passThroughRig is a proxy that intercepts no tunnel, and keeps none from an origin that has
-// no robots.txt.
+// passThroughRig starts a proxy that passes all tunnels through, to origins without a robots.txt.
 func passThroughRig(t testing.TB) *rig {
 	return start(t, setup{change: func(o *proxy.Options) {
 		o.PassThrough, o.Monitor = func(string) bool { return true }, true
@@ -26,12 +25,12 @@ func passThroughRig(t testing.TB) *rig {
 	}})
 }
 
-// echo answers on each of its connections with what it gets.
+// echo starts a server that sends back what it receives.
 func echo(t testing.TB) (addr string) {
 	return accepting(t, func(c *net.TCPConn) { io.Copy(c, c) })
 }
 
-// accepting serves each of a listener's connections until the test ends.
+// accepting serves each connection of a listener until the test ends.
 func accepting(t testing.TB, serve func(*net.TCPConn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +65,7 @@ func accepting(t testing.TB, serve func(*net.TCPConn)) (addr string) {
 	return l.Addr().String()
 }
 
-// copying is the least that a tunnel can be: two connections, and a copy either way.
+// copying starts the simplest possible tunnel: two connections with a copy in each direction.
 func copying(t testing.TB, to string) (addr string) {
 	return accepting(t, func(client *net.TCPConn) {
 		origin, err := net.Dial("tcp", to)
@@ -82,15 +81,14 @@ func copying(t testing.TB, to string) (addr string) {
 	})
 }
 
-// BenchmarkTunnel is what moves in 32 kept tunnels that are passed through: a
-// message of 1 KiB there and back, and 1 MiB one way; beside it the same through
-// two bare connections that are copied between. The origin's and the clients' share
-// is in both.
+// BenchmarkTunnel sends a message of 1 KiB back and forth, and 1 MiB in one direction, in 32 open tunnels that
+// are passed through. The comparison is a plain copy between two connections. Both times include the
+// origin and the clients.
 func BenchmarkTunnel(b *testing.B) {
 	to := echo(b)
 	r := passThroughRig(b)
 	bare := copying(b, to)
-	for _, way := range []struct {
+	for _, route := range []struct {
 		name string
 		open func() net.Conn
 	}{
@@ -107,12 +105,12 @@ func BenchmarkTunnel(b *testing.B) {
 			if size > 1<<10 {
 				name = "bulk/"
 			}
-			b.Run(name+way.name, func(b *testing.B) { move(b, way.open, size) })
+			b.Run(name+route.name, func(b *testing.B) { move(b, route.open, size) })
 		}
 	}
 }
 
-// move sends messages on 32 connections, each once the one before has come back.
+// move exchanges messages on 32 connections, one message at a time.
 func move(b *testing.B, open func() net.Conn, size int) {
 	conns := make(chan net.Conn, 32)
 	for range cap(conns) {
@@ -149,12 +147,12 @@ func move(b *testing.B, open func() net.Conn, size int) {
 	})
 }
 
-// BenchmarkNewTunnel is a tunnel for one request: a connection, CONNECT, a TLS 1.3
-// handshake with the proxy, a page of 1 KiB, and the end of it. The origin's
-// connection is kept; the client's share is in it.
+// BenchmarkNewTunnel measures a tunnel for one request: a connection, CONNECT, a TLS 1.3 handshake
+// with the proxy, a page of 1 KiB, and the close. The origin connection is persistent. The time
+// includes the client.
 func BenchmarkNewTunnel(b *testing.B) {
 	page := make([]byte, 1<<10)
-	origin := ways[1].serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
+	origin := routes[1].serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 	r := start(b, setup{origins: []*httptest.Server{origin.Server}})
 	ours := &tls.Config{RootCAs: r.roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13, CurvePreferences: []tls.CurveID{tls.X25519}}
 	connect := "CONNECT " + origin.host() + " HTTP/1.1\r\nHost: " + origin.host() + "\r\n\r\n"
@@ -171,7 +169,7 @@ func BenchmarkNewTunnel(b *testing.B) {
 	})
 }
 
-// askOnce makes a tunnel through proxy and asks for one page in it.
+// askOnce opens a tunnel through proxy and requests one page in it.
 func askOnce(proxy, connect, request string, ours *tls.Config) error {
 	c, err := net.Dial("tcp", proxy)
 	if err != nil {
@@ -187,7 +185,7 @@ func askOnce(proxy, connect, request string, ours *tls.Config) error {
 		return errors.New(resp.Status)
 	}
 	secure := tls.Client(c, ours)
-	io.WriteString(secure, request) // an error shows in the answer
+	io.WriteString(secure, request) // a failure shows in the response
 	if resp, err = http.ReadResponse(bufio.NewReader(secure), nil); err != nil {
 		return err
 	}

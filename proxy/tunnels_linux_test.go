@@ -14,14 +14,14 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestManyTunnels: 1,000 tunnels that are passed through are alive at once, and
-// while nothing moves in them each holds two descriptors and little memory.
+// TestManyTunnels checks that 1,000 passed-through tunnels work at the same time, and that an idle
+// tunnel uses two file descriptors and little memory.
 func TestManyTunnels(t *testing.T) {
 	testkit.Long(t, "volume")
 	const (
-		each   = 4 // descriptors: two of the tunnel, one of its client, one of its origin
+		each   = 4 // file descriptors: two of the tunnel, one each of its client and origin
 		beside = 200
-		most   = 48 << 10 // bytes a tunnel, with what net/http keeps for it, all stacks, and its peers
+		most   = 48 << 10 // bytes per tunnel, including net/http, all stacks, and the peers
 	)
 	var limit syscall.Rlimit
 	testkit.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
@@ -39,20 +39,20 @@ func TestManyTunnels(t *testing.T) {
 		conns[i], _ = r.plainTunnel(to)
 		testkit.Must(t, conns[i].SetDeadline(time.Time{}))
 	}
-	for range 2 { // the second time all of them have been at rest
+	for range 2 { // the second time, all tunnels have been idle
 		alive(t, conns)
 	}
 	if got := openFiles(t) - files; got > each*n+beside {
-		t.Errorf("%d tunnels at rest have %d files open, want %d for each", n, got, each)
+		t.Errorf("%d idle tunnels have %d files open, want %d each", n, got, each)
 	}
 	if got := (inUse() - held) / n; got > most {
-		t.Errorf("a tunnel at rest holds %d bytes, want at most %d", got, most)
+		t.Errorf("an idle tunnel uses %d bytes, want at most %d", got, most)
 	} else {
-		t.Logf("%d tunnels at rest, of %d bytes each", n, got)
+		t.Logf("%d idle tunnels of %d bytes each", n, got)
 	}
 }
 
-// alive sends a byte through each and has it back.
+// alive sends a byte through each tunnel and back.
 func alive(t *testing.T, conns []net.Conn) {
 	t.Helper()
 	for _, c := range conns {
@@ -72,9 +72,9 @@ func openFiles(t *testing.T) int {
 	return len(open)
 }
 
-// inUse is what the heap and the stacks hold.
+// inUse returns the size of the heap and the stacks.
 func inUse() int {
-	for range 2 { // what pools hold goes with the second
+	for range 2 { // the second run frees what pools hold
 		runtime.GC()
 	}
 	var m runtime.MemStats

@@ -15,7 +15,7 @@ type ending func()
 
 func (e ending) abandon() { e() }
 
-func TestWatchEndsWhatStandsStill(t *testing.T) {
+func TestWatchEndsStalledTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch{limit: maxSilence}
 		var ended time.Time
@@ -29,13 +29,13 @@ func TestWatchEndsWhatStandsStill(t *testing.T) {
 		<-time.After(3 * maxSilence)
 		synctest.Wait()
 		if after := ended.Sub(began) - last; after < maxSilence-time.Second || after > 2*maxSilence || !w.ended.Load() {
-			t.Errorf("ended %v after something had moved", after)
+			t.Errorf("ended %v after the last transfer", after)
 		}
 		w.stop()
 	})
 }
 
-func TestWatchThatIsOverEndsNothing(t *testing.T) {
+func TestStoppedWatchEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch{limit: maxSilence}
 		w.begin(ending(func() { t.Error("ended") }))
@@ -46,22 +46,22 @@ func TestWatchThatIsOverEndsNothing(t *testing.T) {
 	})
 }
 
-// TestWatchesShareAlarms: what was watched before by the same alarm ends nothing.
+// TestWatchesShareAlarms checks that an alarm does not end a watch because of its previous watch.
 func TestWatchesShareAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spare sync.Pool
 		first, second := watch{limit: maxSilence, pool: &spare}, watch{limit: maxSilence, pool: &spare}
-		first.begin(ending(func() { t.Error("the first is ended") }))
+		first.begin(ending(func() { t.Error("the first watch has ended") }))
 		former := first.alarm.Load()
 		<-time.After(maxSilence / 2)
 		first.stop()
 		began := time.Now()
-		var ended atomic.Int64 // after so long
+		var ended atomic.Int64 // when the second watch ended
 		second.begin(ending(func() { ended.Store(int64(time.Since(began))) }))
-		first.alarm.Store(former) // as who was about to cut has it
+		first.alarm.Store(former) // as if the alarm were about to fire
 		first.endSlow()
 		if ended.Load() != 0 || first.slow.Load() || second.slow.Load() {
-			t.Fatal("the second is ended by the first")
+			t.Fatal("the first watch ended the second")
 		}
 		<-time.After(3 * maxSilence)
 		synctest.Wait()
@@ -72,9 +72,9 @@ func TestWatchesShareAlarms(t *testing.T) {
 	})
 }
 
-// TestWatchThatIsOverKeepsNothing: the runtime keeps stopped timers among others until their
-// time has come, and must not keep requests by them.
-func TestWatchThatIsOverKeepsNothing(t *testing.T) {
+// TestStoppedWatchKeepsNothing checks that a stopped watch does not keep its request in memory: the
+// runtime keeps stopped timers until they would have fired.
+func TestStoppedWatchKeepsNothing(t *testing.T) {
 	const n, beside = 100, 10
 	var gone atomic.Int64
 	for range n {
@@ -93,7 +93,7 @@ func TestWatchThatIsOverKeepsNothing(t *testing.T) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); gone.Load() < n-1; <-tick.C { // the last one may still be on the stack
+	for deadline := time.Now().Add(10 * time.Second); gone.Load() < n-1; <-tick.C { // the last request may still be on the stack
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d requests are kept", n-gone.Load(), n)
 		}
