@@ -32,7 +32,7 @@ func newPage(t *testing.T, change func(*Options)) (*Page, []byte) {
 	return p, ca
 }
 
-// ask asks for a path as a connection to 192.0.2.1:8080 brings it.
+// ask requests a path on a connection to 192.0.2.1:8080.
 func ask(p *Page, path, host, accept string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Host = host
@@ -55,7 +55,7 @@ func TestPaths(t *testing.T) {
 		status       int
 		contentType  string
 		file         string
-		body         string // its beginning
+		body         string // how the body starts
 	}{
 		{"/", "*/*", 200, "text/plain; charset=utf-8", "", "robotsproxy v1.2.3: this is a proxy"},
 		{"/", "", 200, "text/plain; charset=utf-8", "", "robotsproxy v1.2.3: this is a proxy"},
@@ -68,7 +68,7 @@ func TestPaths(t *testing.T) {
 	} {
 		t.Run(c.path+" "+c.accept, func(t *testing.T) {
 			if !p.Knows(c.path) {
-				t.Error("not known")
+				t.Error("unknown path")
 			}
 			w := ask(p, c.path, "proxy.example:8080", c.accept)
 			h := w.Result().Header
@@ -92,7 +92,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// The page may have its own style, and nothing else (CSP Level 3), and asks for nothing.
+// TestPageIsOneFile checks that the page contains its own style, loads nothing and has no dead links
+// (CSP Level 3).
 func TestPageIsOneFile(t *testing.T) {
 	p, _ := newPage(t, nil)
 	w := ask(p, "/", "proxy.example:8080", browser)
@@ -114,21 +115,21 @@ func TestPageIsOneFile(t *testing.T) {
 	for _, link := range regexp.MustCompile(`href="([^"]*)"`).FindAllStringSubmatch(html, -1) {
 		id, anchor := strings.CutPrefix(link[1], "#")
 		if anchor && !strings.Contains(html, ` id="`+id+`"`) || !anchor && !p.Knows(link[1]) {
-			t.Errorf("a link to %q, which is nowhere", link[1])
+			t.Errorf("a dead link to %q", link[1])
 		}
 	}
 }
 
-func TestPageSaysWhatItIsSetTo(t *testing.T) {
+func TestPageDescribesTheConfiguration(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		change      func(*Options)
 		want, never []string
 	}{
-		{"as usual", nil, []string{"http://p.example:8080", "answered with 403", "/ca.pem", "v1.2.3"}, []string{"run by", "set to watch", "https://p.example", "unopened"}},
+		{"default", nil, []string{"http://p.example:8080", "answered with 403", "/ca.pem", "v1.2.3"}, []string{"run by", "set to watch", "https://p.example", "unopened"}},
 		{"an operator", func(o *Options) { o.Operator = "<b>ops</b>@example.org" }, []string{"run", "ops"}, nil},
 		{"TLS", func(o *Options) { o.TLS = true }, []string{"https://p.example:8080"}, []string{"http://p.example"}},
-		{"HTTPS unopened", func(o *Options) { o.Passthrough = true }, []string{"unopened"}, []string{"/ca.pem", "/ca.der", "--cacert"}},
+		{"HTTPS passed through", func(o *Options) { o.Passthrough = true }, []string{"unopened"}, []string{"/ca.pem", "/ca.der", "--cacert"}},
 		{"monitor", func(o *Options) { o.Monitor = true }, []string{"set to watch"}, []string{"answered with 403"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -177,7 +178,7 @@ func TestPageHasTheFingerprint(t *testing.T) {
 	}
 }
 
-// What a stranger sends as Host gets in only where it is a host and a port.
+// TestHostileHosts checks that the page shows the Host only if it is a host and a port.
 func TestHostileHosts(t *testing.T) {
 	p, _ := newPage(t, nil)
 	for _, c := range []struct{ host, shown string }{
@@ -224,8 +225,8 @@ func TestHostileHosts(t *testing.T) {
 	}
 }
 
-// Where nothing is known of the address, nothing is made up.
-func TestNowhere(t *testing.T) {
+// TestUnknownAddress checks that the page names no address if the proxy's address is unknown.
+func TestUnknownAddress(t *testing.T) {
 	p, _ := newPage(t, nil)
 	for _, path := range []string{"/", "/proxy.pac"} {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -240,10 +241,10 @@ func TestNowhere(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	for name, o := range map[string]Options{
-		"nothing": {},
-		"no PEM":  {CAPEM: func() []byte { return []byte("none") }},
-		"a key":   {CAPEM: func() []byte { return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}) }},
-		"torn":    {CAPEM: func() []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}) }},
+		"nothing":     {},
+		"no PEM":      {CAPEM: func() []byte { return []byte("none") }},
+		"a key":       {CAPEM: func() []byte { return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}) }},
+		"invalid DER": {CAPEM: func() []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}) }},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: no error", name)
@@ -251,7 +252,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestPACOfWhatIsNoAddress(t *testing.T) {
+func TestPACOfInvalidAddress(t *testing.T) {
 	for _, proxy := range []string{
 		"", "proxy.example", "proxy.example:", ":8080", "proxy.example:0", "proxy.example:65536", "proxy.example:http",
 		"http://proxy.example:8080", "https://", "https://proxy.example", "proxy.example:8080/", "a@proxy.example:8080",
@@ -263,7 +264,7 @@ func TestPACOfWhatIsNoAddress(t *testing.T) {
 	}
 }
 
-// What the script says, run by Node.
+// TestPAC runs the script with Node.
 func TestPAC(t *testing.T) {
 	testkit.Long(t, "a real peer")
 	node, err := exec.LookPath("node")

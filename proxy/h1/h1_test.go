@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const get = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n"
 
-// untilLeft takes how long a request lasts whose client leaves.
+// untilLeft measures how long a request lasts until its client disconnects.
 func untilLeft(took *time.Duration) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -30,9 +30,9 @@ func untilLeft(took *time.Duration) http.HandlerFunc {
 	}
 }
 
-// TestClientLeaves: a request knows in time that its client has left.
+// TestClientLeaves checks that the request's context ends soon after the client disconnects.
 func TestClientLeaves(t *testing.T) {
-	t.Run("in the midst of a request", func(t *testing.T) {
+	t.Run("during a request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var took time.Duration
 			f := start(untilLeft(&took))
@@ -47,7 +47,7 @@ func TestClientLeaves(t *testing.T) {
 			f.end(t)
 		})
 	})
-	t.Run("at once", func(t *testing.T) {
+	t.Run("immediately", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var took time.Duration
 			f := start(untilLeft(&took))
@@ -64,9 +64,10 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
-// TestClientLeavesAnAnswer: neither the rest nor the next answer is for anybody.
-func TestClientLeavesAnAnswer(t *testing.T) {
-	t.Run("when it has sent the next one", func(t *testing.T) {
+// TestClientLeavesDuringAResponse checks that the server stops after the client disconnects: it writes no
+// more of the response and serves no pipelined request.
+func TestClientLeavesDuringAResponse(t *testing.T) {
+	t.Run("with a pipelined request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var served int
 			f := start(func(w http.ResponseWriter, r *http.Request) {
@@ -79,11 +80,11 @@ func TestClientLeavesAnAnswer(t *testing.T) {
 			c.Close()
 			f.end(t)
 			if served != 1 {
-				t.Errorf("%d requests were served, want the first alone", served)
+				t.Errorf("%d requests were served, want only the first", served)
 			}
 		})
 	})
-	t.Run("while it is answered", func(t *testing.T) {
+	t.Run("during the response", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var cause error
 			f := start(func(w http.ResponseWriter, r *http.Request) {
@@ -105,9 +106,9 @@ func TestClientLeavesAnAnswer(t *testing.T) {
 	})
 }
 
-// TestClientStays: it may send the next request meanwhile.
+// TestClientStays checks that a waiting client keeps its request alive and may pipeline the next one.
 func TestClientStays(t *testing.T) {
-	t.Run("with the next one", func(t *testing.T) {
+	t.Run("with a pipelined request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			slow := make(chan struct{})
 			f := start(func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +141,7 @@ func TestClientStays(t *testing.T) {
 			f.end(t)
 		})
 	})
-	t.Run("alone", func(t *testing.T) {
+	t.Run("without a pipelined request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := start(func(w http.ResponseWriter, r *http.Request) {
 				<-time.After(time.Hour)
@@ -159,8 +160,7 @@ func TestClientStays(t *testing.T) {
 	})
 }
 
-// TestTimeLimits holds a connection to the server's limits: for its first bytes, and
-// between requests.
+// TestTimeLimits checks the server's time limits for the first bytes and between requests.
 func TestTimeLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {})
@@ -171,7 +171,7 @@ func TestTimeLimits(t *testing.T) {
 		}
 		c = f.dial()
 		br := bufio.NewReader(c)
-		for range 10 { // the limit is set anew now and then only
+		for range 10 { // the server updates the limit only now and then
 			ask(t, c, br, get)
 			<-time.After(20 * time.Second)
 		}
@@ -185,7 +185,7 @@ func TestTimeLimits(t *testing.T) {
 	})
 }
 
-// TestWriteDeadline wants a deadline to end with its request.
+// TestWriteDeadline checks that a write deadline ends with its request.
 func TestWriteDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failed error
@@ -211,8 +211,8 @@ func TestWriteDeadline(t *testing.T) {
 	})
 }
 
-// TestShutdown wants requests to end, connections at rest to be closed, and hijacked
-// ones to be left alone.
+// TestShutdown checks that requests finish, idle connections are closed, and hijacked connections are
+// left alone.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
@@ -245,7 +245,7 @@ func TestShutdown(t *testing.T) {
 		}
 		synctest.Wait()
 		if over {
-			t.Error("it did not wait for the request")
+			t.Error("Shutdown did not wait for the request")
 		}
 		close(end)
 		resp, err := http.ReadResponse(fromBusy, nil)
@@ -254,7 +254,7 @@ func TestShutdown(t *testing.T) {
 		}
 		synctest.Wait()
 		if !over {
-			t.Error("it waits for more than requests")
+			t.Error("Shutdown waits for more than requests")
 		}
 		go io.WriteString(taken, "x")
 		b := make([]byte, 1)
@@ -265,9 +265,9 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestShutdownInTheMidstOfAnAnswer: its connection ends with it, although its head did
-// not say so.
-func TestShutdownInTheMidstOfAnAnswer(t *testing.T) {
+// TestShutdownDuringAResponse checks that the connection is closed after the response, although the
+// head did not announce it.
+func TestShutdownDuringAResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
 			http.NewResponseController(w).Flush()
@@ -276,7 +276,7 @@ func TestShutdownInTheMidstOfAnAnswer(t *testing.T) {
 		})
 		c := f.dial()
 		io.WriteString(c, get)
-		go io.Copy(io.Discard, c) // until it is closed
+		go io.Copy(io.Discard, c) // until the connection is closed
 		synctest.Wait()
 		began := time.Now()
 		f.end(t)
@@ -286,8 +286,8 @@ func TestShutdownInTheMidstOfAnAnswer(t *testing.T) {
 	})
 }
 
-// TestCloseBreaksOff a request, whether or not the next one has come.
-func TestCloseBreaksOff(t *testing.T) {
+// TestCloseEndsRequests checks that Close ends a request, with or without a pipelined one.
+func TestCloseEndsRequests(t *testing.T) {
 	for _, requests := range []string{get, get + get} {
 		synctest.Test(t, func(t *testing.T) {
 			f := start(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -298,14 +298,14 @@ func TestCloseBreaksOff(t *testing.T) {
 				t.Error(err)
 			}
 			<-f.served
-			synctest.Wait() // fails where a request is still served
+			synctest.Wait() // fails if a request is still being served
 			c.Close()
 		})
 	}
 }
 
-// TestHandOverWhileWatched wants what was read to see whether the client leaves to be
-// with the rest.
+// TestHandOverWhileWatched checks that bytes read to detect a disconnect are handed over with the
+// rest.
 func TestHandOverWhileWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
@@ -330,7 +330,8 @@ func TestHandOverWhileWatched(t *testing.T) {
 	})
 }
 
-// TestShutdownGivesUp wants the error of its context, and Close to break off.
+// TestShutdownGivesUp checks that Shutdown returns its context's error and that Close then ends the
+// request.
 func TestShutdownGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -353,7 +354,7 @@ func TestShutdownGivesUp(t *testing.T) {
 	})
 }
 
-// TestStates wants the server's hook to hear of every connection what it would hear.
+// TestStates checks that ConnState is called for every state of a connection.
 func TestStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -373,7 +374,7 @@ func TestStates(t *testing.T) {
 		for _, tt := range []struct{ last, want string }{
 			{"", "new active idle active idle closed"},
 			{"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\n\r\n", "new active idle active idle active hijacked"},
-			{"POST / HTTP/1.1\r\nHost: a.test\r\n\r\n", "new active idle active idle active new active idle closed"}, // the server begins anew
+			{"POST / HTTP/1.1\r\nHost: a.test\r\n\r\n", "new active idle active idle active new active idle closed"}, // the http.Server starts with StateNew
 		} {
 			heard = nil
 			c := f.dial()
@@ -389,15 +390,15 @@ func TestStates(t *testing.T) {
 			c.Close()
 			synctest.Wait()
 			if got := strings.Join(heard, " "); got != tt.want {
-				t.Errorf("%q: heard %s, want %s", tt.last, got, tt.want)
+				t.Errorf("%q: states %s, want %s", tt.last, got, tt.want)
 			}
 		}
 		f.end(t)
 	})
 }
 
-// TestFault wants what is no abort of the handler's own to be in the log.
-func TestFault(t *testing.T) {
+// TestPanicIsLogged checks that a handler's panic is logged, unless it is http.ErrAbortHandler.
+func TestPanicIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/abort" {
@@ -420,8 +421,8 @@ func TestFault(t *testing.T) {
 	})
 }
 
-// TestNotSimple wants connections of other types to go to the http.Server as they are.
-func TestNotSimple(t *testing.T) {
+// TestOtherConnections checks that connections of other types go to the http.Server unchanged.
+func TestOtherConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
 			if _, ok := w.(interface{ EnableFullDuplex() error }); !ok {
@@ -435,8 +436,8 @@ func TestNotSimple(t *testing.T) {
 	})
 }
 
-// TestHijackLiftsTheDeadline that the request's head had.
-func TestHijackLiftsTheDeadline(t *testing.T) {
+// TestHijackClearsTheDeadline checks that the deadline of the head does not apply after a hijack.
+func TestHijackClearsTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
 			c, rw, err := http.NewResponseController(w).Hijack()
@@ -459,8 +460,7 @@ func TestHijackLiftsTheDeadline(t *testing.T) {
 	})
 }
 
-// TestHijackWhileWatched wants what was read to see whether the client leaves to be
-// with the rest.
+// TestHijackWhileWatched checks that bytes read to detect a disconnect are hijacked with the rest.
 func TestHijackWhileWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead string
@@ -487,7 +487,7 @@ func TestHijackWhileWatched(t *testing.T) {
 		<-time.After(2 * time.Second)
 		synctest.Wait()
 		if ahead != "a" {
-			t.Errorf("%q was ahead", ahead)
+			t.Errorf("%q was buffered", ahead)
 		}
 		f.end(t)
 	})

@@ -12,7 +12,7 @@ import (
 	"robotsproxy/proxy/h1"
 )
 
-// request is what a crawler sends, and answer what comes back.
+// request is a typical request of a crawler, answer its response.
 const (
 	request = "GET http://a.test/page?x=1 HTTP/1.1\r\nHost: a.test\r\nUser-Agent: ExampleBot/1.0 (+https://example.test/bot)\r\n" +
 		"Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8\r\nAccept-Encoding: gzip, deflate\r\nAccept-Language: en\r\n\r\n"
@@ -23,7 +23,7 @@ const (
 func TestParse(t *testing.T) {
 	tests := []struct {
 		name, in string
-		want     string // the start line; "": it is not read
+		want     string // the start line; "": not parsed
 		fields   http.Header
 		rest     string
 	}{
@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestValuesAreApart: to add a value under a name leaves the others as they are.
+// TestValuesAreApart checks that appending a value to one field leaves the others unchanged.
 func TestValuesAreApart(t *testing.T) {
 	_, fields, _ := h1.ParseHead([]byte("a\r\nX: 1\r\nY: 2\r\n\r\n"))
 	fields["X"] = append(fields["X"], "3")
@@ -75,7 +75,7 @@ func TestValuesAreApart(t *testing.T) {
 	}
 }
 
-// FuzzParse holds what is read against what net/textproto makes of it.
+// FuzzParse compares Parse with net/textproto.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(request + "more"))
 	f.Add([]byte(answer + request))
@@ -86,7 +86,7 @@ func FuzzParse(f *testing.F) {
 		if n == 0 {
 			return
 		}
-		rest := bufio.NewReaderSize(bytes.NewReader(in), len(in)+1) // all at once
+		rest := bufio.NewReaderSize(bytes.NewReader(in), len(in)+1) // all bytes in one buffer
 		by := textproto.NewReader(rest)
 		line, err := by.ReadLine()
 		if err != nil {
@@ -103,7 +103,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// BenchmarkParse is the head of a request, and the same read by net/http's means.
+// BenchmarkParse compares Parse of a request's head with net/textproto.
 func BenchmarkParse(b *testing.B) {
 	b.Run("own", func(b *testing.B) {
 		in := []byte(request)

@@ -11,7 +11,7 @@ import (
 
 var blank = &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
 
-// FuzzPlain holds what is read here against what net/http makes of the same bytes.
+// FuzzPlain compares the parsed request with net/http's.
 func FuzzPlain(f *testing.F) {
 	for _, in := range []string{
 		"GET http://a.test/x?y=%41#z HTTP/1.1\r\nHost: b.test\r\nConnection: a, Close\r\n\r\nmore",
@@ -28,7 +28,7 @@ func FuzzPlain(f *testing.F) {
 		if r == nil {
 			return
 		}
-		rest := bufio.NewReaderSize(bytes.NewReader(in), len(in)+1) // all at once
+		rest := bufio.NewReaderSize(bytes.NewReader(in), len(in)+1) // all bytes in one buffer
 		want, err := http.ReadRequest(rest)
 		if err != nil {
 			t.Fatalf("net/http does not read %+v: %v", r, err)
@@ -39,8 +39,9 @@ func FuzzPlain(f *testing.F) {
 	})
 }
 
-// TestHostIsOnItsOwn: an origin is remembered for long, and the head that named it is not.
-func TestHostIsOnItsOwn(t *testing.T) {
+// TestHostIsCopied checks that Host does not keep the request's head in memory, since origins are
+// remembered for long.
+func TestHostIsCopied(t *testing.T) {
 	r, _ := parseRequest([]byte("GET / HTTP/1.1\r\nHost: a.test\r\nCookie: b=c\r\n\r\n"), blank)
 	before := uintptr(len("a.test\r\nCookie: "))
 	if cookie := r.Header.Get("Cookie"); uintptr(unsafe.Pointer(unsafe.StringData(r.Host)))+before == uintptr(unsafe.Pointer(unsafe.StringData(cookie))) {
@@ -48,7 +49,7 @@ func TestHostIsOnItsOwn(t *testing.T) {
 	}
 }
 
-// BenchmarkPlain is what a crawler asks for, and the same read by net/http.
+// BenchmarkPlain compares the parsing of a crawler's request with net/http.
 func BenchmarkPlain(b *testing.B) {
 	in := []byte("GET http://a.test/page?x=1 HTTP/1.1\r\nHost: a.test\r\nUser-Agent: ExampleBot/1.0 (+https://example.test/bot)\r\n" +
 		"Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8\r\nAccept-Encoding: gzip, deflate\r\nAccept-Language: en\r\n\r\n")

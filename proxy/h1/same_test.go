@@ -22,10 +22,10 @@ func page(name string) string {
 	return fmt.Sprintf("GET http://a.test/%s HTTP/1.1\r\nHost: a.test\r\n\r\n", name)
 }
 
-// same are what a client may send.
+// same lists input of a client.
 var same = []struct {
 	name, in string
-	direct   bool // the last request is served here
+	direct   bool // the last request is served directly
 }{
 	{"RFC 9112 3.2.2 absolute form", page(""), true},
 	{"RFC 9112 3.2.1 origin form", "GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n", true},
@@ -94,8 +94,8 @@ var same = []struct {
 	{"after others", page("") + page("unknown") + "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc" + page(""), false},
 }
 
-// TestSame holds what a Server answers against what net/http's server alone does, for
-// the same bytes: whoever serves a request, a client sees no difference.
+// TestSame compares the output of a Server with that of net/http's server for the same input: a client
+// must see no difference.
 func TestSame(t *testing.T) {
 	for _, tt := range same {
 		t.Run(tt.name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// FuzzSame does the same with whatever comes.
+// FuzzSame repeats TestSame with random input.
 func FuzzSame(f *testing.F) {
 	f.Add([]byte("GET http://a.test/stream HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"))
 	f.Add([]byte("HEAD / HTTP/1.1\r\nhost: a.test\r\nX-A: b\r\n\r\nGET /less HTTP/1.1\r\nHost: a.test\r\n\r\n"))
@@ -129,7 +129,7 @@ func FuzzSame(f *testing.F) {
 	})
 }
 
-// talk gives what a server of pages answers to bytes, and what served the requests.
+// talk returns the output of a server of pages for input in, and which server served the requests.
 func talk(t *testing.T, front bool, in string) (out, by string) {
 	t.Helper()
 	c := &script{in: strings.NewReader(in), closed: make(chan struct{})}
@@ -154,10 +154,10 @@ func talk(t *testing.T, front bool, in string) (out, by string) {
 	if err := <-done; err != http.ErrServerClosed {
 		t.Fatal(err)
 	}
-	return c.told(t), strings.Join(served, " ")
+	return c.responses(t), strings.Join(served, " ")
 }
 
-// pages are all kinds of answers.
+// pages serves all kinds of responses.
 func pages(w http.ResponseWriter, r *http.Request) {
 	w.Header()["Date"] = nil
 	switch name := strings.TrimPrefix(r.URL.Path, "/"); {
@@ -168,7 +168,7 @@ func pages(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tunnel answers CONNECT with what came behind it.
+// tunnel answers CONNECT with the bytes that follow it.
 func tunnel(w http.ResponseWriter) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -179,7 +179,7 @@ func tunnel(w http.ResponseWriter) {
 	conn.Close()
 }
 
-// bodies are answers of all lengths; it returns false if name is none of them.
+// bodies serves bodies of all lengths. It returns false if name is none of them.
 func bodies(w http.ResponseWriter, name string) bool {
 	h, long := w.Header(), strings.Repeat("0123456789abcdef", 1<<10)
 	switch name {
@@ -225,7 +225,7 @@ func bodies(w http.ResponseWriter, name string) bool {
 	return true
 }
 
-// heads are answers with heads of all kinds; it returns false if name is none of them.
+// heads serves all kinds of heads. It returns false if name is none of them.
 func heads(w http.ResponseWriter, name string) bool {
 	h := w.Header()
 	switch name {
@@ -279,7 +279,7 @@ func heads(w http.ResponseWriter, name string) bool {
 	return true
 }
 
-// echo says what came.
+// echo responds with the request it received.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	fmt.Fprintf(w, "%s %s %s %s %q %v %v %v\n", r.Method, r.URL, r.RequestURI, r.Host, body, err, r.Close, r.RemoteAddr)
@@ -294,7 +294,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A script is a connection that says what it is to, and then ends.
+// script is a connection with a fixed input and then its end.
 type script struct {
 	net.Conn
 	in     *strings.Reader
@@ -334,14 +334,14 @@ func (*script) SetDeadline(time.Time) error      { return nil }
 func (*script) SetReadDeadline(time.Time) error  { return nil }
 func (*script) SetWriteDeadline(time.Time) error { return nil }
 
-// told is what was answered, less what may differ.
-func (c *script) told(t *testing.T) string {
+// responses returns the output, without what may differ.
+func (c *script) responses(t *testing.T) string {
 	var all strings.Builder
 	for br := bufio.NewReader(&c.out); ; {
 		if _, err := br.Peek(1); err != nil {
 			return all.String()
 		}
-		// How a body ends is a part of what is told, and whether it does.
+		// Compare the body and how it ends.
 		resp, err := http.ReadResponse(br, nil)
 		if err != nil {
 			rest, _ := io.ReadAll(br)

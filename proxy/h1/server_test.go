@@ -14,7 +14,7 @@ import (
 	"robotsproxy/proxy/h1"
 )
 
-// A front is one with a listener of pipes.
+// front is a Server with a listener of pipes.
 type front struct {
 	*h1.Server
 	conns  chan net.Conn
@@ -24,7 +24,7 @@ type front struct {
 	served chan error
 }
 
-// start begins to serve h; the caller ends it.
+// start starts to serve h until end is called.
 func start(h http.HandlerFunc, change ...func(*http.Server)) *front {
 	f := &front{conns: make(chan net.Conn), closed: make(chan struct{}), served: make(chan error, 1)}
 	s := &http.Server{Handler: h, ErrorLog: log.New(&f.log, "", 0), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute}
@@ -45,7 +45,7 @@ func (f *front) Accept() (net.Conn, error) {
 	}
 }
 
-// Close is the listener's.
+// Close closes the listener.
 func (f *front) Close() error {
 	f.once.Do(func() { close(f.closed) })
 	return nil
@@ -53,7 +53,7 @@ func (f *front) Close() error {
 
 func (*front) Addr() net.Addr { return &net.TCPAddr{} }
 
-// end shuts it down, and says what that and Serve have said.
+// end shuts the server down and checks the results of Shutdown and Serve.
 func (f *front) end(t *testing.T) {
 	t.Helper()
 	if err := f.Shutdown(t.Context()); err != nil {
@@ -64,14 +64,14 @@ func (f *front) end(t *testing.T) {
 	}
 }
 
-// dial gives a client's end of a new connection.
+// dial returns the client's end of a new connection.
 func (f *front) dial() net.Conn {
 	client, server := net.Pipe()
 	f.conns <- &pipe{Conn: server}
 	return client
 }
 
-// A pipe may be served by a Server.
+// pipe can be served directly by a Server.
 type pipe struct {
 	net.Conn
 	ahead []byte
@@ -89,7 +89,7 @@ func (c *pipe) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// ask sends a request and gives the body of its answer.
+// ask sends a request and returns the body of its response.
 func ask(t *testing.T, c net.Conn, br *bufio.Reader, request string) string {
 	t.Helper()
 	go io.WriteString(c, request)

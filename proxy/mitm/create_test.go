@@ -115,7 +115,7 @@ func TestCreateAtOnce(t *testing.T) {
 
 const createDir = "MITM_TEST_CREATE_DIR"
 
-// As TestCreateAtOnce, with processes: the test's binary runs itself.
+// TestCreateInProcesses repeats TestCreateAtOnce with processes: the test binary runs itself.
 func TestCreateInProcesses(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(createDir); dir != "" {
@@ -150,7 +150,7 @@ func TestCreateInProcesses(t *testing.T) {
 	}
 }
 
-// A pair in a directory that nobody can write to is used as it is.
+// TestLoadWritesNothing checks that a CA in a read-only directory is used unchanged.
 func TestLoadWritesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,19 +12,19 @@ import (
 	"go.uber.org/goleak"
 )
 
-// An outspoken connection has the alerts of a TLS 1.3 client in the clear, as
-// OpenSSL's are.
-type outspoken struct{ net.Conn }
+// plaintextAlerts is a connection on which a TLS 1.3 client sends its alerts unencrypted, like
+// OpenSSL.
+type plaintextAlerts struct{ net.Conn }
 
-func (c outspoken) Write(b []byte) (int, error) {
-	if b[0] == 23 { // what is encrypted
+func (c plaintextAlerts) Write(b []byte) (int, error) {
+	if b[0] == 23 { // encrypted record
 		_, err := c.Conn.Write([]byte{21, 3, 3, 0, 2, 2, 48})
 		return len(b), err
 	}
 	return c.Conn.Write(b)
 }
 
-// What each client does with a handshake is counted as what it is.
+// TestFaults checks that each kind of failed handshake is counted under its own name.
 func TestFaults(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	offer := func(config *tls.Config) func(net.Conn) {
@@ -37,12 +37,12 @@ func TestFaults(t *testing.T) {
 	}{
 		{"does not know the CA, TLS 1.3", offer(&tls.Config{RootCAs: x509.NewCertPool(), ServerName: "a.test"}), FaultUntrusted},
 		{"does not know the CA, TLS 1.2", offer(&tls.Config{RootCAs: x509.NewCertPool(), ServerName: "a.test", MaxVersion: tls.VersionTLS12}), FaultUntrusted},
-		{"does not know the CA, and says so in the clear", func(c net.Conn) {
-			offer(&tls.Config{RootCAs: x509.NewCertPool(), ServerName: "a.test"})(outspoken{c})
+		{"does not know the CA, unencrypted alert", func(c net.Conn) {
+			offer(&tls.Config{RootCAs: x509.NewCertPool(), ServerName: "a.test"})(plaintextAlerts{c})
 		}, FaultUntrusted},
-		{"hangs up", func(net.Conn) {}, FaultClosed},
-		{"breaks the connection", func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) }, FaultClosed},
-		{"hangs up within its greeting", func(c net.Conn) { c.Write([]byte{22, 3, 1, 2, 0, 1}) }, FaultClosed},
+		{"disconnects", func(net.Conn) {}, FaultClosed},
+		{"resets the connection", func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) }, FaultClosed},
+		{"disconnects within its ClientHello", func(c net.Conn) { c.Write([]byte{22, 3, 1, 2, 0, 1}) }, FaultClosed},
 		{"is silent", func(c net.Conn) { io.Copy(io.Discard, c) }, FaultTimeout},
 		{"speaks HTTP", func(c net.Conn) { io.WriteString(c, "GET / HTTP/1.1\r\n\r\n") }, FaultProtocol},
 		{"has no version in common", offer(&tls.Config{InsecureSkipVerify: true, ServerName: "a.test", MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}), FaultProtocol},
@@ -71,7 +71,7 @@ func TestFaults(t *testing.T) {
 			<-gone
 			failed := a.Stats().Failed
 			if len(failed) != len(allFaults) {
-				t.Errorf("%d faults are told of, want all %d", len(failed), len(allFaults))
+				t.Errorf("%d faults are reported, want all %d", len(failed), len(allFaults))
 			}
 			for fault, n := range failed {
 				if want := map[bool]uint64{true: 1}[fault == c.want]; n != want {

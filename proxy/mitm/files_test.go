@@ -28,7 +28,7 @@ func mustECDSA(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// caCert returns a CA certificate for key as PEM, after change.
+// caCert returns a CA certificate for key as PEM, modified by change.
 func caCert(t testing.TB, key crypto.Signer, change func(*x509.Certificate)) []byte {
 	t.Helper()
 	template := &x509.Certificate{
@@ -60,7 +60,7 @@ func write(t testing.TB, name string, data []byte, mode fs.FileMode) {
 	if err := os.WriteFile(name, data, mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(name, mode); err != nil { // whatever the umask is
+	if err := os.Chmod(name, mode); err != nil { // regardless of the umask
 		t.Fatal(err)
 	}
 }
@@ -96,10 +96,10 @@ func brokenFiles(t *testing.T) []brokenFile {
 			`CA key {key} cannot be parsed (a block of type "OPENSSH PRIVATE KEY")` + remedy},
 		{"key encrypted", goodCert, pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte("x")}), 0o600,
 			"CA key {key} is encrypted: store it decrypted, with mode 0600"},
-		{"key encrypted, as OpenSSL once did", goodCert, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+		{"key encrypted, old OpenSSL format", goodCert, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
 			Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00"}, Bytes: []byte("x")}), 0o600,
 			"CA key {key} is encrypted: store it decrypted, with mode 0600"},
-		{"key of another", goodCert, pkcs8(t, mustECDSA(t)), 0o600, "CA key {key} does not belong to certificate {cert}" + remedy},
+		{"key of another certificate", goodCert, pkcs8(t, mustECDSA(t)), 0o600, "CA key {key} does not belong to certificate {cert}" + remedy},
 		{"not a CA", changed(func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, 0 }), goodKey, 0o600,
 			"certificate {cert} is not a CA's (it lacks CA:TRUE)" + remedy},
 		{"a CA that may not sign", changed(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), goodKey, 0o600,
@@ -132,7 +132,7 @@ func TestBrokenFiles(t *testing.T) {
 			if err == nil || err.Error() != want {
 				t.Errorf("LoadOrCreate:\n got %v\nwant %s", err, want)
 			}
-			// What was there is there still, and nothing was added to it.
+			// The files are unchanged and there are no others.
 			for name, data := range map[string][]byte{cert: tt.cert, key: tt.key} {
 				got, err := os.ReadFile(name)
 				if (data == nil) != (err != nil) || string(got) != string(data) {
@@ -171,7 +171,7 @@ func TestUnreadableFiles(t *testing.T) {
 		})
 	}
 	if _, err := LoadOrCreate(cert); err == nil || strings.Count(err.Error(), "\n") > 0 {
-		t.Errorf("a file for a directory: %v", err)
+		t.Errorf("a file instead of a directory: %v", err)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestLoadKinds(t *testing.T) {
 	}
 }
 
-// verify checks leaf against the CA as a client would.
+// verify checks leaf against the CA like a client.
 func verify(t testing.TB, a *Authority, leaf *x509.Certificate, name string) {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -240,7 +240,8 @@ func verify(t testing.TB, a *Authority, leaf *x509.Certificate, name string) {
 	}
 }
 
-// A key that root lends to a group, and to nobody else, may be used by another user.
+// TestLentKey checks that another user may use a key that root has made readable for a group, but for
+// nobody else.
 func TestLentKey(t *testing.T) {
 	t.Parallel()
 	const root, other, us = 0, 1000, 65532

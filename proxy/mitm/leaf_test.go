@@ -113,8 +113,8 @@ func TestLeafStaysWithinTheCA(t *testing.T) {
 	}
 }
 
-// One key for all leaves of an Authority, and another in the next one of the
-// same CA: it comes from nothing that is written down.
+// TestLeafKeyIsFresh checks that all leaves of an Authority share a key and that the next Authority of
+// the same CA has a different one, so the key is not derived from stored data.
 func TestLeafKeyIsFresh(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -134,7 +134,7 @@ func TestLeafKeyIsFresh(t *testing.T) {
 		}
 		key := one.Leaf.PublicKey.(*ecdsa.PublicKey)
 		if !key.Equal(two.Leaf.PublicKey) {
-			t.Error("two leaves have two keys")
+			t.Error("two leaves have different keys")
 		}
 		if slices.ContainsFunc(keys, func(k *ecdsa.PublicKey) bool { return k.Equal(key) }) || key.Equal(a.ca.PublicKey) {
 			t.Error("the leaf key is not fresh")
@@ -146,7 +146,7 @@ func TestLeafKeyIsFresh(t *testing.T) {
 	}
 }
 
-// countingSigner counts what a leafCache asks of it.
+// countingSigner counts the calls of a leafCache.
 type countingSigner struct {
 	signed atomic.Int64
 	life   time.Duration
@@ -171,7 +171,7 @@ func TestLeafCacheIsBounded(t *testing.T) {
 			}
 		}
 	}
-	ask("a", "b", "c", "a", "d") // b is the one used least recently
+	ask("a", "b", "c", "a", "d") // b is the least recently used
 	if n := c.len(); n != 3 {
 		t.Fatalf("%d cached, want 3", n)
 	}

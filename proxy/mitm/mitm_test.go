@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// pipe is a TCP connection within this process: crypto/tls writes more than
-// an unbuffered net.Pipe takes.
+// pipe returns a TCP connection within this process: crypto/tls writes more than an unbuffered
+// net.Pipe accepts.
 func pipe(t testing.TB) (client, server net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,15 +36,15 @@ func pipe(t testing.TB) (client, server net.Conn) {
 	return client, server
 }
 
-// shake has a client shake hands with a. The client's state is as of after it
-// has read a byte, and with it the session tickets that go before.
+// shake performs a handshake between a client and a. The client's state includes the session tickets,
+// since the client has read a byte that follows them.
 func shake(t testing.TB, a *Authority, host string, config *tls.Config) (client tls.ConnectionState, server *tls.Conn, err error) {
 	t.Helper()
 	near, far := pipe(t)
 	ends := make(chan error, 1)
 	secure := tls.Client(near, config)
 	go func() {
-		defer near.Close() // for the server where the client gives up
+		defer near.Close() // for the server, in case the client gives up
 		err := secure.HandshakeContext(t.Context())
 		if err == nil {
 			_, err = io.ReadFull(secure, make([]byte, 1))
@@ -74,7 +74,7 @@ func TestHandshakeNames(t *testing.T) {
 	a := newTestAuthority(t)
 	tests := []struct {
 		name, sni, host string // crypto/tls sends no SNI for an IP address
-		sent            string // as the server sees it
+		sent            string // the name the server receives
 	}{
 		{"SNI is the host", "a.test", "a.test", "a.test"},
 		{"SNI is another name: the SNI", "b.test", "a.test", "b.test"},
@@ -84,7 +84,7 @@ func TestHandshakeNames(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, server, err := shake(t, a, tt.host, clientConfig(a, tt.sni)) // which verifies
+			_, server, err := shake(t, a, tt.host, clientConfig(a, tt.sni)) // the client verifies the certificate
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func TestHandshakeNames(t *testing.T) {
 	}
 	t.Run("no SNI: the host, a name", func(t *testing.T) {
 		config := clientConfig(a, "")
-		config.InsecureSkipVerify = true // the only way to have crypto/tls send none; verified here
+		config.InsecureSkipVerify = true // the only setting with which crypto/tls sends no SNI; verified below
 		config.VerifyConnection = func(state tls.ConnectionState) error {
 			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: config.RootCAs, DNSName: "a.test"})
 			return err
@@ -132,7 +132,7 @@ func TestHandshakeRefuses(t *testing.T) {
 	near.Close()
 	for _, zero := range []*Authority{nil, {}} {
 		if conn, err := zero.Handshake(t.Context(), far, "a.test"); err == nil || conn != nil {
-			t.Error("no CA, and a handshake")
+			t.Error("the handshake succeeds without a CA")
 		}
 	}
 }
@@ -169,8 +169,8 @@ func TestHandshakeALPN(t *testing.T) {
 	}
 }
 
-// Sessions resume from one connection to the next, and from a client that
-// gets ALPN to one that does not and back.
+// TestHandshakeResumes checks that sessions resume between connections, also if only one of the two
+// negotiates ALPN.
 func TestHandshakeResumes(t *testing.T) {
 	t.Parallel()
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
@@ -199,7 +199,7 @@ func TestHandshakeResumes(t *testing.T) {
 func TestHandshakeEndsWithItsContext(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	a := newTestAuthority(t)
-	_, far := pipe(t) // a client that says nothing
+	_, far := pipe(t) // a client that sends nothing
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if conn, err := a.Handshake(ctx, far, "a.test"); !errors.Is(err, context.DeadlineExceeded) || conn != nil {
@@ -212,11 +212,11 @@ func TestCertPEMIsACopy(t *testing.T) {
 	a := newTestAuthority(t)
 	clear(a.CertPEM())
 	if a.CertPEM()[0] != '-' {
-		t.Error("a caller changed it")
+		t.Error("a caller can change it")
 	}
 }
 
-// BenchmarkHandshake counts both sides: the client verifies, too.
+// BenchmarkHandshake includes both sides and the client's verification.
 func BenchmarkHandshake(b *testing.B) {
 	a := newTestAuthority(b)
 	for name, cache := range map[string]tls.ClientSessionCache{"full": nil, "resumed": tls.NewLRUClientSessionCache(1)} {
@@ -225,7 +225,7 @@ func BenchmarkHandshake(b *testing.B) {
 			config.ClientSessionCache = cache
 			b.ReportAllocs()
 			for b.Loop() {
-				near, far := pipe(b) // counts, too
+				near, far := pipe(b) // included in the time
 				handshakeOnce(b, a, near, far, config)
 				near.Close()
 				far.Close()

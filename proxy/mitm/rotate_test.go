@@ -47,7 +47,7 @@ func TestRotate(t *testing.T) {
 		t.Errorf("made %s ago", d)
 	}
 	if !mustLoad(t, dir).Certificate().Equal(now) {
-		t.Error("what is loaded is not the new CA")
+		t.Error("the loaded CA is not the new one")
 	}
 	for name, want := range map[string]string{"ca.key": "-rw-------", "ca.pem": "-rw-r--r--", "ca-previous.pem": "-rw-r--r--"} {
 		info, err := os.Stat(filepath.Join(dir, name))
@@ -70,7 +70,8 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// The certificates of all that were, the last one first, up to a ceiling.
+// TestRotateKeepsCertificates checks that the previous certificates are kept, newest first, up to a
+// limit.
 func TestRotateKeepsCertificates(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -94,8 +95,8 @@ func TestRotateKeepsCertificates(t *testing.T) {
 	}
 }
 
-// A process may die behind any step: then there is one CA, whole.
-func TestRotateBrokenOff(t *testing.T) {
+// TestRotateInterrupted checks that there is one complete CA if the process dies after any step.
+func TestRotateInterrupted(t *testing.T) {
 	t.Parallel()
 	names := []string{previousName, keyName, certName}
 	for steps := range len(names) + 1 {
@@ -129,13 +130,13 @@ func TestRotateBrokenOff(t *testing.T) {
 			t.Errorf("after %d steps, previous: %v, %v", steps, certs, err)
 		}
 		if there, err := exists(next); err != nil || there {
-			t.Errorf("after %d steps %s is there still: %v", steps, nextName, err)
+			t.Errorf("after %d steps %s still exists: %v", steps, nextName, err)
 		}
 	}
 }
 
-// Before ca.next has its name nothing has happened.
-func TestRotateBrokenOffAtFirst(t *testing.T) {
+// TestRotateInterruptedAtFirst checks that nothing changes before ca.next has its name.
+func TestRotateInterruptedAtFirst(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	old := mustLoad(t, dir).Certificate()
@@ -167,8 +168,8 @@ func TestRotateRefuses(t *testing.T) {
 	}{
 		{"no directory", func(dir string) { os.Remove(dir) }, "there is no CA yet", ErrNoCA},
 		{"no CA", func(string) {}, "there is no CA yet", ErrNoCA},
-		{"half a pair", func(dir string) { write(t, filepath.Join(dir, certName), caCert(t, key, nil), certMode) }, "has lost its key", nil},
-		{"the user's own", func(dir string) {
+		{"a certificate without a key", func(dir string) { write(t, filepath.Join(dir, certName), caCert(t, key, nil), certMode) }, "has lost its key", nil},
+		{"a CA supplied by the user", func(dir string) {
 			write(t, filepath.Join(dir, certName), caCert(t, key, nil), certMode)
 			write(t, filepath.Join(dir, keyName), pkcs8(t, key), keyMode)
 		}, "was not made here", nil},
@@ -180,7 +181,7 @@ func TestRotateRefuses(t *testing.T) {
 			mustLoad(t, dir)
 			write(t, filepath.Join(dir, previousName), []byte("x"), certMode)
 		}, "ca-previous.pem holds no PEM certificate", nil},
-		{"another's ca.next", func(dir string) {
+		{"ca.next of another user", func(dir string) {
 			mustLoad(t, dir)
 			write(t, filepath.Join(dir, nextName), []byte("x"), keyMode)
 		}, "end the rotation of the CA", nil},
@@ -198,7 +199,7 @@ func TestRotateRefuses(t *testing.T) {
 	}
 }
 
-// listing is the files of a directory with what is in them, but for the lock.
+// listing returns the files of a directory and their content, without the lock.
 func listing(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -229,7 +230,8 @@ func TestRotateExpired(t *testing.T) {
 	mustLoad(t, dir)
 }
 
-// Who loads while others rotate gets a CA, and the last one in the end.
+// TestRotateWhileLoading checks that a load during rotations gets a complete CA and that the last CA
+// is loaded in the end.
 func TestRotateWhileLoading(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -254,8 +256,8 @@ func TestRotateWhileLoading(t *testing.T) {
 	all.Wait()
 }
 
-// Root replaces nobody else's CA: what it wrote would be root's, and the proxy of
-// that user could read the key no more. Nor does it end a rotation of theirs.
+// TestRotateAsRoot checks that root does not rotate another user's CA or complete that user's
+// rotation: root would own the new files, and the user's proxy could not read the key.
 func TestRotateAsRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another user")

@@ -15,8 +15,8 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// pair gives both ends of a TCP connection, ours and the peer's, whose buffers are
-// small, but larger than loopback's packets.
+// pair returns both ends of a TCP connection. Their buffers are small, but larger than a loopback
+// packet.
 func pair(t testing.TB) (ours, peer *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,17 +37,17 @@ func pair(t testing.TB) (ours, peer *net.TCPConn) {
 
 var past = time.Unix(1, 0)
 
-// much is more than the buffers of a pair take.
+// much is more than the buffers of a pair hold.
 const much = 16 << 20
 
 var port = regexp.MustCompile(`:\d+`)
 
-// An outcome is what a call has given, without the ports.
+// outcome is the result of a call, with ports removed from the error.
 type outcome struct {
 	n    int
 	err  string
-	is   error // of those that are looked for, the one that err is
-	late bool  // a timeout
+	is   error // the known error that err wraps
+	late bool  // err is a timeout
 }
 
 func outcomeOf(n int, err error) outcome {
@@ -79,17 +79,17 @@ var (
 	writeClosed = outcome{err: "write" + tcp + "use of closed network connection", is: net.ErrClosed}
 )
 
-// reset has the peer break the connection, and waits until ours knows.
+// reset makes the peer reset the connection and waits until ours has noticed.
 func reset(ours net.Conn, peer *net.TCPConn) {
 	peer.SetLinger(0)
 	peer.Close()
 	ours.Read(make([]byte, 1))
 }
 
-// soon calls f while a call of the caller's waits, or before it.
+// soon calls f after 20 ms, usually while another call is blocked.
 func soon(f func()) { time.AfterFunc(20*time.Millisecond, f) }
 
-// A read gives what package net's gives, errors to the letter.
+// TestReadAsNet checks that Read has the same results as in package net, including error texts.
 func TestReadAsNet(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -97,16 +97,16 @@ func TestReadAsNet(t *testing.T) {
 		into int
 		want outcome
 	}{
-		{"what has come", func(_ net.Conn, peer *net.TCPConn) { peer.Write([]byte("abc")) }, 8, outcome{n: 3}},
-		{"a part of it", func(_ net.Conn, peer *net.TCPConn) { peer.Write([]byte("abc")) }, 2, outcome{n: 2}},
-		{"what comes later", func(_ net.Conn, peer *net.TCPConn) { soon(func() { peer.Write([]byte("abc")) }) }, 8, outcome{n: 3}},
-		{"into nothing", func(ours net.Conn, _ *net.TCPConn) { ours.SetReadDeadline(past) }, 0, outcome{}},
+		{"available bytes", func(_ net.Conn, peer *net.TCPConn) { peer.Write([]byte("abc")) }, 8, outcome{n: 3}},
+		{"a part of the available bytes", func(_ net.Conn, peer *net.TCPConn) { peer.Write([]byte("abc")) }, 2, outcome{n: 2}},
+		{"later bytes", func(_ net.Conn, peer *net.TCPConn) { soon(func() { peer.Write([]byte("abc")) }) }, 8, outcome{n: 3}},
+		{"into an empty buffer", func(ours net.Conn, _ *net.TCPConn) { ours.SetReadDeadline(past) }, 0, outcome{}},
 		{"the end", func(_ net.Conn, peer *net.TCPConn) { peer.CloseWrite() }, 8, endOfFile},
 		{"a reset", func(_ net.Conn, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, 8, readReset},
-		{"late", func(ours net.Conn, _ *net.TCPConn) { ours.SetReadDeadline(time.Now().Add(20 * time.Millisecond)) }, 8, readLate},
-		{"late before", func(ours net.Conn, peer *net.TCPConn) { peer.Write([]byte("abc")); ours.SetReadDeadline(past) }, 8, readLate},
-		{"closed meanwhile", func(ours net.Conn, _ *net.TCPConn) { soon(func() { ours.Close() }) }, 8, readClosed},
-		{"closed before", func(ours net.Conn, _ *net.TCPConn) { ours.Close() }, 8, readClosed},
+		{"deadline during the call", func(ours net.Conn, _ *net.TCPConn) { ours.SetReadDeadline(time.Now().Add(20 * time.Millisecond)) }, 8, readLate},
+		{"deadline before the call", func(ours net.Conn, peer *net.TCPConn) { peer.Write([]byte("abc")); ours.SetReadDeadline(past) }, 8, readLate},
+		{"closed during the call", func(ours net.Conn, _ *net.TCPConn) { soon(func() { ours.Close() }) }, 8, readClosed},
+		{"closed before the call", func(ours net.Conn, _ *net.TCPConn) { ours.Close() }, 8, readClosed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			read := func(ours net.Conn, peer *net.TCPConn) outcome {
@@ -125,19 +125,19 @@ func TestReadAsNet(t *testing.T) {
 	}
 }
 
-// begun does something once a write has begun.
+// begun calls then once the write has started.
 func begun(then func(ours net.Conn)) func(net.Conn, *net.TCPConn) func() {
 	return func(ours net.Conn, peer *net.TCPConn) func() {
 		var all sync.WaitGroup
 		all.Go(func() {
-			peer.Read(make([]byte, 1)) // the write has begun
+			peer.Read(make([]byte, 1)) // the write has started
 			then(ours)
 		})
 		return all.Wait
 	}
 }
 
-// before does something before the write.
+// before calls f before the write.
 func before(f func(ours net.Conn, peer *net.TCPConn)) func(net.Conn, *net.TCPConn) func() {
 	return func(ours net.Conn, peer *net.TCPConn) func() {
 		f(ours, peer)
@@ -145,28 +145,28 @@ func before(f func(ours net.Conn, peer *net.TCPConn)) func(net.Conn, *net.TCPCon
 	}
 }
 
-// A write gives what package net's gives, errors to the letter, whether it is of one part
-// or of two; and so does the next one.
+// TestWriteAsNet checks that Write and WriteBoth, and the next write, have the same results as in
+// package net, including error texts.
 func TestWriteAsNet(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		do         func(ours net.Conn, peer *net.TCPConn) (wait func())
 		bytes      int
-		want, next outcome // n of want: 1 for some of the bytes
+		want, next outcome // in want, n is 1 for a part of the bytes
 	}{
 		{"all at once", before(func(net.Conn, *net.TCPConn) {}), 1000, outcome{n: 1000}, outcome{n: 1}},
 		{"nothing", before(func(net.Conn, *net.TCPConn) {}), 0, outcome{}, outcome{n: 1}},
-		{"nothing to a peer that is gone", before(reset), 0, writeBroken, writeBroken},
-		{"more than the peer takes at once", func(_ net.Conn, peer *net.TCPConn) func() {
+		{"nothing to a peer that has reset", before(reset), 0, writeBroken, writeBroken},
+		{"more than the peer reads at once", func(_ net.Conn, peer *net.TCPConn) func() {
 			var all sync.WaitGroup
 			all.Go(func() { io.CopyN(io.Discard, peer, much) })
 			return all.Wait
 		}, much, outcome{n: much}, outcome{n: 1}},
-		{"late", begun(func(ours net.Conn) { ours.SetWriteDeadline(past) }), much, some(writeLate), writeLate},
-		{"late before", before(func(ours net.Conn, _ *net.TCPConn) { ours.SetWriteDeadline(past) }), 1000, writeLate, writeLate},
-		{"closed meanwhile", begun(func(ours net.Conn) { ours.Close() }), much, some(writeClosed), writeClosed},
-		{"closed before", before(func(ours net.Conn, _ *net.TCPConn) { ours.Close() }), 1000, writeClosed, writeClosed},
-		{"a peer that is gone", before(reset), 1000, writeBroken, writeBroken},
+		{"deadline during the call", begun(func(ours net.Conn) { ours.SetWriteDeadline(past) }), much, some(writeLate), writeLate},
+		{"deadline before the call", before(func(ours net.Conn, _ *net.TCPConn) { ours.SetWriteDeadline(past) }), 1000, writeLate, writeLate},
+		{"closed during the call", begun(func(ours net.Conn) { ours.Close() }), much, some(writeClosed), writeClosed},
+		{"closed before the call", before(func(ours net.Conn, _ *net.TCPConn) { ours.Close() }), 1000, writeClosed, writeClosed},
+		{"a peer that has reset", before(reset), 1000, writeBroken, writeBroken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			check := func(who string, ours net.Conn, peer *net.TCPConn, write func([]byte) (int, error)) {
@@ -201,13 +201,13 @@ func TestWriteAsNet(t *testing.T) {
 	}
 }
 
-// some is o after a part of the bytes.
+// some returns o for a write of a part of the bytes.
 func some(o outcome) outcome {
 	o.n = 1
 	return o
 }
 
-// What is written arrives whole and in order, wherever it is cut.
+// TestWriteBoth checks that the bytes arrive complete and in order, wherever they are split.
 func TestWriteBoth(t *testing.T) {
 	for _, size := range [][2]int{{0, 5}, {5, 0}, {5, 7}, {100, 4 << 20}, {4 << 20, 100}, {3 << 20, 3 << 20}} {
 		ours, peer := pair(t)
@@ -222,7 +222,7 @@ func TestWriteBoth(t *testing.T) {
 		testkit.Must(t, ours.CloseWrite())
 		read.Wait()
 		if n != len(both) || err != nil || !bytes.Equal(got, both) {
-			t.Errorf("%d: %d bytes written, %v; %d came, or others", size, n, err, len(got))
+			t.Errorf("%d: %d bytes written, %v; %d arrived, or they differ", size, n, err, len(got))
 		}
 	}
 }
@@ -232,26 +232,26 @@ func TestTryRead(t *testing.T) {
 	ours := New(tcp).(*Conn)
 	b := make([]byte, 8)
 	if n, err := ours.TryRead(b); n != 0 || err != ErrWouldBlock {
-		t.Errorf("nothing has come: %d, %v", n, err)
+		t.Errorf("without data: %d, %v", n, err)
 	}
 	testkit.Must(t, ours.SetReadDeadline(past))
 	if n, err := ours.TryRead(b); n != 0 || err != ErrWouldBlock {
-		t.Errorf("behind a deadline: %d, %v", n, err)
+		t.Errorf("after the deadline: %d, %v", n, err)
 	}
 	peer.Write([]byte("abc"))
-	if n, err := ours.Read(b[:2]); string(b[:n]) != "ab" || err != nil { // the deadline is over
+	if n, err := ours.Read(b[:2]); string(b[:n]) != "ab" || err != nil { // the deadline is removed
 		t.Errorf("%q, %v", b[:n], err)
 	}
 	if n, err := ours.TryRead(b); string(b[:n]) != "c" || err != nil {
-		t.Errorf("something has come: %q, %v", b[:n], err)
+		t.Errorf("with data: %q, %v", b[:n], err)
 	}
 	reset(ours, peer)
 	if n, err := ours.TryRead(b); n != 0 || err != io.EOF {
-		t.Errorf("the end has come: %d, %v", n, err)
+		t.Errorf("at the end: %d, %v", n, err)
 	}
 }
 
-// What several goroutines write is not mixed.
+// TestManyWriters checks that concurrent writes are not interleaved.
 func TestManyWriters(t *testing.T) {
 	const part, each = 1 << 20, 4
 	tcp, peer := pair(t)
@@ -278,12 +278,12 @@ func TestManyWriters(t *testing.T) {
 	}
 	for i := 0; i < len(got); i += part {
 		if n := bytes.Count(got[i:i+part], got[i:i+1]); n != part {
-			t.Errorf("%d bytes of one write stand together", n)
+			t.Errorf("%d bytes of one write are contiguous", n)
 		}
 	}
 }
 
-// What several goroutines read is there once.
+// TestManyReaders checks that concurrent reads return each byte once.
 func TestManyReaders(t *testing.T) {
 	tcp, peer := pair(t)
 	ours := New(tcp)
@@ -315,12 +315,12 @@ func TestManyReaders(t *testing.T) {
 	reads.Wait()
 	for c, n := range counts {
 		if n != len(sent)/256 {
-			t.Errorf("byte %d came %d times", c, n)
+			t.Errorf("byte %d arrived %d times", c, n)
 		}
 	}
 }
 
-// Splice copies all that comes, to its end.
+// TestSplice checks that Splice copies everything up to the end.
 func TestSplice(t *testing.T) {
 	from, fromPeer := pair(t)
 	to, toPeer := pair(t)
@@ -336,7 +336,7 @@ func TestSplice(t *testing.T) {
 	testkit.Must(t, to.CloseWrite())
 	all.Wait()
 	if n != int64(len(sent)) || err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("%d bytes, %v; %d came, or others", n, err, len(got))
+		t.Errorf("%d bytes, %v; %d arrived, or they differ", n, err, len(got))
 	}
 }
 
@@ -349,7 +349,7 @@ func TestNewReturnsOthersUnchanged(t *testing.T) {
 	}
 }
 
-// thereAndBack writes at one end and reads at the other, and looks whether more has come.
+// thereAndBack writes at one end, reads at the other, and checks that there is nothing more to read.
 func thereAndBack(t testing.TB) func() {
 	tcp, peerTCP := pair(t)
 	ours, peer := New(tcp).(*Conn), New(peerTCP).(*Conn)
@@ -364,8 +364,8 @@ func thereAndBack(t testing.TB) func() {
 	}
 }
 
-// BenchmarkConn measures 1 KiB written at one end and read at the other, and a TryRead for
-// more has come.
+// BenchmarkConn measures 1 KiB written at one end and read at the other, and a TryRead that finds
+// nothing.
 func BenchmarkConn(b *testing.B) {
 	once := thereAndBack(b)
 	b.ReportAllocs()
