@@ -19,12 +19,10 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// oneRequest allows one request in a period longer than any test and refuses the next request
-// immediately.
+// oneRequest allows one request in a period longer than any test and refuses the next request immediately.
 var oneRequest = pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 9, MaxWait: time.Millisecond, MaxQueue: 9}
 
-// twoAddresses is a pair of servers on the same port of two addresses. Several hostnames resolve to
-// the first address.
+// twoAddresses is a pair of servers on one port of two addresses; several names resolve to the first.
 type twoAddresses struct {
 	near, far *site
 	names     *dnstest.Server
@@ -88,8 +86,7 @@ func wantPages(t testing.TB, s *site, want ...string) {
 	}
 }
 
-// TestPerAddress checks that hosts at one address share a rate and hosts at different addresses do
-// not.
+// TestPerAddress checks that hosts at one address share a rate and hosts at different addresses do not.
 func TestPerAddress(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {
@@ -123,8 +120,7 @@ func TestPerAddressInMonitorMode(t *testing.T) {
 	}
 }
 
-// TestPerAddressOfPassThroughTunnels checks that passed-through tunnels share the rate of their
-// address.
+// TestPerAddressOfPassThroughTunnels checks that passed-through tunnels share the rate of their address.
 func TestPerAddressOfPassThroughTunnels(t *testing.T) {
 	t.Parallel()
 	route := route{tls: true}
@@ -169,8 +165,7 @@ func TestPerAddressOfFTP(t *testing.T) {
 	}
 }
 
-// TestPerAddressBacksOff checks that a 503 backs off only the host that sent it: hosts at one address
-// share its rate but not its back-off.
+// TestPerAddressBacksOff checks that hosts at one address share its rate but not its back-off.
 func TestPerAddressBacksOff(t *testing.T) {
 	t.Parallel()
 	route := routes[0]
@@ -192,8 +187,7 @@ func TestPerAddressBacksOff(t *testing.T) {
 	wantPages(t, s.near, "one/page", "two/page", "three/page")
 }
 
-// TestPerAddressWhenDNSChanges checks that a request goes to the address it was paced for, even while
-// a connection to the previous address is open.
+// TestPerAddressWhenDNSChanges checks that no connection to the previous address is reused.
 func TestPerAddressWhenDNSChanges(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {
@@ -254,8 +248,7 @@ func TestPerAddressWhenDNSChangesWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestPerAddressOfWaitingTunnels checks the same for tunnels, intercepted or passed through: each
-// waits for a slot of its address and connects to that address.
+// TestPerAddressOfWaitingTunnels checks the same for tunnels, intercepted or passed through.
 func TestPerAddressOfWaitingTunnels(t *testing.T) {
 	t.Parallel()
 	for name, passThrough := range map[string]bool{"intercepted": false, "passed through": true} {
@@ -304,8 +297,7 @@ func TestPerAddressOfWaitingTunnels(t *testing.T) {
 	}
 }
 
-// TestPerAddressRefusesForbiddenAddress checks that the proxy does not connect to a name that starts
-// to resolve to a forbidden address.
+// TestPerAddressRefusesForbiddenAddress covers a name that starts to resolve to a forbidden address.
 func TestPerAddressRefusesForbiddenAddress(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {
@@ -334,8 +326,7 @@ func TestPerAddressRefusesForbiddenAddress(t *testing.T) {
 	}
 }
 
-// TestPerAddressFallsBackToTheNextAddress checks that a request succeeds when nothing listens at the
-// first address of its name.
+// TestPerAddressFallsBackToTheNextAddress covers a name with an address where nothing listens.
 func TestPerAddressFallsBackToTheNextAddress(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {
@@ -352,8 +343,7 @@ func TestPerAddressFallsBackToTheNextAddress(t *testing.T) {
 	}
 }
 
-// TestPerAddressOfUnknownName checks that a name that cannot be resolved before the wait fails like a
-// failed dial.
+// TestPerAddressOfUnknownName checks that a failed lookup gets the same response as a failed dial.
 func TestPerAddressOfUnknownName(t *testing.T) {
 	t.Parallel()
 	route := routes[0]

@@ -89,8 +89,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestFailureKindsAreDescribed checks that the response describes the kind of failure in the proxy's
-// own words.
+// TestFailureKindsAreDescribed checks that responses describe a failure in the proxy's own words.
 func TestFailureKindsAreDescribed(t *testing.T) {
 	for err, want := range map[error]string{
 		&net.DNSError{IsNotFound: true}: "no host of that name",
@@ -109,8 +108,7 @@ func TestFailureKindsAreDescribed(t *testing.T) {
 	}
 }
 
-// TestAnswerForAFailingUpstreamProxy checks that the response does not blame the origin for a failure
-// of the upstream proxy.
+// TestAnswerForAFailingUpstreamProxy checks that the response does not blame the origin.
 func TestAnswerForAFailingUpstreamProxy(t *testing.T) {
 	p := newProblem(answerTo(fmt.Errorf("dial: %w", egress.ErrParent)), explain.Explanation{}, false, "")
 	of := newProblem(answerTo(errors.New("reset")), explain.Explanation{}, false, "")

@@ -92,7 +92,7 @@ func (c clientCase) run(t *testing.T) {
 		"GET http://nowhere.invalid/ HTTP/1.1", "CONNECT 127.0.0.1:25 HTTP/1.1", "GET / HTTP/1.1",
 	} {
 		if c.status == 200 && i > 2 {
-			break // these requests fail for another reason than access
+			break // these requests fail for another reason
 		}
 		if c.status == 200 && strings.HasPrefix(line, "CONNECT") {
 			continue // CONNECT writes no record; see TestTunnelKeepsItsClient
@@ -116,8 +116,7 @@ func (c clientCase) run(t *testing.T) {
 	}
 }
 
-// TestClientAccess sends a request in every form. The origins get nothing from a refused client, not
-// even a fetch of robots.txt.
+// TestClientAccess sends a request in every form. Refused clients cause no request to an origin.
 func TestClientAccess(t *testing.T) {
 	t.Parallel()
 	byPassword := []policy.Client{{Name: "lab-a", PasswordHash: hashOf(t, secret)}}
@@ -169,8 +168,7 @@ func wantKeptOut(t *testing.T, line string, resp *http.Response, rec *audit.Reco
 	}
 }
 
-// TestMonitorRefusesUnknownClients checks that monitor mode suspends only robots.txt, not client
-// access.
+// TestMonitorRefusesUnknownClients checks that monitor mode suspends only robots.txt, not client access.
 func TestMonitorRefusesUnknownClients(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
@@ -189,8 +187,7 @@ func TestMonitorRefusesUnknownClients(t *testing.T) {
 	}
 }
 
-// TestLoginAfterChallenge checks that a client that waits for the 407 challenge (RFC 9110 11.7.1) can
-// log in on the same connection.
+// TestLoginAfterChallenge checks that a client can log in on the connection of the 407 (RFC 9110 11.7.1).
 func TestLoginAfterChallenge(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
@@ -216,8 +213,7 @@ func TestLoginAfterChallenge(t *testing.T) {
 	}
 }
 
-// TestTunnelKeepsItsClient checks that requests in a tunnel belong to the client that made it,
-// whatever credentials they carry, and that these are not forwarded.
+// TestTunnelKeepsItsClient checks that credentials inside a tunnel are neither used nor forwarded.
 func TestTunnelKeepsItsClient(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {

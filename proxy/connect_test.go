@@ -172,8 +172,7 @@ func TestPassThroughTunnels(t *testing.T) {
 	}
 }
 
-// TestPassThroughHostOnPort80 checks that TLS on port 80 of a pass-through host is not intercepted,
-// although port 80 is expected to carry plain HTTP.
+// TestPassThroughHostOnPort80 checks that TLS on a port for plain HTTP is not intercepted either.
 func TestPassThroughHostOnPort80(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.81:80")

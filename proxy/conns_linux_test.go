@@ -27,8 +27,7 @@ func memoryInUse() int64 {
 	return int64(samples[0].Value.Uint64() + samples[1].Value.Uint64())
 }
 
-// withoutRequest lists bytes that make a connection hold memory of the proxy without a complete
-// request.
+// withoutRequest lists bytes that make a connection hold memory of the proxy without a complete request.
 var withoutRequest = []struct {
 	name, sent string
 	long       bool // counts for more than an idle connection
@@ -59,8 +58,7 @@ func unended(n int) string {
 	return b.String()
 }
 
-// TestConnMemoryIsWithinItsEstimate checks that a connection without a request uses no more memory
-// than its estimate.
+// TestConnMemoryIsWithinItsEstimate covers connections without a complete request.
 func TestConnMemoryIsWithinItsEstimate(t *testing.T) {
 	testkit.Long(t, "volume")
 	const conns = 200

@@ -31,8 +31,7 @@ func robotsSite(t *testing.T, h http.HandlerFunc) (url string, asked *atomic.Int
 // oneSlot allows only the first request.
 var oneSlot = pace.Limits{PerSecond: 0.001, Burst: 1, MaxConcurrent: 1, MaxWait: time.Millisecond}
 
-// TestRobotsTxtFromTheCache checks that many client requests for robots.txt cause one fetch and all
-// get its content.
+// TestRobotsTxtFromTheCache checks that many client requests for robots.txt cause one fetch.
 func TestRobotsTxtFromTheCache(t *testing.T) {
 	t.Parallel()
 	const text = "User-agent: *\nDisallow: /\nCrawl-delay: 10\n"
@@ -109,8 +108,7 @@ func TestMissingRobotsTxtIsCached(t *testing.T) {
 	}
 }
 
-// TestRobotsTxtFromTheCacheIsPaced checks that a client gets 1,000 responses immediately and then 100
-// a second, since each one is recorded.
+// TestRobotsTxtFromTheCacheIsPaced checks that a client gets 1,000 responses, then 100 a second.
 func TestRobotsTxtFromTheCacheIsPaced(t *testing.T) {
 	url, _ := robotsSite(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, rules) })
 	r := start(t, setup{limits: oneSlot})
@@ -125,8 +123,7 @@ func TestRobotsTxtFromTheCacheIsPaced(t *testing.T) {
 	}
 }
 
-// TestRobotsTxtNotFromTheCache checks that a request for robots.txt that the cache cannot answer goes
-// to the origin, paced like all other requests and the fetch.
+// TestRobotsTxtNotFromTheCache covers files that the cache cannot serve: the requests go out, and are paced.
 func TestRobotsTxtNotFromTheCache(t *testing.T) {
 	t.Parallel()
 	const robotsRule = "User-agent: *\nDisallow: /\n"
@@ -183,8 +180,7 @@ func TestRobotsTxtNotFromTheCache(t *testing.T) {
 	}
 }
 
-// TestRobotsTxtKeepsTheCrawlDelay checks that a request for robots.txt that goes to the origin keeps
-// the crawl delay of the file.
+// TestRobotsTxtKeepsTheCrawlDelay checks that a request for robots.txt keeps the crawl delay of the file.
 func TestRobotsTxtKeepsTheCrawlDelay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ method, query, upgrade, padding string }{

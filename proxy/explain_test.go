@@ -14,8 +14,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestExplainMatchesTheRequest checks that Explain predicts what the record of the request says, and
-// sends nothing but the fetch of robots.txt.
+// TestExplainMatchesTheRequest compares the explanation with the record. Explain fetches only robots.txt.
 func TestExplainMatchesTheRequest(t *testing.T) {
 	t.Parallel()
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,8 +96,7 @@ func TestExplainAnFTPPath(t *testing.T) {
 	}
 }
 
-// TestExplainPerAddress checks that, with pacing by address, Explain predicts the wait for the address
-// and reports a failed lookup.
+// TestExplainPerAddress checks that Explain predicts the wait for the address and reports a failed lookup.
 func TestExplainPerAddress(t *testing.T) {
 	t.Parallel()
 	route := routes[0]

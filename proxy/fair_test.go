@@ -58,34 +58,32 @@ func (r *rig) holds(raw string) (net.Conn, *bufio.Reader) {
 	return c, br
 }
 
-// TestSlowReadersOfOneClient checks that a client whose slow readers hold all slots of a host does not
-// block another client, and that the transfers continue.
+// TestSlowReadersOfOneClient checks that a client that holds all slots of a host does not block another.
 func TestSlowReadersOfOneClient(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
-	for _, places := range []int{1, 2} {
+	for _, slots := range []int{1, 2} {
 		origin := endless(t)
-		r := start(t, setup{limits: fewSlots(places)})
+		r := start(t, setup{limits: fewSlots(slots)})
 		var readers []*bufio.Reader
-		for range places {
+		for range slots {
 			_, br := r.holds("GET " + origin.URL + "/endless HTTP/1.1\r\nHost: x\r\n\r\n")
 			_, err := http.ReadResponse(br, nil)
 			testkit.Must(t, err)
 			readers = append(readers, br)
 		}
 		if resp, _, err := get(r.elsewhere(), origin.URL+"/page"); err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%d places: another client is answered %v, %v", places, resp, err)
+			t.Fatalf("%d slots: another client is answered %v, %v", slots, resp, err)
 		}
 		for _, br := range readers {
 			if _, err := io.CopyN(io.Discard, br, 16<<20); err != nil { // more than the buffers on both sides hold
-				t.Errorf("%d places: a transfer does not go on: %v", places, err)
+				t.Errorf("%d slots: a transfer does not continue: %v", slots, err)
 			}
 		}
 	}
 }
 
-// TestSlowUploadWhileOthersWait checks that the upload is answered 408 and that its record gives the
-// reason.
+// TestSlowUploadWhileOthersWait checks that the upload is answered 408 and that its record gives the reason.
 func TestSlowUploadWhileOthersWait(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
@@ -126,8 +124,7 @@ func (w *stuckWriter) Write(b []byte) (int, error) {
 	return len(b), io.ErrClosedPipe
 }
 
-// TestClientsOfOneNetwork checks that an IPv6 /64 network counts as one client in fair sharing, while
-// records hold the whole address.
+// TestClientsOfOneNetwork checks that an IPv6 /64 network counts as one client and is recorded by address.
 func TestClientsOfOneNetwork(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()

@@ -15,17 +15,16 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestPanicCostsOneRequest checks that a panic fails one request, is logged under its ID, and affects
-// nothing else.
+// TestPanicCostsOneRequest checks that a panic fails only one request and is logged under its ID.
 func TestPanicCostsOneRequest(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
 			origin := route.serve(t, "", hello)
-			said := &lines{}
+			logged := &lines{}
 			var faulty atomic.Bool
 			r := start(t, setup{front: route.front, origins: []*httptest.Server{origin.Server}, change: func(o *proxy.Options) {
-				o.Log = slog.New(slog.NewTextHandler(said, nil))
+				o.Log = slog.New(slog.NewTextHandler(logged, nil))
 				o.Ready = func() error {
 					if faulty.Swap(false) {
 						panic("out of order")
@@ -47,8 +46,8 @@ func TestPanicCostsOneRequest(t *testing.T) {
 			if rec.Decision.Reason != policy.ReasonInternal || !rec.Blocked() || rec.Status != 500 {
 				t.Errorf("record: %+v", rec)
 			}
-			if !said.has("out of order") || !said.has("id="+rec.ID) {
-				t.Errorf("log: %s", said.text.String())
+			if !logged.has("out of order") || !logged.has("id="+rec.ID) {
+				t.Errorf("log: %s", logged.text.String())
 			}
 			if _, body, err := get(c, origin.URL+"/after"); err != nil || body != "hello from /after" {
 				t.Errorf("the next request: %q %v", body, err)

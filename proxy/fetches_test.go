@@ -19,8 +19,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestFetchesTakeSlots checks that robots.txt fetches for many ports of one host are paced by host,
-// however many requests cause them.
+// TestFetchesTakeSlots checks that robots.txt fetches for many ports of one host are paced by host.
 func TestFetchesTakeSlots(t *testing.T) {
 	t.Parallel()
 	const ports, gap = 4, 100 * time.Millisecond
@@ -55,8 +54,7 @@ func TestFetchesTakeSlots(t *testing.T) {
 	}
 }
 
-// TestFetchOfABackedOffHost checks that clients get a Retry-After, no result is cached, and nothing is
-// sent.
+// TestFetchOfABackedOffHost checks that clients get a Retry-After, no result is cached, and nothing is sent.
 func TestFetchOfABackedOffHost(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -101,8 +99,7 @@ func TestFetchOfABackedOffHost(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAFailedFetch checks that Retry-After is the later of the next fetch and the end of
-// the host's back-off.
+// TestRetryAfterOfAFailedFetch: Retry-After is the later of the next fetch and the end of the back-off.
 func TestRetryAfterOfAFailedFetch(t *testing.T) {
 	t.Parallel()
 	for origin, atLeast := range map[string]int{"": 1, "5": 20, "600": 590} { // the file is fetched again after 30 s
@@ -125,8 +122,7 @@ func TestRetryAfterOfAFailedFetch(t *testing.T) {
 	}
 }
 
-// TestFetchThatMayNotBeRepeated checks that a GET whose connection broke, and which must not be
-// repeated, is in the record of its fetch.
+// TestFetchThatMayNotBeRepeated checks that a fetch that failed without a retry is in the record.
 func TestFetchThatMayNotBeRepeated(t *testing.T) {
 	t.Parallel()
 	var fetches proxy.Fetches

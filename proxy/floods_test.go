@@ -22,8 +22,7 @@ const (
 	mostGoroutines = 20      // a persistent origin connection has three
 )
 
-// noGrowth notes the memory and goroutines in use. The function it returns waits until no more are in
-// use.
+// noGrowth notes the memory and goroutines in use. The function it returns waits until no more are in use.
 func noGrowth(t *testing.T) func() {
 	t.Helper()
 	inUse := func() (goroutines int, size uint64) {

@@ -244,8 +244,8 @@ func TestHTTP2Requests(t *testing.T) {
 	}
 }
 
-// TestHTTP2ConnectionFields checks that connection-specific fields are found however the head is sent:
-// in parts, with padding, or as references to an earlier head. The next head can still be decoded.
+// TestHTTP2ConnectionFields checks that connection-specific fields are found however the head is sent and
+// that the next head can still be decoded.
 func TestHTTP2ConnectionFields(t *testing.T) {
 	t.Parallel()
 	origin := listenRaw(t, true)

@@ -123,8 +123,7 @@ func TestHeadGoesWithItsBody(t *testing.T) {
 	}
 }
 
-// TestHeadDoesNotWaitLong checks that the head of a response whose body is late is sent by itself in
-// time.
+// TestHeadDoesNotWaitLong checks that the head of a response whose body is late is sent by itself in time.
 func TestHeadDoesNotWaitLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &recordingConn{}
@@ -179,8 +178,7 @@ func TestCloseDropsHeldHead(t *testing.T) {
 	})
 }
 
-// TestCloseUnblocksWriters checks that Close ends writes that are blocked by a client that does not
-// read.
+// TestCloseUnblocksWriters checks that Close ends writes that are blocked by a client that does not read.
 func TestCloseUnblocksWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
@@ -203,8 +201,7 @@ func TestCloseUnblocksWriters(t *testing.T) {
 	})
 }
 
-// TestOrderAfterReleasedHead checks that a write during the release of a held head comes after the
-// head.
+// TestOrderAfterReleasedHead checks that a write during the release of a held head comes after the head.
 func TestOrderAfterReleasedHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()

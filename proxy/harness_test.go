@@ -81,8 +81,7 @@ func (r *records) of(t *testing.T, reason policy.Reason) (found audit.Record) {
 	return found
 }
 
-// authority is the CA of all rigs. It is shared because creating a CA syncs files to disk, which is
-// slow.
+// authority is the CA of all rigs. It is shared because creating a CA syncs files to disk, which is slow.
 var authority = sync.OnceValues(func() (*mitm.Authority, error) {
 	dir, err := os.MkdirTemp("", "authority")
 	if err != nil {

@@ -55,8 +55,7 @@ func TestHeadSize(t *testing.T) {
 	}
 }
 
-// TestHeadSizeOfHTTP2 checks the same limit for HTTP/2, counted as in RFC 9113 6.5.2: 32 extra bytes
-// for each field.
+// TestHeadSizeOfHTTP2 counts as RFC 9113 6.5.2 does: 32 extra bytes for each field.
 func TestHeadSizeOfHTTP2(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", hello)

@@ -22,8 +22,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// raw starts an origin without robots.txt whose other requests are answered by f on the bare
-// connection.
+// raw starts an origin without robots.txt whose other requests are answered by f on the bare connection.
 func raw(t *testing.T, f func(c net.Conn, br *bufio.Reader, r *http.Request)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

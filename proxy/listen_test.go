@@ -89,15 +89,15 @@ func closesSilently(c net.Conn) bool {
 func TestConnectionsOfAll(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", hello)
-	said := &lines{}
+	logged := &lines{}
 	r := start(t, setup{change: func(o *proxy.Options) {
-		o.MaxConns, o.Log = 2, slog.New(slog.NewTextHandler(said, nil))
+		o.MaxConns, o.Log = 2, slog.New(slog.NewTextHandler(logged, nil))
 	}})
 	first, _ := r.connectAndGet(origin.URL)
 	r.connectAndGet(origin.URL)
 	third, br := r.dial()
 	fmt.Fprintf(third, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
-	testkit.Eventually(t, "the limit is logged", func() bool { return said.has("as many connections are open as are taken") })
+	testkit.Eventually(t, "the limit is logged", func() bool { return logged.has("as many connections are open as are taken") })
 	if n := len(origin.paths()); n != 3 {
 		t.Fatalf("%d requests arrived, want robots.txt and two", n)
 	}
@@ -144,14 +144,14 @@ func (l emfileListener) Accept() (net.Conn, error) {
 func TestFileDescriptorsExhausted(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", hello)
-	said := &lines{}
+	logged := &lines{}
 	short := make(chan struct{}, 5)
 	for range cap(short) {
 		short <- struct{}{}
 	}
 	r := start(t, setup{
 		listen: func(l net.Listener) net.Listener { return emfileListener{l, short} },
-		change: func(o *proxy.Options) { o.Log = slog.New(slog.NewTextHandler(said, nil)) },
+		change: func(o *proxy.Options) { o.Log = slog.New(slog.NewTextHandler(logged, nil)) },
 	})
 	if _, resp := r.connectAndGet(origin.URL); resp == nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %v", resp)
@@ -159,8 +159,8 @@ func TestFileDescriptorsExhausted(t *testing.T) {
 	if s := r.handler.Stats(); s.Failed != uint64(cap(short)) || s.Conns.Total != 1 {
 		t.Errorf("counted: %+v", s)
 	}
-	if !said.has("connections cannot be taken at present") || !said.has("too many open files") {
-		t.Errorf("log: %s", said.text.String())
+	if !logged.has("connections cannot be taken at present") || !logged.has("too many open files") {
+		t.Errorf("log: %s", logged.text.String())
 	}
 }
 
@@ -237,8 +237,7 @@ func TestSilentConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// TestMalformedRequests checks that a request that net/http cannot parse is refused immediately, like
-// any other, and recorded.
+// TestMalformedRequests covers requests that net/http cannot parse: they are refused and recorded.
 func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", hello)
@@ -327,8 +326,7 @@ func TestBodyThatLooksLikeAResponse(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfANamedClient checks that connections are counted by client name, whatever their
-// address.
+// TestConnectionsOfANamedClient checks that connections are counted by client name, whatever their address.
 func TestConnectionsOfANamedClient(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", hello)
@@ -351,8 +349,8 @@ func TestConnectionsOfANamedClient(t *testing.T) {
 	})
 }
 
-// TestFailedHandshakes checks that a client that speaks plain HTTP to a TLS port gets an explanation,
-// and that a handshake that fails before a request leaves no record.
+// TestFailedHandshakes checks that plain HTTP on a TLS port gets an explanation, and that a handshake that
+// fails before a request leaves no record.
 func TestFailedHandshakes(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{front: overTLS})

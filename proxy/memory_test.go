@@ -28,8 +28,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestShortOfMemory checks that new work is refused, with an explanation, when the memory budget is
-// used up.
+// TestShortOfMemory checks that new work is refused, with an explanation, when the memory budget is used up.
 func TestShortOfMemory(t *testing.T) {
 	for _, route := range []route{routes[0], routes[7]} {
 		t.Run(route.name, func(t *testing.T) {
@@ -152,8 +151,7 @@ func withoutCache(t *testing.T, f cache.Fetcher) func(*policy.Options) {
 	return func(o *policy.Options) { o.Cache = robotsCache }
 }
 
-// TestWaitingHoldsNoRobotsTxt checks that neither a waiting request nor a streaming response keeps the
-// robots.txt of its decision in memory.
+// TestWaitingHoldsNoRobotsTxt covers a waiting request and a streaming response: neither needs the file.
 func TestWaitingHoldsNoRobotsTxt(t *testing.T) {
 	goOn := make(chan struct{})
 	defer close(goOn)
@@ -179,8 +177,7 @@ func TestWaitingHoldsNoRobotsTxt(t *testing.T) {
 	}
 }
 
-// TestRobotsTxtInTransferIsCounted checks that a cached robots.txt being sent counts against the
-// client's share of memory.
+// TestRobotsTxtInTransferIsCounted checks that a robots.txt being sent counts against the client's share.
 func TestRobotsTxtInTransferIsCounted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -222,8 +219,7 @@ func TestOneAddressHoldsHalf(t *testing.T) {
 	}
 }
 
-// TestLongHeadsAreCounted checks that the proxy stops reading a head that exceeds the client's share
-// of memory.
+// TestLongHeadsAreCounted checks that reading stops when a head exceeds the client's share of memory.
 func TestLongHeadsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{change: func(o *proxy.Options) {

@@ -90,7 +90,7 @@ func TestNotTheOwnPage(t *testing.T) {
 		name, request string
 		status        int
 		reason        policy.Reason
-		told          bool // the response links to the page
+		linked        bool // the response names the page's address
 	}{
 		{"another path", "GET /a HTTP/1.1\r\nHost: SELF\r\n\r\n", 400, policy.ReasonMalformed, true},
 		{"a path that resolves to a page", "GET /x/../ca.pem HTTP/1.1\r\nHost: SELF\r\n\r\n", 400, policy.ReasonMalformed, true},
@@ -121,8 +121,8 @@ func TestNotTheOwnPage(t *testing.T) {
 			if resp.StatusCode != c.status || strings.Contains(string(body), "this is a proxy, not") {
 				t.Errorf("%s\n%s", resp.Status, body)
 			}
-			if told := strings.Contains(string(body), "at its own address"); told != c.told {
-				t.Errorf("links to the page: %t, want %t\n%s", told, c.told, body)
+			if linked := strings.Contains(string(body), "at its own address"); linked != c.linked {
+				t.Errorf("names the page's address: %t, want %t\n%s", linked, c.linked, body)
 			}
 			if rec := r.records.last(t, 1); rec.Decision.Reason != c.reason {
 				t.Errorf("recorded as %s", rec.Decision.Reason)
@@ -131,7 +131,7 @@ func TestNotTheOwnPage(t *testing.T) {
 	}
 }
 
-// TestNoOwnPage checks that, without a page, such requests are malformed.
+// TestNoOwnPage checks that requests to the proxy itself are malformed if it has no page.
 func TestNoOwnPage(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
@@ -168,8 +168,7 @@ func TestOwnPageIsInNoTunnel(t *testing.T) {
 	}
 }
 
-// TestOwnPageNeedsNoLogin checks that every client may read the page without a password, within its
-// connection limit.
+// TestOwnPageNeedsNoLogin checks that every client may read the page, within its connection limit.
 func TestOwnPageNeedsNoLogin(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{

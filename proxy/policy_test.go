@@ -97,8 +97,7 @@ func TestDeniedAddressInOtherSpellings(t *testing.T) {
 	}
 }
 
-// TestDeniedNameIsNotLookedUp checks that a denied name is not resolved, in an intercepted or
-// passed-through tunnel.
+// TestDeniedNameIsNotLookedUp covers intercepted and passed-through tunnels.
 func TestDeniedNameIsNotLookedUp(t *testing.T) {
 	t.Parallel()
 	for name, passThrough := range map[string]bool{"intercepted": false, "passed through": true} {
@@ -163,8 +162,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// TestIdentityRequired checks that a client without an identity reaches no origin and is told what to
-// send.
+// TestIdentityRequired checks that a client without an identity reaches no origin and is told what to send.
 func TestIdentityRequired(t *testing.T) {
 	t.Parallel()
 	const contact = "Put a web or e-mail address into your User-Agent, as in: User-Agent: FooBot/1.0 (+https://foo.example/bot), or send one as From."
@@ -224,8 +222,7 @@ func TestIdentityRequired(t *testing.T) {
 	}
 }
 
-// TestIdentityInsideATunnel checks that requests in an intercepted tunnel need an identity and its
-// CONNECT does not.
+// TestIdentityInsideATunnel checks that requests in a tunnel need an identity but its CONNECT does not.
 func TestIdentityInsideATunnel(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, rules, hello)

@@ -21,8 +21,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// RFC 9113 8.3.1: a request with the scheme https goes out over TLS, even if the client sends it in
-// plain HTTP/2.
+// RFC 9113 8.3.1: a request with :scheme https goes out over TLS, however the client sends it.
 func TestSchemeOfPriorKnowledge(t *testing.T) {
 	t.Parallel()
 	secure, plain := serve(t, true, rules, hello), serve(t, false, rules, hello)
@@ -52,8 +51,7 @@ func TestNoPasswordOfAStreamIsRecorded(t *testing.T) {
 	}
 }
 
-// TestClientThatReadsNothing checks that the connection of a client that reads nothing is ended and
-// frees its slots.
+// TestClientThatReadsNothing checks that the connection of such a client is ended and frees its slots.
 func TestClientThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) {
@@ -78,8 +76,7 @@ func TestClientThatReadsNothing(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatEndEarlyAreNotCounted checks that a connection that ends before its requests
-// start is not counted against the client.
+// TestConnectionsThatEndEarlyAreNotCounted covers connections that end before their requests start.
 func TestConnectionsThatEndEarlyAreNotCounted(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", hello)
@@ -99,8 +96,7 @@ func TestConnectionsThatEndEarlyAreNotCounted(t *testing.T) {
 	})
 }
 
-// TestPersistentConnectionAfterASilentOrigin checks that the client's connection stays usable after a
-// 504.
+// TestPersistentConnectionAfterASilentOrigin checks that the client's connection stays usable after a 504.
 func TestPersistentConnectionAfterASilentOrigin(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
@@ -144,8 +140,7 @@ func (r *rig) stream(origin string) (to *io.PipeWriter, from io.ReadCloser) {
 	return to, resp.Body
 }
 
-// TestHalfClosedStream checks that the end of the client's direction leaves the other open (RFC 9113
-// 8.5).
+// TestHalfClosedStream checks that the end of the client's direction leaves the other open (RFC 9113 8.5).
 func TestHalfClosedStream(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -180,8 +175,7 @@ func TestHalfClosedStream(t *testing.T) {
 	<-ended
 }
 
-// TestBrokenTransferInAStream checks that a truncated response in a stream is visible to the client in
-// every protocol version.
+// TestBrokenTransferInAStream checks that the client can see a truncated response.
 func TestBrokenTransferInAStream(t *testing.T) {
 	t.Parallel()
 	origin := raw(t, func(c net.Conn, _ *bufio.Reader, _ *http.Request) {
@@ -194,8 +188,7 @@ func TestBrokenTransferInAStream(t *testing.T) {
 	}
 }
 
-// TestShutdownDoesNotWaitForStreams checks that shutdown closes tunnels immediately, including those
-// in streams.
+// TestShutdownDoesNotWaitForStreams checks that shutdown closes tunnels in streams immediately.
 func TestShutdownDoesNotWaitForStreams(t *testing.T) {
 	t.Parallel()
 	for name, passThrough := range map[string]bool{"passed through": true, "intercepted": false} {

@@ -62,8 +62,7 @@ func (r *refusingHandler) refused(ctx context.Context, client string) int {
 	return r.finishWith(ctx, client, policy.Decision{Reason: policy.ReasonRule}, errRefused, false)
 }
 
-// TestRefusalsArePaced checks that each refusal is recorded immediately and that, after the burst, a
-// client gets 100 refusals a second.
+// TestRefusalsArePaced checks that refusals are recorded immediately and answered at a limited rate.
 func TestRefusalsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, began := newRefusingHandler(), time.Now()
@@ -101,8 +100,7 @@ func TestRefusalsArePaced(t *testing.T) {
 	})
 }
 
-// TestOnlyRefusalsArePaced checks that a client over its refusal rate gets all other responses
-// immediately.
+// TestOnlyRefusalsArePaced checks that a client over its refusal rate gets all other responses immediately.
 func TestOnlyRefusalsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRefusingHandler()
@@ -125,8 +123,7 @@ func TestOnlyRefusalsArePaced(t *testing.T) {
 	})
 }
 
-// TestWaitsForRefusalsEnd checks that waits end with the client or the proxy, and that the number of
-// waits is bounded.
+// TestWaitsForRefusalsEnd checks that waits end with the client or the proxy, and are bounded in number.
 func TestWaitsForRefusalsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, began := newRefusingHandler(), time.Now()

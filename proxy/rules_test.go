@@ -104,8 +104,7 @@ func TestUseAppliesToTheNextRequest(t *testing.T) {
 	}
 }
 
-// TestUseKeepsRequestsInFlight checks that streaming and waiting requests finish under the Rules they
-// started with.
+// TestUseKeepsRequestsInFlight checks that requests finish under the Rules they started with.
 func TestUseKeepsRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -221,8 +220,7 @@ func selfSigned(t *testing.T, name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestUseAnotherCertificate checks that new connections get the new certificate and existing
-// connections continue.
+// TestUseAnotherCertificate checks that only new connections get the new certificate.
 func TestUseAnotherCertificate(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)
@@ -281,8 +279,7 @@ func TestUseAnotherAuthority(t *testing.T) {
 	ask()
 }
 
-// TestUseConnectionLimits checks that a raised limit admits a waiting connection and that a lowered
-// limit closes no open connection.
+// TestUseConnectionLimits: a raised limit admits a waiting connection, a lowered one closes no connection.
 func TestUseConnectionLimits(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, rules, hello)

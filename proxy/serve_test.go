@@ -175,8 +175,7 @@ func TestMonitorBlocksNothing(t *testing.T) {
 	}
 }
 
-// TestMonitorRecordsFailuresAsEnforced checks that a request that monitor mode could not send is
-// recorded as blocked.
+// TestMonitorRecordsFailuresAsEnforced covers a request that monitor mode could not send.
 func TestMonitorRecordsFailuresAsEnforced(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})

@@ -137,8 +137,7 @@ func TestRefusalOfAClientWithoutAWindowEnds(t *testing.T) {
 	}
 }
 
-// TestEarlyResponseClosesTheConnection checks that the rest of an upload after an early response is
-// never read as a request, however long it is.
+// TestEarlyResponseClosesTheConnection checks that the rest of an upload is never read as a request.
 func TestEarlyResponseClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
@@ -168,8 +167,7 @@ func TestEarlyResponseClosesTheConnection(t *testing.T) {
 	}
 }
 
-// TestOriginDisconnectsBeforeTheBody checks that the client gets a 502 immediately, even before it has
-// sent its body.
+// TestOriginDisconnectsBeforeTheBody checks that the client gets a 502 before it has sent its body.
 func TestOriginDisconnectsBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	origin := raw(t, func(net.Conn, *bufio.Reader, *http.Request) {})

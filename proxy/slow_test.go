@@ -78,14 +78,14 @@ var slowBeginnings = []struct {
 	{"a dripped head after the handshake", inTunnel(), "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 1000), true, nil},
 }
 
-// TestSlowToBegin checks that such clients are disconnected and cost the origin at most the connection
-// that was made for their tunnel.
+// TestSlowToBegin checks that slow clients are disconnected and cost the origin at most the connection of
+// their tunnel.
 func TestSlowToBegin(t *testing.T) {
 	testkit.Long(t, realClock)
 	t.Parallel()
 	origin := listenRaw(t, true)
 	text := strings.NewReplacer("o.test", origin.host(), "HELLO", clientHello(t))
-	var rows sync.WaitGroup // the rows run together, whatever -parallel says, since they wait
+	var rows sync.WaitGroup // the rows wait, so they run together whatever the limit of -parallel
 	for _, c := range slowBeginnings {
 		rows.Go(func() {
 			t.Run(c.name, func(t *testing.T) {

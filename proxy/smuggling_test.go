@@ -273,8 +273,7 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// exchangeRaw writes data to the proxy's port or into a tunnel and returns the statuses of all
-// responses.
+// exchangeRaw writes data to the proxy's port or into a tunnel and returns the statuses of all responses.
 func (r *rig) exchangeRaw(t *testing.T, overTLS, port bool, origin, data string) (status []int) {
 	t.Helper()
 	var conn net.Conn
@@ -315,8 +314,7 @@ func (r *rig) exchangeRaw(t *testing.T, overTLS, port bool, origin, data string)
 	}
 }
 
-// TestAbsoluteFormDecides checks that the request goes to the host of the absolute form, whatever Host
-// says.
+// TestAbsoluteFormDecides checks that the request goes to the host of the absolute form, whatever Host says.
 func TestAbsoluteFormDecides(t *testing.T) {
 	t.Parallel()
 	origin := listenRaw(t, false)

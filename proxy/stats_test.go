@@ -39,8 +39,7 @@ func (r *rig) wantOpen(t *testing.T, want open) {
 	})
 }
 
-// TestOpenRequestsAreCounted checks that requests and connections are counted while they last, on
-// every route.
+// TestOpenRequestsAreCounted checks that requests and connections are counted while they last.
 func TestOpenRequestsAreCounted(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {
@@ -137,8 +136,7 @@ func TestPassThroughAndUpgradedAreCounted(t *testing.T) {
 	}
 }
 
-// TestDistrustIsCounted checks that a client that does not trust the CA is counted, with or without a
-// TLS alert.
+// TestDistrustIsCounted covers clients that do not trust the CA, with and without a TLS alert.
 func TestDistrustIsCounted(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, true, "", hello)
@@ -160,7 +158,7 @@ func TestDistrustIsCounted(t *testing.T) {
 	}
 }
 
-func TestDistrustOfTheOwnPortIsCounted(t *testing.T) {
+func TestDistrustOfTheProxyCertificateIsCounted(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", hello)
 	r := start(t, setup{front: overTLS})

@@ -12,8 +12,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// TestStoreAwayIsInTheRecord checks that a request paced while the shared store was unreachable is
-// recorded as such, and no other request is.
+// TestStoreAwayIsInTheRecord covers requests that are paced while the shared store is unreachable.
 func TestStoreAwayIsInTheRecord(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") })

@@ -94,8 +94,7 @@ func TestUploadsPassUnchanged(t *testing.T) {
 
 const maxReadAheadForTest = 64 << 10
 
-// TestPartsAreForwardedImmediately checks that the first part of a body arrives while the sender holds
-// back the second.
+// TestPartsAreForwardedImmediately checks that the first part of a body does not wait for the second.
 func TestPartsAreForwardedImmediately(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {
@@ -152,8 +151,7 @@ func TestEventStreamsReleaseTheirSlot(t *testing.T) {
 	close(release)
 }
 
-// TestEventStreamsAreBounded checks that a client at its limit of streams gets no more and that the
-// refusal names the limit.
+// TestEventStreamsAreBounded checks that a refusal at the limit of streams names the limit.
 func TestEventStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	origin := serve(t, false, "", func(w http.ResponseWriter, r *http.Request) {
@@ -172,8 +170,8 @@ func TestEventStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBrokenTransferIsBroken checks that a truncated response never looks complete.
-func TestBrokenTransferIsBroken(t *testing.T) {
+// TestBrokenTransferIsVisible checks that a truncated response never looks complete.
+func TestBrokenTransferIsVisible(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {
 		for name, raw := range map[string]string{
@@ -238,8 +236,7 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// TestOverriddenTargets checks that fields are dropped which make some servers serve another URL than
-// the one the proxy has judged.
+// TestOverriddenTargets: some servers serve the URL in these fields instead of the judged target.
 func TestOverriddenTargets(t *testing.T) {
 	t.Parallel()
 	for _, route := range routes {

@@ -81,9 +81,8 @@ func copying(t testing.TB, to string) (addr string) {
 	})
 }
 
-// BenchmarkTunnel sends a message of 1 KiB back and forth, and 1 MiB in one direction, in 32 open tunnels that
-// are passed through. The comparison is a plain copy between two connections. Both times include the
-// origin and the clients.
+// BenchmarkTunnel sends messages of 1 KiB back and forth, and 1 MiB in one direction, through 32 open
+// passed-through tunnels, and for comparison through a plain copy. The times include origin and clients.
 func BenchmarkTunnel(b *testing.B) {
 	to := echo(b)
 	r := passThroughRig(b)
@@ -147,9 +146,8 @@ func move(b *testing.B, open func() net.Conn, size int) {
 	})
 }
 
-// BenchmarkNewTunnel measures a tunnel for one request: a connection, CONNECT, a TLS 1.3 handshake
-// with the proxy, a page of 1 KiB, and the close. The origin connection is persistent. The time
-// includes the client.
+// BenchmarkNewTunnel measures a tunnel for one request: a connection, CONNECT, a TLS 1.3 handshake with the
+// proxy, a page of 1 KiB, and the close. The origin connection is persistent. The time includes the client.
 func BenchmarkNewTunnel(b *testing.B) {
 	page := make([]byte, 1<<10)
 	origin := routes[1].serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })

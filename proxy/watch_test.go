@@ -58,7 +58,7 @@ func TestWatchesShareAlarms(t *testing.T) {
 		began := time.Now()
 		var ended atomic.Int64 // when the second watch ended
 		second.begin(ending(func() { ended.Store(int64(time.Since(began))) }))
-		first.alarm.Store(former) // as if the alarm were about to fire
+		first.alarm.Store(former) // as when the alarm of the first watch is about to end a transfer
 		first.endSlow()
 		if ended.Load() != 0 || first.slow.Load() || second.slow.Load() {
 			t.Fatal("the first watch ended the second")

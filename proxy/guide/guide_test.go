@@ -92,8 +92,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestPageIsOneFile checks that the page contains its own style, loads nothing and has no dead links
-// (CSP Level 3).
+// TestPageIsOneFile checks that the page loads nothing and has no dead links (CSP Level 3).
 func TestPageIsOneFile(t *testing.T) {
 	p, _ := newPage(t, nil)
 	w := ask(p, "/", "proxy.example:8080", browser)

@@ -10,8 +10,7 @@ import (
 	"robotsproxy/proxy/h1"
 )
 
-// BenchmarkServe compares a Server with net/http's server: requests for a page of 1 KiB on one
-// persistent connection.
+// BenchmarkServe compares a Server with net/http's: requests for a page of 1 KiB on one connection.
 func BenchmarkServe(b *testing.B) {
 	page := bytes.Repeat([]byte("x"), 1<<10)
 	for _, front := range []bool{true, false} {

@@ -211,8 +211,7 @@ func TestWriteDeadline(t *testing.T) {
 	})
 }
 
-// TestShutdown checks that requests finish, idle connections are closed, and hijacked connections are
-// left alone.
+// TestShutdown checks that requests finish, idle connections are closed and hijacked ones stay open.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
@@ -265,8 +264,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestShutdownDuringAResponse checks that the connection is closed after the response, although the
-// head did not announce it.
+// TestShutdownDuringAResponse checks that the connection is closed although the head did not say so.
 func TestShutdownDuringAResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
@@ -304,8 +302,7 @@ func TestCloseEndsRequests(t *testing.T) {
 	}
 }
 
-// TestHandOverWhileWatched checks that bytes read to detect a disconnect are handed over with the
-// rest.
+// TestHandOverWhileWatched checks that bytes read to detect a disconnect are handed over with the rest.
 func TestHandOverWhileWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) {
@@ -330,8 +327,7 @@ func TestHandOverWhileWatched(t *testing.T) {
 	})
 }
 
-// TestShutdownGivesUp checks that Shutdown returns its context's error and that Close then ends the
-// request.
+// TestShutdownGivesUp checks that Shutdown returns its context's error and that Close then ends the request.
 func TestShutdownGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })

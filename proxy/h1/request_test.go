@@ -39,8 +39,7 @@ func FuzzPlain(f *testing.F) {
 	})
 }
 
-// TestHostIsCopied checks that Host does not keep the request's head in memory, since origins are
-// remembered for long.
+// TestHostIsCopied: a Host that is kept for long must not keep the request's head in memory.
 func TestHostIsCopied(t *testing.T) {
 	r, _ := parseRequest([]byte("GET / HTTP/1.1\r\nHost: a.test\r\nCookie: b=c\r\n\r\n"), blank)
 	before := uintptr(len("a.test\r\nCookie: "))

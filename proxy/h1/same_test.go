@@ -94,8 +94,7 @@ var same = []struct {
 	{"after others", page("") + page("unknown") + "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc" + page(""), false},
 }
 
-// TestSame compares the output of a Server with that of net/http's server for the same input: a client
-// must see no difference.
+// TestSame checks that the output of a Server equals that of net/http's server for the same input.
 func TestSame(t *testing.T) {
 	for _, tt := range same {
 		t.Run(tt.name, func(t *testing.T) {

@@ -12,8 +12,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// plaintextAlerts is a connection on which a TLS 1.3 client sends its alerts unencrypted, like
-// OpenSSL.
+// plaintextAlerts is a connection on which a TLS 1.3 client sends its alerts unencrypted, like OpenSSL.
 type plaintextAlerts struct{ net.Conn }
 
 func (c plaintextAlerts) Write(b []byte) (int, error) {

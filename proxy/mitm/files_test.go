@@ -240,8 +240,7 @@ func verify(t testing.TB, a *Authority, leaf *x509.Certificate, name string) {
 	}
 }
 
-// TestLentKey checks that another user may use a key that root has made readable for a group, but for
-// nobody else.
+// TestLentKey checks that a user may use a key that root has made readable for a group only.
 func TestLentKey(t *testing.T) {
 	t.Parallel()
 	const root, other, us = 0, 1000, 65532

@@ -169,8 +169,7 @@ func TestHandshakeALPN(t *testing.T) {
 	}
 }
 
-// TestHandshakeResumes checks that sessions resume between connections, also if only one of the two
-// negotiates ALPN.
+// TestHandshakeResumes checks that sessions resume, also if only one connection negotiates ALPN.
 func TestHandshakeResumes(t *testing.T) {
 	t.Parallel()
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {

@@ -70,8 +70,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestRotateKeepsCertificates checks that the previous certificates are kept, newest first, up to a
-// limit.
+// TestRotateKeepsCertificates checks that the previous certificates are kept, newest first, up to a limit.
 func TestRotateKeepsCertificates(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -230,8 +229,7 @@ func TestRotateExpired(t *testing.T) {
 	mustLoad(t, dir)
 }
 
-// TestRotateWhileLoading checks that a load during rotations gets a complete CA and that the last CA
-// is loaded in the end.
+// TestRotateWhileLoading checks that a load during rotations gets a complete CA, and the last one at the end.
 func TestRotateWhileLoading(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")

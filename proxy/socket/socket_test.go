@@ -15,8 +15,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// pair returns both ends of a TCP connection. Their buffers are small, but larger than a loopback
-// packet.
+// pair returns both ends of a TCP connection. Their buffers are small, but larger than a loopback packet.
 func pair(t testing.TB) (ours, peer *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -364,8 +363,7 @@ func thereAndBack(t testing.TB) func() {
 	}
 }
 
-// BenchmarkConn measures 1 KiB written at one end and read at the other, and a TryRead that finds
-// nothing.
+// BenchmarkConn measures 1 KiB written at one end and read at the other, and a TryRead that finds nothing.
 func BenchmarkConn(b *testing.B) {
 	once := thereAndBack(b)
 	b.ReportAllocs()
