@@ -145,9 +145,9 @@ func verified(res *trail.Result, known trail.VerifyOptions) string {
 	case res.Pruned:
 		row("", "the proxy removed the %s before them, as an event in the audit says", humanize.Count(res.First-1, "line"))
 	case res.First > 1 && known.From > 0:
-		row("", "what was before them, %s, is not here, as --from permits", humanize.Count(res.First-1, "line"))
+		row("", "not here, as --from permits: the %s before them", humanize.Count(res.First-1, "line"))
 	case res.First > 1:
-		row("", "the %s before them are not here: the proxy removed them, or somebody took them away", humanize.Count(res.First-1, "line"))
+		row("", "not here: the %s before them, which the proxy removed or somebody took away", humanize.Count(res.First-1, "line"))
 	}
 	row("time", "%s to %s", day(res.From), day(res.To))
 	for i, e := range res.ListedEvents {
