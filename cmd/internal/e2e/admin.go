@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Operator is a client that goes past the proxy.
+// Operator returns a client that does not use the proxy.
 func Operator(t testing.TB) *http.Client {
 	t.Helper()
 	tr := &http.Transport{}
@@ -21,7 +21,7 @@ func Operator(t testing.TB) *http.Client {
 	return &http.Client{Transport: tr, Timeout: testkit.Patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// API asks the admin API and reads its JSON.
+// API sends a request to the admin API and decodes its JSON response.
 func API[T any](t testing.TB, p *Proxy, method, path, body string, status int, header ...string) (v T) {
 	t.Helper()
 	got := Do(t, Operator(t), method, "http://"+p.Admin+"/api/v1/"+path, strings.NewReader(body), header...)
@@ -34,12 +34,12 @@ func API[T any](t testing.TB, p *Proxy, method, path, body string, status int, h
 	return v
 }
 
-// Fetches counts how often an origin was asked for its robots.txt.
+// Fetches counts the requests for the origin's robots.txt.
 func (o *Origin) Fetches(scheme string) int {
 	return len(o.Arrivals(scheme)) - len(o.Pages(scheme))
 }
 
-// An APIHost is a host as the admin API tells it, as far as tests ask.
+// An APIHost holds the members of an admin API host that the tests check.
 type APIHost struct {
 	Host             string
 	Allowed, Blocked int64
@@ -51,7 +51,7 @@ type APIHost struct {
 	Causes []struct{ Reason string }
 }
 
-// Readyz is what /readyz says.
+// Readyz returns the body of /readyz.
 func (p *Proxy) Readyz(t testing.TB) string {
 	t.Helper()
 	got := Get(t, &http.Client{Timeout: testkit.Patience}, "http://"+p.Admin+"/readyz")
@@ -61,7 +61,7 @@ func (p *Proxy) Readyz(t testing.TB) string {
 	return string(got.Body)
 }
 
-// Healthy says what /healthz answers.
+// Healthy reports whether /healthz answers 200.
 func (p *Proxy) Healthy(t *testing.T) bool {
 	t.Helper()
 	resp, err := http.Get("http://" + p.Admin + "/healthz")
@@ -72,9 +72,9 @@ func (p *Proxy) Healthy(t *testing.T) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// Metrics scrapes the proxy as Prometheus does: each series by its name, with its
-// labels behind it as in `robotsproxy_decisions_total allow rule`. Of a histogram
-// there is how many it has counted.
+// Metrics scrapes the proxy and returns the value of each series. A key is the series name
+// followed by its label values, as in `robotsproxy_decisions_total allow rule`. The value of
+// a histogram is its number of observations.
 func (p *Proxy) Metrics(t testing.TB) map[string]float64 {
 	t.Helper()
 	got := Get(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testkit.Patience}, "http://"+p.Admin+"/metrics")
@@ -99,14 +99,13 @@ func (p *Proxy) Metrics(t testing.TB) map[string]float64 {
 	return all
 }
 
-// AwaitMetric scrapes until a series has a value.
+// AwaitMetric scrapes until a series has the wanted value.
 func (p *Proxy) AwaitMetric(t testing.TB, name string, want float64) {
 	t.Helper()
 	testkit.Eventually(t, name+" is "+strconv.Itoa(int(want)), func() bool { return p.Metrics(t)[name] == want })
 }
 
-// waiting and underWay are series of /metrics by which a test knows how far its
-// clients have come.
+// Waiting and UnderWay are the series that show how far requests have come.
 const (
 	Waiting  = "robotsproxy_pace_waiting_requests"
 	UnderWay = "robotsproxy_pace_inflight_requests"

@@ -18,7 +18,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A Record is a line of the audit file, with every member that there is.
+// A Record is one line of the audit file with every member that a line may have.
 type Record struct {
 	Time          time.Time `json:"time"`
 	ID            string    `json:"id"`
@@ -62,37 +62,35 @@ type Record struct {
 	DurationMS    float64   `json:"duration_ms"`
 	Error         string    `json:"error"`
 	Seq           uint64    `json:"seq"`
-	Kind          string    `json:"kind"` // of the line; "": a request's
+	Kind          string    `json:"kind"` // of the line; "" for a request
 	Hops          []string  `json:"hops"`
 	Outcome       string    `json:"outcome"`
 	SHA256        string    `json:"sha256"`
-	Event         string    `json:"event"` // of the file itself
+	Event         string    `json:"event"` // of the file itself, for a line of that kind
 	Count         int       `json:"count"`
 	Clients       int       `json:"clients"`
 	File          string    `json:"file"`
 }
 
-// members is the closed set of names a line may have; robots_stale says that a
-// held copy ruled while its origin failed.
+// members is the closed set of member names that a request's line may have.
 var members = strings.Fields(`time id replica client method url host user_agent agent decision reason enforced entry entry_reason rule line reading group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
 	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s cached store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error v seq prev hash`)
 
-// fetchMembers is the same of lines that speak of a fetch of a robots.txt.
+// fetchMembers is the closed set for lines about robots.txt fetches.
 var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 status bytes duration_ms error v seq prev hash`)
 
-// eventMembers is the same of lines that speak of the file.
+// eventMembers is the closed set for lines about the file.
 var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client first_seq last_seq v seq prev hash`)
 
-// ReadAudit parses the records of requests in the file as it stands; a last line still
-// being written is left out.
+// ReadAudit parses the request records in the file and skips an incomplete last line.
 func ReadAudit(t testing.TB, file string) []Record {
 	t.Helper()
 	return slices.DeleteFunc(ReadLines(t, file), func(r Record) bool { return r.Kind != "" })
 }
 
-// ReadLines is ReadAudit with the lines of other kinds.
+// ReadLines parses records of all kinds.
 func ReadLines(t testing.TB, file string) []Record {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -106,8 +104,7 @@ func ReadLines(t testing.TB, file string) []Record {
 	return records
 }
 
-// ParseLines holds each line against the chain, and each of its members against what
-// there may be.
+// ParseLines checks each line against the hash chain and its members against the closed sets.
 func ParseLines(t testing.TB, text []byte, last Chained) (records []Record, _ Chained) {
 	t.Helper()
 	for line := range bytes.Lines(text) {
@@ -141,14 +138,14 @@ func ParseLines(t testing.TB, text []byte, last Chained) (records []Record, _ Ch
 	return records, last
 }
 
-// Chained is what a line says of its place.
+// Chained holds a line's position in the chain.
 type Chained struct {
 	Seq        uint64
 	Prev, Hash string
 }
 
-// follows holds a line against the one before it, as anybody can who has read the
-// contract: hash is the last member, of the bytes before it.
+// follows checks a line against the line before it, as the contract documents: hash is the
+// last member and covers the bytes before it.
 func follows(t testing.TB, line []byte, last Chained) (c Chained) {
 	t.Helper()
 	if err := json.Unmarshal(line, &c); err != nil {
@@ -166,13 +163,13 @@ func follows(t testing.TB, line []byte, last Chained) (c Chained) {
 	return c
 }
 
-// RecordsOf picks the records of one URL.
+// RecordsOf returns the records of one URL.
 func RecordsOf(records []Record, url string) []Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return r.URL != url })
 }
 
-// AwaitRecord waits for the one record of the URL: an allowed request's is
-// written when it ends, which its client may see first.
+// AwaitRecord waits for the only record of the URL. The record of an allowed request is
+// written when the request ends, possibly after the client has read the response.
 func AwaitRecord(t testing.TB, file, url string) Record {
 	t.Helper()
 	var found []Record
@@ -186,8 +183,8 @@ func AwaitRecord(t testing.TB, file, url string) Record {
 	return found[0]
 }
 
-// OnlyRecord takes the one record of the URL that must be on disk already: a
-// refusal's is written before its answer.
+// OnlyRecord returns the only record of the URL, which must be on disk already: the proxy
+// writes a refusal's record before it sends the refusal.
 func OnlyRecord(t testing.TB, file, url string) Record {
 	t.Helper()
 	found := RecordsOf(ReadAudit(t, file), url)
@@ -197,7 +194,7 @@ func OnlyRecord(t testing.TB, file, url string) Record {
 	return found[0]
 }
 
-// WantBlocked holds a record against what a refusal must say.
+// WantBlocked checks that a record describes a refusal.
 func WantBlocked(t testing.TB, r Record, reason string, status int) {
 	t.Helper()
 	if r.Decision != "block" || r.Reason != reason || r.Status != status {
@@ -206,7 +203,7 @@ func WantBlocked(t testing.TB, r Record, reason string, status int) {
 	}
 }
 
-// An Explanation is what audit explain --json says, as far as tests ask.
+// An Explanation holds the members of audit explain --json that the tests check.
 type Explanation struct {
 	Record struct {
 		Reason   string `json:"reason"`
@@ -231,7 +228,7 @@ type Explanation struct {
 	} `json:"rederived"`
 }
 
-// Explain has a record Explanation, and the decision made again where it rests on a file.
+// Explain runs audit explain on a record and checks the replayed decision if it rests on a file.
 func (p *Proxy) Explain(t *testing.T, r Record, status int) Explanation {
 	t.Helper()
 	got := Command(t, "audit", "explain", "-c", p.Config, "--json", r.ID).Want(t, status).Stdout
@@ -251,7 +248,7 @@ func (p *Proxy) Explain(t *testing.T, r Record, status int) Explanation {
 	return x
 }
 
-// An AuditReport is what audit report --format json says, as far as tests ask.
+// An AuditReport holds the members of audit report --format json that the tests check.
 type AuditReport struct {
 	Source struct {
 		Files struct {
@@ -275,7 +272,7 @@ type AuditReport struct {
 	} `json:"totals"`
 }
 
-// Reports are what every format says of an audit that may be written meanwhile.
+// Reports runs audit report in every format, possibly while the audit is written.
 func (p *Proxy) Reports(t *testing.T) (sum AuditReport) {
 	t.Helper()
 	for _, format := range []string{"text", "csv", "json", "html"} {
@@ -305,7 +302,7 @@ func (p *Proxy) Reports(t *testing.T) (sum AuditReport) {
 	return sum
 }
 
-// Whole holds a report against itself: each line was counted once.
+// Whole checks that a report counted each line exactly once.
 func (s *AuditReport) Whole(t *testing.T) {
 	t.Helper()
 	next := int64(1)
@@ -320,7 +317,7 @@ func (s *AuditReport) Whole(t *testing.T) {
 	}
 }
 
-// RefusedID asks for what robots.txt forbids and gives the id in the answer.
+// RefusedID requests a URL that robots.txt forbids and returns the record ID in the refusal.
 func RefusedID(c *http.Client, url string) (string, error) {
 	resp, err := c.Get(url)
 	if err != nil {

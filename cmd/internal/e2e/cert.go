@@ -16,15 +16,14 @@ import (
 	"time"
 )
 
-// An authority signs the certificates of origins; the proxy learns the one of
-// the tests by egress.extra_ca.
+// An authority signs the origins' certificates.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	PEM  []byte
 }
 
-// NewAuthority makes a CA that nobody trusts yet.
+// NewAuthority makes a CA that no client or proxy trusts yet.
 func NewAuthority(name string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -50,7 +49,7 @@ func NewAuthority(name string) (*authority, error) {
 	return &authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
 }
 
-// Leaf signs a server certificate for the name, good until notAfter.
+// Leaf signs a server certificate for the name, valid until notAfter.
 func (a *authority) Leaf(t testing.TB, name string, notAfter time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -73,11 +72,10 @@ func (a *authority) Leaf(t testing.TB, name string, notAfter time.Time) tls.Cert
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// originCA is the one CA that every proxy under test is told to trust, with
-// the file that says so.
+// originCA is the CA that every proxy under test trusts through egress.extra_ca.
 var originCA = sync.OnceValues(func() (*authority, error) { return NewAuthority("e2e origins") })
 
-// Trusted gives the CA of the origins, which every proxy under test is told to trust.
+// Trusted returns the CA of the origins, which every proxy under test trusts.
 func Trusted(t testing.TB) *authority {
 	t.Helper()
 	a, err := originCA()
@@ -96,7 +94,7 @@ var originCAFile = sync.OnceValues(func() (string, error) {
 	return file, os.WriteFile(file, a.PEM, 0o600)
 })
 
-// TrustedFile gives the PEM file of that CA.
+// TrustedFile returns the PEM file of that CA.
 func TrustedFile(t testing.TB) string {
 	t.Helper()
 	file, err := originCAFile()

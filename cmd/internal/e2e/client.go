@@ -23,7 +23,7 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// CertPool holds what is in a PEM file.
+// CertPool returns the certificates in a PEM file.
 func CertPool(t testing.TB, file string) *x509.CertPool {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -37,14 +37,14 @@ func CertPool(t testing.TB, file string) *x509.CertPool {
 	return p
 }
 
-// Client is a Go client of the proxy, of HTTP/2 or HTTP/1.1 inside tunnels.
+// Client returns a Go client of the proxy that speaks HTTP/2 or HTTP/1.1 inside tunnels.
 func (p *Proxy) Client(t testing.TB, h2 bool) *http.Client {
 	t.Helper()
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!h2)
 	protocols.SetHTTP2(h2)
 	if h2 {
-		protocols.SetHTTP1(true) // for what is not in a tunnel; ALPN prefers h2
+		protocols.SetHTTP1(true) // for requests outside tunnels; ALPN prefers h2
 	}
 	tr := &http.Transport{
 		Proxy:              http.ProxyURL(&url.URL{Scheme: "http", Host: p.Listen}),
@@ -60,7 +60,7 @@ func (p *Proxy) Client(t testing.TB, h2 bool) *http.Client {
 	}
 }
 
-// From makes a client ask from another address of the loopback network.
+// From returns a copy of a client that connects from another loopback address.
 func From(t testing.TB, c *http.Client, address string) *http.Client {
 	t.Helper()
 	tr := c.Transport.(*http.Transport).Clone()
@@ -71,7 +71,7 @@ func From(t testing.TB, c *http.Client, address string) *http.Client {
 	return &own
 }
 
-// A Result is an answer as a client saw it.
+// A Result is a response as the client received it.
 type Result struct {
 	Status int
 	Proto  string
@@ -79,14 +79,14 @@ type Result struct {
 	Body   []byte
 }
 
-// Get asks for the URL with the header, given as pairs.
+// Get requests the URL. The header fields are name, value pairs.
 func Get(t testing.TB, c *http.Client, target string, header ...string) Result {
 	t.Helper()
 	return Do(t, c, http.MethodGet, target, nil, header...)
 }
 
-// Do asks with a method and a body. It may be called from any goroutine: an
-// error fails the test and gives the zero result.
+// Do sends a request. Any goroutine may call it: an error fails the test and returns the
+// zero Result.
 func Do(t testing.TB, c *http.Client, method, target string, body io.Reader, header ...string) Result {
 	t.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), method, target, body)
@@ -105,7 +105,7 @@ func Do(t testing.TB, c *http.Client, method, target string, body io.Reader, hea
 	return Read(t, resp)
 }
 
-// Read takes the answer in whole.
+// Read reads a response to its end.
 func Read(t testing.TB, resp *http.Response) Result {
 	t.Helper()
 	defer resp.Body.Close()
@@ -116,13 +116,13 @@ func Read(t testing.TB, resp *http.Response) Result {
 	return Result{resp.StatusCode, resp.Proto, resp.Header, body}
 }
 
-// A RawClient writes bytes of the test's choice to the proxy.
+// A RawClient writes arbitrary bytes to the proxy.
 type RawClient struct {
 	net.Conn
 	R *bufio.Reader
 }
 
-// Dial opens a connection to the proxy that ends with the test.
+// Dial opens a connection to the proxy and closes it when the test ends.
 func (p *Proxy) Dial(t testing.TB) *RawClient {
 	t.Helper()
 	c, err := net.Dial("tcp", p.Listen)
@@ -134,7 +134,7 @@ func (p *Proxy) Dial(t testing.TB) *RawClient {
 	return &RawClient{c, bufio.NewReader(c)}
 }
 
-// Send writes lines joined by CRLF, with the empty line that ends a head.
+// Send writes the lines joined by CRLF, followed by the empty line that ends a head.
 func (w *RawClient) Send(t testing.TB, lines ...string) {
 	t.Helper()
 	if _, err := io.WriteString(w, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
@@ -142,7 +142,7 @@ func (w *RawClient) Send(t testing.TB, lines ...string) {
 	}
 }
 
-// Receive reads one answer with its body; method is what was asked.
+// Receive reads one response with its body; method is the request's method.
 func (w *RawClient) Receive(t testing.TB, method string) Result {
 	t.Helper()
 	resp, err := http.ReadResponse(w.R, &http.Request{Method: method})
@@ -155,7 +155,7 @@ func (w *RawClient) Receive(t testing.TB, method string) Result {
 	return Read(t, resp)
 }
 
-// Connect opens a tunnel to the authority and wants it open.
+// Connect opens a tunnel to the authority; a refusal fails the test.
 func (p *Proxy) Connect(t testing.TB, authority string) *RawClient {
 	t.Helper()
 	w := p.Dial(t)
@@ -166,7 +166,7 @@ func (p *Proxy) Connect(t testing.TB, authority string) *RawClient {
 	return w
 }
 
-// Secure makes the tunnel TLS, trusting the proxy's CA alone.
+// Secure starts TLS in the tunnel and trusts only the proxy's CA.
 func (w *RawClient) Secure(t testing.TB, p *Proxy, name string, alpn ...string) *RawClient {
 	t.Helper()
 	c := tls.Client(&BufferedConn{w.Conn, w.R}, &tls.Config{RootCAs: CertPool(t, p.CA), ServerName: name, NextProtos: alpn})
@@ -176,7 +176,7 @@ func (w *RawClient) Secure(t testing.TB, p *Proxy, name string, alpn ...string) 
 	return &RawClient{c, bufio.NewReader(c)}
 }
 
-// BufferedConn is a connection whose first bytes are in a reader already.
+// BufferedConn is a connection whose first bytes are already in a reader.
 type BufferedConn struct {
 	net.Conn
 	Reader io.Reader
@@ -184,8 +184,8 @@ type BufferedConn struct {
 
 func (c *BufferedConn) Read(b []byte) (int, error) { return c.Reader.Read(b) }
 
-// ProxyStatus is the error token and the details of a Proxy-Status header
-// (RFC 9209), which must name the proxy and say why.
+// ProxyStatus returns the error token and the details of a Proxy-Status header (RFC 9209),
+// which must name the proxy.
 func ProxyStatus(t testing.TB, h http.Header) (token, details string) {
 	t.Helper()
 	fields := h.Values("Proxy-Status")
@@ -209,7 +209,7 @@ func ProxyStatus(t testing.TB, h http.Header) (token, details string) {
 	return token, details
 }
 
-// WantOwn holds an answer against an answer of the proxy's own.
+// WantOwn checks that a response is a refusal made by the proxy, with this status and error token.
 func WantOwn(t testing.TB, r Result, status int, token string) {
 	t.Helper()
 	if r.Status != status {
@@ -228,7 +228,7 @@ func WantOwn(t testing.TB, r Result, status int, token string) {
 	}
 }
 
-// WantNames holds a refusal by a rule against what it must name.
+// WantNames checks that a refusal names the rule, its line, the group and the robots.txt URL.
 func WantNames(t testing.TB, r Result, rule string, line int, group, robotsURL string) {
 	t.Helper()
 	text := string(r.Body)
@@ -241,13 +241,13 @@ func WantNames(t testing.TB, r Result, rule string, line int, group, robotsURL s
 	}
 }
 
-// TrustOrigins makes a client verify origins themselves, as behind a tunnel that is not opened.
+// TrustOrigins makes a client verify the origins' own certificates, as in a passed-through tunnel.
 func TrustOrigins(t testing.TB, c *http.Client) {
 	t.Helper()
 	c.Transport.(*http.Transport).TLSClientConfig.RootCAs = CertPool(t, TrustedFile(t))
 }
 
-// InFlight starts a download that the origin holds after its first line.
+// InFlight starts a download that the origin suspends after the first line.
 func InFlight(t *testing.T, p *Proxy, o *Origin, scheme string, h2 bool) *http.Response {
 	t.Helper()
 	client := p.Client(t, h2)
@@ -263,8 +263,8 @@ func InFlight(t *testing.T, p *Proxy, o *Origin, scheme string, h2 bool) *http.R
 	return resp
 }
 
-// Upgrade asks for another protocol and wants its bytes back, also such as
-// were sent before the answer could be read.
+// Upgrade upgrades a connection and checks that the origin echoes every byte, including bytes
+// sent before the client reads the 101 response.
 func Upgrade(t *testing.T, w *RawClient, target, host string) {
 	t.Helper()
 	w.Send(t, "GET "+target+" HTTP/1.1", "Host: "+host, "Connection: Upgrade", "Upgrade: websocket")
@@ -280,8 +280,7 @@ func Upgrade(t *testing.T, w *RawClient, target, host string) {
 	}
 }
 
-// Clients gives n clients, each with an address of its own, who wait for as long as
-// it takes.
+// Clients returns n clients without a timeout, each with its own address.
 func (p *Proxy) Clients(t testing.TB, n int) []*http.Client {
 	t.Helper()
 	all := make([]*http.Client, n)
@@ -292,19 +291,18 @@ func (p *Proxy) Clients(t testing.TB, n int) []*http.Client {
 	return all
 }
 
-// secret is the password of lab-a, and needs escapes in an address; secretHash
-// is what libxcrypt made of it.
+// Secret is the password of lab-a; it needs escapes in a URL. SecretHash is its hash by libxcrypt.
 const (
 	Secret     = "s3cret:of@lab/a"
 	SecretHash = "$2y$04$0123456789ABCDEFGHIJKeWhxGazFJvgwd1EV8Nvgo/k/wcxTQ3fW"
 )
 
-// As is the address of the proxy with a name and a password in it.
+// As returns the proxy's URL with a user name and a password.
 func (p *Proxy) As(name, password string) string {
 	return (&url.URL{Scheme: "http", Host: p.Listen, User: url.UserPassword(name, password)}).String()
 }
 
-// EnvAs leads a client through the proxy with the password.
+// EnvAs returns an environment that sends a client through the proxy with the password.
 func (p *Proxy) EnvAs(t testing.TB, password string) []string {
 	t.Helper()
 	env := p.Env(t)
@@ -314,8 +312,8 @@ func (p *Proxy) EnvAs(t testing.TB, password string) []string {
 	return env
 }
 
-// WantNoSecret ends the proxy and looks for the password in all that others
-// can read: the audit, the log, and what arrived at the origin.
+// WantNoSecret ends the proxy and checks that the password is not in the audit, the log or
+// the requests that reached the origin.
 func (p *Proxy) WantNoSecret(t testing.TB, o *Origin) {
 	t.Helper()
 	p.End(t)

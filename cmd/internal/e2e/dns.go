@@ -9,10 +9,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Names is the DNS server that the proxies of all tests are pointed at.
+// Names is the DNS server of all proxies under test.
 var Names = &nameServer{hosts: map[string][]netip.Addr{}}
 
-// A nameServer answers *.test names with the addresses it was told, other names with NXDOMAIN.
+// A nameServer resolves the *.test names that Point sets and answers NXDOMAIN for other names.
 type nameServer struct {
 	udp, tcp *dns.Server
 
@@ -20,7 +20,7 @@ type nameServer struct {
 	hosts map[string][]netip.Addr
 }
 
-// start listens for UDP and TCP on one port of loopback.
+// start listens for UDP and TCP on the same loopback port.
 func (s *nameServer) start() error {
 	packets, listener, err := onePort()
 	if err != nil {
@@ -40,11 +40,11 @@ func (s *nameServer) start() error {
 	return nil
 }
 
-// queries is how many bytes of queries may wait for a process that has other work: the kernel
-// drops the rest, and a proxy asks again after seconds.
+// queries is the size of the receive buffer in bytes. The kernel drops queries beyond it, and a
+// proxy repeats a lost query only after seconds.
 const queries = 4 << 20
 
-// onePort finds a port that is free for both; what is free for one may be taken for the other.
+// onePort finds a port that is free for both UDP and TCP.
 func onePort() (packets net.PacketConn, listener net.Listener, err error) {
 	for range 20 {
 		packets, err = net.ListenPacket("udp", "127.0.0.1:0")
@@ -67,15 +67,15 @@ func (s *nameServer) stop() {
 
 func (s *nameServer) addr() string { return s.udp.PacketConn.LocalAddr().String() }
 
-// Point gives the name its addresses; an earlier answer is replaced.
+// Point sets the addresses of a name.
 func (s *nameServer) Point(name string, addrs ...netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hosts[dns.Fqdn(strings.ToLower(name))] = addrs
 }
 
-// ServeDNS answers A and AAAA; a name that exists without an address of the
-// asked family is an empty answer, as a resolver expects.
+// ServeDNS answers A and AAAA queries. A known name without an address of the requested
+// family gets an empty answer.
 func (s *nameServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 	reply := new(dns.Msg).SetReply(query)
 	if len(query.Question) != 1 {

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// Exists reports whether there is a file.
+// Exists reports whether the file exists.
 func Exists(file string) bool {
 	_, err := os.Stat(file)
 	return err == nil
 }
 
-// Put writes the file, or removes it where there is nothing to write.
+// Put writes the file, or removes it if text is nil.
 func Put(t *testing.T, file string, text []byte) {
 	t.Helper()
 	if text == nil {
@@ -29,7 +29,7 @@ func Put(t *testing.T, file string, text []byte) {
 	}
 }
 
-// SmallDisk is a directory with room for so much, as "256k". It needs root.
+// SmallDisk mounts a file system of a size such as "256k". It needs root.
 func SmallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func SmallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// Fill leaves no room on a disk.
+// Fill writes to the disk until it is full.
 func Fill(t *testing.T, dir string) (ballast string) {
 	t.Helper()
 	ballast = filepath.Join(dir, "ballast")
@@ -62,7 +62,7 @@ func Fill(t *testing.T, dir string) (ballast string) {
 	return ballast
 }
 
-// NeedFiles skips where a process may not open n files.
+// NeedFiles skips the benchmark if a process may not open n files.
 func NeedFiles(b *testing.B, n uint64) {
 	b.Helper()
 	var files syscall.Rlimit
@@ -81,13 +81,13 @@ func ReadText(t testing.TB, file string) string {
 	return string(text)
 }
 
-// DeployDir gives the directory of the files for those who deploy the proxy.
+// DeployDir returns the directory of the deployment files.
 func DeployDir() string { return filepath.Join(TreeRoot(), "docs/deploy") }
 
-// Script gives the path of a script in testdata.
+// Script returns the path of a script in testdata.
 func Script(name string) string {
 	return filepath.Join(TreeRoot(), "cmd/internal/e2e/testdata", name)
 }
 
-// Fence finds the code blocks of a guide that are a file to write, or commands to run.
+// Fence matches the code blocks of a guide that are files to write or commands to run.
 var Fence = regexp.MustCompile("(?ms)^```[a-z]+ (file=|run)(\\S*)\n(.*?)^```$")

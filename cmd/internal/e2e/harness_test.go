@@ -21,7 +21,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// straight is a client that goes to an origin itself, as no test of the proxy does.
+// straight returns a client that connects to an origin without a proxy.
 func straight(t *testing.T, o *Origin) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(Trusted(t).PEM)
@@ -69,7 +69,7 @@ func TestHarnessOriginLogsWhatArrives(t *testing.T) {
 	}
 }
 
-// A busy origin reads late; what is logged is when the bytes reached the machine.
+// A busy origin reads requests late, so the log has the kernel's time of arrival.
 func TestHarnessArrivalIsTheKernels(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -102,7 +102,7 @@ func TestHarnessArrivalIsTheKernels(t *testing.T) {
 		}
 		return before, at, sent
 	}
-	// Linux begins to stamp some time after the first socket wants it.
+	// Linux starts to stamp segments some time after the first socket asks for stamps.
 	testkit.Eventually(t, "segments are stamped", func() bool {
 		_, at, sent := exchange()
 		return !at.After(sent.Add(time.Millisecond))
@@ -168,7 +168,7 @@ func TestHarnessEnvironmentIsClean(t *testing.T) {
 	}
 }
 
-// Each peer must be able to speak of what it fetched, without any proxy in between.
+// Each peer must report what it fetched, here without a proxy.
 func TestHarnessPeers(t *testing.T) {
 	t.Parallel()
 	o := NewOrigin(t, "peers", "")

@@ -22,21 +22,20 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// Sites are very many origins behind one listener, each an address of the loopback
-// network. What they answer is written as it is, so that they take little of the
-// machine from the proxy.
+// Sites are many origins behind one listener, each with its own loopback address. They write
+// prepared responses, to leave the processor to the proxy.
 type Sites struct {
 	Port    int
-	robots  func(i int) int // bytes of a site's robots.txt
-	fetched []atomic.Uint32 // robots.txt, by site
+	robots  func(i int) int // size of a site's robots.txt in bytes
+	fetched []atomic.Uint32 // robots.txt requests by site
 	Pages   atomic.Int64
 }
 
-// FirstSite is the address of the first; the next ones follow.
+// FirstSite is the address of the first site; the others follow it.
 var FirstSite = netip.AddrFrom4([4]byte{127, 64, 0, 0})
 
-// siteRules holds for no page that is asked for; as much of it is sent as a
-// site's robots.txt is long.
+// siteRules has no rule that matches a requested page. A site sends as much of it as its
+// robots.txt is long.
 var siteRules = func() []byte {
 	rules := []byte("User-agent: *\n")
 	for i := 0; len(rules) < 500<<10; i++ {
@@ -47,16 +46,16 @@ var siteRules = func() []byte {
 
 var sitePage = append([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1024\r\n\r\n"), make([]byte, 1024)...)
 
-// NewSites starts n sites of plain HTTP.
+// NewSites starts n plain HTTP sites.
 func NewSites(t testing.TB, n int, robots func(i int) int) *Sites {
 	t.Helper()
 	return NewSecureSites(t, n, robots, nil)
 }
 
-// NewSecureSites starts n sites behind TLS; nil: none.
+// NewSecureSites starts n sites behind TLS, or without TLS if secure is nil.
 func NewSecureSites(t testing.TB, n int, robots func(i int) int, secure *tls.Config) *Sites {
 	t.Helper()
-	l, err := net.Listen("tcp4", "0.0.0.0:0") // whoever is not of loopback is turned away
+	l, err := net.Listen("tcp4", "0.0.0.0:0") // connections from other networks are closed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,14 +76,14 @@ func NewSecureSites(t testing.TB, n int, robots func(i int) int, secure *tls.Con
 			})
 		}
 	})
-	t.Cleanup(func() { // the proxy, started later, has ended and closed its connections
+	t.Cleanup(func() { // the proxy, started later, has closed its connections by now
 		l.Close()
 		all.Wait()
 	})
 	return s
 }
 
-// serve answers what comes on a connection until it ends.
+// serve answers the requests on a connection until it closes.
 func (s *Sites) serve(c net.Conn) {
 	a := c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 	low, high := FirstSite.As4(), a.As4()
@@ -115,26 +114,26 @@ func (s *Sites) serve(c net.Conn) {
 	}
 }
 
-// sendRobots gives each site a file of its own, for the same files are kept once.
+// sendRobots sends a robots.txt that differs by site, because the proxy stores equal files once.
 func (s *Sites) sendRobots(c net.Conn, i int) error {
 	size := s.robots(i)
 	own := fmt.Sprintf("# site %d\n", i)
 	head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", size, own)
 	rest := siteRules[:size-len(own)]
-	rest = rest[:bytes.LastIndexByte(rest, '\n')+1] // a rule that is cut off would be another
+	rest = rest[:bytes.LastIndexByte(rest, '\n')+1] // a rule cut short would be a different rule
 	answer := net.Buffers{[]byte(head), rest, bytes.Repeat([]byte("#"), size-len(own)-len(rest))}
 	_, err := answer.WriteTo(c)
 	return err
 }
 
-// request is the bytes of a request for the page of a site.
+// request returns the bytes of a request for a site's page.
 func (s *Sites) request(i int) []byte {
 	a := FirstSite.As4()
 	host := fmt.Sprintf("127.%d.%d.%d:%d", int(a[1])+i>>16, i>>8&0xff, i&0xff, s.Port)
 	return []byte("GET http://" + host + "/page HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: FooBot/1.0\r\n\r\n")
 }
 
-// WantEach wants each site's robots.txt to have been asked for n times.
+// WantEach checks that each site got n requests for its robots.txt.
 func (s *Sites) WantEach(t testing.TB, n uint32) {
 	t.Helper()
 	var wrong int
@@ -150,8 +149,7 @@ func (s *Sites) WantEach(t testing.TB, n uint32) {
 	}
 }
 
-// readFields reads header fields to their end and gives the Content-Length, -1
-// where there is none.
+// readFields reads all header fields and returns the Content-Length, or -1 without that field.
 func readFields(br *bufio.Reader) (length int, err error) {
 	length = -1
 	for {
@@ -171,13 +169,13 @@ func readFields(br *bufio.Reader) (length int, err error) {
 	}
 }
 
-// A Lane is a connection of a client to the proxy.
+// A Lane is a client's connection to the proxy.
 type Lane struct {
 	net.Conn
 	br *bufio.Reader
 }
 
-// Lanes opens n connections, from several addresses. They end with the test.
+// Lanes opens n connections from several addresses and closes them when the test ends.
 func (p *Proxy) Lanes(t testing.TB, n int) []Lane {
 	t.Helper()
 	all := make([]Lane, n)
@@ -193,7 +191,7 @@ func (p *Proxy) Lanes(t testing.TB, n int) []Lane {
 	return all
 }
 
-// answer reads an answer, which must be a site's page.
+// answer reads a response, which must be a site's page.
 func (l Lane) answer() error {
 	line, err := l.br.ReadSlice('\n')
 	if err != nil {
@@ -214,11 +212,11 @@ func (l Lane) answer() error {
 	return err
 }
 
-// maxLoaders is how many goroutines make requests.
+// maxLoaders limits the goroutines that send requests.
 const maxLoaders = 64
 
-// AskAll has every lane ask each times, at most maxLoaders goroutines doing it: one
-// that has several lanes writes to all of them before it reads what comes back.
+// AskAll sends `each` requests on every lane. A goroutine that owns several lanes writes to all
+// of them before it reads the responses.
 func AskAll(t testing.TB, lanes []Lane, each int, next func() []byte) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -240,7 +238,7 @@ func AskAll(t testing.TB, lanes []Lane, each int, next func() []byte) {
 	}
 }
 
-// AskOnce has each lane ask for one page, and reads what comes back.
+// AskOnce requests one page on each lane, then reads the responses.
 func AskOnce(lanes []Lane, next func() []byte) error {
 	deadline := time.Now().Add(testkit.Patience)
 	for _, l := range lanes {
@@ -260,18 +258,18 @@ func AskOnce(lanes []Lane, next func() []byte) error {
 	return nil
 }
 
-// AnyOf gives requests for sites in no order.
+// AnyOf returns requests for random sites.
 func (s *Sites) AnyOf() func() []byte {
 	return func() []byte { return s.request(rand.IntN(len(s.fetched))) }
 }
 
-// InTurn gives requests for one site after the other.
+// InTurn returns requests for one site after another.
 func (s *Sites) InTurn() func() []byte {
 	var n atomic.Int64
 	return func() []byte { return s.request(int(n.Add(1)-1) % len(s.fetched)) }
 }
 
-// KiB names a size.
+// KiB formats a size.
 func KiB(n int) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(n)/1024), ".0") + "KiB"
 }

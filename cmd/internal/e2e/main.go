@@ -1,8 +1,8 @@
-// Package e2e is what the end-to-end tests share: origins, a DNS server and a certificate
-// authority of the tests' own, the built binary and its processes, and the clients that people use.
+// Package e2e is the kit of the end-to-end tests: origins, a DNS server, a certificate
+// authority, the built binary and its processes, and real clients.
 //
-// Only tests import it. Everything happens on loopback, on ports from 1024 up. A client that is not
-// on the machine skips its tests and says so; with REQUIRE_PEERS=1 it fails them.
+// Only tests import it. Everything runs on loopback, on ports from 1024 up. A test whose client
+// is not installed is skipped, or fails if REQUIRE_PEERS=1.
 package e2e
 
 import (
@@ -23,10 +23,10 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// scratch is the directory of what all tests of a process share.
+// scratch is the directory that all tests of a process share.
 var scratch string
 
-// Main runs the tests of a package. Its TestMain calls nothing else.
+// Main runs the tests of a package; each TestMain calls only Main.
 func Main(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -51,7 +51,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// TreeRoot gives the top of the module.
+// TreeRoot returns the root directory of the module.
 var TreeRoot = sync.OnceValue(func() string {
 	dir, err := os.Getwd()
 	for err == nil && filepath.Dir(dir) != dir {
@@ -63,9 +63,8 @@ var TreeRoot = sync.OnceValue(func() string {
 	panic("e2e: no go.mod above the working directory")
 })
 
-// built builds robotsproxy on first use, without C as it is released. All test processes of a user
-// share the file: go
-// build leaves it alone if it is up to date, and a lock keeps two builds apart.
+// built builds robotsproxy on first use, without cgo, as releases are built. All test processes
+// of a user share the file: go build keeps it if it is up to date, and a lock serialises builds.
 var built = sync.OnceValues(func() (string, error) {
 	if err := lookAtSources(TreeRoot()); err != nil {
 		return "", err
@@ -89,13 +88,13 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("build robotsproxy: %w\n%s", err, out)
 	}
-	// The link stays this binary when another run builds another one.
+	// The link keeps this binary when another run replaces the shared file.
 	own := filepath.Join(scratch, "robotsproxy")
 	return own, os.Link(path, own)
 })
 
-// buildDir gives a directory for the binary of this checkout that is the user's alone: in the
-// user's cache, or among temporary files where that cannot be written.
+// buildDir returns a private directory for the binary of this checkout: in the user's cache, or
+// in the temporary directory if the cache is not writable.
 func buildDir() (string, error) {
 	name := strings.ReplaceAll(TreeRoot(), string(filepath.Separator), "_")
 	if cache, err := os.UserCacheDir(); err == nil {
@@ -108,7 +107,7 @@ func buildDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// sweep removes what processes have left in dir that ended without removing it, a day ago.
+// sweep removes run directories in dir that are older than a day.
 func sweep(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, "run-*")) // the pattern is well-formed
 	for _, run := range left {
@@ -118,9 +117,8 @@ func sweep(dir string) {
 	}
 }
 
-// lookAtSources opens every directory of the module: what the binary is built
-// from is no import of this package, and go test would take an old result from
-// its cache for a new binary if it did not see us look.
+// lookAtSources opens every directory of the module, so that go test does not reuse a cached
+// result for a new binary, which this package does not import.
 func lookAtSources(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
@@ -130,7 +128,7 @@ func lookAtSources(root string) error {
 	})
 }
 
-// Binary gives the path of the built robotsproxy.
+// Binary returns the path of the built robotsproxy.
 func Binary(t testing.TB) string {
 	t.Helper()
 	path, err := built()
@@ -140,12 +138,12 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-// The ports of FreePort are below Linux's ephemeral range, so that no outgoing connection
-// takes a port between our look and the child's bind, and above those of redistest.
+// The ports of FreePort are below Linux's ephemeral range, so that no outgoing connection takes
+// a port before the child binds it, and above the ports of redistest.
 const firstPort, portBlocks, blockPorts = 22_000, 50, 200
 
-// portBlock gives the first port of a block that no other test process uses. The process
-// listens on that port until it ends.
+// portBlock returns the first port of a block that no other test process uses. The process
+// listens on that port until it exits.
 var portBlock = sync.OnceValues(func() (int, error) {
 	for i := range portBlocks {
 		first := firstPort + (os.Getpid()+i)%portBlocks*blockPorts
@@ -158,8 +156,8 @@ var portBlock = sync.OnceValues(func() (int, error) {
 
 var nextPort atomic.Uint32
 
-// FreePort picks a port of 127.0.0.1 that no other test process is given, and no other
-// test of this process until all ports of its block were.
+// FreePort returns a port of 127.0.0.1 that no other test process gets. A process reuses a port
+// only after it has used its whole block.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	first, err := portBlock()
@@ -179,8 +177,8 @@ func FreePort(t testing.TB) int {
 	return 0
 }
 
-// CleanEnv is this process's environment without anything that names a proxy
-// or a CA, and without a state directory of the user's, plus what is given.
+// CleanEnv returns this process's environment plus extra, without variables that name a proxy,
+// a CA or the user's state directory.
 func CleanEnv(extra ...string) []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -192,8 +190,8 @@ func CleanEnv(extra ...string) []string {
 	return append(env, extra...)
 }
 
-// steers tells whether the variable would move a client past or through a
-// proxy, change what it trusts, or move robotsproxy's own state.
+// steers reports whether the variable could change a client's proxy, the CAs it trusts, or
+// robotsproxy's state directory.
 func steers(name string) bool {
 	upper := strings.ToUpper(name)
 	for _, part := range []string{"PROXY", "SSL_CERT", "CA_BUNDLE", "CA_CERT", "CAINFO", "CA_FILE", "PIP_CERT", "DEFAULT_SSL_ROOTS"} {

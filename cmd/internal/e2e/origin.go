@@ -24,38 +24,38 @@ import (
 // Forbidding is a robots.txt that disallows /no.
 const Forbidding = "User-agent: *\nDisallow: /no\n"
 
-// FooBot is the User-Agent header of a crawler that says who it is.
+// FooBot is the User-Agent header of a crawler that identifies itself.
 const FooBot = "FooBot/1.0 (+https://foo.test)"
 
 // A Hit is one request as it arrived at an origin.
 type Hit struct {
-	At     time.Time // when its head had reached the machine
-	Conn   int       // the origin's connections, counted from 1
+	At     time.Time // when the kernel received the head
+	Conn   int       // number of the connection, from 1
 	Scheme string
 	Method string
 	Host   string
-	Path   string // with the query, as on the wire
+	Path   string // with the query, as received
 	Proto  string
 	Header http.Header
 }
 
-// An Origin is one *.test name on a loopback address of its own, serving HTTP
-// and HTTPS. Everything that arrives is in its log before it is answered.
+// An Origin is one *.test name on its own loopback address, serving HTTP and HTTPS. It logs
+// each request before it responds.
 type Origin struct {
 	Name  string
 	Ip    netip.Addr
 	Ports map[string]int // by scheme
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	hits   []Hit
 	conns  int
 	routes map[string]http.HandlerFunc
 }
 
-// OriginCount numbers the origins of this process: each has a name and an address to itself.
+// OriginCount numbers the origins of this process; each has its own name and address.
 var OriginCount atomic.Uint32
 
-// NewName gives a fresh *.test name that resolves to a loopback address nobody listens on yet.
+// NewName returns a new *.test name that resolves to an unused loopback address.
 func NewName(label string) (name string, addr netip.Addr) {
 	n := OriginCount.Add(1)
 	addr = netip.AddrFrom4([4]byte{127, 1, byte(n >> 8), byte(n)})
@@ -64,7 +64,7 @@ func NewName(label string) (name string, addr netip.Addr) {
 	return name, addr
 }
 
-// NewOrigin starts an origin that the proxies trust, with robots as its robots.txt.
+// NewOrigin starts an origin that the proxies trust. robots is its robots.txt.
 func NewOrigin(t testing.TB, label, robots string) *Origin {
 	t.Helper()
 	return NewOriginWith(t, label, robots, func(name string) tls.Certificate {
@@ -72,7 +72,7 @@ func NewOrigin(t testing.TB, label, robots string) *Origin {
 	})
 }
 
-// NewOrigin2 is NewOrigin, but HTTP/2 is spoken by https.
+// NewOrigin2 starts an origin that speaks HTTP/2 on https.
 func NewOrigin2(t testing.TB, label, robots string) *Origin {
 	t.Helper()
 	name, addr := NewName(label)
@@ -85,7 +85,7 @@ func NewOrigin2(t testing.TB, label, robots string) *Origin {
 	return o
 }
 
-// NewOriginWith is NewOrigin with a certificate of the caller's choice.
+// NewOriginWith starts an origin with the certificate that certify returns.
 func NewOriginWith(t testing.TB, label, robots string, certify func(name string) tls.Certificate) *Origin {
 	t.Helper()
 	name, addr := NewName(label)
@@ -119,7 +119,7 @@ func (o *Origin) listen(t testing.TB, scheme string, addr netip.Addr, secure *tl
 	t.Cleanup(func() { server.Close() })
 }
 
-// logged notes the request, then answers it by its route.
+// logged logs the request, then calls the handler of its path.
 func (o *Origin) logged(scheme string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wire := r.Context().Value(wireKey{}).(*wire)
@@ -139,22 +139,22 @@ func (o *Origin) logged(scheme string) http.Handler {
 	})
 }
 
-// Handle sets what a path answers; the path is without a query.
+// Handle sets the handler of a path, given without a query.
 func (o *Origin) Handle(path string, h http.HandlerFunc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.routes[path] = h
 }
 
-// URL is the address of a path under the scheme.
+// URL returns the URL of a path.
 func (o *Origin) URL(scheme, path string) string { return scheme + "://" + o.Hostport(scheme) + path }
 
-// Hostport is the origin's authority under the scheme.
+// Hostport returns the origin's authority under the scheme.
 func (o *Origin) Hostport(scheme string) string {
 	return net.JoinHostPort(o.Name, strconv.Itoa(o.Ports[scheme]))
 }
 
-// Arrivals are all requests of the scheme so far, in order of arrival.
+// Arrivals returns all requests of the scheme so far, in order of arrival.
 func (o *Origin) Arrivals(scheme string) []Hit {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,12 +168,12 @@ func (o *Origin) Arrivals(scheme string) []Hit {
 	return found
 }
 
-// Pages are the arrivals that did not ask for robots.txt.
+// Pages returns the arrivals except robots.txt requests.
 func (o *Origin) Pages(scheme string) []Hit {
 	return slices.DeleteFunc(o.Arrivals(scheme), func(h Hit) bool { return h.Path == "/robots.txt" })
 }
 
-// Connections is how many connections were made to either port.
+// Connections counts the connections made to either port.
 func (o *Origin) Connections() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -198,9 +198,9 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return &wire{TCPConn: c.(*net.TCPConn), id: id}, nil
 }
 
-// A wire is a connection that knows when the last of what was read arrived: at the
-// start of a handler that is its request's head, which nothing but a body follows.
-// What came before it, the end of a TLS handshake say, may be long ago.
+// A wire is a connection that records when its last read bytes arrived. At the start of a
+// handler these are the bytes of the request's head; its first bytes, such as a TLS handshake,
+// may be much older.
 type wire struct {
 	*net.TCPConn
 	id int
@@ -227,7 +227,7 @@ func (w *wire) arrived() time.Time {
 
 type wireKey struct{}
 
-// withWire puts the wire below a connection into its requests' context.
+// withWire puts the wire below a connection into the requests' context.
 func withWire(ctx context.Context, c net.Conn) context.Context {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
@@ -235,18 +235,18 @@ func withWire(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, wireKey{}, c)
 }
 
-// Addr is the origin's IP address.
+// Addr returns the origin's IP address.
 func (o *Origin) Addr() string { return o.Ip.String() }
 
-// SlowRobots asks for a second between requests and forbids /private/ on a
-// line that no other number of an answer is like.
+// SlowRobots has a Crawl-delay of one second and forbids /private/ on a line whose number
+// appears nowhere else in a refusal.
 var SlowRobots = strings.Repeat("# nothing\n", 39) + "User-agent: *\nDisallow: /private/\nCrawl-delay: 1\n"
 
-// Early is how much closer than the delay two arrivals may come: the time
-// between the proxy's clock and the wire on a machine that has other work.
+// Early is how much less than the delay two arrivals may be apart: the jitter between the
+// proxy's clock and the wire on a busy machine.
 const Early = 5 * time.Millisecond
 
-// WantFile holds a record against the robots.txt it must rest on.
+// WantFile checks that a record names the robots.txt it rests on.
 func WantFile(t testing.TB, r Record, o *Origin, scheme, text string) {
 	t.Helper()
 	if r.RobotsURL != o.URL(scheme, "/robots.txt") || r.RobotsSHA256 != Digest([]byte(text)) {
@@ -258,8 +258,8 @@ func WantFile(t testing.TB, r Record, o *Origin, scheme, text string) {
 	}
 }
 
-// WantPolite holds an origin's log against what the proxy promises it:
-// robots.txt first and once, n pages, nothing forbidden, and the delay kept.
+// WantPolite checks an origin's log: robots.txt first and once, n pages, no forbidden page,
+// and the crawl delay between arrivals.
 func WantPolite(t testing.TB, o *Origin, scheme string, n int, delay time.Duration) {
 	t.Helper()
 	all := o.Arrivals(scheme)
@@ -281,7 +281,7 @@ func WantPolite(t testing.TB, o *Origin, scheme string, n int, delay time.Durati
 	WantGaps(t, pages, delay)
 }
 
-// WantGaps holds the arrivals of one host, whatever their scheme, against the delay.
+// WantGaps checks the delay between the arrivals at one host, over all schemes.
 func WantGaps(t testing.TB, pages []Hit, delay time.Duration) {
 	t.Helper()
 	slices.SortFunc(pages, func(a, b Hit) int { return a.At.Compare(b.At) })
@@ -292,7 +292,7 @@ func WantGaps(t testing.TB, pages []Hit, delay time.Duration) {
 	}
 }
 
-// DeadEnd is a name with a port on which nobody listens.
+// DeadEnd returns a name and a port on which nothing listens.
 func DeadEnd(t testing.TB) string {
 	t.Helper()
 	name, addr := NewName("dead")
@@ -304,19 +304,19 @@ func DeadEnd(t testing.TB) string {
 	return net.JoinHostPort(name, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 }
 
-// An Entry of hosts, as a configuration has it.
+// An Entry is an entry of hosts in the configuration.
 type Entry = map[string]any
 
 // Everything is a robots.txt that disallows all paths.
 const Everything = "User-agent: *\nDisallow: /\n"
 
-// Schemes are those of an Origin.
+// Schemes are the schemes of an Origin.
 var Schemes = []string{"http", "https"}
 
-// FTPRobots is the robots.txt of a server of StartFTP.
+// FTPRobots is the robots.txt of StartFTP's server.
 const FTPRobots = "User-agent: *\nDisallow: /private/\nCrawl-delay: 3\n"
 
-// StartFTP serves files and a robots.txt.
+// StartFTP starts an FTP server with files and a robots.txt.
 func StartFTP(t testing.TB, s *ftptest.Server) *ftptest.Server {
 	t.Helper()
 	s.Files = map[string]string{

@@ -19,14 +19,14 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// RandomBytes returns n reproducible bytes without any pattern.
+// RandomBytes returns n reproducible bytes that do not compress.
 func RandomBytes(n int) []byte {
 	b := make([]byte, n)
 	rand.NewChaCha8([32]byte{1, byte(n)}).Read(b)
 	return b
 }
 
-// Digest is the hex SHA-256.
+// Digest returns the hex SHA-256.
 func Digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
@@ -40,7 +40,7 @@ func TextPage(contentType, text string) http.HandlerFunc {
 	}
 }
 
-// SizedPage answers the bytes with a Content-Length; it knows HEAD and ranges.
+// SizedPage serves the bytes with a Content-Length and supports HEAD and ranges.
 func SizedPage(body []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -48,7 +48,7 @@ func SizedPage(body []byte) http.HandlerFunc {
 	}
 }
 
-// RepeatedPage streams block n times with a Content-Length and no copy of the whole.
+// RepeatedPage sends block n times with a Content-Length, without a copy of the whole body.
 func RepeatedPage(block []byte, n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -61,7 +61,7 @@ func RepeatedPage(block []byte, n int) http.HandlerFunc {
 	}
 }
 
-// ChunkedPage answers the bytes in pieces, each flushed, without a length.
+// ChunkedPage sends the bytes in flushed pieces without a Content-Length.
 func ChunkedPage(body []byte, piece int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -74,7 +74,7 @@ func ChunkedPage(body []byte, piece int) http.HandlerFunc {
 	}
 }
 
-// Zipped is the body as gzip writes it.
+// Zipped returns the body compressed with gzip.
 func Zipped(body []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -83,7 +83,7 @@ func Zipped(body []byte) []byte {
 	return b.Bytes()
 }
 
-// ZippedPage answers bytes that are gzip already.
+// ZippedPage serves bytes that are already gzip.
 func ZippedPage(gz []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
@@ -93,10 +93,10 @@ func ZippedPage(gz []byte) http.HandlerFunc {
 	}
 }
 
-// HeldFor bounds what a test keeps under way from its beginning to its end.
+// HeldFor is the timeout of requests that stay in flight for a whole test.
 const HeldFor = 4 * testkit.Patience
 
-// HeldPage sends first at once and second only when release is closed.
+// HeldPage sends first at once and second when release is closed.
 func HeldPage(contentType, first, second string, release <-chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", contentType)
@@ -111,7 +111,7 @@ func HeldPage(contentType, first, second string, release <-chan struct{}) http.H
 	}
 }
 
-// UploadPage reads the whole body and answers its length and digest.
+// UploadPage reads the whole body and responds with its length and digest.
 func UploadPage(w http.ResponseWriter, r *http.Request) {
 	sum := sha256.New()
 	n, err := io.Copy(sum, r.Body)
@@ -122,7 +122,7 @@ func UploadPage(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, strconv.FormatInt(n, 10)+" "+hex.EncodeToString(sum.Sum(nil)))
 }
 
-// TrailerPage ends with one announced and one unannounced trailer.
+// TrailerPage sends one announced and one unannounced trailer.
 func TrailerPage(body []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Trailer", "X-Digest")
@@ -133,7 +133,7 @@ func TrailerPage(body []byte) http.HandlerFunc {
 	}
 }
 
-// EchoPage switches to a protocol of the tests' own and sends back every byte.
+// EchoPage switches to a private protocol and echoes every byte.
 func EchoPage(t testing.TB) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ServeUpgrade(t, w, "", func(rw *bufio.ReadWriter) {
@@ -150,8 +150,8 @@ func EchoPage(t testing.TB) http.HandlerFunc {
 	}
 }
 
-// WebSocketPage speaks as much of RFC 6455 as it takes to send short messages
-// back: the handshake and unfragmented frames.
+// WebSocketPage implements the part of RFC 6455 that echoes short messages: the handshake and
+// unfragmented frames.
 func WebSocketPage(t testing.TB) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
@@ -195,7 +195,7 @@ func readFrame(r io.Reader) (op byte, payload []byte, err error) {
 	return head[0] & 0x0f, payload, nil
 }
 
-// ServeUpgrade answers 101 by hand and serves what follows until talk returns.
+// ServeUpgrade sends a 101 response and serves the connection until talk returns.
 func ServeUpgrade(t testing.TB, w http.ResponseWriter, more string, talk func(*bufio.ReadWriter)) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A Peer is a client that people use, unchanged. It knows the proxy and the CA
-// by its environment alone.
+// A Peer is an unmodified real client. It finds the proxy and the CA only through its
+// environment.
 type Peer struct {
 	Name  string
-	Need  func(t testing.TB) []string // its command line; skips or fails where it is missing
+	Need  func(t testing.TB) []string // its command line; skips or fails if it is missing
 	Fetch func(t testing.TB, argv, env []string, urls []string) []Result
 }
 
@@ -38,10 +38,10 @@ var Peers = []Peer{
 	{"node24", NeedCommand("node24", Script("get.cjs"), "builtin"), fetchByScript},
 }
 
-// QuickJava are options by which a Java program that ends soon starts in half the time.
+// QuickJava are options that halve the start time of a short Java program.
 const QuickJava = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-// NeedPeer gives the path of a command.
+// NeedPeer returns the path of a command.
 func NeedPeer(t testing.TB, name string) string {
 	t.Helper()
 	testkit.Long(t, "real peers")
@@ -52,7 +52,7 @@ func NeedPeer(t testing.TB, name string) string {
 	return path
 }
 
-// NeedCommand gives a function that finds a command on PATH, and returns its command line.
+// NeedCommand returns a function that finds a command on PATH and returns its command line.
 func NeedCommand(name string, args ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
@@ -60,7 +60,7 @@ func NeedCommand(name string, args ...string) func(testing.TB) []string {
 	}
 }
 
-// NeedPython is NeedCommand for a Python script that imports a module.
+// NeedPython does the same for a Python script that imports a module.
 func NeedPython(module string, args ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
@@ -73,7 +73,7 @@ func NeedPython(module string, args ...string) func(testing.TB) []string {
 	}
 }
 
-// NeedScrapy finds Debian's command, else an interpreter that has the module.
+// NeedScrapy finds the scrapy command, or else an interpreter with the module.
 func NeedScrapy(args ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
@@ -89,7 +89,7 @@ func NeedScrapy(args ...string) func(testing.TB) []string {
 	}
 }
 
-// needUndici finds a Node that has undici, by NODE_PATH.
+// needUndici finds a Node.js that loads undici through NODE_PATH.
 func needUndici(args ...string) func(testing.TB) []string {
 	return func(t testing.TB) []string {
 		t.Helper()
@@ -103,8 +103,8 @@ func needUndici(args ...string) func(testing.TB) []string {
 
 var pythons sync.Map // module name to interpreter
 
-// PythonWith is the first python3 that has the module: the interpreter
-// itself, not a wrapper that looks at HOME. "" where there is none.
+// PythonWith returns the first python3 that has the module, or "". It returns the interpreter,
+// not a wrapper that depends on HOME.
 func PythonWith(module string) string {
 	if found, ok := pythons.Load(module); ok {
 		return found.(string)
@@ -122,8 +122,7 @@ func PythonWith(module string) string {
 	return found
 }
 
-// Env is a clean environment that leads a client through the proxy, by the
-// variables that the clients read.
+// Env returns a clean environment whose variables send every peer through the proxy.
 func (p *Proxy) Env(t testing.TB) []string {
 	t.Helper()
 	home := t.TempDir()
@@ -139,7 +138,7 @@ func (p *Proxy) Env(t testing.TB) []string {
 	return env
 }
 
-// RunPeer runs a client to its end in this package's directory.
+// RunPeer runs a client to completion in the package's directory.
 func RunPeer(t testing.TB, argv, env []string) Outcome {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -147,7 +146,7 @@ func RunPeer(t testing.TB, argv, env []string) Outcome {
 	return Finish(t, cmd)
 }
 
-// FetchByCurl runs one curl for each URL.
+// FetchByCurl runs curl once for each URL.
 func FetchByCurl(t testing.TB, argv, env, urls []string) []Result {
 	t.Helper()
 	var results []Result
@@ -164,7 +163,7 @@ func FetchByCurl(t testing.TB, argv, env, urls []string) []Result {
 	return results
 }
 
-// fetchByWget runs one wget for each URL; its status 8 is an error answer of the server.
+// fetchByWget runs wget once for each URL; wget exits with 8 on an error response.
 func fetchByWget(t testing.TB, argv, env, urls []string) []Result {
 	t.Helper()
 	var results []Result
@@ -182,7 +181,7 @@ func fetchByWget(t testing.TB, argv, env, urls []string) []Result {
 	return results
 }
 
-// lastHead reads the last of some heads, as curl -D leaves them (the tunnel's own comes first).
+// lastHead parses the last head in the output of curl -D; the first one is the tunnel's.
 func lastHead(t testing.TB, heads string, body []byte) Result {
 	t.Helper()
 	all := strings.Split(strings.TrimSuffix(heads, "\r\n\r\n"), "\r\n\r\n")
@@ -202,14 +201,14 @@ func lastHead(t testing.TB, heads string, body []byte) Result {
 	return Result{status, words[0], http.Header(header), body}
 }
 
-// fetchByScript runs a script of testdata, which prints a JSON line for each URL.
+// fetchByScript runs a script of testdata that prints one JSON line for each URL.
 func fetchByScript(t testing.TB, argv, env, urls []string) []Result {
 	t.Helper()
 	out := RunPeer(t, append(argv[:len(argv):len(argv)], urls...), env).Want(t, 0)
 	return scriptResults(t, []byte(out.Stdout), urls)
 }
 
-// fetchByScrapy hands the URLs to a spider and reads the feed it leaves.
+// fetchByScrapy passes the URLs to a spider and reads its feed.
 func fetchByScrapy(t testing.TB, argv, env, urls []string) []Result {
 	t.Helper()
 	feed := filepath.Join(t.TempDir(), "feed.jsonl")
@@ -222,7 +221,7 @@ func fetchByScrapy(t testing.TB, argv, env, urls []string) []Result {
 	return scriptResults(t, text, urls)
 }
 
-// scriptResults sorts the JSON lines of a script into the order of the URLs.
+// scriptResults returns a script's JSON lines in the order of the URLs.
 func scriptResults(t testing.TB, text []byte, urls []string) []Result {
 	t.Helper()
 	byURL := map[string]Result{}
@@ -253,7 +252,7 @@ func scriptResults(t testing.TB, text []byte, urls []string) []Result {
 	return results
 }
 
-// String names the answer in failures.
+// String formats the response for failure messages.
 func (r Result) String() string {
 	return fmt.Sprintf("%d %v %d bytes", r.Status, r.Header, len(r.Body))
 }

@@ -23,22 +23,22 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Settings are configuration values by dotted key ("pace.burst"); nil takes a key out.
+// Settings are configuration values by dotted key ("pace.burst"); nil removes a key.
 type Settings map[string]any
 
-// Unpaced is a pace that no test waits for.
+// Unpaced is a pace so fast that requests do not wait.
 var Unpaced = Settings{
 	"pace.requests_per_second": 100_000, "pace.burst": 1000, "pace.max_concurrent": 100, "pace.max_queue": 5000,
 }
 
-// With is a copy of s where the other's values win.
+// With returns a copy of s in which the values of other win.
 func (s Settings) With(other Settings) Settings {
 	both := maps.Clone(s)
 	maps.Copy(both, other)
 	return both
 }
 
-// YAML writes the settings as a configuration file; JSON scalars and lists are YAML.
+// YAML renders the settings as a configuration file; JSON scalars and lists are valid YAML.
 func (s Settings) YAML(t testing.TB) string {
 	t.Helper()
 	var text strings.Builder
@@ -65,14 +65,13 @@ func (s Settings) YAML(t testing.TB) string {
 	return text.String()
 }
 
-// A Setup is a state directory and a configuration file that fit the tests'
-// origins, without a process.
+// A Setup is a state directory and a configuration file for the tests' origins, without a process.
 type Setup struct {
 	Dir, State, Config string
 	Listen, Admin      string
 }
 
-// NewSetup writes a configuration for a serve of its own.
+// NewSetup writes a configuration with its own state directory and ports.
 func NewSetup(t testing.TB, own Settings) *Setup {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,22 +100,22 @@ func WriteFile(t testing.TB, file, text string) {
 // A Proxy is a running `robotsproxy serve`.
 type Proxy struct {
 	*Setup
-	Audit    string // the file
-	CA       string // the file, as `robotsproxy ca path` names it
+	Audit    string // path of the audit file
+	CA       string // path of the CA file, from `robotsproxy ca path`
 	Cmd      *exec.Cmd
 	Stderr   *SyncBuffer
-	Exited   chan struct{} // closed when the process has ended and code is set
+	Exited   chan struct{} // closed after Code is set
 	Code     int
-	WantCode int // that it ends with after SIGTERM
+	WantCode int // the expected exit status after SIGTERM
 }
 
-// StartProxy runs serve until the test ends, and holds it to a clean end.
+// StartProxy runs serve until the test ends and checks that it exits cleanly.
 func StartProxy(t testing.TB, own Settings) *Proxy {
 	t.Helper()
 	return StartProxyBy(t, own)
 }
 
-// StartProxyBy is StartProxy for a serve that a command runs.
+// StartProxyBy is StartProxy with serve started by another command.
 func StartProxyBy(t testing.TB, own Settings, by ...string) *Proxy {
 	t.Helper()
 	p := Launch(t, NewSetup(t, own), by...)
@@ -126,8 +125,7 @@ func StartProxyBy(t testing.TB, own Settings, by ...string) *Proxy {
 	return p
 }
 
-// Launch starts serve, by a command that runs it if one is given, and waits
-// for nothing.
+// Launch starts serve, optionally through another command, and does not wait.
 func Launch(t testing.TB, h *Setup, by ...string) *Proxy {
 	t.Helper()
 	p := &Proxy{Setup: h, Audit: filepath.Join(h.State, "audit.jsonl"), Stderr: &SyncBuffer{}, Exited: make(chan struct{})}
@@ -181,7 +179,7 @@ func (p *Proxy) Signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// End stops the proxy as an operator would; a test that ended it itself has nothing more to show here.
+// End sends SIGTERM unless the proxy has already exited, and checks its exit status and log.
 func (p *Proxy) End(t testing.TB) {
 	select {
 	case <-p.Exited:
@@ -199,7 +197,7 @@ func (p *Proxy) End(t testing.TB) {
 	}
 }
 
-// ExitCode is the status as a shell tells it: 128+n for a signal.
+// ExitCode returns the exit status as a shell shows it: 128+n for signal n.
 func ExitCode(s *os.ProcessState) int {
 	if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return 128 + int(ws.Signal())
@@ -207,20 +205,20 @@ func ExitCode(s *os.ProcessState) int {
 	return s.ExitCode()
 }
 
-// An Outcome is what a command that ended left behind.
+// An Outcome is the result of a command.
 type Outcome struct {
 	args           []string
 	Code           int
 	Stdout, Stderr string
 }
 
-// Command runs robotsproxy to its end.
+// Command runs robotsproxy to completion.
 func Command(t testing.TB, args ...string) Outcome {
 	t.Helper()
 	return Finish(t, Prepare(t, args...))
 }
 
-// Prepare is a robotsproxy command that does not touch the user's own state.
+// Prepare returns a robotsproxy command that does not use the user's own state.
 func Prepare(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	home := t.TempDir()
@@ -229,7 +227,7 @@ func Prepare(t testing.TB, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Finish runs a command to its end. Some peers need many seconds to start on a busy machine.
+// Finish runs a command to completion. Some peers need many seconds to start on a busy machine.
 func Finish(t testing.TB, cmd *exec.Cmd) Outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -250,7 +248,7 @@ func Finish(t testing.TB, cmd *exec.Cmd) Outcome {
 	return Outcome{cmd.Args, ExitCode(cmd.ProcessState), stdout.String(), stderr.String()}
 }
 
-// Want holds the command to an exit status.
+// Want checks the exit status.
 func (o Outcome) Want(t testing.TB, code int) Outcome {
 	t.Helper()
 	if o.Code != code {
@@ -259,7 +257,7 @@ func (o Outcome) Want(t testing.TB, code int) Outcome {
 	return o
 }
 
-// A SyncBuffer is a bytes.Buffer that a process may write while a test reads.
+// A SyncBuffer is a bytes.Buffer that is safe for concurrent use.
 type SyncBuffer struct {
 	mu sync.Mutex // guards b
 	b  bytes.Buffer
@@ -277,7 +275,7 @@ func (s *SyncBuffer) String() string {
 	return s.b.String()
 }
 
-// Answered waits until the proxy has answered on its port.
+// Answered waits until the proxy answers on its port.
 func (p *Proxy) Answered(t testing.TB) *Proxy {
 	t.Helper()
 	tick := time.NewTicker(200 * time.Microsecond)
@@ -300,10 +298,10 @@ func (p *Proxy) Answered(t testing.TB) *Proxy {
 	return nil
 }
 
-// StateDB gives the path of the state file.
+// StateDB returns the path of the state file.
 func (p *Proxy) StateDB() string { return filepath.Join(p.State, "state.db") }
 
-// Again starts serve anew on the state and configuration of p, which has ended.
+// Again starts serve again with the state and configuration of p, which must have exited.
 func (p *Proxy) Again(t testing.TB) *Proxy {
 	t.Helper()
 	next := Launch(t, p.Setup)
@@ -313,8 +311,7 @@ func (p *Proxy) Again(t testing.TB) *Proxy {
 	return next
 }
 
-// AwaitState waits until the file has the key: nothing says so from without, so
-// copies are looked into.
+// AwaitState waits until state.db has the key. No interface reports that, so it reads copies of the file.
 func AwaitState(t testing.TB, p *Proxy, bucket, key string) {
 	t.Helper()
 	copied := filepath.Join(t.TempDir(), "copy.db")
@@ -326,7 +323,7 @@ func AwaitState(t testing.TB, p *Proxy, bucket, key string) {
 		WriteFile(t, copied, string(data))
 		db, err := bbolt.Open(copied, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
 		if err != nil {
-			return false // copied while it was written to
+			return false // the copy was made during a write
 		}
 		defer db.Close()
 		kept := false
@@ -341,13 +338,13 @@ func AwaitState(t testing.TB, p *Proxy, bucket, key string) {
 	})
 }
 
-// Kill ends the proxy by SIGKILL.
+// Kill ends the proxy with SIGKILL.
 func (p *Proxy) Kill(t *testing.T) {
 	p.Signal(t, syscall.SIGKILL)
 	testkit.Within(t, "serve ends", p.Exited)
 }
 
-// EndAgain restarts the proxy as an operator does.
+// EndAgain restarts the proxy with SIGTERM.
 func (p *Proxy) EndAgain(t *testing.T) *Proxy {
 	p.End(t)
 	return p.Again(t)
@@ -359,7 +356,7 @@ func (p *Proxy) KillAgain(t *testing.T) *Proxy {
 	return p.Again(t)
 }
 
-// FailStart begins a serve that does not get its port.
+// FailStart runs serve while its port is in use.
 func (p *Proxy) FailStart(t *testing.T) {
 	taken, err := net.Listen("tcp", p.Listen)
 	if err != nil {
@@ -371,7 +368,7 @@ func (p *Proxy) FailStart(t *testing.T) {
 	}
 }
 
-// Rewrite puts other settings in the place of the configuration, at once.
+// Rewrite replaces the configuration file atomically.
 func (h *Setup) Rewrite(t testing.TB, own Settings) {
 	t.Helper()
 	all := Settings{
@@ -386,12 +383,12 @@ func (h *Setup) Rewrite(t testing.TB, own Settings) {
 	}
 }
 
-// RunArgs are the arguments of `robotsproxy run` for a command line.
+// RunArgs returns the arguments of `robotsproxy run` for a command line.
 func (h *Setup) RunArgs(argv ...string) []string {
 	return append([]string{"run", "-c", h.Config, "--"}, argv...)
 }
 
-// RunAudit is the audit file of the one run in the state directory.
+// RunAudit returns the audit file of the only run in the state directory.
 func (h *Setup) RunAudit(t testing.TB) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(h.State, "runs", "*", "audit.jsonl"))
@@ -401,7 +398,7 @@ func (h *Setup) RunAudit(t testing.TB) string {
 	return files[0]
 }
 
-// WantOneLine holds a command that could not start against how it must say so.
+// WantOneLine checks that a command failed with one line on stderr that contains the names.
 func WantOneLine(t *testing.T, out Outcome, code int, names ...string) {
 	t.Helper()
 	out.Want(t, code)

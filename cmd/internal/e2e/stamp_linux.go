@@ -8,9 +8,8 @@ import (
 	"unsafe"
 )
 
-// stampNew asks the kernel to note when each segment arrived: on a busy machine
-// a goroutine may read a request long after it came, and the pace is judged by
-// when it came.
+// stampNew asks the kernel for the arrival time of each segment: on a busy machine a goroutine
+// may read a request long after it arrived.
 func stampNew(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {
@@ -22,7 +21,7 @@ func stampNew(_, _ string, c syscall.RawConn) error {
 	return failed
 }
 
-// readStamped reads from the connection and tells when the bytes arrived.
+// readStamped reads from the connection and returns the arrival time of the bytes.
 func readStamped(c *net.TCPConn, b []byte) (n int, at time.Time, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -51,7 +50,7 @@ func readStamped(c *net.TCPConn, b []byte) (n int, at time.Time, err error) {
 	return n, kernelTime(oob[:oobn]), nil
 }
 
-// kernelTime takes the receive time out of the control messages; without one it is now.
+// kernelTime returns the receive time in the control messages, or the current time without one.
 func kernelTime(oob []byte) time.Time {
 	messages, err := syscall.ParseSocketControlMessage(oob)
 	if err != nil {

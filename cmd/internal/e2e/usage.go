@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// An Usage is what a process uses.
+// A Usage holds the memory and file counts of a process.
 type Usage struct {
 	Peak, Resident int64 // bytes
 	Descriptors    int
 }
 
-// Usage asks the kernel; elsewhere than on Linux the test is skipped.
+// Usage reads the values from the kernel; it skips the test on systems other than Linux.
 func (p *Proxy) Usage(t testing.TB) (u Usage) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -48,15 +48,14 @@ func (p *Proxy) Usage(t testing.TB) (u Usage) {
 	return u
 }
 
-// CPU is what the process has taken of the processors so far, in the kernel's ticks
-// of 10 ms.
+// CPU returns the processor time of the process, with the kernel's resolution of 10 ms.
 func (p *Proxy) CPU(t testing.TB) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold anything
+	_, rest, _ := strings.Cut(string(text), ") ") // the process name may contain anything
 	fields := strings.Fields(rest)
 	var ticks time.Duration
 	for _, field := range fields[11:13] { // utime and stime
@@ -69,10 +68,10 @@ func (p *Proxy) CPU(t testing.TB) time.Duration {
 	return ticks * 10 * time.Millisecond
 }
 
-// collecting is the most that the garbage collector took of the processors so far, as
-// GODEBUG=gctrace=1 tells: "gc 1 @0.1s 2%: A+B+C ms clock, A+B/B/B+C ms cpu, …". Its
-// pauses, its workers (idle ones too) and what the program helped are in it, sweeping
-// is not. These are times by the clock, of a processor that others may have had.
+// collecting returns an upper bound of the garbage collector's processor time, from
+// GODEBUG=gctrace=1: "gc 1 @0.1s 2%: A+B+C ms clock, A+B/B/B+C ms cpu, …". The times include
+// pauses, workers (also idle ones) and assists but not sweeping. They are wall-clock times, so
+// they include time when other processes ran.
 func (p *Proxy) collecting(t testing.TB) time.Duration {
 	t.Helper()
 	var ms float64
@@ -93,19 +92,19 @@ func (p *Proxy) collecting(t testing.TB) time.Duration {
 	return time.Duration(ms * float64(time.Millisecond))
 }
 
-// A Cost is what a proxy had taken at some time.
+// A Cost is the processor time that a proxy had used at some time.
 type Cost struct {
 	At              time.Time
 	CPU, collecting time.Duration
 }
 
-// Cost gives what the proxy has taken so far.
+// Cost returns the processor time used so far.
 func (p *Proxy) Cost(t testing.TB) Cost {
 	t.Helper()
 	return Cost{time.Now(), p.CPU(t), p.collecting(t)}
 }
 
-// Report is what n requests since then cost; what its clock says of a round is left out.
+// Report reports the cost of the n requests since then, and removes ns/op.
 func (p *Proxy) Report(b *testing.B, since Cost, n int) {
 	b.Helper()
 	now := p.Cost(b)
@@ -117,8 +116,8 @@ func (p *Proxy) Report(b *testing.B, since Cost, n int) {
 	b.ReportMetric(float64(p.Memory(b, "VmRSS"))/(1<<20), "rss-MiB")
 }
 
-// Memory is a line of /proc/PID/status, in bytes: VmHWM is the peak of what a
-// process had in memory, VmRSS what it has.
+// Memory returns a value of /proc/PID/status in bytes: VmHWM is the peak resident memory,
+// VmRSS the current one.
 func (p *Proxy) Memory(t testing.TB, name string) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
