@@ -31,7 +31,10 @@ The first fault is named with its place, and the exit status is 1.
 Lines that are missing at the beginning are a fault too, unless a line says that
 the proxy removed them (audit.max_age). Earlier versions wrote no such line, so
 the beginning of their audits is not judged. --from SEQ is for a part of an audit:
-the line of that number has to be there, and the lines before it need not.
+the line of that number has to be there, and the lines before it are not judged.
+
+When serve starts, it compares the end of its audit with what it remembers. If it
+wrote down that the end was not as it left it, that is a fault.
 
 The lines cannot show that the end was not cut off, or that the whole audit was
 not written anew. An anchor can: the number and the hash of a line, kept where
