@@ -85,7 +85,8 @@ func FuzzLint(f *testing.F) {
 	f.Add("User-agent: *\nDisallow: /a\nAllow: /**a\nDisallow: b\n", "/xa")
 	f.Add("User-agent: a\nDisallow: /%2a$\nDisallow: /*\n\x00", "/")
 	f.Fuzz(func(t *testing.T, text, path string) {
-		if len(text) > 4<<10 || len(path) > 1<<10 || strings.ContainsAny(path, " \x7f") {
+		isNotInURLs := func(r rune) bool { return r <= ' ' || r == 0x7f }
+		if len(text) > 4<<10 || len(path) > 1<<10 || strings.ContainsFunc(path, isNotInURLs) {
 			return
 		}
 		for _, d := range robots.Dialects() {
