@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"proxy":                        {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "policy/explain", "policy/explain/humanize", "proxy/egress", "proxy/egress/ftp", "proxy/guide", "proxy/h1", "proxy/mitm", "proxy/socket"},
 	"cmd/internal/config":          {"robots"},
 	"cmd/internal/prom":            {"robots", "robots/fetch", "robots/cache", "policy", "policy/memory", "policy/pace", "policy/audit", "policy/audit/snapshot", "proxy", "proxy/egress", "proxy/mitm", "cmd/internal/bolt", "cmd/internal/redis"},
-	"cmd/internal/bolt":            {"robots", "policy/pace"},
+	"cmd/internal/bolt":            {"robots", "policy/pace", "policy/audit/trail"},
 	"cmd/internal/redis":           {"robots", "robots/cache", "policy/pace"},
 	"cmd/internal/redis/redistest": {"robots/testkit"},
 	"cmd/internal/e2e":             {"robots/testkit", "proxy/egress/ftptest"},
