@@ -37,6 +37,7 @@ func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, 
 	b = appendOptional(b, `,"agent":"`, f.Request.Token, limit)
 	b = appendOptional(b, `,"outcome":"`, string(cache.FetchOutcomeOf(a)), limit)
 	b = appendOptional(b, `,"sha256":"`, a.SHA256, limit)
+	b = append(appendTime(append(b, `,"fetched":"`...), a.Fetched), '"')
 	b = appendNumber(b, `,"status":`, a.Status)
 	b = strconv.AppendInt(append(b, `,"bytes":`...), int64(len(a.Body)), 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), a.Fetched.Sub(f.Began))

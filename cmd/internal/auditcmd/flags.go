@@ -150,18 +150,6 @@ func auditsAt(paths []string, home string) (all []auditFiles) {
 	return all
 }
 
-// open opens the one audit that is meant, or standard input if the file is -.
-func (f *auditFlags) open(stdin io.Reader) (*trail.Reader, error) {
-	if slices.Contains(f.paths, "-") {
-		return trail.NewReader(stdinName, stdin), nil
-	}
-	at, err := f.audit()
-	if err != nil {
-		return nil, err
-	}
-	return openAudit(at.file)
-}
-
 func openAudit(path string) (*trail.Reader, error) {
 	r, err := trail.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

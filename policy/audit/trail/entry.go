@@ -71,8 +71,9 @@ type Entry struct {
 	Version    int     `json:"v"` // see VersionMember; 0: an earlier version
 	Seq        uint64  `json:"seq"`
 
-	Hops    []string `json:"hops"`    // URLs to which the fetch of robots.txt was redirected
-	Outcome string   `json:"outcome"` // a cache.FetchOutcome
+	Fetched time.Time `json:"fetched"` // when the fetch of robots.txt ended; zero: an earlier version wrote the line
+	Hops    []string  `json:"hops"`    // URLs to which the fetch of robots.txt was redirected
+	Outcome string    `json:"outcome"` // a cache.FetchOutcome
 
 	Event     string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": not an event
 	Detail    string           `json:"detail"`  // the event in a sentence

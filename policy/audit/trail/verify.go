@@ -25,10 +25,13 @@ type Result struct {
 	Pruned       bool      // an event says that the writer removed the lines before the first one
 }
 
-// VerifyOptions are requirements that Verify adds to those of the chain. The zero value adds none.
+// VerifyOptions are requirements that Verify adds to those of the chain, and a receiver of its
+// lines. The zero value adds none.
 type VerifyOptions struct {
 	From  uint64 // the line of this seq must be there, and earlier lines are not judged; 0: see Verify
 	Since Anchor // the anchor's line must be there, or the first line must follow it; the zero Anchor requires nothing
+
+	Each func(line []byte, seq uint64) // is called for each correct line, valid until it returns; nil: nothing is
 }
 
 // Anchor returns the Anchor of the last line, or the zero Anchor if there is no line.
@@ -281,6 +284,9 @@ func (v *verifier) count(line Line, l Link) error {
 		v.Files++
 	}
 	v.Lines++
+	if v.opts.Each != nil {
+		v.opts.Each(line.Text, l.Seq)
+	}
 	v.Last, v.lastPlace = l, Line{File: line.File, Number: line.Number}
 	clear(v.lastHead[copy(v.lastHead[:], line.Text):])
 	if !bytes.Contains(line.Text, eventName) {

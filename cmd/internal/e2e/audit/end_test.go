@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -54,4 +55,38 @@ func TestServeRemembersTheEndOfItsAudit(t *testing.T) {
 	if len(after) == 0 || after[0].Event != "cut" || after[0].Seq != uint64(len(lines))+1 {
 		t.Errorf("after %d lines, of which two were cut off, follow %+v", len(lines), after)
 	}
+}
+
+// TestVerifyReadsTheSnapshots: audit verify names a robots.txt file and a line of the index that
+// somebody has edited, and --no-snapshots leaves both out.
+func TestVerifyReadsTheSnapshots(t *testing.T) {
+	t.Parallel()
+	o := e2e.NewOrigin(t, "snapshots", e2e.Forbidding)
+	p := e2e.StartProxy(t, e2e.Unpaced)
+	e2e.Get(t, p.Client(t, false), o.URL("http", "/no"))
+	p.End(t)
+	verify := func(exit int, args ...string) e2e.Outcome {
+		t.Helper()
+		return e2e.Command(t, append([]string{"audit", "verify", "-c", p.Config}, args...)...).Want(t, exit)
+	}
+	if out := verify(0).Stdout; !strings.Contains(out, "robots  1 snapshot with the bytes that were fetched\nindex   1 line with what the audit says\n") {
+		t.Errorf("unchanged: %s", out)
+	}
+	for _, c := range []struct{ pattern, old, new, want string }{
+		{"index/*.jsonl", `"status":200`, `"status":404`, "changed: the fetch that ended at "},
+		{"??/*.gz", "\x1f\x8b", "xx", "changed: its bytes have another SHA-256 than its name"},
+	} {
+		files, err := filepath.Glob(filepath.Join(p.State, "snapshots", c.pattern))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%s: %v, %v", c.pattern, files, err)
+		}
+		was := e2e.ReadText(t, files[0])
+		e2e.WriteFile(t, files[0], strings.Replace(was, c.old, c.new, 1))
+		if got := verify(1).Stderr; !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s", c.pattern, got)
+		}
+		verify(0, "--no-snapshots")
+		e2e.WriteFile(t, files[0], was)
+	}
+	verify(0)
 }
