@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"policy/memory":                {},
 	"policy":                       {"robots", "robots/fetch", "robots/cache", "policy/pace"},
 	"policy/audit/trail":           {},
+	"policy/audit/tsa":             {"policy/audit/trail"},
 	"policy/audit/snapshot":        {"robots", "robots/fetch", "robots/cache", "policy", "policy/audit", "policy/audit/trail"},
 	"policy/audit/report":          {"policy/audit/trail", "policy/explain", "policy/explain/humanize"},
 	"policy/audit":                 {"policy", "policy/audit/trail", "policy/explain/humanize", "robots/fetch", "robots/cache"},
@@ -66,6 +67,7 @@ const e2e = "cmd/internal/e2e"
 var keptIn = map[string]string{
 	"github.com/elazarl/goproxy":    "proxy",
 	"github.com/jlaffaye/ftp":       "proxy/egress/ftp",
+	"github.com/digitorus":          "policy/audit/tsa",
 	"golang.org/x/crypto/bcrypt":    "policy",
 	"golang.org/x/net/publicsuffix": "policy",
 	"gopkg.in/yaml.v3":              "cmd/internal/config",

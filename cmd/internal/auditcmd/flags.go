@@ -30,6 +30,9 @@ const maxAudits = 100
 // auditFiles are the file of an audit and the directory of the snapshots that belong to it.
 type auditFiles struct{ file, snapshots string }
 
+// stamps returns the directory of the time-stamps that belong to the audit.
+func (a auditFiles) stamps() string { return filepath.Join(filepath.Dir(a.snapshots), cli.StampsName) }
+
 // auditFlags say which audits are meant.
 type auditFlags struct {
 	cli.ConfigFlags

@@ -2,6 +2,7 @@ package auditcmd
 
 import (
 	"cmp"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -47,6 +48,10 @@ The robots.txt files that the records rest on are verified too (the snapshots):
 each file's octets by their SHA-256, and what their index says about each fetch by
 the line that the audit has of it. --no-snapshots leaves this out.
 
+Time-stamps over anchors (audit.anchor.tsa) are verified too: the line of each has to
+be there as it was. With --tsa-ca the signature of each has to be of an authority in
+that file; without it, it is not verified.
+
 With --file - one file is read from standard input, without snapshots. Of several files, as the
 replicas of a fleet have one each, each is verified on its own; anchors then
 stand beside the names of their files, and --from and --since-anchor are not
@@ -76,6 +81,10 @@ allowed.`,
 		return nil
 	})
 	cmd.Flags().BoolVar(&noSnapshots, "no-snapshots", false, "do not verify the robots.txt files that the records rest on")
+	cmd.Flags().Func("tsa-ca", "`FILE` with the certificates (PEM) of the time-stamp authorities to trust", func(file string) (err error) {
+		v.tsaRoots, err = readRoots(file)
+		return err
+	})
 	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that has to be there still")
 	return cmd
 }
@@ -83,8 +92,9 @@ allowed.`,
 // A verification verifies audits, and prints what it finds.
 type verification struct {
 	trail.VerifyOptions
-	anchor    bool // print nothing but the anchors
-	snapshots bool // also verify the snapshots that the records rest on
+	anchor    bool           // print nothing but the anchors
+	snapshots bool           // also verify the snapshots that the records rest on
+	tsaRoots  *x509.CertPool // authorities whose time-stamps are trusted; nil: none
 	out       io.Writer
 }
 
@@ -92,7 +102,7 @@ type verification struct {
 // of all that are not whole.
 func (f *auditFlags) verify(v verification, stdin io.Reader) error {
 	if slices.Contains(f.paths, "-") {
-		return v.verify(trail.NewReader(stdinName, stdin), "", "")
+		return v.verify(trail.NewReader(stdinName, stdin), auditFiles{}, "")
 	}
 	if len(f.paths) > 1 && (v.From > 0 || v.Since.Seq > 0) {
 		return cli.UsageErrorf("--from and --since-anchor take one audit, not several files")
@@ -112,20 +122,30 @@ func (f *auditFlags) verify(v verification, stdin io.Reader) error {
 		}
 		r, err := openAudit(at.file)
 		if err == nil {
-			err = v.verify(r, at.snapshots, name)
+			err = v.verify(r, at, name)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// verify verifies the audit that r reads, and closes r. name is printed beside what it finds.
-// snapshots is the directory of the snapshots; "": there is none.
-func (v verification) verify(r *trail.Reader, snapshots, name string) error {
+// verify verifies the audit that r reads, and closes r. name is printed beside what it finds. at
+// has the directories that belong to the audit; zero: there are none.
+func (v verification) verify(r *trail.Reader, at auditFiles, name string) error {
 	defer r.Close()
-	check := snapshot.NewCheck()
-	if v.snapshots && snapshots != "" {
-		v.Each = check.Add
+	check, stamps, err := snapshot.NewCheck(), &stampCheck{roots: v.tsaRoots}, error(nil)
+	if at != (auditFiles{}) && !v.anchor {
+		err = stamps.read(at.stamps())
+	}
+	if err != nil {
+		return err
+	}
+	v.snapshots = v.snapshots && at.snapshots != ""
+	v.Each = func(line []byte, l trail.Link) {
+		if v.snapshots {
+			check.Add(line, l)
+		}
+		stamps.add(l)
 	}
 	res, err := trail.Verify(r, v.VerifyOptions)
 	if err != nil {
@@ -139,29 +159,32 @@ func (v verification) verify(r *trail.Reader, snapshots, name string) error {
 		return err
 	}
 	var found *snapshot.CheckResult
-	if v.Each != nil {
-		compared, err := check.Compare(snapshots)
+	if v.snapshots {
+		compared, err := check.Compare(at.snapshots)
 		if err != nil {
 			return fmt.Errorf("verify the snapshots: %w (--no-snapshots leaves them out)", err)
 		}
 		if compared.More > 0 {
-			compared.Faults = append(compared.Faults, fmt.Errorf("%s: %s more", snapshots, humanize.Count(compared.More, "fault")))
+			compared.Faults = append(compared.Faults, fmt.Errorf("%s: %s more", at.snapshots, humanize.Count(compared.More, "fault")))
 		}
 		if len(compared.Faults) > 0 {
 			return errors.Join(compared.Faults...)
 		}
 		found = &compared
 	}
+	if err := stamps.compare(&res); err != nil {
+		return err
+	}
 	if name != "" {
 		name += "\n"
 	}
-	_, err = io.WriteString(v.out, name+verified(&res, v.VerifyOptions, found))
+	_, err = io.WriteString(v.out, name+verified(&res, v.VerifyOptions, found, stamps))
 	return err
 }
 
 // verified formats the results for an audit without a fault. snapshots is nil if they were not
 // verified.
-func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.CheckResult) string {
+func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.CheckResult, stamps *stampCheck) string {
 	var b strings.Builder
 	row := func(label, format string, args ...any) {
 		fmt.Fprintf(&b, "%-7s "+format+"\n", append([]any{label}, args...)...)
@@ -206,9 +229,14 @@ func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.
 		count("index", "%s with what the audit says", snapshots.Fetches, "line")
 		count("", "not judged: %s about fetches that the audit does not have, as of another replica", snapshots.Unknown, "line")
 	}
+	if text := stamps.text(); text != "" {
+		row("stamps", "%s", text)
+	}
 	if known.Since.Seq > 0 {
 		row("since", "%s: no line up to there was cut off or written anew, and the chain goes on from there", known.Since)
-		row("limit", "lines behind that anchor may have been cut off the end: only a newer anchor would show it")
+	}
+	if known.Since.Seq > 0 || stamps.trusts() {
+		row("limit", "lines behind that one may have been cut off the end: only a newer anchor would show it")
 	} else {
 		row("limit", "lines may have been cut off the end, or the whole audit written anew: only an anchor shows it (--since-anchor)")
 	}

@@ -181,6 +181,7 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 	})
 	g.Go(func() error { return d.evidence.Run(background) })
 	g.Go(func() error { return d.snapshots.Run(background) })
+	g.Go(func() error { return d.runAnchors(background) })
 	if d.store != nil {
 		g.Go(func() error { return d.store.Run(background) })
 		g.Go(func() error { return d.saveState(background) })

@@ -51,7 +51,7 @@ var (
 )
 
 // Add adds a line of the trail, which was verified.
-func (c *Check) Add(line []byte, seq uint64) {
+func (c *Check) Add(line []byte, l trail.Link) {
 	if at := bytes.Index(line, shaName); at >= 0 { // in a string, its quotes would be escaped
 		var sum [sha256.Size]byte
 		digits := line[at+len(shaName):]
@@ -59,7 +59,7 @@ func (c *Check) Add(line []byte, seq uint64) {
 			return
 		}
 		if _, err := hex.Decode(sum[:], digits[:hexHashLen]); err == nil && c.files[sum] == 0 {
-			c.files[sum] = seq
+			c.files[sum] = l.Seq
 		}
 		return
 	}
@@ -75,7 +75,7 @@ func (c *Check) Add(line []byte, seq uint64) {
 		url = e.Hops[len(e.Hops)-1]
 	}
 	ended := e.Fetched.UnixNano()
-	c.fetches[ended] = append(c.fetches[ended], c.fetchLine(seq, e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.Outcome), url, e.UserAgent))
+	c.fetches[ended] = append(c.fetches[ended], c.fetchLine(l.Seq, e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.Outcome), url, e.UserAgent))
 }
 
 func (c *Check) fetchLine(seq uint64, status, redirects int, sha string, size int64, outcome cache.FetchOutcome, url, userAgent string) fetchLine {

@@ -31,16 +31,11 @@ type VerifyOptions struct {
 	From  uint64 // the line of this seq must be there, and earlier lines are not judged; 0: see Verify
 	Since Anchor // the anchor's line must be there, or the first line must follow it; the zero Anchor requires nothing
 
-	Each func(line []byte, seq uint64) // is called for each correct line, valid until it returns; nil: nothing is
+	Each func(line []byte, l Link) // is called for each correct line, valid until it returns; nil: nothing is
 }
 
 // Anchor returns the Anchor of the last line, or the zero Anchor if there is no line.
-func (r *Result) Anchor() Anchor {
-	if r.Lines == 0 {
-		return Anchor{}
-	}
-	return Anchor{Seq: r.Last.Seq, Hash: r.Last.Hash.String()[:anchorDigits]}
-}
+func (r *Result) Anchor() Anchor { return r.Last.Anchor() }
 
 // A Fault is a place where a trail is not as it was written.
 type Fault struct {
@@ -179,7 +174,7 @@ func (v *verifier) line(line Line) error {
 	if err != nil {
 		return err
 	}
-	if l.Seq == v.opts.Since.Seq && !v.opts.Since.matches(l.Hash) {
+	if l.Seq == v.opts.Since.Seq && !v.opts.Since.Matches(l.Hash) {
 		return v.fault(line, l.Seq, "anchor", "this is another line than the anchor's: its hash begins with %s", l.Hash.String()[:anchorDigits])
 	}
 	return v.count(line, l)
@@ -204,7 +199,7 @@ func (v *verifier) first(line Line, l Link) error {
 	case since == 0 || l.Seq <= since:
 	case l.Seq > since+1:
 		return v.fault(line, l.Seq, "anchor", "the trail begins here by now, and lacks %s that would lead here from the anchor", seqRange(since+1, l.Seq-1))
-	case !v.opts.Since.matches(l.Prev):
+	case !v.opts.Since.Matches(l.Prev):
 		return v.fault(line, l.Seq, "anchor", "the line does not follow the anchor's: its prev begins with %s", l.Prev.String()[:anchorDigits])
 	}
 	return nil
@@ -285,7 +280,7 @@ func (v *verifier) count(line Line, l Link) error {
 	}
 	v.Lines++
 	if v.opts.Each != nil {
-		v.opts.Each(line.Text, l.Seq)
+		v.opts.Each(line.Text, l)
 	}
 	v.Last, v.lastPlace = l, Line{File: line.File, Number: line.Number}
 	clear(v.lastHead[copy(v.lastHead[:], line.Text):])
