@@ -153,8 +153,10 @@ func TestOnDiskNeedsAWaitForTheDisk(t *testing.T) {
 		t.Errorf("with SyncNone the disk has %v", got)
 	}
 	l = open(t, Options{Sync: SyncAlways})
-	if err := l.Write(refused()); err != nil || l.OnDisk().Seq != 1 {
-		t.Errorf("with SyncAlways the disk has %v, %v", l.OnDisk(), err)
+	for i, r := range []*Record{refused(), allowed()} {
+		if err := l.Write(r); err != nil || l.OnDisk().Seq != uint64(i+1) {
+			t.Errorf("with SyncAlways the disk has %v after %d records, %v", l.OnDisk(), i+1, err)
+		}
 	}
 	l = open(t, Options{})
 	l.Write(refused())

@@ -138,13 +138,14 @@ func (l *Log) wakeRetention() {
 }
 
 // Write adds a record. A refusal is in the file when Write returns without an error, unless it
-// is only counted (IsCheap). An allowed request's record is in the file within batchDelay.
+// is only counted (IsCheap). An allowed request's record is in the file within batchDelay. With
+// SyncAlways, the disk has each record when Write returns without an error.
 func (l *Log) Write(r *Record) error {
 	if l.options.Load().BlockedOnly && !r.Blocked() || l.isOnlyCounted(r) {
 		return nil
 	}
 	unsaved := l.SaveSnapshot(r)
-	return cmp.Or(unsaved, l.write(r, r.Blocked()))
+	return cmp.Or(unsaved, l.write(r, r.Blocked() || l.options.Load().Sync == SyncAlways))
 }
 
 // WriteFetch adds the record of a fetch, also with Options.BlockedOnly. The line is in the

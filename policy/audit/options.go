@@ -17,7 +17,7 @@ type Sync uint8
 const (
 	SyncInterval Sync = iota // once a second
 	SyncNone                 // never: the system decides when to write
-	SyncAlways               // before Write returns from a refusal, once for all that wait
+	SyncAlways               // before Write returns, once for all that wait
 )
 
 // ErrNoSpace is in the chain of a SnapshotStore's error if the space for robots.txt files, or

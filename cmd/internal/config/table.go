@@ -175,7 +175,7 @@ type Audit struct {
 	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"a larger file is set aside under its number, and compressed"`
 	MaxFiles     int    `key:"max_files" default:"0" check:"count-or-0" doc:"at most so many of these are kept, the oldest are deleted first; 0: no limit"`
 	OnError      string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"after a failed write everything is refused until one succeeds; or continue"`
-	Sync         string `key:"sync" default:"interval" oneof:"none interval always" doc:"none, interval or always: when the disk is waited for (fsync): never, each second, before each refusal"`
+	Sync         string `key:"sync" default:"interval" oneof:"none interval always" doc:"none, interval or always: when the disk is waited for (fsync): never, each second, before each refusal and before the end of each response"`
 	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"name, hash or drop: what stands for who asked"`
 
 	MaxAge       time.Duration `key:"max_age" default:"8760h" check:"not-negative" doc:"records are deleted when they are older; 0s: never"`
