@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,8 +42,13 @@ func (h *Handler) finish(s *requestState, err error) {
 	}
 	rec.Took = time.Since(rec.Time)
 	s.recorded = true
-	if werr := h.writeRecord(rec, err); werr != nil && !s.response.headSent {
+	switch werr := h.writeRecord(rec, err); {
+	case werr == nil:
+		s.sendHeld()
+	case !s.response.headSent:
 		err, a = werr, answerTo(werr)
+	case s.rules.RecordFirst:
+		err = cmp.Or(err, werr)
 	}
 	switch {
 	case s.response.headSent && err != nil:

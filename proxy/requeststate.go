@@ -83,6 +83,7 @@ type responseState struct {
 	length   int64          // of the body, as the origin announced it; -1: unknown
 	body     originBody
 	failure  error       // why there is no response from the origin, or why it ended early
+	held     []byte      // the last byte of the body, which waits for the record; see Rules.RecordFirst
 	writing  atomic.Bool // the response is being sent
 	sending  atomic.Bool // a write to the client is under way
 }
@@ -182,7 +183,7 @@ func (s *requestState) WriteHeader(status int) {
 			s.client.Header().Del(textproto.TrimString(name))
 		}
 	}
-	if s.response.length < 0 {
+	if s.response.length < 0 && s.request.Method != http.MethodHead {
 		s.Flush() // the client gets the head of a stream before its first byte
 	}
 }
@@ -239,9 +240,16 @@ func (s *requestState) Write(b []byte) (int, error) {
 	if s.response.muted {
 		return len(b), nil
 	}
+	if n := len(b); n > 0 && s.rules.RecordFirst && s.record.Bytes+int64(n) == s.response.length {
+		s.response.held = []byte{b[n-1]}
+		b = b[:n-1]
+	}
 	s.response.sending.Store(true)
 	n, err := s.client.Write(b)
 	s.response.sending.Store(false)
+	if err == nil {
+		n += len(s.response.held)
+	}
 	s.passed.Add(int64(n))
 	s.watch.moved()
 	s.record.Bytes += int64(n)
@@ -262,11 +270,28 @@ func (s *requestState) Flush() {
 // one frame with the end of the stream when the handler returns: then flushLast limits
 // their time, and no watch is needed.
 func (s *requestState) flushLast() {
-	if s.request.ProtoMajor == 1 {
+	switch {
+	case len(s.response.held) > 0:
+		return // see sendHeld
+	case s.request.ProtoMajor == 1:
 		s.Flush()
 		return
 	}
 	http.NewResponseController(s.client).SetWriteDeadline(time.Now().Add(s.watch.limit))
+}
+
+// sendHeld sends the byte that Write has held back, now that the record is written.
+func (s *requestState) sendHeld() {
+	last := s.response.held
+	if s.response.held = nil; last == nil {
+		return
+	}
+	s.watch.begin(s)
+	defer s.watch.stop()
+	s.response.sending.Store(true)
+	s.client.Write(last) // the record is written, so an error does not matter
+	s.response.sending.Store(false)
+	s.flushLast()
 }
 
 // ReadFrom copies a body. It flushes whenever the origin has sent less than a buffer, so that

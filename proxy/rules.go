@@ -29,6 +29,7 @@ type Rules struct {
 	From              string            // likewise
 	Monitor           bool              // only decide and record: refuse and delay no request
 	PassThrough       func(string) bool // reports the hosts whose tunnels are passed through; nil: none
+	RecordFirst       bool              // a response ends only when its record is written, and is broken off if that fails
 	BackOff           bool              // honour 429 and 503 of an origin
 	PerAddress        bool              // pace by the address of the host, as Egress gives it, not by the host
 	TLS               *tls.Config       // of the proxy's own port; nil: none. TLS cannot be turned on or off

@@ -57,7 +57,7 @@ func strangers(n int) map[string]string {
 }
 
 // ofOthers are the members that no record of a request has.
-var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome"}
+var ofOthers = []string{"kind", "event", "detail", "file", "octets", "sha256", "count", "reasons", "clients", "first_seq", "last_seq", "hops", "outcome", "fetched"}
 
 // held holds a sealed line against the bounds, and gives its members.
 func held(t *testing.T, b []byte) map[string]json.RawMessage {

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots/cache"
 	"robotsproxy/robots/fetch"
 )
@@ -37,11 +38,12 @@ func (f *fetchLine) appendWithin(b []byte, o *Options, limit int) (line []byte, 
 	b = appendOptional(b, `,"agent":"`, f.Request.Token, limit)
 	b = appendOptional(b, `,"outcome":"`, string(cache.FetchOutcomeOf(a)), limit)
 	b = appendOptional(b, `,"sha256":"`, a.SHA256, limit)
+	b = append(appendTime(append(b, `,"fetched":"`...), a.Fetched), '"')
 	b = appendNumber(b, `,"status":`, a.Status)
 	b = strconv.AppendInt(append(b, `,"bytes":`...), int64(len(a.Body)), 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), a.Fetched.Sub(f.Began))
 	if err := cache.Failure(a); err != nil {
-		b = appendOptional(b, `,"error":"`, err.Error(), limit)
+		b = appendOptional(b, `,"error":"`, humanize.Error(err), limit)
 	}
 	return b, url
 }

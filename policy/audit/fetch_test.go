@@ -27,13 +27,13 @@ func TestLineOfAFetch(t *testing.T) {
 		want   string
 	}{
 		{"a file", []string{"http://a.test/robots.txt"}, fetch.Result{UserAgent: "FooBot", Status: 200, Connected: true, Body: []byte("x"), SHA256: "ab"},
-			`"url":"http://a.test/robots.txt","host":"a.test","user_agent":"FooBot","agent":"FooBot","outcome":"rules","sha256":"ab","status":200,"bytes":1,"duration_ms":5`},
+			`"url":"http://a.test/robots.txt","host":"a.test","user_agent":"FooBot","agent":"FooBot","outcome":"rules","sha256":"ab","fetched":"2026-11-23T09:00:00.005000000Z","status":200,"bytes":1,"duration_ms":5`},
 		{"hops", []string{"http://a.test/robots.txt", "http://a.test/1", "http://b.test/2"}, fetch.Result{Status: 404, Connected: true},
-			`"url":"http://a.test/robots.txt","host":"a.test","hops":["http://a.test/1","http://b.test/2"],"agent":"FooBot","outcome":"no-file","status":404,"bytes":0,"duration_ms":5`},
+			`"url":"http://a.test/robots.txt","host":"a.test","hops":["http://a.test/1","http://b.test/2"],"agent":"FooBot","outcome":"no-file","fetched":"2026-11-23T09:00:00.005000000Z","status":404,"bytes":0,"duration_ms":5`},
 		{"a hop that is disallowed", []string{"http://a.test/robots.txt"}, fetch.Result{Err: errors.New("redirected to http://b.test/\x1b[2J"), RedirectDisallowed: true, Connected: true, Status: 302},
-			`"url":"http://a.test/robots.txt","host":"a.test","agent":"FooBot","outcome":"unreachable","status":302,"bytes":0,"duration_ms":5,"error":"redirected to http://b.test/\u001b[2J"`},
+			`"url":"http://a.test/robots.txt","host":"a.test","agent":"FooBot","outcome":"unreachable","fetched":"2026-11-23T09:00:00.005000000Z","status":302,"bytes":0,"duration_ms":5,"error":"redirected to http://b.test/\u001b[2J"`},
 		{"no answer", []string{"http://a.test/robots.txt"}, fetch.Result{Err: errors.New("refused")},
-			`"url":"http://a.test/robots.txt","host":"a.test","agent":"FooBot","outcome":"no-connection","bytes":0,"duration_ms":5,"error":"refused"`},
+			`"url":"http://a.test/robots.txt","host":"a.test","agent":"FooBot","outcome":"no-connection","fetched":"2026-11-23T09:00:00.005000000Z","bytes":0,"duration_ms":5,"error":"refused"`},
 	} {
 		r.Hops, r.Result = c.hops, &c.answer
 		c.answer.Fetched = began.Add(5 * time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ type Log struct {
 	counts     counts
 	retention  retention
 	space      atomic.Pointer[Space]
+	tampered   string        // see Tampered
 	rotated    chan struct{} // holds one token: a segment was rotated, or the options changed
 
 	mu       sync.Mutex // guards what follows; no file is read or written under it
@@ -52,9 +54,12 @@ type Log struct {
 	writing      []byte        // lines that are being written; buf before
 	writtenBytes int           // bytes of writing that are in the file
 	writingSeq   uint64        // of the last line in writing; guarded by mu too
+	writingHash  trail.Hash    // of the last line in writing
+	writtenHash  trail.Hash    // of the last line that is in the file
 	writingSince time.Time     // when the first line in writing was added; guarded by mu too
 	written      atomic.Uint64 // seq of the last line that is in the file
-	synced       atomic.Uint64 // seq of the last line that the disk has
+	synced       atomic.Uint64 // seq of the last line that the disk has, or that Open found
+	syncedLink   trail.Link    // last line that the disk has for certain, without its Prev; guarded by mu
 }
 
 // counts are the counters in Stats.
@@ -65,7 +70,7 @@ type counts struct {
 
 // Open locks the file and continues the chain at its end. If the file does not end with a
 // complete line, as after a crash, Open moves the rest to another file, and adds an event
-// that says so.
+// that says so. It adds one too if the end is not as Options.Known says.
 func Open(o Options) (*Log, error) {
 	if o.File == "" {
 		return nil, errors.New("audit: no file named")
@@ -80,17 +85,39 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
+	if l.segment.regular {
+		var e *event
+		if last, e = compareEnd(o.File, last, o.Known); e != nil {
+			events = slices.Insert(events, 0, *e) // first, since it explains the gap before it
+		}
+		if l.segment.size == 0 {
+			l.segment.firstSeq = last.Seq + 1
+		}
+	}
 	l.seq, l.hash = last.Seq, last.Hash
-	l.writingSeq = l.seq
+	l.writingSeq, l.writingHash, l.writtenHash = l.seq, l.hash, l.hash
 	l.written.Store(l.seq)
 	l.synced.Store(l.seq)
 	for _, e := range events {
-		o.Log.Warn("the audit was not whole", "file", o.File, "detail", e.detail, "set_aside", e.file)
+		l.report(e)
 		l.addEvent(e)
 	}
 	l.commit(l.seq) // at once, since after another crash nothing else would explain the file; Err has the error
 	return l, nil
 }
+
+// report logs an event about the state in which Open found the file.
+func (l *Log) report(e event) {
+	if e.name != trail.EventCut && e.name != trail.EventChanged {
+		l.opened.Log.Warn("the audit was not whole", "file", l.opened.File, "detail", e.detail, "set_aside", e.file)
+		return
+	}
+	l.opened.Log.Error("the audit is not as the proxy left it", "file", l.opened.File, "detail", e.detail)
+	l.tampered = cmp.Or(l.tampered, e.detail)
+}
+
+// Tampered says what Open found that the previous writer of the trail did not leave so; "": nothing.
+func (l *Log) Tampered() string { return l.tampered }
 
 // SetOptions replaces the Options from MaxSize to Continue for the records that are written
 // from now on. The others stay as given to Open. The chain continues, and has no line about
@@ -111,13 +138,14 @@ func (l *Log) wakeRetention() {
 }
 
 // Write adds a record. A refusal is in the file when Write returns without an error, unless it
-// is only counted (IsCheap). An allowed request's record is in the file within batchDelay.
+// is only counted (IsCheap). An allowed request's record is in the file within batchDelay. With
+// SyncAlways, the disk has each record when Write returns without an error.
 func (l *Log) Write(r *Record) error {
 	if l.options.Load().BlockedOnly && !r.Blocked() || l.isOnlyCounted(r) {
 		return nil
 	}
 	unsaved := l.SaveSnapshot(r)
-	return cmp.Or(unsaved, l.write(r, r.Blocked()))
+	return cmp.Or(unsaved, l.write(r, r.Blocked() || l.options.Load().Sync == SyncAlways))
 }
 
 // WriteFetch adds the record of a fetch, also with Options.BlockedOnly. The line is in the
@@ -313,7 +341,7 @@ func (l *Log) swapBuffers() {
 		l.writing = nil // free the memory of a long failure
 	}
 	l.writing, l.buf = l.buf, l.writing[:0]
-	l.writingSeq, l.writingSince = l.seq, l.bufSince
+	l.writingSeq, l.writingHash, l.writingSince = l.seq, l.hash, l.bufSince
 }
 
 // writeBuffer writes l.writing. It rotates the segment before if it would become too large.
@@ -332,6 +360,7 @@ func (l *Log) writeBuffer() error {
 	l.counts.lines.Add(l.writingSeq - l.written.Load())
 	l.writing, l.writtenBytes = l.writing[:0], 0
 	l.written.Store(l.writingSeq)
+	l.writtenHash = l.writingHash
 	return nil
 }
 
@@ -375,8 +404,30 @@ func (l *Log) sync() error {
 	if err := l.segment.sync(); err != nil {
 		return err
 	}
-	l.synced.Store(l.written.Load())
+	l.setSynced(trail.Link{Seq: l.written.Load(), Hash: l.writtenHash})
 	return nil
+}
+
+// setSynced stores that the disk has the lines up to last.
+func (l *Log) setSynced(last trail.Link) {
+	l.synced.Store(max(l.synced.Load(), last.Seq))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last.Seq > l.syncedLink.Seq {
+		l.syncedLink = last
+	}
+}
+
+// OnDisk returns the seq and the hash of the last line that the disk has for certain, for
+// Options.Known of the next process; the zero Link while there is none, as with SyncNone or if
+// the trail is not a regular file.
+func (l *Log) OnDisk() trail.Link {
+	if !l.segment.regular {
+		return trail.Link{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.syncedLink
 }
 
 // setFailure stores whether the file could be written, and returns the error wrapped in
@@ -464,9 +515,9 @@ func (l *Log) probe(due bool) {
 	if err != nil {
 		l.setFailure(err)
 	}
-	written := l.written.Load()
+	written := trail.Link{Seq: l.written.Load(), Hash: l.writtenHash}
 	how := l.options.Load().Sync
-	sync := (how == SyncAlways || how == SyncInterval && due) && l.synced.Load() < written
+	sync := (how == SyncAlways || how == SyncInterval && due) && l.synced.Load() < written.Seq
 	l.io.Unlock()
 	if due || sync {
 		l.unsaved.retry(l.opened.Snapshots) // first, since the lines rest on the snapshots
@@ -480,7 +531,7 @@ func (l *Log) probe(due bool) {
 	l.io.Lock()
 	defer l.io.Unlock()
 	if sync && err == nil {
-		l.synced.Store(max(l.synced.Load(), written))
+		l.setSynced(written)
 	}
 	if err != nil || len(l.writing) == 0 { // else another write has failed meanwhile
 		l.setFailure(err)

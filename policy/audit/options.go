@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/robots/fetch"
 )
 
@@ -16,7 +17,7 @@ type Sync uint8
 const (
 	SyncInterval Sync = iota // once a second
 	SyncNone                 // never: the system decides when to write
-	SyncAlways               // before Write returns from a refusal, once for all that wait
+	SyncAlways               // before Write returns, once for all that wait
 )
 
 // ErrNoSpace is in the chain of a SnapshotStore's error if the space for robots.txt files, or
@@ -43,6 +44,7 @@ type Options struct {
 	Sync        Sync                          // when the Log waits for the disk
 	BlockedOnly bool                          // leave allowed requests out
 	DropQuery   bool                          // leave the query out of each URL
+	Known       trail.Link                    // last line that the disk had when the previous process ended, as OnDisk returned it; zero: unknown
 	Replica     string                        // name of this replica in each record; "": there is only one
 	Client      func(string) string           // replaces a client's name, such as its Pseudonym; nil: leave it
 	Continue    bool                          // a failed write is reported by Err, but refuses no request

@@ -39,6 +39,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A Record describes one request.
@@ -155,7 +156,7 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = strconv.AppendInt(append(b, `,"bytes":`...), r.Bytes, 10)
 	b = appendMillis(append(b, `,"duration_ms":`...), r.Took)
 	if err := cmp.Or(r.Err, d.Err); err != nil {
-		b = appendOptional(b, `,"error":"`, redact(err.Error(), r.Remote, r.Target, o), limit)
+		b = appendOptional(b, `,"error":"`, redact(humanize.Error(err), r.Remote, r.Target, o), limit)
 	}
 	return b, url
 }

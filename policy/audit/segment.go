@@ -44,7 +44,8 @@ type activeSegment struct {
 }
 
 // open opens the file at path and returns the last Link of its chain. It moves what is not a
-// line of the chain to other files, and returns an event for each.
+// line of the chain to other files, and returns an event for each, and one if the last line was
+// changed.
 func (s *activeSegment) open(path string) (last trail.Link, events []event, err error) {
 	if path == "-" {
 		s.file = os.Stdout
@@ -131,26 +132,32 @@ func (s *activeSegment) openFile(flag int) error {
 
 // resume finds the end of the chain.
 func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
+	changed := false // the last line does not have its hash
 	if s.size > 0 {
 		var end int64
 		var e event
 		last, end, err = trail.LastLink(s.file, s.size)
+		changed = errors.Is(err, trail.ErrChanged)
 		switch {
 		case errors.Is(err, trail.ErrNoChain):
 			e, err = s.restart()
 			events = append(events, e)
-		case err == nil && end < s.size:
+		case (err == nil || changed) && end < s.size:
 			e, err = s.cutTail(end)
 			events = append(events, e)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, trail.ErrChanged) {
 			return last, nil, err
 		}
 	}
 	if s.size == 0 {
-		if last, err = trail.LastSegmentLink(s.path); err != nil {
+		last, err = trail.LastSegmentLink(s.path)
+		if changed = errors.Is(err, trail.ErrChanged); err != nil && !changed {
 			return last, nil, fmt.Errorf("the file before it: %w", err)
 		}
+	}
+	if changed {
+		events = append(events, *changedEvent(last.Seq, "does not have its hash"))
 	}
 	s.firstSeq = last.Seq + 1
 	if s.size > 0 {

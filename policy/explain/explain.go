@@ -71,14 +71,14 @@ func Of(d *policy.Decision) Explanation {
 		e.CrawlDelay, e.CrawlAsked = d.Pace.CrawlDelay.Seconds(), d.Asked.Seconds()
 	}
 	if d.Err != nil {
-		e.Error = d.Err.Error()
+		e.Error = humanize.Error(d.Err)
 	}
 	if a := d.Ruling.Result; a != nil {
 		e.Dialect, e.RobotsURL, e.RobotsAgent, e.SHA256 = d.Dialect, a.URL, a.UserAgent, a.SHA256
 		e.Fetched, e.Stale = d.Ruling.Fetched().UTC(), d.Ruling.Stale
 		e.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.RedirectDisallowed}
 		if a.Err != nil {
-			e.Fetch.Error = a.Err.Error()
+			e.Fetch.Error = humanize.Error(a.Err)
 		}
 	}
 	return e

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -60,7 +61,7 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("pace: %s, retry after %s", e.Reason, e.RetryAfter)
+	return fmt.Sprintf("pace: %s, retry after %.0f s", e.Reason, math.Ceil(e.RetryAfter.Seconds()))
 }
 
 // Is makes a BusyError match ErrTooBusy.

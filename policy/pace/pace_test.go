@@ -353,11 +353,11 @@ func TestSlotIsHarmlessAfterItsEnd(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for r, text := range map[Reason]string{
-		WaitTooLong: "pace: the wait is too long, retry after 1s",
-		QueueFull:   "pace: the queue is full, retry after 1s",
-		StreamsFull: "pace: too many streams to the host are open, retry after 1s",
-		HostsFull:   "pace: too many hosts at once, retry after 1s",
-		Reason(99):  "pace: busy, retry after 1s",
+		WaitTooLong: "pace: the wait is too long, retry after 1 s",
+		QueueFull:   "pace: the queue is full, retry after 1 s",
+		StreamsFull: "pace: too many streams to the host are open, retry after 1 s",
+		HostsFull:   "pace: too many hosts at once, retry after 1 s",
+		Reason(99):  "pace: busy, retry after 1 s",
 	} {
 		if got := busy(r, 0).Error(); got != text {
 			t.Errorf("%d: %q, want %q", r, got, text)

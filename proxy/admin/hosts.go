@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -169,7 +170,7 @@ func newOriginState(e *cache.Entry, d robots.Dialect) originState {
 		s.URL, s.Status, s.Bytes, s.SHA256, s.Agent = a.URL, a.Status, len(a.Body), a.SHA256, a.UserAgent
 	}
 	if r.Err != nil {
-		s.Error = r.Err.Error()
+		s.Error = humanize.Error(r.Err)
 	}
 	return s
 }

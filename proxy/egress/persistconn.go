@@ -95,9 +95,11 @@ type noResponseError struct{ error }
 func (e noResponseError) Unwrap() error { return e.error }
 
 // A headTimeoutError is the error of a response whose head has not come in time.
-type headTimeoutError struct{}
+type headTimeoutError struct{ limit time.Duration }
 
-func (headTimeoutError) Error() string        { return "the origin's answer has not come in time" }
+func (e headTimeoutError) Error() string {
+	return fmt.Sprintf("the origin sent no answer within %g s", e.limit.Seconds())
+}
 func (headTimeoutError) Timeout() bool        { return true }
 func (headTimeoutError) Temporary() bool      { return true }
 func (headTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
@@ -186,7 +188,7 @@ func (p *persistConn) exchange(r *http.Request, s *sending, timeout time.Duratio
 	}
 	err := p.awaitResponse(timeout)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, headTimeoutError{}
+		return nil, headTimeoutError{timeout}
 	}
 	if err != nil {
 		return nil, noResponseError{fmt.Errorf("no answer from the origin: %w", err)}
@@ -202,7 +204,7 @@ func (p *persistConn) exchange(r *http.Request, s *sending, timeout time.Duratio
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, headTimeoutError{}
+		return nil, headTimeoutError{timeout}
 	case err != nil:
 		return nil, fmt.Errorf("read the origin's answer: %w", err)
 	}

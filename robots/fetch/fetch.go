@@ -206,7 +206,7 @@ func (f *fetching) follow(ctx context.Context, userAgent string) error {
 		}
 		switch {
 		case err != nil && context.Cause(ctx) == context.DeadlineExceeded:
-			return fmt.Errorf("no whole answer within %v: %w", o.Timeout, context.DeadlineExceeded)
+			return timeoutError(o.Timeout)
 		case err != nil || !isRedirect(a.Status):
 			a.RedirectDisallowed = errors.Is(err, ErrDisallowed)
 			return err
@@ -263,6 +263,15 @@ func (f *fetching) hop(ctx context.Context, header http.Header) (*http.Response,
 	}
 	return res, nil
 }
+
+// A timeoutError is the error of a fetch that took longer than Options.Timeout.
+type timeoutError time.Duration
+
+func (e timeoutError) Error() string {
+	return fmt.Sprintf("timed out after %g s", time.Duration(e).Seconds())
+}
+func (e timeoutError) Timeout() bool        { return true }
+func (e timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // check returns the origin of a GET, or an error if the GET may not be sent.
 func (f *fetching) check(r *http.Request) (robots.Origin, error) {

@@ -30,6 +30,9 @@ const maxAudits = 100
 // auditFiles are the file of an audit and the directory of the snapshots that belong to it.
 type auditFiles struct{ file, snapshots string }
 
+// stamps returns the directory of the time-stamps that belong to the audit.
+func (a auditFiles) stamps() string { return filepath.Join(filepath.Dir(a.snapshots), cli.StampsName) }
+
 // auditFlags say which audits are meant.
 type auditFlags struct {
 	cli.ConfigFlags
@@ -148,18 +151,6 @@ func auditsAt(paths []string, home string) (all []auditFiles) {
 		all = append(all, at)
 	}
 	return all
-}
-
-// open opens the one audit that is meant, or standard input if the file is -.
-func (f *auditFlags) open(stdin io.Reader) (*trail.Reader, error) {
-	if slices.Contains(f.paths, "-") {
-		return trail.NewReader(stdinName, stdin), nil
-	}
-	at, err := f.audit()
-	if err != nil {
-		return nil, err
-	}
-	return openAudit(at.file)
 }
 
 func openAudit(path string) (*trail.Reader, error) {

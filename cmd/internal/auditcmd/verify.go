@@ -2,9 +2,11 @@ package auditcmd
 
 import (
 	"cmp"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,15 +14,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
 )
 
 func auditVerifyCommand() *cobra.Command {
 	var f auditFlags
-	var anchor bool
+	var v verification
 	var since string
-	var from uint64
+	var noSnapshots bool
 	cmd := &cobra.Command{
 		Use:   "verify [flags] [FILE...]",
 		Short: "Show that no line of the audit was changed, taken out or moved",
@@ -31,14 +34,25 @@ The first fault is named with its place, and the exit status is 1.
 Lines that are missing at the beginning are a fault too, unless a line says that
 the proxy removed them (audit.max_age). Earlier versions wrote no such line, so
 the beginning of their audits is not judged. --from SEQ is for a part of an audit:
-the line of that number has to be there, and the lines before it need not.
+the line of that number has to be there, and the lines before it are not judged.
+
+When serve starts, it compares the end of its audit with what it remembers. If it
+wrote down that the end was not as it left it, that is a fault.
 
 The lines cannot show that the end was not cut off, or that the whole audit was
 not written anew. An anchor can: the number and the hash of a line, kept where
 nobody who can change the audit can change it. --anchor prints that of the last line; with
 --since-anchor that line has to be there still, and the chain to go on from it.
 
-With --file - one file is read from standard input. Of several files, as the
+The robots.txt files that the records rest on are verified too (the snapshots):
+each file's octets by their SHA-256, and what their index says about each fetch by
+the line that the audit has of it. --no-snapshots leaves this out.
+
+Time-stamps over anchors (audit.anchor.tsa) are verified too: the line of each has to
+be there as it was. With --tsa-ca the signature of each has to be of an authority in
+that file; without it, it is not verified.
+
+With --file - one file is read from standard input, without snapshots. Of several files, as the
 replicas of a fleet have one each, each is verified on its own; anchors then
 stand beside the names of their files, and --from and --since-anchor are not
 allowed.`,
@@ -47,45 +61,50 @@ allowed.`,
   robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
   zcat audit-000000004711.jsonl.gz | robotsproxy audit verify --file - --from 4711`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			known, err := knownOf(cmd, from, since)
-			if err != nil {
-				return err
+			v.out, v.snapshots = cmd.OutOrStdout(), !noSnapshots && !v.anchor
+			if cmd.Flags().Changed("since-anchor") {
+				var err error
+				if v.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // it may come from a file, with a newline
+					return cli.UsageErrorf("--since-anchor %q: %w", since, err)
+				}
 			}
-			return f.verify(cmd.InOrStdin(), cmd.OutOrStdout(), known, anchor)
+			return f.verify(v, cmd.InOrStdin())
 		},
 	}
 	f.add(cmd)
 	f.anyFiles(cmd)
-	cmd.Flags().BoolVar(&anchor, "anchor", false, "print nothing but the anchor of the last line")
+	cmd.Flags().BoolVar(&v.anchor, "anchor", false, "print nothing but the anchor of the last line")
 	cmd.Flags().Func("from", "`SEQ` of the first line that has to be there", func(text string) (err error) {
-		if from, err = strconv.ParseUint(text, 10, 64); err != nil || from == 0 {
+		if v.From, err = strconv.ParseUint(text, 10, 64); err != nil || v.From == 0 {
 			return errors.New("must be a whole number of at least 1")
 		}
 		return nil
+	})
+	cmd.Flags().BoolVar(&noSnapshots, "no-snapshots", false, "do not verify the robots.txt files that the records rest on")
+	cmd.Flags().Func("tsa-ca", "`FILE` with the certificates (PEM) of the time-stamp authorities to trust", func(file string) (err error) {
+		v.tsaRoots, err = readRoots(file)
+		return err
 	})
 	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that has to be there still")
 	return cmd
 }
 
-// knownOf reads --from and --since-anchor, which say what is known about an audit.
-func knownOf(cmd *cobra.Command, from uint64, since string) (known trail.VerifyOptions, err error) {
-	known.From = from
-	if cmd.Flags().Changed("since-anchor") {
-		if known.Since, err = trail.ParseAnchor(strings.TrimSpace(since)); err != nil { // it may come from a file, with a newline
-			return known, cli.UsageErrorf("--since-anchor %q: %w", since, err)
-		}
-	}
-	return known, nil
+// A verification verifies audits, and prints what it finds.
+type verification struct {
+	trail.VerifyOptions
+	anchor    bool           // print nothing but the anchors
+	snapshots bool           // also verify the snapshots that the records rest on
+	tsaRoots  *x509.CertPool // authorities whose time-stamps are trusted; nil: none
+	out       io.Writer
 }
 
-// verify reads the audit, or standard input. It reads several audits one after the other, whether
-// one before is whole or not; the error is of all that are not.
-func (f *auditFlags) verify(in io.Reader, out io.Writer, known trail.VerifyOptions, anchor bool) error {
-	if len(f.paths) <= 1 {
-		r, err := f.open(in)
-		return verifyOne(r, err, out, "", known, anchor)
+// verify verifies the audits that are meant, one after the other, or standard input. The error is
+// of all that are not whole.
+func (f *auditFlags) verify(v verification, stdin io.Reader) error {
+	if slices.Contains(f.paths, "-") {
+		return v.verify(trail.NewReader(stdinName, stdin), auditFiles{}, "")
 	}
-	if known != (trail.VerifyOptions{}) {
+	if len(f.paths) > 1 && (v.From > 0 || v.Since.Seq > 0) {
 		return cli.UsageErrorf("--from and --since-anchor take one audit, not several files")
 	}
 	audits, err := f.audits()
@@ -94,42 +113,78 @@ func (f *auditFlags) verify(in io.Reader, out io.Writer, known trail.VerifyOptio
 	}
 	var errs []error
 	for i, at := range audits {
-		name := humanize.Printable(at.file)
-		if i > 0 && !anchor {
+		name := ""
+		if len(f.paths) > 1 {
+			name = humanize.Printable(at.file)
+		}
+		if i > 0 && !v.anchor {
 			name = "\n" + name
 		}
 		r, err := openAudit(at.file)
-		errs = append(errs, verifyOne(r, err, out, name, known, anchor))
+		if err == nil {
+			err = v.verify(r, at, name)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// verifyOne verifies the audit that r reads, if err is nil, and closes r. name is printed beside
-// what it finds.
-func verifyOne(r *trail.Reader, err error, out io.Writer, name string, known trail.VerifyOptions, anchor bool) error {
+// verify verifies the audit that r reads, and closes r. name is printed beside what it finds. at
+// has the directories that belong to the audit; zero: there are none.
+func (v verification) verify(r *trail.Reader, at auditFiles, name string) error {
+	defer r.Close()
+	check, stamps, err := snapshot.NewCheck(), &stampCheck{roots: v.tsaRoots}, error(nil)
+	if at != (auditFiles{}) && !v.anchor {
+		err = stamps.read(at.stamps())
+	}
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	res, err := trail.Verify(r, known)
-	switch {
-	case err != nil:
-	case anchor && res.Lines == 0:
-		err = fmt.Errorf("%s has no line yet that could be an anchor", cmp.Or(name, "the audit"))
-	case anchor && name != "":
-		_, err = fmt.Fprintf(out, "%s  %s\n", res.Anchor(), name)
-	case anchor:
-		_, err = fmt.Fprintln(out, res.Anchor())
-	case name != "":
-		_, err = fmt.Fprintf(out, "%s\n%s", name, verified(&res, known))
-	default:
-		_, err = io.WriteString(out, verified(&res, known))
+	v.snapshots = v.snapshots && at.snapshots != ""
+	v.Each = func(line []byte, l trail.Link) {
+		if v.snapshots {
+			check.Add(line, l)
+		}
+		stamps.add(l)
 	}
+	res, err := trail.Verify(r, v.VerifyOptions)
+	if err != nil {
+		return err
+	}
+	if v.anchor {
+		if res.Lines == 0 {
+			return fmt.Errorf("%s has no line yet that could be an anchor", cmp.Or(name, "the audit"))
+		}
+		_, err = fmt.Fprintln(v.out, strings.TrimSuffix(res.Anchor().String()+"  "+name, "  "))
+		return err
+	}
+	var found *snapshot.CheckResult
+	if v.snapshots {
+		compared, err := check.Compare(at.snapshots)
+		if err != nil {
+			return fmt.Errorf("verify the snapshots: %w (--no-snapshots leaves them out)", err)
+		}
+		if compared.More > 0 {
+			compared.Faults = append(compared.Faults, fmt.Errorf("%s: %s more", at.snapshots, humanize.Count(compared.More, "fault")))
+		}
+		if len(compared.Faults) > 0 {
+			return errors.Join(compared.Faults...)
+		}
+		found = &compared
+	}
+	if err := stamps.compare(&res); err != nil {
+		return err
+	}
+	if name != "" {
+		name += "\n"
+	}
+	_, err = io.WriteString(v.out, name+verified(&res, v.VerifyOptions, found, stamps))
 	return err
 }
 
-// verified formats the result for a chain without a fault.
-func verified(res *trail.Result, known trail.VerifyOptions) string {
+// verified formats the results for an audit without a fault. snapshots is nil if they were not
+// verified.
+func verified(res *trail.Result, known trail.VerifyOptions, snapshots *snapshot.CheckResult, stamps *stampCheck) string {
 	var b strings.Builder
 	row := func(label, format string, args ...any) {
 		fmt.Fprintf(&b, "%-7s "+format+"\n", append([]any{label}, args...)...)
@@ -163,9 +218,25 @@ func verified(res *trail.Result, known trail.VerifyOptions) string {
 	if res.Counted > 0 {
 		row("counted", "%s of clients beyond 100 a second, which have no record", humanize.Count(res.Counted, "refusal"))
 	}
+	if snapshots != nil {
+		count := func(label, format string, n int, thing string) {
+			if n > 0 {
+				row(label, format, humanize.Count(n, thing))
+			}
+		}
+		count("robots", "%s with the bytes that were fetched", snapshots.Files, "snapshot")
+		count("", "not there: %s, removed by audit.snapshot_max_age or audit.snapshot_max_size, or by somebody", snapshots.Missing, "snapshot")
+		count("index", "%s with what the audit says", snapshots.Fetches, "line")
+		count("", "not judged: %s about fetches that the audit does not have, as of another replica", snapshots.Unknown, "line")
+	}
+	if text := stamps.text(); text != "" {
+		row("stamps", "%s", text)
+	}
 	if known.Since.Seq > 0 {
 		row("since", "%s: no line up to there was cut off or written anew, and the chain goes on from there", known.Since)
-		row("limit", "lines behind that anchor may have been cut off the end: only a newer anchor would show it")
+	}
+	if known.Since.Seq > 0 || stamps.trusts() {
+		row("limit", "lines behind that one may have been cut off the end: only a newer anchor would show it")
 	} else {
 		row("limit", "lines may have been cut off the end, or the whole audit written anew: only an anchor shows it (--since-anchor)")
 	}

@@ -35,6 +35,7 @@ type batch struct {
 	order   *list.List               // the oldest first
 	bytes   int                      // of entries
 	clocks  map[string]sealed
+	audit   sealed // of the AuditEnd; nil: unchanged
 }
 
 func newBatch() *batch {
@@ -76,10 +77,12 @@ func (b *batch) remove(e *list.Element) {
 	b.bytes -= i.size()
 }
 
-// part removes the clocks, and the oldest entries of about size bytes, and returns them.
+// part removes the clocks, the AuditEnd, and the oldest entries of about size bytes, and returns
+// them.
 func (b *batch) part(size int) *batch {
 	p := newBatch()
 	p.clocks, b.clocks = b.clocks, p.clocks
+	p.audit, b.audit = b.audit, nil
 	for b.order.Len() > 0 && p.bytes < size {
 		oldest := b.order.Front()
 		b.remove(oldest)
@@ -105,6 +108,9 @@ func (b *batch) addOlder(old *batch) bool {
 			b.put(i, b.order.PushFront)
 		}
 	}
+	if b.audit == nil {
+		b.audit = old.audit
+	}
 	room := true
 	for key, value := range old.clocks {
 		if _, newer := b.clocks[key]; !newer {
@@ -127,6 +133,11 @@ func (b *batch) shrink(most int) (lost int) {
 // write puts the batch into the file, and returns how many clocks are new in it.
 func (b *batch) write(tx *bbolt.Tx) (added int, err error) {
 	robots, clocks := tx.Bucket(robotsBucket), tx.Bucket(clocksBucket)
+	if b.audit != nil {
+		if err := tx.Bucket(metaBucket).Put(auditKey, b.audit); err != nil {
+			return 0, err
+		}
+	}
 	for e := b.order.Front(); e != nil; e = e.Next() {
 		i := e.Value.(item)
 		if err := putEntry(robots, []byte(i.key), i.value); err != nil {

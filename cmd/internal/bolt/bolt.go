@@ -1,5 +1,6 @@
-// Package bolt stores what the daemon knows of origins and hosts in one file of its state
-// directory, by way of go.etcd.io/bbolt: the entries of robots/cache and the clocks of policy/pace.
+// Package bolt stores what the daemon remembers from one process to the next in one file of its
+// state directory, by way of go.etcd.io/bbolt: the entries of robots/cache, the clocks of
+// policy/pace, and where the audit ended.
 //
 // It does not interpret the entries. Changes are gathered in memory, where Load finds them, and
 // committed to disk by [Store.Run], synced: at once after a quiet time, and at most a few times a
@@ -33,6 +34,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 )
@@ -122,6 +124,25 @@ func (s *Store) Clocks() []pace.Clock { return s.initial.clocks }
 // Store was opened, if the previous process did not call Close or lost clocks; else the Since of
 // that process. Zero: never.
 func (s *Store) Since() time.Time { return s.initial.since }
+
+// An AuditEnd is the last line of an audit that the disk had. The zero AuditEnd is unknown.
+type AuditEnd struct {
+	File string // absolute path of the audit
+	Seq  uint64
+	Hash trail.Hash
+}
+
+// AuditEnd returns the AuditEnd that Open found.
+func (s *Store) AuditEnd() AuditEnd { return s.initial.audit }
+
+// SaveAuditEnd stores end.
+func (s *Store) SaveAuditEnd(end AuditEnd) {
+	text, _ := json.Marshal(end) // cannot fail
+	s.mu.Lock()
+	s.pending.audit = seal(string(auditKey), text, time.Time{})
+	s.mu.Unlock()
+	s.wakeUp()
+}
 
 // Load returns the entry of o that was saved last; nil if there is none or it has expired. It fails
 // with ctx, or if the file has just proved damaged.

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots"
 	"robotsproxy/robots/cache"
@@ -188,6 +189,36 @@ func TestRestart(t *testing.T) {
 	}
 	if log.b.Len() > 0 {
 		t.Errorf("it was said:\n%s", &log.b)
+	}
+}
+
+// TestAuditEnd: the last AuditEnd that was saved is found, also after a crash.
+func TestAuditEnd(t *testing.T) {
+	t.Parallel()
+	file := stateFile(t)
+	s := open(t, file, t.Output())
+	if got := s.AuditEnd(); got != (AuditEnd{}) {
+		t.Errorf("a new file: %v", got)
+	}
+	want := AuditEnd{File: "/a/audit.jsonl", Seq: 7, Hash: trail.Hash{1, 2, 3}}
+	s.SaveAuditEnd(AuditEnd{File: "/b", Seq: 8})
+	s.SaveAuditEnd(want)
+	if err := s.commit(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	killed := stateFile(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, killed, text)
+	s.Close()
+	for _, file := range []string{file, killed} {
+		s := open(t, file, t.Output())
+		if got := s.AuditEnd(); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+		s.Close()
 	}
 }
 

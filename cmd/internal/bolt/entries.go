@@ -118,12 +118,13 @@ func (v sealed) current(now time.Time) []byte {
 
 // The buckets of a file, and the keys of the first. Values of the others are sealed.
 var (
-	metaBucket   = []byte("meta")
+	metaBucket   = []byte("meta")   // values are not sealed but for auditKey's
 	robotsBucket = []byte("robots") // by origin
 	clocksBucket = []byte("clocks") // by the key of their Limits; JSON
 
 	formatKey = []byte("format")
-	endKey    = []byte("end") // there while no process has the file, where the last one closed it; Store.Since, marshaled
+	auditKey  = []byte("audit") // AuditEnd; JSON
+	endKey    = []byte("end")   // there while no process has the file, where the last one closed it; Store.Since, marshaled
 
 	format = []byte("robotsproxy 1")
 )

@@ -31,6 +31,7 @@ var ErrInUse = errors.New("another robotsproxy serves from it")
 type fileContents struct {
 	clocks []pace.Clock
 	since  time.Time // see Store.Since
+	audit  AuditEnd
 }
 
 // safely runs f, which uses bbolt, and turns a panic or a fault into a damage error.
@@ -180,6 +181,14 @@ func (c *fileContents) read(tx *bbolt.Tx, most int) error {
 			return damage("its end: %v", err)
 		}
 	}
+	if end := sealed(meta.Get(auditKey)); end != nil {
+		if !end.whole(string(auditKey)) {
+			return damage("the end of the audit")
+		}
+		if err := json.Unmarshal(end[sealBytes:], &c.audit); err != nil {
+			return damage("the end of the audit: %v", err)
+		}
+	}
 	now := time.Now()
 	err := clocks.ForEach(func(key, value []byte) error {
 		v := sealed(value)
@@ -292,7 +301,7 @@ func (d *database) renameDamaged(cause error) error {
 		return fmt.Errorf("set %s aside (%w): %w", d.file, cause, err)
 	}
 	d.counts.damaged.Add(1)
-	d.log.Error("what was kept of sites cannot be read and is set aside: robots.txt files are fetched anew, and the pauses and delays of hosts are forgotten",
+	d.log.Error("what was kept of sites cannot be read and is set aside: robots.txt files are fetched anew, and the pauses and delays of hosts and the end of the audit are forgotten",
 		"file", d.file, "kept_as", kept, "error", cause)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy"
 	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/proxy/egress"
 	"robotsproxy/proxy/egress/ftp"
 	"robotsproxy/robots"
@@ -94,7 +95,7 @@ func (c *checker) check(ctx context.Context, address string) finding {
 	r, err := c.request(address)
 	if err != nil {
 		f := finding{URL: address}
-		f.Error = err.Error()
+		f.Error = humanize.Error(err)
 		return f
 	}
 	judge := c.engine.Decide

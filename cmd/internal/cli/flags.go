@@ -104,7 +104,8 @@ func StateDir(cfg config.Config) (string, error) {
 const (
 	AuditName     = "audit.jsonl"
 	SnapshotsName = "snapshots"
-	KeyName       = "audit.key" // key of the clients' hashes
+	StampsName    = "timestamps" // directory with the responses of audit.anchor.tsa
+	KeyName       = "audit.key"  // key of the clients' hashes
 )
 
 // NewLogger returns the proxy's own logger in the configured format. level is set to the configured

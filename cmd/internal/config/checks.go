@@ -18,6 +18,9 @@ var checks = map[string]func(any) string{
 	"not-negative": func(v any) string {
 		return unless(v.(time.Duration) >= 0, v, "is less than 0")
 	},
+	"anchor": func(v any) string {
+		return unless(v.(time.Duration) >= minAnchor, v, "is less than "+writeDuration(minAnchor))
+	},
 	"retry": func(v any) string {
 		d := v.(time.Duration)
 		return unless(d > 0 && d <= maxRetry, v, "is not between 0 and "+writeDuration(maxRetry)+", to which it doubles")
@@ -75,11 +78,13 @@ var checks = map[string]func(any) string{
 
 const (
 	maxRetry = 30 * time.Minute
-	minRate  = 1e-6 // one request in eleven days; the interval still fits a time.Duration
-	maxRate  = 1e9  // an interval of one nanosecond
-	maxCount = 1 << 20
-	maxQuota = 1_000_000_000
-	minFile  = 64 << 10 // bytes; a smaller file holds only a few records
+
+	minAnchor = time.Hour
+	minRate   = 1e-6 // one request in eleven days; the interval still fits a time.Duration
+	maxRate   = 1e9  // an interval of one nanosecond
+	maxCount  = 1 << 20
+	maxQuota  = 1_000_000_000
+	minFile   = 64 << 10 // bytes; a smaller file holds only a few records
 
 	minFolder = 1 << 20  // bytes; the largest robots.txt must fit
 	minMemory = 64 << 20 // bytes; the process takes about 20 MiB without any request
@@ -163,6 +168,12 @@ var rules = []rule{
 			first[client.Name] = i
 		}
 		return ""
+	}},
+	{[]string{"audit.anchor.file", "audit.anchor.tsa", "audit.sync", "audit.file"}, func(c Config) string {
+		if c.Audit.Anchor.File == "" && c.Audit.Anchor.TSA == "" || c.Audit.Sync != "none" && c.Audit.File != "-" {
+			return ""
+		}
+		return "an anchor is of a record that is known to be on the disk, which is never known with audit.sync: none, nor with audit.file: \"-\""
 	}},
 	half("tls.ca_cert", "tls.ca_key", "a CA", func(c Config) (string, string) { return c.TLS.CACert, c.TLS.CAKey }),
 	half("tls.ca_key", "tls.ca_cert", "a CA", func(c Config) (string, string) { return c.TLS.CAKey, c.TLS.CACert }),

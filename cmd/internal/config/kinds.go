@@ -76,6 +76,7 @@ var kinds = map[string]kind{
 	"address-or-off":  {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), write: asText},
 	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText},
 	"parent":          {what: "the address of a proxy", example: "http://proxy.example:3128", text: true, secret: true, read: textThat(emptyOr(isParent)), hint: notParent, write: asText},
+	"tsa":             {what: "the URL of a time-stamp authority", example: "https://tsa.example/tsr", text: true, read: textThat(emptyOr(isWebURL)), write: asText},
 	"redis":           {what: "the URL of a Redis server", example: "redis://:password@redis.example:6379/0", text: true, secret: true, read: textThat(emptyOr(isRedis)), hint: notRedis, write: asText},
 	"replica":         {what: "a name of 1 to 64 visible ASCII characters", example: "proxy-1", text: true, read: textThat(emptyOr(isReplica)), write: asText},
 	"pattern":         {what: "a host pattern", example: "example.com, *.example.com or *", text: true, read: textThat(isPattern), write: asText},
@@ -262,6 +263,12 @@ func notParent(s string) string {
 		return "has more behind the host than a port"
 	}
 	return ""
+}
+
+// isWebURL reports whether s is an absolute http or https URL without a password.
+func isWebURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && isHost(u.Hostname()) && u.User == nil && u.Fragment == ""
 }
 
 // hostName matches names in any script. The resolver decides which exist.

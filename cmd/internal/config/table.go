@@ -175,14 +175,23 @@ type Audit struct {
 	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"a larger file is set aside under its number, and compressed"`
 	MaxFiles     int    `key:"max_files" default:"0" check:"count-or-0" doc:"at most so many of these are kept, the oldest are deleted first; 0: no limit"`
 	OnError      string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"after a failed write everything is refused until one succeeds; or continue"`
-	Sync         string `key:"sync" default:"interval" oneof:"none interval always" doc:"none, interval or always: when the disk is waited for (fsync): never, each second, before each refusal"`
+	Sync         string `key:"sync" default:"interval" oneof:"none interval always" doc:"none, interval or always: when the disk is waited for (fsync): never, each second, before each refusal and before the end of each response"`
 	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"name, hash or drop: what stands for who asked"`
 
 	MaxAge       time.Duration `key:"max_age" default:"8760h" check:"not-negative" doc:"records are deleted when they are older; 0s: never"`
 	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" doc:"at most so much of the disk is taken by records, the oldest are deleted first; auto: half of what is free, or taken already, when the proxy starts; 0: no limit"`
 
+	Anchor Anchor `key:"anchor" doc:"proof of the audit's end, kept elsewhere (see README.md)"`
+
 	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" doc:"a robots.txt is kept so long after a decision last rested on it; 0s: for good"`
 	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"what all of these may take on the disk; those not used for longest are removed first, but none that was used within a day: if that is not enough, new hosts are refused"`
+}
+
+// Anchor is where anchors of the audit go by themselves.
+type Anchor struct {
+	Every time.Duration `key:"every" default:"24h" check:"anchor" doc:"how often one is written, of the last record that is on the disk"`
+	File  string        `key:"file" default:"" doc:"file to which each anchor is appended, a line each; it belongs where who can change the audit cannot change it"`
+	TSA   string        `key:"tsa" default:"" kind:"tsa" doc:"http:// or https:// URL of a time-stamp authority (RFC 3161) that signs each anchor; the tokens are in state_dir/timestamps"`
 }
 
 // Store is what a fleet of replicas shares.

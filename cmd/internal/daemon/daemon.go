@@ -52,6 +52,7 @@ type Daemon struct {
 	memory        *memory.Budget
 	auditDir      string // the audit, its snapshots and its key
 	auditFile     string
+	savedEnd      uint64        // seq of the line that saveAuditEnd has saved last
 	autoTotal     int64         // what audit.max_total_size: auto means, in bytes; 0: nobody has needed it yet
 	feed          *live.Feed    // nil without admin
 	metrics       *prom.Metrics // nil without admin
@@ -180,9 +181,10 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 	})
 	g.Go(func() error { return d.evidence.Run(background) })
 	g.Go(func() error { return d.snapshots.Run(background) })
+	g.Go(func() error { return d.runAnchors(background) })
 	if d.store != nil {
 		g.Go(func() error { return d.store.Run(background) })
-		g.Go(func() error { return saveClocks(background, d.store, d.Pacer) })
+		g.Go(func() error { return d.saveState(background) })
 	}
 	if d.fleet != nil {
 		g.Go(func() error { return d.runFleet(sharing) })
@@ -217,8 +219,8 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 	return g.Wait()
 }
 
-// close closes what New has made. The audit is last, since it is the evidence.
-func (d *Daemon) close() error {
+// close closes what New has made. The store is last, since it remembers the end of the audit.
+func (d *Daemon) close() (err error) {
 	for _, l := range []net.Listener{d.listener, d.adminListener} {
 		if l != nil {
 			l.Close() // returns an error if Run has closed it
@@ -230,13 +232,16 @@ func (d *Daemon) close() error {
 	if d.fleet != nil {
 		d.fleet.Close() // nobody can be told of an error
 	}
+	if d.evidence != nil {
+		err = d.evidence.Close()
+	}
 	if d.store != nil {
+		if d.evidence != nil {
+			d.saveAuditEnd()
+		}
 		d.store.Close()
 	}
-	if d.evidence == nil {
-		return nil
-	}
-	return d.evidence.Close()
+	return err
 }
 
 // Addr returns the proxy's address as host:port.
@@ -259,6 +264,7 @@ func (d *Daemon) openAudit(f *generation) (err error) {
 	o := f.audit
 	o.Snapshots = d.snapshots
 	d.auditFile = o.File
+	o.Known = d.knownEnd(o.File)
 	d.evidence, err = audit.Open(o)
 	return err
 }
@@ -463,6 +469,9 @@ func (d *Daemon) openAdmin() (err error) {
 
 // warnings returns what the operator should see to before it stops requests.
 func (d *Daemon) warnings() (all []string) {
+	if found := d.evidence.Tampered(); found != "" {
+		all = append(all, "the audit is not as the proxy left it: "+found)
+	}
 	if w := d.evidence.Stats().Space.Warning(); w != "" {
 		all = append(all, w)
 	}

@@ -18,7 +18,7 @@ import (
 
 const (
 	healthTimeout = 2 * time.Second
-	maxHealthLine = 4 << 10 // bytes of the response that are read
+	maxHealthText = 4 << 10 // bytes of the response that are read
 )
 
 func HealthCommand() *cobra.Command {
@@ -42,8 +42,8 @@ is 0 when it is well, else 1.`,
 					return errors.New("health: admin.listen is off (name an address with --admin)")
 				}
 			}
-			line, err := Health(cmd.Context(), admin)
-			if line != "" {
+			lines, err := Health(cmd.Context(), admin)
+			for _, line := range lines {
 				fmt.Fprintln(cmd.OutOrStdout(), humanize.Escape(line))
 			}
 			return err
@@ -54,13 +54,14 @@ is 0 when it is well, else 1.`,
 	return cmd
 }
 
-// Health returns the first line of the proxy's response, and an error unless the proxy is healthy.
-func Health(ctx context.Context, admin string) (line string, err error) {
+// Health returns the lines of the proxy's response, of which those after the first are warnings, and an error
+// unless the proxy is healthy.
+func Health(ctx context.Context, admin string) (lines []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/healthz", nil)
 	if err != nil {
-		return "", fmt.Errorf("health: %w", err)
+		return nil, fmt.Errorf("health: %w", err)
 	}
 	// Not http.DefaultClient: the environment's proxy may be the one whose health is asked.
 	client := http.Client{
@@ -72,15 +73,14 @@ func Health(ctx context.Context, admin string) (line string, err error) {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which is named already
 		}
-		return "", fmt.Errorf("health: %w", err)
+		return nil, fmt.Errorf("health: %w", err)
 	}
 	defer resp.Body.Close()
-	body := bufio.NewScanner(io.LimitReader(resp.Body, maxHealthLine))
-	if body.Scan() {
-		line = body.Text()
+	for body := bufio.NewScanner(io.LimitReader(resp.Body, maxHealthText)); body.Scan(); {
+		lines = append(lines, body.Text())
 	}
 	if resp.StatusCode != http.StatusOK {
-		return line, fmt.Errorf("health: %s answers %s", admin, resp.Status)
+		return lines, fmt.Errorf("health: %s answers %s", admin, resp.Status)
 	}
-	return line, nil
+	return lines, nil
 }

@@ -16,7 +16,8 @@ func TestHealth(t *testing.T) {
 		status, exit     int
 		wantOut, wantErr string
 	}{
-		{"well", "ok\nmore\n", 200, 0, "ok\n", ""},
+		{"well", "ok\n", 200, 0, "ok\n", ""},
+		{"well, with a warning", "ok\nwarning: little space\n", 200, 0, "ok\nwarning: little space\n", ""},
 		{"not well", "the audit cannot be written\n", 503, 1, "the audit cannot be written\n", "503"},
 		{"a redirect is no answer", "", 302, 1, "", "302"},
 		{"another server's escapes", "\x1b[2Jok", 200, 0, `\x1b[2Jok` + "\n", ""},

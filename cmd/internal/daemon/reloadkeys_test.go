@@ -194,6 +194,9 @@ var reloadable = map[string]reloadCase{
 	"audit.on_error":          keyAlone("audit.on_error", "refuse", "continue", inForce(func(f *generation) any { return f.audit.Continue }), "false", "true"),
 	"audit.sync":              keyAlone("audit.sync", "none", "always", inForce(func(f *generation) any { return fmt.Sprint(f.audit.Sync, f.snapshots.NoSync) }), "1 true", "2 false"),
 	"audit.clients":           keyAlone("audit.clients", "name", "drop", refused("client"), "127.0.0.1", "<nil>"),
+	"audit.anchor.every":      keyAlone("audit.anchor", item{"every": "1h"}, item{"every": "2h"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.Every }), "1h0m0s", "2h0m0s"),
+	"audit.anchor.file":       keyAlone("audit.anchor", item{"file": "a"}, item{"file": "b"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.File }), "a", "b"),
+	"audit.anchor.tsa":        keyAlone("audit.anchor", item{"tsa": "http://127.0.0.1:9/a"}, item{"tsa": "http://127.0.0.1:9/b"}, inForce(func(f *generation) any { return f.Cfg.Audit.Anchor.TSA }), "http://127.0.0.1:9/a", "http://127.0.0.1:9/b"),
 	"audit.snapshot_max_age":  keyAlone("audit.snapshot_max_age", "1h", "2h", inForce(func(f *generation) any { return f.snapshots.MaxAge }), "1h0m0s", "2h0m0s"),
 	"audit.snapshot_max_size": keyAlone("audit.snapshot_max_size", "1MiB", "2MiB", inForce(func(f *generation) any { return f.snapshots.MaxSize }), "1048576", "2097152"),
 

@@ -10,6 +10,7 @@ import (
 	"robotsproxy/cmd/internal/bolt"
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/pace"
 	"robotsproxy/robots/cache"
 )
@@ -61,9 +62,9 @@ func newRobotsStore(store *bolt.Store, f fleet) cache.Store {
 	return f.Robots(own)
 }
 
-// saveClocks saves the pacer's state that has changed until ctx ends, when no request is sent any more, and
-// then all of it.
-func saveClocks(ctx context.Context, store *bolt.Store, p *pace.Pacer) error {
+// saveState saves the pacer's state that has changed, and the end of the audit, until ctx ends, when no
+// request is sent any more, and then all of the pacer's state.
+func (d *Daemon) saveState(ctx context.Context) error {
 	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
 	var since time.Time
@@ -71,11 +72,35 @@ func saveClocks(ctx context.Context, store *bolt.Store, p *pace.Pacer) error {
 		select {
 		case <-tick.C:
 			now := time.Now()
-			store.SaveClocks(p.Clocks(now, since))
+			d.store.SaveClocks(d.Pacer.Clocks(now, since))
 			since = now
+			d.saveAuditEnd()
 		case <-ctx.Done():
-			store.SaveClocks(p.Clocks(time.Now(), time.Time{}))
+			d.store.SaveClocks(d.Pacer.Clocks(time.Now(), time.Time{}))
 			return nil
 		}
 	}
+}
+
+// saveAuditEnd saves which line of the audit the disk has, if it is another one than before.
+func (d *Daemon) saveAuditEnd() {
+	end := d.evidence.OnDisk()
+	if end.Seq == d.savedEnd {
+		return
+	}
+	d.savedEnd = end.Seq
+	d.store.SaveAuditEnd(bolt.AuditEnd{File: AbsolutePath(d.auditFile), Seq: end.Seq, Hash: end.Hash})
+}
+
+// knownEnd returns the last line that the disk had when the previous process ended; the zero Link if that is
+// unknown, or if that process wrote another audit.
+func (d *Daemon) knownEnd(file string) trail.Link {
+	if d.store == nil {
+		return trail.Link{}
+	}
+	end := d.store.AuditEnd()
+	if end.File != AbsolutePath(file) {
+		return trail.Link{}
+	}
+	return trail.Link{Seq: end.Seq, Hash: end.Hash}
 }

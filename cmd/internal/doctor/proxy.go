@@ -152,11 +152,15 @@ func checkHealth(ctx context.Context, d *doctor) cli.Diagnosis {
 	case !d.reachable:
 		return cli.Skip("the proxy does not answer")
 	default:
-		line, err := daemon.Health(ctx, at)
-		if err != nil {
-			return cli.Fail("the proxy's log says more", "%v", strings.TrimPrefix(fmt.Sprint(err, ": ", line), "health: "))
+		lines, err := daemon.Health(ctx, at)
+		text := strings.Join(lines, "\n")
+		switch {
+		case err != nil:
+			return cli.Fail("the proxy's log says more", "%v", strings.TrimPrefix(fmt.Sprint(err, ": ", text), "health: "))
+		case len(lines) > 1:
+			return cli.Warn("the proxy's log says more", "http://%s/healthz: %s", at, text)
 		}
-		return cli.OK("http://%s/healthz: %s", at, line)
+		return cli.OK("http://%s/healthz: %s", at, text)
 	}
 }
 

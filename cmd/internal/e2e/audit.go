@@ -79,7 +79,7 @@ var members = strings.Fields(`time id replica client method url host user_agent 
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error v seq prev hash`)
 
 // fetchMembers is the closed set for lines about robots.txt fetches.
-var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 status bytes duration_ms error v seq prev hash`)
+var fetchMembers = strings.Fields(`time kind replica url host hops user_agent agent outcome sha256 fetched status bytes duration_ms error v seq prev hash`)
 
 // eventMembers is the closed set for lines about the file.
 var eventMembers = strings.Fields(`time kind event replica detail file octets sha256 count reasons clients client first_seq last_seq v seq prev hash`)

@@ -16,6 +16,7 @@ import (
 	"unicode/utf16"
 
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots/fetch"
 )
 
@@ -52,7 +53,7 @@ func fetchOf(a *fetch.Result, now time.Time) Fetch {
 		f.Headers = *a.Headers
 	}
 	if a.Err != nil {
-		f.Error = cut(a.Err.Error())
+		f.Error = cut(humanize.Error(a.Err))
 	}
 	return f
 }

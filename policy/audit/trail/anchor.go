@@ -17,6 +17,14 @@ type Anchor struct {
 	Hash string // the first hex digits of the hash, at least 32
 }
 
+// Anchor returns the Anchor of the line; the zero Anchor for the zero Link.
+func (l Link) Anchor() Anchor {
+	if l.Seq == 0 {
+		return Anchor{}
+	}
+	return Anchor{Seq: l.Seq, Hash: l.Hash.String()[:anchorDigits]}
+}
+
 func (a Anchor) String() string { return strconv.FormatUint(a.Seq, 10) + ":" + a.Hash }
 
 var errAnchor = errors.New("no anchor, which is the number of a line, a colon, and the first 32 hex digits of its hash, or more of them")
@@ -32,7 +40,7 @@ func ParseAnchor(s string) (Anchor, error) {
 	return Anchor{Seq: seq, Hash: digits}, nil
 }
 
-// matches reports whether the anchor is of a line with this hash.
-func (a Anchor) matches(h Hash) bool {
+// Matches reports whether the anchor is of a line with this hash.
+func (a Anchor) Matches(h Hash) bool {
 	return len(a.Hash) >= anchorDigits && strings.HasPrefix(h.String(), a.Hash)
 }

@@ -16,6 +16,8 @@ const KindRobots = "robots"
 const (
 	EventCounted = "counted" // refusals were counted instead of recorded
 	EventPruned  = "pruned"  // the writer removed old segments
+	EventCut     = "cut"     // lines that the disk had were missing at the end when the writer started; the next line has the seq after theirs
+	EventChanged = "changed" // a line that the disk had was another one, or did not have its hash, when the writer started
 )
 
 // An Entry is the content of a line, about a request or about what its Kind says. Its strings
@@ -69,8 +71,9 @@ type Entry struct {
 	Version    int     `json:"v"` // see VersionMember; 0: an earlier version
 	Seq        uint64  `json:"seq"`
 
-	Hops    []string `json:"hops"`    // URLs to which the fetch of robots.txt was redirected
-	Outcome string   `json:"outcome"` // a cache.FetchOutcome
+	Fetched time.Time `json:"fetched"` // when the fetch of robots.txt ended; zero: an earlier version wrote the line
+	Hops    []string  `json:"hops"`    // URLs to which the fetch of robots.txt was redirected
+	Outcome string    `json:"outcome"` // a cache.FetchOutcome
 
 	Event     string           `json:"event"`   // torn, unchained, replaced, lost or one of the constants; "": not an event
 	Detail    string           `json:"detail"`  // the event in a sentence
@@ -81,8 +84,8 @@ type Entry struct {
 	Reasons   map[string]int64 `json:"reasons"` // number of counted refusals for each reason
 	Clients   int              `json:"clients"` // number of clients that were refused; if it is 1, Client names it
 
-	FirstSeq uint64 `json:"first_seq"` // first line in the removed segments
-	LastSeq  uint64 `json:"last_seq"`  // last line in the removed segments
+	FirstSeq uint64 `json:"first_seq"` // first line that was removed, cut off or changed
+	LastSeq  uint64 `json:"last_seq"`  // last line that was removed, cut off or changed
 }
 
 // Read parses a line. It does not check the hash chain.

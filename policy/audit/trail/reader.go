@@ -28,6 +28,7 @@ type Line struct {
 // and segments be rotated, compressed and removed meanwhile. It is for one goroutine.
 type Reader struct {
 	path     string  // of the active segment; "": there is only src
+	name     string  // path, or the name of src
 	src      *source // the segment that is read; nil: the next one has to be opened
 	in       *bufio.Reader
 	finished uint64 // segments whose FirstSeq is at most this have been read
@@ -42,7 +43,7 @@ type Reader struct {
 }
 
 func newReader(path string) *Reader {
-	return &Reader{path: path, in: bufio.NewReaderSize(nil, MaxLine+1)}
+	return &Reader{path: path, name: path, in: bufio.NewReaderSize(nil, MaxLine+1)}
 }
 
 // Open returns a Reader for the trail that is written to path.
@@ -126,6 +127,7 @@ func openSegment(segment Segment) (*Reader, error) {
 // NewReader returns a Reader for a trail in one stream, whose lines name it as their file.
 func NewReader(name string, in io.Reader) *Reader {
 	r := newReader("")
+	r.name = name
 	r.in.Reset(in)
 	r.src = &source{Segment: Segment{Path: name}, in: r.in, closer: io.NopCloser(nil)}
 	return r

@@ -101,27 +101,55 @@ var ErrNoChain = errors.New("no line of a trail stands at its end")
 
 // LastLink returns the Link of the last whole line of a trail in a file of size bytes, and
 // the offset of the end of this line. What follows the line is not a line of a trail.
-// If the line was changed, the Link has the values that the line states.
+// If the error is ErrChanged, the Link has the values that the line states.
 func LastLink(f io.ReaderAt, size int64) (l Link, end int64, err error) {
 	for line, err := range Backward(f, size, MaxLine) {
 		if err != nil {
 			return Link{}, 0, err
 		}
 		if l, err := ReadLink(line.Text); err == nil || errors.Is(err, ErrChanged) {
-			return l, line.End, nil
+			return l, line.End, err
 		}
 	}
 	return Link{}, 0, ErrNoChain
 }
 
+// FindLink returns the Link of the line seq in the trail that is written to path. The error is
+// ErrNoRecord if no line of the segment that should have it states this seq, or ErrChanged as in
+// ReadLink.
+func FindLink(path string, seq uint64) (Link, error) {
+	segments, err := Segments(path)
+	if err != nil {
+		return Link{}, err
+	}
+	for _, segment := range slices.Backward(segments) {
+		if segment.FirstSeq > seq {
+			continue
+		}
+		for line, err := range wholeLines(segment) {
+			if err != nil {
+				return Link{}, err
+			}
+			if l, _, ok := splitLink(line.Text); ok && l.Seq == seq {
+				return ReadLink(line.Text)
+			}
+		}
+		if segment.FirstSeq > 0 {
+			break
+		}
+	}
+	return Link{}, ErrNoRecord
+}
+
 // LastSegmentLink returns the Link of the last line in the full segments of the trail that
 // is written to path, and the zero Link if there are none. It skips what is not a line of a
-// trail.
+// trail. If the error is ErrChanged, the Link has the values that the line states.
 func LastSegmentLink(path string) (last Link, err error) {
 	segments, err := Segments(path)
 	if err != nil {
 		return Link{}, err
 	}
+	var changed error // of the last line
 	for _, segment := range slices.Backward(segments) {
 		if segment.FirstSeq == 0 {
 			continue
@@ -130,12 +158,12 @@ func LastSegmentLink(path string) (last Link, err error) {
 			if err != nil {
 				return Link{}, err
 			}
-			if l, err := ReadLink(line.Text); err == nil || errors.Is(err, ErrChanged) {
-				last = l
+			if l, lerr := ReadLink(line.Text); lerr == nil || errors.Is(lerr, ErrChanged) {
+				last, changed = l, lerr
 			}
 		}
 		if last.Seq > 0 {
-			return last, nil
+			return last, changed
 		}
 	}
 	return Link{}, nil

@@ -25,19 +25,17 @@ type Result struct {
 	Pruned       bool      // an event says that the writer removed the lines before the first one
 }
 
-// VerifyOptions are requirements that Verify adds to those of the chain. The zero value adds none.
+// VerifyOptions are requirements that Verify adds to those of the chain, and a receiver of its
+// lines. The zero value adds none.
 type VerifyOptions struct {
-	From  uint64 // lines from this seq on must be there, earlier ones may be missing; 0: see Verify
+	From  uint64 // the line of this seq must be there, and earlier lines are not judged; 0: see Verify
 	Since Anchor // the anchor's line must be there, or the first line must follow it; the zero Anchor requires nothing
+
+	Each func(line []byte, l Link) // is called for each correct line, valid until it returns; nil: nothing is
 }
 
 // Anchor returns the Anchor of the last line, or the zero Anchor if there is no line.
-func (r *Result) Anchor() Anchor {
-	if r.Lines == 0 {
-		return Anchor{}
-	}
-	return Anchor{Seq: r.Last.Seq, Hash: r.Last.Hash.String()[:anchorDigits]}
-}
+func (r *Result) Anchor() Anchor { return r.Last.Anchor() }
 
 // A Fault is a place where a trail is not as it was written.
 type Fault struct {
@@ -63,7 +61,8 @@ func (f *Fault) Error() string {
 // Verify is called. It compares each line with its hash and with the line before it, and the
 // trail with the options. Lines that are gone from the beginning are missing, unless an event
 // says that the writer removed them, or the first line is of an earlier version, which wrote no
-// such events. The error is a [*Fault] for the first fault, after which Verify reads only as
+// such events. An [EventChanged] is a fault, since the chain of a trail that was written anew has
+// none. The error is a [*Fault] for the first fault, after which Verify reads only as
 // much as it needs to describe it, or an error of reading.
 func Verify(r *Reader, o VerifyOptions) (Result, error) {
 	v := verifier{r: r, opts: o}
@@ -123,6 +122,8 @@ func (v *verifier) lines() (Result, error) {
 		switch {
 		case err == io.EOF:
 			return v.end()
+		case v.isEarlier(line, err):
+			continue
 		case errors.Is(err, ErrRemoved):
 			v.Result, v.missingStart = Result{Removed: true}, nil
 			continue
@@ -137,6 +138,15 @@ func (v *verifier) lines() (Result, error) {
 			return v.Result, err
 		}
 	}
+}
+
+// isEarlier reports whether a line stands before the line opts.From.
+func (v *verifier) isEarlier(line Line, err error) bool {
+	if v.Lines > 0 || v.opts.From == 0 || err != nil && !errors.Is(err, ErrTorn) && !errors.Is(err, ErrTooLong) {
+		return false
+	}
+	l, _, ok := splitLink(line.Text)
+	return !ok || l.Seq < v.opts.From
 }
 
 // fault returns a Fault of a line. If seq is 0, since the line states none, the Fault has the expected seq.
@@ -164,11 +174,10 @@ func (v *verifier) line(line Line) error {
 	if err != nil {
 		return err
 	}
-	if l.Seq == v.opts.Since.Seq && !v.opts.Since.matches(l.Hash) {
+	if l.Seq == v.opts.Since.Seq && !v.opts.Since.Matches(l.Hash) {
 		return v.fault(line, l.Seq, "anchor", "this is another line than the anchor's: its hash begins with %s", l.Hash.String()[:anchorDigits])
 	}
-	v.count(line, l)
-	return nil
+	return v.count(line, l)
 }
 
 // first checks the first line of the trail.
@@ -178,8 +187,8 @@ func (v *verifier) first(line Line, l Link) error {
 	case l.Seq < begins || l.Seq == 1 && l.Prev == Hash{}:
 	case l.Seq == 1:
 		return v.fault(line, 1, "unlinked", "the first line names one before it")
-	case begins > 0 && l.Seq > begins:
-		return v.missing(line, l, begins)
+	case begins > 0 && l.Seq > max(begins, v.opts.From):
+		return v.fault(line, l.Seq, "missing", "%s before it", seqRange(begins, l.Seq-1))
 	}
 	if from := max(1, v.opts.From); l.Seq > from && (v.opts.From > 0 || versionOf(line.Text) > 0) {
 		if v.Removed = v.Removed || v.r.oldestRemoved(); !v.Removed { // else the event may be in a line that is not read
@@ -190,7 +199,7 @@ func (v *verifier) first(line Line, l Link) error {
 	case since == 0 || l.Seq <= since:
 	case l.Seq > since+1:
 		return v.fault(line, l.Seq, "anchor", "the trail begins here by now, and lacks %s that would lead here from the anchor", seqRange(since+1, l.Seq-1))
-	case !v.opts.Since.matches(l.Prev):
+	case !v.opts.Since.Matches(l.Prev):
 		return v.fault(line, l.Seq, "anchor", "the line does not follow the anchor's: its prev begins with %s", l.Prev.String()[:anchorDigits])
 	}
 	return nil
@@ -218,22 +227,22 @@ func (v *verifier) next(line Line, l Link) error {
 	if l.Seq >= v.First {
 		kind, detail = "repeated", "it stands behind seq %d once more"
 	}
-	place := v.fault(line, l.Seq, kind, detail, v.Last.Seq) // before find overwrites line.Text
+	noticed := ""                                                     // by the proxy
+	if e, err := Read(line.Text); err == nil && e.Event == EventCut { // before find overwrites line.Text
+		noticed = ", as the proxy noticed when it started"
+	}
+	place := v.fault(line, l.Seq, kind, detail, v.Last.Seq)
 	later, err := v.find(want)
 	found := err == nil
 	switch {
 	case l.Seq > want && found:
 		place.Kind, place.Detail = "reordered", fmt.Sprintf("seq %d should stand here, and stands at %s:%d", want, later.File, later.Number)
 	case l.Seq > want:
-		return v.missing(line, l, want)
+		return v.fault(line, l.Seq, "missing", "%s before it%s", seqRange(want, l.Seq-1), noticed)
 	case l.Seq == 1 && l.Prev == Hash{} && !found:
 		place.Kind, place.Detail = "anew", fmt.Sprintf("another chain begins behind seq %d", v.Last.Seq)
 	}
 	return place
-}
-
-func (v *verifier) missing(line Line, l Link, from uint64) error {
-	return v.fault(line, l.Seq, "missing", "%s before it", seqRange(from, l.Seq-1))
 }
 
 // seqRange describes a range of lines.
@@ -265,18 +274,28 @@ func (v *verifier) find(seq uint64) (Line, error) {
 var eventName = []byte(`"event":"`)
 
 // count adds a correct line to the result.
-func (v *verifier) count(line Line, l Link) {
+func (v *verifier) count(line Line, l Link) error {
 	if line.File != v.lastPlace.File || line.Number == 1 {
 		v.Files++
 	}
 	v.Lines++
+	if v.opts.Each != nil {
+		v.opts.Each(line.Text, l)
+	}
 	v.Last, v.lastPlace = l, Line{File: line.File, Number: line.Number}
 	clear(v.lastHead[copy(v.lastHead[:], line.Text):])
-	if bytes.Contains(line.Text, eventName) {
-		if e, err := Read(line.Text); err == nil && e.Event != "" {
-			v.event(e)
-		}
+	if !bytes.Contains(line.Text, eventName) {
+		return nil
 	}
+	e, err := Read(line.Text)
+	if err != nil || e.Event == "" {
+		return nil
+	}
+	v.event(e)
+	if e.Event == EventChanged && v.Lines > 1 {
+		return v.fault(line, l.Seq, "changed", "the proxy noticed when it started that seq %d was not as it had written it", e.FirstSeq)
+	}
+	return nil
 }
 
 func (v *verifier) event(e Entry) {
@@ -311,9 +330,11 @@ func (v *verifier) end() (Result, error) {
 	switch {
 	case v.missingStart != nil:
 		return v.Result, v.missingStart
+	case v.Lines == 0 && v.opts.From > 0:
+		return v.Result, &Fault{File: v.r.name, Seq: v.opts.From, Kind: "missing", Detail: "there is no line of this seq or a later one"}
 	case since == 0:
 	case v.Lines == 0:
-		return v.Result, v.fault(Line{File: v.r.path}, 0, "anchor", "there is no line, and the anchor's is seq %d: the end was cut off", since)
+		return v.Result, v.fault(Line{File: v.r.name}, 0, "anchor", "there is no line, and the anchor's is seq %d: the end was cut off", since)
 	case v.Last.Seq < since:
 		return v.Result, v.fault(v.lastPlace, v.Last.Seq, "anchor", "this is the last line, and the anchor's is seq %d: the end was cut off", since)
 	}

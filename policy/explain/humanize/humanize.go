@@ -106,6 +106,18 @@ func Duration[D ~int64](of D) string {
 	}
 }
 
+// plainErrors replaces Go's own words for ended contexts and connections.
+var plainErrors = strings.NewReplacer(
+	"context deadline exceeded", "timed out",
+	"i/o timeout", "timed out",
+	"context canceled", "canceled",
+	"unexpected EOF", "the connection was closed before the end",
+	": EOF", ": the connection was closed",
+)
+
+// Error writes an error of a request or a fetch.
+func Error(err error) string { return plainErrors.Replace(err.Error()) }
+
 func units(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
 	whole := fmt.Sprintf("%s %s", Number(int64(d/large)), largeName)
 	if rest := d % large / small; rest > 0 && d/large < 10 {

@@ -1,6 +1,11 @@
 package humanize
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +48,21 @@ func TestDuration(t *testing.T) {
 	} {
 		if got := Duration(in); got != want {
 			t.Errorf("%v: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestError(t *testing.T) {
+	for err, want := range map[error]string{
+		fmt.Errorf("tls handshake: %w", context.DeadlineExceeded): "tls handshake: timed out",
+		fmt.Errorf("dial tcp: %w", os.ErrDeadlineExceeded):        "dial tcp: timed out",
+		fmt.Errorf("read body: %w", io.ErrUnexpectedEOF):          "read body: the connection was closed before the end",
+		fmt.Errorf("no answer from the origin: %w", io.EOF):       "no answer from the origin: the connection was closed",
+		fmt.Errorf("lookup a.test: %w", context.Canceled):         "lookup a.test: canceled",
+		errors.New("connect: connection refused"):                 "connect: connection refused",
+	} {
+		if got := Error(err); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
 }

@@ -21,7 +21,8 @@ import (
 )
 
 // Every refusal that a client has read is in the file, whatever becomes of the
-// proxy; the chain goes on with the next one.
+// proxy; the chain goes on with the next one. With audit.sync: always, so is every
+// other response that a client has read to its end.
 func TestKillLosesNoRefusal(t *testing.T) {
 	t.Parallel()
 	o := e2e.NewOrigin(t, "killed", e2e.Forbidding)
@@ -42,7 +43,12 @@ func TestKillLosesNoRefusal(t *testing.T) {
 				recorded := map[string]bool{}
 				all := wholeTrail(t, p.Audit)
 				for _, r := range all {
-					recorded[r.ID] = true
+					recorded[r.ID], recorded[r.URL] = true, true
+				}
+				for _, url := range seen.allowed {
+					if sync == "always" && !recorded[url] {
+						t.Errorf("life %d: %s was answered and is not recorded", life, url)
+					}
 				}
 				for _, id := range seen.ids() {
 					if !recorded[id] {
@@ -60,8 +66,9 @@ func TestKillLosesNoRefusal(t *testing.T) {
 
 // load is what clients have seen of a proxy that is asked by many.
 type load struct {
-	mu      sync.Mutex // guards refused
-	refused []string
+	mu      sync.Mutex // guards refused and allowed
+	refused []string   // IDs
+	allowed []string   // URLs
 
 	cancel context.CancelFunc
 	all    sync.WaitGroup
@@ -89,10 +96,7 @@ func underLoad(t *testing.T, p *e2e.Proxy, o *e2e.Origin, refusals int) *load {
 		l.all.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				if n%4 == 0 { // some are allowed
-					if resp, err := c.Get(o.URL("http", "/yes")); err == nil {
-						io.Copy(io.Discard, resp.Body)
-						resp.Body.Close()
-					}
+					l.get(c, o.URL("http", fmt.Sprintf("/yes?life=%p&client=%d&request=%d", l, n, i)))
 				}
 				id, err := e2e.RefusedID(c, o.URL([]string{"http", "https"}[n%2], fmt.Sprintf("/no/%d/%d", n, i)))
 				if err != nil {
@@ -108,6 +112,20 @@ func underLoad(t *testing.T, p *e2e.Proxy, o *e2e.Origin, refusals int) *load {
 	}
 	testkit.Within(t, "refusals are answered", enough)
 	return l
+}
+
+// get gets an allowed URL.
+func (l *load) get(c *http.Client, url string) {
+	resp, err := c.Get(url)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err == nil {
+		l.mu.Lock()
+		l.allowed = append(l.allowed, url)
+		l.mu.Unlock()
+	}
 }
 
 // wholeTrail reads the audit of a proxy that has ended, with the files that were set

@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/audit/tsa"
+)
+
+const (
+	anchorLook  = time.Second      // how often the daemon looks whether an anchor is due
+	anchorRetry = 10 * time.Minute // from a failure to the next attempt
+	tsaTimeout  = time.Minute      // for the response of the time-stamp authority
+)
+
+// An anchorWriter writes anchors of the audit to one place.
+type anchorWriter struct {
+	place   string    // a file or a URL
+	last    time.Time // when the newest anchor was written there
+	retry   time.Time // before this time nothing is tried, since the last attempt failed; zero: it did not fail
+	lastSeq uint64    // of the line whose anchor was written last
+}
+
+// runAnchors writes anchors to audit.anchor.file, and gets time-stamps from audit.anchor.tsa, until
+// ctx ends.
+func (d *Daemon) runAnchors(ctx context.Context) error {
+	tick := time.NewTicker(anchorLook)
+	defer tick.Stop()
+	var toFile, stamped anchorWriter
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		o := d.Active.Load().Cfg.Audit.Anchor
+		d.writeAnchor(&toFile, o.File, o.Every, func() string { return o.File }, func(a trail.Anchor) error { return appendAnchor(o.File, a) })
+		d.writeAnchor(&stamped, o.TSA, o.Every, d.newestStamp, func(a trail.Anchor) error { return d.stamp(ctx, o.TSA, a) })
+	}
+}
+
+// writeAnchor writes the anchor of the last line that the disk has to place, unless that is "", if
+// the newest one there is older than every. newest returns the path of a file that was written with it.
+func (d *Daemon) writeAnchor(w *anchorWriter, place string, every time.Duration, newest func() string, write func(trail.Anchor) error) {
+	if place == "" {
+		return
+	}
+	if place != w.place {
+		*w = anchorWriter{place: place}
+		if info, err := os.Stat(newest()); err == nil {
+			w.last = info.ModTime()
+		}
+	}
+	now, end := time.Now(), d.evidence.OnDisk()
+	if end.Seq == w.lastSeq || now.Before(w.last.Add(every)) || now.Before(w.retry) {
+		return
+	}
+	switch err := write(end.Anchor()); {
+	case err == nil:
+		w.last, w.lastSeq, w.retry = now, end.Seq, time.Time{}
+		d.log.Info("audit anchor written", "to", place, "anchor", end.Anchor())
+	case w.retry.IsZero():
+		d.log.Warn("audit anchor not written", "to", place, "error", err)
+		fallthrough
+	default:
+		w.retry = now.Add(anchorRetry)
+	}
+}
+
+// appendAnchor appends an anchor to a file, a line each.
+func appendAnchor(file string, a trail.Anchor) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(a.String() + "\n")
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// stamp gets a time-stamp over an anchor, and keeps it in the state directory.
+func (d *Daemon) stamp(ctx context.Context, url string, a trail.Anchor) error {
+	ctx, cancel := context.WithTimeout(ctx, tsaTimeout)
+	defer cancel()
+	response, err := tsa.Request(ctx, d.Active.Load().rules.Egress, url, a)
+	if err != nil {
+		return err
+	}
+	return tsa.Save(filepath.Join(d.auditDir, cli.StampsName), a, response)
+}
+
+// newestStamp returns the path of the newest time-stamp.
+func (d *Daemon) newestStamp() string {
+	all, err := tsa.List(filepath.Join(d.auditDir, cli.StampsName))
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	return all[len(all)-1].Path
+}

@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/fetch"
+)
+
+// TestAnchorWhenItIsDue: an anchor is written once a period, if there are new lines, and again some
+// time after a failure. A restart does not shorten the period.
+func TestAnchorWhenItIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "audit.jsonl")
+		d := &Daemon{log: slog.New(slog.DiscardHandler)}
+		addLine := func() {
+			var err error
+			if d.evidence, err = audit.Open(audit.Options{File: file, Log: d.log}); err != nil {
+				t.Fatal(err)
+			}
+			err = d.evidence.WriteFetch(fetch.Report{Hops: []string{"http://a.test/robots.txt"}, Result: &fetch.Result{Fetched: time.Now()}})
+			if err = errors.Join(err, d.evidence.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		anchors := filepath.Join(t.TempDir(), "anchors")
+		var w anchorWriter
+		var fault error
+		written := func(place string) (seq uint64) {
+			d.writeAnchor(&w, place, time.Hour, func() string { return anchors }, func(a trail.Anchor) error {
+				seq = a.Seq
+				return fault
+			})
+			return seq
+		}
+		want := func(when string, got, want uint64) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s: the anchor of seq %d was written, want %d (0: none)", when, got, want)
+			}
+		}
+		addLine()
+		want("no place", written(""), 0)
+		want("at first", written("a"), 1)
+		time.Sleep(2 * time.Hour)
+		want("without a new line", written("a"), 0)
+		addLine()
+		want("with a new line", written("a"), 2)
+		addLine()
+		time.Sleep(59 * time.Minute)
+		want("too soon", written("a"), 0)
+		time.Sleep(time.Minute)
+		fault = errors.New("away")
+		want("after an hour", written("a"), 3)
+		fault = nil
+		want("right after a failure", written("a"), 0)
+		time.Sleep(anchorRetry)
+		want("some time after a failure", written("a"), 3)
+
+		addLine()
+		if err := os.WriteFile(anchors, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(anchors, time.Now(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		w = anchorWriter{}
+		want("after a restart", written("a"), 0)
+		time.Sleep(time.Hour)
+		want("an hour after the newest anchor", written("a"), 4)
+		want("at another place", written("b"), 4)
+	})
+}

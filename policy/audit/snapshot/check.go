@@ -1,0 +1,161 @@
+package snapshot
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/cache"
+	"robotsproxy/robots/fetch"
+)
+
+// maxFaults bounds CheckResult.Faults.
+const maxFaults = 20
+
+// A Check compares a directory of snapshots with the trail whose decisions rest on them. It
+// needs about 100 bytes of memory for each fetch in the trail. Make one with NewCheck; it is for
+// one goroutine.
+type Check struct {
+	seed    maphash.Seed
+	files   map[[sha256.Size]byte]uint64 // by their hash: seq of the first record that rests on the bytes
+	fetches map[int64][]fetchLine        // by the time when they ended, in ns
+}
+
+// A fetchLine is what a line of kind [trail.KindRobots] says about a fetch.
+type fetchLine struct {
+	seq       uint64
+	result    uint64 // hash of the status, the redirects, the SHA-256, the number of bytes and the outcome
+	url       uint64 // hash of the URL without its query
+	userAgent uint64 // hash
+}
+
+// NewCheck returns a Check.
+func NewCheck() *Check {
+	return &Check{maphash.MakeSeed(), map[[sha256.Size]byte]uint64{}, map[int64][]fetchLine{}}
+}
+
+var (
+	robotsKind = []byte(`,"kind":"` + trail.KindRobots + `"`)
+	shaName    = []byte(`"robots_sha256":"`)
+)
+
+// Add adds a line of the trail, which was verified.
+func (c *Check) Add(line []byte, l trail.Link) {
+	if at := bytes.Index(line, shaName); at >= 0 { // in a string, its quotes would be escaped
+		var sum [sha256.Size]byte
+		digits := line[at+len(shaName):]
+		if len(digits) < hexHashLen {
+			return
+		}
+		if _, err := hex.Decode(sum[:], digits[:hexHashLen]); err == nil && c.files[sum] == 0 {
+			c.files[sum] = l.Seq
+		}
+		return
+	}
+	if !bytes.Contains(line[:min(len(line), 100)], robotsKind) {
+		return
+	}
+	e, err := trail.Read(line)
+	if err != nil || e.Fetched.IsZero() {
+		return
+	}
+	url := e.URL
+	if len(e.Hops) > 0 {
+		url = e.Hops[len(e.Hops)-1]
+	}
+	ended := e.Fetched.UnixNano()
+	c.fetches[ended] = append(c.fetches[ended], c.fetchLine(l.Seq, e.Status, len(e.Hops), e.SHA256, e.Bytes, cache.FetchOutcome(e.Outcome), url, e.UserAgent))
+}
+
+func (c *Check) fetchLine(seq uint64, status, redirects int, sha string, size int64, outcome cache.FetchOutcome, url, userAgent string) fetchLine {
+	sum := func(s string) uint64 { return maphash.String(c.seed, s) }
+	if outcome != cache.FetchedRules && outcome != cache.FetchedNoFile {
+		outcome = cache.FetchedUnreachable // the index does not tell failures from one another
+	}
+	url, _, _ = strings.Cut(url, "?") // lines of the trail may lack the query
+	return fetchLine{seq, sum(fmt.Sprint(status, redirects, sha, size, outcome)), sum(url), sum(userAgent)}
+}
+
+// A CheckResult says what Check.Compare has found.
+type CheckResult struct {
+	Files   int     // whose bytes have the hash that records rest on
+	Missing int     // hashes that records rest on without a file: it was removed
+	Fetches int     // lines of the index that say what the trail says
+	Unknown int     // lines of the index about fetches that are not in the trail
+	Faults  []error // the first files and lines that are not as they were written
+	More    int     // further ones
+}
+
+func (r *CheckResult) fault(format string, args ...any) {
+	if len(r.Faults) == maxFaults {
+		r.More++
+		return
+	}
+	r.Faults = append(r.Faults, fmt.Errorf(format, args...))
+}
+
+// Compare compares what was added with the files in dir. The error is of reading.
+func (c *Check) Compare(dir string) (r CheckResult, err error) {
+	for _, sum := range slices.SortedFunc(maps.Keys(c.files), func(a, b [sha256.Size]byte) int { return cmp.Compare(c.files[a], c.files[b]) }) {
+		sha := hex.EncodeToString(sum[:])
+		_, err := Read(dir, sha)
+		switch {
+		case err == nil:
+			r.Files++
+		case errors.Is(err, fs.ErrNotExist):
+			r.Missing++
+		case errors.Is(err, ErrDamaged):
+			r.fault("%s: changed: its bytes have another SHA-256 than its name, which the record seq %d rests on", filepath.Join(dir, sha[:2], sha[2:]), c.files[sum])
+		default:
+			return r, err
+		}
+	}
+	for f, err := range Index(dir, "") {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return r, nil
+		case err != nil:
+			return r, err
+		}
+		c.compareFetch(&r, &f, dir)
+	}
+	return r, nil
+}
+
+// compareFetch compares a line of the index with the lines of the trail about fetches that ended
+// at the same time.
+func (c *Check) compareFetch(r *CheckResult, f *Fetch, dir string) {
+	lines := c.fetches[f.Fetched.UnixNano()]
+	if len(lines) == 0 {
+		r.Unknown++
+		return
+	}
+	outcome := cache.FetchedUnreachable
+	if f.Error == "" {
+		outcome = cache.FetchOutcomeOf(&fetch.Result{Status: f.Status, BadRedirect: f.BadRedirect, RedirectDisallowed: f.RedirectDisallowed})
+	}
+	got := c.fetchLine(0, f.Status, f.Redirects, f.SHA256, int64(f.Bytes), outcome, f.URL, f.UserAgent)
+	for _, line := range lines {
+		if line.result == got.result && (line.url == got.url || !isPlain(f.URL)) && (line.userAgent == got.userAgent || !isPlain(f.UserAgent)) {
+			r.Fetches++
+			return
+		}
+	}
+	r.fault("%s: changed: the fetch that ended at %s is another one than in the record seq %d", indexPath(dir, f.Saved), f.Fetched.Format(time.RFC3339Nano), lines[0].seq)
+}
+
+// isPlain reports whether a string stands in a line of a trail as it is, neither escaped nor cut.
+func isPlain(s string) bool {
+	return len(s) < trail.MaxText && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}

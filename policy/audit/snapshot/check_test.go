@@ -1,0 +1,126 @@
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/robots/fetch"
+)
+
+// TestCheck: a file or a line of the index that somebody has edited is a fault, and one that was
+// removed is counted.
+func TestCheck(t *testing.T) {
+	edit := func(old, new string) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			path := indexPath(dir, time.Now())
+			text, err := os.ReadFile(path)
+			if err == nil && !bytes.Contains(text, []byte(old)) {
+				err = fmt.Errorf("no %s in %s", old, text)
+			}
+			if err == nil {
+				err = os.WriteFile(path, bytes.Replace(text, []byte(old), []byte(new), 1), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const anotherFetch = "changed: the fetch that ended at 2026-11-21T10:00:"
+	for _, c := range []struct {
+		name   string
+		change func(t *testing.T, dir string)
+		want   CheckResult // without Faults
+		fault  string      // "": there is none
+	}{
+		{"unchanged", func(*testing.T, string) {}, CheckResult{Files: 1, Fetches: 3}, ""},
+		{"an edited file", func(t *testing.T, dir string) {
+			if err := os.WriteFile(gzipPath(dir, hashed(text)), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, CheckResult{Fetches: 3}, hashed(text)[2:] + ": changed: its bytes have another SHA-256 than its name, which the record seq 2 rests on"},
+		{"a removed file", func(t *testing.T, dir string) { os.Remove(gzipPath(dir, hashed(text))) }, CheckResult{Missing: 1, Fetches: 3}, ""},
+		{"a removed index", func(t *testing.T, dir string) { os.RemoveAll(filepath.Join(dir, indexName)) }, CheckResult{Files: 1}, ""},
+		{"a removed directory", func(t *testing.T, dir string) { os.RemoveAll(dir) }, CheckResult{Missing: 1}, ""},
+		{"an edited status", edit(`"status":200`, `"status":404`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z is another one than in the record seq 1"},
+		{"an edited hash", edit(`"sha256":"`+hashed(text)[:4], `"sha256":"0000`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z"},
+		{"an edited URL", edit(`http://a.test/`, `http://b.test/`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z"},
+		{"an edited User-Agent", edit(`FooBot`, `BarBot`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z"},
+		{"a redirect that is said to lead nowhere", edit(`"redirects":1`, `"lost":true`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "03Z"},
+		{"a failure that is said to be none", edit(`,"error":"refused"`, ``), CheckResult{Files: 1, Fetches: 3}, ""}, // no connection either way
+		{"an edited time", edit(`10:00:01Z`, `10:00:09Z`), CheckResult{Files: 1, Fetches: 2, Unknown: 1}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := open(t, Options{})
+			found := answer("a.test", text, 1)
+			found.UserAgent = "FooBot/1.0 (+http://foo.test/)"
+			failed := &fetch.Result{URL: "http://b.test/robots.txt", Err: errors.New("refused"), Fetched: found.Fetched.Add(time.Second)}
+			moved := &fetch.Result{URL: "http://c.test/é?x=1", Status: 404, Redirects: 1, Connected: true, Fetched: found.Fetched.Add(2 * time.Second)}
+			keep(t, s, found, failed, moved)
+			file := filepath.Join(t.TempDir(), "audit.jsonl")
+			record(t, file, fetch.Report{Hops: []string{found.URL}, Result: found})
+			appendLine(t, file, `{"time":"2026-11-21T10:00:05.000000000Z","id":"a-1","robots_sha256":"`+found.SHA256+`"`)
+			record(t, file, fetch.Report{Hops: []string{failed.URL}, Result: failed}, fetch.Report{Hops: []string{"http://c.test/robots.txt", moved.URL}, Result: moved})
+
+			c.change(t, s.o.Dir)
+			check := NewCheck()
+			r, err := trail.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if _, err := trail.Verify(r, trail.VerifyOptions{Each: check.Add}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := check.Compare(s.o.Dir)
+			faults := got.Faults
+			got.Faults = nil
+			if err != nil || fmt.Sprint(got) != fmt.Sprint(c.want) || len(faults) != min(1, len(c.fault)) || len(faults) == 1 && !strings.Contains(faults[0].Error(), c.fault) {
+				t.Errorf("%+v, %v, %v; want %+v, %q", got, faults, err, c.want, c.fault)
+			}
+		})
+	}
+}
+
+// record writes lines about fetches to the audit in a file.
+func record(t *testing.T, file string, reports ...fetch.Report) {
+	t.Helper()
+	l, err := audit.Open(audit.Options{File: file, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reports {
+		r.Began = r.Result.Fetched.Add(-time.Second)
+		if err := l.WriteFetch(r); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// appendLine appends a line that begins with the members in text to the audit in a file.
+func appendLine(t *testing.T, file, text string) {
+	t.Helper()
+	was, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, _, err := trail.LastLink(bytes.NewReader(was), int64(len(was)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _ := trail.AppendLink(append([]byte(text), trail.VersionMember...), 0, last.Seq+1, last.Hash)
+	if err := os.WriteFile(file, append(was, line...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
