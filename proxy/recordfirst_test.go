@@ -17,7 +17,6 @@ import (
 
 // A slowSink writes a record of an allowed request only after a while, or fails to.
 type slowSink struct {
-	records
 	written atomic.Int64
 	fail    atomic.Bool
 }

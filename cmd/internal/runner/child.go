@@ -69,6 +69,8 @@ func startError(name string, err error) error {
 type childResult struct {
 	status      int  // its own, or 128 plus the number of the signal that ended it
 	interrupted bool // a signal ended it or asked it to end
+
+	unseen os.Signal // key of the terminal that ended it, which this process has not received yet; nil: there is none
 }
 
 // runChild starts cmd, forwards caught signals to it, and waits for its end. It calls interrupted
@@ -87,6 +89,9 @@ func runChild(cmd *exec.Cmd, caught <-chan os.Signal, interrupted func()) (end c
 				return childResult{}, fmt.Errorf("wait for %q: %w", cmd.Args[0], err)
 			}
 			end.status = statusOf(cmd.ProcessState)
+			if by := syscall.Signal(end.status - cli.ExitSignal); !end.interrupted && by > 0 && fromTerminal(by) {
+				end.unseen = by
+			}
 			end.interrupted = end.interrupted || cmd.ProcessState.ExitCode() < 0
 			return end, nil
 		case s := <-caught:

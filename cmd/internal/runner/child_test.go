@@ -25,7 +25,7 @@ func TestRunChildStatus(t *testing.T) {
 		{"128+n for SIGKILL", "kill -KILL $$", 137},
 	} {
 		got, err := runChild(exec.Command("/bin/sh", "-c", c.script), nil, nil)
-		if want := (childResult{c.want, c.want > cli.ExitSignal}); got != want || err != nil {
+		if want := (childResult{status: c.want, interrupted: c.want > cli.ExitSignal}); got != want || err != nil {
 			t.Errorf("%s: %+v, %v; want %+v", c.name, got, err, want)
 		}
 	}

@@ -118,7 +118,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	end, err := runWithProxy(h, dir, child, caught, wipe)
 	unwatch()
 	stop()
-	if failed := waitForDaemon(served, caught, forceStopNow); failed != nil {
+	if failed := waitForDaemon(served, caught, end.unseen, forceStopNow); failed != nil {
 		cli.Report(cmd.ErrOrStderr(), fmt.Errorf("the proxy has not ended well: %w", failed))
 	}
 	if err != nil {
@@ -146,16 +146,23 @@ func runWithProxy(h *daemon.Daemon, dir string, child *exec.Cmd, caught <-chan o
 }
 
 // waitForDaemon waits until the daemon has finished its last requests. A termination signal makes
-// it stop at once: the child has exited, so signals are for this process now.
-func waitForDaemon(served <-chan error, caught <-chan os.Signal, forceStopNow func()) error {
+// it stop at once: the child has exited, so signals are for this process now. unseen is a signal
+// that was also for the child.
+func waitForDaemon(served <-chan error, caught <-chan os.Signal, unseen os.Signal, forceStopNow func()) error {
 	for len(caught) > 0 {
-		<-caught // arrived while the child ran
+		if <-caught == unseen { // arrived while the child ran
+			unseen = nil
+		}
 	}
 	for {
 		select {
 		case err := <-served:
 			return err
 		case s := <-caught:
+			if s == unseen {
+				unseen = nil
+				continue
+			}
 			if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP {
 				forceStopNow()
 				return errors.Join(errors.New("cut short by a signal"), <-served)

@@ -23,17 +23,16 @@ func notAlone(t *testing.T, all []pace.Store) {
 
 func gaps(t *testing.T, all []pace.Store) {
 	const gap = 20 * time.Millisecond
-	began := time.Now()
 	var last pace.Reservation
 	for i := range 60 {
 		slot := reserved(t, all[i%len(all)], strict(gap))
 		if d := slot.At.Sub(last.Until); i > 0 && d < gap-slack {
 			t.Errorf("slot %d begins %v after the end of the one before, want %v", i, d, gap)
 		}
+		if d := min(slot.At.Sub(last.Until), time.Until(slot.At)); d > gap+tardy { // a store that answers late makes slots longer
+			t.Errorf("slot %d begins %v after the end of the one before, want %v", i, d, gap)
+		}
 		last = slot
-	}
-	if d, most := last.At.Sub(began), 60*(gap+gap/2); d > most+tardy {
-		t.Errorf("the last slot is in %v, want %v at the most", d, most)
 	}
 }
 

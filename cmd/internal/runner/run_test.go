@@ -1,0 +1,42 @@
+package runner
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+)
+
+// TestWaitForDaemonKnowsTheChildsSignal: a ^C that has ended the child, and that this process
+// receives only then, does not cut the proxy short. The next one does.
+func TestWaitForDaemonKnowsTheChildsSignal(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		unseen os.Signal
+		sent   int // SIGINTs after the child's end
+		cut    bool
+	}{
+		{"none", nil, 0, false},
+		{"one", nil, 1, true},
+		{"the child's", syscall.SIGINT, 1, false},
+		{"the child's and another", syscall.SIGINT, 2, true},
+		{"another than the child's", syscall.SIGQUIT, 1, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				served, caught, cut := make(chan error, 1), make(chan os.Signal, 16), false
+				done := make(chan error, 1)
+				go func() { done <- waitForDaemon(served, caught, c.unseen, func() { cut = true }) }()
+				synctest.Wait()
+				for range c.sent {
+					caught <- syscall.SIGINT
+				}
+				synctest.Wait()
+				served <- nil
+				if err := <-done; cut != c.cut || (err != nil) != c.cut {
+					t.Errorf("cut short: %v, %v; want %v", cut, err, c.cut)
+				}
+			})
+		})
+	}
+}
