@@ -29,6 +29,7 @@ type problem struct {
 	RetryAfter int    `json:"retry_after_s,omitempty"`
 	Advice     string `json:"what_to_do,omitempty"`
 	ID         string `json:"id"`
+	cause      string // of the failure of robots.txt
 }
 
 // newProblem returns the problem of an answer and of the explanation of a decision. ownAgent reports
@@ -37,7 +38,7 @@ func newProblem(a answer, e explain.Explanation, ownAgent bool, id string) probl
 	e.Reason = cmp.Or(a.reason, e.Reason)
 	return problem{
 		Title: http.StatusText(a.status), Status: a.status, Detail: cmp.Or(a.detail, e.Sentence()),
-		Explanation: e.ForClient(), Advice: cmp.Or(a.advice, e.Advice(ownAgent)), ID: id,
+		Explanation: e.ForClient(), Advice: cmp.Or(a.advice, e.Advice(ownAgent)), ID: id, cause: e.Cause(),
 	}
 }
 
@@ -65,6 +66,8 @@ func proxyStatus(a answer, p problem) string {
 	switch {
 	case a.reason == policy.ReasonOrigin: // what kind of failure it was
 		details += ": " + a.detail
+	case p.cause != "":
+		details += ": " + p.cause
 	case p.Entry != "":
 		details += ": " + p.EntryReason
 	case p.Rule != "":

@@ -1,6 +1,7 @@
 package robots
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -32,12 +33,22 @@ type Remark struct {
 	Source string // the part of the line that is parsed: text of a stranger
 }
 
+// IsHTML reports whether a robots.txt begins as an HTML page does. Servers often send one instead
+// of the status 404; its lines are no rules.
+func IsHTML(text []byte) bool {
+	text = bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\ufeff")), " \t\r\n")
+	return len(text) > 1 && text[0] == '<' && (text[1] == '!' || text[1] == '?' || 'a' <= text[1]|0x20 && text[1]|0x20 <= 'z')
+}
+
 // Lint returns what is probably wrong with a robots.txt as a dialect reads it, in the order of
 // the lines, at most [MaxRemarks] remarks. In a hostile file it stops looking for rules that
 // never win.
 func Lint(text []byte, d Dialect) []Remark {
 	l := linter{dialect: d}
 	source, last := string(text[:min(len(text), MaxBytes)]), 0
+	if IsHTML(text) {
+		l.remark(1, NotRead, "this is an HTML page, not a robots.txt")
+	}
 	for number, line := range lines(source) {
 		l.checkLine(number, line)
 		last = number

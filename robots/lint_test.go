@@ -18,7 +18,7 @@ var lintCases = []struct {
 }{
 	{"nothing", "standard", "# hello\n\nUser-agent: *\nDisallow:\nDisallow: /a\nAllow: /a/b\nCrawl-delay: 2\nSitemap: https://a.example/s\n", nil},
 	{"an empty file", "standard", "", nil},
-	{"HTML", "standard", "<html>\n<p>a: b</p>\n", []string{"1 not-read", "2 not-read"}},
+	{"HTML", "standard", "<html>\n<p>a: b</p>\n", []string{"1 not-read", "1 not-read", "2 not-read"}},
 	{"an unknown field", "standard", "User-agent: *\nNoindex: /a\n", []string{"2 not-read"}},
 	{"a misspelt field", "standard", "Useragent: *\nDissallow: /a\n", []string{"1 misspelt", "2 misspelt"}},
 	{"a misspelt field that does not count", "rfc9309", "User-agent: *\nDissallow: /a\n", []string{"2 not-read"}},
@@ -46,6 +46,7 @@ var lintCases = []struct {
 	{"NUL", "standard", "User-agent: *\nDisallow: /a\x00b\n", []string{"2 not-read"}},
 	{"the same rule many times", "standard", "User-agent: *\n" + strings.Repeat("Disallow: /a\n", 3), []string{"3 never-wins", "4 never-wins"}},
 	{"an index page", "google", "User-agent: *\nDisallow: /\nAllow: /a/index.html\n", nil},
+	{"an HTML page", "standard", "\ufeff\n<!DOCTYPE html>\n", []string{"1 not-read", "2 not-read"}},
 	{"a long line", "standard", "User-agent: *\nDisallow: /" + strings.Repeat("a", 16700) + "\n", []string{"2 too-long"}},
 	{"a long file", "standard", "User-agent: *\nDisallow: /\n" + strings.Repeat("#\n", robots.MaxBytes/2), []string{"255990 too-long"}},
 }
@@ -76,6 +77,17 @@ func TestLint(t *testing.T) {
 		got := robots.Lint([]byte("User-agent: *\nDisallow: /a\n"+strings.Repeat(line, 5000)), robots.Standard())
 		if len(got) != robots.MaxRemarks || got[0].Line != 3 || got[len(got)-1].Line != robots.MaxRemarks+2 {
 			t.Errorf("%q: %d remarks about one file, from line %d to %d", line, len(got), got[0].Line, got[len(got)-1].Line)
+		}
+	}
+}
+
+func TestIsHTML(t *testing.T) {
+	for text, want := range map[string]bool{
+		"<!DOCTYPE html>": true, "\ufeff \n<html>": true, "<?xml": true, "<p": true,
+		"": false, "<": false, "< 1": false, "# <html>": false, "User-agent: *": false,
+	} {
+		if got := robots.IsHTML([]byte(text)); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}
 }

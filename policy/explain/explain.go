@@ -11,6 +11,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"robotsproxy/policy"
@@ -57,6 +58,7 @@ type Fetch struct {
 	Redirects int
 	Lost      bool // the redirects lead to no file
 	Barred    bool // a redirect leads to a URL that the robots.txt there disallows
+	HTML      bool // the file is an HTML page without a rule
 	Error     string
 }
 
@@ -76,12 +78,17 @@ func Of(d *policy.Decision) Explanation {
 	if a := d.Ruling.Result; a != nil {
 		e.Dialect, e.RobotsURL, e.RobotsAgent, e.SHA256 = d.Dialect, a.URL, a.UserAgent, a.SHA256
 		e.Fetched, e.Stale = d.Ruling.Fetched().UTC(), d.Ruling.Stale
-		e.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.RedirectDisallowed}
+		e.Fetch = &Fetch{Outcome: d.Ruling.Outcome, Status: a.Status, Redirects: a.Redirects, Lost: a.BadRedirect, Barred: a.RedirectDisallowed, HTML: IsHTML(&d.Ruling)}
 		if a.Err != nil {
 			e.Fetch.Error = humanize.Error(a.Err)
 		}
 	}
 	return e
+}
+
+// IsHTML reports whether what the site has as its robots.txt is an HTML page, in which there is no rule.
+func IsHTML(r *cache.Ruling) bool {
+	return r.Outcome == cache.Rules && r.File.Rules() == 0 && r.Result != nil && robots.IsHTML(r.Result.Body)
 }
 
 // OfRuling explains what the robots.txt of an origin, read in a dialect, means for requests that no
@@ -188,11 +195,17 @@ func (e *Explanation) Sentence() string {
 			said = "The site's robots.txt disallows the whole site for this client"
 		}
 	case policy.ReasonNoRule:
-		if e.Group == "" {
+		if e.Fetch != nil && e.Fetch.HTML {
+			said = "What the site sends as its robots.txt is an HTML page without a rule: everything is allowed"
+		} else if e.Group == "" {
 			said = "No group of the site's robots.txt applies to this client"
 		}
 	case policy.ReasonNoFile:
 		said = e.noFile()
+	case policy.ReasonUnreachable:
+		if cause := e.Cause(); cause != "" {
+			said = "The site was reached but gave no usable robots.txt (" + cause + "), so no URL of the site may be fetched (RFC 9309 2.3.1.4)"
+		}
 	case policy.ReasonIdentity:
 		switch e.Error {
 		case policy.ErrNoToken.Error():
@@ -205,6 +218,19 @@ func (e *Explanation) Sentence() string {
 		return humanize.Brief(string(e.Reason))
 	}
 	return said + "."
+}
+
+// Cause says what was wrong with the site's response to the request for robots.txt, if that made the
+// site unreachable; "" otherwise. It is printable.
+func (e *Explanation) Cause() string {
+	if e.Reason != policy.ReasonUnreachable {
+		return ""
+	}
+	text := e.Error
+	if after, ok := strings.CutPrefix(text, "fetch "); ok { // the URL is known
+		_, text, _ = strings.Cut(after, ": ")
+	}
+	return humanize.Prose(text)
 }
 
 // noFile says why there are no rules.
@@ -329,6 +355,8 @@ func (e *Explanation) outcome() string {
 		text = fmt.Sprintf("status %d: %s", f.Status, text)
 	}
 	switch {
+	case f.HTML:
+		text += ": none, since the file is an HTML page"
 	case f.Lost:
 		text += ": the redirects lead nowhere"
 	case f.Barred:

@@ -173,7 +173,7 @@ func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
 		}
 	}
 	if o.ruling.Outcome == cache.Rules {
-		add("Size", fmt.Sprintf("%s, %s", humanize.Bytes(o.Bytes), humanize.Count(o.Rules, "rule")))
+		add("Size", fmt.Sprintf("%s, %s", humanize.Bytes(o.Bytes), rulesText(o)))
 	}
 	add("Age", timeAgo(now, o.Fetched))
 	add("Fetched anew", nextFetchText(now, o.Expires))

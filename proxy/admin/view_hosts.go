@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots/cache"
 )
@@ -120,6 +121,14 @@ func (v *hostListView) paginate(from, total int) {
 	}
 }
 
+// rulesText says how many rules a robots.txt has.
+func rulesText(o *originState) string {
+	if explain.IsHTML(&o.ruling) {
+		return "no rule: an HTML page"
+	}
+	return humanize.Count(o.Rules, "rule")
+}
+
 func newHostRow(h *hostState, now time.Time) hostRow {
 	r := hostRow{
 		Host: clipPrintable(h.Host, maxCell), Href: hostHref(h.Host), State: paceBadge(h.Pace, now),
@@ -138,7 +147,7 @@ func newHostRow(h *hostState, now time.Time) hostRow {
 			file.Note += ", port " + port
 		}
 		if o.ruling.Outcome == cache.Rules {
-			file.Note += ", " + humanize.Count(o.Rules, "rule")
+			file.Note += ", " + rulesText(&o)
 		}
 		if age := timeAgo(now, o.Fetched); age != "" {
 			file.Note += ", " + age

@@ -126,7 +126,7 @@ func New(o Options) (*Client, error) {
 	o.HeaderTimeout, o.IdleTimeout = cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second)
 	c := &Client{
 		connector: connector{
-			dialer: dialer{guard: g, resolver: resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second)},
+			dialer: dialer{guard: g, resolver: resolver, server: o.Resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second)},
 			tls: &tls.Config{
 				RootCAs:            o.Roots,
 				MinVersion:         tls.VersionTLS12,

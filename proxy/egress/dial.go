@@ -36,6 +36,7 @@ type dialer struct {
 	ctx      context.Context // ends when the Client is closed; nil: a zero Client
 	guard    guard
 	resolver *net.Resolver
+	server   string        // Options.Resolver
 	timeout  time.Duration // for resolution and TCP connection together
 	bindings *bindings     // nil: any address of a host may be dialled
 }
@@ -144,6 +145,11 @@ func (d *dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 		return []netip.Addr{addr}, nil // guard.check has checked it, and guard.control will
 	}
 	all, err := d.resolver.LookupNetIP(ctx, "ip", host)
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && d.server != "" {
+		named := *dns
+		named.Server = d.server // else it is the first of the system's
+		return nil, &named
+	}
 	if err != nil {
 		return nil, err
 	}

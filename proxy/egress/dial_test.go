@@ -208,6 +208,10 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("Dial = %v, want a timeout", err)
 	}
+	silent.Close()
+	if _, err := d.Dial(t.Context(), "refused.test", 80); err == nil || !strings.Contains(err.Error(), "lookup refused.test on "+silent.LocalAddr().String()) {
+		t.Errorf("Dial = %v, which does not name the resolver that was asked", err)
+	}
 }
 
 // TestNoTimeLeft: an origin is not to blame for the end of a request's own time.

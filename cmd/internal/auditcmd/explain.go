@@ -19,6 +19,7 @@ import (
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/robots"
 )
 
 func auditExplainCommand() *cobra.Command {
@@ -169,6 +170,10 @@ func (r *recordExplanation) rederive(ctx context.Context, dir string) error {
 		status = r.Fetch.Status
 	}
 	r.Derived = new(rederive(ctx, e, text, status))
+	if f := r.explanation.Fetch; f != nil && e.Line == 0 && e.Group == "" && robots.IsHTML(text) {
+		f.HTML = true
+		r.Why = r.explanation.Why()
+	}
 	if r.excerpt = r.explanation.Excerpt(string(text)); r.excerpt != nil {
 		r.Lines, r.Agents = excerptLines(r.excerpt.Lines), excerptLines(r.excerpt.Agents)
 	}

@@ -79,16 +79,3 @@ func (c *stampCheck) text() string {
 	return fmt.Sprintf("%s, the newest at %s over seq %d: no line up to there was cut off or written anew since",
 		humanize.Count(c.count, "time-stamp"), day(c.at), c.newest.Seq)
 }
-
-// readRoots reads certificates.
-func readRoots(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("no certificate in %s", file)
-	}
-	return roots, nil
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/policy/audit/snapshot"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain/humanize"
@@ -81,9 +82,9 @@ allowed.`,
 		return nil
 	})
 	cmd.Flags().BoolVar(&noSnapshots, "no-snapshots", false, "do not verify the robots.txt files that the records rest on")
-	cmd.Flags().Func("tsa-ca", "`FILE` with the certificates (PEM) of the time-stamp authorities to trust", func(file string) (err error) {
-		v.tsaRoots, err = readRoots(file)
-		return err
+	cmd.Flags().Func("tsa-ca", "`FILE` with the certificates (PEM) of the time-stamp authorities to trust", func(file string) error {
+		v.tsaRoots = x509.NewCertPool()
+		return daemon.AddRoots(v.tsaRoots, file)
 	})
 	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that has to be there still")
 	return cmd

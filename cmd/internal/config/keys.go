@@ -24,11 +24,7 @@ func fields(section reflect.Value, path string) []key {
 	keys := make([]key, 0, section.NumField())
 	for f, v := range section.Fields() {
 		name := f.Tag.Get("key")
-		k := key{path: name, name: name, tag: f.Tag, value: v}
-		if path != "" {
-			k.path = path + "." + name
-		}
-		keys = append(keys, k)
+		keys = append(keys, key{path: join(path, name), name: name, tag: f.Tag, value: v})
 	}
 	return keys
 }
@@ -51,7 +47,22 @@ func leaves(section reflect.Value, path string) []key {
 	return all
 }
 
-func entryPath(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+// entryMark follows the name of a list in the path of an entry.
+const entryMark = " entry "
+
+// entryPath returns the path of an entry: "hosts entry 1:" for the first.
+func entryPath(path string, i int) string { return fmt.Sprint(path, entryMark, i+1, ":") }
+
+// join returns the path of a key in a section or an entry ("": in the file).
+func join(section, name string) string {
+	switch {
+	case section == "":
+		return name
+	case strings.HasSuffix(section, ":"):
+		return section + " " + name
+	}
+	return section + "." + name
+}
 
 // section reports whether the key holds keys rather than a value.
 func (k key) section() bool { return isSection(k.value.Type()) }

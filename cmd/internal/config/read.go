@@ -29,10 +29,10 @@ type problem struct {
 func (r *reader) problem(line int, key, text string) {
 	if key != "" {
 		r.bad[key] = true
-		if list, _, inList := strings.Cut(key, "["); inList {
+		if list, _, inList := strings.Cut(key, entryMark); inList {
 			r.bad[list] = true
 		}
-		text = key + ": " + text
+		text = strings.TrimSuffix(key, ":") + ": " + text
 	}
 	r.problems = append(r.problems, problem{line, text})
 }
@@ -184,9 +184,9 @@ func (r *reader) entries(n *yaml.Node, k key) {
 		r.section(item, path, k.value.Index(i))
 		if e, ok := k.value.Index(i).Interface().(entry); ok {
 			keys, why := e.invalid()
-			bad := slices.ContainsFunc(keys, func(key string) bool { return r.bad[path+"."+key] })
+			bad := slices.ContainsFunc(keys, func(key string) bool { return r.bad[join(path, key)] })
 			if why != "" && !bad && !r.bad[path] {
-				r.problem(item.Line, path+"."+keys[0], why)
+				r.problem(item.Line, join(path, keys[0]), why)
 			}
 		}
 	}
@@ -221,10 +221,7 @@ func (r *reader) unknown(name *yaml.Node, section string, known []key) {
 		r.problem(name.Line, section, "a key is one word, not "+shapeOf(name))
 		return
 	}
-	path := cut(printable(name.Value))
-	if section != "" {
-		path = section + "." + path
-	}
+	path := join(section, cut(printable(name.Value)))
 	why := "unknown key"
 	if meant := nearest(name.Value, known); meant != "" {
 		why += " (did you mean " + meant + "?)"

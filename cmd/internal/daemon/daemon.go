@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -132,15 +133,24 @@ func (d *Daemon) listen(cfg config.Config) (err error) {
 		network = "tcp4" // else 0.0.0.0 would also be every IPv6 address
 	}
 	if d.listener, err = net.Listen(network, cfg.Listen); err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return listenError("listen", "choose another address with --listen or with listen in the configuration", err)
 	}
 	if cfg.Admin.Listen == "" {
 		return nil
 	}
 	if d.adminListener, err = net.Listen("tcp", cfg.Admin.Listen); err != nil {
-		return fmt.Errorf("admin.listen: %w", err)
+		return listenError("admin.listen", `choose another address with admin.listen in the configuration ("": no admin listener)`, err)
 	}
 	return nil
+}
+
+// listenError explains why the proxy cannot listen on the address of a key. inUse is what to do
+// if another program listens there.
+func listenError(key, inUse string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s: %w: %s", key, err, inUse)
+	}
+	return fmt.Errorf("%s: %w", key, err)
 }
 
 // listenAddrs returns the addresses on which the daemon listens.

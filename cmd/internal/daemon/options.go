@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -246,15 +248,12 @@ func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, er
 		o.Ports = append(o.Ports, egress.PortRange(p))
 	}
 	if file := cfg.Egress.ExtraCA; file != "" {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return o, fmt.Errorf("egress.extra_ca: %w", err)
-		}
+		var err error
 		if o.Roots, err = x509.SystemCertPool(); err != nil {
 			return o, fmt.Errorf("the system's root certificates: %w", err)
 		}
-		if !o.Roots.AppendCertsFromPEM(pem) {
-			return o, fmt.Errorf("egress.extra_ca: no certificate in %s", file)
+		if err := AddRoots(o.Roots, file); err != nil {
+			return o, fmt.Errorf("egress.extra_ca: %w", err)
 		}
 	}
 	if cfg.Egress.Parent != "" {
@@ -264,6 +263,36 @@ func egressOptions(cfg config.Config, own ...netip.AddrPort) (egress.Options, er
 		}
 	}
 	return o, nil
+}
+
+// AddRoots adds all certificates in a PEM file to roots. The error names the line of a certificate
+// that cannot be read.
+func AddRoots(roots *x509.CertPool, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	added := false
+	for rest := text; ; {
+		block, after := pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		if block.Type == "CERTIFICATE" {
+			begin := len(text) - len(rest) + bytes.Index(rest, []byte("-----BEGIN"))
+			cert, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				return fmt.Errorf("%s:%d: %w", file, 1+bytes.Count(text[:begin], []byte("\n")), err)
+			}
+			roots.AddCert(cert)
+			added = true
+		}
+		rest = after
+	}
+	if !added {
+		return fmt.Errorf("%s: no certificate in it (PEM: -----BEGIN CERTIFICATE-----)", file)
+	}
+	return nil
 }
 
 // CacheOptions returns the options of the robots.txt cache under cfg, with a fetcher made from o. The Engine

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"robotsproxy/cmd/internal/castore"
@@ -72,7 +73,7 @@ func checkState(_ context.Context, d *doctor) cli.Diagnosis {
 		return cli.Fail("chmod 700 "+cli.ShellQuote(dir), "others may write to %s (mode %04o), and so replace the CA in it", dir, info.Mode().Perm())
 	}
 	if err := checkWritable(dir); err != nil {
-		return cli.Fail("run doctor as the user that runs the proxy, or make the directory that user's", "%v", err)
+		return cli.Fail(writeHint(err, "run doctor as the user that runs the proxy, or make the directory that user's"), "%v", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return cli.Warn("chmod 700 "+cli.ShellQuote(dir), "others may look into %s (mode %04o)", dir, info.Mode().Perm())
@@ -88,6 +89,14 @@ func checkWritable(dir string) error {
 	}
 	_, err = f.WriteString("probe\n")
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
+}
+
+// writeHint returns what helps against an error of checkWritable: otherwise, unless the disk is full.
+func writeHint(err error, otherwise string) string {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return "make room on the disk"
+	}
+	return otherwise
 }
 
 // auditFile returns the audit file of the daemon, "" if the audit is no regular file: opening a
@@ -121,7 +130,7 @@ func checkAudit(_ context.Context, d *doctor) cli.Diagnosis {
 		return cli.Skip("nothing is recorded yet")
 	}
 	if err := checkWritable(dir); err != nil {
-		return cli.Fail("make the directory writable for the user that runs the proxy", "%v", err)
+		return cli.Fail(writeHint(err, "make the directory writable for the user that runs the proxy"), "%v", err)
 	}
 	if f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0); err == nil {
 		f.Close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 )
 
 // A build without its repository, such as that of an image, sets these with the linker: -ldflags '-X robotsproxy/cmd/internal/version.stampedVersion=v1.2.3 -X robotsproxy/cmd/internal/version.stampedCommit=abc'.
@@ -16,6 +17,19 @@ var stampedVersion, stampedCommit string
 func Line() string {
 	info, _ := debug.ReadBuildInfo()
 	return version(info)
+}
+
+// Modules returns a line for each module that this program was built from, with its version.
+func Modules() string {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return ""
+	}
+	var text strings.Builder
+	for _, m := range info.Deps {
+		fmt.Fprintf(&text, "%s %s\n", m.Path, m.Version)
+	}
+	return text.String()
 }
 
 // Product returns the product of this program for a User-Agent header (RFC 9110 10.1.5).

@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"robotsproxy/cmd/internal/config"
+)
+
+// TestAddRoots: the error names the file, and the line of the certificate that cannot be read.
+func TestAddRoots(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	good := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	bad := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}))
+	key := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}))
+	for _, c := range []struct{ name, text, want string }{
+		{"one", good, ""},
+		{"with comments and a key", "# ours\n" + good + key + "# theirs\n" + good, ""},
+		{"empty", "", ".pem: no certificate in it"},
+		{"a key", key, ".pem: no certificate in it"},
+		{"not PEM", "hello\n", ".pem: no certificate in it"},
+		{"a broken one", bad, ".pem:1: x509: "},
+		{"a broken one behind others", "# ours\n\n" + good + "# theirs\n" + bad, ".pem:" + strconv.Itoa(4+strings.Count(good, "\n")) + ": x509: "},
+	} {
+		file := filepath.Join(t.TempDir(), "ca.pem")
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		roots := x509.NewCertPool()
+		err := AddRoots(roots, file)
+		if c.want == "" && (err != nil || roots.Equal(x509.NewCertPool())) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestListenSaysWhatToDo about a port that another program has.
+func TestListenSaysWhatToDo(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, c := range []struct{ listen, admin, want string }{
+		{taken.Addr().String(), "", "listen: "},
+		{"127.0.0.1:0", taken.Addr().String(), "admin.listen: "},
+	} {
+		d := &Daemon{}
+		err := d.listen(config.Config{Listen: c.listen, Admin: config.Admin{Listen: c.admin}})
+		d.close()
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()+": choose another address with ") {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
