@@ -58,7 +58,7 @@ func (c *httpConn) Read(b []byte) (int, error) {
 	n, err := c.preface.read(c.read, b)
 	if secure, ok := c.Conn.(*tls.Conn); ok && err != nil && !secure.ConnectionState().HandshakeComplete {
 		if c.tlsErr == nil {
-			c.h.counts.faults.Add(err)
+			c.h.counts.faults.Add("", err)
 		}
 		c.tlsErr = err
 	}

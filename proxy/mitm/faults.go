@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -73,10 +74,49 @@ func (e *noCertificateError) Unwrap() error { return e.error }
 
 // Faults counts failed handshakes with clients, of this package or of another TLS server. Any
 // number of goroutines may share one; its zero value has counted none.
-type Faults struct{ n [len(allFaults)]atomic.Uint64 } // by index in allFaults
+type Faults struct {
+	n [len(allFaults)]atomic.Uint64 // by index in allFaults
 
-// Add counts the handshake that failed with err.
-func (f *Faults) Add(err error) { f.n[slices.Index(allFaults[:], faultOf(err))].Add(1) }
+	mu    sync.Mutex       // guards hosts
+	hosts map[string]Fault // of the first maxFaultHosts hosts
+}
+
+// maxFaultHosts bounds the hosts in Faults.
+const maxFaultHosts = 100
+
+// Add counts the handshake that failed with err, for a tunnel to host ("": there is none).
+func (f *Faults) Add(host string, err error) {
+	fault := faultOf(err)
+	f.n[slices.Index(allFaults[:], fault)].Add(1)
+	if host == "" {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.hosts[host]; !known && len(f.hosts) >= maxFaultHosts {
+		return
+	}
+	if f.hosts == nil {
+		f.hosts = make(map[string]Fault)
+	}
+	if f.hosts[host] != FaultUntrusted {
+		f.hosts[host] = fault
+	}
+}
+
+// Hosts returns the hosts to which a tunnel failed with this Fault, sorted. Only the first 100
+// hosts with any Fault are known.
+func (f *Faults) Hosts(fault Fault) (all []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for host, its := range f.hosts {
+		if its == fault {
+			all = append(all, host)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
 
 // Counts returns the number of handshakes for every Fault.
 func (f *Faults) Counts() map[Fault]uint64 {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -97,5 +99,31 @@ func TestStats(t *testing.T) {
 		if n != 0 {
 			t.Errorf("%d times %s", n, fault)
 		}
+	}
+}
+
+// TestFaultHosts: a host counts once, by the certificate's rejection if there was one, and the table
+// is bounded.
+func TestFaultHosts(t *testing.T) {
+	rejection := &net.OpError{Op: "remote error", Err: tls.AlertError(48)}
+	var f Faults
+	for range 2 {
+		f.Add("b.test", io.EOF)
+		f.Add("a.test", io.EOF)
+		f.Add("b.test", rejection)
+		f.Add("b.test", io.EOF)
+		f.Add("", rejection)
+	}
+	if got := f.Hosts(FaultUntrusted); !slices.Equal(got, []string{"b.test"}) {
+		t.Errorf("rejected for %q", got)
+	}
+	if got := f.Hosts(FaultClosed); !slices.Equal(got, []string{"a.test"}) {
+		t.Errorf("closed for %q", got)
+	}
+	for i := range 2 * maxFaultHosts {
+		f.Add(fmt.Sprintf("h%d.test", i), io.EOF)
+	}
+	if n := len(f.Hosts(FaultClosed)) + len(f.Hosts(FaultUntrusted)); n != maxFaultHosts {
+		t.Errorf("%d hosts are known, want at most %d", n, maxFaultHosts)
 	}
 }

@@ -127,11 +127,17 @@ func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string) (
 	}
 	tc := tls.Server(conn, a.config)
 	if err := tc.HandshakeContext(context.WithValue(ctx, hostKey{}, host)); err != nil {
-		a.faults.Add(err)
+		a.faults.Add(host, err)
+		if faultOf(err) == FaultUntrusted { // the text of err is that of an alert, which says something else for OpenSSL
+			return nil, fmt.Errorf("tls handshake with client: it does not trust the certificate: %w", err)
+		}
 		return nil, fmt.Errorf("tls handshake with client: %w", err)
 	}
 	return tc, nil
 }
+
+// FaultHosts returns the hosts in whose tunnels a handshake failed with this Fault, as [Faults.Hosts].
+func (a *Authority) FaultHosts(fault Fault) []string { return a.faults.Hosts(fault) }
 
 // configFor returns the Config without ALPN for a client whose ALPN list has none of our protocols.
 // `curl -0` offers http/1.0 alone; crypto/tls would end the handshake with no_application_protocol

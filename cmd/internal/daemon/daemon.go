@@ -260,6 +260,13 @@ func (d *Daemon) Addr() string { return d.listener.Addr().String() }
 // CAPEM returns the certificate that clients have to trust.
 func (d *Daemon) CAPEM() []byte { return d.Active.Load().rules.Authority.CertPEM() }
 
+// Untrusted returns the hosts for which a client rejected the proxy's certificate, and those for which
+// a client closed the connection during the TLS handshake, as some do for the same reason.
+func (d *Daemon) Untrusted() (rejected, closed []string) {
+	a := d.Active.Load().rules.Authority
+	return a.FaultHosts(mitm.FaultUntrusted), a.FaultHosts(mitm.FaultClosed)
+}
+
 // token returns admin.token.
 func (d *Daemon) token() string { return d.Active.Load().Cfg.Admin.Token }
 

@@ -124,7 +124,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.Summary(), h.AuditFile(), report)
+	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.Summary(), h, report)
 	if end.status != 0 {
 		return cli.ExitError(end.status)
 	}
@@ -232,21 +232,27 @@ func (f *runFlags) checkReporting() (*runReport, error) {
 
 // printOutcome prints what happened while argv ran and writes the report. A failure does not change
 // the exit status, which is the command's.
-func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s audit.Summary, auditFile string, report *runReport) {
+func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s audit.Summary, h *daemon.Daemon, report *runReport) {
 	if end.interrupted && !f.quiet && cli.IsTerminal(w) {
 		fmt.Fprintln(w) // the terminal has shown ^C at the start of the line
+	}
+	rejected, closed := h.Untrusted()
+	if end.interrupted {
+		closed = nil // by the signal
 	}
 	switch {
 	case f.quiet:
 	case s.Allowed+s.Blocked+s.ClientLeft > 0:
-		printSummary(w, s, auditFile)
+		printSummary(w, s, h.AuditFile())
+		printUntrusted(w, argv, rejected, closed)
+	case printUntrusted(w, argv, rejected, closed):
 	default:
 		fmt.Fprintln(w, "robotsproxy: no request came through the proxy")
 		if !end.interrupted { // an interrupted command may not have sent any yet
 			printBypass(w, argv)
 		}
 	}
-	err := report.end(auditFile)
+	err := report.end(h.AuditFile())
 	switch {
 	case err != nil:
 		cli.Report(w, err)
