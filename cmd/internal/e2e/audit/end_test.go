@@ -37,9 +37,7 @@ func TestServeRemembersTheEndOfItsAudit(t *testing.T) {
 	e2e.Command(t, "audit", "verify", "-c", p.Config).Want(t, 0) // the lines alone cannot show it
 	p = p.Again(t)
 	const found = "the audit is not as the proxy left it"
-	if !strings.Contains(p.Stderr.String(), found) {
-		t.Errorf("the log says nothing: %s", p.Stderr)
-	}
+	testkit.Eventually(t, "the log says that "+found, func() bool { return strings.Contains(p.Stderr.String(), found) })
 	health := e2e.Get(t, &http.Client{Timeout: testkit.Patience}, "http://"+p.Admin+"/healthz")
 	if health.Status != http.StatusOK || !strings.Contains(string(health.Body), "warning: "+found) {
 		t.Errorf("/healthz: %d %s", health.Status, health.Body)
