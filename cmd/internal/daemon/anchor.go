@@ -38,15 +38,15 @@ func (d *Daemon) runAnchors(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		o := d.Active.Load().Cfg.Audit.Anchor
-		d.writeAnchor(&toFile, o.File, o.Every, func() string { return o.File }, func(a trail.Anchor) error { return appendAnchor(o.File, a) })
-		d.writeAnchor(&stamped, o.TSA, o.Every, d.newestStamp, func(a trail.Anchor) error { return d.stamp(ctx, o.TSA, a) })
+		o, end := d.Active.Load().Cfg.Audit.Anchor, d.evidence.OnDisk() // both places get the same anchor
+		d.writeAnchor(&toFile, end, o.File, o.Every, func() string { return o.File }, func(a trail.Anchor) error { return appendAnchor(o.File, a) })
+		d.writeAnchor(&stamped, end, o.TSA, o.Every, d.newestStamp, func(a trail.Anchor) error { return d.stamp(ctx, o.TSA, a) })
 	}
 }
 
-// writeAnchor writes the anchor of the last line that the disk has to place, unless that is "", if
-// the newest one there is older than every. newest returns the path of a file that was written with it.
-func (d *Daemon) writeAnchor(w *anchorWriter, place string, every time.Duration, newest func() string, write func(trail.Anchor) error) {
+// writeAnchor writes the anchor of end, the last line that the disk has, to place, unless that is "",
+// if the newest one there is older than every. newest returns the path of a file that was written with it.
+func (d *Daemon) writeAnchor(w *anchorWriter, end trail.Link, place string, every time.Duration, newest func() string, write func(trail.Anchor) error) {
 	if place == "" {
 		return
 	}
@@ -56,7 +56,7 @@ func (d *Daemon) writeAnchor(w *anchorWriter, place string, every time.Duration,
 			w.last = info.ModTime()
 		}
 	}
-	now, end := time.Now(), d.evidence.OnDisk()
+	now := time.Now()
 	if end.Seq == w.lastSeq || now.Before(w.last.Add(every)) || now.Before(w.retry) {
 		return
 	}

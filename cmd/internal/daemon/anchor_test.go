@@ -34,7 +34,7 @@ func TestAnchorWhenItIsDue(t *testing.T) {
 		var w anchorWriter
 		var fault error
 		written := func(place string) (seq uint64) {
-			d.writeAnchor(&w, place, time.Hour, func() string { return anchors }, func(a trail.Anchor) error {
+			d.writeAnchor(&w, d.evidence.OnDisk(), place, time.Hour, func() string { return anchors }, func(a trail.Anchor) error {
 				seq = a.Seq
 				return fault
 			})
