@@ -74,6 +74,47 @@ const (
 	ReasonInternal    Reason = "internal"    // an internal error of the proxy
 )
 
+// An Outcome is what became of a request, in the four words by which people count requests. Records
+// have the Reason, which is finer.
+type Outcome uint8
+
+// The outcomes. The zero Outcome is Failed.
+const (
+	Failed     Outcome = iota // the origin, the network, the client or the proxy failed, or the request cannot be forwarded
+	Allowed                   // the request may be sent
+	Disallowed                // robots.txt or the operator forbids the request
+	Deferred                  // the request may be sent later: its turn, its client's quota or limits did not permit it now
+)
+
+// String returns the word that people read: "allowed", "disallowed", "deferred" or "failed".
+func (o Outcome) String() string {
+	return [...]string{Failed: "failed", Allowed: "allowed", Disallowed: "disallowed", Deferred: "deferred"}[o]
+}
+
+// refusals has the Outcome of a refusal for each Reason. A Reason that is not in it, known or not, is Failed.
+var refusals = map[Reason]Outcome{
+	ReasonRule:       Disallowed,
+	ReasonCrawlDelay: Disallowed,
+	ReasonDenied:     Disallowed,
+	ReasonIdentity:   Disallowed,
+	ReasonAddress:    Disallowed,
+	ReasonPort:       Disallowed,
+	ReasonTunnel:     Disallowed,
+	ReasonAuth:       Disallowed,
+	ReasonPace:       Deferred,
+	ReasonQuota:      Deferred,
+	ReasonLimit:      Deferred,
+	ReasonShutdown:   Deferred,
+}
+
+// OutcomeOf returns what became of a request with this Verdict and Reason.
+func OutcomeOf(v Verdict, r Reason) Outcome {
+	if v == Allow {
+		return Allowed
+	}
+	return refusals[r]
+}
+
 // A Request is what an Engine decides about: a normalised target and the client's identity.
 type Request struct {
 	Client    string        // the client's name or address, as Engine.Admit returns it

@@ -69,6 +69,12 @@ type Record struct {
 // Blocked reports whether the request was decided against.
 func (r *Record) Blocked() bool { return r.Decision.Verdict != policy.Allow }
 
+// Outcome returns what became of the request, in the words by which people count; with Monitor, what
+// would have become of it.
+func (r *Record) Outcome() policy.Outcome {
+	return policy.OutcomeOf(r.Decision.Verdict, r.Decision.Reason)
+}
+
 // Refused reports whether the request was decided against and therefore not sent on.
 func (r *Record) Refused() bool { return r.Blocked() && !r.Monitor }
 
