@@ -304,7 +304,7 @@ func TestSeveralAuditsUsage(t *testing.T) {
 		"an empty name":             {[]string{"verify", a.files[0], ""}, "the value is empty"},
 		"with a run":                {[]string{"tail", "--run", "last", a.files[0]}, "name two audits"},
 		"too many":                  {append([]string{"report"}, many...), "at most 100 are read at once"},
-		"files for an ID":           {append([]string{"explain", "2-5"}, a.files...), "one ID is wanted, as a record or a refusal has it, and a --file before each file"},
+		"files for an ID":           {append([]string{"explain", "2-5"}, a.files...), "expected exactly one record ID; put --file before the name of each file"},
 		"where there is one":        {[]string{"snapshot", "--list", "--file", a.files[0], "--file", a.files[1]}, "one audit is wanted here"},
 	} {
 		if status, _, errOut := a.do(c.args...); status != 2 || !strings.Contains(errOut, c.want) {
