@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"policy/audit/trail":           {},
 	"policy/audit/tsa":             {"policy/audit/trail"},
 	"policy/audit/snapshot":        {"robots", "robots/fetch", "robots/cache", "policy", "policy/audit", "policy/audit/trail", "policy/explain/humanize"},
-	"policy/audit/report":          {"policy/audit/trail", "policy/explain", "policy/explain/humanize"},
+	"policy/audit/report":          {"policy", "policy/audit/trail", "policy/explain", "policy/explain/humanize"},
 	"policy/audit":                 {"policy", "policy/audit/trail", "policy/explain/humanize", "robots/fetch", "robots/cache"},
 	"policy/explain":               {"robots", "robots/cache", "policy", "policy/audit/trail", "policy/explain/humanize"},
 	"policy/explain/humanize":      {},
