@@ -19,9 +19,9 @@ import (
 
 const (
 	metricsPage = "../../../docs/metrics.md"
-	dashboard = "../../../docs/grafana/robotsproxy.json"
-	alerts    = "../../../docs/prometheus/alerts.yaml"
-	alertTest = "../../../docs/prometheus/alerts_test.yaml"
+	dashboard   = "../../../docs/grafana/robotsproxy.json"
+	alerts      = "../../../docs/prometheus/alerts.yaml"
+	alertTest   = "../../../docs/prometheus/alerts_test.yaml"
 )
 
 // The tables of docs/metrics.md are what is exported: name, type and labels.
