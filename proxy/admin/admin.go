@@ -46,6 +46,9 @@ func New(o Options) (*Server, error) {
 	if o.Clients == nil {
 		o.Clients = func() []string { return nil }
 	}
+	if o.Monitor == nil {
+		o.Monitor = func() bool { return false }
+	}
 	if o.Warnings == nil {
 		o.Warnings = func() []string { return nil }
 	}

@@ -336,19 +336,22 @@ func TestSeriesAndBlockers(t *testing.T) {
 		f.record("b.test", "block", "pace", "https://b.test/", "")
 		f.record("b.test", "block", "pace", "https://b.test/", "")
 		f.record("", "block", "malformed", "", "")
-		for span, step := range map[string]float64{"": 5, "?span=hour": 5, "?span=day": 120} {
+		for span, step := range map[string]float64{"": 5, "?span=hour": 5, "?span=day": 120, "?span=15min": 5} {
 			got := decode[struct {
 				Start                     time.Time
 				Step                      float64 `json:"step_s"`
 				Allowed, Blocked, Waiting []int64
+
+				Disallowed, Deferred, Failed []int64
+				NotEnforced                  []int64 `json:"not_enforced"`
 			}](t, f.do("GET", "/api/v1/series"+span, ""), 200)
-			if got.Step != step || !slices.Equal(got.Allowed, []int64{1}) || !slices.Equal(got.Blocked, []int64{4}) || len(got.Waiting) != 1 || !got.Start.Equal(time.Now()) {
+			if got.Step != step || !slices.Equal(got.Allowed, []int64{1}) || !slices.Equal(got.Blocked, []int64{4}) || !slices.Equal(got.Disallowed, []int64{0}) || !slices.Equal(got.Deferred, []int64{3}) || !slices.Equal(got.Failed, []int64{1}) || !slices.Equal(got.NotEnforced, []int64{0}) || len(got.Waiting) != 1 || !got.Start.Equal(time.Now()) {
 				t.Errorf("%s: %+v", span, got)
 			}
 		}
 		type blockers struct{ Blockers []cause }
 		got := decode[blockers](t, f.do("GET", "/api/v1/blockers?limit=1", ""), 200)
-		want := []cause{{Host: "b.test", Reason: "pace", Decision: "block", Count: 2, Last: time.Now().UTC().Format(time.RFC3339Nano)}}
+		want := []cause{{Host: "b.test", Reason: "pace", Decision: "block", Outcome: "deferred", Count: 2, Last: time.Now().UTC().Format(time.RFC3339Nano)}}
 		if diff := cmp.Diff(want, got.Blockers); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -382,8 +385,8 @@ func TestEndpointsRejectUnknownInput(t *testing.T) {
 		{"POST", "/api/v1/refetch", "{}", 400, "origin is required"},
 		{"POST", "/api/v1/purge", "", 400, "it is empty"},
 		{"POST", "/api/v1/purge", `{"origin"`, 400, "it ends before the object does"},
-		{"GET", "/api/v1/purge", "", 405, "This is asked for by POST."},
-		{"POST", "/api/v1/hosts", "", 405, "This is asked for by GET or HEAD."},
+		{"GET", "/api/v1/purge", "", 405, "Use the method POST."},
+		{"POST", "/api/v1/hosts", "", 405, "Use the method GET or HEAD."},
 		{"GET", "/api/v1/hosts/a.test?origin=junk", "", 400, "origin"},
 		{"GET", "/api/v1/hosts/a.test?origin=https://a.test:8443", "", 404, "Nothing is known of the robots.txt of https://a.test:8443"},
 		{"GET", "/api/v1/hosts/a.test?origin=https://b.test", "", 404, "as an origin of a.test"},

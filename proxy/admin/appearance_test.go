@@ -40,13 +40,14 @@ func testNarrow(t *testing.T, b *browser) {
 // fakeSeries is a script that replaces the series of a new process with a full one.
 const fakeSeries = `(() => { const real = fetch; window.fetch = async (url, ...more) => {
 	if (!String(url).startsWith('/api/v1/series')) return real(url, ...more);
-	const step = String(url).includes('day') ? 120 : 5, n = 720, allowed = [], blocked = [], waiting = [];
+	const step = String(url).includes('day') ? 120 : 5, n = 720, allowed = [], disallowed = [], deferred = [], failed = [], not_enforced = [], waiting = [];
 	for (let i = 0; i < n; i++) {
 		const wave = 1 + Math.sin(i / 60) + .5 * Math.sin(i / 17);
-		allowed.push(Math.max(0, Math.round(9 * wave + 3 * Math.sin(i * 7.7)))); blocked.push(Math.max(0, Math.round(2 * wave * Math.abs(Math.sin(i / 29)))));
+		allowed.push(Math.max(0, Math.round(9 * wave + 3 * Math.sin(i * 7.7)))); disallowed.push(Math.max(0, Math.round(2 * wave * Math.abs(Math.sin(i / 29)))));
+		deferred.push(i % 9 < 2 ? 2 : 0); failed.push(i % 31 < 3 ? 1 : 0); not_enforced.push(i < 200 ? 1 : 0);
 		waiting.push(Math.max(0, Math.round(4 * wave * Math.sin(i / 40))));
 	}
-	return new Response(JSON.stringify({start: new Date(Date.now() - n * step * 1000).toISOString(), step_s: step, allowed, blocked, waiting}));
+	return new Response(JSON.stringify({start: new Date(Date.now() - n * step * 1000).toISOString(), step_s: step, allowed, disallowed, deferred, failed, not_enforced, waiting}));
 }; })()`
 
 // A screenshotPage is a page to check, and the name of its screenshots.
@@ -57,7 +58,7 @@ type screenshotPage struct{ name, path string }
 func testListAppearance(t *testing.T, b *browser) {
 	w := newBusyProxy(t)
 	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fakeSeries})
-	for _, p := range []screenshotPage{{"overview", "/"}, {"hosts", "/hosts"}, {"decisions", "/?decision=block#decisions"}} {
+	for _, p := range []screenshotPage{{"overview", "/"}, {"hosts", "/hosts"}, {"decisions", "/?outcome=disallowed#decisions"}} {
 		b.open(t, w.url+p.path)
 		if p.name == "overview" {
 			b.waitFor(t, `document.querySelectorAll('#plot .uplot').length === 2`)

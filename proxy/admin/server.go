@@ -21,7 +21,7 @@ import (
 const requestTimeout = 10 * time.Second
 
 // Options configure a Server. All are required except Metrics, Token, PaceKey, Reload,
-// Reloads, Store, About, Clients, Warnings, Space, Version and ProxyTLS.
+// Reloads, Store, About, Clients, Monitor, Warnings, Space, Version and ProxyTLS.
 type Options struct {
 	Healthy func() error  // why the proxy is not healthy, or nil
 	Ready   func() error  // why the proxy takes no requests, or nil
@@ -37,6 +37,7 @@ type Options struct {
 	Explain func(context.Context, policy.Request) policy.Decision // decides a request without sending it
 	Query   func(policy.Request) cache.Query                      // the cache query that decides a request
 	Clients func() []string                                       // names of the configured clients; nil: none
+	Monitor func() bool                                           // reports whether decisions are only recorded (mode: monitor); nil: they are enforced
 	Reload  func(context.Context) error                           // reloads the configuration; its error has one line for each mistake; nil: the proxy cannot reload
 	// Reloads returns how many reloads succeeded and failed, the time of the last success, and
 	// the error of the last reload, one line for each mistake. Nil means that the proxy cannot
