@@ -141,6 +141,8 @@ func (s *Server) pages(mux *http.ServeMux) {
 	mux.HandleFunc("GET /hosts", s.showHosts)
 	mux.HandleFunc("GET /hosts/{host}", s.showHost)
 	mux.HandleFunc("POST /hosts/{host}", s.changeOrigin)
+	mux.HandleFunc("GET /exceptions", s.showExceptions)
+	mux.HandleFunc("GET /clients", s.showClients)
 	mux.HandleFunc("GET /explain", s.showExplain)
 	mux.HandleFunc("POST /explain", s.postExplain)
 	mux.HandleFunc("GET /about", s.showAbout)

@@ -15,11 +15,11 @@ const (
 )
 
 // filterParams are the query parameters of a filter.
-var filterParams = []string{"decision", "outcome", "reason", "host", "client", "agent", "q"}
+var filterParams = []string{"decision", "outcome", "reason", "entry", "host", "client", "agent", "q"}
 
 // A filter selects audit lines. A line matches if it has the value of every non-empty field; q
 // matches a part of one of several members. The zero filter matches all lines.
-type filter struct{ decision, outcome, reason, host, client, agent, q string }
+type filter struct{ decision, outcome, reason, entry, host, client, agent, q string }
 
 // parseFilter reads the query parameters of a filter.
 func parseFilter(params *queryParams) filter {
@@ -27,6 +27,7 @@ func parseFilter(params *queryParams) filter {
 		decision: params.oneOf("decision", "", "allow", "block"),
 		outcome:  params.oneOf("outcome", append([]string{""}, classWords()...)...),
 		reason:   params.get("reason"),
+		entry:    params.get("entry"),
 		host:     strings.ToLower(params.get("host")),
 		client:   params.get("client"),
 		agent:    strings.ToLower(params.get("agent")),
@@ -40,15 +41,15 @@ func (f *filter) matches(line []byte) bool {
 		return true
 	}
 	var l struct {
-		ID, Client, URL, Host, Agent, Decision, Reason, Rule string
-		UserAgent                                            string `json:"user_agent"`
-		Enforced                                             bool
+		ID, Client, URL, Host, Agent, Decision, Reason, Rule, Entry string
+		UserAgent                                                   string `json:"user_agent"`
+		Enforced                                                    bool
 	}
 	if json.Unmarshal(line, &l) != nil || f.outcome != "" && (l.Decision == "" || f.outcome != classOf(l.Decision, l.Reason, l.Enforced).String()) {
 		return false
 	}
 	equal := func(want, have string) bool { return want == "" || want == have }
-	return equal(f.decision, l.Decision) && equal(f.reason, l.Reason) && equal(f.host, l.Host) && equal(f.client, l.Client) &&
+	return equal(f.decision, l.Decision) && equal(f.reason, l.Reason) && equal(f.entry, l.Entry) && equal(f.host, l.Host) && equal(f.client, l.Client) &&
 		equal(f.agent, strings.ToLower(l.Agent)) && f.containsText(l.URL, l.Host, l.UserAgent, l.Agent, l.Client, l.Rule, l.ID)
 }
 

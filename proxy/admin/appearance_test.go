@@ -58,7 +58,7 @@ type screenshotPage struct{ name, path string }
 func testListAppearance(t *testing.T, b *browser) {
 	w := newBusyProxy(t)
 	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fakeSeries})
-	for _, p := range []screenshotPage{{"overview", "/"}, {"hosts", "/hosts"}, {"decisions", "/?outcome=disallowed#decisions"}} {
+	for _, p := range []screenshotPage{{"overview", "/"}, {"hosts", "/hosts"}, {"exceptions", "/exceptions"}, {"clients", "/clients"}, {"decisions", "/?outcome=disallowed#decisions"}} {
 		b.open(t, w.url+p.path)
 		if p.name == "overview" {
 			b.waitFor(t, `document.querySelectorAll('#plot .uplot').length === 2`)
@@ -113,6 +113,7 @@ func withAllStatus(t *testing.T, refused *error) func(*Options) {
 // newBusyProxy returns a testProxy with records of all kinds.
 func newBusyProxy(t *testing.T) *testProxy {
 	w := newTestProxy(t, sampleFiles, withAllStatus(t, new(error)))
+	w.configure(t)
 	w.queueRequests(t, "news.example.net", 7)
 	agents := []string{"FooBot/1.0 (+https://foo.example/bot)", "Mozilla/5.0 (compatible; GPTBot/1.1; +https://openai.com/gptbot)", "Scrapy/2.11 (+https://scrapy.org)", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"}
 	urls := []string{"https://www.example.org/", "https://www.example.org/private/notes?id=7", "https://www.example.org/search?q=robots", "https://www.example.org/search/about", "https://api.example.org/v1/items?page=2&sort=desc",

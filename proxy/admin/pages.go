@@ -39,7 +39,7 @@ func errorFlash(text string, lines ...string) *flash {
 // newFrame makes the frame of a page. section is the path of its entry in the navigation.
 func (s *Server) newFrame(title, section string) frame {
 	f := frame{Title: title, Version: s.opts.Version, HealthErrors: s.healthErrors(), ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(), Monitor: s.opts.Monitor(), SignOut: s.opts.Token() != ""}
-	f.Nav = []link{{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"}}
+	f.Nav = []link{{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Exceptions", Href: "/exceptions"}, {Name: "Clients", Href: "/clients"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"}}
 	for i := range f.Nav {
 		if f.Nav[i].Href == section {
 			f.Nav[i].Current = "page"

@@ -90,7 +90,7 @@ func newHostileProxy(t testing.TB) *testProxy {
 
 func TestUntrustedTextIsEscaped(t *testing.T) {
 	w := newHostileProxy(t)
-	pages := []string{"/", "/?span=day", "/state", "/hosts", "/hosts?sort=host", "/about", "/explain"}
+	pages := []string{"/", "/?span=day", "/state", "/hosts", "/hosts?sort=host", "/exceptions", "/clients", "/about", "/explain"}
 	for n := range uint64(len(injections) + 1) {
 		pages = append(pages, fmt.Sprintf("/decisions/%d", w.feed.Newest()-n))
 	}
@@ -100,7 +100,7 @@ func TestUntrustedTextIsEscaped(t *testing.T) {
 	for _, text := range injections {
 		if len(text) < 1000 { // a larger request head is refused
 			q := url.QueryEscape(text)
-			pages = append(pages, hostHref(text), "/?q="+q+"&host="+q+"&client="+q+"&agent="+q+"&reason="+q, "/hosts?q="+q+"&sort="+q+"&from="+q,
+			pages = append(pages, hostHref(text), "/?q="+q+"&host="+q+"&client="+q+"&agent="+q+"&reason="+q+"&entry="+q, "/hosts?q="+q+"&sort="+q+"&from="+q,
 				"/explain?url="+q+"&agent="+q+"&client="+q+"&method="+q, "/hosts/x?done="+q, "/?decision="+q, "/?span="+q)
 		}
 	}

@@ -36,6 +36,7 @@ type Options struct {
 	PaceKey func(host string) string                              // key under which the Pacer keeps a host; nil: the host itself
 	Explain func(context.Context, policy.Request) policy.Decision // decides a request without sending it
 	Query   func(policy.Request) cache.Query                      // the cache query that decides a request
+	Engine  func() *policy.Engine                                 // the active engine, whose entries of hosts and clients are shown
 	Clients func() []string                                       // names of the configured clients; nil: none
 	Monitor func() bool                                           // reports whether decisions are only recorded (mode: monitor); nil: they are enforced
 	Reload  func(context.Context) error                           // reloads the configuration; its error has one line for each mistake; nil: the proxy cannot reload
@@ -61,7 +62,7 @@ func (o *Options) missing() string {
 		is   bool
 	}{
 		{"Healthy", o.Healthy != nil}, {"Ready", o.Ready != nil}, {"Log", o.Log != nil}, {"Live", o.Live != nil},
-		{"Cache", o.Cache != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil},
+		{"Cache", o.Cache != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil}, {"Engine", o.Engine != nil},
 		{"CAPEM", o.CAPEM != nil}, {"Proxy", o.Proxy != nil},
 	} {
 		if !need.is {

@@ -29,6 +29,7 @@ type hostView struct {
 	Explain   string
 	Action    string // URL of the page's forms
 	Figures   []figure
+	Entry     []fact // the entry of hosts that applies to it; nil: none
 	Causes    []causeView
 	Origins   []originView
 }
@@ -64,6 +65,10 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusNotFound
 	}
 	v.Figures = s.hostFigures(&h, now)
+	if entry, ok := s.opts.Engine().EntryFor(name); ok {
+		row := s.newEntryRow(&entry, now)
+		v.Entry = row.facts()
+	}
 	causes := s.opts.Live.Causes(name)
 	from, _ := strconv.Atoi(r.URL.Query().Get("from"))
 	for i := range h.Origins {

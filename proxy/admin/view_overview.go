@@ -74,7 +74,7 @@ type reasonOption struct {
 // A filterView has the values of the filter's fields.
 type filterView struct {
 	Text, Host, Client, Agent string
-	Decision                  string // a parameter without a field; "": not given
+	Decision, Entry           string // parameters without a field; "": not given
 	Any                       bool
 }
 
@@ -174,7 +174,7 @@ func (s *Server) showOverview(w http.ResponseWriter, r *http.Request) {
 		f = filter{}
 		v.Flash = errorFlash("The filter is invalid: " + params.err.Error() + ".")
 	}
-	v.Filter = filterView{printable(query.Get("q")), printable(query.Get("host")), printable(query.Get("client")), printable(query.Get("agent")), f.decision, f != filter{}}
+	v.Filter = filterView{printable(query.Get("q")), printable(query.Get("host")), printable(query.Get("client")), printable(query.Get("agent")), f.decision, printable(f.entry), f != filter{}}
 	for _, c := range classOrder {
 		v.Outcomes = append(v.Outcomes, outcomeOption{option{classBadges[c].Word, c.String(), f.outcome == c.String()}, classBadges[c]})
 	}

@@ -468,6 +468,7 @@ func (d *Daemon) openAdmin() (err error) {
 		PaceKey: d.paceKey,
 		Explain: d.handler.Explain,
 		Query:   func(r policy.Request) cache.Query { return d.Active.Load().rules.Engine.Query(r) },
+		Engine:  func() *policy.Engine { return d.Active.Load().rules.Engine },
 		Clients: d.clientNames,
 		Monitor: d.monitors,
 		Reload:  d.Reload,
