@@ -63,7 +63,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: o, sessions: newSessions(),
-		streamSlots: make(slots, maxStreams), waitSlots: make(slots, maxOriginWaits), streamsDone: make(chan struct{}),
+		streamSlots: make(slots, maxStreams), waitSlots: make(slots, maxOriginWaits), reportSlots: make(slots, 1), streamsDone: make(chan struct{}),
 	}
 	s.stopStreams = sync.OnceFunc(func() { close(s.streamsDone) })
 	s.apiMux = s.newAPIMux()
@@ -119,11 +119,12 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown ends all streams and waits for other requests until ctx is done. Then it closes the
+// Shutdown ends all streams and a verification of the audit, and waits for other requests until ctx is done. Then it closes the
 // remaining connections without an error: net/http would wait several seconds for connections
 // that browsers open in advance.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stopStreams()
+	s.chain.stop()
 	err := s.http.Shutdown(ctx)
 	if ctx.Err() != nil {
 		return s.http.Close()
@@ -147,4 +148,7 @@ func (s *Server) pages(mux *http.ServeMux) {
 	mux.HandleFunc("POST /explain", s.postExplain)
 	mux.HandleFunc("GET /about", s.showAbout)
 	mux.HandleFunc("POST /reload", s.postReload)
+	mux.HandleFunc("GET /config", s.showConfig)
+	mux.HandleFunc("POST /verify", s.postVerify)
+	mux.HandleFunc("POST /report", s.postReport)
 }

@@ -87,11 +87,16 @@ func testDetailAppearance(t *testing.T, b *browser) {
 func testAboutAppearance(t *testing.T, b *browser) {
 	var refused error
 	w := newTestProxy(t, sampleFiles, withAllStatus(t, &refused))
-	b.open(t, w.url+"/about")
-	b.checkAppearance(t, "about")
+	for _, p := range []screenshotPage{{"empty", "/"}, {"about", "/about"}, {"config", "/config"}} {
+		b.open(t, w.url+p.path)
+		b.checkAppearance(t, p.name)
+	}
 	refused = errors.New("/etc/robotsproxy/config.yaml:3: pace.burst: not a number\n/etc/robotsproxy/config.yaml:17: listen: needs a restart")
 	b.open(t, w.url+"/about")
 	b.checkAppearance(t, "refused")
+	w.opts.Monitor = func() bool { return true }
+	b.open(t, w.url+"/")
+	b.checkAppearance(t, "monitor")
 	w.health = func() error { return errors.New("the audit cannot be written: no space left on device") }
 	b.open(t, w.url+"/about")
 	b.checkAppearance(t, "trouble")
@@ -103,6 +108,12 @@ func withAllStatus(t *testing.T, refused *error) func(*Options) {
 	ca, _ := testkit.NewCA(t, time.Now().Add(1000*time.Hour))
 	return func(o *Options) {
 		o.CAPEM = func() []byte { return ca }
+		e := newFakeEvidence()
+		e.anchors = []Anchor{{"/mnt/anchors/robotsproxy", time.Now().Add(-time.Hour)}}
+		e.option(o)
+		o.Config = func() []byte {
+			return []byte("mode: enforce                     # enforce or monitor\nlisten: 127.0.0.1:8080\n")
+		}
 		o.About = func() About {
 			return About{Commit: "3fc2a34f21dea0fb288abf1e8d21815b8b62114d", Started: time.Now().Add(-time.Hour), Config: "/etc/robotsproxy/config.yaml", State: "/var/lib/robotsproxy", Audit: "/var/lib/robotsproxy/audit.jsonl"}
 		}

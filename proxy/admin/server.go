@@ -21,7 +21,7 @@ import (
 const requestTimeout = 10 * time.Second
 
 // Options configure a Server. All are required except Metrics, Token, PaceKey, Reload,
-// Reloads, Store, About, Clients, Monitor, Warnings, Space, Version and ProxyTLS.
+// Reloads, Store, About, Clients, Monitor, Warnings, Evidence, Config, Space, Version and ProxyTLS.
 type Options struct {
 	Healthy func() error  // why the proxy is not healthy, or nil
 	Ready   func() error  // why the proxy takes no requests, or nil
@@ -47,6 +47,8 @@ type Options struct {
 	Store    func() Store       // state of this replica in a fleet; nil: the proxy is no replica
 	About    func() About       // nil: all unknown
 	Warnings func() []string    // what the operator should see to before it stops requests; nil: nothing
+	Evidence *Evidence          // access to the audit; nil: the audit cannot be read
+	Config   func() []byte      // the active configuration without its secrets, as YAML; nil: it is not shown
 	Space    func() audit.Space // how much of the disk the audit takes; nil: unknown
 	CAPEM    func() []byte      // the CA certificate that clients must trust
 	Proxy    net.Addr           // address on which the proxy listens
@@ -86,8 +88,10 @@ type Server struct {
 	http        http.Server
 	opts        Options
 	sessions    *sessions
-	streamSlots slots         // one slot for each open stream
-	waitSlots   slots         // one slot for each request that waits for an origin
+	streamSlots slots // one slot for each open stream
+	waitSlots   slots // one slot for each request that waits for an origin
+	reportSlots slots // one slot for each report that is made
+	chain       chainCheck
 	streamsDone chan struct{} // closed when all streams must end
 	stopStreams func()        // closes streamsDone
 	apiMux      *http.ServeMux

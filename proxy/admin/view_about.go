@@ -23,6 +23,9 @@ type aboutView struct {
 	Replica        []fact // state of the replica; nil: the proxy is no replica
 	Shared         badge  // whether it paces together with the other replicas
 	CanReload      bool
+	Audit          []fact
+	Chain          badge // what the last verification of the audit has found
+	CanVerify      bool
 	API            []apiRow
 }
 
@@ -37,6 +40,7 @@ func (s *Server) newAboutView(r *http.Request) aboutView {
 	if r := s.opts.reloadStatus(); r != nil {
 		v.Reloads, v.ReloadErrors = r.facts(now), clipErrors(r.Errors)
 	}
+	v.Audit, v.Chain, v.CanVerify = s.auditFacts(now), s.chain.badge(now), s.opts.Evidence != nil
 	if s.opts.Store != nil {
 		store := s.opts.Store()
 		v.Replica, v.Shared = store.facts(now), store.sharedBadge()
@@ -59,12 +63,7 @@ func (s *Server) aboutFacts(proxy string, now time.Time) []fact {
 		{Name: "Version", Value: printable(s.opts.Version)}, {Name: "Commit", Value: printable(a.Commit), Code: true}, {Name: "Go", Value: runtime.Version()},
 		{Name: "Started", Value: timeWithAge(now, a.Started)},
 		{Name: "Proxy address", Value: printable(proxy), Code: true}, {Name: "Mode", Value: s.modeText()}, {Name: "Dialect of robots.txt", Value: s.opts.Dialect().Name},
-		{Name: "Configuration", Value: printable(a.Config), Code: true}, {Name: "State", Value: printable(a.State), Code: true}, {Name: "Audit", Value: printable(a.Audit), Code: true},
-	}
-	space := s.opts.Space()
-	all = append(all, fact{Name: "Oldest record", Value: timeWithAge(now, space.Oldest)})
-	if space.Bytes > 0 {
-		all = append(all, fact{Name: "Audit on the disk", Value: humanize.Bytes(space.Bytes) + ", " + humanize.Bytes(space.Free) + " free"})
+		{Name: "Configuration", Value: printable(a.Config), Code: true}, {Name: "State", Value: printable(a.State), Code: true},
 	}
 	if c := s.opts.caCertificate(); c != nil {
 		all = append(all, fact{Name: "CA", Value: printable(c.Subject)}, fact{Name: "SHA-256 of the CA", Value: c.SHA256, Code: true}, fact{Name: "CA expires", Value: c.Expires})

@@ -483,6 +483,8 @@ func (d *Daemon) openAdmin() (err error) {
 		},
 		Warnings: d.warnings,
 		Space:    func() audit.Space { return d.evidence.Stats().Space },
+		Evidence: d.evidenceForAdmin(),
+		Config:   func() []byte { return d.Active.Load().Cfg.Redacted().Marshal() },
 		CAPEM:    d.CAPEM,
 		Proxy:    d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil, // a reload does not change it
 		Version: version,
