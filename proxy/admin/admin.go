@@ -87,7 +87,7 @@ func New(o Options) (*Server, error) {
 func (s *Server) handler() http.Handler {
 	from := http.NewCrossOriginProtection()
 	from.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, http.StatusForbidden, "A page of another origin may change nothing here.")
+		s.refuse(w, r, http.StatusForbidden, "Requests from pages of other origins cannot change anything.")
 	}))
 	return s.guard(from.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAPIRequest(r) {

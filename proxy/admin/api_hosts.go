@@ -147,7 +147,7 @@ func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
 	if after != "" {
 		i := slices.IndexFunc(all, func(h *hostState) bool { return h.Host == after })
 		if i < 0 {
-			writeProblem(w, http.StatusBadRequest, "The host named by after is not in the list any more: begin anew.")
+			writeProblem(w, http.StatusBadRequest, "The host in after is no longer in the list. Start again without after.")
 			return
 		}
 		all = all[i+1:]
@@ -173,12 +173,12 @@ func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 	}
 	name, err := robots.ParseHost(r.PathValue("host"))
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, "That is no host.", err.Error())
+		writeProblem(w, http.StatusBadRequest, "The host is invalid.", err.Error())
 		return
 	}
 	h, known := s.opts.host(name)
 	if !known {
-		writeProblem(w, http.StatusNotFound, fmt.Sprintf("Nothing is known of %s.", name))
+		writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy knows nothing of %s.", name))
 		return
 	}
 	if origin := params.get("origin"); origin != "" {
@@ -188,7 +188,7 @@ func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 		}
 		h.Origins = slices.DeleteFunc(h.Origins, func(s originState) bool { return s.origin != o })
 		if len(h.Origins) == 0 {
-			writeProblem(w, http.StatusNotFound, fmt.Sprintf("Nothing is known of the robots.txt of %s, as an origin of %s.", o, name))
+			writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy knows no robots.txt of %s as an origin of %s.", o, name))
 			return
 		}
 	}

@@ -199,6 +199,8 @@ func (s *Server) showOverview(w http.ResponseWriter, r *http.Request) {
 // rowsSummary says how many of the scanned lines are in the table.
 func rowsSummary(matched, scanned int, filtered bool) string {
 	switch shown := min(matched, maxRows); {
+	case scanned == 0:
+		return "None since the start"
 	case filtered:
 		return fmt.Sprintf("%s of the last %s match, %s shown", humanize.Number(matched), humanize.Number(scanned), humanize.Number(shown))
 	default:
