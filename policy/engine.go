@@ -399,7 +399,7 @@ func (e *Engine) quotasToday(now time.Time) map[string]*quota {
 		return all
 	}
 	maps.Copy(all, e.formerQuotas)
-	maps.DeleteFunc(all, func(name string, q *quota) bool { return e.clients[name] == nil && !q.usedOn(now) })
+	maps.DeleteFunc(all, func(name string, q *quota) bool { return e.clients[name] == nil && q.count(now) == 0 })
 	return all
 }
 

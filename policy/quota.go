@@ -64,9 +64,12 @@ func (q *quota) take(now time.Time, perDay int) (Ticket, error) {
 	return Ticket{q, day}, nil
 }
 
-// usedOn reports whether q has counted a request on the day of now.
-func (q *quota) usedOn(now time.Time) bool {
+// count returns how many requests q has counted on the day of now.
+func (q *quota) count(now time.Time) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.used > 0 && q.day == now.Unix()/daySeconds
+	if q.day != now.Unix()/daySeconds {
+		return 0
+	}
+	return q.used
 }

@@ -219,3 +219,18 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 }
+
+// The outcome of a record is that of its decision, whether or not it was enforced.
+func TestOutcome(t *testing.T) {
+	for _, c := range []struct {
+		decision, reason string
+		want             policy.Outcome
+	}{
+		{"allow", "rule", policy.Allowed}, {"block", "rule", policy.Disallowed}, {"block", "pace", policy.Deferred},
+		{"block", "unreachable", policy.Failed}, {"block", "of a later version", policy.Failed}, {"", "", policy.Failed},
+	} {
+		if got := Outcome(&trail.Entry{Decision: c.decision, Reason: c.reason}); got != c.want {
+			t.Errorf("%q for %q: %v, want %v", c.decision, c.reason, got, c.want)
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package explain
 
-import "robotsproxy/policy"
+import (
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+)
 
 // words are what is said of a reason: a sentence without its full stop, and what a refused
 // client can do ("": nothing).
@@ -52,3 +55,13 @@ var reasons = map[policy.Reason]words{
 // Reason says what a reason means, for allowed and blocked requests alike, as a sentence without
 // its full stop; "" for a reason that is not known.
 func Reason(r string) string { return reasons[policy.Reason(r)].text }
+
+// Outcome returns what became of the request of a record, in the words by which people count; of a
+// record that was not enforced, what would have become of it.
+func Outcome(e *trail.Entry) policy.Outcome {
+	verdict := policy.Refuse
+	if !e.Blocked() {
+		verdict = policy.Allow
+	}
+	return policy.OutcomeOf(verdict, policy.Reason(e.Reason))
+}

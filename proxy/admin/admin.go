@@ -46,6 +46,9 @@ func New(o Options) (*Server, error) {
 	if o.Clients == nil {
 		o.Clients = func() []string { return nil }
 	}
+	if o.Monitor == nil {
+		o.Monitor = func() bool { return false }
+	}
 	if o.Warnings == nil {
 		o.Warnings = func() []string { return nil }
 	}
@@ -60,7 +63,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: o, sessions: newSessions(),
-		streamSlots: make(slots, maxStreams), waitSlots: make(slots, maxOriginWaits), streamsDone: make(chan struct{}),
+		streamSlots: make(slots, maxStreams), waitSlots: make(slots, maxOriginWaits), reportSlots: make(slots, 1), streamsDone: make(chan struct{}),
 	}
 	s.stopStreams = sync.OnceFunc(func() { close(s.streamsDone) })
 	s.apiMux = s.newAPIMux()
@@ -84,7 +87,7 @@ func New(o Options) (*Server, error) {
 func (s *Server) handler() http.Handler {
 	from := http.NewCrossOriginProtection()
 	from.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, http.StatusForbidden, "A page of another origin may change nothing here.")
+		s.refuse(w, r, http.StatusForbidden, "Requests from pages of other origins cannot change anything.")
 	}))
 	return s.guard(from.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAPIRequest(r) {
@@ -116,11 +119,12 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown ends all streams and waits for other requests until ctx is done. Then it closes the
+// Shutdown ends all streams and a verification of the audit, and waits for other requests until ctx is done. Then it closes the
 // remaining connections without an error: net/http would wait several seconds for connections
 // that browsers open in advance.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stopStreams()
+	s.chain.stop()
 	err := s.http.Shutdown(ctx)
 	if ctx.Err() != nil {
 		return s.http.Close()
@@ -138,8 +142,13 @@ func (s *Server) pages(mux *http.ServeMux) {
 	mux.HandleFunc("GET /hosts", s.showHosts)
 	mux.HandleFunc("GET /hosts/{host}", s.showHost)
 	mux.HandleFunc("POST /hosts/{host}", s.changeOrigin)
+	mux.HandleFunc("GET /exceptions", s.showExceptions)
+	mux.HandleFunc("GET /clients", s.showClients)
 	mux.HandleFunc("GET /explain", s.showExplain)
 	mux.HandleFunc("POST /explain", s.postExplain)
 	mux.HandleFunc("GET /about", s.showAbout)
 	mux.HandleFunc("POST /reload", s.postReload)
+	mux.HandleFunc("GET /config", s.showConfig)
+	mux.HandleFunc("POST /verify", s.postVerify)
+	mux.HandleFunc("POST /report", s.postReport)
 }

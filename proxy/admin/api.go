@@ -15,19 +15,19 @@ type endpoint struct {
 
 func (s *Server) endpoints() []endpoint {
 	return []endpoint{
-		{"GET", "/api/v1/status", "what this proxy is, where it has its things, and how it is", s.status},
-		{"GET", "/api/v1/decisions", "the last lines of the audit", s.decisions},
-		{"GET", "/api/v1/decisions/stream", "those that follow, as server-sent events", s.stream},
-		{"GET", "/api/v1/series", "requests allowed, blocked and waiting over time", s.series},
-		{"GET", "/api/v1/blockers", "the rules and reasons that have blocked most", s.blockers},
-		{"GET", "/api/v1/hosts", "hosts, their pace and their robots.txt", s.listHosts},
-		{"GET", "/api/v1/hosts/{host}", "one host, what decided its requests, and the text of its robots.txt", s.getHost},
-		{"POST", "/api/v1/explain", "what would be decided of a request, and why", s.explain},
-		{"POST", "/api/v1/purge", "forget the robots.txt of an origin", s.purge},
+		{"GET", "/api/v1/status", "version, files, mode, health and reloads of this proxy", s.status},
+		{"GET", "/api/v1/decisions", "the newest lines of the audit", s.decisions},
+		{"GET", "/api/v1/decisions/stream", "new lines of the audit, as server-sent events", s.stream},
+		{"GET", "/api/v1/series", "requests over time: allowed, disallowed, deferred, failed and waiting", s.series},
+		{"GET", "/api/v1/blockers", "the rules and reasons for which most requests were not allowed", s.blockers},
+		{"GET", "/api/v1/hosts", "all hosts with their counts, pace and robots.txt files", s.listHosts},
+		{"GET", "/api/v1/hosts/{host}", "one host, the rules and reasons that decided its requests, and the text of its robots.txt", s.getHost},
+		{"POST", "/api/v1/explain", "how the proxy would decide a request, and why", s.explain},
+		{"POST", "/api/v1/purge", "remove the robots.txt of an origin from the cache", s.purge},
 		{"POST", "/api/v1/refetch", "fetch the robots.txt of an origin now", s.refetch},
-		{"POST", "/api/v1/reload", "read the configuration anew", s.reload},
-		{"GET", "/api/v1/ca.pem", "the certificate that clients have to trust", s.caPEM},
-		{"GET", "/api/v1/proxy.pac", "how a browser finds the proxy", s.proxyPAC},
+		{"POST", "/api/v1/reload", "reload the configuration", s.reload},
+		{"GET", "/api/v1/ca.pem", "the CA certificate that clients must trust", s.caPEM},
+		{"GET", "/api/v1/proxy.pac", "proxy auto-configuration file for browsers", s.proxyPAC},
 	}
 }
 
@@ -60,8 +60,8 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(&muted, r)
 	w.Header().Del("Content-Length")
 	if allowed := w.Header().Get("Allow"); muted.status == http.StatusMethodNotAllowed && allowed != "" {
-		writeProblem(w, muted.status, "This is asked for by "+strings.ReplaceAll(allowed, ", ", " or ")+".")
+		writeProblem(w, muted.status, "Use the method "+strings.ReplaceAll(allowed, ", ", " or ")+".")
 		return
 	}
-	writeProblem(w, muted.status, "GET /api/v1/ lists what there is.")
+	writeProblem(w, muted.status, "GET /api/v1/ lists all endpoints.")
 }

@@ -65,11 +65,11 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.opts.Reload == nil {
-		writeProblem(w, http.StatusNotImplemented, "This proxy has no configuration that it could read anew.")
+		writeProblem(w, http.StatusNotImplemented, "This proxy has no configuration file to reload.")
 		return
 	}
 	if err := s.opts.Reload(r.Context()); err != nil {
-		writeProblem(w, http.StatusUnprocessableEntity, "The configuration stays as it was.", strings.Split(err.Error(), "\n")...)
+		writeProblem(w, http.StatusUnprocessableEntity, "The reload failed. The previous configuration stays active.", strings.Split(err.Error(), "\n")...)
 		return
 	}
 	writeJSON(w, http.StatusOK, struct {
@@ -94,7 +94,7 @@ func (s *Server) proxyPAC(w http.ResponseWriter, r *http.Request) {
 	}
 	script := guide.PAC(s.proxyAddress(r))
 	if script == nil {
-		writeProblem(w, http.StatusBadRequest, "It cannot be told by which name you reach the proxy.")
+		writeProblem(w, http.StatusBadRequest, "The Host header has no valid name for the proxy.")
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ns-proxy-autoconfig")

@@ -15,17 +15,19 @@ const (
 )
 
 // filterParams are the query parameters of a filter.
-var filterParams = []string{"decision", "reason", "host", "client", "agent", "q"}
+var filterParams = []string{"decision", "outcome", "reason", "entry", "host", "client", "agent", "q"}
 
 // A filter selects audit lines. A line matches if it has the value of every non-empty field; q
 // matches a part of one of several members. The zero filter matches all lines.
-type filter struct{ decision, reason, host, client, agent, q string }
+type filter struct{ decision, outcome, reason, entry, host, client, agent, q string }
 
 // parseFilter reads the query parameters of a filter.
 func parseFilter(params *queryParams) filter {
 	return filter{
 		decision: params.oneOf("decision", "", "allow", "block"),
+		outcome:  params.oneOf("outcome", append([]string{""}, classWords()...)...),
 		reason:   params.get("reason"),
+		entry:    params.get("entry"),
 		host:     strings.ToLower(params.get("host")),
 		client:   params.get("client"),
 		agent:    strings.ToLower(params.get("agent")),
@@ -39,14 +41,15 @@ func (f *filter) matches(line []byte) bool {
 		return true
 	}
 	var l struct {
-		ID, Client, URL, Host, Agent, Decision, Reason, Rule string
-		UserAgent                                            string `json:"user_agent"`
+		ID, Client, URL, Host, Agent, Decision, Reason, Rule, Entry string
+		UserAgent                                                   string `json:"user_agent"`
+		Enforced                                                    bool
 	}
-	if json.Unmarshal(line, &l) != nil {
+	if json.Unmarshal(line, &l) != nil || f.outcome != "" && (l.Decision == "" || f.outcome != classOf(l.Decision, l.Reason, l.Enforced).String()) {
 		return false
 	}
 	equal := func(want, have string) bool { return want == "" || want == have }
-	return equal(f.decision, l.Decision) && equal(f.reason, l.Reason) && equal(f.host, l.Host) && equal(f.client, l.Client) &&
+	return equal(f.decision, l.Decision) && equal(f.reason, l.Reason) && equal(f.entry, l.Entry) && equal(f.host, l.Host) && equal(f.client, l.Client) &&
 		equal(f.agent, strings.ToLower(l.Agent)) && f.containsText(l.URL, l.Host, l.UserAgent, l.Agent, l.Client, l.Rule, l.ID)
 }
 
@@ -130,23 +133,37 @@ func (s *Server) series(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	span := params.oneOf("span", "hour", "day")
+	span := params.oneOf("span", "hour", "day", "15min")
 	if params.writeError(w) {
 		return
 	}
-	series := s.opts.Live.Series(map[string]live.Span{"hour": live.Hour, "day": live.Day}[span])
-	writeJSON(w, http.StatusOK, struct {
-		Start   string  `json:"start"`
-		Step    float64 `json:"step_s"`
-		Allowed []int64 `json:"allowed"`
-		Blocked []int64 `json:"blocked"`
-		Waiting []int64 `json:"waiting"`
-	}{formatTime(series.Start), series.Step.Seconds(), series.Allowed, series.Blocked, series.Waiting})
+	series := s.opts.Live.Series(chartSpans[span].span)
+	response := seriesJSON{Start: formatTime(series.Start), Step: series.Step.Seconds(), Waiting: series.Waiting}
+	for i := range series.Counts {
+		c := &series.Counts[i]
+		response.Allowed, response.Blocked = append(response.Allowed, c[live.Allowed]), append(response.Blocked, c.Blocked())
+		response.Disallowed, response.Deferred = append(response.Disallowed, c[live.Disallowed]), append(response.Deferred, c[live.Deferred])
+		response.Failed, response.NotEnforced = append(response.Failed, c[live.Failed]), append(response.NotEnforced, c[live.NotEnforced])
+	}
+	writeJSON(w, http.StatusOK, response)
+}
+
+// A seriesJSON is a [live.Series] in the API. Blocked counts all requests that are not Allowed.
+type seriesJSON struct {
+	Start       string  `json:"start"`
+	Step        float64 `json:"step_s"`
+	Allowed     []int64 `json:"allowed"`
+	Blocked     []int64 `json:"blocked"`
+	Disallowed  []int64 `json:"disallowed"`
+	Deferred    []int64 `json:"deferred"`
+	Failed      []int64 `json:"failed"`
+	NotEnforced []int64 `json:"not_enforced"`
+	Waiting     []int64 `json:"waiting"`
 }
 
 const maxBlockers = 200 // in a response
 
-// blockers answers with the rules and reasons that have blocked most requests.
+// blockers answers with the rules and reasons for which most requests were not allowed.
 func (s *Server) blockers(w http.ResponseWriter, r *http.Request) {
 	params, ok := parseQuery(w, r, "limit")
 	if !ok {
@@ -169,6 +186,7 @@ type cause struct {
 	Line     int    `json:"line,omitempty"`
 	Reason   string `json:"reason"`
 	Decision string `json:"decision"`
+	Outcome  string `json:"outcome"`
 	Count    int64  `json:"count"`
 	Last     string `json:"last,omitempty"`
 }
@@ -176,7 +194,7 @@ type cause struct {
 func newCauses(all []live.Cause) []cause {
 	causes := []cause{}
 	for _, c := range all {
-		causes = append(causes, cause{c.Host, c.Robots, c.Rule, c.Line, c.Reason, c.Decision, c.Count, formatTime(c.Last)})
+		causes = append(causes, cause{c.Host, c.Robots, c.Rule, c.Line, c.Reason, c.Decision, c.Class.String(), c.Count, formatTime(c.Last)})
 	}
 	return causes
 }

@@ -36,7 +36,7 @@ type explainRequest struct {
 // client is the name of a configured client, or an address.
 func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
 	if _, err := netip.ParseAddr(q.Client); err != nil && q.Client != "" && !slices.Contains(s.opts.Clients(), q.Client) {
-		return policy.Request{}, errors.New("client is none of the configuration's, and no address")
+		return policy.Request{}, errors.New("client: not a client of the configuration, and not an address")
 	}
 	origin, pathQuery, err := explain.ParseURL(q.URL)
 	if err != nil {
@@ -51,9 +51,9 @@ func (s *Server) policyRequest(q *explainRequest) (policy.Request, error) {
 	}
 	switch {
 	case !httpguts.ValidHeaderFieldName(r.Method): // a method is a token, as a field name is
-		return r, errors.New("method is none")
+		return r, errors.New("method: invalid method")
 	case r.Method == http.MethodConnect:
-		return r, errors.New("a CONNECT is judged by the requests that come in its tunnel: ask about these")
+		return r, errors.New("method: CONNECT cannot be explained; explain the requests inside the tunnel")
 	}
 	for name, value := range map[string]string{"user_agent": r.UserAgent, "from": r.From, "dest": r.Dest} {
 		if !httpguts.ValidHeaderFieldValue(value) {
@@ -109,7 +109,7 @@ func (s *Server) writeAfterWait(w http.ResponseWriter, r *http.Request, f func(c
 		return
 	}
 	if err != nil {
-		writeProblem(w, http.StatusServiceUnavailable, "There is no robots.txt to be had.", err.Error())
+		writeProblem(w, http.StatusServiceUnavailable, "The proxy could not get the robots.txt.", err.Error())
 		return
 	}
 	writeJSON(w, http.StatusOK, result)
@@ -122,8 +122,8 @@ type waitFailure struct {
 }
 
 var (
-	tooManyWaits = &waitFailure{http.StatusServiceUnavailable, fmt.Sprintf("%d such requests wait for an answer, and there may be no more.", maxOriginWaits)}
-	waitTimedOut = &waitFailure{http.StatusGatewayTimeout, fmt.Sprintf("The site has not answered for its robots.txt within %s; the fetch goes on.", originWaitTimeout)}
+	tooManyWaits = &waitFailure{http.StatusServiceUnavailable, fmt.Sprintf("%d requests already wait for origins. Try again in a moment.", maxOriginWaits)}
+	waitTimedOut = &waitFailure{http.StatusGatewayTimeout, fmt.Sprintf("The site has not sent its robots.txt within %s. The fetch goes on.", originWaitTimeout)}
 )
 
 // waitForOrigin calls f, which may wait for an origin, with a time limit. It returns nil if f

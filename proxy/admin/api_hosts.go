@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,7 +27,32 @@ var hostOrders = map[string]func(a, b *hostState) int{
 	"blocked": func(a, b *hostState) int { return cmp.Compare(b.Blocked, a.Blocked) },
 	"waited":  func(a, b *hostState) int { return cmp.Compare(b.WaitedS, a.WaitedS) },
 	"queue":   func(a, b *hostState) int { return cmp.Compare(b.paceOrZero().Queue, a.paceOrZero().Queue) },
-	"paused":  func(a, b *hostState) int { return b.paceOrZero().PausedUntil.Compare(a.paceOrZero().PausedUntil) },
+	"paused": func(a, b *hostState) int {
+		return cmp.Or(cmp.Compare(b.activity(), a.activity()), b.paceOrZero().PausedUntil.Compare(a.paceOrZero().PausedUntil))
+	},
+
+	"disallowed":   func(a, b *hostState) int { return cmp.Compare(b.Disallowed, a.Disallowed) },
+	"deferred":     func(a, b *hostState) int { return cmp.Compare(b.Deferred, a.Deferred) },
+	"failed":       func(a, b *hostState) int { return cmp.Compare(b.Failed, a.Failed) },
+	"not_enforced": func(a, b *hostState) int { return cmp.Compare(b.NotEnforced, a.NotEnforced) },
+	"under_way":    func(a, b *hostState) int { return cmp.Compare(b.paceOrZero().UnderWay, a.paceOrZero().UnderWay) },
+	"delay":        func(a, b *hostState) int { return cmp.Compare(b.paceOrZero().GapS, a.paceOrZero().GapS) },
+	"next":         func(a, b *hostState) int { return b.paceOrZero().NextSlot.Compare(a.paceOrZero().NextSlot) },
+}
+
+// activity ranks what paceBadge says of hosts: paused, slowed, queue, at work, idle.
+func (h *hostState) activity() int {
+	switch p := h.paceOrZero(); {
+	case p.PausedUntil.After(time.Now()):
+		return 4
+	case p.SlowedS > 0:
+		return 3
+	case p.Queue > 0:
+		return 2
+	case p.UnderWay > 0:
+		return 1
+	}
+	return 0
 }
 
 func (h *hostState) paceOrZero() paceState {
@@ -106,7 +132,7 @@ func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	order := params.oneOf("sort", "last", "host", "allowed", "blocked", "waited", "queue", "paused")
+	order := params.oneOf("sort", append([]string{"last"}, slices.Sorted(maps.Keys(hostOrders))...)...)
 	q, limit, after := strings.ToLower(params.get("q")), params.intUpTo("limit", 100, maxHosts), params.get("after")
 	if params.writeError(w) {
 		return
@@ -121,7 +147,7 @@ func (s *Server) listHosts(w http.ResponseWriter, r *http.Request) {
 	if after != "" {
 		i := slices.IndexFunc(all, func(h *hostState) bool { return h.Host == after })
 		if i < 0 {
-			writeProblem(w, http.StatusBadRequest, "The host named by after is not in the list any more: begin anew.")
+			writeProblem(w, http.StatusBadRequest, "The host in after is no longer in the list. Start again without after.")
 			return
 		}
 		all = all[i+1:]
@@ -147,12 +173,12 @@ func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 	}
 	name, err := robots.ParseHost(r.PathValue("host"))
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, "That is no host.", err.Error())
+		writeProblem(w, http.StatusBadRequest, "The host is invalid.", err.Error())
 		return
 	}
 	h, known := s.opts.host(name)
 	if !known {
-		writeProblem(w, http.StatusNotFound, fmt.Sprintf("Nothing is known of %s.", name))
+		writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy knows nothing of %s.", name))
 		return
 	}
 	if origin := params.get("origin"); origin != "" {
@@ -162,7 +188,7 @@ func (s *Server) getHost(w http.ResponseWriter, r *http.Request) {
 		}
 		h.Origins = slices.DeleteFunc(h.Origins, func(s originState) bool { return s.origin != o })
 		if len(h.Origins) == 0 {
-			writeProblem(w, http.StatusNotFound, fmt.Sprintf("Nothing is known of the robots.txt of %s, as an origin of %s.", o, name))
+			writeProblem(w, http.StatusNotFound, fmt.Sprintf("The proxy knows no robots.txt of %s as an origin of %s.", o, name))
 			return
 		}
 	}

@@ -100,22 +100,22 @@ func TestInvalidQueryParameters(t *testing.T) {
 		"/api/v1/decisions?limit=1e3":       "limit is not",
 		"/api/v1/decisions?after=-1":        "after is not the number of a line",
 		"/api/v1/decisions?decision=maybe":  "decision is not one of allow, block",
-		"/api/v1/decisions?hots=a":          `There is no parameter "hots"`,
-		"/api/v1/decisions?host=a&host=b":   "The parameter host is there twice",
-		"/api/v1/decisions?q=%zz":           "cannot be read",
-		"/api/v1/decisions?a;b":             "cannot be read",
+		"/api/v1/decisions?hots=a":          `Unknown parameter "hots"`,
+		"/api/v1/decisions?host=a&host=b":   "The parameter host occurs more than once",
+		"/api/v1/decisions?q=%zz":           "is malformed",
+		"/api/v1/decisions?a;b":             "is malformed",
 		"/api/v1/decisions/stream?after=x":  "after is not",
-		"/api/v1/decisions/stream?limit=3":  "There is no parameter",
+		"/api/v1/decisions/stream?limit=3":  "Unknown parameter",
 		"/api/v1/series?span=week":          "span is not one of hour, day",
 		"/api/v1/blockers?limit=201":        "limit is not",
 		"/api/v1/hosts?sort=size":           "sort is not one of last",
-		"/api/v1/hosts?after=gone.test":     "not in the list any more",
-		"/api/v1/hosts/a%2fb":               "That is no host",
-		"/api/v1/hosts/%3Cscript%3E":        "That is no host",
-		"/api/v1/ca.pem?x=1":                "There is no parameter",
-		"/api/v1/?%1b%5b=" + "1":            "There is no parameter",
-		"/api/v1/proxy.pac?proxy=evil.test": "There is no parameter",
-		"/api/v1/hosts?" + url.QueryEscape(strings.Repeat(hostileText, 50)) + "=1": "There is no parameter",
+		"/api/v1/hosts?after=gone.test":     "no longer in the list",
+		"/api/v1/hosts/a%2fb":               "The host is invalid",
+		"/api/v1/hosts/%3Cscript%3E":        "The host is invalid",
+		"/api/v1/ca.pem?x=1":                "Unknown parameter",
+		"/api/v1/?%1b%5b=" + "1":            "Unknown parameter",
+		"/api/v1/proxy.pac?proxy=evil.test": "Unknown parameter",
+		"/api/v1/hosts?" + url.QueryEscape(strings.Repeat(hostileText, 50)) + "=1": "Unknown parameter",
 	} {
 		if got := decode[problemDetails](t, f.do("GET", target, ""), 400); !strings.Contains(got.Detail, want) || got.Status != 400 || got.Title != "Bad Request" || len(got.Detail) > 2000 {
 			t.Errorf("%s: %+v", target, got)
@@ -234,7 +234,7 @@ func TestOriginWaitsAreBounded(t *testing.T) {
 		}
 		// The page says that it timed out. It shows no verdict.
 		late := f.do("POST", "/explain", "url=https%3A%2F%2Fa.test%2F", "Content-Type", "application/x-www-form-urlencoded")
-		if page := late.Body.String(); late.Code != http.StatusGatewayTimeout || !strings.Contains(page, "the fetch goes on") || strings.Contains(page, "Blocked") || strings.Contains(page, "No such request") {
+		if page := late.Body.String(); late.Code != http.StatusGatewayTimeout || !strings.Contains(page, "The fetch goes on") || strings.Contains(page, "Disallowed") || strings.Contains(page, "Invalid request") {
 			t.Errorf("%d:\n%s", late.Code, page)
 		}
 		f.cacheRobots(t, "https://a.test", "")
@@ -336,19 +336,22 @@ func TestSeriesAndBlockers(t *testing.T) {
 		f.record("b.test", "block", "pace", "https://b.test/", "")
 		f.record("b.test", "block", "pace", "https://b.test/", "")
 		f.record("", "block", "malformed", "", "")
-		for span, step := range map[string]float64{"": 5, "?span=hour": 5, "?span=day": 120} {
+		for span, step := range map[string]float64{"": 5, "?span=hour": 5, "?span=day": 120, "?span=15min": 5} {
 			got := decode[struct {
 				Start                     time.Time
 				Step                      float64 `json:"step_s"`
 				Allowed, Blocked, Waiting []int64
+
+				Disallowed, Deferred, Failed []int64
+				NotEnforced                  []int64 `json:"not_enforced"`
 			}](t, f.do("GET", "/api/v1/series"+span, ""), 200)
-			if got.Step != step || !slices.Equal(got.Allowed, []int64{1}) || !slices.Equal(got.Blocked, []int64{4}) || len(got.Waiting) != 1 || !got.Start.Equal(time.Now()) {
+			if got.Step != step || !slices.Equal(got.Allowed, []int64{1}) || !slices.Equal(got.Blocked, []int64{4}) || !slices.Equal(got.Disallowed, []int64{0}) || !slices.Equal(got.Deferred, []int64{3}) || !slices.Equal(got.Failed, []int64{1}) || !slices.Equal(got.NotEnforced, []int64{0}) || len(got.Waiting) != 1 || !got.Start.Equal(time.Now()) {
 				t.Errorf("%s: %+v", span, got)
 			}
 		}
 		type blockers struct{ Blockers []cause }
 		got := decode[blockers](t, f.do("GET", "/api/v1/blockers?limit=1", ""), 200)
-		want := []cause{{Host: "b.test", Reason: "pace", Decision: "block", Count: 2, Last: time.Now().UTC().Format(time.RFC3339Nano)}}
+		want := []cause{{Host: "b.test", Reason: "pace", Decision: "block", Outcome: "deferred", Count: 2, Last: time.Now().UTC().Format(time.RFC3339Nano)}}
 		if diff := cmp.Diff(want, got.Blockers); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -374,20 +377,20 @@ func TestEndpointsRejectUnknownInput(t *testing.T) {
 	}{
 		{"POST", "/api/v1/reload", `{"x":1}`, 400, `unknown field \"x\"`},
 		{"POST", "/api/v1/reload", `{}{}`, 400, "behind the object"},
-		{"POST", "/api/v1/reload", `[]`, 400, "not the JSON object"},
+		{"POST", "/api/v1/reload", `[]`, 400, "not a JSON object"},
 		{"POST", "/api/v1/reload", `{"x":"` + strings.Repeat("x", maxBody) + `"}`, 413, "longer than"},
-		{"POST", "/api/v1/reload?x=1", "", 400, `There is no parameter \"x\" here; there are: none.`},
-		{"GET", "/api/v1/ca.pem?x=1", "", 400, "there are: none."},
+		{"POST", "/api/v1/reload?x=1", "", 400, `Unknown parameter \"x\". Allowed parameters: none.`},
+		{"GET", "/api/v1/ca.pem?x=1", "", 400, "Allowed parameters: none."},
 		{"POST", "/api/v1/purge", "{}", 400, "origin is required"},
 		{"POST", "/api/v1/refetch", "{}", 400, "origin is required"},
 		{"POST", "/api/v1/purge", "", 400, "it is empty"},
 		{"POST", "/api/v1/purge", `{"origin"`, 400, "it ends before the object does"},
-		{"GET", "/api/v1/purge", "", 405, "This is asked for by POST."},
-		{"POST", "/api/v1/hosts", "", 405, "This is asked for by GET or HEAD."},
+		{"GET", "/api/v1/purge", "", 405, "Use the method POST."},
+		{"POST", "/api/v1/hosts", "", 405, "Use the method GET or HEAD."},
 		{"GET", "/api/v1/hosts/a.test?origin=junk", "", 400, "origin"},
-		{"GET", "/api/v1/hosts/a.test?origin=https://a.test:8443", "", 404, "Nothing is known of the robots.txt of https://a.test:8443"},
+		{"GET", "/api/v1/hosts/a.test?origin=https://a.test:8443", "", 404, "The proxy knows no robots.txt of https://a.test:8443"},
 		{"GET", "/api/v1/hosts/a.test?origin=https://b.test", "", 404, "as an origin of a.test"},
-		{"POST", "/api/v1/explain", `{"url":"https://a.test/","client":"nobody"}`, 400, "client is none of the configuration's, and no address"},
+		{"POST", "/api/v1/explain", `{"url":"https://a.test/","client":"nobody"}`, 400, "client: not a client of the configuration, and not an address"},
 	} {
 		w := f.do(c.method, c.target, c.body)
 		if decode[problemDetails](t, w, c.status); !strings.Contains(w.Body.String(), c.says) {

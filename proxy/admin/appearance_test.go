@@ -40,13 +40,14 @@ func testNarrow(t *testing.T, b *browser) {
 // fakeSeries is a script that replaces the series of a new process with a full one.
 const fakeSeries = `(() => { const real = fetch; window.fetch = async (url, ...more) => {
 	if (!String(url).startsWith('/api/v1/series')) return real(url, ...more);
-	const step = String(url).includes('day') ? 120 : 5, n = 720, allowed = [], blocked = [], waiting = [];
+	const step = String(url).includes('day') ? 120 : 5, n = 720, allowed = [], disallowed = [], deferred = [], failed = [], not_enforced = [], waiting = [];
 	for (let i = 0; i < n; i++) {
 		const wave = 1 + Math.sin(i / 60) + .5 * Math.sin(i / 17);
-		allowed.push(Math.max(0, Math.round(9 * wave + 3 * Math.sin(i * 7.7)))); blocked.push(Math.max(0, Math.round(2 * wave * Math.abs(Math.sin(i / 29)))));
+		allowed.push(Math.max(0, Math.round(9 * wave + 3 * Math.sin(i * 7.7)))); disallowed.push(Math.max(0, Math.round(2 * wave * Math.abs(Math.sin(i / 29)))));
+		deferred.push(i % 9 < 2 ? 2 : 0); failed.push(i % 31 < 3 ? 1 : 0); not_enforced.push(i < 200 ? 1 : 0);
 		waiting.push(Math.max(0, Math.round(4 * wave * Math.sin(i / 40))));
 	}
-	return new Response(JSON.stringify({start: new Date(Date.now() - n * step * 1000).toISOString(), step_s: step, allowed, blocked, waiting}));
+	return new Response(JSON.stringify({start: new Date(Date.now() - n * step * 1000).toISOString(), step_s: step, allowed, disallowed, deferred, failed, not_enforced, waiting}));
 }; })()`
 
 // A screenshotPage is a page to check, and the name of its screenshots.
@@ -57,7 +58,7 @@ type screenshotPage struct{ name, path string }
 func testListAppearance(t *testing.T, b *browser) {
 	w := newBusyProxy(t)
 	call(t, b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fakeSeries})
-	for _, p := range []screenshotPage{{"overview", "/"}, {"hosts", "/hosts"}, {"decisions", "/?decision=block#decisions"}} {
+	for _, p := range []screenshotPage{{"overview", "/"}, {"hosts", "/hosts"}, {"exceptions", "/exceptions"}, {"clients", "/clients"}, {"decisions", "/?outcome=disallowed#decisions"}} {
 		b.open(t, w.url+p.path)
 		if p.name == "overview" {
 			b.waitFor(t, `document.querySelectorAll('#plot .uplot').length === 2`)
@@ -86,11 +87,16 @@ func testDetailAppearance(t *testing.T, b *browser) {
 func testAboutAppearance(t *testing.T, b *browser) {
 	var refused error
 	w := newTestProxy(t, sampleFiles, withAllStatus(t, &refused))
-	b.open(t, w.url+"/about")
-	b.checkAppearance(t, "about")
+	for _, p := range []screenshotPage{{"empty", "/"}, {"about", "/about"}, {"config", "/config"}} {
+		b.open(t, w.url+p.path)
+		b.checkAppearance(t, p.name)
+	}
 	refused = errors.New("/etc/robotsproxy/config.yaml:3: pace.burst: not a number\n/etc/robotsproxy/config.yaml:17: listen: needs a restart")
 	b.open(t, w.url+"/about")
 	b.checkAppearance(t, "refused")
+	w.opts.Monitor = func() bool { return true }
+	b.open(t, w.url+"/")
+	b.checkAppearance(t, "monitor")
 	w.health = func() error { return errors.New("the audit cannot be written: no space left on device") }
 	b.open(t, w.url+"/about")
 	b.checkAppearance(t, "trouble")
@@ -102,6 +108,12 @@ func withAllStatus(t *testing.T, refused *error) func(*Options) {
 	ca, _ := testkit.NewCA(t, time.Now().Add(1000*time.Hour))
 	return func(o *Options) {
 		o.CAPEM = func() []byte { return ca }
+		e := newFakeEvidence()
+		e.anchors = []Anchor{{"/mnt/anchors/robotsproxy", time.Now().Add(-time.Hour)}}
+		e.option(o)
+		o.Config = func() []byte {
+			return []byte("mode: enforce                     # enforce or monitor\nlisten: 127.0.0.1:8080\n")
+		}
 		o.About = func() About {
 			return About{Commit: "3fc2a34f21dea0fb288abf1e8d21815b8b62114d", Started: time.Now().Add(-time.Hour), Config: "/etc/robotsproxy/config.yaml", State: "/var/lib/robotsproxy", Audit: "/var/lib/robotsproxy/audit.jsonl"}
 		}
@@ -112,6 +124,7 @@ func withAllStatus(t *testing.T, refused *error) func(*Options) {
 // newBusyProxy returns a testProxy with records of all kinds.
 func newBusyProxy(t *testing.T) *testProxy {
 	w := newTestProxy(t, sampleFiles, withAllStatus(t, new(error)))
+	w.configure(t)
 	w.queueRequests(t, "news.example.net", 7)
 	agents := []string{"FooBot/1.0 (+https://foo.example/bot)", "Mozilla/5.0 (compatible; GPTBot/1.1; +https://openai.com/gptbot)", "Scrapy/2.11 (+https://scrapy.org)", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"}
 	urls := []string{"https://www.example.org/", "https://www.example.org/private/notes?id=7", "https://www.example.org/search?q=robots", "https://www.example.org/search/about", "https://api.example.org/v1/items?page=2&sort=desc",

@@ -146,8 +146,8 @@ func testFilter(t *testing.T, b *browser) {
 	if n := evaluate[int](t, b, countRows("lab-b")); n != 2 {
 		t.Errorf("%d rows after the page was loaded again", n)
 	}
-	b.do(t, chromedp.Focus(chromedp.CSS(`[name=client]`)), chromedp.Evaluate[chromedp.Void](`document.activeElement.select()`), chromedp.KeyEvent(kb.Backspace), chromedp.SendKeys(chromedp.CSS(`[name=decision]`), "Allowed"))
-	b.waitFor(t, `document.getElementById('rows').rows.length === 2 && location.search.includes('decision=allow')`)
+	b.do(t, chromedp.Focus(chromedp.CSS(`[name=client]`)), chromedp.Evaluate[chromedp.Void](`document.activeElement.select()`), chromedp.KeyEvent(kb.Backspace), chromedp.SendKeys(chromedp.CSS(`[name=outcome]`), "Allowed"))
+	b.waitFor(t, `document.getElementById('rows').rows.length === 2 && location.search.includes('outcome=allowed')`)
 }
 
 func testRecord(t *testing.T, b *browser) {
@@ -282,7 +282,7 @@ func testExplain(t *testing.T, b *browser) {
 	w := newTestProxy(t, sampleFiles)
 	w.visit(t, visit{client: "a", agent: "Scrapy/2.11", url: "https://www.example.org/private/x?a=b&c=d"})
 	b.open(t, w.url)
-	const answered = `document.getElementById('verdict')?.textContent === 'Blocked' && document.querySelector('#answer .robots .block').textContent.includes('Disallow: /private/')`
+	const answered = `document.getElementById('verdict')?.textContent === 'Disallowed' && document.querySelector('#answer .robots .block').textContent.includes('Disallow: /private/')`
 	b.do(t, chromedp.Click(chromedp.CSS(`[data-f=explain] button`))) // in one step
 	b.waitFor(t, answered+` && document.querySelector('[name=url]').value === 'https://www.example.org/private/x?a=b&c=d' && document.querySelector('[name=agent]').value === 'Scrapy/2.11'`)
 	b.do(t, chromedp.Focus(chromedp.CSS(`[name=url]`)), chromedp.KeyEvent(kb.Enter)) // again, from the form

@@ -50,6 +50,10 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	if f.cache, err = cache.New(cache.Options{Fetcher: f.fetcher}); err != nil {
 		t.Fatal(err)
 	}
+	engine, err := policy.New(policy.Options{Cache: f.cache})
+	if err != nil {
+		t.Fatal(err)
+	}
 	healthy := func() error { return nil }
 	o := Options{
 		Healthy: healthy, Ready: healthy, Log: slog.New(slog.DiscardHandler),
@@ -59,6 +63,7 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 		},
 		Query:   func(r policy.Request) cache.Query { return cache.Query{Origin: r.Origin, Token: r.UserAgent} },
 		CAPEM:   func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") },
+		Engine:  func() *policy.Engine { return engine },
 		Clients: func() []string { return []string{"lab"} },
 		Proxy:   &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080},
 		Version: "v1.2.3",

@@ -67,13 +67,13 @@ func isPublicPath(p string) bool {
 func rejectNonLocal(r *http.Request) (status int, detail string) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if local == nil || !local.IP.IsLoopback() {
-		return http.StatusForbidden, "Without admin.token, only this machine itself is answered."
+		return http.StatusForbidden, "Without admin.token, the listener answers only requests from this machine."
 	}
 	if r.Host == "" && !r.ProtoAtLeast(1, 1) { // no browser sends HTTP/1.0
 		return 0, ""
 	}
 	if !isLocalName(r.Host) {
-		return http.StatusMisdirectedRequest, "Without admin.token, only requests for localhost or for an address are answered: another name may be a stranger's."
+		return http.StatusMisdirectedRequest, "Without admin.token, the listener answers only requests to localhost or to an IP address, because another name may belong to a web site."
 	}
 	return 0, ""
 }
@@ -114,10 +114,10 @@ func (s *Server) challenge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	challenge := `Bearer realm="robotsproxy"`
-	detail := "This asks for the token in admin.token: send it as Authorization: Bearer TOKEN."
+	detail := "The token in admin.token is required. Send it as Authorization: Bearer TOKEN."
 	if presented {
 		challenge += `, error="invalid_token"` // RFC 6750 3.1
-		detail = "This is not the token in admin.token."
+		detail = "The token is wrong. It must be the one in admin.token."
 	}
 	w.Header().Set("WWW-Authenticate", challenge)
 	s.refuse(w, r, http.StatusUnauthorized, detail)

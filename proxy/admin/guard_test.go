@@ -264,7 +264,7 @@ func TestLoginRedirectsOnlyLocally(t *testing.T) {
 func TestLoginPageShowsError(t *testing.T) {
 	f := newFixture(t, withToken(secret))
 	w, c := f.login(hostileText, "/x?\"><script>")
-	if w.Code != http.StatusUnauthorized || c != nil || !strings.Contains(w.Body.String(), "not the token") {
+	if w.Code != http.StatusUnauthorized || c != nil || !strings.Contains(w.Body.String(), "The token is wrong") {
 		t.Fatalf("%d %v:\n%s", w.Code, c, w.Body)
 	}
 	if strings.Contains(w.Body.String(), "<script>") || !strings.Contains(w.Body.String(), `value="/x?&#34;&gt;&lt;script&gt;"`) {

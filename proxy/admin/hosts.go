@@ -18,15 +18,24 @@ import (
 // pace key show the same pace. A pace key whose hosts are all unknown is listed as a host of
 // its own.
 type hostState struct {
-	Host    string        `json:"host"`
-	Allowed int64         `json:"allowed"`
-	Blocked int64         `json:"blocked"`
+	Host    string `json:"host"`
+	Allowed int64  `json:"allowed"`
+	Blocked int64  `json:"blocked"` // all that are not allowed
+	hostOutcomes
 	WaitedS float64       `json:"waited_s"`              // by all requests together
 	Last    time.Time     `json:"last_request,omitzero"` // zero: unknown
 	Pace    *paceState    `json:"pace,omitempty"`        // nil: unknown
 	Origins []originState `json:"origins"`               // sorted by origin; set by loadOrigins
 
 	entries []*cache.Entry // cache entries of its origins
+}
+
+// hostOutcomes has the numbers of requests that add up to hostState.Blocked.
+type hostOutcomes struct {
+	Disallowed  int64 `json:"disallowed"`
+	Deferred    int64 `json:"deferred"`
+	Failed      int64 `json:"failed"`
+	NotEnforced int64 `json:"not_enforced"` // would have been disallowed, but were sent (mode: monitor)
 }
 
 // A paceState is the state of the pace of one host.
@@ -135,7 +144,8 @@ func (o *Options) addPaceStates(all map[string]*hostState, get func(string) *hos
 }
 
 func (h *hostState) setCounts(l live.Host) {
-	h.Allowed, h.Blocked, h.WaitedS, h.Last = l.Allowed, l.Blocked, l.Waited.Seconds(), l.Last
+	h.Allowed, h.Blocked, h.WaitedS, h.Last = l.Counts[live.Allowed], l.Counts.Blocked(), l.Waited.Seconds(), l.Last
+	h.hostOutcomes = hostOutcomes{l.Counts[live.Disallowed], l.Counts[live.Deferred], l.Counts[live.Failed], l.Counts[live.NotEnforced]}
 }
 
 // loadOrigins sets Origins from the cache entries, with files read in dialect d.

@@ -75,7 +75,7 @@ type queryParams struct {
 func parseQuery(w http.ResponseWriter, r *http.Request, known ...string) (queryParams, bool) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, "The parameters cannot be read.")
+		writeProblem(w, http.StatusBadRequest, "The query is malformed.")
 		return queryParams{}, false
 	}
 	for name, all := range values {
@@ -84,11 +84,11 @@ func parseQuery(w http.ResponseWriter, r *http.Request, known ...string) (queryP
 			if len(known) > 0 {
 				allowed = strings.Join(known, ", ")
 			}
-			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("There is no parameter %q here; there are: %s.", clipInput(name), allowed))
+			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("Unknown parameter %q. Allowed parameters: %s.", clipInput(name), allowed))
 			return queryParams{}, false
 		}
 		if len(all) > 1 {
-			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("The parameter %s is there twice.", name))
+			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("The parameter %s occurs more than once.", name))
 			return queryParams{}, false
 		}
 	}
@@ -177,10 +177,10 @@ func decodeObject(w http.ResponseWriter, src io.Reader, dst any) bool {
 		err = errors.New("it ends before the object does")
 	}
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d octets.", maxBody))
+		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d bytes.", maxBody))
 		return false
 	}
-	writeProblem(w, http.StatusBadRequest, "The body is not the JSON object that this takes.", clipInput(err.Error()))
+	writeProblem(w, http.StatusBadRequest, "The body is not a JSON object of this endpoint.", clipInput(err.Error()))
 	return false
 }
 

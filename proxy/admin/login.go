@@ -33,7 +33,7 @@ func (s *Server) showLogin(w http.ResponseWriter, r *http.Request) {
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if err := r.ParseForm(); err != nil {
-		s.render(w, http.StatusBadRequest, "login", "login", loginView{Next: "/", Error: "That was no form of this page."})
+		s.render(w, http.StatusBadRequest, "login", "login", loginView{Next: "/", Error: "The form data is invalid."})
 		return
 	}
 	next, token := localPath(r.PostForm.Get("next")), s.opts.Token()
@@ -43,7 +43,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	}
 	if !equalSecrets(strings.TrimSpace(r.PostForm.Get("token")), token) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="robotsproxy"`)
-		s.render(w, http.StatusUnauthorized, "login", "login", loginView{next, "This is not the token in admin.token."})
+		s.render(w, http.StatusUnauthorized, "login", "login", loginView{next, "The token is wrong. It must be the one in admin.token."})
 		return
 	}
 	http.SetCookie(w, sessionCookie(r, s.sessions.create(token, time.Now()), int(sessionLifetime.Seconds())))

@@ -15,6 +15,7 @@ type frame struct {
 	ReloadWarning string   // "" if the last reload succeeded
 	StoreWarning  string   // "" unless this replica paces alone
 	Warnings      []string // what the operator should see to before it stops requests
+	Monitor       bool     // decisions are only recorded
 	SignOut       bool     // there is a login to sign out of
 	Flash         *flash   // outcome of the last action; nil: none
 }
@@ -37,8 +38,8 @@ func errorFlash(text string, lines ...string) *flash {
 
 // newFrame makes the frame of a page. section is the path of its entry in the navigation.
 func (s *Server) newFrame(title, section string) frame {
-	f := frame{Title: title, Version: s.opts.Version, HealthErrors: s.healthErrors(), ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(), SignOut: s.opts.Token() != ""}
-	f.Nav = []link{{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"}}
+	f := frame{Title: title, Version: s.opts.Version, HealthErrors: s.healthErrors(), ReloadWarning: s.opts.reloadStatus().warning(), StoreWarning: s.opts.storeWarning(), Warnings: s.opts.warnings(), Monitor: s.opts.Monitor(), SignOut: s.opts.Token() != ""}
+	f.Nav = []link{{Name: "Overview", Href: "/"}, {Name: "Hosts", Href: "/hosts"}, {Name: "Exceptions", Href: "/exceptions"}, {Name: "Clients", Href: "/clients"}, {Name: "Explain", Href: "/explain"}, {Name: "About", Href: "/about"}}
 	for i := range f.Nav {
 		if f.Nav[i].Href == section {
 			f.Nav[i].Current = "page"
@@ -52,8 +53,8 @@ func (s *Server) newFrame(title, section string) frame {
 func (s *Server) render(w http.ResponseWriter, status int, page, part string, view any) {
 	var b bytes.Buffer
 	if err := ui().templates[page].ExecuteTemplate(&b, part, view); err != nil {
-		s.opts.Log.Error("a page could not be made", "page", page, "error", err)
-		http.Error(w, "This page could not be made; the log says why.", http.StatusInternalServerError)
+		s.opts.Log.Error("page template failed", "page", page, "error", err)
+		http.Error(w, "The server could not render this page. The log has the error.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -65,7 +66,7 @@ func (s *Server) render(w http.ResponseWriter, status int, page, part string, vi
 func (s *Server) parseForm(w http.ResponseWriter, r *http.Request) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if err := r.ParseForm(); err != nil {
-		s.refuse(w, r, http.StatusBadRequest, "That was no form of this page.")
+		s.refuse(w, r, http.StatusBadRequest, "The form data is invalid.")
 		return false
 	}
 	return true

@@ -90,7 +90,7 @@ func newHostileProxy(t testing.TB) *testProxy {
 
 func TestUntrustedTextIsEscaped(t *testing.T) {
 	w := newHostileProxy(t)
-	pages := []string{"/", "/?span=day", "/state", "/hosts", "/hosts?sort=host", "/about", "/explain"}
+	pages := []string{"/", "/?span=day", "/state", "/hosts", "/hosts?sort=host", "/exceptions", "/clients", "/about", "/explain"}
 	for n := range uint64(len(injections) + 1) {
 		pages = append(pages, fmt.Sprintf("/decisions/%d", w.feed.Newest()-n))
 	}
@@ -100,7 +100,7 @@ func TestUntrustedTextIsEscaped(t *testing.T) {
 	for _, text := range injections {
 		if len(text) < 1000 { // a larger request head is refused
 			q := url.QueryEscape(text)
-			pages = append(pages, hostHref(text), "/?q="+q+"&host="+q+"&client="+q+"&agent="+q+"&reason="+q, "/hosts?q="+q+"&sort="+q+"&from="+q,
+			pages = append(pages, hostHref(text), "/?q="+q+"&host="+q+"&client="+q+"&agent="+q+"&reason="+q+"&entry="+q, "/hosts?q="+q+"&sort="+q+"&from="+q,
 				"/explain?url="+q+"&agent="+q+"&client="+q+"&method="+q, "/hosts/x?done="+q, "/?decision="+q, "/?span="+q)
 		}
 	}
@@ -150,7 +150,7 @@ func TestOverviewWithoutScripts(t *testing.T) {
 	if len(rows) != maxRows {
 		t.Errorf("%d rows", len(rows))
 	}
-	for i, want := range []string{"Would block", "Allowed", "Blocked"} {
+	for i, want := range []string{"Would be disallowed", "Allowed", "Disallowed"} {
 		if got := textOf(rows[i]); !strings.Contains(got, want) {
 			t.Errorf("row %d: %q", i, got)
 		}
@@ -159,27 +159,71 @@ func TestOverviewWithoutScripts(t *testing.T) {
 		t.Errorf("row: %q", got)
 	}
 	figures := textOf(findOne(t, doc, "id", "figures"))
-	if !strings.Contains(figures, "131") || !strings.Contains(figures, "99.2 %") {
+	if !strings.Contains(figures, "Disallowed13098.5 %") || !strings.Contains(figures, "Would be disallowed10.8 %") {
 		t.Errorf("figures: %q", figures)
 	}
-	if got := textOf(findOne(t, doc, "id", "blockers")); !strings.Contains(got, "/cart line 2") || !strings.Contains(got, "131") {
+	if got := textOf(findOne(t, doc, "id", "blockers")); !strings.Contains(got, "Disallowed /cart line 2130") || !strings.Contains(got, "Would be disallowed /cart line 21") {
 		t.Errorf("blockers: %q", got)
 	}
-	if got := textOf(findOne(t, doc, "id", "numbers")); !strings.Contains(got, "131") {
+	if got := textOf(findOne(t, doc, "id", "numbers")); !strings.Contains(got, "Would be disallowed") || !strings.Contains(got, "130") {
 		t.Errorf("the table of the chart: %q", got)
 	}
 	doc = w.get(t, "/?client=lab-b&decision=allow", http.StatusOK)
 	if rows := findAll(findOne(t, doc, "id", "rows"), "role", "row"); len(rows) != 1 {
 		t.Errorf("%d rows fit the filter", len(rows))
 	}
-	if got := textOf(findOne(t, doc, "id", "shown")); got != "1 of the last 132 fit, 1 shown" {
+	if got := textOf(findOne(t, doc, "id", "shown")); got != "1 of the last 132 match, 1 shown" {
 		t.Errorf("shown: %q", got)
 	}
 	if got := attr(findAll(doc, "name", "client")[0], "value"); got != "lab-b" {
 		t.Errorf("the field has %q", got)
 	}
-	if got := textOf(w.get(t, "/?decision=maybe", http.StatusOK)); !strings.Contains(got, "The filter could not be read") {
-		t.Error("a filter that is none is not said to be")
+	for _, query := range []string{"decision=maybe", "outcome=blocked"} {
+		if got := textOf(w.get(t, "/?"+query, http.StatusOK)); !strings.Contains(got, "The filter is invalid") {
+			t.Errorf("%s: no error", query)
+		}
+	}
+}
+
+// Each figure leads to the decisions that it counts.
+func TestFiguresLinkToTheirDecisions(t *testing.T) {
+	w := newTestProxy(t, sampleFiles)
+	w.visit(t, cartVisit(1))
+	w.visit(t, cartVisit(2))
+	w.visit(t, visit{client: "a", agent: "b", url: "https://flaky.example/"})
+	w.visit(t, visit{client: "a", agent: "b", url: "https://shop.example.com/cart", monitor: true})
+	w.visit(t, visit{client: "a", agent: "b", url: "https://shop.example.com/"})
+	for page, c := range map[string]struct {
+		id   string
+		want map[string]int
+	}{
+		"/":                       {"figures", map[string]int{"Allowed": 1, "Disallowed": 2, "Deferred": 0, "Failed": 1, "Would be disallowed": 1}},
+		"/hosts/shop.example.com": {"host-figures", map[string]int{"Allowed": 1, "Disallowed": 2, "Deferred": 0, "Failed": 0, "Would be disallowed": 1}},
+	} {
+		links := map[string]string{}
+		for a := range findOne(t, w.get(t, page, http.StatusOK), "id", c.id).Descendants() {
+			if a.Data == "a" {
+				links[textOf(a)] = attr(a, "href")
+			}
+		}
+		for name, want := range c.want {
+			path, _, _ := strings.Cut(links[name], "#")
+			if path == "" {
+				t.Errorf("%s: %s has no link", page, name)
+				continue
+			}
+			if rows := findAll(findOne(t, w.get(t, path, http.StatusOK), "id", "rows"), "role", "row"); len(rows) != want {
+				t.Errorf("%s: %s leads to %d decisions, want %d", page, path, len(rows), want)
+			}
+		}
+	}
+}
+
+// The table shows when requests ended, since its rows are in that order.
+func TestRowsShowWhenRequestsEnded(t *testing.T) {
+	r := newDecisionRow(live.Line{Number: 1, JSON: []byte(`{"time":"2026-11-21T05:00:00.9995Z","duration_ms":61000.7,"decision":"block","reason":"pace","enforced":true}`)})
+	if r.Clock != "05:01:01" || r.Stamp != "2026-11-21T05:01:01.999Z" || r.Word != "Deferred" || r.Reason != "wait too long" {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -226,6 +270,7 @@ func TestHostList(t *testing.T) {
 		{"/hosts?sort=host&from=9999", "host-100.example", 20},
 		{"/hosts?sort=host&from=-3", "host-000.example", 50},
 		{"/hosts?sort=blocked", "host-077.example", 50},
+		{"/hosts?sort=disallowed", "host-077.example", 50},
 		{"/hosts?sort=queue", "host-033.example", 50},
 		{"/hosts", "host-077.example", 50},
 		{"/hosts?sort=none", "host-077.example", 50},
@@ -249,7 +294,7 @@ func TestHostPageMarksDecidingRules(t *testing.T) {
 	}
 	w.visit(t, visit{client: "a", agent: "Scrapy/2.11", url: "https://www.example.org/search/about"})
 	doc := w.get(t, "/hosts/www.example.org", http.StatusOK)
-	for id, want := range map[string][2]string{"L4": {"rule block", "blocked 3"}, "L6": {"rule allow", "allowed 1"}, "L5": {"rule", "Disallow: /search"}, "L9": {"agent begins", "User-agent: GPTBot"}} {
+	for id, want := range map[string][2]string{"L4": {"rule block", "disallowed 3"}, "L6": {"rule allow", "allowed 1"}, "L5": {"rule", "Disallow: /search"}, "L9": {"agent begins", "User-agent: GPTBot"}} {
 		line := findOne(t, doc, "id", id)
 		if attr(line, "class") != want[0] || !strings.Contains(textOf(line), want[1]) {
 			t.Errorf("%s: class %q, %q", id, attr(line, "class"), textOf(line))
@@ -292,7 +337,7 @@ func TestLongFileIsPaginated(t *testing.T) {
 		t.Errorf("no way to the line that decided")
 	}
 	doc = w.get(t, "/hosts/long.example?from=3001", http.StatusOK)
-	if got := textOf(findOne(t, doc, "id", "L3002")); !strings.Contains(got, "blocked 1") {
+	if got := textOf(findOne(t, doc, "id", "L3002")); !strings.Contains(got, "disallowed 1") {
 		t.Errorf("line 3002: %q", got)
 	}
 }
@@ -302,15 +347,15 @@ func TestPurgeAndRefetchForms(t *testing.T) {
 	w.visit(t, visit{client: "a", agent: "b", url: "https://a.example/"})
 	form := url.Values{"origin": {"https://a.example"}, "do": {"refetch"}}
 	before := w.origins.requestCount()
-	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "Fetched again.") || w.origins.requestCount() != before+1 {
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "robots.txt was fetched.") || w.origins.requestCount() != before+1 {
 		t.Errorf("%d fetches; %q", w.origins.requestCount()-before, got)
 	}
 	w.origins.set("a.example", "503")
-	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "without a usable answer") {
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "gave no usable robots.txt") {
 		t.Errorf("%q", got)
 	}
 	form.Set("do", "purge")
-	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "Forgotten.") {
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "was removed from the cache") {
 		t.Errorf("%q", got)
 	}
 	o, err := robots.ParseOrigin("https", "a.example")
@@ -318,7 +363,7 @@ func TestPurgeAndRefetchForms(t *testing.T) {
 	if w.cache.Peek(o) != nil {
 		t.Error("it is known still")
 	}
-	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "nothing to forget") {
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/hosts/a.example", form), http.StatusOK)); !strings.Contains(got, "has no robots.txt of this origin") {
 		t.Errorf("%q", got)
 	}
 	for name, form := range map[string]url.Values{
@@ -340,7 +385,7 @@ func TestExplainPage(t *testing.T) {
 	}
 	doc = w.inspectResponse(t, w.do(t, "POST", "/explain", url.Values{"url": {"https://www.example.org/private/x"}, "agent": {"Scrapy/2.11"}}), http.StatusOK)
 	got := textOf(findOne(t, doc, "id", "answer"))
-	for _, want := range []string{"Blocked", "/private/ (line 4)", "Scrapy", "2 s", "decides"} {
+	for _, want := range []string{"Disallowed", "/private/ (line 4)", "Scrapy", "2 s", "decides"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
 		}
@@ -368,7 +413,7 @@ func TestAboutPageReload(t *testing.T) {
 		}
 	}
 	w.reloads <- nil
-	if got := textOf(w.inspectResponse(t, w.follow(t, "/reload", url.Values{}), http.StatusOK)); !strings.Contains(got, "is in force") {
+	if got := textOf(w.inspectResponse(t, w.follow(t, "/reload", url.Values{}), http.StatusOK)); !strings.Contains(got, "was reloaded") {
 		t.Errorf("%q", got)
 	}
 	w.reloads <- errors.New("line 3: pace.burst: no number\nline 9: nonsense: no such key")
@@ -415,10 +460,10 @@ func TestOverviewCountsAgree(t *testing.T) {
 	}
 	w.inspectResponse(t, w.do(t, "POST", "/explain", url.Values{"url": {"https://api.example.org/"}}), http.StatusOK) // a known host without a request
 	doc := w.get(t, "/", http.StatusOK)
-	if got := textOf(findOne(t, doc, "id", "figures")); !strings.Contains(got, "Hosts known2") || !strings.Contains(got, "Blocked6") {
+	if got := textOf(findOne(t, doc, "id", "figures")); !strings.Contains(got, "Hosts known2") || !strings.Contains(got, "Disallowed1") || !strings.Contains(got, "Failed5") {
 		t.Errorf("figures: %q", got)
 	}
-	if got := textOf(findOne(t, doc, "id", "blockers")); !strings.Contains(got, "No hostmalformed5") || len(findAll(doc, "href", "/?decision=block&reason=malformed#decisions")) != 1 {
+	if got := textOf(findOne(t, doc, "id", "blockers")); !strings.Contains(got, "No hostFailed malformed request5") || len(findAll(doc, "href", "/?outcome=failed&reason=malformed#decisions")) != 1 {
 		t.Errorf("blockers: %q", got)
 	}
 	if got := textOf(findOne(t, w.get(t, "/hosts", http.StatusOK), "id", "hosts-title")); got != "2 hosts known" {
@@ -432,16 +477,16 @@ func TestOverviewCountsAgree(t *testing.T) {
 // The page of a missing record says whether it never existed or is gone.
 func TestMissingRecord(t *testing.T) {
 	w := newTestProxy(t, sampleFiles)
-	if got := textOf(w.get(t, "/decisions/1", http.StatusNotFound)); !strings.Contains(got, "No record has come since the start.") {
+	if got := textOf(w.get(t, "/decisions/1", http.StatusNotFound)); !strings.Contains(got, "There is no record since the proxy started.") {
 		t.Errorf("%q", got)
 	}
 	w.malformed(t)
 	w.get(t, "/decisions/1", http.StatusOK)
 	newest := w.feed.Newest()
 	for path, want := range map[string]string{
-		fmt.Sprintf("/decisions/%d", newest+5): fmt.Sprintf("No record has this number yet. The last is %d.", newest),
-		"/decisions/x":                         "That is no number of a record.",
-		"/decisions/0":                         "That is no number of a record.",
+		fmt.Sprintf("/decisions/%d", newest+5): fmt.Sprintf("No record has this number yet. The newest is %d.", newest),
+		"/decisions/x":                         "Invalid record number.",
+		"/decisions/0":                         "Invalid record number.",
 	} {
 		if got := textOf(w.get(t, path, http.StatusNotFound)); !strings.Contains(got, want) || strings.Contains(got, "The audit has it") {
 			t.Errorf("%s: no %q in %q", path, want, got)
@@ -494,7 +539,7 @@ func TestExplainLinkOfDecision(t *testing.T) {
 	pseudonym := audit.Pseudonym([]byte("key"))("a")
 	w.inspectResponse(t, w.do(t, "POST", "/explain?client="+pseudonym+"&url=https%3A%2F%2Fwww.example.org%2F", url.Values{}), http.StatusOK)
 	doc = w.inspectResponse(t, w.do(t, "POST", "/explain?client=nobody&url=https%3A%2F%2Fwww.example.org%2F", url.Values{}), http.StatusBadRequest)
-	if got := textOf(findOne(t, doc, "id", "wrong")); !strings.Contains(got, "client is none of the configuration's") {
+	if got := textOf(findOne(t, doc, "id", "wrong")); !strings.Contains(got, "client: not a client of the configuration") {
 		t.Errorf("%q", got)
 	}
 }
@@ -529,14 +574,14 @@ func TestIdleTimes(t *testing.T) {
 		}
 		<-time.After(25 * time.Hour)
 		got := f.do("GET", "/hosts/a.test", "").Body.String()
-		if !strings.Contains(got, "<dt>Fetched anew</dt><dd><bdi>when next asked</bdi>") {
+		if !strings.Contains(got, "<dt>Next fetch</dt><dd><bdi>with the next request</bdi>") {
 			t.Errorf("after: %s", got)
 		}
 		if w := f.do("GET", "/api/v1/hosts/a.test", ""); strings.Contains(w.Body.String(), "next_slot") {
 			t.Errorf("%s", w.Body)
 		}
 	})
-	for in, want := range map[time.Duration]string{-time.Hour: "when next asked", 0: "when next asked", time.Minute: "in 1 min"} {
+	for in, want := range map[time.Duration]string{-time.Hour: "with the next request", 0: "with the next request", time.Minute: "in 1 min"} {
 		at := time.Now()
 		if got := nextFetchText(at, at.Add(in)); got != want {
 			t.Errorf("%v: %q", in, got)

@@ -21,7 +21,7 @@ import (
 const requestTimeout = 10 * time.Second
 
 // Options configure a Server. All are required except Metrics, Token, PaceKey, Reload,
-// Reloads, Store, About, Clients, Warnings, Space, Version and ProxyTLS.
+// Reloads, Store, About, Clients, Monitor, Warnings, Evidence, Config, Space, Version and ProxyTLS.
 type Options struct {
 	Healthy func() error  // why the proxy is not healthy, or nil
 	Ready   func() error  // why the proxy takes no requests, or nil
@@ -36,7 +36,9 @@ type Options struct {
 	PaceKey func(host string) string                              // key under which the Pacer keeps a host; nil: the host itself
 	Explain func(context.Context, policy.Request) policy.Decision // decides a request without sending it
 	Query   func(policy.Request) cache.Query                      // the cache query that decides a request
+	Engine  func() *policy.Engine                                 // the active engine, whose entries of hosts and clients are shown
 	Clients func() []string                                       // names of the configured clients; nil: none
+	Monitor func() bool                                           // reports whether decisions are only recorded (mode: monitor); nil: they are enforced
 	Reload  func(context.Context) error                           // reloads the configuration; its error has one line for each mistake; nil: the proxy cannot reload
 	// Reloads returns how many reloads succeeded and failed, the time of the last success, and
 	// the error of the last reload, one line for each mistake. Nil means that the proxy cannot
@@ -45,6 +47,8 @@ type Options struct {
 	Store    func() Store       // state of this replica in a fleet; nil: the proxy is no replica
 	About    func() About       // nil: all unknown
 	Warnings func() []string    // what the operator should see to before it stops requests; nil: nothing
+	Evidence *Evidence          // access to the audit; nil: the audit cannot be read
+	Config   func() []byte      // the active configuration without its secrets, as YAML; nil: it is not shown
 	Space    func() audit.Space // how much of the disk the audit takes; nil: unknown
 	CAPEM    func() []byte      // the CA certificate that clients must trust
 	Proxy    net.Addr           // address on which the proxy listens
@@ -60,7 +64,7 @@ func (o *Options) missing() string {
 		is   bool
 	}{
 		{"Healthy", o.Healthy != nil}, {"Ready", o.Ready != nil}, {"Log", o.Log != nil}, {"Live", o.Live != nil},
-		{"Cache", o.Cache != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil},
+		{"Cache", o.Cache != nil}, {"Pacer", o.Pacer != nil}, {"Dialect", o.Dialect != nil}, {"Explain", o.Explain != nil}, {"Query", o.Query != nil}, {"Engine", o.Engine != nil},
 		{"CAPEM", o.CAPEM != nil}, {"Proxy", o.Proxy != nil},
 	} {
 		if !need.is {
@@ -84,8 +88,10 @@ type Server struct {
 	http        http.Server
 	opts        Options
 	sessions    *sessions
-	streamSlots slots         // one slot for each open stream
-	waitSlots   slots         // one slot for each request that waits for an origin
+	streamSlots slots // one slot for each open stream
+	waitSlots   slots // one slot for each request that waits for an origin
+	reportSlots slots // one slot for each report that is made
+	chain       chainCheck
 	streamsDone chan struct{} // closed when all streams must end
 	stopStreams func()        // closes streamsDone
 	apiMux      *http.ServeMux

@@ -82,9 +82,9 @@ func (r *reloadStatus) warning() string {
 	case r == nil || r.Errors == nil:
 		return ""
 	case r.since.IsZero():
-		return "The last reload was refused; the configuration from before stays in force."
+		return "The last reload failed. The previous configuration stays active."
 	}
-	return "The last reload was refused; the configuration of " + r.since.UTC().Format(time.DateTime) + " stays in force."
+	return "The last reload failed. The configuration of " + utcTime(r.since) + " stays active."
 }
 
 // status answers with the version, the files, the health and the reloads of the proxy.
@@ -104,6 +104,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		Audit    string         `json:"audit_file,omitempty"`
 		Proxy    string         `json:"proxy"`
 		ProxyTLS bool           `json:"proxy_tls"`
+		Mode     string         `json:"mode"` // enforce or monitor
 		Dialect  string         `json:"dialect"`
 		CA       *caCertificate `json:"ca,omitempty"`
 		Healthy  bool           `json:"healthy"`
@@ -116,7 +117,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	}{
 		Version: s.opts.Version, Commit: about.Commit, Go: runtime.Version(), Started: formatTime(about.Started),
 		Config: about.Config, State: about.State, Audit: about.Audit,
-		Proxy: s.opts.Proxy.String(), ProxyTLS: s.opts.ProxyTLS, Dialect: s.opts.Dialect().Name, CA: s.opts.caCertificate(),
+		Proxy: s.opts.Proxy.String(), ProxyTLS: s.opts.ProxyTLS, Mode: s.opts.mode(), Dialect: s.opts.Dialect().Name, CA: s.opts.caCertificate(),
 		Healthy: s.opts.Healthy() == nil, Ready: s.opts.Ready() == nil, Reasons: append([]string{}, s.healthErrors()...), Reloads: s.opts.reloadStatus(),
 		Store: s.opts.storeStatus(), Warnings: s.opts.warnings(), Oldest: formatTime(s.opts.Space().Oldest),
 	}
@@ -124,6 +125,14 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		st.Uptime = time.Since(about.Started).Round(time.Millisecond).Seconds()
 	}
 	writeJSON(w, http.StatusOK, st)
+}
+
+// mode returns the value of mode in the configuration.
+func (o *Options) mode() string {
+	if o.Monitor() {
+		return "monitor"
+	}
+	return "enforce"
 }
 
 // healthErrors returns why the proxy is not healthy or not ready, without duplicates.
@@ -143,19 +152,19 @@ func (s *Store) warning() string {
 	}
 	since := ""
 	if !s.Since.IsZero() {
-		since = " since " + s.Since.UTC().Format(time.DateTime)
+		since = " since " + utcTime(s.Since)
 	}
 	if s.Returning {
-		return fmt.Sprintf("The store that the replicas share answers again: this one paces alone%s, and with the others in a moment.", since)
+		return fmt.Sprintf("The shared store answers again. This replica has paced alone%s and will soon share the pace.", since)
 	}
-	return fmt.Sprintf("The store that the replicas share is away: %s. This one paces alone%s, %s.", printable(s.Why), since, s.paceText())
+	return fmt.Sprintf("The shared store is unavailable: %s. This replica paces alone%s, %s.", printable(s.Why), since, s.paceText())
 }
 
 func (s *Store) paceText() string {
 	if s.Times <= 1 {
-		return "as fast as is permitted"
+		return "at the permitted rate"
 	}
-	return strconv.FormatFloat(s.Times, 'g', 3, 64) + " times slower than is permitted"
+	return strconv.FormatFloat(s.Times, 'g', 3, 64) + " times slower than permitted"
 }
 
 // storeStatus is a [Store] in the API.

@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"net/http"
+	"net/url"
 	"runtime"
 	"slices"
 	"strings"
@@ -40,12 +42,13 @@ func TestStatus(t *testing.T) {
 		State                                        string  `json:"state_dir"`
 		Audit                                        string  `json:"audit_file"`
 		CA                                           caCertificate
+		Mode                                         string
 		Healthy, Ready                               bool
 		Reasons                                      []string
 		Reloads                                      reloadStatus
 	}
 	got := decode[response](t, f.do("GET", "/api/v1/status", ""), 200)
-	if got.Version != "v1.2.3" || got.Commit != "c0ffee" || got.Go != runtime.Version() || got.Started != formatTime(started) || got.Uptime < 3600 || got.Proxy != "127.0.0.1:8080" || got.Dialect != "standard" ||
+	if got.Version != "v1.2.3" || got.Commit != "c0ffee" || got.Go != runtime.Version() || got.Started != formatTime(started) || got.Uptime < 3600 || got.Proxy != "127.0.0.1:8080" || got.Dialect != "standard" || got.Mode != "enforce" ||
 		got.Config != "/etc/robots.yaml" || got.State != "/var/lib/robots" || got.Audit != "/var/lib/robots/audit.jsonl" {
 		t.Errorf("%+v", got)
 	}
@@ -74,6 +77,58 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// In monitor mode all pages say that nothing is blocked, and follow a reload that ends it. Trouble comes first.
+func TestMonitorModeIsShown(t *testing.T) {
+	monitor := true
+	w := newTestProxy(t, sampleFiles, func(o *Options) { o.Monitor = func() bool { return monitor } })
+	w.visit(t, visit{client: "a", agent: "FooBot/1.0", url: "https://shop.example.com/cart", status: 200, monitor: true})
+	pages := []string{"/", "/hosts", "/hosts/shop.example.com", "/decisions/1", "/explain", "/about"}
+	pill := func(path string) string {
+		t.Helper()
+		return textOf(findOne(t, w.get(t, path, http.StatusOK), "id", "health"))
+	}
+	for _, path := range pages {
+		if got := pill(path); got != "Monitoring: nothing is blocked" {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	if got := textOf(w.get(t, "/about", http.StatusOK)); !strings.Contains(got, "Modemonitor") {
+		t.Errorf("about: %q", got)
+	}
+	type response struct{ Mode string }
+	status := func() string {
+		t.Helper()
+		var got response
+		check(t, json.NewDecoder(w.do(t, "GET", "/api/v1/status", nil).Body).Decode(&got))
+		return got.Mode
+	}
+	if got := status(); got != "monitor" {
+		t.Errorf("status: %q", got)
+	}
+	for path, id := range map[string]string{"/": "figures", "/hosts/shop.example.com": "host-figures"} {
+		doc := w.get(t, path, http.StatusOK)
+		if got := textOf(findOne(t, doc, "id", id)); !strings.Contains(got, "Disallowed0") || !strings.Contains(got, "Would be disallowed1") {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	doc := w.inspectResponse(t, w.do(t, "POST", "/explain", url.Values{"url": {"https://shop.example.com/cart"}}), http.StatusOK)
+	if got := textOf(findOne(t, doc, "id", "verdict")); got != "Would be disallowed" {
+		t.Errorf("explained: %q", got)
+	}
+	w.health = func() error { return errors.New("the disk is full") }
+	if got := pill("/"); got != "Unhealthy" {
+		t.Errorf("unhealthy: %q", got)
+	}
+	w.health = func() error { return nil }
+	monitor = false
+	if got := pill("/"); got != "Serving" || status() != "enforce" {
+		t.Errorf("after a reload: %q, %s", got, status())
+	}
+	if got := textOf(findOne(t, w.get(t, "/", http.StatusOK), "id", "figures")); !strings.Contains(got, "Would be disallowed1") {
+		t.Errorf("after a reload: %q", got)
+	}
+}
+
 // After a refused reload, all pages say that the active configuration is not the one in the
 // file. Live pages do too.
 func TestRefusedReloadIsShown(t *testing.T) {
@@ -98,8 +153,8 @@ func TestRefusedReloadIsShown(t *testing.T) {
 		says string
 	}{
 		{nil, 0, "Serving", ""},
-		{errors.New("line 3: no number\nline 9: listen: needs a restart"), 0, "Serving, not reloaded", "The last reload was refused; the configuration of 2026-11-22 04:10:05 stays in force. Why"},
-		{errors.New("the file is gone"), 1, "Serving, not reloaded", "the configuration of 2026-11-22 05:10:05 stays in force. Why"},
+		{errors.New("line 3: no number\nline 9: listen: needs a restart"), 0, "Serving; last reload failed", "The last reload failed. The configuration of 2026-11-22 04:10:05 UTC stays active. Why"},
+		{errors.New("the file is gone"), 1, "Serving; last reload failed", "The configuration of 2026-11-22 05:10:05 UTC stays active. Why"},
 		{nil, 2, "Serving", ""},
 	} {
 		lastErr, ok = c.err, c.ok
@@ -118,7 +173,7 @@ func TestRefusedReloadIsShown(t *testing.T) {
 			t.Errorf("state: %q", got)
 		}
 		about := textOf(findOne(t, w.get(t, "/about", http.StatusOK), "id", "reload"))
-		if c.err != nil && !strings.Contains(about, c.err.Error()) || strings.Contains(about, "The last onerefused") != (c.err != nil) {
+		if c.err != nil && !strings.Contains(about, c.err.Error()) || strings.Contains(about, "Last reloadfailed") != (c.err != nil) {
 			t.Errorf("about: %q", about)
 		}
 	}

@@ -21,11 +21,11 @@ func TestReadyzWithoutStore(t *testing.T) {
 	}{
 		{"shared", Store{Times: 1, Members: 3, Expected: 3}, "ok\n"},
 		{"away", Store{Alone: true, Why: "no answer within a second", Since: at, Times: 3},
-			"ok\nThe store that the replicas share is away: no answer within a second. This one paces alone since 2026-11-22 10:00:00, 3 times slower than is permitted.\n"},
+			"ok\nThe shared store is unavailable: no answer within a second. This replica paces alone since 2026-11-22 10:00:00 UTC, 3 times slower than permitted.\n"},
 		{"away from the beginning", Store{Alone: true, Why: "not asked yet", Times: 1},
-			"ok\nThe store that the replicas share is away: not asked yet. This one paces alone, as fast as is permitted.\n"},
+			"ok\nThe shared store is unavailable: not asked yet. This replica paces alone, at the permitted rate.\n"},
 		{"back", Store{Alone: true, Returning: true, Why: "no answer within a second", Since: at, Times: 3},
-			"ok\nThe store that the replicas share answers again: this one paces alone since 2026-11-22 10:00:00, and with the others in a moment.\n"},
+			"ok\nThe shared store answers again. This replica has paced alone since 2026-11-22 10:00:00 UTC and will soon share the pace.\n"},
 		{"untrusted text", Store{Alone: true, Why: hostileText, Times: 3}, ""},
 	} {
 		resp := newFixture(t, withStore(&c.store)).do("GET", "/readyz", "")
@@ -52,7 +52,7 @@ func TestStatusStore(t *testing.T) {
 	}
 	store.Alone, store.Why, store.Times = true, "its memory is full", 3
 	got = decode[response](t, f.do("GET", "/api/v1/status", ""), 200)
-	if got.Store == nil || got.Store.Shared || got.Store.Times != 3 || !strings.Contains(got.Store.Detail, "is away: its memory is full.") {
+	if got.Store == nil || got.Store.Shared || got.Store.Times != 3 || !strings.Contains(got.Store.Detail, "is unavailable: its memory is full.") {
 		t.Errorf("%+v", got.Store)
 	}
 	if got := decode[response](t, newFixture(t).do("GET", "/api/v1/status", ""), 200); got.Store != nil {
@@ -66,15 +66,15 @@ func TestPagesShowStore(t *testing.T) {
 	w := newTestProxy(t, sampleFiles, withStore(&store))
 	for _, page := range []string{"/", "/hosts", "/explain", "/about"} {
 		doc := w.get(t, page, http.StatusOK)
-		if got := textOf(findOne(t, doc, "id", "warnings")); !strings.Contains(got, "is away: the password is wrong or lacking. This one paces alone") {
+		if got := textOf(findOne(t, doc, "id", "warnings")); !strings.Contains(got, "is unavailable: the password is wrong or lacking. This replica paces alone") {
 			t.Errorf("%s: %q", page, got)
 		}
-		if got := textOf(findOne(t, doc, "id", "health")); got != "Serving, alone" {
+		if got := textOf(findOne(t, doc, "id", "health")); got != "Serving; shared store unavailable" {
 			t.Errorf("%s: %q", page, got)
 		}
 	}
 	about := textOf(findOne(t, w.get(t, "/about", http.StatusOK), "id", "conditions"))
-	for _, want := range []string{"Shares the pace", "No", "This replica", "proxy-1", "2 of 3 seen", "3 times slower than is permitted", "Alone since", "1 min ago"} {
+	for _, want := range []string{"Shares the pace", "No", "This replica", "proxy-1", "2 of 3 seen", "3 times slower than permitted", "Alone since", "1 min ago"} {
 		if !strings.Contains(about, want) {
 			t.Errorf("About lacks %q: %s", want, about)
 		}
@@ -83,7 +83,7 @@ func TestPagesShowStore(t *testing.T) {
 	if got := textOf(findOne(t, w.get(t, "/", http.StatusOK), "id", "warnings")); got != "" {
 		t.Errorf("%q", got)
 	}
-	if about := textOf(findOne(t, w.get(t, "/about", http.StatusOK), "id", "conditions")); !strings.Contains(about, "Shared since") || !strings.Contains(about, "as fast as is permitted") {
+	if about := textOf(findOne(t, w.get(t, "/about", http.StatusOK), "id", "conditions")); !strings.Contains(about, "Shared since") || !strings.Contains(about, "at the permitted rate") {
 		t.Errorf("About: %s", about)
 	}
 }

@@ -36,7 +36,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	if !s.streamSlots.tryAcquire() {
 		w.Header().Set("Retry-After", "5")
-		writeProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("There are %d streams open, and there may be no more.", maxStreams))
+		writeProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("All %d streams are in use.", maxStreams))
 		return
 	}
 	defer s.streamSlots.release()

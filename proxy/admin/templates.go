@@ -52,7 +52,7 @@ func loadUI() *uiFiles {
 	base := template.New("").Funcs(template.FuncMap{"asset": u.assetURL, "count": humanize.Number})
 	template.Must(base.ParseFS(files, "templates/frame.html", "templates/parts.html", "templates/login.html"))
 	u.templates["login"] = template.Must(base.Clone())
-	for _, name := range []string{"overview", "decision", "hosts", "host", "explain", "about"} {
+	for _, name := range []string{"overview", "decision", "hosts", "host", "exceptions", "clients", "explain", "about", "config"} {
 		u.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	return u

@@ -97,6 +97,7 @@ func newTestProxy(t testing.TB, texts map[string]string, change ...func(*Options
 	o := Options{
 		Healthy: func() error { return w.health() }, Ready: func() error { return nil }, Log: quiet,
 		Live: w.feed, Cache: w.cache, Pacer: w.pacer, Dialect: robots.Standard, Explain: w.engine.Decide, Query: w.engine.Query,
+		Engine:  func() *policy.Engine { return w.engine },
 		Clients: func() []string { return []string{"lab-a", "lab-b", "a", "b"} },
 		Reload:  func(context.Context) error { return <-w.reloads },
 		CAPEM:   func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") }, Proxy: l.Addr(), Version: "1.2.3",

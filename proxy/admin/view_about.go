@@ -15,7 +15,7 @@ import (
 // An aboutView is the page about this proxy.
 type aboutView struct {
 	frame
-	Proxy          string
+	Connect        connectView
 	Facts          []fact
 	Reloads        []fact
 	ReloadErrors   []string // why the last reload was refused
@@ -23,6 +23,9 @@ type aboutView struct {
 	Replica        []fact // state of the replica; nil: the proxy is no replica
 	Shared         badge  // whether it paces together with the other replicas
 	CanReload      bool
+	Audit          []fact
+	Chain          badge // what the last verification of the audit has found
+	CanVerify      bool
 	API            []apiRow
 }
 
@@ -31,14 +34,13 @@ type apiRow struct{ Method, Path, Href, About string }
 
 func (s *Server) newAboutView(r *http.Request) aboutView {
 	v := aboutView{frame: s.newFrame("About", "/about"), CanReload: s.opts.Reload != nil}
-	if v.Proxy = s.proxyAddress(r); v.Proxy == "" {
-		v.Proxy = s.opts.Proxy.String()
-	}
+	v.Connect = s.newConnectView(r)
 	now := nowUTC()
-	v.Facts = s.aboutFacts(v.Proxy, now)
+	v.Facts = s.aboutFacts(v.Connect.Proxy, now)
 	if r := s.opts.reloadStatus(); r != nil {
 		v.Reloads, v.ReloadErrors = r.facts(now), clipErrors(r.Errors)
 	}
+	v.Audit, v.Chain, v.CanVerify = s.auditFacts(now), s.chain.badge(now), s.opts.Evidence != nil
 	if s.opts.Store != nil {
 		store := s.opts.Store()
 		v.Replica, v.Shared = store.facts(now), store.sharedBadge()
@@ -60,32 +62,35 @@ func (s *Server) aboutFacts(proxy string, now time.Time) []fact {
 	all := []fact{
 		{Name: "Version", Value: printable(s.opts.Version)}, {Name: "Commit", Value: printable(a.Commit), Code: true}, {Name: "Go", Value: runtime.Version()},
 		{Name: "Started", Value: timeWithAge(now, a.Started)},
-		{Name: "Proxy address", Value: printable(proxy), Code: true}, {Name: "Reads robots.txt as", Value: s.opts.Dialect().Name},
-		{Name: "Configuration", Value: printable(a.Config), Code: true}, {Name: "State", Value: printable(a.State), Code: true}, {Name: "Audit", Value: printable(a.Audit), Code: true},
-	}
-	space := s.opts.Space()
-	all = append(all, fact{Name: "Oldest record", Value: timeWithAge(now, space.Oldest)})
-	if space.Bytes > 0 {
-		all = append(all, fact{Name: "Audit on the disk", Value: humanize.Bytes(space.Bytes) + ", " + humanize.Bytes(space.Free) + " free"})
+		{Name: "Proxy address", Value: printable(proxy), Code: true}, {Name: "Mode", Value: s.modeText()}, {Name: "Dialect of robots.txt", Value: s.opts.Dialect().Name},
+		{Name: "Configuration", Value: printable(a.Config), Code: true}, {Name: "State", Value: printable(a.State), Code: true},
 	}
 	if c := s.opts.caCertificate(); c != nil {
-		all = append(all, fact{Name: "CA", Value: printable(c.Subject)}, fact{Name: "Its SHA-256", Value: c.SHA256, Code: true}, fact{Name: "It expires", Value: c.Expires})
+		all = append(all, fact{Name: "CA", Value: printable(c.Subject)}, fact{Name: "SHA-256 of the CA", Value: c.SHA256, Code: true}, fact{Name: "CA expires", Value: c.Expires})
 	}
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
 
+// modeText says whether decisions are enforced.
+func (s *Server) modeText() string {
+	if s.opts.Monitor() {
+		return "monitor: the proxy decides and records, but blocks and delays no request"
+	}
+	return "enforce"
+}
+
 // facts returns the outcome of the reloads for the page.
 func (r *reloadStatus) facts(now time.Time) []fact {
-	last := "none was asked for"
+	last := "none so far"
 	switch {
 	case r.Errors != nil:
-		last = "refused"
+		last = "failed"
 	case r.OK > 0:
-		last = "in force"
+		last = "succeeded"
 	}
 	all := []fact{
-		{Name: "In force since", Value: timeWithAge(now, r.since)},
-		{Name: "Reloads so far", Value: humanize.Number(r.OK) + " in force, " + humanize.Number(r.Refused) + " refused"}, {Name: "The last one", Value: last},
+		{Name: "Active since", Value: timeWithAge(now, r.since)},
+		{Name: "Reloads so far", Value: humanize.Number(r.OK) + " succeeded, " + humanize.Number(r.Refused) + " failed"}, {Name: "Last reload", Value: last},
 	}
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
@@ -95,7 +100,7 @@ func timeWithAge(now, t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format(time.DateTime) + ", " + timeAgo(now, t)
+	return utcTime(t) + ", " + timeAgo(now, t)
 }
 
 func clipErrors(lines []string) (all []string) {
@@ -117,7 +122,7 @@ func healthBadge(err error) badge {
 func (s *Server) showAbout(w http.ResponseWriter, r *http.Request) {
 	v := s.newAboutView(r)
 	if r.URL.Query().Get("done") == "reload" {
-		v.Flash = successFlash("The configuration was read and is in force.")
+		v.Flash = successFlash("The configuration was reloaded.")
 	}
 	s.render(w, http.StatusOK, "about", "frame", v)
 }
@@ -125,7 +130,7 @@ func (s *Server) showAbout(w http.ResponseWriter, r *http.Request) {
 // postReload reloads the configuration and shows the errors line by line.
 func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	if s.opts.Reload == nil {
-		s.refuse(w, r, http.StatusNotImplemented, "This proxy has no configuration that it could read anew.")
+		s.refuse(w, r, http.StatusNotImplemented, "This proxy has no configuration file to reload.")
 		return
 	}
 	err := s.opts.Reload(context.WithoutCancel(r.Context())) // a reload must finish even if the client disconnects
@@ -134,7 +139,7 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := s.newAboutView(r)
-	v.Flash, v.ReloadErrors = errorFlash("The configuration stays as it was.", clipErrors(strings.Split(err.Error(), "\n"))...), nil // the flash has the errors already
+	v.Flash, v.ReloadErrors = errorFlash("The reload failed. The previous configuration stays active.", clipErrors(strings.Split(err.Error(), "\n"))...), nil // the flash has the errors already
 	s.render(w, http.StatusUnprocessableEntity, "about", "frame", v)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -20,15 +21,16 @@ import (
 type decisionRow struct {
 	Number uint64
 	JSON   string // the audit line
-	Stamp  string // time for the datetime attribute
-	Clock  string // time for people
+	Stamp  string // when the request ended, for the datetime attribute; lines are in this order
+	Clock  string // the same time, for people
 
 	Kind, Icon, Word string // of the decision
 
 	Host, HostHref string // HostHref is "" if the line has no host
 	Method, Path   string
-	Reason, Rule   string
-	Line           string
+	Reason         string // in a few words; "" if Rule says it all
+	Why            string // in a sentence
+	Rule, Line     string
 	Client, Agent  string
 	Waited, Status string
 	ExplainHref    string // URL of the filled-in form; "": the request cannot be explained
@@ -38,11 +40,12 @@ type decisionRow struct {
 type auditLine struct {
 	Time, Kind, Event, Detail, Client, Method, URL, Host, Agent, Decision, Reason, Rule string
 
-	UserAgent string  `json:"user_agent"`
-	WaitMS    float64 `json:"wait_ms"`
-	Enforced  bool
-	Line      int
-	Status    int
+	UserAgent  string  `json:"user_agent"`
+	WaitMS     float64 `json:"wait_ms"`
+	DurationMS float64 `json:"duration_ms"`
+	Enforced   bool
+	Line       int
+	Status     int
 }
 
 // maxCell bounds untrusted text in a table cell, in bytes. The record page shows the whole
@@ -57,17 +60,20 @@ func newDecisionRow(l live.Line) decisionRow {
 		return r
 	}
 	if t, err := time.Parse(time.RFC3339Nano, a.Time); err == nil {
-		r.Stamp, r.Clock = a.Time, t.UTC().Format("15:04:05")
+		ended := t.UTC().Truncate(time.Millisecond).Add(time.Duration(a.DurationMS) * time.Millisecond) // whole milliseconds, as in the script
+		r.Stamp, r.Clock = ended.Format("2006-01-02T15:04:05.000Z"), ended.Format("15:04:05")
 	}
 	if a.Event != "" {
 		r.Word, r.Path = "Event", clipPrintable(a.Event+" "+a.Detail, maxCell)
 		return r
 	}
 	if r.Word = clipPrintable(a.Kind, maxCell); a.Kind == "" {
-		r.Kind, r.Icon, r.Word = verdictBadge(a.Decision, a.Enforced)
+		b := classBadge(classOf(a.Decision, a.Reason, a.Enforced))
+		r.Kind, r.Icon, r.Word = b.Kind, b.Icon, b.Word
 	}
 	r.Host, r.Method, r.Path = clipPrintable(a.Host, maxCell), clipPrintable(a.Method, maxCell), clipPrintable(pathOfURL(a.URL), maxCell)
-	r.Reason, r.Rule = clipPrintable(a.Reason, maxCell), clipPrintable(a.Rule, maxCell)
+	r.Reason, r.Rule = reasonText(a.Reason, a.Rule), clipPrintable(a.Rule, maxCell)
+	r.Why = explain.Reason(a.Reason)
 	if a.Line > 0 {
 		r.Line = "line " + strconv.Itoa(a.Line)
 	}
@@ -87,15 +93,12 @@ func newDecisionRow(l live.Line) decisionRow {
 	return r
 }
 
-// verdictBadge returns the colour, the icon and the word of a decision.
-func verdictBadge(decision string, enforced bool) (kind, icon, word string) {
-	switch {
-	case decision == "allow":
-		return "allow", "allow", "Allowed"
-	case enforced:
-		return "block", "block", "Blocked"
+// reasonText names a reason in a few words; "" if the rule that is shown beside it says it all.
+func reasonText(reason, rule string) string {
+	if reason == "" || rule != "" && reason == string(policy.ReasonRule) {
+		return ""
 	}
-	return "wait", "block", "Would block" // monitor mode
+	return explain.Label(reason)
 }
 
 // explainable reports whether the line is about a request that can be explained.
@@ -183,11 +186,11 @@ func (s *Server) showRecord(w http.ResponseWriter, r *http.Request) {
 	newest := s.opts.Live.Newest()
 	switch {
 	case err != nil || n == 0:
-		v.Missing = "That is no number of a record. They are counted from 1 on."
+		v.Missing = "Invalid record number. Records are numbered from 1."
 	case newest == 0:
-		v.Missing = "No record has come since the start. What was before is in the audit."
+		v.Missing = "There is no record since the proxy started. Earlier records are in the audit."
 	case n > newest:
-		v.Missing = fmt.Sprintf("No record has this number yet. The last is %d.", newest)
+		v.Missing = fmt.Sprintf("No record has this number yet. The newest is %d.", newest)
 	default:
 		v.Name, v.Missing = fmt.Sprintf("Record %d", n), "This record is no longer in memory. The audit has it."
 		if lines, _ := s.opts.Live.After(n-1, 1); len(lines) == 1 && lines[0].Number == n {

@@ -9,6 +9,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 )
@@ -83,7 +84,7 @@ func (s *Server) postExplain(w http.ResponseWriter, r *http.Request) {
 func (s *Server) newResultView(r policy.Request, d policy.Decision) *resultView {
 	x := explain.Of(&d)
 	v := &resultView{Request: r.Method + " " + clipPrintable(r.Origin.String()+r.PathQuery, maxCell)}
-	v.Badge.Kind, v.Badge.Icon, v.Badge.Word = verdictBadge(d.Verdict.String(), true)
+	v.Badge = classBadge(live.ClassOf(policy.OutcomeOf(d.Verdict, d.Reason), !s.opts.Monitor()))
 	v.Facts = append(v.Facts, fact{Name: "Why", Value: x.Sentence()}, fact{Name: "Host", Value: printable(r.Origin.Host), Href: hostHref(r.Origin.Host)})
 	for _, f := range newFacts(x.Decided()) {
 		if f.Name == "Rule" {
@@ -107,14 +108,14 @@ func (s *Server) paceFacts(d *policy.Decision) (all []fact) {
 	state, _ := s.opts.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
 	now := time.Now() // taken after Host, as the next slot of an idle host is the time of that call
 	if gap := requestGap(&d.Pace, &state); gap > 0 {
-		all = append(all, fact{Name: "One request in", Value: humanize.Duration(gap)})
+		all = append(all, fact{Name: "Time between requests", Value: humanize.Duration(gap)})
 	}
 	wait := "none"
 	if state.NextSlot.After(now) {
 		wait = humanize.Duration(state.NextSlot.Sub(now))
 	}
 	if wait != "none" && d.Pace.MaxWait < state.NextSlot.Sub(now) {
-		wait += ", which is longer than it may be: it would be refused for now"
+		wait += ", longer than pace.max_wait permits: the request would be deferred"
 	}
 	return append(all, fact{Name: "Wait now", Value: wait})
 }
@@ -135,7 +136,10 @@ func excerptLines(e *explain.Excerpt, verdict badge) (all []textLine) {
 			shown.Class += " begins" // lines are left out
 		}
 		if l.Decides {
-			shown.Class, shown.Effect = verdict.Kind, &ruleEffect{verdict.Icon, "decides"}
+			shown.Class, shown.Effect = "block", &ruleEffect{verdict.Icon, "decides"}
+			if verdict.Kind == "allow" {
+				shown.Class = "allow"
+			}
 		}
 		all = append(all, shown)
 	}

@@ -29,6 +29,7 @@ type hostView struct {
 	Explain   string
 	Action    string // URL of the page's forms
 	Figures   []figure
+	Entry     []fact // the entry of hosts that applies to it; nil: none
 	Causes    []causeView
 	Origins   []originView
 }
@@ -55,7 +56,7 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 	name, now := r.PathValue("host"), nowUTC()
 	h, known := s.opts.host(name)
 	v := hostView{
-		frame: s.newFrame(clipPrintable(name, maxCell), "/hosts"), Host: clipPrintable(name, maxCell), Known: known, Decisions: decisionsHref(name),
+		frame: s.newFrame(clipPrintable(name, maxCell), "/hosts"), Host: clipPrintable(name, maxCell), Known: known, Decisions: decisionsHref("host", name),
 		Explain: explainHref(explainRequest{URL: "https://" + name + "/"}), Action: hostHref(name),
 	}
 	v.Flash = doneFlash(r.URL.Query().Get("done"))
@@ -63,7 +64,11 @@ func (s *Server) showHost(w http.ResponseWriter, r *http.Request) {
 	if !known && v.Flash == nil {
 		status = http.StatusNotFound
 	}
-	v.Figures = hostFigures(&h, now)
+	v.Figures = s.hostFigures(&h, now)
+	if entry, ok := s.opts.Engine().EntryFor(name); ok {
+		row := s.newEntryRow(&entry, now)
+		v.Entry = row.facts()
+	}
 	causes := s.opts.Live.Causes(name)
 	from, _ := strconv.Atoi(r.URL.Query().Get("from"))
 	for i := range h.Origins {
@@ -87,25 +92,31 @@ func causeHref(views []originView, origins []originState, c *live.Cause) string 
 	return ""
 }
 
-func hostFigures(h *hostState, now time.Time) []figure {
+func (s *Server) hostFigures(h *hostState, now time.Time) []figure {
 	state := paceBadge(h.Pace, now)
-	figures := []figure{
-		{Name: "Allowed", Value: humanize.Number(h.Allowed), Note: "last request " + orUnknown(timeAgo(now, h.Last)), Kind: "allow", Icon: "allow"},
-		{Name: "Blocked", Value: humanize.Number(h.Blocked), Note: "as far as it is remembered", Kind: "block", Icon: "block"},
-		{Name: "Queue", Value: humanize.Number(h.paceOrZero().Queue), Note: "waited " + humanize.Duration(secondsDuration(h.WaitedS)) + " in all", Kind: "wait", Icon: "wait"},
-		{Name: "State", Value: state.Word, Note: state.Note, Icon: state.Icon, Kind: state.Kind, Words: true},
-	}
+	counts := h.counts()
+	figures := classFigures(&counts, shownClasses(&counts, s.opts.Monitor()), "host", h.Host)
+	figures[0].Note = "last request " + orUnknown(timeAgo(now, h.Last))
+	queue := figure{Name: "Queue", Value: humanize.Number(h.paceOrZero().Queue), Note: "all requests together waited " + humanize.Duration(secondsDuration(h.WaitedS)), Kind: "wait", Icon: "wait"}
 	p := h.Pace
+	if p != nil {
+		queue.Note = fmt.Sprintf("%s under way; %s", humanize.Number(p.UnderWay), queue.Note)
+	}
+	figures = append(figures, queue, figure{Name: "State", Value: state.Word, Note: state.Note, Icon: state.Icon, Kind: state.Kind, Words: true})
 	if p == nil {
 		return figures
 	}
-	figures[2].Note = fmt.Sprintf("%s under way; %s", humanize.Number(p.UnderWay), figures[2].Note)
-	gap := figure{Name: "Delay in force", Value: "none", Note: "last sent " + orUnknown(timeAgo(now, p.Sent)), Words: true}
+	gap := figure{Name: "Delay", Value: "none", Note: "last sent " + orUnknown(timeAgo(now, p.Sent)), Words: true}
 	if p.GapS > 0 {
 		gap.Value = humanize.Duration(secondsDuration(p.GapS))
 	}
-	next := figure{Name: "Next slot", Value: nextSlotText(p, now), Note: "for a request that comes now", Words: true}
+	next := figure{Name: "Next slot", Value: nextSlotText(p, now), Note: "for a request that arrives now", Words: true}
 	return append(figures, gap, next)
+}
+
+// counts returns the numbers of requests by class.
+func (h *hostState) counts() live.Counts {
+	return live.Counts{live.Allowed: h.Allowed, live.Disallowed: h.Disallowed, live.Deferred: h.Deferred, live.Failed: h.Failed, live.NotEnforced: h.NotEnforced}
 }
 
 func orUnknown(s string) string {
@@ -162,7 +173,7 @@ func noFileText(o *originState, x *explain.Explanation) string {
 	case o.Bytes == 0:
 		return "The file is empty: everything is allowed."
 	}
-	return "This file is not shown: the host has too many."
+	return "This file is not shown, because the host has too many files."
 }
 
 func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
@@ -176,8 +187,8 @@ func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
 		add("Size", fmt.Sprintf("%s, %s", humanize.Bytes(o.Bytes), rulesText(o)))
 	}
 	add("Age", timeAgo(now, o.Fetched))
-	add("Fetched anew", nextFetchText(now, o.Expires))
-	add("Tried again", nextFetchText(now, o.Retry))
+	add("Next fetch", nextFetchText(now, o.Expires))
+	add("Next attempt", nextFetchText(now, o.Retry))
 	add("Error", humanize.Prose(o.Error))
 	return all
 }
@@ -185,7 +196,7 @@ func originFacts(o *originState, x *explain.Explanation, now time.Time) []fact {
 // nextFetchText says when a fetch is due. A fetch that is due waits for the next request.
 func nextFetchText(now, t time.Time) string {
 	if !t.IsZero() && !t.After(now) {
-		return "when next asked"
+		return "with the next request"
 	}
 	return timeUntil(now, t)
 }
@@ -195,15 +206,15 @@ func nextFetchText(now, t time.Time) string {
 func doneFlash(word string) *flash {
 	switch word {
 	case "refetch":
-		return successFlash("Fetched again. What came of it stands below.")
+		return successFlash("robots.txt was fetched. The result is below.")
 	case "purge":
-		return successFlash("Forgotten. Who asks next waits for a fetch.")
+		return successFlash("robots.txt was removed from the cache. The next request waits for a fetch.")
 	case "nothing":
-		return successFlash("There was nothing to forget.")
+		return successFlash("The cache has no robots.txt of this origin.")
 	case "failed":
-		return errorFlash("Fetched again, but without a usable answer. What is in force stands below.")
+		return errorFlash("The fetch gave no usable robots.txt. The file that applies is below.")
 	case "busy":
-		return errorFlash("Too many fetches are waited for; try again in a moment.")
+		return errorFlash("Too many requests wait for fetches. Try again in a moment.")
 	case "late":
 		return errorFlash(waitTimedOut.detail)
 	}
@@ -217,10 +228,10 @@ func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 	}
 	o, err := parseOrigin(r.PostForm.Get("origin"))
 	if err != nil || o.Host != r.PathValue("host") {
-		s.refuse(w, r, http.StatusBadRequest, "That is no origin of this host.")
+		s.refuse(w, r, http.StatusBadRequest, "The form names no origin of this host.")
 		return
 	}
-	s.opts.Log.Info("the robots.txt of an origin is changed by hand", "origin", o.String(), "do", clipInput(r.PostForm.Get("do")))
+	s.opts.Log.Info("robots.txt changed by the operator", "origin", o.String(), "do", clipInput(r.PostForm.Get("do")))
 	done := ""
 	switch r.PostForm.Get("do") {
 	case "refetch":
@@ -230,7 +241,7 @@ func (s *Server) changeOrigin(w http.ResponseWriter, r *http.Request) {
 			done = "purge"
 		}
 	default:
-		s.refuse(w, r, http.StatusBadRequest, "That is nothing that can be done here.")
+		s.refuse(w, r, http.StatusBadRequest, "The form names no action of this page.")
 		return
 	}
 	http.Redirect(w, r, hostHref(o.Host)+"?done="+done, http.StatusSeeOther)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"robotsproxy/policy/audit/live"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/robots/cache"
@@ -36,13 +37,19 @@ type column struct{ Name, Class, Href, Order string }
 
 type pageLink struct{ Name, Href, Rel string }
 
+// A classCount is the number of requests of one class.
+type classCount struct {
+	Name  string
+	Count int64
+}
+
 type hostRow struct {
-	Host, Href       string
-	Files            []badge
-	State            badge
-	Gap, Next, Last  string
-	Queue, UnderWay  int
-	Allowed, Blocked int64
+	Host, Href      string
+	Files           []badge
+	State           badge
+	Gap, Next, Last string
+	Queue, UnderWay int
+	Counts          []classCount
 }
 
 func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
@@ -65,13 +72,19 @@ func (s *Server) showHosts(w http.ResponseWriter, r *http.Request) {
 	from = max(0, min(from, len(all)-1)/hostsPerPage*hostsPerPage)
 	v.paginate(from, len(all))
 	dialect := s.opts.Dialect()
+	var total live.Counts
+	for _, h := range all {
+		counts := h.counts()
+		total.Add(&counts)
+	}
+	classes := shownClasses(&total, s.opts.Monitor())
 	for _, h := range all[from:min(from+hostsPerPage, len(all))] {
 		h.loadOrigins(dialect)
-		v.Hosts = append(v.Hosts, newHostRow(h, now))
+		v.Hosts = append(v.Hosts, newHostRow(h, classes, now))
 	}
-	v.Columns = v.columns()
+	v.Columns = v.columns(classes)
 	v.Query = printable(v.Query) // last, because the URLs above need the query unescaped
-	v.Unknown = badge{Kind: "plain", Icon: "none", Word: "Not asked"}
+	v.Unknown = badge{Kind: "plain", Icon: "none", Word: "Not fetched"}
 	s.render(w, http.StatusOK, "hosts", "frame", v)
 }
 
@@ -87,11 +100,15 @@ func (v *hostListView) href(sort string, from int) string {
 	return "/hosts?" + q.Encode()
 }
 
-func (v *hostListView) columns() (all []column) {
-	for _, c := range []struct{ name, sort, class string }{
-		{"Host", "host", ""}, {"robots.txt", "", ""}, {"State", "paused", ""}, {"Delay", "", "n"}, {"Queue", "queue", "n"}, {"Under way", "", "n"},
-		{"Next slot", "", "n"}, {"Allowed", "allowed", "n"}, {"Blocked", "blocked", "n"}, {"Last request", "last", "n"},
-	} {
+func (v *hostListView) columns(classes []live.Class) (all []column) {
+	type sortable struct{ name, sort, class string }
+	columns := []sortable{
+		{"Host", "host", ""}, {"robots.txt", "", ""}, {"State", "paused", ""}, {"Delay", "delay", "n"}, {"Queue", "queue", "n"}, {"Under way", "under_way", "n"}, {"Next slot", "next", "n"},
+	}
+	for _, c := range classes {
+		columns = append(columns, sortable{classBadges[c].Word, c.String(), "n"})
+	}
+	for _, c := range append(columns, sortable{"Last request", "last", "n"}) {
 		col := column{Name: c.name, Class: c.class}
 		if c.sort != "" {
 			col.Href = v.href(c.sort, 0)
@@ -129,10 +146,14 @@ func rulesText(o *originState) string {
 	return humanize.Count(o.Rules, "rule")
 }
 
-func newHostRow(h *hostState, now time.Time) hostRow {
+func newHostRow(h *hostState, classes []live.Class, now time.Time) hostRow {
 	r := hostRow{
 		Host: clipPrintable(h.Host, maxCell), Href: hostHref(h.Host), State: paceBadge(h.Pace, now),
-		Allowed: h.Allowed, Blocked: h.Blocked, Last: timeAgo(now, h.Last),
+		Last: timeAgo(now, h.Last),
+	}
+	counts := h.counts()
+	for _, c := range classes {
+		r.Counts = append(r.Counts, classCount{classBadges[c].Word, counts[c]})
 	}
 	if p := h.Pace; p != nil {
 		r.Queue, r.UnderWay, r.Next = p.Queue, p.UnderWay, nextSlotText(p, now)

@@ -9,6 +9,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -32,8 +33,9 @@ type overview struct {
 	Chart    chartView
 	Spans    []option // Value is the URL of the span
 	Blockers []causeView
-	Verdicts []option
-	Reasons  []option
+	Outcomes []outcomeOption
+	Reasons  []reasonOption
+	Connect  connectView
 	Filter   filterView
 	Rows     []decisionRow
 	Blank    decisionRow
@@ -46,7 +48,8 @@ type overview struct {
 type figure struct {
 	Name, Value, Note string
 	Kind, Icon        string
-	Words             bool // Value is a word, no number
+	Words             bool   // Value is a word, no number
+	Href              string // of the list of what it counts; "": there is none
 }
 
 // An option is an entry of a list to choose from.
@@ -55,11 +58,28 @@ type option struct {
 	Selected    bool
 }
 
+// An outcomeOption is a class of requests in the filter. Scripts take the badge of a row from it.
+type outcomeOption struct {
+	option
+	Badge badge
+}
+
+// A reasonOption is a reason in the filter. Scripts take from it what a row shows of the reason.
+type reasonOption struct {
+	option
+	Outcome string // of refusals for this reason
+	Why     string // the reason in a sentence
+}
+
 // A filterView has the values of the filter's fields.
 type filterView struct {
 	Text, Host, Client, Agent string
+	Decision, Entry           string // parameters without a field; "": not given
 	Any                       bool
 }
+
+// A connectView says how to connect a client.
+type connectView struct{ Proxy string }
 
 // A causeView is a rule or a reason that decided requests.
 type causeView struct {
@@ -76,10 +96,9 @@ type badge struct{ Kind, Icon, Word, Note string }
 
 func newCauseView(c live.Cause, now time.Time) causeView {
 	v := causeView{
-		Host: clipPrintable(c.Host, maxCell), Href: hostHref(c.Host), Rule: clipPrintable(c.Rule, maxCell), Reason: clipPrintable(c.Reason, maxCell), Line: c.Line,
+		Host: clipPrintable(c.Host, maxCell), Href: hostHref(c.Host), Rule: clipPrintable(c.Rule, maxCell), Reason: explain.Label(c.Reason), Line: c.Line, Badge: classBadge(c.Class),
 		Count: c.Count, Stamp: machineTime(c.Last), Ago: timeAgo(now, c.Last),
 	}
-	v.Badge.Kind, v.Badge.Icon, v.Badge.Word = verdictBadge(c.Decision, true)
 	return v
 }
 
@@ -87,17 +106,17 @@ func newCauseView(c live.Cause, now time.Time) causeView {
 // decisions.
 func (s *Server) overviewState(r *http.Request) overview {
 	now := nowUTC()
-	v := overview{frame: s.newFrame("Overview", "/"), Chart: newChartView(s.opts.Live, r.URL.Query().Get("span"), now), Clock: now.Format("15:04:05")}
+	v := overview{frame: s.newFrame("Overview", "/"), Chart: newChartView(s.opts.Live, r.URL.Query().Get("span"), s.opts.Monitor(), now), Clock: now.Format("15:04:05") + " UTC", Connect: s.newConnectView(r)}
 	v.Figures = s.figures(&v.Chart)
 	query := r.URL.Query()
-	for _, span := range []struct{ name, word string }{{"Hour", "hour"}, {"Day", "day"}} {
+	for _, span := range []struct{ name, word string }{{"15 min", "15min"}, {"Hour", "hour"}, {"Day", "day"}} {
 		query.Set("span", span.word)
 		v.Spans = append(v.Spans, option{span.name, "/?" + query.Encode(), v.Chart.Span == span.word})
 	}
 	for _, c := range s.opts.Live.Blockers(maxBlockersShown) {
 		shown := newCauseView(c, now)
 		if c.Host == "" { // no host, so no page about it
-			shown.Host, shown.Href = "No host", "/?"+url.Values{"decision": {"block"}, "reason": {c.Reason}}.Encode()+"#decisions"
+			shown.Host, shown.Href = "No host", classHref(c.Class, "reason", c.Reason)
 		}
 		v.Blockers = append(v.Blockers, shown)
 	}
@@ -105,18 +124,40 @@ func (s *Server) overviewState(r *http.Request) overview {
 }
 
 func (s *Server) figures(c *chartView) []figure {
-	share, period := "none", chartSpans[c.Span].phrase
-	if all := c.totalAllowed + c.totalBlocked; all > 0 {
-		share = fmt.Sprintf("%.1f %% of all", 100*float64(c.totalBlocked)/float64(all))
+	period := chartSpans[c.Span].phrase
+	figures := classFigures(&c.counts, shownClasses(&c.counts, s.opts.Monitor()), "span", c.Span)
+	for i := range figures {
+		figures[i].Note += "in " + period
 	}
 	p := s.opts.Pacer.Stats()
-	return []figure{
-		{Name: "Allowed", Value: humanize.Number(c.totalAllowed), Note: "in " + period, Kind: "allow", Icon: "allow"},
-		{Name: "Blocked", Value: humanize.Number(c.totalBlocked), Note: share + ", in " + period, Kind: "block", Icon: "block"},
-		{Name: "Waiting now", Value: humanize.Number(p.Waiting), Note: humanize.Number(p.UnderWay) + " under way", Kind: "wait", Icon: "wait"},
-		{Name: "Hosts paused", Value: humanize.Number(p.BackedOff), Note: humanize.Number(p.Slowed) + " slowed down", Icon: "pause"},
-		{Name: "Hosts known", Value: humanize.Number(len(s.opts.hostsByName())), Note: humanize.Count(p.BackOffs, "back-off") + " so far"},
+	hosts := figure{Name: "Hosts known", Value: humanize.Number(len(s.opts.hostsByName())), Note: fmt.Sprintf("%s paused, %s slowed down", humanize.Number(p.BackedOff), humanize.Number(p.Slowed)), Href: "/hosts"}
+	if p.BackedOff+p.Slowed > 0 {
+		hosts.Href += "?sort=paused"
 	}
+	return append(figures,
+		figure{Name: "Waiting now", Value: humanize.Number(p.Waiting), Note: humanize.Number(p.UnderWay) + " under way", Kind: "wait", Icon: "wait", Href: "/hosts?sort=queue"}, hosts)
+}
+
+// classFigures returns a figure for each class, with a link to its decisions. params are further
+// parameters of the link.
+func classFigures(counts *live.Counts, classes []live.Class, params ...string) (all []figure) {
+	total := counts.Total()
+	for _, c := range classes {
+		b := classBadge(c)
+		f := figure{Name: b.Word, Value: humanize.Number(counts[c]), Kind: b.Kind, Icon: b.Icon, Href: classHref(c, params...)}
+		if c != live.Allowed && total > 0 {
+			f.Note = fmt.Sprintf("%.1f %% of all ", 100*float64(counts[c])/float64(total))
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func (s *Server) newConnectView(r *http.Request) connectView {
+	if proxy := s.proxyAddress(r); proxy != "" {
+		return connectView{proxy}
+	}
+	return connectView{s.opts.Proxy.String()}
 }
 
 // showState serves the parts of the overview that scripts replace regularly.
@@ -131,12 +172,16 @@ func (s *Server) showOverview(w http.ResponseWriter, r *http.Request) {
 	f := parseFilter(&params)
 	if params.err != nil {
 		f = filter{}
-		v.Flash = errorFlash("The filter could not be read: " + params.err.Error() + ".")
+		v.Flash = errorFlash("The filter is invalid: " + params.err.Error() + ".")
 	}
-	v.Filter = filterView{printable(query.Get("q")), printable(query.Get("host")), printable(query.Get("client")), printable(query.Get("agent")), f != filter{}}
-	v.Verdicts = []option{{"Allowed", "allow", f.decision == "allow"}, {"Blocked", "block", f.decision == "block"}}
+	v.Filter = filterView{printable(query.Get("q")), printable(query.Get("host")), printable(query.Get("client")), printable(query.Get("agent")), f.decision, printable(f.entry), f != filter{}}
+	for _, c := range classOrder {
+		v.Outcomes = append(v.Outcomes, outcomeOption{option{classBadges[c].Word, c.String(), f.outcome == c.String()}, classBadges[c]})
+	}
 	for _, reason := range reasons {
-		v.Reasons = append(v.Reasons, option{string(reason), string(reason), f.reason == string(reason)})
+		v.Reasons = append(v.Reasons, reasonOption{
+			option{explain.Label(string(reason)), string(reason), f.reason == string(reason)}, policy.OutcomeOf(policy.Refuse, reason).String(), explain.Reason(string(reason)),
+		})
 	}
 	lines, _ := s.linesAfter(0, maxScannedLines)
 	if n := len(lines); n > 0 {
@@ -154,14 +199,20 @@ func (s *Server) showOverview(w http.ResponseWriter, r *http.Request) {
 // rowsSummary says how many of the scanned lines are in the table.
 func rowsSummary(matched, scanned int, filtered bool) string {
 	switch shown := min(matched, maxRows); {
+	case scanned == 0:
+		return "None since the start"
 	case filtered:
-		return fmt.Sprintf("%s of the last %s fit, %s shown", humanize.Number(matched), humanize.Number(scanned), humanize.Number(shown))
+		return fmt.Sprintf("%s of the last %s match, %s shown", humanize.Number(matched), humanize.Number(scanned), humanize.Number(shown))
 	default:
 		return fmt.Sprintf("The last %s of %s in memory", humanize.Number(shown), humanize.Number(scanned))
 	}
 }
 
-// decisionsHref returns the URL of the decisions about one host.
-func decisionsHref(host string) string {
-	return "/?" + url.Values{"host": {host}}.Encode() + "#decisions"
+// decisionsHref returns the URL of some decisions. params are names and values of the query.
+func decisionsHref(params ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(params); i += 2 {
+		q.Set(params[i], params[i+1])
+	}
+	return "/?" + q.Encode() + "#decisions"
 }

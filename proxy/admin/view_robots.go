@@ -50,8 +50,8 @@ type groupView struct {
 
 // ruleCounts counts the decisions of a rule.
 type ruleCounts struct {
-	rule             string
-	allowed, blocked int64
+	rule   string
+	counts live.Counts
 }
 
 // countByLine returns the decisions of the rules of one file, by line number.
@@ -69,11 +69,7 @@ func countByLine(causes []live.Cause, robotsURL string) map[int]*ruleCounts {
 		if f.rule != c.Rule {
 			continue // the line had another rule in another version of the file
 		}
-		if c.Decision == "allow" {
-			f.allowed += c.Count
-		} else {
-			f.blocked += c.Count
-		}
+		f.counts[c.Class] += c.Count
 	}
 	return all
 }
@@ -148,15 +144,17 @@ func (l *fileListing) paginate() {
 
 // annotate returns the CSS class and the effect of a line that has decided requests.
 func (f *ruleCounts) annotate(class string) (string, *ruleEffect) {
-	switch {
-	case f.allowed > 0 && f.blocked > 0:
-		return class + " block", &ruleEffect{"block", fmt.Sprintf("blocked %s, allowed %s", humanize.Number(f.blocked), humanize.Number(f.allowed))}
-	case f.blocked > 0:
-		return class + " block", &ruleEffect{"block", "blocked " + humanize.Number(f.blocked)}
-	case f.allowed > 0:
-		return class + " allow", &ruleEffect{"allow", "allowed " + humanize.Number(f.allowed)}
+	var parts []string
+	icon := "allow"
+	for _, c := range []live.Class{live.Disallowed, live.Deferred, live.Failed, live.NotEnforced, live.Allowed} {
+		if n := f.counts[c]; n > 0 {
+			parts = append(parts, strings.ToLower(classBadges[c].Word)+" "+humanize.Number(n))
+		}
 	}
-	return class, nil
+	if f.counts.Blocked() > 0 {
+		icon = "block"
+	}
+	return class + " " + icon, &ruleEffect{icon, strings.Join(parts, ", ")}
 }
 
 func lineClass(k robots.Kind) string {

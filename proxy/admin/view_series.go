@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,27 +13,35 @@ import (
 // A chartView is the chart of a span as the page shows it without scripts: two static pictures
 // and a table. A bar of the chart covers one bucket; a row of the table covers several bars.
 type chartView struct {
-	Span     string // "hour" or "day"
+	Span     string // a key of chartSpans
 	Sentence string
 	Step     string // length of a table row, in words
+	Bars     []chartBar
 	Rows     []chartRow
 	Width    int
-	Allowed  string // SVG path, in a box of Width by 100
-	Blocked  string
-	Waiting  string
+	Waiting  string // SVG path, in a box of Width by 100
 
-	totalAllowed, totalBlocked int64 // over the whole span
+	counts live.Counts // over the whole span
+}
+
+// A chartBar is one class in the chart.
+type chartBar struct {
+	Badge  badge
+	Path   string // SVG path, in a box of Width by 100
+	Hidden bool   // there is no such request
 }
 
 // A bucket has the counts of one part of a [live.Series].
 type bucket struct {
-	at                        time.Time
-	allowed, blocked, waiting int64
+	at      time.Time
+	counts  live.Counts
+	waiting int64
 }
 
 type chartRow struct {
-	Clock                     string
-	Allowed, Blocked, Waiting int64
+	Clock   string
+	Counts  []int64 // in the order of the Bars that are not hidden
+	Waiting int64
 }
 
 // A chartSpan is a time span that the user can choose.
@@ -45,67 +54,80 @@ type chartSpan struct {
 }
 
 var chartSpans = map[string]chartSpan{
-	"hour": {live.Hour, time.Hour, time.Minute, 5 * time.Minute, "the last hour", "five minutes"},
-	"day":  {live.Day, 24 * time.Hour, 20 * time.Minute, 2 * time.Hour, "the last day", "two hours"},
+	"15min": {live.QuarterHour, 15 * time.Minute, 15 * time.Second, time.Minute, "the last 15 minutes", "one minute"},
+	"hour":  {live.Hour, time.Hour, time.Minute, 5 * time.Minute, "the last hour", "five minutes"},
+	"day":   {live.Day, 24 * time.Hour, 20 * time.Minute, 2 * time.Hour, "the last day", "two hours"},
 }
 
-// newChartView makes the chart of the named span, or of "hour" if there is no such span.
-func newChartView(feed *live.Feed, name string, now time.Time) chartView {
+// newChartView makes the chart of the named span, or of "hour" if there is no such span. With monitor,
+// it shows requests that would be disallowed even if there are none.
+func newChartView(feed *live.Feed, name string, monitor bool, now time.Time) chartView {
 	if _, ok := chartSpans[name]; !ok {
 		name = "hour"
 	}
 	span := chartSpans[name]
 	s := feed.Series(span.span)
 	v := chartView{Span: name, Step: span.rowStepText, Width: int(span.length/span.barStep) * 10}
+	peak := int64(0)
+	for i := range s.Counts {
+		v.counts.Add(&s.Counts[i])
+		peak = max(peak, s.Waiting[i])
+	}
+	shown := shownClasses(&v.counts, monitor)
 	for _, b := range buckets(s, span.rowStep) {
-		v.Rows = append([]chartRow{{b.at.Format("15:04"), b.allowed, b.blocked, b.waiting}}, v.Rows...) // latest first
-		v.totalAllowed += b.allowed
-		v.totalBlocked += b.blocked
+		row := chartRow{Clock: b.at.Format("15:04"), Waiting: b.waiting}
+		for _, c := range shown {
+			row.Counts = append(row.Counts, b.counts[c])
+		}
+		v.Rows = append([]chartRow{row}, v.Rows...) // latest first
 	}
 	v.drawPaths(buckets(s, span.barStep), now.Add(-span.length), span.barStep)
-	peak := int64(0)
-	for _, n := range s.Waiting {
-		peak = max(peak, n)
+	for i, c := range classOrder {
+		v.Bars[i].Hidden = !slices.Contains(shown, c)
 	}
-	v.Sentence = fmt.Sprintf("In %s: %s allowed, %s blocked, at most %s waiting at once.", span.phrase, humanize.Number(v.totalAllowed), humanize.Number(v.totalBlocked), humanize.Number(peak))
+	v.Sentence = fmt.Sprintf("In %s: %s; at most %s waiting at once.", span.phrase, countsText(&v.counts, shown), humanize.Number(peak))
 	return v
 }
 
 // buckets adds up a Series in steps that are aligned to the clock.
 func buckets(s live.Series, step time.Duration) (all []bucket) {
-	for i := range s.Allowed {
+	for i := range s.Counts {
 		at := s.Start.Add(time.Duration(i) * s.Step).UTC().Truncate(step)
 		if len(all) == 0 || !all[len(all)-1].at.Equal(at) {
 			all = append(all, bucket{at: at})
 		}
 		b := &all[len(all)-1]
-		b.allowed += s.Allowed[i]
-		b.blocked += s.Blocked[i]
+		b.counts.Add(&s.Counts[i])
 		b.waiting = max(b.waiting, s.Waiting[i])
 	}
 	return all
 }
 
-// drawPaths makes the SVG paths: allowed and blocked requests as stacked bars, waiting
-// requests as a second row of bars.
+// drawPaths makes the SVG paths: requests as bars with the classes stacked, waiting requests as a
+// second row of bars.
 func (v *chartView) drawPaths(all []bucket, from time.Time, step time.Duration) {
 	peak, waiting := int64(1), int64(1)
 	for _, b := range all {
-		peak, waiting = max(peak, b.allowed+b.blocked), max(waiting, b.waiting)
+		peak, waiting = max(peak, b.counts.Total()), max(waiting, b.waiting)
 	}
-	var allowed, blocked, waits strings.Builder
+	paths, waits := make([]strings.Builder, len(classOrder)), strings.Builder{}
 	for _, b := range all {
 		x := 10 * float64(b.at.Sub(from)) / float64(step)
 		if x < 0 {
 			continue
 		}
-		y := 100 - 100*float64(b.allowed)/float64(peak)
-		top := y - 100*float64(b.blocked)/float64(peak)
-		appendBar(&allowed, x, y, 100)
-		appendBar(&blocked, x, top, y)
+		bottom := 100.
+		for i, c := range classOrder {
+			top := bottom - 100*float64(b.counts[c])/float64(peak)
+			appendBar(&paths[i], x, top, bottom)
+			bottom = top
+		}
 		appendBar(&waits, x, 100-100*float64(b.waiting)/float64(waiting), 100)
 	}
-	v.Allowed, v.Blocked, v.Waiting = allowed.String(), blocked.String(), waits.String()
+	for i, c := range classOrder {
+		v.Bars = append(v.Bars, chartBar{Badge: classBadge(c), Path: paths[i].String()})
+	}
+	v.Waiting = waits.String()
 }
 
 // appendBar appends one bar to an SVG path, unless its height is almost zero.

@@ -24,6 +24,9 @@ func roughDuration(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + " d"
 }
 
+// utcTime formats a time with its zone.
+func utcTime(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" }
+
 // timeAgo says how long before now a time is. It returns "" for the zero time.
 func timeAgo(now, t time.Time) string {
 	switch d := now.Sub(t); {

@@ -27,22 +27,22 @@ func auditExplainCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain [flags] ID",
-		Short: "Explain a decision, and make it again from what it rested on",
-		Long: `Explain a decision: why, by which line of which robots.txt, and where its record
-stands. ID is the id of a record, which the answer to a refused request shows.
+		Short: "Explain a decision, and repeat it from the robots.txt that it is based on",
+		Long: `Explain a decision: whether the request was allowed, disallowed, deferred or failed,
+why, by which line of which robots.txt, and where the record is. ID is the id of a
+record. The response to a refused request shows it.
 
-The decision is made again from the octets of the robots.txt that it rested on,
-which are kept (see robotsproxy audit snapshot), by the code that judges requests.
-With several --file, as the replicas of a fleet have one each, the record may be in
-any of them.
+The command repeats the decision with the code that decides about requests, from the
+stored robots.txt that the decision is based on (see robotsproxy audit snapshot).
+Use --file once for each replica of a fleet: the command searches all these files.
 
-The exit status is 1 when it comes out otherwise or cannot be made again, when the
-record's line was changed, and when there is no such record.`,
+The exit status is 1 if the repeated decision differs, if the decision cannot be
+repeated, if the line of the record was changed, and if there is no such record.`,
 		Example: `  robotsproxy audit explain 0f3a9c1d2b4e-7
   robotsproxy audit explain --json 0f3a9c1d2b4e-7`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || strings.TrimSpace(args[0]) == "" {
-				return errors.New("one ID is wanted, as a record or a refusal has it, and a --file before each file")
+				return errors.New("expected exactly one record ID; put --file before the name of each file")
 			}
 			return nil
 		},
@@ -229,19 +229,16 @@ func (r *recordExplanation) write(out io.Writer, asJSON bool) (err error) {
 func (r *recordExplanation) text(colours bool) string {
 	e := &r.entry
 	s := &cli.Details{Colours: colours}
-	word, colour := "blocked", cli.Red
-	if !e.Blocked() {
-		word, colour = "allowed", cli.Green
-	}
-	fmt.Fprintf(&s.Text, "%s %s\n", s.Paint(colour, fmt.Sprintf("%-10s", word)), humanize.Brief(e.URL))
+	outcome := explain.Outcome(e)
+	fmt.Fprintf(&s.Text, "%s %s\n", s.Paint(outcomeColours[outcome], fmt.Sprintf("%-10s", outcome)), humanize.Brief(e.URL))
 	if e.Blocked() && !e.Enforced {
-		s.Row("enforced", "no: it was recorded only (mode: monitor)")
+		s.Row("enforced", "no: the proxy sent the request and only recorded the decision (mode: monitor)")
 	}
 	s.Row("why", r.Why)
 	s.Facts(r.explanation.Decided())
 	s.Row("user-agent", humanize.Brief(e.UserAgent))
 	s.Row("replica", humanize.Brief(e.Replica))
-	s.Row("request", strings.TrimSpace(fmt.Sprintf("%s by %s, %s", humanize.Brief(e.Method), cmp.Or(humanize.Brief(e.Client), "nobody named"), e.Time.UTC().Format(time.RFC3339Nano))))
+	s.Row("request", strings.TrimSpace(fmt.Sprintf("%s by %s, %s", humanize.Brief(e.Method), cmp.Or(humanize.Brief(e.Client), "an unnamed client"), e.Time.UTC().Format(time.RFC3339Nano))))
 	response := "none"
 	if e.Status > 0 {
 		response = fmt.Sprintf("status %d, %s, after %s", e.Status, humanize.Count(e.Bytes, "byte"), millis(e.DurationMS))
@@ -251,7 +248,7 @@ func (r *recordExplanation) text(colours bool) string {
 		s.Row("waited", millis(e.WaitMS).String())
 	}
 	if e.StoreAway {
-		s.Row("store", "was away: the request was paced without the other replicas")
+		s.Row("store", "unavailable: the request was paced without the other replicas")
 	}
 	s.Facts(r.explanation.Rested())
 	r.printRobots(s)
@@ -267,9 +264,9 @@ func millis(ms float64) time.Duration { return asDuration(ms / 1000).Round(time.
 // printRobots shows what is kept of the robots.txt that the decision rests on.
 func (r *recordExplanation) printRobots(s *cli.Details) {
 	if r.entry.RobotsURL == "" {
-		s.Row("robots.txt", "none was asked for")
+		s.Row("robots.txt", "not needed for this decision")
 	} else if r.Fetch == nil {
-		s.Row("outcome", "not known: the index does not have the fetch any more")
+		s.Row("outcome", "unknown: the index no longer has the fetch")
 	} else {
 		s.Row("headers", headerRows(*r.Fetch)...)
 	}
@@ -321,7 +318,7 @@ func (r *recordExplanation) printPlace(s *cli.Details) {
 	if p.Seq > 0 {
 		where += fmt.Sprintf(", number %d", p.Seq)
 	}
-	holds := "its hash holds (audit verify looks at the whole chain)"
+	holds := "the hash of the line is correct (audit verify checks the whole chain)"
 	if !p.Hash {
 		holds = s.Paint(cli.Red, humanize.Prose(p.Says))
 	}

@@ -164,16 +164,16 @@ type rederivation struct {
 
 var rederivations = []rederivation{
 	{name: "a rule forbids", request: policy.Request{Origin: plain, PathQuery: "/private/a", UserAgent: fooAgent},
-		want: `blocked +http://site.test/private/a\n(.*\n)*  rule: +Disallow: /private \(line 5\)\n(.*\n)*` +
+		want: `disallowed +http://site.test/private/a\n(.*\n)*  rule: +Disallow: /private \(line 5\)\n(.*\n)*` +
 			` +2 \| User-agent: FooBot\n    +3 \| User-agent: BarBot\n    +4 \| Crawl-delay: 30\n  > +5 \| Disallow: /private\n    +6 \| Allow: /private/open\n`},
 	{name: "a rule allows", request: policy.Request{Origin: plain, PathQuery: "/private/open?a=b", UserAgent: fooAgent}, want: `allowed`},
 	{name: "the query decides", request: policy.Request{Origin: odd, PathQuery: "/x?id=%20", UserAgent: fooAgent}, want: `(?m)^  rule: +Disallow: /\*\?id= `},
 	{name: "no rule", request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: "BarBot/2"}, want: `No rule of the site's robots.txt matches`},
 	{name: "no group", request: policy.Request{Origin: plain, PathQuery: "/"}, file: "User-agent: x\nDisallow: /\n", want: `No group of the site's robots.txt applies`},
 	{name: "the group of all, and nobody named", request: policy.Request{Origin: plain, PathQuery: "/none"}, want: `(?m)^  group: +\*$`},
-	{name: "dot segments", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: fooAgent}, want: `blocked`},
+	{name: "dot segments", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: fooAgent}, want: `disallowed`},
 	{name: "dot segments, in a record of before readings were recorded", request: policy.Request{Origin: plain, PathQuery: "/x/../private", UserAgent: fooAgent},
-		change: func(e *trail.Entry) { e.Reading = "" }, want: `blocked`},
+		change: func(e *trail.Entry) { e.Reading = "" }, want: `disallowed`},
 	{name: "merged slashes", request: policy.Request{Origin: plain, PathQuery: "/x//../private", UserAgent: fooAgent}, want: `(?m)^  read as: +slashes-merged\+dots-removed$`},
 	{name: "a form that decided nothing, of an earlier version", request: policy.Request{Origin: plain, PathQuery: "/x/../a", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Reading = "dots-removed" }, want: `allowed`},
@@ -182,7 +182,7 @@ var rederivations = []rederivation{
 	{name: "another reading", request: policy.Request{Origin: plain, PathQuery: "//private?x", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.Reading = "parameters-stripped" }, exit: 1, want: `reading: recorded parameters-stripped, re-derived slashes-merged`},
 	{name: "a file that takes too long", makeFile: testkit.ComplexFile, request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("a", 4000)}, want: `gives up matching`},
-	{name: "ftp", request: policy.Request{Origin: ftp, PathQuery: "/priv%61te;type=a", UserAgent: fooAgent}, want: `blocked`},
+	{name: "ftp", request: policy.Request{Origin: ftp, PathQuery: "/priv%61te;type=a", UserAgent: fooAgent}, want: `disallowed`},
 	{name: "a configured token", options: policy.Options{ProductToken: "FooBot"}, request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: "curl/8"},
 		want: `the client was taken for FooBot by the configuration`},
 	{name: "a configured token that stands in the header behind another", options: policy.Options{ProductToken: "BarBot"},
@@ -193,20 +193,20 @@ var rederivations = []rederivation{
 	{name: "the delay refuses", options: policy.Options{OverMax: policy.RefuseExcess}, request: policy.Request{Origin: plain, PathQuery: "/", UserAgent: fooAgent}, want: `asks for a longer Crawl-delay`},
 	{name: "a tunnel", request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: fooAgent}, want: `allowed +.*\[2001:db8::1\]:8443`},
 	{name: "a tunnel to a site that is disallowed", file: "User-agent: *\nDisallow: /\n",
-		request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: fooAgent}, want: `blocked`},
+		request: policy.Request{Method: "CONNECT", Origin: odd, PathQuery: "/", UserAgent: fooAgent}, want: `disallowed`},
 	{name: "a status that says that there are no rules", dialect: "coccoc", status: 203,
 		request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent}, want: `Status 203 means under coccoc that there are no rules`},
 	{name: "an empty rule has a line", dialect: "google", file: "User-agent: *\nDisallow:\n",
 		request: policy.Request{Origin: plain, PathQuery: "/x"}, want: `  >     2 \| Disallow:\n`},
-	{name: "bytes that are not UTF-8", file: "User-agent: *\nDisallow: /\xff\xfe*\n", request: policy.Request{Origin: plain, PathQuery: "/%FF%FEx"}, want: `blocked`},
+	{name: "bytes that are not UTF-8", file: "User-agent: *\nDisallow: /\xff\xfe*\n", request: policy.Request{Origin: plain, PathQuery: "/%FF%FEx"}, want: `disallowed`},
 	{name: "bytes of the URL that are not UTF-8", file: "User-agent: *\nDisallow: /*\xff\xfe\n", request: policy.Request{Origin: plain, PathQuery: "/?%61=\xff\xfe"},
-		change: func(e *trail.Entry) { e.URL = "http://site.test/?%61=%FF%FE" }, want: `blocked`},
+		change: func(e *trail.Entry) { e.URL = "http://site.test/?%61=%FF%FE" }, want: `disallowed`},
 	{name: "bytes of the URL that are not UTF-8, to a dialect that takes them as they are", dialect: "google",
 		file: "User-agent: *\nDisallow: /*%FF\n", request: policy.Request{Origin: plain, PathQuery: "/?\xff"},
 		change: func(e *trail.Entry) { e.URL = "http://site.test/?%FF" }, exit: 1, want: `the dialect google tells the two forms apart`},
 	{name: "a rule longer than a record's", file: "User-agent: *\nDisallow: /" + strings.Repeat("x", 9000) + "\n",
 		request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 9000)},
-		change:  func(e *trail.Entry) { e.Rule = e.Rule[:900] + "…(9001 bytes)" }, want: `blocked`},
+		change:  func(e *trail.Entry) { e.Rule = e.Rule[:900] + "…(9001 bytes)" }, want: `disallowed`},
 	{name: "another rule than the record's, which is cut", file: "User-agent: *\nDisallow: /" + strings.Repeat("x", 9000) + "\n",
 		request: policy.Request{Origin: plain, PathQuery: "/" + strings.Repeat("x", 9000)},
 		change:  func(e *trail.Entry) { e.Rule = e.Rule[:900] + "…(9002 bytes)" }, exit: 1, want: `rule: recorded`},
@@ -217,7 +217,7 @@ var rederivations = []rederivation{
 		change: func(e *trail.Entry) { e.Decision, e.Reason, e.Error = "block", "pace", "too busy" },
 		want:   `(?s)The wait for this host.*rule: +/private/open \(line 6\)(?s:.*)by robots.txt the request was allowed`},
 	{name: "monitor mode", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
-		change: func(e *trail.Entry) { e.Enforced = false }, want: `(?m)^  enforced: +no: it was recorded only`},
+		change: func(e *trail.Entry) { e.Enforced = false }, want: `(?m)^  enforced: +no: the proxy sent the request and only recorded`},
 	{name: "a copy from before", request: policy.Request{Origin: plain, PathQuery: "/private", UserAgent: fooAgent},
 		change: func(e *trail.Entry) { e.RobotsStale, e.Error = true, "fetch: answered with status 503" }, want: `an older copy, because robots.txt could not be fetched again`},
 
@@ -301,13 +301,13 @@ func TestExplainWithoutFile(t *testing.T) {
 		e    trail.Entry
 		want []string
 	}{
-		{"override", trail.Entry{Decision: "allow", Reason: "override", Entry: "*.test", EntryReason: "asked Ada"}, []string{"robots: ignore", "asked Ada", "none was asked for"}},
+		{"override", trail.Entry{Decision: "allow", Reason: "override", Entry: "*.test", EntryReason: "asked Ada"}, []string{"robots: ignore", "asked Ada", "not needed for this decision"}},
 		{"address", trail.Entry{Decision: "block", Reason: "address"}, []string{"private, local or reserved"}},
 		{"malformed", trail.Entry{Decision: "block", Reason: "malformed", URL: "/x\x1b"}, []string{"not one that a proxy can forward", `"/x\x1b"`}},
 		{"no file", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://none.test/robots.txt", RobotsFetched: at}, []string{
 			"Status 404 means that there is no robots.txt", "outcome:        status 404: no file"}},
 		{"no file, and no index", trail.Entry{Decision: "allow", Reason: "no-file", RobotsURL: "http://gone.test/robots.txt", RobotsFetched: at}, []string{
-			"the index does not have the fetch any more"}},
+			"the index no longer has the fetch"}},
 		{"unreachable", trail.Entry{Decision: "block", Reason: "unreachable", RobotsURL: "http://fails.test/robots.txt", DurationMS: 1500}, []string{
 			"gave no usable robots.txt", "outcome:        status 503: unreachable", "2026-11-21T10:00:01Z"}},
 		{"not reached", trail.Entry{Decision: "block", Reason: "origin", RobotsURL: "http://dead.test/robots.txt"}, []string{

@@ -89,8 +89,8 @@ func TestReportOfSeveralAudits(t *testing.T) {
 	if status != 0 || errOut != "" {
 		t.Errorf("status %d, %s", status, errOut)
 	}
-	a.has(out, "  requests   18: 15 allowed, 3 blocked\n", "  files      9, from proxy-0/audit-000000000001.jsonl.gz to proxy-2/audit.jsonl\n",
-		"  chain      holds in each of 3 audits\n", "\n  proxy-0         6        5        1 ", "\n  proxy-1/audit.jsonl      3      6         6        0     0  holds  6:")
+	a.has(out, "  requests   18: 15 allowed, 0 disallowed, 0 deferred, 3 failed\n", "  files      9, from proxy-0/audit-000000000001.jsonl.gz to proxy-2/audit.jsonl\n",
+		"  chain      holds in each of 3 audits: ", "\n  proxy-0         6        5           0         0       1 ", "\n  proxy-1/audit.jsonl      3      6         6        0     0  holds  6:")
 	if strings.Contains(out, a.home) {
 		t.Error("whole paths stand in the report")
 	}
@@ -304,7 +304,7 @@ func TestSeveralAuditsUsage(t *testing.T) {
 		"an empty name":             {[]string{"verify", a.files[0], ""}, "the value is empty"},
 		"with a run":                {[]string{"tail", "--run", "last", a.files[0]}, "name two audits"},
 		"too many":                  {append([]string{"report"}, many...), "at most 100 are read at once"},
-		"files for an ID":           {append([]string{"explain", "2-5"}, a.files...), "one ID is wanted, as a record or a refusal has it, and a --file before each file"},
+		"files for an ID":           {append([]string{"explain", "2-5"}, a.files...), "expected exactly one record ID; put --file before the name of each file"},
 		"where there is one":        {[]string{"snapshot", "--list", "--file", a.files[0], "--file", a.files[1]}, "one audit is wanted here"},
 	} {
 		if status, _, errOut := a.do(c.args...); status != 2 || !strings.Contains(errOut, c.want) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"robotsproxy/cmd/internal/cli"
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
@@ -85,29 +86,33 @@ func (r *recordLines) line(text []byte) string {
 	}
 	r.Text.WriteString(r.Paint(cli.Dim, at) + "  ")
 	if e.Event != "" {
-		r.Text.WriteString(r.Paint(cli.Yellow, "audit  "+eventText(&e)))
+		r.Text.WriteString(r.Paint(cli.Yellow, "audit        "+eventText(&e)))
 		return r.Text.String()
 	}
 	if e.IsRequest() {
 		r.verdict(&e)
 	} else {
-		fmt.Fprintf(&r.Text, "%s  %s  %s", r.Paint(cli.Dim, fmt.Sprintf("%-6s", humanize.Word(e.Kind))), statusText(&e), cmp.Or(humanize.Word(e.URL), "-"))
+		fmt.Fprintf(&r.Text, "%s  %s  %s", r.Paint(cli.Dim, fmt.Sprintf("%-11s", humanize.Word(e.Kind))), statusText(&e), cmp.Or(humanize.Word(e.URL), "-"))
 	}
 	r.details(&e)
 	return r.Text.String()
 }
 
-// verdict adds the decision, the reason and the request.
+// outcomeColours has the colour of each outcome.
+var outcomeColours = map[policy.Outcome]string{
+	policy.Allowed: cli.Green, policy.Disallowed: cli.Red, policy.Deferred: cli.Yellow, policy.Failed: cli.Red,
+}
+
+// verdict adds the outcome, the reason and the request. A question mark says that the decision was
+// not enforced.
 func (r *recordLines) verdict(e *trail.Entry) {
-	decision, colour := "allow ", cli.Green
-	switch {
-	case e.Blocked() && e.Enforced:
-		decision, colour = "block ", cli.Red
-	case e.Blocked():
-		decision, colour = "block?", cli.Yellow
+	outcome := explain.Outcome(e)
+	word, colour := outcome.String(), outcomeColours[outcome]
+	if e.Blocked() && !e.Enforced {
+		word, colour = word+"?", cli.Yellow
 	}
 	fmt.Fprintf(&r.Text, "%s  %-11s  %s  %-4s  %s",
-		r.Paint(colour, decision), humanize.Word(e.Reason), statusText(e), cmp.Or(humanize.Word(e.Method), "-"), cmp.Or(humanize.Word(e.URL), "-"))
+		r.Paint(colour, fmt.Sprintf("%-11s", word)), humanize.Word(e.Reason), statusText(e), cmp.Or(humanize.Word(e.Method), "-"), cmp.Or(humanize.Word(e.URL), "-"))
 }
 
 // statusText gives the status of the response in three characters; "---": there was none.

@@ -22,16 +22,19 @@ func auditReportCommand() *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "report [flags] [FILE...]",
-		Short: "Sum up the audit: per client, site and rule, as text, CSV, JSON or a page",
-		Long: `Sum up the audit: what was allowed, blocked and made to wait, per client, site and
-rule; exceptions with their reasons; times without a usable robots.txt; and whether
-the chain held. The page of --format html is one file that can be sent as it is.
+		Short: "Summarise the audit by client, site and rule, as text, CSV, JSON or HTML",
+		Long: `Summarise the audit. By client, site and rule, the report shows which requests were
+allowed, disallowed (by robots.txt or by the operator), deferred (the client may send
+them later) and failed (because of the site, the network, the client or the proxy),
+and how long requests waited. It also shows the exceptions with their reasons, the
+times without a usable robots.txt, and whether the hash chain holds. --format html
+makes one file that loads nothing else.
 
---since and --until take a time (2026-11-21T10:00:00Z), a day (2026-11-21: when it
-begins, UTC) or how long ago (24h, 7d). With --file - one file is read from
-standard input. Of several files, as the replicas of a fleet have one each, each has
-a chain of its own; the report is of all, and has a part by replica. The exit status is 1 where the chain is broken; the report is
-written all the same, and says where.`,
+--since and --until take a time (2026-11-21T10:00:00Z), a day (2026-11-21: its
+beginning, UTC) or a time ago (24h, 7d). With --file -, the command reads one file
+from standard input. If there are several files, such as those of the replicas of a
+fleet, each has its own chain; the report covers all of them, and has a table of
+replicas. If a chain is broken, the report says where, and the exit status is 1.`,
 		Example: `  robotsproxy audit report --since 7d
   robotsproxy audit report --run last --format csv -o requests.csv
   robotsproxy audit report /audits/*/audit.jsonl -o fleet.html
@@ -56,13 +59,13 @@ type reportFlags struct {
 
 func (f *reportFlags) add(cmd *cobra.Command) {
 	f.auditFlags.add(cmd)
-	cmd.Flags().StringVar(&f.since, "since", "", "only requests from this `TIME` on")
-	cmd.Flags().StringVar(&f.until, "until", "", "only requests before this `TIME`")
+	cmd.Flags().StringVar(&f.since, "since", "", "only requests that arrived at this `TIME` or later")
+	cmd.Flags().StringVar(&f.until, "until", "", "only requests that arrived before this `TIME`")
 	f.requests.add(cmd)
-	cmd.Flags().StringVar(&f.format, "format", "text", "`FORMAT`: "+cli.OneOf(formats)+"; without it as FILE ends")
+	cmd.Flags().StringVar(&f.format, "format", "text", "`FORMAT`: "+cli.OneOf(formats)+"; by default from the ending of FILE")
 	cli.Offer(cmd, "format", formats...)
-	cmd.Flags().StringVarP(&f.out, "output", "o", "", "`FILE` to write, instead of standard output")
-	cmd.Flags().IntVar(&f.top, "top", 0, fmt.Sprintf("how many `ROWS` each table has in text (without it: %d) and html (%d); 0: all", TopOfText, TopOfPage))
+	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the report to `FILE` instead of standard output")
+	cmd.Flags().IntVar(&f.top, "top", 0, fmt.Sprintf("maximum of `ROWS` of each table in text (default %d) and html (default %d); 0: all", TopOfText, TopOfPage))
 }
 
 // formats are those of a report.
@@ -95,7 +98,7 @@ func ReportWriter(format string, text, page int) (func(io.Writer, *auditreport.R
 	case "html":
 		return func(w io.Writer, r *auditreport.Report) error { return r.HTML(w, page) }, nil
 	}
-	return nil, cli.UsageErrorf("--format %q: %s is wanted", format, cli.OneOf(formats))
+	return nil, cli.UsageErrorf("--format %q: use %s", format, cli.OneOf(formats))
 }
 
 // report reads the audits and writes the report.
@@ -115,7 +118,7 @@ func (f *reportFlags) report(in io.Reader, out io.Writer, now time.Time) error {
 		f.out = ""
 	}
 	if f.format == "html" && f.out == "" && cli.IsTerminal(out) {
-		return cli.UsageErrorf("--format html is for a browser: name a file with -o, or send standard output to one")
+		return cli.UsageErrorf("--format html: standard output is a terminal; name a file with -o")
 	}
 	all, err := f.openAll(in)
 	if err != nil {
@@ -151,9 +154,9 @@ func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 	}
 	switch {
 	case f.top < 0:
-		return auditreport.Options{}, cli.UsageErrorf("--top %d: less than no row", f.top)
+		return auditreport.Options{}, cli.UsageErrorf("--top must not be negative, got %d", f.top)
 	case f.Flags.Changed("top") && f.format != "text" && f.format != "html":
-		return auditreport.Options{}, cli.UsageErrorf("--top is for text and html: %s has all rows", f.format)
+		return auditreport.Options{}, cli.UsageErrorf("--top applies to text and html only: %s has all rows", f.format)
 	}
 	o := auditreport.Options{Client: f.requests.client, Host: f.requests.host}
 	if f.requests.hosts != nil {
@@ -167,7 +170,7 @@ func (f *reportFlags) options(now time.Time) (auditreport.Options, error) {
 		return o, cli.UsageErrorf("--until: %w", err)
 	}
 	if !o.Since.IsZero() && !o.Until.IsZero() && !o.Since.Before(o.Until) {
-		return o, cli.UsageErrorf("--since is not before --until")
+		return o, cli.UsageErrorf("--since must be before --until")
 	}
 	return o, nil
 }
@@ -202,5 +205,5 @@ func moment(s string, now time.Time) (time.Time, error) {
 }
 
 func errMoment(s string) error {
-	return fmt.Errorf("%q is neither a time (2026-11-21T10:00:00Z), nor a day (2026-11-21), nor how long ago (24h, 7d)", s)
+	return fmt.Errorf("use a time (2026-11-21T10:00:00Z), a day (2026-11-21) or a time ago (24h, 7d), got %q", s)
 }

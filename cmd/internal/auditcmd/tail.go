@@ -40,15 +40,19 @@ func auditTailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail [flags] [FILE...]",
 		Short: "Show the last records of the audit, and follow it",
-		Long: `Show the last records of the audit, one a line, and with -f those that come, in
-whatever file they are, until it is interrupted. Times are local. A decision
-that was not enforced (mode: monitor) stands with a question mark.
+		Long: `Show the last records of the audit, one per line. With -f, also show new records
+until you interrupt the command. Times are local.
 
-Those of several files, as the replicas of a fleet have one each, stand in the order
-of the times when their requests ended.
+The first word says what became of the request: allowed, disallowed (by robots.txt or
+by the operator), deferred (the client may send the request later) or failed (the
+origin, the network, the client or the proxy failed). A question mark after the word
+means that the proxy only recorded the decision and sent the request (mode: monitor).
 
-With --file - records are read from standard input, to its end; with -f as they
-come.`,
+Records of several files, such as those of the replicas of a fleet, are sorted by the
+time when the request ended.
+
+With --file -, the command reads records from standard input, to its end; with -f, as
+they arrive.`,
 		Example: `  robotsproxy audit tail -f
   robotsproxy audit tail -n 100 --blocked --host example.com
   robotsproxy audit tail -n 1000 --json | jq .url`,
@@ -64,11 +68,11 @@ come.`,
 	f.add(cmd)
 	f.anyFiles(cmd)
 	flags := cmd.Flags()
-	flags.IntVarP(&f.lines, "lines", "n", 20, "how `MANY` records to begin with")
-	flags.BoolVarP(&f.follow, "follow", "f", false, "show what comes, until interrupted")
+	flags.IntVarP(&f.lines, "lines", "n", 20, "show the last `NUMBER` records first")
+	flags.BoolVarP(&f.follow, "follow", "f", false, "show new records until interrupted")
 	f.filter.add(cmd)
-	flags.BoolVar(&f.filter.blocked, "blocked", false, "only requests that were decided against")
-	flags.BoolVar(&f.json, "json", false, "the lines as they stand")
+	flags.BoolVar(&f.filter.blocked, "blocked", false, "only requests that were disallowed, deferred or failed")
+	flags.BoolVar(&f.json, "json", false, "print the lines of the audit unchanged, as JSON")
 	flags.StringVar(&f.colour, "color", "auto", "`WHEN` to use colours: "+cli.OneOf(colours))
 	cli.Offer(cmd, "color", colours...)
 	return cmd
@@ -80,10 +84,10 @@ var colours = []string{"auto", "always", "never"}
 // tail makes a tail from the flags.
 func (f *tailFlags) tail(cmd *cobra.Command) (*tail, error) {
 	if f.lines < 0 || f.lines > maxTail {
-		return nil, cli.UsageErrorf("-n %d: a number from 0 to %d is wanted", f.lines, maxTail)
+		return nil, cli.UsageErrorf("-n %d: use a number from 0 to %d", f.lines, maxTail)
 	}
 	if !slices.Contains(colours, f.colour) {
-		return nil, cli.UsageErrorf("--color %q: %s is wanted", f.colour, cli.OneOf(colours))
+		return nil, cli.UsageErrorf("--color %q: use %s", f.colour, cli.OneOf(colours))
 	}
 	if err := f.filter.read(&f.auditFlags); err != nil {
 		return nil, err
@@ -310,7 +314,7 @@ func (t *tail) await(ctx context.Context) (there bool, err error) {
 			case yet:
 				there = true
 			case !said:
-				cli.Report(t.errOut, fmt.Errorf("%s is not there yet", d.path))
+				cli.Report(t.errOut, fmt.Errorf("%s does not exist yet", d.path))
 			}
 		}
 		if there {

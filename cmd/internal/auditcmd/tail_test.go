@@ -45,34 +45,34 @@ func TestTailLines(t *testing.T) {
 	const day = "-- Saturday, 2026-11-21 UTC\n05:00:01.250  "
 	for _, c := range []struct{ name, line, want string }{
 		{"allowed", at + `,"client":"lab","method":"GET","url":"http://a.test/","agent":"Foo","decision":"allow","reason":"no-file","enforced":true,"wait_ms":1500.4,"status":200}`,
-			day + "allow   no-file      200  GET   http://a.test/  waited 1.5s  client lab  agent Foo"},
+			day + "allowed      no-file      200  GET   http://a.test/  waited 1.5s  client lab  agent Foo"},
 		{"disallowed by a rule", at + `,"method":"GET","url":"http://a.test/x","decision":"block","reason":"rule","rule":"/x","line":7,"enforced":true,"status":403}`,
-			day + "block   rule         403  GET   http://a.test/x  Disallow: /x (line 7)"},
+			day + "disallowed   rule         403  GET   http://a.test/x  Disallow: /x (line 7)"},
 		{"a tunnel to a host that is wholly disallowed", at + `,"method":"CONNECT","url":"a.test:443","decision":"block","reason":"tunnel","rule":"/","line":2,"enforced":true,"status":403}`,
-			day + "block   tunnel       403  CONNECT  a.test:443  Disallow: / (line 2)"},
+			day + "disallowed   tunnel       403  CONNECT  a.test:443  Disallow: / (line 2)"},
 		{"allowed by a rule, and too busy", at + `,"method":"GET","url":"http://a.test/x","decision":"block","reason":"pace","rule":"/x","line":7,"enforced":true,"status":429}`,
-			day + "block   pace         429  GET   http://a.test/x  rule /x (line 7)"},
+			day + "deferred     pace         429  GET   http://a.test/x  rule /x (line 7)"},
 		{"recorded only", at + `,"method":"GET","url":"http://a.test/x","decision":"block","reason":"rule","enforced":false,"status":200}`,
-			day + "block?  rule         200  GET   http://a.test/x"},
+			day + "disallowed?  rule         200  GET   http://a.test/x"},
 		{"the client left", at + `,"method":"GET","url":"http://a.test/x","decision":"block","reason":"client","enforced":true,"error":"context canceled"}`,
-			day + `block   client       ---  GET   http://a.test/x  error "context canceled"`},
-		{"no member", `{}`, "--:--:--.---  block?               ---  -     -"},
-		{"an event", at + `,"event":"lost","detail":"the disk was full","count":3}`, day + "audit  lost 3 records: the disk was full"},
-		{"what is set aside", at + `,"event":"torn","file":"audit.torn","octets":12}`, day + "audit  torn (audit.torn, 12 bytes)"},
+			day + `failed       client       ---  GET   http://a.test/x  error "context canceled"`},
+		{"no member", `{}`, "--:--:--.---  failed?                   ---  -     -"},
+		{"an event", at + `,"event":"lost","detail":"the disk was full","count":3}`, day + "audit        lost 3 records: the disk was full"},
+		{"what is set aside", at + `,"event":"torn","file":"audit.torn","octets":12}`, day + "audit        torn (audit.torn, 12 bytes)"},
 		{"what was counted", at + `,"kind":"event","event":"counted","detail":"refusals of 1 client: 3 auth","count":3,"reasons":{"auth":3},"clients":1,"client":"lab"}`,
-			day + "audit  counted: refusals of 1 client: 3 auth  client lab"},
-		{"another kind", at + `,"kind":"robots","url":"http://a.test/robots.txt","status":404,"agent":"Foo"}`, day + "robots  404  http://a.test/robots.txt  agent Foo"},
-		{"a wait of ages", `{"time":"2026-11-21T05:00:01Z","decision":"allow","wait_ms":1e300}`, "-- Saturday, 2026-11-21 UTC\n05:00:01.000  allow                ---  -     -  waited 1281023h53m38.427s"},
+			day + "audit        counted: refusals of 1 client: 3 auth  client lab"},
+		{"another kind", at + `,"kind":"robots","url":"http://a.test/robots.txt","status":404,"agent":"Foo"}`, day + "robots       404  http://a.test/robots.txt  agent Foo"},
+		{"a wait of ages", `{"time":"2026-11-21T05:00:01Z","decision":"allow","wait_ms":1e300}`, "-- Saturday, 2026-11-21 UTC\n05:00:01.000  allowed                   ---  -     -  waited 1281023h53m38.427s"},
 		{"strangers' words", at + `,"client":"` + evil + `","method":"` + evil + `","url":"` + evil + `","agent":"` + evil + `","decision":"` + evil + `","reason":"` + evil + `","rule":"` + evil + `","error":"` + evil + `","status":200}`,
-			day + `block?  Q  200  Q  Q  rule Q (line 0)  error Q  client Q  agent Q`},
+			day + `failed?      Q  200  Q  Q  rule Q (line 0)  error Q  client Q  agent Q`},
 		{"words that look like others", at + `,"client":"a  agent b","method":"GET","url":"http://a.test/  error \"x\"","rule":"/a (line 1)  client x","decision":"allow","reason":"rule","enforced":true,"status":200}`,
-			day + `allow   rule         200  GET   "http://a.test/  error \"x\""  Allow: "/a (line 1)  client x" (line 0)  client "a  agent b"`},
-		{"an event of strangers' words", at + `,"event":"` + evil + `","detail":"` + evil + `","file":"` + evil + `"}`, day + `audit  Q: H (Q, 0 bytes)`},
+			day + `allowed      rule         200  GET   "http://a.test/  error \"x\""  Allow: "/a (line 1)  client x" (line 0)  client "a  agent b"`},
+		{"an event of strangers' words", at + `,"event":"` + evil + `","detail":"` + evil + `","file":"` + evil + `"}`, day + `audit        Q: H (Q, 0 bytes)`},
 		{"no JSON", raw, `no record: "\x1b[2J\u202e\u009b31m\u2028\xff"`},
 		{"an escape in JSON", `{"client":"` + raw + `"}`, `no record: "{\"client\":\"\x1b[2J\u202e\u009b31m\u2028\xff\"}"`},
 		{"no text", `{"client":1}`, `no record: "{\"client\":1}"`},
 		{"too long an address", at + `,"method":"GET","url":"http://a.test/` + strings.Repeat("x", 5000) + `","decision":"allow","reason":"no-rule","enforced":true}`,
-			day + "allow   no-rule      ---  GET   http://a.test/" + strings.Repeat("x", humanize.MaxBrief-17) + "…"},
+			day + "allowed      no-rule      ---  GET   http://a.test/" + strings.Repeat("x", humanize.MaxBrief-17) + "…"},
 	} {
 		want := strings.NewReplacer("Q", `"\x1b[2J\u202e\u009b31m\u2028\x00\x7f\r\n\t"`, "H", `\x1b[2J\u202e\u009b31m\u2028\x00\x7f\r\n\t`).Replace(c.want)
 		if got := newRecordLines(false, time.UTC).line([]byte(c.line)); got != want {
@@ -208,7 +208,7 @@ func follow(t *testing.T) *following {
 		errOut.Close()
 	}()
 	said := bufio.NewScanner(errRead)
-	if !said.Scan() || said.Text() != "robotsproxy: "+f.path+" is not there yet" {
+	if !said.Scan() || said.Text() != "robotsproxy: "+f.path+" does not exist yet" {
 		t.Fatalf("it says %q", said.Text())
 	}
 	go io.Copy(io.Discard, errRead)

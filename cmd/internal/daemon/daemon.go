@@ -368,6 +368,7 @@ func (d *Daemon) newMetrics() (*prom.Metrics, error) {
 		Version:   version,
 		Revision:  commit,
 		Ready:     d.ready,
+		Monitor:   d.monitors,
 		Handler:   func() proxy.Stats { return d.handler.Stats() },
 		Authority: func() mitm.Stats { return d.Active.Load().rules.Authority.Stats() },
 		Egress:    func() egress.Stats { return d.Active.Load().rules.Egress.Stats() },
@@ -439,6 +440,9 @@ func (d *Daemon) paceKey(host string) string {
 	return rules.Engine.PaceKey(host)
 }
 
+// monitors reports whether decisions are only recorded.
+func (d *Daemon) monitors() bool { return d.Active.Load().rules.Monitor }
+
 // clientNames returns the names of the configured clients.
 func (d *Daemon) clientNames() (all []string) {
 	for _, c := range d.Active.Load().Cfg.Clients {
@@ -464,7 +468,9 @@ func (d *Daemon) openAdmin() (err error) {
 		PaceKey: d.paceKey,
 		Explain: d.handler.Explain,
 		Query:   func(r policy.Request) cache.Query { return d.Active.Load().rules.Engine.Query(r) },
+		Engine:  func() *policy.Engine { return d.Active.Load().rules.Engine },
 		Clients: d.clientNames,
+		Monitor: d.monitors,
 		Reload:  d.Reload,
 		Reloads: d.Reloads,
 		Store:   d.adminStore(),
@@ -477,6 +483,8 @@ func (d *Daemon) openAdmin() (err error) {
 		},
 		Warnings: d.warnings,
 		Space:    func() audit.Space { return d.evidence.Stats().Space },
+		Evidence: d.evidenceForAdmin(),
+		Config:   func() []byte { return d.Active.Load().Cfg.Redacted().Marshal() },
 		CAPEM:    d.CAPEM,
 		Proxy:    d.listener.Addr(), ProxyTLS: d.Active.Load().rules.TLS != nil, // a reload does not change it
 		Version: version,

@@ -84,20 +84,20 @@ func TestFleetIsShown(t *testing.T) {
 	}
 }
 
-// README.md has each cause that a call of the store may fail by.
-func TestReadmeNamesTheCauses(t *testing.T) {
+// docs/metrics.md has each cause that a call of the store may fail by.
+func TestPageNamesTheCauses(t *testing.T) {
 	f, err := redis.Open(redis.Options{URL: "redis://127.0.0.1:1", Replicas: 1, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	readme, err := os.ReadFile("../../../README.md")
+	page, err := os.ReadFile("../../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `robotsproxy_store_errors_total` \\| counter \\| `cause` \\| (.*) \\|$").FindSubmatch(readme)
+	row := regexp.MustCompile("(?m)^\\| `robotsproxy_store_errors_total` \\| counter \\| `cause` \\| (.*) \\|$").FindSubmatch(page)
 	if row == nil {
-		t.Fatal("README.md has no row of robotsproxy_store_errors_total")
+		t.Fatal("docs/metrics.md has no row of robotsproxy_store_errors_total")
 	}
 	var told []string
 	for _, name := range regexp.MustCompile("`([a-z-]+)`").FindAllSubmatch(row[1], -1) {
@@ -105,6 +105,6 @@ func TestReadmeNamesTheCauses(t *testing.T) {
 	}
 	slices.Sort(told)
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(f.Stats().Failures)), told); diff != "" {
-		t.Errorf("counted (-) and in README.md (+):\n%s", diff)
+		t.Errorf("counted (-) and in docs/metrics.md (+):\n%s", diff)
 	}
 }

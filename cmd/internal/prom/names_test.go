@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	readme    = "../../../README.md"
-	dashboard = "../../../docs/grafana/robotsproxy.json"
-	alerts    = "../../../docs/prometheus/alerts.yaml"
-	alertTest = "../../../docs/prometheus/alerts_test.yaml"
+	metricsPage = "../../../docs/metrics.md"
+	dashboard   = "../../../docs/grafana/robotsproxy.json"
+	alerts      = "../../../docs/prometheus/alerts.yaml"
+	alertTest   = "../../../docs/prometheus/alerts_test.yaml"
 )
 
-// The table of README.md is what is exported: name, type and labels.
-func TestReadmeNamesTheMetrics(t *testing.T) {
-	text, err := os.Open(readme)
+// The tables of docs/metrics.md are what is exported: name, type and labels.
+func TestPageNamesTheMetrics(t *testing.T) {
+	text, err := os.Open(metricsPage)
 	testkit.Must(t, err)
 	defer text.Close()
 	var told []string
@@ -38,11 +38,11 @@ func TestReadmeNamesTheMetrics(t *testing.T) {
 	}
 	slices.Sort(told)
 	if diff := cmp.Diff(exportedRows(t, newTestProxy(t)), told); diff != "" {
-		t.Errorf("exported (-) and in README.md (+):\n%s", diff)
+		t.Errorf("exported (-) and in docs/metrics.md (+):\n%s", diff)
 	}
 	alone := slices.DeleteFunc(told, onlyWithStore)
 	if diff := cmp.Diff(exportedRows(t, newTestProxyWith(t, nil)), alone); diff != "" {
-		t.Errorf("exported without a store (-) and in README.md (+):\n%s", diff)
+		t.Errorf("exported without a store (-) and in docs/metrics.md (+):\n%s", diff)
 	}
 }
 

@@ -40,6 +40,7 @@ type Options struct {
 
 	// These functions are called once a scrape and must not block.
 	Ready     func() error // returns why requests are refused, nil if they are accepted
+	Monitor   func() bool  // reports whether decisions are only recorded (mode: monitor)
 	Handler   func() proxy.Stats
 	Authority func() mitm.Stats
 	Egress    func() egress.Stats
@@ -60,25 +61,28 @@ type Options struct {
 
 // A Metrics holds all metrics of the proxy. Make one with New.
 type Metrics struct {
-	registry  *prometheus.Registry
-	decisions decisions
-	waits     prometheus.Histogram
+	registry    *prometheus.Registry
+	decisions   decisions
+	notEnforced prometheus.Counter
+	waits       prometheus.Histogram
 }
 
 // New makes a Metrics. All series that are known beforehand start at zero.
 func New(o Options) (*Metrics, error) {
-	if o.Version == "" || o.Ready == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Cache == nil ||
+	if o.Version == "" || o.Ready == nil || o.Monitor == nil || o.Handler == nil || o.Authority == nil || o.Egress == nil || o.Cache == nil ||
 		o.Pace == nil || o.Audit == nil || o.Snapshots == nil || o.Fetches == nil {
 		return nil, errors.New("prom: an option is missing")
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), waits: newWaits()}
+	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), notEnforced: newNotEnforced(), waits: newWaits()}
 	all := []prometheus.Collector{
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(o),
 		m.decisions.all,
+		m.notEnforced,
 		m.waits,
 		newReadyCollector(o.Ready),
+		newModeCollector(o.Monitor),
 		newClientsCollector(o.Handler, o.Authority),
 		newMemoryCollector(o.Handler),
 		newEgressCollector(o.Egress),
@@ -132,6 +136,9 @@ func (m *Metrics) Write(r *audit.Record) error {
 		c = m.decisions.counter(k) // a combination that knownDecisions lacks is counted as well
 	}
 	c.Inc()
+	if r.Monitor && r.Blocked() {
+		m.notEnforced.Inc()
+	}
 	if r.Slot {
 		m.waits.Observe(r.Waited.Seconds())
 	}

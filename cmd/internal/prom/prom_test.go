@@ -82,6 +82,31 @@ func TestDecisionsAreCounted(t *testing.T) {
 	}
 }
 
+// The mode is read at each scrape, so that it follows a reload. A decision that is not enforced counts
+// among the decisions, and once more.
+func TestMonitorMode(t *testing.T) {
+	o, monitor := zeroOptions(), true
+	o.Monitor = func() bool { return monitor }
+	m := newMetrics(t, o)
+	for _, v := range []policy.Verdict{policy.Allow, policy.Refuse} {
+		for _, monitored := range []bool{true, false} {
+			r := record(v, policy.ReasonRule)
+			r.Monitor = monitored
+			testkit.Must(t, m.Write(r))
+		}
+	}
+	for _, want := range []float64{1, 0} {
+		all := scrape(t, m)
+		if got := series(all["robotsproxy_monitor_mode"])[""]; got != want {
+			t.Errorf("mode: %v, want %v", got, want)
+		}
+		if got := series(all["robotsproxy_not_enforced_total"])[""]; got != 1 {
+			t.Errorf("not enforced: %v", got)
+		}
+		monitor = false
+	}
+}
+
 // rate() cannot see the first of something: all are there from the start.
 func TestEveryReasonBeginsAtZero(t *testing.T) {
 	source, err := os.ReadFile("../../../policy/policy.go")

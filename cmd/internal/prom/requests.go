@@ -57,6 +57,13 @@ func (d *decisions) counter(k decision) prometheus.Counter {
 	return d.all.WithLabelValues(k.verdict.String(), string(k.reason))
 }
 
+func newNotEnforced() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "robotsproxy_not_enforced_total",
+		Help: "Requests that the proxy decided against but sent, because it only monitored (mode: monitor).",
+	})
+}
+
 func newWaits() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "robotsproxy_wait_seconds",

@@ -89,6 +89,13 @@ func newReadyCollector(ready func() error) prometheus.Collector {
 	return c
 }
 
+// newModeCollector exports whether decisions are enforced.
+func newModeCollector(monitor func() bool) prometheus.Collector {
+	c := &statsCollector[bool]{stats: monitor}
+	c.gauge("monitor_mode", "1 while decisions are only recorded and no request is blocked or delayed (mode: monitor); 0 while they are enforced.", boolValue)
+	return c
+}
+
 // reloads are the results of Options.Reloads.
 type reloads struct {
 	ok, failed uint64

@@ -53,7 +53,7 @@ func newTestProxy(t testing.TB) testProxy { return newTestProxyWith(t, fleetStat
 func newTestProxyWith(t testing.TB, store func() StoreStats) testProxy {
 	t.Helper()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
-	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }}
+	o := Options{Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(), Ready: func() error { return nil }, Monitor: func() bool { return false }}
 	authority, err := mitm.LoadOrCreate(dir)
 	testkit.Must(t, err)
 	client, err := egress.New(egress.Options{})
@@ -99,6 +99,7 @@ func zeroOptions() Options {
 	return Options{
 		Version: "v1.2.3", Revision: "abc", Fetches: NewStopwatch(),
 		Ready:     func() error { return nil },
+		Monitor:   func() bool { return false },
 		Handler:   func() (s proxy.Stats) { return },
 		Authority: func() (s mitm.Stats) { return },
 		Egress:    func() (s egress.Stats) { return },

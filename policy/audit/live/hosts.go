@@ -14,10 +14,10 @@ import (
 
 // A Host has the counts of the requests to one host.
 type Host struct {
-	Host             string
-	Allowed, Blocked int64
-	Waited           time.Duration // sum over all requests
-	Last             time.Time     // when the last request arrived
+	Host   string
+	Counts Counts
+	Waited time.Duration // sum over all requests
+	Last   time.Time     // when the last request arrived
 }
 
 // A Cause is a rule, or if no rule decided a reason, that has decided requests to a host.
@@ -28,6 +28,7 @@ type Cause struct {
 	Line     int    // line of Robots; zero: no rule decided
 	Reason   string
 	Decision string // allow or block
+	Class    Class
 	Count    int64
 	Last     time.Time // when the last of these requests arrived
 }
@@ -74,7 +75,7 @@ func (t *hostTable) init(maxHosts, maxRules int) {
 
 func (t *hostTable) shard(name string) *shard { return &t.shards[maphash.String(t.seed, name)%shards] }
 
-func (t *hostTable) count(r *audit.Record) {
+func (t *hostTable) count(r *audit.Record, c Class) {
 	name := r.Request.Origin.Host
 	sh := t.shard(name)
 	if name == "" {
@@ -85,12 +86,8 @@ func (t *hostTable) count(r *audit.Record) {
 	h := sh.host(name)
 	h.Last = r.Time
 	h.Waited += r.Waited
-	if r.Blocked() {
-		h.Blocked++
-	} else {
-		h.Allowed++
-	}
-	h.cause(r, t.maxRules)
+	h.Counts[c]++
+	h.cause(r, c, t.maxRules)
 }
 
 // host returns the host of a name. If it is new and the shard is full, the host that was not
@@ -111,7 +108,7 @@ func (sh *shard) host(name string) *host {
 
 // cause counts what has decided r. If there are too many causes, it replaces the least frequent
 // one.
-func (h *host) cause(r *audit.Record, most int) {
+func (h *host) cause(r *audit.Record, class Class, most int) {
 	d := &r.Decision
 	robots, rule := "", Clip(d.Rule)
 	if d.Line > 0 && d.Ruling.Result != nil {
@@ -119,10 +116,10 @@ func (h *host) cause(r *audit.Record, most int) {
 	}
 	decision := d.Verdict.String()
 	i := slices.IndexFunc(h.causes, func(c Cause) bool {
-		return c.Line == d.Line && c.Reason == string(d.Reason) && c.Decision == decision && c.Rule == rule && c.Robots == robots
+		return c.Line == d.Line && c.Reason == string(d.Reason) && c.Class == class && c.Rule == rule && c.Robots == robots
 	})
 	if i < 0 {
-		c := Cause{Robots: strings.Clone(robots), Rule: strings.Clone(rule), Line: d.Line, Reason: string(d.Reason), Decision: decision}
+		c := Cause{Robots: strings.Clone(robots), Rule: strings.Clone(rule), Line: d.Line, Reason: string(d.Reason), Decision: decision, Class: class}
 		if len(h.causes) < most {
 			h.causes = append(h.causes, c)
 			i = len(h.causes) - 1
@@ -181,7 +178,7 @@ func (t *hostTable) host(name string) (Host, []Cause, bool) {
 	return h.Host, causes, true
 }
 
-// blockers returns the causes that have blocked most requests.
+// blockers returns the causes for which most requests were not allowed.
 func (t *hostTable) blockers(most int) []Cause {
 	all := mostFrequent(t.noHost.blockers(nil), most)
 	for i := range t.shards {
@@ -196,7 +193,7 @@ func (sh *shard) blockers(to []Cause) []Cause {
 	for e := sh.recent.Front(); e != nil; e = e.Next() {
 		h := e.Value.(*host)
 		for _, c := range h.causes {
-			if c.Decision == "block" {
+			if c.Class != Allowed {
 				c.Host = h.Host.Host
 				to = append(to, c)
 			}

@@ -1,6 +1,6 @@
 // Package live has what the dashboard shows of requests as they come: the last lines of the audit
-// trail and those that follow, the numbers of allowed and blocked requests over time, and the
-// rules that decided the requests of each host.
+// trail and those that follow, what became of the requests over time, and of those of each host,
+// client and entry of hosts, and the rules that decided the requests of each host.
 //
 // It is no evidence: it is bounded, and lost when the process ends. The lines are the bytes of
 // the trail, so that they lack the clients and queries that the trail lacks.
@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"time"
 
 	"robotsproxy/policy/audit"
@@ -37,6 +38,8 @@ type Feed struct {
 	lines   lineBuffer
 	counts  counts
 	table   hostTable
+	clients tally[string]
+	entries tally[Entry]
 }
 
 // New returns a Feed.
@@ -52,6 +55,8 @@ func New(o Options) (*Feed, error) {
 	f := &Feed{waiting: o.Waiting, lines: newLineBuffer(o.MaxLines, o.MaxBytes)}
 	f.counts.init(time.Now())
 	f.table.init(o.MaxHosts, o.MaxRules)
+	f.clients.init(maxTallied, strings.Clone)
+	f.entries.init(maxTallied, func(e Entry) Entry { return e }) // the configuration has its strings
 	return f, nil
 }
 
@@ -70,8 +75,17 @@ func (f *Feed) Run(ctx context.Context) error {
 
 // Write counts a record. It never fails.
 func (f *Feed) Write(r *audit.Record) error {
-	f.counts.count(r.Blocked())
-	f.table.count(r)
+	c := ClassOf(r.Outcome(), !r.Monitor)
+	f.counts.count(c)
+	f.table.count(r, c)
+	if name := r.Request.Client; !isAddress(name) {
+		f.clients.count(name, c, r.Time)
+	} else {
+		f.clients.count(byAddress, c, r.Time)
+	}
+	if r.Decision.Entry != "" {
+		f.entries.count(Entry{r.Decision.Entry, r.Decision.EntryReason}, c, r.Time)
+	}
 	return nil
 }
 
@@ -103,8 +117,15 @@ func (f *Feed) Host(host string) (Host, bool) {
 	return h, ok
 }
 
-// Blockers returns the Causes that have blocked most requests, the most frequent first, of all
-// hosts and of requests without one.
+// Client returns what became of the requests of a client with a name; "" stands for all clients that
+// are known by their address.
+func (f *Feed) Client(name string) Tallied { return f.clients.of(name) }
+
+// Entry returns what became of the requests to which an entry of hosts applied.
+func (f *Feed) Entry(e Entry) Tallied { return f.entries.of(e) }
+
+// Blockers returns the Causes for which most requests were not allowed, the most frequent first, of
+// all hosts and of requests without one.
 func (f *Feed) Blockers(most int) []Cause { return f.table.blockers(most) }
 
 // Causes returns the Causes of one host, the most frequent first.

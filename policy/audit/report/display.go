@@ -2,10 +2,11 @@ package report
 
 import (
 	"fmt"
-	"robotsproxy/policy/explain"
-	"robotsproxy/policy/explain/humanize"
 	"slices"
 	"strconv"
+
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
 )
 
 // A displayTable is a table for people. Its cells are formatted, and strings of clients and
@@ -77,10 +78,10 @@ func fillTable[R any, P counted[R]](s displayTable, t *table[R], most int, g lay
 	copy(last[len(g.keyColumns):], g.cells(&rest))
 	s.Rows = append(s.Rows, last)
 	if further := len(t.Rows) - len(first); further > 0 {
-		s.Rest = fmt.Sprintf("%s sums up %s.", others, humanize.Count(further, "further row"))
+		s.Rest = fmt.Sprintf("%s is the sum of %s.", others, humanize.Count(further, "further row"))
 	}
 	if n := t.Others.Requests; n > 0 {
-		s.Rest = join(s.Rest, fmt.Sprintf("In %s are %s that came when the table had all of its %s.", others, humanize.Count(n, "request"), humanize.Count(t.Most, "row")))
+		s.Rest = join(s.Rest, fmt.Sprintf("%s includes %s that came when the table was full (%s).", others, humanize.Count(n, "request"), humanize.Count(t.Most, "row")))
 	}
 	return s
 }
@@ -106,19 +107,19 @@ func firstRows[R any](s *displayTable, l *list[R], most int, things string) []R 
 
 // outcomes returns the layout that every table of counts has.
 func (b *tableBuilder) outcomes() layout {
-	monitored := b.report.Totals.NotEnforced > 0
+	kinds := b.report.kinds()
 	g := layout{
-		countColumns: columns(figures, "requests", "allowed", "blocked"),
+		countColumns: columns(figures, "requests"),
 		cells: func(c *counts) []string {
-			cells := []string{humanize.Number(c.Requests), humanize.Number(c.Allowed), humanize.Number(c.Blocked)}
-			if monitored {
-				cells = append(cells, humanize.Number(c.NotEnforced))
+			cells := []string{humanize.Number(c.Requests)}
+			for _, k := range kinds {
+				cells = append(cells, humanize.Number(*k.of(&c.outcomes)))
 			}
 			return cells
 		},
 	}
-	if monitored {
-		g.countColumns = append(g.countColumns, column{"not enforced", figures})
+	for _, k := range kinds {
+		g.countColumns = append(g.countColumns, column{k.word, figures})
 	}
 	return g
 }
@@ -127,19 +128,19 @@ func (b *tableBuilder) outcomes() layout {
 func (b *tableBuilder) outcomesAndWaits() layout {
 	g := b.outcomes()
 	outcomes := g.cells
-	g.countColumns = append(g.countColumns, columns(figures, "waited", "mean wait", "longest", "data")...)
+	g.countColumns = append(g.countColumns, columns(figures, "waited", "median wait", "longest wait", "data")...)
 	g.cells = func(c *counts) []string {
-		return append(outcomes(c), humanize.Number(c.Waited), humanize.Duration(c.WaitMean), humanize.Duration(c.WaitMax), humanize.Bytes(c.Bytes))
+		return append(outcomes(c), humanize.Number(c.Waited), humanize.Duration(c.WaitMedian), humanize.Duration(c.WaitMax), humanize.Bytes(c.Bytes))
 	}
 	return g
 }
 
 func (b *tableBuilder) reasons() displayTable {
 	g := b.outcomes()
-	g.keyColumns = columns(words, "reason", "in words")
+	g.keyColumns = columns(words, "reason", "meaning")
 	return fillTable(displayTable{
 		ID: "reasons", Title: "Reasons",
-		About: "On what each decision rests, in the audit's own word and in plain words.",
+		About: "The reason of each decision: the word in the audit, and its meaning.",
 	}, &b.report.Reasons, b.maxRows, g, func(r *reason) (before, after []string) {
 		return []string{shown(r.Reason), explain.Reason(r.Reason)}, nil
 	})
@@ -150,7 +151,7 @@ func (b *tableBuilder) clients() displayTable {
 	g.keyColumns = columns(words, "client")
 	return fillTable(displayTable{
 		ID: "clients", Title: "Clients",
-		About: "Who sent the requests: a client's name in the configuration, or the address that it came from.",
+		About: "The clients that sent the requests, by their name in the configuration, or else by their address.",
 	}, &b.report.Clients, b.maxRows, g, func(c *client) (before, after []string) {
 		return []string{shown(c.Client)}, nil
 	})
@@ -159,10 +160,10 @@ func (b *tableBuilder) clients() displayTable {
 func (b *tableBuilder) replicas() displayTable {
 	g := b.outcomesAndWaits()
 	g.keyColumns = columns(words, "replica")
-	g.moreColumns = columns(figures, "store away")
+	g.moreColumns = columns(figures, "without store")
 	return fillTable(displayTable{
 		ID: "replicas", Title: "Replicas",
-		About: "Which of several proxies decided, by the name that each has in its records. Store away counts the requests that it paced without the others.",
+		About: "The proxies that decided, by the name in their records. Without store: requests that the replica paced while the shared store was unavailable.",
 	}, &b.report.Replicas, b.maxRows, g, func(r *replica) (before, after []string) {
 		return []string{shown(r.Replica)}, []string{humanize.Number(r.Away)}
 	})
@@ -171,7 +172,7 @@ func (b *tableBuilder) replicas() displayTable {
 func (b *tableBuilder) trails() displayTable {
 	s := displayTable{
 		ID: "audits", Title: "Audits",
-		About:   "The audits that are summed up here, each with a chain of its own, and the anchor of its last record.",
+		About:   "The audits in this report. Each has its own chain. The anchor is that of its last line.",
 		Columns: append(columns(words, "audit"), append(columns(figures, "files", "lines", "requests", "fetches", "lost"), column{"chain", words}, column{"anchor", hash})...),
 	}
 	for i := range b.report.Source.Trails {
@@ -181,7 +182,7 @@ func (b *tableBuilder) trails() displayTable {
 		case !p.Chain.Held:
 			held = "BROKEN: " + shown(p.Chain.Fault.String())
 		case p.Chain.FirstSeq > 1:
-			held = fmt.Sprintf("holds from record %s on", humanize.Number(p.Chain.FirstSeq))
+			held = fmt.Sprintf("holds from line %s on", humanize.Number(p.Chain.FirstSeq))
 		}
 		s.Rows = append(s.Rows, []string{shown(p.Name), humanize.Number(p.Files), humanize.Number(p.Lines), humanize.Number(p.Requests), humanize.Number(p.Fetches), humanize.Number(p.Lost), held, p.Chain.Anchor})
 	}
@@ -191,11 +192,11 @@ func (b *tableBuilder) trails() displayTable {
 func (b *tableBuilder) hosts() displayTable {
 	g := b.outcomesAndWaits()
 	g.keyColumns = columns(words, "host")
-	g.moreColumns = append(columns(figures, "asked delay", "kept delay", "clamped"), column{"robots.txt", hash})
+	g.moreColumns = append(columns(figures, "asked delay", "applied delay", "clamped"), column{"robots.txt", hash})
 	return fillTable(displayTable{
 		ID: "hosts", Title: "Sites",
-		About: "Where the requests went. Asked delay is the longest Crawl-delay that the site asked for, kept delay what was kept of it, " +
-			"clamped how many requests were sent on after a shorter pause than was asked for; robots.txt is the beginning of the SHA-256 of the last file that was judged by.",
+		About: "The sites that the requests were for. Asked delay: the longest Crawl-delay that the site asked for. Applied delay: the delay that the proxy applied. " +
+			"Clamped: requests that were sent after a shorter delay than the site asked for. robots.txt: the beginning of the SHA-256 of the last file that decided.",
 	}, &b.report.Hosts, b.maxRows, g, func(h *host) (before, after []string) {
 		after = []string{"", "", "", digest(h.SHA256)}
 		if h.CrawlAsked > 0 {
@@ -214,7 +215,7 @@ func (b *tableBuilder) rules() displayTable {
 	g.moreColumns = columns(hash, "robots.txt")
 	return fillTable(displayTable{
 		ID: "rules", Title: "Rules",
-		About: "The rules of robots.txt that decided, with their line in the file, the group that they stand in, and the beginning of the file's SHA-256.",
+		About: "The rules of robots.txt that matched, with their line and group in the file, and the beginning of the SHA-256 of the file.",
 	}, &b.report.Rules, b.maxRows, g, func(r *rule) (before, after []string) {
 		return []string{shown(r.Host), shown(r.Rule), strconv.Itoa(r.Line), shown(r.Group)}, []string{digest(r.SHA256)}
 	})
@@ -222,15 +223,15 @@ func (b *tableBuilder) rules() displayTable {
 
 func (b *tableBuilder) overrides() displayTable {
 	g := b.outcomes()
-	g.keyColumns = columns(words, "entry", "says", "reason given")
+	g.keyColumns = columns(words, "entry", "effect", "reason given")
 	g.moreColumns = columns(words, "from", "to")
 	return fillTable(displayTable{
 		ID: "overrides", Title: "Exceptions",
-		About: "Entries of the configuration that decided in place of robots.txt, with the reason that whoever wrote them gave. Times are UTC.",
+		About: "Entries of the configuration that decided instead of robots.txt, with the reason that the operator gave. Times are UTC.",
 	}, &b.report.Overrides, b.maxRows, g, func(o *override) (before, after []string) {
-		says := "robots.txt is set aside"
+		says := "ignores robots.txt"
 		if o.Reason == "denied-host" {
-			says = "nothing goes there"
+			says = "denies the host"
 		}
 		return []string{shown(o.Entry), says, shown(o.EntryReason)}, []string{stamp(o.First), stamp(o.Last)}
 	})
@@ -239,23 +240,23 @@ func (b *tableBuilder) overrides() displayTable {
 func (b *tableBuilder) outages() displayTable {
 	s := displayTable{
 		ID: "unreachable", Title: "Times without a usable robots.txt",
-		About:   "A site that was reached and gave no usable robots.txt may not be visited until it does (RFC 9309 2.3.1.4). From the first such request to the last. Times are UTC.",
-		Columns: append(columns(words, "host", "from", "to"), column{"lasted", figures}, column{"requests", figures}, column{"then", words}),
+		About:   "A site gave no usable robots.txt. The proxy refuses requests to such a site until the site gives one (RFC 9309 2.3.1.4). From the first such request to the last. Times are UTC.",
+		Columns: append(columns(words, "host", "from", "to"), column{"lasted", figures}, column{"requests", figures}, column{"ended", words}),
 	}
 	for _, o := range firstRows(&s, &b.report.Unreachable, b.maxRows, "further times or requests") {
-		then := "not judged since"
+		ended := "no"
 		if o.Ended {
-			then = "judged again"
+			ended = "yes"
 		}
-		s.Rows = append(s.Rows, []string{shown(o.Host), stamp(o.First), stamp(o.Last), humanize.Duration(o.Last.Sub(o.First)), humanize.Number(o.Requests), then})
+		s.Rows = append(s.Rows, []string{shown(o.Host), stamp(o.First), stamp(o.Last), humanize.Duration(o.Last.Sub(o.First)), humanize.Number(o.Requests), ended})
 	}
 	return s
 }
 
 func (b *tableBuilder) signals() displayTable {
 	s := displayTable{
-		ID: "signals", Title: "What sites say of the use of their content",
-		About:   "Recorded, not enforced. Of several values the last is shown; noindex counts the answers whose X-Robots-Tag says noindex or none.",
+		ID: "signals", Title: "Usage preferences of sites",
+		About:   "What sites state about the use of their content. The proxy records these statements and does not enforce them. If there were several values, the table shows the last. Noindex: responses whose X-Robots-Tag is noindex or none.",
 		Columns: append(columns(words, "host", "where"), column{"last value", code}, column{"requests", figures}, column{"noindex", figures}),
 	}
 	for _, g := range firstRows(&s, &b.report.Signals, b.maxRows, "further rows or requests") {
@@ -267,8 +268,8 @@ func (b *tableBuilder) signals() displayTable {
 func (b *tableBuilder) events() displayTable {
 	s := displayTable{
 		ID: "events", Title: "Events of the audit",
-		About:   "What happened to the audit itself, by its own records, whatever the filters. Times are UTC.",
-		Columns: append(columns(words, "time"), column{"record", figures}, column{"event", words}, column{"what happened", words}, column{"file", code}, column{"records", figures}),
+		About:   "What happened to the audit itself, from its own lines. Filters do not apply to events. Times are UTC.",
+		Columns: append(columns(words, "time"), column{"line", figures}, column{"event", words}, column{"what happened", words}, column{"file", code}, column{"records", figures}),
 	}
 	for _, e := range firstRows(&s, &b.report.Events, b.maxRows, "further events") {
 		var file, lost string

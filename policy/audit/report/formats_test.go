@@ -65,10 +65,10 @@ func TestTextColumns(t *testing.T) {
 	r := sum(t, Options{}, rec(1, nil), rec(2, nil), rec(3, record{"client": "someone else"}))
 	text := render(t, func(b *strings.Builder) error { return r.Text(b, 1) })
 	want := "Clients\n" +
-		"  client    requests  allowed  blocked  waited  mean wait  longest  data\n" +
-		"  lab              2        2        0       0        0 s      0 s  20 B\n" +
-		"  (others)         1        1        0       0        0 s      0 s  10 B\n" +
-		"  (others) sums up 1 further row.\n"
+		"  client    requests  allowed  disallowed  deferred  failed  waited  median wait  longest wait  data\n" +
+		"  lab              2        2           0         0       0       0          0 s           0 s  20 B\n" +
+		"  (others)         1        1           0         0       0       0          0 s           0 s  10 B\n" +
+		"  (others) is the sum of 1 further row.\n"
 	if !strings.Contains(text, want) {
 		t.Errorf("got\n%s\nwant in it\n%s", text, want)
 	}
@@ -86,9 +86,9 @@ func TestCSVReadsBack(t *testing.T) {
 	}
 	want := [][]string{
 		csvColumns,
-		{"lab", "site.test", "allow", "true", "no-rule", "", "", "", "0", "", "2", "1", "1.5", "1.5", "20", "0", "0", "0", "0", "2026-11-21T09:00:01Z", "2026-11-21T09:00:02Z", "", "0"},
-		{"lab", "site.test", "block", "false", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:04Z", "2026-11-21T09:00:04Z", "", "0"},
-		{"lab", "site.test", "block", "true", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:03Z", "2026-11-21T09:00:03Z", "", "0"},
+		{"lab", "site.test", "allow", "true", "no-rule", "", "", "", "0", "", "2", "1", "1.5", "1.5", "20", "0", "0", "0", "0", "2026-11-21T09:00:01Z", "2026-11-21T09:00:02Z", "", "0", "allowed"},
+		{"lab", "site.test", "block", "false", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:04Z", "2026-11-21T09:00:04Z", "", "0", "disallowed"},
+		{"lab", "site.test", "block", "true", "rule", "", "*", "/private", "3", "aa", "1", "0", "0", "0", "10", "0", "0", "0", "0", "2026-11-21T09:00:03Z", "2026-11-21T09:00:03Z", "", "0", "disallowed"},
 	}
 	if !slices.EqualFunc(rows, want, slices.Equal) {
 		t.Errorf("%q, want %q", rows, want)
@@ -134,8 +134,10 @@ func TestJSONReadsBack(t *testing.T) {
 		"format": 1.0, "version": "1.2.3", "made": "2026-11-21T10:00:00Z", "monitored": 1.0, "filters.client": "lab",
 		"source.lines": 4.0, "source.requests": 4.0, "source.files.rows.0.name": "audit.jsonl", "source.chain.held": true,
 		"totals.requests": 3.0, "totals.allowed": 1.0, "totals.blocked": 1.0, "totals.not_enforced": 1.0,
+		"totals.disallowed": 1.0, "totals.deferred": 0.0, "totals.failed": 0.0, "totals.would_be_disallowed": 1.0, "totals.wait_median_s": 1.5, "totals.ended": "2026-11-21T09:00:03Z",
+		"source.chain.first_seq": 1.0, "source.chain.last_seq": 4.0, "timeline.buckets.0.wait_max_s": 1.5, "hosts.rows.0.wait_median_s": 1.5,
 		"totals.waited": 1.0, "totals.wait_s": 1.5, "totals.wait_mean_s": 1.5, "totals.wait_max_s": 1.5, "totals.bytes": 30.0,
-		"totals.first": "2026-11-21T09:00:01Z", "timeline.bucket_s": 60.0, "timeline.buckets.0.blocked": 1.0,
+		"totals.first": "2026-11-21T09:00:01Z", "timeline.bucket_s": 1.0, "timeline.buckets.1.blocked": 1.0,
 		"hosts.rows.0.host": "site.test", "hosts.rows.0.robots_sha256": "aa", "hosts.most": 10000.0, "hosts.others.requests": 0.0,
 		"rules.rows.0.rule": "/private", "rules.rows.0.line": 3.0, "rules.rows.0.blocked": 1.0, "reasons.rows.0.reason": "rule",
 		"unreachable.rows": []any{}, "signals.others": 0.0, "events.most": 1000.0,
@@ -279,9 +281,11 @@ func TestPageSaysWhatItRestsOn(t *testing.T) {
 	r := sum(t, Options{Client: "lab"}, rec(1, nil), rec(2, blocked), rec(3, watched))
 	page := render(t, func(b *strings.Builder) error { return r.HTML(b, 20) })
 	for _, said := range []string{
-		"3 requests were judged.", "Allowed: 1 (33.3 %). Blocked, and so not sent to the site: 1 (33.3 %).",
-		"1 request was blocked by a rule", "not counted as blocked: 1.", "client lab; totals are of what they let through",
-		r.Source.Chain.Anchor, "2026-11-21 10:00:00 UTC, by robotsproxy 1.2.3", "holds over all of it", "audit.jsonl",
+		"Clients sent 3 requests (21 November 2026, 09:00:01 to 09:00:03 UTC).", "Allowed: 1 (33.3 %). Disallowed by robots.txt or by the operator, and therefore not sent to the site: 1 (33.3 %).",
+		"1 request was disallowed by a rule", "client lab; the totals count only requests that match",
+		r.Source.Chain.Anchor, "2026-11-21 10:00:00 UTC, by robotsproxy 1.2.3",
+		"The chain of the audit holds: no line between 1 and 3 was changed, removed or moved. Without an anchor, lines cut off the end cannot be detected.", "audit.jsonl",
+		"Monitoring: nothing was blocked for 1 of 3 requests (21 November 2026, 09:00:03 UTC). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: 1, deferred: 0.",
 	} {
 		if !strings.Contains(page, said) {
 			t.Errorf("it does not say %q", said)
@@ -316,7 +320,7 @@ func TestEmptyTrail(t *testing.T) {
 		"html": func(b *strings.Builder) error { return r.HTML(b, 20) },
 		"csv":  func(b *strings.Builder) error { return r.CSV(b) },
 	} {
-		if text := render(t, write); text == "" || strings.Contains(text, "holds over") {
+		if text := render(t, write); text == "" || strings.Contains(text, "holds:") {
 			t.Errorf("%s: %q", name, text)
 		}
 	}
@@ -324,8 +328,11 @@ func TestEmptyTrail(t *testing.T) {
 
 // That there was no exception is said where it is known.
 func TestNoExceptionIsSaid(t *testing.T) {
-	const said = "in none of these requests was it set aside"
+	const said = "No exceptions: robots.txt was applied to every request."
 	records := []record{rec(0, nil)}
+	if text := strings.Join(sum(t, Options{}, rec(0, watched)).sentences(), " "); strings.Contains(text, said) {
+		t.Errorf("it is said of a decision that was not enforced: %s", text)
+	}
 	if text := strings.Join(sum(t, Options{}, records...).sentences(), " "); !strings.Contains(text, said) {
 		t.Errorf("it is not said: %s", text)
 	}

@@ -10,7 +10,7 @@ import (
 	"io"
 	"robotsproxy/policy/explain/humanize"
 	"slices"
-	"time"
+	"strings"
 )
 
 var (
@@ -29,6 +29,8 @@ type page struct {
 	Filters   string
 	Anchor    string
 	Warning   string // the fault of the chain; "": it holds
+	Chain     string // what the chain proves; "": nothing
+	Monitor   string // what mode: monitor means for the numbers; "": nothing
 	Figures   []figure
 	Sentences []string
 	Legend    []legend
@@ -75,11 +77,12 @@ func (r *Report) page(most int) *page {
 	p := &page{
 		Policy:    "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'",
 		Style:     template.CSS(pageStyle), // embedded in the binary
-		Title:     "How requests kept to robots.txt",
+		Title:     "Compliance with robots.txt",
 		Period:    r.period(),
 		Filters:   r.Filters.String(),
 		Anchor:    r.Source.Chain.Anchor,
 		Warning:   r.Fault(),
+		Monitor:   r.monitoring(),
 		Figures:   r.figures(),
 		Sentences: r.sentences(),
 		Legend:    r.legend(),
@@ -87,6 +90,9 @@ func (r *Report) page(most int) *page {
 		Sources:   append(r.grounds(), fact{"made", stamp(r.Made) + " UTC, by robotsproxy " + r.Version}),
 		Made:      stamp(r.Made) + " UTC",
 		Version:   r.Version,
+	}
+	if r.Source.Lines > 0 && p.Warning == "" {
+		p.Chain = "The chain of the audit " + r.chain()
 	}
 	if len(r.Timeline.Buckets) > 0 {
 		p.Timeline = r.chart()
@@ -102,17 +108,12 @@ func (r *Report) page(most int) *page {
 	return p
 }
 
-// period returns the time of the requests, for the title.
+// period returns the time from the arrival of the first request to the end of the last.
 func (r *Report) period() string {
-	first, last := r.Totals.First.UTC(), r.Totals.Last.UTC()
-	const day = "2 January 2006"
-	switch {
-	case first.IsZero():
-		return "No request"
-	case first.Truncate(24 * time.Hour).Equal(last.Truncate(24 * time.Hour)):
-		return fmt.Sprintf("%s, %s to %s UTC", first.Format(day), first.Format(time.TimeOnly), last.Format(time.TimeOnly))
+	if r.Totals.Requests == 0 {
+		return "no request"
 	}
-	return fmt.Sprintf("%s to %s", first.Format(day), last.Format(day))
+	return period(r.Totals.First, r.Totals.Ended)
 }
 
 // minGrouped is the least number of rules of a host that are put into a group.
@@ -161,17 +162,14 @@ func (r *Report) figures() []figure {
 	if r.Hosts.Others.Requests > 0 {
 		sites = "over " + sites
 	}
-	figures := []figure{
-		{"Requests", humanize.Number(t.Requests), ""},
-		{"Allowed", humanize.Number(t.Allowed), share(t.Allowed, t.Requests)},
-		{"Blocked", humanize.Number(t.Blocked), share(t.Blocked, t.Requests)},
+	figures := []figure{{"Requests", humanize.Number(t.Requests), ""}}
+	for _, k := range r.kinds() {
+		n := *k.of(&t.outcomes)
+		figures = append(figures, figure{strings.ToUpper(k.word[:1]) + k.word[1:], humanize.Number(n), share(n, t.Requests)})
 	}
-	if r.Monitored > 0 {
-		figures = append(figures, figure{"Not enforced", humanize.Number(t.NotEnforced), "monitor mode"})
-	}
-	waited := figure{"Waited", humanize.Number(t.Waited), "for their turn"}
+	waited := figure{"Waited", humanize.Number(t.Waited), "for a slot"}
 	if t.Waited > 0 {
-		waited.Note = humanize.Duration(t.WaitMean) + " each"
+		waited.Note = fmt.Sprintf("median %s, longest %s", humanize.Duration(t.WaitMedian), humanize.Duration(t.WaitMax))
 	}
-	return append(figures, waited, figure{"Sites", sites, ""}, figure{"Data sent on", humanize.Bytes(t.Bytes), ""})
+	return append(figures, waited, figure{"Sites", sites, ""}, figure{"Data", humanize.Bytes(t.Bytes), "sent to clients"})
 }

@@ -7,43 +7,52 @@ import (
 	"robotsproxy/policy/explain/humanize"
 )
 
-// A fact is what a report says of itself in a word or two.
+// A fact is a statement of the report about itself, under a name of one or two words.
 type fact struct{ Name, Value string }
 
-// facts are the report in short, and what it rests on.
+// facts returns the main results and what they are based on. The chain comes first.
 func (r *Report) facts() []fact {
 	t := &r.Totals
-	facts := []fact{{"period", "no request"}}
-	if t.Requests > 0 {
-		facts[0].Value = fmt.Sprintf("%s to %s UTC", stamp(t.First), stamp(t.Last))
+	facts := []fact{{"chain", r.chain()}}
+	if text := r.monitoring(); text != "" {
+		facts = append(facts, fact{"mode", text})
 	}
-	decided := fmt.Sprintf("%s: %s allowed, %s blocked", humanize.Number(t.Requests), humanize.Number(t.Allowed), humanize.Number(t.Blocked))
-	if r.Monitored > 0 {
-		decided += fmt.Sprintf(", %s decided against but not enforced (monitor mode: %s)", humanize.Number(t.NotEnforced), humanize.Count(r.Monitored, "request"))
-	}
-	facts = append(facts, fact{"requests", decided})
+	facts = append(facts, fact{"period", r.period()}, fact{"requests", fmt.Sprintf("%s: %s", humanize.Number(t.Requests), r.outcomesText(t))})
 	if t.Waited > 0 {
-		facts = append(facts, fact{"waited", fmt.Sprintf("%s, %s on average, at most %s", humanize.Count(t.Waited, "request"), humanize.Duration(t.WaitMean), humanize.Duration(t.WaitMax))})
+		text := fmt.Sprintf("%s, median %s, longest %s", humanize.Count(t.Waited, "request"), humanize.Duration(t.WaitMedian), humanize.Duration(t.WaitMax))
+		if who := r.whoWaited(); who != "" {
+			text += "; most often " + who
+		}
+		facts = append(facts, fact{"waited", text})
 	}
-	facts = append(facts, fact{"sent on", humanize.Bytes(t.Bytes)})
+	facts = append(facts, fact{"data", humanize.Bytes(t.Bytes) + " sent to clients"})
 	if notes := r.notes(); notes != "" {
 		facts = append(facts, fact{"of these", notes})
 	}
 	return append(facts, r.grounds()...)
 }
 
-// notes are the requests of which something is out of the ordinary.
+// outcomesText lists numbers of requests by outcome.
+func (r *Report) outcomesText(c *counts) string {
+	var parts []string
+	for _, k := range r.kinds() {
+		parts = append(parts, humanize.Number(*k.of(&c.outcomes))+" "+k.word)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// notes counts the requests that were treated in an unusual way.
 func (r *Report) notes() string {
 	var notes []string
 	for _, n := range []struct {
 		count int64
 		what  string
 	}{
-		{r.Totals.Clamped, "with a Crawl-delay cut short"},
-		{r.Totals.Stale, "judged by an older copy of robots.txt"},
+		{r.Totals.Clamped, "with a shorter Crawl-delay than the site asks for"},
+		{r.Totals.Stale, "decided by an older copy of robots.txt"},
 		{r.Totals.BackedOff, "with a back-off after 429 or 503"},
-		{r.Totals.Slowed, "held up as the site answered slowly"},
-		{r.Totals.Away, "paced while the store of the replicas was away"},
+		{r.Totals.Slowed, "delayed because the site responded slowly"},
+		{r.Totals.Away, "paced while the store of the replicas was unavailable"},
 	} {
 		if n.count > 0 {
 			notes = append(notes, humanize.Number(n.count)+" "+n.what)
@@ -52,21 +61,21 @@ func (r *Report) notes() string {
 	return strings.Join(notes, ", ")
 }
 
-// grounds are what a report rests on.
+// grounds returns what the report is based on, apart from the chain.
 func (r *Report) grounds() []fact {
 	var facts []fact
 	if f := r.Filters.String(); f != "" {
-		facts = append(facts, fact{"filters", f + "; totals are of what they let through"})
+		facts = append(facts, fact{"filters", f + "; the totals count only requests that match"})
 	}
-	facts = append(facts, fact{"files", r.files()}, fact{"lines", r.lines()}, fact{"chain", r.chain()})
+	facts = append(facts, fact{"files", r.files()}, fact{"lines", r.lines()})
 	if r.Source.Chain.Anchor != "" {
 		facts = append(facts, fact{"anchor", r.Source.Chain.Anchor})
 	}
 	return facts
 }
 
-// String says what is filtered; "" where nothing is.
-func (f filters) String() string {
+// String names the filters; "" if there is none.
+func (f *filters) String() string {
 	var parts []string
 	if !f.Since.IsZero() {
 		parts = append(parts, "since "+stamp(f.Since)+" UTC")
@@ -91,13 +100,13 @@ func (r *Report) files() string {
 		names = append(names, shown(files[i].Name))
 	}
 	if further := r.Source.Files.Others; further > 0 {
-		return fmt.Sprintf("%s, from %s on", humanize.Number(int64(len(names))+further), names[0])
+		return fmt.Sprintf("%s, the first is %s", humanize.Number(int64(len(names))+further), names[0])
 	}
 	if n := len(names); n > 3 {
 		return fmt.Sprintf("%s, from %s to %s", humanize.Number(n), names[0], names[n-1])
 	}
 	if len(names) == 0 {
-		return "none that has a line"
+		return "no file with a line"
 	}
 	return strings.Join(names, ", ")
 }
@@ -116,12 +125,12 @@ func (r *Report) lines() string {
 		text += fmt.Sprintf(" (%s only counted)", humanize.Count(s.Counted, "refusal"))
 	}
 	if s.Unreadable > 0 {
-		text += fmt.Sprintf(", %s not counted, as no record could be read", humanize.Number(s.Unreadable))
+		text += fmt.Sprintf(", %s not counted because they cannot be read", humanize.Number(s.Unreadable))
 	}
 	return text
 }
 
-// Fault says where the chain broke first; "" where it held.
+// Fault returns the first fault of the chain; "": the chain holds.
 func (r *Report) Fault() string {
 	if f := r.Source.Chain.Fault; f != nil {
 		return shown(f.String())
@@ -129,27 +138,31 @@ func (r *Report) Fault() string {
 	return ""
 }
 
-// chain says whether the chain held, and if not where it broke first.
+// chainLimit says what a chain without an anchor cannot prove.
+const chainLimit = "Without an anchor, lines cut off the end cannot be detected."
+
+// chain says whether the chain holds and, if not, where its first fault is.
 func (r *Report) chain() string {
 	c := &r.Source.Chain
 	switch {
 	case !c.Held:
 		return "BROKEN: " + r.Fault()
 	case r.Source.Lines == 0:
-		return "there is no line"
+		return "the audit has no line"
 	}
-	text := "holds over all of it"
+	text := fmt.Sprintf("holds: no line between %s and %s was changed, removed or moved. ", humanize.Number(c.FirstSeq), humanize.Number(c.LastSeq))
 	if n := len(r.Source.Trails); n > 0 {
-		text = fmt.Sprintf("holds in each of %s", humanize.Count(n, "audit"))
+		text = fmt.Sprintf("holds in each of %s: no line between the first and the last was changed, removed or moved. ", humanize.Count(n, "audit"))
 	}
+	text += chainLimit
 	switch {
 	case c.Pruned:
-		text += fmt.Sprintf(", which begins with record %s: the proxy removed the records before it (audit.max_files)", humanize.Number(c.FirstSeq))
+		text += fmt.Sprintf(" The proxy deleted the lines before %s (audit.max_age, audit.max_total_size or audit.max_files).", humanize.Number(c.FirstSeq))
 	case c.FirstSeq > 1:
-		text += fmt.Sprintf(", which begins with record %s: what was before is not there, by the number of files that are kept or because somebody took it away", humanize.Number(c.FirstSeq))
+		text += fmt.Sprintf(" The lines before %s are missing: the proxy deleted them (audit.max_age, audit.max_total_size or audit.max_files), or somebody removed them.", humanize.Number(c.FirstSeq))
 	}
 	if c.Removed {
-		text += "; files were removed while it was read, before their turn: what was in them is not counted"
+		text += " Files were removed before this report read them. It does not count their lines."
 	}
 	return text
 }

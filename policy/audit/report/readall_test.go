@@ -163,8 +163,8 @@ func TestSeveralTrailsInEachFormat(t *testing.T) {
 	r := three(t, nil)
 	text := render(t, func(b *strings.Builder) error { return r.Text(b, 0) })
 	for _, want := range []string{
-		"  chain      holds in each of 3 audits\n", "1 paced while the store of the replicas was away",
-		"\nReplicas\n", "\n  a               4        3        1 ", "\nAudits\n", "\n  b/audit.jsonl      3      3         3        0     0  holds  3:",
+		"  chain      holds in each of 3 audits: no line between the first and the last was changed, removed or moved. Without", "1 paced while the store of the replicas was unavailable",
+		"\nReplicas\n", "\n  a               4        3           0         0       1 ", "\nAudits\n", "\n  b/audit.jsonl      3      3         3        0     0  holds  3:",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
@@ -177,7 +177,7 @@ func TestSeveralTrailsInEachFormat(t *testing.T) {
 		}
 	}
 	table := render(t, func(b *strings.Builder) error { return r.CSV(b) })
-	if want := "lab,site.test,block,true,rule,,*,/private,3,aa,1,0,0,0,10,0,0,0,0,2026-11-21T09:00:01Z,2026-11-21T09:00:01Z,b,0\r\n"; !strings.Contains(table, want) {
+	if want := "lab,site.test,block,true,rule,,*,/private,3,aa,1,0,0,0,10,0,0,0,0,2026-11-21T09:00:01Z,2026-11-21T09:00:01Z,b,0,disallowed\r\n"; !strings.Contains(table, want) {
 		t.Errorf("the table lacks %q:\n%s", want, table)
 	}
 	document, err := json.Marshal(r)

@@ -1,5 +1,5 @@
-// Package report summarises an audit trail: which requests were allowed, blocked and delayed, for
-// which client, at which host and by which rule; where robots.txt was overridden, and by which
+// Package report summarises an audit trail: which requests were allowed, disallowed, deferred and
+// failed, and which waited, for which client, at which host and by which rule; where robots.txt was overridden, and by which
 // entry; and whether the hash chain holds. A [Builder] reads a trail once and in bounded memory,
 // or the trails of several replicas side by side, and makes a [Report]. A Report writes itself
 // as text, CSV or an HTML page; encoding/json makes the JSON document of it.
@@ -38,6 +38,7 @@ type Report struct {
 	Signals     list[signal]       `json:"signals"`
 	Events      list[event]        `json:"events"`
 	combined    table[combination] // for the CSV
+	monitored   counts             // of the requests under mode: monitor
 }
 
 // formatVersion is the value of Report.Format.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -9,28 +10,28 @@ import (
 func (r *Report) sentences() []string {
 	t := &r.Totals
 	if t.Requests == 0 {
-		return []string{"The audit holds no request of those that are asked for."}
+		if r.Filters.String() == "" {
+			return []string{"The audit has no request."}
+		}
+		return []string{"The audit has no request that matches the filters."}
 	}
 	said := []string{
-		fmt.Sprintf("From %s to %s UTC, %s judged.", spoken(t.First), spoken(t.Last), were(t.Requests, "request")),
-		fmt.Sprintf("Allowed: %s (%s). Blocked, and so not sent to the site: %s (%s).",
-			humanize.Number(t.Allowed), share(t.Allowed, t.Requests), humanize.Number(t.Blocked), share(t.Blocked, t.Requests)),
+		fmt.Sprintf("Clients sent %s (%s).", humanize.Count(t.Requests, "request"), r.period()),
+		fmt.Sprintf("Allowed: %s. Disallowed by robots.txt or by the operator, and therefore not sent to the site: %s. Deferred, so that the client may send them later: %s. Failed, because of the site, the network, the client or the proxy: %s.",
+			numberAndShare(t.Allowed, t), numberAndShare(t.Disallowed, t), numberAndShare(t.Deferred, t), numberAndShare(t.Failed, t)),
 	}
 	said = append(said, r.why()...)
 	for _, s := range []struct {
 		of   int64
 		text string
 	}{
-		{t.Waited, fmt.Sprintf("%s waited in turn, as requests to one site are spaced out: %s on average, %s at most.",
-			humanize.Count(t.Waited, "request"), humanize.Duration(t.WaitMean), humanize.Duration(t.WaitMax))},
-		{t.Clamped, fmt.Sprintf("%s went to a site that asks for longer pauses (Crawl-delay) than the configuration keeps. The sites, and what was kept, are listed below.",
-			humanize.Count(t.Clamped, "request"))},
-		{t.BackedOff, fmt.Sprintf("%s met a site that had asked for quiet (status 429 or 503) and was left alone for a while.", humanize.Count(t.BackedOff, "request"))},
-		{t.Stale, fmt.Sprintf("%s judged by an older copy of robots.txt, as the site did not give it again.", were(t.Stale, "request"))},
-		{t.Away, fmt.Sprintf("%s paced while the store that the replicas share was away: each then kept to its own part of the pace, and judged by the copies that it held.",
-			were(t.Away, "request"))},
-		{r.Source.Lost, fmt.Sprintf("%s lost, as the audit could not be written at the time: this report does not count what they said.", were(r.Source.Lost, "record"))},
-		{r.Source.Counted, fmt.Sprintf("%s only counted, and this report's numbers do not include them: a client sent more than 100 requests in a second that were malformed, not let in or over a limit.", were(r.Source.Counted, "further refusal"))},
+		{t.Waited, r.waitedText()},
+		{t.Clamped, were(t.Clamped, "request") + " sent after a shorter Crawl-delay than the site asks for. The table of sites has both delays."},
+		{t.BackedOff, were(t.BackedOff, "request") + " part of a back-off: the site answered 429 or 503, and the proxy sent it nothing for a while."},
+		{t.Stale, were(t.Stale, "request") + " decided by an older copy of robots.txt, because the site did not return a new one."},
+		{t.Away, were(t.Away, "request") + " paced while the store that the replicas share was unavailable. Each replica then kept to its own share of the rate."},
+		{r.Source.Lost, were(r.Source.Lost, "record") + " lost, because the audit could not be written. This report does not count their requests."},
+		{r.Source.Counted, were(r.Source.Counted, "further refusal") + " only counted, and the numbers of this report do not include them: a client sent more than 100 requests in one second that were malformed, without a valid login or over a limit."},
 	} {
 		if s.of > 0 {
 			said = append(said, s.text)
@@ -39,12 +40,72 @@ func (r *Report) sentences() []string {
 	return said
 }
 
+func numberAndShare(n int64, of *counts) string {
+	return fmt.Sprintf("%s (%s)", humanize.Number(n), share(n, of.Requests))
+}
+
 // were returns a number of things and the verb.
 func were(n int64, what string) string {
 	if n == 1 {
 		return humanize.Count(n, what) + " was"
 	}
 	return humanize.Count(n, what) + " were"
+}
+
+// waitedText says how long requests waited, and whose. It does not add up the waits, since requests
+// wait at the same time.
+func (r *Report) waitedText() string {
+	t := &r.Totals
+	text := fmt.Sprintf("%s waited for a slot, because the proxy spaces out the requests to each host: median %s, longest %s.",
+		humanize.Count(t.Waited, "request"), humanize.Duration(t.WaitMedian), humanize.Duration(t.WaitMax))
+	if who := r.whoWaited(); who != "" {
+		text += " Most often: " + who + "."
+	}
+	return text
+}
+
+// whoWaited names the client and the host with the most requests that waited; "" if neither has a row.
+func (r *Report) whoWaited() (who string) {
+	c, n := mostWaited(&r.Clients)
+	if n > 0 {
+		who = fmt.Sprintf("client %s (%s)", shown(c.Client), humanize.Number(n))
+	}
+	h, n := mostWaited(&r.Hosts)
+	if n > 0 {
+		if who != "" {
+			who += " and "
+		}
+		who += fmt.Sprintf("host %s (%s)", shown(h.Host), humanize.Number(n))
+	}
+	return who
+}
+
+// mostWaited returns the row with the most requests that waited, and their number.
+func mostWaited[R any, P counted[R]](t *table[R]) (most R, n int64) {
+	for i := range t.Rows {
+		if waited := P(&t.Rows[i]).all().Waited; waited > n {
+			most, n = t.Rows[i], waited
+		}
+	}
+	return most, n
+}
+
+// monitoring says what mode: monitor means for the numbers; "": no request came under it.
+func (r *Report) monitoring() string {
+	m := &r.monitored
+	if r.Monitored == 0 {
+		return ""
+	}
+	whose := fmt.Sprintf("%s of %s", humanize.Number(r.Monitored), humanize.Count(r.Totals.Requests, "request"))
+	if r.Monitored == r.Totals.Requests {
+		whose = "all requests"
+	}
+	text := fmt.Sprintf("Monitoring: nothing was blocked for %s (%s). The proxy only recorded its decisions (mode: monitor). Would have been disallowed: %s, deferred: %s",
+		whose, period(m.First, m.Ended), humanize.Number(m.WouldDisallowed), humanize.Number(m.WouldDeferred))
+	if m.WouldFailed > 0 {
+		text += fmt.Sprintf("; would have failed: %s", humanize.Number(m.WouldFailed))
+	}
+	return text + "."
 }
 
 // why returns sentences about the reasons of refusals and exceptions.
@@ -60,17 +121,17 @@ func (r *Report) why() []string {
 		}
 	}
 	blocked := func(c *counts) int64 { return c.Blocked }
-	say("rule", blocked, "blocked by a rule of a site's robots.txt. Each of these rules is listed below.")
-	say("unreachable", blocked, "blocked because a site gave no usable robots.txt at the time: a site that does not say is not visited.")
-	if r.Monitored > 0 {
-		said = append(said, fmt.Sprintf("%s came while the proxy only watched (monitor mode). Decided against, sent on all the same, and not counted as blocked: %s.",
-			humanize.Count(r.Monitored, "request"), humanize.Number(r.Totals.NotEnforced)))
-	}
+	say("rule", blocked, "disallowed by a rule of a site's robots.txt. The rules are listed below.")
+	say("unreachable", blocked, "refused because a site gave no usable robots.txt. Until a site gives one, the proxy sends it no request (RFC 9309 2.3.1.4).")
 	all := func(c *counts) int64 { return c.Requests }
-	say("override", all, "decided by an entry of the configuration that sets robots.txt aside. Each entry is listed below, with the reason that was given for it.")
+	say("override", all, "decided by an entry of the configuration that ignores robots.txt. The entries are listed below, with their reasons.")
 	say("denied-host", all, "for a site that the configuration denies, whatever its robots.txt says.")
-	if of["override"] == nil && r.Reasons.Others.Requests == 0 { // beyond the rows there may be one
-		said = append(said, "The audit has no exception from robots.txt: in none of these requests was it set aside.")
+	switch {
+	case of["override"] != nil || r.Reasons.Others.Requests > 0: // beyond the rows there may be one
+	case r.Monitored > 0:
+		said = append(said, "No exceptions: no entry of the configuration ignores robots.txt for these requests.")
+	default:
+		said = append(said, "No exceptions: robots.txt was applied to every request.")
 	}
 	return said
 }

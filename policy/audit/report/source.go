@@ -55,6 +55,7 @@ type file struct {
 type chain struct {
 	Held     bool   `json:"held"`              // every line is complete and follows the one before
 	FirstSeq uint64 `json:"first_seq"`         // above 1 if older segments were removed; 0 for several trails
+	LastSeq  uint64 `json:"last_seq"`          // 0 for several trails
 	Removed  bool   `json:"removed,omitempty"` // segments were removed while the trail was read
 	Pruned   bool   `json:"pruned,omitempty"`  // an event says that the proxy removed the older segments
 	Anchor   string `json:"anchor"`            // of the last line, if the chain holds
@@ -105,7 +106,7 @@ func (s *source) begin(path string) {
 
 // setChain stores the result of verification, and the error that ended the reading, if any.
 func (s *source) setChain(res *trail.Result, found *trail.Fault, err error) {
-	s.Chain = chain{Held: found == nil && err == nil, FirstSeq: res.First, Removed: res.Removed, Pruned: res.Pruned}
+	s.Chain = chain{Held: found == nil && err == nil, FirstSeq: res.First, LastSeq: res.Last.Seq, Removed: res.Removed, Pruned: res.Pruned}
 	switch {
 	case found != nil:
 		f := fault(*found)

@@ -5,6 +5,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain"
 )
 
 // groups collect what is counted for each key.
@@ -40,8 +44,10 @@ type counted[R any] interface {
 // tableOf makes a table of groups, ordered by requests, the most first, and then by name.
 func tableOf[K comparable, S, R any, PS counted[S], PR counted[R]](s *groups[K, S], row func(K, *S) R, name func(*R) string) table[R] {
 	t := table[R]{Rows: make([]R, 0, len(s.rows)), Most: s.most, Others: *PS(&s.others).all()}
+	t.Others.setMedian()
 	for k, sum := range s.rows {
 		t.Rows = append(t.Rows, row(k, sum))
+		PR(&t.Rows[len(t.Rows)-1]).all().setMedian()
 	}
 	slices.SortFunc(t.Rows, func(a, b R) int {
 		ca, cb := PR(&a).all(), PR(&b).all()
@@ -155,6 +161,11 @@ type (
 		ruleKey
 	}
 )
+
+// outcome returns what became of these requests or, if not enforced, what would have become of them.
+func (k *combinedKey) outcome() policy.Outcome {
+	return explain.Outcome(&trail.Entry{Decision: k.Decision, Reason: k.Reason})
+}
 
 // An outage is a time during which a host was reached and gave no usable robots.txt.
 type outage struct {

@@ -28,15 +28,15 @@ type timelineBuilder struct {
 	first, last int64             // first and last start
 }
 
-// widths are the widths of buckets, in minutes; each is a multiple of the one before. After them
+// widths are the widths of buckets, in seconds; each is a multiple of the one before. After them
 // come days, doubling.
-var widths = []int64{1, 5, 15, 30, 60, 180, 360, 720, 1440}
+var widths = []int64{1, 5, 15, 30, 60, 5 * 60, 15 * 60, 30 * 60, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600}
 
 // nextWidth returns the width after a width in seconds.
 func nextWidth(width int64) int64 {
-	for _, minutes := range widths {
-		if minutes*60 > width {
-			return minutes * 60
+	for _, w := range widths {
+		if w > width {
+			return w
 		}
 	}
 	return 2 * width

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ const (
 	others = "(others)" // for what has no row of its own
 )
 
-// shown gives a stranger's string as it is where it is harmless, else quoted.
+// shown returns the string of a client or an origin, quoted if it has unprintable characters.
 func shown(s string) string {
 	if s == "" {
 		return noName
@@ -21,7 +22,7 @@ func shown(s string) string {
 	return humanize.Printable(s)
 }
 
-// share is a part of a whole in per cent, never rounded to nothing or to all.
+// share returns a part of a whole in per cent. It rounds neither to 0 % nor to 100 %.
 func share(part, whole int64) string {
 	if whole <= 0 {
 		return "0 %"
@@ -36,10 +37,10 @@ func share(part, whole int64) string {
 	}
 }
 
-// delay is a Crawl-delay, which robots.txt has in seconds.
+// delay formats a Crawl-delay, which robots.txt has in seconds.
 func delay(s float64) string { return strconv.FormatFloat(s, 'g', 6, 64) + " s" }
 
-// stamp is a time in UTC to the second.
+// stamp formats a time in UTC to the second.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return "unknown"
@@ -47,26 +48,35 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.DateTime)
 }
 
-// spoken is a time in a sentence.
-func spoken(t time.Time) string {
-	if t.IsZero() {
-		return "an unknown time"
+// period returns a time span in UTC, to the second if it is within a day.
+func period(first, last time.Time) string {
+	const day = "2 January 2006"
+	first, last = first.UTC(), last.UTC()
+	from, to := first.Format(time.TimeOnly), last.Format(time.TimeOnly)
+	switch days := first.Format(day) + " to " + last.Format(day); {
+	case first.IsZero():
+		return "at an unknown time"
+	case first.Format(day) != last.Format(day):
+		return days
+	case from == to:
+		return fmt.Sprintf("%s, %s UTC", first.Format(day), from)
+	default:
+		return fmt.Sprintf("%s, %s to %s UTC", first.Format(day), from, to)
 	}
-	return t.UTC().Format("2 January 2006, 15:04")
 }
 
-// digest is enough of a SHA-256 to know it by.
+// digest returns the beginning of a SHA-256, which identifies it.
 func digest(sha256 string) string {
 	return shown(humanize.Clip(sha256, 12+len("…")))
 }
 
-// signalWords say where a site says something of the use of its content.
+// signalWords say where a site states its usage preferences.
 var signalWords = map[string]string{
-	"x_robots_tag":          "X-Robots-Tag, beside an answer",
+	"x_robots_tag":          "X-Robots-Tag, response header",
 	"robots_content_signal": "Content-Signal, in robots.txt",
 	"robots_content_usage":  "Content-Usage, in robots.txt",
-	"content_signal":        "Content-Signal, beside an answer",
-	"content_usage":         "Content-Usage, beside an answer",
-	"tdm_reservation":       "TDM-Reservation, beside an answer",
-	"tdm_policy":            "TDM-Policy, beside an answer",
+	"content_signal":        "Content-Signal, response header",
+	"content_usage":         "Content-Usage, response header",
+	"tdm_reservation":       "TDM-Reservation, response header",
+	"tdm_policy":            "TDM-Policy, response header",
 }

@@ -2,6 +2,7 @@ package trail
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,9 +28,10 @@ type Line struct {
 // A Reader reads the lines of a trail, the oldest first and each once. Lines may be written
 // and segments be rotated, compressed and removed meanwhile. It is for one goroutine.
 type Reader struct {
-	path     string  // of the active segment; "": there is only src
-	name     string  // path, or the name of src
-	src      *source // the segment that is read; nil: the next one has to be opened
+	ctx      context.Context // ends the reading; nil: nothing does
+	path     string          // of the active segment; "": there is only src
+	name     string          // path, or the name of src
+	src      *source         // the segment that is read; nil: the next one has to be opened
 	in       *bufio.Reader
 	finished uint64 // segments whose FirstSeq is at most this have been read
 	lastSeq  uint64 // seq of the last line that has one; 0: none yet
@@ -56,6 +58,15 @@ func Open(path string) (*Reader, error) {
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
 	}
 	return newReader(path), nil
+}
+
+// OpenContext is Open for a reading that may take long: once ctx has ended, Next returns its cause.
+func OpenContext(ctx context.Context, path string) (*Reader, error) {
+	r, err := Open(path)
+	if err == nil {
+		r.ctx = ctx
+	}
+	return r, err
 }
 
 // OpenLast returns a Reader that begins at least size bytes before the end of a trail, as
@@ -139,6 +150,9 @@ func NewReader(name string, in io.Reader) *Reader {
 // ErrRemoved the place of the first line after the gap. Reading can go on after these three
 // errors, and not after others.
 func (r *Reader) Next() (Line, error) {
+	if r.ctx != nil && r.ctx.Err() != nil {
+		return Line{File: r.path}, context.Cause(r.ctx)
+	}
 	if text := r.pending; text != nil {
 		r.pending = nil
 		return r.lineAt(text), nil

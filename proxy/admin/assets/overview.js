@@ -6,9 +6,13 @@
 	const {at} = page;
 	const figure = at('chart'), plot = at('plot'), readout = at('readout');
 	const span = figure.dataset.span;
-	const {bar, whole, said} = {hour: {bar: 60, whole: 3600, said: 'the last hour'}, day: {bar: 1200, whole: 86400, said: 'the last day'}}[span];
+	const {bar, whole, said} = {'15min': {bar: 15, whole: 900, said: 'the last 15 minutes'}, hour: {bar: 60, whole: 3600, said: 'the last hour'}, day: {bar: 1200, whole: 86400, said: 'the last day'}}[span];
+	// The classes of requests, from the bottom of a bar up: the member of the API, the colour, the word.
+	const classes = [['allowed', 'allow', 'allowed'], ['disallowed', 'block', 'disallowed'], ['deferred', 'wait', 'deferred'], ['failed', 'fail', 'failed'], ['not_enforced', 'would', 'would be disallowed']];
+	const key = kind => figure.querySelector(`.key [data-class="${kind}"]`);
+	const counts = of => classes.filter(([, kind]) => !key(kind).hidden).map(([name,, word]) => `${number(of(name))} ${word}`).join(', ');
 	const number = n => n.toLocaleString('en');
-	const clock = t => new Date(t * 1000).toISOString().slice(11, 16);
+	const clock = t => new Date(t * 1000).toISOString().slice(11, bar < 60 ? 19 : 16);
 	let plots = [], data = null, sentence = readout.textContent;
 
 	page.stateURL = () => '/state?span=' + span;
@@ -17,24 +21,28 @@
 	const bars = series => {
 		const start = Date.parse(series.start) / 1000;
 		const last = Math.floor(Date.now() / 1000 / bar) * bar;
-		const x = [], allowed = [], blocked = [], waiting = [];
-		for (let t = last - whole + bar; t <= last; t += bar) {
-			x.push(t); allowed.push(0); blocked.push(0); waiting.push(0);
-		}
-		series.allowed.forEach((n, i) => {
+		const x = [];
+		for (let t = last - whole + bar; t <= last; t += bar) x.push(t);
+		const none = () => x.map(() => 0), data = {x, waiting: none(), stacked: []};
+		for (const [name] of classes) data[name] = none();
+		series.waiting.forEach((n, i) => {
 			const k = Math.floor((start + i * series.step_s - x[0]) / bar);
 			if (k < 0 || k >= x.length) return;
-			allowed[k] += n;
-			blocked[k] += series.blocked[i];
-			waiting[k] = Math.max(waiting[k], series.waiting[i]);
+			for (const [name] of classes) data[name][k] += series[name][i];
+			data.waiting[k] = Math.max(data.waiting[k], n);
 		});
-		return {x, allowed, blocked, waiting, both: allowed.map((n, i) => n + blocked[i])};
+		let below = none();
+		for (const [name] of classes) data.stacked.push(below = data[name].map((n, i) => n + below[i]));
+		data.stacked.reverse(); // the highest bar is drawn first, and the others over it
+		return data;
 	};
 
 	const colour = name => getComputedStyle(figure.querySelector(`.key .${name}`)).color;
 	const hatch = () => {
 		const size = 6 * devicePixelRatio, canvas = document.createElement('canvas'), c = canvas.getContext('2d');
 		canvas.width = canvas.height = size;
+		c.fillStyle = getComputedStyle(figure.closest('.card')).backgroundColor; // a bar behind must not be seen
+		c.fillRect(0, 0, size, size);
 		c.strokeStyle = colour('block');
 		c.lineWidth = size / 4;
 		for (const from of [-size, 0, size]) {
@@ -65,18 +73,15 @@
 	}, values, plot);
 
 	const tell = i => {
-		readout.textContent = i == null || !data ? sentence : `${clock(data.x[i])}: ${number(data.allowed[i])} allowed, ${number(data.blocked[i])} blocked, at most ${number(data.waiting[i])} waiting`;
+		readout.textContent = i == null || !data ? sentence : `${clock(data.x[i])} UTC: ${counts(name => data[name][i])}; at most ${number(data.waiting[i])} waiting`;
 	};
 	const draw = () => {
 		plots.forEach(p => p.destroy());
 		plot.replaceChildren();
 		const paths = uPlot.paths.bars({size: [.72, 40]}), points = {show: false};
 		plots = [
-			make(168, false, [
-				{stroke: colour('block'), width: 1, fill: hatch(), paths, points},
-				{stroke: colour('allow'), width: 1, fill: colour('allow'), paths, points},
-			], [data.x, data.both, data.allowed]),
-			make(96, true, [{stroke: colour('wait'), width: 2, paths: uPlot.paths.stepped({align: 1}), points}], [data.x, data.waiting]),
+			make(168, false, classes.map(([, kind]) => ({stroke: colour(kind), width: 1, fill: kind === 'block' ? hatch() : colour(kind), paths, points})).reverse(), [data.x, ...data.stacked]),
+			make(96, true, [{stroke: colour('line'), width: 2, paths: uPlot.paths.stepped({align: 1}), points}], [data.x, data.waiting]),
 		];
 	};
 	const update = async () => {
@@ -85,10 +90,11 @@
 		if (!response.ok) return;
 		const series = await response.json(), sum = all => all.reduce((a, b) => a + b, 0);
 		data = bars(series);
-		sentence = `In ${said}: ${number(sum(series.allowed))} allowed, ${number(sum(series.blocked))} blocked, at most ${number(Math.max(0, ...series.waiting))} waiting at once.`;
+		if (sum(series.not_enforced) > 0) key('would').hidden = false;
+		sentence = `In ${said}: ${counts(name => sum(series[name]))}; at most ${number(Math.max(0, ...series.waiting))} waiting at once.`;
 		if (!plots.length) draw();
 		else {
-			plots[0].setData([data.x, data.both, data.allowed]);
+			plots[0].setData([data.x, ...data.stacked]);
 			plots[1].setData([data.x, data.waiting]);
 		}
 		if (plots[0].cursor.idx == null) readout.textContent = sentence;
@@ -117,7 +123,17 @@
 	const cut = text => text && text.length > 300 ? visible(text.slice(0, 300)) + ' …' : visible(text);
 	const length = ms => ms < 1000 ? `${Math.trunc(ms)} ms` : ms < 10000 ? `${Math.trunc(ms / 100) / 10} s` : ms < 60000 ? `${Math.trunc(ms / 1000)} s` : `${Math.trunc(ms / 60000)} min`;
 	const pathOf = url => { const m = /^[^:]*:\/\/[^/]*(.*)$/su.exec(url); return m ? m[1] || '/' : url; };
-	const sign = r => r.decision === 'allow' ? ['allow', 'allow', 'Allowed'] : r.enforced ? ['block', 'block', 'Blocked'] : ['wait', 'block', 'Would block'];
+	// The filter has the words of all outcomes and reasons.
+	const optionOf = (name, value) => [...form.elements[name].options].find(o => value && o.value === value);
+	const outcome = r => r.decision === 'allow' ? 'allowed' : !r.enforced ? 'not_enforced' : optionOf('reason', r.reason)?.dataset.outcome ?? 'failed';
+	const sign = r => {
+		const {dataset, text} = optionOf('outcome', outcome(r));
+		return [dataset.kind, dataset.icon, text];
+	};
+	const ended = r => { // lines come in this order
+		const t = Date.parse(r.time) + Math.floor(r.duration_ms ?? 0);
+		return Number.isNaN(t) ? '' : new Date(t).toISOString();
+	};
 	const read = line => { try { return JSON.parse(line); } catch { return {event: 'unreadable', detail: line}; } };
 	const inPath = text => { try { return encodeURIComponent(text); } catch { return ''; } };
 	const asked = r => r.method === 'CONNECT' ? `https://${r.url}/` : r.url ?? '';
@@ -142,8 +158,8 @@
 		const [kind, icon, word] = r.event ? ['plain', 'info', 'Event'] : r.kind ? ['plain', 'info', cut(r.kind)] : sign(r);
 		tr.id = 'd' + number;
 		records.set(tr, r);
-		put('time', String(r.time ?? '').slice(11, 19));
-		slot('time').dateTime = r.time ?? '';
+		put('time', ended(r).slice(11, 19));
+		slot('time').dateTime = ended(r);
 		slot('is').className = 'is ' + kind;
 		slot('is').querySelector('use').setAttribute('href', '#i-' + icon);
 		put('word', word);
@@ -151,7 +167,8 @@
 		link('host', '/hosts/' + inPath(r.host ?? ''));
 		put('method', cut(r.method));
 		put('path', r.event ? cut(`${r.event} ${r.detail ?? ''}`) : cut(pathOf(r.url ?? '')));
-		put('reason', visible(r.reason));
+		put('reason', r.rule && r.reason === 'rule' ? '' : optionOf('reason', r.reason)?.text ?? cut(r.reason));
+		slot('reason').title = optionOf('reason', r.reason)?.dataset.why ?? '';
 		put('rule', cut(r.rule));
 		put('line', r.line ? 'line ' + r.line : '');
 		for (const name of ['client', 'agent']) {
@@ -169,7 +186,7 @@
 
 	const note = text => { line.textContent = text; };
 	const tally = () => {
-		shown.textContent = `${rows.querySelectorAll('tr:not(.record)').length.toLocaleString('en')} shown, ${came.toLocaleString('en')} came since` + (missed ? `, ${missed.toLocaleString('en')} were too many to show` : '');
+		shown.textContent = `${rows.querySelectorAll('tr:not(.record)').length.toLocaleString('en')} shown, ${came.toLocaleString('en')} new` + (missed ? `, ${missed.toLocaleString('en')} not shown because they came too fast` : '');
 		at('nothing').hidden = rows.childElementCount > 0;
 	};
 	const flush = () => {
@@ -220,7 +237,7 @@
 			tally();
 		});
 		own.onerror = () => {
-			note('The connection is lost; trying again');
+			note('Connection lost; connecting again');
 			if (own.readyState === EventSource.CLOSED && own === source) setTimeout(() => { if (own === source) connect(); }, 5000);
 		};
 	};
@@ -240,13 +257,13 @@
 			rows.replaceChildren(...found.getElementById('rows').children);
 			rows.querySelectorAll('tr').forEach(upgrade);
 			shown.textContent = found.getElementById('shown').textContent;
-			at('nothing').textContent = found.getElementById('nothing').textContent;
+			at('nothing').replaceChildren(...found.getElementById('nothing').childNodes);
 			at('nothing').hidden = rows.childElementCount > 0;
 			page.say(shown.textContent);
 			at('live').dataset.newest = found.getElementById('live').dataset.newest;
 			connect();
 		} catch (e) {
-			if (e.name !== 'AbortError') note('The proxy does not answer');
+			if (e.name !== 'AbortError') note('No answer from the proxy');
 		}
 	};
 	let typed = 0;

@@ -52,7 +52,7 @@ func TestAuditIsReadWhileItIsWritten(t *testing.T) {
 		return strings.HasSuffix(followed.String(), "\n") && strings.Contains(followed.String(), all[len(all)-1].ID)
 	})
 	follow.Process.Signal(syscall.SIGINT)
-	if err := follow.Wait(); err != nil || said.String() != "" && !strings.HasSuffix(said.String(), "is not there yet\n") {
+	if err := follow.Wait(); err != nil || said.String() != "" && !strings.HasSuffix(said.String(), "does not exist yet\n") {
 		t.Errorf("tail -f: %v: %s", err, &said)
 	}
 	lines := numbered(t, followed.String())

@@ -42,13 +42,13 @@ func TestDashboardOfARunningProxy(t *testing.T) {
 	testkit.Eventually(t, "the records of both requests and of the fetch are shown", func() bool {
 		return strings.Count(string(page("GET", "/", "", http.StatusOK).Body), "data-record=") == 3
 	})
-	page("GET", "/", "", http.StatusOK, o.Name, "/private", "Blocked", "Allowed")
+	page("GET", "/", "", http.StatusOK, o.Name, "/private", "Disallowed", "Allowed")
 	page("GET", "/hosts", "", http.StatusOK, "/hosts/"+o.Name)
 	host := "/hosts/" + o.Name
-	page("GET", host, "", http.StatusOK, "Disallow: /private", "blocked 1", `id="L2" class="rule block"`)
+	page("GET", host, "", http.StatusOK, "Disallow: /private", "disallowed 1", `id="L2" class="rule block"`)
 	page("GET", "/decisions/2", "", http.StatusOK, "robots_sha256")
 	ask := url.Values{"url": {o.URL("http", "/private/x")}, "agent": {"FooBot/1.0"}}
-	page("POST", "/explain", ask.Encode(), http.StatusOK, "Blocked", "/private (line 2)")
+	page("POST", "/explain", ask.Encode(), http.StatusOK, "Disallowed", "/private (line 2)")
 	page("GET", "/about", "", http.StatusOK, p.Listen, "/api/v1/decisions/stream")
 
 	fetches := o.Fetches("http")

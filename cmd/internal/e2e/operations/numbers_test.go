@@ -210,15 +210,15 @@ func TestStrangersAddNoSeries(t *testing.T) {
 	}
 }
 
-// README.md's tables are what serve shows: where it is told to, the certificate of its
+// The tables of docs/metrics.md are what serve shows: where it is told to, the certificate of its
 // own port as well; of one that is on its own, without what is of a fleet.
-func TestServeShowsWhatReadmeTells(t *testing.T) {
+func TestServeShowsWhatPageTells(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := ownCertificate(t)
-	showsWhatReadmeTells(t, e2e.Settings{"listen_tls.cert": cert, "listen_tls.key": key}, false)
+	showsWhatPageTells(t, e2e.Settings{"listen_tls.cert": cert, "listen_tls.key": key}, false)
 }
 
-func showsWhatReadmeTells(t *testing.T, s e2e.Settings, fleet bool) {
+func showsWhatPageTells(t *testing.T, s e2e.Settings, fleet bool) {
 	t.Helper()
 	p := e2e.StartProxy(t, s)
 	shown := map[string]bool{}
@@ -226,13 +226,13 @@ func showsWhatReadmeTells(t *testing.T, s e2e.Settings, fleet bool) {
 		name, _, _ = strings.Cut(name, " ")
 		shown[name] = true
 	}
-	readme, err := os.Open(filepath.Join(e2e.TreeRoot(), "README.md"))
+	page, err := os.Open(filepath.Join(e2e.TreeRoot(), "docs/metrics.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer readme.Close()
+	defer page.Close()
 	told := 0
-	for lines := bufio.NewScanner(readme); lines.Scan(); {
+	for lines := bufio.NewScanner(page); lines.Scan(); {
 		row, ok := strings.CutPrefix(lines.Text(), "| `robotsproxy_")
 		if name, _, _ := strings.Cut("robotsproxy_"+row, "`"); ok {
 			told++

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"robotsproxy/policy/audit/report"
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/proxy/admin"
+)
+
+// reportRows is how many rows each table of a downloaded report has, as in `robotsproxy audit report`.
+const reportRows = 100
+
+// evidenceForAdmin gives the admin listener access to the audit; nil: the audit is no file that can be read.
+func (d *Daemon) evidenceForAdmin() *admin.Evidence {
+	if info, err := os.Stat(d.auditFile); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	return &admin.Evidence{Verify: d.verifyAudit, Report: d.reportAudit, Anchors: d.anchors}
+}
+
+// verifyAudit verifies the chain of the audit, and returns the number of its lines.
+func (d *Daemon) verifyAudit(ctx context.Context) (lines int, err error) {
+	r, err := trail.OpenContext(ctx, d.auditFile)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	found, err := trail.Verify(r, trail.VerifyOptions{})
+	return found.Lines, err
+}
+
+// reportAudit writes a report over the whole audit. A fault of the chain stands in the report, and is no
+// error.
+func (d *Daemon) reportAudit(ctx context.Context, w io.Writer) error {
+	r, err := trail.OpenContext(ctx, d.auditFile)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	b := report.New(report.Options{})
+	if err := b.Read(r); err != nil {
+		return fmt.Errorf("read the audit: %w", err)
+	}
+	version, _ := buildInfo()
+	return b.Report(time.Now(), version).HTML(w, reportRows)
+}
+
+// anchors returns the places to which anchors are written, and when the newest one was.
+func (d *Daemon) anchors() (all []admin.Anchor) {
+	o := d.Active.Load().Cfg.Audit.Anchor
+	add := func(place, newest string) {
+		if place == "" {
+			return
+		}
+		a := admin.Anchor{Place: place}
+		if info, err := os.Stat(newest); err == nil {
+			a.Last = info.ModTime()
+		}
+		all = append(all, a)
+	}
+	add(o.File, o.File)
+	add(o.TSA, d.newestStamp())
+	return all
+}

@@ -1,0 +1,55 @@
+package report
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"robotsproxy/robots/testkit"
+)
+
+var update = flag.Bool("update", false, "write the reports of TestGolden into testdata")
+
+// goldenReport has every table but those of several trails, and every outcome.
+func goldenReport(t testing.TB) *Report {
+	return sum(t, Options{},
+		rec(0, record{"robots_sha256": "0123456789abcdef", "wait_ms": 0.2, "bytes": 52_000, "duration_ms": 80}),
+		rec(1, record{"wait_ms": 1000, "bytes": 48_000, "x_robots_tag": "noindex"}),
+		rec(1, record{"wait_ms": 2000, "client": "thesis", "crawl_delay_s": 1, "crawl_delay_asked_s": 30}),
+		rec(1, blocked), rec(2, blocked), rec(2, with(blocked, record{"client": "thesis", "rule": "/search", "line": 7})),
+		rec(2, record{"decision": "block", "reason": "pace", "wait_ms": 0.3}),
+		rec(3, with(silent, record{"host": "down.test"})), rec(4, record{"host": "down.test", "reason": "no-file"}),
+		rec(3, record{"host": "gone.test", "decision": "block", "reason": "origin"}),
+		rec(4, record{"host": "open.test", "reason": "override", "entry": "open.test", "entry_reason": "letter of 3 March"}),
+		rec(4, watched),
+		record{"time": at(5), "kind": "robots", "host": "site.test"},
+		record{"time": at(5), "kind": "event", "event": "lost", "detail": "the disk was full", "count": 2},
+		rec(5, record{"robots_stale": true, "back_off_s": 3, "slowed_s": 1, "store_away": true, "duration_ms": 2500}),
+	)
+}
+
+// TestGolden compares whole reports with those in testdata: read the difference, then write them
+// with go test -run TestGolden -update.
+func TestGolden(t *testing.T) {
+	r := goldenReport(t)
+	for name, write := range map[string]func(*strings.Builder) error{
+		"report.txt":  func(b *strings.Builder) error { return r.Text(b, 20) },
+		"report.html": func(b *strings.Builder) error { return r.HTML(b, 100) },
+		"report.csv":  func(b *strings.Builder) error { return r.CSV(b) },
+	} {
+		file := filepath.Join("testdata", name)
+		got := render(t, write)
+		if *update {
+			testkit.Must(t, os.WriteFile(file, []byte(got), 0o644))
+		}
+		want, err := os.ReadFile(file)
+		testkit.Must(t, err)
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Entries returns the entries of Options.Hosts, in their order, expired ones too.
+func (e *Engine) Entries() []Host { return slices.Clone(e.hosts.entries) }
+
+// EntryFor returns the entry that applies to a host now, if there is one. The host is in the form of
+// [robots.Origin].
+func (e *Engine) EntryFor(host string) (_ Host, ok bool) {
+	if h := e.hosts.find(host); h != nil {
+		return *h, true
+	}
+	return Host{}, false
+}
+
+// A ClientUse is a configured client and what it has used today.
+type ClientUse struct {
+	Client      // its Dialect is the one that applies to it
+	Used   int  // requests of the day that its quota has counted; without a quota none are
+	Login  bool // it has a password
+}
+
+// ClientUses returns the clients, in the order of Options.Clients and without their password hashes, and
+// whether others may use the proxy too.
+func (e *Engine) ClientUses() (all []ClientUse, open bool) {
+	now := time.Now()
+	for _, c := range e.o.Clients {
+		use := ClientUse{Client: c, Used: e.clients[c.Name].quota.count(now), Login: c.PasswordHash != ""}
+		use.PasswordHash, use.Networks = "", slices.Clone(c.Networks)
+		use.Dialect = cmp.Or(c.Dialect, e.o.Dialect)
+		all = append(all, use)
+	}
+	return all, e.o.Open || len(all) == 0
+}

@@ -1,0 +1,177 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"robotsproxy/policy/audit/trail"
+	"robotsproxy/policy/explain/humanize"
+)
+
+const (
+	verifyTimeout = 30 * time.Minute // for one verification, which runs in the background
+	reportTimeout = 5 * time.Minute  // for one report, for which its client waits
+)
+
+// An Evidence gives access to the audit. All its fields are required.
+type Evidence struct {
+	Verify  func(context.Context) (lines int, err error) // verifies the chain of all lines; the error says what is wrong
+	Report  func(context.Context, io.Writer) error       // writes a report over the whole audit, as an HTML page
+	Anchors func() []Anchor                              // where anchors are written to; empty: nowhere
+}
+
+// An Anchor is a place to which anchors of the audit are written.
+type Anchor struct {
+	Place string    // a file or a URL
+	Last  time.Time // when the newest anchor was written there; zero: none was
+}
+
+var errShutdown = errors.New("the proxy shuts down")
+
+// A chainCheck verifies the audit in the background, once at a time.
+type chainCheck struct {
+	wg sync.WaitGroup // counts the goroutine that verifies
+
+	mu     sync.Mutex              // guards the fields below
+	ended  bool                    // stop was called
+	cancel context.CancelCauseFunc // ends the verification; nil: none runs
+	began  time.Time               // when the last verification began; zero: there was none
+	lines  int
+	err    error
+}
+
+// start begins a verification unless one runs.
+func (c *chainCheck) start(verify func(context.Context) (lines int, err error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel != nil || c.ended {
+		return
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, release := context.WithTimeoutCause(ctx, verifyTimeout, fmt.Errorf("not finished after %s", verifyTimeout))
+	c.cancel, c.began = cancel, time.Now()
+	c.wg.Go(func() {
+		defer release()
+		lines, err := verify(ctx)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.cancel(nil)
+		c.cancel, c.lines, c.err = nil, lines, err
+	})
+}
+
+// stop ends the verification that runs, and waits for its end.
+func (c *chainCheck) stop() {
+	c.mu.Lock()
+	c.ended = true
+	if c.cancel != nil {
+		c.cancel(errShutdown)
+	}
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+// badge says what the last verification has found.
+func (c *chainCheck) badge(now time.Time) badge {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := utcTime(c.began) + ", " + timeAgo(now, c.began)
+	switch {
+	case c.cancel != nil:
+		return badge{Kind: "wait", Icon: "wait", Word: "Verifying", Note: "since " + at}
+	case c.began.IsZero():
+		return badge{Kind: "plain", Icon: "none", Word: "Not verified", Note: "since the start of the process"}
+	case c.err != nil:
+		b := badge{Kind: "wait", Icon: "info", Word: "Not verified", Note: at + ": " + clipPrintable(c.err.Error(), 2048)}
+		if _, broken := errors.AsType[*trail.Fault](c.err); broken {
+			b.Kind, b.Icon, b.Word = "block", "block", "Not intact"
+		}
+		return b
+	}
+	return badge{Kind: "allow", Icon: "allow", Word: "Intact", Note: fmt.Sprintf("%s. No line of %s was changed, removed or moved. Without an anchor, lines cut off the end cannot be detected.", at, humanize.Number(c.lines))}
+}
+
+// auditFacts returns what is known of the audit without reading all of it.
+func (s *Server) auditFacts(now time.Time) []fact {
+	space := s.opts.Space()
+	all := []fact{{Name: "File", Value: printable(s.opts.About().Audit), Code: true}, {Name: "Oldest record", Value: timeWithAge(now, space.Oldest)}}
+	if space.Bytes > 0 {
+		all = append(all, fact{Name: "Size on the disk", Value: humanize.Bytes(space.Bytes) + ", " + humanize.Bytes(space.Free) + " free"})
+	}
+	if s.opts.Evidence != nil {
+		anchors := s.opts.Evidence.Anchors()
+		for _, a := range anchors {
+			last := "none written yet"
+			if !a.Last.IsZero() {
+				last = timeWithAge(now, a.Last)
+			}
+			all = append(all, fact{Name: "Last anchor", Value: last + ", to " + printable(a.Place)})
+		}
+		if len(anchors) == 0 {
+			all = append(all, fact{Name: "Last anchor", Value: "none: audit.anchor is off"})
+		}
+	}
+	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
+}
+
+// postVerify begins a verification of the audit. The page about the proxy shows its result.
+func (s *Server) postVerify(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Evidence == nil {
+		s.refuse(w, r, http.StatusNotImplemented, "This proxy cannot read its audit.")
+		return
+	}
+	s.chain.start(s.opts.Evidence.Verify)
+	http.Redirect(w, r, "/about#audit", http.StatusSeeOther)
+}
+
+// postReport answers with a report over the whole audit, as a file to save. It is no GET, so that pages of
+// other origins cannot make the proxy read its audit.
+func (s *Server) postReport(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Evidence == nil {
+		s.refuse(w, r, http.StatusNotImplemented, "This proxy cannot read its audit.")
+		return
+	}
+	if !s.reportSlots.tryAcquire() {
+		w.Header().Set("Retry-After", "5")
+		s.refuse(w, r, http.StatusServiceUnavailable, "Another report is being made. Try again in a moment.")
+		return
+	}
+	defer s.reportSlots.release()
+	ctx, cancel := context.WithTimeoutCause(r.Context(), reportTimeout, fmt.Errorf("the report was not finished after %s", reportTimeout))
+	defer cancel()
+	control, deadline := http.NewResponseController(w), time.Now().Add(reportTimeout+requestTimeout)
+	control.SetReadDeadline(deadline) // the server's deadlines are too short for a long audit
+	control.SetWriteDeadline(deadline)
+	var page bytes.Buffer // its tables have a bounded number of rows
+	if err := s.opts.Evidence.Report(ctx, &page); err != nil {
+		s.opts.Log.Error("audit report failed", "err", err)
+		s.refuse(w, r, http.StatusInternalServerError, "The report could not be made: "+clipPrintable(err.Error(), 2048)+". robotsproxy audit report has no time limit.")
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="robotsproxy-report-`+nowUTC().Format(time.DateOnly)+`.html"`)
+	w.Write(page.Bytes())
+}
+
+// A configView is the page of the active configuration.
+type configView struct {
+	frame
+	Text string // "": it is not known
+}
+
+func (s *Server) showConfig(w http.ResponseWriter, r *http.Request) {
+	v := configView{frame: s.newFrame("Configuration", "/about")}
+	if s.opts.Config != nil {
+		for line := range bytes.Lines(s.opts.Config()) {
+			v.Text += printable(string(bytes.TrimRight(line, "\n"))) + "\n"
+		}
+	}
+	s.render(w, http.StatusOK, "config", "frame", v)
+}

@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/explain/humanize"
+)
+
+// maxNetworks bounds the networks of a client that are listed.
+const maxNetworks = 8
+
+// A clientsView is the page of the clients of the configuration.
+type clientsView struct {
+	frame
+	Clients []clientRow
+	Count   string
+	Others  string // requests of clients that are known by their address
+	Open    bool   // such clients may use the proxy
+	More    int    // number of clients left out
+	Connect connectView
+}
+
+// A clientRow is a client of the configuration.
+type clientRow struct {
+	Name, Href string
+	From       string // its networks, and whether it logs in
+	Dialect    string
+	Pace       string
+	Quota      string
+	QuotaUsed  bool // no request is left today
+	Requests   string
+	Last       string
+}
+
+func (s *Server) showClients(w http.ResponseWriter, r *http.Request) {
+	clients, open := s.opts.Engine().ClientUses()
+	now := nowUTC()
+	v := clientsView{frame: s.newFrame("Clients", "/clients"), Count: humanize.Count(len(clients), "client"), Open: open, More: max(0, len(clients)-maxEntries), Connect: s.newConnectView(r)}
+	for i := range clients[:len(clients)-v.More] {
+		v.Clients = append(v.Clients, s.newClientRow(&clients[i], now))
+	}
+	others := s.opts.Live.Client("")
+	if v.Others = talliedText(&others); !others.Last.IsZero() {
+		v.Others += ", last seen " + timeAgo(now, others.Last)
+	}
+	s.render(w, http.StatusOK, "clients", "frame", v)
+}
+
+func (s *Server) newClientRow(c *policy.ClientUse, now time.Time) clientRow {
+	n := s.opts.Live.Client(c.Name)
+	r := clientRow{
+		Name: clipPrintable(c.Name, maxCell), Href: decisionsHref("client", c.Name), From: clientOrigin(c), Dialect: c.Dialect.Name,
+		Pace: strings.Join(limitTexts(c.Pace.PerSecond, c.Pace.Burst), ", "), Quota: "no quota", Requests: talliedText(&n), Last: timeAgo(now, n.Last),
+	}
+	if r.Pace == "" {
+		r.Pace = "pace of the host"
+	}
+	if c.AssetBurst > 0 {
+		r.Pace += ", " + humanize.Number(c.AssetBurst) + " page assets at once"
+	}
+	if c.PerDay > 0 {
+		r.Quota, r.QuotaUsed = humanize.Number(c.Used)+" of "+humanize.Number(c.PerDay), c.Used >= c.PerDay
+	}
+	return r
+}
+
+// clientOrigin says by what a client is known.
+func clientOrigin(c *policy.ClientUse) string {
+	var all []string
+	for i, n := range c.Networks {
+		if i == maxNetworks {
+			all = append(all, humanize.Number(len(c.Networks)-i)+" more")
+			break
+		}
+		all = append(all, n.String())
+	}
+	from := strings.Join(all, ", ")
+	switch {
+	case from == "":
+		return "any address, with a password"
+	case c.Login:
+		return from + ", with a password"
+	}
+	return from
+}

@@ -1,0 +1,135 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/explain/humanize"
+)
+
+const maxEntries = 1000 // entries of hosts, or clients, on a page
+
+// An exceptionsView is the page of the entries of hosts.
+type exceptionsView struct {
+	frame
+	Entries []entryRow
+	Count   string
+	More    int // number of entries left out
+}
+
+// An entryRow is an entry of hosts.
+type entryRow struct {
+	Match, Reason string
+	Robots        badge
+	Settings      string // its pace and readings; "": none
+	Expires       string
+	Expired       bool
+	Requests      string
+	Href          string // of its decisions; "": there are none
+	Last          string
+}
+
+func (s *Server) showExceptions(w http.ResponseWriter, r *http.Request) {
+	entries, now := s.opts.Engine().Entries(), nowUTC()
+	v := exceptionsView{frame: s.newFrame("Exceptions", "/exceptions"), Count: humanize.Number(len(entries)) + " entries of hosts", More: max(0, len(entries)-maxEntries)}
+	if len(entries) == 1 {
+		v.Count = "1 entry of hosts"
+	}
+	for i := range entries[:len(entries)-v.More] {
+		v.Entries = append(v.Entries, s.newEntryRow(&entries[i], now))
+	}
+	s.render(w, http.StatusOK, "exceptions", "frame", v)
+}
+
+func (s *Server) newEntryRow(h *policy.Host, now time.Time) entryRow {
+	r := entryRow{
+		Match: clipPrintable(h.Match, maxCell), Reason: clipPrintable(h.Reason, maxCell), Robots: treatmentBadge(h.Robots), Settings: entrySettings(h),
+		Expires: "never", Expired: !h.Until.IsZero() && !now.Before(h.Until),
+	}
+	switch {
+	case r.Expired:
+		r.Expires = "expired " + timeWithAge(now, h.Until)
+	case !h.Until.IsZero():
+		r.Expires = utcTime(h.Until) + ", " + timeUntil(now, h.Until)
+	}
+	n := s.opts.Live.Entry(live.Entry{Match: h.Match, Reason: h.Reason})
+	r.Requests, r.Last = talliedText(&n), timeAgo(now, n.Last)
+	if n.Counts.Total() > 0 {
+		r.Href = decisionsHref("entry", h.Match)
+	}
+	return r
+}
+
+// facts returns the entry for the page of a host.
+func (r *entryRow) facts() []fact {
+	all := []fact{{Name: "Match", Value: r.Match, Code: true}, {Name: "robots.txt", Value: r.Robots.Word}}
+	if r.Settings != "" {
+		all = append(all, fact{Name: "Settings", Value: r.Settings})
+	}
+	if r.Reason != "" {
+		all = append(all, fact{Name: "Reason", Value: r.Reason})
+	}
+	return append(all, fact{Name: "Expires", Value: r.Expires}, fact{Name: "Requests to all its hosts", Value: r.Requests, Href: r.Href})
+}
+
+// talliedText lists the requests of each class that there are.
+func talliedText(n *live.Tallied) string {
+	if n.Counts.Total() == 0 {
+		return "none"
+	}
+	var there []live.Class
+	for _, c := range classOrder {
+		if n.Counts[c] > 0 {
+			there = append(there, c)
+		}
+	}
+	return countsText(&n.Counts, there)
+}
+
+func treatmentBadge(t policy.Treatment) badge {
+	switch t {
+	case policy.Enforce:
+		return badge{Icon: "info", Word: "Enforced"}
+	case policy.Ignore:
+		return badge{Kind: "wait", Icon: "none", Word: "Ignored"}
+	}
+	return badge{Kind: "block", Icon: "block", Word: "Host denied"}
+}
+
+// entrySettings describes the pace and the readings of an entry.
+func entrySettings(h *policy.Host) string {
+	all := limitTexts(h.Pace.PerSecond, h.Pace.Burst)
+	add := func(n int, text string) {
+		if n > 0 {
+			all = append(all, fmt.Sprintf(text, humanize.Number(n)))
+		}
+	}
+	add(h.Pace.MaxConcurrent, "%s at once")
+	add(h.Pace.MaxQueue, "queue of %s")
+	if h.Pace.MaxWait > 0 {
+		all = append(all, "wait up to "+humanize.Duration(h.Pace.MaxWait))
+	}
+	switch h.Readings {
+	case policy.AllReadings:
+		all = append(all, "all readings of a path")
+	case policy.LiteralReadings:
+		all = append(all, "paths as sent")
+	}
+	return strings.Join(all, ", ")
+}
+
+// limitTexts describes a rate and a burst. A zero value is left out.
+func limitTexts(perSecond float64, burst int) (all []string) {
+	if perSecond > 0 {
+		all = append(all, strconv.FormatFloat(perSecond, 'g', 6, 64)+" requests/s")
+	}
+	if burst > 0 {
+		all = append(all, "burst "+humanize.Number(burst))
+	}
+	return all
+}
