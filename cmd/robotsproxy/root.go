@@ -10,6 +10,7 @@ import (
 	"robotsproxy/cmd/internal/checkcmd"
 	"robotsproxy/cmd/internal/daemon"
 	"robotsproxy/cmd/internal/doctor"
+	"robotsproxy/cmd/internal/manual"
 	"robotsproxy/cmd/internal/runner"
 	"robotsproxy/cmd/internal/version"
 )
@@ -28,7 +29,7 @@ polite pace, without a change to them, and records what it decided and why.`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultVersionFlag() // --version and -v, as the command version
-	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), auditcmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), doctor.Command(), versionCommand())
+	root.AddCommand(daemon.ServeCommand(), runner.Command(), checkcmd.Command(), castore.Command(), auditcmd.Command(), daemon.ConfigCommand(), daemon.HealthCommand(), doctor.Command(), manual.Command(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	// A command of commands answers for a missing or unknown one itself, which

@@ -5,75 +5,54 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// checks validate a value, by the name in the check tag of its field. A check returns
-// the whole message, "" for a valid value.
-var checks = map[string]func(any) string{
-	"positive": func(v any) string {
-		return unless(v.(time.Duration) > 0, v, "is not more than 0")
-	},
-	"not-negative": func(v any) string {
-		return unless(v.(time.Duration) >= 0, v, "is less than 0")
-	},
-	"anchor": func(v any) string {
-		return unless(v.(time.Duration) >= minAnchor, v, "is less than "+writeDuration(minAnchor))
-	},
-	"retry": func(v any) string {
-		d := v.(time.Duration)
-		return unless(d > 0 && d <= maxRetry, v, "is not between 0 and "+writeDuration(maxRetry)+", to which it doubles")
-	},
-	"rate": func(v any) string {
-		x := v.(float64)
-		if !(x > 0) {
-			return unless(false, v, "is not more than 0")
-		}
-		return unless(x >= minRate && x <= maxRate, v, fmt.Sprintf("is not between %g and %g", minRate, maxRate))
-	},
-	"count": func(v any) string {
-		n := v.(int)
-		return unless(n >= 1 && n <= maxCount, v, fmt.Sprintf("is not between 1 and %d", maxCount))
-	},
-	"replicas": func(v any) string {
-		n := v.(int)
-		return unless(n >= 1 && n <= maxReplicas, v, fmt.Sprintf("is not between 1 and %d", maxReplicas))
-	},
-	"rate-or-0": func(v any) string {
-		x := v.(float64)
-		return unless(x == 0 || x >= minRate && x <= maxRate, v, fmt.Sprintf("is neither 0 nor between %g and %g", minRate, maxRate))
-	},
-	"count-or-0": func(v any) string {
-		n := v.(int)
-		return unless(n >= 0 && n <= maxCount, v, fmt.Sprintf("is not between 0 and %d", maxCount))
-	},
-	"quota": func(v any) string {
-		n := v.(int)
-		return unless(n >= 0 && n <= maxQuota, v, fmt.Sprintf("is not between 0 and %d", maxQuota))
-	},
-	"file-size": func(v any) string {
-		n := v.(Size)
-		return unless(n >= minFile, writeSize(n), "is less than "+writeSize(Size(minFile)))
-	},
-	"url": func(v any) string {
-		n := v.(Size)
-		return unless(n >= minURL && n <= maxURL, writeSize(n), "is not between "+writeSize(Size(minURL))+" and "+writeSize(Size(maxURL)))
-	},
-	"memory": func(v any) string {
-		n := v.(AutoSize)
-		return unless(n == Auto || n >= minMemory, writeAutoSize(n), "is less than "+writeSize(Size(minMemory)))
-	},
-	"folder-size": func(v any) string {
-		n := v.(Size)
-		return unless(n >= minFolder, writeSize(n), "is less than "+writeSize(Size(minFolder)))
-	},
-	"some": func(v any) string {
-		if len(v.([]PortRange)) == 0 {
-			return "an empty list: nothing could be fetched"
-		}
-		return ""
-	},
+// check is a set of allowed values.
+type check struct {
+	allowed string // completes "must be …" and is shown as it stands in the reference
+	holds   func(any) bool
+}
+
+// checks holds each check under the name in the check tag of a field.
+var checks = map[string]check{
+	"positive":     {"more than 0s", func(v any) bool { return v.(time.Duration) > 0 }},
+	"not-negative": {"at least 0s", func(v any) bool { return v.(time.Duration) >= 0 }},
+	"anchor":       {"at least " + writeDuration(minAnchor), func(v any) bool { return v.(time.Duration) >= minAnchor }},
+	"retry": {"more than 0s and at most " + writeDuration(maxRetry), func(v any) bool {
+		return v.(time.Duration) > 0 && v.(time.Duration) <= maxRetry
+	}},
+	"rate": {"between " + rates, func(v any) bool { return isRate(v.(float64)) }},
+	"rate-or-0": {"0, or between " + rates, func(v any) bool {
+		return v.(float64) == 0 || isRate(v.(float64))
+	}},
+	"count":      between(1, maxCount),
+	"count-or-0": between(0, maxCount),
+	"quota":      between(0, maxQuota),
+	"replicas":   between(1, maxReplicas),
+	"file-size":  {"at least " + writeSize(Size(minFile)), func(v any) bool { return v.(Size) >= minFile }},
+	"url": {"between " + writeSize(Size(minURL)) + " and " + writeSize(Size(maxURL)), func(v any) bool {
+		return v.(Size) >= minURL && v.(Size) <= maxURL
+	}},
+	"memory": {"at least " + writeSize(Size(minMemory)), func(v any) bool {
+		return v.(AutoSize) == Auto || v.(AutoSize) >= minMemory
+	}},
+	"folder-size": {"at least " + writeSize(Size(minFolder)), func(v any) bool { return v.(Size) >= minFolder }},
+	"some":        {"a list of at least one item", func(v any) bool { return len(v.([]PortRange)) > 0 }},
+}
+
+// rates is the range of a rate, without exponents.
+var rates = strconv.FormatFloat(minRate, 'f', -1, 64) + " and " + strconv.FormatFloat(maxRate, 'f', -1, 64)
+
+// isRate reports whether x is in range. NaN is not.
+func isRate(x float64) bool { return x >= minRate && x <= maxRate }
+
+func between(least, most int) check {
+	return check{fmt.Sprintf("between %d and %d", least, most), func(v any) bool {
+		return v.(int) >= least && v.(int) <= most
+	}}
 }
 
 const (
@@ -93,16 +72,6 @@ const (
 
 	minURL, maxURL = 1 << 10, 64 << 10 // bytes
 )
-
-func unless(holds bool, v any, why string) string {
-	if holds {
-		return ""
-	}
-	if d, ok := v.(time.Duration); ok {
-		v = writeDuration(d)
-	}
-	return fmt.Sprint(v, " ", why)
-}
 
 // rule is a constraint between keys. It is not checked if one of the keys is invalid by itself.
 type rule struct {

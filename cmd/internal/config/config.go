@@ -7,9 +7,9 @@
 //
 // The structs in table.go are the table of keys. The tags of a field hold the
 // key's name, its default as a file would have it, its kind where the Go type is
-// not enough (see kinds), its valid values (oneof, or check, see checks), whether
-// a change needs a restart (see [Changes]), and its comment in
-// config.example.yaml. The constraints between keys are in rules.
+// not enough (see kinds), its valid values (oneof, or check, see checks), its unit, whether it is required, whether
+// a change needs a restart (see [Changes]), and what it does and what its zero value
+// means, for config.example.yaml and [Reference]. The constraints between keys are in rules.
 //
 // The package opens only the file that it is given, and checks nothing that needs
 // the disk or the network. Its types never leave cmd.

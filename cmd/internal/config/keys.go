@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -124,19 +125,27 @@ func (k key) outOfRange() string {
 			return notOneOf(quoted(k.value.String()), names)
 		}
 	}
+	if c, ok := k.check(); ok && !c.holds(k.value.Interface()) {
+		return "must be " + c.allowed + ", got " + k.plainText()
+	}
+	return ""
+}
+
+// check returns the check of the key's values, false if there is none.
+func (k key) check() (check, bool) {
 	name, ok := k.tag.Lookup("check")
 	if !ok {
-		return ""
+		return check{}, false
 	}
-	check, ok := checks[name]
+	c, ok := checks[name]
 	if !ok {
-		panic("config: no check " + name + " for " + k.path)
+		panic("config: no check " + name + " for " + k.path) // a mistake in the table
 	}
-	return check(k.value.Interface())
+	return c, true
 }
 
 func notOneOf(shown, names string) string {
-	return shown + " is not one of: " + strings.Join(strings.Fields(names), ", ")
+	return "must be one of " + strings.Join(strings.Fields(names), ", ") + ", got " + shown
 }
 
 // setDefaults fills a section with the defaults of the table, which it reads as a file's text.
@@ -162,16 +171,51 @@ func setTo(tag string, section reflect.Value) {
 	}
 }
 
-// doc returns the key's comment.
+// doc returns what the key is for, what its zero value means, and whether a change needs a restart,
+// in full sentences.
 func (k key) doc() string {
 	doc := k.tag.Get("doc")
+	if zero, ok := k.tag.Lookup("zero"); ok {
+		doc += " " + k.zeroText() + " " + zero + "."
+	}
+	if k.required() {
+		doc += " Required."
+	}
 	switch k.tag.Get("restart") {
 	case restartAlways:
-		doc += "; restart to change"
+		doc += " A change needs a restart."
 	case restartOnOff:
-		doc += "; restart to turn on or off"
+		doc += " Turning TLS on or off needs a restart."
 	}
 	return doc
+}
+
+// zeroText names the zero value at the beginning of a sentence.
+func (k key) zeroText() string {
+	if k.list() {
+		return "An empty list"
+	}
+	return cmp.Or(k.kind().write(reflect.Zero(k.value.Type()).Interface()), "An empty value")
+}
+
+// required reports whether an entry must have the key.
+func (k key) required() bool { return k.tag.Get("required") == "yes" }
+
+// plainText returns the value without quotes.
+func (k key) plainText() string {
+	if k.list() {
+		return k.text()
+	}
+	return k.kind().write(k.value.Interface())
+}
+
+// defaultText returns the default as a file has it, "" for a section.
+func (k key) defaultText() string {
+	text, ok := k.tag.Lookup("default")
+	if ok && text == "" {
+		return `""`
+	}
+	return text
 }
 
 // set stores the value of n, or reports what is wrong with it.
@@ -225,9 +269,9 @@ func (k kind) scalar(n *yaml.Node) (value any, why string) {
 	case isNull(n):
 		return nil, "no value (example: " + k.example + ")"
 	case n.Kind != yaml.ScalarNode:
-		return nil, shapeOf(n) + " is not " + k.what + " (example: " + k.example + ")"
+		return nil, "must be " + k.what + " (example: " + k.example + "), got " + shapeOf(n)
 	case k.text && n.ShortTag() != "!!str":
-		return nil, k.shown(cut(printable(n.Value))) + " is not text: put it in quotes"
+		return nil, k.shown(cut(printable(n.Value))) + " is not text: put the value in quotes"
 	case k.bare && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
 		if _, ok := k.read(n.Value); ok {
 			return nil, quoted(n.Value) + " in quotes is text, not " + k.what

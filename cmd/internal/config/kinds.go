@@ -21,7 +21,7 @@ import (
 
 // kind is a kind of value: its name in messages, and how it is read and written.
 type kind struct {
-	what    string                   // "a duration": completes "is not …"
+	what    string                   // "a duration": completes "must be …"
 	example string                   // as in a file; "": the key's default
 	bare    bool                     // a number or a boolean, which has no quotes in YAML
 	text    bool                     // text only: a number without quotes is refused
@@ -47,7 +47,11 @@ func (k kind) readText(text, shown string) (value any, why string) {
 			return nil, shown + " " + h
 		}
 	}
-	return nil, shown + " is not " + k.what + " (example: " + k.example + ")"
+	why = "must be " + k.what + " (example: " + k.example + ")"
+	if !k.secret {
+		why += ", got " + shown
+	}
+	return nil, why
 }
 
 // shown returns text as a message may show it.
@@ -72,6 +76,7 @@ var kinds = map[string]kind{
 	"config.PortRange": {what: "a port or a range of ports", example: "443 or 1024-65535", read: readPorts, write: func(v any) string { return v.(PortRange).String() }},
 
 	"string":          {what: "text", example: `"text"`, text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
+	"path":            {what: "a path", example: "/etc/robotsproxy/ca.pem", text: true, read: func(s string) (any, bool) { return s, true }, write: asText},
 	"address":         {what: "an address to listen on", example: "127.0.0.1:8080", text: true, read: textThat(isAddress), write: asText},
 	"address-or-off":  {what: "an address to listen on", example: `127.0.0.1:8081, or "" for none`, text: true, read: textThat(emptyOr(isAddress)), write: asText},
 	"server":          {what: "the host:port of a server", example: "192.0.2.53:53", text: true, read: textThat(emptyOr(isServer)), write: asText},

@@ -8,82 +8,82 @@ import (
 
 // Config is a whole configuration. Its zero value is no configuration: start from [Default].
 type Config struct {
-	Listen    string        `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"elsewhere than loopback only with clients: or open: true"`
-	Open      bool          `key:"open" default:"false" doc:"true: anyone who reaches the listener may use it, beside clients too"`
-	ListenTLS ListenTLS     `key:"listen_tls" doc:"serve the proxy itself over TLS: clients then name it https://"`
-	Limits    Limits        `key:"limits" doc:"what clients may take of the proxy"`
-	Drain     time.Duration `key:"drain" default:"0s" check:"not-negative" doc:"told to end, go on for so long, or until all is quiet, while /readyz says no: for balancers (see README.md)"`
-	StateDir  string        `key:"state_dir" default:"" restart:"yes" doc:"default: XDG state home/robotsproxy; CA, audit and what is known of sites live here; 0700"`
-	Mode      string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"or monitor: decide and record, block nothing"`
-	Robots    Robots        `key:"robots" doc:"what robots.txt means, and how long a copy of it is good"`
-	Identity  Identity      `key:"identity" doc:"who asks, to the sites"`
-	Pace      Pace          `key:"pace" doc:"how fast one host is asked"`
-	Hosts     []Host        `key:"hosts" doc:"what is different for some hosts; the first entry that fits and is in force counts"`
-	Clients   []Client      `key:"clients" doc:"who may use it; []: whoever reaches the listener; the first entry that fits counts"`
-	TLS       TLS           `key:"tls" doc:"how HTTPS is opened, so that its paths can be judged"`
-	Egress    Egress        `key:"egress" doc:"where requests may go"`
-	Audit     Audit         `key:"audit" doc:"one JSON line for each request"`
-	Store     Store         `key:"store" doc:"what several replicas have in common: one pace, and one copy of each robots.txt (see README.md)"`
-	Admin     Admin         `key:"admin" doc:"what operators see and ask of the proxy, on a listener of its own"`
-	Log       Log           `key:"log" doc:"what the proxy says of itself, on standard error"`
+	Listen    string        `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"The host:port that clients connect to. An address other than loopback needs clients or open: true."`
+	Open      bool          `key:"open" default:"false" zero:"means that only entries of clients may use a proxy that has such entries" doc:"Whether any client that reaches the listener may use the proxy, even if no entry of clients fits it."`
+	ListenTLS ListenTLS     `key:"listen_tls" doc:"TLS between clients and the proxy. Clients then name the proxy by an https:// URL."`
+	Limits    Limits        `key:"limits" doc:"What clients may use of the proxy's resources."`
+	Drain     time.Duration `key:"drain" default:"0s" check:"not-negative" zero:"means that it shuts down at once" doc:"How long the proxy continues to serve after SIGTERM while /readyz already answers 503, so that a load balancer sends it no more clients. It stops earlier if no request arrives for 5s."`
+	StateDir  string        `key:"state_dir" default:"" kind:"path" restart:"yes" zero:"means $XDG_STATE_HOME/robotsproxy, or ~/.local/state/robotsproxy if that variable is not set" doc:"The directory of the CA, the audit and the cached state of hosts. It is created with mode 0700."`
+	Mode      string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"enforce refuses what robots.txt disallows and paces requests. monitor decides and records each request, but refuses and delays none."`
+	Robots    Robots        `key:"robots" doc:"How robots.txt files are interpreted, fetched and cached."`
+	Identity  Identity      `key:"identity" doc:"How the proxy and its clients identify themselves to sites."`
+	Pace      Pace          `key:"pace" doc:"How fast requests go to one host."`
+	Hosts     []Host        `key:"hosts" doc:"Exceptions for some hosts. The first entry that matches the host and has not expired applies; no other does."`
+	Clients   []Client      `key:"clients" doc:"Who may use the proxy. The first entry that fits the client applies. An empty list means every client that reaches the listener."`
+	TLS       TLS           `key:"tls" doc:"How the proxy intercepts HTTPS to judge the paths of requests."`
+	Egress    Egress        `key:"egress" doc:"Where requests may go, and by which way."`
+	Audit     Audit         `key:"audit" doc:"The audit trail: one JSON line for each request."`
+	Store     Store         `key:"store" doc:"The Redis server by which several replicas share one pace per host and their robots.txt cache."`
+	Admin     Admin         `key:"admin" doc:"The listener for operators: dashboard, API, health and metrics."`
+	Log       Log           `key:"log" doc:"The proxy's own log, on standard error."`
 }
 
 // ListenTLS is what the proxy's own port shows to clients.
 type ListenTLS struct {
-	Cert string `key:"cert" default:"" restart:"on-off" doc:"PEM, the issuers behind it; \"\": no TLS"`
-	Key  string `key:"key" default:"" restart:"on-off" doc:"its key, PEM; both or neither"`
+	Cert string `key:"cert" default:"" kind:"path" restart:"on-off" zero:"means no TLS" doc:"The file of the certificate that the proxy shows to clients, in PEM, followed by its issuers."`
+	Key  string `key:"key" default:"" kind:"path" restart:"on-off" zero:"means no TLS" doc:"The file of the private key of cert, in PEM. Give both or neither."`
 }
 
 // Limits is what clients may take of the proxy.
 type Limits struct {
-	Connections          int  `key:"connections" default:"20000" check:"count" doc:"of all clients together; over it the next ones wait"`
-	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" doc:"over it 429"`
-	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"the longest URL, between 1KiB and 64KiB; over it 414, and a redirect of robots.txt is not followed"`
+	Connections          int  `key:"connections" default:"20000" check:"count" unit:"connections" doc:"The maximum number of open connections of all clients together. Further connections wait."`
+	ConnectionsPerClient int  `key:"connections_per_client" default:"10000" check:"count" unit:"connections" doc:"The maximum number of open connections of one client. The proxy answers 429 on further ones."`
+	URL                  Size `key:"url" default:"8KiB" check:"url" doc:"The maximum length of a URL. The proxy answers 414 to a longer one, and does not follow a robots.txt redirect to one."`
 
-	Memory AutoSize `key:"memory" default:"auto" check:"memory" doc:"how much the process may have in use, at least 64MiB; near it 503 to the greediest clients; auto: GOMEMLIMIT, else half of the control group's limit, else a quarter of the machine's memory, but at most 2GiB"`
+	Memory AutoSize `key:"memory" default:"auto" check:"memory" doc:"The maximum memory of the process. Near it the proxy answers 503 to the clients that use the most. auto means GOMEMLIMIT if that variable is set, else half of the control group's limit, else a quarter of the machine's memory up to 2GiB."`
 }
 
 // Robots is how robots.txt is read, fetched and kept.
 type Robots struct {
-	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"whose reading: standard, rfc9309, google, google-2022, google-2019, coccoc (see README.md)"`
-	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"the User-Agent that it is fetched with: proxy (robotsproxy/VERSION, or identity.user_agent), one copy for all; client (the client's product token), a copy for each token; auto: proxy under serve, client under run and check"`
-	Readings         string        `key:"readings" default:"" oneof:"all literal" doc:"all: a path is also judged with its slashes merged and decoded, and its ;parameters stripped, as many servers read it; literal: only as it was sent and without dot segments; \"\": all, but literal under rfc9309 and google*"`
-	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"a copy is fetched anew after this, or sooner if the site says so"`
-	MinAge           time.Duration `key:"min_age" default:"1m" check:"not-negative" doc:"a file is not fetched again sooner"`
-	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"for one robots.txt, its redirects included; waits for slots do not count"`
-	MaxCrawlDelay    time.Duration `key:"max_crawl_delay" default:"10s" check:"positive" doc:"the longest Crawl-delay that is kept"`
-	OverMax          string        `key:"over_max" default:"clamp" oneof:"clamp honor refuse" doc:"clamp, honor or refuse: a site that asks for more than the maximum"`
-	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"first retry of a robots.txt that failed; doubles up to 30m"`
+	Dialect          string        `key:"dialect" default:"standard" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"The interpretation of robots.txt: RFC 9309 with Crawl-delay and common misspellings (standard), the RFC to the letter (rfc9309), what Google documents or documented in those years (google, google-2022, google-2019), or what Cốc Cốc documents (coccoc)."`
+	FetchAs          string        `key:"fetch_as" default:"auto" oneof:"auto proxy client" doc:"The User-Agent header of robots.txt fetches. proxy sends robotsproxy/VERSION, or identity.user_agent, and caches one file for all clients. client sends the client's product token and caches one file for each token. auto means proxy under serve, and client under run and check."`
+	Readings         string        `key:"readings" default:"" oneof:"all literal" zero:"means all, but literal under the dialects rfc9309 and google*" doc:"Which forms of a path are judged. all also judges the forms that many servers read: slashes merged and decoded, ;parameters removed. literal judges the path as it was sent and without dot segments."`
+	MaxAge           time.Duration `key:"max_age" default:"24h" check:"positive" doc:"How long a cached robots.txt is used before the proxy fetches it again. A Cache-Control header of the site can shorten it, down to min_age."`
+	MinAge           time.Duration `key:"min_age" default:"1m" check:"not-negative" zero:"means 1m, or max_age if that is shorter" doc:"The minimum time between two fetches of the same robots.txt. A changed robots.txt takes effect at the earliest after this time, whatever max-age the site sends."`
+	FetchTimeout     time.Duration `key:"fetch_timeout" default:"20s" check:"positive" doc:"The timeout of one robots.txt fetch, with its redirects. Time in a host's queue does not count."`
+	MaxCrawlDelay    time.Duration `key:"max_crawl_delay" default:"10s" check:"positive" doc:"The longest Crawl-delay that the proxy follows as it stands. over_max says what happens to a longer one."`
+	OverMax          string        `key:"over_max" default:"clamp" oneof:"clamp honor refuse" doc:"What happens if a Crawl-delay is longer than max_crawl_delay. clamp waits max_crawl_delay, honor waits as long as the site asks, refuse refuses the request."`
+	UnreachableRetry time.Duration `key:"unreachable_retry" default:"30s" check:"retry" doc:"How long the proxy waits before it fetches a robots.txt again that could not be fetched. The time doubles with each failure, up to 30m."`
 }
 
 // Identity is who the client is, to the sites.
 type Identity struct {
-	ProductToken string `key:"product_token" default:"" kind:"token" doc:"\"\": taken from the User-Agent header"`
-	UserAgent    string `key:"user_agent" default:"" kind:"header" doc:"\"\": the client's is passed on"`
-	From         string `key:"from" default:"" kind:"email" doc:"an e-mail address, sent as From in place of the client's, and with robots.txt fetches; \"\": the client's is passed on"`
-	Require      string `key:"require" default:"none" oneof:"none token contact" doc:"none, token or contact: refuse clients whose headers do not say who they are, or how to reach somebody"`
+	ProductToken string `key:"product_token" default:"" kind:"token" zero:"means that the proxy takes the token from each client's User-Agent header" doc:"The product token by which all clients are judged."`
+	UserAgent    string `key:"user_agent" default:"" kind:"header" zero:"means that the client's header is sent" doc:"The User-Agent header that the proxy sends in place of the client's."`
+	From         string `key:"from" default:"" kind:"email" zero:"means that the client's header is sent" doc:"The e-mail address that the proxy sends as From in place of the client's, and with each robots.txt fetch."`
+	Require      string `key:"require" default:"none" oneof:"none token contact" doc:"What a client's headers must contain. token requires a product token other than a browser's. contact also requires a web or e-mail address, in User-Agent or From. none requires nothing."`
 }
 
 // Pace is how fast requests go to one host.
 type Pace struct {
-	RequestsPerSecond float64       `key:"requests_per_second" default:"1" check:"rate" doc:"per host; Crawl-delay makes it slower, never faster"`
-	Burst             int           `key:"burst" default:"1" check:"count" doc:"requests that may go at once after a pause; 1 where Crawl-delay rules"`
-	MaxConcurrent     int           `key:"max_concurrent" default:"2" check:"count" doc:"per host"`
-	Per               string        `key:"per" default:"host" oneof:"host domain address" doc:"what shares one pace: host, domain (the registrable one) or address (that is dialled)"`
-	MaxWait           time.Duration `key:"max_wait" default:"60s" check:"positive" doc:"longer: 429 with Retry-After"`
-	MaxQueue          int           `key:"max_queue" default:"500" check:"count" doc:"waiting requests per host"`
-	BackOff           bool          `key:"back_off" default:"true" doc:"honour Retry-After, and slow down on 429 and 503"`
-	Adaptive          bool          `key:"adaptive" default:"true" doc:"slow answers lower the rate"`
+	RequestsPerSecond float64       `key:"requests_per_second" default:"1" check:"rate" unit:"requests per second" doc:"The maximum request rate of one host, in requests per second. A Crawl-delay can only make it slower."`
+	Burst             int           `key:"burst" default:"1" check:"count" unit:"requests" doc:"How many requests may go to a host at once after a pause. It is 1 where a Crawl-delay applies."`
+	MaxConcurrent     int           `key:"max_concurrent" default:"2" check:"count" unit:"requests" doc:"The maximum number of requests in flight to one host."`
+	Per               string        `key:"per" default:"host" oneof:"host domain address" doc:"What shares one pace: each host by itself (host), all hosts of a registrable domain (domain), or all hosts at one IP address (address)."`
+	MaxWait           time.Duration `key:"max_wait" default:"60s" check:"positive" doc:"The maximum time that a request waits in the queue of its host. If the estimated wait is longer, the proxy answers 429 with Retry-After at once."`
+	MaxQueue          int           `key:"max_queue" default:"500" check:"count" unit:"requests" doc:"The maximum number of requests that wait for one host. Beyond that, the proxy answers 429 to the last request of the client that has most of them."`
+	BackOff           bool          `key:"back_off" default:"true" zero:"means that only the rate and the Crawl-delay count" doc:"Whether the proxy pauses a host that answers 429 or 503, for its Retry-After or for 60s and longer."`
+	Adaptive          bool          `key:"adaptive" default:"true" zero:"means that the time of responses does not count" doc:"Whether slow responses of a host lower its rate."`
 }
 
 // Host is what is different for the hosts that fit a pattern.
 type Host struct {
-	Match    string    `key:"match" default:"" example:"\"*.example.org\"" kind:"pattern-or-none" doc:"exact, *.suffix, or *"`
-	Robots   string    `key:"robots" default:"enforce" oneof:"enforce ignore deny" doc:"or ignore: robots.txt is not asked; or deny: nothing goes there"`
-	Readings string    `key:"readings" default:"" oneof:"all literal" doc:"all or literal; \"\": as in robots.readings"`
-	Reason   string    `key:"reason" default:"" kind:"line" doc:"required with ignore and deny: who permitted it, or why; goes into the audit and the answers"`
-	Until    time.Time `key:"until" default:"" doc:"the last day, in UTC, or a time: then it is as if the entry were not there; \"\": for good"`
-	Pace     HostPace  `key:"pace" doc:"for each of the hosts"`
+	Match    string    `key:"match" default:"" required:"yes" example:"\"*.example.org\"" kind:"pattern-or-none" doc:"The hosts that the entry is for: a host name or address, *. and a domain for all hosts below it, or * for every host."`
+	Robots   string    `key:"robots" default:"enforce" oneof:"enforce ignore deny" doc:"enforce applies robots.txt. ignore does not fetch it and allows every path. deny refuses every request."`
+	Readings string    `key:"readings" default:"" oneof:"all literal" zero:"means the value of robots.readings" doc:"Which forms of a path are judged: all or literal."`
+	Reason   string    `key:"reason" default:"" kind:"line" zero:"means no reason" doc:"Who permitted the exception, or why it is made. It is written to the audit and to refusals. ignore and deny require it."`
+	Until    time.Time `key:"until" default:"" zero:"means never" doc:"When the entry expires: the last day, in UTC, or a time. After that the entry does not apply."`
+	Pace     HostPace  `key:"pace" doc:"The pace of each of these hosts."`
 }
 
 // invalid returns what is wrong with the entry as a whole, and the keys that are part of it.
@@ -99,22 +99,22 @@ func (h Host) invalid() (keys []string, why string) {
 
 // HostPace is what of Pace is different for a host.
 type HostPace struct {
-	RequestsPerSecond float64       `key:"requests_per_second" default:"0" check:"rate-or-0" doc:"0: as in pace"`
-	Burst             int           `key:"burst" default:"0" check:"count-or-0" doc:"0: as in pace"`
-	MaxConcurrent     int           `key:"max_concurrent" default:"0" check:"count-or-0" doc:"0: as in pace"`
-	MaxWait           time.Duration `key:"max_wait" default:"0s" check:"not-negative" doc:"0s: as in pace"`
-	MaxQueue          int           `key:"max_queue" default:"0" check:"count-or-0" doc:"0: as in pace"`
+	RequestsPerSecond float64       `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second" zero:"means the value of pace" doc:"The maximum request rate, in requests per second. A Crawl-delay can only make it slower."`
+	Burst             int           `key:"burst" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"How many requests may go at once after a pause."`
+	MaxConcurrent     int           `key:"max_concurrent" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"The maximum number of requests in flight."`
+	MaxWait           time.Duration `key:"max_wait" default:"0s" check:"not-negative" zero:"means the value of pace" doc:"The maximum time that a request waits in the queue."`
+	MaxQueue          int           `key:"max_queue" default:"0" check:"count-or-0" unit:"requests" zero:"means the value of pace" doc:"The maximum number of requests that wait."`
 }
 
 // Client is one that is known by where it asks from, by a password, or by both.
 type Client struct {
-	Name         string         `key:"name" default:"" example:"lab-a" kind:"name" doc:"who it is, in the audit and to log in"`
-	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" doc:"bcrypt, as htpasswd -nBC 10 gives it behind the colon; with networks both must hold"`
-	Networks     []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" doc:"where it asks from"`
-	Robots       ClientRobots   `key:"robots" doc:"what is different for it"`
-	Identity     ClientIdentity `key:"identity" doc:"who it is, to the sites"`
-	Pace         ClientPace     `key:"pace" doc:"how fast it may ask each host"`
-	Quota        Quota          `key:"quota" doc:"how much it may ask for"`
+	Name         string         `key:"name" default:"" required:"yes" example:"lab-a" kind:"name" doc:"The client's name, in the audit and for the login."`
+	PasswordHash string         `key:"password_hash" default:"" kind:"bcrypt" zero:"means no login: networks alone identify the client" doc:"The bcrypt hash of the client's password, as htpasswd -nBC 10 NAME prints it after the colon. An entry with a password and networks needs both to fit."`
+	Networks     []netip.Prefix `key:"networks" default:"[]" example:"[192.0.2.0/24]" zero:"means any address: the password alone identifies the client" doc:"The networks that the client connects from."`
+	Robots       ClientRobots   `key:"robots" doc:"How robots.txt files are interpreted for this client."`
+	Identity     ClientIdentity `key:"identity" doc:"How this client identifies itself to sites."`
+	Pace         ClientPace     `key:"pace" doc:"How fast this client's requests go to each host."`
+	Quota        Quota          `key:"quota" doc:"How many requests this client may make."`
 }
 
 // invalid returns what is wrong with the entry as a whole, and the keys that are part of it.
@@ -130,87 +130,87 @@ func (c Client) invalid() (keys []string, why string) {
 
 // ClientRobots is how robots.txt is read for one client.
 type ClientRobots struct {
-	Dialect string `key:"dialect" default:"" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" doc:"\"\": that of robots.dialect"`
+	Dialect string `key:"dialect" default:"" oneof:"standard rfc9309 google google-2022 google-2019 coccoc" zero:"means the value of robots.dialect" doc:"The interpretation of robots.txt for this client."`
 }
 
 // ClientIdentity is who one client is.
 type ClientIdentity struct {
-	ProductToken string `key:"product_token" default:"" kind:"token" doc:"\"\": that of identity.product_token"`
+	ProductToken string `key:"product_token" default:"" kind:"token" zero:"means the value of identity.product_token" doc:"The product token by which this client is judged."`
 }
 
 // ClientPace is what of Pace is different for one client.
 type ClientPace struct {
-	RequestsPerSecond float64 `key:"requests_per_second" default:"0" check:"rate-or-0" doc:"0: as others; no faster than an entry of hosts says"`
-	Burst             int     `key:"burst" default:"0" check:"count-or-0" doc:"0: as others"`
-	AssetBurst        int     `key:"asset_burst" default:"0" check:"count-or-0" doc:"how many parts of a page a browser may load at once (see README.md); 0: they are paced as pages"`
+	RequestsPerSecond float64 `key:"requests_per_second" default:"0" check:"rate-or-0" unit:"requests per second" zero:"means the rate of other clients" doc:"The maximum rate of this client's requests to one host, in requests per second. It cannot be faster than an entry of hosts allows."`
+	Burst             int     `key:"burst" default:"0" check:"count-or-0" unit:"requests" zero:"means the burst of other clients" doc:"How many of this client's requests may go to a host at once after a pause."`
+	AssetBurst        int     `key:"asset_burst" default:"0" check:"count-or-0" unit:"requests" zero:"means that parts of a page are paced like pages" doc:"How many parts of a page (images, styles, scripts) this client's browser may load at once."`
 }
 
 // Quota is how much a client may ask for.
 type Quota struct {
-	RequestsPerDay int `key:"requests_per_day" default:"0" check:"quota" doc:"of UTC, over it 429; 0: no limit"`
+	RequestsPerDay int `key:"requests_per_day" default:"0" check:"quota" unit:"requests" zero:"means no limit" doc:"The maximum number of this client's requests in one day of UTC. The proxy answers 429 to further ones."`
 }
 
 // TLS is how the inside of HTTPS is reached.
 type TLS struct {
-	Intercept bool     `key:"intercept" default:"true" doc:"false: only hosts are known, a wholly disallowed site is refused"`
-	Tunnel    []string `key:"tunnel" default:"[]" kind:"pattern" doc:"hosts never opened: exact, *.suffix, or *"`
-	CACert    string   `key:"ca_cert" default:"" doc:"default: made on first run in state_dir"`
-	CAKey     string   `key:"ca_key" default:"" doc:"the key of ca_cert; both or neither"`
+	Intercept bool     `key:"intercept" default:"true" zero:"means that the proxy knows only the host, and refuses a host whose robots.txt disallows every path" doc:"Whether the proxy intercepts HTTPS, so that it can judge the path of each request."`
+	Tunnel    []string `key:"tunnel" default:"[]" kind:"pattern" zero:"means none" doc:"The hosts whose HTTPS the proxy never intercepts: host names, *.suffix, or *."`
+	CACert    string   `key:"ca_cert" default:"" kind:"path" zero:"means the CA in state_dir, which the first start creates" doc:"The file of your own CA certificate, in PEM, that signs the certificates of intercepted tunnels."`
+	CAKey     string   `key:"ca_key" default:"" kind:"path" zero:"means the CA in state_dir" doc:"The file of the private key of ca_cert, in PEM. Give both or neither."`
 }
 
 // Egress is where requests may go.
 type Egress struct {
-	AllowPrivate []netip.Prefix `key:"allow_private" default:"[]" doc:"networks; loopback, private, link-local and metadata addresses are refused otherwise"`
-	Ports        []PortRange    `key:"ports" default:"[80, 443, 1024-65535, 21]" check:"some" doc:"ports of origins that may be reached"`
-	Resolver     string         `key:"resolver" default:"" kind:"server" doc:"host:port of a DNS server; default: the system's"`
-	Parent       string         `key:"parent" default:"" kind:"parent" doc:"http://, https:// or socks5:// proxy to go out through, maybe with user:password@; default: none"`
-	ExtraCA      string         `key:"extra_ca" default:"" doc:"PEM added to the roots that origins are verified against"`
+	AllowPrivate []netip.Prefix `key:"allow_private" default:"[]" zero:"means that the proxy refuses all such addresses" doc:"The networks that requests may go to although they are loopback, private, link-local or reserved."`
+	Ports        []PortRange    `key:"ports" default:"[80, 443, 1024-65535, 21]" check:"some" doc:"The ports of origins that requests may go to."`
+	Resolver     string         `key:"resolver" default:"" kind:"server" zero:"means the system's resolver" doc:"The host:port of the DNS server that resolves the names of origins."`
+	Parent       string         `key:"parent" default:"" kind:"parent" zero:"means none" doc:"The URL of the upstream proxy that all requests go through: http://, https:// or socks5://, with user:password@ if it needs a login."`
+	ExtraCA      string         `key:"extra_ca" default:"" kind:"path" zero:"means that the system's CA certificates alone count" doc:"The file of further CA certificates, in PEM, that the proxy trusts when it verifies origins."`
 }
 
 // Audit is where and what is recorded.
 type Audit struct {
-	File         string `key:"file" default:"" restart:"yes" doc:"default: state_dir/audit.jsonl; \"-\" for standard output"`
-	Include      string `key:"include" default:"all" oneof:"all blocked" doc:"all, or blocked alone"`
-	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop" doc:"or drop"`
-	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"a larger file is set aside under its number, and compressed"`
-	MaxFiles     int    `key:"max_files" default:"0" check:"count-or-0" doc:"at most so many of these are kept, the oldest are deleted first; 0: no limit"`
-	OnError      string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"after a failed write everything is refused until one succeeds; or continue"`
-	Sync         string `key:"sync" default:"interval" oneof:"none interval always" doc:"none, interval or always: when the disk is waited for (fsync): never, each second, before each refusal and before the end of each response"`
-	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"name, hash or drop: what stands for who asked"`
+	File         string `key:"file" default:"" kind:"path" restart:"yes" zero:"means audit.jsonl in state_dir" doc:"The file that records are written to; - means standard output."`
+	Include      string `key:"include" default:"all" oneof:"all blocked" doc:"Which requests are recorded: all of them (all), or only those that the proxy did not let through (blocked)."`
+	QueryStrings string `key:"query_strings" default:"keep" oneof:"keep drop" doc:"Whether the URLs of records keep their query strings (keep) or lose them (drop)."`
+	MaxSize      Size   `key:"max_size" default:"100MiB" check:"file-size" doc:"The size at which the proxy closes the audit file, compresses it and begins a new one."`
+	MaxFiles     int    `key:"max_files" default:"0" check:"count-or-0" unit:"files" zero:"means no limit" doc:"The maximum number of closed audit files. The proxy deletes the oldest ones first."`
+	OnError      string `key:"on_error" default:"refuse" oneof:"refuse continue" doc:"What happens if a record cannot be written. refuse refuses every request until a write succeeds. continue lets requests through without a record."`
+	Sync         string `key:"sync" default:"interval" oneof:"none interval always" doc:"When records are forced to the disk (fsync): never (none), once a second (interval), or before each refusal and the end of each response (always)."`
+	Clients      string `key:"clients" default:"name" oneof:"name hash drop" doc:"How records name clients: by name or address (name), by a keyed hash of it (hash), or not at all (drop)."`
 
-	MaxAge       time.Duration `key:"max_age" default:"8760h" check:"not-negative" doc:"records are deleted when they are older; 0s: never"`
-	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" doc:"at most so much of the disk is taken by records, the oldest are deleted first; auto: half of what is free, or taken already, when the proxy starts; 0: no limit"`
+	MaxAge       time.Duration `key:"max_age" default:"8760h" check:"not-negative" zero:"means forever" doc:"How long records are kept. The proxy deletes older ones."`
+	MaxTotalSize AutoSize      `key:"max_total_size" default:"auto" zero:"means no limit" doc:"The maximum disk space of all records. The proxy deletes the oldest files first. auto means half of the space that is free, or already taken by records, when the proxy starts."`
 
-	Anchor Anchor `key:"anchor" doc:"proof of the audit's end, kept elsewhere (see README.md)"`
+	Anchor Anchor `key:"anchor" doc:"Anchors, which prove later that the end of the audit was not cut off."`
 
-	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" doc:"a robots.txt is kept so long after a decision last rested on it; 0s: for good"`
-	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"what all of these may take on the disk; those not used for longest are removed first, but none that was used within a day: if that is not enough, new hosts are refused"`
+	SnapshotMaxAge  time.Duration `key:"snapshot_max_age" default:"8760h" check:"not-negative" zero:"means forever" doc:"How long a robots.txt is kept after the last decision that was based on it."`
+	SnapshotMaxSize Size          `key:"snapshot_max_size" default:"4GiB" check:"folder-size" doc:"The maximum disk space of the kept robots.txt files. The proxy deletes those first that were not used for the longest time, but none that was used in the last day. If that is not enough, it refuses new hosts."`
 }
 
 // Anchor is where anchors of the audit go by themselves.
 type Anchor struct {
-	Every time.Duration `key:"every" default:"24h" check:"anchor" doc:"how often one is written, of the last record that is on the disk"`
-	File  string        `key:"file" default:"" doc:"file to which each anchor is appended, a line each; it belongs where who can change the audit cannot change it"`
-	TSA   string        `key:"tsa" default:"" kind:"tsa" doc:"http:// or https:// URL of a time-stamp authority (RFC 3161) that signs each anchor; the tokens are in state_dir/timestamps"`
+	Every time.Duration `key:"every" default:"24h" check:"anchor" doc:"The time between two anchors. Each anchor names the last record that is on the disk."`
+	File  string        `key:"file" default:"" kind:"path" zero:"means that no anchors are written to a file" doc:"The file that each anchor is appended to as a line. Keep it where nobody who can change the audit can change it."`
+	TSA   string        `key:"tsa" default:"" kind:"tsa" zero:"means that anchors are not signed" doc:"The http:// or https:// URL of a time-stamp authority (RFC 3161) that signs each anchor. The proxy keeps the signatures in the directory timestamps of state_dir."`
 }
 
 // Store is what a fleet of replicas shares.
 type Store struct {
-	Redis    string `key:"redis" default:"" kind:"redis" restart:"yes" doc:"redis://, rediss:// (TLS) or unix:// and the server, maybe with a password; \"\": none, this proxy is on its own"`
-	Replicas int    `key:"replicas" default:"1" check:"replicas" restart:"yes" doc:"how many replicas there are at most: while the server is away, each keeps to its part of the pace"`
-	Replica  string `key:"replica" default:"" kind:"replica" restart:"yes" doc:"what this one is called in its records; \"\": as the host is"`
+	Redis    string `key:"redis" default:"" kind:"redis" restart:"yes" zero:"means none: this proxy shares nothing" doc:"The URL of the Redis server: redis://, rediss:// (TLS) or unix://, with a password if the server needs one."`
+	Replicas int    `key:"replicas" default:"1" check:"replicas" unit:"replicas" restart:"yes" doc:"The maximum number of replicas that share the server. While the server is unreachable, each replica keeps to this fraction of the pace."`
+	Replica  string `key:"replica" default:"" kind:"replica" restart:"yes" zero:"means the name of the machine" doc:"The name of this replica in its records."`
 }
 
 // Admin is the listener for operators.
 type Admin struct {
-	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" restart:"yes" doc:"dashboard, API, health and metrics; \"\": off"`
-	Token  string `key:"token" default:"" kind:"secret" doc:"asked for by all but health; required off loopback"`
+	Listen string `key:"listen" default:"127.0.0.1:8081" kind:"address-or-off" restart:"yes" zero:"means none of these" doc:"The host:port of the dashboard, the API, health and metrics. An address other than loopback needs a token."`
+	Token  string `key:"token" default:"" kind:"secret" zero:"means no secret: whoever reaches the listener is an operator" doc:"The secret that all pages but the health checks require."`
 }
 
 // Log is what the proxy says of itself.
 type Log struct {
-	Level  string `key:"level" default:"info" oneof:"debug info warn error" doc:"debug, info, warn or error"`
-	Format string `key:"format" default:"text" oneof:"text json" restart:"yes" doc:"or json"`
+	Level  string `key:"level" default:"info" oneof:"debug info warn error" doc:"The lowest level of messages that are logged: debug, info, warn or error."`
+	Format string `key:"format" default:"text" oneof:"text json" restart:"yes" doc:"The format of the log: text (key=value pairs) or json (one object a line)."`
 }
 
 // A Size is a number of bytes.

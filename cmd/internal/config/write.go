@@ -45,26 +45,29 @@ func (c Config) Redacted() Config {
 	return c
 }
 
-const commentColumn = 34
+// lineWidth is the width of comments, in characters.
+const lineWidth = 100
 
 func writeSection(b *bytes.Buffer, indent string, section, defaults reflect.Value) {
 	byDefault := fields(defaults, "")
 	for i, k := range fields(section, "") {
-		line := indent + k.name + ":"
-		if k.section() {
-			writeLine(b, line, k.doc())
+		if indent == "" && i > 0 {
+			b.WriteByte('\n')
+		}
+		writeComment(b, indent, k.comment())
+		switch {
+		case k.section():
+			fmt.Fprintf(b, "%s%s:\n", indent, k.name)
 			writeSection(b, indent+"  ", k.value, byDefault[i].value)
-			continue
-		}
-		if k.entries() {
+		case k.entries():
 			writeEntries(b, indent, k)
-			continue
+		default:
+			text := k.text()
+			if written := k.tag.Get("default"); written != "" && text == byDefault[i].text() {
+				text = written // "60s" stays "60s", not "1m"
+			}
+			fmt.Fprintf(b, "%s%s: %s\n", indent, k.name, text)
 		}
-		text := k.text()
-		if written := k.tag.Get("default"); written != "" && text == byDefault[i].text() {
-			text = written // "60s" stays "60s", not "1m"
-		}
-		writeLine(b, line+" "+text, k.doc())
 	}
 }
 
@@ -77,22 +80,40 @@ func writeEntries(b *bytes.Buffer, indent string, k key) {
 		var one bytes.Buffer
 		before += indent + "  "
 		writeSection(&one, before+"  ", section, entry)
-		b.WriteString(before + "- " + one.String()[len(before)+2:])
+		first := before + "  " + fields(section, "")[0].name + ":"
+		b.WriteString(strings.Replace(one.String(), first, before+"- "+first[len(before)+2:], 1))
 	}
 	if k.value.Len() == 0 {
-		writeLine(b, indent+k.name+": []", k.tag.Get("doc"))
+		fmt.Fprintf(b, "%s%s: []\n", indent, k.name)
 		sample := reflect.New(entry.Type()).Elem()
 		setTo("example", sample)
 		write(sample, "#")
 		return
 	}
-	writeLine(b, indent+k.name+":", k.tag.Get("doc"))
+	fmt.Fprintf(b, "%s%s:\n", indent, k.name)
 	for i := range k.value.Len() {
 		write(k.value.Index(i), "")
 	}
 }
 
-func writeLine(b *bytes.Buffer, line, doc string) {
-	pad := max(commentColumn-utf8.RuneCountInString(line), 1)
-	fmt.Fprintf(b, "%s%s# %s\n", line, strings.Repeat(" ", pad), doc)
+// writeComment writes text as comment lines that break between words.
+func writeComment(b *bytes.Buffer, indent, text string) {
+	line := indent + "#"
+	for word := range strings.FieldsSeq(text) {
+		if utf8.RuneCountInString(line+" "+word) > lineWidth {
+			b.WriteString(line + "\n")
+			line = indent + "#"
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+}
+
+// comment returns the key's documentation and its default.
+func (k key) comment() string {
+	doc := k.doc()
+	if !k.section() && !k.entries() && !k.required() {
+		doc += " Default: " + k.defaultText() + "."
+	}
+	return doc
 }

@@ -32,7 +32,7 @@ func TestReloadRefusesWhole(t *testing.T) {
 				`audit.file: changed from "" to elsewhere: needs a restart`, "log.format: changed from text to json: needs a restart",
 			},
 		},
-		"mistakes":          {keys: keys{"pace.burst": 0, "mode": "no"}, want: []string{":1: mode: ", ":1: pace.burst: 0 is not between"}},
+		"mistakes":          {keys: keys{"pace.burst": 0, "mode": "no"}, want: []string{":1: mode: ", ":1: pace.burst: must be between"}},
 		"no YAML":           {text: "mode: [", want: []string{"not YAML"}},
 		"a CA that is not":  {keys: keys{"mode": "monitor", "tls.ca_cert": noCA, "tls.ca_key": noCA}, want: []string{"CA certificate: "}},
 		"half an identity":  {keys: keys{"identity.require": "token", "identity.user_agent": "Mozilla/5.0"}, want: []string{"identity.user_agent: "}},

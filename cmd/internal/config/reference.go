@@ -1,0 +1,96 @@
+package config
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// referenceHead is the part of the reference that is not in the table of keys.
+//
+//go:embed reference.md
+var referenceHead string
+
+// Reference returns a page in Markdown that describes every key.
+func Reference() []byte {
+	var b bytes.Buffer
+	b.WriteString(referenceHead)
+	var c Config
+	setDefaults(reflect.ValueOf(&c).Elem())
+	all := fields(reflect.ValueOf(&c).Elem(), "")
+	b.WriteString("\n## General\n")
+	writeTable(&b, all)
+	for _, k := range all {
+		switch {
+		case k.section():
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n", k.name, k.doc())
+			writeTable(&b, fields(k.value, ""))
+			writeTables(&b, k.value, k.name)
+		case k.entries():
+			entry := reflect.New(k.value.Type().Elem()).Elem()
+			setDefaults(entry)
+			fmt.Fprintf(&b, "\n## %s\n\n%s The keys of each entry are:\n", k.name, k.doc())
+			writeTable(&b, fields(entry, ""))
+			writeTables(&b, entry, "entry of "+k.name)
+		}
+	}
+	return b.Bytes()
+}
+
+// writeTables writes a table for each section in a section.
+func writeTables(b *bytes.Buffer, section reflect.Value, of string) {
+	for _, k := range fields(section, "") {
+		if k.section() {
+			fmt.Fprintf(b, "\n### %s, %s\n\n%s\n", k.name, of, k.doc())
+			writeTable(b, fields(k.value, ""))
+		}
+	}
+}
+
+// writeTable writes a row for each key that has a value.
+func writeTable(b *bytes.Buffer, keys []key) {
+	b.WriteString("\n| key | value | default | what it does |\n|---|---|---|---|\n")
+	for _, k := range keys {
+		if k.section() || k.entries() {
+			continue
+		}
+		byDefault := code(k.defaultText())
+		if k.required() {
+			byDefault = "none"
+		}
+		cells := []string{code(k.name), k.values(), byDefault, k.doc()}
+		for i, cell := range cells {
+			cells[i] = strings.NewReplacer("|", `\|`, "*", `\*`, "_", `\_`, "<", "&lt;").Replace(cell)
+			if strings.HasPrefix(cell, "`") {
+				cells[i] = strings.ReplaceAll(cell, "|", `\|`)
+			}
+		}
+		fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
+	}
+}
+
+func code(s string) string { return "`" + s + "`" }
+
+// values returns the type, the unit and the allowed values of a key.
+func (k key) values() string {
+	if names, ok := k.tag.Lookup("oneof"); ok {
+		all := strings.Fields(names)
+		if k.tag.Get("default") == "" {
+			all = append([]string{`""`}, all...)
+		}
+		return "`" + strings.Join(all, "`, `") + "`"
+	}
+	text := strings.TrimPrefix(strings.TrimPrefix(k.kind().what, "a "), "an ")
+	if k.list() {
+		text = "list, each item " + k.kind().what
+	}
+	if unit := k.tag.Get("unit"); unit != "" {
+		text = strings.Replace(text, "number", "number of "+unit, 1)
+	}
+	if c, ok := k.check(); ok {
+		text += ", " + c.allowed
+	}
+	return text
+}
