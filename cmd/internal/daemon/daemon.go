@@ -168,6 +168,9 @@ func (d *Daemon) ready() error {
 	if d.draining.Load() {
 		return errors.New("shutting down")
 	}
+	if d.fleet != nil && isStoreUntried(d.fleet.Stats()) {
+		return errors.New("the shared store has not answered yet")
+	}
 	return d.evidence.Refusal()
 }
 
