@@ -169,7 +169,7 @@ func (d *Daemon) ready() error {
 		return errors.New("shutting down")
 	}
 	if d.fleet != nil && isStoreUntried(d.fleet.Stats()) {
-		return errors.New("the shared store has not answered yet")
+		return errors.New("this replica has not joined the others at the shared store yet")
 	}
 	return d.evidence.Refusal()
 }
