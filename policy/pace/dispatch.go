@@ -79,7 +79,7 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 		return nil, nil
 	}
 	wait := h.estimate(r, rated, now)
-	if wait > l.MaxWait || l.MaxWait <= 0 {
+	if wait > l.MaxWait || l.MaxWait <= 0 || r.isBackedOffTooLong(now) {
 		return nil, h.busy(r, now, wait, l.MaxWait)
 	}
 	if h.waiting() >= l.MaxQueue && !l.First && !h.displace(r, now) {
@@ -146,7 +146,7 @@ func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 		until = h.readyBy(r, now)
 	}
 	ahead, more := q.readyAhead(r, now)
-	if wait := h.behind(r, ahead, more, now); wait > until.Sub(now) {
+	if wait := h.behind(r, ahead, more, now); wait > until.Sub(now) || r.isBackedOffTooLong(now) {
 		r.dropPermit()
 		h.dispatch()
 		return nil, h.busy(r, now, wait, until.Sub(now))
@@ -411,7 +411,7 @@ func (h *host) backedOff(now time.Time) {
 // began.
 func (h *host) refuseLate(now time.Time) {
 	late := func(w *waiter, wait time.Duration) bool {
-		if wait <= w.until.Sub(now) {
+		if wait <= w.until.Sub(now) && !w.isBackedOffTooLong(now) {
 			w.longestBackOff = max(w.longestBackOff, w.backOff().left(now))
 			return false
 		}
