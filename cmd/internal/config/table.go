@@ -66,14 +66,14 @@ type Identity struct {
 
 // Pace is how fast requests go to one host.
 type Pace struct {
-	RequestsPerSecond float64       `key:"requests_per_second" default:"1" check:"rate" doc:"per host; Crawl-delay makes it slower, never faster"`
-	Burst             int           `key:"burst" default:"1" check:"count" doc:"requests that may go at once after a pause; 1 where Crawl-delay rules"`
-	MaxConcurrent     int           `key:"max_concurrent" default:"2" check:"count" doc:"per host"`
-	Per               string        `key:"per" default:"host" oneof:"host domain address" doc:"what shares one pace: host, domain (the registrable one) or address (that is dialled)"`
-	MaxWait           time.Duration `key:"max_wait" default:"60s" check:"positive" doc:"longer: 429 with Retry-After"`
-	MaxQueue          int           `key:"max_queue" default:"500" check:"count" doc:"waiting requests per host"`
-	BackOff           bool          `key:"back_off" default:"true" doc:"honour Retry-After, and slow down on 429 and 503"`
-	Adaptive          bool          `key:"adaptive" default:"true" doc:"slow answers lower the rate"`
+	RequestsPerSecond float64 `key:"requests_per_second" default:"1" check:"rate" doc:"per host; Crawl-delay makes it slower, never faster"`
+	Burst             int     `key:"burst" default:"1" check:"count" doc:"requests that may go at once after a pause; 1 where Crawl-delay rules"`
+	MaxConcurrent     int     `key:"max_concurrent" default:"2" check:"count" doc:"per host"`
+	Per               string  `key:"per" default:"host" oneof:"host domain address" doc:"what shares one pace: host, domain (the registrable one) or address (that is dialled)"`
+	MaxWait           Wait    `key:"max_wait" default:"auto" doc:"longest wait for a slot; if the wait would be longer: 429 with Retry-After; auto: 60s under serve, as long as the client stays under run"`
+	MaxQueue          int     `key:"max_queue" default:"500" check:"count" doc:"waiting requests per host"`
+	BackOff           bool    `key:"back_off" default:"true" doc:"honour Retry-After, and slow down on 429 and 503"`
+	Adaptive          bool    `key:"adaptive" default:"true" doc:"slow answers lower the rate"`
 }
 
 // Host is what is different for the hosts that fit a pattern.
@@ -221,6 +221,12 @@ type AutoSize int64
 
 // Auto is as many bytes as the machine has for the purpose.
 const Auto AutoSize = -1
+
+// A Wait is a positive duration, or AutoWait.
+type Wait time.Duration
+
+// AutoWait is the duration that suits the command which runs the proxy.
+const AutoWait Wait = -1
 
 // PortRange is the ports from First to Last, both included.
 type PortRange struct{ First, Last uint16 }

@@ -166,6 +166,47 @@ func TestRunSumsUp(t *testing.T) {
 	}
 }
 
+// A client that sends many requests at once loses none of them: they wait as long as it stays.
+func TestRunLosesNoRequestOfAParallelClient(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "parallel", "User-agent: *\nDisallow: /private/\n")
+	o.Handle("/page", e2e.TextPage("text/plain", "a"))
+	const n, rate = 100, 50
+	h := e2e.NewSetup(t, e2e.Settings{"pace.requests_per_second": rate})
+	began := time.Now()
+	out := e2e.Command(t, h.RunArgs(curl, "-q", "-sS", "--parallel", "--parallel-immediate", "--parallel-max", strconv.Itoa(n),
+		"-o", filepath.Join(t.TempDir(), "#1"), "-w", "%{http_code}\n", o.URL("http", "/page?[1-"+strconv.Itoa(n)+"]"))...).Want(t, 0)
+	if got := strings.Count(out.Stdout, "200\n"); got != n {
+		t.Errorf("%d of %d requests were answered with 200:\n%s%s", got, n, out.Stdout, out.Stderr)
+	}
+	if took := time.Since(began); took < (n-1)*time.Second/rate {
+		t.Errorf("the requests took %v", took)
+	}
+	e2e.WantPolite(t, o, "http", n, time.Second/rate)
+}
+
+// No request is refused because its turn is further off than serve would let it wait.
+func TestRunWaitsAsLongAsTheClientStays(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "patient", e2e.SlowRobots)
+	for _, c := range []struct {
+		maxWait string
+		refused int
+	}{{"auto", 0}, {"60s", 8}} {
+		t.Run(c.maxWait, func(t *testing.T) {
+			t.Parallel()
+			h := e2e.NewSetup(t, e2e.Settings{"pace.requests_per_second": 0.02, "pace.max_wait": c.maxWait})
+			out := e2e.Command(t, h.RunArgs(curl, "-q", "-sS", "--parallel", "--parallel-immediate", "--parallel-max", "10", "--max-time", "3",
+				"-o", filepath.Join(t.TempDir(), "#1"), "-w", "%{http_code}\n", o.URL("http", "/page?[1-10]"))...).Want(t, 28)
+			if got := strings.Count(out.Stdout, "429\n"); got != c.refused {
+				t.Errorf("%d requests were refused, want %d:\n%s%s", got, c.refused, out.Stdout, out.Stderr)
+			}
+		})
+	}
+}
+
 // SIGINT and SIGTERM are the child's: what it makes of them is the status.
 func TestRunPassesSignalsOn(t *testing.T) {
 	t.Parallel()
