@@ -21,7 +21,6 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
-	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -98,7 +97,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 		return err
 	}
 	defer logFile.Close()
-	var tally audit.Counter
+	var tally counter
 	h, err := daemon.New(cfg, daemon.Storage{Dir: dir}, cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar)), &tally) // no store: nothing would read it again
 	if err != nil {
 		os.RemoveAll(dir) // it is empty, and the next run makes its own
@@ -124,7 +123,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.Summary(), h, report)
+	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.summary(), h, report)
 	if end.status != 0 {
 		return cli.ExitError(end.status)
 	}
@@ -232,7 +231,7 @@ func (f *runFlags) checkReporting() (*runReport, error) {
 
 // printOutcome prints what happened while argv ran and writes the report. A failure does not change
 // the exit status, which is the command's.
-func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s audit.Summary, h *daemon.Daemon, report *runReport) {
+func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s summary, h *daemon.Daemon, report *runReport) {
 	if end.interrupted && !f.quiet && cli.IsTerminal(w) {
 		fmt.Fprintln(w) // the terminal has shown ^C at the start of the line
 	}
@@ -242,7 +241,7 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s a
 	}
 	switch {
 	case f.quiet:
-	case s.Allowed+s.Blocked+s.ClientLeft > 0:
+	case s.Outcomes.total() > 0:
 		printSummary(w, s, h.AuditFile())
 		printUntrusted(w, argv, rejected, closed)
 	case printUntrusted(w, argv, rejected, closed):

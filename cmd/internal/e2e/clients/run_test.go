@@ -2,6 +2,7 @@ package clients
 
 import (
 	"bytes"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -202,6 +203,41 @@ func TestRunWaitsAsLongAsTheClientStays(t *testing.T) {
 				"-o", filepath.Join(t.TempDir(), "#1"), "-w", "%{http_code}\n", o.URL("http", "/page?[1-10]"))...).Want(t, 28)
 			if got := strings.Count(out.Stdout, "429\n"); got != c.refused {
 				t.Errorf("%d requests were refused, want %d:\n%s%s", got, c.refused, out.Stdout, out.Stderr)
+			}
+		})
+	}
+}
+
+// The summary says what failed, and which setting refused the requests of a parallel client.
+func TestRunSaysWhyRequestsWereNotAllowed(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "whynot", "User-agent: *\nDisallow: /private/\n")
+	o.Handle("/page", e2e.TextPage("text/plain", "a"))
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for _, c := range []struct {
+		name string
+		urls []string
+		want []string
+	}{
+		{"connection refused", []string{"http://" + closed.Addr().String() + "/"},
+			[]string{"1 request: 0 allowed, 0 disallowed, 1 failed,", "failed  1 at 127.0.0.1: connection refused"}},
+		{"a rule", []string{o.URL("http", "/private/1")}, []string{"disallowed  1 at " + o.Name + " by Disallow: /private/ (line 2)"}},
+		{"a full queue", []string{o.URL("http", "/page?[1-20]")},
+			[]string{" deferred,", " at " + o.Name + ": pace.max_queue (3) requests were waiting; a client that sends at most 3 at once loses none"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := e2e.NewSetup(t, e2e.Settings{"pace.requests_per_second": 10, "pace.max_queue": 3})
+			out := e2e.Command(t, h.RunArgs(append([]string{curl, "-q", "-sS", "--parallel", "--parallel-immediate"}, c.urls...)...)...).Want(t, 0)
+			for _, want := range c.want {
+				if !strings.Contains(out.Stderr, want) {
+					t.Errorf("the summary does not have %q:\n%s", want, out.Stderr)
+				}
 			}
 		})
 	}
