@@ -57,10 +57,13 @@ func networkCause(err error) string {
 		if d.IsNotFound {
 			return "the name does not resolve"
 		}
-		return "the name server failed: " + humanize.Error(errors.New(d.Err))
+		return strings.TrimSpace("no answer from the name server "+d.Server) + ": " + lastStep(d)
 	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Addr != nil {
+		return humanize.Error(op.Err)
 	}
 	if c, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return c.Err.Error()
@@ -70,6 +73,12 @@ func networkCause(err error) string {
 		_, text, _ = strings.Cut(step, ": ")
 	}
 	return text
+}
+
+// lastStep returns what a name server's failure comes down to, without the addresses of the steps.
+func lastStep(d *net.DNSError) string {
+	text := d.Err[strings.LastIndex(d.Err, ": ")+1:]
+	return humanize.Error(errors.New(strings.TrimSpace(text)))
 }
 
 // paceCause names the setting that did not let a request wait, and how many requests at once it lets

@@ -35,9 +35,12 @@ func TestCause(t *testing.T) {
 		want   string
 	}{
 		{"no such name", policy.ReasonOrigin, fetched(&net.DNSError{Err: "no such host", Name: "a.test", Server: "192.0.2.53:53", IsNotFound: true}), slow, "the name does not resolve"},
-		{"no name server", policy.ReasonOrigin, fetched(&net.DNSError{Err: "i/o timeout", Name: "a.test", IsTimeout: true}), slow, "the name server failed: timed out"},
+		{"no name server", policy.ReasonOrigin, fetched(&net.DNSError{Err: "read udp 192.0.2.1:4711->192.0.2.53:53: i/o timeout", Name: "a.test", Server: "192.0.2.53:53", IsTimeout: true}), slow, "no answer from the name server 192.0.2.53:53: timed out"},
+		{"an unknown name server", policy.ReasonOrigin, fetched(&net.DNSError{Err: "server misbehaving", Name: "a.test"}), slow, "no answer from the name server: server misbehaving"},
 		{"refused", policy.ReasonOrigin, fetched(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}), slow, "connection refused"},
 		{"reset", policy.ReasonOrigin, &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, slow, "connection reset by peer"},
+		{"no answer", policy.ReasonOrigin, &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{Port: 4711}, Err: os.ErrDeadlineExceeded}, slow, "timed out"},
+		{"an alert", policy.ReasonOrigin, &net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, slow, "remote error: tls: handshake failure"},
 		{"a certificate", policy.ReasonOrigin, fetched(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), slow, "x509: certificate signed by unknown authority"},
 		{"a status", policy.ReasonUnreachable, errors.New("fetch http://a.test/robots.txt: answered with status 500"), slow, "answered with status 500"},
 		{"a time limit", policy.ReasonUnreachable, fmt.Errorf("fetch http://a.test/robots.txt: no answer: %w", context.DeadlineExceeded), slow, "no answer: timed out"},

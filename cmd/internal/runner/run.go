@@ -42,6 +42,8 @@ ROBOTSPROXY_RUN, the run's own directory, by which robotsproxy doctor knows it; 
 input, output and signals are its own, and so is the exit status. What happened
 is said on standard error when it has ended. Without a store (store.redis) each
 run keeps a pace of its own: several at once, or beside a serve, do not share it.
+Requests wait for their turn as long as the command stays, unless the
+configuration sets pace.max_wait.
 
 Where standard error is a terminal, a line says there what the requests wait for,
 while none is under way and the next is not due. It leaves alone a terminal that
@@ -243,6 +245,9 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s s
 	case f.quiet:
 	case s.Outcomes.total() > 0:
 		printSummary(w, s, h.AuditFile())
+		if h.Active.Load().Cfg.Mode == "monitor" {
+			fmt.Fprintln(w, "robotsproxy: mode: monitor: the proxy refused no request, and also sent those that it counts as disallowed")
+		}
 		printUntrusted(w, argv, rejected, closed)
 	case printUntrusted(w, argv, rejected, closed):
 	default:

@@ -223,16 +223,18 @@ func TestRunSaysWhyRequestsWereNotAllowed(t *testing.T) {
 		name string
 		urls []string
 		want []string
+		mode any
 	}{
 		{"connection refused", []string{"http://" + closed.Addr().String() + "/"},
-			[]string{"1 request: 0 allowed, 0 disallowed, 1 failed,", "failed  1 at 127.0.0.1: connection refused"}},
-		{"a rule", []string{o.URL("http", "/private/1")}, []string{"disallowed  1 at " + o.Name + " by Disallow: /private/ (line 2)"}},
+			[]string{"1 request: 0 allowed, 0 disallowed, 1 failed,", "failed  1 at 127.0.0.1: connection refused"}, nil},
+		{"a rule", []string{o.URL("http", "/private/1")}, []string{"disallowed  1 at " + o.Name + " by Disallow: /private/ (line 2)"}, nil},
+		{"a rule in monitor mode", []string{o.URL("http", "/private/2")}, []string{"disallowed  1 at " + o.Name, "robotsproxy: mode: monitor: the proxy refused no request"}, "monitor"},
 		{"a full queue", []string{o.URL("http", "/page?[1-20]")},
-			[]string{" deferred,", " at " + o.Name + ": pace.max_queue (3) requests were waiting; a client that sends at most 3 at once loses none"}},
+			[]string{" deferred,", " at " + o.Name + ": pace.max_queue (3) requests were waiting; a client that sends at most 3 at once loses none"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := e2e.NewSetup(t, e2e.Settings{"pace.requests_per_second": 10, "pace.max_queue": 3})
+			h := e2e.NewSetup(t, e2e.Settings{"pace.requests_per_second": 10, "pace.max_queue": 3, "mode": c.mode})
 			out := e2e.Command(t, h.RunArgs(append([]string{curl, "-q", "-sS", "--parallel", "--parallel-immediate"}, c.urls...)...)...).Want(t, 0)
 			for _, want := range c.want {
 				if !strings.Contains(out.Stderr, want) {
