@@ -100,7 +100,7 @@ func (h *host) startsNow(r *request, fair *fairQueue, now time.Time) bool {
 func (h *host) mayWait(r *request, rated bool, now time.Time) (last *waiter, err error) {
 	l := &r.limits
 	wait := h.estimate(r, rated, now)
-	if wait > l.MaxWait || l.MaxWait <= 0 {
+	if wait > l.MaxWait || l.MaxWait <= 0 || r.isBackedOffTooLong(now) {
 		return nil, h.busy(r, now, wait, l.MaxWait)
 	}
 	if h.waiting() < l.MaxQueue || l.First {
@@ -171,7 +171,7 @@ func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 		until = h.readyBy(r, now)
 	}
 	ahead, more := q.readyAhead(r, now)
-	if wait := h.behind(r, ahead, more, now); wait > until.Sub(now) {
+	if wait := h.behind(r, ahead, more, now); wait > until.Sub(now) || r.isBackedOffTooLong(now) {
 		r.dropPermit()
 		h.dispatch()
 		return nil, h.busy(r, now, wait, until.Sub(now))
@@ -436,7 +436,7 @@ func (h *host) backedOff(now time.Time) {
 // began.
 func (h *host) refuseLate(now time.Time) {
 	late := func(w *waiter, wait time.Duration) bool {
-		if wait <= w.until.Sub(now) {
+		if wait <= w.until.Sub(now) && !w.isBackedOffTooLong(now) {
 			w.longestBackOff = max(w.longestBackOff, w.backOff().left(now))
 			return false
 		}

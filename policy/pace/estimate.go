@@ -164,7 +164,7 @@ func (h *host) busy(r *request, now time.Time, wait, most time.Duration) *BusyEr
 	}
 	blocked := r.list == nil && !h.mayStart(r, now)
 	switch {
-	case e.BackOff > 0 && e.BackOff >= most:
+	case e.BackOff > 0 && e.BackOff >= most, r.isBackedOffTooLong(now):
 		e.Reason = BackedOff
 	case wait > most || !blocked:
 		e.Reason = WaitTooLong
