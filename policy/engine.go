@@ -385,6 +385,17 @@ func (e *Engine) Take(client string) (Ticket, error) {
 	return c.quota.take(time.Now(), c.PerDay)
 }
 
+// CheckQuota returns the error that Take would return, and counts nothing.
+func (e *Engine) CheckQuota(client string) error {
+	c := e.clients[client]
+	if c == nil || c.PerDay <= 0 {
+		return nil
+	}
+	c.quota.mu.Lock()
+	defer c.quota.mu.Unlock()
+	return c.quota.exhausted(time.Now(), c.PerDay)
+}
+
 // maxFormerQuotas bounds the quotas of removed clients that are kept, at about 100 bytes each.
 const maxFormerQuotas = 100_000
 

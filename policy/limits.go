@@ -23,7 +23,9 @@ func applyEntries(l *pace.Limits, h *Host, c *Client, dest string) {
 		l.PerSecond = cmp.Or(h.Pace.PerSecond, l.PerSecond)
 		l.Burst = cmp.Or(h.Pace.Burst, l.Burst)
 		l.MaxConcurrent = cmp.Or(h.Pace.MaxConcurrent, l.MaxConcurrent)
-		l.MaxWait = cmp.Or(h.Pace.MaxWait, l.MaxWait)
+		if h.Pace.MaxWait > 0 {
+			l.MaxWait, l.MaxBackOff = h.Pace.MaxWait, 0
+		}
 		l.MaxQueue = cmp.Or(h.Pace.MaxQueue, l.MaxQueue)
 	}
 	if c == nil {

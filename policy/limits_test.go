@@ -8,7 +8,7 @@ import (
 )
 
 func TestAdapt(t *testing.T) {
-	base := pace.Limits{Key: "a.test", PerSecond: 1, Burst: 2, MaxConcurrent: 3, MaxWait: time.Minute, MaxQueue: 5, Adapt: true}
+	base := pace.Limits{Key: "a.test", PerSecond: 1, Burst: 2, MaxConcurrent: 3, MaxWait: time.Minute, MaxBackOff: time.Second, MaxQueue: 5, Adapt: true}
 	with := func(change func(*pace.Limits)) pace.Limits {
 		l := base
 		change(&l)
@@ -28,8 +28,9 @@ func TestAdapt(t *testing.T) {
 		{"an entry that names nothing", host(pace.Limits{}), own(0, 0), base},
 		{"a host's rate", host(pace.Limits{PerSecond: 5}), nil, with(func(l *pace.Limits) { l.PerSecond = 5 })},
 		{"a host's everything", host(pace.Limits{PerSecond: 0.5, Burst: 1, MaxConcurrent: 9, MaxWait: time.Second, MaxQueue: 8}), nil, with(func(l *pace.Limits) {
-			l.PerSecond, l.Burst, l.MaxConcurrent, l.MaxWait, l.MaxQueue = 0.5, 1, 9, time.Second, 8
+			l.PerSecond, l.Burst, l.MaxConcurrent, l.MaxWait, l.MaxBackOff, l.MaxQueue = 0.5, 1, 9, time.Second, 0, 8
 		})},
+		{"a host's wait is for its back-off too", host(pace.Limits{MaxWait: time.Hour}), nil, with(func(l *pace.Limits) { l.MaxWait, l.MaxBackOff = time.Hour, 0 })},
 		{"a faster client", nil, own(4, 0), with(func(l *pace.Limits) { l.PerSecond = 4 })},
 		{"a faster client with a burst", nil, own(4, 8), with(func(l *pace.Limits) { l.PerSecond, l.Burst = 4, 8 })},
 		{"a faster client with a smaller burst", nil, own(4, 1), with(func(l *pace.Limits) { l.PerSecond, l.Burst = 4, 1 })},

@@ -51,17 +51,24 @@ type quota struct {
 
 // take counts one more request, of at most perDay.
 func (q *quota) take(now time.Time, perDay int) (Ticket, error) {
-	day := now.Unix() / daySeconds
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.day != day {
-		q.day, q.used = day, 0
-	}
-	if q.used >= perDay {
-		return Ticket{}, &QuotaError{PerDay: perDay, Until: time.Unix((day+1)*daySeconds, 0)}
+	if err := q.exhausted(now, perDay); err != nil {
+		return Ticket{}, err
 	}
 	q.used++
-	return Ticket{q, day}, nil
+	return Ticket{q, q.day}, nil
+}
+
+// exhausted returns the error of one more request, of at most perDay. q.mu is held.
+func (q *quota) exhausted(now time.Time, perDay int) error {
+	if day := now.Unix() / daySeconds; q.day != day {
+		q.day, q.used = day, 0
+	}
+	if q.used < perDay {
+		return nil
+	}
+	return &QuotaError{PerDay: perDay, Until: time.Unix((q.day+1)*daySeconds, 0)}
 }
 
 // count returns how many requests q has counted on the day of now.

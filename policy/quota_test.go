@@ -34,6 +34,9 @@ func TestQuota(t *testing.T) {
 			}
 		}
 		_, err := e.Take("lab-a")
+		if asked := e.CheckQuota("lab-a"); asked == nil || asked.Error() != err.Error() {
+			t.Errorf("CheckQuota: %v, and Take: %v", asked, err)
+		}
 		over, ok := errors.AsType[*policy.QuotaError](err)
 		if !ok || !errors.Is(err, policy.ErrQuota) || over.PerDay != 3 || time.Until(over.Until) != time.Minute {
 			t.Fatalf("%v, until %v", err, over)
@@ -44,6 +47,11 @@ func TestQuota(t *testing.T) {
 			}
 		}
 		last.GiveBack()
+		for range 2 {
+			if err := e.CheckQuota("lab-a"); err != nil {
+				t.Errorf("CheckQuota after one was given back: %v", err)
+			}
+		}
 		if last, err = e.Take("lab-a"); err != nil {
 			t.Errorf("after one was given back: %v", err)
 		}

@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"context"
+	"net/netip"
+	"time"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
@@ -11,36 +13,54 @@ import (
 // Explain returns the decision about a request as if it came now, by the code that decides:
 // it replaces User-Agent and From, checks the destination, and decides by the host
 // alone if the tunnel would be passed through. Pace has no Key if the request would not wait
-// for a slot. Explain records, paces and sends nothing, except that it may fetch a
-// robots.txt that is not cached and, with PerAddress, resolve a name.
-func (h *Handler) Explain(ctx context.Context, q policy.Request) policy.Decision {
+// for a slot; otherwise wait is how long it would wait. A client that is an address is admitted
+// without a login; the client "" is anybody. Explain records, counts and sends nothing, except
+// that it may fetch a robots.txt that is not cached and, with PerAddress, resolve a name.
+func (h *Handler) Explain(ctx context.Context, q policy.Request) (d policy.Decision, wait time.Duration) {
 	rules := h.rules.acquire()
 	defer rules.release()
 	err := rules.checkURLLength(len(q.Origin.String()) + len(q.PathQuery))
 	if err == nil && q.Origin.Scheme == "ftp" {
 		err = ftp.CheckPath(q.PathQuery)
 	}
+	if _, noAddress := netip.ParseAddr(q.Client); err == nil && noAddress == nil {
+		q.Client, err = rules.Engine.Admit(ctx, q.Client, policy.Login{})
+	}
 	if err == nil {
 		err = rules.admit(&q, nil)
 	}
 	if err != nil {
-		return policy.Decision{Reason: answerTo(err).reason, Err: err}
+		return policy.Decision{Reason: answerTo(err).reason, Err: err}, 0
 	}
 	judge := rules.Engine.Decide
 	if rules.passesThrough(q.Origin) {
 		judge = rules.Engine.DecideTunnel
 		q.From = "" // nothing that it sends is in a CONNECT
 	}
-	d := judge(ctx, q)
+	d = judge(ctx, q)
 	if err := refusalError(&d); err != nil {
 		answerTo(err).override(&d)
-		return d
+		return d, 0
 	}
 	fromCopy := d.Reason == policy.ReasonRobotsTxt && rules.fromCopy(ctx, q, "", &d)
 	if rules.Monitor || fromCopy {
 		d.Pace = pace.Limits{CrawlDelay: d.Pace.CrawlDelay} // nothing is waited for
-	} else if _, err := rules.chooseAddress(ctx, q.Origin, &d.Pace); err != nil {
-		d.Err = err
+		return d, 0
 	}
-	return d
+	if wait, err = h.forecast(ctx, rules, &q, &d.Pace); err != nil {
+		d.Err = err
+		answerTo(err).override(&d)
+	}
+	return d, wait
+}
+
+// forecast is waitForSlot without its effects.
+func (h *Handler) forecast(ctx context.Context, rules *generation, q *policy.Request, limits *pace.Limits) (time.Duration, error) {
+	if err := rules.Engine.CheckQuota(q.Client); err != nil {
+		return 0, err
+	}
+	if _, err := rules.chooseAddress(ctx, q.Origin, limits); err != nil {
+		return 0, err
+	}
+	return h.o.Pacer.Forecast(policy.ShareKey(q.Client), *limits)
 }

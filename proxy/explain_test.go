@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
@@ -48,7 +49,7 @@ func TestExplainMatchesTheRequest(t *testing.T) {
 				c.address = origin.URL
 			}
 			at, _ := robots.ParseOrigin("http", c.address[len("http://"):])
-			d := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: at, PathQuery: c.path, UserAgent: c.agent})
+			d, _ := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: at, PathQuery: c.path, UserAgent: c.agent})
 			if seen := origin.paths(); len(seen) > 1 || len(seen) == 1 && !slices.Equal(seen, []string{"/robots.txt"}) || len(r.records.all) > 0 {
 				t.Errorf("sent: %v, recorded: %v", seen, r.records.all)
 			}
@@ -80,7 +81,7 @@ func TestExplainPassThroughHost(t *testing.T) {
 	for s, want := range map[*site]policy.Verdict{whole: policy.Refuse, part: policy.Allow} {
 		port, _ := strconv.ParseUint(s.Listener.Addr().String()[len("127.0.0.1:"):], 10, 16)
 		q := policy.Request{Method: "GET", Origin: robots.Origin{Scheme: "https", Host: "127.0.0.1", Port: uint16(port)}, PathQuery: "/private"}
-		if d := r.handler.Explain(t.Context(), q); d.Verdict != want || d.Reason != policy.ReasonTunnel {
+		if d, _ := r.handler.Explain(t.Context(), q); d.Verdict != want || d.Reason != policy.ReasonTunnel {
 			t.Errorf("%+v", d)
 		}
 	}
@@ -91,7 +92,7 @@ func TestExplainAnFTPPath(t *testing.T) {
 	t.Parallel()
 	r := start(t, setup{})
 	q := policy.Request{Method: "GET", Origin: robots.Origin{Scheme: "ftp", Host: "127.0.0.1", Port: 2121}, PathQuery: "/%2Fetc/passwd"}
-	if d := r.handler.Explain(t.Context(), q); d.Verdict != policy.Refuse || d.Reason != policy.ReasonMalformed || d.Err == nil {
+	if d, _ := r.handler.Explain(t.Context(), q); d.Verdict != policy.Refuse || d.Reason != policy.ReasonMalformed || d.Err == nil {
 		t.Errorf("%+v", d)
 	}
 }
@@ -105,7 +106,8 @@ func TestExplainPerAddress(t *testing.T) {
 	explain := func(host, path string) policy.Decision {
 		o, err := robots.ParseOrigin("http", s.hostport(host))
 		testkit.Must(t, err)
-		return r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: o, PathQuery: path, UserAgent: "FooBot/1"})
+		d, _ := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: o, PathQuery: path, UserAgent: "FooBot/1"})
+		return d
 	}
 	for host, key := range map[string]string{"one.example.com": "127.0.0.1", "two.example.com": "127.0.0.1", "far.example.com": "127.0.0.2"} {
 		if d := explain(host, "/page"); d.Verdict != policy.Allow || d.Pace.Key != key {
@@ -130,8 +132,56 @@ func TestExplainInMonitorMode(t *testing.T) {
 	r := start(t, setup{change: func(o *proxy.Options) { o.Monitor = true }})
 	at, err := robots.ParseOrigin("http", origin.Listener.Addr().String())
 	testkit.Must(t, err)
-	d := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: at, PathQuery: "/page", UserAgent: "FooBot/1"})
+	d, _ := r.handler.Explain(t.Context(), policy.Request{Client: "127.0.0.1", Method: "GET", Origin: at, PathQuery: "/page", UserAgent: "FooBot/1"})
 	if d.Verdict != policy.Allow || d.Pace.Key != "" {
 		t.Errorf("%+v", d)
+	}
+}
+
+// TestExplainAdmission checks that Explain takes the admission of a request, and uses up nothing of it.
+func TestExplainAdmission(t *testing.T) {
+	t.Parallel()
+	testkit.AwayFromMidnight()
+	slow := entries(policy.Host{Match: "127.0.0.1", Pace: pace.Limits{PerSecond: 1e-3, Burst: 1, MaxWait: time.Millisecond}})
+	for _, c := range []struct {
+		name          string
+		member        policy.Client
+		monitor       bool
+		policyOptions func(*policy.Options)
+		client        string // that Explain is asked about
+		before, after policy.Reason
+	}{
+		{name: "quota", member: policy.Client{Networks: here, PerDay: 1}, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonQuota},
+		{name: "quota, by address", member: policy.Client{Networks: here, PerDay: 1}, client: "127.0.0.1", before: policy.ReasonNoRule, after: policy.ReasonQuota},
+		{name: "quota, monitor mode", member: policy.Client{Networks: here, PerDay: 1}, monitor: true, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonNoRule},
+		{name: "pace of the host", member: policy.Client{Networks: here}, policyOptions: slow, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonPace},
+		{name: "pace of the client", member: policy.Client{Networks: here, Pace: pace.Rate{PerSecond: 1e-3, Burst: 1}}, client: "lab-a", before: policy.ReasonNoRule, after: policy.ReasonPace},
+		{name: "not admitted", member: policy.Client{Networks: here}, client: "192.0.2.1", before: policy.ReasonAuth, after: policy.ReasonAuth},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			origin := serve(t, false, rules, hello)
+			c.member.Name = "lab-a"
+			r := start(t, setup{clients: []policy.Client{c.member}, policyOptions: c.policyOptions, change: func(o *proxy.Options) { o.Monitor = c.monitor }})
+			at, err := robots.ParseOrigin("http", origin.host())
+			testkit.Must(t, err)
+			explain := func(want policy.Reason) {
+				t.Helper()
+				for range 2 {
+					d, _ := r.handler.Explain(t.Context(), policy.Request{Client: c.client, Method: "GET", Origin: at, PathQuery: "/page"})
+					if allowed := want == policy.ReasonNoRule; d.Reason != want || allowed != (d.Verdict == policy.Allow) || !allowed && d.Err == nil {
+						t.Errorf("%v %s %v, want %s", d.Verdict, d.Reason, d.Err, want)
+					}
+				}
+			}
+			explain(c.before)
+			if resp, _, err := get(r.client(false), origin.URL+"/page"); err != nil || resp.StatusCode != 200 {
+				t.Fatalf("%v %v", resp, err)
+			}
+			explain(c.after)
+			if resp, _, err := get(r.client(false), origin.URL+"/page"); err != nil || (resp.StatusCode == 429) != (policy.OutcomeOf(policy.Refuse, c.after) == policy.Deferred) {
+				t.Errorf("the request: %v %v", resp, err)
+			}
+		})
 	}
 }

@@ -66,7 +66,7 @@ func holdAgainstOracle(t *testing.T, rnd *rand.Rand, files int) {
 		return pick("a", "A", "b", "a-b", "a-b-c", "a1", "b2", "b.c_d", "*", "*", "* a", "a/1", "Ü", "\x80", "")
 	}
 	pattern := func() string {
-		return pick("/", "/", "/", "*", "", "x") + some(5, "a", "a", "b", "/", "*", "*", "$", "%", "%2A", "%2a", "%24", "%61", "%2f", "ü", "%C3%BC", "?") + pick("", "", "$", "*", "/index.html")
+		return pick("/", "/", "/", "*", "", "x") + some(5, "a", "a", "b", "/", "*", "*", "$", "%", "%2A", "%2a", "%24", "%61", "%2f", "ü", "%C3%BC", "?", " ", "%20", "{", "%7b", "\\") + pick("", "", "$", "*", "/index.html")
 	}
 	for range files {
 		var text strings.Builder
@@ -83,7 +83,7 @@ func holdAgainstOracle(t *testing.T, rnd *rand.Rand, files int) {
 			}
 			text.WriteString(pick("\n", "\n", "\r", "\r\n", " # c\n"))
 		}
-		path := pick("", "/", "/", "/") + some(6, "a", "a", "b", "/", "*", "$", "%", "%2A", "%24", "%61", "%2F", "ü", "%c3%bc", "?", "%C3%BC", "\x00")
+		path := pick("", "/", "/", "/") + some(6, "a", "a", "b", "/", "*", "$", "%", "%2A", "%24", "%61", "%2F", "ü", "%c3%bc", "?", "%C3%BC", "\x00", " ", "%20", "{", "%7B", "%5c")
 		agree(t, text.String(), name(), path)
 	}
 }
@@ -112,6 +112,7 @@ func FuzzMatch(f *testing.F) {
 	f.Add("/\n+/a\n/*.gif$\n/a*b*c", "/a/b.gif")
 	f.Add("/*a*a*a*a*b", "/aaaaaaaaaaaa")
 	f.Add("+/%61$x\n/%e1%bb%a5", "/\u1ee5")
+	f.Add("/a b$\n+/%\n/{%24\"*", "/a%20b")
 	f.Fuzz(func(t *testing.T, patterns, path string) {
 		if len(patterns) > 4<<10 || len(path) > 1<<10 {
 			return

@@ -180,7 +180,7 @@ func (l *linter) checkPattern(number int, value string) {
 	case len(value) == 0: // the usual way to allow everything
 	case value[0] != '/' && value[0] != '*':
 		l.remark(number, NeverWins, "%q matches nothing: a path begins with a slash", clip(value))
-	case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+	case l.dialect.AsWritten && strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		l.remark(number, NeverWins, "%q matches nothing: no URL has a blank or a control octet", clip(value))
 	}
 }

@@ -44,6 +44,14 @@ func TestMatch(t *testing.T) {
 		{"RFC 9309 2.2.2: reserved bytes stay as they are", []string{"Disallow: /a%2Fb"}, "/a/b", robots.Verdict{Allow: true}},
 		{"RFC 9309 2.2.2: escapes in either case", []string{"Disallow: /a%2fb"}, "/a%2Fb", robots.Verdict{Rule: "/a%2fb", Line: 2}},
 		{"RFC 9309 2.2.2: what is no escape is itself", []string{"Disallow: /100%"}, "/100%x", robots.Verdict{Rule: "/100%", Line: 2}},
+		{"RFC 9309 2.2.2: a blank in the rule", []string{"Disallow: /a b"}, "/a%20b", robots.Verdict{Rule: "/a b", Line: 2}},
+		{"RFC 9309 2.2.2: a blank in an Allow", []string{"Disallow: /", "Allow: /a b"}, "/a%20b", robots.Verdict{Allow: true, Rule: "/a b", Line: 3}},
+		{"RFC 9309 2.2.2: a blank counts as its escape", []string{"Allow: /a?b", "Disallow: /a b"}, "/a%20b", robots.Verdict{Rule: "/a b", Line: 3}},
+		{"RFC 9309 2.2.2: a blank before the end", []string{"Disallow: /a b$"}, "/a%20b", robots.Verdict{Rule: "/a b$", Line: 2}},
+		{"RFC 9309 2.2.2: an incomplete escape begins an escaped slash", []string{"Disallow: /%"}, "/%2F", robots.Verdict{Rule: "/%", Line: 2}},
+		{"RFC 9309 2.2.2: an incomplete escape begins an escaped percent sign", []string{"Disallow: /%"}, "/%25", robots.Verdict{Rule: "/%", Line: 2}},
+		{"RFC 9309 2.2.2: an incomplete escape begins an escaped dollar sign", []string{"Disallow: /%"}, "/%24", robots.Verdict{Rule: "/%", Line: 2}},
+		{"RFC 9309 2.2.2: half an escape begins an escaped dollar sign", []string{"Disallow: /%2"}, "/%24", robots.Verdict{Rule: "/%2", Line: 2}},
 		{"RFC 9309 2.2.2: the query takes part", []string{"Disallow: /*?id="}, "/a?id=1", robots.Verdict{Rule: "/*?id=", Line: 2}},
 		{"RFC 9309 2.2.2: an empty pattern matches nothing", []string{"Disallow:", "Allow:"}, "/", robots.Verdict{Allow: true}},
 		{"RFC 9309 2.2.2: a pattern begins with a slash or a star", []string{"Disallow: a", "Disallow: $"}, "/a", robots.Verdict{Allow: true}},
@@ -55,6 +63,9 @@ func TestMatch(t *testing.T) {
 		{"RFC 9309 2.2.3: $ elsewhere is itself", []string{"Disallow: /a$b"}, "/a$bc", robots.Verdict{Rule: "/a$b", Line: 2}},
 		{"RFC 9309 2.2.3: $ before a trailing * is itself", []string{"Disallow: /a$*"}, "/a", robots.Verdict{Allow: true}},
 		{"RFC 9309 2.2.3: %24 at the end is no anchor", []string{"Disallow: /a%24"}, "/a$b", robots.Verdict{Rule: "/a%24", Line: 2}},
+		{"RFC 9309 2.2.3: %24 before the end is itself", []string{"Disallow: /a%24$"}, "/a$", robots.Verdict{Rule: "/a%24$", Line: 2}},
+		{"RFC 9309 2.2.3: a literal $ counts one byte", []string{"Disallow: /a$b", "Allow: /*$b"}, "/a%24b", robots.Verdict{Allow: true, Rule: "/*$b", Line: 3}},
+		{"RFC 9309 2.2.3: a literal $, escaped, counts one byte", []string{"Disallow: /a%24b", "Allow: /*$b"}, "/a$b", robots.Verdict{Allow: true, Rule: "/*$b", Line: 3}},
 		{"RFC 9309 2.2.3: %2A is no wildcard", []string{"Disallow: /a%2Ac"}, "/abc", robots.Verdict{Allow: true}},
 		{"RFC 9309 2.2.3: * in the path is a plain one", []string{"Disallow: /a%2a"}, "/a*", robots.Verdict{Rule: "/a%2a", Line: 2}},
 		{"RFC 9309 2.2.3: *$ is everything", []string{"Disallow: /*$"}, "/a", robots.Verdict{Rule: "/*$", Line: 2}},
@@ -69,6 +80,32 @@ func TestMatch(t *testing.T) {
 	} {
 		if got := group(t, c.rules...).Match(c.path); got != c.want {
 			t.Errorf("%s: %q for %q: got %+v, want %+v", c.name, c.rules, c.path, got, c.want)
+		}
+	}
+}
+
+// TestBytesOfURIs: whether a rule and a path have a byte as it is or percent-encoded makes no
+// difference, but for the reserved characters (RFC 3986 2.2), which have a meaning of their own as
+// they are. The google dialects compare rules as written, but for bytes over 0x7F.
+func TestBytesOfURIs(t *testing.T) {
+	const reserved = ":/?#[]@!$&'()*+,;="
+	for _, d := range robots.Dialects() {
+		for c := 1; c < 256; c++ {
+			raw, escaped := string([]byte{byte(c)}), fmt.Sprintf("%%%02X", c)
+			if strings.Contains(reserved+"%\r\n", raw) {
+				continue
+			}
+			for _, tail := range []string{"x", "/a/longer/path"} {
+				for _, rule := range []string{raw, escaped} {
+					g := robots.Parse([]byte("User-agent: *\nDisallow: /a"+rule+tail), d).For("FooBot")
+					for _, path := range []string{raw, escaped} {
+						same := path == escaped && (rule == path || c >= 0x80) || path == raw && rule == path && c < 0x80
+						if got := g.Match("/a" + path + tail + "/b"); got.Allow != (d.AsWritten && !same) {
+							t.Errorf("%s: rule with %q, path with %q: got %+v", d.Name, rule, path, got)
+						}
+					}
+				}
+			}
 		}
 	}
 }

@@ -3,16 +3,17 @@ package robots
 import "strings"
 
 // RFC 9309 2.2.2 compares paths and patterns in a normalised form: escapes are in upper case,
-// unreserved characters (RFC 3986 2.3) are not escaped, bytes over 0x7F are, and reserved
-// characters are left as they are. Two reserved characters have a meaning in patterns, and are
-// escaped where they are meant literally (RFC 9309 2.2.3). A literal "*" is normalised to "%2A".
-// A literal "$" is normalised to "$": the flag of a rule, not its pattern, says that it is anchored.
+// unreserved characters (RFC 3986 2.3) are not escaped, bytes that no URI may contain are, and
+// reserved characters are left as they are. Two reserved characters have a meaning in patterns, and
+// are escaped where they are meant literally (RFC 9309 2.2.3): a literal "*" is normalised to "%2A",
+// a literal "$" to "%24". So an incomplete escape, such as that of "/%2", is compared with every
+// escape alike.
 
 // normalisePerStep is how many bytes of a path are normalised in the time of one step.
 const normalisePerStep = 8
 
 // isNormal reports whether path begins with "/" and is normalised already. It returns false for
-// any path with a "%".
+// any path with a "%", and for a few that are normalised but rare: those with "!", "#" or "~".
 func isNormal(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -20,27 +21,42 @@ func isNormal(path string) bool {
 	last := len(path) - 8
 	if last < 0 {
 		for i := range len(path) {
-			if c := path[i]; c == '%' || c == '*' || c >= 0x80 {
+			if mayChange(path[i]) {
 				return false
 			}
 		}
 		return true
 	}
 	// Eight bytes at a time; the last eight may overlap those before. The top bit of each byte of
-	// odd is set if that byte of the path is not normal. A borrow may set the bit of the byte above
-	// such a byte too, but of no other byte.
+	// odd is set if that byte of the path may not be normal. A borrow or a carry may set the bit of
+	// the byte above such a byte too, but of no other byte.
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for i := 0; i < len(path); i += 8 {
 		p := path[min(i, last):]
 		w := uint64(p[0]) | uint64(p[1])<<8 | uint64(p[2])<<16 | uint64(p[3])<<24 |
 			uint64(p[4])<<32 | uint64(p[5])<<40 | uint64(p[6])<<48 | uint64(p[7])<<56
-		percent, star := w^'%'*ones, w^'*'*ones
-		odd := w | (percent-ones)&^percent | (star-ones)&^star
+		star, backquote := w^'*'*ones, w^'`'*ones
+		brackets := (w | 0x62*ones) ^ 0x7E*ones         // zero for <, >, \, ^, | and ~
+		odd := w | (w-0x26*ones)&^w | (w + 0x05*ones) | // under 0x26: controls, blank, ", $ and %; over 0x7A: {, |, }, ~ and DEL
+			(star-ones)&^star | (backquote-ones)&^backquote | (brackets-ones)&^brackets
 		if odd&tops != 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// mayChange reports whether appendNormal may change a byte.
+func mayChange(c byte) bool { return c == '%' || c == '*' || c == '$' || notInURI(c) }
+
+// notInURI reports whether no URI may contain a byte (RFC 3986 2), so that a client sends it
+// percent-encoded.
+func notInURI(c byte) bool {
+	switch c {
+	case '"', '<', '>', '\\', '^', '`', '{', '|', '}':
+		return true
+	}
+	return c <= ' ' || c >= 0x7F
 }
 
 // appendPath appends a normalised path. It adds a missing "/" in front: "" is "/" (RFC 9110
@@ -52,6 +68,19 @@ func appendPath(dst []byte, path string) []byte {
 	return appendNormal(dst, path, "%2A")
 }
 
+// isNormalPattern reports whether a pattern without its anchor is normalised already.
+func isNormalPattern(pattern string) bool {
+	for i := range len(pattern) {
+		if c := pattern[i]; c != '*' && mayChange(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// literalDollar is a "$" that is no anchor, normalised.
+const literalDollar = "%24"
+
 const upperHex = "0123456789ABCDEF"
 
 // appendNormal appends a normalised path or pattern, with star for each "*".
@@ -61,13 +90,13 @@ func appendNormal(dst []byte, s, star string) []byte {
 		switch {
 		case c == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]):
 			c = unhex(s[i+1])<<4 | unhex(s[i+2])
-			if isUnreserved(c) || c == '$' {
+			if isUnreserved(c) {
 				dst = append(dst, c)
 			} else {
 				dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
 			}
 			i += 2
-		case c >= 0x80:
+		case c == '$' || notInURI(c):
 			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
 		case c == '*':
 			dst = append(dst, star...)

@@ -255,15 +255,22 @@ func (o *oracle) size(r oracleRule, path string) int {
 	if r.pattern[0] != '/' && r.pattern[0] != '*' {
 		return -1
 	}
-	pattern := oracleNormal(r.pattern)
+	start, anchored := strings.CutSuffix(r.pattern, "$")
+	pattern := oracleNormal(start)
+	if anchored {
+		pattern += "$"
+	}
 	if o.google() {
 		pattern = oracleEscaped(r.pattern)
 	}
-	if oracleMatches(pattern, strings.HasSuffix(r.pattern, "$"), path) {
-		if !o.google() && !strings.HasSuffix(r.pattern, "$") {
+	if oracleMatches(pattern, anchored, path) {
+		if o.google() {
+			return len(pattern)
+		}
+		if !anchored {
 			pattern = strings.TrimRight(pattern, "*")
 		}
-		return len(pattern)
+		return len(strings.ReplaceAll(pattern, "%24", "$"))
 	}
 	if slash := strings.LastIndexByte(pattern, '/'); o.dialect == "google" && r.allow && slash >= 0 && strings.HasPrefix(pattern[slash:], "/index.htm") {
 		if pattern = pattern[:slash+1] + "$"; oracleMatches(pattern, true, path) {
@@ -286,12 +293,20 @@ var oracleEscape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 func oracleNormal(s string) string {
 	s = oracleEscape.ReplaceAllStringFunc(s, func(e string) string {
 		n, _ := strconv.ParseUint(e[1:], 16, 8)
-		if n < 0x80 && strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~$", rune(n)) {
+		if n < 0x80 && strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~", rune(n)) {
 			return string(rune(n))
 		}
 		return strings.ToUpper(e)
 	})
-	return oracleHigh(s)
+	var b strings.Builder
+	for i := range len(s) {
+		if strings.IndexByte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/?#[]@!&'()*+,;=%", s[i]) >= 0 {
+			b.WriteByte(s[i])
+		} else {
+			fmt.Fprintf(&b, "%%%02X", s[i])
+		}
+	}
+	return b.String()
 }
 
 func oracleHigh(s string) string {

@@ -290,7 +290,7 @@ func (s *parsed) addRule(pattern string, line int, allow bool) {
 		s.normalised = append(s.normalised, form...)
 	}
 	path := strings.TrimRight(form, "*")
-	it.size = uint16(len(path))
+	it.size = uint16(len(path) - strings.Count(path, literalDollar)*(len(literalDollar)-len("$"))) // a "$" counts alike with and without a meaning
 	if s.dialect.AsWritten {
 		it.size = uint16(len(form))
 	}
@@ -310,15 +310,23 @@ func (s *parsed) addRule(pattern string, line int, allow bool) {
 	}
 }
 
-// normalisePattern returns a pattern as it is compared with paths, with its wildcards as "*".
+// normalisePattern returns a pattern as it is compared with paths, with its wildcards as "*" and
+// its anchor as "$".
 func (s *parsed) normalisePattern(pattern string) string {
+	path, anchored := strings.CutSuffix(pattern, "$")
 	switch {
-	case isASCII(pattern) && strings.IndexByte(pattern, '%') < 0:
+	case s.dialect.AsWritten && isASCII(pattern) && strings.IndexByte(pattern, '%') < 0:
 		return pattern
 	case s.dialect.AsWritten:
 		return string(appendEscaped(nil, pattern))
+	case isNormalPattern(path):
+		return pattern
 	}
-	return string(appendNormal(nil, pattern, "*"))
+	normal := appendNormal(nil, path, "*")
+	if anchored {
+		normal = append(normal, '$')
+	}
+	return string(normal)
 }
 
 // finalText returns the text that the offsets of all rules refer to from then on. It is the

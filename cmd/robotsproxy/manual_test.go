@@ -47,7 +47,7 @@ func TestManPages(t *testing.T) {
 	}
 	groff, err := exec.LookPath("groff")
 	if err != nil {
-		t.Skip("groff is not on this machine: the pages are not formatted")
+		testkit.Missing(t, "groff")
 	}
 	warnings, err := exec.Command(groff, append([]string{"-man", "-Tutf8", "-ww", "-z"}, pages...)...).CombinedOutput()
 	if err != nil || len(warnings) > 0 {

@@ -1,5 +1,5 @@
 // Package audit records one [Record] for each request, and hands it to every [Sink]: the audit
-// trail ([Log]) and the counters of a run ([Counter]).
+// trail ([Log]) and counters.
 //
 // Package proxy builds the Record, and does not change it after it was handed over. The Log is
 // the first Sink. It writes the line of a refusal to the file before the client can read the

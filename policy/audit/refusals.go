@@ -23,6 +23,9 @@ const (
 	cheapInterval = time.Second
 )
 
+// others is the key of all clients that are not counted apart.
+const others = "(others)"
+
 // IsCheap reports whether a refusal for this reason costs its sender nothing: the request
 // and the configuration alone decide it. A client can send any number of such requests, and
 // the record of each would fill the segments, so that older ones are removed sooner.

@@ -1,7 +1,9 @@
 package pace
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +127,50 @@ func TestBackOffRefusesWaitsThatAreTooLong(t *testing.T) {
 			t.Errorf("a dial: retry after %v, want 30s", after)
 		}
 		wg.Wait()
+	})
+}
+
+// TestMaxBackOff: a request waits long for its turn, but not long for a back-off.
+func TestMaxBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, l := newExact(), every(time.Minute)
+		l.MaxWait, l.MaxBackOff = 1000*time.Hour, 10*time.Minute
+		mustWait(t, p, "", l).Sent()
+		start := time.Now()
+		var wg sync.WaitGroup
+		var last atomic.Int64
+		for range 20 {
+			wg.Go(func() {
+				mustWait(t, p, "", l).Sent()
+				last.Store(int64(time.Since(start)))
+			})
+		}
+		wg.Wait()
+		if got := time.Duration(last.Load()); got != 20*time.Minute {
+			t.Errorf("the last of the queue went after %v, want 20m", got)
+		}
+		start = time.Now()
+		beginBackOff(p, l.Key, l.MaxBackOff)
+		mustWait(t, p, "", l).Sent()
+		if got := time.Since(start); got != l.MaxBackOff {
+			t.Errorf("the request went after %v, want after the back-off", got)
+		}
+		start = time.Now()
+		wg.Go(func() {
+			_, err := wait(t.Context(), p, "", l)
+			if after := isBusy(t, err, BackedOff); after < 11*time.Minute || time.Since(start) != time.Second {
+				t.Errorf("the waiting request was refused after %v, retry after %v; want when the back-off begins", time.Since(start), after)
+			}
+		})
+		pass(time.Second)
+		beginBackOff(p, l.Key, 11*time.Minute)
+		wg.Wait()
+		for _, ask := range []func(context.Context, string, Limits) (*Slot, error){p.Wait, p.WaitConnect} {
+			_, err := ask(t.Context(), "", l)
+			if after := isBusy(t, err, BackedOff); after < 11*time.Minute || time.Since(start) != time.Second {
+				t.Errorf("a newcomer was refused after %v, retry after %v; want at once", time.Since(start), after)
+			}
+		}
 	})
 }
 

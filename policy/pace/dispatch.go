@@ -73,28 +73,50 @@ func (h *host) ask(r *request, rated bool) (*waiter, error) {
 	if rated {
 		fair = &r.queue.waiting
 	}
-	if fair.n == 0 && h.mayStart(r, now) && r.backOff().left(now) == 0 &&
-		(!rated || h.soon(r, now) <= min(h.leadTime(), l.MaxWait)) {
+	if h.startsNow(r, fair, now) {
 		h.start(r, rated, now)
 		return nil, nil
 	}
-	wait := h.estimate(r, rated, now)
-	if wait > l.MaxWait || l.MaxWait <= 0 {
-		return nil, h.busy(r, now, wait, l.MaxWait)
+	last, err := h.mayWait(r, rated, now)
+	if err != nil {
+		return nil, err
 	}
-	if h.waiting() >= l.MaxQueue && !l.First && !h.displace(r, now) {
-		e := h.busy(r, now, wait, l.MaxWait)
-		e.Reason = QueueFull
-		return nil, e
+	if last != nil {
+		h.displace(last, now)
 	}
 	w := &waiter{request: r, fair: fair, rated: rated, since: now, until: r.deadline, ready: make(chan struct{})}
 	h.enqueue(w)
 	return w, nil
 }
 
-// displace refuses the last request of the client that has the most in a full queue, if
-// these are more than the client of r would have then. It reports whether it did.
-func (h *host) displace(r *request, now time.Time) bool {
+// startsNow reports whether r gets a concurrency slot at once, past no waiter of its queue.
+func (h *host) startsNow(r *request, fair *fairQueue, now time.Time) bool {
+	return fair.n == 0 && h.mayStart(r, now) && r.backOff().left(now) == 0 &&
+		(fair == &h.connects || h.soon(r, now) <= min(h.leadTime(), r.limits.MaxWait))
+}
+
+// mayWait refuses r if it would wait too long, or the queue is full. last is the request that
+// has to leave a full queue for r; nil: the queue has space.
+func (h *host) mayWait(r *request, rated bool, now time.Time) (last *waiter, err error) {
+	l := &r.limits
+	wait := h.estimate(r, rated, now)
+	if wait > l.MaxWait || l.MaxWait <= 0 || r.isBackedOffTooLong(now) {
+		return nil, h.busy(r, now, wait, l.MaxWait)
+	}
+	if h.waiting() < l.MaxQueue || l.First {
+		return nil, nil
+	}
+	if last = h.displaceable(r); last == nil {
+		e := h.busy(r, now, wait, l.MaxWait)
+		e.Reason = QueueFull
+		return nil, e
+	}
+	return last, nil
+}
+
+// displaceable returns the last request of the client that has the most in a full queue, if
+// these are more than the client of r would have then; else nil.
+func (h *host) displaceable(r *request) *waiter {
 	waiting := make(map[string]int)
 	var most *line // of the client with the most, a line
 	count := func(q *fairQueue) {
@@ -112,14 +134,17 @@ func (h *host) displace(r *request, now time.Time) bool {
 	count(&h.connects)
 	h.queues(func(q *queue) { count(&q.waiting) })
 	if most == nil || waiting[most.client] <= waiting[r.client]+1 {
-		return false
+		return nil
 	}
-	w := most.waiters[len(most.waiters)-1]
+	return most.waiters[len(most.waiters)-1]
+}
+
+// displace refuses w, which waits in a full queue.
+func (h *host) displace(w *waiter, now time.Time) {
 	h.remove(w, now)
 	e := h.busy(w.request, now, h.estimate(w.request, w.rated, now), w.until.Sub(w.since))
 	e.Reason = QueueFull
 	w.finish(e)
-	return true
 }
 
 // askPermit gives r the permit to send, or has it wait for that before all requests that
@@ -146,7 +171,7 @@ func (h *host) askPermit(r *request, until time.Time) (*waiter, error) {
 		until = h.readyBy(r, now)
 	}
 	ahead, more := q.readyAhead(r, now)
-	if wait := h.behind(r, ahead, more, now); wait > until.Sub(now) {
+	if wait := h.behind(r, ahead, more, now); wait > until.Sub(now) || r.isBackedOffTooLong(now) {
 		r.dropPermit()
 		h.dispatch()
 		return nil, h.busy(r, now, wait, until.Sub(now))
@@ -411,7 +436,7 @@ func (h *host) backedOff(now time.Time) {
 // began.
 func (h *host) refuseLate(now time.Time) {
 	late := func(w *waiter, wait time.Duration) bool {
-		if wait <= w.until.Sub(now) {
+		if wait <= w.until.Sub(now) && !w.isBackedOffTooLong(now) {
 			w.longestBackOff = max(w.longestBackOff, w.backOff().left(now))
 			return false
 		}

@@ -2,6 +2,65 @@ package pace
 
 import "time"
 
+// Forecast returns how long a request of client under l would wait if it came now, as far as
+// the rates tell, or the error with which Wait would refuse it at once: a *BusyError, ErrLimits
+// or ErrClosed. The Pacer remembers nothing of it.
+func (p *Pacer) Forecast(client string, l Limits) (time.Duration, error) {
+	if err := l.check(); err != nil {
+		return 0, err
+	}
+	r := &request{process: &p.process, limits: l, client: client}
+	if key := l.backOffKey(); key != l.Key {
+		r.backOffHost = p.lockForForecast(key)
+		r.backOffHost.mu.Unlock()
+	}
+	r.host = p.lockForForecast(l.Key)
+	defer r.host.mu.Unlock()
+	return r.host.forecastNew(r)
+}
+
+// lockForForecast returns the host of key, locked; an unknown one is not added to the table.
+func (p *Pacer) lockForForecast(key string) *host {
+	h := p.hosts.lockKnown(key)
+	if h == nil {
+		h = p.hosts.newHost()
+		h.mu.Lock()
+	}
+	return h
+}
+
+// forecastNew is ask without effect: r goes by copies of its limiters.
+func (h *host) forecastNew(r *request) (time.Duration, error) {
+	now, l := r.process.now(), &r.limits
+	pages := h.pages
+	r.queue = &pages
+	switch {
+	case !l.asset():
+	case h.assets != nil:
+		assets := *h.assets
+		r.queue = &assets
+	default:
+		r.queue = &queue{limiter: rateLimiter{presumed: h.pages.limiter.presumed}}
+	}
+	if l.Client != (Rate{}) && !l.asset() {
+		r.own = new(rateLimiter)
+		if known := h.clients[r.client]; known != nil {
+			*r.own = *known
+		}
+	}
+	r.apply(now)
+	if h.startsNow(r, &r.queue.waiting, now) {
+		return 0, nil
+	}
+	if _, err := h.mayWait(r, true, now); err != nil {
+		return 0, err
+	}
+	if r.process.closed.Load() {
+		return 0, ErrClosed
+	}
+	return h.estimate(r, true, now), nil
+}
+
 // soon returns how long until the turn of r, if r made its connection ready now.
 func (h *host) soon(r *request, now time.Time) time.Duration {
 	ahead, _ := r.queue.ahead(now, h.leadTime())
@@ -105,7 +164,7 @@ func (h *host) busy(r *request, now time.Time, wait, most time.Duration) *BusyEr
 	}
 	blocked := r.list == nil && !h.mayStart(r, now)
 	switch {
-	case e.BackOff > 0 && e.BackOff >= most:
+	case e.BackOff > 0 && e.BackOff >= most, r.isBackedOffTooLong(now):
 		e.Reason = BackedOff
 	case wait > most || !blocked:
 		e.Reason = WaitTooLong

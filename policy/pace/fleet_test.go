@@ -96,6 +96,29 @@ func TestConcurrencyLimitIsShared(t *testing.T) {
 	})
 }
 
+// TestMaxBackOffIsOfAllReplicas: a back-off that another replica has met is not waited for either.
+func TestMaxBackOffIsOfAllReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l := newFleet(t, 2), limits(time.Second)
+		l.MaxBackOff = 10 * time.Minute
+		s, err := f.replicas[0].Wait(t.Context(), "", l)
+		if err != nil || s.Ready(t.Context()) != nil {
+			t.Fatal(err)
+		}
+		s.Sent()
+		s.BackOff(11 * time.Minute)
+		s.Release()
+		synctest.Wait()
+		began := time.Now()
+		isBusy(t, f.try(1, "", l, 0), pace.BackedOff)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("refused after %v, want at once", took)
+		}
+		pass(2 * time.Minute)
+		f.must(1, "", l)
+	})
+}
+
 // TestCallerThatLeavesReturnsItsReservation.
 func TestCallerThatLeavesReturnsItsReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

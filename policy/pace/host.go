@@ -101,6 +101,11 @@ func (r *request) backOff() *hostBackOff {
 	return &r.host.backOff
 }
 
+// isBackedOffTooLong reports whether the rest of the back-off is longer than Limits.MaxBackOff.
+func (r *request) isBackedOffTooLong(now time.Time) bool {
+	return r.limits.MaxBackOff > 0 && r.backOff().left(now) > r.limits.MaxBackOff
+}
+
 // unpin lets the host of the back-off be forgotten; r is not used any more.
 func (r *request) unpin() {
 	if r.backOffHost != nil {

@@ -31,7 +31,7 @@ const (
 	QueueFull                     // Limits.MaxQueue requests are waiting
 	StreamsFull                   // the client has as many streams as are free of Options.MaxStreams, or more
 	HostsFull                     // Options.MaxHosts are known, and all of them are in use
-	BackedOff                     // the rest of the host's back-off is longer than Limits.MaxWait; see Slot.BackOff
+	BackedOff                     // the rest of the host's back-off is longer than Limits.MaxWait or Limits.MaxBackOff; see Slot.BackOff
 	ConcurrencyFull               // Limits.MaxConcurrent requests were under way all the time
 )
 
@@ -80,6 +80,7 @@ type Limits struct {
 	CrawlDelay    time.Duration // least time between two requests; zero: none; the slower of CrawlDelay and PerSecond counts
 	MaxConcurrent int           // requests under way at once; must be positive; as many transfers more may go on without a concurrency slot, see Transfer
 	MaxWait       time.Duration // a longer wait is refused; zero: the request goes at once or not at all
+	MaxBackOff    time.Duration // a request is refused if its host's back-off goes on for longer; zero: MaxWait alone bounds that wait
 	MaxQueue      int           // requests that may wait for the host; in a full queue the client with the most loses its last to a client with fewer; zero: none
 
 	Client     Rate // what this client alone may send to the host, besides the other limits; zero: no limit of its own

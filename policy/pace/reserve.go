@@ -171,11 +171,12 @@ func (a *attempt) got(ctx context.Context, began time.Time, g Reservation, faile
 	left := a.end.Sub(now)
 	switch {
 	case ctx.Err() != nil:
-		if g.Lease != nil {
-			v.lease, v.unsent = g.Lease, true
-		}
-		a.giveUp()
+		a.giveUpReserved(g)
 		return 0, false, context.Cause(ctx)
+	case a.isBackedOffTooLong(now):
+		err := a.refuse(now, a.backOff().left(now), left)
+		a.giveUpReserved(g)
+		return 0, false, err
 	case failed != nil && left <= 0 && !a.process.standing().Alone:
 		return 0, false, a.refuse(now, now.Sub(began), left)
 	case failed != nil:
@@ -215,6 +216,14 @@ func (a *attempt) giveUp() {
 		a.returnLease()
 	}
 	a.host.dispatch()
+}
+
+// giveUpReserved gives back the permit, and the slot that the Store has given just now, if any.
+func (a *attempt) giveUpReserved(g Reservation) {
+	if g.Lease != nil {
+		a.lease, a.unsent = g.Lease, true
+	}
+	a.giveUp()
 }
 
 func (a *attempt) refuse(now time.Time, wait, left time.Duration) *BusyError {

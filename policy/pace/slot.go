@@ -119,8 +119,8 @@ func (s *Slot) Answered(fine bool) {
 // that the origin named no time. Then the back-off takes a minute, doubled up to an hour
 // with each further incident, up to a fourth longer by chance, and forgiven after 30 quiet
 // minutes. A response is no further incident if its request was sent before the last
-// back-off ended. A request that would now wait longer than its MaxWait is refused. BackOff
-// returns the rest of the back-off.
+// back-off ended. A request that would now wait longer than its MaxWait or MaxBackOff
+// permits is refused. BackOff returns the rest of the back-off.
 func (s *Slot) BackOff(retryAfter time.Duration) time.Duration {
 	if s == nil {
 		return 0

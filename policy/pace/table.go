@@ -110,11 +110,17 @@ func (t *table) add(sh *shard, key string) *host {
 		t.known.Add(-1)
 		return nil
 	}
+	h := t.newHost()
+	sh.hosts[strings.Clone(key)] = h // the key may be a piece of something large
+	return h
+}
+
+// newHost returns a host of which nothing is known.
+func (t *table) newHost() *host {
 	h := new(host)
 	if !t.since.IsZero() && time.Since(t.since) < maxPresumed {
 		h.pages.limiter.presumed = t.since
 	}
-	sh.hosts[strings.Clone(key)] = h // the key may be a piece of something large
 	return h
 }
 

@@ -94,8 +94,8 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.writeAfterWait(w, r, func(ctx context.Context) (any, error) {
-		d := s.opts.Explain(ctx, request)
-		return s.newExplainResponse(&request, &d), nil
+		d, wait := s.opts.Explain(ctx, request)
+		return s.newExplainResponse(&request, &d, wait), nil
 	})
 }
 
@@ -145,7 +145,7 @@ func (s *Server) waitForOrigin(w http.ResponseWriter, r *http.Request, f func(co
 	return nil
 }
 
-func (s *Server) newExplainResponse(r *policy.Request, d *policy.Decision) *explainResponse {
+func (s *Server) newExplainResponse(r *policy.Request, d *policy.Decision, wait time.Duration) *explainResponse {
 	x := explain.Of(d)
 	f := &explainResponse{
 		URL: r.Origin.String() + r.PathQuery, Decision: d.Verdict.String(), Explanation: x, Signal: x.ContentSignal, Usage: x.ContentUsage,
@@ -156,7 +156,7 @@ func (s *Server) newExplainResponse(r *policy.Request, d *policy.Decision) *expl
 	state, _ := s.opts.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
 	f.Gap = requestGap(&d.Pace, &state).Seconds()
 	if d.Verdict == policy.Allow {
-		f.Wait = new(max(0, time.Until(state.NextSlot).Round(time.Millisecond)).Seconds())
+		f.Wait = new(wait.Round(time.Millisecond).Seconds())
 	}
 	return f
 }
@@ -167,7 +167,11 @@ func requestGap(l *pace.Limits, state *pace.HostState) time.Duration {
 	if l.PerSecond <= 0 {
 		return 0
 	}
-	return max(time.Duration(float64(time.Second)/l.PerSecond), l.CrawlDelay, state.Slowed)
+	gap := max(time.Duration(float64(time.Second)/l.PerSecond), l.CrawlDelay, state.Slowed)
+	if l.Client.PerSecond > 0 {
+		gap = max(gap, time.Duration(float64(time.Second)/l.Client.PerSecond))
+	}
+	return gap
 }
 
 func newExcerpt(e *explain.Excerpt) *excerpt {

@@ -170,7 +170,10 @@ func TestExplainUsesEngine(t *testing.T) {
 	var decided policy.Request
 	d := policy.Decision{}
 	f := newFixture(t, func(o *Options) {
-		o.Explain = func(_ context.Context, r policy.Request) policy.Decision { decided = r; return d }
+		o.Explain = func(_ context.Context, r policy.Request) (policy.Decision, time.Duration) {
+			decided = r
+			return d, 1500 * time.Millisecond
+		}
 	})
 	text := "User-agent: *\nDisallow: /a\n\nUser-agent: foobot\nUser-agent: " + hostileText + "\nCrawl-delay: 2\nDisallow: /private" + strings.Repeat("\u00e9", 400) + "\nAllow: /\n"
 	o := f.cacheRobots(t, "https://a.test:8443", text)
@@ -200,7 +203,7 @@ func TestExplainUsesEngine(t *testing.T) {
 	}
 	d = policy.Decision{Verdict: policy.Allow, Reason: policy.ReasonNoFile, Pace: pace.Limits{Key: "b.test", PerSecond: 2}}
 	got = decode[explainResponse](t, f.do("POST", "/api/v1/explain", `{"url":"http://b.test"}`), 200)
-	if got.Decision != "allow" || got.Gap != 0.5 || got.Wait == nil || *got.Wait != 0 || got.Excerpt != nil || decided.PathQuery != "/" || decided.Method != "GET" {
+	if got.Decision != "allow" || got.Gap != 0.5 || got.Wait == nil || *got.Wait != 1.5 || got.Excerpt != nil || decided.PathQuery != "/" || decided.Method != "GET" {
 		t.Errorf("%+v of %+v", got, decided)
 	}
 }
@@ -209,9 +212,9 @@ func TestExplainUsesEngine(t *testing.T) {
 func TestOriginWaitsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, func(o *Options) {
-			o.Explain = func(ctx context.Context, _ policy.Request) policy.Decision {
+			o.Explain = func(ctx context.Context, _ policy.Request) (policy.Decision, time.Duration) {
 				<-ctx.Done()
-				return policy.Decision{Reason: policy.ReasonClient, Err: ctx.Err()}
+				return policy.Decision{Reason: policy.ReasonClient, Err: ctx.Err()}, 0
 			}
 		})
 		start := time.Now()
@@ -414,9 +417,9 @@ func TestEndpointsRejectUnknownInput(t *testing.T) {
 func TestExplainClients(t *testing.T) {
 	var clients []string
 	f := newFixture(t, func(o *Options) {
-		o.Explain = func(_ context.Context, r policy.Request) policy.Decision {
+		o.Explain = func(_ context.Context, r policy.Request) (policy.Decision, time.Duration) {
 			clients = append(clients, r.Client)
-			return policy.Decision{}
+			return policy.Decision{}, 0
 		}
 	})
 	want := []string{"", "lab", "192.0.2.7", "2001:db8::1"}

@@ -58,8 +58,8 @@ func newFixture(t testing.TB, change ...func(*Options)) *fixture {
 	o := Options{
 		Healthy: healthy, Ready: healthy, Log: slog.New(slog.DiscardHandler),
 		Live: f.feed, Cache: f.cache, Pacer: f.pacer, Dialect: robots.Standard,
-		Explain: func(context.Context, policy.Request) policy.Decision {
-			return policy.Decision{Reason: policy.ReasonDenied}
+		Explain: func(context.Context, policy.Request) (policy.Decision, time.Duration) {
+			return policy.Decision{Reason: policy.ReasonDenied}, 0
 		},
 		Query:   func(r policy.Request) cache.Query { return cache.Query{Origin: r.Origin, Token: r.UserAgent} },
 		CAPEM:   func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") },

@@ -32,14 +32,14 @@ type Options struct {
 	Live    *live.Feed
 	Cache   RobotsCache
 	Pacer   *pace.Pacer
-	Dialect func() robots.Dialect                                 // dialect in which robots.txt files are shown
-	PaceKey func(host string) string                              // key under which the Pacer keeps a host; nil: the host itself
-	Explain func(context.Context, policy.Request) policy.Decision // decides a request without sending it
-	Query   func(policy.Request) cache.Query                      // the cache query that decides a request
-	Engine  func() *policy.Engine                                 // the active engine, whose entries of hosts and clients are shown
-	Clients func() []string                                       // names of the configured clients; nil: none
-	Monitor func() bool                                           // reports whether decisions are only recorded (mode: monitor); nil: they are enforced
-	Reload  func(context.Context) error                           // reloads the configuration; its error has one line for each mistake; nil: the proxy cannot reload
+	Dialect func() robots.Dialect                                                  // dialect in which robots.txt files are shown
+	PaceKey func(host string) string                                               // key under which the Pacer keeps a host; nil: the host itself
+	Explain func(context.Context, policy.Request) (policy.Decision, time.Duration) // decides a request without sending it, and says how long it would wait
+	Query   func(policy.Request) cache.Query                                       // the cache query that decides a request
+	Engine  func() *policy.Engine                                                  // the active engine, whose entries of hosts and clients are shown
+	Clients func() []string                                                        // names of the configured clients; nil: none
+	Monitor func() bool                                                            // reports whether decisions are only recorded (mode: monitor); nil: they are enforced
+	Reload  func(context.Context) error                                            // reloads the configuration; its error has one line for each mistake; nil: the proxy cannot reload
 	// Reloads returns how many reloads succeeded and failed, the time of the last success, and
 	// the error of the last reload, one line for each mistake. Nil means that the proxy cannot
 	// reload.

@@ -96,7 +96,7 @@ func newTestProxy(t testing.TB, texts map[string]string, change ...func(*Options
 	check(t, err)
 	o := Options{
 		Healthy: func() error { return w.health() }, Ready: func() error { return nil }, Log: quiet,
-		Live: w.feed, Cache: w.cache, Pacer: w.pacer, Dialect: robots.Standard, Explain: w.engine.Decide, Query: w.engine.Query,
+		Live: w.feed, Cache: w.cache, Pacer: w.pacer, Dialect: robots.Standard, Explain: w.explain, Query: w.engine.Query,
 		Engine:  func() *policy.Engine { return w.engine },
 		Clients: func() []string { return []string{"lab-a", "lab-b", "a", "b"} },
 		Reload:  func(context.Context) error { return <-w.reloads },
@@ -117,6 +117,16 @@ func newTestProxy(t testing.TB, texts map[string]string, change ...func(*Options
 		check(t, <-served)
 	})
 	return w
+}
+
+// explain decides a request, and says how long it would wait.
+func (w *testProxy) explain(ctx context.Context, r policy.Request) (policy.Decision, time.Duration) {
+	d := w.engine.Decide(ctx, r)
+	wait, err := w.pacer.Forecast(r.Client, d.Pace)
+	if d.Verdict == policy.Allow && err != nil {
+		d.Err = err
+	}
+	return d, wait
 }
 
 func check(t testing.TB, err error) {

@@ -72,16 +72,17 @@ func (s *Server) postExplain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var d policy.Decision
-	if failure := s.waitForOrigin(w, r, func(ctx context.Context) { d = s.opts.Explain(ctx, request) }); failure != nil {
+	var wait time.Duration
+	if failure := s.waitForOrigin(w, r, func(ctx context.Context) { d, wait = s.opts.Explain(ctx, request) }); failure != nil {
 		v.Flash = errorFlash(failure.detail)
 		s.render(w, failure.status, "explain", "frame", v)
 		return
 	}
-	v.Result = s.newResultView(request, d)
+	v.Result = s.newResultView(request, d, wait)
 	s.render(w, http.StatusOK, "explain", "frame", v)
 }
 
-func (s *Server) newResultView(r policy.Request, d policy.Decision) *resultView {
+func (s *Server) newResultView(r policy.Request, d policy.Decision, wait time.Duration) *resultView {
 	x := explain.Of(&d)
 	v := &resultView{Request: r.Method + " " + clipPrintable(r.Origin.String()+r.PathQuery, maxCell)}
 	v.Badge = classBadge(live.ClassOf(policy.OutcomeOf(d.Verdict, d.Reason), !s.opts.Monitor()))
@@ -93,7 +94,7 @@ func (s *Server) newResultView(r policy.Request, d policy.Decision) *resultView 
 		v.Facts = append(v.Facts, f)
 	}
 	v.Facts = append(v.Facts, newFacts(x.Rested())...)
-	v.Facts = append(v.Facts, s.paceFacts(&d)...)
+	v.Facts = append(v.Facts, s.paceFacts(&d, wait)...)
 	if a := d.Ruling.Result; a != nil {
 		v.Lines = excerptLines(x.Excerpt(string(a.Body)), v.Badge)
 	}
@@ -101,23 +102,19 @@ func (s *Server) newResultView(r policy.Request, d policy.Decision) *resultView 
 }
 
 // paceFacts says how many requests the pace allows, and when this one could be sent.
-func (s *Server) paceFacts(d *policy.Decision) (all []fact) {
+func (s *Server) paceFacts(d *policy.Decision, wait time.Duration) (all []fact) {
 	if d.Verdict != policy.Allow || d.Pace.Key == "" {
 		return all
 	}
 	state, _ := s.opts.Pacer.Host(d.Pace.Key, d.Pace.BackOffKey)
-	now := time.Now() // taken after Host, as the next slot of an idle host is the time of that call
 	if gap := requestGap(&d.Pace, &state); gap > 0 {
 		all = append(all, fact{Name: "Time between requests", Value: humanize.Duration(gap)})
 	}
-	wait := "none"
-	if state.NextSlot.After(now) {
-		wait = humanize.Duration(state.NextSlot.Sub(now))
+	shown := "none"
+	if wait > 0 {
+		shown = humanize.Duration(wait)
 	}
-	if wait != "none" && d.Pace.MaxWait < state.NextSlot.Sub(now) {
-		wait += ", longer than pace.max_wait permits: the request would be deferred"
-	}
-	return append(all, fact{Name: "Wait now", Value: wait})
+	return append(all, fact{Name: "Wait now", Value: shown})
 }
 
 // excerptLines returns the lines around the rule that decided, after the User-agent lines of

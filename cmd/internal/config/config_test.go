@@ -34,7 +34,7 @@ func TestDefault(t *testing.T) {
 		Listen: "127.0.0.1:8080", Mode: "enforce", Limits: Limits{Connections: 20_000, ConnectionsPerClient: 10_000, URL: 8 << 10, Memory: Auto},
 		Robots: Robots{Dialect: "standard", FetchAs: "auto", MaxAge: 24 * time.Hour, MinAge: time.Minute, FetchTimeout: 20 * time.Second,
 			MaxCrawlDelay: 10 * time.Second, OverMax: "clamp", UnreachableRetry: 30 * time.Second},
-		Pace:     Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: time.Minute, MaxQueue: 500, BackOff: true, Adaptive: true},
+		Pace:     Pace{RequestsPerSecond: 1, Burst: 1, MaxConcurrent: 2, Per: "host", MaxWait: AutoWait, MaxQueue: 500, BackOff: true, Adaptive: true},
 		Identity: Identity{Require: "none"},
 		TLS:      TLS{Intercept: true, Tunnel: []string{}},
 		Egress: Egress{AllowPrivate: []netip.Prefix{},
@@ -121,7 +121,7 @@ func TestEveryKey(t *testing.T) {
 		Robots: Robots{Dialect: "google-2019", Readings: "all", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
 		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'", From: "bot+x@foo.example", Require: "contact"},
-		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "domain", MaxWait: time.Minute + time.Second, MaxQueue: 1},
+		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "domain", MaxWait: Wait(time.Minute + time.Second), MaxQueue: 1},
 		Hosts: []Host{
 			{Match: "*.Bücher.example", Robots: "ignore", Reason: "permitted by Ms. Đặng: \"yes\", ticket #7", Until: time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)},
 			{Match: "2001:db8::1", Robots: "deny", Readings: "literal", Reason: "true", Until: time.Date(2027, 1, 31, 18, 30, 0, 5, time.UTC)},

@@ -69,6 +69,7 @@ var kinds = map[string]kind{
 	"float64": {what: "a number", example: "0.5", bare: true, read: readFloat, write: func(v any) string { return strconv.FormatFloat(v.(float64), 'g', -1, 64) }},
 
 	"time.Duration":    {what: "a duration", example: "60s", read: readDuration, hint: unitless, write: writeDuration},
+	"config.Wait":      {what: "auto or a positive duration", example: "auto or 60s", read: readWait, hint: unitless, write: writeWait},
 	"netip.Prefix":     {what: "a network", example: "10.0.0.0/8", read: readPrefix, hint: hostBits, write: func(v any) string { return v.(netip.Prefix).String() }},
 	"time.Time":        {what: "a day or a time", example: "2027-01-31 or 2027-01-31T18:00:00Z", read: readTime, write: writeTime},
 	"config.Size":      {what: "a size", sized: true, read: readSize, hint: thousands, write: writeSize},
@@ -145,6 +146,21 @@ func writeDuration(v any) string {
 	return s
 }
 
+func readWait(s string) (any, bool) {
+	if s == auto {
+		return AutoWait, true
+	}
+	d, err := time.ParseDuration(s)
+	return Wait(d), err == nil && d > 0
+}
+
+func writeWait(v any) string {
+	if w := v.(Wait); w != AutoWait {
+		return writeDuration(time.Duration(w))
+	}
+	return auto
+}
+
 // sizeUnits are the units of IEC 80000-13, the largest first.
 var sizeUnits = []struct {
 	name  string
@@ -172,7 +188,7 @@ func thousands(s string) string {
 	return ""
 }
 
-// auto is the text of Auto.
+// auto is the text of Auto and AutoWait.
 const auto = "auto"
 
 func readAutoSize(s string) (any, bool) {

@@ -66,14 +66,14 @@ type Identity struct {
 
 // Pace is how fast requests go to one host.
 type Pace struct {
-	RequestsPerSecond float64       `key:"requests_per_second" default:"1" check:"rate" unit:"requests per second" doc:"The maximum request rate of one host, in requests per second. A Crawl-delay can only make it slower."`
-	Burst             int           `key:"burst" default:"1" check:"count" unit:"requests" doc:"How many requests may go to a host at once after a pause. It is 1 where a Crawl-delay applies."`
-	MaxConcurrent     int           `key:"max_concurrent" default:"2" check:"count" unit:"requests" doc:"The maximum number of requests in flight to one host."`
-	Per               string        `key:"per" default:"host" oneof:"host domain address" doc:"What shares one pace: each host by itself (host), all hosts of a registrable domain (domain), or all hosts at one IP address (address)."`
-	MaxWait           time.Duration `key:"max_wait" default:"60s" check:"positive" doc:"The maximum time that a request waits in the queue of its host. If the estimated wait is longer, the proxy answers 429 with Retry-After at once."`
-	MaxQueue          int           `key:"max_queue" default:"500" check:"count" unit:"requests" doc:"The maximum number of requests that wait for one host. Beyond that, the proxy answers 429 to the last request of the client that has most of them."`
-	BackOff           bool          `key:"back_off" default:"true" zero:"means that only the rate and the Crawl-delay count" doc:"Whether the proxy pauses a host that answers 429 or 503, for its Retry-After or for 60s and longer."`
-	Adaptive          bool          `key:"adaptive" default:"true" zero:"means that the time of responses does not count" doc:"Whether slow responses of a host lower its rate."`
+	RequestsPerSecond float64 `key:"requests_per_second" default:"1" check:"rate" unit:"requests per second" doc:"The maximum request rate of one host, in requests per second. A Crawl-delay can only make it slower."`
+	Burst             int     `key:"burst" default:"1" check:"count" unit:"requests" doc:"How many requests may go to a host at once after a pause. It is 1 where a Crawl-delay applies."`
+	MaxConcurrent     int     `key:"max_concurrent" default:"2" check:"count" unit:"requests" doc:"The maximum number of requests in flight to one host."`
+	Per               string  `key:"per" default:"host" oneof:"host domain address" doc:"What shares one pace: each host by itself (host), all hosts of a registrable domain (domain), or all hosts at one IP address (address)."`
+	MaxWait           Wait    `key:"max_wait" default:"auto" doc:"The maximum time that a request waits in the queue of its host. If the estimated wait is longer, the proxy answers 429 with Retry-After at once. auto means 60s under serve, and as long as the client stays under run."`
+	MaxQueue          int     `key:"max_queue" default:"500" check:"count" unit:"requests" doc:"The maximum number of requests that wait for one host. Beyond that, the proxy answers 429 to the last request of the client that has most of them."`
+	BackOff           bool    `key:"back_off" default:"true" zero:"means that only the rate and the Crawl-delay count" doc:"Whether the proxy pauses a host that answers 429 or 503, for its Retry-After or for 60s and longer."`
+	Adaptive          bool    `key:"adaptive" default:"true" zero:"means that the time of responses does not count" doc:"Whether slow responses of a host lower its rate."`
 }
 
 // Host is what is different for the hosts that fit a pattern.
@@ -212,6 +212,12 @@ type Log struct {
 	Level  string `key:"level" default:"info" oneof:"debug info warn error" doc:"The lowest level of messages that are logged: debug, info, warn or error."`
 	Format string `key:"format" default:"text" oneof:"text json" restart:"yes" doc:"The format of the log: text (key=value pairs) or json (one object a line)."`
 }
+
+// A Wait is a positive duration, or AutoWait.
+type Wait time.Duration
+
+// AutoWait is the duration that suits the command which runs the proxy.
+const AutoWait Wait = -1
 
 // A Size is a number of bytes.
 type Size int64

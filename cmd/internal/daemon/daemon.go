@@ -168,6 +168,9 @@ func (d *Daemon) ready() error {
 	if d.draining.Load() {
 		return errors.New("shutting down")
 	}
+	if d.fleet != nil && isStoreUntried(d.fleet.Stats()) {
+		return errors.New("this replica has not joined the others at the shared store yet")
+	}
 	return d.evidence.Refusal()
 }
 

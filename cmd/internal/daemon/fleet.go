@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/redis"
@@ -31,6 +32,15 @@ func openFleet(cfg config.Config, log *slog.Logger) (fleet, error) {
 		return nil, err // not a fleet that holds a nil pointer
 	}
 	return f, nil
+}
+
+// storeTrial is how long a replica that starts waits for its store before it takes requests.
+const storeTrial = 2 * time.Second
+
+// isStoreUntried reports whether this replica has neither joined the others nor found the store
+// away since it started, not long ago. Until then it would fetch each robots.txt for itself.
+func isStoreUntried(s redis.Stats) bool {
+	return s.Alone && s.Cause == redis.Starting && time.Since(s.Since) < storeTrial
 }
 
 // warnReplicas logs settings with which replicas may exceed the pace.

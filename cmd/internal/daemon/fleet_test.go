@@ -5,10 +5,12 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,6 +84,39 @@ func TestFleetIsShown(t *testing.T) {
 	}, h.storeStats()()); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestReadyAfterTheStore checks that a replica takes no requests before it has tried its store once:
+// until then it fetches each robots.txt for itself.
+func TestReadyAfterTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		evidence, err := audit.Open(audit.Options{File: filepath.Join(t.TempDir(), "audit.jsonl"), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer evidence.Close()
+		for _, c := range []struct {
+			name  string
+			stats redis.Stats
+			after time.Duration
+			ready bool
+		}{
+			{"not asked yet", redis.Stats{Alone: true, Cause: redis.Starting}, 0, false},
+			{"joining", redis.Stats{Alone: true, Returning: true, Cause: redis.Starting}, 1999 * time.Millisecond, false},
+			{"for too long", redis.Stats{Alone: true, Returning: true, Cause: redis.Starting}, 2 * time.Second, true},
+			{"away", redis.Stats{Alone: true, Cause: redis.Refused}, 0, true},
+			{"shared", redis.Stats{Cause: redis.Starting}, 0, true},
+		} {
+			c.stats.Since = time.Now().Add(-c.after)
+			d := &Daemon{fleet: statsOnly{stats: c.stats}, evidence: evidence}
+			if err := d.ready(); (err == nil) != c.ready {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		if err := (&Daemon{evidence: evidence}).ready(); err != nil {
+			t.Errorf("without a store: %v", err)
+		}
+	})
 }
 
 // docs/metrics.md has each cause that a call of the store may fail by.

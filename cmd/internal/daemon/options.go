@@ -45,10 +45,38 @@ func NewEngine(cfg config.Config, robotsCache policy.Cache) (*policy.Engine, err
 	return policy.New(o)
 }
 
-// ForOneUser returns cfg for run and check, which serve one user: robots.fetch_as: auto means client there.
+// The values of pace.max_wait: auto.
+const (
+	serveMaxWait = time.Minute          // many clients give up after that themselves
+	runMaxWait   = 365 * 24 * time.Hour // longer than any client stays
+)
+
+// runMaxBackOff bounds the wait for a host's back-off where requests wait as long as the client stays. A back-off
+// that the proxy chooses is shorter until the host's fifth 429 or 503 in a row. An origin that names a
+// longer time does not want the crawl now: a 429 with that time tells the client more than silence.
+const runMaxBackOff = 10 * time.Minute
+
+// maxWait returns how long a request may wait for a slot, and for its host's back-off; zero: as long as
+// for a slot.
+func maxWait(cfg config.Config) (slot, backOff time.Duration) {
+	switch w := time.Duration(cfg.Pace.MaxWait); {
+	case cfg.Pace.MaxWait == config.AutoWait:
+		return serveMaxWait, 0
+	case w >= runMaxWait:
+		return w, runMaxBackOff
+	default:
+		return w, 0
+	}
+}
+
+// ForOneUser returns cfg for run and check, which serve one user. robots.fetch_as: auto means client
+// there, and pace.max_wait: auto means as long as the client stays.
 func ForOneUser(cfg config.Config) config.Config {
 	if cfg.Robots.FetchAs == "auto" {
 		cfg.Robots.FetchAs = "client"
+	}
+	if cfg.Pace.MaxWait == config.AutoWait {
+		cfg.Pace.MaxWait = config.Wait(runMaxWait)
 	}
 	return cfg
 }
@@ -68,6 +96,7 @@ func engineOptions(cfg config.Config, robotsCache policy.Cache) (policy.Options,
 		entries = []policy.Host{{Match: "*", Robots: policy.Ignore, Reason: "bare"}}
 		cfg.Identity.ProductToken = "bare"
 	}
+	slot, backOff := maxWait(cfg)
 	return policy.Options{
 		Cache:         robotsCache,
 		Dialect:       dialect,
@@ -85,7 +114,8 @@ func engineOptions(cfg config.Config, robotsCache policy.Cache) (policy.Options,
 			PerSecond:     cfg.Pace.RequestsPerSecond,
 			Burst:         cfg.Pace.Burst,
 			MaxConcurrent: cfg.Pace.MaxConcurrent,
-			MaxWait:       cfg.Pace.MaxWait,
+			MaxWait:       slot,
+			MaxBackOff:    backOff,
 			MaxQueue:      cfg.Pace.MaxQueue,
 			Adapt:         cfg.Pace.Adaptive,
 		},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"robotsproxy/cmd/internal/config"
 )
@@ -39,6 +40,32 @@ func TestAddRoots(t *testing.T) {
 		err := AddRoots(roots, file)
 		if c.want == "" && (err != nil || roots.Equal(x509.NewCertPool())) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestMaxWait: auto depends on the command, and another value does not.
+func TestMaxWait(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		set           config.Wait
+		adapt         func(config.Config) config.Config
+		slot, backOff time.Duration
+	}{
+		{"auto, serve", config.AutoWait, func(c config.Config) config.Config { return c }, time.Minute, 0},
+		{"auto, run", config.AutoWait, ForOneUser, 365 * 24 * time.Hour, 10 * time.Minute},
+		{"5s, serve", config.Wait(5 * time.Second), func(c config.Config) config.Config { return c }, 5 * time.Second, 0},
+		{"5s, run", config.Wait(5 * time.Second), ForOneUser, 5 * time.Second, 0},
+	} {
+		cfg := config.Default()
+		cfg.Pace.MaxWait = c.set
+		cfg = c.adapt(cfg)
+		if err := cfg.Check(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		o, err := engineOptions(cfg, nil)
+		if err != nil || o.Pace.MaxWait != c.slot || o.Pace.MaxBackOff != c.backOff {
+			t.Errorf("%s: %v and %v, %v; want %v and %v", c.name, o.Pace.MaxWait, o.Pace.MaxBackOff, err, c.slot, c.backOff)
 		}
 	}
 }

@@ -219,7 +219,8 @@ func (s *standing) decide(q policy.Request) policy.Decision {
 		q.PathQuery = "/page"
 	}
 	q.Method = http.MethodGet
-	return s.daemon.handler.Explain(s.t.Context(), q)
+	d, _ := s.daemon.handler.Explain(s.t.Context(), q)
+	return d
 }
 
 // lastLine is a member of the audit's last line, after a request that was refused.

@@ -21,7 +21,6 @@ import (
 	"robotsproxy/cmd/internal/cli"
 	"robotsproxy/cmd/internal/config"
 	"robotsproxy/cmd/internal/daemon"
-	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain/humanize"
 )
 
@@ -43,6 +42,8 @@ ROBOTSPROXY_RUN, the run's own directory, by which robotsproxy doctor knows it; 
 input, output and signals are its own, and so is the exit status. What happened
 is said on standard error when it has ended. Without a store (store.redis) each
 run keeps a pace of its own: several at once, or beside a serve, do not share it.
+Requests wait for their turn as long as the command stays, unless the
+configuration sets pace.max_wait.
 
 Where standard error is a terminal, a line says there what the requests wait for,
 while none is under way and the next is not due. It leaves alone a terminal that
@@ -98,7 +99,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 		return err
 	}
 	defer logFile.Close()
-	var tally audit.Counter
+	var tally counter
 	h, err := daemon.New(cfg, daemon.Storage{Dir: dir}, cli.NewLogger(cfg.Log, logFile, new(slog.LevelVar)), &tally) // no store: nothing would read it again
 	if err != nil {
 		os.RemoveAll(dir) // it is empty, and the next run makes its own
@@ -124,7 +125,7 @@ func runCommand(cmd *cobra.Command, f runFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
-	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.Summary(), h, report)
+	f.printOutcome(cmd.ErrOrStderr(), argv, end, tally.summary(), h, report)
 	if end.status != 0 {
 		return cli.ExitError(end.status)
 	}
@@ -232,7 +233,7 @@ func (f *runFlags) checkReporting() (*runReport, error) {
 
 // printOutcome prints what happened while argv ran and writes the report. A failure does not change
 // the exit status, which is the command's.
-func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s audit.Summary, h *daemon.Daemon, report *runReport) {
+func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s summary, h *daemon.Daemon, report *runReport) {
 	if end.interrupted && !f.quiet && cli.IsTerminal(w) {
 		fmt.Fprintln(w) // the terminal has shown ^C at the start of the line
 	}
@@ -242,8 +243,11 @@ func (f *runFlags) printOutcome(w io.Writer, argv []string, end childResult, s a
 	}
 	switch {
 	case f.quiet:
-	case s.Allowed+s.Blocked+s.ClientLeft > 0:
+	case s.Outcomes.total() > 0:
 		printSummary(w, s, h.AuditFile())
+		if h.Active.Load().Cfg.Mode == "monitor" {
+			fmt.Fprintln(w, "robotsproxy: mode: monitor: the proxy refused no request, and also sent those that it counts as disallowed")
+		}
 		printUntrusted(w, argv, rejected, closed)
 	case printUntrusted(w, argv, rejected, closed):
 	default:

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"robotsproxy/policy/audit"
 	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/pace"
 )
@@ -44,7 +43,7 @@ var statuses = []string{statusAuto, statusAlways, statusNever}
 // to end, which may then print something.
 type status struct {
 	w      io.Writer
-	counts func() (allowed, blocked int64)
+	counts func() outcomeCounts
 	hosts  func() []pace.HostState
 	always bool
 	screen screen // nil: w is no terminal and gets a line now and then
@@ -63,12 +62,12 @@ type screen interface {
 // startStatus starts the status line on w; mode is the value of --status. Either function that it
 // returns ends it for good: wipe waits until the line is removed, at most statusWipe; stop waits
 // without a limit.
-func startStatus(w io.Writer, mode string, counts *audit.Counter, pacer *pace.Pacer) (wipe, stop func()) {
+func startStatus(w io.Writer, mode string, counts *counter, pacer *pace.Pacer) (wipe, stop func()) {
 	on := openTerminal(w)
 	if mode == statusNever || mode == statusAuto && on == nil {
 		return func() {}, func() {}
 	}
-	s := &status{w: w, counts: counts.Counts, hosts: pacer.Hosts, always: mode == statusAlways}
+	s := &status{w: w, counts: counts.counts, hosts: pacer.Hosts, always: mode == statusAlways}
 	if on != nil {
 		s.screen = on
 	}
@@ -151,11 +150,11 @@ func (s *status) text(now time.Time) string {
 	if !s.always && (q.waiting == 0 || q.underWay > 0 || q.left < least) {
 		return ""
 	}
-	allowed, blocked := s.counts()
-	if s.always && allowed+blocked == 0 && q.waiting == 0 {
+	counts := s.counts()
+	if s.always && counts.total() == 0 && q.waiting == 0 {
 		return ""
 	}
-	return fmt.Sprintf("robotsproxy: %d allowed, %d blocked%s", allowed, blocked, q)
+	return fmt.Sprintf("robotsproxy: %s%s", outcomesText(counts), q)
 }
 
 // A queue is what requests wait for.

@@ -6,8 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"robotsproxy/policy"
 	"robotsproxy/policy/pace"
 )
+
+func countOf(allowed, disallowed int64) func() outcomeCounts {
+	return func() outcomeCounts { return outcomeCounts{policy.Allowed: allowed, policy.Disallowed: disallowed} }
+}
 
 // A glass is a terminal's: what stands on it. It knows what a status writes, and what
 // a command's plain output is.
@@ -127,22 +132,22 @@ func TestStatusText(t *testing.T) {
 		want   string
 	}{
 		{"nothing waits", []pace.HostState{{Key: "a.test"}}, false, "", ""},
-		{"nothing waits, always", []pace.HostState{{Key: "a.test"}}, true, "", "120 allowed, 3 blocked"},
-		{"one waits", []pace.HostState{waiting("a.test", 2, 3500*time.Millisecond)}, false, "", "120 allowed, 3 blocked, waiting for a.test 4 s (2 in queue)"},
+		{"nothing waits, always", []pace.HostState{{Key: "a.test"}}, true, "", "120 allowed, 3 disallowed"},
+		{"one waits", []pace.HostState{waiting("a.test", 2, 3500*time.Millisecond)}, false, "", "120 allowed, 3 disallowed, waiting for a.test 4 s (2 in queue)"},
 		{"not for long", []pace.HostState{waiting("a.test", 2, 900*time.Millisecond)}, false, "", ""},
-		{"not for long any more", []pace.HostState{waiting("a.test", 2, 900*time.Millisecond)}, false, "x", "120 allowed, 3 blocked, waiting for a.test 1 s (2 in queue)"},
+		{"not for long any more", []pace.HostState{waiting("a.test", 2, 900*time.Millisecond)}, false, "x", "120 allowed, 3 disallowed, waiting for a.test 1 s (2 in queue)"},
 		{"it is due", []pace.HostState{waiting("a.test", 2, 300*time.Millisecond)}, false, "x", ""},
 		{"something is under way", []pace.HostState{waiting("a.test", 2, 4*time.Second), {Key: "b.test", UnderWay: 1}}, false, "", ""},
-		{"something is under way, always", []pace.HostState{waiting("a.test", 2, 4*time.Second), {Key: "b.test", UnderWay: 1}}, true, "", "120 allowed, 3 blocked, waiting for a.test 4 s (2 in queue)"},
-		{"the next one counts", []pace.HostState{waiting("a.test", 2, 4*time.Second), waiting("b.test", 1, 2*time.Second)}, false, "", "120 allowed, 3 blocked, waiting for b.test 2 s (1 in queue) and for 1 other host"},
+		{"something is under way, always", []pace.HostState{waiting("a.test", 2, 4*time.Second), {Key: "b.test", UnderWay: 1}}, true, "", "120 allowed, 3 disallowed, waiting for a.test 4 s (2 in queue)"},
+		{"the next one counts", []pace.HostState{waiting("a.test", 2, 4*time.Second), waiting("b.test", 1, 2*time.Second)}, false, "", "120 allowed, 3 disallowed, waiting for b.test 2 s (1 in queue) and for 1 other host"},
 		{"the next one is due", []pace.HostState{waiting("a.test", 2, 4*time.Second), waiting("b.test", 1, 0)}, false, "", ""},
-		{"no place is free", []pace.HostState{{Key: "a.test", Waiting: 1, UnderWay: 2}}, true, "", "120 allowed, 3 blocked, waiting for a.test (1 in queue)"},
-		{"a pause", []pace.HostState{{Key: "a.test", Waiting: 1, Sent: start, Gap: time.Second, BackOffUntil: start.Add(30 * time.Second)}}, false, "", "120 allowed, 3 blocked, waiting for a.test 30 s (1 in queue)"},
-		{"a slow host", []pace.HostState{{Key: "a.test", Waiting: 1, Sent: start, Gap: time.Second, Slowed: 7 * time.Second}}, false, "", "120 allowed, 3 blocked, waiting for a.test 7 s (1 in queue)"},
-		{"a hostile name", []pace.HostState{waiting("a\x1b[2J", 1, 2*time.Second)}, false, "", `120 allowed, 3 blocked, waiting for "a\x1b[2J" 2 s (1 in queue)`},
+		{"no place is free", []pace.HostState{{Key: "a.test", Waiting: 1, UnderWay: 2}}, true, "", "120 allowed, 3 disallowed, waiting for a.test (1 in queue)"},
+		{"a pause", []pace.HostState{{Key: "a.test", Waiting: 1, Sent: start, Gap: time.Second, BackOffUntil: start.Add(30 * time.Second)}}, false, "", "120 allowed, 3 disallowed, waiting for a.test 30 s (1 in queue)"},
+		{"a slow host", []pace.HostState{{Key: "a.test", Waiting: 1, Sent: start, Gap: time.Second, Slowed: 7 * time.Second}}, false, "", "120 allowed, 3 disallowed, waiting for a.test 7 s (1 in queue)"},
+		{"a hostile name", []pace.HostState{waiting("a\x1b[2J", 1, 2*time.Second)}, false, "", `120 allowed, 3 disallowed, waiting for "a\x1b[2J" 2 s (1 in queue)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := status{always: c.always, shown: c.shown, hosts: func() []pace.HostState { return c.hosts }, counts: func() (int64, int64) { return 120, 3 }}
+			s := status{always: c.always, shown: c.shown, hosts: func() []pace.HostState { return c.hosts }, counts: countOf(120, 3)}
 			want := c.want
 			if want != "" {
 				want = "robotsproxy: " + want
@@ -170,7 +175,7 @@ func TestStatusOnAScreen(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := &glass{t: t, height: 5}
 			hosts := []pace.HostState{waiting("a.test", 2, 3*time.Second)}
-			s := status{w: g, screen: &frame{free: true, width: 60, dim: true}, hosts: func() []pace.HostState { return hosts }, counts: func() (int64, int64) { return 1, 0 }}
+			s := status{w: g, screen: &frame{free: true, width: 60, dim: true}, hosts: func() []pace.HostState { return hosts }, counts: countOf(1, 0)}
 			g.Write([]byte(c.before))
 			for at := time.Duration(0); at < 3*time.Second; at += statusEvery {
 				s.draw(start.Add(at))
@@ -194,13 +199,13 @@ func TestStatusOnAScreen(t *testing.T) {
 // Output that comes all the same is not lost, and what it has overwritten goes.
 func TestStatusUnderUnexpectedOutput(t *testing.T) {
 	g := &glass{t: t, height: 5}
-	s := status{w: g, screen: &frame{free: true, width: 80}, counts: func() (int64, int64) { return 1, 0 },
+	s := status{w: g, screen: &frame{free: true, width: 80}, counts: countOf(1, 0),
 		hosts: func() []pace.HostState { return []pace.HostState{waiting("a.test", 2, 3*time.Second)} }}
 	g.Write([]byte("one "))
 	s.draw(start)
 	g.Write([]byte("two\n"))
 	s.draw(start.Add(time.Second))
-	if want := "one two\n\nrobotsproxy: 1 allowed, 0 blocked, waiting for a.test 2 s (2"; !strings.HasPrefix(g.String(), want) {
+	if want := "one two\n\nrobotsproxy: 1 allowed, 0 disallowed, waiting for a.test 2 s (2"; !strings.HasPrefix(g.String(), want) {
 		t.Errorf("%s", g)
 	}
 	s.clear()
@@ -211,7 +216,7 @@ func TestStatusUnderUnexpectedOutput(t *testing.T) {
 
 func TestStatusLeavesTheScreenAlone(t *testing.T) {
 	g, f := &glass{t: t, height: 5}, &frame{width: 60}
-	s := status{w: g, screen: f, counts: func() (int64, int64) { return 1, 0 },
+	s := status{w: g, screen: f, counts: countOf(1, 0),
 		hosts: func() []pace.HostState { return []pace.HostState{waiting("a.test", 2, 3*time.Second)} }}
 	s.draw(start)
 	if g.String() != "" {
@@ -230,7 +235,7 @@ func TestStatusLeavesTheScreenAlone(t *testing.T) {
 func TestStatusIsCut(t *testing.T) {
 	for width, want := range map[int]string{20: "robotsproxy: 1 allo", 1: "", 0: ""} {
 		g := &glass{t: t, height: 5}
-		s := status{w: g, screen: &frame{free: true, width: width}, counts: func() (int64, int64) { return 1, 0 },
+		s := status{w: g, screen: &frame{free: true, width: width}, counts: countOf(1, 0),
 			hosts: func() []pace.HostState { return []pace.HostState{waiting("a.test", 2, 3*time.Second)} }}
 		s.draw(start)
 		if got := strings.TrimPrefix(g.String(), "\n"); got != want {
@@ -246,13 +251,13 @@ func TestStatusIsCut(t *testing.T) {
 func TestStatusInALog(t *testing.T) {
 	var b strings.Builder
 	allowed := int64(0)
-	s := status{w: &b, always: true, counts: func() (int64, int64) { return allowed, 0 }, hosts: func() []pace.HostState { return nil }}
+	s := status{w: &b, always: true, counts: func() outcomeCounts { return outcomeCounts{policy.Allowed: allowed} }, hosts: func() []pace.HostState { return nil }}
 	for at := time.Duration(0); at < 25*time.Second; at += statusEvery {
 		s.draw(start.Add(at))
 		allowed = min(allowed+1, 50)
 	}
 	s.clear()
-	if want := "robotsproxy: 1 allowed, 0 blocked\nrobotsproxy: 41 allowed, 0 blocked\nrobotsproxy: 50 allowed, 0 blocked\n"; b.String() != want {
+	if want := "robotsproxy: 1 allowed, 0 disallowed\nrobotsproxy: 41 allowed, 0 disallowed\nrobotsproxy: 50 allowed, 0 disallowed\n"; b.String() != want {
 		t.Errorf("%q", b.String())
 	}
 }

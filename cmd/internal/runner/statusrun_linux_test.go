@@ -98,7 +98,7 @@ func TestStatusOfARun(t *testing.T) {
 			if pages.Load() != 2 {
 				t.Errorf("%d pages arrived", pages.Load())
 			}
-			line := "robotsproxy: 1 allowed, 0 blocked, waiting for 127.0.0.1 "
+			line := "robotsproxy: 1 allowed, 0 disallowed, waiting for 127.0.0.1 "
 			if shown := strings.Contains(all, line); shown != c.shown {
 				t.Errorf("shown: %t, want %t\n%q", shown, c.shown, all)
 			}
@@ -126,7 +126,7 @@ func TestStatusOfARunThatIsBrokenOff(t *testing.T) {
 	}{
 		{"^C", `curl "$0/a" "$0/b"`,
 			func(_ *exec.Cmd, keys *os.File) error { _, err := keys.Write([]byte{3}); return err }, 130,
-			"page /a\n^C\nrobotsproxy: 2 requests, 1 allowed, "}, // the client gave the other up, or the proxy did: both end
+			"page /a\n^C\nrobotsproxy: 2 requests: 1 allowed, "}, // the client gave the other up, or the proxy did: both end
 		{"SIGTERM", `trap 'echo one; echo two; exit 1' TERM; curl "$0/a"; curl "$0/b" >/dev/null 2>&1 & wait`,
 			func(cmd *exec.Cmd, _ *os.File) error { return cmd.Process.Signal(syscall.SIGTERM) }, 1,
 			"page /a\none\ntwo\n\nrobotsproxy: "},

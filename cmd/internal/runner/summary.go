@@ -7,27 +7,22 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
-	"robotsproxy/policy/audit"
+	"robotsproxy/policy"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 )
 
-// maxSummary is how many hosts, and how many rules, are named one by one.
+// maxSummary is how many hosts, and how many causes, are named one by one.
 const maxSummary = 20
 
-// printSummary says what has happened behind a run. Hosts, rules and reasons
-// are strangers' words and are printed with care.
-func printSummary(w io.Writer, s audit.Summary, auditFile string) {
-	fmt.Fprintf(w, "robotsproxy: %s, %d allowed, %d blocked", count(s.Allowed+s.Blocked+s.ClientLeft, "request"), s.Allowed, s.Blocked)
-	if s.ClientLeft > 0 {
-		fmt.Fprintf(w, ", %d given up by the client", s.ClientLeft)
-	}
-	fmt.Fprintf(w, ", waited %s\n", seconds(s.Waited))
+// printSummary prints what became of the requests of a run. Hosts, rules and causes are strangers'
+// words: it prints them escaped.
+func printSummary(w io.Writer, s summary, auditFile string) {
+	fmt.Fprintf(w, "robotsproxy: %s: %s, longest wait %s\n", count(s.Outcomes.total(), "request"), outcomesText(s.Outcomes), humanize.Duration(s.LongestWait))
 	printHosts(w, s.Hosts)
-	printRules(w, s.Rules)
+	printCauses(w, s.Causes)
 	if s.StoreAway > 0 {
 		were := "were"
 		if s.StoreAway == 1 {
@@ -38,44 +33,62 @@ func printSummary(w io.Writer, s audit.Summary, auditFile string) {
 	fmt.Fprintf(w, "robotsproxy: audit in %s\n", humanize.Printable(auditFile))
 }
 
-// printHosts has those first that were asked most.
-func printHosts(w io.Writer, hosts []audit.HostSummary) {
-	hosts = slices.SortedFunc(slices.Values(hosts), func(a, b audit.HostSummary) int {
-		return cmp.Or(cmp.Compare(b.Allowed+b.Blocked+b.ClientLeft, a.Allowed+a.Blocked+a.ClientLeft), cmp.Compare(a.Host, b.Host))
+// outcomes are the outcomes in the order in which they are shown. The first two are always shown, the
+// others if there are any.
+var outcomes = []policy.Outcome{policy.Allowed, policy.Disallowed, policy.Deferred, policy.Failed}
+
+const alwaysShown = 2 // of outcomes
+
+// outcomesText returns what became of requests: "120 allowed, 3 disallowed".
+func outcomesText(n outcomeCounts) string {
+	var parts []string
+	for i, o := range outcomes {
+		if i < alwaysShown || n[o] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n[o], o))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// printHosts prints the hosts with the most requests first.
+func printHosts(w io.Writer, hosts []hostSummary) {
+	hosts = slices.SortedFunc(slices.Values(hosts), func(a, b hostSummary) int {
+		return cmp.Or(cmp.Compare(b.Outcomes.total(), a.Outcomes.total()), cmp.Compare(a.Host, b.Host))
 	})
 	shown := hosts[:min(len(hosts), maxSummary)]
-	var name, allowed, blocked, left int // columns
+	name, most := 0, outcomeCounts{} // widths of the columns
 	for _, h := range shown {
 		name = max(name, utf8.RuneCountInString(humanize.Printable(h.Host)))
-		allowed, blocked = max(allowed, digits(h.Allowed)), max(blocked, digits(h.Blocked))
-		if h.ClientLeft > 0 {
-			left = max(left, digits(h.ClientLeft))
+		for o, n := range h.Outcomes {
+			most[o] = max(most[o], n)
 		}
 	}
 	for _, h := range shown {
-		fmt.Fprintf(w, "  %-*s  %*d allowed  %*d blocked", name, humanize.Printable(h.Host), allowed, h.Allowed, blocked, h.Blocked)
-		if left > 0 {
-			fmt.Fprintf(w, "  %*d given up", left, h.ClientLeft)
+		fmt.Fprintf(w, "  %-*s", name, humanize.Printable(h.Host))
+		for i, o := range outcomes {
+			if i < alwaysShown || most[o] > 0 {
+				fmt.Fprintf(w, "  %*d %s", digits(most[o]), h.Outcomes[o], o)
+			}
 		}
-		fmt.Fprintf(w, "  waited %s\n", seconds(h.Waited))
+		fmt.Fprintf(w, "  longest wait %s\n", humanize.Duration(h.LongestWait))
 	}
 	if more := len(hosts) - len(shown); more > 0 {
 		fmt.Fprintf(w, "  and %s\n", count(int64(more), "more host"))
 	}
 }
 
-// printRules has those first that blocked most, as a Summary does.
-func printRules(w io.Writer, rules []audit.RuleSummary) {
-	shown := rules[:min(len(rules), maxSummary)]
-	var times, name int // columns
-	for _, r := range shown {
-		times, name = max(times, digits(r.Count)), max(name, utf8.RuneCountInString(humanize.Printable(r.Host)))
+// printCauses prints why requests were not allowed, in the order of a summary.
+func printCauses(w io.Writer, causes []causeSummary) {
+	shown := causes[:min(len(causes), maxSummary)]
+	word, times := 0, 0 // widths of the columns
+	for _, c := range shown {
+		word, times = max(word, len(c.Outcome.String())), max(times, digits(c.Count))
 	}
-	for _, r := range shown {
-		fmt.Fprintf(w, "  blocked %*d  at %-*s  by %s\n", times, r.Count, name, humanize.Printable(r.Host), cause(r))
+	for _, c := range shown {
+		fmt.Fprintf(w, "  %-*s  %*d at %s%s\n", word, c.Outcome, times, c.Count, humanize.Printable(c.Host), cause(c))
 	}
-	if more := len(rules) - len(shown); more > 0 {
-		fmt.Fprintf(w, "  and %s\n", count(int64(more), "more rule"))
+	if more := len(causes) - len(shown); more > 0 {
+		fmt.Fprintf(w, "  and %s\n", count(int64(more), "more cause"))
 	}
 }
 
@@ -89,19 +102,10 @@ func count(n int64, thing string) string {
 
 func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 
-// cause is the rule as robots.txt has it, or the reason where no rule decided.
-func cause(r audit.RuleSummary) string {
-	if r.Line > 0 {
-		return explain.RuleText(false, r.Rule, r.Line)
+// cause returns the rule as robots.txt has it, or what else decided, to be appended to a host.
+func cause(c causeSummary) string {
+	if c.Line > 0 {
+		return " by " + explain.RuleText(false, c.Rule, c.Line)
 	}
-	return humanize.Printable(r.Reason)
-}
-
-// seconds is a duration as people want it: to the tenth of a second, without noughts at its end.
-func seconds(d time.Duration) string {
-	s := d.Round(100 * time.Millisecond).String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	return s
+	return ": " + humanize.Prose(c.Text)
 }

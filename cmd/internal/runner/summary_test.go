@@ -6,28 +6,28 @@ import (
 	"testing"
 	"time"
 
-	"robotsproxy/policy/audit"
+	"robotsproxy/policy"
 )
 
 func TestPrintSummary(t *testing.T) {
-	s := audit.Summary{
-		Allowed: 134, Blocked: 67, Waited: 2*time.Minute + 12*time.Second,
-		Hosts: []audit.HostSummary{
-			{Host: "evil\x1b[2J.test", Allowed: 1, Blocked: 1, Waited: 12 * time.Second}, // asked less, and so behind
-			{Host: "example.com", Allowed: 133, Blocked: 66, Waited: 2 * time.Minute},
+	s := summary{
+		Outcomes: outcomeCounts{policy.Allowed: 134, policy.Disallowed: 66, policy.Failed: 1}, LongestWait: 2*time.Minute + 12*time.Second,
+		Hosts: []hostSummary{
+			{Host: "evil\x1b[2J.test", Outcomes: outcomeCounts{policy.Allowed: 1, policy.Failed: 1}, LongestWait: 1200 * time.Millisecond}, // fewer requests, so the second line
+			{Host: "example.com", Outcomes: outcomeCounts{policy.Allowed: 133, policy.Disallowed: 66}, LongestWait: 2*time.Minute + 12*time.Second},
 		},
-		Rules: []audit.RuleSummary{
-			{Host: "example.com", Reason: "rule", Rule: "/private", Line: 3, Count: 66},
-			{Host: "evil\x1b[2J.test", Reason: "pace", Count: 1},
+		Causes: []causeSummary{
+			{Host: "example.com", Outcome: policy.Disallowed, Rule: "/private", Line: 3, Count: 66},
+			{Host: "evil\x1b[2J.test", Outcome: policy.Failed, Text: "x\x1b[2J", Count: 1},
 		},
 	}
 	var b strings.Builder
 	printSummary(&b, s, "/state/audit.jsonl")
-	want := `robotsproxy: 201 requests, 134 allowed, 67 blocked, waited 2m12s
-  example.com         133 allowed  66 blocked  waited 2m
-  "evil\x1b[2J.test"    1 allowed   1 blocked  waited 12s
-  blocked 66  at example.com         by Disallow: /private (line 3)
-  blocked  1  at "evil\x1b[2J.test"  by pace
+	want := `robotsproxy: 201 requests: 134 allowed, 66 disallowed, 1 failed, longest wait 2 min 12 s
+  example.com         133 allowed  66 disallowed  0 failed  longest wait 2 min 12 s
+  "evil\x1b[2J.test"    1 allowed   0 disallowed  1 failed  longest wait 1.2 s
+  disallowed  66 at example.com by Disallow: /private (line 3)
+  failed       1 at "evil\x1b[2J.test": x\x1b[2J
 robotsproxy: audit in /state/audit.jsonl
 `
 	if b.String() != want {
@@ -35,17 +35,22 @@ robotsproxy: audit in /state/audit.jsonl
 	}
 }
 
-// What the client gave up itself is not what was decided against.
-func TestPrintSummaryOfGivenUp(t *testing.T) {
-	s := audit.Summary{
-		Allowed: 1, ClientLeft: 12, Waited: time.Second,
-		Hosts: []audit.HostSummary{{Host: "a.test", ClientLeft: 12, Waited: time.Second}, {Host: "b.test", Allowed: 1}},
+// TestPrintSummaryOfDeferred: requests that were refused for now are neither disallowed nor failed.
+func TestPrintSummaryOfDeferred(t *testing.T) {
+	s := summary{
+		Outcomes: outcomeCounts{policy.Allowed: 1, policy.Deferred: 12}, LongestWait: time.Second,
+		Hosts: []hostSummary{
+			{Host: "a.test", Outcomes: outcomeCounts{policy.Deferred: 12}, LongestWait: time.Second},
+			{Host: "b.test", Outcomes: outcomeCounts{policy.Allowed: 1}},
+		},
+		Causes: []causeSummary{{Host: "a.test", Outcome: policy.Deferred, Text: "the queue is full", Count: 12}},
 	}
 	var b strings.Builder
 	printSummary(&b, s, "/a")
-	want := `robotsproxy: 13 requests, 1 allowed, 0 blocked, 12 given up by the client, waited 1s
-  a.test  0 allowed  0 blocked  12 given up  waited 1s
-  b.test  1 allowed  0 blocked   0 given up  waited 0s
+	want := `robotsproxy: 13 requests: 1 allowed, 0 disallowed, 12 deferred, longest wait 1 s
+  a.test  0 allowed  0 disallowed  12 deferred  longest wait 1 s
+  b.test  1 allowed  0 disallowed   0 deferred  longest wait 0 s
+  deferred  12 at a.test: the queue is full
 robotsproxy: audit in /a
 `
 	if b.String() != want {
@@ -55,11 +60,12 @@ robotsproxy: audit in /a
 
 // Who was slowed down because the store was away is told why, and where the cause stands.
 func TestPrintSummaryOfAStoreAway(t *testing.T) {
-	s := audit.Summary{Allowed: 3, StoreAway: 2, Waited: time.Second, Hosts: []audit.HostSummary{{Host: "a.test", Allowed: 3, Waited: time.Second}}}
+	three := outcomeCounts{policy.Allowed: 3}
+	s := summary{Outcomes: three, StoreAway: 2, LongestWait: time.Second, Hosts: []hostSummary{{Host: "a.test", Outcomes: three, LongestWait: time.Second}}}
 	var b strings.Builder
 	printSummary(&b, s, "/a/audit.jsonl")
-	want := `robotsproxy: 3 requests, 3 allowed, 0 blocked, waited 1s
-  a.test  3 allowed  0 blocked  waited 1s
+	want := `robotsproxy: 3 requests: 3 allowed, 0 disallowed, longest wait 1 s
+  a.test  3 allowed  0 disallowed  longest wait 1 s
 robotsproxy: 2 requests were paced alone, and slower, since the store in store.redis was away: robotsproxy doctor says why
 robotsproxy: audit in /a/audit.jsonl
 `
@@ -69,18 +75,18 @@ robotsproxy: audit in /a/audit.jsonl
 }
 
 func TestPrintSummaryIsBounded(t *testing.T) {
-	s := audit.Summary{Blocked: 5000}
+	s := summary{Outcomes: outcomeCounts{policy.Disallowed: 5000}}
 	for i := range 5000 {
 		host := fmt.Sprint(i, ".test")
-		s.Hosts = append(s.Hosts, audit.HostSummary{Host: host, Blocked: 1})
-		s.Rules = append(s.Rules, audit.RuleSummary{Host: host, Reason: "pace", Count: 1})
+		s.Hosts = append(s.Hosts, hostSummary{Host: host, Outcomes: outcomeCounts{policy.Disallowed: 1}})
+		s.Causes = append(s.Causes, causeSummary{Host: host, Outcome: policy.Disallowed, Rule: "/", Line: 1, Count: 1})
 	}
 	var b strings.Builder
 	printSummary(&b, s, "/a")
 	if n := strings.Count(b.String(), "\n"); n != 2*maxSummary+4 {
 		t.Errorf("%d lines", n)
 	}
-	for _, want := range []string{"and 4980 more hosts", "and 4980 more rules"} {
+	for _, want := range []string{"and 4980 more hosts", "and 4980 more causes"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q", want)
 		}

@@ -2,6 +2,7 @@ package clients
 
 import (
 	"bytes"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -163,6 +164,89 @@ func TestRunSumsUp(t *testing.T) {
 		if got := hit.Header.Get("User-Agent"); got != "SumBot/1.0" {
 			t.Errorf("%s arrived with User-Agent %q", hit.Path, got)
 		}
+	}
+}
+
+// A client that sends many requests at once loses none of them: they wait as long as it stays.
+func TestRunLosesNoRequestOfAParallelClient(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "parallel", "User-agent: *\nDisallow: /private/\n")
+	o.Handle("/page", e2e.TextPage("text/plain", "a"))
+	const n, rate = 100, 50
+	h := e2e.NewSetup(t, e2e.Settings{"pace.requests_per_second": rate})
+	began := time.Now()
+	out := e2e.Command(t, h.RunArgs(curl, "-q", "-sS", "--parallel", "--parallel-immediate", "--parallel-max", strconv.Itoa(n),
+		"-o", filepath.Join(t.TempDir(), "#1"), "-w", "%{http_code}\n", o.URL("http", "/page?[1-"+strconv.Itoa(n)+"]"))...).Want(t, 0)
+	if got := strings.Count(out.Stdout, "200\n"); got != n {
+		t.Errorf("%d of %d requests were answered with 200:\n%s%s", got, n, out.Stdout, out.Stderr)
+	}
+	if took := time.Since(began); took < (n-1)*time.Second/rate {
+		t.Errorf("the requests took %v", took)
+	}
+	e2e.WantPolite(t, o, "http", n, time.Second/rate)
+}
+
+// No request is refused because its turn is further off than serve would let it wait.
+func TestRunWaitsAsLongAsTheClientStays(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "patient", "User-agent: *\nDisallow: /private/\n")
+	o.Handle("/page", e2e.TextPage("text/plain", "a"))
+	for _, c := range []struct {
+		maxWait string
+		refused int
+		status  int // of curl
+	}{
+		{"auto", 0, 28}, // curl gives up before the second page's turn
+		{"1s", 9, 0},
+	} {
+		t.Run(c.maxWait, func(t *testing.T) {
+			t.Parallel()
+			h := e2e.NewSetup(t, e2e.Settings{"pace.requests_per_second": 0.02, "pace.max_wait": c.maxWait})
+			out := e2e.Command(t, h.RunArgs(curl, "-q", "-sS", "--parallel", "--parallel-immediate", "--parallel-max", "10", "--max-time", "3",
+				"-o", filepath.Join(t.TempDir(), "#1"), "-w", "%{http_code}\n", o.URL("http", "/page?[1-10]"))...).Want(t, c.status)
+			if got := strings.Count(out.Stdout, "429\n"); got != c.refused {
+				t.Errorf("%d requests were refused, want %d:\n%s%s", got, c.refused, out.Stdout, out.Stderr)
+			}
+		})
+	}
+}
+
+// The summary says what failed, and which setting refused the requests of a parallel client.
+func TestRunSaysWhyRequestsWereNotAllowed(t *testing.T) {
+	t.Parallel()
+	curl := e2e.NeedPeer(t, "curl")
+	o := e2e.NewOrigin(t, "whynot", "User-agent: *\nDisallow: /private/\n")
+	o.Handle("/page", e2e.TextPage("text/plain", "a"))
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for _, c := range []struct {
+		name string
+		urls []string
+		want []string
+		mode any
+	}{
+		{"connection refused", []string{"http://" + closed.Addr().String() + "/"},
+			[]string{"1 request: 0 allowed, 0 disallowed, 1 failed,", "failed  1 at 127.0.0.1: connection refused"}, nil},
+		{"a rule", []string{o.URL("http", "/private/1")}, []string{"disallowed  1 at " + o.Name + " by Disallow: /private/ (line 2)"}, nil},
+		{"a rule in monitor mode", []string{o.URL("http", "/private/2")}, []string{"disallowed  1 at " + o.Name, "robotsproxy: mode: monitor: the proxy refused no request"}, "monitor"},
+		{"a full queue", []string{o.URL("http", "/page?[1-20]")},
+			[]string{" deferred,", " at " + o.Name + ": pace.max_queue (3) requests were waiting; a client that sends at most 3 at once loses none"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := e2e.NewSetup(t, e2e.Settings{"pace.requests_per_second": 10, "pace.max_queue": 3, "mode": c.mode})
+			out := e2e.Command(t, h.RunArgs(append([]string{curl, "-q", "-sS", "--parallel", "--parallel-immediate"}, c.urls...)...)...).Want(t, 0)
+			for _, want := range c.want {
+				if !strings.Contains(out.Stderr, want) {
+					t.Errorf("the summary does not have %q:\n%s", want, out.Stderr)
+				}
+			}
+		})
 	}
 }
 

@@ -1,0 +1,121 @@
+package runner
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain"
+	"robotsproxy/policy/explain/humanize"
+	"robotsproxy/policy/pace"
+	"robotsproxy/policy/pace/limiter"
+)
+
+// maxCause bounds the text of a cause, in bytes.
+const maxCause = 200
+
+// causeOf says in a few words why a request that no rule disallowed was not allowed. The text may
+// have bytes of the origin.
+func causeOf(r *audit.Record) string {
+	err := cmp.Or(r.Decision.Err, r.Err)
+	switch r.Decision.Reason {
+	case policy.ReasonPace:
+		if text := paceCause(err, &r.Decision.Pace); text != "" {
+			return text
+		}
+	case policy.ReasonOrigin, policy.ReasonUnreachable:
+		if err != nil {
+			return humanize.Clip(networkCause(err), maxCause)
+		}
+	case policy.ReasonParent:
+		if err != nil {
+			return humanize.Clip("the upstream proxy (egress.parent) failed: "+networkCause(err), maxCause)
+		}
+	}
+	return reasonCause(r.Decision.Reason)
+}
+
+// reasonCause is the cause where only the reason is known.
+func reasonCause(r policy.Reason) string {
+	text := cmp.Or(explain.Reason(string(r)), string(r))
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToLower(first)) + text[size:]
+}
+
+// networkCause names what failed, without the steps that led there and without addresses.
+func networkCause(err error) string {
+	if d, ok := errors.AsType[*net.DNSError](err); ok {
+		if d.IsNotFound {
+			return "the name does not resolve"
+		}
+		return strings.TrimSpace("no answer from the name server "+d.Server) + ": " + lastStep(d)
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Addr != nil {
+		return humanize.Error(op.Err)
+	}
+	if c, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return c.Err.Error()
+	}
+	text := humanize.Error(err)
+	if step, ok := strings.CutPrefix(text, "fetch "); ok { // the URL has no part in the cause
+		_, text, _ = strings.Cut(step, ": ")
+	}
+	return text
+}
+
+// lastStep returns what a name server's failure comes down to, without the addresses of the steps.
+func lastStep(d *net.DNSError) string {
+	text := d.Err[strings.LastIndex(d.Err, ": ")+1:]
+	return humanize.Error(errors.New(strings.TrimSpace(text)))
+}
+
+// paceCause names the setting that did not let a request wait, and how many requests at once it lets
+// through; "" if err does not tell, or the limits are not known.
+func paceCause(err error, l *pace.Limits) string {
+	busy, ok := errors.AsType[*pace.BusyError](err)
+	if !ok || l.PerSecond <= 0 {
+		return ""
+	}
+	var bound string
+	most := 0
+	switch busy.Reason {
+	case pace.WaitTooLong:
+		bound = "the wait would be longer than pace.max_wait (" + humanize.Duration(l.MaxWait) + ")"
+		if busy.Slowed > interval(l) {
+			return bound + ", because the host answers slowly"
+		}
+		most = max(1, int(l.MaxWait/interval(l)))
+	case pace.QueueFull:
+		bound = fmt.Sprintf("pace.max_queue (%d) requests were waiting", l.MaxQueue)
+		most = l.MaxQueue
+	case pace.ConcurrencyFull:
+		bound = fmt.Sprintf("pace.max_concurrent (%d) requests were under way for all of pace.max_wait (%s)", l.MaxConcurrent, humanize.Duration(l.MaxWait))
+		most = l.MaxConcurrent
+	case pace.BackedOff:
+		return "the host answered 429 or 503, and its back-off is longer than a request may wait"
+	default:
+		return ""
+	}
+	return fmt.Sprintf("%s; a client that sends at most %d at once loses none", bound, most)
+}
+
+// interval returns the time between two requests of a long queue.
+func interval(l *pace.Limits) time.Duration {
+	rate := l.PerSecond
+	if l.Client.PerSecond > 0 {
+		rate = min(rate, l.Client.PerSecond)
+	}
+	return max(limiter.Nanoseconds(1e9/rate), l.CrawlDelay, 1)
+}

@@ -1,0 +1,139 @@
+package runner
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"robotsproxy/policy"
+	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain"
+)
+
+// maxCounted bounds how many hosts, and how many causes, a counter counts apart. It counts
+// later ones under the name others.
+const (
+	maxCounted = 10_000
+	others     = "(others)"
+)
+
+// A counter counts Records by host, and those of requests that were not allowed also by cause. The
+// zero counter is ready for use.
+type counter struct {
+	mu     sync.Mutex
+	total  summary
+	hosts  map[string]*hostSummary
+	causes map[causeSummary]int64 // keyed with Count zero
+}
+
+// outcomeCounts counts requests by what became of them. The index is a [policy.Outcome].
+type outcomeCounts [policy.Deferred + 1]int64
+
+// total returns the number of all requests.
+func (o *outcomeCounts) total() (n int64) {
+	for _, of := range o {
+		n += of
+	}
+	return n
+}
+
+// A summary is the result of a counter.
+type summary struct {
+	Outcomes    outcomeCounts
+	LongestWait time.Duration
+	StoreAway   int64          // requests that were paced without the shared store
+	Hosts       []hostSummary  // by name
+	Causes      []causeSummary // by Count, the highest first
+}
+
+// A hostSummary counts the requests to one host.
+type hostSummary struct {
+	Host        string
+	Outcomes    outcomeCounts
+	LongestWait time.Duration
+}
+
+// A causeSummary counts the requests to one host that were not allowed for the same cause.
+type causeSummary struct {
+	Host    string
+	Outcome policy.Outcome
+	Rule    string // the rule of robots.txt that decided
+	Line    int    // of the rule, from 1; 0: no rule decided
+	Text    string // what else decided, in words
+	Count   int64
+}
+
+// Write counts a record. It never fails.
+func (c *counter) Write(r *audit.Record) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hosts == nil {
+		c.hosts, c.causes = map[string]*hostSummary{}, map[causeSummary]int64{}
+	}
+	h := c.host(r.Request.Origin.Host)
+	h.LongestWait, c.total.LongestWait = max(h.LongestWait, r.Waited), max(c.total.LongestWait, r.Waited)
+	if r.StoreAway {
+		c.total.StoreAway++
+	}
+	outcome := r.Outcome()
+	h.Outcomes[outcome]++
+	c.total.Outcomes[outcome]++
+	if outcome == policy.Allowed {
+		return nil
+	}
+	k := causeSummary{Host: h.Host, Outcome: outcome}
+	if d := &r.Decision; explain.ByRobots(d.Reason) && d.Line > 0 {
+		k.Rule, k.Line = strings.Clone(d.Rule), d.Line
+	} else {
+		k.Text = causeOf(r)
+	}
+	if _, ok := c.causes[k]; !ok && len(c.causes) >= maxCounted {
+		k = causeSummary{Host: others, Outcome: outcome, Text: reasonCause(r.Decision.Reason)}
+	}
+	c.causes[k]++
+	return nil
+}
+
+func (c *counter) host(name string) *hostSummary {
+	if h := c.hosts[name]; h != nil {
+		return h
+	}
+	if len(c.hosts) >= maxCounted {
+		name = others
+		if h := c.hosts[name]; h != nil {
+			return h
+		}
+	}
+	name = strings.Clone(name) // else it would keep the whole request header in memory
+	h := &hostSummary{Host: name}
+	c.hosts[name] = h
+	return h
+}
+
+// counts returns what became of the requests so far. It costs less than summary.
+func (c *counter) counts() outcomeCounts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total.Outcomes
+}
+
+// summary returns the counts so far.
+func (c *counter) summary() summary {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.total
+	for _, name := range slices.Sorted(maps.Keys(c.hosts)) {
+		s.Hosts = append(s.Hosts, *c.hosts[name])
+	}
+	for k, n := range c.causes {
+		k.Count = n
+		s.Causes = append(s.Causes, k)
+	}
+	slices.SortFunc(s.Causes, func(a, b causeSummary) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Text, b.Text))
+	})
+	return s
+}
