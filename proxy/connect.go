@@ -71,7 +71,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 	defer h.hijacked.remove(t.Conn)
 	inner, err := h.handshake(s.rules, t)
 	if err != nil || !h.handoff.give(inner) {
-		h.o.Log.Debug("a tunnel ended before its first request", "origin", o.String(), "error", err)
+		h.o.Log.Debug("tunnel closed before its first request", "origin", o.String(), "error", err)
 		h.counts.unused.Add(1)
 		t.Close()
 	}

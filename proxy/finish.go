@@ -33,7 +33,7 @@ func (h *Handler) finish(s *requestState, err error) {
 		a, wait, err = h.chooseAnswer(s, err)
 	}
 	if errors.Is(err, egress.ErrParent) && h.parentLog.allow() {
-		h.o.Log.Warn("the parent proxy does not serve", "error", err)
+		h.o.Log.Warn("upstream proxy failed", "error", err)
 	}
 	s.recordPace(err)
 	s.releaseSlot() // the origin has done its part: a client that does not read holds up nobody else
@@ -91,7 +91,7 @@ func (h *Handler) recoverPanic(s *requestState) {
 	if fault == http.ErrAbortHandler {
 		panic(fault)
 	}
-	h.o.Log.Error("a request was lost to a fault", "id", s.record.ID, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+	h.o.Log.Error("request failed with an internal error", "id", s.record.ID, "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
 	if s.recorded {
 		panic(http.ErrAbortHandler)
 	}

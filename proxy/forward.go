@@ -41,7 +41,7 @@ func (h *Handler) newPipeline() *goproxy.ProxyHttpServer {
 type pipelineLog struct{ log *slog.Logger }
 
 func (l pipelineLog) Printf(format string, v ...any) {
-	l.log.Debug("pipeline: " + strings.TrimSpace(fmt.Sprintf(format, v...)))
+	l.log.Debug("goproxy message", "text", strings.TrimSpace(fmt.Sprintf(format, v...)))
 }
 
 // forward sends the request through the pipeline, and the response to the client.

@@ -51,7 +51,7 @@ func (l *listener) waitForPlace() bool {
 			return true
 		}
 		if l.fullLog.allow() {
-			l.h.o.Log.Warn("as many connections are open as are taken; the next ones wait", "connections", most)
+			l.h.o.Log.Warn("limits.connections reached, further connections wait", "connections", most)
 		}
 		select {
 		case <-l.h.connLimit.free:
@@ -105,7 +105,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) acceptFailed(err error) {
 	l.h.counts.failed.Add(1)
 	if l.errorLog.allow() {
-		l.h.o.Log.Warn("connections cannot be taken at present", "error", err)
+		l.h.o.Log.Warn("accept failed", "error", err)
 	}
 }
 

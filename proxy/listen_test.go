@@ -97,7 +97,7 @@ func TestConnectionsOfAll(t *testing.T) {
 	r.connectAndGet(origin.URL)
 	third, br := r.dial()
 	fmt.Fprintf(third, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
-	testkit.Eventually(t, "the limit is logged", func() bool { return logged.has("as many connections are open as are taken") })
+	testkit.Eventually(t, "the limit is logged", func() bool { return logged.has("limits.connections reached") })
 	if n := len(origin.paths()); n != 3 {
 		t.Fatalf("%d requests arrived, want robots.txt and two", n)
 	}
@@ -159,7 +159,7 @@ func TestFileDescriptorsExhausted(t *testing.T) {
 	if s := r.handler.Stats(); s.Failed != uint64(cap(short)) || s.Conns.Total != 1 {
 		t.Errorf("counted: %+v", s)
 	}
-	if !logged.has("connections cannot be taken at present") || !logged.has("too many open files") {
+	if !logged.has("accept failed") || !logged.has("too many open files") {
 		t.Errorf("log: %s", logged.text.String())
 	}
 }

@@ -77,7 +77,7 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	h.hijacked.close() // tunnels that are streams are requests of the outer server
 	err = errors.Join(<-outer, err)
 	if ctx.Err() != nil {
-		h.o.Log.Warn("requests are broken off that are still in flight")
+		h.o.Log.Warn("breaking off requests in flight")
 		h.aborting.Store(true)
 		err = errors.Join(h.outer.Close(), h.inner.Close())
 	}
@@ -89,7 +89,7 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	select {
 	case <-served: // and their records are written
 	case <-time.After(lastWait):
-		h.o.Log.Error("some requests did not end with their connections; their records may be missing")
+		h.o.Log.Error("requests outlived their connections, records may be missing")
 	}
 	return err
 }

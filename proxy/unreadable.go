@@ -38,7 +38,7 @@ func (h *Handler) answerUnreadable(c unreadable) error {
 	if c.tlsFault != nil {
 		inTheClear, ok := errors.AsType[tls.RecordHeaderError](c.tlsFault)
 		if !ok || inTheClear.Conn == nil {
-			h.o.Log.Debug("a TLS handshake with a client failed", "error", c.tlsFault)
+			h.o.Log.Debug("TLS handshake with a client failed", "error", c.tlsFault)
 			return c.tlsFault // there is no request, and no answer is possible
 		}
 		err, to = fmt.Errorf("tls handshake with the client: %w", c.tlsFault), inTheClear.Conn

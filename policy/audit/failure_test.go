@@ -218,7 +218,7 @@ func TestShortTroubleIsTold(t *testing.T) {
 		<-time.After(2 * batchDelay)
 		cancel()
 		synctest.Wait()
-		if said := told.String(); !strings.Contains(said, "cannot be written") || !strings.Contains(said, "can be written again") {
+		if said := told.String(); !strings.Contains(said, "audit write failed") || !strings.Contains(said, "audit written again") {
 			t.Errorf("said: %s", said)
 		}
 	})

@@ -109,7 +109,7 @@ func Open(o Options) (*Log, error) {
 // report logs an event about the state in which Open found the file.
 func (l *Log) report(e event) {
 	if e.name != trail.EventCut && e.name != trail.EventChanged {
-		l.opened.Log.Warn("the audit was not whole", "file", l.opened.File, "detail", e.detail, "set_aside", e.file)
+		l.opened.Log.Warn("audit incomplete at start", "file", l.opened.File, "detail", e.detail, "set_aside", e.file)
 		return
 	}
 	l.opened.Log.Error("the audit is not as the proxy left it", "file", l.opened.File, "detail", e.detail)
@@ -312,7 +312,7 @@ func (l *Log) tryFlush() error {
 func (l *Log) flush() error {
 	replaced, err := l.segment.checkInPlace()
 	if replaced != nil {
-		l.opened.Log.Warn("the audit was not left alone", "file", l.opened.File, "detail", replaced.detail, "set_aside", replaced.file)
+		l.opened.Log.Warn("audit file changed by another process", "file", l.opened.File, "detail", replaced.detail, "set_aside", replaced.file)
 		l.writtenBytes = bytes.LastIndexByte(l.writing[:l.writtenBytes], '\n') + 1 // a part of a line is in the lost file
 		l.segment.firstSeq = l.written.Load() + 1 + uint64(bytes.Count(l.writing[:l.writtenBytes], []byte{'\n'}))
 		l.addEvent(*replaced)
@@ -541,10 +541,10 @@ func (l *Log) probe(due bool) {
 // logState logs that the audit cannot be written, or, if err is nil, that it can again.
 func (l *Log) logState(err error) {
 	if err != nil {
-		l.opened.Log.Error("the audit cannot be written", "file", l.opened.File, "error", err)
+		l.opened.Log.Error("audit write failed", "file", l.opened.File, "error", err)
 		return
 	}
-	l.opened.Log.Info("the audit can be written again", "file", l.opened.File)
+	l.opened.Log.Info("audit written again", "file", l.opened.File)
 }
 
 // Stats is the state of a Log.

@@ -61,7 +61,7 @@ func (r *retention) run(ctx context.Context) error {
 		}
 		err = errors.Join(err, r.measure())
 		if err != nil && ctx.Err() == nil && !reported {
-			r.log.opened.Log.Warn("old files of the audit are not compressed or removed", "file", r.log.opened.File, "error", err)
+			r.log.opened.Log.Warn("audit files not compressed or removed", "file", r.log.opened.File, "error", err)
 		}
 		if reported = err != nil; !reported && len(plain) > 0 {
 			continue
@@ -83,7 +83,7 @@ func (r *retention) measure() error {
 	}
 	before := r.log.space.Swap(&space)
 	if warning := space.Warning(); warning != "" && (before == nil || before.Warning() == "") {
-		r.log.opened.Log.Warn("little space is left for the audit", "file", r.log.opened.File, "detail", warning)
+		r.log.opened.Log.Warn("little space left for the audit", "file", r.log.opened.File, "detail", warning)
 	}
 	return nil
 }

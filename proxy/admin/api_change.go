@@ -24,7 +24,7 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	purged := s.opts.Cache.Purge(o)
-	s.opts.Log.Info("a robots.txt is forgotten, as the operator asks", "origin", o.String(), "known", purged)
+	s.opts.Log.Info("robots.txt removed from the cache by an operator", "origin", o.String(), "known", purged)
 	writeJSON(w, http.StatusOK, struct {
 		Origin string `json:"origin"`
 		Purged bool   `json:"purged"` // an entry was in memory
@@ -49,7 +49,7 @@ func (s *Server) refetch(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	s.opts.Log.Info("a robots.txt is fetched, as the operator asks", "origin", o.String())
+	s.opts.Log.Info("robots.txt fetch requested by an operator", "origin", o.String())
 	s.writeAfterWait(w, r, func(ctx context.Context) (any, error) {
 		e, err := s.opts.Cache.Refetch(ctx, s.opts.Query(q))
 		if err != nil {

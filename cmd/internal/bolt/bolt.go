@@ -357,7 +357,7 @@ func (s *Store) finishCommit(err error) {
 	}
 	s.mu.Unlock()
 	if recovered {
-		s.log.Info("what is known of sites can be kept again", "file", s.file, "entries_lost", lost)
+		s.log.Info("state.db written again", "file", s.file, "entries_lost", lost)
 	}
 	if err != nil {
 		s.wakeUp()
@@ -379,7 +379,7 @@ func (s *Store) logFailure(err error) {
 	s.failing = true
 	s.mu.Unlock()
 	if !told {
-		s.log.Warn("what is known of sites cannot be kept; it stays in memory, and the disk is tried again", "file", s.file, "error", err)
+		s.log.Warn("state.db write failed, keeping its contents in memory until a retry succeeds", "file", s.file, "error", err)
 	}
 }
 

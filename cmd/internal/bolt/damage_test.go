@@ -136,7 +136,7 @@ func TestSetAside(t *testing.T) {
 					t.Error("it was changed")
 				}
 			}
-			if log.count("set aside") != 1 || log.count(aside[0]) != 1 || log.count("fetched anew") != 1 {
+			if log.count("set aside") != 1 || log.count(aside[0]) != 1 || log.count("forgotten=") != 1 {
 				t.Errorf("it is not said:\n%s", &log.b)
 			}
 			want(t, s, 1, nil)

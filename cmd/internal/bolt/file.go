@@ -301,8 +301,8 @@ func (d *database) renameDamaged(cause error) error {
 		return fmt.Errorf("set %s aside (%w): %w", d.file, cause, err)
 	}
 	d.counts.damaged.Add(1)
-	d.log.Error("what was kept of sites cannot be read and is set aside: robots.txt files are fetched anew, and the pauses and delays of hosts and the end of the audit are forgotten",
-		"file", d.file, "kept_as", kept, "error", cause)
+	d.log.Error("damaged state.db set aside, starting with an empty one",
+		"forgotten", "cached robots.txt files, back-offs and delays of hosts, the end of the audit", "file", d.file, "kept_as", kept, "error", cause)
 	return nil
 }
 

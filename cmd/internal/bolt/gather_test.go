@@ -127,7 +127,7 @@ func TestGathers(t *testing.T) {
 			defer s.mu.Unlock()
 			return s.pending.bytes, len(s.pending.clocks)
 		}
-		if n := log.count("cannot be kept"); n != 1 {
+		if n := log.count("state.db write failed"); n != 1 {
 			t.Errorf("it was said %d times", n)
 		}
 		if n, clocks := gathered(); n > maxPending || n < maxPending-2<<20 || clocks != 1 {
@@ -140,7 +140,7 @@ func TestGathers(t *testing.T) {
 		<-s.turn
 		<-time.After(retryEvery)
 		synctest.Wait()
-		if n, clocks := gathered(); n != 0 || clocks != 0 || log.count("can be kept again") != 1 {
+		if n, clocks := gathered(); n != 0 || clocks != 0 || log.count("state.db written again") != 1 {
 			t.Errorf("%d bytes and %d clocks are gathered still", n, clocks)
 		}
 		want(t, s, saves-1, append(text(saves-1), entry...))

@@ -32,5 +32,5 @@ func warnBare(log *slog.Logger) {
 			out = append(out, part)
 		}
 	}
-	log.Warn("this build is for measuring, and must not be used", "left_out", out)
+	log.Warn("build for benchmarks only, unfit for use", "left_out", out)
 }

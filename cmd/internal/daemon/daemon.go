@@ -220,7 +220,7 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 		if ctx.Err() != nil {
 			d.drain(urged)
 		}
-		d.log.Info("robotsproxy ends; requests in flight may finish, for 20 s or until the next signal")
+		d.log.Info("shutting down, waiting up to 20 s for requests in flight")
 		err := d.handler.Shutdown(urged)
 		if d.admin != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -304,7 +304,7 @@ func (d *Daemon) drain(urged context.Context) {
 	if most <= 0 {
 		return
 	}
-	d.log.Info("robotsproxy drains; it goes on until its clients are elsewhere, or until the next signal", "at_most", most)
+	d.log.Info("draining, serving until no request arrives or the next signal", "at_most", most)
 	d.handler.Drain()
 	ctx, cancel := context.WithTimeout(urged, most)
 	defer cancel()

@@ -160,7 +160,7 @@ func checkIdentity(cfg config.Config) error {
 func warnExpired(cfg config.Config, log *slog.Logger) {
 	for _, h := range cfg.Hosts {
 		if !h.Until.IsZero() && !time.Now().Before(h.Until) {
-			log.Warn("an entry of hosts is over, and counts no more", "match", h.Match, "until", h.Until)
+			log.Warn("hosts entry expired", "match", h.Match, "until", h.Until)
 		}
 	}
 }

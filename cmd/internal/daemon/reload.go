@@ -139,7 +139,7 @@ func (r *reloader) run(ctx, over context.Context) error {
 				soon()
 			}
 		case err := <-r.watch.errors():
-			r.d.log.Debug("files are not watched without gaps", "error", err)
+			r.d.log.Debug("file watching incomplete", "error", err)
 			soon()
 		case <-quiet.C:
 			first = time.Time{}
@@ -153,7 +153,7 @@ func (r *reloader) start() {
 	r.notifier.ready(r.status(nil))
 	var err error
 	if r.watch, err = newWatcher(); err != nil {
-		r.d.log.Warn("files are not watched; after a change send SIGHUP", "error", err)
+		r.d.log.Warn("file watching failed, send SIGHUP after a change", "error", err)
 	}
 	r.noteFiles(r.settings.files, r.settings.sum)
 	r.watchFiles()
@@ -187,7 +187,7 @@ func (r *reloader) watchFiles() {
 	}
 	slices.Sort(names)
 	if err := r.watch.watch(names); err != nil {
-		r.d.log.Warn("a file is not watched; after a change send SIGHUP", "error", err)
+		r.d.log.Warn("file not watched, send SIGHUP after a change", "error", err)
 	}
 }
 
@@ -217,7 +217,7 @@ func (r *reloader) checkFiles(over context.Context) {
 		is, empty := fileSum(file)
 		if empty && file == r.settings.file {
 			if !r.fileGone {
-				r.d.log.Warn("the configuration file is gone or empty; what was in it stays in force", "file", file)
+				r.d.log.Warn("configuration file missing or empty, keeping the active configuration", "file", file)
 			}
 			r.fileGone = true
 			r.setFileErr(errors.New("the configuration file " + file + " is gone or empty"))
@@ -263,25 +263,23 @@ func (r *reloader) reload(over context.Context, by string) error {
 	log := r.d.log.With("by", by)
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			log.Error("the configuration is not reloaded; the one in force stays", "why", line)
+			log.Error("configuration rejected, keeping the active one", "why", line)
 		}
 		return err
 	}
 	for i, c := range changes {
 		if i == maxLogged {
-			log.Info("more of the configuration is changed", "keys", len(changes)-i)
+			log.Info("further configuration keys changed", "keys", len(changes)-i)
 			break
 		}
-		log.Info("the configuration is changed", "key", c.Key, "from", c.From, "to", c.To)
+		log.Info("configuration changed", "key", c.Key, "from", c.From, "to", c.To)
 	}
-	what := "the configuration is reloaded"
+	log = log.With("keys_changed", len(changes))
 	if r.settings.file == "" {
-		what = "only certificates are read anew, as there is no configuration file to read again"
+		log.Info("certificates reloaded, no configuration file to read", told...)
+	} else {
+		log.Info("configuration reloaded", told...)
 	}
-	if len(changes) == 0 && len(told) == 0 {
-		what += "; nothing has changed"
-	}
-	log.Info(what, told...)
 	return nil
 }
 

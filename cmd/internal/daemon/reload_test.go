@@ -232,7 +232,7 @@ func TestReloadWithoutAFile(t *testing.T) {
 	if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusForbidden {
 		t.Errorf("status %d", status)
 	}
-	if got := s.said.String(); !strings.Contains(got, "only certificates") {
+	if got := s.said.String(); !strings.Contains(got, "certificates reloaded, no configuration file") {
 		t.Errorf("said:\n%s", got)
 	}
 }

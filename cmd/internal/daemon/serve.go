@@ -79,8 +79,8 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 	}
 	h.reloader = newReloader(h, from)
 	h.reloader.notifier = newNotifier()
-	log.Info("robotsproxy serves", "listen", h.Addr(), "admin", h.AdminURL(), "audit", h.AuditFile())
-	defer log.Info("robotsproxy has ended")
+	log.Info("proxy started", "listen", h.Addr(), "admin", h.AdminURL(), "audit", h.AuditFile())
+	defer log.Info("proxy stopped")
 	err = h.Run(end.first, end.second)
 	if s, ok := errors.AsType[signalError](context.Cause(end.second)); ok && err == nil {
 		return cli.ExitError(cli.ExitSignal + int(s.Signal.(syscall.Signal)))

@@ -154,7 +154,7 @@ func TestAFileThatIsGone(t *testing.T) {
 			if err := away(s.file); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Eventually(t, "it is said", func() bool { return strings.Contains(s.said.String(), "gone or empty") })
+			testkit.Eventually(t, "it is said", func() bool { return strings.Contains(s.said.String(), "missing or empty") })
 			if status, _ := s.get(s.origin.URL+"/private", nil); status != http.StatusOK {
 				t.Errorf("status %d: the defaults are in force", status)
 			}
@@ -165,7 +165,7 @@ func TestAFileThatIsGone(t *testing.T) {
 				return status == http.StatusForbidden
 			})
 			testkit.Eventually(t, "the operator is told that it is there", func() bool { _, _, _, err := s.daemon.Reloads(); return err == nil })
-			if n := strings.Count(s.said.String(), "gone or empty"); n != 1 {
+			if n := strings.Count(s.said.String(), "missing or empty"); n != 1 {
 				t.Errorf("said %d times:\n%s", n, s.said)
 			}
 		})

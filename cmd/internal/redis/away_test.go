@@ -72,7 +72,7 @@ func comesBack(t *testing.T, all ...*replica) {
 		if s := r.Standing(); s.Slowdown != 1 || !s.Since.IsZero() {
 			t.Errorf("Standing = %+v", s)
 		}
-		testkit.Eventually(t, "logged", func() bool { return strings.Count(r.log.String(), "the store is there") == 2 })
+		testkit.Eventually(t, "logged", func() bool { return strings.Count(r.log.String(), "store connected") == 2 })
 		if _, err := r.Reserve(t.Context(), benchAsk("fresh.test")); err != nil {
 			t.Errorf("Reserve: %v", err)
 		}

@@ -80,7 +80,7 @@ func (conn *connection) away() bool { return conn.view.Load().Alone }
 func (conn *connection) fail(c *redis.Client, cause Cause) {
 	conn.failures[cause].Add(1)
 	if next := conn.failed(c, cause); next != nil {
-		conn.log.Warn("the store is away: this replica paces alone", "cause", cause.String(), "times_slower", next.Slowdown)
+		conn.log.Warn("store unreachable, pacing alone", "cause", cause.String(), "times_slower", next.Slowdown)
 	}
 }
 
@@ -155,11 +155,11 @@ func (conn *connection) logReplicas(old, next *view) {
 	seen := []any{"replicas", next.replicas, "expected", conn.replicas, "times_slower", next.Slowdown}
 	switch {
 	case old.Alone:
-		conn.log.Info("the store is there: this replica shares its pace with the others", seen...)
+		conn.log.Info("store connected, sharing the pace with other replicas", seen...)
 	case next.replicas != old.replicas || next.Slowdown != old.Slowdown:
-		conn.log.Info("the number of replicas that share the pace has changed", seen...)
+		conn.log.Info("number of replicas changed", seen...)
 	}
 	if next.replicas > max(old.replicas, conn.replicas) {
-		conn.log.Warn("more replicas share the pace than store.replicas says: set it to as many as there may be, those of run among them", seen[:4]...)
+		conn.log.Warn("more replicas than store.replicas, raise it to the number of all replicas, those of run included", seen[:4]...)
 	}
 }

@@ -169,16 +169,16 @@ func TestTellsOfTheOthers(t *testing.T) {
 		}
 		n += len(want)
 	}
-	logs("shares its pace with the others\" replicas=1 expected=2 times_slower=2")
+	logs("sharing the pace with other replicas\" replicas=1 expected=2 times_slower=2")
 	_, stopTwo := start(t, s.URL(), 2)
 	defer stopTwo()
-	logs("level=INFO msg=\"the number of replicas that share the pace has changed\" replicas=2 expected=2 times_slower=1")
+	logs("level=INFO msg=\"number of replicas changed\" replicas=2 expected=2 times_slower=1")
 	_, stopThree := start(t, s.URL(), 2)
 	defer stopThree()
-	logs("level=INFO msg=\"the number of replicas that share the pace has changed\" replicas=3 expected=2 times_slower=1",
-		"level=WARN msg=\"more replicas share the pace than store.replicas says: ")
+	logs("level=INFO msg=\"number of replicas changed\" replicas=3 expected=2 times_slower=1",
+		"level=WARN msg=\"more replicas than store.replicas, ")
 	stopThree()
-	logs("level=INFO msg=\"the number of replicas that share the pace has changed\" replicas=2 expected=2 times_slower=1")
+	logs("level=INFO msg=\"number of replicas changed\" replicas=2 expected=2 times_slower=1")
 }
 
 // sentAlone has the replica tell of what was sent: pages, assets, before a pause, and to more

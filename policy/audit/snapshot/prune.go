@@ -37,7 +37,7 @@ func (s *Store) Run(ctx context.Context) error {
 		now := time.Now()
 		if err := s.Prune(now); err != nil {
 			s.counts.pruneFailed.Add(1)
-			s.o.Log.Error("old snapshots cannot be removed", "error", err)
+			s.o.Log.Error("old snapshots not removed", "error", err)
 		}
 		next := now.Truncate(time.Hour).Add(time.Hour).Sub(now) // so that the end of a day is noticed
 		full := s.full

@@ -307,7 +307,7 @@ func (s *Store) forget() {
 // used. Call it about once a second. The next Flush tries again what has failed.
 func (s *Store) Flush() error {
 	if _, err := os.Stat(s.o.Dir); errors.Is(err, fs.ErrNotExist) {
-		s.o.Log.Error("the directory of snapshots was taken away", "dir", s.o.Dir)
+		s.o.Log.Error("snapshot directory removed by another process", "dir", s.o.Dir)
 		s.forget()
 		if err := s.disk.mkdir(filepath.Join(s.o.Dir, indexName)); err != nil {
 			s.counts.syncFailed.Add(1)

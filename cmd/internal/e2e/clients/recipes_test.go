@@ -15,7 +15,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// A recipe is a section of docs/recipes.md: the files that it has one write,
+// A recipe is a section of docs/clients.md or docs/clients-js.md: the files that it has one write,
 // and the lines that it has one run.
 type recipe struct {
 	files map[string]string
@@ -26,7 +26,8 @@ type recipe struct {
 func readRecipes(t testing.TB) map[string]recipe {
 	t.Helper()
 	all := map[string]recipe{}
-	for section := range strings.SplitSeq(e2e.ReadText(t, e2e.TreeRoot()+"/docs/recipes.md"), "\n## ") {
+	text := e2e.ReadText(t, e2e.TreeRoot()+"/docs/clients.md") + e2e.ReadText(t, e2e.TreeRoot()+"/docs/clients-js.md")
+	for section := range strings.SplitSeq(text, "\n## ") {
 		title, text, _ := strings.Cut(section, "\n")
 		r := recipe{files: map[string]string{}}
 		for _, block := range e2e.Fence.FindAllStringSubmatch(text, -1) {
@@ -149,7 +150,7 @@ func TestRecipes(t *testing.T) {
 			t.Parallel()
 			r, ok := written[c.title]
 			if !ok || r.run == "" {
-				t.Fatal("docs/recipes.md has nothing to run under that title")
+				t.Fatal("no page of docs/ has anything to run under that title")
 			}
 			argv := c.need(t)
 			o := newRecipeSite(t)
@@ -222,10 +223,10 @@ func TestHTTrackGoesPastForHTTPS(t *testing.T) {
 	cmd.Env = e2e.CleanEnv("HOME=" + t.TempDir())
 	e2e.Finish(t, cmd)
 	if len(o.Pages("https")) == 0 {
-		t.Error("nothing arrived: docs/recipes.md says that it goes past the proxy")
+		t.Error("nothing arrived: docs/clients.md says that it goes past the proxy")
 	}
 	if n := len(e2e.ReadAudit(t, p.Audit)); n != 0 {
-		t.Errorf("%d records: docs/recipes.md says that it goes past the proxy", n)
+		t.Errorf("%d records: docs/clients.md says that it goes past the proxy", n)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // timeOuts are how those clients that can be asked for the time-out that they
-// have by themselves are asked, by their name in docs/recipes.md.
+// have by themselves are asked, by their name in docs/clients.md.
 var timeOuts = map[string]func(testing.TB) []string{
 	"Scrapy":   e2e.NeedPython("scrapy", "-c", "from scrapy.settings.default_settings import DOWNLOAD_TIMEOUT as t; print(t, 's')"),
 	"requests": e2e.NeedPython("requests", "-c", "import inspect, requests; print(inspect.signature(requests.Session.request).parameters['timeout'].default)"),
@@ -36,7 +36,7 @@ func askModule(module, question string) func(testing.TB) []string {
 func TestTimeOutsOfClients(t *testing.T) {
 	t.Parallel()
 	rows := map[string][]string{}
-	for line := range strings.Lines(e2e.ReadText(t, e2e.TreeRoot()+"/docs/recipes.md")) {
+	for line := range strings.Lines(e2e.ReadText(t, e2e.TreeRoot()+"/docs/clients.md")) {
 		if cells := strings.Split(line, "|"); len(cells) == 6 {
 			rows[strings.TrimSpace(cells[1])] = cells[2:]
 		}
@@ -47,14 +47,14 @@ func TestTimeOutsOfClients(t *testing.T) {
 			argv := need(t)
 			row, ok := rows[client]
 			if !ok {
-				t.Fatal("docs/recipes.md does not name it")
+				t.Fatal("docs/clients.md does not name it")
 			}
 			got := strings.TrimSpace(e2e.Finish(t, exec.Command(argv[0], argv[1:]...)).Want(t, 0).Stdout)
 			if got == "None" || got == "0" {
 				got = "none"
 			}
 			if want := strings.TrimSpace(row[1]); got != want {
-				t.Errorf("%s by itself, docs/recipes.md says %s", got, want)
+				t.Errorf("%s by itself, docs/clients.md says %s", got, want)
 			}
 		})
 	}

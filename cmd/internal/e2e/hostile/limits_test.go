@@ -34,7 +34,7 @@ func TestOutOfFiles(t *testing.T) {
 		held = append(held, c)
 	}
 	testkit.Eventually(t, "it is said that no connection can be taken", func() bool {
-		return strings.Contains(p.Stderr.String(), "connections cannot be taken at present") && strings.Contains(p.Stderr.String(), "too many open files")
+		return strings.Contains(p.Stderr.String(), "accept failed") && strings.Contains(p.Stderr.String(), "too many open files")
 	})
 	got := page()
 	e2e.WantOwn(t, got, http.StatusServiceUnavailable, "proxy_internal_error")

@@ -1,0 +1,116 @@
+package documents
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"robotsproxy/cmd/internal/e2e"
+	"robotsproxy/robots/testkit"
+)
+
+// runElsewhere are the pages whose blocks another package runs.
+var runElsewhere = []string{
+	"docs/clients.md", "docs/clients-js.md", // cmd/internal/e2e/clients, against an origin that each recipe reaches
+	"docs/deploy/README.md", // cmd/internal/e2e/operations, as a packager
+}
+
+// A block of commands is run by a test (run), is a file (file=NAME), or says that it is not run (norun).
+func TestEveryBlockIsMarked(t *testing.T) {
+	t.Parallel()
+	for _, p := range readPages(t) {
+		for _, b := range p.blocks {
+			if !slices.Contains([]string{"sh", "bash", "shell"}, b.language) {
+				if b.marked("run") || b.marked("norun") {
+					t.Errorf("%s:%d: only a block of sh can be run or not run, got %s", p.name, b.line, b.language)
+				}
+				continue
+			}
+			marks := 0
+			for _, is := range []bool{b.marked("run"), b.marked("norun"), b.value("file") != ""} {
+				if is {
+					marks++
+				}
+			}
+			if b.language != "sh" || marks != 1 {
+				t.Errorf("%s:%d: a block of commands must begin with ```sh run, ```sh norun or ```sh file=NAME", p.name, b.line)
+			}
+		}
+	}
+}
+
+// The commands of each page succeed in their order, in a directory of the page's own.
+func TestBlocksRun(t *testing.T) {
+	t.Parallel()
+	for _, p := range readPages(t) {
+		if slices.Contains(runElsewhere, p.name) || !slices.ContainsFunc(p.blocks, func(b block) bool { return b.marked("run") }) {
+			continue
+		}
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			runPage(t, p)
+		})
+	}
+}
+
+func runPage(t *testing.T, p page) {
+	t.Helper()
+	dir, home := t.TempDir(), t.TempDir()
+	testkit.Must(t, os.Symlink(e2e.Binary(t), filepath.Join(home, "robotsproxy")))
+	real := addresses(t)
+	for _, b := range p.blocks {
+		if name := b.value("file"); name != "" {
+			e2e.WriteFile(t, filepath.Join(dir, name), real.Replace(b.text))
+		}
+	}
+	env := e2e.CleanEnv("HOME="+home, "XDG_STATE_HOME="+filepath.Join(home, "state"), "PATH="+home+":"+os.Getenv("PATH"))
+	for _, b := range p.blocks {
+		if !b.marked("run") {
+			continue
+		}
+		for _, peer := range strings.FieldsFunc(b.value("needs"), func(r rune) bool { return r == ',' }) {
+			e2e.NeedPeer(t, peer)
+		}
+		if out, code := runBlock(t, b, dir, env, real); code != 0 {
+			t.Fatalf("%s:%d: status %d:\n%s\n%s", p.name, b.line, code, b.text, out)
+		}
+	}
+}
+
+// addresses replaces the addresses of the documentation by those of the test: example.com is an
+// origin, and the ports of a site and of the proxy are free ones.
+func addresses(t *testing.T) *strings.Replacer {
+	t.Helper()
+	o := e2e.NewOrigin(t, "document", "User-agent: *\nDisallow: /private\n")
+	for _, path := range []string{"/", "/private", "/private/"} {
+		o.Handle(path, e2e.TextPage("text/html", "<!doctype html><title>Welcome</title>"))
+	}
+	pairs := []string{"https://example.com", o.URL("https", ""), "http://example.com", o.URL("http", "")}
+	for _, port := range []string{"8000", "8080", "8081"} {
+		pairs = append(pairs, port, strconv.Itoa(e2e.FreePort(t)))
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// runBlock runs the commands of a block and ends what they leave in the background. The output goes
+// to a file, since a program in the background would keep a pipe open.
+func runBlock(t *testing.T, b block, dir string, env []string, real *strings.Replacer) (out string, code int) {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "output")
+	testkit.Must(t, err)
+	defer f.Close()
+	cmd := exec.Command("sh", "-euc", real.Replace(b.text))
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, env, f, f
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	testkit.Must(t, cmd.Start())
+	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) // what is in the background, until the page ends
+	done := make(chan struct{})
+	go func() { cmd.Wait(); close(done) }()
+	testkit.Within(t, "the end of the block", done)
+	return e2e.ReadText(t, f.Name()), cmd.ProcessState.ExitCode()
+}
