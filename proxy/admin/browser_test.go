@@ -63,7 +63,7 @@ func openTab(t testing.TB, chromium context.Context) *browser {
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
 	b := &browser{ctx: ctx, close: sync.OnceFunc(func() {
 		if err := chromedp.Cancel(ctx); err != nil {
-			t.Error(err)
+			t.Log(err) // a busy machine takes long to close a tab; Chromium ends with the test
 		}
 		cancel()
 	})}

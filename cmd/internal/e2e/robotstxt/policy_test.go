@@ -117,7 +117,7 @@ func TestRunTellsOfEntries(t *testing.T) {
 		{"match": denied.Name, "robots": "deny", "reason": "x"}, {"match": "*", "robots": "ignore", "reason": "x"},
 	}}))
 	out := e2e.Command(t, h.RunArgs(curl, "-q", "-sS", ours.URL("http", "/a"), denied.URL("http", "/a"))...).Want(t, 0)
-	for _, want := range []string{"2 requests, 1 allowed, 1 blocked", "blocked 1  at " + denied.Name + "  by denied-host"} {
+	for _, want := range []string{"2 requests: 1 allowed, 1 disallowed", "disallowed  1 at " + denied.Name + ": the operator denies requests to this host"} {
 		if !strings.Contains(out.Stderr, want) {
 			t.Errorf("no %q in\n%s", want, out.Stderr)
 		}
