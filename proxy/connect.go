@@ -18,7 +18,8 @@ import (
 
 // serveConnect answers CONNECT. It checks the form, address and port of the request, and
 // whether the host is denied; the requests inside have identities of their own. It dials the
-// origin first, so that the client sees a 502 if the origin cannot be reached.
+// origin first, so that the client sees a 502 if the origin cannot be reached, but not if the
+// host is in back-off for longer than a request may wait.
 func (h *Handler) serveConnect(s *requestState) {
 	defer s.waitForTunnel()
 	defer s.releaseSlot()
@@ -55,7 +56,7 @@ func (h *Handler) intercept(s *requestState, o robots.Origin) error {
 		}
 		err = h.reach(s, o, limits)
 	}
-	if err != nil {
+	if err != nil && !isBusy(pace.BackedOff)(err) { // during a back-off the requests inside get their own answers, which may be those of robots.txt
 		return err
 	}
 	held, err := h.o.Memory.Open(s.shareKey(), time.Now())

@@ -157,6 +157,37 @@ func heldSecond(t *testing.T, hold func(*tls.Conn)) (s *httptest.Server, arrived
 	}
 }
 
+// TestBackOffOfATunnel checks that a new tunnel to a host in back-off does not hide what
+// robots.txt says: each request in it gets the answer that it would get without a tunnel.
+func TestBackOffOfATunnel(t *testing.T) {
+	t.Parallel()
+	busy := serve(t, true, rules, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	r := start(t, setup{origins: []*httptest.Server{busy.Server}, limits: noPacing, change: func(o *proxy.Options) { o.BackOff = true }})
+	for i, c := range []struct {
+		path   string
+		status int
+		reason policy.Reason
+	}{{"/page", 503, policy.ReasonNoRule}, {"/private", 403, policy.ReasonRule}, {"/page", 429, policy.ReasonPace}} {
+		client := r.client(false) // with a tunnel of its own
+		resp, _, err := get(client, busy.URL+c.path)
+		if err != nil || resp.StatusCode != c.status {
+			t.Fatalf("%s: %v %v, want %d", c.path, resp, err, c.status)
+		}
+		if rec := r.records.last(t, i+1); rec.Decision.Reason != c.reason || rec.Request.Method != http.MethodGet {
+			t.Errorf("%s: %s, by %s", c.path, rec.Request.Method, rec.Decision.Reason)
+		}
+		if after := resp.Header.Get("Retry-After"); (after == "") != (c.status == 403) {
+			t.Errorf("%s: Retry-After %q", c.path, after)
+		}
+	}
+	if got := busy.paths(); !slices.Equal(got, []string{"/robots.txt", "/page"}) {
+		t.Errorf("the origin saw %q", got)
+	}
+}
+
 // TestBackOffDuringTheDial checks a request whose host goes into back-off while the request connects.
 // It waits, and uses a new connection if the origin has closed the first; or it is refused, and then
 // nothing has been sent, whatever net/http does with the connection.

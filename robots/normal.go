@@ -21,7 +21,7 @@ func isNormal(path string) bool {
 	last := len(path) - 8
 	if last < 0 {
 		for i := range len(path) {
-			if mayChange(path[i]) {
+			if mayChange[path[i]] {
 				return false
 			}
 		}
@@ -46,8 +46,13 @@ func isNormal(path string) bool {
 	return true
 }
 
-// mayChange reports whether appendNormal may change a byte.
-func mayChange(c byte) bool { return c == '%' || c == '*' || c == '$' || notInURI(c) }
+// mayChange says of each byte whether appendNormal may change it. It never changes.
+var mayChange = func() (all [256]bool) {
+	for c := range all {
+		all[c] = c == '%' || c == '*' || c == '$' || notInURI(byte(c))
+	}
+	return all
+}()
 
 // notInURI reports whether no URI may contain a byte (RFC 3986 2), so that a client sends it
 // percent-encoded.
@@ -70,8 +75,11 @@ func appendPath(dst []byte, path string) []byte {
 
 // isNormalPattern reports whether a pattern without its anchor is normalised already.
 func isNormalPattern(pattern string) bool {
+	if isNormal(pattern) {
+		return true
+	}
 	for i := range len(pattern) {
-		if c := pattern[i]; c != '*' && mayChange(c) {
+		if c := pattern[i]; mayChange[c] && c != '*' {
 			return false
 		}
 	}
