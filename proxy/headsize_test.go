@@ -14,7 +14,7 @@ import (
 	"robotsproxy/robots/testkit"
 )
 
-// headLimit is the maximum length of a head in bytes, as documented in the README.
+// headLimit is the maximum length of a head in bytes, as docs/failures.md says.
 const headLimit = 64 << 10
 
 // TestHeadSize checks that a head of 64 KiB is accepted and a head one byte longer is refused.

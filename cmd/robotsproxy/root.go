@@ -18,9 +18,10 @@ import (
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "robotsproxy",
-		Short: "A proxy that makes scrapers keep to robots.txt and to a polite pace",
-		Long: `A forward proxy that makes the scrapers behind it keep to robots.txt and to a
-polite pace, without a change to them, and records what it decided and why.`,
+		Short: "A proxy that makes scrapers obey robots.txt at a polite pace",
+		Long: `robotsproxy is a forward proxy. It makes the scrapers behind it obey robots.txt and
+keep a polite pace without any change to them. It records each decision and its
+reason.`,
 		Example: `  robotsproxy run -- scrapy crawl books
   robotsproxy serve -c robotsproxy.yaml
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/

@@ -26,6 +26,6 @@ func versionCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also the modules that it was built from, a line each")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also print the modules that the program was built from, one a line")
 	return cmd
 }

@@ -30,16 +30,16 @@ func auditSnapshotCommand() *cobra.Command {
 	var f auditSnapshotFlags
 	cmd := &cobra.Command{
 		Use:   "snapshot [flags] [SHA256]",
-		Short: "Print the robots.txt that a decision rested on",
-		Long: `Print the very octets of a robots.txt that decisions rested on, as they were
-fetched. It is named by the robots_sha256 of a record, or by eight of its first
-digits or more. On a terminal what is not printable is escaped.
+		Short: "Print the robots.txt that a decision is based on",
+		Long: `Print a robots.txt that decisions are based on, byte by byte as it was fetched. Name
+it by the robots_sha256 of a record, or by at least the first eight digits of it. On a
+terminal, characters that are not printable are escaped.
 
-With --info: when and from where they were fetched instead, and how they were
-answered. With --list: all fetches that decisions rested on, the newest first,
-those without a file too.
+--info prints instead when the file was fetched, from where, and with which result.
+--list prints all fetches that decisions are based on, the newest first, including
+those that found no file.
 
-The exit status is 1 where there is nothing, or nothing any more.`,
+The exit status is 1 if there is no such file, or not any more.`,
 		Example: `  robotsproxy audit snapshot 6c5b9c5f > robots.txt
   robotsproxy audit snapshot --info 6c5b9c5f
   robotsproxy audit snapshot --list --host example.com --json`,
@@ -60,9 +60,9 @@ The exit status is 1 where there is nothing, or nothing any more.`,
 	}
 	f.add(cmd)
 	cmd.Flags().Lookup("file").Usage = "the audit `FILE` that the snapshots belong to (without it: the configuration's); only one"
-	cmd.Flags().BoolVar(&f.list, "list", false, "list the fetches that decisions rested on")
-	cmd.Flags().BoolVar(&f.info, "info", false, "say where the octets are from instead")
-	cmd.Flags().StringVar(&f.host, "host", "", "with --list: of this `HOST` alone")
+	cmd.Flags().BoolVar(&f.list, "list", false, "list the fetches that decisions are based on")
+	cmd.Flags().BoolVar(&f.info, "info", false, "print where the file is from instead")
+	cmd.Flags().StringVar(&f.host, "host", "", "with --list: only fetches from this `HOST`")
 	cmd.Flags().BoolVar(&f.json, "json", false, "with --list and --info: JSON, an object a line")
 	return cmd
 }

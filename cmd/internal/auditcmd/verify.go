@@ -27,36 +27,37 @@ func auditVerifyCommand() *cobra.Command {
 	var noSnapshots bool
 	cmd := &cobra.Command{
 		Use:   "verify [flags] [FILE...]",
-		Short: "Show that no line of the audit was changed, taken out or moved",
-		Long: `Show that no line of the audit was changed, taken out or moved, in any of its
-files: each line has the hash of its own octets and that of the line before it.
-The first fault is named with its place, and the exit status is 1.
+		Short: "Verify that no line of the audit was changed, removed or moved",
+		Long: `Verify that no line of the audit was changed, removed or moved. Each line has the hash
+of its own bytes and that of the line before it. If the command finds a fault, it
+prints the first one with its place, and the exit status is 1.
 
-Lines that are missing at the beginning are a fault too, unless a line says that
-the proxy removed them (audit.max_age). Earlier versions wrote no such line, so
-the beginning of their audits is not judged. --from SEQ is for a part of an audit:
-the line of that number has to be there, and the lines before it are not judged.
+Lines that are missing at the beginning are a fault too, unless a line says that the
+proxy removed them (audit.max_age). Earlier versions wrote no such line, so the
+beginning of their audits is not judged. --from SEQ verifies a part of an audit: the
+line with that number must be there, and the lines before it are not judged.
 
 When serve starts, it compares the end of its audit with what it remembers. If it
-wrote down that the end was not as it left it, that is a fault.
+recorded that the end was not as it left it, that is a fault.
 
-The lines cannot show that the end was not cut off, or that the whole audit was
-not written anew. An anchor can: the number and the hash of a line, kept where
-nobody who can change the audit can change it. --anchor prints that of the last line; with
---since-anchor that line has to be there still, and the chain to go on from it.
+The lines alone cannot show that the end was not cut off, or that the whole audit was
+not written anew. An anchor can: it is the number and the hash of a line, kept where
+nobody who can change the audit can change it. --anchor prints the anchor of the last
+line. With --since-anchor, that line must still be there, and the chain must continue
+from it.
 
-The robots.txt files that the records rest on are verified too (the snapshots):
-each file's octets by their SHA-256, and what their index says about each fetch by
-the line that the audit has of it. --no-snapshots leaves this out.
+The command also verifies the robots.txt files that the decisions are based on: the
+bytes of each file by their SHA-256, and its entry in the index by the line that the
+audit has of the fetch. --no-snapshots leaves this out.
 
-Time-stamps over anchors (audit.anchor.tsa) are verified too: the line of each has to
-be there as it was. With --tsa-ca the signature of each has to be of an authority in
-that file; without it, it is not verified.
+The command also verifies the time-stamps of anchors (audit.anchor.tsa): the line of
+each must be unchanged. With --tsa-ca, the signature of each must be that of an
+authority in FILE; without it, signatures are not verified.
 
-With --file - one file is read from standard input, without snapshots. Of several files, as the
-replicas of a fleet have one each, each is verified on its own; anchors then
-stand beside the names of their files, and --from and --since-anchor are not
-allowed.`,
+With --file -, the command reads one file from standard input, without robots.txt
+files. Several files, such as those of the replicas of a fleet, are verified one by
+one. Each anchor is then printed with the name of its file, and --from and
+--since-anchor are not allowed.`,
 		Example: `  robotsproxy audit verify
   robotsproxy audit verify --anchor >> /elsewhere/anchors
   robotsproxy audit verify --since-anchor "$(tail -n 1 /elsewhere/anchors)"
@@ -74,19 +75,19 @@ allowed.`,
 	}
 	f.add(cmd)
 	f.anyFiles(cmd)
-	cmd.Flags().BoolVar(&v.anchor, "anchor", false, "print nothing but the anchor of the last line")
-	cmd.Flags().Func("from", "`SEQ` of the first line that has to be there", func(text string) (err error) {
+	cmd.Flags().BoolVar(&v.anchor, "anchor", false, "print only the anchor of the last line")
+	cmd.Flags().Func("from", "`SEQ` of the first line that must be there", func(text string) (err error) {
 		if v.From, err = strconv.ParseUint(text, 10, 64); err != nil || v.From == 0 {
 			return errors.New("must be a whole number of at least 1")
 		}
 		return nil
 	})
-	cmd.Flags().BoolVar(&noSnapshots, "no-snapshots", false, "do not verify the robots.txt files that the records rest on")
+	cmd.Flags().BoolVar(&noSnapshots, "no-snapshots", false, "do not verify the robots.txt files that the decisions are based on")
 	cmd.Flags().Func("tsa-ca", "`FILE` with the certificates (PEM) of the time-stamp authorities to trust", func(file string) error {
 		v.tsaRoots = x509.NewCertPool()
 		return daemon.AddRoots(v.tsaRoots, file)
 	})
-	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that has to be there still")
+	cmd.Flags().StringVar(&since, "since-anchor", "", "`ANCHOR` of a line that must still be there")
 	return cmd
 }
 

@@ -17,7 +17,7 @@ import (
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ca",
-		Short: "The CA that clients have to trust",
+		Short: "Show, install or replace the CA that clients must trust",
 		Example: `  robotsproxy ca show
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
 	}
@@ -29,9 +29,9 @@ func caPathCommand() *cobra.Command {
 	var f cli.ConfigFlags
 	cmd := &cobra.Command{
 		Use:   "path",
-		Short: "Print where the CA's certificate is",
-		Long: `Print one line: where the CA's certificate is, as PEM. Where there is no CA
-yet it is made, so that scripts can install it before the proxy first runs.`,
+		Short: "Print the path of the CA certificate",
+		Long: `Print the path of the CA certificate, a PEM file. If there is no CA yet, this command
+creates it, so that scripts can install it before the proxy runs for the first time.`,
 		Example: `  curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,9 +52,9 @@ func caShowCommand() *cobra.Command {
 	var asPEM bool
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print whose the CA is, its fingerprint and how long it is valid",
-		Long: `Print whose the CA is, its fingerprint and how long it is valid; behind it those
-that ca rotate has replaced. With --pem print the certificate itself.`,
+		Short: "Print the subject, the fingerprint and the validity of the CA",
+		Long: `Print the subject, the fingerprint and the validity of the CA, then those of the CAs
+that ca rotate has replaced. --pem prints the certificate itself.`,
 		Example: `  robotsproxy ca show --state /var/lib/robotsproxy
   robotsproxy ca show --pem > ca.pem`,
 		Args: cli.NoArgs,
@@ -80,6 +80,6 @@ that ca rotate has replaced. With --pem print the certificate itself.`,
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().BoolVar(&asPEM, "pem", false, "the certificate itself, where its file cannot be reached: out of a container")
+	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificate, for example to copy it out of a container")
 	return cmd
 }

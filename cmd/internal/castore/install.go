@@ -25,19 +25,20 @@ func (f *installFlags) add(cmd *cobra.Command, what string) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.java, "java", false, what+" the trust store of Java (JAVA_HOME, or the java on PATH) too")
 	flags.BoolVar(&f.firefox, "firefox", false, what+" the databases of Firefox and Chromium too (with certutil, of libnss3-tools)")
-	flags.BoolVar(&f.noSystem, "no-system", false, "leave the system's store alone")
+	flags.BoolVar(&f.noSystem, "no-system", false, "do not change the system's store")
 }
 
 func caInstallCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Have this machine trust the CA",
-		Long: `Have this machine trust the CA: put it into the system's trust store, which most
-programs read, and on request into those of Java, Firefox and Chromium. What is
-there already stays as it is. The system's store is root's: without that, what
-to run is said. Programs that bring roots of their own (Node, Python's requests)
-need a variable all the same: robotsproxy doctor says which.`,
+		Short: "Make this machine trust the CA",
+		Long: `Make this machine trust the CA: add it to the system's trust store, which most
+programs read, and on request to those of Java, Firefox and Chromium. A store that
+has the CA already stays unchanged. Only root can change the system's store; for
+other users, the command prints what root must run. Programs with their own root
+certificates (Node, Python's requests) also need a variable: robotsproxy doctor names
+it.`,
 		Example: `  sudo robotsproxy ca install --state "$HOME/.local/state/robotsproxy"
   robotsproxy ca install --firefox --no-system`,
 		Args: cli.NoArgs,
@@ -57,10 +58,10 @@ func caUninstallCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Have this machine trust the CA no more",
-		Long: `Take the CA out of the trust stores that ca install has put it into, and those
-that ca rotate has replaced. Others are left alone, also those of other
-installations of robotsproxy. The CA itself stays where it is.`,
+		Short: "Make this machine stop trusting the CA",
+		Long: `Remove the CA, and the CAs that ca rotate has replaced, from the trust stores that ca
+install has added them to. Other certificates stay, also those of other installations
+of robotsproxy. The files of the CA stay where they are.`,
 		Example: `  sudo robotsproxy ca uninstall --state "$HOME/.local/state/robotsproxy"
   robotsproxy ca rotate && robotsproxy ca install && robotsproxy ca uninstall --previous`,
 		Args: cli.NoArgs,
@@ -73,7 +74,7 @@ installations of robotsproxy. The CA itself stays where it is.`,
 		},
 	}
 	f.add(cmd, "out of")
-	cmd.Flags().BoolVar(&f.previous, "previous", false, "only those that ca rotate has replaced")
+	cmd.Flags().BoolVar(&f.previous, "previous", false, "remove only the CAs that ca rotate has replaced")
 	return cmd
 }
 

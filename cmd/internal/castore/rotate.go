@@ -21,13 +21,13 @@ func caRotateCommand() *cobra.Command {
 	var f cli.ConfigFlags
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Make a new CA in place of the one in the state directory",
-		Long: `Make a new CA in place of the one in the state directory: both files of it, or
-none. The old certificate is kept in ca-previous.pem, so that it can be
-uninstalled; its key is gone. A running proxy goes on with the old CA until it
-is told to reload, or is started again. It is done as the user that runs it.
+		Short: "Replace the CA in the state directory by a new one",
+		Long: `Replace the CA in the state directory by a new one. The command replaces both files or
+none. It keeps the old certificate in ca-previous.pem, so that ca uninstall can remove
+it, and deletes the old key. A running proxy uses the old CA until it reloads or
+restarts. Run the command as the user that runs the proxy.
 
-A CA of your own (tls.ca_cert) is yours to replace.`,
+The command does not replace a CA of your own (tls.ca_cert).`,
 		Example: `  robotsproxy ca rotate && robotsproxy ca install
   sudo -u robotsproxy robotsproxy ca rotate --state /var/lib/robotsproxy`,
 		Args: cli.NoArgs,

@@ -26,27 +26,26 @@ func Command() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
 		Use:   "check [flags] [URL...]",
-		Short: "Say whether addresses may be fetched, and why",
-		Long: `Say whether addresses may be fetched, and on what that rests, by the same
-judgement that the proxy makes for a client that has no entry in clients. The
-exit status is 0 when all are allowed, 1 when one is disallowed, 2 when it
-cannot be told of one, whatever the others are.
+		Short: "Say whether URLs may be fetched, and why",
+		Long: `Say for each URL whether it may be fetched, and which rule decides. The decision is
+the one that the proxy makes for a client without an entry in clients. The exit status
+is 0 if all URLs are allowed, 1 if one is disallowed, and 2 if one cannot be decided.
 
-With --robots a file is asked instead of the origins, and what is likely wrong
-with it is said as well: after the answers, on standard error. Without a URL
-that is all, and the exit status is 1 when there is something to say.
+With --robots, the command reads robots.txt from a file and not from the origins. It
+also prints likely mistakes in the file, after the decisions, on standard error.
+Without a URL it prints only these, and the exit status is 1 if there are any.
 
-With --batch cases are read from standard input, a JSON object a line, and
-answered in their order on standard output, without any network:
+With --batch, the command reads cases from standard input, one JSON object a line,
+and prints the decisions in the same order on standard output. It uses no network:
 
   {"robots": TEXT or "robots_b64": BASE64, "agent": TOKEN or "user_agent": HEADER, "url": URL}
   {"allow": false, "rule": "/x", "line": 3, "group": "foobot", "crawl_delay": 5}
 
-An answer to a user_agent names the token it was taken for as "agent". A line
-that is no such case is answered {"error": TEXT}; a blank one is passed over. Of
-a URL only path and query count, as they stand. Verdicts and errors of lines
-are data: the exit status is 0 when each line was answered, 2 when the cases
-could not be read or the answers not be written.`,
+For a user_agent, the decision names the product token that it was judged by as
+"agent". A line that is not such a case gives {"error": TEXT}; a blank line gives
+nothing. Only the path and the query of a URL matter, exactly as they are written.
+Decisions and errors of lines are data: the exit status is 0 if each line was
+answered, and 2 if the cases could not be read or the answers not be written.`,
 		Example: `  robotsproxy check -A 'FooBot/1.0' https://example.com/page https://example.com/private
   robotsproxy check --robots robots.txt --json https://example.com/
   curl -s https://example.com/robots.txt | robotsproxy check --robots - https://example.com/
@@ -62,11 +61,11 @@ could not be read or the answers not be written.`,
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "a whole User-Agent `HEADER`: who asks")
-	cmd.Flags().StringVar(&f.dialect, "dialect", "", "how robots.txt is read, by `NAME`, instead of the configuration's")
-	cmd.Flags().StringVar(&f.robots, "robots", "", "a `FILE` to judge by instead of the origin's robots.txt, and to look for faults in; - for standard input")
-	cmd.Flags().BoolVar(&f.json, "json", false, "one JSON object a line")
-	cmd.Flags().BoolVar(&f.batch, "batch", false, "judge cases from standard input, a JSON object a line")
+	cmd.Flags().StringVarP(&f.userAgent, "user-agent", "A", "", "the `HEADER` User-Agent of the client")
+	cmd.Flags().StringVar(&f.dialect, "dialect", "", "`NAME` of the dialect, in place of robots.dialect")
+	cmd.Flags().StringVar(&f.robots, "robots", "", "robots.txt `FILE` to use in place of the origin's, and to check for mistakes; - for standard input")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&f.batch, "batch", false, "decide cases from standard input, one JSON object a line")
 	var names []string
 	for _, d := range robots.Dialects() {
 		names = append(names, d.Name)

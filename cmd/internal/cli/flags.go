@@ -50,8 +50,8 @@ type ConfigFlags struct {
 // Add defines the flags of cmd.
 func (f *ConfigFlags) Add(cmd *cobra.Command) {
 	f.Flags = cmd.Flags()
-	f.Flags.StringVarP(&f.File, "config", "c", "", "configuration `FILE` (without one: the defaults)")
-	f.Flags.StringVar(&f.State, "state", "", "state `DIR`, instead of the configuration's state_dir")
+	f.Flags.StringVarP(&f.File, "config", "c", "", "configuration `FILE` (default: every key has its default)")
+	f.Flags.StringVar(&f.State, "state", "", "state `DIR`, in place of state_dir in the configuration")
 }
 
 // Load reads the configuration and applies the flags to it.

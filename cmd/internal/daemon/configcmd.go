@@ -30,7 +30,7 @@ func configCheckCommand() *cobra.Command {
 	var f cli.ConfigFlags
 	cmd := &cobra.Command{
 		Use:     "check",
-		Short:   "Say what is wrong with a configuration and the files it names, a line each",
+		Short:   "Check a configuration and the files that it names",
 		Example: `  robotsproxy config check -c robotsproxy.yaml`,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -80,10 +80,9 @@ func configShowCommand() *cobra.Command {
 	var f cli.ConfigFlags
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print the configuration in force, every key of it",
-		Long: `Print the configuration in force, every key of it, in a form that can be read
-again. Passwords are left out, and their hashes: no password fits what stands
-there.`,
+		Short: "Print the active configuration with every key",
+		Long: `Print the active configuration with every key, as a file that the proxy can read.
+Passwords and password hashes are hidden; no password matches a hidden hash.`,
 		Example: `  robotsproxy config show -c robotsproxy.yaml`,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,7 +101,7 @@ there.`,
 func configExampleCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "example",
-		Short:   "Print a configuration of every key with its default",
+		Short:   "Print a configuration file in which every key has its default",
 		Example: `  robotsproxy config example > robotsproxy.yaml`,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -26,9 +26,9 @@ func HealthCommand() *cobra.Command {
 	var admin string
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask a running proxy whether it is well",
-		Long: `Ask /healthz of a running proxy, for containers and monitors. The exit status
-is 0 when it is well, else 1.`,
+		Short: "Check whether a running proxy is healthy",
+		Long: `Request /healthz of a running proxy, for containers and monitors. The exit status is 0
+if the proxy is healthy, else 1.`,
 		Example: `  robotsproxy health
   robotsproxy health --admin 127.0.0.1:8081`,
 		Args: cli.NoArgs,
@@ -50,7 +50,7 @@ is 0 when it is well, else 1.`,
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().StringVar(&admin, "admin", "", "`ADDR` of the proxy's admin listener, instead of the configuration's")
+	cmd.Flags().StringVar(&admin, "admin", "", "`ADDR` of the proxy's admin listener, in place of admin.listen")
 	return cmd
 }
 

@@ -20,15 +20,15 @@ func ServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the proxy until SIGINT or SIGTERM",
-		Long: `Run the proxy until SIGINT or SIGTERM. Requests in flight may then finish, for
-20 seconds at most. A second signal breaks them off, and the exit status says so
-(128 and the signal's number); a third does not wait for their records.
+		Long: `Run the proxy until SIGINT or SIGTERM. Requests in flight then have up to 20 s to
+finish. A second signal breaks them off, and the exit status is 128 plus the number
+of the signal. A third signal does not wait for their records.
 
-SIGHUP, and a change of the configuration file or of a certificate that it names,
-has all of it read anew and put in force, for requests that begin from then on.
-What is wrong with it, or would need a restart, is said in the log, and the
-configuration in force stays in force whole. Without -c only certificates are
-read anew.`,
+The proxy reads the configuration again on SIGHUP, and when the file or a
+certificate that it names changes. The new configuration applies to requests that
+begin after that. If it has an error, or needs a restart, the log says so and the
+proxy keeps the active configuration. Without -c, the proxy reads only certificates
+again.`,
 		Example: `  robotsproxy serve
   robotsproxy serve -c /etc/robotsproxy.yaml --listen 127.0.0.1:3128
   curl -x http://127.0.0.1:8080 --cacert "$(robotsproxy ca path)" https://example.com/`,
@@ -55,7 +55,7 @@ read anew.`,
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().StringVar(&listen, "listen", "", "address to listen on, instead of the configuration's")
+	cmd.Flags().StringVar(&listen, "listen", "", "`ADDR` to listen on, in place of listen in the configuration")
 	return cmd
 }
 

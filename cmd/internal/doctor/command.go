@@ -22,19 +22,20 @@ func Command() *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out whether a client's traffic passes the proxy, and whether it trusts the CA",
-		Long: `Look at all that has to be right for a client on this machine: configuration,
-state, CA and clock; whether the proxy answers, and what it does with a request
-and a tunnel; where the variables of this environment lead; and whether the
-clients that are installed trust the CA, by running each of them. A line for
-each thing that was looked at: ok, warn, FAIL, or skip where it could not be
-looked at; below it what to do. The exit status is 1 if one has failed.
+		Short: "Check whether clients on this machine use the proxy and trust its CA",
+		Long: `Check everything that a client on this machine needs: the configuration, the state
+directory, the CA and the clock; whether the proxy answers a request and a tunnel;
+where the proxy variables of this environment lead; and whether the installed
+clients trust the CA, by running each of them. The command prints one line for each
+check: ok, warn, FAIL, or skip if the check was not possible. The next line says what
+to do. The exit status is 1 if a check has failed.
 
-Within robotsproxy run it looks at that run: its proxy, its CA, its variables.
+Under robotsproxy run, the command checks that run: its proxy, its CA and its
+variables.
 
-Nothing is changed, and nobody outside is asked but for --site: the clients are
-sent to a server of doctor's own on loopback. The proxy's audit has the requests
-that it was tried with, of the agent robotsproxy-doctor.`,
+The command changes nothing. It sends the clients to a server of its own on loopback,
+and contacts another machine only for --site. The audit of the proxy contains the test
+requests, with the agent robotsproxy-doctor.`,
 		Example: `  robotsproxy doctor
   robotsproxy doctor -c robotsproxy.yaml --client curl,requests --site example.com
   robotsproxy doctor --proxy http://proxy.example:8080
@@ -56,10 +57,10 @@ that it was tried with, of the agent robotsproxy-doctor.`,
 	}
 	f.Add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.proxy, "proxy", "", "the `URL` of another proxy than the configuration's; maybe with NAME:PASSWORD@")
-	flags.StringVar(&f.site, "site", "", "open a tunnel to `HOST[:PORT]` too, and look at its certificate; no request is sent")
-	flags.StringSliceVar(&f.clients, "client", nil, "the `NAMES` of the clients that matter, all of them installed: "+cli.OneOf(clientChoices())+" (default: those that are)")
-	flags.BoolVar(&f.json, "json", false, "one JSON object a line")
+	flags.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy to check, in place of the configured one; NAME:PASSWORD@ logs in")
+	flags.StringVar(&f.site, "site", "", "also open a tunnel to `HOST[:PORT]` and check its certificate, without a request")
+	flags.StringSliceVar(&f.clients, "client", nil, "`NAMES` of the clients to check, which must be installed: "+cli.OneOf(clientChoices())+" (default: all that are installed)")
+	flags.BoolVar(&f.json, "json", false, "print one JSON object a line")
 	cli.OfferList(cmd, "client", clientChoices()...)
 	return cmd
 }

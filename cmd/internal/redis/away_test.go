@@ -117,7 +117,7 @@ func TestServerStopped(t *testing.T) {
 
 // BenchmarkAlone measures how soon a replica is alone when its store is away, or stands still.
 func BenchmarkAlone(b *testing.B) {
-	const promised = 2 * time.Second // README
+	const promised = 2 * time.Second // docs/fleet.md
 	for _, c := range []struct {
 		name     string
 		open     opener
