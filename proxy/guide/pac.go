@@ -39,7 +39,7 @@ func explicitPort(hostport string) int {
 
 // pacScript is JavaScript that the oldest browsers accept. It matches the digits of an address, not
 // the prefix "127.", because 127.evil.example is a host name.
-const pacScript = `// All goes through robotsproxy but what is on this machine itself. There is no
+const pacScript = `// Everything goes through robotsproxy except requests to this machine itself. There is no
 // DIRECT behind it: while the proxy is away, nothing goes past it.
 function FindProxyForURL(url, host) {
   host = host.toLowerCase();

@@ -68,7 +68,7 @@ own output; where there is no terminal, that is a line at most every 10 seconds.
 	cmd.Flags().StringVar(&f.audit, "audit", "", "`FILE` for the audit, instead of one in the run's own directory")
 	cmd.Flags().StringVar(&f.report, "report", "", "`FILE` for a report of the run, as audit report makes it: .html, .json, .csv or .txt")
 	cmd.Flags().StringVar(&f.status, "status", statusAuto, "`WHEN` a line says what the requests wait for: "+cli.OneOf(statuses))
-	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "say nothing of what happened: neither that line nor a summary")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print neither the status line nor the summary")
 	cli.Offer(cmd, "status", statuses...)
 	cmd.Flags().SetInterspersed(false) // flags behind the command are the command's
 	return cmd

@@ -161,7 +161,7 @@ func (v *verifier) fault(line Line, seq uint64, kind, detail string, args ...any
 func (v *verifier) line(line Line) error {
 	l, err := ReadLink(line.Text)
 	if errors.Is(err, ErrChanged) {
-		return v.fault(line, l.Seq, "changed", "the hash is not that of the line's octets")
+		return v.fault(line, l.Seq, "changed", "the hash is not that of the line's bytes")
 	}
 	if err != nil {
 		return v.fault(line, 0, "foreign", "no line of a trail: it does not end with seq, prev and hash")
