@@ -115,6 +115,14 @@ func OutcomeOf(v Verdict, r Reason) Outcome {
 	return refusals[r]
 }
 
+// RecordedOutcome is OutcomeOf for the members `decision` and `reason` of a record.
+func RecordedOutcome(decision, reason string) Outcome {
+	if decision == Allow.String() {
+		return Allowed
+	}
+	return refusals[Reason(reason)]
+}
+
 // A Request is what an Engine decides about: a normalised target and the client's identity.
 type Request struct {
 	Client    string        // the client's name or address, as Engine.Admit returns it

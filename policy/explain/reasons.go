@@ -58,10 +58,4 @@ func Reason(r string) string { return reasons[policy.Reason(r)].text }
 
 // Outcome returns what became of the request of a record, in the words by which people count; of a
 // record that was not enforced, what would have become of it.
-func Outcome(e *trail.Entry) policy.Outcome {
-	verdict := policy.Refuse
-	if !e.Blocked() {
-		verdict = policy.Allow
-	}
-	return policy.OutcomeOf(verdict, policy.Reason(e.Reason))
-}
+func Outcome(e *trail.Entry) policy.Outcome { return policy.RecordedOutcome(e.Decision, e.Reason) }

@@ -24,11 +24,7 @@ func classBadge(c live.Class) badge { return classBadges[c] }
 
 // classOf returns the class of a request from the members of its record.
 func classOf(decision, reason string, enforced bool) live.Class {
-	verdict := policy.Refuse
-	if decision == policy.Allow.String() {
-		verdict = policy.Allow
-	}
-	return live.ClassOf(policy.OutcomeOf(verdict, policy.Reason(reason)), enforced)
+	return live.ClassOf(policy.RecordedOutcome(decision, reason), enforced)
 }
 
 // classWords returns the words of the API for all classes.
