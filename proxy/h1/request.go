@@ -2,7 +2,9 @@ package h1
 
 import (
 	"net/http"
+	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -67,11 +69,25 @@ func parseTarget(method, target string) (u *url.URL) {
 }
 
 // unsuitable reports whether a request with these fields is not a simple one: it has a body, expects an
-// interim response, or asks for another protocol.
+// interim response, asks for another protocol, or its Connection is not a list of tokens.
 func unsuitable(fields http.Header) bool {
-	for name := range fields {
+	for name, values := range fields {
 		switch name {
 		case "Content-Length", "Transfer-Encoding", "Trailer", "Expect", "Upgrade", "Http2-Settings":
+			return true
+		case "Connection":
+			if slices.ContainsFunc(values, isNotList) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isNotList reports whether a field value is not a comma-separated list of tokens (RFC 9110 5.6.1).
+func isNotList(value string) bool {
+	for token := range strings.SplitSeq(value, ",") {
+		if token = textproto.TrimString(token); token != "" && !httpguts.ValidHeaderFieldName(token) {
 			return true
 		}
 	}
