@@ -141,7 +141,7 @@ func needScrapyCommand(t testing.TB) []string {
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	written := readRecipes(t)
-	env := written["Before all"].files["proxy.env"]
+	env := written["Before you start"].files["proxy.env"]
 	if len(written) != len(recipes)+1 || env == "" {
 		t.Errorf("%d sections with recipes, want the %d that are run, and proxy.env", len(written), len(recipes))
 	}
