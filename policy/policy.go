@@ -66,6 +66,7 @@ const (
 	ReasonLimit       Reason = "limit"       // the client has too many connections, or causes too many refusals, or memory is short
 	ReasonAddress     Reason = "address"     // a forbidden destination address
 	ReasonPort        Reason = "port"        // a forbidden destination port
+	ReasonConfined    Reason = "confined"    // a redirected connection without HTTP or TLS, or to a forbidden port
 	ReasonAuth        Reason = "auth"        // the client is unknown, or its login is missing or wrong
 	ReasonMalformed   Reason = "malformed"   // a proxy cannot forward such a request
 	ReasonLoop        Reason = "loop"        // the request has passed through this proxy before
@@ -100,6 +101,7 @@ var refusals = map[Reason]Outcome{
 	ReasonAddress:    Disallowed,
 	ReasonPort:       Disallowed,
 	ReasonTunnel:     Disallowed,
+	ReasonConfined:   Disallowed,
 	ReasonAuth:       Disallowed,
 	ReasonPace:       Deferred,
 	ReasonQuota:      Deferred,

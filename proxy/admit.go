@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -126,7 +127,14 @@ func (h *Handler) authenticate(s *requestState) error {
 	if by.client != nil && by.client.tooMany {
 		return errTooManyConns
 	}
-	name, err := s.rules.Engine.Admit(s.request.Context(), q.Client, login(s.request.Header))
+	offered := login(s.request.Header)
+	if by.redirect() != nil { // the client does not know of the proxy, and cannot log in
+		offered = policy.Login{}
+	}
+	name, err := s.rules.Engine.Admit(s.request.Context(), q.Client, offered)
+	if by.redirect() != nil && errors.Is(err, policy.ErrLogin) {
+		err = policy.ErrStranger
+	}
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,7 @@ var answers = []struct {
 		"The request's body came too slowly while requests of other clients waited for this host.",
 		"Send the body faster, or try again when fewer requests wait for the host."}},
 	{is(errMalformed), answer{http.StatusBadRequest, "http_request_error", policy.ReasonMalformed, "", ""}},
+	{is(errConfined), answer{http.StatusForbidden, "http_request_denied", policy.ReasonConfined, "", ""}},
 	{is(errLoop), answer{http.StatusBadGateway, "proxy_loop_detected", policy.ReasonLoop, "", ""}},
 	{is(audit.ErrNoSpace), answer{http.StatusServiceUnavailable, "proxy_internal_error", policy.ReasonAudit,
 		"The proxy has no space to keep this site's robots.txt as evidence, and allows nothing without it.",

@@ -115,17 +115,20 @@ func (h *Handler) acceptTunnel(s *requestState, o robots.Origin, kind *flowCount
 	}
 	client := s.record.Request.Client
 	pass := s.rules.Engine.Pass(client, addressOf(s.request.RemoteAddr))
-	t := &tunnelConn{Conn: conn, counter: kind, buffered: buffered, pass: pass, origin: o, authority: authority(o)}
+	t := &tunnelConn{Conn: conn, counter: kind, buffered: buffered, pass: pass, origin: o, authority: authority(o), redirect: connInfoFrom(s.request).redirect()}
 	t.admitted.Store(&admission{client, s.rules.number})
 	kind.begin()
 	return t, nil
 }
 
-// acceptHTTP1 takes over an HTTP/1 connection and answers its CONNECT.
+// acceptHTTP1 takes over an HTTP/1 connection and answers its CONNECT, if the client has sent it.
 func (s *requestState) acceptHTTP1() (net.Conn, *bufio.Reader, error) {
 	conn, buffered, err := s.hijack()
 	if err != nil {
 		return nil, nil, err
+	}
+	if c, ok := conn.(*httpConn); ok && c.connect != "" {
+		return conn, buffered, nil
 	}
 	err = conn.SetWriteDeadline(time.Now().Add(lastWait))
 	if err == nil {

@@ -23,6 +23,7 @@ type httpConn struct {
 	preface prefaceCheck
 	ahead   []byte // was read before net/http got the connection
 	head    headMeter
+	connect string      // the CONNECT that the client of a redirected connection did not send; "": there is none
 	serving atomic.Bool // a request has been read and not answered yet
 	tlsErr  error       // of the TLS handshake; net/http reads and writes on one goroutine before the first request
 }
@@ -90,6 +91,9 @@ func (c *httpConn) readConn(b []byte) (int, error) {
 // Direct returns the connection that h1 serves simple requests on (h1.Conn).
 func (c *httpConn) Direct() net.Conn {
 	c.preface.pending = false
+	if c.connect != "" {
+		return &impliedConnect{rawConn(c), c.connect}
+	}
 	return rawConn(c)
 }
 
@@ -229,6 +233,17 @@ func connInfoFrom(r *http.Request) connInfo {
 // tunnelOf returns the intercepted tunnel that a request came in; nil: it came to the
 // proxy's own port.
 func tunnelOf(r *http.Request) *tunnelConn { return connInfoFrom(r).tunnel }
+
+// redirect returns where the client of the connection was connecting to; nil: to the proxy.
+func (c connInfo) redirect() *redirect {
+	switch {
+	case c.client != nil:
+		return c.client.redirect
+	case c.tunnel != nil:
+		return c.tunnel.redirect
+	}
+	return nil
+}
 
 // memory returns what the connection counts as in the memory budget.
 func (c connInfo) memory() *memory.Work {

@@ -144,6 +144,7 @@ func (l *listener) add(client string, n int) int {
 type clientConn struct {
 	net.Conn
 	listener   *listener
+	redirect   *redirect              // where the client was connecting to; nil: to the proxy
 	client     atomic.Pointer[string] // the client; changed under listener.mu
 	tooMany    bool                   // the connection is over its client's limit
 	closed     bool                   // the connection is not counted any more; guarded by listener.mu

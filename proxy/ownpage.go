@@ -26,7 +26,7 @@ func isForProxy(s *requestState) bool {
 	switch {
 	case s.rules.OwnPage == nil || !s.rules.OwnPage.Knows(r.URL.Path): // as nearly always
 		return false
-	case by.client == nil || by.tunnel != nil:
+	case by.client == nil || by.client.redirect != nil:
 		return false
 	case by.client.tooMany: // is refused
 		return false
@@ -46,12 +46,9 @@ func isForProxy(s *requestState) bool {
 
 // localAddr returns the local address of the connection that a request came on.
 func localAddr(r *http.Request) (netip.AddrPort, bool) {
-	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}, false
-	}
-	local := addr.AddrPort()
-	return netip.AddrPortFrom(local.Addr().WithZone("").Unmap(), local.Port()), true
+	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	local := addrPort(addr)
+	return local, local.IsValid()
 }
 
 // isAt reports whether an origin is the address local, or localhost if local is a loopback address (RFC

@@ -20,6 +20,7 @@ func (s *requestState) recordRequest() {
 	r, rec := s.request, &s.record
 	rec.Monitor = s.rules.Monitor
 	rec.Target = requestTarget(r)
+	rec.Transparent = connInfoFrom(r).redirect() != nil
 	q := &rec.Request
 	q.Method, q.UserAgent, q.From, q.Dest = r.Method, r.UserAgent(), r.Header.Get("From"), r.Header.Get("Sec-Fetch-Dest")
 }

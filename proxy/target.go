@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -14,8 +15,9 @@ import (
 )
 
 // target returns the normalised URL and the origin of a request that is not a CONNECT. It is the
-// one place that checks the form of a target: absolute form (RFC 9112 3.2.2) on the proxy's
-// own port, origin form inside a tunnel, where the host must be that of the tunnel.
+// one place that checks the form of a target: absolute form (RFC 9112 3.2.2) on the proxy's own
+// port, origin form on a redirected connection, and inside a tunnel, where the host must be that of
+// the tunnel.
 func target(r *http.Request) (*url.URL, robots.Origin, error) {
 	if err := checkForm(r); err != nil {
 		return nil, robots.Origin{}, err
@@ -29,6 +31,8 @@ func target(r *http.Request) (*url.URL, robots.Origin, error) {
 		return nil, robots.Origin{}, fmt.Errorf("%w: no address to send it to", errMalformed)
 	case t != nil:
 		return t.target(r, &u)
+	case u.Host == "" && connInfoFrom(r).redirect() != nil:
+		return connInfoFrom(r).redirect().target(r, &u)
 	case u.Host == "" && r.ProtoMajor == 2:
 		// Its pseudo-headers are an absolute address (RFC 9113 8.3.1); see setUpHTTP2.
 		u.Scheme, u.Host = "http", r.Host
@@ -104,6 +108,23 @@ func (t *tunnelConn) target(r *http.Request, u *url.URL) (*url.URL, robots.Origi
 	}
 	if o.Port != t.origin.Port || o.Host != t.origin.Host && (t.serverName == "" || !strings.EqualFold(o.Host, t.serverName)) {
 		return nil, robots.Origin{}, errMisdirected
+	}
+	return normalise(u, o), o, nil
+}
+
+// target returns the URL u and the origin of a request without TLS that was redirected: the host is the
+// one that the request names, the port too if it names one.
+func (d *redirect) target(r *http.Request, u *url.URL) (*url.URL, robots.Origin, error) {
+	host := r.Host
+	if host == "" { // HTTP/1.0
+		host = cmp.Or(d.name, bracketed(d.addr.Addr()))
+	}
+	o, err := robots.ParseOrigin("http", host)
+	if err != nil {
+		return nil, robots.Origin{}, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	if !hasPort(host) {
+		o.Port = d.addr.Port()
 	}
 	return normalise(u, o), o, nil
 }

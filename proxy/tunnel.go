@@ -20,6 +20,7 @@ type tunnelConn struct {
 	admitted   atomic.Pointer[admission]
 	origin     robots.Origin // that the CONNECT named; its scheme is a guess
 	authority  string        // origin, as in a Host header
+	redirect   *redirect     // where its client was connecting to; nil: to the proxy
 	secure     bool          // the client speaks TLS in it
 	serverName string        // the server name of the TLS handshake; "": none
 	counter    *flowCounter  // counts the tunnel

@@ -151,7 +151,7 @@ func TestEntryHasEveryMember(t *testing.T) {
 	r.Decision.Form = policy.SlashesMerged | policy.DotsRemoved
 	r.Decision.Entry, r.Decision.EntryReason, r.Decision.Dialect = "*.site.test", "permitted", "standard"
 	r.Decision.Ruling.Stale, r.Decision.Usage, r.Decision.Signals.Search = true, "train-ai=n", robots.Yes
-	r.BackOff, r.Slowed, r.StoreAway, r.Cached = time.Second, time.Second, true, true
+	r.BackOff, r.Slowed, r.StoreAway, r.Cached, r.Transparent = time.Second, time.Second, true, true, true
 	r.Preferences = Preferences{Preference{"a", 1}, Preference{"b", 1}, Preference{"c", 1}, Preference{"d", 1}, Preference{"e", 1}}
 	e := event{name: "lost", detail: "d", file: "f", fileBytes: 1, sha256: "s", count: 1, reasons: map[string]int64{"auth": 1, "limit": 2}, clients: 2, client: "c", first: 1, last: 2}
 	line, _ := trail.AppendLink(appendLine(nil, r, &Options{Replica: "proxy-1"}), 0, 1, trail.Hash{})

@@ -50,6 +50,7 @@ type Record struct {
 	Target      string          // the target as the client sent it; used if it could not be normalised
 	Remote      string          // address and port of the client; in no line, and removed from errors if Options.Client is set
 	Decision    policy.Decision // with its reasons
+	Transparent bool            // the client's connection was redirected to the proxy
 	Monitor     bool            // the decision was only recorded, not enforced
 	Slot        bool            // the pacer gave the request a slot, at once or after a wait
 	Waited      time.Duration   // wait for a slot, whether or not the request got one
@@ -127,6 +128,9 @@ func (r *Record) appendWithin(b []byte, o *Options, limit int) (line []byte, url
 	b = appendString(append(b, `","id":`...), r.ID)
 	b = appendOptional(b, `,"replica":"`, o.Replica, limit)
 	b = appendOptional(b, `,"client":"`, o.clientName(r.Request.Client), limit)
+	if r.Transparent {
+		b = append(b, `,"via":"transparent"`...)
+	}
 	b = appendOptional(b, `,"method":"`, r.Request.Method, limit)
 	b, url = appendURL(b, r, o.DropQuery, limit)
 	b = appendOptional(b, `,"host":"`, r.Request.Origin.Host, limit)

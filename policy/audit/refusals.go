@@ -32,7 +32,7 @@ const others = "(others)"
 func IsCheap(r policy.Reason) bool {
 	switch r {
 	case policy.ReasonMalformed, policy.ReasonAuth, policy.ReasonLimit, policy.ReasonLoop,
-		policy.ReasonPort, policy.ReasonAddress, policy.ReasonDenied, policy.ReasonIdentity:
+		policy.ReasonPort, policy.ReasonAddress, policy.ReasonConfined, policy.ReasonDenied, policy.ReasonIdentity:
 		return true
 	}
 	return false

@@ -126,7 +126,7 @@ func New(o Options) (*Client, error) {
 	o.HeaderTimeout, o.IdleTimeout = cmp.Or(o.HeaderTimeout, time.Minute), cmp.Or(o.IdleTimeout, 90*time.Second)
 	c := &Client{
 		connector: connector{
-			dialer: dialer{guard: g, resolver: resolver, server: o.Resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second)},
+			dialer: dialer{guard: g, resolver: resolver, server: o.Resolver, timeout: cmp.Or(o.DialTimeout, 10*time.Second), made: newMadeConns()},
 			tls: &tls.Config{
 				RootCAs:            o.Roots,
 				MinVersion:         tls.VersionTLS12,
@@ -142,7 +142,7 @@ func New(o Options) (*Client, error) {
 		headerTimeout: o.HeaderTimeout,
 	}
 	if o.Previous != nil {
-		c.pseudonym, c.counters = o.Previous.pseudonym, o.Previous.counters
+		c.pseudonym, c.counters, c.made = o.Previous.pseudonym, o.Previous.counters, o.Previous.made
 	}
 	c.counter = &c.counters.origins
 	if o.Parent != nil {
@@ -171,7 +171,7 @@ func (c *Client) setParent(o Options) error {
 	if err != nil {
 		return err
 	}
-	c.toParent.counter = &c.counters.parent
+	c.toParent.counter, c.toParent.made = &c.counters.parent, c.made
 	p.use(&c.toParent.connector, c.toParent.http1)
 	c.parent = p
 	c.tunnel = func(ctx context.Context, host string, port uint16) (net.Conn, error) {

@@ -39,6 +39,7 @@ type dialer struct {
 	server   string        // Options.Resolver
 	timeout  time.Duration // for resolution and TCP connection together
 	bindings *bindings     // nil: any address of a host may be dialled
+	made     *madeConns    // nil: a zero Client
 }
 
 // dialTCP connects to host and port: at the address that addrFor returns, else at any
@@ -247,7 +248,7 @@ func (d *dialer) dialSerial(ctx context.Context, addrs []netip.Addr, port uint16
 		conn, err := guarded.DialContext(attempt, "tcp", netip.AddrPortFrom(addr, port).String())
 		cancel()
 		if err == nil {
-			return socket.New(conn), nil
+			return d.made.add(socket.New(conn)), nil
 		}
 		first = cmp.Or(first, err)
 		if ctx.Err() != nil {

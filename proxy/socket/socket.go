@@ -30,6 +30,8 @@ type Conn struct {
 	// OnBlocked, if not nil, is called by the goroutine of a Write that has to wait for the peer, before
 	// it waits. It must be set before the connection is used.
 	OnBlocked func()
+	// OnClose, if not nil, is called when the connection is closed. It must be set before the connection is used.
+	OnClose func()
 }
 
 // New wraps a *net.TCPConn in a *Conn and returns any other connection unchanged.
@@ -50,6 +52,15 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 
 // CloseWrite closes the sending direction and leaves the other one open.
 func (c *Conn) CloseWrite() error { return c.tcp.CloseWrite() }
+
+// Close closes the connection.
+func (c *Conn) Close() error {
+	err := c.tcp.Close()
+	if c.OnClose != nil && !errors.Is(err, net.ErrClosed) {
+		c.OnClose()
+	}
+	return err
+}
 
 // SetLinger is that of *net.TCPConn.
 func (c *Conn) SetLinger(sec int) error { return c.tcp.SetLinger(sec) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,11 +81,13 @@ type rule struct {
 }
 
 var rules = []rule{
-	{[]string{"listen", "open", "clients"}, func(c Config) string {
-		if c.Open || len(c.Clients) > 0 || loopback(c.Listen) {
+	forClients("listen", func(c Config) string { return c.Listen }),
+	forClients("listen_transparent", func(c Config) string { return c.ListenTransparent }),
+	{[]string{"listen_transparent"}, func(c Config) string {
+		if c.ListenTransparent == "" || runtime.GOOS == "linux" {
 			return ""
 		}
-		return fmt.Sprintf("%q is not loopback, so that others could use the proxy: say who may with clients, or open: true", c.Listen)
+		return "redirected connections need Linux"
 	}},
 	{[]string{"admin.listen", "listen"}, func(c Config) string {
 		_, port, _ := net.SplitHostPort(c.Listen)
@@ -148,6 +151,16 @@ var rules = []rule{
 	half("tls.ca_key", "tls.ca_cert", "a CA", func(c Config) (string, string) { return c.TLS.CAKey, c.TLS.CACert }),
 	half("listen_tls.cert", "listen_tls.key", "a certificate", func(c Config) (string, string) { return c.ListenTLS.Cert, c.ListenTLS.Key }),
 	half("listen_tls.key", "listen_tls.cert", "a certificate", func(c Config) (string, string) { return c.ListenTLS.Key, c.ListenTLS.Cert }),
+}
+
+// forClients returns the rule that says who may use a listener for clients.
+func forClients(key string, address func(Config) string) rule {
+	return rule{[]string{key, "open", "clients"}, func(c Config) string {
+		if at := address(c); at != "" && !c.Open && len(c.Clients) == 0 && !loopback(at) {
+			return fmt.Sprintf("%q is not loopback, so that others could use the proxy: say who may with clients, or open: true", at)
+		}
+		return ""
+	}}
 }
 
 // half returns the rule that key is not given without other.

@@ -8,24 +8,25 @@ import (
 
 // Config is a whole configuration. Its zero value is no configuration: start from [Default].
 type Config struct {
-	Listen    string        `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"The host:port that clients connect to. An address other than loopback needs clients or open: true."`
-	Open      bool          `key:"open" default:"false" zero:"means that only entries of clients may use a proxy that has such entries" doc:"Whether any client that reaches the listener may use the proxy, even if no entry of clients fits it."`
-	ListenTLS ListenTLS     `key:"listen_tls" doc:"TLS between clients and the proxy. Clients then name the proxy by an https:// URL."`
-	Limits    Limits        `key:"limits" doc:"What clients may use of the proxy's resources."`
-	Drain     time.Duration `key:"drain" default:"0s" check:"not-negative" zero:"means that it shuts down at once" doc:"How long the proxy continues to serve after SIGTERM while /readyz already answers 503, so that a load balancer sends it no more clients. It stops earlier if no request arrives for 5s."`
-	StateDir  string        `key:"state_dir" default:"" kind:"path" restart:"yes" zero:"means $XDG_STATE_HOME/robotsproxy, or ~/.local/state/robotsproxy if that variable is not set" doc:"The directory of the CA, the audit and the cached state of hosts. It is created with mode 0700."`
-	Mode      string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"enforce refuses what robots.txt disallows and paces requests. monitor decides and records each request, but refuses and delays none."`
-	Robots    Robots        `key:"robots" doc:"How robots.txt files are interpreted, fetched and cached."`
-	Identity  Identity      `key:"identity" doc:"How the proxy and its clients identify themselves to sites."`
-	Pace      Pace          `key:"pace" doc:"How fast requests go to one host."`
-	Hosts     []Host        `key:"hosts" doc:"Exceptions for some hosts. The first entry that matches the host and has not expired applies; no other does."`
-	Clients   []Client      `key:"clients" doc:"Who may use the proxy. The first entry that fits the client applies. An empty list means every client that reaches the listener."`
-	TLS       TLS           `key:"tls" doc:"How the proxy intercepts HTTPS to judge the paths of requests."`
-	Egress    Egress        `key:"egress" doc:"Where requests may go, and by which way."`
-	Audit     Audit         `key:"audit" doc:"The audit trail: one JSON line for each request."`
-	Store     Store         `key:"store" doc:"The Redis server by which several replicas share one pace per host and their robots.txt cache."`
-	Admin     Admin         `key:"admin" doc:"The listener for operators: dashboard, API, health and metrics."`
-	Log       Log           `key:"log" doc:"The proxy's own log, on standard error."`
+	Listen            string        `key:"listen" default:"127.0.0.1:8080" kind:"address" restart:"yes" doc:"The host:port that clients connect to. An address other than loopback needs clients or open: true."`
+	Open              bool          `key:"open" default:"false" zero:"means that only entries of clients may use a proxy that has such entries" doc:"Whether any client that reaches the listener may use the proxy, even if no entry of clients fits it."`
+	ListenTransparent string        `key:"listen_transparent" default:"" kind:"address-or-off" restart:"yes" zero:"means that the proxy takes no redirected connections" doc:"The host:port to which a firewall redirects connections of clients that know of no proxy, HTTP and TLS (Linux). An address other than loopback needs clients or open: true. A client is known by its network alone there."`
+	ListenTLS         ListenTLS     `key:"listen_tls" doc:"TLS between clients and the proxy. Clients then name the proxy by an https:// URL."`
+	Limits            Limits        `key:"limits" doc:"What clients may use of the proxy's resources."`
+	Drain             time.Duration `key:"drain" default:"0s" check:"not-negative" zero:"means that it shuts down at once" doc:"How long the proxy continues to serve after SIGTERM while /readyz already answers 503, so that a load balancer sends it no more clients. It stops earlier if no request arrives for 5s."`
+	StateDir          string        `key:"state_dir" default:"" kind:"path" restart:"yes" zero:"means $XDG_STATE_HOME/robotsproxy, or ~/.local/state/robotsproxy if that variable is not set" doc:"The directory of the CA, the audit and the cached state of hosts. It is created with mode 0700."`
+	Mode              string        `key:"mode" default:"enforce" oneof:"enforce monitor" doc:"enforce refuses what robots.txt disallows and paces requests. monitor decides and records each request, but refuses and delays none."`
+	Robots            Robots        `key:"robots" doc:"How robots.txt files are interpreted, fetched and cached."`
+	Identity          Identity      `key:"identity" doc:"How the proxy and its clients identify themselves to sites."`
+	Pace              Pace          `key:"pace" doc:"How fast requests go to one host."`
+	Hosts             []Host        `key:"hosts" doc:"Exceptions for some hosts. The first entry that matches the host and has not expired applies; no other does."`
+	Clients           []Client      `key:"clients" doc:"Who may use the proxy. The first entry that fits the client applies. An empty list means every client that reaches the listener."`
+	TLS               TLS           `key:"tls" doc:"How the proxy intercepts HTTPS to judge the paths of requests."`
+	Egress            Egress        `key:"egress" doc:"Where requests may go, and by which way."`
+	Audit             Audit         `key:"audit" doc:"The audit trail: one JSON line for each request."`
+	Store             Store         `key:"store" doc:"The Redis server by which several replicas share one pace per host and their robots.txt cache."`
+	Admin             Admin         `key:"admin" doc:"The listener for operators: dashboard, API, health and metrics."`
+	Log               Log           `key:"log" doc:"The proxy's own log, on standard error."`
 }
 
 // ListenTLS is what the proxy's own port shows to clients.

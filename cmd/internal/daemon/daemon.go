@@ -60,6 +60,7 @@ type Daemon struct {
 	handler       *proxy.Handler
 	reloader      *reloader // nil: the configuration is not reloaded
 	listener      net.Listener
+	transparent   net.Listener  // of redirected connections; nil: there are none
 	admin         *admin.Server // nil: it is off
 	adminListener net.Listener
 	draining      atomic.Bool
@@ -135,6 +136,11 @@ func (d *Daemon) listen(cfg config.Config) (err error) {
 	if d.listener, err = net.Listen(network, cfg.Listen); err != nil {
 		return listenError("listen", "choose another address with --listen or with listen in the configuration", err)
 	}
+	if cfg.ListenTransparent != "" {
+		if d.transparent, err = proxy.ListenTransparent(cfg.ListenTransparent); err != nil {
+			return listenError("listen_transparent", "choose another address with listen_transparent in the configuration", err)
+		}
+	}
 	if cfg.Admin.Listen == "" {
 		return nil
 	}
@@ -155,7 +161,7 @@ func listenError(key, inUse string, err error) error {
 
 // listenAddrs returns the addresses on which the daemon listens.
 func (d *Daemon) listenAddrs() (all []netip.AddrPort) {
-	for _, l := range []net.Listener{d.listener, d.adminListener} {
+	for _, l := range []net.Listener{d.listener, d.transparent, d.adminListener} {
 		if l != nil {
 			all = append(all, l.Addr().(*net.TCPAddr).AddrPort())
 		}
@@ -182,6 +188,9 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 	defer stop()
 	g, failed := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.handler.Serve(d.listener) })
+	if d.transparent != nil {
+		g.Go(func() error { return d.handler.ServeTransparent(d.transparent, nil) })
+	}
 	g.Go(func() error {
 		debug.FreeOSMemory() // the start has allocated a lot, as for the system's roots, and without load no collection runs for minutes
 		return nil
@@ -234,7 +243,7 @@ func (d *Daemon) Run(ctx, urged context.Context) (err error) {
 
 // close closes what New has made. The store is last, since it remembers the end of the audit.
 func (d *Daemon) close() (err error) {
-	for _, l := range []net.Listener{d.listener, d.adminListener} {
+	for _, l := range []net.Listener{d.listener, d.transparent, d.adminListener} {
 		if l != nil {
 			l.Close() // returns an error if Run has closed it
 		}

@@ -28,6 +28,7 @@ type Entry struct {
 	ID            string    `json:"id"`
 	Replica       string    `json:"replica"` // the replica that wrote the record; "": there was only one
 	Client        string    `json:"client"`
+	Via           string    `json:"via"` // transparent: the client's connection was redirected to the proxy
 	Method        string    `json:"method"`
 	URL           string    `json:"url"` // unprintable bytes are percent-encoded; earlier versions wrote U+FFFD for bytes that are not UTF-8
 	Host          string    `json:"host"`

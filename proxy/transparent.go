@@ -1,0 +1,279 @@
+package proxy
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"robotsproxy/policy/audit"
+	"robotsproxy/proxy/egress"
+	"robotsproxy/proxy/socket"
+	"robotsproxy/robots"
+)
+
+const (
+	maxHello    = 5 + 16<<10             // bytes that are looked at of a TLS ClientHello: one record (RFC 8446 5.1)
+	maxMethod   = 32                     // bytes; longer methods of HTTP are not recognised
+	acceptRetry = 100 * time.Millisecond // after an error of the system
+)
+
+// errConfined refuses a redirected connection that cannot be judged.
+var (
+	errConfined      = errors.New("redirected connection refused")
+	errNotHTTP       = fmt.Errorf("%w: it carries neither HTTP nor TLS", errConfined)
+	errNoBytes       = fmt.Errorf("%w: the client sent nothing", errConfined)
+	errNotRedirected = fmt.Errorf("%w: it was not redirected: clients that use a proxy connect to the address in listen", errConfined)
+)
+
+// A redirect is the destination of a client's connection that was redirected to the proxy.
+type redirect struct {
+	addr netip.AddrPort
+	name string // that stands for the address; "": none is known
+}
+
+// host returns the name, or the address without a name.
+func (r *redirect) host() string { return cmp.Or(r.name, r.addr.Addr().String()) }
+
+// ServeTransparent serves connections that a firewall redirects to l (redirect, dnat or tproxy of
+// nftables), until Shutdown. Their clients need not know that there is a proxy. A connection with
+// TLS is served as if its client had sent a CONNECT, to the server name of the TLS handshake;
+// requests without TLS name their origins in Host. Origins without a name are addressed by the
+// original destination. nameOf returns the name that stands for a destination address, if the
+// caller has given it one; nil: no address has a name. Make l with [ListenTransparent]. Serve must
+// run at the same time. ServeTransparent may be called once.
+//
+// A connection that carries neither HTTP nor TLS, or goes to a port that is not allowed, is
+// reset, and has a record with [policy.ReasonConfined].
+func (h *Handler) ServeTransparent(l net.Listener, nameOf func(netip.Addr) (string, bool)) error {
+	if nameOf == nil {
+		nameOf = func(netip.Addr) (string, bool) { return "", false }
+	}
+	limited := h.newListener(l)
+	returned, closed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(closed)
+		select {
+		case <-h.handoff.ended:
+		case <-returned:
+		}
+		limited.Close()
+	}()
+	defer func() { <-closed }()
+	defer close(returned)
+	for {
+		c, err := limited.Accept()
+		switch {
+		case err == nil:
+			go h.serveRedirected(c.(*clientConn), nameOf) // until it is removed from h.hijacked
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		default:
+			time.Sleep(acceptRetry)
+		}
+	}
+}
+
+// serveRedirected gives a redirected connection to the inner server, or resets it.
+func (h *Handler) serveRedirected(c *clientConn, nameOf func(netip.Addr) (string, bool)) {
+	if !h.hijacked.add(c) {
+		c.Close()
+		return
+	}
+	defer h.hijacked.remove(c)
+	conn, err := h.identify(c, nameOf)
+	if err == nil && h.handoff.give(conn) {
+		return
+	}
+	if errors.Is(err, errConfined) || errors.Is(err, errLoop) || errors.Is(err, errMalformed) {
+		rec := new(audit.Record)
+		h.newRecord(rec, c.RemoteAddr().String())
+		rec.Request.Client, rec.Transparent, rec.Decision.Reason = *c.client.Load(), true, answerTo(err).reason
+		if c.redirect != nil {
+			rec.Target = net.JoinHostPort(c.redirect.host(), strconv.Itoa(int(c.redirect.addr.Port())))
+		}
+		h.writeRecord(rec, err) // nobody can be told of an error, and nothing goes out
+	} else {
+		h.counts.unused.Add(1)
+	}
+	reset(c)
+}
+
+// identify finds out where a redirected connection goes to, and whether it carries TLS.
+func (h *Handler) identify(c *clientConn, nameOf func(netip.Addr) (string, bool)) (*httpConn, error) {
+	conn, ok := c.Conn.(*socket.Conn)
+	if !ok {
+		return nil, errNotRedirected
+	}
+	local := addrPort(c.LocalAddr())
+	addr, err := originalDestination(conn, local)
+	if err != nil {
+		return nil, err
+	}
+	if addr == local && addr.Port() == addrPort(c.listener.Addr()).Port() {
+		return nil, errNotRedirected
+	}
+	c.redirect = &redirect{addr: addr}
+	c.redirect.name, _ = nameOf(addr.Addr())
+	out := h.rules.active.Load().Egress
+	if err := out.Check(c.redirect.host(), addr.Port()); errors.Is(err, egress.ErrForbiddenPort) {
+		return nil, fmt.Errorf("%w: %w", errConfined, err)
+	}
+	// Browsers connect before they need it, hence twice the time.
+	if err := c.SetReadDeadline(time.Now().Add(2 * h.o.HeadTimeout)); err != nil {
+		return nil, err
+	}
+	secure, serverName, err := peekProtocol(conn)
+	if err != nil {
+		return nil, err
+	}
+	// The proxy knows the local address of a connection before it sends on it, so not before now.
+	if out.Made(addrPort(c.RemoteAddr())) {
+		return nil, errLoop
+	}
+	inner := h.newHTTPConn(c)
+	if secure {
+		inner.connect, err = connectFor(c.redirect, serverName)
+	}
+	return inner, errors.Join(err, c.SetReadDeadline(time.Time{}))
+}
+
+// peekProtocol waits until the first bytes of a connection tell what it carries, and leaves them
+// there. It returns false for HTTP without TLS.
+func peekProtocol(c *socket.Conn) (secure bool, serverName string, err error) {
+	b := make([]byte, 512)
+	for n := 0; ; {
+		n, err = peek(c, b, n)
+		switch {
+		case isTimeout(err) && n == 0:
+			return false, "", errNoBytes
+		case isTimeout(err):
+			return false, "", errNotHTTP
+		case err != nil:
+			return false, "", err
+		}
+		const handshakeRecord = 22 // RFC 8446 5.1
+		if b[0] != handshakeRecord {
+			if is, certain := isRequestLine(b[:n]); is {
+				return false, "", nil
+			} else if certain {
+				return false, "", errNotHTTP
+			}
+			continue
+		}
+		if serverName, whole := parseClientHello(b[:n]); whole {
+			return true, serverName, nil
+		}
+		if n == maxHello {
+			return false, "", errNotHTTP
+		}
+		if n == len(b) {
+			b, n = make([]byte, min(4*len(b), maxHello)), 0 // all bytes are still there
+		}
+	}
+}
+
+// isRequestLine reports whether b begins with a method of HTTP and a request target (RFC 9112 3),
+// or with the preface of HTTP/2. certain is false if b is too short to tell.
+func isRequestLine(b []byte) (is, certain bool) {
+	method, target, found := strings.Cut(string(b[:min(len(b), maxMethod+len(" http"))]), " ")
+	if !httpguts.ValidHeaderFieldName(method) || len(method) > maxMethod {
+		return false, true
+	}
+	if !found || target == "" {
+		return false, false
+	}
+	const absolute = "http"
+	begun := strings.ToLower(target[:min(len(target), len(absolute))])
+	switch {
+	case target[0] == '/', target[0] == '*', method == http.MethodConnect:
+		return true, true
+	case begun == absolute:
+		return true, true
+	}
+	return false, !strings.HasPrefix(absolute, begun)
+}
+
+// parseClientHello returns the server name in the ClientHello that b begins with; "": it has none. whole is
+// false if b has only a part of it. A ClientHello that cannot be read has no name: its handshake
+// fails later.
+func parseClientHello(b []byte) (serverName string, whole bool) {
+	known := errors.New("the ClientHello is known")
+	err := tls.Server(&helloConn{in: bytes.NewReader(b)}, &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		serverName = hello.ServerName
+		return nil, known
+	}}).Handshake()
+	return serverName, !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// A helloConn is a connection of which only the beginning is there.
+type helloConn struct {
+	net.Conn // nil: the handshake calls nothing but Read and Write
+	in       *bytes.Reader
+}
+
+func (c *helloConn) Read(b []byte) (int, error) { return c.in.Read(b) }
+
+func (c *helloConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// connectFor returns the CONNECT that the client of a redirected connection with TLS would send to a proxy.
+func connectFor(r *redirect, serverName string) (string, error) {
+	o, err := robots.ParseOrigin("https", cmp.Or(r.name, serverName, bracketed(r.addr.Addr())))
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	o.Port = r.addr.Port()
+	return fmt.Sprintf("CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", o.Addr()), nil
+}
+
+// addrPort returns an address of a TCP connection or listener.
+func addrPort(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := tcp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().WithZone("").Unmap(), ap.Port())
+}
+
+// bracketed returns an address as it is in the host of a URL.
+func bracketed(addr netip.Addr) string {
+	if addr.Is6() {
+		return "[" + addr.String() + "]"
+	}
+	return addr.String()
+}
+
+// An impliedConnect is a redirected connection with TLS as its server sees it: it begins with the
+// CONNECT that the client did not send. Any answer to that but 200 (acceptHTTP1) would not be
+// understood by the client: the connection is reset in its place.
+type impliedConnect struct {
+	net.Conn
+	connect string // what of the CONNECT has not been read
+}
+
+// Read reads the CONNECT, then the connection.
+func (c *impliedConnect) Read(b []byte) (int, error) {
+	if c.connect != "" {
+		n := copy(b, c.connect)
+		c.connect = c.connect[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// Write resets the connection.
+func (c *impliedConnect) Write(b []byte) (int, error) {
+	reset(c.Conn)
+	return len(b), nil
+}
