@@ -24,6 +24,7 @@ type Record struct {
 	ID            string    `json:"id"`
 	Replica       string    `json:"replica"`
 	Client        string    `json:"client"`
+	Via           string    `json:"via"`
 	Method        string    `json:"method"`
 	URL           string    `json:"url"`
 	Host          string    `json:"host"`
@@ -73,7 +74,7 @@ type Record struct {
 }
 
 // members is the closed set of member names that a request's line may have.
-var members = strings.Fields(`time id replica client method url host user_agent agent decision reason enforced entry entry_reason rule line reading group
+var members = strings.Fields(`time id replica client via method url host user_agent agent decision reason enforced entry entry_reason rule line reading group
 	robots_url robots_fetched robots_agent robots_sha256 dialect robots_stale
 	robots_content_signal robots_content_usage crawl_delay_s crawl_delay_asked_s wait_ms back_off_s slowed_s cached store_away
 	x_robots_tag content_signal content_usage tdm_reservation tdm_policy status bytes duration_ms error v seq prev hash`)

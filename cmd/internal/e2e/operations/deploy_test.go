@@ -122,6 +122,32 @@ func TestDeploymentsAgree(t *testing.T) {
 
 	t.Run("compose", func(t *testing.T) { composeAgrees(t, f, shared) })
 	t.Run("kubernetes", func(t *testing.T) { manifestsAgree(t, f, shared) })
+	t.Run("sidecar", func(t *testing.T) { sidecarsAgree(t, f) })
+}
+
+// sidecarsAgree compares the sidecars with the image, their configuration and the firewall's rules.
+func sidecarsAgree(t *testing.T, f facts) {
+	config := readTrees(t, "sidecar/config.yaml")[0]
+	rules := e2e.ReadText(t, e2e.DeployDir()+"/nftables/host.nft")
+	_, port, _ := strings.Cut(fmt.Sprint(config["listen_transparent"]), "]:")
+	if !strings.Contains(rules, "define proxy_port = "+port+"\n") {
+		t.Errorf("host.nft does not redirect to port %s", port)
+	}
+	_, rest, _ := strings.Cut(rules, "define crawler = ")
+	crawler, _, _ := strings.Cut(rest, "\n")
+	same(t, "admin.listen", at(config, "admin", "listen"), f.probe[len(f.probe)-1])
+
+	services := readTrees(t, "sidecar/compose.yaml")[0]["services"]
+	pod := readTrees(t, "sidecar/pod.yaml")[0]["spec"]
+	same(t, "user of the proxy", at(services, "proxy", "user"), f.uid+":"+f.gid)
+	same(t, "user of the proxy in the pod", at(pod, "initContainers", 1, "securityContext", "runAsUser"), f.uid)
+	same(t, "user of the crawler", at(services, "crawler", "user"), crawler+":"+crawler)
+	same(t, "user of the crawler in the pod", at(pod, "containers", 0, "securityContext", "runAsUser"), crawler)
+	same(t, "arguments in the pod", at(pod, "initContainers", 1, "args"), f.args)
+	same(t, "probe in the pod", at(pod, "initContainers", 1, "startupProbe", "exec", "command"), f.probe)
+	for _, name := range []string{"rules", "crawler"} {
+		same(t, "network of "+name, at(services, name, "network_mode"), "service:proxy")
+	}
 }
 
 // fleetConfig is that of compose.yaml's replicas.
@@ -230,11 +256,13 @@ func TestDeployedConfigurationsAreGood(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	e2e.Command(t, "ca", "show", "--state", dir).Want(t, 0) // the deployment's
-	mapped, shared := filepath.Join(dir, "mapped.yaml"), filepath.Join(dir, "fleet.yaml")
-	for file, text := range map[string]string{mapped: configMap(t), shared: e2e.ReadText(t, e2e.DeployDir()+"/fleet/config.yaml")} {
+	mapped, shared, sidecar := filepath.Join(dir, "mapped.yaml"), filepath.Join(dir, "fleet.yaml"), filepath.Join(dir, "sidecar.yaml")
+	for file, text := range map[string]string{
+		mapped: configMap(t), shared: e2e.ReadText(t, e2e.DeployDir()+"/fleet/config.yaml"), sidecar: e2e.ReadText(t, e2e.DeployDir()+"/sidecar/config.yaml"),
+	} {
 		e2e.WriteFile(t, file, strings.ReplaceAll(text, "/etc/robotsproxy-ca/", dir+"/"))
 	}
-	for _, file := range []string{e2e.DeployDir() + "/etc/config.yaml", shared, mapped, e2e.TreeRoot() + "/config.example.yaml"} {
+	for _, file := range []string{e2e.DeployDir() + "/etc/config.yaml", shared, mapped, sidecar, e2e.TreeRoot() + "/config.example.yaml"} {
 		e2e.Command(t, "config", "check", "-c", file).Want(t, 0)
 	}
 }
