@@ -18,20 +18,11 @@ import (
 )
 
 // BenchmarkRequest sends requests for a page of 1 KiB on 32 persistent connections, with robots.txt
-// enforced, no rate limit and an audit file. The time includes the origin and the clients. The PGO
-// profile comes from this benchmark.
+// enforced, no rate limit and an audit file. The time includes the origin and the clients.
 func BenchmarkRequest(b *testing.B) {
-	page := make([]byte, 1<<10)
 	for _, route := range routes[:2] {
 		b.Run(route.name, func(b *testing.B) {
-			origin := route.serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
-			log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl"), Log: slog.New(slog.DiscardHandler)})
-			testkit.Must(b, err)
-			defer log.Close()
-			r := start(b, setup{
-				origins: []*httptest.Server{origin.Server},
-				change:  func(o *proxy.Options) { o.Audit = log },
-			})
+			r, origin := startForBenchmark(b, route)
 			request := "GET " + origin.URL + "/page HTTP/1.1\r\nHost: " + origin.host() + "\r\nUser-Agent: FooBot/1.0\r\n\r\n"
 			open := func() net.Conn {
 				conn, _ := r.dial()
@@ -41,32 +32,52 @@ func BenchmarkRequest(b *testing.B) {
 				request = "GET /page HTTP/1.1\r\nHost: " + origin.host() + "\r\nUser-Agent: FooBot/1.0\r\n\r\n"
 				open = func() net.Conn { return r.tunnel(origin.host()) }
 			}
-			conns := make(chan net.Conn, 32)
-			for range cap(conns) {
-				conn := open()
-				testkit.Must(b, conn.SetDeadline(time.Time{}))
-				conns <- conn
-			}
-			b.ReportAllocs()
-			b.SetParallelism(cap(conns) / runtime.GOMAXPROCS(0))
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				conn := <-conns
-				defer func() { conns <- conn }()
-				br := bufio.NewReader(conn)
-				for pb.Next() {
-					io.WriteString(conn, request)
-					resp, err := http.ReadResponse(br, nil)
-					if err != nil {
-						b.Error(err)
-						return
-					}
-					if n, err := io.Copy(io.Discard, resp.Body); n != int64(len(page)) || err != nil {
-						b.Error(n, err)
-						return
-					}
-				}
-			})
+			benchmarkRequests(b, open, request)
 		})
 	}
+}
+
+// pageSize is the length of the pages in benchmarks, in bytes.
+const pageSize = 1 << 10
+
+// startForBenchmark starts an origin and a proxy with an audit file.
+func startForBenchmark(b *testing.B, over route) (*rig, *site) {
+	origin := over.serve(b, rules, func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, pageSize)) })
+	log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl"), Log: slog.New(slog.DiscardHandler)})
+	testkit.Must(b, err)
+	b.Cleanup(func() { log.Close() })
+	return start(b, setup{
+		origins: []*httptest.Server{origin.Server},
+		change:  func(o *proxy.Options) { o.Audit = log },
+	}), origin
+}
+
+// benchmarkRequests sends a request again and again on 32 connections.
+func benchmarkRequests(b *testing.B, open func() net.Conn, request string) {
+	conns := make(chan net.Conn, 32)
+	for range cap(conns) {
+		conn := open()
+		testkit.Must(b, conn.SetDeadline(time.Time{}))
+		conns <- conn
+	}
+	b.ReportAllocs()
+	b.SetParallelism(cap(conns) / runtime.GOMAXPROCS(0))
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		conn := <-conns
+		defer func() { conns <- conn }()
+		br := bufio.NewReader(conn)
+		for pb.Next() {
+			io.WriteString(conn, request)
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			if n, err := io.Copy(io.Discard, resp.Body); n != pageSize || err != nil {
+				b.Error(n, err)
+				return
+			}
+		}
+	})
 }

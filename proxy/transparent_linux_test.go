@@ -344,3 +344,24 @@ func TestTransparentClients(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkRedirected is BenchmarkRequest on redirected connections.
+func BenchmarkRedirected(b *testing.B) {
+	for _, route := range routes[:2] {
+		b.Run(route.name, func(b *testing.B) {
+			r, origin := startForBenchmark(b, route)
+			_, port, _ := net.SplitHostPort(origin.host())
+			addr := r.redirect(port, func(netip.Addr) (string, bool) { return "127.0.0.1", true })
+			open := func() net.Conn {
+				conn, err := net.Dial("tcp", addr)
+				testkit.Must(b, err)
+				if route.tls {
+					conn = tls.Client(conn, &tls.Config{RootCAs: r.roots, ServerName: "127.0.0.1"})
+				}
+				b.Cleanup(func() { conn.Close() })
+				return conn
+			}
+			benchmarkRequests(b, open, "GET /page HTTP/1.1\r\nHost: "+origin.host()+"\r\nUser-Agent: FooBot/1.0\r\n\r\n")
+		})
+	}
+}

@@ -79,6 +79,9 @@ func serve(ctx context.Context, cfg config.Config, from settings, log *slog.Logg
 	}
 	h.reloader = newReloader(h, from)
 	h.reloader.notifier = newNotifier()
+	if h.transparent != nil {
+		log.Info("redirected connections accepted", "listen_transparent", h.transparent.Addr().String())
+	}
 	log.Info("proxy started", "listen", h.Addr(), "admin", h.AdminURL(), "audit", h.AuditFile())
 	defer log.Info("proxy stopped")
 	err = h.Run(end.first, end.second)
