@@ -261,7 +261,7 @@ func (c *Client) Address(ctx context.Context, o robots.Origin) (netip.Addr, erro
 	addrs, err := c.resolve(ctx, o.Host)
 	if err != nil {
 		c.counter.dial(err) // in place of the dial that it prevents
-		return netip.Addr{}, c.remember(o, dialError(o.Host, o.Port, err))
+		return netip.Addr{}, c.remember(o, newDialError(o.Host, o.Port, err))
 	}
 	return c.bindings.bind(o.Host, addrs), nil
 }

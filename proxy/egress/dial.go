@@ -47,17 +47,30 @@ type dialer struct {
 func (d *dialer) dialTCP(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {
 	conn, err := d.tryTCP(ctx, host, port, pinned)
 	if err != nil {
-		return nil, dialError(host, port, err)
+		return nil, newDialError(host, port, err)
 	}
 	return conn, nil
 }
 
-// dialError adds the operation to an error, and ErrExhausted where it applies.
-func dialError(host string, port uint16, err error) error {
+// A dialError is the error of a dial to an address, as host:port.
+type dialError struct {
+	addr string
+	err  error
+}
+
+// Error leaves out what a net.OpError repeats: the operation, and the address unless it is that of a name.
+func (e *dialError) Error() string {
+	return "dial " + e.addr + ": " + strings.NewReplacer("dial tcp "+e.addr+": ", "", "dial tcp ", "").Replace(e.err.Error())
+}
+
+func (e *dialError) Unwrap() error { return e.err }
+
+// newDialError adds the operation to an error, and ErrExhausted where it applies.
+func newDialError(host string, port uint16, err error) error {
 	if exhausted(err) {
 		err = fmt.Errorf("%w: %w", ErrExhausted, err)
 	}
-	return fmt.Errorf("dial %s: %w", hostPort(host, port), err)
+	return &dialError{hostPort(host, port), err}
 }
 
 func (d *dialer) tryTCP(ctx context.Context, host string, port uint16, pinned netip.Addr) (net.Conn, error) {

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -110,6 +111,14 @@ func TestDialName(t *testing.T) {
 		var op *net.OpError
 		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || errors.Is(err, ErrForbiddenAddr) {
 			t.Errorf("Dial = %v", err)
+		}
+	})
+	t.Run("an error has each address once", func(t *testing.T) {
+		for host, at := range map[string]string{"127.0.0.3": "", "refused.test": fmt.Sprintf("127.0.0.3:%d: ", allowed.Port)} {
+			want := fmt.Sprintf("dial %s:%d: %sconnect: connection refused", host, allowed.Port, at)
+			if err := dialOnce(t, d, host, allowed.Port); err == nil || err.Error() != want {
+				t.Errorf("Dial = %v, want %s", err, want)
+			}
 		}
 	})
 	t.Run("no addresses", func(t *testing.T) {
