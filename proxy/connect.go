@@ -166,7 +166,7 @@ func (h *Handler) handshake(rules *generation, t *tunnelConn) (net.Conn, error) 
 	if err := t.SetDeadline(time.Now().Add(h.o.HeadTimeout)); err != nil {
 		return nil, err
 	}
-	secure, err := rules.Authority.Handshake(context.Background(), t, t.origin.Host)
+	secure, err := rules.Authority.Handshake(context.Background(), t, t.origin.Host, t.origin.Port)
 	if err == nil {
 		err = t.SetDeadline(time.Time{})
 	}

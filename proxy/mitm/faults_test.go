@@ -64,7 +64,7 @@ func TestFaults(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			_, err := a.Handshake(ctx, far, "")
+			_, err := a.Handshake(ctx, far, "", 443)
 			if err == nil {
 				t.Fatal("the handshake succeeded")
 			}

@@ -30,6 +30,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -119,21 +120,29 @@ func (a *Authority) Certificate() *x509.Certificate { return a.ca }
 
 // Handshake performs the server's side of a TLS handshake on conn, with a leaf certificate for the
 // name in the client's SNI or, if there is none, for host: a DNS name or an IP address without
-// brackets and port. It ends with ctx or at conn's deadline. If it fails the caller still has to
-// close conn.
-func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string) (*tls.Conn, error) {
+// brackets. FaultHosts names a port other than 443 too. The handshake ends with ctx or at conn's
+// deadline. If it fails the caller still has to close conn.
+func (a *Authority) Handshake(ctx context.Context, conn net.Conn, host string, port uint16) (*tls.Conn, error) {
 	if a == nil || a.config == nil {
 		return nil, errors.New("tls handshake with client: no CA")
 	}
 	tc := tls.Server(conn, a.config)
 	if err := tc.HandshakeContext(context.WithValue(ctx, hostKey{}, host)); err != nil {
-		a.faults.Add(host, err)
+		a.faults.Add(tunnelName(host, port), err)
 		if faultOf(err) == FaultUntrusted { // the text of err is that of an alert, which says something else for OpenSSL
 			return nil, fmt.Errorf("tls handshake with client: it does not trust the certificate: %w", err)
 		}
 		return nil, fmt.Errorf("tls handshake with client: %w", err)
 	}
 	return tc, nil
+}
+
+// tunnelName names the destination of a tunnel for people; "": it has no host.
+func tunnelName(host string, port uint16) string {
+	if host == "" || port == 443 {
+		return host
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
 // FaultHosts returns the hosts in whose tunnels a handshake failed with this Fault, as [Faults.Hosts].

@@ -51,7 +51,7 @@ func shake(t testing.TB, a *Authority, host string, config *tls.Config) (client 
 		}
 		ends <- err
 	}()
-	server, err = a.Handshake(t.Context(), far, host)
+	server, err = a.Handshake(t.Context(), far, host, 443)
 	if err == nil {
 		_, err = server.Write([]byte("x"))
 	} else {
@@ -131,7 +131,7 @@ func TestHandshakeRefuses(t *testing.T) {
 	near, far := pipe(t)
 	near.Close()
 	for _, zero := range []*Authority{nil, {}} {
-		if conn, err := zero.Handshake(t.Context(), far, "a.test"); err == nil || conn != nil {
+		if conn, err := zero.Handshake(t.Context(), far, "a.test", 443); err == nil || conn != nil {
 			t.Error("the handshake succeeds without a CA")
 		}
 	}
@@ -201,7 +201,7 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 	_, far := pipe(t) // a client that sends nothing
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if conn, err := a.Handshake(ctx, far, "a.test"); !errors.Is(err, context.DeadlineExceeded) || conn != nil {
+	if conn, err := a.Handshake(ctx, far, "a.test", 443); !errors.Is(err, context.DeadlineExceeded) || conn != nil {
 		t.Errorf("Handshake = %v, %v", conn, err)
 	}
 }
@@ -240,7 +240,7 @@ func handshakeOnce(b *testing.B, a *Authority, near, far net.Conn, config *tls.C
 		_, err := io.ReadFull(client, make([]byte, 1))
 		ends <- err
 	}()
-	server, err := a.Handshake(b.Context(), far, "www.example.test")
+	server, err := a.Handshake(b.Context(), far, "www.example.test", 443)
 	if err == nil {
 		_, err = server.Write([]byte("x"))
 	}

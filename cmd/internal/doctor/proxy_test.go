@@ -194,7 +194,7 @@ func tunnelling(t *testing.T, a *mitm.Authority) string {
 			io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") // an origin in the clear
 			return
 		}
-		a.Handshake(context.Background(), c, "127.0.0.1")
+		a.Handshake(context.Background(), c, "127.0.0.1", 443)
 	})
 }
 

@@ -279,7 +279,7 @@ func (t *tlsServer) Accept() (net.Conn, error) {
 		}
 		t.connected.Store(true)
 		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-		secure, err := t.authority.Handshake(ctx, conn, "127.0.0.1")
+		secure, err := t.authority.Handshake(ctx, conn, "127.0.0.1", 443)
 		cancel()
 		if err == nil {
 			return secure, nil
