@@ -118,7 +118,7 @@ const hashed = "$2y$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"
 func TestEveryKey(t *testing.T) {
 	c := Config{
 		Listen: "[::1]:3128", ListenTLS: ListenTLS{Cert: "c.pem", Key: "k.pem"}, Limits: Limits{Connections: 1, ConnectionsPerClient: 1 << 20, URL: 64 << 10, Memory: 1 << 30}, Drain: 75 * time.Second, Open: true, StateDir: "a dir/with: all\t\"sorts\"", Mode: "monitor",
-		Robots: Robots{Dialect: "google-2019", Readings: "all", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 0, FetchTimeout: 1500 * time.Millisecond,
+		Robots: Robots{Dialect: "google-2019", Readings: "all", FetchAs: "client", MaxAge: 90 * time.Minute, MinAge: 30 * time.Second, FetchTimeout: 1500 * time.Millisecond,
 			MaxCrawlDelay: time.Hour, OverMax: "refuse", UnreachableRetry: time.Second},
 		Identity: Identity{ProductToken: "123", UserAgent: "FooBot/1.0 (+https://foo.example) # 'x'", From: "bot+x@foo.example", Require: "contact"},
 		Pace:     Pace{RequestsPerSecond: 0.25, Burst: 3, MaxConcurrent: 4, Per: "domain", MaxWait: Wait(time.Minute + time.Second), MaxQueue: 1},
