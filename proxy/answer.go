@@ -12,6 +12,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit"
+	"robotsproxy/policy/explain/humanize"
 	"robotsproxy/policy/memory"
 	"robotsproxy/policy/pace"
 	"robotsproxy/proxy/egress"
@@ -92,7 +93,7 @@ var answers = []struct {
 		"This host, or one that shares its pace, answered 429 or 503 and is left alone for a while, longer than the proxy lets requests wait.",
 		"Try again when that time is over, and send the host fewer requests."}},
 	{isBusy(pace.QueueFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
-		"As many requests wait for this host as the proxy lets wait.",
+		"The queue for this host is full.",
 		"Send fewer requests at once, or try again later. The operator can change it with pace.max_queue."}},
 	{isBusy(pace.ConcurrencyFull), answer{http.StatusTooManyRequests, "connection_limit_reached", policy.ReasonPace,
 		"As many requests are under way to this host as the proxy lets go at once, and none of them has ended for as long as it lets others wait.",
@@ -226,6 +227,27 @@ func answerTo(err error) answer {
 		}
 	}
 	return originBrokeOff
+}
+
+// busyDetail returns the sentence for a refusal by pace with the limit that the request met; "": it is not
+// known.
+func busyDetail(busy *pace.BusyError, l *pace.Limits) string {
+	most := humanize.Duration(l.MaxWait)
+	switch {
+	case l.PerSecond <= 0:
+		return ""
+	case busy.Reason == pace.BackedOff:
+		return fmt.Sprintf("This host, or one that shares its pace, answered 429 or 503 and is in a back-off for another %s, which is longer than a request may wait.", humanize.Duration(busy.BackOff))
+	case busy.Reason == pace.QueueFull:
+		return fmt.Sprintf("%d requests wait for this host, which is the maximum (pace.max_queue).", l.MaxQueue)
+	case busy.Reason == pace.ConcurrencyFull:
+		return fmt.Sprintf("%d requests to this host are in flight, which is the maximum (pace.max_concurrent), and none of them ended within %s (pace.max_wait).", l.MaxConcurrent, most)
+	case busy.Reason == pace.WaitTooLong && busy.RetryAfter > l.MaxWait:
+		return fmt.Sprintf("The request would wait about %s, and a request may wait at most %s (pace.max_wait).", humanize.Duration(busy.RetryAfter), most)
+	case busy.Reason == pace.WaitTooLong:
+		return fmt.Sprintf("The request waited for %s (pace.max_wait), and its turn had not come.", most)
+	}
+	return ""
 }
 
 // override puts the answer's reason into d if it overrides the decision.

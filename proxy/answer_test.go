@@ -89,6 +89,30 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestRefusalsByPaceHaveNumbers checks that a refusal names the limit that the request met.
+func TestRefusalsByPaceHaveNumbers(t *testing.T) {
+	limits := pace.Limits{PerSecond: 1, MaxConcurrent: 2, MaxWait: time.Minute, MaxQueue: 500}
+	for _, c := range []struct {
+		busy   pace.BusyError
+		limits pace.Limits
+		want   string
+	}{
+		{pace.BusyError{Reason: pace.WaitTooLong, RetryAfter: 75 * time.Second}, limits, "would wait about 1 min 15 s, and a request may wait at most 1 min (pace.max_wait)"},
+		{pace.BusyError{Reason: pace.WaitTooLong, RetryAfter: time.Second}, limits, "waited for 1 min (pace.max_wait)"},
+		{pace.BusyError{Reason: pace.QueueFull, RetryAfter: time.Hour}, limits, "500 requests wait for this host, which is the maximum (pace.max_queue)"},
+		{pace.BusyError{Reason: pace.ConcurrencyFull}, limits, "2 requests to this host are in flight, which is the maximum (pace.max_concurrent), and none of them ended within 1 min (pace.max_wait)"},
+		{pace.BusyError{Reason: pace.BackedOff, BackOff: 2 * time.Hour}, limits, "for another 2 h"},
+		{pace.BusyError{Reason: pace.StreamsFull}, limits, "Too many streams"},
+		{pace.BusyError{Reason: pace.QueueFull}, pace.Limits{}, "The queue for this host is full."},
+	} {
+		rec := audit.Record{Decision: policy.Decision{Pace: c.limits}}
+		p := new(Handler).describe(&requestState{record: rec, rules: new(generation)}, answerTo(&c.busy), &c.busy)
+		if !strings.Contains(p.Detail, c.want) {
+			t.Errorf("%+v: %q, want %q", c.busy, p.Detail, c.want)
+		}
+	}
+}
+
 // TestFailureKindsAreDescribed checks that responses describe a failure in the proxy's own words.
 func TestFailureKindsAreDescribed(t *testing.T) {
 	for err, want := range map[error]string{

@@ -159,6 +159,9 @@ func (h *Handler) describe(s *requestState, a answer, err error) problem {
 	}
 	if busy, ok := errors.AsType[*pace.BusyError](err); ok {
 		p.BackOff, p.Slowed = busy.BackOff.Round(time.Millisecond).Seconds(), busy.Slowed.Round(time.Millisecond).Seconds()
+		if a.reason == policy.ReasonPace {
+			p.Detail = cmp.Or(busyDetail(busy, &d.Pace), p.Detail)
+		}
 	}
 	p.RetryAfter = h.retryAfter(a, d, err)
 	return p

@@ -60,7 +60,7 @@ func TestRetryAfterBacksOff(t *testing.T) {
 			testkit.Must(t, err)
 			after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 			left := c.least - time.Since(asked)
-			if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "is left alone for a while") ||
+			if resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "a back-off for another ") ||
 				time.Duration(after)*time.Second < left || time.Duration(after)*time.Second > c.most+time.Second {
 				t.Errorf("during the back-off: %s, Retry-After %d\n%s", resp.Status, after, body)
 			}
