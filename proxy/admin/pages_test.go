@@ -474,6 +474,31 @@ func TestOverviewCountsAgree(t *testing.T) {
 	}
 }
 
+// TestRecordPageIsForPeople: the page of a record explains the decision before it shows the members.
+func TestRecordPageIsForPeople(t *testing.T) {
+	f := newFixture(t)
+	f.record("a.test", "block", "pace", "https://a.test/x", "Bot/1.0")
+	page := f.do("GET", "/decisions/1", "").Body.String()
+	before, members, found := strings.Cut(page, "Members of the record")
+	if !found || !strings.Contains(members, "<dt><bdi>reason</bdi></dt><dd><bdi>pace</bdi></dd>") {
+		t.Errorf("no members:\n%s", page)
+	}
+	for _, want := range []string{"Would be disallowed", "https://a.test/x", "The wait for this host would be longer", "wait too long (pace)", "Bot/1.0", "lab"} {
+		if !strings.Contains(before, want) {
+			t.Errorf("no %q in\n%s", want, before)
+		}
+	}
+}
+
+// TestExplainPageNamesTheReason in words, and as records have it.
+func TestExplainPageNamesTheReason(t *testing.T) {
+	f := newFixture(t)
+	page := f.do("POST", "/explain", "url=https%3A%2F%2Fa.test%2Fx", "Content-Type", "application/x-www-form-urlencoded").Body.String()
+	if !strings.Contains(page, "host denied by the operator (denied-host)") {
+		t.Error(page)
+	}
+}
+
 // The page of a missing record says whether it never existed or is gone.
 func TestMissingRecord(t *testing.T) {
 	w := newTestProxy(t, sampleFiles)

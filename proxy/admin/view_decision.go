@@ -12,6 +12,7 @@ import (
 
 	"robotsproxy/policy"
 	"robotsproxy/policy/audit/live"
+	"robotsproxy/policy/audit/trail"
 	"robotsproxy/policy/explain"
 	"robotsproxy/policy/explain/humanize"
 )
@@ -145,9 +146,48 @@ func explainHref(q explainRequest) string {
 type recordView struct {
 	frame
 	Name                  string
+	Badge                 badge
+	Facts                 []fact // the decision in words; nil: the line cannot be read
 	Record                []jsonMember
 	Missing               string // why there is no record
 	HostHref, ExplainHref string
+}
+
+// recordFacts describes an audit line in words; nil: it cannot be read.
+func recordFacts(line []byte) (all []fact) {
+	e, err := trail.Read(line)
+	if err != nil {
+		return nil
+	}
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, fact{Name: name, Value: clipPrintable(value, maxCell)})
+		}
+	}
+	if !e.Time.IsZero() {
+		add("Time", utcTime(e.Time))
+	}
+	add("Event", e.Event)
+	add("Detail", e.Detail)
+	add("Request", strings.TrimSpace(e.Method+" "+e.URL))
+	if e.IsRequest() {
+		if e.Blocked() && !e.Enforced {
+			add("Enforced", "no: the proxy sent the request and only recorded the decision (mode: monitor)")
+		}
+		x := explain.OfRecord(&e, nil)
+		add("Why", x.Sentence())
+		all = append(append(all, newFacts(x.Decided())...), newFacts(x.Rested())...)
+	}
+	add("Outcome", e.Outcome)
+	add("Client", e.Client)
+	add("User-Agent", e.UserAgent)
+	if e.WaitMS >= 1 {
+		add("Waited", humanize.Duration(time.Duration(e.WaitMS*float64(time.Millisecond))))
+	}
+	if e.Status > 0 {
+		add("Status", strconv.Itoa(e.Status))
+	}
+	return all
 }
 
 type jsonMember struct{ Name, Value string }
@@ -196,6 +236,7 @@ func (s *Server) showRecord(w http.ResponseWriter, r *http.Request) {
 		if lines, _ := s.opts.Live.After(n-1, 1); len(lines) == 1 && lines[0].Number == n {
 			shown := newDecisionRow(lines[0])
 			v.Record, v.HostHref, v.ExplainHref = jsonMembers(lines[0].JSON), shown.HostHref, shown.ExplainHref
+			v.Badge, v.Facts = badge{Kind: shown.Kind, Icon: shown.Icon, Word: shown.Word}, recordFacts(lines[0].JSON)
 		}
 	}
 	status := http.StatusOK

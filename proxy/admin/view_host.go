@@ -265,6 +265,9 @@ func (s *Server) refetchAndWait(w http.ResponseWriter, r *http.Request, o robots
 // newFacts converts facts of an explanation for a page.
 func newFacts(facts []explain.Fact) (all []fact) {
 	for _, f := range facts {
+		if label := explain.Label(f.Value); f.Name == "reason" && label != f.Value {
+			f.Value = label + " (" + f.Value + ")"
+		}
 		if f.Name != "robots.txt" {
 			f.Name = strings.ToUpper(f.Name[:1]) + f.Name[1:]
 		}
