@@ -86,5 +86,5 @@ func DialectByName(name string) (Dialect, error) {
 	for _, d := range dialects {
 		names = append(names, d.Name)
 	}
-	return Dialect{}, fmt.Errorf("no robots.txt dialect is called %q; there are: %s", clip(name), strings.Join(names, ", "))
+	return Dialect{}, fmt.Errorf("unknown robots.txt dialect %q: use one of %s", clip(name), strings.Join(names, ", "))
 }

@@ -93,9 +93,9 @@ func ExampleLint() {
 		fmt.Printf("%d: %s: %s\n", r.Line, r.Fault, r.Text)
 	}
 	// Output:
-	// 1: no-group: applies to nobody: it stands before any User-agent line
-	// 3: not-read: no field is called "Noindex"
-	// 4: never-wins: line 5 always decides in its place
+	// 1: no-group: applies to no client: no User-agent line precedes it
+	// 3: not-read: unknown field "Noindex"
+	// 4: never-wins: line 5 always decides instead
 }
 
 func ExampleGroup_RelatedRules() {

@@ -62,7 +62,7 @@ func Lint(text []byte, d Dialect) []Remark {
 	if len(text) > MaxBytes {
 		l.remarks = l.remarks[:min(len(l.remarks), MaxRemarks-1)] // the next remark is the most important one
 		l.count = 0
-		l.remark(last+1, TooLong, "the file has more than %d octets: nothing is read from here on", MaxBytes)
+		l.remark(last+1, TooLong, "the file has more than %d bytes: the rest is not read", MaxBytes)
 	}
 	l.addSources(source)
 	return l.remarks
@@ -94,10 +94,10 @@ func (l *linter) remark(line int, f Fault, format string, args ...any) {
 // checkLine remarks on a line by itself.
 func (l *linter) checkLine(number int, line string) {
 	if len(line) > maxLine {
-		l.remark(number, TooLong, "only the first %d octets of this line are read", maxLine)
+		l.remark(number, TooLong, "only the first %d bytes of this line are read", maxLine)
 	}
 	if strings.IndexByte(line, 0) >= 0 {
-		l.remark(number, NotRead, "what follows a NUL is not read; is this UTF-16?")
+		l.remark(number, NotRead, "the text after a NUL byte is not read; is this UTF-16?")
 	}
 	f, value := splitLine(line, true)
 	strict, _ := splitLine(line, false)
@@ -106,9 +106,9 @@ func (l *linter) checkLine(number int, line string) {
 		l.checkUnread(number, line)
 		return
 	case strict == fieldNone && l.dialect.Misspellings:
-		l.remark(number, Misspelt, "counts under %s, but not by RFC 9309", l.dialect.Name)
+		l.remark(number, Misspelt, "%s accepts this spelling, RFC 9309 does not", l.dialect.Name)
 	case strict == fieldNone:
-		l.remark(number, NotRead, "misspelt, which does not count under %s", l.dialect.Name)
+		l.remark(number, NotRead, "%s does not accept this spelling", l.dialect.Name)
 		return
 	}
 	switch f {
@@ -122,17 +122,17 @@ func (l *linter) checkLine(number int, line string) {
 		l.checkDelay(number, value)
 	case fieldContentSignal:
 		if _, whole := parseSignals(value); !whole {
-			l.remark(number, NotRead, "%q is no list of search, ai-input and ai-train, each =yes or =no", clip(value))
+			l.remark(number, NotRead, "%q is not a list of search, ai-input and ai-train, each with =yes or =no", clip(value))
 		}
 	case fieldContentUsage:
 		if value != "" && (value[0] == '/' || value[0] == '*') && !strings.ContainsAny(value, " \t") {
-			l.remark(number, NotRead, "%q has a path and no preference", clip(value))
+			l.remark(number, NotRead, "%q has a path but no preference", clip(value))
 		}
 	default:
 		l.checkPattern(number, value)
 	}
 	if !l.grouped {
-		l.remark(number, NoGroup, "applies to nobody: it stands before any User-agent line")
+		l.remark(number, NoGroup, "applies to no client: no User-agent line precedes it")
 	}
 }
 
@@ -140,9 +140,9 @@ func (l *linter) checkDelay(number int, value string) {
 	_, _, ok := parseDelay(value)
 	switch {
 	case l.dialect.Delay == NoDelay:
-		l.remark(number, NotRead, "%s knows no Crawl-delay", l.dialect.Name)
+		l.remark(number, NotRead, "%s ignores Crawl-delay", l.dialect.Name)
 	case !ok:
-		l.remark(number, NotRead, "%q is no number of seconds", clip(value))
+		l.remark(number, NotRead, "%q is not a number of seconds", clip(value))
 	}
 }
 
@@ -152,10 +152,10 @@ func (l *linter) checkUnread(number int, line string) {
 		return
 	}
 	if field, _, found := strings.Cut(line, ":"); found {
-		l.remark(number, NotRead, "no field is called %q", clip(trimSpace(field)))
+		l.remark(number, NotRead, "unknown field %q", clip(trimSpace(field)))
 		return
 	}
-	l.remark(number, NotRead, "no field: %q", clip(line))
+	l.remark(number, NotRead, "not a field: %q", clip(line))
 }
 
 // checkAgent remarks on a User-agent line whose name no client can have.
@@ -167,9 +167,9 @@ func (l *linter) checkAgent(number int, value string) {
 	run := leadingLetters(name)
 	switch {
 	case name == "" || l.dialect.LettersOnly && run == "":
-		l.remark(number, Nobody, "%q is no name", clip(value))
+		l.remark(number, Nobody, "%q is not a product token", clip(value))
 	case commonWords[strings.ToLower(name)]:
-		l.remark(number, Nobody, "%q is in the header of every browser, and nobody's name", clip(name))
+		l.remark(number, Nobody, "%q is in the header of every browser, so it names no client", clip(name))
 	case l.dialect.LettersOnly && run != name:
 		l.remark(number, Misspelt, "read as %q under %s", clip(run), l.dialect.Name)
 	}
@@ -179,9 +179,9 @@ func (l *linter) checkPattern(number int, value string) {
 	switch {
 	case len(value) == 0: // the usual way to allow everything
 	case value[0] != '/' && value[0] != '*':
-		l.remark(number, NeverWins, "%q matches nothing: a path begins with a slash", clip(value))
+		l.remark(number, NeverWins, "%q matches nothing: a path must begin with a slash", clip(value))
 	case l.dialect.AsWritten && strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		l.remark(number, NeverWins, "%q matches nothing: no URL has a blank or a control octet", clip(value))
+		l.remark(number, NeverWins, "%q matches nothing: a URL has no spaces or control characters", clip(value))
 	}
 }
 
@@ -230,7 +230,7 @@ func (l *linter) checkNeverWins(text string) {
 	}
 	for _, line := range slices.Sorted(maps.Keys(winner)) {
 		if !wins[line] {
-			l.remark(line, NeverWins, "line %d always decides in its place", winner[line])
+			l.remark(line, NeverWins, "line %d always decides instead", winner[line])
 		}
 	}
 }

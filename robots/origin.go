@@ -46,7 +46,7 @@ func parseOrigin(scheme, hostport string) (Origin, error) {
 		}
 	}
 	if o.Scheme == "" {
-		return Origin{}, errors.New("the scheme is none of http, https and ftp")
+		return Origin{}, errors.New("the scheme must be http, https or ftp")
 	}
 	host, port, err := splitPort(hostport)
 	if err != nil {
@@ -55,7 +55,7 @@ func parseOrigin(scheme, hostport string) (Origin, error) {
 	if port != "" {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
-			return Origin{}, errors.New("the port is not a number from 1 to 65535")
+			return Origin{}, errors.New("the port must be a number from 1 to 65535")
 		}
 		o.Port = uint16(n)
 	}
@@ -135,7 +135,7 @@ func splitPort(hostport string) (host, port string, err error) {
 	end := strings.LastIndexByte(hostport, ']') + 1
 	host, port, _ = strings.Cut(hostport[end:], ":")
 	if end > 0 && host != "" {
-		return "", "", errors.New("something stands between the address and the port")
+		return "", "", errors.New("unexpected text after \"]\"")
 	}
 	return hostport[:end+len(host)], port, nil
 }
@@ -147,7 +147,7 @@ func parseIPv6(s string) (string, error) {
 	inner, closed := strings.CutSuffix(s[1:], "]")
 	addr, err := netip.ParseAddr(inner)
 	if !closed || err != nil || !addr.Is6() || addr.Zone() != "" {
-		return "", errors.New("no IPv6 address stands in the brackets")
+		return "", errors.New("no IPv6 address in the brackets")
 	}
 	return addr.Unmap().String(), nil
 }
@@ -159,7 +159,7 @@ var idnaProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDoma
 func parseName(s string) (string, error) {
 	// Too long for DNS in any spelling, of at most 4 bytes a character.
 	if len(s) > 4*maxHost {
-		return "", errors.New("the host is longer than 253 octets")
+		return "", errors.New("the host is longer than 253 bytes")
 	}
 	host := s
 	if isASCII(s) {
@@ -168,7 +168,7 @@ func parseName(s string) (string, error) {
 		var err error
 		// ToASCII accepts U+FFFD, both as itself and for invalid UTF-8.
 		if host, err = idnaProfile.ToASCII(s); err != nil || strings.ContainsRune(s, utf8.RuneError) {
-			return "", errors.New("the host is no name that IDNA knows")
+			return "", errors.New("the host is not a valid internationalized name (IDNA)")
 		}
 	}
 	host = strings.TrimSuffix(host, ".")
@@ -183,7 +183,7 @@ func parseName(s string) (string, error) {
 // here and addresses to some resolvers.
 func checkHost(host string) error {
 	if len(host) > maxHost {
-		return errors.New("the host is longer than 253 octets")
+		return errors.New("the host is longer than 253 bytes")
 	}
 	if host == "" {
 		return errors.New("the host is empty")
@@ -192,12 +192,12 @@ func checkHost(host string) error {
 	for i := 0; i <= len(host); i++ {
 		if i < len(host) && host[i] != '.' {
 			if c := host[i]; !isLetter(c) && !isDigit(c) && c != '-' && c != '_' {
-				return errors.New("the host has an octet that no name has")
+				return errors.New("the host has a character that host names cannot have")
 			}
 			continue
 		}
 		if i == label || i-label > maxLabel {
-			return errors.New("the host has a label that is empty or longer than 63 octets")
+			return errors.New("the host has a label that is empty or longer than 63 bytes")
 		}
 		if i < len(host) {
 			label = i + 1
@@ -205,7 +205,7 @@ func checkHost(host string) error {
 	}
 	if isNumber(host[label:]) {
 		if addr, err := netip.ParseAddr(host); err != nil || !addr.Is4() {
-			return errors.New("the host ends in a number and is no IPv4 address")
+			return errors.New("the host ends in a number but is not an IPv4 address")
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"robotsproxy/robots/fetch"
 )
 
-var errNoDialect = errors.New("a dialect without a name reads nothing")
+var errNoDialect = errors.New("the dialect has no name")
 
 // An Entry is what the robots.txt of an origin says now: the last response and, if that is a
 // failure, the stale one from before. It does not change; any number of goroutines may share it,

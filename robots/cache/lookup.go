@@ -77,7 +77,7 @@ func (c *Cache) touch(e *Entry, d robots.Dialect, now time.Time) *Entry {
 }
 
 // errNoAnswer stands for a Fetcher that gave nil.
-var errNoAnswer = errors.New("fetcher gave no answer")
+var errNoAnswer = errors.New("fetcher returned no result")
 
 // wait returns the entry that a flight of k brings, or one in memory that has become usable
 // under d meanwhile. It waits for several flights if the first one loads an entry that is not
@@ -310,7 +310,7 @@ func (c *Cache) Run(ctx context.Context) error {
 		return ErrStopped
 	}
 	if !c.running.CompareAndSwap(false, true) {
-		return errors.New("robots cache runs already")
+		return errors.New("robots cache is already running")
 	}
 	if c.sharedStore != nil {
 		c.wg.Go(func() { c.sharedStore.Watch(ctx, c.onChange) })

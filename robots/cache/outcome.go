@@ -122,7 +122,7 @@ func Failure(a *fetch.Result) error {
 	case a.Err != nil:
 		return a.Err
 	}
-	return fmt.Errorf("fetch %s: answered with status %d", a.URL, a.Status)
+	return fmt.Errorf("fetch %s: status %d", a.URL, a.Status)
 }
 
 // A FetchOutcome is how a fetch ended. The set is closed.

@@ -58,7 +58,7 @@ const maxSaved = 2*robots.MaxBytes + 256<<10
 // much longer.
 const maxAhead = time.Minute
 
-var errDamaged = errors.New("not an entry as it was saved")
+var errDamaged = errors.New("malformed saved entry")
 
 // A savedEntry is an entry as a Store has it.
 type savedEntry struct {

@@ -24,7 +24,7 @@ type Store interface {
 
 // ErrPurged is the error of Load of a SharedStore for an origin that was purged, and not saved
 // since: the caller must not use what it knew before.
-var ErrPurged = errors.New("it was purged")
+var ErrPurged = errors.New("the entry was purged")
 
 // A SharedStore is a Store that the Caches of several processes share, each through a
 // SharedStore of its own. They fetch a file once for all of them, and purge it together.

@@ -54,7 +54,7 @@ func decoder(res *http.Response) (io.Reader, error) {
 		case (coding == "gzip" || coding == "x-gzip") && !gzipped:
 			gzipped = true
 		default:
-			return nil, fmt.Errorf("content coding %.40q cannot be read", coding)
+			return nil, fmt.Errorf("unsupported content coding %.40q", coding)
 		}
 	}
 	if !gzipped {

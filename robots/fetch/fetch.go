@@ -282,7 +282,7 @@ func (f *fetching) check(r *http.Request) (robots.Origin, error) {
 	}
 	switch {
 	case o.Denied != nil && o.Denied(to.Host):
-		return to, fmt.Errorf("nothing may go to %s", to.Host)
+		return to, fmt.Errorf("requests to %s are not permitted", to.Host)
 	case to == f.request.Origin:
 		return to, nil
 	case f.request.Direct:
@@ -302,7 +302,7 @@ func (f *fetching) check(r *http.Request) (robots.Origin, error) {
 func (r *Result) read(res *http.Response) error {
 	if res.StatusCode < 200 {
 		_ = res.Body.Close()
-		return fmt.Errorf("status %d is no answer to a GET", res.StatusCode)
+		return fmt.Errorf("unexpected status %d in response to GET", res.StatusCode)
 	}
 	r.MaxAge, r.Headers = maxAge(res.Header), headersOf(res.Header)
 	if res.StatusCode > 299 {

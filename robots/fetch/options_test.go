@@ -27,7 +27,7 @@ func TestDenied(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := c.Fetch(t.Context(), Request{Origin: originOf(t, s.URL), UserAgent: "FooBot"})
-		if a.Err == nil || !strings.Contains(a.Err.Error(), "nothing may go to "+denied) || len(asked) != want || a.Connected != (want > 0) {
+		if a.Err == nil || !strings.Contains(a.Err.Error(), "requests to "+denied+" are not permitted") || len(asked) != want || a.Connected != (want > 0) {
 			t.Errorf("%s denied: %+v, after %q", denied, a, asked)
 		}
 	}
