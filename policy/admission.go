@@ -32,22 +32,22 @@ func newAdmission(clients []Client, open bool) (*admission, error) {
 		c := &clients[i]
 		switch {
 		case c.Name == "":
-			return nil, errors.New("policy: a client without a name")
+			return nil, errors.New("policy: client without a name")
 		case known[c.Name]:
-			return nil, fmt.Errorf("policy: two clients are called %q", c.Name)
+			return nil, fmt.Errorf("policy: two clients have the name %q", c.Name)
 		case len(c.Networks) == 0 && c.PasswordHash == "":
-			return nil, fmt.Errorf("policy: client %q has neither networks nor a password: everybody could be it", c.Name)
+			return nil, fmt.Errorf("policy: client %q has neither networks nor a password, so every client would match", c.Name)
 		}
 		known[c.Name] = true
 		if c.PasswordHash == "" {
 			continue
 		}
 		if !(Login{Name: c.Name, Password: "x"}).wellFormed() {
-			return nil, fmt.Errorf("policy: nobody could log in as %q (RFC 7617 2)", c.Name)
+			return nil, fmt.Errorf("policy: client name %q cannot be used for a login (RFC 7617 2)", c.Name)
 		}
 		cost, err := bcrypt.Cost([]byte(c.PasswordHash))
 		if err != nil || len(c.PasswordHash) != hashLen {
-			return nil, fmt.Errorf("policy: what client %q has for a password is no bcrypt hash", c.Name)
+			return nil, fmt.Errorf("policy: the password hash of client %q is not a bcrypt hash", c.Name)
 		}
 		highest = max(highest, cost)
 		g.accounts[c.Name] = &account{client: c, hash: []byte(c.PasswordHash), cost: cost}

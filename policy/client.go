@@ -84,14 +84,14 @@ func ShareKey(client string) string {
 // The errors of Engine.Admit.
 var (
 	// ErrLogin: the login is missing or wrong, and a right one would be accepted.
-	ErrLogin = errors.New("a client's name and password are asked for")
+	ErrLogin = errors.New("name and password required")
 	// ErrStranger: no client may use the proxy from the address, with any login.
-	ErrStranger = errors.New("no client is known at this address")
+	ErrStranger = errors.New("no client with this address in the configuration")
 	// ErrTooManyLogins: the queue of passwords to check is full.
-	ErrTooManyLogins = errors.New("too many passwords wait to be checked")
+	ErrTooManyLogins = errors.New("too many passwords to check")
 )
 
 var (
-	errNoLogin    = fmt.Errorf("%w: none were offered", ErrLogin)
-	errWrongLogin = fmt.Errorf("%w: those that were offered are wrong", ErrLogin)
+	errNoLogin    = fmt.Errorf("%w: the request has none", ErrLogin)
+	errWrongLogin = fmt.Errorf("%w: those of the request are wrong", ErrLogin)
 )

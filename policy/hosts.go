@@ -35,13 +35,13 @@ type Host struct {
 func (h *Host) check() error {
 	switch {
 	case h.Robots > Deny:
-		return fmt.Errorf("the entry for %s has no treatment of robots.txt that is known", h.Match)
+		return fmt.Errorf("the entry for %s has an unknown treatment of robots.txt", h.Match)
 	case h.Readings > LiteralReadings:
 		return fmt.Errorf("the entry for %s has unknown readings", h.Match)
 	case h.Robots != Enforce && h.Reason == "":
 		return fmt.Errorf("the entry for %s has no reason", h.Match)
 	case strings.ContainsFunc(h.Reason, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return fmt.Errorf("the entry for %s has a reason that is not one line of text", h.Match)
+		return fmt.Errorf("the reason in the entry for %s is not one line of text", h.Match)
 	case !(h.Pace.PerSecond >= 0) || min(h.Pace.Burst, h.Pace.MaxConcurrent, h.Pace.MaxQueue) < 0 || h.Pace.MaxWait < 0:
 		return fmt.Errorf("the entry for %s has a negative pace", h.Match)
 	}
@@ -120,7 +120,7 @@ func NewHostPatterns(patterns []string) (*HostPatterns, error) {
 	return p, nil
 }
 
-var errPattern = errors.New("a star stands alone, or before the dot that a suffix begins with")
+var errPattern = errors.New("a star is allowed only alone, or in front of a suffix (*.example.com)")
 
 // Has reports whether a host, in the form of [robots.Origin], matches a pattern.
 func (p *HostPatterns) Has(host string) bool { return p.next(host, 0) >= 0 }

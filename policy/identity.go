@@ -28,8 +28,8 @@ const (
 
 // The Err of a Decision with ReasonIdentity.
 var (
-	ErrNoToken   = errors.New("the User-Agent header names no product")
-	ErrNoContact = errors.New("neither User-Agent nor From says how somebody can be reached")
+	ErrNoToken   = errors.New("the User-Agent header has no product token")
+	ErrNoContact = errors.New("neither User-Agent nor From has a contact address")
 )
 
 // Unmet returns how a User-Agent header and From fail the requirement: ErrNoToken or

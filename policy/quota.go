@@ -8,7 +8,7 @@ import (
 )
 
 // ErrQuota matches every [QuotaError] with errors.Is.
-var ErrQuota = errors.New("the client's requests of the day are used up")
+var ErrQuota = errors.New("daily quota of the client used up")
 
 // A QuotaError reports that a client has used its quota for the day. It is [ErrQuota].
 type QuotaError struct {

@@ -16,7 +16,7 @@ func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event)
 	if last.Seq < known.Seq {
 		return known, &event{
 			name: trail.EventCut, first: last.Seq + 1, last: known.Seq,
-			detail: fmt.Sprintf("the disk had the lines up to seq %d when the proxy last ran, and lines are missing from seq %d on", known.Seq, last.Seq+1),
+			detail: fmt.Sprintf("the lines seq %d to %d are missing, but were on the disk when the proxy last ran", last.Seq+1, known.Seq),
 		}
 	}
 	if known.Seq == 0 {
@@ -32,7 +32,7 @@ func compareEnd(path string, last, known trail.Link) (from trail.Link, e *event)
 	case err != nil && !errors.Is(err, trail.ErrChanged):
 		return last, changedEvent(known.Seq, fmt.Sprintf("cannot be read: %v", err))
 	case err != nil || found.Hash != known.Hash:
-		return last, changedEvent(known.Seq, "is not the line that the disk had when the proxy last ran")
+		return last, changedEvent(known.Seq, "is not the line that was on the disk when the proxy last ran")
 	}
 	return last, nil
 }

@@ -55,14 +55,14 @@ func TestOpenComparesTheEnd(t *testing.T) {
 		{"unchanged", func(*testing.T, string) {}, false, "", "", 7, ""},
 		{"lines were written after the last fsync", func(*testing.T, string) {}, true, "", "", 7, ""},
 		{"a power loss took what was written after the last fsync", cutLines(3), true, "", "", 4, ""},
-		{"lines cut off", cutLines(2), false, trail.EventCut, "lines are missing from seq 5 on", 7, "missing: seq 5 to 6 (2 lines) before it, as the proxy noticed when it started"},
+		{"lines cut off", cutLines(2), false, trail.EventCut, "the lines seq 5 to 6 are missing", 7, "missing: seq 5 to 6 (2 lines) before it, which the proxy noticed when it started"},
 		{"a part of a line cut off too", func(t *testing.T, file string) {
 			rewrite(t, file, func(lines [][]byte) [][]byte { return append(lines[:4], lines[4][:20]) })
-		}, false, trail.EventCut, "lines are missing from seq 5 on", 7, "missing: seq 5 to 6 (2 lines) before it, as the proxy noticed when it started"},
-		{"the file deleted", func(t *testing.T, file string) { os.Remove(file) }, false, trail.EventCut, "lines are missing from seq 1 on", 7, "missing: seq 1 to 6"},
-		{"the file empty", func(t *testing.T, file string) { os.Truncate(file, 0) }, false, trail.EventCut, "lines are missing from seq 1 on", 7, "missing: seq 1 to 6"},
-		{"the last line edited", edit(5), false, trail.EventChanged, "the line seq 6 does not have its hash", 7, "seq 6: changed: the hash is not that"},
-		{"the last certain line edited", edit(2), true, trail.EventChanged, "the line seq 3 is not the line that the disk had", 7, "seq 3: changed: the hash is not that"},
+		}, false, trail.EventCut, "the lines seq 5 to 6 are missing", 7, "missing: seq 5 to 6 (2 lines) before it, which the proxy noticed when it started"},
+		{"the file deleted", func(t *testing.T, file string) { os.Remove(file) }, false, trail.EventCut, "the lines seq 1 to 6 are missing", 7, "missing: seq 1 to 6"},
+		{"the file empty", func(t *testing.T, file string) { os.Truncate(file, 0) }, false, trail.EventCut, "the lines seq 1 to 6 are missing", 7, "missing: seq 1 to 6"},
+		{"the last line edited", edit(5), false, trail.EventChanged, "the line seq 6 does not match its hash", 7, "seq 6: changed: the hash does not match"},
+		{"the last certain line edited", edit(2), true, trail.EventChanged, "the line seq 3 is not the line that was on the disk", 7, "seq 3: changed: the hash does not match"},
 		{"written anew", func(t *testing.T, file string) {
 			os.Remove(file)
 			l := open(t, Options{File: file})
@@ -70,7 +70,7 @@ func TestOpenComparesTheEnd(t *testing.T) {
 				l.Write(allowed())
 			}
 			close(t, l)
-		}, false, trail.EventChanged, "the line seq 6 is not the line that the disk had", 7, "seq 7: changed: the proxy noticed when it started that seq 6 was not as it had written it"},
+		}, false, trail.EventChanged, "the line seq 6 is not the line that was on the disk", 7, "seq 7: changed: the proxy noticed when it started that seq 6 had been changed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "audit.jsonl")

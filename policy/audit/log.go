@@ -73,10 +73,10 @@ type counts struct {
 // that says so. It adds one too if the end is not as Options.Known says.
 func Open(o Options) (*Log, error) {
 	if o.File == "" {
-		return nil, errors.New("audit: no file named")
+		return nil, errors.New("audit: no file")
 	}
 	if o.Log == nil {
-		return nil, errors.New("audit: no log to speak to")
+		return nil, errors.New("audit: no log")
 	}
 	l := &Log{opened: o, rotated: make(chan struct{}, 1)}
 	l.retention.log = l
@@ -112,7 +112,7 @@ func (l *Log) report(e event) {
 		l.opened.Log.Warn("audit incomplete at start", "file", l.opened.File, "detail", e.detail, "set_aside", e.file)
 		return
 	}
-	l.opened.Log.Error("the audit is not as the proxy left it", "file", l.opened.File, "detail", e.detail)
+	l.opened.Log.Error("audit differs from what the proxy wrote", "file", l.opened.File, "detail", e.detail)
 	l.tampered = cmp.Or(l.tampered, e.detail)
 }
 

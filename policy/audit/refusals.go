@@ -93,7 +93,7 @@ func (c *refusalCounter) take(now time.Time, o *Options) (e event, counted bool)
 	if c.clientsOver == 1 {
 		clients, e.client = "1 client", o.clientName(c.client)
 	}
-	e.detail = fmt.Sprintf("refusals of %s beyond %d a second for each, which have no records: %s", clients, maxCheap, strings.Join(each, ", "))
+	e.detail = fmt.Sprintf("refusals of %s beyond %d a second each, which have no records: %s", clients, maxCheap, strings.Join(each, ", "))
 	clear(c.reasons)
 	c.clientsOver, c.client = 0, ""
 	return e, true

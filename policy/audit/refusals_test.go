@@ -98,7 +98,7 @@ func TestCheapRefusalsAreCounted(t *testing.T) {
 		e := events[0]
 		if e.Kind != trail.KindEvent || e.Event != trail.EventCounted || e.Count != 42 || e.Client != "10.0.0.1" || e.Clients != 1 || e.Replica != "one" ||
 			!maps.Equal(e.Reasons, map[string]int64{"malformed": 40, "auth": 2}) ||
-			e.Detail != "refusals of 1 client beyond 100 a second for each, which have no records: 2 auth, 40 malformed" {
+			e.Detail != "refusals of 1 client beyond 100 a second each, which have no records: 2 auth, 40 malformed" {
 			t.Errorf("%+v", e)
 		}
 		flood(t, l, "10.0.0.1", policy.ReasonMalformed, maxCheap) // another second

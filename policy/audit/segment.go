@@ -19,7 +19,7 @@ import (
 )
 
 // ErrInUse is the error of Open for a file that another process writes.
-var ErrInUse = errors.New("another process writes it")
+var ErrInUse = errors.New("another process writes the file")
 
 // lockName ends the name of the lock file. It stays the same when segments are rotated. The
 // active segment is locked as well, because somebody may delete the lock file.
@@ -132,7 +132,7 @@ func (s *activeSegment) openFile(flag int) error {
 
 // resume finds the end of the chain.
 func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
-	changed := false // the last line does not have its hash
+	changed := false // the last line does not match its hash
 	if s.size > 0 {
 		var end int64
 		var e event
@@ -153,11 +153,11 @@ func (s *activeSegment) resume() (last trail.Link, events []event, err error) {
 	if s.size == 0 {
 		last, err = trail.LastSegmentLink(s.path)
 		if changed = errors.Is(err, trail.ErrChanged); err != nil && !changed {
-			return last, nil, fmt.Errorf("the file before it: %w", err)
+			return last, nil, fmt.Errorf("read the previous file: %w", err)
 		}
 	}
 	if changed {
-		events = append(events, *changedEvent(last.Seq, "does not have its hash"))
+		events = append(events, *changedEvent(last.Seq, "does not match its hash"))
 	}
 	s.firstSeq = last.Seq + 1
 	if s.size > 0 {
@@ -185,7 +185,7 @@ func (s *activeSegment) restart() (event, error) {
 	if err != nil {
 		return event{}, err
 	}
-	e := event{name: "unchained", detail: "the file does not end in a chain, and was set aside as it was", file: filepath.Base(name), fileBytes: s.size}
+	e := event{name: "unchained", detail: "the file did not end with a line of the chain, and was renamed unchanged", file: filepath.Base(name), fileBytes: s.size}
 	if err := s.closeFile(); err != nil {
 		return event{}, err
 	}
@@ -213,7 +213,7 @@ func (s *activeSegment) cutTail(end int64) (event, error) {
 	}
 	s.size = end
 	return event{
-		name: "torn", detail: "what stood behind the last whole line was set aside", file: filepath.Base(name),
+		name: "torn", detail: "the incomplete line at the end was moved to another file", file: filepath.Base(name),
 		fileBytes: n, sha256: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
 }
@@ -251,7 +251,7 @@ func (s *activeSegment) checkInPlace() (*event, error) {
 		return nil, err
 	}
 	e := &event{
-		name: "replaced", detail: "the file was taken away, replaced or changed while it was written: what it held since it was begun is not here",
+		name: "replaced", detail: "the file was removed, replaced or changed while the proxy wrote to it: the lines since its beginning are missing",
 		file: s.movedTo, fileBytes: s.movedSize,
 	}
 	s.lost, s.movedTo, s.movedSize = false, "", 0

@@ -50,9 +50,9 @@ func (s Space) Warning() string {
 		what = "the disk is full"
 	}
 	if left <= 0 {
-		return fmt.Sprintf("no space is left for more records: %s", what)
+		return fmt.Sprintf("no space left for more records: %s", what)
 	}
-	return fmt.Sprintf("at the present rate of %s a day, the space for the audit lasts %s: then %s", humanize.Bytes(s.PerDay), humanize.Duration(left), what)
+	return fmt.Sprintf("at the present rate of %s a day, the space for the audit lasts for %s, then %s", humanize.Bytes(s.PerDay), humanize.Duration(left), what)
 }
 
 // theDisk is the Limit that no option sets.

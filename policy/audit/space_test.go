@@ -75,9 +75,9 @@ func TestSpaceWarning(t *testing.T) {
 		{"nothing is known", Space{}, ""},
 		{"it lasts", Space{UsedUp: time.Now().Add(lowSpace + time.Hour), Limit: theDisk}, ""},
 		{"the disk", Space{UsedUp: time.Now().Add(3*day + time.Minute), Limit: theDisk, PerDay: 3 << 20},
-			"at the present rate of 3.0 MiB a day, the space for the audit lasts 3 d: then the disk is full"},
+			"at the present rate of 3.0 MiB a day, the space for the audit lasts for 3 d, then the disk is full"},
 		{"a ceiling", Space{UsedUp: time.Now().Add(-time.Minute), Limit: "audit.max_files", PerDay: 1},
-			"no space is left for more records: audit.max_files deletes records that are younger than audit.max_age"},
+			"no space left for more records: audit.max_files deletes records that are younger than audit.max_age"},
 	} {
 		if got := tc.s.Warning(); got != tc.want {
 			t.Errorf("%s: %q", tc.name, got)

@@ -37,7 +37,7 @@ func (u *unsavedSnapshots) add(a *fetch.Result, client string, err error) error 
 }
 
 func (u *unsavedSnapshots) setFailure(err error) error {
-	err = fmt.Errorf("%w: a robots.txt cannot be kept: %w", ErrUnwritable, err)
+	err = fmt.Errorf("%w: keep a robots.txt: %w", ErrUnwritable, err)
 	u.failure.Store(&err)
 	return err
 }

@@ -54,7 +54,7 @@ type Explanation struct {
 // A Fetch is what came of a request for robots.txt.
 type Fetch struct {
 	Outcome   cache.Outcome
-	Status    int // 0: no whole response
+	Status    int // 0: no complete response
 	Redirects int
 	Lost      bool // the redirects lead to no file
 	Barred    bool // a redirect leads to a URL that the robots.txt there disallows
@@ -186,7 +186,7 @@ func (e *Explanation) Sentence() string {
 		case e.Allow:
 			said = "The site's robots.txt allows this URL for this client"
 		case e.Form != "":
-			said = "The site's robots.txt disallows this URL for this client, in a form in which servers may read it"
+			said = "The site's robots.txt disallows another form of this URL for this client, which servers may treat as the same"
 		default:
 			said = "The site's robots.txt disallows this URL for this client"
 		}
@@ -196,7 +196,7 @@ func (e *Explanation) Sentence() string {
 		}
 	case policy.ReasonNoRule:
 		if e.Fetch != nil && e.Fetch.HTML {
-			said = "What the site sends as its robots.txt is an HTML page without a rule: everything is allowed"
+			said = "The site's robots.txt is an HTML page without a rule: everything is allowed"
 		} else if e.Group == "" {
 			said = "No group of the site's robots.txt applies to this client"
 		}
@@ -209,7 +209,7 @@ func (e *Explanation) Sentence() string {
 	case policy.ReasonIdentity:
 		switch e.Error {
 		case policy.ErrNoToken.Error():
-			said = "The proxy requires a product token in the User-Agent header (identity.require), and the client sent none but a browser's"
+			said = "The proxy requires a product token in the User-Agent header (identity.require), and the client sent only a browser's"
 		case policy.ErrNoContact.Error():
 			said = "The proxy requires a web or e-mail address in the User-Agent or From header (identity.require), and the client sent none"
 		}
@@ -242,7 +242,7 @@ func (e *Explanation) noFile() string {
 	case f == nil:
 		return reasons[policy.ReasonNoFile].text
 	case f.Barred:
-		return "robots.txt redirects to a URL that the robots.txt there disallows, which means under " + humanize.Brief(e.Dialect) + " that there are no rules: everything is allowed"
+		return "robots.txt redirects to a URL that the robots.txt there disallows. Under " + humanize.Brief(e.Dialect) + " this means that there are no rules: everything is allowed"
 	case f.Status == 429 || f.Status < 300 || f.Status >= 500:
 		return fmt.Sprintf("Status %d means under %s that there are no rules: everything is allowed", f.Status, humanize.Brief(e.Dialect))
 	case f.Status < 400:
@@ -256,12 +256,12 @@ func (e *Explanation) noFile() string {
 func (e *Explanation) Advice(operatorNames bool) string {
 	switch {
 	case e.Reason == policy.ReasonRule && e.Form != "":
-		return "Do not request this URL, or send the plain form that you mean. The operator can change robots.readings."
+		return "Do not request this URL, or send it in its plain form. The operator can change robots.readings."
 	case e.Reason != policy.ReasonIdentity:
 	case operatorNames:
-		return "The operator has to set identity.user_agent, which is sent in place of yours, or identity.from."
+		return "The operator must set identity.user_agent, which replaces your User-Agent, or identity.from."
 	case e.Error == policy.ErrNoToken.Error():
-		return "Send a User-Agent of your own, as in: " + botExample
+		return "Send a User-Agent with a product token, as in: " + botExample
 	default:
 		return "Put a web or e-mail address into your User-Agent, as in: " + botExample + ", or send one as From."
 	}
@@ -319,7 +319,7 @@ func (e *Explanation) Rested() []Fact {
 		f.add("back-off", fmt.Sprintf("%g s, after a 429 or 503", e.BackOff))
 	}
 	if e.Slowed > 0 {
-		f.add("slowed", fmt.Sprintf("to one request in %g s, because the host responds slowly", e.Slowed))
+		f.add("slowed", fmt.Sprintf("one request in %g s, because the host responds slowly", e.Slowed))
 	}
 	f.add("content-signal", humanize.Brief(e.ContentSignal))
 	f.add("content-usage", humanize.Brief(e.ContentUsage))
@@ -356,13 +356,13 @@ func (e *Explanation) outcome() string {
 	}
 	switch {
 	case f.HTML:
-		text += ": none, since the file is an HTML page"
+		text += ": no rules, because the file is an HTML page"
 	case f.Lost:
-		text += ": the redirects lead nowhere"
+		text += ": the redirects lead to no file"
 	case f.Barred:
-		text += ": a redirect is disallowed"
+		text += ": a redirect is disallowed by robots.txt"
 	case f.Outcome == cache.Unreachable && f.Status == 0:
-		text += ": no whole response"
+		text += ": no complete response"
 	}
 	if f.Redirects == 1 {
 		text += ", after 1 redirect"

@@ -125,7 +125,7 @@ func TestSentences(t *testing.T) {
 		want string
 	}{
 		{Explanation{Reason: policy.ReasonRule}, "disallows this URL for this client."},
-		{Explanation{Reason: policy.ReasonRule, Form: "slashes-merged"}, "in a form in which servers may read it."},
+		{Explanation{Reason: policy.ReasonRule, Form: "slashes-merged"}, "disallows another form of this URL"},
 		{Explanation{Reason: policy.ReasonRule, Allow: true}, "allows this URL for this client."},
 		{Explanation{Reason: policy.ReasonTunnel}, "disallows the whole site"},
 		{Explanation{Reason: policy.ReasonTunnel, Allow: true}, "judged by its host alone"},
@@ -133,7 +133,7 @@ func TestSentences(t *testing.T) {
 		{Explanation{Reason: policy.ReasonNoRule, Allow: true, Group: "*"}, "No rule"},
 		{Explanation{Reason: policy.ReasonNoRule, Allow: true, Fetch: &Fetch{HTML: true}}, "an HTML page without a rule"},
 		{Explanation{Reason: policy.ReasonUnreachable}, "gave no usable robots.txt, so"},
-		{Explanation{Reason: policy.ReasonUnreachable, Error: "fetch http://a.test/robots.txt: answered with status 503"}, "gave no usable robots.txt (answered with status 503), so"},
+		{Explanation{Reason: policy.ReasonUnreachable, Error: "fetch http://a.test/robots.txt: status 503"}, "gave no usable robots.txt (status 503), so"},
 		{Explanation{Reason: policy.ReasonUnreachable, Error: "fetch http://a.test/robots.txt: timed out after 20 s"}, "(timed out after 20 s)"},
 		{Explanation{Reason: policy.ReasonNoFile, Allow: true}, "has no robots.txt"},
 		{Explanation{Reason: policy.ReasonNoFile, Allow: true, Dialect: "google", Error: "x"}, "for so long that google assumes"},

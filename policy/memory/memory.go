@@ -22,7 +22,7 @@ import (
 )
 
 // ErrShort is the error for new work of a client that has its share while memory is short.
-var ErrShort = errors.New("memory is short, and the client has its share of it")
+var ErrShort = errors.New("memory is short, and the client already uses its share")
 
 const (
 	// Default is the limit of a Budget, in bytes, if Options.Limit is zero.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var errReleased = errors.New("pace: the slot was given back")
+var errReleased = errors.New("pace: slot given back")
 
 // take waits for a concurrency slot of r and, with rated, for its rate. h is locked, and
 // take unlocks it.

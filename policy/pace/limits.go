@@ -40,8 +40,8 @@ var reasons = [...]string{
 	QueueFull:       "the queue is full",
 	StreamsFull:     "too many streams to the host are open",
 	HostsFull:       "too many hosts at once",
-	BackedOff:       "the host is left alone for a while",
-	ConcurrencyFull: "all places stay taken",
+	BackedOff:       "the host is in back-off",
+	ConcurrencyFull: "all concurrency slots stay in use",
 }
 
 func (r Reason) String() string {
@@ -117,17 +117,17 @@ func (l *Limits) check() error {
 	case l.Key == "":
 		return fmt.Errorf("%w: no key", ErrLimits)
 	case !(l.PerSecond > 0): // NaN too
-		return fmt.Errorf("%w: %q: %v requests a second", ErrLimits, l.Key, l.PerSecond)
+		return fmt.Errorf("%w: %q: %v requests per second", ErrLimits, l.Key, l.PerSecond)
 	case l.Burst <= 0:
 		return fmt.Errorf("%w: %q: burst %d", ErrLimits, l.Key, l.Burst)
 	case l.MaxConcurrent <= 0:
-		return fmt.Errorf("%w: %q: %d at once", ErrLimits, l.Key, l.MaxConcurrent)
+		return fmt.Errorf("%w: %q: concurrency limit %d", ErrLimits, l.Key, l.MaxConcurrent)
 	case l.CrawlDelay < 0:
 		return fmt.Errorf("%w: %q: crawl delay %s", ErrLimits, l.Key, l.CrawlDelay)
 	case l.Client != (Rate{}) && (!(l.Client.PerSecond > 0) || l.Client.Burst <= 0):
-		return fmt.Errorf("%w: %q: %v a second, burst %d for the client", ErrLimits, l.Key, l.Client.PerSecond, l.Client.Burst)
+		return fmt.Errorf("%w: %q: %v requests per second, burst %d for the client", ErrLimits, l.Key, l.Client.PerSecond, l.Client.Burst)
 	case l.AssetBurst < 0:
-		return fmt.Errorf("%w: %q: a burst of %d assets", ErrLimits, l.Key, l.AssetBurst)
+		return fmt.Errorf("%w: %q: asset burst %d", ErrLimits, l.Key, l.AssetBurst)
 	}
 	return nil
 }

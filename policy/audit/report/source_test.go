@@ -35,17 +35,17 @@ func TestChain(t *testing.T) {
 			return l
 		}, false, 3, "seq 3: changed: "},
 		{"missing", func(l []trail.Line) []trail.Line { return append(l[:2], l[3:]...) }, false, 3, "seq 4: missing: seq 3 (1 line) before it"},
-		{"reordered", func(l []trail.Line) []trail.Line { l[2], l[3] = l[3], l[2]; return l }, false, 3, "seq 4: reordered: seq 3 should stand here, and stands at "},
+		{"reordered", func(l []trail.Line) []trail.Line { l[2], l[3] = l[3], l[2]; return l }, false, 3, "seq 4: reordered: seq 3 belongs here, but is at "},
 		{"changed and sealed anew", func(l []trail.Line) []trail.Line {
 			p := tape{seq: 2, last: trail.Hash{1}}
 			l[2] = p.line(t, rec(2, nil))
 			return l
 		}, false, 3, "unlinked"},
-		{"no line of a trail", func(l []trail.Line) []trail.Line { l[4].Text = []byte("{}"); return l }, false, 5, "seq 5: foreign: no line of a trail"},
+		{"no line of a trail", func(l []trail.Line) []trail.Line { l[4].Text = []byte("{}"); return l }, false, 5, "seq 5: foreign: not a line of the audit"},
 		{"no first", func(l []trail.Line) []trail.Line {
 			p := tape{last: trail.Hash{1}}
 			return []trail.Line{p.line(t, rec(2, nil))}
-		}, false, 1, "names one before it"},
+		}, false, 1, "has the hash of a previous line"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := sumLines(t, Options{}, c.change(lines(5))...)

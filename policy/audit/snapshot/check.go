@@ -116,7 +116,7 @@ func (c *Check) Compare(dir string) (r CheckResult, err error) {
 		case errors.Is(err, fs.ErrNotExist):
 			r.Missing++
 		case errors.Is(err, ErrDamaged):
-			r.fault("%s: changed: its bytes have another SHA-256 than its name, which the record seq %d rests on", filepath.Join(dir, sha[:2], sha[2:]), c.files[sum])
+			r.fault("%s: changed: the SHA-256 of its bytes is not its name, on which the record seq %d is based", filepath.Join(dir, sha[:2], sha[2:]), c.files[sum])
 		default:
 			return r, err
 		}
@@ -152,7 +152,7 @@ func (c *Check) compareFetch(r *CheckResult, f *Fetch, dir string) {
 			return
 		}
 	}
-	r.fault("%s: changed: the fetch that ended at %s is another one than in the record seq %d", indexPath(dir, f.Saved), f.Fetched.Format(time.RFC3339Nano), lines[0].seq)
+	r.fault("%s: changed: the fetch that ended at %s differs from the record seq %d", indexPath(dir, f.Saved), f.Fetched.Format(time.RFC3339Nano), lines[0].seq)
 }
 
 // isPlain reports whether a string stands in a line of a trail as it is, neither escaped nor cut.

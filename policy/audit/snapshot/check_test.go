@@ -46,11 +46,11 @@ func TestCheck(t *testing.T) {
 			if err := os.WriteFile(gzipPath(dir, hashed(text)), []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, CheckResult{Fetches: 3}, hashed(text)[2:] + ": changed: its bytes have another SHA-256 than its name, which the record seq 2 rests on"},
+		}, CheckResult{Fetches: 3}, hashed(text)[2:] + ": changed: the SHA-256 of its bytes is not its name, on which the record seq 2 is based"},
 		{"a removed file", func(t *testing.T, dir string) { os.Remove(gzipPath(dir, hashed(text))) }, CheckResult{Missing: 1, Fetches: 3}, ""},
 		{"a removed index", func(t *testing.T, dir string) { os.RemoveAll(filepath.Join(dir, indexName)) }, CheckResult{Files: 1}, ""},
 		{"a removed directory", func(t *testing.T, dir string) { os.RemoveAll(dir) }, CheckResult{Missing: 1}, ""},
-		{"an edited status", edit(`"status":200`, `"status":404`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z is another one than in the record seq 1"},
+		{"an edited status", edit(`"status":200`, `"status":404`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z differs from the record seq 1"},
 		{"an edited hash", edit(`"sha256":"`+hashed(text)[:4], `"sha256":"0000`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z"},
 		{"an edited URL", edit(`http://a.test/`, `http://b.test/`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z"},
 		{"an edited User-Agent", edit(`FooBot`, `BarBot`), CheckResult{Files: 1, Fetches: 2}, anotherFetch + "01Z"},

@@ -26,7 +26,7 @@ const (
 const maxPending = 4096
 
 // errHash is the error for an answer that was damaged in memory or in a store.
-var errHash = errors.New("the answer's bytes have another SHA-256 than the answer says")
+var errHash = errors.New("the bytes of the response do not match its SHA-256")
 
 // maxGzipWriters is how many files are compressed at once, each with about 1 MiB of memory.
 const maxGzipWriters = 4

@@ -23,9 +23,9 @@ const MinPrefix = 8
 
 // These are the errors of Find and Read.
 var (
-	ErrName      = fmt.Errorf("no SHA-256: %d to %d hex digits are wanted", MinPrefix, hexHashLen)
-	ErrAmbiguous = errors.New("several snapshots begin so")
-	ErrDamaged   = errors.New("damaged: its bytes have another SHA-256 than its name")
+	ErrName      = fmt.Errorf("not a SHA-256: use %d to %d hex digits", MinPrefix, hexHashLen)
+	ErrAmbiguous = errors.New("several snapshots begin with these digits")
+	ErrDamaged   = errors.New("damaged: the SHA-256 of its bytes is not its name")
 )
 
 const (

@@ -46,7 +46,7 @@ import (
 const maxSaved = 64 << 10
 
 // errPanic is the error of an operation that a panic ended.
-var errPanic = errors.New("keep a snapshot: not done")
+var errPanic = errors.New("keep a snapshot: failed")
 
 // Options make a Store.
 type Options struct {
@@ -104,9 +104,9 @@ type operation struct {
 func Open(o Options) (*Store, error) {
 	switch {
 	case o.Dir == "":
-		return nil, errors.New("snapshots: no directory named")
+		return nil, errors.New("snapshots: no directory")
 	case o.Log == nil:
-		return nil, errors.New("snapshots: no log to speak to")
+		return nil, errors.New("snapshots: no log")
 	case o.MaxAge < 0 || o.MaxSize < 0:
 		return nil, errOption
 	}
@@ -121,7 +121,7 @@ func Open(o Options) (*Store, error) {
 	s.setOptions(o)
 	total, err := Size(o.Dir)
 	if err != nil {
-		o.Log.Error("snapshots not all counted", "dir", o.Dir, "error", err)
+		o.Log.Error("snapshot directory not fully counted", "dir", o.Dir, "error", err)
 	}
 	s.quota.add(total)
 	return s, nil

@@ -27,7 +27,7 @@ func (l Link) Anchor() Anchor {
 
 func (a Anchor) String() string { return strconv.FormatUint(a.Seq, 10) + ":" + a.Hash }
 
-var errAnchor = errors.New("no anchor, which is the number of a line, a colon, and the first 32 hex digits of its hash, or more of them")
+var errAnchor = errors.New("not an anchor: use the number of a line, a colon, and at least the first 32 hex digits of its hash")
 
 // ParseAnchor parses the result of [Anchor.String].
 func ParseAnchor(s string) (Anchor, error) {

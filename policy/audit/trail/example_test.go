@@ -46,5 +46,5 @@ func Example() {
 	// 2 http://a.test/x block
 	// 2 2:7e488a525b997ee6d67dfba896ddea91 <nil>
 	// changed
-	// audit:2: seq 2: changed: the hash is not that of the line's bytes
+	// audit:2: seq 2: changed: the hash does not match the bytes of the line
 }

@@ -61,7 +61,7 @@ func TestVerifyMissingBeginning(t *testing.T) {
 		{"it is known to begin before", versioned(50, 59, nil), 40, fmt.Sprintf(missing, "40 to 49 (10 lines)"), false},
 		{"earlier lines are not judged", slices.Concat(versioned(3, 4, nil), versioned(50, 59, nil)), 50, "", false},
 		{"what is no line is not judged either", slices.Concat([][]byte{[]byte("hello\n")}, versioned(50, 59, nil)), 50, "", false},
-		{"no later line is there", versioned(50, 59, nil), 60, "seq 60: missing: there is no line of this seq or a later one", false},
+		{"no later line is there", versioned(50, 59, nil), 60, "seq 60: missing: the audit has no line with this seq or a later one", false},
 		{"it is known to begin before, and was removed", versioned(50, 59, map[uint64]string{59: pruned(1, 49)}), 40, "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrRemoved is the error of Reader.Next if segments were removed before they were read.
-var ErrRemoved = errors.New("removed while the trail was read")
+var ErrRemoved = errors.New("removed while the audit was read")
 
 // maxOpenTries bounds how often a Reader lists the segments again because the segment that
 // it opens has been rotated, compressed or removed.
@@ -124,7 +124,7 @@ func (r *Reader) seekLast(size int64) (all bool, err error) {
 
 // errUnstable is the error for a trail whose segments change faster than they can be opened.
 func errUnstable(path string) error {
-	return fmt.Errorf("%s: its files come and go faster than they can be opened", path)
+	return fmt.Errorf("%s: its files were renamed or removed repeatedly while they were opened", path)
 }
 
 // openSegment returns a Reader for one segment.

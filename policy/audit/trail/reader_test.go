@@ -81,10 +81,10 @@ func TestReaderGoesOnBehindATornLine(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit.jsonl")
 		put(t, path, "one\ntw")
 		r := open(t, path)
-		equal(t, texts(t, r), "one", "audit.jsonl:2: torn: it has no end")
+		equal(t, texts(t, r), "one", "audit.jsonl:2: incomplete line")
 		equal(t, texts(t, r))
 		put(t, path, "o\nthr")
-		equal(t, texts(t, r), "two", "audit.jsonl:3: torn: it has no end")
+		equal(t, texts(t, r), "two", "audit.jsonl:3: incomplete line")
 		if err := os.Truncate(path, 8); err != nil { // set aside, as by a proxy that starts
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestReaderTornLineOfAFullSegment(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit.jsonl")
 		put(t, SegmentPath(path, 1), "one\ntw")
 		put(t, path, "three\n")
-		equal(t, texts(t, open(t, path)), "one", "audit-000000000001.jsonl:2: torn: it has no end", "three")
+		equal(t, texts(t, open(t, path)), "one", "audit-000000000001.jsonl:2: incomplete line", "three")
 	})
 }
 
@@ -107,7 +107,7 @@ func TestReaderLongLines(t *testing.T) {
 	most := strings.Repeat("x", MaxLine)
 	put(t, path, most+"\n"+most+"x\nthree\n"+strings.Repeat(most, 3)+"\nfive\n"+most+"tail")
 	r := open(t, path)
-	const tooLong = ": longer than 1048576 octets"
+	const tooLong = ": longer than 1048576 bytes"
 	equal(t, texts(t, r), most, "audit.jsonl:2"+tooLong, "three", "audit.jsonl:4"+tooLong, "five", "audit.jsonl:6"+tooLong)
 	put(t, path, "x\nseven\n")
 	equal(t, texts(t, r), "seven")

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrNoRecord is the error of Find for an ID that no record has.
-var ErrNoRecord = errors.New("there is no such record")
+var ErrNoRecord = errors.New("no such record")
 
 // Find returns the record of the request with this ID, and its line, from the trail
 // that is written to path. It reads the newest segment first. If it cannot read a part of
@@ -97,7 +97,7 @@ func wholeLines(segment Segment) iter.Seq2[Line, error] {
 }
 
 // ErrNoChain is the error of LastLink for a file that has no line of a trail.
-var ErrNoChain = errors.New("no line of a trail stands at its end")
+var ErrNoChain = errors.New("the file does not end with a line of the chain")
 
 // LastLink returns the Link of the last whole line of a trail in a file of size bytes, and
 // the offset of the end of this line. What follows the line is not a line of a trail.

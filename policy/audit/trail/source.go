@@ -13,9 +13,9 @@ import (
 // These are the errors of a Reader about one line.
 var (
 	// ErrTorn is the error for a last line without a line feed.
-	ErrTorn = errors.New("torn: it has no end")
+	ErrTorn = errors.New("incomplete line")
 	// ErrTooLong is the error for a line of more than MaxLine bytes.
-	ErrTooLong = fmt.Errorf("longer than %d octets", MaxLine)
+	ErrTooLong = fmt.Errorf("longer than %d bytes", MaxLine)
 )
 
 // A line without an end may be one that is being written. A source reads it again tornTries
@@ -73,7 +73,7 @@ func (s *source) readError(err error) error {
 		err = io.ErrUnexpectedEOF
 		fallthrough
 	case s.Gzip:
-		err = fmt.Errorf("it cannot be decompressed: %w", err)
+		err = fmt.Errorf("decompress: %w", err)
 	}
 	return fmt.Errorf("%s: %w", s.Path, err)
 }

@@ -88,8 +88,8 @@ type Link struct {
 
 // These are the errors of ReadLink.
 var (
-	ErrForm    = errors.New("no line of a trail: it does not end with seq, prev and hash")
-	ErrChanged = errors.New("changed: its hash is not that of its octets")
+	ErrForm    = errors.New("not a line of the audit: it does not end with seq, prev and hash")
+	ErrChanged = errors.New("changed: the hash does not match the bytes of the line")
 )
 
 const (

@@ -128,9 +128,9 @@ func (v *verifier) lines() (Result, error) {
 			v.Result, v.missingStart = Result{Removed: true}, nil
 			continue
 		case errors.Is(err, ErrTorn):
-			return v.Result, v.fault(line, 0, "torn", "the line has no end, as after a crash: the next start sets it aside")
+			return v.Result, v.fault(line, 0, "torn", "the line is incomplete, as after a crash: the proxy moves it to another file when it starts")
 		case errors.Is(err, ErrTooLong):
-			return v.Result, v.fault(line, 0, "foreign", "no line of a trail: %v", err)
+			return v.Result, v.fault(line, 0, "foreign", "not a line of the audit: %v", err)
 		case err != nil:
 			return v.Result, err
 		}
@@ -161,10 +161,10 @@ func (v *verifier) fault(line Line, seq uint64, kind, detail string, args ...any
 func (v *verifier) line(line Line) error {
 	l, err := ReadLink(line.Text)
 	if errors.Is(err, ErrChanged) {
-		return v.fault(line, l.Seq, "changed", "the hash is not that of the line's bytes")
+		return v.fault(line, l.Seq, "changed", "the hash does not match the bytes of the line")
 	}
 	if err != nil {
-		return v.fault(line, 0, "foreign", "no line of a trail: it does not end with seq, prev and hash")
+		return v.fault(line, 0, "foreign", "not a line of the audit: it does not end with seq, prev and hash")
 	}
 	if v.Lines == 0 {
 		err = v.first(line, l)
@@ -175,7 +175,7 @@ func (v *verifier) line(line Line) error {
 		return err
 	}
 	if l.Seq == v.opts.Since.Seq && !v.opts.Since.Matches(l.Hash) {
-		return v.fault(line, l.Seq, "anchor", "this is another line than the anchor's: its hash begins with %s", l.Hash.String()[:anchorDigits])
+		return v.fault(line, l.Seq, "anchor", "the line is not the anchor's line: its hash begins with %s", l.Hash.String()[:anchorDigits])
 	}
 	return v.count(line, l)
 }
@@ -186,7 +186,7 @@ func (v *verifier) first(line Line, l Link) error {
 	switch begins := v.r.src.FirstSeq; {
 	case l.Seq < begins || l.Seq == 1 && l.Prev == Hash{}:
 	case l.Seq == 1:
-		return v.fault(line, 1, "unlinked", "the first line names one before it")
+		return v.fault(line, 1, "unlinked", "the first line has the hash of a previous line")
 	case begins > 0 && l.Seq > max(begins, v.opts.From):
 		return v.fault(line, l.Seq, "missing", "%s before it", seqRange(begins, l.Seq-1))
 	}
@@ -198,9 +198,9 @@ func (v *verifier) first(line Line, l Link) error {
 	switch since := v.opts.Since.Seq; {
 	case since == 0 || l.Seq <= since:
 	case l.Seq > since+1:
-		return v.fault(line, l.Seq, "anchor", "the trail begins here by now, and lacks %s that would lead here from the anchor", seqRange(since+1, l.Seq-1))
+		return v.fault(line, l.Seq, "anchor", "the audit now begins with this line: between the anchor and this line, %s are missing", seqRange(since+1, l.Seq-1))
 	case !v.opts.Since.Matches(l.Prev):
-		return v.fault(line, l.Seq, "anchor", "the line does not follow the anchor's: its prev begins with %s", l.Prev.String()[:anchorDigits])
+		return v.fault(line, l.Seq, "anchor", "the line does not follow the anchor's line: its prev begins with %s", l.Prev.String()[:anchorDigits])
 	}
 	return nil
 }
@@ -221,26 +221,26 @@ func (v *verifier) next(line Line, l Link) error {
 	case l.Seq == want && l.Prev == v.Last.Hash:
 		return nil
 	case l.Seq == want:
-		return v.fault(line, l.Seq, "unlinked", "prev is not the hash of seq %d, which stands before it", v.Last.Seq)
+		return v.fault(line, l.Seq, "unlinked", "prev is not the hash of seq %d, the line before it", v.Last.Seq)
 	}
-	kind, detail := "reordered", "it stands behind seq %d"
+	kind, detail := "reordered", "the line follows seq %d"
 	if l.Seq >= v.First {
-		kind, detail = "repeated", "it stands behind seq %d once more"
+		kind, detail = "repeated", "the line follows seq %d, but occurred before"
 	}
 	noticed := ""                                                     // by the proxy
 	if e, err := Read(line.Text); err == nil && e.Event == EventCut { // before find overwrites line.Text
-		noticed = ", as the proxy noticed when it started"
+		noticed = ", which the proxy noticed when it started"
 	}
 	place := v.fault(line, l.Seq, kind, detail, v.Last.Seq)
 	later, err := v.find(want)
 	found := err == nil
 	switch {
 	case l.Seq > want && found:
-		place.Kind, place.Detail = "reordered", fmt.Sprintf("seq %d should stand here, and stands at %s:%d", want, later.File, later.Number)
+		place.Kind, place.Detail = "reordered", fmt.Sprintf("seq %d belongs here, but is at %s:%d", want, later.File, later.Number)
 	case l.Seq > want:
 		return v.fault(line, l.Seq, "missing", "%s before it%s", seqRange(want, l.Seq-1), noticed)
 	case l.Seq == 1 && l.Prev == Hash{} && !found:
-		place.Kind, place.Detail = "anew", fmt.Sprintf("another chain begins behind seq %d", v.Last.Seq)
+		place.Kind, place.Detail = "anew", fmt.Sprintf("another chain begins after seq %d", v.Last.Seq)
 	}
 	return place
 }
@@ -293,7 +293,7 @@ func (v *verifier) count(line Line, l Link) error {
 	}
 	v.event(e)
 	if e.Event == EventChanged && v.Lines > 1 {
-		return v.fault(line, l.Seq, "changed", "the proxy noticed when it started that seq %d was not as it had written it", e.FirstSeq)
+		return v.fault(line, l.Seq, "changed", "the proxy noticed when it started that seq %d had been changed", e.FirstSeq)
 	}
 	return nil
 }
@@ -331,12 +331,12 @@ func (v *verifier) end() (Result, error) {
 	case v.missingStart != nil:
 		return v.Result, v.missingStart
 	case v.Lines == 0 && v.opts.From > 0:
-		return v.Result, &Fault{File: v.r.name, Seq: v.opts.From, Kind: "missing", Detail: "there is no line of this seq or a later one"}
+		return v.Result, &Fault{File: v.r.name, Seq: v.opts.From, Kind: "missing", Detail: "the audit has no line with this seq or a later one"}
 	case since == 0:
 	case v.Lines == 0:
-		return v.Result, v.fault(Line{File: v.r.name}, 0, "anchor", "there is no line, and the anchor's is seq %d: the end was cut off", since)
+		return v.Result, v.fault(Line{File: v.r.name}, 0, "anchor", "the audit has no line, but the anchor is seq %d: the end was cut off", since)
 	case v.Last.Seq < since:
-		return v.Result, v.fault(v.lastPlace, v.Last.Seq, "anchor", "this is the last line, and the anchor's is seq %d: the end was cut off", since)
+		return v.Result, v.fault(v.lastPlace, v.Last.Seq, "anchor", "this is the last line, but the anchor is seq %d: the end was cut off", since)
 	}
 	return v.Result, nil
 }

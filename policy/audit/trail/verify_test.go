@@ -193,29 +193,29 @@ var faults = []struct {
 	{"the hash in capitals", func(l [][]byte) [][]byte {
 		copy(l[3][len(l[3])-67:], bytes.ToUpper(l[3][len(l[3])-67:len(l[3])-3]))
 		return l
-	}, 4, "seq 4: foreign: no line of a trail"},
-	{"changed and sealed again", func(l [][]byte) [][]byte { return reseal(l, 3) }, 5, "seq 5: unlinked: prev is not the hash of seq 4, which stands before it"},
+	}, 4, "seq 4: foreign: not a line of the audit"},
+	{"changed and sealed again", func(l [][]byte) [][]byte { return reseal(l, 3) }, 5, "seq 5: unlinked: prev is not the hash of seq 4, the line before it"},
 	{"one taken out", func(l [][]byte) [][]byte { return remove(l, 3, 4) }, 4, "seq 5: missing: seq 4 (1 line) before it"},
 	{"many taken out", func(l [][]byte) [][]byte { return remove(l, 2, 8) }, 3, "seq 9: missing: seq 3 to 8 (6 lines) before it"},
 	{"the first taken out", func(l [][]byte) [][]byte { return remove(l, 0, 1) }, 1, "seq 2: missing: seq 1 (1 line) before it"},
-	{"two exchanged", func(l [][]byte) [][]byte { l[3], l[4] = l[4], l[3]; return l }, 4, "seq 5: reordered: seq 4 should stand here, and stands at "},
-	{"one moved to the end", func(l [][]byte) [][]byte { return append(remove(l, 3, 4), l[3]) }, 4, "seq 5: reordered: seq 4 should stand here, and stands at "},
+	{"two exchanged", func(l [][]byte) [][]byte { l[3], l[4] = l[4], l[3]; return l }, 4, "seq 5: reordered: seq 4 belongs here, but is at "},
+	{"one moved to the end", func(l [][]byte) [][]byte { return append(remove(l, 3, 4), l[3]) }, 4, "seq 5: reordered: seq 4 belongs here, but is at "},
 	{"one moved to the front", func(l [][]byte) [][]byte { return insert(remove(l, 8, 9), 0, l[8]) }, 1, "seq 9: missing: seq 1 to 8 (8 lines) before it"},
-	{"one repeated at once", func(l [][]byte) [][]byte { return insert(l, 4, l[3]) }, 5, "seq 4: repeated: it stands behind seq 4 once more"},
-	{"one repeated later", func(l [][]byte) [][]byte { return insert(l, 7, l[3]) }, 8, "seq 4: repeated: it stands behind seq 7 once more"},
-	{"the first repeated", func(l [][]byte) [][]byte { return insert(l, 7, l[0]) }, 8, "seq 1: repeated: it stands behind seq 7 once more"},
-	{"the whole repeated", func(l [][]byte) [][]byte { return append(l, l...) }, 11, "seq 1: anew: another chain begins behind seq 10"},
-	{"a chain that begins anew", func(l [][]byte) [][]byte { return append(l[:5], reseal(chain(1, 5), 0)...) }, 6, "seq 1: anew: another chain begins behind seq 5"},
+	{"one repeated at once", func(l [][]byte) [][]byte { return insert(l, 4, l[3]) }, 5, "seq 4: repeated: the line follows seq 4, but occurred before"},
+	{"one repeated later", func(l [][]byte) [][]byte { return insert(l, 7, l[3]) }, 8, "seq 4: repeated: the line follows seq 7, but occurred before"},
+	{"the first repeated", func(l [][]byte) [][]byte { return insert(l, 7, l[0]) }, 8, "seq 1: repeated: the line follows seq 7, but occurred before"},
+	{"the whole repeated", func(l [][]byte) [][]byte { return append(l, l...) }, 11, "seq 1: anew: another chain begins after seq 10"},
+	{"a chain that begins anew", func(l [][]byte) [][]byte { return append(l[:5], reseal(chain(1, 5), 0)...) }, 6, "seq 1: anew: another chain begins after seq 5"},
 	{"a first line with one before it", func(l [][]byte) [][]byte {
 		l[0], _ = seal(1, Hash{7}, `"client":"c1"`)
 		return l
-	}, 1, "seq 1: unlinked: the first line names one before it"},
-	{"another's line", func(l [][]byte) [][]byte { return insert(l, 5, []byte("hello\n")) }, 6, "seq 6: foreign: no line of a trail"},
-	{"another's first line", func(l [][]byte) [][]byte { return insert(l, 0, []byte("{}\n")) }, 1, "foreign: no line of a trail"},
-	{"an empty line", func(l [][]byte) [][]byte { return insert(l, 5, []byte("\n")) }, 6, "seq 6: foreign: no line of a trail"},
+	}, 1, "seq 1: unlinked: the first line has the hash of a previous line"},
+	{"another's line", func(l [][]byte) [][]byte { return insert(l, 5, []byte("hello\n")) }, 6, "seq 6: foreign: not a line of the audit"},
+	{"another's first line", func(l [][]byte) [][]byte { return insert(l, 0, []byte("{}\n")) }, 1, "foreign: not a line of the audit"},
+	{"an empty line", func(l [][]byte) [][]byte { return insert(l, 5, []byte("\n")) }, 6, "seq 6: foreign: not a line of the audit"},
 	{"a line feed taken out", func(l [][]byte) [][]byte { l[3] = bytes.TrimSpace(l[3]); return l }, 4, "seq 5: changed: "},
 	{"a line feed put in", func(l [][]byte) [][]byte { return insert(remove(l, 3, 4), 3, l[3][:20], []byte("\n"), l[3][20:]) }, 4, "seq 4: foreign: "},
-	{"a line too long", func(l [][]byte) [][]byte { return insert(l, 5, bytes.Repeat([]byte("x"), 3*MaxLine), []byte("\n")) }, 6, "seq 6: foreign: no line of a trail: longer than 1048576 octets"},
+	{"a line too long", func(l [][]byte) [][]byte { return insert(l, 5, bytes.Repeat([]byte("x"), 3*MaxLine), []byte("\n")) }, 6, "seq 6: foreign: not a line of the audit: longer than 1048576 bytes"},
 	{"a last line without an end", func(l [][]byte) [][]byte { l[9] = l[9][:30]; return l }, 10, "seq 10: torn: "},
 }
 
@@ -278,7 +278,7 @@ func TestVerifyAcrossFiles(t *testing.T) {
 		check(t, path, name(path, 5), 1, "seq 6: missing: seq 5 (1 line) before it")
 
 		path = trailOf(t, insert(remove(lines, 3, 4), 10, lines[3]), 4*sign, 4*sign, 4)
-		check(t, path, name(path, 1), 4, "seq 5: reordered: seq 4 should stand here, and stands at "+path+":3")
+		check(t, path, name(path, 1), 4, "seq 5: reordered: seq 4 belongs here, but is at "+path+":3")
 
 		path = trailOf(t, append(lines[:7:7], append([][]byte{lines[7][:40]}, lines[8:]...)...), 4*sign, 4*sign, 4)
 		check(t, path, name(path, 5), 4, "seq 8: torn: ")
@@ -296,7 +296,7 @@ func TestVerifyLastLineCut(t *testing.T) {
 		res, err := Verify(r, VerifyOptions{Since: since})
 		want := "x:3: seq 3: torn: "
 		if n == 0 {
-			want = "x:2: seq 2: anchor: this is the last line, and the anchor's is seq 3: the end was cut off"
+			want = "x:2: seq 2: anchor: this is the last line, but the anchor is seq 3: the end was cut off"
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), want) || res.Last.Seq != 2 {
 			t.Errorf("cut at %d: %v, want %s", n, err, want)
@@ -348,7 +348,7 @@ func TestVerifyDamagedGzip(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := verify(t, path, Anchor{})
-		if err == nil || !strings.HasPrefix(err.Error(), file+": it cannot be decompressed: ") {
+		if err == nil || !strings.HasPrefix(err.Error(), file+": decompress: ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -375,11 +375,11 @@ func TestVerifySinceAnchor(t *testing.T) {
 		{"it is the last", trailOf(t, lines, 5), since, ""},
 		{"the whole hash", trailOf(t, lines, 12), Anchor{Seq: 12, Hash: hashOf(lines[11])}, ""},
 		{"removed, and the one behind it follows it", late, since, ""},
-		{"removed, and the one behind it follows another", late, other, ":1: seq 6: anchor: the line does not follow the anchor's: "},
-		{"the one behind it removed too", gone, since, ":1: seq 7: anchor: the trail begins here by now, and lacks seq 6 (1 line) that would lead here from the anchor"},
-		{"another line", trailOf(t, lines, 12), other, ":5: seq 5: anchor: this is another line than the anchor's: "},
-		{"the whole written anew", trailOf(t, chain(2, 12), 11), since, ":4: seq 5: anchor: this is another line"},
-		{"the end cut off", trailOf(t, lines, 4), since, ":4: seq 4: anchor: this is the last line, and the anchor's is seq 5: the end was cut off"},
+		{"removed, and the one behind it follows another", late, other, ":1: seq 6: anchor: the line does not follow the anchor's line: "},
+		{"the one behind it removed too", gone, since, ":1: seq 7: anchor: the audit now begins with this line: between the anchor and this line, seq 6 (1 line) are missing"},
+		{"another line", trailOf(t, lines, 12), other, ":5: seq 5: anchor: the line is not the anchor's line: "},
+		{"the whole written anew", trailOf(t, chain(2, 12), 11), since, ":4: seq 5: anchor: the line is not the anchor's line"},
+		{"the end cut off", trailOf(t, lines, 4), since, ":4: seq 4: anchor: this is the last line, but the anchor is seq 5: the end was cut off"},
 		{"broken behind it", trailOf(t, reseal(chain(1, 12), 8), 12), since, ":10: seq 10: unlinked: "},
 		{"an anchor that names no hash", trailOf(t, lines, 12), Anchor{Seq: 5}, ":5: seq 5: anchor: "},
 	} {

@@ -42,7 +42,7 @@ const (
 )
 
 // ErrUntrusted is the error of Verify for a signature that no root vouches for.
-var ErrUntrusted = errors.New("the signature is of no authority that is trusted")
+var ErrUntrusted = errors.New("not signed by a trusted authority")
 
 // Request sends an anchor to the TSA at url, and returns the TSA's response, which holds the token.
 // It sends by way of rt, follows no redirect, and ends with ctx.
@@ -66,18 +66,18 @@ func Request(ctx context.Context, rt http.RoundTripper, url string, a trail.Anch
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the response has the status %d", resp.StatusCode)
+		return nil, fmt.Errorf("unexpected status %d", resp.StatusCode)
 	}
 	response, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	switch {
 	case err != nil:
 		return nil, err
 	case len(response) > maxResponse:
-		return nil, fmt.Errorf("the response has more than %d bytes", maxResponse)
+		return nil, fmt.Errorf("response longer than %d bytes", maxResponse)
 	}
 	token, err := parse(response, a)
 	if err == nil && (token.Nonce == nil || token.Nonce.Cmp(nonce) != 0) {
-		err = errors.New("the response is to another request")
+		err = errors.New("the response belongs to another request")
 	}
 	return response, err
 }
@@ -95,7 +95,7 @@ func parse(response []byte, a trail.Anchor) (token *timestamp.Timestamp, err err
 	}
 	sum := sha256.Sum256([]byte(a.String()))
 	if token.HashAlgorithm != crypto.SHA256 || !bytes.Equal(token.HashedMessage, sum[:]) {
-		return nil, errors.New("the token is of something else than the anchor")
+		return nil, errors.New("the time-stamp is not for this anchor")
 	}
 	return token, nil
 }

@@ -94,7 +94,7 @@ func TestRequest(t *testing.T) {
 		{"a token", 200, func(q []byte) []byte { return a.respond(t, q, nil) }, ""},
 		{"a token of other data", 200, func(q []byte) []byte {
 			return a.respond(t, q, func(token *timestamp.Timestamp) { sum := sha256.Sum256(nil); token.HashedMessage = sum[:] })
-		}, "of something else"},
+		}, "not for this anchor"},
 		{"a token for another request", 200, func(q []byte) []byte {
 			return a.respond(t, q, func(token *timestamp.Timestamp) { token.Nonce = big.NewInt(1) })
 		}, "to another request"},
@@ -110,7 +110,7 @@ func TestRequest(t *testing.T) {
 		{"a rejection", 200, func([]byte) []byte { return []byte{0x30, 5, 0x30, 3, 2, 1, 2} }, "rejected"},
 		{"no response", 200, func([]byte) []byte { return nil }, "asn1"},
 		{"a page", 200, func([]byte) []byte { return []byte("<html>") }, "asn1"},
-		{"an endless response", 200, func([]byte) []byte { return make([]byte, maxResponse+1) }, "more than 65536 bytes"},
+		{"an endless response", 200, func([]byte) []byte { return make([]byte, maxResponse+1) }, "longer than 65536 bytes"},
 		{"a failure", 503, func([]byte) []byte { return nil }, "status 503"},
 		{"a redirect", 302, func([]byte) []byte { return nil }, "status 302"},
 	} {

@@ -57,7 +57,7 @@ func TestError(t *testing.T) {
 		fmt.Errorf("tls handshake: %w", context.DeadlineExceeded): "tls handshake: timed out",
 		fmt.Errorf("dial tcp: %w", os.ErrDeadlineExceeded):        "dial tcp: timed out",
 		fmt.Errorf("read body: %w", io.ErrUnexpectedEOF):          "read body: the connection was closed before the end",
-		fmt.Errorf("no answer from the origin: %w", io.EOF):       "no answer from the origin: the connection was closed",
+		fmt.Errorf("no response from the origin: %w", io.EOF):     "no response from the origin: the connection was closed",
 		fmt.Errorf("lookup a.test: %w", context.Canceled):         "lookup a.test: canceled",
 		errors.New("connect: connection refused"):                 "connect: connection refused",
 	} {
